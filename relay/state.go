@@ -1,0 +1,39 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/jackc/pglogrepl"
+)
+
+// Phase is what the relay is doing, in one word.
+type Phase string
+
+// The phases. Only Streaming and Standby are ready.
+const (
+	Starting   Phase = "starting"    // first session not yet open
+	Streaming  Phase = "streaming"   // holds the slot and publishes
+	Standby    Phase = "standby"     // another process holds the slot; waits to take over
+	BackingOff Phase = "backing_off" // the last session failed; the next is due
+	Draining   Phase = "draining"    // asked to stop; waits for what is in flight
+	Stopped    Phase = "stopped"     // ended cleanly
+	Halted     Phase = "halted"      // ended by an error that a new session cannot heal
+)
+
+// State is a snapshot of the relay for probes, the status page and the status command.
+// Positions keep their last known value while disconnected.
+type State struct {
+	Phase             Phase         `json:"phase"`
+	Since             time.Time     `json:"since"`           // when Phase began
+	Error             string        `json:"error,omitempty"` // why the last session ended; empty while streaming
+	NextAttempt       time.Time     `json:"next_attempt,omitzero"`
+	Sessions          int           `json:"sessions"` // opened so far
+	ReceivedLSN       pglogrepl.LSN `json:"received_lsn"`
+	AckedLSN          pglogrepl.LSN `json:"acked_lsn"`
+	ConfirmedFlushLSN pglogrepl.LSN `json:"confirmed_flush_lsn"` // as last sent to the server
+	InFlight          int           `json:"in_flight"`           // messages
+	InFlightBytes     int64         `json:"in_flight_bytes"`
+	OldestUnacked     time.Time     `json:"oldest_unacked,omitzero"` // commit time of the oldest transaction not yet acked
+	Published         uint64        `json:"published"`               // messages acknowledged since the process started
+	LastProgress      time.Time     `json:"last_progress"`           // when the session loop last turned; liveness
+}

@@ -1,0 +1,61 @@
+package replication
+
+import (
+	"time"
+
+	"github.com/jackc/pglogrepl"
+)
+
+// Kind says which of its fields an Event carries.
+type Kind uint8
+
+// The five things that leave this package. Within one connection they arrive in WAL order:
+// Begin, any number of Insert and Message, Commit; an Idle stands between transactions, never inside one.
+const (
+	// Begin opens a transaction: LSN is the commit LSN, Time the commit time, XID the transaction id.
+	Begin Kind = iota + 1
+	// Insert is one new row: Relation and Values. LSN, Index, Time and XID repeat those of its transaction.
+	Insert
+	// Message is one transactional logical decoding message: Prefix and Content.
+	// LSN, Index, Time and XID repeat those of its transaction.
+	Message
+	// Commit closes the transaction: LSN is the commit end, the only position that is ever acknowledged.
+	Commit
+	// Idle is a transaction with no rows: everything before LSN that concerns us has been sent.
+	Idle
+)
+
+// Event is one step of the stream. Byte slices point into a buffer that is never written again,
+// so whoever holds them may keep them; they must not be modified.
+type Event struct {
+	Kind     Kind
+	XID      uint32
+	Index    uint32        // of an Insert or Message in its transaction, from 0; with LSN the event position
+	LSN      pglogrepl.LSN // what it is the position of depends on Kind
+	Time     time.Time     // commit time, by the server's clock
+	Relation *Relation     // Insert
+	Values   [][]byte      // Insert: one per Relation.Columns in text format; nil is NULL, empty is the empty string
+	Prefix   string        // Message
+	Content  []byte        // Message
+}
+
+// Relation is a table as the server described it before the first row of that shape.
+// The server sends it anew, and a new *Relation is made, when the shape changes: compare pointers.
+// It is immutable.
+type Relation struct {
+	OID       uint32
+	Namespace string
+	Name      string
+	Columns   []Column
+}
+
+// String is the schema-qualified name, unquoted.
+func (r *Relation) String() string { return r.Namespace + "." + r.Name }
+
+// Column is a column of a Relation, in the table's order. Generated and dropped columns are not among them.
+type Column struct {
+	Name    string
+	TypeOID uint32
+	TypeMod int32 // as in pg_attribute.atttypmod, -1 if none
+	Key     bool  // part of the replica identity
+}

@@ -1,0 +1,59 @@
+// Package secret holds values that must never be printed.
+package secret
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+)
+
+const masked = "********"
+
+// Secret is a password or a URL with one. Whatever prints it, prints asterisks.
+// The zero value is "not set".
+type Secret struct {
+	value string
+	file  string
+}
+
+// Of makes a secret of a value.
+func Of(value string) Secret { return Secret{value: value} }
+
+// File makes a secret that is read from a file each time it is revealed, so that a rotated password needs no restart.
+func File(path string) Secret { return Secret{file: path} }
+
+// IsSet tells whether there is a value or a file.
+func (s Secret) IsSet() bool { return s.value != "" || s.file != "" }
+
+// Path is the file a secret is read from, empty if it was given by value.
+func (s Secret) Path() string { return s.file }
+
+// Reveal returns the value. A file's trailing line end is cut off.
+func (s Secret) Reveal() (string, error) {
+	if s.file == "" {
+		return s.value, nil
+	}
+	b, err := os.ReadFile(s.file)
+	if err != nil {
+		return "", fmt.Errorf("read secret: %w", err)
+	}
+	v := strings.TrimRight(string(b), "\r\n")
+	if v == "" {
+		return "", fmt.Errorf("read secret %s: %w", s.file, errors.New("file is empty"))
+	}
+	return v, nil
+}
+
+func (s Secret) String() string {
+	if !s.IsSet() {
+		return ""
+	}
+	return masked
+}
+
+// GoString keeps %#v from looking inside.
+func (s Secret) GoString() string { return s.String() }
+
+// MarshalText keeps JSON, TOML and log encoders from looking inside.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

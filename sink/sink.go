@@ -1,0 +1,103 @@
+// Package sink says what a broker has to promise so that a position may be confirmed to PostgreSQL.
+//
+// A sink takes messages in order and reports each of them exactly once: durable, or failed.
+// It never retries by sending a message again behind later ones of the same partition.
+// The contract stands as a test suite in sink/sinktest; every sink passes it.
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+)
+
+// ByKey is the Partition of a message whose partition follows from its key.
+const ByKey int32 = -1
+
+// Message is what goes to the broker. The sink owns it from Publish until Done; its slices are never written by the sink.
+type Message struct {
+	Topic     string
+	Key       []byte // nil: no key at all; empty: a key of zero bytes
+	Value     []byte // nil: a tombstone; empty: a value of zero bytes
+	Headers   []Header
+	Partition int32     // explicit partition, or ByKey
+	Timestamp time.Time // record time; zero: the producer's clock
+
+	// Where the message comes from, for errors, logs and for the caller of Publish. The sink returns them untouched.
+	Origin Origin
+}
+
+// Origin is the event a message was made of.
+type Origin struct {
+	LSN         pglogrepl.LSN // commit LSN of its transaction
+	Index       uint32        // of the event in its transaction
+	Transaction uint64        // the window's number of the transaction
+	CommitTime  time.Time     // by the server's clock
+	Relation    string        // schema-qualified table, or "message:<prefix>"
+	EventID     string        // text of the id column
+}
+
+// Header is one record header. Keys may repeat; order is kept.
+type Header struct {
+	Key   string
+	Value []byte // nil: a null value
+}
+
+// Size is what the message counts against the in-flight limit, in bytes: key, value and headers.
+func (m *Message) Size() int {
+	n := len(m.Key) + len(m.Value)
+	for i := range m.Headers {
+		n += len(m.Headers[i].Key) + len(m.Headers[i].Value)
+	}
+	return n
+}
+
+// Done is called once for every message that Publish took: with nil when the broker has acknowledged it with the configured
+// durability, else with why not. It is called from the sink's goroutines, possibly before Publish returned, for messages
+// of one partition in order; it must not block.
+type Done func(m *Message, err error)
+
+// Sink hands messages to a broker.
+type Sink interface {
+	// Publish takes messages in order. It may block, until ctx ends, for what it must know before sending (does
+	// the topic exist?) and for room in its queue. On an error none or a leading part of ms was taken: Done is
+	// still called for each of those, and the caller must give up the sink.
+	// One goroutine calls it.
+	Publish(ctx context.Context, ms []*Message) error
+	// Close ends the sink and waits for its goroutines, at most until ctx ends. What is still in flight is reported to Done as failed,
+	// though the broker may have it. Close is not a flush: wait for Done first.
+	Close(ctx context.Context) error
+}
+
+// Open makes a sink for one session, connected and ready to publish. The caller closes it.
+type Open func(ctx context.Context, done Done) (Sink, error)
+
+// What a broker can answer. Sinks wrap these; relay/classify.go turns them into a decision.
+var (
+	ErrUnreachable    = errors.New("broker unreachable")           // no broker answers, or too few replicas do
+	ErrAuthentication = errors.New("broker authentication failed") // SASL or client certificate refused
+	ErrTLS            = errors.New("broker TLS handshake failed")
+	ErrPermission     = errors.New("not permitted by the broker") // an ACL is missing
+	ErrUnknownTopic   = errors.New("topic does not exist")
+	ErrInvalidTopic   = errors.New("invalid topic name")
+	ErrTooLarge       = errors.New("message too large")
+	ErrInvalidRecord  = errors.New("record refused by the broker") // timestamp out of range, partition out of range, ...
+	ErrClosed         = errors.New("sink closed")
+)
+
+// MessageError is the failure of one message: which one, and why. errors.Is sees through to the sentinel.
+type MessageError struct {
+	Topic  string
+	Origin Origin
+	Err    error
+}
+
+func (e *MessageError) Error() string {
+	return fmt.Sprintf("publish event %q of %s at %s index %d to topic %q: %v",
+		e.Origin.EventID, e.Origin.Relation, e.Origin.LSN, e.Origin.Index, e.Topic, e.Err)
+}
+
+func (e *MessageError) Unwrap() error { return e.Err }
