@@ -1,0 +1,176 @@
+// Package metrics holds every series that postrider exports: name, help, labels and buckets on one screen.
+//
+// Names are postrider_<package>_<what>. Every series but postrider_build_info carries the label slot. Units are seconds and bytes; an LSN is exported as
+// its byte position, so that the difference of two of them is a distance in bytes. Points in time are exported as Unix
+// times, not as ages, so that they keep aging when nobody updates them. What is not known yet is absent, not zero.
+package metrics
+
+import (
+	"runtime"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Set is every series of one relay. All fields may be used from any goroutine. Counters, gauges and histograms of a field, and those of
+// TopicMetrics, do not allocate when they are updated; a *Vec does, so resolve its labels once and keep the result.
+type Set struct {
+	// relay
+	Ready           prometheus.Gauge       // 1 or 0
+	Phase           *Enum                  // relay.Phase
+	SessionsOpened  prometheus.Counter     //
+	SessionsEnded   *prometheus.CounterVec // reason
+	Transactions    prometheus.Counter     //
+	EventsRouted    prometheus.Counter     // the three results of one family, events_total{result}
+	EventsSkipped   prometheus.Counter     //
+	EventsRefused   prometheus.Counter     //
+	Skipped         *prometheus.CounterVec // reason
+	InFlight        prometheus.Gauge       // messages
+	InFlightBytes   prometheus.Gauge       //
+	OldestUnacked   *Optional              // SetTime; Clear when everything is acked
+	AckedLSN        *Optional              // SetLSN
+	CommitToAck     prometheus.Histogram   // seconds
+	LastProgress    *Optional              // SetTime
+	ConfigLoaded    *Optional              // SetTime
+	DrainIncomplete prometheus.Counter     //
+
+	// replication
+	Connected         prometheus.Gauge   // 1 or 0
+	ReceivedBytes     prometheus.Counter //
+	ReceivedLSN       *Optional          // SetLSN
+	ConfirmedFlushLSN *Optional          // SetLSN
+	StatusesSent      prometheus.Counter //
+	LastReceived      *Optional          // SetTime
+	DecodeErrors      prometheus.Counter //
+
+	// sink; see also Topic
+	PublishSeconds prometheus.Histogram   // seconds
+	PublishErrors  *prometheus.CounterVec // reason
+	published      *prometheus.CounterVec // topic
+	publishedBytes *prometheus.CounterVec // topic
+
+	// slot
+	SlotActive            *Optional          // SetBool
+	SlotConfirmedFlushLSN *Optional          // SetLSN
+	SlotRestartLSN        *Optional          // SetLSN
+	SlotServerWALLSN      *Optional          // SetLSN
+	SlotLagBytes          *Optional          //
+	SlotRetainedBytes     *Optional          //
+	SlotSafeWALBytes      *Optional          // may be negative; Clear when the server sets no limit
+	SlotWALStatus         *Enum              // reserved, extended, unreserved, lost
+	SlotPublicationOK     *Optional          // SetBool
+	SlotObserved          *Optional          // SetTime
+	SlotObserveErrors     prometheus.Counter //
+
+	topics topics
+}
+
+// Results of an event, the values of the label result.
+const (
+	resultRouted  = "routed"
+	resultSkipped = "skipped"
+	resultRefused = "refused"
+)
+
+var (
+	// From half a millisecond, a local broker's answer, to a minute, by when a person has been paged.
+	latencyBuckets = []float64{.0005, .001, .002, .003, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
+
+	phases      = []string{"starting", "streaming", "standby", "backing_off", "draining", "stopped", "halted"}
+	walStatuses = []string{"reserved", "extended", "unreserved", "lost"}
+)
+
+// New registers every series with reg. It panics if they are registered already: one relay, one registry.
+func New(reg prometheus.Registerer, slotName string) *Set {
+	b := builder{prometheus.WrapRegistererWith(prometheus.Labels{"slot": slotName}, reg)}
+	events := b.counters("relay", "events_total", "result",
+		"Events read, by what became of them: routed to a message, skipped on purpose, refused as undeliverable. Refused above zero: the relay has halted, or its poison policy let a row go.")
+
+	s := &Set{
+		Ready: b.gauge("relay", "ready",
+			"1 while /readyz answers 200: streaming, or standing by for a slot that another process holds. 0: rows wait in the WAL."),
+		Phase: b.enum("relay", "phase", "phase", phases,
+			"1 for what the relay is doing, 0 for all other phases. backing_off: the last session failed. halted: it waits for a person."),
+		SessionsOpened: b.counter("relay", "sessions_opened_total",
+			"Sessions opened, each from the slot's confirmed position. High: something ends them, see sessions_ended_total."),
+		SessionsEnded: b.counters("relay", "sessions_ended_total", "reason",
+			"Sessions ended, by reason. Rising: rows are published again after each, up to the in-flight limit."),
+		Transactions: b.counter("relay", "transactions_total",
+			"Transactions with at least one event of ours, as read. Not moving under load: look at replication_connected and in_flight_messages."),
+		EventsRouted:  events.WithLabelValues(resultRouted),
+		EventsSkipped: events.WithLabelValues(resultSkipped),
+		EventsRefused: events.WithLabelValues(resultRefused),
+		Skipped: b.counters("relay", "skipped_total", "reason",
+			"Events skipped on purpose, by reason. High: the publication brings rows or messages that are not for us."),
+		InFlight: b.gauge("relay", "in_flight_messages",
+			"Messages handed to the sink and not yet acknowledged. At the limit and not moving: the broker does not answer."),
+		InFlightBytes: b.gauge("relay", "in_flight_bytes",
+			"Bytes of the messages in flight. At the limit: reading waits for the broker, and WAL is kept."),
+		OldestUnacked: b.optional("relay", "oldest_unacked_timestamp_seconds",
+			"Commit time, by the server's clock, of the oldest transaction not yet acknowledged. Absent: none. Long ago: consumers are that late."),
+		AckedLSN: b.optional("relay", "acked_lsn",
+			"End of the longest prefix of transactions that is fully delivered, as a byte position. Far below replication_received_lsn: the broker is behind."),
+		CommitToAck: b.histogram("relay", "commit_to_ack_seconds",
+			"From the commit, by the server's clock, to the broker's acknowledgement, by ours. High: consumers are late; a skew of the two clocks adds to it."),
+		LastProgress: b.optional("relay", "last_progress_timestamp_seconds",
+			"When the session loop last turned. Long ago: the process hangs, and /livez says so."),
+		ConfigLoaded: b.optional("relay", "config_loaded_timestamp_seconds",
+			"When the configuration in use was loaded. Older than the file: a restart is due."),
+		DrainIncomplete: b.counter("relay", "drains_incomplete_total",
+			"Stops that ran into the drain timeout. Each: the rows in flight are published again at the next start."),
+
+		Connected: b.gauge("replication", "connected",
+			"1 while the replication connection streams. 0: nothing is read, and the slot keeps WAL."),
+		ReceivedBytes: b.counter("replication", "received_bytes_total",
+			"Bytes of copy data read from the replication connection. High beside few events: the publication holds large rows or other tables."),
+		ReceivedLSN: b.optional("replication", "received_lsn",
+			"Newest position read from the connection, as a byte position; kept while disconnected. Far below slot_server_wal_lsn: reading is behind."),
+		ConfirmedFlushLSN: b.optional("replication", "confirmed_flush_lsn",
+			"Flush position as last sent to the server, as a byte position. Below relay_acked_lsn for long: statuses do not go out."),
+		StatusesSent: b.counter("replication", "statuses_sent_total",
+			"Standby statuses sent. Not moving for wal_sender_timeout: the server ends the connection."),
+		LastReceived: b.optional("replication", "last_received_timestamp_seconds",
+			"When the server last sent anything. Long ago while connected: the network or the server hangs."),
+		DecodeErrors: b.counter("replication", "decode_errors_total",
+			"Frames that could not be decoded; each ends the session. Above zero: report it, nothing was confirmed past the frame."),
+
+		PublishSeconds: b.histogram("sink", "publish_seconds",
+			"From the hand-over of a message to its acknowledgement. High: the broker or its replicas are slow."),
+		PublishErrors: b.counters("sink", "publish_errors_total", "reason",
+			"Messages that the sink reported as failed, by reason. Each ends the session; the rows are published again."),
+		published: b.counters("sink", "published_total", "topic",
+			"Messages acknowledged by the broker. Topics beyond the first 200 count as \"other\"."),
+		publishedBytes: b.counters("sink", "published_bytes_total", "topic",
+			"Bytes of key, value and headers of the messages acknowledged by the broker."),
+
+		SlotActive: b.optional("slot", "active",
+			"1 while a process, not necessarily this one, streams from the slot. 0: the slot keeps WAL and nobody reads it."),
+		SlotConfirmedFlushLSN: b.optional("slot", "confirmed_flush_lsn",
+			"Flush position as the server has it, as a byte position. The next session starts here."),
+		SlotRestartLSN: b.optional("slot", "restart_lsn",
+			"Oldest WAL that the slot keeps, as a byte position. Far below slot_confirmed_flush_lsn: an open transaction holds it."),
+		SlotServerWALLSN: b.optional("slot", "server_wal_lsn",
+			"Where the server writes WAL, as a byte position, when the slot was last observed."),
+		SlotLagBytes: b.optional("slot", "lag_bytes",
+			"WAL from the slot's confirmed position to the server's. High: the relay is behind or stopped."),
+		SlotRetainedBytes: b.optional("slot", "retained_bytes",
+			"WAL kept on the database's disk for this slot. High: the disk fills, or the slot nears its limit."),
+		SlotSafeWALBytes: b.optional("slot", "safe_wal_bytes",
+			"WAL that may still be written before the slot can be lost. Absent: max_slot_wal_keep_size sets no limit. Zero or below: lost at the next checkpoint."),
+		SlotWALStatus: b.enum("slot", "wal_status", "status", walStatuses,
+			"1 for the wal_status of the slot, 0 for the others. unreserved: about to be lost. lost: rows are missing, see docs/OPERATIONS.md."),
+		SlotPublicationOK: b.optional("slot", "publication_ok",
+			"1 while the publication exists, holds every configured table and publishes inserts. 0: rows are not sent to us."),
+		SlotObserved: b.optional("slot", "observed_timestamp_seconds",
+			"When the slot was last observed. Long ago: the other postrider_slot series are old."),
+		SlotObserveErrors: b.counter("slot", "observe_errors_total",
+			"Observations of the slot that failed. Rising: the monitor cannot query the database."),
+	}
+	s.topics.set = s
+	return s
+}
+
+// RegisterBuild registers postrider_build_info, which carries no slot label: it is the process's, not a relay's.
+func RegisterBuild(reg prometheus.Registerer, version string) {
+	builder{reg}.gauges("", "build_info", []string{"version", "go_version"},
+		"1, with the versions of postrider and of Go as labels.").WithLabelValues(version, runtime.Version()).Set(1)
+}
