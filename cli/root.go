@@ -1,0 +1,101 @@
+// Package cli is the command line: one file per command. It is where the other packages are wired together.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Process is what a command sees of the process it runs in. Tests give it buffers.
+type Process struct {
+	Args   []string // without the program's name
+	Env    []string // "NAME=value", as os.Environ returns it
+	Stdin  io.Reader
+	Stdout io.Writer // results
+	Stderr io.Writer // logs, progress and errors
+	// Example is the text of config.example.toml: the one place where keys are described.
+	Example string
+}
+
+// Main runs one command line and returns the exit code. It blocks until the command has ended.
+func Main(p Process) int {
+	a := &app{Process: p}
+	err := newRoot(a).ExecuteContext(context.Background())
+	if err != nil && !a.ran {
+		err = &failure{code: exitUsage, err: err}
+	}
+	return report(p.Stderr, err)
+}
+
+// app is shared by the commands of one process.
+type app struct {
+	Process
+	configPath string   // --config
+	set        []string // --set key=value
+	ran        bool     // a RunE was reached: an error is no longer one of usage
+}
+
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "postrider",
+		Short: "Relay a PostgreSQL outbox table to Kafka",
+		Long: `postrider streams the WAL of PostgreSQL, turns rows inserted into an outbox table into messages
+the way Debezium's Outbox Event Router does, and publishes them to Kafka. A position is confirmed
+to PostgreSQL only after the broker has acknowledged everything up to it.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SuggestionsMinimumDistance = 2
+	root.SetArgs(a.Args)
+	root.SetIn(a.Stdin)
+	root.SetOut(a.Stdout)
+	root.SetErr(a.Stderr)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w\nSee '%s --help'.", err, cmd.CommandPath())
+	})
+	a.globalFlags(root)
+
+	// One line per command, in the order of the help.
+	root.AddCommand(
+		newConfig(a),
+		newVersion(a),
+	)
+	cobra.EnableCommandSorting = false
+	a.prepare(root)
+	return root
+}
+
+// prepare does for every command what none should have to remember.
+func (a *app) prepare(cmd *cobra.Command) {
+	if cmd.HasParent() && cmd.HasSubCommands() && !cmd.Runnable() {
+		cmd.Args = knownSubcommand
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
+	if run := cmd.RunE; run != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			a.ran = true
+			return run(cmd, args)
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		a.prepare(sub)
+	}
+}
+
+// knownSubcommand refuses `postrider slot lits`, for which cobra would print the help and exit with 0.
+func knownSubcommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		text += "\n\nDid you mean this?\n\t" + strings.Join(near, "\n\t")
+	}
+	return errors.New(text)
+}
