@@ -1,0 +1,95 @@
+package httpserver
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"log"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/rs/zerolog"
+)
+
+// Scrapes beyond this many at a time are refused: they are answered from memory in milliseconds, so more is a mistake.
+const maxScrapes = 8
+
+const index = `postrider
+
+/livez    200 while the process makes progress; asks neither the database nor the broker
+/readyz   200 while rows are relayed, or this process stands by; 503 with a reason otherwise
+/status   positions, slot, sink and a verdict, as JSON; for people: postrider status
+/metrics  Prometheus metrics
+`
+
+func handler(h Handlers, logger zerolog.Logger) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = w.Write([]byte(index)) // the client may be gone
+	})
+	mux.HandleFunc("GET /livez", probe(h.Live, logger))
+	mux.HandleFunc("GET /readyz", probe(h.Ready, logger))
+	if h.Status != nil {
+		mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+			writeJSON(w, http.StatusOK, h.Status(), logger)
+		})
+	}
+	mux.Handle("GET /metrics", promhttp.HandlerFor(h.Metrics, promhttp.HandlerOpts{
+		ErrorLog:            log.New(errorLog{logger}, "", 0),
+		ErrorHandling:       promhttp.ContinueOnError, // a series that fails must not take the others away
+		MaxRequestsInFlight: maxScrapes,
+	}))
+	return secured(mux)
+}
+
+// Probe is the answer of /livez and /readyz.
+type Probe struct {
+	OK     bool   `json:"ok"`
+	Reason string `json:"reason,omitempty"` // one word; empty if OK
+	Detail string `json:"detail,omitempty"`
+}
+
+func probe(ask func() error, logger zerolog.Logger) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		err := ask()
+		if err == nil {
+			writeJSON(w, http.StatusOK, Probe{OK: true}, logger)
+			return
+		}
+		answer := Probe{Reason: "error", Detail: err.Error()}
+		var r *Reason
+		if errors.As(err, &r) {
+			answer.Reason, answer.Detail = r.Code, r.Text
+		}
+		writeJSON(w, http.StatusServiceUnavailable, answer, logger)
+	}
+}
+
+func writeJSON(w http.ResponseWriter, code int, v any, logger zerolog.Logger) {
+	// Into memory first: after the first byte the code could no longer say that it went wrong.
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		logger.Error().Err(err).Msg("status not encoded")
+		http.Error(w, "the status cannot be encoded, see the log", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = w.Write(b.Bytes()) // the client may be gone
+}
+
+// secured sets on every answer what keeps a browser from storing, framing, guessing at or running it.
+func secured(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		head := w.Header()
+		head.Set("Cache-Control", "no-store")
+		head.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+		head.Set("Referrer-Policy", "no-referrer")
+		head.Set("X-Content-Type-Options", "nosniff")
+		next.ServeHTTP(w, r)
+	})
+}
