@@ -1,0 +1,165 @@
+package postgres
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// applicationName is how our connections appear in pg_stat_activity unless the connection string names another.
+const applicationName = "postrider"
+
+// walSenderTimeout is set on our own replication connection. The server ends a connection that has been silent for that
+// long, and only then is the slot free for another process: with the server's default of a minute, the takeover after a
+// host died would take a minute. We send a status at least every ten seconds, so fifteen never end a healthy connection.
+const walSenderTimeout = "15s"
+
+// ParseConfig reads the setting and, for a secret given by file, the file. It makes no connection.
+//
+// Without sslmode, and with the modes prefer and allow, a host that is neither a socket nor a loopback address gets
+// sslmode=verify-full: libpq's default would silently go on without encryption. Whoever wants that writes sslmode=disable.
+// With several hosts the writable one is used, unless target_session_attrs says otherwise.
+func ParseConfig(c Config) (*pgx.ConnConfig, error) {
+	dsn, err := c.URL.Reveal()
+	if err != nil {
+		return nil, fmt.Errorf("%w: postgres.url: %w", ErrConfig, err)
+	}
+	pc, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return nil, parseError(err)
+	}
+	if err := prepare(&pc.Config, c); err != nil {
+		return nil, err
+	}
+	return pc, nil
+}
+
+// ReplicationConfig is ParseConfig for a connection that speaks the replication protocol to one database.
+func ReplicationConfig(c Config) (*pgconn.Config, error) {
+	dsn, err := c.URL.Reveal()
+	if err != nil {
+		return nil, fmt.Errorf("%w: postgres.url: %w", ErrConfig, err)
+	}
+	pc, err := pgconn.ParseConfig(dsn)
+	if err != nil {
+		return nil, parseError(err)
+	}
+	if err := prepare(pc, c); err != nil {
+		return nil, err
+	}
+	pc.RuntimeParams["replication"] = "database"
+	setDefault(pc.RuntimeParams, "wal_sender_timeout", walSenderTimeout)
+	return pc, nil
+}
+
+// Connect opens a connection for SQL. The caller closes it. Errors carry the package's sentinels.
+func Connect(ctx context.Context, c Config) (*pgx.Conn, error) {
+	pc, err := ParseConfig(c)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := pgx.ConnectConfig(ctx, pc)
+	if err != nil {
+		return nil, Error(err)
+	}
+	return conn, nil
+}
+
+// ConnectReplication opens a connection that speaks the replication protocol. The caller closes it.
+func ConnectReplication(ctx context.Context, c Config) (*pgconn.PgConn, error) {
+	pc, err := ReplicationConfig(c)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := pgconn.ConnectConfig(ctx, pc)
+	if err != nil {
+		return nil, Error(err)
+	}
+	return conn, nil
+}
+
+func prepare(pc *pgconn.Config, c Config) error {
+	if pc.ConnectTimeout == 0 {
+		pc.ConnectTimeout = c.ConnectTimeout
+	}
+	setDefault(pc.RuntimeParams, "application_name", applicationName)
+
+	targets := append([]*pgconn.FallbackConfig{{Host: pc.Host, Port: pc.Port, TLSConfig: pc.TLSConfig}}, pc.Fallbacks...)
+	for _, t := range targets {
+		if strings.Contains(t.Host, "@") {
+			// Half of a password that was not percent-encoded would otherwise be looked up and printed as a host name.
+			return fmt.Errorf("%w: postgres.url: the host contains an @: write special characters of user and password "+
+				"percent-encoded, @ as %%40", ErrConfig)
+		}
+	}
+	targets = refuseDowngrade(targets)
+	pc.Host, pc.Port, pc.TLSConfig, pc.Fallbacks = targets[0].Host, targets[0].Port, targets[0].TLSConfig, targets[1:]
+
+	if pc.ValidateConnect == nil && severalHosts(targets) {
+		pc.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
+	return nil
+}
+
+// refuseDowngrade makes one verified attempt of what would be an attempt with TLS and one without.
+// The driver expresses the modes prefer and allow, and prefer is the default, as two neighbouring attempts at the same host.
+func refuseDowngrade(targets []*pgconn.FallbackConfig) []*pgconn.FallbackConfig {
+	kept := make([]*pgconn.FallbackConfig, 0, len(targets))
+	for i := 0; i < len(targets); i++ {
+		t := targets[i]
+		if i+1 == len(targets) || local(t.Host) {
+			kept = append(kept, t)
+			continue
+		}
+		next := targets[i+1]
+		samePlace := t.Host == next.Host && t.Port == next.Port
+		if !samePlace || (t.TLSConfig == nil) == (next.TLSConfig == nil) {
+			kept = append(kept, t)
+			continue
+		}
+		withTLS := t.TLSConfig
+		if withTLS == nil {
+			withTLS = next.TLSConfig
+		}
+		kept = append(kept, &pgconn.FallbackConfig{Host: t.Host, Port: t.Port, TLSConfig: verified(withTLS, t.Host)})
+		i++
+	}
+	return kept
+}
+
+func verified(c *tls.Config, host string) *tls.Config {
+	c = c.Clone()
+	c.InsecureSkipVerify = false
+	c.VerifyPeerCertificate = nil
+	c.ServerName = host
+	return c
+}
+
+// local tells whether the bytes never leave the machine.
+func local(host string) bool {
+	if network, _ := pgconn.NetworkAddress(host, 0); network == "unix" || host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+func severalHosts(targets []*pgconn.FallbackConfig) bool {
+	for _, t := range targets[1:] {
+		if t.Host != targets[0].Host || t.Port != targets[0].Port {
+			return true
+		}
+	}
+	return false
+}
+
+func setDefault(params map[string]string, key, value string) {
+	if _, set := params[key]; !set {
+		params[key] = value
+	}
+}
