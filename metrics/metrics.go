@@ -12,7 +12,7 @@ import (
 )
 
 // Set is every series of one relay. All fields may be used from any goroutine. Counters, gauges and histograms of a field, and those of
-// TopicMetrics, do not allocate when they are updated; a *Vec does, so resolve its labels once and keep the result.
+// TopicMetrics, do not allocate when they are updated; a *Vec may, so resolve its labels once and keep the result.
 type Set struct {
 	// relay
 	Ready           prometheus.Gauge       // 1 or 0
@@ -166,6 +166,7 @@ func New(reg prometheus.Registerer, slotName string) *Set {
 			"Observations of the slot that failed. Rising: the monitor cannot query the database."),
 	}
 	s.topics.set = s
+	s.topics.known.Store(&map[string]*TopicMetrics{})
 	return s
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"sort"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -193,9 +194,25 @@ func TestTopic_CalledOtherSharesTheSeries(t *testing.T) {
 	require.Equal(t, 2.0, testutil.ToFloat64(s.Topic("beyond").Published))
 }
 
+func TestTopic_CountsEveryMessageOfConcurrentCallers(t *testing.T) {
+	s := New(prometheus.NewPedanticRegistry(), "orders")
+	var callers sync.WaitGroup
+	for range 4 {
+		callers.Go(func() {
+			for i := range maxTopics {
+				s.Topic(fmt.Sprint(i)).Published.Inc()
+			}
+		})
+	}
+	callers.Wait()
+	for i := range maxTopics {
+		require.Equal(t, 4.0, testutil.ToFloat64(s.Topic(fmt.Sprint(i)).Published))
+	}
+}
+
 func TestSet_DoesNotAllocateOnTheHotPath(t *testing.T) {
 	s := New(prometheus.NewRegistry(), "orders")
-	topic := s.Topic("outbox.event.order")
+	s.Topic("outbox.event.order")
 	now := time.Now()
 	allocs := testing.AllocsPerRun(100, func() {
 		s.ReceivedBytes.Add(100)
@@ -207,6 +224,7 @@ func TestSet_DoesNotAllocateOnTheHotPath(t *testing.T) {
 		s.OldestUnacked.SetTime(now)
 		s.CommitToAck.Observe(.002)
 		s.PublishSeconds.Observe(.001)
+		topic := s.Topic("outbox.event.order")
 		topic.Published.Inc()
 		topic.Bytes.Add(100)
 	})

@@ -1,7 +1,9 @@
 package metrics
 
 import (
+	"maps"
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -12,7 +14,7 @@ const maxTopics = 200
 // otherTopics is the label of all topics beyond maxTopics.
 const otherTopics = "other"
 
-// TopicMetrics are the series of one topic, resolved once so that counting a message neither allocates nor locks.
+// TopicMetrics are the series of one topic.
 type TopicMetrics struct {
 	Published prometheus.Counter // messages acknowledged
 	Bytes     prometheus.Counter // their keys, values and headers
@@ -21,35 +23,41 @@ type TopicMetrics struct {
 type topics struct {
 	set *Set
 
-	mu    sync.Mutex
-	known map[string]*TopicMetrics
-	other *TopicMetrics
+	known atomic.Pointer[map[string]*TopicMetrics] // replaced as a whole, never written
+	mu    sync.Mutex                               // held by who replaces known
+	other *TopicMetrics                            // nil until it is needed
 }
 
-// Topic is the series of a topic. It locks and allocates for a topic that is new: callers keep the result.
-// Topics beyond the first 200 share one.
+// Topic is the series of a topic; topics beyond the first 200 share one. For a topic that is known it neither locks nor
+// allocates.
 func (s *Set) Topic(topic string) *TopicMetrics {
-	t := &s.topics
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if m, ok := t.known[topic]; ok {
+	if m, ok := (*s.topics.known.Load())[topic]; ok {
 		return m
 	}
-	if len(t.known) >= maxTopics {
+	return s.topics.add(topic)
+}
+
+func (t *topics) add(topic string) *TopicMetrics {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known := *t.known.Load()
+	if m, ok := known[topic]; ok {
+		return m
+	}
+	if len(known) >= maxTopics {
 		if t.other == nil {
-			t.other = t.newLocked(otherTopics)
+			t.other = t.resolve(otherTopics)
 		}
 		return t.other
 	}
-	if t.known == nil {
-		t.known = make(map[string]*TopicMetrics)
-	}
-	m := t.newLocked(topic)
-	t.known[topic] = m
+	more := maps.Clone(known)
+	m := t.resolve(topic)
+	more[topic] = m
+	t.known.Store(&more)
 	return m
 }
 
-func (t *topics) newLocked(label string) *TopicMetrics {
+func (t *topics) resolve(label string) *TopicMetrics {
 	return &TopicMetrics{
 		Published: t.set.published.WithLabelValues(label),
 		Bytes:     t.set.publishedBytes.WithLabelValues(label),
