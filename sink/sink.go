@@ -36,6 +36,7 @@ type Origin struct {
 	Index       uint32        // of the event in its transaction
 	Transaction uint64        // the window's number of the transaction
 	CommitTime  time.Time     // by the server's clock
+	HandedOver  time.Time     // to the sink, by our clock
 	Relation    string        // schema-qualified table, or "message:<prefix>"
 	EventID     string        // text of the id column
 }

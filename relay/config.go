@@ -1,0 +1,46 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Config is the section [relay].
+type Config struct {
+	InFlightMessages int           `toml:"in_flight_messages"`   // handed to the sink and not yet acknowledged
+	InFlightBytes    int64         `toml:"in_flight_bytes,size"` // of their keys, values and headers
+	DrainTimeout     time.Duration `toml:"drain_timeout"`        // how long a stop waits for the sink
+	BackoffMin       time.Duration `toml:"backoff_min"`          // ceiling of the first pause between two sessions
+	BackoffMax       time.Duration `toml:"backoff_max"`          // ceiling of every pause
+}
+
+// DefaultConfig returns the defaults; config.example.toml gives the reasons.
+func DefaultConfig() Config {
+	return Config{
+		InFlightMessages: 20_000,
+		InFlightBytes:    16 << 20,
+		DrainTimeout:     20 * time.Second,
+		BackoffMin:       200 * time.Millisecond,
+		BackoffMax:       15 * time.Second,
+	}
+}
+
+// Validate reports every wrong value.
+func (c Config) Validate() error {
+	var errs []error
+	if c.InFlightMessages < 1 {
+		errs = append(errs, fmt.Errorf("relay.in_flight_messages = %d: must be at least 1", c.InFlightMessages))
+	}
+	if c.InFlightBytes < 1 {
+		errs = append(errs, fmt.Errorf("relay.in_flight_bytes = %d: must be at least 1", c.InFlightBytes))
+	}
+	if c.DrainTimeout < 0 {
+		errs = append(errs, fmt.Errorf("relay.drain_timeout = %s: must not be negative", c.DrainTimeout))
+	}
+	if c.BackoffMin <= 0 || c.BackoffMax < c.BackoffMin {
+		errs = append(errs, fmt.Errorf("relay.backoff_min = %s, relay.backoff_max = %s: must be positive and in this order",
+			c.BackoffMin, c.BackoffMax))
+	}
+	return errors.Join(errs...)
+}

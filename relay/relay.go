@@ -1,0 +1,312 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"postrider/metrics"
+	"postrider/replication"
+	"postrider/router"
+	"postrider/sink"
+)
+
+// Parts are what a relay is made of. They are called once for each session.
+type Parts struct {
+	// Prepare makes sure that slot and publication are what they have to be. first: no session has streamed yet, so
+	// a slot may be created; later a missing slot is a lost one.
+	Prepare func(ctx context.Context, first bool) error
+	// Watch looks after slot and publication until ctx ends. Its error ends the session.
+	Watch      func(ctx context.Context) error
+	OpenStream func(ctx context.Context) (*replication.Stream, error)
+	OpenSink   sink.Open
+	Router     func() (*router.Router, error)
+	Metrics    *metrics.Set
+	Log        zerolog.Logger
+}
+
+// Relay runs sessions, one after the other.
+type Relay struct {
+	cfg   Config
+	parts Parts
+
+	mu       sync.Mutex
+	state    State
+	session  *session              // the open one, or nil
+	identity *replication.Identity // of the server of the first session
+	streamed bool                  // a session of this process has been open
+}
+
+// New makes a relay. Run it once.
+func New(cfg Config, parts Parts) *Relay {
+	now := time.Now()
+	return &Relay{cfg: cfg, parts: parts, state: State{Phase: Starting, Since: now, LastProgress: now}}
+}
+
+// Run relays until stop ends, then drains and returns nil, or until an error that no new session can heal. ctx is the second
+// signal: when it ends, Run returns without waiting for anything.
+func (r *Relay) Run(ctx, stop context.Context) error {
+	ctx, cancel := withCause(ctx, ErrSecondSignal)
+	var gauges sync.WaitGroup
+	gauges.Go(func() { r.keepGauges(ctx) })
+	defer gauges.Wait()
+	defer cancel()
+	pauses := backoff{min: r.cfg.BackoffMin, max: r.cfg.BackoffMax}
+	for {
+		before := r.State().Published
+		err := r.attempt(ctx, stop)
+		switch {
+		case err == nil:
+			r.enter(Stopped, nil)
+			return nil
+		case ctx.Err() != nil:
+			r.enter(Stopped, context.Cause(ctx))
+			return context.Cause(ctx)
+		case r.halts(err):
+			r.enter(Halted, err)
+			return err
+		case stop.Err() != nil:
+			if !errors.Is(err, context.Canceled) {
+				r.parts.Log.Warn().Err(err).Msg("last session did not end cleanly; some rows may be published again")
+			}
+			r.enter(Stopped, nil)
+			return nil
+		}
+		class, reason := Classify(err, !r.hasStreamed())
+		pause := pauses.next(reason, r.State().Published > before)
+		r.log(class, reason, err, pause)
+		r.backOff(reason, err, pause)
+		if !r.wait(ctx, stop, pause) {
+			r.enter(Stopped, nil)
+			return nil
+		}
+	}
+}
+
+func (r *Relay) halts(err error) bool {
+	class, _ := Classify(err, !r.hasStreamed())
+	return class == Fatal || class == Poison
+}
+
+// attempt is one session, with Watch beside it. It returns nil only after a clean stop.
+func (r *Relay) attempt(process, stop context.Context) error {
+	ctx, fail := context.WithCancelCause(process)
+	defer fail(nil)
+	// Until the session is open there is nothing to drain: stop ends the opening.
+	opening, opened := context.WithCancel(ctx)
+	defer context.AfterFunc(stop, opened)()
+	defer opened()
+
+	if err := r.parts.Prepare(opening, !r.hasStreamed()); err != nil {
+		return err
+	}
+	var watch sync.WaitGroup
+	watchCtx, endWatch := context.WithCancel(ctx)
+	watch.Go(func() {
+		if err := r.parts.Watch(watchCtx); err != nil && watchCtx.Err() == nil {
+			fail(err)
+		}
+	})
+	defer watch.Wait()
+	defer endWatch()
+
+	s, err := r.open(opening, fail)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
+		return err
+	}
+	defer r.close(s)
+	// One drain timeout for the rest of the open transaction and for what is in flight.
+	defer context.AfterFunc(stop, func() {
+		r.enter(Draining, nil)
+		timer := time.AfterFunc(r.cfg.DrainTimeout, func() { fail(ErrDrainTimeout) })
+		context.AfterFunc(ctx, func() { timer.Stop() })
+	})()
+	cause := s.pumpAll(ctx, stop)
+	if cause == nil {
+		return s.finish(ctx, nil) // on a clean stop both share one drain timeout
+	}
+	return s.finish(process, cause) // the session's context is over; the process is not
+}
+
+// open makes everything of a session, the sink first: without a broker the slot is not held.
+func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*session, error) {
+	s := &session{cfg: r.cfg, log: r.parts.Log, metrics: r.parts.Metrics, fail: fail}
+	s.progress.Store(time.Now().UnixNano())
+	var err error
+	if s.router, err = r.parts.Router(); err != nil {
+		return nil, err
+	}
+	if s.sink, err = r.parts.OpenSink(ctx, s.delivered); err != nil {
+		return nil, err
+	}
+	if s.stream, err = r.parts.OpenStream(ctx); err != nil {
+		s.closeSink()
+		return nil, err
+	}
+	s.window = newWindow(s.stream.SeedLSN(), r.cfg.InFlightMessages, r.cfg.InFlightBytes)
+	if err := r.recognise(s.stream); err != nil {
+		_ = s.finish(ctx, err)
+		return nil, err
+	}
+	r.mu.Lock()
+	r.session, r.streamed = s, true
+	r.state.Sessions++
+	r.mu.Unlock()
+	r.parts.Metrics.SessionsOpened.Inc()
+	r.parts.Metrics.Connected.Set(1)
+	r.enter(Streaming, nil)
+	r.parts.Log.Info().Stringer("confirmed_flush_lsn", s.stream.SeedLSN()).Int("session", r.state.Sessions).
+		Str("server_version", s.stream.Identity().ServerVersion).Msg("streaming started")
+	return s, nil
+}
+
+func (r *Relay) close(s *session) {
+	r.observe()
+	r.mu.Lock()
+	r.state.Published += s.published.Load()
+	r.session = nil
+	r.state.InFlight, r.state.InFlightBytes, r.state.OldestUnacked = 0, 0, time.Time{}
+	r.mu.Unlock()
+	r.parts.Metrics.Connected.Set(0)
+}
+
+// recognise refuses a server that is not the one of the first session, or a history that went back behind what we
+// confirmed: LSNs are used again after a restore or a failover, and mean something else.
+func (r *Relay) recognise(s *replication.Stream) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	id := s.Identity()
+	if r.identity == nil {
+		r.identity = &id
+		return nil
+	}
+	switch was := r.identity; {
+	case id.SystemID != was.SystemID:
+		return fmt.Errorf("system identifier is %s, was %s: %w", id.SystemID, was.SystemID, replication.ErrIdentityChanged)
+	case id.Timeline < was.Timeline:
+		return fmt.Errorf("timeline is %d, was %d: %w", id.Timeline, was.Timeline, replication.ErrIdentityChanged)
+	case id.Timeline > was.Timeline:
+		r.parts.Log.Warn().Int32("timeline", id.Timeline).Int32("timeline_before", was.Timeline).Msg("server was promoted")
+	}
+	r.identity = &id
+	return nil
+}
+
+func (r *Relay) hasStreamed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.streamed
+}
+
+// State is a snapshot. Safe for concurrent use.
+func (r *Relay) State() State {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	st := r.state
+	if s := r.session; s != nil {
+		st.ReceivedLSN, st.AckedLSN, st.ConfirmedFlushLSN = s.positions()
+		st.InFlight, st.InFlightBytes, st.OldestUnacked = s.window.load()
+		st.Published += s.published.Load()
+		st.LastProgress = time.Unix(0, s.progress.Load())
+		r.state.ReceivedLSN, r.state.AckedLSN, r.state.ConfirmedFlushLSN = st.ReceivedLSN, st.AckedLSN, st.ConfirmedFlushLSN
+		r.state.LastProgress = st.LastProgress
+	} else if st.Phase != Halted && st.Phase != Stopped {
+		st.LastProgress = time.Now() // every wait outside a session is bounded
+	}
+	return st
+}
+
+func (r *Relay) enter(p Phase, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.state.Phase != p {
+		r.state.Phase, r.state.Since = p, time.Now()
+	}
+	r.state.NextAttempt = time.Time{}
+	r.state.Error = ""
+	if err != nil {
+		r.state.Error = err.Error()
+	}
+	r.parts.Metrics.Phase.Set(string(p))
+}
+
+func (r *Relay) backOff(reason string, err error, pause time.Duration) {
+	phase := BackingOff
+	if reason == reasonSlotInUse {
+		phase = Standby
+	}
+	r.enter(phase, err)
+	r.mu.Lock()
+	r.state.NextAttempt = time.Now().Add(pause)
+	r.mu.Unlock()
+}
+
+func (r *Relay) log(class Class, reason string, err error, pause time.Duration) {
+	r.parts.Metrics.SessionsEnded.WithLabelValues(reason).Inc()
+	st := r.State()
+	event := r.parts.Log.Warn()
+	if reason == reasonSlotInUse {
+		event = r.parts.Log.Info()
+	}
+	event.Err(err).Str("reason", reason).Stringer("class", class).Stringer("acked_lsn", st.AckedLSN).
+		Dur("backoff", pause).Msg("session ended")
+}
+
+// wait returns false when a signal came.
+func (r *Relay) wait(ctx, stop context.Context, pause time.Duration) bool {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+	case <-stop.Done():
+	}
+	return false
+}
+
+// keepGauges observes once a second until ctx ends.
+func (r *Relay) keepGauges(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			r.observe()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// observe brings the position gauges up to date.
+func (r *Relay) observe() {
+	st, m := r.State(), r.parts.Metrics
+	if st.ReceivedLSN > 0 {
+		m.ReceivedLSN.SetLSN(st.ReceivedLSN)
+		m.AckedLSN.SetLSN(st.AckedLSN)
+		m.ConfirmedFlushLSN.SetLSN(st.ConfirmedFlushLSN)
+	}
+	m.InFlight.Set(float64(st.InFlight))
+	m.InFlightBytes.Set(float64(st.InFlightBytes))
+	m.LastProgress.SetTime(st.LastProgress)
+	if st.OldestUnacked.IsZero() {
+		m.OldestUnacked.Clear()
+	} else {
+		m.OldestUnacked.SetTime(st.OldestUnacked)
+	}
+}
+
+// withCause gives the end of ctx a cause that Classify knows.
+func withCause(ctx context.Context, cause error) (context.Context, context.CancelFunc) {
+	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { cancel(cause) })
+	return out, func() { stop(); cancel(nil) }
+}

@@ -1,0 +1,252 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/rs/zerolog"
+
+	"postrider/metrics"
+	"postrider/replication"
+	"postrider/router"
+	"postrider/sink"
+)
+
+const (
+	// Batches between stream and pump: one that is read while the other is routed. The limit on memory is the window's.
+	batchesQueued = 2
+	// How long a session that can confirm nothing any more waits for its producer to get rid of what it has.
+	briefDrain = 5 * time.Second
+	// How long a sink may take to close. What it still holds then is published again by the next session.
+	sinkCloseTimeout = 5 * time.Second
+)
+
+// session is one attempt from open to close. Its only shared state is the window and, through it, the sink's result loop.
+type session struct {
+	cfg     Config
+	log     zerolog.Logger
+	metrics *metrics.Set
+	router  *router.Router
+
+	stream *replication.Stream
+	sink   sink.Sink
+	window *window
+	fail   context.CancelCauseFunc // ends the session with a cause; the first one counts
+
+	published atomic.Uint64
+	progress  atomic.Int64 // Unix nanoseconds: when the pump last turned
+	failed    atomic.Bool  // the sink reported a failure: what is in flight may or may not be written
+
+	// Of the pump alone.
+	transaction uint64          // number of the open one in the window
+	out         []*sink.Message // routed, in the window, not yet handed over
+}
+
+// pumpAll moves events until the stream ends or the session fails, and returns why: nil after a clean stop.
+// stream and pump have ended when it returns.
+func (s *session) pumpAll(ctx, stop context.Context) error {
+	batches := make(chan *replication.Batch, batchesQueued)
+	var wg sync.WaitGroup
+	var streamErr error
+	wg.Go(func() {
+		streamErr = s.stream.Run(ctx, stop, batches, s.window.ackedLSN)
+		if streamErr != nil {
+			s.fail(streamErr)
+		}
+	})
+	wg.Go(func() {
+		if err := s.pump(ctx, batches); err != nil {
+			s.fail(err)
+		}
+	})
+	wg.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return streamErr
+}
+
+// pump routes and publishes in WAL order until batches is closed.
+func (s *session) pump(ctx context.Context, batches <-chan *replication.Batch) error {
+	beat := time.NewTicker(time.Second)
+	defer beat.Stop()
+	for {
+		s.progress.Store(time.Now().UnixNano())
+		select {
+		case b, ok := <-batches:
+			if !ok {
+				return nil
+			}
+			if err := s.relay(ctx, b); err != nil {
+				return err
+			}
+			b.Release()
+		case <-beat.C:
+		}
+	}
+}
+
+// relay takes one batch through router, window and sink.
+func (s *session) relay(ctx context.Context, b *replication.Batch) error {
+	for i := range b.Events {
+		e := &b.Events[i]
+		switch e.Kind {
+		case replication.Begin:
+			s.transaction = s.window.begin(e.Time)
+			s.metrics.Transactions.Inc()
+		case replication.Insert, replication.Message:
+			if err := s.row(ctx, e); err != nil {
+				return err
+			}
+		case replication.Commit:
+			s.window.commit(e.LSN)
+		case replication.Idle:
+			s.window.idle(e.LSN)
+		}
+	}
+	return s.publish(ctx)
+}
+
+func (s *session) row(ctx context.Context, e *replication.Event) error {
+	m, err := s.router.Route(e)
+	if err != nil {
+		s.metrics.EventsRefused.Inc()
+		if publishErr := s.publish(ctx); publishErr != nil { // everything before it leaves
+			return publishErr
+		}
+		return fmt.Errorf("route row %d of the transaction that commits at %s: %w", e.Index, e.LSN, err)
+	}
+	if m == nil {
+		s.metrics.EventsSkipped.Inc()
+		return nil
+	}
+	s.metrics.EventsRouted.Inc()
+	m.Origin.Transaction = s.transaction
+	for size := m.Size(); !s.window.tryAdd(size); {
+		// The window only gets room when what is in it has been handed over.
+		if err := s.publish(ctx); err != nil {
+			return err
+		}
+		if err := s.waitForRoom(ctx); err != nil {
+			return err
+		}
+	}
+	s.out = append(s.out, m)
+	return nil
+}
+
+// waitForRoom waits until something left the window. It beats, so that a stalled broker does not look like a hung process.
+func (s *session) waitForRoom(ctx context.Context) error {
+	for {
+		beat, cancel := context.WithTimeout(ctx, time.Second)
+		err := s.window.waitMoved(beat)
+		cancel()
+		s.progress.Store(time.Now().UnixNano())
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (s *session) publish(ctx context.Context) error {
+	if len(s.out) == 0 {
+		return nil
+	}
+	now := time.Now()
+	for _, m := range s.out {
+		m.Origin.HandedOver = now
+	}
+	err := s.sink.Publish(ctx, s.out)
+	clear(s.out)
+	s.out = s.out[:0]
+	return err
+}
+
+// delivered is the sink's Done.
+func (s *session) delivered(m *sink.Message, err error) {
+	if err != nil {
+		_, reason := Classify(err, false)
+		s.metrics.PublishErrors.WithLabelValues(reason).Inc()
+		s.failed.Store(true)
+		s.fail(err)
+		return
+	}
+	now := time.Now()
+	size := m.Size()
+	s.metrics.CommitToAck.Observe(max(0, now.Sub(m.Origin.CommitTime).Seconds()))
+	s.metrics.PublishSeconds.Observe(now.Sub(m.Origin.HandedOver).Seconds())
+	topic := s.metrics.Topic(m.Topic)
+	topic.Published.Inc()
+	topic.Bytes.Add(float64(size))
+	s.published.Add(1)
+	s.window.done(m.Origin.Transaction, size)
+}
+
+// finish ends a session whose pump has ended with cause: wait for what is in flight as long as that is of use, confirm, close. The
+// order matters: the final status must come after the last acknowledgement, and the sink must be gone before
+// another session opens one.
+func (s *session) finish(ctx context.Context, cause error) error {
+	how := drainFully
+	if cause != nil {
+		how = find(cause).drain
+	}
+	if s.failed.Load() {
+		how = drainNot
+	}
+	timeout := map[drain]time.Duration{drainFully: s.cfg.DrainTimeout, drainBriefly: min(briefDrain, s.cfg.DrainTimeout), drainNot: 0}[how]
+	drainCtx, cancel := context.WithTimeoutCause(ctx, timeout, ErrDrainTimeout)
+	defer cancel()
+	drained := make(chan struct{})
+	var wg sync.WaitGroup
+	var drainErr error
+	wg.Go(func() {
+		if drainErr = s.drain(drainCtx); drainErr == nil {
+			close(drained)
+		}
+	})
+	finishErr := s.stream.Finish(drainCtx, drained)
+	wg.Wait()
+	s.closeSink()
+	if messages, bytes, _ := s.window.load(); messages > 0 {
+		s.log.Warn().Int("in_flight", messages).Int64("in_flight_bytes", bytes).Stringer("acked_lsn", s.window.ackedLSN()).
+			Msg("session ended with messages in flight; they are published again by the next one")
+	}
+	if cause == nil && drainErr != nil {
+		return drainErr
+	}
+	if cause != nil {
+		return cause
+	}
+	return finishErr
+}
+
+// drain waits until nothing is in flight.
+func (s *session) drain(ctx context.Context) error {
+	for {
+		if messages, _, _ := s.window.load(); messages == 0 {
+			return nil
+		}
+		if err := s.window.waitMoved(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *session) closeSink() {
+	ctx, cancel := context.WithTimeout(context.Background(), sinkCloseTimeout)
+	defer cancel()
+	if err := s.sink.Close(ctx); err != nil {
+		s.log.Warn().Err(err).Msg("sink not closed cleanly")
+	}
+}
+
+func (s *session) positions() (received, acked, confirmed pglogrepl.LSN) {
+	return s.stream.ReceivedLSN(), s.window.ackedLSN(), s.stream.ConfirmedFlushLSN()
+}

@@ -1,0 +1,188 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+)
+
+// window holds the transactions in flight, in WAL order. It is the only place where a position advances.
+//
+// One goroutine, the pump, calls begin, add, commit and idle; any goroutine calls done and the readers.
+//
+// Invariants:
+//  1. acked never decreases.
+//  2. acked < end of every transaction that is open or has a message pending: it is at most the end of the one before.
+//  3. acked = end of the longest prefix of transactions that are committed and have nothing pending.
+//  4. done is called at most once for each add; pending >= 0.
+//  5. bytes <= maxBytes and messages <= maxMessages, except that an empty window admits any one message.
+//  6. An idle position enters as an empty transaction, in order, never between begin and commit.
+type window struct {
+	maxMessages int
+	maxBytes    int64
+
+	mu       sync.Mutex
+	ring     []transaction // ring[number%len(ring)], for first <= number < next
+	first    uint64        // oldest transaction that is not yet acked
+	next     uint64        // number that the next transaction gets
+	open     bool          // ring[next-1] has not seen its commit
+	acked    pglogrepl.LSN
+	messages int           // in flight, over all transactions
+	bytes    int64         // of them
+	moved    chan struct{} // one token: a message left, or acked moved, since it was last taken
+}
+
+type transaction struct {
+	end        pglogrepl.LSN // zero while open
+	commitTime time.Time     // zero for an idle position
+	pending    int           // messages handed over and not done
+}
+
+func newWindow(seed pglogrepl.LSN, maxMessages int, maxBytes int64) *window {
+	return &window{maxMessages: maxMessages, maxBytes: maxBytes, ring: make([]transaction, 64), acked: seed,
+		moved: make(chan struct{}, 1)}
+}
+
+// begin opens a transaction and returns its number, which add and done take.
+func (w *window) begin(commitTime time.Time) uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.open {
+		panic("relay: begin inside a transaction")
+	}
+	w.open = true
+	return w.pushLocked(transaction{commitTime: commitTime})
+}
+
+// tryAdd takes one message of the open transaction into the window, if there is room.
+func (w *window) tryAdd(bytes int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.open {
+		panic("relay: message outside of a transaction")
+	}
+	if w.messages > 0 && (w.messages >= w.maxMessages || w.bytes+int64(bytes) > w.maxBytes) {
+		return false
+	}
+	w.messages++
+	w.bytes += int64(bytes)
+	w.atLocked(w.next-1).pending++
+	return true
+}
+
+// commit closes the open transaction.
+func (w *window) commit(end pglogrepl.LSN) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.open {
+		panic("relay: commit outside of a transaction")
+	}
+	w.open = false
+	w.atLocked(w.next - 1).end = end
+	w.advanceLocked()
+}
+
+// idle adds a position before which there is nothing more to deliver than what is in the window.
+func (w *window) idle(end pglogrepl.LSN) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.open {
+		panic("relay: idle position inside a transaction")
+	}
+	if w.next > w.first {
+		if last := w.atLocked(w.next - 1); last.pending == 0 {
+			// Waits behind others and has nothing of its own pending: it only moves on. So a stalled sink
+			// on an idle table does not fill the window with keepalives.
+			last.end = max(last.end, end)
+			return
+		}
+	}
+	w.pushLocked(transaction{end: end})
+	w.advanceLocked()
+}
+
+// done takes one delivered message of a transaction out of the window.
+func (w *window) done(number uint64, bytes int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if number < w.first || number >= w.next {
+		panic(fmt.Sprintf("relay: done for transaction %d, in the window are %d to %d", number, w.first, w.next))
+	}
+	t := w.atLocked(number)
+	t.pending--
+	w.messages--
+	w.bytes -= int64(bytes)
+	if t.pending < 0 || w.messages < 0 || w.bytes < 0 {
+		panic("relay: a message was reported done twice")
+	}
+	if t.pending == 0 && number == w.first {
+		w.advanceLocked()
+	}
+	w.signalLocked()
+}
+
+// waitMoved waits until a message left the window or acked moved since the last call, or ctx ends.
+func (w *window) waitMoved(ctx context.Context) error {
+	select {
+	case <-w.moved:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// ackedLSN is the watermark.
+func (w *window) ackedLSN() pglogrepl.LSN {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.acked
+}
+
+// load is what is in flight, and the commit time of the oldest transaction that holds acked back.
+func (w *window) load() (messages int, bytes int64, oldest time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.next > w.first {
+		oldest = w.atLocked(w.first).commitTime
+	}
+	return w.messages, w.bytes, oldest
+}
+
+func (w *window) advanceLocked() {
+	for w.first < w.next {
+		t := w.atLocked(w.first)
+		if t.end == 0 || t.pending > 0 {
+			break
+		}
+		w.acked = max(w.acked, t.end) // an idle position may lie before the seed
+		*t = transaction{}
+		w.first++
+	}
+	w.signalLocked()
+}
+
+func (w *window) pushLocked(t transaction) uint64 {
+	if w.next-w.first == uint64(len(w.ring)) {
+		bigger := make([]transaction, 2*len(w.ring))
+		for n := w.first; n < w.next; n++ {
+			bigger[n%uint64(len(bigger))] = *w.atLocked(n)
+		}
+		w.ring = bigger
+	}
+	number := w.next
+	w.next++
+	*w.atLocked(number) = t
+	return number
+}
+
+func (w *window) atLocked(number uint64) *transaction { return &w.ring[number%uint64(len(w.ring))] }
+
+func (w *window) signalLocked() {
+	select {
+	case w.moved <- struct{}{}:
+	default:
+	}
+}

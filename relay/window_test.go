@@ -1,0 +1,239 @@
+package relay
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+var anyTime = time.Unix(1_700_000_000, 0)
+
+func TestWindow_AdvancesToTheEndOfADeliveredTransaction(t *testing.T) {
+	w := newWindow(100, 10, 1000)
+	tx := w.begin(anyTime)
+	require.True(t, w.tryAdd(5))
+	w.commit(200)
+	require.Equal(t, pglogrepl.LSN(100), w.ackedLSN())
+	w.done(tx, 5)
+	require.Equal(t, pglogrepl.LSN(200), w.ackedLSN())
+}
+
+func TestWindow_DoesNotPassOpenTransaction(t *testing.T) {
+	w := newWindow(100, 10, 1000)
+	tx := w.begin(anyTime)
+	require.True(t, w.tryAdd(5))
+	w.done(tx, 5) // delivered before its commit was read
+	require.Equal(t, pglogrepl.LSN(100), w.ackedLSN())
+	w.commit(200)
+	require.Equal(t, pglogrepl.LSN(200), w.ackedLSN())
+}
+
+func TestWindow_DoesNotPassAnOlderPendingTransaction(t *testing.T) {
+	w := newWindow(100, 10, 1000)
+	first := w.begin(anyTime)
+	require.True(t, w.tryAdd(1))
+	w.commit(200)
+	second := w.begin(anyTime)
+	require.True(t, w.tryAdd(1))
+	w.commit(300)
+	w.idle(400)
+	w.done(second, 1)
+	require.Equal(t, pglogrepl.LSN(100), w.ackedLSN())
+	w.done(first, 1)
+	require.Equal(t, pglogrepl.LSN(400), w.ackedLSN())
+}
+
+func TestWindow_IdlePositionsBehindAStallTakeOnePlace(t *testing.T) {
+	w := newWindow(100, 10, 1000)
+	tx := w.begin(anyTime)
+	require.True(t, w.tryAdd(1))
+	w.commit(200)
+	for lsn := pglogrepl.LSN(201); lsn < 5000; lsn++ {
+		w.idle(lsn)
+	}
+	require.Equal(t, uint64(2), w.next-w.first)
+	w.done(tx, 1)
+	require.Equal(t, pglogrepl.LSN(4999), w.ackedLSN())
+}
+
+func TestWindow_IdlePositionBelowTheSeedChangesNothing(t *testing.T) {
+	w := newWindow(100, 10, 1000)
+	w.idle(50)
+	require.Equal(t, pglogrepl.LSN(100), w.ackedLSN())
+}
+
+func TestWindow_AdmitsAnyOneMessageWhenEmpty(t *testing.T) {
+	w := newWindow(0, 10, 100)
+	tx := w.begin(anyTime)
+	require.True(t, w.tryAdd(5000))
+	require.False(t, w.tryAdd(1), "over the limit of bytes")
+	w.done(tx, 5000)
+	require.True(t, w.tryAdd(1))
+}
+
+func TestWindow_BoundsMessages(t *testing.T) {
+	w := newWindow(0, 2, 1000)
+	w.begin(anyTime)
+	require.True(t, w.tryAdd(0))
+	require.True(t, w.tryAdd(0))
+	require.False(t, w.tryAdd(0))
+}
+
+func TestWindow_MisuseOfOurOwnPanics(t *testing.T) {
+	w := newWindow(0, 2, 1000)
+	require.Panics(t, func() { w.commit(1) }, "commit without begin")
+	require.Panics(t, func() { w.tryAdd(1) }, "message without begin")
+	tx := w.begin(anyTime)
+	require.Panics(t, func() { w.begin(anyTime) })
+	require.Panics(t, func() { w.idle(5) })
+	require.True(t, w.tryAdd(1))
+	w.done(tx, 1)
+	require.Panics(t, func() { w.done(tx, 1) })
+}
+
+func TestWindow_WaitMovedEndsWithItsContext(t *testing.T) {
+	w := newWindow(0, 2, 1000)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(ErrSecondSignal)
+	for range 2 {
+		if err := w.waitMoved(ctx); err != nil {
+			require.ErrorIs(t, err, ErrSecondSignal)
+		}
+	}
+}
+
+// naive is the same promise written without a thought for speed: every transaction ever, looked through from the start.
+type naive struct {
+	seed pglogrepl.LSN
+	txs  []naiveTx
+}
+
+type naiveTx struct {
+	end     pglogrepl.LSN
+	pending []int // sizes
+}
+
+func (n *naive) acked() pglogrepl.LSN {
+	acked := n.seed
+	for _, t := range n.txs {
+		if t.end == 0 || len(t.pending) > 0 {
+			break
+		}
+		acked = max(acked, t.end)
+	}
+	return acked
+}
+
+func (n *naive) load() (messages int, bytes int64) {
+	for _, t := range n.txs {
+		messages += len(t.pending)
+		for _, b := range t.pending {
+			bytes += int64(b)
+		}
+	}
+	return messages, bytes
+}
+
+func TestWindow_AgreesWithANaiveModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const maxMessages, maxBytes = 6, 40
+		seed := pglogrepl.LSN(rapid.IntRange(1, 50).Draw(t, "seed"))
+		w := newWindow(seed, maxMessages, maxBytes)
+		w.ring = make([]transaction, 2) // so that it has to grow
+		model := &naive{seed: seed}
+		numbers := map[int]uint64{} // index in the model -> number in the window
+		lsn := seed
+		open := false
+		before := w.ackedLSN()
+		t.Repeat(map[string]func(*rapid.T){
+			"begin": func(t *rapid.T) {
+				if open {
+					t.Skip()
+				}
+				open = true
+				numbers[len(model.txs)] = w.begin(anyTime)
+				model.txs = append(model.txs, naiveTx{})
+			},
+			"add": func(t *rapid.T) {
+				if !open {
+					t.Skip()
+				}
+				size := rapid.IntRange(0, 60).Draw(t, "size")
+				messages, bytes := model.load()
+				fits := messages == 0 || messages < maxMessages && bytes+int64(size) <= maxBytes
+				if got := w.tryAdd(size); got != fits {
+					t.Fatalf("tryAdd(%d) = %v with %d messages of %d bytes", size, got, messages, bytes)
+				}
+				if fits {
+					tx := &model.txs[len(model.txs)-1]
+					tx.pending = append(tx.pending, size)
+				}
+			},
+			"commit": func(t *rapid.T) {
+				if !open {
+					t.Skip()
+				}
+				open = false
+				lsn += pglogrepl.LSN(rapid.IntRange(1, 20).Draw(t, "advance"))
+				w.commit(lsn)
+				model.txs[len(model.txs)-1].end = lsn
+			},
+			"idle": func(t *rapid.T) {
+				if open {
+					t.Skip()
+				}
+				lsn += pglogrepl.LSN(rapid.IntRange(0, 20).Draw(t, "advance"))
+				w.idle(lsn)
+				model.txs = append(model.txs, naiveTx{end: lsn})
+			},
+			"done": func(t *rapid.T) {
+				var pending []int
+				for i, tx := range model.txs {
+					if len(tx.pending) > 0 {
+						pending = append(pending, i)
+					}
+				}
+				if len(pending) == 0 {
+					t.Skip()
+				}
+				i := rapid.SampledFrom(pending).Draw(t, "transaction")
+				tx := &model.txs[i]
+				k := rapid.IntRange(0, len(tx.pending)-1).Draw(t, "message")
+				size := tx.pending[k]
+				tx.pending = append(tx.pending[:k:k], tx.pending[k+1:]...)
+				w.done(numbers[i], size)
+			},
+			"": func(t *rapid.T) {
+				acked := w.ackedLSN()
+				if want := model.acked(); acked != want {
+					t.Fatalf("acked %s, the model says %s", acked, want)
+				}
+				if acked < before {
+					t.Fatalf("acked went back from %s to %s", before, acked)
+				}
+				before = acked
+				messages, bytes, _ := w.load()
+				if wantMessages, wantBytes := model.load(); messages != wantMessages || bytes != wantBytes {
+					t.Fatalf("in flight %d messages of %d bytes, the model says %d of %d", messages, bytes, wantMessages, wantBytes)
+				}
+			},
+		})
+	})
+}
+
+func BenchmarkWindow_OneRowTransactions(b *testing.B) {
+	w := newWindow(0, 1<<20, 1<<40)
+	b.ReportAllocs()
+	lsn := pglogrepl.LSN(1)
+	for b.Loop() {
+		tx := w.begin(anyTime)
+		w.tryAdd(300)
+		lsn += 100
+		w.commit(lsn)
+		w.done(tx, 300)
+	}
+}

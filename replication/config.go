@@ -1,0 +1,56 @@
+package replication
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Config is the section [replication].
+type Config struct {
+	Publication    string        `toml:"publication"`
+	Tables         []string      `toml:"tables"`             // schema-qualified outbox tables
+	Messages       []string      `toml:"messages"`           // prefixes of pg_logical_emit_message that carry outbox events
+	StatusInterval time.Duration `toml:"status_interval"`    // longest time between two statuses
+	MaxRowBytes    int64         `toml:"max_row_bytes,size"` // a longer row ends the session before it is buffered
+}
+
+// DefaultConfig returns the defaults; config.example.toml gives the reasons.
+func DefaultConfig() Config {
+	return Config{
+		Publication:    "postrider",
+		Tables:         []string{"public.outbox"},
+		StatusInterval: 5 * time.Second,
+		MaxRowBytes:    64 << 20,
+	}
+}
+
+// Validate reports every wrong value.
+func (c Config) Validate() error {
+	var errs []error
+	if c.Publication == "" {
+		errs = append(errs, errors.New("replication.publication is empty: name the publication of the outbox table"))
+	}
+	if len(c.Tables) == 0 && len(c.Messages) == 0 {
+		errs = append(errs, errors.New("replication.tables and replication.messages are both empty: there is nothing to relay"))
+	}
+	for _, t := range c.Tables {
+		if schema, name, ok := strings.Cut(t, "."); !ok || schema == "" || name == "" {
+			errs = append(errs, fmt.Errorf("replication.tables: %q is not schema-qualified: write %q", t, "public."+strings.Trim(t, ".")))
+		}
+	}
+	for _, p := range c.Messages {
+		if p == "" {
+			errs = append(errs, errors.New("replication.messages: an empty prefix is not allowed"))
+		}
+	}
+	if c.StatusInterval < 100*time.Millisecond || c.StatusInterval > 10*time.Second {
+		errs = append(errs, fmt.Errorf("replication.status_interval = %s: must lie between 100ms and 10s, "+
+			"or the server may take the relay for dead", c.StatusInterval))
+	}
+	if c.MaxRowBytes < 1<<10 || c.MaxRowBytes > 1<<30 {
+		errs = append(errs, fmt.Errorf("replication.max_row_bytes = %d: must lie between 1KiB and 1GiB", c.MaxRowBytes))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,234 @@
+package replication
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+)
+
+// PostgreSQL counts microseconds from 2000-01-01; this is that moment in Unix microseconds.
+const postgresEpoch = 946_684_800_000_000
+
+func postgresTime(us int64) time.Time { return time.UnixMicro(us + postgresEpoch) }
+
+// decoder turns pgoutput messages of protocol 1, or 2 without streaming, into events. It does no I/O. Its state is the
+// relation cache and the open transaction; a new connection needs a new decoder.
+//
+// Message formats: PostgreSQL documentation, "Logical Replication Message Formats".
+type decoder struct {
+	relations map[uint32]*Relation
+
+	// The open transaction, as of its Begin. An empty one leaves this package as Idle, so Begin is held back until
+	// the first row.
+	open    bool // between a Begin and its Commit on the wire
+	begun   bool // the Begin event has been emitted
+	xid     uint32
+	lsn     pglogrepl.LSN // commit LSN
+	time    time.Time     // commit time
+	index   uint32        // of the next row
+	ignored uint64        // messages that are no events: updates, deletes, non-transactional messages
+}
+
+func newDecoder() *decoder { return &decoder{relations: map[uint32]*Relation{}} }
+
+// decode appends to b what one pgoutput message means.
+func (d *decoder) decode(msg []byte, b *Batch) error {
+	if len(msg) == 0 {
+		return fmt.Errorf("%w: empty", ErrProtocol)
+	}
+	c := cursor{rest: msg[1:]}
+	switch msg[0] {
+	case 'B':
+		d.lsn, d.time, d.xid = pglogrepl.LSN(c.uint64()), postgresTime(int64(c.uint64())), c.uint32()
+		if d.open {
+			return fmt.Errorf("%w: begin inside the transaction that commits at %s", ErrProtocol, d.lsn)
+		}
+		d.open, d.begun, d.index = true, false, 0
+	case 'C':
+		c.byte()   // flags, unused
+		c.uint64() // commit LSN, known from Begin
+		end := pglogrepl.LSN(c.uint64())
+		if !d.open {
+			return fmt.Errorf("%w: commit without begin", ErrProtocol)
+		}
+		if c.failed {
+			break
+		}
+		if d.begun {
+			b.add(Event{Kind: Commit, XID: d.xid, LSN: end, Time: d.time})
+		} else {
+			b.idle(end)
+		}
+		d.open = false
+	case 'I':
+		return d.insert(&c, b)
+	case 'M':
+		return d.message(&c, b)
+	case 'R':
+		return d.relation(&c)
+	case 'U', 'D', 'T': // not published by our publication; somebody else's may
+		d.ignored++
+	case 'Y', 'O': // type and origin: text values need neither
+	default:
+		return fmt.Errorf("%w: unknown message type %q", ErrProtocol, msg[0])
+	}
+	return c.err(msg[0])
+}
+
+func (d *decoder) begin(b *Batch) {
+	if !d.begun {
+		b.add(Event{Kind: Begin, XID: d.xid, LSN: d.lsn, Time: d.time})
+		d.begun = true
+	}
+}
+
+func (d *decoder) insert(c *cursor, b *Batch) error {
+	oid := c.uint32()
+	tuple := c.byte()
+	n := int(c.uint16())
+	if c.failed {
+		return c.err('I')
+	}
+	rel := d.relations[oid]
+	switch {
+	case rel == nil:
+		return fmt.Errorf("%w: row of relation %d that was not described", ErrProtocol, oid)
+	case tuple != 'N':
+		return fmt.Errorf("%w: insert into %s without a new tuple", ErrProtocol, rel)
+	case n != len(rel.Columns):
+		return fmt.Errorf("%w: row of %s has %d columns, described were %d", ErrProtocol, rel, n, len(rel.Columns))
+	case !d.open:
+		return fmt.Errorf("%w: row of %s outside of a transaction", ErrProtocol, rel)
+	}
+	values := b.values(n)
+	for i := range values {
+		switch kind := c.byte(); kind {
+		case 'n':
+			values[i] = nil
+		case 't':
+			values[i] = c.bytes(int(c.uint32()))
+		default: // 'u' (unchanged TOAST) never stands in an insert; 'b' was not asked for
+			if !c.failed {
+				return fmt.Errorf("%w: column %q of %s is of kind %q", ErrProtocol, rel.Columns[i].Name, rel, kind)
+			}
+		}
+	}
+	if c.failed {
+		return c.err('I')
+	}
+	d.begin(b)
+	b.add(Event{Kind: Insert, XID: d.xid, Index: d.index, LSN: d.lsn, Time: d.time, Relation: rel, Values: values})
+	d.index++
+	return nil
+}
+
+func (d *decoder) message(c *cursor, b *Batch) error {
+	flags := c.byte()
+	c.uint64() // position of the message itself
+	prefix := c.cstring()
+	content := c.bytes(int(c.uint32()))
+	if c.failed {
+		return c.err('M')
+	}
+	if transactional := flags&1 != 0; !transactional {
+		// Sent at once, whether its transaction commits or not: never an event.
+		d.ignored++
+		return nil
+	}
+	if !d.open {
+		return fmt.Errorf("%w: transactional message outside of a transaction", ErrProtocol)
+	}
+	d.begin(b)
+	b.add(Event{Kind: Message, XID: d.xid, Index: d.index, LSN: d.lsn, Time: d.time, Prefix: prefix, Content: content})
+	d.index++
+	return nil
+}
+
+func (d *decoder) relation(c *cursor) error {
+	r := &Relation{OID: c.uint32(), Namespace: c.cstring(), Name: c.cstring()}
+	c.byte() // replica identity
+	n := int(c.uint16())
+	// A column takes at least ten bytes: a count that can't be true must not allocate.
+	if c.failed || n > len(c.rest)/10 {
+		return fmt.Errorf("%w: relation %d", ErrProtocol, r.OID)
+	}
+	if r.Namespace == "" { // pgoutput's way to write pg_catalog
+		r.Namespace = "pg_catalog"
+	}
+	r.Columns = make([]Column, n)
+	for i := range r.Columns {
+		flags := c.byte()
+		r.Columns[i] = Column{Key: flags&1 != 0, Name: c.cstring(), TypeOID: c.uint32(), TypeMod: int32(c.uint32())}
+	}
+	if c.failed {
+		return c.err('R')
+	}
+	d.relations[r.OID] = r
+	return nil
+}
+
+// cursor reads from the front of a message. Past the end it returns zeros and remembers that it failed, so that a
+// sequence of reads needs one check.
+type cursor struct {
+	rest   []byte
+	failed bool
+}
+
+func (c *cursor) err(typ byte) error {
+	if c.failed {
+		return fmt.Errorf("%w: message %q is too short", ErrProtocol, typ)
+	}
+	return nil
+}
+
+func (c *cursor) bytes(n int) []byte {
+	if n < 0 || n > len(c.rest) {
+		c.failed, c.rest = true, nil
+		return nil
+	}
+	b := c.rest[:n:n]
+	c.rest = c.rest[n:]
+	return b
+}
+
+func (c *cursor) byte() byte {
+	if b := c.bytes(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (c *cursor) uint16() uint16 {
+	if b := c.bytes(2); b != nil {
+		return binary.BigEndian.Uint16(b)
+	}
+	return 0
+}
+
+func (c *cursor) uint32() uint32 {
+	if b := c.bytes(4); b != nil {
+		return binary.BigEndian.Uint32(b)
+	}
+	return 0
+}
+
+func (c *cursor) uint64() uint64 {
+	if b := c.bytes(8); b != nil {
+		return binary.BigEndian.Uint64(b)
+	}
+	return 0
+}
+
+func (c *cursor) cstring() string {
+	i := bytes.IndexByte(c.rest, 0)
+	if i < 0 {
+		c.failed, c.rest = true, nil
+		return ""
+	}
+	s := string(c.rest[:i])
+	c.rest = c.rest[i+1:]
+	return s
+}

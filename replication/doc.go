@@ -1,0 +1,22 @@
+// Package replication turns the WAL of one slot into events and tells PostgreSQL how far they are safe.
+//
+// # Positions
+//
+// Three positions live here, and each has one meaning. The received LSN is the newest one read from the connection. The acked
+// LSN is the caller's watermark: everything before it is durable in the broker. The confirmed flush LSN is the acked
+// LSN as the server last heard it; the server may remove WAL before it and never sends what lies before it again.
+// Rows have no position of their own: the rows of one COPY share one WAL location. An event position is the
+// commit LSN of its transaction and the index in it.
+//
+// # What an acknowledgement means
+//
+// PostgreSQL believes every flush position, even one in the future, and does not send what lies before it again. So a status
+// never carries more than the acked LSN, and never more than this connection has seen or the slot had confirmed
+// when it was opened (status.go). A flush position of zero never leaves: pglogrepl would replace it by the write
+// position and so confirm what is not delivered.
+//
+// # Connection ownership
+//
+// The goroutine in Stream.Run owns the connection: it reads, and it alone writes. A status therefore can't be delayed by
+// anything but itself: while the receiver of the events has no room, Run waits for room and for the next status.
+package replication
