@@ -51,6 +51,7 @@ func (d *decoder) decode(msg []byte, b *Batch) error {
 		c.byte()   // flags, unused
 		c.uint64() // commit LSN, known from Begin
 		end := pglogrepl.LSN(c.uint64())
+		c.uint64() // commit time, known from Begin
 		if !d.open {
 			return fmt.Errorf("%w: commit without begin", ErrProtocol)
 		}

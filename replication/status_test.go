@@ -1,0 +1,75 @@
+package replication
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func TestPositions_FlushIsNeverZeroNorBeyondWhatWasSeen(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		lsn := func(name string) pglogrepl.LSN {
+			return pglogrepl.LSN(rapid.Uint64Range(0, 1000).Draw(t, name))
+		}
+		p := positions{seed: 1 + lsn("seed"), received: lsn("received")}
+		acked := lsn("acked")
+		write, flush := p.status(acked)
+		seen := max(p.seed, p.received)
+		switch {
+		case flush == 0:
+			t.Fatal("a zero flush would be replaced by the write position")
+		case flush > seen:
+			t.Fatalf("flush %s is beyond %s, all that this connection has seen", flush, seen)
+		case flush > acked && flush > p.seed:
+			t.Fatalf("flush %s is beyond what is acked, %s", flush, acked)
+		case flush > write:
+			t.Fatalf("flush %s is beyond write %s", flush, write)
+		}
+	})
+}
+
+func TestSchedule(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	fresh := func() *schedule { return &schedule{interval: 5 * time.Second, last: t0} }
+
+	t.Run("an idle connection waits for the interval", func(t *testing.T) {
+		require.Equal(t, t0.Add(5*time.Second), fresh().due(false))
+	})
+	t.Run("a moved watermark goes out soon", func(t *testing.T) {
+		require.Equal(t, t0.Add(confirmDelay), fresh().due(true))
+	})
+	t.Run("a reply that is asked for goes out at once", func(t *testing.T) {
+		s := fresh()
+		s.asked()
+		require.Equal(t, t0, s.due(false))
+	})
+	t.Run("a server that asks again without news is not answered in a busy loop", func(t *testing.T) {
+		s := fresh()
+		s.asked()
+		s.sent(t0)
+		s.asked()
+		require.Equal(t, t0.Add(replyPause), s.due(false))
+		require.Equal(t, t0, s.due(true), "with news it is")
+	})
+	t.Run("it wakes up while something may be acked at any time", func(t *testing.T) {
+		require.Equal(t, t0.Add(confirmDelay), fresh().wake(t0, false, true))
+		require.Equal(t, t0.Add(5*time.Second), fresh().wake(t0, false, false))
+	})
+	t.Run("a watched watermark that stands still does not put off the interval", func(t *testing.T) {
+		late := t0.Add(4990 * time.Millisecond)
+		require.Equal(t, t0.Add(5*time.Second), fresh().wake(late, false, true))
+	})
+	t.Run("only a server that stops asks this often", func(t *testing.T) {
+		s := fresh()
+		for range stoppingRequests {
+			require.False(t, s.serverStopping())
+			s.asked()
+		}
+		require.True(t, s.serverStopping())
+		s.progressed()
+		require.False(t, s.serverStopping())
+	})
+}
