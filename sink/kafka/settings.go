@@ -1,0 +1,192 @@
+package kafka
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"postrider/secret"
+)
+
+// Config is the section [sink.kafka].
+type Config struct {
+	Brokers         []string      `toml:"brokers"`                // host:port of one or more brokers to start from
+	ClientID        string        `toml:"client_id"`              // name in the broker's logs, metrics and quotas
+	Version         string        `toml:"version"`                // highest protocol level to speak, as a Kafka version; empty: "2.8.0". Lower is negotiated
+	Compression     string        `toml:"compression"`            // none, gzip, snappy, lz4 or zstd
+	MaxMessageBytes int           `toml:"max_message_bytes,size"` // largest message, and largest batch before compression; keep it at the broker's message.max.bytes
+	DialTimeout     time.Duration `toml:"dial_timeout"`           // TCP and TLS handshake together
+	ReadTimeout     time.Duration `toml:"read_timeout"`           // wait for a response before the connection is given up; more than produce_timeout
+	WriteTimeout    time.Duration `toml:"write_timeout"`          // wait for the broker to take a request
+	ProduceTimeout  time.Duration `toml:"produce_timeout"`        // how long the broker waits for its replicas
+	RetryBackoff    time.Duration `toml:"retry_backoff"`          // first pause before a retry; doubles up to 2s
+	DeliveryTimeout time.Duration `toml:"delivery_timeout"`       // without any acknowledgement for this long the session ends
+	Linger          time.Duration `toml:"linger"`                 // longest wait for more messages, and only while they come closer together than this; 0: never wait
+	TLS             TLSConfig     `toml:"tls"`
+	SASL            SASLConfig    `toml:"sasl"`
+	Topics          TopicsConfig  `toml:"topics"`
+}
+
+// TLSConfig is the section [sink.kafka.tls]. The files are read at each connect, so a renewed certificate needs no restart.
+type TLSConfig struct {
+	Enabled            bool   `toml:"enabled"`
+	CAFile             string `toml:"ca_file"`              // PEM; empty: the system's authorities
+	CertFile           string `toml:"cert_file"`            // PEM, our certificate; with key_file
+	KeyFile            string `toml:"key_file"`             // PEM
+	ServerName         string `toml:"server_name"`          // name the broker's certificate must carry; empty: the broker's host
+	InsecureSkipVerify bool   `toml:"insecure_skip_verify"` // accept any certificate: for tests only
+}
+
+// SASLConfig is the section [sink.kafka.sasl]. An empty mechanism means no SASL.
+type SASLConfig struct {
+	Mechanism string        `toml:"mechanism"` // PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512
+	Username  string        `toml:"username"`
+	Password  secret.Secret `toml:"password"` // read anew for each session
+}
+
+// TopicsConfig is the section [sink.kafka.topics]: what to do about a topic that does not exist.
+type TopicsConfig struct {
+	Create            bool `toml:"create"`             // create it; otherwise a missing topic ends the session
+	Partitions        int  `toml:"partitions"`         // of a created topic; required with create
+	ReplicationFactor int  `toml:"replication_factor"` // of a created topic; required with create
+}
+
+const defaultVersion = "2.8.0"
+
+// DefaultConfig returns the defaults. Brokers has none.
+func DefaultConfig() Config {
+	return Config{
+		ClientID:        "postrider",
+		Compression:     "none",
+		MaxMessageBytes: 1 << 20,
+		DialTimeout:     10 * time.Second,
+		ReadTimeout:     30 * time.Second,
+		WriteTimeout:    30 * time.Second,
+		ProduceTimeout:  10 * time.Second,
+		RetryBackoff:    100 * time.Millisecond,
+		DeliveryTimeout: 5 * time.Minute,
+		Linger:          5 * time.Millisecond,
+	}
+}
+
+var compressions = map[string]sarama.CompressionCodec{
+	"none":   sarama.CompressionNone,
+	"gzip":   sarama.CompressionGZIP,
+	"snappy": sarama.CompressionSnappy,
+	"lz4":    sarama.CompressionLZ4,
+	"zstd":   sarama.CompressionZSTD,
+}
+
+// Validate reports every setting that cannot be, by its TOML key. It opens no file and no connection.
+func (c *Config) Validate() error {
+	var errs []error
+	bad := func(key, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("sink.kafka.%s: %s", key, fmt.Sprintf(format, args...)))
+	}
+
+	if len(c.Brokers) == 0 {
+		bad("brokers", `is empty; name at least one broker, like ["kafka-1:9092"]`)
+	}
+	for _, b := range c.Brokers {
+		if host, port, err := net.SplitHostPort(b); err != nil || host == "" || port == "" {
+			bad("brokers", `%q is not host:port, like "kafka-1:9092"`, b)
+		}
+	}
+	if c.ClientID == "" {
+		bad("client_id", "is empty")
+	}
+	if _, err := c.version(); err != nil {
+		bad("version", `%q is not a Kafka version, like "3.6.0"`, c.Version)
+	}
+	if _, ok := compressions[c.Compression]; !ok {
+		bad("compression", "%q is none of none, gzip, snappy, lz4, zstd", c.Compression)
+	}
+	if c.MaxMessageBytes < 1024 || c.MaxMessageBytes >= int(sarama.MaxRequestSize)-requestOverhead {
+		bad("max_message_bytes", "%d is not between 1KiB and 99MiB", c.MaxMessageBytes)
+	}
+	for _, d := range []struct {
+		key   string
+		value time.Duration
+	}{
+		{"dial_timeout", c.DialTimeout}, {"read_timeout", c.ReadTimeout}, {"write_timeout", c.WriteTimeout},
+		{"produce_timeout", c.ProduceTimeout}, {"retry_backoff", c.RetryBackoff}, {"delivery_timeout", c.DeliveryTimeout},
+	} {
+		if d.value < time.Millisecond {
+			bad(d.key, "%s is too short; the least is 1ms", d.value)
+		}
+	}
+	if c.ReadTimeout <= c.ProduceTimeout {
+		bad("read_timeout", "%s must be longer than produce_timeout (%s): the broker may take that long to answer", c.ReadTimeout, c.ProduceTimeout)
+	}
+	if c.DeliveryTimeout <= c.ReadTimeout {
+		bad("delivery_timeout", "%s must be longer than read_timeout (%s): otherwise nothing is ever retried", c.DeliveryTimeout, c.ReadTimeout)
+	}
+	if c.Linger < 0 || c.Linger > time.Second {
+		bad("linger", "%s is not between 0s and 1s", c.Linger)
+	}
+	c.TLS.validate(bad)
+	c.SASL.validate(bad)
+	c.Topics.validate(bad)
+	return errors.Join(errs...)
+}
+
+func (c *Config) version() (sarama.KafkaVersion, error) {
+	if c.Version == "" {
+		return sarama.ParseKafkaVersion(defaultVersion)
+	}
+	return sarama.ParseKafkaVersion(c.Version)
+}
+
+// bootstrap is the broker list as Kafka's own tools take it.
+func (c *Config) bootstrap() string { return strings.Join(c.Brokers, ",") }
+
+func (t *TLSConfig) validate(bad func(key, format string, args ...any)) {
+	if !t.Enabled {
+		switch {
+		case t.CAFile != "", t.CertFile != "", t.KeyFile != "", t.ServerName != "", t.InsecureSkipVerify:
+			bad("tls.enabled", "is false although other tls settings are given; set it to true or remove them")
+		}
+		return
+	}
+	if (t.CertFile == "") != (t.KeyFile == "") {
+		bad("tls.cert_file", "and tls.key_file go together; one of them is missing")
+	}
+	if t.InsecureSkipVerify && (t.CAFile != "" || t.ServerName != "") {
+		bad("tls.insecure_skip_verify", "makes tls.ca_file and tls.server_name pointless; remove one or the other")
+	}
+}
+
+func (s *SASLConfig) validate(bad func(key, format string, args ...any)) {
+	switch s.Mechanism {
+	case "":
+		if s.Username != "" || s.Password.IsSet() {
+			bad("sasl.mechanism", "is empty although a username or password is given; use PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
+		}
+		return
+	case sarama.SASLTypePlaintext, sarama.SASLTypeSCRAMSHA256, sarama.SASLTypeSCRAMSHA512:
+	default:
+		bad("sasl.mechanism", "%q is none of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512", s.Mechanism)
+	}
+	if s.Username == "" {
+		bad("sasl.username", "is empty")
+	}
+	if !s.Password.IsSet() {
+		bad("sasl.password", "is empty; give sasl.password or sasl.password_file")
+	}
+}
+
+func (t *TopicsConfig) validate(bad func(key, format string, args ...any)) {
+	if !t.Create {
+		return
+	}
+	if t.Partitions < 1 || t.Partitions > 100_000 {
+		bad("topics.partitions", "%d: say how many partitions a created topic gets", t.Partitions)
+	}
+	if t.ReplicationFactor < 1 || t.ReplicationFactor > 100 {
+		bad("topics.replication_factor", "%d: say how many replicas a created topic gets (3 in production)", t.ReplicationFactor)
+	}
+}

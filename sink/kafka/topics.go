@@ -1,0 +1,121 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"sync"
+
+	"github.com/IBM/sarama"
+
+	"postrider/sink"
+)
+
+var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
+
+// topics knows which topics exist. The publisher alone calls ensure and partitions.
+type topics struct {
+	cfg    *Config
+	client sarama.Client
+	known  map[string]int32 // partitions; asked for again when a message wants one beyond
+	asking sync.WaitGroup   // questions whose answer nobody waits for any more
+}
+
+// ensure returns when the topic exists, creating it if configured. It asks the cluster the first time a topic is used.
+func (t *topics) ensure(ctx context.Context, topic string) error {
+	if _, ok := t.known[topic]; ok {
+		return nil
+	}
+	if !topicName.MatchString(topic) || topic == "." || topic == ".." {
+		return fmt.Errorf("%w: %q: at most 249 of a-z A-Z 0-9 . _ -", sink.ErrInvalidTopic, topic)
+	}
+	return t.ask(ctx, topic, func() (int32, error) { return t.lookup(topic) })
+}
+
+// has tells whether the topic has the partition, asking anew if it is beyond what is known: partitions can be added.
+func (t *topics) has(ctx context.Context, topic string, partition int32) error {
+	if partition < t.known[topic] {
+		return nil
+	}
+	if err := t.ask(ctx, topic, func() (int32, error) { return t.count(topic) }); err != nil {
+		return err
+	}
+	if n := t.known[topic]; partition >= n {
+		return fmt.Errorf("%w: partition %d of topic %q, which has %d partitions; correct the column, or add partitions: "+
+			"kafka-topics.sh --bootstrap-server %s --alter --topic %s --partitions %d",
+			sink.ErrInvalidRecord, partition, topic, n, t.cfg.bootstrap(), topic, partition+1)
+	}
+	return nil
+}
+
+// ask runs a question that cannot be interrupted, and waits for its answer only until ctx ends.
+func (t *topics) ask(ctx context.Context, topic string, question func() (int32, error)) error {
+	type answer struct {
+		partitions int32
+		err        error
+	}
+	answers := make(chan answer, 1)
+	t.asking.Go(func() {
+		n, err := question()
+		answers <- answer{n, err}
+	})
+	select {
+	case a := <-answers:
+		if a.err != nil {
+			return a.err
+		}
+		t.known[topic] = a.partitions
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("look up topic %q: %w", topic, context.Cause(ctx))
+	}
+}
+
+func (t *topics) lookup(topic string) (int32, error) {
+	n, err := t.count(topic)
+	if !errors.Is(err, sink.ErrUnknownTopic) {
+		return n, err
+	}
+	if !t.cfg.Topics.Create {
+		return 0, fmt.Errorf("%w: create it with: kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions 3 --replication-factor 3; "+
+			"or let postrider create it: sink.kafka.topics.create = true", sink.ErrUnknownTopic, t.cfg.bootstrap(), topic)
+	}
+	if err := t.create(topic); err != nil {
+		return 0, err
+	}
+	return t.count(topic)
+}
+
+// count asks for the topic's partitions.
+func (t *topics) count(topic string) (int32, error) {
+	err := t.client.RefreshMetadata(topic)
+	if err != nil && !errors.Is(err, sarama.ErrLeaderNotAvailable) { // being elected: the producer waits for that
+		err = translate(err)
+		if errors.Is(err, sink.ErrPermission) {
+			err = fmt.Errorf("%w; allow it: kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --producer --topic %s",
+				err, t.cfg.bootstrap(), t.cfg.SASL.Username, topic)
+		}
+		return 0, fmt.Errorf("look up topic %q: %w", topic, err)
+	}
+	partitions, err := t.client.Partitions(topic)
+	if err != nil {
+		return 0, fmt.Errorf("look up topic %q: %w", topic, translate(err))
+	}
+	return int32(len(partitions)), nil //nolint:gosec // Kafka counts partitions in 32 bits
+}
+
+func (t *topics) create(topic string) error {
+	admin, err := sarama.NewClusterAdminFromClient(t.client) // not closed: the client is ours
+	if err == nil {
+		err = admin.CreateTopic(topic, &sarama.TopicDetail{
+			NumPartitions:     int32(t.cfg.Topics.Partitions),        //nolint:gosec // validated
+			ReplicationFactor: int16(t.cfg.Topics.ReplicationFactor), //nolint:gosec // validated
+		}, false)
+	}
+	if err == nil || errors.Is(err, sarama.ErrTopicAlreadyExists) {
+		return nil
+	}
+	return fmt.Errorf("create topic %q with %d partitions and replication factor %d: %w",
+		topic, t.cfg.Topics.Partitions, t.cfg.Topics.ReplicationFactor, translate(err))
+}
