@@ -42,6 +42,7 @@ type Sink struct {
 	stopOnce sync.Once
 	stop     chan struct{} // closed when the sink takes nothing more
 	cause    error         // why; set before stop is closed
+	closed   atomic.Bool
 
 	abandon    chan error    // asks the result loop to report everything in flight as failed
 	drained    chan struct{} // closed when the result loop has ended
@@ -267,7 +268,7 @@ func (s *Sink) watch() {
 	}
 }
 
-// Close ends the producer. What is out at the broker is waited for while time allows: an answer now spares a duplicate
+// Close ends the producer; calling it again does nothing. What is out at the broker is waited for while time allows: an answer now spares a duplicate
 // later, and a request given up now could still be carried out after those of the next session. In the last quarter of
 // the time, or at once if the cluster was given up already, the connections are cut and the rest is reported as failed.
 func (s *Sink) Close(ctx context.Context) error {
@@ -277,6 +278,9 @@ func (s *Sink) Close(ctx context.Context) error {
 		defer cancel()
 	}
 	s.fail(sink.ErrClosed)
+	if s.closed.Swap(true) {
+		return nil
+	}
 	select {
 	case s.turn <- struct{}{}: // for good: sarama panics if it is fed while closing
 	case <-ctx.Done():
