@@ -59,10 +59,12 @@ to PostgreSQL only after the broker has acknowledged everything up to it.`,
 		return fmt.Errorf("%w\nSee '%s --help'.", err, cmd.CommandPath())
 	})
 	a.globalFlags(root)
+	a.completeFlags(root)
 
 	// One line per command, in the order of the help.
 	root.AddCommand(
 		newConfig(a),
+		newHealthcheck(a),
 		newVersion(a),
 	)
 	cobra.EnableCommandSorting = false

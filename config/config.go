@@ -1,0 +1,40 @@
+// Package config is the only one that knows TOML. A Config has one field per section, each the Config type of the package
+// that uses it; the struct tags are the table of keys from which file, environment, flags, print and schema follow.
+//
+// A key is a name ("sink.kafka.brokers"), a field, a default, and lines in config.example.toml: to add one, write the last
+// three, and a test says what is missing.
+package config
+
+import (
+	"postrider/httpserver"
+	"postrider/postgres"
+	"postrider/relay"
+	"postrider/replication"
+	"postrider/router"
+)
+
+// Config is everything that can be configured.
+type Config struct {
+	Postgres    postgres.Config    `toml:"postgres"`
+	Replication replication.Config `toml:"replication"`
+	Router      router.Config      `toml:"router"`
+	Format      router.Format      `toml:"format"`
+	Sink        Sink               `toml:"sink"`
+	Relay       relay.Config       `toml:"relay"`
+	HTTP        httpserver.Config  `toml:"http"`
+	Log         Log                `toml:"log"`
+}
+
+// Default is the configuration of an empty file.
+func Default() Config {
+	return Config{
+		Postgres:    postgres.DefaultConfig(),
+		Replication: replication.DefaultConfig(),
+		Router:      router.DefaultConfig(),
+		Format:      router.DefaultFormat(),
+		Sink:        defaultSink(),
+		Relay:       relay.DefaultConfig(),
+		HTTP:        httpserver.DefaultConfig(),
+		Log:         defaultLog(),
+	}
+}

@@ -1,0 +1,90 @@
+package config
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const (
+	envPrefix = "POSTRIDER_"
+	// EnvFile names the configuration file, as --config does.
+	EnvFile = envPrefix + "CONFIG"
+	// envTest starts the variables that only the project's tests read.
+	envTest = envPrefix + "TEST_"
+)
+
+// environment is the process's variables by name.
+type environment map[string]string
+
+func newEnvironment(vars []string) environment {
+	env := environment{}
+	for _, v := range vars {
+		if name, value, ok := strings.Cut(v, "="); ok {
+			env[name] = value
+		}
+	}
+	return env
+}
+
+// settings lists what the environment sets. An empty variable is not set: compose files and shells pass such on for what
+// they do not know. A variable with our prefix that means nothing is a warning and not an error, because Kubernetes
+// injects POSTRIDER_PORT and its like for a service named postrider.
+func (env environment) settings(ix *index) (settings []setting, warnings []string) {
+	names := map[string]string{} // variable to key
+	vars := make([]string, 0, len(ix.names))
+	for _, name := range ix.names {
+		names[envName(name)] = name
+		vars = append(vars, envName(name))
+	}
+	for _, v := range env.names() {
+		if !strings.HasPrefix(v, envPrefix) || strings.HasPrefix(v, envTest) || v == EnvFile {
+			continue
+		}
+		name, known := names[v]
+		if !known {
+			w := fmt.Sprintf("environment variable %s is not a key and is ignored", v)
+			if near := nearest(v, vars); near != "" {
+				w += "; " + didYouMean(near)
+			}
+			warnings = append(warnings, w)
+			continue
+		}
+		if env[v] != "" {
+			settings = append(settings, setting{name: name, origin: "env " + v, value: env[v], text: true})
+		}
+	}
+	return settings, warnings
+}
+
+func (env environment) names() []string {
+	names := make([]string, 0, len(env))
+	for n := range env {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}
+
+var reference = regexp.MustCompile(`\$?\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
+
+// expand replaces ${NAME}; $${NAME} is ${NAME} itself. A name without a value is an error: an empty password would be
+// tried, and refused, far from here.
+func (env environment) expand(s string) (string, error) {
+	var missing []string
+	out := reference.ReplaceAllStringFunc(s, func(m string) string {
+		if strings.HasPrefix(m, "$$") {
+			return m[1:]
+		}
+		name := m[2 : len(m)-1]
+		if env[name] == "" {
+			missing = append(missing, name)
+		}
+		return env[name]
+	})
+	if len(missing) > 0 {
+		return "", fmt.Errorf("environment variable %s is not set (write $${...} for text that is not one)", strings.Join(missing, ", "))
+	}
+	return out, nil
+}

@@ -1,0 +1,59 @@
+package config
+
+import (
+	"regexp"
+	"strings"
+)
+
+// exampleKey is a line of config.example.toml that shows a key. A # directly before the name, without a blank, marks a key
+// that has no default: the value is a sample.
+var exampleKey = regexp.MustCompile(`^(#?)([A-Za-z0-9_.-]+) = (.+)$`)
+
+var exampleSection = regexp.MustCompile(`^\[([a-z.]+)\]`)
+
+// exampleEntry is a key as config.example.toml shows it.
+type exampleEntry struct {
+	name    string // in full
+	comment string // the lines above it, joined
+	sample  bool   // not the default
+	line    int
+}
+
+// readExample lists keys and sections (sample false, name without a key) with the comments above them.
+func readExample(example string) (keys []exampleEntry, sections map[string]string) {
+	sections = map[string]string{}
+	section := ""
+	var comment []string
+	for i, line := range strings.Split(example, "\n") {
+		if m := exampleSection.FindStringSubmatch(line); m != nil {
+			section = m[1]
+			sections[section] = strings.Join(comment, " ")
+			comment = nil
+			continue
+		}
+		if m := exampleKey.FindStringSubmatch(line); m != nil {
+			keys = append(keys, exampleEntry{
+				name: section + "." + m[2], comment: strings.Join(comment, " "), sample: m[1] == "#", line: i + 1,
+			})
+			comment = nil
+			continue
+		}
+		words, isComment := strings.CutPrefix(line, "#")
+		if !isComment || strings.TrimSpace(words) == "" {
+			comment = nil
+			continue
+		}
+		comment = append(comment, strings.TrimSpace(words))
+	}
+	return keys, sections
+}
+
+// Descriptions gives what config.example.toml says about each key, by full name.
+func Descriptions(example string) map[string]string {
+	keys, _ := readExample(example)
+	descriptions := make(map[string]string, len(keys))
+	for _, k := range keys {
+		descriptions[k.name] = k.comment
+	}
+	return descriptions
+}

@@ -1,0 +1,90 @@
+package config
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestKeys_HaveDistinctVariables(t *testing.T) {
+	c := Default()
+	ix := newIndex(&c)
+	taken := map[string]string{EnvFile: "--config"}
+	for _, name := range ix.names {
+		v := envName(name)
+		require.NotContains(t, taken, v, name)
+		taken[v] = name
+	}
+	require.Equal(t, "POSTRIDER_SINK_KAFKA_BROKERS", envName("sink.kafka.brokers"))
+	require.Contains(t, ix.names, "postgres.url_file")
+}
+
+// What Print shows can be read back, for every kind of key.
+func TestKeys_PrintWhatTheyRead(t *testing.T) {
+	var target struct {
+		Section struct {
+			Text     string        `toml:"text"`
+			Bool     bool          `toml:"bool"`
+			Optional *bool         `toml:"optional"`
+			Int      int           `toml:"int"`
+			Float    float64       `toml:"float"`
+			Size     int64         `toml:"size,size"`
+			Duration time.Duration `toml:"duration"`
+			List     []string      `toml:"list"`
+			Ignored  chan int
+		} `toml:"section"`
+	}
+	texts := map[string][]string{
+		"section.text":     {`plain`, `back\slash`, `"quoted"`, `it's "both"`, "two\nlines\ttab"},
+		"section.bool":     {"true", "false"},
+		"section.optional": {"true", "false"},
+		"section.int":      {"0", "-7", "20000"},
+		"section.float":    {"0.5", "3"},
+		"section.size":     {"16MiB", "1B", "1536KiB", "0B", "1000"},
+		"section.duration": {"10s", "1m", "1h", "1h30m", "200ms", "1m30s", "0s"},
+		"section.list":     {"a", "a,b c", ""},
+	}
+	ix := newIndex(&target)
+	require.Len(t, ix.names, len(texts))
+	for name, values := range texts {
+		for _, v := range values {
+			r := ix.refs[name]
+			require.NoError(t, r.setText(v), "%s = %s", name, v)
+			want := reflect.New(r.field.Type()).Elem()
+			want.Set(r.field)
+
+			settings, problems := readFile(ix, "x", []byte("[section]\n"+r.leaf+" = "+r.key.String()))
+			require.Empty(t, problems, "%s = %s", name, r.key.String())
+			require.NoError(t, r.setValue(settings[0].value))
+			require.Equal(t, want.Interface(), r.field.Interface(), "%s = %s", name, v)
+		}
+	}
+}
+
+func TestKeys_RefuseTextOfAnotherKind(t *testing.T) {
+	c := Default()
+	ix := newIndex(&c)
+	for name, text := range map[string]string{
+		"relay.in_flight_messages": "1e3",
+		"relay.in_flight_bytes":    "-1",
+		"relay.drain_timeout":      "10",
+		"sink.kafka.tls.enabled":   "yes",
+	} {
+		if name == "relay.in_flight_bytes" {
+			continue // a negative number of bytes is for relay to refuse
+		}
+		require.ErrorContains(t, ix.refs[name].setText(text), "expected ", name)
+	}
+}
+
+func TestNearest_FindsTypingErrors(t *testing.T) {
+	known := []string{"slot.name", "sink.kind", "sink.kafka.brokers", "log.level"}
+	for name, want := range map[string]string{
+		"slot.nmae": "slot.name", "sink.knd": "sink.kind", "brokers": "sink.kafka.brokers", "log.levels": "log.level",
+		"LOG.LEVEL": "log.level", "completely.different": "",
+	} {
+		require.Equal(t, want, nearest(name, known), name)
+	}
+}

@@ -1,0 +1,323 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// write makes a configuration file, and a working directory in which it has the name that problems show.
+func write(t *testing.T, text string) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.WriteFile("postrider.toml", []byte(text), 0o600))
+}
+
+func TestLoad_NamesEveryProblem(t *testing.T) {
+	tests := map[string]struct {
+		file  string
+		env   []string
+		flags []Flag
+		want  []string
+	}{
+		"unknown key": {
+			file: "[slot]\n\n[replication]\npublicatoin = 'p'\n",
+			want: []string{"postrider.toml:4: replication.publicatoin: unknown key; did you mean replication.publication?"},
+		},
+		"key in the wrong section": {
+			file: "[sink]\nbrokers = ['a:1']\n",
+			want: []string{"postrider.toml:2: sink.brokers: unknown key; did you mean sink.kafka.brokers?"},
+		},
+		"key outside of a section": {
+			file: "publication = 'p'\n",
+			want: []string{"postrider.toml:1: publication: unknown key; did you mean replication.publication?"},
+		},
+		"unknown section": {
+			file: "[kafka]\nbrokers = ['a:1']\nclient_id = 'x'\n",
+			want: []string{"postrider.toml:1: kafka: unknown section; did you mean [sink.kafka]?"},
+		},
+		"unknown router option": {
+			file: "[router]\nroute.by.feild = 'x'\n",
+			want: []string{"postrider.toml:2: router.route.by.feild: unknown key; did you mean router.route.by.field?"},
+		},
+		"router option with the connector's prefix": {
+			file: "[router]\ntransforms.outbox.route.by.field = 'x'\n",
+			want: []string{"postrider.toml:2: router.transforms.outbox.route.by.field: unknown key; cut the connector's prefix: route.by.field"},
+		},
+		"router option without quotes": {
+			file: "[router]\nroute.by.field=aggregate_type\n",
+			want: []string{"postrider.toml:2:16: ", "text needs quotes, 'like this'"},
+		},
+		"router option twice, once in quotes": {
+			file: "[router]\nroute.by.field = 'x'\n'route.by.field' = 'y'\n",
+			want: []string{"router.route.by.field: given twice, also in line"},
+		},
+		"several routers": {
+			file: "[[router]]\nnull_key = 'publish'\n[[router]]\nnull_key = 'refuse'\n",
+			want: []string{"postrider.toml:1: several [[router]] sections are not supported by this version"},
+		},
+		"section as a value": {
+			file: "replication = 'p'\n",
+			want: []string{`postrider.toml:1: replication: expected a section, got the string "p"; write [replication] on a line of its own`},
+		},
+		"value as a section": {
+			file: "[replication.publication]\nname = 'p'\n",
+			want: []string{"postrider.toml:1: replication.publication: expected a string, got a table"},
+		},
+		"string for a list": {
+			file: "[replication]\ntables = 'public.outbox'\n",
+			want: []string{`postrider.toml:2: replication.tables: expected a list of strings, got the string "public.outbox"; write ["public.outbox"]`},
+		},
+		"list with a number": {
+			file: "[replication]\ntables = ['a', 1]\n",
+			want: []string{"expected a list of strings, but item 2 is the integer 1"},
+		},
+		"number for a duration": {
+			file: "[relay]\ndrain_timeout = 20\n",
+			want: []string{`postrider.toml:2: relay.drain_timeout: expected a duration such as "10s", got the integer 20`},
+		},
+		"duration without a unit": {
+			file: "[relay]\ndrain_timeout = '20'\n",
+			want: []string{`expected a duration such as "10s", got "20"`},
+		},
+		"decimal megabytes": {
+			file: "[relay]\nin_flight_bytes = '16MB'\n",
+			want: []string{`relay.in_flight_bytes: expected a size such as "16MiB" (B, KiB, MiB, GiB, TiB), got "16MB"`},
+		},
+		"size beyond the largest": {
+			file: "[relay]\nin_flight_bytes = '99999999TiB'\n",
+			want: []string{`expected a size such as "16MiB"`},
+		},
+		"string for a boolean": {
+			file: "[sink.kafka.tls]\nenabled = 'true'\n",
+			want: []string{`sink.kafka.tls.enabled: expected true or false, got the string "true"`},
+		},
+		"string for a number": {
+			file: "[relay]\nin_flight_messages = '20000'\n",
+			want: []string{`relay.in_flight_messages: expected an integer, got the string "20000"`},
+		},
+		"key in an inline table": {
+			file: "[sink]\nkafka = { brokers = ['a:1'],\n  tls = { enabeld = true } }\n",
+			want: []string{"postrider.toml:3: sink.kafka.tls.enabeld: unknown key; did you mean sink.kafka.tls.enabled?"},
+		},
+		"duplicate key": {
+			file: "[log]\nlevel = 'info'\nlevel = 'warn'\n",
+			want: []string{"postrider.toml:3:"},
+		},
+		"secret and its file": {
+			file: "[postgres]\nurl = 'postgres://a/b'\nurl_file = '/x'\n",
+			want: []string{"postrider.toml:3: postgres.url and postgres.url_file are both given; keep one of them"},
+		},
+		"reference to nothing": {
+			file: "[postgres]\nurl = 'postgres://${DB_USER}:${DB_PW}@db/x'\n",
+			env:  []string{"DB_USER=me"},
+			want: []string{"postrider.toml:2: postgres.url: environment variable DB_PW is not set"},
+		},
+		"wrong value in the environment": {
+			env:  []string{"POSTRIDER_RELAY_DRAIN_TIMEOUT=soon"},
+			want: []string{`env POSTRIDER_RELAY_DRAIN_TIMEOUT: relay.drain_timeout: expected a duration such as "10s", got "soon"`},
+		},
+		"unknown key in a flag": {
+			flags: []Flag{{Key: "sink.knd", Value: "kafka", Name: "--set"}},
+			want:  []string{"flag --set: sink.knd: unknown key; did you mean sink.kind?"},
+		},
+		"all at once": {
+			file:  "[relay]\ndrain_timeout = 20\n[log]\nlevle = 'info'\n",
+			env:   []string{"POSTRIDER_RELAY_IN_FLIGHT_MESSAGES=many"},
+			flags: []Flag{{Key: "relay.backoff_min", Value: "x", Name: "--set"}},
+			want: []string{
+				"configuration: 4 problems\npostrider.toml:2: ", "\npostrider.toml:4: log.levle", "\nenv POSTRIDER_RELAY_IN_FLIGHT_MESSAGES: ",
+				"\nflag --set: relay.backoff_min",
+			},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			write(t, tt.file)
+			_, err := Load(Source{Env: tt.env, Flags: tt.flags})
+			require.Error(t, err)
+			for _, want := range tt.want {
+				require.Contains(t, err.Error(), want)
+			}
+			var problems Problems
+			require.ErrorAs(t, err, &problems)
+		})
+	}
+}
+
+func TestLoad_FlagsBeatEnvironmentBeatsFileBeatsDefaults(t *testing.T) {
+	write(t, `
+[replication]
+publication = "file"
+tables = ["file.a", "file.b"]
+
+[relay]
+in_flight_bytes = "1MiB"
+drain_timeout = "1s"
+`)
+	l, err := Load(Source{
+		Env: []string{
+			"POSTRIDER_REPLICATION_TABLES=env.a, env.b", "POSTRIDER_RELAY_DRAIN_TIMEOUT=2s", "POSTRIDER_RELAY_IN_FLIGHT_BYTES=2097152",
+			"POSTRIDER_ROUTER_ROUTE_BY_FIELD=kind", "POSTRIDER_LOG_LEVEL=",
+		},
+		Flags: []Flag{{Key: "relay.drain_timeout", Value: "3s", Name: "--relay-drain-timeout"}},
+	})
+	require.NoError(t, err)
+
+	require.Equal(t, "file", l.Config.Replication.Publication)
+	require.Equal(t, "postrider.toml:3", l.Origin("replication.publication"))
+	require.Equal(t, []string{"env.a", "env.b"}, l.Config.Replication.Tables)
+	require.Equal(t, "env POSTRIDER_REPLICATION_TABLES", l.Origin("replication.tables"))
+	require.EqualValues(t, 2<<20, l.Config.Relay.InFlightBytes)
+	require.Equal(t, 3*time.Second, l.Config.Relay.DrainTimeout)
+	require.Equal(t, "flag --relay-drain-timeout", l.Origin("relay.drain_timeout"))
+	require.Equal(t, "kind", l.Config.Router.RouteByField)
+	require.Equal(t, "info", l.Config.Log.Level, "an empty variable is not set")
+	require.Equal(t, "default", l.Origin("log.level"))
+}
+
+func TestLoad_TakesRouterOptionsNestedQuotedAndPasted(t *testing.T) {
+	write(t, `
+[router]
+route.by.field = "a"
+"table.field.event.key" = "b"
+route.topic.replacement = '${routedByValue}-$1-${HOME}'
+table.expand.json.payload = "true"
+table.fields.additional.error.on.missing = false
+header_id = "event-id"
+
+[router.table.field]
+event.payload = "c"
+`)
+	l, err := Load(Source{Env: []string{"HOME=/home/me"}})
+	require.NoError(t, err)
+	r := l.Config.Router
+	require.Equal(t, "a", r.RouteByField)
+	require.Equal(t, "b", r.FieldKey)
+	require.Equal(t, "c", r.FieldPayload)
+	require.Equal(t, "event-id", r.HeaderID)
+	require.Equal(t, "${routedByValue}-$1-${HOME}", r.TopicReplacement, "the router's groups are not environment variables")
+	require.True(t, r.ExpandJSONPayload)
+	require.NotNil(t, r.AdditionalErrorOnMiss)
+	require.False(t, *r.AdditionalErrorOnMiss)
+	require.Equal(t, "postrider.toml:11", l.Origin("router.table.field.event.payload"))
+}
+
+func TestLoad_TakesOneRouterFromAList(t *testing.T) {
+	write(t, "[[router]]\nroute.by.field = 'a'\n")
+	l, err := Load(Source{})
+	require.NoError(t, err)
+	require.Equal(t, "a", l.Config.Router.RouteByField)
+}
+
+func TestLoad_ExpandsVariablesInSecretsOnly(t *testing.T) {
+	write(t, `
+[postgres]
+url = "postgres://me:${PW}@db/x?application_name=$${PW}"
+[sink.kafka]
+client_id = "${PW}"
+[sink.kafka.sasl]
+password_file = "${CREDENTIALS_DIRECTORY}/kafka"
+`)
+	l, err := Load(Source{Env: []string{"PW=geheim", "CREDENTIALS_DIRECTORY=/run/credentials"}})
+	require.NoError(t, err)
+	url, err := l.Config.Postgres.URL.Reveal()
+	require.NoError(t, err)
+	require.Equal(t, "postgres://me:geheim@db/x?application_name=${PW}", url)
+	require.Equal(t, "${PW}", l.Config.Sink.Kafka.ClientID)
+	require.Equal(t, "/run/credentials/kafka", l.Config.Sink.Kafka.SASL.Password.Path())
+}
+
+func TestLoad_LetsAHigherLayerReplaceASecretFileByAValue(t *testing.T) {
+	write(t, "[postgres]\nurl_file = '/nowhere'\n")
+	l, err := Load(Source{Env: []string{"POSTRIDER_POSTGRES_URL=postgres://db/x"}})
+	require.NoError(t, err)
+	url, err := l.Config.Postgres.URL.Reveal()
+	require.NoError(t, err)
+	require.Equal(t, "postgres://db/x", url)
+	require.Equal(t, "env POSTRIDER_POSTGRES_URL", l.Origin("postgres.url"))
+}
+
+func TestLoad_WarnsOfUnknownVariablesOfOurs(t *testing.T) {
+	t.Chdir(t.TempDir())
+	l, err := Load(Source{Env: []string{
+		"POSTRIDER_PORT=tcp://10.0.0.1:80", "POSTRIDER_SINK_KAFKA_BROKER=a:1", "POSTRIDER_TEST_POSTGRES=x", "PATH=/bin",
+	}})
+	require.NoError(t, err)
+	require.Len(t, l.Warnings, 2)
+	require.Contains(t, l.Warnings[0], "POSTRIDER_PORT is not a key")
+	require.NotContains(t, l.Warnings[0], "10.0.0.1")
+	require.Contains(t, l.Warnings[1], "did you mean POSTRIDER_SINK_KAFKA_BROKERS?")
+}
+
+func TestLoad_FindsTheFile(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	l, err := Load(Source{})
+	require.NoError(t, err, "the environment may say it all")
+	require.Empty(t, l.Path)
+
+	other := filepath.Join(dir, "other.toml")
+	require.NoError(t, os.WriteFile(other, []byte("[log]\nlevel = 'warn'\n"), 0o600))
+	for _, src := range []Source{{Path: other}, {Env: []string{"POSTRIDER_CONFIG=" + other}}} {
+		l, err = Load(src)
+		require.NoError(t, err)
+		require.Equal(t, other, l.Path)
+		require.Empty(t, l.Warnings)
+		require.Equal(t, "warn", l.Config.Log.Level)
+	}
+
+	_, err = Load(Source{Path: "gone.toml"})
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.ErrorContains(t, err, "gone.toml")
+}
+
+func TestLoadValid_AddsWhatThePackagesSay(t *testing.T) {
+	write(t, `
+[replication]
+tables = ["outbox"]
+messages = 7
+
+[relay]
+in_flight_messages = 0
+
+[http]
+listen = "nonsense"
+
+[log]
+level = "loud"
+`)
+	_, err := LoadValid(Source{})
+	require.ErrorContains(t, err, "postrider.toml:4: replication.messages: expected a list of strings")
+	require.NotContains(t, err.Error(), "schema-qualified", "a section with a key that cannot be read is not judged further")
+	require.ErrorContains(t, err, "postrider.toml:7: relay.in_flight_messages = 0")
+	require.ErrorContains(t, err, `postrider.toml:10: http.listen is "nonsense"`)
+	require.ErrorContains(t, err, `postrider.toml:13: log.level is "loud"`)
+	require.ErrorContains(t, err, "sink.kafka.brokers: is empty")
+
+	_, err = LoadValid(Source{}, "postgres")
+	require.Error(t, err, "the file itself is still wrong")
+}
+
+func TestLoadValid_JudgesTheNamedSectionsAlone(t *testing.T) {
+	write(t, "[postgres]\nurl = 'postgres://localhost/x'\n")
+	_, err := LoadValid(Source{}, "postgres", "replication")
+	require.NoError(t, err)
+	_, err = LoadValid(Source{})
+	require.ErrorContains(t, err, "sink.kafka.brokers")
+}
+
+func TestLoadValid_AsksForNoBrokersOfAnotherSink(t *testing.T) {
+	write(t, "[postgres]\nurl = 'postgres://localhost/x'\n[sink]\nkind = 'stdout'\n")
+	_, err := LoadValid(Source{})
+	require.NoError(t, err)
+}
+
+func TestLoadValid_SaysWhereItLookedForAFile(t *testing.T) {
+	t.Chdir(t.TempDir())
+	_, err := LoadValid(Source{})
+	require.ErrorContains(t, err, "no configuration file was found: looked for postrider.toml and /etc/postrider/postrider.toml")
+}

@@ -1,0 +1,77 @@
+package config
+
+import (
+	"net/url"
+	"regexp"
+	"strings"
+
+	"postrider/secret"
+)
+
+const mask = "********"
+
+// userinfo is the part of a URL where passwords stand.
+var userinfo = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]*://)([^/?#@]*)@`)
+
+// MaskURL hides the password of a URL, and whatever else of it may hold one. Text that is no URL comes back as it is.
+func MaskURL(s string) string {
+	if !strings.Contains(s, "://") {
+		return s
+	}
+	m := userinfo.FindStringSubmatch(s)
+	rest := s
+	if m != nil {
+		rest = s[len(m[0]):]
+	}
+	u, err := url.Parse(s)
+	// An @ in the rest is the second half of a password with a special character in it; what cannot be read may be
+	// a password where the port belongs.
+	if err != nil || strings.Contains(rest, "@") {
+		scheme, _, _ := strings.Cut(s, "://")
+		return scheme + "://" + mask
+	}
+	if m != nil {
+		user, _, hasPassword := strings.Cut(m[2], ":")
+		if hasPassword {
+			user += ":" + mask
+		}
+		rest = m[1] + user + "@" + rest
+	}
+	if before, _, found := strings.Cut(rest, "?"); found {
+		rest = before + maskQuery(u)
+	}
+	return rest
+}
+
+func maskQuery(u *url.URL) string {
+	parts := strings.Split(u.RawQuery, "&")
+	for i, part := range parts {
+		name, _, _ := strings.Cut(part, "=")
+		lower := strings.ToLower(name)
+		if strings.Contains(lower, "pass") || strings.Contains(lower, "secret") || strings.Contains(lower, "token") || strings.Contains(lower, "key") {
+			parts[i] = name + "=" + mask
+		}
+	}
+	return "?" + strings.Join(parts, "&")
+}
+
+// maskSecret is a secret as TOML. Of a URL it shows where it leads; of anything else, nothing.
+func maskSecret(s secret.Secret) string {
+	switch {
+	case !s.IsSet():
+		return ""
+	case s.Path() != "":
+		return quote(s.Path())
+	}
+	v, err := s.Reveal()
+	if err != nil || !userinfoURL(v) {
+		return quote(s.String())
+	}
+	return quote(MaskURL(v))
+}
+
+// userinfoURL tells whether a secret has the shape of a database URL, so that MaskURL knows where its password stands.
+func userinfoURL(s string) bool {
+	scheme, _, found := strings.Cut(s, "://")
+	return found && (scheme == "postgres" || scheme == "postgresql")
+}

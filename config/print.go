@@ -1,0 +1,75 @@
+package config
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strings"
+
+	"postrider/secret"
+)
+
+// Value is one key of an effective configuration.
+type Value struct {
+	Key    string `json:"key"`    // in full; of a secret read from a file, the key that names the file
+	Value  string `json:"value"`  // as TOML, secrets masked; empty: not set
+	Origin string `json:"origin"` // see Loaded.Origin
+	Env    string `json:"env"`    // the environment variable that sets it
+
+	section, leaf string
+}
+
+// Values lists every key with its effective value, in the order of the sections.
+func (l *Loaded) Values() []Value {
+	keys := keysOf(&l.Config)
+	values := make([]Value, len(keys))
+	for i, k := range keys {
+		v := Value{Key: k.name, Value: k.String(), Origin: l.Origin(k.name), Env: k.env(), section: k.section, leaf: k.leaf}
+		if k.kind == secretText && k.field.Interface().(secret.Secret).Path() != "" {
+			v.Key, v.leaf, v.Env = v.Key+fileSuffix, v.leaf+fileSuffix, envName(v.Key+fileSuffix)
+		}
+		values[i] = v
+	}
+	return values
+}
+
+// Print writes the effective configuration as TOML, with the origin of each value behind it. What is not set and has no
+// default is a comment.
+func (l *Loaded) Print(w io.Writer) error {
+	values := l.Values()
+	width := 0
+	for _, v := range values {
+		if n := len(v.line()); n > width && n <= 60 {
+			width = n
+		}
+	}
+	out := bufio.NewWriter(w)
+	section := ""
+	for i, v := range values {
+		if v.section != section || i == 0 {
+			if i > 0 {
+				fmt.Fprintln(out)
+			}
+			section = v.section
+			fmt.Fprintf(out, "[%s]\n", section)
+		}
+		fmt.Fprintf(out, "%-*s  # %s\n", width, v.line(), v.Origin)
+	}
+	return out.Flush()
+}
+
+func (v Value) line() string {
+	if v.Value == "" {
+		return "#" + v.leaf + " ="
+	}
+	return v.leaf + " = " + v.Value
+}
+
+// Names lists every key in full, for completion.
+func Names() []string {
+	var c Config
+	return newIndex(&c).names
+}
+
+// EnvFor is the environment variable that sets a key.
+func EnvFor(key string) string { return envName(strings.TrimSpace(key)) }

@@ -1,0 +1,137 @@
+package config
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"time"
+)
+
+// schema is the part of JSON Schema that a configuration needs.
+type schema struct {
+	Dialect     string             `json:"$schema,omitempty"`
+	Title       string             `json:"title,omitempty"`
+	Description string             `json:"description,omitempty"`
+	Type        any                `json:"type,omitempty"` // a string, or several
+	Enum        []string           `json:"enum,omitempty"`
+	Pattern     string             `json:"pattern,omitempty"`
+	Items       *schema            `json:"items,omitempty"`
+	Default     any                `json:"default,omitempty"`
+	Properties  map[string]*schema `json:"properties,omitempty"`
+	Additional  *bool              `json:"additionalProperties,omitempty"`
+}
+
+const (
+	durationPattern = `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
+	sizePattern     = `^[0-9]+ ?(B|KiB|MiB|GiB|TiB)$`
+)
+
+// enums are the keys that take one of a few words.
+var enums = map[string][]string{
+	"sink.kind":  {SinkKafka, SinkStdout},
+	"log.level":  LogLevels,
+	"log.format": LogFormats,
+}
+
+// Schema is the JSON Schema (draft 2020-12) of the configuration file, for editors. Its descriptions are the comments of
+// config.example.toml.
+func Schema(example string) ([]byte, error) {
+	c := Default()
+	descriptions := Descriptions(example)
+	_, sections := readExample(example)
+	root := section("")
+	root.Dialect = "https://json-schema.org/draft/2020-12/schema"
+	root.Title = "postrider.toml"
+	ix := newIndex(&c)
+	for _, name := range ix.names {
+		r := ix.refs[name]
+		s := r.schema()
+		s.Description = descriptions[r.key.name]
+		if r.file {
+			s.Description = "File with the value of " + r.leaf + "; read again at each connection."
+		}
+		parentOf := root
+		for part := range strings.SplitSeq(r.section, ".") {
+			parentOf = parentOf.property(part)
+		}
+		if parentOf.Description == "" {
+			parentOf.Description = sections[r.section]
+		}
+		leaf := strings.TrimPrefix(r.name(), r.section+".")
+		parentOf.Properties[leaf] = s
+		parentOf.dotted(leaf, s)
+	}
+	return json.MarshalIndent(root, "", "  ")
+}
+
+func section(description string) *schema {
+	no := false
+	return &schema{Type: "object", Description: description, Properties: map[string]*schema{}, Additional: &no}
+}
+
+func (s *schema) property(name string) *schema {
+	if s.Properties[name] == nil {
+		s.Properties[name] = section("")
+	}
+	return s.Properties[name]
+}
+
+// dotted adds a leaf with dots a second time as the nested tables that TOML makes of it without quotes.
+func (s *schema) dotted(leaf string, value *schema) {
+	parts := strings.Split(leaf, ".")
+	if len(parts) == 1 {
+		return
+	}
+	for _, part := range parts[:len(parts)-1] {
+		s = s.property(part)
+	}
+	s.Properties[parts[len(parts)-1]] = value
+}
+
+func (r ref) schema() *schema {
+	s := &schema{Type: "string", Enum: enums[r.name()]}
+	switch r.kind {
+	case boolean, optionalBoolean:
+		s.Type = "boolean"
+	case integer:
+		s.Type = "integer"
+	case float:
+		s.Type = "number"
+	case size:
+		s.Type, s.Pattern = []string{"string", "integer"}, sizePattern
+	case duration:
+		s.Pattern = durationPattern
+	case list:
+		s.Type, s.Items = "array", &schema{Type: "string"}
+	}
+	if !r.file {
+		s.Default = r.defaultValue()
+	}
+	return s
+}
+
+// defaultValue is the value as JSON has it, nil if there is none. Secrets have none.
+func (k key) defaultValue() any {
+	switch k.kind {
+	case secretText:
+		return nil
+	case duration:
+		return FormatDuration(time.Duration(k.field.Int()))
+	case size:
+		return FormatSize(k.field.Int())
+	case optionalBoolean:
+		if k.field.IsNil() {
+			return nil
+		}
+		return k.field.Elem().Bool()
+	case list:
+		if k.field.Len() == 0 {
+			return []string{}
+		}
+	case text:
+		if k.field.String() == "" {
+			return nil
+		}
+	}
+	return reflect.Indirect(k.field).Interface()
+}
