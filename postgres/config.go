@@ -30,7 +30,7 @@ func DefaultConfig() Config {
 // Validate tells what is wrong without reaching for the server. It reads the files that the setting names.
 func (c Config) Validate() error {
 	if c.ConnectTimeout <= 0 {
-		return fmt.Errorf("connect_timeout is %s: it must be greater than zero", c.ConnectTimeout)
+		return fmt.Errorf("postgres.connect_timeout = %s: must be greater than zero", c.ConnectTimeout)
 	}
 	_, err := ParseConfig(c)
 	return err

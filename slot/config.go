@@ -1,0 +1,46 @@
+package slot
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+)
+
+// Config is the section [slot].
+type Config struct {
+	Name     string `toml:"name"`
+	Create   bool   `toml:"create"`   // create the slot if it is missing when the process starts; one that was lost never
+	Failover bool   `toml:"failover"` // create it so that standbys can keep a copy; needs PostgreSQL 17
+	// CheckInterval is the time between two looks at slot and publication. It bounds how long rows can be missed unnoticed.
+	CheckInterval time.Duration `toml:"check_interval"`
+}
+
+// DefaultConfig returns the defaults; config.example.toml gives the reasons.
+func DefaultConfig() Config {
+	return Config{Name: "postrider", Create: true, CheckInterval: 3 * time.Second}
+}
+
+// The server's rule, which is stricter than that for identifiers: slot names are names of directories.
+var validName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
+
+// Validate reports every wrong value.
+func (c Config) Validate() error {
+	var errs []error
+	if err := ValidateName(c.Name); err != nil {
+		errs = append(errs, fmt.Errorf("slot.name: %w", err))
+	}
+	if c.CheckInterval < 100*time.Millisecond || c.CheckInterval > 10*time.Second {
+		errs = append(errs, fmt.Errorf("slot.check_interval = %s: must lie between 100ms and 10s, "+
+			"or rows could be missed for longer than that", c.CheckInterval))
+	}
+	return errors.Join(errs...)
+}
+
+// ValidateName tells whether the server would take a slot of this name.
+func ValidateName(name string) error {
+	if !validName.MatchString(name) {
+		return fmt.Errorf("%q is no name of a slot: 1 to 63 lower-case letters, digits and underscores", name)
+	}
+	return nil
+}

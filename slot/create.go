@@ -1,0 +1,171 @@
+package slot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"postrider/postgres"
+	"postrider/replication"
+)
+
+// The server waits, before a slot exists, for every transaction that was writing when the creation began. This bounds the wait
+// for each of them, so that a creation given up does not linger on the server for longer. statement_timeout would not
+// end that wait.
+const createLockTimeout = 10 * time.Second
+
+// Create makes a logical slot. Every transaction that commits afterwards is delivered; none that committed before is.
+// It blocks while older transactions are still writing: ErrBlocked names them after ten seconds, and the call can be repeated.
+func Create(ctx context.Context, conn *pgx.Conn, cfg Config) (Slot, error) {
+	if err := cfg.Validate(); err != nil {
+		return Slot{}, err
+	}
+	sql := `SELECT lsn::text FROM pg_catalog.pg_create_logical_replication_slot($1, '` + plugin + `', false, false)`
+	if cfg.Failover {
+		if v := major(conn); v < 17 {
+			return Slot{}, &Error{
+				Err: fmt.Errorf("create slot %q with failover: %w: PostgreSQL %d cannot, it takes 17", cfg.Name, ErrServer, v),
+				Fix: "set slot.failover = false; before 17 the server's high-availability tool has to copy slots",
+			}
+		}
+		sql = strings.Replace(sql, "false, false)", "false, false, true)", 1)
+	}
+	if err := setTimeout(ctx, conn, "lock_timeout", createLockTimeout); err != nil {
+		return Slot{}, err
+	}
+	var start string
+	err := conn.QueryRow(ctx, sql, cfg.Name).Scan(&start)
+	if err != nil {
+		if sqlState(err) == "55P03" { // lock_not_available
+			return Slot{}, blocked(ctx, conn, cfg.Name, err)
+		}
+		return Slot{}, fmt.Errorf("create slot %q: %w", cfg.Name, commandError(err, cfg.Name))
+	}
+	s, err := Get(ctx, conn, cfg.Name)
+	return s.Slot, err
+}
+
+func setTimeout(ctx context.Context, conn *pgx.Conn, name string, d time.Duration) error {
+	_, err := conn.Exec(ctx, `SELECT pg_catalog.set_config($1, $2, false)`, name, fmt.Sprintf("%dms", d.Milliseconds()))
+	if err != nil {
+		return fmt.Errorf("set %s: %w", name, postgres.Error(err))
+	}
+	return nil
+}
+
+// blocked says whom the creation waited for. Any role may see pg_locks; the names need no special right either.
+func blocked(ctx context.Context, conn *pgx.Conn, name string, cause error) error {
+	rows, err := conn.Query(ctx, `
+		SELECT CASE WHEN l.pid IS NULL THEN 'a prepared transaction' ELSE
+		         pg_catalog.format('pid %s (user %s, application %s)', l.pid,
+		           coalesce(a.usename, '?'), coalesce(nullif(a.application_name, ''), '?')) END
+		FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+		WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
+		  AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()
+		ORDER BY a.backend_start LIMIT 10`)
+	var holders []string
+	if err == nil {
+		holders, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	}
+	if err != nil {
+		holders = []string{"not known: " + err.Error()}
+	}
+	if len(holders) == 0 {
+		holders = []string{"ended meanwhile"}
+	}
+	return &Error{
+		Err: fmt.Errorf("create slot %q: %w: %s: %w", name, ErrBlocked, strings.Join(holders, ", "), cause),
+		WAL: "no slot yet, nothing is kept",
+		Fix: "wait for these transactions to end, or end them with SELECT pg_terminate_backend(pid); then try again",
+	}
+}
+
+// commandError gives an error of a slot command its sentinel and advice.
+func commandError(err error, name string) error {
+	switch sqlState(err) {
+	case "42710": // duplicate_object
+		return fmt.Errorf("%w: %w", ErrExists, err)
+	case "42704": // undefined_object
+		return fmt.Errorf("%w: %w", ErrNotFound, err)
+	case "55006": // object_in_use
+		return &Error{
+			Err: fmt.Errorf("%w: %w", replication.ErrSlotInUse, err),
+			WAL: "none is lost: the slot stays as it is",
+			Fix: "stop the process that reads from it; postrider slot show " + name + " says which",
+		}
+	case "53400": // configuration_limit_exceeded
+		return &Error{
+			Err: fmt.Errorf("%w: %w", ErrNoFreeSlot, err),
+			WAL: "nothing is kept for the relay until the slot exists",
+			Fix: "drop a slot that nobody needs (postrider slot list), or:\n" +
+				"ALTER SYSTEM SET max_replication_slots = 20; -- takes effect when the server is restarted",
+		}
+	case "42501": // insufficient_privilege
+		return &Error{
+			Err: fmt.Errorf("%w: %w", postgres.ErrPermission, err),
+			WAL: "nothing is kept for the relay until the slot exists",
+			Fix: fixReplicationRole("CURRENT_USER"),
+		}
+	case "55000": // object_not_in_prerequisite_state
+		return &Error{
+			Err: fmt.Errorf("%w: %w", ErrServer, err),
+			Fix: "postrider check",
+		}
+	}
+	return postgres.Error(err)
+}
+
+func fixReplicationRole(role string) string {
+	return "as a superuser: ALTER ROLE " + role + " REPLICATION; on Amazon RDS: GRANT rds_replication TO " + role
+}
+
+// Verify tells whether the relay can read from a slot, in a database.
+func Verify(s Slot, database string) error {
+	refuse := func(problem, fix string) error {
+		return &Error{
+			Err: fmt.Errorf("slot %q %s: %w", s.Name, problem, replication.ErrSlotUnusable),
+			WAL: "it keeps WAL until somebody drops it",
+			Fix: fix,
+		}
+	}
+	another := "give the relay a slot of its own: set slot.name to another name, then postrider slot create NAME"
+	switch {
+	case s.Lost():
+		reason := s.InvalidationReason
+		if reason == "" && s.Conflicting {
+			reason = "conflict with recovery"
+		}
+		return &LostError{Name: s.Name, Reason: reason, ConfirmedFlushLSN: s.ConfirmedFlushLSN, InactiveSince: s.InactiveSince}
+	case s.Plugin == "":
+		return refuse("is a physical slot", another)
+	case s.Plugin != plugin:
+		return refuse(fmt.Sprintf("has the output plugin %s, not %s", s.Plugin, plugin), another)
+	case s.Database != database:
+		return refuse(fmt.Sprintf("belongs to database %q, not %q", s.Database, database), another)
+	case s.Temporary:
+		return refuse("is temporary", another)
+	case s.TwoPhase:
+		return refuse("decodes transactions when they are prepared, maybe to be rolled back later (two_phase)",
+			another+"; the two_phase option must be off")
+	case s.ConfirmedFlushLSN == 0:
+		return &Error{
+			Err: fmt.Errorf("slot %q has no confirmed position, its creation is not finished: %w", s.Name, replication.ErrSlotInUse),
+			Fix: "wait: the server ends or removes it once the transactions it waits for have ended",
+		}
+	}
+	return nil
+}
+
+// reasonDisappeared is the reason of a LostError for a slot that was there.
+const reasonDisappeared = "it does not exist any more: somebody dropped it"
+
+func disappeared(name string, confirmed pglogrepl.LSN) error {
+	return &LostError{Name: name, Reason: reasonDisappeared, ConfirmedFlushLSN: confirmed}
+}
+
+func isMissing(err error) bool { return errors.Is(err, ErrNotFound) }

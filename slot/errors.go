@@ -1,0 +1,94 @@
+package slot
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"postrider/replication"
+)
+
+// Errors of this package wrap these, or the sentinels of replication where the stream meets the same condition, or those of
+// postgres. Most are an Error, a LostError or a PublicationError, which say what it means for the WAL and what to type next.
+var (
+	ErrNotFound   = replication.ErrSlotMissing // no slot of this name
+	ErrExists     = errors.New("replication slot exists already")
+	ErrNoFreeSlot = errors.New("no free replication slot")
+	ErrBlocked    = errors.New("creation of the replication slot waits for open transactions")
+	ErrServer     = errors.New("server does not fit") // version, wal_level, standby
+)
+
+// Error is a failure with advice.
+type Error struct {
+	Err error
+	WAL string // what it means for the WAL that PostgreSQL keeps; empty if nothing
+	Fix string // SQL, command or setting to type next
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Advice is what the user needs besides the text.
+func (e *Error) Advice() (wal, fix string) { return e.WAL, e.Fix }
+
+// LostError says that WAL that was not delivered yet is gone, or that the slot itself is.
+type LostError struct {
+	Name   string
+	Reason string // pg_replication_slots.invalidation_reason, or what else is known; empty if nothing
+	// ConfirmedFlushLSN is where the gap begins: everything before it was delivered. Zero: not known.
+	ConfirmedFlushLSN pglogrepl.LSN
+	InactiveSince     time.Time // zero: not known
+}
+
+func (e *LostError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "replication slot %q is lost", e.Name)
+	if e.Reason != "" {
+		fmt.Fprintf(&b, " (%s)", e.Reason)
+	}
+	if e.ConfirmedFlushLSN != 0 {
+		fmt.Fprintf(&b, ": everything before %s was delivered, what was committed after it was not", e.ConfirmedFlushLSN)
+	}
+	if !e.InactiveSince.IsZero() {
+		fmt.Fprintf(&b, "; nobody has read from it since %s", e.InactiveSince.UTC().Format(time.RFC3339))
+	}
+	return b.String()
+}
+
+// Unwrap makes it replication.ErrSlotLost.
+func (e *LostError) Unwrap() error { return replication.ErrSlotLost }
+
+// Advice is what the user needs besides the text.
+func (e *LostError) Advice() (wal, fix string) {
+	return "the server keeps no WAL for this slot any more; rows committed since are in the table only",
+		fmt.Sprintf("find the rows in the outbox table that were not delivered and keep them, then give your consent to a new slot, "+
+			"which begins now:\npostrider slot drop %s --yes; postrider slot create %s", e.Name, e.Name)
+}
+
+// PublicationError says that the publication does not bring the rows of a table, or not under its name.
+type PublicationError struct {
+	Publication string
+	Table       string // as configured; empty: the publication itself
+	Problem     string
+	SQL         string // repairs it; empty if SQL alone cannot
+}
+
+func (e *PublicationError) Error() string {
+	if e.Table == "" {
+		return fmt.Sprintf("publication %q %s", e.Publication, e.Problem)
+	}
+	return fmt.Sprintf("table %s, publication %q: %s", e.Table, e.Publication, e.Problem)
+}
+
+// Unwrap makes it replication.ErrPublicationMissing, which halts the relay.
+func (e *PublicationError) Unwrap() error { return replication.ErrPublicationMissing }
+
+// Advice is what the user needs besides the text.
+func (e *PublicationError) Advice() (wal, fix string) {
+	return "the slot keeps WAL while the relay is stopped, but rows written while the publication does not hold their table are never sent: " +
+		"look for them in the table", e.SQL
+}

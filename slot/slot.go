@@ -1,0 +1,185 @@
+package slot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"postrider/postgres"
+)
+
+// plugin is the output plugin whose messages the decoder reads.
+const plugin = "pgoutput"
+
+// Slot is a row of pg_replication_slots. What the server's version does not have is zero.
+type Slot struct {
+	Name      string
+	Plugin    string // empty for a physical slot
+	Database  string
+	Temporary bool
+	TwoPhase  bool
+	Active    bool
+	ActivePID int32 // zero: not active
+
+	RestartLSN        pglogrepl.LSN // oldest WAL the slot keeps; zero: none
+	ConfirmedFlushLSN pglogrepl.LSN // zero: the creation is not finished
+	WALStatus         string        // reserved, extended, unreserved, lost; empty: the slot keeps no WAL
+	SafeWALSize       *int64        // bytes that may be written before it can be lost, may be negative; nil: no limit, or lost
+
+	Conflicting        bool      // 16: invalidated by recovery on a standby
+	Failover           bool      // 17: standbys may keep a copy
+	Synced             bool      // 17: this is such a copy
+	InactiveSince      time.Time // 17; zero: active, or not known
+	InvalidationReason string    // 17; empty: valid
+}
+
+// Lost tells whether the slot can never be read from again.
+func (s Slot) Lost() bool {
+	return s.WALStatus == "lost" || s.InvalidationReason != "" || s.Conflicting
+}
+
+// slotRow is the row as JSON: the columns differ from version to version, and the members of an object may be missing.
+type slotRow struct {
+	Name               string     `json:"slot_name"`
+	Plugin             string     `json:"plugin"`
+	Database           string     `json:"database"`
+	Temporary          bool       `json:"temporary"`
+	TwoPhase           bool       `json:"two_phase"`
+	Active             bool       `json:"active"`
+	ActivePID          int32      `json:"active_pid"`
+	RestartLSN         *string    `json:"restart_lsn"`
+	ConfirmedFlushLSN  *string    `json:"confirmed_flush_lsn"`
+	WALStatus          string     `json:"wal_status"`
+	SafeWALSize        *int64     `json:"safe_wal_size"`
+	Conflicting        bool       `json:"conflicting"`
+	Failover           bool       `json:"failover"`
+	Synced             bool       `json:"synced"`
+	InactiveSince      *time.Time `json:"inactive_since"`
+	InvalidationReason string     `json:"invalidation_reason"`
+}
+
+func (r slotRow) slot() (Slot, error) {
+	s := Slot{
+		Name: r.Name, Plugin: r.Plugin, Database: r.Database, Temporary: r.Temporary, TwoPhase: r.TwoPhase,
+		Active: r.Active, ActivePID: r.ActivePID, WALStatus: r.WALStatus, SafeWALSize: r.SafeWALSize,
+		Conflicting: r.Conflicting, Failover: r.Failover, Synced: r.Synced, InvalidationReason: r.InvalidationReason,
+	}
+	if r.InactiveSince != nil {
+		s.InactiveSince = *r.InactiveSince
+	}
+	var err error
+	if s.RestartLSN, err = parseLSN(r.RestartLSN); err != nil {
+		return Slot{}, err
+	}
+	s.ConfirmedFlushLSN, err = parseLSN(r.ConfirmedFlushLSN)
+	return s, err
+}
+
+func parseLSN(text *string) (pglogrepl.LSN, error) {
+	if text == nil || *text == "" {
+		return 0, nil
+	}
+	return pglogrepl.ParseLSN(*text)
+}
+
+// The position at which the server writes, or on a standby replays.
+const currentLSN = `CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END`
+
+const selectSlots = `SELECT pg_catalog.to_jsonb(s), (` + currentLSN + `)::text FROM pg_catalog.pg_replication_slots s`
+
+// Get reads one slot, with the server's position. ErrNotFound if there is none of this name.
+func Get(ctx context.Context, conn *pgx.Conn, name string) (Status, error) {
+	found, err := query(ctx, conn, selectSlots+` WHERE s.slot_name = $1`, name)
+	if err != nil {
+		return Status{}, fmt.Errorf("read slot %q: %w", name, err)
+	}
+	if len(found) == 0 {
+		return Status{}, &Error{
+			Err: fmt.Errorf("slot %q: %w", name, ErrNotFound),
+			WAL: "nothing is kept for the relay",
+			Fix: "postrider init, or postrider slot create " + name,
+		}
+	}
+	return found[0], nil
+}
+
+// List reads all slots of the server, physical ones and those of other databases too, by name.
+func List(ctx context.Context, conn *pgx.Conn) ([]Status, error) {
+	found, err := query(ctx, conn, selectSlots+` ORDER BY s.slot_name`)
+	if err != nil {
+		return nil, fmt.Errorf("list slots: %w", err)
+	}
+	return found, nil
+}
+
+func query(ctx context.Context, conn *pgx.Conn, sql string, args ...any) ([]Status, error) {
+	rows, err := conn.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, postgres.Error(err)
+	}
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Status, error) {
+		var document []byte
+		var current *string
+		if err := row.Scan(&document, &current); err != nil {
+			return Status{}, err
+		}
+		var r slotRow
+		if err := json.Unmarshal(document, &r); err != nil {
+			return Status{}, err
+		}
+		s, err := r.slot()
+		if err != nil {
+			return Status{}, err
+		}
+		currentLSN, err := parseLSN(current)
+		return newStatus(s, currentLSN, time.Now()), err
+	})
+	return found, postgres.Error(err)
+}
+
+// Drop removes a slot that nobody reads from: the WAL it keeps is given up. replication.ErrSlotInUse if it is active.
+func Drop(ctx context.Context, conn *pgx.Conn, name string) error {
+	if _, err := conn.Exec(ctx, `SELECT pg_catalog.pg_drop_replication_slot($1)`, name); err != nil {
+		return fmt.Errorf("drop slot %q: %w", name, commandError(err, name))
+	}
+	return nil
+}
+
+// Advance moves the confirmed position of an inactive slot forward, at most to the server's own, and returns where it then
+// stands. Rows in between are never delivered.
+func Advance(ctx context.Context, conn *pgx.Conn, name string, to pglogrepl.LSN) (pglogrepl.LSN, error) {
+	var end string
+	err := conn.QueryRow(ctx, `SELECT end_lsn::text FROM pg_catalog.pg_replication_slot_advance($1, $2::pg_lsn)`, name, to.String()).Scan(&end)
+	if err != nil {
+		return 0, fmt.Errorf("advance slot %q to %s: %w", name, to, commandError(err, name))
+	}
+	return pglogrepl.ParseLSN(end)
+}
+
+// sqlState is the server's code, or empty.
+func sqlState(err error) string {
+	var pe *pgconn.PgError
+	if errors.As(err, &pe) {
+		return pe.Code
+	}
+	return ""
+}
+
+// major is the server's major version as it introduced itself; zero if it did not.
+func major(conn *pgx.Conn) int {
+	n := 0
+	for _, c := range strings.TrimSpace(conn.PgConn().ParameterStatus("server_version")) {
+		if c < '0' || c > '9' {
+			break
+		}
+		n = n*10 + int(c-'0')
+	}
+	return n
+}
