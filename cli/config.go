@@ -49,8 +49,8 @@ func newConfigPrint(a *app) *cobra.Command {
 	return cmd
 }
 
-// verdict is the result of config validate --json.
-type verdict struct {
+// validation is the result of config validate --json.
+type validation struct {
 	Valid    bool      `json:"valid"`
 	File     string    `json:"file,omitempty"`
 	Problems []problem `json:"problems"`
@@ -96,7 +96,7 @@ func (a *app) validateJSON(l *config.Loaded, err error) error {
 	if err != nil && !errors.As(err, &problems) {
 		return err
 	}
-	v := verdict{Valid: err == nil, Problems: []problem{}, Warnings: []string{}}
+	v := validation{Valid: err == nil, Problems: []problem{}, Warnings: []string{}}
 	for _, p := range problems {
 		v.Problems = append(v.Problems, problem{p.Origin, p.Key, p.Err.Error(), p.Hint})
 	}

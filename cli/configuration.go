@@ -69,7 +69,8 @@ func configFailure(err error) error {
 		code: exitConfig,
 		err:  err,
 		wal:  "nothing was started and nothing confirmed; an existing slot goes on keeping WAL until the relay runs",
-		next: "postrider config validate   (config print shows what is in effect, config.example.toml explains every key)",
+		next: "postrider config print     shows what is in effect, and where each value comes from\n" +
+			"postrider config example   explains every key",
 	}
 }
 

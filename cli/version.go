@@ -46,6 +46,9 @@ func currentBuild() build {
 	return b
 }
 
+// version is the release, or "dev".
+func version() string { return currentBuild().Version }
+
 func (b build) String() string {
 	s := "postrider " + b.Version
 	if b.Revision != "" {

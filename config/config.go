@@ -11,11 +11,13 @@ import (
 	"postrider/relay"
 	"postrider/replication"
 	"postrider/router"
+	"postrider/slot"
 )
 
 // Config is everything that can be configured.
 type Config struct {
 	Postgres    postgres.Config    `toml:"postgres"`
+	Slot        slot.Config        `toml:"slot"`
 	Replication replication.Config `toml:"replication"`
 	Router      router.Config      `toml:"router"`
 	Format      router.Format      `toml:"format"`
@@ -29,6 +31,7 @@ type Config struct {
 func Default() Config {
 	return Config{
 		Postgres:    postgres.DefaultConfig(),
+		Slot:        slot.DefaultConfig(),
 		Replication: replication.DefaultConfig(),
 		Router:      router.DefaultConfig(),
 		Format:      router.DefaultFormat(),

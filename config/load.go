@@ -110,7 +110,7 @@ func findFile(path string, env environment) (string, []byte, error) {
 	if path != "" {
 		data, err := os.ReadFile(path)
 		if err != nil {
-			return "", nil, fmt.Errorf("read configuration: %w", err)
+			return "", nil, fmt.Errorf("read the file: %w", err)
 		}
 		return path, data, nil
 	}
@@ -120,7 +120,7 @@ func findFile(path string, env environment) (string, []byte, error) {
 			continue
 		}
 		if err != nil {
-			return "", nil, fmt.Errorf("read configuration: %w", err)
+			return "", nil, fmt.Errorf("read the file: %w", err)
 		}
 		return path, data, nil
 	}

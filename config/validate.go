@@ -14,6 +14,7 @@ type check struct {
 func (c Config) checks() []check {
 	return []check{
 		{"postgres", c.Postgres.Validate},
+		{"slot", c.Slot.Validate},
 		{"replication", c.Replication.Validate},
 		{"router", c.Router.Validate},
 		{"format", c.Format.Validate},
@@ -44,11 +45,20 @@ func (l *Loaded) validate(sections []string) Problems {
 			problems = append(problems, l.locate(keys, c.section, err))
 		}
 	}
-	if len(problems) > 0 && l.Path == "" && l.origins != nil {
-		problems[len(problems)-1].Hint = strings.TrimPrefix(
-			problems[len(problems)-1].Hint+"; no configuration file was found: looked for "+strings.Join(searchPath, " and "), "; ")
+	if l.Path == "" && l.origins != nil {
+		problems.noteMissingFile()
 	}
 	return problems
+}
+
+// noteMissingFile adds to the first value that nobody gave why that may be.
+func (ps Problems) noteMissingFile() {
+	for i := range ps {
+		if ps[i].Origin == originDefault || ps[i].Origin == "" {
+			ps[i].Hint = "no configuration file was found: looked for " + strings.Join(searchPath, " and ")
+			return
+		}
+	}
 }
 
 // split undoes errors.Join, and only that: an error may also wrap several and say one thing.

@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+)
+
+// result is what a command left behind.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+// execute runs one command line in memory, with the real example and no environment but env.
+func execute(t *testing.T, env []string, args ...string) result {
+	t.Helper()
+	example, err := os.ReadFile(exampleFile)
+	require.NoError(t, err)
+	var stdout, stderr bytes.Buffer
+	code := Main(Process{Args: args, Env: env, Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, Example: string(example)})
+	return result{code, stdout.String(), stderr.String()}
+}
+
+// exampleFile is absolute, since tests change the working directory.
+var exampleFile = func() string {
+	dir, err := os.Getwd()
+	if err != nil {
+		panic(err)
+	}
+	return dir + "/../config.example.toml"
+}()
+
+func TestMain_TellsUsageErrorsByTheirCode(t *testing.T) {
+	t.Chdir(t.TempDir())
+	tests := []struct {
+		args   string
+		code   int
+		stderr string
+	}{
+		{"", exitOK, ""},
+		{"--help", exitOK, ""},
+		{"help version", exitOK, ""},
+		{"verson", exitUsage, "Did you mean this?\n  \tversion"},
+		{"version --jsn", exitUsage, "unknown flag: --jsn\n  See 'postrider version --help'."},
+		{"version now", exitUsage, "unknown command"},
+		{"version --config", exitUsage, "flag needs an argument"},
+		{"config", exitOK, ""},
+		{"config prnt", exitUsage, "Did you mean this?\n  \tprint"},
+		{"config print --set x", exitUsage, "--set x: expected key=value"},
+		{"config print --set x=y", exitConfig, "unknown key"},
+		{"config print --config gone.toml", exitConfig, "gone.toml: no such file"},
+		{"config validate", exitConfig, "sink.kafka.brokers"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.args, func(t *testing.T) {
+			r := execute(t, nil, strings.Fields(tt.args)...)
+			require.Equal(t, tt.code, r.code, r.stderr)
+			require.Contains(t, r.stderr, tt.stderr)
+			if tt.code == exitOK {
+				require.NotEmpty(t, r.stdout)
+				require.Empty(t, r.stderr)
+			} else {
+				require.True(t, strings.HasPrefix(r.stderr, "postrider: "), r.stderr)
+				require.Empty(t, r.stdout)
+			}
+		})
+	}
+}
+
+func TestReport_SaysWhatWhereWhatItMeansAndWhatToDo(t *testing.T) {
+	var w bytes.Buffer
+	err := fmt.Errorf("open session: %w", &failure{
+		code: exitUnavailable, err: errors.New("db:5432: connection refused"),
+		wal: "the slot keeps it", next: "pg_isready -h db\npostrider check",
+	})
+	require.Equal(t, exitUnavailable, report(&w, err))
+	require.Equal(t, `postrider: open session: db:5432: connection refused
+  WAL:  the slot keeps it
+  next: pg_isready -h db
+        postrider check
+`, w.String())
+
+	w.Reset()
+	require.Equal(t, exitRuntime, report(&w, errors.New("two\nlines")))
+	require.Equal(t, "postrider: two\n  lines\n", w.String())
+
+	w.Reset()
+	require.Equal(t, exitUnavailable, report(&w, exitStatus(exitUnavailable)))
+	require.Empty(t, w.String(), "the result on stdout has said it")
+	require.NoError(t, exitStatus(exitOK))
+	require.Equal(t, exitOK, report(&w, nil))
+}
+
+func TestPrepare_TellsARunThatFailedFromAWrongCall(t *testing.T) {
+	a := &app{}
+	cmd := &cobra.Command{Use: "x", RunE: func(*cobra.Command, []string) error { return errors.New("broke") }}
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	a.prepare(cmd)
+	cmd.SetArgs(nil)
+	require.Error(t, cmd.Execute())
+	require.True(t, a.ran)
+}
+
+func TestVersion_IsOneJSONObject(t *testing.T) {
+	r := execute(t, nil, "version", "--json")
+	require.Equal(t, exitOK, r.code)
+	var b build
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &b))
+	require.NotEmpty(t, b.Version)
+	require.NotEmpty(t, b.Go)
+	require.Contains(t, b.Platform, "/")
+
+	r = execute(t, nil, "version")
+	require.True(t, strings.HasPrefix(r.stdout, "postrider "+b.Version), r.stdout)
+}
+
+func TestCompletion_WritesAScriptForEachShell(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		r := execute(t, nil, "completion", shell)
+		require.Equal(t, exitOK, r.code)
+		require.Contains(t, r.stdout, "postrider", shell)
+	}
+	r := execute(t, nil, "__complete", "config", "print", "--set", "")
+	require.Contains(t, r.stdout, "sink.kafka.brokers=\tOne or more brokers")
+}
