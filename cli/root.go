@@ -64,6 +64,7 @@ to PostgreSQL only after the broker has acknowledged everything up to it.`,
 	// One line per command, in the order of the help.
 	root.AddCommand(
 		newConfig(a),
+		newStatus(a),
 		newHealthcheck(a),
 		newVersion(a),
 	)

@@ -1,0 +1,182 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"postrider/config"
+	"postrider/httpserver"
+	"postrider/postgres"
+	"postrider/relay"
+	"postrider/slot"
+)
+
+const (
+	statusRefresh   = 2 * time.Second
+	daemonTimeout   = 3 * time.Second  // it answers from memory
+	databaseTimeout = 10 * time.Second // connect and one query
+)
+
+func newStatus(a *app) *cobra.Command {
+	var asJSON, watch bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show position, lag, retained WAL and a verdict",
+		Long: `status asks the relay that listens on http.listen. If none answers it asks the database for the slot, and says so.
+
+Exit status: 0 if the verdict is ok, standby or degraded, 1 if it is failing, 69 if neither answers.
+With --watch it goes on until a signal comes, and then exits with 0.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := a.load(cmd, "http", "slot")
+			if err != nil {
+				return err
+			}
+			if watch {
+				ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+				defer stop()
+				return a.watchStatus(ctx, l, statusRefresh, asJSON)
+			}
+			r, err := readStatus(cmd.Context(), l)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = a.printJSON(r)
+			} else {
+				err = writeReport(a.Stdout, r, time.Now(), a.colour(a.Stdout))
+			}
+			if err != nil {
+				return err
+			}
+			if r.Verdict.State == stateFailing {
+				return exitStatus(exitRuntime)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object, with --watch one per line")
+	cmd.Flags().BoolVar(&watch, "watch", false, fmt.Sprintf("refresh every %s", durationText(statusRefresh)))
+	a.keyFlags(cmd, "http.listen", "slot.name")
+	return cmd
+}
+
+// watchStatus shows the status until ctx ends: on a terminal on one screen, else a line each time.
+func (a *app) watchStatus(ctx context.Context, l *config.Loaded, every time.Duration, asJSON bool) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		r, err := readStatus(ctx, l)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err := a.showStatus(r, err, asJSON); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// showStatus writes one refresh. unreachable is shown like a status: whoever watches waits for it to end.
+func (a *app) showStatus(r Report, unreachable error, asJSON bool) error {
+	switch {
+	case asJSON && unreachable != nil:
+		return json.NewEncoder(a.Stdout).Encode(struct {
+			Error string `json:"error"`
+		}{unreachable.Error()})
+	case asJSON:
+		return json.NewEncoder(a.Stdout).Encode(r)
+	case isTerminal(a.Stdout):
+		// Home, then clear: in this order nothing flickers.
+		if _, err := io.WriteString(a.Stdout, "\x1b[H\x1b[2J"); err != nil {
+			return err
+		}
+		if unreachable != nil {
+			report(a.Stdout, unreachable)
+			return nil
+		}
+		return writeReport(a.Stdout, r, time.Now(), a.colour(a.Stdout))
+	case unreachable != nil:
+		_, err := fmt.Fprintf(a.Stdout, "%s unreachable: %s\n", time.Now().UTC().Format(time.RFC3339), oneLine(unreachable.Error()))
+		return err
+	}
+	_, err := fmt.Fprintln(a.Stdout, statusLine(r, time.Now()))
+	return err
+}
+
+// readStatus asks the daemon, and if it does not answer the database.
+func readStatus(ctx context.Context, l *config.Loaded) (Report, error) {
+	r, daemonErr := askDaemon(ctx, l.Config.HTTP)
+	if daemonErr == nil {
+		return r, nil
+	}
+	r, err := askDatabase(ctx, l)
+	if err != nil {
+		return Report{}, &failure{
+			code: exitUnavailable,
+			err:  fmt.Errorf("neither the relay nor the database answers\n%w\n%w", daemonErr, err),
+			wal:  "not known; PostgreSQL keeps WAL for the slot as long as nothing is confirmed",
+			next: "postrider check",
+		}
+	}
+	r.DaemonError = daemonErr.Error()
+	return r, nil
+}
+
+func askDaemon(ctx context.Context, c httpserver.Config) (Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, daemonTimeout)
+	defer cancel()
+	code, body, err := ask(ctx, c, "/status")
+	if err != nil {
+		return Report{}, err
+	}
+	var r Report
+	if err := json.Unmarshal(body, &r); code != http.StatusOK || err != nil || r.Source != sourceDaemon {
+		return Report{}, fmt.Errorf("ask the relay: %s/status answered %d, and not with a status: is it postrider that listens there?",
+			c.LocalURL(), code)
+	}
+	return r, nil
+}
+
+func askDatabase(ctx context.Context, l *config.Loaded) (Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
+	defer cancel()
+	if err := l.Validate("postgres"); err != nil {
+		return Report{}, err
+	}
+	conn, err := postgres.Connect(ctx, l.Config.Postgres)
+	if err != nil {
+		return Report{}, fmt.Errorf("ask the database: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it was only read from
+	r := Report{Version: currentBuild().Version, Source: sourceDatabase, Sink: sinkReport(l.Config.Sink)}
+	s, err := slot.Get(ctx, conn, l.Config.Slot.Name)
+	switch {
+	case errors.Is(err, slot.ErrNotFound):
+		r.Verdict = Verdict{
+			State:  stateFailing,
+			Reason: fmt.Sprintf("no relay is running, and slot %q does not exist", l.Config.Slot.Name),
+			WAL:    "none is kept for the relay: rows inserted before the slot exists are not published",
+			Next:   "postrider init",
+		}
+		return r, nil
+	case err != nil:
+		return Report{}, fmt.Errorf("ask the database: %w", postgres.Error(err))
+	}
+	r.Slot = s
+	r.Verdict = judge(time.Now(), relay.State{}, s)
+	return r, nil
+}

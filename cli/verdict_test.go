@@ -1,0 +1,257 @@
+package cli
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"postrider/relay"
+	"postrider/slot"
+)
+
+var now = time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
+
+func ago(d time.Duration) time.Time { return now.Add(-d) }
+
+// streaming is a relay that is well, observed is its slot.
+func streaming(change func(*relay.State)) relay.State {
+	r := relay.State{
+		Phase: relay.Streaming, Since: ago(72 * time.Minute), Sessions: 1, ReceivedLSN: 0x2000, AckedLSN: 0x2000,
+		ConfirmedFlushLSN: 0x1f00, Published: 42, LastProgress: ago(time.Second),
+	}
+	if change != nil {
+		change(&r)
+	}
+	return r
+}
+
+func observed(change func(*slot.Status)) slot.Status {
+	s := slot.Status{
+		Slot: slot.Slot{
+			Name: "postrider", Plugin: "pgoutput", Database: "shop", Active: true, ActivePID: 4711, WALStatus: "reserved",
+			ConfirmedFlushLSN: 0x1f00, RestartLSN: 0x1000,
+		},
+		CurrentWALLSN: 0x2100, LagBytes: new(int64(0x200)), RetainedBytes: new(int64(0x1100)), PublicationOK: new(true),
+		ObservedAt: ago(2 * time.Second),
+	}
+	if change != nil {
+		change(&s)
+	}
+	return s
+}
+
+func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
+	safe := func(n int64) func(*slot.Status) { return func(s *slot.Status) { s.SafeWALSize = &n } }
+	phase := func(p relay.Phase, reason string) relay.State {
+		return streaming(func(r *relay.State) { r.Phase, r.Error = p, reason })
+	}
+	for _, c := range []struct {
+		name  string
+		relay relay.State
+		slot  slot.Status
+		want  Verdict
+	}{
+		{
+			"all is well", streaming(nil), observed(nil),
+			Verdict{State: "ok", Reason: "streaming for 1h12m"},
+		},
+		{
+			"well, before the slot was observed", streaming(nil), slot.Status{},
+			Verdict{State: "ok", Reason: "streaming for 1h12m"},
+		},
+		{
+			"well, with messages in flight", streaming(func(r *relay.State) { r.OldestUnacked = ago(3 * time.Second) }), observed(safe(1 << 30)),
+			Verdict{State: "ok", Reason: "streaming for 1h12m"},
+		},
+		{
+			"slot lost, whatever the relay says", phase(relay.Halted, "slot lost"), observed(func(s *slot.Status) { s.WALStatus = "lost" }),
+			Verdict{
+				"failing", `slot "postrider" is lost: PostgreSQL removed WAL that had not been delivered`,
+				"none is kept for it any more; what was committed after 0/1F00 has not been published",
+				`postrider slot show postrider   (then docs/OPERATIONS.md, "slot_lost")`,
+			},
+		},
+		{
+			"slot invalidated", streaming(nil), observed(func(s *slot.Status) { s.WALStatus, s.InvalidationReason = "reserved", "idle_timeout" }),
+			Verdict{
+				"failing", `slot "postrider" is lost: idle_timeout`,
+				"none is kept for it any more; what was committed after 0/1F00 has not been published",
+				`postrider slot show postrider   (then docs/OPERATIONS.md, "slot_lost")`,
+			},
+		},
+		{
+			"slot unreserved", streaming(nil), observed(func(s *slot.Status) { s.WALStatus, s.RetainedBytes = "unreserved", new(int64(3<<30)) }),
+			Verdict{
+				"failing", `slot "postrider" is over max_slot_wal_keep_size and can be lost at the next checkpoint`,
+				`what has not been delivered by then is lost with it; 3.0 GiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
+				"ALTER SYSTEM SET max_slot_wal_keep_size = -1; SELECT pg_reload_conf();   (if the disk has room; set it back later)",
+			},
+		},
+		{
+			"no safe WAL left, before wal_status says so", streaming(nil), observed(safe(-16 << 20)),
+			Verdict{
+				"failing", `slot "postrider" is over max_slot_wal_keep_size and can be lost at the next checkpoint`,
+				`what has not been delivered by then is lost with it; 4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
+				"ALTER SYSTEM SET max_slot_wal_keep_size = -1; SELECT pg_reload_conf();   (if the disk has room; set it back later)",
+			},
+		},
+		{
+			"halted", phase(relay.Halted, "route row 3: no topic"), observed(nil),
+			Verdict{
+				"failing", "route row 3: no topic",
+				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`, "postrider check",
+			},
+		},
+		{
+			"halted with a cap on WAL", phase(relay.Halted, "slot missing"), observed(safe(1 << 30)),
+			Verdict{
+				"failing", "slot missing",
+				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again; 1.0 GiB until the slot can be lost`,
+				"postrider check",
+			},
+		},
+		{
+			"no relay, nothing known of the slot", relay.State{}, slot.Status{},
+			Verdict{
+				"failing", "no relay is running",
+				"PostgreSQL keeps WAL for the slot, more with every write, until rows are confirmed again", "postrider run",
+			},
+		},
+		{
+			"no relay", relay.State{}, observed(func(s *slot.Status) { s.Active, s.ActivePID = false, 0 }),
+			Verdict{
+				"failing", "no relay is running",
+				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`, "postrider run",
+			},
+		},
+		{
+			"no relay here, but somewhere", relay.State{}, observed(nil),
+			Verdict{
+				"degraded", `process 4711 of the database streams from slot "postrider", but no relay answers at http.listen`, "",
+				"postrider status --http-listen HOST:PORT   (where the relay runs)",
+			},
+		},
+		{
+			"the loop hangs", streaming(func(r *relay.State) { r.LastProgress = ago(2 * time.Minute) }), observed(nil),
+			Verdict{
+				"failing", "the session loop has not turned for 2m0s",
+				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
+				"restart the relay, and report it with the log of the last minutes",
+			},
+		},
+		{
+			"publication broken", streaming(nil), observed(func(s *slot.Status) { s.PublicationOK = new(false) }),
+			Verdict{
+				"failing", "the publication is missing, lacks a configured table, or does not publish inserts",
+				"rows inserted meanwhile are not in the stream, and do not come once it is repaired", "postrider check",
+			},
+		},
+		{
+			"backing off", streaming(func(r *relay.State) {
+				r.Phase, r.Error, r.NextAttempt = relay.BackingOff, "broker unreachable", now.Add(4*time.Second)
+			}), observed(nil),
+			Verdict{
+				"failing", "broker unreachable; next attempt in 4s",
+				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`, "postrider check",
+			},
+		},
+		{
+			"backing off, due", phase(relay.BackingOff, "broker unreachable"), slot.Status{},
+			Verdict{
+				"failing", "broker unreachable; the next attempt is due",
+				"PostgreSQL keeps WAL for the slot, more with every write, until rows are confirmed again", "postrider check",
+			},
+		},
+		{
+			"standby", phase(relay.Standby, "slot in use"), observed(nil),
+			Verdict{State: "standby", Reason: "process 4711 of the database holds the slot; this one takes over when it lets go"},
+		},
+		{
+			"standby, slot not observed", phase(relay.Standby, "slot in use"), slot.Status{},
+			Verdict{State: "standby", Reason: "another process holds the slot; this one takes over when it lets go"},
+		},
+		{
+			"starting", phase(relay.Starting, ""), slot.Status{},
+			Verdict{
+				State: "degraded", Reason: "the first session is not open yet",
+				WAL: "PostgreSQL keeps WAL for the slot, more with every write, until rows are confirmed again",
+			},
+		},
+		{
+			"draining", streaming(func(r *relay.State) { r.Phase, r.InFlight = relay.Draining, 17 }), observed(nil),
+			Verdict{State: "degraded", Reason: "stopping: waits for 17 messages in flight"},
+		},
+		{
+			"stopped, a while ago", streaming(func(r *relay.State) { r.Phase, r.LastProgress = relay.Stopped, ago(time.Hour) }), observed(nil),
+			Verdict{
+				"degraded", "stopped",
+				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`, "postrider run",
+			},
+		},
+		{
+			"late", streaming(func(r *relay.State) { r.OldestUnacked = ago(31 * time.Second) }), observed(nil),
+			Verdict{
+				"degraded", "the oldest transaction in flight was committed 31s ago",
+				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
+				"postrider check   (is the broker slow, or is a backlog being worked off?)",
+			},
+		},
+		{
+			"very late", streaming(func(r *relay.State) { r.OldestUnacked = ago(6 * time.Minute) }), observed(nil),
+			Verdict{
+				"failing", "the oldest transaction in flight was committed 6m0s ago",
+				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
+				"postrider check   (is the broker slow, or is a backlog being worked off?)",
+			},
+		},
+		{
+			"half of the cap used", streaming(nil), observed(safe(1000)),
+			Verdict{
+				"degraded", "more than half of max_slot_wal_keep_size is used: 1000 B until the slot can be lost",
+				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again; 1000 B until the slot can be lost`,
+				"postrider slot show postrider",
+			},
+		},
+		{
+			"far behind", streaming(nil), observed(func(s *slot.Status) { s.LagBytes, s.RetainedBytes = new(int64(5<<30)), new(int64(6<<30)) }),
+			Verdict{
+				"degraded", "5.0 GiB of WAL behind the server",
+				`6.0 GiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
+				"postrider status --watch   (does it shrink?)",
+			},
+		},
+		{
+			"observation old", streaming(nil), observed(func(s *slot.Status) { s.ObservedAt, s.Error = ago(2*time.Minute), "read slot: connection lost" }),
+			Verdict{
+				State: "degraded", Next: "postrider check",
+				Reason: "the slot was last observed 2m0s ago: lag and retention are not known; read slot: connection lost",
+			},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			require.Equal(t, c.want, judge(now, c.relay, c.slot))
+		})
+	}
+}
+
+// Whatever the phase, somebody who reads "failing" is told what to type.
+func TestJudge_GivesANextStepForEveryFailure(t *testing.T) {
+	for _, p := range []relay.Phase{relay.Starting, relay.Streaming, relay.Standby, relay.BackingOff, relay.Draining, relay.Stopped, relay.Halted, ""} {
+		for _, status := range []string{"reserved", "extended", "unreserved", "lost"} {
+			for _, publicationOK := range []bool{true, false} {
+				r := streaming(func(r *relay.State) { r.Phase = p })
+				if p == "" {
+					r = relay.State{}
+				}
+				v := judge(now, r, observed(func(s *slot.Status) { s.WALStatus, s.PublicationOK = status, &publicationOK }))
+				require.NotEmpty(t, v.Reason)
+				require.Contains(t, []string{stateOK, stateDegraded, stateFailing, stateStandby}, v.State)
+				if v.State == stateFailing {
+					require.NotEmpty(t, v.Next, "%s %s %v", p, status, publicationOK)
+					require.NotEmpty(t, v.WAL, "%s %s %v", p, status, publicationOK)
+				}
+			}
+		}
+	}
+}
