@@ -1,0 +1,40 @@
+package kafka
+
+import (
+	"context"
+	"testing"
+
+	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"postrider/sink"
+	"postrider/sink/sinktest"
+)
+
+func TestKafka_FulfilsTheContract(t *testing.T) {
+	sinktest.Run(t, func(t *testing.T) sinktest.Subject {
+		gate := &gate{}
+		c := cluster(t, kfake.SeedTopics(4, "orders"), kfake.ListenFn(gate.listen))
+		cfg := quick(c.ListenAddrs()...)
+		return sinktest.Subject{
+			Open: func(ctx context.Context, done sink.Done) (sink.Sink, error) {
+				return Open(ctx, cfg, zerolog.Nop(), done)
+			},
+			Topic: "orders", Partitions: 4,
+			Read:  func(t *testing.T, n int) []sinktest.Record { return asRecords(read(t, c, "orders", n)) },
+			Stall: func(*testing.T) func() { return gate.shut() },
+		}
+	})
+}
+
+func asRecords(records []*kgo.Record) []sinktest.Record {
+	out := make([]sinktest.Record, len(records))
+	for i, r := range records {
+		out[i] = sinktest.Record{Partition: r.Partition, Key: r.Key, Value: r.Value, Timestamp: r.Timestamp}
+		for _, h := range r.Headers {
+			out[i].Headers = append(out[i].Headers, sink.Header{Key: h.Key, Value: h.Value})
+		}
+	}
+	return out
+}
