@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"strings"
 
 	"postrider/secret"
 )
@@ -70,6 +69,3 @@ func Names() []string {
 	var c Config
 	return newIndex(&c).names
 }
-
-// EnvFor is the environment variable that sets a key.
-func EnvFor(key string) string { return envName(strings.TrimSpace(key)) }

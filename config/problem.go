@@ -23,8 +23,8 @@ func (p Problem) Error() string {
 	message := p.Err.Error()
 	_, below, _ := strings.Cut(p.Key, ".")
 	switch {
-	case p.Key == "" || mentions(message, p.Key):
-	case below != "" && strings.HasPrefix(message, below+" "):
+	case p.Key == "" || mention(message, p.Key) >= 0:
+	case below != "" && mention(message, below) == 0:
 		// "listen is ..." of a package that does not know its section
 		b.WriteString(strings.TrimSuffix(p.Key, below))
 	default:

@@ -82,29 +82,34 @@ func split(err error) []error {
 	return parts
 }
 
-// locate finds the key an error of a section is about, by the name in its text, and where that key was set. The longest
-// name wins: route.topic.replacement before route.topic.
+// locate finds the key an error of a section is about, and where that key was set: it is the key whose name comes first in
+// the text, in full or without its section. Two that start at the same place are told apart by their length.
 func (l *Loaded) locate(keys []key, section string, err error) Problem {
 	p := Problem{Key: section, Err: err}
-	text, best := err.Error(), 0
+	text := err.Error()
+	first, longest := len(text), 0
 	for _, k := range keys {
-		if topSection(k.name) != section || len(k.leaf) <= best {
+		if topSection(k.name) != section {
 			continue
 		}
 		below := strings.TrimPrefix(k.name, section+".") // "kafka.brokers"
-		if mentions(text, k.name) || strings.HasPrefix(text, below) && mentions(text, below) {
-			p.Key, p.Origin, best = k.name, l.Origin(k.name), len(k.leaf)
+		i := mention(text, k.name)
+		if j := mention(text, below); i < 0 && (j == 0 || j > 0 && strings.ContainsAny(below, "._")) {
+			i = j // a single word in the middle of a sentence may be just a word
+		}
+		if i >= 0 && (i < first || i == first && len(below) > longest) {
+			p.Key, p.Origin, first, longest = k.name, l.Origin(k.name), i, len(below)
 		}
 	}
 	return p
 }
 
-// mentions tells whether text contains name as a whole.
-func mentions(text, name string) bool {
+// mention tells where text contains name as a whole, -1 if nowhere.
+func mention(text, name string) int {
 	for from := 0; ; {
 		i := strings.Index(text[from:], name)
 		if i < 0 {
-			return false
+			return -1
 		}
 		i += from
 		end := i + len(name)
@@ -112,7 +117,7 @@ func mentions(text, name string) bool {
 		// A full stop ends a sentence, unless another part of a name follows.
 		endsHere := end == len(text) || !partOfName(text[end]) || text[end] == '.' && (end+1 == len(text) || !partOfName(text[end+1]))
 		if startsHere && endsHere {
-			return true
+			return i
 		}
 		from = end
 	}

@@ -1,0 +1,55 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestLocate_FindsTheKeyThatAnErrorIsAbout(t *testing.T) {
+	l := &Loaded{Config: Default(), origins: map[string]string{
+		"sink.kafka.read_timeout": "postrider.toml:7", "router.route.topic.regex": "env POSTRIDER_ROUTER_ROUTE_TOPIC_REGEX",
+	}}
+	keys := keysOf(&l.Config)
+	for _, tt := range []struct{ section, text, key, want string }{
+		{
+			"sink", "sink.kafka.read_timeout: 1s must be longer than produce_timeout (10s)", "sink.kafka.read_timeout",
+			"postrider.toml:7: sink.kafka.read_timeout: 1s must be longer than produce_timeout (10s)",
+		},
+		{
+			"router", "route.topic.regex: missing )", "router.route.topic.regex",
+			"env POSTRIDER_ROUTER_ROUTE_TOPIC_REGEX: router.route.topic.regex: missing )",
+		},
+		{
+			"router", `option route.topic.regex = "(" cannot be read`, "router.route.topic.regex",
+			`env POSTRIDER_ROUTER_ROUTE_TOPIC_REGEX: router.route.topic.regex: option route.topic.regex = "(" cannot be read`,
+		},
+		{"http", "listen is 7", "http.listen", "http.listen is 7"},
+		{"http", "nobody can listen there", "http", "http: nobody can listen there"},
+		{
+			"relay", "relay.backoff_min = 1s, relay.backoff_max = 0s: must be in this order", "relay.backoff_min",
+			"relay.backoff_min = 1s, relay.backoff_max = 0s: must be in this order",
+		},
+	} {
+		p := l.locate(keys, tt.section, errors.New(tt.text))
+		require.Equal(t, tt.key, p.Key)
+		require.Equal(t, tt.want, p.Error())
+	}
+}
+
+func TestSplit_UndoesJoinAlone(t *testing.T) {
+	a, b, c := errors.New("a"), errors.New("b"), errors.New("c")
+	require.Empty(t, split(nil))
+	require.Equal(t, []error{a, b, c}, split(errors.Join(a, errors.Join(b, c))))
+	both := fmt.Errorf("%w: because of %w", a, b)
+	require.Equal(t, []error{both}, split(both))
+}
+
+func TestValidate_AcceptsWhatTheDefaultsLack(t *testing.T) {
+	c := Default()
+	require.ErrorContains(t, c.Validate(), "sink.kafka.brokers")
+	c.Sink.Kafka.Brokers = []string{"localhost:9092"}
+	require.NoError(t, c.Validate())
+}
