@@ -145,6 +145,15 @@ func fetchServer(ctx context.Context, dir, major, release string) error {
 		DataPath(data).
 		Logger(&said))
 
+	logs := libraryLogs()
+	defer func() {
+		for _, path := range libraryLogs() {
+			if !slices.Contains(logs, path) {
+				_ = os.Remove(path)
+			}
+		}
+	}()
+
 	// The library's download knows no context. When ctx ends first, its goroutine is left to finish
 	// on its own, in a directory that is removed.
 	result := make(chan error, 1)
@@ -161,6 +170,12 @@ func fetchServer(ctx context.Context, dir, major, release string) error {
 		return fmt.Errorf("fetch PostgreSQL %s: %w", release, err)
 	}
 	return openToAll(dir)
+}
+
+// libraryLogs lists the log files that the library leaves in the temporary directory.
+func libraryLogs() []string {
+	paths, _ := filepath.Glob(filepath.Join(os.TempDir(), "embedded_postgres_log*")) // the pattern is valid
+	return paths
 }
 
 // openToAll lets every user read and run what the current one may, whatever the umask was.
