@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -147,6 +148,7 @@ func fetchServer(ctx context.Context, dir, major, release string) error {
 
 	logs := libraryLogs()
 	defer func() {
+		http.DefaultClient.CloseIdleConnections() // the library downloads with it; leave no goroutine behind
 		for _, path := range libraryLogs() {
 			if !slices.Contains(logs, path) {
 				_ = os.Remove(path)
