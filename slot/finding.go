@@ -1,0 +1,94 @@
+package slot
+
+import (
+	"errors"
+	"fmt"
+
+	"postrider/postgres"
+)
+
+// Severity says what a Finding means for the relay.
+type Severity string
+
+// The severities. Only SeverityError keeps the relay from starting.
+const (
+	SeverityOK      Severity = "ok"
+	SeverityInfo    Severity = "info"
+	SeverityWarning Severity = "warning" // it starts, and will hurt later
+	SeverityError   Severity = "error"
+)
+
+// Class says what kind of problem an error is, for an exit code.
+type Class string
+
+// The classes.
+const (
+	ClassUnreachable   Class = "unreachable"
+	ClassPermission    Class = "permission"
+	ClassConfiguration Class = "configuration"
+)
+
+// Finding is the result of one check.
+type Finding struct {
+	Severity Severity `json:"severity"`
+	Code     string   `json:"code"`              // what was checked, stable, for scripts
+	Subject  string   `json:"subject,omitempty"` // which table, slot, setting
+	Observed string   `json:"observed"`
+	Required string   `json:"required,omitempty"`
+	Fix      string   `json:"fix,omitempty"`   // SQL, command or setting
+	Class    Class    `json:"class,omitempty"` // of an error
+}
+
+// ConnectionFinding is the finding of an error of package postgres: the server cannot be talked to.
+func ConnectionFinding(code, subject string, err error) Finding {
+	f := Finding{Severity: SeverityError, Code: code, Subject: subject, Observed: err.Error(), Class: ClassUnreachable}
+	switch {
+	case errors.Is(err, postgres.ErrAuthentication):
+		f.Class, f.Required = ClassPermission, "a login that succeeds"
+		f.Fix = "correct user and password in postgres.url, or allow the host, user and database in pg_hba.conf (the database's name, not the keyword replication)"
+	case errors.Is(err, postgres.ErrPermission):
+		f.Class, f.Required = ClassPermission, "CONNECT on the database, and REPLICATION"
+		f.Fix = fixReplicationRole("the relay's role")
+	case errors.Is(err, postgres.ErrNoSuchDatabase):
+		f.Class, f.Required = ClassConfiguration, "an existing database"
+		f.Fix = "correct the database in postgres.url"
+	case errors.Is(err, postgres.ErrTLS):
+		f.Class, f.Required = ClassConfiguration, "a TLS connection with a verified certificate"
+		f.Fix = "add sslrootcert=FILE of the certificate authority to postgres.url, use the name in the certificate as host; " +
+			"sslmode=disable if the network between is trusted"
+	case errors.Is(err, postgres.ErrConfig):
+		f.Class, f.Required = ClassConfiguration, "a connection setting that can be read"
+		f.Fix = "correct postgres.url"
+	case errors.Is(err, postgres.ErrNotWritable):
+		f.Required = "one writable server among the hosts"
+		f.Fix = "add the primary to the hosts in postgres.url, or wait for the failover to end"
+	case errors.Is(err, postgres.ErrTooManyConnections):
+		f.Required = "a free connection and a free walsender"
+		f.Fix = "ALTER SYSTEM SET max_wal_senders = 20; -- or max_connections; takes effect when the server is restarted"
+	case errors.Is(err, postgres.ErrStarting), errors.Is(err, postgres.ErrStopping):
+		f.Required = "a server that takes connections"
+		f.Fix = "wait until the server is up, then try again"
+	default:
+		f.Required = "an answer"
+		f.Fix = "is the server running, is host:port in postgres.url right, does a firewall stand between?"
+	}
+	return f
+}
+
+// ErrorFinding is the finding of any error of this package or of postgres.
+func ErrorFinding(code, subject string, err error) Finding {
+	var advised interface{ Advice() (wal, fix string) }
+	if !errors.As(err, &advised) {
+		return ConnectionFinding(code, subject, err)
+	}
+	_, fix := advised.Advice()
+	class := ClassConfiguration
+	if errors.Is(err, postgres.ErrPermission) {
+		class = ClassPermission
+	}
+	return Finding{Severity: SeverityError, Code: code, Subject: subject, Observed: err.Error(), Fix: fix, Class: class}
+}
+
+func okFinding(code, subject string, observed any) Finding {
+	return Finding{Severity: SeverityOK, Code: code, Subject: subject, Observed: fmt.Sprint(observed)}
+}
