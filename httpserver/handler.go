@@ -22,21 +22,21 @@ const index = `postrider
 /metrics  Prometheus metrics
 `
 
-func handler(h Handlers, logger zerolog.Logger) http.Handler {
+func handler(h Handlers) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write([]byte(index)) // the client may be gone
 	})
-	mux.HandleFunc("GET /livez", probe(h.Live, logger))
-	mux.HandleFunc("GET /readyz", probe(h.Ready, logger))
+	mux.HandleFunc("GET /livez", probe(h.Live, h.Log))
+	mux.HandleFunc("GET /readyz", probe(h.Ready, h.Log))
 	if h.Status != nil {
 		mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
-			writeJSON(w, http.StatusOK, h.Status(), logger)
+			writeJSON(w, http.StatusOK, h.Status(), h.Log)
 		})
 	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(h.Metrics, promhttp.HandlerOpts{
-		ErrorLog:            log.New(errorLog{logger}, "", 0),
+		ErrorLog:            log.New(errorLog{h.Log}, "", 0),
 		ErrorHandling:       promhttp.ContinueOnError, // a series that fails must not take the others away
 		MaxRequestsInFlight: maxScrapes,
 	}))

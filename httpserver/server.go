@@ -68,18 +68,17 @@ type Server struct {
 
 // New makes a server that does not listen yet.
 func New(c Config, h Handlers) *Server {
-	logger := h.Log.With().Str("component", "httpserver").Logger()
 	return &Server{
 		config: c,
-		log:    logger,
+		log:    h.Log,
 		server: &http.Server{
-			Handler:           handler(h, logger),
+			Handler:           handler(h),
 			ReadHeaderTimeout: readTimeout,
 			ReadTimeout:       readTimeout,
 			WriteTimeout:      writeTimeout,
 			IdleTimeout:       idleTimeout,
 			MaxHeaderBytes:    maxHeaderBytes,
-			ErrorLog:          log.New(errorLog{logger}, "", 0),
+			ErrorLog:          log.New(errorLog{h.Log}, "", 0),
 		},
 	}
 }
