@@ -5,27 +5,27 @@ package router
 type Config struct {
 	// Debezium's options, with Debezium's defaults. A column name that is empty is found in the table: see Check.
 
-	OpInvalidBehavior       string `toml:"table.op.invalid.behavior"`                // warn | error | fatal: validated only, since updates never leave the server
-	FieldID                 string `toml:"table.field.event.id"`                     // column of the event id
-	FieldKey                string `toml:"table.field.event.key"`                    // column of the record key; empty: aggregate_id or aggregateid
-	FieldType               string `toml:"table.field.event.type"`                   // column of the event type; empty: event_type or type; used by placements alone
-	FieldPayload            string `toml:"table.field.event.payload"`                // column of the record value
-	FieldTimestamp          string `toml:"table.field.event.timestamp"`              // column of the record time; empty: the commit time
-	FieldSchemaVersion      string `toml:"table.field.event.schema.version"`         // column of the version of the envelope's schema; empty: none
-	AdditionalPlacement     string `toml:"table.fields.additional.placement"`        // list of column:placement[:alias]
-	AdditionalMissing       string `toml:"table.field.additional.missing"`           // error | ignore
-	AdditionalErrorOnMiss   *bool  `toml:"table.fields.additional.error.on.missing"` // retired name of the above; nil: not given
-	RouteByField            string `toml:"route.by.field"`                           // column that is routed by; empty: aggregate_type or aggregatetype
-	TopicRegex              string `toml:"route.topic.regex"`                        // a Java regular expression that has to match the whole routed value
-	TopicReplacement        string `toml:"route.topic.replacement"`                  // a Java replacement: $1, ${name}, backslash escapes
-	TombstoneOnEmptyPayload bool   `toml:"route.tombstone.on.empty.payload"`
-	ExpandJSONPayload       bool   `toml:"table.expand.json.payload"`
-	NullBehavior            string `toml:"table.json.payload.null.behavior"`        // ignore | optional_bytes
-	EmptyArrayBehavior      string `toml:"table.json.payload.empty.array.behavior"` // ignore | optional_string
-	FieldNameAdjustment     string `toml:"field.name.adjustment.mode"`              // none | avro | avro_unicode
-	TracingField            string `toml:"tracing.span.context.field"`              // column with a span context in Java properties format
-	TracingOperation        string `toml:"tracing.operation.name"`
-	TracingContextOnly      bool   `toml:"tracing.with.context.field.only"`
+	OpInvalidBehavior        string `toml:"table.op.invalid.behavior"`                // warn | error | fatal: validated only, since updates never leave the server
+	FieldID                  string `toml:"table.field.event.id"`                     // column of the event id
+	FieldKey                 string `toml:"table.field.event.key"`                    // column of the record key; empty: aggregate_id or aggregateid
+	FieldType                string `toml:"table.field.event.type"`                   // column of the event type; empty: event_type or type; used by placements alone
+	FieldPayload             string `toml:"table.field.event.payload"`                // column of the record value
+	FieldTimestamp           string `toml:"table.field.event.timestamp"`              // column of the record time; empty: the commit time
+	FieldSchemaVersion       string `toml:"table.field.event.schema.version"`         // column of the version of the envelope's schema; empty: none
+	AdditionalPlacement      string `toml:"table.fields.additional.placement"`        // list of column:placement[:alias]
+	AdditionalMissing        string `toml:"table.field.additional.missing"`           // error | ignore
+	AdditionalErrorOnMissing *bool  `toml:"table.fields.additional.error.on.missing"` // retired name of the above; nil: not given
+	RouteByField             string `toml:"route.by.field"`                           // column that is routed by; empty: aggregate_type or aggregatetype
+	TopicRegex               string `toml:"route.topic.regex"`                        // a Java regular expression that has to match the whole routed value
+	TopicReplacement         string `toml:"route.topic.replacement"`                  // a Java replacement: $1, ${name}, backslash escapes
+	TombstoneOnEmptyPayload  bool   `toml:"route.tombstone.on.empty.payload"`
+	ExpandJSONPayload        bool   `toml:"table.expand.json.payload"`
+	NullBehavior             string `toml:"table.json.payload.null.behavior"`        // ignore | optional_bytes
+	EmptyArrayBehavior       string `toml:"table.json.payload.empty.array.behavior"` // ignore | optional_string
+	FieldNameAdjustment      string `toml:"field.name.adjustment.mode"`              // none | avro | avro_unicode
+	TracingField             string `toml:"tracing.span.context.field"`              // column with a span context in Java properties format
+	TracingOperation         string `toml:"tracing.operation.name"`
+	TracingContextOnly       bool   `toml:"tracing.with.context.field.only"`
 
 	// Options of Debezium's connector that change what the router sees, with their defaults.
 
@@ -38,15 +38,15 @@ type Config struct {
 
 	// postrider's additions: nothing of this kind exists in Debezium.
 
-	HeaderID         string `toml:"header_id"`          // name of the header that carries the id; default "id"
-	HeadersColumn    string `toml:"headers_column"`     // a json or jsonb column with one object: its members become headers, after all others
-	TopicCase        string `toml:"topic_case"`         // none | lower | kebab (ORDER_CREATED and OrderCreated to order-created), applied to the routed value before the regex
-	NullKey          string `toml:"null_key"`           // refuse | publish: what to do with a row whose key is NULL
-	NullDefaults     bool   `toml:"null_defaults"`      // a column's default in the place of NULL, as Debezium does
-	PositionHeaders  bool   `toml:"position_headers"`   // headers postrider.lsn and postrider.index: the event position
-	TracingHeaders   bool   `toml:"tracing_headers"`    // span context to headers; Debezium does so where its tracing library is installed
-	BinaryAsText     bool   `toml:"binary_as_text"`     // format string prints bytea as its bytes; false: refused, since Debezium prints an object address
-	TimestampAnyType bool   `toml:"timestamp_any_type"` // timestamptz, bigint (ms) and date are accepted as record time, which Debezium refuses
+	HeaderID        string `toml:"header_id"`        // name of the header that carries the id; default "id"
+	HeadersColumn   string `toml:"headers_column"`   // a json or jsonb column with one object: its members become headers, after all others
+	TopicCase       string `toml:"topic_case"`       // none | lower | kebab (ORDER_CREATED and OrderCreated to order-created), applied to the routed value before the regex
+	NullKey         string `toml:"null_key"`         // refuse | publish: what to do with a row whose key is NULL
+	NullDefaults    bool   `toml:"null_defaults"`    // a column's default in the place of NULL, as Debezium does
+	PositionHeaders bool   `toml:"position_headers"` // headers postrider.lsn and postrider.index: the event position
+	TracingHeaders  bool   `toml:"tracing_headers"`  // span context to headers; Debezium does so where its tracing library is installed
+	JavaText        bool   `toml:"java_text"`        // format string prints bytes as Java does (java.nio.HeapByteBuffer[pos=0 lim=3 cap=3]); false: the bytes themselves, Base64 inside of structs
+	StrictTypes     bool   `toml:"strict_types"`     // timestamp and partition columns of types that Debezium refuses are refused: timestamptz, bigint (milliseconds), date; smallint, bigint
 }
 
 // Format says how keys, values and headers are written to bytes, as Kafka Connect's converters do.
@@ -79,18 +79,8 @@ func DefaultConfig() Config {
 		HeaderID:            "id",
 		TopicCase:           "none",
 		NullKey:             "refuse",
-		TimestampAnyType:    true,
 	}
 }
 
 // DefaultFormat writes text as it is: no quotes, no schema.
 func DefaultFormat() Format { return Format{Key: "string", Value: "string", Headers: "simple"} }
-
-// Validate returns every error of the configuration, joined; each names its key.
-func (c Config) Validate() error { return nil }
-
-// Warnings are sentences about settings that are accepted but do not do what their user may expect.
-func (c Config) Warnings() []string { return nil }
-
-// Validate returns every error of the formats, joined; each names its key.
-func (f Format) Validate() error { return nil }

@@ -1,6 +1,9 @@
 package router
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/jackc/pglogrepl"
 )
 
@@ -28,7 +31,13 @@ const (
 	ReasonRegexTimeout     = "regex_timeout"
 )
 
-func (e *RowError) Error() string { return e.Err.Error() }
+func (e *RowError) Error() string {
+	s := fmt.Sprintf("route event %q of %s at %s index %d: %v", e.EventID, e.Relation, e.LSN, e.Index, e.Err)
+	if e.Hint != "" {
+		s += "; " + e.Hint
+	}
+	return s
+}
 
 // Unwrap gives the cause.
 func (e *RowError) Unwrap() error { return e.Err }
@@ -37,13 +46,27 @@ func (e *RowError) Unwrap() error { return e.Err }
 // No row of that relation can be routed; it is found once, before or with the first row.
 type ShapeError struct {
 	Relation string
-	Column   string // the column as configured, or the candidates
-	Key      string // the router key that says which column it is
-	Err      error
-	Hint     string
+	Column   string   // the column as configured, or the candidates with "or" between them
+	Key      string   // the router key that says which column it is
+	Existing []string // the columns there are
+	Problem  string   // what is wrong, as the end of a sentence that begins with the column
+	Hint     string   // what to do
 }
 
-func (e *ShapeError) Error() string { return e.Err.Error() }
+func (e *ShapeError) Error() string {
+	return fmt.Sprintf("%s cannot be routed: column %s %s (router.%s); it has the columns %s; %s",
+		e.Relation, e.Column, e.Problem, e.Key, strings.Join(e.Existing, ", "), e.Hint)
+}
 
-// Unwrap gives the cause.
-func (e *ShapeError) Unwrap() error { return e.Err }
+// rowFault is what is wrong with a row, before it is known which.
+type rowFault struct {
+	reason string
+	err    error
+	hint   string
+}
+
+func (f *rowFault) Error() string { return f.err.Error() }
+
+func fault(reason, hint, format string, args ...any) *rowFault {
+	return &rowFault{reason, fmt.Errorf(format, args...), hint}
+}

@@ -4,6 +4,11 @@
 package router
 
 import (
+	"errors"
+	"fmt"
+	"slices"
+	"unsafe"
+
 	"postrider/replication"
 	"postrider/sink"
 )
@@ -12,24 +17,223 @@ import (
 type Options struct {
 	TopicPrefix     string   // Debezium's topic.prefix: the first part of the names of schemas; empty: "postrider"
 	Tables          []string // outbox tables as schema.table; empty: every relation that is met
-	MessagePrefixes []string // prefixes of logical messages that carry outbox events
+	MessagePrefixes []string // prefixes of logical messages that carry outbox events; empty: none do
 
 	// Describe asks the catalogue about a relation; it is called once for each *replication.Relation that is met.
-	// Nil: types that are not built in are taken as text and columns as nullable unless part of the key.
+	// Nil, or a nil Table: types that are not built in are taken as text, and columns as nullable unless part of the key.
 	Describe func(oid uint32) (*Table, error)
 }
 
 // Router maps events to messages. It belongs to one goroutine.
-type Router struct{}
+type Router struct {
+	cfg        Config
+	opts       Options
+	placements []placement
+	topics     *topics
+	keys       encoder
+	values     encoder
+	headers    headerEncoder
+	expander   expander
+
+	last  *plan            // of the relation of the row before
+	plans map[uint32]*plan // by OID, of its newest shape
+}
 
 // New makes a router of a valid configuration.
-func New(cfg Config, f Format, opts Options) (*Router, error) { return &Router{}, nil }
+func New(cfg Config, f Format, opts Options) (*Router, error) {
+	if err := errors.Join(cfg.Validate(), f.Validate()); err != nil {
+		return nil, err
+	}
+	cfg = cfg.normalised()
+	if opts.TopicPrefix == "" {
+		opts.TopicPrefix = "postrider"
+	}
+	placements, err := parsePlacements(cfg.AdditionalPlacement)
+	if err != nil {
+		return nil, err
+	}
+	t, err := newTopics(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	java := javaText(cfg.JavaText)
+	return &Router{
+		cfg: cfg, opts: opts, placements: placements, topics: t,
+		keys:     encoder{f.Key, java},
+		values:   encoder{f.Value, java},
+		headers:  headerEncoder{encoder{f.Headers, java}},
+		expander: newExpander(&cfg),
+		plans:    make(map[uint32]*plan),
+	}, nil
+}
 
 // Route maps an Insert or a Message. A nil message without an error is an event that is not ours: another table, another prefix.
 // The error is a *RowError for an event that can never be published, a *ShapeError for a relation that cannot be routed,
 // or what Describe returned.
 // Everything of the message but Origin.Transaction is set; its slices may alias those of the event.
-func (r *Router) Route(ev *replication.Event) (*sink.Message, error) { return nil, nil }
+func (r *Router) Route(ev *replication.Event) (*sink.Message, error) {
+	var p *plan
+	values := ev.Values
+	switch ev.Kind {
+	case replication.Insert:
+		p = r.planOf(ev.Relation)
+		if p == nil {
+			return nil, nil
+		}
+		if p.err != nil {
+			return nil, p.err
+		}
+	case replication.Message:
+		if !slices.Contains(r.opts.MessagePrefixes, ev.Prefix) {
+			return nil, nil
+		}
+		var err error
+		if p, values, err = r.messagePlan(ev); err != nil {
+			return nil, r.rowError(ev, "message:"+ev.Prefix, nil, err)
+		}
+	default:
+		return nil, nil
+	}
+	m, err := r.route(p, ev, values)
+	if err != nil {
+		return nil, r.rowError(ev, p.relation, values[p.id.index], err)
+	}
+	return m, nil
+}
 
-// Check resolves the columns of a relation as Route would, without a row. The error is a *ShapeError.
-func (r *Router) Check(rel *replication.Relation) error { return nil }
+// Check resolves the columns of a relation as Route would, without a row. The error is a *ShapeError, or what Describe returned.
+func (r *Router) Check(rel *replication.Relation) error {
+	if p := r.planOf(rel); p != nil {
+		return p.err
+	}
+	return nil
+}
+
+// planOf gives the plan of a relation; nil if it is no outbox table.
+func (r *Router) planOf(rel *replication.Relation) *plan {
+	if r.last != nil && r.last.rel == rel {
+		return r.last
+	}
+	if len(r.opts.Tables) > 0 && !slices.Contains(r.opts.Tables, rel.String()) {
+		return nil
+	}
+	p := r.plans[rel.OID]
+	if p == nil || p.rel != rel {
+		p = r.makePlan(rel)
+		r.plans[rel.OID] = p
+	}
+	r.last = p
+	return p
+}
+
+func (r *Router) makePlan(rel *replication.Relation) *plan {
+	s, err := r.relationShape(rel)
+	if err != nil {
+		return &plan{rel: rel, relation: rel.String(), err: err}
+	}
+	p, err := s.plan(r.placements)
+	if err != nil {
+		return &plan{rel: rel, relation: rel.String(), err: err}
+	}
+	p.rel = rel
+	return p
+}
+
+// envelopeOf keeps the message and the headers that most rows have in one allocation.
+type envelopeOf struct {
+	message sink.Message
+	headers [3]sink.Header
+}
+
+// route makes the message of a row. Its order decides which of several faults is reported: that of Debezium.
+func (r *Router) route(p *plan, ev *replication.Event, values [][]byte) (*sink.Message, error) {
+	e := new(envelopeOf)
+	m := &e.message
+	m.Headers = e.headers[:0:len(e.headers)]
+	var err error
+	if p.timestamp == nil {
+		m.Timestamp = ev.Time
+	} else if m.Timestamp, err = recordTime(p.timestamp, values[p.timestamp.index], ev.Time); err != nil {
+		return nil, err
+	}
+	if m.Headers, err = r.makeHeaders(m.Headers, p, ev, values); err != nil {
+		return nil, err
+	}
+	if m.Partition, err = partitionOf(p.partition, values); err != nil {
+		return nil, err
+	}
+	if m.Value, err = r.makeValue(p, values); err != nil {
+		return nil, err
+	}
+	if m.Key, err = r.makeKey(p, values); err != nil {
+		return nil, err
+	}
+	routed := values[p.route.index]
+	if routed == nil {
+		return nil, fault(ReasonNullRoute, "have the application write it, and make the column NOT NULL", "column %s, which decides the topic, is NULL", p.route.name)
+	}
+	if p.route.read != nil {
+		v, err := p.route.value(routed)
+		if err != nil {
+			return nil, err
+		}
+		routed = v.(text)
+	}
+	topic, bad := r.topics.of(routed)
+	if bad != nil {
+		return nil, bad
+	}
+	m.Topic = topic
+	m.Origin = sink.Origin{LSN: ev.LSN, Index: ev.Index, CommitTime: ev.Time, Relation: p.relation, EventID: alias(values[p.id.index])}
+	return m, nil
+}
+
+// alias is the bytes as a string, without a copy: the bytes of an event are never written again.
+func alias(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// makeKey encodes the key. Without a key the rows of one aggregate would go to any partition and lose their order.
+func (r *Router) makeKey(p *plan, values [][]byte) ([]byte, error) {
+	raw := values[p.key.index]
+	if raw == nil && p.key.def == nil && r.cfg.NullKey == "refuse" && p.partition == nil {
+		return nil, fault(ReasonNullKey, "have the application write it, or set router.null_key to \"publish\" to give up the order of such rows",
+			"column %s, which is the key, is NULL", p.key.name)
+	}
+	return r.keys.cell(p.key, raw)
+}
+
+func partitionOf(c *column, values [][]byte) (int32, error) {
+	if c == nil || values[c.index] == nil {
+		return sink.ByKey, nil
+	}
+	raw := values[c.index]
+	n := int64(0)
+	for i, d := range raw {
+		if d < '0' || d > '9' || i == 10 {
+			n = -1
+			break
+		}
+		n = n*10 + int64(d-'0')
+	}
+	if len(raw) == 0 || n < 0 || n > 1<<31-1 {
+		return 0, fault(ReasonInvalidPartition, "write a partition that the topic has, or NULL to have the key decide",
+			"column %s: %s is no partition", c.name, raw)
+	}
+	return int32(n), nil
+}
+
+// rowError says which event it is that a fault belongs to.
+func (r *Router) rowError(ev *replication.Event, relation string, id []byte, err error) error {
+	out := &RowError{Reason: ReasonUnconvertible, Relation: relation, EventID: string(id), LSN: ev.LSN, Index: ev.Index, Err: err}
+	if f := (*rowFault)(nil); errors.As(err, &f) {
+		out.Reason, out.Hint = f.reason, f.hint
+		if f == err { //nolint:errorlint // the fault itself, not something around it
+			out.Err = f.err
+		}
+	}
+	return out
+}
+
+// String tells what is routed, for logs.
+func (r *Router) String() string {
+	return fmt.Sprintf("router of %d tables and %d message prefixes", len(r.opts.Tables), len(r.opts.MessagePrefixes))
+}

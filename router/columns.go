@@ -1,0 +1,233 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"postrider/replication"
+)
+
+// plan is what is known about a relation: which column is what. It is made once per shape.
+type plan struct {
+	rel      *replication.Relation
+	relation string // schema-qualified
+	err      error  // a *ShapeError or Describe's: no row can be routed
+
+	id, key, payload, route *column
+	timestamp, version      *column // nil: none
+	partition               *column // the last one placed; nil: none
+	headersColumn, tracing  *column // nil: none
+	headers                 []placedColumn
+	envelope                []placedColumn
+	enveloped               bool // the value is an envelope, even if all its columns are missing
+	schemas                 map[schemaKey]*schema
+}
+
+type placedColumn struct {
+	*column
+	alias string
+}
+
+// shape finds columns of one relation by name.
+type shape struct {
+	cfg      *Config
+	relation string
+	names    []string
+	lookup   func(index int) (*column, error) // makes the column; an unsupportedTypeError if its type has no mapping
+}
+
+func (s *shape) problem(column, key, hint, format string, args ...any) *ShapeError {
+	return &ShapeError{Relation: s.relation, Column: column, Key: key, Existing: s.names, Problem: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+// named gives the column of that name. It is an error if there is none, or none that has a mapping.
+func (s *shape) named(name, key string) (*column, error) {
+	i := slices.Index(s.names, name)
+	if i < 0 {
+		return nil, s.problem(fmt.Sprintf("%q", name), key, "set router."+key+" to the column that is meant", "does not exist")
+	}
+	c, err := s.lookup(i)
+	if unsupported := (*unsupportedTypeError)(nil); errors.As(err, &unsupported) {
+		return nil, s.problem(fmt.Sprintf("%q", name), key, "choose another column, or set router.include.unknown.datatypes to true to have it as bytes",
+			"is of type %s, which has no mapping", unsupported.name)
+	}
+	return c, err
+}
+
+// oneOf gives the configured column or, if none is configured, the one of two candidates that exists.
+func (s *shape) oneOf(configured, key, ours, debeziums string) (*column, error) {
+	if configured != "" {
+		return s.named(configured, key)
+	}
+	hasOurs, hasTheirs := slices.Contains(s.names, ours), slices.Contains(s.names, debeziums)
+	both := fmt.Sprintf("%q or %q", ours, debeziums)
+	switch {
+	case hasOurs && hasTheirs:
+		return nil, s.problem(both, key, "set router."+key+" to one of them", "is ambiguous: both exist")
+	case hasOurs:
+		return s.named(ours, key)
+	case hasTheirs:
+		return s.named(debeziums, key)
+	}
+	return nil, s.problem(both, key, "set router."+key+" to the column that is meant", "does not exist")
+}
+
+// plan finds all columns that the configuration needs.
+func (s *shape) plan(placements []placement) (*plan, error) {
+	p := &plan{relation: s.relation, schemas: map[schemaKey]*schema{}}
+	var err error
+	if p.payload, err = s.named(s.cfg.FieldPayload, "table.field.event.payload"); err != nil {
+		return nil, err
+	}
+	if s.cfg.FieldTimestamp != "" {
+		if p.timestamp, err = s.named(s.cfg.FieldTimestamp, "table.field.event.timestamp"); err != nil {
+			return nil, err
+		}
+		if !timestampUsable(p.timestamp.typ, s.cfg.StrictTypes) {
+			return nil, s.problem(fmt.Sprintf("%q", p.timestamp.name), "table.field.event.timestamp", timestampHint(s.cfg.StrictTypes),
+				"is of type %s, which is no time of a record", p.timestamp.typ.describe())
+		}
+	}
+	if p.id, err = s.named(s.cfg.FieldID, "table.field.event.id"); err != nil {
+		return nil, err
+	}
+	if err := s.place(p, placements); err != nil {
+		return nil, err
+	}
+	if p.key, err = s.oneOf(s.cfg.FieldKey, "table.field.event.key", "aggregate_id", "aggregateid"); err != nil {
+		return nil, err
+	}
+	if p.route, err = s.oneOf(s.cfg.RouteByField, "route.by.field", "aggregate_type", "aggregatetype"); err != nil {
+		return nil, err
+	}
+	if p.route.schema.kind != kindString {
+		return nil, s.problem(fmt.Sprintf("%q", p.route.name), "route.by.field", "set router.route.by.field to a column of text, varchar, uuid or an enum",
+			"is of type %s, which is no text", p.route.typ.describe())
+	}
+	if s.cfg.HeadersColumn != "" {
+		if p.headersColumn, err = s.named(s.cfg.HeadersColumn, "headers_column"); err != nil {
+			return nil, err
+		}
+		if p.headersColumn.schema.kind != kindString {
+			return nil, s.problem(fmt.Sprintf("%q", p.headersColumn.name), "headers_column", "set router.headers_column to a column of type json, jsonb or text",
+				"is of type %s, which holds no JSON", p.headersColumn.typ.describe())
+		}
+	}
+	if s.cfg.TracingHeaders && slices.Contains(s.names, s.cfg.TracingField) {
+		if p.tracing, err = s.named(s.cfg.TracingField, "tracing.span.context.field"); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// place finds the additional columns.
+func (s *shape) place(p *plan, placements []placement) error {
+	const key = "table.fields.additional.placement"
+	for _, a := range placements {
+		if a.to == toEnvelope {
+			p.enveloped = true
+		}
+		c, err := s.named(a.column, key)
+		if missing := (*ShapeError)(nil); errors.As(err, &missing) && s.cfg.AdditionalMissing == "ignore" {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		switch a.to {
+		case toHeader:
+			p.headers = append(p.headers, placedColumn{c, a.alias})
+		case toEnvelope:
+			p.envelope = append(p.envelope, placedColumn{c, a.alias})
+		case toPartition:
+			if !partitionUsable(c, s.cfg.StrictTypes) {
+				return s.problem(fmt.Sprintf("%q", c.name), key, "a partition is a column of type integer", "is of type %s, which is no partition", c.typ.describe())
+			}
+			p.partition = c
+		}
+	}
+	if !p.enveloped || s.cfg.FieldSchemaVersion == "" {
+		return nil
+	}
+	var err error
+	if p.version, err = s.named(s.cfg.FieldSchemaVersion, "table.field.event.schema.version"); err != nil {
+		return err
+	}
+	if p.version.schema.kind != kindInt32 {
+		return s.problem(fmt.Sprintf("%q", p.version.name), "table.field.event.schema.version", "a schema version is a column of type integer",
+			"is of type %s, which is no version", p.version.typ.describe())
+	}
+	return nil
+}
+
+func partitionUsable(c *column, strict bool) bool {
+	k := c.schema.kind
+	return c.number && (k == kindInt32 || !strict && (k == kindInt16 || k == kindInt64))
+}
+
+// describe names a type for people.
+func (t *Type) describe() string {
+	if t == nil {
+		return "unknown"
+	}
+	return t.Name
+}
+
+// relationShape makes the columns of a table: from the relation message, and from the catalogue where that was asked.
+func (r *Router) relationShape(rel *replication.Relation) (*shape, error) {
+	var table *Table
+	if r.opts.Describe != nil {
+		t, err := r.opts.Describe(rel.OID)
+		if err != nil {
+			return nil, fmt.Errorf("describe %s: %w", rel, err)
+		}
+		table = t
+	}
+	s := &shape{cfg: &r.cfg, relation: rel.String()}
+	for _, c := range rel.Columns {
+		s.names = append(s.names, c.Name)
+	}
+	s.lookup = func(i int) (*column, error) { return r.tableColumn(rel, i, table) }
+	return s, nil
+}
+
+// tableColumn makes one column. What the catalogue says counts only while it speaks of the same type.
+func (r *Router) tableColumn(rel *replication.Relation, i int, table *Table) (*column, error) {
+	c := rel.Columns[i]
+	var described *TableColumn
+	if table != nil {
+		if at := slices.IndexFunc(table.Columns, func(t TableColumn) bool { return t.Name == c.Name && t.Type.OID == c.TypeOID }); at >= 0 {
+			described = &table.Columns[at]
+		}
+	}
+	var t *Type
+	switch {
+	case described != nil:
+		own := described.Type
+		own.Mod = c.TypeMod
+		t = &own
+	default:
+		if t = builtin(c.TypeOID, c.TypeMod); t == nil { // unknown here: its text is all that is known
+			t = &Type{OID: c.TypeOID, Name: "text", Kind: "b", Mod: -1}
+		}
+	}
+	code, err := codecOf(t, &r.cfg)
+	if err != nil {
+		return nil, err
+	}
+	sch := code.schema
+	sch.optional = !c.Key
+	out := &column{index: i, name: c.Name, read: code.read, number: code.number, typ: t}
+	if described != nil {
+		sch.optional = !described.NotNull
+		sch.def = defaultValue(described.Default, t, &code)
+		if r.cfg.NullDefaults {
+			out.def = sch.def
+		}
+	}
+	out.schema = &sch
+	out.prefix = schemaPrefix(&sch)
+	return out, nil
+}

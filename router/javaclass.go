@@ -1,0 +1,461 @@
+package router
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// runeSet is a set of characters as sorted ranges that do not touch.
+type runeSet []runeRange
+
+type runeRange struct{ from, to rune }
+
+func everything() runeSet { return runeSet{{0, unicode.MaxRune}} }
+
+func lineEnds() runeSet {
+	return newSet(runeRange{'\n', '\n'}, runeRange{'\r', '\r'}, runeRange{0x85, 0x85}, runeRange{0x2028, 0x2029})
+}
+
+func newSet(ranges ...runeRange) runeSet {
+	slices.SortFunc(ranges, func(a, b runeRange) int { return int(a.from - b.from) })
+	out := runeSet{}
+	for _, r := range ranges {
+		if n := len(out); n > 0 && r.from <= out[n-1].to+1 {
+			out[n-1].to = max(out[n-1].to, r.to)
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func (s runeSet) union(o runeSet) runeSet { return newSet(append(slices.Clone(s), o...)...) }
+
+func (s runeSet) negate() runeSet {
+	out := runeSet{}
+	next := rune(0)
+	for _, r := range s {
+		if r.from > next {
+			out = append(out, runeRange{next, r.from - 1})
+		}
+		next = r.to + 1
+	}
+	if next <= unicode.MaxRune {
+		out = append(out, runeRange{next, unicode.MaxRune})
+	}
+	return out
+}
+
+func (s runeSet) intersect(o runeSet) runeSet { return s.negate().union(o.negate()).negate() }
+
+// foldASCII adds the other case of every ASCII letter, all that Java's (?i) does without (?u).
+func (s runeSet) foldASCII() runeSet {
+	more := slices.Clone(s)
+	for c := 'a'; c <= 'z'; c++ {
+		if upper := c - 32; s.has(c) != s.has(upper) {
+			more = append(more, runeRange{c, c}, runeRange{upper, upper})
+		}
+	}
+	return newSet(more...)
+}
+
+func (s runeSet) has(c rune) bool {
+	return slices.ContainsFunc(s, func(r runeRange) bool { return c >= r.from && c <= r.to })
+}
+
+func fromTable(table *unicode.RangeTable) runeSet {
+	var ranges []runeRange
+	add := func(lo, hi, stride rune) {
+		if stride == 1 {
+			ranges = append(ranges, runeRange{lo, hi})
+			return
+		}
+		for c := lo; c <= hi; c += stride {
+			ranges = append(ranges, runeRange{c, c})
+		}
+	}
+	for _, r := range table.R16 {
+		add(rune(r.Lo), rune(r.Hi), rune(r.Stride))
+	}
+	for _, r := range table.R32 {
+		add(rune(r.Lo), rune(r.Hi), rune(r.Stride))
+	}
+	return newSet(ranges...)
+}
+
+// writeSet writes a class with nothing in it that another engine reads differently.
+func (t *translator) writeSet(s runeSet) {
+	if len(s) == 0 { // matches nothing
+		t.out.WriteString(`[^\x00-` + string(unicode.MaxRune) + `]`)
+		return
+	}
+	t.out.WriteByte('[')
+	for _, r := range s {
+		writeRune(&t.out, r.from)
+		if r.to > r.from {
+			t.out.WriteByte('-')
+			writeRune(&t.out, r.to)
+		}
+	}
+	t.out.WriteByte(']')
+}
+
+// class reads a bracketed class: unions, nested classes, negation and intersections.
+func (t *translator) class() (runeSet, error) {
+	t.pos++ // [
+	negated := t.accept("^")
+	var left runeSet // of && so far
+	intersecting := false
+	current := runeSet{}
+	empty := true
+	for {
+		if !t.more() {
+			return nil, t.errorf("unclosed character class")
+		}
+		c := t.peek(0)
+		switch {
+		case c == ']' && !empty:
+			t.pos++
+			if intersecting {
+				current = left.intersect(current)
+			}
+			if negated {
+				current = current.negate()
+			}
+			return current, nil
+		case c == '&' && t.peek(1) == '&':
+			if empty {
+				return nil, t.errorf("nothing before && in a character class")
+			}
+			t.pos += 2
+			if next := t.peek(0); next == ']' || next == '&' {
+				return nil, t.errorf("nothing behind && in a character class")
+			}
+			if intersecting {
+				current = left.intersect(current)
+			}
+			left, current, intersecting = current, runeSet{}, true
+		case c == '[':
+			nested, err := t.class()
+			if err != nil {
+				return nil, err
+			}
+			current = current.union(nested)
+		case t.flags.comments && (c == '#' || c == ' ' || c >= '\t' && c <= '\r'):
+			return nil, t.errorf("blanks and # in a character class are not supported together with the flag x; escape them")
+		default:
+			set, err := t.classItem()
+			if err != nil {
+				return nil, err
+			}
+			current = current.union(set)
+		}
+		empty = false
+	}
+}
+
+// classItem reads a character, a range or an escape.
+func (t *translator) classItem() (runeSet, error) {
+	from, set, err := t.classCharacter()
+	if err != nil || set != nil {
+		return set, err
+	}
+	to := from
+	if t.peek(0) == '-' && t.peek(1) != ']' && t.peek(1) != '[' && t.peek(1) != -1 && (t.peek(1) != '&' || t.peek(2) != '&') {
+		t.pos++
+		if to, set, err = t.classCharacter(); err != nil {
+			return nil, err
+		}
+		if set != nil || to < from {
+			return nil, t.errorf("illegal character range")
+		}
+	}
+	out := newSet(runeRange{from, to})
+	if t.flags.ignoreCase {
+		out = out.foldASCII()
+	}
+	return out, nil
+}
+
+func (t *translator) classCharacter() (rune, runeSet, error) {
+	if t.peek(0) != '\\' {
+		c := t.peek(0)
+		t.pos++
+		return c, nil, nil
+	}
+	if t.peek(1) == 'Q' || t.peek(1) == 'E' {
+		return 0, nil, t.errorf(`\Q and \E are not supported in a character class`)
+	}
+	t.pos++
+	if set, ok, err := t.namedSet(); ok || err != nil {
+		return 0, set, err
+	}
+	c, err := t.character()
+	return c, nil, err
+}
+
+// escape reads what a backslash begins outside of a class.
+func (t *translator) escape() error {
+	t.pos++
+	if set, ok, err := t.namedSet(); err != nil {
+		return err
+	} else if ok {
+		t.writeSet(set)
+		return nil
+	}
+	c := t.peek(0)
+	switch {
+	case c == 'Q':
+		return t.quoted()
+	case c == 'A':
+		t.out.WriteString(`\A`)
+	case c == 'z':
+		t.out.WriteString(`\z`)
+	case c == 'Z':
+		t.writeEnd()
+	case c == 'b', c == 'B':
+		t.backtracks = true
+		const before, after = `(?<=[\p{L}\p{Nd}_])`, `(?=[\p{L}\p{Nd}_])`
+		const notBefore, notAfter = `(?<![\p{L}\p{Nd}_])`, `(?![\p{L}\p{Nd}_])`
+		if c == 'b' {
+			t.out.WriteString("(?:" + before + notAfter + "|" + notBefore + after + ")")
+		} else {
+			t.out.WriteString("(?:" + before + after + "|" + notBefore + notAfter + ")")
+		}
+	case c == 'k':
+		t.pos++
+		if !t.accept("<") {
+			return t.errorf(`\k is not followed by <name>`)
+		}
+		name, err := t.groupName()
+		if err != nil {
+			return err
+		}
+		number, known := t.names[name]
+		if !known {
+			return t.errorf("no group <%s> before this reference", name)
+		}
+		return t.reference(number)
+	case c >= '1' && c <= '9':
+		return t.numberedReference()
+	default:
+		literal, err := t.character()
+		if err != nil {
+			return err
+		}
+		t.writeLiteral(literal)
+		return nil
+	}
+	t.pos++
+	return nil
+}
+
+// numberedReference takes as many digits as there are groups for, as Java does.
+func (t *translator) numberedReference() error {
+	number := int(t.peek(0) - '0')
+	t.pos++
+	for c := t.peek(0); c >= '0' && c <= '9' && number*10+int(c-'0') <= t.groups; c = t.peek(0) {
+		number = number*10 + int(c-'0')
+		t.pos++
+	}
+	return t.reference(number)
+}
+
+func (t *translator) reference(number int) error {
+	if !t.closed[number] {
+		return t.errorf("a reference to group %d, which is not complete here", number)
+	}
+	if t.flags.ignoreCase {
+		return t.errorf("back references are not supported together with the flag i")
+	}
+	t.backtracks = true
+	fmt.Fprintf(&t.out, `\k<%d>`, number)
+	return nil
+}
+
+// quoted reads from \Q to \E or the end. Only the last character can be repeated.
+func (t *translator) quoted() error {
+	t.pos++
+	var literal []rune
+	for t.more() && (t.peek(0) != '\\' || t.peek(1) != 'E') {
+		literal = append(literal, t.peek(0))
+		t.pos++
+	}
+	t.accept(`\E`)
+	if c := t.peek(0); c == '?' || c == '*' || c == '+' || c == '{' {
+		return t.errorf(`a quantifier behind \E is not supported; put the last character behind \E`)
+	}
+	for _, c := range literal {
+		t.writeLiteral(c)
+	}
+	return nil
+}
+
+// character reads an escape that stands for one character; the backslash is read already.
+func (t *translator) character() (rune, error) {
+	c := t.peek(0)
+	if c == -1 {
+		return 0, t.errorf("a backslash at the end")
+	}
+	t.pos++
+	switch c {
+	case 't':
+		return '\t', nil
+	case 'n':
+		return '\n', nil
+	case 'r':
+		return '\r', nil
+	case 'f':
+		return '\f', nil
+	case 'a':
+		return 7, nil
+	case 'e':
+		return 27, nil
+	case '0':
+		return t.octal()
+	case 'x':
+		if t.accept("{") {
+			end := slices.Index(t.in[t.pos:], '}')
+			if end < 1 {
+				return 0, t.errorf(`\x{ without hexadecimal digits and }`)
+			}
+			v, err := t.hex(end)
+			t.pos++
+			return v, err
+		}
+		return t.hex(2)
+	case 'u':
+		v, err := t.hex(4)
+		if err == nil && v >= 0xD800 && v <= 0xDFFF {
+			return 0, t.errorf(`half of a surrogate pair; write the character itself or \x{...}`)
+		}
+		return v, err
+	case 'c':
+		if control := t.peek(0); control > 0 && control < 0x80 {
+			t.pos++
+			return control ^ 64, nil
+		}
+		return 0, t.errorf(`\c without a control character`)
+	}
+	if c < 0x80 && unicode.IsLetter(c) {
+		return 0, t.errorf(`the escape \%c is not supported`, c)
+	}
+	return c, nil
+}
+
+// octal reads up to three digits, the first of three at most 3.
+func (t *translator) octal() (rune, error) {
+	v, n := rune(0), 0
+	for n < 3 && t.peek(0) >= '0' && t.peek(0) <= '7' && v*8+t.peek(0)-'0' <= 0o377 {
+		v = v*8 + t.peek(0) - '0'
+		t.pos++
+		n++
+	}
+	if n == 0 {
+		return 0, t.errorf(`\0 without octal digits`)
+	}
+	return v, nil
+}
+
+func (t *translator) hex(digits int) (rune, error) {
+	if t.pos+digits > len(t.in) {
+		return 0, t.errorf("too few hexadecimal digits")
+	}
+	s := string(t.in[t.pos : t.pos+digits])
+	v, err := strconv.ParseUint(s, 16, 32)
+	if err != nil || v > unicode.MaxRune || strings.HasPrefix(s, "+") {
+		return 0, t.errorf("illegal hexadecimal escape %q", s)
+	}
+	t.pos += digits
+	return rune(v), nil
+}
+
+// namedSet reads \d, \p{...} and the like; the backslash is read already.
+func (t *translator) namedSet() (runeSet, bool, error) {
+	var set runeSet
+	c := t.peek(0)
+	switch c {
+	case 'd', 'D':
+		set = newSet(runeRange{'0', '9'})
+	case 'w', 'W':
+		set = newSet(runeRange{'0', '9'}, runeRange{'A', 'Z'}, runeRange{'_', '_'}, runeRange{'a', 'z'})
+	case 's', 'S':
+		set = newSet(runeRange{'\t', '\r'}, runeRange{' ', ' '})
+	case 'h', 'H':
+		set = newSet(runeRange{'\t', '\t'}, runeRange{' ', ' '}, runeRange{0xA0, 0xA0}, runeRange{0x1680, 0x1680}, runeRange{0x180e, 0x180e},
+			runeRange{0x2000, 0x200a}, runeRange{0x202f, 0x202f}, runeRange{0x205f, 0x205f}, runeRange{0x3000, 0x3000})
+	case 'v', 'V':
+		set = newSet(runeRange{'\n', '\r'}, runeRange{0x85, 0x85}, runeRange{0x2028, 0x2029})
+	case 'p', 'P':
+		t.pos++
+		name := string(t.peek(0))
+		if t.accept("{") {
+			end := slices.Index(t.in[t.pos:], '}')
+			if end < 0 {
+				return nil, false, t.errorf("unclosed character family")
+			}
+			name = string(t.in[t.pos : t.pos+end])
+			t.pos += end
+		}
+		var err error
+		if set, err = family(name); err != nil {
+			return nil, false, t.errorf("%v", err)
+		}
+		if c == 'P' {
+			set = set.negate()
+		}
+	default:
+		return nil, false, nil
+	}
+	t.pos++
+	if c == 'D' || c == 'W' || c == 'S' || c == 'H' || c == 'V' {
+		set = set.negate()
+	}
+	if t.flags.ignoreCase && (c == 'p' || c == 'P') {
+		return nil, false, t.errorf(`\p is not supported together with the flag i`)
+	}
+	return set, true, nil
+}
+
+var asciiFamilies = map[string]runeSet{
+	"Lower":  {{'a', 'z'}},
+	"Upper":  {{'A', 'Z'}},
+	"ASCII":  {{0, 0x7F}},
+	"Alpha":  {{'A', 'Z'}, {'a', 'z'}},
+	"Digit":  {{'0', '9'}},
+	"Alnum":  {{'0', '9'}, {'A', 'Z'}, {'a', 'z'}},
+	"Punct":  {{'!', '/'}, {':', '@'}, {'[', '`'}, {'{', '~'}},
+	"Graph":  {{'!', '~'}},
+	"Print":  {{' ', '~'}},
+	"Blank":  {{'\t', '\t'}, {' ', ' '}},
+	"Cntrl":  {{0, 0x1F}, {0x7F, 0x7F}},
+	"XDigit": {{'0', '9'}, {'A', 'F'}, {'a', 'f'}},
+	"Space":  {{'\t', '\r'}, {' ', ' '}},
+}
+
+// family finds the set of \p{name}: POSIX names, general categories, scripts.
+func family(name string) (runeSet, error) {
+	if set, ok := asciiFamilies[name]; ok {
+		return set, nil
+	}
+	category := strings.TrimPrefix(name, "Is")
+	for _, prefix := range []string{"gc=", "general_category="} {
+		category = strings.TrimPrefix(category, prefix)
+	}
+	if table, ok := unicode.Categories[category]; ok && len(category) <= 2 && category != "Cn" && category != "LC" && category != "C" {
+		return fromTable(table), nil
+	}
+	script := strings.TrimPrefix(name, "Is")
+	for _, prefix := range []string{"sc=", "script="} {
+		script = strings.TrimPrefix(script, prefix)
+	}
+	if script != name {
+		if table, ok := unicode.Scripts[script]; ok {
+			return fromTable(table), nil
+		}
+	}
+	return nil, fmt.Errorf("the character family {%s} is not supported", name)
+}

@@ -1,0 +1,87 @@
+package router
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"postrider/replication"
+	"postrider/sink"
+)
+
+// outbox is Debezium's table, as the server describes it.
+func outbox() *replication.Relation {
+	return &replication.Relation{OID: 16400, Namespace: "public", Name: "outbox", Columns: []replication.Column{
+		{Name: "id", TypeOID: 2950, TypeMod: -1, Key: true},
+		{Name: "aggregatetype", TypeOID: 1043, TypeMod: 259},
+		{Name: "aggregateid", TypeOID: 1043, TypeMod: 259},
+		{Name: "type", TypeOID: 1043, TypeMod: 259},
+		{Name: "payload", TypeOID: 3802, TypeMod: -1},
+	}}
+}
+
+const baseID = "da8d6de6-3b77-45ff-8f44-57db55a7a06c"
+
+var committed = time.UnixMilli(1556890294484)
+
+func insert(rel *replication.Relation, values ...any) *replication.Event {
+	ev := &replication.Event{Kind: replication.Insert, LSN: 0x16B374D848, Index: 3, Time: committed, Relation: rel}
+	for _, v := range values {
+		if v == nil {
+			ev.Values = append(ev.Values, nil)
+			continue
+		}
+		ev.Values = append(ev.Values, []byte(v.(string)))
+	}
+	return ev
+}
+
+func base(rel *replication.Relation) *replication.Event {
+	return insert(rel, baseID, "User", "10711fa5", "UserCreated", "{}")
+}
+
+func newRouter(t testing.TB, f Format, change func(*Config)) *Router {
+	t.Helper()
+	cfg := DefaultConfig()
+	if change != nil {
+		change(&cfg)
+	}
+	r, err := New(cfg, f, Options{TopicPrefix: "pg"})
+	require.NoError(t, err)
+	return r
+}
+
+func TestRoute_WritesTheBaselineRecord(t *testing.T) {
+	m, err := newRouter(t, DefaultFormat(), nil).Route(base(outbox()))
+	require.NoError(t, err)
+	require.Equal(t, &sink.Message{
+		Topic: "outbox.event.User", Key: []byte("10711fa5"), Value: []byte("{}"), Partition: sink.ByKey, Timestamp: committed,
+		Headers: []sink.Header{{Key: "id", Value: []byte(baseID)}},
+		Origin:  sink.Origin{LSN: 0x16B374D848, Index: 3, CommitTime: committed, Relation: "public.outbox", EventID: baseID},
+	}, m)
+}
+
+func TestRoute_WritesEveryFormatOfTheBaselineRecord(t *testing.T) {
+	for format, want := range map[string][2]string{
+		"string":      {`10711fa5`, `{}`},
+		"json":        {`"10711fa5"`, `"{}"`},
+		"json+schema": {`{"schema":{"type":"string","optional":true},"payload":"10711fa5"}`, `{"schema":{"type":"string","optional":true,"name":"io.debezium.data.Json","version":1},"payload":"{}"}`},
+	} {
+		m, err := newRouter(t, Format{format, format, "simple"}, nil).Route(base(outbox()))
+		require.NoError(t, err)
+		require.Equal(t, want[0], string(m.Key), format)
+		require.Equal(t, want[1], string(m.Value), format)
+	}
+}
+
+func BenchmarkRoute_String(b *testing.B) {
+	r := newRouter(b, DefaultFormat(), nil)
+	ev := base(outbox())
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := r.Route(ev); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

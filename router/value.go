@@ -1,0 +1,295 @@
+package router
+
+import (
+	"encoding/base64"
+	"math"
+	"strconv"
+	"time"
+)
+
+// A value is one of: nil, text, bool, int64, float32, float64, decimal, buffer, byteArray, date, []any, mapping, *structure.
+
+// text is a string; it may hold lone surrogates as three bytes each.
+type text []byte
+
+// buffer is what Java holds as a ByteBuffer: columns of type bytea and of unknown types.
+type buffer []byte
+
+// byteArray is what Java holds as a byte[]: bit strings and members of Debezium's structs.
+type byteArray []byte
+
+// date is a java.util.Date, which Debezium makes with time.precision.mode=connect.
+type date struct {
+	ms      int64
+	dayOnly bool
+}
+
+type mapping []entry
+
+type entry struct {
+	key   text
+	value any
+}
+
+type structure struct {
+	schema *schema
+	values []any // one per field
+}
+
+// appendJSONValue writes a value as JsonConverter does.
+func appendJSONValue(dst []byte, v any) []byte {
+	switch v := v.(type) {
+	case nil:
+		return append(dst, "null"...)
+	case text:
+		return appendJSONString(dst, v)
+	case bool:
+		return strconv.AppendBool(dst, v)
+	case int64:
+		return strconv.AppendInt(dst, v, 10)
+	case float32:
+		if f := float64(v); math.IsNaN(f) || math.IsInf(f, 0) {
+			return append(appendJavaFloat(append(dst, '"'), v), '"')
+		}
+		return appendJavaFloat(dst, v)
+	case float64:
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return append(appendJavaDouble(append(dst, '"'), v), '"')
+		}
+		return appendJavaDouble(dst, v)
+	case decimal:
+		return appendBase64String(dst, v.twosComplement())
+	case buffer:
+		return appendBase64String(dst, v)
+	case byteArray:
+		return appendBase64String(dst, v)
+	case date:
+		if v.dayOnly {
+			return strconv.AppendInt(dst, floorDiv(v.ms, 86_400_000), 10)
+		}
+		return strconv.AppendInt(dst, v.ms, 10)
+	case []any:
+		dst = append(dst, '[')
+		for i, e := range v {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = appendJSONValue(dst, e)
+		}
+		return append(dst, ']')
+	case mapping:
+		dst = append(dst, '{')
+		for i, e := range v {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = appendJSONString(dst, e.key)
+			dst = append(dst, ':')
+			dst = appendJSONValue(dst, e.value)
+		}
+		return append(dst, '}')
+	case *structure:
+		dst = append(dst, '{')
+		for i, f := range v.schema.fields {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = appendJSONString(dst, []byte(f.name))
+			dst = append(dst, ':')
+			dst = appendJSONValue(dst, v.values[i])
+		}
+		return append(dst, '}')
+	}
+	panic("router: value of unknown kind")
+}
+
+// javaText is how StringConverter prints bytes, for which Java has no text of its own.
+type javaText bool
+
+// append writes a value as Java's toString does, which is what StringConverter writes. Bytes are an exception unless
+// Java's own form is asked for: as they are at the top, Base64 inside.
+func (j javaText) append(dst []byte, v any, top bool) []byte {
+	switch v := v.(type) {
+	case nil:
+		return append(dst, "null"...)
+	case text:
+		return appendEncoded(dst, v)
+	case bool:
+		return strconv.AppendBool(dst, v)
+	case int64:
+		return strconv.AppendInt(dst, v, 10)
+	case float32:
+		return appendJavaFloat(dst, v)
+	case float64:
+		return appendJavaDouble(dst, v)
+	case decimal:
+		return v.appendText(dst)
+	case buffer:
+		if bool(j) {
+			n := strconv.Itoa(len(v))
+			return append(dst, "java.nio.HeapByteBuffer[pos=0 lim="+n+" cap="+n+"]"...)
+		}
+		return appendPlainBytes(dst, v, top)
+	case byteArray:
+		if bool(j) {
+			return append(dst, "[B@0"...)
+		}
+		return appendPlainBytes(dst, v, top)
+	case date:
+		return time.UnixMilli(v.ms).UTC().AppendFormat(dst, "Mon Jan 02 15:04:05 UTC 2006")
+	case []any:
+		dst = append(dst, '[')
+		for i, e := range v {
+			if i > 0 {
+				dst = append(dst, ", "...)
+			}
+			dst = j.append(dst, e, false)
+		}
+		return append(dst, ']')
+	case mapping:
+		dst = append(dst, '{')
+		for i, e := range v {
+			if i > 0 {
+				dst = append(dst, ", "...)
+			}
+			dst = appendEncoded(dst, e.key)
+			dst = append(dst, '=')
+			dst = j.append(dst, e.value, false)
+		}
+		return append(dst, '}')
+	case *structure:
+		dst = append(dst, "Struct{"...)
+		first := true
+		for i, f := range v.schema.fields {
+			if v.values[i] == nil {
+				continue
+			}
+			if !first {
+				dst = append(dst, ',')
+			}
+			first = false
+			dst = append(dst, f.name...)
+			dst = append(dst, '=')
+			dst = j.append(dst, v.values[i], false)
+		}
+		return append(dst, '}')
+	}
+	panic("router: value of unknown kind")
+}
+
+func appendPlainBytes(dst, b []byte, top bool) []byte {
+	if top {
+		return append(dst, b...)
+	}
+	return base64.StdEncoding.AppendEncode(dst, b)
+}
+
+// appendEncoded writes text to UTF-8, where Java has a question mark for a lone surrogate.
+func appendEncoded(dst []byte, s text) []byte {
+	for i := 0; i < len(s); i++ {
+		if s[i] == 0xED && i+2 < len(s) && s[i+1] >= 0xA0 {
+			dst = append(dst, '?')
+			i += 2
+			continue
+		}
+		dst = append(dst, s[i])
+	}
+	return dst
+}
+
+// appendHeaderValue writes a value as SimpleHeaderConverter does: text bare at the top, quoted inside.
+func appendHeaderValue(dst []byte, v any, top bool) []byte {
+	switch v := v.(type) {
+	case nil:
+		return append(dst, "null"...)
+	case text:
+		if top {
+			return appendEncoded(dst, v)
+		}
+		dst = append(dst, '"')
+		for _, c := range v {
+			if c == '"' || c == '\\' {
+				dst = append(dst, '\\')
+			}
+			dst = append(dst, c)
+		}
+		return append(dst, '"')
+	case bool:
+		return strconv.AppendBool(dst, v)
+	case int64:
+		return strconv.AppendInt(dst, v, 10)
+	case float32:
+		return appendJavaFloat(dst, v)
+	case float64:
+		return appendJavaDouble(dst, v)
+	case decimal:
+		return v.appendText(dst)
+	case buffer:
+		return appendHeaderBytes(dst, v, top)
+	case byteArray:
+		return appendHeaderBytes(dst, v, top)
+	case date:
+		return v.appendISO(dst)
+	case []any:
+		dst = append(dst, '[')
+		for i, e := range v {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = appendHeaderValue(dst, e, false)
+		}
+		return append(dst, ']')
+	case mapping:
+		dst = append(dst, '{')
+		for i, e := range v {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = appendHeaderValue(dst, e.key, false)
+			dst = append(dst, ':')
+			dst = appendHeaderValue(dst, e.value, false)
+		}
+		return append(dst, '}')
+	case *structure:
+		dst = append(dst, '{')
+		for i, f := range v.schema.fields {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = appendHeaderValue(dst, text(f.name), false)
+			dst = append(dst, ':')
+			dst = appendHeaderValue(dst, v.values[i], false)
+		}
+		return append(dst, '}')
+	}
+	panic("router: value of unknown kind")
+}
+
+func appendHeaderBytes(dst, b []byte, top bool) []byte {
+	if top {
+		return base64.StdEncoding.AppendEncode(dst, b)
+	}
+	return appendBase64String(dst, b)
+}
+
+// appendISO chooses the form by the time alone, as Connect does: what lies before the second day of 1970 looks like a time of
+// day, midnights like a date.
+func (d date) appendISO(dst []byte) []byte {
+	t := time.UnixMilli(d.ms).UTC()
+	const day = 86_400_000
+	switch {
+	case d.ms < day:
+		return t.AppendFormat(dst, "15:04:05.000Z")
+	case d.ms%day == 0:
+		return t.AppendFormat(dst, "2006-01-02")
+	}
+	return t.AppendFormat(dst, "2006-01-02T15:04:05.000Z")
+}
+
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}
