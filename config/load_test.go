@@ -201,8 +201,7 @@ event.payload = "c"
 	require.Equal(t, "event-id", r.HeaderID)
 	require.Equal(t, "${routedByValue}-$1-${HOME}", r.TopicReplacement, "the router's groups are not environment variables")
 	require.True(t, r.ExpandJSONPayload)
-	require.NotNil(t, r.AdditionalErrorOnMiss)
-	require.False(t, *r.AdditionalErrorOnMiss)
+	require.Equal(t, "false", normal(l.Config)["router.table.fields.additional.error.on.missing"])
 	require.Equal(t, "postrider.toml:11", l.Origin("router.table.field.event.payload"))
 }
 

@@ -26,12 +26,32 @@ const (
 	sizePattern     = `^[0-9]+ ?(B|KiB|MiB|GiB|TiB)$`
 )
 
-// enums are the keys that take one of a few words.
-var enums = map[string][]string{
-	"sink.kind":  {SinkKafka, SinkStdout},
-	"log.level":  LogLevels,
-	"log.format": LogFormats,
+// accepted are the keys that take one of a few words. The packages judge; a test compares.
+var accepted = map[string][]string{
+	"router.table.op.invalid.behavior":               {"warn", "error", "fatal"},
+	"router.table.field.additional.missing":          {"error", "ignore"},
+	"router.table.json.payload.null.behavior":        {"ignore", "optional_bytes"},
+	"router.table.json.payload.empty.array.behavior": {"ignore", "optional_string"},
+	"router.field.name.adjustment.mode":              {"none", "avro", "avro_unicode"},
+	"router.decimal.handling.mode":                   {"precise", "string", "double"},
+	"router.binary.handling.mode":                    {"bytes", "base64", "base64-url-safe", "hex"},
+	"router.time.precision.mode":                     {"adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"},
+	"router.interval.handling.mode":                  {"numeric", "string"},
+	"router.hstore.handling.mode":                    {"json", "map"},
+	"router.topic_case":                              {"none", "lower", "kebab"},
+	"router.null_key":                                {"refuse", "publish"},
+	"format.key":                                     {"string", "json", "json+schema", "binary"},
+	"format.value":                                   {"string", "json", "json+schema", "binary"},
+	"format.headers":                                 {"simple", "string", "json", "json+schema"},
+	"sink.kind":                                      {SinkKafka, SinkStdout},
+	"sink.kafka.compression":                         {"none", "gzip", "snappy", "lz4", "zstd"},
+	"sink.kafka.sasl.mechanism":                      {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"},
+	"log.level":                                      LogLevels,
+	"log.format":                                     LogFormats,
 }
+
+// Accepted lists the words that a key takes, nothing if it takes more than a few.
+func Accepted(key string) []string { return accepted[key] }
 
 // Schema is the JSON Schema (draft 2020-12) of the configuration file, for editors. Its descriptions are the comments of
 // config.example.toml.
@@ -89,7 +109,7 @@ func (s *schema) dotted(leaf string, value *schema) {
 }
 
 func (r ref) schema() *schema {
-	s := &schema{Type: "string", Enum: enums[r.name()]}
+	s := &schema{Type: "string", Enum: Accepted(r.name())}
 	switch r.kind {
 	case boolean, optionalBoolean:
 		s.Type = "boolean"

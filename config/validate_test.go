@@ -53,3 +53,24 @@ func TestValidate_AcceptsWhatTheDefaultsLack(t *testing.T) {
 	c.Sink.Kafka.Brokers = []string{"localhost:9092"}
 	require.NoError(t, c.Validate())
 }
+
+func TestAccepted_AgreesWithThePackages(t *testing.T) {
+	for name, words := range accepted {
+		for _, word := range append([]string{"nonsense"}, words...) {
+			c := Default()
+			c.Sink.Kafka.SASL.Username = "me"
+			r, known := newIndex(&c).refs[name]
+			require.True(t, known, name)
+			require.NoError(t, r.setText(word))
+
+			refused := false
+			var problems Problems
+			if errors.As(c.Validate(topSection(name)), &problems) {
+				for _, p := range problems {
+					refused = refused || p.Key == name
+				}
+			}
+			require.Equal(t, word == "nonsense", refused, "%s = %s: %v", name, word, problems)
+		}
+	}
+}
