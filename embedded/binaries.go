@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
+
+	"postrider/embedded/child"
 )
 
 // DefaultVersion is the major version of PostgreSQL that is started when none is asked for.
@@ -132,7 +134,7 @@ func fetchServer(ctx context.Context, dir, major, release string) error {
 	if err := os.WriteFile(filepath.Join(data, "PG_VERSION"), []byte(major+"\n"), 0o600); err != nil {
 		return fmt.Errorf("prepare the fetch: %w", err)
 	}
-	port, err := freePort()
+	port, err := child.FreePort()
 	if err != nil {
 		return err
 	}

@@ -15,11 +15,13 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"postrider/embedded/child"
 )
 
 // makeCluster creates the data directory: a copy of the prepared one, or one of its own when it needs a
 // password or an identity.
-func makeCluster(ctx context.Context, as account, binDir, cache, data string, cfg PostgresConfig) error {
+func makeCluster(ctx context.Context, as child.Account, binDir, cache, data string, cfg PostgresConfig) error {
 	if cfg.Password == "" && !cfg.OwnIdentity {
 		template, err := clusterTemplate(ctx, as, binDir, cache)
 		if err != nil {
@@ -54,21 +56,21 @@ func makeCluster(ctx context.Context, as account, binDir, cache, data string, cf
 }
 
 // clusterTemplate returns the prepared data directory for the binaries, making it first if needed.
-func clusterTemplate(ctx context.Context, as account, binDir, cache string) (string, error) {
+func clusterTemplate(ctx context.Context, as child.Account, binDir, cache string) (string, error) {
 	version, err := serverVersion(binDir)
 	if err != nil {
 		return "", err
 	}
 	// Two builds of one version may differ in what initdb writes, so the path of the binaries counts.
 	build := sha256.Sum256([]byte(binDir))
-	dir := filepath.Join(cache, fmt.Sprintf("data-%s-%x-%d", version, build[:4], as.uid))
+	dir := filepath.Join(cache, fmt.Sprintf("data-%s-%x-%d", version, build[:4], as.UID))
 	err = PrepareOnce(ctx, dir, func(tmp string) error { return initCluster(ctx, as, binDir, tmp, "") })
 	return dir, err
 }
 
 // initCluster runs initdb on the empty directory data.
-func initCluster(ctx context.Context, as account, binDir, data, password string) error {
-	if err := errors.Join(os.Chmod(data, 0o700), as.own(data)); err != nil {
+func initCluster(ctx context.Context, as child.Account, binDir, data, password string) error {
+	if err := errors.Join(os.Chmod(data, 0o700), as.Own(data)); err != nil {
 		return fmt.Errorf("hand over data directory: %w", err)
 	}
 	args := []string{"--pgdata", data, "--username", "postgres", "--encoding", "UTF8", "--locale", "C", "--no-sync", "--no-instructions"}
@@ -82,22 +84,22 @@ func initCluster(ctx context.Context, as account, binDir, data, password string)
 		defer func() { _ = os.Remove(file) }()
 		args = append(args, "--auth", "scram-sha-256", "--pwfile", file)
 	}
-	said := &output{}
-	cmd := as.command(filepath.Join(binDir, "initdb"), args...)
+	said := &child.Output{}
+	cmd := as.Command(filepath.Join(binDir, "initdb"), args...)
 	cmd.Stdout, cmd.Stderr = said, said
-	p, err := startProcess(cmd, syscall.SIGKILL)
+	p, err := child.Start(cmd, syscall.SIGKILL)
 	if err != nil {
 		return err
 	}
 	select {
-	case <-p.done:
+	case <-p.Done:
 	case <-ctx.Done():
-		_ = p.signal(syscall.SIGKILL)
-		<-p.done
+		_ = p.Signal(syscall.SIGKILL)
+		<-p.Done
 		return fmt.Errorf("run initdb: %w", context.Cause(ctx))
 	}
-	if p.err != nil {
-		return fmt.Errorf("run initdb: %w\n%s", p.err, said.lastLines(20))
+	if p.Err != nil {
+		return fmt.Errorf("run initdb: %w\n%s", p.Err, said.LastLines(20))
 	}
 	return nil
 }
@@ -143,7 +145,7 @@ func configure(data string, params map[string]string) error {
 }
 
 // copyTree copies directories and regular files, with their modes, and hands them to the account.
-func copyTree(as account, from, to string) error {
+func copyTree(as child.Account, from, to string) error {
 	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -165,7 +167,7 @@ func copyTree(as account, from, to string) error {
 		if err != nil {
 			return err
 		}
-		return as.own(target)
+		return as.Own(target)
 	})
 }
 
@@ -184,11 +186,11 @@ func copyFile(from, to string, mode fs.FileMode) error {
 }
 
 // writeOwned writes a private file of the account.
-func writeOwned(as account, path string, content []byte) error {
+func writeOwned(as child.Account, path string, content []byte) error {
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		return fmt.Errorf("write server file: %w", err)
 	}
-	if err := as.own(path); err != nil {
+	if err := as.Own(path); err != nil {
 		return fmt.Errorf("hand over server file: %w", err)
 	}
 	return nil

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -15,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"postrider/embedded/child"
 )
 
 // PostgresConfig says what kind of server to start. The zero value is a good server of DefaultVersion.
@@ -59,21 +60,21 @@ const startTimeout = 2 * time.Minute
 // goroutine, one at a time: they wait for each other, except for the plain readers.
 type Postgres struct {
 	cfg    PostgresConfig
-	as     account
+	as     child.Account
 	binDir string
 	dir    string // everything of this server; removed by Close
 	port   int    // chosen once, so that a restarted server answers under the same DSN
-	out    *output
+	out    *child.Output
 
 	mu   sync.Mutex
-	proc *process // nil before the first start and after an end
+	proc *child.Process // nil before the first start and after an end
 }
 
 // StartPostgres starts a server that is ready for connections when the call returns. It fetches the
 // binaries when this machine has none, which takes as long as the network does. The caller must Close
 // the server.
 func StartPostgres(ctx context.Context, cfg PostgresConfig) (*Postgres, error) {
-	as, err := serverAccount()
+	as, err := child.Unprivileged()
 	if err != nil {
 		return nil, err
 	}
@@ -89,15 +90,15 @@ func StartPostgres(ctx context.Context, cfg PostgresConfig) (*Postgres, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make server directory: %w", err)
 	}
-	p := &Postgres{cfg: cfg, as: as, binDir: binDir, dir: dir, out: &output{}}
+	p := &Postgres{cfg: cfg, as: as, binDir: binDir, dir: dir, out: &child.Output{}}
 	if cfg.Log != nil {
-		p.out.also = func(b []byte) { _, _ = cfg.Log.Write(b) }
+		p.out.Also = func(b []byte) { _, _ = cfg.Log.Write(b) }
 	}
 	if err := p.create(ctx, cache); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	for attempt := 1; ; attempt++ {
-		if p.port, err = freePort(); err != nil {
+		if p.port, err = child.FreePort(); err != nil {
 			return nil, errors.Join(err, p.Close())
 		}
 		err = p.Start(ctx)
@@ -112,10 +113,10 @@ func StartPostgres(ctx context.Context, cfg PostgresConfig) (*Postgres, error) {
 }
 
 func (p *Postgres) create(ctx context.Context, cache string) error {
-	if p.as.other && !othersCanEnter(filepath.Dir(p.dir)) {
+	if p.as.Other && !othersCanEnter(filepath.Dir(p.dir)) {
 		return fmt.Errorf("PostgreSQL does not run as root, and the user it runs as cannot enter %s: choose a directory that is open to it", filepath.Dir(p.dir))
 	}
-	if err := p.as.own(p.dir); err != nil {
+	if err := p.as.Own(p.dir); err != nil {
 		return fmt.Errorf("hand over server directory: %w", err)
 	}
 	if err := makeCluster(ctx, p.as, p.binDir, cache, p.DataDir(), p.cfg); err != nil {
@@ -134,29 +135,29 @@ func (p *Postgres) create(ctx context.Context, cache string) error {
 func (p *Postgres) Start(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.proc != nil && p.proc.running() {
+	if p.proc != nil && p.proc.Running() {
 		return errors.New("start PostgreSQL: it is running")
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 
-	cmd := p.as.command(filepath.Join(p.binDir, "postgres"), "-D", p.DataDir(), "-p", strconv.Itoa(p.port))
+	cmd := p.as.Command(filepath.Join(p.binDir, "postgres"), "-D", p.DataDir(), "-p", strconv.Itoa(p.port))
 	cmd.Stdout, cmd.Stderr = p.out, p.out
 	// A quick shutdown, rather than a kill, takes the server's own children along.
-	proc, err := startProcess(cmd, syscall.SIGQUIT)
+	proc, err := child.Start(cmd, syscall.SIGQUIT)
 	if err != nil {
 		return err
 	}
 	p.proc = proc
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for !p.ready(proc.pid) {
+	for !p.ready(proc.PID) {
 		select {
-		case <-proc.done:
-			return fmt.Errorf("start PostgreSQL: the server ended: %w\n%s", orExit0(proc.err), p.out.lastLines(15))
+		case <-proc.Done:
+			return fmt.Errorf("start PostgreSQL: the server ended: %w\n%s", orExit0(proc.Err), p.out.LastLines(15))
 		case <-ctx.Done():
-			_ = proc.signal(syscall.SIGQUIT)
-			return fmt.Errorf("start PostgreSQL: not ready: %w\n%s", context.Cause(ctx), p.out.lastLines(15))
+			_ = proc.Signal(syscall.SIGQUIT)
+			return fmt.Errorf("start PostgreSQL: not ready: %w\n%s", context.Cause(ctx), p.out.LastLines(15))
 		case <-tick.C:
 		}
 	}
@@ -188,11 +189,11 @@ func (p *Postgres) StopMode(ctx context.Context, mode ShutdownMode) error {
 	if p.proc == nil {
 		return nil
 	}
-	if err := p.proc.signal(syscall.Signal(mode)); err != nil {
+	if err := p.proc.Signal(syscall.Signal(mode)); err != nil {
 		return fmt.Errorf("stop PostgreSQL: %w", err)
 	}
 	select {
-	case <-p.proc.done:
+	case <-p.proc.Done:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("stop PostgreSQL: it is still shutting down: %w", context.Cause(ctx))
@@ -207,26 +208,26 @@ func (p *Postgres) Kill() error {
 }
 
 func (p *Postgres) killLocked() error {
-	if p.proc == nil || !p.proc.running() {
+	if p.proc == nil || !p.proc.Running() {
 		return nil
 	}
 	// Stopped first, so that it starts no child between the listing and the kill.
-	if err := p.proc.signal(syscall.SIGSTOP); err != nil {
+	if err := p.proc.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	children := childrenOf(p.proc.pid)
-	if err := p.proc.signal(syscall.SIGKILL); err != nil {
+	children := child.Children(p.proc.PID)
+	if err := p.proc.Signal(syscall.SIGKILL); err != nil {
 		return err
 	}
 	for _, pid := range children {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
-	<-p.proc.done
+	<-p.proc.Done
 	deadline := time.After(10 * time.Second)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for _, pid := range children {
-		for !gone(pid) {
+		for !child.Gone(pid) {
 			select {
 			case <-tick.C:
 			case <-deadline:
@@ -243,10 +244,10 @@ func (p *Postgres) Close() error {
 	defer p.mu.Unlock()
 	var err error
 	if p.proc != nil {
-		_ = p.proc.signal(syscall.SIGCONT)
-		_ = p.proc.signal(syscall.SIGQUIT)
+		_ = p.proc.Signal(syscall.SIGCONT)
+		_ = p.proc.Signal(syscall.SIGQUIT)
 		select {
-		case <-p.proc.done:
+		case <-p.proc.Done:
 		case <-time.After(10 * time.Second):
 			err = p.killLocked()
 		}
@@ -264,13 +265,13 @@ func (p *Postgres) Resume() error { return p.signalAll(syscall.SIGCONT) }
 func (p *Postgres) signalAll(sig syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.proc == nil || !p.proc.running() {
+	if p.proc == nil || !p.proc.Running() {
 		return errors.New("PostgreSQL is not running")
 	}
-	if err := p.proc.signal(sig); err != nil {
+	if err := p.proc.Signal(sig); err != nil {
 		return err
 	}
-	for _, pid := range childrenOf(p.proc.pid) {
+	for _, pid := range child.Children(p.proc.PID) {
 		if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("send %v to process %d: %w", sig, pid, err)
 		}
@@ -317,7 +318,7 @@ func (p *Postgres) Output() string { return p.out.String() }
 func (p *Postgres) Running() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.proc != nil && p.proc.running()
+	return p.proc != nil && p.proc.Running()
 }
 
 func orExit0(err error) error {
@@ -325,19 +326,4 @@ func orExit0(err error) error {
 		return errors.New("exit status 0")
 	}
 	return err
-}
-
-// freePort looks below the range from which systems take the ports of outgoing connections, so that a
-// stopped server's port is still free when it starts again.
-func freePort() (int, error) {
-	var err error
-	for range 50 {
-		port := 20000 + rand.IntN(10000)
-		var listener net.Listener
-		listener, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err == nil {
-			return port, listener.Close()
-		}
-	}
-	return 0, fmt.Errorf("find a free port: %w", err)
 }

@@ -1,4 +1,4 @@
-package embedded
+package child
 
 import (
 	"fmt"
@@ -12,9 +12,9 @@ func signalOnParentDeath(attr *syscall.SysProcAttr, sig syscall.Signal) {
 	attr.Pdeathsig = sig
 }
 
-// childrenOf lists the processes that pid has started and not reaped. A kernel without that list gives
+// Children lists the processes that pid has started and not reaped. A kernel without that list gives
 // none.
-func childrenOf(pid int) []int {
+func Children(pid int) []int {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	if err != nil {
 		return nil
@@ -28,9 +28,9 @@ func childrenOf(pid int) []int {
 	return pids
 }
 
-// gone reports whether pid has ended. An orphan may stay a zombie for long where process 1 does not
+// Gone reports whether pid has ended. An orphan may stay a zombie for long where process 1 does not
 // reap; it holds nothing any more.
-func gone(pid int) bool {
+func Gone(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return true

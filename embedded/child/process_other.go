@@ -1,6 +1,6 @@
 //go:build !linux
 
-package embedded
+package child
 
 import (
 	"errors"
@@ -13,8 +13,8 @@ import (
 // signalOnParentDeath does nothing: only Linux offers it.
 func signalOnParentDeath(*syscall.SysProcAttr, syscall.Signal) {}
 
-// childrenOf lists the processes that pid has started.
-func childrenOf(pid int) []int {
+// Children lists the processes that pid has started.
+func Children(pid int) []int {
 	text, err := exec.Command("pgrep", "-P", strconv.Itoa(pid)).Output()
 	if err != nil {
 		return nil
@@ -28,7 +28,7 @@ func childrenOf(pid int) []int {
 	return pids
 }
 
-// gone reports whether pid has ended.
-func gone(pid int) bool {
+// Gone reports whether pid has ended.
+func Gone(pid int) bool {
 	return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }
