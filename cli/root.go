@@ -63,8 +63,11 @@ to PostgreSQL only after the broker has acknowledged everything up to it.`,
 
 	// One line per command, in the order of the help.
 	root.AddCommand(
-		newConfig(a),
+		newRun(a),
+		newDemo(a),
 		newStatus(a),
+		newTail(a),
+		newConfig(a),
 		newHealthcheck(a),
 		newVersion(a),
 	)

@@ -59,6 +59,24 @@ func (s *Stream) ReceivedBytes() uint64 { return s.bytes.Load() }
 // Open connects, reads the slot's confirmed position and starts to replicate from there. pg must ask for a replication
 // connection (replication=database). Errors wrap the sentinels of this package or are pgconn's.
 func Open(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, log zerolog.Logger) (*Stream, error) {
+	return open(ctx, pg, cfg, slot, log, func(context.Context, *pgconn.PgConn) error { return nil })
+}
+
+// OpenTemporary is Open with a slot that is made for this connection and ends with it: it sees what commits from now on.
+func OpenTemporary(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, log zerolog.Logger) (*Stream, error) {
+	return open(ctx, pg, cfg, slot, log, func(ctx context.Context, conn *pgconn.PgConn) error {
+		// The grammar with the action as a word is understood by all versions from 14.
+		_, err := pglogrepl.CreateReplicationSlot(ctx, conn, quoteIdentifier(slot), "pgoutput",
+			pglogrepl.CreateReplicationSlotOptions{Temporary: true, SnapshotAction: "NOEXPORT_SNAPSHOT"})
+		if err != nil {
+			return fmt.Errorf("create temporary slot %q: %w", slot, startError(err))
+		}
+		return nil
+	})
+}
+
+func open(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, log zerolog.Logger,
+	prepare func(context.Context, *pgconn.PgConn) error) (*Stream, error) {
 	s := &Stream{decoder: newDecoder(), log: log, now: time.Now}
 	s.schedule.interval = cfg.StatusInterval
 	pg = pg.Copy()
@@ -72,7 +90,10 @@ func Open(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, log z
 		return nil, startError(err)
 	}
 	s.conn = conn
-	if err := s.start(ctx, cfg, slot); err != nil {
+	if err = prepare(ctx, conn); err == nil {
+		err = s.start(ctx, cfg, slot)
+	}
+	if err != nil {
 		closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		_ = conn.Close(closeCtx)

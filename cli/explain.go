@@ -1,0 +1,90 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"postrider/postgres"
+	"postrider/relay"
+	"postrider/replication"
+	"postrider/router"
+	"postrider/sink"
+)
+
+// adviser is an error that knows what it means for the WAL and what to type next; package slot's do.
+type adviser interface {
+	error
+	Advice() (wal, fix string)
+}
+
+// advice is one row of the table below: the exit code of an error, and what to type where the error does not say.
+type advice struct {
+	err  error
+	code int
+	next string
+}
+
+// advices is looked through from the top; the first error that is in the chain decides.
+var advices = []advice{
+	{relay.ErrSecondSignal, exitRuntime, ""},
+	{relay.ErrDrainTimeout, exitTemporary, "start it again; if the broker is well and only slow, raise relay.drain_timeout"},
+	{replication.ErrSlotInUse, exitTemporary, "postrider slot show   (its pid holds the slot; the relay stands by until it is free)"},
+	{replication.ErrSlotLost, exitRuntime, "postrider slot show"},
+	{replication.ErrSlotMissing, exitConfig, "postrider init, or set slot.create = true"},
+	{replication.ErrSlotUnusable, exitConfig, "create a slot without two_phase: postrider slot create"},
+	{replication.ErrPublicationMissing, exitConfig, "postrider check"},
+	{replication.ErrIdentityChanged, exitInvariant, "make sure that postgres.url leads to the right server, then start again"},
+	{replication.ErrNotPostgreSQL, exitConfig, ""},
+	{replication.ErrUndecodable, exitRuntime, "postrider check   (the server cannot send this row in text form: see docs/OPERATIONS.md)"},
+	{replication.ErrPermission, exitPermission, "postrider check   (prints the GRANT or ALTER ROLE that is missing)"},
+	{postgres.ErrConfig, exitConfig, "postrider config validate"},
+	{postgres.ErrAuthentication, exitPermission, "check user and password of postgres.url, and pg_hba.conf: postrider check"},
+	{postgres.ErrPermission, exitPermission, "postrider check   (prints the GRANT or ALTER ROLE that is missing)"},
+	{postgres.ErrNoSuchDatabase, exitConfig, "check the database in postgres.url: psql -l"},
+	{postgres.ErrTLS, exitUnavailable, "check sslmode and sslrootcert of postgres.url: postrider check"},
+	{postgres.ErrTooManyConnections, exitUnavailable, "postrider check   (max_connections and max_wal_senders)"},
+	{postgres.ErrStarting, exitTemporary, "try again when the server accepts connections"},
+	{postgres.ErrStopping, exitTemporary, "try again when the server accepts connections"},
+	{postgres.ErrNotWritable, exitTemporary, "check the hosts of postgres.url: one must be the primary"},
+	{postgres.ErrUnreachable, exitUnavailable, "check host and port of postgres.url: postrider check"},
+	{relay.ErrConfiguration, exitConfig, "postrider check"},
+	{sink.ErrAuthentication, exitPermission, "check sink.kafka.sasl and the client certificate: postrider check"},
+	{sink.ErrPermission, exitPermission, "grant the ACL that is named: Describe and Write on the topics, IdempotentWrite on the cluster"},
+	{sink.ErrTLS, exitUnavailable, "check sink.kafka.tls: postrider check"},
+	{sink.ErrUnknownTopic, exitUnavailable, "create the topic, or set sink.kafka.topics.create with partitions and replication_factor"},
+	{sink.ErrTooLarge, exitRuntime, "raise sink.kafka.max_message_bytes and the topic's max.message.bytes, then start again"},
+	{sink.ErrInvalidTopic, exitRuntime, "correct route.topic.replacement in [router], then start again"},
+	{sink.ErrInvalidRecord, exitRuntime, "correct what the error names, then start again"},
+	{sink.ErrUnreachable, exitUnavailable, "check sink.kafka.brokers: postrider check"},
+}
+
+// explain gives an error its exit code and its advice. The caller may know better what it means for the WAL.
+func explain(err error) *failure {
+	f := &failure{code: exitRuntime, err: err}
+	for _, a := range advices {
+		if errors.Is(err, a.err) {
+			f.code, f.next = a.code, a.next
+			break
+		}
+	}
+	var shape *router.ShapeError
+	var row *router.RowError
+	var large *replication.RowTooLargeError
+	var asked adviser
+	switch {
+	case errors.As(err, &shape):
+		f.code, f.next = exitConfig, shape.Hint
+	case errors.As(err, &row):
+		f.code, f.next = exitRuntime, row.Hint
+		f.err = fmt.Errorf("event %q of %s can't be published: %w", row.EventID, row.Relation, err)
+	case errors.As(err, &large):
+		f.code, f.next = exitRuntime, "raise replication.max_row_bytes, then start again"
+	case errors.As(err, &asked):
+		wal, fix := asked.Advice()
+		f.wal = wal
+		if fix != "" {
+			f.next = fix
+		}
+	}
+	return f
+}

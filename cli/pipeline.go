@@ -1,0 +1,166 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/rs/zerolog"
+
+	"postrider/config"
+	"postrider/metrics"
+	"postrider/postgres"
+	"postrider/relay"
+	"postrider/replication"
+	"postrider/router"
+	"postrider/sink"
+	"postrider/sink/kafka"
+	"postrider/sink/stdout"
+	"postrider/slot"
+)
+
+// pipeline makes the parts of a relay out of a configuration. It is where the packages that must not know each other meet.
+type pipeline struct {
+	app     *app
+	cfg     config.Config
+	metrics *metrics.Set
+	log     zerolog.Logger
+	watcher *slot.Watcher
+}
+
+func (a *app) newPipeline(cfg config.Config, set *metrics.Set, log zerolog.Logger) *pipeline {
+	p := &pipeline{app: a, cfg: cfg, metrics: set, log: log}
+	p.watcher = slot.NewWatcher(cfg.Postgres, requirements(cfg), slot.Export(set), p.component("slot"))
+	return p
+}
+
+func requirements(cfg config.Config) slot.Requirements {
+	return slot.Requirements{Slot: cfg.Slot, Publication: cfg.Replication.Publication, Tables: cfg.Replication.Tables}
+}
+
+func (p *pipeline) component(name string) zerolog.Logger {
+	c := p.log.With().Str("component", name)
+	if name != "slot" { // which names the slot it is about in each line
+		c = c.Str("slot", p.cfg.Slot.Name)
+	}
+	return c.Logger()
+}
+
+func (p *pipeline) parts() relay.Parts {
+	return relay.Parts{
+		Prepare:    p.prepare,
+		Watch:      p.watcher.Run,
+		OpenStream: p.openStream,
+		OpenSink:   p.openSink,
+		Router:     p.newRouter,
+		Metrics:    p.metrics,
+		Log:        p.component("relay"),
+	}
+}
+
+// prepare looks at publication, tables and slot before a session.
+func (p *pipeline) prepare(ctx context.Context, first bool) error {
+	conn, err := postgres.Connect(ctx, p.cfg.Postgres)
+	if err != nil {
+		return err
+	}
+	defer closeSQL(ctx, conn)
+	s, err := slot.Prepare(ctx, conn, requirements(p.cfg), first, p.component("slot"))
+	switch {
+	case errors.Is(err, slot.ErrServer), errors.Is(err, slot.ErrNoFreeSlot):
+		return fmt.Errorf("%w: %w", relay.ErrConfiguration, err)
+	case err != nil:
+		return err
+	case s.Active:
+		return fmt.Errorf("slot %q is held by the process with pid %d on the server: %w", s.Name, s.ActivePID, replication.ErrSlotInUse)
+	}
+	return p.checkShapes(ctx, conn)
+}
+
+// prepareTables is prepare without a slot.
+func (p *pipeline) prepareTables(ctx context.Context) error {
+	conn, err := postgres.Connect(ctx, p.cfg.Postgres)
+	if err != nil {
+		return err
+	}
+	defer closeSQL(ctx, conn)
+	if _, err := slot.VerifyPublication(ctx, conn, p.cfg.Replication.Publication, p.cfg.Replication.Tables); err != nil {
+		return err
+	}
+	return p.checkShapes(ctx, conn)
+}
+
+// checkShapes finds a missing column before the first row does.
+func (p *pipeline) checkShapes(ctx context.Context, conn *pgx.Conn) error {
+	r, err := p.newRouter()
+	if err != nil {
+		return err
+	}
+	for _, table := range p.cfg.Replication.Tables {
+		rel, err := slot.Relation(ctx, conn, table)
+		if err != nil {
+			return err
+		}
+		if err := r.Check(rel); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *pipeline) openStream(ctx context.Context) (*replication.Stream, error) {
+	pg, err := postgres.ReplicationConfig(p.cfg.Postgres)
+	if err != nil {
+		return nil, err
+	}
+	s, err := replication.Open(ctx, pg, p.cfg.Replication, p.cfg.Slot.Name, p.component("replication"))
+	if err != nil {
+		return nil, postgres.Error(err)
+	}
+	return s, nil
+}
+
+func (p *pipeline) openSink(ctx context.Context, done sink.Done) (sink.Sink, error) {
+	if p.cfg.Sink.Kind == config.SinkStdout {
+		return stdout.Open(p.app.Stdout)(ctx, done)
+	}
+	s, err := kafka.Open(ctx, p.cfg.Sink.Kafka, p.component("sink"), done)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (p *pipeline) newRouter() (*router.Router, error) {
+	r, err := router.New(p.cfg.Router, p.cfg.Format, router.Options{
+		Tables:          slices.Clone(p.cfg.Replication.Tables),
+		MessagePrefixes: p.cfg.Replication.Messages,
+		Describe:        p.describe,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", relay.ErrConfiguration, err)
+	}
+	return r, nil
+}
+
+// describe asks the catalogue about a table. It is called once per shape, so a connection of its own is no cost.
+func (p *pipeline) describe(oid uint32) (*router.Table, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), describeTimeout)
+	defer cancel()
+	conn, err := postgres.Connect(ctx, p.cfg.Postgres)
+	if err != nil {
+		return nil, fmt.Errorf("describe relation %d: %w", oid, err)
+	}
+	defer closeSQL(ctx, conn)
+	return describe(ctx, conn, oid)
+}
+
+func describe(ctx context.Context, conn *pgx.Conn, oid uint32) (*router.Table, error) {
+	var document []byte
+	if err := conn.QueryRow(ctx, router.DescribeSQL, oid).Scan(&document); err != nil {
+		return nil, fmt.Errorf("describe relation %d: %w", oid, postgres.Error(err))
+	}
+	return router.ParseTable(document)
+}

@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"postrider/config"
+	"postrider/metrics"
+	"postrider/relay"
+)
+
+func newRun(a *app) *cobra.Command {
+	dryRun := false
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Relay until a signal comes",
+		Long: `run streams the slot, publishes and confirms until SIGTERM or SIGINT comes: then it finishes the open
+transaction, waits for the broker, confirms and exits with 0. A second signal ends it at once.
+
+Exit status: 0 stopped cleanly, 1 halted by a row or a lost slot, 75 the drain timeout struck,
+77 permission, 78 configuration. While a host, a topic or a certificate is not in order, run waits
+and tries again; 'postrider check' says at once what is missing.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := a.load(cmd)
+			if err != nil {
+				return err
+			}
+			log := a.newLogger(l.Config.Log)
+			for _, w := range l.Warnings {
+				log.Warn().Msg(w)
+			}
+			if dryRun {
+				return a.dryRun(cmd.Context(), l.Config, log)
+			}
+			return a.run(cmd.Context(), l.Config, log)
+		},
+	}
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "route and print as JSON lines from a temporary slot; publish and confirm nothing")
+	a.keyFlags(cmd, "slot.name", "replication.publication", "sink.kind", "sink.kafka.brokers", "http.listen", "log.level", "log.format")
+	return cmd
+}
+
+// run is the daemon: a relay, the listener that shows it, and the signals that end it.
+func (a *app) run(ctx context.Context, cfg config.Config, log zerolog.Logger) error {
+	kill, stop, release := signals(ctx, log)
+	defer release()
+
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	metrics.RegisterBuild(registry, version())
+	set := metrics.New(registry, cfg.Slot.Name)
+	set.ConfigLoaded.SetTime(time.Now())
+
+	p := a.newPipeline(cfg, set, log)
+	r := relay.New(cfg.Relay, p.parts())
+	d := &daemon{cfg: cfg, relay: r, pipeline: p, metrics: set, started: time.Now()}
+
+	endListener, err := d.listen(ctx, registry, log)
+	if err != nil {
+		return err
+	}
+	sup := a.newSupervisor(os.Getpid())
+	if err := sup.ready(); err != nil {
+		log.Warn().Err(err).Msg("systemd not notified")
+	}
+	log.Info().Str("version", version()).Str("slot", cfg.Slot.Name).Str("publication", cfg.Replication.Publication).
+		Strs("tables", cfg.Replication.Tables).Str("sink", cfg.Sink.Kind).Msg("relay started")
+
+	watching, endWatch := context.WithCancel(context.WithoutCancel(ctx))
+	var watch sync.WaitGroup
+	watch.Go(func() { d.watch(watching, sup, log) })
+	err = r.Run(kill, stop)
+	endWatch()
+	watch.Wait()
+	endListener() // last: probes and the last scrape see the drain
+	return a.runFailure(err, r.State(), log)
+}
+
+// signals returns two contexts: stop ends with the first SIGTERM or SIGINT, kill with the second.
+func signals(ctx context.Context, log zerolog.Logger) (kill, stop context.Context, release func()) {
+	kill, cancelKill := context.WithCancel(ctx)
+	stop, cancelStop := context.WithCancel(ctx)
+	received := make(chan os.Signal, 2)
+	signal.Notify(received, syscall.SIGTERM, os.Interrupt)
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case s := <-received:
+				if stop.Err() == nil {
+					log.Info().Stringer("signal", s).Msg("stop requested; a second signal stops at once")
+					cancelStop()
+					continue
+				}
+				cancelKill()
+			case <-done:
+				return
+			}
+		}
+	})
+	return kill, stop, func() {
+		signal.Stop(received)
+		close(done)
+		wg.Wait()
+		cancelStop()
+		cancelKill()
+	}
+}
+
+// runFailure says how run ended. st is the relay's last state.
+func (a *app) runFailure(err error, st relay.State, log zerolog.Logger) error {
+	if err == nil {
+		log.Info().Stringer("acked_lsn", st.AckedLSN).Uint64("published", st.Published).Msg("relay stopped")
+		return nil
+	}
+	kept := "nothing after it is confirmed: the slot keeps the WAL from there, and the disk fills until the relay runs again"
+	if st.ConfirmedFlushLSN != 0 {
+		kept = fmt.Sprintf("confirmed up to %s; %s", st.ConfirmedFlushLSN, kept)
+	}
+	f := explain(err)
+	f.wal = kept
+	switch {
+	case errors.Is(err, relay.ErrDrainTimeout):
+		f.wal = "what was in flight is not confirmed and is published again at the next start"
+	case errors.Is(err, relay.ErrSecondSignal):
+		f.wal = "what was in flight is not confirmed and may be published again at the next start"
+	}
+	return f
+}

@@ -1,0 +1,201 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"postrider/config"
+	"postrider/metrics"
+	"postrider/postgres"
+	"postrider/relay"
+	"postrider/replication"
+	"postrider/router"
+	"postrider/sink"
+	"postrider/sink/stdout"
+	"postrider/slot"
+)
+
+const (
+	describeTimeout = 10 * time.Second
+	closeTimeout    = time.Second
+)
+
+func newTail(a *app) *cobra.Command {
+	since := ""
+	cmd := &cobra.Command{
+		Use:   "tail",
+		Short: "Print routed messages as they come, without touching the relay's slot",
+		Long: `tail routes new rows the way run would and prints each message as one line of JSON. It streams from a slot of
+its own that ends with it, so the relay's slot, its position and the topics stay as they are.
+
+--since prints rows that are in the table already before it follows: a duration (1h) or a time (2026-01-31T12:00:00Z),
+compared with the column created_at.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := a.load(cmd, "postgres", "replication", "router", "format", "log")
+			if err != nil {
+				return err
+			}
+			log := a.newLogger(l.Config.Log)
+			if since != "" {
+				if err := a.printExisting(cmd.Context(), l.Config, since); err != nil {
+					return explain(err)
+				}
+			}
+			return a.dryRun(cmd.Context(), l.Config, log)
+		},
+	}
+	cmd.Flags().StringVar(&since, "since", "", "print rows from the table first: a `duration` or time")
+	return cmd
+}
+
+// dryRun relays from a temporary slot to stdout until a signal comes. The slot belongs to the replication connection, so it is gone
+// with it, however this process ends.
+func (a *app) dryRun(ctx context.Context, cfg config.Config, log zerolog.Logger) error {
+	cfg.Slot.Name = fmt.Sprintf("postrider_tail_%d", os.Getpid())
+	kill, stop, release := signals(ctx, log)
+	defer release()
+	p := a.newPipeline(cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), log)
+	parts := p.parts()
+	parts.Prepare = func(ctx context.Context, first bool) error {
+		if !first {
+			return errTemporarySlotGone
+		}
+		return p.prepareTables(ctx)
+	}
+	parts.Watch = func(ctx context.Context) error { <-ctx.Done(); return nil }
+	parts.OpenSink = stdout.Open(a.Stdout)
+	parts.OpenStream = func(ctx context.Context) (*replication.Stream, error) {
+		pg, err := postgres.ReplicationConfig(cfg.Postgres)
+		if err != nil {
+			return nil, err
+		}
+		s, err := replication.OpenTemporary(ctx, pg, cfg.Replication, cfg.Slot.Name, p.component("replication"))
+		if err != nil {
+			return nil, postgres.Error(err)
+		}
+		return s, nil
+	}
+	if err := relay.New(cfg.Relay, parts).Run(kill, stop); err != nil {
+		f := explain(err)
+		f.wal = "nothing changed: the relay's slot was not touched"
+		return f
+	}
+	return nil
+}
+
+var errTemporarySlotGone = fmt.Errorf("%w: the connection was lost, and the temporary slot with it", relay.ErrConfiguration)
+
+// printExisting prints what is in the tables from a time on, in the order of created_at.
+func (a *app) printExisting(ctx context.Context, cfg config.Config, since string) error {
+	from, err := sinceTime(since, time.Now())
+	if err != nil {
+		return usagef("--since %s: %v", since, err)
+	}
+	conn, err := postgres.Connect(ctx, cfg.Postgres)
+	if err != nil {
+		return err
+	}
+	defer closeSQL(ctx, conn)
+	r, err := router.New(cfg.Router, cfg.Format, router.Options{
+		Tables:   cfg.Replication.Tables,
+		Describe: func(oid uint32) (*router.Table, error) { return describe(ctx, conn, oid) },
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", relay.ErrConfiguration, err)
+	}
+	for _, table := range cfg.Replication.Tables {
+		if err := a.printTable(ctx, conn, r, table, from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) printTable(ctx context.Context, conn *pgx.Conn, r *router.Router, table string, from time.Time) error {
+	rel, err := slot.Relation(ctx, conn, table)
+	if err != nil {
+		return err
+	}
+	// Read before routing: Describe uses the same connection.
+	events, err := existingRows(ctx, conn, rel, from)
+	if err != nil {
+		return fmt.Errorf("read %s since %s: %w", table, from.Format(time.RFC3339), postgres.Error(err))
+	}
+	for i := range events {
+		m, err := r.Route(&events[i])
+		if err != nil {
+			return err
+		}
+		if m != nil {
+			if err := a.printMessage(m); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (a *app) printMessage(m *sink.Message) error {
+	_, err := a.Stdout.Write(append(stdout.Encode(nil, m), '\n'))
+	return err
+}
+
+// existingRows reads rows in text format, as the stream would bring them.
+func existingRows(ctx context.Context, conn *pgx.Conn, rel *replication.Relation, from time.Time) ([]replication.Event, error) {
+	sql := "SELECT "
+	for i, c := range rel.Columns {
+		if i > 0 {
+			sql += ", "
+		}
+		sql += pgx.Identifier{c.Name}.Sanitize() + "::text"
+	}
+	sql += ", created_at FROM " + pgx.Identifier{rel.Namespace, rel.Name}.Sanitize() + " WHERE created_at >= $1 ORDER BY created_at"
+	rows, err := conn.Query(ctx, sql, from)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (replication.Event, error) {
+		e := replication.Event{Kind: replication.Insert, Relation: rel, Values: make([][]byte, len(rel.Columns))}
+		texts := make([]*string, len(rel.Columns))
+		targets := make([]any, 0, len(texts)+1)
+		for i := range texts {
+			targets = append(targets, &texts[i])
+		}
+		if err := row.Scan(append(targets, &e.Time)...); err != nil {
+			return e, err
+		}
+		for i, text := range texts {
+			if text != nil {
+				e.Values[i] = []byte(*text)
+			}
+		}
+		return e, nil
+	})
+}
+
+func sinceTime(text string, now time.Time) (time.Time, error) {
+	if d, err := time.ParseDuration(text); err == nil {
+		return now.Add(-d), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return at, errors.New("neither a duration (1h30m) nor a time (2026-01-31T12:00:00Z)")
+	}
+	return at, nil
+}
+
+// closeSQL says goodbye, with a limit of its own: ctx may be over.
+func closeSQL(ctx context.Context, conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	_ = conn.Close(ctx) // whatever goes wrong, it is closed
+}
