@@ -4,8 +4,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
+	"postrider/metrics"
 	"postrider/relay"
 	"postrider/slot"
 )
@@ -253,5 +256,18 @@ func TestJudge_GivesANextStepForEveryFailure(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// metrics must not import relay, so the names of the phases stand there twice.
+func TestPhases_AreThoseOfTheMetric(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	set := metrics.New(reg, "postrider")
+	phases := []relay.Phase{relay.Starting, relay.Streaming, relay.Standby, relay.BackingOff, relay.Draining, relay.Stopped, relay.Halted}
+	for _, p := range phases {
+		set.Phase.Set(string(p))
+		n, err := testutil.GatherAndCount(reg, "postrider_relay_phase")
+		require.NoError(t, err)
+		require.Equal(t, len(phases), n, "the metric does not declare %s, or declares one too many", p)
 	}
 }
