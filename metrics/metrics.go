@@ -15,32 +15,28 @@ import (
 // TopicMetrics, do not allocate when they are updated; a *Vec may, so resolve its labels once and keep the result.
 type Set struct {
 	// relay
-	Ready           prometheus.Gauge       // 1 or 0
-	Phase           *Enum                  // relay.Phase
-	SessionsOpened  prometheus.Counter     //
-	SessionsEnded   *prometheus.CounterVec // reason
-	Transactions    prometheus.Counter     //
-	EventsRouted    prometheus.Counter     // the three results of one family, events_total{result}
-	EventsSkipped   prometheus.Counter     //
-	EventsRefused   prometheus.Counter     //
-	Skipped         *prometheus.CounterVec // reason
-	InFlight        prometheus.Gauge       // messages
-	InFlightBytes   prometheus.Gauge       //
-	OldestUnacked   *Optional              // SetTime; Clear when everything is acked
-	AckedLSN        *Optional              // SetLSN
-	CommitToAck     prometheus.Histogram   // seconds
-	LastProgress    *Optional              // SetTime
-	ConfigLoaded    *Optional              // SetTime
-	DrainIncomplete prometheus.Counter     //
+	Ready          prometheus.Gauge // 1 or 0
+	Phase          *Enum            // relay.Phase
+	SessionsOpened prometheus.Counter
+	SessionsEnded  *prometheus.CounterVec // reason
+	Transactions   prometheus.Counter
+	EventsRouted   prometheus.Counter // the three results of one family, events_total{result}
+	EventsSkipped  prometheus.Counter
+	EventsRefused  prometheus.Counter
+	Skipped        *prometheus.CounterVec // reason
+	InFlight       prometheus.Gauge       // messages
+	InFlightBytes  prometheus.Gauge
+	OldestUnacked  *Optional            // SetTime; Clear when everything is acked
+	AckedLSN       *Optional            // SetLSN
+	CommitToAck    prometheus.Histogram // seconds
+	LastProgress   *Optional            // SetTime
+	ConfigLoaded   *Optional            // SetTime
 
 	// replication
-	Connected         prometheus.Gauge   // 1 or 0
-	ReceivedBytes     prometheus.Counter //
-	ReceivedLSN       *Optional          // SetLSN
-	ConfirmedFlushLSN *Optional          // SetLSN
-	StatusesSent      prometheus.Counter //
-	LastReceived      *Optional          // SetTime
-	DecodeErrors      prometheus.Counter //
+	Connected         prometheus.Gauge // 1 or 0
+	ReceivedBytes     prometheus.Counter
+	ReceivedLSN       *Optional // SetLSN
+	ConfirmedFlushLSN *Optional // SetLSN
 
 	// sink; see also Topic
 	PublishSeconds prometheus.Histogram   // seconds
@@ -49,17 +45,17 @@ type Set struct {
 	publishedBytes *prometheus.CounterVec // topic
 
 	// slot
-	SlotActive            *Optional          // SetBool
-	SlotConfirmedFlushLSN *Optional          // SetLSN
-	SlotRestartLSN        *Optional          // SetLSN
-	SlotServerWALLSN      *Optional          // SetLSN
-	SlotLagBytes          *Optional          //
-	SlotRetainedBytes     *Optional          //
-	SlotSafeWALBytes      *Optional          // may be negative; Clear when the server sets no limit
-	SlotWALStatus         *Enum              // reserved, extended, unreserved, lost
-	SlotPublicationOK     *Optional          // SetBool
-	SlotObserved          *Optional          // SetTime
-	SlotObserveErrors     prometheus.Counter //
+	SlotActive            *Optional // SetBool
+	SlotConfirmedFlushLSN *Optional // SetLSN
+	SlotRestartLSN        *Optional // SetLSN
+	SlotServerWALLSN      *Optional // SetLSN
+	SlotLagBytes          *Optional
+	SlotRetainedBytes     *Optional
+	SlotSafeWALBytes      *Optional // may be negative; Clear when the server sets no limit
+	SlotWALStatus         *Enum     // reserved, extended, unreserved, lost
+	SlotPublicationOK     *Optional // SetBool
+	SlotObserved          *Optional // SetTime
+	SlotObserveErrors     prometheus.Counter
 
 	topics topics
 }
@@ -115,8 +111,6 @@ func New(reg prometheus.Registerer, slotName string) *Set {
 			"When the session loop last turned. Long ago: the process hangs, and /livez says so."),
 		ConfigLoaded: b.optional("relay", "config_loaded_timestamp_seconds",
 			"When the configuration in use was loaded. Older than the file: a restart is due."),
-		DrainIncomplete: b.counter("relay", "drains_incomplete_total",
-			"Stops that ran into the drain timeout. Each: the rows in flight are published again at the next start."),
 
 		Connected: b.gauge("replication", "connected",
 			"1 while the replication connection streams. 0: nothing is read, and the slot keeps WAL."),
@@ -126,12 +120,6 @@ func New(reg prometheus.Registerer, slotName string) *Set {
 			"Newest position read from the connection, as a byte position; kept while disconnected. Far below slot_server_wal_lsn: reading is behind."),
 		ConfirmedFlushLSN: b.optional("replication", "confirmed_flush_lsn",
 			"Flush position as last sent to the server, as a byte position. Below relay_acked_lsn for long: statuses do not go out."),
-		StatusesSent: b.counter("replication", "statuses_sent_total",
-			"Standby statuses sent. Not moving for wal_sender_timeout: the server ends the connection."),
-		LastReceived: b.optional("replication", "last_received_timestamp_seconds",
-			"When the server last sent anything. Long ago while connected: the network or the server hangs."),
-		DecodeErrors: b.counter("replication", "decode_errors_total",
-			"Frames that could not be decoded; each ends the session. Above zero: report it, nothing was confirmed past the frame."),
 
 		PublishSeconds: b.histogram("sink", "publish_seconds",
 			"From the hand-over of a message to its acknowledgement. High: the broker or its replicas are slow."),
