@@ -35,6 +35,7 @@ var meaning = []struct {
 	{sarama.ErrSASLAuthenticationFailed, sink.ErrAuthentication},
 	{sarama.ErrUnsupportedSASLMechanism, sink.ErrAuthentication},
 	{sarama.ErrIllegalSASLState, sink.ErrAuthentication},
+	{errHangUp, sink.ErrAuthentication},
 	{sarama.ErrShuttingDown, sink.ErrClosed},
 	{sarama.ErrClosedClient, sink.ErrClosed},
 	{sarama.ErrNotEnoughReplicas, sink.ErrUnreachable},
@@ -91,6 +92,8 @@ func (e *connectError) Error() string {
 	switch {
 	case errors.As(e.err, &notTLS):
 		return e.addr + ": TLS handshake: the listener does not speak TLS; use its TLS port, or set sink.kafka.tls.enabled = false"
+	case e.tls && errors.Is(e.err, context.DeadlineExceeded):
+		return e.addr + ": TLS handshake: no answer within dial_timeout; is it a listener with TLS?"
 	case e.tls:
 		return fmt.Sprintf("%s: TLS handshake: %v", e.addr, e.err)
 	case errors.Is(e.err, syscall.ECONNREFUSED):

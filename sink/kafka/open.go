@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"syscall"
 
 	"github.com/IBM/sarama"
 	"github.com/rs/zerolog"
@@ -19,13 +21,14 @@ func Open(ctx context.Context, cfg Config, log zerolog.Logger, done sink.Done) (
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	if err := cfg.reach(ctx); err != nil {
+	alive, err := cfg.reach(ctx)
+	if err != nil {
 		return nil, err
 	}
 
 	d := newDialer(&cfg)
 	stop := context.AfterFunc(ctx, func() { d.cut(context.Cause(ctx)) })
-	s, err := open(cfg, d, log, done)
+	s, err := open(cfg, alive, d, log, done)
 	if !stop() && err == nil { // cut meanwhile
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DialTimeout)
 		defer cancel()
@@ -39,7 +42,7 @@ func Open(ctx context.Context, cfg Config, log zerolog.Logger, done sink.Done) (
 	return s, nil
 }
 
-func open(cfg Config, d *dialer, log zerolog.Logger, done sink.Done) (*Sink, error) {
+func open(cfg Config, alive string, d *dialer, log zerolog.Logger, done sink.Done) (*Sink, error) {
 	lookup, err := cfg.lookup(d)
 	if err != nil {
 		return nil, err
@@ -52,7 +55,9 @@ func open(cfg Config, d *dialer, log zerolog.Logger, done sink.Done) (*Sink, err
 	if err != nil {
 		return nil, translate(err)
 	}
-	producing, err := sarama.NewClient(cfg.Brokers, produce)
+	// Sarama asks one broker for the producer id, without trying another, so it is given one that answers. For later,
+	// when brokers come and go, it gets the whole list.
+	producing, err := sarama.NewClient([]string{alive}, produce)
 	if err != nil {
 		_ = asking.Close()
 		return nil, translate(err)
@@ -68,37 +73,42 @@ func open(cfg Config, d *dialer, log zerolog.Logger, done sink.Done) (*Sink, err
 		}
 		return nil, err
 	}
+	_ = producing.RefreshBrokers(cfg.Brokers) // fails only for a closed client
 	return start(cfg, d, log, done, asking, producing, producer), nil
 }
 
-// reach asks every configured broker at once and is content with the first that answers, completely authenticated.
-func (c *Config) reach(ctx context.Context) error {
+// reach asks every configured broker at once and returns the first that answers, completely authenticated.
+func (c *Config) reach(ctx context.Context) (string, error) {
 	d := newDialer(c)
 	defer d.cut(sink.ErrClosed)
 	defer context.AfterFunc(ctx, func() { d.cut(context.Cause(ctx)) })()
 	base, err := c.lookup(d)
 	if err != nil {
-		return err
+		return "", err
 	}
 	// One that accepts connections and then says nothing counts as one that does not accept them.
 	base.Net.ReadTimeout = c.DialTimeout
 
-	answers := make(chan error, len(c.Brokers))
+	type answer struct {
+		addr string
+		err  error
+	}
+	answers := make(chan answer, len(c.Brokers))
 	for _, addr := range c.Brokers {
-		go func() { answers <- probe(addr, base) }() // ended by its time-outs or d.cut; never blocks on the channel
+		go func() { answers <- answer{addr, probe(addr, base)} }() // ended by its time-outs or d.cut; never blocks on the channel
 	}
 	var failed []error
 	for range c.Brokers {
-		err := <-answers
-		if err == nil {
-			return nil
+		a := <-answers
+		if a.err == nil {
+			return a.addr, nil
 		}
-		failed = append(failed, err)
+		failed = append(failed, a.err)
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("connect to Kafka at %s: %w", c.bootstrap(), context.Cause(ctx))
+		return "", fmt.Errorf("connect to Kafka at %s: %w", c.bootstrap(), context.Cause(ctx))
 	}
-	return c.unreachable(failed)
+	return "", c.unreachable(failed)
 }
 
 // probe connects to one broker, authenticates and asks for the cluster's brokers, and closes the connection again.
@@ -109,6 +119,10 @@ func probe(addr string, conf *sarama.Config) error {
 	}
 	defer func() { _ = b.Close() }()
 	_, err := b.Connected()
+	if conf.Net.SASL.Enable && closedByPeer(err) && answersWithoutSASL(addr, *conf) {
+		// Kafka answers with an error code; brokers before 1.0 and other implementations just hang up.
+		return fmt.Errorf("%s: %w %s", addr, errHangUp, conf.Net.SASL.Mechanism)
+	}
 	if err == nil {
 		_, err = b.DescribeCluster(&sarama.DescribeClusterRequest{})
 		var code sarama.KError
@@ -123,7 +137,29 @@ func probe(addr string, conf *sarama.Config) error {
 	if errors.As(err, &failed) {
 		return err // names the address itself
 	}
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		return fmt.Errorf("%s: connected, and got no answer within dial_timeout: %w", addr, err)
+	}
 	return fmt.Errorf("%s: %w", addr, err)
+}
+
+var errHangUp = errors.New("connection closed by the broker during SASL")
+
+func closedByPeer(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
+}
+
+// answersWithoutSASL tells whether the broker talks up to the point where it wants authentication.
+func answersWithoutSASL(addr string, conf sarama.Config) bool {
+	conf.Net.SASL.Enable, conf.Net.SASL.User, conf.Net.SASL.Password = false, "", ""
+	b := sarama.NewBroker(addr)
+	if b.Open(&conf) != nil {
+		return false
+	}
+	defer func() { _ = b.Close() }()
+	ok, err := b.Connected()
+	return ok && err == nil
 }
 
 // unreachable makes one error of the failures of all brokers. The class is that of the failure that says most: a refused
@@ -150,7 +186,7 @@ func (c *Config) unreachable(failed []error) error {
 		hint = "check sink.kafka.tls.ca_file and server_name against the broker's certificate: openssl s_client -connect " + c.Brokers[0] + " -showcerts"
 	default:
 		hint = "check sink.kafka.brokers, and that a broker listens there: kafka-broker-api-versions.sh --bootstrap-server " + c.bootstrap()
-		if !c.TLS.Enabled && (errors.Is(all, io.EOF) || errors.Is(all, io.ErrUnexpectedEOF)) {
+		if !c.TLS.Enabled && closedByPeer(all) {
 			hint = "it closed the connection: a listener with TLS or SASL does that to a client without; check sink.kafka.tls.enabled and sink.kafka.sasl"
 		}
 	}

@@ -27,10 +27,17 @@ func (t *topics) ensure(ctx context.Context, topic string) error {
 	if _, ok := t.known[topic]; ok {
 		return nil
 	}
-	if !topicName.MatchString(topic) || topic == "." || topic == ".." {
-		return fmt.Errorf("%w: %q: at most 249 of a-z A-Z 0-9 . _ -", sink.ErrInvalidTopic, topic)
+	if err := checkName(topic); err != nil {
+		return err
 	}
 	return t.ask(ctx, topic, func() (int32, error) { return t.lookup(topic) })
+}
+
+func checkName(topic string) error {
+	if !topicName.MatchString(topic) || topic == "." || topic == ".." {
+		return fmt.Errorf("%w: %q: a name is 1 to 249 of a-z A-Z 0-9 . _ -", sink.ErrInvalidTopic, topic)
+	}
+	return nil
 }
 
 // has tells whether the topic has the partition, asking anew if it is beyond what is known: partitions can be added.

@@ -1,0 +1,100 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"postrider/secret"
+	"postrider/sink"
+)
+
+// nobody is an address where nobody listens.
+func nobody(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+func TestOpen_NamesEveryBrokerItTried(t *testing.T) {
+	first, second := nobody(t), nobody(t)
+	err := openFails(t, quick(first, second, "no-such-host.invalid:9092"))
+	require.ErrorIs(t, err, sink.ErrUnreachable)
+	for _, text := range []string{first + ": connection refused", second + ": connection refused", "no-such-host.invalid:9092", "sink.kafka.brokers"} {
+		require.ErrorContains(t, err, text)
+	}
+}
+
+func TestOpen_IsContentWithOneBroker(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(2, "orders"))
+	requireDelivers(t, quick(nobody(t), c.ListenAddrs()[0]))
+}
+
+func TestOpen_GivesUpOnABrokerThatSaysNothing(t *testing.T) {
+	gate := &gate{}
+	c := cluster(t, kfake.ListenFn(gate.listen))
+	defer gate.shut()()
+	cfg := quick(c.ListenAddrs()...)
+	cfg.DialTimeout = 50 * time.Millisecond
+	require.ErrorIs(t, openFails(t, cfg), sink.ErrUnreachable)
+}
+
+func TestOpen_EndsWithItsContext(t *testing.T) {
+	gate := &gate{}
+	c := cluster(t, kfake.ListenFn(gate.listen))
+	defer gate.shut()()
+	enough := errors.New("enough")
+	ctx, cancel := context.WithTimeoutCause(context.Background(), 50*time.Millisecond, enough)
+	defer cancel()
+	cfg := quick(c.ListenAddrs()...)
+	cfg.DialTimeout = time.Minute
+	_, err := Open(ctx, cfg, zerolog.Nop(), nil)
+	require.ErrorIs(t, err, enough)
+}
+
+func TestOpen_RefusesABadConfiguration(t *testing.T) {
+	_, err := Open(context.Background(), Config{}, zerolog.Nop(), nil)
+	require.ErrorContains(t, err, "sink.kafka.brokers")
+}
+
+// writer is a user who may write to some topics, and describe them.
+func writer(topics ...string) kfake.Opt {
+	var acls []kfake.ACL
+	for _, topic := range topics {
+		for _, op := range []kmsg.ACLOperation{kmsg.ACLOperationWrite, kmsg.ACLOperationDescribe} {
+			acls = append(acls, kfake.ACL{
+				Resource: kmsg.ACLResourceTypeTopic, Name: topic, Pattern: kmsg.ACLResourcePatternTypeLiteral, Operation: op, Allow: true,
+			})
+		}
+	}
+	return kfake.User("PLAIN", "rider", "s3cret", acls...)
+}
+
+func TestPublish_NeedsPermissionForTheTopic(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(2, "orders", "secrets"), kfake.EnableSASL(), kfake.EnableACLs(), writer("orders"))
+	cfg := quick(c.ListenAddrs()...)
+	cfg.SASL = SASLConfig{Mechanism: "PLAIN", Username: "rider", Password: secret.Of("s3cret")}
+	requireDelivers(t, cfg)
+
+	s := openSink(t, cfg, newOutcomes().done)
+	err := s.Publish(within(t, patience), numbered("secrets", 1))
+	require.ErrorIs(t, err, sink.ErrPermission)
+	require.ErrorContains(t, err, "kafka-acls.sh")
+	require.ErrorContains(t, err, "secrets")
+}
+
+func TestOpen_NeedsPermissionToProduce(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(2, "orders"), kfake.EnableSASL(), kfake.EnableACLs(), writer())
+	cfg := quick(c.ListenAddrs()...)
+	cfg.SASL = SASLConfig{Mechanism: "PLAIN", Username: "rider", Password: secret.Of("s3cret")}
+	require.ErrorIs(t, openFails(t, cfg), sink.ErrPermission)
+}
