@@ -22,6 +22,11 @@ const createLockTimeout = 10 * time.Second
 // Create makes a logical slot. Every transaction that commits afterwards is delivered; none that committed before is.
 // It blocks while older transactions are still writing: ErrBlocked names them after ten seconds, and the call can be repeated.
 func Create(ctx context.Context, conn *pgx.Conn, cfg Config) (Slot, error) {
+	return CreateWithin(ctx, conn, cfg, createLockTimeout)
+}
+
+// CreateWithin is Create with another limit for the wait for each older transaction.
+func CreateWithin(ctx context.Context, conn *pgx.Conn, cfg Config, wait time.Duration) (Slot, error) {
 	if err := cfg.Validate(); err != nil {
 		return Slot{}, err
 	}
@@ -35,7 +40,7 @@ func Create(ctx context.Context, conn *pgx.Conn, cfg Config) (Slot, error) {
 		}
 		sql = strings.Replace(sql, "false, false)", "false, false, true)", 1)
 	}
-	if err := setTimeout(ctx, conn, "lock_timeout", createLockTimeout); err != nil {
+	if err := setTimeout(ctx, conn, "lock_timeout", wait); err != nil {
 		return Slot{}, err
 	}
 	var start string

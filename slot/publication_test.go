@@ -1,0 +1,142 @@
+package slot_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"postrider/postgres"
+	"postrider/slot"
+	"postrider/sql"
+)
+
+func verify(p *place, tables ...string) error {
+	_, err := slot.VerifyPublication(p.t.Context(), p.conn, "postrider", tables)
+	return err
+}
+
+// repair runs the SQL that an error advises, and expects it to help.
+func repair(p *place, err error, tables ...string) {
+	p.t.Helper()
+	var problem *slot.PublicationError
+	require.ErrorAs(p.t, err, &problem)
+	require.NotEmpty(p.t, problem.SQL, problem.Error())
+	p.exec(problem.SQL)
+	require.NoError(p.t, verify(p, tables...))
+}
+
+func TestPublication_ProblemsAreRepairedByTheirSQL(t *testing.T) {
+	const plain = "CREATE TABLE outbox (id int PRIMARY KEY)"
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		for _, c := range []struct{ name, setup, text string }{
+			{"missing", plain, "does not exist"},
+			{"without the table", plain + "; CREATE PUBLICATION postrider WITH (publish = 'insert')", "does not contain"},
+			{"without inserts", plain + "; CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'delete')", "does not publish inserts"},
+			{"partitioned by its partitions", `CREATE TABLE outbox (id int) PARTITION BY RANGE (id);
+				CREATE TABLE outbox_1 PARTITION OF outbox FOR VALUES FROM (0) TO (9);
+				CREATE PUBLICATION postrider FOR TABLE outbox_1`, "partitioned"},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				p := database(t, sharedServer(t, version))
+				p.exec(c.setup)
+				err := verify(p, "public.outbox")
+				require.ErrorContains(t, err, c.text)
+				repair(p, err, "public.outbox")
+			})
+		}
+	})
+}
+
+func TestPublication_PartitionedTableComesUnderTheRoot(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		p := database(t, sharedServer(t, version))
+		script, err := sql.Outbox(sql.Partitioned, "public", "outbox")
+		require.NoError(t, err)
+		p.exec(script)
+		created, err := slot.EnsurePublication(t.Context(), p.conn, "postrider", []string{"public.outbox"})
+		require.NoError(t, err)
+		require.True(t, created)
+		require.NoError(t, verify(p, "public.outbox"))
+		require.ErrorContains(t, verify(p, "public.outbox_default"), "name of public.outbox")
+
+		p.exec("ALTER PUBLICATION postrider SET (publish_via_partition_root = false)")
+		err = verify(p, "public.outbox")
+		require.ErrorContains(t, err, "names of the partitions")
+		p.exec("ALTER PUBLICATION postrider SET (publish_via_partition_root = true)")
+		require.NoError(t, verify(p, "public.outbox"))
+	})
+}
+
+func TestPublication_SeesWhatCannotBeRepaired(t *testing.T) {
+	p := database(t, sharedServer(t, "17"))
+	p.exec(`CREATE TABLE outbox (id int); CREATE VIEW seen AS SELECT * FROM outbox; CREATE UNLOGGED TABLE unsafe (id int)`)
+	p.exec(`CREATE PUBLICATION postrider FOR ALL TABLES`)
+	require.NoError(t, verify(p, "public.outbox"))
+	require.ErrorContains(t, verify(p, "public.outbox", "public.absent"), "does not exist")
+	require.ErrorContains(t, verify(p, "public.seen"), "no table")
+	err := verify(p, "public.unsafe")
+	require.ErrorContains(t, err, "unlogged")
+	repair(p, err, "public.unsafe")
+}
+
+func TestInspect_ReportsFiltersListsAndOthers(t *testing.T) {
+	p := database(t, sharedServer(t, "18"))
+	p.exec(`CREATE TABLE outbox (id int, a int, b int GENERATED ALWAYS AS (a + 1) STORED, c text); CREATE TABLE other (id int)`)
+	p.exec(`CREATE PUBLICATION postrider FOR TABLE outbox (id, c) WHERE (id > 3), other WITH (publish = 'insert, update')`)
+	got, err := slot.Inspect(t.Context(), p.conn, "postrider", []string{"public.outbox"})
+	require.NoError(t, err)
+	require.Empty(t, got.Problems())
+	require.Equal(t, []string{"public.other"}, got.Others)
+	require.Equal(t, []string{"id", "c"}, got.Tables[0].ColumnNames)
+	require.False(t, got.Tables[0].AllColumns)
+	require.Equal(t, "(id > 3)", got.Tables[0].RowFilter)
+	require.True(t, got.Update)
+
+	findings := slot.Check(t.Context(), slot.Preflight{Postgres: p.cfg, Need: p.need()})
+	for _, code := range []string{"row_filter", "publication_tables", "publication_publish"} {
+		f := finding(t, findings, code)
+		require.Equal(t, slot.SeverityWarning, f.Severity, code)
+	}
+	p.exec(finding(t, findings, "publication_publish").Fix)
+	p.exec(finding(t, findings, "publication_tables").Fix)
+	got, err = slot.Inspect(t.Context(), p.conn, "postrider", []string{"public.outbox"})
+	require.NoError(t, err)
+	require.Empty(t, got.Others)
+	require.False(t, got.Update)
+	require.Equal(t, []string{"id", "a", "c"}, got.Tables[0].ColumnNames)
+	require.True(t, got.Tables[0].AllColumns)
+}
+
+func TestInspect_Reads14WithoutItsMissingColumns(t *testing.T) {
+	p := database(t, sharedServer(t, "14"))
+	p.exec(`CREATE TABLE outbox (id int, a int, b int GENERATED ALWAYS AS (a + 1) STORED)`)
+	p.exec(slot.CreatePublicationSQL("postrider", []string{"public.outbox"}))
+	got, err := slot.Inspect(t.Context(), p.conn, "postrider", []string{"public.outbox"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"id", "a"}, got.Tables[0].ColumnNames)
+	require.True(t, got.Tables[0].AllColumns)
+}
+
+func TestPublication_QuotesNames(t *testing.T) {
+	p := database(t, sharedServer(t, "17"))
+	p.exec(`CREATE SCHEMA "My Shop"; CREATE TABLE "My Shop"."Out""box" (id int)`)
+	_, err := slot.EnsurePublication(t.Context(), p.conn, `Post"rider`, []string{`My Shop.Out"box`})
+	require.NoError(t, err)
+	created, err := slot.EnsurePublication(t.Context(), p.conn, `Post"rider`, []string{`My Shop.Out"box`})
+	require.NoError(t, err)
+	require.False(t, created)
+	_, err = slot.VerifyPublication(t.Context(), p.conn, `Post"rider`, []string{`My Shop.Out"box`})
+	require.NoError(t, err)
+}
+
+func TestEnsurePublication_NeedsTheOwner(t *testing.T) {
+	server := sharedServer(t, "17")
+	p := database(t, server)
+	p.exec("CREATE TABLE outbox (id int)")
+	p.exec("CREATE ROLE stranger_" + p.name + " LOGIN")
+	p.exec("SET ROLE stranger_" + p.name)
+	_, err := slot.EnsurePublication(t.Context(), p.conn, "postrider", []string{"public.outbox"})
+	require.ErrorIs(t, err, postgres.ErrPermission)
+	require.Contains(t, advice(t, err), "CREATE PUBLICATION")
+	p.exec("RESET ROLE")
+}

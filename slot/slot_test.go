@@ -1,0 +1,275 @@
+package slot_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"postrider/postgres"
+	"postrider/replication"
+	"postrider/slot"
+)
+
+func TestSlot_LivesFromCreateToDrop(t *testing.T) {
+	versions(t, all, func(t *testing.T, version string) {
+		p := database(t, sharedServer(t, version))
+		_, err := slot.Get(t.Context(), p.conn, p.name)
+		require.ErrorIs(t, err, slot.ErrNotFound)
+
+		created, err := slot.Create(t.Context(), p.conn, p.config())
+		require.NoError(t, err)
+		require.NotZero(t, created.ConfirmedFlushLSN)
+		require.Equal(t, "pgoutput", created.Plugin)
+		require.Equal(t, p.name, created.Database)
+		require.NoError(t, slot.Verify(created, p.name))
+		_, err = slot.Create(t.Context(), p.conn, p.config())
+		require.ErrorIs(t, err, slot.ErrExists)
+
+		p.exec("CREATE TABLE moves_the_wal (a int)")
+		before, err := slot.Get(t.Context(), p.conn, p.name)
+		require.NoError(t, err)
+		require.Equal(t, "reserved", before.WALStatus)
+		require.Positive(t, *before.LagBytes)
+		require.GreaterOrEqual(t, *before.RetainedBytes, *before.LagBytes)
+		require.Nil(t, before.SafeWALSize, "no limit is set")
+
+		end, err := slot.Advance(t.Context(), p.conn, p.name, before.CurrentWALLSN)
+		require.NoError(t, err)
+		after, err := slot.Get(t.Context(), p.conn, p.name)
+		require.NoError(t, err)
+		require.Equal(t, end, after.ConfirmedFlushLSN)
+		require.Greater(t, after.ConfirmedFlushLSN, before.ConfirmedFlushLSN)
+
+		all, err := slot.List(t.Context(), p.conn)
+		require.NoError(t, err)
+		require.Contains(t, names(all), p.name)
+
+		require.NoError(t, slot.Drop(t.Context(), p.conn, p.name))
+		require.ErrorIs(t, slot.Drop(t.Context(), p.conn, p.name), slot.ErrNotFound)
+	})
+}
+
+func names(all []slot.Status) []string {
+	var names []string
+	for _, s := range all {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+func TestCreate_WithFailoverNeeds17(t *testing.T) {
+	versions(t, []string{"16", "17"}, func(t *testing.T, version string) {
+		p := database(t, sharedServer(t, version))
+		cfg := p.config()
+		cfg.Failover = true
+		s, err := slot.Create(t.Context(), p.conn, cfg)
+		if version == "16" {
+			require.ErrorIs(t, err, slot.ErrServer)
+			return
+		}
+		require.NoError(t, err)
+		require.True(t, s.Failover)
+	})
+}
+
+func TestCreate_SaysWhomItWaitsFor(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		p := database(t, sharedServer(t, version))
+		p.exec("CREATE TABLE held (a int)")
+		holder := connect(t, p.conn.Config().ConnString())
+		_, err := holder.Exec(t.Context(), "SET application_name = 'nightly'; BEGIN; INSERT INTO held VALUES (1)")
+		require.NoError(t, err)
+		_, err = slot.CreateWithin(t.Context(), p.conn, p.config(), 300*time.Millisecond)
+		require.ErrorIs(t, err, slot.ErrBlocked)
+		require.ErrorContains(t, err, "application nightly")
+		_, err = slot.Get(t.Context(), p.conn, p.name)
+		require.ErrorIs(t, err, slot.ErrNotFound, "a creation that was given up leaves nothing behind")
+
+		_, err = holder.Exec(t.Context(), "COMMIT")
+		require.NoError(t, err)
+		_, err = slot.Create(t.Context(), p.conn, p.config())
+		require.NoError(t, err)
+	})
+}
+
+func TestCreate_NeedsAFreeSlot(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		p := database(t, ownServer(t, version, map[string]string{"max_replication_slots": "1"}))
+		_, err := slot.Create(t.Context(), p.conn, p.config())
+		require.NoError(t, err)
+		second := p.config()
+		second.Name += "_second"
+		_, err = slot.Create(t.Context(), p.conn, second)
+		require.ErrorIs(t, err, slot.ErrNoFreeSlot)
+		require.Contains(t, advice(t, err), "max_replication_slots")
+
+		need := p.need()
+		need.Slot = second
+		p.outbox()
+		f := finding(t, slot.Check(t.Context(), slot.Preflight{Postgres: p.cfg, Need: need}), "slot")
+		require.Equal(t, slot.SeverityError, f.Severity)
+		require.Contains(t, f.Observed, "1 of 1")
+	})
+}
+
+func TestCreate_NeedsTheRightToReplicate(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		p := database(t, sharedServer(t, version))
+		p.exec("CREATE ROLE plain_" + p.name + " LOGIN")
+		conn := connect(t, p.conn.Config().ConnString())
+		_, err := conn.Exec(t.Context(), "SET ROLE plain_"+p.name)
+		require.NoError(t, err)
+		_, err = slot.Create(t.Context(), conn, p.config())
+		require.ErrorIs(t, err, postgres.ErrPermission)
+		require.Contains(t, advice(t, err), "REPLICATION")
+	})
+}
+
+func TestCreate_NeedsLogicalWAL(t *testing.T) {
+	p := database(t, ownServer(t, "17", map[string]string{"wal_level": "replica"}))
+	_, err := slot.Create(t.Context(), p.conn, p.config())
+	require.ErrorIs(t, err, slot.ErrServer)
+	require.Contains(t, advice(t, err), "postrider check")
+}
+
+func TestDrop_RefusesAnActiveSlot(t *testing.T) {
+	p := database(t, sharedServer(t, "17"))
+	p.outbox()
+	_, err := slot.Create(t.Context(), p.conn, p.config())
+	require.NoError(t, err)
+	reader, err := postgres.ConnectReplication(t.Context(), p.cfg)
+	require.NoError(t, err)
+	defer reader.Close(context.Background())
+	require.NoError(t, pglogrepl.StartReplication(t.Context(), reader, p.name, 0, pglogrepl.StartReplicationOptions{
+		PluginArgs: []string{"proto_version '1'", `publication_names 'postrider'`},
+	}))
+	require.ErrorIs(t, slot.Drop(t.Context(), p.conn, p.name), replication.ErrSlotInUse)
+	s, err := slot.Get(t.Context(), p.conn, p.name)
+	require.NoError(t, err)
+	require.True(t, s.Active)
+	require.Equal(t, reader.PID(), uint32(s.ActivePID))
+}
+
+func TestVerify_RefusesWhatCannotBeRead(t *testing.T) {
+	p := database(t, sharedServer(t, "17"))
+	p.exec(`SELECT pg_create_logical_replication_slot($1 || '_two', 'pgoutput', false, true)`, p.name)
+	p.exec(`SELECT pg_create_logical_replication_slot($1 || '_test', 'test_decoding')`, p.name)
+	p.exec(`SELECT pg_create_physical_replication_slot($1 || '_phys')`, p.name)
+	defer p.exec(`SELECT pg_drop_replication_slot($1 || '_phys')`, p.name)
+	for suffix, text := range map[string]string{"_two": "two_phase", "_test": "test_decoding", "_phys": "physical"} {
+		s, err := slot.Get(t.Context(), p.conn, p.name+suffix)
+		require.NoError(t, err)
+		err = slot.Verify(s.Slot, p.name)
+		require.ErrorIs(t, err, replication.ErrSlotUnusable, suffix)
+		require.ErrorContains(t, err, text)
+	}
+	s, err := slot.Create(t.Context(), p.conn, p.config())
+	require.NoError(t, err)
+	require.ErrorContains(t, slot.Verify(s, "elsewhere"), "elsewhere")
+	s.ConfirmedFlushLSN = 0
+	require.ErrorIs(t, slot.Verify(s, p.name), replication.ErrSlotInUse)
+}
+
+func TestVerify_StatesTheGapOfALostSlot(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		server := ownServer(t, version, map[string]string{
+			"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "48MB", "wal_keep_size": "0",
+		})
+		p := database(t, server)
+		created, err := slot.Create(t.Context(), p.conn, p.config())
+		require.NoError(t, err)
+		for range 6 {
+			p.exec("CREATE TABLE IF NOT EXISTS fill (a int); INSERT INTO fill VALUES (1)")
+			p.exec("SELECT pg_switch_wal()")
+		}
+		p.exec("CHECKPOINT")
+		s, err := slot.Get(t.Context(), p.conn, p.name)
+		require.NoError(t, err)
+		require.True(t, s.Lost(), "wal_status is %s", s.WALStatus)
+		err = slot.Verify(s.Slot, p.name)
+		var lost *slot.LostError
+		require.ErrorAs(t, err, &lost)
+		require.ErrorIs(t, err, replication.ErrSlotLost)
+		require.Equal(t, created.ConfirmedFlushLSN, lost.ConfirmedFlushLSN)
+		require.ErrorContains(t, err, created.ConfirmedFlushLSN.String())
+	})
+}
+
+func TestStatus_SurvivesJSON(t *testing.T) {
+	p := database(t, sharedServer(t, "18"))
+	_, err := slot.Create(t.Context(), p.conn, p.config())
+	require.NoError(t, err)
+	s, err := slot.Get(t.Context(), p.conn, p.name)
+	require.NoError(t, err)
+	ok := true
+	s.PublicationOK, s.Error = &ok, "why"
+	document, err := json.Marshal(s)
+	require.NoError(t, err)
+	require.Contains(t, string(document), `"confirmed_flush_lsn":"`+s.ConfirmedFlushLSN.String()+`"`)
+	var back slot.Status
+	require.NoError(t, json.Unmarshal(document, &back))
+	require.True(t, s.ObservedAt.Equal(back.ObservedAt))
+	require.True(t, s.InactiveSince.Equal(back.InactiveSince))
+	s.ObservedAt, s.InactiveSince = back.ObservedAt, back.InactiveSince
+	require.Equal(t, s, back)
+}
+
+func TestPrepare_CreatesTheSlotOnlyWithConsent(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		p := database(t, sharedServer(t, version))
+		_, err := slot.Prepare(t.Context(), p.conn, p.need(), true, zerolog.Nop())
+		var missing *slot.PublicationError
+		require.ErrorAs(t, err, &missing)
+		require.Contains(t, missing.SQL, "CREATE PUBLICATION")
+		p.outbox()
+
+		refused := p.need()
+		refused.Slot.Create = false
+		_, err = slot.Prepare(t.Context(), p.conn, refused, true, zerolog.Nop())
+		require.ErrorIs(t, err, slot.ErrNotFound)
+		_, err = slot.Prepare(t.Context(), p.conn, p.need(), false, zerolog.Nop())
+		require.ErrorIs(t, err, replication.ErrSlotLost, "a session has used it")
+
+		created, err := slot.Prepare(t.Context(), p.conn, p.need(), true, zerolog.Nop())
+		require.NoError(t, err)
+		again, err := slot.Prepare(t.Context(), p.conn, p.need(), true, zerolog.Nop())
+		require.NoError(t, err)
+		require.Equal(t, created.ConfirmedFlushLSN, again.ConfirmedFlushLSN)
+	})
+}
+
+func TestConfig_ValidatesNames(t *testing.T) {
+	require.NoError(t, slot.DefaultConfig().Validate())
+	for _, name := range []string{"", "Upper", "dash-ed", "with space", "quote\"d", string(make([]byte, 64))} {
+		cfg := slot.DefaultConfig()
+		cfg.Name = name
+		require.ErrorContains(t, cfg.Validate(), "slot.name", name)
+	}
+	cfg := slot.DefaultConfig()
+	cfg.CheckInterval = 0
+	require.ErrorContains(t, cfg.Validate(), "slot.check_interval")
+}
+
+func advice(t *testing.T, err error) string {
+	t.Helper()
+	var advised interface{ Advice() (wal, fix string) }
+	require.ErrorAs(t, err, &advised)
+	_, fix := advised.Advice()
+	return fix
+}
+
+func finding(t *testing.T, findings []slot.Finding, code string) slot.Finding {
+	t.Helper()
+	for _, f := range findings {
+		if f.Code == code {
+			return f
+		}
+	}
+	require.Fail(t, "no finding", "%s in %+v", code, findings)
+	return slot.Finding{}
+}

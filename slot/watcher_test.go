@@ -1,0 +1,220 @@
+package slot_test
+
+import (
+	"context"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"postrider/embedded"
+	"postrider/metrics"
+	"postrider/postgres"
+	"postrider/replication"
+	"postrider/slot"
+)
+
+// noticeLimit is what the relay promises.
+const noticeLimit = 10 * time.Second
+
+// watched is a watcher that runs.
+type watched struct {
+	*slot.Watcher
+	t      *testing.T
+	seen   chan slot.Status
+	result chan error
+	stop   context.CancelFunc
+}
+
+// watch starts a watcher on a prepared database and waits for its first observation.
+func watch(t *testing.T, p *place, need slot.Requirements) *watched {
+	t.Helper()
+	_, err := slot.Prepare(t.Context(), p.conn, need, true, zerolog.Nop())
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	w := &watched{t: t, seen: make(chan slot.Status, 1000), result: make(chan error, 1), stop: stop}
+	w.Watcher = slot.NewWatcher(p.cfg, need, func(s slot.Status) {
+		select {
+		case w.seen <- s:
+		default:
+		}
+	}, zerolog.Nop())
+	done := make(chan struct{})
+	go func() { defer close(done); w.result <- w.Run(ctx) }()
+	t.Cleanup(func() { stop(); <-done })
+	w.until(func(s slot.Status) bool { return s.PublicationOK != nil && *s.PublicationOK })
+	return w
+}
+
+func (w *watched) until(ok func(slot.Status) bool) slot.Status {
+	w.t.Helper()
+	deadline := time.After(noticeLimit)
+	for {
+		select {
+		case s := <-w.seen:
+			if ok(s) {
+				return s
+			}
+		case err := <-w.result:
+			require.Fail(w.t, "watcher ended", "%v", err)
+		case <-deadline:
+			require.Fail(w.t, "no such status", "last %+v", w.Status())
+		}
+	}
+}
+
+// ends waits for the result, no longer than the relay's promise.
+func (w *watched) ends(within time.Duration) error {
+	w.t.Helper()
+	select {
+	case err := <-w.result:
+		return err
+	case <-time.After(within):
+		require.Fail(w.t, "watcher goes on", "for %s, last %+v", within, w.Status())
+		return nil
+	}
+}
+
+func TestWatcher_NoticesABrokenPublication(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		for _, c := range []struct{ name, sql, text string }{
+			{"dropped", "DROP PUBLICATION postrider", "does not exist"},
+			{"emptied", "ALTER PUBLICATION postrider DROP TABLE outbox", "does not contain"},
+			{"not inserts", "ALTER PUBLICATION postrider SET (publish = 'delete')", "inserts"},
+			{"table dropped", "DROP TABLE outbox", "does not exist"},
+			{"table created anew", "BEGIN; DROP TABLE outbox; CREATE TABLE outbox (id int PRIMARY KEY); COMMIT", "does not contain"},
+			{"table renamed", "ALTER TABLE outbox RENAME TO outbox_old", "does not exist"},
+			{"table created anew and added", `BEGIN; DROP TABLE outbox; CREATE TABLE outbox (id int PRIMARY KEY);
+				ALTER PUBLICATION postrider ADD TABLE outbox; COMMIT`, "created anew"},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				p := database(t, sharedServer(t, version))
+				p.outbox()
+				w := watch(t, p, p.need())
+				p.exec(c.sql)
+				err := w.ends(noticeLimit)
+				var problem *slot.PublicationError
+				require.ErrorAs(t, err, &problem)
+				require.ErrorIs(t, err, replication.ErrPublicationMissing)
+				require.ErrorContains(t, err, c.text)
+				require.NotEmpty(t, problem.SQL)
+				require.False(t, *w.Status().PublicationOK)
+				require.Equal(t, err.Error(), w.Status().Error)
+			})
+		}
+	})
+}
+
+func TestWatcher_TakesANewTableOfAPublicationOfAllTables(t *testing.T) {
+	p := database(t, sharedServer(t, "17"))
+	p.exec("CREATE TABLE outbox (id int PRIMARY KEY); CREATE PUBLICATION postrider FOR ALL TABLES")
+	w := watch(t, p, p.need())
+	p.exec("BEGIN; DROP TABLE outbox; CREATE TABLE outbox (id int PRIMARY KEY); COMMIT")
+	changed := time.Now()
+	w.until(func(s slot.Status) bool {
+		return s.ObservedAt.After(changed.Add(p.need().Slot.CheckInterval)) && *s.PublicationOK
+	})
+}
+
+func TestWatcher_NoticesADroppedSlot(t *testing.T) {
+	p := database(t, sharedServer(t, "17"))
+	p.outbox()
+	w := watch(t, p, p.need())
+	confirmed := w.Status().ConfirmedFlushLSN
+	require.NoError(t, slot.Drop(t.Context(), p.conn, p.name))
+	err := w.ends(noticeLimit)
+	var lost *slot.LostError
+	require.ErrorAs(t, err, &lost)
+	require.Equal(t, confirmed, lost.ConfirmedFlushLSN)
+	require.ErrorIs(t, err, replication.ErrSlotLost)
+	require.Equal(t, "lost", w.Status().WALStatus)
+}
+
+func TestWatcher_NoticesAShutdownAtOnce(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		s := ownServer(t, version, nil)
+		p := database(t, s)
+		p.outbox()
+		need := p.need()
+		need.Slot.CheckInterval = 10 * time.Second // what it notices, it does not notice by looking
+		w := watch(t, p, need)
+		stopped := make(chan error, 1)
+		go func() { stopped <- s.Stop(context.Background()) }()
+		err := w.ends(3 * time.Second)
+		require.ErrorIs(t, err, postgres.ErrStopping)
+		require.NoError(t, <-stopped)
+		require.NotZero(t, w.Status().ConfirmedFlushLSN, "the last positions are kept")
+	})
+}
+
+func TestWatcher_DoesNotHoldUpASmartShutdown(t *testing.T) {
+	s := ownServer(t, "17", nil)
+	p := database(t, s)
+	p.outbox()
+	w := watch(t, p, p.need())
+	require.NoError(t, p.conn.Close(t.Context()))
+	stopped := make(chan error, 1)
+	go func() { stopped <- s.StopMode(context.Background(), embedded.ShutdownMode(syscall.SIGTERM)) }()
+	require.ErrorIs(t, w.ends(15*time.Second), postgres.ErrStopping)
+}
+
+func TestWatcher_OutlivesLostConnections(t *testing.T) {
+	s := ownServer(t, "17", nil)
+	p := database(t, s)
+	p.outbox()
+	w := watch(t, p, p.need())
+
+	terminate := `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'postrider' AND datname = $1`
+	var ended int
+	require.NoError(t, p.conn.QueryRow(t.Context(), terminate, p.name).Scan(&ended))
+	require.Equal(t, 1, ended)
+	after := time.Now()
+	w.until(func(s slot.Status) bool { return s.Error == "" && s.ObservedAt.After(after) })
+
+	require.NoError(t, s.Kill())
+	failed := w.until(func(s slot.Status) bool { return s.Error != "" })
+	require.NotZero(t, failed.ConfirmedFlushLSN)
+	require.False(t, failed.ObservedAt.IsZero())
+	require.NoError(t, s.Start(t.Context()))
+	w.until(func(s slot.Status) bool { return s.Error == "" })
+	w.stop()
+	require.NoError(t, w.ends(noticeLimit))
+}
+
+func TestWatcher_WaitsForALockedTable(t *testing.T) {
+	p := database(t, sharedServer(t, "18"))
+	p.outbox()
+	w := watch(t, p, p.need())
+	locker := connect(t, p.conn.Config().ConnString())
+	_, err := locker.Exec(t.Context(), "BEGIN; LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE")
+	require.NoError(t, err)
+	locked := time.Now()
+	w.until(func(s slot.Status) bool { return s.ObservedAt.After(locked.Add(time.Second)) && s.Error == "" })
+	_, err = locker.Exec(t.Context(), "COMMIT")
+	require.NoError(t, err)
+}
+
+func TestExport_KeepsPositionsWhileTheServerIsGone(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	observe := slot.Export(metrics.New(registry, "postrider"))
+	lag := int64(7)
+	s := slot.Status{Slot: slot.Slot{Active: true, WALStatus: "reserved", ConfirmedFlushLSN: 10}, CurrentWALLSN: 17, LagBytes: &lag, ObservedAt: time.Unix(5, 0)}
+	observe(s)
+	s.Error = "server gone"
+	observe(s)
+	got := map[string]float64{}
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		m := f.GetMetric()[0]
+		got[f.GetName()] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+	}
+	require.InDelta(t, 7, got["postrider_slot_lag_bytes"], 0)
+	require.InDelta(t, 10, got["postrider_slot_confirmed_flush_lsn"], 0)
+	require.InDelta(t, 5, got["postrider_slot_observed_timestamp_seconds"], 0)
+	require.InDelta(t, 1, got["postrider_slot_observe_errors_total"], 0)
+	require.NotContains(t, got, "postrider_slot_safe_wal_bytes")
+}

@@ -1,0 +1,63 @@
+-- The recommended outbox table, one partition per day: old rows go away by dropping a partition, which writes no WAL worth
+-- mentioning and leaves no dead rows behind.
+--
+--   psql -v ON_ERROR_STOP=1 -f sql/outbox_partitioned.sql
+--
+-- The columns are those of outbox.sql, where they are explained. The publication needs publish_via_partition_root = true, so that
+-- rows come under the name of this table and not of a day's.
+CREATE TABLE IF NOT EXISTS public.outbox (
+    id             uuid        NOT NULL DEFAULT gen_random_uuid(),
+    aggregate_type text        NOT NULL,
+    aggregate_id   text        NOT NULL,
+    event_type     text        NOT NULL,
+    payload        jsonb,
+    headers        jsonb,
+    created_at     timestamptz NOT NULL DEFAULT now(),
+    -- A unique key of a partitioned table has to contain what it is partitioned by.
+    PRIMARY KEY (id, created_at)
+) PARTITION BY RANGE (created_at);
+
+COMMENT ON TABLE public.outbox IS 'Events to publish. Insert only; postrider relays each row after its commit.';
+
+-- Takes what no other partition takes, so that an insert never fails because the maintenance did not run.
+CREATE TABLE IF NOT EXISTS public.outbox_default PARTITION OF public.outbox DEFAULT;
+
+-- Makes the partitions of today and the days to come, and drops those older than keep. Days are UTC.
+-- Call it once a day, by pg_cron or a timer:  SELECT public.outbox_maintain(keep => interval '7 days');
+CREATE OR REPLACE FUNCTION public.outbox_maintain(ahead integer DEFAULT 7, keep interval DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql AS $maintain$
+DECLARE
+    parent CONSTANT regclass := 'public.outbox'::regclass;
+    today  CONSTANT date := (now() AT TIME ZONE 'UTC')::date;
+    nsp    name;
+    rel    name;
+    part   name;
+    day    date;
+BEGIN
+    SELECT n.nspname, c.relname INTO nsp, rel FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = parent;
+    FOR i IN 0..ahead LOOP
+        day := today + i;
+        part := rel || to_char(day, '_YYYYMMDD');
+        CONTINUE WHEN to_regclass(format('%I.%I', nsp, part)) IS NOT NULL;
+        BEGIN
+            EXECUTE format('CREATE TABLE %I.%I PARTITION OF %s FOR VALUES FROM (%L) TO (%L)',
+                nsp, part, parent, day::timestamp AT TIME ZONE 'UTC', (day + 1)::timestamp AT TIME ZONE 'UTC');
+        EXCEPTION WHEN check_violation THEN
+            -- Rows of that day are in the default partition already; they are published from there just as well.
+            RAISE WARNING 'partition % not made: %', part, SQLERRM;
+        END;
+    END LOOP;
+    IF keep IS NULL THEN
+        RETURN;
+    END IF;
+    FOR part IN
+        SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+        WHERE i.inhparent = parent AND c.relname ~ '_[0-9]{8}$'
+          AND to_date(right(c.relname, 8), 'YYYYMMDD') + 1 <= (now() AT TIME ZONE 'UTC') - keep
+    LOOP
+        EXECUTE format('DROP TABLE %I.%I', nsp, part);
+    END LOOP;
+END
+$maintain$;
+
+SELECT public.outbox_maintain();

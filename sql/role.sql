@@ -1,0 +1,25 @@
+-- The role postrider connects as. Run with psql as a superuser, in the application's database:
+--
+--   psql -v ON_ERROR_STOP=1 -f sql/role.sql
+--
+-- It then has no password: set one with  \password postrider
+--
+-- REPLICATION is all it needs. It reads everything that is published, without SELECT on any table, and may do no more in
+-- the database. But it could also take a physical copy of the whole cluster: allow the database in pg_hba.conf and reject the
+-- keyword replication, which stands for physical connections only:
+--
+--   hostssl  shop         postrider  10.0.0.0/24  scram-sha-256
+--   host     replication  postrider  all          reject
+--
+-- On Amazon RDS instead of REPLICATION:  GRANT rds_replication TO postrider;
+DO $role$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'postrider') THEN
+        CREATE ROLE postrider LOGIN REPLICATION NOSUPERUSER NOCREATEDB NOCREATEROLE NOINHERIT;
+    END IF;
+    EXECUTE format('GRANT CONNECT ON DATABASE %I TO postrider', current_database());
+END
+$role$;
+
+-- Two connections: one streams, one watches the slot; and one of each more while the other process of a pair takes over.
+ALTER ROLE postrider CONNECTION LIMIT 8;
