@@ -127,22 +127,18 @@ func (c *checker) messages(ctx context.Context) error {
 	if !c.Messages {
 		return nil
 	}
-	var open int
+	var open []string
 	err := c.conn.QueryRow(ctx, `
-		SELECT count(*) FROM pg_catalog.pg_proc p
+		SELECT coalesce(array_agg('pg_catalog.' || p.oid::regprocedure::text), '{}') FROM pg_catalog.pg_proc p
 		WHERE p.proname = 'pg_logical_emit_message' AND p.pronamespace = 'pg_catalog'::regnamespace
 		  AND pg_catalog.has_function_privilege('public', p.oid, 'EXECUTE')`).Scan(&open)
 	if err != nil {
 		return fmt.Errorf("read rights on pg_logical_emit_message: %w", postgres.Error(err))
 	}
 	f := okFinding("emit_message", "pg_logical_emit_message", "not executable by PUBLIC")
-	if open > 0 {
-		arguments := "boolean, text, text"
-		if major(c.conn) >= 17 {
-			arguments += ", boolean"
-		}
+	if len(open) > 0 {
 		f.Severity, f.Observed, f.Required = SeverityWarning, "executable by PUBLIC", "executable by the application alone: whoever may call it can forge events"
-		f.Fix = "REVOKE EXECUTE ON FUNCTION pg_catalog.pg_logical_emit_message(" + arguments + ") FROM PUBLIC; GRANT it to the application's role"
+		f.Fix = "REVOKE EXECUTE ON FUNCTION " + strings.Join(open, ", ") + " FROM PUBLIC; -- then GRANT it to the application's role"
 	}
 	c.add(f)
 	return nil

@@ -1,0 +1,174 @@
+package slot_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"postrider/embedded"
+	"postrider/postgres"
+	"postrider/slot"
+	"postrider/sql"
+)
+
+func preflight(p *place) slot.Preflight {
+	return slot.Preflight{Postgres: p.cfg, Need: p.need(), Messages: true}
+}
+
+func errorsOf(findings []slot.Finding) []slot.Finding {
+	var bad []slot.Finding
+	for _, f := range findings {
+		if f.Severity == slot.SeverityError {
+			bad = append(bad, f)
+		}
+	}
+	return bad
+}
+
+func TestCheck_FindsNothingWrongWithItsOwnRole(t *testing.T) {
+	versions(t, all, func(t *testing.T, version string) {
+		server := sharedServer(t, version)
+		p := database(t, server)
+		p.outbox()
+		p.exec(sql.Role())
+		p.exec(sql.Role())
+		own := preflight(p)
+		own.Postgres = as(p.conn.Config().ConnString(), "postrider")
+		findings := slot.Check(t.Context(), own)
+		require.Empty(t, errorsOf(findings))
+		require.Equal(t, slot.SeverityOK, finding(t, findings, "replication_connection").Severity)
+		require.Equal(t, slot.SeverityOK, finding(t, findings, "role").Severity)
+		require.Equal(t, slot.SeverityInfo, finding(t, findings, "slot").Severity)
+
+		conn, err := postgres.Connect(t.Context(), own.Postgres)
+		require.NoError(t, err)
+		defer conn.Close(context.Background())
+		_, err = slot.Create(t.Context(), conn, p.config())
+		require.NoError(t, err)
+		require.Equal(t, slot.SeverityOK, finding(t, slot.Check(t.Context(), own), "slot").Severity)
+
+		emit := finding(t, findings, "emit_message")
+		require.Equal(t, slot.SeverityWarning, emit.Severity)
+		revoke, _, _ := strings.Cut(emit.Fix, ";")
+		p.exec(revoke)
+		require.Equal(t, slot.SeverityOK, finding(t, slot.Check(t.Context(), own), "emit_message").Severity)
+	})
+}
+
+func TestCheck_FindsAMissingRight(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		p := database(t, sharedServer(t, version))
+		p.outbox()
+		p.exec("CREATE ROLE weak_" + p.name + " LOGIN")
+		weak := preflight(p)
+		weak.Postgres = as(p.conn.Config().ConnString(), "weak_"+p.name)
+		findings := slot.Check(t.Context(), weak)
+		f := finding(t, findings, "role")
+		require.Equal(t, slot.SeverityError, f.Severity)
+		require.Equal(t, slot.ClassPermission, f.Class)
+		require.Len(t, errorsOf(findings), 1)
+		_, err := postgres.ConnectReplication(t.Context(), weak.Postgres)
+		require.ErrorIs(t, err, postgres.ErrPermission)
+
+		p.exec(`ALTER ROLE "weak_` + p.name + `" REPLICATION`)
+		require.Empty(t, errorsOf(slot.Check(t.Context(), weak)))
+	})
+}
+
+func TestCheck_FindsTheWrongWALLevel(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		p := database(t, ownServer(t, version, map[string]string{"wal_level": "replica"}))
+		p.outbox()
+		f := finding(t, slot.Check(t.Context(), preflight(p)), "wal_level")
+		require.Equal(t, slot.SeverityError, f.Severity)
+		require.Equal(t, slot.ClassConfiguration, f.Class)
+		require.Equal(t, "replica", f.Observed)
+		require.Contains(t, f.Fix, "ALTER SYSTEM SET wal_level = logical")
+	})
+}
+
+func TestCheck_FindsNoWalsenderLeft(t *testing.T) {
+	p := database(t, ownServer(t, "17", map[string]string{"max_wal_senders": "1"}))
+	p.outbox()
+	first, err := postgres.ConnectReplication(t.Context(), p.cfg)
+	require.NoError(t, err)
+	defer first.Close(context.Background())
+	f := finding(t, slot.Check(t.Context(), preflight(p)), "replication_connection")
+	require.Equal(t, slot.SeverityError, f.Severity)
+	require.Contains(t, f.Fix, "max_wal_senders")
+}
+
+func TestCheck_WarnsOfDangerousSettings(t *testing.T) {
+	s := ownServer(t, "18", map[string]string{"synchronous_standby_names": "*", "idle_replication_slot_timeout": "1h", "synchronous_commit": "local"})
+	p := database(t, s)
+	p.outbox()
+	findings := slot.Check(t.Context(), preflight(p))
+	require.Empty(t, errorsOf(findings))
+	for _, code := range []string{"synchronous_standby_names", "idle_replication_slot_timeout", "max_slot_wal_keep_size"} {
+		require.Equal(t, slot.SeverityWarning, finding(t, findings, code).Severity, code)
+	}
+}
+
+func TestCheck_FindsASlotOlderThanItsPublication(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		p := database(t, sharedServer(t, version))
+		_, err := slot.Create(t.Context(), p.conn, p.config())
+		require.NoError(t, err)
+		p.outbox()
+		f := finding(t, slot.Check(t.Context(), preflight(p)), "publication_before_slot")
+		require.Equal(t, slot.SeverityWarning, f.Severity)
+
+		require.NoError(t, slot.Drop(t.Context(), p.conn, p.name))
+		_, err = slot.Create(t.Context(), p.conn, p.config())
+		require.NoError(t, err)
+		for _, f := range slot.Check(t.Context(), preflight(p)) {
+			require.NotEqual(t, "publication_before_slot", f.Code)
+		}
+	})
+}
+
+func TestCheck_AsksForTheTables(t *testing.T) {
+	p := database(t, sharedServer(t, "17"))
+	p.outbox()
+	pre := preflight(p)
+	pre.Need.Tables = append(pre.Need.Tables, "public.absent")
+	var asked []string
+	pre.Table = func(ctx context.Context, conn *pgx.Conn, table slot.Table) []slot.Finding {
+		var n int
+		require.NoError(t, conn.QueryRow(ctx, "SELECT count(*) FROM pg_attribute WHERE attrelid = $1", table.OID).Scan(&n))
+		require.Positive(t, n)
+		asked = append(asked, table.Name)
+		return []slot.Finding{{Severity: slot.SeverityOK, Code: "columns", Subject: table.Name}}
+	}
+	findings := slot.Check(t.Context(), pre)
+	require.Equal(t, []string{"public.outbox"}, asked)
+	finding(t, findings, "columns")
+	bad := errorsOf(findings)
+	require.Len(t, bad, 1)
+	require.Equal(t, "public.absent", bad[0].Subject)
+}
+
+func TestCheck_ClassifiesWhyItCannotConnect(t *testing.T) {
+	s, err := embedded.StartPostgres(t.Context(), embedded.PostgresConfig{Version: "17", Password: "right"})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	good := s.DSN()
+	check := func(dsn string) slot.Finding {
+		findings := slot.Check(t.Context(), slot.Preflight{Postgres: configOf(dsn), Need: slot.Requirements{Slot: slot.DefaultConfig(), Publication: "postrider"}})
+		require.Len(t, findings, 1, "%+v", findings)
+		require.Equal(t, slot.SeverityError, findings[0].Severity)
+		require.NotEmpty(t, findings[0].Fix)
+		require.NotContains(t, findings[0].Observed, "canary")
+		return findings[0]
+	}
+	require.Equal(t, slot.ClassPermission, check(strings.Replace(good, ":right@", ":canary@", 1)).Class)
+	require.Equal(t, slot.ClassConfiguration, check(strings.Replace(good, "/postgres?", "/absent?", 1)).Class)
+	require.Equal(t, slot.ClassConfiguration, check(strings.Replace(good, "sslmode=disable", "sslmode=require", 1)).Class)
+	require.Equal(t, slot.ClassUnreachable, check("postgres://u:canary@127.0.0.1:1/db?sslmode=disable").Class)
+	require.Equal(t, slot.ClassUnreachable, check("postgres://u:canary@no-such-host.invalid/db?sslmode=disable").Class)
+	require.NoError(t, s.Stop(t.Context()))
+	require.Equal(t, slot.ClassUnreachable, check(good).Class)
+}

@@ -1,0 +1,125 @@
+package sql_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"postrider/embedded"
+	"postrider/slot"
+	"postrider/sql"
+)
+
+var server *embedded.Postgres
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // a first start downloads
+	defer cancel()
+	var err error
+	if server, err = embedded.StartPostgres(ctx, embedded.PostgresConfig{Version: "14"}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer server.Close()
+	return m.Run()
+}
+
+func database(t *testing.T) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), server.DSN())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	_, err = conn.Exec(t.Context(), "DROP SCHEMA public CASCADE; CREATE SCHEMA public; DROP SCHEMA IF EXISTS \"my shop\" CASCADE; DROP PUBLICATION IF EXISTS postrider")
+	require.NoError(t, err)
+	return conn
+}
+
+func TestOutbox_EveryPresetRunsTwiceAndTakesARow(t *testing.T) {
+	for _, name := range []struct{ schema, table string }{{"public", "outbox"}, {"my shop", "Order Events"}} {
+		for _, preset := range sql.Presets() {
+			t.Run(preset+" "+name.table, func(t *testing.T) {
+				conn := database(t)
+				_, err := conn.Exec(t.Context(), `CREATE SCHEMA "my shop"`)
+				require.NoError(t, err)
+				script, err := sql.Outbox(preset, name.schema, name.table)
+				require.NoError(t, err)
+				for range 2 {
+					_, err = conn.Exec(t.Context(), script)
+					require.NoError(t, err)
+				}
+				table := pgx.Identifier{name.schema, name.table}.Sanitize()
+				columns := "aggregate_type, aggregate_id, event_type"
+				if preset == sql.Debezium {
+					columns = "aggregatetype, aggregateid, type"
+				}
+				_, err = conn.Exec(t.Context(), "INSERT INTO "+table+" ("+columns+", payload) VALUES ('order', '7', 'OrderCreated', '{}')")
+				require.NoError(t, err)
+				var id string
+				require.NoError(t, conn.QueryRow(t.Context(), "SELECT id::text FROM "+table).Scan(&id))
+				require.Len(t, id, 36)
+			})
+		}
+	}
+}
+
+func TestOutbox_PartitionsComeAndGo(t *testing.T) {
+	conn := database(t)
+	script, err := sql.Outbox(sql.Partitioned, "public", "outbox")
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), script)
+	require.NoError(t, err)
+	count := func() (n int) {
+		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_inherits WHERE inhparent = 'outbox'::regclass").Scan(&n))
+		return n
+	}
+	require.Equal(t, 9, count(), "today, seven days to come, and the default")
+	_, err = conn.Exec(t.Context(), `CREATE TABLE outbox_20200101 PARTITION OF outbox FOR VALUES FROM ('2020-01-01 00:00Z') TO ('2020-01-02 00:00Z')`)
+	require.NoError(t, err)
+	insert := `INSERT INTO outbox (aggregate_type, aggregate_id, event_type, created_at) VALUES ('order', '7', 'OrderCreated', $1)`
+	for _, at := range []time.Time{time.Now(), time.Now().Add(20 * 24 * time.Hour)} {
+		_, err = conn.Exec(t.Context(), insert, at)
+		require.NoError(t, err)
+	}
+	var inDefault int
+	require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM outbox_default").Scan(&inDefault))
+	require.Equal(t, 1, inDefault)
+	_, err = conn.Exec(t.Context(), "SELECT outbox_maintain(keep => interval '7 days')")
+	require.NoError(t, err)
+	require.Equal(t, 9, count(), "the old day is gone, nothing else")
+	_, err = conn.Exec(t.Context(), "SELECT outbox_maintain(ahead => 21)")
+	require.NoError(t, err)
+	require.Equal(t, 9+13, count(), "but for the day that the default partition holds already")
+}
+
+func TestPublication_IsWhatInitMakes(t *testing.T) {
+	require.Contains(t, sql.Publication(), "\nCREATE PUBLICATION postrider FOR TABLE public.outbox WITH (publish = 'insert', publish_via_partition_root = true);\n")
+	require.Equal(t, `CREATE PUBLICATION "postrider" FOR TABLE "public"."outbox" WITH (publish = 'insert', publish_via_partition_root = true);`,
+		slot.CreatePublicationSQL("postrider", []string{"public.outbox"}))
+	conn := database(t)
+	script, err := sql.Outbox(sql.Plain, "public", "outbox")
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), script+sql.Publication()+sql.Role())
+	require.NoError(t, err)
+	_, err = slot.VerifyPublication(t.Context(), conn, "postrider", []string{"public.outbox"})
+	require.NoError(t, err)
+}
+
+func TestOutbox_RefusesNamesThatCouldEndTheirQuotes(t *testing.T) {
+	for _, name := range []string{"", `a"b`, "a'b", "a$b", `a\b`, "a.b", "a\nb", string(make([]byte, 60))} {
+		_, err := sql.Outbox(sql.Plain, "public", name)
+		require.Error(t, err, name)
+		_, err = sql.Outbox(sql.Plain, name, "outbox")
+		if len(name) < 60 {
+			require.Error(t, err, name)
+		}
+	}
+	_, err := sql.Outbox("fancy", "public", "outbox")
+	require.ErrorContains(t, err, "plain, partitioned, debezium")
+}
