@@ -78,8 +78,11 @@ type PublicationError struct {
 }
 
 func (e *PublicationError) Error() string {
-	if e.Table == "" {
+	switch {
+	case e.Table == "":
 		return fmt.Sprintf("publication %q %s", e.Publication, e.Problem)
+	case e.Publication == "":
+		return fmt.Sprintf("table %s: %s", e.Table, e.Problem)
 	}
 	return fmt.Sprintf("table %s, publication %q: %s", e.Table, e.Publication, e.Problem)
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"postrider/postgres"
+	"postrider/replication"
 	"postrider/slot"
 	"postrider/sql"
 )
@@ -139,4 +140,26 @@ func TestEnsurePublication_NeedsTheOwner(t *testing.T) {
 	require.ErrorIs(t, err, postgres.ErrPermission)
 	require.Contains(t, advice(t, err), "CREATE PUBLICATION")
 	p.exec("RESET ROLE")
+}
+
+func TestRelation_DescribesWhatTheStreamWillBring(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		p := database(t, sharedServer(t, version))
+		p.exec(`CREATE TABLE outbox (id int PRIMARY KEY, gone int, "Name" varchar(9), twice int GENERATED ALWAYS AS (id * 2) STORED);
+			ALTER TABLE outbox DROP COLUMN gone`)
+		rel, err := slot.Relation(t.Context(), p.conn, "public.outbox")
+		require.NoError(t, err)
+		require.NotZero(t, rel.OID)
+		require.Equal(t, []replication.Column{
+			{Name: "id", TypeOID: 23, TypeMod: -1, Key: true},
+			{Name: "Name", TypeOID: 1043, TypeMod: 13},
+		}, rel.Columns)
+		_, err = slot.Relation(t.Context(), p.conn, "public.absent")
+		require.ErrorContains(t, err, "does not exist")
+
+		p.exec(`ALTER TABLE outbox REPLICA IDENTITY FULL`)
+		rel, err = slot.Table{Name: "public.outbox", ColumnNames: []string{"Name"}}.Relation(t.Context(), p.conn)
+		require.NoError(t, err)
+		require.Equal(t, []replication.Column{{Name: "Name", TypeOID: 1043, TypeMod: 13, Key: true}}, rel.Columns)
+	})
 }

@@ -3,6 +3,7 @@ package slot
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -10,33 +11,49 @@ import (
 	"postrider/replication"
 )
 
-// Relation describes a table from the catalogue, as the server would before its first row: so its columns can be judged
-// before there is one. A column list of the publication is not taken into account.
+// Key as the server marks it in the stream: what the replica identity consists of.
+const selectColumns = `
+SELECT c.oid, a.attname, a.atttypid, a.atttypmod,
+  CASE c.relreplident WHEN 'f' THEN true WHEN 'n' THEN false ELSE EXISTS (
+    SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND a.attnum = ANY (i.indkey)
+    AND CASE c.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END) END
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+WHERE n.nspname = $1 AND c.relname = $2
+ORDER BY a.attnum`
+
+// Relation describes a table the way the server will before its first row, so that it can be judged before there is one.
+// A publication's column list is not applied, see Table.Relation. A table that does not exist is a *PublicationError.
 func Relation(ctx context.Context, conn *pgx.Conn, table string) (*replication.Relation, error) {
 	schema, name := SplitTable(table)
-	rows, err := conn.Query(ctx, `
-		SELECT c.oid, a.attname, a.atttypid, a.atttypmod,
-			COALESCE(a.attnum = ANY (i.indkey), false) AS key
-		FROM pg_catalog.pg_class c
-		JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-		JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
-		LEFT JOIN pg_catalog.pg_index i ON i.indrelid = c.oid AND i.indisprimary
-		WHERE n.nspname = $1 AND c.relname = $2
-		ORDER BY a.attnum`, schema, name)
-	if err != nil {
-		return nil, fmt.Errorf("describe table %s: %w", table, postgres.Error(err))
-	}
 	rel := &replication.Relation{Namespace: schema, Name: name}
-	var column replication.Column
-	_, err = pgx.ForEachRow(rows, []any{&rel.OID, &column.Name, &column.TypeOID, &column.TypeMod, &column.Key}, func() error {
-		rel.Columns = append(rel.Columns, column)
-		return nil
-	})
+	rows, err := conn.Query(ctx, selectColumns, schema, name)
+	if err == nil {
+		rel.Columns, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (replication.Column, error) {
+			var c replication.Column
+			err := row.Scan(&rel.OID, &c.Name, &c.TypeOID, &c.TypeMod, &c.Key)
+			return c, err
+		})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("describe table %s: %w", table, postgres.Error(err))
 	}
 	if rel.OID == 0 {
-		return nil, &PublicationError{Table: table, Problem: "the table does not exist", SQL: "postrider init --print-sql"}
+		return nil, &PublicationError{
+			Table: table, Problem: "the table does not exist, or has no columns",
+			SQL: "create it (postrider init --table " + table + "), or correct replication.tables",
+		}
 	}
+	return rel, nil
+}
+
+// Relation is the table as the publication sends it, without the columns that a column list leaves out.
+func (t Table) Relation(ctx context.Context, conn *pgx.Conn) (*replication.Relation, error) {
+	rel, err := Relation(ctx, conn, t.Name)
+	if err != nil || t.ColumnNames == nil {
+		return rel, err
+	}
+	rel.Columns = slices.DeleteFunc(rel.Columns, func(c replication.Column) bool { return !slices.Contains(t.ColumnNames, c.Name) })
 	return rel, nil
 }
