@@ -88,3 +88,26 @@ func explain(err error) *failure {
 	}
 	return f
 }
+
+// relayFailure is explain for an error that ended the relay or one of its sessions. st is its state at the end.
+func relayFailure(err error, st relay.State) *failure {
+	f := explain(err)
+	if f.wal == "" {
+		f.wal = keptAfter(err, st)
+	}
+	return f
+}
+
+// keptAfter says what the WAL costs where the error itself does not know better.
+func keptAfter(err error, st relay.State) string {
+	switch {
+	case errors.Is(err, relay.ErrDrainTimeout):
+		return "what was in flight is not confirmed and is published again at the next start"
+	case errors.Is(err, relay.ErrSecondSignal):
+		return "what was in flight is not confirmed and may be published again at the next start"
+	case st.ConfirmedFlushLSN == 0:
+		return "nothing was confirmed; if the slot exists, it keeps WAL, more with every write, until the relay streams from it"
+	}
+	return fmt.Sprintf("confirmed up to %s; the slot keeps what comes after it, more with every write, until rows are published again",
+		st.ConfirmedFlushLSN)
+}

@@ -55,8 +55,12 @@ func (p *pipeline) parts() relay.Parts {
 		OpenStream: p.openStream,
 		OpenSink:   p.openSink,
 		Router:     p.newRouter,
-		Metrics:    p.metrics,
-		Log:        p.component("relay"),
+		Explain: func(err error, st relay.State) (wal, next string) {
+			f := relayFailure(err, st)
+			return f.wal, f.next
+		},
+		Metrics: p.metrics,
+		Log:     p.component("relay"),
 	}
 }
 

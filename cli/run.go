@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"os/signal"
 	"sync"
@@ -126,17 +124,5 @@ func (a *app) runFailure(err error, st relay.State, log zerolog.Logger) error {
 		log.Info().Stringer("acked_lsn", st.AckedLSN).Uint64("published", st.Published).Msg("relay stopped")
 		return nil
 	}
-	kept := "nothing after it is confirmed: the slot keeps the WAL from there, and the disk fills until the relay runs again"
-	if st.ConfirmedFlushLSN != 0 {
-		kept = fmt.Sprintf("confirmed up to %s; %s", st.ConfirmedFlushLSN, kept)
-	}
-	f := explain(err)
-	f.wal = kept
-	switch {
-	case errors.Is(err, relay.ErrDrainTimeout):
-		f.wal = "what was in flight is not confirmed and is published again at the next start"
-	case errors.Is(err, relay.ErrSecondSignal):
-		f.wal = "what was in flight is not confirmed and may be published again at the next start"
-	}
-	return f
+	return relayFailure(err, st)
 }

@@ -25,8 +25,11 @@ type Parts struct {
 	OpenStream func(ctx context.Context) (*replication.Stream, error)
 	OpenSink   sink.Open
 	Router     func() (*router.Router, error)
-	Metrics    *metrics.Set
-	Log        zerolog.Logger
+	// Explain says what the end of a session means for the WAL that PostgreSQL keeps, and what to type next; either may be
+	// empty. st is the state before the pause. May be nil: then the log line has only the error.
+	Explain func(err error, st State) (wal, next string)
+	Metrics *metrics.Set
+	Log     zerolog.Logger
 }
 
 // Relay runs sessions, one after the other.
@@ -255,8 +258,12 @@ func (r *Relay) log(class Class, reason string, err error, pause time.Duration) 
 	if reason == reasonSlotInUse {
 		event = r.parts.Log.Info()
 	}
-	event.Err(err).Str("reason", reason).Stringer("class", class).Stringer("acked_lsn", st.AckedLSN).
-		Dur("backoff", pause).Msg("session ended")
+	event = event.Err(err).Str("reason", reason).Stringer("class", class).Stringer("acked_lsn", st.AckedLSN).Dur("backoff", pause)
+	if r.parts.Explain != nil && reason != reasonSlotInUse {
+		wal, next := r.parts.Explain(err, st)
+		event = event.Str("wal", wal).Str("next", next)
+	}
+	event.Msg("session ended")
 }
 
 // wait returns false when a signal came.
