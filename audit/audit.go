@@ -14,15 +14,17 @@ type Tally struct {
 	delivered  int64 // first receipts
 	duplicated int64
 	outOfOrder int64
+	torn       int64
 }
 
 type key struct {
 	written  uint64   // highest number that was committed
 	received uint64   // highest number that arrived
+	latest   uint64   // number that arrived last
 	seen     []uint64 // bit n-1: number n arrived
 }
 
-// Verdict is the result. Lost, Duplicated, OutOfOrder and Phantom are zero for a relay that is exact.
+// Verdict is the result. All but Written and Delivered are zero for a relay that is exact.
 type Verdict struct {
 	Written    int64 `json:"written"`
 	Delivered  int64 `json:"delivered"`    // events that arrived at least once
@@ -30,11 +32,15 @@ type Verdict struct {
 	Duplicated int64 `json:"duplicated"`   // receipts after the first
 	OutOfOrder int64 `json:"out_of_order"` // first receipts after that of a later event of the same key
 	Phantom    int64 `json:"phantom"`      // received and never committed
+	// Torn counts receipts that leave out the event before them: the one received last for the key is neither the one before,
+	// nor the same, nor a later one. A repetition that goes on to where it began leaves none; one that stops
+	// halfway leaves whoever keeps the last event of a key with an old one.
+	Torn int64 `json:"torn"`
 }
 
 // Clean tells whether nothing is wrong.
 func (v Verdict) Clean() bool {
-	return v.Lost == 0 && v.Duplicated == 0 && v.OutOfOrder == 0 && v.Phantom == 0
+	return v.Lost == 0 && v.Duplicated == 0 && v.OutOfOrder == 0 && v.Phantom == 0 && v.Torn == 0
 }
 
 // New makes an empty tally.
@@ -55,6 +61,10 @@ func (t *Tally) Received(k string, number uint64) (first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.keyLocked(k)
+	if number > e.latest+1 {
+		t.torn++
+	}
+	e.latest = number
 	word, bit := (number-1)/64, uint64(1)<<((number-1)%64)
 	for uint64(len(e.seen)) <= word {
 		e.seen = append(e.seen, 0)
@@ -83,7 +93,7 @@ func (t *Tally) Counts() (written, delivered int64) {
 func (t *Tally) Verdict() Verdict {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	v := Verdict{Written: t.written, Delivered: t.delivered, Duplicated: t.duplicated, OutOfOrder: t.outOfOrder}
+	v := Verdict{Written: t.written, Delivered: t.delivered, Duplicated: t.duplicated, OutOfOrder: t.outOfOrder, Torn: t.torn}
 	for _, e := range t.keys {
 		for n := uint64(1); n <= max(e.written, uint64(len(e.seen))*64); n++ {
 			arrived := (n-1)/64 < uint64(len(e.seen)) && e.seen[(n-1)/64]&(1<<((n-1)%64)) != 0
