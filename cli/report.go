@@ -13,16 +13,15 @@ import (
 
 // Report is the answer of /status and of `postrider status --json`. In JSON an LSN has PostgreSQL's text form.
 type Report struct {
-	Version   string      `json:"version"`
-	PID       int         `json:"pid,omitempty"`
-	StartedAt time.Time   `json:"started_at,omitzero"`
-	Source    string      `json:"source"`         // who answered: "daemon", or "database" when the daemon did not
-	Relay     relay.State `json:"relay,omitzero"` // absent if the daemon did not answer
-	Slot      slot.Status `json:"slot,omitzero"`  // absent until it was observed
-	Sink      SinkReport  `json:"sink"`
-	Verdict   Verdict     `json:"verdict"`
-	// DaemonError is why the daemon did not answer.
-	DaemonError string `json:"daemon_error,omitempty"`
+	Verdict     Verdict
+	Version     string
+	PID         int       // zero if the daemon did not answer
+	StartedAt   time.Time // zero if the daemon did not answer
+	Source      string    // who answered: "daemon", or "database" when the daemon did not
+	DaemonError string    // why the daemon did not answer
+	Relay       relay.State
+	Slot        slot.Status // zero until it was observed
+	Sink        SinkReport
 }
 
 // The values of Report.Source.
@@ -73,16 +72,26 @@ type (
 		AckedLSN          lsnText `json:"acked_lsn"`
 		ConfirmedFlushLSN lsnText `json:"confirmed_flush_lsn"`
 	}
-	plainReport Report // without methods
-	reportJSON  struct {
-		plainReport
-		Relay *relayJSON `json:"relay,omitempty"`
+	// reportJSON is a Report in the order in which a person wants to read it.
+	reportJSON struct {
+		Verdict     Verdict     `json:"verdict"`
+		Version     string      `json:"version"`
+		PID         int         `json:"pid,omitempty"`
+		StartedAt   time.Time   `json:"started_at,omitzero"`
+		Source      string      `json:"source"`
+		DaemonError string      `json:"daemon_error,omitempty"`
+		Relay       *relayJSON  `json:"relay,omitempty"`
+		Slot        slot.Status `json:"slot,omitzero"`
+		Sink        SinkReport  `json:"sink"`
 	}
 )
 
 // MarshalJSON implements json.Marshaler.
 func (r Report) MarshalJSON() ([]byte, error) {
-	out := reportJSON{plainReport: plainReport(r)}
+	out := reportJSON{
+		Verdict: r.Verdict, Version: r.Version, PID: r.PID, StartedAt: r.StartedAt,
+		Source: r.Source, DaemonError: r.DaemonError, Slot: r.Slot, Sink: r.Sink,
+	}
 	if r.Relay != (relay.State{}) {
 		out.Relay = &relayJSON{r.Relay, lsnText(r.Relay.ReceivedLSN), lsnText(r.Relay.AckedLSN), lsnText(r.Relay.ConfirmedFlushLSN)}
 	}
@@ -95,7 +104,10 @@ func (r *Report) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &in); err != nil {
 		return err
 	}
-	*r = Report(in.plainReport)
+	*r = Report{
+		Verdict: in.Verdict, Version: in.Version, PID: in.PID, StartedAt: in.StartedAt,
+		Source: in.Source, DaemonError: in.DaemonError, Slot: in.Slot, Sink: in.Sink,
+	}
 	if in.Relay != nil {
 		r.Relay = in.Relay.State
 		r.Relay.ReceivedLSN = pglogrepl.LSN(in.Relay.ReceivedLSN)

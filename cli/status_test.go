@@ -39,7 +39,7 @@ func serveStatus(t *testing.T, r func() any) string {
 
 func TestReport_KeepsEverythingThroughJSON(t *testing.T) {
 	want := wellReport()
-	want.Relay.OldestUnacked, want.Relay.Error = ago(time.Second), "an error"
+	want.Relay.OldestUnacked, want.Relay.Error, want.DaemonError = ago(time.Second), "an error", "another"
 	b, err := json.Marshal(want)
 	require.NoError(t, err)
 	var got Report
