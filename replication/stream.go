@@ -24,6 +24,7 @@ type Stream struct {
 	decoder   *decoder
 	positions positions
 	schedule  schedule
+	pace      pace
 	identity  Identity
 	acked     func() pglogrepl.LSN
 	log       zerolog.Logger
@@ -235,6 +236,7 @@ func (s *Stream) read(ctx, stop context.Context) error {
 	if stop.Err() != nil && !s.decoder.open {
 		return nil
 	}
+	time.Sleep(s.pace.wait(s.now())) // too short for ctx to matter
 	had := s.wire.tail - s.wire.head
 	err := s.wire.fill()
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
