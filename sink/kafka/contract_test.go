@@ -24,6 +24,8 @@ func TestKafka_FulfilsTheContract(t *testing.T) {
 			Topic: "orders", Partitions: 4,
 			Read:  func(t *testing.T, n int) []sinktest.Record { return asRecords(read(t, c, "orders", n)) },
 			Stall: func(*testing.T) func() { return gate.shut() },
+			// only when Close had to cut the connections
+			Outlives: []string{sleepingBreaker},
 		}
 	})
 }

@@ -16,7 +16,11 @@ import (
 	"postrider/sink"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// sleepingBreaker: when a leader could not be looked up three times, sarama's circuit breaker sleeps for 10 s before it may
+// be closed again. Nothing can end that sleep, and nothing waits for it.
+const sleepingBreaker = "github.com/eapache/go-resiliency/breaker.(*Breaker).timer"
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(sleepingBreaker)) }
 
 const patience = 20 * time.Second // for conditions that are true within milliseconds
 

@@ -55,7 +55,7 @@ func start(cfg Config, d *dialer, log zerolog.Logger, done sink.Done, asking, pr
 		turn: make(chan struct{}, 1), wakeUp: make(chan time.Time, 1), stop: make(chan struct{}),
 		abandon: make(chan error), drained: make(chan struct{}),
 	}
-	s.topics = topics{cfg: &s.cfg, client: asking, known: map[string]int32{}}
+	s.topics = topics{cfg: &s.cfg, client: asking, producing: producing, stop: s.stop, known: map[string]int32{}}
 	go s.results()            // ends when sarama closes its channels; Close waits for drained
 	s.background.Go(s.watch)  // ends with stop; Close waits
 	s.background.Go(s.linger) // ends with stop; Close waits
@@ -75,6 +75,9 @@ func (s *Sink) Publish(ctx context.Context, ms []*sink.Message) error {
 		return context.Cause(ctx)
 	}
 	defer func() { <-s.turn }()
+	if s.stopped() { // select chooses at random
+		return s.cause
+	}
 
 	for _, m := range ms {
 		r, err := s.prepare(ctx, m)
@@ -281,11 +284,7 @@ func (s *Sink) Close(ctx context.Context) error {
 	if s.closed.Swap(true) {
 		return nil
 	}
-	select {
-	case s.turn <- struct{}{}: // for good: sarama panics if it is fed while closing
-	case <-ctx.Done():
-		return fmt.Errorf("close Kafka producer: Publish did not return: %w", context.Cause(ctx))
-	}
+	s.turn <- struct{}{} // for good: sarama panics if it is fed while closing. Whoever has it leaves soon, because of stop
 	finished := make(chan struct{})
 	go s.shutdown(finished) // waited for below; outlives Close only if ctx ends first, and then the cut connections end it
 

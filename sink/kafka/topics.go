@@ -16,10 +16,12 @@ var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
 
 // topics knows which topics exist. The publisher alone calls ensure and partitions.
 type topics struct {
-	cfg    *Config
-	client sarama.Client
-	known  map[string]int32 // partitions; asked for again when a message wants one beyond
-	asking sync.WaitGroup   // questions whose answer nobody waits for any more
+	cfg       *Config
+	client    sarama.Client    // asks, and has its answer soon
+	producing sarama.Client    // the producer's own, with a view of its own
+	stop      <-chan struct{}  // closed: nobody waits for answers any more
+	known     map[string]int32 // partitions; asked for again when a message wants one beyond
+	asking    sync.WaitGroup   // questions under way
 }
 
 // ensure returns when the topic exists, creating it if configured. It asks the cluster the first time a topic is used.
@@ -45,7 +47,14 @@ func (t *topics) has(ctx context.Context, topic string, partition int32) error {
 	if partition < t.known[topic] {
 		return nil
 	}
-	if err := t.ask(ctx, topic, func() (int32, error) { return t.count(topic) }); err != nil {
+	err := t.ask(ctx, topic, func() (int32, error) {
+		n, err := t.count(topic)
+		if err == nil && partition < n {
+			err = t.producing.RefreshMetadata(topic)
+		}
+		return n, err
+	})
+	if err != nil {
 		return err
 	}
 	if n := t.known[topic]; partition >= n {
@@ -56,7 +65,7 @@ func (t *topics) has(ctx context.Context, topic string, partition int32) error {
 	return nil
 }
 
-// ask runs a question that cannot be interrupted, and waits for its answer only until ctx ends.
+// ask runs a question that cannot be interrupted, and waits for its answer only until ctx or the sink ends.
 func (t *topics) ask(ctx context.Context, topic string, question func() (int32, error)) error {
 	type answer struct {
 		partitions int32
@@ -76,6 +85,8 @@ func (t *topics) ask(ctx context.Context, topic string, question func() (int32, 
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("look up topic %q: %w", topic, context.Cause(ctx))
+	case <-t.stop:
+		return fmt.Errorf("look up topic %q: %w", topic, sink.ErrClosed)
 	}
 }
 

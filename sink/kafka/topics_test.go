@@ -1,0 +1,173 @@
+package kafka
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"postrider/sink"
+)
+
+func TestPublish_SaysHowToMakeAMissingTopic(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(2, "orders"), kfake.AllowAutoTopicCreation())
+	s := openSink(t, quick(c.ListenAddrs()...), newOutcomes().done)
+	for range 2 { // asking must not have made it
+		err := s.Publish(within(t, patience), numbered("invoices", 1))
+		require.ErrorIs(t, err, sink.ErrUnknownTopic)
+		require.ErrorContains(t, err, "kafka-topics.sh --bootstrap-server "+c.ListenAddrs()[0]+" --create --topic invoices")
+		require.ErrorContains(t, err, "sink.kafka.topics.create")
+	}
+}
+
+func TestPublish_CreatesTopicsWhenConfigured(t *testing.T) {
+	c := cluster(t)
+	cfg := quick(c.ListenAddrs()...)
+	cfg.Topics = TopicsConfig{Create: true, Partitions: 5, ReplicationFactor: 1}
+	got := newOutcomes()
+	s := openSink(t, cfg, got.done)
+	require.NoError(t, s.Publish(within(t, patience), numbered("invoices", 100)))
+	for _, o := range got.wait(t, 100) {
+		require.NoError(t, o.err)
+	}
+	requireInOrder(t, read(t, c, "invoices", 100), 100)
+
+	report, err := Inspect(within(t, patience), cfg, []string{"invoices"})
+	require.NoError(t, err)
+	require.Equal(t, 5, report.Topics[0].Partitions)
+	require.Equal(t, 1, report.Topics[0].ReplicationFactor)
+}
+
+func TestPublish_SaysWhyATopicCannotBeCreated(t *testing.T) {
+	c := cluster(t)
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Topic: "invoices", Err: kerr.TopicAuthorizationFailed, Count: -1})
+	cfg := quick(c.ListenAddrs()...)
+	cfg.Topics = TopicsConfig{Create: true, Partitions: 5, ReplicationFactor: 1}
+	s := openSink(t, cfg, newOutcomes().done)
+	err := s.Publish(within(t, patience), numbered("invoices", 1))
+	require.ErrorIs(t, err, sink.ErrPermission)
+	require.ErrorContains(t, err, `create topic "invoices" with 5 partitions`)
+}
+
+func TestPublish_RefusesNamesThatCannotBe(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(2, "orders"))
+	s := openSink(t, quick(c.ListenAddrs()...), newOutcomes().done)
+	for _, name := range []string{"", ".", "..", "a b", "é", "a/b", strings.Repeat("x", 250)} {
+		err := s.Publish(within(t, patience), numbered(name, 1))
+		require.ErrorIs(t, err, sink.ErrInvalidTopic, name)
+	}
+}
+
+func TestPublish_RefusesAPartitionThatIsNotThere(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(3, "orders"))
+	got := newOutcomes()
+	s := openSink(t, quick(c.ListenAddrs()...), got.done)
+	for _, partition := range []int32{3, 1000, -2} {
+		ms := numbered("orders", 2)
+		ms[1].Partition = partition
+		err := s.Publish(within(t, patience), ms)
+		require.ErrorIs(t, err, sink.ErrInvalidRecord)
+		var which *sink.MessageError
+		require.ErrorAs(t, err, &which)
+		require.Equal(t, ms[1].Origin, which.Origin)
+	}
+	for _, o := range got.wait(t, 3) { // what stood before them was taken
+		require.NoError(t, o.err)
+	}
+}
+
+func TestPublish_NoticesAddedPartitions(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(1, "orders"))
+	got := newOutcomes()
+	s := openSink(t, quick(c.ListenAddrs()...), got.done)
+	ms := numbered("orders", 1)
+	require.NoError(t, s.Publish(within(t, patience), ms))
+	got.wait(t, 1)
+
+	addPartitions(t, c, "orders", 4)
+	ms = numbered("orders", 1)
+	ms[0].Partition = 3
+	require.NoError(t, s.Publish(within(t, patience), ms))
+	require.NoError(t, got.wait(t, 2)[1].err)
+}
+
+func TestPublish_RefusesAMessageThatIsTooLarge(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(1, "orders"))
+	got := newOutcomes()
+	cfg := quick(c.ListenAddrs()...)
+	cfg.MaxMessageBytes = 10_000
+	s := openSink(t, cfg, got.done)
+	ms := numbered("orders", 3)
+	ms[1].Value = make([]byte, 10_000)
+	err := s.Publish(within(t, patience), ms)
+	require.ErrorIs(t, err, sink.ErrTooLarge)
+	require.ErrorContains(t, err, "sink.kafka.max_message_bytes is 10000")
+	var which *sink.MessageError
+	require.ErrorAs(t, err, &which)
+	require.Equal(t, ms[1].Origin, which.Origin)
+	require.NoError(t, got.wait(t, 1)[0].err)
+}
+
+func TestPublish_ReportsWhatTheBrokerFindsTooLarge(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(1, "orders"), kfake.BrokerConfigs(map[string]string{"message.max.bytes": "5000"}))
+	got := newOutcomes()
+	s := openSink(t, quick(c.ListenAddrs()...), got.done)
+	ms := numbered("orders", 1)
+	ms[0].Value = make([]byte, 6000)
+	require.NoError(t, s.Publish(within(t, patience), ms))
+	err := got.wait(t, 1)[0].err
+	require.ErrorIs(t, err, sink.ErrTooLarge)
+	require.ErrorIs(t, s.Publish(within(t, patience), numbered("orders", 1)), sink.ErrTooLarge, "the sink is to be given up")
+}
+
+func TestInspect_ReportsBrokersAndTopics(t *testing.T) {
+	c := cluster(t, kfake.NumBrokers(3), kfake.SeedTopics(4, "orders"))
+	report, err := Inspect(within(t, patience), quick(c.ListenAddrs()...), []string{"orders", "nothing", "a b"})
+	require.NoError(t, err)
+	require.NotEqual(t, "unknown", report.Version)
+	require.Len(t, report.Brokers, 3)
+	for _, b := range report.Brokers {
+		require.NoError(t, b.Err)
+		require.Contains(t, c.ListenAddrs(), b.Address)
+	}
+
+	orders := report.Topics[0]
+	require.NoError(t, orders.Err)
+	require.NoError(t, orders.ConfigErr)
+	require.Equal(t, 4, orders.Partitions)
+	require.Equal(t, 3, orders.ReplicationFactor)
+	require.Empty(t, orders.Leaderless)
+	require.Equal(t, 1, orders.MinInsync)
+	require.Equal(t, 1048588, orders.MaxMessageBytes)
+	require.False(t, orders.UncleanElection)
+	require.Equal(t, "delete", orders.CleanupPolicy)
+
+	require.ErrorIs(t, report.Topics[1].Err, sink.ErrUnknownTopic)
+	require.ErrorIs(t, report.Topics[2].Err, sink.ErrInvalidTopic)
+}
+
+func TestInspect_NamesABrokerThatCannotBeReachedUnderItsAdvertisedAddress(t *testing.T) {
+	c := cluster(t, kfake.NumBrokers(2), kfake.SeedTopics(4, "orders"))
+	gone := nobody(t)
+	host, port := splitPort(t, gone)
+	c.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		in := req.(*kmsg.MetadataRequest)
+		out := in.ResponseKind().(*kmsg.MetadataResponse)
+		out.Brokers = []kmsg.MetadataResponseBroker{{NodeID: 7, Host: host, Port: port}}
+		return out, nil, true
+	})
+	report, err := Inspect(within(t, patience), quick(c.ListenAddrs()...), []string{"orders"})
+	require.NoError(t, err)
+	require.Len(t, report.Brokers, 1)
+	require.Equal(t, gone, report.Brokers[0].Address)
+	require.ErrorIs(t, report.Brokers[0].Err, sink.ErrUnreachable)
+}
+
+func TestInspect_FailsLikeOpen(t *testing.T) {
+	_, err := Inspect(within(t, patience), quick(nobody(t)), nil)
+	require.ErrorIs(t, err, sink.ErrUnreachable)
+}
