@@ -21,7 +21,7 @@ type plan struct {
 	headers                 []placedColumn
 	envelope                []placedColumn
 	enveloped               bool // the value is an envelope, even if all its columns are missing
-	schemas                 map[schemaKey]*schema
+	schemas                 map[schemaKey][]*schema
 }
 
 type placedColumn struct {
@@ -75,7 +75,7 @@ func (s *shape) oneOf(configured, key, ours, debeziums string) (*column, error) 
 
 // plan finds all columns that the configuration needs.
 func (s *shape) plan(placements []placement) (*plan, error) {
-	p := &plan{relation: s.relation, schemas: map[schemaKey]*schema{}}
+	p := &plan{relation: s.relation, schemas: map[schemaKey][]*schema{}}
 	var err error
 	if p.payload, err = s.named(s.cfg.FieldPayload, "table.field.event.payload"); err != nil {
 		return nil, err
@@ -193,18 +193,18 @@ func (r *Router) relationShape(rel *replication.Relation) (*shape, error) {
 	return s, nil
 }
 
-// tableColumn makes one column. What the catalogue says counts only while it speaks of the same type.
+// tableColumn makes one column. What the catalogue says is of now, and the row may be older.
 func (r *Router) tableColumn(rel *replication.Relation, i int, table *Table) (*column, error) {
 	c := rel.Columns[i]
 	var described *TableColumn
 	if table != nil {
-		if at := slices.IndexFunc(table.Columns, func(t TableColumn) bool { return t.Name == c.Name && t.Type.OID == c.TypeOID }); at >= 0 {
+		if at := slices.IndexFunc(table.Columns, func(t TableColumn) bool { return t.Name == c.Name }); at >= 0 {
 			described = &table.Columns[at]
 		}
 	}
 	var t *Type
 	switch {
-	case described != nil:
+	case described != nil && described.Type.OID == c.TypeOID: // else the type changed after this row was written
 		own := described.Type
 		own.Mod = c.TypeMod
 		t = &own

@@ -1,8 +1,6 @@
 package router
 
-import "strconv"
-
-// schemaKey names one schema of an envelope. The payload's schema is compared by content where it is expanded.
+// schemaKey is what an envelope's schema is found by; several differ in the payload.
 type schemaKey struct {
 	routed  string
 	version string
@@ -12,43 +10,34 @@ type schemaKey struct {
 // Nil is a tombstone.
 func (r *Router) makeValue(p *plan, values [][]byte) ([]byte, error) {
 	raw := values[p.payload.index]
-	if raw == nil && r.cfg.TombstoneOnEmptyPayload && p.payload.def == nil {
-		return nil, nil
-	}
-	if !p.enveloped && !p.payload.dynamic && !(r.cfg.ExpandJSONPayload && p.payload.schema.kind == kindString) && !r.cfg.TombstoneOnEmptyPayload {
+	isText := p.payload.schema.kind == kindString
+	if !p.enveloped && !(isText && r.cfg.ExpandJSONPayload) && !r.cfg.TombstoneOnEmptyPayload {
 		return r.values.cell(p.payload, raw)
 	}
 	v, err := p.payload.value(raw)
 	if err != nil {
 		return nil, err
 	}
-	if t, isText := v.(text); isText && r.cfg.TombstoneOnEmptyPayload && isBlank(t) {
+	t, _ := v.(text)
+	if r.cfg.TombstoneOnEmptyPayload && (v == nil || isText && isBlank(t)) {
 		return nil, nil
 	}
-	s := p.payload.schema
-	if p.payload.dynamic {
-		s = schemaOf(v, s)
-		if r.values.format == "string" && !p.enveloped {
-			return raw, nil
+	x := expansion{schema: p.payload.schema, value: v}
+	if isText && v != nil && r.cfg.ExpandJSONPayload {
+		if e := r.expander.expand(t); e.done {
+			x = e
 		}
 	}
-	expanded := p.payload.dynamic
-	if t, isText := v.(text); isText && r.cfg.ExpandJSONPayload && p.payload.schema.kind == kindString {
-		es, ev, err := r.expander.expand(t)
-		if err != nil {
-			return nil, err
-		}
-		if ev != nil {
-			s, v, expanded = es, ev, true
-		}
-	}
-	if p.enveloped {
-		return r.wrap(p, values, s, v, expanded)
-	}
-	if !expanded {
+	switch {
+	case x.poison && (p.enveloped || r.values.format != "string"):
+		return nil, fault(ReasonUnconvertible, "set router.table.expand.json.payload to false, or have the application write objects whose arrays are of one kind",
+			"the JSON in column %s cannot be expanded: it is an array, has an integer beyond 64 bits, or one member of several types", p.payload.name)
+	case p.enveloped:
+		return r.wrap(p, values, x)
+	case !x.done:
 		return r.values.cell(p.payload, raw)
 	}
-	return r.values.value(s, nil, v)
+	return r.values.value(x.schema, nil, x.value)
 }
 
 // isBlank is Java's trim().isEmpty(): nothing above a blank.
@@ -62,16 +51,16 @@ func isBlank(t text) bool {
 }
 
 // wrap puts the payload and the placed columns in a struct.
-func (r *Router) wrap(p *plan, values [][]byte, payload *schema, v any, expanded bool) ([]byte, error) {
-	if payload == nil {
-		return nil, fault(ReasonUnconvertible, "", "an empty JSON array cannot be expanded inside of an envelope")
+func (r *Router) wrap(p *plan, values [][]byte, x expansion) ([]byte, error) {
+	if x.schema == nil {
+		return nil, fault(ReasonUnconvertible, "have the application write an object", "an empty JSON array cannot be expanded inside of an envelope")
 	}
-	s, err := r.envelopeSchema(p, values, payload, expanded)
+	s, err := r.envelopeSchema(p, values, x)
 	if err != nil {
 		return nil, err
 	}
 	out := &structure{s, make([]any, 0, len(p.envelope)+1)}
-	out.values = append(out.values, v)
+	out.values = append(out.values, x.value)
 	for _, c := range p.envelope {
 		member, err := c.value(values[c.index])
 		if err != nil {
@@ -82,39 +71,50 @@ func (r *Router) wrap(p *plan, values [][]byte, payload *schema, v any, expanded
 	return r.values.value(s, nil, out)
 }
 
-func (r *Router) envelopeSchema(p *plan, values [][]byte, payload *schema, expanded bool) (*schema, error) {
-	var routed, version string
+// envelopeSchema gives the schema of an envelope, which carries the routed value in its name. With first_schema_name it is the one
+// that Debezium's cache has: the name of the first row of that version, or of that shape of payload.
+func (r *Router) envelopeSchema(p *plan, values [][]byte, x expansion) (*schema, error) {
+	var key schemaKey
 	if raw := values[p.route.index]; raw != nil {
 		v, err := p.route.value(raw)
 		if err != nil {
 			return nil, err
 		}
-		routed = string(v.(text))
+		key.routed = string(v.(text))
+	}
+	name := key.routed
+	if p.rel != nil {
+		name = r.opts.TopicPrefix + "." + p.relation + "." + key.routed + ".Value"
 	}
 	if p.version != nil {
-		version = string(values[p.version.index])
+		key.version = string(values[p.version.index])
 	}
-	key := schemaKey{routed, version}
-	if s, ok := p.schemas[key]; ok && !expanded {
-		return s, nil
+	if r.cfg.FirstSchemaName {
+		key.routed = ""
 	}
-	s := &schema{kind: kindStruct, name: r.opts.TopicPrefix + "." + p.relation + "." + routed + ".Value"}
-	if p.rel == nil {
-		s.name = routed
-	}
-	if version != "" {
-		n, err := strconv.Atoi(version)
-		if err != nil {
-			return nil, fault(ReasonUnconvertible, "", "column %s: %w", p.version.name, err)
+	for _, s := range r.envelopes(p)[key] {
+		if s.fields[0].schema.equal(x.schema) {
+			return s, nil
 		}
-		s.version = n
+		if r.cfg.FirstSchemaName && key.version != "" {
+			return nil, fault(ReasonUnconvertible, "give every shape of payload a version of its own, or set router.first_schema_name to false",
+				"the payload has another shape than the first one of version %s", key.version)
+		}
 	}
-	s.fields = append(s.fields, &field{"payload", payload})
+	s := &schema{kind: kindStruct, name: name, version: key.version, fields: []*field{{"payload", x.schema}}}
 	for _, c := range p.envelope {
 		s.fields = append(s.fields, &field{c.alias, c.schema})
 	}
-	if !expanded && len(p.schemas) < topicCacheSize {
-		p.schemas[key] = s
+	if known := r.envelopes(p); r.cfg.FirstSchemaName || !x.done && len(known) < topicCacheSize {
+		known[key] = append(known[key], s)
 	}
 	return s, nil
+}
+
+// envelopes are the schemas made so far: of a table, or of all messages.
+func (r *Router) envelopes(p *plan) map[schemaKey][]*schema {
+	if p.rel == nil {
+		return r.messageSchemas
+	}
+	return p.schemas
 }

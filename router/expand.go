@@ -1,5 +1,14 @@
 package router
 
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
 // expander turns JSON text into Connect values with a schema made of the text, as table.expand.json.payload asks.
 type expander struct {
 	keepNulls  bool // table.json.payload.null.behavior = optional_bytes
@@ -11,13 +20,273 @@ func newExpander(cfg *Config) expander {
 	return expander{cfg.NullBehavior == "optional_bytes", cfg.EmptyArrayBehavior == "optional_string", cfg.FieldNameAdjustment}
 }
 
-// expand gives the schema and value of a JSON text. A nil value means that the text stays what it is.
-func (e *expander) expand(t text) (*schema, any, error) { return nil, nil, nil }
+// expansion is what became of a text.
+type expansion struct {
+	schema *schema // nil with done: an empty array at the top has none
+	value  any
+	done   bool // false: the text stays what it is
+	poison bool // the schema is that of the JSON but the text cannot be put in it: no converter but string takes it
+}
 
-// schemaOf is the schema that belongs to an expanded value.
-func schemaOf(v any, fallback *schema) *schema {
-	if s, ok := v.(*structure); ok {
-		return s.schema
+// expand gives the schema and value of a JSON text. Only objects become structs. Text that is no JSON, or holds an array of
+// different kinds, stays as it is; what has a schema that its own values do not fit is poison, as in Debezium.
+func (e *expander) expand(t text) expansion {
+	if len(t) == 0 || t[0] != '{' && t[0] != '[' {
+		return expansion{}
 	}
-	return fallback
+	doc, err := parseJSON(t)
+	if err != nil {
+		return expansion{}
+	}
+	s, err := e.schemaOf("payload", doc)
+	if err != nil {
+		return expansion{}
+	}
+	if s == nil {
+		return expansion{value: t, done: true}
+	}
+	if s.kind != kindStruct {
+		return expansion{schema: s, value: t, done: true, poison: true}
+	}
+	v, err := build(doc, s)
+	if err != nil {
+		return expansion{schema: s, value: t, done: true, poison: true}
+	}
+	return expansion{schema: s, value: v, done: true}
+}
+
+var (
+	// What stands for a value that says nothing about its type gives way to any other of the same place.
+	nullBytes  = &schema{kind: kindBytes, optional: true, placeholder: true}
+	emptyArray = &schema{kind: kindArray, optional: true, items: optionalString, placeholder: true}
+)
+
+// schemaOf makes the schema of a JSON value; nil without an error: the value is left out.
+func (e *expander) schemaOf(path string, n *jsonNode) (*schema, error) {
+	switch n.kind {
+	case jsonString:
+		return optionalString, nil
+	case jsonBool:
+		return optionalBool, nil
+	case jsonNumber:
+		return numberSchema(n), nil
+	case jsonNull:
+		if e.keepNulls {
+			return nullBytes, nil
+		}
+		return nil, nil
+	case jsonArray:
+		if len(n.items) == 0 {
+			if e.keepEmpty {
+				return emptyArray, nil
+			}
+			return nil, nil
+		}
+		items, err := e.itemSchema(path, n)
+		if err != nil {
+			return nil, err
+		}
+		return &schema{kind: kindArray, optional: true, items: items}, nil
+	}
+	s := &schema{kind: kindStruct, optional: true, name: path}
+	for _, m := range n.members {
+		if len(m.name) == 0 {
+			return nil, errors.New("a member without a name")
+		}
+		name := e.adjust(string(m.name))
+		memberPath := name
+		if path != "" {
+			memberPath = path + "." + name
+		}
+		ms, err := e.schemaOf(memberPath, m.node)
+		if err != nil {
+			return nil, err
+		}
+		if ms != nil && s.find(name) == nil {
+			s.fields = append(s.fields, &field{name, ms})
+		}
+	}
+	return s, nil
+}
+
+func numberSchema(n *jsonNode) *schema {
+	if n.fractional() {
+		return optionalDouble
+	}
+	v, err := strconv.ParseInt(string(n.raw), 10, 64)
+	switch {
+	case err != nil:
+		return optionalDouble
+	case v >= math.MinInt32 && v <= math.MaxInt32:
+		return optionalInt32
+	}
+	return optionalInt64
+}
+
+// fractional tells whether a number is written with a point or an exponent.
+func (n *jsonNode) fractional() bool {
+	return slices.ContainsFunc(n.raw, func(c byte) bool { return c == '.' || c == 'e' || c == 'E' })
+}
+
+// itemSchema makes the schema of an array's items, which have to be of one kind. Objects of different shape are merged.
+func (e *expander) itemSchema(path string, n *jsonNode) (*schema, error) {
+	var sample *jsonNode
+	for _, item := range n.items {
+		if item.kind == jsonNull {
+			continue
+		}
+		if sample == nil {
+			sample = item
+		}
+		if item.kind != sample.kind || item.kind == jsonNumber && numberSchema(item) != numberSchema(sample) {
+			return nil, errors.New("an array of different kinds")
+		}
+	}
+	if sample == nil {
+		sample = &jsonNode{kind: jsonNull}
+	}
+	if sample.kind != jsonObject {
+		s, err := e.schemaOf("", sample)
+		if err == nil && s == nil {
+			err = errors.New("an array of nothing known")
+		}
+		return s, err
+	}
+	var shapes []*schema
+	for _, item := range n.items {
+		if item.kind != jsonObject {
+			continue
+		}
+		s, err := e.schemaOf(path, item)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(shapes, s.equal) {
+			shapes = append(shapes, s)
+		}
+	}
+	merged := shapes[0]
+	for _, s := range shapes[1:] {
+		merged = merge(merged, s)
+	}
+	return merged, nil
+}
+
+// merge joins the members of two structs in document order. What was merged is not optional any more. Debezium merges in the
+// order of a hash set and drops members of nested structs that differ; here none is dropped.
+func merge(a, b *schema) *schema {
+	out := &schema{kind: kindStruct, name: a.name, fields: slices.Clone(a.fields)}
+	for _, f := range b.fields {
+		at := slices.IndexFunc(out.fields, func(o *field) bool { return o.name == f.name })
+		if at < 0 {
+			out.fields = append(out.fields, f)
+			continue
+		}
+		out.fields[at] = &field{f.name, reconcile(out.fields[at].schema, f.schema)}
+	}
+	return out
+}
+
+func reconcile(a, b *schema) *schema {
+	switch {
+	case a.equal(b):
+		return a
+	case a.placeholder:
+		return b
+	case b.placeholder:
+		return a
+	case a.kind == kindStruct && b.kind == kindStruct:
+		s := merge(a, b)
+		s.optional = a.optional && b.optional
+		return s
+	case a.kind == kindArray && b.kind == kindArray && a.items.kind == kindStruct && b.items.kind == kindStruct:
+		return &schema{kind: kindArray, optional: true, items: merge(a.items, b.items)}
+	}
+	return a
+}
+
+var errMisfit = errors.New("a value that does not fit the schema")
+
+// build makes the value of a JSON node under a schema.
+func build(n *jsonNode, s *schema) (any, error) {
+	if n.kind == jsonNull {
+		if !s.optional {
+			return nil, errMisfit
+		}
+		return nil, nil
+	}
+	switch {
+	case n.kind == jsonString && s.kind == kindString:
+		return n.text, nil
+	case n.kind == jsonBool && s.kind == kindBool:
+		return n.raw[0] == 't', nil
+	case n.kind == jsonNumber && numberSchema(n).kind == s.kind:
+		if s.kind != kindDouble {
+			return strconv.ParseInt(string(n.raw), 10, 64)
+		}
+		if !n.fractional() { // an integer beyond 64 bits
+			return nil, errMisfit
+		}
+		v, err := strconv.ParseFloat(string(n.raw), 64)
+		if err != nil && !errors.Is(err, strconv.ErrRange) {
+			return nil, fmt.Errorf("read a number: %w", err)
+		}
+		return v, nil
+	case n.kind == jsonArray && s.kind == kindArray:
+		out := make([]any, len(n.items))
+		for i, item := range n.items {
+			v, err := build(item, s.items)
+			if err != nil {
+				return nil, err
+			}
+			out[i] = v
+		}
+		return out, nil
+	case n.kind == jsonObject && s.kind == kindStruct:
+		out := &structure{s, make([]any, len(s.fields))}
+		for i, f := range s.fields {
+			member := n.get(f.name)
+			if member == nil {
+				continue
+			}
+			v, err := build(member, f.schema)
+			if err != nil {
+				return nil, err
+			}
+			out.values[i] = v
+		}
+		return out, nil
+	}
+	return nil, errMisfit
+}
+
+// adjust makes a member name fit for Avro. As in Debezium a member whose name changes loses its value, which is looked up
+// under the new name.
+func (e *expander) adjust(name string) string {
+	if e.adjustment != "avro" && e.adjustment != "avro_unicode" {
+		return name
+	}
+	var out strings.Builder
+	for i, c := range name {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		digit := c >= '0' && c <= '9'
+		if e.adjustment == "avro_unicode" {
+			if letter || digit && i > 0 {
+				out.WriteRune(c)
+			} else {
+				fmt.Fprintf(&out, "_u%04x", c)
+			}
+			continue
+		}
+		switch {
+		case letter || c == '_' || digit && i > 0:
+			out.WriteRune(c)
+		case digit:
+			out.WriteByte('_')
+			out.WriteRune(c)
+		default:
+			out.WriteByte('_')
+		}
+	}
+	return out.String()
 }

@@ -10,16 +10,15 @@ type encoder struct {
 
 // column is a column of a relation with what is needed to write it.
 type column struct {
-	index   int
-	name    string
-	schema  *schema
-	read    func([]byte) (any, error) // nil: the text itself is the value
-	number  bool                      // an integer, whose text is the same everywhere
-	asIs    bool                      // with format string the text itself is written whatever it is: members of a logical message
-	def     any                       // in the place of NULL; nil: none
-	typ     *Type
-	prefix  []byte // of format json+schema, up to the payload
-	dynamic bool   // the schema depends on the value: read gives a *structure or a list, schemaOf its schema
+	index  int
+	name   string
+	schema *schema
+	read   func([]byte) (any, error) // nil: the text itself is the value
+	number bool                      // an integer, whose text is the same everywhere
+	asIs   bool                      // with format string the text itself is written whatever it is: members of a logical message
+	def    any                       // in the place of NULL; nil: none
+	typ    *Type
+	prefix []byte // of format json+schema, up to the payload
 }
 
 // cell encodes a column's text. It returns the text itself where nothing has to change. Nil is a null.

@@ -8,11 +8,11 @@ import (
 )
 
 var (
-	pointSchema = &schema{kind: kindStruct, name: "io.debezium.data.geometry.Point", version: 1, doc: "Geometry (POINT)", fields: []*field{
+	pointSchema = &schema{kind: kindStruct, name: "io.debezium.data.geometry.Point", version: "1", doc: "Geometry (POINT)", fields: []*field{
 		{"x", requiredDouble}, {"y", requiredDouble}, {"wkb", optionalBytes}, {"srid", optionalInt32}}}
-	geometrySchema = &schema{kind: kindStruct, name: "io.debezium.data.geometry.Geometry", version: 2, doc: "Geometry", fields: []*field{
+	geometrySchema = &schema{kind: kindStruct, name: "io.debezium.data.geometry.Geometry", version: "2", doc: "Geometry", fields: []*field{
 		{"wkb", requiredBytes}, {"srid", optionalInt32}, {"extensions", &schema{kind: kindMap, optional: true, items: requiredString}}}}
-	circleSchema = &schema{kind: kindStruct, name: "io.debezium.data.geometry.Circle", version: 1, doc: "Geometry (CIRCLE)", fields: []*field{
+	circleSchema = &schema{kind: kindStruct, name: "io.debezium.data.geometry.Circle", version: "1", doc: "Geometry (CIRCLE)", fields: []*field{
 		{"center", pointSchema}, {"radius", requiredDouble}}}
 )
 

@@ -80,6 +80,13 @@ func (p *jsonReader) peek() byte {
 	return 0
 }
 
+// next takes a byte; 0 at the end.
+func (p *jsonReader) next() byte {
+	c := p.peek()
+	p.pos = min(p.pos+1, len(p.in))
+	return c
+}
+
 func (p *jsonReader) value(depth int) (*jsonNode, error) {
 	if depth > maxJSONDepth {
 		return nil, p.fail()
@@ -198,8 +205,7 @@ func (p *jsonReader) object(n *jsonNode, depth int) error {
 		}
 		n.set(name, v)
 		p.blanks()
-		c := p.peek()
-		p.pos++
+		c := p.next()
 		if c == '}' {
 			return nil
 		}
@@ -235,8 +241,7 @@ func (p *jsonReader) array(n *jsonNode, depth int) error {
 		}
 		n.items = append(n.items, v)
 		p.blanks()
-		c := p.peek()
-		p.pos++
+		c := p.next()
 		if c == ']' {
 			return nil
 		}
@@ -273,8 +278,7 @@ func (p *jsonReader) str() (text, error) {
 			out = append(out, c)
 			continue
 		}
-		e := p.peek()
-		p.pos++
+		e := p.next()
 		switch e {
 		case '"', '\\', '/':
 			out = append(out, e)

@@ -35,6 +35,8 @@ type Router struct {
 	headers    headerEncoder
 	expander   expander
 
+	messageSchemas map[schemaKey][]*schema // of envelopes of logical messages
+
 	last  *plan            // of the relation of the row before
 	plans map[uint32]*plan // by OID, of its newest shape
 }
@@ -59,11 +61,12 @@ func New(cfg Config, f Format, opts Options) (*Router, error) {
 	java := javaText(cfg.JavaText)
 	return &Router{
 		cfg: cfg, opts: opts, placements: placements, topics: t,
-		keys:     encoder{f.Key, java},
-		values:   encoder{f.Value, java},
-		headers:  headerEncoder{encoder{f.Headers, java}},
-		expander: newExpander(&cfg),
-		plans:    make(map[uint32]*plan),
+		keys:           encoder{f.Key, java},
+		values:         encoder{f.Value, java},
+		headers:        headerEncoder{encoder{f.Headers, java}},
+		expander:       newExpander(&cfg),
+		plans:          make(map[uint32]*plan),
+		messageSchemas: make(map[schemaKey][]*schema),
 	}, nil
 }
 

@@ -28,12 +28,14 @@ type schema struct {
 	kind     kind
 	optional bool
 	name     string
-	version  int // 0: none
+	version  string // empty: none
 	doc      string
 	params   []parameter
 	def      any      // default value, nil: none
 	items    *schema  // of an array or of a map's values; keys of maps are always text
 	fields   []*field // of a struct
+
+	placeholder bool // made of a null or an empty array in JSON: gives way to any other
 }
 
 type parameter struct{ key, value string }
@@ -114,9 +116,9 @@ func (s *schema) appendJSON(dst []byte, fieldName *string) []byte {
 		dst = append(dst, `,"name":`...)
 		dst = appendJSONString(dst, []byte(s.name))
 	}
-	if s.version != 0 {
+	if s.version != "" {
 		dst = append(dst, `,"version":`...)
-		dst = strconv.AppendInt(dst, int64(s.version), 10)
+		dst = append(dst, s.version...)
 	}
 	if s.doc != "" {
 		dst = append(dst, `,"doc":`...)

@@ -24,7 +24,7 @@ func (e *unsupportedTypeError) Error() string { return "type " + e.name + " has 
 func textCodec(name string) codec {
 	c := codec{schema: schema{kind: kindString, name: name}}
 	if name != "" {
-		c.schema.version = 1
+		c.schema.version = "1"
 	}
 	return c
 }
@@ -36,7 +36,7 @@ func integerCodec(k kind) codec {
 }
 
 func named(k kind, name string, read func([]byte) (any, error)) codec {
-	return codec{schema: schema{kind: k, name: name, version: 1}, read: read}
+	return codec{schema: schema{kind: k, name: name, version: "1"}, read: read}
 }
 
 // codecOf finds the mapping of a type under the configured handling modes.
@@ -171,13 +171,13 @@ func numericCodec(mod int32, mode string) codec {
 		return codec{schema: schema{kind: kindDouble}, read: readDouble}
 	}
 	if mod < 4 {
-		return codec{schema: schema{kind: kindStruct, name: "io.debezium.data.VariableScaleDecimal", version: 1,
+		return codec{schema: schema{kind: kindStruct, name: "io.debezium.data.VariableScaleDecimal", version: "1",
 			doc: "Variable scaled decimal", fields: variableScaleFields}, read: readVariableScale}
 	}
 	// A negative scale is read without its sign, as PostgreSQL's Java driver does.
 	scale := int(mod-4) & 0xFFFF
 	return codec{
-		schema: schema{kind: kindBytes, name: decimalName, version: 1, params: []parameter{
+		schema: schema{kind: kindBytes, name: decimalName, version: "1", params: []parameter{
 			{"scale", strconv.Itoa(scale)}, {"connect.decimal.precision", strconv.Itoa(int(mod-4) >> 16)}}},
 		read: func(b []byte) (any, error) {
 			if notFinite(b) {
@@ -245,7 +245,7 @@ func moneyCodec(mode string) codec {
 		return codec{schema: schema{kind: kindDouble}, read: func(b []byte) (any, error) { return readDouble(plain(b)) }}
 	}
 	return codec{
-		schema: schema{kind: kindBytes, name: decimalName, version: 1, params: []parameter{{"scale", "2"}}},
+		schema: schema{kind: kindBytes, name: decimalName, version: "1", params: []parameter{{"scale", "2"}}},
 		read: func(b []byte) (any, error) {
 			d, err := parseDecimal(plain(b))
 			if err != nil {
@@ -396,7 +396,7 @@ func bitCodec(t *Type) codec {
 		length = math.MaxInt32
 	}
 	return codec{
-		schema: schema{kind: kindBytes, name: "io.debezium.data.Bits", version: 1, params: []parameter{{"length", strconv.Itoa(int(length))}}},
+		schema: schema{kind: kindBytes, name: "io.debezium.data.Bits", version: "1", params: []parameter{{"length", strconv.Itoa(int(length))}}},
 		read: func(b []byte) (any, error) {
 			out := make(byteArray, (len(b)+7)/8)
 			for i := range b {

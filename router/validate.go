@@ -72,6 +72,11 @@ func (c Config) Warnings() []string {
 
 // normalised has the case-insensitive words in lower case and the retired option carried over.
 func (c Config) normalised() Config {
+	// Kafka Connect trims what it reads.
+	for _, value := range []*string{&c.FieldID, &c.FieldKey, &c.FieldPayload, &c.FieldTimestamp, &c.FieldSchemaVersion, &c.RouteByField,
+		&c.TopicRegex, &c.TopicReplacement, &c.TracingField} {
+		*value = strings.TrimSpace(*value)
+	}
 	for _, word := range []*string{&c.OpInvalidBehavior, &c.AdditionalMissing, &c.NullBehavior, &c.EmptyArrayBehavior, &c.FieldNameAdjustment,
 		&c.DecimalHandling, &c.BinaryHandling, &c.TimePrecision, &c.IntervalHandling, &c.HstoreHandling, &c.TopicCase, &c.NullKey} {
 		*word = strings.ToLower(strings.TrimSpace(*word))
