@@ -12,6 +12,7 @@ import (
 	"postrider/postgres"
 	"postrider/slot"
 	"postrider/sql"
+	"postrider/test/parts"
 )
 
 func preflight(p *place) slot.Preflight {
@@ -30,13 +31,12 @@ func errorsOf(findings []slot.Finding) []slot.Finding {
 
 func TestCheck_FindsNothingWrongWithItsOwnRole(t *testing.T) {
 	versions(t, all, func(t *testing.T, version string) {
-		server := sharedServer(t, version)
-		p := database(t, server)
+		p := onShared(t, version)
 		p.outbox()
 		p.exec(sql.Role())
 		p.exec(sql.Role())
 		own := preflight(p)
-		own.Postgres = as(p.conn.Config().ConnString(), "postrider")
+		own.Postgres = p.login("postrider")
 		findings := slot.Check(t.Context(), own)
 		require.Empty(t, errorsOf(findings))
 		require.Equal(t, slot.SeverityOK, finding(t, findings, "replication_connection").Severity)
@@ -60,11 +60,10 @@ func TestCheck_FindsNothingWrongWithItsOwnRole(t *testing.T) {
 
 func TestCheck_FindsAMissingRight(t *testing.T) {
 	versions(t, oldAndNew, func(t *testing.T, version string) {
-		p := database(t, sharedServer(t, version))
+		p := onShared(t, version)
 		p.outbox()
-		p.exec("CREATE ROLE weak_" + p.name + " LOGIN")
 		weak := preflight(p)
-		weak.Postgres = as(p.conn.Config().ConnString(), "weak_"+p.name)
+		weak.Postgres = p.role("weak_" + p.name)
 		findings := slot.Check(t.Context(), weak)
 		f := finding(t, findings, "role")
 		require.Equal(t, slot.SeverityError, f.Severity)
@@ -80,7 +79,7 @@ func TestCheck_FindsAMissingRight(t *testing.T) {
 
 func TestCheck_FindsTheWrongWALLevel(t *testing.T) {
 	versions(t, oldAndNew, func(t *testing.T, version string) {
-		p := database(t, ownServer(t, version, map[string]string{"wal_level": "replica"}))
+		p, _ := onOwn(t, version, map[string]string{"wal_level": "replica"})
 		p.outbox()
 		f := finding(t, slot.Check(t.Context(), preflight(p)), "wal_level")
 		require.Equal(t, slot.SeverityError, f.Severity)
@@ -91,7 +90,7 @@ func TestCheck_FindsTheWrongWALLevel(t *testing.T) {
 }
 
 func TestCheck_FindsNoWalsenderLeft(t *testing.T) {
-	p := database(t, ownServer(t, "17", map[string]string{"max_wal_senders": "1"}))
+	p, _ := onOwn(t, "17", map[string]string{"max_wal_senders": "1"})
 	p.outbox()
 	first, err := postgres.ConnectReplication(t.Context(), p.cfg)
 	require.NoError(t, err)
@@ -102,8 +101,7 @@ func TestCheck_FindsNoWalsenderLeft(t *testing.T) {
 }
 
 func TestCheck_WarnsOfDangerousSettings(t *testing.T) {
-	s := ownServer(t, "18", map[string]string{"synchronous_standby_names": "*", "idle_replication_slot_timeout": "1h", "synchronous_commit": "local"})
-	p := database(t, s)
+	p, _ := onOwn(t, "18", map[string]string{"synchronous_standby_names": "*", "idle_replication_slot_timeout": "1h", "synchronous_commit": "local"})
 	p.outbox()
 	findings := slot.Check(t.Context(), preflight(p))
 	require.Empty(t, errorsOf(findings))
@@ -114,7 +112,7 @@ func TestCheck_WarnsOfDangerousSettings(t *testing.T) {
 
 func TestCheck_FindsASlotOlderThanItsPublication(t *testing.T) {
 	versions(t, oldAndNew, func(t *testing.T, version string) {
-		p := database(t, sharedServer(t, version))
+		p := onShared(t, version)
 		_, err := slot.Create(t.Context(), p.conn, p.config())
 		require.NoError(t, err)
 		p.outbox()
@@ -131,7 +129,7 @@ func TestCheck_FindsASlotOlderThanItsPublication(t *testing.T) {
 }
 
 func TestCheck_AsksForTheTables(t *testing.T) {
-	p := database(t, sharedServer(t, "17"))
+	p := onShared(t, "17")
 	p.outbox()
 	pre := preflight(p)
 	pre.Need.Tables = append(pre.Need.Tables, "public.absent")
@@ -152,9 +150,7 @@ func TestCheck_AsksForTheTables(t *testing.T) {
 }
 
 func TestCheck_ClassifiesWhyItCannotConnect(t *testing.T) {
-	s, err := embedded.StartPostgres(t.Context(), embedded.PostgresConfig{Version: "17", Password: "right"})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, s.Close()) }()
+	s := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: "17", Password: "right"})
 	good := s.DSN()
 	check := func(dsn string) slot.Finding {
 		findings := slot.Check(t.Context(), slot.Preflight{Postgres: configOf(dsn), Need: slot.Requirements{Slot: slot.DefaultConfig(), Publication: "postrider"}})

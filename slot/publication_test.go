@@ -38,7 +38,7 @@ func TestPublication_ProblemsAreRepairedByTheirSQL(t *testing.T) {
 				CREATE PUBLICATION postrider FOR TABLE outbox_1`, "partitioned"},
 		} {
 			t.Run(c.name, func(t *testing.T) {
-				p := database(t, sharedServer(t, version))
+				p := onShared(t, version)
 				p.exec(c.setup)
 				err := verify(p, "public.outbox")
 				require.ErrorContains(t, err, c.text)
@@ -50,7 +50,7 @@ func TestPublication_ProblemsAreRepairedByTheirSQL(t *testing.T) {
 
 func TestPublication_PartitionedTableComesUnderTheRoot(t *testing.T) {
 	versions(t, oldAndNew, func(t *testing.T, version string) {
-		p := database(t, sharedServer(t, version))
+		p := onShared(t, version)
 		script, err := sql.Outbox(sql.Partitioned, "public", "outbox")
 		require.NoError(t, err)
 		p.exec(script)
@@ -69,7 +69,7 @@ func TestPublication_PartitionedTableComesUnderTheRoot(t *testing.T) {
 }
 
 func TestPublication_SeesWhatCannotBeRepaired(t *testing.T) {
-	p := database(t, sharedServer(t, "17"))
+	p := onShared(t, "17")
 	p.exec(`CREATE TABLE outbox (id int); CREATE VIEW seen AS SELECT * FROM outbox; CREATE UNLOGGED TABLE unsafe (id int)`)
 	p.exec(`CREATE PUBLICATION postrider FOR ALL TABLES`)
 	require.NoError(t, verify(p, "public.outbox"))
@@ -81,7 +81,7 @@ func TestPublication_SeesWhatCannotBeRepaired(t *testing.T) {
 }
 
 func TestInspect_ReportsFiltersListsAndOthers(t *testing.T) {
-	p := database(t, sharedServer(t, "18"))
+	p := onShared(t, "18")
 	p.exec(`CREATE TABLE outbox (id int, a int, b int GENERATED ALWAYS AS (a + 1) STORED, c text); CREATE TABLE other (id int)`)
 	p.exec(`CREATE PUBLICATION postrider FOR TABLE outbox (id, c) WHERE (id > 3), other WITH (publish = 'insert, update')`)
 	got, err := slot.Inspect(t.Context(), p.conn, "postrider", []string{"public.outbox"})
@@ -109,7 +109,7 @@ func TestInspect_ReportsFiltersListsAndOthers(t *testing.T) {
 }
 
 func TestInspect_Reads14WithoutItsMissingColumns(t *testing.T) {
-	p := database(t, sharedServer(t, "14"))
+	p := onShared(t, "14")
 	p.exec(`CREATE TABLE outbox (id int, a int, b int GENERATED ALWAYS AS (a + 1) STORED)`)
 	p.exec(slot.CreatePublicationSQL("postrider", []string{"public.outbox"}))
 	got, err := slot.Inspect(t.Context(), p.conn, "postrider", []string{"public.outbox"})
@@ -119,7 +119,7 @@ func TestInspect_Reads14WithoutItsMissingColumns(t *testing.T) {
 }
 
 func TestPublication_QuotesNames(t *testing.T) {
-	p := database(t, sharedServer(t, "17"))
+	p := onShared(t, "17")
 	p.exec(`CREATE SCHEMA "My Shop"; CREATE TABLE "My Shop"."Out""box" (id int)`)
 	_, err := slot.EnsurePublication(t.Context(), p.conn, `Post"rider`, []string{`My Shop.Out"box`})
 	require.NoError(t, err)
@@ -131,8 +131,7 @@ func TestPublication_QuotesNames(t *testing.T) {
 }
 
 func TestEnsurePublication_NeedsTheOwner(t *testing.T) {
-	server := sharedServer(t, "17")
-	p := database(t, server)
+	p := onShared(t, "17")
 	p.exec("CREATE TABLE outbox (id int)")
 	p.exec("CREATE ROLE stranger_" + p.name + " LOGIN")
 	p.exec("SET ROLE stranger_" + p.name)
@@ -144,7 +143,7 @@ func TestEnsurePublication_NeedsTheOwner(t *testing.T) {
 
 func TestRelation_DescribesWhatTheStreamWillBring(t *testing.T) {
 	versions(t, oldAndNew, func(t *testing.T, version string) {
-		p := database(t, sharedServer(t, version))
+		p := onShared(t, version)
 		p.exec(`CREATE TABLE outbox (id int PRIMARY KEY, gone int, "Name" varchar(9), twice int GENERATED ALWAYS AS (id * 2) STORED);
 			ALTER TABLE outbox DROP COLUMN gone`)
 		rel, err := slot.Relation(t.Context(), p.conn, "public.outbox")

@@ -1,116 +1,53 @@
 package slot_test
 
 import (
-	"context"
-	"fmt"
-	"os"
-	"strings"
-	"sync"
+	"net/url"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"postrider/embedded"
 	"postrider/postgres"
 	"postrider/secret"
 	"postrider/slot"
+	"postrider/test/parts"
 )
 
-// One server per version for all tests that leave it as it is; each test has databases of its own.
-var shared = struct {
-	sync.Mutex
-	servers map[string]*embedded.Postgres
-	names   int
-}{servers: map[string]*embedded.Postgres{}}
+func TestMain(m *testing.M) { parts.Main(m) }
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	for _, s := range shared.servers {
-		if err := s.Close(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	if err := goleak.Find(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func startServer(version string, params map[string]string) (*embedded.Postgres, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // a first start downloads
-	defer cancel()
-	return embedded.StartPostgres(ctx, embedded.PostgresConfig{Version: version, Params: params})
-}
-
-// ownServer is for tests that stop it, use its slots up or change its settings.
-func ownServer(t *testing.T, version string, params map[string]string) *embedded.Postgres {
-	t.Helper()
-	s, err := startServer(version, params)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	return s
-}
-
-func sharedServer(t *testing.T, version string) *embedded.Postgres {
-	t.Helper()
-	shared.Lock()
-	defer shared.Unlock()
-	if shared.servers[version] == nil {
-		s, err := startServer(version, nil)
-		require.NoError(t, err)
-		shared.servers[version] = s
-	}
-	return shared.servers[version]
-}
-
-// place is a database of its own with a connection to it, and a name for slots that no other test has.
+// place is a database of its own with a connection to it; its name serves for slots and roles, too.
 type place struct {
 	t    *testing.T
 	conn *pgx.Conn
+	dsn  string
 	cfg  postgres.Config
 	name string
 }
 
-func database(t *testing.T, s *embedded.Postgres) *place {
+// onShared makes a place on a server that must be left as it is.
+func onShared(t *testing.T, version string) *place {
 	t.Helper()
-	shared.Lock()
-	shared.names++
-	name := fmt.Sprintf("t%d", shared.names)
-	shared.Unlock()
-	admin := connect(t, s.DSN())
-	_, err := admin.Exec(t.Context(), "CREATE DATABASE "+name)
-	require.NoError(t, err)
-	dsn := strings.Replace(s.DSN(), "/postgres?", "/"+name+"?", 1)
-	p := &place{t: t, conn: connect(t, dsn), cfg: configOf(dsn), name: name}
-	t.Cleanup(func() {
-		conn, err := pgx.Connect(context.Background(), dsn)
-		if err != nil {
-			return // the test has stopped its server
-		}
-		defer conn.Close(context.Background())
-		_, err = conn.Exec(context.Background(), `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = $1`, name)
-		require.NoError(t, err)
-	})
-	return p
+	return newPlace(t, parts.Postgres(t, version))
+}
+
+// onOwn makes a place on a server that the test may stop, use up or configure.
+func onOwn(t *testing.T, version string, params map[string]string) (*place, *embedded.Postgres) {
+	t.Helper()
+	s := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: version, Params: params})
+	return newPlace(t, parts.NewDatabase(t, s.DSN())), s
+}
+
+func newPlace(t *testing.T, db *parts.Database) *place {
+	t.Helper()
+	return &place{t: t, conn: db.Connect(t), dsn: db.DSN(), cfg: configOf(db.DSN()), name: db.Name}
 }
 
 func configOf(dsn string) postgres.Config {
 	cfg := postgres.DefaultConfig()
 	cfg.URL = secret.Of(dsn)
 	return cfg
-}
-
-func connect(t *testing.T, dsn string) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close(context.Background()) }) // may have been ended with its server
-	return conn
 }
 
 func (p *place) exec(sql string, args ...any) {
@@ -137,9 +74,20 @@ func (p *place) need() slot.Requirements {
 	return slot.Requirements{Slot: p.config(), Publication: "postrider", Tables: []string{"public.outbox"}}
 }
 
-// as is the configuration for another user.
-func as(dsn, user string) postgres.Config {
-	return configOf(strings.Replace(dsn, "//postgres@", "//"+user+"@", 1))
+// role makes a role that may log in to the server, however that asks for it.
+func (p *place) role(name string) postgres.Config {
+	p.t.Helper()
+	p.exec(`CREATE ROLE ` + name + ` LOGIN`)
+	return p.login(name)
+}
+
+func (p *place) login(role string) postgres.Config {
+	p.t.Helper()
+	p.exec(`ALTER ROLE ` + role + ` PASSWORD 'password of the test'`)
+	u, err := url.Parse(p.dsn)
+	require.NoError(p.t, err)
+	u.User = url.UserPassword(role, "password of the test")
+	return configOf(u.String())
 }
 
 func versions(t *testing.T, versions []string, f func(t *testing.T, version string)) {

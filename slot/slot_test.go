@@ -13,11 +13,12 @@ import (
 	"postrider/postgres"
 	"postrider/replication"
 	"postrider/slot"
+	"postrider/test/parts"
 )
 
 func TestSlot_LivesFromCreateToDrop(t *testing.T) {
 	versions(t, all, func(t *testing.T, version string) {
-		p := database(t, sharedServer(t, version))
+		p := onShared(t, version)
 		_, err := slot.Get(t.Context(), p.conn, p.name)
 		require.ErrorIs(t, err, slot.ErrNotFound)
 
@@ -64,7 +65,7 @@ func names(all []slot.Status) []string {
 
 func TestCreate_WithFailoverNeeds17(t *testing.T) {
 	versions(t, []string{"16", "17"}, func(t *testing.T, version string) {
-		p := database(t, sharedServer(t, version))
+		p := onShared(t, version)
 		cfg := p.config()
 		cfg.Failover = true
 		s, err := slot.Create(t.Context(), p.conn, cfg)
@@ -79,9 +80,9 @@ func TestCreate_WithFailoverNeeds17(t *testing.T) {
 
 func TestCreate_SaysWhomItWaitsFor(t *testing.T) {
 	versions(t, oldAndNew, func(t *testing.T, version string) {
-		p := database(t, sharedServer(t, version))
+		p := onShared(t, version)
 		p.exec("CREATE TABLE held (a int)")
-		holder := connect(t, p.conn.Config().ConnString())
+		holder := parts.Connect(t, p.dsn)
 		_, err := holder.Exec(t.Context(), "SET application_name = 'nightly'; BEGIN; INSERT INTO held VALUES (1)")
 		require.NoError(t, err)
 		_, err = slot.CreateWithin(t.Context(), p.conn, p.config(), 300*time.Millisecond)
@@ -99,7 +100,7 @@ func TestCreate_SaysWhomItWaitsFor(t *testing.T) {
 
 func TestCreate_NeedsAFreeSlot(t *testing.T) {
 	versions(t, oldAndNew, func(t *testing.T, version string) {
-		p := database(t, ownServer(t, version, map[string]string{"max_replication_slots": "1"}))
+		p, _ := onOwn(t, version, map[string]string{"max_replication_slots": "1"})
 		_, err := slot.Create(t.Context(), p.conn, p.config())
 		require.NoError(t, err)
 		second := p.config()
@@ -119,9 +120,9 @@ func TestCreate_NeedsAFreeSlot(t *testing.T) {
 
 func TestCreate_NeedsTheRightToReplicate(t *testing.T) {
 	versions(t, oldAndNew, func(t *testing.T, version string) {
-		p := database(t, sharedServer(t, version))
+		p := onShared(t, version)
 		p.exec("CREATE ROLE plain_" + p.name + " LOGIN")
-		conn := connect(t, p.conn.Config().ConnString())
+		conn := parts.Connect(t, p.dsn)
 		_, err := conn.Exec(t.Context(), "SET ROLE plain_"+p.name)
 		require.NoError(t, err)
 		_, err = slot.Create(t.Context(), conn, p.config())
@@ -131,14 +132,14 @@ func TestCreate_NeedsTheRightToReplicate(t *testing.T) {
 }
 
 func TestCreate_NeedsLogicalWAL(t *testing.T) {
-	p := database(t, ownServer(t, "17", map[string]string{"wal_level": "replica"}))
+	p, _ := onOwn(t, "17", map[string]string{"wal_level": "replica"})
 	_, err := slot.Create(t.Context(), p.conn, p.config())
 	require.ErrorIs(t, err, slot.ErrServer)
 	require.Contains(t, advice(t, err), "postrider check")
 }
 
 func TestDrop_RefusesAnActiveSlot(t *testing.T) {
-	p := database(t, sharedServer(t, "17"))
+	p := onShared(t, "17")
 	p.outbox()
 	_, err := slot.Create(t.Context(), p.conn, p.config())
 	require.NoError(t, err)
@@ -156,7 +157,7 @@ func TestDrop_RefusesAnActiveSlot(t *testing.T) {
 }
 
 func TestVerify_RefusesWhatCannotBeRead(t *testing.T) {
-	p := database(t, sharedServer(t, "17"))
+	p := onShared(t, "17")
 	p.exec(`SELECT pg_create_logical_replication_slot($1 || '_two', 'pgoutput', false, true)`, p.name)
 	p.exec(`SELECT pg_create_logical_replication_slot($1 || '_test', 'test_decoding')`, p.name)
 	p.exec(`SELECT pg_create_physical_replication_slot($1 || '_phys')`, p.name)
@@ -177,10 +178,9 @@ func TestVerify_RefusesWhatCannotBeRead(t *testing.T) {
 
 func TestVerify_StatesTheGapOfALostSlot(t *testing.T) {
 	versions(t, oldAndNew, func(t *testing.T, version string) {
-		server := ownServer(t, version, map[string]string{
+		p, _ := onOwn(t, version, map[string]string{
 			"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "48MB", "wal_keep_size": "0",
 		})
-		p := database(t, server)
 		created, err := slot.Create(t.Context(), p.conn, p.config())
 		require.NoError(t, err)
 		for range 6 {
@@ -201,7 +201,7 @@ func TestVerify_StatesTheGapOfALostSlot(t *testing.T) {
 }
 
 func TestStatus_SurvivesJSON(t *testing.T) {
-	p := database(t, sharedServer(t, "18"))
+	p := onShared(t, "18")
 	_, err := slot.Create(t.Context(), p.conn, p.config())
 	require.NoError(t, err)
 	s, err := slot.Get(t.Context(), p.conn, p.name)
@@ -221,7 +221,7 @@ func TestStatus_SurvivesJSON(t *testing.T) {
 
 func TestPrepare_CreatesTheSlotOnlyWithConsent(t *testing.T) {
 	versions(t, oldAndNew, func(t *testing.T, version string) {
-		p := database(t, sharedServer(t, version))
+		p := onShared(t, version)
 		_, err := slot.Prepare(t.Context(), p.conn, p.need(), true, zerolog.Nop())
 		var missing *slot.PublicationError
 		require.ErrorAs(t, err, &missing)

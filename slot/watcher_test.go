@@ -15,6 +15,7 @@ import (
 	"postrider/postgres"
 	"postrider/replication"
 	"postrider/slot"
+	"postrider/test/parts"
 )
 
 // noticeLimit is what the relay promises.
@@ -91,7 +92,7 @@ func TestWatcher_NoticesABrokenPublication(t *testing.T) {
 				ALTER PUBLICATION postrider ADD TABLE outbox; COMMIT`, "created anew"},
 		} {
 			t.Run(c.name, func(t *testing.T) {
-				p := database(t, sharedServer(t, version))
+				p := onShared(t, version)
 				p.outbox()
 				w := watch(t, p, p.need())
 				p.exec(c.sql)
@@ -109,7 +110,7 @@ func TestWatcher_NoticesABrokenPublication(t *testing.T) {
 }
 
 func TestWatcher_TakesANewTableOfAPublicationOfAllTables(t *testing.T) {
-	p := database(t, sharedServer(t, "17"))
+	p := onShared(t, "17")
 	p.exec("CREATE TABLE outbox (id int PRIMARY KEY); CREATE PUBLICATION postrider FOR ALL TABLES")
 	w := watch(t, p, p.need())
 	p.exec("BEGIN; DROP TABLE outbox; CREATE TABLE outbox (id int PRIMARY KEY); COMMIT")
@@ -120,7 +121,7 @@ func TestWatcher_TakesANewTableOfAPublicationOfAllTables(t *testing.T) {
 }
 
 func TestWatcher_NoticesADroppedSlot(t *testing.T) {
-	p := database(t, sharedServer(t, "17"))
+	p := onShared(t, "17")
 	p.outbox()
 	w := watch(t, p, p.need())
 	confirmed := w.Status().ConfirmedFlushLSN
@@ -135,8 +136,7 @@ func TestWatcher_NoticesADroppedSlot(t *testing.T) {
 
 func TestWatcher_NoticesAShutdownAtOnce(t *testing.T) {
 	versions(t, oldAndNew, func(t *testing.T, version string) {
-		s := ownServer(t, version, nil)
-		p := database(t, s)
+		p, s := onOwn(t, version, nil)
 		p.outbox()
 		need := p.need()
 		need.Slot.CheckInterval = 10 * time.Second // what it notices, it does not notice by looking
@@ -151,8 +151,7 @@ func TestWatcher_NoticesAShutdownAtOnce(t *testing.T) {
 }
 
 func TestWatcher_DoesNotHoldUpASmartShutdown(t *testing.T) {
-	s := ownServer(t, "17", nil)
-	p := database(t, s)
+	p, s := onOwn(t, "17", nil)
 	p.outbox()
 	w := watch(t, p, p.need())
 	require.NoError(t, p.conn.Close(t.Context()))
@@ -162,8 +161,7 @@ func TestWatcher_DoesNotHoldUpASmartShutdown(t *testing.T) {
 }
 
 func TestWatcher_OutlivesLostConnections(t *testing.T) {
-	s := ownServer(t, "17", nil)
-	p := database(t, s)
+	p, s := onOwn(t, "17", nil)
 	p.outbox()
 	w := watch(t, p, p.need())
 
@@ -185,10 +183,10 @@ func TestWatcher_OutlivesLostConnections(t *testing.T) {
 }
 
 func TestWatcher_WaitsForALockedTable(t *testing.T) {
-	p := database(t, sharedServer(t, "18"))
+	p := onShared(t, "18")
 	p.outbox()
 	w := watch(t, p, p.need())
-	locker := connect(t, p.conn.Config().ConnString())
+	locker := parts.Connect(t, p.dsn)
 	_, err := locker.Exec(t.Context(), "BEGIN; LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE")
 	require.NoError(t, err)
 	locked := time.Now()

@@ -1,44 +1,22 @@
 package sql_test
 
 import (
-	"context"
-	"fmt"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"postrider/embedded"
 	"postrider/slot"
 	"postrider/sql"
+	"postrider/test/parts"
 )
 
-var server *embedded.Postgres
-
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // a first start downloads
-	defer cancel()
-	var err error
-	if server, err = embedded.StartPostgres(ctx, embedded.PostgresConfig{Version: "14"}); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer server.Close()
-	return m.Run()
-}
+func TestMain(m *testing.M) { parts.Main(m) }
 
 func database(t *testing.T) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), server.DSN())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	_, err = conn.Exec(t.Context(), "DROP SCHEMA public CASCADE; CREATE SCHEMA public; DROP SCHEMA IF EXISTS \"my shop\" CASCADE; DROP PUBLICATION IF EXISTS postrider")
-	require.NoError(t, err)
-	return conn
+	return parts.Postgres(t, "14").Connect(t) // the oldest: what it takes, all take
 }
 
 func TestOutbox_EveryPresetRunsTwiceAndTakesARow(t *testing.T) {
