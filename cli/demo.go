@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -163,7 +164,11 @@ func (d *daemon) listen(ctx context.Context, gatherer prometheus.Gatherer, log z
 		Log: log.With().Str("component", "httpserver").Logger(),
 	})
 	if err := server.Listen(); err != nil {
-		return nil, &failure{code: exitConfig, err: err, next: "choose a free address for http.listen, or \"\" for none"}
+		code := exitConfig
+		if errors.Is(err, httpserver.ErrInUse) {
+			code = exitTemporary // maybe the process before us, which is still draining
+		}
+		return nil, &failure{code: code, err: err, next: "choose a free address for http.listen, or \"\" for none"}
 	}
 	if addr := server.Addr(); addr != nil {
 		log.Info().Stringer("listen", addr).Msg("http listener started")

@@ -23,8 +23,7 @@ type Set struct {
 	EventsRouted   prometheus.Counter // the three results of one family, events_total{result}
 	EventsSkipped  prometheus.Counter
 	EventsRefused  prometheus.Counter
-	Skipped        *prometheus.CounterVec // reason
-	InFlight       prometheus.Gauge       // messages
+	InFlight       prometheus.Gauge // messages
 	InFlightBytes  prometheus.Gauge
 	OldestUnacked  *Optional            // SetTime; Clear when everything is acked
 	AckedLSN       *Optional            // SetLSN
@@ -95,8 +94,6 @@ func New(reg prometheus.Registerer, slotName string) *Set {
 		EventsRouted:  events.WithLabelValues(resultRouted),
 		EventsSkipped: events.WithLabelValues(resultSkipped),
 		EventsRefused: events.WithLabelValues(resultRefused),
-		Skipped: b.counters("relay", "skipped_total", "reason",
-			"Events skipped on purpose, by reason. High: the publication brings rows or messages that are not for us."),
 		InFlight: b.gauge("relay", "in_flight_messages",
 			"Messages handed to the sink and not yet acknowledged. At the limit and not moving: the broker does not answer."),
 		InFlightBytes: b.gauge("relay", "in_flight_bytes",

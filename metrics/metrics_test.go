@@ -40,7 +40,6 @@ func filled(t *testing.T) (*Set, *prometheus.Registry) {
 	s.Phase.Set("streaming")
 	s.SlotWALStatus.Set("reserved")
 	s.SessionsEnded.WithLabelValues("connection_lost").Inc()
-	s.Skipped.WithLabelValues("other_table").Inc()
 	s.PublishErrors.WithLabelValues("too_large").Inc()
 	s.Topic("outbox.event.order").Published.Inc()
 	return s, reg

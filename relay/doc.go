@@ -19,8 +19,9 @@
 //
 //	stream  runs Stream.Run: owns the replication connection; closes the batch channel
 //	pump    runs session.pump: owns the router and the intake of the window; hands over to the sink
-//	watch   runs Config.Watch: looks after slot and publication on a connection of its own
 //	sink    the sink's own; they call session.delivered
 //
-// Relay.Run starts the first three through session.run, which waits for all of them; the sink waits for its own in Close.
+// session.pumpAll starts the first two and waits for them; the sink waits for its own in Close. Two more belong to Relay.Run
+// and end with it: one runs Parts.Watch, which looks after slot and publication on a connection of its own, one
+// keeps the gauges.
 package relay

@@ -20,7 +20,8 @@ type Parts struct {
 	// Prepare makes sure that slot and publication are what they have to be. first: no session has streamed yet, so
 	// a slot may be created; later a missing slot is a lost one.
 	Prepare func(ctx context.Context, first bool) error
-	// Watch looks after slot and publication until ctx ends. Its error ends the session.
+	// Watch looks after slot and publication until ctx ends, whether a session is open or not. Its error ends the
+	// session, if there is one; then it is called again.
 	Watch      func(ctx context.Context) error
 	OpenStream func(ctx context.Context) (*replication.Stream, error)
 	OpenSink   sink.Open
@@ -32,6 +33,9 @@ type Parts struct {
 	Log     zerolog.Logger
 }
 
+// watchPause is the time between the end of Watch and its next call.
+const watchPause = time.Second
+
 // Relay runs sessions, one after the other.
 type Relay struct {
 	cfg   Config
@@ -39,9 +43,12 @@ type Relay struct {
 
 	mu       sync.Mutex
 	state    State
-	session  *session              // the open one, or nil
-	identity *replication.Identity // of the server of the first session
-	streamed bool                  // a session of this process has been open
+	session  *session                // the open one, or nil
+	fail     context.CancelCauseFunc // ends the attempt under way, or nil
+	identity *replication.Identity   // of the server of the first session
+	streamed bool                    // a session of this process has been open
+
+	prepared func() // tells Watch that there is a slot to look at
 }
 
 // New makes a relay. Run it once.
@@ -54,10 +61,13 @@ func New(cfg Config, parts Parts) *Relay {
 // signal: when it ends, Run returns without waiting for anything.
 func (r *Relay) Run(ctx, stop context.Context) error {
 	ctx, cancel := withCause(ctx, ErrSecondSignal)
-	var gauges sync.WaitGroup
-	gauges.Go(func() { r.keepGauges(ctx) })
-	defer gauges.Wait()
+	var beside sync.WaitGroup
+	prepared := make(chan struct{})
+	beside.Go(func() { r.keepGauges(ctx) })
+	beside.Go(func() { r.keepWatch(ctx, prepared) })
+	defer beside.Wait()
 	defer cancel()
+	r.prepared = sync.OnceFunc(func() { close(prepared) })
 	pauses := backoff{min: r.cfg.BackoffMin, max: r.cfg.BackoffMax}
 	for {
 		before := r.State().Published
@@ -99,24 +109,20 @@ func (r *Relay) halts(err error) bool {
 func (r *Relay) attempt(process, stop context.Context) error {
 	ctx, fail := context.WithCancelCause(process)
 	defer fail(nil)
+	r.setFail(fail)
+	defer r.setFail(nil)
 	// Until the session is open there is nothing to drain: stop ends the opening.
 	opening, opened := context.WithCancel(ctx)
 	defer context.AfterFunc(stop, opened)()
 	defer opened()
 
-	if err := r.parts.Prepare(opening, !r.hasStreamed()); err != nil {
+	err := r.parts.Prepare(opening, !r.hasStreamed())
+	if err == nil || errors.Is(err, replication.ErrSlotInUse) {
+		r.prepared()
+	}
+	if err != nil {
 		return err
 	}
-	var watch sync.WaitGroup
-	watchCtx, endWatch := context.WithCancel(ctx)
-	watch.Go(func() {
-		if err := r.parts.Watch(watchCtx); err != nil && watchCtx.Err() == nil {
-			fail(err)
-		}
-	})
-	defer watch.Wait()
-	defer endWatch()
-
 	s, err := r.open(opening, fail)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
@@ -279,6 +285,30 @@ func (r *Relay) wait(ctx, stop context.Context, pause time.Duration) bool {
 	return false
 }
 
+// keepWatch runs Watch for as long as the process relays: lag and retention are of interest above all while no session is open.
+func (r *Relay) keepWatch(ctx context.Context, prepared <-chan struct{}) {
+	select {
+	case <-prepared:
+	case <-ctx.Done():
+	}
+	for ctx.Err() == nil {
+		if err := r.parts.Watch(ctx); err != nil && ctx.Err() == nil {
+			r.mu.Lock()
+			if r.fail != nil {
+				r.fail(err)
+			}
+			r.mu.Unlock()
+		}
+		r.wait(ctx, ctx, watchPause)
+	}
+}
+
+func (r *Relay) setFail(fail context.CancelCauseFunc) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fail = fail
+}
+
 // keepGauges observes once a second until ctx ends.
 func (r *Relay) keepGauges(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
@@ -301,6 +331,13 @@ func (r *Relay) observe() {
 		m.AckedLSN.SetLSN(st.AckedLSN)
 		m.ConfirmedFlushLSN.SetLSN(st.ConfirmedFlushLSN)
 	}
+	r.mu.Lock()
+	if s := r.session; s != nil {
+		received := s.stream.ReceivedBytes()
+		m.ReceivedBytes.Add(float64(received - s.counted))
+		s.counted = received
+	}
+	r.mu.Unlock()
 	m.InFlight.Set(float64(st.InFlight))
 	m.InFlightBytes.Set(float64(st.InFlightBytes))
 	m.LastProgress.SetTime(st.LastProgress)

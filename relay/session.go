@@ -41,6 +41,8 @@ type session struct {
 	progress  atomic.Int64 // Unix nanoseconds: when the pump last turned
 	failed    atomic.Bool  // the sink reported a failure: what is in flight may or may not be written
 
+	counted uint64 // of the bytes received, what the metrics have; guarded by Relay.mu
+
 	// Of the pump alone.
 	transaction uint64          // number of the open one in the window
 	out         []*sink.Message // routed, in the window, not yet handed over
