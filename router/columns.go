@@ -21,6 +21,7 @@ type plan struct {
 	headers                 []placedColumn
 	envelope                []placedColumn
 	enveloped               bool // the value is an envelope, even if all its columns are missing
+	headerCount             int  // of a row, unless members of a column become headers
 	schemas                 map[schemaKey][]*schema
 }
 
@@ -118,6 +119,13 @@ func (s *shape) plan(placements []placement) (*plan, error) {
 		if p.tracing, err = s.named(s.cfg.TracingField, "tracing.span.context.field"); err != nil {
 			return nil, err
 		}
+	}
+	p.headerCount = 1 + len(p.headers)
+	if s.cfg.PositionHeaders {
+		p.headerCount += 2
+	}
+	if p.tracing != nil {
+		p.headerCount += 2
 	}
 	return p, nil
 }

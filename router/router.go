@@ -142,17 +142,36 @@ func (r *Router) makePlan(rel *replication.Relation) *plan {
 	return p
 }
 
-// envelopeOf keeps the message and the headers that most rows have in one allocation.
-type envelopeOf struct {
-	message sink.Message
-	headers [3]sink.Header
+// withOneHeader and withHeaders keep a message and its headers in one allocation: every row has the id, few have more than four.
+type (
+	withOneHeader struct {
+		message sink.Message
+		headers [1]sink.Header
+	}
+	withHeaders struct {
+		message sink.Message
+		headers [4]sink.Header
+	}
+)
+
+// newMessage makes a message with room for that many headers.
+func newMessage(headers int) *sink.Message {
+	switch {
+	case headers <= 1:
+		m := new(withOneHeader)
+		m.message.Headers = m.headers[:0:1]
+		return &m.message
+	case headers <= 4:
+		m := new(withHeaders)
+		m.message.Headers = m.headers[:0:4]
+		return &m.message
+	}
+	return &sink.Message{Headers: make([]sink.Header, 0, headers)}
 }
 
 // route makes the message of a row. Its order decides which of several faults is reported: that of Debezium.
 func (r *Router) route(p *plan, ev *replication.Event, values [][]byte) (*sink.Message, error) {
-	e := new(envelopeOf)
-	m := &e.message
-	m.Headers = e.headers[:0:len(e.headers)]
+	m := newMessage(p.headerCount)
 	var err error
 	if p.timestamp == nil {
 		m.Timestamp = ev.Time
