@@ -156,7 +156,7 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 		return nil, err
 	}
 	if s.stream, err = r.parts.OpenStream(ctx); err != nil {
-		s.closeSink()
+		s.closeSink(sinkCloseTimeout)
 		return nil, err
 	}
 	s.window = newWindow(s.stream.SeedLSN(), r.cfg.InFlightMessages, r.cfg.InFlightBytes)

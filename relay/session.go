@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -23,6 +24,8 @@ const (
 	briefDrain = 5 * time.Second
 	// How long a sink may take to close. What it still holds then is published again by the next session.
 	sinkCloseTimeout = 5 * time.Second
+	// The same after a second signal: somebody does not want to wait.
+	sinkCloseTimeoutKilled = 500 * time.Millisecond
 )
 
 // session is one attempt from open to close. Its only shared state is the window and, through it, the sink's result loop.
@@ -215,7 +218,11 @@ func (s *session) finish(ctx context.Context, cause error) error {
 	})
 	finishErr := s.stream.Finish(drainCtx, drained)
 	wg.Wait()
-	s.closeSink()
+	closeTimeout := sinkCloseTimeout
+	if errors.Is(cause, ErrSecondSignal) || errors.Is(context.Cause(ctx), ErrSecondSignal) {
+		closeTimeout = sinkCloseTimeoutKilled
+	}
+	s.closeSink(closeTimeout)
 	if messages, bytes, _ := s.window.load(); messages > 0 {
 		s.log.Warn().Int("in_flight", messages).Int64("in_flight_bytes", bytes).Stringer("acked_lsn", s.window.ackedLSN()).
 			Msg("session ended with messages in flight; they are published again by the next one")
@@ -241,8 +248,8 @@ func (s *session) drain(ctx context.Context) error {
 	}
 }
 
-func (s *session) closeSink() {
-	ctx, cancel := context.WithTimeout(context.Background(), sinkCloseTimeout)
+func (s *session) closeSink(timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	if err := s.sink.Close(ctx); err != nil {
 		s.log.Warn().Err(err).Msg("sink not closed cleanly")
