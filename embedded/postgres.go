@@ -63,7 +63,8 @@ type Postgres struct {
 	as     child.Account
 	binDir string
 	dir    string // everything of this server; removed by Close
-	port   int    // chosen once, so that a restarted server answers under the same DSN
+	remove func() error
+	port   int // chosen once, so that a restarted server answers under the same DSN
 	out    *child.Output
 
 	mu   sync.Mutex
@@ -86,11 +87,11 @@ func StartPostgres(ctx context.Context, cfg PostgresConfig) (*Postgres, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp(cfg.Dir, "postrider-postgres-")
+	dir, remove, err := child.TempDir(cfg.Dir, "postrider-postgres-")
 	if err != nil {
-		return nil, fmt.Errorf("make server directory: %w", err)
+		return nil, err
 	}
-	p := &Postgres{cfg: cfg, as: as, binDir: binDir, dir: dir, out: &child.Output{}}
+	p := &Postgres{cfg: cfg, as: as, binDir: binDir, dir: dir, remove: remove, out: &child.Output{}}
 	if cfg.Log != nil {
 		p.out.Also = func(b []byte) { _, _ = cfg.Log.Write(b) }
 	}
@@ -252,7 +253,7 @@ func (p *Postgres) Close() error {
 			err = p.killLocked()
 		}
 	}
-	return errors.Join(err, os.RemoveAll(p.dir))
+	return errors.Join(err, p.remove())
 }
 
 // Pause stops the server's processes where they are, without closing a connection, as a machine that

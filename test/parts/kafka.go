@@ -1,0 +1,226 @@
+package parts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"postrider/embedded"
+	"postrider/embedded/child"
+)
+
+// KafkaConfig says how an exclusive broker differs from a plain one.
+type KafkaConfig struct {
+	// ThroughProxy puts a Proxy before the broker: Brokers leads through it, and so does every
+	// address that the broker advertises there. The helpers of this package go past it.
+	ThroughProxy bool
+	// Protocol of the listener that Brokers names: PLAINTEXT, SASL_PLAINTEXT, SSL or SASL_SSL. Empty
+	// means PLAINTEXT. The listener is called CLIENT in Properties ("listener.name.client...").
+	Protocol string
+	// Properties are further lines of server.properties, over this package's own.
+	Properties map[string]string
+}
+
+// Broker is one Kafka broker that does not create topics by itself.
+type Broker struct {
+	// Real is false for the in-process stand-in.
+	Real bool
+	// Proxy stands before the broker if it was asked for, else nil.
+	Proxy *Proxy
+
+	clients []string      // where the code under test connects
+	direct  []string      // where the helpers connect
+	process *kafkaProcess // nil unless it is a process of ours
+}
+
+// Kafka gives the test the broker that it shares with the others of its package. Topics should have
+// unique names; see Topic.
+func Kafka(t testing.TB) *Broker {
+	t.Helper()
+	run.kafka.once.Do(func() { run.kafka.part, run.kafka.err = startSharedKafka() })
+	if run.kafka.part == nil {
+		t.Fatalf("start Kafka: %v", run.kafka.err)
+	}
+	if !run.kafka.part.Real {
+		lacking(t, "kafka", fmt.Sprintf("an in-process broker stands in for a real one: %v", run.kafka.err))
+	}
+	return run.kafka.part
+}
+
+// RealKafka is Kafka for tests that mean nothing against a stand-in: they are skipped there.
+func RealKafka(t testing.TB) *Broker {
+	t.Helper()
+	broker := Kafka(t)
+	if !broker.Real {
+		t.Skip("needs a real Kafka broker")
+	}
+	return broker
+}
+
+// ExclusiveKafka starts a broker for this test alone, which it may pause, kill and restart. It is always
+// a process of ours, since those need its process id. It ends with the test.
+func ExclusiveKafka(t testing.TB, cfg KafkaConfig) *Broker {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	broker, err := startKafkaProcess(ctx, cfg)
+	if err != nil {
+		lacking(t, "kafka", err.Error())
+		t.Skipf("no Kafka process: %v", err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("end of the Kafka log:\n%s", lastPart(broker.process.out.String(), 4000))
+		}
+		require.NoError(t, broker.close())
+	})
+	return broker
+}
+
+// startSharedKafka goes through the sources in order. With the stand-in comes the error that says why it
+// had to stand in.
+func startSharedKafka() (*Broker, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	if addresses := os.Getenv("POSTRIDER_TEST_KAFKA"); addresses != "" {
+		broker := &Broker{Real: true, clients: strings.Split(addresses, ",")}
+		broker.direct = broker.clients
+		if err := broker.waitReady(ctx); err != nil {
+			return nil, fmt.Errorf("connect to POSTRIDER_TEST_KAFKA: %w", err)
+		}
+		return broker, nil
+	}
+	broker, dockerErr := startKafkaContainer(ctx)
+	if dockerErr == nil {
+		return broker, nil
+	}
+	broker, processErr := startKafkaProcess(ctx, KafkaConfig{})
+	if processErr == nil {
+		stopAtEnd(broker.close)
+		return broker, nil
+	}
+	why := errors.Join(dockerErr, processErr)
+	fake, err := embedded.StartKafka(embedded.KafkaConfig{})
+	if err != nil {
+		return nil, errors.Join(why, err)
+	}
+	stopAtEnd(func() error { fake.Close(); return nil })
+	return &Broker{clients: fake.Brokers(), direct: fake.Brokers()}, why
+}
+
+// startKafkaContainer runs the official image, or the one that POSTRIDER_TEST_KAFKA_IMAGE names, which
+// has to understand the official image's environment.
+func startKafkaContainer(ctx context.Context) (*Broker, error) {
+	if _, err := dockerPool(); err != nil {
+		return nil, err
+	}
+	image := os.Getenv("POSTRIDER_TEST_KAFKA_IMAGE")
+	if image == "" {
+		image = "apache/kafka:" + KafkaVersion
+	}
+	// The broker tells its clients where it is, so the port has to be known before it starts.
+	port, err := child.FreePort()
+	if err != nil {
+		return nil, err
+	}
+	address := fmt.Sprintf("127.0.0.1:%d", port)
+	resource, err := runContainer(image, "9092/tcp", port, []string{
+		"KAFKA_NODE_ID=1",
+		"KAFKA_PROCESS_ROLES=broker,controller",
+		"KAFKA_LISTENERS=PLAINTEXT://:9092,CONTROLLER://:9093",
+		"KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://" + address,
+		"KAFKA_CONTROLLER_LISTENER_NAMES=CONTROLLER",
+		"KAFKA_LISTENER_SECURITY_PROTOCOL_MAP=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+		"KAFKA_CONTROLLER_QUORUM_VOTERS=1@localhost:9093",
+		"KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR=1",
+		"KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR=1",
+		"KAFKA_TRANSACTION_STATE_LOG_MIN_ISR=1",
+		"KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS=0",
+		"KAFKA_AUTO_CREATE_TOPICS_ENABLE=false",
+	}, nil)
+	if err != nil {
+		return nil, err
+	}
+	broker := &Broker{Real: true, clients: []string{address}, direct: []string{address}}
+	if err := broker.waitReady(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("wait for Kafka in Docker: %w", err), resource.Close())
+	}
+	stopAtEnd(resource.Close)
+	return broker, nil
+}
+
+// Brokers are the addresses that the code under test should bootstrap from.
+func (b *Broker) Brokers() []string { return b.clients }
+
+// waitReady waits until the broker answers and counts itself in: before that it refuses new topics.
+func (b *Broker) waitReady(ctx context.Context) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.direct...), kgo.RetryTimeout(time.Second), kgo.DialTimeout(time.Second))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	return eventually(ctx, func(ctx context.Context) error {
+		if b.process != nil && !b.process.child.Running() {
+			return errors.New("the process ended")
+		}
+		if err := client.Ping(ctx); err != nil {
+			return err
+		}
+		if len(client.DiscoveredBrokers()) == 0 {
+			return errors.New("no broker has registered yet")
+		}
+		return nil
+	})
+}
+
+// Pause stops the process where it is: connections stay open and nothing answers.
+func (b *Broker) Pause(t testing.TB) {
+	t.Helper()
+	require.NoError(t, b.own(t).pause())
+}
+
+// Resume undoes Pause.
+func (b *Broker) Resume(t testing.TB) {
+	t.Helper()
+	require.NoError(t, b.own(t).resume())
+}
+
+// Kill ends the process as a crash would, and waits until it is gone.
+func (b *Broker) Kill(t testing.TB) {
+	t.Helper()
+	require.NoError(t, b.own(t).kill())
+}
+
+// Stop shuts the broker down in an orderly way and waits for its end.
+func (b *Broker) Stop(t testing.TB) {
+	t.Helper()
+	require.NoError(t, b.own(t).stop(t.Context()))
+}
+
+// Restart starts the killed or stopped broker on the same data and ports, and waits until it is ready.
+func (b *Broker) Restart(t testing.TB) {
+	t.Helper()
+	require.NoError(t, b.own(t).start())
+	require.NoError(t, b.waitReady(t.Context()), b.process.out.LastLines(20))
+}
+
+func (b *Broker) own(t testing.TB) *kafkaProcess {
+	t.Helper()
+	require.NotNil(t, b.process, "only an exclusive broker may be disturbed")
+	return b.process
+}
+
+func (b *Broker) close() error {
+	var err error
+	if b.Proxy != nil {
+		err = b.Proxy.Close()
+	}
+	return errors.Join(err, b.process.close())
+}

@@ -1,0 +1,268 @@
+package parts
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"embed"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"postrider/embedded"
+	"postrider/embedded/child"
+)
+
+// KafkaVersion is the broker that the tests start, the one in kafka/pom.xml; a test holds the two together.
+const KafkaVersion = "4.1.2"
+
+//go:embed kafka/pom.xml
+var kafkaFiles embed.FS
+
+// kafkaProcess is a broker and controller in one Java process, with its data.
+type kafkaProcess struct {
+	jars   string // directory of the class path
+	dir    string // everything of this broker; removed by close
+	remove func() error
+	out    *child.Output
+	child  *child.Process
+}
+
+// startKafkaProcess starts a broker, fetching its jars first if this machine has none.
+func startKafkaProcess(ctx context.Context, cfg KafkaConfig) (*Broker, error) {
+	if err := checkJava(ctx); err != nil {
+		return nil, err
+	}
+	jars, formatted, err := prepareKafka(ctx)
+	if err != nil {
+		return nil, err
+	}
+	dir, remove, err := child.TempDir("", "postrider-kafka-")
+	if err != nil {
+		return nil, err
+	}
+	process := &kafkaProcess{jars: jars, dir: dir, remove: remove, out: &child.Output{}}
+	broker := &Broker{Real: true, process: process}
+	if err := broker.startNew(ctx, cfg, formatted); err != nil {
+		return nil, errors.Join(fmt.Errorf("start Kafka: %w\n%s", err, process.out.LastLines(20)), broker.close())
+	}
+	return broker, nil
+}
+
+// startNew gives the broker its ports, its configuration and its formatted data, and starts it.
+func (b *Broker) startNew(ctx context.Context, cfg KafkaConfig, formatted string) error {
+	ports := make([]string, 3)
+	for i := range ports {
+		port, err := child.FreePort()
+		if err != nil {
+			return err
+		}
+		ports[i] = fmt.Sprintf("127.0.0.1:%d", port)
+	}
+	client, direct, controller := ports[0], ports[1], ports[2]
+	advertised := client
+	if cfg.ThroughProxy {
+		proxy, err := StartProxy(client)
+		if err != nil {
+			return err
+		}
+		b.Proxy, advertised = proxy, proxy.Addr()
+	}
+	b.clients, b.direct = []string{advertised}, []string{direct}
+
+	data := filepath.Join(b.process.dir, "data")
+	if err := os.CopyFS(data, os.DirFS(formatted)); err != nil {
+		return fmt.Errorf("copy the formatted data directory: %w", err)
+	}
+	protocol := cfg.Protocol
+	if protocol == "" {
+		protocol = "PLAINTEXT"
+	}
+	properties := kafkaProperties(data, controller)
+	properties["listeners"] = fmt.Sprintf("CLIENT://%s,DIRECT://%s,CONTROLLER://%s", client, direct, controller)
+	properties["advertised.listeners"] = fmt.Sprintf("CLIENT://%s,DIRECT://%s", advertised, direct)
+	properties["listener.security.protocol.map"] = "CLIENT:" + protocol + ",DIRECT:PLAINTEXT,CONTROLLER:PLAINTEXT"
+	maps.Copy(properties, cfg.Properties)
+	if err := writeProperties(b.process.propertiesFile(), properties); err != nil {
+		return err
+	}
+	if err := b.process.start(); err != nil {
+		return err
+	}
+	return b.waitReady(ctx)
+}
+
+// kafkaProperties suit one small broker that starts fast.
+func kafkaProperties(data, controller string) map[string]string {
+	return map[string]string{
+		"process.roles":                            "broker,controller",
+		"node.id":                                  "1",
+		"controller.quorum.voters":                 "1@" + controller,
+		"controller.listener.names":                "CONTROLLER",
+		"inter.broker.listener.name":               "DIRECT",
+		"listeners":                                "DIRECT://127.0.0.1:0,CONTROLLER://" + controller,
+		"listener.security.protocol.map":           "DIRECT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+		"log.dirs":                                 data,
+		"auto.create.topics.enable":                "false",
+		"num.partitions":                           "1",
+		"offsets.topic.replication.factor":         "1",
+		"offsets.topic.num.partitions":             "1",
+		"transaction.state.log.replication.factor": "1",
+		"transaction.state.log.num.partitions":     "1",
+		"transaction.state.log.min.isr":            "1",
+		"group.initial.rebalance.delay.ms":         "0",
+		"group.coordinator.rebalance.protocols":    "classic,consumer",
+		"controlled.shutdown.enable":               "false", // nobody to hand the partitions to
+		// How soon a broker that was killed may register again.
+		"broker.session.timeout.ms":    "2000",
+		"broker.heartbeat.interval.ms": "400",
+		"num.network.threads":          "2",
+		"num.io.threads":               "4",
+	}
+}
+
+func writeProperties(path string, properties map[string]string) error {
+	var text bytes.Buffer
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		fmt.Fprintf(&text, "%s=%s\n", name, properties[name])
+	}
+	if err := os.WriteFile(path, text.Bytes(), 0o600); err != nil {
+		return fmt.Errorf("write server.properties: %w", err)
+	}
+	return nil
+}
+
+var javaMajor = regexp.MustCompile(`version "(\d+)`)
+
+// checkJava tells what to install when there is no Java that Kafka runs on.
+func checkJava(ctx context.Context) error {
+	text, err := exec.CommandContext(ctx, "java", "-version").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("a real Kafka broker needs Docker, or Java 17 and Maven: run java: %w", err)
+	}
+	match := javaMajor.FindSubmatch(text)
+	if match == nil {
+		return fmt.Errorf("no version in what java -version prints: %q", text)
+	}
+	if major, _ := strconv.Atoi(string(match[1])); major < 17 {
+		return fmt.Errorf("a real Kafka broker needs Java 17 or newer, here is %s", match[1])
+	}
+	return nil
+}
+
+// prepareKafka returns the directory of the jars and that of an empty formatted data directory, both
+// made once and kept in the user's cache.
+func prepareKafka(ctx context.Context) (jars, formatted string, err error) {
+	cache, err := embedded.CacheDir()
+	if err != nil {
+		return "", "", err
+	}
+	pom, err := kafkaFiles.ReadFile("kafka/pom.xml")
+	if err != nil {
+		return "", "", err
+	}
+	// A changed pom.xml is another set of jars.
+	sum := sha256.Sum256(pom)
+	jars = filepath.Join(cache, fmt.Sprintf("kafka-%s-%x", KafkaVersion, sum[:4]))
+	err = embedded.PrepareOnce(ctx, jars, func(tmp string) error { return fetchKafka(ctx, pom, tmp) })
+	if err != nil {
+		return "", "", err
+	}
+	formatted = jars + "-formatted"
+	err = embedded.PrepareOnce(ctx, formatted, func(tmp string) error { return formatKafka(ctx, jars, tmp) })
+	return jars, formatted, err
+}
+
+// fetchKafka has Maven copy the broker and all that it depends on into dir.
+func fetchKafka(ctx context.Context, pom []byte, dir string) error {
+	file := filepath.Join(filepath.Dir(dir), "pom.xml")
+	if err := os.WriteFile(file, pom, 0o600); err != nil {
+		return fmt.Errorf("write pom.xml: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, "mvn", "-q", "-B", "-f", file,
+		"dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory="+dir)
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("fetch Kafka's jars with Maven: %w\n%s", err, lastPart(string(said), 2000))
+	}
+	return nil
+}
+
+// formatKafka makes the data directory that brokers start from. It holds no address, so one serves all.
+func formatKafka(ctx context.Context, jars, dir string) error {
+	properties := filepath.Join(filepath.Dir(dir), "format.properties")
+	if err := writeProperties(properties, kafkaProperties(dir, "127.0.0.1:1")); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "java", append(javaFlags(jars), "kafka.tools.StorageTool",
+		"format", "--cluster-id", "cG9zdHJpZGVyLXRlc3RzLQ", "--config", properties)...)
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("format Kafka's data directory: %w\n%s", err, lastPart(string(said), 2000))
+	}
+	return nil
+}
+
+// javaFlags make a small process that is up soon rather than fast later.
+func javaFlags(jars string) []string {
+	return []string{
+		"-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
+		"-Djava.awt.headless=true",
+		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", filepath.Join(jars, "*"),
+	}
+}
+
+func (k *kafkaProcess) propertiesFile() string { return filepath.Join(k.dir, "server.properties") }
+
+func (k *kafkaProcess) start() error {
+	var me child.Account // Kafka has nothing against root
+	cmd := me.Command("java", append(javaFlags(k.jars), "kafka.Kafka", k.propertiesFile())...)
+	cmd.Dir = k.dir
+	cmd.Stdout, cmd.Stderr = k.out, k.out
+	process, err := child.Start(cmd, syscall.SIGKILL)
+	if err != nil {
+		return err
+	}
+	k.child = process
+	return nil
+}
+
+func (k *kafkaProcess) pause() error  { return k.child.Signal(syscall.SIGSTOP) }
+func (k *kafkaProcess) resume() error { return k.child.Signal(syscall.SIGCONT) }
+
+func (k *kafkaProcess) kill() error {
+	if err := k.child.Signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	<-k.child.Done
+	return nil
+}
+
+func (k *kafkaProcess) stop(ctx context.Context) error {
+	if err := k.child.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-k.child.Done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("stop Kafka: %w", context.Cause(ctx))
+	case <-time.After(time.Minute):
+		return errors.New("stop Kafka: still running after a minute")
+	}
+}
+
+// close ends the broker, whatever its state, and removes its data.
+func (k *kafkaProcess) close() error {
+	var err error
+	if k.child != nil {
+		err = k.kill()
+	}
+	return errors.Join(err, k.remove())
+}

@@ -1,0 +1,91 @@
+package parts
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// run is the state of one test binary. The testing package gives a run no other place to keep what its
+// tests share.
+var run struct {
+	mu       sync.Mutex
+	missing  []string
+	stops    []func() error // of the shared servers, in the order they were started
+	postgres map[string]*source[*server]
+	kafka    source[*Broker]
+}
+
+// source starts a shared part at most once, and remembers why it could not.
+type source[T any] struct {
+	once sync.Once
+	part T
+	err  error
+}
+
+// Main runs the tests of a package, ends the shared servers, looks for leaked goroutines with the given
+// options, lists what was missing, and exits. Call it from TestMain.
+func Main(m *testing.M, leakOptions ...goleak.Option) {
+	status := m.Run()
+
+	run.mu.Lock()
+	stops, missing := run.stops, run.missing
+	run.mu.Unlock()
+	for _, stop := range slices.Backward(stops) {
+		if err := stop(); err != nil {
+			fmt.Fprintf(os.Stderr, "parts: end a shared server: %v\n", err)
+			status = max(status, 1)
+		}
+	}
+	// After a failed test, goroutines that it left behind would only hide the failure.
+	if status == 0 {
+		if err := goleak.Find(leakOptions...); err != nil {
+			fmt.Fprintf(os.Stderr, "parts: %v\n", err)
+			status = 1
+		}
+	}
+	if len(missing) > 0 {
+		fmt.Fprintf(os.Stderr, "\nMISSING PARTS, not everything was tested:\n")
+		for _, line := range missing {
+			fmt.Fprintf(os.Stderr, "  - %s\n", line)
+		}
+	}
+	os.Exit(status)
+}
+
+// lacking notes that a part is missing and why; with the part required, it fails the test. Otherwise the
+// caller decides whether to skip or to go on with something lesser.
+func lacking(t testing.TB, part, reason string) {
+	t.Helper()
+	line := part + ": " + reason
+	run.mu.Lock()
+	if !slices.Contains(run.missing, line) {
+		run.missing = append(run.missing, line)
+	}
+	run.mu.Unlock()
+	if required(part) {
+		t.Fatalf("%s, and POSTRIDER_TEST_REQUIRE asks for it", line)
+	}
+	t.Logf("MISSING PART %s", line)
+}
+
+func required(part string) bool {
+	for _, name := range strings.Split(os.Getenv("POSTRIDER_TEST_REQUIRE"), ",") {
+		if strings.TrimSpace(name) == part {
+			return true
+		}
+	}
+	return false
+}
+
+// stopAtEnd has Main end a shared server.
+func stopAtEnd(stop func() error) {
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	run.stops = append(run.stops, stop)
+}

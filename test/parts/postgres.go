@@ -1,0 +1,279 @@
+package parts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"postrider/embedded"
+)
+
+// startTimeout bounds the start of a server, a first download of its binaries included.
+const startTimeout = 5 * time.Minute
+
+// AnyVersion of PostgreSQL will do: the endpoint in the environment whatever it is, else the default.
+const AnyVersion = ""
+
+// server is a running PostgreSQL that tests share.
+type server struct {
+	dsn string // of a superuser
+}
+
+// Database is a test's own database on a server that it shares with other tests.
+type Database struct {
+	// Name of the database.
+	Name string
+	dsn  string
+}
+
+// Postgres gives the test a database of its own on a shared server of the given major version, "14" to
+// "18", or AnyVersion. The database and its slots are dropped at the end of the test. Settings of the
+// server and its sessions must be left alone; ask for an exclusive server to change them.
+func Postgres(t testing.TB, version string) *Database {
+	t.Helper()
+	shared, err := sharedServer(version)
+	if err != nil {
+		lacking(t, "postgres", err.Error())
+		t.Skipf("no PostgreSQL %s: %v", version, err)
+	}
+	return NewDatabase(t, shared.dsn)
+}
+
+// NewDatabase makes a database for the test on the server of the superuser's dsn, and drops it with its
+// slots at the end of the test, unless the server is gone by then.
+func NewDatabase(t testing.TB, dsn string) *Database {
+	t.Helper()
+	db := &Database{Name: Unique("test")}
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), "CREATE DATABASE "+db.Name)
+	require.NoError(t, err)
+	require.NoError(t, conn.Close(t.Context()))
+
+	u, err := url.Parse(dsn)
+	require.NoError(t, err)
+	u.Path = "/" + db.Name
+	db.dsn = u.String()
+	t.Cleanup(func() { dropDatabase(t, dsn, db.Name) })
+	return db
+}
+
+func dropDatabase(t testing.TB, dsn, name string) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		t.Logf("database %s was not dropped: %v", name, err)
+		return
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	// A walsender may take a moment to notice that its client has gone, and holds its slot till then.
+	_, err = conn.Exec(ctx, `
+		DO $$
+		DECLARE name name;
+		BEGIN
+			PERFORM pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+				WHERE datname = '`+name+`' AND pid <> pg_backend_pid();
+			FOR name IN SELECT slot_name FROM pg_replication_slots WHERE database = '`+name+`' LOOP
+				PERFORM pg_drop_replication_slot(name);
+			END LOOP;
+		END $$`)
+	require.NoError(t, err, "drop the slots of the test's database")
+	_, err = conn.Exec(ctx, "DROP DATABASE "+name+" WITH (FORCE)")
+	require.NoError(t, err, "drop the test's database")
+}
+
+// ExclusivePostgres starts a server for this test alone, which it may stop, kill, pause and configure.
+// It is always a plain process, since those need its process id. It ends with the test.
+func ExclusivePostgres(t testing.TB, cfg embedded.PostgresConfig) *embedded.Postgres {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	pg, err := embedded.StartPostgres(ctx, cfg)
+	if err != nil {
+		lacking(t, "postgres", err.Error())
+		t.Skipf("no PostgreSQL %s: %v", cfg.Version, err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("end of the PostgreSQL log:\n%s", lastPart(pg.Output(), 4000))
+		}
+		require.NoError(t, pg.Close())
+	})
+	return pg
+}
+
+// DSN is the URL of the database, as a superuser.
+func (d *Database) DSN() string { return d.dsn }
+
+// Connect opens a connection that is closed at the end of the test.
+func (d *Database) Connect(t testing.TB) *pgx.Conn {
+	t.Helper()
+	return Connect(t, d.dsn)
+}
+
+// Exec runs statements without arguments, one or more, on a connection of its own.
+func (d *Database) Exec(t testing.TB, sql string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), d.dsn)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close(context.Background()) }()
+	_, err = conn.PgConn().Exec(t.Context(), sql).ReadAll()
+	require.NoError(t, err)
+}
+
+// Connect opens a connection to any server; it is closed at the end of the test.
+func Connect(t testing.TB, dsn string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = conn.Close(ctx)
+	})
+	return conn
+}
+
+// Unique returns a name for a slot, publication, table or topic that nobody else uses. Slots belong to
+// the whole server, so a fixed name would meet that of another test.
+func Unique(prefix string) string {
+	return fmt.Sprintf("%s_%08x", prefix, rand.Uint32())
+}
+
+func sharedServer(version string) (*server, error) {
+	if version == AnyVersion && os.Getenv("POSTRIDER_TEST_POSTGRES") == "" {
+		// One server serves both who want any and who want the default. Without it, any other will do.
+		if shared, err := sharedServer(embedded.DefaultVersion); err == nil {
+			return shared, nil
+		}
+	}
+	run.mu.Lock()
+	if run.postgres == nil {
+		run.postgres = map[string]*source[*server]{}
+	}
+	src := run.postgres[version]
+	if src == nil {
+		src = &source[*server]{}
+		run.postgres[version] = src
+	}
+	run.mu.Unlock()
+	src.once.Do(func() { src.part, src.err = startServer(version) })
+	return src.part, src.err
+}
+
+// startServer goes through the sources in order. What failed on the way is told only if all did.
+func startServer(version string) (*server, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	fromEnvironment, err := environmentServer(ctx, version)
+	if fromEnvironment != nil || err != nil {
+		return fromEnvironment, err
+	}
+	fromDocker, dockerErr := dockerServer(ctx, version)
+	if dockerErr == nil {
+		return fromDocker, nil
+	}
+	pg, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{Version: version, Params: map[string]string{"max_replication_slots": "60", "max_wal_senders": "60"}})
+	if err != nil {
+		return nil, errors.Join(dockerErr, err)
+	}
+	stopAtEnd(pg.Close)
+	return &server{dsn: pg.DSN()}, nil
+}
+
+// environmentServer returns nil when the environment names no server of this version. One that is named
+// and does not answer is an error: somebody wanted the tests to run there.
+func environmentServer(ctx context.Context, version string) (*server, error) {
+	dsn := os.Getenv("POSTRIDER_TEST_POSTGRES")
+	if dsn == "" {
+		return nil, nil
+	}
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return nil, fmt.Errorf("connect to POSTRIDER_TEST_POSTGRES: %w", err)
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	var walLevel string
+	if err := conn.QueryRow(ctx, "SHOW wal_level").Scan(&walLevel); err != nil {
+		return nil, fmt.Errorf("ask POSTRIDER_TEST_POSTGRES for wal_level: %w", err)
+	}
+	if walLevel != "logical" {
+		return nil, fmt.Errorf("POSTRIDER_TEST_POSTGRES has wal_level=%s, and the tests need logical", walLevel)
+	}
+	major, _, _ := strings.Cut(conn.PgConn().ParameterStatus("server_version"), ".")
+	if version != AnyVersion && version != major {
+		return nil, nil
+	}
+	return &server{dsn: dsn}, nil
+}
+
+// dockerServer runs the official image, or the one that POSTRIDER_TEST_POSTGRES_IMAGE names, in which
+// VERSION stands for the major version. It has to understand the official image's environment.
+func dockerServer(ctx context.Context, version string) (*server, error) {
+	if version == AnyVersion {
+		version = embedded.DefaultVersion
+	}
+	image := os.Getenv("POSTRIDER_TEST_POSTGRES_IMAGE")
+	if image == "" {
+		image = "postgres:VERSION"
+	}
+	resource, err := runContainer(strings.ReplaceAll(image, "VERSION", version), "5432/tcp", 0,
+		[]string{"POSTGRES_HOST_AUTH_METHOD=trust"},
+		[]string{
+			"postgres", "-c", "wal_level=logical", "-c", "fsync=off",
+			"-c", "max_replication_slots=60", "-c", "max_wal_senders=60",
+		})
+	if err != nil {
+		return nil, err
+	}
+	dsn := "postgres://postgres@127.0.0.1:" + resource.GetPort("5432/tcp") + "/postgres?sslmode=disable"
+	err = eventually(ctx, func(ctx context.Context) error {
+		conn, err := pgx.Connect(ctx, dsn)
+		if err != nil {
+			return err
+		}
+		return conn.Close(ctx)
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("wait for PostgreSQL in Docker: %w", err), resource.Close())
+	}
+	stopAtEnd(resource.Close)
+	return &server{dsn: dsn}, nil
+}
+
+// eventually repeats try until it succeeds, or ctx ends, or a minute has passed; then the last error
+// tells why.
+func eventually(ctx context.Context, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
+		err := try(attempt)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-tick.C:
+		}
+	}
+}
+
+// lastPart returns at most n bytes from the end.
+func lastPart(text string, n int) string {
+	return text[max(0, len(text)-n):]
+}

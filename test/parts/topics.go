@@ -1,0 +1,202 @@
+package parts
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// consumeTimeout bounds every wait for records: a slow machine needs seconds, a lost record forever.
+const consumeTimeout = time.Minute
+
+// Client opens a client for the test's own reading and writing, past any proxy. It is closed at the end
+// of the test.
+func (b *Broker) Client(t testing.TB, opts ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	client, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(b.direct...)}, opts...)...)
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	return client
+}
+
+// Topic creates a topic with a name of its own and returns the name.
+func (b *Broker) Topic(t testing.TB, partitions int32) string {
+	t.Helper()
+	name := Unique("topic")
+	b.CreateTopic(t, name, partitions, nil)
+	return name
+}
+
+// CreateTopic creates a topic with the given settings, if any.
+func (b *Broker) CreateTopic(t testing.TB, name string, partitions int32, configs map[string]string) {
+	t.Helper()
+	request := kmsg.NewPtrCreateTopicsRequest()
+	request.TimeoutMillis = 30_000
+	topic := kmsg.NewCreateTopicsRequestTopic()
+	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = name, partitions, 1
+	for _, key := range slices.Sorted(maps.Keys(configs)) {
+		config := kmsg.NewCreateTopicsRequestTopicConfig()
+		config.Name, config.Value = key, kmsg.StringPtr(configs[key])
+		topic.Configs = append(topic.Configs, config)
+	}
+	request.Topics = append(request.Topics, topic)
+	b.withClient(t, func(client *kgo.Client) {
+		response, err := request.RequestWith(t.Context(), client)
+		require.NoError(t, err)
+		require.Len(t, response.Topics, 1)
+		require.NoError(t, kerr.ErrorForCode(response.Topics[0].ErrorCode), "create topic %s", name)
+	})
+}
+
+// DeleteTopic deletes a topic.
+func (b *Broker) DeleteTopic(t testing.TB, name string) {
+	t.Helper()
+	request := kmsg.NewPtrDeleteTopicsRequest()
+	request.TimeoutMillis = 30_000
+	topic := kmsg.NewDeleteTopicsRequestTopic()
+	topic.Topic = kmsg.StringPtr(name)
+	request.Topics, request.TopicNames = append(request.Topics, topic), append(request.TopicNames, name)
+	b.withClient(t, func(client *kgo.Client) {
+		response, err := request.RequestWith(t.Context(), client)
+		require.NoError(t, err)
+		require.Len(t, response.Topics, 1)
+		require.NoError(t, kerr.ErrorForCode(response.Topics[0].ErrorCode), "delete topic %s", name)
+	})
+}
+
+// Partitions returns how many partitions the topic has, and zero for a topic that does not exist.
+func (b *Broker) Partitions(t testing.TB, topic string) int32 {
+	t.Helper()
+	request := kmsg.NewPtrMetadataRequest()
+	asked := kmsg.NewMetadataRequestTopic()
+	asked.Topic = kmsg.StringPtr(topic)
+	request.Topics = append(request.Topics, asked)
+	var count int32
+	b.withClient(t, func(client *kgo.Client) {
+		response, err := request.RequestWith(t.Context(), client)
+		require.NoError(t, err)
+		require.Len(t, response.Topics, 1)
+		err = kerr.ErrorForCode(response.Topics[0].ErrorCode)
+		if err != kerr.UnknownTopicOrPartition { //nolint:errorlint // ErrorForCode returns the very value
+			require.NoError(t, err)
+		}
+		count = int32(len(response.Topics[0].Partitions))
+	})
+	return count
+}
+
+// EndOffsets returns, for each partition, the offset after the last record that a reader of committed
+// records may see. Markers of transactions take offsets too.
+func (b *Broker) EndOffsets(t testing.TB, topic string) map[int32]int64 {
+	t.Helper()
+	partitions := b.Partitions(t, topic)
+	require.Positive(t, partitions, "topic %s does not exist", topic)
+	request := kmsg.NewPtrListOffsetsRequest()
+	request.ReplicaID, request.IsolationLevel = -1, 1
+	asked := kmsg.NewListOffsetsRequestTopic()
+	asked.Topic = topic
+	for partition := range partitions {
+		one := kmsg.NewListOffsetsRequestTopicPartition()
+		one.Partition, one.Timestamp = partition, -1 // the end
+		asked.Partitions = append(asked.Partitions, one)
+	}
+	request.Topics = append(request.Topics, asked)
+	ends := map[int32]int64{}
+	b.withClient(t, func(client *kgo.Client) {
+		for _, shard := range client.RequestSharded(t.Context(), request) {
+			require.NoError(t, shard.Err)
+			response, ok := shard.Resp.(*kmsg.ListOffsetsResponse)
+			require.True(t, ok)
+			for _, answered := range response.Topics {
+				for _, partition := range answered.Partitions {
+					require.NoError(t, kerr.ErrorForCode(partition.ErrorCode))
+					ends[partition.Partition] = partition.Offset
+				}
+			}
+		}
+	})
+	require.Len(t, ends, int(partitions))
+	return ends
+}
+
+// Consume returns the first n records of the topic, and waits for them. Records of one partition are in
+// order. Uncommitted and aborted ones are not seen.
+func (b *Broker) Consume(t testing.TB, topic string, n int) []*kgo.Record {
+	t.Helper()
+	if n == 0 {
+		return nil
+	}
+	records := b.ConsumeUntil(t, []string{topic}, func(records []*kgo.Record) bool { return len(records) >= n })
+	return records[:n]
+}
+
+// ConsumeUntil reads the topics from their start until enough is satisfied with what has been read so
+// far, and returns that. The topics must exist. It fails the test when a minute brings no answer.
+func (b *Broker) ConsumeUntil(t testing.TB, topics []string, enough func([]*kgo.Record) bool) []*kgo.Record {
+	t.Helper()
+	var records []*kgo.Record
+	b.read(t, topics, func(record *kgo.Record) {
+		if !record.Attrs.IsControl() {
+			records = append(records, record)
+		}
+	}, func() bool { return enough(records) }, func() string { return fmt.Sprintf("%d records", len(records)) })
+	return records
+}
+
+// All returns every committed record that the topic holds now.
+func (b *Broker) All(t testing.TB, topic string) []*kgo.Record {
+	t.Helper()
+	missing := b.EndOffsets(t, topic)
+	maps.DeleteFunc(missing, func(_ int32, end int64) bool { return end == 0 })
+	var records []*kgo.Record
+	b.read(t, []string{topic}, func(record *kgo.Record) {
+		end, waiting := missing[record.Partition]
+		if !waiting {
+			return // written since we asked for the ends
+		}
+		if record.Offset+1 >= end {
+			delete(missing, record.Partition)
+		}
+		if !record.Attrs.IsControl() && record.Offset < end {
+			records = append(records, record)
+		}
+	}, func() bool { return len(missing) == 0 }, func() string {
+		return fmt.Sprintf("%d records, with these ends not reached: %v", len(records), missing)
+	})
+	return records
+}
+
+// read hands over records, markers of transactions included, until done says so.
+func (b *Broker) read(t testing.TB, topics []string, each func(*kgo.Record), done func() bool, soFar func() string) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.direct...), kgo.ConsumeTopics(topics...),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.KeepControlRecords(), kgo.FetchMaxWait(100*time.Millisecond))
+	require.NoError(t, err)
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), consumeTimeout)
+	defer cancel()
+	for !done() {
+		fetches := client.PollFetches(ctx)
+		require.NoError(t, ctx.Err(), "read %v: after %s", topics, soFar())
+		// Errors that pass, such as a leader not being known yet, are retried inside the client.
+		require.NoError(t, fetches.Err(), "read %v: after %s", topics, soFar())
+		fetches.EachRecord(each)
+	}
+}
+
+func (b *Broker) withClient(t testing.TB, use func(*kgo.Client)) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.direct...))
+	require.NoError(t, err)
+	defer client.Close()
+	use(client)
+}
