@@ -61,6 +61,18 @@ func createMissing(ctx context.Context, conn *pgx.Conn, need Requirements, mayCr
 			Fix: "postrider slot create " + name,
 		}
 	}
+	used, err := firstUsedTable(ctx, conn, need.Tables)
+	if err != nil {
+		return Slot{}, err
+	}
+	if used != "" {
+		return Slot{}, &Error{
+			Err: fmt.Errorf("slot %q: %w, but table %s has held rows: a slot that is made now never sends them", name, ErrNotFound, used),
+			WAL: "nothing is kept for the relay: rows committed until the slot exists are not published",
+			Fix: "if a slot was here before, find the rows in the table that were not delivered. Then, or if this is the first start, consent to a slot " +
+				"that begins now:\npostrider slot create " + name,
+		}
+	}
 	s, err := Create(ctx, conn, need.Slot)
 	if err != nil {
 		return Slot{}, err
@@ -68,6 +80,28 @@ func createMissing(ctx context.Context, conn *pgx.Conn, need Requirements, mayCr
 	log.Warn().Str("slot", name).Bool("failover", s.Failover).Stringer("confirmed_flush_lsn", s.ConfirmedFlushLSN).
 		Msg("slot created: what was committed before now is not published")
 	return s, nil
+}
+
+// firstUsedTable names a table that has ever held a row since it was last truncated. Nothing of our own remembers whether a slot was here
+// before, so this is how a first start is told from a slot that was dropped. The size needs no right to read the table, and
+// it stays when rows are deleted in the transaction that inserted them.
+func firstUsedTable(ctx context.Context, conn *pgx.Conn, tables []string) (string, error) {
+	for _, table := range tables {
+		schema, name := SplitTable(table)
+		var bytes int64
+		err := conn.QueryRow(ctx, `
+			SELECT (pg_catalog.pg_relation_size(c.oid) +
+				COALESCE((SELECT sum(pg_catalog.pg_relation_size(p.relid)) FROM pg_catalog.pg_partition_tree(c.oid) p), 0))::bigint
+			FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+			WHERE n.nspname = $1 AND c.relname = $2`, schema, name).Scan(&bytes)
+		if err != nil {
+			return "", fmt.Errorf("read the size of table %s: %w", table, postgres.Error(err))
+		}
+		if bytes > 0 {
+			return table, nil
+		}
+	}
+	return "", nil
 }
 
 func warn(log zerolog.Logger, p *Publication) {

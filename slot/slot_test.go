@@ -243,6 +243,29 @@ func TestPrepare_CreatesTheSlotOnlyWithConsent(t *testing.T) {
 	})
 }
 
+func TestPrepare_DoesNotMakeASlotForATableThatHasHeldRows(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		p := onShared(t, version)
+		p.outbox()
+		_, err := slot.Prepare(t.Context(), p.conn, p.need(), true, zerolog.Nop())
+		require.NoError(t, err, "nothing was ever written")
+		p.exec("INSERT INTO public.outbox VALUES (1, 'x')")
+		p.exec("DELETE FROM public.outbox")
+		require.NoError(t, slot.Drop(t.Context(), p.conn, p.config().Name))
+
+		_, err = slot.Prepare(t.Context(), p.conn, p.need(), true, zerolog.Nop())
+		var refused *slot.Error
+		require.ErrorAs(t, err, &refused, "a new process cannot know of the dropped slot, but must not make it anew in silence")
+		require.ErrorIs(t, err, slot.ErrNotFound)
+		require.Contains(t, refused.Fix, "postrider slot create "+p.config().Name)
+
+		_, err = slot.Create(t.Context(), p.conn, p.config())
+		require.NoError(t, err)
+		_, err = slot.Prepare(t.Context(), p.conn, p.need(), true, zerolog.Nop())
+		require.NoError(t, err, "that was the consent")
+	})
+}
+
 func TestConfig_ValidatesNames(t *testing.T) {
 	require.NoError(t, slot.DefaultConfig().Validate())
 	for _, name := range []string{"", "Upper", "dash-ed", "with space", "quote\"d", string(make([]byte, 64))} {
