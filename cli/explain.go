@@ -9,6 +9,7 @@ import (
 	"postrider/replication"
 	"postrider/router"
 	"postrider/sink"
+	"postrider/slot"
 )
 
 // adviser is an error that knows what it means for the WAL and what to type next; package slot's do.
@@ -33,6 +34,10 @@ var advices = []advice{
 	{replication.ErrSlotMissing, exitConfig, "postrider init, or set slot.create = true"},
 	{replication.ErrSlotUnusable, exitConfig, "create a slot without two_phase: postrider slot create"},
 	{replication.ErrPublicationMissing, exitConfig, "postrider check"},
+	{slot.ErrNoFreeSlot, exitConfig, "postrider slot list"},
+	{slot.ErrServer, exitConfig, "postrider check"},
+	{slot.ErrBlocked, exitTemporary, "try again when these transactions have ended"},
+	{slot.ErrExists, exitRuntime, "postrider slot show"},
 	{replication.ErrIdentityChanged, exitInvariant, "make sure that postgres.url leads to the right server, then start again"},
 	{replication.ErrNotPostgreSQL, exitConfig, ""},
 	{replication.ErrUndecodable, exitRuntime, "postrider check   (the server cannot send this row in text form: see docs/OPERATIONS.md)"},

@@ -30,22 +30,16 @@ func CreateWithin(ctx context.Context, conn *pgx.Conn, cfg Config, wait time.Dur
 	if err := cfg.Validate(); err != nil {
 		return Slot{}, err
 	}
-	sql := `SELECT lsn::text FROM pg_catalog.pg_create_logical_replication_slot($1, '` + plugin + `', false, false)`
-	if cfg.Failover {
-		if v := major(conn); v < 17 {
-			return Slot{}, &Error{
-				Err: fmt.Errorf("create slot %q with failover: %w: PostgreSQL %d cannot, it takes 17", cfg.Name, ErrServer, v),
-				Fix: "set slot.failover = false; before 17 the server's high-availability tool has to copy slots",
-			}
+	if v := major(conn); cfg.Failover && v < 17 {
+		return Slot{}, &Error{
+			Err: fmt.Errorf("create slot %q with failover: %w: PostgreSQL %d cannot, it takes 17", cfg.Name, ErrServer, v),
+			Fix: "set slot.failover = false; before 17 the server's high-availability tool has to copy slots",
 		}
-		sql = strings.Replace(sql, "false, false)", "false, false, true)", 1)
 	}
 	if err := setTimeout(ctx, conn, "lock_timeout", wait); err != nil {
 		return Slot{}, err
 	}
-	var start string
-	err := conn.QueryRow(ctx, sql, cfg.Name).Scan(&start)
-	if err != nil {
+	if _, err := conn.Exec(ctx, CreateSQL(cfg)); err != nil {
 		if sqlState(err) == "55P03" { // lock_not_available
 			return Slot{}, blocked(ctx, conn, cfg.Name, err)
 		}
@@ -53,6 +47,15 @@ func CreateWithin(ctx context.Context, conn *pgx.Conn, cfg Config, wait time.Dur
 	}
 	s, err := Get(ctx, conn, cfg.Name)
 	return s.Slot, err
+}
+
+// CreateSQL is the statement that makes the slot. cfg is valid: its name needs no quoting.
+func CreateSQL(cfg Config) string {
+	options := "temporary => false, twophase => false"
+	if cfg.Failover {
+		options += ", failover => true"
+	}
+	return fmt.Sprintf("SELECT pg_catalog.pg_create_logical_replication_slot('%s', '%s', %s);", cfg.Name, plugin, options)
 }
 
 func setTimeout(ctx context.Context, conn *pgx.Conn, name string, d time.Duration) error {
