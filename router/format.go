@@ -41,11 +41,11 @@ func (e *encoder) cell(c *column, raw []byte) ([]byte, error) {
 			return raw, nil
 		}
 		if c.read == nil {
-			return appendJSONString(make([]byte, 0, len(raw)+len(raw)/8+2), raw), nil
+			return appendJSONString(make([]byte, 0, len(raw)+len(raw)/4+8), raw), nil
 		}
 	case "json+schema":
 		if plain {
-			out := make([]byte, 0, len(c.prefix)+len(raw)+len(raw)/8+3)
+			out := make([]byte, 0, len(c.prefix)+len(raw)+len(raw)/4+9)
 			out = append(out, c.prefix...)
 			if c.number {
 				out = append(out, raw...)

@@ -74,14 +74,3 @@ func TestRoute_WritesEveryFormatOfTheBaselineRecord(t *testing.T) {
 		require.Equal(t, want[1], string(m.Value), format)
 	}
 }
-
-func BenchmarkRoute_String(b *testing.B) {
-	r := newRouter(b, DefaultFormat(), nil)
-	ev := base(outbox())
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := r.Route(ev); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
