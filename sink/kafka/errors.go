@@ -11,7 +11,6 @@ import (
 	"syscall"
 
 	"github.com/IBM/sarama"
-	"github.com/eapache/go-resiliency/breaker"
 
 	"postrider/sink"
 )
@@ -49,7 +48,6 @@ var meaning = []struct {
 	{sarama.ErrOutOfBrokers, sink.ErrUnreachable},
 	{sarama.ErrBrokerNotFound, sink.ErrUnreachable},
 	{sarama.ErrNotConnected, sink.ErrUnreachable},
-	{breaker.ErrBreakerOpen, sink.ErrUnreachable},
 	{io.EOF, sink.ErrUnreachable},
 	{io.ErrUnexpectedEOF, sink.ErrUnreachable},
 	{net.ErrClosed, sink.ErrUnreachable},

@@ -178,6 +178,19 @@ func TestSink_GivesUpAfterTheDeliveryTimeout(t *testing.T) {
 	require.NoError(t, s.Close(within(t, patience)))
 }
 
+func TestSink_GivesUpOnTooFewReplicas(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(1, "orders"))
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "orders", Err: kerr.NotEnoughReplicas, Count: -1})
+	cfg := quick(c.ListenAddrs()...)
+	cfg.ProduceTimeout, cfg.ReadTimeout, cfg.DeliveryTimeout = 50*time.Millisecond, 100*time.Millisecond, 300*time.Millisecond
+	got := newOutcomes()
+	s := openSink(t, cfg, got.done)
+	require.NoError(t, s.Publish(within(t, patience), numbered("orders", 10)))
+	for _, o := range got.wait(t, 10) {
+		require.ErrorIs(t, o.err, sink.ErrUnreachable)
+	}
+}
+
 func TestSink_ReportsABrokerThatIsGone(t *testing.T) {
 	c := cluster(t, kfake.SeedTopics(1, "orders"))
 	cfg := quick(c.ListenAddrs()...)

@@ -14,13 +14,14 @@ import (
 	"go.uber.org/goleak"
 
 	"postrider/sink"
+	"postrider/test/parts"
 )
 
 // sleepingBreaker: when a leader could not be looked up three times, sarama's circuit breaker sleeps for 10 s before it may
 // be closed again. Nothing can end that sleep, and nothing waits for it.
 const sleepingBreaker = "github.com/eapache/go-resiliency/breaker.(*Breaker).timer"
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(sleepingBreaker)) }
+func TestMain(m *testing.M) { parts.Main(m, goleak.IgnoreAnyFunction(sleepingBreaker)) }
 
 const patience = 20 * time.Second // for conditions that are true within milliseconds
 

@@ -255,8 +255,9 @@ func (s *Sink) watch() {
 		silent := time.Since(since)
 		switch {
 		case silent >= s.cfg.DeliveryTimeout:
-			cause := fmt.Errorf("%w: no acknowledgement from %s for %s (sink.kafka.delivery_timeout), %d messages in flight",
-				sink.ErrUnreachable, s.cfg.bootstrap(), s.cfg.DeliveryTimeout, inFlight)
+			cause := fmt.Errorf("%w: no acknowledgement for %s (sink.kafka.delivery_timeout), %d messages in flight; is a partition without "+
+				"enough replicas? kafka-topics.sh --bootstrap-server %s --describe --under-min-isr-partitions",
+				sink.ErrUnreachable, s.cfg.DeliveryTimeout, inFlight, s.cfg.bootstrap())
 			s.fail(cause)
 			s.dialer.cut(cause)
 			select {
