@@ -43,6 +43,9 @@ func CreateWithin(ctx context.Context, conn *pgx.Conn, cfg Config, wait time.Dur
 		if sqlState(err) == "55P03" { // lock_not_available
 			return Slot{}, blocked(ctx, conn, cfg.Name, err)
 		}
+		if sqlState(err) == "55000" { // object_not_in_prerequisite_state
+			return Slot{}, unfit(ctx, conn, cfg.Name, err)
+		}
 		return Slot{}, fmt.Errorf("create slot %q: %w", cfg.Name, commandError(err, cfg.Name))
 	}
 	s, err := Get(ctx, conn, cfg.Name)
@@ -88,10 +91,31 @@ func blocked(ctx context.Context, conn *pgx.Conn, name string, cause error) erro
 	}
 	return &Error{
 		Err: fmt.Errorf("create slot %q: %w: %s: %w", name, ErrBlocked, strings.Join(holders, ", "), cause),
-		WAL: "no slot yet, nothing is kept",
+		WAL: noSlotYet,
 		Fix: "wait for these transactions to end, or end them with SELECT pg_terminate_backend(pid); then try again",
 	}
 }
+
+// noSlotYet is what it means for the WAL that a slot could not be made.
+const noSlotYet = "there is no slot, so nothing is kept: rows committed before it exists are not published"
+
+// unfit says why the server makes no logical slots: its wal_level, which is the usual reason, or what it said itself.
+func unfit(ctx context.Context, conn *pgx.Conn, name string, cause error) error {
+	var level string
+	err := conn.QueryRow(ctx, `SELECT pg_catalog.current_setting('wal_level')`).Scan(&level)
+	if err != nil || level == "logical" {
+		return fmt.Errorf("create slot %q: %w", name, commandError(cause, name))
+	}
+	return &Error{
+		Err: fmt.Errorf("create slot %q: %w: wal_level is %s, and a logical slot needs logical", name, ErrServer, level),
+		WAL: noSlotYet,
+		Fix: fixWALLevel,
+	}
+}
+
+// fixWALLevel is for people with a server of their own, and for those with a managed one.
+const fixWALLevel = "ALTER SYSTEM SET wal_level = logical; -- takes effect when the server is restarted\n" +
+	"on managed services it is a parameter: rds.logical_replication = 1, cloudsql.logical_decoding = on"
 
 // commandError gives an error of a slot command its sentinel and advice.
 func commandError(err error, name string) error {
@@ -109,19 +133,20 @@ func commandError(err error, name string) error {
 	case "53400": // configuration_limit_exceeded
 		return &Error{
 			Err: fmt.Errorf("%w: %w", ErrNoFreeSlot, err),
-			WAL: "nothing is kept for the relay until the slot exists",
+			WAL: noSlotYet,
 			Fix: "drop a slot that nobody needs (postrider slot list), or:\n" +
 				"ALTER SYSTEM SET max_replication_slots = 20; -- takes effect when the server is restarted",
 		}
 	case "42501": // insufficient_privilege
 		return &Error{
 			Err: fmt.Errorf("%w: %w", postgres.ErrPermission, err),
-			WAL: "nothing is kept for the relay until the slot exists",
+			WAL: noSlotYet,
 			Fix: fixReplicationRole("CURRENT_USER"),
 		}
 	case "55000": // object_not_in_prerequisite_state
 		return &Error{
 			Err: fmt.Errorf("%w: %w", ErrServer, err),
+			WAL: noSlotYet,
 			Fix: "postrider check",
 		}
 	}

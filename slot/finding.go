@@ -35,6 +35,7 @@ type Finding struct {
 	Subject  string   `json:"subject,omitempty"` // which table, slot, setting
 	Observed string   `json:"observed"`
 	Required string   `json:"required,omitempty"`
+	WAL      string   `json:"wal,omitempty"`   // what it means for the WAL that PostgreSQL keeps
 	Fix      string   `json:"fix,omitempty"`   // SQL, command or setting
 	Class    Class    `json:"class,omitempty"` // of an error
 }
@@ -81,12 +82,12 @@ func ErrorFinding(code, subject string, err error) Finding {
 	if !errors.As(err, &advised) {
 		return ConnectionFinding(code, subject, err)
 	}
-	_, fix := advised.Advice()
+	wal, fix := advised.Advice()
 	class := ClassConfiguration
 	if errors.Is(err, postgres.ErrPermission) {
 		class = ClassPermission
 	}
-	return Finding{Severity: SeverityError, Code: code, Subject: subject, Observed: err.Error(), Fix: fix, Class: class}
+	return Finding{Severity: SeverityError, Code: code, Subject: subject, Observed: err.Error(), WAL: wal, Fix: fix, Class: class}
 }
 
 func okFinding(code, subject string, observed any) Finding {

@@ -218,11 +218,18 @@ func (c *checker) room(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("count slots: %w", postgres.Error(err))
 	}
+	usedTable, err := firstUsedTable(ctx, c.conn, c.Need.Tables)
+	if err != nil {
+		return err
+	}
 	f := Finding{Code: "slot", Subject: c.Need.Slot.Name, Observed: fmt.Sprintf("does not exist; %d of %d slots are used", used, limit)}
 	switch {
 	case used >= limit:
 		f.Severity, f.Class, f.Required = SeverityError, ClassConfiguration, "a free slot"
 		f.Fix = "drop a slot that nobody needs (postrider slot list), or: ALTER SYSTEM SET max_replication_slots = 20; -- takes effect when the server is restarted"
+	case c.Need.Slot.Create && usedTable != "":
+		f.Severity, f.Class, f.Required = SeverityError, ClassConfiguration, "consent to a slot that begins now: table "+usedTable+" has held rows, which it never sends"
+		f.Fix = "postrider slot create " + c.Need.Slot.Name
 	case c.Need.Slot.Create:
 		f.Severity, f.Required = SeverityInfo, "created by run, or now by: postrider slot create "+c.Need.Slot.Name
 	default:

@@ -2,6 +2,7 @@ package slot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -94,6 +95,9 @@ func firstUsedTable(ctx context.Context, conn *pgx.Conn, tables []string) (strin
 				COALESCE((SELECT sum(pg_catalog.pg_relation_size(p.relid)) FROM pg_catalog.pg_partition_tree(c.oid) p), 0))::bigint
 			FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 			WHERE n.nspname = $1 AND c.relname = $2`, schema, name).Scan(&bytes)
+		if errors.Is(err, pgx.ErrNoRows) {
+			continue // a table that does not exist has held none
+		}
 		if err != nil {
 			return "", fmt.Errorf("read the size of table %s: %w", table, postgres.Error(err))
 		}
