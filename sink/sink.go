@@ -65,11 +65,13 @@ type Done func(m *Message, err error)
 type Sink interface {
 	// Publish takes messages in order. It may block, until ctx ends, for what it must know before sending (does
 	// the topic exist?) and for room in its queue. On an error none or a leading part of ms was taken: Done is
-	// still called for each of those, and the caller must give up the sink.
+	// still called for each of those, at the latest by Close, and the caller must give up the sink. A *MessageError
+	// names the first message that was not taken, or the one that failed before; ErrClosed means that the sink is closed.
 	// One goroutine calls it.
 	Publish(ctx context.Context, ms []*Message) error
 	// Close ends the sink and waits for its goroutines, at most until ctx ends. What is still in flight is reported to Done as failed,
-	// though the broker may have it. Close is not a flush: wait for Done first.
+	// though the broker may have it. Close is not a flush: wait for Done first. It may be called while Publish blocks, which
+	// then returns, and again, which does nothing. When it returns nil, Done is not called any more.
 	Close(ctx context.Context) error
 }
 

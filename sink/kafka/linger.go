@@ -25,7 +25,7 @@ type batch struct {
 
 func (b *batch) add(r *record) {
 	b.records = append(b.records, r)
-	b.bytes += r.producer.ByteSize(2)
+	b.bytes += r.size
 }
 
 // due is when the batch has to go out; zero: now.

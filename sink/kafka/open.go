@@ -25,6 +25,7 @@ func Open(ctx context.Context, cfg Config, log zerolog.Logger, done sink.Done) (
 	if err != nil {
 		return nil, err
 	}
+	cfg.warn(log)
 
 	d := newDialer(&cfg)
 	stop := context.AfterFunc(ctx, func() { d.cut(context.Cause(ctx)) })
@@ -40,6 +41,16 @@ func Open(ctx context.Context, cfg Config, log zerolog.Logger, done sink.Done) (
 		return nil, fmt.Errorf("open Kafka producer at %s: %w", cfg.bootstrap(), err)
 	}
 	return s, nil
+}
+
+// warn tells what is configured and not safe, in each session.
+func (c *Config) warn(log zerolog.Logger) {
+	if c.TLS.InsecureSkipVerify {
+		log.Warn().Str("reason", "sink.kafka.tls.insecure_skip_verify is true").Msg("broker certificates were not verified")
+	}
+	if c.SASL.Mechanism == sarama.SASLTypePlaintext && !c.TLS.Enabled {
+		log.Warn().Str("reason", "sink.kafka.sasl.mechanism is PLAIN and sink.kafka.tls.enabled is false").Msg("password was sent in the clear")
+	}
 }
 
 func open(cfg Config, alive string, d *dialer, log zerolog.Logger, done sink.Done) (*Sink, error) {
@@ -203,7 +214,10 @@ type OpenError struct {
 }
 
 func (e *OpenError) Error() string {
-	return fmt.Sprintf("connect to Kafka: %v: %s; %s", e.Class, e.Text, e.Hint)
+	return fmt.Sprintf("connect to Kafka: %v: %s", e.Class, e.Text)
 }
+
+// Advice is what the user needs besides the text. What it means for the WAL is not known here.
+func (e *OpenError) Advice() (wal, fix string) { return "", e.Hint }
 
 func (e *OpenError) Unwrap() []error { return []error{e.Class, e.Err} }

@@ -18,6 +18,7 @@ type record struct {
 	key, value encoded
 	headers    []sarama.RecordHeader
 	names      []byte // header names, as bytes
+	size       int    // as sarama counts it, with overhead
 
 	message  *sink.Message
 	sequence uint64 // order of publishing
@@ -57,6 +58,7 @@ func (r *record) fill(m *sink.Message) {
 	}
 	r.names, r.headers = names, headers
 	p.Headers = headers
+	r.size = p.ByteSize(2)
 }
 
 // empty lets go of the message's bytes.

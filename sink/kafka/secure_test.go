@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -101,6 +102,29 @@ func requireDelivers(t *testing.T, cfg Config) {
 	require.NoError(t, s.Publish(within(t, patience), numbered("orders", 1)))
 	require.NoError(t, got.wait(t, 1)[0].err)
 	require.NoError(t, s.Close(within(t, patience)))
+}
+
+func TestOpen_WarnsOfWhatIsNotSafe(t *testing.T) {
+	a := newAuthority(t)
+	open := func(cfg Config) string {
+		var log bytes.Buffer
+		s, err := Open(within(t, patience), cfg, zerolog.New(&log), newOutcomes().done)
+		require.NoError(t, err)
+		require.NoError(t, s.Close(within(t, patience)))
+		return log.String()
+	}
+	secure := cluster(t, kfake.TLS(a.server(x509.Certificate{})))
+	cfg := quick(secure.ListenAddrs()...)
+	cfg.TLS = TLSConfig{Enabled: true, InsecureSkipVerify: true}
+	require.Contains(t, open(cfg), "sink.kafka.tls.insecure_skip_verify")
+	cfg.TLS = TLSConfig{Enabled: true, CAFile: a.caFile()}
+	require.Empty(t, open(cfg))
+
+	plain := cluster(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "rider", "s3cret-canary"))
+	cfg = quick(plain.ListenAddrs()...)
+	cfg.SASL = SASLConfig{Mechanism: "PLAIN", Username: "rider", Password: secret.Of("s3cret-canary")}
+	require.Contains(t, open(cfg), "in the clear")
+	require.NotContains(t, open(cfg), "canary")
 }
 
 func openFails(t *testing.T, cfg Config) error {

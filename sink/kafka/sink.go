@@ -117,9 +117,12 @@ func (s *Sink) prepare(ctx context.Context, m *sink.Message) (*record, error) {
 			return failed(err)
 		}
 	}
+	if !m.Timestamp.IsZero() && m.Timestamp.UnixMilli() < 0 { // sarama would fail the whole batch
+		return failed(fmt.Errorf("%w: timestamp %s is before 1970", sink.ErrInvalidRecord, m.Timestamp.UTC().Format(time.RFC3339)))
+	}
 	r := s.records.take()
 	r.fill(m)
-	if size := r.producer.ByteSize(2); size > s.cfg.MaxMessageBytes {
+	if size := r.size; size > s.cfg.MaxMessageBytes {
 		s.records.putBack(r)
 		return failed(fmt.Errorf("%w: %d bytes with overhead, sink.kafka.max_message_bytes is %d; raise it together with the topic's "+
 			"max.message.bytes: kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config max.message.bytes=%d",

@@ -3,6 +3,7 @@ package kafka
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -77,6 +78,16 @@ func TestPublish_RefusesAPartitionThatIsNotThere(t *testing.T) {
 	for _, o := range got.wait(t, 3) { // what stood before them was taken
 		require.NoError(t, o.err)
 	}
+}
+
+func TestPublish_RefusesATimestampBefore1970(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(1, "orders"))
+	s := openSink(t, quick(c.ListenAddrs()...), newOutcomes().done)
+	ms := numbered("orders", 1)
+	ms[0].Timestamp = time.Date(1969, 12, 31, 23, 59, 59, 0, time.UTC)
+	require.ErrorIs(t, s.Publish(within(t, patience), ms), sink.ErrInvalidRecord)
+	ms[0].Timestamp = time.Unix(0, 0)
+	require.NoError(t, s.Publish(within(t, patience), ms))
 }
 
 func TestPublish_NoticesAddedPartitions(t *testing.T) {

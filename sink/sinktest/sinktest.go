@@ -28,7 +28,8 @@ type Subject struct {
 	Stall func(t *testing.T) (resume func())
 	// AnyTopic says that there are no unknown topics here.
 	AnyTopic bool
-	// Outlives names functions of libraries whose goroutines nothing can end, and that end by themselves.
+	// Outlives names functions whose goroutines may be there after Close: of a broker in the same process, or of a library,
+	// if they end by themselves and nothing can hurry them.
 	Outlives []string
 }
 
