@@ -113,6 +113,15 @@ func TestReplicationConfig_SetsItsParameters(t *testing.T) {
 	require.Equal(t, "orders", rc.RuntimeParams["application_name"])
 }
 
+func TestReplicationConfig_FixesHowValuesAreWritten(t *testing.T) {
+	hermetic(t)
+	pc, err := ReplicationConfig(Config{URL: secret.Of("postgres://u@localhost/d?datestyle=German&timezone=Asia/Tokyo")})
+	require.NoError(t, err)
+	require.Equal(t, "ISO", pc.RuntimeParams["datestyle"])
+	require.Equal(t, "UTC", pc.RuntimeParams["timezone"])
+	require.Equal(t, "UTF8", pc.RuntimeParams["client_encoding"])
+}
+
 func TestConfig_ErrorsNeverContainThePassword(t *testing.T) {
 	hermetic(t)
 	for _, url := range []string{

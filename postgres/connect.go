@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"maps"
 	"net"
 	"strings"
 
@@ -54,7 +55,20 @@ func ReplicationConfig(c Config) (*pgconn.Config, error) {
 	}
 	pc.RuntimeParams["replication"] = "database"
 	setDefault(pc.RuntimeParams, "wal_sender_timeout", walSenderTimeout)
+	maps.Copy(pc.RuntimeParams, rowFormats)
 	return pc, nil
+}
+
+// rowFormats are how values of rows are to be written, since a database or a role may have other habits (DateStyle = German) and the
+// router reads one form of each. They are not for users to change. TestReplicationConfig_FixesHowValuesAreWritten
+var rowFormats = map[string]string{
+	"client_encoding":    "UTF8",
+	"datestyle":          "ISO",
+	"intervalstyle":      "postgres",
+	"timezone":           "UTC",
+	"bytea_output":       "hex",
+	"extra_float_digits": "1", // the shortest text that reads back as the same number
+	"lc_monetary":        "C",
 }
 
 // Connect opens a connection for SQL. The caller closes it. Errors carry the package's sentinels.
