@@ -31,12 +31,9 @@ const (
 	ReasonRegexTimeout     = "regex_timeout"
 )
 
+// Error tells what is wrong with which event. What to do is in Hint alone.
 func (e *RowError) Error() string {
-	s := fmt.Sprintf("route event %q of %s at %s index %d: %v", e.EventID, e.Relation, e.LSN, e.Index, e.Err)
-	if e.Hint != "" {
-		s += "; " + e.Hint
-	}
-	return s
+	return fmt.Sprintf("route event %q of %s at %s index %d: %v", e.EventID, e.Relation, e.LSN, e.Index, e.Err)
 }
 
 // Unwrap gives the cause.
@@ -53,9 +50,10 @@ type ShapeError struct {
 	Hint     string   // what to do
 }
 
+// Error tells what is missing and what there is. What to do is in Hint alone.
 func (e *ShapeError) Error() string {
-	return fmt.Sprintf("%s cannot be routed: column %s %s (router.%s); it has the columns %s; %s",
-		e.Relation, e.Column, e.Problem, e.Key, strings.Join(e.Existing, ", "), e.Hint)
+	return fmt.Sprintf("%s cannot be routed: column %s %s (router.%s); it has the columns %s",
+		e.Relation, e.Column, e.Problem, e.Key, strings.Join(e.Existing, ", "))
 }
 
 // rowFault is what is wrong with a row, before it is known which.

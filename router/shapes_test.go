@@ -116,6 +116,7 @@ func TestCheck_AsksForAChoiceOrNamesWhatIsThere(t *testing.T) {
 		rel       *replication.Relation
 		change    func(*Config)
 		key, want string
+		hint      string
 	}{
 		"both candidates": {
 			rel: table(col("id", oidUUID), col("aggregate_type", oidText), col("aggregatetype", oidText), col("aggregate_id", oidText), col("payload", oidJSONB)),
@@ -123,7 +124,7 @@ func TestCheck_AsksForAChoiceOrNamesWhatIsThere(t *testing.T) {
 		},
 		"no candidate": {
 			rel: table(col("id", oidUUID), col("aggregate_type", oidText), col("payload", oidJSONB)),
-			key: "table.field.event.key", want: `it has the columns id, aggregate_type, payload; set router.table.field.event.key`,
+			key: "table.field.event.key", want: `it has the columns id, aggregate_type, payload`, hint: "set router.table.field.event.key to the column that is meant",
 		},
 		"missing payload": {
 			rel: table(col("id", oidUUID), col("aggregate_type", oidText), col("aggregate_id", oidText), col("body", oidJSONB)),
@@ -143,7 +144,7 @@ func TestCheck_AsksForAChoiceOrNamesWhatIsThere(t *testing.T) {
 		},
 		"text as time": {
 			rel: outbox(), change: func(c *Config) { c.FieldTimestamp = "type" },
-			key: "table.field.event.timestamp", want: "choose a column of type timestamp, timestamptz, date or bigint",
+			key: "table.field.event.timestamp", want: "is no time of a record", hint: "choose a column of type timestamp, timestamptz, date or bigint (milliseconds)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -153,6 +154,8 @@ func TestCheck_AsksForAChoiceOrNamesWhatIsThere(t *testing.T) {
 			require.ErrorAs(t, err, &shape)
 			require.Equal(t, c.key, shape.Key)
 			require.ErrorContains(t, err, c.want)
+			require.NotEmpty(t, shape.Hint)
+			require.Contains(t, shape.Hint, c.hint)
 			_, err = r.Route(insert(c.rel, "x"))
 			require.ErrorAs(t, err, &shape, "a row tells the same")
 		})

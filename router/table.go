@@ -32,8 +32,8 @@ type Type struct {
 	Base   *Type    `json:"base"`   // of a domain: the type at the end of the chain
 }
 
-// DescribeSQL returns one row with one column of text, which ParseTable reads, or no row if there is no such table.
-// Its parameter is the table's OID. It reads pg_catalog only and needs no privilege.
+// DescribeSQL returns one row with one column of text, which ParseTable reads; a table that is gone has no columns in it, and its rows
+// are then read by their type OIDs alone. Its parameter is the table's OID. It reads pg_catalog only and needs no privilege.
 const DescribeSQL = `
 SELECT pg_catalog.json_build_object('oid', $1::pg_catalog.oid::pg_catalog.int8, 'columns', pg_catalog.json_agg(pg_catalog.json_build_object(
   'name', a.attname,
@@ -60,8 +60,7 @@ SELECT pg_catalog.json_build_object('oid', $1::pg_catalog.oid::pg_catalog.int8, 
 FROM pg_catalog.pg_attribute a
 JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
 LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
-WHERE a.attrelid = $1::pg_catalog.oid AND a.attnum > 0 AND NOT a.attisdropped
-HAVING count(*) > 0`
+WHERE a.attrelid = $1::pg_catalog.oid AND a.attnum > 0 AND NOT a.attisdropped`
 
 // ParseTable reads what DescribeSQL returned.
 func ParseTable(document []byte) (*Table, error) {
