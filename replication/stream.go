@@ -80,6 +80,7 @@ func open(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, log z
 	prepare func(context.Context, *pgconn.PgConn) error) (*Stream, error) {
 	s := &Stream{decoder: newDecoder(), log: log, now: time.Now}
 	s.schedule.interval = cfg.StatusInterval
+	s.acked = s.SeedLSN // until Run knows better: a stream may be finished without having run
 	pg = pg.Copy()
 	pg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
 		s.wire = newWire(r, cfg.MaxRowBytes) // of several hosts tried, the last is the one connected to

@@ -1,0 +1,389 @@
+package replication_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"postrider/replication"
+	"postrider/test/parts"
+)
+
+func TestMain(m *testing.M) { parts.Main(m) }
+
+var versions = []string{"14", "15", "16", "17", "18"}
+
+const patience = 30 * time.Second
+
+// table is an outbox with its publication and slot, in a database of its own.
+type table struct {
+	t    *testing.T
+	db   *parts.Database
+	conn *pgx.Conn
+	slot string
+	cfg  replication.Config
+}
+
+func newTable(t *testing.T, version string) *table {
+	db := parts.Postgres(t, version)
+	x := &table{t: t, db: db, conn: db.Connect(t), slot: parts.Unique("slot"), cfg: replication.DefaultConfig()}
+	x.exec(`CREATE TABLE outbox (n bigint, payload text)`)
+	x.exec(`CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert')`)
+	x.exec(`SELECT pg_create_logical_replication_slot('` + x.slot + `', 'pgoutput')`)
+	x.cfg.Messages = []string{"outbox"}
+	return x
+}
+
+func (x *table) exec(sql string, args ...any) {
+	x.t.Helper()
+	_, err := x.conn.Exec(x.t.Context(), sql, args...)
+	require.NoError(x.t, err)
+}
+
+func (x *table) confirmed() pglogrepl.LSN {
+	x.t.Helper()
+	var text string
+	require.NoError(x.t, x.conn.QueryRow(x.t.Context(),
+		`SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1`, x.slot).Scan(&text))
+	lsn, err := pglogrepl.ParseLSN(text)
+	require.NoError(x.t, err)
+	return lsn
+}
+
+func (x *table) pg() *pgconn.Config {
+	x.t.Helper()
+	pg, err := pgconn.ParseConfig(x.db.DSN())
+	require.NoError(x.t, err)
+	pg.RuntimeParams["replication"] = "database"
+	return pg
+}
+
+func (x *table) open() *replication.Stream {
+	x.t.Helper()
+	s, err := replication.Open(x.t.Context(), x.pg(), x.cfg, x.slot, zerolog.Nop())
+	require.NoError(x.t, err)
+	return s
+}
+
+// reading is a stream in Run. Its watermark is what the test says.
+type reading struct {
+	x      *table
+	stream *replication.Stream
+	out    chan *replication.Batch
+	ended  chan error
+	stop   context.CancelFunc
+	acked  func() pglogrepl.LSN
+}
+
+func (x *table) read(acked func() pglogrepl.LSN) *reading {
+	ctx, cancel := context.WithTimeout(x.t.Context(), patience)
+	stopping, stop := context.WithCancel(ctx)
+	r := &reading{x: x, stream: x.open(), out: make(chan *replication.Batch), ended: make(chan error, 1), stop: stop, acked: acked}
+	if acked == nil {
+		seed := r.stream.SeedLSN()
+		r.acked = func() pglogrepl.LSN { return seed }
+	}
+	go func() { r.ended <- r.stream.Run(ctx, stopping, r.out, r.acked) }()
+	x.t.Cleanup(cancel)
+	return r
+}
+
+// rows collects events until n rows or messages and their last Commit were read.
+func (r *reading) rows(n int) (events []replication.Event) {
+	r.x.t.Helper()
+	for got := 0; got < n || events[len(events)-1].Kind == replication.Insert || events[len(events)-1].Kind == replication.Message; {
+		b, ok := <-r.out
+		if !ok {
+			require.NoError(r.x.t, <-r.ended, "the stream ended after %d of %d rows", got, n)
+			require.Fail(r.x.t, "the stream ended early")
+		}
+		for _, e := range b.Events {
+			if e.Kind == replication.Insert || e.Kind == replication.Message {
+				got++
+			}
+			if e.Kind != replication.Idle {
+				events = append(events, e)
+			}
+		}
+	}
+	return events
+}
+
+// finish stops cleanly.
+func (r *reading) finish() {
+	r.x.t.Helper()
+	r.stop()
+	for range r.out {
+	}
+	require.NoError(r.x.t, <-r.ended)
+	drained := make(chan struct{})
+	close(drained)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	require.NoError(r.x.t, r.stream.Finish(ctx, drained))
+}
+
+func each(t *testing.T, versions []string, f func(*testing.T, string)) {
+	for _, v := range versions {
+		t.Run(v, func(t *testing.T) { f(t, v) })
+	}
+}
+
+func TestStream_BringsRowsInCommitOrder(t *testing.T) {
+	each(t, versions, func(t *testing.T, version string) {
+		x := newTable(t, version)
+		r := x.read(nil)
+		x.exec(`INSERT INTO outbox VALUES (1, 'a'), (2, NULL), (3, '')`)
+		x.exec(`SELECT pg_logical_emit_message(true, 'outbox', '{"n": 4}')`)
+		x.exec(`SELECT pg_logical_emit_message(false, 'outbox', 'at once, even if rolled back')`)
+		x.exec(`UPDATE outbox SET payload = 'changed'`)
+		x.exec(`INSERT INTO outbox VALUES (5, 'e')`)
+		events := r.rows(5)
+		r.finish()
+
+		var texts []string
+		for _, e := range events {
+			switch e.Kind {
+			case replication.Insert:
+				texts = append(texts, fmt.Sprintf("%d:%s=%q nil=%v", e.Index, e.Values[0], e.Values[1], e.Values[1] == nil))
+			case replication.Message:
+				texts = append(texts, fmt.Sprintf("%d:%s %s", e.Index, e.Prefix, e.Content))
+			}
+		}
+		require.Equal(t, []string{`0:1="a" nil=false`, `1:2="" nil=true`, `2:3="" nil=false`, `0:outbox {"n": 4}`, `0:5="e" nil=false`}, texts)
+		require.Equal(t, "public.outbox", events[1].Relation.String())
+	})
+}
+
+func TestStream_RowsOfOneCopyHaveDistinctEventPositions(t *testing.T) {
+	x := newTable(t, "18")
+	r := x.read(nil)
+	_, err := x.conn.CopyFrom(t.Context(), pgx.Identifier{"outbox"}, []string{"n"}, pgx.CopyFromRows([][]any{{1}, {2}, {3}, {4}, {5}}))
+	require.NoError(t, err)
+	events := r.rows(5)
+	r.finish()
+	seen := map[string]bool{}
+	for _, e := range events {
+		if e.Kind == replication.Insert {
+			seen[fmt.Sprintf("%s/%d", e.LSN, e.Index)] = true
+		}
+	}
+	require.Len(t, seen, 5)
+}
+
+func TestStream_ConfirmsNothingThatIsNotAcked(t *testing.T) {
+	each(t, versions, func(t *testing.T, version string) {
+		x := newTable(t, version)
+		before := x.confirmed()
+		r := x.read(nil) // acks nothing
+		x.exec(`INSERT INTO outbox VALUES (1, 'a')`)
+		r.rows(1)
+		r.finish()
+		require.Equal(t, before, x.confirmed())
+
+		again := x.read(nil)
+		require.Equal(t, before, again.stream.SeedLSN())
+		again.rows(1)
+		again.finish()
+	})
+}
+
+func TestStream_ClampsAWatermarkBeyondWhatItHasSeen(t *testing.T) {
+	each(t, []string{"14", "18"}, func(t *testing.T, version string) {
+		x := newTable(t, version)
+		r := x.read(func() pglogrepl.LSN { return 1 << 60 }) // a caller with a bug
+		x.exec(`INSERT INTO outbox VALUES (1, 'a')`)
+		r.rows(1)
+		r.finish()
+		require.LessOrEqual(t, x.confirmed(), r.stream.ReceivedLSN())
+
+		x.exec(`INSERT INTO outbox VALUES (2, 'b')`)
+		next := x.read(nil)
+		require.Equal(t, "2", string(next.rows(1)[1].Values[0]), "the server would skip a row that lies before what was confirmed")
+		next.finish()
+	})
+}
+
+func TestStream_FinishConfirmsTheLastAck(t *testing.T) {
+	each(t, versions, func(t *testing.T, version string) {
+		x := newTable(t, version)
+		var acked atomic.Uint64
+		r := x.read(func() pglogrepl.LSN { return pglogrepl.LSN(acked.Load()) })
+		x.exec(`INSERT INTO outbox VALUES (1, 'a')`)
+		events := r.rows(1)
+		end := events[len(events)-1].LSN
+		r.stop()
+		for range r.out {
+		}
+		require.NoError(t, <-r.ended)
+		require.Less(t, x.confirmed(), end)
+		// The watermark moves after Run has returned, as when the broker answers during a drain.
+		acked.Store(uint64(end))
+		drained := make(chan struct{})
+		close(drained)
+		require.NoError(t, r.stream.Finish(t.Context(), drained))
+		require.GreaterOrEqual(t, x.confirmed(), end)
+	})
+}
+
+func TestStream_IdlePositionsReleaseWAL(t *testing.T) {
+	each(t, []string{"14", "18"}, func(t *testing.T, version string) {
+		x := newTable(t, version)
+		x.exec(`CREATE TABLE unrelated (n int)`)
+		r := x.read(nil)
+		var target string
+		x.exec(`INSERT INTO unrelated SELECT generate_series(1, 10000)`)
+		require.NoError(t, x.conn.QueryRow(t.Context(), `SELECT pg_current_wal_lsn()::text`).Scan(&target))
+		want, err := pglogrepl.ParseLSN(target)
+		require.NoError(t, err)
+		for reached := false; !reached; {
+			b, ok := <-r.out
+			require.True(t, ok, "the stream ended")
+			for _, e := range b.Events {
+				require.Equal(t, replication.Idle, e.Kind, "nothing of ours was written")
+				reached = reached || e.LSN >= want
+			}
+		}
+		r.finish()
+	})
+}
+
+func TestStream_StatusesGoOnWhileNobodyTakesTheEvents(t *testing.T) {
+	x := newTable(t, "18")
+	x.cfg.StatusInterval = 200 * time.Millisecond
+	pg := x.pg()
+	pg.RuntimeParams["wal_sender_timeout"] = "1s"
+	s, err := replication.Open(t.Context(), pg, x.cfg, x.slot, zerolog.Nop())
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	out, ended := make(chan *replication.Batch), make(chan error, 1)
+	go func() { ended <- s.Run(ctx, t.Context(), out, s.SeedLSN) }()
+	x.exec(`INSERT INTO outbox SELECT n, repeat('x', 1000) FROM generate_series(1, 50000) n`) // more than the socket holds
+
+	// Fifteen statuses, 200 ms apart, span three timeouts.
+	last, replies := time.Time{}, 0
+	for replies < 15 {
+		var reply *time.Time
+		require.NoError(t, x.conn.QueryRow(ctx, `SELECT max(reply_time) FROM pg_stat_replication
+			WHERE pid = (SELECT active_pid FROM pg_replication_slots WHERE slot_name = $1)`, x.slot).Scan(&reply))
+		if reply != nil && reply.After(last) {
+			last, replies = *reply, replies+1
+		}
+		select {
+		case err := <-ended:
+			require.NoError(t, err, "the server took the blocked relay for dead")
+		default:
+		}
+	}
+	cancel()
+	<-ended
+	_ = s.Finish(ctx, nil) // whether the server answers in the middle of a large transaction does not matter here
+}
+
+func TestStream_StopEndsAtTheCommitOfTheOpenTransaction(t *testing.T) {
+	x := newTable(t, "18")
+	r := x.read(nil)
+	x.exec(`INSERT INTO outbox SELECT n, repeat('x', 200) FROM generate_series(1, 20000) n`)
+	first := <-r.out
+	require.Equal(t, replication.Begin, first.Events[0].Kind)
+	x.exec(`INSERT INTO outbox VALUES (-1, 'a later transaction')`)
+	r.stop()
+	rows := 0
+	var last replication.Event
+	count := func(b *replication.Batch) {
+		for _, e := range b.Events {
+			if e.Kind == replication.Insert {
+				rows++
+			}
+			last = e
+		}
+	}
+	count(first)
+	for b := range r.out {
+		count(b)
+	}
+	require.NoError(t, <-r.ended)
+	require.Equal(t, 20000, rows)
+	require.Equal(t, replication.Commit, last.Kind)
+	drained := make(chan struct{})
+	close(drained)
+	require.NoError(t, r.stream.Finish(t.Context(), drained))
+}
+
+func TestStream_RefusesARowBeforeItIsBuffered(t *testing.T) {
+	x := newTable(t, "18")
+	x.cfg.MaxRowBytes = 64 << 10
+	r := x.read(nil)
+	x.exec(`INSERT INTO outbox VALUES (1, repeat('x', 200000))`)
+	for range r.out {
+	}
+	var large *replication.RowTooLargeError
+	require.ErrorAs(t, <-r.ended, &large)
+	require.Greater(t, large.Bytes, int64(200000))
+}
+
+func TestOpen_SaysWhatIsWrongWithTheSlot(t *testing.T) {
+	each(t, []string{"14", "18"}, func(t *testing.T, version string) {
+		x := newTable(t, version)
+		open := func(slot string) error {
+			s, err := replication.Open(t.Context(), x.pg(), x.cfg, slot, zerolog.Nop())
+			if err == nil {
+				require.NoError(t, s.Finish(t.Context(), closed()))
+			}
+			return err
+		}
+		require.ErrorIs(t, open("no_such_slot"), replication.ErrSlotMissing)
+
+		x.exec(`SELECT pg_create_logical_replication_slot('` + x.slot + `_two', 'pgoutput', false, true)`)
+		require.ErrorIs(t, open(x.slot+"_two"), replication.ErrSlotUnusable)
+
+		holder := x.read(nil)
+		require.ErrorIs(t, open(x.slot), replication.ErrSlotInUse)
+		holder.finish()
+		require.NoError(t, open(x.slot))
+	})
+}
+
+func TestStream_MissingPublicationEndsIt(t *testing.T) {
+	each(t, versions, func(t *testing.T, version string) {
+		x := newTable(t, version)
+		x.cfg.Publication = "no_such_publication"
+		r := x.read(nil)
+		x.exec(`INSERT INTO outbox VALUES (1, 'a')`)
+		for range r.out {
+		}
+		require.ErrorIs(t, <-r.ended, replication.ErrPublicationMissing)
+	})
+}
+
+func TestOpenTemporary_LeavesNothingBehind(t *testing.T) {
+	each(t, []string{"14", "18"}, func(t *testing.T, version string) {
+		x := newTable(t, version)
+		name := parts.Unique("temporary")
+		s, err := replication.OpenTemporary(t.Context(), x.pg(), x.cfg, name, zerolog.Nop())
+		require.NoError(t, err)
+		var temporary bool
+		require.NoError(t, x.conn.QueryRow(t.Context(), `SELECT temporary FROM pg_replication_slots WHERE slot_name = $1`, name).Scan(&temporary))
+		require.True(t, temporary)
+		require.NoError(t, s.Finish(t.Context(), closed()))
+		require.Eventually(t, func() bool {
+			var n int
+			return x.conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1`, name).Scan(&n) == nil && n == 0
+		}, patience, 10*time.Millisecond)
+	})
+}
+
+func closed() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
