@@ -1,0 +1,163 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/stretchr/testify/require"
+
+	"postrider/test/parts"
+)
+
+// poison is a row that cannot be published, and what a person does about it.
+type poison struct {
+	name   string
+	insert string            // has the id poisonID
+	config string            // [router] of the relay that halts, beyond routeTo
+	says   string            // in the error
+	repair map[string]string // environment of the relay that goes on
+	// skip advances the slot instead: the row is given up, with its transaction.
+	skip bool
+}
+
+const poisonID = "00000000-0000-0000-0000-00000000dead"
+
+var poisons = []poison{
+	{
+		name:   "no key",
+		insert: `INSERT INTO outbox (id, aggregate_type, aggregate_id, payload) VALUES ('` + poisonID + `', 'order', NULL, '{}')`,
+		says:   "column aggregate_id, which is the key, is NULL",
+		repair: map[string]string{"POSTRIDER_ROUTER_NULL_KEY": "publish"},
+	},
+	{
+		name:   "no topic",
+		insert: `INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, payload) VALUES ('` + poisonID + `', 'order', 'poison', 'not a topic', '{}')`,
+		config: `route.by.field = "event_type"`,
+		says:   `routed value "not a topic" gives the topic name "not a topic"`,
+		repair: map[string]string{"POSTRIDER_ROUTER_ROUTE_BY_FIELD": "aggregate_type"},
+	},
+	{
+		name:   "given up",
+		insert: `INSERT INTO outbox (id, aggregate_type, aggregate_id, payload) VALUES ('` + poisonID + `', 'order', NULL, '{}')`,
+		says:   "column aggregate_id, which is the key, is NULL",
+		skip:   true,
+	},
+}
+
+func TestHalt_NamesTheRowAndLosesNothing(t *testing.T) {
+	for _, p := range poisons {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			haltAndRepair(t, p)
+		})
+	}
+}
+
+func haltAndRepair(t *testing.T, p poison) {
+	c := newCluster(t)
+	topic := c.Topic(t, partitions)
+	// Whatever is no "not a topic" goes to the topic of the test.
+	s := newShop(t, parts.AnyVersion, outboxSQL, fmt.Sprintf(`
+[router]
+route.topic.regex = "changed|order"
+route.topic.replacement = %q
+%s`, topic, p.config))
+	ledger := newLedger()
+	events := func(keys ...string) {
+		tx, d := s.begin(t), ledger.draft()
+		write(t, tx, d, "outbox", keys...)
+		require.NoError(t, tx.Commit(t.Context()))
+		d.committed()
+	}
+	r := s.run(t)
+	for range 20 {
+		events("a", "b")
+	}
+	before := s.lsn(t, "SELECT pg_current_wal_flush_lsn()")
+
+	// Rows before and behind the poison in its transaction, and transactions behind it.
+	tx, d := s.begin(t), ledger.draft()
+	if !p.skip {
+		write(t, tx, d, "outbox", "a", "in the transaction")
+	}
+	_, err := tx.Exec(t.Context(), p.insert)
+	require.NoError(t, err)
+	if !p.skip {
+		write(t, tx, d, "outbox", "a", "in the transaction")
+	}
+	require.NoError(t, tx.Commit(t.Context()))
+	after := s.lsn(t, "SELECT pg_current_wal_flush_lsn()")
+	d.committed()
+	for range 20 {
+		events("b", "a")
+	}
+
+	index := 2
+	if p.skip {
+		index = 0
+	}
+	at := requireHalt(t, s, r, p, index)
+	require.GreaterOrEqual(t, at, before, "the position is that of the poison's transaction")
+	require.Less(t, at, after)
+	require.GreaterOrEqual(t, s.confirmed(t), before, "everything before is confirmed")
+	require.Less(t, s.confirmed(t), after)
+	require.Equal(t, at, requireHalt(t, s, s.launch(t), p, index), "it halts at the same row as long as nothing changes")
+
+	if p.skip {
+		advance := start(t, s.environment(), "slot", "advance", s.slot, "--to", after.String(), "--yes")
+		require.Zero(t, advance.wait(t))
+	}
+	r = s.run(t, p.repair)
+	s.awaitConfirmed(t, r)
+	r.stop(t)
+	requireNothingLost(t, s, ledger, topic, p)
+}
+
+// requireHalt waits until the relay has ended because of the row, and returns the position that it names.
+func requireHalt(t testing.TB, s *shop, r *relay, p poison, index int) pglogrepl.LSN {
+	t.Helper()
+	require.Equal(t, 1, r.wait(t), "exit code")
+	said := r.log.String()
+	message := said[strings.Index(said, "postrider: "):]
+	for _, part := range []string{p.says, poisonID, "public.outbox", fmt.Sprintf("index %d", index), "WAL:", s.confirmed(t).String(), "next: "} {
+		require.Contains(t, message, part)
+	}
+	_, rest, found := strings.Cut(message, "public.outbox at ")
+	require.True(t, found, "%s", message)
+	lsn, err := pglogrepl.ParseLSN(rest[:strings.Index(rest, " index")])
+	require.NoError(t, err)
+	return lsn
+}
+
+// requireNothingLost wants every event and, unless it was given up, the row that was poison. What stood before it in its transaction was
+// published once with each halt: nothing of an unfinished transaction is confirmed.
+func requireNothingLost(t testing.TB, s *shop, l *ledger, topic string, p poison) {
+	t.Helper()
+	records := s.All(t, topic)
+	var poisoned int
+	for _, r := range records {
+		if string(r.Headers[0].Value) == poisonID {
+			poisoned++
+			records = remove(records, r)
+		}
+	}
+	l.received(t, records)
+	v := l.tally.Verdict()
+	written := int64(80)
+	if !p.skip {
+		written += 4
+	}
+	require.Equal(t, written, v.Written)
+	require.Zero(t, v.Lost)
+	require.Zero(t, v.OutOfOrder)
+	require.Zero(t, v.Phantom)
+	if p.skip {
+		require.Zero(t, v.Duplicated)
+		require.Zero(t, poisoned)
+		return
+	}
+	require.Equal(t, int64(2*2), v.Duplicated, "two halts, two rows before the poison")
+	require.Equal(t, 1, poisoned)
+}
