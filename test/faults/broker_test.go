@@ -1,0 +1,98 @@
+package faults
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"postrider/test/parts"
+)
+
+func TestBrokerStall_KeepsTheReplicationConnection(t *testing.T) {
+	t.Parallel()
+	require.Greater(t, *stall, 16*time.Second, "-stall must be longer than wal_sender_timeout, which the relay sets to 15 s")
+	broker := parts.ExclusiveKafka(t, parts.KafkaConfig{})
+	r := newRig(t, server(t, parts.AnyVersion), broker)
+	p := r.started(t)
+	l := r.load(t, 200)
+	l.more(t, 2000)
+	pid, before, highest := r.walsender(t), p.rss(t), 0.0
+
+	broker.Pause(t)
+	p.full(t)
+	filled := p.rss(t)
+	during(*stall, func() {
+		p.requireRunning(t)
+		highest = max(highest, p.rss(t))
+		require.True(t, p.ready(), "a stalled broker is no reason to be restarted")
+	})
+	require.Equal(t, pid, r.walsender(t), "walsender")
+	broker.Resume(t)
+	l.end(t)
+
+	r.drained(t, 2*time.Minute)
+	require.Equal(t, pid, r.walsender(t), "walsender")
+	require.Equal(t, 1, p.ask().Relay.Sessions)
+	t.Logf("resident memory: %s before, %s with the window full, at most %s in %s of stall, %s after",
+		mib(before), mib(filled), mib(highest), *stall, mib(p.rss(t)))
+	require.Less(t, highest-filled, 64.0*(1<<20), "memory grows while the broker stalls")
+	p.stop(t)
+	requireExact(t, r.judge(t))
+}
+
+func TestBrokerRestart_LosesNothing(t *testing.T) {
+	t.Parallel()
+	broker := parts.ExclusiveKafka(t, parts.KafkaConfig{})
+	r := newRig(t, server(t, parts.AnyVersion), broker)
+	p := r.started(t)
+	l := r.load(t, 200)
+	for range *rounds {
+		l.more(t, 500)
+		broker.Kill(t)
+		l.more(t, 300)
+		p.requireRunning(t)
+		broker.Restart(t)
+	}
+	l.end(t)
+	r.drained(t, 2*time.Minute)
+	sessions := p.ask().Relay.Sessions
+	p.stop(t)
+	v := r.judge(t)
+	requireNothingLost(t, v)
+	t.Logf("%d crashes of the broker: %d sessions, %d duplicates", *rounds, sessions, v.Duplicated)
+	require.LessOrEqual(t, v.Duplicated, int64(sessions-1)*inFlight)
+}
+
+func TestConnectionCuts_LoseNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t))
+	kafka, postgres := r.throughKafkaProxy(t), r.through(t)
+	p := r.started(t)
+	l := r.load(t, 200)
+	for range *rounds {
+		for range 5 {
+			l.more(t, 100)
+			kafka.Cut()
+		}
+		l.more(t, 100)
+		kafka.Refuse()
+		l.more(t, 300)
+		kafka.Resume()
+		l.more(t, 100)
+		postgres.Cut()
+		l.more(t, 300)
+		postgres.Refuse()
+		l.more(t, 300)
+		postgres.Resume()
+		p.streams(t, 30*time.Second)
+	}
+	l.end(t)
+	r.drained(t, 2*time.Minute)
+	sessions := p.ask().Relay.Sessions
+	p.stop(t)
+	v := r.judge(t)
+	requireNothingLost(t, v)
+	t.Logf("%d sessions, %d duplicates", sessions, v.Duplicated)
+	require.LessOrEqual(t, v.Duplicated, int64(sessions-1)*inFlight)
+}

@@ -1,0 +1,226 @@
+package faults
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/stretchr/testify/require"
+
+	"postrider/embedded/child"
+	"postrider/test/parts"
+)
+
+// process is one running relay.
+type process struct {
+	child  *child.Process
+	listen string
+	said   *transcript
+	http   *http.Client
+}
+
+// transcript keeps all that a relay prints.
+type transcript struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *transcript) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(b)
+}
+
+func (s *transcript) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+func (s *transcript) count(part string) int { return strings.Count(s.String(), part) }
+
+// start starts a relay, which ends with the test at the latest. A data race or a panic in it fails the test.
+func (r *rig) start(t testing.TB) *process {
+	t.Helper()
+	port, err := child.FreePort()
+	require.NoError(t, err)
+	p := &process{listen: "127.0.0.1:" + strconv.Itoa(port), said: &transcript{}, http: &http.Client{Timeout: 5 * time.Second}}
+	file := filepath.Join(t.TempDir(), "postrider.toml")
+	require.NoError(t, os.WriteFile(file, []byte(r.config(p.listen)), 0o600))
+
+	cmd := exec.Command(parts.Binary(t), "run", "--config", file)
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, "POSTRIDER_") && !strings.HasPrefix(kv, "PG") {
+			cmd.Env = append(cmd.Env, kv)
+		}
+	}
+	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0") // or each exit takes a second longer than it does
+	cmd.Stdout, cmd.Stderr = p.said, p.said
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	p.child, err = child.Start(cmd, syscall.SIGKILL)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		p.http.CloseIdleConnections()
+		if p.child.Running() {
+			p.signal(t, syscall.SIGCONT)
+			p.kill(t)
+		}
+		if said := p.said.String(); t.Failed() {
+			t.Logf("end of the log of relay %d:\n%s", p.child.PID, said[max(0, len(said)-6000):])
+		}
+		require.Zero(t, p.said.count("WARNING: DATA RACE"), "data race")
+		require.Zero(t, p.said.count("panic: "), "panic")
+	})
+	return p
+}
+
+// started starts a relay and waits until it streams.
+func (r *rig) started(t testing.TB) *process {
+	t.Helper()
+	p := r.start(t)
+	p.streams(t, 30*time.Second)
+	return p
+}
+
+func (p *process) signal(t testing.TB, sig syscall.Signal) {
+	t.Helper()
+	require.NoError(t, p.child.Signal(sig))
+}
+
+// kill ends the relay as a crash would.
+func (p *process) kill(t testing.TB) {
+	t.Helper()
+	p.signal(t, syscall.SIGKILL)
+	<-p.child.Done
+}
+
+// ended waits until the relay has ended by itself and returns its exit code.
+func (p *process) ended(t testing.TB, within time.Duration) int {
+	t.Helper()
+	select {
+	case <-p.child.Done:
+	case <-time.After(within):
+		t.Fatalf("relay still runs after %s", within)
+	}
+	var exit *exec.ExitError
+	if errors.As(p.child.Err, &exit) {
+		return exit.ExitCode()
+	}
+	require.NoError(t, p.child.Err)
+	return 0
+}
+
+// stop is SIGTERM, which has to end with 0.
+func (p *process) stop(t testing.TB) {
+	t.Helper()
+	before := time.Now()
+	p.signal(t, syscall.SIGTERM)
+	require.Zero(t, p.ended(t, 30*time.Second), "exit code")
+	t.Logf("relay stopped in %s", time.Since(before))
+}
+
+// status is the part of /status that the tests look at.
+type status struct {
+	Relay struct {
+		Phase             string
+		Error             string
+		Sessions          int
+		InFlight          int    `json:"in_flight"`
+		ConfirmedFlushLSN string `json:"confirmed_flush_lsn"`
+	}
+}
+
+// ask returns the zero status while nobody answers.
+func (p *process) ask() status {
+	var st status
+	if body, _ := p.get("/status"); body != nil {
+		_ = json.Unmarshal(body, &st) // of an answer cut short nothing is known
+	}
+	return st
+}
+
+func (p *process) get(path string) (body []byte, code int) {
+	resp, err := p.http.Get("http://" + p.listen + path)
+	if err != nil {
+		return nil, 0
+	}
+	defer resp.Body.Close()
+	body, err = io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, 0
+	}
+	return body, resp.StatusCode
+}
+
+func (p *process) phase(t testing.TB, phase string, within time.Duration) {
+	t.Helper()
+	eventually(t, within, "relay is "+phase, func() bool {
+		p.requireRunning(t)
+		return p.ask().Relay.Phase == phase
+	})
+}
+
+func (p *process) requireRunning(t testing.TB) {
+	t.Helper()
+	require.True(t, p.child.Running(), "relay ended: %v", p.child.Err)
+}
+
+func (p *process) streams(t testing.TB, within time.Duration) {
+	t.Helper()
+	p.phase(t, "streaming", within)
+}
+
+// ready asks the probe.
+func (p *process) ready() bool {
+	_, code := p.get("/readyz")
+	return code == http.StatusOK
+}
+
+// full waits until the in-flight limit is reached: rows are in flight, and more of them wait in the WAL.
+func (p *process) full(t testing.TB) {
+	t.Helper()
+	eventually(t, 30*time.Second, "in-flight limit reached", func() bool { return p.ask().Relay.InFlight >= inFlight })
+}
+
+// confirmed is the position that the relay told the server last.
+func (p *process) confirmed(t testing.TB) pglogrepl.LSN {
+	t.Helper()
+	return parseLSN(t, p.ask().Relay.ConfirmedFlushLSN)
+}
+
+// metric is the value of a series without labels, or of the first one of its name.
+func (p *process) metric(t testing.TB, name string) float64 {
+	t.Helper()
+	body, _ := p.get("/metrics")
+	for line := range strings.Lines(string(body)) {
+		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if series == name || strings.HasPrefix(series, name+"{") {
+			v, err := strconv.ParseFloat(value, 64)
+			require.NoError(t, err)
+			return v
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}
+
+// rss is the relay's resident memory in bytes.
+func (p *process) rss(t testing.TB) float64 {
+	t.Helper()
+	return p.metric(t, "process_resident_memory_bytes")
+}
+
+func mib(bytes float64) string { return fmt.Sprintf("%.0f MiB", bytes/(1<<20)) }

@@ -1,0 +1,159 @@
+package faults
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"postrider/embedded"
+	"postrider/test/parts"
+)
+
+// hung is how long a fast stop may take before the test calls it waiting for us. How fast it is, benchmarks measure; here it is logged.
+const hung = 20 * time.Second
+
+// backlogRows take the relay several seconds with the race detector.
+const backlogRows = 40_000
+
+// fastStop is pg_ctl stop -m fast.
+func fastStop(t testing.TB, pg *embedded.Postgres, situation string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hung)
+	defer cancel()
+	before := time.Now()
+	require.NoError(t, pg.StopMode(ctx, embedded.Fast), "PostgreSQL waits for the relay: %s", situation)
+	t.Logf("fast stop, %s: %.2f s", situation, time.Since(before).Seconds())
+}
+
+func TestServerFastStop_DoesNotWaitForUs(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{"14", "17", "18"} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			broker := parts.RealKafka(t)
+			parts.Binary(t)
+			pg := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: version})
+			r := newRig(t, pg.DSN(), broker)
+			network := r.throughKafkaProxy(t)
+
+			p := r.started(t)
+			r.drained(t, 30*time.Second)
+			fastStop(t, pg, "relay idle")
+			p.phase(t, "backing_off", 10*time.Second)
+			require.False(t, p.ready(), "ready without a server")
+			p.stop(t)
+
+			require.NoError(t, pg.Start(t.Context()))
+			p = r.started(t)
+			l := r.load(t, 200)
+			l.more(t, 500)
+			fastStop(t, pg, "under load")
+			p.stop(t)
+
+			require.NoError(t, pg.Start(t.Context()))
+			p = r.started(t)
+			l.more(t, 200)
+			network.Stall()
+			p.full(t)
+			l.more(t, 500)
+			fastStop(t, pg, "Kafka down, rows in flight and more WAL pending")
+			p.stop(t)
+			network.Resume()
+
+			require.NoError(t, pg.Start(t.Context()))
+			l.end(t)
+			r.backlog(t, backlogRows)
+			p = r.started(t)
+			behind := currentLSN(t, r.dsn) - r.confirmed(t)
+			require.Positive(t, behind, "the backlog is too small for this test")
+			t.Logf("%.1f MiB behind", float64(behind)/(1<<20))
+			fastStop(t, pg, "relay behind on a backlog")
+
+			// This one comes back by itself.
+			require.NoError(t, pg.Start(t.Context()))
+			p.streams(t, time.Minute)
+			r.drained(t, time.Minute)
+			p.stop(t)
+			requireNothingLost(t, r.judge(t))
+		})
+	}
+}
+
+func TestServerKill9_LosesNothing(t *testing.T) {
+	t.Parallel()
+	broker := parts.RealKafka(t)
+	parts.Binary(t)
+	pg := parts.ExclusivePostgres(t, embedded.PostgresConfig{})
+	r := newRig(t, pg.DSN(), broker)
+	p := r.started(t)
+	l := r.load(t, 200)
+	for range *rounds {
+		l.more(t, 500)
+		before := p.ask().Relay.Sessions
+		require.NoError(t, pg.Kill())
+		require.NoError(t, pg.Start(t.Context()))
+		eventually(t, time.Minute, "relay streams again", func() bool {
+			p.requireRunning(t)
+			st := p.ask().Relay
+			return st.Phase == "streaming" && st.Sessions > before
+		})
+	}
+	l.end(t)
+	r.drained(t, time.Minute)
+	p.stop(t)
+	v := r.judge(t)
+	requireNothingLost(t, v)
+	t.Logf("%d crashes of the server: %d duplicates", *rounds, v.Duplicated)
+}
+
+func TestWalsenderTerminated_Recovers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t))
+	p := r.started(t)
+	l := r.load(t, 200)
+	for range *rounds {
+		l.more(t, 300)
+		before := r.walsender(t)
+		require.Positive(t, before)
+		require.True(t, query[bool](t, r.dsn, "SELECT pg_terminate_backend($1)", before))
+		began := time.Now()
+		eventually(t, 30*time.Second, "another walsender", func() bool {
+			p.requireRunning(t)
+			now := r.walsender(t)
+			return now != 0 && now != before
+		})
+		t.Logf("streams again after %s", time.Since(began))
+	}
+	l.end(t)
+	r.drained(t, time.Minute)
+	p.stop(t)
+	v := r.judge(t)
+	requireNothingLost(t, v)
+	require.LessOrEqual(t, v.Duplicated, int64(*rounds)*inFlight)
+}
+
+func TestServerIsNotTheSame_StopsTheRelay(t *testing.T) {
+	t.Parallel()
+	broker := parts.RealKafka(t)
+	parts.Binary(t)
+	pg := parts.ExclusivePostgres(t, embedded.PostgresConfig{OwnIdentity: true})
+	r := newRig(t, pg.DSN(), broker)
+	other := sameObjects(t, r, server(t, parts.AnyVersion))
+	r.url = severalHosts(t, r.dsn, other)
+
+	p := r.started(t)
+	l := r.load(t, 100)
+	l.more(t, 200)
+	l.end(t)
+	r.drained(t, time.Minute)
+	require.NoError(t, pg.Kill())
+	before := query[string](t, other, "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1", r.slot)
+	require.Equal(t, 70, p.ended(t, time.Minute), "exit code")
+	require.Contains(t, p.said.String(), "system identifier is")
+	require.Equal(t, before, query[string](t, other, "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1", r.slot),
+		"the slot of the other server has moved")
+	require.NoError(t, pg.Start(t.Context()))
+	requireNothingLost(t, r.judge(t))
+}

@@ -1,0 +1,83 @@
+package faults
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"postrider/test/parts"
+)
+
+func TestSIGTERM_RepeatsNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t))
+	parts.Binary(t)
+	l := r.load(t, 200)
+	for range *rounds {
+		p := r.started(t)
+		l.more(t, 500)
+		p.stop(t)
+	}
+	l.end(t)
+	p := r.started(t)
+	r.drained(t, time.Minute)
+	p.stop(t)
+	requireExact(t, r.judge(t))
+}
+
+func TestSIGTERM_WhileKafkaIsDown_ExitsByTheDrainTimeout(t *testing.T) {
+	t.Parallel()
+	broker := parts.RealKafka(t)
+	r := newRig(t, server(t, parts.AnyVersion), broker)
+	network := r.throughKafkaProxy(t)
+	r.settings["relay.drain_timeout"] = `"3s"`
+	p := r.started(t)
+	l := r.load(t, 200)
+	l.more(t, 200)
+	network.Stall()
+	l.more(t, 200)
+	l.end(t)
+
+	before := time.Now()
+	p.signal(t, syscall.SIGTERM)
+	require.Equal(t, 75, p.ended(t, 20*time.Second), "exit code")
+	took := time.Since(before)
+	t.Logf("ended after %s", took)
+	require.Greater(t, took, 2*time.Second, "it waits for the broker")
+
+	network.Resume()
+	p = r.started(t)
+	r.drained(t, time.Minute)
+	p.stop(t)
+	requireNothingLost(t, r.judge(t))
+}
+
+func TestSecondSignal_StopsAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t))
+	network := r.throughKafkaProxy(t)
+	r.settings["relay.drain_timeout"] = `"60s"`
+	p := r.started(t)
+	l := r.load(t, 200)
+	l.more(t, 200)
+	network.Stall()
+	l.more(t, 200)
+	l.end(t)
+
+	p.signal(t, syscall.SIGTERM)
+	p.phase(t, "draining", 10*time.Second)
+	before := time.Now()
+	p.signal(t, syscall.SIGTERM)
+	require.Equal(t, 1, p.ended(t, 20*time.Second), "exit code")
+	took := time.Since(before)
+	t.Logf("ended after %s", took)
+	require.Less(t, took, 3*time.Second, "a second signal waits for nothing")
+
+	network.Resume()
+	p = r.started(t)
+	r.drained(t, time.Minute)
+	p.stop(t)
+	requireNothingLost(t, r.judge(t))
+}
