@@ -5,7 +5,6 @@ package router
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"unsafe"
 
@@ -85,6 +84,10 @@ func (r *Router) Route(ev *replication.Event) (*sink.Message, error) {
 		}
 		if p.err != nil {
 			return nil, p.err
+		}
+		if len(values) != len(p.rel.Columns) {
+			return nil, r.rowError(ev, p.relation, nil, fault(ReasonUnconvertible, "",
+				"the row has %d values, the relation %d columns", len(values), len(p.rel.Columns)))
 		}
 	case replication.Message:
 		if !slices.Contains(r.opts.MessagePrefixes, ev.Prefix) {
@@ -187,7 +190,7 @@ func (r *Router) route(p *plan, ev *replication.Event, values [][]byte) (*sink.M
 	if m.Value, err = r.makeValue(p, values); err != nil {
 		return nil, err
 	}
-	if m.Key, err = r.makeKey(p, values); err != nil {
+	if m.Key, err = r.makeKey(p, values, m.Partition); err != nil {
 		return nil, err
 	}
 	routed := values[p.route.index]
@@ -213,10 +216,10 @@ func (r *Router) route(p *plan, ev *replication.Event, values [][]byte) (*sink.M
 // alias is the bytes as a string, without a copy: the bytes of an event are never written again.
 func alias(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// makeKey encodes the key. Without a key the rows of one aggregate would go to any partition and lose their order.
-func (r *Router) makeKey(p *plan, values [][]byte) ([]byte, error) {
+// makeKey encodes the key. With neither a key nor a partition the rows of one aggregate would go anywhere and lose their order.
+func (r *Router) makeKey(p *plan, values [][]byte, partition int32) ([]byte, error) {
 	raw := values[p.key.index]
-	if raw == nil && p.key.def == nil && r.cfg.NullKey == "refuse" && p.partition == nil {
+	if raw == nil && p.key.def == nil && r.cfg.NullKey == "refuse" && partition == sink.ByKey {
 		return nil, fault(ReasonNullKey, "have the application write it, or set router.null_key to \"publish\" to give up the order of such rows",
 			"column %s, which is the key, is NULL", p.key.name)
 	}
@@ -253,9 +256,4 @@ func (r *Router) rowError(ev *replication.Event, relation string, id []byte, err
 		}
 	}
 	return out
-}
-
-// String tells what is routed, for logs.
-func (r *Router) String() string {
-	return fmt.Sprintf("router of %d tables and %d message prefixes", len(r.opts.Tables), len(r.opts.MessagePrefixes))
 }

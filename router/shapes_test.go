@@ -199,14 +199,16 @@ func TestRoute_SaysWhatIsWrongWithARow(t *testing.T) {
 		event  *replication.Event
 		reason string
 	}{
-		"null route":         {nil, insert(outbox(), baseID, nil, "k", "T", "{}"), ReasonNullRoute},
-		"null key":           {nil, insert(outbox(), baseID, "User", nil, "T", "{}"), ReasonNullKey},
-		"invalid topic":      {nil, insert(outbox(), baseID, "a b", "k", "T", "{}"), ReasonInvalidTopic},
-		"internal topic":     {func(c *Config) { c.TopicReplacement = "${routedByValue}" }, insert(outbox(), baseID, "__x", "k", "T", "{}"), ReasonInvalidTopic},
-		"negative partition": {func(c *Config) { c.AdditionalPlacement = "p:partition" }, full(baseID, "User", "k", "T", "{}", "-1", nil, nil), ReasonInvalidPartition},
-		"time before 1970":   {func(c *Config) { c.FieldTimestamp = "at" }, full(baseID, "User", "k", "T", "{}", nil, "1960-01-01 00:00:00+00", nil), ReasonInvalidTimestamp},
-		"infinite time":      {func(c *Config) { c.FieldTimestamp = "at" }, full(baseID, "User", "k", "T", "{}", nil, "infinity", nil), ReasonInvalidTimestamp},
-		"headers no object":  {func(c *Config) { c.HeadersColumn = "h" }, full(baseID, "User", "k", "T", "{}", nil, nil, "[1]"), ReasonInvalidHeaders},
+		"null route":             {nil, insert(outbox(), baseID, nil, "k", "T", "{}"), ReasonNullRoute},
+		"null key and partition": {func(c *Config) { c.AdditionalPlacement = "p:partition" }, full(baseID, "User", nil, "T", "{}", nil, nil, nil), ReasonNullKey},
+		"too few values":         {nil, &replication.Event{Kind: replication.Insert, LSN: 0x16B374D848, Index: 3, Relation: outbox(), Values: [][]byte{[]byte(baseID)}}, ReasonUnconvertible},
+		"null key":               {nil, insert(outbox(), baseID, "User", nil, "T", "{}"), ReasonNullKey},
+		"invalid topic":          {nil, insert(outbox(), baseID, "a b", "k", "T", "{}"), ReasonInvalidTopic},
+		"internal topic":         {func(c *Config) { c.TopicReplacement = "${routedByValue}" }, insert(outbox(), baseID, "__x", "k", "T", "{}"), ReasonInvalidTopic},
+		"negative partition":     {func(c *Config) { c.AdditionalPlacement = "p:partition" }, full(baseID, "User", "k", "T", "{}", "-1", nil, nil), ReasonInvalidPartition},
+		"time before 1970":       {func(c *Config) { c.FieldTimestamp = "at" }, full(baseID, "User", "k", "T", "{}", nil, "1960-01-01 00:00:00+00", nil), ReasonInvalidTimestamp},
+		"infinite time":          {func(c *Config) { c.FieldTimestamp = "at" }, full(baseID, "User", "k", "T", "{}", nil, "infinity", nil), ReasonInvalidTimestamp},
+		"headers no object":      {func(c *Config) { c.HeadersColumn = "h" }, full(baseID, "User", "k", "T", "{}", nil, nil, "[1]"), ReasonInvalidHeaders},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := newRouter(t, DefaultFormat(), c.change).Route(c.event)
@@ -214,7 +216,9 @@ func TestRoute_SaysWhatIsWrongWithARow(t *testing.T) {
 			require.ErrorAs(t, err, &row)
 			require.Equal(t, c.reason, row.Reason)
 			require.Equal(t, "public.outbox", row.Relation)
-			require.Equal(t, baseID, row.EventID)
+			if len(c.event.Values) > 1 {
+				require.Equal(t, baseID, row.EventID)
+			}
 			require.Equal(t, c.event.LSN, row.LSN)
 			require.Equal(t, uint32(3), row.Index)
 			require.ErrorContains(t, err, "16/B374D848")
@@ -226,6 +230,25 @@ func TestRoute_PublishesANullKeyWhenAsked(t *testing.T) {
 	m, err := newRouter(t, DefaultFormat(), func(c *Config) { c.NullKey = "publish" }).Route(insert(outbox(), baseID, "User", nil, "T", "{}"))
 	require.NoError(t, err)
 	require.Nil(t, m.Key)
+}
+
+func TestRoute_NeedsNoKeyWhereThePartitionIsGiven(t *testing.T) {
+	rel := outbox()
+	rel.Columns = append(rel.Columns, col("p", oidInt8))
+	m, err := newRouter(t, DefaultFormat(), func(c *Config) { c.AdditionalPlacement = "p:partition" }).Route(insert(rel, baseID, "User", nil, "T", "{}", "11"))
+	require.NoError(t, err)
+	require.Nil(t, m.Key)
+	require.Equal(t, int32(11), m.Partition)
+}
+
+func TestRoute_TakesTimesThatDebeziumRefuses(t *testing.T) {
+	for oid, text := range map[uint32]string{oidTimestampTZ: "2019-03-24 22:52:59.123456+02", oidInt8: "1553460779123", 1114: "2019-03-24 20:52:59.123456"} {
+		rel := outbox()
+		rel.Columns = append(rel.Columns, col("at", oid))
+		m, err := newRouter(t, DefaultFormat(), func(c *Config) { c.FieldTimestamp = "at" }).Route(insert(rel, baseID, "User", "k", "T", "{}", text))
+		require.NoError(t, err)
+		require.Equal(t, int64(1553460779123), m.Timestamp.UnixMilli(), text)
+	}
 }
 
 func TestRoute_AddsPositionHeadersLast(t *testing.T) {
