@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -123,8 +124,9 @@ func (e *connectError) Error() string {
 
 func (e *connectError) Unwrap() error { return e.err }
 
-// oneLine joins the answers of several hosts, which the driver puts on lines of their own.
-func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "; ") }
+// oneLine joins the answers of several attempts, which the driver puts on lines of their own. With and without TLS one host
+// often says the same twice.
+func oneLine(s string) string { return strings.Join(slices.Compact(strings.Split(s, "\n")), "; ") }
 
 // parseReasons are the driver's reasons for refusing a connection string, which stand at the start of its text, and what we
 // say instead. The driver quotes what it could not read, and that can be a password in the wrong place.

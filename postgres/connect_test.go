@@ -1,0 +1,199 @@
+package postgres_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"postrider/embedded"
+	"postrider/postgres"
+	"postrider/secret"
+	"postrider/test/parts"
+)
+
+func TestMain(m *testing.M) { parts.Main(m) }
+
+func configOf(dsn string) postgres.Config {
+	cfg := postgres.DefaultConfig()
+	cfg.URL = secret.Of(dsn)
+	return cfg
+}
+
+// attempt tries both kinds of connection, which must fail alike.
+func attempt(t *testing.T, dsn string) error {
+	t.Helper()
+	_, err := postgres.Connect(t.Context(), configOf(dsn))
+	require.Error(t, err)
+	_, other := postgres.ConnectReplication(t.Context(), configOf(dsn))
+	require.Error(t, other)
+	require.NotContains(t, fmt.Sprintf("%v %+v %v %+v", err, err, other, other), "canary")
+	var driver *pgconn.ConnectError
+	require.False(t, errors.As(err, &driver), "it holds the password in its fields")
+	return err
+}
+
+func closedPort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func TestConnect_SaysWhyNot(t *testing.T) {
+	for _, version := range []string{"14", "18"} {
+		t.Run(version, func(t *testing.T) {
+			s := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: version, Password: "right"})
+			with := func(old, replacement string) error { return attempt(t, strings.Replace(s.DSN(), old, replacement, 1)) }
+			require.ErrorIs(t, with(":right@", ":canary@"), postgres.ErrAuthentication)
+			require.ErrorIs(t, with("postgres:right@", "absent:canary@"), postgres.ErrAuthentication)
+			require.ErrorIs(t, with("/postgres?", "/absent?"), postgres.ErrNoSuchDatabase)
+			require.ErrorIs(t, with("sslmode=disable", "sslmode=verify-full"), postgres.ErrTLS)
+
+			conn := parts.Connect(t, s.DSN())
+			for _, sql := range []string{"CREATE ROLE weak LOGIN PASSWORD 'weak'", "CREATE DATABASE closed", "REVOKE CONNECT ON DATABASE closed FROM PUBLIC"} {
+				_, err := conn.Exec(t.Context(), sql)
+				require.NoError(t, err)
+			}
+			weak := strings.Replace(s.DSN(), "postgres:right@", "weak:weak@", 1)
+			require.ErrorIs(t, attempt(t, strings.Replace(weak, "/postgres?", "/closed?", 1)), postgres.ErrPermission)
+			_, err := postgres.ConnectReplication(t.Context(), configOf(weak))
+			require.ErrorIs(t, err, postgres.ErrPermission)
+
+			require.NoError(t, s.Stop(t.Context()))
+			require.ErrorIs(t, attempt(t, s.DSN()), postgres.ErrUnreachable)
+		})
+	}
+	require.ErrorIs(t, attempt(t, "postgres://u:canary@"+closedPort(t)+"/db"), postgres.ErrUnreachable)
+	require.ErrorIs(t, attempt(t, "postgres://u:canary@no-such-host.invalid/db"), postgres.ErrUnreachable)
+}
+
+func TestConnect_GivesUpOnAHostThatDoesNotAnswer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // takes the connection and never says a word
+	require.NoError(t, err)
+	defer l.Close()
+	cfg := configOf("postgres://u:canary@" + l.Addr().String() + "/db?sslmode=disable")
+	cfg.ConnectTimeout = 100 * time.Millisecond
+	_, err = postgres.Connect(t.Context(), cfg)
+	require.ErrorIs(t, err, postgres.ErrUnreachable)
+}
+
+func TestConnect_TakesTheWritableOfSeveralHosts(t *testing.T) {
+	readOnly := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: "17", Params: map[string]string{"default_transaction_read_only": "on"}})
+	writable := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: "17"})
+	dsn := func(servers ...*embedded.Postgres) postgres.Config {
+		hosts := []string{closedPort(t)}
+		for _, s := range servers {
+			hosts = append(hosts, fmt.Sprintf("127.0.0.1:%d", s.Port()))
+		}
+		return configOf("postgres://postgres@" + strings.Join(hosts, ",") + "/postgres?sslmode=disable")
+	}
+	conn, err := postgres.Connect(t.Context(), dsn(readOnly, writable))
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	var port int
+	require.NoError(t, conn.QueryRow(t.Context(), "SELECT inet_server_port()").Scan(&port))
+	require.Equal(t, writable.Port(), port)
+
+	replication, err := postgres.ConnectReplication(t.Context(), dsn(readOnly, writable))
+	require.NoError(t, err)
+	require.NoError(t, replication.Close(context.Background()))
+
+	_, err = postgres.Connect(t.Context(), dsn(readOnly))
+	require.ErrorIs(t, err, postgres.ErrNotWritable)
+}
+
+func TestConnectReplication_SetsAShortTimeoutOfItsOwn(t *testing.T) {
+	for _, version := range []string{"14", "18"} {
+		t.Run(version, func(t *testing.T) {
+			conn, err := postgres.ConnectReplication(t.Context(), configOf(parts.Postgres(t, version).DSN()))
+			require.NoError(t, err)
+			defer conn.Close(context.Background())
+			results, err := conn.Exec(t.Context(), "SHOW wal_sender_timeout").ReadAll()
+			require.NoError(t, err)
+			require.Equal(t, "15s", string(results[0].Rows[0][0]))
+		})
+	}
+}
+
+func TestError_TellsTheEndOfAConnection(t *testing.T) {
+	db := parts.Postgres(t, "17")
+	conn, err := postgres.Connect(t.Context(), configOf(db.DSN()))
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	db.Exec(t, fmt.Sprintf("SELECT pg_terminate_backend(%d)", conn.PgConn().PID()))
+	_, err = conn.WaitForNotification(t.Context())
+	require.ErrorIs(t, postgres.Error(err), postgres.ErrStopping)
+	_, err = conn.Exec(t.Context(), "SELECT 1")
+	require.ErrorIs(t, postgres.Error(err), postgres.ErrUnreachable)
+}
+
+func TestError_LeavesTheRestAlone(t *testing.T) {
+	require.NoError(t, postgres.Error(nil))
+	require.Equal(t, context.Canceled, postgres.Error(context.Canceled))
+	syntax := &pgconn.PgError{Code: "42601"}
+	require.Equal(t, error(syntax), postgres.Error(syntax))
+	once := postgres.Error(&pgconn.PgError{Code: "42501"})
+	require.Equal(t, once, postgres.Error(once), "wrapped once")
+	var pe *pgconn.PgError
+	require.ErrorAs(t, once, &pe)
+}
+
+// Without sslmode a certificate that nobody vouches for is refused, and one that is vouched for is taken.
+func TestConnect_VerifiesTheCertificateByDefault(t *testing.T) {
+	cert, key := selfSigned(t, "db.example")
+	s := parts.ExclusivePostgres(t, embedded.PostgresConfig{
+		Version: "17", Params: map[string]string{"ssl": "on", "ssl_cert_file": "server.crt", "ssl_key_file": "server.key"},
+		Files: map[string][]byte{"server.crt": cert, "server.key": key},
+	})
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	require.NoError(t, os.WriteFile(ca, cert, 0o600))
+	connect := func(query url.Values) error {
+		cfg := configOf(fmt.Sprintf("postgres://postgres@db.example:%d/postgres?%s", s.Port(), query.Encode()))
+		pc, err := postgres.ParseConfig(cfg)
+		require.NoError(t, err)
+		pc.LookupFunc = func(context.Context, string) ([]string, error) { return []string{"127.0.0.1"}, nil }
+		conn, err := pgconn.ConnectConfig(t.Context(), &pc.Config)
+		if err != nil {
+			return postgres.Error(err)
+		}
+		require.IsType(t, &tls.Conn{}, conn.Conn())
+		return conn.Close(context.Background())
+	}
+	require.ErrorIs(t, connect(url.Values{}), postgres.ErrTLS)
+	require.NoError(t, connect(url.Values{"sslrootcert": {ca}}))
+	require.NoError(t, connect(url.Values{"sslmode": {"require"}}), "chosen")
+}
+
+func selfSigned(t *testing.T, host string) (cert, key []byte) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: host}, DNSNames: []string{host},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	require.NoError(t, err)
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
+	require.NoError(t, err)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
+}
