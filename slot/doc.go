@@ -5,7 +5,7 @@
 //
 // A slot is the only memory of what was delivered. One that has been used and is gone, or lost its WAL, is never created anew
 // by itself: rows would be missing without a word. A missing slot is created only before the first session of a process, only
-// if the configuration allows it, and the log says from where on rows are published.
+// if the configuration allows it, only for tables that never held a row, and the log says from where on rows are published.
 //
 // # Why the publication is watched
 //
