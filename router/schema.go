@@ -46,17 +46,16 @@ type field struct {
 }
 
 var (
-	optionalString  = &schema{kind: kindString, optional: true}
-	optionalBool    = &schema{kind: kindBool, optional: true}
-	optionalInt32   = &schema{kind: kindInt32, optional: true}
-	optionalInt64   = &schema{kind: kindInt64, optional: true}
-	optionalDouble  = &schema{kind: kindDouble, optional: true}
-	optionalBytes   = &schema{kind: kindBytes, optional: true}
-	requiredString  = &schema{kind: kindString}
-	requiredBytes   = &schema{kind: kindBytes}
-	requiredInt32   = &schema{kind: kindInt32}
-	requiredDouble  = &schema{kind: kindDouble}
-	optionalStrings = &schema{kind: kindArray, optional: true, items: optionalString}
+	optionalString = &schema{kind: kindString, optional: true}
+	optionalBool   = &schema{kind: kindBool, optional: true}
+	optionalInt32  = &schema{kind: kindInt32, optional: true}
+	optionalInt64  = &schema{kind: kindInt64, optional: true}
+	optionalDouble = &schema{kind: kindDouble, optional: true}
+	optionalBytes  = &schema{kind: kindBytes, optional: true}
+	requiredString = &schema{kind: kindString}
+	requiredBytes  = &schema{kind: kindBytes}
+	requiredInt32  = &schema{kind: kindInt32}
+	requiredDouble = &schema{kind: kindDouble}
 )
 
 // find gives the field of that name, or nil.
