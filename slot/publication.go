@@ -38,6 +38,7 @@ type Table struct {
 	Unlogged    bool     //
 	Temporary   bool     //
 	Root        string   // schema-qualified table of which it is a partition; empty: none
+	Member      bool     // it is in the publication by name, though its rows may come under other names
 	Published   bool     // its rows come under its own name
 	RowFilter   string   // rows that don't match are not sent; empty: none
 	ColumnNames []string // sent with its rows, in the table's order; nil: not published
@@ -91,7 +92,9 @@ SELECT coalesce(c.oid, 0), coalesce(c.relkind::text, ''), coalesce(c.relpersiste
   coalesce((SELECT rn.nspname || '.' || r.relname FROM pg_catalog.pg_class r JOIN pg_catalog.pg_namespace rn ON rn.oid = r.relnamespace
             WHERE r.oid = pg_catalog.pg_partition_root(c.oid) AND r.oid <> c.oid), ''),
   ARRAY(SELECT a.attname::text FROM pg_catalog.pg_attribute a
-        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum)
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum),
+  EXISTS (SELECT FROM pg_catalog.pg_publication_rel r JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid
+          WHERE r.prrelid = c.oid AND p.pubname = $3)
 FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS wanted(nspname, relname, n)
 LEFT JOIN pg_catalog.pg_namespace ns ON ns.nspname = wanted.nspname
 LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = ns.oid AND c.relname = wanted.relname
@@ -167,7 +170,7 @@ func (p *Publication) readTables(ctx context.Context, conn *pgx.Conn, tables []s
 	for i, t := range tables {
 		schemas[i], names[i] = SplitTable(t)
 	}
-	rows, err := conn.Query(ctx, selectTables, schemas, names)
+	rows, err := conn.Query(ctx, selectTables, schemas, names, p.Name)
 	if err != nil {
 		return err
 	}
@@ -176,7 +179,7 @@ func (p *Publication) readTables(ctx context.Context, conn *pgx.Conn, tables []s
 		t := Table{Name: tables[i]}
 		var persistence string
 		var columns []string
-		if err := rows.Scan(&t.OID, &t.Kind, &persistence, &t.Root, &columns); err != nil {
+		if err := rows.Scan(&t.OID, &t.Kind, &persistence, &t.Root, &columns, &t.Member); err != nil {
 			return err
 		}
 		t.Unlogged, t.Temporary = persistence == "u", persistence == "t"
@@ -225,9 +228,9 @@ func (p *Publication) Problems() []*PublicationError {
 	return problems
 }
 
-// addSQL is empty for a publication of all tables, to which none can be added.
+// addSQL is empty for a publication of all tables, to which none can be added, and for a table that is in it already.
 func (p *Publication) addSQL(t Table) string {
-	if p.AllTables {
+	if p.AllTables || t.Member {
 		return ""
 	}
 	return " ALTER PUBLICATION " + quoteName(p.Name) + " ADD TABLE " + quoteTable(t.Name) + ";"

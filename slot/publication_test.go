@@ -63,8 +63,7 @@ func TestPublication_PartitionedTableComesUnderTheRoot(t *testing.T) {
 		p.exec("ALTER PUBLICATION postrider SET (publish_via_partition_root = false)")
 		err = verify(p, "public.outbox")
 		require.ErrorContains(t, err, "names of the partitions")
-		p.exec("ALTER PUBLICATION postrider SET (publish_via_partition_root = true)")
-		require.NoError(t, verify(p, "public.outbox"))
+		repair(p, err, "public.outbox") // the root is a member already
 	})
 }
 

@@ -135,7 +135,7 @@ func TestCreate_NeedsLogicalWAL(t *testing.T) {
 	p, _ := onOwn(t, "17", map[string]string{"wal_level": "replica"})
 	_, err := slot.Create(t.Context(), p.conn, p.config())
 	require.ErrorIs(t, err, slot.ErrServer)
-	require.Contains(t, advice(t, err), "postrider check")
+	require.Contains(t, advice(t, err), "ALTER SYSTEM SET wal_level = logical;")
 }
 
 func TestDrop_RefusesAnActiveSlot(t *testing.T) {
