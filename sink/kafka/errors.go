@@ -138,6 +138,23 @@ func refusedByPeer(err error) bool {
 	return errors.As(err, &op) && op.Op == "remote error"
 }
 
+// advised is an error with what to do about it, which stands at the end of the text too.
+type advised struct {
+	err error
+	fix string
+}
+
+func advise(err error, format string, args ...any) error {
+	return &advised{err, fmt.Sprintf(format, args...)}
+}
+
+func (e *advised) Error() string { return e.err.Error() + "; " + e.fix }
+
+func (e *advised) Unwrap() error { return e.err }
+
+// Advice is what the user needs besides the text. What it means for the WAL is not known here.
+func (e *advised) Advice() (wal, fix string) { return "", e.fix }
+
 // names joins what happened at each broker.
 func names(errs []error) string {
 	texts := make([]string, len(errs))

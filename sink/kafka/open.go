@@ -79,8 +79,8 @@ func open(cfg Config, alive string, d *dialer, log zerolog.Logger, done sink.Don
 		_ = producing.Close()
 		err = translate(err)
 		if errors.Is(err, sink.ErrPermission) {
-			err = fmt.Errorf("%w; allow the user to produce: kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --producer --topic '*'",
-				err, cfg.bootstrap(), cfg.SASL.Username)
+			err = advise(err, "kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --producer --topic '*'",
+				cfg.bootstrap(), cfg.SASL.Username)
 		}
 		return nil, err
 	}
@@ -152,6 +152,9 @@ func probe(addr string, conf *sarama.Config) error {
 	if errors.As(err, &timeout) && timeout.Timeout() {
 		return fmt.Errorf("%s: connected, and got no answer within dial_timeout: %w", addr, err)
 	}
+	if closedByPeer(err) {
+		return fmt.Errorf("%s: the broker closed the connection: %w", addr, err)
+	}
 	return fmt.Errorf("%s: %w", addr, err)
 }
 
@@ -198,7 +201,7 @@ func (c *Config) unreachable(failed []error) error {
 	default:
 		hint = "check sink.kafka.brokers, and that a broker listens there: kafka-broker-api-versions.sh --bootstrap-server " + c.bootstrap()
 		if !c.TLS.Enabled && closedByPeer(all) {
-			hint = "it closed the connection: a listener with TLS or SASL does that to a client without; check sink.kafka.tls.enabled and sink.kafka.sasl"
+			hint = "a listener with TLS or SASL does that to a client without: check sink.kafka.tls.enabled and sink.kafka.sasl"
 		}
 	}
 	return &OpenError{Brokers: c.Brokers, Class: class, Err: all, Text: text, Hint: hint}
@@ -214,7 +217,7 @@ type OpenError struct {
 }
 
 func (e *OpenError) Error() string {
-	return fmt.Sprintf("connect to Kafka: %v: %s", e.Class, e.Text)
+	return fmt.Sprintf("connect to Kafka: %v: %s; %s", e.Class, e.Text, e.Hint)
 }
 
 // Advice is what the user needs besides the text. What it means for the WAL is not known here.

@@ -58,9 +58,9 @@ func (t *topics) has(ctx context.Context, topic string, partition int32) error {
 		return err
 	}
 	if n := t.known[topic]; partition >= n {
-		return fmt.Errorf("%w: partition %d of topic %q, which has %d partitions; correct the column, or add partitions: "+
-			"kafka-topics.sh --bootstrap-server %s --alter --topic %s --partitions %d",
-			sink.ErrInvalidRecord, partition, topic, n, t.cfg.bootstrap(), topic, partition+1)
+		return advise(fmt.Errorf("%w: partition %d of topic %q, which has %d partitions", sink.ErrInvalidRecord, partition, topic, n),
+			"correct the column, or add partitions: kafka-topics.sh --bootstrap-server %s --alter --topic %s --partitions %d",
+			t.cfg.bootstrap(), topic, partition+1)
 	}
 	return nil
 }
@@ -96,8 +96,8 @@ func (t *topics) lookup(topic string) (int32, error) {
 		return n, err
 	}
 	if !t.cfg.Topics.Create {
-		return 0, fmt.Errorf("%w: create it with: kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions 3 --replication-factor 3; "+
-			"or let postrider create it: sink.kafka.topics.create = true", sink.ErrUnknownTopic, t.cfg.bootstrap(), topic)
+		return 0, advise(sink.ErrUnknownTopic, "kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions 3 --replication-factor 3\n"+
+			"or let postrider create it: sink.kafka.topics.create = true, with partitions and replication_factor", t.cfg.bootstrap(), topic)
 	}
 	if err := t.create(topic); err != nil {
 		return 0, err
@@ -111,8 +111,8 @@ func (t *topics) count(topic string) (int32, error) {
 	if err != nil && !errors.Is(err, sarama.ErrLeaderNotAvailable) { // being elected: the producer waits for that
 		err = translate(err)
 		if errors.Is(err, sink.ErrPermission) {
-			err = fmt.Errorf("%w; allow it: kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --producer --topic %s",
-				err, t.cfg.bootstrap(), t.cfg.SASL.Username, topic)
+			err = advise(err, "kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --producer --topic %s",
+				t.cfg.bootstrap(), t.cfg.SASL.Username, topic)
 		}
 		return 0, fmt.Errorf("look up topic %q: %w", topic, err)
 	}
