@@ -36,6 +36,11 @@ is configured wrongly.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			findings := a.check(cmd, offline, topics)
+			for i := range findings {
+				if findings[i].Severity == slot.SeverityError && findings[i].WAL == "" {
+					findings[i].WAL = keptMaybe
+				}
+			}
 			var err error
 			if asJSON {
 				err = a.printJSON(checkResult{OK: checkCode(findings) == exitOK, Findings: findings})
@@ -76,7 +81,7 @@ func (a *app) check(cmd *cobra.Command, offline bool, topics []string) []slot.Fi
 	shapes, err := router.New(l.Config.Router, l.Config.Format, router.Options{Tables: l.Config.Replication.Tables, MessagePrefixes: l.Config.Replication.Messages})
 	if err != nil {
 		return append(findings, slot.Finding{Severity: slot.SeverityError, Code: "router", Observed: err.Error(), Class: slot.ClassConfiguration,
-			Fix: "correct [router]; config.example.toml explains every key"})
+			WAL: keptMaybe, Fix: fixConfiguration})
 	}
 	if offline {
 		return findings
@@ -106,7 +111,7 @@ func configFindings(err error) []slot.Finding {
 	for i, err := range errs {
 		findings[i] = slot.Finding{Severity: slot.SeverityError, Code: "configuration", Observed: err.Error(), Class: slot.ClassConfiguration}
 		if i == len(errs)-1 {
-			findings[i].Fix = "config.example.toml explains every key; postrider config print shows what is in effect"
+			findings[i].Fix = fixConfiguration
 		}
 	}
 	return findings
@@ -174,6 +179,9 @@ func writeFindings(w io.Writer, findings []slot.Finding, colour bool) error {
 		fmt.Fprintf(&b, "  observed: %s\n", indentBy(f.Observed, "            "))
 		if f.Required != "" {
 			fmt.Fprintf(&b, "  required: %s\n", indentBy(f.Required, "            "))
+		}
+		if f.WAL != "" {
+			fmt.Fprintf(&b, "  WAL:      %s\n", f.WAL)
 		}
 		if f.Fix != "" {
 			fmt.Fprintf(&b, "  fix:      %s\n", indentBy(f.Fix, "            "))

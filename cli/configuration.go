@@ -67,13 +67,15 @@ func (a *app) load(cmd *cobra.Command, sections ...string) (*config.Loaded, erro
 	return l, nil
 }
 
+// fixConfiguration does not name config print: it needs a file that can be read.
+const fixConfiguration = "postrider config validate   when it is corrected\npostrider config example    explains every key"
+
 func configFailure(err error) error {
 	return &failure{
 		code: exitConfig,
 		err:  err,
-		wal:  "nothing was started and nothing confirmed; an existing slot goes on keeping WAL until the relay runs",
-		next: "postrider config print     shows what is in effect, and where each value comes from\n" +
-			"postrider config example   explains every key",
+		wal:  keptMaybe,
+		next: fixConfiguration,
 	}
 }
 

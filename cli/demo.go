@@ -168,7 +168,10 @@ func (d *daemon) listen(ctx context.Context, gatherer prometheus.Gatherer, log z
 		if errors.Is(err, httpserver.ErrInUse) {
 			code = exitTemporary // maybe the process before us, which is still draining
 		}
-		return nil, &failure{code: code, err: err, next: "choose a free address for http.listen, or \"\" for none"}
+		return nil, &failure{
+			code: code, err: err, wal: keptMaybe,
+			next: "is another relay still running there? else choose a free address for http.listen, or \"\" for none",
+		}
 	}
 	if addr := server.Addr(); addr != nil {
 		log.Info().Stringer("listen", addr).Msg("http listener started")

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"postrider/postgres"
 	"postrider/relay"
@@ -46,7 +47,7 @@ var advices = []advice{
 	{postgres.ErrAuthentication, exitPermission, "check user and password of postgres.url, and pg_hba.conf: postrider check"},
 	{postgres.ErrPermission, exitPermission, "postrider check   (prints the GRANT or ALTER ROLE that is missing)"},
 	{postgres.ErrNoSuchDatabase, exitConfig, "check the database in postgres.url: psql -l"},
-	{postgres.ErrTLS, exitUnavailable, "check sslmode and sslrootcert of postgres.url: postrider check"},
+	{postgres.ErrTLS, exitConfig, "check sslmode and sslrootcert of postgres.url: postrider check"},
 	{postgres.ErrTooManyConnections, exitUnavailable, "postrider check   (max_connections and max_wal_senders)"},
 	{postgres.ErrStarting, exitTemporary, "try again when the server accepts connections"},
 	{postgres.ErrStopping, exitTemporary, "try again when the server accepts connections"},
@@ -55,8 +56,8 @@ var advices = []advice{
 	{relay.ErrConfiguration, exitConfig, "postrider check"},
 	{sink.ErrAuthentication, exitPermission, "check sink.kafka.sasl and the client certificate: postrider check"},
 	{sink.ErrPermission, exitPermission, "grant the ACL that is named: Describe and Write on the topics, IdempotentWrite on the cluster"},
-	{sink.ErrTLS, exitUnavailable, "check sink.kafka.tls: postrider check"},
-	{sink.ErrUnknownTopic, exitUnavailable, "create the topic, or set sink.kafka.topics.create with partitions and replication_factor"},
+	{sink.ErrTLS, exitConfig, "check sink.kafka.tls: postrider check"},
+	{sink.ErrUnknownTopic, exitConfig, "create the topic, or set sink.kafka.topics.create with partitions and replication_factor"},
 	{sink.ErrTooLarge, exitRuntime, "raise sink.kafka.max_message_bytes and the topic's max.message.bytes, then start again"},
 	{sink.ErrInvalidTopic, exitRuntime, "correct route.topic.replacement in [router], then start again"},
 	{sink.ErrInvalidRecord, exitRuntime, "correct what the error names, then start again"},
@@ -88,11 +89,25 @@ func explain(err error) *failure {
 		wal, fix := asked.Advice()
 		f.wal = wal
 		if fix != "" {
-			f.next = fix
+			f.next, f.err = fix, withoutAdvice(err, fix)
 		}
 	}
 	return f
 }
+
+// withoutAdvice leaves the advice, with which the text may end, to the line that says what to type next.
+func withoutAdvice(err error, advice string) error {
+	return &shortened{strings.TrimSuffix(err.Error(), "; "+advice), err}
+}
+
+type shortened struct {
+	text string
+	err  error
+}
+
+func (s *shortened) Error() string { return s.text }
+
+func (s *shortened) Unwrap() error { return s.err }
 
 // relayFailure is explain for an error that ended the relay or one of its sessions. st is its state at the end.
 func relayFailure(err error, st relay.State) *failure {
@@ -103,6 +118,9 @@ func relayFailure(err error, st relay.State) *failure {
 	return f
 }
 
+// keptMaybe is what is known about the WAL before the slot was seen.
+const keptMaybe = "nothing is confirmed while this lasts; if the slot exists, it keeps WAL, more with every write"
+
 // keptAfter says what the WAL costs where the error itself does not know better.
 func keptAfter(err error, st relay.State) string {
 	switch {
@@ -110,8 +128,10 @@ func keptAfter(err error, st relay.State) string {
 		return "what was in flight is not confirmed and is published again at the next start"
 	case errors.Is(err, relay.ErrSecondSignal):
 		return "what was in flight is not confirmed and may be published again at the next start"
+	case errors.Is(err, replication.ErrSlotInUse):
+		return "none beyond the usual: the process that holds the slot confirms what it publishes"
 	case st.ConfirmedFlushLSN == 0:
-		return "nothing was confirmed; if the slot exists, it keeps WAL, more with every write, until the relay streams from it"
+		return keptMaybe
 	}
 	return fmt.Sprintf("confirmed up to %s; the slot keeps what comes after it, more with every write, until rows are published again",
 		st.ConfirmedFlushLSN)

@@ -28,6 +28,7 @@ type pipeline struct {
 	metrics *metrics.Set
 	log     zerolog.Logger
 	watcher *slot.Watcher
+	oids    []uint32 // of the tables, when a session was last prepared: the same goroutine then makes its router
 }
 
 func (a *app) newPipeline(cfg config.Config, set *metrics.Set, log zerolog.Logger) *pipeline {
@@ -55,9 +56,9 @@ func (p *pipeline) parts() relay.Parts {
 		OpenStream: p.openStream,
 		OpenSink:   p.openSink,
 		Router:     p.newRouter,
-		Explain: func(err error, st relay.State) (wal, next string) {
+		Explain: func(err error, st relay.State) (what, wal, next string) {
 			f := relayFailure(err, st)
-			return f.wal, f.next
+			return f.Error(), f.wal, f.next
 		},
 		Metrics: p.metrics,
 		Log:     p.component("relay"),
@@ -72,7 +73,11 @@ func (p *pipeline) prepare(ctx context.Context, first bool) error {
 	}
 	defer closeSQL(ctx, conn)
 	s, err := slot.Prepare(ctx, conn, requirements(p.cfg), first, p.component("slot"))
+	lost := new(slot.LostError)
 	switch {
+	case errors.As(err, &lost) && lost.ConfirmedFlushLSN == 0: // a slot that is gone cannot say where its gap begins
+		lost.ConfirmedFlushLSN = p.watcher.Status().ConfirmedFlushLSN
+		return err
 	case errors.Is(err, slot.ErrServer), errors.Is(err, slot.ErrNoFreeSlot):
 		return fmt.Errorf("%w: %w", relay.ErrConfiguration, err)
 	case err != nil:
@@ -102,6 +107,7 @@ func (p *pipeline) checkShapes(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
+	p.oids = nil
 	for _, table := range p.cfg.Replication.Tables {
 		rel, err := slot.Relation(ctx, conn, table)
 		if err != nil {
@@ -110,6 +116,7 @@ func (p *pipeline) checkShapes(ctx context.Context, conn *pgx.Conn) error {
 		if err := r.Check(rel); err != nil {
 			return err
 		}
+		p.oids = append(p.oids, rel.OID)
 	}
 	return nil
 }
@@ -120,7 +127,10 @@ func (p *pipeline) openStream(ctx context.Context) (*replication.Stream, error) 
 		return nil, err
 	}
 	s, err := replication.Open(ctx, pg, p.cfg.Replication, p.cfg.Slot.Name, p.component("replication"))
-	if err != nil {
+	switch {
+	case errors.Is(err, replication.ErrSlotMissing): // it was there in prepare: dropped since then, and not to be created again
+		return nil, slot.Disappeared(p.cfg.Slot.Name, p.watcher.Status().ConfirmedFlushLSN)
+	case err != nil:
 		return nil, postgres.Error(err)
 	}
 	return s, nil
@@ -140,6 +150,7 @@ func (p *pipeline) openSink(ctx context.Context, done sink.Done) (sink.Sink, err
 func (p *pipeline) newRouter() (*router.Router, error) {
 	r, err := router.New(p.cfg.Router, p.cfg.Format, router.Options{
 		Tables:          slices.Clone(p.cfg.Replication.Tables),
+		OIDs:            slices.Clone(p.oids),
 		MessagePrefixes: p.cfg.Replication.Messages,
 		Describe:        p.describe,
 	})

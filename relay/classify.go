@@ -89,6 +89,8 @@ var rules = []rule{
 	{sink.ErrClosed, Retryable, "broker", drainNot, false},
 
 	{postgres.ErrTLS, Retryable, "postgres_tls", drainBriefly, false},
+	{postgres.ErrTooManyConnections, Retryable, "too_many_connections", drainBriefly, false},
+	{postgres.ErrNotWritable, Retryable, "not_writable", drainBriefly, false},
 	{postgres.ErrUnreachable, Retryable, "postgres_unreachable", drainBriefly, false},
 	{replication.ErrProtocol, Retryable, "protocol", drainFully, false},
 	{context.Canceled, Retryable, "cancelled", drainNot, false},

@@ -26,9 +26,9 @@ type Parts struct {
 	OpenStream func(ctx context.Context) (*replication.Stream, error)
 	OpenSink   sink.Open
 	Router     func() (*router.Router, error)
-	// Explain says what the end of a session means for the WAL that PostgreSQL keeps, and what to type next; either may be
-	// empty. st is the state before the pause. May be nil: then the log line has only the error.
-	Explain func(err error, st State) (wal, next string)
+	// Explain says for the log why a session ended, without advice; what that means for the WAL that PostgreSQL keeps; and
+	// what to type next. st is the state before the pause. May be nil: then the log line has only the error.
+	Explain func(err error, st State) (what, wal, next string)
 	Metrics *metrics.Set
 	Log     zerolog.Logger
 }
@@ -264,12 +264,13 @@ func (r *Relay) log(class Class, reason string, err error, pause time.Duration) 
 	if reason == reasonSlotInUse {
 		event = r.parts.Log.Info()
 	}
-	event = event.Err(err).Str("reason", reason).Stringer("class", class).Stringer("acked_lsn", st.AckedLSN).Dur("backoff", pause)
-	if r.parts.Explain != nil && reason != reasonSlotInUse {
-		wal, next := r.parts.Explain(err, st)
-		event = event.Str("wal", wal).Str("next", next)
+	if r.parts.Explain != nil {
+		what, wal, next := r.parts.Explain(err, st)
+		event = event.Str("error", what).Str("wal", wal).Str("next", next)
+	} else {
+		event = event.Err(err)
 	}
-	event.Msg("session ended")
+	event.Str("reason", reason).Stringer("class", class).Stringer("acked_lsn", st.AckedLSN).Dur("backoff", pause).Msg("session ended")
 }
 
 // wait returns false when a signal came.
