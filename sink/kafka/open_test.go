@@ -29,6 +29,7 @@ func TestOpen_NamesEveryBrokerItTried(t *testing.T) {
 	first, second := nobody(t), nobody(t)
 	err := openFails(t, quick(first, second, "no-such-host.invalid:9092"))
 	require.ErrorIs(t, err, sink.ErrUnreachable)
+	requireAdvice(t, err)
 	for _, text := range []string{first + ": connection refused", second + ": connection refused", "no-such-host.invalid:9092", "sink.kafka.brokers"} {
 		require.ErrorContains(t, err, text)
 	}
@@ -89,6 +90,7 @@ func TestPublish_NeedsPermissionForTheTopic(t *testing.T) {
 	err := s.Publish(within(t, patience), numbered("secrets", 1))
 	require.ErrorIs(t, err, sink.ErrPermission)
 	require.ErrorContains(t, err, "kafka-acls.sh")
+	requireAdvice(t, err)
 	require.ErrorContains(t, err, "secrets")
 }
 
@@ -96,5 +98,7 @@ func TestOpen_NeedsPermissionToProduce(t *testing.T) {
 	c := cluster(t, kfake.SeedTopics(2, "orders"), kfake.EnableSASL(), kfake.EnableACLs(), writer())
 	cfg := quick(c.ListenAddrs()...)
 	cfg.SASL = SASLConfig{Mechanism: "PLAIN", Username: "rider", Password: secret.Of("s3cret")}
-	require.ErrorIs(t, openFails(t, cfg), sink.ErrPermission)
+	err := openFails(t, cfg)
+	require.ErrorIs(t, err, sink.ErrPermission)
+	requireAdvice(t, err)
 }

@@ -124,9 +124,9 @@ func (s *Sink) prepare(ctx context.Context, m *sink.Message) (*record, error) {
 	r.fill(m)
 	if size := r.size; size > s.cfg.MaxMessageBytes {
 		s.records.putBack(r)
-		return failed(fmt.Errorf("%w: %d bytes with overhead, sink.kafka.max_message_bytes is %d; raise it together with the topic's "+
-			"max.message.bytes: kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config max.message.bytes=%d",
-			sink.ErrTooLarge, size, s.cfg.MaxMessageBytes, s.cfg.bootstrap(), m.Topic, size+1024))
+		return failed(advise(fmt.Errorf("%w: %d bytes with overhead, sink.kafka.max_message_bytes is %d", sink.ErrTooLarge, size, s.cfg.MaxMessageBytes),
+			"raise it together with the topic's limit: kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config max.message.bytes=%d",
+			s.cfg.bootstrap(), m.Topic, size+1024))
 	}
 	return r, nil
 }
@@ -194,10 +194,14 @@ func (s *Sink) succeeded(r *record) {
 }
 
 // failed reports one message. The record is not used again: the sink is about to be closed, and sarama may still hold it.
+//
+// The connections are cut first. sarama goes on with the next batch of the partition under a new epoch once the failure has been taken
+// from its channel, and what is in that batch would overtake what failed.
 func (s *Sink) failed(r *record, err error) {
 	if !s.records.land(r) {
 		return
 	}
+	s.dialer.cut(err)
 	m := r.message
 	err = translate(err)
 	if s.stopped() && !errors.Is(s.cause, sink.ErrClosed) && errors.Is(err, sink.ErrClosed) {
@@ -258,9 +262,9 @@ func (s *Sink) watch() {
 		silent := time.Since(since)
 		switch {
 		case silent >= s.cfg.DeliveryTimeout:
-			cause := fmt.Errorf("%w: no acknowledgement for %s (sink.kafka.delivery_timeout), %d messages in flight; is a partition without "+
-				"enough replicas? kafka-topics.sh --bootstrap-server %s --describe --under-min-isr-partitions",
-				sink.ErrUnreachable, s.cfg.DeliveryTimeout, inFlight, s.cfg.bootstrap())
+			cause := advise(fmt.Errorf("%w: no acknowledgement for %s (sink.kafka.delivery_timeout), %d messages in flight",
+				sink.ErrUnreachable, s.cfg.DeliveryTimeout, inFlight),
+				"look for partitions without enough replicas: kafka-topics.sh --bootstrap-server %s --describe --under-min-isr-partitions", s.cfg.bootstrap())
 			s.fail(cause)
 			s.dialer.cut(cause)
 			select {

@@ -21,7 +21,18 @@ func TestPublish_SaysHowToMakeAMissingTopic(t *testing.T) {
 		require.ErrorIs(t, err, sink.ErrUnknownTopic)
 		require.ErrorContains(t, err, "kafka-topics.sh --bootstrap-server "+c.ListenAddrs()[0]+" --create --topic invoices")
 		require.ErrorContains(t, err, "sink.kafka.topics.create")
+		requireAdvice(t, err)
 	}
+}
+
+// requireAdvice wants what to type next to be told by itself and to stand at the end of the text.
+func requireAdvice(t *testing.T, err error) {
+	t.Helper()
+	var advised interface{ Advice() (wal, fix string) }
+	require.ErrorAs(t, err, &advised)
+	_, fix := advised.Advice()
+	require.NotEmpty(t, fix)
+	require.True(t, strings.HasSuffix(err.Error(), "; "+fix), err.Error())
 }
 
 func TestPublish_CreatesTopicsWhenConfigured(t *testing.T) {
@@ -116,6 +127,7 @@ func TestPublish_RefusesAMessageThatIsTooLarge(t *testing.T) {
 	err := s.Publish(within(t, patience), ms)
 	require.ErrorIs(t, err, sink.ErrTooLarge)
 	require.ErrorContains(t, err, "sink.kafka.max_message_bytes is 10000")
+	requireAdvice(t, err)
 	var which *sink.MessageError
 	require.ErrorAs(t, err, &which)
 	require.Equal(t, ms[1].Origin, which.Origin)
