@@ -1,0 +1,152 @@
+// Package test holds what concerns the whole repository; the tests of the built binary lie below it.
+package test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "postrider"
+
+// everywhere may be imported by any package but each other and themselves.
+var everywhere = []string{"metrics", "secret"}
+
+// allowed lists, for each package, which others of ours its code may import; a name ending in /... stands
+// for all below it too. Imports point down: replication and sink are leaves that never meet, router
+// speaks both their vocabularies, slot and relay never meet, and only cli reads config. Tests are free.
+var allowed = map[string][]string{
+	"":               {"cli"},
+	"cli":            {"..."},
+	"config":         {"httpserver", "postgres", "relay", "replication", "router", "sink/...", "slot", "demo", "audit"},
+	"relay":          {"postgres", "replication", "router", "sink"},
+	"slot":           {"postgres", "replication"},
+	"router":         {"replication", "sink"},
+	"replication":    {"postgres"},
+	"sink":           {},
+	"sink/kafka":     {"sink"},
+	"sink/memory":    {"sink"},
+	"sink/stdout":    {"sink"},
+	"sink/sinktest":  {"sink"},
+	"postgres":       {},
+	"httpserver":     {},
+	"metrics":        {},
+	"secret":         {},
+	"sql":            {},
+	"audit":          {},
+	"demo":           {"audit"},
+	"embedded":       {"embedded/child"},
+	"embedded/child": {},
+	"docs":           {},
+	"deploy":         {},
+	"test":           {"..."},
+	"test/...":       {"..."},
+}
+
+type listedPackage struct {
+	ImportPath string
+	Imports    []string
+}
+
+func TestImports_PointDown(t *testing.T) {
+	packages := listPackages(t)
+	require.NotEmpty(t, packages)
+	for _, p := range packages {
+		name := local(p.ImportPath)
+		rule, known := ruleFor(name)
+		if !known {
+			t.Errorf("package %s stands in no line of the table of allowed imports: add it, and say in the commit what it may know of the others", p.ImportPath)
+			continue
+		}
+		for _, path := range p.Imports {
+			if !ours(path) {
+				continue
+			}
+			imported := local(path)
+			switch {
+			case slices.Contains(rule, imported) || matches(rule, imported):
+			case slices.Contains(everywhere, imported) && !slices.Contains(everywhere, name):
+			default:
+				t.Errorf("package %s may not import %s", name, imported)
+			}
+		}
+	}
+}
+
+// TestImports_KeepTheServersOutOfTheRelay looks at what the relay is made of, however indirectly: demo's
+// servers and the tests' parts must not creep into it.
+func TestImports_KeepTheServersOutOfTheRelay(t *testing.T) {
+	for _, name := range []string{"relay", "slot", "sink/kafka", "config"} {
+		out, err := exec.Command("go", "list", "-deps", module+"/"+name).Output()
+		require.NoError(t, err)
+		for _, path := range strings.Fields(string(out)) {
+			require.False(t, path == module+"/embedded" || strings.HasPrefix(path, module+"/test") || strings.HasSuffix(path, "/kfake") || path == "testing",
+				"package %s depends on %s", name, path)
+		}
+	}
+}
+
+func TestRule_FindsWhatIsForbidden(t *testing.T) {
+	for _, edge := range [][2]string{{"replication", "sink"}, {"relay", "slot"}, {"slot", "relay"}, {"relay", "config"}, {"sink/kafka", "router"}, {"relay", "embedded"}} {
+		rule, known := ruleFor(edge[0])
+		require.True(t, known)
+		require.False(t, slices.Contains(rule, edge[1]) || matches(rule, edge[1]), "%s -> %s", edge[0], edge[1])
+	}
+	rule, known := ruleFor("test/faults")
+	require.True(t, known)
+	require.True(t, matches(rule, "sink/kafka"))
+	_, known = ruleFor("new")
+	require.False(t, known)
+}
+
+func listPackages(t *testing.T) []listedPackage {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports", module+"/...")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, stderr.String())
+	var packages []listedPackage
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listedPackage
+		err := decoder.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return packages
+		}
+		require.NoError(t, err)
+		packages = append(packages, p)
+	}
+}
+
+func ruleFor(name string) ([]string, bool) {
+	if rule, ok := allowed[name]; ok {
+		return rule, true
+	}
+	for pattern, rule := range allowed {
+		if below, ok := strings.CutSuffix(pattern, "/..."); ok && strings.HasPrefix(name, below+"/") {
+			return rule, true
+		}
+	}
+	return nil, false
+}
+
+func matches(rule []string, name string) bool {
+	return slices.ContainsFunc(rule, func(pattern string) bool {
+		if pattern == "..." {
+			return true
+		}
+		below, ok := strings.CutSuffix(pattern, "/...")
+		return ok && (name == below || strings.HasPrefix(name, below+"/"))
+	})
+}
+
+func ours(path string) bool { return path == module || strings.HasPrefix(path, module+"/") }
+
+func local(path string) string { return strings.TrimPrefix(strings.TrimPrefix(path, module), "/") }
