@@ -59,6 +59,9 @@ func (m *Message) Size() int {
 // Done is called once for every message that Publish took: with nil when the broker has acknowledged it with the configured
 // durability, else with why not. It is called from the sink's goroutines, possibly before Publish returned, for messages
 // of one partition in order; it must not block.
+//
+// After the first failure a sink delivers nothing more, as far as that is in its hands: what was queued behind the failed message
+// would overtake it, and it will come again.
 type Done func(m *Message, err error)
 
 // Sink hands messages to a broker.

@@ -67,7 +67,8 @@ func (b *Broker) Release(n int) {
 	b.permits += n
 }
 
-// FailNext makes the next message fail with err: it is not delivered. Several calls queue up, one message each.
+// FailNext makes the next message fail with err, and with it all that the session has or takes behind it. Several calls queue up,
+// one session each.
 func (b *Broker) FailNext(err error) {
 	defer b.change()()
 	b.failNext = append(b.failNext, err)

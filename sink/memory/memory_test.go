@@ -72,15 +72,18 @@ func TestBroker_ReleasesSoManyAsAsked(t *testing.T) {
 	require.Equal(t, report{ms[2], nil}, <-reports)
 }
 
-func TestBroker_FailsTheNextMessageOnly(t *testing.T) {
+func TestBroker_NothingOvertakesAFailedMessage(t *testing.T) {
 	b := memory.New(1)
 	s, reports := open(t, b)
 	b.FailNext(sink.ErrTooLarge)
 	require.NoError(t, s.Publish(t.Context(), []*sink.Message{{Topic: "a"}, {Topic: "b"}}))
 	require.ErrorIs(t, (<-reports).err, sink.ErrTooLarge)
-	require.NoError(t, (<-reports).err)
-	require.Len(t, b.Messages(), 1)
-	require.Equal(t, "b", b.Messages()[0].Topic)
+	require.ErrorIs(t, (<-reports).err, sink.ErrClosed)
+	require.Empty(t, b.Messages())
+
+	next, reports := open(t, b)
+	require.NoError(t, next.Publish(t.Context(), []*sink.Message{{Topic: "b"}}))
+	require.NoError(t, (<-reports).err, "a new session")
 }
 
 func TestBroker_FailsToOpen(t *testing.T) {

@@ -16,6 +16,7 @@ type session struct {
 	// guarded by broker.mu
 	queue  []*sink.Message // taken and not answered
 	closed bool
+	failed bool // a message was: nothing behind it is delivered
 }
 
 // Publish queues the messages for the answering goroutine.
@@ -72,7 +73,7 @@ func (s *session) answer() {
 func (s *session) next() (*sink.Message, error) {
 	b := s.broker
 	defer b.change()()
-	for !s.closed && (len(s.queue) == 0 || b.held && b.permits == 0) {
+	for !s.closed && (len(s.queue) == 0 || b.held && b.permits == 0 && !s.failed) {
 		b.changed.Wait()
 	}
 	if len(s.queue) == 0 {
@@ -80,7 +81,7 @@ func (s *session) next() (*sink.Message, error) {
 	}
 	m := s.queue[0]
 	s.queue = s.queue[1:]
-	if s.closed {
+	if s.closed || s.failed {
 		return m, sink.ErrClosed
 	}
 	if b.held {
@@ -89,6 +90,7 @@ func (s *session) next() (*sink.Message, error) {
 	if len(b.failNext) > 0 {
 		err := b.failNext[0]
 		b.failNext = b.failNext[1:]
+		s.failed = true
 		return m, err
 	}
 	b.storeLocked(m)

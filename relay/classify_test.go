@@ -1,0 +1,87 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"postrider/postgres"
+	"postrider/replication"
+	"postrider/router"
+	"postrider/sink"
+)
+
+func TestClassify(t *testing.T) {
+	for _, c := range []struct {
+		err    error
+		first  bool
+		class  Class
+		reason string
+	}{
+		{errors.New("nobody has seen this before"), true, Retryable, "other"},
+		{io.ErrUnexpectedEOF, false, Retryable, "other"},
+		{replication.ErrServerStopping, true, Retryable, "server_stopping"},
+		{replication.ErrTerminated, false, Retryable, "terminated"},
+		{replication.ErrSlotInUse, true, Retryable, "slot_in_use"},
+		{replication.ErrSlotLost, false, Fatal, "slot_lost"},
+		{replication.ErrSlotMissing, true, Fatal, "slot_missing"},
+		{replication.ErrPublicationMissing, false, Fatal, "publication"},
+		{replication.ErrIdentityChanged, false, Fatal, "identity"},
+		{postgres.ErrUnreachable, true, Retryable, "postgres_unreachable"},
+		{postgres.ErrTLS, true, Retryable, "postgres_tls"},
+		{postgres.ErrAuthentication, true, Fatal, "postgres_authentication"},
+		{postgres.ErrAuthentication, false, Retryable, "postgres_authentication"}, // the password may be in rotation
+		{sink.ErrAuthentication, true, Fatal, "broker_authentication"},
+		{sink.ErrAuthentication, false, Retryable, "broker_authentication"},
+		{sink.ErrUnreachable, true, Retryable, "broker_unreachable"},
+		{sink.ErrUnknownTopic, true, Retryable, "unknown_topic"},
+		{sink.ErrTLS, true, Retryable, "broker_tls"},
+		{&sink.MessageError{Topic: "t", Err: sink.ErrTooLarge}, false, Poison, "too_large"},
+		{&router.RowError{Reason: router.ReasonNullKey, Err: errors.New("no key")}, false, Poison, router.ReasonNullKey},
+		{&router.ShapeError{Relation: "public.outbox", Column: "payload"}, false, Fatal, "shape"},
+		{&replication.RowTooLargeError{Bytes: 2, Max: 1}, false, Poison, "row_too_large"},
+		{ErrConfiguration, false, Fatal, "configuration"},
+		{ErrDrainTimeout, false, Fatal, "drain_timeout"},
+		{context.Canceled, false, Retryable, "cancelled"},
+	} {
+		wrapped := fmt.Errorf("while doing something: %w", fmt.Errorf("deeper: %w", c.err))
+		class, reason := Classify(wrapped, c.first)
+		require.Equal(t, c.class, class, "%v, first session %v", c.err, c.first)
+		require.Equal(t, c.reason, reason, "%v", c.err)
+	}
+}
+
+func TestBackoff_GrowsToItsCeilingAndStartsOverAfterProgress(t *testing.T) {
+	longest := func(failures int) time.Duration {
+		longest := time.Duration(0)
+		for range 200 {
+			b := backoff{min: 100 * time.Millisecond, max: 5 * time.Second}
+			for range failures {
+				b.next("other", false)
+			}
+			longest = max(longest, b.next("other", false))
+		}
+		return longest
+	}
+	require.LessOrEqual(t, longest(0), 100*time.Millisecond)
+	require.Greater(t, longest(3), 400*time.Millisecond)
+	require.LessOrEqual(t, longest(60), 5*time.Second, "no overflow")
+
+	b := backoff{min: 100 * time.Millisecond, max: 5 * time.Second, failures: 40}
+	require.LessOrEqual(t, b.next("other", true), 100*time.Millisecond)
+}
+
+func TestBackoff_LeavesAServerThatShutsDownAlone(t *testing.T) {
+	b := backoff{min: time.Millisecond, max: time.Second}
+	require.GreaterOrEqual(t, b.next(reasonServerStopping, true), 10*time.Second)
+}
+
+func TestBackoff_AStandbyLooksOften(t *testing.T) {
+	b := backoff{min: time.Second, max: time.Minute, failures: 40}
+	require.LessOrEqual(t, b.next(reasonSlotInUse, false), time.Second)
+}

@@ -1,0 +1,358 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"postrider/embedded"
+	"postrider/metrics"
+	"postrider/relay"
+	"postrider/replication"
+	"postrider/router"
+	"postrider/sink"
+	"postrider/sink/memory"
+	"postrider/test/parts"
+)
+
+func TestMain(m *testing.M) { parts.Main(m) }
+
+const patience = 30 * time.Second
+
+// setup is a relay between a real server and a broker in memory whose answers the test controls.
+type setup struct {
+	t      *testing.T
+	ctx    context.Context
+	conn   *pgx.Conn
+	slot   string
+	broker *memory.Broker
+	cfg    relay.Config
+	parts  relay.Parts
+	pg     *pgconn.Config
+}
+
+func newSetup(t *testing.T) *setup {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	db := parts.Postgres(t, parts.AnyVersion)
+	x := &setup{t: t, ctx: ctx, conn: db.Connect(t), slot: parts.Unique("slot"), broker: memory.New(1), cfg: relay.DefaultConfig()}
+	x.cfg.BackoffMin, x.cfg.BackoffMax = time.Millisecond, 10*time.Millisecond
+	x.exec(`CREATE TABLE outbox (id bigint, aggregatetype text, aggregateid text, payload text)`)
+	x.exec(`CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert')`)
+	x.exec(`SELECT pg_create_logical_replication_slot('` + x.slot + `', 'pgoutput')`)
+	pg, err := pgconn.ParseConfig(db.DSN())
+	require.NoError(t, err)
+	pg.RuntimeParams["replication"] = "database"
+	x.pg = pg
+	x.parts = relay.Parts{
+		Prepare:    func(context.Context, bool) error { return nil },
+		Watch:      func(ctx context.Context) error { <-ctx.Done(); return nil },
+		OpenStream: x.openStream,
+		OpenSink:   x.broker.Open,
+		Router: func() (*router.Router, error) {
+			return router.New(router.DefaultConfig(), router.DefaultFormat(), router.Options{Tables: []string{"public.outbox"}})
+		},
+		Metrics: metrics.New(prometheus.NewRegistry(), x.slot),
+		Log:     zerolog.Nop(),
+	}
+	return x
+}
+
+func (x *setup) openStream(ctx context.Context) (*replication.Stream, error) {
+	return replication.Open(ctx, x.pg, replication.DefaultConfig(), x.slot, zerolog.Nop())
+}
+
+func (x *setup) exec(sql string, args ...any) {
+	x.t.Helper()
+	_, err := x.conn.Exec(x.ctx, sql, args...)
+	require.NoError(x.t, err)
+}
+
+// insert commits rows first to last, in one transaction.
+func (x *setup) insert(first, last int) {
+	x.t.Helper()
+	x.exec(`INSERT INTO outbox SELECT n, 'Order', 'key', 'event ' || n FROM generate_series($1::int, $2::int) n`, first, last)
+}
+
+func (x *setup) confirmed() pglogrepl.LSN {
+	x.t.Helper()
+	return x.lsn(`SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = '` + x.slot + `'`)
+}
+
+func (x *setup) current() pglogrepl.LSN {
+	x.t.Helper()
+	return x.lsn(`SELECT pg_current_wal_lsn()::text`)
+}
+
+func (x *setup) lsn(sql string) pglogrepl.LSN {
+	x.t.Helper()
+	var text string
+	require.NoError(x.t, x.conn.QueryRow(x.ctx, sql).Scan(&text))
+	lsn, err := pglogrepl.ParseLSN(text)
+	require.NoError(x.t, err)
+	return lsn
+}
+
+// running is a relay in Run.
+type running struct {
+	*relay.Relay
+	x     *setup
+	stop  context.CancelFunc
+	kill  context.CancelFunc
+	ended chan error
+}
+
+func (x *setup) run() *running {
+	ctx, kill := context.WithCancel(x.ctx)
+	stopping, stop := context.WithCancel(context.Background())
+	r := &running{Relay: relay.New(x.cfg, x.parts), x: x, stop: stop, kill: kill, ended: make(chan error, 1)}
+	go func() { r.ended <- r.Run(ctx, stopping) }()
+	x.t.Cleanup(func() { stop(); kill() })
+	return r
+}
+
+func (r *running) end() error {
+	r.x.t.Helper()
+	select {
+	case err := <-r.ended:
+		return err
+	case <-r.x.ctx.Done():
+		require.Fail(r.x.t, "the relay did not end")
+		return nil
+	}
+}
+
+func (r *running) waitPhase(p relay.Phase) {
+	r.x.t.Helper()
+	require.Eventually(r.x.t, func() bool { return r.State().Phase == p }, patience, time.Millisecond)
+}
+
+func (x *setup) payloads() (texts []string) {
+	for _, m := range x.broker.Messages() {
+		texts = append(texts, string(m.Value))
+	}
+	return texts
+}
+
+func events(first, last int) (texts []string) {
+	for n := first; n <= last; n++ {
+		texts = append(texts, fmt.Sprintf("event %d", n))
+	}
+	return texts
+}
+
+func TestRelay_StopDrainsConfirmsAndRepeatsNothing(t *testing.T) {
+	x := newSetup(t)
+	r := x.run()
+	r.waitPhase(relay.Streaming)
+	x.broker.Hold()
+	x.insert(1, 50)
+	end := x.current()
+	require.NoError(t, x.broker.WaitPublished(x.ctx, 50))
+	r.stop()
+	r.waitPhase(relay.Draining)
+	require.Less(t, x.confirmed(), end, "nothing is acknowledged yet")
+	x.broker.Release(-1)
+	require.NoError(t, r.end())
+	require.GreaterOrEqual(t, x.confirmed(), end)
+
+	again := x.run()
+	again.waitPhase(relay.Streaming)
+	x.insert(51, 60)
+	require.NoError(t, x.broker.WaitFor(x.ctx, 60))
+	again.stop()
+	require.NoError(t, again.end())
+	require.Equal(t, events(1, 60), x.payloads())
+}
+
+func TestRelay_ConfirmsNothingBehindAPendingMessage(t *testing.T) {
+	x := newSetup(t)
+	r := x.run()
+	r.waitPhase(relay.Streaming)
+	before := x.confirmed()
+	x.broker.Hold()
+	x.insert(1, 1)
+	x.insert(2, 2)
+	require.NoError(t, x.broker.WaitPublished(x.ctx, 2))
+	st := r.State()
+	require.Equal(t, 2, st.InFlight)
+	require.False(t, st.OldestUnacked.IsZero())
+	r.kill()
+	require.ErrorIs(t, r.end(), relay.ErrSecondSignal)
+	require.LessOrEqual(t, x.confirmed(), st.AckedLSN)
+	require.GreaterOrEqual(t, x.confirmed(), before)
+
+	x.broker.Release(-1)
+	again := x.run()
+	require.NoError(t, x.broker.WaitFor(x.ctx, 2))
+	again.stop()
+	require.NoError(t, again.end())
+	got := x.payloads()
+	require.Equal(t, events(1, 2), got[len(got)-2:], "read again from the slot, in order")
+}
+
+func TestRelay_DrainTimeoutEndsAStopThatWaitsForTheBroker(t *testing.T) {
+	x := newSetup(t)
+	x.cfg.DrainTimeout = 50 * time.Millisecond
+	r := x.run()
+	r.waitPhase(relay.Streaming)
+	x.broker.Hold()
+	x.insert(1, 3)
+	require.NoError(t, x.broker.WaitPublished(x.ctx, 3))
+	r.stop()
+	require.ErrorIs(t, r.end(), relay.ErrDrainTimeout)
+}
+
+func TestRelay_StartsAgainFromTheSlotWhenTheSinkFails(t *testing.T) {
+	x := newSetup(t)
+	r := x.run()
+	r.waitPhase(relay.Streaming)
+	x.insert(1, 10)
+	require.NoError(t, x.broker.WaitFor(x.ctx, 10))
+	x.broker.FailNext(fmt.Errorf("produce: %w", sink.ErrUnreachable))
+	x.insert(11, 20)
+	x.insert(21, 30)
+	require.Eventually(t, func() bool {
+		got := x.payloads()
+		return len(got) >= 30 && got[len(got)-1] == "event 30"
+	}, patience, time.Millisecond)
+	require.Equal(t, 2, x.broker.Sessions())
+	r.stop()
+	require.NoError(t, r.end())
+	first := map[string]bool{}
+	var order []string
+	for _, p := range x.payloads() {
+		if !first[p] {
+			first[p] = true
+			order = append(order, p)
+		}
+	}
+	require.Equal(t, events(1, 30), order)
+}
+
+func TestRelay_HaltsInFrontOfARowThatCannotBeRouted(t *testing.T) {
+	x := newSetup(t)
+	r := x.run()
+	r.waitPhase(relay.Streaming)
+	x.insert(1, 5)
+	good := x.current()
+	x.exec(`INSERT INTO outbox VALUES (6, 'Order', NULL, 'no key')`)
+	x.insert(7, 8)
+	err := r.end()
+	var row *router.RowError
+	require.ErrorAs(t, err, &row)
+	require.Equal(t, "6", row.EventID)
+	require.Equal(t, relay.Halted, r.State().Phase)
+	require.Equal(t, events(1, 5), x.payloads(), "everything before it is delivered, nothing behind it")
+	require.GreaterOrEqual(t, x.confirmed(), good-1, "and confirmed")
+
+	halted := x.run()
+	require.ErrorAs(t, halted.end(), &row, "it stays in front of the row")
+}
+
+func TestRelay_AnErrorNobodyKnowsIsRetried(t *testing.T) {
+	x := newSetup(t)
+	for range 5 {
+		x.broker.FailOpen(errors.New("the moon is in the wrong phase"))
+	}
+	r := x.run()
+	x.insert(1, 3)
+	require.NoError(t, x.broker.WaitFor(x.ctx, 3))
+	r.stop()
+	require.NoError(t, r.end())
+}
+
+func TestRelay_WatchEndsTheSession(t *testing.T) {
+	x := newSetup(t)
+	broken := make(chan struct{})
+	x.parts.Watch = func(ctx context.Context) error {
+		select {
+		case <-broken:
+			return fmt.Errorf("table was dropped: %w", replication.ErrPublicationMissing)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	r := x.run()
+	r.waitPhase(relay.Streaming)
+	close(broken)
+	require.ErrorIs(t, r.end(), replication.ErrPublicationMissing)
+	require.Equal(t, relay.Halted, r.State().Phase)
+}
+
+func TestRelay_StandsByForASlotThatIsHeld(t *testing.T) {
+	x := newSetup(t)
+	leader := x.run()
+	leader.waitPhase(relay.Streaming)
+	standby := x.run()
+	standby.waitPhase(relay.Standby)
+	x.insert(1, 3)
+	require.NoError(t, x.broker.WaitFor(x.ctx, 3))
+	leader.stop()
+	require.NoError(t, leader.end())
+	standby.waitPhase(relay.Streaming)
+	x.insert(4, 6)
+	require.NoError(t, x.broker.WaitFor(x.ctx, 6))
+	standby.stop()
+	require.NoError(t, standby.end())
+	require.Equal(t, events(1, 6), x.payloads())
+}
+
+func TestRelay_StopEndsABackOffAtOnce(t *testing.T) {
+	x := newSetup(t)
+	x.cfg.BackoffMin, x.cfg.BackoffMax = time.Hour, time.Hour
+	x.parts.Prepare = func(context.Context, bool) error { return errors.New("not yet") }
+	r := x.run()
+	r.waitPhase(relay.BackingOff)
+	r.stop()
+	require.NoError(t, r.end())
+	require.Equal(t, relay.Stopped, r.State().Phase)
+}
+
+func TestRelay_PublishesBeforeALargeTransactionIsReadToItsEnd(t *testing.T) {
+	x := newSetup(t)
+	x.cfg.InFlightMessages = 100
+	r := x.run()
+	r.waitPhase(relay.Streaming)
+	x.broker.Hold()
+	x.insert(1, 20000)
+	require.NoError(t, x.broker.WaitPublished(x.ctx, 100))
+	require.Equal(t, 100, x.broker.Published(), "the window is full, the rest of the transaction waits in the WAL")
+	x.broker.Release(-1)
+	require.NoError(t, x.broker.WaitFor(x.ctx, 20000))
+	r.stop()
+	require.NoError(t, r.end())
+	require.Equal(t, events(1, 20000), x.payloads())
+}
+
+func TestRelay_LetsGoOfAnotherServer(t *testing.T) {
+	x := newSetup(t)
+	ids := 0
+	x.parts.OpenStream = func(ctx context.Context) (*replication.Stream, error) {
+		ids++
+		if ids == 1 {
+			return x.openStream(ctx)
+		}
+		other := *x
+		db := parts.ExclusivePostgres(t, embedded.PostgresConfig{OwnIdentity: true})
+		pg, err := pgconn.ParseConfig(db.DSN())
+		require.NoError(t, err)
+		pg.RuntimeParams["replication"] = "database"
+		other.conn, other.pg = parts.Connect(t, db.DSN()), pg
+		other.exec(`SELECT pg_create_logical_replication_slot('` + x.slot + `', 'pgoutput')`)
+		return other.openStream(ctx)
+	}
+	r := x.run()
+	r.waitPhase(relay.Streaming)
+	x.exec(`SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '` + x.slot + `'`)
+	require.ErrorIs(t, r.end(), replication.ErrIdentityChanged)
+}
