@@ -46,7 +46,7 @@ func CreateWithin(ctx context.Context, conn *pgx.Conn, cfg Config, wait time.Dur
 		if sqlState(err) == "55000" { // object_not_in_prerequisite_state
 			return Slot{}, unfit(ctx, conn, cfg.Name, err)
 		}
-		return Slot{}, fmt.Errorf("create slot %q: %w", cfg.Name, commandError(err, cfg.Name))
+		return Slot{}, fmt.Errorf("create slot %q: %w", cfg.Name, commandError(conn, err, cfg.Name))
 	}
 	s, err := Get(ctx, conn, cfg.Name)
 	return s.Slot, err
@@ -104,7 +104,7 @@ func unfit(ctx context.Context, conn *pgx.Conn, name string, cause error) error 
 	var level string
 	err := conn.QueryRow(ctx, `SELECT pg_catalog.current_setting('wal_level')`).Scan(&level)
 	if err != nil || level == "logical" {
-		return fmt.Errorf("create slot %q: %w", name, commandError(cause, name))
+		return fmt.Errorf("create slot %q: %w", name, commandError(conn, cause, name))
 	}
 	return &Error{
 		Err: fmt.Errorf("create slot %q: %w: wal_level is %s, and a logical slot needs logical", name, ErrServer, level),
@@ -118,7 +118,7 @@ const fixWALLevel = "ALTER SYSTEM SET wal_level = logical; -- takes effect when 
 	"on managed services it is a parameter: rds.logical_replication = 1, cloudsql.logical_decoding = on"
 
 // commandError gives an error of a slot command its sentinel and advice.
-func commandError(err error, name string) error {
+func commandError(conn *pgx.Conn, err error, name string) error {
 	switch sqlState(err) {
 	case "42710": // duplicate_object
 		return fmt.Errorf("%w: %w", ErrExists, err)
@@ -141,7 +141,7 @@ func commandError(err error, name string) error {
 		return &Error{
 			Err: fmt.Errorf("%w: %w", postgres.ErrPermission, err),
 			WAL: noSlotYet,
-			Fix: fixReplicationRole("CURRENT_USER"),
+			Fix: fixReplicationRole(quoteName(conn.Config().User)),
 		}
 	case "55000": // object_not_in_prerequisite_state
 		return &Error{
@@ -197,7 +197,8 @@ func Verify(s Slot, database string) error {
 // reasonDisappeared is the reason of a LostError for a slot that was there.
 const reasonDisappeared = "it does not exist any more: somebody dropped it"
 
-func disappeared(name string, confirmed pglogrepl.LSN) error {
+// Disappeared is the error of a slot that was there and is not any more. confirmed is where its gap begins, zero if that is not known.
+func Disappeared(name string, confirmed pglogrepl.LSN) error {
 	return &LostError{Name: name, Reason: reasonDisappeared, ConfirmedFlushLSN: confirmed}
 }
 

@@ -54,7 +54,7 @@ func createMissing(ctx context.Context, conn *pgx.Conn, need Requirements, mayCr
 	name := need.Slot.Name
 	switch {
 	case !mayCreate:
-		return Slot{}, disappeared(name, 0)
+		return Slot{}, Disappeared(name, 0)
 	case !need.Slot.Create:
 		return Slot{}, &Error{
 			Err: fmt.Errorf("slot %q: %w, and slot.create is false", name, ErrNotFound),

@@ -190,7 +190,7 @@ func (w *Watcher) look(ctx context.Context, conn *pgx.Conn) error {
 		gone := w.Status()
 		gone.Active, gone.ActivePID, gone.WALStatus, gone.ObservedAt = false, 0, "lost", time.Now()
 		w.publish(gone)
-		return disappeared(gone.Name, gone.ConfirmedFlushLSN)
+		return Disappeared(gone.Name, gone.ConfirmedFlushLSN)
 	}
 	if err != nil {
 		return err
