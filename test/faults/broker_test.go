@@ -43,7 +43,9 @@ func TestBrokerStall_KeepsTheReplicationConnection(t *testing.T) {
 
 func TestBrokerRestart_LosesNothing(t *testing.T) {
 	t.Parallel()
-	broker := parts.ExclusiveKafka(t, parts.KafkaConfig{})
+	// A broker that comes back after a crash waits for its former self to be declared dead.
+	broker := parts.ExclusiveKafka(t, parts.KafkaConfig{Properties: map[string]string{
+		"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}})
 	r := newRig(t, server(t, parts.AnyVersion), broker)
 	p := r.started(t)
 	l := r.load(t, 200)
@@ -61,7 +63,7 @@ func TestBrokerRestart_LosesNothing(t *testing.T) {
 	v := r.judge(t)
 	requireNothingLost(t, v)
 	t.Logf("%d crashes of the broker: %d sessions, %d duplicates", *rounds, sessions, v.Duplicated)
-	require.LessOrEqual(t, v.Duplicated, int64(sessions-1)*inFlight)
+	require.LessOrEqual(t, v.Duplicated, int64(sessions-1)*repeats)
 }
 
 func TestConnectionCuts_LoseNothing(t *testing.T) {
@@ -94,5 +96,5 @@ func TestConnectionCuts_LoseNothing(t *testing.T) {
 	v := r.judge(t)
 	requireNothingLost(t, v)
 	t.Logf("%d sessions, %d duplicates", sessions, v.Duplicated)
-	require.LessOrEqual(t, v.Duplicated, int64(sessions-1)*inFlight)
+	require.LessOrEqual(t, v.Duplicated, int64(sessions-1)*repeats)
 }

@@ -24,6 +24,10 @@ const partitions = 6
 // inFlight is the limit that the relays run with: small, so that a stalled broker fills it and a kill repeats little.
 const inFlight = 1000
 
+// repeats bounds what the end of one session repeats: what was in flight, and what was acknowledged since the last status. One
+// leaves every 100 ms, which is 100 rows of these tests, and up to a second of them on a machine that is busy otherwise.
+const repeats = inFlight + 1000
+
 // rig is one outbox, one slot and one topic: everything of a test but the processes.
 type rig struct {
 	dsn         string // of the database with the outbox, for the test itself

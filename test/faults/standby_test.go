@@ -33,5 +33,5 @@ func TestStandby_TakesOver(t *testing.T) {
 	leader.stop(t)
 	v := r.judge(t)
 	requireNothingLost(t, v)
-	require.LessOrEqual(t, v.Duplicated, int64(*rounds)*(inFlight+1000))
+	require.LessOrEqual(t, v.Duplicated, int64(*rounds)*repeats)
 }
