@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// Account is who the server runs as. The zero value is the current user.
+// Account is who a child runs as. The zero value is the current user.
 type Account struct {
 	UID, GID int
 	Other    bool // not the current user: files must be handed over, the process needs a credential

@@ -9,12 +9,13 @@ import (
 type Output struct {
 	mu   sync.Mutex
 	tail []byte
-	Also func([]byte)
+	Also func([]byte) // gets every piece, one at a time; set before the first
 }
 
 // outputLimit is how much is kept: enough for a server's last words, little enough to print.
 const outputLimit = 256 << 10
 
+// Write never fails.
 func (o *Output) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -28,6 +29,7 @@ func (o *Output) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// String returns what has been kept.
 func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

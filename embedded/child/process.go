@@ -17,7 +17,8 @@ type Process struct {
 }
 
 // Start starts cmd and reaps it. Where the system offers it, the child gets onParentDeath when
-// this process dies.
+// this process dies. The command needs SysProcAttr, as from Account.Command. Start does not wait for
+// anything but the start itself.
 func Start(cmd *exec.Cmd, onParentDeath syscall.Signal) (*Process, error) {
 	// Children of the child inherit its output, and may outlive it by a moment.
 	cmd.WaitDelay = 5 * time.Second
@@ -45,6 +46,7 @@ func Start(cmd *exec.Cmd, onParentDeath syscall.Signal) (*Process, error) {
 	return p, nil
 }
 
+// Running reports whether the child has not been reaped yet.
 func (p *Process) Running() bool {
 	select {
 	case <-p.Done:
