@@ -49,6 +49,7 @@ type session struct {
 	// Of the pump alone.
 	transaction uint64          // number of the open one in the window
 	out         []*sink.Message // routed, in the window, not yet handed over
+	abandoned   int             // messages in the window that the sink never took: nobody reports them. Read after the pump has ended
 }
 
 // pumpAll moves events until the stream ends or the session fails, and returns why: nil after a clean stop.
@@ -168,10 +169,28 @@ func (s *session) publish(ctx context.Context) error {
 	for _, m := range s.out {
 		m.Origin.HandedOver = now
 	}
-	err := s.sink.Publish(ctx, s.out)
+	err := context.Cause(ctx)
+	if err == nil {
+		err = s.sink.Publish(ctx, s.out)
+	}
+	if err != nil {
+		s.abandoned += notTaken(s.out, err)
+	}
 	clear(s.out)
 	s.out = s.out[:0]
 	return err
+}
+
+// notTaken is how many messages the sink did not take when Publish failed: those from the one that the error names, else all.
+func notTaken(ms []*sink.Message, err error) int {
+	if failed := new(sink.MessageError); errors.As(err, &failed) {
+		for i, m := range ms {
+			if m.Origin == failed.Origin {
+				return len(ms) - i
+			}
+		}
+	}
+	return len(ms)
 }
 
 // delivered is the sink's Done.
@@ -223,8 +242,8 @@ func (s *session) finish(ctx context.Context, cause error) error {
 		closeTimeout = sinkCloseTimeoutKilled
 	}
 	s.closeSink(closeTimeout)
-	if messages, bytes, _ := s.window.load(); messages > 0 {
-		s.log.Warn().Int("in_flight", messages).Int64("in_flight_bytes", bytes).Stringer("acked_lsn", s.window.ackedLSN()).
+	if messages, _, _ := s.window.load(); messages > s.abandoned {
+		s.log.Warn().Int("in_flight", messages-s.abandoned).Stringer("acked_lsn", s.window.ackedLSN()).
 			Msg("session ended with messages in flight; they are published again by the next one")
 	}
 	if cause == nil && drainErr != nil {
@@ -236,10 +255,10 @@ func (s *session) finish(ctx context.Context, cause error) error {
 	return finishErr
 }
 
-// drain waits until nothing is in flight.
+// drain waits until nothing is in flight but what the sink does not have.
 func (s *session) drain(ctx context.Context) error {
 	for {
-		if messages, _, _ := s.window.load(); messages == 0 {
+		if messages, _, _ := s.window.load(); messages <= s.abandoned {
 			return nil
 		}
 		if err := s.window.waitMoved(ctx); err != nil {

@@ -16,6 +16,7 @@ import (
 type Options struct {
 	TopicPrefix     string   // Debezium's topic.prefix: the first part of the names of schemas; empty: "postrider"
 	Tables          []string // outbox tables as schema.table; empty: every relation that is met
+	OIDs            []uint32 // relations that are outbox tables under any name: one may be renamed while its rows wait in the WAL
 	MessagePrefixes []string // prefixes of logical messages that carry outbox events; empty: none do
 
 	// Describe asks the catalogue about a relation; it is called once for each *replication.Relation that is met.
@@ -120,7 +121,7 @@ func (r *Router) planOf(rel *replication.Relation) *plan {
 	if r.last != nil && r.last.rel == rel {
 		return r.last
 	}
-	if len(r.opts.Tables) > 0 && !slices.Contains(r.opts.Tables, rel.String()) {
+	if len(r.opts.Tables) > 0 && !slices.Contains(r.opts.Tables, rel.String()) && !slices.Contains(r.opts.OIDs, rel.OID) {
 		return nil
 	}
 	p := r.plans[rel.OID]

@@ -74,3 +74,27 @@ func TestRoute_WritesEveryFormatOfTheBaselineRecord(t *testing.T) {
 		require.Equal(t, want[1], string(m.Value), format)
 	}
 }
+
+func TestRoute_KnowsTablesByNameAndByOID(t *testing.T) {
+	named := func(oid uint32, name string) *replication.Event {
+		rel := outbox()
+		rel.OID, rel.Name = oid, name
+		return base(rel)
+	}
+	r, err := New(DefaultConfig(), DefaultFormat(), Options{Tables: []string{"public.outbox"}, OIDs: []uint32{16400}})
+	require.NoError(t, err)
+	for _, c := range []struct {
+		what string
+		ev   *replication.Event
+		ours bool
+	}{
+		{"the table", named(16400, "outbox"), true},
+		{"the table before it was renamed", named(16400, "events"), true},
+		{"a table that was made anew", named(16500, "outbox"), true},
+		{"another table", named(16501, "orders"), false},
+	} {
+		m, err := r.Route(c.ev)
+		require.NoError(t, err, c.what)
+		require.Equal(t, c.ours, m != nil, c.what)
+	}
+}
