@@ -39,6 +39,13 @@ var poisons = []poison{
 		repair: map[string]string{"POSTRIDER_ROUTER_ROUTE_BY_FIELD": "aggregate_type"},
 	},
 	{
+		name:   "too large",
+		insert: `INSERT INTO outbox (id, aggregate_type, aggregate_id, payload) SELECT '` + poisonID + `', 'order', 'poison', to_jsonb(repeat('x', 20000))`,
+		config: "[sink.kafka]\nmax_message_bytes = \"16KiB\"",
+		says:   "sink.kafka.max_message_bytes is 16384",
+		repair: map[string]string{"POSTRIDER_SINK_KAFKA_MAX_MESSAGE_BYTES": "64KiB"},
+	},
+	{
 		name:   "given up",
 		insert: `INSERT INTO outbox (id, aggregate_type, aggregate_id, payload) VALUES ('` + poisonID + `', 'order', NULL, '{}')`,
 		says:   "column aggregate_id, which is the key, is NULL",
@@ -124,6 +131,7 @@ func requireHalt(t testing.TB, s *shop, r *relay, p poison, index int) pglogrepl
 	for _, part := range []string{p.says, poisonID, "public.outbox", fmt.Sprintf("index %d", index), "WAL:", s.confirmed(t).String(), "next: "} {
 		require.Contains(t, message, part)
 	}
+	require.NotContains(t, said, "session ended with messages in flight", "everything before it was waited for, and nothing else")
 	_, rest, found := strings.Cut(message, "public.outbox at ")
 	require.True(t, found, "%s", message)
 	lsn, err := pglogrepl.ParseLSN(rest[:strings.Index(rest, " index")])

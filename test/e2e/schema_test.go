@@ -1,0 +1,201 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"postrider/test/parts"
+)
+
+// changingSQL is a table with columns to be changed, some of them before those that are routed.
+const changingSQL = `
+CREATE TABLE outbox (
+	spare_inside   text DEFAULT 'gone soon',
+	spare_between  text DEFAULT 'gone soon',
+	id             int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	unused_inside  text,
+	unused_between text,
+	aggregate_type varchar(20) NOT NULL,
+	width_inside   int DEFAULT 1,
+	width_between  int DEFAULT 1,
+	aggregate_id   varchar(30),
+	event_type     varchar(100),
+	payload        json
+);
+CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert');`
+
+// Each happens twice: between two transactions that write events, and inside of one. WHEN says which.
+var changes = []string{
+	`ALTER TABLE outbox ADD COLUMN added_WHEN text NOT NULL DEFAULT 'constant'`,
+	`ALTER TABLE outbox ADD COLUMN rewritten_WHEN uuid DEFAULT gen_random_uuid()`,
+	`ALTER TABLE outbox DROP COLUMN spare_WHEN`,
+	`ALTER TABLE outbox RENAME COLUMN unused_WHEN TO renamed_WHEN`,
+	`ALTER TABLE outbox ALTER COLUMN width_WHEN TYPE bigint`,
+	`ALTER TABLE outbox ALTER COLUMN aggregate_id TYPE varchar(3WIDTH)`,
+	`ALTER TABLE outbox ALTER COLUMN event_type TYPE text, ALTER COLUMN aggregate_id SET NOT NULL`,
+	`ALTER TABLE outbox ALTER COLUMN payload TYPE jsonb`,
+	`ALTER TABLE outbox ALTER COLUMN id TYPE bigint`,
+	`ALTER TABLE outbox REPLICA IDENTITY FULL`,
+}
+
+// onOldAndNew runs a test on the oldest and on the newest server.
+func onOldAndNew(t *testing.T, test func(t *testing.T, version string)) {
+	for _, version := range []string{"14", "18"} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			test(t, version)
+		})
+	}
+}
+
+// events writes some, in a transaction of its own.
+func (s *shop) events(t testing.TB, l *ledger, table string, keys ...string) {
+	t.Helper()
+	s.eventsAround(t, l, "SELECT", table, table, keys...)
+}
+
+// eventsAround writes events before and after a statement, in one transaction. Its table may have another name then.
+func (s *shop) eventsAround(t testing.TB, l *ledger, statement, before, after string, keys ...string) {
+	t.Helper()
+	tx, err := s.sql.Begin(t.Context())
+	require.NoError(t, err)
+	d := l.draft()
+	write(t, tx, d, before, keys...)
+	_, err = tx.Exec(t.Context(), statement)
+	require.NoError(t, err, "%s", statement)
+	write(t, tx, d, after, keys...)
+	require.NoError(t, tx.Commit(t.Context()))
+	d.committed()
+}
+
+func TestSchema_ChangesInMidStream(t *testing.T) {
+	t.Parallel()
+	onOldAndNew(t, func(t *testing.T, version string) {
+		c := newCluster(t)
+		topic := c.Topic(t, partitions)
+		s := newShop(t, version, changingSQL, routeTo(topic, ""))
+		r := s.run(t)
+		ledger := newLedger()
+		s.events(t, ledger, "outbox", "a", "b")
+		for _, change := range changes {
+			s.do(t, strings.NewReplacer("WHEN", "between", "WIDTH", "1").Replace(change))
+			s.events(t, ledger, "outbox", "a", "b")
+			s.eventsAround(t, ledger, strings.NewReplacer("WHEN", "inside", "WIDTH", "2").Replace(change), "outbox", "outbox", "b", "a")
+		}
+		s.awaitConfirmed(t, r)
+		require.Equal(t, 1, r.state(t).Sessions, "no change needs a new session")
+		r.stop(t)
+		ledger.received(t, s.All(t, topic))
+		ledger.requireExact(t, len(changes)*8)
+	})
+}
+
+func TestSchema_RenamedTableLosesNothing(t *testing.T) {
+	t.Parallel()
+	onOldAndNew(t, func(t *testing.T, version string) {
+		c := newCluster(t)
+		topic := c.Topic(t, partitions)
+		s := newShop(t, version, changingSQL, routeTo(topic, ""))
+		r := s.run(t)
+		ledger := newLedger()
+		s.events(t, ledger, "outbox", "a", "b")
+		s.do(t, "ALTER TABLE outbox RENAME TO renamed")
+		s.events(t, ledger, "renamed", "a", "b")
+		s.eventsAround(t, ledger, "ALTER TABLE renamed RENAME TO twice", "renamed", "twice", "a", "b")
+
+		require.Equal(t, 78, r.wait(t), "exit code")
+		require.Contains(t, r.log.String(), "public.outbox")
+		require.Contains(t, r.log.String(), "the table does not exist")
+
+		// While it does not run, too.
+		s.events(t, ledger, "twice", "a", "b")
+		s.eventsAround(t, ledger, "ALTER TABLE twice RENAME TO events", "twice", "events", "a", "b")
+		s.configure(t, routeTo(topic, `
+[replication]
+tables = ["public.events"]`))
+		r = s.run(t)
+		s.events(t, ledger, "events", "a", "b")
+		s.awaitConfirmed(t, r)
+		r.stop(t)
+		ledger.received(t, s.All(t, topic))
+		ledger.requireExact(t, 24)
+	})
+}
+
+func TestSchema_DroppedColumnHaltsAndLosesNothing(t *testing.T) {
+	t.Parallel()
+	onOldAndNew(t, func(t *testing.T, version string) {
+		c := newCluster(t)
+		topic := c.Topic(t, partitions)
+		s := newShop(t, version, changingSQL, routeTo(topic, ""))
+		r := s.run(t)
+		ledger := newLedger()
+		s.events(t, ledger, "outbox", "a", "b")
+		before := s.lsn(t, "SELECT pg_current_wal_flush_lsn()")
+		// From here on the payload is in another column.
+		s.do(t, "ALTER TABLE outbox ADD COLUMN body json; ALTER TABLE outbox DROP COLUMN payload")
+		insert := func(key string) {
+			d := ledger.draft()
+			_, err := s.sql.Exec(t.Context(), "INSERT INTO outbox (aggregate_type, aggregate_id, event_type, body) VALUES ('order', $1, 'changed', $2)", key, d.payload(key))
+			require.NoError(t, err)
+			d.committed()
+		}
+		insert("a")
+		insert("b")
+
+		halted := func(r *relay) {
+			require.Equal(t, 78, r.wait(t), "exit code")
+			said := r.log.String()
+			for _, part := range []string{"public.outbox", `"payload"`, "router.table.field.event.payload", "body", "WAL:", "next:"} {
+				require.Contains(t, said[strings.Index(said, "postrider: "):], part)
+			}
+			require.GreaterOrEqual(t, s.confirmed(t), before, "what came before is confirmed")
+		}
+		halted(r)
+		halted(s.launch(t))
+
+		insert("a")
+		r = s.run(t, map[string]string{"POSTRIDER_ROUTER_TABLE_FIELD_EVENT_PAYLOAD": "body"})
+		insert("b")
+		s.awaitConfirmed(t, r)
+		r.stop(t)
+		ledger.received(t, s.All(t, topic))
+		ledger.requireExact(t, 8)
+	})
+}
+
+// Rows that were written before a column was renamed wait in the WAL with its old name, and a configuration knows only one. An empty
+// column of the old name is the way around, as docs/OUTBOX-TABLES.md says.
+func TestSchema_ColumnRenamedWhileStopped(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	topic := c.Topic(t, partitions)
+	s := newShop(t, parts.AnyVersion, changingSQL, routeTo(topic, ""))
+	r := s.run(t)
+	ledger := newLedger()
+	s.events(t, ledger, "outbox", "a", "b")
+	s.awaitConfirmed(t, r)
+	r.stop(t)
+	s.events(t, ledger, "outbox", "a", "b")
+	s.do(t, "ALTER TABLE outbox RENAME COLUMN payload TO body")
+	require.Equal(t, 78, s.launch(t).wait(t), "the old name is not in the table")
+	fixed := map[string]string{"POSTRIDER_ROUTER_TABLE_FIELD_EVENT_PAYLOAD": "body"}
+	require.Equal(t, 78, s.launch(t, fixed).wait(t), "the new name is not in the rows")
+
+	s.do(t, "ALTER TABLE outbox ADD COLUMN payload json")
+	r = s.run(t)
+	s.awaitConfirmed(t, r)
+	r.stop(t)
+	s.do(t, "ALTER TABLE outbox DROP COLUMN payload")
+	r = s.run(t, fixed)
+	d := ledger.draft()
+	s.do(t, fmt.Sprintf("INSERT INTO outbox (aggregate_type, aggregate_id, event_type, body) VALUES ('order', 'a', 'changed', '%s')", d.payload("a")))
+	d.committed()
+	s.awaitConfirmed(t, r)
+	r.stop(t)
+	ledger.received(t, s.All(t, topic))
+	ledger.requireExact(t, 9)
+}
