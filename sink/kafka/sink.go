@@ -201,9 +201,11 @@ func (s *Sink) failed(r *record, err error) {
 	if !s.records.land(r) {
 		return
 	}
-	s.dialer.cut(err)
 	m := r.message
 	err = translate(err)
+	if !errors.Is(err, sink.ErrClosed) { // which is sarama's own end
+		s.dialer.cut(err)
+	}
 	if s.stopped() && !errors.Is(s.cause, sink.ErrClosed) && errors.Is(err, sink.ErrClosed) {
 		err = s.cause // sarama was shut down because of this
 	}
