@@ -147,7 +147,7 @@ func query(ctx context.Context, conn *pgx.Conn, sql string, args ...any) ([]Stat
 // Drop removes a slot that nobody reads from: the WAL it keeps is given up. replication.ErrSlotInUse if it is active.
 func Drop(ctx context.Context, conn *pgx.Conn, name string) error {
 	if _, err := conn.Exec(ctx, `SELECT pg_catalog.pg_drop_replication_slot($1)`, name); err != nil {
-		return fmt.Errorf("drop slot %q: %w", name, commandError(err, name))
+		return fmt.Errorf("drop slot %q: %w", name, commandError(conn, err, name))
 	}
 	return nil
 }
@@ -158,7 +158,7 @@ func Advance(ctx context.Context, conn *pgx.Conn, name string, to pglogrepl.LSN)
 	var end string
 	err := conn.QueryRow(ctx, `SELECT end_lsn::text FROM pg_catalog.pg_replication_slot_advance($1, $2::pg_lsn)`, name, to.String()).Scan(&end)
 	if err != nil {
-		return 0, fmt.Errorf("advance slot %q to %s: %w", name, to, commandError(err, name))
+		return 0, fmt.Errorf("advance slot %q to %s: %w", name, to, commandError(conn, err, name))
 	}
 	return pglogrepl.ParseLSN(end)
 }
