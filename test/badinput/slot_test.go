@@ -1,0 +1,86 @@
+package badinput
+
+import "testing"
+
+var slotMistakes = []mistake{
+	{
+		name: "slot-missing", about: "slot.create is false, and there is no slot",
+		make: func(_ *testing.T, s *site) { s.set("slot", "create = false") },
+		run:  78, check: 78, advised: []string{"slot", "postrider", "slot.create", "postrider slot create postrider"},
+		heal: func(t *testing.T, s *site, _ string) {
+			s.sql(t, s.database, `SELECT pg_create_logical_replication_slot('`+s.slot+`', 'pgoutput')`)
+		},
+	},
+	{
+		name: "slot-of-another-plugin", about: "the slot was made for another output plugin",
+		make: func(t *testing.T, s *site) {
+			s.sql(t, s.database, `SELECT pg_create_logical_replication_slot('`+s.slot+`', 'test_decoding')`)
+		},
+		run: 78, check: 78, advised: []string{"slot", "postrider", "test_decoding", "pgoutput", "slot.name"},
+		heal: anotherSlot,
+	},
+	{
+		name: "slot-physical", about: "the slot is one for a standby",
+		make: func(t *testing.T, s *site) {
+			s.sql(t, s.database, `SELECT pg_create_physical_replication_slot('`+s.slot+`')`)
+		},
+		run: 78, check: 78, advised: []string{"slot", "postrider", "physical", "slot.name"},
+		heal: anotherSlot,
+	},
+	{
+		name: "slot-of-another-database", about: "the slot belongs to another database of the server",
+		make: func(t *testing.T, s *site) {
+			s.sql(t, "postgres", `SELECT pg_create_logical_replication_slot('`+s.slot+`', 'pgoutput')`)
+		},
+		run: 78, check: 78, advised: []string{"slot", "postrider", `"postgres"`, `"shop"`, "slot.name"},
+		heal: anotherSlot,
+	},
+	{
+		name: "slot-two-phase", about: "the slot was made with two_phase",
+		make: func(t *testing.T, s *site) {
+			s.sql(t, s.database, `SELECT pg_create_logical_replication_slot('`+s.slot+`', 'pgoutput', false, true)`)
+		},
+		run: 78, check: 78, advised: []string{"slot", "postrider", "two_phase"},
+		heal: anotherSlot,
+	},
+	{
+		name: "publication-missing", about: "the publication does not exist",
+		make: func(t *testing.T, s *site) { s.sql(t, s.database, `DROP PUBLICATION postrider`) },
+		run:  78, check: 78, advised: []string{"publication", "postrider", "does not exist", "CREATE PUBLICATION"},
+		heal: func(t *testing.T, s *site, advice string) {
+			s.sql(t, s.database, statement(t, advice, `CREATE PUBLICATION [^;]*;`))
+		},
+	},
+	{
+		name: "publication-without-table", about: "the publication does not contain the outbox table",
+		make: func(t *testing.T, s *site) { s.sql(t, s.database, `ALTER PUBLICATION postrider DROP TABLE outbox`) },
+		run:  78, check: 78, advised: []string{"publication", "postrider", "public.outbox", "ADD TABLE"},
+		heal: func(t *testing.T, s *site, advice string) {
+			s.sql(t, s.database, statement(t, advice, `ALTER PUBLICATION [^;]*;`))
+		},
+	},
+	{
+		name: "publication-without-inserts", about: "the publication publishes updates and deletes only",
+		make: func(t *testing.T, s *site) {
+			s.sql(t, s.database, `ALTER PUBLICATION postrider SET (publish = 'update, delete')`)
+		},
+		run: 78, check: 78, advised: []string{"publication", "postrider", "inserts", "publish = 'insert'"},
+		heal: func(t *testing.T, s *site, advice string) {
+			s.sql(t, s.database, statement(t, advice, `ALTER PUBLICATION [^;]*;`))
+		},
+	},
+	{
+		name: "publication-of-partitions", about: "the table is partitioned, and the publication sends its rows under the names of the partitions",
+		make: func(t *testing.T, s *site) {
+			s.sql(t, s.database, `DROP TABLE outbox; CREATE TABLE outbox (id uuid, aggregate_type text, aggregate_id text, payload jsonb) PARTITION BY HASH (id);
+				ALTER PUBLICATION postrider SET (publish_via_partition_root = false); ALTER PUBLICATION postrider ADD TABLE outbox`)
+		},
+		run: 78, check: 78, advised: []string{"public.outbox", "partition", "publish_via_partition_root = true"},
+		heal: func(t *testing.T, s *site, advice string) {
+			s.sql(t, s.database, statement(t, advice, `ALTER PUBLICATION [^;]*;`))
+		},
+	},
+}
+
+// anotherSlot is what to do about a slot that is somebody else's.
+func anotherSlot(_ *testing.T, s *site, _ string) { s.set("slot", `name = "`+s.slot+`_own"`) }
