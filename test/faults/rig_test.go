@@ -206,23 +206,38 @@ type event struct {
 	Pad    string `json:"pad,omitempty"`
 }
 
+// Keys of backlog and transaction.
+const bulkKeys = 50
+
 // backlog commits n events in transactions of 100, and waits for nobody.
 func (r *rig) backlog(t testing.TB, n int) {
 	t.Helper()
-	const keys = 50
 	conn := parts.Connect(t, r.dsn)
-	per := uint64(n / keys)
-	for first := r.bulk + 1; first <= r.bulk+per; first += 2 {
-		_, err := conn.Exec(t.Context(), `INSERT INTO outbox (aggregate_type, aggregate_id, payload, number)
-			SELECT $1, 'bulk-' || k, jsonb_build_object('key', 'bulk-' || k, 'number', n, 'pad', repeat('x', 200)), n
-			FROM generate_series($2::bigint, $2::bigint + 1) n, generate_series(1, $3::int) k`, r.topic, int64(first), keys)
-		require.NoError(t, err)
-		for k := 1; k <= keys; k++ {
-			r.tally.Wrote(fmt.Sprint("bulk-", k), first)
-			r.tally.Wrote(fmt.Sprint("bulk-", k), first+1)
+	for range n / (2 * bulkKeys) {
+		r.insertBulk(t, conn, 2)
+	}
+}
+
+// transaction commits n events at once.
+func (r *rig) transaction(t testing.TB, n int) {
+	t.Helper()
+	r.insertBulk(t, parts.Connect(t, r.dsn), n/bulkKeys)
+}
+
+// insertBulk commits the next perKey events of each key.
+func (r *rig) insertBulk(t testing.TB, conn *pgx.Conn, perKey int) {
+	t.Helper()
+	_, err := conn.Exec(t.Context(), `INSERT INTO outbox (aggregate_type, aggregate_id, payload, number)
+		SELECT $1, 'bulk-' || k, jsonb_build_object('key', 'bulk-' || k, 'number', n, 'pad', repeat('x', 200)), n
+		FROM generate_series($2::bigint + 1, $2::bigint + $3::bigint) n, generate_series(1, $4::int) k ORDER BY n`,
+		r.topic, int64(r.bulk), perKey, bulkKeys)
+	require.NoError(t, err)
+	for range perKey {
+		r.bulk++
+		for k := 1; k <= bulkKeys; k++ {
+			r.tally.Wrote(fmt.Sprint("bulk-", k), r.bulk)
 		}
 	}
-	r.bulk += per + per%2
 }
 
 // judge reads the topic to its end and compares. It is called once, after the relay has ended, so that nothing comes later.

@@ -70,6 +70,16 @@ func TestServerFastStop_DoesNotWaitForUs(t *testing.T) {
 			require.Positive(t, behind, "the backlog is too small for this test")
 			t.Logf("%.1f MiB behind", float64(behind)/(1<<20))
 			fastStop(t, pg, "relay behind on a backlog")
+			p.stop(t)
+
+			require.NoError(t, pg.Start(t.Context()))
+			p = r.started(t)
+			r.drained(t, time.Minute)
+			network.Stall()
+			r.transaction(t, 10*inFlight)
+			p.full(t)
+			fastStop(t, pg, "Kafka down, in the middle of a transaction")
+			network.Resume()
 
 			// This one comes back by itself.
 			require.NoError(t, pg.Start(t.Context()))
