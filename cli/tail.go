@@ -158,7 +158,8 @@ func existingRows(ctx context.Context, conn *pgx.Conn, rel *replication.Relation
 		}
 		sql += pgx.Identifier{c.Name}.Sanitize() + "::text"
 	}
-	sql += ", created_at FROM " + pgx.Identifier{rel.Namespace, rel.Name}.Sanitize() + " WHERE created_at >= $1 ORDER BY created_at"
+	// Qualified: the text of created_at above has that name too.
+	sql += ", o.created_at FROM " + pgx.Identifier{rel.Namespace, rel.Name}.Sanitize() + " o WHERE o.created_at >= $1 ORDER BY o.created_at"
 	rows, err := conn.Query(ctx, sql, from)
 	if err != nil {
 		return nil, err
