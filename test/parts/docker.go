@@ -66,3 +66,11 @@ func runContainer(image, containerPort string, hostPort int, env, cmd []string) 
 	}
 	return resource, nil
 }
+
+// dockerFailed tells that an engine answers and still does not give a server, before the next source is
+// tried: somebody may want to know why a run takes longer than it should.
+func dockerFailed(what string, err error) {
+	if !errors.Is(err, errNoDocker) {
+		fmt.Fprintf(os.Stderr, "parts: Docker does not give %s, a plain process is tried: %v\n", what, err)
+	}
+}

@@ -101,6 +101,7 @@ func startSharedKafka() (*Broker, error) {
 	if dockerErr == nil {
 		return broker, nil
 	}
+	dockerFailed("Kafka", dockerErr)
 	broker, processErr := startKafkaProcess(ctx, KafkaConfig{})
 	if processErr == nil {
 		stopAtEnd(broker.close)

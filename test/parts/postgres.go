@@ -183,6 +183,7 @@ func startServer(version string) (*server, error) {
 	if dockerErr == nil {
 		return fromDocker, nil
 	}
+	dockerFailed("PostgreSQL "+version, dockerErr)
 	pg, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{Version: version, Params: map[string]string{"max_replication_slots": "60", "max_wal_senders": "60"}})
 	if err != nil {
 		return nil, errors.Join(dockerErr, err)
@@ -251,10 +252,10 @@ func dockerServer(ctx context.Context, version string) (*server, error) {
 	return &server{dsn: dsn}, nil
 }
 
-// eventually repeats try until it succeeds, or ctx ends, or a minute has passed; then the last error
+// eventually repeats try until it succeeds, or ctx ends, or two minutes have passed; then the last error
 // tells why.
 func eventually(ctx context.Context, try func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
