@@ -10,7 +10,6 @@ import (
 
 	"postrider/config"
 	"postrider/httpserver"
-	"postrider/metrics"
 	"postrider/relay"
 )
 
@@ -23,7 +22,6 @@ type daemon struct {
 	cfg      config.Config
 	relay    *relay.Relay
 	pipeline *pipeline
-	metrics  *metrics.Set
 	started  time.Time
 }
 
@@ -36,8 +34,7 @@ func (d *daemon) live() error {
 
 func (d *daemon) ready() error {
 	st := d.relay.State()
-	switch st.Phase {
-	case relay.Streaming, relay.Standby:
+	if st.Ready() {
 		return nil
 	}
 	text := st.Error
@@ -52,18 +49,12 @@ func (d *daemon) report() Report {
 	return newReport(time.Now(), os.Getpid(), d.started, d.relay.State(), d.pipeline.watcher.Status(), sinkReport(d.cfg.Sink))
 }
 
-// watch keeps what others ask for up to date until ctx ends: the gauge ready, and systemd's watchdog, which is fed
-// only while the loop turns.
+// watch feeds systemd's watchdog until ctx ends, but only while the loop turns.
 func (d *daemon) watch(ctx context.Context, sup supervisor, log zerolog.Logger) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	fed := time.Time{}
 	for {
-		ready := 0.0
-		if d.ready() == nil {
-			ready = 1
-		}
-		d.metrics.Ready.Set(ready)
 		if every := sup.feedEvery(); every > 0 && time.Since(fed) >= every && d.live() == nil {
 			fed = time.Now()
 			st := d.relay.State()

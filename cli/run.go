@@ -63,7 +63,7 @@ func (a *app) run(ctx context.Context, cfg config.Config, log zerolog.Logger) er
 
 	p := a.newPipeline(cfg, set, log)
 	r := relay.New(cfg.Relay, p.parts())
-	d := &daemon{cfg: cfg, relay: r, pipeline: p, metrics: set, started: time.Now()}
+	d := &daemon{cfg: cfg, relay: r, pipeline: p, started: time.Now()}
 
 	endListener, err := d.listen(ctx, registry, log)
 	if err != nil {

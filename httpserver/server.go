@@ -143,7 +143,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		s.log.Debug().Err(err).Msg("http requests cut off")
 		_ = s.server.Close() // connections that would not finish; there is nothing to do about an error
 	}
-	<-ended
+	_ = <-ended
 	return nil
 }
 

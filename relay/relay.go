@@ -342,6 +342,10 @@ func (r *Relay) observe() {
 	m.InFlight.Set(float64(st.InFlight))
 	m.InFlightBytes.Set(float64(st.InFlightBytes))
 	m.LastProgress.SetTime(st.LastProgress)
+	m.Ready.Set(0)
+	if st.Ready() {
+		m.Ready.Set(1)
+	}
 	if st.OldestUnacked.IsZero() {
 		m.OldestUnacked.Clear()
 	} else {

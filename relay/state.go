@@ -20,6 +20,9 @@ const (
 	Halted     Phase = "halted"      // ended by an error that a new session cannot heal
 )
 
+// Ready tells whether the relay does its work, or stands by for it.
+func (s State) Ready() bool { return s.Phase == Streaming || s.Phase == Standby }
+
 // State is a snapshot of the relay for probes, the status page and the status command.
 // Positions keep their last known value while disconnected.
 type State struct {

@@ -285,7 +285,7 @@ func TestStream_StatusesGoOnWhileNobodyTakesTheEvents(t *testing.T) {
 		}
 	}
 	cancel()
-	<-ended
+	require.ErrorIs(t, <-ended, context.Canceled)
 	_ = s.Finish(ctx, nil) // whether the server answers in the middle of a large transaction does not matter here
 }
 
