@@ -1,0 +1,152 @@
+// Package readme runs what README.md tells people to type.
+package readme
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"postrider/test/parts"
+)
+
+func TestMain(m *testing.M) { parts.Main(m) }
+
+const patience = 2 * time.Minute
+
+// blocks returns the contents of the fenced blocks of a language.
+func blocks(t *testing.T, language string) (found []string) {
+	text, err := os.ReadFile("../../README.md")
+	require.NoError(t, err)
+	for _, m := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllSubmatch(text, -1) {
+		found = append(found, string(m[1]))
+	}
+	return found
+}
+
+func run(t *testing.T, dir, name string, args ...string) (stdout, stderr string, err error) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	var out, errs bytes.Buffer
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &errs
+	err = cmd.Run()
+	return out.String(), errs.String(), err
+}
+
+// numbers stand for themselves in a comparison of outputs.
+var numbers = regexp.MustCompile(`[0-9]+(\.[0-9]+)?`)
+
+func TestREADME_TheDemoPrintsWhatItShows(t *testing.T) {
+	shown := blocks(t, "console")
+	require.Len(t, shown, 2, "the two commands")
+	require.Equal(t, "$ go test ./...\n", shown[1], "which is what runs this test")
+	command, output, _ := strings.Cut(shown[0], "\n")
+	args, ok := strings.CutPrefix(command, "$ go run . ")
+	require.True(t, ok, command)
+
+	stdout, stderr, err := run(t, ".", parts.Binary(t), strings.Fields(args)...)
+	require.NoError(t, err, stderr)
+	shape := func(line string) string {
+		return strings.Join(strings.Fields(numbers.ReplaceAllString(regexp.MustCompile(`KiB|MiB`).ReplaceAllString(line, "B"), "0")), " ")
+	}
+	printed := map[string]bool{}
+	for _, line := range strings.Split(stderr+stdout, "\n") {
+		printed[shape(line)] = true
+	}
+	for _, line := range strings.Split(strings.TrimSpace(output), "\n") {
+		if strings.Contains(line, "slot lag") {
+			continue // a look every five seconds: on a fast machine the demo may be over before
+		}
+		require.True(t, printed[shape(line)], "README.md shows %q, the demo printed:\n%s%s", line, stderr, stdout)
+	}
+	require.Contains(t, stdout, "audit: written 5000, delivered 5000, lost 0, duplicated 0, out of order 0")
+}
+
+func TestREADME_TheConfigurationIsValidAndTheCommandsRun(t *testing.T) {
+	configs, commands := blocks(t, "toml"), blocks(t, "sh")
+	require.Len(t, configs, 1)
+	require.Len(t, commands, 2)
+	require.Equal(t, "go build -o postrider .\n", commands[0], "as test/parts does")
+
+	broker := parts.Kafka(t)
+	broker.CreateTopic(t, "outbox.event.order", 1, nil)
+	db := parts.Postgres(t, parts.AnyVersion)
+	dir := t.TempDir()
+	text := strings.NewReplacer(
+		"postgres://postrider@db:5432/shop", db.DSN(),
+		`"kafka-1:9092"`, `"`+strings.Join(broker.Brokers(), `", "`)+`"`,
+	).Replace(configs[0])
+	slot := parts.Unique("readme")
+	text += "\n[slot]\nname = \"" + slot + "\"\n[http]\nlisten = \"\"\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "postrider.toml"), []byte(text), 0o600))
+	binary := parts.Binary(t)
+
+	stdout, stderr, err := run(t, dir, binary, "init", "--print-sql")
+	require.NoError(t, err, stderr)
+	require.Contains(t, stdout, "CREATE PUBLICATION")
+	_, stderr, err = run(t, dir, binary, "init")
+	require.NoError(t, err, stderr)
+
+	for _, line := range strings.Split(strings.TrimSpace(commands[1]), "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		args := strings.Fields(line)
+		require.Equal(t, "./postrider", args[0])
+		switch args[1] {
+		case "tail", "run": // go on until a signal
+			require.NoError(t, untilItStreams(t, dir, binary, args[1:]...), line)
+		default:
+			stdout, stderr, err := run(t, dir, binary, args[1:]...)
+			require.NoError(t, err, "%s\n%s%s", line, stdout, stderr)
+		}
+	}
+	for _, args := range [][]string{{"status"}, {"slot", "list"}, {"config", "print"}} {
+		stdout, stderr, err := run(t, dir, binary, args...)
+		var exit *exec.ExitError
+		if errors.As(err, &exit) && args[0] == "status" {
+			err = nil // without a daemon, status may say that something is wrong
+		}
+		require.NoError(t, err, "%v\n%s%s", args, stdout, stderr)
+		require.NotEmpty(t, stdout)
+	}
+}
+
+// untilItStreams starts a command, waits for the line in its log that says it streams, and ends it with SIGINT.
+func untilItStreams(t *testing.T, dir, binary string, args ...string) error {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Dir = dir
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	log := &watched{until: "streaming started", seen: cancel}
+	cmd.Stderr = log
+	err := cmd.Run()
+	require.Contains(t, log.text.String(), "streaming started")
+	if cmd.ProcessState.Success() {
+		return nil
+	}
+	return err
+}
+
+// watched calls seen when until has been written to it.
+type watched struct {
+	text  bytes.Buffer
+	until string
+	seen  func()
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	n, err := w.text.Write(p)
+	if strings.Contains(w.text.String(), w.until) {
+		w.seen()
+	}
+	return n, err
+}
