@@ -18,11 +18,24 @@ func server(t testing.TB, version string) string {
 func TestKill9_LosesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t))
+	network := r.throughKafkaProxy(t)
+	parts.Binary(t)
 	l := r.load(t, 200)
-	for range *rounds {
+	for i := range *rounds {
 		p := r.started(t)
 		l.more(t, 500)
+		switch i % 3 { // what is received and not acknowledged when the kill comes
+		case 0: // next to nothing
+		case 1: // something
+			network.Delay(20 * time.Millisecond)
+			l.more(t, 100)
+		case 2: // a lot
+			network.Stall()
+			l.more(t, 300)
+		}
 		p.kill(t)
+		network.Delay(0)
+		network.Resume()
 	}
 	l.end(t)
 	p := r.started(t)
