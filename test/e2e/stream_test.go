@@ -12,16 +12,22 @@ import (
 	"postrider/test/parts"
 )
 
-const insertEvent = `INSERT INTO outbox (aggregate_type, aggregate_id, event_type, payload) VALUES ('order', $1, 'changed', $2)`
-
 // write inserts the next event of each key, in a transaction of the caller's.
 func write(t testing.TB, tx pgx.Tx, d *draft, table string, keys ...string) {
 	t.Helper()
+	require.NoError(t, insertEvents(t.Context(), tx, d, table, keys...))
+}
+
+// insertEvents is write for other goroutines than the test's.
+func insertEvents(ctx context.Context, tx pgx.Tx, d *draft, table string, keys ...string) error {
 	for _, key := range keys {
-		_, err := tx.Exec(t.Context(), `INSERT INTO `+table+` (aggregate_type, aggregate_id, event_type, payload) VALUES ('order', $1, 'changed', $2)`,
+		_, err := tx.Exec(ctx, `INSERT INTO `+table+` (aggregate_type, aggregate_id, event_type, payload) VALUES ('order', $1, 'changed', $2)`,
 			key, d.payload(key))
-		require.NoError(t, err)
+		if err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // begin opens a transaction on a connection of its own.
@@ -141,7 +147,8 @@ func (s *shop) writeConcurrently(t *testing.T, l *ledger, writers, transactions 
 		wg.Go(func() { // ends with its last transaction, or the first that fails
 			for range transactions {
 				d := l.draft()
-				err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { return insertTwo(t.Context(), tx, d, fmt.Sprintf("writer-%d", w)) })
+				key := fmt.Sprintf("writer-%d", w)
+				err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { return insertEvents(t.Context(), tx, d, "outbox", key, key) })
 				if err != nil {
 					failures <- err
 					return
@@ -155,15 +162,6 @@ func (s *shop) writeConcurrently(t *testing.T, l *ledger, writers, transactions 
 	for err := range failures {
 		require.NoError(t, err)
 	}
-}
-
-func insertTwo(ctx context.Context, tx pgx.Tx, d *draft, key string) error {
-	for range 2 {
-		if _, err := tx.Exec(ctx, insertEvent, key, d.payload(key)); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // One transaction must not have to fit into anything: its first rows are in Kafka while its last ones, and its commit, have not
