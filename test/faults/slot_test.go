@@ -45,20 +45,31 @@ func TestSlotDroppedWhileRunning_StopsTheRelay(t *testing.T) {
 func TestSlotDroppedWhileStopped_NeedsConsent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t))
-	r.settings["slot.create"] = "false"
-	r.started(t).stop(t)
+	p := r.started(t)
+	l := r.load(t, 100)
+	l.more(t, 100)
+	l.end(t)
+	r.drained(t, time.Minute)
+	p.stop(t)
 	execute(t, r.dsn, "SELECT pg_drop_replication_slot('"+r.slot+"')")
 
-	p := r.start(t)
-	require.Equal(t, 78, p.ended(t, 30*time.Second), "exit code")
-	require.Contains(t, p.said.String(), "slot.create is false")
-	require.Zero(t, r.slots(t), "slot created again without consent")
+	for _, create := range []string{"true", "false"} {
+		r.settings["slot.create"] = create
+		p = r.start(t)
+		require.Equal(t, 78, p.ended(t, 30*time.Second), "exit code with slot.create = %s", create)
+		require.Contains(t, p.said.String(), "postrider slot create "+r.slot, "what to do next")
+		require.Zero(t, r.slots(t), "slot created again without consent")
+	}
 
-	// The consent: then the relay begins at that point, and says so.
-	r.settings["slot.create"] = "true"
+	// The consent.
+	execute(t, r.dsn, "SELECT pg_create_logical_replication_slot('"+r.slot+"', 'pgoutput')")
 	p = r.started(t)
-	require.Positive(t, p.said.count("what was committed before now is not published"))
+	l = r.load(t, 100)
+	l.more(t, 100)
+	l.end(t)
+	r.drained(t, time.Minute)
 	p.stop(t)
+	requireExact(t, r.judge(t))
 }
 
 func TestSlotLost_StopsTheRelayAndNamesTheGap(t *testing.T) {

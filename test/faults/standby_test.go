@@ -12,6 +12,8 @@ import (
 func TestStandby_TakesOver(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t))
+	// Each has rows in flight when it is killed.
+	r.throughKafkaProxy(t).Delay(10 * time.Millisecond)
 	leader := r.started(t)
 	l := r.load(t, 200)
 	for range *rounds {
