@@ -56,14 +56,6 @@ func (c cluster) count(t testing.TB, topic string) int {
 	return int(total)
 }
 
-// readOne returns the only record of a topic.
-func (c cluster) readOne(t testing.TB, topic string) *kgo.Record {
-	t.Helper()
-	records := c.All(t, topic)
-	require.Len(t, records, 1, "topic %s", topic)
-	return records[0]
-}
-
 // byKey returns the records of one key, in order.
 func byKey(records []*kgo.Record, key string) []*kgo.Record {
 	return slices.DeleteFunc(slices.Clone(records), func(r *kgo.Record) bool { return !bytes.Equal(r.Key, []byte(key)) })
