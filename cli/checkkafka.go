@@ -137,8 +137,9 @@ func topicFindings(cfg kafka.Config, t kafka.TopicReport) []slot.Finding {
 		return []slot.Finding{{Severity: slot.SeverityInfo, Code: "topic", Subject: t.Name, Observed: "does not exist; the relay creates it"}}
 	case errors.Is(t.Err, sink.ErrUnknownTopic):
 		f := sinkFinding("topic", t.Name, t.Err)
-		f.Required = "an existing topic: rows for it wait, and WAL is kept"
-		f.Fix = fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions 6 --replication-factor 3", cfg.Brokers[0], t.Name)
+		f.Observed, f.Required = "does not exist", "an existing topic, or sink.kafka.topics.create"
+		f.WAL = "the first row for it stops the relay there: the slot keeps what comes after, more with every write"
+		f.Fix = kafka.CreateTopicCommand(cfg, t.Name)
 		return []slot.Finding{f}
 	case t.Err != nil:
 		return []slot.Finding{sinkFinding("topic", t.Name, t.Err)}

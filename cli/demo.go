@@ -170,7 +170,7 @@ func (d *daemon) listen(ctx context.Context, gatherer prometheus.Gatherer, log z
 		}
 		return nil, &failure{
 			code: code, err: err, wal: keptMaybe,
-			next: "is another relay still running there? else choose a free address for http.listen, or \"\" for none",
+			next: "postrider status   (does a relay answer there?)\nor choose a free address for http.listen, \"\" for none",
 		}
 	}
 	if addr := server.Addr(); addr != nil {

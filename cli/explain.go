@@ -26,6 +26,9 @@ type advice struct {
 	next string
 }
 
+// fixConnection stands for what check says about an error of the connection.
+const fixConnection = "connection"
+
 // advices is looked through from the top; the first error that is in the chain decides.
 var advices = []advice{
 	{relay.ErrSecondSignal, exitRuntime, ""},
@@ -44,15 +47,15 @@ var advices = []advice{
 	{replication.ErrUndecodable, exitRuntime, "postrider check   (the server cannot send this row in text form: see docs/OPERATIONS.md)"},
 	{replication.ErrPermission, exitPermission, "postrider check   (prints the GRANT or ALTER ROLE that is missing)"},
 	{postgres.ErrConfig, exitConfig, "postrider config validate"},
-	{postgres.ErrAuthentication, exitPermission, "check user and password of postgres.url, and pg_hba.conf: postrider check"},
-	{postgres.ErrPermission, exitPermission, "postrider check   (prints the GRANT or ALTER ROLE that is missing)"},
-	{postgres.ErrNoSuchDatabase, exitConfig, "check the database in postgres.url: psql -l"},
-	{postgres.ErrTLS, exitConfig, "check sslmode and sslrootcert of postgres.url: postrider check"},
-	{postgres.ErrTooManyConnections, exitUnavailable, "postrider check   (max_connections and max_wal_senders)"},
-	{postgres.ErrStarting, exitTemporary, "try again when the server accepts connections"},
-	{postgres.ErrStopping, exitTemporary, "try again when the server accepts connections"},
-	{postgres.ErrNotWritable, exitTemporary, "check the hosts of postgres.url: one must be the primary"},
-	{postgres.ErrUnreachable, exitUnavailable, "check host and port of postgres.url: postrider check"},
+	{postgres.ErrAuthentication, exitPermission, fixConnection},
+	{postgres.ErrPermission, exitPermission, fixConnection},
+	{postgres.ErrNoSuchDatabase, exitConfig, fixConnection},
+	{postgres.ErrTLS, exitConfig, fixConnection},
+	{postgres.ErrTooManyConnections, exitUnavailable, fixConnection},
+	{postgres.ErrStarting, exitTemporary, fixConnection},
+	{postgres.ErrStopping, exitTemporary, fixConnection},
+	{postgres.ErrNotWritable, exitTemporary, fixConnection},
+	{postgres.ErrUnreachable, exitUnavailable, fixConnection},
 	{relay.ErrConfiguration, exitConfig, "postrider check"},
 	{sink.ErrAuthentication, exitPermission, "check sink.kafka.sasl and the client certificate: postrider check"},
 	{sink.ErrPermission, exitPermission, "grant the ACL that is named: Describe and Write on the topics, IdempotentWrite on the cluster"},
@@ -70,6 +73,9 @@ func explain(err error) *failure {
 	for _, a := range advices {
 		if errors.Is(err, a.err) {
 			f.code, f.next = a.code, a.next
+			if a.next == fixConnection {
+				f.next = slot.ConnectionFinding("", "", err).Fix
+			}
 			break
 		}
 	}
@@ -97,7 +103,7 @@ func explain(err error) *failure {
 
 // withoutAdvice leaves the advice, with which the text may end, to the line that says what to type next.
 func withoutAdvice(err error, advice string) error {
-	return &shortened{strings.TrimSuffix(err.Error(), "; "+advice), err}
+	return &shortened{strings.TrimSuffix(err.Error(), "; "+strings.ReplaceAll(advice, "\n", "; ")), err}
 }
 
 type shortened struct {

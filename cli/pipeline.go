@@ -79,7 +79,7 @@ func (p *pipeline) prepare(ctx context.Context, first bool) error {
 		lost.ConfirmedFlushLSN = p.watcher.Status().ConfirmedFlushLSN
 		return err
 	case errors.Is(err, slot.ErrServer), errors.Is(err, slot.ErrNoFreeSlot):
-		return fmt.Errorf("%w: %w", relay.ErrConfiguration, err)
+		return &misfit{err}
 	case err != nil:
 		return err
 	case s.Active:
@@ -87,6 +87,13 @@ func (p *pipeline) prepare(ctx context.Context, first bool) error {
 	}
 	return p.checkShapes(ctx, conn)
 }
+
+// misfit is a relay.ErrConfiguration whose text is that of the error itself.
+type misfit struct{ err error }
+
+func (m *misfit) Error() string { return m.err.Error() }
+
+func (m *misfit) Unwrap() []error { return []error{relay.ErrConfiguration, m.err} }
 
 // prepareTables is prepare without a slot.
 func (p *pipeline) prepareTables(ctx context.Context) error {

@@ -84,7 +84,7 @@ func read(src Source) (*Loaded, Problems) {
 
 	path, data, err := findFile(src.Path, env)
 	if err != nil {
-		return nil, Problems{{Err: err}}
+		return nil, Problems{{Err: err, Hint: "name another with --config or " + EnvFile}}
 	}
 	l.Path = path
 	fromFile, problems := readFile(ix, path, data)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"slices"
 	"strings"
@@ -124,6 +125,9 @@ func (e *connectError) Error() string {
 
 func (e *connectError) Unwrap() error { return e.err }
 
+// User is the role as which the connection was tried.
+func (e *connectError) User() string { return e.user }
+
 // oneLine joins the answers of several attempts, which the driver puts on lines of their own. With and without TLS one host
 // often says the same twice.
 func oneLine(s string) string { return strings.Join(slices.Compact(strings.Split(s, "\n")), "; ") }
@@ -145,6 +149,10 @@ var parseReasons = []struct{ driver, ours string }{
 }
 
 func parseError(err error) error {
+	var file *fs.PathError // holds a path and the system's reason, nothing of the connection string
+	if errors.As(err, &file) {
+		return fmt.Errorf("%w: postgres.url: a file of sslrootcert, sslcert, sslkey, passfile or servicefile cannot be read: %s: %w", ErrConfig, file.Path, file.Err)
+	}
 	text := err.Error()
 	for _, r := range parseReasons {
 		if strings.Contains(text, "`: "+r.driver) {

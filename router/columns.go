@@ -151,7 +151,7 @@ func (s *shape) place(p *plan, placements []placement) error {
 			p.envelope = append(p.envelope, placedColumn{c, a.alias})
 		case toPartition:
 			if !partitionUsable(c, s.cfg.StrictTypes) {
-				return s.problem(fmt.Sprintf("%q", c.name), key, "a partition is a column of type integer", "is of type %s, which is no partition", c.typ.describe())
+				return s.problem(fmt.Sprintf("%q", c.name), key, partitionHint(s.cfg.StrictTypes), "is of type %s, which is no partition", c.typ.describe())
 			}
 			p.partition = c
 		}
@@ -168,6 +168,13 @@ func (s *shape) place(p *plan, placements []placement) error {
 			"is of type %s, which is no version", p.version.typ.describe())
 	}
 	return nil
+}
+
+func partitionHint(strict bool) string {
+	if strict {
+		return "place a column of type integer as partition"
+	}
+	return "place a column of type integer, smallint or bigint as partition"
 }
 
 func partitionUsable(c *column, strict bool) bool {

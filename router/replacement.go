@@ -3,6 +3,8 @@ package router
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -65,7 +67,7 @@ func parseGroupReference(in []rune, p *javaPattern) (group, used int, err error)
 			}
 			number, ok := p.names[name]
 			if !ok {
-				return 0, 0, fmt.Errorf("${%s}: the pattern has no group of that name", name)
+				return 0, 0, fmt.Errorf("${%s}: the pattern has no group of that name; it has %s", name, namedGroups(p))
 			}
 			return number, i + 1, nil
 		}
@@ -83,6 +85,13 @@ func parseGroupReference(in []rune, p *javaPattern) (group, used int, err error)
 		used++
 	}
 	return group, used, nil
+}
+
+func namedGroups(p *javaPattern) string {
+	if len(p.names) == 0 {
+		return "none with a name"
+	}
+	return strings.Join(slices.Sorted(maps.Keys(p.names)), ", ")
 }
 
 func (r replacement) expand(group func(int) string) string {

@@ -43,8 +43,11 @@ func CreateWithin(ctx context.Context, conn *pgx.Conn, cfg Config, wait time.Dur
 		if sqlState(err) == "55P03" { // lock_not_available
 			return Slot{}, blocked(ctx, conn, cfg.Name, err)
 		}
-		if sqlState(err) == "55000" { // object_not_in_prerequisite_state
+		switch sqlState(err) {
+		case "55000": // object_not_in_prerequisite_state
 			return Slot{}, unfit(ctx, conn, cfg.Name, err)
+		case "53400": // configuration_limit_exceeded
+			return Slot{}, full(ctx, conn, cfg.Name, err)
 		}
 		return Slot{}, fmt.Errorf("create slot %q: %w", cfg.Name, commandError(conn, err, cfg.Name))
 	}
@@ -117,6 +120,23 @@ func unfit(ctx context.Context, conn *pgx.Conn, name string, cause error) error 
 const fixWALLevel = "ALTER SYSTEM SET wal_level = logical; -- takes effect when the server is restarted\n" +
 	"on managed services it is a parameter: rds.logical_replication = 1, cloudsql.logical_decoding = on"
 
+// full is for a server whose slots are all taken.
+func full(ctx context.Context, conn *pgx.Conn, name string, cause error) error {
+	var limit int // stays zero if it cannot be read
+	_ = conn.QueryRow(ctx, `SELECT pg_catalog.current_setting('max_replication_slots')::int`).Scan(&limit)
+	return &Error{
+		Err: fmt.Errorf("create slot %q: %w: %w", name, ErrNoFreeSlot, cause),
+		WAL: noSlotYet,
+		Fix: fixSlotLimit(limit),
+	}
+}
+
+// fixSlotLimit leaves room for more than one more: changing it takes a restart.
+func fixSlotLimit(limit int) string {
+	return "drop a slot that nobody needs (postrider slot list), or:\n" +
+		fmt.Sprintf("ALTER SYSTEM SET max_replication_slots = %d; -- takes effect when the server is restarted", max(20, 2*limit))
+}
+
 // commandError gives an error of a slot command its sentinel and advice.
 func commandError(conn *pgx.Conn, err error, name string) error {
 	switch sqlState(err) {
@@ -129,13 +149,6 @@ func commandError(conn *pgx.Conn, err error, name string) error {
 			Err: fmt.Errorf("%w: %w", replication.ErrSlotInUse, err),
 			WAL: "none is lost: the slot stays as it is",
 			Fix: "stop the process that reads from it; postrider slot show " + name + " says which",
-		}
-	case "53400": // configuration_limit_exceeded
-		return &Error{
-			Err: fmt.Errorf("%w: %w", ErrNoFreeSlot, err),
-			WAL: noSlotYet,
-			Fix: "drop a slot that nobody needs (postrider slot list), or:\n" +
-				"ALTER SYSTEM SET max_replication_slots = 20; -- takes effect when the server is restarted",
 		}
 	case "42501": // insufficient_privilege
 		return &Error{

@@ -49,14 +49,14 @@ func ConnectionFinding(code, subject string, err error) Finding {
 		f.Fix = "correct user and password in postgres.url, or allow the host, user and database in pg_hba.conf (the database's name, not the keyword replication)"
 	case errors.Is(err, postgres.ErrPermission):
 		f.Class, f.Required = ClassPermission, "CONNECT on the database, and REPLICATION"
-		f.Fix = fixReplicationRole("the relay's role")
+		f.Fix = fixReplicationRole(roleOf(err))
 	case errors.Is(err, postgres.ErrNoSuchDatabase):
 		f.Class, f.Required = ClassConfiguration, "an existing database"
-		f.Fix = "correct the database in postgres.url"
+		f.Fix = "correct the database in postgres.url; psql -l lists those of the server"
 	case errors.Is(err, postgres.ErrTLS):
 		f.Class, f.Required = ClassConfiguration, "a TLS connection with a verified certificate"
-		f.Fix = "add sslrootcert=FILE of the certificate authority to postgres.url, use the name in the certificate as host; " +
-			"sslmode=disable if the network between is trusted"
+		f.Fix = "in postgres.url: sslrootcert=FILE has to hold the authority that signed the server's certificate, and the host has to be a name " +
+			"in it; sslmode=disable only if nobody else is on the network between"
 	case errors.Is(err, postgres.ErrConfig):
 		f.Class, f.Required = ClassConfiguration, "a connection setting that can be read"
 		f.Fix = "correct postgres.url"
@@ -65,15 +65,25 @@ func ConnectionFinding(code, subject string, err error) Finding {
 		f.Fix = "add the primary to the hosts in postgres.url, or wait for the failover to end"
 	case errors.Is(err, postgres.ErrTooManyConnections):
 		f.Required = "a free connection and a free walsender"
-		f.Fix = "ALTER SYSTEM SET max_wal_senders = 20; -- or max_connections; takes effect when the server is restarted"
+		f.Fix = "find who has them: SELECT pid, backend_type, usename, application_name FROM pg_stat_activity;\n" +
+			"or: ALTER SYSTEM SET max_wal_senders = 20; -- more than now; or max_connections; takes effect when the server is restarted"
 	case errors.Is(err, postgres.ErrStarting), errors.Is(err, postgres.ErrStopping):
 		f.Required = "a server that takes connections"
 		f.Fix = "wait until the server is up, then try again"
 	default:
 		f.Required = "an answer"
-		f.Fix = "is the server running, is host:port in postgres.url right, does a firewall stand between?"
+		f.Fix = "start the server, or correct host and port in postgres.url; from here it has to answer: pg_isready -h HOST -p PORT"
 	}
 	return f
+}
+
+// roleOf is the role as which the connection was tried, quoted for SQL.
+func roleOf(err error) string {
+	var tried interface{ User() string }
+	if errors.As(err, &tried) {
+		return quoteName(tried.User())
+	}
+	return "NAME"
 }
 
 // ErrorFinding is the finding of any error of this package or of postgres.

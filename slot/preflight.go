@@ -226,15 +226,18 @@ func (c *checker) room(ctx context.Context) error {
 	switch {
 	case used >= limit:
 		f.Severity, f.Class, f.Required = SeverityError, ClassConfiguration, "a free slot"
-		f.Fix = "drop a slot that nobody needs (postrider slot list), or: ALTER SYSTEM SET max_replication_slots = 20; -- takes effect when the server is restarted"
+		f.Fix = fixSlotLimit(limit)
 	case c.Need.Slot.Create && usedTable != "":
 		f.Severity, f.Class, f.Required = SeverityError, ClassConfiguration, "consent to a slot that begins now: table "+usedTable+" has held rows, which it never sends"
-		f.Fix = "postrider slot create " + c.Need.Slot.Name
+		f.Fix = fixConsent(c.Need.Slot.Name)
 	case c.Need.Slot.Create:
 		f.Severity, f.Required = SeverityInfo, "created by run, or now by: postrider slot create "+c.Need.Slot.Name
 	default:
 		f.Severity, f.Class, f.Required = SeverityError, ClassConfiguration, "an existing slot, since slot.create is false"
 		f.Fix = "postrider slot create " + c.Need.Slot.Name
+	}
+	if f.Severity == SeverityError {
+		f.WAL = noSlotYet
 	}
 	c.add(f)
 	if c.Need.Slot.Failover && major(c.conn) < 17 {

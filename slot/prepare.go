@@ -70,8 +70,7 @@ func createMissing(ctx context.Context, conn *pgx.Conn, need Requirements, mayCr
 		return Slot{}, &Error{
 			Err: fmt.Errorf("slot %q: %w, but table %s has held rows: a slot that is made now never sends them", name, ErrNotFound, used),
 			WAL: "nothing is kept for the relay: rows committed until the slot exists are not published",
-			Fix: "if a slot was here before, find the rows in the table that were not delivered. Then, or if this is the first start, consent to a slot " +
-				"that begins now:\npostrider slot create " + name,
+			Fix: fixConsent(name),
 		}
 	}
 	s, err := Create(ctx, conn, need.Slot)
@@ -106,6 +105,11 @@ func firstUsedTable(ctx context.Context, conn *pgx.Conn, tables []string) (strin
 		}
 	}
 	return "", nil
+}
+
+func fixConsent(name string) string {
+	return "if a slot was here before, find the rows in the table that were not delivered. Then, or if this is the first start, consent to a slot " +
+		"that begins now:\npostrider slot create " + name
 }
 
 func warn(log zerolog.Logger, p *Publication) {

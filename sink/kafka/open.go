@@ -200,8 +200,12 @@ func (c *Config) unreachable(failed []error) error {
 		hint = "check sink.kafka.tls.ca_file and server_name against the broker's certificate: openssl s_client -connect " + c.Brokers[0] + " -showcerts"
 	default:
 		hint = "check sink.kafka.brokers, and that a broker listens there: kafka-broker-api-versions.sh --bootstrap-server " + c.bootstrap()
-		if !c.TLS.Enabled && closedByPeer(all) {
+		var handshake *connectError
+		switch {
+		case !c.TLS.Enabled && closedByPeer(all):
 			hint = "a listener with TLS or SASL does that to a client without: check sink.kafka.tls.enabled and sink.kafka.sasl"
+		case errors.As(all, &handshake) && handshake.tls:
+			hint = "name a listener with TLS in sink.kafka.brokers, or set sink.kafka.tls.enabled = false: openssl s_client -connect " + c.Brokers[0]
 		}
 	}
 	return &OpenError{Brokers: c.Brokers, Class: class, Err: all, Text: text, Hint: hint}

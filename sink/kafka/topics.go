@@ -96,13 +96,18 @@ func (t *topics) lookup(topic string) (int32, error) {
 		return n, err
 	}
 	if !t.cfg.Topics.Create {
-		return 0, advise(sink.ErrUnknownTopic, "kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions 3 --replication-factor 3\n"+
-			"or let postrider create it: sink.kafka.topics.create = true, with partitions and replication_factor", t.cfg.bootstrap(), topic)
+		return 0, advise(sink.ErrUnknownTopic, "%s\nor let the relay create it: sink.kafka.topics.create = true, with partitions and replication_factor",
+			CreateTopicCommand(*t.cfg, topic))
 	}
 	if err := t.create(topic); err != nil {
 		return 0, err
 	}
 	return t.count(topic)
+}
+
+// CreateTopicCommand is what to type for a topic that does not exist. How many partitions is for whoever types it to know.
+func CreateTopicCommand(cfg Config, topic string) string {
+	return fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions 6 --replication-factor 3", cfg.bootstrap(), topic)
 }
 
 // count asks for the topic's partitions.

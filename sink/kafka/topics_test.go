@@ -32,7 +32,7 @@ func requireAdvice(t *testing.T, err error) {
 	require.ErrorAs(t, err, &advised)
 	_, fix := advised.Advice()
 	require.NotEmpty(t, fix)
-	require.True(t, strings.HasSuffix(err.Error(), "; "+fix), err.Error())
+	require.True(t, strings.HasSuffix(err.Error(), "; "+strings.ReplaceAll(fix, "\n", "; ")), err.Error())
 }
 
 func TestPublish_CreatesTopicsWhenConfigured(t *testing.T) {
