@@ -148,7 +148,7 @@ func advise(err error, format string, args ...any) error {
 	return &advised{err, fmt.Sprintf(format, args...)}
 }
 
-func (e *advised) Error() string { return e.err.Error() + "; " + e.fix }
+func (e *advised) Error() string { return e.err.Error() + "; " + strings.ReplaceAll(e.fix, "\n", "; ") }
 
 func (e *advised) Unwrap() error { return e.err }
 
