@@ -66,4 +66,15 @@ var connectionMistakes = []mistake{
 			s.sql(t, "postgres", statement(t, advice, `ALTER ROLE [^;]* REPLICATION;`))
 		},
 	},
+	{
+		name: "replication-taken-away", about: "the slot exists, and the role may not replicate any more",
+		make: func(t *testing.T, s *site) {
+			s.sql(t, s.database, `SELECT pg_create_logical_replication_slot('`+s.slot+`', 'pgoutput')`)
+			s.sql(t, "postgres", `ALTER ROLE `+s.role+` NOREPLICATION`)
+		},
+		run: 77, check: 77, advised: []string{"ALTER ROLE", "REPLICATION"},
+		heal: func(t *testing.T, s *site, advice string) {
+			s.sql(t, "postgres", statement(t, advice, `ALTER ROLE [^;]* REPLICATION;`))
+		},
+	},
 }

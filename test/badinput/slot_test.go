@@ -1,15 +1,26 @@
 package badinput
 
-import "testing"
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
 
 var slotMistakes = []mistake{
 	{
 		name: "slot-missing", about: "slot.create is false, and there is no slot",
 		make: func(_ *testing.T, s *site) { s.set("slot", "create = false") },
 		run:  78, check: 78, advised: []string{"slot", "postrider", "slot.create", "postrider slot create postrider"},
-		heal: func(t *testing.T, s *site, _ string) {
-			s.sql(t, s.database, `SELECT pg_create_logical_replication_slot('`+s.slot+`', 'pgoutput')`)
+		heal: createSlot,
+	},
+	{
+		name: "slot-missing-for-a-used-table", about: "there is no slot, and the table has held rows: was the slot dropped?",
+		make: func(t *testing.T, s *site) {
+			s.sql(t, s.database, `INSERT INTO outbox (aggregate_type, aggregate_id, event_type) VALUES ('order', '1', 'OrderCreated')`)
 		},
+		run: 78, check: 78, advised: []string{"slot", "postrider", "public.outbox", "postrider slot create postrider"},
+		heal: createSlot,
 	},
 	{
 		name: "slot-of-another-plugin", about: "the slot was made for another output plugin",
@@ -48,7 +59,7 @@ var slotMistakes = []mistake{
 		make: func(t *testing.T, s *site) { s.sql(t, s.database, `DROP PUBLICATION postrider`) },
 		run:  78, check: 78, advised: []string{"publication", "postrider", "does not exist", "CREATE PUBLICATION"},
 		heal: func(t *testing.T, s *site, advice string) {
-			s.sql(t, s.database, statement(t, advice, `CREATE PUBLICATION [^;]*;`))
+			s.sql(t, s.database, statement(t, advice, `CREATE PUBLICATION .*;`))
 		},
 	},
 	{
@@ -56,7 +67,7 @@ var slotMistakes = []mistake{
 		make: func(t *testing.T, s *site) { s.sql(t, s.database, `ALTER PUBLICATION postrider DROP TABLE outbox`) },
 		run:  78, check: 78, advised: []string{"publication", "postrider", "public.outbox", "ADD TABLE"},
 		heal: func(t *testing.T, s *site, advice string) {
-			s.sql(t, s.database, statement(t, advice, `ALTER PUBLICATION [^;]*;`))
+			s.sql(t, s.database, statement(t, advice, `ALTER PUBLICATION .*;`))
 		},
 	},
 	{
@@ -66,7 +77,7 @@ var slotMistakes = []mistake{
 		},
 		run: 78, check: 78, advised: []string{"publication", "postrider", "inserts", "publish = 'insert'"},
 		heal: func(t *testing.T, s *site, advice string) {
-			s.sql(t, s.database, statement(t, advice, `ALTER PUBLICATION [^;]*;`))
+			s.sql(t, s.database, statement(t, advice, `ALTER PUBLICATION .*;`))
 		},
 	},
 	{
@@ -77,9 +88,16 @@ var slotMistakes = []mistake{
 		},
 		run: 78, check: 78, advised: []string{"public.outbox", "partition", "publish_via_partition_root = true"},
 		heal: func(t *testing.T, s *site, advice string) {
-			s.sql(t, s.database, statement(t, advice, `ALTER PUBLICATION [^;]*;`))
+			s.sql(t, s.database, statement(t, advice, `ALTER PUBLICATION .*;`))
 		},
 	},
+}
+
+// createSlot types the command that the message ends with.
+func createSlot(t *testing.T, s *site, advice string) {
+	command := strings.Fields(statement(t, advice, `postrider slot create \S+`))
+	out := s.exec(t, command[1:]...)
+	require.Zero(t, out.code, out.stderr)
 }
 
 // anotherSlot is what to do about a slot that is somebody else's.
