@@ -164,6 +164,11 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 		_ = s.finish(ctx, err)
 		return nil, err
 	}
+	if was, seed := r.State().AckedLSN, s.stream.SeedLSN(); was != 0 && seed > was {
+		// No error: after a takeover and back it is what has to be.
+		r.parts.Log.Warn().Stringer("acked_lsn", was).Stringer("confirmed_flush_lsn", seed).Msg("slot was moved on by somebody else: " +
+			"another relay published the rows between these positions, or the slot was advanced or made anew and they are not published")
+	}
 	r.mu.Lock()
 	r.session, r.streamed = s, true
 	r.state.Sessions++

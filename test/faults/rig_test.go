@@ -25,8 +25,8 @@ const partitions = 6
 const inFlight = 1000
 
 // repeats bounds what the end of one session repeats: what was in flight, and what was acknowledged since the last status. One
-// leaves every 100 ms, which is 100 rows of these tests, and up to a second of them on a machine that is busy otherwise.
-const repeats = inFlight + 1000
+// leaves every 100 ms: that is 100 rows of these tests, and all that have waited meanwhile where the relay is catching up.
+const repeats = inFlight + 3000
 
 // rig is one outbox, one slot and one topic: everything of a test but the processes.
 type rig struct {

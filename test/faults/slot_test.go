@@ -16,6 +16,38 @@ func (r *rig) slots(t testing.TB) int {
 	return query[int](t, r.dsn, "SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1", r.slot)
 }
 
+// dropSlot drops the slot under a running relay, and does something more before the relay can notice. A slot in use can't be dropped:
+// it ends the walsender, and tries to be quicker than the relay.
+func (r *rig) dropSlot(t testing.TB, andThen string) {
+	t.Helper()
+	conn := parts.Connect(t, r.dsn)
+	eventually(t, 30*time.Second, "slot dropped", func() bool {
+		_, err := conn.Exec(t.Context(), "SELECT pg_terminate_backend(active_pid, 1000) FROM pg_replication_slots WHERE slot_name = $1", r.slot)
+		require.NoError(t, err)
+		_, err = conn.PgConn().Exec(t.Context(), "SELECT pg_drop_replication_slot('"+r.slot+"'); "+andThen).ReadAll()
+		return err == nil
+	})
+}
+
+func TestSlotMadeAnewWhileRunning_SaysWhichPositionsAreSkipped(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t))
+	p := r.started(t)
+	l := r.load(t, 100)
+	l.more(t, 100)
+	l.end(t)
+	r.drained(t, time.Minute)
+
+	r.dropSlot(t, "SELECT pg_logical_emit_message(false, 'x', 'y'), pg_create_logical_replication_slot('"+r.slot+"', 'pgoutput')")
+	eventually(t, 30*time.Second, "warning in the log", func() bool {
+		p.requireRunning(t)
+		return p.said.count("slot was moved on by somebody else") > 0
+	})
+	p.streams(t, 30*time.Second)
+	p.stop(t)
+	requireNothingLost(t, r.judge(t))
+}
+
 func TestSlotDroppedWhileRunning_StopsTheRelay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t))
@@ -25,15 +57,8 @@ func TestSlotDroppedWhileRunning_StopsTheRelay(t *testing.T) {
 	l.end(t)
 	r.drained(t, time.Minute)
 
-	// A slot in use can't be dropped: end the walsender, and be quicker than the relay.
-	conn := parts.Connect(t, r.dsn)
 	began := time.Now()
-	eventually(t, 30*time.Second, "slot dropped", func() bool {
-		_, err := conn.Exec(t.Context(), "SELECT pg_terminate_backend(active_pid, 1000) FROM pg_replication_slots WHERE slot_name = $1", r.slot)
-		require.NoError(t, err)
-		_, err = conn.Exec(t.Context(), "SELECT pg_drop_replication_slot($1)", r.slot)
-		return err == nil
-	})
+	r.dropSlot(t, "")
 	require.Equal(t, 70, p.ended(t, 30*time.Second), "exit code")
 	t.Logf("ended after %s", time.Since(began))
 	require.Regexp(t, `is lost .*: everything before [0-9A-F]+/[0-9A-F]+ was delivered`, p.said.String())
