@@ -137,6 +137,11 @@ func (m mistake) testRetry(t *testing.T, s *site, e *entry) {
 	m.complete(t, s.masked(ended.Error+ended.Next))
 	unready := d.awaitReady(t, "readiness false", func(p probe) bool { return p.Reason == "backing_off" })
 	require.Equal(t, 503, unready.Code)
+	for _, path := range []string{"/status", "/metrics"} {
+		code, body := d.get(t, path)
+		require.Equal(t, 200, code)
+		s.noSecret(t, body)
+	}
 	ended.Error, ended.WAL, ended.Next = s.masked(ended.Error), s.masked(ended.WAL), s.masked(ended.Next)
 	unready.Detail = s.masked(unready.Detail)
 	e.retried(ended, unready)

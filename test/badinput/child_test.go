@@ -167,15 +167,21 @@ type probe struct {
 
 func (d *daemon) ready(t *testing.T) probe {
 	t.Helper()
+	code, body := d.get(t, "/readyz")
+	p := probe{Code: code}
+	require.NoError(t, json.Unmarshal([]byte(body), &p), body)
+	return p
+}
+
+func (d *daemon) get(t *testing.T, path string) (code int, body string) {
+	t.Helper()
 	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Get(d.url + "/readyz")
+	response, err := client.Get(d.url + path)
 	require.NoError(t, err)
 	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(response.Body)
+	read, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
-	p := probe{Code: response.StatusCode}
-	require.NoError(t, json.Unmarshal(body, &p), string(body))
-	return p
+	return response.StatusCode, string(read)
 }
 
 func (d *daemon) awaitReady(t *testing.T, what string, is func(probe) bool) probe {

@@ -49,6 +49,7 @@ type site struct {
 
 func newServers(t *testing.T, pg embedded.PostgresConfig) *servers {
 	t.Helper()
+	pg.Version = "17" // its own words are on the page
 	pg.HBA = "local all all trust\nhost all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
 	s := &servers{binary: parts.Binary(t), postgres: parts.ExclusivePostgres(t, pg)}
 	var err error
@@ -79,6 +80,7 @@ func newSite(t *testing.T, shared *servers, name string) *site {
 		"sink.kafka": {`brokers = ["` + s.kafka.Brokers()[0] + `"]`},
 		"relay":      {`backoff_min = "200ms"`, `backoff_max = "400ms"`}, // heal soon, and leave time to look
 		"http":       {`listen = "127.0.0.1:0"`},
+		"log":        {`level = "trace"`, `format = "json"`}, // the password must not be in any line
 	}
 	s.masks = map[string]string{
 		s.database: "shop", s.role: "postrider", s.slot: "postrider", s.dir: "/etc/postrider",
