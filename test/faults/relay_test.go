@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
 
 	"postrider/embedded/child"
@@ -135,11 +134,9 @@ func (p *process) stop(t testing.TB) {
 // status is the part of /status that the tests look at.
 type status struct {
 	Relay struct {
-		Phase             string
-		Error             string
-		Sessions          int
-		InFlight          int    `json:"in_flight"`
-		ConfirmedFlushLSN string `json:"confirmed_flush_lsn"`
+		Phase    string
+		Sessions int
+		InFlight int `json:"in_flight"`
 	}
 }
 
@@ -193,12 +190,6 @@ func (p *process) ready() bool {
 func (p *process) full(t testing.TB) {
 	t.Helper()
 	eventually(t, 30*time.Second, "in-flight limit reached", func() bool { return p.ask().Relay.InFlight >= inFlight })
-}
-
-// confirmed is the position that the relay told the server last.
-func (p *process) confirmed(t testing.TB) pglogrepl.LSN {
-	t.Helper()
-	return parseLSN(t, p.ask().Relay.ConfirmedFlushLSN)
 }
 
 // metric is the value of a series without labels, or of the first one of its name.
