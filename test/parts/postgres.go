@@ -151,7 +151,7 @@ func Unique(prefix string) string {
 }
 
 func sharedServer(version string) (*server, error) {
-	if version == AnyVersion && os.Getenv("POSTRIDER_TEST_POSTGRES") == "" {
+	if version == AnyVersion && os.Getenv("POSTRIDER_TEST_POSTGRES") == "" && !oneImage() {
 		// One server serves both who want any and who want the default. Without it, any other will do.
 		if shared, err := sharedServer(embedded.DefaultVersion); err == nil {
 			return shared, nil
@@ -211,24 +211,40 @@ func environmentServer(ctx context.Context, version string) (*server, error) {
 	if walLevel != "logical" {
 		return nil, fmt.Errorf("POSTRIDER_TEST_POSTGRES has wal_level=%s, and the tests need logical", walLevel)
 	}
-	major, _, _ := strings.Cut(conn.PgConn().ParameterStatus("server_version"), ".")
-	if version != AnyVersion && version != major {
+	if version != AnyVersion && version != majorVersion(conn) {
 		return nil, nil
 	}
 	return &server{dsn: dsn}, nil
 }
 
+func majorVersion(conn *pgx.Conn) string {
+	major, _, _ := strings.Cut(conn.PgConn().ParameterStatus("server_version"), ".")
+	return major
+}
+
+// imageVersion stands for the major version in the name of an image.
+const imageVersion = "VERSION"
+
+// oneImage tells that the environment names an image of one version, which will do for tests that take any.
+func oneImage() bool {
+	image := os.Getenv("POSTRIDER_TEST_POSTGRES_IMAGE")
+	return image != "" && !strings.Contains(image, imageVersion)
+}
+
 // dockerServer runs the official image, or the one that POSTRIDER_TEST_POSTGRES_IMAGE names, in which
-// VERSION stands for the major version. It has to understand the official image's environment.
+// VERSION stands for the major version. It has to understand the official image's environment. An image
+// without VERSION in its name serves nobody who asked for another version than it holds.
 func dockerServer(ctx context.Context, version string) (*server, error) {
-	if version == AnyVersion {
-		version = embedded.DefaultVersion
-	}
 	image := os.Getenv("POSTRIDER_TEST_POSTGRES_IMAGE")
 	if image == "" {
-		image = "postgres:VERSION"
+		image = "postgres:" + imageVersion
 	}
-	resource, err := runContainer(strings.ReplaceAll(image, "VERSION", version), "5432/tcp", 0,
+	tag := version
+	if tag == AnyVersion {
+		tag = embedded.DefaultVersion
+	}
+	image = strings.ReplaceAll(image, imageVersion, tag)
+	resource, err := runContainer(image, "5432/tcp", 0,
 		[]string{"POSTGRES_HOST_AUTH_METHOD=trust"},
 		[]string{
 			"postgres", "-c", "wal_level=logical", "-c", "fsync=off",
@@ -238,15 +254,20 @@ func dockerServer(ctx context.Context, version string) (*server, error) {
 		return nil, err
 	}
 	dsn := "postgres://postgres@127.0.0.1:" + resource.GetPort("5432/tcp") + "/postgres?sslmode=disable"
+	var major string
 	err = eventually(ctx, func(ctx context.Context) error {
 		conn, err := pgx.Connect(ctx, dsn)
 		if err != nil {
 			return err
 		}
+		major = majorVersion(conn)
 		return conn.Close(ctx)
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("wait for PostgreSQL in Docker: %w", err), resource.Close())
+	}
+	if version != AnyVersion && version != major {
+		return nil, errors.Join(fmt.Errorf("image %s holds PostgreSQL %s", image, major), resource.Close())
 	}
 	stopAtEnd(resource.Close)
 	return &server{dsn: dsn}, nil
