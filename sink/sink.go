@@ -57,11 +57,12 @@ func (m *Message) Size() int {
 }
 
 // Done is called once for every message that Publish took: with nil when the broker has acknowledged it with the configured
-// durability, else with why not. It is called from the sink's goroutines, possibly before Publish returned, for messages
-// of one partition in order; it must not block.
+// durability, else with why not. It is called from the sink's goroutines, possibly before Publish returned; it must not block.
+// The acknowledgements of one partition come in order.
 //
-// After the first failure a sink delivers nothing more, as far as that is in its hands: what was queued behind the failed message
-// would overtake it, and it will come again.
+// After the first failure a sink writes nothing more: what was queued behind the failed message would overtake it, since it will
+// come again. So no acknowledgement follows a failure in the same partition. What fails only because of that is ErrClosed, or
+// ErrUnreachable if the first failure was, and is reported in any order.
 type Done func(m *Message, err error)
 
 // Sink hands messages to a broker.

@@ -9,22 +9,23 @@ import (
 	"net"
 	"os"
 	"sync"
-	"syscall"
 )
 
 // dialer makes the connections of one session. It is sarama's proxy.Dialer. Safe for concurrent use.
 type dialer struct {
 	cfg *Config
-	ctx context.Context // ended by cut
+	ctx context.Context // ended by refuse and cut
 	end context.CancelCauseFunc
 
-	mu    sync.Mutex
-	conns []net.Conn // open ones, and closed ones until the next dial
+	mu     sync.Mutex
+	open   map[*connection]struct{}
+	isCut  bool
+	permit func() error // asked before each write; nil: all are permitted
 }
 
 func newDialer(cfg *Config) *dialer {
 	ctx, end := context.WithCancelCause(context.Background())
-	return &dialer{cfg: cfg, ctx: ctx, end: end}
+	return &dialer{cfg: cfg, ctx: ctx, end: end, open: map[*connection]struct{}{}}
 }
 
 // Dial connects and, if configured, completes the TLS handshake, within dial_timeout.
@@ -34,66 +35,111 @@ func (d *dialer) Dial(network, addr string) (net.Conn, error) {
 
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 	if err != nil {
-		return nil, &connectError{addr: addr, err: err}
+		return nil, &connectError{addr: addr, err: d.reason(err)}
 	}
-	if !d.keep(conn) {
+	c := &connection{Conn: conn, wire: conn, dialer: d}
+	if !d.keep(c) {
 		_ = conn.Close()
 		return nil, &connectError{addr: addr, err: context.Cause(d.ctx)}
 	}
 	if !d.cfg.TLS.Enabled {
-		return conn, nil
+		return c, nil
 	}
 
 	config, err := d.cfg.TLS.client(addr)
+	if err == nil {
+		secure := tls.Client(conn, config)
+		c.Conn = secure
+		err = secure.HandshakeContext(ctx)
+	}
 	if err != nil {
+		d.forget(c)
 		_ = conn.Close()
-		return nil, &connectError{addr: addr, tls: true, err: err}
+		return nil, &connectError{addr: addr, tls: true, err: d.reason(err)}
 	}
-	secure := tls.Client(conn, config)
-	if err := secure.HandshakeContext(ctx); err != nil {
-		_ = conn.Close()
-		return nil, &connectError{addr: addr, tls: true, err: err}
-	}
-	return secure, nil
+	return c, nil
 }
 
-// keep remembers a connection for cut, unless cut was called already. It hands out the plain TCP connection, not a wrapper
-// that would report its Close: sarama looks for *net.TCPConn to notice dead sockets. So closed ones are swept out here.
-func (d *dialer) keep(conn net.Conn) bool {
+// reason prefers why the dialer was ended to how that looked from inside a system call.
+func (d *dialer) reason(err error) error {
+	if d.ctx.Err() != nil {
+		return context.Cause(d.ctx)
+	}
+	return err
+}
+
+func (d *dialer) keep(c *connection) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.ctx.Err() != nil {
 		return false
 	}
-	open := d.conns[:0]
-	for _, c := range d.conns {
-		if isOpen(c) {
-			open = append(open, c)
-		}
-	}
-	clear(d.conns[len(open):])
-	d.conns = append(open, conn)
+	d.open[c] = struct{}{}
 	return true
 }
 
-func isOpen(c net.Conn) bool {
-	sc, ok := c.(syscall.Conn)
-	if !ok {
-		return true
-	}
-	raw, err := sc.SyscallConn()
-	return err == nil && raw.Control(func(uintptr) {}) == nil
+func (d *dialer) forget(c *connection) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.open, c)
 }
 
-// cut closes all connections and refuses new ones: whatever sarama waits for then fails at once.
+// guard has permit asked before every write from now on; its error is that of the write.
+func (d *dialer) guard(permit func() error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.permit = permit
+}
+
+func (d *dialer) permitted() error {
+	d.mu.Lock()
+	permit := d.permit
+	d.mu.Unlock()
+	if permit == nil {
+		return nil
+	}
+	return permit()
+}
+
+// refuse makes no more connections. Those that are there stay, for the answers still to come.
+func (d *dialer) refuse(cause error) { d.end(cause) }
+
+// cut closes all connections and makes no more: whatever sarama waits for then fails at once.
 func (d *dialer) cut(cause error) {
 	d.end(cause)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, c := range d.conns {
-		_ = c.Close()
+	d.isCut = true
+	for c := range d.open {
+		_ = c.wire.Close() // not through TLS, which would try to say goodbye
 	}
-	d.conns = nil
+	clear(d.open)
+}
+
+func (d *dialer) wasCut() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.isCut
+}
+
+// connection is one to a broker. Because it is not the *net.TCPConn itself, sarama does not look for dead ones in advance; it
+// notices them when it writes, and repeats the request on another one.
+type connection struct {
+	net.Conn // with TLS, if configured
+	wire     net.Conn
+	dialer   *dialer
+}
+
+func (c *connection) Write(b []byte) (int, error) {
+	if err := c.dialer.permitted(); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *connection) Close() error {
+	c.dialer.forget(c)
+	return c.Conn.Close()
 }
 
 // client builds the TLS configuration for one connection to addr, reading the files.

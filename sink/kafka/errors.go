@@ -78,6 +78,16 @@ func translate(err error) error {
 	return err
 }
 
+// isVerdict tells what a broker found about the message itself from what happened on the way.
+func isVerdict(err error) bool {
+	for _, m := range []error{sink.ErrTooLarge, sink.ErrInvalidRecord, sink.ErrInvalidTopic, sink.ErrUnknownTopic, sink.ErrPermission} {
+		if errors.Is(err, m) {
+			return true
+		}
+	}
+	return false
+}
+
 // connectError is a connection that did not come about: the TCP connection, or the TLS handshake on top of it.
 type connectError struct {
 	addr string

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -247,7 +248,7 @@ func TestSink_LosesNothingWhenConnectionsAreCut(t *testing.T) {
 		}
 	}
 	t.Logf("%d sessions", sessions)
-	requireNoGap(t, readAll(t, c, "orders"), n)
+	requireNoGap(t, readAll(t, c, "orders", 6), n)
 }
 
 // requireNoGap wants every number, and in each partition none before a smaller one was seen there for the first time.
@@ -272,7 +273,7 @@ func requireNoGap(t testing.TB, records []*kgo.Record, n int) {
 }
 
 // readAll reads a topic to its end.
-func readAll(t testing.TB, c *kfake.Cluster, topic string) []*kgo.Record {
+func readAll(t testing.TB, c *kfake.Cluster, topic string, partitions int32) []*kgo.Record {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
 	require.NoError(t, err)
@@ -280,7 +281,7 @@ func readAll(t testing.TB, c *kfake.Cluster, topic string) []*kgo.Record {
 	req := kmsg.NewPtrListOffsetsRequest()
 	rt := kmsg.NewListOffsetsRequestTopic()
 	rt.Topic = topic
-	for p := range int32(6) {
+	for p := range partitions {
 		rp := kmsg.NewListOffsetsRequestTopicPartition()
 		rp.Partition, rp.Timestamp = p, -1
 		rt.Partitions = append(rt.Partitions, rp)
@@ -314,5 +315,35 @@ func TestSink_CloseDoesNotWaitForABrokerThatWasGivenUp(t *testing.T) {
 	_ = s.Close(ended)
 	for _, o := range got.wait(t, 11)[1:] {
 		require.ErrorIs(t, o.err, sink.ErrClosed)
+	}
+}
+
+// What stands behind a failed message must not be written: it would be seen before the failed one, which comes again.
+func TestSink_NothingOvertakesAFailedMessage(t *testing.T) {
+	for _, fault := range []*kerr.Error{kerr.InvalidRecord, kerr.MessageTooLarge, kerr.OutOfOrderSequenceNumber, kerr.UnknownServerError} {
+		for round := range 5 {
+			t.Run(fmt.Sprintf("%s %d", fault.Message, round), func(t *testing.T) {
+				c := cluster(t, kfake.SeedTopics(1, "orders"))
+				cfg := quick(c.ListenAddrs()...)
+				cfg.Linger = 0
+				got := newOutcomes()
+				s := openSink(t, cfg, got.done)
+				ms := numbered("orders", 500)
+				require.NoError(t, s.Publish(within(t, patience), ms[:1]))
+				got.wait(t, 1)
+				c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "orders", Err: fault})
+				taken := 1
+				for taken < len(ms) && s.Publish(within(t, patience), ms[taken:taken+1]) == nil {
+					taken++
+				}
+				list := got.wait(t, taken)
+				require.Same(t, ms[1], list[1].message, "the failure itself comes first")
+				for _, o := range list[1:] {
+					require.Error(t, o.err, "value %s", o.message.Value)
+				}
+				require.NoError(t, s.Close(within(t, patience)))
+				require.Len(t, readAll(t, c, "orders", 1), 1)
+			})
+		}
 	}
 }
