@@ -143,7 +143,9 @@ func (s *Server) Serve(ctx context.Context) error {
 		s.log.Debug().Err(err).Msg("http requests cut off")
 		_ = s.server.Close() // connections that would not finish; there is nothing to do about an error
 	}
-	_ = <-ended
+	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+		s.log.Debug().Err(err).Msg("http listener broke while it was closed")
+	}
 	return nil
 }
 

@@ -166,14 +166,17 @@ func (t *topics) configuration(name string, report *TopicReport) error {
 	if err != nil {
 		return fmt.Errorf("read configuration of topic %q: %w", name, translate(err))
 	}
-	entries, err := admin.DescribeConfig(sarama.ConfigResource{
+	described, err := admin.DescribeConfigs([]*sarama.ConfigResource{{
 		Type: sarama.TopicResource, Name: name,
 		ConfigNames: []string{"min.insync.replicas", "max.message.bytes", "unclean.leader.election.enable", "cleanup.policy"},
-	})
+	}}, sarama.DescribeConfigsOptions{})
+	if err == nil && described[0].ErrorCode != sarama.ErrNoError {
+		err = described[0].ErrorCode
+	}
 	if err != nil {
 		return fmt.Errorf("read configuration of topic %q: %w", name, translate(err))
 	}
-	for _, entry := range entries {
+	for _, entry := range described[0].Configs {
 		switch entry.Name {
 		case "min.insync.replicas":
 			report.MinInsync, err = strconv.Atoi(entry.Value)

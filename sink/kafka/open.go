@@ -189,14 +189,14 @@ func (c *Config) unreachable(failed []error) error {
 		}
 	}
 	all := errors.Join(failed...)
-	hint := ""
-	switch class {
-	case sink.ErrAuthentication:
+	var hint string
+	switch {
+	case errors.Is(class, sink.ErrAuthentication):
 		hint = "check sink.kafka.sasl.mechanism, username and password"
 		if refusedByPeer(told) {
 			hint = "the broker refused our certificate: check sink.kafka.tls.cert_file and key_file"
 		}
-	case sink.ErrTLS:
+	case errors.Is(class, sink.ErrTLS):
 		hint = "check sink.kafka.tls.ca_file and server_name against the broker's certificate: openssl s_client -connect " + c.Brokers[0] + " -showcerts"
 	default:
 		hint = "check sink.kafka.brokers, and that a broker listens there: kafka-broker-api-versions.sh --bootstrap-server " + c.bootstrap()
