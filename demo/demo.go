@@ -81,15 +81,17 @@ CREATE TABLE ` + Table + ` (
 );
 CREATE PUBLICATION ` + Publication + ` FOR TABLE ` + Table + ` WITH (publish = 'insert');`
 
+const createSlotSQL = `SELECT pg_create_logical_replication_slot('` + Slot + `', 'pgoutput')`
+
 const dropSQL = `
 DROP PUBLICATION IF EXISTS ` + Publication + `;
 DROP SCHEMA IF EXISTS ` + Schema + ` CASCADE;`
 
 const dropSlotSQL = `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '` + Slot + `' AND NOT active`
 
-// SetUp makes tables, publication and topics, after removing what an earlier demo may have left.
+// SetUp makes tables, publication, slot and topics, after removing what an earlier demo may have left.
 func (d *Demo) SetUp(ctx context.Context) error {
-	if err := d.exec(ctx, dropSlotSQL, dropSQL, createSQL); err != nil {
+	if err := d.exec(ctx, dropSlotSQL, dropSQL, createSQL, createSlotSQL); err != nil {
 		return fmt.Errorf("set up the demo's tables: %w", err)
 	}
 	return d.createTopics(ctx)
