@@ -16,6 +16,7 @@ import (
 	"postrider/config"
 	"postrider/metrics"
 	"postrider/relay"
+	"postrider/sink/kafka"
 )
 
 func newRun(a *app) *cobra.Command {
@@ -54,6 +55,7 @@ and tries again; 'postrider check' says at once what is missing.`,
 func (a *app) run(ctx context.Context, cfg config.Config, log zerolog.Logger) error {
 	kill, stop, release := signals(ctx, log)
 	defer release()
+	kafka.BridgeLog(log.With().Str("component", "sink").Logger())
 
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
