@@ -94,7 +94,6 @@ func (s *Server) Listen() error {
 		return fmt.Errorf("listen on %s (http.listen): %w", s.config.Listen, reason(err))
 	}
 	s.listener = l
-	s.log.Info().Str("address", l.Addr().String()).Msg("http server listening")
 	return nil
 }
 
