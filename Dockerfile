@@ -1,8 +1,9 @@
 # The relay as one static binary. Nothing here needs BuildKit.
 #
 #   docker build -t postrider .
-#   docker run -v ./postrider.toml:/etc/postrider/postrider.toml:ro -p 8432:8432 postrider
+#   docker run -v "$PWD/postrider.toml:/etc/postrider/postrider.toml:ro" -p 127.0.0.1:8432:8432 --stop-timeout 30 postrider
 #
+# docs/OPERATIONS.md says how to run it with less than Docker gives by default; deploy/compose.yaml has servers beside it.
 # GO_IMAGE must bring Go and CA certificates. BASE may be anything, also an image with a shell for debugging.
 ARG GO_IMAGE=golang:1.26
 ARG BASE=scratch
@@ -36,7 +37,8 @@ COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certifica
 COPY --from=build /out/postrider /usr/local/bin/postrider
 # By number: Kubernetes can prove that it is not root, and no passwd file is needed. Nothing is ever written.
 USER 65532:65532
-# The default is the loopback interface, where no scraper and no probe of another container arrives.
+# The default is the loopback interface, where no scraper and no probe of another container arrives. It goes before the
+# configuration file, as every variable does.
 ENV POSTRIDER_HTTP_LISTEN=:8432
 EXPOSE 8432
 # Asks /livez: a broker that is down must not get the relay restarted.
