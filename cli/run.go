@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -27,8 +28,8 @@ func newRun(a *app) *cobra.Command {
 		Long: `run streams the slot, publishes and confirms until SIGTERM or SIGINT comes: then it finishes the open
 transaction, waits for the broker, confirms and exits with 0. A second signal ends it at once.
 
-Exit status: 0 stopped cleanly, 1 halted by a row or a lost slot, 75 the drain timeout struck,
-77 permission, 78 configuration. While a host, a topic or a certificate is not in order, run waits
+Exit status: 0 stopped cleanly, 1 halted by a row, 70 a lost slot or another
+server, 75 the drain timeout struck, 77 permission, 78 configuration. While a host, a topic or a certificate is not in order, run waits
 and tries again; 'postrider check' says at once what is missing.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -55,6 +56,7 @@ and tries again; 'postrider check' says at once what is missing.`,
 func (a *app) run(ctx context.Context, cfg config.Config, log zerolog.Logger) error {
 	kill, stop, release := signals(ctx, log)
 	defer release()
+	a.tuneCollector()
 	kafka.BridgeLog(log.With().Str("component", "sink").Logger())
 
 	registry := prometheus.NewRegistry()
@@ -88,11 +90,28 @@ func (a *app) run(ctx context.Context, cfg config.Config, log zerolog.Logger) er
 	return a.runFailure(err, r.State(), log)
 }
 
+// gcPercent lets the heap grow to four times what is alive before it is collected. What is alive is bounded by what is in flight, a few
+// megabytes; at Go's default of 100 the collector took a fifth of the CPU of a drain. With 5,000 messages in flight the
+// peak was 74 MiB at 300, 61 MiB at 200, 85 MiB at 400.
+const gcPercent = 300
+
+// tuneCollector leaves the decision to GOGC where that is set.
+func (a *app) tuneCollector() {
+	if a.env("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+}
+
+// sameSignal is how soon a signal after the first is still the first: a supervisor that signals a process and its group, like
+// timeout(1), does it twice.
+const sameSignal = 250 * time.Millisecond
+
 // signals returns two contexts: stop ends with the first SIGTERM or SIGINT, kill with the second.
 func signals(ctx context.Context, log zerolog.Logger) (kill, stop context.Context, release func()) {
 	kill, cancelKill := context.WithCancel(ctx)
 	stop, cancelStop := context.WithCancel(ctx)
 	received := make(chan os.Signal, 2)
+	var first time.Time
 	signal.Notify(received, syscall.SIGTERM, os.Interrupt)
 	done := make(chan struct{})
 	var wg sync.WaitGroup
@@ -101,11 +120,14 @@ func signals(ctx context.Context, log zerolog.Logger) (kill, stop context.Contex
 			select {
 			case s := <-received:
 				if stop.Err() == nil {
+					first = time.Now()
 					log.Info().Stringer("signal", s).Msg("stop requested; a second signal stops at once")
 					cancelStop()
 					continue
 				}
-				cancelKill()
+				if time.Since(first) > sameSignal {
+					cancelKill()
+				}
 			case <-done:
 				return
 			}

@@ -20,7 +20,7 @@ type backoff struct {
 	failures int
 }
 
-// next returns the pause before the next session. progress: the session that failed had delivered something.
+// next returns the pause before the next session. progress: the session that failed had acked more than any before it.
 func (b *backoff) next(reason string, progress bool) time.Duration {
 	if reason == reasonSlotInUse {
 		b.failures = 0

@@ -18,7 +18,7 @@ type Config struct {
 // DefaultConfig returns the defaults; config.example.toml gives the reasons.
 func DefaultConfig() Config {
 	return Config{
-		InFlightMessages: 20_000,
+		InFlightMessages: 5_000,
 		InFlightBytes:    16 << 20,
 		DrainTimeout:     20 * time.Second,
 		BackoffMin:       200 * time.Millisecond,

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/rs/zerolog"
 
 	"postrider/metrics"
@@ -47,6 +48,7 @@ type Relay struct {
 	fail     context.CancelCauseFunc // ends the attempt under way, or nil
 	identity *replication.Identity   // of the server of the first session
 	streamed bool                    // a session of this process has been open
+	awaited  string                  // topic that ended the last session by not being there; of the goroutine in Run alone
 
 	prepared func() // tells Watch that there is a slot to look at
 }
@@ -69,8 +71,8 @@ func (r *Relay) Run(ctx, stop context.Context) error {
 	defer cancel()
 	r.prepared = sync.OnceFunc(func() { close(prepared) })
 	pauses := backoff{min: r.cfg.BackoffMin, max: r.cfg.BackoffMax}
+	var furthest pglogrepl.LSN // that any session has acked
 	for {
-		before := r.State().Published
 		err := r.attempt(ctx, stop)
 		switch {
 		case err == nil:
@@ -90,13 +92,24 @@ func (r *Relay) Run(ctx, stop context.Context) error {
 			return nil
 		}
 		class, reason := Classify(err, !r.hasStreamed())
-		pause := pauses.next(reason, r.State().Published > before)
+		// Publishing the beginning of a transaction again and again is no progress.
+		acked := r.State().AckedLSN
+		pause := pauses.next(reason, acked > furthest)
+		furthest = max(furthest, acked)
+		r.await(err)
 		r.log(class, reason, err, pause)
 		r.backOff(reason, err, pause)
 		if !r.wait(ctx, stop, pause) {
 			r.enter(Stopped, nil)
 			return nil
 		}
+	}
+}
+
+// await remembers a topic that has to be there before the next session begins.
+func (r *Relay) await(err error) {
+	if failed := new(sink.MessageError); errors.As(err, &failed) && errors.Is(err, sink.ErrUnknownTopic) {
+		r.awaited = failed.Topic
 	}
 }
 
@@ -154,6 +167,14 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 	}
 	if s.sink, err = r.parts.OpenSink(ctx, s.delivered); err != nil {
 		return nil, err
+	}
+	if r.awaited != "" {
+		// Found out before a row is published: the rows of the transaction before the one for this topic would come again.
+		if err := s.sink.Topic(ctx, r.awaited); err != nil {
+			s.closeSink(sinkCloseTimeout)
+			return nil, err
+		}
+		r.awaited = ""
 	}
 	if s.stream, err = r.parts.OpenStream(ctx); err != nil {
 		s.closeSink(sinkCloseTimeout)

@@ -239,6 +239,27 @@ func TestRelay_StartsAgainFromTheSlotWhenTheSinkFails(t *testing.T) {
 	require.Equal(t, events(1, 30), order)
 }
 
+func TestRelay_AMissingTopicRepeatsTheBeginningOfItsTransactionOnce(t *testing.T) {
+	x := newSetup(t)
+	x.broker.Topics("outbox.event.Order")
+	x.exec(`BEGIN`)
+	x.insert(1, 100)
+	x.exec(`INSERT INTO outbox VALUES (101, 'Missing', 'key', 'event 101')`)
+	x.exec(`COMMIT`)
+	attempts := make(chan struct{}, 1000)
+	x.parts.Prepare = func(context.Context, bool) error { attempts <- struct{}{}; return nil }
+	r := x.run()
+	for range 10 {
+		<-attempts
+	}
+	require.Equal(t, 100, x.broker.Published(), "later sessions find the topic missing before they publish anything")
+	x.broker.Topics("outbox.event.Order", "outbox.event.Missing")
+	require.NoError(t, x.broker.WaitFor(x.ctx, 201))
+	r.stop()
+	require.NoError(t, r.end())
+	require.Equal(t, append(events(1, 100), events(1, 101)...), x.payloads())
+}
+
 func TestRelay_HaltsInFrontOfARowThatCannotBeRouted(t *testing.T) {
 	x := newSetup(t)
 	r := x.run()

@@ -73,6 +73,9 @@ type Sink interface {
 	// names the first message that was not taken, or the one that failed before; ErrClosed means that the sink is closed.
 	// One goroutine calls it.
 	Publish(ctx context.Context, ms []*Message) error
+	// Topic returns nil if the topic is there, creating it if that is configured, else an error like Publish's. It is
+	// called before the first Publish, by the same goroutine.
+	Topic(ctx context.Context, topic string) error
 	// Close ends the sink and waits for its goroutines, at most until ctx ends. What is still in flight is reported to Done as failed,
 	// though the broker may have it. Close is not a flush: wait for Done first. It may be called while Publish blocks, which
 	// then returns, and again, which does nothing. When it returns nil, Done is not called any more.
@@ -103,6 +106,9 @@ type MessageError struct {
 }
 
 func (e *MessageError) Error() string {
+	if e.Origin == (Origin{}) {
+		return fmt.Sprintf("publish to topic %q: %v", e.Topic, e.Err)
+	}
 	return fmt.Sprintf("publish event %q of %s at %s index %d to topic %q: %v",
 		e.Origin.EventID, e.Origin.Relation, e.Origin.LSN, e.Origin.Index, e.Topic, e.Err)
 }

@@ -212,7 +212,7 @@ const reasonDisappeared = "it does not exist any more: somebody dropped it"
 
 // Disappeared is the error of a slot that was there and is not any more. confirmed is where its gap begins, zero if that is not known.
 func Disappeared(name string, confirmed pglogrepl.LSN) error {
-	return &LostError{Name: name, Reason: reasonDisappeared, ConfirmedFlushLSN: confirmed}
+	return &LostError{Name: name, Reason: reasonDisappeared, ConfirmedFlushLSN: confirmed, Gone: true}
 }
 
 func isMissing(err error) bool { return errors.Is(err, ErrNotFound) }

@@ -42,6 +42,7 @@ type LostError struct {
 	// ConfirmedFlushLSN is where the gap begins: everything before it was delivered. Zero: not known.
 	ConfirmedFlushLSN pglogrepl.LSN
 	InactiveSince     time.Time // zero: not known
+	Gone              bool      // there is no slot of this name any more
 }
 
 func (e *LostError) Error() string {
@@ -64,9 +65,13 @@ func (e *LostError) Unwrap() error { return replication.ErrSlotLost }
 
 // Advice is what the user needs besides the text.
 func (e *LostError) Advice() (wal, fix string) {
+	consent := "postrider slot create " + e.Name
+	if !e.Gone {
+		consent = fmt.Sprintf("postrider slot drop %s --yes; %s", e.Name, consent)
+	}
 	return "the server keeps no WAL for this slot any more; rows committed since are in the table only",
-		fmt.Sprintf("find the rows in the outbox table that were not delivered and keep them, then give your consent to a new slot, "+
-			"which begins now:\npostrider slot drop %s --yes; postrider slot create %s", e.Name, e.Name)
+		"find the rows in the outbox table that were not delivered and keep them, then give your consent to a new slot, " +
+			"which begins now:\n" + consent
 }
 
 // PublicationError says that the publication does not bring the rows of a table, or not under its name.

@@ -16,6 +16,7 @@ import (
 // Publication is what the server says about a publication, and about the tables that are to be in it.
 type Publication struct {
 	Name      string
+	OID       uint32 // zero: does not exist
 	Exists    bool
 	AllTables bool // FOR ALL TABLES
 	ViaRoot   bool // rows of a partition come under the name of the partitioned table
@@ -38,7 +39,7 @@ type Table struct {
 	Unlogged    bool     //
 	Temporary   bool     //
 	Root        string   // schema-qualified table of which it is a partition; empty: none
-	Member      bool     // it is in the publication by name, though its rows may come under other names
+	Membership  uint32   // OID of its entry in the publication by name, under whatever name its rows come; zero: none
 	Published   bool     // its rows come under its own name
 	RowFilter   string   // rows that don't match are not sent; empty: none
 	ColumnNames []string // sent with its rows, in the table's order; nil: not published
@@ -80,7 +81,7 @@ func CreatePublicationSQL(name string, tables []string) string {
 }
 
 const selectPublication = `
-SELECT puballtables, pubviaroot, pubinsert, pubupdate, pubdelete, pubtruncate
+SELECT oid, puballtables, pubviaroot, pubinsert, pubupdate, pubdelete, pubtruncate
 FROM pg_catalog.pg_publication WHERE pubname = $1`
 
 // The view resolves schemas, FOR ALL TABLES, and what publish_via_partition_root does to partitions. Its columns beyond the
@@ -93,8 +94,8 @@ SELECT coalesce(c.oid, 0), coalesce(c.relkind::text, ''), coalesce(c.relpersiste
             WHERE r.oid = pg_catalog.pg_partition_root(c.oid) AND r.oid <> c.oid), ''),
   ARRAY(SELECT a.attname::text FROM pg_catalog.pg_attribute a
         WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum),
-  EXISTS (SELECT FROM pg_catalog.pg_publication_rel r JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid
-          WHERE r.prrelid = c.oid AND p.pubname = $3)
+  coalesce((SELECT r.oid FROM pg_catalog.pg_publication_rel r JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid
+            WHERE r.prrelid = c.oid AND p.pubname = $3), 0)
 FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS wanted(nspname, relname, n)
 LEFT JOIN pg_catalog.pg_namespace ns ON ns.nspname = wanted.nspname
 LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = ns.oid AND c.relname = wanted.relname
@@ -118,7 +119,7 @@ func Inspect(ctx context.Context, conn *pgx.Conn, name string, tables []string) 
 
 func (p *Publication) read(ctx context.Context, conn *pgx.Conn, tables []string) error {
 	err := conn.QueryRow(ctx, selectPublication, p.Name).
-		Scan(&p.AllTables, &p.ViaRoot, &p.Insert, &p.Update, &p.Delete, &p.Truncate)
+		Scan(&p.OID, &p.AllTables, &p.ViaRoot, &p.Insert, &p.Update, &p.Delete, &p.Truncate)
 	switch {
 	case err == nil:
 		p.Exists = true
@@ -179,7 +180,7 @@ func (p *Publication) readTables(ctx context.Context, conn *pgx.Conn, tables []s
 		t := Table{Name: tables[i]}
 		var persistence string
 		var columns []string
-		if err := rows.Scan(&t.OID, &t.Kind, &persistence, &t.Root, &columns, &t.Member); err != nil {
+		if err := rows.Scan(&t.OID, &t.Kind, &persistence, &t.Root, &columns, &t.Membership); err != nil {
 			return err
 		}
 		t.Unlogged, t.Temporary = persistence == "u", persistence == "t"
@@ -230,7 +231,7 @@ func (p *Publication) Problems() []*PublicationError {
 
 // addSQL is empty for a publication of all tables, to which none can be added, and for a table that is in it already.
 func (p *Publication) addSQL(t Table) string {
-	if p.AllTables || t.Member {
+	if p.AllTables || t.Membership != 0 {
 		return ""
 	}
 	return " ALTER PUBLICATION " + quoteName(p.Name) + " ADD TABLE " + quoteTable(t.Name) + ";"

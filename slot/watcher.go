@@ -28,7 +28,7 @@ const (
 	probeTimeout = 2 * time.Second
 )
 
-// Watcher looks after slot and publication while a session streams. What it has learned, the OIDs of the tables and the last
+// Watcher looks after slot and publication while a session streams. What it has learned, the OIDs and the last
 // Status, outlives a session: make one per process and Run it once per session.
 type Watcher struct {
 	postgres postgres.Config
@@ -37,7 +37,7 @@ type Watcher struct {
 	log      zerolog.Logger
 
 	// Of the goroutine in Run alone.
-	tables map[string]uint32 // OIDs as first seen, by configured name
+	tables map[string]seen // as first seen, by configured name
 
 	mu   sync.Mutex
 	last Status
@@ -50,7 +50,7 @@ func NewWatcher(pg postgres.Config, need Requirements, observe func(Status), log
 	}
 	return &Watcher{
 		postgres: pg, need: need, observe: observe, log: log,
-		tables: make(map[string]uint32), last: Status{Slot: Slot{Name: need.Slot.Name}},
+		tables: make(map[string]seen), last: Status{Slot: Slot{Name: need.Slot.Name}},
 	}
 }
 
@@ -215,19 +215,42 @@ func (w *Watcher) look(ctx context.Context, conn *pgx.Conn) error {
 	return problem
 }
 
-// sameTables notices a table that was dropped, created anew and added to the publication again between two looks. Rows
-// inserted before it was added are not sent. A publication of all tables holds a new table from its first row on.
+// seen is what must stay the same while a process relays a table: between two looks a change can come and go, and rows written
+// meanwhile are not sent.
+type seen struct {
+	publication uint32 // OID
+	membership  uint32 // OID of the table's entry in it
+	table       uint32 // OID
+	rowFilter   string
+}
+
+// sameTables notices a publication or table that was dropped, created anew and put together again between two looks, and a row
+// filter that was set. A publication of all tables holds a new table from its first row on.
 func (w *Watcher) sameTables(p *Publication) error {
 	for _, t := range p.Tables {
-		before, known := w.tables[t.Name]
-		w.tables[t.Name] = t.OID
-		if known && before != t.OID && !p.AllTables {
-			return &PublicationError{
-				Publication: p.Name, Table: t.Name,
-				Problem: "the table was dropped and created anew: rows inserted before it was added to the publication again are not sent",
-				SQL:     "look for rows that were not delivered in the new table, then start the relay again",
-			}
+		now := seen{publication: p.OID, membership: t.Membership, table: t.OID, rowFilter: t.RowFilter}
+		if p.AllTables {
+			now.table = 0
 		}
+		before, known := w.tables[t.Name]
+		w.tables[t.Name] = now
+		if !known || before == now {
+			continue
+		}
+		var problem string
+		fix := "look for rows in the table that were not delivered, then start the relay again"
+		switch {
+		case before.publication != now.publication:
+			problem = "the publication was dropped and created anew: rows inserted in between are not sent"
+		case before.table != now.table:
+			problem = "the table was dropped and created anew: rows inserted before it was added to the publication again are not sent"
+		case before.rowFilter != now.rowFilter:
+			problem = fmt.Sprintf("its row filter was changed to %q: rows that do not match are not sent", now.rowFilter)
+			fix = "ALTER PUBLICATION " + quoteName(p.Name) + " SET TABLE " + quoteTable(t.Name) + ";   unless the filter is meant; then start the relay again"
+		default:
+			problem = "the table was taken out of the publication and added again: rows inserted in between are not sent"
+		}
+		return &PublicationError{Publication: p.Name, Table: t.Name, Problem: problem, SQL: fix}
 	}
 	return nil
 }

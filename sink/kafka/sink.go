@@ -105,6 +105,14 @@ func (s *Sink) Publish(ctx context.Context, ms []*sink.Message) error {
 	return s.flush(ctx)
 }
 
+// Topic asks the cluster for a topic.
+func (s *Sink) Topic(ctx context.Context, topic string) error {
+	if err := s.topics.ensure(ctx, topic); err != nil {
+		return &sink.MessageError{Topic: topic, Err: err}
+	}
+	return nil
+}
+
 // prepare checks everything that can be checked without sending, so that a poison message is found before it spoils a batch.
 func (s *Sink) prepare(ctx context.Context, m *sink.Message) (*record, error) {
 	failed := func(err error) (*record, error) {

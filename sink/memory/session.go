@@ -44,6 +44,17 @@ func (s *session) Publish(ctx context.Context, ms []*sink.Message) error {
 	return nil
 }
 
+// Topic tells whether the topic is there.
+func (s *session) Topic(_ context.Context, topic string) error {
+	s.broker.mu.Lock()
+	defer s.broker.mu.Unlock()
+	m := &sink.Message{Topic: topic, Partition: sink.ByKey}
+	if err := s.broker.checkLocked(m); err != nil {
+		return &sink.MessageError{Topic: topic, Err: err}
+	}
+	return nil
+}
+
 func (b *Broker) checkLocked(m *sink.Message) error {
 	if b.topics != nil && !b.topics[m.Topic] {
 		return fmt.Errorf("%w: %q", sink.ErrUnknownTopic, m.Topic)

@@ -33,6 +33,9 @@ func Open(w io.Writer) sink.Open {
 	}
 }
 
+// Topic is there, whatever its name.
+func (s *Sink) Topic(context.Context, string) error { return nil }
+
 // Publish prints the messages and reports them before it returns. A writer that blocks makes it block, whatever ctx says.
 func (s *Sink) Publish(ctx context.Context, ms []*sink.Message) error {
 	s.mu.Lock()
