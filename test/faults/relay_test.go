@@ -99,6 +99,22 @@ func (p *process) signal(t testing.TB, sig syscall.Signal) {
 	require.NoError(t, p.child.Signal(sig))
 }
 
+// insist sends a signal again and again until the relay has ended: one right behind the first counts as the same.
+func (p *process) insist(sig syscall.Signal, within time.Duration) {
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
+	for end := time.After(within); ; {
+		select {
+		case <-p.child.Done:
+			return
+		case <-end:
+			return
+		case <-again.C:
+			_ = p.child.Signal(sig) // it may have ended just now
+		}
+	}
+}
+
 // kill ends the relay as a crash would.
 func (p *process) kill(t testing.TB) {
 	t.Helper()
@@ -110,9 +126,13 @@ func (p *process) kill(t testing.TB) {
 func (p *process) ended(t testing.TB, within time.Duration) int {
 	t.Helper()
 	select {
-	case <-p.child.Done:
-	case <-time.After(within):
-		t.Fatalf("relay still runs after %s", within)
+	case <-p.child.Done: // also when there is no time left
+	default:
+		select {
+		case <-p.child.Done:
+		case <-time.After(within):
+			t.Fatalf("relay still runs after %s", within)
+		}
 	}
 	var exit *exec.ExitError
 	if errors.As(p.child.Err, &exit) {
