@@ -37,7 +37,7 @@ var advices = []advice{
 	{replication.ErrSlotLost, exitInvariant, "postrider slot show"},
 	{replication.ErrSlotMissing, exitConfig, "postrider init, or set slot.create = true"},
 	{replication.ErrSlotUnusable, exitConfig, "create a slot without two_phase: postrider slot create"},
-	{replication.ErrPublicationMissing, exitConfig, "postrider check"},
+	{replication.ErrPublicationMissing, exitConfig, fixPublicationThen},
 	{slot.ErrNoFreeSlot, exitConfig, "postrider slot list"},
 	{slot.ErrServer, exitConfig, "postrider check"},
 	{slot.ErrBlocked, exitTemporary, "try again when these transactions have ended"},
@@ -66,6 +66,11 @@ var advices = []advice{
 	{sink.ErrInvalidRecord, exitRuntime, "correct what the error names, then start again"},
 	{sink.ErrUnreachable, exitUnavailable, "check sink.kafka.brokers: postrider check"},
 }
+
+// fixPublicationThen is for a stream that has come to WAL from a time without the publication: repairing it now does not change
+// what the server finds there.
+const fixPublicationThen = "postrider check   (repairs what is wrong now)\nIf all is well now, the slot stands where the publication did not exist, and it never sends " +
+	"the rows inserted meanwhile:\nfind them in the table and insert them again, then move the slot on:\npostrider slot advance NAME --to current"
 
 // explain gives an error its exit code and its advice. The caller may know better what it means for the WAL.
 func explain(err error) *failure {

@@ -274,7 +274,10 @@ func newSlotAdvance(a *app) *cobra.Command {
 				switch {
 				case target > s.CurrentWALLSN:
 					return usagef("--to %s: the server has written only up to %s", target, s.CurrentWALLSN)
-				case target <= s.ConfirmedFlushLSN:
+				case target == s.ConfirmedFlushLSN:
+					_, err = fmt.Fprintf(a.Stdout, "slot %s stands at %s\n", s.Name, target)
+					return err
+				case target < s.ConfirmedFlushLSN:
 					return usagef("--to %s: slot %s stands at %s already, and does not move back", target, s.Name, s.ConfirmedFlushLSN)
 				}
 				what := fmt.Sprintf("moves slot %s from %s to %s: rows committed in between are never published", s.Name, s.ConfirmedFlushLSN, target)

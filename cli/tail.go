@@ -37,7 +37,7 @@ func newTail(a *app) *cobra.Command {
 its own that ends with it, so the relay's slot, its position and the topics stay as they are.
 
 --since prints rows that are in the table already before it follows: a duration (1h) or a time (2026-01-31T12:00:00Z),
-compared with the column created_at.`,
+compared with the column created_at. Unlike streaming, that needs the right to SELECT.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := a.load(cmd, "postgres", "replication", "router", "format", "log")
@@ -47,6 +47,10 @@ compared with the column created_at.`,
 			log := a.newLogger(l.Config.Log)
 			if since != "" {
 				if err := a.printExisting(cmd.Context(), l.Config, since); err != nil {
+					var told *failure
+					if errors.As(err, &told) {
+						return err
+					}
 					return explain(err)
 				}
 			}
@@ -128,7 +132,12 @@ func (a *app) printTable(ctx context.Context, conn *pgx.Conn, r *router.Router, 
 	// Read before routing: Describe uses the same connection.
 	events, err := existingRows(ctx, conn, rel, from)
 	if err != nil {
-		return fmt.Errorf("read %s since %s: %w", table, from.Format(time.RFC3339), postgres.Error(err))
+		err = fmt.Errorf("read %s since %s: %w", table, from.Format(time.RFC3339), postgres.Error(err))
+		if errors.Is(err, postgres.ErrPermission) { // which streaming does not need
+			return &failure{code: exitPermission, err: err,
+				next: fmt.Sprintf("as the owner of the table: GRANT SELECT ON %s TO %s;", table, pgx.Identifier{conn.Config().User}.Sanitize())}
+		}
+		return err
 	}
 	for i := range events {
 		m, err := r.Route(&events[i])
