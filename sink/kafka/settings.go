@@ -69,7 +69,7 @@ func DefaultConfig() Config {
 		ProduceTimeout:  10 * time.Second,
 		RetryBackoff:    100 * time.Millisecond,
 		DeliveryTimeout: 5 * time.Minute,
-		Linger:          0,
+		Linger:          time.Millisecond,
 	}
 }
 
