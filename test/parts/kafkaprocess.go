@@ -233,7 +233,39 @@ func (k *kafkaProcess) start() error {
 	return nil
 }
 
-func (k *kafkaProcess) pause() error  { return k.child.Signal(syscall.SIGSTOP) }
+// pause returns when every thread stands: the signal alone lets those that run answer a little longer.
+func (k *kafkaProcess) pause() error {
+	if err := k.child.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	for end := time.Now().Add(10 * time.Second); !k.stands(); {
+		if time.Now().After(end) {
+			return errors.New("broker still runs after SIGSTOP")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return nil
+}
+
+// stands reads the states of the threads from /proc, and takes the signal's word for it where there is none.
+func (k *kafkaProcess) stands() bool {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", k.child.PID))
+	if err != nil {
+		return true
+	}
+	for _, thread := range threads {
+		stat, err := os.ReadFile(thread)
+		if err != nil {
+			continue // it has ended
+		}
+		// The state follows the name, which stands in parentheses and may hold anything.
+		if i := bytes.LastIndexByte(stat, ')'); i >= 0 && i+2 < len(stat) && stat[i+2] != 'T' {
+			return false
+		}
+	}
+	return true
+}
+
 func (k *kafkaProcess) resume() error { return k.child.Signal(syscall.SIGCONT) }
 
 func (k *kafkaProcess) kill() error {
