@@ -41,6 +41,7 @@ var allowed = map[string][]string{
 	"secret":         {},
 	"sql":            {},
 	"audit":          {},
+	"debezium":       {},
 	"demo":           {"audit"},
 	"embedded":       {"embedded/child"},
 	"embedded/child": {},

@@ -1,0 +1,146 @@
+package debezium
+
+import (
+	"net/url"
+	"regexp"
+	"strings"
+)
+
+// reference is what Kafka Connect's config providers replace, ${provider:path:key} or ${provider:key}, and in Debezium Server
+// an environment variable, ${NAME} or ${NAME:default}.
+var reference = regexp.MustCompile(`\$\{([^{}]*)\}`)
+
+var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// provided tells whether a value comes from a config provider, so that the file does not say what it is.
+func (t *translator) provided(v string) bool {
+	for _, m := range reference.FindAllStringSubmatch(v, -1) {
+		if strings.Contains(m[1], ":") {
+			return true
+		}
+	}
+	return false
+}
+
+// variable is the environment variable that a value comes from, if that is all there is to it: ${env:NAME} of Kafka's
+// EnvVarConfigProvider, also ${env::NAME}, and in Debezium Server ${NAME}.
+func (t *translator) variable(v string) (string, bool) {
+	m := reference.FindStringSubmatch(v)
+	if m == nil || m[0] != v {
+		return "", false
+	}
+	name := m[1]
+	if provider, rest, found := strings.Cut(name, ":"); found {
+		if name = strings.TrimPrefix(rest, ":"); !strings.EqualFold(provider, "env") && !strings.EqualFold(provider, "envVar") {
+			return "", false
+		}
+	} else if !t.connector.Server {
+		return "", false
+	}
+	return name, variableName.MatchString(name)
+}
+
+// connection turns database.* into postgres.url.
+func (t *translator) connection() {
+	host, given := t.get("database.hostname")
+	if !given {
+		t.refuse("database.hostname", "is missing: Debezium refuses that too")
+		host = "localhost"
+	}
+	if strings.Contains(host, "@") {
+		t.refuse("database.hostname", "is no host name: it contains an @")
+		host = "localhost"
+	}
+	port := t.value("database.port", "5432")
+	u := "postgres://"
+	if user, given := t.get("database.user"); given {
+		u += t.inURL(user, "DATABASE_USER")
+		if password, given := t.get("database.password"); given {
+			if name, ok := t.variable(password); ok {
+				u += ":${" + name + "}"
+				t.variables = append(t.variables, name)
+			}
+		}
+		u += "@"
+	}
+	hosts := list(host)
+	for n, h := range hosts {
+		// Several hosts are written as JDBC takes them: the last one has its port behind it.
+		if !strings.Contains(h, ":") || strings.HasPrefix(h, "${") {
+			h = t.inURL(h, "DATABASE_HOSTNAME") + ":" + t.inURL(port, "DATABASE_PORT")
+		}
+		hosts[n] = h
+	}
+	u += strings.Join(hosts, ",") + "/" + t.inURL(t.value("database.dbname", ""), "DATABASE_NAME")
+	if query := t.urlParameters(); len(query) > 0 {
+		u += "?" + strings.Join(query, "&")
+	}
+	s := setting{"postgres", "url", u, ""}
+	for _, name := range []string{"database.hostname", "database.port", "database.user", "database.dbname"} {
+		if _, given := t.get(name); given {
+			t.mapped(name, "", s)
+		}
+	}
+	t.databasePassword(s)
+	if _, given := t.get("database.sslmode"); !given {
+		t.mapped("database.sslmode", "is not in the file, so Debezium uses TLS only if the server offers it (prefer). postrider asks a host that is not local for "+
+			"a verified certificate: add sslmode=disable to postgres.url for a database without TLS, or sslmode=require and sslrootcert", s).read()
+	}
+}
+
+func (t *translator) databasePassword(url setting) {
+	name := "database.password"
+	password, given := t.get(name)
+	if !given {
+		return
+	}
+	if variable, ok := t.variable(password); ok {
+		t.mapped(name, "from the environment variable "+variable+"; special characters in it are percent-encoded", url)
+		return
+	}
+	t.doc.set(url.with("The password is not written here: set PGPASSWORD in the environment of postrider, or use url_file."))
+	i := t.item(name, Item{Outcome: Mapped, Text: "is never copied: set PGPASSWORD in the environment of postrider, write it to ~/.pgpass, or put the whole URL into a file (postgres.url_file)"})
+	i.read()
+}
+
+// inURL writes a part of a URL; what comes from a config provider becomes an environment variable.
+func (t *translator) inURL(v, variable string) string {
+	if name, ok := t.variable(v); ok {
+		variable = name
+	} else if !reference.MatchString(v) {
+		return url.PathEscape(v)
+	}
+	t.variables = append(t.variables, variable)
+	return "${" + variable + "}"
+}
+
+// urlParameters are libpq's names of the driver's options.
+func (t *translator) urlParameters() []string {
+	var query []string
+	for _, p := range []struct{ property, parameter, text string }{
+		{"database.sslmode", "sslmode", ""},
+		{"database.sslrootcert", "sslrootcert", ""},
+		{"database.sslcert", "sslcert", ""},
+		{"database.sslkey", "sslkey", "must be PEM: convert a key in PKCS-8 DER with openssl pkcs8 -inform DER -outform PEM -nocrypt"},
+	} {
+		v, given := t.get(p.property)
+		if !given {
+			continue
+		}
+		parameter := p.parameter + "=" + strings.ReplaceAll(t.inURL(v, strings.ToUpper(strings.ReplaceAll(p.property, ".", "_"))), "%2F", "/")
+		switch {
+		case p.parameter == "sslmode" && (strings.EqualFold(v, "prefer") || strings.EqualFold(v, "allow")):
+			t.item(p.property, Item{Outcome: Mapped, Settings: []string{"postgres.url: without sslmode"}, Text: "postrider never goes on without TLS by itself: " +
+				"it asks a host that is not local for a verified certificate. Add sslmode=disable to postgres.url for a database without TLS", Attention: true})
+			continue
+		case p.parameter == "sslmode" && v != strings.ToLower(v):
+			parameter = strings.ToLower(parameter)
+		}
+		query = append(query, parameter)
+		t.item(p.property, Item{Outcome: Mapped, Settings: []string{"postgres.url: " + parameter}, Text: p.text, Attention: p.text != ""})
+	}
+	if _, given := t.get("database.sslpassword"); given {
+		t.item("database.sslpassword", Item{Outcome: Refused, Text: "postrider reads a key without a password: decrypt it into a file that only postrider may read (openssl pkey -in KEY -out FILE)"})
+	}
+	return query
+}

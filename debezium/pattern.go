@@ -1,0 +1,133 @@
+package debezium
+
+import (
+	"fmt"
+	"regexp/syntax"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dlclark/regexp2"
+)
+
+const (
+	// mostWords bounds what one pattern is written out to.
+	mostWords = 200
+	// matchTimeout ends a match that backtracks without end.
+	matchTimeout = time.Second
+)
+
+// expand writes out a pattern that stands for a few names: `public\.(orders|invoices)_outbox`. A dot stands for itself, since
+// nobody who writes public.outbox means any other character. false: there are too many, or it cannot be read.
+func expand(pattern string) ([]string, bool) {
+	re, err := syntax.Parse(strings.TrimSpace(pattern), syntax.Perl)
+	if err != nil {
+		return nil, false
+	}
+	words, ok := wordsOf(re.Simplify())
+	slices.Sort(words)
+	return slices.Compact(words), ok && len(words) > 0
+}
+
+func wordsOf(re *syntax.Regexp) ([]string, bool) {
+	switch re.Op {
+	case syntax.OpEmptyMatch, syntax.OpBeginText, syntax.OpEndText, syntax.OpBeginLine, syntax.OpEndLine:
+		return []string{""}, true
+	case syntax.OpLiteral:
+		if re.Flags&syntax.FoldCase != 0 {
+			return nil, false
+		}
+		return []string{string(re.Rune)}, true
+	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
+		return []string{"."}, true
+	case syntax.OpCharClass:
+		return wordsOfClass(re.Rune)
+	case syntax.OpCapture:
+		return wordsOf(re.Sub[0])
+	case syntax.OpQuest:
+		words, ok := wordsOf(re.Sub[0])
+		return append([]string{""}, words...), ok
+	case syntax.OpAlternate:
+		var all []string
+		for _, sub := range re.Sub {
+			words, ok := wordsOf(sub)
+			if !ok || len(all)+len(words) > mostWords {
+				return nil, false
+			}
+			all = append(all, words...)
+		}
+		return all, true
+	case syntax.OpConcat:
+		all := []string{""}
+		for _, sub := range re.Sub {
+			words, ok := wordsOf(sub)
+			if !ok || len(all)*len(words) > mostWords {
+				return nil, false
+			}
+			all = product(all, words)
+		}
+		return all, true
+	}
+	return nil, false
+}
+
+func wordsOfClass(ranges []rune) ([]string, bool) {
+	var words []string
+	for i := 0; i < len(ranges); i += 2 {
+		for r := ranges[i]; r <= ranges[i+1]; r++ {
+			if len(words) == mostWords {
+				return nil, false
+			}
+			words = append(words, string(r))
+		}
+	}
+	return words, true
+}
+
+func product(heads, tails []string) []string {
+	var all []string
+	for _, h := range heads {
+		for _, t := range tails {
+			all = append(all, h+t)
+		}
+	}
+	return all
+}
+
+// Match tells which names a Java regular expression matches as a whole, in any case of letters, as Debezium reads its
+// lists of tables. It is an error if the expression has something that only Java understands.
+func Match(pattern string, names []string) ([]string, error) {
+	re, err := compile(pattern, regexp2.IgnoreCase)
+	if err != nil {
+		return nil, err
+	}
+	var matched []string
+	for _, name := range names {
+		ok, err := re.MatchString(name)
+		if err != nil {
+			return nil, fmt.Errorf("pattern %q takes too long: simplify it", pattern)
+		}
+		if ok {
+			matched = append(matched, name)
+		}
+	}
+	return matched, nil
+}
+
+// javaOnly are constructs that Java alone has, or that mean something else elsewhere.
+var javaOnly = []string{"&&", `\Q`, `\p{java`, `\p{Is`, `\p{In`, `\h`, `\R`, `\X`, `++`, `*+`, `?+`, `}+`}
+
+// compile anchors a pattern at both ends.
+func compile(pattern string, options regexp2.RegexOptions) (*regexp2.Regexp, error) {
+	for _, construct := range javaOnly {
+		if strings.Contains(pattern, construct) {
+			return nil, fmt.Errorf("pattern %q has %s, which only Java understands: write it another way, or name the tables", pattern, construct)
+		}
+	}
+	re, err := regexp2.Compile(`\A(?:`+pattern+`)\z`, options)
+	if err != nil {
+		return nil, fmt.Errorf("pattern %q cannot be read: name the tables instead", pattern)
+	}
+	re.MatchTimeout = matchTimeout
+	return re, nil
+}

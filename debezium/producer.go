@@ -1,0 +1,263 @@
+package debezium
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const override = "producer.override."
+
+// placeholderBroker lets the file be valid before somebody has named the brokers.
+const placeholderBroker = "kafka:9092"
+
+// producer maps the overrides of Kafka Connect's producer.
+func (t *translator) producer() {
+	t.brokers()
+	t.security()
+	if v, given := t.get(override + "compression.type"); given {
+		if c := strings.ToLower(v); slices.Contains([]string{"none", "gzip", "snappy", "lz4", "zstd"}, c) {
+			t.mapped(override+"compression.type", "", setting{"sink.kafka", "compression", c, ""})
+		} else {
+			t.refuse(override+"compression.type", "must be one of none, gzip, snappy, lz4, zstd")
+		}
+	}
+	if v, given := t.get(override + "client.id"); given {
+		t.mapped(override+"client.id", "", setting{"sink.kafka", "client_id", v, ""})
+	}
+	t.requestSize()
+	t.linger()
+	t.deliveryTimeout()
+	t.acks()
+	for _, p := range t.below(override) {
+		t.producerOption(p, strings.TrimPrefix(p, override))
+	}
+}
+
+func (t *translator) brokers() {
+	const name = override + "bootstrap.servers"
+	v, given := t.get(name)
+	brokers := t.options.Brokers
+	text := "as the command line has them"
+	if given && len(brokers) == 0 {
+		text = ""
+		for _, b := range list(v) {
+			if _, host, found := strings.Cut(b, "://"); found {
+				b = host
+			}
+			brokers = append(brokers, b)
+		}
+	}
+	if len(brokers) > 0 && !reference.MatchString(strings.Join(brokers, "")) {
+		t.mapped(name, text, setting{"sink.kafka", "brokers", brokers, ""})
+		return
+	}
+	s := setting{"sink.kafka", "brokers", []string{placeholderBroker}, "Not in the connector's file: put the worker's bootstrap.servers here."}
+	t.mapped(name, "is not in the file: the worker has them. Give them with --brokers, or edit sink.kafka.brokers", s).read()
+}
+
+func (t *translator) requestSize() {
+	const name = override + "max.request.size"
+	v, given := t.get(name)
+	if !given {
+		return
+	}
+	n, err := strconv.ParseInt(v, 10, 64)
+	switch {
+	case err != nil || n < 1:
+		t.refuse(name, "is no number of bytes: Kafka refuses it too")
+	case n < 1024:
+		t.notNeeded(name, "is less than the least that postrider takes, 1KiB")
+	case n >= 99<<20:
+		t.refuse(name, "is more than the most that postrider sends, 99MiB: keep large documents elsewhere and their address in the payload")
+	default:
+		t.mapped(name, "", setting{"sink.kafka", "max_message_bytes", size(n), ""})
+	}
+}
+
+// size is a size as the configuration file has it.
+func size(n int64) string {
+	switch {
+	case n%(1<<20) == 0:
+		return fmt.Sprintf("%dMiB", n>>20)
+	case n%(1<<10) == 0:
+		return fmt.Sprintf("%dKiB", n>>10)
+	}
+	return fmt.Sprintf("%dB", n)
+}
+
+func (t *translator) linger() {
+	const name = override + "linger.ms"
+	v, given := t.get(name)
+	if !given {
+		return
+	}
+	ms, err := strconv.ParseInt(v, 10, 64)
+	switch {
+	case err != nil || ms < 0:
+		t.refuse(name, "is no number of milliseconds: Kafka refuses it too")
+	case ms > 1000:
+		t.mapped(name, "at most one second", setting{"sink.kafka", "linger", "1s", ""})
+	default:
+		t.mapped(name, "", setting{"sink.kafka", "linger", duration(time.Duration(ms) * time.Millisecond), ""})
+	}
+}
+
+func (t *translator) deliveryTimeout() {
+	const name = override + "delivery.timeout.ms"
+	v, given := t.get(name)
+	if !given {
+		return
+	}
+	ms, err := strconv.ParseInt(v, 10, 64)
+	switch {
+	case err != nil || ms < 0:
+		t.refuse(name, "is no number of milliseconds: Kafka refuses it too")
+	case ms <= 30_000 || ms > 24*3600*1000:
+		t.notNeeded(name, "postrider never drops a message: after sink.kafka.delivery_timeout without any acknowledgement it starts again from the slot")
+	default:
+		t.mapped(name, "", setting{"sink.kafka", "delivery_timeout", duration(time.Duration(ms) * time.Millisecond), ""})
+	}
+}
+
+func (t *translator) acks() {
+	const name = override + "acks"
+	v, given := t.get(name)
+	switch {
+	case !given:
+	case v == "all" || v == "-1":
+		t.notNeeded(name, "postrider always waits for all in-sync replicas")
+	default:
+		t.notNeeded(name, "postrider always waits for all in-sync replicas: with fewer, an acknowledged event can be lost").read()
+	}
+}
+
+const negotiated = "is negotiated, or has no equal in postrider's client"
+
+// producerReasons are options of the producer that change nothing a consumer sees.
+var producerReasons = map[string]string{
+	"enable.idempotence":                       "postrider's producer is always idempotent",
+	"max.in.flight.requests.per.connection":    "postrider's producer is idempotent and keeps order",
+	"retries":                                  "postrider retries until sink.kafka.delivery_timeout",
+	"retry.backoff.ms":                         "sink.kafka.retry_backoff has a default that doubles",
+	"retry.backoff.max.ms":                     "pauses double up to 2s",
+	"request.timeout.ms":                       "sink.kafka.produce_timeout and read_timeout have defaults for this",
+	"max.block.ms":                             "postrider waits while the broker is away, and WAL is kept",
+	"batch.size":                               "a batch is what has come meanwhile, up to sink.kafka.max_message_bytes",
+	"buffer.memory":                            "relay.in_flight_bytes bounds what is in flight",
+	"compression.gzip.level":                   "the default level",
+	"compression.lz4.level":                    "the default level",
+	"compression.zstd.level":                   "the default level",
+	"key.serializer":                           "format.key makes the bytes",
+	"value.serializer":                         "format.value makes the bytes",
+	"metadata.max.age.ms":                      "metadata is read again when something moves, and every 5 minutes",
+	"metadata.max.idle.ms":                     "metadata is kept for topics in use",
+	"connections.max.idle.ms":                  "connections are made again when they are needed",
+	"reconnect.backoff.ms":                     negotiated,
+	"reconnect.backoff.max.ms":                 negotiated,
+	"send.buffer.bytes":                        negotiated,
+	"receive.buffer.bytes":                     negotiated,
+	"client.dns.lookup":                        negotiated,
+	"client.rack":                              negotiated,
+	"socket.connection.setup.timeout.ms":       "sink.kafka.dial_timeout has a default for this",
+	"socket.connection.setup.timeout.max.ms":   "sink.kafka.dial_timeout has a default for this",
+	"metric.reporters":                         "postrider's own metrics are at /metrics",
+	"metrics.num.samples":                      "postrider's own metrics are at /metrics",
+	"metrics.recording.level":                  "postrider's own metrics are at /metrics",
+	"metrics.sample.window.ms":                 "postrider's own metrics are at /metrics",
+	"auto.include.jmx.reporter":                "postrider's own metrics are at /metrics",
+	"enable.metrics.push":                      "postrider's own metrics are at /metrics",
+	"security.providers":                       "there is no Java",
+	"transaction.timeout.ms":                   "postrider uses no Kafka transactions",
+	"partitioner.adaptive.partitioning.enable": "applies to records without a key only",
+	"partitioner.availability.timeout.ms":      "applies to records without a key only",
+	"config.providers":                         "secrets come from the environment or from files",
+}
+
+func (t *translator) producerOption(name, option string) {
+	if why, known := producerReasons[option]; known {
+		t.notNeeded(name, why)
+		return
+	}
+	v, _ := t.get(name)
+	switch {
+	case option == "partitioner.class" && (v == "" || strings.HasSuffix(v, ".DefaultPartitioner")):
+		t.notNeeded(name, "postrider chooses the partition as Kafka's default does: murmur2 of the key")
+	case option == "partitioner.class":
+		t.refuse(name, simpleName(v)+" chooses the partition: postrider does as Kafka's default does, murmur2 of the key, "+
+			"or takes it from a column (table.fields.additional.placement = column:partition)")
+	case option == "partitioner.ignore.keys":
+		if on, ok := t.boolean(name, false); ok && on {
+			t.refuse(name, "events with one key are spread over the partitions and lose their order: postrider keeps them together")
+		} else if ok {
+			t.notNeeded(name, "the default")
+		}
+	case option == "interceptor.classes" && v != "":
+		t.refuse(name, "is code that sees every record, which postrider cannot run: its metrics are at /metrics, its logs have a line for each state change")
+	case option == "interceptor.classes":
+		t.notNeeded(name, "is empty")
+	case strings.HasPrefix(option, "confluent.monitoring."):
+		t.notNeeded(name, "postrider's own metrics are at /metrics")
+	case option == "transactional.id":
+		t.refuse(name, "postrider uses no Kafka transactions: every event is published at least once, and a consumer that must not see one twice compares the header id")
+	case strings.HasPrefix(option, "compression."):
+		t.notNeeded(name, "the default level")
+	default:
+		t.refuse(name, t.unknownText(name))
+	}
+}
+
+const creation = "topic.creation."
+
+// topics maps the creation of topics by Kafka Connect.
+func (t *translator) topics() {
+	names := t.below(creation)
+	if len(names) == 0 {
+		return
+	}
+	create := false
+	for _, o := range [][2]string{{"default.partitions", "partitions"}, {"default.replication.factor", "replication_factor"}} {
+		v, given := t.get(creation + o[0])
+		n, err := strconv.Atoi(v)
+		switch {
+		case !given:
+		case err != nil:
+			t.refuse(creation+o[0], "is no number: Kafka Connect refuses it too")
+		case n < 1:
+			t.refuse(creation+o[0], "leaves the number to the broker: give a number in sink.kafka.topics."+o[1]+", or create the topics beforehand and remove topic.creation")
+		default:
+			t.mapped(creation+o[0], "", setting{"sink.kafka.topics", o[1], n, ""})
+			create = true
+		}
+	}
+	if create {
+		t.doc.set(setting{"sink.kafka.topics", "create", true, ""})
+		for _, o := range [][2]string{{"default.partitions", "partitions"}, {"default.replication.factor", "replication_factor"}} {
+			if _, given := t.doc.get("sink.kafka.topics", o[1]); !given {
+				t.doc.set(setting{"sink.kafka.topics", o[1], 1, "Not in the connector's file."})
+			}
+		}
+	}
+	if v, given := t.get(creation + "enable"); given {
+		if strings.EqualFold(v, "false") {
+			t.doc.set(setting{"sink.kafka.topics", "create", false, ""})
+		}
+		t.notNeeded(creation+"enable", "sink.kafka.topics.create says it")
+	}
+	for _, name := range t.below(creation) {
+		switch {
+		case name == creation+"groups":
+			if v, _ := t.get(name); v == "" {
+				t.notNeeded(name, "is empty")
+				continue
+			}
+			t.refuse(name, "postrider creates all topics alike: create those of the groups beforehand, with the settings that stand here")
+		case strings.HasPrefix(name, creation+"default."):
+			t.refuse(name, "postrider creates topics with the broker's defaults: create those that need it beforehand, or set it afterwards (kafka-configs.sh --alter)")
+		default:
+			t.refuse(name, "belongs to a group of topics: create them beforehand")
+		}
+	}
+}

@@ -1,0 +1,298 @@
+package debezium
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// route is an EventRouter of the chain and the [router] that it becomes.
+type route struct {
+	transform
+	settings []setting
+	tables   []string          // that it routes
+	columns  map[string]string // that it reads, with the option that names them
+}
+
+// kind is how an option of the router is read.
+type kind int
+
+const (
+	columnOption kind = iota
+	booleanOption
+	wordOption
+	textOption
+	placementOption
+	ignoredOption
+)
+
+type routerOption struct {
+	name  string
+	kind  kind
+	words []string // accepted, of a wordOption
+	text  string   // why an ignoredOption is ignored, or what to know of another
+}
+
+// routerOptions are those of EventRouter, in the order of config.example.toml.
+var routerOptions = []routerOption{
+	{name: "table.op.invalid.behavior", kind: wordOption, words: []string{"warn", "error", "fatal"},
+		text: "updates of outbox rows never reach postrider"},
+	{name: "table.field.event.id", kind: columnOption},
+	{name: "table.field.event.key", kind: columnOption},
+	{name: "table.field.event.type", kind: columnOption},
+	{name: "table.field.event.payload", kind: columnOption},
+	{name: "table.field.event.timestamp", kind: columnOption},
+	{name: "table.field.event.schema.version", kind: columnOption},
+	{name: "table.fields.additional.placement", kind: placementOption},
+	{name: "table.field.additional.missing", kind: wordOption, words: []string{"error", "ignore"}},
+	{name: "table.fields.additional.error.on.missing", kind: booleanOption,
+		text: "has this effect up to Debezium 3.5; later versions ignore it and always refuse a missing column"},
+	{name: "route.by.field", kind: columnOption},
+	{name: "route.topic.regex", kind: textOption},
+	{name: "route.topic.replacement", kind: textOption},
+	{name: "route.tombstone.on.empty.payload", kind: booleanOption},
+	{name: "table.expand.json.payload", kind: booleanOption},
+	{name: "table.json.payload.null.behavior", kind: wordOption, words: []string{"ignore", "optional_bytes"}},
+	{name: "table.json.payload.empty.array.behavior", kind: wordOption, words: []string{"ignore", "optional_string"}},
+	{name: "field.name.adjustment.mode", kind: wordOption, words: []string{"none", "avro", "avro_unicode"}},
+	{name: "tracing.span.context.field", kind: columnOption, text: tracingText},
+	{name: "tracing.operation.name", kind: textOption, text: tracingText},
+	{name: "tracing.with.context.field.only", kind: booleanOption, text: tracingText},
+	{name: "debezium.op.invalid.behavior", kind: ignoredOption, text: "is the name before Debezium 1.4 of table.op.invalid.behavior: updates of outbox rows never reach postrider"},
+	{name: "table.field.event.payload.id", kind: ignoredOption, text: "was removed in Debezium 2.0, where the key comes from table.field.event.key; check that it names the same column"},
+	{name: "plugin.version", kind: ignoredOption, text: "there are no plug-ins"},
+}
+
+const tracingText = "Debezium writes tracing headers only where the OpenTelemetry library is on the worker's class path. If consumers see traceparent headers, set router.tracing_headers = true"
+
+// routers makes the sections [router], one for each EventRouter.
+func (t *translator) routers() {
+	for _, r := range t.routes {
+		t.notNeeded(r.property("type"), "what [router] does")
+		t.routerOptions(r)
+	}
+	common := t.commonRouterSettings()
+	for _, r := range t.routes {
+		r.settings = append(r.settings, common...)
+		t.doc.routers = append(t.doc.routers, routerSection{tables: r.tables, settings: r.settings})
+	}
+	if len(t.routes) == 0 {
+		t.doc.routers = []routerSection{{settings: common}}
+	}
+}
+
+func (r *route) set(option string, value any) setting {
+	s := setting{"router", option, value, ""}
+	r.settings = append(r.settings, s)
+	return s
+}
+
+func (t *translator) routerOptions(r *route) {
+	// Named, because postrider looks for two names of each and Debezium for one.
+	r.columns = map[string]string{"id": "table.field.event.id", "payload": "table.field.event.payload"}
+	for _, d := range [][2]string{{"table.field.event.key", "aggregateid"}, {"route.by.field", "aggregatetype"}} {
+		if _, given := t.get(r.property(d[0])); !given {
+			r.set(d[0], d[1])
+			r.columns[d[1]] = d[0]
+		}
+	}
+	for _, o := range routerOptions {
+		name := r.property(o.name)
+		v, given := t.get(name)
+		if !given {
+			continue
+		}
+		switch o.kind {
+		case columnOption:
+			t.routerColumn(r, o, v)
+		case booleanOption:
+			if on, ok := t.boolean(name, false); ok {
+				t.routed(name, o, r.set(o.name, on))
+			}
+		case wordOption:
+			if word := strings.ToLower(v); slices.Contains(o.words, word) {
+				t.routed(name, o, r.set(o.name, word))
+			} else {
+				t.refuse(name, "must be one of "+strings.Join(o.words, ", "))
+			}
+		case textOption:
+			if v == "" && o.name == "route.topic.replacement" {
+				t.refuse(name, "is empty: every topic name would be, and the broker refuses that from Debezium too")
+			} else {
+				t.routed(name, o, r.set(o.name, v))
+			}
+		case placementOption:
+			t.placement(r, name, v)
+		case ignoredOption:
+			t.notNeeded(name, o.text).read()
+		}
+	}
+	for _, name := range t.below("transforms." + r.alias + ".") {
+		switch option := strings.TrimPrefix(name, "transforms."+r.alias+"."); {
+		case option == "predicate" || option == "negate":
+			// said where the tables are divided
+		case strings.HasPrefix(option, "collection."):
+			t.refuse(name, "is an option of the router for MongoDB: use the one that starts with table.")
+		default:
+			t.refuse(name, t.unknownText(name))
+		}
+	}
+}
+
+func (t *translator) routed(name string, o routerOption, s setting) {
+	i := t.item(name, Item{Outcome: Mapped, Settings: []string{s.String()}, Text: o.text})
+	i.Attention = o.text == tracingText
+}
+
+// routerColumn maps a column. An empty name is what Debezium fails with at the first row.
+func (t *translator) routerColumn(r *route, o routerOption, column string) {
+	name := r.property(o.name)
+	if column == "" {
+		t.refuse(name, "is empty: Debezium fails with the first row. Name a column, or remove the line for the default")
+		return
+	}
+	switch o.name {
+	case "table.field.event.id":
+		delete(r.columns, "id")
+	case "table.field.event.payload":
+		delete(r.columns, "payload")
+	}
+	if o.name == "table.field.event.type" {
+		// Debezium never reads it.
+	} else {
+		r.columns[column] = o.name
+	}
+	if t.connector.Server && o.name == "table.field.event.timestamp" {
+		t.notNeeded(name, "the Kafka sink of Debezium Server does not pass the time on, so consumers never saw it. "+
+			"With postrider the time of a record is that of the commit; set router.table.field.event.timestamp for that of the column").read()
+		return
+	}
+	t.routed(name, o, r.set(o.name, column))
+}
+
+// placement checks the list as far as Debezium does at its start, and takes out what Debezium Server ignores.
+func (t *translator) placement(r *route, name, v string) {
+	var kept []string
+	entries := strings.Split(v, ",")
+	for len(entries) > 1 && entries[len(entries)-1] == "" {
+		entries = entries[:len(entries)-1]
+	}
+	dropped := ""
+	for _, e := range entries {
+		parts := strings.Split(e, ":")
+		for n := range parts {
+			parts[n] = strings.TrimSpace(parts[n])
+		}
+		if len(parts) == 3 && parts[2] == "" {
+			parts = parts[:2]
+		}
+		if len(parts) < 2 || len(parts) > 3 || parts[0] == "" || parts[1] == "" {
+			t.refuse(name, fmt.Sprintf("entry %q is neither column:placement nor column:placement:alias: Debezium refuses it too", e))
+			return
+		}
+		to := strings.ToLower(parts[1])
+		if to != "header" && to != "envelope" && to != "partition" {
+			t.refuse(name, fmt.Sprintf("entry %q: the placement is header, envelope or partition; Debezium fails with the first row", e))
+			return
+		}
+		if to == "partition" && t.connector.Server {
+			dropped = e
+			continue
+		}
+		r.columns[parts[0]] = "table.fields.additional.placement"
+		kept = append(kept, strings.Join(parts, ":"))
+	}
+	text := ""
+	if dropped != "" {
+		text = fmt.Sprintf("without %q: the Kafka sink of Debezium Server ignores partitions, and the key decides", dropped)
+	}
+	if len(kept) == 0 {
+		t.notNeeded(name, text).read()
+		return
+	}
+	s := r.set("table.fields.additional.placement", strings.Join(kept, ","))
+	t.item(name, Item{Outcome: Mapped, Settings: []string{s.String()}, Text: text, Attention: dropped != ""})
+}
+
+// common is a setting of every [router].
+func (t *translator) common(key string, value any) setting {
+	s := setting{"router", key, value, ""}
+	t.doc.set(s) // kept there until the routers are made; [router] is never rendered from it
+	return s
+}
+
+// commonRouterSettings are the options of the connector that change what a router sees, and the switches for equality
+// with Debezium where postrider has habits of its own.
+func (t *translator) commonRouterSettings() []setting {
+	t.topicPrefix()
+	for _, o := range []struct {
+		name  string
+		words []string
+	}{
+		{"decimal.handling.mode", []string{"precise", "string", "double"}},
+		{"binary.handling.mode", []string{"bytes", "base64", "base64-url-safe", "hex"}},
+		{"time.precision.mode", []string{"adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"}},
+		{"interval.handling.mode", []string{"numeric", "string"}},
+		{"hstore.handling.mode", []string{"json", "map"}},
+	} {
+		v, given := t.get(o.name)
+		if !given {
+			continue
+		}
+		if word := strings.ToLower(v); slices.Contains(o.words, word) {
+			t.mapped(o.name, "", t.common(o.name, word))
+		} else {
+			t.refuse(o.name, "must be one of "+strings.Join(o.words, ", "))
+		}
+	}
+	if on, ok := t.boolean("include.unknown.datatypes", false); ok {
+		if _, given := t.get("include.unknown.datatypes"); given {
+			t.mapped("include.unknown.datatypes", "", t.common("include.unknown.datatypes", on))
+		}
+	}
+	if on, ok := t.boolean("extended.headers.enabled", true); ok {
+		text := ""
+		if _, given := t.get("extended.headers.enabled"); !given {
+			text = "is not in the file and on by default (Debezium 3.2.1 and later): every record has four __debezium.context headers. " +
+				"Set it to false if the consumers do not see them today"
+		}
+		t.mapped("extended.headers.enabled", text, t.common("extended.headers.enabled", on)).Attention = text != ""
+	}
+	t.common("null_key", "publish")
+	for _, key := range []string{"null_defaults", "java_text", "first_schema_name", "strict_types"} {
+		t.common(key, true)
+	}
+	var settings []setting
+	for _, s := range t.doc.settings {
+		if s.section == "router" {
+			settings = append(settings, s)
+		}
+	}
+	for n, s := range settings {
+		if s.key == "null_key" {
+			settings[n] = s.with("As Debezium does it, byte for byte:")
+		}
+	}
+	return settings
+}
+
+// topicPrefix is in the names of schemas and of the context headers, and the name of the heartbeat topic ends with it.
+func (t *translator) topicPrefix() {
+	for _, name := range []string{"topic.prefix", "database.server.name"} {
+		if v, given := t.get(name); given && v != "" {
+			text := "in names of schemas and in the context headers"
+			if name == "database.server.name" {
+				text += "; the name of topic.prefix before Debezium 2.0"
+			}
+			t.mapped(name, text, t.common("topic.prefix", v))
+			t.given("database.server.name", "topic.prefix counts")
+			return
+		}
+	}
+	t.refuse("topic.prefix", "is missing: Debezium refuses that too")
+}
+
+// prefix is the first part of Debezium's raw topic names.
+func (t *translator) prefix() string {
+	return t.value("topic.prefix", t.value("database.server.name", ""))
+}
