@@ -104,7 +104,7 @@ func (s *session) relay(ctx context.Context, b *replication.Batch) error {
 		case replication.Begin:
 			s.transaction = s.window.begin(e.Time)
 			s.metrics.Transactions.Inc()
-		case replication.Insert, replication.Message:
+		case replication.Insert, replication.Update, replication.Message:
 			if err := s.row(ctx, e); err != nil {
 				return err
 			}

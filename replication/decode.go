@@ -29,13 +29,13 @@ type decoder struct {
 	lsn     pglogrepl.LSN // commit LSN
 	time    time.Time     // commit time
 	index   uint32        // of the next row
-	ignored uint64        // messages that are no events: updates, deletes, non-transactional messages
+	ignored uint64        // messages that are no events: deletions and truncations
 }
 
 func newDecoder() *decoder { return &decoder{relations: map[uint32]*Relation{}} }
 
-// decode appends to b what one pgoutput message means.
-func (d *decoder) decode(msg []byte, b *Batch) error {
+// decode appends to b what one pgoutput message means. sent is when the server sent it, in microseconds by PostgreSQL's count.
+func (d *decoder) decode(msg []byte, sent int64, b *Batch) error {
 	if len(msg) == 0 {
 		return fmt.Errorf("%w: empty", ErrProtocol)
 	}
@@ -67,10 +67,12 @@ func (d *decoder) decode(msg []byte, b *Batch) error {
 	case 'I':
 		return d.insert(&c, b)
 	case 'M':
-		return d.message(&c, b)
+		return d.message(&c, sent, b)
 	case 'R':
 		return d.relation(&c)
-	case 'U', 'D', 'T': // not published by our publication; somebody else's may
+	case 'U': // not published by our publication, as what follows; somebody else's may
+		return d.update(&c, b)
+	case 'D', 'T':
 		d.ignored++
 	case 'Y', 'O': // type and origin: text values need neither
 	default:
@@ -87,38 +89,16 @@ func (d *decoder) begin(b *Batch) {
 }
 
 func (d *decoder) insert(c *cursor, b *Batch) error {
-	oid := c.uint32()
-	tuple := c.byte()
-	n := int(c.uint16())
-	if c.failed {
-		return c.err('I')
+	rel, err := d.described(c)
+	if err != nil {
+		return err
 	}
-	rel := d.relations[oid]
-	switch {
-	case rel == nil:
-		return fmt.Errorf("%w: row of relation %d that was not described", ErrProtocol, oid)
-	case tuple != 'N':
-		return fmt.Errorf("%w: insert into %s without a new tuple", ErrProtocol, rel)
-	case n != len(rel.Columns):
-		return fmt.Errorf("%w: row of %s has %d columns, described were %d", ErrProtocol, rel, n, len(rel.Columns))
-	case !d.open:
-		return fmt.Errorf("%w: row of %s outside of a transaction", ErrProtocol, rel)
+	if tuple := c.byte(); tuple != 'N' {
+		return d.notNew(c, rel, 'I')
 	}
-	values := b.values(n)
-	for i := range values {
-		switch kind := c.byte(); kind {
-		case 'n':
-			values[i] = nil
-		case 't':
-			values[i] = c.bytes(int(c.uint32()))
-		default: // 'u' (unchanged TOAST) never stands in an insert; 'b' was not asked for
-			if !c.failed {
-				return fmt.Errorf("%w: column %q of %s is of kind %q", ErrProtocol, rel.Columns[i].Name, rel, kind)
-			}
-		}
-	}
-	if c.failed {
-		return c.err('I')
+	values, err := row(c, 'I', rel, nil, b)
+	if err != nil {
+		return err
 	}
 	d.begin(b)
 	b.add(Event{Kind: Insert, XID: d.xid, Index: d.index, LSN: d.lsn, Time: d.time, Relation: rel, Values: values})
@@ -126,17 +106,108 @@ func (d *decoder) insert(c *cursor, b *Batch) error {
 	return nil
 }
 
-func (d *decoder) message(c *cursor, b *Batch) error {
-	flags := c.byte()
-	c.uint64() // position of the message itself
+// update reads a changed row. The old one precedes it if its key changed ('K', nothing but the key in it) or if the replica
+// identity is full ('O').
+func (d *decoder) update(c *cursor, b *Batch) error {
+	rel, err := d.described(c)
+	if err != nil {
+		return err
+	}
+	tuple := c.byte()
+	var old, whole [][]byte
+	if tuple == 'K' || tuple == 'O' {
+		if old, err = row(c, 'U', rel, nil, b); err != nil {
+			return err
+		}
+		if tuple == 'O' {
+			whole = old
+		}
+		tuple = c.byte()
+	}
+	if tuple != 'N' {
+		return d.notNew(c, rel, 'U')
+	}
+	values, err := row(c, 'U', rel, whole, b)
+	if err != nil {
+		return err
+	}
+	d.begin(b)
+	b.add(Event{Kind: Update, XID: d.xid, Index: d.index, LSN: d.lsn, Time: d.time, Relation: rel, Values: values, Old: old})
+	d.index++
+	return nil
+}
+
+// described reads which relation a row is of.
+func (d *decoder) described(c *cursor) (*Relation, error) {
+	oid := c.uint32()
+	rel := d.relations[oid]
+	switch {
+	case c.failed:
+		return nil, fmt.Errorf("%w: row without its relation", ErrProtocol)
+	case rel == nil:
+		return nil, fmt.Errorf("%w: row of relation %d that was not described", ErrProtocol, oid)
+	case !d.open:
+		return nil, fmt.Errorf("%w: row of %s outside of a transaction", ErrProtocol, rel)
+	}
+	return rel, nil
+}
+
+func (d *decoder) notNew(c *cursor, rel *Relation, typ byte) error {
+	if c.failed {
+		return c.err(typ)
+	}
+	return fmt.Errorf("%w: message %q of %s without a new tuple", ErrProtocol, typ, rel)
+}
+
+// row reads the columns of one row. What an update left unchanged and out of line is not in it: it is taken from old, if the
+// whole old row is known.
+func row(c *cursor, typ byte, rel *Relation, old [][]byte, b *Batch) ([][]byte, error) {
+	n := int(c.uint16())
+	if c.failed {
+		return nil, c.err(typ)
+	}
+	if n != len(rel.Columns) {
+		return nil, fmt.Errorf("%w: row of %s has %d columns, described were %d", ErrProtocol, rel, n, len(rel.Columns))
+	}
+	values := b.values(n)
+	for i := range values {
+		switch kind := c.byte(); {
+		case kind == 'n':
+			values[i] = nil
+		case kind == 't':
+			values[i] = c.bytes(int(c.uint32()))
+		case kind == 'u' && typ == 'U' && old != nil:
+			values[i] = old[i]
+		case kind == 'u' && typ == 'U':
+			values[i] = unchanged
+		default: // 'u' never stands in an insert; 'b' was not asked for
+			if !c.failed {
+				return nil, fmt.Errorf("%w: column %q of %s is of kind %q", ErrProtocol, rel.Columns[i].Name, rel, kind)
+			}
+		}
+	}
+	if c.failed {
+		return nil, c.err(typ)
+	}
+	return values, nil
+}
+
+// message reads a logical message. One that is not transactional stands between transactions, where the WAL has it, and is a
+// transaction of its own here. The server sends it again unless the confirmed position is past its beginning: that is
+// its end, and as it comes in the order of the WAL, everything up to there has been sent.
+func (d *decoder) message(c *cursor, sent int64, b *Batch) error {
+	transactional := c.byte()&1 != 0
+	lsn := pglogrepl.LSN(c.uint64())
 	prefix := c.cstring()
 	content := c.bytes(int(c.uint32()))
 	if c.failed {
 		return c.err('M')
 	}
-	if transactional := flags&1 != 0; !transactional {
-		// Sent at once, whether its transaction commits or not: never an event.
-		d.ignored++
+	if !transactional && !d.open {
+		at := postgresTime(sent) // it has no commit time
+		b.add(Event{Kind: Begin, LSN: lsn, Time: at})
+		b.add(Event{Kind: Message, LSN: lsn, Time: at, Prefix: prefix, Content: content})
+		b.add(Event{Kind: Commit, LSN: lsn + 1, Time: at})
 		return nil
 	}
 	if !d.open {

@@ -55,6 +55,45 @@ func insertMessage(oid uint32, values ...any) []byte {
 	return b
 }
 
+// toasted stands for a column that the server leaves out.
+type toasted struct{}
+
+func updateMessage(oid uint32, oldKind byte, old, values []any) []byte {
+	b := binary.BigEndian.AppendUint32([]byte{'U'}, oid)
+	tuple := func(kind byte, values []any) {
+		b = binary.BigEndian.AppendUint16(append(b, kind), uint16(len(values)))
+		for _, v := range values {
+			switch v := v.(type) {
+			case string:
+				b = append(binary.BigEndian.AppendUint32(append(b, 't'), uint32(len(v))), v...)
+			case toasted:
+				b = append(b, 'u')
+			default:
+				b = append(b, 'n')
+			}
+		}
+	}
+	if old != nil {
+		tuple(oldKind, old)
+	}
+	tuple('N', values)
+	return b
+}
+
+func texts(values [][]byte) []string {
+	if values == nil {
+		return nil
+	}
+	out := make([]string, len(values))
+	for i, v := range values {
+		out[i] = string(v)
+	}
+	return out
+}
+
+// sentAt is when the server sent a message, by its own count.
+const sentAt = 750_000_000_000_000
+
 func logicalMessage(transactional bool, prefix, content string) []byte {
 	b := []byte{'M', 0}
 	if transactional {
@@ -70,7 +109,7 @@ func decodeAll(t *testing.T, d *decoder, messages ...[]byte) []Event {
 	t.Helper()
 	b := newBatch()
 	for _, m := range messages {
-		require.NoError(t, d.decode(m, b))
+		require.NoError(t, d.decode(m, sentAt, b))
 	}
 	return b.Events
 }
@@ -108,25 +147,49 @@ func TestDecoder_EmptyTransactionIsAnIdlePosition(t *testing.T) {
 	require.Equal(t, []Event{{Kind: Idle, LSN: 0x230}}, events)
 }
 
-func TestDecoder_UpdatesAndDeletesAreIgnored(t *testing.T) {
+func TestDecoder_DeletesAndTruncationsAreIgnored(t *testing.T) {
 	d := newDecoder()
-	events := decodeAll(t, d, beginMessage(0x100, commitTime, 7), []byte("U\x00"), []byte("D\x00"), []byte("T\x00"), commitMessage(0x100, 0x130))
+	events := decodeAll(t, d, beginMessage(0x100, commitTime, 7), []byte("D\x00"), []byte("T\x00"), commitMessage(0x100, 0x130))
 	require.Equal(t, []Event{{Kind: Idle, LSN: 0x130}}, events)
-	require.Equal(t, uint64(3), d.ignored)
+	require.Equal(t, uint64(2), d.ignored)
 }
 
-func TestDecoder_OnlyTransactionalMessagesAreEvents(t *testing.T) {
-	d := newDecoder()
-	events := decodeAll(t, d,
+func TestDecoder_UpdatesCarryTheKeyThatWas(t *testing.T) {
+	events := decodeAll(t, newDecoder(),
+		beginMessage(0x100, commitTime, 7),
+		relationMessage(1, "public", "outbox", "id", "payload"),
+		updateMessage(1, 0, nil, []any{"a", "{}"}),
+		updateMessage(1, 'K', []any{"a", nil}, []any{"b", toasted{}}),
+		updateMessage(1, 'O', []any{"b", "long"}, []any{"c", toasted{}}),
+		commitMessage(0x100, 0x130))
+	require.Len(t, events, 5)
+	for i, want := range []struct{ old, values []string }{
+		{nil, []string{"a", "{}"}},
+		{[]string{"a", ""}, []string{"b", "__debezium_unavailable_value"}},
+		{[]string{"b", "long"}, []string{"c", "long"}}, // the whole old row knows what the new one left out
+	} {
+		e := events[i+1]
+		require.Equal(t, Update, e.Kind)
+		require.Equal(t, uint32(i), e.Index)
+		require.Equal(t, want.values, texts(e.Values))
+		require.Equal(t, want.old, texts(e.Old))
+	}
+}
+
+func TestDecoder_AMessageOutsideOfATransactionIsOneOfItsOwn(t *testing.T) {
+	events := decodeAll(t, newDecoder(),
 		logicalMessage(false, "outbox", `{"a":1}`),
 		beginMessage(0x100, commitTime, 7),
-		logicalMessage(false, "outbox", `{"a":2}`),
 		logicalMessage(true, "outbox", `{"a":3}`),
 		commitMessage(0x100, 0x130))
-	require.Len(t, events, 3)
-	require.Equal(t, "outbox", events[1].Prefix)
-	require.Equal(t, `{"a":3}`, string(events[1].Content))
-	require.Equal(t, uint64(2), d.ignored)
+	sent := postgresTime(sentAt)
+	require.Equal(t, []Event{
+		{Kind: Begin, LSN: 77, Time: sent},
+		{Kind: Message, LSN: 77, Time: sent, Prefix: "outbox", Content: []byte(`{"a":1}`)},
+		{Kind: Commit, LSN: 78, Time: sent},
+	}, events[:3])
+	require.Len(t, events, 6)
+	require.Equal(t, `{"a":3}`, string(events[4].Content))
 }
 
 func TestDecoder_NewShapeIsANewRelation(t *testing.T) {
@@ -155,13 +218,15 @@ func TestDecoder_RefusesWhatCannotBe(t *testing.T) {
 		"relation with huge count":    {append(relationMessage(1, "p", "o")[:len(relationMessage(1, "p", "o"))-2], 0xff, 0xff)},
 		"binary column":               {beginMessage(1, commitTime, 1), relation, []byte("I\x00\x00\x00\x01N\x00\x01b\x00\x00\x00\x00")},
 		"value longer than the frame": {beginMessage(1, commitTime, 1), relation, []byte("I\x00\x00\x00\x01N\x00\x01t\x7f\xff\xff\xff")},
+		"update without a new row":    {beginMessage(1, commitTime, 1), relation, []byte("U\x00\x00\x00\x01K\x00\x01nX")},
+		"insert with a value missing": {beginMessage(1, commitTime, 1), relation, []byte("I\x00\x00\x00\x01N\x00\x01u")},
 		"prefix without end":          {beginMessage(1, commitTime, 1), []byte("M\x01\x00\x00\x00\x00\x00\x00\x00\x00abc")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, b := newDecoder(), newBatch()
 			var err error
 			for _, m := range messages {
-				if err = d.decode(m, b); err != nil {
+				if err = d.decode(m, sentAt, b); err != nil {
 					break
 				}
 			}
@@ -173,13 +238,13 @@ func TestDecoder_RefusesWhatCannotBe(t *testing.T) {
 func TestDecoder_EveryTruncationIsAnError(t *testing.T) {
 	for _, whole := range [][]byte{
 		beginMessage(1, commitTime, 1), commitMessage(1, 2), relationMessage(1, "public", "outbox", "id", "payload"),
-		insertMessage(1, "some", "value"), logicalMessage(true, "prefix", "content"),
+		insertMessage(1, "some", "value"), updateMessage(1, 'K', []any{"a", nil}, []any{"b", "c"}), logicalMessage(true, "prefix", "content"),
 	} {
 		for n := range len(whole) {
 			d, b := newDecoder(), newBatch()
 			d.relations[1] = &Relation{OID: 1, Namespace: "public", Name: "outbox", Columns: make([]Column, 2)}
 			d.open = whole[0] != 'B'
-			require.ErrorIs(t, d.decode(whole[:n], b), ErrProtocol, "%q cut to %d bytes", whole, n)
+			require.ErrorIs(t, d.decode(whole[:n], sentAt, b), ErrProtocol, "%q cut to %d bytes", whole, n)
 			require.Empty(t, b.Events)
 		}
 	}
@@ -190,15 +255,17 @@ func FuzzDecode(f *testing.F) {
 	f.Add(commitMessage(1, 2))
 	f.Add(relationMessage(1, "public", "outbox", "id", "payload"))
 	f.Add(insertMessage(1, "a", nil))
+	f.Add(updateMessage(1, 'O', []any{"a", "b"}, []any{"b", toasted{}}))
 	f.Add(logicalMessage(true, "p", "c"))
+	f.Add(logicalMessage(false, "p", "c"))
 	f.Fuzz(func(t *testing.T, msg []byte) {
 		d, b := newDecoder(), newBatch()
 		d.relations[1] = &Relation{OID: 1, Namespace: "public", Name: "outbox", Columns: make([]Column, 2)}
 		for _, open := range []bool{false, true} {
 			d.open, d.begun = open, false
-			err := d.decode(msg, b)
+			err := d.decode(msg, sentAt, b)
 			for _, e := range b.Events {
-				if e.Kind == Insert && len(e.Values) != len(e.Relation.Columns) {
+				if (e.Kind == Insert || e.Kind == Update) && len(e.Values) != len(e.Relation.Columns) {
 					t.Fatalf("row with %d values of %d columns, error %v", len(e.Values), len(e.Relation.Columns), err)
 				}
 			}
@@ -208,13 +275,13 @@ func FuzzDecode(f *testing.F) {
 
 func BenchmarkDecode_Insert(b *testing.B) {
 	d, batch := newDecoder(), newBatch()
-	require.NoError(b, d.decode(beginMessage(1, commitTime, 1), batch))
-	require.NoError(b, d.decode(relationMessage(1, "public", "outbox", "id", "aggregatetype", "aggregateid", "type", "payload"), batch))
+	require.NoError(b, d.decode(beginMessage(1, commitTime, 1), sentAt, batch))
+	require.NoError(b, d.decode(relationMessage(1, "public", "outbox", "id", "aggregatetype", "aggregateid", "type", "payload"), sentAt, batch))
 	row := insertMessage(1, "da8d6de6-3b77-45ff-8f44-57db55a7a06c", "User", "10711fa5", "UserCreated", `{"a": 1, "b": "some text of the usual length"}`)
 	b.ReportAllocs()
 	n := 0
 	for b.Loop() {
-		if err := d.decode(row, batch); err != nil {
+		if err := d.decode(row, sentAt, batch); err != nil {
 			b.Fatal(err)
 		}
 		if n++; n%500 == 0 {

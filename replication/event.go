@@ -9,15 +9,19 @@ import (
 // Kind says which of its fields an Event carries.
 type Kind uint8
 
-// The five things that leave this package. Within one connection they arrive in WAL order:
-// Begin, any number of Insert and Message, Commit; an Idle stands between transactions, never inside one.
+// The six things that leave this package. Within one connection they arrive in WAL order:
+// Begin, any number of Insert, Update and Message, Commit; an Idle stands between transactions, never inside one.
 const (
 	// Begin opens a transaction: LSN is the commit LSN, Time the commit time, XID the transaction id.
 	Begin Kind = iota + 1
 	// Insert is one new row: Relation and Values. LSN, Index, Time and XID repeat those of its transaction.
 	Insert
-	// Message is one transactional logical decoding message: Prefix and Content.
-	// LSN, Index, Time and XID repeat those of its transaction.
+	// Update is one changed row, of a publication that has updates in it: Relation, Values and Old. A column that the server
+	// left out, as it was not changed and is stored out of line, holds the text __debezium_unavailable_value.
+	Update
+	// Message is one logical decoding message: Prefix and Content. LSN, Index, Time and XID repeat those of its transaction.
+	// One that is not transactional has a transaction to itself: its position and when it was sent stand for commit LSN and
+	// commit time, and the transaction ends one byte behind that.
 	Message
 	// Commit closes the transaction: LSN is the commit end, the only position that is ever acknowledged.
 	Commit
@@ -33,11 +37,15 @@ type Event struct {
 	Index    uint32        // of an Insert or Message in its transaction, from 0; with LSN the event position
 	LSN      pglogrepl.LSN // what it is the position of depends on Kind
 	Time     time.Time     // commit time, by the server's clock
-	Relation *Relation     // Insert
-	Values   [][]byte      // Insert: one per Relation.Columns in text format; nil is NULL, empty is the empty string
+	Relation *Relation     // Insert, Update
+	Values   [][]byte      // Insert, Update: one per Relation.Columns in text format; nil is NULL, empty is the empty string
+	Old      [][]byte      // Update: the row before, of which nothing but its replica identity may be known; nil: that did not change
 	Prefix   string        // Message
 	Content  []byte        // Message
 }
+
+// unchanged stands for a value that the server left out of an update. It is what Debezium writes for one.
+var unchanged = []byte("__debezium_unavailable_value")
 
 // Relation is a table as the server described it before the first row of that shape.
 // The server sends it anew, and a new *Relation is made, when the shape changes: compare pointers.

@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -282,7 +283,7 @@ func (s *Stream) copyData(body []byte, b *Batch) error {
 	switch {
 	case len(body) >= 25 && body[0] == 'w':
 		// The three positions in front of the payload are no progress: for relation messages they are zero.
-		if err := s.decoder.decode(body[25:], b); err != nil {
+		if err := s.decoder.decode(body[25:], int64(binary.BigEndian.Uint64(body[17:25])), b); err != nil {
 			return fmt.Errorf("decode after %s: %w", s.positions.received, err)
 		}
 		s.schedule.progressed()

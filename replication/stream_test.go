@@ -99,14 +99,14 @@ func (x *table) read(acked func() pglogrepl.LSN) *reading {
 // rows collects events until n rows or messages and their last Commit were read.
 func (r *reading) rows(n int) (events []replication.Event) {
 	r.x.t.Helper()
-	for got := 0; got < n || events[len(events)-1].Kind == replication.Insert || events[len(events)-1].Kind == replication.Message; {
+	for got := 0; got < n || events[len(events)-1].Kind != replication.Commit; {
 		b, ok := <-r.out
 		if !ok {
 			require.NoError(r.x.t, <-r.ended, "the stream ended after %d of %d rows", got, n)
 			require.Fail(r.x.t, "the stream ended early")
 		}
 		for _, e := range b.Events {
-			if e.Kind == replication.Insert || e.Kind == replication.Message {
+			if e.Kind == replication.Insert || e.Kind == replication.Update || e.Kind == replication.Message {
 				got++
 			}
 			if e.Kind != replication.Idle {
@@ -143,8 +143,6 @@ func TestStream_BringsRowsInCommitOrder(t *testing.T) {
 		r := x.read(nil)
 		x.exec(`INSERT INTO outbox VALUES (1, 'a'), (2, NULL), (3, '')`)
 		x.exec(`SELECT pg_logical_emit_message(true, 'outbox', '{"n": 4}')`)
-		x.exec(`SELECT pg_logical_emit_message(false, 'outbox', 'at once, even if rolled back')`)
-		x.exec(`UPDATE outbox SET payload = 'changed'`)
 		x.exec(`INSERT INTO outbox VALUES (5, 'e')`)
 		events := r.rows(5)
 		r.finish()
@@ -160,6 +158,78 @@ func TestStream_BringsRowsInCommitOrder(t *testing.T) {
 		}
 		require.Equal(t, []string{`0:1="a" nil=false`, `1:2="" nil=true`, `2:3="" nil=false`, `0:outbox {"n": 4}`, `0:5="e" nil=false`}, texts)
 		require.Equal(t, "public.outbox", events[1].Relation.String())
+	})
+}
+
+func TestStream_BringsUpdatesWithTheKeyThatWas(t *testing.T) {
+	each(t, versions, func(t *testing.T, version string) {
+		x := newTable(t, version)
+		x.exec(`ALTER TABLE outbox ALTER payload SET STORAGE EXTERNAL, ADD PRIMARY KEY (n)`)
+		x.exec(`ALTER PUBLICATION postrider SET (publish = 'insert, update, delete, truncate')`)
+		r := x.read(nil)
+		x.exec(`INSERT INTO outbox VALUES (1, repeat('long', 1000))`)
+		x.exec(`UPDATE outbox SET payload = payload`)
+		x.exec(`UPDATE outbox SET n = 2`)
+		x.exec(`ALTER TABLE outbox REPLICA IDENTITY FULL`)
+		x.exec(`UPDATE outbox SET n = 3`)
+		x.exec(`DELETE FROM outbox`)
+		x.exec(`TRUNCATE outbox`)
+		events := r.rows(4)
+		r.finish()
+
+		var updates []replication.Event
+		for _, e := range events {
+			if e.Kind == replication.Update {
+				updates = append(updates, e)
+			}
+		}
+		require.Len(t, updates, 3)
+		require.Nil(t, updates[0].Old, "the key did not change")
+		require.Equal(t, "1", string(updates[1].Old[0]))
+		require.Equal(t, "2", string(updates[1].Values[0]))
+		require.Equal(t, "__debezium_unavailable_value", string(updates[1].Values[1]), "unchanged and out of line")
+		require.Equal(t, "3", string(updates[2].Values[0]))
+		require.Len(t, updates[2].Values[1], 4000, "the whole old row has it")
+	})
+}
+
+// A message outside of a transaction is confirmed by its own position: not again after that, and not lost before.
+func TestStream_ConfirmsAMessageOutsideOfATransaction(t *testing.T) {
+	each(t, versions, func(t *testing.T, version string) {
+		x := newTable(t, version)
+		emit := func(content string) {
+			x.exec(`SELECT pg_logical_emit_message(false, 'outbox', '` + content + `')`)
+			x.exec(`INSERT INTO outbox VALUES (0, '')`) // flushes the WAL
+		}
+		messages := func(r *reading, n int) (contents []string, end pglogrepl.LSN) {
+			for _, e := range r.rows(n) {
+				if e.Kind == replication.Message {
+					contents = append(contents, string(e.Content))
+					end = e.LSN + 1
+				}
+			}
+			return contents, end
+		}
+		emit("first")
+		r := x.read(nil) // acks nothing
+		emit("second")
+		got, _ := messages(r, 4)
+		require.Equal(t, []string{"first", "second"}, got)
+		r.finish()
+
+		var acked atomic.Uint64
+		again := x.read(func() pglogrepl.LSN { return pglogrepl.LSN(acked.Load()) })
+		got, end := messages(again, 4)
+		require.Equal(t, []string{"first", "second"}, got, "nothing was confirmed")
+		acked.Store(uint64(end))
+		again.finish()
+		require.Equal(t, end, x.confirmed())
+
+		emit("third")
+		after := x.read(nil)
+		got, _ = messages(after, 3)
+		require.Equal(t, []string{"third"}, got)
+		after.finish()
 	})
 }
 
