@@ -151,7 +151,7 @@ func demoConfig(o demoOptions, dsn string, brokers []string) config.Config {
 	cfg.Slot.CheckInterval = time.Second // the slot's lag is shown once a second
 	cfg.Replication.Publication = demo.Publication
 	cfg.Replication.Tables = []string{demo.Table}
-	cfg.Router.TopicReplacement = demo.TopicPrefix + "${routedByValue}"
+	cfg.Router[0].TopicReplacement = demo.TopicPrefix + "${routedByValue}"
 	cfg.Sink.Kafka.Brokers = brokers
 	cfg.HTTP.Listen = o.listen
 	return cfg

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"maps"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/rs/zerolog"
@@ -28,7 +28,7 @@ type pipeline struct {
 	metrics *metrics.Set
 	log     zerolog.Logger
 	watcher *slot.Watcher
-	oids    []uint32 // of the tables, when a session was last prepared: the same goroutine then makes its router
+	oids    map[uint32]string // tables by OID, when a session was last prepared: the same goroutine then makes its router
 }
 
 func (a *app) newPipeline(cfg config.Config, set *metrics.Set, log zerolog.Logger) *pipeline {
@@ -114,7 +114,7 @@ func (p *pipeline) checkShapes(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	p.oids = nil
+	p.oids = map[uint32]string{}
 	for _, table := range p.cfg.Replication.Tables {
 		rel, err := slot.Relation(ctx, conn, table)
 		if err != nil {
@@ -123,7 +123,7 @@ func (p *pipeline) checkShapes(ctx context.Context, conn *pgx.Conn) error {
 		if err := r.Check(rel); err != nil {
 			return err
 		}
-		p.oids = append(p.oids, rel.OID)
+		p.oids[rel.OID] = table
 	}
 	return nil
 }
@@ -156,8 +156,8 @@ func (p *pipeline) openSink(ctx context.Context, done sink.Done) (sink.Sink, err
 
 func (p *pipeline) newRouter() (*router.Router, error) {
 	r, err := router.New(p.cfg.Router, p.cfg.Format, router.Options{
-		Tables:          slices.Clone(p.cfg.Replication.Tables),
-		OIDs:            slices.Clone(p.oids),
+		Tables:          p.cfg.Replication.Tables,
+		OIDs:            maps.Clone(p.oids),
 		MessagePrefixes: p.cfg.Replication.Messages,
 		Describe:        p.describe,
 	})

@@ -19,7 +19,7 @@ type Config struct {
 	Postgres    postgres.Config    `toml:"postgres"`
 	Slot        slot.Config        `toml:"slot"`
 	Replication replication.Config `toml:"replication"`
-	Router      router.Config      `toml:"router"`
+	Router      []router.Config    `toml:"router"` // rule sets, at least one
 	Format      router.Format      `toml:"format"`
 	Sink        Sink               `toml:"sink"`
 	Relay       relay.Config       `toml:"relay"`
@@ -33,7 +33,7 @@ func Default() Config {
 		Postgres:    postgres.DefaultConfig(),
 		Slot:        slot.DefaultConfig(),
 		Replication: replication.DefaultConfig(),
-		Router:      router.DefaultConfig(),
+		Router:      []router.Config{router.DefaultConfig()},
 		Format:      router.DefaultFormat(),
 		Sink:        defaultSink(),
 		Relay:       relay.DefaultConfig(),

@@ -34,7 +34,7 @@ func newEnvironment(vars []string) environment {
 func (env environment) settings(ix *index) (settings []setting, warnings []string) {
 	names := map[string]string{} // variable to key
 	vars := make([]string, 0, len(ix.names))
-	for _, name := range ix.names {
+	for _, name := range ix.plain {
 		names[envName(name)] = name
 		vars = append(vars, envName(name))
 	}

@@ -85,6 +85,10 @@ func TestSchema_DescribesEveryKey(t *testing.T) {
 		for _, leaf := range [][]string{{k.leaf}, strings.Split(k.leaf, ".")} {
 			node := root
 			for _, part := range append(strings.Split(k.section, "."), leaf...) {
+				if of, several := node["oneOf"].([]any); several {
+					require.Equal(t, of[0], of[1].(map[string]any)["items"])
+					node = of[0].(map[string]any)
+				}
 				require.Equal(t, false, node["additionalProperties"], "above %s", k.name)
 				properties := node["properties"].(map[string]any)
 				require.Contains(t, properties, part, k.name)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
+
+	"postrider/router"
 )
 
 // setting is one key as somebody gave it.
@@ -21,24 +23,56 @@ type setting struct {
 	line   int    // in the file
 }
 
+// document is a configuration file before its keys are looked at.
+type document struct {
+	name    string
+	values  map[string]any // as the TOML library decodes it, but several [[router]] stand under their numbered names
+	lines   map[string]int // by path, as pathID writes it
+	routers int            // rule sets, at least one
+}
+
+// parse reads TOML. The values come from the library's decoder, the lines from its parser.
+func parse(name string, data []byte) (*document, *Problem) {
+	doc := &document{name: name, routers: 1}
+	if err := toml.Unmarshal(data, &doc.values); err != nil {
+		p := syntaxProblem(name, data, err)
+		return nil, &p
+	}
+	if rules := tablesIn(doc.values[routerSection]); len(rules) > 1 {
+		doc.routers = len(rules)
+		delete(doc.values, routerSection)
+		for i, rule := range rules {
+			doc.values[router.RuleName(i, len(rules))] = rule
+		}
+	}
+	doc.lines = keyLines(data, doc.routers)
+	return doc, nil
+}
+
+// tablesIn is the list of tables that [[name]] gives; nil if it is anything else.
+func tablesIn(v any) []any {
+	list, _ := v.([]any)
+	for _, item := range list {
+		if _, ok := item.(map[string]any); !ok {
+			return nil
+		}
+	}
+	return list
+}
+
 // readFile lists what a configuration file sets. Unknown keys are problems already here, since a section that nobody knows
 // is better said once than once per key.
-func readFile(ix *index, name string, data []byte) ([]setting, Problems) {
-	var doc map[string]any
-	if err := toml.Unmarshal(data, &doc); err != nil {
-		return nil, Problems{syntaxProblem(name, data, err)}
-	}
-	f := &file{ix: ix, name: name, lines: keyLines(data), seen: map[string]string{}}
-	f.table(nil, doc)
+func readFile(ix *index, doc *document) ([]setting, Problems) {
+	f := &file{document: doc, ix: ix, seen: map[string]string{}}
+	f.table(nil, doc.values)
 	slices.SortStableFunc(f.settings, func(a, b setting) int { return a.line - b.line })
 	return f.settings, f.problems
 }
 
-// file walks a decoded document. The values come from the library's decoder, the lines from its parser.
+// file walks a document.
 type file struct {
+	*document
 	ix       *index
-	name     string
-	lines    map[string]int    // by path, as pathID writes it
 	seen     map[string]string // full name to pathID: [router] takes route.by.field and "route.by.field" for one key
 	settings []setting
 	problems Problems
@@ -62,7 +96,7 @@ func (f *file) value(path []string, v any) {
 		f.settings = append(f.settings, setting{name: name, origin: f.at(line), value: v, line: line})
 		return
 	}
-	inRouter := path[0] == "router"
+	inRouter := unnumbered(path[0]) == routerSection
 	switch v := v.(type) {
 	case map[string]any:
 		if inRouter && len(v) > 0 || f.ix.sections[name] {
@@ -71,15 +105,14 @@ func (f *file) value(path []string, v any) {
 		}
 		f.unknownSection(path)
 	case []any:
-		if t, ok := oneTable(v); ok && f.ix.sections[name] {
-			f.table(path, t)
-			return
+		switch tables := tablesIn(v); {
+		case !f.ix.sections[name]:
+			f.unknown(path)
+		case len(tables) == 1:
+			f.table(path, tables[0].(map[string]any))
+		default:
+			f.problem(path, "expected one section", fmt.Sprintf("write [%s] once", name))
 		}
-		if f.ix.sections[name] {
-			f.severalSections(path, v)
-			return
-		}
-		f.unknown(path)
 	default:
 		if f.ix.sections[name] {
 			f.problem(path, "expected a section, got "+describe(v), fmt.Sprintf("write [%s] on a line of its own, and its keys below", name))
@@ -89,33 +122,15 @@ func (f *file) value(path []string, v any) {
 	}
 }
 
-// oneTable is what [[router]] gives when there is one.
-func oneTable(v []any) (map[string]any, bool) {
-	if len(v) != 1 {
-		return nil, false
-	}
-	t, ok := v[0].(map[string]any)
-	return t, ok
-}
-
-func (f *file) severalSections(path []string, v []any) {
-	name := strings.Join(path, ".")
-	if len(v) > 1 && name == "router" {
-		f.problem(path, "several [[router]] sections are not supported by this version", "keep one [router]")
-		return
-	}
-	f.problem(path, "expected one section", fmt.Sprintf("write [%s] once", name))
-}
-
 func (f *file) unknown(path []string) {
-	name := strings.Join(path, ".")
+	name := unnumbered(strings.Join(path, "."))
 	if cut := withoutConnectorPrefix(name); cut != name {
-		if _, known := f.ix.refs[cut]; known {
+		if slices.Contains(f.ix.plain, cut) {
 			f.problem(path, "unknown key", "cut the connector's prefix: "+strings.TrimPrefix(cut, "router."))
 			return
 		}
 	}
-	f.problem(path, "unknown key", didYouMean(nearest(name, f.ix.names)))
+	f.problem(path, "unknown key", didYouMean(nearest(name, f.ix.plain)))
 }
 
 // connectorPrefix stands before the router's options in the configuration of a Debezium connector.
@@ -132,7 +147,7 @@ func (f *file) unknownSection(path []string) {
 	name := strings.Join(path, ".")
 	var sections []string
 	for s := range f.ix.sections {
-		sections = append(sections, s)
+		sections = append(sections, unnumbered(s))
 	}
 	slices.Sort(sections)
 	hint := ""
@@ -163,44 +178,77 @@ func (f *file) at(line int) string { return fmt.Sprintf("%s:%d", f.name, line) }
 // pathID tells apart ["a.b"] and ["a", "b"], which a joined name does not.
 func pathID(path []string) string { return strings.Join(path, "\x00") }
 
-// keyLines finds the line in which each key and each section of a valid document first stands.
-func keyLines(data []byte) map[string]int {
-	lines := map[string]int{}
-	p := unstable.Parser{}
-	p.Reset(data)
+// keyLines finds the line in which each key and each section of a valid document first stands. With more than one of routers,
+// each has its number in the path.
+func keyLines(data []byte, routers int) map[string]int {
+	k := keyLine{lines: map[string]int{}, several: routers > 1}
+	k.p.Reset(data)
 	var section []string
-	for p.NextExpression() {
-		e := p.Expression()
+	for k.p.NextExpression() {
+		e := k.p.Expression()
 		switch e.Kind {
-		case unstable.Table, unstable.ArrayTable:
-			section = noteKey(lines, &p, nil, e)
+		case unstable.ArrayTable:
+			if k.several && isRouter(e) {
+				k.number++
+			}
+			section = k.note(nil, e)
+		case unstable.Table:
+			section = k.note(nil, e)
 		case unstable.KeyValue:
-			noteKeyValue(lines, &p, section, e)
+			k.noteValue(section, e)
 		}
 	}
-	return lines
+	return k.lines
 }
 
-func noteKeyValue(lines map[string]int, p *unstable.Parser, section []string, e *unstable.Node) {
-	path := noteKey(lines, p, section, e)
-	if e.Value().Kind != unstable.InlineTable {
+type keyLine struct {
+	p       unstable.Parser
+	lines   map[string]int // by path, as pathID writes it
+	several bool           // [[router]] have numbers
+	number  int            // of the last [[router]], from 1
+}
+
+// isRouter tells whether an expression's key is router alone.
+func isRouter(e *unstable.Node) bool {
+	it := e.Key()
+	return it.Next() && string(it.Node().Data) == routerSection && it.IsLast()
+}
+
+func (k *keyLine) noteValue(section []string, e *unstable.Node) {
+	if k.several && len(section) == 0 && isRouter(e) { // router = [{...}, {...}]
+		for it := e.Value().Children(); it.Next(); {
+			k.number++
+			k.noteTable(k.note(nil, e), it.Node())
+		}
 		return
 	}
-	for it := e.Value().Children(); it.Next(); {
+	k.noteTable(k.note(section, e), e.Value())
+}
+
+// noteTable writes down the keys of an inline table, if v is one.
+func (k *keyLine) noteTable(path []string, v *unstable.Node) {
+	if v.Kind != unstable.InlineTable {
+		return
+	}
+	for it := v.Children(); it.Next(); {
 		if it.Node().Kind == unstable.KeyValue {
-			noteKeyValue(lines, p, path, it.Node())
+			k.noteValue(path, it.Node())
 		}
 	}
 }
 
-// noteKey writes down the line of a key and of every table it opens on the way.
-func noteKey(lines map[string]int, p *unstable.Parser, section []string, e *unstable.Node) []string {
+// note writes down the line of a key and of every table it opens on the way.
+func (k *keyLine) note(section []string, e *unstable.Node) []string {
 	path := slices.Clone(section)
 	for it := e.Key(); it.Next(); {
 		n := it.Node()
-		path = append(path, string(n.Data))
-		if _, noted := lines[pathID(path)]; !noted {
-			lines[pathID(path)] = 1 + bytes.Count(p.Data()[:n.Raw.Offset], []byte("\n"))
+		name := string(n.Data)
+		if len(path) == 0 && name == routerSection && k.several {
+			name = router.RuleName(k.number-1, k.number+1)
+		}
+		path = append(path, name)
+		if _, noted := k.lines[pathID(path)]; !noted {
+			k.lines[pathID(path)] = 1 + bytes.Count(k.p.Data()[:n.Raw.Offset], []byte("\n"))
 		}
 	}
 	return path

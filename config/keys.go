@@ -3,11 +3,22 @@ package config
 import (
 	"fmt"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
+	"postrider/router"
 	"postrider/secret"
 )
+
+// routerSection is the one section of which there may be several.
+const routerSection = "router"
+
+var sectionNumber = regexp.MustCompile(`^(router)\[[0-9]+\]`)
+
+// unnumbered is a name as it is with one [router] only: "router.null_key" of "router[2].null_key".
+func unnumbered(name string) string { return sectionNumber.ReplaceAllString(name, "$1") }
 
 // kind is how a key is written and read.
 type kind int
@@ -49,24 +60,32 @@ const fileSuffix = "_file"
 
 // key is one configuration key. The table of all of them drives the file, the environment, the flags, print and schema.
 type key struct {
-	name    string // in full: "sink.kafka.brokers"
-	section string // "sink.kafka"
+	name    string // in full: "sink.kafka.brokers", "router[2].null_key"
+	section string // "sink.kafka", "router[2]"
 	leaf    string // the rest, as written in its section; has dots of its own in [router]
 	kind    kind
 	field   reflect.Value // addressable
 }
 
-// env is the variable that sets the key.
-func (k key) env() string { return envName(k.name) }
+// env is the variable that sets the key; empty if none does, because there are several of its section.
+func (k key) env() string {
+	if unnumbered(k.name) != k.name {
+		return ""
+	}
+	return envName(k.name)
+}
+
+// ofRouter tells whether the key belongs to a rule set.
+func (k key) ofRouter() bool { return unnumbered(k.section) == routerSection }
 
 // expands tells whether ${NAME} is replaced in the key's value. Nowhere else, least of all in [router], whose
 // replacements are written ${group}.
 func (k key) expands() bool {
-	return k.kind == secretText || k.kind == text && k.section != "router" && (k.leaf == "url" || strings.HasSuffix(k.leaf, "_url"))
+	return k.kind == secretText || k.kind == text && !k.ofRouter() && (k.leaf == "url" || strings.HasSuffix(k.leaf, "_url"))
 }
 
 // keysOf lists the keys of a pointer to a struct of sections, in the order of its fields. A field without a toml tag is
-// not a key. It panics on a type it does not know: that is a mistake in a Config struct, and every test meets it.
+// not a key. The keys of several [[router]] have numbers, see router.RuleName. It panics on a type it does not know: that is a mistake in a Config struct, and every test meets it.
 func keysOf(target any) []key {
 	return appendKeys(nil, reflect.ValueOf(target).Elem(), "")
 }
@@ -88,6 +107,10 @@ func appendKeys(keys []key, v reflect.Value, section string) []key {
 			keys = append(keys, key{name: name, section: section, leaf: leaf, kind: k, field: field})
 		case field.Kind() == reflect.Struct:
 			keys = appendKeys(keys, field, name)
+		case name == routerSection:
+			for i := range field.Len() {
+				keys = appendKeys(keys, field.Index(i), router.RuleName(i, field.Len()))
+			}
 		default:
 			panic(fmt.Sprintf("config: key %s has type %s, which cannot be configured", name, field.Type()))
 		}
@@ -138,6 +161,7 @@ type index struct {
 	keys     []key
 	refs     map[string]ref
 	names    []string // of refs, in order
+	plain    []string // the same without numbers, each once
 	sections map[string]bool
 }
 
@@ -162,6 +186,9 @@ func (ix *index) add(r ref) {
 	}
 	ix.refs[name] = r
 	ix.names = append(ix.names, name)
+	if plain := unnumbered(name); plain == name || !slices.Contains(ix.plain, plain) {
+		ix.plain = append(ix.plain, plain)
+	}
 }
 
 // parent is the section around a section, empty if there is none.

@@ -55,7 +55,9 @@ func TestKeys_PrintWhatTheyRead(t *testing.T) {
 			want := reflect.New(r.field.Type()).Elem()
 			want.Set(r.field)
 
-			settings, problems := readFile(ix, "x", []byte("[section]\n"+r.leaf+" = "+r.key.String()))
+			doc, wrong := parse("x", []byte("[section]\n"+r.leaf+" = "+r.key.String()))
+			require.Nil(t, wrong)
+			settings, problems := readFile(ix, doc)
 			require.Empty(t, problems, "%s = %s", name, r.key.String())
 			require.NoError(t, r.setValue(settings[0].value))
 			require.Equal(t, want.Interface(), r.field.Interface(), "%s = %s", name, v)

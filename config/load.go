@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"postrider/router"
 )
 
 // searchPath is where the configuration file is looked for if none is named.
@@ -79,7 +81,6 @@ func (l *Loaded) Origin(key string) string {
 // read returns nil instead of a configuration if the file could not be read at all.
 func read(src Source) (*Loaded, Problems) {
 	l := &Loaded{Config: Default(), origins: map[string]string{}}
-	ix := newIndex(&l.Config)
 	env := newEnvironment(src.Env)
 
 	path, data, err := findFile(src.Path, env)
@@ -87,10 +88,13 @@ func read(src Source) (*Loaded, Problems) {
 		return nil, Problems{{Err: err, Hint: "name another with --config or " + EnvFile}}
 	}
 	l.Path = path
-	fromFile, problems := readFile(ix, path, data)
-	if fromFile == nil && len(problems) > 0 && problems[0].Key == "" {
-		return nil, problems // not TOML
+	doc, problem := parse(path, data)
+	if problem != nil {
+		return nil, Problems{*problem}
 	}
+	l.Config.Router = slices.Repeat(l.Config.Router, doc.routers)
+	ix := newIndex(&l.Config)
+	fromFile, problems := readFile(ix, doc)
 	fromEnv, warnings := env.settings(ix)
 	l.Warnings = warnings
 
@@ -99,7 +103,11 @@ func read(src Source) (*Loaded, Problems) {
 	slices.SortStableFunc(problems, func(a, b Problem) int { return a.line - b.line })
 	problems = append(problems, l.apply(ix, env, fromEnv)...)
 	problems = append(problems, l.apply(ix, env, flagSettings(src.Flags))...)
-	l.Warnings = append(l.Warnings, l.Config.Router.Warnings()...)
+	for i, rule := range l.Config.Router {
+		for _, w := range rule.Warnings() {
+			l.Warnings = append(l.Warnings, numbered(w, router.RuleName(i, len(l.Config.Router))))
+		}
+	}
 	return l, problems
 }
 
@@ -144,6 +152,11 @@ func (l *Loaded) apply(ix *index, env environment, layer []setting) Problems {
 			problems = append(problems, Problem{Origin: s.origin, Key: s.name, Err: err, Hint: hint, line: s.line})
 		}
 		r, known := ix.refs[s.name]
+		if !known && slices.Contains(ix.plain, s.name) { // from the environment or a flag
+			problem(errors.New("the file has several [[router]], and this does not say which"),
+				"set it in the file, or for one with --set "+router.RuleName(0, len(l.Config.Router))+strings.TrimPrefix(s.name, routerSection)+"=...")
+			continue
+		}
 		if !known {
 			problem(errors.New("unknown key"), didYouMean(nearest(s.name, ix.names)))
 			continue

@@ -3,6 +3,7 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,9 +56,42 @@ func TestLoad_NamesEveryProblem(t *testing.T) {
 			file: "[router]\nroute.by.field = 'x'\n'route.by.field' = 'y'\n",
 			want: []string{"router.route.by.field: given twice, also in line"},
 		},
-		"several routers": {
-			file: "[[router]]\nnull_key = 'publish'\n[[router]]\nnull_key = 'refuse'\n",
-			want: []string{"postrider.toml:1: several [[router]] sections are not supported by this version"},
+		"unknown option of one of several routers": {
+			file: "[[router]]\n\n[[router]]\nroute.by.field = 'y'\nroute.topik.regex = 'x'\n",
+			want: []string{"postrider.toml:5: router[2].route.topik.regex: unknown key; did you mean router.route.topic.regex?"},
+		},
+		"option of one of several routers below a table": {
+			file: "[[router]]\n[router.route]\nby.feild = 'x'\n[[router]]\n[router.route]\nby.field = 7\n",
+			want: []string{
+				"postrider.toml:3: router[1].route.by.feild: unknown key",
+				"postrider.toml:6: router[2].route.by.field: expected a string, got the integer 7",
+			},
+		},
+		"several routers in one line": {
+			file: "router = [{ null_key = 'publish' },\n  { null_kee = 'refuse' }]\n",
+			want: []string{"postrider.toml:2: router[2].null_kee: unknown key; did you mean router.null_key?"},
+		},
+		"connector's prefix in one of several routers": {
+			file: "[[router]]\n[[router]]\ntransforms.outbox.route.by.field = 'x'\n",
+			want: []string{"postrider.toml:3: router[2].transforms.outbox.route.by.field: unknown key; cut the connector's prefix: route.by.field"},
+		},
+		"variable for one of several routers": {
+			file: "[[router]]\n[[router]]\n",
+			env:  []string{"POSTRIDER_ROUTER_NULL_KEY=publish"},
+			want: []string{"env POSTRIDER_ROUTER_NULL_KEY: router.null_key: the file has several [[router]]", "--set router[1].null_key=..."},
+		},
+		"flag for one of several routers": {
+			file:  "[[router]]\n[[router]]\n",
+			flags: []Flag{{Key: "router.null_key", Value: "publish", Name: "--set"}, {Key: "router[2].null_key", Value: "publish", Name: "--set"}},
+			want:  []string{"configuration: flag --set: router.null_key: the file has several [[router]]"},
+		},
+		"no router in a list": {
+			file: "router = []\n",
+			want: []string{"postrider.toml:1: router: expected one section; write [router] once"},
+		},
+		"several of another section": {
+			file: "[[relay]]\n[[relay]]\n",
+			want: []string{"postrider.toml:1: relay: expected one section; write [relay] once"},
 		},
 		"section as a value": {
 			file: "replication = 'p'\n",
@@ -174,7 +208,7 @@ drain_timeout = "1s"
 	require.EqualValues(t, 2<<20, l.Config.Relay.InFlightBytes)
 	require.Equal(t, 3*time.Second, l.Config.Relay.DrainTimeout)
 	require.Equal(t, "flag --relay-drain-timeout", l.Origin("relay.drain_timeout"))
-	require.Equal(t, "kind", l.Config.Router.RouteByField)
+	require.Equal(t, "kind", l.Config.Router[0].RouteByField)
 	require.Equal(t, "info", l.Config.Log.Level, "an empty variable is not set")
 	require.Equal(t, "default", l.Origin("log.level"))
 }
@@ -194,7 +228,7 @@ event.payload = "c"
 `)
 	l, err := Load(Source{Env: []string{"HOME=/home/me"}})
 	require.NoError(t, err)
-	r := l.Config.Router
+	r := l.Config.Router[0]
 	require.Equal(t, "a", r.RouteByField)
 	require.Equal(t, "b", r.FieldKey)
 	require.Equal(t, "c", r.FieldPayload)
@@ -209,7 +243,90 @@ func TestLoad_TakesOneRouterFromAList(t *testing.T) {
 	write(t, "[[router]]\nroute.by.field = 'a'\n")
 	l, err := Load(Source{})
 	require.NoError(t, err)
-	require.Equal(t, "a", l.Config.Router.RouteByField)
+	require.Equal(t, "a", l.Config.Router[0].RouteByField)
+}
+
+func TestLoad_TakesSeveralRouters(t *testing.T) {
+	write(t, `
+[postgres]
+url = "postgres://localhost/x"
+[replication]
+tables = ["public.orders", "public.tasks"]
+messages = ["audit"]
+
+[[router]]
+tables = ["public.tasks"]
+route.by.field = "kind"
+"table.expand.json.payload" = "true"
+[router.table.field]
+event.payload = "c"
+
+[[router]]
+null_key = "publish"
+route.topic.replacement = "${routedByValue}"
+
+[sink.kafka]
+brokers = ["k:9092"]
+`)
+	l, err := LoadValid(Source{Env: []string{"routedByValue=x"}, Flags: []Flag{{Key: "router[2].header_id", Value: "event", Name: "--set"}}})
+	require.NoError(t, err)
+	require.Len(t, l.Config.Router, 2)
+	tasks, orders := l.Config.Router[0], l.Config.Router[1]
+	require.Equal(t, []string{"public.tasks"}, tasks.Tables)
+	require.Equal(t, []string{"kind", "c", "refuse", "id"}, []string{tasks.RouteByField, tasks.FieldPayload, tasks.NullKey, tasks.HeaderID})
+	require.True(t, tasks.ExpandJSONPayload)
+	require.Equal(t, []string{"", "payload", "publish", "event"}, []string{orders.RouteByField, orders.FieldPayload, orders.NullKey, orders.HeaderID})
+	require.False(t, orders.ExpandJSONPayload)
+	require.Equal(t, "${routedByValue}", orders.TopicReplacement)
+	require.Equal(t, "postrider.toml:13", l.Origin("router[1].table.field.event.payload"))
+	require.Equal(t, "postrider.toml:16", l.Origin("router[2].null_key"))
+	require.Equal(t, "default", l.Origin("router[1].null_key"))
+
+	// What is printed can be loaded, and is the same.
+	var printed strings.Builder
+	require.NoError(t, l.Print(&printed))
+	require.Equal(t, 2, strings.Count(printed.String(), "[[router]]\n"))
+	require.Regexp(t, `(?m)^null_key = "publish" +# postrider.toml:16$`, printed.String())
+	write(t, printed.String())
+	again, err := LoadValid(Source{})
+	require.NoError(t, err)
+	require.Equal(t, normal(l.Config), normal(again.Config))
+}
+
+func TestLoadValid_NamesTheRouterAndTheLine(t *testing.T) {
+	for name, tt := range map[string]struct {
+		file string
+		want []string
+	}{
+		"a wrong value": {
+			file: "[[router]]\ntables = ['public.outbox']\n\n[[router]]\ntopic_case = 'loud'\n",
+			want: []string{`postrider.toml:5: router[2].topic_case = "loud": must be one of`},
+		},
+		"a table that is not relayed": {
+			file: "[[router]]\ntables = ['public.outbx']\n[[router]]\n",
+			want: []string{`postrider.toml:2: router[1].tables has "public.outbx", which is not in replication.tables (public.outbox)`},
+		},
+		"a table without a router": {
+			file: "[replication]\ntables = ['public.a', 'public.b', 'public.c']\n[[router]]\ntables = ['public.a']\n[[router]]\ntables = ['public.b']\n",
+			want: []string{`postrider.toml:2: replication.tables has "public.c", which no rule set is for: add it to tables of a [[router]]`},
+		},
+		"a table in two": {
+			file: "[replication]\ntables = ['public.a', 'public.b']\n[[router]]\ntables = ['public.a']\n[[router]]\ntables = ['public.b', 'public.a']\n",
+			want: []string{`postrider.toml:6: router[2].tables has "public.a", which is in router[1].tables already`},
+		},
+		"two that take the rest": {
+			file: "[[router]]\nnull_key = 'publish'\n[[router]]\n",
+			want: []string{"router[2].tables is empty, as in router[1]: only one rule set may take the tables that no other names"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			write(t, tt.file)
+			_, err := LoadValid(Source{}, "replication", "router")
+			for _, want := range tt.want {
+				require.ErrorContains(t, err, want)
+			}
+		})
+	}
 }
 
 func TestLoad_ExpandsVariablesInSecretsOnly(t *testing.T) {

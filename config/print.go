@@ -13,7 +13,7 @@ type Value struct {
 	Key    string `json:"key"`    // in full; of a secret read from a file, the key that names the file
 	Value  string `json:"value"`  // as TOML, secrets masked; empty: not set
 	Origin string `json:"origin"` // see Loaded.Origin
-	Env    string `json:"env"`    // the environment variable that sets it
+	Env    string `json:"env"`    // the environment variable that sets it; empty: none does, as with several [[router]]
 
 	section, leaf string
 }
@@ -50,11 +50,18 @@ func (l *Loaded) Print(w io.Writer) error {
 				fmt.Fprintln(out)
 			}
 			section = v.section
-			fmt.Fprintf(out, "[%s]\n", section)
+			fmt.Fprintln(out, v.heading())
 		}
 		fmt.Fprintf(out, "%-*s  # %s\n", width, v.line(), v.Origin)
 	}
 	return out.Flush()
+}
+
+func (v Value) heading() string {
+	if plain := unnumbered(v.section); plain != v.section {
+		return "[[" + plain + "]]"
+	}
+	return "[" + v.section + "]"
 }
 
 func (v Value) line() string {

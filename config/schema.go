@@ -16,8 +16,10 @@ type schema struct {
 	Enum        []string           `json:"enum,omitempty"`
 	Pattern     string             `json:"pattern,omitempty"`
 	Items       *schema            `json:"items,omitempty"`
+	MinItems    int                `json:"minItems,omitempty"`
 	Default     any                `json:"default,omitempty"`
 	Properties  map[string]*schema `json:"properties,omitempty"`
+	OneOf       []*schema          `json:"oneOf,omitempty"`
 	Additional  *bool              `json:"additionalProperties,omitempty"`
 }
 
@@ -80,6 +82,13 @@ func Schema(example string) ([]byte, error) {
 		leaf := strings.TrimPrefix(r.name(), r.section+".")
 		parentOf.Properties[leaf] = s
 		parentOf.dotted(leaf, s)
+	}
+	rule := root.Properties[routerSection]
+	root.Properties[routerSection] = &schema{
+		Description: rule.Description,
+		OneOf: []*schema{rule, {
+			Type: "array", Items: rule, MinItems: 1, Description: "One [[router]] for each set of rules, with the tables that it is for.",
+		}},
 	}
 	return json.MarshalIndent(root, "", "  ")
 }

@@ -3,6 +3,8 @@ package config
 import (
 	"slices"
 	"strings"
+
+	"postrider/router"
 )
 
 // check is the judgement of one section.
@@ -12,17 +14,28 @@ type check struct {
 }
 
 func (c Config) checks() []check {
-	return []check{
+	checks := []check{
 		{"postgres", c.Postgres.Validate},
 		{"slot", c.Slot.Validate},
 		{"replication", c.Replication.Validate},
-		{"router", c.Router.Validate},
+		{routerSection, c.validateRules},
+	}
+	for i, rule := range c.Router {
+		checks = append(checks, check{router.RuleName(i, len(c.Router)), rule.Validate})
+	}
+	return append(checks, []check{
 		{"format", c.Format.Validate},
 		{"sink", c.Sink.Validate},
 		{"relay", c.Relay.Validate},
 		{"http", c.HTTP.Validate},
 		{"log", c.Log.Validate},
-	}
+	}...)
+}
+
+// validateRules judges who routes what.
+func (c Config) validateRules() error {
+	_, err := router.Divide(c.Router, c.Replication.Tables, c.Replication.Messages)
+	return err
 }
 
 // Validate asks each package about its section. Without arguments it judges all; a command that uses two sections names
@@ -38,7 +51,7 @@ func (l *Loaded) validate(sections []string) Problems {
 	var problems Problems
 	keys := keysOf(&l.Config)
 	for _, c := range l.Config.checks() {
-		if len(sections) > 0 && !slices.Contains(sections, c.section) {
+		if len(sections) > 0 && !slices.Contains(sections, unnumbered(c.section)) {
 			continue
 		}
 		for _, err := range split(c.run()) {
@@ -85,15 +98,18 @@ func split(err error) []error {
 // locate finds the key an error of a section is about, and where that key was set: it is the key whose name comes first in
 // the text, in full or without its section. Two that start at the same place are told apart by their length.
 func (l *Loaded) locate(keys []key, section string, err error) Problem {
+	if unnumbered(section) != section { // a rule set does not know its number
+		err = &numberedError{err, section}
+	}
 	p := Problem{Key: section, Err: err}
 	text := err.Error()
 	first, longest := len(text), 0
 	for _, k := range keys {
-		if topSection(k.name) != section {
+		i := mention(text, k.name)
+		if i < 0 && topSection(k.name) != section {
 			continue
 		}
 		below := strings.TrimPrefix(k.name, section+".") // "kafka.brokers"
-		i := mention(text, k.name)
 		if j := mention(text, below); i < 0 && (j == 0 || j > 0 && strings.ContainsAny(below, "._")) {
 			i = j // a single word in the middle of a sentence may be just a word
 		}
@@ -102,6 +118,21 @@ func (l *Loaded) locate(keys []key, section string, err error) Problem {
 		}
 	}
 	return p
+}
+
+// numberedError is an error of a section that has a number, which its text gets.
+type numberedError struct {
+	err     error
+	section string // "router[2]"
+}
+
+func (e *numberedError) Error() string { return numbered(e.err.Error(), e.section) }
+
+func (e *numberedError) Unwrap() error { return e.err }
+
+// numbered is a sentence about keys of a section without a number, with it.
+func numbered(text, section string) string {
+	return strings.ReplaceAll(text, unnumbered(section)+".", section+".")
 }
 
 // mention tells where text contains name as a whole, -1 if nowhere.

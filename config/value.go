@@ -118,7 +118,7 @@ func (r ref) setValue(v any) error {
 
 // boolOf takes "true" for true in [router]: lines pasted from a connector are quoted without a look at their type.
 func (r ref) boolOf(v any) (b, ok bool) {
-	if r.section == "router" && (v == "true" || v == "false") {
+	if r.ofRouter() && (v == "true" || v == "false") {
 		return v == "true", true
 	}
 	b, ok = v.(bool)

@@ -59,7 +59,7 @@ func newSetup(t *testing.T) *setup {
 		OpenStream: x.openStream,
 		OpenSink:   x.broker.Open,
 		Router: func() (*router.Router, error) {
-			return router.New(router.DefaultConfig(), router.DefaultFormat(), router.Options{Tables: []string{"public.outbox"}})
+			return router.New([]router.Config{router.DefaultConfig()}, router.DefaultFormat(), router.Options{Tables: []string{"public.outbox"}})
 		},
 		Metrics: metrics.New(prometheus.NewRegistry(), x.slot),
 		Log:     zerolog.Nop(),

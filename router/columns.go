@@ -11,6 +11,7 @@ import (
 // plan is what is known about a relation: which column is what. It is made once per shape.
 type plan struct {
 	rel      *replication.Relation
+	rule     *rule  // that the relation is routed by; nil: none, or there is an error
 	relation string // schema-qualified
 	err      error  // a *ShapeError or Describe's: no row can be routed
 
@@ -191,7 +192,7 @@ func (t *Type) describe() string {
 }
 
 // relationShape makes the columns of a table: from the relation message, and from the catalogue where that was asked.
-func (r *Router) relationShape(rel *replication.Relation) (*shape, error) {
+func (r *rule) relationShape(rel *replication.Relation) (*shape, error) {
 	var table *Table
 	if r.opts.Describe != nil {
 		t, err := r.opts.Describe(rel.OID)
@@ -209,7 +210,7 @@ func (r *Router) relationShape(rel *replication.Relation) (*shape, error) {
 }
 
 // tableColumn makes one column. What the catalogue says is of now, and the row may be older.
-func (r *Router) tableColumn(rel *replication.Relation, i int, table *Table) (*column, error) {
+func (r *rule) tableColumn(rel *replication.Relation, i int, table *Table) (*column, error) {
 	c := rel.Columns[i]
 	var described *TableColumn
 	if table != nil {

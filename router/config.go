@@ -38,16 +38,18 @@ type Config struct {
 
 	// postrider's additions: nothing of this kind exists in Debezium.
 
-	HeaderID        string `toml:"header_id"`         // name of the header that carries the id; default "id"
-	HeadersColumn   string `toml:"headers_column"`    // a json or jsonb column with one object: its members become headers, after all others
-	TopicCase       string `toml:"topic_case"`        // none | lower | kebab (ORDER_CREATED and OrderCreated to order-created), applied to the routed value before the regex
-	NullKey         string `toml:"null_key"`          // refuse | publish: what to do with a row whose key is NULL
-	NullDefaults    bool   `toml:"null_defaults"`     // a column's default in the place of NULL, as Debezium does
-	PositionHeaders bool   `toml:"position_headers"`  // headers postrider.lsn and postrider.index: the event position
-	TracingHeaders  bool   `toml:"tracing_headers"`   // span context to headers; Debezium does so where its tracing library is installed
-	JavaText        bool   `toml:"java_text"`         // format string prints bytes as Java does (java.nio.HeapByteBuffer[pos=0 lim=3 cap=3]); false: the bytes themselves, Base64 inside of structs
-	FirstSchemaName bool   `toml:"first_schema_name"` // an envelope's schema keeps the name of the first aggregate type, as in Debezium's cache
-	StrictTypes     bool   `toml:"strict_types"`      // timestamp and partition columns of types that Debezium refuses are refused: timestamptz, bigint (milliseconds), date; smallint, bigint
+	Tables          []string `toml:"tables"`            // outbox tables that these options are for, of those in replication.tables; empty: see Divide
+	Messages        []string `toml:"messages"`          // prefixes of logical messages, of those in replication.messages; empty: see Divide
+	HeaderID        string   `toml:"header_id"`         // name of the header that carries the id; default "id"
+	HeadersColumn   string   `toml:"headers_column"`    // a json or jsonb column with one object: its members become headers, after all others
+	TopicCase       string   `toml:"topic_case"`        // none | lower | kebab (ORDER_CREATED and OrderCreated to order-created), applied to the routed value before the regex
+	NullKey         string   `toml:"null_key"`          // refuse | publish: what to do with a row whose key is NULL
+	NullDefaults    bool     `toml:"null_defaults"`     // a column's default in the place of NULL, as Debezium does
+	PositionHeaders bool     `toml:"position_headers"`  // headers postrider.lsn and postrider.index: the event position
+	TracingHeaders  bool     `toml:"tracing_headers"`   // span context to headers; Debezium does so where its tracing library is installed
+	JavaText        bool     `toml:"java_text"`         // format string prints bytes as Java does (java.nio.HeapByteBuffer[pos=0 lim=3 cap=3]); false: the bytes themselves, Base64 inside of structs
+	FirstSchemaName bool     `toml:"first_schema_name"` // an envelope's schema keeps the name of the first aggregate type, as in Debezium's cache
+	StrictTypes     bool     `toml:"strict_types"`      // timestamp and partition columns of types that Debezium refuses are refused: timestamptz, bigint (milliseconds), date; smallint, bigint
 }
 
 // Format says how keys, values and headers are written to bytes, as Kafka Connect's converters do.

@@ -8,7 +8,7 @@ type schemaKey struct {
 
 // makeValue encodes the value: the payload, expanded where that is asked, in an envelope where columns are placed in one.
 // Nil is a tombstone.
-func (r *Router) makeValue(p *plan, values [][]byte) ([]byte, error) {
+func (r *rule) makeValue(p *plan, values [][]byte) ([]byte, error) {
 	raw := values[p.payload.index]
 	isText := p.payload.schema.kind == kindString
 	if !p.enveloped && !(isText && r.cfg.ExpandJSONPayload) && !r.cfg.TombstoneOnEmptyPayload {
@@ -51,7 +51,7 @@ func isBlank(t text) bool {
 }
 
 // wrap puts the payload and the placed columns in a struct.
-func (r *Router) wrap(p *plan, values [][]byte, x expansion) ([]byte, error) {
+func (r *rule) wrap(p *plan, values [][]byte, x expansion) ([]byte, error) {
 	if x.schema == nil {
 		return nil, fault(ReasonUnconvertible, "have the application write an object", "an empty JSON array cannot be expanded inside of an envelope")
 	}
@@ -73,7 +73,7 @@ func (r *Router) wrap(p *plan, values [][]byte, x expansion) ([]byte, error) {
 
 // envelopeSchema gives the schema of an envelope, which carries the routed value in its name. With first_schema_name it is the one
 // that Debezium's cache has: the name of the first row of that version, or of that shape of payload.
-func (r *Router) envelopeSchema(p *plan, values [][]byte, x expansion) (*schema, error) {
+func (r *rule) envelopeSchema(p *plan, values [][]byte, x expansion) (*schema, error) {
 	var key schemaKey
 	if raw := values[p.route.index]; raw != nil {
 		v, err := p.route.value(raw)
@@ -112,7 +112,7 @@ func (r *Router) envelopeSchema(p *plan, values [][]byte, x expansion) (*schema,
 }
 
 // envelopes are the schemas made so far: of a table, or of all messages.
-func (r *Router) envelopes(p *plan) map[schemaKey][]*schema {
+func (r *rule) envelopes(p *plan) map[schemaKey][]*schema {
 	if p.rel == nil {
 		return r.messageSchemas
 	}

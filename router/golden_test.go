@@ -137,7 +137,7 @@ func checkGolden(t *testing.T, file *goldenFile, c *goldenCase) {
 	}
 	opts.Describe = func(oid uint32) (*Table, error) { return tables[oid], nil }
 
-	r, err := New(cfg, Format{c.Format[0], c.Format[1], c.Format[2]}, opts)
+	r, err := New([]Config{cfg}, Format{c.Format[0], c.Format[1], c.Format[2]}, opts)
 	if err != nil {
 		require.True(t, c.Fails, "refused: %v", err)
 		return

@@ -18,7 +18,7 @@ const (
 type headerEncoder struct{ encoder }
 
 // makeHeaders appends, in Debezium's order: the tracing context, the id, the additional headers; and then ours.
-func (r *Router) makeHeaders(dst []sink.Header, p *plan, ev *replication.Event, values [][]byte) ([]sink.Header, error) {
+func (r *rule) makeHeaders(dst []sink.Header, p *plan, ev *replication.Event, values [][]byte) ([]sink.Header, error) {
 	if p.tracing != nil {
 		dst = appendTracing(dst, &r.headers.encoder, values[p.tracing.index])
 	}

@@ -13,7 +13,7 @@ var messageTypes = map[kind]*Type{
 }
 
 // messagePlan reads a logical message as a row: its members are the columns. Members that are null are left out.
-func (r *Router) messagePlan(ev *replication.Event) (*plan, [][]byte, error) {
+func (r *rule) messagePlan(ev *replication.Event) (*plan, [][]byte, error) {
 	const hint = "have the application send one JSON object with the columns of an outbox row as members"
 	doc, err := parseJSON(ev.Content)
 	if err != nil {

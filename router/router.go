@@ -5,7 +5,7 @@ package router
 
 import (
 	"errors"
-	"slices"
+	"fmt"
 	"unsafe"
 
 	"postrider/replication"
@@ -15,17 +15,33 @@ import (
 // Options say what a Router routes.
 type Options struct {
 	TopicPrefix     string   // Debezium's topic.prefix: the first part of the names of schemas; empty: "postrider"
-	Tables          []string // outbox tables as schema.table; empty: every relation that is met
-	OIDs            []uint32 // relations that are outbox tables under any name: one may be renamed while its rows wait in the WAL
+	Tables          []string // outbox tables as schema.table; empty: every relation that is met, by the one rule set
 	MessagePrefixes []string // prefixes of logical messages that carry outbox events; empty: none do
 
+	// OIDs has the tables of relations that bring rows of a table under another name: one that was renamed while its rows wait
+	// in the WAL, or the partitions of a table.
+	OIDs map[uint32]string
+	// Home asks for the table of a relation that neither Tables nor OIDs has; it is called once for each *replication.Relation that
+	// is met. Empty: none, its rows are not ours. Nil: there is nothing to ask about.
+	Home func(rel *replication.Relation) (table string, err error)
 	// Describe asks the catalogue about a relation; it is called once for each *replication.Relation that is met.
 	// Nil, or a nil Table: types that are not built in are taken as text, and columns as nullable unless part of the key.
 	Describe func(oid uint32) (*Table, error)
 }
 
-// Router maps events to messages. It belongs to one goroutine.
+// Router maps events to messages, each by the rule set of its table. It belongs to one goroutine.
 type Router struct {
+	opts     Options
+	rules    []*rule
+	tables   map[string]*rule // by outbox table
+	prefixes map[string]*rule // by prefix of logical messages
+
+	last  *plan            // of the relation of the row before
+	plans map[uint32]*plan // by OID, of its newest shape
+}
+
+// rule is one rule set, ready for use.
+type rule struct {
 	cfg        Config
 	opts       Options
 	placements []placement
@@ -36,20 +52,42 @@ type Router struct {
 	expander   expander
 
 	messageSchemas map[schemaKey][]*schema // of envelopes of logical messages
-
-	last  *plan            // of the relation of the row before
-	plans map[uint32]*plan // by OID, of its newest shape
 }
 
-// New makes a router of a valid configuration.
-func New(cfg Config, f Format, opts Options) (*Router, error) {
-	if err := errors.Join(cfg.Validate(), f.Validate()); err != nil {
-		return nil, err
-	}
-	cfg = cfg.normalised()
+// New makes a router of valid rule sets.
+func New(rules []Config, f Format, opts Options) (*Router, error) {
 	if opts.TopicPrefix == "" {
 		opts.TopicPrefix = "postrider"
 	}
+	divided, err := Divide(rules, opts.Tables, opts.MessagePrefixes)
+	if err = errors.Join(err, f.Validate()); err != nil {
+		return nil, err
+	}
+	r := &Router{opts: opts, tables: make(map[string]*rule), prefixes: make(map[string]*rule), plans: make(map[uint32]*plan)}
+	for i, cfg := range divided {
+		one, err := newRule(cfg, f, opts)
+		if err != nil {
+			if len(rules) > 1 {
+				err = fmt.Errorf("%s: %w", RuleName(i, len(rules)), err)
+			}
+			return nil, err
+		}
+		r.rules = append(r.rules, one)
+		for _, table := range cfg.Tables {
+			r.tables[table] = one
+		}
+		for _, prefix := range cfg.Messages {
+			r.prefixes[prefix] = one
+		}
+	}
+	return r, nil
+}
+
+func newRule(cfg Config, f Format, opts Options) (*rule, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.normalised()
 	placements, err := parsePlacements(cfg.AdditionalPlacement)
 	if err != nil {
 		return nil, err
@@ -59,20 +97,19 @@ func New(cfg Config, f Format, opts Options) (*Router, error) {
 		return nil, err
 	}
 	java := javaText(cfg.JavaText)
-	return &Router{
+	return &rule{
 		cfg: cfg, opts: opts, placements: placements, topics: t,
 		keys:           encoder{f.Key, java},
 		values:         encoder{f.Value, java},
 		headers:        headerEncoder{encoder{f.Headers, java}},
 		expander:       newExpander(&cfg),
-		plans:          make(map[uint32]*plan),
 		messageSchemas: make(map[schemaKey][]*schema),
 	}, nil
 }
 
 // Route maps an Insert or a Message. A nil message without an error is an event that is not ours: another table, another prefix.
 // The error is a *RowError for an event that can never be published, a *ShapeError for a relation that cannot be routed,
-// or what Describe returned.
+// or what Home or Describe returned.
 // Everything of the message but Origin.Transaction is set; its slices may alias those of the event.
 func (r *Router) Route(ev *replication.Event) (*sink.Message, error) {
 	var p *plan
@@ -80,49 +117,42 @@ func (r *Router) Route(ev *replication.Event) (*sink.Message, error) {
 	switch ev.Kind {
 	case replication.Insert:
 		p = r.planOf(ev.Relation)
-		if p == nil {
-			return nil, nil
-		}
-		if p.err != nil {
+		switch {
+		case p.err != nil:
 			return nil, p.err
-		}
-		if len(values) != len(p.rel.Columns) {
-			return nil, r.rowError(ev, p.relation, nil, fault(ReasonUnconvertible, "",
+		case p.rule == nil:
+			return nil, nil
+		case len(values) != len(p.rel.Columns):
+			return nil, rowError(ev, p.relation, nil, fault(ReasonUnconvertible, "",
 				"the row has %d values, the relation %d columns", len(values), len(p.rel.Columns)))
 		}
 	case replication.Message:
-		if !slices.Contains(r.opts.MessagePrefixes, ev.Prefix) {
+		one := r.prefixes[ev.Prefix]
+		if one == nil {
 			return nil, nil
 		}
 		var err error
-		if p, values, err = r.messagePlan(ev); err != nil {
-			return nil, r.rowError(ev, "message:"+ev.Prefix, nil, err)
+		if p, values, err = one.messagePlan(ev); err != nil {
+			return nil, rowError(ev, "message:"+ev.Prefix, nil, err)
 		}
+		p.rule = one
 	default:
 		return nil, nil
 	}
-	m, err := r.route(p, ev, values)
+	m, err := p.rule.route(p, ev, values)
 	if err != nil {
-		return nil, r.rowError(ev, p.relation, values[p.id.index], err)
+		return nil, rowError(ev, p.relation, values[p.id.index], err)
 	}
 	return m, nil
 }
 
-// Check resolves the columns of a relation as Route would, without a row. The error is a *ShapeError, or what Describe returned.
-func (r *Router) Check(rel *replication.Relation) error {
-	if p := r.planOf(rel); p != nil {
-		return p.err
-	}
-	return nil
-}
+// Check resolves the columns of a relation as Route would, without a row. The error is a *ShapeError, or what Home or Describe returned.
+func (r *Router) Check(rel *replication.Relation) error { return r.planOf(rel).err }
 
-// planOf gives the plan of a relation; nil if it is no outbox table.
+// planOf gives the plan of a relation. One without a rule is for a relation that is no outbox table.
 func (r *Router) planOf(rel *replication.Relation) *plan {
 	if r.last != nil && r.last.rel == rel {
 		return r.last
-	}
-	if len(r.opts.Tables) > 0 && !slices.Contains(r.opts.Tables, rel.String()) && !slices.Contains(r.opts.OIDs, rel.OID) {
-		return nil
 	}
 	p := r.plans[rel.OID]
 	if p == nil || p.rel != rel {
@@ -134,16 +164,38 @@ func (r *Router) planOf(rel *replication.Relation) *plan {
 }
 
 func (r *Router) makePlan(rel *replication.Relation) *plan {
-	s, err := r.relationShape(rel)
+	one, err := r.ruleOf(rel)
+	if err != nil || one == nil {
+		return &plan{rel: rel, relation: rel.String(), err: err}
+	}
+	s, err := one.relationShape(rel)
 	if err != nil {
 		return &plan{rel: rel, relation: rel.String(), err: err}
 	}
-	p, err := s.plan(r.placements)
+	p, err := s.plan(one.placements)
 	if err != nil {
 		return &plan{rel: rel, relation: rel.String(), err: err}
 	}
-	p.rel = rel
+	p.rel, p.rule = rel, one
 	return p
+}
+
+// ruleOf chooses the rule set of a relation; nil if it is no outbox table.
+func (r *Router) ruleOf(rel *replication.Relation) (*rule, error) {
+	if len(r.opts.Tables) == 0 {
+		return r.rules[0], nil
+	}
+	if one := r.tables[rel.String()]; one != nil {
+		return one, nil
+	}
+	if table, known := r.opts.OIDs[rel.OID]; known || r.opts.Home == nil {
+		return r.tables[table], nil
+	}
+	table, err := r.opts.Home(rel)
+	if err != nil {
+		return nil, fmt.Errorf("find the table whose rows come as %s: %w", rel, err)
+	}
+	return r.tables[table], nil
 }
 
 // withOneHeader and withHeaders keep a message and its headers in one allocation: every row has the id, few have more than four.
@@ -174,7 +226,7 @@ func newMessage(headers int) *sink.Message {
 }
 
 // route makes the message of a row. Its order decides which of several faults is reported: that of Debezium.
-func (r *Router) route(p *plan, ev *replication.Event, values [][]byte) (*sink.Message, error) {
+func (r *rule) route(p *plan, ev *replication.Event, values [][]byte) (*sink.Message, error) {
 	m := newMessage(p.headerCount)
 	var err error
 	if p.timestamp == nil {
@@ -218,7 +270,7 @@ func (r *Router) route(p *plan, ev *replication.Event, values [][]byte) (*sink.M
 func alias(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // makeKey encodes the key. With neither a key nor a partition the rows of one aggregate would go anywhere and lose their order.
-func (r *Router) makeKey(p *plan, values [][]byte, partition int32) ([]byte, error) {
+func (r *rule) makeKey(p *plan, values [][]byte, partition int32) ([]byte, error) {
 	raw := values[p.key.index]
 	if raw == nil && p.key.def == nil && r.cfg.NullKey == "refuse" && partition == sink.ByKey {
 		return nil, fault(ReasonNullKey, "have the application write it, or set router.null_key to \"publish\" to give up the order of such rows",
@@ -248,7 +300,7 @@ func partitionOf(c *column, values [][]byte) (int32, error) {
 }
 
 // rowError says which event it is that a fault belongs to.
-func (r *Router) rowError(ev *replication.Event, relation string, id []byte, err error) error {
+func rowError(ev *replication.Event, relation string, id []byte, err error) error {
 	out := &RowError{Reason: ReasonUnconvertible, Relation: relation, EventID: string(id), LSN: ev.LSN, Index: ev.Index, Err: err}
 	if f := (*rowFault)(nil); errors.As(err, &f) {
 		out.Reason, out.Hint = f.reason, f.hint

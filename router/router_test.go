@@ -47,7 +47,7 @@ func newRouter(t testing.TB, f Format, change func(*Config)) *Router {
 	if change != nil {
 		change(&cfg)
 	}
-	r, err := New(cfg, f, Options{TopicPrefix: "pg"})
+	r, err := New([]Config{cfg}, f, Options{TopicPrefix: "pg"})
 	require.NoError(t, err)
 	return r
 }
@@ -81,7 +81,7 @@ func TestRoute_KnowsTablesByNameAndByOID(t *testing.T) {
 		rel.OID, rel.Name = oid, name
 		return base(rel)
 	}
-	r, err := New(DefaultConfig(), DefaultFormat(), Options{Tables: []string{"public.outbox"}, OIDs: []uint32{16400}})
+	r, err := New([]Config{DefaultConfig()}, DefaultFormat(), Options{Tables: []string{"public.outbox"}, OIDs: map[uint32]string{16400: "public.outbox"}})
 	require.NoError(t, err)
 	for _, c := range []struct {
 		what string

@@ -98,7 +98,7 @@ func TestRoute_TakesOutboxTablesAsTheyAre(t *testing.T) {
 			if c.change != nil {
 				c.change(&cfg)
 			}
-			r, err := New(cfg, DefaultFormat(), Options{Describe: c.describe})
+			r, err := New([]Config{cfg}, DefaultFormat(), Options{Describe: c.describe})
 			require.NoError(t, err)
 			require.NoError(t, r.Check(c.event.Relation))
 			m, err := r.Route(c.event)
@@ -164,7 +164,7 @@ func TestCheck_AsksForAChoiceOrNamesWhatIsThere(t *testing.T) {
 
 func TestRoute_ResolvesColumnsAnewWhenTheShapeChanges(t *testing.T) {
 	calls := 0
-	r, err := New(DefaultConfig(), DefaultFormat(), Options{Describe: func(uint32) (*Table, error) { calls++; return nil, nil }})
+	r, err := New([]Config{DefaultConfig()}, DefaultFormat(), Options{Describe: func(uint32) (*Table, error) { calls++; return nil, nil }})
 	require.NoError(t, err)
 	before := outbox()
 	for range 3 {
@@ -181,7 +181,7 @@ func TestRoute_ResolvesColumnsAnewWhenTheShapeChanges(t *testing.T) {
 }
 
 func TestRoute_LeavesOtherTablesAndPrefixesAlone(t *testing.T) {
-	r, err := New(DefaultConfig(), DefaultFormat(), Options{Tables: []string{"public.events"}, MessagePrefixes: []string{"outbox"}})
+	r, err := New([]Config{DefaultConfig()}, DefaultFormat(), Options{Tables: []string{"public.events"}, MessagePrefixes: []string{"outbox"}})
 	require.NoError(t, err)
 	for _, ev := range []*replication.Event{base(outbox()), {Kind: replication.Message, Prefix: "audit", Content: []byte("x")}, {Kind: replication.Begin}} {
 		m, err := r.Route(ev)
@@ -272,7 +272,7 @@ func TestRoute_HandsOnTheTracingContextFirst(t *testing.T) {
 }
 
 func TestRoute_ReadsLogicalMessagesAsRows(t *testing.T) {
-	r, err := New(DefaultConfig(), DefaultFormat(), Options{MessagePrefixes: []string{"outbox"}})
+	r, err := New([]Config{DefaultConfig()}, DefaultFormat(), Options{MessagePrefixes: []string{"outbox"}})
 	require.NoError(t, err)
 	message := func(content string) *replication.Event {
 		return &replication.Event{Kind: replication.Message, Prefix: "outbox", Content: []byte(content), LSN: 7, Index: 1, Time: committed}
@@ -300,7 +300,7 @@ func FuzzRoute_LogicalMessage(f *testing.F) {
 	cfg := DefaultConfig()
 	cfg.ExpandJSONPayload = true
 	cfg.AdditionalPlacement = "payload:envelope:copy"
-	r, err := New(cfg, Format{"json+schema", "json+schema", "json"}, Options{MessagePrefixes: []string{"outbox"}})
+	r, err := New([]Config{cfg}, Format{"json+schema", "json+schema", "json"}, Options{MessagePrefixes: []string{"outbox"}})
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, content []byte) {
 		m, err := r.Route(&replication.Event{Kind: replication.Message, Prefix: "outbox", Content: content, Time: committed})
