@@ -2,6 +2,8 @@ package debezium
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -36,20 +38,31 @@ func (t *translator) columns() {
 
 // columnList refuses a list that takes a column away that a router reads.
 func (t *translator) columnList(name string, patterns []string, exclude bool) {
-	for _, r := range t.routes {
-		for column, option := range r.columns {
-			for _, table := range r.tables {
-				matched, err := matchesAny(patterns, table+"."+column)
-				if err != nil {
-					t.refuse(name, err.Error())
-					return
-				}
-				if matched == exclude {
-					t.refuse(name, fmt.Sprintf("takes away %s, which %s names: Debezium fails with the first row. Correct one or the other", table+"."+column, option))
-					return
-				}
-			}
+	for _, c := range t.readColumns() {
+		column := c.Table + "." + c.Name
+		matched, err := matchesAny(patterns, column)
+		if err != nil {
+			t.refuse(name, err.Error())
+			return
+		}
+		if matched == exclude {
+			t.refuse(name, fmt.Sprintf("takes away %s, which %s names: Debezium fails with the first row. Correct one or the other", column, c.Property))
+			return
 		}
 	}
 	t.notNeeded(name, "postrider publishes only the columns that the router names")
+}
+
+// readColumns lists what the routers read, in the order of the tables.
+func (t *translator) readColumns() []Column {
+	var columns []Column
+	for _, r := range t.routes {
+		for _, table := range r.tables {
+			for _, name := range slices.Sorted(maps.Keys(r.columns)) {
+				option := r.columns[name]
+				columns = append(columns, Column{Table: table, Name: name, Property: t.nameInFile(r.property(option)), Key: r.section + "." + option})
+			}
+		}
+	}
+	return columns
 }

@@ -15,11 +15,22 @@ var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 // provided tells whether a value comes from a config provider, so that the file does not say what it is.
 func (t *translator) provided(v string) bool {
 	for _, m := range reference.FindAllStringSubmatch(v, -1) {
-		if strings.Contains(m[1], ":") {
+		if strings.Contains(m[1], ":") || t.connector.Server {
 			return true
 		}
 	}
 	return false
+}
+
+// canRefer tells whether a property's value may come from elsewhere: connections, logins and certificates do. The groups in a
+// replacement of topics only look as if they did.
+func canRefer(name string) bool {
+	for _, prefix := range []string{"database.", override + "sasl.", override + "ssl.", override + "bootstrap."} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return strings.HasPrefix(name, "transforms.") && strings.HasSuffix(name, ".route.topic.replacement")
 }
 
 // variable is the environment variable that a value comes from, if that is all there is to it: ${env:NAME} of Kafka's
@@ -40,6 +51,9 @@ func (t *translator) variable(v string) (string, bool) {
 	return name, variableName.MatchString(name)
 }
 
+// inURL stands for the one setting that many properties become.
+var inURL = []string{"postgres.url"}
+
 // connection turns database.* into postgres.url.
 func (t *translator) connection() {
 	host, given := t.get("database.hostname")
@@ -54,7 +68,7 @@ func (t *translator) connection() {
 	port := t.value("database.port", "5432")
 	u := "postgres://"
 	if user, given := t.get("database.user"); given {
-		u += t.inURL(user, "DATABASE_USER")
+		u += t.urlPart(user, "DATABASE_USER")
 		if password, given := t.get("database.password"); given {
 			if name, ok := t.variable(password); ok {
 				u += ":${" + name + "}"
@@ -67,24 +81,28 @@ func (t *translator) connection() {
 	for n, h := range hosts {
 		// Several hosts are written as JDBC takes them: the last one has its port behind it.
 		if !strings.Contains(h, ":") || strings.HasPrefix(h, "${") {
-			h = t.inURL(h, "DATABASE_HOSTNAME") + ":" + t.inURL(port, "DATABASE_PORT")
+			h = t.urlPart(h, "DATABASE_HOSTNAME") + ":" + t.urlPart(port, "DATABASE_PORT")
 		}
 		hosts[n] = h
 	}
-	u += strings.Join(hosts, ",") + "/" + t.inURL(t.value("database.dbname", ""), "DATABASE_NAME")
+	u += strings.Join(hosts, ",") + "/" + t.urlPart(t.value("database.dbname", ""), "DATABASE_NAME")
 	if query := t.urlParameters(); len(query) > 0 {
 		u += "?" + strings.Join(query, "&")
 	}
 	s := setting{"postgres", "url", u, ""}
-	for _, name := range []string{"database.hostname", "database.port", "database.user", "database.dbname"} {
+	if _, given := t.get("database.hostname"); given {
+		t.mapped("database.hostname", "", s)
+	}
+	t.doc.set(s)
+	for _, name := range []string{"database.port", "database.user", "database.dbname"} {
 		if _, given := t.get(name); given {
-			t.mapped(name, "", s)
+			t.item(name, Item{Outcome: Mapped, Settings: inURL})
 		}
 	}
 	t.databasePassword(s)
 	if _, given := t.get("database.sslmode"); !given {
-		t.mapped("database.sslmode", "is not in the file, so Debezium uses TLS only if the server offers it (prefer). postrider asks a host that is not local for "+
-			"a verified certificate: add sslmode=disable to postgres.url for a database without TLS, or sslmode=require and sslrootcert", s).read()
+		t.item("database.sslmode", Item{Outcome: Mapped, Settings: inURL, Attention: true, Text: "is not in the file, so Debezium uses TLS only if the server offers it (prefer). postrider asks a host that is not local for " +
+			"a verified certificate: add sslmode=disable to postgres.url for a database without TLS, or sslmode=require and sslrootcert"})
 	}
 }
 
@@ -95,20 +113,20 @@ func (t *translator) databasePassword(url setting) {
 		return
 	}
 	if variable, ok := t.variable(password); ok {
-		t.mapped(name, "from the environment variable "+variable+"; special characters in it are percent-encoded", url)
+		t.item(name, Item{Outcome: Mapped, Settings: inURL, Text: "from the environment variable " + variable + "; special characters in it are percent-encoded"})
 		return
 	}
 	t.doc.set(url.with("The password is not written here: set PGPASSWORD in the environment of postrider, or use url_file."))
-	i := t.item(name, Item{Outcome: Mapped, Text: "is never copied: set PGPASSWORD in the environment of postrider, write it to ~/.pgpass, or put the whole URL into a file (postgres.url_file)"})
+	i := t.item(name, Item{Outcome: Mapped, Settings: []string{"PGPASSWORD"}, Text: "is never copied: set PGPASSWORD in the environment of postrider, write it to ~/.pgpass, or put the whole URL into a file (postgres.url_file)"})
 	i.read()
 }
 
-// inURL writes a part of a URL; what comes from a config provider becomes an environment variable.
-func (t *translator) inURL(v, variable string) string {
+// urlPart writes a part of a URL; what comes from a config provider becomes an environment variable.
+func (t *translator) urlPart(v, variable string) string {
 	if name, ok := t.variable(v); ok {
 		variable = name
 	} else if !reference.MatchString(v) {
-		return url.PathEscape(v)
+		return strings.NewReplacer("+", "%20", "%2F", "/").Replace(url.QueryEscape(v))
 	}
 	t.variables = append(t.variables, variable)
 	return "${" + variable + "}"
@@ -127,7 +145,7 @@ func (t *translator) urlParameters() []string {
 		if !given {
 			continue
 		}
-		parameter := p.parameter + "=" + strings.ReplaceAll(t.inURL(v, strings.ToUpper(strings.ReplaceAll(p.property, ".", "_"))), "%2F", "/")
+		parameter := p.parameter + "=" + t.urlPart(v, strings.ToUpper(strings.ReplaceAll(p.property, ".", "_")))
 		switch {
 		case p.parameter == "sslmode" && (strings.EqualFold(v, "prefer") || strings.EqualFold(v, "allow")):
 			t.item(p.property, Item{Outcome: Mapped, Settings: []string{"postgres.url: without sslmode"}, Text: "postrider never goes on without TLS by itself: " +

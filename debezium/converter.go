@@ -113,8 +113,10 @@ func (t *translator) jsonOptions(part string) {
 	}
 	name = part + ".converter.replace.null.with.default"
 	if v, ok := t.boolean(name, true); ok {
+		s := setting{"format", part + ".replace.null.with.default", v, ""}
+		t.doc.set(s) // on in Connect, off in postrider
 		if _, given := t.get(name); given {
-			t.mapped(name, "", setting{"format", part + ".replace.null.with.default", v, ""})
+			t.mapped(name, "", s)
 		}
 	}
 }
@@ -188,6 +190,7 @@ func (t *translator) assumedConverter(part, fromWorker string) string {
 	name := part + ".converter"
 	flag := "--" + part + "-converter"
 	if fromWorker == "" {
+		t.doc.set(setting{"format", part + ".replace.null.with.default", true, ""})
 		t.mapped(name, "is not in the file, so the worker's own converter counts: look at "+name+" in its properties. Assumed is JsonConverter "+
 			"with schemas, as in Kafka Connect's samples. If that is wrong every record changes: say it with "+flag, setting{"format", part, "json+schema", ""}).read()
 		return "json+schema"
@@ -200,6 +203,9 @@ func (t *translator) assumedConverter(part, fromWorker string) string {
 			t.refuse(name, flag+": "+unknownConverter(fromWorker, part))
 			return ""
 		}
+	}
+	if strings.HasPrefix(f, "json") {
+		t.doc.set(setting{"format", part + ".replace.null.with.default", true, ""})
 	}
 	t.mapped(name, "the worker's, by "+flag, setting{"format", part, f, ""})
 	return f

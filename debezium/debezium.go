@@ -59,7 +59,31 @@ type Translation struct {
 	// Variables are the environment variables that the TOML refers to.
 	Variables []string
 
+	// Columns are those that the routers read, in their tables.
+	Columns []Column
+
 	doc document
+}
+
+// Column is a column that a router reads.
+type Column struct {
+	Table    string // schema.table
+	Name     string
+	Property string // that names it, as it stands in the file; for a default the property that could
+	Key      string // of postrider.toml
+}
+
+// Reject turns the item that is mapped to a key of postrider.toml into a refused one: for what only the program can judge
+// that reads the key. false: no item is mapped to it.
+func (t *Translation) Reject(key, why string) bool {
+	at := slices.IndexFunc(t.Items, func(i Item) bool {
+		return slices.ContainsFunc(i.Settings, func(s string) bool { return strings.HasPrefix(s, key+" = ") })
+	})
+	if at < 0 {
+		return false
+	}
+	t.Items[at].Outcome, t.Items[at].Text, t.Items[at].Settings = Refused, why, nil
+	return true
 }
 
 // Refused lists the items that stand in the way.
@@ -110,7 +134,7 @@ func Translate(c Connector, o Options) *Translation {
 	t.rest()
 	slices.SortStableFunc(t.items, func(a, b Item) int { return strings.Compare(a.Property, b.Property) })
 	slices.Sort(t.variables)
-	return &Translation{Items: t.items, Variables: slices.Compact(t.variables), doc: t.doc}
+	return &Translation{Items: t.items, Variables: slices.Compact(t.variables), Columns: t.readColumns(), doc: t.doc}
 }
 
 // translator goes through the properties. A property is in left until it has its item; no property gets two.
@@ -152,13 +176,18 @@ func (t *translator) item(name string, i Item) *Item {
 	} else if slices.ContainsFunc(t.items, func(o Item) bool { return o.Default && o.Property == name }) {
 		return &Item{}
 	}
+	if inFile && i.Outcome == Mapped && !canRefer(name) && t.provided(t.connector.Properties[name]) {
+		i = Item{Outcome: Refused, Text: "comes from a config provider or a variable, and postrider takes those in URLs and secrets only: write the value here"}
+	}
 	i.Property, i.Default = t.nameInFile(name), !inFile
 	t.items = append(t.items, i)
 	return &t.items[len(t.items)-1]
 }
 
-func (t *translator) nameInFile(name string) string {
-	if w, ok := t.connector.written[name]; ok {
+func (t *translator) nameInFile(name string) string { return t.connector.nameInFile(name) }
+
+func (c Connector) nameInFile(name string) string {
+	if w, ok := c.written[name]; ok {
 		return w
 	}
 	return name

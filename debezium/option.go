@@ -62,7 +62,8 @@ var reasons = map[string]string{
 	"include.schema.changes": noHistory, "table.ignore.builtin": "replication.tables names the tables",
 	"transaction.topic": "there are no transaction records", "topic.transaction": "there are no transaction records",
 	"signal.data.collection": noSignals, "signal.enabled.channels": noSignals, "signal.poll.interval.ms": noSignals, "signal.file": noSignals,
-	"slot.creation.timeout.ms": "creating a slot is bounded", "database.out.server.name": workers, "value.converter.schema.registry.url": workers,
+	"debezium.sink.kafka.wait.message.delivery.timeout.ms": "postrider waits for every acknowledgement, up to sink.kafka.delivery_timeout",
+	"slot.creation.timeout.ms":                             "creating a slot is bounded", "database.out.server.name": workers, "value.converter.schema.registry.url": workers,
 	"max.iteration.transactions": ownLoop, "record.processing.threads": ownLoop, "record.processing.order": ownLoop,
 	"record.processing.with.serial.consumer": ownLoop, "record.processing.shutdown.timeout.ms": ownLoop, "task.management.timeout.ms": ownLoop,
 }
@@ -77,6 +78,7 @@ var families = []struct{ prefix, why string }{
 	{"openlineage.", "postrider reports no lineage"}, {"config.providers", "secrets come from the environment or from files"},
 	{"quarkus.", "concerns the process of Debezium Server; see [http] and [log]"}, {"metadata.", "concerns Kubernetes, not the records"},
 	{"spec.", "concerns the operator, not the records"}, {"internal.", "is internal to Debezium"},
+	{"debezium.format.", "stands in the format of key, value and headers"},
 	{"errors.deadletterqueue.", "Kafka Connect has dead letter queues for sinks only"},
 }
 
@@ -86,6 +88,7 @@ var judged = map[string]struct {
 	why  string   // of an accepted one
 	what string   // of any other
 }{
+	"debezium.sink.type": {[]string{"kafka"}, "sink.kind is kafka", "postrider publishes to Kafka"},
 	"errors.tolerance": {[]string{"none"}, "postrider never skips a row",
 		"rows that cannot be published are dropped silently. postrider stops instead, keeps the WAL and says which row it is: use none"},
 	"event.processing.failure.handling.mode": {[]string{"fail"}, "postrider never skips a row",
@@ -113,7 +116,6 @@ var judged = map[string]struct {
 	"slot.stream.params":      {[]string{""}, "is empty", "postrider chooses the plug-in's parameters itself; origin=any is the server's default. Remove it"},
 	"converters":              {[]string{""}, "is empty", "are code that postrider cannot run. Give the columns that the router reads types that need no converter, and remove it"},
 	"post.processors":         {[]string{""}, "is empty", "are code that postrider cannot run. Write what they add into the row, and remove them"},
-	"column.mask.hash":        {nil, "", ""},
 	"sourceinfo.struct.maker": {nil, "", "is code that postrider cannot run; the source block is only in raw change events: remove it"},
 }
 
@@ -140,21 +142,29 @@ func (t *translator) rest() {
 			t.notNeeded(name, families[at].why)
 			continue
 		}
+		if strings.HasPrefix(name, "driver.") {
+			t.refuse(name, "is for the JDBC driver: put what libpq has for it into postgres.url, and remove it")
+			continue
+		}
 		t.refuse(name, t.unknownText(name))
 	}
 }
 
 func (t *translator) skippedOperations() {
 	const name = "skipped.operations"
-	v, given := t.get(name)
-	if !given {
+	if _, given := t.get(name); !given {
 		return
 	}
-	if slices.Contains(list(v), "c") {
+	if t.skips("c") {
 		t.refuse(name, "skips inserts, which are all that an outbox has: the connector publishes nothing")
 		return
 	}
 	t.notNeeded(name, noUpdates)
+}
+
+func (t *translator) skips(operation string) bool {
+	v, _ := t.get("skipped.operations")
+	return slices.Contains(list(v), operation)
 }
 
 // customConverters refuses the options of the converters that are refused.
@@ -174,6 +184,8 @@ func (t *translator) unknownText(name string) string {
 	text := "is unknown to postrider"
 	if near := nearest(name, knownProperties(name)); near != "" {
 		text += "; did you mean " + near + "?"
+	} else {
+		text += "."
 	}
 	return text + " Correct or remove it: Kafka Connect ignores what it does not know, postrider does not"
 }

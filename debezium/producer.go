@@ -55,7 +55,8 @@ func (t *translator) brokers() {
 		return
 	}
 	s := setting{"sink.kafka", "brokers", []string{placeholderBroker}, "Not in the connector's file: put the worker's bootstrap.servers here."}
-	t.mapped(name, "is not in the file: the worker has them. Give them with --brokers, or edit sink.kafka.brokers", s).read()
+	t.mapped(name, "is not in the file: the worker has them, often with TLS and a login (producer.security.protocol and what belongs to it). "+
+		"Give them with --brokers, or edit sink.kafka, sink.kafka.tls and sink.kafka.sasl", s).read()
 }
 
 func (t *translator) requestSize() {
@@ -213,8 +214,9 @@ const creation = "topic.creation."
 
 // topics maps the creation of topics by Kafka Connect.
 func (t *translator) topics() {
-	names := t.below(creation)
-	if len(names) == 0 {
+	if len(t.below(creation)) == 0 {
+		t.notNeeded(creation+"enable", "no topics are created, unless by the broker for Connect (auto.create.topics.enable). postrider creates none, and stops "+
+			"at one that does not exist: set sink.kafka.topics if new ones come up").read()
 		return
 	}
 	create := false

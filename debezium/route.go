@@ -9,8 +9,10 @@ import (
 // route is an EventRouter of the chain and the [router] that it becomes.
 type route struct {
 	transform
+	section  string // "router", or "router[2]" for the second of several
 	settings []setting
 	tables   []string          // that it routes
+	messages []string          // prefixes of logical messages that it routes
 	columns  map[string]string // that it reads, with the option that names them
 }
 
@@ -35,8 +37,7 @@ type routerOption struct {
 
 // routerOptions are those of EventRouter, in the order of config.example.toml.
 var routerOptions = []routerOption{
-	{name: "table.op.invalid.behavior", kind: wordOption, words: []string{"warn", "error", "fatal"},
-		text: "updates of outbox rows never reach postrider"},
+	{name: "table.op.invalid.behavior", kind: wordOption, words: []string{"warn", "error", "fatal"}},
 	{name: "table.field.event.id", kind: columnOption},
 	{name: "table.field.event.key", kind: columnOption},
 	{name: "table.field.event.type", kind: columnOption},
@@ -58,7 +59,7 @@ var routerOptions = []routerOption{
 	{name: "tracing.span.context.field", kind: columnOption, text: tracingText},
 	{name: "tracing.operation.name", kind: textOption, text: tracingText},
 	{name: "tracing.with.context.field.only", kind: booleanOption, text: tracingText},
-	{name: "debezium.op.invalid.behavior", kind: ignoredOption, text: "is the name before Debezium 1.4 of table.op.invalid.behavior: updates of outbox rows never reach postrider"},
+	{name: "debezium.op.invalid.behavior", kind: ignoredOption, text: "is the old name of table.op.invalid.behavior, which counts"},
 	{name: "table.field.event.payload.id", kind: ignoredOption, text: "was removed in Debezium 2.0, where the key comes from table.field.event.key; check that it names the same column"},
 	{name: "plugin.version", kind: ignoredOption, text: "there are no plug-ins"},
 }
@@ -68,13 +69,13 @@ const tracingText = "Debezium writes tracing headers only where the OpenTelemetr
 // routers makes the sections [router], one for each EventRouter.
 func (t *translator) routers() {
 	for _, r := range t.routes {
-		t.notNeeded(r.property("type"), "what [router] does")
+		t.notNeeded(r.property("type"), "what ["+r.section+"] does")
 		t.routerOptions(r)
 	}
 	common := t.commonRouterSettings()
 	for _, r := range t.routes {
 		r.settings = append(r.settings, common...)
-		t.doc.routers = append(t.doc.routers, routerSection{tables: r.tables, settings: r.settings})
+		t.doc.routers = append(t.doc.routers, routerSection{tables: r.tables, messages: r.messages, settings: r.settings})
 	}
 	if len(t.routes) == 0 {
 		t.doc.routers = []routerSection{{settings: common}}
@@ -82,7 +83,7 @@ func (t *translator) routers() {
 }
 
 func (r *route) set(option string, value any) setting {
-	s := setting{"router", option, value, ""}
+	s := setting{r.section, option, value, ""}
 	r.settings = append(r.settings, s)
 	return s
 }
@@ -110,7 +111,9 @@ func (t *translator) routerOptions(r *route) {
 				t.routed(name, o, r.set(o.name, on))
 			}
 		case wordOption:
-			if word := strings.ToLower(v); slices.Contains(o.words, word) {
+			if o.name == "table.op.invalid.behavior" && t.skips("u") {
+				t.notNeeded(name, "skipped.operations has u: no update reaches the router; postrider only warns of one")
+			} else if word := strings.ToLower(v); slices.Contains(o.words, word) {
 				t.routed(name, o, r.set(o.name, word))
 			} else {
 				t.refuse(name, "must be one of "+strings.Join(o.words, ", "))

@@ -17,6 +17,7 @@ func (t *translator) tables() {
 	} else {
 		t.predicatesUnknown()
 	}
+	t.divideMessages()
 	t.predicateItems()
 	if len(t.outboxes) > 0 || t.decode != nil {
 		t.doc.set(setting{"replication", "tables", t.outboxes, ""})
@@ -153,7 +154,7 @@ func (t *translator) divide(captured []string) {
 	taken := map[string]bool{}
 	for _, r := range t.routes {
 		for _, table := range captured {
-			applies, err := t.predicateHolds(r, table)
+			applies, err := t.predicateHolds(r, t.rawTopic(table))
 			if err != nil {
 				t.refuse(r.property("predicate"), err.Error())
 				continue
@@ -198,7 +199,7 @@ func (t *translator) predicated() {
 		}
 		text := "replication.tables names the tables instead"
 		if len(t.routes) > 1 {
-			text = "tables of this [[router]]: " + strings.Join(r.tables, ", ")
+			text = r.section + ".tables = " + literal(r.tables)
 		}
 		t.notNeeded(r.property("predicate"), text)
 		t.given(r.property("negate"), text)
@@ -221,8 +222,29 @@ func (t *translator) predicateItems() {
 	}
 }
 
-// predicateHolds tells whether a router is applied to a table's records.
-func (t *translator) predicateHolds(r *route, table string) (bool, error) {
+// divideMessages gives the logical messages to the first router whose predicate is true of their topic.
+func (t *translator) divideMessages() {
+	if t.decode == nil {
+		return
+	}
+	topic := sanitize(t.prefix() + t.value("topic.delimiter", ".") + "message")
+	for _, r := range t.routes {
+		applies, err := t.predicateHolds(r, topic)
+		if err != nil {
+			return // said with the tables
+		}
+		if applies {
+			messages, _ := t.doc.get("replication", "messages")
+			r.messages, _ = messages.([]string)
+			return
+		}
+	}
+	t.refuse(t.decode.property("predicate"), "no EventRouter is for "+topic+", the raw topic of logical messages: Debezium publishes them there as raw events. "+
+		"Remove the transform, or widen the predicate of the router")
+}
+
+// predicateHolds tells whether a router is applied to the records of a raw topic.
+func (t *translator) predicateHolds(r *route, topic string) (bool, error) {
 	alias, given := t.get(r.property("predicate"))
 	if !given || alias == "" {
 		return true, nil
@@ -242,7 +264,7 @@ func (t *translator) predicateHolds(r *route, table string) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		matched, err := re.MatchString(t.rawTopic(table))
+		matched, err := re.MatchString(topic)
 		if err != nil {
 			return false, fmt.Errorf("pattern %q takes too long: simplify it", pattern)
 		}

@@ -42,6 +42,7 @@ type document struct {
 // routerSection is one [router], or one of several [[router]] with the tables it is for.
 type routerSection struct {
 	tables   []string
+	messages []string
 	settings []setting
 }
 
@@ -100,6 +101,9 @@ func (d *document) renderRouters(b *bytes.Buffer) {
 		} else {
 			b.WriteString("\n[[router]]\n")
 			renderSettings(b, []setting{{key: "tables", value: r.tables}})
+			if len(r.messages) > 0 {
+				renderSettings(b, []setting{{key: "messages", value: r.messages}})
+			}
 		}
 		renderSettings(b, r.settings)
 	}

@@ -44,6 +44,12 @@ func (t *translator) transforms() {
 			t.otherTransform(s, len(t.routes) > 0)
 		}
 	}
+	for n, r := range t.routes {
+		r.section = "router"
+		if len(t.routes) > 1 {
+			r.section = fmt.Sprintf("router[%d]", n+1)
+		}
+	}
 	if len(t.routes) == 0 {
 		t.refuse("transforms", "has no EventRouter: the connector publishes raw change events, and postrider relays outbox tables only")
 	} else {
