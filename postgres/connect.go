@@ -73,10 +73,35 @@ var rowFormats = map[string]string{
 
 // Connect opens a connection for SQL. The caller closes it. Errors carry the package's sentinels.
 func Connect(ctx context.Context, c Config) (*pgx.Conn, error) {
+	return connect(ctx, c, nil)
+}
+
+// ConnectRows is Connect for reading tables: values in text format are written exactly as they come in the stream, and no timeout
+// of the database or the role ends a long transaction. Row security that hides rows makes a query fail.
+func ConnectRows(ctx context.Context, c Config) (*pgx.Conn, error) {
+	params := maps.Clone(rowFormats)
+	maps.Copy(params, map[string]string{
+		"statement_timeout": "0", "idle_in_transaction_session_timeout": "0", "standard_conforming_strings": "on", "row_security": "off",
+	})
+	conn, err := connect(ctx, c, params)
+	if err != nil {
+		return nil, err
+	}
+	// From 17; not every version knows it, so it cannot be given with the connection.
+	_, err = conn.Exec(ctx, `SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'`)
+	if err != nil {
+		_ = conn.Close(ctx)
+		return nil, Error(err)
+	}
+	return conn, nil
+}
+
+func connect(ctx context.Context, c Config, params map[string]string) (*pgx.Conn, error) {
 	pc, err := ParseConfig(c)
 	if err != nil {
 		return nil, err
 	}
+	maps.Copy(pc.RuntimeParams, params)
 	conn, err := pgx.ConnectConfig(ctx, pc)
 	if err != nil {
 		return nil, Error(err)

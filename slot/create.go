@@ -30,29 +30,40 @@ func CreateWithin(ctx context.Context, conn *pgx.Conn, cfg Config, wait time.Dur
 	if err := cfg.Validate(); err != nil {
 		return Slot{}, err
 	}
-	if v := major(conn); cfg.Failover && v < 17 {
-		return Slot{}, &Error{
-			Err: fmt.Errorf("create slot %q with failover: %w: PostgreSQL %d cannot, it takes 17", cfg.Name, ErrServer, v),
-			Fix: "set slot.failover = false; before 17 the server's high-availability tool has to copy slots",
-		}
+	if err := canFailover(conn, cfg); err != nil {
+		return Slot{}, err
 	}
 	if err := setTimeout(ctx, conn, "lock_timeout", wait); err != nil {
 		return Slot{}, err
 	}
 	if _, err := conn.Exec(ctx, CreateSQL(cfg)); err != nil {
-		if sqlState(err) == "55P03" { // lock_not_available
-			return Slot{}, blocked(ctx, conn, cfg.Name, err)
-		}
-		switch sqlState(err) {
-		case "55000": // object_not_in_prerequisite_state
-			return Slot{}, unfit(ctx, conn, cfg.Name, err)
-		case "53400": // configuration_limit_exceeded
-			return Slot{}, full(ctx, conn, cfg.Name, err)
-		}
-		return Slot{}, fmt.Errorf("create slot %q: %w", cfg.Name, commandError(conn, err, cfg.Name))
+		return Slot{}, createError(ctx, conn, cfg.Name, err)
 	}
 	s, err := Get(ctx, conn, cfg.Name)
 	return s.Slot, err
+}
+
+func canFailover(conn *pgx.Conn, cfg Config) error {
+	if v := major(conn); cfg.Failover && v < 17 {
+		return &Error{
+			Err: fmt.Errorf("create slot %q with failover: %w: PostgreSQL %d cannot, it takes 17", cfg.Name, ErrServer, v),
+			Fix: "set slot.failover = false; before 17 the server's high-availability tool has to copy slots",
+		}
+	}
+	return nil
+}
+
+// createError finds out, on a connection for SQL, why a slot could not be made.
+func createError(ctx context.Context, conn *pgx.Conn, name string, err error) error {
+	switch sqlState(err) {
+	case "55P03": // lock_not_available
+		return blocked(ctx, conn, name, err)
+	case "55000": // object_not_in_prerequisite_state
+		return unfit(ctx, conn, name, err)
+	case "53400": // configuration_limit_exceeded
+		return full(ctx, conn, name, err)
+	}
+	return fmt.Errorf("create slot %q: %w", name, commandError(conn, err, name))
 }
 
 // CreateSQL is the statement that makes the slot. cfg is valid: its name needs no quoting.

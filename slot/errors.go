@@ -19,6 +19,7 @@ var (
 	ErrNoFreeSlot = errors.New("no free replication slot")
 	ErrBlocked    = errors.New("creation of the replication slot waits for open transactions")
 	ErrServer     = errors.New("server does not fit") // version, wal_level, standby
+	ErrNoSnapshot = errors.New("rows already in the table cannot be published")
 )
 
 // Error is a failure with advice.

@@ -20,6 +20,7 @@ type Preflight struct {
 	Postgres postgres.Config
 	Need     Requirements
 	Messages bool // logical decoding messages are relayed, too
+	Snapshot bool // rows already in the tables are published, so a slot may be made for tables that have held rows
 	// Table judges the columns of a table that exists and is published; called with a connection that it may query. May be nil.
 	Table func(ctx context.Context, conn *pgx.Conn, table Table) []Finding
 }
@@ -227,6 +228,8 @@ func (c *checker) room(ctx context.Context) error {
 	case used >= limit:
 		f.Severity, f.Class, f.Required = SeverityError, ClassConfiguration, "a free slot"
 		f.Fix = fixSlotLimit(limit)
+	case c.Need.Slot.Create && usedTable != "" && c.Snapshot:
+		f.Severity, f.Required = SeverityInfo, "created by run, which publishes the rows that are in the tables first"
 	case c.Need.Slot.Create && usedTable != "":
 		f.Severity, f.Class, f.Required = SeverityError, ClassConfiguration, "consent to a slot that begins now: table "+usedTable+" has held rows, which it never sends"
 		f.Fix = fixConsent(c.Need.Slot.Name)

@@ -1,0 +1,119 @@
+package slot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"postrider/postgres"
+)
+
+// Exported is a new slot together with the database as it was at the slot's boundary: what had committed before ConsistentPoint is
+// in the snapshot, and what commits after it comes by the slot.
+type Exported struct {
+	ConsistentPoint pglogrepl.LSN // also the confirmed position of the slot
+	Snapshot        string        // for Begin
+	conn            *pgconn.PgConn
+}
+
+// CreateExported makes a logical slot like Create, by a replication connection of its own, which keeps the snapshot until Close. sql is
+// asked for the reasons of a failure.
+func CreateExported(ctx context.Context, pg postgres.Config, sql *pgx.Conn, cfg Config) (*Exported, error) {
+	if err := errors.Join(cfg.Validate(), canFailover(sql, cfg)); err != nil {
+		return nil, err
+	}
+	conn, err := postgres.ConnectReplication(ctx, pg)
+	if err != nil {
+		return nil, err
+	}
+	e := &Exported{conn: conn}
+	if err := e.create(ctx, cfg); err != nil {
+		e.Close()
+		return nil, createError(ctx, sql, cfg.Name, err)
+	}
+	return e, nil
+}
+
+func (e *Exported) create(ctx context.Context, cfg Config) error {
+	timeout := fmt.Sprintf("SET lock_timeout = '%dms'", createLockTimeout.Milliseconds())
+	if _, err := e.conn.Exec(ctx, timeout).ReadAll(); err != nil {
+		return err
+	}
+	action := "EXPORT_SNAPSHOT" // the grammar that all versions from 14 understand
+	if cfg.Failover {
+		action = "(SNAPSHOT 'export', FAILOVER)"
+	}
+	made, err := pglogrepl.CreateReplicationSlot(ctx, e.conn, quoteName(cfg.Name), plugin,
+		pglogrepl.CreateReplicationSlotOptions{Mode: pglogrepl.LogicalReplication, SnapshotAction: action})
+	if err != nil {
+		return err
+	}
+	e.Snapshot = made.SnapshotName
+	e.ConsistentPoint, err = pglogrepl.ParseLSN(made.ConsistentPoint)
+	return err
+}
+
+// Begin opens a transaction on conn that sees the snapshot. After that the Exported may be closed.
+func (e *Exported) Begin(ctx context.Context, conn *pgx.Conn) error {
+	return begin(ctx, conn, "; SET TRANSACTION SNAPSHOT "+quoteText(e.Snapshot))
+}
+
+// BeginNow opens a transaction on conn that sees the database as it is now, and returns a position behind everything it sees.
+func BeginNow(ctx context.Context, conn *pgx.Conn) (pglogrepl.LSN, error) {
+	if err := begin(ctx, conn, ""); err != nil {
+		return 0, err
+	}
+	var text string
+	var block, segment uint64
+	// The statement's snapshot is taken before its functions are called.
+	err := conn.QueryRow(ctx, `SELECT pg_catalog.pg_current_wal_insert_lsn()::text,
+		(SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name = 'wal_block_size'),
+		(SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name = 'wal_segment_size')`).Scan(&text, &block, &segment)
+	if err != nil {
+		return 0, fmt.Errorf("read the server's position: %w", postgres.Error(err))
+	}
+	lsn, err := pglogrepl.ParseLSN(text)
+	return endOfRecord(lsn, block, segment), err
+}
+
+// endOfRecord is the end of the last record before the position where the next one is inserted. At the start of a page this lies
+// behind the page's header, where no record ever ends: an idle server would never come to it.
+func endOfRecord(insert pglogrepl.LSN, block, segment uint64) pglogrepl.LSN {
+	const shortHeader, longHeader = 24, 40
+	switch at := uint64(insert); {
+	case at%segment == longHeader:
+		return insert - longHeader
+	case at%block == shortHeader:
+		return insert - shortHeader
+	}
+	return insert
+}
+
+func begin(ctx context.Context, conn *pgx.Conn, more string) error {
+	if _, err := conn.PgConn().Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"+more).ReadAll(); err != nil {
+		return fmt.Errorf("begin to read the tables: %w", postgres.Error(err))
+	}
+	return nil
+}
+
+// Close lets go of the snapshot, not of the slot.
+func (e *Exported) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = e.conn.Close(ctx) // whatever goes wrong, it is closed
+}
+
+// TryLock takes the right to copy the tables for a slot, which lasts as long as the connection. False: another process has it.
+func TryLock(ctx context.Context, conn *pgx.Conn, slot string) (bool, error) {
+	var got bool
+	err := conn.QueryRow(ctx, `SELECT pg_catalog.pg_try_advisory_lock(pg_catalog.hashtextextended($1, 0))`, "postrider snapshot of slot "+slot).Scan(&got)
+	if err != nil {
+		return false, fmt.Errorf("lock the snapshot of slot %q: %w", slot, postgres.Error(err))
+	}
+	return got, nil
+}
