@@ -56,6 +56,12 @@ type Set struct {
 	SlotObserved          *Optional // SetTime
 	SlotObserveErrors     prometheus.Counter
 
+	// snapshot
+	SnapshotRows      prometheus.Counter
+	SnapshotEstimated *Optional        // rows
+	SnapshotRunning   prometheus.Gauge // 1 or 0
+	SnapshotCompleted *Optional        // SetBool
+
 	topics topics
 }
 
@@ -70,7 +76,7 @@ var (
 	// From half a millisecond, a local broker's answer, to a minute, by when a person has been paged.
 	latencyBuckets = []float64{.0005, .001, .002, .003, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 
-	phases      = []string{"starting", "streaming", "standby", "backing_off", "draining", "stopped", "halted"}
+	phases      = []string{"starting", "snapshot", "streaming", "standby", "backing_off", "draining", "stopped", "halted"}
 	walStatuses = []string{"reserved", "extended", "unreserved", "lost"}
 )
 
@@ -82,7 +88,7 @@ func New(reg prometheus.Registerer, slotName string) *Set {
 
 	s := &Set{
 		Ready: b.gauge("relay", "ready",
-			"1 while /readyz answers 200: streaming, or standing by for a slot that another process holds. 0: rows wait in the WAL."),
+			"1 while /readyz answers 200: streaming, publishing a snapshot, or standing by for a slot that another process holds. 0: rows wait in the WAL."),
 		Phase: b.enum("relay", "phase", "phase", phases,
 			"1 for what the relay is doing, 0 for all other phases. backing_off: the last session failed. halted: it waits for a person."),
 		SessionsOpened: b.counter("relay", "sessions_opened_total",
@@ -149,6 +155,15 @@ func New(reg prometheus.Registerer, slotName string) *Set {
 			"When the slot was last observed. Long ago: the other postrider_slot series are old."),
 		SlotObserveErrors: b.counter("slot", "observe_errors_total",
 			"Observations of the slot that failed. Rising: the monitor cannot query the database."),
+
+		SnapshotRows: b.counter("snapshot", "rows_total",
+			"Rows already in the tables that this process has read and published. Not moving while snapshot_running is 1: the broker or the database is slow."),
+		SnapshotEstimated: b.optional("snapshot", "estimated_rows",
+			"Rows that the snapshot has, by the planner's estimate of each table. Absent: no snapshot in this process."),
+		SnapshotRunning: b.gauge("snapshot", "running",
+			"1 while rows already in the tables are published. New rows wait in the WAL until that is done."),
+		SnapshotCompleted: b.optional("snapshot", "completed",
+			"1 once the snapshot of the slot is complete, 0 before. Absent: none was asked for."),
 	}
 	s.topics.set = s
 	s.topics.known.Store(&map[string]*TopicMetrics{})
