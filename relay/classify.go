@@ -60,6 +60,7 @@ var rules = []rule{
 	{replication.ErrTerminated, Retryable, "terminated", drainBriefly, false},
 
 	// The slot and what it needs.
+	{ErrSlotRenewed, Retryable, "slot_renewed", drainFully, false},
 	{replication.ErrSlotInUse, Retryable, reasonSlotInUse, drainBriefly, false},
 	{replication.ErrSlotLost, Fatal, "slot_lost", drainFully, false},
 	{replication.ErrSlotMissing, Fatal, "slot_missing", drainFully, false},
@@ -101,6 +102,9 @@ var (
 	ErrDrainTimeout = errors.New("drain timeout")
 	ErrSecondSignal = errors.New("stopped at once by a second signal")
 )
+
+// ErrSlotRenewed marks the loss of a slot that the next session makes anew, because the configuration says so: cli wraps them so.
+var ErrSlotRenewed = errors.New("slot is made anew")
 
 // ErrConfiguration marks errors of what the relay was given that stay until somebody changes it: cli wraps them so.
 var ErrConfiguration = errors.New("configuration does not fit")

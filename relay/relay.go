@@ -21,6 +21,10 @@ type Parts struct {
 	// Prepare makes sure that slot and publication are what they have to be. first: no session has streamed yet, so
 	// a slot may be created; later a missing slot is a lost one.
 	Prepare func(ctx context.Context, first bool) error
+	// Snapshot publishes the rows that were in the tables before the slot, as far as that is not done, and reports how far it is.
+	// It is called after Prepare; only when it has returned nil, and stop has not ended, the slot is streamed. When stop ends it
+	// returns soon, and goes on in another session or process. May be nil.
+	Snapshot func(ctx, stop context.Context, report func(Snapshot)) error
 	// Watch looks after slot and publication until ctx ends, whether a session is open or not. Its error ends the
 	// session, if there is one; then it is called again.
 	Watch      func(ctx context.Context) error
@@ -122,8 +126,6 @@ func (r *Relay) halts(err error) bool {
 func (r *Relay) attempt(process, stop context.Context) error {
 	ctx, fail := context.WithCancelCause(process)
 	defer fail(nil)
-	r.setFail(fail)
-	defer r.setFail(nil)
 	// Until the session is open there is nothing to drain: stop ends the opening.
 	opening, opened := context.WithCancel(ctx)
 	defer context.AfterFunc(stop, opened)()
@@ -134,6 +136,15 @@ func (r *Relay) attempt(process, stop context.Context) error {
 		r.prepared()
 	}
 	if err != nil {
+		return err
+	}
+	// Not before: what Watch has seen of the slot may be what Prepare has just put right.
+	r.setFail(fail)
+	defer r.setFail(nil)
+	if err := r.snapshot(ctx, stop); err != nil || stop.Err() != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
 		return err
 	}
 	s, err := r.open(opening, fail)
@@ -155,6 +166,34 @@ func (r *Relay) attempt(process, stop context.Context) error {
 		return s.finish(ctx, nil) // on a clean stop both share one drain timeout
 	}
 	return s.finish(process, cause) // the session's context is over; the process is not
+}
+
+// snapshot gives the hook its drain timeout. What that interrupts is found in the topics by the next attempt, so it is no error.
+func (r *Relay) snapshot(ctx, stop context.Context) error {
+	if r.parts.Snapshot == nil {
+		return nil
+	}
+	limited, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(stop, func() {
+		timer := time.AfterFunc(r.cfg.DrainTimeout, cancel)
+		context.AfterFunc(limited, func() { timer.Stop() })
+	})()
+	err := r.parts.Snapshot(limited, stop, r.report)
+	if stop.Err() != nil && ctx.Err() == nil {
+		return nil
+	}
+	return err
+}
+
+// report is called while a snapshot is under way.
+func (r *Relay) report(s Snapshot) {
+	if r.State().Phase != Snapshotting {
+		r.enter(Snapshotting, nil)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.state.Snapshot = s
 }
 
 // open makes everything of a session, the sink first: without a broker the slot is not held.

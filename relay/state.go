@@ -9,19 +9,38 @@ import (
 // Phase is what the relay is doing, in one word.
 type Phase string
 
-// The phases. Only Streaming and Standby are ready.
+// The phases. Only Snapshotting, Streaming and Standby are ready.
 const (
-	Starting   Phase = "starting"    // first session not yet open
-	Streaming  Phase = "streaming"   // holds the slot and publishes
-	Standby    Phase = "standby"     // another process holds the slot; waits to take over
-	BackingOff Phase = "backing_off" // the last session failed; the next is due
-	Draining   Phase = "draining"    // asked to stop; waits for what is in flight
-	Stopped    Phase = "stopped"     // ended cleanly
-	Halted     Phase = "halted"      // ended by an error that a new session cannot heal
+	Starting     Phase = "starting"    // first session not yet open
+	Snapshotting Phase = "snapshot"    // publishes the rows that were in the tables before the slot
+	Streaming    Phase = "streaming"   // holds the slot and publishes
+	Standby      Phase = "standby"     // another process holds the slot; waits to take over
+	BackingOff   Phase = "backing_off" // the last session failed; the next is due
+	Draining     Phase = "draining"    // asked to stop; waits for what is in flight
+	Stopped      Phase = "stopped"     // ended cleanly
+	Halted       Phase = "halted"      // ended by an error that a new session cannot heal
 )
 
 // Ready tells whether the relay does its work, or stands by for it.
-func (s State) Ready() bool { return s.Phase == Streaming || s.Phase == Standby }
+func (s State) Ready() bool {
+	return s.Phase == Streaming || s.Phase == Snapshotting || s.Phase == Standby
+}
+
+// Snapshot is how far the rows that were in the tables before the slot have been published.
+type Snapshot struct {
+	Table         string  `json:"table,omitempty"` // that is being read; empty: not begun
+	Rows          int64   `json:"rows"`            // published so far, over all tables, also by processes before this one
+	EstimatedRows int64   `json:"estimated_rows"`  // that there are, by the planner
+	RowsPerSecond float64 `json:"rows_per_second"` // since this session began
+}
+
+// Percent is at most 99 while it is under way: the number of rows is estimated.
+func (s Snapshot) Percent() int {
+	if s.EstimatedRows <= 0 {
+		return 0
+	}
+	return int(min(99, 100*s.Rows/s.EstimatedRows))
+}
 
 // State is a snapshot of the relay for probes, the status page and the status command.
 // Positions keep their last known value while disconnected.
@@ -39,4 +58,5 @@ type State struct {
 	OldestUnacked     time.Time     `json:"oldest_unacked,omitzero"` // commit time of the oldest transaction not yet acked
 	Published         uint64        `json:"published"`               // messages acknowledged since the process started
 	LastProgress      time.Time     `json:"last_progress"`           // when the session loop last turned; liveness
+	Snapshot          Snapshot      `json:"snapshot,omitzero"`       // of this process; zero: none
 }
