@@ -69,13 +69,16 @@ func strimziConnector(doc *yaml.Node) (Connector, error) {
 	return c, c.check()
 }
 
-// mostLevels ends a mapping that contains itself.
-const mostLevels = 20
+// Limits for mappings that contain themselves, or each other many times over.
+const (
+	mostLevels  = 20
+	mostEntries = 5000
+)
 
 // flatten writes a tree of mappings as dotted names. Scalars keep the text they have in the file.
 func flatten(n *yaml.Node, path string, depth int, into map[string]string) error {
-	if depth > mostLevels {
-		return fmt.Errorf("line %d: %d levels deep", n.Line, depth)
+	if depth > mostLevels || len(into) > mostEntries {
+		return fmt.Errorf("line %d: more than %d levels deep, or more than %d entries", n.Line, mostLevels, mostEntries)
 	}
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
