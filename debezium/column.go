@@ -57,10 +57,13 @@ func (t *translator) columnList(name string, patterns []string, exclude bool) {
 func (t *translator) readColumns() []Column {
 	var columns []Column
 	for _, r := range t.routes {
+		ignore := strings.EqualFold(t.value(r.property("table.field.additional.missing"), ""), "ignore") ||
+			strings.EqualFold(t.value(r.property("table.fields.additional.error.on.missing"), ""), "false")
 		for _, table := range r.tables {
 			for _, name := range slices.Sorted(maps.Keys(r.columns)) {
 				option := r.columns[name]
-				columns = append(columns, Column{Table: table, Name: name, Property: t.nameInFile(r.property(option)), Key: r.section + "." + option})
+				columns = append(columns, Column{Table: table, Name: name, Property: t.nameInFile(r.property(option)), Key: r.section + "." + option,
+					Optional: ignore && option == "table.fields.additional.placement"})
 			}
 		}
 	}

@@ -158,7 +158,8 @@ func (t *translator) urlParameters() []string {
 		t.item(p.property, Item{Outcome: Mapped, Settings: []string{"postgres.url: " + parameter}, Text: p.text, Attention: p.text != ""})
 	}
 	if _, given := t.get("database.sslpassword"); given {
-		t.item("database.sslpassword", Item{Outcome: Refused, Text: "postrider reads a key without a password: decrypt it into a file that only postrider may read (openssl pkey -in KEY -out FILE)"})
+		t.item("database.sslpassword", Item{Outcome: NotNeeded, Attention: true, Text: "postrider reads a key without a password: decrypt it into a file " +
+			"that only postrider may read (openssl pkey -in KEY -out FILE), and name that as sslkey in postgres.url"})
 	}
 	return query
 }

@@ -71,19 +71,20 @@ type Column struct {
 	Name     string
 	Property string // that names it, as it stands in the file; for a default the property that could
 	Key      string // of postrider.toml
+	Optional bool   // table.field.additional.missing = ignore
 }
 
-// Reject turns the item that is mapped to a key of postrider.toml into a refused one: for what only the program can judge
-// that reads the key. false: no item is mapped to it.
-func (t *Translation) Reject(key, why string) bool {
+// Reject refuses what is mapped to a key of postrider.toml: for what only the program can judge that reads the key. What comes from
+// a default gets an item of its own.
+func (t *Translation) Reject(key, why string) {
 	at := slices.IndexFunc(t.Items, func(i Item) bool {
 		return slices.ContainsFunc(i.Settings, func(s string) bool { return strings.HasPrefix(s, key+" = ") })
 	})
 	if at < 0 {
-		return false
+		t.Items = append(t.Items, Item{Property: key, Outcome: Refused, Text: why, Default: true})
+		return
 	}
 	t.Items[at].Outcome, t.Items[at].Text, t.Items[at].Settings = Refused, why, nil
-	return true
 }
 
 // Refused lists the items that stand in the way.

@@ -326,11 +326,14 @@ func TestTranslate_TakesColumnsAwayThatNobodyReadsOnly(t *testing.T) {
 
 func TestTranslation_RejectsWhatTheConfigurationRefuses(t *testing.T) {
 	tr := Translate(connector(map[string]string{"transforms.outbox.route.topic.regex": "(?m)x"}), Options{})
-	require.True(t, tr.Reject("router.route.topic.regex", "not supported"))
+	tr.Reject("router.route.topic.regex", "not supported")
 	i := itemOf(t, tr, "transforms.outbox.route.topic.regex")
 	require.Equal(t, Refused, i.Outcome)
 	require.Equal(t, "not supported", i.Text)
-	require.False(t, tr.Reject("router.no.such.key", "x"))
+	tr.Reject("router.route.by.field", "table a.b has no column aggregatetype")
+	i = itemOf(t, tr, "router.route.by.field")
+	require.True(t, i.Default)
+	require.Len(t, tr.Refused(), 2)
 }
 
 func TestUnknownText_NamesTheNearest(t *testing.T) {

@@ -2,6 +2,7 @@ package debezium
 
 import (
 	"fmt"
+	"regexp"
 	"regexp/syntax"
 	"slices"
 	"strings"
@@ -97,15 +98,15 @@ func product(heads, tails []string) []string {
 // Match tells which names a Java regular expression matches as a whole, in any case of letters, as Debezium reads its
 // lists of tables. It is an error if the expression has something that only Java understands.
 func Match(pattern string, names []string) ([]string, error) {
-	re, err := compile(pattern, regexp2.IgnoreCase)
+	matches, err := compile("(?i)" + pattern)
 	if err != nil {
 		return nil, err
 	}
 	var matched []string
 	for _, name := range names {
-		ok, err := re.MatchString(name)
+		ok, err := matches(name)
 		if err != nil {
-			return nil, fmt.Errorf("pattern %q takes too long: simplify it", pattern)
+			return nil, err
 		}
 		if ok {
 			matched = append(matched, name)
@@ -117,17 +118,29 @@ func Match(pattern string, names []string) ([]string, error) {
 // javaOnly are constructs that Java alone has, or that mean something else elsewhere.
 var javaOnly = []string{"&&", `\Q`, `\p{java`, `\p{Is`, `\p{In`, `\h`, `\R`, `\X`, `++`, `*+`, `?+`, `}+`}
 
-// compile anchors a pattern at both ends.
-func compile(pattern string, options regexp2.RegexOptions) (*regexp2.Regexp, error) {
+// compile makes a function that tells whether a pattern matches a text as a whole. Go's own engine runs it in linear time; what
+// has look-around or back references goes to one that backtracks, with a time limit.
+func compile(pattern string) (func(string) (bool, error), error) {
+	shown := strings.TrimPrefix(pattern, "(?i)")
 	for _, construct := range javaOnly {
 		if strings.Contains(pattern, construct) {
-			return nil, fmt.Errorf("pattern %q has %s, which only Java understands: write it another way, or name the tables", pattern, construct)
+			return nil, fmt.Errorf("pattern %q has %s, which only Java understands: write it another way, or name the tables", shown, construct)
 		}
 	}
-	re, err := regexp2.Compile(`\A(?:`+pattern+`)\z`, options)
+	whole := `\A(?:` + pattern + `)\z`
+	if re, err := regexp.Compile(whole); err == nil {
+		return func(s string) (bool, error) { return re.MatchString(s), nil }, nil
+	}
+	re, err := regexp2.Compile(whole, regexp2.None)
 	if err != nil {
-		return nil, fmt.Errorf("pattern %q cannot be read: name the tables instead", pattern)
+		return nil, fmt.Errorf("pattern %q cannot be read: name the tables instead", shown)
 	}
 	re.MatchTimeout = matchTimeout
-	return re, nil
+	return func(s string) (bool, error) {
+		ok, err := re.MatchString(s)
+		if err != nil {
+			return false, fmt.Errorf("pattern %q takes too long: simplify it", shown)
+		}
+		return ok, nil
+	}, nil
 }

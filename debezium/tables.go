@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/dlclark/regexp2"
 )
 
 // tables finds the outbox tables: what the connector captures, divided among the routers by their predicates.
@@ -260,15 +258,12 @@ func (t *translator) predicateHolds(r *route, topic string) (bool, error) {
 	switch simpleName(class) {
 	case "TopicNameMatches":
 		pattern, _ := t.get("predicates." + alias + ".pattern")
-		re, err := compile(pattern, regexp2.None)
+		matches, err := compile(pattern)
 		if err != nil {
 			return false, err
 		}
-		matched, err := re.MatchString(topic)
-		if err != nil {
-			return false, fmt.Errorf("pattern %q takes too long: simplify it", pattern)
-		}
-		return matched != negate, nil
+		matched, err := matches(topic)
+		return matched != negate, err
 	case "RecordIsTombstone":
 		// No record of an insert is one.
 		return negate, nil
