@@ -91,6 +91,7 @@ func (a *app) check(cmd *cobra.Command, offline bool, topics []string) []slot.Fi
 	wanted := topicSet{names: topics}
 	findings = append(findings, slot.Check(ctx, slot.Preflight{
 		Postgres: l.Config.Postgres, Need: requirements(l.Config), Messages: len(l.Config.Replication.Messages) > 0,
+		Snapshot: l.Config.Snapshot.On(),
 		Table: func(ctx context.Context, conn *pgx.Conn, t slot.Table) []slot.Finding {
 			return checkTable(ctx, conn, shapes, l.Config, t, &wanted)
 		},
@@ -133,6 +134,9 @@ func checkTable(ctx context.Context, conn *pgx.Conn, shapes *router.Router, cfg 
 		return []slot.Finding{f}
 	}
 	findings := []slot.Finding{{Severity: slot.SeverityOK, Code: "columns", Subject: t.Name, Observed: "fit the router"}}
+	if cfg.Snapshot.On() {
+		findings = append(findings, checkSnapshot(ctx, conn, cfg, t))
+	}
 	return append(findings, topics.sample(ctx, conn, cfg, rel)...)
 }
 

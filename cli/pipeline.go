@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"maps"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/rs/zerolog"
@@ -19,23 +19,25 @@ import (
 	"postrider/sink/kafka"
 	"postrider/sink/stdout"
 	"postrider/slot"
+	"postrider/snapshot"
 )
 
 // pipeline makes the parts of a relay out of a configuration. It is where the packages that must not know each other meet.
 type pipeline struct {
-	app     *app
-	cfg     config.Config
-	metrics *metrics.Set
-	log     zerolog.Logger
-	watcher *slot.Watcher
-	// As a session was last prepared; the same goroutine then makes its router.
-	tables []slot.Table
-	oids   map[uint32]string // see slot.OIDs
+	app      *app
+	cfg      config.Config
+	metrics  *metrics.Set
+	log      zerolog.Logger
+	watcher  *slot.Watcher
+	snapshot *snapshot.Snapshot
+	copy     *snapshot.Copy    // from prepare to the end of runSnapshot; nil: there is nothing to copy
+	oids     map[uint32]string // tables by OID, when a session was last prepared: the same goroutine then makes its router
 }
 
 func (a *app) newPipeline(cfg config.Config, set *metrics.Set, log zerolog.Logger) *pipeline {
 	p := &pipeline{app: a, cfg: cfg, metrics: set, log: log}
 	p.watcher = slot.NewWatcher(cfg.Postgres, requirements(cfg), slot.Export(set), p.component("slot"))
+	p.snapshot = p.newSnapshot()
 	return p
 }
 
@@ -54,7 +56,8 @@ func (p *pipeline) component(name string) zerolog.Logger {
 func (p *pipeline) parts() relay.Parts {
 	return relay.Parts{
 		Prepare:    p.prepare,
-		Watch:      p.watcher.Run,
+		Snapshot:   p.runSnapshot,
+		Watch:      p.watch,
 		OpenStream: p.openStream,
 		OpenSink:   p.openSink,
 		Router:     p.newRouter,
@@ -68,12 +71,20 @@ func (p *pipeline) parts() relay.Parts {
 }
 
 // prepare looks at publication, tables and slot before a session.
-func (p *pipeline) prepare(ctx context.Context, first bool) error {
+func (p *pipeline) prepare(ctx context.Context, first bool) (err error) {
 	conn, err := postgres.Connect(ctx, p.cfg.Postgres)
 	if err != nil {
 		return err
 	}
 	defer closeSQL(ctx, conn)
+	if err := p.beginSnapshot(ctx, first); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			p.endSnapshot()
+		}
+	}()
 	s, err := slot.Prepare(ctx, conn, requirements(p.cfg), first, p.component("slot"))
 	lost := new(slot.LostError)
 	switch {
@@ -116,6 +127,7 @@ func (p *pipeline) checkShapes(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
+	p.oids = map[uint32]string{}
 	for _, table := range p.cfg.Replication.Tables {
 		rel, err := slot.Relation(ctx, conn, table)
 		if err != nil {
@@ -124,14 +136,9 @@ func (p *pipeline) checkShapes(ctx context.Context, conn *pgx.Conn) error {
 		if err := r.Check(rel); err != nil {
 			return err
 		}
+		p.oids[rel.OID] = table
 	}
-	publication, err := slot.Inspect(ctx, conn, p.cfg.Replication.Publication, p.cfg.Replication.Tables)
-	if err != nil {
-		return err
-	}
-	p.tables = publication.Tables
-	p.oids, err = slot.OIDs(ctx, conn, p.cfg.Replication.Tables)
-	return err
+	return nil
 }
 
 func (p *pipeline) openStream(ctx context.Context) (*replication.Stream, error) {
@@ -142,9 +149,9 @@ func (p *pipeline) openStream(ctx context.Context) (*replication.Stream, error) 
 	s, err := replication.Open(ctx, pg, p.cfg.Replication, p.cfg.Slot.Name, p.component("replication"))
 	switch {
 	case errors.Is(err, replication.ErrSlotMissing): // it was there in prepare: dropped since then, and not to be created again
-		return nil, slot.Disappeared(p.cfg.Slot.Name, p.watcher.Status().ConfirmedFlushLSN)
+		return nil, p.renewable(slot.Disappeared(p.cfg.Slot.Name, p.watcher.Status().ConfirmedFlushLSN))
 	case err != nil:
-		return nil, postgres.Error(err)
+		return nil, p.renewable(postgres.Error(err))
 	}
 	return s, nil
 }
@@ -161,16 +168,12 @@ func (p *pipeline) openSink(ctx context.Context, done sink.Done) (sink.Sink, err
 }
 
 func (p *pipeline) newRouter() (*router.Router, error) {
-	options := router.Options{
+	r, err := router.New(p.cfg.Router, p.cfg.Format, router.Options{
 		Tables:          p.cfg.Replication.Tables,
-		OIDs:            p.oids,
+		OIDs:            maps.Clone(p.oids),
 		MessagePrefixes: p.cfg.Replication.Messages,
 		Describe:        p.describe,
-	}
-	if slices.ContainsFunc(p.tables, slot.Table.Partitioned) {
-		options.Home = p.home
-	}
-	r, err := router.New(p.cfg.Router, p.cfg.Format, options)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", relay.ErrConfiguration, err)
 	}
@@ -178,32 +181,15 @@ func (p *pipeline) newRouter() (*router.Router, error) {
 }
 
 // describe asks the catalogue about a table. It is called once per shape, so a connection of its own is no cost.
-func (p *pipeline) describe(oid uint32) (t *router.Table, err error) {
-	err = p.ask(func(ctx context.Context, conn *pgx.Conn) error {
-		t, err = describe(ctx, conn, oid)
-		return err
-	})
-	return t, err
-}
-
-// home asks which table a relation is a partition of, once per shape too.
-func (p *pipeline) home(rel *replication.Relation) (table string, err error) {
-	err = p.ask(func(ctx context.Context, conn *pgx.Conn) error {
-		table, err = slot.Home(ctx, conn, p.tables, rel)
-		return err
-	})
-	return table, err
-}
-
-func (p *pipeline) ask(question func(ctx context.Context, conn *pgx.Conn) error) error {
+func (p *pipeline) describe(oid uint32) (*router.Table, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), describeTimeout)
 	defer cancel()
 	conn, err := postgres.Connect(ctx, p.cfg.Postgres)
 	if err != nil {
-		return fmt.Errorf("ask the catalogue: %w", err)
+		return nil, fmt.Errorf("describe relation %d: %w", oid, err)
 	}
 	defer closeSQL(ctx, conn)
-	return question(ctx, conn)
+	return describe(ctx, conn, oid)
 }
 
 func describe(ctx context.Context, conn *pgx.Conn, oid uint32) (*router.Table, error) {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
+
+	"postrider/relay"
 )
 
 var stateColours = map[string]string{stateOK: "32", stateStandby: "36", stateDegraded: "33", stateFailing: "31"}
@@ -45,6 +47,9 @@ func relayRows(row func(...string), r Report, now time.Time) {
 	}
 	row("relay", fmt.Sprintf("%s for %s, pid %d, version %s", r.Relay.Phase, durationText(now.Sub(r.Relay.Since)), r.PID, r.Version))
 	row("sessions", fmt.Sprintf("%d since the start %s ago", r.Relay.Sessions, durationText(now.Sub(r.StartedAt))))
+	if c := r.Relay.Snapshot; c != (relay.Snapshot{}) {
+		row("snapshot", fmt.Sprintf("%d of about %d rows (%d %%)", c.Rows, c.EstimatedRows, c.Percent()), c.Table)
+	}
 	row("published", fmt.Sprintf("%d messages", r.Relay.Published))
 	inFlight := fmt.Sprintf("%d messages, %s", r.Relay.InFlight, bytesText(r.Relay.InFlightBytes))
 	if !r.Relay.OldestUnacked.IsZero() {

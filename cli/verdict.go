@@ -126,6 +126,13 @@ func judgePhase(now time.Time, r relay.State, s slot.Status) (Verdict, bool) {
 		return Verdict{stateFailing, orUnknown(r.Error) + "; " + next, kept(s), "postrider check"}, true
 	case relay.Starting:
 		return Verdict{State: stateDegraded, Reason: "the first session is not open yet", WAL: kept(s)}, true
+	case relay.Snapshotting:
+		return Verdict{
+			State: stateDegraded,
+			Reason: fmt.Sprintf("publishing rows that were in the tables already: %s, %d of about %d rows (%d %%), %.0f rows/s",
+				r.Snapshot.Table, r.Snapshot.Rows, r.Snapshot.EstimatedRows, r.Snapshot.Percent(), r.Snapshot.RowsPerSecond),
+			WAL: kept(s),
+		}, true
 	case relay.Draining:
 		return Verdict{State: stateDegraded, Reason: fmt.Sprintf("stopping: waits for %d messages in flight", r.InFlight)}, true
 	case relay.Stopped:

@@ -12,6 +12,7 @@ import (
 	"postrider/replication"
 	"postrider/router"
 	"postrider/slot"
+	"postrider/snapshot"
 )
 
 // Config is everything that can be configured.
@@ -22,6 +23,7 @@ type Config struct {
 	Router      []router.Config    `toml:"router"` // rule sets, at least one
 	Format      router.Format      `toml:"format"`
 	Sink        Sink               `toml:"sink"`
+	Snapshot    snapshot.Config    `toml:"snapshot"`
 	Relay       relay.Config       `toml:"relay"`
 	HTTP        httpserver.Config  `toml:"http"`
 	Log         Log                `toml:"log"`
@@ -36,6 +38,7 @@ func Default() Config {
 		Router:      []router.Config{router.DefaultConfig()},
 		Format:      router.DefaultFormat(),
 		Sink:        defaultSink(),
+		Snapshot:    snapshot.DefaultConfig(),
 		Relay:       relay.DefaultConfig(),
 		HTTP:        httpserver.DefaultConfig(),
 		Log:         defaultLog(),

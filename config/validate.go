@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -26,6 +27,7 @@ func (c Config) checks() []check {
 	return append(checks, []check{
 		{"format", c.Format.Validate},
 		{"sink", c.Sink.Validate},
+		{"snapshot", c.validateSnapshot},
 		{"relay", c.Relay.Validate},
 		{"http", c.HTTP.Validate},
 		{"log", c.Log.Validate},
@@ -36,6 +38,17 @@ func (c Config) checks() []check {
 func (c Config) validateRules() error {
 	_, err := router.Divide(c.Router, c.Replication.Tables, c.Replication.Messages)
 	return err
+}
+
+// validateSnapshot also judges whether the sink can remember how far a snapshot has come.
+func (c Config) validateSnapshot() error {
+	if err := c.Snapshot.Validate(); err != nil {
+		return err
+	}
+	if c.Snapshot.On() && c.Sink.Kind != SinkKafka {
+		return fmt.Errorf("snapshot.mode = %q needs sink.kind = %q: nothing else remembers which rows were published", c.Snapshot.Mode, SinkKafka)
+	}
+	return nil
 }
 
 // Validate asks each package about its section. Without arguments it judges all; a command that uses two sections names

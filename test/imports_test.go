@@ -25,9 +25,10 @@ var everywhere = []string{"metrics", "secret"}
 var allowed = map[string][]string{
 	"":               {"cli"},
 	"cli":            {"..."},
-	"config":         {"httpserver", "postgres", "relay", "replication", "router", "sink/...", "slot", "demo", "audit"},
+	"config":         {"httpserver", "postgres", "relay", "replication", "router", "sink/...", "slot", "snapshot", "demo", "audit"},
 	"relay":          {"postgres", "replication", "router", "sink"},
 	"slot":           {"postgres", "replication"},
+	"snapshot":       {"postgres", "replication", "router", "sink", "slot"},
 	"router":         {"replication", "sink"},
 	"replication":    {"postgres"},
 	"sink":           {},

@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"postrider/config"
+	"postrider/relay"
+	"postrider/replication"
+	"postrider/router"
+	"postrider/sink/kafka"
+	"postrider/slot"
+	"postrider/snapshot"
+)
+
+func (p *pipeline) newSnapshot() *snapshot.Snapshot {
+	cfg := p.cfg
+	return snapshot.New(cfg.Snapshot, snapshot.Parts{
+		Postgres: cfg.Postgres, Need: requirements(cfg), Replication: cfg.Replication,
+		Roles: func(table string) slot.Roles { return roles(cfg, table) },
+		OpenStore: func(ctx context.Context) (snapshot.Store, error) {
+			s, err := kafka.OpenProgress(ctx, cfg.Sink.Kafka, cfg.Snapshot.Topic, p.component("sink"))
+			if err != nil {
+				return nil, err // an interface that holds a nil pointer is not nil
+			}
+			return s, nil
+		},
+		Limits:  snapshot.Limits{Messages: cfg.Relay.InFlightMessages, Bytes: cfg.Relay.InFlightBytes},
+		Metrics: p.metrics, Log: p.component("snapshot"),
+	})
+}
+
+// roles are the columns that the table's router uses.
+func roles(cfg config.Config, table string) slot.Roles {
+	r := slot.Roles{ID: router.DefaultConfig().FieldID, OrderBy: cfg.Snapshot.OrderBy}
+	rules, err := router.Divide(cfg.Router, cfg.Replication.Tables, cfg.Replication.Messages)
+	if err != nil {
+		return r // the router says so
+	}
+	for _, rule := range rules {
+		if slices.Contains(rule.Tables, table) {
+			r.ID, r.Timestamp = rule.FieldID, rule.FieldTimestamp
+		}
+	}
+	return r
+}
+
+// checkSnapshot finds out whether the rows of a table could be published, and in which order.
+func checkSnapshot(ctx context.Context, conn *pgx.Conn, cfg config.Config, t slot.Table) slot.Finding {
+	c, err := slot.DescribeCopied(ctx, conn, t, roles(cfg, t.Name))
+	if err != nil {
+		return slot.ErrorFinding("snapshot", t.Name, err)
+	}
+	f := slot.Finding{Severity: slot.SeverityOK, Code: "snapshot", Subject: t.Name, Observed: "rows already in the table are published in the order of " + c.Order.String()}
+	if c.Order.Random {
+		f.Severity, f.Required = slot.SeverityWarning, "an order that keeps the rows of a key in the order of their inserts"
+		f.Fix = "if ids are random: set snapshot.order_by to a column with the time of the insert"
+	}
+	return f
+}
+
+// beginSnapshot makes the slot if rows that are in the tables come first, and leaves the copy to runSnapshot.
+func (p *pipeline) beginSnapshot(ctx context.Context, first bool) error {
+	if !p.cfg.Snapshot.On() || len(p.cfg.Replication.Tables) == 0 {
+		return nil
+	}
+	var err error
+	p.copy, err = p.snapshot.Begin(ctx, first)
+	if errors.Is(err, slot.ErrNoSnapshot) {
+		return &misfit{err}
+	}
+	return err
+}
+
+// runSnapshot is relay.Parts.Snapshot.
+func (p *pipeline) runSnapshot(ctx, stop context.Context, report func(relay.Snapshot)) error {
+	if p.copy == nil {
+		return nil
+	}
+	defer p.endSnapshot()
+	return p.copy.Run(ctx, stop, snapshot.Target{OpenSink: p.openSink, Router: p.newRouter},
+		func(s snapshot.State) { report(relay.Snapshot(s)) })
+}
+
+func (p *pipeline) endSnapshot() {
+	if p.copy != nil {
+		p.copy.Close()
+		p.copy = nil
+	}
+}
+
+// renewable marks the loss of a slot that snapshot.mode when_needed heals.
+func (p *pipeline) renewable(err error) error {
+	lost := errors.Is(err, replication.ErrSlotLost) || errors.Is(err, replication.ErrSlotMissing)
+	if !lost || p.cfg.Snapshot.Mode != snapshot.WhenNeeded || !p.cfg.Slot.Create || errors.Is(err, relay.ErrSlotRenewed) {
+		return err
+	}
+	return &renewed{err}
+}
+
+// renewed is a relay.ErrSlotRenewed whose text is that of the error itself.
+type renewed struct{ err error }
+
+func (r *renewed) Error() string { return r.err.Error() }
+
+func (r *renewed) Unwrap() []error { return []error{relay.ErrSlotRenewed, r.err} }
+
+// Advice is what the user needs besides the text.
+func (r *renewed) Advice() (wal, fix string) {
+	return "none is kept for the slot any more; the next session makes it anew and publishes all rows that are in the tables, " +
+		"since snapshot.mode is when_needed", ""
+}
+
+func (p *pipeline) watch(ctx context.Context) error { return p.renewable(p.watcher.Run(ctx)) }

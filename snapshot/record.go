@@ -1,0 +1,89 @@
+package snapshot
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"postrider/sink"
+	"postrider/slot"
+)
+
+// Phase is how far the snapshot of a slot has come.
+type Phase string
+
+// The phases, in their order.
+const (
+	Creating Phase = "creating" // the slot is being made; nothing has been published
+	Copying  Phase = "copying"
+	Complete Phase = "complete"
+)
+
+// Record is what is remembered of a snapshot. It is the value, in JSON, of the newest record with the slot's name as key.
+type Record struct {
+	SystemID        string             `json:"system_id"` // of the database cluster
+	Slot            string             `json:"slot"`
+	Phase           Phase              `json:"phase"`
+	ConsistentPoint string             `json:"consistent_point,omitempty"` // of the slot; an LSN
+	Tables          []Table            `json:"tables,omitempty"`
+	Topics          map[string]Offsets `json:"topics,omitempty"` // every one that a message was published to, or is about to be
+	StartedAt       time.Time          `json:"started_at"`
+	SavedAt         time.Time          `json:"saved_at"`
+}
+
+// Table is how far one table has been copied.
+type Table struct {
+	Name  string         `json:"name"`
+	Order string         `json:"order"` // slot.Order, as text
+	Rows  int64          `json:"rows"`  // read and acknowledged
+	Last  *slot.Position `json:"last,omitempty"`
+	Done  bool           `json:"done,omitempty"`
+}
+
+// Offsets are the ends of a topic's partitions.
+type Offsets struct {
+	First []int64 `json:"first"` // before the first message of the snapshot
+	Last  []int64 `json:"last"`  // after the last chunk with a message for the topic was acknowledged
+}
+
+// Store keeps records, and reads back what is in topics. kafka.Progress is one.
+type Store interface {
+	Load(ctx context.Context, key string) ([]byte, error) // nil: none
+	Save(ctx context.Context, key string, value []byte) error
+	Ends(ctx context.Context, topics []string) (map[string][]int64, error)
+	Read(ctx context.Context, topic string, from []int64, each func(*sink.Message)) error
+	Close()
+}
+
+func load(ctx context.Context, store Store, slotName string) (*Record, error) {
+	document, err := store.Load(ctx, slotName)
+	if err != nil || len(document) == 0 {
+		return nil, err
+	}
+	var r Record
+	if err := json.Unmarshal(document, &r); err != nil {
+		return nil, fmt.Errorf("read the progress of the snapshot of slot %q: %w", slotName, err)
+	}
+	return &r, nil
+}
+
+func (r *Record) save(ctx context.Context, store Store) error {
+	r.SavedAt = time.Now().UTC()
+	document, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return store.Save(ctx, r.Slot, document)
+}
+
+// table is the entry of a table, added if there is none.
+func (r *Record) table(t *slot.Copied) *Table {
+	for i := range r.Tables {
+		if r.Tables[i].Name == t.Name {
+			return &r.Tables[i]
+		}
+	}
+	r.Tables = append(r.Tables, Table{Name: t.Name, Order: t.Order.String()})
+	return &r.Tables[len(r.Tables)-1]
+}

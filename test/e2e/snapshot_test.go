@@ -1,0 +1,408 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"postrider/embedded"
+	"postrider/test/parts"
+)
+
+// copied is a shop whose outbox has rows before the relay comes.
+type copied struct {
+	*shop
+	t      testing.TB
+	topic  string
+	ledger *ledger
+}
+
+const numberedSQL = `
+CREATE TABLE outbox (
+	id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	aggregate_type text NOT NULL,
+	aggregate_id   text NOT NULL,
+	event_type     text,
+	payload        jsonb NOT NULL,
+	status         text NOT NULL DEFAULT 'new'
+);
+CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert');`
+
+// The limit makes small chunks, so that there are many between which, and in the middle of which, a test can interrupt.
+const smallChunks = `
+[relay]
+in_flight_messages = 300
+`
+
+func newCopied(t testing.TB, version, sql, mode, more string) *copied {
+	t.Helper()
+	topic := newCluster(t).Topic(t, partitions)
+	s := newShop(t, version, sql, "")
+	return withSnapshot(t, s, topic, mode, more)
+}
+
+func withSnapshot(t testing.TB, s *shop, topic, mode, more string) *copied {
+	t.Helper()
+	c := &copied{shop: s, t: t, topic: topic, ledger: newLedger()}
+	c.mode(mode, more)
+	return c
+}
+
+func (c *copied) mode(mode, more string) {
+	c.t.Helper()
+	c.configure(c.t, routeTo(c.topic, fmt.Sprintf("[snapshot]\nmode = %q\ntopic = %q\n%s", mode, c.slot+".snapshot", more)))
+}
+
+// fill commits rows in transactions of ten, one of each key, keys times tens.
+func (c *copied) fill(rows int) {
+	c.t.Helper()
+	d := c.ledger.draft()
+	var values strings.Builder
+	for n := range rows {
+		key := fmt.Sprintf("before-%d", n%10)
+		if n > 0 {
+			values.WriteString(",")
+		}
+		fmt.Fprintf(&values, "('order', '%s', 'was there', '%s')", key, d.payload(key))
+	}
+	c.do(c.t, "INSERT INTO outbox (aggregate_type, aggregate_id, event_type, payload) VALUES "+values.String())
+	d.committed()
+}
+
+// write commits rows until it is told to stop, and updates and reads rows in between as an application would. What it returns stops it.
+func (c *copied) write(writers int) (stop func()) {
+	c.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var failed error
+	for w := range writers {
+		conn := c.Connect(c.t)
+		all.Go(func() {
+			if err := c.writer(ctx, conn, w); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed = err
+			}
+		})
+	}
+	end := sync.OnceFunc(func() { cancel(); all.Wait() })
+	c.t.Cleanup(end)
+	return func() {
+		c.t.Helper()
+		end()
+		require.NoError(c.t, failed)
+	}
+}
+
+func (c *copied) writer(ctx context.Context, conn *pgx.Conn, w int) error {
+	pace := time.NewTicker(4 * time.Millisecond)
+	defer pace.Stop()
+	for n := 0; ctx.Err() == nil; n++ {
+		background := context.WithoutCancel(ctx)
+		tx, err := conn.Begin(background)
+		if err != nil {
+			return err
+		}
+		d := c.ledger.draft()
+		for i := range 1 + n%3 {
+			key := fmt.Sprintf("writer-%d-%d", w, (n+i)%4)
+			if err := insertEvents(background, tx, d, "outbox", key); err != nil {
+				return err
+			}
+		}
+		if n%5 == 0 { // a poller of old, or a clean-up's mark: the row is new for the heap, and the same event
+			_, err = tx.Exec(background, `UPDATE outbox SET status = 'seen' WHERE id IN (SELECT id FROM outbox ORDER BY random() LIMIT 20)`)
+			if err != nil {
+				return err
+			}
+		}
+		if err := tx.Commit(background); err != nil {
+			return err
+		}
+		d.committed()
+		select {
+		case <-pace.C:
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// snapshotRows is what /status says: rows of the snapshot that are acknowledged. False: nobody answers.
+func (r *relay) snapshotRows() (rows int64, phase string, ok bool) {
+	var status struct {
+		Relay struct {
+			Phase    string `json:"phase"`
+			Snapshot struct {
+				Rows int64 `json:"rows"`
+			} `json:"snapshot"`
+		} `json:"relay"`
+	}
+	code, err := getJSON(r.url+"/status", &status)
+	return status.Relay.Snapshot.Rows, status.Relay.Phase, err == nil && code == http.StatusOK
+}
+
+// listening starts the relay and waits for its listener only.
+func (c *copied) listening(more ...map[string]string) *relay {
+	c.t.Helper()
+	r := c.launch(c.t, more...)
+	address, ok := r.awaitLog(c.t, "http listener started")["listen"].(string)
+	require.True(c.t, ok)
+	r.url = "http://" + address
+	return r
+}
+
+// copiedBeyond waits until a relay has copied more rows than that, or streams.
+func (c *copied) copiedBeyond(r *relay, rows int64) (now int64, streams bool) {
+	c.t.Helper()
+	await(c.t, fmt.Sprintf("more than %d rows copied", rows), func() (bool, error) {
+		if !r.Running() {
+			return false, errEnded
+		}
+		n, phase, _ := r.snapshotRows()
+		now, streams = n, phase == "streaming"
+		return n > rows || streams, nil
+	})
+	return now, streams
+}
+
+// requireExact reads the topic to its end: everything once, in order.
+func (c *copied) requireExact(r *relay, atLeast int) {
+	c.t.Helper()
+	c.awaitConfirmed(c.t, r)
+	c.ledger.received(c.t, c.All(c.t, c.topic))
+	c.ledger.requireExact(c.t, atLeast)
+}
+
+func TestSnapshot_PublishesRowsBeforeDuringAndAfterOnce(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{"14", "17", "18"} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			c := newCopied(t, version, numberedSQL, "initial", smallChunks)
+			c.fill(10_000)
+			stop := c.write(3)
+			r := c.run(t)
+			stop()
+			c.write(2)()
+			c.requireExact(r, 10_000)
+			started := r.logged("snapshot started")
+			require.Equal(t, "id", started["order"])
+			require.NotNil(t, r.logged("snapshot complete"))
+			r.stop(t)
+
+			// Nothing of it happens a second time.
+			again := c.run(t)
+			require.Nil(t, again.logged("snapshot started"))
+			before := c.count(t, c.topic)
+			c.do(t, `INSERT INTO outbox (aggregate_type, aggregate_id, payload) VALUES ('order', 'last', '{"key": "last", "number": 1}')`)
+			c.awaitConfirmed(t, again)
+			require.Equal(t, before+1, c.count(t, c.topic))
+			again.stop(t)
+		})
+	}
+}
+
+// A copy is killed again and again, wherever it happens to be: between chunks, in the middle of one, while it finds out how to go on.
+func TestSnapshot_GoesOnAfterKills(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{"14", "18"} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			c := newCopied(t, version, numberedSQL, "initial", smallChunks)
+			c.fill(30_000)
+			c.killed(8)
+		})
+	}
+}
+
+func TestSnapshot_GoesOnAfterKillsByCommitTime(t *testing.T) {
+	t.Parallel()
+	server := parts.ExclusivePostgres(t, embedded.PostgresConfig{Params: map[string]string{"track_commit_timestamp": "on"}})
+	db := parts.NewDatabase(t, server.DSN())
+	cl := newCluster(t)
+	s := &shop{Database: db, cluster: cl, slot: parts.Unique("e2e"), file: t.TempDir() + "/postrider.toml"}
+	s.Exec(t, strings.Replace(numberedSQL, "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "uuid PRIMARY KEY DEFAULT gen_random_uuid()", 1))
+	s.sql = s.Connect(t)
+	c := withSnapshot(t, s, cl.Topic(t, partitions), "initial", smallChunks)
+	for range 300 { // each with a time of its own, or rows of one key were in no order
+		c.fill(10)
+	}
+	c.killedWithout(6, "UPDATE")
+}
+
+func (c *copied) killed(kills int) { c.t.Helper(); c.killedWithout(kills, "") }
+
+// killedWithout runs writers, unless an order by commit time makes their updates meaningless.
+func (c *copied) killedWithout(kills int, what string) {
+	c.t.Helper()
+	stop := func() {}
+	if what == "" {
+		stop = c.write(2)
+	}
+	var r *relay
+	reached := int64(0)
+	for i := range kills {
+		r = c.listening()
+		switch i % 3 {
+		case 0, 1: // in the middle of copying
+			var streams bool
+			if reached, streams = c.copiedBeyond(r, max(reached, 0)); streams {
+				c.t.Fatalf("all was copied before kill %d of %d", i+1, kills)
+			}
+		case 2: // while it prepares to go on
+			r.awaitLog(c.t, "snapshot started")
+		}
+		require.NoError(c.t, r.Signal(syscall.SIGKILL))
+		<-r.Done
+		if what != "" {
+			reached = -1 // counts anew in every process
+		}
+	}
+	r = c.run(c.t)
+	stop()
+	require.NotNil(c.t, r.logged("snapshot resumed; rows that were inserted since it began come by the slot, those that were published already are left out"))
+	c.requireExact(r, 3_000)
+	r.stop(c.t)
+}
+
+func TestSnapshot_StopsOnSIGTERMAndGoesOn(t *testing.T) {
+	t.Parallel()
+	c := newCopied(t, parts.AnyVersion, numberedSQL, "initial", smallChunks)
+	c.fill(20_000)
+	reached := int64(0)
+	for range 3 {
+		r := c.listening()
+		var streams bool
+		reached, streams = c.copiedBeyond(r, reached)
+		require.False(t, streams)
+		r.stop(t)
+		require.NotNil(t, r.logged("snapshot interrupted; it goes on with the next start"))
+	}
+	r := c.run(t)
+	c.requireExact(r, 20_000)
+	r.stop(t)
+}
+
+func TestSnapshot_SecondRelayStandsBy(t *testing.T) {
+	t.Parallel()
+	c := newCopied(t, parts.AnyVersion, numberedSQL, "initial", smallChunks)
+	c.fill(20_000)
+	first := c.listening()
+	_, streams := c.copiedBeyond(first, 0)
+	require.False(t, streams)
+	second := c.listening()
+	await(t, "the second relay standing by", func() (bool, error) {
+		_, phase, _ := second.snapshotRows()
+		return phase == "standby", nil
+	})
+	require.NoError(t, first.Signal(syscall.SIGKILL))
+	<-first.Done
+	await(t, "the second relay streaming", func() (bool, error) { return second.state(t).Phase == "streaming", nil })
+	c.requireExact(second, 20_000)
+	second.stop(t)
+}
+
+func TestSnapshot_ShowsWhatItDoes(t *testing.T) {
+	t.Parallel()
+	c := newCopied(t, parts.AnyVersion, numberedSQL, "initial", smallChunks)
+	c.fill(20_000)
+	c.do(t, "ANALYZE outbox")
+	r := c.listening()
+	_, streams := c.copiedBeyond(r, 0)
+	require.False(t, streams)
+	var status struct {
+		Verdict struct{ Reason string }
+		Relay   struct {
+			Snapshot struct {
+				Table     string  `json:"table"`
+				Estimated int64   `json:"estimated_rows"`
+				Rate      float64 `json:"rows_per_second"`
+			} `json:"snapshot"`
+		}
+	}
+	_, err := getJSON(r.url+"/status", &status)
+	require.NoError(t, err)
+	require.Contains(t, status.Verdict.Reason, "of about 20000 rows")
+	require.Equal(t, "public.outbox", status.Relay.Snapshot.Table)
+	require.Equal(t, int64(20_000), status.Relay.Snapshot.Estimated)
+	require.Positive(t, status.Relay.Snapshot.Rate)
+	var ready json.RawMessage
+	code, err := getJSON(r.url+"/readyz", &ready)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, code)
+	c.requireExact(r, 20_000)
+	r.stop(t)
+}
+
+func TestSnapshot_NeedsConsentToStartOver(t *testing.T) {
+	t.Parallel()
+	c := newCopied(t, parts.AnyVersion, numberedSQL, "initial", "")
+	c.fill(1_000)
+	r := c.run(t)
+	c.awaitConfirmed(t, r)
+	r.stop(t)
+	c.do(t, "SELECT pg_drop_replication_slot('"+c.slot+"')")
+	c.fill(100)
+	refused := c.launch(t)
+	require.Equal(t, 70, refused.wait(t))
+	require.Contains(t, refused.log.String(), "postrider slot create "+c.slot)
+
+	c.mode("when_needed", "")
+	r = c.run(t)
+	c.awaitConfirmed(t, r)
+	require.NotNil(t, r.logged("snapshot complete"))
+	c.ledger.received(t, c.All(t, c.topic))
+	v := c.ledger.tally.Verdict()
+	require.Zero(t, v.Lost)
+	require.Equal(t, int64(1_000), v.Duplicated, "what was published before the slot was lost, and nothing else")
+
+	// The same while the relay runs. It may have made the slot before ours is seen to be gone.
+	c.do(t, "SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots WHERE slot_name = '"+c.slot+"' AND active",
+		"SELECT pg_drop_replication_slot('"+c.slot+"')")
+	await(t, "a second snapshot", func() (bool, error) {
+		return strings.Count(r.log.String(), `"message":"snapshot complete"`) == 2, nil
+	})
+	c.fill(10)
+	c.awaitConfirmed(t, r)
+	require.Equal(t, 1_000+1_100+1_100+10, c.count(t, c.topic))
+	r.stop(t)
+}
+
+func TestSnapshot_HaltsAtARowThatCannotBePublished(t *testing.T) {
+	t.Parallel()
+	c := newCopied(t, parts.AnyVersion, numberedSQL, "initial", smallChunks)
+	c.do(t, "ALTER TABLE outbox ALTER aggregate_id DROP NOT NULL")
+	c.fill(1_000)
+	c.do(t, `INSERT INTO outbox (aggregate_type, payload) VALUES ('order', '{}')`)
+	c.fill(1_000)
+	halted := c.launch(t)
+	require.Equal(t, 1, halted.wait(t))
+	require.Contains(t, halted.log.String(), "aggregate_id")
+	require.Equal(t, 1_000, c.count(t, c.topic), "what stands before it is published")
+	c.do(t, `DELETE FROM outbox WHERE aggregate_id IS NULL`)
+	r := c.run(t)
+	c.requireExact(r, 2_000)
+	r.stop(t)
+}
+
+func TestSnapshot_LeavesASlotAloneThatWasThereBefore(t *testing.T) {
+	t.Parallel()
+	c := newCopied(t, parts.AnyVersion, numberedSQL, "initial", "")
+	c.do(t, `INSERT INTO outbox (aggregate_type, aggregate_id, payload) VALUES ('order', 'before', '{}')`,
+		`SELECT pg_create_logical_replication_slot('`+c.slot+`', 'pgoutput')`)
+	c.fill(10)
+	r := c.run(t)
+	c.requireExact(r, 10)
+	r.stop(t)
+}
