@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/rs/zerolog"
@@ -30,8 +30,10 @@ type pipeline struct {
 	log      zerolog.Logger
 	watcher  *slot.Watcher
 	snapshot *snapshot.Snapshot
-	copy     *snapshot.Copy    // from prepare to the end of runSnapshot; nil: there is nothing to copy
-	oids     map[uint32]string // tables by OID, when a session was last prepared: the same goroutine then makes its router
+	copy     *snapshot.Copy // from prepare to the end of runSnapshot; nil: there is nothing to copy
+	// As a session was last prepared; the same goroutine then makes its router.
+	tables []slot.Table
+	oids   map[uint32]string // see slot.OIDs
 }
 
 func (a *app) newPipeline(cfg config.Config, set *metrics.Set, log zerolog.Logger) *pipeline {
@@ -127,7 +129,6 @@ func (p *pipeline) checkShapes(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	p.oids = map[uint32]string{}
 	for _, table := range p.cfg.Replication.Tables {
 		rel, err := slot.Relation(ctx, conn, table)
 		if err != nil {
@@ -136,9 +137,14 @@ func (p *pipeline) checkShapes(ctx context.Context, conn *pgx.Conn) error {
 		if err := r.Check(rel); err != nil {
 			return err
 		}
-		p.oids[rel.OID] = table
 	}
-	return nil
+	publication, err := slot.Inspect(ctx, conn, p.cfg.Replication.Publication, p.cfg.Replication.Tables)
+	if err != nil {
+		return err
+	}
+	p.tables = publication.Tables
+	p.oids, err = slot.OIDs(ctx, conn, p.cfg.Replication.Tables)
+	return err
 }
 
 func (p *pipeline) openStream(ctx context.Context) (*replication.Stream, error) {
@@ -168,12 +174,16 @@ func (p *pipeline) openSink(ctx context.Context, done sink.Done) (sink.Sink, err
 }
 
 func (p *pipeline) newRouter() (*router.Router, error) {
-	r, err := router.New(p.cfg.Router, p.cfg.Format, router.Options{
+	options := router.Options{
 		Tables:          p.cfg.Replication.Tables,
-		OIDs:            maps.Clone(p.oids),
+		OIDs:            p.oids,
 		MessagePrefixes: p.cfg.Replication.Messages,
 		Describe:        p.describe,
-	})
+	}
+	if slices.ContainsFunc(p.tables, slot.Table.Partitioned) {
+		options.Home = p.home
+	}
+	r, err := router.New(p.cfg.Router, p.cfg.Format, options)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", relay.ErrConfiguration, err)
 	}
@@ -181,15 +191,32 @@ func (p *pipeline) newRouter() (*router.Router, error) {
 }
 
 // describe asks the catalogue about a table. It is called once per shape, so a connection of its own is no cost.
-func (p *pipeline) describe(oid uint32) (*router.Table, error) {
+func (p *pipeline) describe(oid uint32) (t *router.Table, err error) {
+	err = p.ask(func(ctx context.Context, conn *pgx.Conn) error {
+		t, err = describe(ctx, conn, oid)
+		return err
+	})
+	return t, err
+}
+
+// home asks which table a relation is a partition of, once per shape too.
+func (p *pipeline) home(rel *replication.Relation) (table string, err error) {
+	err = p.ask(func(ctx context.Context, conn *pgx.Conn) error {
+		table, err = slot.Home(ctx, conn, p.tables, rel)
+		return err
+	})
+	return table, err
+}
+
+func (p *pipeline) ask(question func(ctx context.Context, conn *pgx.Conn) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), describeTimeout)
 	defer cancel()
 	conn, err := postgres.Connect(ctx, p.cfg.Postgres)
 	if err != nil {
-		return nil, fmt.Errorf("describe relation %d: %w", oid, err)
+		return fmt.Errorf("ask the catalogue: %w", err)
 	}
 	defer closeSQL(ctx, conn)
-	return describe(ctx, conn, oid)
+	return question(ctx, conn)
 }
 
 func describe(ctx context.Context, conn *pgx.Conn, oid uint32) (*router.Table, error) {

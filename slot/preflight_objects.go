@@ -37,6 +37,13 @@ func (c *checker) publication(ctx context.Context) error {
 
 func (c *checker) table(ctx context.Context, p *Publication, t Table) {
 	c.add(okFinding("table", t.Name, "published"))
+	if t.Partitions {
+		c.add(Finding{
+			Severity: SeverityWarning, Code: "partitions", Subject: t.Name, Observed: "rows come under the names of its partitions; the relay routes them all the same",
+			Required: "rows under the name of the table: a partition that is detached before its rows are delivered cannot be told from another table",
+			Fix:      "ALTER PUBLICATION " + quoteName(p.Name) + " SET (publish_via_partition_root = true);",
+		})
+	}
 	if t.RowFilter != "" {
 		c.add(Finding{
 			Severity: SeverityWarning, Code: "row_filter", Subject: t.Name, Observed: "WHERE " + t.RowFilter, Required: "no row filter",

@@ -40,7 +40,8 @@ type Table struct {
 	Temporary   bool     //
 	Root        string   // schema-qualified table of which it is a partition; empty: none
 	Membership  uint32   // OID of its entry in the publication by name, under whatever name its rows come; zero: none
-	Published   bool     // its rows come under its own name
+	Published   bool     // its rows come, under its own name or those of its partitions
+	Partitions  bool     // they come under the names of its partitions
 	RowFilter   string   // rows that don't match are not sent; empty: none
 	ColumnNames []string // sent with its rows, in the table's order; nil: not published
 	AllColumns  bool     // no column list leaves any out
@@ -53,6 +54,14 @@ func SplitTable(table string) (schema, name string) {
 		return "public", schema
 	}
 	return schema, name
+}
+
+func splitTables(tables []string) (schemas, names []string) {
+	schemas, names = make([]string, len(tables)), make([]string, len(tables))
+	for i, t := range tables {
+		schemas[i], names[i] = SplitTable(t)
+	}
+	return schemas, names
 }
 
 // quoteTable is the name for SQL.
@@ -86,7 +95,14 @@ FROM pg_catalog.pg_publication WHERE pubname = $1`
 
 // The view resolves schemas, FOR ALL TABLES, and what publish_via_partition_root does to partitions. Its columns beyond the
 // names came with 15.
-const selectPublished = `SELECT pg_catalog.to_jsonb(t) FROM pg_catalog.pg_publication_tables t WHERE pubname = $1 ORDER BY schemaname, tablename`
+const selectPublished = `
+SELECT pg_catalog.to_jsonb(t) || pg_catalog.jsonb_build_object('parents', ARRAY(
+  SELECT an.nspname || '.' || a.relname FROM pg_catalog.pg_partition_ancestors(c.oid) p
+  JOIN pg_catalog.pg_class a ON a.oid = p.relid JOIN pg_catalog.pg_namespace an ON an.oid = a.relnamespace WHERE a.oid <> c.oid))
+FROM pg_catalog.pg_publication_tables t
+JOIN pg_catalog.pg_namespace n ON n.nspname = t.schemaname
+JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
+WHERE t.pubname = $1 ORDER BY t.schemaname, t.tablename`
 
 const selectTables = `
 SELECT coalesce(c.oid, 0), coalesce(c.relkind::text, ''), coalesce(c.relpersistence::text, ''),
@@ -106,6 +122,7 @@ type publishedRow struct {
 	Name      string   `json:"tablename"`
 	Columns   []string `json:"attnames"`
 	RowFilter string   `json:"rowfilter"`
+	Parents   []string `json:"parents"` // partitioned tables above it
 }
 
 // Inspect reads a publication and the tables. A missing one is no error, see Publication.Problems.
@@ -133,8 +150,8 @@ func (p *Publication) read(ctx context.Context, conn *pgx.Conn, tables []string)
 	if err := p.readTables(ctx, conn, tables, published); err != nil {
 		return err
 	}
-	for name := range published {
-		if !slices.Contains(tables, name) {
+	for name, row := range published {
+		if !slices.Contains(tables, name) && !p.bringsPartition(row) {
 			p.Others = append(p.Others, name)
 		}
 	}
@@ -144,6 +161,11 @@ func (p *Publication) read(ctx context.Context, conn *pgx.Conn, tables []string)
 		p.Others = p.Others[:othersLimit]
 	}
 	return nil
+}
+
+// bringsPartition tells whether a published table is a partition of one that was asked for.
+func (p *Publication) bringsPartition(row publishedRow) bool {
+	return slices.ContainsFunc(p.Tables, func(t Table) bool { return t.Partitions && slices.Contains(row.Parents, t.Name) })
 }
 
 func (p *Publication) readPublished(ctx context.Context, conn *pgx.Conn) (map[string]publishedRow, error) {
@@ -167,10 +189,7 @@ func (p *Publication) readPublished(ctx context.Context, conn *pgx.Conn) (map[st
 }
 
 func (p *Publication) readTables(ctx context.Context, conn *pgx.Conn, tables []string, published map[string]publishedRow) error {
-	schemas, names := make([]string, len(tables)), make([]string, len(tables))
-	for i, t := range tables {
-		schemas[i], names[i] = SplitTable(t)
-	}
+	schemas, names := splitTables(tables)
 	rows, err := conn.Query(ctx, selectTables, schemas, names, p.Name)
 	if err != nil {
 		return err
@@ -190,6 +209,9 @@ func (p *Publication) readTables(ctx context.Context, conn *pgx.Conn, tables []s
 				t.ColumnNames = columns
 			}
 			t.AllColumns = len(t.ColumnNames) >= len(columns)
+		} else if t.Kind == "p" && !p.ViaRoot && (p.AllTables || t.Membership != 0) {
+			// Every partition is in it, those to come too.
+			t.Published, t.Partitions, t.ColumnNames, t.AllColumns = true, true, columns, true
 		}
 		p.Tables = append(p.Tables, t)
 	}
@@ -218,7 +240,7 @@ func (p *Publication) Problems() []*PublicationError {
 			add(t.Name, "the table is unlogged or temporary: its rows never reach the WAL", "ALTER TABLE "+quoteTable(t.Name)+" SET LOGGED;")
 		case t.Published:
 		case t.Kind == "p" && !p.ViaRoot:
-			add(t.Name, "the table is partitioned, and its rows would come under the names of the partitions",
+			add(t.Name, "the table is partitioned, and not it but at most some of its partitions are in the publication",
 				"ALTER PUBLICATION "+quoteName(p.Name)+" SET (publish_via_partition_root = true);"+p.addSQL(t))
 		case t.Root != "" && p.ViaRoot:
 			add(t.Name, "it is a partition, and its rows come under the name of "+t.Root, `set replication.tables to "`+t.Root+`"`)

@@ -59,11 +59,6 @@ func TestPublication_PartitionedTableComesUnderTheRoot(t *testing.T) {
 		require.True(t, created)
 		require.NoError(t, verify(p, "public.outbox"))
 		require.ErrorContains(t, verify(p, "public.outbox_default"), "name of public.outbox")
-
-		p.exec("ALTER PUBLICATION postrider SET (publish_via_partition_root = false)")
-		err = verify(p, "public.outbox")
-		require.ErrorContains(t, err, "names of the partitions")
-		repair(p, err, "public.outbox") // the root is a member already
 	})
 }
 

@@ -46,6 +46,13 @@ var configurationMistakes = []mistake{
 		run:  78, check: 78, advised: []string{"postrider.toml:"},
 	},
 	{
+		name: "rules-for-another-table", about: "a [[router]] is for a table that is not relayed",
+		make: func(_ *testing.T, s *site) {
+			s.set("[router]", `tables = ["public.orders"]`+"\n[[router]]\nnull_key = \"publish\"")
+		},
+		run: 78, check: 78, advised: []string{"postrider.toml:", "router[1].tables", "public.orders", "replication.tables"},
+	},
+	{
 		name: "missing-brokers", about: "no broker is configured",
 		make: func(_ *testing.T, s *site) { delete(s.config, "sink.kafka") },
 		run:  78, check: 78, advised: []string{"sink.kafka.brokers"},

@@ -81,10 +81,11 @@ var slotMistakes = []mistake{
 		},
 	},
 	{
-		name: "publication-of-partitions", about: "the table is partitioned, and the publication sends its rows under the names of the partitions",
+		name: "publication-of-partitions", about: "the table is partitioned, and the publication contains one of its partitions instead of it",
 		make: func(t *testing.T, s *site) {
 			s.sql(t, s.database, `DROP TABLE outbox; CREATE TABLE outbox (id uuid, aggregate_type text, aggregate_id text, payload jsonb) PARTITION BY HASH (id);
-				ALTER PUBLICATION postrider SET (publish_via_partition_root = false); ALTER PUBLICATION postrider ADD TABLE outbox`)
+				CREATE TABLE outbox_0 PARTITION OF outbox FOR VALUES WITH (MODULUS 1, REMAINDER 0);
+				ALTER PUBLICATION postrider SET (publish_via_partition_root = false); ALTER PUBLICATION postrider ADD TABLE outbox_0`)
 		},
 		run: 78, check: 78, advised: []string{"public.outbox", "partition", "publish_via_partition_root = true"},
 		heal: func(t *testing.T, s *site, advice string) {
