@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
 	"github.com/rs/zerolog"
 
 	"postrider/postgres"
@@ -13,9 +14,13 @@ import (
 )
 
 // Inserted reads the slot's stream from its confirmed position up to a position, confirming nothing, and returns which rows of the tables
-// were inserted there: these come again when the slot is streamed. It takes 16 bytes of memory for each.
-func Inserted(ctx context.Context, pg postgres.Config, cfg replication.Config, name string, tables []*Copied, upTo pglogrepl.LSN,
+// were inserted there: these come again when the slot is streamed. It takes 16 bytes of memory for each. sql is asked for the partitions.
+func Inserted(ctx context.Context, pg postgres.Config, sql *pgx.Conn, cfg replication.Config, name string, tables []*Copied, upTo pglogrepl.LSN,
 	log zerolog.Logger) (map[RowID]struct{}, error) {
+	found := finder{tables: map[uint32]*Copied{}, ids: map[RowID]struct{}{}}
+	if err := found.know(ctx, sql, tables); err != nil {
+		return nil, err
+	}
 	conn, err := postgres.ReplicationConfig(pg)
 	if err != nil {
 		return nil, err
@@ -31,10 +36,6 @@ func Inserted(ctx context.Context, pg postgres.Config, cfg replication.Config, n
 	// Ends with ctx, an error of the stream, or stop; waited for below.
 	go func() { ended <- stream.Run(ctx, reached, batches, stream.SeedLSN) }()
 
-	found := finder{tables: map[uint32]*Copied{}, ids: map[RowID]struct{}{}}
-	for _, t := range tables {
-		found.tables[t.Relation.OID] = t
-	}
 	if stream.SeedLSN() >= upTo {
 		stop()
 	}
@@ -72,9 +73,26 @@ func Inserted(ctx context.Context, pg postgres.Config, cfg replication.Config, n
 }
 
 type finder struct {
-	tables map[uint32]*Copied
+	tables map[uint32]*Copied // by OID of the relation under which their rows come
 	ids    map[RowID]struct{}
 	unique [][]byte // of the row at hand, reused
+}
+
+func (f *finder) know(ctx context.Context, sql *pgx.Conn, tables []*Copied) error {
+	var names []string
+	byName := map[string]*Copied{}
+	for _, t := range tables {
+		names = append(names, t.Name)
+		byName[t.Name] = t
+	}
+	oids, err := OIDs(ctx, sql, names)
+	if err != nil {
+		return err
+	}
+	for oid, name := range oids {
+		f.tables[oid] = byName[name]
+	}
+	return nil
 }
 
 func (f *finder) insert(e *replication.Event) error {

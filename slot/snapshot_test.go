@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
@@ -55,11 +56,9 @@ func read(t *testing.T, conn *pgx.Conn, c *slot.Copied, after *slot.Position, li
 	return ids, last
 }
 
-// replication is what Inserted reads the stream with.
-func (p *place) replication() replication.Config {
-	cfg := replication.DefaultConfig()
-	cfg.Tables = []string{"public.outbox"}
-	return cfg
+func (p *place) inserted(table *slot.Copied, upTo pglogrepl.LSN) (map[slot.RowID]struct{}, error) {
+	p.t.Helper()
+	return slot.Inserted(p.t.Context(), p.cfg, p.conn, replication.DefaultConfig(), p.name, []*slot.Copied{table}, upTo, zerolog.Nop())
 }
 
 func TestCreateExported_DividesRowsAtTheBoundary(t *testing.T) {
@@ -120,7 +119,7 @@ func TestCreateExported_DividesRowsAtTheBoundary(t *testing.T) {
 		now := p.rows()
 		end, err := slot.BeginNow(ctx, now)
 		require.NoError(t, err)
-		inserted, err := slot.Inserted(ctx, p.cfg, p.replication(), p.name, []*slot.Copied{table}, end, zerolog.Nop())
+		inserted, err := p.inserted(table, end)
 		require.NoError(t, err)
 		require.Len(t, inserted, len(written)-len(before))
 		rows, err := table.Rows(ctx, now, nil)
@@ -163,7 +162,7 @@ func TestInserted_EndsOnAServerThatIsIdle(t *testing.T) {
 			conn := p.rows()
 			end, err := slot.BeginNow(ctx, conn)
 			require.NoError(t, err)
-			inserted, err := slot.Inserted(ctx, p.cfg, p.replication(), p.name, []*slot.Copied{table}, end, zerolog.Nop())
+			inserted, err := p.inserted(table, end)
 			require.NoError(t, err)
 			require.Len(t, inserted, i/2)
 		}
@@ -184,7 +183,7 @@ func TestBeginNow_IsBehindCommitsThatAreNotFlushed(t *testing.T) {
 		conn := p.rows()
 		end, err := slot.BeginNow(ctx, conn)
 		require.NoError(t, err)
-		inserted, err := slot.Inserted(ctx, p.cfg, p.replication(), p.name, []*slot.Copied{table}, end, zerolog.Nop())
+		inserted, err := p.inserted(table, end)
 		require.NoError(t, err)
 		require.Len(t, inserted, i+1)
 	}
@@ -331,12 +330,21 @@ func TestRows_ReadsWhatThePublicationSends(t *testing.T) {
 }
 
 func TestRows_ReadsAllPartitionsUnderTheRoot(t *testing.T) {
+	t.Run("whose rows come under its name", func(t *testing.T) {
+		readPartitions(t, slot.CreatePublicationSQL("postrider", []string{"public.outbox"}))
+	})
+	t.Run("whose rows come under their names", func(t *testing.T) {
+		readPartitions(t, `CREATE PUBLICATION postrider FOR ALL TABLES`)
+	})
+}
+
+func readPartitions(t *testing.T, publication string) {
 	p := onShared(t, "14")
 	p.exec(`CREATE TABLE outbox (id uuid NOT NULL DEFAULT gen_random_uuid(), day int NOT NULL, PRIMARY KEY (id, day)) PARTITION BY LIST (day)`)
 	for day := range 3 {
 		p.exec(fmt.Sprintf(`CREATE TABLE outbox_%d PARTITION OF outbox FOR VALUES IN (%d)`, day, day))
 	}
-	p.exec(slot.CreatePublicationSQL("postrider", []string{"public.outbox"}))
+	p.exec(publication)
 	p.exec(`INSERT INTO outbox (day) SELECT n % 3 FROM generate_series(1, 30) n`)
 	table, err := p.describe("public.outbox", slot.Roles{ID: "id"})
 	require.NoError(t, err)
@@ -346,7 +354,7 @@ func TestRows_ReadsAllPartitionsUnderTheRoot(t *testing.T) {
 	conn := p.rows()
 	end, err := slot.BeginNow(t.Context(), conn)
 	require.NoError(t, err)
-	inserted, err := slot.Inserted(t.Context(), p.cfg, p.replication(), p.name, []*slot.Copied{table}, end, zerolog.Nop())
+	inserted, err := p.inserted(table, end)
 	require.NoError(t, err)
 	require.Len(t, inserted, 3)
 	rows, err := table.Rows(t.Context(), conn, nil)

@@ -132,7 +132,7 @@ func (c *Copy) catchUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.inserted, err = slot.Inserted(ctx, c.parts.Postgres, c.parts.Replication, c.parts.Need.Slot.Name, c.tables, end, c.parts.Log)
+	c.inserted, err = slot.Inserted(ctx, c.parts.Postgres, c.conn, c.parts.Replication, c.parts.Need.Slot.Name, c.tables, end, c.parts.Log)
 	if err != nil {
 		return err
 	}
