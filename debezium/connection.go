@@ -65,6 +65,9 @@ func (t *translator) connection() {
 		t.refuse("database.hostname", "is no host name: it contains an @")
 		host = "localhost"
 	}
+	if _, given := t.get("database.dbname"); !given {
+		t.refuse("database.dbname", "is missing: Debezium refuses that too")
+	}
 	port := t.value("database.port", "5432")
 	u := "postgres://"
 	if user, given := t.get("database.user"); given {

@@ -324,6 +324,37 @@ func TestTranslate_TakesColumnsAwayThatNobodyReadsOnly(t *testing.T) {
 	require.Contains(t, i.Text, "public.outbox.payload")
 }
 
+func TestTranslate_RefusesWhatAConnectorCannotBeWithout(t *testing.T) {
+	for _, property := range []string{"connector.class", "database.hostname", "database.dbname", "topic.prefix", "plugin.name", "table.include.list", "transforms"} {
+		c := connector(nil)
+		delete(c.Properties, property)
+		i := itemOf(t, Translate(c, Options{}), property)
+		require.Equal(t, Refused, i.Outcome, property)
+		require.True(t, i.Default, property)
+	}
+}
+
+func TestTranslate_DividesLogicalMessagesToo(t *testing.T) {
+	decode := map[string]string{"transforms": "decode,outbox", "transforms.decode.type": decodeSMT}
+	tr := Translate(connector(decode), Options{})
+	require.Empty(t, tr.Refused())
+	require.Contains(t, string(tr.TOML()), "messages = ['*']")
+
+	two := map[string]string{"transforms": "decode,outbox,wal", "transforms.wal.type": eventRouter, "message.prefix.include.list": "a,b",
+		"predicates": "p", "predicates.p.type": "TopicNameMatches", "predicates.p.pattern": `pg\.message`, "transforms.wal.predicate": "p",
+		"transforms.outbox.predicate": "p", "transforms.outbox.negate": "true"}
+	two["transforms.decode.type"] = decodeSMT
+	tr = Translate(connector(two), Options{})
+	require.Empty(t, tr.Refused())
+	require.Contains(t, string(tr.TOML()), "[[router]]\ntables = []\nmessages = ['a', 'b']\n")
+	require.Contains(t, string(tr.TOML()), "[[router]]\ntables = ['public.outbox']\n")
+
+	decode["predicates"], decode["predicates.p.type"], decode["predicates.p.pattern"] = "p", "TopicNameMatches", `pg\.public\.outbox`
+	decode["transforms.outbox.predicate"] = "p"
+	i := itemOf(t, Translate(connector(decode), Options{}), "transforms.decode.predicate")
+	require.Contains(t, i.Text, "pg.message")
+}
+
 func TestTranslation_RejectsWhatTheConfigurationRefuses(t *testing.T) {
 	tr := Translate(connector(map[string]string{"transforms.outbox.route.topic.regex": "(?m)x"}), Options{})
 	tr.Reject("router.route.topic.regex", "not supported")

@@ -61,6 +61,16 @@ func (t *translator) publication() {
 func (t *translator) snapshot() {
 	const name = "snapshot.mode"
 	mode, given := t.get(name)
+	for _, choice := range append(t.below("snapshot.select.statement.overrides"), "snapshot.include.collection.list") {
+		if _, given := t.get(choice); !given {
+			continue
+		}
+		if m := strings.ToLower(mode); m == "no_data" || m == "never" {
+			t.notNeeded(choice, "there is no snapshot")
+		} else {
+			t.refuse(choice, "chooses rows of the snapshot, and postrider publishes all or none. With the slot of a connector that has run there is no snapshot: use snapshot.mode=no_data")
+		}
+	}
 	set := func(mode, text string) *Item { return t.mapped(name, text, setting{"snapshot", "mode", mode, ""}) }
 	const taken = "an existing slot was preceded by Debezium's snapshot: postrider reads rows only when it creates the slot itself"
 	switch strings.ToLower(mode) {

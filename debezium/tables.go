@@ -12,10 +12,13 @@ func (t *translator) tables() {
 	if ok {
 		captured = t.withoutSignals(captured)
 		t.divide(captured)
+	}
+	t.divideMessages()
+	if ok {
+		t.predicated(captured)
 	} else {
 		t.predicatesUnknown()
 	}
-	t.divideMessages()
 	t.predicateItems()
 	if len(t.outboxes) > 0 || t.decode != nil {
 		t.doc.set(setting{"replication", "tables", t.outboxes, ""})
@@ -170,37 +173,28 @@ func (t *translator) divide(captured []string) {
 			raw = append(raw, table)
 		}
 	}
-	t.predicated()
 	if len(raw) > 0 && len(t.routes) > 0 {
 		t.refuse("table.include.list", fmt.Sprintf("no EventRouter is for %s: Debezium publishes its raw change events to %s, and postrider "+
 			"relays outbox tables only. Leave it to a connector of its own, then remove it here", strings.Join(raw, ", "), t.rawTopic(raw[0])))
 	}
-	for _, r := range t.routes {
-		if len(r.tables) > 0 || len(captured) == 0 {
-			continue
-		}
-		if _, given := t.get(r.property("predicate")); given {
-			t.refuse(r.property("predicate"), "is true of no table: the predicate is asked with the raw topic, "+t.rawTopic(captured[0])+
-				", not with the one that the router makes")
-		} else {
-			t.refuse(r.property("type"), "routes nothing: the routers before it take every table. Remove it, or give each a predicate")
-		}
-	}
 }
 
 // predicated says what became of the predicates that could be decided.
-func (t *translator) predicated() {
+func (t *translator) predicated(captured []string) {
 	for _, r := range t.routes {
-		if _, given := t.get(r.property("predicate")); !given || len(r.tables) == 0 {
-			t.given(r.property("negate"), "there is no predicate")
-			continue
+		_, given := t.get(r.property("predicate"))
+		switch unused := len(r.tables) == 0 && len(r.messages) == 0 && len(captured) > 0; {
+		case unused && given:
+			t.refuse(r.property("predicate"), "is true of no table: the predicate is asked with the raw topic, "+t.rawTopic(captured[0])+
+				", not with the one that the router makes")
+		case unused:
+			t.refuse(r.property("type"), "routes nothing: the routers before it take every table. Remove it, or give each a predicate")
+		case given && len(t.routes) > 1:
+			t.notNeeded(r.property("predicate"), r.section+" names its tables and messages instead")
+		case given:
+			t.notNeeded(r.property("predicate"), "replication.tables names the tables instead")
 		}
-		text := "replication.tables names the tables instead"
-		if len(t.routes) > 1 {
-			text = r.section + ".tables = " + literal(r.tables)
-		}
-		t.notNeeded(r.property("predicate"), text)
-		t.given(r.property("negate"), text)
+		t.given(r.property("negate"), "belongs to the predicate")
 	}
 }
 
