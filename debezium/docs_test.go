@@ -88,11 +88,9 @@ func referenceTable(t *testing.T) string {
 		rows[override+name] = "not needed: " + why
 	}
 	for name, j := range judged {
-		fine := ""
+		fine := "refused: "
 		if len(j.fine) > 0 {
 			fine = strings.Join(j.fine, ", ") + ": not needed, " + j.why + ". Else refused: "
-		} else {
-			fine = "refused: "
 		}
 		rows[name] = fine + j.what
 	}
