@@ -88,6 +88,10 @@ func (s *setup) sql() string {
 	}
 	b.WriteString("-- Inserts only, under the name of the table. Before the slot: it never sends what was committed before its publication.\n")
 	b.WriteString(slot.CreatePublicationSQL(s.cfg.Replication.Publication, s.tables) + "\n\n")
+	if s.cfg.Snapshot.On() {
+		b.WriteString("-- The slot is made by postrider run, which publishes the rows that are in the tables first (snapshot.mode).\n")
+		return b.String()
+	}
 	b.WriteString("-- From here on the server keeps WAL until the relay has confirmed it.\n")
 	b.WriteString(slot.CreateSQL(s.cfg.Slot) + "\n")
 	return b.String()
@@ -166,6 +170,10 @@ func (a *app) setUpSlot(ctx context.Context, conn *pgx.Conn, s setup) error {
 	}
 	if !errors.Is(err, slot.ErrNotFound) {
 		return err
+	}
+	if s.cfg.Snapshot.On() {
+		a.progress("slot %s is left to postrider run, which publishes the rows that are in the tables first (snapshot.mode = %q)", name, s.cfg.Snapshot.Mode)
+		return nil
 	}
 	created, err := a.createSlot(ctx, conn, s.cfg.Slot)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"postrider/postgres"
+	"postrider/replication"
 )
 
 // fetchSize is how many rows one FETCH asks for. They are taken from the socket one by one, so it costs no memory.
@@ -57,6 +58,9 @@ func (r *Rows) Next(ctx context.Context) (*Row, error) {
 		}
 		err := r.result.Close()
 		r.result = nil
+		if state := sqlState(err); state == "XX000" || state == "54000" { // internal_error, program_limit_exceeded: a row above 1 GB in text form
+			return nil, fmt.Errorf("read table %s: %w: %w", r.table.Name, replication.ErrUndecodable, err)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("read table %s: %w", r.table.Name, postgres.Error(err))
 		}

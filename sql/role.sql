@@ -5,7 +5,8 @@
 -- It then has no password: set one with  \password postrider
 --
 -- REPLICATION is all it needs. It reads everything that is published, without SELECT on any table, and may do no more in
--- the database. But it could also take a physical copy of the whole cluster: allow the database in pg_hba.conf and reject the
+-- the database. Only snapshot.mode, which publishes rows from before the slot, needs  GRANT SELECT ON public.outbox TO postrider;
+-- But it could also take a physical copy of the whole cluster: allow the database in pg_hba.conf and reject the
 -- keyword replication, which stands for physical connections only:
 --
 --   hostssl  shop         postrider  10.0.0.0/24  scram-sha-256
@@ -21,5 +22,5 @@ BEGIN
 END
 $role$;
 
--- Two connections: one streams, one watches the slot; and one of each more while the other process of a pair takes over.
+-- Two connections: one streams, one watches the slot; a third reads the tables for a snapshot; and one of each more while the other process of a pair takes over.
 ALTER ROLE postrider CONNECTION LIMIT 8;

@@ -406,3 +406,34 @@ func TestSnapshot_LeavesASlotAloneThatWasThereBefore(t *testing.T) {
 	c.requireExact(r, 10)
 	r.stop(t)
 }
+
+func TestSnapshot_OutlastsTheBroker(t *testing.T) {
+	t.Parallel()
+	broker := parts.ExclusiveKafka(t, parts.KafkaConfig{ThroughProxy: true})
+	s := &shop{Database: parts.Postgres(t, parts.AnyVersion), cluster: cluster{broker}, slot: parts.Unique("e2e"), file: t.TempDir() + "/postrider.toml"}
+	s.Exec(t, numberedSQL)
+	s.sql = s.Connect(t)
+	c := withSnapshot(t, s, broker.Topic(t, partitions), "initial", smallChunks)
+	c.fill(20_000)
+	stop := c.write(1)
+	r := c.listening()
+	reached := int64(0)
+	for i := range 4 {
+		var streams bool
+		reached, streams = c.copiedBeyond(r, reached)
+		require.False(t, streams)
+		if i == 3 {
+			broker.Kill(t)
+			broker.Restart(t)
+		} else {
+			broker.Proxy.Cut()
+		}
+	}
+	await(t, "streaming", func() (bool, error) {
+		_, phase, _ := r.snapshotRows()
+		return phase == "streaming", nil
+	})
+	stop()
+	c.requireExact(r, 20_000)
+	r.stop(t)
+}
