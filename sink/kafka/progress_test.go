@@ -15,7 +15,7 @@ import (
 
 func openProgress(t *testing.T, cfg Config, topic string) *Progress {
 	t.Helper()
-	p, err := OpenProgress(within(t, patience), cfg, topic, zerolog.Nop())
+	p, err := OpenProgress(within(t, 3*patience), cfg, topic, zerolog.Nop())
 	require.NoError(t, err)
 	t.Cleanup(p.Close)
 	return p
@@ -25,21 +25,21 @@ func TestProgress_KeepsTheNewestRecordOfEachKey(t *testing.T) {
 	b := parts.RealKafka(t)
 	topic := parts.Unique("snapshot")
 	p := openProgress(t, real(b), topic)
-	none, err := p.Load(within(t, patience), "a")
+	none, err := p.Load(within(t, 3*patience), "a")
 	require.NoError(t, err)
 	require.Nil(t, none)
 	for i := range 3 {
 		for _, key := range []string{"a", "b"} {
-			require.NoError(t, p.Save(within(t, patience), key, fmt.Appendf(nil, "%s%d", key, i)))
+			require.NoError(t, p.Save(within(t, 3*patience), key, fmt.Appendf(nil, "%s%d", key, i)))
 		}
 	}
 	again := openProgress(t, real(b), topic) // which finds the topic there, and made as it has to be
 	for _, key := range []string{"a", "b"} {
-		value, err := again.Load(within(t, patience), key)
+		value, err := again.Load(within(t, 3*patience), key)
 		require.NoError(t, err)
 		require.Equal(t, key+"2", string(value))
 	}
-	report, err := Inspect(within(t, patience), real(b), []string{topic})
+	report, err := Inspect(within(t, 3*patience), real(b), []string{topic})
 	require.NoError(t, err)
 	require.Equal(t, "compact", report.Topics[0].CleanupPolicy)
 	require.Equal(t, 1, report.Topics[0].Partitions)
@@ -54,7 +54,7 @@ func TestProgress_ReadsWhatWasPublishedBehindAnOffset(t *testing.T) {
 			cfg := real(b)
 			cfg.Compression = compression
 			p := openProgress(t, cfg, b.Topic(t, 1)+".none-of-mine")
-			ends, err := p.Ends(within(t, patience), []string{topic, "does-not-exist"})
+			ends, err := p.Ends(within(t, 3*patience), []string{topic, "does-not-exist"})
 			require.NoError(t, err)
 			require.Equal(t, map[string][]int64{topic: {0, 0, 0}, "does-not-exist": {}}, ends)
 
@@ -68,19 +68,19 @@ func TestProgress_ReadsWhatWasPublishedBehindAnOffset(t *testing.T) {
 						Headers: []sink.Header{{Key: "id", Value: fmt.Appendf(nil, "%d", i)}, {Key: "id"}},
 					})
 				}
-				require.NoError(t, s.Publish(within(t, patience), ms))
+				require.NoError(t, s.Publish(within(t, 3*patience), ms))
 				for _, o := range got.wait(t, to-from) {
 					require.NoError(t, o.err)
 				}
 			}
 			publish(0, 100)
-			middle, err := p.Ends(within(t, patience), []string{topic})
+			middle, err := p.Ends(within(t, 3*patience), []string{topic})
 			require.NoError(t, err)
 			publish(100, 300)
 
 			read := func(from []int64) map[string]bool {
 				found := map[string]bool{}
-				require.NoError(t, p.Read(within(t, patience), topic, from, func(m *sink.Message) {
+				require.NoError(t, p.Read(within(t, 3*patience), topic, from, func(m *sink.Message) {
 					require.Equal(t, topic, m.Topic)
 					require.Equal(t, []sink.Header{{Key: "id", Value: m.Value}, {Key: "id"}}, m.Headers)
 					require.False(t, found[string(m.Value)])
@@ -98,7 +98,7 @@ func TestProgress_ReadsWhatWasPublishedBehindAnOffset(t *testing.T) {
 
 func TestOpenProgress_RefusesATopicThatForgets(t *testing.T) {
 	c := cluster(t, kfake.SeedTopics(1, "postrider.snapshot"))
-	_, err := OpenProgress(within(t, patience), quick(c.ListenAddrs()...), "postrider.snapshot", zerolog.Nop())
+	_, err := OpenProgress(within(t, 3*patience), quick(c.ListenAddrs()...), "postrider.snapshot", zerolog.Nop())
 	require.ErrorContains(t, err, "kafka-configs.sh --bootstrap-server "+c.ListenAddrs()[0]+" --alter --topic postrider.snapshot --add-config cleanup.policy=compact")
 	requireAdvice(t, err)
 }
