@@ -3,7 +3,6 @@ package parts
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"embed"
 	"errors"
 	"fmt"
@@ -11,9 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -135,25 +132,7 @@ func writeProperties(path string, properties map[string]string) error {
 		fmt.Fprintf(&text, "%s=%s\n", name, properties[name])
 	}
 	if err := os.WriteFile(path, text.Bytes(), 0o600); err != nil {
-		return fmt.Errorf("write server.properties: %w", err)
-	}
-	return nil
-}
-
-var javaMajor = regexp.MustCompile(`version "(\d+)`)
-
-// checkJava tells what to install when there is no Java that Kafka runs on.
-func checkJava(ctx context.Context) error {
-	text, err := exec.CommandContext(ctx, "java", "-version").CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("a real Kafka broker needs Docker, or Java 17 and Maven: run java: %w", err)
-	}
-	match := javaMajor.FindSubmatch(text)
-	if match == nil {
-		return fmt.Errorf("no version in what java -version prints: %q", text)
-	}
-	if major, _ := strconv.Atoi(string(match[1])); major < 17 {
-		return fmt.Errorf("a real Kafka broker needs Java 17 or newer, here is %s", match[1])
+		return fmt.Errorf("write properties: %w", err)
 	}
 	return nil
 }
@@ -161,38 +140,12 @@ func checkJava(ctx context.Context) error {
 // prepareKafka returns the directory of the jars and that of an empty formatted data directory, both
 // made once and kept in the user's cache.
 func prepareKafka(ctx context.Context) (jars, formatted string, err error) {
-	cache, err := embedded.CacheDir()
-	if err != nil {
-		return "", "", err
-	}
-	pom, err := kafkaFiles.ReadFile("kafka/pom.xml")
-	if err != nil {
-		return "", "", err
-	}
-	// A changed pom.xml is another set of jars.
-	sum := sha256.Sum256(pom)
-	jars = filepath.Join(cache, fmt.Sprintf("kafka-%s-%x", KafkaVersion, sum[:4]))
-	err = embedded.PrepareOnce(ctx, jars, func(tmp string) error { return fetchKafka(ctx, pom, tmp) })
-	if err != nil {
+	if jars, err = prepareJars(ctx, "kafka-"+KafkaVersion, kafkaFiles, "kafka/pom.xml"); err != nil {
 		return "", "", err
 	}
 	formatted = jars + "-formatted"
 	err = embedded.PrepareOnce(ctx, formatted, func(tmp string) error { return formatKafka(ctx, jars, tmp) })
 	return jars, formatted, err
-}
-
-// fetchKafka has Maven copy the broker and all that it depends on into dir.
-func fetchKafka(ctx context.Context, pom []byte, dir string) error {
-	file := filepath.Join(filepath.Dir(dir), "pom.xml")
-	if err := os.WriteFile(file, pom, 0o600); err != nil {
-		return fmt.Errorf("write pom.xml: %w", err)
-	}
-	cmd := exec.CommandContext(ctx, "mvn", "-q", "-B", "-f", file,
-		"dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory="+dir)
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("fetch Kafka's jars with Maven: %w\n%s", err, lastPart(string(said), 2000))
-	}
-	return nil
 }
 
 // formatKafka makes the data directory that brokers start from. It holds no address, so one serves all.
@@ -207,15 +160,6 @@ func formatKafka(ctx context.Context, jars, dir string) error {
 		return fmt.Errorf("format Kafka's data directory: %w\n%s", err, lastPart(string(said), 2000))
 	}
 	return nil
-}
-
-// javaFlags make a small process that is up soon rather than fast later.
-func javaFlags(jars string) []string {
-	return []string{
-		"-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
-		"-Djava.awt.headless=true",
-		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", filepath.Join(jars, "*"),
-	}
 }
 
 func (k *kafkaProcess) propertiesFile() string { return filepath.Join(k.dir, "server.properties") }
