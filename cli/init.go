@@ -80,20 +80,20 @@ func (s *setup) render() error {
 	return nil
 }
 
-// sql is a script for psql. Its parts are separate transactions: a slot cannot be created in one that has written.
+// sql is a script for psql, which leaves alone what exists. Its parts are separate transactions: a slot cannot be created in one that has written.
 func (s *setup) sql() string {
 	var b strings.Builder
 	for _, script := range s.scripts {
 		b.WriteString(script + "\n")
 	}
 	b.WriteString("-- Inserts only, under the name of the table. Before the slot: it never sends what was committed before its publication.\n")
-	b.WriteString(slot.CreatePublicationSQL(s.cfg.Replication.Publication, s.tables) + "\n\n")
+	b.WriteString(slot.EnsurePublicationSQL(s.cfg.Replication.Publication, s.tables) + "\n\n")
 	if s.cfg.Snapshot.On() {
 		b.WriteString("-- The slot is made by postrider run, which publishes the rows that are in the tables first (snapshot.mode).\n")
 		return b.String()
 	}
 	b.WriteString("-- From here on the server keeps WAL until the relay has confirmed it.\n")
-	b.WriteString(slot.CreateSQL(s.cfg.Slot) + "\n")
+	b.WriteString(slot.EnsureSQL(s.cfg.Slot) + "\n")
 	return b.String()
 }
 

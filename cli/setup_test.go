@@ -118,19 +118,30 @@ func TestInit_CreatesWhatIsMissingAndLeavesTheRest(t *testing.T) {
 	}
 }
 
-func TestInit_PrintsSQLThatDoesTheSame(t *testing.T) {
-	i := newInstall(t, "14")
-	r := i.ok("init", "--print-sql", "--table", "Order Events", "--preset", "partitioned")
-	// As psql: one transaction per statement.
-	objects, slotSQL, found := strings.Cut(r.stdout, "-- From here on")
-	require.True(t, found)
-	i.exec(objects)
-	i.exec("-- From here on" + slotSQL)
-	_, err := slot.VerifyPublication(t.Context(), i.conn, "postrider", []string{"public.Order Events"})
-	require.NoError(t, err)
-	status, err := slot.Get(t.Context(), i.conn, i.db.Name)
-	require.NoError(t, err)
-	require.NoError(t, slot.Verify(status.Slot, i.db.Name))
+func TestInit_PrintsSQLThatDoesTheSameAndCanBeRepeated(t *testing.T) {
+	for _, preset := range []string{"plain", "partitioned", "debezium"} {
+		t.Run(preset, func(t *testing.T) {
+			i := newInstall(t, "14")
+			r := i.ok("init", "--print-sql", "--table", "Order Events", "--preset", preset, "--replication-publication", `The "publication" isn't`)
+			// As psql: one transaction per statement.
+			objects, slotSQL, found := strings.Cut(r.stdout, "-- From here on")
+			require.True(t, found)
+			var made slot.Status
+			for range 2 {
+				i.exec(objects)
+				i.exec("-- From here on" + slotSQL)
+				_, err := slot.VerifyPublication(t.Context(), i.conn, `The "publication" isn't`, []string{"public.Order Events"})
+				require.NoError(t, err)
+				status, err := slot.Get(t.Context(), i.conn, i.db.Name)
+				require.NoError(t, err)
+				require.NoError(t, slot.Verify(status.Slot, i.db.Name))
+				if made.Name != "" {
+					require.Equal(t, made.ConfirmedFlushLSN, status.ConfirmedFlushLSN, "the slot is the one that was there")
+				}
+				made = status
+			}
+		})
+	}
 }
 
 func TestInit_SaysWhatItLacks(t *testing.T) {

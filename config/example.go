@@ -7,7 +7,7 @@ import (
 
 // exampleKey is a line of config.example.toml that shows a key. A # directly before the name, without a blank, marks a key
 // that has no default: the value is a sample.
-var exampleKey = regexp.MustCompile(`^(#?)([A-Za-z0-9_.-]+) = (.+)$`)
+var exampleKey = regexp.MustCompile(`^(#?)("?)([A-Za-z0-9_.-]+)"? = (.+)$`)
 
 var exampleSection = regexp.MustCompile(`^\[([a-z.]+)\]`)
 
@@ -33,7 +33,7 @@ func readExample(example string) (keys []exampleEntry, sections map[string]strin
 		}
 		if m := exampleKey.FindStringSubmatch(line); m != nil {
 			keys = append(keys, exampleEntry{
-				name: section + "." + m[2], comment: strings.Join(comment, " "), sample: m[1] == "#", line: i + 1,
+				name: section + "." + m[3], comment: strings.Join(comment, " "), sample: m[1] == "#", line: i + 1,
 			})
 			comment = nil
 			continue

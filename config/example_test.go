@@ -33,6 +33,21 @@ func normal(c Config) map[string]string {
 	return values
 }
 
+// The file says so at its top.
+func TestExample_IsValidButForTheBrokers(t *testing.T) {
+	src := Source{Path: "../config.example.toml"}
+	_, err := LoadValid(src)
+	var problems Problems
+	require.ErrorAs(t, err, &problems)
+	require.Len(t, problems, 1)
+	require.Equal(t, "sink.kafka.brokers", problems[0].Key)
+	require.Contains(t, problems[0].Origin, "config.example.toml:")
+
+	src.Flags = []Flag{{Key: "sink.kafka.brokers", Value: "localhost:9092", Name: "--set"}}
+	_, err = LoadValid(src)
+	require.NoError(t, err)
+}
+
 func TestExample_ShowsEveryKeyOnceWithAReason(t *testing.T) {
 	c := Default()
 	defaults := normal(c)
@@ -61,7 +76,7 @@ func TestExample_ShowsEveryKeyOnceWithAReason(t *testing.T) {
 }
 
 func TestExample_SamplesCanBeUsed(t *testing.T) {
-	text := regexp.MustCompile(`(?m)^#([a-z])`).ReplaceAllString(readExampleFile(t), "$1")
+	text := regexp.MustCompile(`(?m)^#("?[a-z])`).ReplaceAllString(readExampleFile(t), "$1")
 	path := filepath.Join(t.TempDir(), "postrider.toml")
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 
@@ -82,7 +97,12 @@ func TestSchema_DescribesEveryKey(t *testing.T) {
 	c := Default()
 	for _, k := range keysOf(&c) {
 		// A key with dots of its own is a name in quotes, and as nested tables too.
-		for _, leaf := range [][]string{{k.leaf}, strings.Split(k.leaf, ".")} {
+		first, _, dotted := strings.Cut(k.leaf, ".")
+		leaves := [][]string{{k.leaf}}
+		if dotted && !newIndex(&c).isParent(k.section+"."+first) {
+			leaves = append(leaves, strings.Split(k.leaf, "."))
+		}
+		for _, leaf := range leaves {
 			node := root
 			for _, part := range append(strings.Split(k.section, "."), leaf...) {
 				if of, several := node["oneOf"].([]any); several {

@@ -86,6 +86,11 @@ func (f *file) table(path []string, t map[string]any) {
 
 func (f *file) value(path []string, v any) {
 	name := strings.Join(path, ".")
+	below, isTable := v.(map[string]any)
+	if isTable && f.ix.isParent(name) { // key.decimal.format without quotes, where key is a key too
+		f.table(path, below)
+		return
+	}
 	if _, known := f.ix.refs[name]; known {
 		if first, twice := f.seen[name]; twice {
 			f.problem(path, fmt.Sprintf("given twice, also in line %d", f.lines[first]), "")
@@ -99,7 +104,7 @@ func (f *file) value(path []string, v any) {
 	inRouter := unnumbered(path[0]) == routerSection
 	switch v := v.(type) {
 	case map[string]any:
-		if inRouter && len(v) > 0 || f.ix.sections[name] {
+		if inRouter && len(v) > 0 || f.ix.leads(name) {
 			f.table(path, v)
 			return
 		}
@@ -257,6 +262,9 @@ func (k *keyLine) note(section []string, e *unstable.Node) []string {
 // unquoted is a line as it is pasted from a connector's properties.
 var unquoted = regexp.MustCompile(`^\s*[\w.-]+\s*=\s*[^\s"'\[{]`)
 
+// dottedKey is a key that TOML takes for a key in a table.
+var dottedKey = regexp.MustCompile(`^\s*(\w+\.[\w.-]+)\s*=`)
+
 // syntaxProblem says where a file is not TOML. It does not quote the line, which may hold a password.
 func syntaxProblem(name string, data []byte, err error) Problem {
 	var de *toml.DecodeError
@@ -268,8 +276,15 @@ func syntaxProblem(name string, data []byte, err error) Problem {
 		Origin: fmt.Sprintf("%s:%d:%d", name, line, column),
 		Err:    errors.New(strings.TrimPrefix(de.Error(), "toml: ")),
 	}
-	if lines := bytes.Split(data, []byte("\n")); line >= 1 && line <= len(lines) && unquoted.Match(lines[line-1]) {
+	lines := bytes.Split(data, []byte("\n"))
+	if line < 1 || line > len(lines) {
+		return p
+	}
+	switch at := lines[line-1]; {
+	case unquoted.Match(at):
 		p.Hint = "text needs quotes, 'like this'"
+	case strings.Contains(err.Error(), "already defined") && dottedKey.Match(at):
+		p.Hint = fmt.Sprintf("write %q in quotes", dottedKey.FindSubmatch(at)[1])
 	}
 	return p
 }

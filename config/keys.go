@@ -179,6 +179,17 @@ func newIndex(target any) *index {
 	return ix
 }
 
+// isParent tells whether a name is a key, and with a dot behind it the beginning of others.
+func (ix *index) isParent(name string) bool {
+	_, known := ix.refs[name]
+	return known && ix.leads(name)
+}
+
+// leads tells whether names of keys begin with it.
+func (ix *index) leads(name string) bool {
+	return slices.ContainsFunc(ix.names, func(n string) bool { return strings.HasPrefix(n, name+".") })
+}
+
 func (ix *index) add(r ref) {
 	name := r.name()
 	if _, taken := ix.refs[name]; taken {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"strings"
 
 	"postrider/secret"
 )
@@ -20,12 +21,15 @@ type Value struct {
 
 // Values lists every key with its effective value, in the order of the sections.
 func (l *Loaded) Values() []Value {
-	keys := keysOf(&l.Config)
-	values := make([]Value, len(keys))
-	for i, k := range keys {
+	ix := newIndex(&l.Config)
+	values := make([]Value, len(ix.keys))
+	for i, k := range ix.keys {
 		v := Value{Key: k.name, Value: k.String(), Origin: l.Origin(k.name), Env: k.env(), section: k.section, leaf: k.leaf}
 		if k.kind == secretText && k.field.Interface().(secret.Secret).Path() != "" {
 			v.Key, v.leaf, v.Env = v.Key+fileSuffix, v.leaf+fileSuffix, envName(v.Key+fileSuffix)
+		}
+		if first, _, dotted := strings.Cut(k.leaf, "."); dotted && ix.isParent(k.section+"."+first) {
+			v.leaf = `"` + v.leaf + `"` // without quotes TOML would take first for a table
 		}
 		values[i] = v
 	}

@@ -105,10 +105,11 @@ func (s *schema) property(name string) *schema {
 	return s.Properties[name]
 }
 
-// dotted adds a leaf with dots a second time as the nested tables that TOML makes of it without quotes.
+// dotted adds a leaf with dots a second time as the nested tables that TOML makes of it without quotes. Where the first part is a key
+// itself (format.key), it has to be in quotes.
 func (s *schema) dotted(leaf string, value *schema) {
 	parts := strings.Split(leaf, ".")
-	if len(parts) == 1 {
+	if first := s.Properties[parts[0]]; len(parts) == 1 || first != nil && first.Properties == nil {
 		return
 	}
 	for _, part := range parts[:len(parts)-1] {

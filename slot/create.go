@@ -67,12 +67,19 @@ func createError(ctx context.Context, conn *pgx.Conn, name string, err error) er
 }
 
 // CreateSQL is the statement that makes the slot. cfg is valid: its name needs no quoting.
-func CreateSQL(cfg Config) string {
+func CreateSQL(cfg Config) string { return createSQL(cfg) + ";" }
+
+// EnsureSQL is CreateSQL where there is no slot of this name.
+func EnsureSQL(cfg Config) string {
+	return createSQL(cfg) + "\nWHERE NOT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = '" + cfg.Name + "');"
+}
+
+func createSQL(cfg Config) string {
 	options := "temporary => false, twophase => false"
 	if cfg.Failover {
 		options += ", failover => true"
 	}
-	return fmt.Sprintf("SELECT pg_catalog.pg_create_logical_replication_slot('%s', '%s', %s);", cfg.Name, plugin, options)
+	return fmt.Sprintf("SELECT pg_catalog.pg_create_logical_replication_slot('%s', '%s', %s)", cfg.Name, plugin, options)
 }
 
 func setTimeout(ctx context.Context, conn *pgx.Conn, name string, d time.Duration) error {

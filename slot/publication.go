@@ -89,6 +89,14 @@ func CreatePublicationSQL(name string, tables []string) string {
 	return "CREATE PUBLICATION " + quoteName(name) + of + " WITH (publish = 'insert', publish_via_partition_root = true);"
 }
 
+// EnsurePublicationSQL is CreatePublicationSQL where there is none of this name, for psql and for whatever else runs SQL.
+func EnsurePublicationSQL(name string, tables []string) string {
+	return "DO $postrider$ BEGIN\nIF NOT EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = " + literal(name) + ") THEN\n    " +
+		CreatePublicationSQL(name, tables) + "\nEND IF;\nEND $postrider$;"
+}
+
+func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+
 const selectPublication = `
 SELECT oid, puballtables, pubviaroot, pubinsert, pubupdate, pubdelete, pubtruncate
 FROM pg_catalog.pg_publication WHERE pubname = $1`
