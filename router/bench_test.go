@@ -20,16 +20,18 @@ func BenchmarkRoute_Headers(b *testing.B) {
 	benchmark(b, DefaultFormat(), func(c *Config) { c.AdditionalPlacement = "type:header:eventType,aggregatetype:header" })
 }
 
-func BenchmarkRoute_JSON(b *testing.B) { benchmark(b, Format{"json", "json", "simple"}, nil) }
+func BenchmarkRoute_JSON(b *testing.B) {
+	benchmark(b, Format{Key: "json", Value: "json", Headers: "simple"}, nil)
+}
 
 func BenchmarkRoute_JSONSchema(b *testing.B) {
-	benchmark(b, Format{"json+schema", "json+schema", "simple"}, nil)
+	benchmark(b, Format{Key: "json+schema", Value: "json+schema", Headers: "simple"}, nil)
 }
 
 func BenchmarkRoute_Envelope(b *testing.B) {
-	benchmark(b, Format{"json", "json", "simple"}, func(c *Config) { c.AdditionalPlacement = "type:envelope" })
+	benchmark(b, Format{Key: "json", Value: "json", Headers: "simple"}, func(c *Config) { c.AdditionalPlacement = "type:envelope" })
 }
 
 func BenchmarkRoute_Expand(b *testing.B) {
-	benchmark(b, Format{"json", "json", "simple"}, func(c *Config) { c.ExpandJSONPayload = true })
+	benchmark(b, Format{Key: "json", Value: "json", Headers: "simple"}, func(c *Config) { c.ExpandJSONPayload = true })
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"postrider/replication"
 )
@@ -24,6 +25,8 @@ type plan struct {
 	enveloped               bool // the value is an envelope, even if all its columns are missing
 	headerCount             int  // of a row, unless members of a column become headers
 	schemas                 map[schemaKey][]*schema
+	primaryKey              []*column
+	updated                 bool // a dropped update was told of
 }
 
 type placedColumn struct {
@@ -33,19 +36,33 @@ type placedColumn struct {
 
 // shape finds columns of one relation by name.
 type shape struct {
+	rule     string // for errors
 	cfg      *Config
 	relation string
 	names    []string
+	present  []string                         // the columns that the table has now; nil: not known
+	renamed  []string                         // the same if they are those of names, by their present names
 	lookup   func(index int) (*column, error) // makes the column; an unsupportedTypeError if its type has no mapping
+	key      []*column                        // the primary key
 }
 
 func (s *shape) problem(column, key, hint, format string, args ...any) *ShapeError {
-	return &ShapeError{Relation: s.relation, Column: column, Key: key, Existing: s.names, Problem: fmt.Sprintf(format, args...), Hint: hint}
+	return &ShapeError{
+		Relation: s.relation, Column: column, Rule: s.rule, Key: key, Existing: s.names, Problem: fmt.Sprintf(format, args...),
+		Hint: strings.ReplaceAll(hint, "router.", s.rule+"."),
+	}
 }
 
 // named gives the column of that name. It is an error if there is none, or none that has a mapping.
 func (s *shape) named(name, key string) (*column, error) {
 	i := slices.Index(s.names, name)
+	if i < 0 {
+		i = slices.Index(s.renamed, name)
+	}
+	if i < 0 && slices.Contains(s.present, name) {
+		return nil, s.problem(fmt.Sprintf("%q", name), key, "if it was renamed while rows waited, add an empty column of the old name for as long as they are "+
+			"relayed: docs/OUTBOX-TABLES.md, Changing the table", "is in the table, but not in this row, which was written before")
+	}
 	if i < 0 {
 		return nil, s.problem(fmt.Sprintf("%q", name), key, "set router."+key+" to the column that is meant", "does not exist")
 	}
@@ -77,7 +94,7 @@ func (s *shape) oneOf(configured, key, ours, debeziums string) (*column, error) 
 
 // plan finds all columns that the configuration needs.
 func (s *shape) plan(placements []placement) (*plan, error) {
-	p := &plan{relation: s.relation, schemas: map[schemaKey][]*schema{}}
+	p := &plan{relation: s.relation, primaryKey: s.key, schemas: map[schemaKey][]*schema{}}
 	var err error
 	if p.payload, err = s.named(s.cfg.FieldPayload, "table.field.event.payload"); err != nil {
 		return nil, err
@@ -86,7 +103,7 @@ func (s *shape) plan(placements []placement) (*plan, error) {
 		if p.timestamp, err = s.named(s.cfg.FieldTimestamp, "table.field.event.timestamp"); err != nil {
 			return nil, err
 		}
-		if !timestampUsable(p.timestamp.typ, s.cfg.StrictTypes) {
+		if !timestampUsable(p.timestamp, s.cfg.StrictTypes) {
 			return nil, s.problem(fmt.Sprintf("%q", p.timestamp.name), "table.field.event.timestamp", timestampHint(s.cfg.StrictTypes),
 				"is of type %s, which is no time of a record", p.timestamp.typ.describe())
 		}
@@ -120,12 +137,19 @@ func (s *shape) plan(placements []placement) (*plan, error) {
 		if p.tracing, err = s.named(s.cfg.TracingField, "tracing.span.context.field"); err != nil {
 			return nil, err
 		}
+		if p.tracing.schema.kind != kindString {
+			return nil, s.problem(fmt.Sprintf("%q", p.tracing.name), "tracing.span.context.field", "set router.tracing.span.context.field to a column of type text or varchar",
+				"is of type %s, which holds no span context", p.tracing.typ.describe())
+		}
 	}
 	p.headerCount = 1 + len(p.headers)
+	if s.cfg.ContextHeaders {
+		p.headerCount += 4
+	}
 	if s.cfg.PositionHeaders {
 		p.headerCount += 2
 	}
-	if p.tracing != nil {
+	if s.cfg.TracingHeaders {
 		p.headerCount += 2
 	}
 	return p, nil
@@ -183,6 +207,22 @@ func partitionUsable(c *column, strict bool) bool {
 	return c.number && (k == kindInt32 || !strict && (k == kindInt16 || k == kindInt64))
 }
 
+// noValue is what Debezium makes of a value that it cannot read: nothing, or the empty text where there has to be one.
+func noValue(notNull bool) any {
+	if notNull {
+		return text{}
+	}
+	return nil
+}
+
+// root is the type that a domain is made of, or the type itself.
+func (t *Type) root() *Type {
+	for t.Kind == "d" && t.Base != nil {
+		t = t.Base
+	}
+	return t
+}
+
 // describe names a type for people.
 func (t *Type) describe() string {
 	if t == nil {
@@ -201,19 +241,35 @@ func (r *rule) relationShape(rel *replication.Relation) (*shape, error) {
 		}
 		table = t
 	}
-	s := &shape{cfg: &r.cfg, relation: rel.String()}
+	s := &shape{rule: r.name, cfg: &r.cfg, relation: rel.String(), key: r.primaryKey(rel, table)}
 	for _, c := range rel.Columns {
 		s.names = append(s.names, c.Name)
 	}
+	if table != nil {
+		for _, c := range table.Columns {
+			s.present = append(s.present, c.Name)
+		}
+		if sameShape(rel, table) {
+			s.renamed = s.present
+		}
+	}
 	s.lookup = func(i int) (*column, error) { return r.tableColumn(rel, i, table) }
 	return s, nil
+}
+
+// sameShape tells whether the columns of a row are those that the table has now, in this order, though maybe by other names. Columns are
+// added at the end only and keep their places. So if none was ever dropped and the row has them all, none was added since.
+func sameShape(rel *replication.Relation, table *Table) bool {
+	return !table.Dropped && len(rel.Columns) == len(table.Columns)
 }
 
 // tableColumn makes one column. What the catalogue says is of now, and the row may be older.
 func (r *rule) tableColumn(rel *replication.Relation, i int, table *Table) (*column, error) {
 	c := rel.Columns[i]
 	var described *TableColumn
-	if table != nil {
+	if table != nil && sameShape(rel, table) {
+		described = &table.Columns[i]
+	} else if table != nil {
 		if at := slices.IndexFunc(table.Columns, func(t TableColumn) bool { return t.Name == c.Name }); at >= 0 {
 			described = &table.Columns[at]
 		}
@@ -236,6 +292,10 @@ func (r *rule) tableColumn(rel *replication.Relation, i int, table *Table) (*col
 	sch := code.schema
 	sch.optional = !c.Key
 	out := &column{index: i, name: c.Name, read: code.read, number: code.number, typ: t}
+	if t.root().Name == "name" && r.cfg.StrictTypes && !r.cfg.IncludeUnknown {
+		notNull := c.Key || described != nil && described.NotNull
+		out.read = func([]byte) (any, error) { return noValue(notNull), nil }
+	}
 	if described != nil {
 		sch.optional = !described.NotNull
 		sch.def = defaultValue(described.Default, t, &code)
@@ -244,6 +304,6 @@ func (r *rule) tableColumn(rel *replication.Relation, i int, table *Table) (*col
 		}
 	}
 	out.schema = &sch
-	out.prefix = schemaPrefix(&sch)
+	out.prefix = schemaPrefix(&sch, appendJSONLeaf)
 	return out, nil
 }

@@ -5,7 +5,7 @@ package router
 type Config struct {
 	// Debezium's options, with Debezium's defaults. A column name that is empty is found in the table: see Check.
 
-	OpInvalidBehavior        string `toml:"table.op.invalid.behavior"`                // warn | error | fatal: validated only, since updates never leave the server
+	OpInvalidBehavior        string `toml:"table.op.invalid.behavior"`                // warn | error | fatal: what to do with an updated row, of a publication that has updates
 	FieldID                  string `toml:"table.field.event.id"`                     // column of the event id
 	FieldKey                 string `toml:"table.field.event.key"`                    // column of the record key; empty: aggregate_id or aggregateid
 	FieldType                string `toml:"table.field.event.type"`                   // column of the event type; empty: event_type or type; used by placements alone
@@ -35,6 +35,9 @@ type Config struct {
 	IntervalHandling string `toml:"interval.handling.mode"`    // numeric | string
 	HstoreHandling   string `toml:"hstore.handling.mode"`      // json | map
 	IncludeUnknown   bool   `toml:"include.unknown.datatypes"` // columns of unknown type as bytes instead of left out
+	TopicPrefix      string `toml:"topic.prefix"`              // the first part of the names of schemas
+	ContextHeaders   bool   `toml:"extended.headers.enabled"`  // headers __debezium.context.*, before all others; Debezium's default is true
+	MessageNulls     bool   `toml:"fields.null.include"`       // members of logical messages that are null are columns; of the transform DecodeLogicalDecodingMessageContent
 
 	// postrider's additions: nothing of this kind exists in Debezium.
 
@@ -46,17 +49,41 @@ type Config struct {
 	NullKey         string   `toml:"null_key"`          // refuse | publish: what to do with a row whose key is NULL
 	NullDefaults    bool     `toml:"null_defaults"`     // a column's default in the place of NULL, as Debezium does
 	PositionHeaders bool     `toml:"position_headers"`  // headers postrider.lsn and postrider.index: the event position
-	TracingHeaders  bool     `toml:"tracing_headers"`   // span context to headers; Debezium does so where its tracing library is installed
+	TracingHeaders  bool     `toml:"tracing_headers"`   // span context to headers, with a new span; Debezium does so where its tracing library is installed
 	JavaText        bool     `toml:"java_text"`         // format string prints bytes as Java does (java.nio.HeapByteBuffer[pos=0 lim=3 cap=3]); false: the bytes themselves, Base64 inside of structs
 	FirstSchemaName bool     `toml:"first_schema_name"` // an envelope's schema keeps the name of the first aggregate type, as in Debezium's cache
-	StrictTypes     bool     `toml:"strict_types"`      // timestamp and partition columns of types that Debezium refuses are refused: timestamptz, bigint (milliseconds), date; smallint, bigint
+	StrictTypes     bool     `toml:"strict_types"`      // types as Debezium takes them: timestamptz, date and numbers are no times of a record, smallint and bigint no partitions, and a column of type name has no value
 }
 
-// Format says how keys, values and headers are written to bytes, as Kafka Connect's converters do.
+// Format says how keys, values and headers are written to bytes, as Kafka Connect's converters do. Beside the names of key and value stand
+// the options of their converters, under Connect's names for them.
 type Format struct {
-	Key     string `toml:"key"`     // string | json | json+schema | binary
-	Value   string `toml:"value"`   // string | json | json+schema | binary
+	Key     string `toml:"key"`     // string | json | json+schema | binary | short | integer | long | float | double | boolean
+	Value   string `toml:"value"`   // the same
 	Headers string `toml:"headers"` // simple | string | json | json+schema
+
+	KeyDecimals   string `toml:"key.decimal.format"`              // of json: BASE64 | NUMERIC
+	KeyDefaults   bool   `toml:"key.replace.null.with.default"`   // of json: the default of a column in the place of NULL; see Config.NullDefaults, which does so in every format
+	KeyEncoding   string `toml:"key.encoding"`                    // of string: a character set with one byte for each character, or UTF-8
+	KeyDelegate   string `toml:"key.delegate"`                    // of binary: the format of what is no bytes: json | json+schema | string; empty: an error
+	ValueDecimals string `toml:"value.decimal.format"`            // as for the key
+	ValueDefaults bool   `toml:"value.replace.null.with.default"` // as for the key
+	ValueEncoding string `toml:"value.encoding"`                  // as for the key
+	ValueDelegate string `toml:"value.delegate"`                  // as for the key
+}
+
+// converter is the format of one side with its options.
+type converter struct {
+	format, decimals, encoding, delegate string
+	defaults                             bool
+}
+
+func (f Format) key() converter {
+	return converter{f.Key, f.KeyDecimals, f.KeyEncoding, f.KeyDelegate, f.KeyDefaults}
+}
+
+func (f Format) value() converter {
+	return converter{f.Value, f.ValueDecimals, f.ValueEncoding, f.ValueDelegate, f.ValueDefaults}
 }
 
 // DefaultConfig is Debezium's defaults, with column names to be found.
@@ -79,6 +106,7 @@ func DefaultConfig() Config {
 		TimePrecision:       "adaptive",
 		IntervalHandling:    "numeric",
 		HstoreHandling:      "json",
+		TopicPrefix:         "postrider",
 		HeaderID:            "id",
 		TopicCase:           "none",
 		NullKey:             "refuse",
@@ -86,4 +114,9 @@ func DefaultConfig() Config {
 }
 
 // DefaultFormat writes text as it is: no quotes, no schema.
-func DefaultFormat() Format { return Format{Key: "string", Value: "string", Headers: "simple"} }
+func DefaultFormat() Format {
+	return Format{
+		Key: "string", Value: "string", Headers: "simple",
+		KeyDecimals: "BASE64", ValueDecimals: "BASE64", KeyEncoding: "UTF-8", ValueEncoding: "UTF-8",
+	}
+}

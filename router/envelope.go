@@ -1,5 +1,7 @@
 package router
 
+import "strings"
+
 // schemaKey is what an envelope's schema is found by; several differ in the payload.
 type schemaKey struct {
 	routed  string
@@ -60,11 +62,21 @@ func (r *rule) wrap(p *plan, values [][]byte, x expansion) ([]byte, error) {
 		return nil, err
 	}
 	out := &structure{s, make([]any, 0, len(p.envelope)+1)}
+	if x.value == nil && r.values.defaults {
+		x.value = x.schema.def
+	}
 	out.values = append(out.values, x.value)
-	for _, c := range p.envelope {
+	for i, c := range p.envelope {
 		member, err := c.value(values[c.index])
 		if err != nil {
 			return nil, err
+		}
+		if member == nil && r.values.defaults {
+			member = c.schema.def
+		}
+		if f := s.fields[i+1]; member == nil && !f.schema.optional && f.schema.def == nil {
+			return nil, fault(ReasonUnconvertible, "", "column %s is NOT NULL and has no value that can be written: a number that is not finite has no decimal form; "+
+				"set router.decimal.handling.mode to \"string\" or \"double\"", c.name)
 		}
 		out.values = append(out.values, member)
 	}
@@ -84,7 +96,7 @@ func (r *rule) envelopeSchema(p *plan, values [][]byte, x expansion) (*schema, e
 	}
 	name := key.routed
 	if p.rel != nil {
-		name = r.opts.TopicPrefix + "." + p.relation + "." + key.routed + ".Value"
+		name = r.schemaName(p.relation) + "." + key.routed + ".Value"
 	}
 	if p.version != nil {
 		key.version = string(values[p.version.index])
@@ -94,6 +106,10 @@ func (r *rule) envelopeSchema(p *plan, values [][]byte, x expansion) (*schema, e
 	}
 	for _, s := range r.envelopes(p)[key] {
 		if s.fields[0].schema.equal(x.schema) {
+			if r.cfg.FirstSchemaName && !p.fits(s) {
+				return nil, fault(ReasonUnconvertible, "set router.first_schema_name to false, or restart",
+					"the columns placed in the envelope are not those of the first row of that shape of payload")
+			}
 			return s, nil
 		}
 		if r.cfg.FirstSchemaName && key.version != "" {
@@ -111,10 +127,39 @@ func (r *rule) envelopeSchema(p *plan, values [][]byte, x expansion) (*schema, e
 	return s, nil
 }
 
-// envelopes are the schemas made so far: of a table, or of all messages.
+// envelopes are the schemas made so far: of a table, or of all messages. Debezium has one cache for all.
 func (r *rule) envelopes(p *plan) map[schemaKey][]*schema {
-	if p.rel == nil {
-		return r.messageSchemas
+	if p.rel == nil || r.cfg.FirstSchemaName {
+		return r.schemas
 	}
 	return p.schemas
+}
+
+// fits tells whether the columns placed in the envelope can be put in it.
+func (p *plan) fits(s *schema) bool {
+	if len(s.fields) != len(p.envelope)+1 {
+		return false
+	}
+	for i, c := range p.envelope {
+		if f := s.fields[i+1]; f.name != c.alias || f.schema.kind != c.schema.kind || f.schema.name != c.schema.name {
+			return false
+		}
+	}
+	return true
+}
+
+// schemaName is how the names of the schemas of a table begin: as a topic of its own would be named, which has no other characters.
+func (r *rule) schemaName(relation string) string {
+	var out strings.Builder
+	for _, c := range r.cfg.TopicPrefix + "." + relation {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '_', c == '-':
+			out.WriteRune(c)
+		case c > 0xFFFF: // two of Java's characters
+			out.WriteString("__")
+		default:
+			out.WriteByte('_')
+		}
+	}
+	return out.String()
 }

@@ -29,6 +29,7 @@ const (
 	ReasonInvalidHeaders   = "invalid_headers"
 	ReasonUnconvertible    = "unconvertible"
 	ReasonRegexTimeout     = "regex_timeout"
+	ReasonUpdate           = "update"
 )
 
 // Error tells what is wrong with which event. What to do is in Hint alone.
@@ -44,7 +45,8 @@ func (e *RowError) Unwrap() error { return e.Err }
 type ShapeError struct {
 	Relation string
 	Column   string   // the column as configured, or the candidates with "or" between them
-	Key      string   // the router key that says which column it is
+	Rule     string   // the rule set of the table: see RuleName
+	Key      string   // its key that says which column it is
 	Existing []string // the columns there are
 	Problem  string   // what is wrong, as the end of a sentence that begins with the column
 	Hint     string   // what to do
@@ -52,8 +54,8 @@ type ShapeError struct {
 
 // Error tells what is missing and what there is. What to do is in Hint alone.
 func (e *ShapeError) Error() string {
-	return fmt.Sprintf("%s cannot be routed: column %s %s (router.%s); it has the columns %s",
-		e.Relation, e.Column, e.Problem, e.Key, strings.Join(e.Existing, ", "))
+	return fmt.Sprintf("%s cannot be routed: column %s %s (%s.%s); it has the columns %s",
+		e.Relation, e.Column, e.Problem, e.Rule, e.Key, strings.Join(e.Existing, ", "))
 }
 
 // rowFault is what is wrong with a row, before it is known which.

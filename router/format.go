@@ -1,11 +1,31 @@
 package router
 
-import "fmt"
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strings"
+)
 
 // encoder writes values to bytes as one of Kafka Connect's converters does.
 type encoder struct {
-	format string // string | json | json+schema | binary | simple
-	java   javaText
+	format   string // string | json | json+schema | binary | simple, or one of numberKinds
+	java     javaText
+	numeric  bool    // decimals are numbers in JSON
+	defaults bool    // JSON has the default of a column in the place of null
+	charset  charset // of format string
+	delegate string  // the format of what is no bytes, with format binary; empty: an error
+}
+
+// newEncoder makes the encoder of a valid converter.
+func newEncoder(c converter, java bool) encoder {
+	set, _ := charsetOf(c.encoding)
+	return encoder{format: c.format, java: javaText(java), numeric: strings.EqualFold(c.decimals, "NUMERIC"), defaults: c.defaults, charset: set, delegate: c.delegate}
+}
+
+// numberKinds are the formats of Connect's number converters, with the type that each takes.
+var numberKinds = map[string]kind{
+	"short": kindInt16, "integer": kindInt32, "long": kindInt64, "float": kindFloat, "double": kindDouble, "boolean": kindBool,
 }
 
 // column is a column of a relation with what is needed to write it.
@@ -30,7 +50,7 @@ func (e *encoder) cell(c *column, raw []byte) ([]byte, error) {
 	switch e.format {
 	case "string":
 		if plain || c.asIs {
-			return raw, nil
+			return e.charset.recode(raw), nil
 		}
 	case "simple":
 		if plain || c.asIs {
@@ -79,45 +99,59 @@ func (c *column) value(raw []byte) (any, error) {
 
 // value encodes a value of a schema. A nil schema is none, as for an expanded empty array.
 func (e *encoder) value(s *schema, prefix []byte, v any) ([]byte, error) {
-	if v == nil && s != nil && !s.optional && s.def == nil && (e.format == "json" || e.format == "json+schema") {
-		return nil, fault(ReasonUnconvertible, "", "null for a column that is NOT NULL: a number that is not finite has no decimal form; "+
-			"set router.decimal.handling.mode to \"string\" or \"double\"")
-	}
 	switch e.format {
-	case "json":
-		return appendJSONValue(nil, v), nil
-	case "json+schema":
-		if prefix == nil {
-			prefix = schemaPrefix(s)
-		}
-		out := append(make([]byte, 0, len(prefix)+64), prefix...)
-		return append(appendJSONValue(out, v), '}'), nil
+	case "json", "json+schema":
+		return e.json(e.format == "json+schema", s, prefix, v)
 	case "binary":
-		return binaryValue(s, v)
+		return e.binary(s, v)
 	case "simple":
 		if v == nil {
 			return nil, nil
 		}
-		return appendHeaderValue([]byte{}, v, true), nil
+		return appendHeaderValue([]byte{}, v), nil
+	case "string":
+		if v == nil {
+			return nil, nil
+		}
+		return e.charset.recode(e.java.append([]byte{}, v, true)), nil
 	}
-	if v == nil {
-		return nil, nil
-	}
-	return e.java.append([]byte{}, v, true), nil
+	return e.number(s, v)
 }
 
-func schemaPrefix(s *schema) []byte {
+func (e *encoder) json(withSchema bool, s *schema, prefix []byte, v any) ([]byte, error) {
+	if v == nil && s != nil && s.def != nil && e.defaults {
+		v = s.def
+	}
+	if v == nil && s != nil && !s.optional && s.def == nil {
+		return nil, fault(ReasonUnconvertible, "", "null for a column that is NOT NULL: a number that is not finite has no decimal form; "+
+			"set router.decimal.handling.mode to \"string\" or \"double\"")
+	}
+	leaf := appendJSONLeaf
+	if e.numeric {
+		leaf, prefix = appendNumericLeaf, nil // a default may be a decimal
+	}
+	if !withSchema {
+		return appendNested(nil, v, leaf), nil
+	}
+	if prefix == nil {
+		prefix = schemaPrefix(s, leaf)
+	}
+	out := append(make([]byte, 0, len(prefix)+64), prefix...)
+	return append(appendNested(out, v, leaf), '}'), nil
+}
+
+func schemaPrefix(s *schema, leaf func([]byte, any) []byte) []byte {
 	out := []byte(`{"schema":`)
 	if s == nil {
 		out = append(out, "null"...)
 	} else {
-		out = s.appendJSON(out, nil)
+		out = s.appendJSON(out, nil, leaf)
 	}
 	return append(out, `,"payload":`...)
 }
 
-// binaryValue hands on bytes and nothing else: Debezium's BinaryDataConverter without a delegate.
-func binaryValue(s *schema, v any) ([]byte, error) {
+// binary hands on bytes, and leaves everything else to the delegate: Debezium's BinaryDataConverter.
+func (e *encoder) binary(s *schema, v any) ([]byte, error) {
 	if s == nil || s.kind == kindBytes {
 		switch v := v.(type) {
 		case nil:
@@ -128,9 +162,48 @@ func binaryValue(s *schema, v any) ([]byte, error) {
 			return v, nil
 		}
 	}
-	what := "a value without a schema"
-	if s != nil {
-		what = fmt.Sprintf("a value of type %s", s.kind)
+	if e.delegate != "" {
+		d := *e
+		d.format = e.delegate
+		return d.value(s, nil, v)
 	}
-	return nil, fault(ReasonUnconvertible, `set [format] to "string" or "json", or make the column bytea`, "format binary takes bytes, not %s", what)
+	return nil, fault(ReasonUnconvertible, `set [format] to "string" or "json", or make the column bytea`, "format binary takes bytes, not %s", s.describe())
+}
+
+// describe names a schema for people.
+func (s *schema) describe() string {
+	if s == nil {
+		return "a value without a schema"
+	}
+	return "a value of type " + s.kind.String()
+}
+
+// number writes a number or a boolean in its binary form: Connect's number converters and its BooleanConverter.
+func (e *encoder) number(s *schema, v any) ([]byte, error) {
+	if v == nil {
+		return nil, nil
+	}
+	if s != nil && s.kind == numberKinds[e.format] {
+		switch v := v.(type) {
+		case int64:
+			switch s.kind {
+			case kindInt16:
+				return binary.BigEndian.AppendUint16(nil, uint16(v)), nil
+			case kindInt32:
+				return binary.BigEndian.AppendUint32(nil, uint32(v)), nil
+			}
+			return binary.BigEndian.AppendUint64(nil, uint64(v)), nil
+		case float32:
+			return binary.BigEndian.AppendUint32(nil, math.Float32bits(v)), nil
+		case float64:
+			return binary.BigEndian.AppendUint64(nil, math.Float64bits(v)), nil
+		case bool:
+			if v {
+				return []byte{1}, nil
+			}
+			return []byte{0}, nil
+		}
+	}
+	return nil, fault(ReasonUnconvertible, fmt.Sprintf("choose a column of that type, or set [format] to %q", "string"),
+		"format %s takes a value of type %s, not %s", e.format, numberKinds[e.format], s.describe())
 }

@@ -111,10 +111,11 @@ func TestRoute_EqualsTheRecordsOfDebezium(t *testing.T) {
 func checkGolden(t *testing.T, file *goldenFile, c *goldenCase) {
 	cfg := DefaultConfig()
 	// Everything that postrider does differently on purpose is switched to Debezium's way.
+	cfg.TopicPrefix = "pg"
 	cfg.NullKey, cfg.NullDefaults, cfg.JavaText, cfg.StrictTypes, cfg.FirstSchemaName = "publish", true, true, true, true
 
 	setOptions(t, &cfg, c.Options)
-	opts := Options{TopicPrefix: "pg", Tables: []string{"public.outbox"}}
+	opts := Options{Tables: []string{"public.outbox"}}
 	if c.Decode {
 		opts.MessagePrefixes = []string{"foo", "other"}
 	}
@@ -137,7 +138,7 @@ func checkGolden(t *testing.T, file *goldenFile, c *goldenCase) {
 	}
 	opts.Describe = func(oid uint32) (*Table, error) { return tables[oid], nil }
 
-	r, err := New([]Config{cfg}, Format{c.Format[0], c.Format[1], c.Format[2]}, opts)
+	r, err := New([]Config{cfg}, Format{Key: c.Format[0], Value: c.Format[1], Headers: c.Format[2]}, opts)
 	if err != nil {
 		require.True(t, c.Fails, "refused: %v", err)
 		return

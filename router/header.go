@@ -1,11 +1,16 @@
 package router
 
 import (
-	"bytes"
 	"strconv"
 
 	"postrider/replication"
 	"postrider/sink"
+)
+
+// The headers of Debezium's connector.
+const (
+	headerOldKey  = "__debezium.oldkey" // of a row whose primary key changed: what it was
+	headerContext = "__debezium.context."
 )
 
 // The headers of position_headers.
@@ -14,13 +19,34 @@ const (
 	HeaderIndex = "postrider.index" // of the event in its transaction, from 0
 )
 
-// headerEncoder writes header values. NULL is a null value of SimpleHeaderConverter and StringConverter.
-type headerEncoder struct{ encoder }
+// contextHeaders makes the headers of extended.headers.enabled, which are the same for every row: one task of one connector, as in Debezium.
+func (r *rule) contextHeaders(runID string) ([]sink.Header, error) {
+	var out []sink.Header
+	for _, h := range [...]struct{ name, value string }{
+		{"connectorLogicalName", r.cfg.TopicPrefix}, {"taskId", "0"}, {"connectorName", "postgresql"}, {"runId", runID},
+	} {
+		v, err := r.headers.value(requiredString, nil, text(h.value))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, sink.Header{Key: headerContext + h.name, Value: v})
+	}
+	return out, nil
+}
 
-// makeHeaders appends, in Debezium's order: the tracing context, the id, the additional headers; and then ours.
+// makeHeaders appends, in Debezium's order: the key that was, the context, the trace, the id, the additional headers; and then ours.
 func (r *rule) makeHeaders(dst []sink.Header, p *plan, ev *replication.Event, values [][]byte) ([]sink.Header, error) {
-	if p.tracing != nil {
-		dst = appendTracing(dst, &r.headers.encoder, values[p.tracing.index])
+	var err error
+	if ev.Kind == replication.Update {
+		if dst, err = r.appendOldKey(dst, p, ev); err != nil {
+			return nil, err
+		}
+	}
+	dst = append(dst, r.context...)
+	if r.cfg.TracingHeaders {
+		if dst, err = r.appendTracing(dst, p, values); err != nil {
+			return nil, err
+		}
 	}
 	v, err := r.headers.cell(p.id, values[p.id.index])
 	if err != nil {
@@ -71,33 +97,4 @@ func appendMembers(dst []sink.Header, column string, raw []byte) ([]sink.Header,
 		dst = append(dst, h)
 	}
 	return dst, nil
-}
-
-// appendTracing hands on traceparent and tracestate of a span context in Java's properties format.
-func appendTracing(dst []sink.Header, e *encoder, raw []byte) []sink.Header {
-	for _, line := range bytes.FieldsFunc(raw, func(c rune) bool { return c == '\n' || c == '\r' }) {
-		line = bytes.TrimLeft(line, " \t\f")
-		if len(line) == 0 || line[0] == '#' || line[0] == '!' {
-			continue
-		}
-		end := bytes.IndexAny(line, "=: \t\f")
-		if end < 0 {
-			continue
-		}
-		key := string(line[:end])
-		if key != "traceparent" && key != "tracestate" {
-			continue
-		}
-		value := bytes.TrimLeft(line[end:], " \t\f")
-		if len(value) > 0 && (value[0] == '=' || value[0] == ':') {
-			value = bytes.TrimLeft(value[1:], " \t\f")
-		}
-		value = bytes.ReplaceAll(value, []byte{'\\'}, nil)
-		v, err := e.value(optionalString, nil, text(value))
-		if err != nil {
-			continue
-		}
-		dst = append(dst, sink.Header{Key: key, Value: v})
-	}
-	return dst
 }

@@ -9,7 +9,7 @@ import (
 // messageTypes are the types that members of a logical message have, for errors and for the rules on types.
 var messageTypes = map[kind]*Type{
 	kindString: {Name: "text"}, kindBool: {Name: "bool"}, kindInt32: {Name: "int4"}, kindInt64: {Name: "int8"}, kindDouble: {Name: "float8"},
-	kindStruct: {Name: "JSON object"}, kindArray: {Name: "JSON array"},
+	kindBytes: {Name: "null"}, kindStruct: {Name: "JSON object"}, kindArray: {Name: "JSON array"},
 }
 
 // messagePlan reads a logical message as a row: its members are the columns. Members that are null are left out.
@@ -22,10 +22,10 @@ func (r *rule) messagePlan(ev *replication.Event) (*plan, [][]byte, error) {
 	if doc.kind != jsonObject {
 		return nil, nil, fault(ReasonInvalidMessage, hint, "content is JSON, but no object")
 	}
-	s := &shape{cfg: &r.cfg, relation: "message:" + ev.Prefix}
+	s := &shape{rule: r.name, cfg: &r.cfg, relation: "message:" + ev.Prefix}
 	var columns []*column
 	var values [][]byte
-	plain := expander{}
+	plain := expander{keepNulls: r.cfg.MessageNulls}
 	for _, m := range doc.members {
 		name := string(m.name)
 		ms, err := plain.schemaOf(name, m.node)
@@ -35,8 +35,11 @@ func (r *rule) messagePlan(ev *replication.Event) (*plan, [][]byte, error) {
 		if ms == nil {
 			continue
 		}
-		c := &column{index: len(columns), name: name, schema: ms, typ: messageTypes[ms.kind], prefix: schemaPrefix(ms)}
+		c := &column{index: len(columns), name: name, schema: ms, typ: messageTypes[ms.kind], prefix: schemaPrefix(ms, appendJSONLeaf)}
 		raw := m.node.raw
+		if m.node.kind == jsonNull {
+			raw = nil
+		}
 		switch ms.kind {
 		case kindString:
 			raw = m.node.text

@@ -1,6 +1,7 @@
 // Package router turns rows of an outbox table into messages, as Debezium's Outbox Event Router does.
 //
-// It is pure: no I/O but the Describe function it is given, no clock, no goroutine.
+// It is pure: no I/O but the functions it is given, no goroutine. The numbers of runs and spans are the only thing that differs from one
+// start to the next.
 package router
 
 import (
@@ -8,13 +9,14 @@ import (
 	"fmt"
 	"unsafe"
 
+	"github.com/google/uuid"
+
 	"postrider/replication"
 	"postrider/sink"
 )
 
 // Options say what a Router routes.
 type Options struct {
-	TopicPrefix     string   // Debezium's topic.prefix: the first part of the names of schemas; empty: "postrider"
 	Tables          []string // outbox tables as schema.table; empty: every relation that is met, by the one rule set
 	MessagePrefixes []string // prefixes of logical messages that carry outbox events; empty: none do
 
@@ -24,6 +26,8 @@ type Options struct {
 	// Home asks for the table of a relation that neither Tables nor OIDs has; it is called once for each *replication.Relation that
 	// is met. Empty: none, its rows are not ours. Nil: there is nothing to ask about.
 	Home func(rel *replication.Relation) (table string, err error)
+	// Updated is told of the first update of a table that is dropped, with the router's table.op.invalid.behavior, warn or error; nil: nobody is.
+	Updated func(table, behavior string)
 	// Describe asks the catalogue about a relation; it is called once for each *replication.Relation that is met.
 	// Nil, or a nil Table: types that are not built in are taken as text, and columns as nullable unless part of the key.
 	Describe func(oid uint32) (*Table, error)
@@ -42,36 +46,43 @@ type Router struct {
 
 // rule is one rule set, ready for use.
 type rule struct {
+	name       string // see RuleName
 	cfg        Config
 	opts       Options
 	placements []placement
 	topics     *topics
 	keys       encoder
 	values     encoder
-	headers    headerEncoder
+	headers    encoder
 	expander   expander
+	context    []sink.Header // of every row
 
-	messageSchemas map[schemaKey][]*schema // of envelopes of logical messages
+	schemas map[schemaKey][]*schema // of envelopes of logical messages; with first_schema_name of all
 }
+
+// AnyPrefix stands for every prefix of logical messages, as for a connector of Debezium without message.prefix.include.list.
+const AnyPrefix = "*"
 
 // New makes a router of valid rule sets.
 func New(rules []Config, f Format, opts Options) (*Router, error) {
-	if opts.TopicPrefix == "" {
-		opts.TopicPrefix = "postrider"
-	}
 	divided, err := Divide(rules, opts.Tables, opts.MessagePrefixes)
 	if err = errors.Join(err, f.Validate()); err != nil {
 		return nil, err
 	}
+	run, err := uuid.NewV7()
+	if err != nil {
+		return nil, fmt.Errorf("make the id of this run: %w", err)
+	}
 	r := &Router{opts: opts, tables: make(map[string]*rule), prefixes: make(map[string]*rule), plans: make(map[uint32]*plan)}
 	for i, cfg := range divided {
-		one, err := newRule(cfg, f, opts)
+		one, err := newRule(cfg, f, opts, run.String())
 		if err != nil {
 			if len(rules) > 1 {
 				err = fmt.Errorf("%s: %w", RuleName(i, len(rules)), err)
 			}
 			return nil, err
 		}
+		one.name = RuleName(i, len(rules))
 		r.rules = append(r.rules, one)
 		for _, table := range cfg.Tables {
 			r.tables[table] = one
@@ -83,7 +94,7 @@ func New(rules []Config, f Format, opts Options) (*Router, error) {
 	return r, nil
 }
 
-func newRule(cfg Config, f Format, opts Options) (*rule, error) {
+func newRule(cfg Config, f Format, opts Options, runID string) (*rule, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -96,18 +107,21 @@ func newRule(cfg Config, f Format, opts Options) (*rule, error) {
 	if err != nil {
 		return nil, err
 	}
-	java := javaText(cfg.JavaText)
-	return &rule{
+	r := &rule{
 		cfg: cfg, opts: opts, placements: placements, topics: t,
-		keys:           encoder{f.Key, java},
-		values:         encoder{f.Value, java},
-		headers:        headerEncoder{encoder{f.Headers, java}},
-		expander:       newExpander(&cfg),
-		messageSchemas: make(map[schemaKey][]*schema),
-	}, nil
+		keys:     newEncoder(f.key(), cfg.JavaText),
+		values:   newEncoder(f.value(), cfg.JavaText),
+		headers:  newEncoder(converter{format: f.Headers}, cfg.JavaText),
+		expander: newExpander(&cfg),
+		schemas:  make(map[schemaKey][]*schema),
+	}
+	if cfg.ContextHeaders {
+		r.context, err = r.contextHeaders(runID)
+	}
+	return r, err
 }
 
-// Route maps an Insert or a Message. A nil message without an error is an event that is not ours: another table, another prefix.
+// Route maps an Insert, an Update or a Message. A nil message without an error is an event that is not ours: another table, another prefix.
 // The error is a *RowError for an event that can never be published, a *ShapeError for a relation that cannot be routed,
 // or what Home or Describe returned.
 // Everything of the message but Origin.Transaction is set; its slices may alias those of the event.
@@ -115,7 +129,7 @@ func (r *Router) Route(ev *replication.Event) (*sink.Message, error) {
 	var p *plan
 	values := ev.Values
 	switch ev.Kind {
-	case replication.Insert:
+	case replication.Insert, replication.Update:
 		p = r.planOf(ev.Relation)
 		switch {
 		case p.err != nil:
@@ -125,9 +139,14 @@ func (r *Router) Route(ev *replication.Event) (*sink.Message, error) {
 		case len(values) != len(p.rel.Columns):
 			return nil, rowError(ev, p.relation, nil, fault(ReasonUnconvertible, "",
 				"the row has %d values, the relation %d columns", len(values), len(p.rel.Columns)))
+		case ev.Kind == replication.Update && !p.keyChanged(ev):
+			return nil, p.rule.unexpected(p, ev)
 		}
 	case replication.Message:
 		one := r.prefixes[ev.Prefix]
+		if one == nil {
+			one = r.prefixes[AnyPrefix]
+		}
 		if one == nil {
 			return nil, nil
 		}
@@ -198,7 +217,7 @@ func (r *Router) ruleOf(rel *replication.Relation) (*rule, error) {
 	return r.tables[table], nil
 }
 
-// withOneHeader and withHeaders keep a message and its headers in one allocation: every row has the id, few have more than four.
+// These keep a message and its headers in one allocation: every row has the id, few have more than four, or eight with those of the context.
 type (
 	withOneHeader struct {
 		message sink.Message
@@ -207,6 +226,10 @@ type (
 	withHeaders struct {
 		message sink.Message
 		headers [4]sink.Header
+	}
+	withManyHeaders struct {
+		message sink.Message
+		headers [8]sink.Header
 	}
 )
 
@@ -221,6 +244,10 @@ func newMessage(headers int) *sink.Message {
 		m := new(withHeaders)
 		m.message.Headers = m.headers[:0:4]
 		return &m.message
+	case headers <= 8:
+		m := new(withManyHeaders)
+		m.message.Headers = m.headers[:0:8]
+		return &m.message
 	}
 	return &sink.Message{Headers: make([]sink.Header, 0, headers)}
 }
@@ -231,7 +258,7 @@ func (r *rule) route(p *plan, ev *replication.Event, values [][]byte) (*sink.Mes
 	var err error
 	if p.timestamp == nil {
 		m.Timestamp = ev.Time
-	} else if m.Timestamp, err = recordTime(p.timestamp, values[p.timestamp.index], ev.Time); err != nil {
+	} else if m.Timestamp, err = recordTime(p.timestamp, values[p.timestamp.index], ev.Time, r.cfg.StrictTypes); err != nil {
 		return nil, err
 	}
 	if m.Headers, err = r.makeHeaders(m.Headers, p, ev, values); err != nil {
@@ -248,14 +275,16 @@ func (r *rule) route(p *plan, ev *replication.Event, values [][]byte) (*sink.Mes
 	}
 	routed := values[p.route.index]
 	if routed == nil {
-		return nil, fault(ReasonNullRoute, "have the application write it, and make the column NOT NULL", "column %s, which decides the topic, is NULL", p.route.name)
+		return nil, nullRoute(p.route)
 	}
 	if p.route.read != nil {
 		v, err := p.route.value(routed)
 		if err != nil {
 			return nil, err
 		}
-		routed = v.(text)
+		if routed, _ = v.(text); routed == nil {
+			return nil, nullRoute(p.route)
+		}
 	}
 	topic, bad := r.topics.of(routed)
 	if bad != nil {
@@ -264,6 +293,10 @@ func (r *rule) route(p *plan, ev *replication.Event, values [][]byte) (*sink.Mes
 	m.Topic = topic
 	m.Origin = sink.Origin{LSN: ev.LSN, Index: ev.Index, CommitTime: ev.Time, Relation: p.relation, EventID: alias(values[p.id.index])}
 	return m, nil
+}
+
+func nullRoute(c *column) *rowFault {
+	return fault(ReasonNullRoute, "have the application write it, and make the column NOT NULL", "column %s, which decides the topic, is NULL", c.name)
 }
 
 // alias is the bytes as a string, without a copy: the bytes of an event are never written again.

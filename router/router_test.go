@@ -44,10 +44,11 @@ func base(rel *replication.Relation) *replication.Event {
 func newRouter(t testing.TB, f Format, change func(*Config)) *Router {
 	t.Helper()
 	cfg := DefaultConfig()
+	cfg.TopicPrefix = "pg"
 	if change != nil {
 		change(&cfg)
 	}
-	r, err := New([]Config{cfg}, f, Options{TopicPrefix: "pg"})
+	r, err := New([]Config{cfg}, f, Options{})
 	require.NoError(t, err)
 	return r
 }
@@ -68,7 +69,7 @@ func TestRoute_WritesEveryFormatOfTheBaselineRecord(t *testing.T) {
 		"json":        {`"10711fa5"`, `"{}"`},
 		"json+schema": {`{"schema":{"type":"string","optional":true},"payload":"10711fa5"}`, `{"schema":{"type":"string","optional":true,"name":"io.debezium.data.Json","version":1},"payload":"{}"}`},
 	} {
-		m, err := newRouter(t, Format{format, format, "simple"}, nil).Route(base(outbox()))
+		m, err := newRouter(t, Format{Key: format, Value: format, Headers: "simple"}, nil).Route(base(outbox()))
 		require.NoError(t, err)
 		require.Equal(t, want[0], string(m.Key), format)
 		require.Equal(t, want[1], string(m.Value), format)

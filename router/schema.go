@@ -85,27 +85,27 @@ func (s *schema) equal(o *schema) bool {
 	return true
 }
 
-// appendJSON writes the schema with JsonConverter's order of members; fieldName is written last if it is given.
-func (s *schema) appendJSON(dst []byte, fieldName *string) []byte {
+// appendJSON writes the schema with JsonConverter's order of members, the default with leaf; fieldName is written last if it is given.
+func (s *schema) appendJSON(dst []byte, fieldName *string, leaf func([]byte, any) []byte) []byte {
 	dst = append(dst, `{"type":"`...)
 	dst = append(dst, s.kind.String()...)
 	dst = append(dst, '"')
 	switch s.kind {
 	case kindArray:
 		dst = append(dst, `,"items":`...)
-		dst = s.items.appendJSON(dst, nil)
+		dst = s.items.appendJSON(dst, nil, leaf)
 	case kindMap:
 		dst = append(dst, `,"keys":`...)
-		dst = requiredString.appendJSON(dst, nil)
+		dst = requiredString.appendJSON(dst, nil, leaf)
 		dst = append(dst, `,"values":`...)
-		dst = s.items.appendJSON(dst, nil)
+		dst = s.items.appendJSON(dst, nil, leaf)
 	case kindStruct:
 		dst = append(dst, `,"fields":[`...)
 		for i, f := range s.fields {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = f.schema.appendJSON(dst, &f.name)
+			dst = f.schema.appendJSON(dst, &f.name, leaf)
 		}
 		dst = append(dst, ']')
 	}
@@ -137,7 +137,7 @@ func (s *schema) appendJSON(dst []byte, fieldName *string) []byte {
 	}
 	if s.def != nil {
 		dst = append(dst, `,"default":`...)
-		dst = appendJSONValue(dst, s.def)
+		dst = appendNested(dst, s.def, leaf)
 	}
 	if fieldName != nil {
 		dst = append(dst, `,"field":`...)

@@ -261,16 +261,6 @@ func TestRoute_AddsPositionHeadersLast(t *testing.T) {
 		{Key: HeaderLSN, Value: []byte("16/B374D848")}, {Key: HeaderIndex, Value: []byte("3")}}, m.Headers)
 }
 
-func TestRoute_HandsOnTheTracingContextFirst(t *testing.T) {
-	rel := outbox()
-	rel.Columns = append(rel.Columns, col("tracingspancontext", oidText))
-	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-	m, err := newRouter(t, DefaultFormat(), func(c *Config) { c.TracingHeaders = true }).
-		Route(insert(rel, baseID, "User", "k", "T", "{}", "#Mon May 06\ntraceparent="+parent+"\nbaggage=x\n"))
-	require.NoError(t, err)
-	require.Equal(t, []sink.Header{{Key: "traceparent", Value: []byte(parent)}, {Key: "id", Value: []byte(baseID)}}, m.Headers)
-}
-
 func TestRoute_ReadsLogicalMessagesAsRows(t *testing.T) {
 	r, err := New([]Config{DefaultConfig()}, DefaultFormat(), Options{MessagePrefixes: []string{"outbox"}})
 	require.NoError(t, err)
@@ -300,7 +290,7 @@ func FuzzRoute_LogicalMessage(f *testing.F) {
 	cfg := DefaultConfig()
 	cfg.ExpandJSONPayload = true
 	cfg.AdditionalPlacement = "payload:envelope:copy"
-	r, err := New([]Config{cfg}, Format{"json+schema", "json+schema", "json"}, Options{MessagePrefixes: []string{"outbox"}})
+	r, err := New([]Config{cfg}, Format{Key: "json+schema", Value: "json+schema", Headers: "json"}, Options{MessagePrefixes: []string{"outbox"}})
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, content []byte) {
 		m, err := r.Route(&replication.Event{Kind: replication.Message, Prefix: "outbox", Content: content, Time: committed})

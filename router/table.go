@@ -11,12 +11,14 @@ import (
 type Table struct {
 	OID     uint32        `json:"oid"`
 	Columns []TableColumn `json:"columns"` // in the table's order, without dropped ones
+	Dropped bool          `json:"dropped"` // a column was dropped at some time
 }
 
 // TableColumn is one column of a Table.
 type TableColumn struct {
 	Name    string `json:"name"`     // pg_attribute.attname
 	NotNull bool   `json:"not_null"` // pg_attribute.attnotnull
+	Key     int    `json:"key"`      // its place in the primary key, from 1; 0: not part of it
 	Default string `json:"default"`  // pg_get_expr(adbin, adrelid); empty: none, or the column is generated
 	Type    Type   `json:"type"`
 }
@@ -35,9 +37,13 @@ type Type struct {
 // DescribeSQL returns one row with one column of text, which ParseTable reads; a table that is gone has no columns in it, and its rows
 // are then read by their type OIDs alone. Its parameter is the table's OID. It reads pg_catalog only and needs no privilege.
 const DescribeSQL = `
-SELECT pg_catalog.json_build_object('oid', $1::pg_catalog.oid::pg_catalog.int8, 'columns', pg_catalog.json_agg(pg_catalog.json_build_object(
+SELECT pg_catalog.json_build_object('oid', $1::pg_catalog.oid::pg_catalog.int8,
+  'dropped', EXISTS (SELECT FROM pg_catalog.pg_attribute g WHERE g.attrelid = $1::pg_catalog.oid AND g.attisdropped),
+  'columns', pg_catalog.json_agg(pg_catalog.json_build_object(
   'name', a.attname,
   'not_null', a.attnotnull,
+  'key', coalesce((SELECT k.place FROM pg_catalog.pg_index i, pg_catalog.unnest(i.indkey) WITH ORDINALITY AS k(attnum, place)
+    WHERE i.indrelid = a.attrelid AND i.indisprimary AND k.attnum = a.attnum AND k.place <= i.indnkeyatts), 0),
   'default', CASE WHEN a.attgenerated = '' THEN coalesce(pg_catalog.pg_get_expr(d.adbin, d.adrelid), '') ELSE '' END,
   'type', pg_catalog.json_build_object(
     'oid', t.oid::pg_catalog.int8, 'name', t.typname, 'kind', t.typtype, 'mod', a.atttypmod,

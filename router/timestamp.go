@@ -6,16 +6,15 @@ import (
 	"time"
 )
 
-// timestampUsable tells whether a column can be the time of a record.
-func timestampUsable(t *Type, strict bool) bool {
-	for t.Kind == "d" && t.Base != nil {
-		t = t.Base
+// timestampUsable tells whether a column can be the time of a record. In Debezium that is every INT64, and of those that are no
+// timestamp only NULL is taken.
+func timestampUsable(c *column, strict bool) bool {
+	if strict {
+		return c.schema.kind == kindInt64
 	}
-	switch t.Name {
-	case "timestamp":
+	switch c.typ.root().Name {
+	case "timestamp", "timestamptz", "int8", "date":
 		return true
-	case "timestamptz", "int8", "date":
-		return !strict
 	}
 	return false
 }
@@ -29,9 +28,17 @@ func timestampHint(strict bool) string {
 
 // recordTime is the time of a record: of the timestamp column, or the commit time. The zero time is the producer's clock, which
 // Kafka Connect takes for the one value -1.
-func recordTime(c *column, raw []byte, commit time.Time) (time.Time, error) {
+func recordTime(c *column, raw []byte, commit time.Time, strict bool) (time.Time, error) {
 	if c == nil || raw == nil {
 		return commit, nil
+	}
+	if strict {
+		switch c.schema.name {
+		case "io.debezium.time.Timestamp", "io.debezium.time.MicroTimestamp", "io.debezium.time.NanoTimestamp":
+		default:
+			return commit, fault(ReasonInvalidTimestamp, timestampHint(strict), "column %s is of type %s and not NULL, which is no time of a record with time.precision.mode as it is",
+				c.name, c.typ.describe())
+		}
 	}
 	var ms int64
 	if c.number {

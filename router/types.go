@@ -422,7 +422,7 @@ func hstoreCodec(mode string) codec {
 		if err != nil {
 			return nil, err
 		}
-		return text(appendJSONValue(nil, m)), nil
+		return text(appendNested(nil, m, appendJSONLeaf)), nil
 	})
 }
 

@@ -1,8 +1,10 @@
 package router
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -38,6 +40,7 @@ func (c Config) Validate() error {
 	oneOf("hstore.handling.mode", c.HstoreHandling, "json", "map")
 	oneOf("topic_case", c.TopicCase, "none", "lower", "kebab")
 	oneOf("null_key", c.NullKey, "refuse", "publish")
+	notEmpty("topic.prefix", c.TopicPrefix, `a name, as "orders"`)
 	notEmpty("header_id", c.HeaderID, `the name of a header, as "id"`)
 
 	if p, err := compileJava(c.TopicRegex); err != nil {
@@ -73,7 +76,7 @@ func (c Config) Warnings() []string {
 // normalised has the case-insensitive words in lower case and the retired option carried over.
 func (c Config) normalised() Config {
 	// Kafka Connect trims what it reads.
-	for _, value := range []*string{&c.FieldID, &c.FieldKey, &c.FieldPayload, &c.FieldTimestamp, &c.FieldSchemaVersion, &c.RouteByField,
+	for _, value := range []*string{&c.TopicPrefix, &c.FieldID, &c.FieldKey, &c.FieldPayload, &c.FieldTimestamp, &c.FieldSchemaVersion, &c.RouteByField,
 		&c.TopicRegex, &c.TopicReplacement, &c.TracingField} {
 		*value = strings.TrimSpace(*value)
 	}
@@ -98,8 +101,16 @@ func (f Format) Validate() error {
 			errs = append(errs, fmt.Errorf("format.%s = %q: must be one of %s", key, value, strings.Join(allowed, ", ")))
 		}
 	}
-	oneOf("key", f.Key, "string", "json", "json+schema", "binary")
-	oneOf("value", f.Value, "string", "json", "json+schema", "binary")
+	formats := append([]string{"string", "json", "json+schema", "binary"}, slices.Sorted(maps.Keys(numberKinds))...)
+	oneOf("key", f.Key, formats...)
+	oneOf("value", f.Value, formats...)
 	oneOf("headers", f.Headers, "simple", "string", "json", "json+schema")
+	for side, c := range map[string]converter{"key": f.key(), "value": f.value()} {
+		oneOf(side+".decimal.format", strings.ToUpper(cmp.Or(c.decimals, "BASE64")), "BASE64", "NUMERIC")
+		oneOf(side+".delegate", c.delegate, "", "json", "json+schema", "string")
+		if _, err := charsetOf(c.encoding); err != nil {
+			errs = append(errs, fmt.Errorf("format.%s.encoding = %q: %w", side, c.encoding, err))
+		}
+	}
 	return errors.Join(errs...)
 }

@@ -36,8 +36,45 @@ type structure struct {
 	values []any // one per field
 }
 
-// appendJSONValue writes a value as JsonConverter does.
-func appendJSONValue(dst []byte, v any) []byte {
+// appendNested writes lists, maps and structs as JSON does, and what is in them with leaf: JsonConverter and
+// SimpleHeaderConverter differ in the leaves alone.
+func appendNested(dst []byte, v any, leaf func([]byte, any) []byte) []byte {
+	switch v := v.(type) {
+	case []any:
+		dst = append(dst, '[')
+		for i, e := range v {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = appendNested(dst, e, leaf)
+		}
+		return append(dst, ']')
+	case mapping:
+		dst = append(dst, '{')
+		for i, e := range v {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = append(leaf(dst, e.key), ':')
+			dst = appendNested(dst, e.value, leaf)
+		}
+		return append(dst, '}')
+	case *structure:
+		dst = append(dst, '{')
+		for i, f := range v.schema.fields {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = append(leaf(dst, text(f.name)), ':')
+			dst = appendNested(dst, v.values[i], leaf)
+		}
+		return append(dst, '}')
+	}
+	return leaf(dst, v)
+}
+
+// appendJSONLeaf writes a value that has none inside as JsonConverter does.
+func appendJSONLeaf(dst []byte, v any) []byte {
 	switch v := v.(type) {
 	case nil:
 		return append(dst, "null"...)
@@ -68,39 +105,16 @@ func appendJSONValue(dst []byte, v any) []byte {
 			return strconv.AppendInt(dst, floorDiv(v.ms, 86_400_000), 10)
 		}
 		return strconv.AppendInt(dst, v.ms, 10)
-	case []any:
-		dst = append(dst, '[')
-		for i, e := range v {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = appendJSONValue(dst, e)
-		}
-		return append(dst, ']')
-	case mapping:
-		dst = append(dst, '{')
-		for i, e := range v {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = appendJSONString(dst, e.key)
-			dst = append(dst, ':')
-			dst = appendJSONValue(dst, e.value)
-		}
-		return append(dst, '}')
-	case *structure:
-		dst = append(dst, '{')
-		for i, f := range v.schema.fields {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = appendJSONString(dst, []byte(f.name))
-			dst = append(dst, ':')
-			dst = appendJSONValue(dst, v.values[i])
-		}
-		return append(dst, '}')
 	}
 	panic("router: value of unknown kind")
+}
+
+// appendNumericLeaf is appendJSONLeaf with decimal.format=NUMERIC.
+func appendNumericLeaf(dst []byte, v any) []byte {
+	if d, ok := v.(decimal); ok {
+		return d.appendText(dst)
+	}
+	return appendJSONLeaf(dst, v)
 }
 
 // javaText is how StringConverter prints bytes, for which Java has no text of its own.
@@ -197,15 +211,22 @@ func appendEncoded(dst []byte, s text) []byte {
 	return dst
 }
 
-// appendHeaderValue writes a value as SimpleHeaderConverter does: text bare at the top, quoted inside.
-func appendHeaderValue(dst []byte, v any, top bool) []byte {
+// appendHeaderValue writes a value as SimpleHeaderConverter does: text and bytes bare at the top, quoted inside.
+func appendHeaderValue(dst []byte, v any) []byte {
 	switch v := v.(type) {
-	case nil:
-		return append(dst, "null"...)
 	case text:
-		if top {
-			return appendEncoded(dst, v)
-		}
+		return appendEncoded(dst, v)
+	case buffer:
+		return base64.StdEncoding.AppendEncode(dst, v)
+	case byteArray:
+		return base64.StdEncoding.AppendEncode(dst, v)
+	}
+	return appendNested(dst, v, appendHeaderLeaf)
+}
+
+func appendHeaderLeaf(dst []byte, v any) []byte {
+	switch v := v.(type) {
+	case text:
 		dst = append(dst, '"')
 		for _, c := range v {
 			if c == '"' || c == '\\' {
@@ -214,62 +235,16 @@ func appendHeaderValue(dst []byte, v any, top bool) []byte {
 			dst = append(dst, c)
 		}
 		return append(dst, '"')
-	case bool:
-		return strconv.AppendBool(dst, v)
-	case int64:
-		return strconv.AppendInt(dst, v, 10)
 	case float32:
 		return appendJavaFloat(dst, v)
 	case float64:
 		return appendJavaDouble(dst, v)
 	case decimal:
 		return v.appendText(dst)
-	case buffer:
-		return appendHeaderBytes(dst, v, top)
-	case byteArray:
-		return appendHeaderBytes(dst, v, top)
 	case date:
 		return v.appendISO(dst)
-	case []any:
-		dst = append(dst, '[')
-		for i, e := range v {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = appendHeaderValue(dst, e, false)
-		}
-		return append(dst, ']')
-	case mapping:
-		dst = append(dst, '{')
-		for i, e := range v {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = appendHeaderValue(dst, e.key, false)
-			dst = append(dst, ':')
-			dst = appendHeaderValue(dst, e.value, false)
-		}
-		return append(dst, '}')
-	case *structure:
-		dst = append(dst, '{')
-		for i, f := range v.schema.fields {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = appendHeaderValue(dst, text(f.name), false)
-			dst = append(dst, ':')
-			dst = appendHeaderValue(dst, v.values[i], false)
-		}
-		return append(dst, '}')
 	}
-	panic("router: value of unknown kind")
-}
-
-func appendHeaderBytes(dst, b []byte, top bool) []byte {
-	if top {
-		return base64.StdEncoding.AppendEncode(dst, b)
-	}
-	return appendBase64String(dst, b)
+	return appendJSONLeaf(dst, v)
 }
 
 // appendISO chooses the form by the time alone, as Connect does: what lies before the second day of 1970 looks like a time of

@@ -1,0 +1,117 @@
+package router
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"math/rand/v2"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/magiconair/properties"
+
+	"postrider/sink"
+)
+
+// Names of the headers, and of the properties of a span context, after W3C Trace Context.
+const (
+	traceParent = "traceparent"
+	traceState  = "tracestate"
+)
+
+// spanContext reads Java's properties format.
+var spanContext = properties.Loader{Encoding: properties.UTF8, DisableExpansion: true}
+
+// appendTracing hands on the trace of a row: its trace id, with the number of a new span, and its state. A context that is no
+// such thing begins a new trace, as in Debezium, whose tracing library makes a span for each row; the spans themselves go nowhere here.
+func (r *rule) appendTracing(dst []sink.Header, p *plan, values [][]byte) ([]sink.Header, error) {
+	var raw []byte
+	if p.tracing != nil {
+		if raw = values[p.tracing.index]; raw != nil && p.tracing.read != nil {
+			v, err := p.tracing.value(raw)
+			if err != nil {
+				return nil, err
+			}
+			raw, _ = v.(text)
+		}
+	}
+	if raw == nil && r.cfg.TracingContextOnly {
+		return dst, nil
+	}
+	context, err := spanContext.LoadBytes(raw)
+	if err != nil {
+		return nil, fault(ReasonUnconvertible, "have the application write Java's properties format there, or NULL", "column %s: %w", p.tracing.name, err)
+	}
+	trace, flags, ok := parseTraceParent(context.GetString(traceParent, ""))
+	state := ""
+	if ok {
+		state = parseTraceState(context.GetString(traceState, ""))
+	} else {
+		trace, flags = randomHex(16), "01"
+	}
+	add := func(name, value string) error {
+		v, err := r.headers.value(requiredString, nil, text(value))
+		dst = append(dst, sink.Header{Key: name, Value: v})
+		return err
+	}
+	if err := add(traceParent, "00-"+trace+"-"+randomHex(8)+"-"+flags); err != nil {
+		return nil, err
+	}
+	if state != "" {
+		err = add(traceState, state)
+	}
+	return dst, err
+}
+
+// randomHex makes the number of a trace or span, which is never zero.
+func randomHex(bytes int) string {
+	b := binary.BigEndian.AppendUint64(nil, rand.Uint64()|1)
+	if bytes > 8 {
+		b = binary.BigEndian.AppendUint64(b, rand.Uint64())
+	}
+	return hex.EncodeToString(b)
+}
+
+var traceParentForm = regexp.MustCompile(`^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$`)
+
+// parseTraceParent gives the trace id, and the flags of a span below it: of all flags only that it is sampled is handed on.
+func parseTraceParent(s string) (trace, flags string, ok bool) {
+	m := traceParentForm.FindStringSubmatch(s)
+	if m == nil || m[1] == "ff" || m[1] == "00" && m[5] != "" || strings.Trim(m[2], "0") == "" || strings.Trim(m[3], "0") == "" {
+		return "", "", false
+	}
+	given, _ := strconv.ParseUint(m[4], 16, 8)
+	if given&1 != 0 {
+		return m[2], "01", true
+	}
+	return m[2], "00", true
+}
+
+var (
+	traceStateKey = regexp.MustCompile(`^([a-z][a-z0-9_*/-]{0,255}|[a-z0-9][a-z0-9_*/-]{0,240}@[a-z][a-z0-9_*/-]{0,13})$`)
+	traceStateSep = regexp.MustCompile(`[ \t]*,[ \t]*`)
+)
+
+// parseTraceState gives the state in its normal form; empty if one member of it is not valid.
+func parseTraceState(s string) string {
+	members := traceStateSep.Split(s, -1)
+	seen := map[string]bool{}
+	for _, m := range members {
+		key, value, ok := strings.Cut(m, "=")
+		if !ok || seen[key] || !traceStateKey.MatchString(key) || !validTraceStateValue(value) {
+			return ""
+		}
+		seen[key] = true
+	}
+	if len(members) > 32 {
+		return ""
+	}
+	return strings.Join(members, ",")
+}
+
+func validTraceStateValue(s string) bool {
+	if s == "" || len(s) > 256 || s[len(s)-1] == ' ' {
+		return false
+	}
+	return !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' || c == ',' || c == '=' })
+}

@@ -1,0 +1,80 @@
+package router
+
+import (
+	"bytes"
+	"slices"
+
+	"postrider/replication"
+	"postrider/sink"
+)
+
+// An updated row is no event, but one whose primary key changed is: to Debezium that is another row, which is published
+// with the key that was in a header.
+
+// keyChanged tells whether an update gives the row another primary key. Without the old row it does not, nor without such a key.
+func (p *plan) keyChanged(ev *replication.Event) bool {
+	if len(ev.Old) != len(p.rel.Columns) {
+		return false
+	}
+	return slices.ContainsFunc(p.primaryKey, func(c *column) bool {
+		old := ev.Old[c.index]
+		return old != nil && !bytes.Equal(old, ev.Values[c.index])
+	})
+}
+
+// unexpected handles an update that is no event, as table.op.invalid.behavior says.
+func (r *rule) unexpected(p *plan, ev *replication.Event) error {
+	if r.cfg.OpInvalidBehavior == "fatal" {
+		return rowError(ev, p.relation, ev.Values[p.id.index], fault(ReasonUpdate,
+			`keep applications from updating rows of the outbox, take updates out of the publication (ALTER PUBLICATION ... SET (publish = 'insert')), `+
+				`or set router.table.op.invalid.behavior to "warn"`, "the row was updated, and table.op.invalid.behavior is fatal"))
+	}
+	if !p.updated && r.opts.Updated != nil {
+		r.opts.Updated(p.relation, r.cfg.OpInvalidBehavior)
+	}
+	p.updated = true
+	return nil
+}
+
+// appendOldKey makes the header with the primary key that the row had.
+func (r *rule) appendOldKey(dst []sink.Header, p *plan, ev *replication.Event) ([]sink.Header, error) {
+	s := &schema{kind: kindStruct, name: r.schemaName(p.relation) + ".Key"}
+	key := &structure{schema: s}
+	for _, c := range p.primaryKey {
+		v, err := c.value(ev.Old[c.index])
+		if err != nil {
+			return nil, err
+		}
+		s.fields = append(s.fields, &field{c.name, c.schema})
+		key.values = append(key.values, v)
+	}
+	v, err := r.headers.value(s, nil, key)
+	return append(dst, sink.Header{Key: headerOldKey, Value: v}), err
+}
+
+// primaryKey finds the columns of a table's primary key in its order. Without the catalogue they are those of the replica
+// identity, which are all columns if that is full.
+func (r *rule) primaryKey(rel *replication.Relation, table *Table) []*column {
+	type part struct{ column, place int }
+	var parts []part
+	for i, c := range rel.Columns {
+		if table == nil {
+			if c.Key {
+				parts = append(parts, part{i, i})
+			}
+			continue
+		}
+		at := slices.IndexFunc(table.Columns, func(t TableColumn) bool { return t.Name == c.Name })
+		if at >= 0 && table.Columns[at].Key > 0 {
+			parts = append(parts, part{i, table.Columns[at].Key})
+		}
+	}
+	slices.SortFunc(parts, func(a, b part) int { return a.place - b.place })
+	var key []*column
+	for _, p := range parts {
+		if c, err := r.tableColumn(rel, p.column, table); err == nil { // one whose type has no mapping is not in Debezium's keys either
+			key = append(key, c)
+		}
+	}
+	return key
+}
