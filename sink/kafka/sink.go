@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -131,8 +132,8 @@ func (s *Sink) prepare(ctx context.Context, m *sink.Message) (*record, error) {
 			return failed(err)
 		}
 	}
-	if !m.Timestamp.IsZero() && m.Timestamp.UnixMilli() < 0 { // sarama would fail the whole batch
-		return failed(fmt.Errorf("%w: timestamp %s is before 1970", sink.ErrInvalidRecord, m.Timestamp.UTC().Format(time.RFC3339)))
+	if ms := m.Timestamp.UnixMilli(); !m.Timestamp.IsZero() && (ms < 0 || ms > latestTimestamp) {
+		return failed(fmt.Errorf("%w: timestamp %s is not between 1970 and 2262", sink.ErrInvalidRecord, m.Timestamp.UTC().Format(time.RFC3339)))
 	}
 	r := s.records.take()
 	r.fill(m)
@@ -374,3 +375,7 @@ func (s *Sink) shutdown(finished chan<- struct{}) {
 	s.topics.asking.Wait()
 	s.background.Wait()
 }
+
+// latestTimestamp is the last one that sarama can write, in milliseconds: it goes through nanoseconds in 64 bits, and what is later would
+// come out as another time without a word. Brokers refuse what is more than an hour ahead unless they are told otherwise.
+const latestTimestamp = math.MaxInt64 / int64(time.Millisecond)

@@ -101,6 +101,14 @@ func TestPublish_RefusesATimestampBefore1970(t *testing.T) {
 	require.NoError(t, s.Publish(within(t, patience), ms))
 }
 
+func TestPublish_RefusesATimestampThatWouldComeOutAsAnother(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(1, "orders"))
+	s := openSink(t, quick(c.ListenAddrs()...), newOutcomes().done)
+	ms := numbered("orders", 1)
+	ms[0].Timestamp = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+	require.ErrorIs(t, s.Publish(within(t, patience), ms), sink.ErrInvalidRecord)
+}
+
 func TestPublish_NoticesAddedPartitions(t *testing.T) {
 	c := cluster(t, kfake.SeedTopics(1, "orders"))
 	got := newOutcomes()
