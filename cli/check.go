@@ -78,11 +78,6 @@ func (a *app) check(cmd *cobra.Command, offline bool, topics []string) []slot.Fi
 	for _, w := range l.Warnings {
 		findings = append(findings, slot.Finding{Severity: slot.SeverityWarning, Code: "configuration", Observed: w})
 	}
-	shapes, err := router.New(l.Config.Router, l.Config.Format, router.Options{Tables: l.Config.Replication.Tables, MessagePrefixes: l.Config.Replication.Messages})
-	if err != nil {
-		return append(findings, slot.Finding{Severity: slot.SeverityError, Code: "router", Observed: err.Error(), Class: slot.ClassConfiguration,
-			WAL: keptMaybe, Fix: fixConfiguration})
-	}
 	if offline {
 		return findings
 	}
@@ -93,11 +88,11 @@ func (a *app) check(cmd *cobra.Command, offline bool, topics []string) []slot.Fi
 		Postgres: l.Config.Postgres, Need: requirements(l.Config), Messages: len(l.Config.Replication.Messages) > 0,
 		Snapshot: l.Config.Snapshot.On(),
 		Table: func(ctx context.Context, conn *pgx.Conn, t slot.Table) []slot.Finding {
-			return checkTable(ctx, conn, shapes, l.Config, t, &wanted)
+			return checkTable(ctx, conn, l.Config, t, &wanted)
 		},
 	})...)
 	if l.Config.Sink.Kind == config.SinkKafka {
-		findings = append(findings, checkKafka(ctx, l.Config.Sink.Kafka, wanted.names)...)
+		findings = append(findings, checkKafka(ctx, l.Config, wanted.names)...)
 	}
 	return findings
 }
@@ -119,16 +114,23 @@ func configFindings(err error) []slot.Finding {
 }
 
 // checkTable has the router judge the columns, and collects the topics of some rows if they can be read.
-func checkTable(ctx context.Context, conn *pgx.Conn, shapes *router.Router, cfg config.Config, t slot.Table, topics *topicSet) []slot.Finding {
+func checkTable(ctx context.Context, conn *pgx.Conn, cfg config.Config, t slot.Table, topics *topicSet) []slot.Finding {
 	rel, err := t.Relation(ctx, conn)
 	if err != nil {
 		return []slot.Finding{slot.ErrorFinding("columns", t.Name, err)}
 	}
-	if err := shapes.Check(rel); err != nil {
+	r, err := router.New(cfg.Router, cfg.Format, router.Options{
+		Tables: cfg.Replication.Tables, MessagePrefixes: cfg.Replication.Messages,
+		Describe: func(oid uint32) (*router.Table, error) { return describe(ctx, conn, oid) },
+	})
+	if err == nil {
+		err = r.Check(rel)
+	}
+	if err != nil {
 		f := slot.Finding{Severity: slot.SeverityError, Code: "columns", Subject: t.Name, Observed: err.Error(), Class: slot.ClassConfiguration}
 		var shape *router.ShapeError
 		if errors.As(err, &shape) {
-			f.Observed = fmt.Sprintf("column %s %s (router.%s); there are %s", shape.Column, shape.Problem, shape.Key, strings.Join(shape.Existing, ", "))
+			f.Observed = fmt.Sprintf("column %s %s (%s.%s); there are %s", shape.Column, shape.Problem, shape.Rule, shape.Key, strings.Join(shape.Existing, ", "))
 			f.Fix = shape.Hint
 		}
 		return []slot.Finding{f}
@@ -137,7 +139,7 @@ func checkTable(ctx context.Context, conn *pgx.Conn, shapes *router.Router, cfg 
 	if cfg.Snapshot.On() {
 		findings = append(findings, checkSnapshot(ctx, conn, cfg, t))
 	}
-	return append(findings, topics.sample(ctx, conn, cfg, rel)...)
+	return append(findings, topics.sample(ctx, conn, r, rel)...)
 }
 
 // checkCode is the exit code of the first error: the later ones may follow from it.

@@ -30,7 +30,7 @@ func (s *topicSet) add(name string) {
 }
 
 // sample routes some rows of a table that the login may read, and reports one that cannot be routed.
-func (s *topicSet) sample(ctx context.Context, conn *pgx.Conn, cfg config.Config, rel *replication.Relation) []slot.Finding {
+func (s *topicSet) sample(ctx context.Context, conn *pgx.Conn, r *router.Router, rel *replication.Relation) []slot.Finding {
 	var readable bool
 	err := conn.QueryRow(ctx, `SELECT pg_catalog.has_table_privilege($1::oid, 'SELECT')`, rel.OID).Scan(&readable)
 	if err != nil || !readable {
@@ -39,13 +39,6 @@ func (s *topicSet) sample(ctx context.Context, conn *pgx.Conn, cfg config.Config
 	failed := func(severity slot.Severity, err error) []slot.Finding {
 		return []slot.Finding{{Severity: severity, Code: "rows", Subject: rel.String(), Observed: err.Error(),
 			Required: "rows that can be routed: the first that cannot be halts the relay"}}
-	}
-	r, err := router.New(cfg.Router, cfg.Format, router.Options{
-		Tables:   cfg.Replication.Tables,
-		Describe: func(oid uint32) (*router.Table, error) { return describe(ctx, conn, oid) },
-	})
-	if err != nil {
-		return failed(slot.SeverityWarning, err)
 	}
 	events, err := someRows(ctx, conn, rel)
 	if err != nil {
@@ -91,8 +84,13 @@ func textColumns(rel *replication.Relation) string {
 	return list
 }
 
-func checkKafka(ctx context.Context, cfg kafka.Config, topics []string) []slot.Finding {
-	cluster, err := kafka.Inspect(ctx, cfg, topics)
+func checkKafka(ctx context.Context, all config.Config, topics []string) []slot.Finding {
+	cfg, heartbeats, asked := all.Sink.Kafka, "", topics
+	if all.Relay.HeartbeatInterval > 0 {
+		heartbeats = all.HeartbeatTopic()
+		asked = append(slices.Clone(topics), heartbeats)
+	}
+	cluster, err := kafka.Inspect(ctx, cfg, asked)
 	if err != nil {
 		f := sinkFinding("kafka", "sink.kafka.brokers", err)
 		var refused *kafka.OpenError
@@ -111,7 +109,12 @@ func checkKafka(ctx context.Context, cfg kafka.Config, topics []string) []slot.F
 		}
 	}
 	for _, t := range cluster.Topics {
-		findings = append(findings, topicFindings(cfg, t)...)
+		of := topicFindings(cfg, t)
+		if t.Name == heartbeats && of[0].Severity == slot.SeverityError {
+			of[0].Severity, of[0].WAL = slot.SeverityWarning, ""
+			of[0].Required = "an existing topic for relay.heartbeat_interval, or sink.kafka.topics.create; rows are relayed without it"
+		}
+		findings = append(findings, of...)
 	}
 	if len(topics) == 0 {
 		findings = append(findings, slot.Finding{Severity: slot.SeverityInfo, Code: "topics", Observed: "none looked at: no row was read",

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/rs/zerolog"
@@ -63,6 +64,7 @@ func (p *pipeline) parts() relay.Parts {
 		OpenStream: p.openStream,
 		OpenSink:   p.openSink,
 		Router:     p.newRouter,
+		Heartbeat:  p.heartbeat,
 		Explain: func(err error, st relay.State) (what, wal, next string) {
 			f := relayFailure(err, st)
 			return f.Error(), f.wal, f.next
@@ -173,12 +175,17 @@ func (p *pipeline) openSink(ctx context.Context, done sink.Done) (sink.Sink, err
 	return s, nil
 }
 
+func (p *pipeline) heartbeat(at time.Time) (*sink.Message, error) {
+	return router.Heartbeat(p.cfg.Format, p.cfg.HeartbeatTopic(), p.cfg.Router[0].TopicPrefix, at)
+}
+
 func (p *pipeline) newRouter() (*router.Router, error) {
 	options := router.Options{
 		Tables:          p.cfg.Replication.Tables,
 		OIDs:            p.oids,
 		MessagePrefixes: p.cfg.Replication.Messages,
 		Describe:        p.describe,
+		Updated:         p.updated,
 	}
 	if slices.ContainsFunc(p.tables, slot.Table.Partitioned) {
 		options.Home = p.home
@@ -188,6 +195,16 @@ func (p *pipeline) newRouter() (*router.Router, error) {
 		return nil, fmt.Errorf("%w: %w", relay.ErrConfiguration, err)
 	}
 	return r, nil
+}
+
+// updated tells of the first update of a table in a session.
+func (p *pipeline) updated(table, behavior string) {
+	log := p.component("router")
+	event := log.Warn()
+	if behavior == "error" {
+		event = log.Error()
+	}
+	event.Str("relation", table).Msg("a row of the outbox was updated; updates are not published (router.table.op.invalid.behavior)")
 }
 
 // describe asks the catalogue about a table. It is called once per shape, so a connection of its own is no cost.

@@ -65,6 +65,7 @@ compared with the column created_at. Unlike streaming, that needs the right to S
 // with it, however this process ends.
 func (a *app) dryRun(ctx context.Context, cfg config.Config, log zerolog.Logger) error {
 	cfg.Slot.Name = fmt.Sprintf("postrider_tail_%d", os.Getpid())
+	cfg.Relay.HeartbeatInterval = 0 // what is printed is rows
 	kill, stop, release := signals(ctx, log)
 	defer release()
 	p := a.newPipeline(cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), log)
@@ -110,7 +111,7 @@ func (a *app) printExisting(ctx context.Context, cfg config.Config, since string
 	}
 	defer closeSQL(ctx, conn)
 	r, err := router.New(cfg.Router, cfg.Format, router.Options{
-		Tables:   cfg.Replication.Tables,
+		Tables: cfg.Replication.Tables, MessagePrefixes: cfg.Replication.Messages,
 		Describe: func(oid uint32) (*router.Table, error) { return describe(ctx, conn, oid) },
 	})
 	if err != nil {

@@ -239,6 +239,25 @@ event.payload = "c"
 	require.Equal(t, "postrider.toml:11", l.Origin("router.table.field.event.payload"))
 }
 
+// format.key is a key, and the first part of the names of its options.
+func TestLoad_TakesTheOptionsOfAKey(t *testing.T) {
+	for name, file := range map[string]string{
+		"in quotes": "[format]\nkey = 'json'\n\"key.decimal.format\" = 'NUMERIC'\n",
+		"alone":     "[format]\nkey.decimal.format = 'NUMERIC'\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			write(t, file)
+			l, err := Load(Source{})
+			require.NoError(t, err)
+			require.Equal(t, `"NUMERIC"`, normal(l.Config)["format.key.decimal.format"])
+		})
+	}
+	write(t, "[format]\nkey = 'json'\nkey.decimal.format = 'NUMERIC'\n")
+	_, err := Load(Source{})
+	require.ErrorContains(t, err, "postrider.toml:3:")
+	require.ErrorContains(t, err, `write "key.decimal.format" in quotes`)
+}
+
 func TestLoad_TakesOneRouterFromAList(t *testing.T) {
 	write(t, "[[router]]\nroute.by.field = 'a'\n")
 	l, err := Load(Source{})

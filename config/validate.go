@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"postrider/router"
 )
@@ -29,6 +30,7 @@ func (c Config) checks() []check {
 		{"sink", c.Sink.Validate},
 		{"snapshot", c.validateSnapshot},
 		{"relay", c.Relay.Validate},
+		{"relay", c.validateHeartbeat},
 		{"http", c.HTTP.Validate},
 		{"log", c.Log.Validate},
 	}...)
@@ -49,6 +51,25 @@ func (c Config) validateSnapshot() error {
 		return fmt.Errorf("snapshot.mode = %q needs sink.kind = %q: nothing else remembers which rows were published", c.Snapshot.Mode, SinkKafka)
 	}
 	return nil
+}
+
+// validateHeartbeat writes one: not every format can.
+func (c Config) validateHeartbeat() error {
+	if c.Relay.HeartbeatInterval <= 0 {
+		return nil
+	}
+	if _, err := router.Heartbeat(c.Format, c.HeartbeatTopic(), c.Router[0].TopicPrefix, time.Now()); err != nil {
+		return fmt.Errorf("relay.heartbeat_interval: %w; set it to \"0s\", or choose another format", err)
+	}
+	return nil
+}
+
+// HeartbeatTopic is where heartbeats go.
+func (c Config) HeartbeatTopic() string {
+	if c.Relay.HeartbeatTopic != "" {
+		return c.Relay.HeartbeatTopic
+	}
+	return router.HeartbeatTopic(c.Router[0].TopicPrefix)
 }
 
 // Validate asks each package about its section. Without arguments it judges all; a command that uses two sections names

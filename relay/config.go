@@ -13,6 +13,9 @@ type Config struct {
 	DrainTimeout     time.Duration `toml:"drain_timeout"`        // how long a stop waits for the sink
 	BackoffMin       time.Duration `toml:"backoff_min"`          // ceiling of the first pause between two sessions
 	BackoffMax       time.Duration `toml:"backoff_max"`          // ceiling of every pause
+
+	HeartbeatInterval time.Duration `toml:"heartbeat_interval"` // between two heartbeat records; 0: none
+	HeartbeatTopic    string        `toml:"heartbeat_topic"`    // of the heartbeat records; empty: Debezium's name
 }
 
 // DefaultConfig returns the defaults; config.example.toml gives the reasons.
@@ -41,6 +44,9 @@ func (c Config) Validate() error {
 	if c.BackoffMin <= 0 || c.BackoffMax < c.BackoffMin {
 		errs = append(errs, fmt.Errorf("relay.backoff_min = %s, relay.backoff_max = %s: must be positive and in this order",
 			c.BackoffMin, c.BackoffMax))
+	}
+	if c.HeartbeatInterval < 0 {
+		errs = append(errs, fmt.Errorf("relay.heartbeat_interval = %s: must not be negative", c.HeartbeatInterval))
 	}
 	return errors.Join(errs...)
 }

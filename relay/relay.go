@@ -31,6 +31,8 @@ type Parts struct {
 	OpenStream func(ctx context.Context) (*replication.Stream, error)
 	OpenSink   sink.Open
 	Router     func() (*router.Router, error)
+	// Heartbeat makes a record that says that the relay was at work at that time. Called only with Config.HeartbeatInterval.
+	Heartbeat func(at time.Time) (*sink.Message, error)
 	// Explain says for the log why a session ended, without advice; what that means for the WAL that PostgreSQL keeps; and
 	// what to type next. st is the state before the pause. May be nil: then the log line has only the error.
 	Explain func(err error, st State) (what, wal, next string)
@@ -71,6 +73,9 @@ func (r *Relay) Run(ctx, stop context.Context) error {
 	prepared := make(chan struct{})
 	beside.Go(func() { r.keepGauges(ctx) })
 	beside.Go(func() { r.keepWatch(ctx, prepared) })
+	if r.cfg.HeartbeatInterval > 0 {
+		beside.Go(func() { r.keepHeartbeat(ctx, stop) })
+	}
 	defer beside.Wait()
 	defer cancel()
 	r.prepared = sync.OnceFunc(func() { close(prepared) })

@@ -79,13 +79,15 @@ func (c *checker) surplus(p *Publication) {
 		}
 		c.add(Finding{
 			Severity: SeverityWarning, Code: "publication_tables", Subject: p.Name, Observed: observed,
-			Required: "only " + strings.Join(p.names(), ", ") + ": other rows are read, decoded and thrown away", Fix: fix,
+			Required: "only " + strings.Join(p.names(), ", ") + ": other rows are read, decoded and thrown away. Leave them while Debezium, or whoever " +
+				"else, reads from the publication", Fix: fix,
 		})
 	}
 	if p.Exists && p.Insert && (p.Update || p.Delete || p.Truncate) {
 		c.add(Finding{
 			Severity: SeverityWarning, Code: "publication_publish", Subject: p.Name, Observed: "publishes updates, deletes or truncates",
-			Required: "publish = 'insert': else a DELETE fails on a table without a replica identity",
+			Required: "publish = 'insert': else a DELETE fails on a table without a replica identity, and updates are handled as " +
+				"router.table.op.invalid.behavior says. Leave it while Debezium, or whoever else, reads from the publication",
 			Fix:      "ALTER PUBLICATION " + quoteName(p.Name) + " SET (publish = 'insert');",
 		})
 	}

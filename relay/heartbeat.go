@@ -1,0 +1,91 @@
+package relay
+
+import (
+	"context"
+	"time"
+
+	"postrider/sink"
+)
+
+// heartbeat publishes records that belong to no row, through a sink of its own: they never stand in the window, so no position waits for
+// them, and a topic that is not there or not permitted ends no session.
+type heartbeat struct {
+	make   func(at time.Time) (*sink.Message, error)
+	open   sink.Open
+	sink   sink.Sink // nil: to be opened
+	result chan error
+}
+
+// keepHeartbeat publishes one each interval while the relay is at work, until ctx or stop ends. It begins with the first session.
+func (r *Relay) keepHeartbeat(ctx, stop context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(stop, cancel)()
+	h := heartbeat{make: r.parts.Heartbeat, open: r.parts.OpenSink}
+	defer func() { h.close(sinkCloseTimeoutKilled) }()
+	tick := time.NewTicker(r.cfg.HeartbeatInterval)
+	defer tick.Stop()
+	failing := false
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if phase := r.State().Phase; phase != Streaming && phase != Snapshotting {
+			continue
+		}
+		err := h.beat(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil && failing:
+			r.parts.Log.Info().Msg("heartbeats are published again")
+		case err != nil && !failing:
+			event := r.parts.Log.Warn().Err(err)
+			if r.parts.Explain != nil {
+				_, _, next := r.parts.Explain(err, r.State())
+				event = event.Str("next", next)
+			}
+			event.Msg("heartbeat not published; rows are, and it is tried again")
+		}
+		failing = err != nil
+	}
+}
+
+// beat publishes one record and waits for its acknowledgement. A sink that failed takes nothing more, so the next beat gets another.
+func (h *heartbeat) beat(ctx context.Context) error {
+	m, err := h.make(time.Now())
+	if err != nil {
+		return err
+	}
+	if h.sink == nil {
+		result := make(chan error, 1)
+		h.result = result
+		if h.sink, err = h.open(ctx, func(_ *sink.Message, err error) { result <- err }); err != nil {
+			h.sink = nil
+			return err
+		}
+	}
+	if err = h.sink.Publish(ctx, []*sink.Message{m}); err == nil {
+		select {
+		case err = <-h.result:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	if err != nil {
+		h.close(sinkCloseTimeout)
+	}
+	return err
+}
+
+func (h *heartbeat) close(timeout time.Duration) {
+	if h.sink == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	_ = h.sink.Close(ctx) // a record that is lost with it is followed by the next
+	h.sink = nil
+}
