@@ -167,13 +167,49 @@ func TestSchema_DroppedColumnHaltsAndLosesNothing(t *testing.T) {
 	})
 }
 
-// Rows that were written before a column was renamed wait in the WAL with its old name, and a configuration knows only one. An empty
-// column of the old name is the way around, as docs/OUTBOX-TABLES.md says.
+// Rows that were written before a column was renamed wait in the WAL with its old name, and the configuration has the new one.
 func TestSchema_ColumnRenamedWhileStopped(t *testing.T) {
+	t.Parallel()
+	onOldAndNew(t, func(t *testing.T, version string) {
+		c := newCluster(t)
+		topic := c.Topic(t, partitions)
+		s := newShop(t, version, changingSQL, routeTo(topic, ""))
+		r := s.run(t)
+		ledger := newLedger()
+		s.events(t, ledger, "outbox", "a", "b")
+		s.awaitConfirmed(t, r)
+		r.stop(t)
+		s.events(t, ledger, "outbox", "a", "b")
+		s.do(t, "ALTER TABLE outbox RENAME COLUMN payload TO content")
+		s.renamedEvent(t, ledger, "content")
+		s.do(t, "ALTER TABLE outbox RENAME COLUMN content TO body")
+		require.Equal(t, 78, s.launch(t).wait(t), "the old name is not in the table")
+		s.renamedEvent(t, ledger, "body")
+		r = s.run(t, map[string]string{"POSTRIDER_ROUTER_TABLE_FIELD_EVENT_PAYLOAD": "body"})
+		s.awaitConfirmed(t, r)
+		s.renamedEvent(t, ledger, "body")
+		s.awaitConfirmed(t, r)
+		r.stop(t)
+		ledger.received(t, s.All(t, topic))
+		ledger.requireExact(t, 7)
+	})
+}
+
+// renamedEvent writes one event with the payload in a column of another name.
+func (s *shop) renamedEvent(t testing.TB, l *ledger, column string) {
+	t.Helper()
+	d := l.draft()
+	s.do(t, fmt.Sprintf("INSERT INTO outbox (aggregate_type, aggregate_id, event_type, %s) VALUES ('order', 'a', 'changed', '%s')", column, d.payload("a")))
+	d.committed()
+}
+
+// In a table that has lost a column nobody can tell which column of an old row is which of the table: it might be the one that is gone. An empty
+// column of the old name is the way around, as docs/OUTBOX-TABLES.md says.
+func TestSchema_ColumnRenamedWhileStoppedBesideADroppedOne(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	topic := c.Topic(t, partitions)
-	s := newShop(t, parts.AnyVersion, changingSQL, routeTo(topic, ""))
+	s := newShop(t, parts.AnyVersion, changingSQL+"ALTER TABLE outbox DROP COLUMN spare_inside", routeTo(topic, ""))
 	r := s.run(t)
 	ledger := newLedger()
 	s.events(t, ledger, "outbox", "a", "b")
@@ -183,7 +219,9 @@ func TestSchema_ColumnRenamedWhileStopped(t *testing.T) {
 	s.do(t, "ALTER TABLE outbox RENAME COLUMN payload TO body")
 	require.Equal(t, 78, s.launch(t).wait(t), "the old name is not in the table")
 	fixed := map[string]string{"POSTRIDER_ROUTER_TABLE_FIELD_EVENT_PAYLOAD": "body"}
-	require.Equal(t, 78, s.launch(t, fixed).wait(t), "the new name is not in the rows")
+	halted := s.launch(t, fixed)
+	require.Equal(t, 78, halted.wait(t), "the new name is not in the rows")
+	require.Contains(t, halted.log.String(), "add an empty column of the old name")
 
 	s.do(t, "ALTER TABLE outbox ADD COLUMN payload json")
 	r = s.run(t)
@@ -191,11 +229,9 @@ func TestSchema_ColumnRenamedWhileStopped(t *testing.T) {
 	r.stop(t)
 	s.do(t, "ALTER TABLE outbox DROP COLUMN payload")
 	r = s.run(t, fixed)
-	d := ledger.draft()
-	s.do(t, fmt.Sprintf("INSERT INTO outbox (aggregate_type, aggregate_id, event_type, body) VALUES ('order', 'a', 'changed', '%s')", d.payload("a")))
-	d.committed()
+	s.renamedEvent(t, ledger, "body")
 	s.awaitConfirmed(t, r)
 	r.stop(t)
 	ledger.received(t, s.All(t, topic))
-	ledger.requireExact(t, 9)
+	ledger.requireExact(t, 5)
 }
