@@ -88,7 +88,7 @@ func (c *checker) surplus(p *Publication) {
 			Severity: SeverityWarning, Code: "publication_publish", Subject: p.Name, Observed: "publishes updates, deletes or truncates",
 			Required: "publish = 'insert': else a DELETE fails on a table without a replica identity, and updates are handled as " +
 				"router.table.op.invalid.behavior says. Leave it while Debezium, or whoever else, reads from the publication",
-			Fix:      "ALTER PUBLICATION " + quoteName(p.Name) + " SET (publish = 'insert');",
+			Fix: "ALTER PUBLICATION " + quoteName(p.Name) + " SET (publish = 'insert');",
 		})
 	}
 }
