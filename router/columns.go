@@ -304,6 +304,6 @@ func (r *rule) tableColumn(rel *replication.Relation, i int, table *Table) (*col
 		}
 	}
 	out.schema = &sch
-	out.prefix = schemaPrefix(&sch, appendJSONLeaf)
+	out.prefix = schemaPrefix(&sch, plainJSON)
 	return out, nil
 }

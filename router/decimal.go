@@ -109,3 +109,7 @@ func (d decimal) appendText(dst []byte) []byte {
 	dst = append(dst, 'E')
 	return strconv.AppendInt(dst, int64(adjusted), 10)
 }
+
+// numericScale is the scale of a numeric(p,s), by its type modifier. PostgreSQL keeps it in eleven bits; Debezium reads a negative one
+// without its sign.
+func numericScale(mod int32) int { return int(mod-4) & 0x7FF }

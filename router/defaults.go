@@ -19,18 +19,34 @@ var neutral = map[string]string{
 	"uuid": "00000000-0000-0000-0000-000000000000", "json": "{}", "jsonb": "{}",
 }
 
+// unread are types whose literals Debezium does not read; a function's neutral value it takes.
+var unread = map[string]bool{"money": true, "timetz": true}
+
 // defaultValue reads a column's default from its expression; nil: none, or none that can be known.
 func defaultValue(expression string, t *Type, c *codec) any {
-	placeholder, known := neutral[t.Name]
-	if expression == "" || !known || t.Kind == "d" || strings.HasPrefix(expression, "NULL::") {
+	if expression == "" || t.Kind == "d" || strings.HasPrefix(expression, "NULL::") {
 		return nil
 	}
+	placeholder, known := neutral[t.Name]
 	literal := expression
 	switch m := literalDefault.FindStringSubmatch(expression); {
 	case functionDefault.MatchString(expression):
+		if !known {
+			return nil
+		}
 		literal = placeholder
+	case !known && t.Kind != "e" && t.Name != "xml", unread[t.Name], t.Name == "numeric" && t.Mod < 0:
+		return nil
 	case m != nil:
 		literal = strings.ReplaceAll(m[1], "''", "'")
+	}
+	if t.Name == "timestamptz" && strings.HasSuffix(literal, "infinity") {
+		return nil
+	}
+	if t.Name == "numeric" { // with as many digits behind the point as the column has, as the server writes it in a row
+		if d, err := parseDecimal([]byte(literal)); err == nil {
+			literal = string(d.withScale(numericScale(t.Mod)).appendText(nil))
+		}
 	}
 	if c.read == nil {
 		return text(literal)

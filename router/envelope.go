@@ -92,12 +92,10 @@ func (r *rule) envelopeSchema(p *plan, values [][]byte, x expansion) (*schema, e
 		if err != nil {
 			return nil, err
 		}
-		key.routed = string(v.(text))
+		t, _ := v.(text)
+		key.routed = string(t)
 	}
-	name := key.routed
-	if p.rel != nil {
-		name = r.schemaName(p.relation) + "." + key.routed + ".Value"
-	}
+	routed := key.routed
 	if p.version != nil {
 		key.version = string(values[p.version.index])
 	}
@@ -116,6 +114,10 @@ func (r *rule) envelopeSchema(p *plan, values [][]byte, x expansion) (*schema, e
 			return nil, fault(ReasonUnconvertible, "give every shape of payload a version of its own, or set router.first_schema_name to false",
 				"the payload has another shape than the first one of version %s", key.version)
 		}
+	}
+	name := routed
+	if p.rel != nil {
+		name = r.schemaName(p.relation) + "." + routed + ".Value"
 	}
 	s := &schema{kind: kindStruct, name: name, version: key.version, fields: []*field{{"payload", x.schema}}}
 	for _, c := range p.envelope {

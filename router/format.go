@@ -126,26 +126,26 @@ func (e *encoder) json(withSchema bool, s *schema, prefix []byte, v any) ([]byte
 		return nil, fault(ReasonUnconvertible, "", "null for a column that is NOT NULL: a number that is not finite has no decimal form; "+
 			"set router.decimal.handling.mode to \"string\" or \"double\"")
 	}
-	leaf := appendJSONLeaf
+	n := plainJSON
 	if e.numeric {
-		leaf, prefix = appendNumericLeaf, nil // a default may be a decimal
+		n, prefix = numericJSON, nil // a default may be a decimal
 	}
 	if !withSchema {
-		return appendNested(nil, v, leaf), nil
+		return n.append(nil, v), nil
 	}
 	if prefix == nil {
-		prefix = schemaPrefix(s, leaf)
+		prefix = schemaPrefix(s, n)
 	}
 	out := append(make([]byte, 0, len(prefix)+64), prefix...)
-	return append(appendNested(out, v, leaf), '}'), nil
+	return append(n.append(out, v), '}'), nil
 }
 
-func schemaPrefix(s *schema, leaf func([]byte, any) []byte) []byte {
+func schemaPrefix(s *schema, n *notation) []byte {
 	out := []byte(`{"schema":`)
 	if s == nil {
 		out = append(out, "null"...)
 	} else {
-		out = s.appendJSON(out, nil, leaf)
+		out = s.appendJSON(out, nil, n)
 	}
 	return append(out, `,"payload":`...)
 }

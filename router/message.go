@@ -35,7 +35,7 @@ func (r *rule) messagePlan(ev *replication.Event) (*plan, [][]byte, error) {
 		if ms == nil {
 			continue
 		}
-		c := &column{index: len(columns), name: name, schema: ms, typ: messageTypes[ms.kind], prefix: schemaPrefix(ms, appendJSONLeaf)}
+		c := &column{index: len(columns), name: name, schema: ms, typ: messageTypes[ms.kind], prefix: schemaPrefix(ms, plainJSON)}
 		raw := m.node.raw
 		if m.node.kind == jsonNull {
 			raw = nil

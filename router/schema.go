@@ -1,6 +1,10 @@
 package router
 
-import "strconv"
+import (
+	"reflect"
+	"slices"
+	"strconv"
+)
 
 // kind is a Kafka Connect schema type.
 type kind uint8
@@ -74,7 +78,10 @@ func (s *schema) equal(o *schema) bool {
 		return true
 	}
 	if s == nil || o == nil || s.kind != o.kind || s.optional != o.optional || s.name != o.name || s.version != o.version ||
-		len(s.fields) != len(o.fields) || !s.items.equal(o.items) {
+		len(s.fields) != len(o.fields) || !s.items.equal(o.items) || !slices.Equal(s.params, o.params) {
+		return false
+	}
+	if (s.def != nil || o.def != nil) && !reflect.DeepEqual(s.def, o.def) {
 		return false
 	}
 	for i, f := range s.fields {
@@ -85,27 +92,27 @@ func (s *schema) equal(o *schema) bool {
 	return true
 }
 
-// appendJSON writes the schema with JsonConverter's order of members, the default with leaf; fieldName is written last if it is given.
-func (s *schema) appendJSON(dst []byte, fieldName *string, leaf func([]byte, any) []byte) []byte {
+// appendJSON writes the schema with JsonConverter's order of members, the default in the given notation; fieldName is written last if it is given.
+func (s *schema) appendJSON(dst []byte, fieldName *string, n *notation) []byte {
 	dst = append(dst, `{"type":"`...)
 	dst = append(dst, s.kind.String()...)
 	dst = append(dst, '"')
 	switch s.kind {
 	case kindArray:
 		dst = append(dst, `,"items":`...)
-		dst = s.items.appendJSON(dst, nil, leaf)
+		dst = s.items.appendJSON(dst, nil, n)
 	case kindMap:
 		dst = append(dst, `,"keys":`...)
-		dst = requiredString.appendJSON(dst, nil, leaf)
+		dst = requiredString.appendJSON(dst, nil, n)
 		dst = append(dst, `,"values":`...)
-		dst = s.items.appendJSON(dst, nil, leaf)
+		dst = s.items.appendJSON(dst, nil, n)
 	case kindStruct:
 		dst = append(dst, `,"fields":[`...)
 		for i, f := range s.fields {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = f.schema.appendJSON(dst, &f.name, leaf)
+			dst = f.schema.appendJSON(dst, &f.name, n)
 		}
 		dst = append(dst, ']')
 	}
@@ -137,7 +144,7 @@ func (s *schema) appendJSON(dst []byte, fieldName *string, leaf func([]byte, any
 	}
 	if s.def != nil {
 		dst = append(dst, `,"default":`...)
-		dst = appendNested(dst, s.def, leaf)
+		dst = n.append(dst, s.def)
 	}
 	if fieldName != nil {
 		dst = append(dst, `,"field":`...)

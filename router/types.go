@@ -174,8 +174,7 @@ func numericCodec(mod int32, mode string) codec {
 		return codec{schema: schema{kind: kindStruct, name: "io.debezium.data.VariableScaleDecimal", version: "1",
 			doc: "Variable scaled decimal", fields: variableScaleFields}, read: readVariableScale}
 	}
-	// A negative scale is read without its sign, as PostgreSQL's Java driver does.
-	scale := int(mod-4) & 0xFFFF
+	scale := numericScale(mod)
 	return codec{
 		schema: schema{kind: kindBytes, name: decimalName, version: "1", params: []parameter{
 			{"scale", strconv.Itoa(scale)}, {"connect.decimal.precision", strconv.Itoa(int(mod-4) >> 16)}}},
@@ -422,7 +421,7 @@ func hstoreCodec(mode string) codec {
 		if err != nil {
 			return nil, err
 		}
-		return text(appendNested(nil, m, appendJSONLeaf)), nil
+		return text(plainJSON.append(nil, m)), nil
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 	"time"
+	"unsafe"
 )
 
 // A value is one of: nil, text, bool, int64, float32, float64, decimal, buffer, byteArray, date, []any, mapping, *structure.
@@ -36,17 +37,31 @@ type structure struct {
 	values []any // one per field
 }
 
-// appendNested writes lists, maps and structs as JSON does, and what is in them with leaf: JsonConverter and
-// SimpleHeaderConverter differ in the leaves alone.
-func appendNested(dst []byte, v any, leaf func([]byte, any) []byte) []byte {
+// notation is how values are written in JSON's brackets. JsonConverter and SimpleHeaderConverter differ in it alone.
+type notation struct {
+	leaf  func(dst []byte, v any) []byte // a value that has none inside
+	quote func(dst, s []byte) []byte     // text, and the name of a member
+}
+
+var (
+	plainJSON   = &notation{appendJSONLeaf, appendJSONString}
+	numericJSON = &notation{appendNumericLeaf, appendJSONString} // decimal.format=NUMERIC
+	headerText  = &notation{appendHeaderLeaf, appendHeaderString}
+)
+
+func (n *notation) append(dst []byte, v any) []byte {
 	switch v := v.(type) {
+	case nil:
+		return append(dst, "null"...)
+	case text:
+		return n.quote(dst, v)
 	case []any:
 		dst = append(dst, '[')
 		for i, e := range v {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = appendNested(dst, e, leaf)
+			dst = n.append(dst, e)
 		}
 		return append(dst, ']')
 	case mapping:
@@ -55,8 +70,8 @@ func appendNested(dst []byte, v any, leaf func([]byte, any) []byte) []byte {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = append(leaf(dst, e.key), ':')
-			dst = appendNested(dst, e.value, leaf)
+			dst = append(n.quote(dst, e.key), ':')
+			dst = n.append(dst, e.value)
 		}
 		return append(dst, '}')
 	case *structure:
@@ -65,21 +80,17 @@ func appendNested(dst []byte, v any, leaf func([]byte, any) []byte) []byte {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = append(leaf(dst, text(f.name)), ':')
-			dst = appendNested(dst, v.values[i], leaf)
+			dst = append(n.quote(dst, unsafe.Slice(unsafe.StringData(f.name), len(f.name))), ':')
+			dst = n.append(dst, v.values[i])
 		}
 		return append(dst, '}')
 	}
-	return leaf(dst, v)
+	return n.leaf(dst, v)
 }
 
 // appendJSONLeaf writes a value that has none inside as JsonConverter does.
 func appendJSONLeaf(dst []byte, v any) []byte {
 	switch v := v.(type) {
-	case nil:
-		return append(dst, "null"...)
-	case text:
-		return appendJSONString(dst, v)
 	case bool:
 		return strconv.AppendBool(dst, v)
 	case int64:
@@ -109,7 +120,6 @@ func appendJSONLeaf(dst []byte, v any) []byte {
 	panic("router: value of unknown kind")
 }
 
-// appendNumericLeaf is appendJSONLeaf with decimal.format=NUMERIC.
 func appendNumericLeaf(dst []byte, v any) []byte {
 	if d, ok := v.(decimal); ok {
 		return d.appendText(dst)
@@ -221,20 +231,22 @@ func appendHeaderValue(dst []byte, v any) []byte {
 	case byteArray:
 		return base64.StdEncoding.AppendEncode(dst, v)
 	}
-	return appendNested(dst, v, appendHeaderLeaf)
+	return headerText.append(dst, v)
+}
+
+func appendHeaderString(dst, s []byte) []byte {
+	dst = append(dst, '"')
+	for _, c := range s {
+		if c == '"' || c == '\\' {
+			dst = append(dst, '\\')
+		}
+		dst = append(dst, c)
+	}
+	return append(dst, '"')
 }
 
 func appendHeaderLeaf(dst []byte, v any) []byte {
 	switch v := v.(type) {
-	case text:
-		dst = append(dst, '"')
-		for _, c := range v {
-			if c == '"' || c == '\\' {
-				dst = append(dst, '\\')
-			}
-			dst = append(dst, c)
-		}
-		return append(dst, '"')
 	case float32:
 		return appendJavaFloat(dst, v)
 	case float64:
