@@ -240,7 +240,7 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 
 // Whatever the phase, somebody who reads "failing" is told what to type.
 func TestJudge_GivesANextStepForEveryFailure(t *testing.T) {
-	for _, p := range []relay.Phase{relay.Starting, relay.Streaming, relay.Standby, relay.BackingOff, relay.Draining, relay.Stopped, relay.Halted, ""} {
+	for _, p := range []relay.Phase{relay.Starting, relay.Snapshotting, relay.Streaming, relay.Standby, relay.BackingOff, relay.Draining, relay.Stopped, relay.Halted, ""} {
 		for _, status := range []string{"reserved", "extended", "unreserved", "lost"} {
 			for _, publicationOK := range []bool{true, false} {
 				r := streaming(func(r *relay.State) { r.Phase = p })
@@ -263,7 +263,7 @@ func TestJudge_GivesANextStepForEveryFailure(t *testing.T) {
 func TestPhases_AreThoseOfTheMetric(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	set := metrics.New(reg, "postrider")
-	phases := []relay.Phase{relay.Starting, relay.Streaming, relay.Standby, relay.BackingOff, relay.Draining, relay.Stopped, relay.Halted}
+	phases := []relay.Phase{relay.Starting, relay.Snapshotting, relay.Streaming, relay.Standby, relay.BackingOff, relay.Draining, relay.Stopped, relay.Halted}
 	for _, p := range phases {
 		set.Phase.Set(string(p))
 		n, err := testutil.GatherAndCount(reg, "postrider_relay_phase")
