@@ -173,7 +173,7 @@ func TestSlot_ListsShowsAndAsksBeforeItDestroys(t *testing.T) {
 	require.NotZero(t, shown.ConfirmedFlushLSN)
 
 	i.exec("CREATE TABLE moves_the_wal (a int)")
-	require.Equal(t, exitUsage, i.run("slot", "advance", name).code, "--to is required")
+	require.Equal(t, exitUsage, i.run("slot", "advance", name).code, "where to is required")
 	require.Equal(t, exitUsage, i.run("slot", "advance", name, "--to", "F/0", "--yes").code, "beyond the server")
 	require.Equal(t, exitUsage, i.run("slot", "advance", name, "--to", "0/1", "--yes").code, "backwards")
 	require.Equal(t, exitUsage, i.run("slot", "advance", name, "--to", "current").code, "nothing was typed")

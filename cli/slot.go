@@ -251,68 +251,6 @@ func newSlotDrop(a *app) *cobra.Command {
 	return cmd
 }
 
-func newSlotAdvance(a *app) *cobra.Command {
-	var yes bool
-	var to string
-	cmd := &cobra.Command{
-		Use:   "advance NAME --to LSN",
-		Short: "Move a slot forward: what lies between is never published",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			target, err := advanceTarget(to)
-			if err != nil {
-				return err
-			}
-			return a.withDatabase(cmd, args, func(ctx context.Context, conn *pgx.Conn, cfg config.Config) error {
-				s, err := slot.Get(ctx, conn, cfg.Slot.Name)
-				if err != nil {
-					return err
-				}
-				if target == 0 {
-					target = s.CurrentWALLSN
-				}
-				switch {
-				case target > s.CurrentWALLSN:
-					return usagef("--to %s: the server has written only up to %s", target, s.CurrentWALLSN)
-				case target == s.ConfirmedFlushLSN:
-					_, err = fmt.Fprintf(a.Stdout, "slot %s stands at %s\n", s.Name, target)
-					return err
-				case target < s.ConfirmedFlushLSN:
-					return usagef("--to %s: slot %s stands at %s already, and does not move back", target, s.Name, s.ConfirmedFlushLSN)
-				}
-				what := fmt.Sprintf("moves slot %s from %s to %s: rows committed in between are never published", s.Name, s.ConfirmedFlushLSN, target)
-				if err := a.confirm(s.Name, what, yes); err != nil {
-					return err
-				}
-				end, err := slot.Advance(ctx, conn, s.Name, target)
-				if err != nil {
-					return err
-				}
-				_, err = fmt.Fprintf(a.Stdout, "slot %s stands at %s\n", s.Name, end)
-				return err
-			})
-		},
-	}
-	cmd.Flags().StringVar(&to, "to", "", "position to move to, as `LSN` or \"current\"; required")
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for the slot's name")
-	return cmd
-}
-
-// advanceTarget is zero for the server's own position.
-func advanceTarget(text string) (pglogrepl.LSN, error) {
-	switch text {
-	case "":
-		return 0, usagef("--to is required: an LSN as 16/B374D848, or current")
-	case "current":
-		return 0, nil
-	}
-	lsn, err := pglogrepl.ParseLSN(text)
-	if err != nil || lsn == 0 {
-		return 0, usagef("--to %s: not an LSN as 16/B374D848, and not current", text)
-	}
-	return lsn, nil
-}
-
 func slotText(s slot.Status) string {
 	text := "no WAL kept"
 	if s.RetainedBytes != nil {

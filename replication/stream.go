@@ -30,6 +30,7 @@ type Stream struct {
 	acked     func() pglogrepl.LSN
 	log       zerolog.Logger
 	now       func() time.Time
+	written   pglogrepl.LSN // where the server wrote when the stream was opened
 
 	received  atomic.Uint64 // copy of positions.received, for others to read
 	confirmed atomic.Uint64 // copy of positions.flushed
@@ -115,7 +116,7 @@ func (s *Stream) start(ctx context.Context, cfg Config, slot string) error {
 	if err != nil {
 		return fmt.Errorf("identify system: %w", startError(err))
 	}
-	s.identity.SystemID, s.identity.Timeline = id.SystemID, id.Timeline
+	s.identity.SystemID, s.identity.Timeline, s.written = id.SystemID, id.Timeline, id.XLogPos
 	if err := s.readSlot(ctx, slot); err != nil {
 		return err
 	}

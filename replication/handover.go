@@ -1,0 +1,209 @@
+package replication
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/rs/zerolog"
+)
+
+// LastEvent is how far somebody else has published what a slot sends: this event, and all that the server sent before it.
+type LastEvent struct {
+	Type byte          // pgoutput's letter for the message: B, C, I, U, D, T or M
+	XID  uint32        // of its transaction; zero: a message outside of one
+	LSN  pglogrepl.LSN // at which the server sent it
+	// Count is how many rows with this LSN were published, if the LSN is that of several; zero: at least one.
+	Count int64
+	// BeginCounts: in Count, the Begin is a row too if it has this LSN.
+	BeginCounts bool
+}
+
+// Handover is where a slot goes from one reader to the next.
+type Handover struct {
+	Confirmed pglogrepl.LSN // where the slot stands
+	// LSN is where it can be moved to: a commit end up to which everything was published. Equal to Confirmed: nowhere.
+	LSN       pglogrepl.LSN
+	Published int // events up to LSN that were published and are not sent again
+	Again     int // events behind LSN that were published and are sent again: the transaction of the last event has more than was published
+}
+
+// Why a handover cannot be found.
+var (
+	ErrEventNotFound = errors.New("last published event is not in what the slot sends")
+	ErrEventBehind   = errors.New("slot stands behind the last published event already")
+)
+
+// FindHandover reads what the slot would send, without confirming anything, until it has found the transaction of the last event
+// published, at most up to where the server writes now. routed tells which events are published at all. The slot must not
+// be in use. Errors wrap the sentinels of this package or are pgconn's.
+func FindHandover(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, last LastEvent, routed func(*Event) bool,
+	log zerolog.Logger) (Handover, error) {
+	// Logical messages take part in what came when, whoever publishes them.
+	cfg.Messages = []string{"*"}
+	s, err := Open(ctx, pg, cfg, slot, log)
+	if err != nil {
+		return Handover{}, err
+	}
+	closed := make(chan struct{})
+	close(closed)
+	// Sends the position that the slot has. Without the orderly end, the server would hold the slot a little longer.
+	defer func() { _ = s.Finish(ctx, closed) }()
+
+	f := &finder{last: last, routed: routed, found: Handover{Confirmed: s.SeedLSN(), LSN: s.SeedLSN()}}
+	if err := s.find(ctx, f); err != nil {
+		return Handover{}, err
+	}
+	switch {
+	case f.done:
+		return f.found, nil
+	case last.LSN < s.SeedLSN():
+		return f.found, fmt.Errorf("slot %q stands at %s, the event was at %s: %w", slot, s.SeedLSN(), last.LSN, ErrEventBehind)
+	}
+	return f.found, fmt.Errorf("transaction %d with an event at %s, slot %q at %s: %w", last.XID, last.LSN, slot, s.SeedLSN(), ErrEventNotFound)
+}
+
+// find feeds the finder until it is done, or has seen everything that was written when the stream began.
+func (s *Stream) find(ctx context.Context, f *finder) error {
+	defer onDone(ctx, func() { _ = s.conn.Conn().SetReadDeadline(time.Unix(1, 0)) })()
+	s.schedule.last = s.now()
+	b := newBatch()
+	defer func() { b.Release() }()
+	for !f.done && s.positions.received < s.written {
+		typ, body, ok, err := s.wire.next()
+		switch {
+		case err != nil:
+			return fmt.Errorf("transaction that commits at %s: %w", s.decoder.lsn, err)
+		case !ok:
+			if err := s.statusIfDue(); err != nil {
+				return err
+			}
+			if err := s.read(ctx, context.Background()); err != nil {
+				return err
+			}
+			continue
+		}
+		b.Release()
+		b = newBatch()
+		if err := s.message(typ, body, b); err != nil {
+			return err
+		}
+		if typ == 'd' && len(body) > 25 && body[0] == 'w' {
+			if err := f.message(pglogrepl.LSN(binary.BigEndian.Uint64(body[1:9])), body[25:], b.Events); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// finder follows the stream. What it knows of a transaction becomes part of found at the Commit.
+type finder struct {
+	last   LastEvent
+	routed func(*Event) bool
+	found  Handover
+	done   bool
+
+	xid       uint32
+	begin     pglogrepl.LSN // at which the Begin was sent
+	published int           // routed events of the open transaction up to the last one
+	left      int           // those after it
+	same      int64         // rows at the LSN of the last event
+	reached   bool          // the last event is in this transaction, and was reached
+	passed    bool          // what comes now was not published
+}
+
+// message takes one pgoutput message, sent at a position, and the events that it was decoded to.
+func (f *finder) message(at pglogrepl.LSN, msg []byte, events []Event) error {
+	c := cursor{rest: msg[1:]}
+	switch msg[0] {
+	case 'B':
+		c.uint64() // commit LSN
+		c.uint64() // commit time
+		f.xid, f.begin = c.uint32(), at
+		f.published, f.left, f.same = 0, 0, 0
+		f.reached = f.last.Type == 'B' && f.last.XID == f.xid
+		f.passed = f.reached
+	case 'C':
+		c.byte()   // flags
+		c.uint64() // commit LSN
+		f.committed(pglogrepl.LSN(c.uint64()))
+	case 'M':
+		if c.byte()&1 == 0 {
+			f.alone(at, events)
+			break
+		}
+		f.event(at, msg[0], events)
+	case 'I', 'U', 'D', 'T':
+		f.event(at, msg[0], events)
+	}
+	return c.err(msg[0])
+}
+
+func (f *finder) event(at pglogrepl.LSN, typ byte, events []Event) {
+	mine := f.xid == f.last.XID && at == f.last.LSN && typ == f.last.Type
+	switch {
+	case f.passed:
+	case mine && f.same < f.want():
+		f.reached = true
+		f.same++
+	case f.reached:
+		f.passed = true
+	}
+	if f.passed {
+		f.left += f.count(events)
+	} else {
+		f.published += f.count(events)
+	}
+}
+
+// want is how many rows at the LSN of the last event were published.
+func (f *finder) want() int64 {
+	n := f.last.Count
+	switch f.last.Type {
+	case 'T', 'M': // each has an LSN of its own
+		return 1
+	}
+	if n > 1 && f.last.BeginCounts && f.begin == f.last.LSN {
+		n--
+	}
+	return max(n, 1)
+}
+
+func (f *finder) count(events []Event) (n int) {
+	for i := range events {
+		switch events[i].Kind {
+		case Insert, Update, Message:
+			if f.routed(&events[i]) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func (f *finder) committed(end pglogrepl.LSN) {
+	f.done = f.reached && (f.last.Type == 'B' || f.same == f.want())
+	if f.last.Type == 'C' {
+		f.done = f.xid == f.last.XID && end == f.last.LSN
+	}
+	if f.done && f.left > 0 {
+		f.found.Again = f.published
+		return
+	}
+	f.found.Published += f.published
+	f.found.LSN = end
+}
+
+// alone is a logical message that is a transaction of its own.
+func (f *finder) alone(at pglogrepl.LSN, events []Event) {
+	f.done = f.last.Type == 'M' && f.last.XID == 0 && at == f.last.LSN
+	f.found.Published += f.count(events)
+	if n := len(events); n > 0 && events[n-1].Kind == Commit {
+		f.found.LSN = events[n-1].LSN
+	}
+}
