@@ -58,12 +58,20 @@ func (w *ConnectWorker) Create(t testing.TB, name string, config map[string]stri
 	w.AwaitRunning(t, name)
 }
 
-// AwaitRunning waits until the connector and its task run.
+// AwaitRunning waits until the connector and its task run, and fails the test if they do not but fail.
 func (w *ConnectWorker) AwaitRunning(t testing.TB, name string) {
 	t.Helper()
+	failed := ""
 	w.await(t, name, func(s ConnectorStatus) bool {
+		for _, part := range append([]ConnectorState{s.Connector}, s.Tasks...) {
+			if part.State == "FAILED" {
+				failed = part.Trace
+				return true
+			}
+		}
 		return s.Connector.State == "RUNNING" && len(s.Tasks) == 1 && s.Tasks[0].State == "RUNNING"
 	})
+	require.Empty(t, failed, "connector %s has failed", name)
 }
 
 // Stop stops a connector as an operator would, and waits until its task has ended: its offsets stay readable.
@@ -112,11 +120,10 @@ func (w *ConnectWorker) Status(t testing.TB, name string) ConnectorStatus {
 	return s
 }
 
-// await waits until the connector's status is as wanted, and fails the test as soon as its task has failed.
+// await waits until the connector's status is as wanted.
 func (w *ConnectWorker) await(t testing.TB, name string, wanted func(ConnectorStatus) bool) {
 	t.Helper()
-	failed := ""
-	err := eventually(t.Context(), func(ctx context.Context) error {
+	require.NoError(t, eventually(t.Context(), func(ctx context.Context) error {
 		// Asking for a connector that a worker has just been told of, it may not know it yet.
 		body, err := w.call(ctx, http.MethodGet, "/connectors/"+name+"/status", nil)
 		if err != nil {
@@ -126,19 +133,11 @@ func (w *ConnectWorker) await(t testing.TB, name string, wanted func(ConnectorSt
 		if err := json.Unmarshal(body, &s); err != nil {
 			return err
 		}
-		for _, part := range append([]ConnectorState{s.Connector}, s.Tasks...) {
-			if part.State == "FAILED" {
-				failed = part.Trace
-				return nil
-			}
-		}
 		if !wanted(s) {
 			return fmt.Errorf("status of connector %s: %s", name, body)
 		}
 		return nil
-	})
-	require.NoError(t, err)
-	require.Empty(t, failed, "connector %s has failed", name)
+	}))
 }
 
 // must is call for requests that succeed sooner or later: while a worker takes up its work, it refuses them.
