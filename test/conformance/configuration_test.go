@@ -6,12 +6,9 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"strings"
-	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/stretchr/testify/require"
 
 	"postrider/config"
 	"postrider/debezium"
@@ -49,7 +46,7 @@ var converterClasses = map[string]string{
 }
 
 // connector is the configuration that the recording was made with, as Kafka Connect has it.
-func (g *golden) connector(t *testing.T) debezium.Connector {
+func (g *golden) connector() (debezium.Connector, error) {
 	p := maps.Clone(connectorDefaults)
 	maps.Copy(p, g.Connector)
 	for name, value := range g.Router {
@@ -60,32 +57,38 @@ func (g *golden) connector(t *testing.T) debezium.Connector {
 			continue
 		}
 		class, known := converterClasses[format]
-		require.True(t, known, "%s.converter %q", what, format)
+		if !known {
+			return debezium.Connector{}, fmt.Errorf("the recording has an unknown %s_converter %q", what, format)
+		}
 		p[what+".converter"] = class
 		if strings.HasPrefix(format, "json") {
 			p[what+".converter.schemas.enable"] = fmt.Sprint(format == "json+schema")
 		}
 	}
 	maps.Copy(p, g.ConverterOption)
-	return debezium.Connector{Name: "golden", Properties: p}
+	return debezium.Connector{Name: "golden", Properties: p}, nil
 }
 
 // errRefused is a configuration that import-debezium refuses: the user learns of it before anything is started.
 var errRefused = errors.New("refused by import-debezium")
 
-// configuration is what import-debezium makes of the recording's connector. conn is used for patterns of tables.
-func (g *golden) configuration(t *testing.T, conn *pgx.Conn, brokers []string) (config.Config, error) {
-	t.Helper()
-	tr := debezium.Translate(g.connector(t), debezium.Options{
-		Brokers: brokers,
-		Tables:  func(pattern string) ([]string, error) { return tablesLike(conn, pattern) },
+// configuration is what import-debezium makes of the recording's connector, loaded as run loads it.
+func (w *worker) configuration(ctx context.Context, g *golden) (config.Config, error) {
+	connector, err := g.connector()
+	if err != nil {
+		return config.Config{}, err
+	}
+	tr := debezium.Translate(connector, debezium.Options{
+		Brokers: w.suite.topics.broker.Brokers(),
+		Tables:  func(pattern string) ([]string, error) { return tablesLike(ctx, w.db.side, pattern) },
 	})
 	if refused := tr.Refused(); len(refused) > 0 {
 		return config.Config{}, fmt.Errorf("%w: %s: %s", errRefused, refused[0].Property, refused[0].Text)
 	}
-	path := filepath.Join(t.TempDir(), "postrider.toml")
-	require.NoError(t, os.WriteFile(path, tr.TOML(), 0o600))
-	l, err := config.LoadValid(config.Source{Path: path})
+	if err := os.WriteFile(w.file, tr.TOML(), 0o600); err != nil {
+		return config.Config{}, err
+	}
+	l, err := config.LoadValid(config.Source{Path: w.file})
 	if err != nil {
 		return config.Config{}, err
 	}
@@ -96,8 +99,9 @@ func (g *golden) configuration(t *testing.T, conn *pgx.Conn, brokers []string) (
 	return cfg, nil
 }
 
-func tablesLike(conn *pgx.Conn, pattern string) ([]string, error) {
-	rows, err := conn.Query(context.Background(), `
+// tablesLike resolves a pattern of table.include.list against the tables of the case.
+func tablesLike(ctx context.Context, conn *pgx.Conn, pattern string) ([]string, error) {
+	rows, err := conn.Query(ctx, `
 		SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE c.relkind IN ('r', 'p') AND n.nspname NOT LIKE 'pg\_%' AND n.nspname <> 'information_schema' ORDER BY 1`)
 	if err != nil {

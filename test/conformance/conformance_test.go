@@ -1,142 +1,166 @@
 package conformance
 
 import (
+	"context"
+	"flag"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
-
-	"postrider/config"
-	"postrider/replication"
-	"postrider/router"
-	"postrider/sink"
-	"postrider/test/parts"
 )
+
+// workers run cases at the same time, each on a database of its own.
+const workers = 4
 
 // suite is what all cases share.
 type suite struct {
-	databases *databases
-	topics    *topics
-	own       bool // the recordings are the repository's
-	mu        sync.Mutex
-	verdicts  map[string]verdict // by id
+	cases      []*golden
+	deviations []*deviation
+	topics     *topics
+	workers    []*worker
+
+	mu       sync.Mutex
+	verdicts map[string]verdict // by id
+}
+
+// worker runs one case at a time.
+type worker struct {
+	suite *suite
+	db    *database
+	file  string // for the configuration of the case
 }
 
 func TestConformance(t *testing.T) {
 	dir, own := goldenDir()
-	cases := loadGolden(t, dir)
-	deviations := loadDeviations(t, "deviations.toml")
-	server := parts.Postgres(t, "17")
-	s := &suite{databases: newDatabases(server.DSN(), cases), topics: newTopics(t, parts.Kafka(t)), own: own, verdicts: map[string]verdict{}}
-	areas := map[string][]*golden{}
-	var order []string
-	for _, g := range cases {
-		if areas[g.area] == nil {
-			order = append(order, g.area)
+	s := &suite{cases: loadGolden(t, dir), deviations: loadDeviations(t, "deviations.toml"), verdicts: map[string]verdict{}}
+	s.topics = newTopics(t, s.cases)
+	one := strings.Contains(flag.Lookup("test.run").Value.String(), "/")
+	for range workers {
+		s.workers = append(s.workers, &worker{suite: s, db: newDatabase(t), file: filepath.Join(t.TempDir(), "postrider.toml")})
+		if one {
+			break // of the cases one by one, as they are asked for
 		}
-		areas[g.area] = append(areas[g.area], g)
 	}
-	t.Run("cases", func(t *testing.T) {
-		for _, area := range order {
-			t.Run(area, func(t *testing.T) {
-				t.Parallel()
-				for _, g := range areas[area] {
-					t.Run(strings.ReplaceAll(g.ID, "/", "_"), func(t *testing.T) {
-						t.Parallel()
-						s.check(t, g, deviations)
-					})
+	if !one {
+		began := time.Now()
+		s.runAll()
+		t.Logf("%d cases in %s", len(s.cases), time.Since(began).Round(time.Second/10))
+	}
+	for _, area := range s.areas() {
+		t.Run(area, func(t *testing.T) {
+			for _, g := range s.cases {
+				if g.area == area {
+					t.Run(g.ID, func(t *testing.T) { s.tell(t, g) })
 				}
-			})
-		}
-	})
-	s.databases.close()
-	if len(s.verdicts) < len(cases) {
-		return // -run chose some
+			}
+		})
 	}
-	report := s.report(order, cases, deviations)
-	t.Log("\n" + report)
+	if one {
+		return
+	}
+	t.Log("\n" + s.table())
+	s.requireFewDeviations(t)
 	if own {
-		requireStale(t, deviations, s.verdicts)
-		requireReport(t, filepath.Join("..", "..", "docs", "CONFORMANCE.md"), report)
+		s.requireUsed(t)
+		s.requirePage(t, filepath.Join("..", "..", "docs", "CONFORMANCE.md"))
+	}
+}
+
+// runAll gives each worker the cases of one shape after the other.
+func (s *suite) runAll() {
+	shapes := make(chan []*golden)
+	var running sync.WaitGroup
+	for _, w := range s.workers {
+		running.Go(func() {
+			for cases := range shapes {
+				for _, g := range cases {
+					w.check(g)
+				}
+			}
+		})
+	}
+	for _, cases := range byShape(s.cases) {
+		shapes <- cases
+	}
+	close(shapes)
+	running.Wait()
+}
+
+// tell reports the verdict on a case, which is run now if it has not been.
+func (s *suite) tell(t *testing.T, g *golden) {
+	v, known := s.verdicts[g.ID]
+	if !known {
+		v = s.workers[0].check(g)
+	}
+	for _, d := range v.unexplained {
+		t.Errorf("%s", d.text)
+	}
+	if v.deviation != nil {
+		t.Logf("deviates as listed: %s", v.deviation.Name)
+		for _, d := range v.differences {
+			t.Logf("%s", d.text)
+		}
 	}
 }
 
 // check runs one case and judges it.
-func (s *suite) check(t *testing.T, g *golden, deviations []*deviation) {
-	t.Helper()
-	v := judge(g, g.compare(s.run(t, g)), deviations)
-	s.mu.Lock()
-	s.verdicts[g.ID] = v
-	s.mu.Unlock()
-	for _, d := range v.unexplained {
-		t.Errorf("%s", d.text)
+func (w *worker) check(g *golden) verdict {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var differences []difference
+	if got, err := w.run(ctx, g); err != nil {
+		w.db.spoilt()
+		differences = []difference{{memberRun, fmt.Sprintf("the case could not be run: %v", err)}}
+	} else {
+		differences = g.compare(got)
 	}
+	v := judge(g, differences, w.suite.deviations)
+	w.suite.mu.Lock()
+	defer w.suite.mu.Unlock()
+	w.suite.verdicts[g.ID] = v
+	return v
 }
 
-// run takes the case from its configuration to the topics.
-func (s *suite) run(t *testing.T, g *golden) *result {
-	t.Helper()
-	db := s.databases.take(t, g)
-	reusable := false
-	defer func() { s.databases.give(db, reusable) }()
+// run takes the case from its configuration to the topics. The error says that it could not be run; what postrider fails with is in the
+// result.
+func (w *worker) run(ctx context.Context, g *golden) (*result, error) {
+	if err := w.db.prepare(ctx, g); err != nil {
+		return nil, fmt.Errorf("make its tables: %w", err)
+	}
 	got := &result{from: time.Now()}
-	cfg, err := g.configuration(t, db.conn, s.topics.broker.Brokers())
+	cfg, err := w.configuration(ctx, g)
 	if err != nil {
-		got.failure, reusable = err, true
-		return got
+		got.failure = err
+		return got, nil
 	}
-	db.empty(t)
-	db.execute(t, g.SQLBeforeStart)
-	db.catchUp(t)
-	r, publication, err := db.newRouter(cfg)
+	if g.changesCatalogue() {
+		defer w.db.spoilt()
+	}
+	if err := w.db.execute(ctx, g.SQLBeforeStart, func() error { return nil }); err != nil {
+		return nil, fmt.Errorf("write the rows before the start: %w", err)
+	}
+	if err := w.db.catchUp(ctx); err != nil {
+		return nil, err
+	}
+	p, err := newPipeline(ctx, cfg, w.db)
 	if err != nil {
-		got.failure, reusable = err, true
-		return got
+		got.failure = err
+		return got, nil
 	}
-	var messages []*sink.Message
-	consumer := func(e *replication.Event) {
-		if got.failure != nil {
-			return
-		}
-		var m *sink.Message
-		if m, got.failure = r.Route(e); m != nil {
-			messages = append(messages, m)
+	if cfg.Snapshot.On() {
+		if err := p.snapshot(ctx); err != nil {
+			got.failure = err
+			return got, nil
 		}
 	}
-	if cfg.Snapshot.Mode != "no_data" {
-		db.rows(t, cfg, publication, consumer)
+	if err := p.follow(ctx, g.SQL); err != nil {
+		return nil, err
 	}
-	db.consume(consumer)
-	db.execute(t, g.SQL)
-	db.catchUp(t)
-	db.consume(func(*replication.Event) {})
-	messages = append(messages, heartbeats(t, g, cfg)...)
-	var refused error
-	got.records, refused = s.topics.publish(t, cfg.Sink.Kafka, g.Topics, messages)
-	if refused != nil {
-		got.failure = refused
+	got.failure = p.failure
+	if err := w.suite.topics.publish(ctx, cfg.Sink.Kafka, g.Topics, p.messages, got); err != nil {
+		return nil, err
 	}
-	reusable = !g.changesCatalogue()
-	require.Equal(t, byte('I'), db.conn.PgConn().TxStatus(), "the case left a transaction open")
-	return got
-}
-
-// heartbeats are what the relay publishes while a case lasts: as many as were recorded, since that depends on the time.
-func heartbeats(t *testing.T, g *golden, cfg config.Config) []*sink.Message {
-	t.Helper()
-	var beats []*sink.Message
-	if cfg.Relay.HeartbeatInterval == 0 {
-		return nil
-	}
-	for _, r := range g.Records {
-		if r.Topic == cfg.HeartbeatTopic() {
-			m, err := router.Heartbeat(cfg.Format, r.Topic, cfg.Router[0].TopicPrefix, time.Now())
-			require.NoError(t, err)
-			beats = append(beats, m)
-		}
-	}
-	return beats
+	return got, nil
 }

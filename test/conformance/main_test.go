@@ -19,10 +19,5 @@ import (
 var update = flag.Bool("update", false, "write docs/CONFORMANCE.md anew")
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	// A case mostly waits for servers.
-	if err := flag.Set("test.parallel", "10"); err != nil {
-		panic(err)
-	}
 	parts.Main(m)
 }

@@ -2,106 +2,153 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"reflect"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	kafka "postrider/sink/kafka"
-
 	"postrider/sink"
+	"postrider/sink/kafka"
 	"postrider/test/parts"
 )
 
-// topics is the broker, one case at a time: cases publish to topics of the same names.
+// partitionsByDefault is how many the recordings' broker made.
+const partitionsByDefault = 4
+
+// topics is the broker, for one case at a time: all of them publish to topics of the same names.
 type topics struct {
 	broker *parts.Broker
 	client *kgo.Client // reads every topic that was published to
 	admin  *kadm.Client
 
 	mu     sync.Mutex
-	known  map[string]bool
-	sink   sink.Sink
+	known  map[string]int32 // topics that are read, with their partitions
+	sink   *kafka.Sink      // of the case before, for the next one with the same settings
 	sinkOf kafka.Config
-	done   chan error
+	done   chan error // what became of the messages that sink took
 }
 
-func newTopics(t *testing.T, broker *parts.Broker) *topics {
+// newTopics makes the topics that the cases write to: making one takes longer than a case.
+func newTopics(t *testing.T, cases []*golden) *topics {
 	t.Helper()
-	client := broker.Client(t, kgo.FetchMaxWait(patience/60))
-	ts := &topics{broker: broker, client: client, admin: kadm.NewClient(client), known: map[string]bool{}, done: make(chan error, 1<<16)}
+	broker := parts.Kafka(t)
+	client := broker.Client(t, kgo.FetchMaxWait(time.Second))
+	ts := &topics{broker: broker, client: client, admin: kadm.NewClient(client), known: map[string]int32{}}
 	t.Cleanup(ts.closeSink)
+
+	partitions := map[string]int32{}
+	for _, g := range cases {
+		for _, r := range g.Records {
+			partitions[r.Topic] = partitionsByDefault
+		}
+	}
+	for _, g := range cases {
+		maps.Copy(partitions, g.Topics)
+	}
+	byCount := map[int32][]string{}
+	for topic, n := range partitions {
+		byCount[n] = append(byCount[n], topic)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var made []string
+	for n, names := range byCount {
+		created, err := ts.admin.CreateTopics(ctx, n, 1, nil, names...)
+		require.NoError(t, err)
+		for _, topic := range created {
+			if topic.Err == nil { // what is wrong with it comes up in its case
+				made = append(made, topic.Topic)
+			}
+		}
+	}
+	require.NoError(t, ts.readFrom(ctx, made...))
 	return ts
 }
 
-// prepare makes the topics that a case wants to have before its start.
-func (ts *topics) prepare(t *testing.T, want map[string]int32) {
-	t.Helper()
-	for name, partitions := range want {
-		switch have := ts.broker.Partitions(t, name); have {
-		case partitions:
-		case 0:
-			ts.broker.CreateTopic(t, name, partitions, nil)
-		default:
-			require.Failf(t, "two cases want different topics of one name", "%s has %d partitions, not %d", name, have, partitions)
-		}
-	}
-}
-
-// publish sends messages through the sink and returns what lies in the topics then, by topic and partition, in order. The error is that of
-// the sink, for the first message that did not get through.
-func (ts *topics) publish(t *testing.T, cfg kafka.Config, want map[string]int32, messages []*sink.Message) (map[string]map[int32][]*kgo.Record, error) {
-	t.Helper()
+// publish sends messages through the sink and reads what lies in the topics then. A message that does not get through is the failure of the
+// case, and the last one.
+func (ts *topics) publish(ctx context.Context, cfg kafka.Config, want map[string]int32, messages []*sink.Message, got *result) error {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	ts.prepare(t, want)
+	if err := ts.prepare(ctx, want); err != nil {
+		return err
+	}
 	if len(messages) == 0 {
-		return nil, nil
+		return nil
 	}
-	ts.open(ctx, t, cfg)
-	ts.follow(ctx, t, messages)
-	var failure error
-	taken := 0
-	for _, m := range messages {
-		if failure = ts.sink.Publish(ctx, []*sink.Message{m}); failure != nil {
-			break
-		}
-		taken++
+	if err := ts.open(ctx, cfg); err != nil {
+		return err
 	}
-	delivered := 0
-	for range taken {
-		select {
-		case err := <-ts.done:
-			if err == nil {
-				delivered++
-			} else if failure == nil {
-				failure = err
-			}
-		case <-ctx.Done():
-			require.Fail(t, "the sink reported nothing")
-		}
+	if err := ts.follow(ctx, messages); err != nil {
+		return err
 	}
+	delivered, failure := ts.send(ctx, messages)
 	if failure != nil {
+		got.failure = failure
 		ts.closeSink()
 	}
-	return ts.read(ctx, t, messages, delivered), failure
+	return ts.read(ctx, delivered, got)
 }
 
-func (ts *topics) open(ctx context.Context, t *testing.T, cfg kafka.Config) {
-	t.Helper()
-	if ts.sink != nil && fmt.Sprint(ts.sinkOf) == fmt.Sprint(cfg) {
-		return
+// prepare makes the topics that a case wants to have before its start. One that another case had otherwise is made anew.
+func (ts *topics) prepare(ctx context.Context, want map[string]int32) error {
+	for name, partitions := range want {
+		have, known := ts.known[name]
+		if known && have == partitions {
+			continue
+		}
+		if known {
+			ts.closeSink() // which knows the topic as it was
+			ts.client.PurgeTopicsFromClient(name)
+			delete(ts.known, name)
+			if _, err := ts.admin.DeleteTopic(ctx, name); err != nil {
+				return fmt.Errorf("delete topic %s: %w", name, err)
+			}
+		}
+		if err := ts.create(ctx, name, partitions); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// create waits, since a topic that is being deleted is in the way for a moment.
+func (ts *topics) create(ctx context.Context, name string, partitions int32) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		_, err := ts.admin.CreateTopic(ctx, partitions, 1, nil, name)
+		if err == nil {
+			return ts.readFrom(ctx, name)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("create topic %s: %w", name, err)
+		}
+	}
+}
+
+func (ts *topics) open(ctx context.Context, cfg kafka.Config) error {
+	if ts.sink != nil && reflect.DeepEqual(ts.sinkOf, cfg) {
+		return nil
 	}
 	ts.closeSink()
-	s, err := kafka.Open(ctx, cfg, zerolog.Nop(), func(_ *sink.Message, err error) { ts.done <- err })
-	require.NoError(t, err)
-	ts.sink, ts.sinkOf = s, cfg
+	done := make(chan error, 1<<16) // of this sink alone: one that is closed may still report
+	s, err := kafka.Open(ctx, cfg, zerolog.Nop(), func(_ *sink.Message, err error) { done <- err })
+	if err != nil {
+		return fmt.Errorf("open the sink: %w", err)
+	}
+	ts.sink, ts.sinkOf, ts.done = s, cfg, done
+	return nil
 }
 
 func (ts *topics) closeSink() {
@@ -113,51 +160,85 @@ func (ts *topics) closeSink() {
 	}
 }
 
-// follow reads topics from now on, from what they hold: nothing of it is of this case.
-func (ts *topics) follow(ctx context.Context, t *testing.T, messages []*sink.Message) {
-	t.Helper()
-	var names []string
+// send publishes up to the first failure. delivered are those that lie in a topic.
+func (ts *topics) send(ctx context.Context, messages []*sink.Message) (delivered int, failure error) {
+	taken := 0
 	for _, m := range messages {
-		if !ts.known[m.Topic] {
-			ts.known[m.Topic] = true
-			names = append(names, m.Topic)
+		if failure = ts.sink.Publish(ctx, []*sink.Message{m}); failure != nil {
+			break
+		}
+		taken++
+	}
+	for range taken {
+		select {
+		case err := <-ts.done:
+			if err == nil {
+				delivered++
+			} else if failure == nil || errors.Is(failure, sink.ErrClosed) {
+				failure = err
+			}
+		case <-ctx.Done():
+			return delivered, errors.New("the sink did not report every message")
 		}
 	}
-	if len(names) == 0 {
-		return
-	}
+	return delivered, failure
+}
+
+// follow reads the topics of messages from now on: nothing that is in them is of this case.
+func (ts *topics) follow(ctx context.Context, messages []*sink.Message) error {
 	for _, m := range messages {
-		_ = ts.sink.Topic(ctx, m.Topic) // made if it can be; what is wrong with it is Publish's to say
+		if _, known := ts.known[m.Topic]; known {
+			continue
+		}
+		if err := ts.sink.Topic(ctx, m.Topic); err != nil {
+			return nil //nolint:nilerr // what is wrong with it is Publish's to say, and no message gets past it
+		}
+		if err := ts.readFrom(ctx, m.Topic); err != nil {
+			return err
+		}
 	}
-	ends, err := ts.admin.ListEndOffsets(ctx, names...)
-	require.NoError(t, err)
+	return nil
+}
+
+// readFrom has the client read topics from their ends.
+func (ts *topics) readFrom(ctx context.Context, names ...string) error {
+	var ends kadm.ListedOffsets
+	for { // a topic that was just made has no leaders yet
+		var err error
+		if ends, err = ts.admin.ListEndOffsets(ctx, names...); err == nil && ends.Error() == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("find the ends of %d topics: %w", len(names), errors.Join(err, ends.Error()))
+		}
+	}
 	from := map[string]map[int32]kgo.Offset{}
 	ends.Each(func(o kadm.ListedOffset) {
-		if o.Err != nil {
-			delete(ts.known, o.Topic)
-			return
-		}
 		if from[o.Topic] == nil {
 			from[o.Topic] = map[int32]kgo.Offset{}
 		}
 		from[o.Topic][o.Partition] = kgo.NewOffset().At(o.Offset)
+		ts.known[o.Topic]++
 	})
 	ts.client.AddConsumePartitions(from)
+	return nil
 }
 
-func (ts *topics) read(ctx context.Context, t *testing.T, messages []*sink.Message, n int) map[string]map[int32][]*kgo.Record {
-	t.Helper()
-	got := map[string]map[int32][]*kgo.Record{}
+// read waits for n records.
+func (ts *topics) read(ctx context.Context, n int, got *result) error {
+	got.records = map[string]map[int32][]*kgo.Record{}
 	for read := 0; read < n; {
 		fetches := ts.client.PollFetches(ctx)
-		require.NoError(t, ctx.Err(), "%d of %d records read, the first to %s", read, n, messages[0].Topic)
+		if ctx.Err() != nil {
+			return fmt.Errorf("%d of %d records read: %w", read, n, errors.Join(ctx.Err(), fetches.Err()))
+		}
 		for _, r := range fetches.Records() {
-			if got[r.Topic] == nil {
-				got[r.Topic] = map[int32][]*kgo.Record{}
+			if got.records[r.Topic] == nil {
+				got.records[r.Topic] = map[int32][]*kgo.Record{}
 			}
-			got[r.Topic][r.Partition] = append(got[r.Topic][r.Partition], r)
+			got.records[r.Topic][r.Partition] = append(got.records[r.Topic][r.Partition], r)
 			read++
 		}
 	}
-	return got
+	return nil
 }
