@@ -41,7 +41,7 @@ var allowed = map[string][]string{
 	"metrics":        {},
 	"secret":         {},
 	"sql":            {},
-	"audit":          {},
+	"audit":          {"sink"},
 	"debezium":       {},
 	"demo":           {"audit"},
 	"embedded":       {"embedded/child"},
