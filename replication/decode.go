@@ -179,7 +179,7 @@ func row(c *cursor, typ byte, rel *Relation, old [][]byte, b *Batch) ([][]byte, 
 		case kind == 'u' && typ == 'U' && old != nil:
 			values[i] = old[i]
 		case kind == 'u' && typ == 'U':
-			values[i] = unchanged
+			values[i] = Unchanged
 		default: // 'u' never stands in an insert; 'b' was not asked for
 			if !c.failed {
 				return nil, fmt.Errorf("%w: column %q of %s is of kind %q", ErrProtocol, rel.Columns[i].Name, rel, kind)
@@ -193,8 +193,8 @@ func row(c *cursor, typ byte, rel *Relation, old [][]byte, b *Batch) ([][]byte, 
 }
 
 // message reads a logical message. One that is not transactional stands between transactions, where the WAL has it, and is a
-// transaction of its own here. The server sends it again unless the confirmed position is past its beginning: that is
-// its end, and as it comes in the order of the WAL, everything up to there has been sent.
+// transaction of its own here. Its position is where its WAL record ends, and confirmed as it stands: not one byte more, since
+// the commit record of a transaction can begin right there, and that transaction would then never be sent.
 func (d *decoder) message(c *cursor, sent int64, b *Batch) error {
 	transactional := c.byte()&1 != 0
 	lsn := pglogrepl.LSN(c.uint64())
@@ -207,7 +207,7 @@ func (d *decoder) message(c *cursor, sent int64, b *Batch) error {
 		at := postgresTime(sent) // it has no commit time
 		b.add(Event{Kind: Begin, LSN: lsn, Time: at})
 		b.add(Event{Kind: Message, LSN: lsn, Time: at, Prefix: prefix, Content: content})
-		b.add(Event{Kind: Commit, LSN: lsn + 1, Time: at})
+		b.add(Event{Kind: Commit, LSN: lsn, Time: at})
 		return nil
 	}
 	if !d.open {

@@ -186,7 +186,7 @@ func TestDecoder_AMessageOutsideOfATransactionIsOneOfItsOwn(t *testing.T) {
 	require.Equal(t, []Event{
 		{Kind: Begin, LSN: 77, Time: sent},
 		{Kind: Message, LSN: 77, Time: sent, Prefix: "outbox", Content: []byte(`{"a":1}`)},
-		{Kind: Commit, LSN: 78, Time: sent},
+		{Kind: Commit, LSN: 77, Time: sent},
 	}, events[:3])
 	require.Len(t, events, 6)
 	require.Equal(t, `{"a":3}`, string(events[4].Content))

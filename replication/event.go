@@ -17,11 +17,11 @@ const (
 	// Insert is one new row: Relation and Values. LSN, Index, Time and XID repeat those of its transaction.
 	Insert
 	// Update is one changed row, of a publication that has updates in it: Relation, Values and Old. A column that the server
-	// left out, as it was not changed and is stored out of line, holds the text __debezium_unavailable_value.
+	// left out holds Unchanged.
 	Update
 	// Message is one logical decoding message: Prefix and Content. LSN, Index, Time and XID repeat those of its transaction.
 	// One that is not transactional has a transaction to itself: its position and when it was sent stand for commit LSN and
-	// commit time, and the transaction ends one byte behind that.
+	// commit time, and the transaction ends there too.
 	Message
 	// Commit closes the transaction: LSN is the commit end, the only position that is ever acknowledged.
 	Commit
@@ -44,8 +44,12 @@ type Event struct {
 	Content  []byte        // Message
 }
 
-// unchanged stands for a value that the server left out of an update. It is what Debezium writes for one.
-var unchanged = []byte("__debezium_unavailable_value")
+// Unchanged stands for a value that the server left out of an update, as it was not changed and is stored out of line. Compare
+// with IsUnchanged.
+var Unchanged = []byte("__debezium_unavailable_value")
+
+// IsUnchanged tells whether a value is Unchanged itself, not a text that is equal.
+func IsUnchanged(value []byte) bool { return len(value) > 0 && &value[0] == &Unchanged[0] }
 
 // Relation is a table as the server described it before the first row of that shape.
 // The server sends it anew, and a new *Relation is made, when the shape changes: compare pointers.

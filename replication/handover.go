@@ -23,6 +23,9 @@ type LastEvent struct {
 	BeginCounts bool
 }
 
+// ends tells whether the LSN is the end of all that the event is part of.
+func (e LastEvent) ends() bool { return e.Type == 'C' || e.Type == 'M' && e.XID == 0 }
+
 // Handover is where a slot goes from one reader to the next.
 type Handover struct {
 	Confirmed pglogrepl.LSN // where the slot stands
@@ -61,7 +64,7 @@ func FindHandover(ctx context.Context, pg *pgconn.Config, cfg Config, slot strin
 	switch {
 	case f.done:
 		return f.found, nil
-	case last.LSN < s.SeedLSN():
+	case last.LSN < s.SeedLSN(), last.LSN == s.SeedLSN() && last.ends():
 		return f.found, fmt.Errorf("slot %q stands at %s, the event was at %s: %w", slot, s.SeedLSN(), last.LSN, ErrEventBehind)
 	}
 	return f.found, fmt.Errorf("transaction %d with an event at %s, slot %q at %s: %w", last.XID, last.LSN, slot, s.SeedLSN(), ErrEventNotFound)
@@ -201,7 +204,7 @@ func (f *finder) committed(end pglogrepl.LSN) {
 
 // alone is a logical message that is a transaction of its own.
 func (f *finder) alone(at pglogrepl.LSN, events []Event) {
-	f.done = f.last.Type == 'M' && f.last.XID == 0 && at == f.last.LSN
+	f.done = f.last.Type == 'M' && f.last.ends() && at == f.last.LSN
 	f.found.Published += f.count(events)
 	if n := len(events); n > 0 && events[n-1].Kind == Commit {
 		f.found.LSN = events[n-1].LSN

@@ -205,7 +205,7 @@ func TestStream_ConfirmsAMessageOutsideOfATransaction(t *testing.T) {
 			for _, e := range r.rows(n) {
 				if e.Kind == replication.Message {
 					contents = append(contents, string(e.Content))
-					end = e.LSN + 1
+					end = e.LSN
 				}
 			}
 			return contents, end
@@ -230,6 +230,33 @@ func TestStream_ConfirmsAMessageOutsideOfATransaction(t *testing.T) {
 		got, _ = messages(after, 3)
 		require.Equal(t, []string{"third"}, got)
 		after.finish()
+	})
+}
+
+// The commit record of a transaction may begin where the record of a message ends.
+func TestStream_ConfirmingAMessageKeepsTheTransactionThatCommitsBehindIt(t *testing.T) {
+	each(t, versions, func(t *testing.T, version string) {
+		x := newTable(t, version)
+		other := x.db.Connect(t)
+		x.exec(`BEGIN`)
+		x.exec(`INSERT INTO outbox VALUES (1, '')`)
+		_, err := other.Exec(t.Context(), `SELECT pg_logical_emit_message(false, 'outbox', 'alone')`)
+		require.NoError(t, err)
+		x.exec(`COMMIT`)
+
+		var acked atomic.Uint64
+		r := x.read(func() pglogrepl.LSN { return pglogrepl.LSN(acked.Load()) })
+		events := r.rows(2)
+		require.Equal(t, replication.Message, events[1].Kind)
+		require.Equal(t, replication.Commit, events[2].Kind)
+		acked.Store(uint64(events[2].LSN))
+		r.finish()
+		require.Equal(t, events[2].LSN, x.confirmed())
+
+		again := x.read(nil)
+		events = again.rows(1)
+		require.Equal(t, replication.Insert, events[1].Kind, "it was not acked")
+		again.finish()
 	})
 }
 
