@@ -20,8 +20,8 @@ const (
 	// left out holds Unchanged.
 	Update
 	// Message is one logical decoding message: Prefix and Content. LSN, Index, Time and XID repeat those of its transaction.
-	// One that is not transactional has a transaction to itself: its position and when it was sent stand for commit LSN and
-	// commit time, and the transaction ends there too.
+	// One that is not transactional has a transaction to itself: its position, the end of its WAL record, stands for commit LSN and
+	// end, and when it was sent for the commit time.
 	Message
 	// Commit closes the transaction: LSN is the commit end, the only position that is ever acknowledged.
 	Commit

@@ -1,10 +1,15 @@
 package router
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"unicode/utf16"
+)
 
-// parseArray reads PostgreSQL's text of an array. A nil element is NULL. Elements that are arrays themselves are nil too, as
-// Debezium has them.
-func parseArray(b []byte) ([][]byte, error) {
+// parseArray reads PostgreSQL's text of an array; the delimiter is a comma for all types but box. A nil element is NULL. Elements that
+// are arrays themselves are nil too, as Debezium has them.
+func parseArray(b []byte, delimiter byte) ([][]byte, error) {
 	bad := func() error { return fmt.Errorf("%q is no array", b) }
 	if len(b) > 0 && b[0] == '[' { // explicit bounds: [2:3]={a,b}
 		for i, c := range b {
@@ -56,7 +61,7 @@ func parseArray(b []byte) ([][]byte, error) {
 		default:
 			e := []byte{}
 			escaped := false
-			for ; i < len(in) && in[i] != ','; i++ {
+			for ; i < len(in) && in[i] != delimiter; i++ {
 				if in[i] == '\\' && i+1 < len(in) {
 					escaped = true
 					i++
@@ -69,7 +74,7 @@ func parseArray(b []byte) ([][]byte, error) {
 			elements = append(elements, e)
 		}
 		if i < len(in) {
-			if in[i] != ',' {
+			if in[i] != delimiter {
 				return nil, bad()
 			}
 			i++
@@ -78,7 +83,7 @@ func parseArray(b []byte) ([][]byte, error) {
 	return elements, nil
 }
 
-// parseHstore reads "a"=>"1", "b"=>NULL.
+// parseHstore reads "a"=>"1", "b"=>NULL. The members come in the order of Java's HashMap, as in Debezium.
 func parseHstore(b []byte) (mapping, error) {
 	m := mapping{}
 	i := 0
@@ -115,5 +120,23 @@ func parseHstore(b []byte) (mapping, error) {
 			i++
 		}
 	}
+	m.hashOrder()
 	return m, nil
+}
+
+// hashOrder sorts the members as Java's HashMap has them: by bucket, of which there are enough to be three quarters full, and then in
+// the order in which they were put there.
+func (m mapping) hashOrder() {
+	buckets := uint32(16)
+	for len(m) > int(buckets)*3/4 {
+		buckets *= 2
+	}
+	bucket := func(key text) uint32 {
+		h := uint32(0)
+		for _, unit := range utf16.Encode([]rune(string(key))) {
+			h = 31*h + uint32(unit)
+		}
+		return (h ^ h>>16) & (buckets - 1)
+	}
+	slices.SortStableFunc(m, func(a, b entry) int { return cmp.Compare(bucket(a.key), bucket(b.key)) })
 }

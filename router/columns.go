@@ -26,6 +26,7 @@ type plan struct {
 	headerCount             int  // of a row, unless members of a column become headers
 	schemas                 map[schemaKey][]*schema
 	primaryKey              []*column
+	lookup                  func(index int) (*column, error)
 	updated                 bool // a dropped update was told of
 }
 
@@ -94,7 +95,7 @@ func (s *shape) oneOf(configured, key, ours, debeziums string) (*column, error) 
 
 // plan finds all columns that the configuration needs.
 func (s *shape) plan(placements []placement) (*plan, error) {
-	p := &plan{relation: s.relation, primaryKey: s.key, schemas: map[schemaKey][]*schema{}}
+	p := &plan{relation: s.relation, primaryKey: s.key, lookup: s.lookup, schemas: map[schemaKey][]*schema{}}
 	var err error
 	if p.payload, err = s.named(s.cfg.FieldPayload, "table.field.event.payload"); err != nil {
 		return nil, err
@@ -204,7 +205,10 @@ func partitionHint(strict bool) string {
 
 func partitionUsable(c *column, strict bool) bool {
 	k := c.schema.kind
-	return c.number && (k == kindInt32 || !strict && (k == kindInt16 || k == kindInt64))
+	if strict { // a date too
+		return k == kindInt32
+	}
+	return c.number && (k == kindInt16 || k == kindInt32 || k == kindInt64)
 }
 
 // noValue is what Debezium makes of a value that it cannot read: nothing, or the empty text where there has to be one.

@@ -29,15 +29,17 @@ type Config struct {
 
 	// Options of Debezium's connector that change what the router sees, with their defaults.
 
-	DecimalHandling  string `toml:"decimal.handling.mode"`     // precise | string | double
-	BinaryHandling   string `toml:"binary.handling.mode"`      // bytes | base64 | base64-url-safe | hex
-	TimePrecision    string `toml:"time.precision.mode"`       // adaptive | adaptive_time_microseconds | connect | isostring | microseconds | nanoseconds
-	IntervalHandling string `toml:"interval.handling.mode"`    // numeric | string
-	HstoreHandling   string `toml:"hstore.handling.mode"`      // json | map
-	IncludeUnknown   bool   `toml:"include.unknown.datatypes"` // columns of unknown type as bytes instead of left out
-	TopicPrefix      string `toml:"topic.prefix"`              // the first part of the names of schemas
-	ContextHeaders   bool   `toml:"extended.headers.enabled"`  // headers __debezium.context.*, before all others; Debezium's default is true
-	MessageNulls     bool   `toml:"fields.null.include"`       // members of logical messages that are null are columns; of the transform DecodeLogicalDecodingMessageContent
+	DecimalHandling  string `toml:"decimal.handling.mode"`         // precise | string | double
+	BinaryHandling   string `toml:"binary.handling.mode"`          // bytes | base64 | base64-url-safe | hex
+	TimePrecision    string `toml:"time.precision.mode"`           // adaptive | adaptive_time_microseconds | connect | isostring | microseconds | nanoseconds
+	IntervalHandling string `toml:"interval.handling.mode"`        // numeric | string
+	HstoreHandling   string `toml:"hstore.handling.mode"`          // json | map
+	IncludeUnknown   bool   `toml:"include.unknown.datatypes"`     // columns of unknown type as bytes instead of left out
+	MoneyDigits      int    `toml:"money.fraction.digits"`         // of columns of type money, with decimal.handling.mode=precise
+	Unavailable      string `toml:"unavailable.value.placeholder"` // in the place of a value that an update does not bring, of a row whose primary key changed
+	TopicPrefix      string `toml:"topic.prefix"`                  // the first part of the names of schemas
+	ContextHeaders   bool   `toml:"extended.headers.enabled"`      // headers __debezium.context.*, before all others; Debezium's default is true
+	MessageNulls     bool   `toml:"fields.null.include"`           // members of logical messages that are null are columns; of the transform DecodeLogicalDecodingMessageContent
 
 	// postrider's additions: nothing of this kind exists in Debezium.
 
@@ -106,6 +108,8 @@ func DefaultConfig() Config {
 		TimePrecision:       "adaptive",
 		IntervalHandling:    "numeric",
 		HstoreHandling:      "json",
+		MoneyDigits:         2,
+		Unavailable:         "__debezium_unavailable_value",
 		TopicPrefix:         "postrider",
 		HeaderID:            "id",
 		TopicCase:           "none",

@@ -45,6 +45,19 @@ func (d decimal) withScale(scale int) decimal {
 	return decimal{pow.Mul(pow, d.unscaled), scale}
 }
 
+// rounded has exactly that many digits behind the point; a half is rounded away from zero.
+func (d decimal) rounded(scale int) decimal {
+	if scale >= d.scale {
+		return d.withScale(scale)
+	}
+	pow := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(d.scale-scale)), nil)
+	q, rest := new(big.Int).QuoRem(d.unscaled, pow, new(big.Int))
+	if rest.Abs(rest).Lsh(rest, 1).Cmp(pow) >= 0 {
+		q.Add(q, big.NewInt(int64(d.unscaled.Sign())))
+	}
+	return decimal{q, scale}
+}
+
 // withoutTrailingZeros drops zeros at the end of the fraction.
 func (d decimal) withoutTrailingZeros() decimal {
 	ten, rest := big.NewInt(10), new(big.Int)

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"math"
 	"regexp"
 	"strings"
 )
@@ -19,6 +20,9 @@ var neutral = map[string]string{
 	"uuid": "00000000-0000-0000-0000-000000000000", "json": "{}", "jsonb": "{}",
 }
 
+// clocks are defaults that are functions although they have no parentheses.
+var clocks = map[string]bool{"current_timestamp": true, "current_time": true, "current_date": true, "localtime": true, "localtimestamp": true}
+
 // unread are types whose literals Debezium does not read; a function's neutral value it takes.
 var unread = map[string]bool{"money": true, "timetz": true}
 
@@ -30,7 +34,7 @@ func defaultValue(expression string, t *Type, c *codec) any {
 	placeholder, known := neutral[t.Name]
 	literal := expression
 	switch m := literalDefault.FindStringSubmatch(expression); {
-	case functionDefault.MatchString(expression):
+	case functionDefault.MatchString(expression), clocks[strings.ToLower(expression)]:
 		if !known {
 			return nil
 		}
@@ -43,25 +47,33 @@ func defaultValue(expression string, t *Type, c *codec) any {
 	if t.Name == "timestamptz" && strings.HasSuffix(literal, "infinity") {
 		return nil
 	}
-	if t.Name == "numeric" { // with as many digits behind the point as the column has, as the server writes it in a row
-		if d, err := parseDecimal([]byte(literal)); err == nil {
-			literal = string(d.withScale(numericScale(t.Mod)).appendText(nil))
-		}
-	}
 	if c.read == nil {
 		return text(literal)
 	}
-	switch t.Name {
-	case "bool":
+	if t.Name == "bool" {
 		return literal == "t" || strings.EqualFold(literal, "true")
-	case "timestamp", "timestamptz", "date", "time", "timetz":
-		if strings.HasPrefix(literal, "CURRENT_") || strings.HasPrefix(literal, "LOCALTIME") {
-			literal = placeholder
-		}
 	}
 	v, err := c.read([]byte(literal))
-	if err != nil {
+	if _, isStruct := v.(*structure); err != nil || isStruct { // Connect takes no struct as a default
 		return nil
+	}
+	return boundary(literal, c, v)
+}
+
+// boundary is what Debezium makes of a literal at the edge of what its type can hold: it reads defaults in another way than rows, where
+// infinity is the last nanosecond of the year 999999999, and the end of a day the nanosecond before it.
+func boundary(literal string, c *codec, v any) any {
+	switch {
+	case c.schema.name == "io.debezium.time.MicroTimestamp" && literal == "infinity":
+		return wrap(math.MaxInt64, 999_999)
+	case c.schema.name == "io.debezium.time.Date" && literal == "infinity":
+		return int64(169_560_311) // the days of that year, as far as 32 bits hold them
+	case c.schema.name == "io.debezium.time.Date" && literal == "-infinity":
+		return int64(-170_999_002)
+	case strings.HasPrefix(literal, "24:00:00"):
+		if n, ok := v.(int64); ok {
+			return n - 1
+		}
 	}
 	return v
 }

@@ -61,12 +61,13 @@ func (r *rule) wrap(p *plan, values [][]byte, x expansion) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &structure{s, make([]any, 0, len(p.envelope)+1)}
+	out := &structure{s, make([]any, len(s.fields))}
 	if x.value == nil && r.values.defaults {
 		x.value = x.schema.def
 	}
-	out.values = append(out.values, x.value)
-	for i, c := range p.envelope {
+	out.values[0] = x.value
+	at := 1
+	for _, c := range p.envelope {
 		member, err := c.value(values[c.index])
 		if err != nil {
 			return nil, err
@@ -74,11 +75,20 @@ func (r *rule) wrap(p *plan, values [][]byte, x expansion) ([]byte, error) {
 		if member == nil && r.values.defaults {
 			member = c.schema.def
 		}
-		if f := s.fields[i+1]; member == nil && !f.schema.optional && f.schema.def == nil {
-			return nil, fault(ReasonUnconvertible, "", "column %s is NOT NULL and has no value that can be written: a number that is not finite has no decimal form; "+
-				"set router.decimal.handling.mode to \"string\" or \"double\"", c.name)
+		if r.cfg.FirstSchemaName { // it may have been made of other columns
+			if at = s.index(c.alias); at < 0 || !s.fields[at].schema.takes(member, c.schema) {
+				return nil, fault(ReasonUnconvertible, "set router.first_schema_name to false, or restart",
+					"column %s does not fit in the envelope that the first row of that shape of payload had", c.name)
+			}
 		}
-		out.values = append(out.values, member)
+		out.values[at] = member
+		at++
+	}
+	for i, f := range s.fields[1:] {
+		if out.values[i+1] == nil && !f.schema.optional && f.schema.def == nil {
+			return nil, fault(ReasonUnconvertible, "", "member %s of the envelope is NOT NULL and has no value that can be written: a number that is not finite has no "+
+				"decimal form; set router.decimal.handling.mode to \"string\" or \"double\"", f.name)
+		}
 	}
 	return r.values.value(s, nil, out)
 }
@@ -104,13 +114,12 @@ func (r *rule) envelopeSchema(p *plan, values [][]byte, x expansion) (*schema, e
 	}
 	for _, s := range r.envelopes(p)[key] {
 		if s.fields[0].schema.equal(x.schema) {
-			if r.cfg.FirstSchemaName && !p.fits(s) {
-				return nil, fault(ReasonUnconvertible, "set router.first_schema_name to false, or restart",
-					"the columns placed in the envelope are not those of the first row of that shape of payload")
-			}
 			return s, nil
 		}
 		if r.cfg.FirstSchemaName && key.version != "" {
+			if s.fields[0].schema.takes(x.value, x.schema) {
+				return s, nil
+			}
 			return nil, fault(ReasonUnconvertible, "give every shape of payload a version of its own, or set router.first_schema_name to false",
 				"the payload has another shape than the first one of version %s", key.version)
 		}
@@ -135,19 +144,6 @@ func (r *rule) envelopes(p *plan) map[schemaKey][]*schema {
 		return r.schemas
 	}
 	return p.schemas
-}
-
-// fits tells whether the columns placed in the envelope can be put in it.
-func (p *plan) fits(s *schema) bool {
-	if len(s.fields) != len(p.envelope)+1 {
-		return false
-	}
-	for i, c := range p.envelope {
-		if f := s.fields[i+1]; f.name != c.alias || f.schema.kind != c.schema.kind || f.schema.name != c.schema.name {
-			return false
-		}
-	}
-	return true
 }
 
 // schemaName is how the names of the schemas of a table begin: as a topic of its own would be named, which has no other characters.

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -12,55 +13,94 @@ var (
 		{"x", requiredDouble}, {"y", requiredDouble}, {"wkb", optionalBytes}, {"srid", optionalInt32}}}
 	geometrySchema = &schema{kind: kindStruct, name: "io.debezium.data.geometry.Geometry", version: "2", doc: "Geometry", fields: []*field{
 		{"wkb", requiredBytes}, {"srid", optionalInt32}, {"extensions", &schema{kind: kindMap, optional: true, items: requiredString}}}}
+	lineSchema = &schema{kind: kindStruct, name: "io.debezium.data.geometry.Line", version: "1", doc: "Geometry (LINE)", fields: []*field{
+		{"a", requiredDouble}, {"b", requiredDouble}, {"c", requiredDouble}}}
 	circleSchema = &schema{kind: kindStruct, name: "io.debezium.data.geometry.Circle", version: "1", doc: "Geometry (CIRCLE)", fields: []*field{
 		{"center", pointSchema}, {"radius", requiredDouble}}}
 )
 
 func geometryCodec(name string) codec {
+	read := func(want int, value func(n []float64, b []byte) *structure) func([]byte) (any, error) {
+		return func(b []byte) (any, error) {
+			n, err := numbers(b, want)
+			if err != nil {
+				return nil, err
+			}
+			return value(n, b), nil
+		}
+	}
 	switch name {
 	case "point":
-		return codec{schema: *pointSchema, read: func(b []byte) (any, error) {
-			n, err := numbers(b, 2)
-			if err != nil {
-				return nil, err
-			}
-			return pointValue(n[0], n[1]), nil
-		}}
+		return codec{schema: *pointSchema, read: read(2, func(n []float64, _ []byte) *structure { return pointValue(n[0], n[1]) })}
 	case "circle":
-		return codec{schema: *circleSchema, read: func(b []byte) (any, error) {
-			n, err := numbers(b, 3)
-			if err != nil {
-				return nil, err
+		return codec{schema: *circleSchema, read: read(3, func(n []float64, _ []byte) *structure {
+			return &structure{circleSchema, []any{pointValue(n[0], n[1]), n[2]}}
+		})}
+	case "line":
+		return codec{schema: *lineSchema, read: read(3, func(n []float64, _ []byte) *structure { return &structure{lineSchema, []any{n[0], n[1], n[2]}} })}
+	case "box":
+		return codec{schema: *geometrySchema, read: read(4, func(n []float64, _ []byte) *structure {
+			return geometryValue(wkbPolygon, []float64{n[0], n[1], n[0], n[3], n[2], n[3], n[2], n[1], n[0], n[1]}, "box", "")
+		})}
+	case "polygon":
+		return codec{schema: *geometrySchema, read: read(-1, func(n []float64, _ []byte) *structure {
+			if last := len(n) - 2; last > 0 && (n[0] != n[last] || n[1] != n[last+1]) {
+				n = append(n, n[0], n[1])
 			}
-			return &structure{circleSchema, []any{pointValue(n[0], n[1]), n[2]}}, nil
-		}}
+			return geometryValue(wkbPolygon, n, "polygon", "")
+		})}
+	case "path":
+		return codec{schema: *geometrySchema, read: read(-1, func(n []float64, b []byte) *structure {
+			return geometryValue(wkbLineString, n, "path", strconv.FormatBool(b[0] == '('))
+		})}
 	}
-	return codec{schema: *geometrySchema, read: func(b []byte) (any, error) {
-		n, err := numbers(b, 4)
-		if err != nil {
-			return nil, err
-		}
-		wkb := []byte{1, 3, 0, 0, 0, 1, 0, 0, 0, 5, 0, 0, 0}
-		for _, v := range []float64{n[0], n[1], n[0], n[3], n[2], n[3], n[2], n[1], n[0], n[1]} {
-			wkb = binary.LittleEndian.AppendUint64(wkb, math.Float64bits(v))
-		}
-		return &structure{geometrySchema, []any{byteArray(wkb), nil, mapping{{text("type"), text("box")}}}}, nil
-	}}
+	return codec{schema: *geometrySchema, read: read(4, func(n []float64, _ []byte) *structure { return geometryValue(wkbLineString, n, "lseg", "") })}
+}
+
+// Kinds of shapes in well-known binary.
+const (
+	wkbLineString = 2
+	wkbPolygon    = 3
+)
+
+// geometryValue makes a shape of one ring or string of points, with what its kind is in PostgreSQL, and whether a path is closed.
+func geometryValue(shape byte, coordinates []float64, kind, closed string) *structure {
+	wkb := []byte{1, shape, 0, 0, 0}
+	if shape == wkbPolygon {
+		wkb = binary.LittleEndian.AppendUint32(wkb, 1)
+	}
+	wkb = binary.LittleEndian.AppendUint32(wkb, uint32(len(coordinates)/2))
+	for _, v := range coordinates {
+		wkb = appendCoordinate(wkb, v)
+	}
+	extensions := mapping{{text("type"), text(kind)}}
+	if closed != "" {
+		extensions = append(extensions, entry{text("closed"), text(closed)})
+	}
+	return &structure{geometrySchema, []any{byteArray(wkb), nil, extensions}}
+}
+
+// appendCoordinate writes a number as Java does, which knows one NaN only.
+func appendCoordinate(dst []byte, v float64) []byte {
+	bits := math.Float64bits(v)
+	if math.IsNaN(v) {
+		bits = 0x7FF8000000000000
+	}
+	return binary.LittleEndian.AppendUint64(dst, bits)
 }
 
 func pointValue(x, y float64) *structure {
 	wkb := []byte{1, 1, 0, 0, 0}
-	wkb = binary.LittleEndian.AppendUint64(wkb, math.Float64bits(x))
-	wkb = binary.LittleEndian.AppendUint64(wkb, math.Float64bits(y))
+	wkb = appendCoordinate(appendCoordinate(wkb, x), y)
 	return &structure{pointSchema, []any{x, y, byteArray(wkb), nil}}
 }
 
-// numbers picks that many numbers out of a text like "<(0,0),1>".
+// numbers picks that many numbers out of a text like "<(0,0),1>"; -1: any number of pairs.
 func numbers(b []byte, want int) ([]float64, error) {
-	out := make([]float64, 0, want)
+	out := make([]float64, 0, max(want, 8))
 	for i := 0; i < len(b); {
 		j := i
-		for j < len(b) && b[j] != '(' && b[j] != ')' && b[j] != '<' && b[j] != '>' && b[j] != ',' {
+		for j < len(b) && !bytes.ContainsRune([]byte("()<>[]{},"), rune(b[j])) {
 			j++
 		}
 		if j > i {
@@ -72,7 +112,7 @@ func numbers(b []byte, want int) ([]float64, error) {
 		}
 		i = j + 1
 	}
-	if len(out) != want {
+	if want >= 0 && len(out) != want || want < 0 && (len(out) == 0 || len(out)%2 != 0) {
 		return nil, fmt.Errorf("%q is no geometry of %d numbers", b, want)
 	}
 	return out, nil

@@ -42,7 +42,9 @@ func (r *rule) makeHeaders(dst []sink.Header, p *plan, ev *replication.Event, va
 			return nil, err
 		}
 	}
-	dst = append(dst, r.context...)
+	if p.rel != nil { // logical messages have none
+		dst = append(dst, r.context...)
+	}
 	if r.cfg.TracingHeaders {
 		if dst, err = r.appendTracing(dst, p, values); err != nil {
 			return nil, err

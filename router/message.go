@@ -16,6 +16,9 @@ var messageTypes = map[kind]*Type{
 func (r *rule) messagePlan(ev *replication.Event) (*plan, [][]byte, error) {
 	const hint = "have the application send one JSON object with the columns of an outbox row as members"
 	doc, err := parseJSON(ev.Content)
+	if err == nil && ev.Content[0] != '{' && ev.Content[0] != '[' {
+		err = errJSON // Debezium takes nothing before it either
+	}
 	if err != nil {
 		return nil, nil, fault(ReasonInvalidMessage, hint, "content of %d bytes: %w", len(ev.Content), err)
 	}

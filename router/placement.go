@@ -32,7 +32,7 @@ func parsePlacements(list string) ([]placement, error) {
 	var out []placement
 	for _, e := range entries {
 		parts := strings.Split(e, ":")
-		for len(parts) > 0 && strings.TrimSpace(parts[len(parts)-1]) == "" {
+		for len(parts) > 0 && parts[len(parts)-1] == "" {
 			parts = parts[:len(parts)-1]
 		}
 		if len(parts) < 2 || len(parts) > 3 {
@@ -53,13 +53,13 @@ func parsePlacements(list string) ([]placement, error) {
 		}
 		out = append(out, p)
 	}
-	if len(out) == 0 {
-		return nil, fmt.Errorf("%q has no entry", list)
-	}
 	members := map[string]bool{"payload": true}
 	for _, p := range out {
 		if p.to != toEnvelope {
 			continue
+		}
+		if p.alias == "" {
+			return nil, fmt.Errorf("the member of the envelope for %s has no name: its alias is blank", p.column)
 		}
 		if members[p.alias] {
 			return nil, fmt.Errorf("the envelope would have two members %q; give an alias to %s", p.alias, p.column)

@@ -158,6 +158,12 @@ func (r *Router) Route(ev *replication.Event) (*sink.Message, error) {
 	default:
 		return nil, nil
 	}
+	if ev.Kind == replication.Update {
+		var err error
+		if values, err = p.rule.available(p, values); err != nil {
+			return nil, rowError(ev, p.relation, ev.Values[p.id.index], err)
+		}
+	}
 	m, err := p.rule.route(p, ev, values)
 	if err != nil {
 		return nil, rowError(ev, p.relation, values[p.id.index], err)
@@ -317,19 +323,15 @@ func partitionOf(c *column, values [][]byte) (int32, error) {
 		return sink.ByKey, nil
 	}
 	raw := values[c.index]
-	n := int64(0)
-	for i, d := range raw {
-		if d < '0' || d > '9' || i == 10 {
-			n = -1
-			break
-		}
-		n = n*10 + int64(d-'0')
+	v, err := c.value(raw)
+	if err != nil && !c.number { // a number that is too large is no partition either
+		return 0, err
 	}
-	if len(raw) == 0 || n < 0 || n > 1<<31-1 {
-		return 0, fault(ReasonInvalidPartition, "write a partition that the topic has, or NULL to have the key decide",
-			"column %s: %s is no partition", c.name, raw)
+	if n, ok := v.(int64); ok && err == nil && n >= 0 && n <= 1<<31-1 {
+		return int32(n), nil
 	}
-	return int32(n), nil
+	return 0, fault(ReasonInvalidPartition, "write a partition that the topic has, or NULL to have the key decide",
+		"column %s: %s is no partition", c.name, raw)
 }
 
 // rowError says which event it is that a fault belongs to.

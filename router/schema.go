@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // kind is a Kafka Connect schema type.
@@ -70,6 +71,28 @@ func (s *schema) find(name string) *field {
 		}
 	}
 	return nil
+}
+
+// index is the place of the field of that name, -1 if there is none.
+func (s *schema) index(name string) int {
+	return slices.IndexFunc(s.fields, func(f *field) bool { return f.name == name })
+}
+
+// takes tells whether a value made for another schema can be put in a field of this one: Connect looks at the kind, and at the names of
+// its own logical types alone.
+func (s *schema) takes(v any, made *schema) bool {
+	switch {
+	case v == nil:
+		return s.optional || s.def != nil
+	case s.kind != made.kind:
+		return false
+	case s.kind == kindStruct || s.kind == kindArray || s.kind == kindMap:
+		return s.equal(made)
+	case s.name == made.name:
+		return s.name != decimalName || slices.Equal(s.params[:1], made.params[:1]) // the scale
+	}
+	const own = "org.apache.kafka.connect.data."
+	return !strings.HasPrefix(s.name, own) && !strings.HasPrefix(made.name, own)
 }
 
 // equal compares as Connect's schemas are compared: everything counts, the order of fields too.

@@ -10,8 +10,6 @@ import (
 const (
 	microsPerSecond = 1_000_000
 	microsPerDay    = 86_400 * microsPerSecond
-	// A month is the twelfth part of 365.25 days where an interval has to become one number.
-	microsPerMonth = 2_629_800 * microsPerSecond
 )
 
 // moment is a parsed date or timestamp of PostgreSQL's ISO style. With infinity not zero the rest is meaningless.
@@ -21,7 +19,22 @@ type moment struct {
 	micros   int64 // of the day
 }
 
-func (m moment) epochMicros() int64 { return m.days*microsPerDay + m.micros }
+func (m moment) epochMillis() int64 { return m.days*86_400_000 + m.micros/1000 }
+
+// epochMicros is as Debezium counts: the seconds are cut to what there is room for, and what is added to that begins anew.
+func (m moment) epochMicros() int64 {
+	seconds := m.days*86_400 + m.micros/microsPerSecond
+	fraction := m.micros % microsPerSecond
+	switch {
+	case seconds > math.MaxInt64/microsPerSecond:
+		return wrap(math.MaxInt64, fraction)
+	case seconds < math.MinInt64/microsPerSecond:
+		return wrap(math.MinInt64, fraction)
+	}
+	return wrap(seconds*microsPerSecond, fraction)
+}
+
+func wrap(a, b int64) int64 { return a + b }
 
 // parseMoment reads "2019-03-24", "2019-03-24 20:52:59.123456", "0044-03-15 10:00:00+05:30 BC", "infinity".
 // A time zone offset is taken off, so that the result is UTC.
@@ -117,6 +130,22 @@ func civilFromDays(z int64) (y, m, d int64) {
 	return y, m, doy - (153*mp+2)/5 + 1
 }
 
+// julianFromDays is civilFromDays in the calendar of before 1582, with a year 0.
+func julianFromDays(z int64) (y, m, d int64) {
+	z += 719470 // from 0000-03-01 of that calendar
+	cycle := floorDiv(z, 1461)
+	dayOfCycle := z - cycle*1461
+	yearOfCycle := (dayOfCycle - dayOfCycle/1460) / 365
+	doy := dayOfCycle - yearOfCycle*365
+	mp := (5*doy + 2) / 153
+	y = cycle*4 + yearOfCycle
+	if m = mp + 3; m > 12 {
+		m -= 12
+		y++
+	}
+	return y, m, doy - (153*mp+2)/5 + 1
+}
+
 // appendDate writes a day as Java's ISO formatter does: more than four digits get a sign.
 func appendDate(dst []byte, days int64) []byte {
 	y, m, d := civilFromDays(days)
@@ -172,10 +201,13 @@ type interval struct {
 	micros              int64
 }
 
-// parseInterval reads "1 year 2 mons -3 days +04:05:06.789".
+// parseInterval reads "1 year 2 mons -3 days +04:05:06.789". One that is infinite is empty, as for Debezium.
 func parseInterval(b []byte) (interval, error) {
 	var v interval
 	words := strings.Fields(string(b))
+	if string(b) == "infinity" || string(b) == "-infinity" {
+		return v, nil
+	}
 	bad := fmt.Errorf("%q is no interval in PostgreSQL's style", b)
 	for i := 0; i < len(words); i++ {
 		w := words[i]
@@ -210,16 +242,22 @@ func parseInterval(b []byte) (interval, error) {
 	return v, nil
 }
 
-// total is the interval as one number of microseconds; what does not fit is cut to the largest there is.
+// total is the interval as one number of microseconds, counted in floating point as Debezium does; what does not fit is cut to the
+// largest there is. A month is the twelfth part of 365.25 days.
 func (v interval) total() int64 {
-	t := float64(v.years*12+v.months)*microsPerMonth + float64(v.days)*microsPerDay
-	if math.Abs(t) > 9e18 {
-		if t < 0 {
-			return math.MinInt64
-		}
+	const daysPerMonth = 365.25 / 12
+	hours, minutes := v.micros/(3600*microsPerSecond), v.micros/(60*microsPerSecond)%60
+	seconds := float64(v.micros%(60*microsPerSecond)/microsPerSecond) + float64(v.micros%microsPerSecond)/1e6
+	days := float64(float64(v.years*12+v.months)*daysPerMonth) + float64(v.days)
+	all := float64((float64((float64(days*24)+float64(hours))*60)+float64(minutes))*60) + seconds
+	switch micros := all * 1e6; {
+	case micros >= math.MaxInt64:
 		return math.MaxInt64
+	case micros <= math.MinInt64:
+		return math.MinInt64
+	default:
+		return int64(micros)
 	}
-	return (v.years*12+v.months)*microsPerMonth + v.days*microsPerDay + v.micros
 }
 
 // appendISO writes all parts, also those that are zero.

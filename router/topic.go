@@ -29,7 +29,7 @@ func newTopics(cfg *Config) (*topics, error) {
 		return nil, fmt.Errorf("compile router.route.topic.regex: %w", err)
 	}
 	r, err := parseReplacement(cfg.TopicReplacement, p)
-	if err != nil {
+	if err != nil && cfg.TopicRegex != "" { // an empty pattern matches no topic: its replacement is never used
 		return nil, fmt.Errorf("read router.route.topic.replacement: %w", err)
 	}
 	t := &topics{pattern: p, replacement: r, known: make(map[string]topicResult)}

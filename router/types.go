@@ -1,8 +1,10 @@
 package router
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -81,32 +83,32 @@ func codecOf(t *Type, cfg *Config) (codec, error) {
 	case "float8":
 		return codec{schema: schema{kind: kindDouble}, read: readDouble}, nil
 	case "bytea":
-		return byteaCodec(cfg.BinaryHandling), nil
+		return binaryCodec(cfg.BinaryHandling, decodeBytea), nil
 	case "numeric":
 		return numericCodec(t.Mod, cfg.DecimalHandling), nil
 	case "money":
-		return moneyCodec(cfg.DecimalHandling), nil
+		return moneyCodec(cfg.DecimalHandling, int(cfg.MoneyDigits)), nil
 	case "date":
 		return dateCodec(cfg.TimePrecision), nil
 	case "time":
-		return timeCodec(precision(t.Mod), cfg.TimePrecision), nil
+		return timeCodec(precision(t.Mod), cfg.TimePrecision, cfg.StrictTypes), nil
 	case "timestamp":
-		return timestampCodec(precision(t.Mod), cfg.TimePrecision), nil
+		return timestampCodec(precision(t.Mod), cfg.TimePrecision, cfg.StrictTypes), nil
 	case "timetz":
 		return named(kindString, "io.debezium.time.ZonedTime", readTimeTZ), nil
 	case "timestamptz":
 		return timestampTZCodec(precision(t.Mod)), nil
 	case "interval":
-		return intervalCodec(cfg.IntervalHandling), nil
+		return intervalCodec(cfg.IntervalHandling, cfg.StrictTypes), nil
 	case "bit", "varbit":
 		return bitCodec(t), nil
 	case "hstore":
 		return hstoreCodec(cfg.HstoreHandling), nil
-	case "point", "box", "circle":
+	case "point", "box", "circle", "lseg", "path", "polygon", "line":
 		return geometryCodec(t.Name), nil
 	}
 	if cfg.IncludeUnknown {
-		return codec{schema: schema{kind: kindBytes}, read: func(b []byte) (any, error) { return buffer(b), nil }}, nil
+		return binaryCodec(cfg.BinaryHandling, func(b []byte) ([]byte, error) { return b, nil }), nil
 	}
 	return codec{}, &unsupportedTypeError{t.Name}
 }
@@ -128,7 +130,14 @@ func readBool(b []byte) (any, error) {
 	return nil, fmt.Errorf("%q is no boolean", b)
 }
 
-func readDouble(b []byte) (any, error) { return strconv.ParseFloat(string(b), 64) }
+// readDouble reads a number; one that is too large is infinite.
+func readDouble(b []byte) (any, error) {
+	v, err := strconv.ParseFloat(string(b), 64)
+	if errors.Is(err, strconv.ErrRange) {
+		err = nil
+	}
+	return v, err
+}
 
 // decodeBytea reads the hex form; the escape form does not occur, since the session asks for hex.
 func decodeBytea(b []byte) ([]byte, error) {
@@ -140,23 +149,19 @@ func decodeBytea(b []byte) ([]byte, error) {
 	return out, err
 }
 
-func byteaCodec(mode string) codec {
-	asText := func(encode func([]byte) []byte) codec {
+// binaryCodec writes what is read as bytes, or as text with one of the other modes.
+func binaryCodec(mode string, read func([]byte) ([]byte, error)) codec {
+	encode := map[string]func(dst, b []byte) []byte{
+		"base64": base64.StdEncoding.AppendEncode, "base64-url-safe": base64.URLEncoding.AppendEncode, "hex": hex.AppendEncode,
+	}[mode]
+	if encode != nil {
 		return codec{schema: schema{kind: kindString}, read: func(b []byte) (any, error) {
-			raw, err := decodeBytea(b)
-			return text(encode(raw)), err
+			raw, err := read(b)
+			return text(encode(nil, raw)), err
 		}}
 	}
-	switch mode {
-	case "base64":
-		return asText(func(b []byte) []byte { return base64.StdEncoding.AppendEncode(nil, b) })
-	case "base64-url-safe":
-		return asText(func(b []byte) []byte { return base64.URLEncoding.AppendEncode(nil, b) })
-	case "hex":
-		return asText(func(b []byte) []byte { return hex.AppendEncode(nil, b) })
-	}
 	return codec{schema: schema{kind: kindBytes}, read: func(b []byte) (any, error) {
-		raw, err := decodeBytea(b)
+		raw, err := read(b)
 		return buffer(raw), err
 	}}
 }
@@ -164,9 +169,10 @@ func byteaCodec(mode string) codec {
 const decimalName = "org.apache.kafka.connect.data.Decimal"
 
 func numericCodec(mod int32, mode string) codec {
+	scale := numericScale(mod)
 	switch mode {
 	case "string":
-		return codec{schema: schema{kind: kindString}, read: readNumericText}
+		return codec{schema: schema{kind: kindString}, read: func(b []byte) (any, error) { return readNumericText(b, mod >= 4, scale) }}
 	case "double":
 		return codec{schema: schema{kind: kindDouble}, read: readDouble}
 	}
@@ -174,7 +180,6 @@ func numericCodec(mod int32, mode string) codec {
 		return codec{schema: schema{kind: kindStruct, name: "io.debezium.data.VariableScaleDecimal", version: "1",
 			doc: "Variable scaled decimal", fields: variableScaleFields}, read: readVariableScale}
 	}
-	scale := numericScale(mod)
 	return codec{
 		schema: schema{kind: kindBytes, name: decimalName, version: "1", params: []parameter{
 			{"scale", strconv.Itoa(scale)}, {"connect.decimal.precision", strconv.Itoa(int(mod-4) >> 16)}}},
@@ -195,7 +200,8 @@ func notFinite(b []byte) bool {
 	return string(b) == "NaN" || string(b) == "Infinity" || string(b) == "-Infinity"
 }
 
-func readNumericText(b []byte) (any, error) {
+// readNumericText gives the text, with all digits of the scale if there is one: a default may have fewer.
+func readNumericText(b []byte, scaled bool, scale int) (any, error) {
 	switch string(b) {
 	case "NaN":
 		return text("NAN"), nil
@@ -204,7 +210,15 @@ func readNumericText(b []byte) (any, error) {
 	case "-Infinity":
 		return text("NEGATIVE_INFINITY"), nil
 	}
-	return text(b), nil
+	_, fraction, _ := bytes.Cut(b, []byte{'.'})
+	if !scaled || len(fraction) >= scale {
+		return text(b), nil
+	}
+	out := append(make([]byte, 0, len(b)+scale+1), b...)
+	if len(fraction) == 0 {
+		out = append(out, '.')
+	}
+	return text(append(out, bytes.Repeat([]byte{'0'}, scale-len(fraction))...)), nil
 }
 
 var (
@@ -224,7 +238,7 @@ func readVariableScale(b []byte) (any, error) {
 	return &structure{variableScaleSchema, []any{int64(d.scale), byteArray(d.twosComplement())}}, nil
 }
 
-func moneyCodec(mode string) codec {
+func moneyCodec(mode string, digits int) codec {
 	plain := func(b []byte) []byte {
 		out := make([]byte, 0, len(b))
 		for _, c := range b {
@@ -244,150 +258,20 @@ func moneyCodec(mode string) codec {
 		return codec{schema: schema{kind: kindDouble}, read: func(b []byte) (any, error) { return readDouble(plain(b)) }}
 	}
 	return codec{
-		schema: schema{kind: kindBytes, name: decimalName, version: "1", params: []parameter{{"scale", "2"}}},
+		schema: schema{kind: kindBytes, name: decimalName, version: "1", params: []parameter{{"scale", strconv.Itoa(digits)}}},
 		read: func(b []byte) (any, error) {
 			d, err := parseDecimal(plain(b))
 			if err != nil {
 				return nil, err
 			}
-			return d.withScale(2), nil
+			return d.rounded(digits), nil
 		},
 	}
 }
 
-// What Debezium makes of a date that is infinite.
-const (
-	dateInfinity      = 2146033979
-	dateMinusInfinity = -2147472691
-)
-
-func dateCodec(mode string) codec {
-	days := func(b []byte) (int64, error) {
-		m, err := parseMoment(b)
-		switch m.infinity {
-		case 1:
-			m.days = dateInfinity
-		case -1:
-			m.days = dateMinusInfinity
-		}
-		return m.days, err
-	}
-	switch mode {
-	case "connect":
-		return named(kindInt32, "org.apache.kafka.connect.data.Date", func(b []byte) (any, error) {
-			d, err := days(b)
-			return date{d * 86_400_000, true}, err
-		})
-	case "isostring":
-		return named(kindString, "io.debezium.time.IsoDate", func(b []byte) (any, error) {
-			d, err := days(b)
-			return text(append(appendDate(nil, d), 'Z')), err
-		})
-	}
-	return named(kindInt32, "io.debezium.time.Date", func(b []byte) (any, error) {
-		d, err := days(b)
-		return d, err
-	})
-}
-
-func timeCodec(digits int, mode string) codec {
-	clock := func(scale func(int64) any) func([]byte) (any, error) {
-		return func(b []byte) (any, error) {
-			v, err := parseClock(string(b))
-			return scale(v), err
-		}
-	}
-	switch {
-	case mode == "connect":
-		return named(kindInt32, "org.apache.kafka.connect.data.Time", clock(func(v int64) any { return date{v / 1000, false} }))
-	case mode == "isostring":
-		return named(kindString, "io.debezium.time.IsoTime", clock(func(v int64) any { return text(append(appendClock(nil, v, -1), 'Z')) }))
-	case mode == "nanoseconds":
-		return named(kindInt64, "io.debezium.time.NanoTime", clock(func(v int64) any { return v * 1000 }))
-	case mode == "adaptive" && digits <= 3:
-		return named(kindInt32, "io.debezium.time.Time", clock(func(v int64) any { return v / 1000 }))
-	}
-	return named(kindInt64, "io.debezium.time.MicroTime", clock(func(v int64) any { return v }))
-}
-
-func timestampCodec(digits int, mode string) codec {
-	read := func(finite func(m moment) any) func([]byte) (any, error) {
-		return func(b []byte) (any, error) {
-			m, err := parseMoment(b)
-			switch {
-			case err != nil:
-				return nil, err
-			case m.infinity > 0:
-				return int64(math.MaxInt64), nil
-			case m.infinity < 0:
-				return int64(math.MinInt64), nil
-			}
-			return finite(m), nil
-		}
-	}
-	adaptive := mode == "adaptive" || mode == "adaptive_time_microseconds"
-	switch {
-	case mode == "connect":
-		return named(kindInt64, "org.apache.kafka.connect.data.Timestamp", func(b []byte) (any, error) {
-			v, err := read(func(m moment) any { return floorDiv(m.epochMicros(), 1000) })(b)
-			if err != nil {
-				return nil, err
-			}
-			return date{v.(int64), false}, nil
-		})
-	case mode == "isostring":
-		return named(kindString, "io.debezium.time.IsoTimestamp", func(b []byte) (any, error) {
-			m, err := parseMoment(b)
-			if err != nil || m.infinity != 0 {
-				return text(b), err
-			}
-			out := append(appendDate(nil, m.days), 'T')
-			return text(append(appendClock(out, m.micros, -1), 'Z')), nil
-		})
-	case mode == "nanoseconds":
-		return named(kindInt64, "io.debezium.time.NanoTimestamp", read(func(m moment) any { return m.epochMicros() * 1000 }))
-	case adaptive && digits <= 3:
-		return named(kindInt64, "io.debezium.time.Timestamp", read(func(m moment) any { return floorDiv(m.epochMicros(), 1000) }))
-	}
-	return named(kindInt64, "io.debezium.time.MicroTimestamp", read(func(m moment) any { return m.epochMicros() }))
-}
-
-func timestampTZCodec(digits int) codec {
-	return named(kindString, "io.debezium.time.ZonedTimestamp", func(b []byte) (any, error) {
-		m, err := parseMoment(b)
-		if err != nil || m.infinity != 0 {
-			return text(b), err
-		}
-		out := append(appendDate(make([]byte, 0, 32), m.days), 'T')
-		return text(append(appendClock(out, m.micros, digits), 'Z')), nil
-	})
-}
-
-func readTimeTZ(b []byte) (any, error) {
-	v, err := parseClock(string(b))
-	if err != nil {
-		return nil, err
-	}
-	v -= floorDiv(v, microsPerDay) * microsPerDay
-	return text(append(appendClock(nil, v, -1), 'Z')), nil
-}
-
-func intervalCodec(mode string) codec {
-	if mode == "string" {
-		return named(kindString, "io.debezium.time.Interval", func(b []byte) (any, error) {
-			v, err := parseInterval(b)
-			return text(v.appendISO(nil)), err
-		})
-	}
-	return named(kindInt64, "io.debezium.time.MicroDuration", func(b []byte) (any, error) {
-		v, err := parseInterval(b)
-		return v.total(), err
-	})
-}
-
-// bitCodec: one bit is a boolean, more are bytes with the lowest bits first.
+// bitCodec: one bit is a boolean, more are bytes with the lowest bits first, as many as it takes.
 func bitCodec(t *Type) codec {
-	if t.Name == "bit" && t.Mod <= 1 {
+	if t.Mod == 1 || t.Name == "bit" && t.Mod < 0 {
 		return codec{schema: schema{kind: kindBool}, read: func(b []byte) (any, error) { return string(b) == "1", nil }}
 	}
 	length := t.Mod
@@ -407,7 +291,7 @@ func bitCodec(t *Type) codec {
 					return nil, fmt.Errorf("%q is no bit string", b)
 				}
 			}
-			return out, nil
+			return byteArray(bytes.TrimRight(out, "\x00")), nil
 		},
 	}
 }
@@ -423,34 +307,4 @@ func hstoreCodec(mode string) codec {
 		}
 		return text(plainJSON.append(nil, m)), nil
 	})
-}
-
-func arrayCodec(t *Type, cfg *Config) (codec, error) {
-	elem := *t.Elem
-	elem.Mod = t.Mod
-	e, err := codecOf(&elem, cfg)
-	if err != nil {
-		return codec{}, err
-	}
-	items := e.schema
-	items.optional = elem.Kind != "e"
-	return codec{schema: schema{kind: kindArray, items: &items}, read: func(b []byte) (any, error) {
-		parts, err := parseArray(b)
-		if err != nil {
-			return nil, err
-		}
-		out := make([]any, len(parts))
-		for i, p := range parts {
-			switch {
-			case p == nil:
-			case e.read == nil:
-				out[i] = text(p)
-			default:
-				if out[i], err = e.read(p); err != nil {
-					return nil, err
-				}
-			}
-		}
-		return out, nil
-	}}, nil
 }

@@ -2,7 +2,10 @@ package router
 
 import (
 	"bytes"
+	"encoding/hex"
+	"fmt"
 	"slices"
+	"strings"
 
 	"postrider/replication"
 	"postrider/sink"
@@ -11,15 +14,57 @@ import (
 // An updated row is no event, but one whose primary key changed is: to Debezium that is another row, which is published
 // with the key that was in a header.
 
-// keyChanged tells whether an update gives the row another primary key. Without the old row it does not, nor without such a key.
+// keyChanged tells whether an update gives the row another primary key. Without the old row it does not, nor without such a key. An old
+// row that is known by another index has no primary key in it, which Debezium takes for a change.
 func (p *plan) keyChanged(ev *replication.Event) bool {
 	if len(ev.Old) != len(p.rel.Columns) {
 		return false
 	}
-	return slices.ContainsFunc(p.primaryKey, func(c *column) bool {
-		old := ev.Old[c.index]
-		return old != nil && !bytes.Equal(old, ev.Values[c.index])
-	})
+	return slices.ContainsFunc(p.primaryKey, func(c *column) bool { return !bytes.Equal(ev.Old[c.index], ev.Values[c.index]) })
+}
+
+// available puts Debezium's placeholder where an update brought no value, in the form that a column of that type has.
+func (r *rule) available(p *plan, values [][]byte) ([][]byte, error) {
+	if !slices.ContainsFunc(values, replication.IsUnchanged) {
+		return values, nil
+	}
+	out := slices.Clone(values)
+	for i, v := range values {
+		if !replication.IsUnchanged(v) {
+			continue
+		}
+		c, err := p.lookup(i)
+		if err != nil { // nobody can want it
+			continue
+		}
+		if out[i] = placeholder(c.typ.root(), r.cfg.Unavailable); out[i] == nil {
+			return nil, fault(ReasonUnconvertible, "set the table's REPLICA IDENTITY to FULL, or leave the primary keys of its rows alone",
+				"column %s did not change with the primary key and is stored out of line, so that its value is not in the WAL", c.name)
+		}
+	}
+	return out, nil
+}
+
+// placeholder is PostgreSQL's text of a type for what Debezium writes; nil if that has none.
+func placeholder(t *Type, value string) []byte {
+	quoted := `"` + strings.NewReplacer(`"`, `\"`, `\`, `\\`).Replace(value) + `"`
+	switch {
+	case t.Name == "bytea":
+		return []byte(`\x` + hex.EncodeToString([]byte(value)))
+	case t.Name == "hstore":
+		return []byte(quoted + "=>" + quoted)
+	case t.Elem == nil && (t.Name == "text" || t.Name == "varchar" || t.Name == "bpchar" || t.Name == "citext" || t.Name == "json" || t.Name == "jsonb" || t.Name == "xml"):
+		return []byte(value)
+	case t.Elem == nil:
+		return nil
+	}
+	switch t.Elem.Name {
+	case "text", "varchar", "bpchar", "citext", "json", "jsonb", "uuid":
+		return []byte("{" + quoted + "}")
+	case "int2", "int4", "int8": // the numbers of its bytes
+		return []byte("{" + strings.Trim(strings.Join(strings.Fields(fmt.Sprint([]byte(value))), ","), "[]") + "}")
+	}
+	return nil
 }
 
 // unexpected handles an update that is no event, as table.op.invalid.behavior says.
@@ -44,6 +89,9 @@ func (r *rule) appendOldKey(dst []sink.Header, p *plan, ev *replication.Event) (
 		v, err := c.value(ev.Old[c.index])
 		if err != nil {
 			return nil, err
+		}
+		if v == nil && c.schema.kind == kindString {
+			v = text{} // as Debezium has it where the old row is known by another index
 		}
 		s.fields = append(s.fields, &field{c.name, c.schema})
 		key.values = append(key.values, v)

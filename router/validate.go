@@ -45,7 +45,7 @@ func (c Config) Validate() error {
 
 	if p, err := compileJava(c.TopicRegex); err != nil {
 		errs = append(errs, fmt.Errorf("router.route.topic.regex = %q: %w; must be a Java regular expression", c.TopicRegex, err))
-	} else if _, err := parseReplacement(c.TopicReplacement, p); err != nil {
+	} else if _, err := parseReplacement(c.TopicReplacement, p); err != nil && strings.TrimSpace(c.TopicRegex) != "" {
 		errs = append(errs, fmt.Errorf("router.route.topic.replacement = %q: %w", c.TopicReplacement, err))
 	}
 	if c.TopicReplacement == "" {
@@ -66,6 +66,9 @@ func (c Config) Warnings() []string {
 		if !slices.ContainsFunc(placements, func(p placement) bool { return p.to == toEnvelope }) {
 			out = append(out, "router.table.field.event.schema.version has no effect without a column placed in the envelope")
 		}
+	}
+	if strings.TrimSpace(c.TopicRegex) == "" {
+		out = append(out, "router.route.topic.regex is empty: it matches nothing, so that the routed value is the topic")
 	}
 	if c.FieldNameAdjustment == "avro" || c.FieldNameAdjustment == "avro_unicode" {
 		out = append(out, "router.field.name.adjustment.mode: as in Debezium a member whose name is changed loses its value")

@@ -64,7 +64,7 @@ func TestParsePlacements(t *testing.T) {
 	got, err := parsePlacements(" type : HEADER : evt ,a:envelope:,p:partition,")
 	require.NoError(t, err)
 	require.Equal(t, []placement{{"type", toHeader, "evt"}, {"a", toEnvelope, "a"}, {"p", toPartition, "p"}}, got)
-	for _, bad := range []string{"type", "a:header:b:c", "type:body", ":header", "type:header, ,x:header", ",type:header", ",",
+	for _, bad := range []string{"type", "a:header:b:c", "type:body", ":header", "type:header, ,x:header", ",type:header", "type:envelope: ",
 		"type:envelope:payload", "a:envelope:x,b:envelope:x"} {
 		_, err := parsePlacements(bad)
 		require.Error(t, err, bad)

@@ -160,7 +160,7 @@ func (j javaText) append(dst []byte, v any, top bool) []byte {
 		}
 		return appendPlainBytes(dst, v, top)
 	case date:
-		return time.UnixMilli(v.ms).UTC().AppendFormat(dst, "Mon Jan 02 15:04:05 UTC 2006")
+		return v.appendJava(dst)
 	case []any:
 		dst = append(dst, '[')
 		for i, e := range v {
@@ -257,6 +257,27 @@ func appendHeaderLeaf(dst []byte, v any) []byte {
 		return v.appendISO(dst)
 	}
 	return appendJSONLeaf(dst, v)
+}
+
+// appendJava writes a date as java.util.Date prints it: in the Julian calendar before it was reformed, and years before Christ
+// without a sign.
+func (d date) appendJava(dst []byte) []byte {
+	t := time.UnixMilli(d.ms).UTC()
+	const reform = -12_219_292_800_000 // 1582-10-15
+	if d.ms >= reform {
+		dst = t.AppendFormat(dst, "Mon Jan 02 15:04:05 UTC ")
+		return strconv.AppendInt(dst, int64(t.Year()), 10)
+	}
+	day := floorDiv(d.ms, 86_400_000)
+	year, month, dom := julianFromDays(day)
+	if year <= 0 {
+		year = 1 - year
+	}
+	dst = t.AppendFormat(dst, "Mon ")
+	dst = append(dst, time.Month(month).String()[:3]...)
+	dst = appendPadded(append(dst, ' '), dom, 2)
+	dst = t.AppendFormat(append(dst, ' '), "15:04:05 UTC ")
+	return strconv.AppendInt(dst, year, 10)
 }
 
 // appendISO chooses the form by the time alone, as Connect does: what lies before the second day of 1970 looks like a time of

@@ -1,0 +1,132 @@
+package router
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"postrider/replication"
+)
+
+// written is a value as JSON, of a column of that type.
+func written(t *testing.T, typ *Type, value string, change func(*Config)) string {
+	t.Helper()
+	rel := outbox()
+	rel.Columns[4].TypeOID, rel.Columns[4].TypeMod = typ.OID, typ.Mod
+	cfg := DefaultConfig()
+	if change != nil {
+		change(&cfg)
+	}
+	r, err := New([]Config{cfg}, Format{Key: "string", Value: "json", Headers: "simple"}, Options{Describe: func(uint32) (*Table, error) {
+		return &Table{Columns: []TableColumn{{Name: "payload", Type: *typ}}}, nil
+	}})
+	require.NoError(t, err)
+	m, err := r.Route(insert(rel, baseID, "User", "k", "T", value))
+	if err != nil {
+		return "error: " + err.Error()
+	}
+	return string(m.Value)
+}
+
+// With strict_types a value is what Debezium has, even where that is less than the row had.
+func TestRoute_KeepsValuesThatDebeziumLoses(t *testing.T) {
+	array := func(name string) *Type {
+		return &Type{OID: 50000, Name: "_" + name, Kind: "b", Mod: -1, Elem: &Type{OID: 50001, Name: name, Kind: "b", Mod: -1}}
+	}
+	for what, c := range map[string]struct {
+		typ          *Type
+		value        string
+		ours, strict string
+		change       func(*Config)
+	}{
+		"name":               {builtin(19, -1), "n", `"n"`, "null", nil},
+		"times in an array":  {array("time"), "{20:52:59.123456}", "[75179123456]", "[75179123000]", nil},
+		"bits in an array":   {&Type{OID: 50000, Name: "_bit", Kind: "b", Mod: 3, Elem: &Type{OID: 1560, Name: "bit", Kind: "b"}}, "{101}", `["BQ=="]`, "null", nil},
+		"NaN in an array":    {array("numeric"), "{NaN}", "[null]", "null", nil},
+		"too far for nanos":  {builtin(1114, -1), "9999-12-31 23:59:59", "error: ", "null", func(c *Config) { c.TimePrecision = "nanoseconds" }},
+		"infinite interval":  {builtin(1186, -1), "-infinity", "-9223372036854775808", "0", nil},
+		"infinite timestamp": {builtin(1114, -1), "infinity", `"infinity"`, `"+292278994-08-16T23:00:00Z"`, func(c *Config) { c.TimePrecision = "isostring" }},
+		"end of the day":     {builtin(1083, -1), "24:00:00", `"24:00:00Z"`, `"00:00:00Z"`, func(c *Config) { c.TimePrecision = "isostring" }},
+	} {
+		t.Run(what, func(t *testing.T) {
+			change := func(strict bool) func(*Config) {
+				return func(cfg *Config) {
+					if cfg.StrictTypes = strict; c.change != nil {
+						c.change(cfg)
+					}
+				}
+			}
+			require.Contains(t, written(t, c.typ, c.value, change(false)), c.ours)
+			require.Equal(t, c.strict, written(t, c.typ, c.value, change(true)))
+		})
+	}
+}
+
+func TestRoute_WritesTypesAsDebeziumDoes(t *testing.T) {
+	hstore := &Type{OID: 50002, Name: "hstore", Kind: "b", Mod: -1}
+	for what, c := range map[string]struct {
+		typ         *Type
+		value, want string
+		change      func(*Config)
+	}{
+		"hstore in the order of a HashMap": {hstore, `"a"=>"2", "b"=>"1", "cc"=>"3"`, `"{\"cc\":\"3\",\"a\":\"2\",\"b\":\"1\"}"`, nil},
+		"bits without zeros in front":      {&Type{OID: 1560, Name: "bit", Kind: "b", Mod: 12}, "000000000001", `"AQ=="`, nil},
+		"no bits":                          {&Type{OID: 1560, Name: "bit", Kind: "b", Mod: 12}, "000000000000", `""`, nil},
+		"one varying bit":                  {&Type{OID: 1562, Name: "varbit", Kind: "b", Mod: 1}, "1", "true", nil},
+		"a line":                           {builtin(628, -1), "{1,2,3}", `{"a":1.0,"b":2.0,"c":3.0}`, nil},
+		"an open path": {builtin(602, -1), "[(0,0),(1,1)]",
+			`{"wkb":"AQIAAAACAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAPA/AAAAAAAA8D8=","srid":null,"extensions":{"type":"path","closed":"false"}}`, nil},
+		"a polygon is closed": {builtin(604, -1), "((0,0),(1,1),(2,0))",
+			`{"wkb":"AQMAAAABAAAABAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAADwPwAAAAAAAPA/AAAAAAAAAEAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","srid":null,"extensions":{"type":"polygon"}}`, nil},
+		"money rounded":            {builtin(790, -1), "$1,000.15", `"JxI="`, func(c *Config) { c.MoneyDigits = 1 }},
+		"a number beyond a double": {builtin(1700, -1), "1" + string(make400()), `"Infinity"`, func(c *Config) { c.DecimalHandling = "double" }},
+		"the last timestamp":       {builtin(1114, -1), "294276-12-31 23:59:59.999999", "-9223372036853775810", nil},
+		"a millisecond infinity":   {builtin(1114, 3), "infinity", "9223372036825200000", nil},
+		"an unknown type in hex":   {&Type{OID: 3220, Name: "pg_lsn", Kind: "b", Mod: -1}, "0/0", `"302f30"`, func(c *Config) { c.IncludeUnknown, c.BinaryHandling = true, "hex" }},
+	} {
+		require.Equal(t, c.want, written(t, c.typ, c.value, c.change), what)
+	}
+}
+
+func make400() []byte {
+	zeros := make([]byte, 400)
+	for i := range zeros {
+		zeros[i] = '0'
+	}
+	return zeros
+}
+
+func TestDate_IsPrintedInTheCalendarOfItsTime(t *testing.T) {
+	for value, want := range map[string]string{
+		"0044-03-15 10:00:00 BC": "Fri Mar 17 10:00:00 UTC 44", "1582-10-15 00:00:00": "Fri Oct 15 00:00:00 UTC 1582",
+		"1582-10-14 00:00:00": "Thu Oct 04 00:00:00 UTC 1582", "0900-01-05 00:00:00": "Tue Jan 01 00:00:00 UTC 900",
+	} {
+		m, err := parseMoment([]byte(value))
+		require.NoError(t, err)
+		require.Equal(t, want, string(date{m.epochMillis(), false}.appendJava(nil)), value)
+	}
+}
+
+func TestRoute_PutsAPlaceholderWhereAnUpdateBroughtNoValue(t *testing.T) {
+	const other = "d81ae6b7-bf20-57ae-807e-1ed6d1fd3e64"
+	for _, c := range []struct {
+		oid  uint32
+		want string
+	}{
+		{oidText, `"GONE"`}, {3802, `"GONE"`}, {17, `"R09ORQ=="`}, {1009, `["GONE"]`}, {1007, `[71,79,78,69]`},
+		{1231, "error"}, // numeric[]: there is no such number
+	} {
+		rel := outbox()
+		rel.Columns[4].TypeOID = c.oid
+		ev := insert(rel, other, "User", "k", "T", "")
+		ev.Kind, ev.Values[4] = replication.Update, replication.Unchanged
+		ev.Old = insert(rel, baseID, nil, nil, nil, nil).Values
+		m, err := newRouter(t, Format{Key: "string", Value: "json", Headers: "simple"}, func(cfg *Config) { cfg.Unavailable = "GONE" }).Route(ev)
+		if c.want == "error" {
+			require.ErrorContains(t, err, "its value is not in the WAL")
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, c.want, string(m.Value))
+	}
+}
