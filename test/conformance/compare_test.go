@@ -25,7 +25,7 @@ const (
 	memberTimestamp = "timestamp"
 	memberError     = "error" // one of both fails, the other does not
 	memberCount     = "count" // a record is missing, or is too many
-	memberRun       = "run"   // the case could not be run
+	memberRun       = "run"   // the case could not be run; never a deviation
 )
 
 // result is what postrider made of a case.

@@ -46,9 +46,7 @@ func (s *suite) table() string {
 				ids = append(ids, g.ID)
 			}
 		}
-		if len(ids) > 0 {
-			b.WriteString(d.row(ids))
-		}
+		b.WriteString(d.row(ids))
 	}
 	return b.String()
 }

@@ -36,7 +36,7 @@ type topics struct {
 	done   chan error // what became of the messages that sink took
 }
 
-// newTopics makes the topics that the cases write to: making one takes longer than a case.
+// newTopics makes the topics that the cases write to: making one takes longer than a case. Others are made when they are met.
 func newTopics(t *testing.T, cases []*golden) *topics {
 	t.Helper()
 	broker := parts.Kafka(t)
@@ -69,7 +69,9 @@ func newTopics(t *testing.T, cases []*golden) *topics {
 			}
 		}
 	}
-	require.NoError(t, ts.readFrom(ctx, made...))
+	if len(made) > 0 {
+		require.NoError(t, ts.readFrom(ctx, made...))
+	}
 	return ts
 }
 
