@@ -8,82 +8,20 @@ import (
 	"unicode"
 )
 
-// runeSet is a set of characters as sorted ranges that do not touch.
-type runeSet []runeRange
-
-type runeRange struct{ from, to rune }
-
-func everything() runeSet { return runeSet{{0, unicode.MaxRune}} }
-
-func lineEnds() runeSet {
-	return newSet(runeRange{'\n', '\n'}, runeRange{'\r', '\r'}, runeRange{0x85, 0x85}, runeRange{0x2028, 0x2029})
-}
-
-func newSet(ranges ...runeRange) runeSet {
-	slices.SortFunc(ranges, func(a, b runeRange) int { return int(a.from - b.from) })
-	out := runeSet{}
-	for _, r := range ranges {
-		if n := len(out); n > 0 && r.from <= out[n-1].to+1 {
-			out[n-1].to = max(out[n-1].to, r.to)
-			continue
-		}
-		out = append(out, r)
+// fold adds the other cases of the letters in a set: of ASCII alone, or with (?u) of all.
+func (t *translator) fold(s runeSet) runeSet {
+	if !t.flags.unicodeCase {
+		return s.foldASCII()
 	}
-	return out
-}
-
-func (s runeSet) union(o runeSet) runeSet { return newSet(append(slices.Clone(s), o...)...) }
-
-func (s runeSet) negate() runeSet {
-	out := runeSet{}
-	next := rune(0)
-	for _, r := range s {
-		if r.from > next {
-			out = append(out, runeRange{next, r.from - 1})
-		}
-		next = r.to + 1
-	}
-	if next <= unicode.MaxRune {
-		out = append(out, runeRange{next, unicode.MaxRune})
-	}
-	return out
-}
-
-func (s runeSet) intersect(o runeSet) runeSet { return s.negate().union(o.negate()).negate() }
-
-// foldASCII adds the other case of every ASCII letter, all that Java's (?i) does without (?u).
-func (s runeSet) foldASCII() runeSet {
 	more := slices.Clone(s)
-	for c := 'a'; c <= 'z'; c++ {
-		if upper := c - 32; s.has(c) != s.has(upper) {
-			more = append(more, runeRange{c, c}, runeRange{upper, upper})
+	for c := rune('A'); c <= 0x1FFFF; c++ {
+		if other := unicode.SimpleFold(c); other != c && s.has(c) {
+			for ; other != c; other = unicode.SimpleFold(other) {
+				more = append(more, runeRange{other, other})
+			}
 		}
 	}
 	return newSet(more...)
-}
-
-func (s runeSet) has(c rune) bool {
-	return slices.ContainsFunc(s, func(r runeRange) bool { return c >= r.from && c <= r.to })
-}
-
-func fromTable(table *unicode.RangeTable) runeSet {
-	var ranges []runeRange
-	add := func(lo, hi, stride rune) {
-		if stride == 1 {
-			ranges = append(ranges, runeRange{lo, hi})
-			return
-		}
-		for c := lo; c <= hi; c += stride {
-			ranges = append(ranges, runeRange{c, c})
-		}
-	}
-	for _, r := range table.R16 {
-		add(rune(r.Lo), rune(r.Hi), rune(r.Stride))
-	}
-	for _, r := range table.R32 {
-		add(rune(r.Lo), rune(r.Hi), rune(r.Stride))
-	}
-	return newSet(ranges...)
 }
 
 // writeSet writes a class with nothing in it that another engine reads differently.
@@ -175,7 +113,7 @@ func (t *translator) classItem() (runeSet, error) {
 	}
 	out := newSet(runeRange{from, to})
 	if t.flags.ignoreCase {
-		out = out.foldASCII()
+		out = t.fold(out)
 	}
 	return out, nil
 }
@@ -212,11 +150,18 @@ func (t *translator) escape() error {
 		return t.quoted()
 	case c == 'A':
 		t.out.WriteString(`\A`)
+	case c == 'G': // the end of the match before: there is none
+		t.out.WriteString(`\A`)
+	case c == 'R':
+		t.out.WriteString("(?:\\x0D\\x0A|[\\x0A-\\x0D\u0085\u2028\u2029])")
 	case c == 'z':
 		t.out.WriteString(`\z`)
 	case c == 'Z':
 		t.writeEnd()
 	case c == 'b', c == 'B':
+		if t.flags.unicodeClass {
+			return t.errorf(`\%c is not supported together with the flag U`, c)
+		}
 		t.backtracks = true
 		const before, after = `(?<=[\p{L}\p{Nd}_])`, `(?=[\p{L}\p{Nd}_])`
 		const notBefore, notAfter = `(?<![\p{L}\p{Nd}_])`, `(?![\p{L}\p{Nd}_])`
@@ -265,13 +210,16 @@ func (t *translator) numberedReference() error {
 }
 
 func (t *translator) reference(number int) error {
+	t.backtracks = true
 	if !t.closed[number] {
-		return t.errorf("a reference to group %d, which is not complete here", number)
+		t.missing = append(t.missing, number)
+		t.out.WriteString("(?!)") // there is nothing that it could be equal to
+		return nil
 	}
 	if t.flags.ignoreCase {
-		return t.errorf("back references are not supported together with the flag i")
+		fmt.Fprintf(&t.out, `(?i:\k<%d>)`, number)
+		return nil
 	}
-	t.backtracks = true
 	fmt.Fprintf(&t.out, `\k<%d>`, number)
 	return nil
 }
@@ -380,10 +328,21 @@ func (t *translator) namedSet() (runeSet, bool, error) {
 	switch c {
 	case 'd', 'D':
 		set = newSet(runeRange{'0', '9'})
+		if t.flags.unicodeClass {
+			set = fromTable(unicode.Nd)
+		}
 	case 'w', 'W':
 		set = newSet(runeRange{'0', '9'}, runeRange{'A', 'Z'}, runeRange{'_', '_'}, runeRange{'a', 'z'})
+		if t.flags.unicodeClass {
+			for _, table := range []*unicode.RangeTable{unicode.L, unicode.Nl, unicode.Other_Alphabetic, unicode.M, unicode.Nd, unicode.Pc, unicode.Join_Control} {
+				set = set.union(fromTable(table))
+			}
+		}
 	case 's', 'S':
 		set = newSet(runeRange{'\t', '\r'}, runeRange{' ', ' '})
+		if t.flags.unicodeClass {
+			set = fromTable(unicode.White_Space)
+		}
 	case 'h', 'H':
 		set = newSet(runeRange{'\t', '\t'}, runeRange{' ', ' '}, runeRange{0xA0, 0xA0}, runeRange{0x1680, 0x1680}, runeRange{0x180e, 0x180e},
 			runeRange{0x2000, 0x200a}, runeRange{0x202f, 0x202f}, runeRange{0x205f, 0x205f}, runeRange{0x3000, 0x3000})
@@ -399,6 +358,9 @@ func (t *translator) namedSet() (runeSet, bool, error) {
 			}
 			name = string(t.in[t.pos : t.pos+end])
 			t.pos += end
+		}
+		if _, posix := asciiFamilies[name]; posix && t.flags.unicodeClass {
+			return nil, false, t.errorf(`\p{%s} is not supported together with the flag U`, name)
 		}
 		var err error
 		if set, err = family(name); err != nil {
@@ -418,44 +380,4 @@ func (t *translator) namedSet() (runeSet, bool, error) {
 		return nil, false, t.errorf(`\p is not supported together with the flag i`)
 	}
 	return set, true, nil
-}
-
-var asciiFamilies = map[string]runeSet{
-	"Lower":  {{'a', 'z'}},
-	"Upper":  {{'A', 'Z'}},
-	"ASCII":  {{0, 0x7F}},
-	"Alpha":  {{'A', 'Z'}, {'a', 'z'}},
-	"Digit":  {{'0', '9'}},
-	"Alnum":  {{'0', '9'}, {'A', 'Z'}, {'a', 'z'}},
-	"Punct":  {{'!', '/'}, {':', '@'}, {'[', '`'}, {'{', '~'}},
-	"Graph":  {{'!', '~'}},
-	"Print":  {{' ', '~'}},
-	"Blank":  {{'\t', '\t'}, {' ', ' '}},
-	"Cntrl":  {{0, 0x1F}, {0x7F, 0x7F}},
-	"XDigit": {{'0', '9'}, {'A', 'F'}, {'a', 'f'}},
-	"Space":  {{'\t', '\r'}, {' ', ' '}},
-}
-
-// family finds the set of \p{name}: POSIX names, general categories, scripts.
-func family(name string) (runeSet, error) {
-	if set, ok := asciiFamilies[name]; ok {
-		return set, nil
-	}
-	category := strings.TrimPrefix(name, "Is")
-	for _, prefix := range []string{"gc=", "general_category="} {
-		category = strings.TrimPrefix(category, prefix)
-	}
-	if table, ok := unicode.Categories[category]; ok && len(category) <= 2 && category != "Cn" && category != "LC" && category != "C" {
-		return fromTable(table), nil
-	}
-	script := strings.TrimPrefix(name, "Is")
-	for _, prefix := range []string{"sc=", "script="} {
-		script = strings.TrimPrefix(script, prefix)
-	}
-	if script != name {
-		if table, ok := unicode.Scripts[script]; ok {
-			return fromTable(table), nil
-		}
-	}
-	return nil, fmt.Errorf("the character family {%s} is not supported", name)
 }

@@ -95,12 +95,13 @@ type translator struct {
 	names      map[string]int
 	groups     int
 	closed     map[int]bool
+	missing    []int // groups that are referred to where there are none yet
 	backtracks bool
 	flags      flags
 }
 
-// flags are those of (?isx).
-type flags struct{ ignoreCase, dotAll, comments bool }
+// flags are those of (?isxmduU).
+type flags struct{ ignoreCase, dotAll, comments, multiline, unixLines, unicodeCase, unicodeClass bool }
 
 func (t *translator) errorf(format string, args ...any) error {
 	return fmt.Errorf("at character %d: %s", t.pos+1, fmt.Sprintf(format, args...))
@@ -133,6 +134,11 @@ func (t *translator) translate() (string, error) {
 	}
 	if t.more() {
 		return "", t.errorf("unmatched closing parenthesis")
+	}
+	for _, number := range t.missing {
+		if number <= t.groups {
+			return "", t.errorf("a reference to group %d stands before the group, or in it: that is not supported; write the reference behind it", number)
+		}
 	}
 	return t.out.String(), nil
 }
@@ -221,8 +227,16 @@ func (t *translator) quantifier(start int) error {
 	default:
 		t.out.WriteString(q)
 	}
-	if c := t.peek(0); c == '?' || c == '*' || c == '+' || c == '{' {
+	switch c := t.peek(0); c {
+	case '?', '*', '+':
 		return t.errorf("nothing to repeat before %q", c)
+	case '{': // Java repeats the nothing in between
+		nothing := t.out.Len()
+		err := t.quantifier(nothing)
+		s := t.out.String()
+		t.out.Reset()
+		t.out.WriteString(s[:nothing])
+		return err
 	}
 	return nil
 }
@@ -246,19 +260,26 @@ func (t *translator) atom() (quantifiable bool, err error) {
 		return true, t.escape()
 	case '.':
 		t.pos++
-		if t.flags.dotAll {
+		switch {
+		case t.flags.dotAll:
 			t.writeSet(everything())
-		} else {
+		case t.flags.unixLines:
+			t.writeSet(newSet(runeRange{'\n', '\n'}).negate())
+		default:
 			t.writeSet(lineEnds().negate())
 		}
 		return true, nil
 	case '^':
 		t.pos++
-		t.out.WriteString(`\A`)
+		t.writeLineStart()
 		return true, nil
 	case '$':
 		t.pos++
-		t.writeEnd()
+		if t.flags.multiline {
+			t.writeLineEnd()
+		} else {
+			t.writeEnd()
+		}
 		return true, nil
 	case '?', '*', '+':
 		return false, t.errorf("nothing to repeat before %q", c)
@@ -273,13 +294,43 @@ func (t *translator) atom() (quantifiable bool, err error) {
 // writeEnd is Java's $ and \Z: the end, or before one last line end of any kind.
 func (t *translator) writeEnd() {
 	t.backtracks = true
+	if t.flags.unixLines {
+		t.out.WriteString(`(?=\x0A?\z)`)
+		return
+	}
 	t.out.WriteString("(?:(?!(?<=\\x0D)\\x0A)(?=(?:\\x0D\\x0A|[\\x0A\\x0D\u0085\u2028\u2029])?\\z))")
 }
 
-func (t *translator) writeLiteral(c rune) {
-	if t.flags.ignoreCase && c < 0x80 && unicode.IsLetter(c) {
-		t.out.WriteString("[" + string(unicode.ToLower(c)) + string(unicode.ToUpper(c)) + "]")
+// writeLineStart is Java's ^. With (?m) it stands behind every line end too, but not at the end of all.
+func (t *translator) writeLineStart() {
+	if !t.flags.multiline {
+		t.out.WriteString(`\A`)
 		return
+	}
+	t.backtracks = true
+	if t.flags.unixLines {
+		t.out.WriteString(`(?:\A|(?<=\x0A)(?!\z))`)
+		return
+	}
+	t.out.WriteString("(?:\\A|(?<=[\\x0A\\x0D\u0085\u2028\u2029])(?!(?<=\\x0D)\\x0A)(?!\\z))")
+}
+
+// writeLineEnd is Java's $ with (?m): the end, or before a line end, which \r\n is one of.
+func (t *translator) writeLineEnd() {
+	t.backtracks = true
+	if t.flags.unixLines {
+		t.out.WriteString(`(?=\x0A|\z)`)
+		return
+	}
+	t.out.WriteString("(?=(?:[\\x0D\u0085\u2028\u2029]|(?<!\\x0D)\\x0A|\\z))")
+}
+
+func (t *translator) writeLiteral(c rune) {
+	if t.flags.ignoreCase && (t.flags.unicodeCase || c < 0x80 && unicode.IsLetter(c)) {
+		if set := t.fold(newSet(runeRange{c, c})); len(set) > 1 {
+			t.writeSet(set)
+			return
+		}
 	}
 	writeRune(&t.out, c)
 }
@@ -388,8 +439,14 @@ func (t *translator) setFlags() (scoped bool, err error) {
 			return false, nil
 		case ':':
 			return true, nil
-		case 'm', 'd', 'u', 'U':
-			return false, t.errorf("the flag %q is not supported; i, s and x are", c)
+		case 'm':
+			t.flags.multiline = on
+		case 'd':
+			t.flags.unixLines = on
+		case 'u':
+			t.flags.unicodeCase = on
+		case 'U':
+			t.flags.unicodeClass, t.flags.unicodeCase = on, on
 		default:
 			return false, t.errorf("unknown construct (?%c", c)
 		}

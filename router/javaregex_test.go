@@ -66,6 +66,23 @@ func TestJavaPattern_MatchesAllThenReplacesTheFirstFind(t *testing.T) {
 		{`é😀(.*)`, `$1`, "é😀x", "x"},
 		{`(.*)(?=é😀)é(.*)`, `$2$1`, "xé😀", "😀x"},
 		{``, `x`, "User", "User"},
+		{`(?iu)ä.*`, `u`, "Äx", "u"},
+		{`(?iu)s`, `long`, "ſ", "long"},
+		{`(?iu)[a-z]`, `kelvin`, "\u212A", "kelvin"},
+		{`(?U)\w+`, `w`, "é", "w"},
+		{`(?U)\d+`, `d`, "١٢", "d"},
+		{`a\Rb`, `r`, "a\r\nb", "r"},
+		{`(?m)^a$\n^b$`, `m`, "a\nb", "m"},
+		{`(?m)^a$\r\n^b$`, `m`, "a\r\nb", "m"},
+		{`(?m)a\n^`, `m`, "a\n", "a\n"}, // no line begins at the end
+		{`(?d).*`, `d`, "a\rb", "d"},
+		{`(?dm)a$\n^b`, `d`, "a\nb", "d"},
+		{`\GUser`, `g`, "User", "g"},
+		{`a{2}{2}`, `x`, "aaaa", "aaaa"}, // the second repeats nothing
+		{`a{2}{2}`, `x`, "aa", "x"},
+		{`(a)\2`, `x`, "aa", "aa"}, // no such group, no match
+		{`(?i)(a)\1`, `x`, "aA", "x"},
+		{`\p{javaLowerCase}+`, `j.$0`, "user", "j.user"},
 	} {
 		require.Equal(t, c.want, routeWith(t, c.pattern, c.replacement, c.value), "%s -> %s of %q", c.pattern, c.replacement, c.value)
 	}
@@ -80,15 +97,12 @@ func TestJavaPattern_RefusesWhatItCannotDoExactly(t *testing.T) {
 		`a**`:            "nothing to repeat",
 		`a{`:             "illegal repetition",
 		`{1}`:            "illegal repetition",
-		`(?m)^a`:         "flag 'm' is not supported",
-		`(?u)a`:          "flag 'u' is not supported",
-		`\R`:             `escape \R is not supported`,
 		`\X`:             `escape \X is not supported`,
-		`\G`:             `escape \G is not supported`,
 		`\y`:             `escape \y is not supported`,
 		`a\`:             "backslash at the end",
-		`\1(a)`:          "not complete here",
-		`(a\1)`:          "not complete here",
+		`\1(a)`:          "stands before the group",
+		`(a\1)`:          "stands before the group",
+		`(?U)\b`:         "together with the flag U",
 		`\k<x>`:          "no group <x>",
 		`(?<1a>b)`:       "a group name is letters and digits",
 		`(?<a>b)(?<a>c)`: "defined twice",
@@ -97,7 +111,6 @@ func TestJavaPattern_RefusesWhatItCannotDoExactly(t *testing.T) {
 		`[a-\d]`:         "illegal character range",
 		`[&&a]`:          "nothing before &&",
 		`\Qab\E+`:        `quantifier behind \E`,
-		`(?i)(a)\1`:      "back references are not supported",
 		`(?P<a>b)`:       "unknown construct",
 		`\uD83D`:         "surrogate",
 	} {
