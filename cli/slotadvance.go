@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"postrider/config"
@@ -125,7 +126,7 @@ func (c *advance) behindDebezium(cmd *cobra.Command, name string) error {
 	if err != nil {
 		return err
 	}
-	l, err := c.app.load(cmd, "postgres", "replication", "router", "format", "log")
+	l, err := c.app.load(cmd, "postgres", "replication", "router", "format")
 	if err != nil {
 		return err
 	}
@@ -205,7 +206,7 @@ func (c *advance) handOver(ctx context.Context, conn *pgx.Conn, cfg config.Confi
 	}
 	found, err := c.find(ctx, cfg, last)
 	if errors.Is(err, replication.ErrEventBehind) {
-		_, err = fmt.Fprintf(c.app.Stdout, "slot %s stands at %s, behind the last event that Debezium has stored: nothing to move\n", s.Name, s.ConfirmedFlushLSN)
+		_, err = fmt.Fprintf(c.app.Stdout, "slot %s stands at %s, which covers what Debezium has stored: nothing to move\n", s.Name, s.ConfirmedFlushLSN)
 		return err
 	}
 	if err != nil {
@@ -218,7 +219,7 @@ func (c *advance) handOver(ctx context.Context, conn *pgx.Conn, cfg config.Confi
 	}
 	text := fmt.Sprintf("the offset covers %d rows published since %s; none of them is published again", found.Published+found.Again, found.Confirmed)
 	if found.Again > 0 {
-		text = fmt.Sprintf("the offset covers %d rows published since %s; the last %d are published again: their transaction has more rows, which Debezium did not publish",
+		text = fmt.Sprintf("the offset covers %d rows published since %s; the last %d are published again: their transaction has more rows, which the offset does not cover",
 			found.Published+found.Again, found.Confirmed, found.Again)
 	}
 	_, err = fmt.Fprintln(c.app.Stdout, text)
@@ -227,7 +228,7 @@ func (c *advance) handOver(ctx context.Context, conn *pgx.Conn, cfg config.Confi
 
 // find reads the slot with the router that run would have: what it routes is what counts as a row.
 func (c *advance) find(ctx context.Context, cfg config.Config, last replication.LastEvent) (replication.Handover, error) {
-	log := c.app.newLogger(cfg.Log)
+	log := zerolog.Nop() // what the rows are worth a warning for, run will say
 	p := c.app.newPipeline(cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), log)
 	if err := p.prepareTables(ctx); err != nil {
 		return replication.Handover{}, err
