@@ -22,7 +22,7 @@ type suite struct {
 	workers    []*worker
 
 	mu       sync.Mutex
-	verdicts map[string]verdict // by id
+	verdicts map[*golden]verdict
 }
 
 // worker runs one case at a time.
@@ -34,7 +34,7 @@ type worker struct {
 
 func TestConformance(t *testing.T) {
 	dir, own := goldenDir()
-	s := &suite{cases: loadGolden(t, dir), deviations: loadDeviations(t, "deviations.toml"), verdicts: map[string]verdict{}}
+	s := &suite{cases: loadGolden(t, dir), deviations: loadDeviations(t, "deviations.toml"), verdicts: map[*golden]verdict{}}
 	one := strings.Contains(flag.Lookup("test.run").Value.String(), "/")
 	if one {
 		s.topics = newTopics(t, nil)
@@ -94,7 +94,7 @@ func (s *suite) runAll() {
 
 // tell reports the verdict on a case, which is run now if it has not been.
 func (s *suite) tell(t *testing.T, g *golden) {
-	v, known := s.verdicts[g.ID]
+	v, known := s.verdicts[g]
 	if !known {
 		v = s.workers[0].check(g)
 	}
@@ -122,7 +122,7 @@ func (w *worker) check(g *golden) verdict {
 	}
 	w.suite.mu.Lock()
 	defer w.suite.mu.Unlock()
-	w.suite.verdicts[g.ID] = v
+	w.suite.verdicts[g] = v
 	return v
 }
 

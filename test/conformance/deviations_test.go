@@ -127,8 +127,8 @@ func (s *suite) requireUsed(t *testing.T) {
 	for _, d := range s.deviations {
 		for _, pattern := range d.Cases {
 			named, needed := 0, 0
-			for id, v := range s.verdicts {
-				if matches(pattern, id) {
+			for g, v := range s.verdicts {
+				if matches(pattern, g.ID) {
 					named++
 					if v.deviation == d {
 						needed++
@@ -141,7 +141,7 @@ func (s *suite) requireUsed(t *testing.T) {
 		}
 	}
 	for _, g := range s.cases {
-		v := s.verdicts[g.ID]
+		v := s.verdicts[g]
 		for _, d := range s.deviations {
 			// Where it says how Debezium fails, it must not be that postrider does the same by now.
 			if len(v.differences) == 0 && (d.Blocked && g.Blocked || g.Error != nil && d.Error.in(g.Error.Class+": "+g.Error.Message)) {

@@ -29,7 +29,7 @@ func (s *suite) table() string {
 		for _, g := range s.cases {
 			if belongs(g) {
 				n["all"]++
-				n[s.verdicts[g.ID].String()]++
+				n[s.verdicts[g].String()]++
 			}
 		}
 		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d |\n", name, n["all"], n["equal"], n["deviating"], n["failing"])
@@ -42,7 +42,7 @@ func (s *suite) table() string {
 	for _, d := range s.deviations {
 		var ids []string
 		for _, g := range s.cases {
-			if s.verdicts[g.ID].deviation == d {
+			if s.verdicts[g].deviation == d {
 				ids = append(ids, g.ID)
 			}
 		}

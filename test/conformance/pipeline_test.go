@@ -50,8 +50,7 @@ func newPipeline(ctx context.Context, cfg config.Config, db *database) (*pipelin
 		if err != nil {
 			return nil, err
 		}
-		// Where messages carry the events, their columns are what the options name, and a table may have none of them.
-		if err := p.router.Check(rel); err != nil && len(cfg.Replication.Messages) == 0 {
+		if err := p.router.Check(rel); err != nil {
 			return nil, err
 		}
 	}
