@@ -66,7 +66,7 @@ type Format struct {
 
 	KeyDecimals   string `toml:"key.decimal.format"`              // of json: BASE64 | NUMERIC
 	KeyDefaults   bool   `toml:"key.replace.null.with.default"`   // of json: the default of a column in the place of NULL; see Config.NullDefaults, which does so in every format
-	KeyEncoding   string `toml:"key.encoding"`                    // of string: a character set with one byte for each character, or UTF-8
+	KeyEncoding   string `toml:"key.encoding"`                    // of string: UTF-8, UTF-16, UTF-32, or a character set with one byte for each character
 	KeyDelegate   string `toml:"key.delegate"`                    // of binary: the format of what is no bytes: json | json+schema | string; empty: an error
 	ValueDecimals string `toml:"value.decimal.format"`            // as for the key
 	ValueDefaults bool   `toml:"value.replace.null.with.default"` // as for the key

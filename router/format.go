@@ -194,9 +194,12 @@ func (e *encoder) number(s *schema, v any) ([]byte, error) {
 			}
 			return binary.BigEndian.AppendUint64(nil, uint64(v)), nil
 		case float32:
+			if v != v {
+				return []byte{0x7f, 0xc0, 0, 0}, nil // Java knows one NaN only
+			}
 			return binary.BigEndian.AppendUint32(nil, math.Float32bits(v)), nil
 		case float64:
-			return binary.BigEndian.AppendUint64(nil, math.Float64bits(v)), nil
+			return binary.BigEndian.AppendUint64(nil, javaBits(v)), nil
 		case bool:
 			if v {
 				return []byte{1}, nil

@@ -54,6 +54,7 @@ func TestEncoder_FollowsTheOptionsOfAConverter(t *testing.T) {
 		"decimals as numbers with their schema": {1700, 10<<16 + 2 + 4, "12.30", Format{Value: "json+schema", ValueDecimals: "NUMERIC"},
 			`{"schema":{"type":"bytes","optional":true,"name":"org.apache.kafka.connect.data.Decimal","version":1,"parameters":{"scale":"2","connect.decimal.precision":"10"}},"payload":12.30}`},
 		"another character set":       {oidText, -1, "é€", Format{Value: "string", ValueEncoding: "ISO-8859-1"}, "\xe9?"},
+		"two bytes for each":          {oidText, -1, "aé", Format{Value: "string", ValueEncoding: "UTF-16"}, "\xfe\xff\x00a\x00\xe9"},
 		"ASCII":                       {oidText, -1, "aé", Format{Value: "string", ValueEncoding: "us-ascii"}, "a?"},
 		"text beside bytes":           {oidText, -1, "x", Format{Value: "binary", ValueDelegate: "json"}, `"x"`},
 		"bytes beside text":           {17, -1, `\x78`, Format{Value: "binary", ValueDelegate: "json"}, `x`},
@@ -85,12 +86,12 @@ func TestEncoder_PutsDefaultsInThePlaceOfNullIfAsked(t *testing.T) {
 }
 
 func TestFormat_NamesEveryWrongOption(t *testing.T) {
-	f := Format{Key: "avro", Value: "string", Headers: "simple", KeyDecimals: "HEX", ValueEncoding: "UTF-16", ValueDelegate: "avro"}
+	f := Format{Key: "avro", Value: "string", Headers: "simple", KeyDecimals: "HEX", ValueEncoding: "EBCDIC", ValueDelegate: "avro"}
 	err := f.Validate()
 	for _, want := range []string{
 		`format.key = "avro": must be one of string, json, json+schema, binary, boolean, double`,
 		`format.key.decimal.format = "HEX": must be one of BASE64, NUMERIC`,
-		`format.value.encoding = "UTF-16": must be UTF-8, US-ASCII or`,
+		`format.value.encoding = "EBCDIC": must be UTF-8, UTF-16, UTF-32, US-ASCII or`,
 		`format.value.delegate = "avro"`,
 	} {
 		require.ErrorContains(t, err, want)

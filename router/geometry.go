@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"math"
 	"strconv"
 )
 
@@ -80,13 +79,8 @@ func geometryValue(shape byte, coordinates []float64, kind, closed string) *stru
 	return &structure{geometrySchema, []any{byteArray(wkb), nil, extensions}}
 }
 
-// appendCoordinate writes a number as Java does, which knows one NaN only.
 func appendCoordinate(dst []byte, v float64) []byte {
-	bits := math.Float64bits(v)
-	if math.IsNaN(v) {
-		bits = 0x7FF8000000000000
-	}
-	return binary.LittleEndian.AppendUint64(dst, bits)
+	return binary.LittleEndian.AppendUint64(dst, javaBits(v))
 }
 
 func pointValue(x, y float64) *structure {

@@ -162,10 +162,13 @@ func (t *translator) piece() error {
 	if t.flags.comments && t.skipComment() {
 		return nil
 	}
-	start := t.out.Len()
+	start, groups := t.out.Len(), t.groups
 	quantifiable, err := t.atom()
 	if err != nil {
 		return err
+	}
+	if t.groups > groups && strings.ContainsRune("*+{", t.peek(0)) && matchesNothing(t.out.String()[start:]) {
+		t.backtracks = true // the last, empty round counts for the groups in it: not so in the other engine
 	}
 	if t.flags.comments {
 		for t.skipComment() {
@@ -181,6 +184,14 @@ func (t *translator) piece() error {
 	}
 	return t.quantifier(start)
 }
+
+// matchesNothing tells whether a translated piece matches the empty text.
+func matchesNothing(piece string) bool {
+	re, err := regexp.Compile(`\A(?:` + numberedGroup.ReplaceAllString(piece, "(?:") + `)\z`)
+	return err == nil && re.MatchString("")
+}
+
+var numberedGroup = regexp.MustCompile(`\(\?<[0-9]+>`)
 
 func (t *translator) skipComment() bool {
 	switch c := t.peek(0); {

@@ -82,6 +82,7 @@ func TestJavaPattern_MatchesAllThenReplacesTheFirstFind(t *testing.T) {
 		{`a{2}{2}`, `x`, "aa", "x"},
 		{`(a)\2`, `x`, "aa", "aa"}, // no such group, no match
 		{`(?i)(a)\1`, `x`, "aA", "x"},
+		{`(a*)*`, `s.$1`, "aaa", "s."}, // the last round matched nothing
 		{`\p{javaLowerCase}+`, `j.$0`, "user", "j.user"},
 	} {
 		require.Equal(t, c.want, routeWith(t, c.pattern, c.replacement, c.value), "%s -> %s of %q", c.pattern, c.replacement, c.value)

@@ -42,8 +42,12 @@ func (n *jsonNode) get(name string) *jsonNode {
 	return nil
 }
 
-// maxJSONDepth is Jackson's limit.
-const maxJSONDepth = 1000
+// Jackson's limits.
+const (
+	maxJSONDepth  = 1000
+	maxJSONNumber = 1000   // digits
+	maxJSONName   = 50_000 // characters
+)
 
 var errJSON = errors.New("no valid JSON")
 
@@ -147,6 +151,7 @@ func (p *jsonReader) digits() bool {
 }
 
 func (p *jsonReader) number() error {
+	start := p.pos
 	if p.peek() == '-' {
 		p.pos++
 	}
@@ -170,10 +175,19 @@ func (p *jsonReader) number() error {
 			return p.fail()
 		}
 	}
-	if !p.ends(p.pos) {
+	if !p.ends(p.pos) || digitsIn(p.in[start:p.pos]) > maxJSONNumber {
 		return p.fail()
 	}
 	return nil
+}
+
+func digitsIn(number []byte) (n int) {
+	for _, c := range number {
+		if c >= '0' && c <= '9' {
+			n++
+		}
+	}
+	return n
 }
 
 func (p *jsonReader) object(n *jsonNode, depth int) error {
@@ -192,6 +206,9 @@ func (p *jsonReader) object(n *jsonNode, depth int) error {
 		name, err := p.str()
 		if err != nil {
 			return err
+		}
+		if len(name) > maxJSONName && utf8.RuneCount(name) > maxJSONName {
+			return p.fail()
 		}
 		p.blanks()
 		if p.peek() != ':' {
