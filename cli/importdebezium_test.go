@@ -138,7 +138,7 @@ func complete(more string) string {
 
 func TestImportDebezium_NamesTheUnsupportedPattern(t *testing.T) {
 	t.Chdir(t.TempDir())
-	for regex, want := range map[string]string{`(?m)x`: `"m" is not supported`, `(`: "unclosed group"} {
+	for regex, want := range map[string]string{`\\X(?<routedByValue>.*)`: `the escape \X is not supported`, `(`: "unclosed group"} {
 		require.NoError(t, os.WriteFile("c.json", []byte(complete(`, "transforms.outbox.route.topic.regex": "`+regex+`"`)), 0o600))
 		r := execute(t, nil, "import-debezium", "c.json")
 		require.Equal(t, exitConfig, r.code)
