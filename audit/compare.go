@@ -14,13 +14,14 @@ import (
 
 // CompareConfig says how two streams of messages are matched.
 type CompareConfig struct {
-	IDHeaders  []string                   // names of the headers that carry an event's id
-	OneSource  bool                       // there is one table: an id names one event, whatever its topic and key
-	TimeColumn func(relation string) bool // whether the time of its messages comes from a column; otherwise it is a clock, which is not compared
-	Settle     time.Duration              // how long a message waits for that of the other side
-	MaxWaiting int                        // messages of both sides that may wait
-	MaxBytes   int64                      // of their keys, values and headers
-	MaxDetails int                        // differing events, and messages of one side, that are reported in detail
+	IDHeaders  []string                                            // names of the headers that carry an event's id
+	OneSource  bool                                                // there is one table: an id names one event, whatever its topic and key
+	TimeColumn func(relation string) bool                          // whether the time of its messages comes from a column; otherwise it is a clock, which is not compared
+	Partition  func(m *sink.Message) (partition int32, known bool) // where a message of ours goes
+	Settle     time.Duration                                       // how long a message waits for that of the other side
+	MaxWaiting int                                                 // messages of both sides that may wait
+	MaxBytes   int64                                               // of their keys, values and headers
+	MaxDetails int                                                 // differing events, and messages of one side, that are reported in detail
 }
 
 // Comparison matches the messages that postrider makes with those that another relay published, and compares each pair. What waits for its
@@ -74,13 +75,12 @@ func NewComparison(cfg CompareConfig) *Comparison {
 	}
 }
 
-// Ours takes a message that postrider made. Its partition is the one that it would have, or sink.ByKey if that is not known. The
-// message is not kept; its slices are, unless they are matched at once.
+// Ours takes a message that postrider made. It is not kept; its slices are only until it returns.
 func (c *Comparison) Ours(m *sink.Message, now time.Time) {
 	c.add(&entry{m: *m, id: cmp.Or(c.idOf(m), m.Origin.EventID), ours: true, at: now})
 }
 
-// Theirs takes a message that the other relay published, in the order of its partition. The same goes for its slices.
+// Theirs takes a message that the other relay published, in the order of its partition.
 func (c *Comparison) Theirs(m *sink.Message, offset int64, now time.Time) {
 	c.add(&entry{m: *m, id: c.idOf(m), offset: offset, at: now})
 }
@@ -227,11 +227,18 @@ func (c *Comparison) Close() {
 	c.closed = true
 }
 
-// Settled tells, after Close, whether nothing that counts is waiting any more.
+// Settled tells, after Close, whether nothing that counts is waiting any more: a repetition, and what stands before all matches, does not.
 func (c *Comparison) Settled() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.ours.counts() && !c.theirs.counts()
+	return !c.ours.contains(func(e *entry) bool { return !e.late }) && !c.theirs.contains(func(e *entry) bool {
+		return !e.late && !c.repeatsLocked(e) && (c.firstMatch.IsZero() || !c.leftAsideLocked(e))
+	})
+}
+
+func (c *Comparison) repeatsLocked(e *entry) bool {
+	f, _ := c.known.get(e.identity())
+	return f == fateMatched
 }
 
 // resolveLocked decides about a message whose other side has not come. capped: there was no room for it to wait longer.
@@ -255,13 +262,12 @@ func (c *Comparison) resolveLocked(e *entry, capped bool) {
 		}
 		return
 	}
-	matched, _ := c.known.get(e.identity())
 	missing := fate(0)
 	if e.id != "" {
 		missing, _ = c.known.get(e.idAlone())
 	}
 	switch {
-	case matched == fateMatched:
+	case c.repeatsLocked(e):
 		c.report.Duplicated++
 	case missing == fateMissing:
 		c.report.OnlyPostrider--
@@ -301,12 +307,12 @@ func (c *Comparison) unmatchedLocked(e *entry, side string) {
 	c.report.Unmatched = append(c.report.Unmatched, u)
 }
 
-// Finish gives up everything that still waits.
+// Finish gives up everything that still waits; call Expire before. What has not waited for long enough proves nothing.
 func (c *Comparison) Finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for e := c.oldestLocked(); e != nil; e = c.oldestLocked() {
-		c.resolveLocked(e, false)
+		c.resolveLocked(e, true)
 	}
 }
 

@@ -22,6 +22,7 @@ type bench struct {
 
 func newBench(change func(*CompareConfig)) *bench {
 	cfg := CompareConfig{
+		Partition: func(m *sink.Message) (int32, bool) { return m.Partition, m.Partition != sink.ByKey },
 		IDHeaders: []string{"id"}, OneSource: true, TimeColumn: func(relation string) bool { return relation == "public.timed" },
 		Settle: 30 * time.Second, MaxWaiting: 100, MaxBytes: 1 << 20, MaxDetails: 5,
 	}
@@ -105,9 +106,18 @@ func TestCompare_NamesWhatDiffersAndTheKeyThatMendsIt(t *testing.T) {
 		"run of the connector": {
 			header(sink.Header{Key: "__debezium.context.runId", Value: []byte("a")}), header(sink.Header{Key: "__debezium.context.runId", Value: []byte("b")}), nil, 0, "",
 		},
-		"clock":       {none, func(m *sink.Message) { m.Timestamp = noon.Add(time.Second) }, nil, 0, ""},
-		"time column": {timed(noon), timed(noon.Add(time.Millisecond)), []string{"timestamp"}, 22, "router.table.field.event.timestamp"},
-		"same time":   {timed(noon), timed(noon.Local()), nil, 0, ""},
+		"clock":                    {none, func(m *sink.Message) { m.Timestamp = noon.Add(time.Second) }, nil, 0, ""},
+		"time column":              {timed(noon), timed(noon.Add(time.Millisecond)), []string{"timestamp"}, 22, "router.table.field.event.timestamp"},
+		"same time":                {timed(noon), timed(noon.Local()), nil, 0, ""},
+		"time column that is NULL": {func(m *sink.Message) { timed(noon)(m); m.Origin.CommitTime = noon }, timed(noon.Add(time.Second)), nil, 0, ""},
+		"another span": {
+			header(sink.Header{Key: "traceparent", Value: []byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")}),
+			header(sink.Header{Key: "traceparent", Value: []byte("00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01")}), nil, 0, "",
+		},
+		"another trace": {
+			header(sink.Header{Key: "traceparent", Value: []byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")}),
+			header(sink.Header{Key: "traceparent", Value: []byte("00-1af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01")}), []string{"header traceparent"}, 3, "",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(nil)
@@ -309,6 +319,36 @@ func TestCompare_CountsNothingThatCameAfterTheEnd(t *testing.T) {
 	require.Equal(t, int64(2), r.Compared)
 	require.True(t, r.Same(), "%+v", r)
 	require.Zero(t, r.Waiting)
+}
+
+// An end at once says nothing of what had no time to come.
+func TestCompare_GivesUpWhatCouldNotWait(t *testing.T) {
+	b := newBench(nil)
+	b.both(message("1"))
+	b.ours(message("2"))
+	b.Finish()
+	r := b.Report()
+	require.Equal(t, int64(1), r.GivenUp)
+	require.Zero(t, r.OnlyPostrider)
+	require.False(t, r.Same())
+}
+
+func TestCompare_DoesNotWaitForWhatNeedsNoOtherSide(t *testing.T) {
+	b := newBench(nil)
+	b.theirs(message("before"))
+	b.both(message("1"))
+	b.theirs(message("1"))
+	b.Close()
+	require.True(t, b.Settled())
+	b.Finish()
+	r := b.Report()
+	require.Equal(t, int64(1), r.LeftAside)
+	require.Equal(t, int64(1), r.Duplicated)
+
+	b = newBench(nil)
+	b.theirs(message("1"))
+	b.Close()
+	require.False(t, b.Settled(), "before any match it may be one")
 }
 
 func TestCompare_ProvesNothingWithoutAnEvent(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"postrider/sink"
@@ -44,6 +45,8 @@ func (e *entry) topicAndKey() string {
 // own copies the message, so that what waits does not keep the buffers alive from which it was read.
 func (e *entry) own() {
 	e.m.Key, e.m.Value = bytes.Clone(e.m.Key), bytes.Clone(e.m.Value)
+	e.m.Origin.EventID = strings.Clone(e.m.Origin.EventID)
+	e.id = strings.Clone(e.id)
 	e.m.Headers = slices.Clone(e.m.Headers)
 	for i := range e.m.Headers {
 		e.m.Headers[i].Value = bytes.Clone(e.m.Headers[i].Value)
@@ -114,9 +117,8 @@ func (w *waiting) oldest() *entry {
 	return nil
 }
 
-// counts tells whether something waits that came before the end.
-func (w *waiting) counts() bool {
-	return slices.ContainsFunc(w.queue, func(e *entry) bool { return e.waiting && !e.late })
+func (w *waiting) contains(is func(*entry) bool) bool {
+	return slices.ContainsFunc(w.queue, func(e *entry) bool { return e.waiting && is(e) })
 }
 
 func (w *waiting) first(name string) *entry {

@@ -69,6 +69,18 @@ func (a *app) dryRun(ctx context.Context, cfg config.Config, log zerolog.Logger)
 	kill, stop, release := signals(ctx, log)
 	defer release()
 	p := a.newPipeline(cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), log)
+	parts := p.temporary()
+	parts.OpenSink = stdout.Open(a.Stdout)
+	if err := relay.New(cfg.Relay, parts).Run(kill, stop); err != nil {
+		f := explain(err)
+		f.wal = "nothing changed: the relay's slot was not touched"
+		return f
+	}
+	return nil
+}
+
+// temporary is parts with a slot that ends with the connection, and that is the only one touched.
+func (p *pipeline) temporary() relay.Parts {
 	parts := p.parts()
 	parts.Prepare = func(ctx context.Context, first bool) error {
 		if !first {
@@ -77,24 +89,18 @@ func (a *app) dryRun(ctx context.Context, cfg config.Config, log zerolog.Logger)
 		return p.prepareTables(ctx)
 	}
 	parts.Watch = func(ctx context.Context) error { <-ctx.Done(); return nil }
-	parts.OpenSink = stdout.Open(a.Stdout)
 	parts.OpenStream = func(ctx context.Context) (*replication.Stream, error) {
-		pg, err := postgres.ReplicationConfig(cfg.Postgres)
+		pg, err := postgres.ReplicationConfig(p.cfg.Postgres)
 		if err != nil {
 			return nil, err
 		}
-		s, err := replication.OpenTemporary(ctx, pg, cfg.Replication, cfg.Slot.Name, p.component("replication"))
+		s, err := replication.OpenTemporary(ctx, pg, p.cfg.Replication, p.cfg.Slot.Name, p.component("replication"))
 		if err != nil {
 			return nil, postgres.Error(err)
 		}
 		return s, nil
 	}
-	if err := relay.New(cfg.Relay, parts).Run(kill, stop); err != nil {
-		f := explain(err)
-		f.wal = "nothing changed: the relay's slot was not touched"
-		return f
-	}
-	return nil
+	return parts
 }
 
 var errTemporarySlotGone = fmt.Errorf("%w: the connection was lost, and the temporary slot with it", relay.ErrConfiguration)
