@@ -45,6 +45,10 @@ func (t *translator) columnList(name string, patterns []string, exclude bool) {
 			t.refuse(name, err.Error())
 			return
 		}
+		if matched == exclude && c.Optional {
+			t.refuse(name, fmt.Sprintf("takes away %s, which Debezium then leaves out where %s names it. Take it out there too", column, c.Property))
+			return
+		}
 		if matched == exclude {
 			t.refuse(name, fmt.Sprintf("takes away %s, which %s names: Debezium fails with the first row. Correct one or the other", column, c.Property))
 			return

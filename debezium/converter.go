@@ -122,12 +122,13 @@ func (t *translator) jsonOptions(part string) {
 }
 
 func (t *translator) encoding(part string) {
-	// StringConverter takes both names, the longer one first.
-	for _, option := range []string{".converter.encoding", ".encoding"} {
-		name := part + ".converter" + option
-		if v, given := t.get(name); given {
-			t.mapped(name, "", setting{"format", part + ".encoding", v, ""})
-		}
+	name := part + ".converter.converter.encoding"
+	if v, given := t.get(name); given {
+		t.mapped(name, "", setting{"format", part + ".encoding", v, ""})
+	}
+	name = part + ".converter.encoding"
+	if _, given := t.get(name); given {
+		t.notNeeded(name, "has no effect in Kafka Connect either: its StringConverter reads "+part+".converter.converter.encoding").read()
 	}
 }
 

@@ -153,7 +153,7 @@ type translator struct {
 	formats  [3]string  // of key, value and headers
 }
 
-// get is a property's value as Kafka Connect sees it: without blanks around it.
+// get is a property's value without blanks around it, which count in texts only.
 func (t *translator) get(name string) (string, bool) {
 	v, ok := t.connector.Properties[name]
 	return strings.TrimSpace(v), ok

@@ -76,7 +76,7 @@ func TestTranslate_MapsConverters(t *testing.T) {
 		"decimals":              {map[string]string{"value.converter": json, "value.converter.decimal.format": "numeric"}, []string{`"value.decimal.format" = 'NUMERIC'`}},
 		"no defaults":           {map[string]string{"value.converter": json, "value.converter.replace.null.with.default": "false"}, []string{`"value.replace.null.with.default" = false`}},
 		"encoding":              {map[string]string{"key.converter": str, "key.converter.converter.encoding": "ISO-8859-1"}, []string{`"key.encoding" = 'ISO-8859-1'`}},
-		"short encoding":        {map[string]string{"key.converter": str, "key.converter.encoding": "ISO-8859-1"}, []string{`"key.encoding" = 'ISO-8859-1'`}},
+		"short encoding":        {map[string]string{"key.converter": str, "key.converter.encoding": "ISO-8859-1"}, []string{`key = 'string'`}},
 		"Kafka's bytes":         {map[string]string{"value.converter": "org.apache.kafka.connect.converters.ByteArrayConverter"}, []string{`value = 'binary'`}},
 		"Debezium's bytes":      {map[string]string{"value.converter": bin}, []string{`value = 'binary'`}},
 		"delegate with schemas": {map[string]string{"value.converter": bin, "value.converter.delegate.converter.type": json}, []string{`value = 'binary'`, `"value.delegate" = 'json+schema'`}},

@@ -57,6 +57,7 @@ var mappedTo = map[string]string{
 	"interval.handling.mode":                "`router.interval.handling.mode`",
 	"hstore.handling.mode":                  "`router.hstore.handling.mode`",
 	"include.unknown.datatypes":             "`router.include.unknown.datatypes`",
+	"unavailable.value.placeholder":         "`router.unavailable.value.placeholder`",
 	"extended.headers.enabled":              "`router.extended.headers.enabled`; true by default",
 	"skipped.operations":                    "not needed, unless it skips inserts",
 	"name":                                  "not needed",

@@ -103,6 +103,9 @@ func (t *translator) routerOptions(r *route) {
 		if !given {
 			continue
 		}
+		if o.kind == textOption || o.kind == placementOption {
+			v = t.connector.Properties[name] // blanks around it count
+		}
 		switch o.kind {
 		case columnOption:
 			t.routerColumn(r, o, v)
@@ -150,6 +153,11 @@ func (t *translator) routed(name string, o routerOption, s setting) {
 // routerColumn maps a column. An empty name is what Debezium fails with at the first row.
 func (t *translator) routerColumn(r *route, o routerOption, column string) {
 	name := r.property(o.name)
+	if placed := t.value(r.property("table.fields.additional.placement"), ""); column == "" && o.name == "table.field.event.schema.version" &&
+		!strings.Contains(strings.ToLower(placed), "envelope") {
+		t.notNeeded(name, "counts only with an envelope").read()
+		return
+	}
 	if column == "" {
 		t.refuse(name, "is empty: Debezium fails with the first row. Name a column, or remove the line for the default")
 		return
@@ -177,17 +185,20 @@ func (t *translator) routerColumn(r *route, o routerOption, column string) {
 func (t *translator) placement(r *route, name, v string) {
 	var kept []string
 	entries := strings.Split(v, ",")
-	for len(entries) > 1 && entries[len(entries)-1] == "" {
+	for len(entries) > 0 && entries[len(entries)-1] == "" && v != "" { // as Java splits
 		entries = entries[:len(entries)-1]
 	}
 	dropped := ""
 	for _, e := range entries {
 		parts := strings.Split(e, ":")
+		if len(parts) == 3 && parts[2] == "" {
+			parts = parts[:2]
+		}
 		for n := range parts {
 			parts[n] = strings.TrimSpace(parts[n])
 		}
 		if len(parts) == 3 && parts[2] == "" {
-			parts = parts[:2]
+			parts[2] = " " // is a name for Debezium: the empty one
 		}
 		if len(parts) < 2 || len(parts) > 3 || parts[0] == "" || parts[1] == "" {
 			t.refuse(name, fmt.Sprintf("entry %q is neither column:placement nor column:placement:alias: Debezium refuses it too", e))
@@ -210,6 +221,9 @@ func (t *translator) placement(r *route, name, v string) {
 		text = fmt.Sprintf("without %q: the Kafka sink of Debezium Server ignores partitions, and the key decides", dropped)
 	}
 	if len(kept) == 0 {
+		if text == "" {
+			text = "places no column"
+		}
 		t.notNeeded(name, text).read()
 		return
 	}
@@ -260,6 +274,10 @@ func (t *translator) commonRouterSettings() []setting {
 				"Set it to false if the consumers do not see them today"
 		}
 		t.mapped("extended.headers.enabled", text, t.common("extended.headers.enabled", on)).Attention = text != ""
+	}
+	const placeholder = "unavailable.value.placeholder"
+	if v, given := t.get(placeholder); given {
+		t.mapped(placeholder, "", t.common(placeholder, v))
 	}
 	t.common("null_key", "publish")
 	for _, key := range []string{"null_defaults", "java_text", "first_schema_name", "strict_types"} {
