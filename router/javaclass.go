@@ -8,38 +8,7 @@ import (
 	"unicode"
 )
 
-// fold adds the other cases of the letters in a set: of ASCII alone, or with (?u) of all.
-func (t *translator) fold(s runeSet) runeSet {
-	if !t.flags.unicodeCase {
-		return s.foldASCII()
-	}
-	more := slices.Clone(s)
-	for c := rune('A'); c <= 0x1FFFF; c++ {
-		if other := unicode.SimpleFold(c); other != c && s.has(c) {
-			for ; other != c; other = unicode.SimpleFold(other) {
-				more = append(more, runeRange{other, other})
-			}
-		}
-	}
-	return newSet(more...)
-}
-
-// writeSet writes a class with nothing in it that another engine reads differently.
-func (t *translator) writeSet(s runeSet) {
-	if len(s) == 0 { // matches nothing
-		t.out.WriteString(`[^\x00-` + string(unicode.MaxRune) + `]`)
-		return
-	}
-	t.out.WriteByte('[')
-	for _, r := range s {
-		writeRune(&t.out, r.from)
-		if r.to > r.from {
-			t.out.WriteByte('-')
-			writeRune(&t.out, r.to)
-		}
-	}
-	t.out.WriteByte(']')
-}
+func (t *translator) writeSet(s runeSet) { t.out.WriteString(s.class()) }
 
 // class reads a bracketed class: unions, nested classes, negation and intersections.
 func (t *translator) class() (runeSet, error) {
@@ -111,11 +80,7 @@ func (t *translator) classItem() (runeSet, error) {
 			return nil, t.errorf("illegal character range")
 		}
 	}
-	out := newSet(runeRange{from, to})
-	if t.flags.ignoreCase {
-		out = t.fold(out)
-	}
-	return out, nil
+	return classSet(from, to, t.flags), nil
 }
 
 func (t *translator) classCharacter() (rune, runeSet, error) {
@@ -141,6 +106,7 @@ func (t *translator) escape() error {
 	if set, ok, err := t.namedSet(); err != nil {
 		return err
 	} else if ok {
+		t.empty = false
 		t.writeSet(set)
 		return nil
 	}
@@ -150,26 +116,20 @@ func (t *translator) escape() error {
 		return t.quoted()
 	case c == 'A':
 		t.out.WriteString(`\A`)
-	case c == 'G': // the end of the match before: there is none
-		t.out.WriteString(`\A`)
-	case c == 'R':
-		t.out.WriteString("(?:\\x0D\\x0A|[\\x0A-\\x0D\u0085\u2028\u2029])")
 	case c == 'z':
 		t.out.WriteString(`\z`)
 	case c == 'Z':
 		t.writeEnd()
 	case c == 'b', c == 'B':
-		if t.flags.unicodeClass {
-			return t.errorf(`\%c is not supported together with the flag U`, c)
+		if c == 'b' && t.peek(1) == '{' && t.peek(2) == 'g' {
+			return t.errorf(`the escape \b{g} is not supported; \b is`)
 		}
-		t.backtracks = true
-		const before, after = `(?<=[\p{L}\p{Nd}_])`, `(?=[\p{L}\p{Nd}_])`
-		const notBefore, notAfter = `(?<![\p{L}\p{Nd}_])`, `(?![\p{L}\p{Nd}_])`
-		if c == 'b' {
-			t.out.WriteString("(?:" + before + notAfter + "|" + notBefore + after + ")")
-		} else {
-			t.out.WriteString("(?:" + before + after + "|" + notBefore + notAfter + ")")
-		}
+		t.writeBoundary(c == 'b')
+	case c == 'G': // the end of the previous find: there is only one find
+		t.out.WriteString(`\A`)
+	case c == 'R':
+		t.out.WriteString("(?:\\x0D\\x0A|[\\x0A-\\x0D\u0085\u2028\u2029])")
+		t.empty = false
 	case c == 'k':
 		t.pos++
 		if !t.accept("<") {
@@ -191,11 +151,27 @@ func (t *translator) escape() error {
 		if err != nil {
 			return err
 		}
-		t.writeLiteral(literal)
-		return nil
+		t.empty = false
+		return t.writeLiteral(literal)
 	}
 	t.pos++
 	return nil
+}
+
+// writeBoundary is \b or \B. A mark that sits on a letter or digit belongs to the word.
+func (t *translator) writeBoundary(boundary bool) {
+	t.backtracks = true
+	left, right := `(?:(?<=[\p{L}\p{Nd}]\p{Mn}*)|(?<=_))`, `(?=[\p{L}\p{Nd}_]|\p{Mn}(?<=[\p{L}\p{Nd}]\p{Mn}+))`
+	notLeft, notRight := `(?<![\p{L}\p{Nd}]\p{Mn}*)(?<!_)`, `(?![\p{L}\p{Nd}_]|\p{Mn}(?<=[\p{L}\p{Nd}]\p{Mn}+))`
+	if t.flags.unicodeClass {
+		word := unicodeWord().class()
+		left, right, notLeft, notRight = "(?<="+word+")", "(?="+word+")", "(?<!"+word+")", "(?!"+word+")"
+	}
+	if boundary {
+		t.out.WriteString("(?:" + left + notRight + "|" + notLeft + right + ")")
+	} else {
+		t.out.WriteString("(?:" + left + right + "|" + notLeft + notRight + ")")
+	}
 }
 
 // numberedReference takes as many digits as there are groups for, as Java does.
@@ -210,13 +186,16 @@ func (t *translator) numberedReference() error {
 }
 
 func (t *translator) reference(number int) error {
-	t.backtracks = true
-	if !t.closed[number] {
-		t.missing = append(t.missing, number)
-		t.out.WriteString("(?!)") // there is nothing that it could be equal to
+	if t.all >= 0 && number > t.all {
+		t.out.WriteString(matchesNothing)
 		return nil
 	}
+	if t.all >= 0 && t.hollow[number] {
+		return t.errorf("a reference to group %d, which is repeated and can match nothing, is not supported", number)
+	}
+	t.backtracks = true
 	if t.flags.ignoreCase {
+		t.onlyASCII = true
 		fmt.Fprintf(&t.out, `(?i:\k<%d>)`, number)
 		return nil
 	}
@@ -237,7 +216,10 @@ func (t *translator) quoted() error {
 		return t.errorf(`a quantifier behind \E is not supported; put the last character behind \E`)
 	}
 	for _, c := range literal {
-		t.writeLiteral(c)
+		if err := t.writeLiteral(c); err != nil {
+			return err
+		}
+		t.empty = false
 	}
 	return nil
 }
@@ -281,6 +263,21 @@ func (t *translator) character() (rune, error) {
 			return 0, t.errorf(`half of a surrogate pair; write the character itself or \x{...}`)
 		}
 		return v, err
+	case 'N':
+		if !t.accept("{") {
+			return 0, t.errorf(`\N without {name}`)
+		}
+		end := slices.Index(t.in[t.pos:], '}')
+		if end < 0 {
+			return 0, t.errorf(`\N{ without }`)
+		}
+		name := string(t.in[t.pos : t.pos+end])
+		found, ok := runeNamed(name)
+		if !ok {
+			return 0, t.errorf(`no character has the name %q; write it as \x{...}`, name)
+		}
+		t.pos += end + 1
+		return found, nil
 	case 'c':
 		if control := t.peek(0); control > 0 && control < 0x80 {
 			t.pos++
@@ -289,6 +286,9 @@ func (t *translator) character() (rune, error) {
 		return 0, t.errorf(`\c without a control character`)
 	}
 	if c < 0x80 && unicode.IsLetter(c) {
+		if c == 'X' {
+			return 0, t.errorf(`the escape \X is not supported; write \P{M}\p{M}* for a character with its marks`)
+		}
 		return 0, t.errorf(`the escape \%c is not supported`, c)
 	}
 	return c, nil
@@ -329,19 +329,17 @@ func (t *translator) namedSet() (runeSet, bool, error) {
 	case 'd', 'D':
 		set = newSet(runeRange{'0', '9'})
 		if t.flags.unicodeClass {
-			set = fromTable(unicode.Nd)
+			set = digits()
 		}
 	case 'w', 'W':
 		set = newSet(runeRange{'0', '9'}, runeRange{'A', 'Z'}, runeRange{'_', '_'}, runeRange{'a', 'z'})
 		if t.flags.unicodeClass {
-			for _, table := range []*unicode.RangeTable{unicode.L, unicode.Nl, unicode.Other_Alphabetic, unicode.M, unicode.Nd, unicode.Pc, unicode.Join_Control} {
-				set = set.union(fromTable(table))
-			}
+			set = unicodeWord()
 		}
 	case 's', 'S':
 		set = newSet(runeRange{'\t', '\r'}, runeRange{' ', ' '})
 		if t.flags.unicodeClass {
-			set = fromTable(unicode.White_Space)
+			set = whitespace()
 		}
 	case 'h', 'H':
 		set = newSet(runeRange{'\t', '\t'}, runeRange{' ', ' '}, runeRange{0xA0, 0xA0}, runeRange{0x1680, 0x1680}, runeRange{0x180e, 0x180e},
@@ -359,11 +357,8 @@ func (t *translator) namedSet() (runeSet, bool, error) {
 			name = string(t.in[t.pos : t.pos+end])
 			t.pos += end
 		}
-		if _, posix := asciiFamilies[name]; posix && t.flags.unicodeClass {
-			return nil, false, t.errorf(`\p{%s} is not supported together with the flag U`, name)
-		}
 		var err error
-		if set, err = family(name); err != nil {
+		if set, err = family(name, t.flags); err != nil {
 			return nil, false, t.errorf("%v", err)
 		}
 		if c == 'P' {
@@ -375,9 +370,6 @@ func (t *translator) namedSet() (runeSet, bool, error) {
 	t.pos++
 	if c == 'D' || c == 'W' || c == 'S' || c == 'H' || c == 'V' {
 		set = set.negate()
-	}
-	if t.flags.ignoreCase && (c == 'p' || c == 'P') {
-		return nil, false, t.errorf(`\p is not supported together with the flag i`)
 	}
 	return set, true, nil
 }

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -18,6 +19,7 @@ const matchTimeout = 100 * time.Millisecond
 type javaPattern struct {
 	names    map[string]int // named groups by their number, counted as Java counts: from left to right
 	groups   int
+	ascii    bool           // a back reference ignores the case, and the engine does it as Java does for ASCII alone
 	lineFull *regexp.Regexp // anchored at both ends
 	lineFind *regexp.Regexp
 	backFull *regexp2.Regexp
@@ -26,12 +28,17 @@ type javaPattern struct {
 
 // compileJava translates and compiles a pattern. An error names what is wrong or what is not supported, and where.
 func compileJava(pattern string) (*javaPattern, error) {
-	t := &translator{in: []rune(pattern), names: map[string]int{}}
+	t := &translator{in: []rune(pattern), all: -1}
+	if _, err := t.translate(); err != nil {
+		return nil, err
+	}
+	// Once more, now that it is known how many groups there are for references to be to.
+	t = &translator{in: t.in, all: t.groups, hollow: t.hollow}
 	out, err := t.translate()
 	if err != nil {
 		return nil, err
 	}
-	p := &javaPattern{names: t.names, groups: t.groups}
+	p := &javaPattern{names: t.names, groups: t.groups, ascii: t.onlyASCII}
 	full := `\A(?:` + out + `)\z`
 	if !t.backtracks {
 		if p.lineFind, err = regexp.Compile(out); err == nil {
@@ -55,6 +62,9 @@ func compileJava(pattern string) (*javaPattern, error) {
 func (p *javaPattern) matches(s string) (bool, error) {
 	if p.lineFull != nil {
 		return p.lineFull.MatchString(s), nil
+	}
+	if p.ascii && strings.IndexFunc(s, func(c rune) bool { return c >= 0x80 }) >= 0 {
+		return false, errors.New("the pattern has a back reference together with the flag i, which is supported for ASCII values only")
 	}
 	return p.backFull.MatchString(s)
 }
@@ -94,9 +104,11 @@ type translator struct {
 	out        strings.Builder
 	names      map[string]int
 	groups     int
-	closed     map[int]bool
-	missing    []int // groups that are referred to where there are none yet
+	all        int          // groups in the whole pattern; -1: not known yet
+	hollow     map[int]bool // groups that are repeated and can match nothing
+	empty      bool         // what was read last can match nothing
 	backtracks bool
+	onlyASCII  bool
 	flags      flags
 }
 
@@ -128,32 +140,31 @@ func (t *translator) accept(s string) bool {
 }
 
 func (t *translator) translate() (string, error) {
-	t.closed = map[int]bool{}
+	t.names = map[string]int{}
 	if err := t.alternatives(); err != nil {
 		return "", err
 	}
 	if t.more() {
 		return "", t.errorf("unmatched closing parenthesis")
 	}
-	for _, number := range t.missing {
-		if number <= t.groups {
-			return "", t.errorf("a reference to group %d stands before the group, or in it: that is not supported; write the reference behind it", number)
-		}
-	}
 	return t.out.String(), nil
 }
 
 // alternatives reads up to the end or a closing parenthesis.
 func (t *translator) alternatives() error {
+	one, all := false, true // whether one of the alternatives can match nothing, and whether this one can so far
 	for t.more() && t.peek(0) != ')' {
 		if t.accept("|") {
 			t.out.WriteByte('|')
+			one, all = one || all, true
 			continue
 		}
 		if err := t.piece(); err != nil {
 			return err
 		}
+		all = all && t.empty
 	}
+	t.empty = one || all
 	return nil
 }
 
@@ -163,12 +174,10 @@ func (t *translator) piece() error {
 		return nil
 	}
 	start, groups := t.out.Len(), t.groups
+	t.empty = true
 	quantifiable, err := t.atom()
 	if err != nil {
 		return err
-	}
-	if t.groups > groups && strings.ContainsRune("*+{", t.peek(0)) && matchesNothing(t.out.String()[start:]) {
-		t.backtracks = true // the last, empty round counts for the groups in it: not so in the other engine
 	}
 	if t.flags.comments {
 		for t.skipComment() {
@@ -177,21 +186,16 @@ func (t *translator) piece() error {
 	switch c := t.peek(0); c {
 	case '?', '*', '+', '{':
 		if !quantifiable {
+			if c == '{' {
+				return nil // repeats the nothing behind the flags
+			}
 			return t.errorf("nothing to repeat before %q", c)
 		}
 	default:
 		return nil
 	}
-	return t.quantifier(start)
+	return t.quantifier(start, t.groups-groups)
 }
-
-// matchesNothing tells whether a translated piece matches the empty text.
-func matchesNothing(piece string) bool {
-	re, err := regexp.Compile(`\A(?:` + numberedGroup.ReplaceAllString(piece, "(?:") + `)\z`)
-	return err == nil && re.MatchString("")
-}
-
-var numberedGroup = regexp.MustCompile(`\(\?<[0-9]+>`)
 
 func (t *translator) skipComment() bool {
 	switch c := t.peek(0); {
@@ -211,8 +215,12 @@ func isLineEnd(c rune) bool {
 	return c == '\n' || c == '\r' || c == 0x85 || c == 0x2028 || c == 0x2029
 }
 
-func (t *translator) quantifier(start int) error {
+// quantifier reads what says how often the piece is that was written from start on.
+func (t *translator) quantifier(start, captures int) error {
 	q := string(t.peek(0))
+	nullable := captures > 0 && t.empty
+	// The last round of a repetition, which matches nothing, counts for Java's groups: Go's engine leaves it out.
+	t.backtracks = t.backtracks || nullable
 	if t.accept("{") {
 		end := t.pos
 		for end < len(t.in) && t.in[end] != '}' {
@@ -224,8 +232,23 @@ func (t *translator) quantifier(start int) error {
 		}
 		q = "{" + body + "}"
 		t.pos = end + 1
+		t.empty = t.empty || strings.Trim(strings.Split(body, ",")[0], "0") == ""
 	} else {
 		t.pos++
+		t.empty = t.empty || q != "+"
+	}
+	lazy, possessive := t.peek(0) == '?', t.peek(0) == '+'
+	switch {
+	case possessive && (captures > 1 || nullable):
+		return t.errorf("groups in what %s+ repeats are not supported, as Java keeps them where the rest fails; write (?:...) for them", q)
+	case nullable && (lazy || q[0] == '{' || q != "?" && captures > 1):
+		return t.errorf("a group that can match nothing is not supported in what %s repeats; write (?:...) for it, or have it match something", q)
+	}
+	for n := t.groups - captures + 1; nullable && q != "?" && n <= t.groups; n++ {
+		if t.hollow == nil {
+			t.hollow = map[int]bool{}
+		}
+		t.hollow[n] = true
 	}
 	switch {
 	case t.accept("?"):
@@ -238,16 +261,8 @@ func (t *translator) quantifier(start int) error {
 	default:
 		t.out.WriteString(q)
 	}
-	switch c := t.peek(0); c {
-	case '?', '*', '+':
+	if c := t.peek(0); c == '?' || c == '*' || c == '+' {
 		return t.errorf("nothing to repeat before %q", c)
-	case '{': // Java repeats the nothing in between
-		nothing := t.out.Len()
-		err := t.quantifier(nothing)
-		s := t.out.String()
-		t.out.Reset()
-		t.out.WriteString(s[:nothing])
-		return err
 	}
 	return nil
 }
@@ -266,23 +281,25 @@ func (t *translator) atom() (quantifiable bool, err error) {
 			return false, err
 		}
 		t.writeSet(set)
+		t.empty = false
 		return true, nil
 	case '\\':
 		return true, t.escape()
 	case '.':
 		t.pos++
+		t.empty = false
 		switch {
 		case t.flags.dotAll:
 			t.writeSet(everything())
 		case t.flags.unixLines:
-			t.writeSet(newSet(runeRange{'\n', '\n'}).negate())
+			t.writeSet(runeSet{{'\n', '\n'}}.negate())
 		default:
 			t.writeSet(lineEnds().negate())
 		}
 		return true, nil
 	case '^':
 		t.pos++
-		t.writeLineStart()
+		t.writeStart()
 		return true, nil
 	case '$':
 		t.pos++
@@ -294,12 +311,37 @@ func (t *translator) atom() (quantifiable bool, err error) {
 		return true, nil
 	case '?', '*', '+':
 		return false, t.errorf("nothing to repeat before %q", c)
-	case '{':
-		return false, t.errorf("illegal repetition")
+	case '{': // repeats nothing, as Java has it
+		t.out.WriteString("(?:)")
+		return true, nil
 	}
 	t.pos++
-	t.writeLiteral(c)
-	return true, nil
+	t.empty = false
+	return true, t.writeLiteral(c)
+}
+
+// writeStart is Java's ^: the start, and with the flag m that of every line but an empty last one.
+func (t *translator) writeStart() {
+	if !t.flags.multiline {
+		t.out.WriteString(`\A`)
+		return
+	}
+	t.backtracks = true
+	if t.flags.unixLines {
+		t.out.WriteString(`(?:(?!\z)(?:\A|(?<=\x0A)))`)
+		return
+	}
+	t.out.WriteString("(?:(?!\\z)(?!(?<=\\x0D)\\x0A)(?:\\A|(?<=[\\x0A\\x0D\u0085\u2028\u2029])))")
+}
+
+// writeLineEnd is Java's $ with the flag m.
+func (t *translator) writeLineEnd() {
+	t.backtracks = true
+	if t.flags.unixLines {
+		t.out.WriteString(`(?=\x0A|\z)`)
+		return
+	}
+	t.out.WriteString("(?:\\z|(?!(?<=\\x0D)\\x0A)(?=[\\x0A\\x0D\u0085\u2028\u2029]))")
 }
 
 // writeEnd is Java's $ and \Z: the end, or before one last line end of any kind.
@@ -312,38 +354,17 @@ func (t *translator) writeEnd() {
 	t.out.WriteString("(?:(?!(?<=\\x0D)\\x0A)(?=(?:\\x0D\\x0A|[\\x0A\\x0D\u0085\u2028\u2029])?\\z))")
 }
 
-// writeLineStart is Java's ^. With (?m) it stands behind every line end too, but not at the end of all.
-func (t *translator) writeLineStart() {
-	if !t.flags.multiline {
-		t.out.WriteString(`\A`)
-		return
+func (t *translator) writeLiteral(c rune) error {
+	set, err := literalSet(c, t.flags)
+	if err != nil {
+		return t.errorf("%v", err)
 	}
-	t.backtracks = true
-	if t.flags.unixLines {
-		t.out.WriteString(`(?:\A|(?<=\x0A)(?!\z))`)
-		return
+	if len(set) == 1 && set[0].from == set[0].to {
+		writeRune(&t.out, c)
+	} else {
+		t.writeSet(set)
 	}
-	t.out.WriteString("(?:\\A|(?<=[\\x0A\\x0D\u0085\u2028\u2029])(?!(?<=\\x0D)\\x0A)(?!\\z))")
-}
-
-// writeLineEnd is Java's $ with (?m): the end, or before a line end, which \r\n is one of.
-func (t *translator) writeLineEnd() {
-	t.backtracks = true
-	if t.flags.unixLines {
-		t.out.WriteString(`(?=\x0A|\z)`)
-		return
-	}
-	t.out.WriteString("(?=(?:[\\x0D\u0085\u2028\u2029]|(?<!\\x0D)\\x0A|\\z))")
-}
-
-func (t *translator) writeLiteral(c rune) {
-	if t.flags.ignoreCase && (t.flags.unicodeCase || c < 0x80 && unicode.IsLetter(c)) {
-		if set := t.fold(newSet(runeRange{c, c})); len(set) > 1 {
-			t.writeSet(set)
-			return
-		}
-	}
-	writeRune(&t.out, c)
+	return nil
 }
 
 // writeRune escapes everything in ASCII that is no letter or digit.
@@ -358,7 +379,10 @@ func writeRune(out *strings.Builder, c rune) {
 // group reads from an opening parenthesis to the closing one.
 func (t *translator) group() (quantifiable bool, err error) {
 	outer := t.flags
-	number := 0
+	groups := t.groups
+	behind := t.peek(1) == '?' && t.peek(2) == '<' && (t.peek(3) == '=' || t.peek(3) == '!')
+	negative := t.peek(1) == '?' && t.peek(2) == '!' || behind && t.peek(3) == '!'
+	lookaround := behind || negative || t.peek(1) == '?' && t.peek(2) == '='
 	switch {
 	case t.accept("(?:"):
 		t.out.WriteString("(?:")
@@ -386,9 +410,8 @@ func (t *translator) group() (quantifiable bool, err error) {
 			return false, t.errorf("named group <%s> is defined twice", name)
 		}
 		t.groups++
-		number = t.groups
-		t.names[name] = number
-		fmt.Fprintf(&t.out, "(?<%d>", number)
+		t.names[name] = t.groups
+		fmt.Fprintf(&t.out, "(?<%d>", t.groups)
 	case t.accept("(?"):
 		scoped, err := t.setFlags()
 		if err != nil {
@@ -401,8 +424,7 @@ func (t *translator) group() (quantifiable bool, err error) {
 	default:
 		t.pos++
 		t.groups++
-		number = t.groups
-		fmt.Fprintf(&t.out, "(?<%d>", number)
+		fmt.Fprintf(&t.out, "(?<%d>", t.groups)
 	}
 	if err := t.alternatives(); err != nil {
 		return false, err
@@ -410,9 +432,12 @@ func (t *translator) group() (quantifiable bool, err error) {
 	if !t.accept(")") {
 		return false, t.errorf("unclosed group")
 	}
-	t.closed[number] = true
 	t.flags = outer
+	if t.groups > groups && (behind || negative) {
+		return false, t.errorf("groups in (?<=...), (?<!...) and (?!...) are not supported; write (?:...) for them")
+	}
 	t.out.WriteByte(')')
+	t.empty = t.empty || lookaround
 	return true, nil
 }
 
@@ -444,20 +469,22 @@ func (t *translator) setFlags() (scoped bool, err error) {
 			t.flags.dotAll = on
 		case 'x':
 			t.flags.comments = on
-		case '-':
-			on = false
-		case ')':
-			return false, nil
-		case ':':
-			return true, nil
 		case 'm':
 			t.flags.multiline = on
 		case 'd':
 			t.flags.unixLines = on
 		case 'u':
 			t.flags.unicodeCase = on
-		case 'U':
+		case 'U': // the one flag has the other with it
 			t.flags.unicodeClass, t.flags.unicodeCase = on, on
+		case '-':
+			on = false
+		case ')':
+			return false, nil
+		case ':':
+			return true, nil
+		case 'c':
+			return false, t.errorf("the flag 'c' is not supported; write characters with marks in the way that the application does")
 		default:
 			return false, t.errorf("unknown construct (?%c", c)
 		}

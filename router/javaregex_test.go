@@ -66,24 +66,73 @@ func TestJavaPattern_MatchesAllThenReplacesTheFirstFind(t *testing.T) {
 		{`é😀(.*)`, `$1`, "é😀x", "x"},
 		{`(.*)(?=é😀)é(.*)`, `$2$1`, "xé😀", "😀x"},
 		{``, `x`, "User", "User"},
-		{`(?iu)ä.*`, `u`, "Äx", "u"},
-		{`(?iu)s`, `long`, "ſ", "long"},
-		{`(?iu)[a-z]`, `kelvin`, "\u212A", "kelvin"},
-		{`(?U)\w+`, `w`, "é", "w"},
-		{`(?U)\d+`, `d`, "١٢", "d"},
-		{`a\Rb`, `r`, "a\r\nb", "r"},
-		{`(?m)^a$\n^b$`, `m`, "a\nb", "m"},
-		{`(?m)^a$\r\n^b$`, `m`, "a\r\nb", "m"},
-		{`(?m)a\n^`, `m`, "a\n", "a\n"}, // no line begins at the end
-		{`(?d).*`, `d`, "a\rb", "d"},
-		{`(?dm)a$\n^b`, `d`, "a\nb", "d"},
-		{`\GUser`, `g`, "User", "g"},
+	} {
+		require.Equal(t, c.want, routeWith(t, c.pattern, c.replacement, c.value), "%s -> %s of %q", c.pattern, c.replacement, c.value)
+	}
+}
+
+// Each expected value is what Java 17 gives.
+func TestJavaPattern_KnowsJavasFlagsAndFamilies(t *testing.T) {
+	for _, c := range []struct{ pattern, replacement, value, want string }{
+		{`(?iu)ä.*`, `x`, "Äb", "x"},
+		{`(?iu)s`, `x`, "ſ", "x"},        // long s
+		{`(?iu)[k]`, `x`, "\u212A", "x"}, // Kelvin sign
+		{`(?i)k`, `x`, "\u212A", "\u212A"},
+		{`(?iu)[s]`, `x`, "ſ", "x"},
+		{`(?iu)[å]`, `x`, "\u212B", "x"},
+		{`(?iu)[а-я]+`, `x`, "ДА", "x"},
+		{`(?i)[а-я]+`, `x`, "ДА", "ДА"},
+		{`(?iu:ä)Ä`, `x`, "ÄÄ", "x"},
+		{`(?iu:ä)ä`, `x`, "ÄÄ", "ÄÄ"},
+		{`(?i-u)ä`, `x`, "Ä", "Ä"},
+		{`(?m)^a$\n^b$`, `x`, "a\nb", "x"},
+		{`(?m)a\r$\n`, `x`, "a\r\n", "a\r\n"}, // both are one line end
+		{`(?md)a\r$\n`, `x`, "a\r\n", "x"},
+		{`(?m)a\n^`, `x`, "a\n", "a\n"}, // there is no line behind the last end
+		{`(?d).*`, `x`, "a\rb", "x"},
+		{`(?d).*`, `x`, "a\nb", "a\nb"},
+		{`(?d)a$\r`, `x`, "a\r", "a\r"},
+		{`(?U)\w+`, `x`, "é", "x"},
+		{`(?U)\d`, `x`, "٣", "x"},
+		{`(?U)\s`, `x`, "\u2003", "x"},
+		{`(?U)\p{Lower}`, `x`, "é", "x"},
+		{`(?U-U)\w+`, `x`, "é", "é"},
+		{`(?i)\p{Lower}+`, `x`, "aB", "x"},
+		{`(?i)\p{Lu}+`, `x`, "aé", "x"},
+		{`a\Rb`, `x`, "a\r\nb", "x"},
+		{`a\R\nb`, `x`, "a\r\nb", "x"},
+		{`\GUser`, `x`, "User", "x"},
+		{`a\G`, `x`, "a", "a"},
+		{`\N{LATIN SMALL LETTER A}`, `x`, "a", "x"},
+		{`[\N{latin small letter b}c]+`, `x`, "bc", "x"},
 		{`a{2}{2}`, `x`, "aaaa", "aaaa"}, // the second repeats nothing
 		{`a{2}{2}`, `x`, "aa", "x"},
-		{`(a)\2`, `x`, "aa", "aa"}, // no such group, no match
+		{`{1}a`, `x`, "a", "x"},
+		{`(a)\2`, `x`, "aa", "aa"}, // no such group: matches nothing
+		{`(a)\2|b`, `x`, "b", "x"},
+		{`(?:\2b|(a)(c))+`, `$1$2`, "accb", "ac"},
+		{`(?:b\1|(a))+`, `$1`, "aba", "a"},
+		{`(a*)*`, `s.$1`, "aaa", "s."}, // the last round matches nothing
 		{`(?i)(a)\1`, `x`, "aA", "x"},
-		{`(a*)*`, `s.$1`, "aaa", "s."}, // the last round matched nothing
-		{`\p{javaLowerCase}+`, `j.$0`, "user", "j.user"},
+		{`(?i)(?<n>ab)\k<n>`, `x`, "aBAb", "x"},
+		{`(?iu)[a-z]`, `kelvin`, "\u212A", "kelvin"},
+		{`(?m)^a$\r\n^b$`, `m`, "a\r\nb", "m"},
+		{`(?dm)a$\n^b`, `d`, "a\nb", "d"},
+		{`(a|b*)*`, `s.$1`, "ab", "s."},
+		{`(?:(a*)-)*`, `s.$1`, "a-aa-", "s.aa"},
+		{`\p{javaLowerCase}+`, `jl.$0`, "user", "jl.user"},
+		{`\p{javaJavaIdentifierStart}\p{javaJavaIdentifierPart}*`, `x`, "_é1", "x"},
+		{`\p{InGreek}+`, `x`, "αβγ", "x"},
+		{`\p{InLatin-1 Supplement}`, `x`, "é", "x"},
+		{`\p{block=basic latin}`, `x`, "e", "x"},
+		{`\p{IsGreek}+`, `x`, "αβγ", "x"},
+		{`\p{script=greek}+`, `x`, "αβγ", "x"},
+		{`\p{IsAlphabetic}+`, `x`, "aé", "x"},
+		{`\p{IsDigit}`, `x`, "٣", "x"},
+		{`\P{C}`, `x`, "a", "x"},
+		{`[^\p{IsAssigned}]`, `x`, "a", "a"},
+		{`e\u0301\b.*`, `x`, "e\u0301 a", "x"}, // a mark belongs to its letter
+		{`e\b\u0301`, `x`, "e\u0301", "e\u0301"},
 	} {
 		require.Equal(t, c.want, routeWith(t, c.pattern, c.replacement, c.value), "%s -> %s of %q", c.pattern, c.replacement, c.value)
 	}
@@ -97,21 +146,27 @@ func TestJavaPattern_RefusesWhatItCannotDoExactly(t *testing.T) {
 		`*a`:             "nothing to repeat",
 		`a**`:            "nothing to repeat",
 		`a{`:             "illegal repetition",
-		`{1}`:            "illegal repetition",
 		`\X`:             `escape \X is not supported`,
 		`\y`:             `escape \y is not supported`,
 		`a\`:             "backslash at the end",
-		`\1(a)`:          "stands before the group",
-		`(a\1)`:          "stands before the group",
-		`(?U)\b`:         "together with the flag U",
 		`\k<x>`:          "no group <x>",
 		`(?<1a>b)`:       "a group name is letters and digits",
 		`(?<a>b)(?<a>c)`: "defined twice",
-		`\p{InGreek}`:    "not supported",
 		`[z-a]`:          "illegal character range",
 		`[a-\d]`:         "illegal character range",
 		`[&&a]`:          "nothing before &&",
 		`\Qab\E+`:        `quantifier behind \E`,
+		`(?c)a`:          "flag 'c' is not supported",
+		`\p{InNowhere}`:  "{InNowhere} is not supported",
+		`\N{NO SUCH}`:    `no character has the name "NO SUCH"`,
+		`(?iu)ß`:         "is not supported together with the flags i and u",
+		`((a)|b)++`:      "groups in what ++ repeats",
+		`(a|)*+`:         "groups in what *+ repeats",
+		`(a|){2}`:        "a group that can match nothing",
+		`(a*)*\1`:        "which is repeated and can match nothing",
+		`(?<=(a))b`:      "groups in (?<=...)",
+		`\b{g}`:          `escape \b{g} is not supported`,
+		`a{2}*`:          "nothing to repeat",
 		`(?P<a>b)`:       "unknown construct",
 		`\uD83D`:         "surrogate",
 	} {
@@ -168,4 +223,11 @@ func FuzzCompileJava(f *testing.F) {
 			require.Equal(t, value, out, "a find replaced by itself leaves the text as it was")
 		}
 	})
+}
+
+func TestJavaPattern_ComparesWithoutCaseInASCIIOnly(t *testing.T) {
+	p, err := compileJava(`(?i)(.)\1`)
+	require.NoError(t, err)
+	_, err = p.matches("éÉ") // not the same for Java without the flag u, but for the engine
+	require.ErrorContains(t, err, "ASCII")
 }

@@ -1,7 +1,6 @@
 package router
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"unicode"
@@ -85,55 +84,33 @@ func fromTable(table *unicode.RangeTable) runeSet {
 	return newSet(ranges...)
 }
 
-var asciiFamilies = map[string]runeSet{
-	"Lower":  {{'a', 'z'}},
-	"Upper":  {{'A', 'Z'}},
-	"ASCII":  {{0, 0x7F}},
-	"Alpha":  {{'A', 'Z'}, {'a', 'z'}},
-	"Digit":  {{'0', '9'}},
-	"Alnum":  {{'0', '9'}, {'A', 'Z'}, {'a', 'z'}},
-	"Punct":  {{'!', '/'}, {':', '@'}, {'[', '`'}, {'{', '~'}},
-	"Graph":  {{'!', '~'}},
-	"Print":  {{' ', '~'}},
-	"Blank":  {{'\t', '\t'}, {' ', ' '}},
-	"Cntrl":  {{0, 0x1F}, {0x7F, 0x7F}},
-	"XDigit": {{'0', '9'}, {'A', 'F'}, {'a', 'f'}},
-	"Space":  {{'\t', '\r'}, {' ', ' '}},
-}
-
-// javaFamilies are named after methods of java.lang.Character.
-var javaFamilies = map[string][]*unicode.RangeTable{
-	"javaLowerCase": {unicode.Ll, unicode.Other_Lowercase}, "javaUpperCase": {unicode.Lu, unicode.Other_Uppercase}, "javaTitleCase": {unicode.Lt},
-	"javaLetter": {unicode.L}, "javaDigit": {unicode.Nd}, "javaLetterOrDigit": {unicode.L, unicode.Nd}, "javaAlphabetic": {unicode.L, unicode.Nl, unicode.Other_Alphabetic},
-}
-
-// family finds the set of \p{name}: POSIX names, general categories, scripts.
-func family(name string) (runeSet, error) {
-	if set, ok := asciiFamilies[name]; ok {
-		return set, nil
+// class writes a class with nothing in it that another engine reads differently.
+func (s runeSet) class() string {
+	if len(s) == 0 || len(s) == 1 && surrogate(s[0].from) && surrogate(s[0].to) {
+		return matchesNothing
 	}
-	if tables, ok := javaFamilies[name]; ok {
-		set := runeSet{}
-		for _, table := range tables {
-			set = set.union(fromTable(table))
+	var out strings.Builder
+	out.WriteByte('[')
+	for _, r := range s {
+		if surrogate(r.from) { // no text has one, and no engine takes one
+			r.from = 0xE000
 		}
-		return set, nil
-	}
-	category := strings.TrimPrefix(name, "Is")
-	for _, prefix := range []string{"gc=", "general_category="} {
-		category = strings.TrimPrefix(category, prefix)
-	}
-	if table, ok := unicode.Categories[category]; ok && len(category) <= 2 && category != "Cn" && category != "LC" && category != "C" {
-		return fromTable(table), nil
-	}
-	script := strings.TrimPrefix(name, "Is")
-	for _, prefix := range []string{"sc=", "script="} {
-		script = strings.TrimPrefix(script, prefix)
-	}
-	if script != name {
-		if table, ok := unicode.Scripts[script]; ok {
-			return fromTable(table), nil
+		if surrogate(r.to) {
+			r.to = 0xD7FF
+		}
+		if r.from > r.to {
+			continue
+		}
+		writeRune(&out, r.from)
+		if r.to > r.from {
+			out.WriteByte('-')
+			writeRune(&out, r.to)
 		}
 	}
-	return nil, fmt.Errorf("the character family {%s} is not supported", name)
+	out.WriteByte(']')
+	return out.String()
 }
+
+func surrogate(c rune) bool { return c >= 0xD800 && c <= 0xDFFF }
+
+const matchesNothing = "[^\\x00-\U0010FFFF]"
