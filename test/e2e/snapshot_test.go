@@ -176,9 +176,11 @@ func (c *copied) copiedBeyond(r *relay, rows int64) (now int64, streams bool) {
 	return now, streams
 }
 
-// requireExact reads the topic to its end: everything once, in order.
+// requireExact reads the topic to its end: everything once, in order. A row behind the snapshot is confirmed only when that is over; the slot
+// is made beyond everything that was there before.
 func (c *copied) requireExact(r *relay, atLeast int) {
 	c.t.Helper()
+	c.fill(1)
 	c.awaitConfirmed(c.t, r)
 	c.ledger.received(c.t, c.All(c.t, c.topic))
 	c.ledger.requireExact(c.t, atLeast)
