@@ -200,7 +200,7 @@ func TestTranslate_RefusesWhatLosesOrChangesEvents(t *testing.T) {
 		"column.mask.hash.SHA-256.with.salt.x":                "public.outbox.payload",
 		"column.truncate.to.20.chars":                         "public.outbox.payload",
 		"field.name.adjustment.mode":                          "avro",
-		"money.fraction.digits":                               "4",
+		"money.fraction.digits":                               "many",
 		"connector.class":                                     "io.debezium.connector.mysql.MySqlConnector",
 		"database.initial.statements":                         "SET x = 1",
 		"producer.override.partitioner.class":                 "com.example.P",

@@ -56,6 +56,7 @@ var mappedTo = map[string]string{
 	"time.precision.mode":                   "`router.time.precision.mode`",
 	"interval.handling.mode":                "`router.interval.handling.mode`",
 	"hstore.handling.mode":                  "`router.hstore.handling.mode`",
+	"money.fraction.digits":                 "`router.money.fraction.digits`",
 	"include.unknown.datatypes":             "`router.include.unknown.datatypes`",
 	"unavailable.value.placeholder":         "`router.unavailable.value.placeholder`",
 	"extended.headers.enabled":              "`router.extended.headers.enabled`; true by default",

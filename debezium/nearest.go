@@ -14,7 +14,7 @@ var mappedProperties = []string{
 	"snapshot.mode", "heartbeat.interval.ms", "topic.heartbeat.prefix", "heartbeat.action.query", "table.include.list", "table.exclude.list",
 	"schema.include.list", "schema.exclude.list", "column.include.list", "column.exclude.list", "message.prefix.include.list", "message.prefix.exclude.list",
 	"decimal.handling.mode", "binary.handling.mode", "time.precision.mode", "interval.handling.mode", "hstore.handling.mode",
-	"include.unknown.datatypes", "extended.headers.enabled", "unavailable.value.placeholder", "skipped.operations",
+	"include.unknown.datatypes", "extended.headers.enabled", "unavailable.value.placeholder", "money.fraction.digits", "skipped.operations",
 	override + "bootstrap.servers", override + "security.protocol", override + "compression.type", override + "client.id",
 	override + "max.request.size", override + "linger.ms", override + "delivery.timeout.ms", override + "acks",
 	creation + "default.partitions", creation + "default.replication.factor",

@@ -106,7 +106,6 @@ var judged = map[string]struct {
 	"topic.delimiter":             {[]string{"."}, "the default", "is in the names of schemas, where postrider has a dot: use a dot"},
 	"schema.name.adjustment.mode": {[]string{"none"}, "the default", "changes the names of schemas: use none"},
 	"field.name.adjustment.mode":  {[]string{"none"}, "the default", "changes the names of columns: give them names that need no change, and use none"},
-	"money.fraction.digits":       {[]string{"2"}, "the default", "postrider reads money with two digits: use a numeric column"},
 	"flush.lsn.source":            {[]string{"true"}, "postrider confirms what was acknowledged", "somebody else moves the slot: postrider confirms what was acknowledged, by itself. Use true"},
 	"lsn.flush.mode": {[]string{"connector", "connector_and_driver"}, "postrider confirms what was acknowledged, and moves the slot of a quiet database",
 		"somebody else moves the slot: postrider confirms what was acknowledged, by itself. Use connector"},

@@ -3,6 +3,7 @@ package debezium
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -274,6 +275,14 @@ func (t *translator) commonRouterSettings() []setting {
 				"Set it to false if the consumers do not see them today"
 		}
 		t.mapped("extended.headers.enabled", text, t.common("extended.headers.enabled", on)).Attention = text != ""
+	}
+	const digits = "money.fraction.digits"
+	if v, given := t.get(digits); given {
+		if n, err := strconv.Atoi(v); err == nil && n >= 0 {
+			t.mapped(digits, "", t.common(digits, n))
+		} else {
+			t.refuse(digits, "must be a number of digits, as 2")
+		}
 	}
 	const placeholder = "unavailable.value.placeholder"
 	if v, given := t.get(placeholder); given {
