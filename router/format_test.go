@@ -20,6 +20,8 @@ func TestEncoder_WritesNumbersInTheirBinaryForm(t *testing.T) {
 		{"long", 20, "5", "\x00\x00\x00\x00\x00\x00\x00\x05", false},
 		{"float", 700, "1.5", "\x3f\xc0\x00\x00", false},
 		{"double", 701, "1.5", "\x3f\xf8\x00\x00\x00\x00\x00\x00", false},
+		{"float", 700, "NaN", "\x7f\xc0\x00\x00", false},
+		{"double", 701, "NaN", "\x7f\xf8\x00\x00\x00\x00\x00\x00", false},
 		{"boolean", 16, "t", "\x01", false},
 		{"long", 23, "5", "", true},
 		{"long", oidText, "5", "", true},

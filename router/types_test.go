@@ -79,6 +79,7 @@ func TestRoute_WritesTypesAsDebeziumDoes(t *testing.T) {
 		"a polygon is closed": {builtin(604, -1), "((0,0),(1,1),(2,0))",
 			`{"wkb":"AQMAAAABAAAABAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAADwPwAAAAAAAPA/AAAAAAAAAEAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","srid":null,"extensions":{"type":"polygon"}}`, nil},
 		"money rounded":            {builtin(790, -1), "$1,000.15", `"JxI="`, func(c *Config) { c.MoneyDigits = 1 }},
+		"a debt":                   {builtin(790, -1), "-$1,234,567.89", `"-1234567.89"`, func(c *Config) { c.DecimalHandling = "string" }},
 		"a number beyond a double": {builtin(1700, -1), "1" + string(make400()), `"Infinity"`, func(c *Config) { c.DecimalHandling = "double" }},
 		"the last timestamp":       {builtin(1114, -1), "294276-12-31 23:59:59.999999", "-9223372036853775810", nil},
 		"a millisecond infinity":   {builtin(1114, 3), "infinity", "9223372036825200000", nil},
@@ -86,6 +87,37 @@ func TestRoute_WritesTypesAsDebeziumDoes(t *testing.T) {
 	} {
 		require.Equal(t, c.want, written(t, c.typ, c.value, c.change), what)
 	}
+}
+
+// Debezium reads no name from the stream, and has the empty text where there has to be one.
+func TestRoute_HasNoNamesWithStrictTypes(t *testing.T) {
+	for notNull, want := range map[bool]string{false: "null", true: `""`} {
+		cfg := DefaultConfig()
+		cfg.StrictTypes = true
+		r, err := New([]Config{cfg}, Format{Key: "string", Value: "json", Headers: "simple"}, Options{Describe: func(uint32) (*Table, error) {
+			return &Table{Columns: []TableColumn{{Name: "payload", NotNull: notNull, Type: *builtin(19, -1)}}}, nil
+		}})
+		require.NoError(t, err)
+		rel := outbox()
+		rel.Columns[4].TypeOID = 19
+		m, err := r.Route(insert(rel, baseID, "User", "k", "T", "n"))
+		require.NoError(t, err)
+		require.Equal(t, want, string(m.Value))
+	}
+}
+
+func TestRoute_TakesDaysForPartitionsWithStrictTypes(t *testing.T) {
+	rel := outbox()
+	rel.Columns = append(rel.Columns, replication.Column{Name: "p", TypeOID: 1082, TypeMod: -1})
+	place := func(strict bool) func(*Config) {
+		return func(c *Config) { c.StrictTypes, c.AdditionalPlacement = strict, "p:partition" }
+	}
+	ev := insert(rel, baseID, "User", "k", "T", "{}", "1970-01-04")
+	m, err := newRouter(t, DefaultFormat(), place(true)).Route(ev)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, m.Partition)
+	_, err = newRouter(t, DefaultFormat(), place(false)).Route(ev)
+	require.ErrorContains(t, err, "which is no partition")
 }
 
 func make400() []byte {
@@ -100,6 +132,7 @@ func TestDate_IsPrintedInTheCalendarOfItsTime(t *testing.T) {
 	for value, want := range map[string]string{
 		"0044-03-15 10:00:00 BC": "Fri Mar 17 10:00:00 UTC 44", "1582-10-15 00:00:00": "Fri Oct 15 00:00:00 UTC 1582",
 		"1582-10-14 00:00:00": "Thu Oct 04 00:00:00 UTC 1582", "0900-01-05 00:00:00": "Tue Jan 01 00:00:00 UTC 900",
+		"0001-06-15 00:00:00 BC": "Thu Jun 17 00:00:00 UTC 1",
 	} {
 		m, err := parseMoment([]byte(value))
 		require.NoError(t, err)
