@@ -7,6 +7,7 @@ package debezium
 
 import (
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -19,6 +20,7 @@ type Connector struct {
 	Server bool
 
 	written map[string]string // property to its name in the file, where that is another
+	spills  bool              // a file of lines: the rest of a value that was wrapped looks like a property
 }
 
 // Options is what a file does not say.
@@ -144,6 +146,7 @@ type translator struct {
 	options   Options
 	left      map[string]string
 	items     []Item
+	hidden    map[string]bool // names that may be a part of a secret
 	variables []string
 	doc       document
 
@@ -185,7 +188,15 @@ func (t *translator) item(name string, i Item) *Item {
 	return &t.items[len(t.items)-1]
 }
 
-func (t *translator) nameInFile(name string) string { return t.connector.nameInFile(name) }
+// optionName is what options look like, and what keys, certificates and passwords do not.
+var optionName = regexp.MustCompile(`^[a-z][a-z0-9_-]*(\.[A-Za-z0-9_$-]+)+$`)
+
+func (t *translator) nameInFile(name string) string {
+	if t.hidden[name] {
+		return "(not shown)"
+	}
+	return t.connector.nameInFile(name)
+}
 
 func (c Connector) nameInFile(name string) string {
 	if w, ok := c.written[name]; ok {

@@ -29,7 +29,7 @@ const (
 	noUpdates  = "concerns updates and deletes, which never leave the server"
 	ownRetries = "postrider reconnects for as long as it takes, with growing pauses (relay.backoff_min, backoff_max)"
 	snapshots  = "concerns how a snapshot is taken; postrider reads rows once, in order, without locks"
-	noSignals  = "there are no signals: postrider recover publishes rows again, postrider slot shows and moves the slot"
+	noSignals  = "there are no signals: a row is published again by inserting it again; postrider slot shows and moves the slot"
 	noHistory  = "PostgreSQL's connector has no schema history"
 	workers    = "concerns the worker, not the records"
 	ownMetrics = "postrider's metrics are at /metrics"
@@ -145,8 +145,23 @@ func (t *translator) rest() {
 			t.refuse(name, "is for the JDBC driver: put what libpq has for it into postgres.url, and remove it")
 			continue
 		}
-		t.refuse(name, t.unknownText(name))
+		t.unknown(name)
 	}
+}
+
+// unknown refuses a property that nothing above knows.
+func (t *translator) unknown(name string) {
+	near := nearest(name, knownProperties(name))
+	if t.connector.spills && near == "" && !optionName.MatchString(name) {
+		if t.hidden == nil {
+			t.hidden = map[string]bool{}
+		}
+		t.hidden[name] = true
+		t.refuse(name, "a line that begins like no option, maybe the rest of a value that was wrapped: end each line of a value but the last "+
+			"with a backslash. It is not shown, since it may be a part of a secret")
+		return
+	}
+	t.refuse(name, unknownText(name, near))
 }
 
 func (t *translator) skippedOperations() {
@@ -179,12 +194,15 @@ func (t *translator) customConverters() {
 }
 
 // unknownText names what was probably meant.
-func (t *translator) unknownText(name string) string {
+func unknownText(name, near string) string {
 	text := "is unknown to postrider"
-	if near := nearest(name, knownProperties(name)); near != "" {
-		text += "; did you mean " + near + "?"
-	} else {
+	switch near {
+	case name:
+		return "cannot be judged before what else is refused is solved"
+	case "":
 		text += "."
+	default:
+		text += "; did you mean " + near + "?"
 	}
 	return text + " Correct or remove it: Kafka Connect ignores what it does not know, postrider does not"
 }

@@ -41,7 +41,7 @@ func parse(filename string, data []byte) (Connector, error) {
 // isYAML tells YAML from properties by the lines that every Kubernetes object has, or by the name of the file.
 func isYAML(filename string, text []byte) bool {
 	for _, line := range bytes.Split(text, []byte("\n")) {
-		if l := string(line); strings.HasPrefix(l, "apiVersion:") || strings.HasPrefix(l, "kind:") || strings.HasPrefix(l, "---") {
+		if l := string(line); strings.HasPrefix(l, "apiVersion:") || strings.HasPrefix(l, "kind:") || strings.TrimRight(l, " \r") == "---" {
 			return true
 		}
 	}

@@ -27,14 +27,14 @@ func parseProperties(data []byte) (Connector, error) {
 			return serverConnector(flat)
 		}
 	}
-	c := Connector{Name: flat["name"], Properties: flat}
+	c := Connector{Name: flat["name"], Properties: flat, spills: true}
 	return c, c.check()
 }
 
 // serverConnector turns Debezium Server's configuration into that of a connector. Its sink and its formats become what Kafka
 // Connect would have, with the defaults of the server.
 func serverConnector(flat map[string]string) (Connector, error) {
-	c := Connector{Server: true, Properties: map[string]string{}, written: map[string]string{}}
+	c := Connector{Server: true, Properties: map[string]string{}, written: map[string]string{}, spills: true}
 	profile := regexp.MustCompile(`^%[a-z]+\.`)
 	for written, v := range flat {
 		name := connectName(written)

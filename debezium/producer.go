@@ -206,7 +206,7 @@ func (t *translator) producerOption(name, option string) {
 	case strings.HasPrefix(option, "compression."):
 		t.notNeeded(name, "the default level")
 	default:
-		t.refuse(name, t.unknownText(name))
+		t.unknown(name)
 	}
 }
 

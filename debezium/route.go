@@ -141,7 +141,7 @@ func (t *translator) routerOptions(r *route) {
 		case strings.HasPrefix(option, "collection."):
 			t.refuse(name, "is an option of the router for MongoDB: use the one that starts with table.")
 		default:
-			t.refuse(name, t.unknownText(name))
+			t.unknown(name)
 		}
 	}
 }

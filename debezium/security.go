@@ -18,6 +18,12 @@ func (t *translator) security() {
 	const name = override + "security.protocol"
 	protocol, given := t.get(name)
 	if !given {
+		for _, name := range append(t.below(override+"ssl."), t.below(override+"sasl.")...) {
+			if _, known := securityOptions[strings.TrimPrefix(name, override)]; !known {
+				continue
+			}
+			t.refuse(name, "says how to connect, and "+override+"security.protocol, which says whether, is not in the file: the worker has it. Add it")
+		}
 		return
 	}
 	switch strings.ToUpper(protocol) {
@@ -175,6 +181,12 @@ func (t *translator) unusedSecurity() {
 		switch option := strings.TrimPrefix(name, override); option {
 		case "ssl.engine.factory.class":
 			t.refuse(name, "is code that postrider cannot run: give the certificates as PEM files (sink.kafka.tls)")
+		case "sasl.client.callback.handler.class", "sasl.login.callback.handler.class", "sasl.login.class":
+			if protocol, _ := t.get(override + "security.protocol"); strings.HasPrefix(strings.ToUpper(protocol), "SASL_") {
+				t.refuse(name, "is code that logs in, which postrider cannot run: it has PLAIN and SCRAM with a user name and a password")
+			} else {
+				t.notNeeded(name, "the security protocol does not use it")
+			}
 		case "ssl.protocol", "ssl.enabled.protocols", "ssl.cipher.suites", "ssl.provider", "ssl.keymanager.algorithm", "ssl.trustmanager.algorithm",
 			"ssl.secure.random.implementation":
 			t.notNeeded(name, "TLS 1.2 and 1.3 are negotiated")

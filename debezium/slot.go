@@ -87,7 +87,7 @@ func (t *translator) snapshot() {
 	case "exported":
 		set("initial", "the name of initial before Debezium 2.0; "+taken)
 	case "always":
-		t.refuse(name, "publishes every row of the table again with every start. Use initial, or postrider recover to publish rows again on purpose")
+		t.refuse(name, "publishes every row of the table again with every start. Use initial; to publish a row again on purpose, insert it again")
 	case "initial_only":
 		t.refuse(name, "publishes the rows of the table and stops; postrider goes on with what is inserted. Use initial, and stop it when the snapshot is done")
 	case "recovery", "schema_only_recovery":

@@ -149,15 +149,16 @@ func (t *translator) withoutSignals(tables []string) []string {
 	return slices.DeleteFunc(tables, func(table string) bool { return table == signals })
 }
 
-// divide gives each table to the first router whose predicate is true of it. Debezium would hand it to the others as well, but a
-// routed record is no longer what a router looks at.
+// divide gives each table to the first router whose predicate is true of it. Debezium hands what that router made to the others as well, if
+// their predicates are true of the topic that it has then; they leave it alone, but for one thing: they drop it if its value is null.
 func (t *translator) divide(captured []string) {
-	taken := map[string]bool{}
+	taken, undecided := map[string]bool{}, false
 	for _, r := range t.routes {
 		for _, table := range captured {
 			applies, err := t.predicateHolds(r, t.rawTopic(table))
 			if err != nil {
 				t.refuse(r.property("predicate"), err.Error())
+				undecided = true
 				continue
 			}
 			if applies && !taken[table] {
@@ -173,7 +174,7 @@ func (t *translator) divide(captured []string) {
 			raw = append(raw, table)
 		}
 	}
-	if len(raw) > 0 && len(t.routes) > 0 {
+	if len(raw) > 0 && len(t.routes) > 0 && !undecided {
 		t.refuse("table.include.list", fmt.Sprintf("no EventRouter is for %s: Debezium publishes its raw change events to %s, and postrider "+
 			"relays outbox tables only. Leave it to a connector of its own, then remove it here", strings.Join(raw, ", "), t.rawTopic(raw[0])))
 	}
@@ -181,7 +182,7 @@ func (t *translator) divide(captured []string) {
 
 // predicated says what became of the predicates that could be decided.
 func (t *translator) predicated(captured []string) {
-	for _, r := range t.routes {
+	for n, r := range t.routes {
 		_, given := t.get(r.property("predicate"))
 		switch unused := len(r.tables) == 0 && len(r.messages) == 0 && len(captured) > 0; {
 		case unused && given:
@@ -193,6 +194,11 @@ func (t *translator) predicated(captured []string) {
 			t.notNeeded(r.property("predicate"), r.section+" names its tables and messages instead")
 		case given:
 			t.notNeeded(r.property("predicate"), "replication.tables names the tables instead")
+		}
+		if negate, _ := t.boolean(r.property("negate"), false); negate && n > 0 {
+			t.notNeeded(r.property("negate"), "belongs to the predicate. It is also true of records that a router before has routed: Debezium "+
+				"drops those whose value is null (a NULL payload, a tombstone), and postrider publishes them").read()
+			continue
 		}
 		t.given(r.property("negate"), "belongs to the predicate")
 	}

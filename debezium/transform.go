@@ -99,7 +99,7 @@ func (t *translator) decodeMessages(s transform) {
 	}
 	t.applies(s)
 	for _, rest := range t.below("transforms." + s.alias + ".") {
-		t.refuse(rest, t.unknownText(rest))
+		t.unknown(rest)
 	}
 }
 
