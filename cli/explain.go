@@ -34,6 +34,7 @@ var advices = []advice{
 	{relay.ErrSecondSignal, exitRuntime, ""},
 	{relay.ErrDrainTimeout, exitTemporary, "start it again; if the broker is well and only slow, raise relay.drain_timeout"},
 	{replication.ErrSlotInUse, exitTemporary, "postrider slot show   (its pid holds the slot; the relay stands by until it is free)"},
+	{relay.ErrSlotRenewed, exitRuntime, ""}, // the next session does it
 	{replication.ErrSlotLost, exitInvariant, "postrider slot show"},
 	{replication.ErrSlotMissing, exitConfig, "postrider init, or set slot.create = true"},
 	{replication.ErrSlotUnusable, exitConfig, "create a slot without two_phase: postrider slot create"},

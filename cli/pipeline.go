@@ -90,15 +90,14 @@ func (p *pipeline) prepare(ctx context.Context, first bool) (err error) {
 		}
 	}()
 	s, err := slot.Prepare(ctx, conn, requirements(p.cfg), first, p.component("slot"))
-	lost := new(slot.LostError)
-	switch {
-	case errors.As(err, &lost) && lost.ConfirmedFlushLSN == 0: // a slot that is gone cannot say where its gap begins
+	if lost := new(slot.LostError); errors.As(err, &lost) && lost.ConfirmedFlushLSN == 0 { // a slot that is gone cannot say where its gap begins
 		lost.ConfirmedFlushLSN = p.watcher.Status().ConfirmedFlushLSN
-		return err
+	}
+	switch {
 	case errors.Is(err, slot.ErrServer), errors.Is(err, slot.ErrNoFreeSlot):
 		return &misfit{err}
 	case err != nil:
-		return err
+		return p.renewable(err) // lost in the moment since beginSnapshot looked
 	case s.Active:
 		return fmt.Errorf("slot %q is held by the process with pid %d on the server: %w", s.Name, s.ActivePID, replication.ErrSlotInUse)
 	}

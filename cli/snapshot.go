@@ -64,7 +64,7 @@ func checkSnapshot(ctx context.Context, conn *pgx.Conn, cfg config.Config, t slo
 
 // beginSnapshot makes the slot if rows that are in the tables come first, and leaves the copy to runSnapshot.
 func (p *pipeline) beginSnapshot(ctx context.Context, first bool) error {
-	if !p.cfg.Snapshot.On() || len(p.cfg.Replication.Tables) == 0 {
+	if !p.copies() {
 		return nil
 	}
 	var err error
@@ -92,10 +92,13 @@ func (p *pipeline) endSnapshot() {
 	}
 }
 
+// copies: there are tables, and their rows are wanted.
+func (p *pipeline) copies() bool { return p.cfg.Snapshot.On() && len(p.cfg.Replication.Tables) > 0 }
+
 // renewable marks the loss of a slot that snapshot.mode when_needed heals.
 func (p *pipeline) renewable(err error) error {
 	lost := errors.Is(err, replication.ErrSlotLost) || errors.Is(err, replication.ErrSlotMissing)
-	if !lost || p.cfg.Snapshot.Mode != snapshot.WhenNeeded || !p.cfg.Slot.Create || errors.Is(err, relay.ErrSlotRenewed) {
+	if !lost || !p.copies() || p.cfg.Snapshot.Mode != snapshot.WhenNeeded || !p.cfg.Slot.Create || errors.Is(err, relay.ErrSlotRenewed) {
 		return err
 	}
 	return &renewed{err}

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"postrider/embedded"
@@ -370,15 +372,60 @@ func TestSnapshot_NeedsConsentToStartOver(t *testing.T) {
 	require.Equal(t, int64(1_000), v.Duplicated, "what was published before the slot was lost, and nothing else")
 
 	// The same while the relay runs. It may have made the slot before ours is seen to be gone.
-	c.do(t, "SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots WHERE slot_name = '"+c.slot+"' AND active",
-		"SELECT pg_drop_replication_slot('"+c.slot+"')")
-	await(t, "a second snapshot", func() (bool, error) {
-		return strings.Count(r.log.String(), `"message":"snapshot complete"`) == 2, nil
+	await(t, "a moment in which nobody holds the slot", func() (bool, error) {
+		c.do(t, "SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots WHERE slot_name = '"+c.slot+"' AND active")
+		_, err := c.sql.Exec(t.Context(), "SELECT pg_drop_replication_slot($1)", c.slot)
+		var refused *pgconn.PgError
+		if errors.As(err, &refused) && refused.Code == "55006" {
+			return false, nil // the relay was faster
+		}
+		return err == nil, err
 	})
+	c.awaitCopies(r, 2)
 	c.fill(10)
 	c.awaitConfirmed(t, r)
 	require.Equal(t, 1_000+1_100+1_100+10, c.count(t, c.topic))
 	r.stop(t)
+}
+
+func TestSnapshot_RenewsASlotThatGoesWhileASessionIsPrepared(t *testing.T) {
+	t.Parallel()
+	c := newCopied(t, parts.AnyVersion, numberedSQL, "when_needed", "")
+	c.fill(100)
+	r := c.run(t)
+	c.awaitConfirmed(t, r)
+	r.stop(t)
+
+	r = c.whilePrepared("SELECT pg_drop_replication_slot('"+c.slot+"')", func() *relay { return c.launch(t) })
+	c.awaitCopies(r, 1)
+	c.awaitConfirmed(t, r)
+	require.Equal(t, 200, c.count(t, c.topic))
+	r.stop(t)
+}
+
+// whilePrepared runs sql between the two looks at the slot that a session takes before it opens: the second comes after one at the
+// publication, which a lock holds up.
+func (c *copied) whilePrepared(sql string, begin func() *relay) *relay {
+	c.t.Helper()
+	holder := c.Connect(c.t)
+	tx, err := holder.Begin(c.t.Context())
+	require.NoError(c.t, err)
+	_, err = tx.Exec(c.t.Context(), "LOCK pg_catalog.pg_publication IN ACCESS EXCLUSIVE MODE")
+	require.NoError(c.t, err)
+	r := begin()
+	await(c.t, "a session that waits for the lock", func() (bool, error) {
+		waits := false
+		err := c.sql.QueryRow(c.t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1::int = ANY (pg_blocking_pids(pid)))", holder.PgConn().PID()).Scan(&waits)
+		return waits, err
+	})
+	c.do(c.t, sql)
+	require.NoError(c.t, tx.Commit(c.t.Context()))
+	return r
+}
+
+func (c *copied) awaitCopies(r *relay, n int) {
+	c.t.Helper()
+	await(c.t, "a snapshot", func() (bool, error) { return strings.Count(r.log.String(), `"message":"snapshot complete"`) == n, nil })
 }
 
 func TestSnapshot_HaltsAtARowThatCannotBePublished(t *testing.T) {
