@@ -16,6 +16,7 @@ import (
 	"postrider/config"
 	"postrider/demo"
 	"postrider/embedded"
+	"postrider/health"
 	"postrider/httpserver"
 	"postrider/metrics"
 	"postrider/relay"
@@ -231,7 +232,7 @@ func (s *show) progress(p demo.Progress, lag *int64) {
 	line := fmt.Sprintf("%4.0f s  written %d  delivered %d  p50 %.1f ms  p99 %.1f ms", p.Elapsed.Seconds(), p.Written, p.Delivered,
 		float64(p.P50)/float64(time.Millisecond), float64(p.P99)/float64(time.Millisecond))
 	if lag != nil {
-		line += "  slot lag " + bytesText(*lag)
+		line += "  slot lag " + health.Bytes(*lag)
 	}
 	switch {
 	case s.terminal:

@@ -7,13 +7,14 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"postrider/config"
+	"postrider/health"
 	"postrider/relay"
 	"postrider/slot"
 )
 
 // Report is the answer of /status and of `postrider status --json`. In JSON an LSN has PostgreSQL's text form.
 type Report struct {
-	Verdict     Verdict
+	Verdict     health.Verdict
 	Version     string
 	PID         int       // zero if the daemon did not answer
 	StartedAt   time.Time // zero if the daemon did not answer
@@ -49,7 +50,7 @@ func sinkReport(c config.Sink) SinkReport {
 func newReport(now time.Time, pid int, startedAt time.Time, r relay.State, s slot.Status, to SinkReport) Report {
 	return Report{
 		Version: currentBuild().Version, PID: pid, StartedAt: startedAt, Source: sourceDaemon,
-		Relay: r, Slot: s, Sink: to, Verdict: judge(now, r, s),
+		Relay: r, Slot: s, Sink: to, Verdict: health.Judge(health.Input{Now: now, Relay: r, Observation: slot.Observation{Slot: s}, Config: health.DefaultConfig()}),
 	}
 }
 
@@ -74,15 +75,15 @@ type (
 	}
 	// reportJSON is a Report in the order in which a person wants to read it.
 	reportJSON struct {
-		Verdict     Verdict     `json:"verdict"`
-		Version     string      `json:"version"`
-		PID         int         `json:"pid,omitempty"`
-		StartedAt   time.Time   `json:"started_at,omitzero"`
-		Source      string      `json:"source"`
-		DaemonError string      `json:"daemon_error,omitempty"`
-		Relay       *relayJSON  `json:"relay,omitempty"`
-		Slot        slot.Status `json:"slot,omitzero"`
-		Sink        SinkReport  `json:"sink"`
+		Verdict     health.Verdict `json:"verdict"`
+		Version     string         `json:"version"`
+		PID         int            `json:"pid,omitempty"`
+		StartedAt   time.Time      `json:"started_at,omitzero"`
+		Source      string         `json:"source"`
+		DaemonError string         `json:"daemon_error,omitempty"`
+		Relay       *relayJSON     `json:"relay,omitempty"`
+		Slot        slot.Status    `json:"slot,omitzero"`
+		Sink        SinkReport     `json:"sink"`
 	}
 )
 

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"postrider/config"
+	"postrider/health"
 	"postrider/postgres"
 	"postrider/slot"
 )
@@ -110,7 +111,7 @@ func optionalBytes(n *int64) string {
 	if n == nil {
 		return "-"
 	}
-	return bytesText(*n)
+	return health.Bytes(*n)
 }
 
 func newSlotShow(a *app) *cobra.Command {
@@ -161,7 +162,7 @@ func writeSlot(w io.Writer, s slot.Status) error {
 		text := fmt.Sprint(value)
 		if n, ok := value.(json.Number); ok && strings.HasSuffix(fmt.Sprint(key), "_bytes") {
 			if bytes, err := n.Int64(); err == nil {
-				text = fmt.Sprintf("%s (%s)", n, bytesText(bytes))
+				text = fmt.Sprintf("%s (%s)", n, health.Bytes(bytes))
 			}
 		}
 		fmt.Fprintf(t, "%v\t%s\n", key, text)
@@ -254,7 +255,7 @@ func newSlotDrop(a *app) *cobra.Command {
 func slotText(s slot.Status) string {
 	text := "no WAL kept"
 	if s.RetainedBytes != nil {
-		text = bytesText(*s.RetainedBytes) + " of WAL kept"
+		text = health.Bytes(*s.RetainedBytes) + " of WAL kept"
 	}
 	if s.Active {
 		text += fmt.Sprintf(", in use by pid %d", s.ActivePID)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"postrider/config"
+	"postrider/health"
 	"postrider/httpserver"
 	"postrider/postgres"
 	"postrider/relay"
@@ -58,14 +59,14 @@ With --watch it goes on until a signal comes, and then exits with 0.`,
 			if err != nil {
 				return err
 			}
-			if r.Verdict.State == stateFailing {
+			if r.Verdict.State == health.Failing {
 				return exitStatus(exitRuntime)
 			}
 			return nil
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object, with --watch one per line")
-	cmd.Flags().BoolVar(&watch, "watch", false, fmt.Sprintf("refresh every %s", durationText(statusRefresh)))
+	cmd.Flags().BoolVar(&watch, "watch", false, fmt.Sprintf("refresh every %s", health.Duration(statusRefresh)))
 	a.keyFlags(cmd, "http.listen", "slot.name")
 	return cmd
 }
@@ -166,8 +167,8 @@ func askDatabase(ctx context.Context, l *config.Loaded) (Report, error) {
 	s, err := slot.Get(ctx, conn, l.Config.Slot.Name)
 	switch {
 	case errors.Is(err, slot.ErrNotFound):
-		r.Verdict = Verdict{
-			State:  stateFailing,
+		r.Verdict = health.Verdict{
+			State:  health.Failing,
 			Reason: fmt.Sprintf("no relay is running, and slot %q does not exist", l.Config.Slot.Name),
 			WAL:    "none is kept for the relay: rows inserted before the slot exists are not published",
 			Next:   "postrider init",
@@ -177,6 +178,6 @@ func askDatabase(ctx context.Context, l *config.Loaded) (Report, error) {
 		return Report{}, fmt.Errorf("ask the database: %w", postgres.Error(err))
 	}
 	r.Slot = s
-	r.Verdict = judge(time.Now(), relay.State{}, s)
+	r.Verdict = health.Judge(health.Input{Now: time.Now(), Relay: relay.State{}, Observation: slot.Observation{Slot: s}, Config: health.DefaultConfig()})
 	return r, nil
 }

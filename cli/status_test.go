@@ -17,6 +17,7 @@ import (
 
 	"postrider/config"
 	"postrider/embedded"
+	"postrider/health"
 	"postrider/httpserver"
 	"postrider/relay"
 	"postrider/slot"
@@ -26,7 +27,7 @@ func wellReport() Report {
 	return Report{
 		Version: "v1.2.3", PID: 99, StartedAt: ago(2 * time.Hour), Source: sourceDaemon,
 		Relay: streaming(nil), Slot: observed(nil), Sink: SinkReport{Kind: "kafka", Targets: []string{"kafka-1:9092", "kafka-2:9092"}},
-		Verdict: judge(now, streaming(nil), observed(nil)),
+		Verdict: health.Judge(health.Input{Now: now, Relay: streaming(nil), Observation: slot.Observation{Slot: observed(nil)}, Config: health.DefaultConfig()}),
 	}
 }
 
@@ -98,9 +99,9 @@ func TestStatus_PrintsTheReportAsJSON(t *testing.T) {
 }
 
 func TestStatus_ExitsWithTheVerdict(t *testing.T) {
-	for state, want := range map[string]int{stateOK: exitOK, stateStandby: exitOK, stateDegraded: exitOK, stateFailing: exitRuntime} {
+	for state, want := range map[string]int{health.OK: exitOK, health.Standby: exitOK, health.Degraded: exitOK, health.Failing: exitRuntime} {
 		r := wellReport()
-		r.Verdict = Verdict{State: state, Reason: "because", WAL: "1 GiB is kept", Next: "postrider check"}
+		r.Verdict = health.Verdict{State: state, Reason: "because", WAL: "1 GiB is kept", Next: "postrider check"}
 		file := serveStatus(t, func() any { return r })
 		code, stdout, stderr := command(t, file, "status")
 		require.Equal(t, want, code)
@@ -214,7 +215,7 @@ func TestWriteReport_ShowsWhatGoesWrong(t *testing.T) {
 	r.Slot = observed(func(s *slot.Status) {
 		s.SafeWALSize, s.PublicationOK, s.Error = new(int64(-1<<20)), new(false), "read slot: no connection"
 	})
-	r.Verdict = judge(now, r.Relay, r.Slot)
+	r.Verdict = health.Judge(health.Input{Now: now, Relay: r.Relay, Observation: slot.Observation{Slot: r.Slot}, Config: health.DefaultConfig()})
 	var b strings.Builder
 	require.NoError(t, writeReport(&b, r, now, true))
 	for _, want := range []string{
@@ -233,4 +234,35 @@ func TestWriteReport_DoesWithoutASlot(t *testing.T) {
 	require.NoError(t, writeReport(&b, r, now, false))
 	require.Contains(t, b.String(), "slot        not observed yet\n")
 	require.Contains(t, b.String(), "received    0/2000\n")
+}
+
+var now = time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
+
+func ago(d time.Duration) time.Time { return now.Add(-d) }
+
+// streaming is a relay that is well, observed is its slot.
+func streaming(change func(*relay.State)) relay.State {
+	r := relay.State{
+		Phase: relay.Streaming, Since: ago(72 * time.Minute), Sessions: 1, ReceivedLSN: 0x2000, AckedLSN: 0x2000,
+		ConfirmedFlushLSN: 0x1f00, Published: 42, LastProgress: ago(time.Second),
+	}
+	if change != nil {
+		change(&r)
+	}
+	return r
+}
+
+func observed(change func(*slot.Status)) slot.Status {
+	s := slot.Status{
+		Slot: slot.Slot{
+			Name: "postrider", Plugin: "pgoutput", Database: "shop", Active: true, ActivePID: 4711, WALStatus: "reserved",
+			ConfirmedFlushLSN: 0x1f00, RestartLSN: 0x1000,
+		},
+		CurrentWALLSN: 0x2100, LagBytes: new(int64(0x200)), RetainedBytes: new(int64(0x1100)), PublicationOK: new(true),
+		ObservedAt: ago(2 * time.Second),
+	}
+	if change != nil {
+		change(&s)
+	}
+	return s
 }

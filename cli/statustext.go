@@ -9,10 +9,11 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
+	"postrider/health"
 	"postrider/relay"
 )
 
-var stateColours = map[string]string{stateOK: "32", stateStandby: "36", stateDegraded: "33", stateFailing: "31"}
+var stateColours = map[string]string{health.OK: "32", health.Standby: "36", health.Degraded: "33", health.Failing: "31"}
 
 // writeReport writes a report for people: the verdict, then what it rests on.
 func writeReport(w io.Writer, r Report, now time.Time, colour bool) error {
@@ -45,15 +46,15 @@ func relayRows(row func(...string), r Report, now time.Time) {
 		row("relay", "no answer: what follows comes from the database", r.DaemonError)
 		return
 	}
-	row("relay", fmt.Sprintf("%s for %s, pid %d, version %s", r.Relay.Phase, durationText(now.Sub(r.Relay.Since)), r.PID, r.Version))
-	row("sessions", fmt.Sprintf("%d since the start %s ago", r.Relay.Sessions, durationText(now.Sub(r.StartedAt))))
+	row("relay", fmt.Sprintf("%s for %s, pid %d, version %s", r.Relay.Phase, health.Duration(now.Sub(r.Relay.Since)), r.PID, r.Version))
+	row("sessions", fmt.Sprintf("%d since the start %s ago", r.Relay.Sessions, health.Duration(now.Sub(r.StartedAt))))
 	if c := r.Relay.Snapshot; c != (relay.Snapshot{}) {
 		row("snapshot", fmt.Sprintf("%d of about %d rows (%d %%)", c.Rows, c.EstimatedRows, c.Percent()), c.Table)
 	}
 	row("published", fmt.Sprintf("%d messages", r.Relay.Published))
-	inFlight := fmt.Sprintf("%d messages, %s", r.Relay.InFlight, bytesText(r.Relay.InFlightBytes))
+	inFlight := fmt.Sprintf("%d messages, %s", r.Relay.InFlight, health.Bytes(r.Relay.InFlightBytes))
 	if !r.Relay.OldestUnacked.IsZero() {
-		inFlight += fmt.Sprintf(", the oldest committed %s ago", durationText(now.Sub(r.Relay.OldestUnacked)))
+		inFlight += fmt.Sprintf(", the oldest committed %s ago", health.Duration(now.Sub(r.Relay.OldestUnacked)))
 	}
 	row("in flight", inFlight)
 	if r.Relay.Error != "" {
@@ -84,7 +85,7 @@ func slotRows(row func(...string), r Report, now time.Time) {
 	}
 	switch {
 	case s.SafeWALSize != nil:
-		status += fmt.Sprintf(", %s until the slot can be lost", bytesText(*s.SafeWALSize))
+		status += fmt.Sprintf(", %s until the slot can be lost", health.Bytes(*s.SafeWALSize))
 	case !s.Lost():
 		status += ", max_slot_wal_keep_size sets no limit"
 	}
@@ -97,7 +98,7 @@ func slotRows(row func(...string), r Report, now time.Time) {
 	default:
 		row("publication", "does not bring every table")
 	}
-	row("observed", durationText(now.Sub(s.ObservedAt))+" ago")
+	row("observed", health.Duration(now.Sub(s.ObservedAt))+" ago")
 	if s.Error != "" {
 		row("not since", oneLine(s.Error))
 	}
@@ -116,7 +117,7 @@ func positionRows(row func(...string), r Report) {
 		case lsn >= server: // read after the server's position was observed
 			row(name, lsn.String(), "0 B "+what)
 		default:
-			row(name, lsn.String(), bytesText(int64(server-lsn))+" "+what)
+			row(name, lsn.String(), health.Bytes(int64(server-lsn))+" "+what)
 		}
 	}
 	if server != 0 {
@@ -135,10 +136,10 @@ func statusLine(r Report, now time.Time) string {
 		line += fmt.Sprintf(" phase=%s published=%d in_flight=%d", r.Relay.Phase, r.Relay.Published, r.Relay.InFlight)
 	}
 	if r.Slot.LagBytes != nil {
-		line += fmt.Sprintf(" lag=%q", bytesText(*r.Slot.LagBytes))
+		line += fmt.Sprintf(" lag=%q", health.Bytes(*r.Slot.LagBytes))
 	}
 	if r.Slot.RetainedBytes != nil {
-		line += fmt.Sprintf(" retained=%q", bytesText(*r.Slot.RetainedBytes))
+		line += fmt.Sprintf(" retained=%q", health.Bytes(*r.Slot.RetainedBytes))
 	}
 	return line + " " + oneLine(r.Verdict.Reason)
 }

@@ -6,6 +6,8 @@
 package config
 
 import (
+	"postrider/alerts"
+	"postrider/health"
 	"postrider/httpserver"
 	"postrider/postgres"
 	"postrider/relay"
@@ -25,7 +27,11 @@ type Config struct {
 	Sink        Sink               `toml:"sink"`
 	Snapshot    snapshot.Config    `toml:"snapshot"`
 	Relay       relay.Config       `toml:"relay"`
+	Monitor     slot.MonitorConfig `toml:"monitor"`
+	Health      health.Config      `toml:"health"`
+	Alerts      alerts.Config      `toml:"alerts"`
 	HTTP        httpserver.Config  `toml:"http"`
+	Admin       httpserver.Admin   `toml:"admin"`
 	Log         Log                `toml:"log"`
 }
 
@@ -40,6 +46,9 @@ func Default() Config {
 		Sink:        defaultSink(),
 		Snapshot:    snapshot.DefaultConfig(),
 		Relay:       relay.DefaultConfig(),
+		Monitor:     slot.DefaultMonitorConfig(),
+		Health:      health.DefaultConfig(),
+		Alerts:      alerts.DefaultConfig(),
 		HTTP:        httpserver.DefaultConfig(),
 		Log:         defaultLog(),
 	}

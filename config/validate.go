@@ -31,7 +31,11 @@ func (c Config) checks() []check {
 		{"snapshot", c.validateSnapshot},
 		{"relay", c.Relay.Validate},
 		{"relay", c.validateHeartbeat},
+		{"monitor", c.Monitor.Validate},
+		{"health", c.Health.Validate},
+		{"alerts", c.Alerts.Validate},
 		{"http", c.HTTP.Validate},
+		{"admin", c.Admin.Validate},
 		{"log", c.Log.Validate},
 	}...)
 }

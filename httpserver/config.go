@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+
+	"postrider/secret"
 )
 
 // Config is the section [http].
@@ -47,4 +49,25 @@ func (c Config) LocalURL() string {
 		}
 	}
 	return "http://" + net.JoinHostPort(host, port)
+}
+
+// Admin is the section [admin]: a listener of its own for what changes the relay or looks inside it.
+type Admin struct {
+	// Listen is the address, host:port; empty: no such listener.
+	Listen string        `toml:"listen"`
+	Token  secret.Secret `toml:"token"` // that every request has to carry: Authorization: Bearer TOKEN
+}
+
+// Validate tells whether the address can be one, and whether there is a token.
+func (a Admin) Validate() error {
+	if a.Listen == "" {
+		return nil
+	}
+	if err := (Config{Listen: a.Listen}).Validate(); err != nil {
+		return err
+	}
+	if !a.Token.IsSet() {
+		return fmt.Errorf("admin.token is not set: a listener that can pause the relay needs one; set admin.token_file, or admin.listen to nothing")
+	}
+	return nil
 }

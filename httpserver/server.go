@@ -33,9 +33,18 @@ type Handlers struct {
 	// Ready is nil while the relay does its work, or stands by for it. A *Reason is passed on to the caller.
 	Ready func() error
 	// Status is what /status shows, as JSON.
-	Status  func() any
+	Status func() any
+	// Parts are what the page shows, each with a JSON twin at /api/NAME. Without them there is no page.
+	Parts   []Part
 	Metrics prometheus.Gatherer
 	Log     zerolog.Logger
+}
+
+// Part is one of the ten parts of the status page.
+type Part struct {
+	Name string // of its JSON twin: "verdict" is /api/verdict
+	// Get returns what stands in the JSON. It is called from many goroutines and must not block.
+	Get func() any
 }
 
 // Reason says in one word, and in one sentence, why a probe fails.

@@ -2,6 +2,8 @@ package metrics
 
 import (
 	"math"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -58,6 +60,56 @@ func (o *Optional) Describe(ch chan<- *prometheus.Desc) { ch <- o.desc }
 func (o *Optional) Collect(ch chan<- prometheus.Metric) {
 	if v := math.Float64frombits(o.bits.Load()); !math.IsNaN(v) {
 		ch <- prometheus.MustNewConstMetric(o.desc, prometheus.GaugeValue, v)
+	}
+}
+
+// counted is an Optional that only grows: a counter that somebody else keeps.
+type counted struct{ *Optional }
+
+// Collect implements prometheus.Collector.
+func (c counted) Collect(ch chan<- prometheus.Metric) {
+	if v := math.Float64frombits(c.bits.Load()); !math.IsNaN(v) {
+		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.CounterValue, v)
+	}
+}
+
+// OptionalVec is a family of gauges by labels, whose members are there only between Set and the Replace that leaves them out.
+// Its methods may be called from any goroutine.
+type OptionalVec struct {
+	desc *prometheus.Desc
+	mu   sync.Mutex
+	now  map[string]OptionalSample // by joined labels
+}
+
+// OptionalSample is a member of an OptionalVec.
+type OptionalSample struct {
+	labels []string
+	value  float64
+}
+
+// Sample is a value for OptionalVec.Replace.
+func Sample(value float64, labels ...string) OptionalSample { return OptionalSample{labels, value} }
+
+// Replace makes samples all there are.
+func (v *OptionalVec) Replace(samples ...OptionalSample) {
+	next := make(map[string]OptionalSample, len(samples))
+	for _, s := range samples {
+		next[strings.Join(s.labels, "\xff")] = s
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.now = next
+}
+
+// Describe implements prometheus.Collector.
+func (v *OptionalVec) Describe(ch chan<- *prometheus.Desc) { ch <- v.desc }
+
+// Collect implements prometheus.Collector.
+func (v *OptionalVec) Collect(ch chan<- prometheus.Metric) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, s := range v.now {
+		ch <- prometheus.MustNewConstMetric(v.desc, prometheus.GaugeValue, s.value, s.labels...)
 	}
 }
 
@@ -133,6 +185,19 @@ func (b builder) optional(subsystem, name, help string) *Optional {
 	o.Clear()
 	b.reg.MustRegister(o)
 	return o
+}
+
+func (b builder) counted(subsystem, name, help string) *Optional {
+	o := &Optional{desc: prometheus.NewDesc(prometheus.BuildFQName(namespace, subsystem, name), help, nil, nil)}
+	o.Clear()
+	b.reg.MustRegister(counted{o})
+	return o
+}
+
+func (b builder) optionals(subsystem, name string, labels []string, help string) *OptionalVec {
+	v := &OptionalVec{desc: prometheus.NewDesc(prometheus.BuildFQName(namespace, subsystem, name), help, labels, nil)}
+	b.reg.MustRegister(v)
+	return v
 }
 
 func (b builder) enum(subsystem, name, label string, values []string, help string) *Enum {

@@ -30,6 +30,8 @@ type Set struct {
 	CommitToAck    prometheus.Histogram // seconds
 	LastProgress   *Optional            // SetTime
 	ConfigLoaded   *Optional            // SetTime
+	ConfigReloaded *Optional            // SetBool: the last reload succeeded
+	Paused         prometheus.Gauge     // 1 or 0
 
 	// replication
 	Connected         prometheus.Gauge // 1 or 0
@@ -42,6 +44,7 @@ type Set struct {
 	PublishErrors  *prometheus.CounterVec // reason
 	published      *prometheus.CounterVec // topic
 	publishedBytes *prometheus.CounterVec // topic
+	lastPublished  *prometheus.GaugeVec   // topic
 
 	// slot
 	SlotActive            *Optional // SetBool
@@ -55,6 +58,38 @@ type Set struct {
 	SlotPublicationOK     *Optional // SetBool
 	SlotObserved          *Optional // SetTime
 	SlotObserveErrors     prometheus.Counter
+	// From here on as of slot.Observation; see its fields.
+	SlotWALLimitBytes     *Optional
+	SlotWALRate           *OptionalVec // window: 5m, 1h
+	SlotDrainRate         *OptionalVec // window
+	SlotTimeToLoss        *Optional    // seconds
+	SlotTimeToDiskFull    *Optional    // seconds
+	SlotCatchUp           *Optional    // seconds
+	SlotInactiveSince     *Optional    // SetTime
+	SlotInvalidated       *OptionalVec // reason
+	SlotConflicting       *Optional    // SetBool
+	SlotFailover          *Optional    // SetBool
+	SlotSynced            *Optional    // SetBool
+	SlotGateBlocked       *Optional    // SetBool
+	SlotCatalogXminAge    *Optional    // transactions
+	SlotHeldSince         *OptionalVec // holder: transaction, prepared_transaction, standby_feedback; SetTime
+	SlotSpillBytes        *Optional    // of the server's own counter
+	SlotSpillTransactions *Optional
+	SlotStreamBytes       *Optional
+	SlotDecodedBytes      *Optional
+	SlotClockSkew         *Optional    // seconds, the server's clock minus ours
+	SlotOtherActive       *OptionalVec // other_slot
+	SlotOtherRetained     *OptionalVec // other_slot
+	SlotOtherSafeWAL      *OptionalVec // other_slot
+
+	// health
+	HealthState     *Enum        // ok, degraded, failing, standby
+	HealthCondition *OptionalVec // condition, severity
+
+	// alerts
+	AlertsSent    *prometheus.CounterVec // receiver: webhook, command
+	AlertsFailed  *prometheus.CounterVec // receiver
+	AlertsDropped prometheus.Counter
 
 	// snapshot
 	SnapshotRows      prometheus.Counter
@@ -76,8 +111,10 @@ var (
 	// From half a millisecond, a local broker's answer, to a minute, by when a person has been paged.
 	latencyBuckets = []float64{.0005, .001, .002, .003, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 
-	phases      = []string{"starting", "snapshot", "streaming", "standby", "backing_off", "draining", "stopped", "halted"}
+	phases      = []string{"starting", "snapshot", "streaming", "standby", "backing_off", "paused", "draining", "stopped", "halted"}
 	walStatuses = []string{"reserved", "extended", "unreserved", "lost"}
+
+	healthStates = []string{"ok", "degraded", "failing", "standby"}
 )
 
 // New registers every series with reg. It panics if they are registered already: one relay, one registry.
@@ -115,6 +152,11 @@ func New(reg prometheus.Registerer, slotName string) *Set {
 		ConfigLoaded: b.optional("relay", "config_loaded_timestamp_seconds",
 			"When the configuration in use was loaded. Older than the file: a restart is due."),
 
+		ConfigReloaded: b.optional("relay", "config_reload_successful",
+			"1 if the configuration was read again when that was last asked for with SIGHUP, 0 if it was refused and the old one stays. Absent: never asked."),
+		Paused: b.gauge("relay", "paused",
+			"1 while the relay is paused by somebody. The slot keeps WAL, more with every write."),
+
 		Connected: b.gauge("replication", "connected",
 			"1 while the replication connection streams. 0: nothing is read, and the slot keeps WAL."),
 		ReceivedBytes: b.counter("replication", "received_bytes_total",
@@ -132,6 +174,9 @@ func New(reg prometheus.Registerer, slotName string) *Set {
 			"Messages acknowledged by the broker. Topics beyond the first 200 count as \"other\"."),
 		publishedBytes: b.counters("sink", "published_bytes_total", "topic",
 			"Bytes of key, value and headers of the messages acknowledged by the broker."),
+
+		lastPublished: b.gauges("sink", "last_published_timestamp_seconds", []string{"topic"},
+			"When the broker last acknowledged a message of the topic. Long ago: no rows for it, or they cannot be published."),
 
 		SlotActive: b.optional("slot", "active",
 			"1 while a process, not necessarily this one, streams from the slot. 0: the slot keeps WAL and nobody reads it."),
@@ -155,6 +200,62 @@ func New(reg prometheus.Registerer, slotName string) *Set {
 			"When the slot was last observed. Long ago: the other postrider_slot series are old."),
 		SlotObserveErrors: b.counter("slot", "observe_errors_total",
 			"Observations of the slot that failed. Rising: the monitor cannot query the database."),
+		SlotWALLimitBytes: b.optional("slot", "wal_limit_bytes",
+			"The larger of max_slot_wal_keep_size and wal_keep_size. Absent: the server sets no limit, so a stopped relay fills the disk."),
+		SlotWALRate: b.optionals("slot", "wal_rate_bytes_per_second", []string{"window"},
+			"WAL that the whole server writes, over the window. Absent: not observed for long enough."),
+		SlotDrainRate: b.optionals("slot", "drain_rate_bytes_per_second", []string{"window"},
+			"WAL that is confirmed for the slot, over the window. Below slot_wal_rate_bytes_per_second: lag grows."),
+		SlotTimeToLoss: b.optional("slot", "time_to_loss_seconds",
+			"When the slot will be lost at the present rates; /status says on which assumption. Absent: not in sight."),
+		SlotTimeToDiskFull: b.optional("slot", "time_to_disk_full_seconds",
+			"When the volume with pg_wal will be full at the present rates. Absent: monitor.volume_size is not set, or not in sight."),
+		SlotCatchUp: b.optional("slot", "catch_up_seconds",
+			"When the lag will be worked off at the present rates. Absent: it is not shrinking, or there is none."),
+		SlotInactiveSince: b.optional("slot", "inactive_since_timestamp_seconds",
+			"Since when nobody streams from the slot: the server's own time from 17 on, else when the monitor first saw it. Absent: it is active."),
+		SlotInvalidated: b.optionals("slot", "invalidated", []string{"reason"},
+			"1 with the server's reason once the slot is invalidated, which is for ever. Absent: it is valid."),
+		SlotConflicting: b.optional("slot", "conflicting",
+			"1 if recovery on a standby invalidated the slot (from 16)."),
+		SlotFailover: b.optional("slot", "failover",
+			"1 if standbys may keep a copy of the slot (from 17). 0: a failover loses it."),
+		SlotSynced: b.optional("slot", "synced",
+			"1 on a standby that holds a copy of the slot (from 17)."),
+		SlotGateBlocked: b.optional("slot", "standby_gate_blocked",
+			"1 while a slot of synchronized_standby_slots is missing, inactive or lost: the relay is sent nothing until it is back. Absent: there is no such gate."),
+		SlotCatalogXminAge: b.optional("slot", "catalog_xmin_age",
+			"Transactions since the oldest catalogue row that the slot keeps. High: catalogues bloat, and in the extreme the server stops taking writes."),
+		SlotHeldSince: b.optionals("slot", "held_since_timestamp_seconds", []string{"holder"},
+			"Begin of the oldest transaction that keeps restart_lsn or catalog_xmin back, by its kind. Absent: none. /status names it."),
+		SlotSpillBytes: b.counted("slot", "spill_bytes_total",
+			"Bytes that decoding for the slot wrote to the server's disk, since logical_decoding_work_mem was not enough. The server's own counter."),
+		SlotSpillTransactions: b.counted("slot", "spill_transactions_total",
+			"Transactions that decoding for the slot wrote to the server's disk. The server's own counter."),
+		SlotStreamBytes: b.counted("slot", "stream_bytes_total",
+			"Bytes of transactions sent before their commit. The server's own counter; the relay does not ask for it."),
+		SlotDecodedBytes: b.counted("slot", "decoded_bytes_total",
+			"Bytes of transactions decoded for the slot. The server's own counter."),
+		SlotClockSkew: b.optional("slot", "clock_skew_seconds",
+			"The server's clock minus ours, measured. commit_to_ack_seconds is corrected by it."),
+		SlotOtherActive: b.optionals("slot", "other_active", []string{"other_slot"},
+			"1 while somebody streams from another slot of the server. 0: it keeps WAL and nobody reads it."),
+		SlotOtherRetained: b.optionals("slot", "other_retained_bytes", []string{"other_slot"},
+			"WAL kept on the database's disk for another slot of the server."),
+		SlotOtherSafeWAL: b.optionals("slot", "other_safe_wal_bytes", []string{"other_slot"},
+			"WAL that may still be written before another slot can be lost. Absent: no limit."),
+
+		HealthState: b.enum("health", "state", "state", healthStates,
+			"1 for the verdict of /status, 0 for the others. failing: rows are not relayed, or will be lost."),
+		HealthCondition: b.optionals("health", "condition", []string{"condition", "severity"},
+			"1 for each condition that holds; its name is that of an alert, and a heading in docs/OPERATIONS.md."),
+
+		AlertsSent: b.counters("alerts", "notifications_total", "receiver",
+			"Notifications that the receiver took."),
+		AlertsFailed: b.counters("alerts", "notification_failures_total", "receiver",
+			"Attempts to notify that failed. Rising: nobody hears of what goes wrong."),
+		AlertsDropped: b.counter("alerts", "notifications_dropped_total",
+			"Notifications given up after all attempts. The next change of state is sent all the same."),
 
 		SnapshotRows: b.counter("snapshot", "rows_total",
 			"Rows already in the tables that this process has read and published. Not moving while snapshot_running is 1: the broker or the database is slow."),

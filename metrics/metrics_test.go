@@ -35,6 +35,20 @@ func filled(t *testing.T) (*Set, *prometheus.Registry) {
 	for _, o := range []*Optional{s.SlotLagBytes, s.SlotRetainedBytes, s.SlotSafeWALBytes} {
 		o.Set(-7)
 	}
+	for _, o := range []*Optional{
+		s.ConfigReloaded, s.SlotWALLimitBytes, s.SlotTimeToLoss, s.SlotTimeToDiskFull, s.SlotCatchUp, s.SlotInactiveSince, s.SlotConflicting,
+		s.SlotFailover, s.SlotSynced, s.SlotGateBlocked, s.SlotCatalogXminAge, s.SlotSpillBytes, s.SlotSpillTransactions, s.SlotStreamBytes,
+		s.SlotDecodedBytes, s.SlotClockSkew,
+	} {
+		o.Set(1)
+	}
+	for _, v := range []*OptionalVec{s.SlotWALRate, s.SlotDrainRate, s.SlotInvalidated, s.SlotHeldSince, s.SlotOtherActive, s.SlotOtherRetained, s.SlotOtherSafeWAL} {
+		v.Replace(Sample(1, "5m"))
+	}
+	s.HealthCondition.Replace(Sample(1, "PostriderSlotLost", "critical"))
+	s.HealthState.Set("ok")
+	s.AlertsSent.WithLabelValues("webhook").Inc()
+	s.AlertsFailed.WithLabelValues("webhook").Inc()
 	s.SlotActive.SetBool(true)
 	s.SlotPublicationOK.SetBool(false)
 	s.Phase.Set("streaming")
@@ -108,7 +122,7 @@ func TestSet_HasNoLabelBeyondTheBoundedOnes(t *testing.T) {
 		names = append(names, n)
 	}
 	sort.Strings(names)
-	require.Equal(t, []string{"go_version", "phase", "reason", "result", "slot", "status", "topic", "version"}, names)
+	require.Equal(t, []string{"condition", "go_version", "holder", "other_slot", "phase", "reason", "receiver", "result", "severity", "slot", "state", "status", "topic", "version", "window"}, names)
 }
 
 func TestSet_LeavesOutWhatIsNotKnown(t *testing.T) {

@@ -18,6 +18,7 @@ const otherTopics = "other"
 type TopicMetrics struct {
 	Published prometheus.Counter // messages acknowledged
 	Bytes     prometheus.Counter // their keys, values and headers
+	Last      prometheus.Gauge   // Unix time of the last one, in seconds
 }
 
 type topics struct {
@@ -61,5 +62,6 @@ func (t *topics) resolve(label string) *TopicMetrics {
 	return &TopicMetrics{
 		Published: t.set.published.WithLabelValues(label),
 		Bytes:     t.set.publishedBytes.WithLabelValues(label),
+		Last:      t.set.lastPublished.WithLabelValues(label),
 	}
 }

@@ -36,8 +36,10 @@ type Parts struct {
 	// Explain says for the log why a session ended, without advice; what that means for the WAL that PostgreSQL keeps; and
 	// what to type next. st is the state before the pause. May be nil: then the log line has only the error.
 	Explain func(err error, st State) (what, wal, next string)
-	Metrics *metrics.Set
-	Log     zerolog.Logger
+	// ClockSkew is the database server's clock minus ours, as last measured; latencies are corrected by it. May be nil: zero.
+	ClockSkew func() time.Duration
+	Metrics   *metrics.Set
+	Log       zerolog.Logger
 }
 
 // watchPause is the time between the end of Watch and its next call.
@@ -56,11 +58,16 @@ type Relay struct {
 	streamed bool                    // a session of this process has been open
 	awaited  string                  // topic that ended the last session by not being there; of the goroutine in Run alone
 
+	recent recent
+
 	prepared func() // tells Watch that there is a slot to look at
 }
 
 // New makes a relay. Run it once.
 func New(cfg Config, parts Parts) *Relay {
+	if parts.ClockSkew == nil {
+		parts.ClockSkew = func() time.Duration { return 0 }
+	}
 	now := time.Now()
 	return &Relay{cfg: cfg, parts: parts, state: State{Phase: Starting, Since: now, LastProgress: now}}
 }
@@ -203,7 +210,7 @@ func (r *Relay) report(s Snapshot) {
 
 // open makes everything of a session, the sink first: without a broker the slot is not held.
 func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*session, error) {
-	s := &session{cfg: r.cfg, log: r.parts.Log, metrics: r.parts.Metrics, fail: fail}
+	s := &session{cfg: r.cfg, log: r.parts.Log, metrics: r.parts.Metrics, fail: fail, recent: &r.recent, clockSkew: r.parts.ClockSkew}
 	s.progress.Store(time.Now().UnixNano())
 	var err error
 	if s.router, err = r.parts.Router(); err != nil {
@@ -330,6 +337,7 @@ func (r *Relay) backOff(reason string, err error, pause time.Duration) {
 func (r *Relay) log(class Class, reason string, err error, pause time.Duration) {
 	r.parts.Metrics.SessionsEnded.WithLabelValues(reason).Inc()
 	st := r.State()
+	failure := Failure{Reason: reason, Class: class.String(), Text: err.Error()}
 	event := r.parts.Log.Warn()
 	if reason == reasonSlotInUse {
 		event = r.parts.Log.Info()
@@ -337,10 +345,12 @@ func (r *Relay) log(class Class, reason string, err error, pause time.Duration) 
 	if r.parts.Explain != nil {
 		what, wal, next := r.parts.Explain(err, st)
 		event = event.Str("error", what).Str("wal", wal).Str("next", next)
+		failure.Text, failure.WAL, failure.Next = what, wal, next
 	} else {
 		event = event.Err(err)
 	}
 	event.Str("reason", reason).Stringer("class", class).Stringer("acked_lsn", st.AckedLSN).Dur("backoff", pause).Msg("session ended")
+	r.recent.failed(failure, time.Now())
 }
 
 // wait returns false when a signal came.

@@ -44,6 +44,9 @@ type session struct {
 	progress  atomic.Int64 // Unix nanoseconds: when the pump last turned
 	failed    atomic.Bool  // the sink reported a failure: what is in flight may or may not be written
 
+	recent    *recent              // of the Relay
+	clockSkew func() time.Duration // see Parts.ClockSkew
+
 	counted uint64 // of the bytes received, what the metrics have; guarded by Relay.mu
 
 	// Of the pump alone.
@@ -204,11 +207,14 @@ func (s *session) delivered(m *sink.Message, err error) {
 	}
 	now := time.Now()
 	size := m.Size()
-	s.metrics.CommitToAck.Observe(max(0, now.Sub(m.Origin.CommitTime).Seconds()))
+	late := max(0, now.Add(s.clockSkew()).Sub(m.Origin.CommitTime))
+	s.metrics.CommitToAck.Observe(late.Seconds())
 	s.metrics.PublishSeconds.Observe(now.Sub(m.Origin.HandedOver).Seconds())
 	topic := s.metrics.Topic(m.Topic)
 	topic.Published.Inc()
 	topic.Bytes.Add(float64(size))
+	topic.Last.Set(float64(now.UnixMilli()) / 1e3)
+	s.recent.delivered(m, now, late)
 	s.published.Add(1)
 	s.window.done(m.Origin.Transaction, size)
 }

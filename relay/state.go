@@ -16,6 +16,7 @@ const (
 	Streaming    Phase = "streaming"   // holds the slot and publishes
 	Standby      Phase = "standby"     // another process holds the slot; waits to take over
 	BackingOff   Phase = "backing_off" // the last session failed; the next is due
+	Paused       Phase = "paused"      // asked to let go of the slot until it is resumed
 	Draining     Phase = "draining"    // asked to stop; waits for what is in flight
 	Stopped      Phase = "stopped"     // ended cleanly
 	Halted       Phase = "halted"      // ended by an error that a new session cannot heal
@@ -42,6 +43,13 @@ func (s Snapshot) Percent() int {
 	return int(min(99, 100*s.Rows/s.EstimatedRows))
 }
 
+// Pause is who asked for a pause, and until when.
+type Pause struct {
+	Since  time.Time `json:"since"`
+	Until  time.Time `json:"until,omitzero"` // zero: until somebody resumes
+	Reason string    `json:"reason,omitempty"`
+}
+
 // State is a snapshot of the relay for probes, the status page and the status command.
 // Positions keep their last known value while disconnected.
 type State struct {
@@ -57,6 +65,7 @@ type State struct {
 	InFlightBytes     int64         `json:"in_flight_bytes"`
 	OldestUnacked     time.Time     `json:"oldest_unacked,omitzero"` // commit time of the oldest transaction not yet acked
 	Published         uint64        `json:"published"`               // messages acknowledged since the process started
-	LastProgress      time.Time     `json:"last_progress"`           // when the session loop last turned; liveness
-	Snapshot          Snapshot      `json:"snapshot,omitzero"`       // of this process; zero: none
+	Paused            Pause         `json:"paused,omitzero"`
+	LastProgress      time.Time     `json:"last_progress"`     // when the session loop last turned; liveness
+	Snapshot          Snapshot      `json:"snapshot,omitzero"` // of this process; zero: none
 }

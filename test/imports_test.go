@@ -25,9 +25,11 @@ var everywhere = []string{"metrics", "secret"}
 var allowed = map[string][]string{
 	"":               {"cli"},
 	"cli":            {"..."},
-	"config":         {"httpserver", "postgres", "relay", "replication", "router", "sink/...", "slot", "snapshot", "demo", "audit"},
+	"config":         {"alerts", "health", "httpserver", "postgres", "relay", "replication", "router", "sink/...", "slot", "snapshot", "demo", "audit"},
 	"relay":          {"postgres", "replication", "router", "sink"},
 	"slot":           {"postgres", "replication"},
+	"health":         {"relay", "slot"},
+	"alerts":         {"health"},
 	"snapshot":       {"postgres", "replication", "router", "sink", "slot"},
 	"router":         {"replication", "sink"},
 	"replication":    {"postgres"},

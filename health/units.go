@@ -1,17 +1,17 @@
-package cli
+package health
 
 import (
 	"fmt"
 	"time"
 )
 
-// bytesText writes a number of bytes for people: "0 B", "1.5 KiB", "-3.0 GiB".
-func bytesText(n int64) string {
+// Bytes writes a number of bytes for people: "0 B", "1.5 KiB", "-3.0 GiB".
+func Bytes(n int64) string {
 	if n < 0 {
 		if n == -n { // the one number that has no positive twin
 			return "-8.0 EiB"
 		}
-		return "-" + bytesText(-n)
+		return "-" + Bytes(-n)
 	}
 	if n < 1024 {
 		return fmt.Sprintf("%d B", n)
@@ -23,9 +23,9 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%.1f %ciB", value, "KMGTPE"[unit])
 }
 
-// durationText writes a duration for people, in its two largest units: "0s", "12s", "3m12s", "5h2m", "4d7h". Below a second it
+// Duration writes a duration for people, in its two largest units: "0s", "12s", "3m12s", "5h2m", "4d7h". Below a second it
 // says milliseconds, and what is negative, because two clocks differ, is "0s".
-func durationText(d time.Duration) string {
+func Duration(d time.Duration) string {
 	switch {
 	case d <= 0:
 		return "0s"

@@ -1,4 +1,4 @@
-package cli
+package health
 
 import (
 	"testing"
@@ -44,6 +44,10 @@ func observed(change func(*slot.Status)) slot.Status {
 	return s
 }
 
+func verdict(state, reason, wal, next string) Verdict {
+	return Verdict{State: state, Reason: reason, WAL: wal, Next: next}
+}
+
 func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 	safe := func(n int64) func(*slot.Status) { return func(s *slot.Status) { s.SafeWALSize = &n } }
 	phase := func(p relay.Phase, reason string) relay.State {
@@ -69,102 +73,102 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 		},
 		{
 			"slot lost, whatever the relay says", phase(relay.Halted, "slot lost"), observed(func(s *slot.Status) { s.WALStatus = "lost" }),
-			Verdict{
+			verdict(
 				"failing", `slot "postrider" is lost: PostgreSQL removed WAL that had not been delivered`,
 				"none is kept for it any more; what was committed after 0/1F00 has not been published",
 				`postrider slot show postrider   (then docs/OPERATIONS.md, "slot_lost")`,
-			},
+			),
 		},
 		{
 			"slot invalidated", streaming(nil), observed(func(s *slot.Status) { s.WALStatus, s.InvalidationReason = "reserved", "idle_timeout" }),
-			Verdict{
+			verdict(
 				"failing", `slot "postrider" is lost: idle_timeout`,
 				"none is kept for it any more; what was committed after 0/1F00 has not been published",
 				`postrider slot show postrider   (then docs/OPERATIONS.md, "slot_lost")`,
-			},
+			),
 		},
 		{
 			"slot unreserved", streaming(nil), observed(func(s *slot.Status) { s.WALStatus, s.RetainedBytes = "unreserved", new(int64(3<<30)) }),
-			Verdict{
+			verdict(
 				"failing", `slot "postrider" is over max_slot_wal_keep_size and can be lost at the next checkpoint`,
 				`what has not been delivered by then is lost with it; 3.0 GiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
 				"ALTER SYSTEM SET max_slot_wal_keep_size = -1; SELECT pg_reload_conf();   (if the disk has room; set it back later)",
-			},
+			),
 		},
 		{
 			"no safe WAL left, before wal_status says so", streaming(nil), observed(safe(-16 << 20)),
-			Verdict{
+			verdict(
 				"failing", `slot "postrider" is over max_slot_wal_keep_size and can be lost at the next checkpoint`,
 				`what has not been delivered by then is lost with it; 4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
 				"ALTER SYSTEM SET max_slot_wal_keep_size = -1; SELECT pg_reload_conf();   (if the disk has room; set it back later)",
-			},
+			),
 		},
 		{
 			"halted", phase(relay.Halted, "route row 3: no topic"), observed(nil),
-			Verdict{
+			verdict(
 				"failing", "route row 3: no topic",
 				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`, "postrider check",
-			},
+			),
 		},
 		{
 			"halted with a cap on WAL", phase(relay.Halted, "slot missing"), observed(safe(1 << 30)),
-			Verdict{
+			verdict(
 				"failing", "slot missing",
 				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again; 1.0 GiB until the slot can be lost`,
 				"postrider check",
-			},
+			),
 		},
 		{
 			"no relay, nothing known of the slot", relay.State{}, slot.Status{},
-			Verdict{
+			verdict(
 				"failing", "no relay is running",
 				"PostgreSQL keeps WAL for the slot, more with every write, until rows are confirmed again", "postrider run",
-			},
+			),
 		},
 		{
 			"no relay", relay.State{}, observed(func(s *slot.Status) { s.Active, s.ActivePID = false, 0 }),
-			Verdict{
+			verdict(
 				"failing", "no relay is running",
 				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`, "postrider run",
-			},
+			),
 		},
 		{
 			"no relay here, but somewhere", relay.State{}, observed(nil),
-			Verdict{
+			verdict(
 				"degraded", `process 4711 of the database streams from slot "postrider", but no relay answers at http.listen`, "",
 				"postrider status --http-listen HOST:PORT   (where the relay runs)",
-			},
+			),
 		},
 		{
 			"the loop hangs", streaming(func(r *relay.State) { r.LastProgress = ago(2 * time.Minute) }), observed(nil),
-			Verdict{
+			verdict(
 				"failing", "the session loop has not turned for 2m0s",
 				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
 				"restart the relay, and report it with the log of the last minutes",
-			},
+			),
 		},
 		{
 			"publication broken", streaming(nil), observed(func(s *slot.Status) { s.PublicationOK = new(false) }),
-			Verdict{
+			verdict(
 				"failing", "the publication is missing, lacks a configured table, or does not publish inserts",
 				"rows inserted meanwhile are not in the stream, and do not come once it is repaired", "postrider check",
-			},
+			),
 		},
 		{
 			"backing off", streaming(func(r *relay.State) {
 				r.Phase, r.Error, r.NextAttempt = relay.BackingOff, "broker unreachable", now.Add(4*time.Second)
 			}), observed(nil),
-			Verdict{
+			verdict(
 				"failing", "broker unreachable; next attempt in 4s",
 				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`, "postrider check",
-			},
+			),
 		},
 		{
 			"backing off, due", phase(relay.BackingOff, "broker unreachable"), slot.Status{},
-			Verdict{
+			verdict(
 				"failing", "broker unreachable; the next attempt is due",
 				"PostgreSQL keeps WAL for the slot, more with every write, until rows are confirmed again", "postrider check",
-			},
+			),
 		},
 		{
 			"standby", phase(relay.Standby, "slot in use"), observed(nil),
@@ -187,42 +191,42 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 		},
 		{
 			"stopped, a while ago", streaming(func(r *relay.State) { r.Phase, r.LastProgress = relay.Stopped, ago(time.Hour) }), observed(nil),
-			Verdict{
+			verdict(
 				"degraded", "stopped",
 				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`, "postrider run",
-			},
+			),
 		},
 		{
 			"late", streaming(func(r *relay.State) { r.OldestUnacked = ago(31 * time.Second) }), observed(nil),
-			Verdict{
+			verdict(
 				"degraded", "the oldest transaction in flight was committed 31s ago",
 				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
 				"postrider check   (is the broker slow, or is a backlog being worked off?)",
-			},
+			),
 		},
 		{
 			"very late", streaming(func(r *relay.State) { r.OldestUnacked = ago(6 * time.Minute) }), observed(nil),
-			Verdict{
+			verdict(
 				"failing", "the oldest transaction in flight was committed 6m0s ago",
 				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
 				"postrider check   (is the broker slow, or is a backlog being worked off?)",
-			},
+			),
 		},
 		{
 			"half of the cap used", streaming(nil), observed(safe(1000)),
-			Verdict{
+			verdict(
 				"degraded", "more than half of max_slot_wal_keep_size is used: 1000 B until the slot can be lost",
 				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again; 1000 B until the slot can be lost`,
 				"postrider slot show postrider",
-			},
+			),
 		},
 		{
 			"far behind", streaming(nil), observed(func(s *slot.Status) { s.LagBytes, s.RetainedBytes = new(int64(5<<30)), new(int64(6<<30)) }),
-			Verdict{
+			verdict(
 				"degraded", "5.0 GiB of WAL behind the server",
 				`6.0 GiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
 				"postrider status --watch   (does it shrink?)",
-			},
+			),
 		},
 		{
 			"observation old", streaming(nil), observed(func(s *slot.Status) { s.ObservedAt, s.Error = ago(2*time.Minute), "read slot: connection lost" }),
@@ -233,24 +237,24 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			require.Equal(t, c.want, judge(now, c.relay, c.slot))
+			require.Equal(t, c.want, Judge(Input{Now: now, Relay: c.relay, Observation: slot.Observation{Slot: c.slot}, Config: DefaultConfig()}))
 		})
 	}
 }
 
 // Whatever the phase, somebody who reads "failing" is told what to type.
 func TestJudge_GivesANextStepForEveryFailure(t *testing.T) {
-	for _, p := range []relay.Phase{relay.Starting, relay.Snapshotting, relay.Streaming, relay.Standby, relay.BackingOff, relay.Draining, relay.Stopped, relay.Halted, ""} {
+	for _, p := range []relay.Phase{relay.Starting, relay.Snapshotting, relay.Streaming, relay.Standby, relay.BackingOff, relay.Paused, relay.Draining, relay.Stopped, relay.Halted, ""} {
 		for _, status := range []string{"reserved", "extended", "unreserved", "lost"} {
 			for _, publicationOK := range []bool{true, false} {
 				r := streaming(func(r *relay.State) { r.Phase = p })
 				if p == "" {
 					r = relay.State{}
 				}
-				v := judge(now, r, observed(func(s *slot.Status) { s.WALStatus, s.PublicationOK = status, &publicationOK }))
+				v := Judge(Input{Now: now, Relay: r, Observation: slot.Observation{Slot: observed(func(s *slot.Status) { s.WALStatus, s.PublicationOK = status, &publicationOK })}, Config: DefaultConfig()})
 				require.NotEmpty(t, v.Reason)
-				require.Contains(t, []string{stateOK, stateDegraded, stateFailing, stateStandby}, v.State)
-				if v.State == stateFailing {
+				require.Contains(t, []string{OK, Degraded, Failing, Standby}, v.State)
+				if v.State == Failing {
 					require.NotEmpty(t, v.Next, "%s %s %v", p, status, publicationOK)
 					require.NotEmpty(t, v.WAL, "%s %s %v", p, status, publicationOK)
 				}
@@ -263,7 +267,7 @@ func TestJudge_GivesANextStepForEveryFailure(t *testing.T) {
 func TestPhases_AreThoseOfTheMetric(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	set := metrics.New(reg, "postrider")
-	phases := []relay.Phase{relay.Starting, relay.Snapshotting, relay.Streaming, relay.Standby, relay.BackingOff, relay.Draining, relay.Stopped, relay.Halted}
+	phases := []relay.Phase{relay.Starting, relay.Snapshotting, relay.Streaming, relay.Standby, relay.BackingOff, relay.Paused, relay.Draining, relay.Stopped, relay.Halted}
 	for _, p := range phases {
 		set.Phase.Set(string(p))
 		n, err := testutil.GatherAndCount(reg, "postrider_relay_phase")

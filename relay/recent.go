@@ -1,0 +1,102 @@
+package relay
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"postrider/sink"
+)
+
+const (
+	recentEvents = 100
+	// A person reads no more than this, and the result loop must not pay for more.
+	recentPause = 20 * time.Millisecond
+)
+
+// Published is an event that the broker acknowledged, without its content.
+type Published struct {
+	At             time.Time `json:"at"`
+	Topic          string    `json:"topic"`
+	Relation       string    `json:"relation"`
+	EventID        string    `json:"event_id,omitempty"`
+	LSN            string    `json:"lsn"` // commit LSN, in PostgreSQL's text form
+	CommitTime     time.Time `json:"commit_time"`
+	LatencySeconds float64   `json:"latency_seconds"` // from the commit to the acknowledgement
+	Bytes          int       `json:"bytes"`
+}
+
+// Failure is why sessions ended, by reason.
+type Failure struct {
+	Reason    string    `json:"reason"` // as in the log, and a heading in docs/OPERATIONS.md
+	Class     string    `json:"class"`
+	Count     int       `json:"count"`
+	FirstSeen time.Time `json:"first_seen"`
+	LastSeen  time.Time `json:"last_seen"`
+	Text      string    `json:"text"` // of the last one
+	WAL       string    `json:"wal,omitempty"`
+	Next      string    `json:"next,omitempty"`
+}
+
+// recent remembers a little of what happened, for people who look. The zero value is ready.
+type recent struct {
+	last atomic.Int64 // when an event was kept, Unix nanoseconds
+
+	mu       sync.Mutex
+	events   [recentEvents]Published
+	kept     int // ever
+	failures map[string]Failure
+}
+
+// delivered keeps a sample of events, at most one in recentPause. It is called for every message.
+func (r *recent) delivered(m *sink.Message, now time.Time, late time.Duration) {
+	last, at := r.last.Load(), now.UnixNano()
+	if at-last < int64(recentPause) || !r.last.CompareAndSwap(last, at) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events[r.kept%recentEvents] = Published{
+		At: now, Topic: m.Topic, Relation: m.Origin.Relation, EventID: m.Origin.EventID, LSN: m.Origin.LSN.String(),
+		CommitTime: m.Origin.CommitTime, Bytes: m.Size(), LatencySeconds: late.Seconds(),
+	}
+	r.kept++
+}
+
+func (r *recent) failed(f Failure, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failures == nil {
+		r.failures = map[string]Failure{}
+	}
+	f.FirstSeen, f.LastSeen, f.Count = now, now, 1
+	if before, known := r.failures[f.Reason]; known {
+		f.FirstSeen, f.Count = before.FirstSeen, before.Count+1
+	}
+	r.failures[f.Reason] = f
+}
+
+// Recent returns a sample of the events that the broker acknowledged, the newest first: at most 100, and not more than fifty in a second.
+func (r *Relay) Recent() []Published {
+	r.recent.mu.Lock()
+	defer r.recent.mu.Unlock()
+	n := min(r.recent.kept, recentEvents)
+	events := make([]Published, 0, n)
+	for i := range n {
+		events = append(events, r.recent.events[(r.recent.kept-1-i)%recentEvents])
+	}
+	return events
+}
+
+// Failures returns why sessions of this process ended, the latest reason first.
+func (r *Relay) Failures() []Failure {
+	r.recent.mu.Lock()
+	defer r.recent.mu.Unlock()
+	failures := make([]Failure, 0, len(r.recent.failures))
+	for _, f := range r.recent.failures {
+		failures = append(failures, f)
+	}
+	slices.SortFunc(failures, func(a, b Failure) int { return b.LastSeen.Compare(a.LastSeen) })
+	return failures
+}
