@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,6 +15,8 @@ const (
 	recentEvents = 100
 	// A person reads no more than this, and the result loop must not pay for more.
 	recentPause = 20 * time.Millisecond
+	// Names of topics come from rows.
+	refusedTopics = 200
 )
 
 // Published is an event that the broker acknowledged, without its content.
@@ -47,6 +51,7 @@ type recent struct {
 	events   [recentEvents]Published
 	kept     int // ever
 	failures map[string]Failure
+	refused  map[string]int // messages that the broker refused, by topic
 }
 
 // delivered keeps a sample of events, at most one in recentPause. It is called for every message.
@@ -62,6 +67,21 @@ func (r *recent) delivered(m *sink.Message, now time.Time, late time.Duration) {
 		CommitTime: m.Origin.CommitTime, Bytes: m.Size(), LatencySeconds: late.Seconds(),
 	}
 	r.kept++
+}
+
+// refusedBy counts a message that a topic did not take. What fails because something before it failed says nothing about its topic.
+func (r *recent) refusedBy(topic string, err error) {
+	if errors.Is(err, sink.ErrClosed) || errors.Is(err, sink.ErrUnreachable) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.refused == nil {
+		r.refused = map[string]int{}
+	}
+	if _, known := r.refused[topic]; known || len(r.refused) < refusedTopics {
+		r.refused[topic]++
+	}
 }
 
 func (r *recent) failed(f Failure, now time.Time) {
@@ -99,4 +119,11 @@ func (r *Relay) Failures() []Failure {
 	}
 	slices.SortFunc(failures, func(a, b Failure) int { return b.LastSeen.Compare(a.LastSeen) })
 	return failures
+}
+
+// Refused returns how many messages the broker refused, by topic; those that failed with the connection are not among them.
+func (r *Relay) Refused() map[string]int {
+	r.recent.mu.Lock()
+	defer r.recent.mu.Unlock()
+	return maps.Clone(r.recent.refused)
 }

@@ -201,6 +201,7 @@ func (s *session) delivered(m *sink.Message, err error) {
 	if err != nil {
 		_, reason := Classify(err, false)
 		s.metrics.PublishErrors.WithLabelValues(reason).Inc()
+		s.recent.refusedBy(m.Topic, err)
 		s.failed.Store(true)
 		s.fail(err)
 		return

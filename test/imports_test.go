@@ -29,6 +29,7 @@ var allowed = map[string][]string{
 	"relay":          {"postgres", "replication", "router", "sink"},
 	"slot":           {"postgres", "replication"},
 	"health":         {"relay", "slot"},
+	"history":        {},
 	"alerts":         {"health"},
 	"snapshot":       {"postgres", "replication", "router", "sink", "slot"},
 	"router":         {"replication", "sink"},

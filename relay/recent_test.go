@@ -1,0 +1,51 @@
+package relay
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"postrider/sink"
+)
+
+func TestRecent_KeepsASampleOfTheNewest(t *testing.T) {
+	r := &Relay{}
+	at := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
+	for i := range 3 * recentEvents {
+		m := &sink.Message{Topic: "orders", Value: []byte("secret"), Origin: sink.Origin{EventID: fmt.Sprint(i), LSN: 0x1_0000_0010, CommitTime: at}}
+		r.recent.delivered(m, at.Add(time.Duration(i)*recentPause), 3*time.Millisecond)
+		r.recent.delivered(m, at.Add(time.Duration(i)*recentPause+recentPause/2), 0) // too soon
+	}
+	events := r.Recent()
+	require.Len(t, events, recentEvents)
+	for i, e := range events {
+		require.Equal(t, fmt.Sprint(3*recentEvents-1-i), e.EventID)
+	}
+	require.Equal(t, Published{
+		At: at.Add(time.Duration(3*recentEvents-1) * recentPause), Topic: "orders", EventID: "299", LSN: "1/10", CommitTime: at,
+		LatencySeconds: 0.003, Bytes: 6,
+	}, events[0])
+}
+
+func TestRecent_GroupsFailuresByReason(t *testing.T) {
+	r := &Relay{}
+	require.Empty(t, r.Failures())
+	at := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
+	r.recent.failed(Failure{Reason: "broker_unreachable", Text: "first"}, at)
+	r.recent.failed(Failure{Reason: "terminated", Text: "other"}, at.Add(time.Second))
+	r.recent.failed(Failure{Reason: "broker_unreachable", Text: "second"}, at.Add(2*time.Second))
+	require.Equal(t, []Failure{
+		{Reason: "broker_unreachable", Text: "second", Count: 2, FirstSeen: at, LastSeen: at.Add(2 * time.Second)},
+		{Reason: "terminated", Text: "other", Count: 1, FirstSeen: at.Add(time.Second), LastSeen: at.Add(time.Second)},
+	}, r.Failures())
+}
+
+func TestRecent_CountsWhatATopicRefused(t *testing.T) {
+	r := &Relay{}
+	r.recent.refusedBy("orders", fmt.Errorf("x: %w", sink.ErrTooLarge))
+	r.recent.refusedBy("orders", sink.ErrClosed)
+	r.recent.refusedBy("payments", sink.ErrUnreachable)
+	require.Equal(t, map[string]int{"orders": 1}, r.Refused())
+}
