@@ -83,14 +83,19 @@ func (a *app) check(cmd *cobra.Command, offline bool, topics []string) []slot.Fi
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), checkTimeout)
 	defer cancel()
+	return append(findings, a.checkAll(ctx, l, topics)...)
+}
+
+// checkAll asks PostgreSQL and Kafka, until ctx ends at most. It may run beside the relay.
+func (a *app) checkAll(ctx context.Context, l *config.Loaded, topics []string) []slot.Finding {
 	wanted := topicSet{names: topics}
-	findings = append(findings, slot.Check(ctx, slot.Preflight{
+	findings := slot.Check(ctx, slot.Preflight{
 		Postgres: l.Config.Postgres, Need: requirements(l.Config), Messages: len(l.Config.Replication.Messages) > 0,
 		Snapshot: l.Config.Snapshot.On(),
 		Table: func(ctx context.Context, conn *pgx.Conn, t slot.Table) []slot.Finding {
 			return checkTable(ctx, conn, l.Config, t, &wanted)
 		},
-	})...)
+	})
 	if l.Config.Sink.Kind == config.SinkKafka {
 		findings = append(findings, checkKafka(ctx, l.Config, wanted.names)...)
 	}

@@ -2,27 +2,46 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"postrider/config"
+	"postrider/health"
+	"postrider/history"
 	"postrider/httpserver"
+	"postrider/metrics"
 	"postrider/relay"
+	"postrider/sink/kafka"
+	"postrider/slot"
 )
 
 // stuckAfter is how long the session loop may stand still before the process counts as hung. It turns once a second, whatever the
 // database and the broker do.
 const stuckAfter = 30 * time.Second
 
-// daemon answers for a running relay.
+// daemon answers for a running relay, and tells of it: it joins what relay, monitor and configuration know.
 type daemon struct {
+	app      *app
 	cfg      config.Config
+	loaded   *config.Loaded // cfg, and where it came from
 	relay    *relay.Relay
 	pipeline *pipeline
+	metrics  *metrics.Set
+	page     *page
 	started  time.Time
+}
+
+func (a *app) newDaemon(l *config.Loaded, set *metrics.Set, log zerolog.Logger) *daemon {
+	p := a.newPipeline(l.Config, set, log)
+	d := &daemon{app: a, cfg: l.Config, loaded: l, pipeline: p, relay: relay.New(l.Config.Relay, p.parts()), metrics: set, started: time.Now()}
+	d.page = newPage(d)
+	return d
 }
 
 func (d *daemon) live() error {
@@ -46,15 +65,82 @@ func (d *daemon) ready() error {
 
 // report is the answer of /status.
 func (d *daemon) report() Report {
-	return newReport(time.Now(), os.Getpid(), d.started, d.relay.State(), d.pipeline.watcher.Status(), sinkReport(d.cfg.Sink))
+	return newReport(time.Now(), os.Getpid(), d.started, d.relay.State(), d.observation().Slot, sinkReport(d.cfg.Sink))
 }
 
-// watch feeds systemd's watchdog until ctx ends, but only while the loop turns.
+func (d *daemon) verdict() health.Verdict { return d.report().Verdict }
+
+func (d *daemon) observation() slot.Observation {
+	return slot.Observation{Slot: d.pipeline.watcher.Status()}
+}
+
+// findings is a check of everything, with the topics that were published to.
+func (d *daemon) findings(ctx context.Context) ([]slot.Finding, []kafka.TopicReport) {
+	var names []string
+	for _, t := range d.metrics.Topics() {
+		names = append(names, t.Topic)
+	}
+	found := d.app.checkAll(ctx, d.loaded, names)
+	if d.cfg.Sink.Kind != config.SinkKafka {
+		return found, nil
+	}
+	cluster, err := kafka.Inspect(ctx, d.cfg.Sink.Kafka, names)
+	if err != nil {
+		return found, nil // one of the findings says it
+	}
+	return found, cluster.Topics
+}
+
+// listen serves metrics and status until the returned function is called.
+func (d *daemon) listen(ctx context.Context, gatherer prometheus.Gatherer, log zerolog.Logger) (end func(), err error) {
+	server := httpserver.New(d.cfg.HTTP, httpserver.Handlers{
+		Live: d.live, Ready: d.ready, Status: func() any { return d.report() }, Parts: d.page.parts(), Metrics: gatherer,
+		Log: log.With().Str("component", "httpserver").Logger(),
+	})
+	if err := server.Listen(); err != nil {
+		code := exitConfig
+		if errors.Is(err, httpserver.ErrInUse) {
+			code = exitTemporary // maybe the process before us, which is still draining
+		}
+		return nil, &failure{
+			code: code, err: err, wal: keptMaybe,
+			next: "postrider status   (does a relay answer there?)\nor choose a free address for http.listen, \"\" for none",
+		}
+	}
+	if addr := server.Addr(); addr != nil {
+		log.Info().Stringer("listen", addr).Msg("http listener started")
+	}
+	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() { // ends with cancel, waited for by end
+		defer close(ended)
+		if err := server.Serve(serving); err != nil {
+			log.Error().Err(err).Msg("http listener ended")
+		}
+	}()
+	return func() { cancel(); <-ended }, nil
+}
+
+// goWatch runs watch until the returned function is called.
+func (d *daemon) goWatch(ctx context.Context, sup supervisor, log zerolog.Logger) (end func()) {
+	watching, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var watch sync.WaitGroup
+	watch.Go(func() { d.watch(watching, sup, log) })
+	return func() { cancel(); watch.Wait() }
+}
+
+// watch looks at the relay each second until ctx ends: for the page's charts, and for systemd's watchdog, which it feeds only while the
+// loop turns.
 func (d *daemon) watch(ctx context.Context, sup supervisor, log zerolog.Logger) {
+	defer d.page.check.start(ctx)()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	fed := time.Time{}
+	fed, sampled := time.Time{}, time.Time{}
 	for {
+		if now := time.Now(); now.Sub(sampled) >= history.Interval {
+			sampled = now
+			d.page.sample(now)
+		}
 		if every := sup.feedEvery(); every > 0 && time.Since(fed) >= every && d.live() == nil {
 			fed = time.Now()
 			st := d.relay.State()

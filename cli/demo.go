@@ -3,21 +3,18 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"postrider/config"
 	"postrider/demo"
 	"postrider/embedded"
 	"postrider/health"
-	"postrider/httpserver"
 	"postrider/metrics"
 	"postrider/relay"
 	"postrider/secret"
@@ -59,7 +56,7 @@ Exit status 0 only if the audit is clean.`,
 	f.Float64Var(&o.shop.Rate, "rate", 1000, "transactions a `second`, each with one event")
 	f.StringVar(&o.postgres, "postgres", "", "use this server instead: a connection `string`")
 	f.StringSliceVar(&o.kafka, "kafka", nil, "use these brokers instead: `host:port,...`")
-	f.StringVar(&o.listen, "listen", "", "`address` for /metrics and /status (default: none)")
+	f.StringVar(&o.listen, "listen", "", "`address` for the status page and /metrics (default: none)")
 	f.BoolVar(&o.json, "json", false, "print the final report as JSON")
 	return cmd
 }
@@ -83,14 +80,14 @@ func (a *app) demo(ctx context.Context, o demoOptions) (err error) {
 
 	cfg := demoConfig(o, dsn, brokers)
 	set := prometheus.NewRegistry()
-	p := a.newPipeline(cfg, metrics.New(set, cfg.Slot.Name), log)
-	r := relay.New(cfg.Relay, p.parts())
-	d := &daemon{cfg: cfg, relay: r, pipeline: p, started: time.Now()}
+	d := a.newDaemon(&config.Loaded{Config: cfg}, metrics.New(set, cfg.Slot.Name), log)
 	endListener, err := d.listen(kill, set, log)
 	if err != nil {
 		return err
 	}
 	defer endListener()
+	endWatch := d.goWatch(ctx, supervisor{}, log)
+	defer endWatch()
 
 	shop := demo.New(o.shop, dsn, brokers)
 	if err := shop.SetUp(kill); err != nil {
@@ -103,8 +100,8 @@ func (a *app) demo(ctx context.Context, o demoOptions) (err error) {
 		err = firstError(err, shop.TearDown(tearDown))
 	}()
 	show.started(o)
-	report, err := shop.Run(kill, stop, r.Run, func() bool { return r.State().Phase == relay.Streaming }, func(look demo.Progress) {
-		show.progress(look, p.watcher.Status().LagBytes)
+	report, err := shop.Run(kill, stop, d.relay.Run, func() bool { return d.relay.State().Phase == relay.Streaming }, func(look demo.Progress) {
+		show.progress(look, d.observation().Slot.LagBytes)
 	})
 	if err != nil {
 		return explain(err)
@@ -156,36 +153,6 @@ func demoConfig(o demoOptions, dsn string, brokers []string) config.Config {
 	cfg.Sink.Kafka.Brokers = brokers
 	cfg.HTTP.Listen = o.listen
 	return cfg
-}
-
-// listen serves metrics and status until the returned function is called.
-func (d *daemon) listen(ctx context.Context, gatherer prometheus.Gatherer, log zerolog.Logger) (end func(), err error) {
-	server := httpserver.New(d.cfg.HTTP, httpserver.Handlers{
-		Live: d.live, Ready: d.ready, Status: func() any { return d.report() }, Metrics: gatherer,
-		Log: log.With().Str("component", "httpserver").Logger(),
-	})
-	if err := server.Listen(); err != nil {
-		code := exitConfig
-		if errors.Is(err, httpserver.ErrInUse) {
-			code = exitTemporary // maybe the process before us, which is still draining
-		}
-		return nil, &failure{
-			code: code, err: err, wal: keptMaybe,
-			next: "postrider status   (does a relay answer there?)\nor choose a free address for http.listen, \"\" for none",
-		}
-	}
-	if addr := server.Addr(); addr != nil {
-		log.Info().Stringer("listen", addr).Msg("http listener started")
-	}
-	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	ended := make(chan struct{})
-	go func() { // ends with cancel, waited for by end
-		defer close(ended)
-		if err := server.Serve(serving); err != nil {
-			log.Error().Err(err).Msg("http listener ended")
-		}
-	}()
-	return func() { cancel(); <-ended }, nil
 }
 
 func (a *app) printDemo(o demoOptions, r demo.Report) error {

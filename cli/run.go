@@ -44,7 +44,7 @@ and tries again; 'postrider check' says at once what is missing.`,
 			if dryRun {
 				return a.dryRun(cmd.Context(), l.Config, log)
 			}
-			return a.run(cmd.Context(), l.Config, log)
+			return a.run(cmd.Context(), l, log)
 		},
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "route and print as JSON lines from a temporary slot; publish and confirm nothing")
@@ -53,7 +53,8 @@ and tries again; 'postrider check' says at once what is missing.`,
 }
 
 // run is the daemon: a relay, the listener that shows it, and the signals that end it.
-func (a *app) run(ctx context.Context, cfg config.Config, log zerolog.Logger) error {
+func (a *app) run(ctx context.Context, l *config.Loaded, log zerolog.Logger) error {
+	cfg := l.Config
 	kill, stop, release := signals(ctx, log)
 	defer release()
 	a.tuneCollector()
@@ -65,10 +66,7 @@ func (a *app) run(ctx context.Context, cfg config.Config, log zerolog.Logger) er
 	set := metrics.New(registry, cfg.Slot.Name)
 	set.ConfigLoaded.SetTime(time.Now())
 
-	p := a.newPipeline(cfg, set, log)
-	r := relay.New(cfg.Relay, p.parts())
-	d := &daemon{cfg: cfg, relay: r, pipeline: p, started: time.Now()}
-
+	d := a.newDaemon(l, set, log)
 	endListener, err := d.listen(ctx, registry, log)
 	if err != nil {
 		return err
@@ -80,14 +78,11 @@ func (a *app) run(ctx context.Context, cfg config.Config, log zerolog.Logger) er
 	log.Info().Str("version", version()).Str("slot", cfg.Slot.Name).Str("publication", cfg.Replication.Publication).
 		Strs("tables", cfg.Replication.Tables).Str("sink", cfg.Sink.Kind).Msg("relay started")
 
-	watching, endWatch := context.WithCancel(context.WithoutCancel(ctx))
-	var watch sync.WaitGroup
-	watch.Go(func() { d.watch(watching, sup, log) })
-	err = r.Run(kill, stop)
+	endWatch := d.goWatch(ctx, sup, log)
+	err = d.relay.Run(kill, stop)
 	endWatch()
-	watch.Wait()
 	endListener() // last: probes and the last scrape see the drain
-	return a.runFailure(err, r.State(), log)
+	return a.runFailure(err, d.relay.State(), log)
 }
 
 // gcPercent lets the heap grow to four times what is alive before it is collected. What is alive is bounded by what is in flight, a few
