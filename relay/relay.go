@@ -299,6 +299,9 @@ func (r *Relay) State() State {
 	if s := r.session; s != nil {
 		st.ReceivedLSN, st.AckedLSN, st.ConfirmedFlushLSN = s.positions()
 		st.InFlight, st.InFlightBytes, st.OldestUnacked = s.window.load()
+		if st.InFlight > 0 {
+			st.WaitingSince = time.Unix(0, s.moved.Load())
+		}
 		st.Published += s.published.Load()
 		st.LastProgress = time.Unix(0, s.progress.Load())
 		r.state.ReceivedLSN, r.state.AckedLSN, r.state.ConfirmedFlushLSN = st.ReceivedLSN, st.AckedLSN, st.ConfirmedFlushLSN
@@ -316,9 +319,10 @@ func (r *Relay) enter(p Phase, err error) {
 		r.state.Phase, r.state.Since = p, time.Now()
 	}
 	r.state.NextAttempt = time.Time{}
-	r.state.Error = ""
+	r.state.Error, r.state.Reason = "", ""
 	if err != nil {
 		r.state.Error = err.Error()
+		_, r.state.Reason = Classify(err, false)
 	}
 	r.parts.Metrics.Phase.Set(string(p))
 }

@@ -200,6 +200,29 @@ func TestRelay_ConfirmsNothingBehindAPendingMessage(t *testing.T) {
 	require.Equal(t, events(1, 2), got[len(got)-2:], "read again from the slot, in order")
 }
 
+func TestRelay_SaysSinceWhenTheSinkAcknowledgesNothing(t *testing.T) {
+	x := newSetup(t)
+	r := x.run()
+	r.waitPhase(relay.Streaming)
+	require.Zero(t, r.State().WaitingSince)
+	x.broker.Hold()
+	before := time.Now()
+	x.insert(1, 2)
+	require.NoError(t, x.broker.WaitPublished(x.ctx, 2))
+	first := r.State().WaitingSince
+	require.False(t, first.Before(before), "since something is in flight, not since the last acknowledgement long ago")
+	x.insert(3, 3)
+	require.NoError(t, x.broker.WaitPublished(x.ctx, 3))
+	require.Equal(t, first, r.State().WaitingSince, "more in flight is no progress")
+	x.broker.Release(1)
+	require.NoError(t, x.broker.WaitFor(x.ctx, 1))
+	require.Eventually(t, func() bool { return r.State().WaitingSince.After(first) }, patience, time.Millisecond, "an acknowledgement is")
+	x.broker.Release(-1)
+	require.Eventually(t, func() bool { return r.State().WaitingSince.IsZero() }, patience, time.Millisecond)
+	r.stop()
+	require.NoError(t, r.end())
+}
+
 func TestRelay_DrainTimeoutEndsAStopThatWaitsForTheBroker(t *testing.T) {
 	x := newSetup(t)
 	x.cfg.DrainTimeout = 50 * time.Millisecond
@@ -273,6 +296,7 @@ func TestRelay_HaltsInFrontOfARowThatCannotBeRouted(t *testing.T) {
 	require.ErrorAs(t, err, &row)
 	require.Equal(t, "6", row.EventID)
 	require.Equal(t, relay.Halted, r.State().Phase)
+	require.Equal(t, "null_key", r.State().Reason)
 	require.Equal(t, events(1, 5), x.payloads(), "everything before it is delivered, nothing behind it")
 	require.GreaterOrEqual(t, x.confirmed(), good-1, "and confirmed")
 
@@ -334,9 +358,11 @@ func TestRelay_StopEndsABackOffAtOnce(t *testing.T) {
 	x.parts.Prepare = func(context.Context, bool) error { return errors.New("not yet") }
 	r := x.run()
 	r.waitPhase(relay.BackingOff)
+	require.Equal(t, "other", r.State().Reason)
 	r.stop()
 	require.NoError(t, r.end())
 	require.Equal(t, relay.Stopped, r.State().Phase)
+	require.Empty(t, r.State().Reason)
 }
 
 func TestRelay_PublishesBeforeALargeTransactionIsReadToItsEnd(t *testing.T) {

@@ -42,6 +42,7 @@ type session struct {
 
 	published atomic.Uint64
 	progress  atomic.Int64 // Unix nanoseconds: when the pump last turned
+	moved     atomic.Int64 // Unix nanoseconds: the last acknowledgement, or a later batch that found nothing in flight
 	failed    atomic.Bool  // the sink reported a failure: what is in flight may or may not be written
 
 	recent    *recent              // of the Relay
@@ -101,6 +102,9 @@ func (s *session) pump(ctx context.Context, batches <-chan *replication.Batch) e
 
 // relay takes one batch through router, window and sink.
 func (s *session) relay(ctx context.Context, b *replication.Batch) error {
+	if messages, _, _ := s.window.load(); messages == 0 {
+		s.moved.Store(time.Now().UnixNano())
+	}
 	for i := range b.Events {
 		e := &b.Events[i]
 		switch e.Kind {
@@ -207,6 +211,7 @@ func (s *session) delivered(m *sink.Message, err error) {
 		return
 	}
 	now := time.Now()
+	s.moved.Store(now.UnixNano())
 	size := m.Size()
 	late := max(0, now.Add(s.clockSkew()).Sub(m.Origin.CommitTime))
 	s.metrics.CommitToAck.Observe(late.Seconds())

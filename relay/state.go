@@ -54,8 +54,9 @@ type Pause struct {
 // Positions keep their last known value while disconnected.
 type State struct {
 	Phase             Phase         `json:"phase"`
-	Since             time.Time     `json:"since"`           // when Phase began
-	Error             string        `json:"error,omitempty"` // why the last session ended; empty while streaming
+	Since             time.Time     `json:"since"`            // when Phase began
+	Error             string        `json:"error,omitempty"`  // why the last session ended; empty while streaming
+	Reason            string        `json:"reason,omitempty"` // of Error, as in the log: broker_unreachable
 	NextAttempt       time.Time     `json:"next_attempt,omitzero"`
 	Sessions          int           `json:"sessions"` // opened so far
 	ReceivedLSN       pglogrepl.LSN `json:"received_lsn"`
@@ -64,6 +65,7 @@ type State struct {
 	InFlight          int           `json:"in_flight"`           // messages
 	InFlightBytes     int64         `json:"in_flight_bytes"`
 	OldestUnacked     time.Time     `json:"oldest_unacked,omitzero"` // commit time of the oldest transaction not yet acked
+	WaitingSince      time.Time     `json:"waiting_since,omitzero"`  // since when the sink acknowledged nothing of what is in flight; zero: nothing is
 	Published         uint64        `json:"published"`               // messages acknowledged since the process started
 	Paused            Pause         `json:"paused,omitzero"`
 	LastProgress      time.Time     `json:"last_progress"`     // when the session loop last turned; liveness
