@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os/signal"
 	"syscall"
@@ -35,7 +34,8 @@ func newStatus(a *app) *cobra.Command {
 		Long: `status asks the relay that listens on http.listen. If none answers it asks the database for the slot, and says so.
 
 Exit status: 0 if the verdict is ok, standby or degraded, 1 if it is failing, 69 if neither answers.
-With --watch it goes on until a signal comes, and then exits with 0.`,
+With --watch it goes on until a signal comes, and then exits with 0. On a terminal it shows what the status page shows, on screens that
+the keys 1 to 7 and tab choose; elsewhere it writes a line for each refresh.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := a.load(cmd, "http", "slot")
@@ -45,6 +45,9 @@ With --watch it goes on until a signal comes, and then exits with 0.`,
 			if watch {
 				ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 				defer stop()
+				if !asJSON && isTerminal(a.Stdout) && a.env("TERM") != "dumb" {
+					return a.watchScreen(ctx, l, statusRefresh)
+				}
 				return a.watchStatus(ctx, l, statusRefresh, asJSON)
 			}
 			r, err := readStatus(cmd.Context(), l)
@@ -71,7 +74,7 @@ With --watch it goes on until a signal comes, and then exits with 0.`,
 	return cmd
 }
 
-// watchStatus shows the status until ctx ends: on a terminal on one screen, else a line each time.
+// watchStatus writes a line for each refresh until ctx ends.
 func (a *app) watchStatus(ctx context.Context, l *config.Loaded, every time.Duration, asJSON bool) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -100,16 +103,6 @@ func (a *app) showStatus(r Report, unreachable error, asJSON bool) error {
 		}{unreachable.Error()})
 	case asJSON:
 		return json.NewEncoder(a.Stdout).Encode(r)
-	case isTerminal(a.Stdout):
-		// Home, then clear: in this order nothing flickers.
-		if _, err := io.WriteString(a.Stdout, "\x1b[H\x1b[2J"); err != nil {
-			return err
-		}
-		if unreachable != nil {
-			report(a.Stdout, unreachable)
-			return nil
-		}
-		return writeReport(a.Stdout, r, time.Now(), a.colour(a.Stdout))
 	case unreachable != nil:
 		_, err := fmt.Fprintf(a.Stdout, "%s unreachable: %s\n", time.Now().UTC().Format(time.RFC3339), oneLine(unreachable.Error()))
 		return err
