@@ -9,14 +9,17 @@ import (
 // Observation is what the Monitor knows of the server: the slot, who holds it back, and where it is heading. What is not known is absent,
 // and a Note says why. Values that could not be read again keep their last value; ObservedAt of Slot says how old they are.
 type Observation struct {
-	Slot     Status        `json:"slot"`
-	Server   Server        `json:"server"`
-	Limit    Limit         `json:"limit"`
-	Stream   *Walsender    `json:"stream,omitempty"`   // nil: nobody streams from the slot, or it may not be seen
-	Decoding *Decoding     `json:"decoding,omitempty"` // nil: the slot was never used, or not known
-	Holders  []Holder      `json:"holders,omitempty"`  // who keeps restart_lsn or catalog_xmin back, the oldest first
-	Gate     []GateSlot    `json:"gate,omitempty"`     // slots of synchronized_standby_slots, from 17; only if the slot has failover
-	Others   []Status      `json:"others,omitempty"`   // the other slots of the server, by name; empty with monitor.other_slots off
+	Slot     Status     `json:"slot"`
+	Server   Server     `json:"server"`
+	Limit    Limit      `json:"limit"`
+	Stream   *Walsender `json:"stream,omitempty"`   // nil: nobody streams from the slot, or it may not be seen
+	Decoding *Decoding  `json:"decoding,omitempty"` // nil: the slot was never used, or not known
+	// CatalogXminAge is the age in transactions of the slot's catalog_xmin; nil: it has none, or it is not known.
+	CatalogXminAge *int64 `json:"catalog_xmin_age,omitempty"`
+
+	Holders  []Holder      `json:"holders,omitempty"` // who keeps restart_lsn or catalog_xmin back, the oldest first
+	Gate     []GateSlot    `json:"gate,omitempty"`    // slots of synchronized_standby_slots, from 17; only if the slot has failover
+	Others   []Status      `json:"others,omitempty"`  // the other slots of the server, by name; empty with monitor.other_slots off
 	Rates    Rates         `json:"rates"`
 	Forecast Forecast      `json:"forecast"`
 	Clock    *Clock        `json:"clock,omitempty"`
