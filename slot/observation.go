@@ -44,6 +44,7 @@ type Limit struct {
 	SegmentSize        int64       `json:"segment_size"`                     // bytes
 	CheckpointTimeout  Seconds     `json:"checkpoint_timeout_seconds"`
 	CheckpointTarget   float64     `json:"checkpoint_completion_target"`
+	SharedBuffers      int64       `json:"shared_buffers"`                        // bytes; no checkpoint writes more pages than fit in
 	IdleTimeout        Seconds     `json:"idle_replication_slot_timeout_seconds"` // 18; zero: none
 	Checkpoint         *Checkpoint `json:"checkpoint,omitempty"`                  // nil: pg_control_checkpoint may not be called
 	VolumeSize         int64       `json:"volume_size,omitempty"`                 // bytes, as configured
@@ -114,6 +115,12 @@ type Rates struct {
 	WAL1h   *float64 `json:"wal_1h,omitempty"`
 	Drain5m *float64 `json:"drain_5m,omitempty"` // confirmed_flush_lsn moves
 	Drain1h *float64 `json:"drain_1h,omitempty"`
+	// The last minute, at least 30 s: a load that began or a relay that stopped a moment ago shows here first.
+	WAL1m     *float64 `json:"wal_1m,omitempty"`
+	Restart1m *float64 `json:"restart_1m,omitempty"` // restart_lsn moves, which is what frees WAL: a long transaction stops it, not the drain
+	Restart5m *float64 `json:"restart_5m,omitempty"`
+	// How fast changedPages grows, in pages per second: the longer list a checkpoint has, the longer it takes.
+	Pages5m *float64 `json:"pages_5m,omitempty"`
 }
 
 // Forecast says where it is heading.
