@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"maps"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -51,6 +52,7 @@ func (t *topics) add(topic string) *TopicMetrics {
 		}
 		return t.other
 	}
+	topic = strings.Clone(topic) // its memory may be that of a whole batch of rows
 	more := maps.Clone(known)
 	m := t.resolve(topic)
 	more[topic] = m

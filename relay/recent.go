@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,8 +63,9 @@ func (r *recent) delivered(m *sink.Message, now time.Time, late time.Duration) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	// Cloned, or each string would keep the memory of the whole batch it was read with.
 	r.events[r.kept%recentEvents] = Published{
-		At: now, Topic: m.Topic, Relation: m.Origin.Relation, EventID: m.Origin.EventID, LSN: m.Origin.LSN.String(),
+		At: now, Topic: strings.Clone(m.Topic), Relation: strings.Clone(m.Origin.Relation), EventID: strings.Clone(m.Origin.EventID), LSN: m.Origin.LSN.String(),
 		CommitTime: m.Origin.CommitTime, Bytes: m.Size(), LatencySeconds: late.Seconds(),
 	}
 	r.kept++
@@ -80,7 +82,7 @@ func (r *recent) refusedBy(topic string, err error) {
 		r.refused = map[string]int{}
 	}
 	if _, known := r.refused[topic]; known || len(r.refused) < refusedTopics {
-		r.refused[topic]++
+		r.refused[strings.Clone(topic)]++
 	}
 }
 

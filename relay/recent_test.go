@@ -2,8 +2,10 @@ package relay
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -27,6 +29,20 @@ func TestRecent_KeepsASampleOfTheNewest(t *testing.T) {
 		At: at.Add(time.Duration(3*recentEvents-1) * recentPause), Topic: "orders", EventID: "299", LSN: "1/10", CommitTime: at,
 		LatencySeconds: 0.003, Bytes: 6,
 	}, events[0])
+}
+
+func TestRecent_KeepsNoMemoryOfABatch(t *testing.T) {
+	r := &Relay{}
+	batch := "order" + strings.Repeat("x", 1<<20)
+	m := &sink.Message{Topic: batch[:5], Origin: sink.Origin{EventID: batch[:3], Relation: batch[:4]}}
+	r.recent.delivered(m, time.Now(), 0)
+	r.recent.refusedBy(m.Topic, sink.ErrTooLarge)
+	for topic := range r.Refused() {
+		require.NotSame(t, unsafe.StringData(batch), unsafe.StringData(topic))
+	}
+	for _, kept := range []string{r.Recent()[0].Topic, r.Recent()[0].EventID, r.Recent()[0].Relation} {
+		require.NotSame(t, unsafe.StringData(batch), unsafe.StringData(kept))
+	}
 }
 
 func TestRecent_GroupsFailuresByReason(t *testing.T) {
