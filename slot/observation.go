@@ -56,6 +56,7 @@ type Checkpoint struct {
 	StartedAt time.Time     `json:"started_at"` // by the server's clock
 	RedoLSN   pglogrepl.LSN `json:"-"`
 	Took      Seconds       `json:"took_seconds,omitempty"` // as far as the monitor saw it end; zero: it did not
+	Pages     *int64        `json:"pages,omitempty"`        // what changedPages grew by since StartedAt: the next one's work; nil: the monitor was not there yet
 }
 
 // Walsender is the row of pg_stat_replication of whoever streams from the slot.
