@@ -1,6 +1,7 @@
 package health
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -44,8 +45,9 @@ func observed(change func(*slot.Status)) slot.Status {
 	return s
 }
 
-func verdict(state, reason, wal, next string) Verdict {
-	return Verdict{State: state, Reason: reason, WAL: wal, Next: next}
+// verdict is that of a condition of this name.
+func verdict(name, state, reason, wal, next string) Verdict {
+	return Verdict{State: state, Reason: reason, WAL: wal, Next: next, Runbook: strings.ToLower(name)}
 }
 
 func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
@@ -74,7 +76,7 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 		{
 			"slot lost, whatever the relay says", phase(relay.Halted, "slot lost"), observed(func(s *slot.Status) { s.WALStatus = "lost" }),
 			verdict(
-				"failing", `slot "postrider" is lost: PostgreSQL removed WAL that had not been delivered`,
+				SlotLost, "failing", `slot "postrider" is lost: PostgreSQL removed WAL that had not been delivered`,
 				"none is kept for it any more; what was committed after 0/1F00 has not been published",
 				`postrider slot show postrider   (then docs/OPERATIONS.md, "slot_lost")`,
 			),
@@ -82,7 +84,7 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 		{
 			"slot invalidated", streaming(nil), observed(func(s *slot.Status) { s.WALStatus, s.InvalidationReason = "reserved", "idle_timeout" }),
 			verdict(
-				"failing", `slot "postrider" is lost: idle_timeout`,
+				SlotLost, "failing", `slot "postrider" is lost: idle_timeout`,
 				"none is kept for it any more; what was committed after 0/1F00 has not been published",
 				`postrider slot show postrider   (then docs/OPERATIONS.md, "slot_lost")`,
 			),
@@ -90,7 +92,7 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 		{
 			"slot unreserved", streaming(nil), observed(func(s *slot.Status) { s.WALStatus, s.RetainedBytes = "unreserved", new(int64(3<<30)) }),
 			verdict(
-				"failing", `slot "postrider" is over max_slot_wal_keep_size and can be lost at the next checkpoint`,
+				SlotNearLoss, "failing", `slot "postrider" is over max_slot_wal_keep_size and can be lost at the next checkpoint: the relay keeps up, and no open transaction is seen that would hold restart_lsn back`,
 				`what has not been delivered by then is lost with it; 3.0 GiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
 				"ALTER SYSTEM SET max_slot_wal_keep_size = -1; SELECT pg_reload_conf();   (if the disk has room; set it back later)",
 			),
@@ -98,7 +100,7 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 		{
 			"no safe WAL left, before wal_status says so", streaming(nil), observed(safe(-16 << 20)),
 			verdict(
-				"failing", `slot "postrider" is over max_slot_wal_keep_size and can be lost at the next checkpoint`,
+				SlotNearLoss, "failing", `slot "postrider" is over max_slot_wal_keep_size and can be lost at the next checkpoint: the relay keeps up, and no open transaction is seen that would hold restart_lsn back`,
 				`what has not been delivered by then is lost with it; 4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
 				"ALTER SYSTEM SET max_slot_wal_keep_size = -1; SELECT pg_reload_conf();   (if the disk has room; set it back later)",
 			),
@@ -106,14 +108,14 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 		{
 			"halted", phase(relay.Halted, "route row 3: no topic"), observed(nil),
 			verdict(
-				"failing", "route row 3: no topic",
+				NotReady, "failing", "route row 3: no topic",
 				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`, "postrider check",
 			),
 		},
 		{
 			"halted with a cap on WAL", phase(relay.Halted, "slot missing"), observed(safe(1 << 30)),
 			verdict(
-				"failing", "slot missing",
+				NotReady, "failing", "slot missing",
 				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again; 1.0 GiB until the slot can be lost`,
 				"postrider check",
 			),
@@ -121,36 +123,37 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 		{
 			"no relay, nothing known of the slot", relay.State{}, slot.Status{},
 			verdict(
-				"failing", "no relay is running",
+				NotReady, "failing", "no relay is running",
 				"PostgreSQL keeps WAL for the slot, more with every write, until rows are confirmed again", "postrider run",
 			),
 		},
 		{
 			"no relay", relay.State{}, observed(func(s *slot.Status) { s.Active, s.ActivePID = false, 0 }),
 			verdict(
-				"failing", "no relay is running",
+				NotReady, "failing", "no relay is running",
 				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`, "postrider run",
 			),
 		},
 		{
 			"no relay here, but somewhere", relay.State{}, observed(nil),
 			verdict(
-				"degraded", `process 4711 of the database streams from slot "postrider", but no relay answers at http.listen`, "",
+				NotReady, "degraded", `process 4711 of the database streams from slot "postrider", but no relay answers at http.listen`,
+				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
 				"postrider status --http-listen HOST:PORT   (where the relay runs)",
 			),
 		},
 		{
 			"the loop hangs", streaming(func(r *relay.State) { r.LastProgress = ago(2 * time.Minute) }), observed(nil),
 			verdict(
-				"failing", "the session loop has not turned for 2m0s",
+				Stuck, "failing", "the session loop has not turned for 2m0s",
 				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
-				"restart the relay, and report it with the log of the last minutes",
+				"systemctl restart postrider   (or however it was started; report it with the log of the last minutes)",
 			),
 		},
 		{
 			"publication broken", streaming(nil), observed(func(s *slot.Status) { s.PublicationOK = new(false) }),
 			verdict(
-				"failing", "the publication is missing, lacks a configured table, or does not publish inserts",
+				PublicationBroken, "failing", "the publication is missing, lacks a configured table, or does not publish inserts",
 				"rows inserted meanwhile are not in the stream, and do not come once it is repaired", "postrider check",
 			),
 		},
@@ -159,47 +162,66 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 				r.Phase, r.Error, r.NextAttempt = relay.BackingOff, "broker unreachable", now.Add(4*time.Second)
 			}), observed(nil),
 			verdict(
-				"failing", "broker unreachable; next attempt in 4s",
+				NotReady, "failing", "broker unreachable; next attempt in 4s",
 				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`, "postrider check",
 			),
 		},
 		{
 			"backing off, due", phase(relay.BackingOff, "broker unreachable"), slot.Status{},
 			verdict(
-				"failing", "broker unreachable; the next attempt is due",
+				NotReady, "failing", "broker unreachable; the next attempt is due",
 				"PostgreSQL keeps WAL for the slot, more with every write, until rows are confirmed again", "postrider check",
 			),
 		},
 		{
 			"standby", phase(relay.Standby, "slot in use"), observed(nil),
-			Verdict{State: "standby", Reason: "process 4711 of the database holds the slot; this one takes over when it lets go"},
-		},
-		{
-			"standby, slot not observed", phase(relay.Standby, "slot in use"), slot.Status{},
-			Verdict{State: "standby", Reason: "another process holds the slot; this one takes over when it lets go"},
-		},
-		{
-			"starting", phase(relay.Starting, ""), slot.Status{},
 			Verdict{
-				State: "degraded", Reason: "the first session is not open yet",
-				WAL: "PostgreSQL keeps WAL for the slot, more with every write, until rows are confirmed again",
+				State: "standby", Reason: "process 4711 of the database holds the slot; this one takes over when it lets go",
+				WAL:  "none beyond the usual: the process that holds the slot confirms what it publishes",
+				Next: "postrider slot show postrider   (nothing has to be done)",
 			},
 		},
 		{
+			"standby, slot not observed", phase(relay.Standby, "slot in use"), slot.Status{},
+			Verdict{
+				State: "standby", Reason: "another process holds the slot; this one takes over when it lets go",
+				WAL:  "none beyond the usual: the process that holds the slot confirms what it publishes",
+				Next: "postrider slot list   (nothing has to be done)",
+			},
+		},
+		{
+			"starting", streaming(func(r *relay.State) { r.Phase, r.Since = relay.Starting, ago(2*time.Second) }), slot.Status{},
+			Verdict{
+				State: "degraded", Reason: "the first session is not open yet",
+				WAL: "PostgreSQL keeps WAL for the slot, more with every write, until rows are confirmed again", Next: "postrider check   (if it stays so)",
+			},
+		},
+		{
+			"starting for too long", phase(relay.Starting, ""), slot.Status{},
+			verdict(
+				NotReady, "degraded", "the first session is not open after 1h12m",
+				"PostgreSQL keeps WAL for the slot, more with every write, until rows are confirmed again", "postrider check",
+			),
+		},
+		{
 			"draining", streaming(func(r *relay.State) { r.Phase, r.InFlight = relay.Draining, 17 }), observed(nil),
-			Verdict{State: "degraded", Reason: "stopping: waits for 17 messages in flight"},
+			Verdict{
+				State: "degraded", Reason: "stopping: waits for 17 messages in flight",
+				WAL:  "what is not acknowledged by the end is kept, and published again by the next start",
+				Next: "postrider status --watch   (it ends within relay.drain_timeout)",
+			},
 		},
 		{
 			"stopped, a while ago", streaming(func(r *relay.State) { r.Phase, r.LastProgress = relay.Stopped, ago(time.Hour) }), observed(nil),
-			verdict(
-				"degraded", "stopped",
-				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`, "postrider run",
-			),
+			Verdict{
+				State: "degraded", Reason: "stopped", Next: "postrider run",
+				WAL: `4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
+			},
 		},
 		{
 			"late", streaming(func(r *relay.State) { r.OldestUnacked = ago(31 * time.Second) }), observed(nil),
 			verdict(
-				"degraded", "the oldest transaction in flight was committed 31s ago",
+				LagHigh, "degraded", "the oldest transaction in flight was committed 31s ago",
 				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
 				"postrider check   (is the broker slow, or is a backlog being worked off?)",
 			),
@@ -207,7 +229,7 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 		{
 			"very late", streaming(func(r *relay.State) { r.OldestUnacked = ago(6 * time.Minute) }), observed(nil),
 			verdict(
-				"failing", "the oldest transaction in flight was committed 6m0s ago",
+				LagHigh, "failing", "the oldest transaction in flight was committed 6m0s ago",
 				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
 				"postrider check   (is the broker slow, or is a backlog being worked off?)",
 			),
@@ -215,15 +237,23 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 		{
 			"half of the cap used", streaming(nil), observed(safe(1000)),
 			verdict(
-				"degraded", "more than half of max_slot_wal_keep_size is used: 1000 B until the slot can be lost",
+				SlotNearLoss, "failing", "18 % of max_slot_wal_keep_size is left: 1000 B until the slot can be lost: the relay keeps up, and no open transaction is seen that would hold restart_lsn back",
 				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again; 1000 B until the slot can be lost`,
-				"postrider slot show postrider",
+				raiseLimit,
+			),
+		},
+		{
+			"less than half of the cap left", streaming(nil), observed(safe(3000)),
+			verdict(
+				SlotNearLoss, "degraded", "40 % of max_slot_wal_keep_size is left: 2.9 KiB until the slot can be lost: the relay keeps up, and no open transaction is seen that would hold restart_lsn back",
+				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again; 2.9 KiB until the slot can be lost`,
+				raiseLimit,
 			),
 		},
 		{
 			"far behind", streaming(nil), observed(func(s *slot.Status) { s.LagBytes, s.RetainedBytes = new(int64(5<<30)), new(int64(6<<30)) }),
 			verdict(
-				"degraded", "5.0 GiB of WAL behind the server",
+				Backlog, "degraded", "5.0 GiB of WAL behind the server",
 				`6.0 GiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
 				"postrider status --watch   (does it shrink?)",
 			),
@@ -231,19 +261,21 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 		{
 			"observation old", streaming(nil), observed(func(s *slot.Status) { s.ObservedAt, s.Error = ago(2*time.Minute), "read slot: connection lost" }),
 			Verdict{
-				State: "degraded", Next: "postrider check",
+				State: "degraded", WAL: "not known since then", Next: "postrider check", Runbook: "postriderobservationold",
 				Reason: "the slot was last observed 2m0s ago: lag and retention are not known; read slot: connection lost",
 			},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			require.Equal(t, c.want, Judge(Input{Now: now, Relay: c.relay, Observation: slot.Observation{Slot: c.slot}, Config: DefaultConfig()}))
+			got := Judge(Input{Now: now, Relay: c.relay, Observation: slot.Observation{Slot: c.slot}, Config: DefaultConfig()})
+			got.Conditions = nil // theirs are the tests of the conditions
+			require.Equal(t, c.want, got)
 		})
 	}
 }
 
-// Whatever the phase, somebody who reads "failing" is told what to type.
-func TestJudge_GivesANextStepForEveryFailure(t *testing.T) {
+// Whatever the phase, somebody who reads that it is not well is told what it means and what to type.
+func TestJudge_GivesConsequenceAndNextStepWheneverItIsNotWell(t *testing.T) {
 	for _, p := range []relay.Phase{relay.Starting, relay.Snapshotting, relay.Streaming, relay.Standby, relay.BackingOff, relay.Paused, relay.Draining, relay.Stopped, relay.Halted, ""} {
 		for _, status := range []string{"reserved", "extended", "unreserved", "lost"} {
 			for _, publicationOK := range []bool{true, false} {
@@ -254,7 +286,7 @@ func TestJudge_GivesANextStepForEveryFailure(t *testing.T) {
 				v := Judge(Input{Now: now, Relay: r, Observation: slot.Observation{Slot: observed(func(s *slot.Status) { s.WALStatus, s.PublicationOK = status, &publicationOK })}, Config: DefaultConfig()})
 				require.NotEmpty(t, v.Reason)
 				require.Contains(t, []string{OK, Degraded, Failing, Standby}, v.State)
-				if v.State == Failing {
+				if v.State != OK {
 					require.NotEmpty(t, v.Next, "%s %s %v", p, status, publicationOK)
 					require.NotEmpty(t, v.WAL, "%s %s %v", p, status, publicationOK)
 				}

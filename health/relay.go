@@ -1,0 +1,155 @@
+package health
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"postrider/relay"
+)
+
+const (
+	// The session loop turns once a second, whatever database and broker do.
+	loopHangs = time.Minute
+	// A broker that is well acknowledges within milliseconds; three seconds are a pause of its collector, or the move of a leader.
+	sinkSilent = 3 * time.Second
+	// A first session opens within a second or two; one that does not is waiting for something.
+	startSlow = 10 * time.Second
+)
+
+// judgeNotReady: nothing is relayed, and it is not because somebody asked for it.
+func judgeNotReady(f *facts) Condition {
+	r := f.Relay
+	c := Condition{Severity: Critical, Culprit: f.session().culprit, WAL: f.kept(), Next: "postrider check", Since: r.Since, For: time.Minute}
+	switch {
+	case r == (relay.State{}) && f.slot.Active:
+		c.Severity = Warning
+		c.Reason = fmt.Sprintf("process %d of the database streams from slot %q, but no relay answers at http.listen", f.slot.ActivePID, f.slot.Name)
+		c.Next = "postrider status --http-listen HOST:PORT   (where the relay runs)"
+	case r == (relay.State{}):
+		c.Reason, c.Next, c.Since = "no relay is running", "postrider run", f.slot.InactiveSince
+	case r.Phase == relay.Halted:
+		c.Reason = f.failure()
+	case r.Phase == relay.BackingOff:
+		next := "the next attempt is due"
+		if wait := r.NextAttempt.Sub(f.Now); wait > 0 {
+			next = "next attempt in " + Duration(wait)
+		}
+		c.Reason = f.failure() + "; " + next
+	case r.Phase == relay.Starting && f.Now.Sub(r.Since) > startSlow:
+		c.Severity = Warning
+		c.Reason = fmt.Sprintf("the first session is not open after %s", Duration(f.Now.Sub(r.Since)))
+	default:
+		return Condition{}
+	}
+	return c
+}
+
+// failure is why the last session ended. If that was the sink and the error does not say which, it gets its name.
+func (f *facts) failure() string {
+	r := f.Relay
+	if r.Error == "" {
+		return "the last session ended without a reason"
+	}
+	if f.Sink == "" || !sinkFailed(r.Reason) {
+		return r.Error
+	}
+	for _, part := range strings.FieldsFunc(f.Sink, func(c rune) bool { return c == ' ' || c == ',' }) {
+		if strings.Contains(part, ":") && strings.Contains(r.Error, part) {
+			return r.Error
+		}
+	}
+	return f.Sink + ": " + r.Error
+}
+
+// judgeStuck: it looks as if it relayed, and does not.
+func judgeStuck(f *facts) Condition {
+	if f.hangs() {
+		why := f.hanging()
+		return Condition{
+			Severity: Critical, Reason: why.because, WAL: f.kept(), Culprit: why.culprit, Since: f.Relay.LastProgress,
+			Next: "systemctl restart postrider   (or however it was started; report it with the log of the last minutes)",
+		}
+	}
+	silent := f.sinkSilent()
+	if silent == 0 {
+		return Condition{}
+	}
+	c := Condition{Severity: Warning, WAL: f.kept(), Next: "postrider check", Since: f.Relay.WaitingSince, For: time.Minute}
+	why := f.silence()
+	c.Reason, c.Culprit = why.because, why.culprit
+	if silent > f.Config.UnackedWarning {
+		c.Severity = Critical
+	}
+	return c
+}
+
+func (f *facts) hangs() bool {
+	r := f.Relay
+	return !r.LastProgress.IsZero() && f.Now.Sub(r.LastProgress) > loopHangs && r.Phase != relay.Stopped && r.Phase != relay.Halted
+}
+
+// hanging may be asked only while it hangs.
+func (f *facts) hanging() cause {
+	return cause{"session loop", "the session loop has not turned for " + Duration(f.Now.Sub(f.Relay.LastProgress)), ""}
+}
+
+// sinkSilent is for how long the sink has acknowledged nothing of what it has; zero: that is not worth a word.
+func (f *facts) sinkSilent() time.Duration {
+	if f.Relay.WaitingSince.IsZero() || f.Relay.InFlight == 0 {
+		return 0
+	}
+	if silent := f.Now.Sub(f.Relay.WaitingSince); silent > sinkSilent {
+		return silent
+	}
+	return 0
+}
+
+// judgePaused: somebody asked for it. It becomes as grave as a slot that nobody reads, and stays the reason for it.
+func judgePaused(f *facts) Condition {
+	r := f.Relay
+	if r.Phase != relay.Paused {
+		return Condition{}
+	}
+	c := Condition{
+		Severity: Warning, Reason: f.session().because, WAL: f.kept(), Next: "postrider resume", Culprit: f.session().culprit,
+		Since: pausedSince(r), For: time.Minute,
+	}
+	if f.Now.Sub(c.Since) > f.Config.InactiveCritical {
+		c.Severity = Critical
+	}
+	return c
+}
+
+// pausedSince is zero for no relay that is paused.
+func pausedSince(r relay.State) time.Time {
+	if r.Paused.Since.IsZero() {
+		return r.Since
+	}
+	return r.Paused.Since
+}
+
+// judgeLag: consumers get events late. How late is by the server's clock, which wrote the time of the commit.
+func judgeLag(f *facts) Condition {
+	r := f.Relay
+	if r.OldestUnacked.IsZero() {
+		return Condition{}
+	}
+	late := f.serverTime.Sub(r.OldestUnacked)
+	c := Condition{
+		Severity: Warning, Reason: fmt.Sprintf("the oldest transaction in flight was committed %s ago", Duration(late)), WAL: f.kept(),
+		Next: "postrider check   (is the broker slow, or is a backlog being worked off?)", For: time.Minute,
+	}
+	if f.sinkSilent() > 0 {
+		why := f.silence()
+		c.Reason += ": " + why.because
+		c.Culprit = why.culprit
+	}
+	switch {
+	case late > f.Config.UnackedCritical:
+		c.Severity = Critical
+	case late <= f.Config.UnackedWarning:
+		return Condition{}
+	}
+	return c
+}
