@@ -65,7 +65,7 @@ func (d *daemon) ready() error {
 
 // report is the answer of /status.
 func (d *daemon) report() Report {
-	return newReport(time.Now(), os.Getpid(), d.started, d.relay.State(), d.observation().Slot, sinkReport(d.cfg.Sink))
+	return newReport(time.Now(), os.Getpid(), d.started, d.relay.State(), d.observation(), d.cfg)
 }
 
 func (d *daemon) verdict() health.Verdict { return d.report().Verdict }

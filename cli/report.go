@@ -2,6 +2,8 @@ package cli
 
 import (
 	"encoding/json"
+	"reflect"
+	"strings"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -21,7 +23,8 @@ type Report struct {
 	Source      string    // who answered: "daemon", or "database" when the daemon did not
 	DaemonError string    // why the daemon did not answer
 	Relay       relay.State
-	Slot        slot.Status // zero until it was observed
+	Slot        slot.Status      // zero until it was observed
+	Monitor     slot.Observation // what else is known of the server; its Slot is zero, Slot has it
 	Sink        SinkReport
 }
 
@@ -46,12 +49,26 @@ func sinkReport(c config.Sink) SinkReport {
 	return r
 }
 
-// newReport is the report of the running daemon. It is the only place that joins what relay and slot know of themselves.
-func newReport(now time.Time, pid int, startedAt time.Time, r relay.State, s slot.Status, to SinkReport) Report {
-	return Report{
-		Version: currentBuild().Version, PID: pid, StartedAt: startedAt, Source: sourceDaemon,
-		Relay: r, Slot: s, Sink: to, Verdict: health.Judge(health.Input{Now: now, Relay: r, Observation: slot.Observation{Slot: s}, Config: health.DefaultConfig()}),
+// String is what people call it: "kafka at kafka-1:9092, kafka-2:9092".
+func (s SinkReport) String() string {
+	if len(s.Targets) == 0 {
+		return s.Kind
 	}
+	return s.Kind + " at " + strings.Join(s.Targets, ", ")
+}
+
+// newReport is the report of the running daemon. It is the only place that joins what relay and monitor know of themselves.
+func newReport(now time.Time, pid int, startedAt time.Time, r relay.State, o slot.Observation, cfg config.Config) Report {
+	report := Report{Version: currentBuild().Version, PID: pid, StartedAt: startedAt, Source: sourceDaemon, Sink: sinkReport(cfg.Sink)}
+	report.judge(now, r, o, cfg.Health)
+	return report
+}
+
+// judge fills in what is known, and the verdict that follows from it. A zero State is a relay that did not answer.
+func (r *Report) judge(now time.Time, st relay.State, o slot.Observation, cfg health.Config) {
+	r.Relay, r.Slot, r.Monitor = st, o.Slot, o
+	r.Monitor.Slot = slot.Status{}
+	r.Verdict = health.Judge(health.Input{Now: now, Relay: st, Observation: o, Sink: r.Sink.String(), Config: cfg})
 }
 
 // lsnText is an LSN in PostgreSQL's text form: a script can hand it back to psql, and no JSON parser rounds it.
@@ -83,7 +100,13 @@ type (
 		DaemonError string         `json:"daemon_error,omitempty"`
 		Relay       *relayJSON     `json:"relay,omitempty"`
 		Slot        slot.Status    `json:"slot,omitzero"`
+		Monitor     *monitorJSON   `json:"monitor,omitempty"`
 		Sink        SinkReport     `json:"sink"`
+	}
+	// monitorJSON is an observation without the slot: the outer field hides the embedded one of the same name.
+	monitorJSON struct {
+		slot.Observation
+		Slot *struct{} `json:"slot,omitempty"`
 	}
 )
 
@@ -95,6 +118,9 @@ func (r Report) MarshalJSON() ([]byte, error) {
 	}
 	if r.Relay != (relay.State{}) {
 		out.Relay = &relayJSON{r.Relay, lsnText(r.Relay.ReceivedLSN), lsnText(r.Relay.AckedLSN), lsnText(r.Relay.ConfirmedFlushLSN)}
+	}
+	if !reflect.ValueOf(r.Monitor).IsZero() {
+		out.Monitor = &monitorJSON{Observation: r.Monitor}
 	}
 	return json.Marshal(out)
 }
@@ -108,6 +134,9 @@ func (r *Report) UnmarshalJSON(b []byte) error {
 	*r = Report{
 		Verdict: in.Verdict, Version: in.Version, PID: in.PID, StartedAt: in.StartedAt,
 		Source: in.Source, DaemonError: in.DaemonError, Slot: in.Slot, Sink: in.Sink,
+	}
+	if in.Monitor != nil {
+		r.Monitor = in.Monitor.Observation
 	}
 	if in.Relay != nil {
 		r.Relay = in.Relay.State

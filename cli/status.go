@@ -170,7 +170,6 @@ func askDatabase(ctx context.Context, l *config.Loaded) (Report, error) {
 	case err != nil:
 		return Report{}, fmt.Errorf("ask the database: %w", postgres.Error(err))
 	}
-	r.Slot = s
-	r.Verdict = health.Judge(health.Input{Now: time.Now(), Relay: relay.State{}, Observation: slot.Observation{Slot: s}, Config: health.DefaultConfig()})
+	r.judge(time.Now(), relay.State{}, slot.Observation{Slot: s}, l.Config.Health)
 	return r, nil
 }

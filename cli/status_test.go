@@ -48,6 +48,50 @@ func TestReport_KeepsEverythingThroughJSON(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
+// The daemon's answer, with all that a monitor can know.
+func TestReport_KeepsVerdictAndObservationThroughJSON(t *testing.T) {
+	seconds := 600.0
+	o := slot.Observation{
+		Slot:           observed(nil),
+		Server:         slot.Server{Version: "17.6", Timeline: 3, StartedAt: ago(time.Hour)},
+		Limit:          slot.Limit{MaxSlotWALKeepSize: new(int64(1 << 30)), Effective: new(int64(1 << 30)), SegmentSize: 16 << 20, CheckpointTimeout: 300},
+		Stream:         &slot.Walsender{PID: 4711, Application: "postrider", State: "streaming"},
+		Decoding:       &slot.Decoding{SpillBytes: 17},
+		CatalogXminAge: new(int64(42)),
+		Holders:        []slot.Holder{{Kind: slot.HolderTransaction, PID: 815, Application: "psql", Since: ago(time.Hour), Restart: true}},
+		Gate:           []slot.GateSlot{{Name: "standby1", Blocks: true}},
+		Others:         []slot.Status{{Slot: slot.Slot{Name: "crm"}, RetainedBytes: new(int64(5 << 30)), ObservedAt: ago(time.Second)}},
+		Rates:          slot.Rates{WAL5m: &seconds},
+		Forecast:       slot.Forecast{Loss: slot.Estimate{Seconds: &seconds, Assumption: "writes go on"}},
+		Clock:          &slot.Clock{Skew: 2, Error: 0.5},
+		Notes:          []slot.Note{{Value: "wal_directory", Text: "needs pg_monitor"}},
+		Events:         []slot.ServerEvent{{At: ago(time.Minute), Code: "server_restarted", Text: "the server was restarted"}},
+	}
+	cfg := config.Default()
+	cfg.Sink.Kafka.Brokers = []string{"kafka-1:9092"}
+	want := newReport(now, 99, ago(2*time.Hour), streaming(func(r *relay.State) { r.InFlight, r.WaitingSince = 3, ago(10*time.Second) }), o, cfg)
+	b, err := json.Marshal(want)
+	require.NoError(t, err)
+	var got Report
+	require.NoError(t, json.Unmarshal(b, &got))
+	for i := range want.Verdict.Conditions { // how long it has to hold is for whoever tells of it, in the same process
+		want.Verdict.Conditions[i].For = 0
+	}
+	require.Equal(t, want, got)
+
+	var names []string
+	for _, c := range got.Verdict.Conditions {
+		names = append(names, c.Name)
+	}
+	require.Equal(t, []string{health.TimeToLoss, health.StandbyGate, health.Stuck, health.HeldByTransaction, health.OtherSlot, health.ClockSkew}, names)
+	require.Equal(t, "kafka at kafka-1:9092", got.Verdict.Conditions[2].Culprit)
+
+	var document struct{ Monitor map[string]any }
+	require.NoError(t, json.Unmarshal(b, &document))
+	require.NotContains(t, document.Monitor, "slot", "it stands beside")
+	require.Contains(t, document.Monitor, "holders")
+}
+
 func TestReport_WritesPositionsAsText(t *testing.T) {
 	b, err := json.Marshal(wellReport())
 	require.NoError(t, err)
@@ -66,6 +110,7 @@ func TestReport_LeavesOutWhatNobodyKnows(t *testing.T) {
 	require.NoError(t, json.Unmarshal(b, &document))
 	require.NotContains(t, document, "relay")
 	require.NotContains(t, document, "slot")
+	require.NotContains(t, document, "monitor")
 	require.NotContains(t, document, "started_at")
 }
 
@@ -87,6 +132,26 @@ func TestStatus_ShowsWhatTheDaemonSays(t *testing.T) {
 	} {
 		require.Contains(t, stdout, "\n"+line+"\n")
 	}
+}
+
+func TestStatus_ShowsEveryCondition(t *testing.T) {
+	file := serveStatus(t, func() any {
+		r := wellReport()
+		paused := streaming(func(s *relay.State) {
+			s.Phase, s.Paused = relay.Paused, relay.Pause{Since: now.Add(-2 * time.Minute), Reason: "deploy"}
+		})
+		r.judge(now, paused, slot.Observation{Slot: observed(func(s *slot.Status) { s.LagBytes = new(int64(2 << 30)) })}, health.DefaultConfig())
+		return r
+	})
+	code, stdout, stderr := command(t, file, "status")
+	require.Equal(t, exitOK, code, stderr)
+	require.True(t, strings.HasPrefix(stdout, `degraded: the relay has been paused for 2m0s, until somebody resumes it: deploy
+  WAL:  4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again
+  next: postrider resume
+  also: warning, PostriderBacklog: 2.0 GiB of WAL behind the server: the relay has been paused for 2m0s, until somebody resumes it: deploy
+        next: postrider resume
+
+`), stdout)
 }
 
 func TestStatus_PrintsTheReportAsJSON(t *testing.T) {

@@ -29,6 +29,11 @@ func writeReport(w io.Writer, r Report, now time.Time, colour bool) error {
 	if r.Verdict.Next != "" {
 		fmt.Fprintf(&b, "  next: %s\n", r.Verdict.Next)
 	}
+	for _, c := range r.Verdict.Conditions {
+		if health.Runbook(c.Name) != r.Verdict.Runbook { // which has just been said
+			fmt.Fprintf(&b, "  also: %s, %s: %s\n        next: %s\n", c.Severity, c.Name, indentBy(c.Reason, "        "), c.Next)
+		}
+	}
 	b.WriteByte('\n')
 	t := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
 	row := func(cells ...string) { fmt.Fprintln(t, strings.TrimRight(strings.Join(cells, "\t"), "\t")) }
@@ -60,11 +65,7 @@ func relayRows(row func(...string), r Report, now time.Time) {
 	if r.Relay.Error != "" {
 		row("last error", oneLine(r.Relay.Error))
 	}
-	sink := r.Sink.Kind
-	if len(r.Sink.Targets) > 0 {
-		sink += " at " + strings.Join(r.Sink.Targets, ", ")
-	}
-	row("sink", sink)
+	row("sink", r.Sink.String())
 }
 
 func slotRows(row func(...string), r Report, now time.Time) {
