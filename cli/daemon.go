@@ -33,6 +33,7 @@ type daemon struct {
 	relay    *relay.Relay
 	pipeline *pipeline
 	metrics  *metrics.Set
+	health   *health.Watcher
 	page     *page
 	started  time.Time
 }
@@ -40,6 +41,7 @@ type daemon struct {
 func (a *app) newDaemon(l *config.Loaded, set *metrics.Set, log zerolog.Logger) *daemon {
 	p := a.newPipeline(l.Config, set, log)
 	d := &daemon{app: a, cfg: l.Config, loaded: l, pipeline: p, relay: relay.New(l.Config.Relay, p.parts()), metrics: set, started: time.Now()}
+	d.health = health.NewWatcher(set, log.With().Str("component", "health").Str("slot", l.Config.Slot.Name).Logger())
 	d.page = newPage(d)
 	return d
 }
@@ -65,7 +67,9 @@ func (d *daemon) ready() error {
 
 // report is the answer of /status.
 func (d *daemon) report() Report {
-	return newReport(time.Now(), os.Getpid(), d.started, d.relay.State(), d.observation(), d.cfg)
+	r := newReport(time.Now(), os.Getpid(), d.started, d.relay.State(), d.observation(), d.cfg)
+	r.Verdict = d.health.Fill(r.Verdict)
+	return r
 }
 
 func (d *daemon) verdict() health.Verdict { return d.report().Verdict }
@@ -129,15 +133,17 @@ func (d *daemon) goWatch(ctx context.Context, sup supervisor, log zerolog.Logger
 	return func() { cancel(); watch.Wait() }
 }
 
-// watch looks at the relay each second until ctx ends: for the page's charts, and for systemd's watchdog, which it feeds only while the
-// loop turns.
+// watch looks at the relay each second until ctx ends: for the verdict, which it takes to log and metrics, for the page's charts, and for
+// systemd's watchdog, which it feeds only while the loop turns.
 func (d *daemon) watch(ctx context.Context, sup supervisor, log zerolog.Logger) {
 	defer d.page.check.start(ctx)()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	fed, sampled := time.Time{}, time.Time{}
 	for {
-		if now := time.Now(); now.Sub(sampled) >= history.Interval {
+		now := time.Now()
+		d.health.Update(now, d.report().Verdict)
+		if now.Sub(sampled) >= history.Interval {
 			sampled = now
 			d.page.sample(now)
 		}
