@@ -255,7 +255,7 @@ func New(reg prometheus.Registerer, slotName string) *Set {
 		AlertsFailed: b.counters("alerts", "notification_failures_total", "receiver",
 			"Attempts to notify that failed. Rising: nobody hears of what goes wrong."),
 		AlertsDropped: b.counter("alerts", "notifications_dropped_total",
-			"Notifications given up after all attempts. The next change of state is sent all the same."),
+			"Notifications that a receiver never took: refused, over before a try succeeded, or left when the process ended. Rising: the log says why."),
 
 		SnapshotRows: b.counter("snapshot", "rows_total",
 			"Rows already in the tables that this process has read and published. Not moving while snapshot_running is 1: the broker or the database is slow."),
