@@ -359,11 +359,15 @@ func TestJudge_HoldsToTheThresholds(t *testing.T) {
 		"a sink that takes its time": {inRelay(func(r *relay.State) {
 			r.InFlight, r.WaitingSince, r.OldestUnacked = 17, ago(2*time.Second), ago(29*time.Second)
 		})},
-		"nothing in flight":        {inRelay(func(r *relay.State) { r.WaitingSince = ago(time.Hour) })},
-		"a standby that confirms":  {gated(slot.GateSlot{Name: "standby1", Exists: true, Active: true})},
-		"inactive for a moment":    {inactive(4 * time.Minute)},
-		"inactive, since when?":    {inSlot(func(s *slot.Status) { s.Active = false })},
-		"a long transaction":       {held(transaction(14 * time.Minute))},
+		"nothing in flight":                       {inRelay(func(r *relay.State) { r.WaitingSince = ago(time.Hour) })},
+		"a standby that confirms":                 {gated(slot.GateSlot{Name: "standby1", Exists: true, Active: true})},
+		"inactive for a moment":                   {inactive(4 * time.Minute)},
+		"inactive, since when?":                   {inSlot(func(s *slot.Status) { s.Active = false })},
+		"a long transaction":                      {held(transaction(14 * time.Minute))},
+		"a standby that holds catalog_xmin alone": {held(slot.Holder{Kind: slot.HolderStandby, Application: "replica1", Since: ago(26 * time.Hour)})},
+		"inactive for a moment, by the server's clock": {inactive(6 * time.Minute), func(in *Input) {
+			in.Observation.Clock = &slot.Clock{Skew: -90, Error: 100}
+		}},
 		"some WAL kept":            {retained(1<<20, 1<<30)},
 		"WAL kept for the lag":     {retained(20<<20, 2<<30)},
 		"another slot":             {other("crm", 1<<30, nil)},

@@ -62,7 +62,7 @@ func (f *facts) findCause() cause {
 // session of another process.
 func (f *facts) idle() bool {
 	switch f.Relay.Phase {
-	case relay.Paused, relay.BackingOff, relay.Halted, relay.Stopped:
+	case relay.Starting, relay.Snapshotting, relay.Paused, relay.BackingOff, relay.Halted, relay.Stopped:
 		return true
 	case "":
 		return !f.slot.Active

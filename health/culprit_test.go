@@ -81,6 +81,12 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 			[]string{SlotNearLoss, Paused, HeldByTransaction},
 		},
 		{
+			"near loss because of a transaction, with a snapshot besides",
+			[]func(*Input){held(transaction(20 * time.Minute)), inRelay(func(r *relay.State) { r.Phase = relay.Snapshotting }), inSlot(unreserved), retained(1<<20, 5<<30)},
+			SlotNearLoss, "transaction of pid 815 (psql)", transactionText + ", and the relay is publishing rows", "SELECT pg_terminate_backend(815);   (or wait for its end)",
+			[]string{SlotNearLoss, HeldByTransaction},
+		},
+		{
 			"near loss because it is paused, and a transaction besides",
 			[]func(*Input){held(transaction(20 * time.Minute)), paused(time.Hour, ""), inSlot(unreserved), retained(4<<30, 5<<30)},
 			SlotNearLoss, "paused relay", "the relay has been paused for 1h0m", "postrider resume",
@@ -184,6 +190,9 @@ func TestJudge_ARelayThatStandsByIsAStateOfItsOwn(t *testing.T) {
 	require.Equal(t, "process 4711 of the database holds the slot; this one takes over when it lets go", v.Reason)
 	require.Empty(t, v.Runbook)
 	require.Equal(t, "process 4711", find(v, Backlog).Culprit)
+
+	v = Judge(input(standby, held(transaction(20*time.Minute)), retained(1<<20, 5<<30), inSlot(func(s *slot.Status) { s.WALStatus = "extended" })))
+	require.Regexp(t, "has been open for 20m0s$", find(v, SlotExtended).Reason, "the session of the other process is none of ours")
 
 	v = Judge(input(standby, inSlot(unreserved)))
 	require.Equal(t, Failing, v.State)
