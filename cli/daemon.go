@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"postrider/alerts"
 	"postrider/config"
 	"postrider/health"
 	"postrider/history"
@@ -34,16 +35,22 @@ type daemon struct {
 	pipeline *pipeline
 	metrics  *metrics.Set
 	health   *health.Watcher
+	notifier *alerts.Notifier
 	page     *page
 	started  time.Time
 }
 
-func (a *app) newDaemon(l *config.Loaded, set *metrics.Set, log zerolog.Logger) *daemon {
+func (a *app) newDaemon(l *config.Loaded, set *metrics.Set, log zerolog.Logger) (*daemon, error) {
 	p := a.newPipeline(l.Config, set, log)
 	d := &daemon{app: a, cfg: l.Config, loaded: l, pipeline: p, relay: relay.New(l.Config.Relay, p.parts()), metrics: set, started: time.Now()}
+	var err error
+	d.notifier, err = alerts.New(l.Config.Alerts, aboutAlerts(l.Config), set, log.With().Str("component", "alerts").Str("slot", l.Config.Slot.Name).Logger())
+	if err != nil {
+		return nil, &failure{code: exitConfig, err: err, next: "postrider config validate"}
+	}
 	d.health = health.NewWatcher(set, log.With().Str("component", "health").Str("slot", l.Config.Slot.Name).Logger())
 	d.page = newPage(d)
-	return d
+	return d, nil
 }
 
 func (d *daemon) live() error {
@@ -130,10 +137,17 @@ func (d *daemon) goWatch(ctx context.Context, sup supervisor, log zerolog.Logger
 	watching, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var watch sync.WaitGroup
 	watch.Go(func() { d.watch(watching, sup, log) })
-	return func() { cancel(); watch.Wait() }
+	watch.Go(func() { d.notifier.Run(watching) })
+	return func() {
+		if d.relay.State().Phase == relay.Halted { // by itself: nobody is there when the conditions have held for long enough to be told
+			d.notifier.Last(time.Now(), d.verdict().Conditions)
+		}
+		cancel()
+		watch.Wait()
+	}
 }
 
-// watch looks at the relay each second until ctx ends: for the verdict, which it takes to log and metrics, for the page's charts, and for
+// watch looks at the relay each second until ctx ends: for the verdict, which it takes to log, metrics and receivers, for the page's charts, and for
 // systemd's watchdog, which it feeds only while the loop turns.
 func (d *daemon) watch(ctx context.Context, sup supervisor, log zerolog.Logger) {
 	defer d.page.check.start(ctx)()
@@ -142,7 +156,7 @@ func (d *daemon) watch(ctx context.Context, sup supervisor, log zerolog.Logger) 
 	fed, sampled := time.Time{}, time.Time{}
 	for {
 		now := time.Now()
-		d.health.Update(now, d.report().Verdict)
+		d.notifier.Update(now, d.health.Update(now, d.report().Verdict).Conditions)
 		if now.Sub(sampled) >= history.Interval {
 			sampled = now
 			d.page.sample(now)

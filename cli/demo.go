@@ -80,7 +80,10 @@ func (a *app) demo(ctx context.Context, o demoOptions) (err error) {
 
 	cfg := demoConfig(o, dsn, brokers)
 	set := prometheus.NewRegistry()
-	d := a.newDaemon(&config.Loaded{Config: cfg}, metrics.New(set, cfg.Slot.Name), log)
+	d, err := a.newDaemon(&config.Loaded{Config: cfg}, metrics.New(set, cfg.Slot.Name), log)
+	if err != nil {
+		return err
+	}
 	endListener, err := d.listen(kill, set, log)
 	if err != nil {
 		return err

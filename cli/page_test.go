@@ -23,7 +23,9 @@ func newTestDaemon(t *testing.T) *daemon {
 	t.Helper()
 	l := &config.Loaded{Config: config.Default(), Path: "postrider.toml"}
 	l.Config.Postgres.URL = secret.Of("postgres://postrider:canary@db/shop")
-	return (&app{}).newDaemon(l, metrics.New(prometheus.NewRegistry(), "postrider"), zerolog.Nop())
+	d, err := (&app{}).newDaemon(l, metrics.New(prometheus.NewRegistry(), "postrider"), zerolog.Nop())
+	require.NoError(t, err)
+	return d
 }
 
 // part is the JSON twin of a part, as a client sees it.

@@ -66,7 +66,10 @@ func (a *app) run(ctx context.Context, l *config.Loaded, log zerolog.Logger) err
 	set := metrics.New(registry, cfg.Slot.Name)
 	set.ConfigLoaded.SetTime(time.Now())
 
-	d := a.newDaemon(l, set, log)
+	d, err := a.newDaemon(l, set, log)
+	if err != nil {
+		return err
+	}
 	endListener, err := d.listen(ctx, registry, log)
 	if err != nil {
 		return err
