@@ -13,6 +13,7 @@ import (
 
 	"postrider/alerts"
 	"postrider/config"
+	"postrider/docs"
 	"postrider/health"
 	"postrider/history"
 	"postrider/httpserver"
@@ -105,7 +106,7 @@ func (d *daemon) findings(ctx context.Context) ([]slot.Finding, []kafka.TopicRep
 // listen serves metrics and status until the returned function is called.
 func (d *daemon) listen(ctx context.Context, gatherer prometheus.Gatherer, log zerolog.Logger) (end func(), err error) {
 	server := httpserver.New(d.cfg.HTTP, httpserver.Handlers{
-		Live: d.live, Ready: d.ready, Status: func() any { return d.report() }, Parts: d.page.parts(), Metrics: gatherer,
+		Live: d.live, Ready: d.ready, Status: func() any { return d.report() }, Parts: d.page.parts(), Runbook: docs.Section, Metrics: gatherer,
 		Log: log.With().Str("component", "httpserver").Logger(),
 	})
 	if err := server.Listen(); err != nil {

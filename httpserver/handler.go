@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log"
 	"net/http"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
@@ -16,18 +17,30 @@ const maxScrapes = 8
 
 const index = `postrider
 
+/         the status page, for browsers
 /livez    200 while the process makes progress; asks neither the database nor the broker
 /readyz   200 while rows are relayed, or this process stands by; 503 with a reason otherwise
 /status   positions, slot, sink and a verdict, as JSON; for people: postrider status
 /metrics  Prometheus metrics
 `
 
-func handler(h Handlers) http.Handler {
+// handler serves h. live is nil without parts: then there is no page.
+func handler(h Handlers, live *stream, localOnly func(http.Handler) http.Handler) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = w.Write([]byte(index)) // the client may be gone
-	})
+	mux.Handle("GET /{$}", localOnly(front(h)))
+	if live != nil {
+		mux.Handle("GET /api/stream", localOnly(live))
+	}
+	for _, p := range h.Parts {
+		mux.Handle("GET /api/"+p.Name, localOnly(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			writeJSON(w, http.StatusOK, p.Get(), h.Log)
+		})))
+	}
+	if h.Runbook != nil {
+		mux.HandleFunc("GET /runbook/{heading}", func(w http.ResponseWriter, r *http.Request) {
+			writeRunbook(w, h.Runbook(r.PathValue("heading")))
+		})
+	}
 	mux.HandleFunc("GET /livez", probe(h.Live, h.Log))
 	mux.HandleFunc("GET /readyz", probe(h.Ready, h.Log))
 	if h.Status != nil {
@@ -41,6 +54,45 @@ func handler(h Handlers) http.Handler {
 		MaxRequestsInFlight: maxScrapes,
 	}))
 	return secured(mux)
+}
+
+// front answers / with the page for browsers, and with the list of endpoints for curl.
+func front(h Handlers) http.Handler {
+	text := index
+	if h.Runbook != nil {
+		text += "/runbook/HEADING  a section of docs/OPERATIONS.md\n"
+	}
+	if len(h.Parts) == 0 {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeText(w, text) })
+	}
+	var names []string
+	for _, p := range h.Parts {
+		names = append(names, p.Name)
+	}
+	text += "/api/NAME  a part of the status page, as JSON: " + strings.Join(names, ", ") + "\n" +
+		"/api/stream  all of them, again whenever they change, as server-sent events\n"
+	document := newPage(h.Runbook != nil)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if wantsHTML(r) {
+			document.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Vary", "Accept")
+		writeText(w, text)
+	})
+}
+
+func writeRunbook(w http.ResponseWriter, section string) {
+	if section == "" {
+		http.Error(w, "docs/OPERATIONS.md has no such heading", http.StatusNotFound)
+		return
+	}
+	writeText(w, section)
+}
+
+func writeText(w http.ResponseWriter, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write([]byte(text)) // the client may be gone
 }
 
 // Probe is the answer of /livez and /readyz.

@@ -1,4 +1,4 @@
-// Package httpserver answers metrics, probes and the status over HTTP. Everything it serves is read-only.
+// Package httpserver answers metrics, probes, the status and the status page over HTTP. Everything it serves is read-only.
 package httpserver
 
 import (
@@ -35,7 +35,10 @@ type Handlers struct {
 	// Status is what /status shows, as JSON.
 	Status func() any
 	// Parts are what the page shows, each with a JSON twin at /api/NAME. Without them there is no page.
-	Parts   []Part
+	Parts []Part
+	// Runbook returns the section of docs/OPERATIONS.md under a heading, in any case of letters, or nothing if there is none. Without it
+	// the page names headings and links to none.
+	Runbook func(heading string) string
 	Metrics prometheus.Gatherer
 	Log     zerolog.Logger
 }
@@ -72,16 +75,16 @@ type Server struct {
 	config   Config
 	server   *http.Server
 	log      zerolog.Logger
+	live     *stream      // nil without parts
 	listener net.Listener // nil before Listen, and if there is no server
 }
 
 // New makes a server that does not listen yet.
 func New(c Config, h Handlers) *Server {
-	return &Server{
+	s := &Server{
 		config: c,
 		log:    h.Log,
 		server: &http.Server{
-			Handler:           handler(h),
 			ReadHeaderTimeout: readTimeout,
 			ReadTimeout:       readTimeout,
 			WriteTimeout:      writeTimeout,
@@ -90,6 +93,11 @@ func New(c Config, h Handlers) *Server {
 			ErrorLog:          log.New(errorLog{h.Log}, "", 0),
 		},
 	}
+	if len(h.Parts) > 0 {
+		s.live = newStream(h.Parts, h.Log)
+	}
+	s.server.Handler = handler(h, s.live, s.localOnly)
+	return s
 }
 
 // Listen opens the socket, so that a wrong address ends the start before the slot is touched. With an empty address it does
@@ -127,7 +135,8 @@ func (s *Server) Addr() net.Addr {
 	return s.listener.Addr()
 }
 
-// Serve answers requests until ctx ends, then lets those that are being answered finish, for two seconds at most.
+// Serve answers requests until ctx ends, then lets those that are being answered finish, for two seconds at most; open pages are ended
+// at once.
 // It blocks; when it returns, the socket is closed and no goroutine is left. Without a socket it only waits for ctx.
 // An error means that the socket broke.
 func (s *Server) Serve(ctx context.Context) error {
@@ -138,12 +147,19 @@ func (s *Server) Serve(ctx context.Context) error {
 	// Started here, owns the accept loop, ends by Shutdown below or by a broken socket; this function waits for it.
 	ended := make(chan error, 1)
 	go func() { ended <- s.server.Serve(s.listener) }()
+	endPages := func() {
+		if s.live != nil {
+			s.live.close()
+		}
+	}
 
 	select {
 	case err := <-ended:
+		endPages()
 		return errors.Join(fmt.Errorf("serve http on %s: %w", s.config.Listen, err), s.server.Close())
 	case <-ctx.Done():
 	}
+	endPages()
 	// ctx has ended: the last answers need a context of their own.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()

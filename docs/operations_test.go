@@ -1,0 +1,25 @@
+package docs_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"postrider/docs"
+)
+
+func TestSection_IsWhatStandsUnderAHeading(t *testing.T) {
+	lost := docs.Section("slot_lost")
+	require.True(t, strings.HasPrefix(lost, "#### slot_lost\n"))
+	require.Equal(t, 1, strings.Count("\n"+lost, "\n#"), "it ends at the next heading:\n%s", lost)
+	require.Equal(t, lost, docs.Section("Slot_Lost"))
+
+	watch := docs.Section("3. Watch")
+	require.Contains(t, watch, "### HTTP\n", "headings below it belong to it")
+	require.NotContains(t, watch, "## 4.")
+	require.Equal(t, watch, docs.Section("3-watch"))
+
+	require.Empty(t, docs.Section("no such heading"))
+	require.Empty(t, docs.Section(""))
+}

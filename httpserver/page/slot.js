@@ -1,0 +1,147 @@
+// The slot: how much may still be written, how long that lasts, who is to blame.
+
+const WAL_STATUSES = ['reserved', 'extended', 'unreserved', 'lost'];
+
+function showSlot(o) {
+  const s = o.slot ?? {};
+  const observed = moment(s.observed_at);
+  show(view('slot'),
+    el('p', { class: 'doing' },
+      el('code', { class: 'name' }, s.name || '–'),
+      observed === undefined ? el('span', {}, 'not observed yet') : el('span', {}, 'observed ', ago(observed)),
+      o.server?.standby && badge('standby', 'server is a standby')),
+    s.error && el('p', { class: 'failure' }, `Last look failed: ${s.error}`),
+    s.invalidation_reason && el('p', { class: 'failure' }, `Invalidated: ${s.invalidation_reason}`),
+    walStatus(s),
+    safeBar(o),
+    forecasts(o.forecast),
+    facts(slotFacts(o)),
+    holders(o.holders), gate(o.gate), otherSlots(o.others), notes(o.notes), serverEvents(o.events));
+}
+
+function walStatus(s) {
+  const at = WAL_STATUSES.indexOf(s.wal_status);
+  return el('ol', { class: 'scale', 'aria-label': 'wal_status' }, WAL_STATUSES.map((name, i) =>
+    el('li', { class: i === at ? `here at-${name}` : '', 'aria-current': i === at ? 'step' : undefined }, name)));
+}
+
+// safeBar is the limit, what of it is used, and where it begins to matter.
+function safeBar(o) {
+  const s = o.slot ?? {};
+  if (!isNumber(s.safe_wal_size)) {
+    const limit = o.limit?.max_slot_wal_keep_size;
+    const why = s.wal_status === 'lost' ? 'nothing is kept for a slot that is lost'
+      : isNumber(limit) ? 'not known' : 'no limit: max_slot_wal_keep_size is -1, and the disk is what ends it';
+    return el('p', { class: 'safe-text' }, el('b', {}, `${bytes(s.retained_bytes)} retained`), `, ${why}`);
+  }
+  const limit = o.limit?.effective ?? s.safe_wal_size + (s.retained_bytes ?? 0);
+  const left = limit > 0 ? Math.max(0, Math.min(1, s.safe_wal_size / limit)) : 0;
+  const percent = Math.floor(left * 100);
+  const kind = left < 0.2 ? 'critical' : left < 0.5 ? 'warning' : 'ok';
+  return el('div', { class: 'safe', 'data-key': 'safe' },
+    el('p', { class: 'safe-text' }, el('b', { class: 'text-' + kind }, `${bytes(s.safe_wal_size)} left`), ` of ${bytes(limit)} (${percent} %) before the slot can be lost · ${bytes(s.retained_bytes)} retained`),
+    el('div', { class: 'meter', role: 'meter', 'aria-label': 'Safe WAL size', 'aria-valuemin': 0, 'aria-valuemax': 100, 'aria-valuenow': percent, 'aria-valuetext': `${percent} % of the limit is left` },
+      svg('svg', { viewBox: '0 0 100 10', preserveAspectRatio: 'none', 'aria-hidden': 'true' },
+        svg('rect', { class: 'track', width: 100, height: 10 }),
+        svg('rect', { class: 'used ' + kind, width: (100 - left * 100).toFixed(2), height: 10 }),
+        svg('path', { class: 'mark', d: 'M50 0V10M80 0V10' })),
+      el('span', { class: 'half' }, '50 % left'), el('span', { class: 'fifth' }, '20 %')));
+}
+
+function forecasts(f) {
+  if (!f) return null;
+  const kind = (e, warning, critical) => (!isNumber(e?.seconds) ? '' : e.seconds < critical ? 'text-critical' : e.seconds < warning ? 'text-warning' : '');
+  const one = (name, e, className) => e && el('div', { 'data-key': name },
+    el('dt', {}, name),
+    // Without a time the assumption says which it is: it does not happen, or cannot be said.
+    el('dd', {}, isNumber(e.seconds) ? [el('b', { class: className }, 'in ' + duration(e.seconds)), range(e), el('span', { class: 'assumption' }, e.assumption)]
+      : e.assumption));
+  return el('dl', { class: 'forecasts' },
+    one('Slot lost', f.loss, kind(f.loss, 6 * 3600, 3600)),
+    one('Disk full', f.disk_full, kind(f.disk_full, 6 * 3600, 3600)),
+    one('Caught up', f.catch_up, ''));
+}
+
+function range(e) {
+  if (!isNumber(e.seconds) || !isNumber(e.earliest)) return null;
+  return el('span', { class: 'range' }, isNumber(e.latest) ? ` ${duration(e.earliest)} to ${duration(e.latest)}` : ` ${duration(e.earliest)} or later`);
+}
+
+const yesNo = (value) => (value === undefined ? undefined : value ? 'yes' : 'no');
+
+function slotFacts(o) {
+  const s = o.slot ?? {};
+  const inactive = moment(s.inactive_since);
+  const skew = o.clock && `${o.clock.skew_seconds < 0 ? '−' : '+'}${duration(Math.abs(o.clock.skew_seconds))} ± ${duration(o.clock.error_seconds)}`;
+  return [
+    ['active', s.active ? `pid ${s.active_pid || '–'}${reader(o.stream)}` : 'no'],
+    ['inactive since', inactive === undefined ? undefined : ago(inactive)],
+    ['lag', bytes(s.lag_bytes), 'server position − confirmed_flush_lsn'],
+    ['publication', s.publication_ok === undefined ? undefined : s.publication_ok ? 'complete' : badge('critical', 'broken')],
+    ['failover', yesNo(s.failover), 'standbys may keep a copy'],
+    ['synced', yesNo(s.synced), 'this is a copy, on a standby'],
+    ['conflicting', s.conflicting ? 'yes' : undefined],
+    ['catalog_xmin age', isNumber(s.catalog_xmin_age) ? many(s.catalog_xmin_age, 'transaction') : undefined],
+    ['WAL, 5 min / 1 h', pair(o.rates?.wal_5m, o.rates?.wal_1h), 'written by the whole server'],
+    ['drained, 5 min / 1 h', pair(o.rates?.drain_5m, o.rates?.drain_1h), 'confirmed_flush_lsn moves'],
+    ['spilled', o.decoding && `${bytes(o.decoding.spill_bytes)} in ${many(o.decoding.spill_transactions, 'transaction')}`, 'written to the server\'s disk while decoding'],
+    ['checkpoint_timeout', isNumber(o.limit?.checkpoint_timeout_seconds) ? duration(o.limit.checkpoint_timeout_seconds) : undefined],
+    ['idle timeout', o.limit?.idle_replication_slot_timeout_seconds ? duration(o.limit.idle_replication_slot_timeout_seconds) : undefined],
+    ['pg_wal', isNumber(o.limit?.wal_directory) ? bytes(o.limit.wal_directory) + (o.limit.volume_size ? ` of ${bytes(o.limit.volume_size)}` : '') : undefined],
+    ['server clock', skew || undefined, 'the server\'s minus ours'],
+  ];
+}
+
+const reader = (w) => (w ? [w.application, w.user, w.state].filter(Boolean).map((t) => ` · ${t}`).join('') : '');
+const pair = (a, b) => (isNumber(a) || isNumber(b) ? `${perSecond(a)} / ${perSecond(b)}` : undefined);
+
+const KINDS = { transaction: 'transaction', prepared_transaction: 'prepared transaction', standby_feedback: 'standby feedback' };
+
+function holders(list) {
+  if (!list?.length) return null;
+  return el('div', { class: 'sub', 'data-key': 'holders' }, el('h3', {}, 'Who holds it back'), table({
+    name: 'Who holds it back', rows: list, key: (h) => [h.kind, h.pid, h.gid, h.xid, h.application].join(' '),
+    columns: [
+      { title: 'Who', cell: (h) => (KINDS[h.kind] ?? h.kind) + (h.pid ? ` of pid ${h.pid}` : '') + (h.gid ? ` '${h.gid}'` : '') },
+      { title: 'Age', className: 'n', cell: (h) => ago(moment(h.since), '') },
+      { title: 'Session', cell: (h) => [h.application, h.user, h.database, h.state].filter(Boolean).join(' · ') || '–' },
+      { title: 'Holds', cell: (h) => (h.holds_restart_lsn ? badge('warning', 'restart_lsn') : 'catalog_xmin') },
+    ],
+  }));
+}
+
+function gate(list) {
+  if (!list?.length) return null;
+  return el('div', { class: 'sub', 'data-key': 'gate' }, el('h3', {}, 'synchronized_standby_slots'), table({
+    name: 'synchronized_standby_slots', rows: list, key: (g) => g.name,
+    columns: [
+      { title: 'Slot', cell: (g) => el('code', {}, g.name) },
+      { title: 'Gate', cell: (g) => (g.blocks ? badge('critical', 'blocks') : badge('ok', 'open')) },
+      { title: 'State', cell: (g) => (!g.exists ? 'missing' : g.active ? 'active' : ['inactive ', moment(g.inactive_since) !== undefined && ['for ', ago(moment(g.inactive_since), '')]]) },
+      { title: 'wal_status', cell: (g) => g.wal_status || '–' },
+    ],
+  }));
+}
+
+function otherSlots(list) {
+  if (!list?.length) return null;
+  return el('div', { class: 'sub', 'data-key': 'others' }, el('h3', {}, 'Other slots of the server'), table({
+    name: 'Other slots of the server', rows: list, key: (s) => s.name,
+    columns: [
+      { title: 'Slot', cell: (s) => el('code', {}, s.name) },
+      { title: 'Reader', cell: (s) => (s.active ? `pid ${s.active_pid || '–'}` : badge('warning', 'inactive')) },
+      { title: 'wal_status', cell: (s) => s.wal_status || '–' },
+      { title: 'Retained', className: 'n', cell: (s) => bytes(s.retained_bytes) },
+      { title: 'Left', className: 'n', cell: (s) => bytes(s.safe_wal_size) },
+      { title: 'Database', cell: (s) => s.database || 'physical' },
+    ],
+  }));
+}
+
+const notes = (list) => list?.length > 0 && el('details', { class: 'sub', 'data-key': 'notes' },
+  el('summary', {}, many(list.length, 'value') + ' not known'),
+  el('ul', { class: 'lines' }, list.map((n) => el('li', { 'data-key': n.value }, el('code', {}, n.value), ' ', n.text))));
+
+const serverEvents = (list) => list?.length > 0 && el('details', { class: 'sub', 'data-key': 'events', open: true },
+  el('summary', {}, 'What happened to it'),
+  el('ul', { class: 'lines' }, list.map((e) => el('li', { 'data-key': e.at + e.code }, ago(moment(e.at)), ' ', e.text))));

@@ -1,0 +1,61 @@
+// The verdict: well or not, why, what it means, what to type.
+
+const STATES = { ok: 'OK', degraded: 'Degraded', failing: 'Failing', standby: 'Standby' };
+const COLOURS = { ok: '#1f883d', degraded: '#b26a00', failing: '#d1242f', standby: '#0969da', unknown: '#808a96' };
+
+function showVerdict(v) {
+  const conditions = v.conditions ?? [];
+  const lead = conditions.find((c) => c.reason === v.reason) ?? (conditions.length === 1 ? conditions[0] : undefined);
+  const others = conditions.filter((c) => c !== lead);
+  const known = v.state in STATES ? v.state : 'unknown';
+  view('verdict').className = `card verdict ${known}`;
+  show(view('verdict'),
+    el('div', { class: 'state ' + known }, el('span', { class: 'disc' }, icon(ICONS[known] ?? 'unknown')), el('h1', {}, STATES[v.state] ?? v.state)),
+    el('div', { class: 'said' },
+      el('p', { class: 'reason' }, v.reason),
+      lead && el('p', { class: 'lead' }, conditionFacts(lead)),
+      explained(v)),
+    others.length > 0 && el('ul', { class: 'conditions', 'aria-label': 'Further conditions' }, others.map(condition)));
+  tell(known, v, lead);
+}
+
+// explained is what it means and what to type, of a verdict, a condition or an error.
+function explained({ wal, next, runbook: heading }) {
+  return el('dl', { class: 'explained' },
+    wal && el('div', { 'data-key': 'wal' }, el('dt', {}, 'Means'), el('dd', {}, wal)),
+    next && el('div', { 'data-key': 'next' }, el('dt', {}, 'Type'), el('dd', {}, command(next))),
+    heading && el('div', { 'data-key': 'runbook' }, el('dt', {}, 'Read'), el('dd', {}, runbook(heading))));
+}
+
+function conditionFacts(c) {
+  const since = moment(c.since);
+  return [el('b', {}, c.name), since !== undefined && [' · for ', ago(since, '')], c.culprit && ` · because of ${c.culprit}`];
+}
+
+const condition = (c) => el('li', { 'data-key': c.name + (c.culprit ?? '') },
+  el('details', {},
+    el('summary', {}, badge(c.severity),
+      el('span', { class: 'what' }, el('span', { class: 'reason' }, c.reason), el('span', { class: 'lead' }, conditionFacts(c)))),
+    explained({ ...c, runbook: c.name })));
+
+let told = '';
+
+// tell says it where the page itself is not seen: in the tab, and to a screen reader when it changes, not with every figure.
+function tell(state, v, lead) {
+  const name = data.slot?.slot?.name;
+  document.title = [STATES[state] ?? 'No data', name, 'postrider'].filter(Boolean).join(' · ');
+  paintIcon(state);
+  const key = state + (lead?.name ?? '');
+  if (key !== told) hear(`${STATES[state] ?? v.state}: ${v.reason}`);
+  told = key;
+}
+
+const MARKS = { ok: 'M4 8.5l3 3 5-6', failing: 'M5 5l6 6M11 5l-6 6', degraded: 'M8 4v5M8 11.8v.2', standby: 'M6 5v6M10 5v6', unknown: 'M5 8h6' };
+
+function paintIcon(state) {
+  const drawn = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><circle cx="8" cy="8" r="8" fill="${COLOURS[state]}"/>` +
+    `<path d="${MARKS[state]}" fill="none" stroke="white" stroke-width="2" stroke-linecap="round"/></svg>`;
+  const link = document.getElementById('icon');
+  const href = 'data:image/svg+xml,' + encodeURIComponent(drawn);
+  if (link.getAttribute('href') !== href) link.setAttribute('href', href);
+}
