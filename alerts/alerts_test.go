@@ -61,20 +61,20 @@ func TestNotifier_SaysNothingOfWhatDoesNotHoldForLong(t *testing.T) {
 			b.set(condition("PostriderNotReady", health.Critical, time.Minute))
 			pass(50 * time.Second)
 			b.set()
-			pass(25 * time.Second)
+			pass(35 * time.Second)
 		}
 		require.Empty(t, r.words())
 	})
 }
 
-// A broker is down, and sink.kafka.delivery_timeout is 30 s: each session is silent, then ends, then there is a pause.
+// Replicas are missing, and sink.kafka.delivery_timeout is 40 s: each session is silent, then ends, then there is a pause.
 func TestNotifier_TellsWhatComesAndGoesWithTheSessions(t *testing.T) {
 	inBubble(t, DefaultConfig(), func(t *testing.T, b *bench, r *fake) {
 		for range 20 {
 			b.set() // the sink is silent for three seconds before that can be seen
-			pass(3 * time.Second)
+			pass(5 * time.Second)
 			b.set(condition("PostriderStuck", health.Critical, time.Minute))
-			pass(27 * time.Second)
+			pass(35 * time.Second)
 			b.set(condition("PostriderNotReady", health.Critical, time.Minute))
 			pass(14 * time.Second)
 		}

@@ -32,9 +32,9 @@ func rankOf(s health.Severity) rank {
 
 const (
 	// resolveAfter is how long a condition has to be gone before it is over, or, if it was not told yet, begins anew. A relay that fails,
-	// tries again and fails is not well in between: with the default of relay.backoff_max 15 s pass from one session to the next,
-	// and with a broker that is down three more until that can be seen. TestNotifier_TellsWhatComesAndGoesWithTheSessions
-	resolveAfter = 20 * time.Second
+	// tries again and fails is not well in between: with the default of relay.backoff_max 15 s pass from one session to the next, then
+	// one opens, and a sink that does not answer can be seen after three more. TestNotifier_TellsWhatComesAndGoesWithTheSessions
+	resolveAfter = 30 * time.Second
 	// One that comes back within flapping has to be gone for twice as long the next time, up to resolveAtMost: that is a dozen words, and
 	// then at most two in a quarter of an hour.
 	flapping      = time.Hour

@@ -30,7 +30,7 @@ func TestEpisode_HasToBeGoneForLongerTheMoreOftenItComesBack(t *testing.T) {
 		now = now.Add(10 * time.Second)
 	}
 	s := time.Second
-	require.Equal(t, []time.Duration{20 * s, 40 * s, 80 * s, 160 * s, 320 * s, 640 * s, 900 * s, 900 * s}, had)
+	require.Equal(t, []time.Duration{30 * s, 60 * s, 120 * s, 240 * s, 480 * s, 900 * s, 900 * s, 900 * s}, had)
 	now = now.Add(flapping)
 	require.Equal(t, resolveAfter, round(), "what was quiet for an hour begins anew")
 }
