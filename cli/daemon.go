@@ -83,7 +83,7 @@ func (d *daemon) report() Report {
 func (d *daemon) verdict() health.Verdict { return d.report().Verdict }
 
 func (d *daemon) observation() slot.Observation {
-	return slot.Observation{Slot: d.pipeline.watcher.Status()}
+	return d.pipeline.monitor.Observation()
 }
 
 // findings is a check of everything, with the topics that were published to.

@@ -29,7 +29,7 @@ type pipeline struct {
 	cfg      config.Config
 	metrics  *metrics.Set
 	log      zerolog.Logger
-	watcher  *slot.Watcher
+	monitor  *slot.Monitor
 	snapshot *snapshot.Snapshot
 	copy     *snapshot.Copy // from prepare to the end of runSnapshot; nil: there is nothing to copy
 	// As a session was last prepared; the same goroutine then makes its router.
@@ -39,7 +39,7 @@ type pipeline struct {
 
 func (a *app) newPipeline(cfg config.Config, set *metrics.Set, log zerolog.Logger) *pipeline {
 	p := &pipeline{app: a, cfg: cfg, metrics: set, log: log}
-	p.watcher = slot.NewWatcher(cfg.Postgres, requirements(cfg), slot.Export(set), p.component("slot"))
+	p.monitor = slot.NewMonitor(cfg.Postgres, requirements(cfg), cfg.Monitor, slot.Export(set), p.component("slot"))
 	p.snapshot = p.newSnapshot()
 	return p
 }
@@ -69,8 +69,9 @@ func (p *pipeline) parts() relay.Parts {
 			f := relayFailure(err, st)
 			return f.Error(), f.wal, f.next
 		},
-		Metrics: p.metrics,
-		Log:     p.component("relay"),
+		ClockSkew: p.monitor.ClockSkew,
+		Metrics:   p.metrics,
+		Log:       p.component("relay"),
 	}
 }
 
@@ -91,7 +92,7 @@ func (p *pipeline) prepare(ctx context.Context, first bool) (err error) {
 	}()
 	s, err := slot.Prepare(ctx, conn, requirements(p.cfg), first, p.component("slot"))
 	if lost := new(slot.LostError); errors.As(err, &lost) && lost.ConfirmedFlushLSN == 0 { // a slot that is gone cannot say where its gap begins
-		lost.ConfirmedFlushLSN = p.watcher.Status().ConfirmedFlushLSN
+		lost.ConfirmedFlushLSN = p.monitor.Status().ConfirmedFlushLSN
 	}
 	switch {
 	case errors.Is(err, slot.ErrServer), errors.Is(err, slot.ErrNoFreeSlot):
@@ -156,7 +157,7 @@ func (p *pipeline) openStream(ctx context.Context) (*replication.Stream, error) 
 	s, err := replication.Open(ctx, pg, p.cfg.Replication, p.cfg.Slot.Name, p.component("replication"))
 	switch {
 	case errors.Is(err, replication.ErrSlotMissing): // it was there in prepare: dropped since then, and not to be created again
-		return nil, p.renewable(slot.Disappeared(p.cfg.Slot.Name, p.watcher.Status().ConfirmedFlushLSN))
+		return nil, p.renewable(slot.Disappeared(p.cfg.Slot.Name, p.monitor.Status().ConfirmedFlushLSN))
 	case err != nil:
 		return nil, p.renewable(postgres.Error(err))
 	}

@@ -117,4 +117,4 @@ func (r *renewed) Advice() (wal, fix string) {
 		"since snapshot.mode is when_needed", ""
 }
 
-func (p *pipeline) watch(ctx context.Context) error { return p.renewable(p.watcher.Run(ctx)) }
+func (p *pipeline) watch(ctx context.Context) error { return p.renewable(p.monitor.Run(ctx)) }

@@ -157,7 +157,7 @@ func askDatabase(ctx context.Context, l *config.Loaded) (Report, error) {
 	}
 	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it was only read from
 	r := Report{Version: currentBuild().Version, Source: sourceDatabase, Sink: sinkReport(l.Config.Sink)}
-	s, err := slot.Get(ctx, conn, l.Config.Slot.Name)
+	o, err := slot.Observe(ctx, conn, l.Config.Slot.Name, l.Config.Monitor)
 	switch {
 	case errors.Is(err, slot.ErrNotFound):
 		r.Verdict = health.Verdict{
@@ -170,6 +170,6 @@ func askDatabase(ctx context.Context, l *config.Loaded) (Report, error) {
 	case err != nil:
 		return Report{}, fmt.Errorf("ask the database: %w", postgres.Error(err))
 	}
-	r.judge(time.Now(), relay.State{}, slot.Observation{Slot: s}, l.Config.Health)
+	r.judge(time.Now(), relay.State{}, o, l.Config.Health)
 	return r, nil
 }

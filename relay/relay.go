@@ -26,7 +26,7 @@ type Parts struct {
 	// returns soon, and goes on in another session or process. May be nil.
 	Snapshot func(ctx, stop context.Context, report func(Snapshot)) error
 	// Watch looks after slot and publication until ctx ends, whether a session is open or not. Its error ends the
-	// session, if there is one; then it is called again.
+	// session, if there is one; then it is called again. What it finds before Prepare has succeeded once is of no consequence.
 	Watch      func(ctx context.Context) error
 	OpenStream func(ctx context.Context) (*replication.Stream, error)
 	OpenSink   sink.Open
@@ -60,7 +60,7 @@ type Relay struct {
 
 	recent recent
 
-	prepared func() // tells Watch that there is a slot to look at
+	prepared func() // tells keepWatch that there is a slot to look after
 }
 
 // New makes a relay. Run it once.
@@ -77,15 +77,16 @@ func New(cfg Config, parts Parts) *Relay {
 func (r *Relay) Run(ctx, stop context.Context) error {
 	ctx, cancel := withCause(ctx, ErrSecondSignal)
 	var beside sync.WaitGroup
-	prepared := make(chan struct{})
+	early, prepared := context.WithCancel(ctx)
+	defer prepared()
 	beside.Go(func() { r.keepGauges(ctx) })
-	beside.Go(func() { r.keepWatch(ctx, prepared) })
+	beside.Go(func() { r.keepWatch(ctx, early) })
 	if r.cfg.HeartbeatInterval > 0 {
 		beside.Go(func() { r.keepHeartbeat(ctx, stop) })
 	}
 	defer beside.Wait()
 	defer cancel()
-	r.prepared = sync.OnceFunc(func() { close(prepared) })
+	r.prepared = prepared
 	pauses := backoff{min: r.cfg.BackoffMin, max: r.cfg.BackoffMax}
 	var furthest pglogrepl.LSN // that any session has acked
 	for {
@@ -370,11 +371,12 @@ func (r *Relay) wait(ctx, stop context.Context, pause time.Duration) bool {
 	return false
 }
 
-// keepWatch runs Watch for as long as the process relays: lag and retention are of interest above all while no session is open.
-func (r *Relay) keepWatch(ctx context.Context, prepared <-chan struct{}) {
-	select {
-	case <-prepared:
-	case <-ctx.Done():
+// keepWatch runs Watch for as long as the process relays: lag and retention are of interest above all while no session is open. early
+// ends when there is a slot to look after; a look that began before may have missed it.
+func (r *Relay) keepWatch(ctx, early context.Context) {
+	for early.Err() == nil {
+		_ = r.parts.Watch(early) // Prepare finds the same, and says it
+		r.wait(early, early, watchPause)
 	}
 	for ctx.Err() == nil {
 		if err := r.parts.Watch(ctx); err != nil && ctx.Err() == nil {

@@ -10,5 +10,5 @@
 // # Why the publication is watched
 //
 // A dropped publication, or a table that was dropped and created anew, takes rows out of the stream without an error on
-// PostgreSQL 18, and with a late one before. So Watcher compares publication and tables every few seconds, and stops the relay.
+// PostgreSQL 18, and with a late one before. So Monitor compares publication and tables every few seconds, and stops the relay.
 package slot

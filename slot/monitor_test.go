@@ -22,9 +22,9 @@ import (
 // noticeLimit is what the relay promises.
 const noticeLimit = 10 * time.Second
 
-// watched is a watcher that runs.
+// watched is a monitor that runs.
 type watched struct {
-	*slot.Watcher
+	*slot.Monitor
 	t      *testing.T
 	seen   chan slot.Status
 	result chan error
@@ -32,16 +32,16 @@ type watched struct {
 	run    func() // calls Run in the background; its error comes in result
 }
 
-// watch starts a watcher on a prepared database and waits for its first observation.
+// watch starts a monitor on a prepared database and waits for its first observation.
 func watch(t *testing.T, p *place, need slot.Requirements) *watched {
 	t.Helper()
 	_, err := slot.Prepare(t.Context(), p.conn, need, true, zerolog.Nop())
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	w := &watched{t: t, seen: make(chan slot.Status, 1000), result: make(chan error, 1), stop: stop}
-	w.Watcher = slot.NewWatcher(p.cfg, need, func(s slot.Status) {
+	w.Monitor = slot.NewMonitor(p.cfg, need, slot.DefaultMonitorConfig(), func(o slot.Observation) {
 		select {
-		case w.seen <- s:
+		case w.seen <- o.Slot:
 		default:
 		}
 	}, zerolog.Nop())
@@ -63,7 +63,7 @@ func (w *watched) until(ok func(slot.Status) bool) slot.Status {
 				return s
 			}
 		case err := <-w.result:
-			require.Fail(w.t, "watcher ended", "%v", err)
+			require.Fail(w.t, "monitor ended", "%v", err)
 		case <-deadline:
 			require.Fail(w.t, "no such status", "last %+v", w.Status())
 		}
@@ -77,12 +77,12 @@ func (w *watched) ends(within time.Duration) error {
 	case err := <-w.result:
 		return err
 	case <-time.After(within):
-		require.Fail(w.t, "watcher goes on", "for %s, last %+v", within, w.Status())
+		require.Fail(w.t, "monitor goes on", "for %s, last %+v", within, w.Status())
 		return nil
 	}
 }
 
-func TestWatcher_NoticesABrokenPublication(t *testing.T) {
+func TestMonitor_NoticesABrokenPublication(t *testing.T) {
 	versions(t, oldAndNew, func(t *testing.T, version string) {
 		for _, c := range []struct{ name, sql, text string }{
 			{"dropped", "DROP PUBLICATION postrider", "does not exist"},
@@ -119,7 +119,7 @@ func TestWatcher_NoticesABrokenPublication(t *testing.T) {
 	})
 }
 
-func TestWatcher_TakesANewTableOfAPublicationOfAllTables(t *testing.T) {
+func TestMonitor_TakesANewTableOfAPublicationOfAllTables(t *testing.T) {
 	p := onShared(t, "17")
 	p.exec("CREATE TABLE outbox (id int PRIMARY KEY); CREATE PUBLICATION postrider FOR ALL TABLES")
 	w := watch(t, p, p.need())
@@ -130,7 +130,7 @@ func TestWatcher_TakesANewTableOfAPublicationOfAllTables(t *testing.T) {
 	})
 }
 
-func TestWatcher_NoticesADroppedSlot(t *testing.T) {
+func TestMonitor_NoticesADroppedSlot(t *testing.T) {
 	p := onShared(t, "17")
 	p.outbox()
 	w := watch(t, p, p.need())
@@ -144,7 +144,7 @@ func TestWatcher_NoticesADroppedSlot(t *testing.T) {
 	require.Equal(t, "lost", w.Status().WALStatus)
 }
 
-func TestWatcher_NoticesAShutdownAtOnce(t *testing.T) {
+func TestMonitor_NoticesAShutdownAtOnce(t *testing.T) {
 	versions(t, oldAndNew, func(t *testing.T, version string) {
 		p, s := onOwn(t, version, nil)
 		p.outbox()
@@ -160,7 +160,7 @@ func TestWatcher_NoticesAShutdownAtOnce(t *testing.T) {
 	})
 }
 
-func TestWatcher_DoesNotHoldUpASmartShutdown(t *testing.T) {
+func TestMonitor_DoesNotHoldUpASmartShutdown(t *testing.T) {
 	p, s := onOwn(t, "17", nil)
 	p.outbox()
 	w := watch(t, p, p.need())
@@ -170,7 +170,7 @@ func TestWatcher_DoesNotHoldUpASmartShutdown(t *testing.T) {
 	require.ErrorIs(t, w.ends(15*time.Second), postgres.ErrStopping)
 }
 
-func TestWatcher_OutlivesLostConnections(t *testing.T) {
+func TestMonitor_OutlivesLostConnections(t *testing.T) {
 	p, s := onOwn(t, "17", nil)
 	p.outbox()
 	w := watch(t, p, p.need())
@@ -201,7 +201,7 @@ func TestWatcher_OutlivesLostConnections(t *testing.T) {
 	require.NoError(t, w.ends(noticeLimit))
 }
 
-func TestWatcher_WaitsForALockedTable(t *testing.T) {
+func TestMonitor_WaitsForALockedTable(t *testing.T) {
 	p := onShared(t, "18")
 	p.outbox()
 	w := watch(t, p, p.need())
@@ -219,9 +219,9 @@ func TestExport_KeepsPositionsWhileTheServerIsGone(t *testing.T) {
 	observe := slot.Export(metrics.New(registry, "postrider"))
 	lag := int64(7)
 	s := slot.Status{Slot: slot.Slot{Active: true, WALStatus: "reserved", ConfirmedFlushLSN: 10}, CurrentWALLSN: 17, LagBytes: &lag, ObservedAt: time.Unix(5, 0)}
-	observe(s)
+	observe(slot.Observation{Slot: s})
 	s.Error = "server gone"
-	observe(s)
+	observe(slot.Observation{Slot: s})
 	got := map[string]float64{}
 	families, err := registry.Gather()
 	require.NoError(t, err)

@@ -1,0 +1,41 @@
+package slot
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"postrider/postgres"
+)
+
+// changedPages counts the pages of tables and indexes that were changed since the statistics were reset, the server's whole life as a
+// rule: new pages, and those that went to the WAL as a whole since they were changed for the first time after a checkpoint. Its growth is
+// about what the next checkpoint has to write, which no function of the server tells. It goes backwards when somebody resets statistics.
+//
+// Any role may ask. Backends report what they did once a second, and a transaction that is open only at its end.
+func changedPages(ctx context.Context, conn *pgx.Conn) (int64, error) {
+	var n int64
+	if err := conn.QueryRow(ctx, `SELECT (`+newPages(major(conn))+` + `+firstChanges+`)::bigint`).Scan(&n); err != nil {
+		return 0, fmt.Errorf("read how many pages were changed: %w", postgres.Error(err))
+	}
+	return n, nil
+}
+
+// newPages is what tables and indexes have grown by. Before 16 only the sum is counted of that and of pages that backends wrote
+// because no buffer was free.
+func newPages(major int) string {
+	switch {
+	case major >= 18:
+		return `(SELECT sum(extend_bytes) / pg_catalog.current_setting('block_size')::bigint FROM pg_catalog.pg_stat_io WHERE object = 'relation')`
+	case major >= 16:
+		return `(SELECT sum(extends) FROM pg_catalog.pg_stat_io WHERE object = 'relation')`
+	}
+	return `(SELECT buffers_backend FROM pg_catalog.pg_stat_bgwriter)`
+}
+
+// firstChanges are the images of whole pages in the WAL. Without full_page_writes there are none; then each changed row counts as a page,
+// which is too many rather than too few.
+const firstChanges = `CASE WHEN pg_catalog.current_setting('full_page_writes')::boolean
+	THEN (SELECT wal_fpi FROM pg_catalog.pg_stat_wal)
+	ELSE (SELECT sum(tup_inserted + tup_updated + tup_deleted) FROM pg_catalog.pg_stat_database) END`
