@@ -8,7 +8,8 @@
 //     delivered to a partition earlier. After a failure the next session starts again from the slot.
 //  3. A clean stop publishes the open transaction to its end, begins no other, waits for what is in flight and confirms it:
 //     no duplicates. If the drain timeout strikes first, what was in flight is published again at the next start.
-//  4. A row that can't be routed or delivered halts the relay: everything before it is confirmed, nothing after it is.
+//  4. A pause ends the session like a clean stop. If the drain timeout strikes, the relay is paused all the same.
+//  5. A row that can't be routed or delivered halts the relay: everything before it is confirmed, nothing after it is.
 //
 // # The one recovery path
 //

@@ -58,6 +58,10 @@ type Relay struct {
 	streamed bool                    // a session of this process has been open
 	awaited  string                  // topic that ended the last session by not being there; of the goroutine in Run alone
 
+	stopAsked    func() error  // whether Run was asked to stop; nil before Run
+	endWork      func()        // ends the session under way, or the wait for the next, for a pause; nil before Run
+	pauseChanged chan struct{} // closed, and made anew, whenever state.Paused changes
+
 	recent recent
 
 	prepared func() // tells keepWatch that there is a slot to look after
@@ -69,11 +73,13 @@ func New(cfg Config, parts Parts) *Relay {
 		parts.ClockSkew = func() time.Duration { return 0 }
 	}
 	now := time.Now()
-	return &Relay{cfg: cfg, parts: parts, state: State{Phase: Starting, Since: now, LastProgress: now}}
+	return &Relay{
+		cfg: cfg, parts: parts, state: State{Phase: Starting, Since: now, LastProgress: now}, pauseChanged: make(chan struct{}),
+	}
 }
 
 // Run relays until stop ends, then drains and returns nil, or until an error that no new session can heal. ctx is the second
-// signal: when it ends, Run returns without waiting for anything.
+// signal: when it ends, Run returns without waiting for anything. In between it may be paused; see Pause.
 func (r *Relay) Run(ctx, stop context.Context) error {
 	ctx, cancel := withCause(ctx, ErrSecondSignal)
 	var beside sync.WaitGroup
@@ -87,25 +93,44 @@ func (r *Relay) Run(ctx, stop context.Context) error {
 	defer beside.Wait()
 	defer cancel()
 	r.prepared = prepared
+	r.mu.Lock()
+	r.stopAsked = stop.Err
+	r.mu.Unlock()
+	for {
+		work, end := r.untilPaused(stop)
+		err := r.work(ctx, stop, work)
+		end()
+		if err != nil {
+			return err
+		}
+		if stop.Err() != nil || ctx.Err() != nil || !r.stayPaused(ctx, stop) {
+			r.enter(Stopped, nil)
+			return nil
+		}
+	}
+}
+
+// work relays until stop or a pause ends the context of the same name, or until an error that no new session can heal.
+func (r *Relay) work(ctx, stop, work context.Context) error {
 	pauses := backoff{min: r.cfg.BackoffMin, max: r.cfg.BackoffMax}
 	var furthest pglogrepl.LSN // that any session has acked
-	for {
-		err := r.attempt(ctx, stop)
+	for work.Err() == nil {
+		err := r.attempt(ctx, work)
+		// Who pauses the relay because the broker is away wants it to stay.
+		pausing := work.Err() != nil && stop.Err() == nil && errors.Is(err, ErrDrainTimeout)
 		switch {
 		case err == nil:
-			r.enter(Stopped, nil)
 			return nil
 		case ctx.Err() != nil:
 			r.enter(Stopped, context.Cause(ctx))
 			return context.Cause(ctx)
-		case r.halts(err):
+		case r.halts(err) && !pausing:
 			r.enter(Halted, err)
 			return err
-		case stop.Err() != nil:
+		case work.Err() != nil:
 			if !errors.Is(err, context.Canceled) {
 				r.parts.Log.Warn().Err(err).Msg("last session did not end cleanly; some rows may be published again")
 			}
-			r.enter(Stopped, nil)
 			return nil
 		}
 		class, reason := Classify(err, !r.hasStreamed())
@@ -116,11 +141,11 @@ func (r *Relay) Run(ctx, stop context.Context) error {
 		r.await(err)
 		r.log(class, reason, err, pause)
 		r.backOff(reason, err, pause)
-		if !r.wait(ctx, stop, pause) {
-			r.enter(Stopped, nil)
+		if !r.wait(ctx, work, pause) {
 			return nil
 		}
 	}
+	return nil
 }
 
 // await remembers a topic that has to be there before the next session begins.
@@ -169,7 +194,7 @@ func (r *Relay) attempt(process, stop context.Context) error {
 	}
 	defer r.close(s)
 	// One drain timeout for the rest of the open transaction and for what is in flight.
-	defer context.AfterFunc(stop, func() {
+	defer afterwards(stop, func() {
 		r.enter(Draining, nil)
 		timer := time.AfterFunc(r.cfg.DrainTimeout, func() { fail(ErrDrainTimeout) })
 		context.AfterFunc(ctx, func() { timer.Stop() })
@@ -326,6 +351,10 @@ func (r *Relay) enter(p Phase, err error) {
 		_, r.state.Reason = Classify(err, false)
 	}
 	r.parts.Metrics.Phase.Set(string(p))
+	r.parts.Metrics.Paused.Set(0)
+	if p == Paused {
+		r.parts.Metrics.Paused.Set(1)
+	}
 }
 
 func (r *Relay) backOff(reason string, err error, pause time.Duration) {
@@ -436,6 +465,17 @@ func (r *Relay) observe() {
 		m.OldestUnacked.Clear()
 	} else {
 		m.OldestUnacked.SetTime(st.OldestUnacked)
+	}
+}
+
+// afterwards is context.AfterFunc, but end waits for f if it has begun: what comes after end is not overtaken by it.
+func afterwards(ctx context.Context, f func()) (end func()) {
+	done := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { defer close(done); f() })
+	return func() {
+		if !stop() {
+			<-done
+		}
 	}
 }
 

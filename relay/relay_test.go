@@ -32,6 +32,7 @@ const patience = 30 * time.Second
 type setup struct {
 	t      *testing.T
 	ctx    context.Context
+	db     *parts.Database
 	conn   *pgx.Conn
 	slot   string
 	broker *memory.Broker
@@ -44,7 +45,7 @@ func newSetup(t *testing.T) *setup {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	db := parts.Postgres(t, parts.AnyVersion)
-	x := &setup{t: t, ctx: ctx, conn: db.Connect(t), slot: parts.Unique("slot"), broker: memory.New(1), cfg: relay.DefaultConfig()}
+	x := &setup{t: t, ctx: ctx, db: db, conn: db.Connect(t), slot: parts.Unique("slot"), broker: memory.New(1), cfg: relay.DefaultConfig()}
 	x.cfg.BackoffMin, x.cfg.BackoffMax = time.Millisecond, 10*time.Millisecond
 	x.exec(`CREATE TABLE outbox (id bigint, aggregatetype text, aggregateid text, payload text)`)
 	x.exec(`CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert')`)

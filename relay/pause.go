@@ -1,0 +1,122 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// ErrStopping says that a relay that is about to end, or has ended, is not paused.
+var ErrStopping = errors.New("the relay is stopping")
+
+// Pause asks the relay to end its session as a stop does, which leaves the slot to itself, and to open no other until Resume, or until
+// the time comes if it is not zero. It does not wait for that: the phase is Paused as soon as the slot is free. A relay that is paused
+// already takes the new reason and time. What is told of the slot by Watch goes on.
+//
+// Nothing of it is kept: another process relays at once, and so does this one after a restart. The error is ErrStopping. Safe for
+// concurrent use.
+func (r *Relay) Pause(reason string, until time.Time) (Pause, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stopAsked != nil && r.stopAsked() != nil || r.state.Phase == Stopped || r.state.Phase == Halted {
+		return Pause{}, ErrStopping
+	}
+	p := Pause{Since: time.Now(), Until: until, Reason: reason}
+	if r.pausedLocked() {
+		p.Since = r.state.Paused.Since
+	}
+	r.setPauseLocked(p)
+	if r.endWork != nil {
+		r.endWork()
+	}
+	return p, nil
+}
+
+// Resume ends a pause, and returns false if there was none. A session that is still being ended for the pause is ended, and the next one
+// follows. Safe for concurrent use.
+func (r *Relay) Resume() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was := r.pausedLocked()
+	r.setPauseLocked(Pause{})
+	return was
+}
+
+func (r *Relay) pausedLocked() bool { return !r.state.Paused.Since.IsZero() }
+
+func (r *Relay) setPauseLocked(p Pause) {
+	r.state.Paused = p
+	close(r.pauseChanged)
+	r.pauseChanged = make(chan struct{})
+}
+
+// untilPaused returns what sessions are to end with: stop, or a pause.
+func (r *Relay) untilPaused(stop context.Context) (work context.Context, end context.CancelFunc) {
+	work, end = context.WithCancel(stop)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.endWork = end
+	if r.pausedLocked() {
+		end()
+	}
+	return work, end
+}
+
+// stayPaused returns true when the pause is over, and false when a signal came.
+func (r *Relay) stayPaused(ctx, stop context.Context) bool {
+	var told Pause // what the log has
+	for {
+		r.mu.Lock()
+		asked, changed := r.state.Paused, r.pauseChanged
+		r.mu.Unlock()
+		if asked.Since.IsZero() {
+			break
+		}
+		if asked != told {
+			told = asked
+			r.enter(Paused, nil)
+			r.logPause(asked)
+		}
+		timer := time.NewTimer(time.Until(asked.Until))
+		due := timer.C
+		if asked.Until.IsZero() {
+			due = nil
+		}
+		select {
+		case <-changed:
+		case <-due:
+			r.parts.Log.Info().Time("until", asked.Until).Msg("pause is over; nobody has resumed the relay before")
+			r.endPause(asked)
+		case <-ctx.Done():
+		case <-stop.Done():
+		}
+		timer.Stop()
+		if ctx.Err() != nil || stop.Err() != nil {
+			return false
+		}
+	}
+	r.enter(Starting, nil)
+	if told != (Pause{}) {
+		r.parts.Log.Info().Dur("duration", time.Since(told.Since)).Msg("relay resumed")
+	}
+	return true
+}
+
+// endPause resumes, unless the pause was changed meanwhile.
+func (r *Relay) endPause(p Pause) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.state.Paused == p {
+		r.setPauseLocked(Pause{})
+	}
+}
+
+func (r *Relay) logPause(p Pause) {
+	event := r.parts.Log.Info().Str("reason", p.Reason)
+	if !p.Until.IsZero() {
+		event = event.Time("until", p.Until)
+	}
+	st := r.State()
+	event.Stringer("acked_lsn", st.AckedLSN).Stringer("confirmed_flush_lsn", st.ConfirmedFlushLSN).
+		Msg("relay paused; the slot is free, and keeps WAL until the relay is resumed")
+}
