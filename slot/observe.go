@@ -289,9 +289,6 @@ func (a asked) gate(own Slot, all []Status) []GateSlot {
 func Observe(ctx context.Context, conn *pgx.Conn, name string, cfg MonitorConfig) (Observation, error) {
 	m := Monitor{need: Requirements{Slot: Config{Name: name}}, cfg: cfg}
 	status, err := m.observe(ctx, conn)
-	if isMissing(err) {
-		_, err = Get(ctx, conn, name) // says what to do
-	}
 	o := m.observation
 	o.Slot = status
 	return o, err

@@ -76,7 +76,7 @@ func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (Status, error) {
 	m.observation = o
 	m.mu.Unlock()
 	if at < 0 {
-		return Status{}, Disappeared(m.need.Slot.Name, before.Slot.ConfirmedFlushLSN)
+		return Status{}, notFound(m.need.Slot.Name)
 	}
 	return own, nil
 }

@@ -101,13 +101,17 @@ func Get(ctx context.Context, conn *pgx.Conn, name string) (Status, error) {
 		return Status{}, fmt.Errorf("read slot %q: %w", name, err)
 	}
 	if len(found) == 0 {
-		return Status{}, &Error{
-			Err: fmt.Errorf("slot %q: %w", name, ErrNotFound),
-			WAL: "nothing is kept for the relay",
-			Fix: "postrider init, or postrider slot create " + name,
-		}
+		return Status{}, notFound(name)
 	}
 	return found[0], nil
+}
+
+func notFound(name string) error {
+	return &Error{
+		Err: fmt.Errorf("slot %q: %w", name, ErrNotFound),
+		WAL: "nothing is kept for the relay",
+		Fix: "postrider init, or postrider slot create " + name,
+	}
 }
 
 // List reads all slots of the server, physical ones and those of other databases too, by name.
