@@ -61,16 +61,19 @@ func (d *daemon) live() error {
 	return nil
 }
 
-func (d *daemon) ready() error {
+// ready returns what the relay does, if that is its work. One that is paused is not ready: whoever asked for it knows, and nobody
+// else should take its silence for well-being. It is live all the same, since a restart would end the pause.
+func (d *daemon) ready() (state string, err error) {
 	st := d.relay.State()
-	if st.Ready() {
-		return nil
+	switch {
+	case st.Ready():
+		return string(st.Phase), nil
+	case st.Phase == relay.Paused:
+		return "", &httpserver.Reason{Code: string(st.Phase), Text: pauseText(st.Paused)}
+	case st.Error == "":
+		return "", &httpserver.Reason{Code: string(st.Phase), Text: "the relay is " + string(st.Phase)}
 	}
-	text := st.Error
-	if text == "" {
-		text = "the relay is " + string(st.Phase)
-	}
-	return &httpserver.Reason{Code: string(st.Phase), Text: text}
+	return "", &httpserver.Reason{Code: string(st.Phase), Text: st.Error}
 }
 
 // report is the answer of /status.

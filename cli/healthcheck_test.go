@@ -48,8 +48,12 @@ func command(t *testing.T, configuration string, args ...string) (code int, stdo
 
 func healthy() error { return nil }
 
+func isReady() (string, error) { return "streaming", nil }
+
 func TestHealthcheck_IsSilentWhenAlive(t *testing.T) {
-	notReady := func() error { return &httpserver.Reason{Code: "backing_off", Text: "broker unreachable"} }
+	notReady := func() (string, error) {
+		return "backing_off", &httpserver.Reason{Code: "backing_off", Text: "broker unreachable"}
+	}
 	for _, listen := range []string{"127.0.0.1", "0.0.0.0", ""} {
 		t.Run("listens on "+listen, func(t *testing.T) {
 			port := serveHTTP(t, listen+":0", httpserver.Handlers{Live: healthy, Ready: notReady})
@@ -68,7 +72,7 @@ func TestHealthcheck_IsSilentWhenAlive(t *testing.T) {
 }
 
 func TestHealthcheck_TakesTheAddressFromAFlag(t *testing.T) {
-	port := serveHTTP(t, "127.0.0.1:0", httpserver.Handlers{Live: healthy, Ready: healthy})
+	port := serveHTTP(t, "127.0.0.1:0", httpserver.Handlers{Live: healthy, Ready: isReady})
 	code, _, stderr := command(t, "", "healthcheck", "--ready", "--http-listen", "127.0.0.1:"+port)
 	require.Equal(t, exitOK, code, stderr)
 }
@@ -78,7 +82,7 @@ func TestHealthcheck_FailsWithOne(t *testing.T) {
 	require.NoError(t, err)
 	nobody := gone.Addr().String()
 	require.NoError(t, gone.Close())
-	hung := serveHTTP(t, "127.0.0.1:0", httpserver.Handlers{Live: func() error { return errors.New("loop has not turned for 1m0s") }, Ready: healthy})
+	hung := serveHTTP(t, "127.0.0.1:0", httpserver.Handlers{Live: func() error { return errors.New("loop has not turned for 1m0s") }, Ready: isReady})
 	stranger := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(stranger.Close)
 	release := make(chan struct{})

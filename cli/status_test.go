@@ -34,7 +34,7 @@ func wellReport() Report {
 // serveStatus runs a daemon that answers with r, and returns a configuration that asks it.
 func serveStatus(t *testing.T, r func() any) string {
 	t.Helper()
-	port := serveHTTP(t, "127.0.0.1:0", httpserver.Handlers{Live: healthy, Ready: healthy, Status: r})
+	port := serveHTTP(t, "127.0.0.1:0", httpserver.Handlers{Live: healthy, Ready: isReady, Status: r})
 	return "[http]\nlisten = \"127.0.0.1:" + port + "\"\n"
 }
 
@@ -245,7 +245,7 @@ func (c *cancelAfter) Write(p []byte) (int, error) {
 
 func TestStatus_WatchWritesALineForEachRefresh(t *testing.T) {
 	var asked atomic.Uint64
-	port := serveHTTP(t, "127.0.0.1:0", httpserver.Handlers{Live: healthy, Ready: healthy, Status: func() any {
+	port := serveHTTP(t, "127.0.0.1:0", httpserver.Handlers{Live: healthy, Ready: isReady, Status: func() any {
 		r := wellReport()
 		r.Relay.Published = asked.Add(1)
 		return r

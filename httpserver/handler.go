@@ -19,7 +19,7 @@ const index = `postrider
 
 /         the status page, for browsers
 /livez    200 while the process makes progress; asks neither the database nor the broker
-/readyz   200 while rows are relayed, or this process stands by; 503 with a reason otherwise
+/readyz   200 while rows are relayed, or this process stands by, and which of them; 503 with a reason otherwise
 /status   positions, slot, sink and a verdict, as JSON; for people: postrider status
 /metrics  Prometheus metrics
 `
@@ -41,7 +41,7 @@ func handler(h Handlers, live *stream, localOnly func(http.Handler) http.Handler
 			writeRunbook(w, h.Runbook(r.PathValue("heading")))
 		})
 	}
-	mux.HandleFunc("GET /livez", probe(h.Live, h.Log))
+	mux.HandleFunc("GET /livez", probe(func() (string, error) { return "", h.Live() }, h.Log))
 	mux.HandleFunc("GET /readyz", probe(h.Ready, h.Log))
 	if h.Status != nil {
 		mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
@@ -98,15 +98,16 @@ func writeText(w http.ResponseWriter, text string) {
 // Probe is the answer of /livez and /readyz.
 type Probe struct {
 	OK     bool   `json:"ok"`
+	State  string `json:"state,omitempty"`  // of /readyz, one word: streaming, snapshot or standby; empty if not OK
 	Reason string `json:"reason,omitempty"` // one word; empty if OK
 	Detail string `json:"detail,omitempty"`
 }
 
-func probe(ask func() error, logger zerolog.Logger) http.HandlerFunc {
+func probe(ask func() (state string, err error), logger zerolog.Logger) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
-		err := ask()
+		state, err := ask()
 		if err == nil {
-			writeJSON(w, http.StatusOK, Probe{OK: true}, logger)
+			writeJSON(w, http.StatusOK, Probe{OK: true, State: state}, logger)
 			return
 		}
 		answer := Probe{Reason: "error", Detail: err.Error()}

@@ -30,8 +30,9 @@ type Handlers struct {
 	// Live is nil while the process makes progress of its own. It must not depend on the database or the broker:
 	// a restart would not heal them.
 	Live func() error
-	// Ready is nil while the relay does its work, or stands by for it. A *Reason is passed on to the caller.
-	Ready func() error
+	// Ready returns in one word what the relay does, while that is its work, or standing by for it. Otherwise the error says why not; a
+	// *Reason is passed on to the caller.
+	Ready func() (state string, err error)
 	// Status is what /status shows, as JSON.
 	Status func() any
 	// Parts are what the page shows, each with a JSON twin at /api/NAME. Without them there is no page.

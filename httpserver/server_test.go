@@ -38,7 +38,7 @@ func (a *answers) handlers() Handlers {
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "postrider_test", Help: "A test."}, func() float64 { return 7 }))
 	return Handlers{
 		Live:  func() error { return load(&a.live) },
-		Ready: func() error { return load(&a.ready) },
+		Ready: func() (string, error) { return "standby", load(&a.ready) },
 		Status: func() any {
 			if f := a.status.Load(); f != nil {
 				return (*f)()
@@ -153,8 +153,11 @@ func TestProbe_FailsWithTheReason(t *testing.T) {
 				require.Equal(t, c.want, got)
 
 				answer.Store(nil)
-				resp, _ = request(t, http.MethodGet, url+path)
+				resp, body = request(t, http.MethodGet, url+path)
 				require.Equal(t, http.StatusOK, resp.StatusCode, "a probe recovers")
+				got = Probe{}
+				require.NoError(t, json.Unmarshal([]byte(body), &got))
+				require.Equal(t, Probe{OK: true, State: map[string]string{"/readyz": "standby"}[path]}, got)
 			}
 		})
 	}
