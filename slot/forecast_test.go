@@ -1,0 +1,260 @@
+package slot
+
+import (
+	"encoding/json"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/stretchr/testify/require"
+)
+
+const mib = 1 << 20
+
+// paused is a server with default settings and a limit of 256 MiB, of which 200 MiB are left. A checkpoint began a minute ago, a MiB is
+// written each second, few pages are changed, and nobody reads from the slot.
+func paused() Observation {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	return Observation{
+		Slot: Status{
+			Slot:          Slot{Name: "postrider", RestartLSN: 0x4000_0000, ConfirmedFlushLSN: 0x4000_0000, WALStatus: "reserved", SafeWALSize: new(int64(200 * mib))},
+			CurrentWALLSN: 0x4000_0000 + 72*mib, LagBytes: new(int64(72 * mib)), ObservedAt: at,
+		},
+		Server: Server{StartedAt: at.Add(-24 * time.Hour)},
+		Limit: Limit{
+			MaxSlotWALKeepSize: new(int64(256 * mib)), Effective: new(int64(256 * mib)), MaxWALSize: 1024 * mib, SegmentSize: 16 * mib,
+			CheckpointTimeout: 300, CheckpointTarget: 0.9, SharedBuffers: 128 * mib,
+			Checkpoint: &Checkpoint{StartedAt: at.Add(-time.Minute), RedoLSN: 0x4000_0000 + 12*mib, Took: 5},
+		},
+		Rates: Rates{
+			WAL1m: new(1.0 * mib), WAL5m: new(1.0 * mib), WAL1h: new(1.0 * mib), Restart1m: new(0.0), Restart5m: new(0.0), Drain5m: new(0.0), Pages5m: new(0.2),
+		},
+	}
+}
+
+// readingAt is the same with a relay that reads, at so many MiB a second.
+func readingAt(rate float64) func(*Observation) {
+	return func(o *Observation) {
+		o.Slot.Active = true
+		o.Rates.Restart1m, o.Rates.Restart5m, o.Rates.Drain5m = new(rate*mib), new(rate*mib), new(rate*mib)
+	}
+}
+
+func both(changes ...func(*Observation)) func(*Observation) {
+	return func(o *Observation) {
+		for _, change := range changes {
+			change(o)
+		}
+	}
+}
+
+func passedBy(bytes int64) func(*Observation) {
+	return func(o *Observation) { o.Slot.SafeWALSize, o.Slot.WALStatus = new(-bytes), "unreserved" }
+}
+
+// began moves the last checkpoint, and the slot with it: a MiB was written each second since.
+func began(ago time.Duration) func(*Observation) {
+	return func(o *Observation) {
+		o.Limit.Checkpoint.StartedAt = o.Slot.ObservedAt.Add(-ago)
+		o.Limit.Checkpoint.RedoLSN = o.Slot.CurrentWALLSN - pglogrepl.LSN(ago.Seconds()*mib)
+		o.Slot.RestartLSN = o.Limit.Checkpoint.RedoLSN - 16*mib
+	}
+}
+
+func manyPages(o *Observation) { o.Rates.Pages5m = new(50.0) }
+
+var none = math.NaN()
+
+type wanted struct {
+	name    string
+	change  func(*Observation)
+	seconds float64 // none, or to the second
+	text    string  // part of the assumption
+}
+
+func (w wanted) holds(t *testing.T, of func(Forecast) Estimate) {
+	t.Helper()
+	o := paused()
+	if w.change != nil {
+		w.change(&o)
+	}
+	f := forecast(o)
+	e := of(f)
+	t.Log(e.Assumption)
+	require.Contains(t, e.Assumption, w.text)
+	_, err := json.Marshal(f)
+	require.NoError(t, err, "no infinity, no NaN")
+	if math.IsNaN(w.seconds) {
+		require.Nil(t, e.Seconds)
+		require.Nil(t, e.Earliest)
+		require.Nil(t, e.Latest)
+		return
+	}
+	require.NotNil(t, e.Seconds)
+	require.InDelta(t, w.seconds, *e.Seconds, 0.5)
+	require.LessOrEqual(t, *e.Earliest, *e.Seconds)
+	require.GreaterOrEqual(t, *e.Earliest, 0.0)
+	if e.Latest != nil {
+		require.GreaterOrEqual(t, *e.Latest, *e.Seconds)
+	}
+}
+
+func TestForecast_Loss(t *testing.T) {
+	for _, w := range []wanted{
+		{"few pages: soon after the next checkpoint begins", nil, 240 + 6, "at 1 MiB/s of WAL, the rate of the last 5 minutes, the limit of 256 MiB is passed in 3m20s; " +
+			"the slot is lost when the checkpoint that follows ends, about 4m6s from now"},
+		{"many pages: their writing is spread", manyPages, 240 + 270, "about 8m30s from now"},
+		{"many pages that do not fit in shared_buffers", both(manyPages, func(o *Observation) { o.Limit.SharedBuffers = 8 * mib }), 240 + 102.4, ""},
+		{"a checkpoint that ends before the limit is passed does not count", func(o *Observation) { o.Slot.SafeWALSize = new(int64(250 * mib)) }, 540 + 6, ""},
+		{"a checkpoint that began before the limit was passed counts", both(manyPages, func(o *Observation) { o.Slot.SafeWALSize = new(int64(250 * mib)) }), 240 + 270, ""},
+		{"pages counted since the checkpoint began", func(o *Observation) { o.Limit.Checkpoint.Pages = new(int64(252)) }, 240 + 0.1*(252+48), ""},
+		{"pages not known: as long as the last took", func(o *Observation) { o.Rates.Pages5m = nil }, 240 + 5, ""},
+		{"nothing known of pages: as long as it may take", func(o *Observation) { o.Rates.Pages5m, o.Limit.Checkpoint.Took = nil, 0 }, 240 + 270, ""},
+		{"a disk that is slower than the schedule", both(manyPages, func(o *Observation) { o.Limit.Checkpoint.Took = 290 }), 240 + 290, ""},
+		// 8 segments are filled at 0x40000000 + 128 MiB, which is in 56 s, and again each 128 s.
+		{"WAL asks for the checkpoints", both(manyPages, func(o *Observation) { o.Limit.MaxWALSize = 256 * mib }), 56 + 128 + 0.9*128, ""},
+		{"the server was started since: its clock began anew", func(o *Observation) { o.Server.StartedAt = o.Slot.ObservedAt.Add(-10 * time.Second) }, 290 + 7, ""},
+		{"checkpoints were left out on an idle server", func(o *Observation) {
+			o.Limit.Checkpoint.StartedAt = o.Slot.ObservedAt.Add(-10 * time.Hour).Add(-100 * time.Second)
+			o.Limit.Checkpoint.RedoLSN = 0x4000_0000 + 40*mib
+		}, 200 + 0.1*0.2*(32+200), ""},
+		{"a checkpoint was left out before the load began", func(o *Observation) {
+			o.Limit.Checkpoint.StartedAt = o.Slot.ObservedAt.Add(-400 * time.Second)
+			o.Slot.SafeWALSize = new(int64(100 * mib))
+		}, 200 + 0.1*0.2*(60+200), ""},
+		{"the clocks differ", func(o *Observation) {
+			o.Clock = &Clock{Skew: -30}
+			o.Limit.Checkpoint.StartedAt = o.Slot.ObservedAt.Add(-90 * time.Second)
+		}, 240 + 6, ""},
+		{"far ahead the phase of checkpoints means little", func(o *Observation) { o.Slot.SafeWALSize = new(int64(1 << 40)) }, 1<<20 + 300 - (1<<20-246)%300, "12d3h"},
+		{"the load began a minute ago", func(o *Observation) { o.Rates.WAL5m = new(0.2 * mib) }, 240 + 30, "the rate of the last minute, the limit of 256 MiB is passed in 3m20s"},
+		{"the load ended a minute ago", func(o *Observation) { o.Rates.WAL1m = new(0.0) }, none, "no WAL is written, by the rate of the last minute"},
+		{"half of it is freed", readingAt(0.5), 546, "of which 512 KiB/s are freed, the limit of 256 MiB is passed in 6m40s"},
+		{"the relay stopped a minute ago", both(readingAt(1), func(o *Observation) { o.Rates.Restart1m = new(0.0) }), 246, ""},
+		{"the relay is gone since", both(readingAt(1), func(o *Observation) { o.Slot.Active = false }), 246, ""},
+		{"as much is freed as written", readingAt(1), none, "no loss in sight: WAL is written at 1 MiB/s and freed as fast"},
+		{"nothing is written", func(o *Observation) { o.Rates.WAL1m, o.Rates.WAL5m = new(0.0), new(0.0) }, none, "no WAL is written"},
+		{"not watched for long", func(o *Observation) { o.Rates = Rates{} }, none, "not known yet"},
+		{"no limit", func(o *Observation) {
+			o.Limit.Effective, o.Limit.MaxSlotWALKeepSize, o.Slot.SafeWALSize = nil, nil, nil
+		}, none, "until it is read or the disk is full"},
+		{"a limit, and no word of what is left", func(o *Observation) { o.Slot.SafeWALSize = nil }, none, "not known"},
+		{"passed: the next checkpoint decides", passedBy(mib), 246, "the limit of 256 MiB is passed; the slot is lost when the checkpoint that begins in 4m0s ends, about 4m6s from now"},
+		{"passed, and nothing known of rates", both(passedBy(mib), func(o *Observation) { o.Rates = Rates{} }), 245, "begins in 4m0s"},
+		{"passed, and nothing is written", both(passedBy(mib), func(o *Observation) { o.Rates.WAL1m, o.Rates.WAL5m = new(0.0), new(0.0) }), 245,
+			"if anything is written until then"},
+		{"passed in a checkpoint", both(passedBy(mib), manyPages, began(400*time.Second)), 170, "the checkpoint that is running ends, about 2m50s from now"},
+		{"a checkpoint that should have ended a moment ago", both(passedBy(mib), began(310*time.Second)), 0, "is running ends, about 0s from now"},
+		{"a checkpoint that lasts longer than its pages take", both(passedBy(mib), began(330*time.Second)), 240, "is running ends, about 4m0s from now"},
+		{"a checkpoint that lasts longer than it should", both(passedBy(mib), manyPages, began(700*time.Second)), 40, "is running"},
+		{"passed, and the relay makes up for it", both(passedBy(10*mib), readingAt(3)), none, "so it is kept to again in 5s, before a checkpoint ends"},
+		{"passed, and the relay is too slow", both(passedBy(600*mib), readingAt(3)), 246, "the limit of 256 MiB is passed; the slot is lost when"},
+		{"the WAL that is needed is newer than the checkpoint that runs", both(passedBy(mib), manyPages, began(400*time.Second), func(o *Observation) {
+			o.Slot.RestartLSN = 0x4000_0000 + 60*mib
+		}), 200 + 270, ""},
+		{"nothing known of checkpoints", func(o *Observation) { o.Limit.Checkpoint = nil }, 200 + 150, "when the last one began is not known"},
+		{"a standby", func(o *Observation) { o.Server.Standby = true }, 200 + 150, "restartpoint"},
+		{"lost", func(o *Observation) { o.Slot.WALStatus, o.Slot.InvalidationReason = "lost", "wal_removed" }, 0, "lost already: wal_removed"},
+		{"lost, before 17", func(o *Observation) { o.Slot.WALStatus, o.Slot.SafeWALSize = "lost", nil }, 0, "the slot is lost already"},
+		{"a slot that keeps nothing", func(o *Observation) { o.Slot.RestartLSN = 0 }, none, "keeps no WAL"},
+	} {
+		t.Run(w.name, func(t *testing.T) { w.holds(t, func(f Forecast) Estimate { return f.Loss }) })
+	}
+}
+
+// Whether the limit is passed just before a checkpoint ends or just after, nobody can tell, and it makes a whole checkpoint's difference.
+func TestForecast_LatestKnowsTheEdge(t *testing.T) {
+	o := paused()
+	o.Slot.SafeWALSize = new(int64(240 * mib))
+	e := forecast(o).Loss
+	require.InDelta(t, 246, *e.Seconds, 0.5)
+	require.Greater(t, *e.Latest, 546.0)
+	require.InDelta(t, 240, *e.Earliest, 0.5)
+
+	o.Rates.WAL1m = new(1.2 * mib)
+	require.InDelta(t, 200, *forecast(o).Loss.Earliest, 0.5, "as fast as in the last minute, if that is faster")
+	o.Rates.WAL1m, o.Rates.WAL1h = new(0.01*mib), new(3.0*mib)
+	e = forecast(o).Loss
+	require.InDelta(t, 80, *e.Earliest, 0.5, "as fast as in the last hour")
+	require.Greater(t, *e.Seconds, 20_000.0)
+	require.Greater(t, *e.Latest, *e.Seconds)
+}
+
+func TestForecast_LossByIdleness(t *testing.T) {
+	noLimit := func(o *Observation) { o.Limit.Effective, o.Slot.SafeWALSize = nil, nil }
+	idle := func(since, timeout time.Duration) func(*Observation) {
+		return func(o *Observation) {
+			o.Limit.IdleTimeout, o.Slot.InactiveSince = Seconds(timeout.Seconds()), o.Slot.ObservedAt.Add(-since)
+		}
+	}
+	for _, w := range []wanted{
+		{"sooner than the limit", both(idle(58*time.Minute, time.Hour), func(o *Observation) { o.Slot.SafeWALSize = new(int64(250 * mib)) }), 246, "nobody reads from the slot and idle_replication_slot_timeout is over in 2m0s; " +
+			"it is lost when the checkpoint that follows ends, about 4m6s from now"},
+		{"over", both(idle(2*time.Hour, time.Hour), noLimit), 246, "idle_replication_slot_timeout is over; it is lost when the checkpoint that begins in 4m0s ends"},
+		{"not sooner than the limit", idle(58*time.Minute, time.Hour), 246, "the limit of 256 MiB is passed in"},
+		{"without a limit", both(idle(time.Minute, 6*time.Minute), noLimit), 540 + 6, "over in 5m0s"},
+		{"off", both(idle(time.Hour, 0), noLimit), none, "max_slot_wal_keep_size is not set"},
+		{"a slot that is read from has time", both(idle(time.Hour, time.Minute), readingAt(1)), none, "freed as fast"},
+		{"a copied slot on a standby is never read from", both(idle(time.Hour, time.Minute), func(o *Observation) { o.Server.Standby, o.Slot.Synced = true, true }), 350, "the limit of"},
+	} {
+		t.Run(w.name, func(t *testing.T) { w.holds(t, func(f Forecast) Estimate { return f.Loss }) })
+	}
+}
+
+func TestForecast_DiskFull(t *testing.T) {
+	noLimit := func(o *Observation) { o.Limit.Effective, o.Slot.SafeWALSize = nil, nil }
+	volume := func(size, used int64) func(*Observation) {
+		return func(o *Observation) { o.Limit.VolumeSize, o.Limit.WALDirectory = size*mib, new(used*mib) }
+	}
+	for _, w := range []wanted{
+		{"at the rate of WAL", both(noLimit, volume(4096, 1096)), 3000, "pg_wal has 1.1 GiB of the volume's 4 GiB, grows by 1 MiB/s, the rate of the last 5 minutes, and nothing else grows on it"},
+		{"less what is freed", both(noLimit, volume(4096, 1096), readingAt(0.5)), 6000, "grows by 512 KiB/s"},
+		{"all is freed", both(noLimit, volume(4096, 1096), readingAt(1)), none, "freed as fast"},
+		{"nothing is written", both(noLimit, volume(4096, 1096), func(o *Observation) { o.Rates.WAL1m, o.Rates.WAL5m = new(0.0), new(0.0) }), none, "no WAL is written"},
+		{"another slot keeps more", both(noLimit, volume(4096, 1096), readingAt(1), func(o *Observation) {
+			o.Others = []Status{{Slot: Slot{Name: "forgotten", RestartLSN: 0x1000_0000}}}
+		}), 3000, `since slot "forgotten" keeps older WAL than this one`},
+		{"full", both(noLimit, volume(4096, 5000)), 0, ""},
+		{"the limit keeps it in bounds", volume(4096, 1096), none, "max_slot_wal_keep_size and max_wal_size keep pg_wal at about 1.2 GiB, and the volume has 4 GiB"},
+		{"the slot is lost before", volume(1200, 900), none, "the slot is lost before, in about 4m6s"},
+		{"the limit is larger than the volume", volume(1200, 1100), 100, "pg_wal has 1.1 GiB"},
+		{"no size configured", volume(0, 1096), none, "monitor.volume_size is not set"},
+		{"pg_wal may not be read", func(o *Observation) { o.Limit.VolumeSize = 4096 * mib }, none, "may not be read"},
+		{"not watched for long", both(volume(4096, 1096), func(o *Observation) { o.Rates = Rates{} }), none, "not known yet"},
+	} {
+		t.Run(w.name, func(t *testing.T) { w.holds(t, func(f Forecast) Estimate { return f.DiskFull }) })
+	}
+}
+
+func TestForecast_CatchUp(t *testing.T) {
+	for _, w := range []wanted{
+		{"faster than is written", readingAt(3), 36, "72 MiB wait, 3 MiB/s are confirmed and 1 MiB/s written"},
+		{"as fast as is written", readingAt(1), none, "not catching up: 1 MiB/s are confirmed and 1 MiB/s written"},
+		{"slower", readingAt(0.5), none, "not catching up"},
+		{"as fast as is written, and close", both(readingAt(1), func(o *Observation) { o.Slot.LagBytes = new(int64(3 * mib)) }), 0, "written within the last 10 seconds"},
+		{"there", both(readingAt(1), func(o *Observation) { o.Slot.LagBytes = new(int64(0)) }), 0, "caught up"},
+		{"nobody reads", nil, none, "nobody reads from the slot"},
+		{"lost", func(o *Observation) { o.Slot.WALStatus = "lost" }, none, "lost"},
+		{"not watched for long", both(readingAt(1), func(o *Observation) { o.Rates = Rates{} }), none, "not known yet"},
+		{"a slot that is being made", both(readingAt(1), func(o *Observation) { o.Slot.LagBytes = nil }), none, "no confirmed position"},
+	} {
+		t.Run(w.name, func(t *testing.T) { w.holds(t, func(f Forecast) Estimate { return f.CatchUp }) })
+	}
+}
+
+func TestForecast_OfNothing(t *testing.T) {
+	f := forecast(Observation{})
+	require.Nil(t, f.Loss.Seconds)
+	require.Nil(t, f.DiskFull.Seconds)
+	require.Nil(t, f.CatchUp.Seconds)
+}
+
+func TestForecast_TextForPeople(t *testing.T) {
+	for bytes, text := range map[float64]string{0: "0 B", 1000: "1000 B", 1.2 * mib: "1.2 MiB", 256 * mib: "256 MiB", 1023.96 * 1024: "1 MiB", 3 << 40: "3 TiB", 5e18: "4440.9 PiB"} {
+		require.Equal(t, text, size(bytes))
+	}
+	for seconds, text := range map[float64]string{-1: "0s", 0: "0s", 59.6: "1m0s", 200: "3m20s", 3599.4: "59m59s", 4000: "1h6m", 400_000: "4d15h"} {
+		require.Equal(t, text, span(seconds))
+	}
+}
