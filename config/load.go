@@ -36,6 +36,7 @@ type Loaded struct {
 	Path     string   // the file that was read, empty if there is none
 	Warnings []string // for the log; no secrets in them
 	origins  map[string]string
+	source   Source
 }
 
 // Load reads the configuration without judging it as a whole: every key is known and has the right type, which is what a
@@ -70,6 +71,16 @@ func LoadValid(src Source, sections ...string) (*Loaded, error) {
 	return l, nil
 }
 
+// Again reads and judges the same configuration once more: the same file, which has to be there if there was one, under the same environment
+// and flags. The error is a Problems.
+func (l *Loaded) Again() (*Loaded, error) {
+	src := l.source
+	if l.Path != "" {
+		src.Path = l.Path
+	}
+	return LoadValid(src)
+}
+
 // Origin says where a key's value came from: "default", "postrider.toml:12", "env POSTRIDER_SLOT_NAME" or "flag --slot-name".
 func (l *Loaded) Origin(key string) string {
 	if o, ok := l.origins[key]; ok {
@@ -80,7 +91,7 @@ func (l *Loaded) Origin(key string) string {
 
 // read returns nil instead of a configuration if the file could not be read at all.
 func read(src Source) (*Loaded, Problems) {
-	l := &Loaded{Config: Default(), origins: map[string]string{}}
+	l := &Loaded{Config: Default(), origins: map[string]string{}, source: src}
 	env := newEnvironment(src.Env)
 
 	path, data, err := findFile(src.Path, env)
