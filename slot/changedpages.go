@@ -1,25 +1,13 @@
 package slot
 
-import (
-	"context"
-	"fmt"
-
-	"github.com/jackc/pgx/v5"
-
-	"postrider/postgres"
-)
-
-// changedPages counts the pages of tables and indexes that were changed since the statistics were reset, the server's whole life as a
-// rule: new pages, and those that went to the WAL as a whole since they were changed for the first time after a checkpoint. Its growth is
-// about what the next checkpoint has to write, which no function of the server tells. It goes backwards when somebody resets statistics.
+// changedPages is an expression for the number of pages of tables and indexes that were changed since the statistics were reset, the
+// server's whole life as a rule: new pages, and those that went to the WAL as a whole since they were changed for the first time after a
+// checkpoint. Its growth is about what the next checkpoint has to write, which no function of the server tells. It goes backwards when
+// somebody resets statistics.
 //
 // Any role may ask. Backends report what they did once a second, and a transaction that is open only at its end.
-func changedPages(ctx context.Context, conn *pgx.Conn) (int64, error) {
-	var n int64
-	if err := conn.QueryRow(ctx, `SELECT (`+newPages(major(conn))+` + `+firstChanges+`)::bigint`).Scan(&n); err != nil {
-		return 0, fmt.Errorf("read how many pages were changed: %w", postgres.Error(err))
-	}
-	return n, nil
+func changedPages(major int) string {
+	return `(` + newPages(major) + ` + ` + firstChanges + `)::bigint`
 }
 
 // newPages is what tables and indexes have grown by. Before 16 only the sum is counted of that and of pages that backends wrote

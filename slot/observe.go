@@ -86,7 +86,7 @@ func observeSQL(major int, r rights, volume int64) string {
 		`'decoding', (SELECT pg_catalog.to_jsonb(d) FROM pg_catalog.pg_stat_replication_slots d WHERE d.slot_name = $1)`,
 		`'transactions', (SELECT pg_catalog.jsonb_agg(t) FROM (` + transactionsSQL + `) t)`,
 		`'prepared', (SELECT pg_catalog.jsonb_agg(t) FROM (` + preparedSQL + `) t)`,
-		`'pages', (` + newPages(major) + ` + ` + firstChanges + `)::bigint`,
+		`'pages', ` + changedPages(major),
 	}
 	if r.checkpoint {
 		members = append(members, `'checkpoint', (SELECT pg_catalog.jsonb_build_object('time', c.checkpoint_time, 'redo', c.redo_lsn::text,
