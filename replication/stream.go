@@ -270,8 +270,9 @@ func (s *Stream) message(typ byte, body []byte, b *Batch) error {
 		}
 		n := pgconn.Notice(*pgconn.ErrorResponseToPgError((*pgproto3.ErrorResponse)(&m)))
 		s.notice(&n)
-		if n.SeverityUnlocalized == "WARNING" && n.Code == "55000" {
-			// From 18 a missing publication is only this warning, and the rows that follow are left out.
+		// From 18 a missing publication is only this warning, and the rows that follow are left out. A standby of synchronized_standby_slots that
+		// holds the stream up is one of the same code, again and again, and nothing is left out; it comes from another of the server's files.
+		if n.SeverityUnlocalized == "WARNING" && n.Code == "55000" && n.File != "slot.c" {
 			return fmt.Errorf("replication stream at %s: server says %q: %w", s.positions.received, n.Message, ErrPublicationMissing)
 		}
 	case 'c', 'C', 'Z': // CopyDone, CommandComplete, ReadyForQuery: a walsender ends so only at shutdown

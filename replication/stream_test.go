@@ -1,6 +1,7 @@
 package replication_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"postrider/embedded"
 	"postrider/replication"
 	"postrider/test/parts"
 )
@@ -33,7 +35,10 @@ type table struct {
 }
 
 func newTable(t *testing.T, version string) *table {
-	db := parts.Postgres(t, version)
+	return newTableIn(t, parts.Postgres(t, version))
+}
+
+func newTableIn(t *testing.T, db *parts.Database) *table {
 	x := &table{t: t, db: db, conn: db.Connect(t), slot: parts.Unique("slot"), cfg: replication.DefaultConfig()}
 	x.exec(`CREATE TABLE outbox (n bigint, payload text)`)
 	x.exec(`CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert')`)
@@ -83,10 +88,12 @@ type reading struct {
 	acked  func() pglogrepl.LSN
 }
 
-func (x *table) read(acked func() pglogrepl.LSN) *reading {
+func (x *table) read(acked func() pglogrepl.LSN) *reading { return x.run(x.open(), acked) }
+
+func (x *table) run(stream *replication.Stream, acked func() pglogrepl.LSN) *reading {
 	ctx, cancel := context.WithTimeout(x.t.Context(), patience)
 	stopping, stop := context.WithCancel(ctx)
-	r := &reading{x: x, stream: x.open(), out: make(chan *replication.Batch), ended: make(chan error, 1), stop: stop, acked: acked}
+	r := &reading{x: x, stream: stream, out: make(chan *replication.Batch), ended: make(chan error, 1), stop: stop, acked: acked}
 	if acked == nil {
 		seed := r.stream.SeedLSN()
 		r.acked = func() pglogrepl.LSN { return seed }
@@ -466,6 +473,45 @@ func TestStream_MissingPublicationEndsIt(t *testing.T) {
 		require.ErrorIs(t, <-r.ended, replication.ErrPublicationMissing)
 	})
 }
+
+// The server warns of a standby that holds the stream up with the code that it also has for a missing publication.
+func TestStream_AStandbyThatHoldsItUpDoesNotEndIt(t *testing.T) {
+	each(t, []string{"17", "18"}, func(t *testing.T, version string) {
+		server := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: version, Params: map[string]string{"synchronized_standby_slots": "standby1"}})
+		x := newTableIn(t, parts.NewDatabase(t, server.DSN()))
+		x.slot = parts.Unique("failover")
+		x.exec(`SELECT pg_create_logical_replication_slot('` + x.slot + `', 'pgoutput', failover => true)`)
+		x.exec(`SELECT pg_create_physical_replication_slot('standby1')`)
+		warned := make(chan struct{})
+		log := zerolog.New(writer(func(line []byte) {
+			if bytes.Contains(line, []byte("standby1")) {
+				select {
+				case <-warned:
+				default:
+					close(warned)
+				}
+			}
+		}))
+		stream, err := replication.Open(t.Context(), x.pg(), x.cfg, x.slot, log)
+		require.NoError(t, err)
+		r := x.run(stream, nil)
+		x.exec(`INSERT INTO outbox VALUES (1, 'a')`)
+		select {
+		case <-warned:
+		case <-time.After(patience):
+			require.Fail(t, "the server did not warn")
+		}
+		x.exec(`ALTER SYSTEM SET synchronized_standby_slots = ''`)
+		x.exec(`SELECT pg_reload_conf()`)
+		require.NotEmpty(t, r.rows(1), "it goes on when the standby is out of the list")
+		r.finish()
+	})
+}
+
+// writer is called with each line of a log, from one goroutine.
+type writer func([]byte)
+
+func (w writer) Write(line []byte) (int, error) { w(line); return len(line), nil }
 
 func TestOpenTemporary_LeavesNothingBehind(t *testing.T) {
 	each(t, []string{"14", "18"}, func(t *testing.T, version string) {
