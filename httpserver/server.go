@@ -1,4 +1,5 @@
-// Package httpserver answers metrics, probes, the status and the status page over HTTP. Everything it serves is read-only.
+// Package httpserver answers metrics, probes, the status and the status page over HTTP. Everything it serves there is read-only; what changes
+// the relay, or looks inside the process, has a listener of its own, and a token: see NewAdmin.
 package httpserver
 
 import (
@@ -71,9 +72,10 @@ var (
 	ErrNoAddress  = errors.New("address does not belong to this machine")
 )
 
-// Server serves one Config. Listen, then Serve; or Listen, then Close.
+// Server serves one Config, or one Admin. Listen, then Serve; or Listen, then Close.
 type Server struct {
 	config   Config
+	key      string // of config.Listen, for errors: "http.listen"
 	server   *http.Server
 	log      zerolog.Logger
 	live     *stream      // nil without parts
@@ -82,23 +84,28 @@ type Server struct {
 
 // New makes a server that does not listen yet.
 func New(c Config, h Handlers) *Server {
-	s := &Server{
-		config: c,
-		log:    h.Log,
+	s := newServer(c.Listen, "http.listen", h.Log)
+	if len(h.Parts) > 0 {
+		s.live = newStream(h.Parts, h.Log)
+	}
+	s.server.Handler = handler(h, s.live, s.localOnly)
+	return s
+}
+
+func newServer(listen, key string, logger zerolog.Logger) *Server {
+	return &Server{
+		config: Config{Listen: listen},
+		key:    key,
+		log:    logger,
 		server: &http.Server{
 			ReadHeaderTimeout: readTimeout,
 			ReadTimeout:       readTimeout,
 			WriteTimeout:      writeTimeout,
 			IdleTimeout:       idleTimeout,
 			MaxHeaderBytes:    maxHeaderBytes,
-			ErrorLog:          log.New(errorLog{h.Log}, "", 0),
+			ErrorLog:          log.New(errorLog{logger}, "", 0),
 		},
 	}
-	if len(h.Parts) > 0 {
-		s.live = newStream(h.Parts, h.Log)
-	}
-	s.server.Handler = handler(h, s.live, s.localOnly)
-	return s
 }
 
 // Listen opens the socket, so that a wrong address ends the start before the slot is touched. With an empty address it does
@@ -109,7 +116,7 @@ func (s *Server) Listen() error {
 	}
 	l, err := net.Listen("tcp", s.config.Listen)
 	if err != nil {
-		return fmt.Errorf("listen on %s (http.listen): %w", s.config.Listen, reason(err))
+		return fmt.Errorf("listen on %s (%s): %w", s.config.Listen, s.key, reason(err))
 	}
 	s.listener = l
 	return nil
