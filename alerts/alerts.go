@@ -111,12 +111,28 @@ func (n *Notifier) look(now time.Time, conditions []health.Condition, urgent boo
 	if len(n.receivers) == 0 {
 		return
 	}
-	present := gravest(conditions)
+	for _, m := range n.apply(now, gravest(conditions), urgent) { // without the lock: a log may be slow
+		n.set.AlertsDropped.Inc()
+		n.log.Warn().Str("receiver", m.receiver).Str("condition", m.condition).Msg("condition ended before the receiver could be told of it")
+	}
+	for _, r := range n.receivers {
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// miss is a condition that a receiver will not hear of.
+type miss struct{ receiver, condition string }
+
+// apply takes how things are into the episodes, and returns who has missed something for good.
+func (n *Notifier) apply(now time.Time, present map[string]*health.Condition, urgent bool) (missed []miss) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	select {
 	case <-n.stopped:
-		return
+		return nil
 	default:
 	}
 	for name := range present {
@@ -128,17 +144,11 @@ func (n *Notifier) look(now time.Time, conditions []health.Condition, urgent boo
 		e.look(now, present[name], urgent)
 		for _, r := range n.receivers {
 			if t := r.told[name]; t != nil && t.lost(e) {
-				n.set.AlertsDropped.Inc()
-				n.log.Warn().Str("receiver", r.name).Str("condition", name).Msg("condition ended before the receiver could be told of it")
+				missed = append(missed, miss{r.name, name})
 			}
 		}
 	}
-	for _, r := range n.receivers {
-		select {
-		case r.wake <- struct{}{}:
-		default:
-		}
-	}
+	return missed
 }
 
 // Run tells the receivers until ctx ends, then tries once, for three seconds in all, what they have not taken. It blocks; no goroutine is left
