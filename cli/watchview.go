@@ -274,9 +274,18 @@ func (s screen) writeCheck(b *strings.Builder, width int) {
 	}
 	rows := [][]string{}
 	for _, f := range c.Findings {
-		rows = append(rows, []string{string(f.Severity), f.Code, f.Subject, oneLine(f.Observed), oneLine(f.Fix)})
+		rows = append(rows, []string{string(f.Severity), f.Code, f.Subject, oneLine(f.Observed)})
 	}
-	writeTable(b, width, rows, "severity", "check", "subject", "observed", "fix")
+	writeTable(b, width, rows, "severity", "check", "subject", "observed")
+	wrap := lipgloss.NewStyle().Width(width)
+	for _, f := range c.Findings {
+		if f.Severity == slot.SeverityOK || f.Fix == "" {
+			continue
+		}
+		fmt.Fprintln(b, severityStyles[string(f.Severity)].Render(string(f.Severity))+" "+strings.TrimSpace(f.Code+" "+f.Subject))
+		fmt.Fprintln(b, wrap.Render("  observed: "+oneLine(f.Observed)))
+		fmt.Fprintln(b, wrap.Render("  fix:      "+f.Fix))
+	}
 }
 
 // writeTable draws no frame: what can be selected with the mouse should be text.
