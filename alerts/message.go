@@ -68,8 +68,14 @@ func (w word) status() string {
 	return statusFiring
 }
 
-// runbooks is where the headings are that health.Runbook names.
-const runbooks = "docs/OPERATIONS.md#"
+// runbook is the heading with the name of the condition, or for what is none, as the test's, the one that explains notifications.
+func runbook(name string) string {
+	heading := "notifications"
+	if slices.Contains(health.Names(), name) {
+		heading = health.Runbook(name)
+	}
+	return "docs/OPERATIONS.md#" + heading
+}
 
 // maxText bounds an annotation, in bytes: a reason may hold what a server said.
 const maxText = 4 << 10
@@ -83,7 +89,7 @@ func (w word) message(about About, receiver, externalURL string) message {
 	c := w.condition
 	annotations := labels(map[string]string{
 		"summary": c.Reason, "description": describe(c), "wal": c.WAL, "next": c.Next, "culprit": c.Culprit,
-		"runbook_url": runbooks + health.Runbook(c.Name),
+		"runbook_url": runbook(c.Name),
 	})
 	return message{
 		Version: "4", GroupKey: groupKey(identity), Status: w.status(), Receiver: receiver,

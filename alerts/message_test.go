@@ -3,6 +3,7 @@ package alerts
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -119,4 +120,18 @@ func TestMessage_LeavesOutWhatIsEmptyAndCutsWhatIsLong(t *testing.T) {
 	require.LessOrEqual(t, len(p.CommonAnnotations["summary"]), maxText+4)
 	require.True(t, utf8.ValidString(p.CommonAnnotations["summary"]))
 	require.NotContains(t, p.CommonAnnotations["summary"], "\ufffd")
+}
+
+func TestMessage_LinksToHeadingsThatExist(t *testing.T) {
+	b, err := os.ReadFile("../docs/OPERATIONS.md")
+	require.NoError(t, err)
+	headings := map[string]bool{}
+	for line := range strings.Lines(string(b)) {
+		if name, isHeading := strings.CutPrefix(strings.TrimSpace(line), "### "); isHeading {
+			headings["docs/OPERATIONS.md#"+strings.ToLower(name)] = true
+		}
+	}
+	for _, name := range append(health.Names(), "PostriderTest") {
+		require.Contains(t, headings, runbook(name))
+	}
 }
