@@ -106,9 +106,13 @@ function remark(next) {
   return found ? [found[1], found[2]] : [next, ''];
 }
 
-// command is something to type, with a button that copies it.
+// A program or an SQL statement; anything else is a sentence, which nobody should paste.
+const TYPED = /^(postrider|psql|pg_\w+|createuser|kafka-\S+|systemctl|journalctl|kubectl|docker|openssl|curl|nc|kill) |^[A-Z]{3,} /;
+
+// command is what to do; what is to be typed has a button that copies it.
 function command(next) {
   const [text, why] = remark(next);
+  if (!TYPED.test(text)) return el('p', {}, next);
   return el('div', { class: 'command' },
     el('code', { class: 'type' }, text),
     el('button', { type: 'button', 'data-action': 'copy', 'aria-label': `Copy: ${text}` }, 'Copy'),

@@ -95,8 +95,14 @@ const finding = (f) => el('li', { 'data-key': [f.severity, f.code, f.subject, f.
 const configColumns = [
   { title: 'Key', className: 'first', cell: (v) => el('span', {}, el('code', {}, v.key)) },
   { title: 'Value', cell: (v) => el('code', {}, v.value === '' ? '–' : v.value) },
-  { title: 'From', cell: (v) => v.origin },
+  { title: 'From', cell: (v) => origin(v.origin) },
 ];
+
+// origin is without the directories of the file, which stand above the table.
+function origin(from) {
+  const file = data.config?.file;
+  return file && from.startsWith(file + ':') ? file.replace(/^.*[/\\]/, '') + from.slice(file.length) : from;
+}
 
 function showConfig({ file, values }) {
   const all = values ?? [];

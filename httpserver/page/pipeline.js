@@ -14,10 +14,10 @@ function showPipeline(p) {
   const r = p.rates ?? {};
   const stations = [
     { name: 'Server WAL', at: p.server_wal_lsn, says: [`writes ${perSecond(r.wal_bytes_per_second)}`] },
-    { name: 'Received', at: p.received_lsn, gap: d.server_to_received, waits: 'to be read', says: [many(p.in_flight, 'message') + ' in flight', bytes(p.in_flight_bytes)] },
+    { name: 'Received', at: p.received_lsn, gap: d.server_to_received, waits: 'to be read', says: [`${count(p.in_flight)} in flight`, bytes(p.in_flight_bytes)] },
     { name: 'Published', at: p.acked_lsn, gap: d.received_to_acked, waits: 'for Kafka', says: [`${count(r.published_per_second)} messages/s`, perSecond(r.published_bytes_per_second)] },
     { name: 'Confirmed', at: p.confirmed_flush_lsn, gap: d.acked_to_confirmed, waits: 'to be confirmed', says: [`drains ${perSecond(r.drain_bytes_per_second)}`] },
-    { name: 'Restart', at: p.restart_lsn, gap: d.confirmed_to_restart, waits: 'held back', marks: HELD, says: [`${bytes(data.slot?.slot?.retained_bytes)} retained in all`] },
+    { name: 'Restart', at: p.restart_lsn, gap: d.confirmed_to_restart, waits: 'held back', marks: HELD, says: [`retains ${bytes(data.slot?.slot?.retained_bytes)}`] },
   ];
   show(view('pipeline'),
     el('p', { class: 'doing' }, doing(p)),

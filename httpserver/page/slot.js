@@ -5,10 +5,14 @@ const WAL_STATUSES = ['reserved', 'extended', 'unreserved', 'lost'];
 function showSlot(o) {
   const s = o.slot ?? {};
   const observed = moment(s.observed_at);
+  if (observed === undefined) {
+    show(view('slot'), el('p', { class: 'none' }, s.name && [el('code', {}, s.name), ' '], 'not observed yet'), s.error && el('p', { class: 'failure' }, s.error));
+    return;
+  }
   show(view('slot'),
     el('p', { class: 'doing' },
       el('code', { class: 'name' }, s.name || '–'),
-      observed === undefined ? el('span', {}, 'not observed yet') : el('span', {}, 'observed ', ago(observed)),
+      el('span', {}, 'observed ', ago(observed)),
       o.server?.standby && badge('standby', 'server is a standby')),
     s.error && el('p', { class: 'failure' }, `Last look failed: ${s.error}`),
     s.invalidation_reason && el('p', { class: 'failure' }, `Invalidated: ${s.invalidation_reason}`),
@@ -39,7 +43,7 @@ function safeBar(o) {
   const percent = Math.floor(left * 100);
   const kind = left < 0.2 ? 'critical' : left < 0.5 ? 'warning' : 'ok';
   return el('div', { class: 'safe', 'data-key': 'safe' },
-    el('p', { class: 'safe-text' }, el('b', { class: 'text-' + kind }, `${bytes(s.safe_wal_size)} left`), ` of ${bytes(limit)} (${percent} %) before the slot can be lost · ${bytes(s.retained_bytes)} retained`),
+    el('p', { class: 'safe-text' }, el('b', { class: 'text-' + kind }, `${bytes(s.safe_wal_size)} left`), ` before the slot can be lost · ${percent} % of ${bytes(limit)} · ${bytes(s.retained_bytes)} retained`),
     el('div', { class: 'meter', role: 'meter', 'aria-label': 'Safe WAL size', 'aria-valuemin': 0, 'aria-valuemax': 100, 'aria-valuenow': percent, 'aria-valuetext': `${percent} % of the limit is left` },
       svg('svg', { viewBox: '0 0 100 10', preserveAspectRatio: 'none', 'aria-hidden': 'true' },
         svg('rect', { class: 'track', width: 100, height: 10 }),
@@ -51,7 +55,7 @@ function safeBar(o) {
 function forecasts(f) {
   if (!f) return null;
   const kind = (e, warning, critical) => (!isNumber(e?.seconds) ? '' : e.seconds < critical ? 'text-critical' : e.seconds < warning ? 'text-warning' : '');
-  const one = (name, e, className) => e && el('div', { 'data-key': name },
+  const one = (name, e, className) => (isNumber(e?.seconds) || e?.assumption) && el('div', { 'data-key': name },
     el('dt', {}, name),
     // Without a time the assumption says which it is: it does not happen, or cannot be said.
     el('dd', {}, isNumber(e.seconds) ? [el('b', { class: className }, 'in ' + duration(e.seconds)), range(e), el('span', { class: 'assumption' }, e.assumption)]
@@ -64,7 +68,7 @@ function forecasts(f) {
 
 function range(e) {
   if (!isNumber(e.seconds) || !isNumber(e.earliest)) return null;
-  return el('span', { class: 'range' }, isNumber(e.latest) ? ` ${duration(e.earliest)} to ${duration(e.latest)}` : ` ${duration(e.earliest)} or later`);
+  return el('span', { class: 'range' }, isNumber(e.latest) ? ` · ${duration(e.earliest)} to ${duration(e.latest)}` : ` · ${duration(e.earliest)} or later`);
 }
 
 const yesNo = (value) => (value === undefined ? undefined : value ? 'yes' : 'no');
@@ -85,7 +89,7 @@ function slotFacts(o) {
     ['WAL, 5 min / 1 h', pair(o.rates?.wal_5m, o.rates?.wal_1h), 'written by the whole server'],
     ['drained, 5 min / 1 h', pair(o.rates?.drain_5m, o.rates?.drain_1h), 'confirmed_flush_lsn moves'],
     ['spilled', o.decoding && `${bytes(o.decoding.spill_bytes)} in ${many(o.decoding.spill_transactions, 'transaction')}`, 'written to the server\'s disk while decoding'],
-    ['checkpoint_timeout', isNumber(o.limit?.checkpoint_timeout_seconds) ? duration(o.limit.checkpoint_timeout_seconds) : undefined],
+    ['checkpoint_timeout', o.limit?.checkpoint_timeout_seconds ? duration(o.limit.checkpoint_timeout_seconds) : undefined],
     ['idle timeout', o.limit?.idle_replication_slot_timeout_seconds ? duration(o.limit.idle_replication_slot_timeout_seconds) : undefined],
     ['pg_wal', isNumber(o.limit?.wal_directory) ? bytes(o.limit.wal_directory) + (o.limit.volume_size ? ` of ${bytes(o.limit.volume_size)}` : '') : undefined],
     ['server clock', skew || undefined, 'the server\'s minus ours'],

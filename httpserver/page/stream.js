@@ -85,14 +85,12 @@ function showLive() {
   const banner = document.getElementById('banner');
   banner.hidden = state !== 'lost';
   if (state === 'lost') {
-    show(banner, el('b', {}, heard === undefined ? 'The relay does not answer.' : `Data is ${duration(Math.floor(silent / 1000))} old: the relay does not answer.`),
+    show(banner, el('b', {}, heard === undefined ? 'The relay does not answer.' : `Data is ${duration(Math.max(1, Math.floor(silent / 1000)))} old: the relay does not answer.`),
       heard !== undefined && ` Everything below is as it was at ${clockTime(heard)}.`, next, ' ',
       el('button', { type: 'button', 'data-action': 'reconnect' }, 'Try now'));
-    document.title = ['No data', data.slot?.slot?.name, 'postrider'].filter(Boolean).join(' · ');
-    paintIcon('unknown');
+    lastVerdict(data.verdict);
   } else if (before === 'lost' && data.verdict) {
     VIEWS.verdict(data.verdict);
-    hear('connected again');
   }
 }
 

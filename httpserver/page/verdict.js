@@ -3,6 +3,19 @@
 const STATES = { ok: 'OK', degraded: 'Degraded', failing: 'Failing', standby: 'Standby' };
 const COLOURS = { ok: '#1f883d', degraded: '#b26a00', failing: '#d1242f', standby: '#0969da', unknown: '#808a96' };
 
+// lastVerdict is shown while nobody answers: what was well then need not be well now.
+function lastVerdict(v) {
+  view('verdict').className = 'card verdict unknown';
+  show(view('verdict'),
+    headline('unknown', 'No data'),
+    el('div', { class: 'said' },
+      el('p', { class: 'reason' }, v ? `the relay does not answer; it said “${STATES[v.state] ?? v.state}: ${v.reason}” last` : 'the relay does not answer'),
+      explained({ next: 'postrider status   (where the relay runs; if it does not, it asks the database)' })));
+  tell('unknown', { state: 'No data', reason: 'the relay does not answer' });
+}
+
+const headline = (state, text) => el('div', { class: 'state ' + state }, el('span', { class: 'disc' }, icon(ICONS[state] ?? 'unknown')), el('h1', {}, text));
+
 function showVerdict(v) {
   const conditions = v.conditions ?? [];
   const lead = conditions.find((c) => c.reason === v.reason) ?? (conditions.length === 1 ? conditions[0] : undefined);
@@ -10,20 +23,20 @@ function showVerdict(v) {
   const known = v.state in STATES ? v.state : 'unknown';
   view('verdict').className = `card verdict ${known}`;
   show(view('verdict'),
-    el('div', { class: 'state ' + known }, el('span', { class: 'disc' }, icon(ICONS[known] ?? 'unknown')), el('h1', {}, STATES[v.state] ?? v.state)),
+    headline(known, STATES[v.state] ?? v.state),
     el('div', { class: 'said' },
       el('p', { class: 'reason' }, v.reason),
       lead && el('p', { class: 'lead' }, conditionFacts(lead)),
-      explained(v)),
+      explained({ ...v, runbook: v.runbook && (lead?.name ?? v.runbook) })),
     others.length > 0 && el('ul', { class: 'conditions', 'aria-label': 'Further conditions' }, others.map(condition)));
   tell(known, v, lead);
 }
 
-// explained is what it means and what to type, of a verdict, a condition or an error.
+// explained is what it means and what to do, of a verdict, a condition or an error.
 function explained({ wal, next, runbook: heading }) {
   return el('dl', { class: 'explained' },
     wal && el('div', { 'data-key': 'wal' }, el('dt', {}, 'Means'), el('dd', {}, wal)),
-    next && el('div', { 'data-key': 'next' }, el('dt', {}, 'Type'), el('dd', {}, command(next))),
+    next && el('div', { 'data-key': 'next' }, el('dt', {}, 'Do'), el('dd', {}, command(next))),
     heading && el('div', { 'data-key': 'runbook' }, el('dt', {}, 'Read'), el('dd', {}, runbook(heading))));
 }
 

@@ -83,6 +83,9 @@ func required(part string) bool {
 	return false
 }
 
+// AtEnd has Main call stop after the last test, for what the tests of a package share beside the parts of this one.
+func AtEnd(stop func() error) { stopAtEnd(stop) }
+
 // stopAtEnd has Main end a shared server.
 func stopAtEnd(stop func() error) {
 	run.mu.Lock()
