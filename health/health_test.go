@@ -212,6 +212,14 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 			},
 		},
 		{
+			"draining for a pause", streaming(func(r *relay.State) { r.Phase, r.InFlight, r.Paused.Since = relay.Draining, 17, ago(time.Second) }), observed(nil),
+			Verdict{
+				State: "degraded", Reason: "about to pause: waits for 17 messages in flight",
+				WAL:  `4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
+				Next: "postrider status --watch   (postrider resume takes it back)",
+			},
+		},
+		{
 			"stopped, a while ago", streaming(func(r *relay.State) { r.Phase, r.LastProgress = relay.Stopped, ago(time.Hour) }), observed(nil),
 			Verdict{
 				State: "degraded", Reason: "stopped", Next: "postrider run",

@@ -30,6 +30,12 @@ func judgePhase(f *facts) Verdict {
 			Next: "postrider status --watch   (new rows follow when it is complete)",
 		}
 	case relay.Draining:
+		if !r.Paused.Since.IsZero() {
+			return Verdict{
+				State: Degraded, Reason: fmt.Sprintf("about to pause: waits for %d messages in flight", r.InFlight), WAL: f.kept(),
+				Next: "postrider status --watch   (postrider resume takes it back)",
+			}
+		}
 		return Verdict{
 			State: Degraded, Reason: fmt.Sprintf("stopping: waits for %d messages in flight", r.InFlight),
 			WAL:  "what is not acknowledged by the end is kept, and published again by the next start",

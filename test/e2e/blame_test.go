@@ -1,7 +1,10 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
+	"io"
+	"net/http"
 	"net/url"
 	"path/filepath"
 	"strconv"
@@ -100,6 +103,18 @@ func (b *blamed) awaitCondition(t testing.TB, name, culprit string) (v health.Ve
 		return false, nil
 	})
 	return v, c
+}
+
+// exports tells whether /metrics has the line.
+func (b *blamed) exports(line string) (bool, error) {
+	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Get(b.relay.url + "/metrics")
+	if err != nil {
+		return false, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	return bytes.Contains(body, []byte("\n"+line+"\n")), err
 }
 
 // awaitOver waits until /status has none of the conditions.
@@ -261,6 +276,10 @@ func TestBlame(t *testing.T) {
 		require.Equal(t, health.Failing, v.State)
 		require.Contains(t, v.Reason, "can be lost at the next checkpoint: ")
 		require.Contains(t, v.Reason, b.list())
+		await(t, "the condition in the metrics", func() (bool, error) {
+			return b.exports(`postrider_health_condition{condition="PostriderSlotNearLoss",severity="critical",slot="` + b.slot + `"} 1`)
+		})
+		require.Equal(t, culprit, b.relay.awaitLog(t, "condition began")["culprit"])
 		b.typeNext(t, c, nil)
 		b.awaitOver(t, health.SlotNearLoss)
 
