@@ -27,9 +27,8 @@ const (
 	// short checkpoint, however long it may take.
 	writeDelay = 0.1
 	// seenLate is how late a checkpoint may be seen to end: pg_control is read once an interval, and syncing files takes a while.
-	seenLate       = 15.0
-	pageSize       = 8192 // only a server that was built so has another
-	defaultSegment = 16 << 20
+	seenLate = 15.0
+	pageSize = 8192 // only a server that was built so has another
 	// farAhead is how many checkpoints are gone through one by one. Beyond, the phase of the last one means nothing.
 	farAhead = 20
 )
@@ -38,13 +37,7 @@ const (
 // then, after so many bytes of WAL since the one before.
 func newSchedule(o Observation, rate float64) schedule {
 	l := o.Limit
-	s := schedule{rate: rate, segment: float64(l.SegmentSize), timeout: float64(l.CheckpointTimeout)}
-	if s.segment <= 0 {
-		s.segment = defaultSegment
-	}
-	if s.timeout <= 0 {
-		s.timeout = 300
-	}
+	s := schedule{rate: rate, segment: float64(segmentSize(o)), timeout: max(1, float64(l.CheckpointTimeout))}
 	s.position = float64(uint64(o.Slot.CurrentWALLSN) % uint64(s.segment))
 	s.segments = max(1, math.Floor(math.Floor(float64(l.MaxWALSize)/s.segment)/(1+l.CheckpointTarget)))
 	s.spread = l.CheckpointTarget * min(s.timeout, s.seconds(s.segments*s.segment))
@@ -59,12 +52,16 @@ func (s schedule) seconds(bytes float64) float64 {
 	return bytes / s.rate
 }
 
+func segmentSize(o Observation) int64 {
+	if o.Limit.SegmentSize <= 0 {
+		return 16 << 20
+	}
+	return o.Limit.SegmentSize
+}
+
 // position is an LSN as the schedule counts.
 func position(o Observation, lsn uint64) float64 {
-	segment := uint64(o.Limit.SegmentSize)
-	if segment == 0 {
-		segment = defaultSegment
-	}
+	segment := uint64(segmentSize(o))
 	return float64(int64(lsn - uint64(o.Slot.CurrentWALLSN)/segment*segment))
 }
 
@@ -83,13 +80,14 @@ func (s schedule) next(c checkpoint) checkpoint {
 
 // upcoming is the first checkpoint that has not ended: the one in progress, if one should be, or the next. last is what pg_control tells.
 func (s schedule) upcoming(last checkpoint) checkpoint {
-	// While nothing is written checkpoints are left out, and their clock goes on.
-	written := 0.0
+	// While nothing is written checkpoints are left out, and their clock goes on. One that should have ended long ago was left out too.
+	written := math.Inf(-1)
 	if s.rate > 0 {
 		written = (last.redo - s.position) / s.rate
 	}
-	for due := last.begins + s.timeout; due < 0 && (due < written || due+2*s.spread+4*seenLate < 0); due += s.timeout {
-		last.begins = due
+	running := min(0, max(written, -2*s.spread-4*seenLate)) // no checkpoint began before that
+	if due := last.begins + s.timeout; due < running {
+		last.begins += s.timeout * math.Ceil((running-due)/s.timeout)
 	}
 	c := s.next(last)
 	switch {

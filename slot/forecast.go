@@ -351,10 +351,14 @@ func never(format string, args ...any) Estimate {
 	return Estimate{Assumption: fmt.Sprintf(format, args...)}
 }
 
-// estimate is one with times; an infinite latest one is left open.
+// estimate is one with times. What lies more than a century ahead does not happen, and a latest time as far is left open.
 func estimate(seconds, earliest, latest float64, format string, args ...any) Estimate {
+	const century = 100 * 365 * 86400
+	if seconds > century {
+		return never(format, args...)
+	}
 	e := Estimate{Seconds: &seconds, Earliest: &earliest, Assumption: fmt.Sprintf(format, args...)}
-	if !math.IsInf(latest, 1) {
+	if latest <= century {
 		e.Latest = &latest
 	}
 	return e

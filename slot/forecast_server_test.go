@@ -44,6 +44,8 @@ func quickServers() []endangered {
 	}
 	byTime := map[string]string{"max_slot_wal_keep_size": "64MB", "checkpoint_timeout": "30s"}
 	servers = append(servers, endangered{name: "17 by time", version: "17", load: "messages", rate: 6e6, params: byTime, want: []string{"reserved", "unreserved", "lost"}})
+	byIdleness := map[string]string{"idle_replication_slot_timeout": "10s", "checkpoint_timeout": "30s"}
+	servers = append(servers, endangered{name: "18 by idleness", version: "18", load: "messages", rate: 1e6, params: byIdleness, want: []string{"reserved", "lost"}})
 	for i := range servers {
 		servers[i].every, servers[i].watched = time.Second, 3*time.Second
 	}
@@ -177,20 +179,23 @@ func writeSteadily(t *testing.T, dsn string, e endangered) {
 	})
 }
 
-// writePaced is the writer's goroutine; it ends with ctx. It does not catch up on what it was kept from writing, so it is never faster.
+// writePaced is the writer's goroutine; it ends with ctx. What a busy machine keeps it from writing it makes up for within a second or not
+// at all, so that the rate is steady and never much higher.
 func writePaced(ctx context.Context, conn *pgx.Conn, sql string, rate float64) error {
-	pace := time.NewTicker(10 * time.Millisecond)
-	defer pace.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
 	var last pglogrepl.LSN
-	var debt float64 // bytes that were written early
+	ahead, at := 0.0, time.Now() // bytes that were written early
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-pace.C:
+		case <-tick.C:
 		}
-		debt = max(0, debt-rate/100)
-		for debt < rate/100 {
+		now := time.Now()
+		ahead = max(-rate, ahead-rate*now.Sub(at).Seconds())
+		at = now
+		for ahead < 0 {
 			var text string
 			if err := conn.QueryRow(ctx, sql).Scan(&text); err != nil {
 				if ctx.Err() != nil {
@@ -203,7 +208,7 @@ func writePaced(ctx context.Context, conn *pgx.Conn, sql string, rate float64) e
 				return err
 			}
 			if last != 0 {
-				debt += float64(lsn - last)
+				ahead += float64(lsn - last)
 			}
 			last = lsn
 		}

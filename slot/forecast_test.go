@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 const mib = 1 << 20
@@ -241,6 +242,56 @@ func TestForecast_CatchUp(t *testing.T) {
 	} {
 		t.Run(w.name, func(t *testing.T) { w.holds(t, func(f Forecast) Estimate { return f.CatchUp }) })
 	}
+}
+
+// Whatever a server says, there is an answer that can be written as JSON and is in order.
+func TestForecast_OfAnything(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o := paused()
+		bytes := rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(-1<<40, 1<<50))
+		rate := rapid.Ptr(rapid.OneOf(rapid.Just(0.0), rapid.Float64Range(0, 1e10)), true)
+		seconds := rapid.OneOf(rapid.Just(0.0), rapid.Float64Range(0, 1e7))
+		at := rapid.Custom(func(t *rapid.T) time.Time {
+			return rapid.OneOf(rapid.Just(time.Time{}), rapid.Just(o.Slot.ObservedAt.Add(time.Duration(rapid.Int64().Draw(t, "ago"))))).Draw(t, "at")
+		})
+		o.Slot.RestartLSN = pglogrepl.LSN(rapid.Uint64().Draw(t, "restart_lsn"))
+		o.Slot.CurrentWALLSN = pglogrepl.LSN(rapid.Uint64().Draw(t, "current"))
+		o.Slot.SafeWALSize = rapid.Ptr(bytes, true).Draw(t, "safe_wal_size")
+		o.Slot.LagBytes = rapid.Ptr(bytes, true).Draw(t, "lag")
+		o.Slot.Active = rapid.Bool().Draw(t, "active")
+		o.Slot.InactiveSince = at.Draw(t, "inactive_since")
+		o.Server = Server{Standby: rapid.Bool().Draw(t, "standby"), StartedAt: at.Draw(t, "started_at")}
+		o.Limit = Limit{
+			Effective: rapid.Ptr(bytes, true).Draw(t, "limit"), MaxWALSize: bytes.Draw(t, "max_wal_size"), SegmentSize: rapid.SampledFrom([]int64{0, mib, 1024 * mib}).Draw(t, "segment"),
+			CheckpointTimeout: Seconds(seconds.Draw(t, "checkpoint_timeout")), CheckpointTarget: rapid.Float64Range(0, 1).Draw(t, "target"),
+			SharedBuffers: bytes.Draw(t, "shared_buffers"), IdleTimeout: Seconds(seconds.Draw(t, "idle_timeout")),
+			VolumeSize: bytes.Draw(t, "volume"), WALDirectory: rapid.Ptr(bytes, true).Draw(t, "pg_wal"),
+		}
+		if rapid.Bool().Draw(t, "checkpoint known") {
+			o.Limit.Checkpoint = &Checkpoint{
+				StartedAt: at.Draw(t, "checkpoint"), RedoLSN: pglogrepl.LSN(rapid.Uint64().Draw(t, "redo")), Took: Seconds(seconds.Draw(t, "took")),
+				Pages: rapid.Ptr(bytes, true).Draw(t, "pages"),
+			}
+		}
+		o.Rates = Rates{
+			WAL1m: rate.Draw(t, "wal_1m"), WAL5m: rate.Draw(t, "wal_5m"), WAL1h: rate.Draw(t, "wal_1h"), Restart1m: rate.Draw(t, "restart_1m"),
+			Restart5m: rate.Draw(t, "restart_5m"), Drain5m: rate.Draw(t, "drain_5m"), Pages5m: rate.Draw(t, "pages_5m"),
+		}
+		f := forecast(o)
+		_, err := json.Marshal(f)
+		require.NoError(t, err)
+		for _, e := range []Estimate{f.Loss, f.DiskFull, f.CatchUp} {
+			require.NotEmpty(t, e.Assumption)
+			if e.Seconds == nil {
+				continue
+			}
+			require.LessOrEqual(t, 0.0, *e.Earliest, e.Assumption)
+			require.LessOrEqual(t, *e.Earliest, *e.Seconds, e.Assumption)
+			if e.Latest != nil {
+				require.LessOrEqual(t, *e.Seconds, *e.Latest, e.Assumption)
+			}
+		}
+	})
 }
 
 func TestForecast_OfNothing(t *testing.T) {
