@@ -97,6 +97,20 @@ func newReceiver(name string, s sender) *receiver {
 	return &receiver{name: name, sender: s, wake: make(chan struct{}, 1), told: map[string]*told{}}
 }
 
+// Adopt takes severity and repeat_interval of another valid Config; whom it tells, and how, stays as it was made. What was told already is
+// followed to its end, whatever its severity. Safe for concurrent use.
+func (n *Notifier) Adopt(cfg Config) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.least, n.repeat = rankOf(health.Severity(cfg.Severity)), cfg.RepeatInterval
+	for _, r := range n.receivers {
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
 // Update says which conditions hold now. The caller looks about once a second; what is absent is over, after a while. It never blocks, and
 // keeps nothing of the slice. Once the context of Run has ended it does nothing: the process that stops heals nothing.
 func (n *Notifier) Update(now time.Time, conditions []health.Condition) {

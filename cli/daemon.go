@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -30,8 +29,8 @@ const stuckAfter = 30 * time.Second
 // daemon answers for a running relay, and tells of it: it joins what relay, monitor and configuration know.
 type daemon struct {
 	app      *app
-	cfg      config.Config
-	loaded   *config.Loaded // cfg, and where it came from
+	cfg      config.Config // as it was at the start; for what a reload may change, see live
+	live     *live
 	relay    *relay.Relay
 	pipeline *pipeline
 	metrics  *metrics.Set
@@ -39,11 +38,15 @@ type daemon struct {
 	notifier *alerts.Notifier
 	page     *page
 	started  time.Time
+
+	// Of run alone; nil otherwise.
+	supervisor *supervisor
+	requests   *requests
 }
 
 func (a *app) newDaemon(l *config.Loaded, set *metrics.Set, log zerolog.Logger) (*daemon, error) {
 	p := a.newPipeline(l.Config, set, log)
-	d := &daemon{app: a, cfg: l.Config, loaded: l, pipeline: p, relay: relay.New(l.Config.Relay, p.parts()), metrics: set, started: time.Now()}
+	d := &daemon{app: a, cfg: l.Config, live: newLive(l, new(logLevel)), pipeline: p, relay: relay.New(l.Config.Relay, p.parts()), metrics: set, started: time.Now()}
 	var err error
 	d.notifier, err = alerts.New(l.Config.Alerts, aboutAlerts(l.Config), set, log.With().Str("component", "alerts").Str("slot", l.Config.Slot.Name).Logger())
 	if err != nil {
@@ -54,7 +57,7 @@ func (a *app) newDaemon(l *config.Loaded, set *metrics.Set, log zerolog.Logger) 
 	return d, nil
 }
 
-func (d *daemon) live() error {
+func (d *daemon) alive() error {
 	if standing := time.Since(d.relay.State().LastProgress); standing > stuckAfter {
 		return &httpserver.Reason{Code: "stuck", Text: fmt.Sprintf("the session loop has not turned for %s", standing.Round(time.Second))}
 	}
@@ -78,7 +81,7 @@ func (d *daemon) ready() (state string, err error) {
 
 // report is the answer of /status.
 func (d *daemon) report() Report {
-	r := newReport(time.Now(), os.Getpid(), d.started, d.relay.State(), d.observation(), d.cfg)
+	r := newReport(time.Now(), os.Getpid(), d.started, d.relay.State(), d.observation(), d.live.config().Config)
 	r.Verdict = d.health.Fill(r.Verdict)
 	return r
 }
@@ -95,7 +98,7 @@ func (d *daemon) findings(ctx context.Context) ([]slot.Finding, []kafka.TopicRep
 	for _, t := range d.metrics.Topics() {
 		names = append(names, t.Topic)
 	}
-	found := d.app.checkAll(ctx, d.loaded, names)
+	found := d.app.checkAll(ctx, d.live.config(), names)
 	if d.cfg.Sink.Kind != config.SinkKafka {
 		return found, nil
 	}
@@ -108,39 +111,17 @@ func (d *daemon) findings(ctx context.Context) ([]slot.Finding, []kafka.TopicRep
 
 // listen serves metrics and status until the returned function is called.
 func (d *daemon) listen(ctx context.Context, gatherer prometheus.Gatherer, log zerolog.Logger) (end func(), err error) {
-	server := httpserver.New(d.cfg.HTTP, httpserver.Handlers{
-		Live: d.live, Ready: d.ready, Status: func() any { return d.report() }, Parts: d.page.parts(), Runbook: docs.Section, Metrics: gatherer,
+	return serve(ctx, httpserver.New(d.cfg.HTTP, httpserver.Handlers{
+		Live: d.alive, Ready: d.ready, Status: func() any { return d.report() }, Parts: d.page.parts(), Runbook: docs.Section, Metrics: gatherer,
 		Log: log.With().Str("component", "httpserver").Logger(),
-	})
-	if err := server.Listen(); err != nil {
-		code := exitConfig
-		if errors.Is(err, httpserver.ErrInUse) {
-			code = exitTemporary // maybe the process before us, which is still draining
-		}
-		return nil, &failure{
-			code: code, err: err, wal: keptMaybe,
-			next: "postrider status   (does a relay answer there?)\nor choose a free address for http.listen, \"\" for none",
-		}
-	}
-	if addr := server.Addr(); addr != nil {
-		log.Info().Stringer("listen", addr).Msg("http listener started")
-	}
-	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	ended := make(chan struct{})
-	go func() { // ends with cancel, waited for by end
-		defer close(ended)
-		if err := server.Serve(serving); err != nil {
-			log.Error().Err(err).Msg("http listener ended")
-		}
-	}()
-	return func() { cancel(); <-ended }, nil
+	}), log, "http.listen")
 }
 
-// goWatch runs watch until the returned function is called.
-func (d *daemon) goWatch(ctx context.Context, sup supervisor, log zerolog.Logger) (end func()) {
+// goWatch runs watch until the returned function is called. stop is the one that the relay gets.
+func (d *daemon) goWatch(ctx, stop context.Context, log zerolog.Logger) (end func()) {
 	watching, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var watch sync.WaitGroup
-	watch.Go(func() { d.watch(watching, sup, log) })
+	watch.Go(func() { d.watch(watching, stop, log) })
 	watch.Go(func() { d.notifier.Run(watching) })
 	return func() {
 		if d.relay.State().Phase == relay.Halted { // by itself: nobody is there when the conditions have held for long enough to be told
@@ -152,32 +133,33 @@ func (d *daemon) goWatch(ctx context.Context, sup supervisor, log zerolog.Logger
 }
 
 // watch looks at the relay each second until ctx ends: for the verdict, which it takes to log, metrics and receivers, for the page's charts, and for
-// systemd's watchdog, which it feeds only while the loop turns.
-func (d *daemon) watch(ctx context.Context, sup supervisor, log zerolog.Logger) {
+// systemd. It also does what signals ask for, so that none of it is done twice at a time.
+func (d *daemon) watch(ctx, stop context.Context, log zerolog.Logger) {
 	defer d.page.check.start(ctx)()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	fed, sampled := time.Time{}, time.Time{}
+	var requested <-chan os.Signal
+	if d.requests != nil {
+		requested = d.requests.received
+	}
+	stopping, sampled := stop.Done(), time.Time{}
 	for {
-		now := time.Now()
-		d.notifier.Update(now, d.health.Update(now, d.report().Verdict).Conditions)
+		now, r := time.Now(), d.report()
+		d.notifier.Update(now, d.health.Update(now, r.Verdict).Conditions)
 		if now.Sub(sampled) >= history.Interval {
 			sampled = now
 			d.page.sample(now)
 		}
-		if every := sup.feedEvery(); every > 0 && time.Since(fed) >= every && d.live() == nil {
-			fed = time.Now()
-			st := d.relay.State()
-			if err := sup.alive(fmt.Sprintf("%s, confirmed up to %s", st.Phase, st.ConfirmedFlushLSN)); err != nil {
-				log.Warn().Err(err).Msg("systemd not notified")
-			}
-		}
+		d.supervisor.look(now, r)
 		select {
 		case <-tick.C:
+		case s := <-requested:
+			d.obey(s, log)
+		case <-stopping:
+			stopping = nil
+			d.supervisor.stop()
 		case <-ctx.Done():
-			if err := sup.stopping(); err != nil {
-				log.Warn().Err(err).Msg("systemd not notified")
-			}
+			d.supervisor.end(d.report())
 			return
 		}
 	}

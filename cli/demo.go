@@ -89,7 +89,7 @@ func (a *app) demo(ctx context.Context, o demoOptions) (err error) {
 		return err
 	}
 	defer endListener()
-	endWatch := d.goWatch(ctx, supervisor{}, log)
+	endWatch := d.goWatch(ctx, stop, log)
 	defer endWatch()
 
 	shop := demo.New(o.shop, dsn, brokers)

@@ -226,7 +226,8 @@ type pageConfig struct {
 }
 
 func (p *page) config() pageConfig {
-	return pageConfig{p.d.loaded.Path, p.d.loaded.Values()}
+	l := p.d.live.config()
+	return pageConfig{l.Path, l.Values()}
 }
 
 type pageBuild struct {

@@ -2,11 +2,7 @@ package cli
 
 import (
 	"context"
-	"os"
-	"os/signal"
 	"runtime/debug"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,6 +23,8 @@ func newRun(a *app) *cobra.Command {
 		Short: "Relay until a signal comes",
 		Long: `run streams the slot, publishes and confirms until SIGTERM or SIGINT comes: then it finishes the open
 transaction, waits for the broker, confirms and exits with 0. A second signal ends it at once.
+SIGHUP reads the configuration again: log.level, [health], alerts.severity and alerts.repeat_interval change at once, for the rest
+it says what needs a restart. SIGUSR1 writes the state as one line of JSON. 'postrider pause' lets go of the slot for a while.
 
 Exit status: 0 stopped cleanly, 1 halted by a row, 70 a lost slot or another
 server, 75 the drain timeout struck, 77 permission, 78 configuration. While a host, a topic or a certificate is not in order, run waits
@@ -37,14 +35,16 @@ and tries again; 'postrider check' says at once what is missing.`,
 			if err != nil {
 				return err
 			}
-			log := a.newLogger(l.Config.Log)
+			level := new(logLevel)
+			level.configure(l.Config.Log)
+			log := a.newLeveledLogger(l.Config.Log, level)
 			for _, w := range l.Warnings {
 				log.Warn().Msg(w)
 			}
 			if dryRun {
 				return a.dryRun(cmd.Context(), l.Config, log)
 			}
-			return a.run(cmd.Context(), l, log)
+			return a.run(cmd.Context(), l, level, log)
 		},
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "route and print as JSON lines from a temporary slot; publish and confirm nothing")
@@ -52,11 +52,13 @@ and tries again; 'postrider check' says at once what is missing.`,
 	return cmd
 }
 
-// run is the daemon: a relay, the listener that shows it, and the signals that end it.
-func (a *app) run(ctx context.Context, l *config.Loaded, log zerolog.Logger) error {
+// run is the daemon: a relay, the listeners that show it, and the signals that it obeys. level is that of log.
+func (a *app) run(ctx context.Context, l *config.Loaded, level *logLevel, log zerolog.Logger) error {
 	cfg := l.Config
 	kill, stop, release := signals(ctx, log)
 	defer release()
+	requests, endRequests := takeRequests()
+	defer endRequests()
 	a.tuneCollector()
 	kafka.BridgeLog(log.With().Str("component", "sink").Logger())
 
@@ -70,20 +72,23 @@ func (a *app) run(ctx context.Context, l *config.Loaded, log zerolog.Logger) err
 	if err != nil {
 		return err
 	}
+	d.live.level, d.requests, d.supervisor = level, requests, a.newSupervisor(log)
 	endListener, err := d.listen(ctx, registry, log)
 	if err != nil {
 		return err
 	}
-	sup := a.newSupervisor(os.Getpid())
-	if err := sup.ready(); err != nil {
-		log.Warn().Err(err).Msg("systemd not notified")
+	endAdmin, err := d.listenAdmin(ctx, log)
+	if err != nil {
+		endListener()
+		return err
 	}
 	log.Info().Str("version", version()).Str("slot", cfg.Slot.Name).Str("publication", cfg.Replication.Publication).
 		Strs("tables", cfg.Replication.Tables).Str("sink", cfg.Sink.Kind).Msg("relay started")
 
-	endWatch := d.goWatch(ctx, sup, log)
+	endWatch := d.goWatch(ctx, stop, log)
 	err = d.relay.Run(kill, stop)
 	endWatch()
+	endAdmin()
 	endListener() // last: probes and the last scrape see the drain
 	return a.runFailure(err, d.relay.State(), log)
 }
@@ -97,46 +102,6 @@ const gcPercent = 300
 func (a *app) tuneCollector() {
 	if a.env("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
-	}
-}
-
-// sameSignal is how soon a signal after the first is still the first: a supervisor that signals a process and its group, like
-// timeout(1), does it twice.
-const sameSignal = 250 * time.Millisecond
-
-// signals returns two contexts: stop ends with the first SIGTERM or SIGINT, kill with the second.
-func signals(ctx context.Context, log zerolog.Logger) (kill, stop context.Context, release func()) {
-	kill, cancelKill := context.WithCancel(ctx)
-	stop, cancelStop := context.WithCancel(ctx)
-	received := make(chan os.Signal, 2)
-	var first time.Time
-	signal.Notify(received, syscall.SIGTERM, os.Interrupt)
-	done := make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			select {
-			case s := <-received:
-				if stop.Err() == nil {
-					first = time.Now()
-					log.Info().Stringer("signal", s).Msg("stop requested; a second signal stops at once")
-					cancelStop()
-					continue
-				}
-				if time.Since(first) > sameSignal {
-					cancelKill()
-				}
-			case <-done:
-				return
-			}
-		}
-	})
-	return kill, stop, func() {
-		signal.Stop(received)
-		close(done)
-		wg.Wait()
-		cancelStop()
-		cancelKill()
 	}
 }
 
