@@ -25,7 +25,8 @@ func newHealthcheck(a *app) *cobra.Command {
 		Short: "Ask the relay on this machine whether it is alive, for container probes",
 		Long: `healthcheck asks /livez of the relay that listens on http.listen, and exits with 0 or 1. It prints nothing if all is
 well. /livez depends on neither the database nor the broker, so that a probe never restarts a relay for their sake;
---ready asks /readyz instead, which is 0 only while rows are relayed or this process stands by.`,
+--ready asks /readyz instead, which is 0 only while rows are relayed or this process stands by, and says why not. A relay that is
+paused is alive and not ready.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := a.load(cmd, "http")

@@ -224,6 +224,23 @@ func TestRelay_SaysSinceWhenTheSinkAcknowledgesNothing(t *testing.T) {
 	require.NoError(t, r.end())
 }
 
+func TestRelay_ALongDrainIsProgress(t *testing.T) {
+	x := newSetup(t)
+	r := x.run()
+	r.waitPhase(relay.Streaming)
+	x.broker.Hold()
+	x.insert(1, 3)
+	require.NoError(t, x.broker.WaitPublished(x.ctx, 3))
+	r.stop()
+	r.waitPhase(relay.Draining)
+	began := time.Now()
+	require.Eventually(t, func() bool { return r.State().LastProgress.Sub(began) > 2*time.Second }, patience, 10*time.Millisecond,
+		"the watchdog would end it in the middle otherwise")
+	require.Equal(t, relay.Draining, r.State().Phase)
+	x.broker.Release(-1)
+	require.NoError(t, r.end())
+}
+
 func TestRelay_DrainTimeoutEndsAStopThatWaitsForTheBroker(t *testing.T) {
 	x := newSetup(t)
 	x.cfg.DrainTimeout = 50 * time.Millisecond

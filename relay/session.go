@@ -152,7 +152,8 @@ func (s *session) row(ctx context.Context, e *replication.Event) error {
 	return nil
 }
 
-// waitForRoom waits until something left the window. It beats, so that a stalled broker does not look like a hung process.
+// waitForRoom waits until something left the window, or ctx ends, and returns its cause. It beats, so that a stalled broker does not look
+// like a hung process.
 func (s *session) waitForRoom(ctx context.Context) error {
 	for {
 		beat, cancel := context.WithTimeout(ctx, time.Second)
@@ -267,13 +268,13 @@ func (s *session) finish(ctx context.Context, cause error) error {
 	return finishErr
 }
 
-// drain waits until nothing is in flight but what the sink does not have.
+// drain waits until nothing is in flight but what the sink does not have. The pump has ended, so the wait itself beats.
 func (s *session) drain(ctx context.Context) error {
 	for {
 		if messages, _, _ := s.window.load(); messages <= s.abandoned {
 			return nil
 		}
-		if err := s.window.waitMoved(ctx); err != nil {
+		if err := s.waitForRoom(ctx); err != nil {
 			return err
 		}
 	}
