@@ -101,6 +101,22 @@ func TestKafka_OnARealBroker(t *testing.T) {
 		require.Equal(t, 1, report.Topics[0].MinInsync)
 		require.Equal(t, 1048588, report.Topics[0].MaxMessageBytes)
 		require.ErrorIs(t, report.Topics[1].Err, sink.ErrUnknownTopic)
+		require.Equal(t, AuthoriserOff, report.Authoriser)
+		require.NoError(t, report.Idempotence)
+		require.Equal(t, []int{1, 1, 1}, report.Topics[0].InSync)
+		require.Equal(t, Rights{Known: true, Read: true, Write: true}, report.Topics[0].Rights)
+		require.Equal(t, "CreateTime", report.Topics[0].TimestampType)
+		require.Equal(t, "producer", report.Topics[0].Compression)
+		require.Zero(t, report.Topics[0].TimestampMaxAge)
+		require.Equal(t, time.Hour, report.Topics[0].TimestampMaxAhead, "the default since Kafka 4")
+
+		strict := parts.Unique("topic")
+		b.CreateTopic(t, strict, 1, map[string]string{"message.timestamp.before.max.ms": "86400000", "message.timestamp.type": "LogAppendTime", "compression.type": "gzip"})
+		report, err = Inspect(within(t, patience), real(b), []string{strict})
+		require.NoError(t, err)
+		require.Equal(t, 24*time.Hour, report.Topics[0].TimestampMaxAge)
+		require.Equal(t, "LogAppendTime", report.Topics[0].TimestampType)
+		require.Equal(t, "gzip", report.Topics[0].Compression)
 	})
 }
 
