@@ -3,7 +3,9 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"path/filepath"
@@ -15,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"postrider/embedded"
+	"postrider/embedded/child"
 	"postrider/health"
 	"postrider/test/parts"
 )
@@ -165,11 +168,15 @@ func (b *blamed) typeNext(t testing.TB, c health.Condition, env map[string]strin
 		}
 		return
 	}
+	b.postrider(t, env, strings.Fields(args)...)
+}
+
+// postrider runs a command that is to succeed.
+func (b *blamed) postrider(t testing.TB, env map[string]string, args ...string) {
+	t.Helper()
 	all := b.environment()
-	for name, value := range env {
-		all[name] = value
-	}
-	p := start(t, all, append(strings.Fields(args), "--config", b.file)...)
+	maps.Copy(all, env)
+	p := start(t, all, append(args, "--config", b.file)...)
 	require.Zero(t, p.wait(t), "postrider %s: %s", args, p.log.String())
 }
 
@@ -252,6 +259,23 @@ func TestBlame(t *testing.T) {
 		b.awaitOver(t, health.OtherSlot)
 	})
 
+	t.Run("paused relay", func(t *testing.T) {
+		port, err := child.FreePort()
+		require.NoError(t, err)
+		admin := map[string]string{"POSTRIDER_ADMIN_LISTEN": fmt.Sprintf("127.0.0.1:%d", port), "POSTRIDER_ADMIN_TOKEN": "a token of the test"}
+		b := blame(t, server, newCluster(t), admin)
+		b.postrider(t, admin, "pause", "--for", "1h", "--reason", "broker upgrade")
+
+		_, c := b.awaitCondition(t, health.Paused, "paused relay")
+		require.Regexp(t, "^the relay has been paused for .*, until .*: broker upgrade$", c.Reason)
+		b.writeWAL(t, 2)
+		v, _ := b.awaitCondition(t, health.Backlog, "paused relay")
+		require.Equal(t, health.Degraded, v.State)
+		require.Equal(t, health.Runbook(health.Paused), v.Runbook, "the pause is the reason, not what follows from it")
+		b.typeNext(t, c, admin)
+		b.awaitOver(t, health.Paused, health.Backlog)
+	})
+
 	t.Run("dead broker", func(t *testing.T) {
 		broker := parts.ExclusiveKafka(t, parts.KafkaConfig{})
 		b := blame(t, server, cluster{broker}, nil)
@@ -272,9 +296,13 @@ func TestBlame(t *testing.T) {
 		// What follows from it still names it.
 		b.do(t, "ALTER SYSTEM SET max_slot_wal_keep_size = '48MB'", "SELECT pg_reload_conf()")
 		b.writeWAL(t, 64)
-		v, c := b.awaitCondition(t, health.SlotNearLoss, culprit)
+		var c health.Condition
+		await(t, "a slot that is over its limit", func() (bool, error) {
+			v, c = b.awaitCondition(t, health.SlotNearLoss, culprit)
+			return strings.Contains(c.Reason, "can be lost at the next checkpoint: "), nil
+		})
 		require.Equal(t, health.Failing, v.State)
-		require.Contains(t, v.Reason, "can be lost at the next checkpoint: ")
+		require.Equal(t, c.Reason, v.Reason)
 		require.Contains(t, v.Reason, b.list())
 		await(t, "the condition in the metrics", func() (bool, error) {
 			return b.exports(`postrider_health_condition{condition="PostriderSlotNearLoss",severity="critical",slot="` + b.slot + `"} 1`)
