@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,7 +17,11 @@ import (
 )
 
 // checkTimeout bounds the whole of check: whoever waits for it wants an answer, and a port that drops packets gives none.
-const checkTimeout = time.Minute
+// Kafka has kafkaTimeout of it to itself.
+const (
+	checkTimeout = time.Minute
+	kafkaTimeout = 25 * time.Second
+)
 
 func newCheck(a *app) *cobra.Command {
 	var asJSON, offline bool
@@ -27,20 +30,15 @@ func newCheck(a *app) *cobra.Command {
 		Use:   "check",
 		Short: "Check everything that is needed, and say how to fix what is not",
 		Long: `check looks at the configuration, PostgreSQL, publication, tables, slot and Kafka, as the relay would meet them, and
-changes nothing. Run it as the relay's own login.
+changes nothing. Run it as the relay's own login, where the relay runs; it may run meanwhile.
 
-Topics are those of the rows that are in the table now, if the login may read it, and those named with --topic.
+Topics are those of the newest rows in the table, if the login may read it, and those named with --topic.
 
 Exit status: 0 nothing keeps the relay from starting, 69 something cannot be reached, 77 a right is missing, 78 something
 is configured wrongly.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			findings := a.check(cmd, offline, topics)
-			for i := range findings {
-				if findings[i].Severity == slot.SeverityError && findings[i].WAL == "" {
-					findings[i].WAL = keptMaybe
-				}
-			}
 			var err error
 			if asJSON {
 				err = a.printJSON(checkResult{OK: checkCode(findings) == exitOK, Findings: findings})
@@ -68,36 +66,91 @@ type checkResult struct {
 func (a *app) check(cmd *cobra.Command, offline bool, topics []string) []slot.Finding {
 	l, err := a.load(cmd)
 	if err != nil {
-		return configFindings(err)
+		return completed(configFindings(err))
 	}
+	if offline {
+		return completed(loadedFindings(l))
+	}
+	return a.checkWith(cmd.Context(), checker{loaded: l, topics: topics})
+}
+
+// checkAll is what the status page shows of check: it runs beside a relay of this process, asks the server for little, and takes a minute
+// at most. It may be called from any goroutine.
+func (a *app) checkAll(ctx context.Context, l *config.Loaded, topics []string) []slot.Finding {
+	return a.checkWith(ctx, checker{loaded: l, topics: topics, beside: true})
+}
+
+// checker is one run of check.
+type checker struct {
+	loaded *config.Loaded
+	topics []string // named by the user
+	beside bool     // in the process of the relay
+	relay  *Report  // of a relay that answers at http.listen; nil: none, or beside
+}
+
+func (a *app) checkWith(ctx context.Context, c checker) []slot.Finding {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	cfg := c.loaded.Config
+	findings := loadedFindings(c.loaded)
+	seen := newSamples(c.topics, c.beside)
+	if !c.beside {
+		c.relay = relayAt(ctx, cfg.HTTP.LocalURL())
+	}
+	ours := c
+	if c.relay != nil && c.relay.Slot.Name != cfg.Slot.Name {
+		ours.relay = nil
+	}
+	// What is left of the minute when the server hangs is enough for Kafka.
+	server, done := context.WithTimeout(ctx, checkTimeout-kafkaTimeout)
+	findings = append(findings, slot.Check(server, slot.Preflight{
+		Postgres: cfg.Postgres, Need: requirements(cfg), Messages: len(cfg.Replication.Messages) > 0, Snapshot: cfg.Snapshot.On(),
+		Monitor: cfg.Monitor, Beside: c.beside, Observed: ours.observed,
+		Table: func(ctx context.Context, conn *pgx.Conn, t slot.Table) []slot.Finding {
+			return checkTable(ctx, conn, cfg, t, seen)
+		},
+	})...)
+	done()
+	if cfg.Sink.Kind == config.SinkKafka {
+		findings = append(findings, checkKafka(ctx, cfg, seen)...)
+	}
+	findings = append(findings, c.process()...)
+	return completed(findings)
+}
+
+// completed gives every finding what it has by its code and severity alone.
+func completed(findings []slot.Finding) []slot.Finding {
+	for i := range findings {
+		f := &findings[i]
+		if f.Severity == slot.SeverityError && f.WAL == "" {
+			f.WAL = keptMaybe
+		}
+		if f.Severity != slot.SeverityOK {
+			f.Docs = docsOf(f.Code)
+		}
+	}
+	return findings
+}
+
+// docsOf is the page and heading that explain a code. Conditions have the name of the alert, and its runbook.
+func docsOf(code string) string {
+	if strings.HasPrefix(code, "Postrider") {
+		return "docs/OPERATIONS.md#" + strings.ToLower(code)
+	}
+	return "docs/CHECK.md#" + code
+}
+
+// loadedFindings are those of a configuration that can be used.
+func loadedFindings(l *config.Loaded) []slot.Finding {
 	from := l.Path
 	if from == "" {
 		from = "no file: defaults, environment and flags"
 	}
 	findings := []slot.Finding{{Severity: slot.SeverityOK, Code: "configuration", Observed: from}}
 	for _, w := range l.Warnings {
-		findings = append(findings, slot.Finding{Severity: slot.SeverityWarning, Code: "configuration", Observed: w})
-	}
-	if offline {
-		return findings
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), checkTimeout)
-	defer cancel()
-	return append(findings, a.checkAll(ctx, l, topics)...)
-}
-
-// checkAll asks PostgreSQL and Kafka, until ctx ends at most. It may run beside the relay.
-func (a *app) checkAll(ctx context.Context, l *config.Loaded, topics []string) []slot.Finding {
-	wanted := topicSet{names: topics}
-	findings := slot.Check(ctx, slot.Preflight{
-		Postgres: l.Config.Postgres, Need: requirements(l.Config), Messages: len(l.Config.Replication.Messages) > 0,
-		Snapshot: l.Config.Snapshot.On(),
-		Table: func(ctx context.Context, conn *pgx.Conn, t slot.Table) []slot.Finding {
-			return checkTable(ctx, conn, l.Config, t, &wanted)
-		},
-	})
-	if l.Config.Sink.Kind == config.SinkKafka {
-		findings = append(findings, checkKafka(ctx, l.Config, wanted.names)...)
+		findings = append(findings, slot.Finding{
+			Severity: slot.SeverityWarning, Code: "configuration", Observed: w, Required: "a configuration that says what is meant", Fix: "postrider config print",
+		})
 	}
 	return findings
 }
@@ -110,7 +163,10 @@ func configFindings(err error) []slot.Finding {
 	}
 	findings := make([]slot.Finding, len(errs))
 	for i, err := range errs {
-		findings[i] = slot.Finding{Severity: slot.SeverityError, Code: "configuration", Observed: err.Error(), Class: slot.ClassConfiguration}
+		findings[i] = slot.Finding{
+			Severity: slot.SeverityError, Code: "configuration", Observed: err.Error(), Class: slot.ClassConfiguration,
+			Required: "a configuration that can be used",
+		}
 		if i == len(errs)-1 {
 			findings[i].Fix = fixConfiguration
 		}
@@ -119,7 +175,7 @@ func configFindings(err error) []slot.Finding {
 }
 
 // checkTable has the router judge the columns, and collects the topics of some rows if they can be read.
-func checkTable(ctx context.Context, conn *pgx.Conn, cfg config.Config, t slot.Table, topics *topicSet) []slot.Finding {
+func checkTable(ctx context.Context, conn *pgx.Conn, cfg config.Config, t slot.Table, seen *samples) []slot.Finding {
 	rel, err := t.Relation(ctx, conn)
 	if err != nil {
 		return []slot.Finding{slot.ErrorFinding("columns", t.Name, err)}
@@ -132,7 +188,10 @@ func checkTable(ctx context.Context, conn *pgx.Conn, cfg config.Config, t slot.T
 		err = r.Check(rel)
 	}
 	if err != nil {
-		f := slot.Finding{Severity: slot.SeverityError, Code: "columns", Subject: t.Name, Observed: err.Error(), Class: slot.ClassConfiguration}
+		f := slot.Finding{
+			Severity: slot.SeverityError, Code: "columns", Subject: t.Name, Observed: err.Error(), Class: slot.ClassConfiguration,
+			Required: "the columns that the router is to use, of types that it can", Fix: "postrider config validate",
+		}
 		var shape *router.ShapeError
 		if errors.As(err, &shape) {
 			f.Observed = fmt.Sprintf("column %s %s (%s.%s); there are %s", shape.Column, shape.Problem, shape.Rule, shape.Key, strings.Join(shape.Existing, ", "))
@@ -141,82 +200,25 @@ func checkTable(ctx context.Context, conn *pgx.Conn, cfg config.Config, t slot.T
 		return []slot.Finding{f}
 	}
 	findings := []slot.Finding{{Severity: slot.SeverityOK, Code: "columns", Subject: t.Name, Observed: "fit the router"}}
+	findings = append(findings, checkNullable(ctx, conn, cfg, t, rel)...)
 	if cfg.Snapshot.On() {
 		findings = append(findings, checkSnapshot(ctx, conn, cfg, t))
 	}
-	return append(findings, topics.sample(ctx, conn, r, rel)...)
+	return append(findings, seen.table(ctx, conn, r, t, rel)...)
 }
 
 // checkCode is the exit code of the first error: the later ones may follow from it.
 func checkCode(findings []slot.Finding) int {
-	for _, f := range findings {
-		if f.Severity != slot.SeverityError {
-			continue
-		}
-		switch f.Class {
-		case slot.ClassUnreachable:
-			return exitUnavailable
-		case slot.ClassPermission:
-			return exitPermission
-		default:
-			return exitConfig
-		}
+	first := slices.IndexFunc(findings, func(f slot.Finding) bool { return f.Severity == slot.SeverityError })
+	if first < 0 {
+		return exitOK
 	}
-	return exitOK
-}
-
-var severityColours = map[slot.Severity]string{
-	slot.SeverityOK: "32", slot.SeverityInfo: "36", slot.SeverityWarning: "33", slot.SeverityError: "31",
-}
-
-// writeFindings prints a table, and below it how to fix what is not well: SQL to be copied fits in no column.
-func writeFindings(w io.Writer, findings []slot.Finding, colour bool) error {
-	var b strings.Builder
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "SEVERITY\tCHECK\tSUBJECT\tOBSERVED")
-	for _, f := range findings {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", f.Severity, f.Code, orDash(f.Subject), oneLine(f.Observed))
+	switch findings[first].Class {
+	case slot.ClassUnreachable:
+		return exitUnavailable
+	case slot.ClassPermission:
+		return exitPermission
+	default:
+		return exitConfig
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	counts := map[slot.Severity]int{}
-	for _, f := range findings {
-		counts[f.Severity]++
-		if f.Required == "" && f.Fix == "" || f.Severity == slot.SeverityOK {
-			continue
-		}
-		fmt.Fprintf(&b, "\n%s %s\n", f.Severity, strings.TrimSpace(f.Code+" "+f.Subject))
-		fmt.Fprintf(&b, "  observed: %s\n", indentBy(f.Observed, "            "))
-		if f.Required != "" {
-			fmt.Fprintf(&b, "  required: %s\n", indentBy(f.Required, "            "))
-		}
-		if f.WAL != "" {
-			fmt.Fprintf(&b, "  WAL:      %s\n", f.WAL)
-		}
-		if f.Fix != "" {
-			fmt.Fprintf(&b, "  fix:      %s\n", indentBy(f.Fix, "            "))
-		}
-	}
-	fmt.Fprintf(&b, "\n%d ok, %d info, %d warning, %d error\n",
-		counts[slot.SeverityOK], counts[slot.SeverityInfo], counts[slot.SeverityWarning], counts[slot.SeverityError])
-	text := b.String()
-	if colour {
-		text = colourSeverities(text)
-	}
-	_, err := io.WriteString(w, text)
-	return err
-}
-
-// colourSeverities colours the word a line starts with, after the columns were aligned: escapes have a width for tabwriter.
-func colourSeverities(text string) string {
-	lines := strings.Split(text, "\n")
-	for i, line := range lines {
-		for severity, code := range severityColours {
-			if rest, ok := strings.CutPrefix(line, string(severity)+" "); ok {
-				lines[i] = "\x1b[" + code + "m" + string(severity) + "\x1b[0m " + rest
-			}
-		}
-	}
-	return strings.Join(lines, "\n")
 }

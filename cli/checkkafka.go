@@ -4,92 +4,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 
-	"github.com/jackc/pgx/v5"
-
 	"postrider/config"
-	"postrider/replication"
-	"postrider/router"
+	"postrider/postgres"
 	"postrider/sink"
 	"postrider/sink/kafka"
 	"postrider/slot"
 )
 
-// sampleRows of a table are routed by check, for their topics. They are the first that the server finds, not the newest: it costs
-// the database nothing.
-const sampleRows = 200
-
-// topicSet collects the topics that check asks Kafka for.
-type topicSet struct{ names []string }
-
-func (s *topicSet) add(name string) {
-	if !slices.Contains(s.names, name) {
-		s.names = append(s.names, name)
-	}
-}
-
-// sample routes some rows of a table that the login may read, and reports one that cannot be routed.
-func (s *topicSet) sample(ctx context.Context, conn *pgx.Conn, r *router.Router, rel *replication.Relation) []slot.Finding {
-	var readable bool
-	err := conn.QueryRow(ctx, `SELECT pg_catalog.has_table_privilege($1::oid, 'SELECT')`, rel.OID).Scan(&readable)
-	if err != nil || !readable {
-		return nil // the relay needs no SELECT, so this is no finding
-	}
-	failed := func(severity slot.Severity, err error) []slot.Finding {
-		return []slot.Finding{{Severity: severity, Code: "rows", Subject: rel.String(), Observed: err.Error(),
-			Required: "rows that can be routed: the first that cannot be halts the relay"}}
-	}
-	events, err := someRows(ctx, conn, rel)
-	if err != nil {
-		return failed(slot.SeverityInfo, err)
-	}
-	for i := range events {
-		m, err := r.Route(&events[i])
-		if err != nil {
-			return failed(slot.SeverityWarning, err)
-		}
-		if m != nil {
-			s.add(m.Topic)
-		}
-	}
-	return nil
-}
-
-// someRows reads rows in text format, as the stream would bring them.
-func someRows(ctx context.Context, conn *pgx.Conn, rel *replication.Relation) ([]replication.Event, error) {
-	sql := fmt.Sprintf("SELECT %s FROM %s LIMIT %d", textColumns(rel), pgx.Identifier{rel.Namespace, rel.Name}.Sanitize(), sampleRows)
-	rows, err := conn.Query(ctx, sql)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (replication.Event, error) {
-		e := replication.Event{Kind: replication.Insert, Relation: rel, Values: make([][]byte, len(rel.Columns))}
-		targets := make([]any, len(rel.Columns))
-		for i := range targets {
-			targets[i] = &e.Values[i]
-		}
-		return e, row.Scan(targets...)
-	})
-}
-
-func textColumns(rel *replication.Relation) string {
-	var list string
-	for i, c := range rel.Columns {
-		if i > 0 {
-			list += ", "
-		}
-		list += pgx.Identifier{c.Name}.Sanitize() + "::text"
-	}
-	return list
-}
-
-func checkKafka(ctx context.Context, all config.Config, topics []string) []slot.Finding {
-	cfg, heartbeats, asked := all.Sink.Kafka, "", topics
+func checkKafka(ctx context.Context, all config.Config, seen *samples) []slot.Finding {
+	cfg, extra, asked := all.Sink.Kafka, map[string]bool{}, slices.Clone(seen.topics)
 	if all.Relay.HeartbeatInterval > 0 {
-		heartbeats = all.HeartbeatTopic()
-		asked = append(slices.Clone(topics), heartbeats)
+		extra[all.HeartbeatTopic()] = true
 	}
+	if all.Snapshot.On() {
+		extra[all.Snapshot.Topic] = true
+	}
+	for topic := range extra {
+		if !slices.Contains(asked, topic) {
+			asked = append(asked, topic)
+		}
+	}
+	findings := kafkaTLS(cfg)
 	cluster, err := kafka.Inspect(ctx, cfg, asked)
 	if err != nil {
 		f := sinkFinding("kafka", "sink.kafka.brokers", err)
@@ -97,9 +35,9 @@ func checkKafka(ctx context.Context, all config.Config, topics []string) []slot.
 		if errors.As(err, &refused) {
 			f.Observed, f.Fix = fmt.Sprintf("%v: %s", refused.Class, refused.Text), refused.Hint
 		}
-		return []slot.Finding{f}
+		return append(findings, f)
 	}
-	findings := []slot.Finding{{Severity: slot.SeverityOK, Code: "kafka", Observed: fmt.Sprintf("version %s, %d brokers", cluster.Version, len(cluster.Brokers))}}
+	findings = append(findings, slot.Finding{Severity: slot.SeverityOK, Code: "kafka", Observed: fmt.Sprintf("version %s, %d brokers", cluster.Version, len(cluster.Brokers))})
 	for _, b := range cluster.Brokers {
 		if b.Err != nil {
 			f := sinkFinding("broker", fmt.Sprintf("%d at %s", b.ID, b.Address), b.Err)
@@ -108,15 +46,20 @@ func checkKafka(ctx context.Context, all config.Config, topics []string) []slot.
 			findings = append(findings, f)
 		}
 	}
+	findings = append(findings, producerID(cfg, cluster), authoriserFinding(cluster))
+	c := topicCheck{kafka: cfg, all: all, brokers: len(cluster.Brokers), acls: cluster.Authoriser != kafka.AuthoriserOff}
 	for _, t := range cluster.Topics {
-		of := topicFindings(cfg, t)
-		if t.Name == heartbeats && of[0].Severity == slot.SeverityError {
-			of[0].Severity, of[0].WAL = slot.SeverityWarning, ""
-			of[0].Required = "an existing topic for relay.heartbeat_interval, or sink.kafka.topics.create; rows are relayed without it"
+		switch {
+		case t.Name == all.Snapshot.Topic && all.Snapshot.On():
+			findings = append(findings, c.snapshot(t)...)
+		case all.Relay.HeartbeatInterval > 0 && t.Name == all.HeartbeatTopic():
+			findings = append(findings, c.heartbeat(t)...)
+		default:
+			findings = append(findings, c.topic(t, all.Snapshot.On())...)
+			findings = append(findings, c.size(t, seen.largest[t.Name])...)
 		}
-		findings = append(findings, of...)
 	}
-	if len(topics) == 0 {
+	if len(seen.topics) == 0 {
 		findings = append(findings, slot.Finding{Severity: slot.SeverityInfo, Code: "topics", Observed: "none looked at: no row was read",
 			Required: "existing topics", Fix: "name them: postrider check --topic NAME"})
 	}
@@ -125,6 +68,9 @@ func checkKafka(ctx context.Context, all config.Config, topics []string) []slot.
 
 func sinkFinding(code, subject string, err error) slot.Finding {
 	f := slot.Finding{Severity: slot.SeverityError, Code: code, Subject: subject, Observed: err.Error(), Class: slot.ClassUnreachable, Fix: explain(err).next}
+	if f.Fix == "" {
+		f.Fix = "check again; if it stays, the broker's log says more"
+	}
 	switch {
 	case errors.Is(err, sink.ErrAuthentication), errors.Is(err, sink.ErrPermission):
 		f.Class = slot.ClassPermission
@@ -134,42 +80,63 @@ func sinkFinding(code, subject string, err error) slot.Finding {
 	return f
 }
 
-func topicFindings(cfg kafka.Config, t kafka.TopicReport) []slot.Finding {
+// kafkaTLS says who can listen on the way to the brokers.
+func kafkaTLS(cfg kafka.Config) []slot.Finding {
+	remote := slices.IndexFunc(cfg.Brokers, func(b string) bool {
+		host, _, err := net.SplitHostPort(b)
+		return err == nil && !postgres.Local(host)
+	})
+	f := slot.Finding{Severity: slot.SeverityOK, Code: "kafka_tls", Observed: "on"}
 	switch {
-	case errors.Is(t.Err, sink.ErrUnknownTopic) && cfg.Topics.Create:
-		return []slot.Finding{{Severity: slot.SeverityInfo, Code: "topic", Subject: t.Name, Observed: "does not exist; the relay creates it"}}
-	case errors.Is(t.Err, sink.ErrUnknownTopic):
-		f := sinkFinding("topic", t.Name, t.Err)
-		f.Observed, f.Required = "does not exist", "an existing topic, or sink.kafka.topics.create"
-		f.WAL = "the first row for it stops the relay there: the slot keeps what comes after, more with every write"
-		f.Fix = kafka.CreateTopicCommand(cfg, t.Name)
-		return []slot.Finding{f}
-	case t.Err != nil:
-		return []slot.Finding{sinkFinding("topic", t.Name, t.Err)}
+	case cfg.TLS.Enabled && cfg.TLS.InsecureSkipVerify:
+		f.Severity, f.Observed = slot.SeverityWarning, "on, and any certificate is accepted (sink.kafka.tls.insecure_skip_verify)"
+		f.Required = "verified certificates: else who stands in between can pose as the broker"
+		f.Fix = "set sink.kafka.tls.insecure_skip_verify = false, and ca_file to the authority that signed the brokers' certificates"
+	case cfg.TLS.Enabled:
+	case remote < 0:
+		f.Observed = "off; the connections do not leave this machine"
+	case cfg.SASL.Mechanism == "PLAIN":
+		f.Severity, f.Observed = slot.SeverityWarning, "off, and the password is sent in the clear (sink.kafka.sasl.mechanism PLAIN)"
+		f.Required, f.Fix = "TLS, or SCRAM: else who listens on the way has the login", "set sink.kafka.tls.enabled = true, or sink.kafka.sasl.mechanism = SCRAM-SHA-512"
+	default:
+		f.Severity, f.Observed = slot.SeverityInfo, "off: who listens on the way to "+cfg.Brokers[remote]+" reads every message"
+		f.Required, f.Fix = "TLS, unless the network is yours alone", "set sink.kafka.tls.enabled = true, and name the brokers' ports with TLS in sink.kafka.brokers"
 	}
-	findings := []slot.Finding{{Severity: slot.SeverityOK, Code: "topic", Subject: t.Name,
-		Observed: fmt.Sprintf("%d partitions, replication factor %d", t.Partitions, t.ReplicationFactor)}}
-	warn := func(observed, required, fix string) {
-		findings = append(findings, slot.Finding{Severity: slot.SeverityWarning, Code: "topic", Subject: t.Name, Observed: observed, Required: required, Fix: fix})
+	return []slot.Finding{f}
+}
+
+// producerID: without the right to have one nothing can be published at all.
+func producerID(cfg kafka.Config, cluster kafka.Report) slot.Finding {
+	if cluster.Idempotence == nil {
+		return slot.Finding{Severity: slot.SeverityOK, Code: "producer_id", Observed: "given: the producer may be idempotent"}
 	}
-	alter := func(setting string) string {
-		return fmt.Sprintf("kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config %s", cfg.Brokers[0], t.Name, setting)
+	f := sinkFinding("producer_id", "", cluster.Idempotence)
+	f.Required = "a producer id: without one a retry could repeat and reorder messages. It takes Write on a topic, before Kafka 2.8 IdempotentWrite on the cluster, and Kafka 0.11"
+	if f.Class == slot.ClassPermission {
+		f.Fix = aclCommand(cfg, "--producer --topic NAME")
 	}
-	if len(t.Leaderless) > 0 {
-		warn(fmt.Sprintf("partitions %v have no leader", t.Leaderless), "a leader: nobody can write to them just now", "start the missing brokers")
+	return f
+}
+
+func authoriserFinding(cluster kafka.Report) slot.Finding {
+	f := slot.Finding{Severity: slot.SeverityOK, Code: "kafka_acl", Observed: "the cluster has an authoriser"}
+	switch cluster.Authoriser {
+	case kafka.AuthoriserOff:
+		f.Severity, f.Observed = slot.SeverityInfo, "the cluster has no authoriser: whoever reaches it may read and write every topic"
+		f.Required = "an authoriser, if others reach the cluster, too: with one, anybody who may not write cannot forge events"
+		f.Fix = "on the brokers: authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer, and ACLs for every client"
+	case kafka.AuthoriserUnknown:
+		f.Severity, f.Observed = slot.SeverityInfo, "not known: the broker does not tell whether there is an authoriser"
+		f.Required, f.Fix = "nothing: what the login may do is looked at below", "ask whoever runs the cluster"
 	}
-	if t.ConfigErr != nil {
-		return findings
+	return f
+}
+
+// aclCommand is what an administrator of the cluster types to give our login a right.
+func aclCommand(cfg kafka.Config, right string) string {
+	login := cfg.SASL.Username
+	if login == "" {
+		login = "NAME"
 	}
-	if t.MaxMessageBytes < cfg.MaxMessageBytes {
-		warn(fmt.Sprintf("max.message.bytes %d", t.MaxMessageBytes), fmt.Sprintf("at least sink.kafka.max_message_bytes, %d", cfg.MaxMessageBytes),
-			alter(fmt.Sprintf("max.message.bytes=%d", cfg.MaxMessageBytes))+", or set sink.kafka.max_message_bytes lower")
-	}
-	if t.UncleanElection {
-		warn("unclean.leader.election.enable is on", "off: an acknowledged message can be lost", alter("unclean.leader.election.enable=false"))
-	}
-	if t.ReplicationFactor > 1 && t.MinInsync < 2 {
-		warn(fmt.Sprintf("min.insync.replicas %d", t.MinInsync), "2: with one, a message that a single broker holds counts as delivered", alter("min.insync.replicas=2"))
-	}
-	return findings
+	return fmt.Sprintf("kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s %s", cfg.Brokers[0], login, right)
 }

@@ -80,7 +80,7 @@ func (c *pageCheck) once(ctx context.Context) {
 		}
 	}
 	for _, f := range found {
-		if f.Code == "topic" && (f.Severity == slot.SeverityWarning || f.Severity == slot.SeverityError) {
+		if aboutTopic(f.Code) && (f.Severity == slot.SeverityWarning || f.Severity == slot.SeverityError) {
 			r := reports[f.Subject]
 			r.warnings = append(r.warnings, f.Observed)
 			reports[f.Subject] = r

@@ -40,6 +40,7 @@ func newInstall(t *testing.T, version string, brokers ...string) *install {
 		"POSTRIDER_POSTGRES_URL=" + db.DSN(),
 		"POSTRIDER_SLOT_NAME=" + db.Name,
 		"POSTRIDER_SINK_KAFKA_BROKERS=" + strings.Join(brokers, ","),
+		"POSTRIDER_HTTP_LISTEN=127.0.0.1:0",
 	}}
 }
 

@@ -151,7 +151,7 @@ func refuseDowngrade(targets []*pgconn.FallbackConfig) []*pgconn.FallbackConfig 
 	kept := make([]*pgconn.FallbackConfig, 0, len(targets))
 	for i := 0; i < len(targets); i++ {
 		t := targets[i]
-		if i+1 == len(targets) || local(t.Host) {
+		if i+1 == len(targets) || Local(t.Host) {
 			kept = append(kept, t)
 			continue
 		}
@@ -179,8 +179,8 @@ func verified(c *tls.Config, host string) *tls.Config {
 	return c
 }
 
-// local tells whether the bytes never leave the machine.
-func local(host string) bool {
+// Local tells whether the bytes never leave the machine.
+func Local(host string) bool {
 	if network, _ := pgconn.NetworkAddress(host, 0); network == "unix" || host == "localhost" {
 		return true
 	}

@@ -37,6 +37,7 @@ type Finding struct {
 	Required string   `json:"required,omitempty"`
 	WAL      string   `json:"wal,omitempty"`   // what it means for the WAL that PostgreSQL keeps
 	Fix      string   `json:"fix,omitempty"`   // SQL, command or setting
+	Docs     string   `json:"docs,omitempty"`  // page and heading that explain it, like docs/CHECK.md#wal_level; empty if all is well
 	Class    Class    `json:"class,omitempty"` // of an error
 }
 

@@ -2,31 +2,46 @@ package slot
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"strings"
 	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
 	"postrider/postgres"
 )
 
-// oldestServer is the first major version whose pgoutput and catalogues the relay knows.
-const oldestServer = 14
+// The major versions whose pgoutput and catalogues the relay knows.
+const (
+	oldestServer = 14
+	newestServer = 18
+)
+
+const (
+	// How long one step of Check may take, and one statement of it: a server that hangs is told within seconds, and a lock on an outbox
+	// table, as by ALTER TABLE, is waited for no longer than the watcher waits.
+	checkStepTimeout = 10 * time.Second
+	checkStatement   = 5 * time.Second
+)
 
 // Preflight is what Check looks at.
 type Preflight struct {
 	Postgres postgres.Config
 	Need     Requirements
+	Monitor  MonitorConfig
 	Messages bool // logical decoding messages are relayed, too
 	Snapshot bool // rows already in the tables are published, so a slot may be made for tables that have held rows
+	// Beside means that a relay of ours runs in this process. While it streams no connection for replication is tried: it is the
+	// proof that there can be one, and a server logs those that it refuses.
+	Beside bool
 	// Table judges the columns of a table that exists and is published; called with a connection that it may query. May be nil.
 	Table func(ctx context.Context, conn *pgx.Conn, table Table) []Finding
+	// Observed judges what a monitor sees at one look. May be nil.
+	Observed func(Observation) []Finding
 }
 
 // Check looks at everything on the server that the relay needs, and reports what it saw, good and bad. It changes nothing.
-// When the server cannot be reached there is one finding.
+// When the server cannot be reached there is one finding. A server that stops answering ends it within half a minute.
 func Check(ctx context.Context, p Preflight) []Finding {
 	conn, err := postgres.Connect(ctx, p.Postgres)
 	if err != nil {
@@ -36,19 +51,33 @@ func Check(ctx context.Context, p Preflight) []Finding {
 	c := checker{Preflight: p, conn: conn}
 	c.add(okFinding("connection", conn.Config().Database, "connected as "+conn.Config().User))
 	for _, step := range []struct {
-		code string
-		run  func(context.Context) error
+		code  string
+		times int // as long as another
+		run   func(context.Context) error
 	}{
-		{"server", c.server},
-		{"role", c.role},
-		{"replication_connection", c.replication},
-		{"publication", c.publication},
-		{"slot", c.slot},
-		{"settings", c.settings},
-		{"messages", c.messages},
+		{"pooler", 1, c.pooler},
+		{"tls", 1, c.tls},
+		{"server_version", 1, c.version},
+		{"wal_level", 1, c.walLevel},
+		{"primary", 1, c.primary},
+		{"role", 1, c.role},
+		{"slot", 1, c.readSlot},
+		{"max_wal_senders", 1, c.senders},
+		{"replication_connection", 1, c.replication},
+		{"physical_replication", 1, c.physical},
+		{"publication", 1 + len(p.Need.Tables), c.publication},
+		{"slot", 1, c.slot},
+		{"slot_holder", 1, c.holder},
+		{"slot_failover", 1, c.failover},
+		{"monitor_rights", 1, c.observe},
+		{"max_slot_wal_keep_size", 1, c.keepSize},
+		{"idle_replication_slot_timeout", 1, c.idleTimeout},
+		{"synchronous_standby_names", 1, c.synchronous},
+		{"output_plugin_libraries", 1, c.libraries},
+		{"emit_message", 1, c.messages},
 	} {
-		if err := step.run(ctx); err != nil {
-			c.add(ErrorFinding(step.code, "", err))
+		if err := c.step(ctx, step.times, step.run); err != nil {
+			c.add(unknownOrError(step.code, err, conn.Config().User))
 			if conn.IsClosed() {
 				break
 			}
@@ -60,11 +89,57 @@ func Check(ctx context.Context, p Preflight) []Finding {
 type checker struct {
 	Preflight
 	conn     *pgx.Conn
-	replica  bool // may stream: superuser, REPLICATION or rds_replication
+	pooled   bool    // a pooler answers: what is set for the session could be set for somebody else's
+	replica  bool    // may stream: superuser, REPLICATION or rds_replication
+	status   *Status // of the slot; nil: there is none, or it was not read
+	ours     bool    // it is active, and by a relay that connects as we do
+	held     *holder // who reads the slot; nil: nobody, or not known
 	findings []Finding
 }
 
+// observe looks as the monitor does. Without a slot there is still a clock, and who holds WAL for others.
+func (c *checker) observe(ctx context.Context) error {
+	if c.Observed == nil {
+		return nil
+	}
+	o, err := Observe(ctx, c.conn, c.Need.Slot.Name, c.Monitor)
+	var lost *LostError
+	if gone := errors.As(err, &lost) && lost.Gone; err != nil && !gone && !isMissing(err) {
+		return err
+	}
+	for _, f := range c.Observed(o) {
+		c.add(f)
+	}
+	return nil
+}
+
 func (c *checker) add(f Finding) { c.findings = append(c.findings, f) }
+
+func (c *checker) step(ctx context.Context, times int, run func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(times)*checkStepTimeout)
+	defer cancel()
+	return run(ctx)
+}
+
+// unknownOrError is the finding of a step that failed. A right that is missing to look, a lock or a slow statement makes what it looks at
+// unknown and nothing worse: the relay needs none of them.
+func unknownOrError(code string, err error, user string) Finding {
+	f := Finding{Severity: SeverityInfo, Code: code, Observed: "not known: " + err.Error()}
+	switch sqlState(err) {
+	case "42501": // insufficient_privilege
+		f.Required = "the right to look at it; the relay itself works without"
+		f.Fix = "GRANT pg_monitor TO " + quoteName(user) + "; -- or what the message names"
+	case "55P03": // lock_not_available
+		f.Required = "a table that is not locked for long: nobody can insert into it meanwhile either"
+		f.Fix = "wait for the ALTER TABLE, LOCK or VACUUM FULL that has it, then check again"
+	case "57014": // query_canceled
+		f.Required = "an answer within " + checkStatement.String()
+		f.Fix = "check again when the server has less to do"
+	default:
+		return ErrorFinding(code, "", err)
+	}
+	return f
+}
 
 // setting reads a parameter of the server; empty if this version does not have it.
 func (c *checker) setting(ctx context.Context, name string) (string, error) {
@@ -76,178 +151,14 @@ func (c *checker) setting(ctx context.Context, name string) (string, error) {
 	return value, nil
 }
 
-func (c *checker) server(ctx context.Context) error {
-	version := c.conn.PgConn().ParameterStatus("server_version")
-	f := okFinding("server_version", "", version)
-	if major(c.conn) < oldestServer {
-		f.Severity, f.Class, f.Required = SeverityError, ClassConfiguration, fmt.Sprintf("%d or newer", oldestServer)
-		f.Fix = "upgrade the server"
-	}
-	c.add(f)
-
-	level, err := c.setting(ctx, "wal_level")
-	if err != nil {
-		return err
-	}
-	f = okFinding("wal_level", "wal_level", level)
-	if level != "logical" {
-		f.Severity, f.Class, f.Required = SeverityError, ClassConfiguration, "logical"
-		f.Fix = "ALTER SYSTEM SET wal_level = logical; -- takes effect when the server is restarted; on managed services a parameter: " +
-			"rds.logical_replication = 1, cloudsql.logical_decoding = on"
-	}
-	c.add(f)
-
-	var standby bool
-	if err := c.conn.QueryRow(ctx, `SELECT pg_catalog.pg_is_in_recovery()`).Scan(&standby); err != nil {
-		return fmt.Errorf("ask for recovery: %w", postgres.Error(err))
-	}
-	if standby {
-		c.add(Finding{
-			Severity: SeverityError, Code: "primary", Observed: "the server is a standby", Required: "the primary", Class: ClassConfiguration,
-			Fix: "name the primary in postgres.url, or all hosts: the writable one is used",
-		})
-	}
-	return nil
-}
-
-func (c *checker) role(ctx context.Context) error {
-	var user string
-	var super, replication, rds bool
+// bytes reads a parameter that is a size; -1 stays that, absent is zero.
+func (c *checker) bytes(ctx context.Context, name string) (int64, error) {
+	var n int64
 	err := c.conn.QueryRow(ctx, `
-		SELECT r.rolname, r.rolsuper, r.rolreplication,
-		  EXISTS (SELECT FROM pg_catalog.pg_roles m WHERE m.rolname = 'rds_replication' AND pg_catalog.pg_has_role(r.oid, m.oid, 'MEMBER'))
-		FROM pg_catalog.pg_roles r WHERE r.rolname = current_user`).Scan(&user, &super, &replication, &rds)
+		SELECT coalesce((SELECT CASE WHEN setting = '-1' THEN -1 ELSE pg_catalog.pg_size_bytes(pg_catalog.current_setting(name)) END
+			FROM pg_catalog.pg_settings WHERE name = $1), 0)`, name).Scan(&n)
 	if err != nil {
-		return fmt.Errorf("read role: %w", postgres.Error(err))
+		return 0, fmt.Errorf("read setting %s: %w", name, postgres.Error(err))
 	}
-	f := Finding{Severity: SeverityOK, Code: "role", Subject: user}
-	c.replica = super || replication || rds
-	switch {
-	case super:
-		f.Severity, f.Observed, f.Required = SeverityWarning, "superuser", "LOGIN REPLICATION is enough"
-		f.Fix = "make a role of its own for the relay: sql/role.sql"
-	case replication:
-		f.Observed = "REPLICATION"
-	case rds:
-		f.Observed = "member of rds_replication"
-	default:
-		f.Severity, f.Class, f.Observed, f.Required = SeverityError, ClassPermission, "no right to replicate", "REPLICATION"
-		f.Fix = fixReplicationRole(quoteName(user))
-	}
-	c.add(f)
-	return nil
-}
-
-// replication opens the kind of connection that streams: pg_hba.conf, a pooler between, or the lack of a walsender show only there.
-func (c *checker) replication(ctx context.Context) error {
-	if !c.replica {
-		return nil // said by role
-	}
-	conn, err := postgres.ConnectReplication(ctx, c.Postgres)
-	if err != nil {
-		c.add(ConnectionFinding("replication_connection", "", err))
-		return nil
-	}
-	defer func() {
-		closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_ = conn.Close(closeCtx)
-	}()
-	id, err := pglogrepl.IdentifySystem(ctx, conn)
-	if err != nil {
-		c.add(Finding{
-			Severity: SeverityError, Code: "replication_connection", Observed: err.Error(), Required: "a connection that speaks the replication protocol",
-			Fix: "connect to the server itself, not through a pooler", Class: ClassConfiguration,
-		})
-		return nil
-	}
-	c.add(okFinding("replication_connection", "", fmt.Sprintf("system %s, timeline %d", id.SystemID, id.Timeline)))
-	return nil
-}
-
-func (c *checker) slot(ctx context.Context) error {
-	name := c.Need.Slot.Name
-	status, err := Get(ctx, c.conn, name)
-	if isMissing(err) {
-		return c.room(ctx)
-	}
-	if err != nil {
-		return err
-	}
-	if err := Verify(status.Slot, c.conn.Config().Database); err != nil {
-		c.add(ErrorFinding("slot", name, err))
-		return nil
-	}
-	f := okFinding("slot", name, describe(status))
-	if status.WALStatus == "unreserved" {
-		f.Severity, f.Required = SeverityWarning, "wal_status reserved or extended"
-		f.Fix = "it is lost at the next checkpoint unless the relay catches up: start the relay; ALTER SYSTEM SET max_slot_wal_keep_size to more, SELECT pg_reload_conf();"
-	}
-	c.add(f)
-	newer, err := newerThanSlot(ctx, c.conn, c.Need.Publication, name)
-	if err != nil {
-		return err
-	}
-	if len(newer) > 0 {
-		c.add(Finding{
-			Severity: SeverityWarning, Code: "publication_before_slot", Subject: strings.Join(newer, ", "),
-			Observed: "created or altered after the slot's position", Required: "publication first, then slot",
-			Fix: "rows committed between the two are not sent: if there are any, write them again; on a first start, drop and create the slot: " +
-				"postrider slot drop " + name + "; postrider slot create " + name,
-		})
-	}
-	return nil
-}
-
-func describe(s Status) string {
-	text := "inactive"
-	if s.Active {
-		text = fmt.Sprintf("active, pid %d", s.ActivePID)
-	}
-	text += ", wal_status " + s.WALStatus
-	if s.LagBytes != nil {
-		text += fmt.Sprintf(", %d bytes behind", *s.LagBytes)
-	}
-	return text
-}
-
-// room is for a slot that does not exist yet.
-func (c *checker) room(ctx context.Context) error {
-	var used, limit int
-	err := c.conn.QueryRow(ctx, `SELECT count(*), pg_catalog.current_setting('max_replication_slots')::int FROM pg_catalog.pg_replication_slots`).
-		Scan(&used, &limit)
-	if err != nil {
-		return fmt.Errorf("count slots: %w", postgres.Error(err))
-	}
-	usedTable, err := firstUsedTable(ctx, c.conn, c.Need.Tables)
-	if err != nil {
-		return err
-	}
-	f := Finding{Code: "slot", Subject: c.Need.Slot.Name, Observed: fmt.Sprintf("does not exist; %d of %d slots are used", used, limit)}
-	switch {
-	case used >= limit:
-		f.Severity, f.Class, f.Required = SeverityError, ClassConfiguration, "a free slot"
-		f.Fix = fixSlotLimit(limit)
-	case c.Need.Slot.Create && usedTable != "" && c.Snapshot:
-		f.Severity, f.Required = SeverityInfo, "created by run, which publishes the rows that are in the tables first"
-	case c.Need.Slot.Create && usedTable != "":
-		f.Severity, f.Class, f.Required = SeverityError, ClassConfiguration, "consent to a slot that begins now: table "+usedTable+" has held rows, which it never sends"
-		f.Fix = fixConsent(c.Need.Slot.Name)
-	case c.Need.Slot.Create:
-		f.Severity, f.Required = SeverityInfo, "created by run, or now by: postrider slot create "+c.Need.Slot.Name
-	default:
-		f.Severity, f.Class, f.Required = SeverityError, ClassConfiguration, "an existing slot, since slot.create is false"
-		f.Fix = "postrider slot create " + c.Need.Slot.Name
-	}
-	if f.Severity == SeverityError {
-		f.WAL = noSlotYet
-	}
-	c.add(f)
-	if c.Need.Slot.Failover && major(c.conn) < 17 {
-		c.add(Finding{
-			Severity: SeverityError, Code: "slot_failover", Subject: c.Need.Slot.Name, Class: ClassConfiguration,
-			Observed: fmt.Sprintf("PostgreSQL %d", major(c.conn)), Required: "PostgreSQL 17 for slot.failover", Fix: "set slot.failover = false",
-		})
-	}
-	return nil
+	return n, nil
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-
-	"postrider/postgres"
 )
 
 func (c *checker) publication(ctx context.Context) error {
@@ -26,16 +24,25 @@ func (c *checker) publication(ctx context.Context) error {
 	if p.Exists && !bad[""] {
 		c.add(okFinding("publication", p.Name, fmt.Sprintf("publishes inserts of %s", strings.Join(p.names(), ", "))))
 	}
+	c.surplus(p)
 	for _, t := range p.Tables {
-		if !bad[t.Name] && t.Published {
-			c.table(ctx, p, t)
+		if bad[t.Name] || !t.Published {
+			continue
+		}
+		err := c.step(ctx, 1, func(ctx context.Context) error { return c.table(ctx, p, t) })
+		switch {
+		case c.conn.IsClosed():
+			return err
+		case err != nil:
+			f := unknownOrError("table", err, c.conn.Config().User)
+			f.Subject = t.Name
+			c.add(f)
 		}
 	}
-	c.surplus(p)
 	return nil
 }
 
-func (c *checker) table(ctx context.Context, p *Publication, t Table) {
+func (c *checker) table(ctx context.Context, p *Publication, t Table) error {
 	c.add(okFinding("table", t.Name, "published"))
 	if t.Partitions {
 		c.add(Finding{
@@ -46,18 +53,28 @@ func (c *checker) table(ctx context.Context, p *Publication, t Table) {
 	}
 	if t.RowFilter != "" {
 		c.add(Finding{
-			Severity: SeverityWarning, Code: "row_filter", Subject: t.Name, Observed: "WHERE " + t.RowFilter, Required: "no row filter",
-			Fix: "rows that do not match are never sent; if that is not meant: " + resetSQL(p, t),
+			Severity: SeverityWarning, Code: "row_filter", Subject: t.Name, Observed: "WHERE " + t.RowFilter,
+			Required: "no row filter: rows that do not match are never sent", Fix: resetSQL(p, t) + " -- unless that is meant",
 		})
 	}
 	if !t.AllColumns {
-		c.add(Finding{Severity: SeverityInfo, Code: "column_list", Subject: t.Name, Observed: strings.Join(t.ColumnNames, ", ")})
+		c.add(Finding{
+			Severity: SeverityInfo, Code: "column_list", Subject: t.Name, Observed: "only " + strings.Join(t.ColumnNames, ", ") + " are sent",
+			Required: "every column that the router uses, which is looked at next", Fix: resetSQL(p, t) + " -- if others are wanted, too",
+		})
 	}
 	if c.Table != nil {
 		for _, f := range c.Table(ctx, c.conn, t) {
 			c.add(f)
 		}
 	}
+	if c.conn.IsClosed() {
+		return nil // and said there
+	}
+	if err := c.keys(ctx, p, t); err != nil {
+		return err
+	}
+	return c.growth(ctx, t)
 }
 
 // resetSQL takes filter and column list away. SET TABLE would throw the other tables out.
@@ -91,64 +108,4 @@ func (c *checker) surplus(p *Publication) {
 			Fix: "ALTER PUBLICATION " + quoteName(p.Name) + " SET (publish = 'insert');",
 		})
 	}
-}
-
-func (c *checker) settings(ctx context.Context) error {
-	keep, err := c.setting(ctx, "max_slot_wal_keep_size")
-	if err != nil {
-		return err
-	}
-	f := okFinding("max_slot_wal_keep_size", "max_slot_wal_keep_size", keep)
-	if keep == "-1" {
-		f.Severity, f.Required = SeverityWarning, "a limit below the free space of the disk"
-		f.Fix = "without one, a relay that is stopped for long fills the database's disk: ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf();"
-	}
-	c.add(f)
-
-	names, err := c.setting(ctx, "synchronous_standby_names")
-	if err != nil {
-		return err
-	}
-	if strings.Contains(names, "*") {
-		c.add(Finding{
-			Severity: SeverityWarning, Code: "synchronous_standby_names", Subject: "synchronous_standby_names", Observed: names,
-			Required: "the standbys by name: with * the relay becomes a synchronous standby, and commits wait for it",
-			Fix:      "ALTER SYSTEM SET synchronous_standby_names = 'NAME, ...'; SELECT pg_reload_conf();",
-		})
-	}
-
-	idle, err := c.setting(ctx, "idle_replication_slot_timeout") // from 18
-	if err != nil {
-		return err
-	}
-	if idle != "" && idle != "0" {
-		c.add(Finding{
-			Severity: SeverityWarning, Code: "idle_replication_slot_timeout", Subject: "idle_replication_slot_timeout", Observed: idle,
-			Required: "0, or longer than the relay is ever stopped: after it the slot is lost",
-			Fix:      "ALTER SYSTEM SET idle_replication_slot_timeout = 0; SELECT pg_reload_conf();",
-		})
-	}
-	return nil
-}
-
-// messages reports who may forge events: everyone may emit logical messages unless that was revoked.
-func (c *checker) messages(ctx context.Context) error {
-	if !c.Messages {
-		return nil
-	}
-	var open []string
-	err := c.conn.QueryRow(ctx, `
-		SELECT coalesce(array_agg('pg_catalog.' || p.oid::regprocedure::text), '{}') FROM pg_catalog.pg_proc p
-		WHERE p.proname = 'pg_logical_emit_message' AND p.pronamespace = 'pg_catalog'::regnamespace
-		  AND pg_catalog.has_function_privilege('public', p.oid, 'EXECUTE')`).Scan(&open)
-	if err != nil {
-		return fmt.Errorf("read rights on pg_logical_emit_message: %w", postgres.Error(err))
-	}
-	f := okFinding("emit_message", "pg_logical_emit_message", "not executable by PUBLIC")
-	if len(open) > 0 {
-		f.Severity, f.Observed, f.Required = SeverityWarning, "executable by PUBLIC", "executable by the application alone: whoever may call it can forge events"
-		f.Fix = "REVOKE EXECUTE ON FUNCTION " + strings.Join(open, ", ") + " FROM PUBLIC; -- then GRANT it to the application's role"
-	}
-	c.add(f)
-	return nil
 }

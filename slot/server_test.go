@@ -1,11 +1,15 @@
 package slot_test
 
 import (
+	"context"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"postrider/embedded"
@@ -101,3 +105,47 @@ var (
 	oldAndNew = []string{"14", "18"}
 	all       = []string{"14", "15", "16", "17", "18"}
 )
+
+// heal types the SQL of a fix, statement by statement, without the remark behind it.
+func (p *place) heal(f slot.Finding) {
+	p.t.Helper()
+	sql, _, _ := strings.Cut(f.Fix, " -- ")
+	require.Contains(p.t, sql, ";", "no SQL: %s", f.Fix)
+	for statement := range strings.SplitSeq(sql, ";") {
+		if strings.TrimSpace(statement) != "" {
+			p.exec(statement)
+		}
+	}
+}
+
+// awaitFinding checks until the finding of a code is of a severity: settings are reloaded, and statistics written, a moment later.
+func (p *place) awaitFinding(pre slot.Preflight, code string, severity slot.Severity) slot.Finding {
+	p.t.Helper()
+	var last slot.Finding
+	require.Eventually(p.t, func() bool {
+		last = slot.Finding{}
+		p.exec("SELECT 1") // 14 hands statistics in with a statement
+		for _, f := range slot.Check(p.t.Context(), pre) {
+			if f.Code == code {
+				last = f
+			}
+		}
+		return last.Severity == severity
+	}, 30*time.Second, 100*time.Millisecond, "%s does not become %q", code, severity)
+	return last
+}
+
+// gone is the severity of what is not found at all.
+const gone slot.Severity = ""
+
+// stream streams from a slot as a relay does, with the role and parameters of a connection, until the end of the test.
+func stream(t *testing.T, pg postgres.Config, name string) *pgconn.PgConn {
+	t.Helper()
+	conn, err := postgres.ConnectReplication(t.Context(), pg)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	require.NoError(t, pglogrepl.StartReplication(t.Context(), conn, name, 0, pglogrepl.StartReplicationOptions{
+		PluginArgs: []string{"proto_version '1'", "publication_names 'postrider'"},
+	}))
+	return conn
+}

@@ -92,7 +92,7 @@ var configurationMistakes = []mistake{
 			s.set("http", `listen = "`+other.Addr().String()+`"`)
 			s.masks[other.Addr().String()] = "127.0.0.1:8432"
 		},
-		run: 75, check: works, advised: []string{"127.0.0.1:8432", "http.listen"},
+		run: 75, check: 78, advised: []string{"127.0.0.1:8432", "http.listen"},
 		heal: func(_ *testing.T, s *site, _ string) { s.set("http", `listen = "127.0.0.1:0"`) },
 	},
 }

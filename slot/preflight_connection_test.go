@@ -1,0 +1,221 @@
+package slot_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/stretchr/testify/require"
+
+	"postrider/postgres"
+	"postrider/slot"
+)
+
+func TestCheck_WarnsOfARoleThatSoonCannotConnect(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		p := onShared(t, version)
+		p.outbox()
+		pre := preflight(p)
+		role := "relay_" + p.name
+		pre.Postgres = p.role(role)
+		p.exec(`ALTER ROLE "` + role + `" REPLICATION`)
+		findings := slot.Check(t.Context(), pre)
+		for _, code := range []string{"role_connection_limit", "role_valid_until"} {
+			require.Equal(t, gone, severityOf(findings, code))
+		}
+		p.exec(`ALTER ROLE "` + role + `" CONNECTION LIMIT 3 VALID UNTIL '` + "tomorrow" + `'`)
+		findings = slot.Check(t.Context(), pre)
+		require.Empty(t, errorsOf(findings))
+		for _, code := range []string{"role_connection_limit", "role_valid_until"} {
+			f := finding(t, findings, code)
+			require.Equal(t, slot.SeverityWarning, f.Severity)
+			p.heal(f)
+		}
+		findings = slot.Check(t.Context(), pre)
+		for _, code := range []string{"role_connection_limit", "role_valid_until"} {
+			require.Equal(t, gone, severityOf(findings, code))
+		}
+	})
+}
+
+// severityOf is gone if nothing was found.
+func severityOf(findings []slot.Finding, code string) slot.Severity {
+	for _, f := range findings {
+		if f.Code == code {
+			return f.Severity
+		}
+	}
+	return gone
+}
+
+func TestCheck_LeavesARelayThatStreamsInPeace(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		p, _ := onOwn(t, version, map[string]string{"max_wal_senders": "1", "max_replication_slots": "1"})
+		p.outbox()
+		_, err := slot.Create(t.Context(), p.conn, p.config())
+		require.NoError(t, err)
+		stream(t, p.cfg, p.name)
+
+		findings := slot.Check(t.Context(), preflight(p))
+		require.Empty(t, errorsOf(findings), "the relay has all that it needs")
+		f := finding(t, findings, "slot")
+		require.Equal(t, slot.SeverityOK, f.Severity)
+		require.Contains(t, f.Observed, "active, pid")
+		require.Equal(t, gone, severityOf(findings, "slot_holder"), "it is a relay")
+		for code, want := range map[string]slot.Severity{
+			"max_wal_senders": slot.SeverityWarning, "replication_connection": slot.SeverityWarning, "max_replication_slots": slot.SeverityInfo,
+		} {
+			require.Equal(t, want, severityOf(findings, code), code)
+			require.Contains(t, finding(t, findings, code).Fix, "ALTER SYSTEM SET max_", code)
+		}
+
+		beside := preflight(p)
+		beside.Beside = true
+		findings = slot.Check(t.Context(), beside)
+		require.Equal(t, slot.SeverityOK, severityOf(findings, "replication_connection"), "its own stream is the proof")
+		require.Equal(t, gone, severityOf(findings, "physical_replication"))
+	})
+}
+
+func TestCheck_SaysWhoElseHasTheSlot(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		p := onShared(t, version)
+		p.outbox()
+		_, err := slot.Create(t.Context(), p.conn, p.config())
+		require.NoError(t, err)
+		stream(t, configOf(p.dsn+"&application_name=Debezium"), p.name)
+		// Without any right to see other sessions.
+		pre := preflight(p)
+		pre.Postgres = p.role("relay_" + p.name)
+		p.exec(`ALTER ROLE "relay_` + p.name + `" REPLICATION`)
+		f := finding(t, slot.Check(t.Context(), pre), "slot_holder")
+		require.Equal(t, slot.SeverityWarning, f.Severity)
+		require.Regexp(t, `^pid \d+, application Debezium, role postgres`, f.Observed)
+		p.heal(f)
+		p.awaitFinding(pre, "slot_holder", gone)
+	})
+}
+
+func TestCheck_SaysHowLongASlotStaysTaken(t *testing.T) {
+	p := onShared(t, "17")
+	p.outbox()
+	check := func(param string) slot.Finding {
+		pre := preflight(p)
+		pre.Postgres = configOf(p.dsn + param)
+		return finding(t, slot.Check(t.Context(), pre), "wal_sender_timeout")
+	}
+	require.Equal(t, slot.SeverityOK, check("").Severity)
+	for param, want := range map[string]slot.Severity{"0": slot.SeverityWarning, "2s": slot.SeverityWarning, "5min": slot.SeverityInfo, "1min": slot.SeverityOK} {
+		f := check("&wal_sender_timeout=" + param)
+		require.Equal(t, want, f.Severity, param)
+		require.Equal(t, want != slot.SeverityOK, strings.Contains(f.Fix, "15s"), param)
+	}
+}
+
+func TestCheck_FindsThatTheRoleMayCopyTheCluster(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		p, s := onOwn(t, version, nil)
+		p.outbox()
+		f := finding(t, slot.Check(t.Context(), preflight(p)), "physical_replication")
+		require.Equal(t, slot.SeverityInfo, f.Severity)
+
+		line := regexp.MustCompile(`(?m)^host .*reject$`).FindString(f.Fix)
+		require.NotEmpty(t, line, f.Fix)
+		hba := filepath.Join(s.DataDir(), "pg_hba.conf")
+		text, err := os.ReadFile(hba)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(hba, append([]byte(line+"\n"), text...), 0o600))
+		p.exec("SELECT pg_reload_conf()")
+		p.awaitFinding(preflight(p), "physical_replication", slot.SeverityOK)
+		require.Equal(t, slot.SeverityOK, severityOf(slot.Check(t.Context(), preflight(p)), "replication_connection"), "logical replication still works")
+	})
+}
+
+// What may not be looked at is missing, with a word about it; the rest is there.
+func TestCheck_GoesOnWithoutARight(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		p := onShared(t, version)
+		p.outbox()
+		pre := preflight(p)
+		pre.Postgres = p.role("relay_" + p.name)
+		p.exec(`ALTER ROLE "relay_` + p.name + `" REPLICATION`)
+		p.exec(`REVOKE SELECT ON pg_catalog.pg_stat_replication, pg_catalog.pg_stat_all_tables, pg_catalog.pg_stat_ssl FROM PUBLIC`)
+		findings := slot.Check(t.Context(), pre)
+		require.Empty(t, errorsOf(findings))
+		for _, code := range []string{"max_wal_senders", "tls"} {
+			f := finding(t, findings, code)
+			require.Equal(t, slot.SeverityInfo, f.Severity)
+			require.Contains(t, f.Observed, "not known: ")
+			require.Contains(t, f.Fix, `GRANT pg_monitor TO "relay_`)
+		}
+		tables := 0
+		for _, f := range findings {
+			if f.Code == "table" && f.Subject == "public.outbox" {
+				tables++
+			}
+		}
+		require.Equal(t, 2, tables, "it is published; its size is not known")
+		require.Equal(t, slot.SeverityInfo, severityOf(findings, "slot"))
+		require.Equal(t, slot.SeverityWarning, severityOf(findings, "max_slot_wal_keep_size"))
+	})
+}
+
+func TestCheck_DoesNotWaitForALockedTable(t *testing.T) {
+	p := onShared(t, "17")
+	p.outbox()
+	_, err := slot.Create(t.Context(), p.conn, p.config())
+	require.NoError(t, err)
+	p.exec("BEGIN")
+	p.exec("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE")
+	findings := slot.Check(t.Context(), preflight(p))
+	require.Empty(t, errorsOf(findings))
+	locked := finding(t, findings, "publication")
+	require.Equal(t, slot.SeverityInfo, locked.Severity)
+	require.Contains(t, locked.Observed, "lock timeout")
+	require.Contains(t, locked.Fix, "ALTER TABLE")
+	require.Equal(t, slot.SeverityOK, severityOf(findings, "slot"), "what comes after it is looked at")
+	p.exec("ROLLBACK")
+}
+
+func TestCheck_EndsWithAServerThatHangs(t *testing.T) {
+	p := onShared(t, "17")
+	p.outbox()
+	hanging, hang := context.WithCancel(context.Background())
+	answered := 0
+	pre := preflight(p)
+	pre.Postgres = configOf(between{answer: func(m pgproto3.BackendMessage) {
+		if _, ok := m.(*pgproto3.ReadyForQuery); ok {
+			answered++
+		}
+		if answered == 20 { // some of its questions, and then nothing any more
+			hang()
+			<-t.Context().Done()
+		}
+	}}.start(t, p.dsn))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() { // ends the check as its time limit would, once the server hangs
+		<-hanging.Done()
+		cancel(context.DeadlineExceeded)
+	}()
+	findings := slot.Check(ctx, pre)
+	require.Greater(t, len(findings), 3, "%+v", findings)
+	require.NotEmpty(t, errorsOf(findings), "it says that there was no answer")
+	require.ErrorIs(t, context.Cause(ctx), context.DeadlineExceeded)
+}
+
+func TestCheck_GivesUpOnAServerThatNeverAnswers(t *testing.T) {
+	p, s := onOwn(t, "17", nil)
+	require.NoError(t, s.Pause())
+	defer func() { require.NoError(t, s.Resume()) }()
+	pre := preflight(p)
+	pre.Postgres = configOf(p.dsn + "&connect_timeout=1")
+	findings := slot.Check(t.Context(), pre)
+	require.Len(t, findings, 1)
+	require.Equal(t, slot.ClassUnreachable, findings[0].Class)
+	_, err := postgres.Connect(t.Context(), pre.Postgres)
+	require.ErrorIs(t, err, postgres.ErrUnreachable)
+}

@@ -1,0 +1,137 @@
+package slot_test
+
+import (
+	"context"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/stretchr/testify/require"
+
+	"postrider/embedded"
+	"postrider/postgres"
+	"postrider/slot"
+	"postrider/test/parts"
+)
+
+// standby receives WAL through a physical slot, as a standby's walreceiver does, and keeps none of it.
+func (p *place) standby(name string) *pgconn.PgConn {
+	p.t.Helper()
+	p.exec(`SELECT pg_create_physical_replication_slot($1, true)`, name)
+	cfg, err := postgres.ReplicationConfig(p.cfg)
+	require.NoError(p.t, err)
+	cfg.RuntimeParams["replication"], cfg.RuntimeParams["application_name"] = "true", name
+	conn, err := pgconn.ConnectConfig(p.t.Context(), cfg)
+	require.NoError(p.t, err)
+	p.t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	id, err := pglogrepl.IdentifySystem(p.t.Context(), conn)
+	require.NoError(p.t, err)
+	require.NoError(p.t, pglogrepl.StartReplication(p.t.Context(), conn, name, id.XLogPos, pglogrepl.StartReplicationOptions{Mode: pglogrepl.PhysicalReplication}))
+	return conn
+}
+
+// feedback sends what a standby with hot_standby_feedback sends: the oldest transaction that it still needs.
+func (p *place) feedback(standby *pgconn.PgConn) {
+	p.t.Helper()
+	var xid uint64
+	require.NoError(p.t, p.conn.QueryRow(p.t.Context(), `SELECT txid_current()`).Scan(&xid))
+	message := []byte{'h'}
+	message = binary.BigEndian.AppendUint64(message, uint64(time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).Microseconds())) //nolint:gosec // positive
+	message = binary.BigEndian.AppendUint32(message, uint32(xid))                                                                    //nolint:gosec // its lower half
+	message = binary.BigEndian.AppendUint32(message, uint32(xid>>32))                                                                //nolint:gosec // its upper half
+	message = append(message, make([]byte, 8)...)
+	standby.Frontend().Send(&pgproto3.CopyData{Data: message})
+	require.NoError(p.t, standby.Frontend().Flush())
+}
+
+func TestCheck_SaysWhetherTheSlotSurvivesAFailover(t *testing.T) {
+	versions(t, []string{"17", "18"}, func(t *testing.T, version string) {
+		p, _ := onOwn(t, version, nil)
+		p.outbox()
+		_, err := slot.Create(t.Context(), p.conn, p.config())
+		require.NoError(t, err)
+		pre := preflight(p)
+		require.Equal(t, gone, severityOf(slot.Check(t.Context(), pre), "slot_failover"), "there is no standby")
+
+		standby := p.standby("sb1")
+		f := p.awaitFinding(pre, "slot_failover", slot.SeverityInfo)
+		require.Contains(t, f.Observed, "sb1")
+		pre.Need.Slot.Failover = true
+		f = p.awaitFinding(pre, "slot_failover", slot.SeverityWarning)
+
+		command := f.Fix[strings.Index(f.Fix, "ALTER_"):strings.Index(f.Fix, "'\nand")]
+		conn, err := postgres.ConnectReplication(t.Context(), p.cfg)
+		require.NoError(t, err)
+		_, err = conn.Exec(t.Context(), command).ReadAll()
+		require.NoError(t, err)
+		require.NoError(t, conn.Close(t.Context()))
+		p.awaitFinding(pre, "slot_failover", slot.SeverityOK)
+
+		findings := slot.Check(t.Context(), pre)
+		require.Equal(t, slot.SeverityInfo, severityOf(findings, "standby_copies"))
+		f = finding(t, findings, "hot_standby_feedback")
+		require.Equal(t, slot.SeverityWarning, f.Severity)
+		require.Equal(t, "sb1", f.Subject)
+		p.feedback(standby)
+		p.awaitFinding(pre, "hot_standby_feedback", gone)
+
+		f = finding(t, findings, "synchronized_standby_slots")
+		require.Equal(t, slot.SeverityInfo, f.Severity)
+		require.Contains(t, f.Fix, "'sb1'")
+		p.heal(f)
+		p.awaitFinding(pre, "synchronized_standby_slots", slot.SeverityOK)
+	})
+}
+
+func TestCheck_SaysBefore17WhoCopiesSlots(t *testing.T) {
+	p, _ := onOwn(t, "14", nil)
+	p.outbox()
+	_, err := slot.Create(t.Context(), p.conn, p.config())
+	require.NoError(t, err)
+	p.standby("sb1")
+	f := p.awaitFinding(preflight(p), "slot_failover", slot.SeverityInfo)
+	require.Contains(t, f.Fix, "pg_failover_slots")
+	pre := preflight(p)
+	pre.Need.Slot.Failover = true
+	require.Equal(t, slot.SeverityError, severityOf(slot.Check(t.Context(), pre), "slot_failover"))
+}
+
+// A slot whose position the server has not reached comes from another server, or from another branch of its history.
+func TestCheck_FindsASlotAheadOfItsServer(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		state := func(s *embedded.Postgres, name string) string {
+			return filepath.Join(s.DataDir(), "pg_replslot", name, "state")
+		}
+		start := func() (*place, *embedded.Postgres) {
+			s := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: version})
+			return &place{t: t, conn: parts.Connect(t, s.DSN()), dsn: s.DSN(), cfg: configOf(s.DSN()), name: "moved"}, s
+		}
+		far, ahead := start()
+		for range 3 {
+			far.exec(`SELECT pg_logical_emit_message(false, '', 'x'), pg_switch_wal()`)
+		}
+		far.exec(`SELECT pg_create_logical_replication_slot('moved', 'pgoutput')`)
+		far.exec(`CHECKPOINT`)
+		taken, err := os.ReadFile(state(ahead, "moved"))
+		require.NoError(t, err)
+
+		p, s := start()
+		p.outbox()
+		p.exec(`SELECT pg_create_logical_replication_slot('moved', 'pgoutput')`)
+		require.Equal(t, gone, severityOf(slot.Check(t.Context(), preflight(p)), "slot_position"))
+		require.NoError(t, s.Stop(t.Context()))
+		require.NoError(t, os.WriteFile(state(s, "moved"), taken, 0o600))
+		require.NoError(t, s.Start(t.Context()))
+
+		f := finding(t, slot.Check(t.Context(), preflight(p)), "slot_position")
+		require.Equal(t, slot.SeverityError, f.Severity)
+		require.Contains(t, f.Fix, "postrider slot drop moved --yes; postrider slot create moved")
+		require.NotEmpty(t, f.WAL)
+	})
+}

@@ -1,0 +1,206 @@
+package slot_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/stretchr/testify/require"
+
+	"postrider/embedded"
+	"postrider/slot"
+	"postrider/test/parts"
+)
+
+// otherPID gives the client the number of a process that is not the server's, as poolers do.
+func otherPID(m pgproto3.BackendMessage) {
+	if key, ok := m.(*pgproto3.BackendKeyData); ok {
+		key.ProcessID += 1_000_000
+	}
+}
+
+func TestCheck_NoticesAPooler(t *testing.T) {
+	p := onShared(t, "17")
+	p.outbox()
+	pre := preflight(p)
+	require.Equal(t, slot.SeverityOK, finding(t, slot.Check(t.Context(), pre), "pooler").Severity)
+
+	t.Run("that refuses replication", func(t *testing.T) {
+		pre := pre
+		pre.Postgres = configOf(between{answer: otherPID, startup: func(params map[string]string) *pgproto3.ErrorResponse {
+			if params["replication"] == "" {
+				return nil
+			}
+			return &pgproto3.ErrorResponse{Severity: "FATAL", Code: "08P01", Message: "unsupported startup parameter: replication"}
+		}}.start(t, p.dsn))
+		findings := slot.Check(t.Context(), pre)
+		require.Equal(t, slot.SeverityWarning, finding(t, findings, "pooler").Severity)
+		f := finding(t, findings, "replication_connection")
+		require.Equal(t, slot.SeverityError, f.Severity)
+		require.Equal(t, slot.ClassConfiguration, f.Class)
+		require.Contains(t, f.Fix, "PgBouncer")
+		require.Len(t, errorsOf(findings), 1)
+	})
+	t.Run("that passes replication through", func(t *testing.T) {
+		pre := pre
+		pre.Postgres = configOf(between{answer: otherPID}.start(t, p.dsn))
+		findings := slot.Check(t.Context(), pre)
+		require.Equal(t, slot.SeverityWarning, finding(t, findings, "pooler").Severity)
+		require.Equal(t, slot.SeverityOK, finding(t, findings, "replication_connection").Severity)
+		require.Empty(t, errorsOf(findings))
+	})
+	t.Run("that drops parameters", func(t *testing.T) {
+		pre := pre
+		pre.Postgres = configOf(between{answer: otherPID, startup: func(params map[string]string) *pgproto3.ErrorResponse {
+			delete(params, "wal_sender_timeout")
+			params["options"] = "-c wal_sender_timeout=0"
+			return nil
+		}}.start(t, p.dsn))
+		f := finding(t, slot.Check(t.Context(), pre), "wal_sender_timeout")
+		require.Equal(t, slot.SeverityWarning, f.Severity)
+		require.Contains(t, f.Fix, "PgBouncer")
+	})
+}
+
+// No server with these bugs is at hand: one that says it was one is.
+func TestCheck_KnowsVersionsThatHurt(t *testing.T) {
+	p := onShared(t, "17")
+	p.outbox()
+	for _, c := range []struct {
+		says     string
+		severity slot.Severity
+		required string
+	}{
+		{"17.6", slot.SeverityOK, ""},
+		{"17.11 (Debian 17.11-1.pgdg12+1)", slot.SeverityOK, ""},
+		{"18.0", slot.SeverityOK, ""},
+		{"18beta1", slot.SeverityOK, ""},
+		{"17.5 (Debian 17.5-1.pgdg12+1)", slot.SeverityWarning, "invalid memory alloc request size"},
+		{"16.9", slot.SeverityWarning, "16.10"},
+		{"15.13", slot.SeverityWarning, "15.14"},
+		{"14.18", slot.SeverityWarning, "14.19"},
+		{"17.4", slot.SeverityWarning, "added to the publication"},
+		{"14.3", slot.SeverityWarning, "added to the publication"},
+		{"19.1", slot.SeverityInfo, "14 to 18"},
+		{"13.22", slot.SeverityError, "14 or newer"},
+		{"15.2-YB-2.25.1.0-b0", slot.SeverityError, "YugabyteDB"},
+	} {
+		t.Run(c.says, func(t *testing.T) {
+			pre := preflight(p)
+			pre.Postgres = configOf(between{answer: func(m pgproto3.BackendMessage) {
+				if s, ok := m.(*pgproto3.ParameterStatus); ok && s.Name == "server_version" {
+					s.Value = c.says
+				}
+			}}.start(t, p.dsn))
+			f := finding(t, slot.Check(t.Context(), pre), "server_version")
+			require.Equal(t, c.severity, f.Severity)
+			require.Contains(t, f.Required, c.required)
+			require.Equal(t, c.severity != slot.SeverityOK, f.Fix != "")
+		})
+	}
+}
+
+// certificate is signed by itself, for the loopback address and for 0.0.0.0, which leads there but is not one.
+func certificate(t *testing.T) (certPEM, keyPEM []byte) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4zero},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	raw, err := x509.MarshalECPrivateKey(key)
+	require.NoError(t, err)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: raw})
+}
+
+func TestCheck_LooksAtTLSAndAtWhatTheServerSeesOfIt(t *testing.T) {
+	cert, key := certificate(t)
+	authority := filepath.Join(t.TempDir(), "ca.pem")
+	require.NoError(t, os.WriteFile(authority, cert, 0o600))
+	for _, version := range oldAndNew {
+		t.Run(version, func(t *testing.T) {
+			s := parts.ExclusivePostgres(t, embedded.PostgresConfig{
+				Version: version, Params: map[string]string{"ssl": "on"}, Files: map[string][]byte{"server.crt": cert, "server.key": key},
+			})
+			p := newPlace(t, parts.NewDatabase(t, s.DSN()))
+			p.outbox()
+			check := func(host, mode string) slot.Finding {
+				u, err := url.Parse(p.dsn)
+				require.NoError(t, err)
+				u.Host = strings.Replace(u.Host, "127.0.0.1", host, 1)
+				q := url.Values{"sslmode": {mode}}
+				if mode == "verify-full" {
+					q.Set("sslrootcert", authority)
+				}
+				u.RawQuery = q.Encode()
+				pre := preflight(p)
+				pre.Postgres = configOf(u.String())
+				return finding(t, slot.Check(t.Context(), pre), "tls")
+			}
+			require.Equal(t, slot.SeverityOK, check("127.0.0.1", "disable").Severity)
+			f := check("0.0.0.0", "disable")
+			require.Equal(t, slot.SeverityWarning, f.Severity)
+			require.Contains(t, f.Observed, "0.0.0.0 is not encrypted")
+			f = check("0.0.0.0", "require")
+			require.Equal(t, slot.SeverityWarning, f.Severity)
+			require.Contains(t, f.Observed, "TLSv1.3")
+			require.Contains(t, f.Fix, "sslmode=verify-full")
+			f = check("0.0.0.0", "verify-full") // which is the fix
+			require.Equal(t, slot.SeverityOK, f.Severity)
+			require.Contains(t, f.Observed, "TLSv1.3")
+		})
+	}
+	t.Run("that ends on the way", func(t *testing.T) {
+		p := onShared(t, "17")
+		p.outbox()
+		pair, err := tls.X509KeyPair(cert, key)
+		require.NoError(t, err)
+		proxied := between{tls: &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}}.start(t, p.dsn)
+		u, err := url.Parse(proxied)
+		require.NoError(t, err)
+		u.RawQuery = url.Values{"sslmode": {"verify-full"}, "sslrootcert": {authority}}.Encode()
+		pre := preflight(p)
+		pre.Postgres = configOf(u.String())
+		f := finding(t, slot.Check(t.Context(), pre), "tls")
+		require.Equal(t, slot.SeverityWarning, f.Severity)
+		require.Contains(t, f.Observed, "not at the server")
+	})
+}
+
+// Servers since August 2026 name the libraries that may decode.
+func TestCheck_FindsThatPgoutputMayNotBeUsed(t *testing.T) {
+	probe := onShared(t, "18")
+	var known bool
+	require.NoError(t, probe.conn.QueryRow(t.Context(), `SELECT current_setting('output_plugin_libraries', true) IS NOT NULL`).Scan(&known))
+	if !known {
+		t.Skip("this server is older than the setting output_plugin_libraries")
+	}
+	p, _ := onOwn(t, "18", nil)
+	p.outbox()
+	require.Equal(t, slot.SeverityOK, finding(t, slot.Check(t.Context(), preflight(p)), "output_plugin_libraries").Severity)
+	p.exec(`ALTER SYSTEM SET output_plugin_libraries = 'test_decoding'`)
+	p.exec(`SELECT pg_reload_conf()`)
+	f := p.awaitFinding(preflight(p), "output_plugin_libraries", slot.SeverityError)
+	_, err := slot.Create(t.Context(), p.conn, p.config())
+	require.ErrorContains(t, err, "pgoutput")
+	p.heal(f)
+	p.awaitFinding(preflight(p), "output_plugin_libraries", slot.SeverityOK)
+	_, err = slot.Create(t.Context(), p.conn, p.config())
+	require.NoError(t, err)
+}

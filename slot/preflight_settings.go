@@ -1,0 +1,126 @@
+package slot
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"postrider/postgres"
+)
+
+// keepSize compares the limit of what a slot may keep with what else keeps WAL, and with the disk.
+func (c *checker) keepSize(ctx context.Context) error {
+	text, err := c.setting(ctx, "max_slot_wal_keep_size")
+	if err != nil {
+		return err
+	}
+	var sizes [3]int64
+	for i, name := range []string{"max_slot_wal_keep_size", "wal_keep_size", "max_wal_size"} {
+		if sizes[i], err = c.bytes(ctx, name); err != nil {
+			return err
+		}
+	}
+	c.add(judgeKeepSize(text, sizes[0], sizes[1], sizes[2], c.Monitor.VolumeSize))
+	return nil
+}
+
+// judgeKeepSize takes bytes; volume is zero if it is not known.
+func judgeKeepSize(text string, limit, keep, wal, volume int64) Finding {
+	f := okFinding("max_slot_wal_keep_size", "max_slot_wal_keep_size", text)
+	if keep > limit && limit >= 0 {
+		limit = keep // the server takes the larger
+		f.Observed += fmt.Sprintf("; wal_keep_size, %d MB, is larger and counts in its place", keep>>20)
+	}
+	switch {
+	case limit < 0:
+		f.Severity, f.Required = SeverityWarning, "a limit below the free space of the disk"
+		f.Fix = "ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf(); -- without a limit, a relay that is stopped for long fills the database's disk"
+		if volume > 0 {
+			f.Fix = strings.Replace(f.Fix, "50GB", fmt.Sprintf("%dMB", max(1, (volume-wal)/2>>20)), 1)
+		}
+	case volume > 0 && limit+wal > volume:
+		f.Severity = SeverityWarning
+		f.Required = fmt.Sprintf("with max_wal_size, %d MB, less than monitor.volume_size, %d MB: else the disk is full before the slot is given up", wal>>20, volume>>20)
+		f.Fix = fmt.Sprintf("ALTER SYSTEM SET max_slot_wal_keep_size = '%dMB'; SELECT pg_reload_conf(); -- or a larger disk", max(1, (volume-wal)/2>>20))
+		if keep > (volume-wal)/2 {
+			f.Fix += "; and a smaller wal_keep_size"
+		}
+	case limit <= wal:
+		f.Severity = SeverityInfo
+		f.Required = fmt.Sprintf("more than max_wal_size, %d MB: a checkpoint can come when less than that was written, so a short stop can lose the slot, and wal_status "+
+			"goes from reserved to unreserved at once", wal>>20)
+		f.Fix = fmt.Sprintf("ALTER SYSTEM SET max_slot_wal_keep_size = '%dMB'; SELECT pg_reload_conf(); -- if the disk has room", 4*wal>>20)
+	}
+	return f
+}
+
+// idleTimeout is from 18 on.
+func (c *checker) idleTimeout(ctx context.Context) error {
+	idle, err := c.setting(ctx, "idle_replication_slot_timeout")
+	if err != nil || idle == "" {
+		return err
+	}
+	f := okFinding("idle_replication_slot_timeout", "idle_replication_slot_timeout", idle)
+	if idle != "0" {
+		f.Severity, f.Required = SeverityWarning, "0, or longer than the relay is ever stopped: after it the slot is lost"
+		f.Fix = "ALTER SYSTEM SET idle_replication_slot_timeout = 0; SELECT pg_reload_conf();"
+	}
+	c.add(f)
+	return nil
+}
+
+func (c *checker) synchronous(ctx context.Context) error {
+	names, err := c.setting(ctx, "synchronous_standby_names")
+	if err != nil {
+		return err
+	}
+	f := okFinding("synchronous_standby_names", "synchronous_standby_names", names)
+	if names == "" {
+		f.Observed = "empty"
+	}
+	if own := c.conn.Config().RuntimeParams["application_name"]; strings.Contains(names, "*") || namesStandby(names, own) {
+		f.Severity = SeverityWarning
+		f.Required = "the standbys by name: with * the relay becomes a synchronous standby, and commits wait for it"
+		if !strings.Contains(names, "*") {
+			f.Required = "the standbys alone: " + own + " is the relay's application_name, and commits wait for it"
+		}
+		f.Fix = "ALTER SYSTEM SET synchronous_standby_names = 'NAME, ...'; SELECT pg_reload_conf();"
+	}
+	c.add(f)
+	return nil
+}
+
+// namesStandby looks for a name among those of FIRST 1 (a, "b c") and the like.
+func namesStandby(setting, name string) bool {
+	if open := strings.IndexByte(setting, '('); open >= 0 {
+		setting = strings.TrimSuffix(strings.TrimSpace(setting[open+1:]), ")")
+	}
+	for _, n := range splitList(setting) {
+		if strings.EqualFold(n, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// messages reports who may forge events: everyone may emit logical messages unless that was revoked.
+func (c *checker) messages(ctx context.Context) error {
+	if !c.Messages {
+		return nil
+	}
+	var open []string
+	err := c.conn.QueryRow(ctx, `
+		SELECT coalesce(array_agg('pg_catalog.' || p.oid::regprocedure::text), '{}') FROM pg_catalog.pg_proc p
+		WHERE p.proname = 'pg_logical_emit_message' AND p.pronamespace = 'pg_catalog'::regnamespace
+		  AND pg_catalog.has_function_privilege('public', p.oid, 'EXECUTE')`).Scan(&open)
+	if err != nil {
+		return fmt.Errorf("read rights on pg_logical_emit_message: %w", postgres.Error(err))
+	}
+	f := okFinding("emit_message", "pg_logical_emit_message", "not executable by PUBLIC")
+	if len(open) > 0 {
+		f.Severity, f.Observed, f.Required = SeverityWarning, "executable by PUBLIC", "executable by the application alone: whoever may call it can forge events"
+		f.Fix = "REVOKE EXECUTE ON FUNCTION " + strings.Join(open, ", ") + " FROM PUBLIC; -- then GRANT it to the application's role"
+	}
+	c.add(f)
+	return nil
+}

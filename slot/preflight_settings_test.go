@@ -1,0 +1,64 @@
+package slot_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"postrider/slot"
+)
+
+func TestCheck_ComparesTheLimitWithWhatElseThereIs(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		p, _ := onOwn(t, version, map[string]string{"max_wal_size": "1GB"})
+		p.outbox()
+		pre := preflight(p)
+		set := func(sql string) {
+			p.exec("ALTER SYSTEM SET " + sql)
+			p.exec("SELECT pg_reload_conf()")
+		}
+		const code = "max_slot_wal_keep_size"
+		f := p.awaitFinding(pre, code, slot.SeverityWarning)
+		require.Equal(t, "-1", f.Observed)
+		p.heal(f)
+		p.awaitFinding(pre, code, slot.SeverityOK)
+
+		pre.Monitor.VolumeSize = 20 << 30 // 50 GB may be kept
+		f = p.awaitFinding(pre, code, slot.SeverityWarning)
+		require.Contains(t, f.Required, "monitor.volume_size")
+		p.heal(f)
+		p.awaitFinding(pre, code, slot.SeverityOK)
+
+		pre.Monitor.VolumeSize = 0
+		set("max_slot_wal_keep_size = '256MB'")
+		f = p.awaitFinding(pre, code, slot.SeverityInfo)
+		require.Contains(t, f.Required, "max_wal_size")
+		p.heal(f)
+		p.awaitFinding(pre, code, slot.SeverityOK)
+
+		set("max_slot_wal_keep_size = '256MB'")
+		p.awaitFinding(pre, code, slot.SeverityInfo)
+		set("wal_keep_size = '8GB'")
+		f = p.awaitFinding(pre, code, slot.SeverityOK)
+		require.Contains(t, f.Observed, "wal_keep_size, 8192 MB, is larger")
+	})
+}
+
+func TestCheck_WarnsOfSettingsThatLoseTheSlotOrHoldCommits(t *testing.T) {
+	p, _ := onOwn(t, "18", map[string]string{"idle_replication_slot_timeout": "1h", "synchronous_commit": "local"})
+	p.outbox()
+	for _, code := range []string{"idle_replication_slot_timeout"} {
+		f := p.awaitFinding(preflight(p), code, slot.SeverityWarning)
+		p.heal(f)
+		p.awaitFinding(preflight(p), code, slot.SeverityOK)
+	}
+	for _, names := range []string{"*", "ANY 1 (sb1, \"postrider\")", "postrider"} {
+		p.exec("ALTER SYSTEM SET synchronous_standby_names = '" + names + "'")
+		p.exec("SELECT pg_reload_conf()")
+		f := p.awaitFinding(preflight(p), "synchronous_standby_names", slot.SeverityWarning)
+		require.Equal(t, names, f.Observed)
+		p.exec("ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (sb1)'") // as the fix says, with the standby's name
+		p.exec("SELECT pg_reload_conf()")
+		p.awaitFinding(preflight(p), "synchronous_standby_names", slot.SeverityOK)
+	}
+}

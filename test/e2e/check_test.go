@@ -1,0 +1,246 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"postrider/embedded"
+	"postrider/embedded/child"
+	"postrider/slot"
+	"postrider/sql"
+	"postrider/test/parts"
+)
+
+// checked is the result of `postrider check --json`.
+type checked struct {
+	OK       bool           `json:"ok"`
+	Findings []slot.Finding `json:"findings"`
+	code     int
+}
+
+func (c checked) of(code string) []slot.Finding {
+	return slices.DeleteFunc(slices.Clone(c.Findings), func(f slot.Finding) bool { return f.Code != code })
+}
+
+// worst is the severity that counts among the findings of a code; empty: there is none.
+func (c checked) worst(code string) slot.Severity {
+	worst := slot.Severity("")
+	for _, s := range []slot.Severity{slot.SeverityOK, slot.SeverityInfo, slot.SeverityWarning, slot.SeverityError} {
+		if slices.ContainsFunc(c.of(code), func(f slot.Finding) bool { return f.Severity == s }) {
+			worst = s
+		}
+	}
+	return worst
+}
+
+func (s *shop) check(t testing.TB, env map[string]string, args ...string) checked {
+	t.Helper()
+	all := s.environment()
+	maps.Copy(all, env)
+	p := start(t, all, append([]string{"check", "--config", s.file, "--json"}, args...)...)
+	code := p.wait(t)
+	c := checked{code: code}
+	require.NoError(t, json.Unmarshal(p.stdout.Bytes(), &c), "%s%s", p.stdout.String(), p.log.String())
+	require.Equal(t, code == 0, c.OK)
+	for _, f := range c.Findings {
+		if f.Severity == slot.SeverityOK {
+			require.Empty(t, f.Docs, f.Code)
+			continue
+		}
+		require.NotEmpty(t, f.Required, "%+v", f)
+		require.NotEmpty(t, f.Fix, "%+v", f)
+		require.Regexp(t, `^docs/(CHECK|OPERATIONS)\.md#`, f.Docs)
+	}
+	return c
+}
+
+const checkedSQL = `CREATE TABLE outbox (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), aggregate_type text NOT NULL, aggregate_id text NOT NULL,
+	event_type text NOT NULL, payload jsonb, created_at timestamptz NOT NULL DEFAULT now());
+	CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert', publish_via_partition_root = true)`
+
+// ownServer is a shop on a server of its own.
+func ownServer(t *testing.T, cfg embedded.PostgresConfig) *shop {
+	t.Helper()
+	pg := parts.ExclusivePostgres(t, cfg)
+	s := &shop{Database: parts.NewDatabase(t, pg.DSN()), cluster: newCluster(t), slot: parts.Unique("e2e")}
+	s.Exec(t, checkedSQL)
+	s.sql = s.Connect(t)
+	s.file = filepath.Join(t.TempDir(), "postrider.toml")
+	s.configure(t, "")
+	return s
+}
+
+// On a server and a broker that are set up as the pages say, there is nothing to complain of, for a login that may do no more than it must.
+func TestCheck_HasNothingToSayAboutAGoodSetup(t *testing.T) {
+	for _, version := range []string{"14", "18"} {
+		t.Run(version, func(t *testing.T) {
+			s := ownServer(t, embedded.PostgresConfig{
+				Version: version, Params: map[string]string{"max_slot_wal_keep_size": "20GB"},
+				HBA: "host replication all all reject\nhost all all 127.0.0.1/32 trust\nlocal all all trust\n",
+			})
+			s.Exec(t, sql.Role())
+			u, err := url.Parse(s.DSN())
+			require.NoError(t, err)
+			u.User = url.User("postrider")
+			topic := parts.Unique("topic")
+			s.CreateTopic(t, topic, 3, nil)
+			c := s.check(t, map[string]string{"POSTRIDER_POSTGRES_URL": u.String()}, "--topic", topic)
+			require.Zero(t, c.code)
+			for _, f := range c.Findings {
+				require.NotEqual(t, slot.SeverityWarning, f.Severity, "%+v", f)
+			}
+			for _, code := range []string{"physical_replication", "replication_connection", "role", "wal_level", "topic", "topic_permission", "producer_id", "max_slot_wal_keep_size"} {
+				if code == "topic_permission" && !s.Real {
+					continue
+				}
+				require.NotContains(t, []slot.Severity{slot.SeverityError, slot.SeverityWarning, slot.SeverityInfo}, c.worst(code), "%s: %+v", code, c.of(code))
+			}
+		})
+	}
+}
+
+// heal types what the fix of a topic's finding says, as kafka-configs.sh would.
+func (s *shop) healTopic(t *testing.T, f slot.Finding) {
+	t.Helper()
+	m := regexp.MustCompile(`^kafka-configs\.sh --bootstrap-server \S+ --alter --topic (\S+) --add-config ([a-z.]+)=([a-zA-Z0-9]+)`).FindStringSubmatch(f.Fix)
+	require.NotNil(t, m, f.Fix)
+	require.Equal(t, f.Subject, m[1])
+	admin := kadm.NewClient(s.Client(t))
+	answers, err := admin.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: m[2], Value: &m[3]}}, m[1])
+	require.NoError(t, err)
+	for _, a := range answers {
+		require.NoError(t, a.Err)
+	}
+}
+
+func TestCheck_FindsWhatIsWrongWithATopicAndSaysHowToMendIt(t *testing.T) {
+	kafka := cluster{parts.RealKafka(t)}
+	s := ownServer(t, embedded.PostgresConfig{})
+	s.cluster = kafka
+	for setting, want := range map[string]struct {
+		code     string
+		severity slot.Severity
+	}{
+		"max.message.bytes=1000":                {"topic_size", slot.SeverityWarning},
+		"unclean.leader.election.enable=true":   {"topic_leader", slot.SeverityWarning},
+		"cleanup.policy=compact":                {"topic_cleanup", slot.SeverityInfo},
+		"compression.type=gzip":                 {"topic_compression", slot.SeverityInfo},
+		"message.timestamp.type=LogAppendTime":  {"topic_timestamp", slot.SeverityInfo},
+		"message.timestamp.before.max.ms=60000": {"topic_timestamp", slot.SeverityWarning},
+		"message.timestamp.after.max.ms=60000":  {"topic_timestamp", slot.SeverityWarning},
+		"min.insync.replicas=2":                 {"topic_replicas", slot.SeverityError}, // of one
+	} {
+		key, value, _ := strings.Cut(setting, "=")
+		topic := parts.Unique("topic")
+		s.CreateTopic(t, topic, 2, map[string]string{key: value})
+		c := s.check(t, nil, "--topic", topic)
+		found := c.of(want.code)
+		require.Len(t, found, 1, "%s: %+v", setting, c.Findings)
+		require.Equal(t, want.severity, found[0].Severity, setting)
+		require.Equal(t, want.severity != slot.SeverityError, c.OK, setting)
+		s.healTopic(t, found[0])
+		await(t, setting+" mended", func() (bool, error) { return s.check(t, nil, "--topic", topic).worst(want.code) == "", nil })
+	}
+}
+
+// The relay and a check of it do not disturb each other.
+func TestCheck_RunsBesideTheRelay(t *testing.T) {
+	s := newShop(t, parts.AnyVersion, checkedSQL, "")
+	port, err := child.FreePort()
+	require.NoError(t, err)
+	listen := map[string]string{"POSTRIDER_HTTP_LISTEN": fmt.Sprintf("127.0.0.1:%d", port)}
+	r := s.run(t, listen)
+	c := s.check(t, listen)
+	require.Zero(t, c.code, "%+v", c.Findings)
+	require.Contains(t, c.of("http_listen")[0].Observed, "the relay has it, process ")
+	require.Contains(t, c.of("slot")[0].Observed, "active, pid ")
+	require.Empty(t, c.of("slot_holder"))
+	require.Equal(t, slot.SeverityOK, c.worst("replication_connection"))
+	require.Equal(t, 1, r.state(t).Sessions)
+	require.Equal(t, "streaming", r.state(t).Phase)
+
+	other := s.check(t, map[string]string{"POSTRIDER_HTTP_LISTEN": listen["POSTRIDER_HTTP_LISTEN"], "POSTRIDER_SLOT_NAME": "another"})
+	require.Equal(t, slot.SeverityError, other.worst("http_listen"), "that one is for a relay of another slot")
+	r.stop(t)
+	require.Equal(t, "free", s.check(t, listen).of("http_listen")[0].Observed)
+}
+
+// What the relay's monitor knows is said in its words.
+func TestCheck_TellsTheConditionsOfTheRelayThatAnswers(t *testing.T) {
+	s := newShop(t, parts.AnyVersion, checkedSQL, "health.held_warning = \"1s\"\n[monitor]\ninterval = \"1s\"\n")
+	port, err := child.FreePort()
+	require.NoError(t, err)
+	listen := map[string]string{"POSTRIDER_HTTP_LISTEN": fmt.Sprintf("127.0.0.1:%d", port)}
+	r := s.run(t, listen)
+	holder := s.Connect(t)
+	_, err = holder.Exec(t.Context(), "BEGIN; SELECT txid_current()")
+	require.NoError(t, err)
+	var held slot.Finding
+	await(t, "the condition", func() (bool, error) {
+		for _, f := range s.check(t, listen).of("PostriderHeldByTransaction") {
+			held = f
+		}
+		return held.Code != "", nil
+	})
+	var status struct {
+		Verdict struct {
+			Conditions []struct{ Name, Next string } `json:"conditions"`
+		} `json:"verdict"`
+	}
+	_, err = getJSON(r.url+"/status", &status)
+	require.NoError(t, err)
+	require.Contains(t, status.Verdict.Conditions, struct{ Name, Next string }{held.Code, held.Fix}, "the same words")
+	require.Equal(t, slot.SeverityWarning, held.Severity)
+	_, err = holder.Exec(t.Context(), "ROLLBACK")
+	require.NoError(t, err)
+	await(t, "its end", func() (bool, error) { return s.check(t, listen).worst(held.Code) == "", nil })
+}
+
+// From 17 on a standby that is down can keep everything from the relay.
+func TestCheck_FindsAStandbyThatHoldsTheRelayBack(t *testing.T) {
+	for _, version := range []string{"17", "18"} {
+		t.Run(version, func(t *testing.T) {
+			s := ownServer(t, embedded.PostgresConfig{Version: version})
+			s.do(t, "SELECT pg_create_logical_replication_slot('"+s.slot+"', 'pgoutput', false, false, true)",
+				"ALTER SYSTEM SET synchronized_standby_slots = 'gone'", "SELECT pg_reload_conf()")
+			var gate slot.Finding
+			await(t, "the setting", func() (bool, error) {
+				for _, f := range s.check(t, nil).of("PostriderStandbyGate") {
+					gate = f
+				}
+				return gate.Code != "", nil
+			})
+			require.Equal(t, slot.SeverityWarning, gate.Severity)
+			require.Contains(t, gate.Subject, "gone")
+			fix, _, _ := strings.Cut(gate.Fix, "   (")
+			for statement := range strings.SplitSeq(strings.TrimSuffix(fix, ";"), ";") {
+				s.do(t, statement)
+			}
+			await(t, "the gate to open", func() (bool, error) { return s.check(t, nil).worst("PostriderStandbyGate") == "", nil })
+		})
+	}
+}
+
+// The path of a link leads to a page of the repository, also in the text.
+func TestCheck_PrintsWhereToRead(t *testing.T) {
+	s := newShop(t, parts.AnyVersion, checkedSQL, "")
+	p := start(t, s.environment(), "check", "--config", s.file)
+	require.Zero(t, p.wait(t))
+	links := regexp.MustCompile(`(?m)^  see:      (\S+\.md)#\S+$`).FindAllStringSubmatch(p.stdout.String(), -1)
+	require.NotEmpty(t, links)
+	for _, l := range links {
+		_, err := os.Stat(filepath.Join("../..", l[1]))
+		require.NoError(t, err)
+	}
+}
