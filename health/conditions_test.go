@@ -164,6 +164,12 @@ var conditions = []struct {
 		Name: NotReady, Severity: Critical, For: time.Minute, Since: ago(3 * time.Minute), Culprit: "kafka at kafka-1:9092", WAL: kib4, Next: "postrider check",
 		Reason: "open Kafka producer at kafka-1:9092: certificate expired; next attempt in 4s",
 	}},
+	{"backing off, and the error knows what to do", []func(*Input){backingOff("unknown_topic", "no topic orders"), inRelay(func(r *relay.State) {
+		r.Next = "create the topic,\nor correct the route"
+	})}, Condition{
+		Name: NotReady, Severity: Critical, For: time.Minute, Since: ago(3 * time.Minute), Culprit: "missing topic", WAL: kib4,
+		Reason: "no topic orders; next attempt in 4s", Next: "postrider check   (create the topic, or correct the route)",
+	}},
 	{"backing off, since the database is gone", []func(*Input){backingOff("postgres_unreachable", "connection refused")}, Condition{
 		Name: NotReady, Severity: Critical, For: time.Minute, Since: ago(3 * time.Minute), Culprit: "PostgreSQL", WAL: kib4, Next: "postrider check",
 		Reason: "connection refused; next attempt in 4s",

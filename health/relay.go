@@ -42,6 +42,10 @@ func judgeNotReady(f *facts) Condition {
 	default:
 		return Condition{}
 	}
+	// What the error itself advises is often more than one can type, and check finds it too, with whatever else is wrong.
+	if r.Next != "" && c.Next == "postrider check" {
+		c.Next += "   (" + strings.Join(strings.Fields(r.Next), " ") + ")"
+	}
 	return c
 }
 

@@ -345,10 +345,13 @@ func (r *Relay) enter(p Phase, err error) {
 		r.state.Phase, r.state.Since = p, time.Now()
 	}
 	r.state.NextAttempt = time.Time{}
-	r.state.Error, r.state.Reason = "", ""
+	r.state.Error, r.state.Reason, r.state.Next = "", "", ""
 	if err != nil {
-		r.state.Error = err.Error()
 		_, r.state.Reason = Classify(err, false)
+		r.state.Error = err.Error()
+		if r.parts.Explain != nil {
+			r.state.Error, _, r.state.Next = r.parts.Explain(err, r.state)
+		}
 	}
 	r.parts.Metrics.Phase.Set(string(p))
 	r.parts.Metrics.Paused.Set(0)

@@ -373,14 +373,17 @@ func TestRelay_StandsByForASlotThatIsHeld(t *testing.T) {
 func TestRelay_StopEndsABackOffAtOnce(t *testing.T) {
 	x := newSetup(t)
 	x.cfg.BackoffMin, x.cfg.BackoffMax = time.Hour, time.Hour
-	x.parts.Prepare = func(context.Context, bool) error { return errors.New("not yet") }
+	x.parts.Prepare = func(context.Context, bool) error { return errors.New("not yet; come back") }
+	x.parts.Explain = func(error, relay.State) (what, wal, next string) { return "not yet", "none", "come back" }
 	r := x.run()
 	r.waitPhase(relay.BackingOff)
-	require.Equal(t, "other", r.State().Reason)
+	st := r.State()
+	require.Equal(t, []string{"other", "not yet", "come back"}, []string{st.Reason, st.Error, st.Next})
 	r.stop()
 	require.NoError(t, r.end())
 	require.Equal(t, relay.Stopped, r.State().Phase)
-	require.Empty(t, r.State().Reason)
+	st = r.State()
+	require.Empty(t, st.Reason+st.Error+st.Next)
 }
 
 func TestRelay_PublishesBeforeALargeTransactionIsReadToItsEnd(t *testing.T) {

@@ -57,6 +57,7 @@ type State struct {
 	Since             time.Time     `json:"since"`            // when Phase began
 	Error             string        `json:"error,omitempty"`  // why the last session ended; empty while streaming
 	Reason            string        `json:"reason,omitempty"` // of Error, as in the log: broker_unreachable
+	Next              string        `json:"next,omitempty"`   // what to do about Error, as in the log; may have several lines
 	NextAttempt       time.Time     `json:"next_attempt,omitzero"`
 	Sessions          int           `json:"sessions"` // opened so far
 	ReceivedLSN       pglogrepl.LSN `json:"received_lsn"`
