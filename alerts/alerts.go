@@ -20,14 +20,14 @@ const lastTries = 3 * time.Second
 type Notifier struct {
 	about       About
 	externalURL string
-	least       rank
-	repeat      time.Duration
 	timeout     time.Duration
 	set         *metrics.Set
 	log         zerolog.Logger
 	receivers   []*receiver // does not change
 
 	mu       sync.Mutex // never held while something is sent
+	least    rank
+	repeat   time.Duration
 	episodes map[string]*episode
 	stopped  <-chan struct{} // closed when Run is to end; nil before Run
 }
