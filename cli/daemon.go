@@ -122,12 +122,14 @@ func (d *daemon) goWatch(ctx, stop context.Context, log zerolog.Logger) (end fun
 	watching, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var watch sync.WaitGroup
 	watch.Go(func() { d.watch(watching, stop, log) })
-	watch.Go(func() { d.notifier.Run(watching) })
+	telling, endTelling := context.WithCancel(stop) // a relay that drains seems healed of much, of which nothing is over
+	watch.Go(func() { d.notifier.Run(telling) })
 	return func() {
 		if d.relay.State().Phase == relay.Halted { // by itself: nobody is there when the conditions have held for long enough to be told
 			d.notifier.Last(time.Now(), d.verdict().Conditions)
 		}
 		cancel()
+		endTelling()
 		watch.Wait()
 	}
 }
