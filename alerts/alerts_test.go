@@ -148,6 +148,28 @@ func TestNotifier_LeavesOutWhatIsBelowTheSeverity(t *testing.T) {
 	})
 }
 
+func TestNotifier_AdoptsSeverityAndRepetition(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.Severity = "critical"
+	inBubble(t, cfg, func(t *testing.T, b *bench, r *fake) {
+		b.set(condition("PostriderBacklog", health.Warning, 0))
+		pass(time.Minute)
+		require.Empty(t, r.words())
+		cfg.Severity, cfg.RepeatInterval = "warning", time.Hour
+		b.Adopt(cfg)
+		pass(time.Second)
+		require.Equal(t, []string{"firing warning PostriderBacklog"}, r.words())
+		pass(time.Hour + time.Minute)
+		require.Len(t, r.words(), 2, "repeated at the new pace")
+
+		cfg.Severity = "critical"
+		b.Adopt(cfg)
+		b.set()
+		pass(resolveAfter + 5*time.Second)
+		require.Equal(t, "resolved warning PostriderBacklog", r.words()[2], "what was told is followed to its end")
+	})
+}
+
 func TestNotifier_TellsOneNameOnceWhateverItsReason(t *testing.T) {
 	inBubble(t, DefaultConfig(), func(t *testing.T, b *bench, r *fake) {
 		a, c := condition("PostriderOtherSlot", health.Warning, 0), condition("PostriderOtherSlot", health.Critical, 0)
