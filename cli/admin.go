@@ -15,6 +15,9 @@ import (
 	"postrider/relay"
 )
 
+// shortToken is the least length of a token that is not warned of, in bytes.
+const shortToken = 16
+
 // adminAnswer is what pause and resume answer: what the relay does now. While it drains for a pause the phase is draining, and GET /state
 // says when it is paused.
 type adminAnswer struct {
@@ -29,7 +32,8 @@ type levelAnswer struct {
 	Was   string `json:"was"`
 }
 
-// listenAdmin serves admin.listen, if there is one, until the returned function is called.
+// listenAdmin serves admin.listen, if there is one, until the returned function is called. What is odd about it is a warning: the relay does
+// without.
 func (d *daemon) listenAdmin(ctx context.Context, log zerolog.Logger) (end func(), err error) {
 	c := d.cfg.Admin
 	if c.Listen == "" {
@@ -41,11 +45,20 @@ func (d *daemon) listenAdmin(ctx context.Context, log zerolog.Logger) (end func(
 		LogLevel: func(level string) (any, error) { return d.setLogLevel(level, log) }, Log: log,
 	})
 	end, err = serve(ctx, server, log, "admin.listen")
-	if err == nil && server.Exposed() {
+	if err != nil {
+		return nil, err
+	}
+	switch token, err := c.Token.Reveal(); {
+	case err != nil:
+		log.Warn().Err(err).Msg("admin token cannot be read; every request is refused until it can")
+	case len(token) < shortToken:
+		log.Warn().Str("next", "head -c 32 /dev/urandom | base64").Msg("admin token is so short that it can be found by trying")
+	}
+	if server.Exposed() {
 		log.Warn().Stringer("listen", server.Addr()).Str("next", `set admin.listen = "127.0.0.1:8433", and reach it through ssh or kubectl port-forward`).
 			Msg("admin listener can be reached from other machines, and its token is sent without encryption")
 	}
-	return end, err
+	return end, nil
 }
 
 func (d *daemon) pause(limit time.Duration, reason string) (any, error) {
