@@ -54,6 +54,10 @@ func (b *Broker) CreateTopic(t testing.TB, name string, partitions int32, config
 		require.Len(t, response.Topics, 1)
 		require.NoError(t, kerr.ErrorForCode(response.Topics[0].ErrorCode), "create topic %s", name)
 	})
+	// The controller has it; the broker learns of it in a moment, and on a busy machine in a long one.
+	for deadline := time.Now().Add(consumeTimeout); b.Partitions(t, name) != partitions; {
+		require.True(t, time.Now().Before(deadline), "topic %s was created and is not there", name)
+	}
 }
 
 // DeleteTopic deletes a topic.
