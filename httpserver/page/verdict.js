@@ -25,8 +25,8 @@ function showVerdict(v) {
   show(view('verdict'),
     headline(known, STATES[v.state] ?? v.state),
     el('div', { class: 'said' },
-      el('p', { class: 'reason' }, v.reason),
-      lead && el('p', { class: 'lead' }, conditionFacts(lead)),
+      sentence(v.reason),
+      lead && el('p', { class: 'lead' }, el('b', {}, lead.name), since(lead, ' · '), blamed(lead)),
       explained({ ...v, runbook: v.runbook && (lead?.name ?? v.runbook) })),
     others.length > 0 && el('ul', { class: 'conditions', 'aria-label': 'Further conditions' }, others.map(condition)));
   tell(known, v, lead);
@@ -40,15 +40,23 @@ function explained({ wal, next, runbook: heading }) {
     heading && el('div', { 'data-key': 'runbook' }, el('dt', {}, 'Read'), el('dd', {}, runbook(heading))));
 }
 
-function conditionFacts(c) {
-  const since = moment(c.since);
-  return [el('b', {}, c.name), since !== undefined && [' · for ', ago(since, '')], c.culprit && ` · because of ${c.culprit}`];
+// sentence has what is wrong in bold, and why after it: reasons are "what: because of what".
+function sentence(reason) {
+  const end = reason.search(/: /);
+  return el('p', { class: 'reason' }, el('b', {}, end < 0 ? reason : reason.slice(0, end + 1)), end >= 0 && reason.slice(end + 1));
 }
+
+function since(c, before = '') {
+  const at = moment(c.since);
+  return at !== undefined && [before + 'for ', ago(at, '')];
+}
+
+// blamed is who it is because of, unless the reason says it.
+const blamed = (c) => c.culprit && !c.reason.includes(c.culprit) && ` · because of ${c.culprit}`;
 
 const condition = (c) => el('li', { 'data-key': c.name + (c.culprit ?? '') },
   el('details', {},
-    el('summary', {}, badge(c.severity),
-      el('span', { class: 'what' }, el('span', { class: 'reason' }, c.reason), el('span', { class: 'lead' }, conditionFacts(c)))),
+    el('summary', {}, badge(c.severity), el('b', {}, c.name), el('span', { class: 'reason' }, c.reason, blamed(c)), el('span', { class: 'lead' }, since(c))),
     explained({ ...c, runbook: c.name })));
 
 let told = '';

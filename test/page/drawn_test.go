@@ -83,20 +83,25 @@ const poorContrast = `(() => {
 })()`
 
 func TestPage_FillsAllTenParts(t *testing.T) {
-	base, _ := inTrouble(time.Now()).serve(t, "")
+	s := inTrouble(time.Now())
+	v := s.get("verdict").(health.Verdict)
+	require.Equal(t, health.Failing, v.State)
+	require.Greater(t, len(v.Conditions), 3)
+	verdict := []string{"Failing", v.Reason, "Means " + v.WAL, "Do ", "Runbook: " + v.Conditions[0].Name}
+	for _, c := range v.Conditions {
+		verdict = append(verdict, c.Name, c.Reason, c.Culprit)
+	}
+	base, _ := s.serve(t, "")
 	p := open(t, base, 1280, 900)
 	for part, texts := range map[string][]string{
-		"verdict": {
-			"Failing", "can be lost in about 38m", "Means 1.7 GiB is kept", "Do ALTER SYSTEM SET max_slot_wal_keep_size = '16GB'; SELECT pg_reload_conf(); Copy", "if the disk has room",
-			"because of transaction of pid 4711 (psql)", "PostriderStuck", "PostriderSlotExtended",
-		},
+		"verdict": verdict,
 		"pipeline": {
 			"streaming for 3h", "Server WAL 5/A3B113C8 writes 605.0 KiB/s", "12.0 MiB to be read", "500 in flight", "1.6 GiB for Kafka", "Published 5/3B113C88 0 messages/s",
 			"Confirmed 5/3B113C88", "49.0 MiB held back", "Restart 5/38000028", "oldest not acknowledged: 47m",
 		},
 		"slot": {
 			"orders observed", "1.3 GiB left before the slot can be lost · 43 % of 3.0 GiB · 1.7 GiB retained", "50 % left", "20 %", "Slot lost in 37m 39s · 33m to 48m", "while nothing is confirmed", "pid 21733 · postrider", "failover yes", "synced no",
-			"transaction of pid 4711", "prepared transaction 'billing-2026-11-20'", "idle in transaction", "replica_2 blocks", "analytics", "1 value not known", "the server was restarted",
+			"transaction of pid 4711", "prepared transaction 'billing-2026-11-20'", "idle in transaction", "replica_1 open", "analytics", "replica_2 inactive", "1 value not known", "the server was restarted",
 		},
 		"history": {"Published", "Commit to acknowledgement", "p99", "Lag", "Retained WAL", "limit 3.0 GiB", "written 605.0 KiB/s", "drained 0 B/s"},
 		"topics":  {"outbox.event.order 812 555.4 KiB 9,310,442", "24 × 3", "min.insync.replicas is 1"},
@@ -116,7 +121,7 @@ func TestPage_FillsAllTenParts(t *testing.T) {
 	for _, path := range []string{".line.a", ".area", ".limit"} {
 		require.NotEmpty(t, eval[string](p, fmt.Sprintf("document.querySelector('[data-key=\"Retained WAL\"] %s').getAttribute('d')", path)))
 	}
-	require.Equal(t, "runbook/PostriderTimeToLoss", eval[string](p, "document.querySelector('#verdict a.runbook').getAttribute('href')"))
+	require.Equal(t, "runbook/"+v.Conditions[0].Name, eval[string](p, "document.querySelector('#verdict a.runbook').getAttribute('href')"))
 	p.requireQuiet()
 }
 

@@ -101,29 +101,6 @@ func healthy(now time.Time) *scene {
 func inTrouble(now time.Time) *scene {
 	s := healthy(now)
 	since := now.Add(-47 * time.Minute)
-	kept := "1.7 GiB is kept for slot \"orders\", more with every write, until rows are confirmed again; 1.3 GiB until the slot can be lost"
-	s.set("verdict", health.Verdict{
-		State: health.Failing, Reason: "slot \"orders\" can be lost in about 38m: 1.3 GiB of 3.0 GiB are left, and WAL grows by 605.0 KiB/s", WAL: kept,
-		Next: "ALTER SYSTEM SET max_slot_wal_keep_size = '16GB'; SELECT pg_reload_conf();   (if the disk has room; set it back later)", Runbook: "PostriderTimeToLoss",
-		Conditions: []health.Condition{
-			{
-				Name: "PostriderTimeToLoss", Severity: health.Critical, Since: now.Add(-22 * time.Minute), WAL: kept, Culprit: "kafka",
-				Reason: "slot \"orders\" can be lost in about 38m: 1.3 GiB of 3.0 GiB are left, and WAL grows by 605.0 KiB/s",
-				Next:   "ALTER SYSTEM SET max_slot_wal_keep_size = '16GB'; SELECT pg_reload_conf();   (if the disk has room; set it back later)",
-			},
-			{
-				Name: "PostriderStuck", Severity: health.Critical, Since: since, WAL: kept, Culprit: "kafka",
-				Reason: "500 messages are in flight and the broker has acknowledged none for 47m", Next: "postrider check",
-			},
-			{Name: "PostriderSlotNearLoss", Severity: health.Warning, Since: now.Add(-9 * time.Minute), WAL: kept, Reason: "43 % of max_slot_wal_keep_size is left", Next: "postrider slot show orders"},
-			{
-				Name: "PostriderHeldByTransaction", Severity: health.Warning, Since: now.Add(-26 * time.Minute), Culprit: "transaction of pid 4711 (psql)",
-				Reason: "a transaction of pid 4711 (psql) has been open for 41m and holds restart_lsn", Next: "SELECT pg_terminate_backend(4711);",
-			},
-			{Name: "PostriderSlotExtended", Severity: health.Info, Reason: "wal_status is extended: more is kept than max_wal_size"},
-		},
-	})
-
 	p := pipeline(now)
 	p["phase"], p["since"] = relay.Streaming, now.Add(-3*time.Hour)
 	p["received_lsn"], p["acked_lsn"], p["confirmed_flush_lsn"], p["restart_lsn"] = "5/A2F01C40", "5/3B113C88", "5/3B113C88", "5/38000028"
@@ -144,11 +121,16 @@ func inTrouble(now time.Time) *scene {
 		{Kind: slot.HolderPrepared, GID: "billing-2026-11-20", User: "billing", Database: "shop", XID: 812790, Since: now.Add(-35 * time.Minute), Restart: true},
 		{Kind: slot.HolderStandby, Application: "replica-2", PID: 977, Since: now.Add(-12 * time.Hour)},
 	}
-	o.Gate = []slot.GateSlot{{Name: "replica_1", Exists: true, Active: true, WALStatus: "reserved"}, {Name: "replica_2", Exists: true, InactiveSince: now.Add(-12 * time.Minute), WALStatus: "extended", Blocks: true}}
+	o.Gate = []slot.GateSlot{{Name: "replica_1", Exists: true, Active: true, WALStatus: "reserved"}}
 	o.Slot.Failover = true
 	o.Notes = []slot.Note{{Value: "wal_directory", Text: "pg_ls_waldir() needs pg_monitor: GRANT pg_monitor TO postrider"}}
 	o.Events = []slot.ServerEvent{{At: now.Add(-2 * time.Hour), Code: "server_restarted", Text: "the server was restarted"}}
 	s.set("slot", o)
+	// In the words that the relay has for it.
+	s.set("verdict", health.Judge(health.Input{
+		Now: now, Observation: o, Sink: "kafka at kafka-1:9092, kafka-2:9092", Config: health.DefaultConfig(),
+		Relay: relay.State{Phase: relay.Streaming, Since: now.Add(-3 * time.Hour), Sessions: 2, InFlight: 500, OldestUnacked: since, WaitingSince: since, LastProgress: now},
+	}))
 
 	samples := pastHour(now)
 	for i := range samples {
