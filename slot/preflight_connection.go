@@ -112,8 +112,6 @@ func (c *checker) replication(ctx context.Context) error {
 func (c *checker) refused(err error) Finding {
 	f := ConnectionFinding("replication_connection", "", err)
 	switch {
-	case sqlState(err) == "08P01": // protocol_violation: PgBouncer's code for a parameter that it does not know
-		f.Class, f.Required, f.Fix = ClassConfiguration, "a server that takes the startup parameter replication: poolers do not", fixPooler
 	case c.pooled && f.Class == ClassUnreachable:
 		f.Required, f.Fix = "a connection for replication, which a pooler answers", fixPooler
 	case errors.Is(err, postgres.ErrTooManyConnections) && c.ours:

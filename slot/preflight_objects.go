@@ -54,13 +54,13 @@ func (c *checker) table(ctx context.Context, p *Publication, t Table) error {
 	if t.RowFilter != "" {
 		c.add(Finding{
 			Severity: SeverityWarning, Code: "row_filter", Subject: t.Name, Observed: "WHERE " + t.RowFilter,
-			Required: "no row filter: rows that do not match are never sent", Fix: resetSQL(p, t) + " -- unless that is meant",
+			Required: "no row filter: rows that do not match are never sent", Fix: resetSQL(p, t) + " -- unless that is meant; a relay that runs stops at the change, start it again",
 		})
 	}
 	if !t.AllColumns {
 		c.add(Finding{
 			Severity: SeverityInfo, Code: "column_list", Subject: t.Name, Observed: "only " + strings.Join(t.ColumnNames, ", ") + " are sent",
-			Required: "every column that the router uses, which is looked at next", Fix: resetSQL(p, t) + " -- if others are wanted, too",
+			Required: "every column that the router uses, which is looked at next", Fix: resetSQL(p, t) + " -- if others are wanted, too; a relay that runs stops at the change, start it again",
 		})
 	}
 	if c.Table != nil {
@@ -77,10 +77,11 @@ func (c *checker) table(ctx context.Context, p *Publication, t Table) error {
 	return c.growth(ctx, t)
 }
 
-// resetSQL takes filter and column list away. SET TABLE would throw the other tables out.
+// resetSQL takes filter and column list away, in one transaction, so that no row is inserted without the table in the publication. SET TABLE
+// would throw the other tables out.
 func resetSQL(p *Publication, t Table) string {
-	return "ALTER PUBLICATION " + quoteName(p.Name) + " DROP TABLE " + quoteTable(t.Name) +
-		", ADD TABLE " + quoteTable(t.Name) + ";"
+	alter := "ALTER PUBLICATION " + quoteName(p.Name)
+	return "BEGIN; " + alter + " DROP TABLE " + quoteTable(t.Name) + "; " + alter + " ADD TABLE " + quoteTable(t.Name) + "; COMMIT;"
 }
 
 // surplus reports what the publication sends beyond what is needed.

@@ -54,6 +54,16 @@ func TestCheck_NoticesAPooler(t *testing.T) {
 		require.Contains(t, f.Fix, "PgBouncer")
 		require.Len(t, errorsOf(findings), 1)
 	})
+	t.Run("that refuses every connection", func(t *testing.T) {
+		pre := pre
+		pre.Postgres = configOf(between{startup: func(map[string]string) *pgproto3.ErrorResponse {
+			return &pgproto3.ErrorResponse{Severity: "FATAL", Code: "08P01", Message: "unsupported startup parameter: options"}
+		}}.start(t, p.dsn))
+		findings := slot.Check(t.Context(), pre)
+		require.Len(t, findings, 1)
+		require.Equal(t, slot.ClassConfiguration, findings[0].Class)
+		require.Contains(t, findings[0].Fix, "PgBouncer")
+	})
 	t.Run("that passes replication through", func(t *testing.T) {
 		pre := pre
 		pre.Postgres = configOf(between{answer: otherPID}.start(t, p.dsn))
@@ -203,4 +213,20 @@ func TestCheck_FindsThatPgoutputMayNotBeUsed(t *testing.T) {
 	p.awaitFinding(preflight(p), "output_plugin_libraries", slot.SeverityOK)
 	_, err = slot.Create(t.Context(), p.conn, p.config())
 	require.NoError(t, err)
+}
+
+func TestCheck_FindsAStandby(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		s := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: version, Files: map[string][]byte{"standby.signal": {}}})
+		pre := slot.Preflight{Postgres: configOf(s.DSN()), Need: slot.Requirements{Slot: slot.DefaultConfig(), Publication: "postrider", Tables: []string{"public.outbox"}}}
+		f := finding(t, slot.Check(t.Context(), pre), "primary")
+		require.Equal(t, slot.SeverityError, f.Severity)
+		require.Contains(t, f.Fix, "primary")
+
+		_, err := parts.Connect(t, s.DSN()).Exec(t.Context(), "SELECT pg_promote()")
+		require.NoError(t, err)
+		require.Eventually(t, func() bool {
+			return severityOf(slot.Check(t.Context(), pre), "primary") == slot.SeverityOK
+		}, 30*time.Second, 100*time.Millisecond)
+	})
 }

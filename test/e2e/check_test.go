@@ -244,3 +244,45 @@ func TestCheck_PrintsWhereToRead(t *testing.T) {
 		require.NoError(t, err)
 	}
 }
+
+func TestCheck_WarnsBeforeTheSlotIsLost(t *testing.T) {
+	for _, version := range []string{"14", "18"} {
+		t.Run(version, func(t *testing.T) {
+			s := ownServer(t, embedded.PostgresConfig{Version: version, Params: map[string]string{
+				"max_slot_wal_keep_size": "96MB", "min_wal_size": "32MB", "max_wal_size": "1GB", "max_prepared_transactions": "1",
+			}})
+			s.do(t, "SELECT pg_create_logical_replication_slot('"+s.slot+"', 'pgoutput')")
+			require.Empty(t, s.check(t, nil).of("PostriderSlotNearLoss"))
+			for range 5 {
+				s.do(t, "SELECT pg_logical_emit_message(true, '', 'x')", "SELECT pg_switch_wal()")
+			}
+			near := s.check(t, nil).of("PostriderSlotNearLoss")
+			require.Len(t, near, 1)
+			require.Equal(t, slot.SeverityWarning, near[0].Severity)
+			require.Equal(t, "postrider run", near[0].Fix)
+			require.NotEmpty(t, near[0].WAL)
+
+			r := s.run(t) // which is the fix
+			s.awaitConfirmed(t, r)
+			await(t, "the slot to move on", func() (bool, error) {
+				s.do(t, "CHECKPOINT") // with which the server says which transactions run: restart_lsn follows that
+				return s.check(t, nil).worst("PostriderSlotNearLoss") == "", nil
+			})
+			r.stop(t)
+
+			s.do(t, "BEGIN", "INSERT INTO outbox (aggregate_type, aggregate_id, event_type) VALUES ('order', '1', 'Created')", "PREPARE TRANSACTION 'forgotten'")
+			held := map[string]string{"POSTRIDER_HEALTH_HELD_WARNING": "1ms"}
+			var f slot.Finding
+			await(t, "the prepared transaction", func() (bool, error) {
+				for _, f = range s.check(t, held).of("PostriderHeldByTransaction") {
+					return true, nil
+				}
+				return false, nil
+			})
+			require.Equal(t, "prepared transaction forgotten", f.Subject)
+			sql, _, _ := strings.Cut(f.Fix, ";")
+			s.do(t, sql)
+			require.Empty(t, s.check(t, held).of("PostriderHeldByTransaction"))
+		})
+	}
+}

@@ -1,0 +1,46 @@
+package slot_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"postrider/slot"
+)
+
+// What the publication sends, or does not, beside the rows of the outbox.
+func TestCheck_MendsAPublication(t *testing.T) {
+	for _, c := range []struct {
+		name, make, code string
+		versions         []string
+		severity         slot.Severity
+	}{
+		{"other tables", `CREATE TABLE other (id int PRIMARY KEY); ALTER PUBLICATION postrider ADD TABLE other`, "publication_tables", oldAndNew, slot.SeverityWarning},
+		{"all tables", `DROP PUBLICATION postrider; CREATE TABLE other (id int PRIMARY KEY); CREATE PUBLICATION postrider FOR ALL TABLES WITH (publish = 'insert')`,
+			"publication_tables", oldAndNew, slot.SeverityWarning},
+		{"updates", `ALTER PUBLICATION postrider SET (publish = 'insert, update')`, "publication_publish", oldAndNew, slot.SeverityWarning},
+		{"a row filter", `ALTER PUBLICATION postrider SET TABLE outbox WHERE (id > 10)`, "row_filter", []string{"15", "18"}, slot.SeverityWarning},
+		{"a column list", `ALTER PUBLICATION postrider SET TABLE outbox (id)`, "column_list", []string{"15", "18"}, slot.SeverityInfo},
+		{"names of partitions", `DROP TABLE outbox; CREATE TABLE outbox (id int PRIMARY KEY, payload text) PARTITION BY RANGE (id);
+			CREATE TABLE outbox_1 PARTITION OF outbox DEFAULT; ALTER PUBLICATION postrider ADD TABLE outbox; ALTER PUBLICATION postrider SET (publish_via_partition_root = false)`,
+			"partitions", oldAndNew, slot.SeverityWarning},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			versions(t, c.versions, func(t *testing.T, version string) {
+				p := onShared(t, version)
+				p.outbox()
+				require.Equal(t, gone, severityOf(slot.Check(t.Context(), preflight(p)), c.code))
+				p.exec(c.make)
+				findings := slot.Check(t.Context(), preflight(p))
+				require.Empty(t, errorsOf(findings))
+				f := finding(t, findings, c.code)
+				require.Equal(t, c.severity, f.Severity)
+				require.NotEmpty(t, f.Required)
+				p.heal(f)
+				findings = slot.Check(t.Context(), preflight(p))
+				require.Equal(t, gone, severityOf(findings, c.code))
+				require.Empty(t, errorsOf(findings))
+			})
+		})
+	}
+}
