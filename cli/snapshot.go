@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -117,4 +118,6 @@ func (r *renewed) Advice() (wal, fix string) {
 		"since snapshot.mode is when_needed", ""
 }
 
-func (p *pipeline) watch(ctx context.Context) error { return p.renewable(p.monitor.Run(ctx)) }
+func (p *pipeline) watch(ctx context.Context, problem func(error, time.Time)) {
+	p.monitor.Run(ctx, func(err error, began time.Time) { problem(p.renewable(err), began) })
+}

@@ -88,7 +88,7 @@ func (p *pipeline) temporary() relay.Parts {
 		}
 		return p.prepareTables(ctx)
 	}
-	parts.Watch = func(ctx context.Context) error { <-ctx.Done(); return nil }
+	parts.Watch = func(ctx context.Context, _ func(error, time.Time)) { <-ctx.Done() }
 	parts.OpenStream = func(ctx context.Context) (*replication.Stream, error) {
 		pg, err := postgres.ReplicationConfig(p.cfg.Postgres)
 		if err != nil {

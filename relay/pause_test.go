@@ -324,18 +324,20 @@ func TestPause_InterruptsASnapshotWhichGoesOn(t *testing.T) {
 func TestPause_WatchGoesOn(t *testing.T) {
 	x := newSetup(t)
 	look := make(chan struct{})
-	x.parts.Watch = func(ctx context.Context) error {
-		select {
-		case look <- struct{}{}:
-			return errors.New("seen")
-		case <-ctx.Done():
-			return nil
+	x.parts.Watch = func(ctx context.Context, problem func(error, time.Time)) {
+		for ctx.Err() == nil {
+			select {
+			case <-look:
+				problem(errors.New("seen"), time.Now())
+			case <-ctx.Done():
+			}
 		}
 	}
 	r := x.run()
-	<-look
 	r.paused()
-	<-look
+	for range 2 { // the second one is taken when the first one has been looked into
+		look <- struct{}{}
+	}
 	require.Equal(t, relay.Paused, r.State().Phase, "what it sees ends no session, since there is none")
 	r.stop()
 	require.NoError(t, r.end())

@@ -25,9 +25,9 @@ type Parts struct {
 	// It is called after Prepare; only when it has returned nil, and stop has not ended, the slot is streamed. When stop ends it
 	// returns soon, and goes on in another session or process. May be nil.
 	Snapshot func(ctx, stop context.Context, report func(Snapshot)) error
-	// Watch looks after slot and publication until ctx ends, whether a session is open or not. Its error ends the
-	// session, if there is one; then it is called again. What it finds before Prepare has succeeded once is of no consequence.
-	Watch      func(ctx context.Context) error
+	// Watch looks after slot and publication until ctx ends, whether a session is open or not. It calls problem with what a session must not
+	// outlive, and when it began to look: what was seen before the session was prepared is of no consequence.
+	Watch      func(ctx context.Context, problem func(err error, began time.Time))
 	OpenStream func(ctx context.Context) (*replication.Stream, error)
 	OpenSink   sink.Open
 	Router     func() (*router.Router, error)
@@ -42,9 +42,6 @@ type Parts struct {
 	Log       zerolog.Logger
 }
 
-// watchPause is the time between the end of Watch and its next call.
-const watchPause = time.Second
-
 // Relay runs sessions, one after the other.
 type Relay struct {
 	cfg   Config
@@ -54,6 +51,7 @@ type Relay struct {
 	state    State
 	session  *session                // the open one, or nil
 	fail     context.CancelCauseFunc // ends the attempt under way, or nil
+	failFrom time.Time               // when fail was set
 	identity *replication.Identity   // of the server of the first session
 	streamed bool                    // a session of this process has been open
 	awaited  string                  // topic that ended the last session by not being there; of the goroutine in Run alone
@@ -63,8 +61,6 @@ type Relay struct {
 	pauseChanged chan struct{} // closed, and made anew, whenever state.Paused changes
 
 	recent recent
-
-	prepared func() // tells keepWatch that there is a slot to look after
 }
 
 // New makes a relay. Run it once.
@@ -83,16 +79,13 @@ func New(cfg Config, parts Parts) *Relay {
 func (r *Relay) Run(ctx, stop context.Context) error {
 	ctx, cancel := withCause(ctx, ErrSecondSignal)
 	var beside sync.WaitGroup
-	early, prepared := context.WithCancel(ctx)
-	defer prepared()
 	beside.Go(func() { r.keepGauges(ctx) })
-	beside.Go(func() { r.keepWatch(ctx, early) })
+	beside.Go(func() { r.parts.Watch(ctx, r.problem) })
 	if r.cfg.HeartbeatInterval > 0 {
 		beside.Go(func() { r.keepHeartbeat(ctx, stop) })
 	}
 	defer beside.Wait()
 	defer cancel()
-	r.prepared = prepared
 	r.mu.Lock()
 	r.stopAsked = stop.Err
 	r.mu.Unlock()
@@ -169,11 +162,7 @@ func (r *Relay) attempt(process, stop context.Context) error {
 	defer context.AfterFunc(stop, opened)()
 	defer opened()
 
-	err := r.parts.Prepare(opening, !r.hasStreamed())
-	if err == nil || errors.Is(err, replication.ErrSlotInUse) {
-		r.prepared()
-	}
-	if err != nil {
+	if err := r.parts.Prepare(opening, !r.hasStreamed()); err != nil {
 		return err
 	}
 	// Not before: what Watch has seen of the slot may be what Prepare has just put right.
@@ -403,29 +392,19 @@ func (r *Relay) wait(ctx, stop context.Context, pause time.Duration) bool {
 	return false
 }
 
-// keepWatch runs Watch for as long as the process relays: lag and retention are of interest above all while no session is open. early
-// ends when there is a slot to look after; a look that began before may have missed it.
-func (r *Relay) keepWatch(ctx, early context.Context) {
-	for early.Err() == nil {
-		_ = r.parts.Watch(early) // Prepare finds the same, and says it
-		r.wait(early, early, watchPause)
-	}
-	for ctx.Err() == nil {
-		if err := r.parts.Watch(ctx); err != nil && ctx.Err() == nil {
-			r.mu.Lock()
-			if r.fail != nil {
-				r.fail(err)
-			}
-			r.mu.Unlock()
-		}
-		r.wait(ctx, ctx, watchPause)
+// problem ends the session, if it was prepared before Watch began to look.
+func (r *Relay) problem(err error, began time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fail != nil && !began.Before(r.failFrom) {
+		r.fail(err)
 	}
 }
 
 func (r *Relay) setFail(fail context.CancelCauseFunc) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.fail = fail
+	r.fail, r.failFrom = fail, time.Now()
 }
 
 // keepGauges observes once a second until ctx ends.

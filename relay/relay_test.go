@@ -56,7 +56,7 @@ func newSetup(t *testing.T) *setup {
 	x.pg = pg
 	x.parts = relay.Parts{
 		Prepare:    func(context.Context, bool) error { return nil },
-		Watch:      func(ctx context.Context) error { <-ctx.Done(); return nil },
+		Watch:      func(ctx context.Context, _ func(error, time.Time)) { <-ctx.Done() },
 		OpenStream: x.openStream,
 		OpenSink:   x.broker.Open,
 		Router: func() (*router.Router, error) {
@@ -337,18 +337,22 @@ func TestRelay_AnErrorNobodyKnowsIsRetried(t *testing.T) {
 func TestRelay_WatchEndsTheSession(t *testing.T) {
 	x := newSetup(t)
 	broken := make(chan struct{})
-	x.parts.Watch = func(ctx context.Context) error {
+	old := errors.New("seen before the session was prepared")
+	began := time.Now()
+	x.parts.Watch = func(ctx context.Context, problem func(error, time.Time)) {
 		select {
 		case <-broken:
-			return fmt.Errorf("table was dropped: %w", replication.ErrPublicationMissing)
+			problem(old, began)
+			problem(fmt.Errorf("table was dropped: %w", replication.ErrPublicationMissing), time.Now())
 		case <-ctx.Done():
-			return nil
 		}
 	}
 	r := x.run()
 	r.waitPhase(relay.Streaming)
 	close(broken)
-	require.ErrorIs(t, r.end(), replication.ErrPublicationMissing)
+	err := r.end()
+	require.ErrorIs(t, err, replication.ErrPublicationMissing)
+	require.NotErrorIs(t, err, old)
 	require.Equal(t, relay.Halted, r.State().Phase)
 }
 

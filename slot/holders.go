@@ -44,7 +44,7 @@ func (a asked) holders(seen *firstSeen) []Holder {
 	var found []aged
 	oldest := int64(-1)
 	add := func(kind string, h heldAnswer) {
-		since := seen.since(kind+" "+h.XID, a.after)
+		since := seen.since(kind+" "+h.XID, a.Now)
 		if h.Since != nil {
 			since = *h.Since
 		}
@@ -60,23 +60,41 @@ func (a asked) holders(seen *firstSeen) []Holder {
 	for _, h := range a.Prepared {
 		add(HolderPrepared, h)
 	}
+	standby := func(h Holder, key string, age int64) {
+		h.Kind, h.Since = HolderStandby, seen.since("standby "+key, a.Now)
+		if age >= stuckFeedbackAge && a.Now.Sub(h.Since) >= stuckFeedback {
+			found = append(found, aged{h, age})
+		}
+	}
 	for _, s := range a.Slots {
-		if s.Plugin != "" || s.XminAge == nil {
+		if s.Plugin != "" {
 			continue
 		}
-		since := seen.since("standby "+s.Name+" "+string(s.Xmin), a.after)
-		if *s.XminAge >= stuckFeedbackAge && a.after.Sub(since) >= stuckFeedback {
-			found = append(found, aged{Holder{Kind: HolderStandby, PID: s.ActivePID, Application: s.Name, Since: since}, *s.XminAge})
-		}
+		xid, age := s.feedback()
+		standby(Holder{PID: s.ActivePID, Application: s.Name}, s.Name+" "+xid, age)
+	}
+	for _, h := range a.Feedback {
+		standby(Holder{PID: h.PID, Application: h.Application, User: h.User}, strconv.Itoa(int(h.PID))+" "+h.XID, h.Age)
 	}
 	slices.SortStableFunc(found, func(x, y aged) int { return int(y.age - x.age) })
 	var holders []Holder
 	for _, h := range found {
-		if a.Now.Sub(h.Since) < youngestHolder && a.after.Sub(h.Since) < youngestHolder {
+		if a.Now.Sub(h.Since) < youngestHolder {
 			continue
 		}
 		h.Restart = h.Kind != HolderStandby && h.age == oldest
 		holders = append(holders, h.Holder)
 	}
 	return holders
+}
+
+// feedback is the older of the two xids that a standby has asked to keep; an age of zero: it has not.
+func (s slotAnswer) feedback() (xid string, age int64) {
+	if s.XminAge != nil {
+		xid, age = s.Xmin, *s.XminAge
+	}
+	if s.CatalogXminAge != nil && *s.CatalogXminAge > age {
+		xid, age = s.CatalogXmin, *s.CatalogXminAge
+	}
+	return xid, age
 }

@@ -25,11 +25,9 @@ const noticeLimit = 10 * time.Second
 // watched is a monitor that runs.
 type watched struct {
 	*slot.Monitor
-	t      *testing.T
-	seen   chan slot.Status
-	result chan error
-	stop   context.CancelFunc
-	run    func() // calls Run in the background; its error comes in result
+	t        *testing.T
+	seen     chan slot.Observation
+	problems chan error
 }
 
 // watch starts a monitor on a prepared database and waits for its first observation.
@@ -37,47 +35,82 @@ func watch(t *testing.T, p *place, need slot.Requirements) *watched {
 	t.Helper()
 	_, err := slot.Prepare(t.Context(), p.conn, need, true, zerolog.Nop())
 	require.NoError(t, err)
-	ctx, stop := context.WithCancel(context.Background())
-	w := &watched{t: t, seen: make(chan slot.Status, 1000), result: make(chan error, 1), stop: stop}
-	w.Monitor = slot.NewMonitor(p.cfg, need, slot.DefaultMonitorConfig(), func(o slot.Observation) {
+	w := newWatched(t, p.cfg, need, quick())
+	w.start()
+	return w
+}
+
+// quick observes with each look.
+func quick() slot.MonitorConfig {
+	cfg := slot.DefaultMonitorConfig()
+	cfg.Interval = 200 * time.Millisecond // shorter than a configuration may have it
+	return cfg
+}
+
+func newWatched(t *testing.T, pg postgres.Config, need slot.Requirements, cfg slot.MonitorConfig) *watched {
+	w := &watched{t: t, seen: make(chan slot.Observation, 1000), problems: make(chan error, 1000)}
+	w.Monitor = slot.NewMonitor(pg, need, cfg, func(o slot.Observation) {
 		select {
-		case w.seen <- o.Slot:
+		case w.seen <- o:
 		default:
 		}
 	}, zerolog.Nop())
-	var running sync.WaitGroup
-	w.run = func() { running.Go(func() { w.result <- w.Run(ctx) }) }
-	w.run()
-	t.Cleanup(func() { stop(); running.Wait() })
-	w.until(func(s slot.Status) bool { return s.PublicationOK != nil && *s.PublicationOK })
 	return w
+}
+
+// run runs the monitor until the end of the test.
+func (w *watched) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		w.Run(ctx, func(err error, began time.Time) {
+			select {
+			case w.problems <- err:
+			default:
+			}
+		})
+	})
+	w.t.Cleanup(func() { cancel(); running.Wait() })
+}
+
+// start is run, and the wait for a good observation.
+func (w *watched) start() {
+	w.t.Helper()
+	w.run()
+	w.until(func(s slot.Status) bool { return s.PublicationOK != nil && *s.PublicationOK })
 }
 
 func (w *watched) until(ok func(slot.Status) bool) slot.Status {
 	w.t.Helper()
+	return w.observes(func(o slot.Observation) bool { return ok(o.Slot) }).Slot
+}
+
+// observes waits for an observation, no longer than the relay's promise. A problem on the way is a failure.
+func (w *watched) observes(ok func(slot.Observation) bool) slot.Observation {
+	w.t.Helper()
 	deadline := time.After(noticeLimit)
 	for {
 		select {
-		case s := <-w.seen:
-			if ok(s) {
-				return s
+		case o := <-w.seen:
+			if ok(o) {
+				return o
 			}
-		case err := <-w.result:
-			require.Fail(w.t, "monitor ended", "%v", err)
+		case err := <-w.problems:
+			require.Fail(w.t, "monitor found a problem", "%v", err)
 		case <-deadline:
-			require.Fail(w.t, "no such status", "last %+v", w.Status())
+			require.Fail(w.t, "no such observation", "last %+v", w.Observation())
 		}
 	}
 }
 
-// ends waits for the result, no longer than the relay's promise.
-func (w *watched) ends(within time.Duration) error {
+// finds waits for a problem, no longer than the relay's promise.
+func (w *watched) finds(within time.Duration) error {
 	w.t.Helper()
 	select {
-	case err := <-w.result:
+	case err := <-w.problems:
 		return err
 	case <-time.After(within):
-		require.Fail(w.t, "monitor goes on", "for %s, last %+v", within, w.Status())
+		require.Fail(w.t, "monitor finds nothing", "for %s, last %+v", within, w.Status())
 		return nil
 	}
 }
@@ -106,7 +139,7 @@ func TestMonitor_NoticesABrokenPublication(t *testing.T) {
 				p.outbox()
 				w := watch(t, p, p.need())
 				p.exec(c.sql)
-				err := w.ends(noticeLimit)
+				err := w.finds(noticeLimit)
 				var problem *slot.PublicationError
 				require.ErrorAs(t, err, &problem)
 				require.ErrorIs(t, err, replication.ErrPublicationMissing)
@@ -136,7 +169,7 @@ func TestMonitor_NoticesADroppedSlot(t *testing.T) {
 	w := watch(t, p, p.need())
 	confirmed := w.Status().ConfirmedFlushLSN
 	require.NoError(t, slot.Drop(t.Context(), p.conn, p.name))
-	err := w.ends(noticeLimit)
+	err := w.finds(noticeLimit)
 	var lost *slot.LostError
 	require.ErrorAs(t, err, &lost)
 	require.Equal(t, confirmed, lost.ConfirmedFlushLSN)
@@ -153,7 +186,7 @@ func TestMonitor_NoticesAShutdownAtOnce(t *testing.T) {
 		w := watch(t, p, need)
 		stopped := make(chan error, 1)
 		go func() { stopped <- s.Stop(context.Background()) }()
-		err := w.ends(3 * time.Second)
+		err := w.finds(3 * time.Second)
 		require.ErrorIs(t, err, postgres.ErrStopping)
 		require.NoError(t, <-stopped)
 		require.NotZero(t, w.Status().ConfirmedFlushLSN, "the last positions are kept")
@@ -163,11 +196,15 @@ func TestMonitor_NoticesAShutdownAtOnce(t *testing.T) {
 func TestMonitor_DoesNotHoldUpASmartShutdown(t *testing.T) {
 	p, s := onOwn(t, "17", nil)
 	p.outbox()
-	w := watch(t, p, p.need())
+	_, err := slot.Create(t.Context(), p.conn, p.config())
+	require.NoError(t, err)
+	w := newWatched(t, p.cfg, p.need(), quick())
+	w.RenewEvery(time.Second)
+	w.start()
 	require.NoError(t, p.conn.Close(t.Context()))
 	stopped := make(chan error, 1)
 	go func() { stopped <- s.StopMode(context.Background(), embedded.ShutdownMode(syscall.SIGTERM)) }()
-	require.ErrorIs(t, w.ends(15*time.Second), postgres.ErrStopping)
+	require.ErrorIs(t, w.finds(15*time.Second), postgres.ErrStopping)
 }
 
 func TestMonitor_OutlivesLostConnections(t *testing.T) {
@@ -191,14 +228,11 @@ func TestMonitor_OutlivesLostConnections(t *testing.T) {
 	for w.Status().Error != "" {
 		select {
 		case <-w.seen:
-		case err := <-w.result:
-			// A backend that sees its postmaster die says the same as one that is shut down. Then Run ends, and is called again.
+		case err := <-w.problems:
+			// A backend that sees its postmaster die says the same as one that is shut down.
 			require.ErrorIs(t, err, postgres.ErrStopping)
-			w.run()
 		}
 	}
-	w.stop()
-	require.NoError(t, w.ends(noticeLimit))
 }
 
 func TestMonitor_WaitsForALockedTable(t *testing.T) {

@@ -13,107 +13,10 @@ import (
 	"postrider/postgres"
 )
 
-// mostHolders is how many of a kind are listed, the oldest first: the rest waits for them anyway.
-const mostHolders = 5
-
-// rights are what the login may ask for beyond what everybody may. PostgreSQL looks at them when a statement begins, so what may not be
-// asked must not stand in it.
-type rights struct {
-	checkpoint   bool // pg_control_checkpoint()
-	walDirectory bool // pg_ls_waldir()
-	activity     bool // all columns of pg_stat_activity and pg_stat_replication
-}
-
-const selectRights = `SELECT
-	pg_catalog.has_function_privilege('pg_catalog.pg_control_checkpoint()', 'EXECUTE'),
-	pg_catalog.has_function_privilege('pg_catalog.pg_ls_waldir()', 'EXECUTE'),
-	pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')`
-
-func askRights(ctx context.Context, conn *pgx.Conn) (r rights, err error) {
-	if err := conn.QueryRow(ctx, selectRights).Scan(&r.checkpoint, &r.walDirectory, &r.activity); err != nil {
-		return rights{}, fmt.Errorf("read what the monitor may ask for: %w", postgres.Error(err))
-	}
-	return r, nil
-}
-
-// notes say what is absent since the login may not ask for it.
-func (r rights) notes(user string, volume int64) []Note {
-	var notes []Note
-	if !r.checkpoint {
-		notes = append(notes, Note{"checkpoint", "pg_control_checkpoint() may not be called, so the time until the slot is lost is a wide guess: " +
-			"GRANT EXECUTE ON FUNCTION pg_control_checkpoint() TO " + quoteName(user) + ";"})
-	}
-	if !r.walDirectory && volume > 0 {
-		notes = append(notes, Note{"wal_directory", "pg_ls_waldir() may not be called, so the time until the disk is full is not known: GRANT pg_monitor TO " +
-			quoteName(user) + ";"})
-	}
-	if !r.activity {
-		notes = append(notes, Note{"activity", "of other users' connections only pid, user, database and application are seen, and a transaction's age since the monitor " +
-			"first saw it: GRANT pg_read_all_stats TO " + quoteName(user) + ";"})
-	}
-	return notes
-}
-
-// observeSQL asks for everything in one statement: a look is one round trip. $1 is the slot, $2 whether the size of pg_wal is wanted. A setting
-// comes with its unit ("256MB", "5min"), which pg_size_bytes and interval read.
-func observeSQL(major int, r rights, volume int64) string {
-	bytes := func(setting string) string {
-		return `pg_catalog.pg_size_bytes(NULLIF(pg_catalog.current_setting('` + setting + `'), '-1'))`
-	}
-	seconds := func(setting string) string {
-		return `EXTRACT(epoch FROM COALESCE(pg_catalog.current_setting('` + setting + `', true), '0')::interval)`
-	}
-	members := []string{
-		`'now', pg_catalog.clock_timestamp()`,
-		`'version', pg_catalog.current_setting('server_version')`,
-		`'standby', pg_catalog.pg_is_in_recovery()`,
-		`'started_at', pg_catalog.pg_postmaster_start_time()`,
-		`'current', (` + currentLSN + `)::text`,
-		`'max_slot_wal_keep_size', ` + bytes("max_slot_wal_keep_size"),
-		`'wal_keep_size', ` + bytes("wal_keep_size"),
-		`'max_wal_size', ` + bytes("max_wal_size"),
-		`'wal_segment_size', ` + bytes("wal_segment_size"),
-		`'shared_buffers', ` + bytes("shared_buffers"),
-		`'checkpoint_timeout', ` + seconds("checkpoint_timeout"),
-		`'checkpoint_completion_target', pg_catalog.current_setting('checkpoint_completion_target')::float8`,
-		`'idle_timeout', ` + seconds("idle_replication_slot_timeout"),
-		`'gate', pg_catalog.current_setting('synchronized_standby_slots', true)`,
-		`'slots', (SELECT pg_catalog.jsonb_agg(pg_catalog.to_jsonb(s) || pg_catalog.jsonb_build_object('xmin_age', pg_catalog.age(s.xmin),
-			'catalog_xmin_age', pg_catalog.age(s.catalog_xmin)) ORDER BY s.slot_name) FROM pg_catalog.pg_replication_slots s)`,
-		`'stream', (SELECT pg_catalog.jsonb_build_object('pid', r.pid, 'application', r.application_name, 'user', r.usename, 'state', r.state,
-			'sent', r.sent_lsn::text) FROM pg_catalog.pg_stat_replication r JOIN pg_catalog.pg_replication_slots s ON s.active_pid = r.pid
-			WHERE s.slot_name = $1)`,
-		`'decoding', (SELECT pg_catalog.to_jsonb(d) FROM pg_catalog.pg_stat_replication_slots d WHERE d.slot_name = $1)`,
-		`'transactions', (SELECT pg_catalog.jsonb_agg(t) FROM (` + transactionsSQL + `) t)`,
-		`'prepared', (SELECT pg_catalog.jsonb_agg(t) FROM (` + preparedSQL + `) t)`,
-		`'pages', ` + changedPages(major),
-	}
-	if r.checkpoint {
-		members = append(members, `'checkpoint', (SELECT pg_catalog.jsonb_build_object('time', c.checkpoint_time, 'redo', c.redo_lsn::text,
-			'timeline', c.timeline_id) FROM pg_catalog.pg_control_checkpoint() c)`)
-	}
-	if r.walDirectory && volume > 0 {
-		members = append(members, `'wal_directory', (SELECT sum(w.size) FROM pg_catalog.pg_ls_waldir() w)`)
-	}
-	return `SELECT pg_catalog.jsonb_build_object(` + strings.Join(members, ",\n") + `)`
-}
-
-// The locks that transactions hold on their own ids are seen by everybody, unlike pg_stat_activity.backend_xid.
-var transactionsSQL = fmt.Sprintf(`
-	SELECT l.pid, min(l.transactionid::text) AS xid, max(pg_catalog.age(l.transactionid)) AS age, max(a.application_name) AS application,
-		max(a.usename::text) AS "user", max(a.datname::text) AS database, max(a.state) AS state, max(a.xact_start) AS since
-	FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
-	WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted AND l.pid IS NOT NULL
-	GROUP BY l.pid ORDER BY max(pg_catalog.age(l.transactionid)) DESC LIMIT %d`, mostHolders)
-
-var preparedSQL = fmt.Sprintf(`
-	SELECT p.gid, p.transaction::text AS xid, pg_catalog.age(p.transaction) AS age, p.owner::text AS "user", p.database::text AS database,
-		p.prepared AS since
-	FROM pg_catalog.pg_prepared_xacts p ORDER BY pg_catalog.age(p.transaction) DESC LIMIT %d`, mostHolders)
-
 // answer is what observeSQL returns.
 type answer struct {
 	Now            time.Time     `json:"now"`
+	End            time.Time     `json:"end"`
 	Version        string        `json:"version"`
 	Standby        bool          `json:"standby"`
 	StartedAt      time.Time     `json:"started_at"`
@@ -132,6 +35,7 @@ type answer struct {
 	Decoding       *decodingJSON `json:"decoding"`
 	Transactions   []heldAnswer  `json:"transactions"`
 	Prepared       []heldAnswer  `json:"prepared"`
+	Feedback       []heldAnswer  `json:"feedback"`
 	Pages          *int64        `json:"pages"`
 	Checkpoint     *struct {
 		Time     time.Time `json:"time"`
@@ -143,9 +47,10 @@ type answer struct {
 
 type slotAnswer struct {
 	slotRow
-	Xmin           json.RawMessage `json:"xmin"`
-	XminAge        *int64          `json:"xmin_age"`
-	CatalogXminAge *int64          `json:"catalog_xmin_age"`
+	Xmin           string `json:"xmin"`
+	CatalogXmin    string `json:"catalog_xmin"`
+	XminAge        *int64 `json:"xmin_age"`
+	CatalogXminAge *int64 `json:"catalog_xmin_age"`
 }
 
 type streamAnswer struct {
@@ -197,10 +102,11 @@ func ask(ctx context.Context, conn *pgx.Conn, r rights, name string, volume int6
 	return a, nil
 }
 
-// clock is what the answer says of the server's clock. It was read somewhere between our two.
+// clock compares the server's clock at both ends of its work with ours at both ends of the wait. What is left for the two ways may be
+// spread over them in whichever proportion.
 func (a asked) clock() *Clock {
-	half := a.after.Sub(a.before) / 2
-	return &Clock{Skew: Seconds(a.Now.Sub(a.before.Add(half)).Seconds()), Error: Seconds(half.Seconds())}
+	there, back := a.Now.Sub(a.before), a.after.Sub(a.End)
+	return &Clock{Skew: Seconds((there - back).Seconds() / 2), Error: Seconds(max(0, there+back).Seconds() / 2)}
 }
 
 func (a asked) server() Server {

@@ -22,14 +22,7 @@ func (m *Monitor) untilObserved() time.Duration { return m.cfg.Interval - time.S
 // observe looks at the server, and returns what it saw of our slot. Only the slot that does not exist is an error that leaves the
 // rest of the Observation new.
 func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (Status, error) {
-	if m.rights == nil {
-		r, err := askRights(ctx, conn)
-		if err != nil {
-			return Status{}, err
-		}
-		m.rights = &r
-	}
-	a, err := ask(ctx, conn, *m.rights, m.need.Slot.Name, m.cfg.VolumeSize)
+	a, err := m.ask(ctx, conn)
 	if err != nil {
 		return Status{}, err
 	}
@@ -47,15 +40,16 @@ func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (Status, error) {
 		return Status{}, err
 	}
 	m.seen.round()
-	for i := range all {
-		m.dateInactivity(&all[i])
-	}
 	at := slices.IndexFunc(all, func(s Status) bool { return s.Name == m.need.Slot.Name })
 	own := before.Slot
 	if at >= 0 {
 		own = all[at]
 		o.CatalogXminAge = rows[own.Name].CatalogXminAge
 		all = slices.Delete(all, at, at+1)
+		m.recognise(own, o.Decoding)
+	}
+	for i := range all {
+		m.dateInactivity(&all[i], a.Now)
 	}
 	o.Holders, o.Gate = a.holders(&m.seen), a.gate(own.Slot, all)
 	if m.cfg.OtherSlots {
@@ -81,13 +75,35 @@ func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (Status, error) {
 	return own, nil
 }
 
-// dateInactivity says since when nobody streams from a slot, where the server does not: from 17 on it does.
-func (m *Monitor) dateInactivity(s *Status) {
+// ask does without what the server refuses.
+func (m *Monitor) ask(ctx context.Context, conn *pgx.Conn) (asked, error) {
+	var r rights
+	if m.rights != nil {
+		r = *m.rights
+	} else if err := r.ask(ctx, conn); err != nil {
+		return asked{}, err
+	}
+	for {
+		a, err := ask(ctx, conn, r, m.need.Slot.Name, m.cfg.VolumeSize)
+		if err == nil {
+			m.rights = &r
+			return a, nil
+		}
+		less, ok := r.without(err, m.cfg.VolumeSize)
+		if sqlState(err) == "" || conn.IsClosed() || !ok {
+			return asked{}, err
+		}
+		r = less
+	}
+}
+
+// dateInactivity says since when, by the server's clock, nobody streams from another slot, where the server does not: from 17 on it does.
+func (m *Monitor) dateInactivity(s *Status, now time.Time) {
 	switch {
 	case s.Active:
 		s.InactiveSince = time.Time{}
 	case s.InactiveSince.IsZero():
-		s.InactiveSince = m.seen.since("inactive "+s.Name, s.ObservedAt)
+		s.InactiveSince = m.seen.since("inactive "+s.Name, now)
 	}
 }
 
@@ -136,13 +152,17 @@ func (m *Monitor) clock(before *Clock, a asked) *Clock {
 		return before
 	}
 	m.clockRead = a.after
-	m.skew.Store(int64(now.Skew.Duration()))
+	skew := now.Skew.Duration()
+	if skew.Abs() <= now.Error.Duration() {
+		skew = 0 // better than a guess, since most clocks are kept right
+	}
+	m.skew.Store(int64(skew))
 	return now
 }
 
 // happened remembers an event and logs it.
 func (m *Monitor) happened(code, text string) {
-	m.log.Warn().Str("slot", m.need.Slot.Name).Str("event", code).Str("error", text).Msg("server or slot changed")
+	m.log.Warn().Str("slot", m.need.Slot.Name).Str("event", code).Str("reason", text).Msg("server or slot changed")
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	events := append([]ServerEvent{{At: time.Now(), Code: code, Text: text}}, m.observation.Events...)
