@@ -1,22 +1,30 @@
-// Package docs holds the pages for people. The relay carries the one that is needed in the night, so that a runbook is there when the
+// Package docs holds the pages for people. The relay carries those that are needed in the night, so that a runbook is there when the
 // network is not.
 package docs
 
 import (
-	_ "embed"
+	"embed"
 	"regexp"
 	"strings"
 )
 
-//go:embed OPERATIONS.md
-var operations string
+//go:embed OPERATIONS.md CHECK.md
+var carried embed.FS
 
-// Section returns the part of OPERATIONS.md under a heading, with those below it, as Markdown; empty if there is none. The heading is
-// given as it stands there, or as the end of a link to it: "PostriderSlotLost", "rows-that-are-there-already".
-func Section(heading string) string {
+// Section returns the part of a page under a heading, with those below it, as Markdown; empty if there is none. It is given as a link
+// to it is written, "docs/CHECK.md#wal_level"; without a page it is one of OPERATIONS.md, and the case of letters does not matter.
+func Section(link string) string {
+	page, heading, found := strings.Cut(strings.TrimPrefix(link, "docs/"), "#")
+	if !found {
+		page, heading = "OPERATIONS.md", page
+	}
+	text, err := carried.ReadFile(page)
+	if err != nil || heading == "" {
+		return "" // no such page
+	}
 	var section strings.Builder
 	level, fenced := 0, false
-	for line := range strings.Lines(operations) {
+	for line := range strings.Lines(string(text)) {
 		if strings.HasPrefix(line, "```") {
 			fenced = !fenced
 		}
@@ -24,7 +32,7 @@ func Section(heading string) string {
 			if level > 0 && n <= level {
 				break
 			}
-			if level == 0 && heading != "" && anchor(line[n:]) == anchor(heading) {
+			if level == 0 && anchor(line[n:]) == anchor(heading) {
 				level = n
 			}
 		}

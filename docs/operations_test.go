@@ -20,6 +20,11 @@ func TestSection_IsWhatStandsUnderAHeading(t *testing.T) {
 	require.NotContains(t, watch, "## 4.")
 	require.Equal(t, watch, docs.Section("3-watch"))
 
+	require.Equal(t, lost, docs.Section("docs/OPERATIONS.md#slot_lost"))
+	require.True(t, strings.HasPrefix(docs.Section("docs/CHECK.md#wal_level"), "### wal_level\n"))
+
 	require.Empty(t, docs.Section("no such heading"))
+	require.Empty(t, docs.Section("docs/../README.md#postrider"))
+	require.Empty(t, docs.Section("GUARANTEES.md#guarantees"), "that page is not carried")
 	require.Empty(t, docs.Section(""))
 }

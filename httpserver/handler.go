@@ -37,8 +37,8 @@ func handler(h Handlers, live *stream, localOnly func(http.Handler) http.Handler
 		})))
 	}
 	if h.Runbook != nil {
-		mux.HandleFunc("GET /runbook/{heading}", func(w http.ResponseWriter, r *http.Request) {
-			writeRunbook(w, h.Runbook(r.PathValue("heading")))
+		mux.HandleFunc("GET /runbook/{section}", func(w http.ResponseWriter, r *http.Request) {
+			writeRunbook(w, h.Runbook(r.PathValue("section")))
 		})
 	}
 	mux.HandleFunc("GET /livez", probe(func() (string, error) { return "", h.Live() }, h.Log))
@@ -60,7 +60,7 @@ func handler(h Handlers, live *stream, localOnly func(http.Handler) http.Handler
 func front(h Handlers) http.Handler {
 	text := index
 	if h.Runbook != nil {
-		text += "/runbook/HEADING  a section of docs/OPERATIONS.md\n"
+		text += "/runbook/HEADING  a section of docs/OPERATIONS.md; CHECK.md%23HEADING of docs/CHECK.md\n"
 	}
 	if len(h.Parts) == 0 {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeText(w, text) })
@@ -84,7 +84,7 @@ func front(h Handlers) http.Handler {
 
 func writeRunbook(w http.ResponseWriter, section string) {
 	if section == "" {
-		http.Error(w, "docs/OPERATIONS.md has no such heading", http.StatusNotFound)
+		http.Error(w, "there is no such section in docs/OPERATIONS.md, or in the page named before the #", http.StatusNotFound)
 		return
 	}
 	writeText(w, section)

@@ -105,17 +105,20 @@ func TestPage_SourcesStandAlone(t *testing.T) {
 func TestRunbook_IsServedAsText(t *testing.T) {
 	h := new(answers).handlers()
 	h.Parts = []Part{{Name: "verdict", Get: func() any { return 1 }}}
-	h.Runbook = func(heading string) string {
-		if heading == "PostriderSlotLost" {
-			return "### PostriderSlotLost\n\n<script>is text</script>\n"
-		}
-		return ""
+	h.Runbook = func(section string) string {
+		return map[string]string{
+			"PostriderSlotLost":  "### PostriderSlotLost\n\n<script>is text</script>\n",
+			"CHECK.md#wal_level": "### wal_level\n",
+		}[section]
 	}
 	url := start(t, h)
 	resp, body := request(t, http.MethodGet, url+"/runbook/PostriderSlotLost")
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 	require.Equal(t, "text/plain; charset=utf-8", resp.Header.Get("Content-Type"))
 	require.Contains(t, body, "### PostriderSlotLost")
+	resp, body = request(t, http.MethodGet, url+"/runbook/CHECK.md%23wal_level")
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	require.Contains(t, body, "### wal_level")
 	resp, _ = request(t, http.MethodGet, url+"/runbook/other")
 	require.Equal(t, http.StatusNotFound, resp.StatusCode)
 	_, document := get(t, url+"/", map[string]string{"Accept": browserAccept})

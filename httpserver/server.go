@@ -38,9 +38,9 @@ type Handlers struct {
 	Status func() any
 	// Parts are what the page shows, each with a JSON twin at /api/NAME. Without them there is no page.
 	Parts []Part
-	// Runbook returns the section of docs/OPERATIONS.md under a heading, in any case of letters, or nothing if there is none. Without it
-	// the page names headings and links to none.
-	Runbook func(heading string) string
+	// Runbook returns the section of a page of docs, given as the JSON of the parts names it: "postriderslotlost", "docs/CHECK.md#wal_level".
+	// Empty if there is none. Without it the page names sections and links to none.
+	Runbook func(section string) string
 	Metrics prometheus.Gatherer
 	Log     zerolog.Logger
 }

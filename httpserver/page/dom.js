@@ -119,13 +119,13 @@ function command(next) {
     why && el('span', { class: 'why' }, why));
 }
 
-// runbook names a heading of docs/OPERATIONS.md, and links to it where the server has it.
-function runbook(heading) {
-  if (!heading) return null;
-  const name = (/"([^"]+)"\s*$/.exec(heading)?.[1] ?? heading).replace(/^.*#/, '');
+// runbook names a section of docs, "postriderstuck" of OPERATIONS.md or "docs/CHECK.md#wal_level", and links to it where the server has it.
+function runbook(section) {
+  const place = section.replace(/^docs\//, '').replace(/^OPERATIONS\.md#/, '');
+  const name = place.replace(/^.*#/, '').replace(/^\d+-/, '').replaceAll('-', ' ');
   const base = document.documentElement.dataset.runbooks;
-  if (!base) return el('span', { class: 'runbook' }, `docs/OPERATIONS.md, ${name}`);
-  return el('a', { class: 'runbook', href: base + encodeURIComponent(name), target: '_blank', rel: 'noopener' }, `Runbook: ${name}`);
+  if (!base) return el('span', { class: 'runbook' }, `docs/${place.includes('#') ? place.replace('#', ', ') : 'OPERATIONS.md, ' + name}`);
+  return el('a', { class: 'runbook', href: base + encodeURIComponent(place), target: '_blank', rel: 'noopener' }, `Runbook: ${name}`);
 }
 
 // facts is a list of names and values; those without a value are left out.

@@ -88,9 +88,9 @@ function showCheck(c) {
 }
 
 const finding = (f) => el('li', { 'data-key': [f.severity, f.code, f.subject, f.observed].join(' ') },
-  el('p', { class: 'doing' }, badge(f.severity), el('b', {}, f.code), f.subject && el('span', {}, f.subject)),
+  el('p', { class: 'doing' }, badge(f.severity), el('b', {}, f.code), f.subject !== f.code && el('span', {}, f.subject)),
   el('p', { class: 'text' }, f.observed, f.required && el('span', { class: 'required' }, ` Needed: ${f.required}`)),
-  explained({ wal: f.wal, next: f.fix, runbook: f.runbook }));
+  explained({ wal: f.wal, next: f.fix, runbook: f.docs }));
 
 const configColumns = [
   { title: 'Key', className: 'first', cell: (v) => el('span', {}, el('code', {}, v.key)) },

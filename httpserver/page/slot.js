@@ -57,8 +57,8 @@ function forecasts(f) {
   const kind = (e, warning, critical) => (!isNumber(e?.seconds) ? '' : e.seconds < critical ? 'text-critical' : e.seconds < warning ? 'text-warning' : '');
   const one = (name, e, className) => (isNumber(e?.seconds) || e?.assumption) && el('div', { 'data-key': name },
     el('dt', {}, name),
-    // Without a time the assumption says which it is: it does not happen, or cannot be said.
-    el('dd', {}, isNumber(e.seconds) ? [el('b', { class: className }, 'in ' + duration(e.seconds)), range(e), el('span', { class: 'assumption' }, e.assumption)]
+    // Without a time, or when it has come, the assumption says how it stands.
+    el('dd', {}, e.seconds > 0 ? [el('b', { class: className }, 'in ' + duration(e.seconds)), range(e), el('span', { class: 'assumption' }, e.assumption)]
       : e.assumption));
   return el('dl', { class: 'forecasts' },
     one('Slot lost', f.loss, kind(f.loss, 6 * 3600, 3600)),

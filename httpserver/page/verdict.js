@@ -33,11 +33,11 @@ function showVerdict(v) {
 }
 
 // explained is what it means and what to do, of a verdict, a condition or an error.
-function explained({ wal, next, runbook: heading }) {
+function explained({ wal, next, runbook: section }) {
   return el('dl', { class: 'explained' },
     wal && el('div', { 'data-key': 'wal' }, el('dt', {}, 'Means'), el('dd', {}, wal)),
     next && el('div', { 'data-key': 'next' }, el('dt', {}, 'Do'), el('dd', {}, command(next))),
-    heading && el('div', { 'data-key': 'runbook' }, el('dt', {}, 'Read'), el('dd', {}, runbook(heading))));
+    section && el('div', { 'data-key': 'runbook' }, el('dt', {}, 'Read'), el('dd', {}, runbook(section))));
 }
 
 // sentence has what is wrong in bold, and why after it: reasons are "what: because of what".

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -106,7 +107,7 @@ func TestPage_FillsAllTenParts(t *testing.T) {
 		"history": {"Published", "Commit to acknowledgement", "p99", "Lag", "Retained WAL", "limit 3.0 GiB", "written 605.0 KiB/s", "drained 0 B/s"},
 		"topics":  {"outbox.event.order 812 555.4 KiB 9,310,442", "24 × 3", "min.insync.replicas is 1"},
 		"events":  {"outbox.event.shipment", "public.outbox", "5/A3B113C8", "1.8 ms", "612 B"},
-		"errors":  {"delivery_timeout", "9 ×", "dial tcp 10.1.2.3:9092: i/o timeout", "postrider check", "Runbook: delivery_timeout"},
+		"errors":  {"delivery_timeout", "9 ×", "dial tcp 10.1.2.3:9092: i/o timeout", "postrider check", "Runbook: when a session ends or the relay halts"},
 		"check":   {"something is missing", "1 error", "1 warning", "13 ok", "Needed: a broker that answers", "nc -vz kafka-2 9092", "13 in order"},
 		"config":  {"postrider.toml", "sink.kafka.brokers", `"kafka-1:9092"`, "postrider.toml:11", `"***"`, "secrets masked"},
 		"build":   {"v0.9.0", "4ba6be0d1f9a", "go1.26.8", "linux/amd64", "17.10", "3h 12m ago"},
@@ -122,6 +123,15 @@ func TestPage_FillsAllTenParts(t *testing.T) {
 		require.NotEmpty(t, eval[string](p, fmt.Sprintf("document.querySelector('[data-key=\"Retained WAL\"] %s').getAttribute('d')", path)))
 	}
 	require.Equal(t, "runbook/"+v.Conditions[0].Name, eval[string](p, "document.querySelector('#verdict a.runbook').getAttribute('href')"))
+	defer http.DefaultClient.CloseIdleConnections()
+	links := eval[[]string](p, "[...document.querySelectorAll('a.runbook')].map((a) => a.href)")
+	require.Greater(t, len(links), 3)
+	for _, link := range links {
+		response, err := http.Get(link)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		require.Equal(t, http.StatusOK, response.StatusCode, "a runbook that is not there: %s", link)
+	}
 	p.requireQuiet()
 }
 

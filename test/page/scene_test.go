@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"postrider/docs"
 	"postrider/health"
 	"postrider/history"
 	"postrider/httpserver"
@@ -64,7 +65,7 @@ func (s *scene) serve(t *testing.T, address string) (base string, stop func()) {
 	fine := func() error { return nil }
 	server := httpserver.New(httpserver.Config{Listen: address}, httpserver.Handlers{
 		Live: fine, Ready: func() (string, error) { return "streaming", nil }, Parts: shown, Metrics: prometheus.NewRegistry(), Log: zerolog.Nop(),
-		Runbook: func(heading string) string { return "### " + heading },
+		Runbook: docs.Section,
 	})
 	require.NoError(t, server.Listen())
 	ctx, cancel := context.WithCancel(context.Background())
@@ -149,17 +150,17 @@ func inTrouble(now time.Time) *scene {
 		{
 			"reason": "delivery_timeout", "class": "transient", "count": 9, "first_seen": since.Add(5 * time.Minute), "last_seen": now.Add(-80 * time.Second),
 			"text": "sink kafka: no acknowledgement for 5m0s: kafka-2:9092 dial tcp 10.1.2.3:9092: i/o timeout", "wal": "kept from 5/38000028 on, more with every write",
-			"next": "postrider check", "runbook": "delivery_timeout",
+			"next": "postrider check", "runbook": "docs/OPERATIONS.md#6-when-a-session-ends-or-the-relay-halts",
 		},
 		{
 			"reason": "connection_lost", "class": "transient", "count": 1, "first_seen": now.Add(-2 * time.Hour), "last_seen": now.Add(-2 * time.Hour),
-			"text": "replication: unexpected EOF", "wal": "kept meanwhile", "next": "nothing; the next session goes on where it was", "runbook": "connection_lost",
+			"text": "replication: unexpected EOF", "wal": "kept meanwhile", "next": "nothing; the next session goes on where it was", "runbook": "docs/OPERATIONS.md#6-when-a-session-ends-or-the-relay-halts",
 		},
 	}})
 	bad := append([]slot.Finding{
 		{
 			Severity: slot.SeverityError, Code: "kafka", Subject: "kafka-2:9092", Observed: "dial tcp 10.1.2.3:9092: i/o timeout", Required: "a broker that answers",
-			WAL: "kept until it does", Fix: "nc -vz kafka-2 9092   (from here; then the broker's log)",
+			Docs: "docs/CHECK.md#kafka", WAL: "kept until it does", Fix: "nc -vz kafka-2 9092   (from here; then the broker's log)",
 		},
 		{
 			Severity: slot.SeverityWarning, Code: "max_slot_wal_keep_size", Observed: "3.0 GiB, of which 43 % is left", Required: "room for the longest outage",
