@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"postrider/health"
+	"postrider/postgres"
 	"postrider/secret"
 	"postrider/slot"
 )
@@ -36,7 +37,8 @@ func (c *checker) process() []slot.Finding {
 		findings = append(findings, c.listen("admin_listen", cfg.Admin.Listen)...)
 	}
 	if cfg.Admin.Listen != "" {
-		findings = append(findings, readable("admin_token", "admin.token", cfg.Admin.Token, "a token that can be read: without it nobody can use that listener")...)
+		findings = append(findings, adminToken(cfg.Admin.Token))
+		findings = append(findings, adminExposed(cfg.Admin.Listen)...)
 	}
 	findings = append(findings, readable("alerts_webhook", "alerts.webhook", cfg.Alerts.Webhook, "an URL that can be read: without it nobody is told")...)
 	return append(findings, checkAlertsCommand(cfg.Alerts.Command)...)
@@ -200,6 +202,32 @@ func readable(code, key string, s secret.Secret, required string) []slot.Finding
 		f.Fix = "correct " + key + "_file, or let the relay's user read the file: chmod, chown, or systemd's LoadCredential="
 	}
 	return []slot.Finding{f}
+}
+
+// adminToken: run warns of the same when it starts.
+func adminToken(s secret.Secret) slot.Finding {
+	if found := readable("admin_token", "admin.token", s, "a token that can be read: until then every request is refused"); found != nil && found[0].Severity != slot.SeverityOK {
+		return found[0]
+	}
+	f := slot.Finding{Severity: slot.SeverityOK, Code: "admin_token", Observed: "long enough"}
+	if token, err := s.Reveal(); err == nil && len(token) < shortToken {
+		f.Severity, f.Observed = slot.SeverityWarning, fmt.Sprintf("%d bytes", len(token))
+		f.Required = fmt.Sprintf("at least %d, at random: a shorter one can be found by trying", shortToken)
+		f.Fix = "head -c 32 /dev/urandom | base64"
+	}
+	return f
+}
+
+// adminExposed: the token goes over the network as it is.
+func adminExposed(address string) []slot.Finding {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil || host != "" && postgres.Local(host) {
+		return nil
+	}
+	return []slot.Finding{{
+		Severity: slot.SeverityWarning, Code: "admin_listen", Subject: address, Observed: "can be reached from other machines, and the token is sent without encryption",
+		Required: "the loopback interface", Fix: `set admin.listen = "127.0.0.1:8433", and reach it through ssh or kubectl port-forward`,
+	}}
 }
 
 // checkAlertsCommand does not run it: it would tell somebody.

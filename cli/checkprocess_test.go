@@ -106,6 +106,20 @@ func TestReadable_NeedsTheFileOfASecret(t *testing.T) {
 	require.NotContains(t, f.Observed, "canary")
 }
 
+func TestCheckAdmin_WarnsAsRunDoes(t *testing.T) {
+	require.Equal(t, slot.SeverityOK, adminToken(secret.Of("t0ken-canary, and long enough to keep")).Severity)
+	f := adminToken(secret.Of("t0ken-canary"))
+	require.Equal(t, slot.SeverityWarning, f.Severity)
+	require.NotContains(t, f.Observed, "canary")
+	require.Contains(t, f.Fix, "/dev/urandom")
+	require.Contains(t, adminToken(secret.File(filepath.Join(t.TempDir(), "none"))).Fix, "admin.token_file")
+	require.Empty(t, adminExposed("127.0.0.1:8433"))
+	require.Empty(t, adminExposed("localhost:8433"))
+	for _, address := range []string{":8433", "0.0.0.0:8433", "10.0.0.1:8433", "relay.example:8433"} {
+		require.Equal(t, slot.SeverityWarning, adminExposed(address)[0].Severity, address)
+	}
+}
+
 // answering is a relay's listener, or somebody else's, on a free port.
 func answering(t *testing.T, report *Report) string {
 	t.Helper()

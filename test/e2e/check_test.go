@@ -172,6 +172,24 @@ func TestCheck_RunsBesideTheRelay(t *testing.T) {
 
 	other := s.check(t, map[string]string{"POSTRIDER_HTTP_LISTEN": listen["POSTRIDER_HTTP_LISTEN"], "POSTRIDER_SLOT_NAME": "another"})
 	require.Equal(t, slot.SeverityError, other.worst("http_listen"), "that one is for a relay of another slot")
+
+	// The page has the same, made by the relay itself.
+	var page struct {
+		At       string         `json:"at"`
+		OK       bool           `json:"ok"`
+		Findings []slot.Finding `json:"findings"`
+	}
+	await(t, "the check of the page", func() (bool, error) {
+		_, err := getJSON(r.url+"/api/check", &page)
+		return page.At != "", err
+	})
+	require.True(t, page.OK, "%+v", page.Findings)
+	beside := checked{Findings: page.Findings}
+	require.Equal(t, "the relay streams", beside.of("replication_connection")[0].Observed)
+	require.Empty(t, beside.of("http_listen"), "it is its own")
+	require.Empty(t, beside.of("physical_replication"))
+	require.Equal(t, slot.SeverityOK, beside.worst("slot"))
+	require.Equal(t, 1, r.state(t).Sessions)
 	r.stop(t)
 	require.Equal(t, "free", s.check(t, listen).of("http_listen")[0].Observed)
 }
