@@ -69,6 +69,10 @@ func exportServer(m *metrics.Set, o Observation) {
 		m.SlotSpillTransactions.Set(float64(d.SpillTransactions))
 		m.SlotStreamBytes.Set(float64(d.StreamBytes))
 		m.SlotDecodedBytes.Set(float64(d.TotalBytes))
+	} else { // a slot that was never read from
+		for _, series := range []*metrics.Optional{m.SlotSpillBytes, m.SlotSpillTransactions, m.SlotStreamBytes, m.SlotDecodedBytes} {
+			series.Clear()
+		}
 	}
 	if o.Clock != nil {
 		m.SlotClockSkew.Set(float64(o.Clock.Skew))

@@ -2,17 +2,17 @@ package slot_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"postrider/embedded"
-	"postrider/metrics"
 	"postrider/postgres"
 	"postrider/replication"
 	"postrider/slot"
@@ -101,6 +101,22 @@ func (w *watched) observes(ok func(slot.Observation) bool) slot.Observation {
 			require.Fail(w.t, "no such observation", "last %+v", w.Observation())
 		}
 	}
+}
+
+// settles waits until it has observed something, whatever happens on the way.
+func (w *watched) settles(ok func(slot.Observation) bool) slot.Observation {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool { return ok(w.Observation()) }, 30*time.Second, 10*time.Millisecond)
+	return w.Observation()
+}
+
+// events are the codes, the newest first.
+func (w *watched) events() []string {
+	var codes []string
+	for _, e := range w.Observation().Events {
+		codes = append(codes, e.Code)
+	}
+	return codes
 }
 
 // finds waits for a problem, no longer than the relay's promise.
@@ -235,6 +251,19 @@ func TestMonitor_OutlivesLostConnections(t *testing.T) {
 	}
 }
 
+func TestMonitor_KeepsItsConnectionWhileItWaits(t *testing.T) {
+	p, _ := onOwn(t, "17", nil)
+	p.outbox()
+	p.exec("ALTER DATABASE " + p.name + " SET idle_session_timeout = '100ms'")
+	w := watch(t, p, p.need())
+	var first, later int
+	require.NoError(t, p.conn.QueryRow(t.Context(), ours, p.name).Scan(&first))
+	seen := w.Status().ObservedAt
+	w.until(func(s slot.Status) bool { return s.ObservedAt.After(seen.Add(time.Second)) })
+	require.NoError(t, p.conn.QueryRow(t.Context(), ours, p.name).Scan(&later))
+	require.Equal(t, first, later)
+}
+
 func TestMonitor_WaitsForALockedTable(t *testing.T) {
 	p := onShared(t, "18")
 	p.outbox()
@@ -248,24 +277,167 @@ func TestMonitor_WaitsForALockedTable(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestExport_KeepsPositionsWhileTheServerIsGone(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	observe := slot.Export(metrics.New(registry, "postrider"))
-	lag := int64(7)
-	s := slot.Status{Slot: slot.Slot{Active: true, WALStatus: "reserved", ConfirmedFlushLSN: 10}, CurrentWALLSN: 17, LagBytes: &lag, ObservedAt: time.Unix(5, 0)}
-	observe(slot.Observation{Slot: s})
-	s.Error = "server gone"
-	observe(slot.Observation{Slot: s})
-	got := map[string]float64{}
-	families, err := registry.Gather()
+func TestMonitor_GoesOnAfterThePublicationWasBroken(t *testing.T) {
+	p := onShared(t, "17")
+	p.outbox()
+	w := watch(t, p, p.need())
+	p.exec("ALTER PUBLICATION postrider SET (publish = 'delete')")
+	var problem *slot.PublicationError
+	require.ErrorAs(t, w.finds(noticeLimit), &problem)
+	require.ErrorAs(t, w.finds(noticeLimit), &problem, "it says so for as long as that is so")
+	p.exec("ALTER PUBLICATION postrider SET (publish = 'insert')")
+	w.settles(func(o slot.Observation) bool { return *o.Slot.PublicationOK && o.Slot.Error == "" })
+	require.Equal(t, []string{"publication_repaired", "publication_broken"}, w.events())
+}
+
+func TestMonitor_GoesOnWhenTheSlotIsDroppedAndMade(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		p := onShared(t, version)
+		p.outbox()
+		w := watch(t, p, p.need())
+		var server int
+		require.NoError(t, p.conn.QueryRow(t.Context(), ours, p.name).Scan(&server))
+		require.NoError(t, slot.Drop(t.Context(), p.conn, p.name))
+		var lost *slot.LostError
+		require.ErrorAs(t, w.finds(noticeLimit), &lost)
+		require.ErrorAs(t, w.finds(noticeLimit), &lost)
+		gone := w.Observation()
+		require.True(t, gone.Slot.Lost())
+		require.Nil(t, gone.Slot.RetainedBytes, "what does not exist retains nothing")
+		require.NotZero(t, gone.Slot.ConfirmedFlushLSN, "that is where the gap begins")
+		require.NotEmpty(t, gone.Server.Version)
+
+		made, err := slot.Create(t.Context(), p.conn, p.config())
+		require.NoError(t, err)
+		o := w.settles(func(o slot.Observation) bool { return !o.Slot.Lost() && o.Slot.Error == "" })
+		require.Equal(t, made.ConfirmedFlushLSN, o.Slot.ConfirmedFlushLSN)
+		require.Equal(t, []string{"slot_created", "slot_missing"}, w.events(), "one for each change")
+		var now int
+		require.NoError(t, p.conn.QueryRow(t.Context(), ours, p.name).Scan(&now))
+		require.Equal(t, server, now, "all over one connection")
+	})
+}
+
+// ours is the process of the monitor on the server.
+const ours = `SELECT pid FROM pg_stat_activity WHERE application_name = 'postrider' AND backend_type = 'client backend' AND datname = $1`
+
+func TestMonitor_NoticesASlotMadeAnewBetweenTwoLooks(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		p := onShared(t, version)
+		p.outbox()
+		_, err := slot.Create(t.Context(), p.conn, p.config())
+		require.NoError(t, err)
+		// What the slot has decoded is what tells one from the other.
+		p.exec("INSERT INTO outbox VALUES (1, 'x')")
+		p.exec("SELECT pg_logical_slot_get_binary_changes($1, NULL, NULL, 'proto_version', '1', 'publication_names', 'postrider')", p.name)
+		require.Eventually(t, func() bool {
+			d := observe(t, p.conn, p.name, quick()).Decoding
+			return d != nil && d.TotalTransactions > 0
+		}, noticeLimit, 10*time.Millisecond)
+		need := p.need()
+		need.Slot.CheckInterval = 3 * time.Second
+		cfg := quick()
+		cfg.Interval = 3 * time.Second
+		w := newWatched(t, p.cfg, need, cfg)
+		w.start()
+		require.NoError(t, slot.Drop(t.Context(), p.conn, p.name))
+		made, err := slot.Create(t.Context(), p.conn, p.config())
+		require.NoError(t, err)
+		o := w.observes(func(o slot.Observation) bool { return len(o.Events) > 0 })
+		require.Equal(t, []string{"slot_recreated"}, w.events())
+		require.Equal(t, made.ConfirmedFlushLSN, o.Slot.ConfirmedFlushLSN)
+	})
+}
+
+func TestMonitor_ObservesBeforeThereIsASlot(t *testing.T) {
+	p := onShared(t, "17")
+	w := newWatched(t, p.cfg, p.need(), quick())
+	w.run()
+	require.ErrorIs(t, w.finds(noticeLimit), replication.ErrSlotLost)
+	o := w.settles(func(o slot.Observation) bool { return o.Slot.Error != "" })
+	require.True(t, o.Slot.ObservedAt.IsZero())
+	require.False(t, o.Slot.Lost(), "it may be made yet")
+	require.Contains(t, o.Slot.Error, "does not exist")
+	require.NotEmpty(t, o.Server.Version)
+	require.NotZero(t, o.Limit.MaxWALSize)
+	p.outbox()
+	_, err := slot.Create(t.Context(), p.conn, p.config())
 	require.NoError(t, err)
-	for _, f := range families {
-		m := f.GetMetric()[0]
-		got[f.GetName()] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
-	}
-	require.InDelta(t, 7, got["postrider_slot_lag_bytes"], 0)
-	require.InDelta(t, 10, got["postrider_slot_confirmed_flush_lsn"], 0)
-	require.InDelta(t, 5, got["postrider_slot_observed_timestamp_seconds"], 0)
-	require.InDelta(t, 1, got["postrider_slot_observe_errors_total"], 0)
-	require.NotContains(t, got, "postrider_slot_safe_wal_bytes")
+	w.settles(func(o slot.Observation) bool { return o.Slot.Error == "" && o.Slot.ConfirmedFlushLSN != 0 })
+	require.Empty(t, w.events(), "nothing has changed that was there before")
+}
+
+func TestMonitor_WaitsForAServerThatIsNotThereYet(t *testing.T) {
+	p, s := onOwn(t, "17", nil)
+	p.outbox()
+	_, err := slot.Create(t.Context(), p.conn, p.config())
+	require.NoError(t, err)
+	require.NoError(t, s.Stop(t.Context()))
+	w := newWatched(t, p.cfg, p.need(), quick())
+	w.run()
+	w.settles(func(o slot.Observation) bool { return o.Slot.Error != "" })
+	require.NoError(t, s.Start(t.Context()))
+	w.settles(func(o slot.Observation) bool { return o.Slot.Error == "" && o.Slot.ConfirmedFlushLSN != 0 })
+}
+
+func TestMonitor_TellsOfARestartAndOfAPromotion(t *testing.T) {
+	p, s := onOwn(t, "17", nil)
+	p.outbox()
+	w := watch(t, p, p.need())
+	before := w.settles(func(o slot.Observation) bool { return o.Server.Timeline == 1 })
+	require.NoError(t, s.Stop(t.Context()))
+	w.settles(func(o slot.Observation) bool { return o.Slot.Error != "" })
+	require.Equal(t, before.Slot.ConfirmedFlushLSN, w.Observation().Slot.ConfirmedFlushLSN, "the last known values stay")
+	require.Equal(t, before.Limit.MaxWALSize, w.Observation().Limit.MaxWALSize)
+
+	// A standby of nobody: it reads the WAL it has, and waits for more.
+	require.NoError(t, os.WriteFile(filepath.Join(s.DataDir(), "standby.signal"), nil, 0o666))
+	require.NoError(t, s.Start(t.Context()))
+	o := w.settles(func(o slot.Observation) bool { return o.Slot.Error == "" && o.Server.Standby })
+	require.True(t, o.Server.StartedAt.After(before.Server.StartedAt))
+	require.EqualValues(t, 1, o.Server.Timeline)
+	require.NotZero(t, o.Slot.CurrentWALLSN)
+	require.Equal(t, []string{"connection_back", "server_restarted", "connection_lost"}, w.events())
+
+	conn := parts.Connect(t, p.dsn)
+	_, err := conn.Exec(t.Context(), "SELECT pg_promote()")
+	require.NoError(t, err)
+	o = w.settles(func(o slot.Observation) bool { return !o.Server.Standby })
+	require.EqualValues(t, 2, o.Server.Timeline, "at once, before there is a checkpoint of it")
+	require.Equal(t, []string{"promoted", "connection_back", "server_restarted", "connection_lost"}, w.events(), "each once")
+}
+
+func TestMonitor_TellsOfALostSlot(t *testing.T) {
+	versions(t, versionsObserved, func(t *testing.T, version string) {
+		p, _ := onOwn(t, version, map[string]string{"max_slot_wal_keep_size": "16MB", "max_wal_size": "32MB", "min_wal_size": "32MB"})
+		p.outbox()
+		w := watch(t, p, p.need())
+		for range 4 {
+			p.exec("SELECT pg_switch_wal() FROM (SELECT pg_logical_emit_message(false, 'x', repeat('x', 1000))) x")
+		}
+		p.exec("CHECKPOINT")
+		require.ErrorIs(t, w.finds(noticeLimit), replication.ErrSlotLost)
+		o := w.Observation()
+		require.Equal(t, []string{"slot_invalidated"}, w.events())
+		require.Equal(t, "lost", o.Slot.WALStatus)
+		require.Zero(t, *o.Forecast.Loss.Seconds)
+
+		require.NoError(t, slot.Drop(t.Context(), p.conn, p.name))
+		_, err := slot.Create(t.Context(), p.conn, p.config())
+		require.NoError(t, err)
+		w.settles(func(o slot.Observation) bool { return o.Slot.WALStatus == "reserved" && o.Slot.Error == "" })
+	})
+}
+
+func TestMonitor_LearnsHowLongACheckpointTook(t *testing.T) {
+	p, _ := onOwn(t, "17", nil)
+	p.outbox()
+	w := watch(t, p, p.need())
+	before := w.settles(func(o slot.Observation) bool { return o.Limit.Checkpoint != nil })
+	require.Zero(t, before.Limit.Checkpoint.Took, "it was over before anybody looked")
+	p.exec("INSERT INTO outbox SELECT i, 'x' FROM generate_series(1, 1000) i")
+	p.exec("CHECKPOINT")
+	o := w.settles(func(o slot.Observation) bool { return o.Limit.Checkpoint.RedoLSN > before.Limit.Checkpoint.RedoLSN })
+	require.False(t, o.Limit.Checkpoint.StartedAt.Before(before.Limit.Checkpoint.StartedAt))
+	require.LessOrEqual(t, o.Limit.Checkpoint.Took.Duration(), time.Minute)
 }

@@ -74,8 +74,8 @@ func (r rights) notes(user string, volume int64) []Note {
 			quoteName(user) + ";"})
 	}
 	if !r.activity {
-		notes = append(notes, Note{"activity", "of other users' connections only pid, user, database and application are seen, and a transaction's age since the monitor " +
-			"first saw it: GRANT pg_read_all_stats TO " + quoteName(user) + ";"})
+		notes = append(notes, Note{"activity", "of other users' connections only pid, user, database and application are seen, a transaction's age is counted from when the " +
+			"monitor first saw it, and how far the walsender has sent is not seen: GRANT pg_read_all_stats TO " + quoteName(user) + ";"})
 	}
 	return notes
 }
