@@ -230,6 +230,13 @@ func TestBlame(t *testing.T) {
 	t.Run("dead standby gate", func(t *testing.T) {
 		b := blame(t, server, newCluster(t), map[string]string{"POSTRIDER_SLOT_FAILOVER": "true"})
 		b.do(t, "SELECT pg_create_physical_replication_slot('standby1')", "ALTER SYSTEM SET synchronized_standby_slots = 'standby1'", "SELECT pg_reload_conf()")
+		// Each process reads the configuration again in its own time. A walsender that is made from now on has read it.
+		await(t, "a server that has read its configuration", func() (bool, error) {
+			var gate string
+			err := b.Connect(t).QueryRow(t.Context(), "SHOW synchronized_standby_slots").Scan(&gate)
+			return gate == "standby1", err
+		})
+		b.do(t, "SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots WHERE slot_name = '"+b.slot+"' AND active")
 		b.insert(t)
 
 		v, c := b.awaitCondition(t, health.StandbyGate, "standby slot standby1")
