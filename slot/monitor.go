@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/rs/zerolog"
 
 	"postrider/postgres"
@@ -27,6 +29,7 @@ const (
 	reconnectMax = 5 * time.Second
 	// A server that shuts down refuses at once; one that does not answer at all is taken for stopped after this.
 	probeTimeout = 2 * time.Second
+	closeTimeout = time.Second
 )
 
 // Monitor looks after slot and publication, and watches the server, over one connection. Make one per process, and Run it once.
@@ -142,7 +145,7 @@ func (m *Monitor) watch(ctx context.Context, conn *pgx.Conn, problem func(err er
 			}
 		case time.Since(m.connected) > m.renew:
 			// The server is to have one connection of ours, never two.
-			closeConn(conn)
+			leave(conn)
 			if conn, err = m.connect(ctx); errors.Is(err, postgres.ErrStarting) {
 				return &stoppingError{err}
 			}
@@ -210,12 +213,26 @@ func (m *Monitor) connect(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
+// leave is closeConn, and waits until the server has let go of the connection too.
+func leave(conn *pgx.Conn) {
+	c, err := conn.PgConn().Hijack()
+	if err != nil {
+		closeConn(conn)
+		return
+	}
+	defer c.Conn.Close() //nolint:errcheck // whatever goes wrong, it is closed
+	c.Frontend.Send(&pgproto3.Terminate{})
+	if c.Conn.SetDeadline(time.Now().Add(closeTimeout)) == nil && c.Frontend.Flush() == nil {
+		_, _ = io.Copy(io.Discard, c.Conn)
+	}
+}
+
 // closeConn says goodbye, with a limit of its own: the session's context may be over.
 func closeConn(conn *pgx.Conn) {
 	if conn == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	_ = conn.Close(ctx) // whatever goes wrong, it is closed
 }

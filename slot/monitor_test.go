@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
@@ -249,6 +250,27 @@ func TestMonitor_OutlivesLostConnections(t *testing.T) {
 			require.ErrorIs(t, err, postgres.ErrStopping)
 		}
 	}
+}
+
+func TestMonitor_HasOneConnectionAtMost(t *testing.T) {
+	p := onShared(t, "17")
+	p.outbox()
+	_, err := slot.Create(t.Context(), p.conn, p.config())
+	require.NoError(t, err)
+	w := newWatched(t, p.cfg, p.need(), quick())
+	w.RenewEvery(time.Millisecond)
+	w.start()
+	for pids := map[int32]bool{}; len(pids) < 10; {
+		rows, err := p.conn.Query(t.Context(), ours, p.name)
+		require.NoError(t, err)
+		now, err := pgx.CollectRows(rows, pgx.RowTo[int32])
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(now), 1)
+		for _, pid := range now {
+			pids[pid] = true
+		}
+	}
+	require.Empty(t, w.events(), "nothing has happened")
 }
 
 func TestMonitor_KeepsItsConnectionWhileItWaits(t *testing.T) {
