@@ -7,6 +7,7 @@ package config
 
 import (
 	"postrider/alerts"
+	"postrider/deadletter"
 	"postrider/health"
 	"postrider/httpserver"
 	"postrider/postgres"
@@ -27,6 +28,7 @@ type Config struct {
 	Sink        Sink               `toml:"sink"`
 	Snapshot    snapshot.Config    `toml:"snapshot"`
 	Relay       relay.Config       `toml:"relay"`
+	DeadLetter  deadletter.Config  `toml:"deadletter"`
 	Monitor     slot.MonitorConfig `toml:"monitor"`
 	Health      health.Config      `toml:"health"`
 	Alerts      alerts.Config      `toml:"alerts"`
@@ -46,6 +48,7 @@ func Default() Config {
 		Sink:        defaultSink(),
 		Snapshot:    snapshot.DefaultConfig(),
 		Relay:       relay.DefaultConfig(),
+		DeadLetter:  deadletter.DefaultConfig(),
 		Monitor:     slot.DefaultMonitorConfig(),
 		Health:      health.DefaultConfig(),
 		Alerts:      alerts.DefaultConfig(),

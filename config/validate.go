@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"postrider/relay"
 	"postrider/router"
 )
 
@@ -31,6 +32,8 @@ func (c Config) checks() []check {
 		{"snapshot", c.validateSnapshot},
 		{"relay", c.Relay.Validate},
 		{"relay", c.validateHeartbeat},
+		{"relay", c.validatePositions},
+		{"deadletter", c.validateDeadLetters},
 		{"monitor", c.Monitor.Validate},
 		{"health", c.Health.Validate},
 		{"alerts", c.Alerts.Validate},
@@ -64,6 +67,27 @@ func (c Config) validateHeartbeat() error {
 	}
 	if _, err := router.Heartbeat(c.Format, c.HeartbeatTopic(), c.Router[0].TopicPrefix, time.Now()); err != nil {
 		return fmt.Errorf("relay.heartbeat_interval: %w; set it to \"0s\", or choose another format", err)
+	}
+	return nil
+}
+
+// validatePositions judges whether the sink and the messages can do what [relay] asks for.
+func (c Config) validatePositions() error {
+	switch {
+	case (c.Relay.ExactlyOnce || c.Relay.Dedup == relay.DedupTail) && c.Sink.Kind != SinkKafka:
+		return fmt.Errorf("relay.exactly_once and relay.dedup need sink.kind = %q: nothing else remembers positions", SinkKafka)
+	case c.Relay.Dedup == relay.DedupTail && slices.ContainsFunc(c.Router, func(r router.Config) bool { return !r.PositionHeaders }):
+		return fmt.Errorf("relay.dedup = %q needs router.position_headers = true: what is in a topic is recognised by them", relay.DedupTail)
+	}
+	return nil
+}
+
+func (c Config) validateDeadLetters() error {
+	if err := c.DeadLetter.Validate(); err != nil {
+		return err
+	}
+	if c.DeadLetter.On() && c.Sink.Kind != SinkKafka {
+		return fmt.Errorf("policy dead_letter needs sink.kind = %q: nothing else keeps dead letters", SinkKafka)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package relay
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"time"
 )
 
@@ -16,7 +17,17 @@ type Config struct {
 
 	HeartbeatInterval time.Duration `toml:"heartbeat_interval"` // between two heartbeat records; 0: none
 	HeartbeatTopic    string        `toml:"heartbeat_topic"`    // of the heartbeat records; empty: Debezium's name
+
+	Dedup         string `toml:"dedup"`          // none or tail: whether a session leaves out what the topics have already
+	ExactlyOnce   bool   `toml:"exactly_once"`   // publish in transactions of Kafka, and keep the position in them
+	PositionTopic string `toml:"position_topic"` // compacted topic of those positions
 }
+
+// The values of relay.dedup.
+const (
+	DedupNone = "none"
+	DedupTail = "tail"
+)
 
 // DefaultConfig returns the defaults; config.example.toml gives the reasons.
 func DefaultConfig() Config {
@@ -26,6 +37,8 @@ func DefaultConfig() Config {
 		DrainTimeout:     20 * time.Second,
 		BackoffMin:       200 * time.Millisecond,
 		BackoffMax:       15 * time.Second,
+		Dedup:            DedupNone,
+		PositionTopic:    "postrider.positions",
 	}
 }
 
@@ -48,5 +61,16 @@ func (c Config) Validate() error {
 	if c.HeartbeatInterval < 0 {
 		errs = append(errs, fmt.Errorf("relay.heartbeat_interval = %s: must not be negative", c.HeartbeatInterval))
 	}
+	if c.Dedup != DedupNone && c.Dedup != DedupTail {
+		errs = append(errs, fmt.Errorf("relay.dedup = %q: must be %s or %s", c.Dedup, DedupNone, DedupTail))
+	}
+	if c.ExactlyOnce && c.Dedup != DedupNone {
+		errs = append(errs, fmt.Errorf("relay.dedup = %q with relay.exactly_once: leave out dedup, nothing comes twice", c.Dedup))
+	}
+	if !topicName.MatchString(c.PositionTopic) {
+		errs = append(errs, fmt.Errorf("relay.position_topic = %q: a name is 1 to 249 of a-z A-Z 0-9 . _ -", c.PositionTopic))
+	}
 	return errors.Join(errs...)
 }
+
+var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)

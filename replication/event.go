@@ -42,6 +42,9 @@ type Event struct {
 	Old      [][]byte      // Update: the row before, of which nothing but its replica identity may be known; nil: that did not change
 	Prefix   string        // Message
 	Content  []byte        // Message
+	// Oversize is the length in bytes of an Insert that was longer than Config.MaxRowBytes and was not kept: Values holds the leading columns
+	// that were read whole, nil for the others. Zero for every other event.
+	Oversize int64
 }
 
 // Unchanged stands for a value that the server left out of an update, as it was not changed and is stored out of line. Compare

@@ -69,8 +69,9 @@ type Done func(m *Message, err error)
 type Sink interface {
 	// Publish takes messages in order. It may block, until ctx ends, for what it must know before sending (does
 	// the topic exist?) and for room in its queue. On an error none or a leading part of ms was taken: Done is
-	// still called for each of those, at the latest by Close, and the caller must give up the sink. A *MessageError
-	// names the first message that was not taken, or the one that failed before; ErrClosed means that the sink is closed.
+	// still called for each of those, at the latest by Close, and the caller must give up the sink, unless the error is a *MessageError
+	// with Untaken. A *MessageError names the first message that was not taken, or the one that failed before; ErrClosed means that the
+	// sink is closed.
 	// One goroutine calls it.
 	Publish(ctx context.Context, ms []*Message) error
 	// Topic returns nil if the topic is there, creating it if that is configured, else an error like Publish's. It is
@@ -98,11 +99,63 @@ var (
 	ErrClosed         = errors.New("sink closed")
 )
 
+// Source identifies one history of positions: those of two sources must never be compared, since LSNs are used again after a
+// restore, a failover or in another cluster.
+type Source struct {
+	SystemID string // of the database cluster
+	Timeline int32
+	Database string
+	Slot     string
+}
+
+// Header is the value of HeaderSource.
+func (s Source) Header() string { return fmt.Sprintf("%s/%d/%s", s.SystemID, s.Timeline, s.Slot) }
+
+// HeaderSource names the header that says by which source a message's position counts: Source.Header. Together with the position
+// headers it lets a later session recognise what is published.
+const HeaderSource = "postrider.source"
+
+// Position says that everything of transactions that end at or before LSN is published.
+type Position struct {
+	Source     Source
+	LSN        pglogrepl.LSN // commit end
+	CommitTime time.Time     // of the newest of them
+}
+
+// Deduplicator is a Sink that can tell what an earlier session has published.
+type Deduplicator interface {
+	Sink
+	// Published tells whether m is in its partition already: the newest record there with the source's header has m's position, or
+	// a later one. It blocks while the ends of the partitions of a topic are read, at most once per topic, and is called by the
+	// goroutine of Publish, before it. What cannot be told is not published. Errors are like Publish's.
+	Published(ctx context.Context, source Source, m *Message) (bool, error)
+}
+
+// Transactional is a Sink whose messages readers see only together with a position.
+// Done(m, nil) means that the broker has written m; what readers see, Committed says.
+type Transactional interface {
+	Sink
+	// Begin shuts out every other producer of the source, aborts what it left open, and returns the position that the last commit
+	// stored, of whatever timeline; the zero Position if there is none. Called once, before the first Publish, when the slot is held.
+	Begin(ctx context.Context, source Source) (Position, error)
+	// Boundary says that the messages published so far are whole transactions, up to p. Readers will see them together with p,
+	// perhaps with those of later boundaries too; then Committed is called with p.LSN or a later one. It does not block, and is called
+	// by the goroutine of Publish.
+	Boundary(p Position)
+}
+
+// Committed is called when everything up to end can be seen by readers and the position is stored; or with why the sink failed.
+// It is called from the sink's goroutines and must not block.
+type Committed func(end pglogrepl.LSN, err error)
+
 // MessageError is the failure of one message: which one, and why. errors.Is sees through to the sentinel.
 type MessageError struct {
 	Topic  string
 	Origin Origin
-	Err    error
+	// Untaken says that Publish has refused the message before anything of it was sent. Those before it were taken, and the sink goes on with
+	// those behind it if the caller wants that.
+	Untaken bool
+	Err     error
 }
 
 func (e *MessageError) Error() string {

@@ -25,8 +25,9 @@ var everywhere = []string{"metrics", "secret"}
 var allowed = map[string][]string{
 	"":               {"cli"},
 	"cli":            {"..."},
-	"config":         {"alerts", "health", "httpserver", "postgres", "relay", "replication", "router", "sink/...", "slot", "snapshot", "demo", "audit"},
-	"relay":          {"postgres", "replication", "router", "sink"},
+	"config":         {"alerts", "deadletter", "health", "httpserver", "postgres", "relay", "replication", "router", "sink/...", "slot", "snapshot", "demo", "audit"},
+	"relay":          {"deadletter", "postgres", "replication", "router", "sink"},
+	"deadletter":     {"replication", "router", "sink"},
 	"slot":           {"postgres", "replication"},
 	"health":         {"relay", "slot"},
 	"history":        {},

@@ -1,0 +1,28 @@
+// Package deadletter keeps the rows that can never be delivered as they are, in a topic of their own.
+package deadletter
+
+import (
+	"postrider/replication"
+	"postrider/sink"
+)
+
+// Poison is one row or logical message that cannot be delivered as it is.
+type Poison struct {
+	Event   *replication.Event
+	Message *sink.Message // as it was routed; nil: it could not be
+	Cause   Cause
+	Reason  string // bounded, as in the log
+	Err     error
+	Policy  Policy // DeadLetter or DeadLetterKey
+}
+
+// Desk makes dead letters for one session, and knows which keys are parked. The methods belong to one goroutine, but for Close.
+type Desk interface {
+	// Letter makes the message for the dead-letter topic, with the event's position as its Origin. With DeadLetterKey the key is parked from
+	// now on. The caller publishes it in the place of the row.
+	Letter(p Poison) (*sink.Message, error)
+	// Follow returns the message for the dead-letter topic if the key of m is parked, else nil.
+	Follow(ev *replication.Event, m *sink.Message) (*sink.Message, error)
+	// Close ends what the desk does in the background.
+	Close()
+}
