@@ -85,13 +85,18 @@ func deliver(b *sarama.RecordBatch, topic string, partition int32, next, end int
 }
 
 func (p *Progress) fetch(topic string, partition int32, offset int64) (*sarama.FetchResponseBlock, error) {
-	leader, err := p.client.Leader(topic, partition)
+	return fetchBlock(p.client, topic, partition, offset, fetchBytes)
+}
+
+// fetchBlock asks the leader of a partition for records from an offset on: a batch at least.
+func fetchBlock(client sarama.Client, topic string, partition int32, offset int64, atMost int32) (*sarama.FetchResponseBlock, error) {
+	leader, err := client.Leader(topic, partition)
 	if err != nil {
 		return nil, translate(err)
 	}
 	// Version 11 is known from Kafka 2.3 to 4; below 10 a broker refuses to send zstd.
-	request := &sarama.FetchRequest{Version: 11, MinBytes: 1, MaxBytes: fetchBytes, MaxWaitTime: int32(fetchWait.Milliseconds()), SessionEpoch: -1}
-	request.AddBlock(topic, partition, offset, fetchBytes, -1)
+	request := &sarama.FetchRequest{Version: 11, MinBytes: 1, MaxBytes: atMost, MaxWaitTime: int32(fetchWait.Milliseconds()), SessionEpoch: -1}
+	request.AddBlock(topic, partition, offset, atMost, -1)
 	response, err := leader.Fetch(request)
 	if err != nil {
 		return nil, translate(err)

@@ -37,6 +37,8 @@ type Sink struct {
 	batch  batch         // owned by who holds the turn
 	wakeUp chan time.Time
 
+	tails map[string]*tail // what earlier sessions have published, by topic; of the goroutine of Publish
+
 	published atomic.Int64 // messages taken
 	reported  atomic.Int64 // messages done was called for; <= published
 

@@ -1,0 +1,333 @@
+package kafka
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/jackc/pglogrepl"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"postrider/router"
+	"postrider/sink"
+	"postrider/test/parts"
+)
+
+var us = sink.Source{SystemID: "7300000000000000000", Timeline: 1, Database: "shop", Slot: "postrider"}
+
+// event is a message as the relay makes it with dedup.
+func event(topic string, source sink.Source, lsn pglogrepl.LSN, index uint32, key string) *sink.Message {
+	m := &sink.Message{
+		Topic: topic, Key: []byte(key), Value: fmt.Appendf(nil, "%s %d", lsn, index), Partition: sink.ByKey,
+		Headers: []sink.Header{
+			{Key: "id", Value: []byte("x")},
+			{Key: router.HeaderLSN, Value: []byte(lsn.String())}, {Key: router.HeaderIndex, Value: fmt.Appendf(nil, "%d", index)},
+			{Key: sink.HeaderSource, Value: []byte(source.Header())},
+		},
+		Origin: sink.Origin{LSN: lsn, Index: index},
+	}
+	if key == "" {
+		m.Key = nil
+	}
+	return m
+}
+
+// transactions makes n events of transactions of up to ten, with some keys.
+func transactions(topic string, source sink.Source, n int) []*sink.Message {
+	ms := make([]*sink.Message, n)
+	for i := range ms {
+		ms[i] = event(topic, source, pglogrepl.LSN(1000+i/10*100), uint32(i%10), fmt.Sprint("key-", i%23))
+	}
+	return ms
+}
+
+// session publishes through a sink of its own.
+func session(t testing.TB, cfg Config, ms []*sink.Message) {
+	t.Helper()
+	got := newOutcomes()
+	s := openSink(t, cfg, got.done)
+	require.NoError(t, s.Publish(within(t, patience), ms))
+	for _, o := range got.wait(t, len(ms)) {
+		require.NoError(t, o.err)
+	}
+	require.NoError(t, s.Close(within(t, patience)))
+}
+
+// requirePublished opens another session and compares what it says of each message with what is so.
+func requirePublished(t testing.TB, cfg Config, source sink.Source, ms []*sink.Message, is func(i int) bool) {
+	t.Helper()
+	s := openSink(t, cfg, newOutcomes().done)
+	for i, m := range ms {
+		got, err := s.Published(within(t, patience), source, m)
+		require.NoError(t, err)
+		require.Equal(t, is(i), got, "message %d at %s index %d", i, m.Origin.LSN, m.Origin.Index)
+	}
+	require.NoError(t, s.Close(within(t, patience)))
+}
+
+func TestPublished_TellsExactlyWhatEarlierSessionsHavePublished(t *testing.T) {
+	b := parts.RealKafka(t)
+	for _, compression := range []string{"none", "zstd"} {
+		t.Run(compression, func(t *testing.T) {
+			topic := b.Topic(t, 3)
+			cfg := real(b)
+			cfg.Compression = compression
+			ms := transactions(topic, us, 2000)
+			for i, m := range ms {
+				switch i % 7 {
+				case 0:
+					m.Key = nil // lies anywhere
+				case 1:
+					m.Key, m.Partition = []byte("other"), 1
+				}
+			}
+			other := us
+			other.Slot = "other"
+			later := us
+			later.Timeline++
+			// What others write stands between, and has the same positions.
+			session(t, cfg, ms[:700])
+			session(t, cfg, transactions(topic, other, 300))
+			session(t, cfg, ms[700:1500])
+			session(t, cfg, transactions(topic, later, 500))
+			session(t, cfg, []*sink.Message{ms[3]}) // by hand, once more
+			session(t, cfg, ms[1700:1800])          // of another partition's broker, say: a gap
+
+			is := func(i int) bool { return i < 1500 || i >= 1700 && i < 1800 }
+			requirePublished(t, cfg, us, ms, is)
+			requirePublished(t, cfg, us, ms[900:], func(i int) bool { return is(i + 900) })
+			requirePublished(t, cfg, us, ms[1600:], func(i int) bool { return is(i + 1600) })
+			requirePublished(t, cfg, sink.Source{SystemID: "1", Timeline: 1, Slot: "postrider"}, ms[:10], func(int) bool { return false })
+		})
+	}
+}
+
+// A key that now belongs into another partition, whose newest event is later: taken for its word, that partition would hide the row.
+func TestPublished_LosesNothingWhenPartitionsWereAdded(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(2, "orders"))
+	cfg := quick(c.ListenAddrs()...)
+	ms := transactions("orders", us, 400)
+	home := func(m *sink.Message) int32 {
+		at, known := homeOf(m.Key, 2)
+		require.True(t, known)
+		return at
+	}
+	// The broker of one partition had no time for the last half.
+	reached := func(i int) bool { return i < 200 || home(ms[i]) == 0 }
+	var sent []*sink.Message
+	for i, m := range ms {
+		if reached(i) {
+			sent = append(sent, m)
+		}
+	}
+	session(t, cfg, sent)
+	addPartitions(t, c, "orders", 3)
+	requirePublished(t, cfg, us, ms[50:], func(i int) bool { return reached(i + 50) })
+}
+
+// With records taken by retention, what is older than the newest is not published behind it.
+func TestPublished_TakesOlderForPublishedWhereRecordsWereDeleted(t *testing.T) {
+	b := parts.RealKafka(t)
+	topic := b.Topic(t, 1)
+	ms := transactions(topic, us, 300)
+	session(t, real(b), ms[:200])
+	request := kmsg.NewPtrDeleteRecordsRequest()
+	request.TimeoutMillis = 10_000
+	of := kmsg.NewDeleteRecordsRequestTopic()
+	of.Topic = topic
+	of.Partitions = []kmsg.DeleteRecordsRequestTopicPartition{{Partition: 0, Offset: 150}}
+	request.Topics = append(request.Topics, of)
+	shards := b.Client(t).RequestSharded(t.Context(), request)
+	require.NoError(t, shards[0].Err)
+	requirePublished(t, real(b), us, ms[100:], func(i int) bool { return i+100 < 200 })
+}
+
+func TestPublished_FindsNothingInATopicThatIsNotThere(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(1, "orders"))
+	s := openSink(t, quick(c.ListenAddrs()...), newOutcomes().done)
+	for _, topic := range []string{"missing", "not a name", "orders"} {
+		got, err := s.Published(within(t, patience), us, event(topic, us, 7, 0, "k"))
+		require.NoError(t, err)
+		require.False(t, got)
+	}
+	snapshot, err := s.Published(within(t, patience), us, event("orders", us, 0, 0, "k"))
+	require.NoError(t, err)
+	require.False(t, snapshot)
+}
+
+// What the leader has appended and its replicas do not have yet is waited for: the killed relay's last request.
+func TestPublished_ReadsToTheEndOfTheLeadersLog(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(1, "orders"))
+	cfg := quick(c.ListenAddrs()...)
+	ms := transactions("orders", us, 100)
+	session(t, cfg, ms[:50])
+	appended := make(chan struct{})
+	c.ControlKey(int16(kmsg.ListOffsets), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		asked := request.(*kmsg.ListOffsetsRequest)
+		if asked.ReplicaID != debuggingReplica {
+			return nil, nil, false
+		}
+		select {
+		case appended <- struct{}{}:
+		default:
+		}
+		response := asked.ResponseKind().(*kmsg.ListOffsetsResponse)
+		topic := kmsg.NewListOffsetsResponseTopic()
+		topic.Topic = "orders"
+		partition := kmsg.NewListOffsetsResponseTopicPartition()
+		partition.Offset = 80
+		topic.Partitions = append(topic.Partitions, partition)
+		response.Topics = append(response.Topics, topic)
+		return response, nil, true
+	})
+	go func() {
+		<-appended // the end was asked for
+		session(t, cfg, ms[50:80])
+	}()
+	requirePublished(t, cfg, us, ms, func(i int) bool { return i < 80 })
+}
+
+// It does not wait for ever, and not for a sink that is closed.
+func TestPublished_GivesUp(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(1, "orders"))
+	cfg := quick(c.ListenAddrs()...)
+	c.ControlKey(int16(kmsg.ListOffsets), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		response := request.(*kmsg.ListOffsetsRequest).ResponseKind().(*kmsg.ListOffsetsResponse)
+		topic := kmsg.NewListOffsetsResponseTopic()
+		topic.Topic = "orders"
+		partition := kmsg.NewListOffsetsResponseTopicPartition()
+		partition.Offset = 0
+		if request.(*kmsg.ListOffsetsRequest).ReplicaID == debuggingReplica {
+			partition.Offset = 80
+		}
+		topic.Partitions = append(topic.Partitions, partition)
+		response.Topics = append(response.Topics, topic)
+		return response, nil, true
+	})
+	s := openSink(t, cfg, newOutcomes().done)
+	_, err := s.Published(within(t, 50*time.Millisecond), us, event("orders", us, 7, 0, "k"))
+	require.ErrorContains(t, err, "deadline")
+
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close(within(t, patience)) }()
+	_, err = s.Published(within(t, patience), us, event("orders", us, 7, 0, "k"))
+	require.ErrorIs(t, err, sink.ErrClosed)
+	require.NoError(t, <-closed)
+
+	cfg.DeliveryTimeout, cfg.ReadTimeout, cfg.ProduceTimeout = 300*time.Millisecond, 200*time.Millisecond, 100*time.Millisecond
+	_, err = openSink(t, cfg, newOutcomes().done).Published(within(t, patience), us, event("orders", us, 7, 0, "k"))
+	require.ErrorIs(t, err, sink.ErrUnreachable)
+	require.ErrorContains(t, err, "80 records were not on enough replicas")
+}
+
+// The search for the next older record ends when others wrote too much in between.
+func TestPublished_BoundsTheSearch(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(1, "orders"))
+	cfg := quick(c.ListenAddrs()...)
+	ms := transactions("orders", us, 100)
+	session(t, cfg, ms[:50])
+	foreign := make([]*sink.Message, 2000)
+	for i := range foreign {
+		foreign[i] = &sink.Message{Topic: "orders", Key: []byte("f"), Value: make([]byte, 1000), Partition: sink.ByKey}
+	}
+	session(t, cfg, foreign)
+	read := func(gap int64) *tail {
+		s := openSink(t, cfg, newOutcomes().done)
+		require.NoError(t, s.Topic(within(t, patience), "orders"))
+		r := tailReader{client: s.topics.client, log: zerolog.Nop(), stop: s.stop, patience: patience, topic: "orders", n: 1,
+			source: us.Header(), from: position{1000, 0}, gap: gap}
+		tail, err := r.read()
+		require.NoError(t, err)
+		return tail
+	}
+	require.False(t, read(100_000).has(position{1000, 0}, ms[0]))
+	require.True(t, read(5_000_000).has(position{1000, 0}, ms[0]))
+
+	// Found before the gap: what is older stays behind it.
+	session(t, cfg, ms[60:70])
+	half := read(100_000)
+	require.True(t, half.has(position{1000, 0}, ms[0]))
+	require.False(t, half.has(position{ms[70].Origin.LSN, 0}, ms[70]))
+}
+
+func TestTail_TellsAHoleFromAControlRecord(t *testing.T) {
+	header := func(p position) []*sarama.RecordHeader {
+		return []*sarama.RecordHeader{
+			{Key: []byte(headerLSN), Value: []byte(p.lsn.String())}, {Key: []byte(headerIndex), Value: fmt.Append(nil, p.index)},
+			{Key: []byte(sink.HeaderSource), Value: []byte(us.Header())},
+		}
+	}
+	records := func(n int) (rs []*sarama.Record) {
+		for i := range n {
+			rs = append(rs, &sarama.Record{OffsetDelta: int64(i), Headers: header(position{7, uint32(i)})})
+		}
+		return rs
+	}
+	for name, test := range map[string]struct {
+		batch sarama.RecordBatch
+		holes bool
+		ours  int
+	}{
+		"whole":            {sarama.RecordBatch{FirstOffset: 10, LastOffsetDelta: 2, Records: records(3)}, false, 3},
+		"record missing":   {sarama.RecordBatch{FirstOffset: 10, LastOffsetDelta: 3, Records: records(3)}, true, 3},
+		"empty":            {sarama.RecordBatch{FirstOffset: 10, LastOffsetDelta: 3}, true, 0},
+		"batch missing":    {sarama.RecordBatch{FirstOffset: 12, LastOffsetDelta: 2, Records: records(3)}, true, 3},
+		"begins before":    {sarama.RecordBatch{FirstOffset: 9, LastOffsetDelta: 2, Records: records(3)}, false, 2},
+		"goes on behind":   {sarama.RecordBatch{FirstOffset: 19, LastOffsetDelta: 2, Records: records(3)}, true, 1},
+		"control":          {sarama.RecordBatch{FirstOffset: 10, Control: true, Records: records(1)}, false, 0},
+		"of a transaction": {sarama.RecordBatch{FirstOffset: 10, LastOffsetDelta: 2, IsTransactional: true, Records: records(3)}, false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := span{reader: &tailReader{source: us.Header(), n: 1}}
+			next := s.batch(&test.batch, 10, 20)
+			require.Equal(t, test.batch.LastOffset()+1, next)
+			require.Equal(t, test.holes, s.holes)
+			require.Len(t, s.positions, test.ours)
+		})
+	}
+}
+
+func TestTail_ReadsTheLastHeaderOfAName(t *testing.T) {
+	at := func(headers ...string) (position, bool) {
+		var hs []*sarama.RecordHeader
+		for i := 0; i < len(headers); i += 2 {
+			hs = append(hs, &sarama.RecordHeader{Key: []byte(headers[i]), Value: []byte(headers[i+1])})
+		}
+		return positionOf(hs, us.Header())
+	}
+	require.Equal(t, router.HeaderLSN, headerLSN)
+	require.Equal(t, router.HeaderIndex, headerIndex)
+	p, ok := at(headerLSN, "0/1", headerIndex, "9", sink.HeaderSource, "theirs", headerLSN, "16/B374D848", headerIndex, "3", sink.HeaderSource, us.Header())
+	require.True(t, ok)
+	require.Equal(t, position{0x16B374D848, 3}, p)
+	for _, headers := range [][]string{
+		{},
+		{headerLSN, "0/1", headerIndex, "9"},
+		{headerLSN, "0/1", headerIndex, "9", sink.HeaderSource, "theirs"},
+		{headerLSN, "x", headerIndex, "9", sink.HeaderSource, us.Header()},
+		{headerLSN, "0/1", headerIndex, "-1", sink.HeaderSource, us.Header()},
+		{headerLSN, "0/1", headerIndex, "4294967296", sink.HeaderSource, us.Header()},
+		{headerIndex, "1", sink.HeaderSource, us.Header()},
+		{headerLSN, "0/0", headerIndex, "1", sink.HeaderSource, us.Header()},
+	} {
+		_, ok := at(headers...)
+		require.False(t, ok, headers)
+	}
+}
+
+func TestTail_OfALargeTransactionTakesLittleMemory(t *testing.T) {
+	seen := events{}
+	for i := range uint32(1_000_000) {
+		seen.add(position{1000, i})
+	}
+	require.Len(t, seen, 1_000_000/64)
+	require.True(t, seen.has(position{1000, 999_999}))
+	require.False(t, seen.has(position{1000, 1_000_000}))
+	require.False(t, seen.has(position{1001, 1}))
+}
