@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -9,9 +10,9 @@ import (
 	"postrider/test/parts"
 )
 
-func TestBrokerStall_KeepsTheReplicationConnection(t *testing.T) {
+func TestFault15_BrokerStallKeepsTheReplicationConnection(t *testing.T) {
 	t.Parallel()
-	require.Greater(t, *stall, 16*time.Second, "-stall must be longer than wal_sender_timeout, which the relay sets to 15 s")
+	stall := fullFor(t, 20*time.Second, 2*time.Minute) // longer than wal_sender_timeout, which the relay sets to 15 s
 	broker := parts.ExclusiveKafka(t, parts.KafkaConfig{})
 	r := newRig(t, server(t, parts.AnyVersion), broker)
 	p := r.started(t)
@@ -22,7 +23,7 @@ func TestBrokerStall_KeepsTheReplicationConnection(t *testing.T) {
 	broker.Pause(t)
 	p.full(t)
 	filled := p.rss(t)
-	during(*stall, func() {
+	during(stall, func() {
 		p.requireRunning(t)
 		highest = max(highest, p.rss(t))
 		require.True(t, p.ready(), "a stalled broker is no reason to be restarted")
@@ -35,13 +36,13 @@ func TestBrokerStall_KeepsTheReplicationConnection(t *testing.T) {
 	require.Equal(t, pid, r.walsender(t), "walsender")
 	require.Equal(t, 1, p.ask().Relay.Sessions)
 	t.Logf("resident memory: %s before, %s with the window full, at most %s in %s of stall, %s after",
-		mib(before), mib(filled), mib(highest), *stall, mib(p.rss(t)))
+		mib(before), mib(filled), mib(highest), stall, mib(p.rss(t)))
 	require.Less(t, highest-filled, 64.0*(1<<20), "memory grows while the broker stalls")
 	p.stop(t)
 	requireExact(t, r.judge(t))
 }
 
-func TestBrokerRestart_LosesNothing(t *testing.T) {
+func TestFault14_BrokerRestartLosesNothing(t *testing.T) {
 	t.Parallel()
 	// A broker that comes back after a crash waits for its former self to be declared dead.
 	broker := parts.ExclusiveKafka(t, parts.KafkaConfig{Properties: map[string]string{
@@ -49,7 +50,8 @@ func TestBrokerRestart_LosesNothing(t *testing.T) {
 	r := newRig(t, server(t, parts.AnyVersion), broker)
 	p := r.started(t)
 	l := r.load(t, 200)
-	for range *rounds {
+	crashes := full(t, 3, 30)
+	for range crashes {
 		l.more(t, 500)
 		broker.Kill(t)
 		l.more(t, 300)
@@ -62,17 +64,17 @@ func TestBrokerRestart_LosesNothing(t *testing.T) {
 	p.stop(t)
 	v := r.judge(t)
 	requireNothingLost(t, v)
-	t.Logf("%d crashes of the broker: %d sessions, %d duplicates", *rounds, sessions, v.Duplicated)
+	matrix(t, 14, "", fmt.Sprintf("%d crashes, %d sessions", crashes, sessions))
 	require.LessOrEqual(t, v.Duplicated, int64(sessions-1)*repeats)
 }
 
-func TestConnectionCuts_LoseNothing(t *testing.T) {
+func TestFault16_ConnectionCutsLoseNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t))
 	kafka, postgres := r.throughKafkaProxy(t), r.through(t)
 	p := r.started(t)
 	l := r.load(t, 200)
-	for range *rounds {
+	for range full(t, 3, 30) {
 		for range 5 {
 			l.more(t, 100)
 			kafka.Cut()
@@ -95,6 +97,6 @@ func TestConnectionCuts_LoseNothing(t *testing.T) {
 	p.stop(t)
 	v := r.judge(t)
 	requireNothingLost(t, v)
-	t.Logf("%d sessions, %d duplicates", sessions, v.Duplicated)
+	matrix(t, 16, "", fmt.Sprintf("%d sessions", sessions))
 	require.LessOrEqual(t, v.Duplicated, int64(sessions-1)*repeats)
 }

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -35,7 +36,7 @@ func busy(t testing.TB, dsn string) (end func()) {
 	return end
 }
 
-func TestIdleOutbox_ReleasesWAL(t *testing.T) {
+func TestFault24_IdleOutboxReleasesWAL(t *testing.T) {
 	onOldestAndNewest(t, func(t *testing.T, version string) {
 		r := newRig(t, server(t, version), parts.RealKafka(t))
 		p := r.started(t)
@@ -53,12 +54,12 @@ func TestIdleOutbox_ReleasesWAL(t *testing.T) {
 				FROM pg_replication_slots WHERE slot_name = $2`, began.String(), r.slot).Scan(&lag, &written))
 			highest = max(highest, lag)
 		}
-		during(time.Duration(*rounds)*2*time.Second, look)
+		during(fullFor(t, 6*time.Second, 10*time.Minute), look)
 		endHere()
 		endThere()
 		ended := currentLSN(t, r.dsn)
 		r.drained(t, 30*time.Second)
-		t.Logf("PostgreSQL %s: %.1f MiB of foreign WAL, confirmed lag at most %.1f MiB", version, float64(written)/(1<<20), float64(highest)/(1<<20))
+		matrix(t, 24, "", fmt.Sprintf("%.1f MiB of foreign WAL, confirmed lag at most %.1f MiB", float64(written)/(1<<20), float64(highest)/(1<<20)))
 
 		// The server moves restart_lsn when it logs which transactions run, as with each checkpoint.
 		var moved bool

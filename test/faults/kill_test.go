@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -15,13 +16,14 @@ func server(t testing.TB, version string) string {
 	return parts.Postgres(t, version).DSN()
 }
 
-func TestKill9_LosesNothing(t *testing.T) {
+func TestFault01_Kill9LosesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t))
 	network := r.throughKafkaProxy(t)
 	parts.Binary(t)
-	l := r.load(t, 200)
-	for i := range *rounds {
+	l := r.load(t, rate())
+	kills := full(t, 3, 200)
+	for i := range kills {
 		p := r.started(t)
 		l.more(t, 500)
 		switch i % 3 { // what is received and not acknowledged when the kill comes
@@ -44,6 +46,6 @@ func TestKill9_LosesNothing(t *testing.T) {
 
 	v := r.judge(t)
 	requireNothingLost(t, v)
-	require.LessOrEqual(t, v.Duplicated, int64(*rounds)*repeats)
-	t.Logf("%d kills: %d duplicates", *rounds, v.Duplicated)
+	require.LessOrEqual(t, v.Duplicated, int64(kills)*repeats)
+	matrix(t, 1, "", fmt.Sprintf("%d kills, %.0f repeated by one on average", kills, float64(v.Duplicated)/float64(kills)))
 }

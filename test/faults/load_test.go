@@ -39,9 +39,7 @@ func (r *rig) load(t testing.TB, perSecond int) *load {
 	r.loads++
 	l := &load{rig: r, name: fmt.Sprintf("l%d", r.loads), stop: cancel}
 	for i := range writers {
-		seed := rand.Uint64()
-		t.Logf("writer %d: seed %d", i, seed)
-		w := &writer{load: l, index: i, rand: rand.New(rand.NewPCG(seed, 0)), numbers: map[string]uint64{}}
+		w := &writer{load: l, index: i, rand: random(t, uint64(writers*r.loads+i)), numbers: map[string]uint64{}}
 		l.wg.Go(func() { w.run(ctx, time.Second*writers/time.Duration(perSecond)) })
 	}
 	t.Cleanup(func() { cancel(); l.wg.Wait() })

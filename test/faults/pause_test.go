@@ -10,7 +10,7 @@ import (
 	"postrider/test/parts"
 )
 
-func TestPausedRelay_LetsAnotherTakeOver(t *testing.T) {
+func TestFault04_PausedRelayLetsAnotherTakeOver(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t))
 	first := r.started(t)

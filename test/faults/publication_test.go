@@ -45,7 +45,7 @@ func onOldestAndNewest(t *testing.T, f func(t *testing.T, version string)) {
 	}
 }
 
-func TestPublicationDropped_StopsTheRelay(t *testing.T) {
+func TestFault12_PublicationDroppedStopsTheRelay(t *testing.T) {
 	onOldestAndNewest(t, func(t *testing.T, version string) {
 		r, _ := stopsAfter(t, version, "does not exist", func(r *rig) string {
 			return "DROP PUBLICATION " + r.publication + "; " + fmt.Sprintf(insertOne, r.topic)
@@ -57,7 +57,7 @@ func TestPublicationDropped_StopsTheRelay(t *testing.T) {
 	})
 }
 
-func TestPublicationDropped_ConfirmsNothingAfterIt(t *testing.T) {
+func TestFault12_PublicationDroppedConfirmsNothingAfterIt(t *testing.T) {
 	onOldestAndNewest(t, func(t *testing.T, version string) {
 		r := newRig(t, server(t, version), parts.RealKafka(t))
 		p := r.started(t)
@@ -71,28 +71,28 @@ func TestPublicationDropped_ConfirmsNothingAfterIt(t *testing.T) {
 	})
 }
 
-func TestTableRemovedFromPublication_StopsTheRelay(t *testing.T) {
+func TestFault12_TableRemovedFromPublicationStopsTheRelay(t *testing.T) {
 	onOldestAndNewest(t, func(t *testing.T, version string) {
 		r, _ := stopsAfter(t, version, "public.outbox", func(r *rig) string { return "ALTER PUBLICATION " + r.publication + " DROP TABLE outbox" })
 		requireExact(t, r.judge(t))
 	})
 }
 
-func TestPublicationWithoutInsert_StopsTheRelay(t *testing.T) {
+func TestFault12_PublicationWithoutInsertStopsTheRelay(t *testing.T) {
 	onOldestAndNewest(t, func(t *testing.T, version string) {
 		r, _ := stopsAfter(t, version, "insert", func(r *rig) string { return "ALTER PUBLICATION " + r.publication + " SET (publish = 'update')" })
 		requireExact(t, r.judge(t))
 	})
 }
 
-func TestTableRecreated_StopsTheRelay(t *testing.T) {
+func TestFault12_TableRecreatedStopsTheRelay(t *testing.T) {
 	onOldestAndNewest(t, func(t *testing.T, version string) {
 		r, _ := stopsAfter(t, version, "public.outbox", func(*rig) string { return "DROP TABLE outbox; " + createOutbox })
 		requireExact(t, r.judge(t))
 	})
 }
 
-func TestTableRecreatedAndPublishedAgain_StopsTheRelay(t *testing.T) {
+func TestFault12_TableRecreatedAndPublishedAgainStopsTheRelay(t *testing.T) {
 	onOldestAndNewest(t, func(t *testing.T, version string) {
 		r, _ := stopsAfter(t, version, "created anew", func(r *rig) string {
 			return "DROP TABLE outbox; " + createOutbox + "; ALTER PUBLICATION " + r.publication + " ADD TABLE outbox"

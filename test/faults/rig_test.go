@@ -48,6 +48,10 @@ type rig struct {
 func newRig(t testing.TB, server string, broker *parts.Broker) *rig {
 	t.Helper()
 	db := parts.NewDatabase(t, server)
+	recorder.use(t, "PostgreSQL "+query[string](t, db.DSN(), "SELECT split_part(current_setting('server_version'), ' ', 1)"))
+	if broker.Real {
+		recorder.use(t, "Kafka "+parts.KafkaVersion)
+	}
 	r := &rig{
 		dsn: db.DSN(), url: db.DSN(), broker: broker, brokers: broker.Brokers(), topic: parts.Unique("topic"),
 		table: "public.outbox", slot: parts.Unique("slot"), publication: parts.Unique("publication"), tally: audit.New(),
@@ -256,6 +260,7 @@ func (r *rig) judge(t testing.TB) audit.Verdict {
 	}
 	v := r.tally.Verdict()
 	t.Logf("verdict: %+v", v)
+	recorder.with(t, func(o *outcome) { o.verdicts = append(o.verdicts, v) })
 	return v
 }
 

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -18,16 +19,18 @@ const hung = 20 * time.Second
 const backlogRows = 40_000
 
 // fastStop is pg_ctl stop -m fast.
-func fastStop(t testing.TB, pg *embedded.Postgres, situation string) {
+func fastStop(t testing.TB, pg *embedded.Postgres, situation string) time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hung)
 	defer cancel()
 	before := time.Now()
 	require.NoError(t, pg.StopMode(ctx, embedded.Fast), "PostgreSQL waits for the relay: %s", situation)
-	t.Logf("fast stop, %s: %.2f s", situation, time.Since(before).Seconds())
+	took := time.Since(before)
+	t.Logf("fast stop, %s: %.2f s", situation, took.Seconds())
+	return took
 }
 
-func TestServerFastStop_DoesNotWaitForUs(t *testing.T) {
+func TestFault05_ServerFastStopDoesNotWaitForUs(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"14", "17", "18"} {
 		t.Run(version, func(t *testing.T) {
@@ -37,10 +40,11 @@ func TestServerFastStop_DoesNotWaitForUs(t *testing.T) {
 			pg := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: version})
 			r := newRig(t, pg.DSN(), broker)
 			network := r.throughKafkaProxy(t)
+			var stops times
 
 			p := r.started(t)
 			r.drained(t, 30*time.Second)
-			fastStop(t, pg, "relay idle")
+			stops = append(stops, fastStop(t, pg, "relay idle"))
 			p.phase(t, "backing_off", 10*time.Second)
 			require.False(t, p.ready(), "ready without a server")
 			p.stop(t)
@@ -49,7 +53,7 @@ func TestServerFastStop_DoesNotWaitForUs(t *testing.T) {
 			p = r.started(t)
 			l := r.load(t, 200)
 			l.more(t, 500)
-			fastStop(t, pg, "under load")
+			stops = append(stops, fastStop(t, pg, "under load"))
 			p.stop(t)
 
 			require.NoError(t, pg.Start(t.Context()))
@@ -58,7 +62,7 @@ func TestServerFastStop_DoesNotWaitForUs(t *testing.T) {
 			network.Stall()
 			p.full(t)
 			l.more(t, 500)
-			fastStop(t, pg, "Kafka down, rows in flight and more WAL pending")
+			stops = append(stops, fastStop(t, pg, "Kafka down, rows in flight and more WAL pending"))
 			p.stop(t)
 			network.Resume()
 
@@ -69,7 +73,7 @@ func TestServerFastStop_DoesNotWaitForUs(t *testing.T) {
 			behind := currentLSN(t, r.dsn) - r.confirmed(t)
 			require.Positive(t, behind, "the backlog is too small for this test")
 			t.Logf("%.1f MiB behind", float64(behind)/(1<<20))
-			fastStop(t, pg, "relay behind on a backlog")
+			stops = append(stops, fastStop(t, pg, "relay behind on a backlog"))
 			p.stop(t)
 
 			require.NoError(t, pg.Start(t.Context()))
@@ -78,7 +82,7 @@ func TestServerFastStop_DoesNotWaitForUs(t *testing.T) {
 			network.Stall()
 			r.transaction(t, 10*inFlight)
 			p.full(t)
-			fastStop(t, pg, "Kafka down, in the middle of a transaction")
+			stops = append(stops, fastStop(t, pg, "Kafka down, in the middle of a transaction"))
 			network.Resume()
 
 			// This one comes back by itself.
@@ -87,11 +91,12 @@ func TestServerFastStop_DoesNotWaitForUs(t *testing.T) {
 			r.drained(t, time.Minute)
 			p.stop(t)
 			requireNothingLost(t, r.judge(t))
+			matrix(t, 5, "", "the server stopped in "+stops.String())
 		})
 	}
 }
 
-func TestServerKill9_LosesNothing(t *testing.T) {
+func TestFault06_ServerKill9LosesNothing(t *testing.T) {
 	t.Parallel()
 	broker := parts.RealKafka(t)
 	parts.Binary(t)
@@ -99,7 +104,8 @@ func TestServerKill9_LosesNothing(t *testing.T) {
 	r := newRig(t, pg.DSN(), broker)
 	p := r.started(t)
 	l := r.load(t, 200)
-	for range *rounds {
+	crashes := full(t, 3, 50)
+	for range crashes {
 		l.more(t, 500)
 		before := p.ask().Relay.Sessions
 		require.NoError(t, pg.Kill())
@@ -115,15 +121,17 @@ func TestServerKill9_LosesNothing(t *testing.T) {
 	p.stop(t)
 	v := r.judge(t)
 	requireNothingLost(t, v)
-	t.Logf("%d crashes of the server: %d duplicates", *rounds, v.Duplicated)
+	matrix(t, 6, "", fmt.Sprintf("%d crashes, %.0f repeated by one on average", crashes, float64(v.Duplicated)/float64(crashes)))
 }
 
-func TestWalsenderTerminated_Recovers(t *testing.T) {
+func TestFault07_WalsenderTerminatedRecovers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t))
 	p := r.started(t)
 	l := r.load(t, 200)
-	for range *rounds {
+	ends := full(t, 3, 300)
+	var again times
+	for range ends {
 		l.more(t, 300)
 		before := r.walsender(t)
 		require.Positive(t, before)
@@ -134,17 +142,18 @@ func TestWalsenderTerminated_Recovers(t *testing.T) {
 			now := r.walsender(t)
 			return now != 0 && now != before
 		})
-		t.Logf("streams again after %s", time.Since(began))
+		again = append(again, time.Since(began))
 	}
 	l.end(t)
 	r.drained(t, time.Minute)
 	p.stop(t)
 	v := r.judge(t)
 	requireNothingLost(t, v)
-	require.LessOrEqual(t, v.Duplicated, int64(*rounds)*repeats)
+	require.LessOrEqual(t, v.Duplicated, int64(ends)*repeats)
+	matrix(t, 7, "", fmt.Sprintf("%d terminated, streams again: %s", ends, again))
 }
 
-func TestServerIsNotTheSame_StopsTheRelay(t *testing.T) {
+func TestFault33_ServerIsNotTheSameStopsTheRelay(t *testing.T) {
 	t.Parallel()
 	broker := parts.RealKafka(t)
 	parts.Binary(t)

@@ -29,7 +29,7 @@ func (r *rig) dropSlot(t testing.TB, andThen string) {
 	})
 }
 
-func TestSlotMadeAnewWhileRunning_SaysWhichPositionsAreSkipped(t *testing.T) {
+func TestFault11_SlotMadeAnewWhileRunningSaysWhichPositionsAreSkipped(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t))
 	p := r.started(t)
@@ -48,7 +48,7 @@ func TestSlotMadeAnewWhileRunning_SaysWhichPositionsAreSkipped(t *testing.T) {
 	requireNothingLost(t, r.judge(t))
 }
 
-func TestSlotDroppedWhileRunning_StopsTheRelay(t *testing.T) {
+func TestFault11_SlotDroppedWhileRunningStopsTheRelay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t))
 	p := r.started(t)
@@ -67,7 +67,7 @@ func TestSlotDroppedWhileRunning_StopsTheRelay(t *testing.T) {
 	requireNothingLost(t, r.judge(t))
 }
 
-func TestSlotDroppedWhileStopped_NeedsConsent(t *testing.T) {
+func TestFault11_SlotDroppedWhileStoppedNeedsConsent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t))
 	p := r.started(t)
@@ -97,7 +97,7 @@ func TestSlotDroppedWhileStopped_NeedsConsent(t *testing.T) {
 	requireExact(t, r.judge(t))
 }
 
-func TestSlotLost_StopsTheRelayAndNamesTheGap(t *testing.T) {
+func TestFault10_SlotLostStopsTheRelayAndNamesTheGap(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"14", "18"} {
 		t.Run(version, func(t *testing.T) {

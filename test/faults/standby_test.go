@@ -9,14 +9,14 @@ import (
 	"postrider/test/parts"
 )
 
-func TestStandby_TakesOver(t *testing.T) {
+func TestFault32_StandbyTakesOver(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t))
 	// Each has rows in flight when it is killed.
 	r.throughKafkaProxy(t).Delay(10 * time.Millisecond)
 	leader := r.started(t)
 	l := r.load(t, 200)
-	for range *rounds {
+	for range full(t, 3, 30) {
 		standby := r.start(t)
 		standby.phase(t, "standby", 30*time.Second)
 		require.True(t, standby.ready(), "a standby is ready")
@@ -35,5 +35,5 @@ func TestStandby_TakesOver(t *testing.T) {
 	leader.stop(t)
 	v := r.judge(t)
 	requireNothingLost(t, v)
-	require.LessOrEqual(t, v.Duplicated, int64(*rounds)*repeats)
+	require.LessOrEqual(t, v.Duplicated, int64(full(t, 3, 30))*repeats)
 }

@@ -10,12 +10,13 @@ import (
 	"postrider/test/parts"
 )
 
-func TestSIGTERM_RepeatsNothing(t *testing.T) {
+func TestFault02_SIGTERMRepeatsNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t))
 	parts.Binary(t)
-	l := r.load(t, 200)
-	for range *rounds {
+	l := r.load(t, rate())
+	stops := full(t, 3, 100)
+	for range stops {
 		p := r.started(t)
 		l.more(t, 500)
 		p.stop(t)
@@ -27,7 +28,7 @@ func TestSIGTERM_RepeatsNothing(t *testing.T) {
 	requireExact(t, r.judge(t))
 }
 
-func TestSIGTERM_WhileKafkaIsDown_ExitsByTheDrainTimeout(t *testing.T) {
+func TestFault03_SIGTERMWhileKafkaIsDownExitsByTheDrainTimeout(t *testing.T) {
 	t.Parallel()
 	broker := parts.RealKafka(t)
 	r := newRig(t, server(t, parts.AnyVersion), broker)
@@ -54,7 +55,7 @@ func TestSIGTERM_WhileKafkaIsDown_ExitsByTheDrainTimeout(t *testing.T) {
 	requireNothingLost(t, r.judge(t))
 }
 
-func TestSecondSignal_StopsAtOnce(t *testing.T) {
+func TestFault03_SecondSignalStopsAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t))
 	network := r.throughKafkaProxy(t)

@@ -1,0 +1,218 @@
+package faults
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	reportFile  = "../../docs/FAULTS.md"
+	readmeFile  = "../../README.md"
+	tableBegins = "<!-- faults: written by go test ./test/faults -long -->\n"
+	tableEnds   = "<!-- /faults -->\n"
+)
+
+// entry is a line of docs/FAULTS.md: one test, or one subtest.
+type entry struct{ test, result, written, lost, duplicated, disordered, figures, run string }
+
+const entryHead = `| test | result | written | lost | duplicated | out of order | figures | run |
+|---|---|---:|---:|---:|---:|---|---|
+`
+
+func (e entry) String() string {
+	return fmt.Sprintf("| `%s` | %s | %s | %s | %s | %s | %s | %s |\n", e.test, e.result, e.written, e.lost, e.duplicated, e.disordered,
+		strings.ReplaceAll(e.figures, "|", "/"), e.run)
+}
+
+// parseReport reads the lines back, by test. A missing file has none.
+func parseReport(text string) map[string]entry {
+	found := map[string]entry{}
+	for line := range strings.Lines(text) {
+		c := strings.Split(line, " | ")
+		if len(c) != 8 || !strings.HasPrefix(line, "| `Test") {
+			continue
+		}
+		e := entry{test: strings.Trim(c[0], "| `"), result: c[1], written: c[2], lost: c[3], duplicated: c[4], disordered: c[5], figures: c[6],
+			run: strings.TrimSuffix(strings.TrimSpace(c[7]), " |")}
+		found[e.test] = e
+	}
+	return found
+}
+
+// report is docs/FAULTS.md.
+func report(entries map[string]entry) string {
+	var b strings.Builder
+	b.WriteString(`# The fault matrix, as it was run
+
+Written by ` + "`go test ./test/faults -long`" + `, which replaces the lines of the tests that it ran and keeps the others: each line says when it was run,
+against which servers and with which seed. "passed, 20 of 200" says that less than the full form ran. [GUARANTEES.md](GUARANTEES.md) says what is promised.
+
+*Duplicated* counts receipts after the first, over all that a test did; *window* is what was in flight (1,000 in these tests) and what was acknowledged
+since the last confirmed position. In no test may an event of a key be out of order, be in another partition than the others of its key, or
+be one that was rolled back.
+`)
+	for _, r := range rows {
+		fmt.Fprintf(&b, "\n## %d. %s\n\nLost: %s. Duplicates: %s.", r.number, r.fault, r.lost, r.duplicates)
+		if r.also != "" {
+			fmt.Fprintf(&b, " Also: %s.", r.also)
+		}
+		fmt.Fprintf(&b, "\n\n```sh\n%s\n```\n\n", r.command())
+		if lines := r.entries(entries); len(lines) > 0 {
+			b.WriteString(entryHead)
+			for _, e := range lines {
+				b.WriteString(e.String())
+			}
+		} else {
+			b.WriteString("Not run in full yet.\n")
+		}
+	}
+	return b.String()
+}
+
+func (r row) entries(all map[string]entry) (mine []entry) {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if rowOf(name) == r.number {
+			mine = append(mine, all[name])
+		}
+	}
+	return mine
+}
+
+// summary is the table in README.md.
+func summary(entries map[string]entry) string {
+	var b strings.Builder
+	b.WriteString("| | fault | lost | duplicates | last full run | `go test ./test/faults -long -timeout 0 -run` |\n|---:|---|---|---|---|---|\n")
+	for _, r := range rows {
+		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s | `%s` |\n", r.number, r.fault, r.lost, r.duplicates, r.state(entries), r.prefix())
+	}
+	return b.String()
+}
+
+// state says in a few words what the last full run of a row has found.
+func (r row) state(entries map[string]entry) string {
+	lines := r.entries(entries)
+	if len(lines) == 0 {
+		return "not yet"
+	}
+	var written, lost, duplicated, passed int
+	state := ""
+	for _, e := range lines {
+		var w, l, d int
+		if _, err := fmt.Sscan(e.written, &w); err == nil {
+			_, _ = fmt.Sscan(e.lost+" "+e.duplicated, &l, &d) // numbers, as the first
+		}
+		written, lost, duplicated = written+w, lost+l, duplicated+d
+		switch {
+		case e.result == "FAILED":
+			return "**failed**"
+		case e.result == "not run":
+			state = ", in part"
+		case strings.Contains(e.result, " of "):
+			state, passed = ", in part", passed+1
+		default:
+			passed++
+		}
+	}
+	switch {
+	case passed == 0:
+		return "not yet"
+	case written == 0:
+		return "passed" + state
+	default:
+		return fmt.Sprintf("%d of %d lost, %d repeated%s", lost, written, duplicated, state)
+	}
+}
+
+// withSummary puts the table into README.md.
+func withSummary(readme, table string) (string, error) {
+	before, rest, begins := strings.Cut(readme, tableBegins)
+	_, after, ends := strings.Cut(rest, tableEnds)
+	if !begins || !ends {
+		return "", fmt.Errorf("README.md has no %q", strings.TrimSpace(tableBegins))
+	}
+	return before + tableBegins + "\n" + table + "\n" + tableEnds + after, nil
+}
+
+// writeReport brings docs/FAULTS.md and README.md up to what this run has found.
+func writeReport(found map[string]*outcome) error {
+	old, err := os.ReadFile(reportFile)
+	if err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	entries := parseReport(string(old))
+	for name, o := range found {
+		if rowOf(name) != 0 && !o.isParent(found) {
+			entries[name] = o.line()
+		}
+	}
+	readme, err := os.ReadFile(readmeFile)
+	if err != nil {
+		return err
+	}
+	text, err := withSummary(string(readme), summary(entries))
+	if err != nil {
+		return err
+	}
+	if err := replaceFile(reportFile, report(entries)); err != nil {
+		return err
+	}
+	return replaceFile(readmeFile, text)
+}
+
+// isParent tells whether subtests speak for the test.
+func (o *outcome) isParent(all map[string]*outcome) bool {
+	if len(o.verdicts) > 0 || len(o.figures) > 0 {
+		return false
+	}
+	for name := range all {
+		if strings.HasPrefix(name, o.test+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// replaceFile leaves the old file or the new one, whatever happens.
+func replaceFile(path, text string) error {
+	tmp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
+	if err := os.WriteFile(tmp, []byte(text), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}
+
+func TestReport_IsReadBackAsItWasWritten(t *testing.T) {
+	t.Parallel()
+	e := entry{"TestFault07_X/18", "passed, 2 of 3", "100", "0", "7", "0", "3 s; a/b", "2026-01-02, PostgreSQL 18.6, seed 5, 3s"}
+	failed := entry{"TestFault08_Y", "FAILED", "-", "-", "-", "-", "", "2026-01-02, , seed 5, 3s"}
+	entries := map[string]entry{e.test: e, failed.test: failed}
+	require.Equal(t, entries, parseReport(report(entries)))
+	require.Contains(t, summary(entries), "| 0 of 100 lost, 7 repeated, in part | `TestFault07` |")
+	require.Contains(t, summary(entries), "| **failed** | `TestFault08` |")
+	require.Contains(t, summary(entries), "| not yet | `TestFault09` |")
+}
+
+func TestReport_IsWhatTheFrontPageShows(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile(readmeFile)
+	require.NoError(t, err)
+	text, err := os.ReadFile(reportFile)
+	require.NoError(t, err)
+	entries := parseReport(string(text))
+	exist := tests(t)
+	for name := range entries {
+		top, _, _ := strings.Cut(name, "/")
+		require.Contains(t, exist, top, "docs/FAULTS.md has a test that does not exist")
+	}
+	require.Equal(t, report(entries), string(text), "docs/FAULTS.md is not written by hand")
+	wanted, err := withSummary(string(readme), summary(entries))
+	require.NoError(t, err)
+	require.Equal(t, wanted, string(readme), "README.md does not show what docs/FAULTS.md says")
+}
