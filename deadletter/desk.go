@@ -1,7 +1,8 @@
-// Package deadletter keeps the rows that can never be delivered as they are, in a topic of their own.
 package deadletter
 
 import (
+	"errors"
+
 	"postrider/replication"
 	"postrider/sink"
 )
@@ -19,10 +20,14 @@ type Poison struct {
 // Desk makes dead letters for one session, and knows which keys are parked. The methods belong to one goroutine, but for Close.
 type Desk interface {
 	// Letter makes the message for the dead-letter topic, with the event's position as its Origin. With DeadLetterKey the key is parked from
-	// now on. The caller publishes it in the place of the row.
+	// now on. The caller publishes it in the place of the row. ErrKept: there is nothing to publish.
 	Letter(p Poison) (*sink.Message, error)
-	// Follow returns the message for the dead-letter topic if the key of m is parked, else nil.
+	// Follow returns the message for the dead-letter topic if the key of m is parked, else nil. ErrKept: there is nothing to publish,
+	// neither to the one topic nor to the other.
 	Follow(ev *replication.Event, m *sink.Message) (*sink.Message, error)
 	// Close ends what the desk does in the background.
 	Close()
 }
+
+// ErrKept says of a row that was read again that its letter is in the dead-letter topic already. The row counts as delivered.
+var ErrKept = errors.New("the dead letter of this row is in its topic already")

@@ -97,6 +97,11 @@ type Set struct {
 	SnapshotRunning   prometheus.Gauge // 1 or 0
 	SnapshotCompleted *Optional        // SetBool
 
+	// deadletter; the label is the cause, or "parked" for a row that followed its key
+	DeadLetters       *prometheus.CounterVec // cause
+	DeadLetterSkipped *prometheus.CounterVec // cause
+	ParkedKeys        *Optional              // keys
+
 	topics topics
 }
 
@@ -265,6 +270,13 @@ func New(reg prometheus.Registerer, slotName string) *Set {
 			"1 while rows already in the tables are published. New rows wait in the WAL until that is done."),
 		SnapshotCompleted: b.optional("snapshot", "completed",
 			"1 once the snapshot of the slot is complete, 0 before. Absent: none was asked for."),
+
+		DeadLetters: b.counters("deadletter", "letters_total", "cause",
+			"Rows sent to the dead-letter topic instead of their own; cause parked: because an earlier one of their key is there. Rising: consumers do not get them until somebody redrives them."),
+		DeadLetterSkipped: b.counters("deadletter", "skipped_total", "cause",
+			"Rows left out by a policy skip. Rising: consumers never get them."),
+		ParkedKeys: b.optional("deadletter", "parked_keys",
+			"Keys whose rows go to the dead-letter topic until it is redriven. Absent: no policy makes dead letters."),
 	}
 	s.topics.set = s
 	s.topics.known.Store(&map[string]*TopicMetrics{})

@@ -49,6 +49,8 @@ func filled(t *testing.T) (*Set, *prometheus.Registry) {
 	s.HealthState.Set("ok")
 	s.AlertsSent.WithLabelValues("webhook").Inc()
 	s.AlertsFailed.WithLabelValues("webhook").Inc()
+	s.DeadLetters.WithLabelValues("not_routable").Inc()
+	s.DeadLetterSkipped.WithLabelValues("too_large").Inc()
 	s.SlotActive.SetBool(true)
 	s.SlotPublicationOK.SetBool(false)
 	s.Phase.Set("streaming")
