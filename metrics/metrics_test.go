@@ -124,7 +124,7 @@ func TestSet_HasNoLabelBeyondTheBoundedOnes(t *testing.T) {
 		names = append(names, n)
 	}
 	sort.Strings(names)
-	require.Equal(t, []string{"condition", "go_version", "holder", "other_slot", "phase", "reason", "receiver", "result", "severity", "slot", "state", "status", "topic", "version", "window"}, names)
+	require.Equal(t, []string{"cause", "condition", "go_version", "holder", "other_slot", "phase", "reason", "receiver", "result", "severity", "slot", "state", "status", "topic", "version", "window"}, names)
 }
 
 func TestSet_LeavesOutWhatIsNotKnown(t *testing.T) {
