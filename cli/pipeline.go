@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"postrider/config"
+	"postrider/deadletter"
 	"postrider/metrics"
 	"postrider/postgres"
 	"postrider/relay"
@@ -58,13 +59,18 @@ func (p *pipeline) component(name string) zerolog.Logger {
 
 func (p *pipeline) parts() relay.Parts {
 	return relay.Parts{
-		Prepare:    p.prepare,
-		Snapshot:   p.runSnapshot,
-		Watch:      p.watch,
-		OpenStream: p.openStream,
-		OpenSink:   p.openSink,
-		Router:     p.newRouter,
-		Heartbeat:  p.heartbeat,
+		Prepare:           p.prepare,
+		Snapshot:          p.runSnapshot,
+		Watch:             p.watch,
+		OpenStream:        p.openStream,
+		OpenSink:          p.openSink,
+		OpenTransactional: p.openTransactional,
+		Database:          p.database(),
+		Slot:              p.cfg.Slot.Name,
+		Policies:          p.cfg.DeadLetter,
+		OpenDesk:          p.openDesk,
+		Router:            p.newRouter,
+		Heartbeat:         p.heartbeat,
 		Explain: func(err error, st relay.State) (what, wal, next string) {
 			f := relayFailure(err, st)
 			return f.Error(), f.wal, f.next
@@ -173,6 +179,25 @@ func (p *pipeline) openSink(ctx context.Context, done sink.Done) (sink.Sink, err
 		return nil, err
 	}
 	return s, nil
+}
+
+// openTransactional is openSink for relay.exactly_once.
+func (p *pipeline) openTransactional(context.Context, sink.Done, sink.Committed) (sink.Transactional, error) {
+	return nil, &misfit{errors.New("relay.exactly_once is not there yet")}
+}
+
+// openDesk is where dead letters are made.
+func (p *pipeline) openDesk(context.Context, sink.Source) (deadletter.Desk, error) {
+	return nil, &misfit{errors.New("the policies dead_letter and dead_letter_key are not there yet")}
+}
+
+// database is the name of the database that postgres.url leads to; empty if that cannot be read, which connecting will tell.
+func (p *pipeline) database() string {
+	pg, err := postgres.ReplicationConfig(p.cfg.Postgres)
+	if err != nil {
+		return ""
+	}
+	return pg.Database
 }
 
 func (p *pipeline) heartbeat(at time.Time) (*sink.Message, error) {

@@ -20,9 +20,10 @@ type Set struct {
 	SessionsOpened prometheus.Counter
 	SessionsEnded  *prometheus.CounterVec // reason
 	Transactions   prometheus.Counter
-	EventsRouted   prometheus.Counter // the three results of one family, events_total{result}
+	EventsRouted   prometheus.Counter // the results of one family, events_total{result}
 	EventsSkipped  prometheus.Counter
 	EventsRefused  prometheus.Counter
+	EventsRepeated prometheus.Counter
 	InFlight       prometheus.Gauge // messages
 	InFlightBytes  prometheus.Gauge
 	OldestUnacked  *Optional            // SetTime; Clear when everything is acked
@@ -107,9 +108,10 @@ type Set struct {
 
 // Results of an event, the values of the label result.
 const (
-	resultRouted  = "routed"
-	resultSkipped = "skipped"
-	resultRefused = "refused"
+	resultRouted   = "routed"
+	resultSkipped  = "skipped"
+	resultRefused  = "refused"
+	resultRepeated = "repeated"
 )
 
 var (
@@ -126,7 +128,7 @@ var (
 func New(reg prometheus.Registerer, slotName string) *Set {
 	b := builder{prometheus.WrapRegistererWith(prometheus.Labels{"slot": slotName}, reg)}
 	events := b.counters("relay", "events_total", "result",
-		"Events read, by what became of them: routed to a message, skipped on purpose, refused as undeliverable. Refused above zero: the relay has halted, or its poison policy let a row go.")
+		"Events read, by what became of them: routed to a message, skipped as not ours, refused as undeliverable, repeated and left out because the topic has them. Refused above zero: the relay has halted, or a policy of [deadletter] took a row out.")
 
 	s := &Set{
 		Ready: b.gauge("relay", "ready",
@@ -139,9 +141,10 @@ func New(reg prometheus.Registerer, slotName string) *Set {
 			"Sessions ended, by reason. Rising: rows are published again after each, up to the in-flight limit."),
 		Transactions: b.counter("relay", "transactions_total",
 			"Transactions with at least one event of ours, as read. Not moving under load: look at replication_connected and in_flight_messages."),
-		EventsRouted:  events.WithLabelValues(resultRouted),
-		EventsSkipped: events.WithLabelValues(resultSkipped),
-		EventsRefused: events.WithLabelValues(resultRefused),
+		EventsRouted:   events.WithLabelValues(resultRouted),
+		EventsSkipped:  events.WithLabelValues(resultSkipped),
+		EventsRefused:  events.WithLabelValues(resultRefused),
+		EventsRepeated: events.WithLabelValues(resultRepeated),
 		InFlight: b.gauge("relay", "in_flight_messages",
 			"Messages handed to the sink and not yet acknowledged. At the limit and not moving: the broker does not answer."),
 		InFlightBytes: b.gauge("relay", "in_flight_bytes",

@@ -29,7 +29,7 @@ func filled(t *testing.T) (*Set, *prometheus.Registry) {
 	for _, o := range []*Optional{s.AckedLSN, s.ReceivedLSN, s.ConfirmedFlushLSN, s.SlotConfirmedFlushLSN, s.SlotRestartLSN, s.SlotServerWALLSN} {
 		o.SetLSN(0x1_0000_0010)
 	}
-	for _, o := range []*Optional{s.OldestUnacked, s.LastProgress, s.ConfigLoaded, s.SlotObserved, s.SnapshotEstimated, s.SnapshotCompleted} {
+	for _, o := range []*Optional{s.OldestUnacked, s.LastProgress, s.ConfigLoaded, s.SlotObserved, s.SnapshotEstimated, s.SnapshotCompleted, s.ParkedKeys} {
 		o.SetTime(at)
 	}
 	for _, o := range []*Optional{s.SlotLagBytes, s.SlotRetainedBytes, s.SlotSafeWALBytes} {

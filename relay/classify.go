@@ -76,6 +76,7 @@ var rules = []rule{
 	{ErrConfiguration, Fatal, "configuration", drainFully, false},
 
 	// One row.
+	{errSuspected, Retryable, "refused", drainFully, false},
 	{replication.ErrUndecodable, Poison, "undecodable", drainFully, false},
 	{sink.ErrInvalidTopic, Poison, "invalid_topic", drainFully, false},
 	{sink.ErrTooLarge, Poison, "too_large", drainFully, false},

@@ -9,7 +9,12 @@
 //  3. A clean stop publishes the open transaction to its end, begins no other, waits for what is in flight and confirms it:
 //     no duplicates. If the drain timeout strikes first, what was in flight is published again at the next start.
 //  4. A pause ends the session like a clean stop. If the drain timeout strikes, the relay is paused all the same.
-//  5. A row that can't be routed or delivered halts the relay: everything before it is confirmed, nothing after it is.
+//  5. A row that can't be routed or delivered halts the relay: everything before it is confirmed, nothing after it is. Or, by
+//     policy, a dead letter takes its place, in the same transaction of the window, so that nothing behind it is confirmed before
+//     the letter is durable; or it is left out (poison.go).
+//  6. What a broker refuses after it was sent ends the session. The next one sends what was refused one by one, and only a record that
+//     is refused by itself, deadletter.retries times, is poison.
+//  7. With relay.exactly_once nothing is confirmed before readers see it, and what the stored position covers is left out (transit.go).
 //
 // # The one recovery path
 //

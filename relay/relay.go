@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/rs/zerolog"
 
+	"postrider/deadletter"
 	"postrider/metrics"
 	"postrider/replication"
 	"postrider/router"
@@ -30,7 +31,14 @@ type Parts struct {
 	Watch      func(ctx context.Context, problem func(err error, began time.Time))
 	OpenStream func(ctx context.Context) (*replication.Stream, error)
 	OpenSink   sink.Open
-	Router     func() (*router.Router, error)
+	// OpenTransactional makes the sink of a session with Config.ExactlyOnce.
+	OpenTransactional func(ctx context.Context, done sink.Done, committed sink.Committed) (sink.Transactional, error)
+	// Database and Slot are the part of the source that is known before a session.
+	Database, Slot string
+	// Policies say what becomes of rows that cannot be delivered; OpenDesk is called, when the slot is held, if they make dead letters.
+	Policies deadletter.Config
+	OpenDesk func(ctx context.Context, source sink.Source) (deadletter.Desk, error)
+	Router   func() (*router.Router, error)
 	// Heartbeat makes a record that says that the relay was at work at that time. Called only with Config.HeartbeatInterval.
 	Heartbeat func(at time.Time) (*sink.Message, error)
 	// Explain says for the log why a session ended, without advice; what that means for the WAL that PostgreSQL keeps; and
@@ -60,7 +68,8 @@ type Relay struct {
 	endWork      func()        // ends the session under way, or the wait for the next, for a pause; nil before Run
 	pauseChanged chan struct{} // closed, and made anew, whenever state.Paused changes
 
-	recent recent
+	recent   recent
+	suspects suspects
 }
 
 // New makes a relay. Run it once.
@@ -71,6 +80,7 @@ func New(cfg Config, parts Parts) *Relay {
 	now := time.Now()
 	return &Relay{
 		cfg: cfg, parts: parts, state: State{Phase: Starting, Since: now, LastProgress: now}, pauseChanged: make(chan struct{}),
+		suspects: suspects{retries: parts.Policies.Retries},
 	}
 }
 
@@ -225,13 +235,14 @@ func (r *Relay) report(s Snapshot) {
 
 // open makes everything of a session, the sink first: without a broker the slot is not held.
 func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*session, error) {
-	s := &session{cfg: r.cfg, log: r.parts.Log, metrics: r.parts.Metrics, fail: fail, recent: &r.recent, clockSkew: r.parts.ClockSkew}
+	s := &session{cfg: r.cfg, policies: r.parts.Policies, log: r.parts.Log, metrics: r.parts.Metrics, fail: fail,
+		recent: &r.recent, suspects: &r.suspects, clockSkew: r.parts.ClockSkew}
 	s.progress.Store(time.Now().UnixNano())
 	var err error
 	if s.router, err = r.parts.Router(); err != nil {
 		return nil, err
 	}
-	if s.sink, err = r.parts.OpenSink(ctx, s.delivered); err != nil {
+	if err = r.openSink(ctx, s); err != nil {
 		return nil, err
 	}
 	if r.awaited != "" {
@@ -248,6 +259,10 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 	}
 	s.window = newWindow(s.stream.SeedLSN(), r.cfg.InFlightMessages, r.cfg.InFlightBytes)
 	if err := r.recognise(s.stream); err != nil {
+		_ = s.finish(ctx, err)
+		return nil, err
+	}
+	if err := r.goOn(ctx, s); err != nil {
 		_ = s.finish(ctx, err)
 		return nil, err
 	}
@@ -268,7 +283,54 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 	return s, nil
 }
 
+// openSink opens the kind of sink that the configuration asks for.
+func (r *Relay) openSink(ctx context.Context, s *session) (err error) {
+	if r.cfg.ExactlyOnce {
+		if s.transactional, err = r.parts.OpenTransactional(ctx, s.delivered, s.committed); err != nil {
+			return err
+		}
+		s.sink = s.transactional
+		return nil
+	}
+	if s.sink, err = r.parts.OpenSink(ctx, s.delivered); err != nil {
+		return err
+	}
+	if r.cfg.Dedup == DedupTail {
+		var can bool
+		if s.dedup, can = s.sink.(sink.Deduplicator); !can {
+			s.closeSink(sinkCloseTimeout)
+			return fmt.Errorf("%w: relay.dedup = %q: this sink cannot read what is published", ErrConfiguration, DedupTail)
+		}
+	}
+	return nil
+}
+
+// goOn finds out what earlier sessions have left in the topics. The slot is held: nobody else publishes.
+func (r *Relay) goOn(ctx context.Context, s *session) (err error) {
+	id := s.stream.Identity()
+	s.source = sink.Source{SystemID: id.SystemID, Timeline: id.Timeline, Database: r.parts.Database, Slot: r.parts.Slot}
+	s.sourceHeader = []byte(s.source.Header())
+	if s.transactional != nil {
+		stored, err := s.transactional.Begin(ctx, s.source)
+		if err != nil {
+			return err
+		}
+		if err := s.goOnBehind(stored); err != nil {
+			return err
+		}
+	}
+	if r.parts.Policies.On() {
+		if s.desk, err = r.parts.OpenDesk(ctx, s.source); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (r *Relay) close(s *session) {
+	if s.desk != nil {
+		s.desk.Close()
+	}
 	r.observe()
 	r.mu.Lock()
 	r.state.Published += s.published.Load()

@@ -3,7 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/rs/zerolog"
 
+	"postrider/deadletter"
 	"postrider/metrics"
 	"postrider/replication"
 	"postrider/router"
@@ -30,15 +31,20 @@ const (
 
 // session is one attempt from open to close. Its only shared state is the window and, through it, the sink's result loop.
 type session struct {
-	cfg     Config
-	log     zerolog.Logger
-	metrics *metrics.Set
-	router  *router.Router
+	cfg      Config
+	policies deadletter.Config
+	log      zerolog.Logger
+	metrics  *metrics.Set
+	router   *router.Router
 
-	stream *replication.Stream
-	sink   sink.Sink
-	window *window
-	fail   context.CancelCauseFunc // ends the session with a cause; the first one counts
+	stream        *replication.Stream
+	sink          sink.Sink
+	dedup         sink.Deduplicator  // the sink, with relay.dedup; else nil
+	transactional sink.Transactional // the sink, with relay.exactly_once; else nil
+	source        sink.Source
+	desk          deadletter.Desk // nil unless a policy makes dead letters
+	window        *window
+	fail          context.CancelCauseFunc // ends the session with a cause; the first one counts
 
 	published atomic.Uint64
 	progress  atomic.Int64 // Unix nanoseconds: when the pump last turned
@@ -46,6 +52,7 @@ type session struct {
 	failed    atomic.Bool  // the sink reported a failure: what is in flight may or may not be written
 
 	recent    *recent              // of the Relay
+	suspects  *suspects            // of the Relay
 	clockSkew func() time.Duration // see Parts.ClockSkew
 
 	counted uint64 // of the bytes received, what the metrics have; guarded by Relay.mu
@@ -54,6 +61,7 @@ type session struct {
 	transaction uint64          // number of the open one in the window
 	out         []*sink.Message // routed, in the window, not yet handed over
 	abandoned   int             // messages in the window that the sink never took: nobody reports them. Read after the pump has ended
+	transit                     // what exactly_once needs to know
 }
 
 // pumpAll moves events until the stream ends or the session fails, and returns why: nil after a clean stop.
@@ -111,12 +119,13 @@ func (s *session) relay(ctx context.Context, b *replication.Batch) error {
 		case replication.Begin:
 			s.transaction = s.window.begin(e.Time)
 			s.metrics.Transactions.Inc()
+			s.begin(e)
 		case replication.Insert, replication.Update, replication.Message:
 			if err := s.row(ctx, e); err != nil {
 				return err
 			}
 		case replication.Commit:
-			s.window.commit(e.LSN)
+			s.window.commit(e.LSN, s.commit(e))
 		case replication.Idle:
 			s.window.idle(e.LSN)
 		}
@@ -124,20 +133,51 @@ func (s *session) relay(ctx context.Context, b *replication.Batch) error {
 	return s.publish(ctx)
 }
 
+// row takes one event into the window, as its message, as a dead letter, or not at all.
 func (s *session) row(ctx context.Context, e *replication.Event) error {
-	m, err := s.router.Route(e)
-	if err != nil {
-		s.metrics.EventsRefused.Inc()
-		if publishErr := s.publish(ctx); publishErr != nil { // everything before it leaves
-			return publishErr
-		}
-		return fmt.Errorf("route row %d of the transaction that commits at %s: %w", e.Index, e.LSN, err)
-	}
-	if m == nil {
-		s.metrics.EventsSkipped.Inc()
+	if s.stored {
+		s.metrics.EventsRepeated.Inc()
 		return nil
 	}
+	m, err := s.router.Route(e)
+	switch {
+	case m == nil && err == nil:
+		s.metrics.EventsSkipped.Inc()
+		return nil
+	case e.Oversize > 0:
+		return s.poisoned(ctx, Poisoned{Event: e, Message: m, Err: s.oversize(e)})
+	case err != nil:
+		return s.poisoned(ctx, Poisoned{Event: e, Err: err})
+	}
 	s.metrics.EventsRouted.Inc()
+	if s.desk != nil {
+		letter, err := s.desk.Follow(e, m)
+		if err != nil {
+			return err
+		}
+		if letter != nil {
+			s.metrics.DeadLetters.WithLabelValues(causeParked).Inc()
+			m = letter
+		}
+	}
+	return s.take(ctx, e, m)
+}
+
+// take adds a message, unless the topic has it already or it is a suspect.
+func (s *session) take(ctx context.Context, e *replication.Event, m *sink.Message) error {
+	if there, err := s.repeated(ctx, e, m); there || err != nil {
+		return err
+	}
+	if s.suspects.any() {
+		if found := s.suspects.of(m); found != nil {
+			return s.tryAlone(ctx, e, m, *found)
+		}
+	}
+	return s.add(ctx, m)
+}
+
+// add takes a message into the window and to those that the next publish hands over.
+func (s *session) add(ctx context.Context, m *sink.Message) error {
 	m.Origin.Transaction = s.transaction
 	for size := m.Size(); !s.window.tryAdd(size); {
 		// The window only gets room when what is in it has been handed over.
@@ -148,8 +188,31 @@ func (s *session) row(ctx context.Context, e *replication.Event) error {
 			return err
 		}
 	}
+	s.rows++
 	s.out = append(s.out, m)
 	return nil
+}
+
+// repeated tells whether an earlier session has published m, and makes m recognisable for a later one. A message outside of a
+// transaction is never recognised: the commit record of a transaction can begin where it ends, and both would have one position.
+func (s *session) repeated(ctx context.Context, e *replication.Event, m *sink.Message) (bool, error) {
+	if s.dedup == nil || e.XID == 0 {
+		return false, nil
+	}
+	there, err := s.dedup.Published(ctx, s.source, m)
+	if there {
+		s.metrics.EventsRepeated.Inc()
+		return true, err
+	}
+	s.sign(m)
+	return false, err
+}
+
+// sign makes a message recognisable for the next session.
+func (s *session) sign(m *sink.Message) {
+	if !slices.ContainsFunc(m.Headers, func(h sink.Header) bool { return h.Key == sink.HeaderSource }) { // a dead letter may have it from the row
+		m.Headers = append(m.Headers, sink.Header{Key: sink.HeaderSource, Value: s.sourceHeader})
+	}
 }
 
 // waitForRoom waits until something left the window, or ctx ends, and returns its cause. It beats, so that a stalled broker does not look
@@ -169,24 +232,46 @@ func (s *session) waitForRoom(ctx context.Context) error {
 	}
 }
 
+// publish hands over what has gathered. It returns when the sink has taken it.
 func (s *session) publish(ctx context.Context) error {
-	if len(s.out) == 0 {
+	defer func() { clear(s.out); s.out = s.out[:0] }()
+	if !s.bounded {
+		return s.handOver(ctx, s.out)
+	}
+	complete := s.out[:s.complete]
+	s.bounded = false
+	if err := s.handOver(ctx, complete); err != nil {
+		s.abandoned += len(s.out) - len(complete)
+		return err
+	}
+	s.transactional.Boundary(s.boundary)
+	return s.handOver(ctx, s.out[len(complete):])
+}
+
+func (s *session) handOver(ctx context.Context, ms []*sink.Message) error {
+	if len(ms) == 0 {
 		return nil
 	}
 	now := time.Now()
-	for _, m := range s.out {
+	for _, m := range ms {
 		m.Origin.HandedOver = now
 	}
-	err := context.Cause(ctx)
-	if err == nil {
-		err = s.sink.Publish(ctx, s.out)
+	for len(ms) > 0 {
+		err := context.Cause(ctx)
+		if err == nil {
+			err = s.sink.Publish(ctx, ms)
+		}
+		if err == nil {
+			return nil
+		}
+		left := notTaken(ms, err)
+		ms = ms[len(ms)-left:]
+		if ms, err = s.refusedBySink(ms, err); err != nil {
+			s.abandoned += left
+			return err
+		}
 	}
-	if err != nil {
-		s.abandoned += notTaken(s.out, err)
-	}
-	clear(s.out)
-	s.out = s.out[:0]
-	return err
+	return nil
 }
 
 // notTaken is how many messages the sink did not take when Publish failed: those from the one that the error names, else all.
@@ -208,14 +293,19 @@ func (s *session) delivered(m *sink.Message, err error) {
 		s.metrics.PublishErrors.WithLabelValues(reason).Inc()
 		s.recent.refusedBy(m.Topic, err)
 		s.failed.Store(true)
-		s.fail(err)
+		s.fail(s.suspects.refused(m, err))
 		return
+	}
+	if s.suspects.any() {
+		s.suspects.clear(m)
 	}
 	now := time.Now()
 	s.moved.Store(now.UnixNano())
 	size := m.Size()
 	late := max(0, now.Add(s.clockSkew()).Sub(m.Origin.CommitTime))
-	s.metrics.CommitToAck.Observe(late.Seconds())
+	if s.transactional == nil {
+		s.metrics.CommitToAck.Observe(late.Seconds())
+	}
 	s.metrics.PublishSeconds.Observe(now.Sub(m.Origin.HandedOver).Seconds())
 	topic := s.metrics.Topic(m.Topic)
 	topic.Published.Inc()

@@ -20,6 +20,7 @@ import (
 //  4. done is called at most once for each add; pending >= 0.
 //  5. bytes <= maxBytes and messages <= maxMessages, except that an empty window admits any one message.
 //  6. An idle position enters as an empty transaction, in order, never between begin and commit.
+//  7. A transaction that was committed with hold stays, and counts as one message, until visible has named its end or a later one.
 type window struct {
 	maxMessages int
 	maxBytes    int64
@@ -27,10 +28,12 @@ type window struct {
 	mu       sync.Mutex
 	ring     []transaction // ring[number%len(ring)], for first <= number < next
 	first    uint64        // oldest transaction that is not yet acked
+	shown    uint64        // no transaction before it is held
 	next     uint64        // number that the next transaction gets
 	open     bool          // ring[next-1] has not seen its commit
 	acked    pglogrepl.LSN
-	messages int           // in flight, over all transactions
+	messages int           // in flight, over all transactions, and held transactions
+	holds    int           // of them, transactions
 	bytes    int64         // of them
 	moved    chan struct{} // one token: a message left, or acked moved, since it was last taken
 }
@@ -39,6 +42,7 @@ type transaction struct {
 	end        pglogrepl.LSN // zero while open
 	commitTime time.Time     // zero for an idle position
 	pending    int           // messages handed over and not done
+	held       bool          // readers do not see its messages yet
 }
 
 func newWindow(seed pglogrepl.LSN, maxMessages int, maxBytes int64) *window {
@@ -73,15 +77,47 @@ func (w *window) tryAdd(bytes int) bool {
 	return true
 }
 
-// commit closes the open transaction.
-func (w *window) commit(end pglogrepl.LSN) {
+// replace takes account of a message of a transaction that another one takes the place of.
+func (w *window) replace(bytes, by int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.bytes += int64(by - bytes)
+}
+
+// commit closes the open transaction. hold: it is not delivered before visible says so.
+func (w *window) commit(end pglogrepl.LSN, hold bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.open {
 		panic("relay: commit outside of a transaction")
 	}
 	w.open = false
-	w.atLocked(w.next - 1).end = end
+	t := w.atLocked(w.next - 1)
+	t.end = end
+	if hold {
+		t.held = true
+		w.messages++
+		w.holds++
+	}
+	w.advanceLocked()
+}
+
+// visible releases the held transactions that end at end or before, and tells each one's commit time to seen.
+func (w *window) visible(end pglogrepl.LSN, seen func(commitTime time.Time)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.shown = max(w.shown, w.first); w.shown < w.next; w.shown++ {
+		t := w.atLocked(w.shown)
+		if t.end == 0 || t.end > end {
+			break
+		}
+		if t.held {
+			t.held = false
+			w.messages--
+			w.holds--
+			seen(t.commitTime)
+		}
+	}
 	w.advanceLocked()
 }
 
@@ -93,7 +129,7 @@ func (w *window) idle(end pglogrepl.LSN) {
 		panic("relay: idle position inside a transaction")
 	}
 	if w.next > w.first {
-		if last := w.atLocked(w.next - 1); last.pending == 0 {
+		if last := w.atLocked(w.next - 1); last.pending == 0 && !last.held {
 			// Waits behind others and has nothing of its own pending: it only moves on. So a stalled sink
 			// on an idle table does not fill the window with keepalives.
 			last.end = max(last.end, end)
@@ -151,10 +187,17 @@ func (w *window) load() (messages int, bytes int64, oldest time.Time) {
 	return w.messages, w.bytes, oldest
 }
 
+// unacknowledged is how many messages the broker has not written yet.
+func (w *window) unacknowledged() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.messages - w.holds
+}
+
 func (w *window) advanceLocked() {
 	for w.first < w.next {
 		t := w.atLocked(w.first)
-		if t.end == 0 || t.pending > 0 {
+		if t.end == 0 || t.pending > 0 || t.held {
 			break
 		}
 		w.acked = max(w.acked, t.end) // an idle position may lie before the seed

@@ -16,7 +16,7 @@ func TestWindow_AdvancesToTheEndOfADeliveredTransaction(t *testing.T) {
 	w := newWindow(100, 10, 1000)
 	tx := w.begin(anyTime)
 	require.True(t, w.tryAdd(5))
-	w.commit(200)
+	w.commit(200, false)
 	require.Equal(t, pglogrepl.LSN(100), w.ackedLSN())
 	w.done(tx, 5)
 	require.Equal(t, pglogrepl.LSN(200), w.ackedLSN())
@@ -28,7 +28,7 @@ func TestWindow_DoesNotPassOpenTransaction(t *testing.T) {
 	require.True(t, w.tryAdd(5))
 	w.done(tx, 5) // delivered before its commit was read
 	require.Equal(t, pglogrepl.LSN(100), w.ackedLSN())
-	w.commit(200)
+	w.commit(200, false)
 	require.Equal(t, pglogrepl.LSN(200), w.ackedLSN())
 }
 
@@ -36,10 +36,10 @@ func TestWindow_DoesNotPassAnOlderPendingTransaction(t *testing.T) {
 	w := newWindow(100, 10, 1000)
 	first := w.begin(anyTime)
 	require.True(t, w.tryAdd(1))
-	w.commit(200)
+	w.commit(200, false)
 	second := w.begin(anyTime)
 	require.True(t, w.tryAdd(1))
-	w.commit(300)
+	w.commit(300, false)
 	w.idle(400)
 	w.done(second, 1)
 	require.Equal(t, pglogrepl.LSN(100), w.ackedLSN())
@@ -51,7 +51,7 @@ func TestWindow_IdlePositionsBehindAStallTakeOnePlace(t *testing.T) {
 	w := newWindow(100, 10, 1000)
 	tx := w.begin(anyTime)
 	require.True(t, w.tryAdd(1))
-	w.commit(200)
+	w.commit(200, false)
 	for lsn := pglogrepl.LSN(201); lsn < 5000; lsn++ {
 		w.idle(lsn)
 	}
@@ -85,7 +85,7 @@ func TestWindow_BoundsMessages(t *testing.T) {
 
 func TestWindow_MisuseOfOurOwnPanics(t *testing.T) {
 	w := newWindow(0, 2, 1000)
-	require.Panics(t, func() { w.commit(1) }, "commit without begin")
+	require.Panics(t, func() { w.commit(1, false) }, "commit without begin")
 	require.Panics(t, func() { w.tryAdd(1) }, "message without begin")
 	tx := w.begin(anyTime)
 	require.Panics(t, func() { w.begin(anyTime) })
@@ -179,7 +179,7 @@ func TestWindow_AgreesWithANaiveModel(t *testing.T) {
 				}
 				open = false
 				lsn += pglogrepl.LSN(rapid.IntRange(1, 20).Draw(t, "advance"))
-				w.commit(lsn)
+				w.commit(lsn, false)
 				model.txs[len(model.txs)-1].end = lsn
 			},
 			"idle": func(t *rapid.T) {
@@ -225,6 +225,38 @@ func TestWindow_AgreesWithANaiveModel(t *testing.T) {
 	})
 }
 
+func TestWindow_HeldTransactionWaitsUntilItIsVisible(t *testing.T) {
+	w := newWindow(100, 2, 1000)
+	var seen []time.Time
+	see := func(at time.Time) { seen = append(seen, at) }
+	first := w.begin(anyTime)
+	require.True(t, w.tryAdd(10))
+	w.done(first, 10)
+	w.commit(200, true)
+	require.Equal(t, pglogrepl.LSN(100), w.ackedLSN(), "written is not visible")
+	w.idle(250)
+	require.Equal(t, pglogrepl.LSN(100), w.ackedLSN())
+	second := w.begin(anyTime)
+	require.True(t, w.tryAdd(10))
+	require.False(t, w.tryAdd(10), "a held transaction takes the place of a message")
+	require.Equal(t, 1, w.unacknowledged())
+
+	w.visible(199, see)
+	require.Equal(t, pglogrepl.LSN(100), w.ackedLSN())
+	w.visible(200, see)
+	require.Equal(t, pglogrepl.LSN(250), w.ackedLSN())
+	require.Len(t, seen, 1)
+	w.commit(300, true)
+	w.visible(300, see)
+	require.Equal(t, pglogrepl.LSN(250), w.ackedLSN(), "visible is not written: the sink has said it too early")
+	w.done(second, 10)
+	require.Equal(t, pglogrepl.LSN(300), w.ackedLSN())
+	require.Len(t, seen, 2)
+	messages, bytes, _ := w.load()
+	require.Zero(t, messages)
+	require.Zero(t, bytes)
+}
+
 func BenchmarkWindow_OneRowTransactions(b *testing.B) {
 	w := newWindow(0, 1<<20, 1<<40)
 	b.ReportAllocs()
@@ -233,7 +265,7 @@ func BenchmarkWindow_OneRowTransactions(b *testing.B) {
 		tx := w.begin(anyTime)
 		w.tryAdd(300)
 		lsn += 100
-		w.commit(lsn)
+		w.commit(lsn, false)
 		w.done(tx, 300)
 	}
 }

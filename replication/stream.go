@@ -50,6 +50,12 @@ func (s *Stream) SeedLSN() pglogrepl.LSN { return s.positions.seed }
 // Identity is that of the server the stream is connected to.
 func (s *Stream) Identity() Identity { return s.identity }
 
+// WrittenLSN is where the server wrote WAL when the stream was opened.
+func (s *Stream) WrittenLSN() pglogrepl.LSN { return s.written }
+
+// MaxRowBytes is the limit over which an event is Oversize.
+func (s *Stream) MaxRowBytes() int64 { return s.wire.max }
+
 // ReceivedLSN is the newest position read. Safe for concurrent use.
 func (s *Stream) ReceivedLSN() pglogrepl.LSN { return pglogrepl.LSN(s.received.Load()) }
 

@@ -119,7 +119,7 @@ func (s *Sink) Topic(ctx context.Context, topic string) error {
 // prepare checks everything that can be checked without sending, so that a poison message is found before it spoils a batch.
 func (s *Sink) prepare(ctx context.Context, m *sink.Message) (*record, error) {
 	failed := func(err error) (*record, error) {
-		return nil, &sink.MessageError{Topic: m.Topic, Origin: m.Origin, Err: err}
+		return nil, &sink.MessageError{Topic: m.Topic, Origin: m.Origin, Untaken: true, Err: err}
 	}
 	if _, ok := s.topics.known[m.Topic]; !ok {
 		if err := s.topics.ensure(ctx, m.Topic); err != nil {

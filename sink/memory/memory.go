@@ -24,6 +24,8 @@ type Broker struct {
 	permits    int // messages that may be answered although held
 	failNext   []error
 	failOpen   []error
+	untaken    func(*sink.Message) error
+	refuse     func(*sink.Message) error
 	messages   []sink.Message
 	published  int // messages taken, over all sessions
 	opened     int
@@ -78,6 +80,13 @@ func (b *Broker) FailNext(err error) {
 func (b *Broker) FailOpen(err error) {
 	defer b.change()()
 	b.failOpen = append(b.failOpen, err)
+}
+
+// Refuse makes Publish not take a message for which untaken returns an error, and a message that was taken fail with the error of refuse, and with
+// it all that the session has behind it. Nil: none.
+func (b *Broker) Refuse(untaken, refuse func(*sink.Message) error) {
+	defer b.change()()
+	b.untaken, b.refuse = untaken, refuse
 }
 
 // Messages returns copies of what was delivered, in order; Partition says where to.

@@ -37,6 +37,11 @@ func (s *session) Publish(ctx context.Context, ms []*sink.Message) error {
 		if err := b.checkLocked(m); err != nil {
 			return &sink.MessageError{Topic: m.Topic, Origin: m.Origin, Err: err}
 		}
+		if b.untaken != nil {
+			if err := b.untaken(m); err != nil {
+				return &sink.MessageError{Topic: m.Topic, Origin: m.Origin, Untaken: true, Err: err}
+			}
+		}
 		s.queue = append(s.queue, m)
 		b.published++
 		b.changed.Broadcast()
@@ -103,6 +108,12 @@ func (s *session) next() (*sink.Message, error) {
 		b.failNext = b.failNext[1:]
 		s.failed = true
 		return m, err
+	}
+	if b.refuse != nil {
+		if err := b.refuse(m); err != nil {
+			s.failed = true
+			return m, err
+		}
 	}
 	b.storeLocked(m)
 	return m, nil

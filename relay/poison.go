@@ -1,0 +1,284 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/jackc/pglogrepl"
+
+	"postrider/deadletter"
+	"postrider/replication"
+	"postrider/router"
+	"postrider/sink"
+)
+
+// causeParked is the label of a row that is a dead letter only because an earlier one of its key is.
+const causeParked = "parked"
+
+// Poisoned is what is known of a row that cannot be delivered as it is.
+type Poisoned struct {
+	Event   *replication.Event
+	Message *sink.Message // nil: it could not be routed
+	Err     error
+}
+
+// causeOf tells for which policy an error asks. False: for none, the relay halts or tries again.
+func causeOf(err error) (deadletter.Cause, bool) {
+	if row := new(router.RowError); errors.As(err, &row) {
+		switch row.Reason {
+		case router.ReasonInvalidTopic:
+			return deadletter.InvalidTopic, true
+		case router.ReasonInvalidMessage, router.ReasonInvalidHeaders:
+			return deadletter.Malformed, true
+		case router.ReasonUpdate: // it was asked to stop by router.table.op.invalid.behavior
+			return "", false
+		}
+		return deadletter.NotRoutable, true
+	}
+	if large := new(replication.RowTooLargeError); errors.As(err, &large) {
+		return deadletter.TooLarge, true
+	}
+	switch {
+	case errors.Is(err, sink.ErrTooLarge):
+		return deadletter.TooLarge, true
+	case errors.Is(err, sink.ErrInvalidTopic):
+		return deadletter.InvalidTopic, true
+	case errors.Is(err, sink.ErrInvalidRecord):
+		return deadletter.Refused, true
+	}
+	return "", false
+}
+
+// oversize is the error of an event that was too long to keep.
+func (s *session) oversize(e *replication.Event) error {
+	return fmt.Errorf("row %d of %s, in the transaction that commits at %s: %w", e.Index, e.Relation, e.LSN,
+		&replication.RowTooLargeError{Bytes: e.Oversize, Max: s.stream.MaxRowBytes()})
+}
+
+// poisoned does with a row what the policy for its cause says.
+func (s *session) poisoned(ctx context.Context, p Poisoned) error {
+	s.metrics.EventsRefused.Inc()
+	letter, err := s.dispose(p)
+	if err != nil {
+		if publishErr := s.publish(ctx); publishErr != nil { // everything before it leaves
+			return publishErr
+		}
+		if p.Message == nil && p.Event.Oversize == 0 {
+			err = fmt.Errorf("route row %d of the transaction that commits at %s: %w", p.Event.Index, p.Event.LSN, err)
+		}
+		return err
+	}
+	if letter == nil {
+		return nil
+	}
+	return s.take(ctx, p.Event, letter)
+}
+
+// dispose returns the dead letter of a row, or nothing if it is to be left out. The error is the row's own if the relay has to halt.
+func (s *session) dispose(p Poisoned) (*sink.Message, error) {
+	cause, known := causeOf(p.Err)
+	if !known {
+		return nil, p.Err
+	}
+	policy := s.policies.Policy(cause)
+	if policy == deadletter.Halt || s.desk == nil && policy != deadletter.Skip {
+		return nil, p.Err
+	}
+	_, reason := Classify(p.Err, false)
+	event := s.log.Warn().Str("cause", string(cause)).Str("reason", reason).Err(p.Err)
+	switch {
+	case p.Event != nil:
+		event.Stringer("lsn", p.Event.LSN).Uint32("index", p.Event.Index)
+	case p.Message != nil:
+		event.Stringer("lsn", p.Message.Origin.LSN).Uint32("index", p.Message.Origin.Index)
+	}
+	if policy == deadletter.Skip {
+		s.metrics.DeadLetterSkipped.WithLabelValues(string(cause)).Inc()
+		event.Msg("row was left out, by the policy skip")
+		return nil, nil
+	}
+	letter, err := s.desk.Letter(deadletter.Poison{Event: p.Event, Message: p.Message, Cause: cause, Reason: reason, Err: p.Err, Policy: policy})
+	if err != nil {
+		return nil, fmt.Errorf("make a dead letter, since %w: %w", p.Err, err)
+	}
+	s.metrics.DeadLetters.WithLabelValues(string(cause)).Inc()
+	event.Str("topic", letter.Topic).Msg("row was made a dead letter")
+	return letter, nil
+}
+
+// refusedBySink deals with the first of ms, which Publish has not taken, and returns what to hand over instead. The error ends the session.
+func (s *session) refusedBySink(ms []*sink.Message, err error) ([]*sink.Message, error) {
+	failed := new(sink.MessageError)
+	if !errors.As(err, &failed) || !failed.Untaken || failed.Origin != ms[0].Origin || s.isLetter(failed.Topic) {
+		return nil, err
+	}
+	cause, known := causeOf(err)
+	if !known {
+		return nil, err
+	}
+	m := ms[0]
+	if cause == deadletter.Refused && !s.suspects.convicts(m) {
+		return nil, s.suspects.refusedAlone(m, err)
+	}
+	letter, halt := s.dispose(Poisoned{Message: m, Err: err})
+	if halt != nil {
+		return nil, halt
+	}
+	s.metrics.EventsRefused.Inc()
+	if letter == nil {
+		s.window.done(m.Origin.Transaction, m.Size())
+		return ms[1:], nil
+	}
+	s.takePlace(ms, 0, letter)
+	for i, follower := range ms[1:] { // the key may be parked now
+		letter, err := s.desk.Follow(nil, follower)
+		if err != nil {
+			return nil, err
+		}
+		if letter != nil {
+			s.metrics.DeadLetters.WithLabelValues(causeParked).Inc()
+			s.takePlace(ms, i+1, letter)
+		}
+	}
+	return ms, nil
+}
+
+// takePlace puts a dead letter where a message was, which is in the window already.
+func (s *session) takePlace(ms []*sink.Message, i int, letter *sink.Message) {
+	before := ms[i].Size()
+	letter.Origin = ms[i].Origin
+	if s.dedup != nil {
+		s.sign(letter)
+	}
+	s.window.replace(before, letter.Size())
+	ms[i] = letter
+}
+
+func (s *session) isLetter(topic string) bool { return s.desk != nil && topic == s.policies.Topic }
+
+// tryAlone publishes a suspect with nothing else in flight, so that a refusal is its own; or disposes of it, once it was refused often enough.
+func (s *session) tryAlone(ctx context.Context, e *replication.Event, m *sink.Message, found suspect) error {
+	if found.convicted {
+		if s.isLetter(m.Topic) {
+			return found.err // there is no other place for it
+		}
+		return s.poisoned(ctx, Poisoned{Event: e, Message: m, Err: found.err})
+	}
+	if err := s.settle(ctx); err != nil {
+		return err
+	}
+	if err := s.add(ctx, m); err != nil {
+		return err
+	}
+	s.suspects.alone.Store(true)
+	defer s.suspects.alone.Store(false)
+	return s.settle(ctx)
+}
+
+// settle hands over what has gathered and waits until nothing of it is in flight.
+func (s *session) settle(ctx context.Context) error {
+	if err := s.publish(ctx); err != nil {
+		return err
+	}
+	for s.window.unacknowledged() > 0 {
+		if err := s.waitForRoom(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errSuspected ends a session in which the broker refused a batch, or a record that may yet be taken: the next one sends its records one by one.
+var errSuspected = errors.New("refused by the broker; tried again by itself")
+
+// suspects remembers, from session to session, the records that the broker has refused after they were sent. The limit is the broker's for a
+// whole batch, so most of them may be innocent.
+type suspects struct {
+	retries int
+	count   atomic.Int32 // of known, for those who are in a hurry
+	alone   atomic.Bool  // nothing but one suspect is in flight
+
+	mu    sync.Mutex
+	known map[identity]*suspect
+}
+
+type suspect struct {
+	lone      int   // refusals with nothing else in flight
+	err       error // the last one
+	convicted bool
+}
+
+// identity tells the record of an event from its dead letter.
+type identity struct {
+	lsn   pglogrepl.LSN
+	index uint32
+	topic string
+}
+
+func identityOf(m *sink.Message) identity { return identity{m.Origin.LSN, m.Origin.Index, m.Topic} }
+
+func (s *suspects) any() bool { return s.count.Load() > 0 }
+
+func (s *suspects) of(m *sink.Message) *suspect {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if found := s.known[identityOf(m)]; found != nil {
+		copied := *found
+		return &copied
+	}
+	return nil
+}
+
+func (s *suspects) convicts(m *sink.Message) bool {
+	found := s.of(m)
+	return found != nil && found.convicted
+}
+
+// clear is for one that was delivered.
+func (s *suspects) clear(m *sink.Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, found := s.known[identityOf(m)]; found {
+		delete(s.known, identityOf(m))
+		s.count.Add(-1)
+	}
+}
+
+// refused notes what the broker refused after it was sent, and returns the error by which the session ends: one that is tried again, until
+// the record was refused by itself often enough.
+func (s *suspects) refused(m *sink.Message, err error) error {
+	if !errors.Is(err, sink.ErrTooLarge) && !errors.Is(err, sink.ErrInvalidRecord) {
+		return err
+	}
+	if s.alone.Load() {
+		return s.refusedAlone(m, err)
+	}
+	s.note(m, err, 0)
+	return fmt.Errorf("%w: %w", errSuspected, err)
+}
+
+// refusedAlone is refused for one that nothing else can have been the reason for.
+func (s *suspects) refusedAlone(m *sink.Message, err error) error {
+	s.note(m, err, 1)
+	return fmt.Errorf("%w: %w", errSuspected, err)
+}
+
+func (s *suspects) note(m *sink.Message, err error, lone int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := s.known[identityOf(m)]
+	if found == nil {
+		found = &suspect{}
+		if s.known == nil {
+			s.known = map[identity]*suspect{}
+		}
+		s.known[identityOf(m)] = found
+		s.count.Add(1)
+	}
+	found.err = err
+	found.lone += lone
+	found.convicted = found.lone >= s.retries
+}

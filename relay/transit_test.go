@@ -1,0 +1,174 @@
+package relay_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/stretchr/testify/require"
+
+	"postrider/relay"
+	"postrider/replication"
+	"postrider/sink"
+)
+
+// ledger is a broker with transactions: what is published can be seen when the boundary behind it is committed.
+type ledger struct {
+	mu      sync.Mutex
+	stored  sink.Position
+	begun   []sink.Source
+	visible []string
+	hold    bool // boundaries are taken and not committed
+}
+
+type ledgerSink struct {
+	sink.Sink
+	ledger    *ledger
+	committed sink.Committed
+
+	mu   sync.Mutex
+	open []string
+}
+
+// open makes the sink of a session out of one in memory, which does the writing.
+func (l *ledger) open(x *setup) func(context.Context, sink.Done, sink.Committed) (sink.Transactional, error) {
+	return func(ctx context.Context, done sink.Done, committed sink.Committed) (sink.Transactional, error) {
+		s, err := x.broker.Open(ctx, done)
+		return &ledgerSink{Sink: s, ledger: l, committed: committed}, err
+	}
+}
+
+func (s *ledgerSink) Publish(ctx context.Context, ms []*sink.Message) error {
+	s.mu.Lock()
+	for _, m := range ms {
+		s.open = append(s.open, string(m.Value))
+	}
+	s.mu.Unlock()
+	return s.Sink.Publish(ctx, ms)
+}
+
+func (s *ledgerSink) Begin(_ context.Context, source sink.Source) (sink.Position, error) {
+	s.ledger.mu.Lock()
+	defer s.ledger.mu.Unlock()
+	s.ledger.begun = append(s.ledger.begun, source)
+	return s.ledger.stored, nil
+}
+
+func (s *ledgerSink) Boundary(p sink.Position) {
+	s.ledger.mu.Lock()
+	defer s.ledger.mu.Unlock()
+	if s.ledger.hold {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ledger.visible = append(s.ledger.visible, strings.Join(s.open, ","))
+	s.ledger.stored, s.open = p, nil
+	go s.committed(p.LSN, nil) // a callback; the sink of the test ends with the session
+}
+
+func (l *ledger) seen() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]string{}, l.visible...)
+}
+
+func (x *setup) exactlyOnce(l *ledger) {
+	x.cfg.ExactlyOnce = true
+	x.parts.OpenTransactional = l.open(x)
+	x.parts.Database, x.parts.Slot = "shop", x.slot
+}
+
+func TestExactlyOnce_PublishesWholeTransactionsWithTheirPosition(t *testing.T) {
+	x := newSetup(t)
+	l := &ledger{}
+	x.exactlyOnce(l)
+	x.cfg.InFlightMessages = 4 // less than a transaction has
+	x.insert(1, 10)
+	x.insert(11, 11)
+	r := x.run()
+	require.Eventually(t, func() bool { return strings.HasSuffix(strings.Join(l.seen(), ";"), "event 11") }, patience, 1e6)
+	r.stop()
+	require.NoError(t, r.end())
+	for _, transaction := range l.seen() {
+		require.Contains(t, []string{
+			"event 1,event 2,event 3,event 4,event 5,event 6,event 7,event 8,event 9,event 10", "event 11",
+			"event 1,event 2,event 3,event 4,event 5,event 6,event 7,event 8,event 9,event 10,event 11",
+		}, transaction)
+	}
+	require.Equal(t, "shop", l.begun[0].Database)
+	require.Equal(t, x.slot, l.stored.Source.Slot)
+	require.Equal(t, l.stored.LSN, x.confirmed())
+}
+
+func TestExactlyOnce_ConfirmsNothingBeforeItIsVisible(t *testing.T) {
+	x := newSetup(t)
+	l := &ledger{hold: true}
+	x.exactlyOnce(l)
+	x.cfg.DrainTimeout = 1
+	before := x.confirmed()
+	x.insert(1, 3)
+	r := x.run()
+	require.NoError(t, x.broker.WaitFor(x.ctx, 3))
+	r.stop()
+	require.ErrorIs(t, r.end(), relay.ErrDrainTimeout)
+	require.Empty(t, l.seen())
+	require.Equal(t, before, x.confirmed(), "written is not visible")
+}
+
+func TestExactlyOnce_LeavesOutWhatIsStored(t *testing.T) {
+	x := newSetup(t)
+	l := &ledger{}
+	x.exactlyOnce(l)
+	seed := x.confirmed()
+	x.insert(1, 3)
+	r := x.run()
+	require.Eventually(t, func() bool { return len(l.seen()) == 1 }, patience, 1e6)
+	r.stop()
+	require.NoError(t, r.end())
+
+	// A slot that has not heard of it, as after a kill.
+	x.slot = x.slot + "_old"
+	x.exec(`SELECT pg_create_logical_replication_slot('` + x.slot + `', 'pgoutput')`)
+	x.insert(4, 4)
+	x.insert(5, 5)
+	var end string
+	require.NoError(t, x.conn.QueryRow(x.ctx, `SELECT max(lsn)::text FROM (SELECT lsn FROM pg_logical_slot_peek_binary_changes($1, NULL, NULL,
+		'proto_version', '1', 'publication_names', 'postrider') WHERE get_byte(data, 0) = ascii('C') ORDER BY lsn LIMIT 1) c`, x.slot).Scan(&end))
+	var err error
+	l.stored.LSN, err = pglogrepl.ParseLSN(end)
+	require.NoError(t, err)
+	l.stored.LSN++ // behind the commit record of event 4, before that of event 5
+	require.Less(t, seed, l.stored.LSN)
+	r = x.run()
+	require.Eventually(t, func() bool { return strings.HasSuffix(strings.Join(l.seen(), ";"), "event 5") }, patience, 1e6)
+	r.stop()
+	require.NoError(t, r.end())
+	require.Equal(t, []string{"event 1,event 2,event 3", "event 5"}, l.seen())
+}
+
+func TestExactlyOnce_RefusesAPositionOfAnotherHistory(t *testing.T) {
+	for name, change := range map[string]func(*sink.Position){
+		"timeline": func(p *sink.Position) { p.Source.Timeline += 7 },
+		"not yet written": func(p *sink.Position) {
+			p.LSN += 1 << 40
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newSetup(t)
+			l := &ledger{}
+			x.exactlyOnce(l)
+			x.insert(1, 3)
+			r := x.run()
+			require.Eventually(t, func() bool { return len(l.seen()) == 1 }, patience, 1e6)
+			r.stop()
+			require.NoError(t, r.end())
+			change(&l.stored)
+			x.insert(4, 4)
+			require.ErrorIs(t, x.run().end(), replication.ErrIdentityChanged)
+			require.Len(t, l.seen(), 1)
+		})
+	}
+}
