@@ -10,6 +10,7 @@ import (
 
 	"postrider/config"
 	"postrider/health"
+	"postrider/postgres"
 	"postrider/relay"
 	"postrider/slot"
 )
@@ -77,7 +78,7 @@ type lsnText pglogrepl.LSN
 func (l lsnText) MarshalText() ([]byte, error) { return []byte(pglogrepl.LSN(l).String()), nil }
 
 func (l *lsnText) UnmarshalText(b []byte) error {
-	lsn, err := pglogrepl.ParseLSN(string(b))
+	lsn, err := postgres.ParseLSN(string(b))
 	*l = lsnText(lsn)
 	return err
 }

@@ -110,7 +110,7 @@ func advanceTarget(text string) (pglogrepl.LSN, error) {
 	case "current":
 		return 0, nil
 	}
-	lsn, err := pglogrepl.ParseLSN(text)
+	lsn, err := postgres.ParseLSN(text)
 	if err != nil || lsn == 0 {
 		return 0, usagef("--to %s: not an LSN as 16/B374D848, and not current", text)
 	}

@@ -16,6 +16,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/rs/zerolog"
+
+	"postrider/postgres"
 )
 
 // Stream is one connection that replicates one slot. Open it, Run it once, then Finish it.
@@ -160,7 +162,7 @@ func (s *Stream) readSlot(ctx context.Context, slot string) error {
 	case row[0] == nil:
 		return fmt.Errorf("slot %q has no confirmed position, its creation is not finished: %w", slot, ErrSlotInUse)
 	}
-	seed, err := pglogrepl.ParseLSN(string(row[0]))
+	seed, err := postgres.ParseLSN(string(row[0]))
 	if err != nil || seed == 0 {
 		return fmt.Errorf("%w: confirmed_flush_lsn %q of slot %q", ErrProtocol, row[0], slot)
 	}

@@ -54,7 +54,7 @@ func (e *Exported) create(ctx context.Context, cfg Config) error {
 		return err
 	}
 	e.Snapshot = made.SnapshotName
-	e.ConsistentPoint, err = pglogrepl.ParseLSN(made.ConsistentPoint)
+	e.ConsistentPoint, err = postgres.ParseLSN(made.ConsistentPoint)
 	return err
 }
 
@@ -77,7 +77,7 @@ func BeginNow(ctx context.Context, conn *pgx.Conn) (pglogrepl.LSN, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read the server's position: %w", postgres.Error(err))
 	}
-	lsn, err := pglogrepl.ParseLSN(text)
+	lsn, err := postgres.ParseLSN(text)
 	return endOfRecord(lsn, block, segment), err
 }
 

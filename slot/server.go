@@ -6,8 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+
+	"postrider/postgres"
 )
 
 const (
@@ -130,7 +131,7 @@ func (m *Monitor) lastCheckpoint(a asked, clock *Clock) (*Checkpoint, error) {
 	if a.Checkpoint == nil {
 		return nil, nil
 	}
-	redo, err := pglogrepl.ParseLSN(a.Checkpoint.Redo)
+	redo, err := postgres.ParseLSN(a.Checkpoint.Redo)
 	if err != nil {
 		return nil, fmt.Errorf("read the position of the last checkpoint: %w", err)
 	}

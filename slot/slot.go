@@ -86,7 +86,7 @@ func parseLSN(text *string) (pglogrepl.LSN, error) {
 	if text == nil || *text == "" {
 		return 0, nil
 	}
-	return pglogrepl.ParseLSN(*text)
+	return postgres.ParseLSN(*text)
 }
 
 // The position at which the server writes, or on a standby replays.
@@ -164,7 +164,7 @@ func Advance(ctx context.Context, conn *pgx.Conn, name string, to pglogrepl.LSN)
 	if err != nil {
 		return 0, fmt.Errorf("advance slot %q to %s: %w", name, to, commandError(conn, err, name))
 	}
-	return pglogrepl.ParseLSN(end)
+	return postgres.ParseLSN(end)
 }
 
 // sqlState is the server's code, or empty.
