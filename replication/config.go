@@ -13,7 +13,7 @@ type Config struct {
 	Tables         []string      `toml:"tables"`             // schema-qualified outbox tables
 	Messages       []string      `toml:"messages"`           // prefixes of pg_logical_emit_message that carry outbox events
 	StatusInterval time.Duration `toml:"status_interval"`    // longest time between two statuses
-	MaxRowBytes    int64         `toml:"max_row_bytes,size"` // a longer row ends the session before it is buffered
+	MaxRowBytes    int64         `toml:"max_row_bytes,size"` // a longer row is not buffered: its event has Oversize
 }
 
 // DefaultConfig returns the defaults; config.example.toml gives the reasons.

@@ -67,7 +67,7 @@ func (d *decoder) decode(msg []byte, sent int64, b *Batch) error {
 	case 'I':
 		return d.insert(&c, b)
 	case 'M':
-		return d.message(&c, sent, b)
+		return d.logical(&c, sent, 0, b)
 	case 'R':
 		return d.relation(&c)
 	case 'U': // not published by our publication, as what follows; somebody else's may
@@ -79,6 +79,59 @@ func (d *decoder) decode(msg []byte, sent int64, b *Batch) error {
 		return fmt.Errorf("%w: unknown message type %q", ErrProtocol, msg[0])
 	}
 	return c.err(msg[0])
+}
+
+// beginning appends the event of a message that was too long, of which only the beginning is there. over is the length of the whole.
+func (d *decoder) beginning(msg []byte, over, sent int64, b *Batch) error {
+	if len(msg) == 0 {
+		return fmt.Errorf("%w: empty", ErrProtocol)
+	}
+	c := cursor{rest: msg[1:]}
+	switch msg[0] {
+	case 'I', 'U':
+		rel, err := d.described(&c)
+		if err != nil {
+			return err
+		}
+		kind, values := Insert, b.values(len(rel.Columns))
+		clear(values)
+		if msg[0] == 'U' {
+			kind = Update // its old row stands in front: which columns are whole is not worth knowing
+		} else if err := leading(&c, rel, values); err != nil {
+			return err
+		}
+		d.begin(b)
+		b.add(Event{Kind: kind, XID: d.xid, Index: d.index, LSN: d.lsn, Time: d.time, Relation: rel, Values: values, Oversize: over})
+		d.index++
+	case 'M':
+		return d.logical(&c, sent, over, b)
+	case 'D', 'T':
+		d.ignored++
+	default:
+		return fmt.Errorf("%w: message %q of %d bytes", ErrProtocol, msg[0], over)
+	}
+	return nil
+}
+
+// leading reads the columns of an insert that are there as a whole; the others stay nil.
+func leading(c *cursor, rel *Relation, values [][]byte) error {
+	tuple, n := c.byte(), int(c.uint16())
+	if c.failed || tuple != 'N' || n != len(values) {
+		return fmt.Errorf("%w: message 'I' of %s without a new tuple of %d columns", ErrProtocol, rel, len(values))
+	}
+	for i := range values {
+		switch kind := c.byte(); {
+		case kind == 't':
+			value := c.bytes(int(c.uint32()))
+			if c.failed {
+				return nil
+			}
+			values[i] = value
+		case kind != 'n' && !c.failed:
+			return fmt.Errorf("%w: column %q of %s is of kind %q", ErrProtocol, rel.Columns[i].Name, rel, kind)
+		}
+	}
+	return nil
 }
 
 func (d *decoder) begin(b *Batch) {
@@ -192,21 +245,25 @@ func row(c *cursor, typ byte, rel *Relation, old [][]byte, b *Batch) ([][]byte, 
 	return values, nil
 }
 
-// message reads a logical message. One that is not transactional stands between transactions, where the WAL has it, and is a
+// logical reads a logical message, or the beginning of one with over bytes. One that is not transactional stands between transactions, where the WAL has it, and is a
 // transaction of its own here. Its position is where its WAL record ends, and confirmed as it stands: not one byte more, since
 // the commit record of a transaction can begin right there, and that transaction would then never be sent.
-func (d *decoder) message(c *cursor, sent int64, b *Batch) error {
+func (d *decoder) logical(c *cursor, sent, over int64, b *Batch) error {
 	transactional := c.byte()&1 != 0
 	lsn := pglogrepl.LSN(c.uint64())
 	prefix := c.cstring()
-	content := c.bytes(int(c.uint32()))
+	length := int(c.uint32())
+	var content []byte
+	if over == 0 {
+		content = c.bytes(length)
+	}
 	if c.failed {
 		return c.err('M')
 	}
 	if !transactional && !d.open {
 		at := postgresTime(sent) // it has no commit time
 		b.add(Event{Kind: Begin, LSN: lsn, Time: at})
-		b.add(Event{Kind: Message, LSN: lsn, Time: at, Prefix: prefix, Content: content})
+		b.add(Event{Kind: Message, LSN: lsn, Time: at, Prefix: prefix, Content: content, Oversize: over})
 		b.add(Event{Kind: Commit, LSN: lsn, Time: at})
 		return nil
 	}
@@ -214,7 +271,7 @@ func (d *decoder) message(c *cursor, sent int64, b *Batch) error {
 		return fmt.Errorf("%w: transactional message outside of a transaction", ErrProtocol)
 	}
 	d.begin(b)
-	b.add(Event{Kind: Message, XID: d.xid, Index: d.index, LSN: d.lsn, Time: d.time, Prefix: prefix, Content: content})
+	b.add(Event{Kind: Message, XID: d.xid, Index: d.index, LSN: d.lsn, Time: d.time, Prefix: prefix, Content: content, Oversize: over})
 	d.index++
 	return nil
 }

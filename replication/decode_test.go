@@ -264,6 +264,8 @@ func FuzzDecode(f *testing.F) {
 		for _, open := range []bool{false, true} {
 			d.open, d.begun = open, false
 			err := d.decode(msg, sentAt, b)
+			d.open, d.begun = open, false
+			_ = d.beginning(msg, 1<<20, sentAt, b)
 			for _, e := range b.Events {
 				if (e.Kind == Insert || e.Kind == Update) && len(e.Values) != len(e.Relation.Columns) {
 					t.Fatalf("row with %d values of %d columns, error %v", len(e.Values), len(e.Relation.Columns), err)

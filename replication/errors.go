@@ -23,8 +23,8 @@ var (
 	ErrUndecodable        = errors.New("server can't decode a row")
 )
 
-// RowTooLargeError says that the next message on the wire is longer than replication.max_row_bytes.
-// Nothing of it was buffered.
+// RowTooLargeError says that a row is longer than replication.max_row_bytes. It was not buffered: the stream hands on an event with
+// Oversize, and who takes it decides. The stream itself ends with it for what is no row and may not be that long.
 type RowTooLargeError struct{ Bytes, Max int64 }
 
 func (e *RowTooLargeError) Error() string {

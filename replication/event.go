@@ -42,8 +42,9 @@ type Event struct {
 	Old      [][]byte      // Update: the row before, of which nothing but its replica identity may be known; nil: that did not change
 	Prefix   string        // Message
 	Content  []byte        // Message
-	// Oversize is the length in bytes of an Insert that was longer than Config.MaxRowBytes and was not kept: Values holds the leading columns
-	// that were read whole, nil for the others. Zero for every other event.
+	// Oversize is the length in bytes of an Insert, Update or Message that was longer than Config.MaxRowBytes and was not kept. Of an Insert,
+	// Values holds the leading columns that were read whole, and nil for the others; of an Update none; of a Message the Prefix is
+	// known. Zero for every other event. It may be of a table, or have a prefix, that is none of ours.
 	Oversize int64
 }
 

@@ -77,7 +77,7 @@ func (s *Stream) find(ctx context.Context, f *finder) error {
 	b := newBatch()
 	defer func() { b.Release() }()
 	for !f.done && s.positions.received < s.written {
-		typ, body, ok, err := s.wire.next()
+		typ, body, over, ok, err := s.wire.next()
 		switch {
 		case err != nil:
 			return fmt.Errorf("transaction that commits at %s: %w", s.decoder.lsn, err)
@@ -92,7 +92,7 @@ func (s *Stream) find(ctx context.Context, f *finder) error {
 		}
 		b.Release()
 		b = newBatch()
-		if err := s.message(typ, body, b); err != nil {
+		if err := s.message(typ, body, over, b); err != nil {
 			return err
 		}
 		if typ == 'd' && len(body) > 25 && body[0] == 'w' {

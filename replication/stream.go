@@ -222,14 +222,14 @@ func onDone(ctx context.Context, f func()) (cancel func()) {
 func (s *Stream) decodeBuffered(b *Batch, stop context.Context) (stopped bool, err error) {
 	stopping := stop.Err() != nil
 	for !stopping || s.decoder.open {
-		typ, body, ok, err := s.wire.next()
+		typ, body, over, ok, err := s.wire.next()
 		if err != nil {
 			return false, fmt.Errorf("transaction that commits at %s, row %d: %w", s.decoder.lsn, s.decoder.index, err)
 		}
 		if !ok {
 			return false, nil
 		}
-		if err := s.message(typ, body, b); err != nil {
+		if err := s.message(typ, body, over, b); err != nil {
 			return false, err
 		}
 	}
@@ -248,7 +248,7 @@ func (s *Stream) read(ctx, stop context.Context) error {
 		return nil
 	}
 	time.Sleep(s.pace.wait(s.now())) // too short for ctx to matter
-	had := s.wire.tail - s.wire.head
+	before := s.wire.got
 	err := s.wire.fill()
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		if errors.Is(err, io.EOF) {
@@ -256,15 +256,15 @@ func (s *Stream) read(ctx, stop context.Context) error {
 		}
 		return fmt.Errorf("read replication stream: %w", err)
 	}
-	s.bytes.Add(uint64(max(0, s.wire.tail-s.wire.head-had)))
+	s.bytes.Add(s.wire.got - before)
 	return nil
 }
 
-// message handles one protocol message of the running stream.
-func (s *Stream) message(typ byte, body []byte, b *Batch) error {
+// message handles one protocol message of the running stream. over is the length of one that was too long, of which body is the beginning.
+func (s *Stream) message(typ byte, body []byte, over int64, b *Batch) error {
 	switch typ {
 	case 'd':
-		return s.copyData(body, b)
+		return s.copyData(body, over, b)
 	case 'E':
 		var m pgproto3.ErrorResponse
 		if err := m.Decode(body); err != nil {
@@ -289,11 +289,18 @@ func (s *Stream) message(typ byte, body []byte, b *Batch) error {
 	return nil
 }
 
-func (s *Stream) copyData(body []byte, b *Batch) error {
+func (s *Stream) copyData(body []byte, over int64, b *Batch) error {
 	switch {
 	case len(body) >= 25 && body[0] == 'w':
 		// The three positions in front of the payload are no progress: for relation messages they are zero.
-		if err := s.decoder.decode(body[25:], int64(binary.BigEndian.Uint64(body[17:25])), b); err != nil {
+		sent := int64(binary.BigEndian.Uint64(body[17:25]))
+		var err error
+		if over > 0 {
+			err = s.decoder.beginning(body[25:], over, sent, b)
+		} else {
+			err = s.decoder.decode(body[25:], sent, b)
+		}
+		if err != nil {
 			return fmt.Errorf("decode after %s: %w", s.positions.received, err)
 		}
 		s.schedule.progressed()
@@ -430,7 +437,7 @@ func (s *Stream) awaitEnd() error {
 		return fmt.Errorf("end replication stream: %w", err)
 	}
 	for {
-		typ, _, ok, err := s.wire.next()
+		typ, _, _, ok, err := s.wire.next()
 		switch {
 		case err != nil:
 			return fmt.Errorf("end replication stream: %w", err)

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/url"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -428,16 +430,83 @@ func TestStream_StopEndsAtTheCommitOfTheOpenTransaction(t *testing.T) {
 	require.NoError(t, r.stream.Finish(t.Context(), drained))
 }
 
-func TestStream_RefusesARowBeforeItIsBuffered(t *testing.T) {
+// Of a row that is too long the leading columns arrive, and all that comes behind it.
+func TestStream_LeavesOutWhatIsTooLong(t *testing.T) {
+	each(t, []string{"14", "18"}, func(t *testing.T, version string) {
+		x := newTable(t, version)
+		x.cfg.MaxRowBytes = 80 << 10
+		x.exec(`CREATE TABLE other (n bigint, first text, payload text, last text)`)
+		x.exec(`ALTER PUBLICATION postrider ADD TABLE other`)
+		r := x.read(nil)
+		x.exec(`BEGIN; INSERT INTO outbox VALUES (1, 'before');
+			INSERT INTO outbox VALUES (2, repeat('x', 3000000));
+			INSERT INTO other VALUES (3, repeat('y', 70000), repeat('x', 70000), 'last');
+			INSERT INTO other VALUES (4, NULL, repeat('x', 90000), 'last');
+			INSERT INTO outbox VALUES (5, 'between');
+			SELECT pg_logical_emit_message(true, 'outbox', repeat('z', 100000));
+			INSERT INTO outbox VALUES (6, 'behind'); COMMIT`)
+		x.exec(`SELECT pg_logical_emit_message(false, 'outbox', repeat('z', 100000))`)
+		x.exec(`INSERT INTO outbox VALUES (7, 'next')`)
+		var rows []string
+		events := r.rows(9)
+		for _, e := range events {
+			switch e.Kind {
+			case replication.Insert:
+				var values []string
+				for _, v := range e.Values {
+					if v == nil {
+						values = append(values, "-")
+						continue
+					}
+					values = append(values, string(v[:min(len(v), 7)]))
+				}
+				rows = append(rows, fmt.Sprint(e.Index, e.Relation.Name, values, e.Oversize > x.cfg.MaxRowBytes))
+			case replication.Message:
+				require.Nil(t, e.Content)
+				rows = append(rows, fmt.Sprint(e.Index, e.Prefix, e.Oversize > 100_000))
+			}
+		}
+		require.Equal(t, []string{
+			"0outbox[1 before] false", "1outbox[2 -] true", "2other[3 - - -] true", "3other[4 - - -] true",
+			"4outbox[5 between] false", "5outboxtrue", "6outbox[6 behind] false", "0outboxtrue", "0outbox[7 next] false",
+		}, rows)
+		require.Greater(t, events[2].Oversize, int64(3_000_000))
+		require.Less(t, events[2].Oversize, int64(3_000_200))
+		r.finish()
+	})
+}
+
+// Statuses go on while a long row is read and thrown away, and it takes no memory.
+func TestStream_StatusesGoOnWhileARowIsThrownAway(t *testing.T) {
 	x := newTable(t, "18")
-	x.cfg.MaxRowBytes = 64 << 10
-	r := x.read(nil)
-	x.exec(`INSERT INTO outbox VALUES (1, repeat('x', 200000))`)
-	for range r.out {
-	}
-	var large *replication.RowTooLargeError
-	require.ErrorAs(t, <-r.ended, &large)
-	require.Greater(t, large.Bytes, int64(200000))
+	x.cfg.MaxRowBytes = 1 << 20
+	x.cfg.StatusInterval = 100 * time.Millisecond
+	u, err := url.Parse(x.db.DSN())
+	require.NoError(t, err)
+	proxy, err := parts.StartProxy(u.Host)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	u.Host = proxy.Addr()
+	pg, err := pgconn.ParseConfig(u.String())
+	require.NoError(t, err)
+	pg.RuntimeParams["replication"] = "database"
+	pg.RuntimeParams["wal_sender_timeout"] = "1000" // ms: without a status in time the server ends it
+	s, err := replication.Open(t.Context(), pg, x.cfg, x.slot, zerolog.Nop())
+	require.NoError(t, err)
+	r := x.run(s, nil)
+	x.exec(`INSERT INTO outbox VALUES (1, 'before')`)
+	r.rows(1)
+	proxy.Delay(time.Millisecond) // for each piece: 2 s at least
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	x.exec(`INSERT INTO outbox VALUES (2, repeat('x', 60000000))`)
+	x.exec(`INSERT INTO outbox VALUES (3, 'behind')`)
+	events := r.rows(2)
+	runtime.ReadMemStats(&after)
+	require.Greater(t, events[1].Oversize, int64(60_000_000))
+	require.Equal(t, "behind", string(events[4].Values[1]))
+	t.Logf("%d KiB allocated", (after.TotalAlloc-before.TotalAlloc)>>10)
+	r.finish()
 }
 
 func TestOpen_SaysWhatIsWrongWithTheSlot(t *testing.T) {

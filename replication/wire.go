@@ -10,19 +10,31 @@ import (
 // do one system call per message.
 const chunkSize = 256 << 10
 
+// keptBytes is how much of a message that is too long is kept: enough for the columns in front of the large one.
+const keptBytes = 64 << 10
+
+// longestMessage is what PostgreSQL can send: its buffers end below 1 GiB.
+const longestMessage = 1 << 30
+
 // wire reads protocol messages from a connection in large pieces. It stands between pgconn and the socket: during start-up it
 // hands pgconn one message at a time, so that nothing of the stream ends in pgconn's own buffer; afterwards
 // fill and next are called directly.
 //
 // Bytes once read are never overwritten: a chunk that is full is left to the garbage collector and to whoever still
 // holds slices of it.
+//
+// Of a CopyData message that is longer than max the beginning is kept, and the rest is read and forgotten, however long it is.
 type wire struct {
 	r    io.Reader
 	buf  []byte
 	head int // buf[head:tail] is read and not yet taken; 0 <= head <= tail <= len(buf)
 	tail int
-	left int   // of the message that Read is handing over
-	max  int64 // of one message, in bytes
+	left int    // of the message that Read is handing over
+	max  int64  // of one message, in bytes
+	got  uint64 // bytes read by fill
+
+	discard int64  // bytes still to come of a message that was too long; then buf[head:tail] is empty
+	waste   []byte // where they go
 }
 
 func newWire(r io.Reader, maxBytes int64) *wire { return &wire{r: r, max: maxBytes} }
@@ -34,8 +46,11 @@ func (w *wire) Read(p []byte) (int, error) {
 		if err != nil {
 			return 0, err
 		}
+		if n > w.max+1 {
+			return 0, w.tooLarge(n)
+		}
 		if n > 0 {
-			w.left = n
+			w.left = int(n)
 			break
 		}
 		if err := w.fill(); err != nil {
@@ -54,38 +69,58 @@ func (w *wire) Read(p []byte) (int, error) {
 }
 
 // length is that of the message at head, type byte included, or 0 while its header is incomplete.
-func (w *wire) length() (int, error) {
+func (w *wire) length() (int64, error) {
 	if w.tail-w.head < 5 {
 		return 0, nil
 	}
 	n := int64(binary.BigEndian.Uint32(w.buf[w.head+1:]))
-	if n < 4 {
+	if n < 4 || n > longestMessage {
 		return 0, fmt.Errorf("%w: message of length %d", ErrProtocol, n)
 	}
-	if n > w.max {
-		return 0, &RowTooLargeError{Bytes: n, Max: w.max}
-	}
-	return int(n) + 1, nil
+	return n + 1, nil
 }
 
-// next takes the next whole message, or reports that it is not there yet. The body stays valid and unchanged.
-func (w *wire) next() (typ byte, body []byte, ok bool, err error) {
-	n, err := w.length()
-	if err != nil || n == 0 || w.tail-w.head < n {
-		return 0, nil, false, err
+func (w *wire) tooLarge(length int64) error { return &RowTooLargeError{Bytes: length - 1, Max: w.max} }
+
+// next takes the next whole message, or reports that it is not there yet. The body stays valid and unchanged. Of a message that is too long
+// it is the beginning, and over is the length of the whole; otherwise over is 0.
+func (w *wire) next() (typ byte, body []byte, over int64, ok bool, err error) {
+	length, err := w.length()
+	if err != nil || length == 0 {
+		return 0, nil, 0, false, err
+	}
+	n := int(length)
+	if length > w.max+1 {
+		if w.buf[w.head] != 'd' {
+			return 0, nil, 0, false, w.tooLarge(length)
+		}
+		n, over = min(n, keptBytes), length-1
+	}
+	if w.tail-w.head < n {
+		return 0, nil, 0, false, nil
 	}
 	typ, body = w.buf[w.head], w.buf[w.head+5:w.head+n:w.head+n]
 	w.head += n
-	return typ, body, true, nil
+	if over > 0 {
+		more := min(length-int64(n), int64(w.tail-w.head))
+		w.head += int(more)
+		w.discard = length - int64(n) - more
+	}
+	return typ, body, over, true, nil
 }
 
 // fill does one read. It returns the reader's error only if nothing was read.
 func (w *wire) fill() error {
+	if w.discard > 0 {
+		return w.forget()
+	}
 	need := 5
-	if n, err := w.length(); err != nil {
+	if length, err := w.length(); err != nil {
 		return err
-	} else if n > 0 {
-		need = n
+	} else if length > w.max+1 {
+		need = int(min(length, keptBytes))
+	} else if length > 0 {
+		need = int(length)
 	}
 	// A new chunk before the free end gets so small that reads do, and when the message at head does not fit.
 	if free := len(w.buf) - w.tail; free < chunkSize/8 || len(w.buf)-w.head < need {
@@ -96,6 +131,24 @@ func (w *wire) fill() error {
 	}
 	n, err := w.r.Read(w.buf[w.tail:])
 	w.tail += n
+	w.got += uint64(n) //nolint:gosec // a count
+	return result(n, err)
+}
+
+// forget does one read of what nobody wants.
+func (w *wire) forget() error {
+	if w.waste == nil {
+		w.waste = make([]byte, chunkSize)
+	}
+	n, err := w.r.Read(w.waste[:min(w.discard, chunkSize)])
+	w.got += uint64(n) //nolint:gosec // a count
+	if w.discard -= int64(n); w.discard == 0 {
+		w.waste = nil
+	}
+	return result(n, err)
+}
+
+func result(n int, err error) error {
 	if n > 0 {
 		return nil
 	}

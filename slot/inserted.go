@@ -17,7 +17,7 @@ import (
 // were inserted there: these come again when the slot is streamed. It takes 16 bytes of memory for each. sql is asked for the partitions.
 func Inserted(ctx context.Context, pg postgres.Config, sql *pgx.Conn, cfg replication.Config, name string, tables []*Copied, upTo pglogrepl.LSN,
 	log zerolog.Logger) (map[RowID]struct{}, error) {
-	found := finder{tables: map[uint32]*Copied{}, ids: map[RowID]struct{}{}}
+	found := finder{maxRowBytes: cfg.MaxRowBytes, tables: map[uint32]*Copied{}, ids: map[RowID]struct{}{}}
 	if err := found.know(ctx, sql, tables); err != nil {
 		return nil, err
 	}
@@ -76,6 +76,8 @@ type finder struct {
 	tables map[uint32]*Copied // by OID of the relation under which their rows come
 	ids    map[RowID]struct{}
 	unique [][]byte // of the row at hand, reused
+
+	maxRowBytes int64
 }
 
 func (f *finder) know(ctx context.Context, sql *pgx.Conn, tables []*Copied) error {
@@ -106,6 +108,9 @@ func (f *finder) insert(e *replication.Event) error {
 		if i < 0 {
 			return t.refuse(fmt.Sprintf("had no column %q, or did not publish it, when rows were inserted after the snapshot began", k.column),
 				"undo the change of the table until the snapshot is complete, or set snapshot.mode = \"no_data\" and publish the rest of the rows by hand")
+		}
+		if e.Oversize > 0 && e.Values[i] == nil { // behind the large column
+			return fmt.Errorf("look at what came after the snapshot: %w", &replication.RowTooLargeError{Bytes: e.Oversize, Max: f.maxRowBytes})
 		}
 		f.unique = append(f.unique, e.Values[i])
 	}
