@@ -1,0 +1,249 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+)
+
+// Row is one row of an outbox table, or one line of a write log.
+type Row struct {
+	ID          []byte // unique
+	Key         []byte // rows of one key have an order; nil: it has none
+	Transaction uint64 // zero: not known
+	Judged      bool   // false: it is known, so that its records are no phantoms, and nothing else is said of it
+}
+
+// Written is what should have been published. Rows gives the same rows in the same order at each call; for the rows of one key that order is
+// the one in which they have to arrive. The slices of a Row are valid until each returns. An error of each ends it and is returned.
+type Written interface {
+	Count(ctx context.Context) (int64, error)
+	Rows(ctx context.Context, each func(*Row) error) error
+}
+
+// Partition is a part of a partition, from one offset up to another, that one not included.
+type Partition struct {
+	Topic      string
+	Number     int32
+	From, End  int64
+	DeadLetter bool // of a topic that holds what could not be delivered
+}
+
+// Record is one record of a topic. The slices are valid until each returns.
+type Record struct {
+	Partition int // index in Partitions
+	Offset    int64
+	ID        []byte // nil: it has none
+	Key       []byte // for examples only
+}
+
+// Published is what was published. Records gives all records, one partition after the other in the order of Partitions, each by offset, and the
+// same ones at each call.
+type Published interface {
+	Partitions() []Partition
+	Records(ctx context.Context, each func(*Record) error) error
+}
+
+// JudgeConfig says how much memory Judge may take, and what it reports.
+type JudgeConfig struct {
+	Memory   int64 // in bytes, at least MinMemory
+	Ordered  bool  // the order of Written is known; otherwise nothing is said about it
+	Examples int   // of each kind that are reported in detail
+}
+
+// Report is the result of Judge. A relay that is exact has zeros from Lost on.
+type Report struct {
+	Written      int64 `json:"written"`       // rows that are judged
+	NotJudged    int64 `json:"not_judged"`    // rows outside of the time that was asked for
+	Records      int64 `json:"records"`       // read from the topics, without dead letters
+	Delivered    int64 `json:"delivered"`     // rows that arrived at least once
+	DeadLettered int64 `json:"dead_lettered"` // rows that arrived nowhere but in the topic of dead letters
+
+	Lost             int64 `json:"lost"`
+	Duplicated       int64 `json:"duplicated"`        // records of rows that had arrived before
+	LongestRepeat    int64 `json:"longest_repeat"`    // most such records that follow each other in a partition
+	OutOfOrder       int64 `json:"out_of_order"`      // rows that arrived first behind a later row of their key, in the same partition
+	TornReplays      int64 `json:"torn_replays"`      // repetitions that leave out a row of the key that had arrived, or end before the newest
+	Phantom          int64 `json:"phantom"`           // records of no row, and those without an id
+	TornTransactions int64 `json:"torn_transactions"` // transactions of which some rows arrived and some are lost
+	PartitionChanges int64 `json:"partition_changes"` // keys with records in more than one partition of a topic
+
+	Passes   int       `json:"passes"` // how often the topics were read, to stay within the memory
+	Examples []Example `json:"examples"`
+}
+
+// Clean tells whether nothing is wrong.
+func (r *Report) Clean() bool {
+	return r.Lost == 0 && r.Duplicated == 0 && r.OutOfOrder == 0 && r.TornReplays == 0 && r.Phantom == 0 && r.TornTransactions == 0 &&
+		r.PartitionChanges == 0
+}
+
+// The memory that is taken, in bytes.
+const (
+	// MinMemory is the least that Judge works with.
+	MinMemory = 48 << 20
+	// baseMemory is for what Written and Published hold while they read, and for garbage.
+	baseMemory = 32 << 20
+	// rowMemory is for one row of a pass: what is kept of it, state of its key, and a third more than one place in the table of each.
+	rowMemory = 24 + 24 + 2*6
+	// bitmaps are kept of all records: there, of a row, repeated.
+	bitmaps = 3
+)
+
+// ErrMemory says that the memory does not suffice, and how much would.
+var ErrMemory = errors.New("not enough memory")
+
+// ErrSameID says that two rows have one id, so that records cannot be told apart.
+var ErrSameID = errors.New("two rows have the same id")
+
+// Judge compares what was written with what was published. It holds a few bytes of each row; if that is more than the memory, it takes the keys
+// in several passes, and reads rows and topics again for each. It blocks until then; the errors are ErrMemory, ErrSameID, and those of w and p.
+//
+// Rows are known by a hash of 64 bits of their ids: with 100 million rows the chance that two share one is 1 in 4,000.
+func Judge(ctx context.Context, cfg JudgeConfig, w Written, p Published) (Report, error) {
+	j := &judge{cfg: cfg, written: w, published: p, parts: p.Partitions(), seed: maphash.MakeSeed(), shown: map[Kind]int{}}
+	j.report.Examples = []Example{}
+	if err := j.plan(ctx); err != nil {
+		return j.report, err
+	}
+	j.report.Passes = len(j.ranges)
+	for i, r := range j.ranges {
+		if err := j.pass(ctx, r, i == len(j.ranges)-1); err != nil {
+			return j.report, err
+		}
+	}
+	j.countRecords()
+	return j.report, j.examineLost(ctx)
+}
+
+type judge struct {
+	cfg       JudgeConfig
+	written   Written
+	published Published
+	parts     []Partition
+	topics    []uint16 // of each partition: the number of its topic
+	seed      maphash.Seed
+	count     int64 // rows
+	ranges    []keyRange
+	records   []recordSet // of each partition
+	lost      bitmap      // by the place of the row in Written
+	report    Report
+	shown     map[Kind]int // examples
+}
+
+// keyRange is what one pass judges: rows whose key's bucket lies in it, the last one included.
+type keyRange struct {
+	first, last int
+	rows        int64
+}
+
+// buckets is into how many parts the keys are divided for passes.
+const buckets = 1 << 16
+
+func bucketOf(key uint64) int { return int(key >> 48) } //nolint:gosec // 16 bits
+
+// plan divides the keys so that the rows of a pass fit into the memory.
+func (j *judge) plan(ctx context.Context) error {
+	var err error
+	if j.count, err = j.written.Count(ctx); err != nil {
+		return err
+	}
+	if j.count >= 1<<32-1 {
+		return fmt.Errorf("%w: at most 4 billion rows can be judged at once", ErrMemory)
+	}
+	topics := map[string]uint16{}
+	var places int64
+	for _, p := range j.parts {
+		if _, known := topics[p.Topic]; !known {
+			topics[p.Topic] = uint16(len(topics)) //nolint:gosec // a cluster with more topics would not get so far
+		}
+		j.topics = append(j.topics, topics[p.Topic])
+		if !p.DeadLetter {
+			places += p.End - p.From
+		}
+	}
+	capacity := (j.cfg.Memory - baseMemory - bitmaps*places/8 - j.count/8) / rowMemory
+	if least := baseMemory + bitmaps*places/8 + j.count/8 + rowMemory*min(j.count, 100_000); least > max(j.cfg.Memory, MinMemory) || capacity <= 0 {
+		return fmt.Errorf("%w: %d rows and %d records need %d MiB at least", ErrMemory, j.count, places, least>>20+1)
+	}
+	for _, p := range j.parts {
+		j.records = append(j.records, newRecordSet(p))
+	}
+	j.lost = newBitmap(j.count)
+	if j.count <= capacity {
+		j.ranges = []keyRange{{0, buckets - 1, j.count}}
+		return nil
+	}
+	var rows [buckets]int64
+	if err := j.rows(ctx, func(_ *Row, e judged) error { rows[bucketOf(e.key)]++; return nil }); err != nil {
+		return err
+	}
+	now := keyRange{}
+	for b, n := range rows {
+		if n > capacity {
+			return fmt.Errorf("%w: one key has about %d rows, which need %d MiB", ErrMemory, n, (j.cfg.Memory+(n-capacity)*rowMemory)>>20+1)
+		}
+		if now.rows+n > capacity {
+			j.ranges = append(j.ranges, now)
+			now = keyRange{first: b}
+		}
+		now.last, now.rows = b, now.rows+n
+	}
+	j.ranges = append(j.ranges, now)
+	return nil
+}
+
+// rows gives each row with what is kept of it.
+func (j *judge) rows(ctx context.Context, each func(*Row, judged) error) error {
+	at := uint32(0)
+	return j.written.Rows(ctx, func(r *Row) error {
+		if int64(at) >= j.count {
+			return errors.New("there are more rows than were counted: they changed meanwhile")
+		}
+		e := judged{id: maphash.Bytes(j.seed, r.ID), at: at}
+		e.key = e.id
+		if r.Key != nil {
+			e.key = maphash.Bytes(j.seed, r.Key)
+			e.bits |= bitKeyed
+		}
+		if r.Judged {
+			e.bits |= bitJudged
+		}
+		at++
+		return each(r, e)
+	})
+}
+
+// pass judges the rows of some keys.
+func (j *judge) pass(ctx context.Context, keys keyRange, last bool) error {
+	p := newPass(j, keys.rows)
+	err := j.rows(ctx, func(_ *Row, e judged) error {
+		if b := bucketOf(e.key); b >= keys.first && b <= keys.last {
+			p.entries = append(p.entries, e)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := p.index(); err != nil {
+		return err
+	}
+	if err := j.published.Records(ctx, func(r *Record) error { p.record(r, last); return nil }); err != nil {
+		return err
+	}
+	p.finish()
+	return nil
+}
+
+// countRecords counts what is known of the records only when all rows have been seen.
+func (j *judge) countRecords() {
+	for i := range j.records {
+		records, phantoms, longest := j.records[i].count()
+		j.report.Records += records
+		j.report.Phantom += phantoms
+		j.report.LongestRepeat = max(j.report.LongestRepeat, longest)
+	}
+	j.sortExamples()
+}
