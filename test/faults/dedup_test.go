@@ -1,0 +1,123 @@
+package faults
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"postrider/test/parts"
+)
+
+// dedup has the relays look at what the topics have already.
+func (r *rig) dedup() *rig {
+	r.settings["relay.dedup"] = `"tail"`
+	r.settings["router.position_headers"] = "true"
+	return r
+}
+
+// events is how many events a relay has read that became what result says.
+func (p *process) events(t testing.TB, result string) float64 {
+	t.Helper()
+	body, _ := p.get("/metrics")
+	for line := range strings.Lines(string(body)) {
+		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if strings.HasPrefix(series, "postrider_relay_events_total{") && strings.Contains(series, `result="`+result+`"`) {
+			v, err := strconv.ParseFloat(value, 64)
+			require.NoError(t, err)
+			return v
+		}
+	}
+	t.Fatalf("no events that are %s", result)
+	return 0
+}
+
+func TestFault01_DedupTailRepeatsNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t)).dedup()
+	network := r.throughKafkaProxy(t)
+	parts.Binary(t)
+	random := random(t, 1)
+	l := r.load(t, rate())
+	kills, spared := full(t, 3, 200), 0.0
+	for i := range kills {
+		p := r.started(t)
+		l.more(t, 100+random.Int64N(1000))
+		switch i % 3 {
+		case 1:
+			network.Delay(20 * time.Millisecond)
+			l.more(t, 100+random.Int64N(200))
+		case 2:
+			network.Stall()
+			l.more(t, 300)
+		}
+		spared += p.events(t, "repeated")
+		p.kill(t)
+		network.Delay(0)
+		network.Resume()
+	}
+	l.end(t)
+	p := r.started(t)
+	r.drained(t, time.Minute)
+	spared += p.events(t, "repeated")
+	p.stop(t)
+	requireExact(t, r.judge(t))
+	require.Positive(t, spared, "nothing was there twice to begin with")
+	matrix(t, 1, "dedup tail", fmt.Sprintf("%d kills, %.0f repetitions left out", kills, spared))
+}
+
+// A transaction that is open for many seconds: what was published of it is found again however far back it reaches.
+func TestFault01_DedupTailRepeatsNothingOfALargeTransaction(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t)).dedup()
+	r.settings["sink.kafka.compression"] = `"zstd"`
+	rows := full(t, 10_000, 500_000)
+	p := r.started(t)
+	r.transaction(t, rows)
+	for range 3 {
+		eventually(t, time.Minute, "a part of it published", func() bool { return p.events(t, "routed") > float64(rows/4) })
+		p.kill(t)
+		p = r.started(t)
+	}
+	r.drained(t, 5*time.Minute)
+	spared := p.events(t, "repeated")
+	p.stop(t)
+	requireExact(t, r.judge(t))
+	require.Positive(t, spared, "it was not killed in the middle")
+	matrix(t, 1, "dedup tail", fmt.Sprintf("3 kills in a transaction of %d rows, the last start left out %.0f", rows, spared))
+}
+
+// The topic is another relay's as well, and the broker is killed and restarted in between.
+func TestFault01_DedupTailSharesATopicAndOutlastsTheBroker(t *testing.T) {
+	t.Parallel()
+	broker := parts.ExclusiveKafka(t, parts.KafkaConfig{Properties: map[string]string{
+		"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}})
+	r := newRig(t, server(t, parts.AnyVersion), broker).dedup()
+	other := newRig(t, server(t, parts.AnyVersion), broker).dedup()
+	other.topic, other.tally, other.loads = r.topic, r.tally, 100
+	theirs := other.started(t)
+	first, second := r.load(t, rate()), other.load(t, rate()/2)
+	kills := full(t, 2, 30)
+	for i := range kills {
+		p := r.started(t)
+		first.more(t, 1000)
+		p.kill(t)
+		if i%2 == 0 {
+			broker.Kill(t)
+			broker.Restart(t)
+		}
+	}
+	first.end(t)
+	second.end(t)
+	p := r.started(t)
+	r.drained(t, 2*time.Minute)
+	other.drained(t, 2*time.Minute)
+	p.stop(t)
+	sessions := theirs.ask().Relay.Sessions
+	theirs.stop(t)
+	requireExact(t, r.judge(t))
+	matrix(t, 1, "dedup tail", fmt.Sprintf("%d kills, the broker killed in every other; a second relay on the topic had %d sessions", kills, sessions))
+}
