@@ -26,6 +26,7 @@ var requiredOf = map[string]func(c health.Config) string{
 	health.Stuck:             func(health.Config) string { return "acknowledgements for what is in flight" },
 	health.StandbyGate:       func(health.Config) string { return "standbys that receive what the relay is to be sent" },
 	health.PublicationBroken: func(health.Config) string { return "a publication that brings every row" },
+	health.PhantomEvents:     func(health.Config) string { return "a database that has everything that was published" },
 	health.Paused:            func(health.Config) string { return "a relay that relays" },
 	health.SlotInactive: func(c health.Config) string {
 		return "somebody who reads the slot within " + health.Duration(c.InactiveWarning) + " (health.inactive_warning)"

@@ -62,6 +62,7 @@ func (p *pipeline) parts() relay.Parts {
 		Prepare:           p.prepare,
 		Snapshot:          p.runSnapshot,
 		Watch:             p.watch,
+		AwaitSlot:         p.awaitSlot,
 		OpenStream:        p.openStream,
 		OpenSink:          p.openSink,
 		OpenTransactional: p.openTransactional,
@@ -152,6 +153,25 @@ func (p *pipeline) checkShapes(ctx context.Context, conn *pgx.Conn) error {
 	}
 	p.tables = publication.Tables
 	p.oids, err = slot.OIDs(ctx, conn, p.cfg.Replication.Tables)
+	return err
+}
+
+// standbyLook is how long a relay stands by until it looks at everything again.
+const standbyLook = time.Minute
+
+// awaitSlot looks at nothing but the slot, so that it can look often.
+func (p *pipeline) awaitSlot(ctx context.Context) error {
+	conn, err := postgres.Connect(ctx, p.cfg.Postgres)
+	if err != nil {
+		return err
+	}
+	defer closeSQL(ctx, conn)
+	looking, cancel := context.WithTimeout(ctx, standbyLook)
+	defer cancel()
+	err = slot.AwaitFree(looking, conn, p.cfg.Slot.Name)
+	if looking.Err() != nil && ctx.Err() == nil {
+		return nil
+	}
 	return err
 }
 

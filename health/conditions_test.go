@@ -209,6 +209,24 @@ var conditions = []struct {
 		Reason: "the publication is missing, lacks a configured table, or does not publish inserts",
 		WAL:    "rows inserted meanwhile are not in the stream, and do not come once it is repaired",
 	}},
+	{"a failover that lost something", []func(*Input){phantoms(relay.Phantoms{
+		At: ago(time.Hour), ForkLSN: 0x1000, ReceivedLSN: 0x2000, Messages: 3, Timeline: 4, TimelineBefore: 3,
+	})}, Condition{
+		Name: PhantomEvents, Severity: Warning, Culprit: "failover of the database", Since: ago(time.Hour),
+		Reason: "the server that was promoted to timeline 4 has no WAL of timeline 3 behind 0/1000, and it was read up to 0/2000: 3 messages that were published are of " +
+			"transactions that do not exist any more",
+		WAL:  "nothing is skipped: the relay goes on where the slot of the new primary stands",
+		Next: "postrider audit   (compares the topics with the table: what is published and has no row there; tell its consumers)",
+	}},
+	{"a failover that lost more than is known", []func(*Input){phantoms(relay.Phantoms{
+		At: ago(time.Hour), ReceivedLSN: 0x2000, Messages: 16384, More: true, Timeline: 4, TimelineBefore: 3,
+	})}, Condition{
+		Name: PhantomEvents, Severity: Warning, Culprit: "failover of the database", Since: ago(time.Hour),
+		Reason: "the server that was promoted to timeline 4 has no WAL of timeline 3 behind an unknown position, and it was read up to 0/2000: at least 16384 messages " +
+			"that were published are of transactions that do not exist any more",
+		WAL:  "nothing is skipped: the relay goes on where the slot of the new primary stands",
+		Next: "postrider audit   (compares the topics with the table: what is published and has no row there; tell its consumers)",
+	}},
 	{"paused", []func(*Input){paused(12*time.Minute, "deploy\x1b[31m of the brokers")}, Condition{
 		Name: Paused, Severity: Warning, For: time.Minute, Since: ago(12 * time.Minute), Culprit: "paused relay", WAL: kib4, Next: "postrider resume",
 		Reason: "the relay has been paused for 12m0s, until somebody resumes it: deploy?[31m of the brokers",
@@ -304,6 +322,10 @@ var conditions = []struct {
 	}},
 }
 
+func phantoms(p relay.Phantoms) func(*Input) {
+	return inRelay(func(r *relay.State) { r.Phantoms = p })
+}
+
 func find(v Verdict, name string) Condition {
 	for _, c := range v.Conditions {
 		if c.Name == name {
@@ -365,6 +387,7 @@ func TestJudge_HoldsToTheThresholds(t *testing.T) {
 		"a sink that takes its time": {inRelay(func(r *relay.State) {
 			r.InFlight, r.WaitingSince, r.OldestUnacked = 17, ago(2*time.Second), ago(29*time.Second)
 		})},
+		"a failover of the day before":            {phantoms(relay.Phantoms{At: ago(25 * time.Hour), ForkLSN: 1, ReceivedLSN: 2, Messages: 1})},
 		"nothing in flight":                       {inRelay(func(r *relay.State) { r.WaitingSince = ago(time.Hour) })},
 		"a standby that confirms":                 {gated(slot.GateSlot{Name: "standby1", Exists: true, Active: true})},
 		"inactive for a moment":                   {inactive(4 * time.Minute)},

@@ -74,6 +74,7 @@ const (
 	Stuck             = "PostriderStuck"
 	StandbyGate       = "PostriderStandbyGate"
 	PublicationBroken = "PostriderPublicationBroken"
+	PhantomEvents     = "PostriderPhantomEvents"
 	Paused            = "PostriderPaused"
 	SlotInactive      = "PostriderSlotInactive"
 	HeldByTransaction = "PostriderHeldByTransaction"
@@ -100,6 +101,7 @@ var rules = []struct {
 	{Stuck, judgeStuck},
 	{StandbyGate, judgeGate},
 	{PublicationBroken, judgePublication},
+	{PhantomEvents, judgePhantoms},
 	{Paused, judgePaused},
 	{SlotInactive, judgeInactive},
 	{HeldByTransaction, judgeHeld},

@@ -33,6 +33,8 @@ type Set struct {
 	ConfigLoaded   *Optional            // SetTime
 	ConfigReloaded *Optional            // SetBool: the last reload succeeded
 	Paused         prometheus.Gauge     // 1 or 0
+	// Messages of transactions that a failover lost.
+	PhantomMessages prometheus.Counter
 
 	// replication
 	Connected         prometheus.Gauge // 1 or 0
@@ -164,6 +166,8 @@ func New(reg prometheus.Registerer, slotName string) *Set {
 			"1 if the configuration was read again when that was last asked for with SIGHUP, 0 if it was refused and the old one stays. Absent: never asked."),
 		Paused: b.gauge("relay", "paused",
 			"1 while the relay is paused by somebody. The slot keeps WAL, more with every write."),
+		PhantomMessages: b.counter("relay", "phantom_messages_total",
+			"Messages published of transactions that the database lost in a failover, as far as they are remembered. Rising: consumers have events that never happened."),
 
 		Connected: b.gauge("replication", "connected",
 			"1 while the replication connection streams. 0: nothing is read, and the slot keeps WAL."),

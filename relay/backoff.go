@@ -9,9 +9,16 @@ const (
 	// Pause after the server said that it shuts down: a reconnecting client makes a new walsender for it to wait for,
 	// and can so block a demotion (reported of pg_hardstorage, issue 34).
 	stoppingPause = 10 * time.Second
-	// Ceiling of a standby's pause. The takeover is waited for by consumers, and an attempt is one short query.
+	// Ceiling of a standby's pause where nothing tells it that the slot is free.
 	standbyPause = time.Second
+	// Ceiling of the pause before it looks whether the slot is free: several that stand by do not try at the same moment again and again.
+	standbyJitter = 100 * time.Millisecond
+	// Ceiling of a pause while the database cannot be reached or takes no writes: it may be a failover, and consumers wait for its end.
+	databasePause = 5 * time.Second
 )
+
+// databaseAway are the reasons of a session that found no database to write to.
+var databaseAway = map[string]bool{"postgres_unreachable": true, "not_writable": true, "server_starting": true}
 
 // backoff spaces sessions with full jitter: each pause is drawn evenly from zero to a ceiling that doubles with every failure, so
 // that relays that failed together do not come back together.
@@ -34,6 +41,9 @@ func (b *backoff) next(reason string, progress bool) time.Duration {
 		ceiling = shifted
 	}
 	b.failures++
+	if databaseAway[reason] {
+		ceiling = min(ceiling, databasePause)
+	}
 	pause := jitter(ceiling)
 	if reason == reasonServerStopping {
 		pause += stoppingPause

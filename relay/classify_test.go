@@ -81,6 +81,14 @@ func TestBackoff_LeavesAServerThatShutsDownAlone(t *testing.T) {
 	require.GreaterOrEqual(t, b.next(reasonServerStopping, true), 10*time.Second)
 }
 
+// A failover: nobody knows when the standby is promoted, and everybody waits for it.
+func TestBackoff_LooksForADatabaseThatIsAway(t *testing.T) {
+	for range 100 {
+		b := backoff{min: time.Second, max: time.Minute, failures: 40}
+		require.LessOrEqual(t, b.next("postgres_unreachable", false), 5*time.Second)
+	}
+}
+
 func TestBackoff_AStandbyLooksOften(t *testing.T) {
 	b := backoff{min: time.Second, max: time.Minute, failures: 40}
 	require.LessOrEqual(t, b.next(reasonSlotInUse, false), time.Second)

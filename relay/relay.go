@@ -28,7 +28,10 @@ type Parts struct {
 	Snapshot func(ctx, stop context.Context, report func(Snapshot)) error
 	// Watch looks after slot and publication until ctx ends, whether a session is open or not. It calls problem with what a session must not
 	// outlive, and when it began to look: what was seen before the session was prepared is of no consequence.
-	Watch      func(ctx context.Context, problem func(err error, began time.Time))
+	Watch func(ctx context.Context, problem func(err error, began time.Time))
+	// AwaitSlot waits until the slot, which another process holds, may be free, or ctx ends. An error says only that it is not known. May be nil:
+	// then a session tries once in a while.
+	AwaitSlot  func(ctx context.Context) error
 	OpenStream func(ctx context.Context) (*replication.Stream, error)
 	OpenSink   sink.Open
 	// OpenTransactional makes the sink of a session with Config.ExactlyOnce.
@@ -60,9 +63,10 @@ type Relay struct {
 	session  *session                // the open one, or nil
 	fail     context.CancelCauseFunc // ends the attempt under way, or nil
 	failFrom time.Time               // when fail was set
-	identity *replication.Identity   // of the server of the first session
 	streamed bool                    // a session of this process has been open
 	awaited  string                  // topic that ended the last session by not being there; of the goroutine in Run alone
+	seen     seen                    // the server of the last session; see identity.go
+	handed   handed                  // to the sink, by that server's positions
 
 	stopAsked    func() error  // whether Run was asked to stop; nil before Run
 	endWork      func()        // ends the session under way, or the wait for the next, for a pause; nil before Run
@@ -144,6 +148,9 @@ func (r *Relay) work(ctx, stop, work context.Context) error {
 		r.await(err)
 		r.log(class, reason, err, pause)
 		r.backOff(reason, err, pause)
+		if reason == reasonSlotInUse && r.standBy(ctx, work) {
+			continue
+		}
 		if !r.wait(ctx, work, pause) {
 			return nil
 		}
@@ -236,7 +243,7 @@ func (r *Relay) report(s Snapshot) {
 // open makes everything of a session, the sink first: without a broker the slot is not held.
 func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*session, error) {
 	s := &session{cfg: r.cfg, policies: r.parts.Policies, log: r.parts.Log, metrics: r.parts.Metrics, fail: fail,
-		recent: &r.recent, suspects: &r.suspects, clockSkew: r.parts.ClockSkew}
+		recent: &r.recent, suspects: &r.suspects, handed: &r.handed, clockSkew: r.parts.ClockSkew}
 	s.progress.Store(time.Now().UnixNano())
 	var err error
 	if s.router, err = r.parts.Router(); err != nil {
@@ -258,7 +265,7 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 		return nil, err
 	}
 	s.window = newWindow(s.stream.SeedLSN(), r.cfg.InFlightMessages, r.cfg.InFlightBytes)
-	if err := r.recognise(s.stream); err != nil {
+	if err := r.recognise(s.stream.Identity(), s.stream.SeedLSN()); err != nil {
 		_ = s.finish(ctx, err)
 		return nil, err
 	}
@@ -332,34 +339,13 @@ func (r *Relay) close(s *session) {
 		s.desk.Close()
 	}
 	r.observe()
+	r.seen.LSN, r.seen.confirmed = max(r.seen.LSN, s.stream.ReceivedLSN()), s.stream.ConfirmedFlushLSN()
 	r.mu.Lock()
 	r.state.Published += s.published.Load()
 	r.session = nil
 	r.state.InFlight, r.state.InFlightBytes, r.state.OldestUnacked = 0, 0, time.Time{}
 	r.mu.Unlock()
 	r.parts.Metrics.Connected.Set(0)
-}
-
-// recognise refuses a server that is not the one of the first session, or a history that went back behind what we
-// confirmed: LSNs are used again after a restore or a failover, and mean something else.
-func (r *Relay) recognise(s *replication.Stream) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	id := s.Identity()
-	if r.identity == nil {
-		r.identity = &id
-		return nil
-	}
-	switch was := r.identity; {
-	case id.SystemID != was.SystemID:
-		return fmt.Errorf("system identifier is %s, was %s: %w", id.SystemID, was.SystemID, replication.ErrIdentityChanged)
-	case id.Timeline < was.Timeline:
-		return fmt.Errorf("timeline is %d, was %d: %w", id.Timeline, was.Timeline, replication.ErrIdentityChanged)
-	case id.Timeline > was.Timeline:
-		r.parts.Log.Warn().Int32("timeline", id.Timeline).Int32("timeline_before", was.Timeline).Msg("server was promoted")
-	}
-	r.identity = &id
-	return nil
 }
 
 func (r *Relay) hasStreamed() bool {
@@ -417,6 +403,9 @@ func (r *Relay) backOff(reason string, err error, pause time.Duration) {
 		phase = Standby
 	}
 	r.enter(phase, err)
+	if phase == Standby && r.parts.AwaitSlot != nil {
+		return // it is not a matter of time
+	}
 	r.mu.Lock()
 	r.state.NextAttempt = time.Now().Add(pause)
 	r.mu.Unlock()
@@ -452,6 +441,17 @@ func (r *Relay) wait(ctx, stop context.Context, pause time.Duration) bool {
 	case <-stop.Done():
 	}
 	return false
+}
+
+// standBy waits for the slot. It returns false when that is not known to be free.
+func (r *Relay) standBy(ctx, stop context.Context) bool {
+	if r.parts.AwaitSlot == nil || !r.wait(ctx, stop, jitter(standbyJitter)) {
+		return false
+	}
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(stop, cancel)()
+	return r.parts.AwaitSlot(waiting) == nil
 }
 
 // problem ends the session, if it was prepared before Watch began to look.

@@ -53,6 +53,7 @@ type session struct {
 
 	recent    *recent              // of the Relay
 	suspects  *suspects            // of the Relay
+	handed    *handed              // of the Relay
 	clockSkew func() time.Duration // see Parts.ClockSkew
 
 	counted uint64 // of the bytes received, what the metrics have; guarded by Relay.mu
@@ -190,6 +191,7 @@ func (s *session) add(ctx context.Context, m *sink.Message) error {
 	}
 	s.rows++
 	s.out = append(s.out, m)
+	s.handed.add(m.Origin.LSN)
 	return nil
 }
 

@@ -71,4 +71,5 @@ type State struct {
 	Paused            Pause         `json:"paused,omitzero"`
 	LastProgress      time.Time     `json:"last_progress"`     // when the session loop last turned; liveness
 	Snapshot          Snapshot      `json:"snapshot,omitzero"` // of this process; zero: none
+	Phantoms          Phantoms      `json:"phantoms,omitzero"` // of the last failover that this process went through; zero: none
 }

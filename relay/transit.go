@@ -53,15 +53,25 @@ func (s *session) committed(end pglogrepl.LSN, err error) {
 	s.window.visible(end, func(commitTime time.Time) { s.metrics.CommitToAck.Observe(max(0, now.Sub(commitTime)).Seconds()) })
 }
 
-// goOnBehind takes the position that the sink has stored, if it is one of this history.
+// goOnBehind takes the position that the sink has stored, as far as the server's history leads through it.
 func (s *session) goOnBehind(p sink.Position) error {
-	switch {
-	case p == (sink.Position{}):
-	case p.Source.Timeline != s.source.Timeline:
-		return fmt.Errorf("position %s in the topic is of timeline %d, the server is on timeline %d: %w", p.LSN, p.Source.Timeline, s.source.Timeline, replication.ErrIdentityChanged)
-	case p.LSN > s.stream.WrittenLSN():
-		return fmt.Errorf("position %s in the topic is not yet written by the server, which is at %s: it was restored to an earlier time: %w", p.LSN, s.stream.WrittenLSN(), replication.ErrIdentityChanged)
+	if p == (sink.Position{}) {
+		return nil
 	}
-	s.storedLSN = p.LSN
+	id := s.stream.Identity()
+	descent, fork := id.Continues(replication.Place{SystemID: p.Source.SystemID, Timeline: p.Source.Timeline, LSN: p.LSN})
+	switch {
+	case descent == replication.Continued:
+		s.storedLSN = p.LSN
+	case descent == replication.Forked && fork != 0:
+		// What was committed behind the fork is new, whatever its position, and everything before it is published.
+		s.storedLSN = fork
+		s.log.Error().Stringer("lsn", fork).Stringer("end_lsn", p.LSN).Int32("timeline", id.Timeline).Int32("timeline_before", p.Source.Timeline).
+			Msg("server was promoted without all that was published: consumers have messages of transactions that are not in the database any more")
+	default:
+		return fmt.Errorf("the position topic says that all is published up to %s of timeline %d of system %s, and this server, on timeline %d of system %s "+
+			"at %s, does not have that in its history (%s): %w", p.LSN, p.Source.Timeline, p.Source.SystemID, id.Timeline, id.SystemID, id.WrittenLSN,
+			descent, replication.ErrIdentityChanged)
+	}
 	return nil
 }

@@ -76,7 +76,7 @@ func (s *Stream) find(ctx context.Context, f *finder) error {
 	s.schedule.last = s.now()
 	b := newBatch()
 	defer func() { b.Release() }()
-	for !f.done && s.positions.received < s.written {
+	for !f.done && s.positions.received < s.identity.WrittenLSN {
 		typ, body, over, ok, err := s.wire.next()
 		switch {
 		case err != nil:

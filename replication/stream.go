@@ -32,18 +32,10 @@ type Stream struct {
 	acked     func() pglogrepl.LSN
 	log       zerolog.Logger
 	now       func() time.Time
-	written   pglogrepl.LSN // where the server wrote when the stream was opened
 
 	received  atomic.Uint64 // copy of positions.received, for others to read
 	confirmed atomic.Uint64 // copy of positions.flushed
 	bytes     atomic.Uint64 // read from the connection
-}
-
-// Identity tells one database cluster, and one branch of its history, from another.
-type Identity struct {
-	SystemID      string
-	Timeline      int32
-	ServerVersion string
 }
 
 // SeedLSN is the slot's confirmed position when the stream was opened: where the caller's watermark starts.
@@ -51,9 +43,6 @@ func (s *Stream) SeedLSN() pglogrepl.LSN { return s.positions.seed }
 
 // Identity is that of the server the stream is connected to.
 func (s *Stream) Identity() Identity { return s.identity }
-
-// WrittenLSN is where the server wrote WAL when the stream was opened.
-func (s *Stream) WrittenLSN() pglogrepl.LSN { return s.written }
 
 // MaxRowBytes is the limit over which an event is Oversize.
 func (s *Stream) MaxRowBytes() int64 { return s.wire.max }
@@ -120,13 +109,17 @@ func (s *Stream) start(ctx context.Context, cfg Config, slot string) error {
 		// Its keepalive positions are reported to run ahead of undelivered commits (yugabyte-db issue 33418).
 		return fmt.Errorf("%w but YugabyteDB %s, whose keepalives can't be trusted", ErrNotPostgreSQL, s.identity.ServerVersion)
 	}
-	id, err := pglogrepl.IdentifySystem(ctx, s.conn)
-	if err != nil {
-		return fmt.Errorf("identify system: %w", startError(err))
-	}
-	s.identity.SystemID, s.identity.Timeline, s.written = id.SystemID, id.Timeline, id.XLogPos
 	if err := s.readSlot(ctx, slot); err != nil {
 		return err
+	}
+	if err := s.identify(ctx); err != nil {
+		return err
+	}
+	// After the slot was read, so that whoever held it last cannot have moved it on meanwhile.
+	// A standby may have copied the slot, and not yet have replayed as far; it does not let it be read either.
+	if written := s.identity.WrittenLSN; s.positions.seed > written && s.conn.ParameterStatus("in_hot_standby") != "on" {
+		return fmt.Errorf("slot %q is confirmed up to %s, and the server has written only up to %s: it comes from another server or another branch "+
+			"of its history, and rows that are written until then would never be sent: %w", slot, s.positions.seed, written, ErrSlotUnusable)
 	}
 	args := []string{
 		"proto_version '1'",
@@ -141,6 +134,28 @@ func (s *Stream) start(ctx context.Context, cfg Config, slot string) error {
 		return fmt.Errorf("start replication of slot %q: %w", slot, startError(err))
 	}
 	return nil
+}
+
+// identify asks which cluster this is, and which branch of its history.
+func (s *Stream) identify(ctx context.Context) error {
+	id, err := pglogrepl.IdentifySystem(ctx, s.conn)
+	if err != nil {
+		return fmt.Errorf("identify system: %w", startError(err))
+	}
+	s.identity.SystemID, s.identity.Timeline, s.identity.WrittenLSN = id.SystemID, id.Timeline, id.XLogPos
+	if id.Timeline == 1 {
+		return nil // the first has no history
+	}
+	file, err := pglogrepl.TimelineHistory(ctx, s.conn, id.Timeline)
+	switch {
+	case err != nil && sqlState(err) == "":
+		return fmt.Errorf("read timeline history: %w", err)
+	case err != nil: // without it less is known of the server, but nothing is wrong with it
+		s.log.Warn().Err(err).Int32("timeline", id.Timeline).Msg("timeline history not read")
+		return nil
+	}
+	s.identity.History, err = parseHistory(file.Content)
+	return err
 }
 
 // readSlot seeds the watermark, on the connection that will stream, so that nothing can lie between.

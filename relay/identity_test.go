@@ -1,0 +1,138 @@
+package relay
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"postrider/metrics"
+	"postrider/replication"
+)
+
+// met is a relay that has read timeline 2 of a server up to 500, published two messages of a transaction at 300, three of one at 400 and one of one
+// at 450, and confirmed 420.
+func met(log *bytes.Buffer) *Relay {
+	r := New(DefaultConfig(), Parts{Metrics: metrics.New(prometheus.NewRegistry(), "slot"), Log: zerolog.New(log)})
+	r.seen = seen{replication.Place{SystemID: "7", Timeline: 2, LSN: 500}, 420}
+	for _, commit := range []pglogrepl.LSN{300, 300, 400, 400, 400, 450} {
+		r.handed.add(commit)
+	}
+	return r
+}
+
+func promotedAt(fork pglogrepl.LSN, reason string) replication.Identity {
+	return replication.Identity{SystemID: "7", Timeline: 3, WrittenLSN: 900, History: []replication.Switch{
+		{Timeline: 1, LSN: 100, Reason: "no recovery target specified"}, {Timeline: 2, LSN: fork, Reason: reason},
+	}}
+}
+
+func TestRecognise_ReportsWhatAFailoverLost(t *testing.T) {
+	const promoted = "no recovery target specified"
+	for name, c := range map[string]struct {
+		server   replication.Identity
+		phantoms int
+		said     string
+	}{
+		"the same server":              {replication.Identity{SystemID: "7", Timeline: 2, WrittenLSN: 500}, 0, ""},
+		"all is there":                 {promotedAt(500, promoted), 0, "has everything that was read before"},
+		"the end is not there":         {promotedAt(420, promoted), 1, "consumers have messages of transactions that are not in the database any more"},
+		"more is not there":            {promotedAt(400, promoted), 4, "consumers have messages"},
+		"nothing of ours was lost":     {promotedAt(451, promoted), 0, "none of it was published"},
+		"the server cannot tell":       {replication.Identity{SystemID: "7", Timeline: 3, WrittenLSN: 900}, 0, "is not known"},
+		"it cannot, and lacks the end": {replication.Identity{SystemID: "7", Timeline: 3, WrittenLSN: 430}, 1, "consumers have messages"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log bytes.Buffer
+			r := met(&log)
+			require.NoError(t, r.recognise(c.server, 350))
+			require.Equal(t, c.phantoms, r.State().Phantoms.Messages)
+			require.InDelta(t, c.phantoms, testutil.ToFloat64(r.parts.Metrics.PhantomMessages), 0)
+			require.Contains(t, log.String(), c.said)
+			require.Equal(t, c.said == "", log.Len() == 0)
+
+			before := log.Len()
+			r.seen.LSN = 360
+			require.NoError(t, r.recognise(c.server, 350))
+			require.Equal(t, before, log.Len(), "said again")
+			require.Equal(t, pglogrepl.LSN(350), r.seen.LSN, "positions of the other branch are forgotten")
+		})
+	}
+}
+
+func TestRecognise_RefusesAnotherHistory(t *testing.T) {
+	for name, c := range map[string]struct {
+		server replication.Identity
+		seed   pglogrepl.LSN
+		want   error
+		says   string
+	}{
+		"another cluster":           {replication.Identity{SystemID: "8", Timeline: 2, WrittenLSN: 900}, 420, replication.ErrIdentityChanged, "system identifier is 8, was 7"},
+		"an earlier timeline":       {replication.Identity{SystemID: "7", Timeline: 1, WrittenLSN: 900}, 420, replication.ErrIdentityChanged, "timeline is 1, was 2"},
+		"less WAL than there was":   {replication.Identity{SystemID: "7", Timeline: 2, WrittenLSN: 499}, 420, replication.ErrIdentityChanged, "read up to 0/1F4 before"},
+		"recovery to a point":       {promotedAt(400, "before 2026-01-02 03:04:05+00"), 350, replication.ErrIdentityChanged, "4 messages"},
+		"a slot of the lost branch": {promotedAt(400, "no recovery target specified"), 420, replication.ErrSlotUnusable, "would never be sent"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log bytes.Buffer
+			r := met(&log)
+			before := r.seen
+			err := r.recognise(c.server, c.seed)
+			require.ErrorIs(t, err, c.want)
+			require.ErrorContains(t, err, c.says)
+			require.Equal(t, before, r.seen)
+			class, _ := Classify(err, false)
+			require.Equal(t, Fatal, class)
+		})
+	}
+}
+
+// Another relay may have taken over meanwhile and moved the slot on.
+func TestRecognise_TakesASlotThatWasMovedOnAfterTheFork(t *testing.T) {
+	var log bytes.Buffer
+	r := met(&log)
+	require.NoError(t, r.recognise(promotedAt(400, "no recovery target specified"), 410))
+	require.Equal(t, 4, r.State().Phantoms.Messages)
+}
+
+func TestHanded_CountsEachTransactionOnce(t *testing.T) {
+	var h handed
+	n, all := h.behind(0)
+	require.Zero(t, n)
+	require.True(t, all, "nothing was handed over")
+	for _, commit := range []pglogrepl.LSN{10, 20, 20, 30 /* a new session */, 20, 20, 30, 40} {
+		h.add(commit)
+	}
+	for fork, want := range map[pglogrepl.LSN]int{0: 5, 10: 5, 11: 4, 20: 4, 21: 2, 40: 1, 41: 0} {
+		n, all := h.behind(fork)
+		require.Equal(t, want, n, "behind %d", fork)
+		require.True(t, all)
+	}
+}
+
+func TestHanded_SaysWhenItDoesNotReachBack(t *testing.T) {
+	var h handed
+	for n := range 2 * handedTransactions {
+		h.add(pglogrepl.LSN(n + 1))
+	}
+	n, all := h.behind(handedTransactions + 1)
+	require.Equal(t, handedTransactions, n)
+	require.False(t, all)
+	n, all = h.behind(2*handedTransactions - 9)
+	require.Equal(t, 10, n)
+	require.True(t, all)
+
+	h.forget(handedTransactions + 11)
+	n, all = h.behind(1)
+	require.Equal(t, 10, n)
+	require.False(t, all)
+	h.forget(0)
+	h.add(7)
+	n, all = h.behind(7)
+	require.Equal(t, 1, n)
+	require.False(t, all)
+}
