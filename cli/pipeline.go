@@ -202,8 +202,12 @@ func (p *pipeline) openSink(ctx context.Context, done sink.Done) (sink.Sink, err
 }
 
 // openTransactional is openSink for relay.exactly_once.
-func (p *pipeline) openTransactional(context.Context, sink.Done, sink.Committed) (sink.Transactional, error) {
-	return nil, &misfit{errors.New("relay.exactly_once is not there yet")}
+func (p *pipeline) openTransactional(ctx context.Context, done sink.Done, committed sink.Committed) (sink.Transactional, error) {
+	s, err := kafka.OpenTransactional(ctx, p.cfg.Sink.Kafka, p.cfg.Relay.PositionTopic, p.component("sink"), done, committed)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // openDesk is where dead letters are made.

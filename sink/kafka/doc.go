@@ -16,5 +16,7 @@
 //	record.go       reused producer messages, and which of them are in flight
 //	sink.go         Publish, the result loop, Close
 //	errors.go       sarama's errors in the words of package sink
+//	transactional*.go exactly once, through franz-go: client, queue, and the writer that commits
+//	position.go     the stored position, and reading it back
 //	inspect.go      what the check command wants to know
 package kafka

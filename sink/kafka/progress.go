@@ -46,14 +46,9 @@ func OpenProgress(ctx context.Context, cfg Config, topic string, log zerolog.Log
 }
 
 func (p *Progress) open(log zerolog.Logger) error {
-	lookup, err := p.cfg.lookup(p.dialer)
-	if err != nil {
+	if err := p.connect(); err != nil {
 		return err
 	}
-	if p.client, err = sarama.NewClient(p.cfg.Brokers, lookup); err != nil {
-		return translate(err)
-	}
-	p.topics = topics{cfg: &p.cfg, client: p.client, known: map[string]int32{}}
 	if err := p.ensure(log); err != nil {
 		return err
 	}
@@ -66,6 +61,18 @@ func (p *Progress) open(log zerolog.Logger) error {
 	if p.producer, err = sarama.NewSyncProducer(p.cfg.Brokers, produce); err != nil {
 		return translate(err)
 	}
+	return nil
+}
+
+func (p *Progress) connect() error {
+	lookup, err := p.cfg.lookup(p.dialer)
+	if err != nil {
+		return err
+	}
+	if p.client, err = sarama.NewClient(p.cfg.Brokers, lookup); err != nil {
+		return translate(err)
+	}
+	p.topics = topics{cfg: &p.cfg, client: p.client, known: map[string]int32{}}
 	return nil
 }
 
@@ -88,7 +95,7 @@ func (p *Progress) ensure(log zerolog.Logger) error {
 	}
 	var report TopicReport
 	if err := p.topics.configuration(p.topic, &report); err != nil {
-		log.Warn().Err(err).Str("topic", p.topic).Msg("cleanup.policy of the snapshot's topic not read: it has to be compact")
+		log.Warn().Err(err).Str("topic", p.topic).Msg("cleanup.policy of the topic not read: it has to be compact")
 		return nil
 	}
 	if report.CleanupPolicy != "compact" {
@@ -112,7 +119,7 @@ func (p *Progress) create(log zerolog.Logger) error {
 			"kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions 1 --replication-factor 3 --config cleanup.policy=compact",
 			p.cfg.bootstrap(), p.topic)
 	}
-	log.Info().Str("topic", p.topic).Msg("topic for the progress of snapshots created")
+	log.Info().Str("topic", p.topic).Msg("compacted topic created")
 	return nil
 }
 

@@ -38,7 +38,12 @@ func (p *Progress) Read(ctx context.Context, topic string, from []int64, each fu
 	return nil
 }
 
-func (p *Progress) readPartition(ctx context.Context, topic string, partition int32, next, end int64, each func(*sink.Message)) error {
+func (p *Progress) readPartition(ctx context.Context, topic string, partition int32, start, end int64, each func(*sink.Message)) error {
+	return p.readBatches(ctx, topic, partition, start, end, func(b *sarama.RecordBatch) { deliver(b, topic, partition, start, end, each) })
+}
+
+// readBatches gives every batch with an offset from next to end, those of control records too. The first may begin before next.
+func (p *Progress) readBatches(ctx context.Context, topic string, partition int32, next, end int64, each func(*sarama.RecordBatch)) error {
 	for next < end {
 		var block *sarama.FetchResponseBlock
 		err := p.within(ctx, func() (err error) { block, err = p.fetch(topic, partition, next); return err })
@@ -58,7 +63,10 @@ func (p *Progress) readPartition(ctx context.Context, topic string, partition in
 			if set.RecordBatch == nil || set.RecordBatch.PartialTrailingRecord {
 				continue
 			}
-			next = max(next, deliver(set.RecordBatch, topic, partition, next, end, each))
+			if set.RecordBatch.LastOffset() >= next {
+				each(set.RecordBatch)
+				next = set.RecordBatch.LastOffset() + 1
+			}
 		}
 		if next == before && len(block.RecordsSet) > 0 {
 			return errors.New("a batch of records in a format from before Kafka 0.11")
@@ -67,21 +75,21 @@ func (p *Progress) readPartition(ctx context.Context, topic string, partition in
 	return nil
 }
 
-// deliver hands over the records of a batch from next on, and returns the offset behind the batch.
-func deliver(b *sarama.RecordBatch, topic string, partition int32, next, end int64, each func(*sink.Message)) int64 {
-	if !b.Control {
-		for _, r := range b.Records {
-			if at := b.FirstOffset + r.OffsetDelta; at < next || at >= end {
-				continue
-			}
-			m := &sink.Message{Topic: topic, Partition: partition, Key: r.Key, Value: r.Value}
-			for _, h := range r.Headers {
-				m.Headers = append(m.Headers, sink.Header{Key: string(h.Key), Value: h.Value})
-			}
-			each(m)
-		}
+// deliver hands over the records of a batch that stand from start up to end.
+func deliver(b *sarama.RecordBatch, topic string, partition int32, start, end int64, each func(*sink.Message)) {
+	if b.Control {
+		return
 	}
-	return b.LastOffset() + 1
+	for _, r := range b.Records {
+		if at := b.FirstOffset + r.OffsetDelta; at < start || at >= end {
+			continue
+		}
+		m := &sink.Message{Topic: topic, Partition: partition, Key: r.Key, Value: r.Value}
+		for _, h := range r.Headers {
+			m.Headers = append(m.Headers, sink.Header{Key: string(h.Key), Value: h.Value})
+		}
+		each(m)
+	}
 }
 
 func (p *Progress) fetch(topic string, partition int32, offset int64) (*sarama.FetchResponseBlock, error) {

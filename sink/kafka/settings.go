@@ -26,9 +26,11 @@ type Config struct {
 	RetryBackoff    time.Duration `toml:"retry_backoff"`          // first pause before a retry; doubles up to 2s
 	DeliveryTimeout time.Duration `toml:"delivery_timeout"`       // without any acknowledgement for this long the session ends
 	Linger          time.Duration `toml:"linger"`                 // longest wait for more messages, and only while they come closer together than this; 0: never wait
-	TLS             TLSConfig     `toml:"tls"`
-	SASL            SASLConfig    `toml:"sasl"`
-	Topics          TopicsConfig  `toml:"topics"`
+	// TransactionTimeout is how long the broker lets a transaction of exactly_once stay open; at most its transaction.max.timeout.ms.
+	TransactionTimeout time.Duration `toml:"transaction_timeout"`
+	TLS                TLSConfig     `toml:"tls"`
+	SASL               SASLConfig    `toml:"sasl"`
+	Topics             TopicsConfig  `toml:"topics"`
 }
 
 // TLSConfig is the section [sink.kafka.tls]. The files are read at each connect, so a renewed certificate needs no restart.
@@ -60,16 +62,17 @@ const defaultVersion = "2.8.0"
 // DefaultConfig returns the defaults. Brokers has none.
 func DefaultConfig() Config {
 	return Config{
-		ClientID:        "postrider",
-		Compression:     "none",
-		MaxMessageBytes: 1 << 20,
-		DialTimeout:     10 * time.Second,
-		ReadTimeout:     30 * time.Second,
-		WriteTimeout:    30 * time.Second,
-		ProduceTimeout:  10 * time.Second,
-		RetryBackoff:    100 * time.Millisecond,
-		DeliveryTimeout: 5 * time.Minute,
-		Linger:          time.Millisecond,
+		ClientID:           "postrider",
+		Compression:        "none",
+		MaxMessageBytes:    1 << 20,
+		DialTimeout:        10 * time.Second,
+		ReadTimeout:        30 * time.Second,
+		WriteTimeout:       30 * time.Second,
+		ProduceTimeout:     10 * time.Second,
+		RetryBackoff:       100 * time.Millisecond,
+		DeliveryTimeout:    5 * time.Minute,
+		Linger:             time.Millisecond,
+		TransactionTimeout: 5 * time.Minute,
 	}
 }
 
@@ -114,6 +117,7 @@ func (c *Config) Validate() error {
 	}{
 		{"dial_timeout", c.DialTimeout}, {"read_timeout", c.ReadTimeout}, {"write_timeout", c.WriteTimeout},
 		{"produce_timeout", c.ProduceTimeout}, {"retry_backoff", c.RetryBackoff}, {"delivery_timeout", c.DeliveryTimeout},
+		{"transaction_timeout", c.TransactionTimeout},
 	} {
 		if d.value < time.Millisecond {
 			bad(d.key, "%s is too short; the least is 1ms", d.value)

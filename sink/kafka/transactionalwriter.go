@@ -1,0 +1,222 @@
+package kafka
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"postrider/sink"
+)
+
+const (
+	// What makes a Kafka transaction large enough not to wait for more transactions of PostgreSQL that are there already. One transaction
+	// of PostgreSQL is never divided.
+	transactionMessages = 10_000
+	transactionBytes    = 16 << 20
+)
+
+// transactionWriter owns the producer from Begin to Close: it alone begins, fills and ends transactions.
+//
+// A commit begins as soon as a boundary is there and the last commit is through, and covers all boundaries that have come meanwhile. So one
+// transaction at a time is published at once, and under load a commit covers many.
+type transactionWriter struct {
+	sink *TransactionalSink
+	left sync.WaitGroup // records that the client has
+
+	open     bool // a transaction is open
+	began    time.Time
+	messages int
+	bytes    int
+
+	mu       sync.Mutex
+	producer producerIdentity // of the records of this transaction; zero: none is acknowledged yet
+}
+
+// producerIdentity is what the broker knows a producer by. All records of a transaction, and its end, must have the same.
+type producerIdentity struct {
+	id    int64
+	epoch int16
+	known bool
+}
+
+var errProducerChanged = errors.New("the producer's identity changed within a transaction: the broker has aborted the first part of it")
+
+// run writes until the sink is stopped. It is the only one who calls committed.
+func (w *transactionWriter) run() {
+	for {
+		select {
+		case <-w.sink.stop:
+			w.finish()
+			return
+		case <-w.sink.queue.filled:
+			w.write(w.sink.queue.take())
+		}
+	}
+}
+
+// finish leaves no transaction open, if the producer is sound.
+func (w *transactionWriter) finish() {
+	s := w.sink
+	if s.failed.Load() {
+		s.committed(0, s.cause)
+		return
+	}
+	if !w.open {
+		return
+	}
+	err := s.client.AbortBufferedRecords(s.life)
+	if err == nil {
+		err = s.client.EndTransaction(s.life, kgo.TryAbort)
+	}
+	if err != nil {
+		s.log.Debug().Err(err).Msg("transaction not aborted; the next session does it")
+	}
+}
+
+// write produces what was taken from the queue, and commits at the last boundary in it, or earlier when the transaction is large.
+func (w *transactionWriter) write(entries []entry) {
+	boundaries := 0
+	for _, e := range entries {
+		if e.message == nil {
+			boundaries++
+		}
+	}
+	for i, e := range entries {
+		if w.sink.stopped() {
+			w.giveUp(entries[i:])
+			return
+		}
+		if e.message != nil {
+			w.produce(e.message)
+			continue
+		}
+		boundaries--
+		if boundaries == 0 || w.messages >= transactionMessages || w.bytes >= transactionBytes {
+			w.commit(e.position)
+		}
+	}
+}
+
+// giveUp reports messages that were never produced.
+func (w *transactionWriter) giveUp(entries []entry) {
+	for _, e := range entries {
+		if e.message != nil {
+			w.sink.report(e.message, sink.ErrClosed)
+		}
+	}
+}
+
+func (w *transactionWriter) begin() bool {
+	if w.open {
+		return true
+	}
+	if err := w.sink.client.BeginTransaction(); err != nil {
+		w.sink.fail(fmt.Errorf("begin a Kafka transaction: %w", w.sink.cfg.explainTransactional(err, w.sink.id)))
+		return false
+	}
+	w.open, w.began = true, time.Now()
+	w.mu.Lock()
+	w.producer = producerIdentity{}
+	w.mu.Unlock()
+	return true
+}
+
+func (w *transactionWriter) produce(m *sink.Message) {
+	if !w.begin() {
+		w.giveUp([]entry{{message: m}})
+		return
+	}
+	w.messages++
+	w.bytes += m.Size()
+	r := &kgo.Record{Topic: m.Topic, Key: m.Key, Value: m.Value, Partition: m.Partition, Timestamp: m.Timestamp}
+	if len(m.Headers) > 0 {
+		r.Headers = make([]kgo.RecordHeader, len(m.Headers))
+		for i, h := range m.Headers {
+			r.Headers[i] = kgo.RecordHeader{Key: h.Key, Value: h.Value}
+		}
+	}
+	w.left.Add(1)
+	w.sink.client.Produce(w.sink.life, r, func(r *kgo.Record, err error) { // called by one goroutine at a time, in the order of each partition
+		defer w.left.Done()
+		w.sink.report(m, w.acknowledged(r, err))
+	})
+}
+
+// acknowledged compares who has written a record with who has written those before it in the transaction.
+func (w *transactionWriter) acknowledged(r *kgo.Record, err error) error {
+	if err != nil {
+		return w.late(err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := producerIdentity{r.ProducerID, r.ProducerEpoch, true}
+	if !w.producer.known {
+		w.producer = now
+	}
+	if w.producer != now {
+		return errProducerChanged
+	}
+	return nil
+}
+
+// late says that a transaction may have been refused because it was open for too long.
+func (w *transactionWriter) late(err error) error {
+	if open := time.Since(w.began); w.open && open >= w.sink.cfg.TransactionTimeout {
+		return advise(fmt.Errorf("the transaction was open for %s, longer than sink.kafka.transaction_timeout: %w", open.Round(time.Second), err),
+			"raise sink.kafka.transaction_timeout above the time that the largest transaction takes, %s now", w.sink.cfg.TransactionTimeout)
+	}
+	return err
+}
+
+// commit ends the transaction together with the position behind it.
+func (w *transactionWriter) commit(p sink.Position) {
+	s := w.sink
+	s.busy.Store(true)
+	defer s.busy.Store(false)
+	began := time.Now()
+	if !w.begin() {
+		return
+	}
+	position := &kgo.Record{Topic: s.stored.topic, Partition: progressPartition, Key: []byte(positionKey(p.Source)), Value: encodePosition(p)}
+	w.left.Add(1)
+	s.client.Produce(s.life, position, func(r *kgo.Record, err error) {
+		defer w.left.Done()
+		if err = w.acknowledged(r, err); err != nil {
+			s.fail(fmt.Errorf("write the position to topic %q: %w", r.Topic, s.cfg.explainTransactional(err, s.id)))
+		}
+	})
+	_ = s.client.Flush(s.life) // fails only with life
+	if s.failed.Load() {
+		return
+	}
+	if err := w.end(); err != nil {
+		s.fail(fmt.Errorf("commit a Kafka transaction of %d messages up to %s, which may be written or not: %w",
+			w.messages, p.LSN, s.cfg.explainTransactional(w.late(err), s.id)))
+		return
+	}
+	s.commits.Add(1)
+	s.log.Debug().Stringer("end_lsn", p.LSN).Int("messages", w.messages).Float64("duration", time.Since(began).Seconds()).Msg("transaction committed")
+	w.open = false
+	w.messages, w.bytes = 0, 0
+	s.committed(p.LSN, nil)
+}
+
+// end commits, but only if it is still the producer that has written everything: the client makes itself a new identity after some errors, and would
+// commit what came behind them.
+func (w *transactionWriter) end() error {
+	s := w.sink
+	id, epoch, err := s.client.ProducerID(s.life)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	same := w.producer == producerIdentity{id, epoch, true}
+	w.mu.Unlock()
+	if !same {
+		return errProducerChanged
+	}
+	return s.client.EndTransaction(s.life, kgo.TryCommit)
+}
