@@ -14,12 +14,21 @@ const postgresEpoch = 946_684_800_000_000
 
 func postgresTime(us int64) time.Time { return time.UnixMicro(us + postgresEpoch) }
 
+const (
+	maxColumns = 1600 // of a table, PostgreSQL's MaxHeapAttributeNumber
+	// Bytes of all relation messages that are remembered: those of tens of thousands of tables. The server says each once in a
+	// connection, so none can be forgotten.
+	maxRelationBytes = 32 << 20
+)
+
 // decoder turns pgoutput messages of protocol 1, or 2 without streaming, into events. It does no I/O. Its state is the
 // relation cache and the open transaction; a new connection needs a new decoder.
 //
 // Message formats: PostgreSQL documentation, "Logical Replication Message Formats".
 type decoder struct {
 	relations map[uint32]*Relation
+	lengths   map[uint32]int // bytes of the message that described each of them
+	kept      int            // their sum, at most maxRelationBytes
 
 	// The open transaction, as of its Begin. An empty one leaves this package as Idle, so Begin is held back until
 	// the first row.
@@ -32,7 +41,9 @@ type decoder struct {
 	ignored uint64        // messages that are no events: deletions and truncations
 }
 
-func newDecoder() *decoder { return &decoder{relations: map[uint32]*Relation{}} }
+func newDecoder() *decoder {
+	return &decoder{relations: map[uint32]*Relation{}, lengths: map[uint32]int{}}
+}
 
 // decode appends to b what one pgoutput message means. sent is when the server sent it, in microseconds by PostgreSQL's count.
 func (d *decoder) decode(msg []byte, sent int64, b *Batch) error {
@@ -277,12 +288,13 @@ func (d *decoder) logical(c *cursor, sent, over int64, b *Batch) error {
 }
 
 func (d *decoder) relation(c *cursor) error {
+	length := len(c.rest)
 	r := &Relation{OID: c.uint32(), Namespace: c.cstring(), Name: c.cstring()}
 	c.byte() // replica identity
 	n := int(c.uint16())
 	// A column takes at least ten bytes: a count that can't be true must not allocate.
-	if c.failed || n > len(c.rest)/10 {
-		return fmt.Errorf("%w: relation %d", ErrProtocol, r.OID)
+	if c.failed || n > len(c.rest)/10 || n > maxColumns {
+		return fmt.Errorf("%w: relation %d with %d columns", ErrProtocol, r.OID, n)
 	}
 	if r.Namespace == "" { // pgoutput's way to write pg_catalog
 		r.Namespace = "pg_catalog"
@@ -295,7 +307,10 @@ func (d *decoder) relation(c *cursor) error {
 	if c.failed {
 		return c.err('R')
 	}
-	d.relations[r.OID] = r
+	if d.kept += length - d.lengths[r.OID]; d.kept > maxRelationBytes {
+		return fmt.Errorf("%w: descriptions of %d tables take more than %d bytes", ErrProtocol, len(d.relations), maxRelationBytes)
+	}
+	d.relations[r.OID], d.lengths[r.OID] = r, length
 	return nil
 }
 

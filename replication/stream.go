@@ -169,6 +169,9 @@ func (s *Stream) readSlot(ctx context.Context, slot string) error {
 		return fmt.Errorf("slot %q: %w", slot, ErrSlotMissing)
 	}
 	row := results[0].Rows[0]
+	if len(row) != 3 {
+		return fmt.Errorf("%w: slot %q with %d columns", ErrProtocol, slot, len(row))
+	}
 	switch {
 	case string(row[2]) == "lost":
 		return fmt.Errorf("slot %q, confirmed up to %s: %w", slot, row[0], ErrSlotLost)

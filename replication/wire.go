@@ -10,6 +10,10 @@ import (
 // do one system call per message.
 const chunkSize = 256 << 10
 
+// Bytes that a server may send before the stream begins: a few parameters, the answers to two questions, and notices. pgconn keeps
+// what it is sent, so that a server which never comes to an end would fill the memory.
+const maxStartBytes = 1 << 20
+
 // keptBytes is how much of a message that is too long is kept: enough for the columns in front of the large one.
 const keptBytes = 64 << 10
 
@@ -25,13 +29,14 @@ const longestMessage = 1 << 30
 //
 // Of a CopyData message that is longer than max the beginning is kept, and the rest is read and forgotten, however long it is.
 type wire struct {
-	r    io.Reader
-	buf  []byte
-	head int // buf[head:tail] is read and not yet taken; 0 <= head <= tail <= len(buf)
-	tail int
-	left int    // of the message that Read is handing over
-	max  int64  // of one message, in bytes
-	got  uint64 // bytes read by fill
+	r      io.Reader
+	buf    []byte
+	head   int // buf[head:tail] is read and not yet taken; 0 <= head <= tail <= len(buf)
+	tail   int
+	left   int    // of the message that Read is handing over
+	handed int    // bytes that Read has handed over
+	max    int64  // of one message, in bytes
+	got    uint64 // bytes read by fill
 
 	discard int64  // bytes still to come of a message that was too long; then buf[head:tail] is empty
 	waste   []byte // where they go
@@ -49,6 +54,9 @@ func (w *wire) Read(p []byte) (int, error) {
 		if n > w.max+1 {
 			return 0, w.tooLarge(n)
 		}
+		if w.handed+int(n) > maxStartBytes {
+			return 0, fmt.Errorf("%w: more than %d bytes before the stream begins", ErrProtocol, maxStartBytes)
+		}
 		if n > 0 {
 			w.left = int(n)
 			break
@@ -65,6 +73,7 @@ func (w *wire) Read(p []byte) (int, error) {
 	n := copy(p, w.buf[w.head:min(w.tail, w.head+w.left)])
 	w.head += n
 	w.left -= n
+	w.handed += n
 	return n, nil
 }
 
