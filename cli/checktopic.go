@@ -198,7 +198,11 @@ func (c topicCheck) size(t kafka.TopicReport, largest int) []slot.Finding {
 	switch {
 	case largest == 0:
 	case largest > c.kafka.MaxMessageBytes:
-		f.add(slot.SeverityWarning, "message_size", observed, fmt.Sprintf("at most sink.kafka.max_message_bytes, %d: such a row halts the relay", c.kafka.MaxMessageBytes),
+		unless := ""
+		if c.kafka.Compression != "none" {
+			unless = ", unless compression makes it smaller"
+		}
+		f.add(slot.SeverityWarning, "message_size", observed, fmt.Sprintf("at most sink.kafka.max_message_bytes, %d%s: such a row halts the relay", c.kafka.MaxMessageBytes, unless),
 			fmt.Sprintf("set sink.kafka.max_message_bytes to %d or more; and %s", 2*largest, c.alter(t.Name, fmt.Sprintf("max.message.bytes=%d", 2*largest))))
 	case t.Err == nil && t.ConfigErr == nil && largest > t.MaxMessageBytes:
 		f.add(slot.SeverityWarning, "message_size", observed, fmt.Sprintf("at most max.message.bytes, %d, unless compression makes it smaller: such a row halts the relay", t.MaxMessageBytes),

@@ -21,6 +21,7 @@ func Open(ctx context.Context, cfg Config, log zerolog.Logger, done sink.Done) (
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	cfg.raiseLimits()
 	alive, err := cfg.reach(ctx)
 	if err != nil {
 		return nil, err

@@ -26,10 +26,13 @@ type record struct {
 }
 
 // encoded hands bytes to sarama without a copy. Nil bytes stand for null: then the encoder itself must be absent.
-type encoded struct{ bytes []byte }
+type encoded struct {
+	bytes   []byte
+	claimed int // as how many bytes sarama is to count them while it puts batches together; see travelAlone
+}
 
 func (e *encoded) Encode() ([]byte, error) { return e.bytes, nil }
-func (e *encoded) Length() int             { return len(e.bytes) }
+func (e *encoded) Length() int             { return e.claimed }
 
 func (r *record) fill(m *sink.Message) {
 	r.message = m
@@ -37,11 +40,11 @@ func (r *record) fill(m *sink.Message) {
 	p.Topic, p.Partition, p.Timestamp = m.Topic, m.Partition, m.Timestamp
 	p.Key, p.Value = nil, nil
 	if m.Key != nil {
-		r.key.bytes = m.Key
+		r.key = encoded{m.Key, len(m.Key)}
 		p.Key = &r.key
 	}
 	if m.Value != nil {
-		r.value.bytes = m.Value
+		r.value = encoded{m.Value, len(m.Value)}
 		p.Value = &r.value
 	}
 
@@ -64,7 +67,7 @@ func (r *record) fill(m *sink.Message) {
 // empty lets go of the message's bytes.
 func (r *record) empty() {
 	r.message = nil
-	r.key.bytes, r.value.bytes = nil, nil
+	r.key, r.value = encoded{}, encoded{}
 	r.producer.Key, r.producer.Value = nil, nil
 	r.producer.Headers = nil
 	clear(r.headers)

@@ -18,7 +18,7 @@ type Config struct {
 	ClientID        string        `toml:"client_id"`              // name in the broker's logs, metrics and quotas
 	Version         string        `toml:"version"`                // highest protocol level to speak, as a Kafka version; empty: "2.8.0". Lower is negotiated
 	Compression     string        `toml:"compression"`            // none, gzip, snappy, lz4 or zstd
-	MaxMessageBytes int           `toml:"max_message_bytes,size"` // largest message, and largest batch before compression; keep it at the broker's message.max.bytes
+	MaxMessageBytes int           `toml:"max_message_bytes,size"` // largest message, compressed, and largest batch of several, uncompressed; keep it at the broker's message.max.bytes
 	DialTimeout     time.Duration `toml:"dial_timeout"`           // TCP and TLS handshake together
 	ReadTimeout     time.Duration `toml:"read_timeout"`           // wait for a response before the connection is given up; more than produce_timeout
 	WriteTimeout    time.Duration `toml:"write_timeout"`          // wait for the broker to take a request
@@ -108,8 +108,8 @@ func (c *Config) Validate() error {
 	if _, ok := compressions[c.Compression]; !ok {
 		bad("compression", "%q is none of none, gzip, snappy, lz4, zstd", c.Compression)
 	}
-	if c.MaxMessageBytes < 1024 || c.MaxMessageBytes >= int(sarama.MaxRequestSize)-requestOverhead {
-		bad("max_message_bytes", "%d is not between 1KiB and 99MiB", c.MaxMessageBytes)
+	if c.MaxMessageBytes < 1024 || c.MaxMessageBytes > 1<<30-1<<20 {
+		bad("max_message_bytes", "%d is not between 1KiB and 1023MiB", c.MaxMessageBytes)
 	}
 	for _, d := range []struct {
 		key   string

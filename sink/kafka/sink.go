@@ -139,11 +139,9 @@ func (s *Sink) prepare(ctx context.Context, m *sink.Message) (*record, error) {
 	}
 	r := s.records.take()
 	r.fill(m)
-	if size := r.size; size > s.cfg.MaxMessageBytes {
+	if err := s.fits(r); err != nil {
 		s.records.putBack(r)
-		return failed(advise(fmt.Errorf("%w: %d bytes with overhead, sink.kafka.max_message_bytes is %d", sink.ErrTooLarge, size, s.cfg.MaxMessageBytes),
-			"raise it together with the topic's limit: kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config max.message.bytes=%d",
-			s.cfg.bootstrap(), m.Topic, size+1024))
+		return failed(err)
 	}
 	return r, nil
 }
