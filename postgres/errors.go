@@ -26,6 +26,10 @@ var (
 	ErrNoSuchDatabase     = errors.New("database does not exist")
 	ErrTooManyConnections = errors.New("PostgreSQL has no connection or walsender left") // max_connections, max_wal_senders
 	ErrNotWritable        = errors.New("no writable PostgreSQL among the hosts")         // all are standbys or read-only
+
+	// ErrForgotten is ErrUnreachable for a connection that the server has given up without our being told: a network that forgets its
+	// connections, or a wal_sender_timeout whose news got lost.
+	ErrForgotten = fmt.Errorf("%w: it has given up the connection, and we were not told", ErrUnreachable)
 )
 
 // sqlStates are the codes with which a server refuses or ends a connection. Codes of commands belong to their callers.

@@ -12,6 +12,7 @@ import (
 
 	"postrider/deadletter"
 	"postrider/metrics"
+	"postrider/postgres"
 	"postrider/replication"
 	"postrider/router"
 	"postrider/sink"
@@ -63,6 +64,7 @@ type Relay struct {
 	session  *session                // the open one, or nil
 	fail     context.CancelCauseFunc // ends the attempt under way, or nil
 	failFrom time.Time               // when fail was set
+	openFrom time.Time               // when the stream of the session was opened; zero without one
 	streamed bool                    // a session of this process has been open
 	awaited  string                  // topic that ended the last session by not being there; of the goroutine in Run alone
 	seen     seen                    // the server of the last session; see identity.go
@@ -279,7 +281,7 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 			"another relay published the rows between these positions, or the slot was advanced or made anew and they are not published")
 	}
 	r.mu.Lock()
-	r.session, r.streamed = s, true
+	r.session, r.streamed, r.openFrom = s, true, time.Now()
 	r.state.Sessions++
 	r.mu.Unlock()
 	r.parts.Metrics.SessionsOpened.Inc()
@@ -454,10 +456,13 @@ func (r *Relay) standBy(ctx, stop context.Context) bool {
 	return r.parts.AwaitSlot(waiting) == nil
 }
 
-// problem ends the session, if it was prepared before Watch began to look.
+// problem ends the session, if it was prepared before Watch began to look, or if it streamed by then, where that is the problem.
 func (r *Relay) problem(err error, began time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if errors.Is(err, postgres.ErrForgotten) && (r.openFrom.IsZero() || began.Before(r.openFrom)) {
+		return
+	}
 	if r.fail != nil && !began.Before(r.failFrom) {
 		r.fail(err)
 	}
@@ -466,7 +471,7 @@ func (r *Relay) problem(err error, began time.Time) {
 func (r *Relay) setFail(fail context.CancelCauseFunc) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.fail, r.failFrom = fail, time.Now()
+	r.fail, r.failFrom, r.openFrom = fail, time.Now(), time.Time{}
 }
 
 // keepGauges observes once a second until ctx ends.

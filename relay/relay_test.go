@@ -16,6 +16,7 @@ import (
 
 	"postrider/embedded"
 	"postrider/metrics"
+	"postrider/postgres"
 	"postrider/relay"
 	"postrider/replication"
 	"postrider/router"
@@ -354,6 +355,25 @@ func TestRelay_WatchEndsTheSession(t *testing.T) {
 	require.ErrorIs(t, err, replication.ErrPublicationMissing)
 	require.NotErrorIs(t, err, old)
 	require.Equal(t, relay.Halted, r.State().Phase)
+}
+
+func TestRelay_StartsAgainWhenTheServerHasForgottenIt(t *testing.T) {
+	x := newSetup(t)
+	forgotten, began := make(chan struct{}), time.Now()
+	x.parts.Watch = func(ctx context.Context, problem func(error, time.Time)) {
+		<-forgotten
+		problem(fmt.Errorf("seen before there was a stream: %w", postgres.ErrForgotten), began)
+		problem(fmt.Errorf("seen now: %w", postgres.ErrForgotten), time.Now())
+		<-ctx.Done()
+	}
+	r := x.run()
+	r.waitPhase(relay.Streaming)
+	close(forgotten)
+	x.insert(1, 3)
+	require.NoError(t, x.broker.WaitFor(x.ctx, 3))
+	require.Eventually(t, func() bool { return r.State().Sessions == 2 }, 30*time.Second, 10*time.Millisecond)
+	r.stop()
+	require.NoError(t, r.end())
 }
 
 func TestRelay_StandsByForASlotThatIsHeld(t *testing.T) {

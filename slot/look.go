@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"postrider/postgres"
 )
 
 // look looks at slot and publication, and at the server if that is due. problem is what whoever streams must not go on with. With an
@@ -40,7 +42,25 @@ func (m *Monitor) look(ctx context.Context, conn *pgx.Conn) (problem, err error)
 		problem = Verify(status.Slot, status.Database)
 	}
 	m.publish(status, problem)
+	if problem == nil {
+		problem = m.forgotten(status)
+	}
 	return problem, nil
+}
+
+// forgotten is postgres.ErrForgotten when two looks in a row have found that nobody streams any more: whoever thinks that he does waits on a
+// connection that the server has given up. The network may tell him in a quarter of an hour. One look alone may have come between the end of
+// a stream and the news of it.
+func (m *Monitor) forgotten(now Status) error {
+	if now.Active {
+		m.streamed, m.idle = true, 0
+		return nil
+	}
+	m.idle++
+	if !m.streamed || m.idle < 2 {
+		return nil
+	}
+	return fmt.Errorf("slot %q has no walsender: %w", now.Name, postgres.ErrForgotten)
 }
 
 func isPublicationError(err error) bool {

@@ -52,6 +52,8 @@ type Monitor struct {
 	clockRead  time.Time
 	missing    bool // there was no slot when it was last looked for
 	lost       bool // the server could not be asked since the last Status
+	streamed   bool // somebody did when the slot was looked at before
+	idle       int  // looks in a row since then that found nobody
 
 	skew atomic.Int64 // nanoseconds; see ClockSkew
 

@@ -463,3 +463,14 @@ func TestMonitor_LearnsHowLongACheckpointTook(t *testing.T) {
 	require.False(t, o.Limit.Checkpoint.StartedAt.Before(before.Limit.Checkpoint.StartedAt))
 	require.LessOrEqual(t, o.Limit.Checkpoint.Took.Duration(), time.Minute)
 }
+
+// Whoever streamed may wait on a connection that the server has given up: the network did not tell him.
+func TestMonitor_TellsThatNobodyStreamsAnyMore(t *testing.T) {
+	p := onShared(t, "17")
+	p.outbox()
+	w := watch(t, p, p.need())
+	reader := p.reads(p.cfg, p.name)
+	w.until(func(s slot.Status) bool { return s.Active })
+	require.NoError(t, reader.Close(t.Context()))
+	require.ErrorIs(t, w.finds(noticeLimit), postgres.ErrForgotten)
+}
