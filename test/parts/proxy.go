@@ -3,6 +3,7 @@ package parts
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"time"
@@ -19,8 +20,15 @@ type Proxy struct {
 	changed *sync.Cond // of mu: stalled, refusing, closed
 	conns   map[net.Conn]struct{}
 	stalled bool
+	muted   bool
 	refuse  bool
 	delay   time.Duration
+	pace    int                   // bytes a second of one direction of a connection; 0 is no limit
+	slice   int                   // bytes of one piece; 0 is whatever comes
+	lose    func() float64        // of 0 to 1, for each piece of a client
+	share   float64               // of the pieces of clients that end their connection
+	lost    int                   // connections that ended so
+	forgot  map[net.Conn]struct{} // connections that Forget left
 	closed  bool
 }
 
@@ -30,7 +38,7 @@ func StartProxy(target string) (*Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start proxy: %w", err)
 	}
-	p := &Proxy{target: target, listener: listener, conns: map[net.Conn]struct{}{}}
+	p := &Proxy{target: target, listener: listener, conns: map[net.Conn]struct{}{}, forgot: map[net.Conn]struct{}{}}
 	p.changed = sync.NewCond(&p.mu)
 	p.wg.Add(1)
 	go p.accept() // ends when Close closes the listener
@@ -59,11 +67,44 @@ func (p *Proxy) Refuse() {
 // drops every packet. Up to one buffer a connection may be on its way already.
 func (p *Proxy) Stall() { p.set(func() { p.stalled = true }) }
 
+// Mute takes what clients send and keeps back the answers, until Resume.
+func (p *Proxy) Mute() { p.set(func() { p.muted = true }) }
+
 // Delay holds back every piece of data, in each direction, for that long. Zero ends it.
 func (p *Proxy) Delay(d time.Duration) { p.set(func() { p.delay = d }) }
 
-// Resume ends Stall and Refuse.
-func (p *Proxy) Resume() { p.set(func() { p.stalled, p.refuse = false, false }) }
+// Pace lets that many bytes a second through, in each direction of each connection. Zero ends it.
+func (p *Proxy) Pace(bytesPerSecond int) { p.set(func() { p.pace = bytesPerSecond }) }
+
+// Slice hands data on in pieces of at most that many bytes, each written by itself. Zero ends it.
+func (p *Proxy) Slice(bytes int) { p.set(func() { p.slice = bytes }) }
+
+// Lose ends the connection at a share of the pieces that clients send, from 0 to 1: one half of them after the piece has arrived, so that
+// only the answer is lost, the other half after a part of it. Equal seeds choose alike. Zero ends it.
+func (p *Proxy) Lose(share float64, seed uint64) {
+	random := rand.New(rand.NewPCG(seed, 0))
+	p.set(func() { p.share, p.lose = share, random.Float64 })
+}
+
+// Lost returns how many connections Lose has ended.
+func (p *Proxy) Lost() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lost
+}
+
+// Forget leaves the connections that are there open and lets nothing through them any more, in either direction: the network has
+// forgotten them. New ones are served.
+func (p *Proxy) Forget() {
+	p.set(func() {
+		for conn := range p.conns {
+			p.forgot[conn] = struct{}{}
+		}
+	})
+}
+
+// Resume ends Stall, Mute and Refuse.
+func (p *Proxy) Resume() { p.set(func() { p.stalled, p.muted, p.refuse = false, false, false }) }
 
 // Connections returns how many clients are connected.
 func (p *Proxy) Connections() int {
@@ -93,6 +134,7 @@ func (p *Proxy) cutLocked() {
 		_ = conn.Close()
 	}
 	clear(p.conns)
+	clear(p.forgot)
 	p.changed.Broadcast()
 }
 
@@ -126,21 +168,18 @@ func (p *Proxy) serve(client net.Conn) {
 	p.conns[client], p.conns[server] = struct{}{}, struct{}{}
 	p.wg.Add(2)
 	// Each copies one direction, ends with either connection, and closes both.
-	go p.copy(client, server)
-	go p.copy(server, client)
+	go p.copy(client, server, false)
+	go p.copy(server, client, true)
 }
 
-func (p *Proxy) copy(to, from net.Conn) {
+func (p *Proxy) copy(to, from net.Conn, fromClient bool) {
 	defer p.wg.Done()
 	defer p.drop(to, from)
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
-			if !p.pass(from) {
-				return
-			}
-			if _, err := to.Write(buf[:n]); err != nil {
+			if !p.pass(from, fromClient) || !p.hand(to, from, buf[:n], fromClient) {
 				return
 			}
 		}
@@ -151,9 +190,9 @@ func (p *Proxy) copy(to, from net.Conn) {
 }
 
 // pass waits until data may go on, and reports whether its connection still exists.
-func (p *Proxy) pass(from net.Conn) bool {
+func (p *Proxy) pass(from net.Conn, fromClient bool) bool {
 	p.mu.Lock()
-	for p.stalled && !p.goneLocked(from) {
+	for (p.stalled || (p.muted && !fromClient) || p.forgottenLocked(from)) && !p.goneLocked(from) {
 		p.changed.Wait()
 	}
 	gone, delay := p.goneLocked(from), p.delay
@@ -167,9 +206,47 @@ func (p *Proxy) pass(from net.Conn) bool {
 	return true
 }
 
+// hand writes what has been read as Pace, Slice and Lose want it, and reports whether the connection goes on.
+func (p *Proxy) hand(to, from net.Conn, data []byte, fromClient bool) bool {
+	p.mu.Lock()
+	pace, slice := p.pace, p.slice
+	ends := fromClient && p.share > 0 && p.lose() < p.share
+	if ends {
+		p.lost++
+		if p.lose() < 0.5 {
+			data = data[:len(data)/2]
+		}
+	}
+	p.mu.Unlock()
+	if slice <= 0 {
+		slice = len(data)
+	}
+	for len(data) > 0 {
+		n := min(slice, len(data))
+		if _, err := to.Write(data[:n]); err != nil || (pace > 0 && !p.wait(from, time.Second*time.Duration(n)/time.Duration(pace))) {
+			return false
+		}
+		data = data[n:]
+	}
+	return !ends
+}
+
+// wait holds a connection back, and reports whether it still exists.
+func (p *Proxy) wait(from net.Conn, d time.Duration) bool {
+	<-time.After(d) // the delay is what was asked for
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.goneLocked(from)
+}
+
 func (p *Proxy) goneLocked(conn net.Conn) bool {
 	_, here := p.conns[conn]
 	return !here
+}
+
+func (p *Proxy) forgottenLocked(conn net.Conn) bool {
+	_, here := p.forgot[conn]
+	return here
 }
 
 // drop closes a pair of connections, which wakes the goroutine of the other direction.
@@ -178,6 +255,8 @@ func (p *Proxy) drop(a, b net.Conn) {
 	defer p.mu.Unlock()
 	delete(p.conns, a)
 	delete(p.conns, b)
+	delete(p.forgot, a)
+	delete(p.forgot, b)
 	_, _ = a.Close(), b.Close()
 	p.changed.Broadcast()
 }

@@ -85,3 +85,43 @@ func TestProxy_MakesTroubleOnDemand(t *testing.T) {
 	proxy.Resume()
 	require.NoError(t, roundTrip(through(t, proxy), 10*time.Second))
 }
+
+func TestProxy_SlicesPacesLosesAndForgets(t *testing.T) {
+	proxy, err := parts.StartProxy(echo(t))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+
+	conn := through(t, proxy)
+	proxy.Slice(1)
+	proxy.Pace(1000)
+	begin := time.Now()
+	_, err = conn.Write(make([]byte, 50))
+	require.NoError(t, err)
+	n, err := io.ReadAtLeast(conn, make([]byte, 50), 50)
+	require.NoError(t, err)
+	require.Equal(t, 50, n)
+	require.GreaterOrEqual(t, time.Since(begin), 49*time.Millisecond, "50 bytes at 1,000 a second")
+	proxy.Slice(0)
+	proxy.Pace(0)
+
+	proxy.Forget()
+	var timeout net.Error
+	require.ErrorAs(t, roundTrip(conn, 100*time.Millisecond), &timeout)
+	require.True(t, timeout.Timeout())
+	conn = through(t, proxy)
+	require.NoError(t, roundTrip(conn, 10*time.Second), "a new connection")
+
+	proxy.Lose(1, 1)
+	require.Error(t, roundTripTwice(conn))
+	require.Equal(t, 1, proxy.Lost())
+	proxy.Lose(0, 1)
+	require.NoError(t, roundTrip(through(t, proxy), 10*time.Second))
+}
+
+// roundTripTwice fails also where the answer to the first still comes.
+func roundTripTwice(conn net.Conn) error {
+	if err := roundTrip(conn, 10*time.Second); err != nil {
+		return err
+	}
+	return roundTrip(conn, 10*time.Second)
+}
