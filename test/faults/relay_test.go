@@ -143,12 +143,14 @@ func (p *process) ended(t testing.TB, within time.Duration) int {
 }
 
 // stop is SIGTERM, which has to end with 0.
-func (p *process) stop(t testing.TB) {
+func (p *process) stop(t testing.TB) time.Duration {
 	t.Helper()
 	before := time.Now()
 	p.signal(t, syscall.SIGTERM)
 	require.Zero(t, p.ended(t, 30*time.Second), "exit code")
-	t.Logf("relay stopped in %s", time.Since(before))
+	took := time.Since(before)
+	t.Logf("relay stopped in %s", took)
+	return took
 }
 
 // status is the part of /status that the tests look at.

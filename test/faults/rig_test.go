@@ -203,6 +203,14 @@ func (r *rig) drained(t testing.TB, within time.Duration) {
 	})
 }
 
+// caughtUp is drained, and how long that took.
+func (r *rig) caughtUp(t testing.TB) time.Duration {
+	t.Helper()
+	began := time.Now()
+	r.drained(t, 2*time.Minute)
+	return time.Since(began)
+}
+
 // event is what the payload says.
 type event struct {
 	Key    string `json:"key"`

@@ -103,25 +103,29 @@ func TestFault06_ServerKill9LosesNothing(t *testing.T) {
 	pg := parts.ExclusivePostgres(t, embedded.PostgresConfig{})
 	r := newRig(t, pg.DSN(), broker)
 	p := r.started(t)
-	l := r.load(t, 200)
-	crashes := full(t, 3, 50)
+	l := r.load(t, rate())
+	crashes, when := full(t, 3, 50), random(t, 100)
+	var again times
 	for range crashes {
-		l.more(t, 500)
+		l.more(t, 1+when.Int64N(1000))
 		before := p.ask().Relay.Sessions
 		require.NoError(t, pg.Kill())
 		require.NoError(t, pg.Start(t.Context()))
+		began := time.Now()
 		eventually(t, time.Minute, "relay streams again", func() bool {
 			p.requireRunning(t)
 			st := p.ask().Relay
 			return st.Phase == "streaming" && st.Sessions > before
 		})
+		again = append(again, time.Since(began))
 	}
 	l.end(t)
 	r.drained(t, time.Minute)
 	p.stop(t)
 	v := r.judge(t)
 	requireNothingLost(t, v)
-	matrix(t, 6, "", fmt.Sprintf("%d crashes, %.0f repeated by one on average", crashes, float64(v.Duplicated)/float64(crashes)))
+	matrix(t, 6, "", fmt.Sprintf("%d crashes, %.0f repeated by one on average, streams again: %s", crashes,
+		float64(v.Duplicated)/float64(crashes), again))
 }
 
 func TestFault07_WalsenderTerminatedRecovers(t *testing.T) {
@@ -129,6 +133,7 @@ func TestFault07_WalsenderTerminatedRecovers(t *testing.T) {
 	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t))
 	p := r.started(t)
 	l := r.load(t, 200)
+	goroutines := p.metric(t, "go_goroutines")
 	ends := full(t, 3, 300)
 	var again times
 	for range ends {
@@ -146,6 +151,7 @@ func TestFault07_WalsenderTerminatedRecovers(t *testing.T) {
 	}
 	l.end(t)
 	r.drained(t, time.Minute)
+	eventually(t, time.Minute, "no goroutine is left over", func() bool { return p.metric(t, "go_goroutines") < goroutines+10 })
 	p.stop(t)
 	v := r.judge(t)
 	requireNothingLost(t, v)
@@ -175,4 +181,32 @@ func TestFault33_ServerIsNotTheSameStopsTheRelay(t *testing.T) {
 		"the slot of the other server has moved")
 	require.NoError(t, pg.Start(t.Context()))
 	requireNothingLost(t, r.judge(t))
+}
+
+// A server that was killed sends again all since the slot was last saved. With dedup "tail" the relay finds it in the topic.
+func TestFault06_ServerKill9RepeatsNothingWithDedup(t *testing.T) {
+	t.Parallel()
+	broker := parts.RealKafka(t)
+	parts.Binary(t)
+	pg := parts.ExclusivePostgres(t, embedded.PostgresConfig{})
+	r := newRig(t, pg.DSN(), broker).dedup()
+	p := r.started(t)
+	l := r.load(t, rate())
+	crashes, when := full(t, 2, 20), random(t, 100)
+	for range crashes {
+		l.more(t, 1+when.Int64N(1000))
+		before := p.ask().Relay.Sessions
+		require.NoError(t, pg.Kill())
+		require.NoError(t, pg.Start(t.Context()))
+		eventually(t, time.Minute, "relay streams again", func() bool {
+			p.requireRunning(t)
+			st := p.ask().Relay
+			return st.Phase == "streaming" && st.Sessions > before
+		})
+	}
+	l.end(t)
+	r.drained(t, time.Minute)
+	p.stop(t)
+	requireExact(t, r.judge(t))
+	matrix(t, 6, `dedup = "tail"`, fmt.Sprintf("%d crashes", crashes))
 }

@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
@@ -15,17 +16,19 @@ func TestFault02_SIGTERMRepeatsNothing(t *testing.T) {
 	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t))
 	parts.Binary(t)
 	l := r.load(t, rate())
-	stops := full(t, 3, 100)
+	stops, when := full(t, 3, 100), random(t, 100)
+	var took times
 	for range stops {
 		p := r.started(t)
-		l.more(t, 500)
-		p.stop(t)
+		l.more(t, 1+when.Int64N(1000))
+		took = append(took, p.stop(t))
 	}
 	l.end(t)
 	p := r.started(t)
 	r.drained(t, time.Minute)
 	p.stop(t)
 	requireExact(t, r.judge(t))
+	matrix(t, 2, "", fmt.Sprintf("%d stops, each with status 0: %s", stops, took))
 }
 
 func TestFault03_SIGTERMWhileKafkaIsDownExitsByTheDrainTimeout(t *testing.T) {
