@@ -243,6 +243,9 @@ var sizeUnits = []struct {
 	bytes  int64
 }{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}}
 
+// ParseSize reads a size as the configuration has it: "16MiB", in bytes.
+func ParseSize(s string) (int64, error) { return parseSize(s) }
+
 // parseSize reads "16MiB". Units of MB are refused: PostgreSQL means 1024 * 1024 by them, most others 1000 * 1000.
 func parseSize(s string) (int64, error) {
 	wrong := fmt.Errorf("expected %s (B, KiB, MiB, GiB, TiB), got %q", size.expected(), s)

@@ -1,0 +1,217 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"postrider/audit"
+	"postrider/config"
+	"postrider/postgres"
+	"postrider/replication"
+	"postrider/slot"
+)
+
+// auditTables reads outbox tables in one snapshot. It is the audit's Written.
+type auditTables struct {
+	conn   *pgx.Conn
+	tables []auditTable
+}
+
+// auditTable is one of them, with the columns that its rules name.
+type auditTable struct {
+	name   string
+	query  string // id, key, transaction, whether it is judged; in order
+	from   string
+	column string // that orders rows; empty: none does
+}
+
+// openAuditTables connects and takes the snapshot, which lasts until close.
+func openAuditTables(ctx context.Context, o auditOptions, plan auditPlan, cfg config.Config) (*auditTables, error) {
+	conn, err := postgres.ConnectRows(ctx, cfg.Postgres)
+	if err != nil {
+		return nil, err
+	}
+	t := &auditTables{conn: conn}
+	if err := t.begin(ctx, o, plan, cfg); err != nil {
+		t.close(ctx)
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *auditTables) begin(ctx context.Context, o auditOptions, plan auditPlan, cfg config.Config) error {
+	if _, err := t.conn.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"); err != nil {
+		return postgres.Error(err)
+	}
+	for _, name := range cfg.Replication.Tables {
+		rel, err := slot.Relation(ctx, t.conn, name)
+		if err != nil {
+			return err
+		}
+		table, err := describeAudited(rel, name, o, plan, cfg)
+		if err != nil {
+			return err
+		}
+		t.tables = append(t.tables, table)
+	}
+	return nil
+}
+
+// describeAudited finds the columns of a table.
+func describeAudited(rel *replication.Relation, name string, o auditOptions, plan auditPlan, cfg config.Config) (auditTable, error) {
+	rule, _ := ruleOf(cfg, name)
+	t := auditTable{name: name, from: pgx.Identifier(splitTable(name)).Sanitize()}
+	missing := func(what, flag string) error {
+		return &failure{code: exitConfig, err: fmt.Errorf("table %s: no column for %s", name, what), next: "postrider audit " + flag + " COLUMN"}
+	}
+	find := func(names ...string) (replication.Column, bool) {
+		for _, n := range names {
+			if i := slices.IndexFunc(rel.Columns, func(c replication.Column) bool { return c.Name == n }); n != "" && i >= 0 {
+				return rel.Columns[i], true
+			}
+		}
+		return replication.Column{}, false
+	}
+	// A column that was named has to be there; what is found otherwise does not.
+	choose := func(named string, names ...string) (replication.Column, bool) {
+		if named != "" {
+			return find(named)
+		}
+		return find(names...)
+	}
+	id, ok := choose(o.idColumn, rule.FieldID)
+	if !ok {
+		return t, missing("the id", "--id-column")
+	}
+	key, ok := choose(o.keyColumn, rule.FieldKey, "aggregate_id", "aggregateid")
+	if !ok {
+		return t, missing("the key", "--key-column")
+	}
+	names := []string{cfg.Snapshot.OrderBy}
+	if id.TypeOID == pgtype.Int2OID || id.TypeOID == pgtype.Int4OID || id.TypeOID == pgtype.Int8OID {
+		names = append(names, id.Name)
+	}
+	order, ok := choose(o.orderBy, append(names, rule.FieldTimestamp, "created_at")...)
+	if o.orderBy != "" && !ok {
+		return t, missing("the order", "--order-by")
+	}
+	t.column = order.Name
+	judged := "true"
+	if !plan.since.IsZero() || !plan.until.IsZero() {
+		at, ok := choose(o.timeColumn, rule.FieldTimestamp, "created_at")
+		if !ok {
+			return t, missing("the time", "--time-column")
+		}
+		judged = within(pgx.Identifier{at.Name}.Sanitize(), plan.since, plan.until)
+	}
+	sorted := ""
+	if t.column != "" {
+		sorted = pgx.Identifier{t.column}.Sanitize() + ", "
+	}
+	t.query = fmt.Sprintf("SELECT %s::text, %s::text, %s::text, %s FROM %s ORDER BY %stableoid, ctid",
+		pgx.Identifier{id.Name}.Sanitize(), pgx.Identifier{key.Name}.Sanitize(), pgx.Identifier{o.transaction}.Sanitize(), judged, t.from, sorted)
+	return t, nil
+}
+
+// within is an SQL condition that is never NULL.
+func within(column string, since, until time.Time) string {
+	var conditions []string
+	if !since.IsZero() {
+		conditions = append(conditions, column+" >= '"+since.UTC().Format(time.RFC3339Nano)+"'")
+	}
+	if !until.IsZero() {
+		conditions = append(conditions, column+" < '"+until.UTC().Format(time.RFC3339Nano)+"'")
+	}
+	return "coalesce(" + strings.Join(conditions, " AND ") + ", true)"
+}
+
+// Names are the tables.
+func (t *auditTables) Names() []string {
+	var names []string
+	for i := range t.tables {
+		names = append(names, t.tables[i].name)
+	}
+	return names
+}
+
+// Order names the columns that order the rows, empty if one of the tables has none.
+func (t *auditTables) Order() string {
+	var columns []string
+	for i := range t.tables {
+		if t.tables[i].column == "" {
+			return ""
+		}
+		if !slices.Contains(columns, t.tables[i].column) {
+			columns = append(columns, t.tables[i].column)
+		}
+	}
+	return strings.Join(columns, ", ")
+}
+
+// Count is that of audit.Written.
+func (t *auditTables) Count(ctx context.Context) (int64, error) {
+	var all int64
+	for i := range t.tables {
+		var n int64
+		if err := t.conn.QueryRow(ctx, "SELECT count(*) FROM "+t.tables[i].from).Scan(&n); err != nil {
+			return 0, t.unreadable(&t.tables[i], err)
+		}
+		all += n
+	}
+	return all, nil
+}
+
+// Rows is that of audit.Written. It reads in text format, and keeps none of the rows.
+func (t *auditTables) Rows(ctx context.Context, each func(*audit.Row) error) error {
+	for i := range t.tables {
+		results := t.conn.PgConn().Exec(ctx, t.tables[i].query)
+		var failed error
+		for failed == nil && results.NextResult() {
+			rows := results.ResultReader()
+			for failed == nil && rows.NextRow() {
+				failed = eachRow(rows.Values(), each)
+			}
+			if failed != nil {
+				t.conn.PgConn().Conn().Close() //nolint:errcheck // or the rest of the rows would be read
+			}
+		}
+		err := results.Close()
+		if failed != nil {
+			return failed
+		}
+		if err != nil {
+			return t.unreadable(&t.tables[i], err)
+		}
+	}
+	return nil
+}
+
+func eachRow(values [][]byte, each func(*audit.Row) error) error {
+	transaction, err := strconv.ParseUint(string(values[2]), 10, 64)
+	if err != nil && values[2] != nil {
+		return usagef("--transaction-column: %q is no integer", values[2])
+	}
+	if values[0] == nil {
+		return errors.New("a row has no id: NULL")
+	}
+	return each(&audit.Row{ID: values[0], Key: values[1], Transaction: transaction, Judged: string(values[3]) == "t"})
+}
+
+func (t *auditTables) unreadable(table *auditTable, err error) error {
+	err = fmt.Errorf("read table %s: %w", table.name, postgres.Error(err))
+	if errors.Is(err, postgres.ErrPermission) {
+		return &failure{code: exitPermission, err: err,
+			next: fmt.Sprintf("as the owner of the table: GRANT SELECT ON %s TO %s;", table.from, pgx.Identifier{t.conn.Config().User}.Sanitize())}
+	}
+	return err
+}
+
+func (t *auditTables) close(ctx context.Context) { closeSQL(ctx, t.conn) }

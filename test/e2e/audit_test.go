@@ -1,0 +1,324 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"postrider/audit"
+	"postrider/test/parts"
+)
+
+// audited is what audit --json prints.
+type audited struct {
+	Result  string   `json:"result"`
+	Tables  []string `json:"written_to"`
+	Topics  []string `json:"topics"`
+	OrderBy string   `json:"order_by"`
+	audit.Report
+}
+
+func (s *shop) audit(t testing.TB, args ...string) (audited, int) {
+	t.Helper()
+	p := start(t, s.environment(), append([]string{"audit", "--json", "--config", s.file}, args...)...)
+	code := p.wait(t)
+	var r audited
+	require.NoError(t, json.Unmarshal(p.stdout.Bytes(), &r), "%s\n%s", p.stdout.String(), p.log.String())
+	return r, code
+}
+
+const auditedSQL = `
+CREATE TABLE outbox (
+	id             uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+	number         bigint GENERATED ALWAYS AS IDENTITY,
+	aggregate_type text NOT NULL DEFAULT 'order',
+	aggregate_id   text,
+	payload        jsonb,
+	created_at     timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert');`
+
+const (
+	auditedRows = 240
+	auditedKeys = 8
+	rowsAtOnce  = 6 // in a transaction
+)
+
+// good is a relay's delivery of some rows, and the shop that they came from.
+type good struct {
+	*shop
+	topic   string
+	records [][]*kgo.Record // by partition
+}
+
+// deliver runs the relay until some rows are delivered.
+func deliver(t *testing.T) *good {
+	t.Helper()
+	c := newCluster(t)
+	g := &good{topic: c.Topic(t, partitions)}
+	g.shop = newShop(t, parts.AnyVersion, auditedSQL, fmt.Sprintf(`
+[router]
+route.topic.regex = ".*"
+route.topic.replacement = %q
+`, g.topic))
+	r := g.run(t)
+	for from := 0; from < auditedRows; from += rowsAtOnce {
+		g.do(t, fmt.Sprintf(`INSERT INTO outbox (aggregate_id, payload) SELECT 'key ' || n * 5 %% %d, jsonb_build_object('n', n) FROM generate_series(%d, %d) n`,
+			auditedKeys, from, from+rowsAtOnce-1))
+	}
+	g.awaitConfirmed(t, r)
+	r.stop(t)
+	g.records = make([][]*kgo.Record, partitions)
+	for _, record := range g.All(t, g.topic) {
+		g.records[record.Partition] = append(g.records[record.Partition], record)
+	}
+	return g
+}
+
+// publish makes a topic with the records as they are given, by partition.
+func (g *good) publish(t *testing.T, records [][]*kgo.Record) (topic string) {
+	t.Helper()
+	topic = g.Topic(t, partitions)
+	client := g.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	for partition, of := range records {
+		for _, r := range of {
+			copied := &kgo.Record{Topic: topic, Partition: int32(partition), Key: r.Key, Value: r.Value, Headers: r.Headers, Timestamp: r.Timestamp}
+			client.Produce(t.Context(), copied, func(_ *kgo.Record, err error) {
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	require.NoError(t, client.Flush(t.Context()))
+	return topic
+}
+
+// longest is the partition with most records.
+func longest(records [][]*kgo.Record) int {
+	most := 0
+	for i := range records {
+		if len(records[i]) > len(records[most]) {
+			most = i
+		}
+	}
+	return most
+}
+
+func idOf(r *kgo.Record) string {
+	for _, h := range r.Headers {
+		if h.Key == "id" {
+			return string(h.Value)
+		}
+	}
+	return ""
+}
+
+func TestAudit_FindsEachKindOfFault(t *testing.T) {
+	t.Parallel()
+	g := deliver(t)
+	p := longest(g.records)
+	clean := audit.Report{Written: auditedRows, Records: auditedRows, Delivered: auditedRows, Passes: 1}
+	require.Greater(t, len(g.records[p]), 30)
+
+	for name, c := range map[string]struct {
+		spoil func(records [][]*kgo.Record) [][]*kgo.Record
+		want  func(v *audit.Report)
+	}{
+		"a good run": {func(r [][]*kgo.Record) [][]*kgo.Record { return r }, func(*audit.Report) {}},
+		"a record dropped": {
+			func(r [][]*kgo.Record) [][]*kgo.Record { r[p] = slices.Delete(r[p], 10, 11); return r },
+			func(v *audit.Report) { v.Lost, v.TornTransactions = 1, 1 },
+		},
+		"half a transaction dropped": {
+			func(r [][]*kgo.Record) [][]*kgo.Record {
+				numbers := []string{`{"n": 60}`, `{"n": 61}`, `{"n": 62}`}
+				for i := range r {
+					r[i] = slices.DeleteFunc(r[i], func(one *kgo.Record) bool { return slices.Contains(numbers, string(one.Value)) })
+				}
+				return r
+			},
+			func(v *audit.Report) { v.Lost, v.TornTransactions = 3, 1 },
+		},
+		"a run repeated": {
+			func(r [][]*kgo.Record) [][]*kgo.Record { r[p] = slices.Insert(r[p], 20, r[p][8:20]...); return r },
+			func(v *audit.Report) { v.Duplicated, v.LongestRepeat = 12, 12 },
+		},
+		"two of a key swapped": {
+			func(r [][]*kgo.Record) [][]*kgo.Record {
+				next := slices.IndexFunc(r[p][11:], func(one *kgo.Record) bool { return string(one.Key) == string(r[p][10].Key) }) + 11
+				r[p][10], r[p][next] = r[p][next], r[p][10]
+				return r
+			},
+			func(v *audit.Report) { v.OutOfOrder = 1 },
+		},
+		"a phantom": {
+			func(r [][]*kgo.Record) [][]*kgo.Record {
+				phantom := *r[p][5]
+				phantom.Headers = []kgo.RecordHeader{{Key: "id", Value: []byte("c0ffee00-0000-4000-8000-000000000000")}}
+				r[p] = slices.Insert(r[p], 12, &phantom)
+				return r
+			},
+			func(v *audit.Report) { v.Phantom = 1 },
+		},
+		"a record in another partition": {
+			func(r [][]*kgo.Record) [][]*kgo.Record {
+				other := (p + 1) % partitions
+				r[other] = append(r[other], r[p][10])
+				r[p] = slices.Delete(r[p], 10, 11)
+				return r
+			},
+			func(v *audit.Report) { v.PartitionChanges = 1 },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			records := make([][]*kgo.Record, partitions)
+			for i := range records {
+				records[i] = slices.Clone(g.records[i])
+			}
+			topic := g.publish(t, c.spoil(records))
+			want := clean
+			c.want(&want)
+			want.Records += want.Duplicated + want.Phantom - want.Lost
+			want.Delivered -= want.Lost
+
+			v, code := g.audit(t, "--topic", topic, "--order-by", "number")
+			require.Equal(t, []string{"public.outbox"}, v.Tables)
+			require.Equal(t, []string{topic}, v.Topics)
+			require.Equal(t, "number", v.OrderBy)
+			examples := v.Examples
+			v.Examples = nil
+			require.Equal(t, want, v.Report)
+			if want.Clean() {
+				require.Zero(t, code)
+				require.Equal(t, "clean", v.Result)
+				require.Empty(t, examples)
+				return
+			}
+			require.Equal(t, 1, code)
+			require.Equal(t, "faults", v.Result)
+			require.NotEmpty(t, examples)
+			for _, e := range examples {
+				if e.Kind != audit.TornTransaction {
+					require.NotEmpty(t, e.ID)
+					require.Len(t, e.KeyHash, 12)
+				}
+			}
+		})
+	}
+}
+
+func TestAudit_TakesTheTopicsOfTheConfiguration(t *testing.T) {
+	t.Parallel()
+	g := deliver(t)
+	v, code := g.audit(t)
+	require.Zero(t, code)
+	require.Equal(t, []string{g.topic}, v.Topics)
+	require.Equal(t, "created_at", v.OrderBy)
+	require.EqualValues(t, auditedRows, v.Delivered)
+
+	// What a person reads.
+	p := start(t, g.environment(), "audit", "--config", g.file)
+	require.Zero(t, p.wait(t))
+	require.Contains(t, p.stdout.String(), "clean: every row arrived exactly once, in order")
+
+	// A row that is not published yet is lost, unless the newest are left out.
+	var until time.Time
+	require.NoError(t, g.sql.QueryRow(t.Context(), "SELECT clock_timestamp()").Scan(&until))
+	g.do(t, `INSERT INTO outbox (aggregate_id) VALUES ('key 1')`)
+	v, code = g.audit(t)
+	require.Equal(t, 1, code)
+	require.EqualValues(t, 1, v.Lost)
+	require.Zero(t, v.TornTransactions)
+	v, code = g.audit(t, "--until", until.Format(time.RFC3339Nano))
+	require.Zero(t, code)
+	require.EqualValues(t, 1, v.NotJudged)
+	v, code = g.audit(t, "--since", until.Format(time.RFC3339Nano), "--topic", g.topic)
+	require.Equal(t, 1, code)
+	require.EqualValues(t, 1, v.Written)
+	require.EqualValues(t, 1, v.Lost)
+	require.Zero(t, v.Phantom)
+}
+
+// The id may be anywhere, and what was written may stand in a file.
+func TestAudit_WorksOnWhateverARelayWrites(t *testing.T) {
+	t.Parallel()
+	g := deliver(t)
+	left := g.records[longest(g.records)][3]
+	rest, byValue, byKey := make([][]*kgo.Record, partitions), make([][]*kgo.Record, partitions), make([][]*kgo.Record, partitions)
+	for i, of := range g.records {
+		for _, r := range of {
+			if r == left {
+				continue
+			}
+			rest[i] = append(rest[i], r)
+			value := fmt.Appendf(nil, `{"schema": null, "payload": {"event": [{"id": %q, "data": %s}]}}`, idOf(r), r.Value)
+			byValue[i] = append(byValue[i], &kgo.Record{Key: fmt.Appendf(nil, "%q", r.Key), Value: value})
+			byKey[i] = append(byKey[i], &kgo.Record{Key: fmt.Appendf(nil, "%q", idOf(r)), Value: r.Value})
+		}
+	}
+	topicByValue, topicByKey, file := g.publish(t, byValue), g.publish(t, byKey), g.writeLog(t)
+	for name, args := range map[string][]string{
+		"value":         {"--topic", topicByValue, "--id", "value:/payload/event/0/id"},
+		"key":           {"--topic", topicByKey, "--id", "key"},
+		"table by name": {"--topic", topicByKey, "--id", "key", "--table", "outbox"},
+		"log":           {"--topic", topicByKey, "--id", "key", "--log", file},
+		"log, since":    {"--topics", topicByKey, "--id", "key", "--log", file, "--since", "1h"},
+	} {
+		v, code := g.audit(t, args...)
+		require.Equal(t, 1, code, name)
+		require.EqualValues(t, []int64{auditedRows, auditedRows - 1, 1, 1}, []int64{v.Written, v.Delivered, v.Lost, v.TornTransactions}, name)
+		require.Zero(t, v.Phantom+v.OutOfOrder+v.Duplicated+v.PartitionChanges+v.TornReplays, name)
+		require.Equal(t, idOf(left), v.Examples[0].ID, name)
+	}
+	dead := g.publish(t, [][]*kgo.Record{{left, {Key: left.Key, Headers: []kgo.RecordHeader{{Key: "id", Value: []byte("of another table")}}}}})
+	v, code := g.audit(t, "--topic", g.publish(t, rest), "--dead-letters", dead)
+	require.Zero(t, code)
+	require.EqualValues(t, 1, v.DeadLettered)
+	require.Zero(t, v.Lost)
+}
+
+// writeLog makes a file of what is in the table.
+func (g *good) writeLog(t *testing.T) string {
+	t.Helper()
+	file, err := os.Create(filepath.Join(t.TempDir(), "written.jsonl"))
+	require.NoError(t, err)
+	defer file.Close()
+	rows, err := g.sql.Query(t.Context(), "SELECT jsonb_build_object('id', id, 'key', aggregate_id, 'transaction', xmin::text::bigint, 'time', created_at) FROM outbox ORDER BY number")
+	require.NoError(t, err)
+	var line string
+	_, err = pgx.ForEachRow(rows, []any{&line}, func() error {
+		_, err := fmt.Fprintln(file, line)
+		return err
+	})
+	require.NoError(t, err)
+	return file.Name()
+}
+
+// A consumer of committed records sees what the audit sees.
+func TestAudit_LeavesOutWhatTransactionsTookBack(t *testing.T) {
+	t.Parallel()
+	g := deliver(t)
+	topic := g.publish(t, g.records)
+	p := longest(g.records)
+	writer := g.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.TransactionalID(parts.Unique("writer")))
+	require.NoError(t, writer.BeginTransaction())
+	r := g.records[p][4]
+	require.NoError(t, writer.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Partition: int32(p), Key: r.Key, Value: r.Value, Headers: r.Headers}).FirstErr())
+	require.NoError(t, writer.EndTransaction(t.Context(), kgo.TryAbort))
+
+	v, code := g.audit(t, "--topic", topic)
+	require.Zero(t, code, "%+v", v)
+	v, code = g.audit(t, "--topic", topic, "--isolation", "read_uncommitted")
+	require.Equal(t, 1, code)
+	require.EqualValues(t, 1, v.Duplicated)
+}
