@@ -165,15 +165,19 @@ func (p *Postgres) Start(ctx context.Context) error {
 	return nil
 }
 
-// ready reads what pg_ctl reads: the server writes its state into the eighth line of postmaster.pid. A
-// file left by a killed server names another process.
+// ready reads what pg_ctl reads: the server writes its state into the eighth line of postmaster.pid, "standby" if
+// it takes connections and no writes. A file left by a killed server names another process.
 func (p *Postgres) ready(pid int) bool {
 	text, err := os.ReadFile(filepath.Join(p.DataDir(), "postmaster.pid"))
 	if err != nil {
 		return false
 	}
 	lines := strings.Split(string(text), "\n")
-	return len(lines) >= 8 && lines[0] == strconv.Itoa(pid) && strings.TrimSpace(lines[7]) == "ready"
+	if len(lines) < 8 || lines[0] != strconv.Itoa(pid) {
+		return false
+	}
+	state := strings.TrimSpace(lines[7])
+	return state == "ready" || state == "standby"
 }
 
 // Stop is StopMode with Fast.

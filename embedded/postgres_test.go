@@ -94,6 +94,21 @@ func TestPostgres_PauseStopsAnswersUntilResume(t *testing.T) {
 	require.Equal(t, 1, query[int](t, pg.DSN(), "SELECT 1"))
 }
 
+func TestPostgres_CopyFromMakesAStandby(t *testing.T) {
+	primary, standby := start(t, embedded.PostgresConfig{}), start(t, embedded.PostgresConfig{})
+	require.ErrorContains(t, standby.CopyFrom(primary, nil), "is running")
+	execute(t, primary.DSN(), "CREATE TABLE copied AS SELECT 7 AS n")
+	require.NoError(t, standby.Stop(t.Context()))
+	require.NoError(t, primary.Kill(), "what it had not written to its tables is in the WAL")
+	require.NoError(t, standby.CopyFrom(primary, map[string]string{"standby.signal": ""}))
+	require.NoError(t, standby.Start(t.Context()))
+	require.Equal(t, 7, query[int](t, standby.DSN(), "SELECT n FROM copied"))
+	require.True(t, query[bool](t, standby.DSN(), "SELECT pg_is_in_recovery()"))
+	require.True(t, query[bool](t, standby.DSN(), "SELECT pg_promote()"))
+	execute(t, standby.DSN(), "INSERT INTO copied VALUES (8)")
+	require.NoError(t, primary.Start(t.Context()))
+}
+
 func TestStartPostgres_AsksForThePassword(t *testing.T) {
 	pg := start(t, embedded.PostgresConfig{Password: "it's right", Params: map[string]string{"wal_level": "replica"}})
 	require.Equal(t, "replica", query[string](t, pg.DSN(), "SHOW wal_level"))

@@ -1,6 +1,7 @@
 package slot_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"postrider/embedded"
@@ -87,6 +89,25 @@ func TestCheck_SaysWhetherTheSlotSurvivesAFailover(t *testing.T) {
 		p.heal(f)
 		p.awaitFinding(pre, "synchronized_standby_slots", slot.SeverityOK)
 	})
+}
+
+func TestPrepare_WarnsOfASlotThatAFailoverLoses(t *testing.T) {
+	p := onShared(t, "17")
+	p.outbox()
+	need := p.need()
+	for _, failover := range []bool{false, true} {
+		cfg := p.config()
+		cfg.Failover = failover
+		_, err := slot.Create(t.Context(), p.conn, cfg)
+		require.NoError(t, err)
+		need.Slot.Failover = true
+		var log bytes.Buffer
+		s, err := slot.Prepare(t.Context(), p.conn, need, false, zerolog.New(&log))
+		require.NoError(t, err)
+		require.Equal(t, failover, s.Failover)
+		require.Equal(t, !failover, strings.Contains(log.String(), "a failover loses it"))
+		require.NoError(t, slot.Drop(t.Context(), p.conn, p.name))
+	}
 }
 
 func TestCheck_SaysBefore17WhoCopiesSlots(t *testing.T) {

@@ -38,6 +38,9 @@ func Prepare(ctx context.Context, conn *pgx.Conn, need Requirements, mayCreate b
 	if err := Verify(s, conn.Config().Database); err != nil {
 		return Slot{}, err
 	}
+	if need.Slot.Failover && !s.Failover {
+		log.Warn().Str("slot", need.Slot.Name).Msg("slot.failover is true, but the slot was made without it, and a failover loses it: postrider check says how to change that")
+	}
 	newer, err := newerThanSlot(ctx, conn, need.Publication, need.Slot.Name)
 	if err != nil {
 		return Slot{}, err

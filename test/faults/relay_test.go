@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -159,7 +160,20 @@ type status struct {
 		Phase    string
 		Sessions int
 		InFlight int `json:"in_flight"`
+		Phantoms struct {
+			Messages int
+			Timeline int32
+		}
 	}
+	Verdict struct {
+		State      string
+		Conditions []struct{ Name string }
+	}
+}
+
+// has tells whether a condition holds.
+func (s status) has(condition string) bool {
+	return slices.ContainsFunc(s.Verdict.Conditions, func(c struct{ Name string }) bool { return c.Name == condition })
 }
 
 // ask returns the zero status while nobody answers.
