@@ -181,7 +181,7 @@ func checkTable(ctx context.Context, conn *pgx.Conn, cfg config.Config, t slot.T
 		return []slot.Finding{slot.ErrorFinding("columns", t.Name, err)}
 	}
 	r, err := router.New(cfg.Router, cfg.Format, router.Options{
-		Tables: cfg.Replication.Tables, MessagePrefixes: cfg.Replication.Messages,
+		Tables: cfg.Replication.Tables, MessagePrefixes: cfg.Replication.Messages, OwnTopics: cfg.OwnTopics(),
 		Describe: func(oid uint32) (*router.Table, error) { return describe(ctx, conn, oid) },
 	})
 	if err == nil {

@@ -235,6 +235,7 @@ func (p *pipeline) newRouter() (*router.Router, error) {
 		MessagePrefixes: p.cfg.Replication.Messages,
 		Describe:        p.describe,
 		Updated:         p.updated,
+		OwnTopics:       p.cfg.OwnTopics(),
 	}
 	if slices.ContainsFunc(p.tables, slot.Table.Partitioned) {
 		options.Home = p.home

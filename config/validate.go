@@ -92,6 +92,13 @@ func (c Config) validateDeadLetters() error {
 	return nil
 }
 
+// OwnTopics are where the relay keeps what it needs itself. Events must not be written there, whatever their rows ask for: a forged position
+// would have the relay leave out rows.
+func (c Config) OwnTopics() []string {
+	own := []string{c.DeadLetter.Topic, c.Relay.PositionTopic, c.Snapshot.Topic}
+	return slices.DeleteFunc(own, func(topic string) bool { return topic == "" })
+}
+
 // HeartbeatTopic is where heartbeats go.
 func (c Config) HeartbeatTopic() string {
 	if c.Relay.HeartbeatTopic != "" {

@@ -48,6 +48,7 @@ type Config struct {
 	HeaderID        string   `toml:"header_id"`         // name of the header that carries the id; default "id"
 	HeadersColumn   string   `toml:"headers_column"`    // a json or jsonb column with one object: its members become headers, after all others
 	TopicCase       string   `toml:"topic_case"`        // none | lower | kebab (ORDER_CREATED and OrderCreated to order-created), applied to the routed value before the regex
+	TopicAllow      []string `toml:"topic_allow"`       // topics that events may go to, with * for any characters; empty: all but those of Kafka and of the relay itself
 	NullKey         string   `toml:"null_key"`          // refuse | publish: what to do with a row whose key is NULL
 	NullDefaults    bool     `toml:"null_defaults"`     // a column's default in the place of NULL, as Debezium does
 	PositionHeaders bool     `toml:"position_headers"`  // headers postrider.lsn and postrider.index: the event position

@@ -1,7 +1,11 @@
 package router
 
 import (
+	"bytes"
+	"fmt"
 	"strconv"
+	"strings"
+	"unicode"
 
 	"postrider/replication"
 	"postrider/sink"
@@ -89,6 +93,9 @@ func appendMembers(dst []sink.Header, column string, raw []byte) ([]sink.Header,
 	}
 	for _, m := range doc.members {
 		h := sink.Header{Key: string(appendEncoded(nil, m.name))}
+		if problem := memberProblem(h.Key); problem != "" {
+			return nil, fault(ReasonInvalidHeaders, "have the application write another name", "column %s: the header %.100q %s", column, h.Key, problem)
+		}
 		switch m.node.kind {
 		case jsonNull:
 		case jsonString:
@@ -96,7 +103,35 @@ func appendMembers(dst []sink.Header, column string, raw []byte) ([]sink.Header,
 		default:
 			h.Value = m.node.raw
 		}
+		if len(h.Value) > maxMemberValue {
+			return nil, fault(ReasonInvalidHeaders, "have the application write it to the payload", "column %s: the value of the header %.100q is longer than %d bytes", column, h.Key, maxMemberValue)
+		}
+		if m.node.kind == jsonString && bytes.ContainsAny(h.Value, "\x00\r\n") {
+			return nil, fault(ReasonInvalidHeaders, "have the application write it on one line", "column %s: the value of the header %.100q has a line end or a NUL in it", column, h.Key)
+		}
 		dst = append(dst, h)
 	}
 	return dst, nil
+}
+
+// Limits of the headers that a row brings by name. Consumers hand them on to systems that take less than Kafka does.
+const (
+	maxMemberName  = 255
+	maxMemberValue = 64 << 10
+)
+
+// memberProblem says why a row may not bring a header of that name; empty if it may. Names with our prefix would be taken for
+// positions by whoever removes duplicates with them, the relay itself included.
+func memberProblem(name string) string {
+	switch {
+	case name == "":
+		return "has no name"
+	case len(name) > maxMemberName:
+		return fmt.Sprintf("is longer than %d bytes", maxMemberName)
+	case strings.HasPrefix(name, "postrider.") || strings.HasPrefix(name, "__debezium."):
+		return "has a name that only the relay gives"
+	case strings.ContainsFunc(name, unicode.IsControl):
+		return "has a control character in its name"
+	}
+	return ""
 }

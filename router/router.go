@@ -20,6 +20,9 @@ type Options struct {
 	Tables          []string // outbox tables as schema.table; empty: every relation that is met, by the one rule set
 	MessagePrefixes []string // prefixes of logical messages that carry outbox events; empty: none do
 
+	// OwnTopics are those that the relay itself writes to: no event may be routed there, whatever is in it.
+	OwnTopics []string
+
 	// OIDs has the tables of relations that bring rows of a table under another name: one that was renamed while its rows wait
 	// in the WAL, or the partitions of a table.
 	OIDs map[uint32]string
@@ -103,7 +106,7 @@ func newRule(cfg Config, f Format, opts Options, runID string) (*rule, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := newTopics(&cfg)
+	t, err := newTopics(&cfg, opts.OwnTopics)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package router
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -10,11 +11,17 @@ import (
 // routed by something else (an id) must not grow the map without end.
 const topicCacheSize = 4096
 
+// maxCachedValue is the length of the longest routed value that is remembered: nobody's topics have longer ones, but who may insert rows could
+// fill the memory with them.
+const maxCachedValue = 1024
+
 // topics turns routed values into topic names and remembers them.
 type topics struct {
 	pattern     *javaPattern
 	replacement replacement
 	convert     func(string) string
+	allow       []string // patterns; empty: every topic
+	refuse      []string // names that no event may have
 	known       map[string]topicResult
 }
 
@@ -23,7 +30,7 @@ type topicResult struct {
 	fault *rowFault
 }
 
-func newTopics(cfg *Config) (*topics, error) {
+func newTopics(cfg *Config, own []string) (*topics, error) {
 	p, err := compileJava(cfg.TopicRegex)
 	if err != nil {
 		return nil, fmt.Errorf("compile router.route.topic.regex: %w", err)
@@ -32,7 +39,7 @@ func newTopics(cfg *Config) (*topics, error) {
 	if err != nil && cfg.TopicRegex != "" { // an empty pattern matches no topic: its replacement is never used
 		return nil, fmt.Errorf("read router.route.topic.replacement: %w", err)
 	}
-	t := &topics{pattern: p, replacement: r, known: make(map[string]topicResult)}
+	t := &topics{pattern: p, replacement: r, allow: cfg.TopicAllow, refuse: own, known: make(map[string]topicResult)}
 	switch cfg.TopicCase {
 	case "lower":
 		t.convert = strings.ToLower
@@ -50,6 +57,9 @@ func (t *topics) of(value []byte) (string, *rowFault) {
 	r := t.route(string(value))
 	if r.fault != nil && r.fault.reason == ReasonRegexTimeout {
 		return "", r.fault // a busy machine may be why
+	}
+	if len(value) > maxCachedValue {
+		return r.name, r.fault
 	}
 	if len(t.known) >= topicCacheSize {
 		clear(t.known)
@@ -79,7 +89,49 @@ func (t *topics) route(value string) topicResult {
 		}
 		return topicResult{fault: f}
 	}
+	if slices.Contains(t.refuse, name) {
+		return topicResult{fault: fault(ReasonInvalidTopic, "have the application write another value, or change router.route.topic.replacement",
+			"routed value %.100q gives the topic %s, which is the relay's own: events must not be written there", value, name)}
+	}
+	if len(t.allow) > 0 && !slices.ContainsFunc(t.allow, func(pattern string) bool { return topicMatches(pattern, name) }) {
+		return topicResult{fault: fault(ReasonInvalidTopic, "add the topic to router.topic_allow, if the application is meant to write to it",
+			"routed value %.100q gives the topic %s, which router.topic_allow does not list", value, name)}
+	}
 	return topicResult{name: name}
+}
+
+// topicMatches compares a whole name with a pattern, in which * stands for any characters, also for none.
+func topicMatches(pattern, name string) bool {
+	parts := strings.Split(pattern, "*")
+	first, last := parts[0], parts[len(parts)-1]
+	if len(parts) == 1 {
+		return name == pattern
+	}
+	if len(name) < len(first)+len(last) || !strings.HasPrefix(name, first) || !strings.HasSuffix(name, last) {
+		return false
+	}
+	name = name[len(first) : len(name)-len(last)]
+	for _, part := range parts[1 : len(parts)-1] { // the leftmost place of each leaves the most for the others
+		i := strings.Index(name, part)
+		if i < 0 {
+			return false
+		}
+		name = name[i+len(part):]
+	}
+	return true
+}
+
+// allowProblem says what is wrong with an entry of router.topic_allow; empty if nothing is.
+func allowProblem(pattern string) string {
+	switch {
+	case pattern == "":
+		return "is empty"
+	case strings.HasPrefix(pattern, "__"):
+		return "can match no topic: names with two underscores in front are refused"
+	case strings.Trim(pattern, "*") == "":
+		return "allows every topic: leave the list empty for that"
+	}
+	return topicProblem(strings.ReplaceAll(pattern, "*", "x"))
 }
 
 // topicProblem says why Kafka would refuse a name; empty if it would not. Names with two underscores in front are internal ones.

@@ -48,6 +48,11 @@ func (c Config) Validate() error {
 	} else if _, err := parseReplacement(c.TopicReplacement, p); err != nil && strings.TrimSpace(c.TopicRegex) != "" {
 		errs = append(errs, fmt.Errorf("router.route.topic.replacement = %q: %w", c.TopicReplacement, err))
 	}
+	for _, pattern := range c.TopicAllow {
+		if problem := allowProblem(pattern); problem != "" {
+			errs = append(errs, fmt.Errorf(`router.topic_allow: %q %s; must be a topic, or a pattern as "outbox.event.*"`, pattern, problem))
+		}
+	}
 	if c.TopicReplacement == "" {
 		errs = append(errs, errors.New(`router.route.topic.replacement is empty: every topic name would be empty; must be a text as "outbox.event.${routedByValue}"`))
 	}

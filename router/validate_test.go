@@ -80,7 +80,7 @@ func TestKebab(t *testing.T) {
 
 func TestTopics_ForgetNothingButDoNotGrow(t *testing.T) {
 	cfg := DefaultConfig()
-	topics, err := newTopics(&cfg)
+	topics, err := newTopics(&cfg, nil)
 	require.NoError(t, err)
 	for i := range topicCacheSize * 2 {
 		name, fault := topics.of([]byte{byte('a' + i%26), byte('a' + i/26%26), byte('a' + i/676%26)})
