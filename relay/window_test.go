@@ -115,12 +115,13 @@ type naive struct {
 type naiveTx struct {
 	end     pglogrepl.LSN
 	pending []int // sizes
+	held    bool
 }
 
 func (n *naive) acked() pglogrepl.LSN {
 	acked := n.seed
 	for _, t := range n.txs {
-		if t.end == 0 || len(t.pending) > 0 {
+		if t.end == 0 || len(t.pending) > 0 || t.held {
 			break
 		}
 		acked = max(acked, t.end)
@@ -131,6 +132,9 @@ func (n *naive) acked() pglogrepl.LSN {
 func (n *naive) load() (messages int, bytes int64) {
 	for _, t := range n.txs {
 		messages += len(t.pending)
+		if t.held {
+			messages++
+		}
 		for _, b := range t.pending {
 			bytes += int64(b)
 		}
@@ -179,8 +183,23 @@ func TestWindow_AgreesWithANaiveModel(t *testing.T) {
 				}
 				open = false
 				lsn += pglogrepl.LSN(rapid.IntRange(1, 20).Draw(t, "advance"))
-				w.commit(lsn, false)
-				model.txs[len(model.txs)-1].end = lsn
+				tx := &model.txs[len(model.txs)-1]
+				tx.end, tx.held = lsn, rapid.Bool().Draw(t, "hold")
+				w.commit(lsn, tx.held)
+			},
+			"visible": func(t *rapid.T) {
+				end := seed + pglogrepl.LSN(rapid.IntRange(0, int(lsn-seed)).Draw(t, "visible up to"))
+				want, got := 0, 0
+				for i := range model.txs {
+					if tx := &model.txs[i]; tx.held && tx.end <= end {
+						tx.held = false
+						want++
+					}
+				}
+				w.visible(end, func(time.Time) { got++ })
+				if got != want {
+					t.Fatalf("%d transactions became visible, the model says %d", got, want)
+				}
 			},
 			"idle": func(t *rapid.T) {
 				if open {
