@@ -68,10 +68,13 @@ func ReadPosition(ctx context.Context, cfg Config, topic string, source sink.Sou
 	p := &Progress{cfg: cfg, topic: topic, dialer: newDialer(&cfg)}
 	defer p.Close()
 	var found positions
-	err := p.within(ctx, func() error { return p.connect() })
-	if err == nil {
-		_, err = p.topics.count(topic)
-	}
+	err := p.within(ctx, func() error {
+		if err := p.connect(); err != nil {
+			return err
+		}
+		_, err := p.topics.count(topic)
+		return errors.Join(err, p.administer())
+	})
 	if err == nil {
 		found, err = p.positions(ctx)
 	}

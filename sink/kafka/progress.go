@@ -76,16 +76,20 @@ func (p *Progress) connect() error {
 	return nil
 }
 
+// administer needs the metadata that the question for a topic brings.
+func (p *Progress) administer() (err error) {
+	p.admin, err = sarama.NewClusterAdminFromClient(p.client)
+	return translate(err)
+}
+
 // ensure creates the topic, or checks that an existing one keeps the newest record of each key for ever.
 func (p *Progress) ensure(log zerolog.Logger) error {
 	if err := checkName(p.topic); err != nil {
 		return err
 	}
 	_, err := p.topics.count(p.topic)
-	// It needs the metadata that the question for a topic has brought.
-	var adminErr error
-	if p.admin, adminErr = sarama.NewClusterAdminFromClient(p.client); adminErr != nil {
-		return translate(errors.Join(err, adminErr))
+	if adminErr := p.administer(); adminErr != nil {
+		return errors.Join(err, adminErr)
 	}
 	if errors.Is(err, sink.ErrUnknownTopic) {
 		return p.create(log)
