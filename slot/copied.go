@@ -30,6 +30,8 @@ type Order struct {
 	Column string // empty: none
 	Commit bool   // by the commit time of the transaction that wrote the row last
 	Random bool   // by nothing but an id that says nothing about time
+	// Written: by the transaction that wrote the row last; see InWrittenOrder.
+	Written bool
 }
 
 // String is the order for logs, and for recognising that it was changed.
@@ -37,6 +39,8 @@ func (o Order) String() string {
 	switch {
 	case o.Commit:
 		return "commit time"
+	case o.Written:
+		return "writing transaction"
 	case o.Column != "":
 		return o.Column
 	}
@@ -58,6 +62,9 @@ type Roles struct {
 	OrderBy   string // snapshot.order_by; empty: found
 	Timestamp string // time of the record; empty: none
 }
+
+// InsteadNoData ends the advice of errors about a table that cannot be read, for those who read it for a snapshot.
+const InsteadNoData = "; or set snapshot.mode = \"no_data\""
 
 // DescribeCopied looks at a table of a publication. The error is an Error with ErrNoSnapshot if its rows cannot be read in an order, or one
 // with postgres.ErrPermission if they cannot be read at all.
@@ -137,7 +144,7 @@ func (c *Copied) findUnique(ctx context.Context, conn *pgx.Conn, columns map[str
 		return nil
 	}
 	return c.refuse(fmt.Sprintf("has no unique index on %q without NULLs: rows could not be told apart after an interruption", id),
-		"ALTER TABLE "+quoteTable(c.Name)+" ADD PRIMARY KEY ("+quoteName(id)+"); or set snapshot.mode = \"no_data\"")
+		"ALTER TABLE "+quoteTable(c.Name)+" ADD PRIMARY KEY ("+quoteName(id)+")"+InsteadNoData)
 }
 
 // findOrder decides by what rows are sorted. Integer ids are taken for a sequence.
@@ -182,7 +189,7 @@ func (c *Copied) probe(ctx context.Context, conn *pgx.Conn) error {
 			WAL: "nothing is kept for the relay before the slot exists",
 			Fix: "GRANT SELECT ON " + quoteTable(c.Name) + " TO " + quoteName(conn.Config().User) +
 				"; GRANT USAGE ON SCHEMA " + quoteName(c.Relation.Namespace) + " TO " + quoteName(conn.Config().User) +
-				"; or set snapshot.mode = \"no_data\"",
+				InsteadNoData,
 		}
 	case "42883", "42P22": // undefined_function: no ordering; indeterminate_collation
 		return c.refuse("cannot be sorted by "+c.Order.String()+": "+err.Error(), "set snapshot.order_by to a column that can be sorted by, like a timestamp")

@@ -48,9 +48,16 @@ type answer struct {
 type slotAnswer struct {
 	slotRow
 	Xmin           string `json:"xmin"`
-	CatalogXmin    string `json:"catalog_xmin"`
+	CatalogXmin    string `json:"catalog_xmin"` // hides that of slotRow
 	XminAge        *int64 `json:"xmin_age"`
 	CatalogXminAge *int64 `json:"catalog_xmin_age"`
+}
+
+func (s slotAnswer) slot() (Slot, error) {
+	if s.CatalogXmin != "" {
+		s.slotRow.CatalogXmin = &s.CatalogXmin
+	}
+	return s.slotRow.slot()
 }
 
 type streamAnswer struct {

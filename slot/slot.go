@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,6 +29,7 @@ type Slot struct {
 	Active    bool
 	ActivePID int32 // zero: not active
 
+	CatalogXmin       uint32        // transactions that the slot may still deliver are not older, also when it is lost; zero: none
 	RestartLSN        pglogrepl.LSN // oldest WAL the slot keeps; zero: none
 	ConfirmedFlushLSN pglogrepl.LSN // zero: the creation is not finished
 	WALStatus         string        // reserved, extended, unreserved, lost; empty: the slot keeps no WAL
@@ -54,6 +56,7 @@ type slotRow struct {
 	TwoPhase           bool       `json:"two_phase"`
 	Active             bool       `json:"active"`
 	ActivePID          int32      `json:"active_pid"`
+	CatalogXmin        *string    `json:"catalog_xmin"`
 	RestartLSN         *string    `json:"restart_lsn"`
 	ConfirmedFlushLSN  *string    `json:"confirmed_flush_lsn"`
 	WALStatus          string     `json:"wal_status"`
@@ -75,6 +78,13 @@ func (r slotRow) slot() (Slot, error) {
 		s.InactiveSince = *r.InactiveSince
 	}
 	var err error
+	if r.CatalogXmin != nil {
+		xmin, err := strconv.ParseUint(*r.CatalogXmin, 10, 32)
+		if err != nil {
+			return Slot{}, fmt.Errorf("catalog_xmin: %w", err)
+		}
+		s.CatalogXmin = uint32(xmin)
+	}
 	if s.RestartLSN, err = parseLSN(r.RestartLSN); err != nil {
 		return Slot{}, err
 	}

@@ -19,7 +19,7 @@ type published struct {
 func newPublished() *published { return &published{count: map[[16]byte]int{}} }
 
 func (p *published) add(m *sink.Message) {
-	p.count[fingerprint(m)]++
+	p.count[Fingerprint(m)]++
 	p.left++
 }
 
@@ -28,7 +28,7 @@ func (p *published) take(m *sink.Message) bool {
 	if p == nil || p.left == 0 {
 		return false
 	}
-	f := fingerprint(m)
+	f := Fingerprint(m)
 	if p.count[f] == 0 {
 		return false
 	}
@@ -39,8 +39,8 @@ func (p *published) take(m *sink.Message) bool {
 	return true
 }
 
-// fingerprint is the same for a message and for what is read back of it: topic, key, value and headers.
-func fingerprint(m *sink.Message) [16]byte {
+// Fingerprint is the same for a message and for what is read back of it: topic, key, value and headers, but for those that say who published it.
+func Fingerprint(m *sink.Message) [16]byte {
 	h := sha256.New()
 	write(h, []byte(m.Topic))
 	write(h, m.Key)
@@ -57,7 +57,7 @@ func fingerprint(m *sink.Message) [16]byte {
 
 // ofTheRun: the header belongs to the process or the session that published, and not to the row.
 func ofTheRun(header string) bool {
-	return header == router.HeaderLSN || header == router.HeaderIndex || strings.HasPrefix(header, "__debezium.context.")
+	return header == router.HeaderLSN || header == router.HeaderIndex || header == sink.HeaderSource || strings.HasPrefix(header, "__debezium.context.")
 }
 
 func write(h hash.Hash, b []byte) {

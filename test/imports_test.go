@@ -33,6 +33,7 @@ var allowed = map[string][]string{
 	"history":        {},
 	"alerts":         {"health"},
 	"snapshot":       {"postgres", "replication", "router", "sink", "slot"},
+	"recovery":       {"postgres", "replication", "router", "sink", "slot", "snapshot"},
 	"router":         {"replication", "sink"},
 	"replication":    {"postgres"},
 	"sink":           {},
