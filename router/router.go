@@ -294,26 +294,33 @@ func (r *rule) route(p *plan, ev *replication.Event, values [][]byte) (*sink.Mes
 	if m.Key, err = r.makeKey(p, values, m.Partition); err != nil {
 		return nil, err
 	}
+	if m.Topic, err = p.topic(values); err != nil {
+		return nil, err
+	}
+	m.Origin = sink.Origin{LSN: ev.LSN, Index: ev.Index, CommitTime: ev.Time, Relation: p.relation, EventID: alias(values[p.id.index])}
+	return m, nil
+}
+
+// topic is where a row goes.
+func (p *plan) topic(values [][]byte) (string, error) {
 	routed := values[p.route.index]
 	if routed == nil {
-		return nil, nullRoute(p.route)
+		return "", nullRoute(p.route)
 	}
 	if p.route.read != nil {
 		v, err := p.route.value(routed)
 		if err != nil {
-			return nil, err
+			return "", err
 		}
 		if routed, _ = v.(text); routed == nil {
-			return nil, nullRoute(p.route)
+			return "", nullRoute(p.route)
 		}
 	}
-	topic, bad := r.topics.of(routed)
+	topic, bad := p.rule.topics.of(routed)
 	if bad != nil {
-		return nil, bad
+		return "", bad
 	}
-	m.Topic = topic
-	m.Origin = sink.Origin{LSN: ev.LSN, Index: ev.Index, CommitTime: ev.Time, Relation: p.relation, EventID: alias(values[p.id.index])}
-	return m, nil
+	return topic, nil
 }
 
 func nullRoute(c *column) *rowFault {

@@ -61,6 +61,8 @@ type TopicReport struct {
 	MaxMessageBytes   int           // max.message.bytes, of a batch after compression
 	UncleanElection   bool          // unclean.leader.election.enable: an acknowledged message may be lost
 	CleanupPolicy     string        // cleanup.policy
+	Retention         time.Duration // retention.ms: older records are deleted; zero: no limit
+	RetentionBytes    int64         // retention.bytes of a partition; zero: no limit
 	Compression       string        // compression.type; producer: as the messages come
 	TimestampType     string        // message.timestamp.type: CreateTime or LogAppendTime
 	TimestampMaxAge   time.Duration // message.timestamp.before.max.ms, or difference.max.ms before Kafka 3.6: older records are refused; zero: no limit
@@ -329,7 +331,13 @@ var topicSettings = map[string]func(*TopicReport, string) error{
 		r.UncleanElection = v == "true"
 		return nil
 	},
-	"cleanup.policy":         func(r *TopicReport, v string) error { r.CleanupPolicy = v; return nil },
+	"cleanup.policy": func(r *TopicReport, v string) error { r.CleanupPolicy = v; return nil },
+	"retention.ms":   func(r *TopicReport, v string) (err error) { r.Retention, err = milliseconds(v); return err },
+	"retention.bytes": func(r *TopicReport, v string) error {
+		n, err := strconv.ParseInt(v, 10, 64)
+		r.RetentionBytes = max(n, 0)
+		return err
+	},
 	"compression.type":       func(r *TopicReport, v string) error { r.Compression = v; return nil },
 	"message.timestamp.type": func(r *TopicReport, v string) error { r.TimestampType = v; return nil },
 	"message.timestamp.before.max.ms": func(r *TopicReport, v string) (err error) {
