@@ -11,7 +11,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"postrider/config"
-	"postrider/deadletter"
 	"postrider/metrics"
 	"postrider/postgres"
 	"postrider/relay"
@@ -208,11 +207,6 @@ func (p *pipeline) openTransactional(ctx context.Context, done sink.Done, commit
 		return nil, err
 	}
 	return s, nil
-}
-
-// openDesk is where dead letters are made.
-func (p *pipeline) openDesk(context.Context, sink.Source) (deadletter.Desk, error) {
-	return nil, &misfit{errors.New("the policies dead_letter and dead_letter_key are not there yet")}
 }
 
 // database is the name of the database that postgres.url leads to; empty if that cannot be read, which connecting will tell.

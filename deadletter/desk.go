@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"context"
 	"errors"
 
 	"postrider/replication"
@@ -9,8 +10,8 @@ import (
 
 // Poison is one row or logical message that cannot be delivered as it is.
 type Poison struct {
-	Event   *replication.Event
-	Message *sink.Message // as it was routed; nil: it could not be
+	Event   *replication.Event // nil: only the message is known
+	Message *sink.Message      // as it was routed; nil: it could not be
 	Cause   Cause
 	Reason  string // bounded, as in the log
 	Err     error
@@ -23,11 +24,16 @@ type Desk interface {
 	// now on. The caller publishes it in the place of the row. ErrKept: there is nothing to publish.
 	Letter(p Poison) (*sink.Message, error)
 	// Follow returns the message for the dead-letter topic if the key of m is parked, else nil. ErrKept: there is nothing to publish,
-	// neither to the one topic nor to the other.
+	// neither to the one topic nor to the other. ErrHold: hand over what was made so far, see that it is durable, Wait, and ask again. ev may be nil.
 	Follow(ev *replication.Event, m *sink.Message) (*sink.Message, error)
+	// Wait blocks for about a second at most, while the key of m is redriven.
+	Wait(ctx context.Context, m *sink.Message) error
 	// Close ends what the desk does in the background.
 	Close()
 }
 
 // ErrKept says of a row that was read again that its letter is in the dead-letter topic already. The row counts as delivered.
 var ErrKept = errors.New("the dead letter of this row is in its topic already")
+
+// ErrHold says of a row that its key is just being redriven, and that it may soon be published to its own topic.
+var ErrHold = errors.New("the key of this row is being redriven")

@@ -101,12 +101,32 @@ func (s *session) dispose(p Poisoned) (*sink.Message, error) {
 		return nil, nil
 	}
 	letter, err := s.desk.Letter(deadletter.Poison{Event: p.Event, Message: p.Message, Cause: cause, Reason: reason, Err: p.Err, Policy: policy})
+	if errors.Is(err, deadletter.ErrKept) {
+		s.metrics.EventsRepeated.Inc()
+		return nil, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("make a dead letter, since %w: %w", p.Err, err)
 	}
 	s.metrics.DeadLetters.WithLabelValues(string(cause)).Inc()
 	event.Str("topic", letter.Topic).Msg("row was made a dead letter")
 	return letter, nil
+}
+
+// follow asks the desk where a message goes. While its key is redriven that may take a moment: what is behind the message waits, too.
+func (s *session) follow(ctx context.Context, e *replication.Event, m *sink.Message) (*sink.Message, error) {
+	for {
+		letter, err := s.desk.Follow(e, m)
+		if !errors.Is(err, deadletter.ErrHold) {
+			return letter, err
+		}
+		if err := s.settle(ctx); err != nil {
+			return nil, err
+		}
+		if err := s.desk.Wait(ctx, m); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // refusedBySink deals with the first of ms, which Publish has not taken, and returns what to hand over instead. The error ends the session.
@@ -135,6 +155,9 @@ func (s *session) refusedBySink(ms []*sink.Message, err error) ([]*sink.Message,
 	s.takePlace(ms, 0, letter)
 	for i, follower := range ms[1:] { // the key may be parked now
 		letter, err := s.desk.Follow(nil, follower)
+		if errors.Is(err, deadletter.ErrHold) { // it waits for nothing here: asked once more, it follows
+			letter, err = s.desk.Follow(nil, follower)
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
 
 	"postrider/deadletter"
@@ -41,6 +42,8 @@ func (d *desk) Follow(_ *replication.Event, m *sink.Message) (*sink.Message, err
 	return &sink.Message{Topic: d.topic, Partition: sink.ByKey, Key: m.Key, Value: []byte("parked " + string(m.Value)), Origin: m.Origin}, nil
 }
 
+func (d *desk) Wait(context.Context, *sink.Message) error { return nil }
+
 func (d *desk) Close() {}
 
 // policies sets one policy for all causes, and gives each session a desk that remembers what the one before has parked.
@@ -49,7 +52,7 @@ func (x *setup) policies(p deadletter.Policy) {
 	c.NotRoutable, c.InvalidTopic, c.TooLarge, c.Refused, c.Malformed = p, p, p, p, p
 	x.parts.Policies = c
 	d := &desk{topic: c.Topic, parked: map[string]bool{}}
-	x.parts.OpenDesk = func(context.Context, sink.Source) (deadletter.Desk, error) { return d, nil }
+	x.parts.OpenDesk = func(context.Context, sink.Source, pglogrepl.LSN) (deadletter.Desk, error) { return d, nil }
 }
 
 // row commits one row.

@@ -41,7 +41,8 @@ type Parts struct {
 	Database, Slot string
 	// Policies say what becomes of rows that cannot be delivered; OpenDesk is called, when the slot is held, if they make dead letters.
 	Policies deadletter.Config
-	OpenDesk func(ctx context.Context, source sink.Source) (deadletter.Desk, error)
+	// begin is the confirmed position.
+	OpenDesk func(ctx context.Context, source sink.Source, begin pglogrepl.LSN) (deadletter.Desk, error)
 	Router   func() (*router.Router, error)
 	// Heartbeat makes a record that says that the relay was at work at that time. Called only with Config.HeartbeatInterval.
 	Heartbeat func(at time.Time) (*sink.Message, error)
@@ -329,7 +330,7 @@ func (r *Relay) goOn(ctx context.Context, s *session) (err error) {
 		}
 	}
 	if r.parts.Policies.On() {
-		if s.desk, err = r.parts.OpenDesk(ctx, s.source); err != nil {
+		if s.desk, err = r.parts.OpenDesk(ctx, s.source, s.stream.SeedLSN()); err != nil {
 			return err
 		}
 	}

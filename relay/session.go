@@ -152,7 +152,11 @@ func (s *session) row(ctx context.Context, e *replication.Event) error {
 	}
 	s.metrics.EventsRouted.Inc()
 	if s.desk != nil {
-		letter, err := s.desk.Follow(e, m)
+		letter, err := s.follow(ctx, e, m)
+		if errors.Is(err, deadletter.ErrKept) {
+			s.metrics.EventsRepeated.Inc()
+			return nil
+		}
 		if err != nil {
 			return err
 		}

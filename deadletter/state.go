@@ -1,0 +1,150 @@
+package deadletter
+
+import (
+	"math"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+)
+
+// holdFor is how long a row waits for whoever redrives its key.
+const holdFor = time.Second
+
+// state says which keys are parked. It follows from the records of the topic in any order, and from letters that are about to be written.
+// It is pure, and not safe for concurrent use.
+type state struct {
+	source    string
+	confirmed pglogrepl.LSN // rows of transactions that ended before are not read again
+
+	keys     map[Address]*parkedKey
+	open     map[ID]Address  // parking letters that no resolution names
+	resolved map[ID]struct{} // named by a resolution. Letters may be read later than it, and may come twice
+	kept     map[ID]struct{} // letters of this source at or behind confirmed, that were there when the session began
+	newest   position        // of kept
+}
+
+// begun says that what is read from now on was written in this session, whose rows do not come again.
+func (s *state) begun() { s.confirmed = math.MaxUint64 }
+
+// parkedKey has at least one open letter.
+type parkedKey struct {
+	open map[ID]position
+	// foreign counts those of another source, whose positions say nothing here.
+	foreign int
+	hold    time.Time // until when a row of the key waits
+	asked   bool      // the row has been told
+}
+
+func newState(source string, confirmed pglogrepl.LSN) *state {
+	return &state{
+		source: source, confirmed: confirmed,
+		keys: map[Address]*parkedKey{}, open: map[ID]Address{}, resolved: map[ID]struct{}{}, kept: map[ID]struct{}{},
+	}
+}
+
+// letter takes note of a letter that was read, or is about to be written.
+func (s *state) letter(l *Letter) {
+	if l.Source == s.source && l.position.lsn >= s.confirmed {
+		s.kept[l.ID] = struct{}{}
+		if s.newest.before(l.position) {
+			s.newest = l.position
+		}
+	}
+	if !l.Parks {
+		return
+	}
+	if _, done := s.resolved[l.ID]; done {
+		return
+	}
+	if _, known := s.open[l.ID]; known {
+		return
+	}
+	address := l.Address()
+	s.open[l.ID] = address
+	k := s.keys[address]
+	if k == nil {
+		k = &parkedKey{open: map[ID]position{}}
+		s.keys[address] = k
+	}
+	if l.Source == s.source {
+		k.open[l.ID] = l.position
+	} else {
+		k.foreign++
+		k.open[l.ID] = position{}
+	}
+}
+
+// resolution returns the keys that are not parked any more because of it.
+func (s *state) resolution(r *Resolution, now time.Time) (unparked []Address) {
+	touched := map[Address]struct{}{}
+	for _, id := range r.Letters {
+		s.resolved[id] = struct{}{}
+		address, open := s.open[id]
+		if !open {
+			continue
+		}
+		delete(s.open, id)
+		k := s.keys[address]
+		if k.open[id] == (position{}) {
+			k.foreign--
+		}
+		delete(k.open, id)
+		touched[address] = struct{}{}
+	}
+	for address := range touched {
+		k := s.keys[address]
+		switch {
+		case len(k.open) == 0:
+			delete(s.keys, address)
+			unparked = append(unparked, address)
+		case r.Hold:
+			k.hold, k.asked = now.Add(holdFor), false
+		}
+	}
+	return unparked
+}
+
+// isKept tells whether the letter of a row of this source is in the topic already.
+func (s *state) isKept(id ID, p position) bool {
+	if len(s.kept) == 0 || s.newest.before(p) {
+		return false
+	}
+	_, kept := s.kept[id]
+	return kept
+}
+
+// follows tells whether a row has to follow its key. One in front of all open letters of the key was published before they were made.
+func (s *state) follows(a Address, p position) bool {
+	k := s.keys[a]
+	if k == nil {
+		return false
+	}
+	if k.foreign > 0 {
+		return true
+	}
+	for _, first := range k.open {
+		if first.before(p) {
+			return true
+		}
+	}
+	return false
+}
+
+// holds tells whether a row of a parked key has to wait, once for each resolution that asks for it.
+func (s *state) holds(a Address, now time.Time) bool {
+	k := s.keys[a]
+	if k == nil || k.asked || !now.Before(k.hold) {
+		return false
+	}
+	k.asked = true
+	return true
+}
+
+// held is for how long a row of the key still has to wait; zero or less: no longer.
+func (s *state) held(a Address, now time.Time) time.Duration {
+	k := s.keys[a]
+	if k == nil {
+		return 0
+	}
+	return k.hold.Sub(now)
+}
