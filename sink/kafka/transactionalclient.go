@@ -57,7 +57,7 @@ func (c *Config) transactional(d *dialer, id string) (*kgo.Client, error) {
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.ProduceRequestTimeout(c.ProduceTimeout),
 		kgo.ProducerLinger(transactionLinger),
-		kgo.ProducerBatchMaxBytes(int32(c.MaxMessageBytes)), //nolint:gosec // validated
+		kgo.ProducerBatchMaxBytes(int32(c.MaxMessageBytes)),                                    //nolint:gosec // validated
 		kgo.BrokerMaxWriteBytes(max(requestLimit, int32(c.MaxMessageBytes)+2*requestOverhead)), //nolint:gosec // the same
 		kgo.ProducerBatchCompression(codecs[c.Compression]),
 		kgo.MaxBufferedBytes(max(bufferedBytes, 2*c.MaxMessageBytes)),
