@@ -57,19 +57,19 @@ func TestMemoryLimit_IsTheLeastOfTheGroupAndThoseAboveIt(t *testing.T) {
 }
 
 func TestJudgeMemory_ComparesWithTheBudget(t *testing.T) {
-	const inFlight = 16 << 20 // 124 MiB are needed
+	const inFlight = 16 << 20 // 64 MiB are needed
 	require.Equal(t, slot.SeverityOK, judgeMemory(0, math.MaxInt64, inFlight).Severity)
-	require.Equal(t, slot.SeverityOK, judgeMemory(124<<20, math.MaxInt64, inFlight).Severity)
-	require.Equal(t, slot.SeverityOK, judgeMemory(0, 200<<20, inFlight).Severity)
-	f := judgeMemory(100<<20, math.MaxInt64, inFlight)
+	require.Equal(t, slot.SeverityOK, judgeMemory(64<<20, math.MaxInt64, inFlight).Severity)
+	require.Equal(t, slot.SeverityOK, judgeMemory(0, 48<<20, inFlight).Severity)
+	f := judgeMemory(52<<20, math.MaxInt64, inFlight)
 	require.Equal(t, slot.SeverityWarning, f.Severity)
-	require.Contains(t, f.Required, "124.0 MiB: 60 MiB and four times relay.in_flight_bytes, 16.0 MiB")
+	require.Contains(t, f.Required, "64.0 MiB: 32 MiB and twice relay.in_flight_bytes, 16.0 MiB")
 	require.Contains(t, f.Fix, `relay.in_flight_bytes = "10240KiB"`)
-	require.Equal(t, slot.SeverityOK, judgeMemory(100<<20, math.MaxInt64, 10240<<10).Severity, "which is the fix")
-	require.Equal(t, slot.SeverityWarning, judgeMemory(50<<20, math.MaxInt64, inFlight).Severity)
-	f = judgeMemory(0, 64<<20, inFlight)
+	require.Equal(t, slot.SeverityOK, judgeMemory(52<<20, math.MaxInt64, 10240<<10).Severity, "which is the fix")
+	require.Equal(t, slot.SeverityWarning, judgeMemory(30<<20, math.MaxInt64, inFlight).Severity)
+	f = judgeMemory(0, 40<<20, inFlight)
 	require.Equal(t, slot.SeverityWarning, f.Severity)
-	require.Contains(t, f.Fix, "GOMEMLIMIT=124MiB")
+	require.Contains(t, f.Fix, "GOMEMLIMIT=48MiB")
 }
 
 func TestJudgeDescriptors(t *testing.T) {

@@ -61,7 +61,11 @@ func (r *rig) start(t testing.TB) *process {
 	file := filepath.Join(t.TempDir(), "postrider.toml")
 	require.NoError(t, os.WriteFile(file, []byte(r.config(p.listen)), 0o600))
 
-	cmd := exec.Command(parts.Binary(t), "run", "--config", file)
+	command := append(slices.Clone(r.command), "run", "--config", file)
+	if r.command == nil {
+		command = append([]string{parts.Binary(t)}, command...)
+	}
+	cmd := exec.Command(command[0], command[1:]...)
 	for _, kv := range os.Environ() {
 		if !strings.HasPrefix(kv, "POSTRIDER_") && !strings.HasPrefix(kv, "PG") {
 			cmd.Env = append(cmd.Env, kv)

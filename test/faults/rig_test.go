@@ -39,6 +39,7 @@ type rig struct {
 	slot        string
 	publication string
 	settings    map[string]string // further keys of the configuration, as TOML
+	command     []string          // the relay, and what stands before it; nil: the binary
 	tally       *audit.Tally
 	bulk        uint64 // events per key that backlog has written
 	loads       int    // started so far: each has keys of its own
