@@ -72,6 +72,7 @@ func (r *rig) start(t testing.TB) *process {
 		}
 	}
 	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0") // or each exit takes a second longer than it does
+	cmd.Env = append(cmd.Env, r.env...)
 	cmd.Stdout, cmd.Stderr = p.said, p.said
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	p.child, err = child.Start(cmd, syscall.SIGKILL)

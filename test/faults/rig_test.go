@@ -41,8 +41,10 @@ type rig struct {
 	settings    map[string]string // further keys of the configuration, as TOML
 	command     []string          // the relay, and what stands before it; nil: the binary
 	tally       *audit.Tally
-	bulk        uint64 // events per key that backlog has written
-	loads       int    // started so far: each has keys of its own
+	bulk        uint64           // events per key that backlog has written
+	loads       int              // started so far: each has keys of its own
+	home        map[string]int32 // partition of each key that has arrived
+	env         []string         // of the relay, over the test's own
 }
 
 // newRig makes a database on the server of a superuser's DSN, with outbox and publication, and a topic.
@@ -55,7 +57,7 @@ func newRig(t testing.TB, server string, broker *parts.Broker) *rig {
 	}
 	r := &rig{
 		dsn: db.DSN(), url: db.DSN(), broker: broker, brokers: broker.Brokers(), topic: parts.Unique("topic"),
-		table: "public.outbox", slot: parts.Unique("slot"), publication: parts.Unique("publication"), tally: audit.New(),
+		table: "public.outbox", slot: parts.Unique("slot"), publication: parts.Unique("publication"), tally: audit.New(), home: map[string]int32{},
 		settings: map[string]string{"relay.in_flight_messages": fmt.Sprint(inFlight), "relay.backoff_max": `"2s"`},
 	}
 	broker.CreateTopic(t, "outbox.event."+r.topic, partitions, nil)
@@ -135,6 +137,9 @@ func (r *rig) config(listen string) string {
 		"log.level":               `"debug"`,
 	}
 	maps.Copy(keys, r.settings)
+	if r.settings["postgres.url_file"] != "" {
+		delete(keys, "postgres.url")
+	}
 	var b strings.Builder
 	for _, k := range slices.Sorted(maps.Keys(keys)) {
 		fmt.Fprintf(&b, "%s = %s\n", k, keys[k])
@@ -256,21 +261,26 @@ func (r *rig) insertBulk(t testing.TB, conn *pgx.Conn, perKey int) {
 // judge reads the topic to its end and compares. It is called once, after the relay has ended, so that nothing comes later.
 func (r *rig) judge(t testing.TB) audit.Verdict {
 	t.Helper()
-	home := map[string]int32{}
+	r.receive(t)
+	v := r.tally.Verdict()
+	t.Logf("verdict: %+v", v)
+	recorder.with(t, func(o *outcome) { o.verdicts = append(o.verdicts, v) })
+	return v
+}
+
+// receive takes in what the topic holds: before judge only for a topic that is deleted.
+func (r *rig) receive(t testing.TB) {
+	t.Helper()
 	for _, record := range r.broker.All(t, "outbox.event."+r.topic) {
 		var e event
 		if json.Unmarshal(record.Value, &e) != nil || e.Number == 0 || e.Key != string(record.Key) {
 			e = event{Key: "not one of ours", Number: 1} // shows as phantom
 		}
-		at, known := home[e.Key]
+		at, known := r.home[e.Key]
 		require.True(t, !known || at == record.Partition, "key %s is in partitions %d and %d", e.Key, at, record.Partition)
-		home[e.Key] = record.Partition
+		r.home[e.Key] = record.Partition
 		r.tally.Received(e.Key, e.Number)
 	}
-	v := r.tally.Verdict()
-	t.Logf("verdict: %+v", v)
-	recorder.with(t, func(o *outcome) { o.verdicts = append(o.verdicts, v) })
-	return v
 }
 
 // requireNothingLost is what holds after any fault.
