@@ -45,7 +45,7 @@ var advices = []advice{
 	{slot.ErrExists, exitRuntime, "postrider slot show"},
 	{replication.ErrIdentityChanged, exitInvariant, "make sure that postgres.url leads to the right server, and that its slot stands where it should; then start again"},
 	{replication.ErrNotPostgreSQL, exitConfig, ""},
-	{replication.ErrUndecodable, exitRuntime, "postrider check   (the server cannot send this row in text form: see docs/OPERATIONS.md)"},
+	{replication.ErrUndecodable, exitRuntime, "see what it is about, with the LSN at which the transaction commits: postrider slot advance NAME --past LSN --dry-run   (docs/OPERATIONS.md, 6: a row that PostgreSQL cannot send)"},
 	{replication.ErrPermission, exitPermission, "postrider check   (prints the GRANT or ALTER ROLE that is missing)"},
 	{postgres.ErrConfig, exitConfig, "postrider config validate"},
 	{postgres.ErrAuthentication, exitPermission, fixConnection},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pglogrepl"
@@ -29,14 +30,19 @@ type advance struct {
 	dryRun  bool
 	to      string
 	offsets string // file with a Debezium offset, or -
+	past    string // commit LSN of a transaction
 }
 
 func newSlotAdvance(a *app) *cobra.Command {
 	c := advance{app: a}
 	cmd := &cobra.Command{
-		Use:   "advance NAME (--to LSN | --debezium-offsets FILE)",
+		Use:   "advance NAME (--to LSN | --past LSN | --debezium-offsets FILE)",
 		Short: "Move a slot forward: what lies between is never published",
 		Long: `advance moves the confirmed position of a slot that nobody uses.
+
+--past steps over one transaction that holds up the slot, because the server cannot send a row of it or the relay cannot take one. LSN is where
+the transaction commits, as the relay's error says. The slot is read, without moving it, up to that transaction; the command says
+what would not be published, then moves the slot behind it. Run it with --dry-run first.
 
 --debezium-offsets is for taking over the slot of a Debezium connector, whose position always lags behind what the connector
 has published. FILE, or - for standard input, is what Kafka Connect answers to GET /connectors/NAME/offsets after the connector
@@ -45,11 +51,15 @@ without moving it, to find the transaction of the last event published. It then 
 not all of its rows were published, behind the one before; and the command says how many rows are published again.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if (c.to == "") == (c.offsets == "") {
-				return usagef("one of --to and --debezium-offsets is required")
+			given := slices.DeleteFunc([]string{c.to, c.past, c.offsets}, func(s string) bool { return s == "" })
+			if len(given) != 1 {
+				return usagef("one of --to, --past and --debezium-offsets is required")
 			}
 			if c.offsets != "" {
 				return c.behindDebezium(cmd, args[0])
+			}
+			if c.past != "" {
+				return c.pastTransaction(cmd, args[0])
 			}
 			target, err := advanceTarget(c.to)
 			if err != nil {
@@ -74,6 +84,7 @@ not all of its rows were published, behind the one before; and the command says 
 		},
 	}
 	cmd.Flags().StringVar(&c.to, "to", "", "position to move to, as `LSN` or \"current\"")
+	cmd.Flags().StringVar(&c.past, "past", "", "step over the transaction that commits at `LSN`")
 	cmd.Flags().StringVar(&c.offsets, "debezium-offsets", "", "move behind what Debezium has published, as its stored offset in `FILE` says; - reads standard input")
 	cmd.Flags().BoolVar(&c.dryRun, "dry-run", false, "say where the slot would move, and change nothing")
 	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask for the slot's name")

@@ -48,7 +48,8 @@ func streamError(err error) error {
 	switch sqlState(err) {
 	case "42704":
 		return fmt.Errorf("%w: %w", ErrPublicationMissing, err)
-	case "XX000", "54000": // internal_error, program_limit_exceeded: a row above 1 GB in text form
+	case "XX000", "54000", // internal_error, program_limit_exceeded: a row above 1 GB in text form
+		"22P05", "22021": // untranslatable_character, character_not_in_repertoire: not to be had in UTF-8
 		return fmt.Errorf("%w: %w", ErrUndecodable, err)
 	}
 	return serverError(err)

@@ -288,7 +288,11 @@ func (s *Stream) message(typ byte, body []byte, over int64, b *Batch) error {
 		if err := m.Decode(body); err != nil {
 			return fmt.Errorf("%w: error response", ErrProtocol)
 		}
-		return fmt.Errorf("replication stream at %s: %w", s.positions.received, streamError(pgconn.ErrorResponseToPgError(&m)))
+		at := s.positions.received.String()
+		if s.decoder.open {
+			at += fmt.Sprintf(", in the transaction that commits at %s, behind %d rows of it", s.decoder.lsn, s.decoder.index)
+		}
+		return fmt.Errorf("replication stream at %s: %w", at, streamError(pgconn.ErrorResponseToPgError(&m)))
 	case 'N':
 		var m pgproto3.NoticeResponse
 		if err := m.Decode(body); err != nil {

@@ -1,0 +1,116 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/rs/zerolog"
+)
+
+// Transaction is one transaction of those that a slot would send.
+type Transaction struct {
+	XID        uint32
+	CommitLSN  pglogrepl.LSN
+	CommitTime time.Time
+	// Behind is a position behind the transaction and before everything that commits later.
+	Behind pglogrepl.LSN
+	Events map[string]int // that count, by table or message prefix; if Unsent, only those that came
+	Unsent error          // why the server cannot send the rest of it; nil: it sends all
+
+	// What the slot would send before it.
+	Earlier             int // events that count
+	EarlierTransactions int // in which they are
+	counted             int // of Earlier, those before the transaction that is open
+}
+
+// ErrTransactionNotFound says that a slot sends no transaction that commits where it was said to.
+var ErrTransactionNotFound = errors.New("transaction is not in what the slot sends")
+
+// FindTransaction reads what the slot would send, without confirming anything, until it has found the transaction that commits at a position,
+// whether or not the server can send it, at most up to where the server writes now. counts tells which events are worth counting. The slot
+// must not be in use. Errors wrap the sentinels of this package or are pgconn's.
+func FindTransaction(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, commit pglogrepl.LSN, counts func(*Event) bool,
+	log zerolog.Logger) (Transaction, error) {
+	s, err := Open(ctx, pg, cfg, slot, log)
+	if err != nil {
+		return Transaction{}, err
+	}
+	closed := make(chan struct{})
+	close(closed)
+	// Sends the position that the slot has. Without the orderly end, the server would hold the slot a little longer.
+	defer func() { _ = s.Finish(ctx, closed) }()
+	defer onDone(ctx, func() { _ = s.conn.Conn().SetReadDeadline(time.Unix(1, 0)) })()
+	s.schedule.last = s.now()
+
+	t := Transaction{CommitLSN: commit, Events: map[string]int{}}
+	b := newBatch()
+	defer func() { b.Release() }()
+	for s.positions.received < s.identity.WrittenLSN {
+		typ, body, over, ok, err := s.wire.next()
+		switch {
+		case err != nil:
+			return t, fmt.Errorf("transaction that commits at %s: %w", s.decoder.lsn, err)
+		case !ok:
+			if err := s.statusIfDue(); err != nil {
+				return t, err
+			}
+			if err := s.read(ctx, context.Background()); err != nil {
+				return t, err
+			}
+			continue
+		}
+		b.Release()
+		b = newBatch()
+		err = s.message(typ, body, over, b)
+		if s.decoder.open && s.decoder.lsn == commit {
+			t.XID, t.CommitTime = s.decoder.xid, s.decoder.time
+		}
+		if err != nil {
+			if t.XID == 0 {
+				return t, err
+			}
+			// It ends with its commit record, which is longer than the 8 bytes that records are aligned to: nothing else commits there.
+			t.Unsent, t.Behind = err, commit+8
+			return t, nil
+		}
+		if t.take(b.Events, counts); t.XID != 0 && !s.decoder.open {
+			return t, nil
+		}
+	}
+	return t, fmt.Errorf("transaction that commits at %s, slot %q at %s, the server at %s: %w",
+		commit, slot, s.SeedLSN(), s.identity.WrittenLSN, ErrTransactionNotFound)
+}
+
+// take counts events: of the transaction itself once it has begun, before that of the others.
+func (t *Transaction) take(events []Event, counts func(*Event) bool) {
+	for i := range events {
+		e := &events[i]
+		switch e.Kind {
+		case Insert, Update, Message:
+			if !counts(e) {
+				continue
+			}
+			if t.XID == 0 {
+				t.Earlier++
+				continue
+			}
+			name := "message " + e.Prefix
+			if e.Relation != nil {
+				name = e.Relation.String()
+			}
+			t.Events[name]++
+		case Begin:
+			t.counted = t.Earlier
+		case Commit, Idle:
+			if t.XID != 0 {
+				t.Behind = e.LSN
+			} else if e.Kind == Commit && t.Earlier > t.counted {
+				t.EarlierTransactions++
+			}
+		}
+	}
+}
