@@ -9,11 +9,13 @@ import (
 
 // Config is the section [replication].
 type Config struct {
-	Publication    string        `toml:"publication"`
-	Tables         []string      `toml:"tables"`             // schema-qualified outbox tables
-	Messages       []string      `toml:"messages"`           // prefixes of pg_logical_emit_message that carry outbox events
-	StatusInterval time.Duration `toml:"status_interval"`    // longest time between two statuses
-	MaxRowBytes    int64         `toml:"max_row_bytes,size"` // a longer row is not buffered: its event has Oversize
+	Publication string   `toml:"publication"`
+	Tables      []string `toml:"tables"`   // schema-qualified outbox tables
+	Messages    []string `toml:"messages"` // prefixes of pg_logical_emit_message that carry outbox events
+	// TransactionalOnly leaves out logical messages that were sent outside of a transaction, or regardless of one.
+	TransactionalOnly bool          `toml:"transactional_only"`
+	StatusInterval    time.Duration `toml:"status_interval"`    // longest time between two statuses
+	MaxRowBytes       int64         `toml:"max_row_bytes,size"` // a longer row is not buffered: its event has Oversize
 }
 
 // DefaultConfig returns the defaults; config.example.toml gives the reasons.

@@ -30,6 +30,8 @@ type decoder struct {
 	lengths   map[uint32]int // bytes of the message that described each of them
 	kept      int            // their sum, at most maxRelationBytes
 
+	transactionalOnly bool // see Config
+
 	// The open transaction, as of its Begin. An empty one leaves this package as Idle, so Begin is held back until
 	// the first row.
 	open    bool // between a Begin and its Commit on the wire
@@ -270,6 +272,13 @@ func (d *decoder) logical(c *cursor, sent, over int64, b *Batch) error {
 	}
 	if c.failed {
 		return c.err('M')
+	}
+	if !transactional && d.transactionalOnly {
+		d.ignored++
+		if !d.open {
+			b.idle(lsn)
+		}
+		return nil
 	}
 	if !transactional && !d.open {
 		at := postgresTime(sent) // it has no commit time

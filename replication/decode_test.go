@@ -235,6 +235,22 @@ func TestDecoder_RefusesWhatCannotBe(t *testing.T) {
 	}
 }
 
+func TestDecoder_LeavesOutWhatIsNotTransactionalIfAsked(t *testing.T) {
+	d := newDecoder()
+	d.transactionalOnly = true
+	events := decodeAll(t, d,
+		logicalMessage(false, "outbox", "alone"),
+		beginMessage(90, commitTime, 1), logicalMessage(false, "outbox", "in between"), commitMessage(90, 95),
+		beginMessage(100, commitTime, 2), logicalMessage(true, "outbox", "kept"), logicalMessage(false, "outbox", "in between"), commitMessage(100, 110),
+	)
+	require.Equal(t, []Event{
+		{Kind: Idle, LSN: 95},
+		{Kind: Begin, XID: 2, LSN: 100, Time: commitTime},
+		{Kind: Message, XID: 2, LSN: 100, Time: commitTime, Prefix: "outbox", Content: []byte("kept")},
+		{Kind: Commit, XID: 2, LSN: 110, Time: commitTime},
+	}, events, "its position is confirmed all the same")
+}
+
 func TestDecoder_EveryTruncationIsAnError(t *testing.T) {
 	for _, whole := range [][]byte{
 		beginMessage(1, commitTime, 1), commitMessage(1, 2), relationMessage(1, "public", "outbox", "id", "payload"),

@@ -78,6 +78,7 @@ func OpenTemporary(ctx context.Context, pg *pgconn.Config, cfg Config, slot stri
 func open(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, log zerolog.Logger,
 	prepare func(context.Context, *pgconn.PgConn) error) (*Stream, error) {
 	s := &Stream{decoder: newDecoder(), log: log, now: time.Now}
+	s.decoder.transactionalOnly = cfg.TransactionalOnly
 	s.schedule.interval = cfg.StatusInterval
 	s.acked = s.SeedLSN // until Run knows better: a stream may be finished without having run
 	pg = pg.Copy()
