@@ -153,20 +153,25 @@ func (s *session) refusedBySink(ms []*sink.Message, err error) ([]*sink.Message,
 		return ms[1:], nil
 	}
 	s.takePlace(ms, 0, letter)
-	for i, follower := range ms[1:] { // the key may be parked now
+	return ms, s.followUp(ms[1:])
+}
+
+// followUp has messages that were routed before a key was parked follow to the dead-letter topic.
+func (s *session) followUp(ms []*sink.Message) error {
+	for i, follower := range ms {
 		letter, err := s.desk.Follow(nil, follower)
 		if errors.Is(err, deadletter.ErrHold) { // it waits for nothing here: asked once more, it follows
 			letter, err = s.desk.Follow(nil, follower)
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if letter != nil {
 			s.metrics.DeadLetters.WithLabelValues(causeParked).Inc()
-			s.takePlace(ms, i+1, letter)
+			s.takePlace(ms, i, letter)
 		}
 	}
-	return ms, nil
+	return nil
 }
 
 // takePlace puts a dead letter where a message was, which is in the window already.

@@ -244,14 +244,18 @@ func (s *session) publish(ctx context.Context) error {
 	if !s.bounded {
 		return s.handOver(ctx, s.out)
 	}
-	complete := s.out[:s.complete]
+	complete, rest := s.out[:s.complete], s.out[s.complete:]
 	s.bounded = false
-	if err := s.handOver(ctx, complete); err != nil {
-		s.abandoned += len(s.out) - len(complete)
+	err := s.handOver(ctx, complete)
+	if err == nil && s.desk != nil { // which may have parked a key meanwhile
+		err = s.followUp(rest)
+	}
+	if err != nil {
+		s.abandoned += len(rest)
 		return err
 	}
 	s.transactional.Boundary(s.boundary)
-	return s.handOver(ctx, s.out[len(complete):])
+	return s.handOver(ctx, rest)
 }
 
 func (s *session) handOver(ctx context.Context, ms []*sink.Message) error {

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
 
+	"postrider/deadletter"
 	"postrider/relay"
 	"postrider/replication"
 	"postrider/sink"
@@ -171,4 +172,20 @@ func TestExactlyOnce_RefusesAPositionOfAnotherHistory(t *testing.T) {
 			require.Len(t, l.seen(), 1)
 		})
 	}
+}
+
+func TestExactlyOnce_RowsBehindPoisonOfAParkedKeyFollow(t *testing.T) {
+	x := newSetup(t)
+	l := &ledger{}
+	x.exactlyOnce(l)
+	x.policies(deadletter.DeadLetterKey)
+	x.broker.Refuse(about("poison", sink.ErrTooLarge), nil)
+	x.row("b", "poison")
+	x.row("b", "b2")
+	x.exec(`INSERT INTO outbox SELECT 1, 'Order', 'b', 'b' || n FROM generate_series(3, 5) n`)
+	r := x.run()
+	require.NoError(t, x.broker.WaitFor(x.ctx, 5))
+	r.stop()
+	require.NoError(t, r.end())
+	require.Equal(t, []string{"too_large", "parked b2", "parked b3", "parked b4", "parked b5"}, x.payloads())
 }
