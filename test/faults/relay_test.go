@@ -213,7 +213,9 @@ func (p *process) phase(t testing.TB, phase string, within time.Duration) {
 
 func (p *process) requireRunning(t testing.TB) {
 	t.Helper()
-	require.True(t, p.child.Running(), "relay ended: %v", p.child.Err)
+	if !p.child.Running() { // only then may the error be read
+		t.Fatalf("relay ended: %v", p.child.Err)
+	}
 }
 
 func (p *process) streams(t testing.TB, within time.Duration) {
