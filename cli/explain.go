@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"postrider/postgres"
 	"postrider/relay"
@@ -35,7 +36,7 @@ var advices = []advice{
 	{relay.ErrDrainTimeout, exitTemporary, "start it again; if the broker is well and only slow, raise relay.drain_timeout"},
 	{replication.ErrSlotInUse, exitTemporary, "postrider slot show   (its pid holds the slot; the relay stands by until it is free)"},
 	{relay.ErrSlotRenewed, exitRuntime, ""}, // the next session does it
-	{replication.ErrSlotLost, exitInvariant, "postrider slot show"},
+	{replication.ErrSlotLost, exitInvariant, "postrider recover"},
 	{replication.ErrSlotMissing, exitConfig, "postrider init, or set slot.create = true"},
 	{replication.ErrSlotUnusable, exitConfig, "postrider check   (says what is wrong with the slot, and what to do)"},
 	{replication.ErrPublicationMissing, exitConfig, fixPublicationThen},
@@ -124,6 +125,9 @@ func (s *shortened) Unwrap() error { return s.err }
 // relayFailure is explain for an error that ended the relay or one of its sessions. st is its state at the end.
 func relayFailure(err error, st relay.State) *failure {
 	f := explain(err)
+	if lost := new(slot.LostError); errors.As(err, &lost) && !st.LastCommit.IsZero() {
+		f.err = &shortened{fmt.Sprintf("%v; the last transaction that this process delivered was committed at %s", f.err, st.LastCommit.Format(time.RFC3339Nano)), f.err}
+	}
 	if f.wal == "" {
 		f.wal = keptAfter(err, st)
 	}

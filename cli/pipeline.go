@@ -32,6 +32,8 @@ type pipeline struct {
 	monitor  *slot.Monitor
 	snapshot *snapshot.Snapshot
 	copy     *snapshot.Copy // from prepare to the end of runSnapshot; nil: there is nothing to copy
+	renewed  bool           // a slot was made by us since it was last found beyond what was acked; of the relay's goroutine
+	gap      lastGap
 	// As a session was last prepared; the same goroutine then makes its router.
 	tables []slot.Table
 	oids   map[uint32]string // see slot.OIDs
@@ -71,6 +73,7 @@ func (p *pipeline) parts() relay.Parts {
 		OpenDesk:          p.openDesk,
 		Router:            p.newRouter,
 		Heartbeat:         p.heartbeat,
+		Moved:             p.moved,
 		Explain: func(err error, st relay.State) (what, wal, next string) {
 			f := relayFailure(err, st)
 			return f.Error(), f.wal, f.next
@@ -97,14 +100,11 @@ func (p *pipeline) prepare(ctx context.Context, first bool) (err error) {
 		}
 	}()
 	s, err := slot.Prepare(ctx, conn, requirements(p.cfg), first, p.component("slot"))
-	if lost := new(slot.LostError); errors.As(err, &lost) && lost.ConfirmedFlushLSN == 0 { // a slot that is gone cannot say where its gap begins
-		lost.ConfirmedFlushLSN = p.monitor.Status().ConfirmedFlushLSN
-	}
 	switch {
 	case errors.Is(err, slot.ErrServer), errors.Is(err, slot.ErrNoFreeSlot):
 		return &misfit{err}
 	case err != nil:
-		return p.renewable(err) // lost in the moment since beginSnapshot looked
+		return p.renewable(p.measured(ctx, err)) // lost, maybe in the moment since beginSnapshot looked
 	case s.Active:
 		return fmt.Errorf("slot %q is held by the process with pid %d on the server: %w", s.Name, s.ActivePID, replication.ErrSlotInUse)
 	}
@@ -182,7 +182,7 @@ func (p *pipeline) openStream(ctx context.Context) (*replication.Stream, error) 
 	s, err := replication.Open(ctx, pg, p.cfg.Replication, p.cfg.Slot.Name, p.component("replication"))
 	switch {
 	case errors.Is(err, replication.ErrSlotMissing): // it was there in prepare: dropped since then, and not to be created again
-		return nil, p.renewable(slot.Disappeared(p.cfg.Slot.Name, p.monitor.Status().ConfirmedFlushLSN))
+		return nil, p.renewable(p.measured(ctx, slot.Disappeared(p.cfg.Slot.Name, 0)))
 	case err != nil:
 		return nil, p.renewable(postgres.Error(err))
 	}

@@ -70,6 +70,7 @@ func (p *pipeline) beginSnapshot(ctx context.Context, first bool) error {
 	}
 	var err error
 	p.copy, err = p.snapshot.Begin(ctx, first)
+	p.renewed = p.renewed || p.copy != nil
 	if errors.Is(err, slot.ErrNoSnapshot) {
 		return &misfit{err}
 	}
@@ -119,5 +120,5 @@ func (r *renewed) Advice() (wal, fix string) {
 }
 
 func (p *pipeline) watch(ctx context.Context, problem func(error, time.Time)) {
-	p.monitor.Run(ctx, func(err error, began time.Time) { problem(p.renewable(err), began) })
+	p.monitor.Run(ctx, func(err error, began time.Time) { problem(p.renewable(p.measured(ctx, err)), began) })
 }

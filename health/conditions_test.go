@@ -116,12 +116,12 @@ var conditions = []struct {
 		Name: SlotLost, Severity: Critical, Culprit: "paused relay",
 		Reason: `slot "postrider" is lost: wal_removed; the relay has been paused for 1h0m, until somebody resumes it: move of the brokers`,
 		WAL:    "none is kept for it any more; what was committed after 0/1F00 has not been published",
-		Next:   `postrider slot show postrider   (then docs/OPERATIONS.md, "slot_lost")`,
+		Next:   `postrider recover   (then docs/OPERATIONS.md, "slot_lost")`,
 	}},
 	{"lost to the idle timeout", []func(*Input){inSlot(func(s *slot.Status) { s.InvalidationReason = "idle_timeout" })}, Condition{
 		Name: SlotLost, Severity: Critical, Culprit: "idle_replication_slot_timeout", Reason: `slot "postrider" is lost: idle_timeout`,
 		WAL:  "none is kept for it any more; what was committed after 0/1F00 has not been published",
-		Next: `postrider slot show postrider   (then docs/OPERATIONS.md, "slot_lost")`,
+		Next: `postrider recover   (then docs/OPERATIONS.md, "slot_lost")`,
 	}},
 	{"half of the limit used", []func(*Input){safeOf(4 << 30), retained(6<<30, 6<<30)}, Condition{
 		Name: SlotNearLoss, Severity: Warning, For: 5 * time.Minute, Culprit: "backlog", Next: raiseLimit,

@@ -162,7 +162,7 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 				s.WALStatus = "lost"
 			})},
 			SlotLost, "paused relay", "PostgreSQL removed WAL that had not been delivered; the relay has been paused for 1h0m",
-			`postrider slot show postrider   (then docs/OPERATIONS.md, "slot_lost")`,
+			`postrider recover   (then docs/OPERATIONS.md, "slot_lost")`,
 			[]string{SlotLost, Paused},
 		},
 	} {

@@ -26,7 +26,7 @@ func judgeLost(f *facts) Condition {
 		Severity: Critical,
 		Reason:   fmt.Sprintf("slot %q is lost: %s", s.Name, reason),
 		WAL:      fmt.Sprintf("none is kept for it any more; what was committed after %s has not been published", s.ConfirmedFlushLSN),
-		Next:     fmt.Sprintf("postrider slot show %s   (then docs/OPERATIONS.md, \"slot_lost\")", s.Name),
+		Next:     `postrider recover   (then docs/OPERATIONS.md, "slot_lost")`,
 		Culprit:  f.takenBy(),
 	}
 	// A relay that has halted, or is gone, may be so since the slot is lost.

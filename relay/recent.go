@@ -46,7 +46,8 @@ type Failure struct {
 
 // recent remembers a little of what happened, for people who look. The zero value is ready.
 type recent struct {
-	last atomic.Int64 // when an event was kept, Unix nanoseconds
+	last   atomic.Int64 // when an event was kept, Unix nanoseconds
+	commit atomic.Int64 // of the newest transaction with an event acknowledged, Unix microseconds
 
 	mu       sync.Mutex
 	events   [recentEvents]Published
@@ -57,6 +58,12 @@ type recent struct {
 
 // delivered keeps a sample of events, at most one in recentPause. It is called for every message.
 func (r *recent) delivered(m *sink.Message, now time.Time, late time.Duration) {
+	for commit := m.Origin.CommitTime.UnixMicro(); ; { // partitions acknowledge in any order
+		was := r.commit.Load()
+		if commit <= was || r.commit.CompareAndSwap(was, commit) {
+			break
+		}
+	}
 	last, at := r.last.Load(), now.UnixNano()
 	if at-last < int64(recentPause) || !r.last.CompareAndSwap(last, at) {
 		return
@@ -69,6 +76,14 @@ func (r *recent) delivered(m *sink.Message, now time.Time, late time.Duration) {
 		CommitTime: m.Origin.CommitTime, Bytes: m.Size(), LatencySeconds: late.Seconds(),
 	}
 	r.kept++
+}
+
+// lastCommit is zero if nothing was acknowledged.
+func (r *recent) lastCommit() time.Time {
+	if at := r.commit.Load(); at > 0 {
+		return time.UnixMicro(at).UTC()
+	}
+	return time.Time{}
 }
 
 // refusedBy counts a message that a topic did not take. What fails because something before it failed says nothing about its topic.

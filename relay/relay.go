@@ -44,6 +44,9 @@ type Parts struct {
 	// begin is the confirmed position.
 	OpenDesk func(ctx context.Context, source sink.Source, begin pglogrepl.LSN) (deadletter.Desk, error)
 	Router   func() (*router.Router, error)
+	// Moved judges a slot whose confirmed position lies beyond what this process has acked, though it knows of nobody else who has streamed from it: an error if
+	// that can only mean that rows between the two positions are never sent. May be nil: it never does.
+	Moved func(ctx context.Context, acked, confirmed pglogrepl.LSN) error
 	// Heartbeat makes a record that says that the relay was at work at that time. Called only with Config.HeartbeatInterval.
 	Heartbeat func(at time.Time) (*sink.Message, error)
 	// Explain says for the log why a session ended, without advice; what that means for the WAL that PostgreSQL keeps; and
@@ -67,6 +70,7 @@ type Relay struct {
 	failFrom time.Time               // when fail was set
 	openFrom time.Time               // when the stream of the session was opened; zero without one
 	streamed bool                    // a session of this process has been open
+	shared   bool                    // since the last session another process held the slot, or somebody paused us to work on it; of the goroutine in Run alone
 	awaited  string                  // topic that ended the last session by not being there; of the goroutine in Run alone
 	seen     seen                    // the server of the last session; see identity.go
 	handed   handed                  // to the sink, by that server's positions
@@ -117,6 +121,7 @@ func (r *Relay) Run(ctx, stop context.Context) error {
 			r.enter(Stopped, nil)
 			return nil
 		}
+		r.shared = true
 	}
 }
 
@@ -144,6 +149,7 @@ func (r *Relay) work(ctx, stop, work context.Context) error {
 			return nil
 		}
 		class, reason := Classify(err, !r.hasStreamed())
+		r.shared = r.shared || reason == reasonSlotInUse
 		// Publishing the beginning of a transaction again and again is no progress.
 		acked := r.State().AckedLSN
 		pause := pauses.next(reason, acked > furthest)
@@ -277,10 +283,17 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 		return nil, err
 	}
 	if was, seed := r.State().AckedLSN, s.stream.SeedLSN(); was != 0 && seed > was {
+		if !r.shared && r.parts.Moved != nil {
+			if err := r.parts.Moved(ctx, was, seed); err != nil {
+				_ = s.finish(ctx, err)
+				return nil, err
+			}
+		}
 		// No error: after a takeover and back it is what has to be.
 		r.parts.Log.Warn().Stringer("acked_lsn", was).Stringer("confirmed_flush_lsn", seed).Msg("slot was moved on by somebody else: " +
 			"another relay published the rows between these positions, or the slot was advanced or made anew and they are not published")
 	}
+	r.shared = false
 	r.mu.Lock()
 	r.session, r.streamed, r.openFrom = s, true, time.Now()
 	r.state.Sessions++
@@ -370,6 +383,8 @@ func (r *Relay) State() State {
 		}
 		st.Published += s.published.Load()
 		st.LastProgress = time.Unix(0, s.progress.Load())
+		st.LastCommit = r.recent.lastCommit()
+		r.state.LastCommit = st.LastCommit
 		r.state.ReceivedLSN, r.state.AckedLSN, r.state.ConfirmedFlushLSN = st.ReceivedLSN, st.AckedLSN, st.ConfirmedFlushLSN
 		r.state.LastProgress = st.LastProgress
 	} else if st.Phase != Halted && st.Phase != Stopped {

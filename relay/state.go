@@ -62,8 +62,9 @@ type State struct {
 	Sessions          int           `json:"sessions"` // opened so far
 	ReceivedLSN       pglogrepl.LSN `json:"received_lsn"`
 	AckedLSN          pglogrepl.LSN `json:"acked_lsn"`
-	ConfirmedFlushLSN pglogrepl.LSN `json:"confirmed_flush_lsn"` // as last sent to the server
-	InFlight          int           `json:"in_flight"`           // messages
+	ConfirmedFlushLSN pglogrepl.LSN `json:"confirmed_flush_lsn"`  // as last sent to the server
+	LastCommit        time.Time     `json:"last_commit,omitzero"` // commit time of the newest transaction of which this process had a message acknowledged
+	InFlight          int           `json:"in_flight"`            // messages
 	InFlightBytes     int64         `json:"in_flight_bytes"`
 	OldestUnacked     time.Time     `json:"oldest_unacked,omitzero"` // commit time of the oldest transaction not yet acked
 	WaitingSince      time.Time     `json:"waiting_since,omitzero"`  // since when the sink acknowledged nothing of what is in flight; zero: nothing is

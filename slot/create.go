@@ -204,7 +204,9 @@ func Verify(s Slot, database string) error {
 		if reason == "" && s.Conflicting {
 			reason = "conflict with recovery"
 		}
-		return &LostError{Name: s.Name, Reason: reason, ConfirmedFlushLSN: s.ConfirmedFlushLSN, InactiveSince: s.InactiveSince}
+		return &LostError{
+			Name: s.Name, Reason: reason, ConfirmedFlushLSN: s.ConfirmedFlushLSN, CatalogXmin: s.CatalogXmin, InactiveSince: s.InactiveSince,
+		}
 	case s.Plugin == "":
 		return refuse("is a physical slot", another)
 	case s.Plugin != plugin:

@@ -1,6 +1,7 @@
 package slot
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -42,8 +43,12 @@ type LostError struct {
 	Reason string // pg_replication_slots.invalidation_reason, or what else is known; empty if nothing
 	// ConfirmedFlushLSN is where the gap begins: everything before it was delivered. Zero: not known.
 	ConfirmedFlushLSN pglogrepl.LSN
+	CatalogXmin       uint32    // no transaction that was not delivered is older; zero: not known
 	InactiveSince     time.Time // zero: not known
 	Gone              bool      // there is no slot of this name any more
+	Moved             bool      // there is one again, or it was moved on, and nobody consented to that
+	Gap               *Gap      // nil: not looked at
+	Command           string    // that publishes what is missing; empty: postrider recover
 }
 
 func (e *LostError) Error() string {
@@ -58,6 +63,11 @@ func (e *LostError) Error() string {
 	if !e.InactiveSince.IsZero() {
 		fmt.Fprintf(&b, "; nobody has read from it since %s", e.InactiveSince.UTC().Format(time.RFC3339))
 	}
+	if e.Gap != nil {
+		if gap := e.Gap.String(); gap != "" {
+			b.WriteString("; " + gap)
+		}
+	}
 	return b.String()
 }
 
@@ -66,13 +76,21 @@ func (e *LostError) Unwrap() error { return replication.ErrSlotLost }
 
 // Advice is what the user needs besides the text.
 func (e *LostError) Advice() (wal, fix string) {
+	recover := cmp.Or(e.Command, "postrider recover")
+	if (e.Gone || e.Moved) && e.CatalogXmin != 0 {
+		recover += fmt.Sprintf(" --from-xmin %d", e.CatalogXmin)
+	}
+	fix = "stop the job that cleans up the outbox, then look what is missing, which changes nothing; with --publish it is published, and the slot made anew:\n" + recover
+	if e.Moved {
+		return "none is kept for the gap; the slot keeps what comes after it",
+			fix + "\nif another relay has published the rows between, or nobody wants them: start this one again"
+	}
 	consent := "postrider slot create " + e.Name
 	if !e.Gone {
 		consent = fmt.Sprintf("postrider slot drop %s --yes; %s", e.Name, consent)
 	}
 	return "the server keeps no WAL for this slot any more; rows committed since are in the table only",
-		"find the rows in the outbox table that were not delivered and keep them, then give your consent to a new slot, " +
-			"which begins now:\n" + consent
+		fix + "\nif nobody wants them, a slot that begins now:\n" + consent
 }
 
 // PublicationError says that the publication does not bring the rows of a table, or not under its name.

@@ -111,8 +111,8 @@ func firstUsedTable(ctx context.Context, conn *pgx.Conn, tables []string) (strin
 }
 
 func fixConsent(name string) string {
-	return "if a slot was here before, find the rows in the table that were not delivered. Then, or if this is the first start, consent to a slot " +
-		"that begins now:\npostrider slot create " + name
+	return "if a slot was here before, look which rows were not delivered:\npostrider recover\n" +
+		"if this is the first start, consent to a slot that begins now:\npostrider slot create " + name
 }
 
 func warn(log zerolog.Logger, p *Publication) {

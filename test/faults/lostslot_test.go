@@ -128,6 +128,25 @@ func TestFault10_RecoverPublishesExactlyWhatIsMissing(t *testing.T) {
 	}
 }
 
+func TestFault10_RecoverAfterTheIdleTimeout(t *testing.T) {
+	t.Parallel()
+	r := gap(t, "18", map[string]string{"idle_replication_slot_timeout": "1s"}, 300, 100, func(r *rig) {
+		conn := parts.Connect(t, r.dsn)
+		eventually(t, time.Minute, "slot lost", func() bool {
+			_, err := conn.Exec(t.Context(), "CHECKPOINT")
+			require.NoError(t, err)
+			return query[string](t, r.dsn, "SELECT coalesce(invalidation_reason, '') FROM pg_replication_slots WHERE slot_name = $1", r.slot) == "idle_timeout"
+		})
+	})
+	p := r.start(t)
+	require.Equal(t, 70, p.ended(t, 30*time.Second), "exit code")
+	require.Regexp(t, `is lost \(idle_timeout\): everything before `+r.confirmed(t).String()+` was delivered`, p.said.String())
+	require.Contains(t, p.said.String(), "the gap is from "+r.confirmed(t).String()+" to ")
+	execute(t, r.dsn, "ALTER SYSTEM SET idle_replication_slot_timeout = 0")
+	execute(t, r.dsn, "SELECT pg_reload_conf()")
+	matrix(t, 10, "idle timeout", recoverExactly(t, r, 400, 100))
+}
+
 // recoverExactly is a dry run, a recovery, another one, and a relay that goes on.
 func recoverExactly(t testing.TB, r *rig, rows, undelivered int) (figures string) {
 	t.Helper()

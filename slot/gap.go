@@ -1,0 +1,115 @@
+package slot
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+)
+
+// gapTimeout bounds how long the rows of one table are counted: whoever waits for the message wants it now.
+const gapTimeout = 5 * time.Second
+
+// Gap is what a lost slot has not delivered, as far as the server still tells.
+type Gap struct {
+	From, To pglogrepl.LSN // confirmed position of the slot, and end of the server's WAL when this was looked at; zero: not known
+	FromXmin uint32        // no transaction in the gap is older; zero: not known
+	Tables   []TableGap
+}
+
+// TableGap is how many rows of a table cannot have been delivered. Some of them can have been: it counts from the oldest transaction in question.
+type TableGap struct {
+	Table  string
+	Rows   int64
+	Reason string // why they were not counted; empty: they were
+}
+
+// MeasureGap asks the server how large the gap is. What it does not tell is left out, or has its reason; it blocks for seconds at most.
+func MeasureGap(ctx context.Context, conn *pgx.Conn, lost *LostError, tables []string) *Gap {
+	g := &Gap{From: lost.ConfirmedFlushLSN, FromXmin: lost.CatalogXmin}
+	var current string
+	if err := conn.QueryRow(ctx, "SELECT ("+currentLSN+")::text").Scan(&current); err == nil {
+		g.To, _ = pglogrepl.ParseLSN(current) // zero if it cannot be read
+	}
+	for _, table := range tables {
+		g.Tables = append(g.Tables, g.count(ctx, conn, table))
+	}
+	return g
+}
+
+func (g *Gap) count(ctx context.Context, conn *pgx.Conn, table string) TableGap {
+	t := TableGap{Table: table}
+	if g.FromXmin == 0 {
+		t.Reason = "nothing tells from which transaction on"
+		return t
+	}
+	if err := setTimeout(ctx, conn, "statement_timeout", gapTimeout); err != nil {
+		t.Reason = err.Error()
+		return t
+	}
+	err := conn.QueryRow(ctx, "SELECT count(*) FROM "+quoteTable(table)+" WHERE "+fromXmin(g.FromXmin), pgx.QueryExecModeSimpleProtocol).Scan(&t.Rows)
+	switch sqlState(err) {
+	case "42501": // insufficient_privilege
+		t.Reason = "it takes SELECT on the table"
+	case "57014": // query_canceled
+		t.Reason = fmt.Sprintf("that took longer than %s", gapTimeout)
+	default:
+		if err != nil {
+			t.Reason = err.Error()
+		}
+	}
+	return t
+}
+
+// empty: no row of the tables is in the gap.
+func (g *Gap) empty() bool {
+	for _, t := range g.Tables {
+		if t.Reason != "" || t.Rows > 0 {
+			return false
+		}
+	}
+	return len(g.Tables) > 0
+}
+
+// MovedOn judges a slot whose confirmed position, at to, lies beyond from, up to which this process knows everything to be published, though it has not seen anybody else
+// stream from it. It is nil if another relay can have published what lies between: the slot has gone on decoding since last was observed, or if no row lies between.
+// Otherwise somebody made the slot anew, and it never sends what lies between: a LostError.
+func MovedOn(ctx context.Context, conn *pgx.Conn, last Observation, tables []string, from, to pglogrepl.LSN) error {
+	var transactions int64 // zero if it cannot be read, as for a slot that was never read from
+	_ = conn.QueryRow(ctx, `SELECT total_txns FROM pg_catalog.pg_stat_replication_slots WHERE slot_name = $1`, last.Slot.Name).Scan(&transactions)
+	if d := last.Decoding; d != nil && transactions > 0 && transactions >= d.TotalTransactions {
+		return nil
+	}
+	lost := &LostError{
+		Name: last.Slot.Name, Reason: fmt.Sprintf("somebody has made it anew, or moved it on: it begins at %s", to),
+		ConfirmedFlushLSN: from, Moved: true,
+	}
+	if last.Slot.ConfirmedFlushLSN <= from { // or what was observed is the new slot already, which knows nothing of the gap
+		lost.CatalogXmin = last.Slot.CatalogXmin
+	}
+	lost.Gap = MeasureGap(ctx, conn, lost, tables)
+	if lost.Gap.empty() {
+		return nil
+	}
+	lost.Gap.To = to
+	return lost
+}
+
+// String is what follows the error.
+func (g *Gap) String() string {
+	var parts []string
+	if g.From != 0 && g.To >= g.From {
+		parts = append(parts, fmt.Sprintf("the gap is from %s to %s, %s of WAL of the whole server", g.From, g.To, size(float64(g.To-g.From))))
+	}
+	for _, t := range g.Tables {
+		if t.Reason != "" {
+			parts = append(parts, fmt.Sprintf("rows of %s in it were not counted: %s", t.Table, t.Reason))
+			continue
+		}
+		parts = append(parts, fmt.Sprintf("at most %d rows of %s are in it", t.Rows, t.Table))
+	}
+	return strings.Join(parts, "; ")
+}
