@@ -10,6 +10,7 @@ import (
 
 	"postrider/audit"
 	"postrider/config"
+	"postrider/deadletter"
 	"postrider/router"
 	"postrider/sink"
 )
@@ -55,7 +56,7 @@ func TestEventID_IsFoundWhereItIs(t *testing.T) {
 			require.Nil(t, id.of(m), text)
 		}
 	}
-	require.Equal(t, "row", string(deadLetterID(&sink.Message{Headers: []sink.Header{{Key: deadLetterEventID, Value: []byte("row")}}}, nil)))
+	require.Equal(t, "row", string(deadLetterID(&sink.Message{Headers: []sink.Header{{Key: deadletter.HeaderEventID, Value: []byte("row")}}}, nil)))
 }
 
 func TestWriteLog_SaysWhichLineIsWrong(t *testing.T) {

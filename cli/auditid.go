@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"postrider/deadletter"
 	"postrider/sink"
 )
 
@@ -98,11 +99,10 @@ func plainText(b []byte) []byte {
 	return b
 }
 
-// deadLetterEventID is the header in which a dead letter names its row: one that could not be routed has no other.
-const deadLetterEventID = "postrider.dead_letter.event_id"
-
+// deadLetterID is the id of a dead letter's row: one that could not be routed has no other header for it. Records that say what became of
+// letters have none.
 func deadLetterID(m *sink.Message, id []byte) []byte {
-	if named := header(m, deadLetterEventID); named != nil {
+	if named := header(m, deadletter.HeaderEventID); named != nil {
 		return named
 	}
 	return id

@@ -167,8 +167,8 @@ func TestFault31_ContainerLimitSuffices(t *testing.T) {
 			r.transaction(t, bulkKeys)
 			r.drained(t, 30*time.Second) // so that the topic is known
 			network.Stall()
-			r.wide(t, full(t, 2000, 50_000))
-			r.transaction(t, full(t, 10_000, 1_000_000))
+			r.wide(t, full(t, 2000, 20_000))
+			r.transaction(t, full(t, 10_000, 300_000))
 			p.full(t)
 			during(fullFor(t, time.Second, time.Minute), watch)
 			network.Resume()
