@@ -23,15 +23,16 @@ import (
 func newSlot(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "slot",
-		Short: "List, show, create, drop and advance replication slots",
+		Short: "List, show, create, drop, advance and adopt replication slots",
 	}
-	cmd.AddCommand(newSlotList(a), newSlotShow(a), newSlotCreate(a), newSlotDrop(a), newSlotAdvance(a))
+	cmd.AddCommand(newSlotList(a), newSlotShow(a), newSlotCreate(a), newSlotDrop(a), newSlotAdvance(a), newSlotAdopt(a))
 	return cmd
 }
 
-// withDatabase runs f with a connection and the configuration. name is the slot that the command is about: its argument, or slot.name.
-func (a *app) withDatabase(cmd *cobra.Command, args []string, f func(ctx context.Context, conn *pgx.Conn, cfg config.Config) error) error {
-	l, err := a.load(cmd, "postgres")
+// withDatabase runs f with a connection and the configuration, of which it uses postgres and the further sections. name is the slot that the command
+// is about: its argument, or slot.name.
+func (a *app) withDatabase(cmd *cobra.Command, args []string, f func(ctx context.Context, conn *pgx.Conn, cfg config.Config) error, sections ...string) error {
+	l, err := a.load(cmd, append(sections, "postgres")...)
 	if err != nil {
 		return err
 	}

@@ -69,9 +69,29 @@ func (s *session) goOnBehind(p sink.Position) error {
 		s.log.Error().Stringer("lsn", fork).Stringer("end_lsn", p.LSN).Int32("timeline", id.Timeline).Int32("timeline_before", p.Source.Timeline).
 			Msg("server was promoted without all that was published: consumers have messages of transactions that are not in the database any more")
 	default:
-		return fmt.Errorf("the position topic says that all is published up to %s of timeline %d of system %s, and this server, on timeline %d of system %s "+
-			"at %s, does not have that in its history (%s): %w", p.LSN, p.Source.Timeline, p.Source.SystemID, id.Timeline, id.SystemID, id.WrittenLSN,
-			descent, replication.ErrIdentityChanged)
+		return &StoredPositionError{Stored: p, Server: id, Descent: descent}
 	}
 	return nil
+}
+
+// StoredPositionError says that the server's history does not lead through the position that readers have seen. errors.Is sees
+// replication.ErrIdentityChanged.
+type StoredPositionError struct {
+	Stored  sink.Position
+	Server  replication.Identity
+	Descent replication.Descent
+}
+
+func (e *StoredPositionError) Error() string {
+	return fmt.Sprintf("the position topic says that all is published up to %s of timeline %d of system %s, and the history of this server, which is at %s of "+
+		"timeline %d of system %s, does not lead there (%s): %v", e.Stored.LSN, e.Stored.Source.Timeline, e.Stored.Source.SystemID,
+		e.Server.WrittenLSN, e.Server.Timeline, e.Server.SystemID, e.Descent, replication.ErrIdentityChanged)
+}
+
+func (e *StoredPositionError) Unwrap() error { return replication.ErrIdentityChanged }
+
+// Advice says what that means for the WAL, and what to type next.
+func (e *StoredPositionError) Advice() (wal, fix string) {
+	return "nothing is confirmed; the slot keeps what comes after its confirmed position",
+		"make sure that postgres.url leads to the right server. If it does, and was restored on purpose, give your consent:\npostrider slot adopt " + e.Stored.Source.Slot
 }

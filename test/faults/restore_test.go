@@ -2,6 +2,7 @@ package faults
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -111,6 +112,43 @@ func TestFault33_SlotAheadOfItsServerIsRefused(t *testing.T) {
 	require.Zero(t, query[int](t, otherDSN, "SELECT coalesce(max(active_pid), 0) FROM pg_replication_slots WHERE slot_name = $1", r.slot))
 	requireExact(t, r.judge(t))
 	matrix(t, 33, "", "a slot ahead of its server: refused by a process that knew nothing")
+}
+
+// The position in the topic outlives the process, and so does the refusal.
+func TestFault33_ExactlyOnceNeedsConsentToGoOnAfterARestore(t *testing.T) {
+	t.Parallel()
+	r, pg, other, otherDSN := restored(t)
+	r.exactlyOnce(t)
+	require.NoError(t, pg.Stop(t.Context()))
+	require.NoError(t, other.CopyFrom(pg, nil))
+	require.NoError(t, pg.Start(t.Context()))
+	p := r.started(t)
+	l := r.load(t, 100)
+	l.more(t, 300)
+	l.end(t)
+	r.drained(t, time.Minute)
+	p.stop(t)
+	require.NoError(t, pg.Kill())
+	require.NoError(t, other.Start(t.Context()))
+
+	r.dsn = otherDSN
+	for range 2 {
+		r.refuses(t, r.start(t), otherDSN, "postrider slot adopt "+r.slot)
+	}
+	file := filepath.Join(t.TempDir(), "postrider.toml")
+	require.NoError(t, os.WriteFile(file, []byte(r.config("127.0.0.1:0")), 0o600))
+	said, err := exec.Command(parts.Binary(t), "slot", "adopt", "--config", file, "--yes").CombinedOutput()
+	require.NoError(t, err, "%s", said)
+	require.Contains(t, string(said), "stored in topic")
+
+	p = r.started(t)
+	l = r.load(t, 100)
+	l.more(t, 300)
+	l.end(t)
+	r.drained(t, time.Minute)
+	p.stop(t)
+	requireExact(t, r.judge(t))
+	matrix(t, 33, "", "exactly_once: refused by each new process, until postrider slot adopt")
 }
 
 // pg_upgrade makes a cluster with a system identifier of its own, and takes the slot along from 17 on.
