@@ -22,6 +22,9 @@ func checkKafka(ctx context.Context, all config.Config, seen *samples) []slot.Fi
 	if all.Snapshot.On() {
 		extra[all.Snapshot.Topic] = true
 	}
+	if all.Relay.ExactlyOnce {
+		extra[all.Relay.PositionTopic], extra[kafka.TransactionState] = true, true
+	}
 	for topic := range extra {
 		if !slices.Contains(asked, topic) {
 			asked = append(asked, topic)
@@ -47,9 +50,16 @@ func checkKafka(ctx context.Context, all config.Config, seen *samples) []slot.Fi
 		}
 	}
 	findings = append(findings, producerID(cfg, cluster), authoriserFinding(cluster))
+	if all.Relay.ExactlyOnce {
+		findings = append(findings, checkTransactions(ctx, cfg)...)
+	}
 	c := topicCheck{kafka: cfg, all: all, brokers: len(cluster.Brokers), acls: cluster.Authoriser != kafka.AuthoriserOff}
 	for _, t := range cluster.Topics {
 		switch {
+		case t.Name == all.Relay.PositionTopic && all.Relay.ExactlyOnce:
+			findings = append(findings, c.positions(t)...)
+		case t.Name == kafka.TransactionState && all.Relay.ExactlyOnce:
+			findings = append(findings, c.transactionState(t)...)
 		case t.Name == all.Snapshot.Topic && all.Snapshot.On():
 			findings = append(findings, c.snapshot(t)...)
 		case all.Relay.HeartbeatInterval > 0 && t.Name == all.HeartbeatTopic():

@@ -27,8 +27,8 @@ var checkGroups = []checkGroup{
 	{"Slot", []string{"slot", "slot_position", "slot_holder", "slot_failover", "publication_before_slot", "max_replication_slots", "max_slot_wal_keep_size",
 		"idle_replication_slot_timeout", "synchronous_standby_names", "synchronized_standby_slots", "standby_copies", "hot_standby_feedback",
 		"transactions", "catalog_xmin", "monitor_rights"}},
-	{"Kafka", []string{"kafka", "broker", "kafka_tls", "kafka_acl", "producer_id", "topics", "topic", "topic_permission", "topic_leader", "topic_replicas",
-		"topic_size", "topic_timestamp", "topic_cleanup", "topic_compression", "snapshot_topic", "message_size"}},
+	{"Kafka", []string{"kafka", "broker", "kafka_tls", "kafka_acl", "producer_id", "kafka_transactions", "topics", "topic", "topic_permission", "topic_leader", "topic_replicas",
+		"topic_size", "topic_timestamp", "topic_cleanup", "topic_compression", "snapshot_topic", "position_topic", "message_size"}},
 }
 
 func groupOf(code string) string {

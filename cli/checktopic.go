@@ -230,16 +230,32 @@ func (c topicCheck) heartbeat(t kafka.TopicReport) []slot.Finding {
 
 // snapshot looks at the topic that remembers how far a snapshot has come.
 func (c topicCheck) snapshot(t kafka.TopicReport) []slot.Finding {
+	return c.compacted("snapshot_topic", t)
+}
+
+// positions looks at the topic that keeps the position of relay.exactly_once.
+func (c topicCheck) positions(t kafka.TopicReport) []slot.Finding {
+	findings := c.compacted("position_topic", t)
+	if t.Err == nil {
+		f := &topicFindings{name: t.Name}
+		c.replicas(f, t)
+		findings = append(findings, f.list...)
+	}
+	return findings
+}
+
+// compacted looks at a topic that has to keep the newest record of each key.
+func (c topicCheck) compacted(code string, t kafka.TopicReport) []slot.Finding {
 	f := &topicFindings{name: t.Name}
 	create := fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions 1 --replication-factor 3 --config cleanup.policy=compact", c.kafka.Brokers[0], t.Name)
 	switch {
 	case errors.Is(t.Err, sink.ErrUnknownTopic):
-		f.add(slot.SeverityInfo, "snapshot_topic", "does not exist; the relay creates it", "the right Create on the topic, if the cluster has ACLs", create)
+		f.add(slot.SeverityInfo, code, "does not exist; the relay creates it", "the right Create on the topic, if the cluster has ACLs", create)
 		return f.list
 	case t.Err != nil:
-		return []slot.Finding{sinkFinding("snapshot_topic", t.Name, t.Err)}
+		return []slot.Finding{sinkFinding(code, t.Name, t.Err)}
 	}
-	f.add(slot.SeverityOK, "snapshot_topic", "cleanup.policy "+orDash(t.CleanupPolicy), "", "")
+	f.add(slot.SeverityOK, code, "cleanup.policy "+orDash(t.CleanupPolicy), "", "")
 	if t.ConfigErr == nil && t.CleanupPolicy != "compact" {
 		f.list[0].Severity, f.list[0].Class = slot.SeverityError, slot.ClassConfiguration
 		f.list[0].Required, f.list[0].Fix = "compact: only that keeps the newest record for as long as the slot lives", c.alter(t.Name, "cleanup.policy=compact")

@@ -134,6 +134,26 @@ func TestTopicCheck_WantsTheSnapshotsTopicCompacted(t *testing.T) {
 	require.Equal(t, slot.SeverityError, wrong(c.snapshot(kafka.TopicReport{Name: "s", Err: sink.ErrPermission}))[0].Severity)
 }
 
+func TestTopicCheck_LooksAtWhatExactlyOnceRestsOn(t *testing.T) {
+	c := topicChecker(nil)
+	compact := func(t *kafka.TopicReport) { t.CleanupPolicy = "compact" }
+	lone := func(t *kafka.TopicReport) {
+		t.CleanupPolicy, t.ReplicationFactor, t.MinInsync, t.InSync = "compact", 1, 1, nil
+	}
+	require.Empty(t, wrong(c.positions(goodTopic(compact))))
+	f := wrong(c.positions(goodTopic(nil)))[0]
+	require.Equal(t, slot.SeverityError, f.Severity)
+	require.Equal(t, "position_topic", f.Code)
+	require.Equal(t, slot.SeverityInfo, wrong(c.positions(kafka.TopicReport{Name: "p", Err: sink.ErrUnknownTopic}))[0].Severity, "the relay makes it")
+	require.Equal(t, "topic_replicas", wrong(c.positions(goodTopic(lone)))[0].Code)
+
+	require.Empty(t, c.transactionState(kafka.TopicReport{Err: sink.ErrUnknownTopic}), "it comes with the first transaction")
+	require.Empty(t, wrong(c.transactionState(goodTopic(compact))))
+	f = wrong(c.transactionState(goodTopic(lone)))[0]
+	require.Equal(t, slot.SeverityWarning, f.Severity)
+	require.Equal(t, "kafka_transactions", f.Code)
+}
+
 func TestTopicCheck_TakesAHeartbeatThatCannotBePublishedForAWarning(t *testing.T) {
 	f := wrong(topicChecker(nil).heartbeat(kafka.TopicReport{Name: "beats", Err: sink.ErrUnknownTopic}))[0]
 	require.Equal(t, slot.SeverityWarning, f.Severity)

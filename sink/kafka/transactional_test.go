@@ -3,9 +3,11 @@ package kafka
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -106,5 +108,17 @@ func TestTransactional_OnARealBroker(t *testing.T) {
 				Outlives: []string{sleepingBreaker},
 			}
 		})
+	})
+	t.Run("Inspect", func(t *testing.T) {
+		report, err := InspectTransactions(within(t, patience), real(b))
+		require.NoError(t, err)
+		require.NoError(t, report.IDErr)
+		require.True(t, report.Version2)
+		require.Equal(t, 15*time.Minute, report.MaxTimeout)
+
+		cfg := real(b)
+		cfg.TransactionTimeout = 16 * time.Minute
+		_, _, err = begun(t, cfg, someSource, newCommits())
+		require.ErrorContains(t, err, "transaction.max.timeout.ms is less")
 	})
 }

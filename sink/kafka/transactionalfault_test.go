@@ -153,6 +153,11 @@ func TestTransactional_SaysWhichRightIsMissing(t *testing.T) {
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.TransactionalIDAuthorizationFailed, Count: -1})
 	_, _, err := begun(t, quick(c.ListenAddrs()...), someSource, newCommits())
 	require.ErrorIs(t, err, sink.ErrPermission)
+
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.FindCoordinator}, Err: kerr.TransactionalIDAuthorizationFailed, Count: -1})
+	report, inspectErr := InspectTransactions(within(t, patience), quick(c.ListenAddrs()...))
+	require.NoError(t, inspectErr)
+	require.ErrorIs(t, report.IDErr, sink.ErrPermission)
 	require.ErrorContains(t, err, "--transactional-id 'postrider.7301234567890123456.shop.relay'")
 	requireAdvice(t, err)
 }
