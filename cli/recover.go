@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"postrider/config"
+	"postrider/deadletter"
 	"postrider/metrics"
 	"postrider/recovery"
 	"postrider/sink"
@@ -127,7 +128,7 @@ func (c *recoverCall) recover(ctx context.Context, cfg config.Config) (*recovery
 	if err := p.prepareTables(ctx); err != nil { // what the router needs to know
 		return nil, err
 	}
-	r, err := recovery.New(ctx, recovery.Parts{
+	parts := recovery.Parts{
 		Postgres: cfg.Postgres, Need: requirements(cfg), Replication: cfg.Replication,
 		Roles: func(table string) slot.Roles { return roles(cfg, table) },
 		OpenTopics: func(ctx context.Context) (recovery.Topics, error) {
@@ -147,7 +148,11 @@ func (c *recoverCall) recover(ctx context.Context, cfg config.Config) (*recovery
 		Router: p.newRouter,
 		Limits: recovery.Limits{Messages: cfg.Relay.InFlightMessages, Bytes: cfg.Relay.InFlightBytes},
 		Say:    a.progress, Log: p.component("recovery"),
-	}, c.selection)
+	}
+	if cfg.DeadLetter.On() {
+		parts.DeadLetters, parts.DeadLetter = cfg.DeadLetter.Topic, rowOfLetter
+	}
+	r, err := recovery.New(ctx, parts, c.selection)
 	if err != nil {
 		return nil, err
 	}
@@ -156,6 +161,19 @@ func (c *recoverCall) recover(ctx context.Context, cfg config.Config) (*recovery
 		return r.Publish(ctx)
 	}
 	return r.Plan(ctx)
+}
+
+// rowOfLetter is recovery.Parts.DeadLetter. Records that are no letters name no row.
+func rowOfLetter(m *sink.Message) (relation, id string) {
+	for _, h := range m.Headers {
+		switch h.Key {
+		case deadletter.HeaderRelation:
+			relation = string(h.Value)
+		case deadletter.HeaderEventID:
+			id = string(h.Value)
+		}
+	}
+	return relation, id
 }
 
 // topicReader is a kafka.Reader as recovery.Topics.

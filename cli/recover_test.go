@@ -10,27 +10,36 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"postrider/deadletter"
 	"postrider/recovery"
 	"postrider/sink"
 	"postrider/sink/kafka"
 	"postrider/slot"
 )
 
-// deliver puts the rows of the outbox with these ids where a relay would have put them.
-func (i *install) deliver(broker string, ids ...int) {
+// put publishes messages, one after the other.
+func (i *install) put(broker string, ms ...*sink.Message) {
 	i.t.Helper()
 	cfg := kafka.DefaultConfig()
 	cfg.Brokers = []string{broker}
-	done := make(chan error, len(ids))
+	done := make(chan error, len(ms))
 	s, err := kafka.Open(i.t.Context(), cfg, zerolog.Nop(), func(_ *sink.Message, err error) { done <- err })
 	require.NoError(i.t, err)
 	defer s.Close(i.t.Context()) //nolint:errcheck // all is acknowledged
+	for _, m := range ms {
+		require.NoError(i.t, s.Publish(i.t.Context(), []*sink.Message{m}))
+		require.NoError(i.t, <-done)
+	}
+}
+
+// deliver puts the rows of the outbox with these ids where a relay would have put them.
+func (i *install) deliver(broker string, ids ...int) {
+	i.t.Helper()
 	for _, id := range ids {
-		require.NoError(i.t, s.Publish(i.t.Context(), []*sink.Message{{
+		i.put(broker, &sink.Message{
 			Topic: "outbox.event.order", Key: fmt.Append(nil, id), Value: fmt.Appendf(nil, `{"n": %d}`, id), Partition: sink.ByKey,
 			Headers: []sink.Header{{Key: "id", Value: fmt.Append(nil, id)}, {Key: "postrider.lsn", Value: []byte("0/1")}}, Timestamp: time.Now(),
-		}}))
-		require.NoError(i.t, <-done)
+		})
 	}
 }
 
@@ -125,6 +134,28 @@ func TestRecover_LeavesNothingBehindWhenItRefuses(t *testing.T) {
 	_, err := slot.Get(t.Context(), i.conn, recovery.NewSlot(i.db.Name))
 	require.ErrorIs(t, err, slot.ErrNotFound)
 	require.EqualValues(t, 3, i.recovers("--publish", "--yes", "--skip-refused").Published)
+}
+
+func TestRecover_CountsDeadLettersAsDelivered(t *testing.T) {
+	k := kafkaBroker(t)
+	require.NoError(t, k.CreateTopic("outbox.event.order", 3))
+	require.NoError(t, k.CreateTopic("postrider.dead_letters", 1))
+	i := newInstall(t, "17", k.Brokers()...)
+	i.exec(recoverOutbox)
+	i.insertOld(3)
+	i.exec(`INSERT INTO outbox (aggregate_type, aggregate_id, payload, created_at) VALUES ('no topic', '1', '{}', now())`)
+	for _, id := range []string{"2", "4"} { // one that the broker refused, and one that could not be routed
+		i.put(k.Brokers()[0], &sink.Message{
+			Topic: "postrider.dead_letters", Partition: sink.ByKey, Value: []byte("{}"), Timestamp: time.Now(),
+			Headers: []sink.Header{{Key: deadletter.HeaderRelation, Value: []byte("public.outbox")}, {Key: deadletter.HeaderEventID, Value: []byte(id)}},
+		})
+	}
+	require.EqualValues(t, 3, i.recovers().Undelivered, "dead letters are not used")
+	i.env = append(i.env, "POSTRIDER_DEADLETTER_REFUSED=dead_letter")
+	did := i.recovers("--publish", "--yes")
+	require.EqualValues(t, 2, did.Published)
+	require.EqualValues(t, 2, did.Tables[0].DeadLetters)
+	require.Zero(t, did.Tables[0].Refused)
 }
 
 func TestRecover_NamesTheGrantThatIsMissing(t *testing.T) {
