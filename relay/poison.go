@@ -54,7 +54,11 @@ func causeOf(err error) (deadletter.Cause, bool) {
 
 // oversize is the error of an event that was too long to keep.
 func (s *session) oversize(e *replication.Event) error {
-	return fmt.Errorf("row %d of %s, in the transaction that commits at %s: %w", e.Index, e.Relation, e.LSN,
+	of := "message:" + e.Prefix
+	if e.Relation != nil {
+		of = e.Relation.String()
+	}
+	return fmt.Errorf("row %d of %s, in the transaction that commits at %s: %w", e.Index, of, e.LSN,
 		&replication.RowTooLargeError{Bytes: e.Oversize, Max: s.stream.MaxRowBytes()})
 }
 
