@@ -59,10 +59,11 @@ type session struct {
 	counted uint64 // of the bytes received, what the metrics have; guarded by Relay.mu
 
 	// Of the pump alone.
-	transaction uint64          // number of the open one in the window
-	out         []*sink.Message // routed, in the window, not yet handed over
-	abandoned   int             // messages in the window that the sink never took: nobody reports them. Read after the pump has ended
-	transit                     // what exactly_once needs to know
+	transaction uint64              // number of the open one in the window
+	out         []*sink.Message     // routed, in the window, not yet handed over
+	looked      map[string]struct{} // topics that dedup was asked about
+	abandoned   int                 // messages in the window that the sink never took: nobody reports them. Read after the pump has ended
+	transit                         // what exactly_once needs to know
 }
 
 // pumpAll moves events until the stream ends or the session fails, and returns why: nil after a clean stop.
@@ -205,13 +206,44 @@ func (s *session) repeated(ctx context.Context, e *replication.Event, m *sink.Me
 	if s.dedup == nil || e.XID == 0 {
 		return false, nil
 	}
-	there, err := s.dedup.Published(ctx, s.source, m)
+	var there bool
+	var err error
+	if _, looked := s.looked[m.Topic]; looked {
+		there, err = s.dedup.Published(ctx, s.source, m)
+	} else { // the first of a topic: its ends are read, which may take as long as the transaction is large
+		s.beating(func() { there, err = s.dedup.Published(ctx, s.source, m) })
+		if s.looked == nil {
+			s.looked = map[string]struct{}{}
+		}
+		s.looked[m.Topic] = struct{}{}
+	}
 	if there {
 		s.metrics.EventsRepeated.Inc()
 		return true, err
 	}
 	s.sign(m)
 	return false, err
+}
+
+// beating calls what may take long, and beats meanwhile.
+func (s *session) beating(call func()) {
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() { // ends with the call; waited for below
+		beat := time.NewTicker(time.Second)
+		defer beat.Stop()
+		for {
+			s.progress.Store(time.Now().UnixNano())
+			select {
+			case <-beat.C:
+			case <-done:
+				return
+			}
+		}
+	})
+	call()
+	close(done)
+	wg.Wait()
 }
 
 // sign makes a message recognisable for the next session.
