@@ -274,6 +274,7 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 		return nil, err
 	}
 	s.window = newWindow(s.stream.SeedLSN(), r.cfg.InFlightMessages, r.cfg.InFlightBytes)
+	timeline := r.seen.Timeline
 	if err := r.recognise(s.stream.Identity(), s.stream.SeedLSN()); err != nil {
 		_ = s.finish(ctx, err)
 		return nil, err
@@ -283,7 +284,8 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 		return nil, err
 	}
 	if was, seed := r.State().AckedLSN, s.stream.SeedLSN(); was != 0 && seed > was {
-		if !r.shared && r.parts.Moved != nil {
+		// After a promotion nothing that was observed of the slot is of this one.
+		if !r.shared && r.seen.Timeline == timeline && r.parts.Moved != nil {
 			if err := r.parts.Moved(ctx, was, seed); err != nil {
 				_ = s.finish(ctx, err)
 				return nil, err

@@ -1,0 +1,62 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/stretchr/testify/require"
+
+	"postrider/relay"
+	"postrider/replication"
+)
+
+const makeAnew = `SELECT pg_drop_replication_slot($1), pg_logical_emit_message(false, 'x', 'y'), pg_create_logical_replication_slot($1, 'pgoutput')`
+
+// moved has the relay ask about a slot that is further than it is, and answers that rows are lost.
+func (x *setup) moved() (asked *atomic.Int64) {
+	asked = new(atomic.Int64)
+	x.parts.Moved = func(_ context.Context, acked, confirmed pglogrepl.LSN) error {
+		asked.Add(1)
+		return fmt.Errorf("acked %s, begins at %s: %w", acked, confirmed, replication.ErrSlotLost)
+	}
+	return asked
+}
+
+func TestRelay_HaltsAtASlotThatWasMadeAnew(t *testing.T) {
+	x := newSetup(t)
+	asked := x.moved()
+	other := x.db.Connect(t)
+	x.parts.Prepare = func(ctx context.Context, first bool) error {
+		if first {
+			return nil
+		}
+		_, err := other.Exec(ctx, makeAnew, x.slot)
+		return err
+	}
+	r := x.run()
+	r.waitPhase(relay.Streaming)
+	x.insert(1, 10)
+	require.NoError(t, x.broker.WaitPublished(x.ctx, 10))
+	x.exec(`SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = $1`, x.slot)
+	require.ErrorIs(t, <-r.ended, replication.ErrSlotLost)
+	require.EqualValues(t, 1, asked.Load())
+	require.Equal(t, relay.Halted, r.State().Phase)
+}
+
+// Who pauses a relay to work on its slot knows what is done to it.
+func TestRelay_TakesASlotThatWasMovedOnDuringAPause(t *testing.T) {
+	x := newSetup(t)
+	asked := x.moved()
+	r := x.run()
+	r.waitPhase(relay.Streaming)
+	x.insert(1, 10)
+	require.NoError(t, x.broker.WaitPublished(x.ctx, 10))
+	r.paused()
+	x.exec(makeAnew, x.slot)
+	require.True(t, r.Resume())
+	r.waitPhase(relay.Streaming)
+	require.Zero(t, asked.Load())
+}
