@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -321,4 +323,39 @@ func TestAudit_LeavesOutWhatTransactionsTookBack(t *testing.T) {
 	v, code = g.audit(t, "--topic", topic, "--isolation", "read_uncommitted")
 	require.Equal(t, 1, code)
 	require.EqualValues(t, 1, v.Duplicated)
+}
+
+func TestAudit_ReadsPartitionedTablesAsTheRoleThatMay(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	topic := c.Topic(t, partitions)
+	s := newShop(t, parts.AnyVersion, `
+CREATE TABLE outbox (id uuid NOT NULL DEFAULT gen_random_uuid(), aggregate_type text NOT NULL, aggregate_id text, payload jsonb,
+	created_at timestamptz NOT NULL DEFAULT clock_timestamp(), PRIMARY KEY (id, created_at)) PARTITION BY RANGE (created_at);
+CREATE TABLE outbox_old PARTITION OF outbox FOR VALUES FROM (MINVALUE) TO ('2020-01-01');
+CREATE TABLE outbox_new PARTITION OF outbox FOR VALUES FROM ('2020-01-01') TO (MAXVALUE);
+CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert', publish_via_partition_root = true);`, routeTo(topic, "[replication]\ntables = [\"public.outbox\"]"))
+	s.do(t, `INSERT INTO outbox (aggregate_type, aggregate_id, created_at)
+		SELECT 'order', 'a', CASE WHEN n < 5 THEN '2019-01-01'::timestamptz ELSE now() END + n * interval '1 s' FROM generate_series(1, 10) n`)
+	v, code := s.audit(t, "--topic", topic)
+	require.Equal(t, 1, code)
+	require.EqualValues(t, []int64{10, 10, 0}, []int64{v.Written, v.Lost, v.TornTransactions})
+
+	role := parts.Unique("reader")
+	s.do(t, "CREATE ROLE "+role+" LOGIN PASSWORD 'x'")
+	t.Cleanup(func() {
+		conn, err := pgx.Connect(context.Background(), s.DSN()) // the test's own has ended
+		require.NoError(t, err)
+		defer conn.Close(context.Background())
+		_, err = conn.Exec(context.Background(), "DROP ROLE "+role)
+		require.NoError(t, err)
+	})
+	u, err := url.Parse(s.DSN())
+	require.NoError(t, err)
+	u.User = url.UserPassword(role, "x")
+	env := s.environment()
+	env["POSTRIDER_POSTGRES_URL"] = u.String()
+	p := start(t, env, "audit", "--topic", topic, "--config", s.file)
+	require.Equal(t, 77, p.wait(t), p.log.String())
+	require.Contains(t, p.log.String(), `GRANT SELECT ON "public"."outbox" TO "`+role+`"`)
 }
