@@ -2,7 +2,7 @@
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-.PHONY: build test lint vuln bench
+.PHONY: build test lint vuln bench sbom
 
 build: ## one static binary
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X postrider/cli.Version=$(VERSION)" -o postrider .
@@ -20,3 +20,6 @@ vuln: ## needs a connection to the vulnerability database
 
 bench:
 	go test -run '^$$' -bench . -benchmem ./...
+
+sbom: build ## postrider.cdx.json: the modules of the binary, as CycloneDX; needs a connection to the checksum database
+	go run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.9.0 bin -json -output postrider.cdx.json postrider

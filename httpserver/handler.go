@@ -44,15 +44,15 @@ func handler(h Handlers, live *stream, localOnly func(http.Handler) http.Handler
 	mux.HandleFunc("GET /livez", probe(func() (string, error) { return "", h.Live() }, h.Log))
 	mux.HandleFunc("GET /readyz", probe(h.Ready, h.Log))
 	if h.Status != nil {
-		mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		mux.Handle("GET /status", localOnly(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			writeJSON(w, http.StatusOK, h.Status(), h.Log)
-		})
+		})))
 	}
-	mux.Handle("GET /metrics", promhttp.HandlerFor(h.Metrics, promhttp.HandlerOpts{
+	mux.Handle("GET /metrics", localOnly(promhttp.HandlerFor(h.Metrics, promhttp.HandlerOpts{
 		ErrorLog:            log.New(errorLog{h.Log}, "", 0),
 		ErrorHandling:       promhttp.ContinueOnError, // a series that fails must not take the others away
 		MaxRequestsInFlight: maxScrapes,
-	}))
+	})))
 	return secured(mux)
 }
 

@@ -137,7 +137,7 @@ func TestHost_ForeignNamesAreRefusedOnLoopback(t *testing.T) {
 		"[::1]" + port: http.StatusOK, "10.1.2.3" + port: http.StatusOK,
 		"evil.example" + port: http.StatusMisdirectedRequest, "localhost.evil.example" + port: http.StatusMisdirectedRequest, "127.0.0.1.evil.example": http.StatusMisdirectedRequest,
 	} {
-		for _, path := range []string{"/", "/api/slot"} {
+		for _, path := range []string{"/", "/api/slot", "/status", "/metrics"} {
 			resp, _ := get(t, url+path, map[string]string{"Host": host})
 			require.Equal(t, want, resp.StatusCode, "%s of %s", path, host)
 		}

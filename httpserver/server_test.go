@@ -12,11 +12,14 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"postrider/secret"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -202,6 +205,41 @@ func TestServer_RefusesHugeHeaders(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, resp.StatusCode)
+}
+
+// TestServer_EndsRequestsThatNeverEnd is about clients that send a byte now and then to hold on to connections (slowloris).
+func TestServer_EndsRequestsThatNeverEnd(t *testing.T) {
+	for name, s := range map[string]*Server{
+		"http": New(Config{Listen: "127.0.0.1:0"}, new(answers).handlers()),
+		"admin": NewAdmin(Admin{Listen: "127.0.0.1:0", Token: secret.Of("token")}, AdminHandlers{
+			Pause: func(time.Duration, string) (any, error) { t.Error("paused"); return nil, nil },
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, readTimeout, s.server.ReadHeaderTimeout)
+			require.Equal(t, readTimeout, s.server.ReadTimeout)
+			require.Equal(t, writeTimeout, s.server.WriteTimeout)
+			require.Equal(t, idleTimeout, s.server.IdleTimeout)
+			require.Equal(t, maxHeaderBytes, s.server.MaxHeaderBytes)
+			s.server.ReadHeaderTimeout, s.server.ReadTimeout = 100*time.Millisecond, 100*time.Millisecond // nobody wants to wait for longer
+			require.NoError(t, s.Listen())
+			ctx, cancel := context.WithCancel(context.Background())
+			ended := make(chan error, 1)
+			go func() { ended <- s.Serve(ctx) }()
+			for _, request := range []string{"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Slow: ", "POST /pause HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer token\r\nContent-Length: 100\r\n\r\n{"} {
+				c, err := net.Dial("tcp", s.Addr().String())
+				require.NoError(t, err)
+				_, err = io.WriteString(c, request)
+				require.NoError(t, err)
+				require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
+				_, err = io.Copy(io.Discard, c) // to the end, which the server makes
+				require.NoError(t, err)
+				require.NoError(t, c.Close())
+			}
+			cancel()
+			require.NoError(t, <-ended)
+		})
+	}
 }
 
 func TestListen_SaysWhichKeyIsWrong(t *testing.T) {
