@@ -1,0 +1,9 @@
+package security
+
+import (
+	"testing"
+
+	"postrider/test/parts"
+)
+
+func TestMain(m *testing.M) { parts.Main(m) }
