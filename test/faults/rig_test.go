@@ -160,6 +160,14 @@ func query[T any](t testing.TB, dsn, sql string, args ...any) T {
 	return v
 }
 
+// connect opens a connection that its caller closes: one of each round would be too many at the end of a long form.
+func connect(t testing.TB, dsn string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	return conn
+}
+
 // execute runs statements over a connection of its own.
 func execute(t testing.TB, dsn, sql string) {
 	t.Helper()
@@ -199,7 +207,8 @@ func (r *rig) walsender(t testing.TB) int {
 func (r *rig) drained(t testing.TB, within time.Duration) {
 	t.Helper()
 	end := currentLSN(t, r.dsn)
-	conn := parts.Connect(t, r.dsn)
+	conn := connect(t, r.dsn)
+	defer conn.Close(t.Context())
 	var reached bool
 	eventually(t, within, fmt.Sprintf("slot confirmed up to %s", end), func() bool {
 		err := conn.QueryRow(t.Context(), "SELECT confirmed_flush_lsn >= $1::pg_lsn FROM pg_replication_slots WHERE slot_name = $2",
@@ -230,7 +239,8 @@ const bulkKeys = 50
 // backlog commits n events in transactions of 100, and waits for nobody.
 func (r *rig) backlog(t testing.TB, n int) {
 	t.Helper()
-	conn := parts.Connect(t, r.dsn)
+	conn := connect(t, r.dsn)
+	defer conn.Close(t.Context())
 	for range n / (2 * bulkKeys) {
 		r.insertBulk(t, conn, 2)
 	}
@@ -239,7 +249,9 @@ func (r *rig) backlog(t testing.TB, n int) {
 // transaction commits n events at once.
 func (r *rig) transaction(t testing.TB, n int) {
 	t.Helper()
-	r.insertBulk(t, parts.Connect(t, r.dsn), n/bulkKeys)
+	conn := connect(t, r.dsn)
+	defer conn.Close(t.Context())
+	r.insertBulk(t, conn, n/bulkKeys)
 }
 
 // insertBulk commits the next perKey events of each key.

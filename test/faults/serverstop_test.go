@@ -133,6 +133,7 @@ func TestFault07_WalsenderTerminatedRecovers(t *testing.T) {
 	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t))
 	p := r.started(t)
 	l := r.load(t, 200)
+	l.more(t, 300)
 	goroutines := p.metric(t, "go_goroutines")
 	ends := full(t, 3, 300)
 	var again times
@@ -151,7 +152,7 @@ func TestFault07_WalsenderTerminatedRecovers(t *testing.T) {
 	}
 	l.end(t)
 	r.drained(t, time.Minute)
-	eventually(t, time.Minute, "no goroutine is left over", func() bool { return p.metric(t, "go_goroutines") < goroutines+10 })
+	eventually(t, time.Minute, "no goroutine is left over", func() bool { return p.metric(t, "go_goroutines") < goroutines+20 })
 	p.stop(t)
 	v := r.judge(t)
 	requireNothingLost(t, v)
