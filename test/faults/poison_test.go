@@ -318,3 +318,75 @@ func firstOf(numbers []int) (all []int) {
 	}
 	return all
 }
+
+// Rows of a parked key come all the time while it is redriven: each arrives once, and in order.
+func TestFault21_RedriveKeepsTheOrderWhileRowsCome(t *testing.T) {
+	t.Parallel()
+	p := newPoisonRig(t, "dead_letter_key")
+	p.rows(t, "k", 1, 5)
+	execute(t, p.dsn, fmt.Sprintf(poisons["bad-headers"].sql, p.topic))
+	execute(t, p.dsn, fmt.Sprintf("INSERT INTO outbox (aggregate_type, aggregate_id, payload, headers) VALUES ('%s', 'k', '{}', '[1]')", p.topic))
+	relay := p.started(t)
+	p.drained(t, time.Minute)
+
+	conn := parts.Connect(t, p.dsn)
+	stop, written := make(chan struct{}), make(chan int)
+	go func() { // ends with stop
+		n := 5
+		for {
+			select {
+			case <-stop:
+				written <- n
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+			n++
+			if _, err := conn.Exec(context.Background(), `INSERT INTO outbox (aggregate_type, aggregate_id, payload, number)
+				VALUES ($1, 'k', jsonb_build_object('key', 'k', 'number', $2::bigint), $2)`, p.topic, n); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	eventually(t, time.Minute, "letters of the key", func() bool { return len(p.records(t)) > 50 })
+	letters := p.list(t, "--key", "k")
+	require.Equal(t, "malformed", letters[0].Cause)
+	out, errs, code := p.cli(t, "deadletter", "redrive", letters[0].ID, "--yes")
+	require.Equal(t, 1, code, "its headers are still no object: %s%s", out, errs)
+	_, errs, code = p.cli(t, "deadletter", "discard", letters[0].ID, "--yes")
+	require.Zero(t, code, errs)
+	out, errs, code = p.cli(t, "deadletter", "redrive", "--key", "k", "--yes")
+	require.Zero(t, code, errs)
+	require.Contains(t, out, "no longer parked", errs)
+	at := len(p.numbers(t, "k"))
+	eventually(t, time.Minute, "rows of the key", func() bool { return len(p.numbers(t, "k")) > at+20 })
+	close(stop)
+	n := <-written
+	p.drained(t, time.Minute)
+	relay.stop(t)
+	require.Equal(t, upTo(n), p.numbers(t, "k"))
+	require.Empty(t, p.list(t, "--key", "k"))
+	matrix(t, 21, "redrive", fmt.Sprintf("%d rows of a key that was parked and redriven while they came: each once, in order", n))
+}
+
+// A kill between a letter and the confirmation of its row makes no second letter.
+func TestFault21_Kill9WritesALetterOnce(t *testing.T) {
+	t.Parallel()
+	p := newPoisonRig(t, "dead_letter_key")
+	kills, number, bad := full(t, 3, 20), 0, 0
+	for range kills {
+		relay := p.started(t)
+		for range 20 {
+			number++
+			p.row(t, "k", number)
+			execute(t, p.dsn, fmt.Sprintf(poisons["bad-headers"].sql, p.topic))
+			bad++
+		}
+		relay.kill(t)
+	}
+	relay := p.started(t)
+	p.drained(t, time.Minute)
+	relay.stop(t)
+	require.Len(t, p.records(t), bad)
+	require.Equal(t, upTo(number), firstOf(p.numbers(t, "k")))
+	matrix(t, 21, "kill", fmt.Sprintf("%d kills, %d poison rows: a letter of each, once", kills, bad))
+}
