@@ -25,6 +25,9 @@ func checkKafka(ctx context.Context, all config.Config, seen *samples) []slot.Fi
 	if all.Relay.ExactlyOnce {
 		extra[all.Relay.PositionTopic], extra[kafka.TransactionState] = true, true
 	}
+	if all.DeadLetter.On() {
+		extra[all.DeadLetter.Topic] = true
+	}
 	for topic := range extra {
 		if !slices.Contains(asked, topic) {
 			asked = append(asked, topic)
@@ -62,6 +65,8 @@ func checkKafka(ctx context.Context, all config.Config, seen *samples) []slot.Fi
 			findings = append(findings, c.transactionState(t)...)
 		case t.Name == all.Snapshot.Topic && all.Snapshot.On():
 			findings = append(findings, c.snapshot(t)...)
+		case t.Name == all.DeadLetter.Topic && all.DeadLetter.On():
+			findings = append(findings, c.deadLetters(t)...)
 		case all.Relay.HeartbeatInterval > 0 && t.Name == all.HeartbeatTopic():
 			findings = append(findings, c.heartbeat(t)...)
 		default:
