@@ -58,6 +58,8 @@ func TestFault01_DedupTailRepeatsNothing(t *testing.T) {
 		p.kill(t)
 		network.Delay(0)
 		network.Resume()
+		// What is still on its way to the broker is not covered: see docs/GUARANTEES.md.
+		eventually(t, 30*time.Second, "nothing of the killed relay is in the network", func() bool { return network.Connections() == 0 })
 	}
 	l.end(t)
 	p := r.started(t)
