@@ -89,22 +89,24 @@ func rowOf(name string) int {
 }
 
 // tests are the names of this package's tests, which the source has.
-func tests(t testing.TB) (names []string) {
-	t.Helper()
+func tests() (names []string, err error) {
 	files, err := filepath.Glob("*_test.go")
-	require.NoError(t, err)
+	if err != nil {
+		return nil, err
+	}
 	for _, name := range files {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
+		if err != nil {
+			return nil, err
+		}
 		for _, d := range file.Decls {
 			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "Test") && f.Name.Name != "TestMain" {
 				names = append(names, f.Name.Name)
 			}
 		}
 	}
-	require.NotEmpty(t, names)
 	slices.Sort(names)
-	return names
+	return names, nil
 }
 
 // unwritten are rows without a test.
@@ -113,7 +115,9 @@ var unwritten = []int{26}
 func TestMatrix_EveryRowHasATest(t *testing.T) {
 	t.Parallel()
 	covered := map[int]bool{}
-	for _, name := range tests(t) {
+	names, err := tests()
+	require.NoError(t, err)
+	for _, name := range names {
 		if n := rowOf(name); n != 0 {
 			covered[n] = true
 		}
