@@ -3,6 +3,7 @@ package faults
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,6 +18,8 @@ import (
 
 	"postrider/test/parts"
 )
+
+var contained = flag.Int64("container", 0, "limit on memory of every relay of every row, in MiB; 0: none but that of row 31")
 
 // container is a control group with a limit on memory, as containers have it, or what comes close where none can be made: then the relay is
 // told the same soft limit as it would take from a container, and what it allocates is watched.

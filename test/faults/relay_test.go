@@ -62,7 +62,11 @@ func (r *rig) start(t testing.TB) *process {
 	require.NoError(t, os.WriteFile(file, []byte(r.config(p.listen)), 0o600))
 
 	command := append(slices.Clone(r.command), "run", "--config", file)
-	if r.command == nil {
+	switch {
+	case r.command != nil:
+	case *contained > 0:
+		command = append(newContainer(t, *contained<<20).command(plainBinary(t)), command...)
+	default:
 		command = append([]string{parts.Binary(t)}, command...)
 	}
 	cmd := exec.Command(command[0], command[1:]...)
