@@ -69,6 +69,7 @@ func (p *pipeline) parts() relay.Parts {
 		OpenTransactional: p.openTransactional,
 		Database:          p.database(),
 		Slot:              p.cfg.Slot.Name,
+		Events:            counted(p.cfg.Replication),
 		Policies:          p.cfg.DeadLetter,
 		OpenDesk:          p.openDesk,
 		Router:            p.newRouter,
@@ -207,6 +208,14 @@ func (p *pipeline) openTransactional(ctx context.Context, done sink.Done, commit
 		return nil, err
 	}
 	return s, nil
+}
+
+// counted says which events the server sends, and so what the index of an event counts; whatever changes that has to change this.
+func counted(cfg replication.Config) string {
+	if len(cfg.Messages) == 0 {
+		return cfg.Publication
+	}
+	return cfg.Publication + "+messages"
 }
 
 // database is the name of the database that postgres.url leads to; empty if that cannot be read, which connecting will tell.

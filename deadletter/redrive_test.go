@@ -26,7 +26,7 @@ var seed = flag.Uint64("seed", 0, "of the random schedules; 0 takes another one 
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var source = sink.Source{SystemID: "7", Timeline: 1, Database: "d", Slot: "s"}
+var source = sink.Source{SystemID: "7", Timeline: 1, Database: "d", Slot: "s", Events: "p"}
 
 func openKeeper(t testing.TB, c *cluster, confirmed pglogrepl.LSN) *Keeper {
 	t.Helper()
@@ -217,7 +217,7 @@ func TestLetter_ComesHomeAsItWas(t *testing.T) {
 	require.Len(t, list, 1)
 	e := list[0]
 	require.Equal(t, "0/64/2", e.Position)
-	require.Equal(t, "7/1/s", e.Source)
+	require.Equal(t, "7/1/s/p", e.Source)
 	require.Equal(t, Address{"orders", "k"}, e.Address())
 	require.True(t, e.Parks)
 	require.Len(t, []rune(e.Error), 500)

@@ -36,8 +36,8 @@ type Parts struct {
 	OpenSink   sink.Open
 	// OpenTransactional makes the sink of a session with Config.ExactlyOnce.
 	OpenTransactional func(ctx context.Context, done sink.Done, committed sink.Committed) (sink.Transactional, error)
-	// Database and Slot are the part of the source that is known before a session.
-	Database, Slot string
+	// Database, Slot and Events are the part of the source that is known before a session; see sink.Source.
+	Database, Slot, Events string
 	// Policies say what becomes of rows that cannot be delivered; OpenDesk is called, when the slot is held, if they make dead letters.
 	Policies deadletter.Config
 	// begin is the confirmed position.

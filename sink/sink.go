@@ -106,10 +106,13 @@ type Source struct {
 	Timeline int32
 	Database string
 	Slot     string
+	Events   string // what the index of an event counts: the publication, and whether logical messages are read
 }
 
-// Header is the value of HeaderSource.
-func (s Source) Header() string { return fmt.Sprintf("%s/%d/%s", s.SystemID, s.Timeline, s.Slot) }
+// Header is the value of HeaderSource. Events is part of it: the same row has another index where other events are counted.
+func (s Source) Header() string {
+	return fmt.Sprintf("%s/%d/%s/%s", s.SystemID, s.Timeline, s.Slot, s.Events)
+}
 
 // HeaderSource names the header that says by which source a message's position counts: Source.Header. Together with the position
 // headers it lets a later session recognise what is published.

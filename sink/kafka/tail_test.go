@@ -17,7 +17,7 @@ import (
 	"postrider/test/parts"
 )
 
-var us = sink.Source{SystemID: "7300000000000000000", Timeline: 1, Database: "shop", Slot: "postrider"}
+var us = sink.Source{SystemID: "7300000000000000000", Timeline: 1, Database: "shop", Slot: "postrider", Events: "postrider"}
 
 // event is a message as the relay makes it with dedup.
 func event(topic string, source sink.Source, lsn pglogrepl.LSN, index uint32, key string) *sink.Message {
@@ -102,6 +102,9 @@ func TestPublished_TellsExactlyWhatEarlierSessionsHavePublished(t *testing.T) {
 			requirePublished(t, cfg, us, ms[900:], func(i int) bool { return is(i + 900) })
 			requirePublished(t, cfg, us, ms[1600:], func(i int) bool { return is(i + 1600) })
 			requirePublished(t, cfg, sink.Source{SystemID: "1", Timeline: 1, Slot: "postrider"}, ms[:10], func(int) bool { return false })
+			counted := us
+			counted.Events += "+messages"
+			requirePublished(t, cfg, counted, ms[:10], func(int) bool { return false })
 		})
 	}
 }

@@ -123,3 +123,31 @@ func TestFault01_DedupTailSharesATopicAndOutlastsTheBroker(t *testing.T) {
 	requireExact(t, r.judge(t))
 	matrix(t, 1, "dedup tail", fmt.Sprintf("%d kills, the broker killed in every other; a second relay on the topic had %d sessions", kills, sessions))
 }
+
+// The index of a row counts logical messages only where they are read, so it is another one after that was changed.
+func TestFault01_DedupTailLosesNothingWhenMessagesAreReadNoLonger(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t)).dedup()
+	r.settings["replication.messages"] = `["app"]`
+	conn := parts.Connect(t, r.dsn)
+	_, err := conn.Exec(t.Context(), `DO $$ BEGIN
+		PERFORM pg_logical_emit_message(true, 'another', 'x');
+		FOR n IN 1..4 LOOP
+			IF n = 3 THEN PERFORM pg_logical_emit_message(true, 'app', 'no JSON'); END IF;
+			INSERT INTO outbox (aggregate_type, aggregate_id, payload, number)
+			VALUES ('`+r.topic+`', 'k', jsonb_build_object('key', 'k', 'number', n), n);
+		END LOOP;
+	END $$`)
+	require.NoError(t, err)
+	for n := range uint64(4) {
+		r.tally.Wrote("k", n+1)
+	}
+	p := r.start(t)
+	require.Equal(t, 1, p.ended(t, time.Minute), "halted by the message")
+	r.settings["replication.messages"] = "[]"
+	p = r.started(t)
+	r.drained(t, time.Minute)
+	p.stop(t)
+	requireNothingLost(t, r.judge(t))
+	matrix(t, 1, "dedup tail", "no row taken for another when other events are counted")
+}
