@@ -61,7 +61,7 @@ func (a *app) adopt(ctx context.Context, conn *pgx.Conn, cfg config.Config, yes 
 	if err != nil {
 		return err
 	}
-	now := sink.Position{Source: source, LSN: s.ConfirmedFlushLSN, CommitTime: time.Now()}
+	now := sink.Position{Source: source, LSN: s.ConfirmedFlushLSN} // the end of no transaction in particular: no commit time
 	stored, err := kafka.ReadPosition(ctx, cfg.Sink.Kafka, cfg.Relay.PositionTopic, source)
 	if err != nil && !errors.Is(err, sink.ErrUnknownTopic) {
 		return err

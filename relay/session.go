@@ -94,6 +94,7 @@ func (s *session) pumpAll(ctx, stop context.Context) error {
 func (s *session) pump(ctx context.Context, batches <-chan *replication.Batch) error {
 	beat := time.NewTicker(time.Second)
 	defer beat.Stop()
+	defer func() { s.abandoned += s.leftOut }()
 	for {
 		s.progress.Store(time.Now().UnixNano())
 		select {
@@ -121,15 +122,21 @@ func (s *session) relay(ctx context.Context, b *replication.Batch) error {
 		case replication.Begin:
 			s.transaction = s.window.begin(e.Time)
 			s.metrics.Transactions.Inc()
-			s.begin(e)
+			if err := s.begin(e); err != nil {
+				return err
+			}
 		case replication.Insert, replication.Update, replication.Message:
 			if err := s.row(ctx, e); err != nil {
 				return err
 			}
 		case replication.Commit:
-			s.window.commit(e.LSN, s.commit(e))
+			if err := s.commit(e); err != nil {
+				return err
+			}
 		case replication.Idle:
-			s.window.idle(e.LSN)
+			if err := s.idle(e); err != nil {
+				return err
+			}
 		}
 	}
 	return s.publish(ctx)
@@ -137,7 +144,7 @@ func (s *session) relay(ctx context.Context, b *replication.Batch) error {
 
 // row takes one event into the window, as its message, as a dead letter, or not at all.
 func (s *session) row(ctx context.Context, e *replication.Event) error {
-	if s.stored {
+	if s.leaving {
 		s.metrics.EventsRepeated.Inc()
 		return nil
 	}

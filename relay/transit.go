@@ -12,30 +12,77 @@ import (
 
 // transit is what the pump keeps of the transaction that it is in, for exactly_once. All of it is zero without.
 type transit struct {
-	storedLSN pglogrepl.LSN // end of the last transaction that readers see; what is not behind it is left out
-	stored    bool          // the open transaction is one of those
-	rows      int           // messages of the open transaction
-	bounded   bool          // there is a boundary that the sink does not know of
-	boundary  sink.Position
-	complete  int // messages in out that stand before it
+	stored   sink.Position // of the last transaction that readers see; what is not behind it is left out
+	doubted  bool          // that transaction has to come first: until then nothing that is left out is confirmed
+	leftOut  int           // transactions that wait for that
+	leaving  bool          // the open transaction is left out
+	rows     int           // messages of the open transaction
+	bounded  bool          // there is a boundary that the sink does not know of
+	boundary sink.Position
+	complete int // messages in out that stand before it
 	// For dedup.
 	sourceHeader []byte
 }
 
-func (s *session) begin(e *replication.Event) {
+func (s *session) begin(e *replication.Event) error {
 	s.rows = 0
 	// The stored position is the end of a commit record, and the commit LSN is where one begins. A message outside of a transaction has only an end.
-	s.stored = e.LSN < s.storedLSN || e.XID == 0 && e.LSN == s.storedLSN
+	s.leaving = e.LSN < s.stored.LSN || e.XID == 0 && e.LSN == s.stored.LSN
+	if s.leaving {
+		return nil
+	}
+	return s.beyondStored()
 }
 
-// commit notes what readers may see together, and tells whether they have to before the transaction is delivered.
-func (s *session) commit(e *replication.Event) (hold bool) {
-	if s.transactional == nil || s.rows == 0 {
-		return false
+// commit closes the open transaction in the window. One that has messages is held there until readers see it.
+func (s *session) commit(e *replication.Event) error {
+	switch {
+	case s.leaving && s.doubted:
+		s.window.commit(e.LSN, true)
+		s.leftOut++
+		if e.LSN == s.stored.LSN {
+			return s.meetStored(e)
+		}
+	case s.transactional == nil || s.rows == 0:
+		s.window.commit(e.LSN, false)
+	default:
+		s.window.commit(e.LSN, true)
+		s.bounded, s.complete = true, len(s.out)
+		s.boundary = sink.Position{Source: s.source, LSN: e.LSN, CommitTime: e.Time}
 	}
-	s.bounded, s.complete = true, len(s.out)
-	s.boundary = sink.Position{Source: s.source, LSN: e.LSN, CommitTime: e.Time}
-	return true
+	return nil
+}
+
+// idle is a position without rows.
+func (s *session) idle(e *replication.Event) error {
+	if e.LSN > s.stored.LSN {
+		if err := s.beyondStored(); err != nil {
+			return err
+		}
+	}
+	s.window.idle(e.LSN)
+	return nil
+}
+
+// meetStored is called with the transaction that ends where the stored one does. If it is that one, the history is the same, and what was left out is
+// delivered. A message outside of a transaction has no commit time by which to know it.
+func (s *session) meetStored(e *replication.Event) error {
+	if e.XID != 0 && !e.Time.Equal(s.stored.CommitTime) {
+		return s.beyondStored()
+	}
+	s.doubted, s.leftOut = false, 0
+	s.window.visible(e.LSN, func(time.Time) {})
+	return nil
+}
+
+// beyondStored is called with what comes behind the stored position. If the transaction that ends there has not come, and others were left out because of it,
+// this is a history in which it never was: the server was put back to an earlier state and has gone on from there.
+func (s *session) beyondStored() error {
+	if s.leftOut > 0 {
+		return &StoredPositionError{Stored: s.stored, Server: s.stream.Identity(), Descent: replication.Diverged}
+	}
+	s.doubted = false
+	return nil
 }
 
 // committed is the sink's Committed.
@@ -62,10 +109,10 @@ func (s *session) goOnBehind(p sink.Position) error {
 	descent, fork := id.Continues(replication.Place{SystemID: p.Source.SystemID, Timeline: p.Source.Timeline, LSN: p.LSN})
 	switch {
 	case descent == replication.Continued:
-		s.storedLSN = p.LSN
+		s.stored, s.doubted = p, !p.CommitTime.IsZero() && p.LSN > s.stream.SeedLSN()
 	case descent == replication.Forked && fork != 0:
 		// What was committed behind the fork is new, whatever its position, and everything before it is published.
-		s.storedLSN = fork
+		s.stored = sink.Position{Source: s.source, LSN: fork}
 		s.log.Error().Stringer("lsn", fork).Stringer("end_lsn", p.LSN).Int32("timeline", id.Timeline).Int32("timeline_before", p.Source.Timeline).
 			Msg("server was promoted without all that was published: consumers have messages of transactions that are not in the database any more")
 	default:

@@ -2,9 +2,11 @@ package relay_test
 
 import (
 	"context"
+	"encoding/binary"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
@@ -135,19 +137,61 @@ func TestExactlyOnce_LeavesOutWhatIsStored(t *testing.T) {
 	x.exec(`SELECT pg_create_logical_replication_slot('` + x.slot + `', 'pgoutput')`)
 	x.insert(4, 4)
 	x.insert(5, 5)
-	var end string
-	require.NoError(t, x.conn.QueryRow(x.ctx, `SELECT max(lsn)::text FROM (SELECT lsn FROM pg_logical_slot_peek_binary_changes($1, NULL, NULL,
-		'proto_version', '1', 'publication_names', 'postrider') WHERE get_byte(data, 0) = ascii('C') ORDER BY lsn LIMIT 1) c`, x.slot).Scan(&end))
-	var err error
-	l.stored.LSN, err = pglogrepl.ParseLSN(end)
-	require.NoError(t, err)
-	l.stored.LSN++ // behind the commit record of event 4, before that of event 5
+	l.stored = x.firstCommit(l.stored)
 	require.Less(t, seed, l.stored.LSN)
 	r = x.run()
 	require.Eventually(t, func() bool { return strings.HasSuffix(strings.Join(l.seen(), ";"), "event 5") }, patience, 1e6)
 	r.stop()
 	require.NoError(t, r.end())
 	require.Equal(t, []string{"event 1,event 2,event 3", "event 5"}, l.seen())
+	require.Equal(t, l.stored.LSN, x.confirmed())
+}
+
+// firstCommit is p with the end and the commit time of the first transaction that the slot has.
+func (x *setup) firstCommit(p sink.Position) sink.Position {
+	x.t.Helper()
+	var data []byte
+	require.NoError(x.t, x.conn.QueryRow(x.ctx, `SELECT data FROM pg_logical_slot_peek_binary_changes($1, NULL, NULL,
+		'proto_version', '1', 'publication_names', 'postrider') WHERE get_byte(data, 0) = ascii('C') LIMIT 1`, x.slot).Scan(&data))
+	// Flags, commit LSN, end LSN, and microseconds since 2000.
+	p.LSN = pglogrepl.LSN(binary.BigEndian.Uint64(data[10:]))
+	p.CommitTime = time.UnixMicro(946684800_000000 + int64(binary.BigEndian.Uint64(data[18:])))
+	return p
+}
+
+// The server was put back to an earlier state and has gone on: at the stored position another transaction ends, or none.
+func TestExactlyOnce_LeavesOutNothingOfAnotherHistory(t *testing.T) {
+	for name, change := range map[string]func(*sink.Position){
+		"another transaction ends there": func(p *sink.Position) { p.CommitTime = p.CommitTime.Add(time.Microsecond) },
+		"none ends there":                func(p *sink.Position) { p.LSN++ },
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newSetup(t)
+			l := &ledger{}
+			x.exactlyOnce(l)
+			before := x.confirmed()
+			x.insert(1, 3)
+			x.insert(4, 4)
+			l.stored = x.firstCommit(l.stored)
+			l.stored.Source = x.source()
+			change(&l.stored)
+			r := x.run()
+			var stored *relay.StoredPositionError
+			require.ErrorAs(t, r.end(), &stored)
+			require.Equal(t, replication.Diverged, stored.Descent)
+			require.Empty(t, l.seen())
+			require.Less(t, x.confirmed(), l.stored.LSN)
+			require.Equal(t, before, x.confirmed(), "nothing is confirmed that may have been left out by mistake")
+		})
+	}
+}
+
+// source is what a session with the setup's slot calls itself.
+func (x *setup) source() sink.Source {
+	x.t.Helper()
+	s := sink.Source{Timeline: 1, Database: "shop", Slot: x.slot}
+	require.NoError(x.t, x.conn.QueryRow(x.ctx, `SELECT system_identifier::text FROM pg_control_system()`).Scan(&s.SystemID))
+	return s
 }
 
 func TestExactlyOnce_RefusesAPositionOfAnotherHistory(t *testing.T) {

@@ -43,11 +43,12 @@ const (
 	Rewound                     // the place is of the server's own timeline, and the server has not come so far
 	OlderBranch                 // the server is on a timeline before that of the place
 	OtherCluster                // another system identifier
+	Diverged                    // the history leads through the position, but not through the transaction that ended there
 	NotKnown                    // a newer timeline, and the server cannot tell where it begins
 )
 
 func (d Descent) String() string {
-	return [...]string{"continued", "forked", "restored", "rewound", "older_branch", "other_cluster", "not_known"}[d]
+	return [...]string{"continued", "forked", "restored", "rewound", "older_branch", "other_cluster", "diverged", "not_known"}[d]
 }
 
 // Continues tells whether the history of the server leads through a place that was known before. Unless it does, fork is the position from

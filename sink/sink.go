@@ -122,7 +122,7 @@ const HeaderSource = "postrider.source"
 type Position struct {
 	Source     Source
 	LSN        pglogrepl.LSN // commit end
-	CommitTime time.Time     // of the newest of them
+	CommitTime time.Time     // of the transaction that ends there; zero: none in particular does
 }
 
 // Deduplicator is a Sink that can tell what an earlier session has published.
