@@ -46,6 +46,7 @@ type statusJSON struct {
 	TwoPhase           bool       `json:"two_phase,omitempty"`
 	Active             bool       `json:"active"`
 	ActivePID          int32      `json:"active_pid,omitempty"`
+	CatalogXmin        uint32     `json:"catalog_xmin,omitempty"`
 	WALStatus          string     `json:"wal_status,omitempty"`
 	SafeWALSize        *int64     `json:"safe_wal_size,omitempty"`
 	RestartLSN         string     `json:"restart_lsn,omitempty"`
@@ -67,7 +68,7 @@ type statusJSON struct {
 func (s Status) MarshalJSON() ([]byte, error) {
 	return json.Marshal(statusJSON{
 		Name: s.Name, Plugin: s.Plugin, Database: s.Database, Temporary: s.Temporary, TwoPhase: s.TwoPhase,
-		Active: s.Active, ActivePID: s.ActivePID, WALStatus: s.WALStatus, SafeWALSize: s.SafeWALSize,
+		Active: s.Active, ActivePID: s.ActivePID, CatalogXmin: s.CatalogXmin, WALStatus: s.WALStatus, SafeWALSize: s.SafeWALSize,
 		RestartLSN: lsnText(s.RestartLSN), ConfirmedFlushLSN: lsnText(s.ConfirmedFlushLSN), CurrentWALLSN: lsnText(s.CurrentWALLSN),
 		LagBytes: s.LagBytes, RetainedBytes: s.RetainedBytes, Conflicting: s.Conflicting, Failover: s.Failover, Synced: s.Synced,
 		InactiveSince: timeOrNil(s.InactiveSince), InvalidationReason: s.InvalidationReason,
@@ -91,6 +92,7 @@ func (s *Status) UnmarshalJSON(document []byte) error {
 	if err != nil {
 		return err
 	}
+	read.CatalogXmin = j.CatalogXmin
 	current, err := parseLSN(&j.CurrentWALLSN)
 	if err != nil {
 		return err
