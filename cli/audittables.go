@@ -114,9 +114,9 @@ func describeAudited(rel *replication.Relation, name string, o auditOptions, pla
 	}
 	sorted := ""
 	if t.column != "" {
-		sorted = pgx.Identifier{t.column}.Sanitize() + ", "
+		sorted = "t." + pgx.Identifier{t.column}.Sanitize() + ", " // qualified: the bare name is that of the text, if it is selected, which sorts 10 before 9
 	}
-	t.query = fmt.Sprintf("SELECT %s::text, %s::text, %s::text, %s FROM %s ORDER BY %stableoid, ctid",
+	t.query = fmt.Sprintf("SELECT %s::text, %s::text, %s::text, %s FROM %s AS t ORDER BY %st.tableoid, t.ctid",
 		pgx.Identifier{id.Name}.Sanitize(), pgx.Identifier{key.Name}.Sanitize(), pgx.Identifier{o.transaction}.Sanitize(), judged, t.from, sorted)
 	return t, nil
 }

@@ -306,6 +306,48 @@ func (g *good) writeLog(t *testing.T) string {
 	return file.Name()
 }
 
+// Numbers are sorted as numbers, though they are compared with the records as text, which sorts 10 before 9 and 103 before 12.
+func TestAudit_SortsNumbersAsNumbers(t *testing.T) {
+	t.Parallel()
+	const rows, keys = 120, 3
+	g := &good{topic: newCluster(t).Topic(t, partitions)}
+	g.shop = newShop(t, parts.AnyVersion, `
+CREATE TABLE outbox (
+	id             bigint PRIMARY KEY,
+	aggregate_type text NOT NULL DEFAULT 'order',
+	aggregate_id   bigint NOT NULL,
+	written        bigint NOT NULL,
+	payload        jsonb
+);
+CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert');`, fmt.Sprintf(`
+[router]
+route.topic.regex = ".*"
+route.topic.replacement = %q
+`, g.topic))
+	r := g.run(t)
+	g.do(t, fmt.Sprintf(`INSERT INTO outbox (id, aggregate_id, written, payload) SELECT n, n %% %d, n, '{}' FROM generate_series(1, %d) n`, keys, rows))
+	g.awaitConfirmed(t, r)
+	r.stop(t)
+	records := make([][]*kgo.Record, partitions)
+	for _, record := range g.All(t, g.topic) {
+		records[record.Partition] = append(records[record.Partition], record)
+	}
+	for _, order := range [][]string{nil, {"--order-by", "written", "--transaction-column", "written"}} {
+		v, code := g.audit(t, append([]string{"--topic", g.topic}, order...)...)
+		require.Zero(t, code, "%q: %+v", order, v)
+		require.EqualValues(t, rows, v.Delivered)
+	}
+	// 12 before 9, which is the order of their texts, and a fault.
+	of := records[slices.IndexFunc(records, func(of []*kgo.Record) bool {
+		return slices.ContainsFunc(of, func(r *kgo.Record) bool { return idOf(r) == "9" })
+	})]
+	at := func(id string) int { return slices.IndexFunc(of, func(r *kgo.Record) bool { return idOf(r) == id }) }
+	of[at("9")], of[at("12")] = of[at("12")], of[at("9")]
+	v, code := g.audit(t, "--topic", g.publish(t, records))
+	require.Equal(t, 1, code)
+	require.EqualValues(t, 1, v.OutOfOrder)
+}
+
 // A consumer of committed records sees what the audit sees.
 func TestAudit_LeavesOutWhatTransactionsTookBack(t *testing.T) {
 	t.Parallel()
