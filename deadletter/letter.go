@@ -48,7 +48,7 @@ func newRow(source string, ev *replication.Event, m *sink.Message) row {
 		r.origin.Relation, r.origin.EventID = describe(ev)
 	}
 	r.position = position{r.origin.LSN, r.origin.Index}
-	r.id = idOf(source, r.origin.Relation, r.position)
+	r.id = idOf(source, r.origin.Relation, r.position, r.origin.CommitTime)
 	return r
 }
 

@@ -79,16 +79,17 @@ func ParseID(text string) (id ID, err error) {
 	return ID(b), nil
 }
 
-// idOf is always the same for a row of a source. The relation tells a row from a logical message outside of a transaction, which may have the same position.
-func idOf(source, relation string, p position) ID {
+// idOf is always the same for a row of a source. The time of the commit tells it from a row of a copy of the database that was put in its place. The relation tells a row from a logical message outside of a transaction, which may have the same position.
+func idOf(source, relation string, p position, commitTime time.Time) ID {
 	h := sha256.New()
 	h.Write([]byte(source))
 	h.Write([]byte{0})
 	h.Write([]byte(relation))
 	h.Write([]byte{0})
-	var at [12]byte
+	var at [20]byte
 	binary.BigEndian.PutUint64(at[:], uint64(p.lsn))
 	binary.BigEndian.PutUint32(at[8:], p.index)
+	binary.BigEndian.PutUint64(at[12:], uint64(commitTime.UnixMicro())) //nolint:gosec // only to tell times apart
 	h.Write(at[:])
 	return ID(h.Sum(nil)[:len(ID{})])
 }

@@ -93,7 +93,6 @@ func (r *Relay) openSink(ctx context.Context, s *session) (err error) {
 func (r *Relay) goOn(ctx context.Context, s *session) (err error) {
 	id := s.stream.Identity()
 	s.source = sink.Source{SystemID: id.SystemID, Timeline: id.Timeline, Database: r.parts.Database, Slot: r.parts.Slot, Events: r.parts.Events}
-	s.sourceHeader = []byte(s.source.Header())
 	if s.transactional != nil {
 		stored, err := s.transactional.Begin(ctx, s.source)
 		if err != nil {

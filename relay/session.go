@@ -256,7 +256,7 @@ func (s *session) beating(call func()) {
 // sign makes a message recognisable for the next session.
 func (s *session) sign(m *sink.Message) {
 	if !slices.ContainsFunc(m.Headers, func(h sink.Header) bool { return h.Key == sink.HeaderSource }) { // a dead letter may have it from the row
-		m.Headers = append(m.Headers, sink.Header{Key: sink.HeaderSource, Value: s.sourceHeader})
+		m.Headers = append(m.Headers, sink.Header{Key: sink.HeaderSource, Value: s.signature})
 	}
 }
 

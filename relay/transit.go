@@ -10,22 +10,24 @@ import (
 	"postrider/sink"
 )
 
-// transit is what the pump keeps of the transaction that it is in, for exactly_once. All of it is zero without.
+// transit is what the pump keeps of the transaction that it is in, for exactly_once and for dedup. All of it is zero without.
 type transit struct {
-	stored   sink.Position // of the last transaction that readers see; what is not behind it is left out
-	doubted  bool          // that transaction has to come first: until then nothing that is left out is confirmed
-	leftOut  int           // transactions that wait for that
-	leaving  bool          // the open transaction is left out
-	rows     int           // messages of the open transaction
-	bounded  bool          // there is a boundary that the sink does not know of
-	boundary sink.Position
-	complete int // messages in out that stand before it
-	// For dedup.
-	sourceHeader []byte
+	stored    sink.Position // of the last transaction that readers see; what is not behind it is left out
+	doubted   bool          // that transaction has to come first: until then nothing that is left out is confirmed
+	leftOut   int           // transactions that wait for that
+	leaving   bool          // the open transaction is left out
+	rows      int           // messages of the open transaction
+	bounded   bool          // there is a boundary that the sink does not know of
+	boundary  sink.Position
+	complete  int    // messages in out that stand before it
+	signature []byte // of the open transaction, for dedup
 }
 
 func (s *session) begin(e *replication.Event) error {
 	s.rows = 0
+	if s.dedup != nil {
+		s.signature = s.source.Signature(e.Time)
+	}
 	// The stored position is the end of a commit record, and the commit LSN is where one begins. A message outside of a transaction has only an end.
 	s.leaving = e.LSN < s.stored.LSN || e.XID == 0 && e.LSN == s.stored.LSN
 	if s.leaving {

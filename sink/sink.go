@@ -109,12 +109,18 @@ type Source struct {
 	Events   string // what the index of an event counts: the publication, and whether logical messages are read
 }
 
-// Header is the value of HeaderSource. Events is part of it: the same row has another index where other events are counted.
+// Header names the source in records. Events is part of it: the same row has another index where other events are counted.
 func (s Source) Header() string {
 	return fmt.Sprintf("%s/%d/%s/%s", s.SystemID, s.Timeline, s.Slot, s.Events)
 }
 
-// HeaderSource names the header that says by which source a message's position counts: Source.Header. Together with the position
+// Signature is the value of HeaderSource for the messages of one transaction: Header, and when it was committed. A copy of a database that was put in
+// its place has the source and the positions of the original; its transactions have times of their own.
+func (s Source) Signature(commitTime time.Time) []byte {
+	return fmt.Appendf(nil, "%s@%d", s.Header(), commitTime.UnixMicro())
+}
+
+// HeaderSource names the header that says by which source a message's position counts: Source.Signature. Together with the position
 // headers it lets a later session recognise what is published.
 const HeaderSource = "postrider.source"
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/IBM/sarama"
 	"github.com/jackc/pglogrepl"
@@ -22,6 +23,9 @@ const (
 type position struct {
 	lsn   pglogrepl.LSN
 	index uint32
+	// When it was committed, in microseconds. It tells apart the rows of two databases that have the same positions, since one was copied from the other;
+	// before leaves it out.
+	time int64
 }
 
 func (p position) before(q position) bool {
@@ -46,6 +50,7 @@ type events map[block]uint64
 // block is 64 events of a transaction. A transaction of three million rows takes less than a megabyte.
 type block struct {
 	lsn   pglogrepl.LSN
+	time  int64
 	group uint32 // index / 64
 }
 
@@ -57,9 +62,11 @@ type mark struct {
 	moved  bool // an event was there whose key belongs into another partition: partitions were added
 }
 
-func (e events) add(p position) { e[block{p.lsn, p.index / 64}] |= 1 << (p.index % 64) }
+func (e events) add(p position) { e[block{p.lsn, p.time, p.index / 64}] |= 1 << (p.index % 64) }
 
-func (e events) has(p position) bool { return e[block{p.lsn, p.index / 64}]&(1<<(p.index%64)) != 0 }
+func (e events) has(p position) bool {
+	return e[block{p.lsn, p.time, p.index / 64}]&(1<<(p.index%64)) != 0
+}
 
 func (e events) merge(other events) {
 	for b, bits := range other {
@@ -84,7 +91,7 @@ func (t *tail) has(p position, m *sink.Message) bool {
 		}
 	}
 	k, damaged := t.marks[at]
-	return damaged && !k.newest.before(p) && (m.Partition >= 0 || !k.moved)
+	return damaged && !k.newest.before(p) && p.time <= k.newest.time && (m.Partition >= 0 || !k.moved)
 }
 
 // homeOf is the partition of a key, as the producer chooses it. Without a key it cannot be known.
@@ -106,7 +113,7 @@ var _ sink.Deduplicator = (*Sink)(nil)
 // leaders' logs, and what the replicas do not have yet is waited for. What is still on its way to a leader, in a network or in
 // the queue of a broker that hangs, is not found if it gets there after the ends were read.
 func (s *Sink) Published(ctx context.Context, source sink.Source, m *sink.Message) (bool, error) {
-	p := position{m.Origin.LSN, m.Origin.Index}
+	p := position{m.Origin.LSN, m.Origin.Index, m.Origin.CommitTime.UnixMicro()}
 	t, known := s.tails[m.Topic]
 	if known {
 		return t.has(p, m), nil
@@ -173,10 +180,19 @@ func positionOf(headers []*sarama.RecordHeader, source string) (p position, ok b
 			from = h.Value
 		}
 	}
-	if from == nil || string(from) != source {
+	name, committed, ok := cutLast(string(from), "@")
+	if !ok || name != source {
 		return position{}, false
 	}
 	at, lsnErr := pglogrepl.ParseLSN(string(lsn))
 	n, indexErr := strconv.ParseUint(string(index), 10, 32)
-	return position{at, uint32(n)}, errors.Join(lsnErr, indexErr) == nil && at != 0
+	micros, timeErr := strconv.ParseInt(committed, 10, 64)
+	return position{at, uint32(n), micros}, errors.Join(lsnErr, indexErr, timeErr) == nil && at != 0
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
 }

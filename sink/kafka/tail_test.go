@@ -19,6 +19,9 @@ import (
 
 var us = sink.Source{SystemID: "7300000000000000000", Timeline: 1, Database: "shop", Slot: "postrider", Events: "postrider"}
 
+// committed is when all transactions of these tests were.
+var committed = time.UnixMicro(1_800_000_000_123_456)
+
 // event is a message as the relay makes it with dedup.
 func event(topic string, source sink.Source, lsn pglogrepl.LSN, index uint32, key string) *sink.Message {
 	m := &sink.Message{
@@ -26,9 +29,9 @@ func event(topic string, source sink.Source, lsn pglogrepl.LSN, index uint32, ke
 		Headers: []sink.Header{
 			{Key: "id", Value: []byte("x")},
 			{Key: router.HeaderLSN, Value: []byte(lsn.String())}, {Key: router.HeaderIndex, Value: fmt.Appendf(nil, "%d", index)},
-			{Key: sink.HeaderSource, Value: []byte(source.Header())},
+			{Key: sink.HeaderSource, Value: source.Signature(committed)},
 		},
-		Origin: sink.Origin{LSN: lsn, Index: index},
+		Origin: sink.Origin{LSN: lsn, Index: index, CommitTime: committed},
 	}
 	if key == "" {
 		m.Key = nil
@@ -105,6 +108,14 @@ func TestPublished_TellsExactlyWhatEarlierSessionsHavePublished(t *testing.T) {
 			counted := us
 			counted.Events += "+messages"
 			requirePublished(t, cfg, counted, ms[:10], func(int) bool { return false })
+			// Of a copy of the database, which has used the same positions for other transactions.
+			copied := make([]*sink.Message, 10)
+			for i := range copied {
+				m := *ms[i]
+				m.Origin.CommitTime = committed.Add(time.Hour)
+				copied[i] = &m
+			}
+			requirePublished(t, cfg, us, copied, func(int) bool { return false })
 		})
 	}
 }
@@ -244,31 +255,31 @@ func TestPublished_BoundsTheSearch(t *testing.T) {
 		s := openSink(t, cfg, newOutcomes().done)
 		require.NoError(t, s.Topic(within(t, patience), "orders"))
 		r := tailReader{client: s.topics.client, log: zerolog.Nop(), stop: s.stop, patience: patience, topic: "orders", n: 1,
-			source: us.Header(), from: position{1000, 0}, gap: gap}
+			source: us.Header(), from: position{lsn: 1000, index: 0}, gap: gap}
 		tail, err := r.read()
 		require.NoError(t, err)
 		return tail
 	}
-	require.False(t, read(100_000).has(position{1000, 0}, ms[0]))
-	require.True(t, read(5_000_000).has(position{1000, 0}, ms[0]))
+	require.False(t, read(100_000).has(position{lsn: 1000, time: committed.UnixMicro()}, ms[0]))
+	require.True(t, read(5_000_000).has(position{lsn: 1000, time: committed.UnixMicro()}, ms[0]))
 
 	// Found before the gap: what is older stays behind it.
 	session(t, cfg, ms[60:70])
 	half := read(100_000)
-	require.True(t, half.has(position{1000, 0}, ms[0]))
-	require.False(t, half.has(position{ms[70].Origin.LSN, 0}, ms[70]))
+	require.True(t, half.has(position{lsn: 1000, time: committed.UnixMicro()}, ms[0]))
+	require.False(t, half.has(position{lsn: ms[70].Origin.LSN, time: committed.UnixMicro()}, ms[70]))
 }
 
 func TestTail_TellsAHoleFromAControlRecord(t *testing.T) {
 	header := func(p position) []*sarama.RecordHeader {
 		return []*sarama.RecordHeader{
 			{Key: []byte(headerLSN), Value: []byte(p.lsn.String())}, {Key: []byte(headerIndex), Value: fmt.Append(nil, p.index)},
-			{Key: []byte(sink.HeaderSource), Value: []byte(us.Header())},
+			{Key: []byte(sink.HeaderSource), Value: us.Signature(committed)},
 		}
 	}
 	records := func(n int) (rs []*sarama.Record) {
 		for i := range n {
-			rs = append(rs, &sarama.Record{OffsetDelta: int64(i), Headers: header(position{7, uint32(i)})})
+			rs = append(rs, &sarama.Record{OffsetDelta: int64(i), Headers: header(position{lsn: 7, index: uint32(i)})})
 		}
 		return rs
 	}
@@ -306,18 +317,18 @@ func TestTail_ReadsTheLastHeaderOfAName(t *testing.T) {
 	}
 	require.Equal(t, router.HeaderLSN, headerLSN)
 	require.Equal(t, router.HeaderIndex, headerIndex)
-	p, ok := at(headerLSN, "0/1", headerIndex, "9", sink.HeaderSource, "theirs", headerLSN, "16/B374D848", headerIndex, "3", sink.HeaderSource, us.Header())
+	p, ok := at(headerLSN, "0/1", headerIndex, "9", sink.HeaderSource, "theirs", headerLSN, "16/B374D848", headerIndex, "3", sink.HeaderSource, string(us.Signature(committed)))
 	require.True(t, ok)
-	require.Equal(t, position{0x16B374D848, 3}, p)
+	require.Equal(t, position{lsn: 0x16B374D848, index: 3, time: committed.UnixMicro()}, p)
 	for _, headers := range [][]string{
 		{},
 		{headerLSN, "0/1", headerIndex, "9"},
 		{headerLSN, "0/1", headerIndex, "9", sink.HeaderSource, "theirs"},
-		{headerLSN, "x", headerIndex, "9", sink.HeaderSource, us.Header()},
-		{headerLSN, "0/1", headerIndex, "-1", sink.HeaderSource, us.Header()},
-		{headerLSN, "0/1", headerIndex, "4294967296", sink.HeaderSource, us.Header()},
-		{headerIndex, "1", sink.HeaderSource, us.Header()},
-		{headerLSN, "0/0", headerIndex, "1", sink.HeaderSource, us.Header()},
+		{headerLSN, "x", headerIndex, "9", sink.HeaderSource, string(us.Signature(committed))},
+		{headerLSN, "0/1", headerIndex, "-1", sink.HeaderSource, string(us.Signature(committed))},
+		{headerLSN, "0/1", headerIndex, "4294967296", sink.HeaderSource, string(us.Signature(committed))},
+		{headerIndex, "1", sink.HeaderSource, string(us.Signature(committed))},
+		{headerLSN, "0/0", headerIndex, "1", sink.HeaderSource, string(us.Signature(committed))},
 	} {
 		_, ok := at(headers...)
 		require.False(t, ok, headers)
@@ -327,10 +338,10 @@ func TestTail_ReadsTheLastHeaderOfAName(t *testing.T) {
 func TestTail_OfALargeTransactionTakesLittleMemory(t *testing.T) {
 	seen := events{}
 	for i := range uint32(1_000_000) {
-		seen.add(position{1000, i})
+		seen.add(position{lsn: 1000, index: i})
 	}
 	require.Len(t, seen, 1_000_000/64)
-	require.True(t, seen.has(position{1000, 999_999}))
-	require.False(t, seen.has(position{1000, 1_000_000}))
-	require.False(t, seen.has(position{1001, 1}))
+	require.True(t, seen.has(position{lsn: 1000, index: 999_999}))
+	require.False(t, seen.has(position{lsn: 1000, index: 1_000_000}))
+	require.False(t, seen.has(position{lsn: 1001, index: 1}))
 }
