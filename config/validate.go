@@ -74,6 +74,8 @@ func (c Config) validateHeartbeat() error {
 // validatePositions judges whether the sink and the messages can do what [relay] asks for.
 func (c Config) validatePositions() error {
 	switch {
+	case c.Relay.PositionTopic == c.Snapshot.Topic:
+		return fmt.Errorf("relay.position_topic and snapshot.topic are both %q: name two topics", c.Snapshot.Topic)
 	case (c.Relay.ExactlyOnce || c.Relay.Dedup == relay.DedupTail) && c.Sink.Kind != SinkKafka:
 		return fmt.Errorf("relay.exactly_once and relay.dedup need sink.kind = %q: nothing else remembers positions", SinkKafka)
 	case c.Relay.Dedup == relay.DedupTail && slices.ContainsFunc(c.Router, func(r router.Config) bool { return !r.PositionHeaders }):
@@ -85,6 +87,11 @@ func (c Config) validatePositions() error {
 func (c Config) validateDeadLetters() error {
 	if err := c.DeadLetter.Validate(); err != nil {
 		return err
+	}
+	for _, other := range []struct{ key, topic string }{{"relay.position_topic", c.Relay.PositionTopic}, {"snapshot.topic", c.Snapshot.Topic}} {
+		if c.DeadLetter.Topic == other.topic {
+			return fmt.Errorf("deadletter.topic and %s are both %q: the one is a log and the other is compacted; name two topics", other.key, other.topic)
+		}
 	}
 	if c.DeadLetter.On() && c.Sink.Kind != SinkKafka {
 		return fmt.Errorf("policy dead_letter needs sink.kind = %q: nothing else keeps dead letters", SinkKafka)
