@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -93,7 +95,7 @@ func (c *recoverCall) run(cmd *cobra.Command) error {
 			return err
 		}
 		f := explain(err)
-		if errors.Is(err, recovery.ErrIncomplete) {
+		if errors.Is(err, recovery.ErrIncomplete) || errors.Is(err, recovery.ErrParked) {
 			f.code = exitConfig
 		}
 		return f
@@ -150,7 +152,18 @@ func (c *recoverCall) recover(ctx context.Context, cfg config.Config) (*recovery
 		Say:    a.progress, Log: p.component("recovery"),
 	}
 	if cfg.DeadLetter.On() {
-		parts.DeadLetters, parts.DeadLetter = cfg.DeadLetter.Topic, rowOfLetter
+		letters := deadletter.NewIndex()
+		parts.DeadLetters = cfg.DeadLetter.Topic
+		parts.DeadLetter = func(m *sink.Message) (relation, id string) {
+			own := *m
+			own.Key = bytes.Clone(m.Key) // the message is the reader's
+			letters.Take(&own, 0)        // one key is in one partition, whose order is kept
+			return rowOfLetter(m)
+		}
+		parked := sync.OnceValue(letters.Parked)
+		parts.Parked = func(m *sink.Message) bool {
+			return m.Key != nil && len(parked()[deadletter.Address{Topic: m.Topic, Key: string(m.Key)}]) > 0
+		}
 	}
 	r, err := recovery.New(ctx, parts, c.selection)
 	if err != nil {

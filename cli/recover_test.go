@@ -158,6 +158,42 @@ func TestRecover_CountsDeadLettersAsDelivered(t *testing.T) {
 	require.Zero(t, did.Tables[0].Refused)
 }
 
+// A row of a parked key would overtake the dead letters in front of it, which a redrive publishes later.
+func TestRecover_RefusesToOvertakeAParkedKey(t *testing.T) {
+	k := kafkaBroker(t)
+	require.NoError(t, k.CreateTopic("outbox.event.order", 3))
+	require.NoError(t, k.CreateTopic("postrider.dead_letters", 1))
+	i := newInstall(t, "17", k.Brokers()...)
+	i.env = append(i.env, "POSTRIDER_DEADLETTER_REFUSED=dead_letter_key")
+	i.exec(recoverOutbox)
+	i.insertOld(3)
+	header := func(key, value string) sink.Header { return sink.Header{Key: key, Value: []byte(value)} }
+	i.put(k.Brokers()[0], &sink.Message{
+		Topic: "postrider.dead_letters", Partition: sink.ByKey, Key: []byte("2"), Value: []byte(`{"n": 2}`), Timestamp: time.Now(),
+		Headers: []sink.Header{
+			header(deadletter.HeaderForm, string(deadletter.FormMessage)), header(deadletter.HeaderID, "0102030405060708090a0b0c"),
+			header(deadletter.HeaderCause, "refused"), header(deadletter.HeaderPosition, "0/1/0"), header(deadletter.HeaderParks, "true"),
+			header(deadletter.HeaderTopic, "outbox.event.order"), header(deadletter.HeaderRelation, "public.outbox"), header(deadletter.HeaderEventID, "2"),
+		},
+	})
+	require.Empty(t, i.recovers().Refusal, "the rows that are missing are of other keys")
+	i.exec(`INSERT INTO outbox (aggregate_id, payload, created_at) VALUES ('2', '{"n": 4}', now())`)
+
+	dry := i.ok("recover")
+	require.Contains(t, dry.stdout, "--publish would refuse: 1 row of a parked key is to be published")
+	require.Contains(t, dry.stdout, "postrider deadletter redrive --key KEY")
+	r := i.run("recover", "--publish", "--yes")
+	require.Equal(t, exitConfig, r.code)
+	require.Contains(t, r.stderr, "1 row of a parked key is to be published")
+	require.Contains(t, r.stderr, "postrider deadletter redrive --key KEY")
+	require.Contains(t, r.stderr, "nothing was published")
+	require.EqualValues(t, 1, i.recovers("--publish", "--yes", "--id", "1").Published, "a row of another key")
+
+	i.ok("deadletter", "discard", "--key", "2", "--yes")
+	require.EqualValues(t, 2, i.recovers("--publish", "--yes").Published)
+	require.EqualValues(t, 1, i.recovers().Tables[0].DeadLetters)
+}
+
 func TestRecover_NamesTheGrantThatIsMissing(t *testing.T) {
 	k := kafkaBroker(t)
 	i := newInstall(t, "17", k.Brokers()...)

@@ -32,34 +32,43 @@ type Index struct {
 
 // Read makes an index of the whole topic.
 func Read(ctx context.Context, store Store) (*Index, error) {
-	x := &Index{store: store, byID: map[ID]*Entry{}, unparked: map[Address]int{}}
+	x := NewIndex()
+	x.store = store
 	return x, x.Update(ctx, 0)
+}
+
+// NewIndex makes an empty index for records that the caller reads: see Take. Update and Message are not for it.
+func NewIndex() *Index {
+	return &Index{byID: map[ID]*Entry{}, unparked: map[Address]int{}}
 }
 
 // Update reads what was written since; if that is nothing it waits for something, as long as wait.
 func (x *Index) Update(ctx context.Context, wait time.Duration) error {
-	return x.store.Read(ctx, wait, func(m *sink.Message, offset int64) {
-		e, err := parse(m, offset)
-		switch {
-		case err != nil:
-			x.Unknown = append(x.Unknown, err)
-		case e.letter != nil:
-			if x.byID[e.letter.ID] == nil { // a row that was read again makes the same letter
-				entry := &Entry{Letter: *e.letter}
-				x.entries = append(x.entries, entry)
-				x.byID[entry.ID] = entry
-			}
-		case e.resolution != nil:
-			for _, id := range e.resolution.Letters {
-				// A resolution stands behind its letters in their partition; and the first one counts.
-				if entry := x.byID[id]; entry != nil && entry.Open() {
-					entry.Action, entry.ResolvedBy, entry.ResolvedAt = e.resolution.Action, e.resolution.Who, e.resolution.At
-				}
-			}
-		case e.unparked != nil:
-			x.unparked[Address{e.unparked.Topic, string(e.unparked.Key)}]++
+	return x.store.Read(ctx, wait, x.Take)
+}
+
+// Take adds a record of the topic. Those of a partition come in their order.
+func (x *Index) Take(m *sink.Message, offset int64) {
+	e, err := parse(m, offset)
+	switch {
+	case err != nil:
+		x.Unknown = append(x.Unknown, err)
+	case e.letter != nil:
+		if x.byID[e.letter.ID] == nil { // a row that was read again makes the same letter
+			entry := &Entry{Letter: *e.letter}
+			x.entries = append(x.entries, entry)
+			x.byID[entry.ID] = entry
 		}
-	})
+	case e.resolution != nil:
+		for _, id := range e.resolution.Letters {
+			// A resolution stands behind its letters in their partition; and the first one counts.
+			if entry := x.byID[id]; entry != nil && entry.Open() {
+				entry.Action, entry.ResolvedBy, entry.ResolvedAt = e.resolution.Action, e.resolution.Who, e.resolution.At
+			}
+		}
+	case e.unparked != nil:
+		x.unparked[Address{e.unparked.Topic, string(e.unparked.Key)}]++
+	}
 }
 
 // Find returns the letter of an ID, or of the beginning of one if that is enough to know which.

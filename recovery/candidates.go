@@ -47,6 +47,18 @@ func (c *candidates) missing() (n int) {
 	return n
 }
 
+// missingOf is how many of the messages with a fingerprint were not found.
+func (c *candidates) missingOf(f fingerprint) (n int) {
+	b := &c.buckets[f[0]]
+	i := sort.Search(len(b.prints), func(i int) bool { return bytes.Compare(b.prints[i][:], f[:]) >= 0 })
+	for ; i < len(b.prints) && b.prints[i] == f; i++ {
+		if !b.found[i] {
+			n++
+		}
+	}
+	return n
+}
+
 // saw marks one message as found.
 func (c *candidates) saw(f fingerprint) { c.turn(f, false) }
 

@@ -39,6 +39,7 @@ func (r *Recovery) compare(ctx context.Context) error {
 		r.report.Tables = append(r.report.Tables, TableReport{Table: t.Name})
 	}
 	topics := map[string]bool{}
+	parked := map[fingerprint]struct{}{} // rows of parked keys that are no dead letters
 	err := r.rows(ctx, func(t int, row routed) error {
 		report := &r.report.Tables[t]
 		report.Rows++
@@ -54,7 +55,11 @@ func (r *Recovery) compare(ctx context.Context) error {
 			report.NoMessage++
 		default:
 			topics[row.message.Topic] = true
-			r.candidates.add(snapshot.Fingerprint(row.message))
+			sum := snapshot.Fingerprint(row.message)
+			r.candidates.add(sum)
+			if r.parts.Parked != nil && !r.dead(row) && r.parts.Parked(row.message) {
+				parked[sum] = struct{}{}
+			}
 		}
 		return nil
 	})
@@ -66,6 +71,9 @@ func (r *Recovery) compare(ctx context.Context) error {
 		if err := r.find(ctx, topic); err != nil {
 			return err
 		}
+	}
+	for sum := range parked {
+		r.report.parked += r.candidates.missingOf(sum)
 	}
 	return nil
 }

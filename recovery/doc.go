@@ -16,5 +16,7 @@
 //  2. A row that comes by the new slot is none.
 //  3. What an earlier attempt has published is found in the topics, so an attempt that was interrupted can be repeated.
 //
+// A row of a key that is parked in the dead-letter topic belongs behind the open letters of that key: nothing is published while there are such rows.
+//
 // What cannot be held: rows that were deleted from the tables, and logical messages, which have no table.
 package recovery

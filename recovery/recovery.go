@@ -33,7 +33,9 @@ type Parts struct {
 	// records is of.
 	DeadLetters string
 	DeadLetter  func(m *sink.Message) (relation, id string)
-	Limits      Limits
+	// Parked tells, once all of them were read, whether open ones park the key of a message: it belongs behind them. nil: none does.
+	Parked func(m *sink.Message) bool
+	Limits Limits
 	// Say is told what is being done, for people.
 	Say func(format string, args ...any)
 	Log zerolog.Logger
@@ -74,6 +76,9 @@ const readMargin = time.Hour
 
 // ErrIncomplete marks a refusal: the topics do not tell which rows were delivered.
 var ErrIncomplete = errors.New("which rows were delivered is not known")
+
+// ErrParked marks a refusal: rows belong behind open dead letters of their keys.
+var ErrParked = errors.New("redrive or discard the dead letters first")
 
 // Recovery is one attempt. Run it once, then Close it. It belongs to one goroutine.
 type Recovery struct {
@@ -265,6 +270,17 @@ func (r *Recovery) refuse() error {
 				Err: fmt.Errorf("%d rows of table %s cannot be published, the first: %w", t.Refused, t.Table, r.report.refused),
 				Fix: "correct the configuration so that they can, as for the relay; or leave them out with --skip-refused",
 			}
+		}
+	}
+	if n := r.report.parked; n > 0 {
+		rows := "rows of parked keys are"
+		if n == 1 {
+			rows = "row of a parked key is"
+		}
+		return &slot.Error{
+			Err: fmt.Errorf("%d %s to be published: to publish before the open dead letters of the same key breaks its order: %w", n, rows, ErrParked),
+			Fix: "postrider deadletter list   (says which keys are parked)\n" +
+				"postrider deadletter redrive --key KEY   (or discard, if consumers are never to get them), then recover again",
 		}
 	}
 	bounded := r.sel.FromXmin != 0 || !r.sel.Since.IsZero() || len(r.sel.IDs) > 0 || r.sel.Partial

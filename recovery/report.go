@@ -25,6 +25,7 @@ type Report struct {
 	Refusal           error // why Publish would refuse; nil: it would not
 
 	refused error // of the first row that the router refuses
+	parked  int   // rows to be published that belong behind open dead letters of their keys
 }
 
 // TableReport is what was found in one table.
