@@ -63,7 +63,7 @@ func (p *pipeline) recoverCommand() string {
 }
 
 // moved is relay.Parts.Moved.
-func (p *pipeline) moved(ctx context.Context, acked, confirmed pglogrepl.LSN) error {
+func (p *pipeline) moved(ctx context.Context, acked, confirmed pglogrepl.LSN, streamed time.Time) error {
 	if p.renewed { // by us, with the rows that were in the tables
 		p.renewed = false
 		return nil
@@ -73,7 +73,7 @@ func (p *pipeline) moved(ctx context.Context, acked, confirmed pglogrepl.LSN) er
 		return err
 	}
 	defer closeSQL(ctx, conn)
-	err = slot.MovedOn(ctx, conn, p.monitor.Observation(), p.cfg.Replication.Tables, acked, confirmed)
+	err = slot.MovedOn(ctx, conn, p.monitor.Observation(), p.cfg.Replication.Tables, acked, confirmed, streamed.Add(p.monitor.ClockSkew()))
 	if lost := new(slot.LostError); errors.As(err, &lost) {
 		lost.Command = p.recoverCommand()
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
@@ -18,7 +19,7 @@ const makeAnew = `SELECT pg_drop_replication_slot($1), pg_logical_emit_message(f
 // moved has the relay ask about a slot that is further than it is, and answers that rows are lost.
 func (x *setup) moved() (asked *atomic.Int64) {
 	asked = new(atomic.Int64)
-	x.parts.Moved = func(_ context.Context, acked, confirmed pglogrepl.LSN) error {
+	x.parts.Moved = func(_ context.Context, acked, confirmed pglogrepl.LSN, _ time.Time) error {
 		asked.Add(1)
 		return fmt.Errorf("acked %s, begins at %s: %w", acked, confirmed, replication.ErrSlotLost)
 	}

@@ -45,7 +45,7 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 	if was, seed := r.State().AckedLSN, s.stream.SeedLSN(); was != 0 && seed > was {
 		// After a promotion nothing that was observed of the slot is of this one.
 		if !r.shared && r.seen.Timeline == timeline && r.parts.Moved != nil {
-			if err := r.parts.Moved(ctx, was, seed); err != nil {
+			if err := r.parts.Moved(ctx, was, seed, r.openedAt); err != nil {
 				_ = s.finish(ctx, err)
 				return nil, err
 			}
@@ -57,6 +57,7 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 	r.shared = false
 	r.mu.Lock()
 	r.session, r.streamed, r.openFrom = s, true, time.Now()
+	r.openedAt = r.openFrom
 	r.state.Sessions++
 	r.mu.Unlock()
 	r.parts.Metrics.SessionsOpened.Inc()

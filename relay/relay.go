@@ -44,8 +44,8 @@ type Parts struct {
 	OpenDesk func(ctx context.Context, source sink.Source, begin pglogrepl.LSN) (deadletter.Desk, error)
 	Router   func() (*router.Router, error)
 	// Moved judges a slot whose confirmed position lies beyond what this process has acked, though it knows of nobody else who has streamed from it: an error if
-	// that can only mean that rows between the two positions are never sent. May be nil: it never does.
-	Moved func(ctx context.Context, acked, confirmed pglogrepl.LSN) error
+	// that can only mean that rows between the two positions are never sent. streamed is when the last stream was opened. May be nil: it never does.
+	Moved func(ctx context.Context, acked, confirmed pglogrepl.LSN, streamed time.Time) error
 	// Heartbeat makes a record that says that the relay was at work at that time. Called only with Config.HeartbeatInterval.
 	Heartbeat func(at time.Time) (*sink.Message, error)
 	// Explain says for the log why a session ended, without advice; what that means for the WAL that PostgreSQL keeps; and
@@ -68,6 +68,7 @@ type Relay struct {
 	fail     context.CancelCauseFunc // ends the attempt under way, or nil
 	failFrom time.Time               // when fail was set
 	openFrom time.Time               // when the stream of the session was opened; zero without one
+	openedAt time.Time               // the same of the last session that was opened, kept when it ends
 	streamed bool                    // a session of this process has been open
 	shared   bool                    // since the last session another process held the slot, or somebody paused us to work on it; of the goroutine in Run alone
 	awaited  string                  // topic that ended the last session by not being there; of the goroutine in Run alone

@@ -102,9 +102,15 @@ func (m *Monitor) recognise(now Status, d *Decoding) {
 	m.readings = nil // positions of another slot
 }
 
-// restarted tells whether the counters are those of another slot: they were smaller at a later time, and nobody reset them.
+// countedSince is SQL for when the server's counters may have begun anew. One that crashed discards all of them, without a word about those of
+// the slots; pg_stat_bgwriter tells, also where a backend's death made the postmaster start everything but itself again.
+const countedSince = `(SELECT GREATEST(pg_catalog.pg_postmaster_start_time(), b.stats_reset) FROM pg_catalog.pg_stat_bgwriter b)`
+
+// restarted tells whether the counters are those of another slot: they were smaller at a later time, nobody reset them, and the server went on
+// counting all the time.
 func (d *Decoding) restarted(before *Decoding) bool {
-	return d != nil && before != nil && d.TotalTransactions < before.TotalTransactions && !d.ResetAt.After(before.ResetAt)
+	return d != nil && before != nil && d.TotalTransactions < before.TotalTransactions && !d.ResetAt.After(before.ResetAt) &&
+		d.countedSince.Equal(before.countedSince)
 }
 
 // gone is for a slot that is not there. One that was never seen may not have been made yet.

@@ -77,6 +77,8 @@ type Decoding struct {
 	TotalTransactions  int64     `json:"total_transactions"`
 	TotalBytes         int64     `json:"total_bytes"`
 	ResetAt            time.Time `json:"reset_at,omitzero"`
+
+	countedSince time.Time // see the SQL of that name
 }
 
 // The kinds of a Holder.

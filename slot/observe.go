@@ -76,6 +76,7 @@ type decodingJSON struct {
 	TotalTxns   int64      `json:"total_txns"`
 	TotalBytes  int64      `json:"total_bytes"`
 	StatsReset  *time.Time `json:"stats_reset"`
+	Since       time.Time  `json:"counted_since"`
 }
 
 type heldAnswer struct {
@@ -168,7 +169,7 @@ func (a asked) decoding() *Decoding {
 	}
 	out := &Decoding{
 		SpillTransactions: d.SpillTxns, SpillBytes: d.SpillBytes, StreamTransactions: d.StreamTxns, StreamBytes: d.StreamBytes,
-		TotalTransactions: d.TotalTxns, TotalBytes: d.TotalBytes,
+		TotalTransactions: d.TotalTxns, TotalBytes: d.TotalBytes, countedSince: d.Since,
 	}
 	if d.StatsReset != nil {
 		out.ResetAt = *d.StatsReset

@@ -109,7 +109,7 @@ func observeSQL(major int, r rights, volume int64) string {
 		`'stream', (SELECT pg_catalog.jsonb_build_object('pid', r.pid, 'application', r.application_name, 'user', r.usename, 'state', r.state,
 			'sent', r.sent_lsn::text) FROM pg_catalog.pg_stat_replication r JOIN pg_catalog.pg_replication_slots s ON s.active_pid = r.pid
 			WHERE s.slot_name = $1)`,
-		`'decoding', (SELECT pg_catalog.to_jsonb(d) FROM pg_catalog.pg_stat_replication_slots d WHERE d.slot_name = $1)`,
+		`'decoding', (SELECT pg_catalog.to_jsonb(d) || pg_catalog.jsonb_build_object('counted_since', ` + countedSince + `) FROM pg_catalog.pg_stat_replication_slots d WHERE d.slot_name = $1)`,
 		`'transactions', (SELECT pg_catalog.jsonb_agg(t) FROM (` + transactionsSQL + `) t)`,
 		`'prepared', (SELECT pg_catalog.jsonb_agg(t) FROM (` + preparedSQL + `) t)`,
 		`'feedback', (SELECT pg_catalog.jsonb_agg(t) FROM (` + feedbackSQL + `) t)`,

@@ -1,0 +1,43 @@
+package slot_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"postrider/replication"
+	"postrider/slot"
+	"postrider/test/parts"
+)
+
+// A server that crashed counts from zero, and does not say so of the slot.
+func TestMonitor_TakesACrashForNoOtherSlot(t *testing.T) {
+	p, s := onOwn(t, "17", nil)
+	p.outbox()
+	_, err := slot.Create(t.Context(), p.conn, p.config())
+	require.NoError(t, err)
+	p.exec("INSERT INTO outbox VALUES (1, 'x')")
+	p.exec("SELECT pg_logical_slot_get_binary_changes($1, NULL, NULL, 'proto_version', '1', 'publication_names', 'postrider')", p.name)
+	cfg := quick()
+	cfg.Interval = 3 * time.Second // the slot is looked at before the counters are
+	w := newWatched(t, p.cfg, p.need(), cfg)
+	w.start()
+	before := w.observes(func(o slot.Observation) bool { return o.Decoding != nil && o.Decoding.TotalTransactions > 0 })
+	require.NoError(t, s.Kill())
+	require.NoError(t, s.Start(t.Context()))
+	o := w.observes(func(o slot.Observation) bool {
+		return o.Server.StartedAt.After(before.Server.StartedAt) && o.Slot.Error == ""
+	})
+	require.NotContains(t, w.events(), "slot_recreated")
+	require.Contains(t, w.events(), "server_restarted")
+
+	// The relay may not take it for another slot either, from whichever observation.
+	conn := parts.Connect(t, p.dsn)
+	_, err = conn.Exec(t.Context(), "INSERT INTO outbox VALUES (2, 'x')")
+	require.NoError(t, err)
+	for _, last := range []slot.Observation{before, o} {
+		require.NoError(t, slot.MovedOn(t.Context(), conn, last, []string{"public.outbox"}, 1, 2, before.Slot.ObservedAt))
+	}
+	require.ErrorIs(t, slot.MovedOn(t.Context(), conn, o, []string{"public.outbox"}, 1, 2, time.Now().Add(time.Minute)), replication.ErrSlotLost, "no crash since then")
+}
