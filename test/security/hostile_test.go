@@ -220,9 +220,9 @@ func TestHostile_ServersAndBrokersNeitherCrashNorFillTheRelay(t *testing.T) {
 			cmd.Stderr = &log
 			require.NoError(t, cmd.Start())
 			ended := make(chan error, 1)
-			go func() { ended <- cmd.Wait() }()                               // ends with the process, which ends with the test's context
+			go func() { ended <- cmd.Wait() }()                              // ends with the process, which ends with the test's context
 			connections := map[string]uint64{"server": 40, "broker": 5}[who] // the Kafka client takes its time between two
-			const most = 400 << 20                                            // with the race detector, which multiplies what is used
+			const most = 400 << 20                                           // with the race detector, which multiplies what is used
 			var peak int64
 			await := func(what string, met func() bool) {
 				t.Helper()
