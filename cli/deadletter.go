@@ -185,7 +185,7 @@ func writeParked(w io.Writer, x *deadletter.Index, topic string) error {
 		_, err := fmt.Fprintf(w, "nothing is open in topic %s\n", topic)
 		return err
 	}
-	_, err := fmt.Fprintf(w, "%d open, %d keys parked; next: postrider deadletter show ID, redrive or discard\n", open, len(parked))
+	_, err := fmt.Fprintf(w, "%d open, %s parked; next: postrider deadletter show ID, redrive or discard\n", open, quantity(len(parked), "key"))
 	return err
 }
 
@@ -271,6 +271,9 @@ func newDeadLetterShow(a *app) *cobra.Command {
 The payload may be confidential: it is printed with --payload alone, as are the headers of the message.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if args[0] == "" {
+				return usagef("the ID of a dead letter is empty: postrider deadletter list has them")
+			}
 			return a.withDeadLetters(cmd, false, func(ctx context.Context, _ config.Config, _ *kafka.DeadLetters, x *deadletter.Index) error {
 				e, err := x.Find(args[0])
 				if err != nil {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -146,11 +148,16 @@ func chosenLetters(x *deadletter.Index, ids []string, all bool, chosen *letterFi
 	return letters, nil
 }
 
-func lettersText(letters []*deadletter.Entry) string {
-	if len(letters) == 1 {
-		return "1 dead letter"
+// quantity is a number of things: 1 row, 2 rows.
+func quantity[N int | int64](n N, thing string) string {
+	if n == 1 {
+		return "1 " + thing
 	}
-	return fmt.Sprintf("%d dead letters", len(letters))
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+func lettersText(letters []*deadletter.Entry) string {
+	return quantity(len(letters), "dead letter")
 }
 
 // confirmWord is confirm, with the name of the action.
@@ -193,10 +200,43 @@ func (a *app) redriven(out deadletter.Outcome, err error) error {
 		f.next = strings.TrimSpace(f.next + "\nrun it again: what was redriven is not redriven twice")
 		return f
 	case len(out.Failed) > 0:
-		return &failure{code: exitRuntime, err: fmt.Errorf("%d dead letters not redriven", len(out.Failed)),
-			next: "correct what is wrong, or let them go: postrider deadletter discard ID"}
+		return &failure{code: exitRuntime, err: fmt.Errorf("%s not redriven", quantity(len(out.Failed), "dead letter")), next: afterFailures(out.Failed)}
 	}
 	return nil
+}
+
+// afterFailures says what to type next. Letters that others stand in front of are not to be let go: they wait for nothing but their turn.
+func afterFailures(failed []deadletter.Failure) string {
+	var next []string
+	wrong := false
+	for _, f := range failed {
+		if !errors.Is(f.Err, deadletter.ErrNotFirst) {
+			wrong = true
+			continue
+		}
+		line := "all of the key, in order: postrider deadletter redrive --key " + shellWord(f.Entry.Key)
+		if !slices.Contains(next, line) {
+			next = append(next, line)
+		}
+	}
+	if wrong {
+		next = append(next, "correct what is wrong, or let them go: postrider deadletter discard ID")
+	}
+	return strings.Join(next, "\n")
+}
+
+var plainWord = regexp.MustCompile(`^[a-zA-Z0-9._:@%+/][a-zA-Z0-9._:@%+/-]*$`)
+
+// shellWord is a key as it is typed; KEY if it cannot be.
+func shellWord(key []byte) string {
+	text := string(key)
+	switch {
+	case plainWord.MatchString(text):
+		return text
+	case printable(text) != text:
+		return "KEY"
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 // rerouting routes rows again, as the relay would. It connects to the database when it first needs it.

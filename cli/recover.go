@@ -218,7 +218,7 @@ func (c *recoverCall) print(w io.Writer, r *recovery.Report) error {
 	}
 	fmt.Fprintln(w)
 	if r.BySlot > 0 {
-		fmt.Fprintf(w, "%d rows come by the slot and are not looked at\n", r.BySlot)
+		fmt.Fprintf(w, "%s left to the slot, by which they come\n", quantity(r.BySlot, "row"))
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	verb := "TO PUBLISH"
@@ -257,15 +257,19 @@ func placeText(p *recovery.Place) string {
 
 // outcome is the last line.
 func (c *recoverCall) outcome(r *recovery.Report) string {
-	rows := fmt.Sprintf("%d rows", r.Undelivered())
+	rows := quantity(r.Undelivered(), "row")
+	these, are := "these ", " are"
+	if r.Undelivered() == 1 {
+		these, are = "this ", " is"
+	}
 	switch {
 	case r.Refusal != nil:
 		f := explain(r.Refusal)
 		return fmt.Sprintf("--publish would refuse: %v\nnext: %s", r.Refusal, f.next)
 	case !c.publish && r.State == "usable":
-		return "Nothing was changed. With --publish these " + rows + " are published; the slot stays as it is."
+		return "Nothing was changed. With --publish " + these + rows + are + " published; the slot stays as it is."
 	case !c.publish:
-		return "Nothing was changed. With --publish these " + rows + " are published, and the slot is made anew."
+		return "Nothing was changed. With --publish " + these + rows + are + " published, and the slot is made anew."
 	case r.Recreated:
 		return fmt.Sprintf("%s published. Slot %s is made anew: what was committed after %s comes by it. Start the relay: postrider run", rows, r.Slot, r.ConsistentPoint)
 	case r.State == "usable":

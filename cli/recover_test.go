@@ -127,7 +127,7 @@ func TestRecover_LeavesNothingBehindWhenItRefuses(t *testing.T) {
 	i.exec(recoverOutbox)
 	i.insertOld(3)
 	i.exec(`INSERT INTO outbox (aggregate_type, aggregate_id, payload, created_at) VALUES ('no topic', '1', '{}', now())`)
-	require.Contains(t, i.recovers().Refusal, "1 rows of table public.outbox cannot be published")
+	require.Contains(t, i.recovers().Refusal, "1 row of table public.outbox cannot be published")
 	r := i.run("recover", "--publish", "--yes")
 	require.NotZero(t, r.code)
 	require.Contains(t, r.stderr, "dropped again: nothing was published")

@@ -2,6 +2,7 @@ package deadletter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -73,6 +74,9 @@ func (x *Index) Take(m *sink.Message, offset int64) {
 
 // Find returns the letter of an ID, or of the beginning of one if that is enough to know which.
 func (x *Index) Find(text string) (*Entry, error) {
+	if text == "" {
+		return nil, errors.New("the ID of a dead letter is empty: postrider deadletter list has them")
+	}
 	text = strings.ToLower(text)
 	var found *Entry
 	for _, e := range x.entries {
@@ -84,7 +88,7 @@ func (x *Index) Find(text string) (*Entry, error) {
 		}
 		found = e
 	}
-	if found == nil || text == "" {
+	if found == nil {
 		return nil, fmt.Errorf("%s: there is no dead letter with that ID", text)
 	}
 	return found, nil

@@ -274,8 +274,13 @@ func (r *Redriver) publish(ctx context.Context, letters []*Entry, ms []*sink.Mes
 	}
 	err = r.Store.Append(ctx, append(slices.Clone(ms), records...))
 	failed := new(sink.MessageError)
-	if errors.As(err, &failed) && failed.Origin.Index > 0 && poison(err) {
-		return &Failure{Entry: letters[failed.Origin.Index-1], Err: fmt.Errorf("the broker does not take it: %w", failed)}, nil
+	if errors.As(err, &failed) && failed.Origin.Index > 0 {
+		e := letters[failed.Origin.Index-1]
+		failed.Origin = sink.Origin{Relation: e.Relation, EventID: e.EventID, LSN: e.position.lsn, Index: e.position.index, CommitTime: e.CommitTime} // for people
+		if poison(err) {
+			return &Failure{Entry: e, Err: fmt.Errorf("the broker does not take it: %w", failed)}, nil
+		}
+		return nil, fmt.Errorf("dead letter %s: %w", e.ID, err)
 	}
 	if err != nil {
 		return nil, err

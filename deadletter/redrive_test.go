@@ -268,6 +268,7 @@ func TestRedrive_StopsAKeyAtWhatStillFails(t *testing.T) {
 	require.Len(t, out.Redriven, 2)
 	require.Len(t, out.Failed, 1)
 	require.ErrorIs(t, out.Failed[0].Err, sink.ErrTooLarge)
+	require.ErrorContains(t, out.Failed[0].Err, `publish event "a-2" of public.outbox at 0/65 index 0 to topic "orders"`)
 	require.Equal(t, 1, out.Failed[0].Behind)
 	key := "a"
 	left := x.List(Filter{Key: &key})

@@ -262,12 +262,19 @@ func (r *Recovery) Publish(ctx context.Context) (_ *Report, err error) {
 	return &r.report, nil
 }
 
+func rowsText(n int64) string {
+	if n == 1 {
+		return "1 row"
+	}
+	return fmt.Sprintf("%d rows", n)
+}
+
 // refuse keeps from publishing what may be published already.
 func (r *Recovery) refuse() error {
 	for _, t := range r.report.Tables {
 		if t.Refused > 0 && !r.sel.SkipRefused {
 			return &slot.Error{
-				Err: fmt.Errorf("%d rows of table %s cannot be published, the first: %w", t.Refused, t.Table, r.report.refused),
+				Err: fmt.Errorf("%s of table %s cannot be published, the first: %w", rowsText(t.Refused), t.Table, r.report.refused),
 				Fix: "correct the configuration so that they can, as for the relay; or leave them out with --skip-refused",
 			}
 		}

@@ -1,0 +1,34 @@
+package cli
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"postrider/deadletter"
+	"postrider/sink"
+)
+
+func TestDeadLetterRedrive_AdvisesTheWholeKeyWhenAnEarlierLetterIsOpen(t *testing.T) {
+	behind := func(key string) deadletter.Failure {
+		return deadletter.Failure{Entry: &deadletter.Entry{Letter: deadletter.Letter{Key: []byte(key)}}, Err: deadletter.ErrNotFirst}
+	}
+	require.Equal(t, "all of the key, in order: postrider deadletter redrive --key o-17", afterFailures([]deadletter.Failure{behind("o-17"), behind("o-17")}))
+	require.Contains(t, afterFailures([]deadletter.Failure{behind("it's; -x")}), `--key 'it'\''s; -x'`)
+	require.Contains(t, afterFailures([]deadletter.Failure{behind("\x1b[31m")}), "--key KEY")
+	refused := deadletter.Failure{Entry: &deadletter.Entry{}, Err: sink.ErrTooLarge}
+	require.Contains(t, afterFailures([]deadletter.Failure{refused}), "postrider deadletter discard ID")
+	require.NotContains(t, afterFailures([]deadletter.Failure{refused}), "--key")
+}
+
+func TestDeadLetterShow_RefusesAnEmptyID(t *testing.T) {
+	i := newInstall(t, "17")
+	r := i.run("deadletter", "show", "")
+	require.Equal(t, exitUsage, r.code)
+	require.Contains(t, r.stderr, "the ID of a dead letter is empty")
+}
+
+func TestQuantity_HasASingular(t *testing.T) {
+	require.Equal(t, "1 row", quantity(1, "row"))
+	require.Equal(t, "0 rows", quantity(int64(0), "row"))
+}
