@@ -128,6 +128,10 @@ func relayFailure(err error, st relay.State) *failure {
 	if lost := new(slot.LostError); errors.As(err, &lost) && !st.LastCommit.IsZero() {
 		f.err = &shortened{fmt.Sprintf("%v; the last transaction that this process delivered was committed at %s", f.err, st.LastCommit.Format(time.RFC3339Nano)), f.err}
 	}
+	if halt := new(relay.HaltError); errors.As(err, &halt) {
+		f.next = strings.TrimSpace(fmt.Sprintf("%s\nor go on without it, and start again: deadletter.%s = \"dead_letter\" (kept in a topic, to be redriven) or \"skip\"   "+
+			"(docs/DEAD-LETTERS.md); until then it stays in the WAL", f.next, halt.Cause))
+	}
 	if f.wal == "" {
 		f.wal = keptAfter(err, st)
 	}

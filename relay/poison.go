@@ -25,6 +25,16 @@ type Poisoned struct {
 	Err     error
 }
 
+// HaltError is a row's own error when the relay halts for it because the policy for its cause says so.
+type HaltError struct {
+	Cause deadletter.Cause // the key in [deadletter]
+	Err   error
+}
+
+func (e *HaltError) Error() string { return e.Err.Error() }
+
+func (e *HaltError) Unwrap() error { return e.Err }
+
 // causeOf tells for which policy an error asks. False: for none, the relay halts or tries again.
 func causeOf(err error) (deadletter.Cause, bool) {
 	if row := new(router.RowError); errors.As(err, &row) {
@@ -88,7 +98,10 @@ func (s *session) dispose(p Poisoned) (*sink.Message, error) {
 		return nil, p.Err
 	}
 	policy := s.policies.Policy(cause)
-	if policy == deadletter.Halt || s.desk == nil && policy != deadletter.Skip {
+	if policy == deadletter.Halt {
+		return nil, &HaltError{Cause: cause, Err: p.Err}
+	}
+	if s.desk == nil && policy != deadletter.Skip {
 		return nil, p.Err
 	}
 	_, reason := Classify(p.Err, false)

@@ -128,7 +128,7 @@ func requireHalt(t testing.TB, s *shop, r *relay, p poison, index int) pglogrepl
 	require.Equal(t, 1, r.wait(t), "exit code")
 	said := r.log.String()
 	message := said[strings.Index(said, "postrider: "):]
-	for _, part := range []string{p.says, poisonID, "public.outbox", fmt.Sprintf("index %d", index), "WAL:", s.confirmed(t).String(), "next: "} {
+	for _, part := range []string{p.says, poisonID, "public.outbox", fmt.Sprintf("index %d", index), "WAL:", s.confirmed(t).String(), "next: ", "deadletter."} {
 		require.Contains(t, message, part)
 	}
 	require.NotContains(t, said, "session ended with messages in flight", "everything before it was waited for, and nothing else")
