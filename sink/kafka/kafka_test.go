@@ -23,7 +23,7 @@ const sleepingBreaker = "github.com/eapache/go-resiliency/breaker.(*Breaker).tim
 
 func TestMain(m *testing.M) { parts.Main(m, goleak.IgnoreAnyFunction(sleepingBreaker)) }
 
-const patience = 20 * time.Second // for conditions that are true within milliseconds
+const patience = time.Minute // for conditions that are true within milliseconds
 
 // cluster starts an in-process broker that ends with the test.
 func cluster(t testing.TB, opts ...kfake.Opt) *kfake.Cluster {
