@@ -137,23 +137,9 @@ func (c *advance) behindDebezium(cmd *cobra.Command, name string) error {
 	if err != nil {
 		return err
 	}
-	l, err := c.app.load(cmd, "postgres", "replication", "router", "format")
-	if err != nil {
-		return err
-	}
-	c.app.warn(l)
-	cfg := l.Config
-	cfg.Slot.Name = name
-	if err := slot.ValidateName(name); err != nil {
-		return usagef("%v", err)
-	}
-	ctx := cmd.Context()
-	conn, err := postgres.Connect(ctx, cfg.Postgres)
-	if err != nil {
-		return explain(err)
-	}
-	defer closeSQL(ctx, conn)
-	err = c.handOver(ctx, conn, cfg, last)
+	err = c.connected(cmd, name, func(ctx context.Context, conn *pgx.Conn, cfg config.Config) error {
+		return c.handOver(ctx, conn, cfg, last)
+	})
 	if told := (*failure)(nil); err == nil || errors.As(err, &told) {
 		return err
 	}
@@ -257,4 +243,25 @@ func (c *advance) find(ctx context.Context, cfg config.Config, last replication.
 		return m != nil || err != nil // an error is of a row that is ours
 	}, log)
 	return found, postgres.Error(err)
+}
+
+// connected does something to the slot of that name, with what is configured, over a connection that ends with it.
+func (c *advance) connected(cmd *cobra.Command, name string, do func(context.Context, *pgx.Conn, config.Config) error) error {
+	l, err := c.app.load(cmd, "postgres", "replication", "router", "format")
+	if err != nil {
+		return err
+	}
+	c.app.warn(l)
+	cfg := l.Config
+	cfg.Slot.Name = name
+	if err := slot.ValidateName(name); err != nil {
+		return usagef("%v", err)
+	}
+	ctx := cmd.Context()
+	conn, err := postgres.Connect(ctx, cfg.Postgres)
+	if err != nil {
+		return explain(err)
+	}
+	defer closeSQL(ctx, conn)
+	return do(ctx, conn, cfg)
 }

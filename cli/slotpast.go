@@ -29,23 +29,9 @@ func (c *advance) pastTransaction(cmd *cobra.Command, name string) error {
 	if err != nil || commit == 0 {
 		return usagef("--past %s: not an LSN as 16/B374D848", c.past)
 	}
-	l, err := c.app.load(cmd, "postgres", "replication", "router", "format")
-	if err != nil {
-		return err
-	}
-	c.app.warn(l)
-	cfg := l.Config
-	cfg.Slot.Name = name
-	if err := slot.ValidateName(name); err != nil {
-		return usagef("%v", err)
-	}
-	ctx := cmd.Context()
-	conn, err := postgres.Connect(ctx, cfg.Postgres)
-	if err != nil {
-		return explain(err)
-	}
-	defer closeSQL(ctx, conn)
-	err = c.stepOver(ctx, conn, cfg, commit)
+	err = c.connected(cmd, name, func(ctx context.Context, conn *pgx.Conn, cfg config.Config) error {
+		return c.stepOver(ctx, conn, cfg, commit)
+	})
 	if told := (*failure)(nil); err == nil || errors.As(err, &told) {
 		return err
 	}

@@ -17,6 +17,7 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 	if s.router, err = r.parts.Router(); err != nil {
 		return nil, err
 	}
+	r.suspects.alone.Store(false)
 	if err = r.openSink(ctx, s); err != nil {
 		return nil, err
 	}

@@ -149,7 +149,11 @@ func (s *session) follow(ctx context.Context, e *replication.Event, m *sink.Mess
 // refusedBySink deals with the first of ms, which Publish has not taken, and returns what to hand over instead. The error ends the session.
 func (s *session) refusedBySink(ms []*sink.Message, err error) ([]*sink.Message, error) {
 	failed := new(sink.MessageError)
-	if !errors.As(err, &failed) || !failed.Untaken || failed.Origin != ms[0].Origin || s.isLetter(failed.Topic) {
+	if errors.As(err, &failed) && !failed.Untaken && mayBeInnocent(err) {
+		// The sink says so to Done as well, which takes note of the message. Whichever comes first, the session ends in the same way.
+		return nil, fmt.Errorf("%w: %w", errSuspected, err)
+	}
+	if failed == nil || !failed.Untaken || failed.Origin != ms[0].Origin || s.isLetter(failed.Topic) {
 		return nil, err
 	}
 	cause, known := causeOf(err)
@@ -219,8 +223,11 @@ func (s *session) tryAlone(ctx context.Context, e *replication.Event, m *sink.Me
 		return err
 	}
 	s.suspects.alone.Store(true)
-	defer s.suspects.alone.Store(false)
-	return s.settle(ctx)
+	if err := s.settle(ctx); err != nil {
+		return err // and it stays alone: the session ends, perhaps before Done is told why
+	}
+	s.suspects.alone.Store(false)
+	return nil
 }
 
 // settle hands over what has gathered and waits until nothing of it is in flight.
@@ -292,10 +299,15 @@ func (s *suspects) clear(m *sink.Message) {
 	}
 }
 
+// mayBeInnocent tells whether the broker's answer to a batch leaves open which of its records is meant.
+func mayBeInnocent(err error) bool {
+	return errors.Is(err, sink.ErrTooLarge) || errors.Is(err, sink.ErrInvalidRecord)
+}
+
 // refused notes what the broker refused after it was sent, and returns the error by which the session ends: one that is tried again, until
 // the record was refused by itself often enough.
 func (s *suspects) refused(m *sink.Message, err error) error {
-	if !errors.Is(err, sink.ErrTooLarge) && !errors.Is(err, sink.ErrInvalidRecord) {
+	if !mayBeInnocent(err) {
 		return err
 	}
 	if s.alone.Load() {

@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -116,6 +117,57 @@ func TestPoison_FollowsThePolicy(t *testing.T) {
 			})
 		}
 	}
+}
+
+// hasty lets Publish fail because of a refused message before Done is called for it, as a sink may whose goroutines race.
+type hasty struct {
+	sink.Sink
+	refused chan error
+	closing chan struct{}
+}
+
+func (h *hasty) Publish(ctx context.Context, ms []*sink.Message) error {
+	if err := h.Sink.Publish(ctx, ms); err != nil {
+		return err
+	}
+	for _, m := range ms {
+		if string(m.Value) == "poison" {
+			return <-h.refused
+		}
+	}
+	return nil
+}
+
+func (h *hasty) Close(ctx context.Context) error {
+	close(h.closing)
+	return h.Sink.Close(ctx)
+}
+
+func TestPoison_FollowsThePolicyWhoeverSaysFirstThatItWasRefused(t *testing.T) {
+	x := newSetup(t)
+	x.policies(deadletter.DeadLetter)
+	x.broker.Refuse(nil, about("poison", sink.ErrTooLarge))
+	open := x.parts.OpenSink
+	x.parts.OpenSink = func(ctx context.Context, done sink.Done) (sink.Sink, error) {
+		h := &hasty{refused: make(chan error, 1), closing: make(chan struct{})}
+		var err error
+		h.Sink, err = open(ctx, func(m *sink.Message, err error) {
+			if errors.Is(err, sink.ErrTooLarge) {
+				h.refused <- err
+				<-h.closing
+			}
+			done(m, err)
+		})
+		return h, err
+	}
+	x.row("a", "a1")
+	x.row("b", "poison")
+	x.row("b", "b2")
+	r := x.run()
+	require.NoError(t, x.broker.WaitFor(x.ctx, 3))
+	r.stop()
+	require.NoError(t, r.end())
+	require.Equal(t, []string{"a1", "too_large", "b2"}, withoutRepeats(x.payloads()))
 }
 
 func withoutRepeats(texts []string) (out []string) {

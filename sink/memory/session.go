@@ -35,7 +35,7 @@ func (s *session) Publish(ctx context.Context, ms []*sink.Message) error {
 			return context.Cause(ctx)
 		}
 		if err := b.checkLocked(m); err != nil {
-			return &sink.MessageError{Topic: m.Topic, Origin: m.Origin, Err: err}
+			return &sink.MessageError{Topic: m.Topic, Origin: m.Origin, Untaken: true, Err: err}
 		}
 		if b.untaken != nil {
 			if err := b.untaken(m); err != nil {
