@@ -248,7 +248,7 @@ func (r *Recovery) Publish(ctx context.Context) (_ *Report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer p.close()
+	defer p.Close()
 	r.begun = true
 	if err := r.pass(ctx, p); err != nil {
 		return nil, err

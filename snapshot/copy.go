@@ -89,7 +89,7 @@ func (c *Copy) run(ctx, reading context.Context, to Target, report func(State)) 
 	if err != nil {
 		return err
 	}
-	defer p.close()
+	defer p.sink.Close()
 	for _, t := range c.tables {
 		if err := c.table(ctx, reading, t, r, p); err != nil {
 			return err

@@ -4,40 +4,21 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
-	"postrider/metrics"
 	"postrider/sink"
 )
 
-// closeTimeout is how long a sink may take to close, as in a session.
-const closeTimeout = 5 * time.Second
-
-// publisher hands chunks to a sink and waits for each.
+// publisher hands chunks to a sink, and keeps account of them in the record.
 type publisher struct {
-	sink    sink.Sink
-	store   Store
-	record  *Record
-	metrics *metrics.Set
-	fail    context.CancelCauseFunc // of failed
-	failed  context.Context         // ends with the first failure
-
-	mu      sync.Mutex
-	pending int
-	done    chan struct{} // one token: pending became zero
+	sink   *sink.Waiting
+	store  Store
+	record *Record
 }
 
 func (c *Copy) openPublisher(ctx context.Context, open sink.Open) (*publisher, error) {
-	p := &publisher{store: c.store, record: c.record, metrics: c.parts.Metrics, done: make(chan struct{}, 1)}
-	p.failed, p.fail = context.WithCancelCause(context.WithoutCancel(ctx))
-	var err error
-	p.sink, err = open(ctx, p.delivered)
-	if err != nil {
-		p.fail(nil)
-		return nil, err
-	}
-	return p, nil
+	w, err := sink.OpenWaiting(ctx, open, c.delivered)
+	return &publisher{sink: w, store: c.store, record: c.record}, err
 }
 
 // publish returns when every message of the chunk is acknowledged and the record has the ends of their topics.
@@ -46,26 +27,14 @@ func (p *publisher) publish(ctx context.Context, ch chunk) error {
 		return nil
 	}
 	topics := map[string]bool{}
-	now := time.Now()
 	for _, m := range ch.messages {
 		topics[m.Topic] = true
-		m.Origin.HandedOver = now
 	}
 	if err := p.announce(ctx, slices.Sorted(maps.Keys(topics))); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	p.pending = len(ch.messages)
-	p.mu.Unlock()
 	if err := p.sink.Publish(ctx, ch.messages); err != nil {
 		return err
-	}
-	select {
-	case <-p.done:
-	case <-p.failed.Done():
-		return context.Cause(p.failed)
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 	ends, err := p.store.Ends(ctx, slices.Sorted(maps.Keys(topics)))
 	if err != nil {
@@ -93,28 +62,9 @@ func (p *publisher) announce(ctx context.Context, topics []string) error {
 	return p.record.save(ctx, p.store)
 }
 
-// delivered is the sink's Done.
-func (p *publisher) delivered(m *sink.Message, err error) {
-	if err != nil {
-		p.fail(err)
-		return
-	}
-	p.metrics.PublishSeconds.Observe(time.Since(m.Origin.HandedOver).Seconds())
-	topic := p.metrics.Topic(m.Topic)
+func (c *Copy) delivered(m *sink.Message) {
+	c.parts.Metrics.PublishSeconds.Observe(time.Since(m.Origin.HandedOver).Seconds())
+	topic := c.parts.Metrics.Topic(m.Topic)
 	topic.Published.Inc()
 	topic.Bytes.Add(float64(m.Size()))
-	p.mu.Lock()
-	p.pending--
-	last := p.pending == 0
-	p.mu.Unlock()
-	if last {
-		p.done <- struct{}{} // there is room: the token of the chunk before was taken
-	}
-}
-
-func (p *publisher) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
-	_ = p.sink.Close(ctx) // what it still holds is looked for in the topics by the next Copy
-	p.fail(nil)
 }
