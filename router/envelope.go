@@ -8,6 +8,9 @@ type schemaKey struct {
 	version string
 }
 
+// envelopesKept bounds the schemas of envelopes that are kept, since their names and versions come from rows.
+const envelopesKept = 4096
+
 // makeValue encodes the value: the payload, expanded where that is asked, in an envelope where columns are placed in one.
 // Nil is a tombstone.
 func (r *rule) makeValue(p *plan, values [][]byte) ([]byte, error) {
@@ -33,7 +36,8 @@ func (r *rule) makeValue(p *plan, values [][]byte) ([]byte, error) {
 	switch {
 	case x.poison && (p.enveloped || r.values.format != "string"):
 		return nil, fault(ReasonUnconvertible, "set router.table.expand.json.payload to false, or have the application write objects whose arrays are of one kind",
-			"the JSON in column %s cannot be expanded: it is an array, has an integer beyond 64 bits, or one member of several types", p.payload.name)
+			"the JSON in column %s cannot be expanded: it is an array, has an integer beyond 64 bits, one member of several types, or becomes "+
+				"many times larger", p.payload.name)
 	case p.enveloped:
 		return r.wrap(p, values, x)
 	case !x.done:
@@ -132,7 +136,7 @@ func (r *rule) envelopeSchema(p *plan, values [][]byte, x expansion) (*schema, e
 	for _, c := range p.envelope {
 		s.fields = append(s.fields, &field{c.alias, c.schema})
 	}
-	if known := r.envelopes(p); r.cfg.FirstSchemaName || !x.done && len(known) < topicCacheSize {
+	if known := r.envelopes(p); r.cfg.FirstSchemaName || !x.done && len(known) < envelopesKept {
 		known[key] = append(known[key], s)
 	}
 	return s, nil

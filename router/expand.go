@@ -14,10 +14,29 @@ type expander struct {
 	keepNulls  bool // table.json.payload.null.behavior = optional_bytes
 	keepEmpty  bool // table.json.payload.empty.array.behavior = optional_string
 	adjustment string
+	named      bool // schemas carry the path to them as their name, for a format that writes it
+	left       int  // of what the text at hand may become, in bytes; see expandedLimit
 }
 
-func newExpander(cfg *Config) expander {
-	return expander{cfg.NullBehavior == "optional_bytes", cfg.EmptyArrayBehavior == "optional_string", cfg.FieldNameAdjustment}
+func newExpander(cfg *Config, encoders ...encoder) expander {
+	return expander{
+		keepNulls: cfg.NullBehavior == "optional_bytes", keepEmpty: cfg.EmptyArrayBehavior == "optional_string", adjustment: cfg.FieldNameAdjustment,
+		named: slices.ContainsFunc(encoders, func(e encoder) bool { return e.format == "json+schema" || e.delegate == "json+schema" }),
+	}
+}
+
+// expandedLimit bounds what a text may become. Objects in an array get each other's members, as nulls, and the name of a schema is the path to
+// it: a text of a hundred kilobytes, made for it, would become a gigabyte.
+func expandedLimit(length int) int { return 16*length + 1<<20 }
+
+var errExpanded = errors.New("JSON that becomes too large when it is expanded")
+
+// spend takes bytes from what is left.
+func (e *expander) spend(n int) error {
+	if e.left -= n; e.left < 0 {
+		return errExpanded
+	}
+	return nil
 }
 
 // expansion is what became of a text.
@@ -38,7 +57,12 @@ func (e *expander) expand(t text) expansion {
 	if err != nil {
 		return expansion{}
 	}
-	s, err := e.schemaOf("payload", doc)
+	run := *e
+	run.left = expandedLimit(len(t))
+	s, err := run.schemaOf("payload", doc)
+	if errors.Is(err, errExpanded) {
+		return expansion{schema: optionalString, value: t, done: true, poison: true}
+	}
 	if err != nil {
 		return expansion{}
 	}
@@ -48,7 +72,7 @@ func (e *expander) expand(t text) expansion {
 	if s.kind != kindStruct {
 		return expansion{schema: s, value: t, done: true, poison: true}
 	}
-	v, err := build(doc, s)
+	v, err := run.build(doc, s)
 	if err != nil {
 		return expansion{schema: s, value: t, done: true, poison: true}
 	}
@@ -88,25 +112,44 @@ func (e *expander) schemaOf(path string, n *jsonNode) (*schema, error) {
 		}
 		return &schema{kind: kindArray, optional: true, items: items}, nil
 	}
-	s := &schema{kind: kindStruct, optional: true, name: path}
+	s := &schema{kind: kindStruct, optional: true, name: path, fields: make([]*field, 0, len(n.members))}
+	var given map[string]bool // names, if two members can get the same one
+	if e.adjusts() {
+		given = map[string]bool{}
+	}
 	for _, m := range n.members {
 		if len(m.name) == 0 {
 			return nil, errors.New("a member without a name")
 		}
 		name := e.adjust(string(m.name))
-		memberPath := name
-		if path != "" {
-			memberPath = path + "." + name
+		memberPath, err := e.memberPath(path, name, m.node)
+		if err != nil {
+			return nil, err
 		}
 		ms, err := e.schemaOf(memberPath, m.node)
 		if err != nil {
 			return nil, err
 		}
-		if ms != nil && s.find(name) == nil {
-			s.fields = append(s.fields, &field{name, ms})
+		if ms == nil || given[name] {
+			continue
 		}
+		if given != nil {
+			given[name] = true
+		}
+		s.fields = append(s.fields, &field{name, ms})
 	}
 	return s, nil
+}
+
+// memberPath is the name of a member's schema. Only objects, also those in arrays, have one.
+func (e *expander) memberPath(path, name string, n *jsonNode) (string, error) {
+	if !e.named || n.kind != jsonObject && n.kind != jsonArray {
+		return "", nil
+	}
+	if path != "" {
+		name = path + "." + name
+	}
+	return name, e.spend(len(name))
 }
 
 func numberSchema(n *jsonNode) *schema {
@@ -152,63 +195,36 @@ func (e *expander) itemSchema(path string, n *jsonNode) (*schema, error) {
 		}
 		return s, err
 	}
-	var shapes []*schema
+	var m *merger
+	var first *schema
 	for _, item := range n.items {
 		if item.kind != jsonObject {
 			continue
 		}
 		s, err := e.schemaOf(path, item)
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, err
+		case first == nil:
+			first = s
+		case m != nil:
+			m.merge(s)
+		case !first.equal(s):
+			m = newMerger(first)
+			m.merge(s)
 		}
-		if !slices.ContainsFunc(shapes, s.equal) {
-			shapes = append(shapes, s)
-		}
 	}
-	merged := shapes[0]
-	for _, s := range shapes[1:] {
-		merged = merge(merged, s)
+	if m == nil {
+		return first, nil
 	}
-	return merged, nil
-}
-
-// merge joins the members of two structs in document order. What was merged is not optional any more. Debezium merges in the
-// order of a hash set and drops members of nested structs that differ; here none is dropped.
-func merge(a, b *schema) *schema {
-	out := &schema{kind: kindStruct, name: a.name, fields: slices.Clone(a.fields)}
-	for _, f := range b.fields {
-		at := slices.IndexFunc(out.fields, func(o *field) bool { return o.name == f.name })
-		if at < 0 {
-			out.fields = append(out.fields, f)
-			continue
-		}
-		out.fields[at] = &field{f.name, reconcile(out.fields[at].schema, f.schema)}
-	}
-	return out
-}
-
-func reconcile(a, b *schema) *schema {
-	switch {
-	case a.equal(b):
-		return a
-	case a.placeholder:
-		return b
-	case b.placeholder:
-		return a
-	case a.kind == kindStruct && b.kind == kindStruct:
-		s := merge(a, b)
-		s.optional = a.optional && b.optional
-		return s
-	case a.kind == kindArray && b.kind == kindArray && a.items.kind == kindStruct && b.items.kind == kindStruct:
-		return &schema{kind: kindArray, optional: true, items: merge(a.items, b.items)}
-	}
-	return a
+	m.schema.optional = false
+	return m.schema, nil
 }
 
 var errMisfit = errors.New("a value that does not fit the schema")
 
 // build makes the value of a JSON node under a schema.
-func build(n *jsonNode, s *schema) (any, error) {
+func (e *expander) build(n *jsonNode, s *schema) (any, error) {
 	if n.kind == jsonNull {
 		if !s.optional {
 			return nil, errMisfit
@@ -235,7 +251,7 @@ func build(n *jsonNode, s *schema) (any, error) {
 	case n.kind == jsonArray && s.kind == kindArray:
 		out := make([]any, len(n.items))
 		for i, item := range n.items {
-			v, err := build(item, s.items)
+			v, err := e.build(item, s.items)
 			if err != nil {
 				return nil, err
 			}
@@ -247,9 +263,12 @@ func build(n *jsonNode, s *schema) (any, error) {
 		for i, f := range s.fields {
 			member := n.get(f.name)
 			if member == nil {
+				if err := e.spend(len(f.name) + len(`"":null,`)); err != nil {
+					return nil, err
+				}
 				continue
 			}
-			v, err := build(member, f.schema)
+			v, err := e.build(member, f.schema)
 			if err != nil {
 				return nil, err
 			}
@@ -263,7 +282,7 @@ func build(n *jsonNode, s *schema) (any, error) {
 // adjust makes a member name fit for Avro. As in Debezium a member whose name changes loses its value, which is looked up
 // under the new name.
 func (e *expander) adjust(name string) string {
-	if e.adjustment != "avro" && e.adjustment != "avro_unicode" {
+	if !e.adjusts() {
 		return name
 	}
 	var out strings.Builder
@@ -290,3 +309,5 @@ func (e *expander) adjust(name string) string {
 	}
 	return out.String()
 }
+
+func (e *expander) adjusts() bool { return e.adjustment == "avro" || e.adjustment == "avro_unicode" }

@@ -24,6 +24,7 @@ type jsonNode struct {
 	raw     []byte // as it stands in the source
 	text    text   // of a string, decoded; lone surrogates as three bytes
 	members []jsonMember
+	places  map[string]int // of the members, by name, where they are many
 	items   []*jsonNode
 }
 
@@ -32,14 +33,31 @@ type jsonMember struct {
 	node *jsonNode
 }
 
+// manyMembers is from how many on a table finds them sooner than a look at each.
+const manyMembers = 16
+
 // get finds a member by name.
 func (n *jsonNode) get(name string) *jsonNode {
-	for i := range n.members {
-		if string(n.members[i].name) == name {
-			return n.members[i].node
-		}
+	if i := n.place(name); i >= 0 {
+		return n.members[i].node
 	}
 	return nil
+}
+
+// place is that of a member, or -1.
+func (n *jsonNode) place(name string) int {
+	if n.places != nil {
+		if i, ok := n.places[name]; ok {
+			return i
+		}
+		return -1
+	}
+	for i := range n.members {
+		if string(n.members[i].name) == name {
+			return i
+		}
+	}
+	return -1
 }
 
 // Jackson's limits.
@@ -233,13 +251,20 @@ func (p *jsonReader) object(n *jsonNode, depth int) error {
 }
 
 func (n *jsonNode) set(name text, v *jsonNode) {
-	for i := range n.members {
-		if string(n.members[i].name) == string(name) {
-			n.members[i].node = v
-			return
-		}
+	if i := n.place(alias(name)); i >= 0 {
+		n.members[i].node = v
+		return
 	}
 	n.members = append(n.members, jsonMember{name, v})
+	switch at := len(n.members); {
+	case at == manyMembers:
+		n.places = make(map[string]int, 2*manyMembers)
+		for i := range n.members {
+			n.places[alias(n.members[i].name)] = i
+		}
+	case at > manyMembers:
+		n.places[alias(name)] = at - 1
+	}
 }
 
 func (p *jsonReader) array(n *jsonNode, depth int) error {

@@ -28,7 +28,12 @@ func (r *rule) messagePlan(ev *replication.Event) (*plan, [][]byte, error) {
 	s := &shape{rule: r.name, cfg: &r.cfg, relation: "message:" + ev.Prefix}
 	var columns []*column
 	var values [][]byte
-	plain := expander{keepNulls: r.cfg.MessageNulls}
+	plain := expander{keepNulls: r.cfg.MessageNulls, named: r.expander.named, left: expandedLimit(len(ev.Content))}
+	value := func(n *jsonNode, s *schema) (any, error) {
+		run := plain
+		run.left = expandedLimit(len(n.raw))
+		return run.build(n, s)
+	}
 	for _, m := range doc.members {
 		name := string(m.name)
 		ms, err := plain.schemaOf(name, m.node)
@@ -38,7 +43,7 @@ func (r *rule) messagePlan(ev *replication.Event) (*plan, [][]byte, error) {
 		if ms == nil {
 			continue
 		}
-		c := &column{index: len(columns), name: name, schema: ms, typ: messageTypes[ms.kind], prefix: schemaPrefix(ms, plainJSON)}
+		c := &column{index: len(columns), name: name, schema: ms, typ: messageTypes[ms.kind]}
 		raw := m.node.raw
 		if m.node.kind == jsonNull {
 			raw = nil
@@ -46,12 +51,14 @@ func (r *rule) messagePlan(ev *replication.Event) (*plan, [][]byte, error) {
 		switch ms.kind {
 		case kindString:
 			raw = m.node.text
+			c.prefix = schemaPrefix(ms, plainJSON)
 		case kindInt32, kindInt64:
 			c.number = true
-			c.read = func(b []byte) (any, error) { return build(m.node, ms) }
+			c.prefix = schemaPrefix(ms, plainJSON)
+			c.read = func(b []byte) (any, error) { return value(m.node, ms) }
 		default:
 			c.asIs = !r.cfg.JavaText && (ms.kind == kindStruct || ms.kind == kindArray)
-			c.read = func(b []byte) (any, error) { return build(m.node, ms) }
+			c.read = func(b []byte) (any, error) { return value(m.node, ms) }
 		}
 		columns = append(columns, c)
 		values = append(values, raw)

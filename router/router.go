@@ -112,12 +112,12 @@ func newRule(cfg Config, f Format, opts Options, runID string) (*rule, error) {
 	}
 	r := &rule{
 		cfg: cfg, opts: opts, placements: placements, topics: t,
-		keys:     newEncoder(f.key(), cfg.JavaText),
-		values:   newEncoder(f.value(), cfg.JavaText),
-		headers:  newEncoder(converter{format: f.Headers}, cfg.JavaText),
-		expander: newExpander(&cfg),
-		schemas:  make(map[schemaKey][]*schema),
+		keys:    newEncoder(f.key(), cfg.JavaText),
+		values:  newEncoder(f.value(), cfg.JavaText),
+		headers: newEncoder(converter{format: f.Headers}, cfg.JavaText),
+		schemas: make(map[schemaKey][]*schema),
 	}
+	r.expander = newExpander(&cfg, r.keys, r.values, r.headers)
 	if cfg.ContextHeaders {
 		r.context, err = r.contextHeaders(runID)
 	}

@@ -63,16 +63,6 @@ var (
 	requiredDouble = &schema{kind: kindDouble}
 )
 
-// find gives the field of that name, or nil.
-func (s *schema) find(name string) *field {
-	for _, f := range s.fields {
-		if f.name == name {
-			return f
-		}
-	}
-	return nil
-}
-
 // index is the place of the field of that name, -1 if there is none.
 func (s *schema) index(name string) int {
 	return slices.IndexFunc(s.fields, func(f *field) bool { return f.name == name })

@@ -7,9 +7,14 @@ import (
 	"unicode"
 )
 
-// topicCacheSize bounds the routed values that are remembered. Outboxes have a handful of aggregate types; a table that is
-// routed by something else (an id) must not grow the map without end.
-const topicCacheSize = 4096
+// topicCacheBytes bounds the routed values that are remembered, with their topics. Outboxes have a handful of aggregate types, or ten thousand
+// tenants; a table that is routed by something else (an id) must not grow the map without end. A value that is not remembered costs a match
+// of the pattern for every row.
+const (
+	topicCacheBytes = 4 << 20
+	topicCacheEntry = 96   // what one takes beside its two texts
+	topicCacheFault = 1024 // and what a fault takes
+)
 
 // maxCachedValue is the length of the longest routed value that is remembered: nobody's topics have longer ones, but who may insert rows could
 // fill the memory with them.
@@ -23,6 +28,7 @@ type topics struct {
 	allow       []string // patterns; empty: every topic
 	refuse      []string // names that no event may have
 	known       map[string]topicResult
+	bytes       int // of known, about; <= topicCacheBytes
 }
 
 type topicResult struct {
@@ -61,10 +67,16 @@ func (t *topics) of(value []byte) (string, *rowFault) {
 	if len(value) > maxCachedValue {
 		return r.name, r.fault
 	}
-	if len(t.known) >= topicCacheSize {
+	size := topicCacheEntry + len(value) + len(r.name)
+	if r.fault != nil {
+		size += topicCacheFault
+	}
+	if t.bytes+size > topicCacheBytes {
 		clear(t.known)
+		t.bytes = 0
 	}
 	t.known[string(value)] = r
+	t.bytes += size
 	return r.name, r.fault
 }
 

@@ -1,6 +1,8 @@
 package router
 
 import (
+	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -82,10 +84,36 @@ func TestTopics_ForgetNothingButDoNotGrow(t *testing.T) {
 	cfg := DefaultConfig()
 	topics, err := newTopics(&cfg, nil)
 	require.NoError(t, err)
-	for i := range topicCacheSize * 2 {
-		name, fault := topics.of([]byte{byte('a' + i%26), byte('a' + i/26%26), byte('a' + i/676%26)})
-		require.Nil(t, fault)
-		require.Regexp(t, `^outbox\.event\.[a-z]{3}$`, name)
-		require.LessOrEqual(t, len(topics.known), topicCacheSize)
+	for i := range 2 * topicCacheBytes / topicCacheEntry {
+		name, fault := topics.of(strconv.AppendInt(nil, int64(i), 10))
+		if want := "outbox.event." + strconv.Itoa(i); fault != nil || name != want || topics.bytes > topicCacheBytes {
+			require.Nil(t, fault)
+			require.Equal(t, want, name)
+			require.LessOrEqual(t, topics.bytes, topicCacheBytes)
+		}
 	}
+	require.Less(t, len(topics.known), topicCacheBytes/topicCacheEntry)
+	for i := range 2 * topicCacheBytes / topicCacheFault {
+		_, fault := topics.of(fmt.Appendf(nil, "no topic %d", i))
+		require.NotNil(t, fault)
+		require.LessOrEqual(t, topics.bytes, topicCacheBytes)
+	}
+}
+
+func TestTopics_RememberTenThousand(t *testing.T) {
+	cfg := DefaultConfig()
+	topics, err := newTopics(&cfg, nil)
+	require.NoError(t, err)
+	values := make([][]byte, 10_000)
+	for i := range values {
+		values[i] = fmt.Appendf(nil, "tenant-%05d.orders", i)
+	}
+	all := func() {
+		for _, v := range values {
+			_, fault := topics.of(v)
+			require.Nil(t, fault)
+		}
+	}
+	all()
+	require.Zero(t, testing.AllocsPerRun(1, all), "each value is matched once")
 }
