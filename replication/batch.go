@@ -1,7 +1,7 @@
 package replication
 
 import (
-	"sync"
+	"slices"
 
 	"github.com/jackc/pglogrepl"
 )
@@ -11,21 +11,52 @@ import (
 type Batch struct {
 	Events []Event
 	arena  [][]byte
+	home   chan *Batch // where it goes when it is released; nil: nowhere
 }
 
-var batches = sync.Pool{New: func() any { return &Batch{} }}
+// batches are those of a stream, used again and again. Not a sync.Pool, which the collector empties: under load it runs many times a second.
+type batches chan *Batch
 
-func newBatch() *Batch { return batches.Get().(*Batch) }
+// take gives an empty batch.
+func (f batches) take() *Batch {
+	select {
+	case b := <-f:
+		return b
+	default:
+		b := newBatch()
+		b.home = f
+		return b
+	}
+}
+
+func newBatch() *Batch { return &Batch{} }
 
 // Release hands the batch back for reuse.
 func (b *Batch) Release() {
-	clear(b.Events) // drops the references that keep chunks alive
-	clear(b.arena[:cap(b.arena)])
-	b.Events, b.arena = b.Events[:0], b.arena[:0]
-	batches.Put(b)
+	b.reset()
+	select {
+	case b.home <- b:
+	default:
+	}
 }
 
-func (b *Batch) add(e Event) { b.Events = append(b.Events, e) }
+// reset empties the batch.
+func (b *Batch) reset() {
+	clear(b.Events) // drops the references that keep chunks alive; what lies behind is clear already
+	clear(b.arena)
+	b.Events, b.arena = b.Events[:0], b.arena[:0]
+}
+
+// next makes room for one event and returns it, zero. It is to be filled before the next one is asked for.
+func (b *Batch) next() *Event {
+	if len(b.Events) == cap(b.Events) {
+		b.Events = slices.Grow(b.Events, max(64, len(b.Events)))
+	}
+	b.Events = b.Events[:len(b.Events)+1]
+	return &b.Events[len(b.Events)-1]
+}
+
+func (b *Batch) add(e Event) { *b.next() = e }
 
 // idle adds an idle position. Of several in a row only the newest counts.
 func (b *Batch) idle(lsn pglogrepl.LSN) {
@@ -36,7 +67,7 @@ func (b *Batch) idle(lsn pglogrepl.LSN) {
 	b.add(Event{Kind: Idle, LSN: lsn})
 }
 
-// values returns room for the values of one row.
+// values returns room for the values of one row, which all have to be written.
 func (b *Batch) values(n int) [][]byte {
 	if cap(b.arena)-len(b.arena) < n {
 		b.arena = make([][]byte, 0, max(2*cap(b.arena), n, 256)) // rows before keep the old one

@@ -72,7 +72,8 @@ func (d *decoder) decode(msg []byte, sent int64, b *Batch) error {
 			break
 		}
 		if d.begun {
-			b.add(Event{Kind: Commit, XID: d.xid, LSN: end, Time: d.time})
+			e := b.next()
+			e.Kind, e.XID, e.LSN, e.Time = Commit, d.xid, end, d.time
 		} else {
 			b.idle(end)
 		}
@@ -149,7 +150,8 @@ func leading(c *cursor, rel *Relation, values [][]byte) error {
 
 func (d *decoder) begin(b *Batch) {
 	if !d.begun {
-		b.add(Event{Kind: Begin, XID: d.xid, LSN: d.lsn, Time: d.time})
+		e := b.next()
+		e.Kind, e.XID, e.LSN, e.Time = Begin, d.xid, d.lsn, d.time
 		d.begun = true
 	}
 }
@@ -167,7 +169,8 @@ func (d *decoder) insert(c *cursor, b *Batch) error {
 		return err
 	}
 	d.begin(b)
-	b.add(Event{Kind: Insert, XID: d.xid, Index: d.index, LSN: d.lsn, Time: d.time, Relation: rel, Values: values})
+	e := b.next()
+	e.Kind, e.XID, e.Index, e.LSN, e.Time, e.Relation, e.Values = Insert, d.xid, d.index, d.lsn, d.time, rel, values
 	d.index++
 	return nil
 }

@@ -303,8 +303,7 @@ func BenchmarkDecode_Insert(b *testing.B) {
 			b.Fatal(err)
 		}
 		if n++; n%500 == 0 {
-			batch.Release()
-			batch = newBatch()
+			batch.reset()
 		}
 	}
 }

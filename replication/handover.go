@@ -75,7 +75,6 @@ func (s *Stream) find(ctx context.Context, f *finder) error {
 	defer onDone(ctx, func() { _ = s.conn.Conn().SetReadDeadline(time.Unix(1, 0)) })()
 	s.schedule.last = s.now()
 	b := newBatch()
-	defer func() { b.Release() }()
 	for !f.done && s.positions.received < s.identity.WrittenLSN {
 		typ, body, over, ok, err := s.wire.next()
 		switch {
@@ -90,8 +89,7 @@ func (s *Stream) find(ctx context.Context, f *finder) error {
 			}
 			continue
 		}
-		b.Release()
-		b = newBatch()
+		b.reset()
 		if err := s.message(typ, body, over, b); err != nil {
 			return err
 		}

@@ -204,8 +204,9 @@ func (s *Stream) Run(ctx, stop context.Context, out chan<- *Batch, acked func() 
 	defer onDone(stop, interrupt)()
 
 	s.schedule.last = s.now()
+	spare := make(batches, cap(out)+2) // besides those queued, one is filled and one is with the receiver
 	for {
-		b := newBatch()
+		b := spare.take()
 		stopped, err := s.decodeBuffered(b, stop)
 		if len(b.Events) > 0 {
 			if handErr := s.handOver(ctx, out, b); handErr != nil {

@@ -48,7 +48,6 @@ func FindTransaction(ctx context.Context, pg *pgconn.Config, cfg Config, slot st
 
 	t := Transaction{CommitLSN: commit, Events: map[string]int{}}
 	b := newBatch()
-	defer func() { b.Release() }()
 	for s.positions.received < s.identity.WrittenLSN {
 		typ, body, over, ok, err := s.wire.next()
 		switch {
@@ -63,8 +62,7 @@ func FindTransaction(ctx context.Context, pg *pgconn.Config, cfg Config, slot st
 			}
 			continue
 		}
-		b.Release()
-		b = newBatch()
+		b.reset()
 		err = s.message(typ, body, over, b)
 		if s.decoder.open && s.decoder.lsn == commit {
 			t.XID, t.CommitTime = s.decoder.xid, s.decoder.time
