@@ -35,12 +35,13 @@ type pipeline struct {
 	renewed  bool           // a slot was made by us since it was last found beyond what was acked; of the relay's goroutine
 	gap      lastGap
 	// As a session was last prepared; the same goroutine then makes its router.
-	tables []slot.Table
-	oids   map[uint32]string // see slot.OIDs
+	tables    []slot.Table
+	oids      map[uint32]string // see slot.OIDs
+	catalogue catalogue         // the router's questions
 }
 
 func (a *app) newPipeline(cfg config.Config, set *metrics.Set, log zerolog.Logger) *pipeline {
-	p := &pipeline{app: a, cfg: cfg, metrics: set, log: log}
+	p := &pipeline{app: a, cfg: cfg, metrics: set, log: log, catalogue: catalogue{cfg: cfg.Postgres}}
 	p.monitor = slot.NewMonitor(cfg.Postgres, requirements(cfg), cfg.Monitor, slot.Export(set), p.component("slot"))
 	p.snapshot = p.newSnapshot()
 	return p
@@ -87,6 +88,7 @@ func (p *pipeline) parts() relay.Parts {
 
 // prepare looks at publication, tables and slot before a session.
 func (p *pipeline) prepare(ctx context.Context, first bool) (err error) {
+	p.catalogue.reset()
 	conn, err := postgres.Connect(ctx, p.cfg.Postgres)
 	if err != nil {
 		return err
@@ -260,9 +262,9 @@ func (p *pipeline) updated(table, behavior string) {
 	event.Str("relation", table).Msg("a row of the outbox was updated; updates are not published (router.table.op.invalid.behavior)")
 }
 
-// describe asks the catalogue about a table. It is called once per shape, so a connection of its own is no cost.
+// describe asks the catalogue about a table, once per shape.
 func (p *pipeline) describe(oid uint32) (t *router.Table, err error) {
-	err = p.ask(func(ctx context.Context, conn *pgx.Conn) error {
+	err = p.catalogue.ask(func(ctx context.Context, conn *pgx.Conn) error {
 		t, err = describe(ctx, conn, oid)
 		return err
 	})
@@ -271,22 +273,11 @@ func (p *pipeline) describe(oid uint32) (t *router.Table, err error) {
 
 // home asks which table a relation is a partition of, once per shape too.
 func (p *pipeline) home(rel *replication.Relation) (table string, err error) {
-	err = p.ask(func(ctx context.Context, conn *pgx.Conn) error {
+	err = p.catalogue.ask(func(ctx context.Context, conn *pgx.Conn) error {
 		table, err = slot.Home(ctx, conn, p.tables, rel)
 		return err
 	})
 	return table, err
-}
-
-func (p *pipeline) ask(question func(ctx context.Context, conn *pgx.Conn) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), describeTimeout)
-	defer cancel()
-	conn, err := postgres.Connect(ctx, p.cfg.Postgres)
-	if err != nil {
-		return fmt.Errorf("ask the catalogue: %w", err)
-	}
-	defer closeSQL(ctx, conn)
-	return question(ctx, conn)
 }
 
 func describe(ctx context.Context, conn *pgx.Conn, oid uint32) (*router.Table, error) {

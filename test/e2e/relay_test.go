@@ -55,7 +55,8 @@ var errEnded = errors.New("the relay has ended")
 // relay is a running postrider run.
 type relay struct {
 	*process
-	url string
+	url  string
+	peak float64 // resident bytes, as seen in the metrics
 }
 
 // run starts the relay and waits until it is ready: streaming, with its listener on a port that was free.

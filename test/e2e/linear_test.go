@@ -1,0 +1,295 @@
+package e2e
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"postrider/embedded"
+	"postrider/test/parts"
+)
+
+// times makes the shapes larger than a test run has time for.
+var times = flag.Int("linear.times", 1, "how many times larger than by default the shapes of TestLinear are")
+
+// extreme is an outbox of an unusual shape, and what n of that is.
+type extreme struct {
+	name string
+	n    int
+	// setup makes what there has to be for up to n of it, beside the outbox.
+	setup func(n int) string
+	// write is statements, divided by ;; that insert the rows with the numbers from first to first+n-1, in ascending order.
+	write  func(first, n int) string
+	keys   int                  // row i has the key i % keys; zero: 100
+	topics func(n int) []string // beside "order", which every row has that does not say otherwise
+	config func(n int) string   // beyond [router]
+}
+
+// everyone is the rows of generate_series, with more columns and members of the payload as the shape has them.
+func everyone(table, first, n, keys any, topic, columns, values, members string) string {
+	return fmt.Sprintf(`INSERT INTO %[1]v (aggregate_type, aggregate_id, payload%[6]s)
+		SELECT %[5]s, 'key-' || i %% %[4]v, jsonb_build_object('key', 'key-' || i %% %[4]v, 'number', i / %[4]v + 1%[8]s)%[7]s
+		FROM generate_series(%[2]v, %[2]v + %[3]v - 1) i;`, table, first, n, keys, topic, columns, values, members)
+}
+
+func simply(first, n int) string { return everyone("outbox", first, n, 100, "'order'", "", "", "") }
+
+func repeated(n int, sep string, item func(i int) string) string {
+	items := make([]string, n)
+	for i := range items {
+		items[i] = item(i)
+	}
+	return strings.Join(items, sep)
+}
+
+const columnsOfWide = 95
+
+var extremes = []extreme{
+	{
+		name: "a hundred columns", n: 500,
+		setup: func(int) string {
+			return "ALTER TABLE outbox " + repeated(columnsOfWide, ",", func(i int) string { return fmt.Sprintf("ADD COLUMN c%d text", i) })
+		},
+		write: func(first, n int) string {
+			return everyone("outbox", first, n, 100, "'order'", repeated(columnsOfWide, "", func(i int) string { return fmt.Sprintf(", c%d", i) }),
+				repeated(columnsOfWide, "", func(i int) string { return fmt.Sprintf(", 'some text %d'", i) }), "")
+		},
+	},
+	{
+		name: "payloads of a megabyte", n: 5,
+		write: func(first, n int) string {
+			return everyone("outbox", first, n, 100, "'order'", "", "", ", 'pad', repeat('x', 1000000)")
+		},
+	},
+	{
+		name: "headers of a megabyte", n: 5,
+		write: func(first, n int) string {
+			return everyone("outbox", first, n, 100, "'order'", ", event_type", ", repeat('x', 1000000)", "")
+		},
+	},
+	{
+		name: "a megabyte that is not published", n: 5,
+		setup: func(int) string { return "ALTER TABLE outbox ADD COLUMN internal text" },
+		write: func(first, n int) string {
+			return everyone("outbox", first, n, 100, "'order'", ", internal", ", repeat('x', 1000000)", "")
+		},
+	},
+	{
+		name: "deep JSON, expanded", n: 50, config: func(int) string { return "table.expand.json.payload = true\n[format]\nvalue = \"json\"" },
+		write: func(first, n int) string {
+			deep := `, 'deep', (repeat('{"member":[', 450) || '1' || repeat(']}', 450))::jsonb`
+			return everyone("outbox", first, n, 100, "'order'", "", "", deep)
+		},
+	},
+	{
+		name: "many members in JSON, expanded", n: 5, config: func(int) string { return "table.expand.json.payload = true\n[format]\nvalue = \"json\"" },
+		write: func(first, n int) string {
+			return everyone("outbox", first, n, 100, "'order'", "", "", ", 'wide', (SELECT jsonb_object_agg('member' || m, m) FROM generate_series(1, 5000) m)")
+		},
+	},
+	{
+		name: "many keys", n: 2500, keys: 1 << 30,
+		write: func(first, n int) string { return everyone("outbox", first, n, 1<<30, "'order'", "", "", "") },
+	},
+	{
+		name: "many topics", n: 500, keys: 1 << 30,
+		topics: func(n int) []string {
+			topics := make([]string, n)
+			for i := range topics {
+				topics[i] = fmt.Sprintf("type-%d", i)
+			}
+			return topics
+		},
+		write: func(first, n int) string {
+			return everyone("outbox", first, n, 1<<30, fmt.Sprintf("'type-' || i - %d", first), "", "", "")
+		},
+	},
+	{
+		name: "many tables of others in the publication", n: 50,
+		setup: func(n int) string {
+			return `DROP PUBLICATION postrider; DROP TABLE outbox;` + strings.TrimSuffix(partitionedSQL, "\n") + `
+				CREATE PUBLICATION postrider FOR ALL TABLES;
+				DO $$ BEGIN FOR i IN 1..` + strconv.Itoa(n) + ` LOOP EXECUTE format('CREATE TABLE other_%s (id int, note text)', i); END LOOP; END $$;`
+		},
+		write: func(first, n int) string {
+			return `DO $$ BEGIN FOR i IN 1..` + strconv.Itoa(n) + ` LOOP EXECUTE format('INSERT INTO other_%s VALUES (1, repeat(''x'', 1000))', i); COMMIT; END LOOP; END $$;;` +
+				simply(first, n)
+		},
+	},
+	{
+		name: "many outboxes", n: 25, keys: 1 << 30,
+		setup: func(n int) string {
+			return `DROP PUBLICATION postrider; ` + repeated(n, "", func(i int) string { return fmt.Sprintf("CREATE TABLE outbox_%d (LIKE outbox INCLUDING ALL);", i) }) +
+				"CREATE PUBLICATION postrider FOR TABLE " + repeated(n, ",", func(i int) string { return fmt.Sprintf("outbox_%d", i) })
+		},
+		config: func(n int) string {
+			return "[replication]\ntables = [" + repeated(n, ",", func(i int) string { return fmt.Sprintf(`"public.outbox_%d"`, i) }) + "]"
+		},
+		write: func(first, n int) string {
+			return repeated(n, ";;", func(i int) string {
+				return everyone(fmt.Sprintf("outbox_%d", i), first+i, 1, 1<<30, "'order'", "", "", "")
+			})
+		},
+	},
+	{
+		name: "many savepoints, each second one rolled back", n: 500,
+		write: func(first, n int) string {
+			return fmt.Sprintf(`DO $$ BEGIN FOR n IN %[1]d..%[1]d+2*%[2]d-1 LOOP BEGIN
+					INSERT INTO outbox (aggregate_type, aggregate_id, payload) SELECT 'order', 'key-' || i %% 100, jsonb_build_object('key', 'key-' || i %% 100, 'number', i / 100 + 1)
+						FROM (SELECT (n - %[1]d) / 2 + %[1]d AS i) rows;
+					IF (n - %[1]d) %% 2 = 0 THEN RAISE division_by_zero; END IF;
+				EXCEPTION WHEN division_by_zero THEN NULL; END; END LOOP; END $$`, first, n)
+		},
+	},
+	{
+		name: "many tiny transactions of others", n: 1000,
+		setup: func(int) string {
+			return `CREATE TABLE unrelated (id int); CREATE TABLE published (id int); ALTER PUBLICATION postrider ADD TABLE published`
+		},
+		write: func(first, n int) string {
+			return `DO $$ BEGIN FOR i IN 1..` + strconv.Itoa(n) + ` LOOP INSERT INTO unrelated VALUES (i); COMMIT; INSERT INTO published VALUES (i); COMMIT; END LOOP; END $$;;` +
+				simply(first, n)
+		},
+	},
+}
+
+// spent is what the relay and its broker did for a shape.
+type spent struct {
+	mallocs, bytes float64 // of the relay's heap
+	cpu            float64 // seconds
+	requests       map[kmsg.Key]float64
+}
+
+// What grows with the square of a shape's size shows at four times the size: sixteen times of something is done. Nothing is lost meanwhile.
+func TestLinear_NothingCostsMoreThanItsBytes(t *testing.T) {
+	for _, x := range extremes {
+		t.Run(x.name, func(t *testing.T) {
+			t.Parallel()
+			x.n *= *times
+			grow(t, x)
+		})
+	}
+}
+
+func grow(t *testing.T, x extreme) {
+	if x.keys == 0 {
+		x.keys = 100
+	}
+	broker, fake := parts.FakeKafka(t, embedded.KafkaConfig{})
+	var requests [kmsg.MaxKey + 1]atomic.Int64
+	fake.Cluster.Control(func(r kmsg.Request) (kmsg.Response, error, bool) {
+		fake.Cluster.KeepControl()
+		requests[r.Key()].Add(1)
+		return nil, nil, false
+	})
+	topics := []string{"order"}
+	if x.topics != nil {
+		topics = x.topics(4 * x.n)
+	}
+	for _, topic := range topics {
+		require.NoError(t, fake.CreateTopic(topic, partitions))
+	}
+	sql := outboxSQL
+	if x.setup != nil {
+		sql += x.setup(4 * x.n)
+	}
+	config := ""
+	if x.config != nil {
+		config = x.config(4 * x.n)
+	}
+	s := newShop(t, parts.AnyVersion, sql, `
+[router]
+route.topic.replacement = "${routedByValue}"
+table.fields.additional.placement = "event_type:header:eventType"
+`+config)
+	s.cluster = cluster{broker}
+	r := s.run(t)
+	look := func() spent {
+		m := r.metrics(t)
+		now := spent{mallocs: m["go_memstats_mallocs_total"], bytes: m["go_memstats_alloc_bytes_total"], cpu: m["process_cpu_seconds_total"], requests: map[kmsg.Key]float64{}}
+		for key := range requests {
+			now.requests[kmsg.Key(key)] = float64(requests[key].Load())
+		}
+		return now
+	}
+	ledger := newLedger()
+	written := 0
+	run := func(n int) spent {
+		before := look()
+		s.do(t, strings.Split(x.write(written, n), ";;")...)
+		s.awaitConfirmed(t, r)
+		for i := written; i < written+n; i++ {
+			ledger.tally.Wrote(fmt.Sprintf("key-%d", i%x.keys), uint64(i/x.keys+1)) //nolint:gosec // small
+		}
+		written += n
+		return look().minus(before)
+	}
+	run(min(100, x.n)) // what is done once
+	once, fourTimes := run(x.n), run(4*x.n)
+	sessions := s.sessions(t)
+	r.stop(t)
+	ledger.received(t, s.ConsumeUntil(t, topics, func(records []*kgo.Record) bool { return len(records) >= written }))
+	ledger.requireExact(t, written)
+
+	t.Logf("%d: %s", x.n, once)
+	t.Logf("%d: %s; connections to the database: %d; at most %.0f MiB", 4*x.n, fourTimes, sessions, r.peak/(1<<20))
+	const growth = 4 * 1.5
+	require.Less(t, fourTimes.mallocs, growth*once.mallocs+100_000, "allocations")
+	require.Less(t, fourTimes.bytes, growth*once.bytes+64<<20, "bytes allocated")
+	require.LessOrEqual(t, fourTimes.requests[kmsg.Produce], float64(4*x.n), "produce requests")
+	require.Less(t, sessions, 40, "connections to the database")
+}
+
+func (s spent) minus(o spent) spent {
+	d := spent{mallocs: s.mallocs - o.mallocs, bytes: s.bytes - o.bytes, cpu: s.cpu - o.cpu, requests: map[kmsg.Key]float64{}}
+	for key, n := range s.requests {
+		if n > o.requests[key] {
+			d.requests[key] = n - o.requests[key]
+		}
+	}
+	return d
+}
+
+func (s spent) String() string {
+	var requests []string
+	for key, n := range s.requests {
+		requests = append(requests, fmt.Sprintf("%s %.0f", key.Name(), n))
+	}
+	slices.Sort(requests)
+	return fmt.Sprintf("%.0f allocations, %.1f MB, %.2f s, requests: %s", s.mallocs, s.bytes/1e6, s.cpu, strings.Join(requests, ", "))
+}
+
+// metrics reads the series without labels.
+func (r *relay) metrics(t testing.TB) map[string]float64 {
+	t.Helper()
+	response, err := http.Get(r.url + "/metrics")
+	require.NoError(t, err)
+	defer response.Body.Close()
+	series := map[string]float64{}
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		if name, value, ok := strings.Cut(lines.Text(), " "); ok && name != "#" {
+			if series[name], err = strconv.ParseFloat(value, 64); err != nil {
+				delete(series, name)
+			}
+		}
+	}
+	r.peak = max(r.peak, series["process_resident_memory_bytes"])
+	return series
+}
+
+// sessions is how many connections to the database there ever were, but for those that are open.
+func (s *shop) sessions(t testing.TB) (n int) {
+	t.Helper()
+	require.NoError(t, s.sql.QueryRow(t.Context(), "SELECT sessions FROM pg_stat_database WHERE datname = current_database()").Scan(&n))
+	return n
+}
