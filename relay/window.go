@@ -93,6 +93,12 @@ func (w *window) commit(end pglogrepl.LSN, hold bool) {
 	}
 	w.open = false
 	t := w.atLocked(w.next - 1)
+	if t.pending == 0 && !hold && w.joinLocked(w.next-1, end) {
+		// Of tables that are not ours. While the sink stalls, any number of these can pass.
+		*t = transaction{}
+		w.next--
+		return
+	}
 	t.end = end
 	if hold {
 		t.held = true
@@ -128,16 +134,25 @@ func (w *window) idle(end pglogrepl.LSN) {
 	if w.open {
 		panic("relay: idle position inside a transaction")
 	}
-	if w.next > w.first {
-		if last := w.atLocked(w.next - 1); last.pending == 0 && !last.held {
-			// Waits behind others and has nothing of its own pending: it only moves on. So a stalled sink
-			// on an idle table does not fill the window with keepalives.
-			last.end = max(last.end, end)
-			return
-		}
+	if w.joinLocked(w.next, end) {
+		return
 	}
 	w.pushLocked(transaction{end: end})
 	w.advanceLocked()
+}
+
+// joinLocked has the transaction before number end at end, if that one waits behind others and has nothing of its own pending: it only moves on. So
+// a stalled sink on an idle table does not fill the window with positions.
+func (w *window) joinLocked(number uint64, end pglogrepl.LSN) bool {
+	if number <= w.first {
+		return false
+	}
+	last := w.atLocked(number - 1)
+	if last.pending > 0 || last.held {
+		return false
+	}
+	last.end = max(last.end, end)
+	return true
 }
 
 // done takes one delivered message of a transaction out of the window.

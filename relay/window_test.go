@@ -60,6 +60,24 @@ func TestWindow_IdlePositionsBehindAStallTakeOnePlace(t *testing.T) {
 	require.Equal(t, pglogrepl.LSN(4999), w.ackedLSN())
 }
 
+func TestWindow_EmptyTransactionsBehindAStallTakeOnePlace(t *testing.T) {
+	w := newWindow(100, 10, 1000)
+	tx := w.begin(anyTime)
+	require.True(t, w.tryAdd(1))
+	w.commit(200, true)
+	for lsn := pglogrepl.LSN(300); lsn < 5000; lsn += 10 {
+		w.begin(anyTime)
+		w.commit(lsn, false)
+		w.idle(lsn + 5)
+	}
+	require.Equal(t, uint64(2), w.next-w.first)
+	w.done(tx, 1)
+	require.Equal(t, pglogrepl.LSN(100), w.ackedLSN())
+	w.visible(200, func(time.Time) {})
+	require.Equal(t, pglogrepl.LSN(4995), w.ackedLSN())
+	require.Zero(t, w.next-w.first)
+}
+
 func TestWindow_IdlePositionBelowTheSeedChangesNothing(t *testing.T) {
 	w := newWindow(100, 10, 1000)
 	w.idle(50)
