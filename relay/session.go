@@ -51,6 +51,7 @@ type session struct {
 	moved     atomic.Int64 // Unix nanoseconds: the last acknowledgement, or a later batch that found nothing in flight
 	failed    atomic.Bool  // the sink reported a failure: what is in flight may or may not be written
 
+	messages  messages
 	recent    *recent              // of the Relay
 	suspects  *suspects            // of the Relay
 	handed    *handed              // of the Relay
@@ -148,9 +149,14 @@ func (s *session) row(ctx context.Context, e *replication.Event) error {
 		s.metrics.EventsRepeated.Inc()
 		return nil
 	}
-	m, err := s.router.Route(e)
+	m := s.messages.take()
+	ours, err := s.router.RouteTo(m, e)
+	if !ours {
+		s.messages.putBack(m)
+		m = nil
+	}
 	switch {
-	case m == nil && err == nil:
+	case !ours && err == nil:
 		s.metrics.EventsSkipped.Inc()
 		return nil
 	case e.Oversize > 0:
@@ -326,13 +332,18 @@ func (s *session) handOver(ctx context.Context, ms []*sink.Message) error {
 // notTaken is how many messages the sink did not take when Publish failed: those from the one that the error names, else all.
 func notTaken(ms []*sink.Message, err error) int {
 	if failed := new(sink.MessageError); errors.As(err, &failed) {
-		for i, m := range ms {
-			if m.Origin == failed.Origin {
+		for i, m := range ms { // those taken may be delivered by now, and are not to be looked at but for their positions
+			if samePosition(m, failed.Origin) {
 				return len(ms) - i
 			}
 		}
 	}
 	return len(ms)
+}
+
+// samePosition tells whether a message is of that event. No two in the window are of the same.
+func samePosition(m *sink.Message, of sink.Origin) bool {
+	return m.Origin.LSN == of.LSN && m.Origin.Index == of.Index
 }
 
 // delivered is the sink's Done.
@@ -362,7 +373,11 @@ func (s *session) delivered(m *sink.Message, err error) {
 	topic.Last.Set(float64(now.UnixMilli()) / 1e3)
 	s.recent.delivered(m, now, late)
 	s.published.Add(1)
-	s.window.done(m.Origin.Transaction, size)
+	number := m.Origin.Transaction
+	if !s.isLetter(m.Topic) { // letters are the desk's
+		s.messages.release(m)
+	}
+	s.window.done(number, size)
 }
 
 // finish ends a session whose pump has ended with cause: wait for what is in flight as long as that is of use, confirm, close. The

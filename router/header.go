@@ -3,7 +3,6 @@ package router
 import (
 	"bytes"
 	"fmt"
-	"strconv"
 	"strings"
 	"unicode"
 
@@ -72,8 +71,8 @@ func (r *rule) makeHeaders(dst []sink.Header, p *plan, ev *replication.Event, va
 		}
 	}
 	if r.cfg.PositionHeaders {
-		dst = append(dst, sink.Header{Key: HeaderLSN, Value: []byte(ev.LSN.String())},
-			sink.Header{Key: HeaderIndex, Value: strconv.AppendUint(nil, uint64(ev.Index), 10)})
+		lsn, index := r.positions.of(ev)
+		dst = append(dst, sink.Header{Key: HeaderLSN, Value: lsn}, sink.Header{Key: HeaderIndex, Value: index})
 	}
 	return dst, nil
 }

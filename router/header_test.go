@@ -1,8 +1,10 @@
 package router
 
 import (
+	"fmt"
 	"testing"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
 
 	"postrider/replication"
@@ -151,4 +153,40 @@ func TestRoute_HasAnEmptyOldKeyWhereAnotherIndexKnowsTheRow(t *testing.T) {
 	m, err := newRouter(t, Format{Key: "string", Value: "string", Headers: "json"}, nil).Route(ev)
 	require.NoError(t, err)
 	require.Equal(t, sink.Header{Key: "__debezium.oldkey", Value: []byte(`{"id":""}`)}, m.Headers[0])
+}
+
+func TestPositionHeaders_ArePrintedAsByPostgreSQL(t *testing.T) {
+	r := newRouter(t, DefaultFormat(), func(c *Config) { c.PositionHeaders = true })
+	var kept []*sink.Message
+	var want []string
+	for i := range 3000 { // more than fit into a chunk
+		ev := base(outbox())
+		ev.LSN, ev.Index = pglogrepl.LSN(uint64(i/3)*0x9E3779B97F4A7C15>>(i%64)), uint32(i*i)
+		m, err := r.Route(ev)
+		require.NoError(t, err)
+		kept, want = append(kept, m), append(want, fmt.Sprintf("%s %d", ev.LSN, ev.Index))
+	}
+	for i, m := range kept {
+		require.Equal(t, want[i], fmt.Sprintf("%s %s", m.Headers[1].Value, m.Headers[2].Value))
+	}
+}
+
+func TestRouteTo_LeavesNothingOfTheMessageBefore(t *testing.T) {
+	full := newRouter(t, DefaultFormat(), func(c *Config) {
+		c.AdditionalPlacement, c.PositionHeaders = "type:header,aggregatetype:header,version:partition", true
+	})
+	plain := newRouter(t, DefaultFormat(), nil)
+	rel := outbox()
+	rel.Columns = append(rel.Columns, replication.Column{Name: "version", TypeOID: 23, TypeMod: -1})
+	m := new(sink.Message)
+	ours, err := full.RouteTo(m, insert(rel, "1", "Order", "k1", "Created", "{}", "7"))
+	require.NoError(t, err)
+	require.True(t, ours)
+	m.Origin.Transaction, m.Origin.HandedOver = 9, committed
+	ours, err = plain.RouteTo(m, insert(outbox(), "2", "User", "k2", nil, nil))
+	require.NoError(t, err)
+	require.True(t, ours)
+	fresh, err := plain.Route(insert(outbox(), "2", "User", "k2", nil, nil))
+	require.NoError(t, err)
+	require.Equal(t, fresh, m)
 }

@@ -59,6 +59,7 @@ type rule struct {
 	headers    encoder
 	expander   expander
 	context    []sink.Header // of every row
+	positions  positions
 
 	schemas map[schemaKey][]*schema // of envelopes of logical messages; with first_schema_name of all
 }
@@ -124,11 +125,20 @@ func newRule(cfg Config, f Format, opts Options, runID string) (*rule, error) {
 	return r, err
 }
 
-// Route maps an Insert, an Update or a Message. A nil message without an error is an event that is not ours: another table, another prefix.
-// The error is a *RowError for an event that can never be published, a *ShapeError for a relation that cannot be routed,
-// or what Home or Describe returned.
-// Everything of the message but Origin.Transaction is set; its slices may alias those of the event.
+// Route is RouteTo with a new message; nil for an event that is not ours.
 func (r *Router) Route(ev *replication.Event) (*sink.Message, error) {
+	m := new(sink.Message)
+	if ours, err := r.RouteTo(m, ev); !ours {
+		return nil, err
+	}
+	return m, nil
+}
+
+// RouteTo maps an Insert, an Update or a Message to m, whose room for headers is used again. It returns false without an error for an event that
+// is not ours: another table, another prefix. The error is a *RowError for an event that can never be published, a *ShapeError for a
+// relation that cannot be routed, or what Home or Describe returned; what m holds then is of no use.
+// Everything of the message but Origin.Transaction and Origin.HandedOver is set; its slices may alias those of the event.
+func (r *Router) RouteTo(m *sink.Message, ev *replication.Event) (ours bool, err error) {
 	var p *plan
 	values := ev.Values
 	switch ev.Kind {
@@ -136,14 +146,14 @@ func (r *Router) Route(ev *replication.Event) (*sink.Message, error) {
 		p = r.planOf(ev.Relation)
 		switch {
 		case p.err != nil:
-			return nil, p.err
+			return false, p.err
 		case p.rule == nil:
-			return nil, nil
+			return false, nil
 		case len(values) != len(p.rel.Columns):
-			return nil, rowError(ev, p.relation, nil, fault(ReasonUnconvertible, "",
+			return false, rowError(ev, p.relation, nil, fault(ReasonUnconvertible, "",
 				"the row has %d values, the relation %d columns", len(values), len(p.rel.Columns)))
 		case ev.Kind == replication.Update && !p.keyChanged(ev):
-			return nil, p.rule.unexpected(p, ev)
+			return false, p.rule.unexpected(p, ev)
 		}
 	case replication.Message:
 		one := r.prefixes[ev.Prefix]
@@ -151,27 +161,24 @@ func (r *Router) Route(ev *replication.Event) (*sink.Message, error) {
 			one = r.prefixes[AnyPrefix]
 		}
 		if one == nil {
-			return nil, nil
+			return false, nil
 		}
-		var err error
 		if p, values, err = one.messagePlan(ev); err != nil {
-			return nil, rowError(ev, "message:"+ev.Prefix, nil, err)
+			return false, rowError(ev, "message:"+ev.Prefix, nil, err)
 		}
 		p.rule = one
 	default:
-		return nil, nil
+		return false, nil
 	}
 	if ev.Kind == replication.Update {
-		var err error
 		if values, err = p.rule.available(p, values); err != nil {
-			return nil, rowError(ev, p.relation, ev.Values[p.id.index], err)
+			return false, rowError(ev, p.relation, ev.Values[p.id.index], err)
 		}
 	}
-	m, err := p.rule.route(p, ev, values)
-	if err != nil {
-		return nil, rowError(ev, p.relation, values[p.id.index], err)
+	if err := p.rule.route(m, p, ev, values); err != nil {
+		return false, rowError(ev, p.relation, values[p.id.index], err)
 	}
-	return m, nil
+	return true, nil
 }
 
 // Check resolves the columns of a relation as Route would, without a row. The error is a *ShapeError, or what Home or Describe returned.
@@ -238,67 +245,34 @@ func (r *Router) ruleOf(rel *replication.Relation) (*rule, error) {
 	return r.tables[table], nil
 }
 
-// These keep a message and its headers in one allocation: every row has the id, few have more than four, or eight with those of the context.
-type (
-	withOneHeader struct {
-		message sink.Message
-		headers [1]sink.Header
-	}
-	withHeaders struct {
-		message sink.Message
-		headers [4]sink.Header
-	}
-	withManyHeaders struct {
-		message sink.Message
-		headers [8]sink.Header
-	}
-)
-
-// newMessage makes a message with room for that many headers.
-func newMessage(headers int) *sink.Message {
-	switch {
-	case headers <= 1:
-		m := new(withOneHeader)
-		m.message.Headers = m.headers[:0:1]
-		return &m.message
-	case headers <= 4:
-		m := new(withHeaders)
-		m.message.Headers = m.headers[:0:4]
-		return &m.message
-	case headers <= 8:
-		m := new(withManyHeaders)
-		m.message.Headers = m.headers[:0:8]
-		return &m.message
-	}
-	return &sink.Message{Headers: make([]sink.Header, 0, headers)}
-}
-
 // route makes the message of a row. Its order decides which of several faults is reported: that of Debezium.
-func (r *rule) route(p *plan, ev *replication.Event, values [][]byte) (*sink.Message, error) {
-	m := newMessage(p.headerCount)
-	var err error
+func (r *rule) route(m *sink.Message, p *plan, ev *replication.Event, values [][]byte) (err error) {
 	if p.timestamp == nil {
 		m.Timestamp = ev.Time
 	} else if m.Timestamp, err = recordTime(p.timestamp, values[p.timestamp.index], ev.Time, r.cfg.StrictTypes); err != nil {
-		return nil, err
+		return err
 	}
-	if m.Headers, err = r.makeHeaders(m.Headers, p, ev, values); err != nil {
-		return nil, err
+	headers := m.Headers[:0]
+	if cap(headers) < p.headerCount {
+		headers = make([]sink.Header, 0, p.headerCount)
+	}
+	if m.Headers, err = r.makeHeaders(headers, p, ev, values); err != nil {
+		return err
 	}
 	if m.Partition, err = partitionOf(p.partition, values); err != nil {
-		return nil, err
+		return err
 	}
 	if m.Value, err = r.makeValue(p, values); err != nil {
-		return nil, err
+		return err
 	}
 	if m.Key, err = r.makeKey(p, values, m.Partition); err != nil {
-		return nil, err
+		return err
 	}
 	if m.Topic, err = p.topic(values); err != nil {
-		return nil, err
+		return err
 	}
 	m.Origin = sink.Origin{LSN: ev.LSN, Index: ev.Index, CommitTime: ev.Time, Relation: p.relation, EventID: alias(values[p.id.index])}
-	return m, nil
+	return nil
 }
 
 // topic is where a row goes.

@@ -17,7 +17,9 @@ import (
 // ByKey is the Partition of a message whose partition follows from its key.
 const ByKey int32 = -1
 
-// Message is what goes to the broker. The sink owns it from Publish until Done; its slices are never written by the sink.
+// Message is what goes to the broker. The sink owns it from Publish until Done; its slices are never written by the sink. After Done with nil
+// the sink reads neither the message nor its slices any more: the caller uses it again for another row. Bytes of Key, Value and header values that were
+// published stay as they are, so that a client which still refers to them does no harm.
 type Message struct {
 	Topic     string
 	Key       []byte // nil: no key at all; empty: a key of zero bytes

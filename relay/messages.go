@@ -1,0 +1,46 @@
+package relay
+
+import (
+	"sync"
+
+	"postrider/sink"
+)
+
+// messages are those of a session. One that was delivered is used again for another row, with its room for headers, so that a row costs no
+// allocation; there are as many as were ever in flight at a time. Those that are not delivered are left to the collector, since a sink that
+// failed may still hold them.
+type messages struct {
+	free []*sink.Message // of the pump alone
+
+	mu       sync.Mutex
+	returned []*sink.Message
+}
+
+// take gives a message for the router to fill. Called by the pump alone.
+func (ms *messages) take() *sink.Message {
+	if len(ms.free) == 0 {
+		ms.mu.Lock()
+		ms.free, ms.returned = ms.returned, ms.free
+		ms.mu.Unlock()
+	}
+	n := len(ms.free)
+	if n == 0 {
+		return new(sink.Message)
+	}
+	m := ms.free[n-1]
+	ms.free = ms.free[:n-1]
+	return m
+}
+
+// putBack returns a message that was taken and not handed over. Called by the pump alone.
+func (ms *messages) putBack(m *sink.Message) { ms.free = append(ms.free, m) }
+
+// release returns one that was delivered, which nobody may use any more. It lets go of the row's bytes: each message that waits here would
+// keep all that was read together with its row. LSN and index stay, by which Publish's caller still tells what was taken.
+func (ms *messages) release(m *sink.Message) {
+	m.Key, m.Value, m.Origin.EventID = nil, nil, ""
+	clear(m.Headers)
+	ms.mu.Lock()
+	ms.returned = append(ms.returned, m)
+	ms.mu.Unlock()
+}

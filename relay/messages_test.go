@@ -1,0 +1,83 @@
+package relay
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"postrider/replication"
+	"postrider/sink"
+)
+
+// slow is a sink that acknowledges when it is asked to.
+type slow struct {
+	done sink.Done
+	has  []*sink.Message
+}
+
+func (s *slow) Publish(_ context.Context, ms []*sink.Message) error {
+	s.has = append(s.has, ms...)
+	return nil
+}
+
+func (s *slow) Topic(context.Context, string) error { return nil }
+func (s *slow) Close(context.Context) error         { return nil }
+
+func (s *slow) acknowledge(n int) {
+	now := s.has[:n]
+	s.has = s.has[n:]
+	for _, m := range now {
+		s.done(m, nil)
+	}
+}
+
+func TestMessages_AreNotUsedAgainBeforeTheyAreDelivered(t *testing.T) {
+	s, b := pumping(t, false, 3)
+	held := &slow{done: s.delivered}
+	s.sink = held
+	one := &replication.Batch{Events: b.Events[:5]} // one transaction
+	relay := func() { require.NoError(t, s.relay(t.Context(), one)) }
+
+	relay()
+	first := held.has
+	held.has = append([]*sink.Message{}, first...)
+	relay()
+	require.Len(t, held.has, 6)
+	for i, m := range held.has[3:] {
+		require.NotSame(t, first[i], m)
+	}
+	for _, m := range held.has {
+		require.Equal(t, "agg-4711", string(m.Key))
+	}
+
+	held.acknowledge(6)
+	for _, m := range first {
+		require.Nil(t, m.Key, "a message that waits for its next row keeps no bytes of the last one")
+		require.Nil(t, m.Value)
+		require.Empty(t, m.Origin.EventID)
+		for _, h := range m.Headers {
+			require.Zero(t, h)
+		}
+	}
+	relay()
+	require.Len(t, held.has, 3)
+	for _, m := range held.has {
+		require.Equal(t, "agg-4711", string(m.Key))
+		require.Len(t, m.Headers, 1)
+		require.Equal(t, uint64(2), m.Origin.Transaction)
+	}
+	held.acknowledge(3)
+	require.Equal(t, b.Events[4].LSN, s.window.ackedLSN())
+}
+
+func TestMessages_ThatFailedAreNotUsedAgain(t *testing.T) {
+	s, b := pumping(t, false, 3)
+	held := &slow{done: s.delivered}
+	s.sink = held
+	require.NoError(t, s.relay(t.Context(), &replication.Batch{Events: b.Events[:5]}))
+	m := held.has[0]
+	s.delivered(m, sink.ErrClosed)
+	require.Equal(t, "agg-4711", string(m.Key))
+	require.Empty(t, s.messages.returned)
+}
