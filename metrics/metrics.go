@@ -150,7 +150,7 @@ func New(reg prometheus.Registerer, slotName string) *Set {
 		InFlight: b.gauge("relay", "in_flight_messages",
 			"Messages handed to the sink and not yet acknowledged. At the limit and not moving: the broker does not answer."),
 		InFlightBytes: b.gauge("relay", "in_flight_bytes",
-			"Bytes of the messages in flight. At the limit: reading waits for the broker, and WAL is kept."),
+			"Bytes that the messages in flight hold in memory: their rows, and what was read around them. At the limit: reading waits for the broker, and WAL is kept."),
 		OldestUnacked: b.optional("relay", "oldest_unacked_timestamp_seconds",
 			"Commit time, by the server's clock, of the oldest transaction not yet acknowledged. Absent: none. Long ago: consumers are that late."),
 		AckedLSN: b.optional("relay", "acked_lsn",

@@ -10,7 +10,7 @@ import (
 // Config is the section [relay].
 type Config struct {
 	InFlightMessages int           `toml:"in_flight_messages"`   // handed to the sink and not yet acknowledged
-	InFlightBytes    int64         `toml:"in_flight_bytes,size"` // of their keys, values and headers
+	InFlightBytes    int64         `toml:"in_flight_bytes,size"` // of memory that these hold: their rows, and what was read around them
 	DrainTimeout     time.Duration `toml:"drain_timeout"`        // how long a stop waits for the sink
 	BackoffMin       time.Duration `toml:"backoff_min"`          // ceiling of the first pause between two sessions
 	BackoffMax       time.Duration `toml:"backoff_max"`          // ceiling of every pause

@@ -170,7 +170,7 @@ func (s *session) refusedBySink(ms []*sink.Message, err error) ([]*sink.Message,
 	}
 	s.metrics.EventsRefused.Inc()
 	if letter == nil {
-		s.window.done(m.Origin.Transaction, m.Size())
+		s.window.done(m.Origin.Transaction, m.Origin.HeldBytes)
 		return ms[1:], nil
 	}
 	s.takePlace(ms, 0, letter)
@@ -197,12 +197,13 @@ func (s *session) followUp(ms []*sink.Message) error {
 
 // takePlace puts a dead letter where a message was, which is in the window already.
 func (s *session) takePlace(ms []*sink.Message, i int, letter *sink.Message) {
-	before := ms[i].Size()
+	before := ms[i].Origin.HeldBytes
 	letter.Origin = ms[i].Origin
 	if s.dedup != nil {
 		s.sign(letter)
 	}
-	s.window.replace(before, letter.Size())
+	letter.Origin.HeldBytes = max(before, letter.Size())
+	s.window.replace(before, letter.Origin.HeldBytes)
 	ms[i] = letter
 }
 

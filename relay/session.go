@@ -61,6 +61,7 @@ type session struct {
 
 	// Of the pump alone.
 	transaction uint64              // number of the open one in the window
+	held        int                 // bytes read since the last message, as far as the next one keeps them in memory
 	out         []*sink.Message     // routed, in the window, not yet handed over
 	looked      map[string]struct{} // topics that dedup was asked about
 	abandoned   int                 // messages in the window that the sink never took: nobody reports them. Read after the pump has ended
@@ -119,6 +120,7 @@ func (s *session) relay(ctx context.Context, b *replication.Batch) error {
 	}
 	for i := range b.Events {
 		e := &b.Events[i]
+		s.held = min(s.held, replication.ChunkBytes) + e.Bytes
 		switch e.Kind {
 		case replication.Begin:
 			s.transaction = s.window.begin(e.Time)
@@ -198,7 +200,9 @@ func (s *session) take(ctx context.Context, e *replication.Event, m *sink.Messag
 // add takes a message into the window and to those that the next publish hands over.
 func (s *session) add(ctx context.Context, m *sink.Message) error {
 	m.Origin.Transaction = s.transaction
-	for size := m.Size(); !s.window.tryAdd(size); {
+	m.Origin.HeldBytes = max(m.Size(), s.held)
+	s.held = 0
+	for !s.window.tryAdd(m.Origin.HeldBytes) {
 		// The window only gets room when what is in it has been handed over.
 		if err := s.publish(ctx); err != nil {
 			return err
@@ -373,11 +377,11 @@ func (s *session) delivered(m *sink.Message, err error) {
 	topic.Last.Set(float64(now.UnixMilli()) / 1e3)
 	s.recent.delivered(m, now, late)
 	s.published.Add(1)
-	number := m.Origin.Transaction
+	number, held := m.Origin.Transaction, m.Origin.HeldBytes
 	if !s.isLetter(m.Topic) { // letters are the desk's
 		s.messages.release(m)
 	}
-	s.window.done(number, size)
+	s.window.done(number, held)
 }
 
 // finish ends a session whose pump has ended with cause: wait for what is in flight as long as that is of use, confirm, close. The

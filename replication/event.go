@@ -46,7 +46,13 @@ type Event struct {
 	// Values holds the leading columns that were read whole, and nil for the others; of an Update none; of a Message the Prefix is
 	// known. Zero for every other event. It may be of a table, or have a prefix, that is none of ours.
 	Oversize int64
+	// Bytes is what was read for the event, and since the one before it, as far as that may lie in the same buffer, which is about ChunkBytes: whoever
+	// keeps a value of the row keeps all of that in memory.
+	Bytes int
 }
+
+// ChunkBytes is how much is read into one buffer, if no message is longer.
+const ChunkBytes = chunkSize
 
 // Unchanged stands for a value that the server left out of an update, as it was not changed and is stored out of line. Compare
 // with IsUnchanged.

@@ -33,6 +33,8 @@ type Stream struct {
 	log       zerolog.Logger
 	now       func() time.Time
 
+	between int // bytes read since the last event; see Event.Bytes
+
 	received  atomic.Uint64 // copy of positions.received, for others to read
 	confirmed atomic.Uint64 // copy of positions.flushed
 	bytes     atomic.Uint64 // read from the connection
@@ -319,6 +321,7 @@ func (s *Stream) copyData(body []byte, over int64, b *Batch) error {
 		// The three positions in front of the payload are no progress: for relation messages they are zero.
 		sent := int64(binary.BigEndian.Uint64(body[17:25]))
 		var err error
+		events := len(b.Events)
 		if over > 0 {
 			err = s.decoder.beginning(body[25:], over, sent, b)
 		} else {
@@ -326,6 +329,10 @@ func (s *Stream) copyData(body []byte, over int64, b *Batch) error {
 		}
 		if err != nil {
 			return fmt.Errorf("decode after %s: %w", s.positions.received, err)
+		}
+		s.between = min(s.between, ChunkBytes) + len(body)
+		if n := len(b.Events); n > events {
+			b.Events[n-1].Bytes, s.between = s.between, 0
 		}
 		s.schedule.progressed()
 		s.seen(b)

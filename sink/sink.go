@@ -41,6 +41,7 @@ type Origin struct {
 	HandedOver  time.Time     // to the sink, by our clock
 	Relation    string        // schema-qualified table, or "message:<prefix>"
 	EventID     string        // text of the id column
+	HeldBytes   int           // of memory that the message holds, what is not published included: its share of the caller's limit
 }
 
 // Header is one record header. Keys may repeat; order is kept.
@@ -49,7 +50,7 @@ type Header struct {
 	Value []byte // nil: a null value
 }
 
-// Size is what the message counts against the in-flight limit, in bytes: key, value and headers.
+// Size is what is published, in bytes: key, value and headers.
 func (m *Message) Size() int {
 	n := len(m.Key) + len(m.Value)
 	for i := range m.Headers {

@@ -293,3 +293,57 @@ func (s *shop) sessions(t testing.TB) (n int) {
 	require.NoError(t, s.sql.QueryRow(t.Context(), "SELECT sessions FROM pg_stat_database WHERE datname = current_database()").Scan(&n))
 	return n
 }
+
+// Of a row that is in flight, all that was read with it stays in memory: columns that are not published, and rows of other tables in between. A broker
+// that does not answer shows what that may be.
+func TestLinear_WhatIsNotPublishedTakesRoomToo(t *testing.T) {
+	for name, write := range map[string]string{
+		"columns": `INSERT INTO outbox (aggregate_type, aggregate_id, payload, internal) SELECT 'order', 'key-0',
+			jsonb_build_object('key', 'key-0', 'number', i), repeat('x', 300000) FROM generate_series(1, 200) i`,
+		"rows of other tables": `DO $$ BEGIN FOR i IN 1..200 LOOP INSERT INTO published SELECT repeat('x', 10000) FROM generate_series(1, 30);
+			INSERT INTO outbox (aggregate_type, aggregate_id, payload) VALUES ('order', 'key-0', jsonb_build_object('key', 'key-0', 'number', i)); END LOOP; END $$`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			broker, fake := parts.FakeKafka(t, embedded.KafkaConfig{Topics: map[string]int32{"order": partitions}})
+			answers := make(chan struct{})
+			fake.Cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+				fake.Cluster.KeepControl()
+				fake.Cluster.SleepControl(func() { <-answers })
+				return nil, nil, false
+			})
+			s := newShop(t, parts.AnyVersion, outboxSQL+`ALTER TABLE outbox ADD COLUMN internal text; CREATE TABLE published (note text);
+				ALTER PUBLICATION postrider ADD TABLE published`, `
+[router]
+route.topic.replacement = "${routedByValue}"
+[relay]
+in_flight_bytes = "6MiB"`)
+			s.cluster = cluster{broker}
+			r := s.run(t)
+			inFlight := func() float64 { return r.metrics(t)[`postrider_relay_in_flight_messages{slot="`+s.slot+`"}`] }
+			s.do(t, write)
+			before, same := -1.0, 0
+			await(t, "messages in flight, as many as there may be", func() (bool, error) {
+				now := inFlight() // is brought up to date once a second
+				if now > 0 && now == before {
+					same++
+				} else {
+					same = 0
+				}
+				before = now
+				return same > 60, nil
+			})
+			require.Less(t, before, 40.0, "messages in flight, each with 300 kB around it")
+			close(answers)
+
+			s.awaitConfirmed(t, r)
+			r.stop(t)
+			ledger := newLedger()
+			for n := range 200 {
+				ledger.tally.Wrote("key-0", uint64(n+1)) //nolint:gosec // small
+			}
+			ledger.received(t, s.All(t, "order"))
+			ledger.requireExact(t, 200)
+		})
+	}
+}
