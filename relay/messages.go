@@ -36,7 +36,8 @@ func (ms *messages) take() *sink.Message {
 func (ms *messages) putBack(m *sink.Message) { ms.free = append(ms.free, m) }
 
 // release returns one that was delivered, which nobody may use any more. It lets go of the row's bytes: each message that waits here would
-// keep all that was read together with its row. LSN and index stay, by which Publish's caller still tells what was taken.
+// keep all that was read together with its row. Transaction and index stay, by which the session still tells what
+// Publish has taken.
 func (ms *messages) release(m *sink.Message) {
 	m.Key, m.Value, m.Origin.EventID = nil, nil, ""
 	clear(m.Headers)

@@ -81,3 +81,11 @@ func TestMessages_ThatFailedAreNotUsedAgain(t *testing.T) {
 	require.Equal(t, "agg-4711", string(m.Key))
 	require.Empty(t, s.messages.returned)
 }
+
+// A message outside of a transaction ends where the commit record of the next transaction may begin, and both have the index 0.
+func TestNotTaken_TellsAMessageFromTheRowAtTheSamePosition(t *testing.T) {
+	message := &sink.Message{Origin: sink.Origin{LSN: 700, Transaction: 4}}
+	row := &sink.Message{Origin: sink.Origin{LSN: 700, Transaction: 5}}
+	refused := &sink.MessageError{Origin: row.Origin, Untaken: true, Err: sink.ErrTooLarge}
+	require.Equal(t, 1, notTaken([]*sink.Message{message, row}, refused))
+}

@@ -153,7 +153,7 @@ func (s *session) refusedBySink(ms []*sink.Message, err error) ([]*sink.Message,
 		// The sink says so to Done as well, which takes note of the message. Whichever comes first, the session ends in the same way.
 		return nil, fmt.Errorf("%w: %w", errSuspected, err)
 	}
-	if failed == nil || !failed.Untaken || !samePosition(ms[0], failed.Origin) || s.isLetter(failed.Topic) {
+	if failed == nil || !failed.Untaken || !sameEvent(ms[0], failed.Origin) || s.isLetter(failed.Topic) {
 		return nil, err
 	}
 	cause, known := causeOf(err)

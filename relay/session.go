@@ -336,8 +336,8 @@ func (s *session) handOver(ctx context.Context, ms []*sink.Message) error {
 // notTaken is how many messages the sink did not take when Publish failed: those from the one that the error names, else all.
 func notTaken(ms []*sink.Message, err error) int {
 	if failed := new(sink.MessageError); errors.As(err, &failed) {
-		for i, m := range ms { // those taken may be delivered by now, and are not to be looked at but for their positions
-			if samePosition(m, failed.Origin) {
+		for i, m := range ms { // those taken may be delivered by now, and are not to be looked at but for this
+			if sameEvent(m, failed.Origin) {
 				return len(ms) - i
 			}
 		}
@@ -345,9 +345,9 @@ func notTaken(ms []*sink.Message, err error) int {
 	return len(ms)
 }
 
-// samePosition tells whether a message is of that event. No two in the window are of the same.
-func samePosition(m *sink.Message, of sink.Origin) bool {
-	return m.Origin.LSN == of.LSN && m.Origin.Index == of.Index
+// sameEvent tells whether a message is of that event. The LSN would not do: a message outside of a transaction can have that of the commit behind it.
+func sameEvent(m *sink.Message, of sink.Origin) bool {
+	return m.Origin.Transaction == of.Transaction && m.Origin.Index == of.Index
 }
 
 // delivered is the sink's Done.
