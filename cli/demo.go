@@ -67,7 +67,7 @@ func (a *app) demo(ctx context.Context, o demoOptions) (err error) {
 	defer release()
 	show := a.newShow()
 
-	dsn, endPostgres, err := a.demoPostgres(kill, o, show)
+	dsn, endPostgres, err := startPostgres(kill, o.postgres, "demo", show)
 	if err != nil {
 		return err
 	}
@@ -119,15 +119,16 @@ func firstError(a, b error) error {
 	return b
 }
 
-func (a *app) demoPostgres(ctx context.Context, o demoOptions, show *show) (dsn string, end func() error, err error) {
-	if o.postgres != "" {
-		return o.postgres, func() error { return nil }, nil
+// startPostgres starts a server for a command, unless one is given.
+func startPostgres(ctx context.Context, given, command string, show *show) (dsn string, end func() error, err error) {
+	if given != "" {
+		return given, func() error { return nil }, nil
 	}
 	show.step("starting PostgreSQL (the first time its binaries are fetched)")
 	server, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{})
 	if err != nil {
 		return "", nil, &failure{code: exitUnavailable, err: fmt.Errorf("start an embedded PostgreSQL: %w", err),
-			next: "use a server of yours: postrider demo --postgres postgres://user@host/db"}
+			next: "use a server of yours: postrider " + command + " --postgres postgres://user@host/db"}
 	}
 	return server.DSN(), server.Close, nil
 }

@@ -65,6 +65,7 @@ to PostgreSQL only after the broker has acknowledged everything up to it.`,
 	root.AddCommand(
 		newRun(a),
 		newDemo(a),
+		newBench(a),
 		newInit(a),
 		newCheck(a),
 		newStatus(a),

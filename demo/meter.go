@@ -62,7 +62,7 @@ func (m *meter) recent() (p50, p99 time.Duration) {
 	m.looked = len(m.latencies)
 	m.mu.Unlock()
 	slices.Sort(fresh)
-	return quantile(fresh, .5), quantile(fresh, .99)
+	return Quantile(fresh, .5), Quantile(fresh, .99)
 }
 
 func (m *meter) sorted() []time.Duration {
@@ -73,8 +73,8 @@ func (m *meter) sorted() []time.Duration {
 	return all
 }
 
-// quantile of a sorted list; zero of an empty one.
-func quantile(sorted []time.Duration, q float64) time.Duration {
+// Quantile of a sorted list; zero of an empty one.
+func Quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0
 	}

@@ -30,7 +30,7 @@ type Latency struct {
 func (d *Demo) report(seconds float64) Report {
 	all := d.meter.sorted()
 	ms := func(q float64) float64 {
-		return math.Round(float64(quantile(all, q))/float64(time.Millisecond)*1000) / 1000
+		return math.Round(float64(Quantile(all, q))/float64(time.Millisecond)*1000) / 1000
 	}
 	r := Report{Verdict: d.tally.Verdict(), Seconds: math.Round(seconds*1000) / 1000,
 		LatencyMS: Latency{P50: ms(.5), P95: ms(.95), P99: ms(.99), Max: ms(1)}}

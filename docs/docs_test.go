@@ -38,7 +38,7 @@ func TestPages_NameOnlySeriesThatExist(t *testing.T) {
 	golden := read(t, "../metrics/testdata/series.golden")
 	for path, text := range pages(t) {
 		for _, name := range regexp.MustCompile(`postrider_[a-z_]+`).FindAllString(text, -1) {
-			if name == "postrider_demo" { // the demo's schema, publication and slot
+			if name == "postrider_demo" || name == "postrider_bench" { // schema, publication and slot of these commands
 				continue
 			}
 			series := strings.TrimSuffix(name, "_bucket")

@@ -49,6 +49,7 @@ var allowed = map[string][]string{
 	"audit":          {"sink"},
 	"debezium":       {},
 	"demo":           {"audit"},
+	"bench":          {"audit", "demo", "embedded", "embedded/child", "postgres", "replication", "sink", "slot"},
 	"embedded":       {"embedded/child"},
 	"embedded/child": {},
 	"docs":           {},

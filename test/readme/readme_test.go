@@ -43,21 +43,22 @@ func run(t *testing.T, dir, name string, args ...string) (stdout, stderr string,
 }
 
 // numbers stand for themselves in a comparison of outputs.
-var numbers = regexp.MustCompile(`[0-9]+(\.[0-9]+)?`)
+var numbers = regexp.MustCompile(`[0-9][0-9,]*(\.[0-9]+)?`)
 
-func TestREADME_TheDemoPrintsWhatItShows(t *testing.T) {
-	shown := blocks(t, "console")
-	require.Len(t, shown, 2, "the two commands")
-	require.Equal(t, "$ go test ./...\n", shown[1], "which is what runs this test")
-	command, output, _ := strings.Cut(shown[0], "\n")
+// shape is a line without its numbers and its widths.
+func shape(line string) string {
+	return strings.Join(strings.Fields(numbers.ReplaceAllString(regexp.MustCompile(`KiB|MiB`).ReplaceAllString(line, "B"), "0")), " ")
+}
+
+// requirePrinted runs a command that README.md shows, and wants each line that it shows to be printed but for the numbers. It returns what went to stdout.
+func requirePrinted(t *testing.T, shown string) (stdout string) {
+	t.Helper()
+	command, output, _ := strings.Cut(shown, "\n")
 	args, ok := strings.CutPrefix(command, "$ go run . ")
 	require.True(t, ok, command)
 
 	stdout, stderr, err := run(t, ".", parts.Binary(t), strings.Fields(args)...)
 	require.NoError(t, err, stderr)
-	shape := func(line string) string {
-		return strings.Join(strings.Fields(numbers.ReplaceAllString(regexp.MustCompile(`KiB|MiB`).ReplaceAllString(line, "B"), "0")), " ")
-	}
 	printed := map[string]bool{}
 	for _, line := range strings.Split(stderr+stdout, "\n") {
 		printed[shape(line)] = true
@@ -66,9 +67,19 @@ func TestREADME_TheDemoPrintsWhatItShows(t *testing.T) {
 		if strings.Contains(line, "slot lag") {
 			continue // a look every five seconds: on a fast machine the demo may be over before
 		}
-		require.True(t, printed[shape(line)], "README.md shows %q, the demo printed:\n%s%s", line, stderr, stdout)
+		require.True(t, printed[shape(line)], "README.md shows %q, the command printed:\n%s%s", line, stderr, stdout)
 	}
-	require.Contains(t, stdout, "audit: written 5000, delivered 5000, lost 0, duplicated 0, out of order 0")
+	return stdout
+}
+
+func TestREADME_TheCommandsPrintWhatItShows(t *testing.T) {
+	shown := blocks(t, "console")
+	require.Len(t, shown, 3)
+	require.Equal(t, "$ go test ./...\n", shown[1], "which is what runs this test")
+	demo := requirePrinted(t, shown[0])
+	require.Contains(t, demo, "audit: written 5000, delivered 5000, lost 0, duplicated 0, out of order 0")
+	bench := requirePrinted(t, shown[2])
+	require.Contains(t, bench, "audit: written 20000, delivered 20000, lost 0, duplicated 0, out of order 0")
 }
 
 func TestREADME_TheConfigurationIsValidAndTheCommandsRun(t *testing.T) {

@@ -182,7 +182,7 @@ func (b *box) commands(t *testing.T, above ...string) (all [][]string) {
 	}
 	list, _, _ = strings.Cut(list, "\n\n")
 	for _, m := range commandLine.FindAllStringSubmatch(list, -1) {
-		if path := append(slices.Clone(above), m[1]); m[1] != "help" && m[1] != "demo" { // demo has servers of its own
+		if path := append(slices.Clone(above), m[1]); m[1] != "help" && m[1] != "demo" && m[1] != "bench" { // these have servers of their own
 			all = append(all, b.commands(t, path...)...)
 		}
 	}

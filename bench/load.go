@@ -1,0 +1,163 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+const (
+	// writerCount connections write at a steady rate.
+	writerCount = 16
+
+	// A writer that is behind sends what is due in one go, as independent clients would: so many transactions, each with a commit of its own.
+	burst = 64
+
+	// backlogBurst is the same for a backlog.
+	backlogBurst = 200
+)
+
+// backlog writes rows 0 to total-1 in transactions of tx rows.
+func (b *bench) backlog(ctx context.Context, r *rows, total, tx int64) error {
+	conn, err := b.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeConn(conn)
+	// Nobody waits for these commits, and how fast they are is not what is measured.
+	if _, err := conn.Exec(ctx, "SET synchronous_commit = off"); err != nil {
+		return fmt.Errorf("set synchronous_commit: %w", err)
+	}
+	const name = "backlog"
+	if _, err := conn.Prepare(ctx, name, insertRange(b.table())); err != nil {
+		return fmt.Errorf("prepare the backlog: %w", err)
+	}
+	size := fmt.Append(nil, r.size)
+	for n := int64(0); n < total; {
+		var transactions [][][]byte
+		for ; n < total && len(transactions) < backlogBurst; n += tx {
+			last := min(n+tx, total) - 1
+			transactions = append(transactions, [][]byte{fmt.Append(nil, n), fmt.Append(nil, last), size})
+		}
+		if err := pipeline(ctx, conn, name, transactions, func(int, time.Time) {}); err != nil {
+			return fmt.Errorf("write the backlog: %w", err)
+		}
+	}
+	for n := range total {
+		b.tally.Wrote(r.key(n), r.number(n))
+	}
+	return nil
+}
+
+// steady is an open load: transaction n is due n/rate after start, whether or not those before it were quick.
+type steady struct {
+	start     time.Time
+	rate      float64 // a second
+	total     int64
+	until     time.Time                                  // nothing is sent later, even if it was due before
+	params    func(n int64) [][]byte                     // of the statement
+	committed func(n int64, due time.Time, at time.Time) // called when the writer saw its commit; from any writer's goroutine
+}
+
+func (s *steady) due(n int64) time.Time {
+	return s.start.Add(time.Duration(float64(n) / s.rate * float64(time.Second)))
+}
+
+// write runs one writer per connection until all is written, or until the end. Writer w has transactions w, w+len(conns), ...
+func (s *steady) write(ctx context.Context, conns []*pgx.Conn, sql string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	for _, conn := range conns {
+		if _, err := conn.Prepare(ctx, statement, sql); err != nil {
+			return fmt.Errorf("prepare a writer: %w", err)
+		}
+	}
+	var writers sync.WaitGroup
+	for w, conn := range conns {
+		writers.Go(func() {
+			if err := s.writer(ctx, conn, int64(w), int64(len(conns))); err != nil {
+				cancel(fmt.Errorf("write at a steady rate: %w", err))
+			}
+		})
+	}
+	writers.Wait()
+	return context.Cause(ctx)
+}
+
+const statement = "steady"
+
+func (s *steady) writer(ctx context.Context, conn *pgx.Conn, n, step int64) error {
+	for n < s.total {
+		if !waitUntil(ctx, s.due(n)) {
+			return nil // the cause is known to who cancelled
+		}
+		now := time.Now()
+		if now.After(s.until) {
+			return nil
+		}
+		first := n
+		var transactions [][][]byte
+		for ; n < s.total && len(transactions) < burst && !s.due(n).After(now); n += step {
+			transactions = append(transactions, s.params(n))
+		}
+		err := pipeline(ctx, conn, statement, transactions, func(i int, at time.Time) {
+			row := first + int64(i)*step
+			s.committed(row, s.due(row), at)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pipeline sends transactions of one statement without waiting between them, and tells of each when its commit was seen.
+func pipeline(ctx context.Context, conn *pgx.Conn, name string, transactions [][][]byte, committed func(i int, at time.Time)) error {
+	p := conn.PgConn().StartPipeline(ctx)
+	for _, params := range transactions {
+		p.SendQueryPrepared(name, params, nil, nil)
+		p.SendPipelineSync() // ends the transaction
+	}
+	if err := p.Flush(); err != nil {
+		_ = p.Close()
+		return err
+	}
+	for i := 0; i < len(transactions); {
+		result, err := p.GetResults()
+		if err != nil {
+			_ = p.Close()
+			return err
+		}
+		switch result := result.(type) {
+		case *pgconn.ResultReader:
+			if _, err := result.Close(); err != nil {
+				_ = p.Close()
+				return err
+			}
+		case *pgconn.PipelineSync:
+			committed(i, time.Now())
+			i++
+		}
+	}
+	return p.Close()
+}
+
+// waitUntil returns false when ctx ended first.
+func waitUntil(ctx context.Context, due time.Time) bool {
+	wait := time.Until(due)
+	if wait <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

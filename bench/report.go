@@ -1,0 +1,78 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// Report is everything that was measured, and where.
+type Report struct {
+	Environment
+	Workloads []Measured `json:"workloads"`
+}
+
+// Environment is what the figures depend on.
+type Environment struct {
+	Date      time.Time `json:"date"`
+	Version   string    `json:"version"` // of postrider
+	Revision  string    `json:"revision,omitempty"`
+	Go        string    `json:"go"`
+	Platform  string    `json:"platform"`
+	Cores     int       `json:"cores"`
+	CPU       string    `json:"cpu,omitempty"` // model; empty: not known
+	Postgres  string    `json:"postgres"`      // version
+	Kafka     string    `json:"kafka"`         // version as it seems from the outside
+	InProcess bool      `json:"in_process_kafka"`
+	Embedded  bool      `json:"embedded_postgres"`
+}
+
+// Clean tells whether every row of every run arrived once and in order.
+func (r *Report) Clean() bool {
+	for _, w := range r.Workloads {
+		if !w.Clean() || w.Delivered != w.Written {
+			return false
+		}
+	}
+	return true
+}
+
+func newEnvironment() Environment {
+	return Environment{
+		Date: time.Now().UTC().Truncate(time.Second), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		Cores: runtime.NumCPU(), CPU: cpuModel(),
+	}
+}
+
+// cpuModel is empty where the system does not tell.
+func cpuModel() string {
+	f, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if name, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// versions are those of the servers; what cannot be asked is "?".
+func (b *bench) versions(ctx context.Context) (server, cluster string) {
+	server, cluster = "?", "?"
+	if conn, err := b.connect(ctx); err == nil {
+		server, _, _ = strings.Cut(conn.PgConn().ParameterStatus("server_version"), " ")
+		closeConn(conn)
+	}
+	if brokers, err := b.admin.ApiVersions(ctx); err == nil {
+		for _, one := range brokers.Sorted() {
+			cluster = strings.TrimPrefix(one.VersionGuess(), "v")
+		}
+	}
+	return server, cluster
+}

@@ -1,0 +1,100 @@
+package bench
+
+import (
+	"bytes"
+	"crypto/md5"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+const (
+	// keyCount is how many keys the rows are spread over. A multiple of writerCount: each key belongs to one writer, so that
+	// the order of its numbers is that of its commits.
+	keyCount = 10_000
+
+	// padCount texts fill the payloads. They are digits of md5, which compress to about half, as JSON of business data does.
+	padCount = 64
+
+	// MinSize and MaxSize bound the size of a payload in bytes: its frame and its number, and what a broker takes by default.
+	MinSize = 64
+	MaxSize = 900_000
+)
+
+// aggregates are the kinds of things that have events; each has a topic.
+var aggregates = []string{"order", "payment", "customer", "shipment"}
+
+// rows knows what row n of a run looks like: n is its number among all, n/keyCount+1 its number among those of its key. The payload is
+// exactly size bytes of jsonb text, and the same whether SQL or Go has made it.
+type rows struct {
+	size int
+	keys []string
+	pads []string // as long as size, and cut
+}
+
+func newRows(size int) *rows {
+	r := &rows{size: size}
+	for k := range keyCount {
+		r.keys = append(r.keys, "key-"+strconv.Itoa(k))
+	}
+	for p := range padCount {
+		sum := md5.Sum([]byte(strconv.Itoa(p)))
+		digits := hex.EncodeToString(sum[:])
+		r.pads = append(r.pads, strings.Repeat(digits, 1+size/len(digits)))
+	}
+	return r
+}
+
+func (r *rows) key(n int64) string { return r.keys[n%keyCount] }
+
+// number is that of row n among those of its key, from 1.
+func (r *rows) number(n int64) uint64 { return uint64(n/keyCount) + 1 } //nolint:gosec // not negative
+
+func aggregateOf(n int64) string { return aggregates[n%int64(len(aggregates))] }
+
+// frame is what a payload has beside its number and its padding.
+const frame = `{"n": , "pad": ""}`
+
+func (r *rows) appendPayload(b []byte, n int64) []byte {
+	start := len(b)
+	b = append(b, `{"n": `...)
+	b = strconv.AppendInt(b, n, 10)
+	b = append(b, `, "pad": "`...)
+	pad := max(1, r.size-(len(b)-start)-len(`"}`))
+	b = append(b, r.pads[n%padCount][:pad]...)
+	return append(b, `"}`...)
+}
+
+func (r *rows) appendID(b []byte, n int64) []byte { return fmt.Appendf(b, "%032x", n) }
+
+// find tells which row a record is, if it is one whole and as it was written. scratch is reused from call to call.
+func (r *rows) find(key, value []byte, scratch *[]byte) (n int64, ok bool) {
+	digits, found := bytes.CutPrefix(value, []byte(`{"n": `))
+	if !found {
+		return 0, false
+	}
+	end := bytes.IndexByte(digits, ',')
+	if end < 1 {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(string(digits[:end]), 10, 64)
+	if err != nil || n < 0 {
+		return 0, false
+	}
+	*scratch = r.appendPayload((*scratch)[:0], n)
+	return n, bytes.Equal(value, *scratch) && string(key) == r.key(n)
+}
+
+// insertRange writes rows $1 to $2 with payloads of $3 bytes in one statement, which is one transaction.
+func insertRange(table string) string {
+	return fmt.Sprintf(`INSERT INTO %s (id, aggregate_type, aggregate_id, event_type, payload)
+SELECT lpad(to_hex(n), 32, '0')::uuid, (ARRAY['%s'])[1 + n %% %d], 'key-' || n %% %d, 'created',
+	format('{"n": %%s, "pad": "%%s"}', n, substr(repeat(md5((n %% %d)::text), 1 + $3::int / 32), 1, greatest(1, $3::int - %d - length(n::text))))::jsonb
+FROM generate_series($1::bigint, $2::bigint) n`, table, strings.Join(aggregates, "','"), len(aggregates), keyCount, padCount, len(frame))
+}
+
+// insertOne writes one row: id, aggregate type, key, payload.
+func insertOne(table string) string {
+	return fmt.Sprintf(`INSERT INTO %s (id, aggregate_type, aggregate_id, event_type, payload) VALUES ($1::text::uuid, $2, $3, 'created', $4::text::jsonb)`, table)
+}
