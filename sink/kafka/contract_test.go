@@ -16,7 +16,7 @@ func TestKafka_FulfilsTheContract(t *testing.T) {
 	sinktest.Run(t, func(t *testing.T) sinktest.Subject {
 		gate := &gate{}
 		c := cluster(t, kfake.SeedTopics(4, "orders"), kfake.ListenFn(gate.listen))
-		cfg := quick(c.ListenAddrs()...)
+		cfg := unhurried(c.ListenAddrs()...)
 		return sinktest.Subject{
 			Open: func(ctx context.Context, done sink.Done) (sink.Sink, error) {
 				return Open(ctx, cfg, zerolog.Nop(), done)

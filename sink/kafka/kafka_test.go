@@ -47,6 +47,17 @@ func quick(brokers ...string) Config {
 	return cfg
 }
 
+// unhurried is quick, but nothing times out because the machine is busy: for tests in which the broker answers, or the test ends the wait. In
+// a transaction one request that is late ends the session.
+func unhurried(brokers ...string) Config {
+	cfg := quick(brokers...)
+	cfg.DialTimeout = 10 * time.Second
+	cfg.ProduceTimeout = 10 * time.Second
+	cfg.ReadTimeout = 20 * time.Second
+	cfg.WriteTimeout = 20 * time.Second
+	return cfg
+}
+
 func within(t testing.TB, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), d)

@@ -16,8 +16,8 @@ import (
 
 // real is a configuration for a real broker, which is slower than one in memory.
 func real(b *parts.Broker) Config {
-	cfg := quick(b.Brokers()...)
-	cfg.DialTimeout, cfg.RetryBackoff = 10*time.Second, 50*time.Millisecond
+	cfg := unhurried(b.Brokers()...)
+	cfg.RetryBackoff = 50 * time.Millisecond
 	return cfg
 }
 

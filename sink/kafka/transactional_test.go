@@ -2,6 +2,8 @@ package kafka
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,41 +22,101 @@ const positionTopic = "postrider.positions"
 
 var someSource = sink.Source{SystemID: "7301234567890123456", Timeline: 1, Database: "shop", Slot: "relay"}
 
-// bounded puts a boundary behind each Publish, as if it were a transaction.
+// bounded is a transactional sink as the contract of every sink knows it: it puts a boundary behind each Publish, as if it were a transaction, and
+// reports messages when readers can see them. That the broker has written them is not enough: Close may abort the transaction yet.
 type bounded struct {
 	*TransactionalSink
 	source sink.Source
-	lsn    pglogrepl.LSN
+	report sink.Done
+
+	mu      sync.Mutex
+	lsn     pglogrepl.LSN                   // of the last boundary, or the next while Publish runs
+	ends    map[*sink.Message]pglogrepl.LSN // of messages that are not written
+	written []written                       // and not committed
+}
+
+type written struct {
+	message *sink.Message
+	end     pglogrepl.LSN
 }
 
 func (b *bounded) Publish(ctx context.Context, ms []*sink.Message) error {
+	b.mu.Lock()
+	b.lsn += 8
+	for _, m := range ms {
+		b.ends[m] = b.lsn
+	}
+	end := b.lsn
+	b.mu.Unlock()
 	err := b.TransactionalSink.Publish(ctx, ms)
 	if err == nil {
-		b.lsn += 8
-		b.Boundary(sink.Position{Source: b.source, LSN: b.lsn})
+		b.Boundary(sink.Position{Source: b.source, LSN: end})
 	}
 	return err
 }
 
-// openBounded opens a sink as the contract of every sink knows it.
+func (b *bounded) done(m *sink.Message, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err != nil {
+		b.report(m, err)
+		return
+	}
+	b.written = append(b.written, written{m, b.ends[m]})
+	delete(b.ends, m)
+}
+
+func (b *bounded) committed(end pglogrepl.LSN, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err == nil {
+		b.settle(end, nil)
+	}
+}
+
+// settle reports what is written up to end.
+func (b *bounded) settle(end pglogrepl.LSN, err error) {
+	b.written = slices.DeleteFunc(b.written, func(w written) bool {
+		if w.end > end {
+			return false
+		}
+		result := err
+		if err != nil {
+			result = &sink.MessageError{Topic: w.message.Topic, Origin: w.message.Origin, Err: err}
+		}
+		b.report(w.message, result)
+		return true
+	})
+}
+
+func (b *bounded) Close(ctx context.Context) error {
+	err := b.TransactionalSink.Close(ctx)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.settle(b.lsn, sink.ErrClosed)
+	return err
+}
+
 func openBounded(ctx context.Context, cfg Config, source sink.Source, done sink.Done) (sink.Sink, error) {
-	s, err := OpenTransactional(ctx, cfg, positionTopic, zerolog.Nop(), done, func(pglogrepl.LSN, error) {})
-	if err != nil {
+	b := &bounded{source: source, report: done, ends: map[*sink.Message]pglogrepl.LSN{}}
+	var err error
+	if b.TransactionalSink, err = OpenTransactional(ctx, cfg, positionTopic, zerolog.Nop(), b.done, b.committed); err != nil {
 		return nil, err
 	}
-	p, err := s.Begin(ctx, source)
+	p, err := b.Begin(ctx, source)
 	if err != nil {
-		_ = s.Close(ctx)
+		_ = b.TransactionalSink.Close(ctx)
 		return nil, err
 	}
-	return &bounded{TransactionalSink: s, source: source, lsn: p.LSN}, nil
+	b.lsn = p.LSN
+	return b, nil
 }
 
 func TestTransactional_FulfilsTheContract(t *testing.T) {
 	sinktest.Run(t, func(t *testing.T) sinktest.Subject {
 		gate := &gate{}
 		c := cluster(t, kfake.SeedTopics(4, "orders"), kfake.ListenFn(gate.listen))
-		cfg := quick(c.ListenAddrs()...)
+		cfg := unhurried(c.ListenAddrs()...)
 		return sinktest.Subject{
 			Open: func(ctx context.Context, done sink.Done) (sink.Sink, error) {
 				return openBounded(ctx, cfg, someSource, done)

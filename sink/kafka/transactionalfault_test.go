@@ -165,7 +165,7 @@ func TestTransactional_SaysWhichRightIsMissing(t *testing.T) {
 // A transaction of another relay that was killed stays open for a while; nobody else has to wait for it.
 func TestTransactional_BeginsBesideTheOpenTransactionOfAnother(t *testing.T) {
 	c := cluster(t, kfake.SeedTopics(1, "orders"))
-	cfg := quick(c.ListenAddrs()...)
+	cfg := unhurried(c.ListenAddrs()...)
 	publishAll(t, cfg, numbered("orders", 3), false)
 
 	client, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.TransactionalID("postrider.1.other.relay"))
@@ -201,7 +201,7 @@ func TestTransactional_AuthenticatesOverTLS(t *testing.T) {
 		t.Run(mechanism, func(t *testing.T) {
 			c := cluster(t, kfake.SeedTopics(2, "orders"), kfake.TLS(a.server(x509.Certificate{})),
 				kfake.EnableSASL(), kfake.Superuser(mechanism, "rider", "s3cret"))
-			cfg := quick(c.ListenAddrs()...)
+			cfg := unhurried(c.ListenAddrs()...)
 			cfg.TLS = TLSConfig{Enabled: true, CAFile: a.caFile()}
 			cfg.SASL = SASLConfig{Mechanism: mechanism, Username: "rider", Password: secret.Of("s3cret")}
 			require.Equal(t, 1, publishAll(t, cfg, numbered("orders", 30), false))

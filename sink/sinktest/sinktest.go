@@ -77,8 +77,22 @@ func Run(t *testing.T, subject func(t *testing.T) Subject) {
 			s := open(t, subject)
 			test.run(t, s)
 			s.close()
-			goleak.VerifyNone(t, standing...)
+			requireNoneLeft(t, standing)
 		})
+	}
+}
+
+// requireNoneLeft waits for the end of goroutines. goleak itself waits for half a second, in which a busy machine may not even run them.
+func requireNoneLeft(t *testing.T, standing []goleak.Option) {
+	t.Helper()
+	for began := time.Now(); ; {
+		err := goleak.Find(standing...)
+		if err == nil {
+			return
+		}
+		if time.Since(began) > Patience {
+			require.NoError(t, err)
+		}
 	}
 }
 

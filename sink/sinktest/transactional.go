@@ -49,7 +49,7 @@ func RunTransactional(t *testing.T, subject func(t *testing.T) TransactionalSubj
 				standing = append(standing, goleak.IgnoreAnyFunction(function))
 			}
 			test.run(t, subject)
-			goleak.VerifyNone(t, standing...)
+			requireNoneLeft(t, standing)
 		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 )
@@ -44,7 +45,7 @@ func Main(m *testing.M, leakOptions ...goleak.Option) {
 	}
 	// After a failed test, goroutines that it left behind would only hide the failure.
 	if status == 0 {
-		if err := goleak.Find(leakOptions...); err != nil {
+		if err := findLeaks(leakOptions); err != nil {
 			fmt.Fprintf(os.Stderr, "parts: %v\n", err)
 			status = 1
 		}
@@ -56,6 +57,19 @@ func Main(m *testing.M, leakOptions ...goleak.Option) {
 		}
 	}
 	os.Exit(status)
+}
+
+// leakPatience is how long goroutines may take to end: on a busy machine longer than the half second that goleak waits.
+const leakPatience = 20 * time.Second
+
+// findLeaks returns nil as soon as no goroutine is left.
+func findLeaks(options []goleak.Option) error {
+	for began := time.Now(); ; {
+		err := goleak.Find(options...)
+		if err == nil || time.Since(began) > leakPatience {
+			return err
+		}
+	}
 }
 
 // lacking notes that a part is missing and why; with the part required, it fails the test. Otherwise the
