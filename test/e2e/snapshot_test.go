@@ -123,7 +123,8 @@ func (c *copied) writer(ctx context.Context, conn *pgx.Conn, w int) error {
 			}
 		}
 		if n%5 == 0 { // a poller of old, or a clean-up's mark: the row is new for the heap, and the same event
-			_, err = tx.Exec(background, `UPDATE outbox SET status = 'seen' WHERE id IN (SELECT id FROM outbox ORDER BY random() LIMIT 20)`)
+			// Writers that waited for each other's rows could do so in a circle.
+			_, err = tx.Exec(background, `UPDATE outbox SET status = 'seen' WHERE id IN (SELECT id FROM outbox ORDER BY random() LIMIT 20 FOR UPDATE SKIP LOCKED)`)
 			if err != nil {
 				return err
 			}
