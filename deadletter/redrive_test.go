@@ -131,20 +131,17 @@ func TestState_KeepsTheOrderOfEachKey(t *testing.T) {
 				r.rows = append(r.rows, modelRow{key, counts[key], random.IntN(25) == 0})
 			}
 			r.keeper = openKeeper(t, c, 0)
-			stop, done := make(chan struct{}), make(chan struct{})
+			// The redriver works beside the relay. When it begins, and where the relay waits until it is through, is what the schedule decides.
+			turns, idle, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
 			redrives := 0
-			go func() { // ends with stop
+			go func() { // ends when turns is closed
 				defer close(done)
-				for {
-					time.Sleep(2 * time.Millisecond)
-					redrives += len(redriveAll(t, c, 20*time.Millisecond).Redriven)
-					select {
-					case <-stop:
-						return
-					default:
-					}
+				for range turns {
+					redrives += len(redriveAll(t, c, 2*time.Millisecond).Redriven)
+					idle <- struct{}{}
 				}
 			}()
+			busy := false
 			for r.next < len(r.rows) {
 				r.step()
 				switch n := random.IntN(40); {
@@ -152,12 +149,19 @@ func TestState_KeepsTheOrderOfEachKey(t *testing.T) {
 					r.flush()
 				case n == 8 && crashes:
 					r.crash(random.IntN(10))
+				case n < 20 && !busy:
+					turns <- struct{}{}
+					busy = true
 				case n < 20:
-					time.Sleep(time.Duration(random.IntN(300)) * time.Microsecond) // the schedule is what is random here
+					<-idle
+					busy = false
 				}
 			}
+			if busy {
+				<-idle
+			}
 			r.flush()
-			close(stop)
+			close(turns)
 			<-done
 			redriveAll(t, c, 10*time.Second)
 			r.keeper.Close()
