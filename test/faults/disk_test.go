@@ -26,7 +26,7 @@ func smallDisk(t *testing.T, mib int) (dir string, grow func(mib int)) {
 	require.NoError(t, os.Chmod(dir, 0o755))
 	size := func(mib int) string { return fmt.Sprintf("size=%dm,mode=755", mib) }
 	if err := syscall.Mount("postrider-test", dir, "tmpfs", 0, size(mib)); err != nil {
-		t.Skipf("a small file system can't be mounted here, which takes root: %v", err)
+		parts.Lacking(t, "mount", fmt.Sprintf("a small file system can't be mounted here, which takes root: %v", err))
 	}
 	t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, syscall.MNT_DETACH)) })
 	return dir, func(mib int) {

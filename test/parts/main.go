@@ -88,6 +88,14 @@ func lacking(t testing.TB, part, reason string) {
 	t.Logf("MISSING PART %s", line)
 }
 
+// Lacking skips a test for want of a part that this package does not give, such as the right to mount a file system; with the part in
+// POSTRIDER_TEST_REQUIRE the test fails instead.
+func Lacking(t testing.TB, part, reason string) {
+	t.Helper()
+	lacking(t, part, reason)
+	t.Skipf("no %s: %s", part, reason)
+}
+
 func required(part string) bool {
 	for _, name := range strings.Split(os.Getenv("POSTRIDER_TEST_REQUIRE"), ",") {
 		if strings.TrimSpace(name) == part {
