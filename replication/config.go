@@ -16,6 +16,8 @@ type Config struct {
 	TransactionalOnly bool          `toml:"transactional_only"`
 	StatusInterval    time.Duration `toml:"status_interval"`    // longest time between two statuses
 	MaxRowBytes       int64         `toml:"max_row_bytes,size"` // a longer row is not buffered: its event has Oversize
+	// LogicalDecodingWorkMem is the least that the server may use for this slot before it writes transactions to its disk, in bytes; 0: as it is set there.
+	LogicalDecodingWorkMem int64 `toml:"logical_decoding_work_mem,size"`
 }
 
 // DefaultConfig returns the defaults; config.example.toml gives the reasons.
@@ -25,6 +27,8 @@ func DefaultConfig() Config {
 		Tables:         []string{"public.outbox"},
 		StatusInterval: 5 * time.Second,
 		MaxRowBytes:    64 << 20,
+
+		LogicalDecodingWorkMem: 256 << 20,
 	}
 }
 
@@ -54,5 +58,11 @@ func (c Config) Validate() error {
 	if c.MaxRowBytes < 1<<10 || c.MaxRowBytes > 1<<30 {
 		errs = append(errs, fmt.Errorf("replication.max_row_bytes = %d: must lie between 1KiB and 1GiB", c.MaxRowBytes))
 	}
+	if c.LogicalDecodingWorkMem != 0 && (c.LogicalDecodingWorkMem < 64<<10 || c.LogicalDecodingWorkMem > maxWorkMem) {
+		errs = append(errs, fmt.Errorf("replication.logical_decoding_work_mem = %d: must be 0 or lie between 64KiB and 2047GiB, as in PostgreSQL", c.LogicalDecodingWorkMem))
+	}
 	return errors.Join(errs...)
 }
+
+// maxWorkMem is what PostgreSQL takes for logical_decoding_work_mem on 64 bits.
+const maxWorkMem = 2047 << 30

@@ -124,6 +124,9 @@ func (s *Stream) start(ctx context.Context, cfg Config, slot string) error {
 		return fmt.Errorf("slot %q is confirmed up to %s, and the server has written only up to %s: it comes from another server or another branch "+
 			"of its history, and rows that are written until then would never be sent: %w", slot, s.positions.seed, written, ErrSlotUnusable)
 	}
+	if err := s.raiseWorkMem(ctx, cfg.LogicalDecodingWorkMem); err != nil {
+		return err
+	}
 	args := []string{
 		"proto_version '1'",
 		"publication_names " + quoteLiteral(quoteIdentifier(cfg.Publication)),
