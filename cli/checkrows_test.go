@@ -123,7 +123,7 @@ func TestCheck_NamesWhoHoldsTheSlotBack(t *testing.T) {
 				_, found := i.check(args...)
 				held = found["PostriderHeldByTransaction"]
 				return strings.Contains(held.Subject, "(report ")
-			}, 30*time.Second, 100*time.Millisecond, "a transaction is worth a word after a second")
+			}, 2*time.Minute, 100*time.Millisecond, "a transaction is worth a word after a second")
 			require.Equal(t, slot.SeverityWarning, held.Severity)
 			require.Equal(t, "docs/OPERATIONS.md#postriderheldbytransaction", held.Docs)
 			require.NotEmpty(t, held.Required)
@@ -132,7 +132,7 @@ func TestCheck_NamesWhoHoldsTheSlotBack(t *testing.T) {
 			require.Eventually(t, func() bool {
 				_, found := i.check(args...)
 				return !strings.Contains(found["PostriderHeldByTransaction"].Subject, held.Subject)
-			}, 30*time.Second, 100*time.Millisecond)
+			}, 2*time.Minute, 100*time.Millisecond)
 		})
 	}
 }

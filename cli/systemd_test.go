@@ -23,7 +23,7 @@ func notifySocket(t *testing.T) (path string, received func() string) {
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })
-	require.NoError(t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
 	return path, func() string {
 		b := make([]byte, 4096)
 		n, err := conn.Read(b)

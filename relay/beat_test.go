@@ -34,7 +34,7 @@ func (d *slowDeduplicator) Published(ctx context.Context, _ sink.Source, _ *sink
 
 // The ends of the topics may take longer to read than a relay may stand still.
 func TestSession_BeatsWhileTopicsAreRead(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	s := &session{}
 	beats, last := 0, int64(0)

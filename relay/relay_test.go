@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { parts.Main(m) }
 
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // setup is a relay between a real server and a broker in memory whose answers the test controls.
 type setup struct {
@@ -371,7 +371,7 @@ func TestRelay_StartsAgainWhenTheServerHasForgottenIt(t *testing.T) {
 	close(forgotten)
 	x.insert(1, 3)
 	require.NoError(t, x.broker.WaitFor(x.ctx, 3))
-	require.Eventually(t, func() bool { return r.State().Sessions == 2 }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return r.State().Sessions == 2 }, patience, 10*time.Millisecond)
 	r.stop()
 	require.NoError(t, r.end())
 }

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { parts.Main(m) }
 
 var versions = []string{"14", "15", "16", "17", "18"}
 
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // table is an outbox with its publication and slot, in a database of its own.
 type table struct {

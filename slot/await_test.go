@@ -27,7 +27,7 @@ func TestAwaitFree_WaitsForTheReaderToLeave(t *testing.T) {
 			err := p.conn.QueryRow(t.Context(), `SELECT query LIKE '%pg_replication_slots%' AND state = 'idle' FROM pg_stat_activity WHERE pid = $1`,
 				waiting.PgConn().PID()).Scan(&looked)
 			return err == nil && looked
-		}, 10*time.Second, 10*time.Millisecond)
+		}, time.Minute, 10*time.Millisecond)
 		require.Empty(t, ended, "did not wait")
 		require.NoError(t, reader.Close(t.Context()))
 		require.NoError(t, <-ended)

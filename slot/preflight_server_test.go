@@ -227,6 +227,6 @@ func TestCheck_FindsAStandby(t *testing.T) {
 		require.NoError(t, err)
 		require.Eventually(t, func() bool {
 			return severityOf(slot.Check(t.Context(), pre), "primary") == slot.SeverityOK
-		}, 30*time.Second, 100*time.Millisecond)
+		}, 2*time.Minute, 100*time.Millisecond)
 	})
 }

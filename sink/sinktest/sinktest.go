@@ -13,7 +13,7 @@ import (
 )
 
 // Patience bounds every wait of the suite. What is waited for normally takes milliseconds.
-const Patience = 30 * time.Second
+const Patience = time.Minute
 
 // Subject is a sink under test together with what stands behind it. Each test gets one of its own.
 type Subject struct {

@@ -19,7 +19,7 @@ import (
 )
 
 // patience is how long anything may take before a test gives up on it.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // said is what a process that has ended said.
 type said struct {

@@ -20,7 +20,7 @@ import (
 )
 
 // patience bounds every wait for something that takes milliseconds.
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 // markerPrefix is of the logical messages that say how far the statements of a case have been streamed.
 const markerPrefix = "conformance"

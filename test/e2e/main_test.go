@@ -10,4 +10,7 @@ import (
 	"postrider/test/parts"
 )
 
-func TestMain(m *testing.M) { parts.Main(m) }
+func TestMain(m *testing.M) {
+	parts.AtOnce(4)
+	parts.Main(m)
+}

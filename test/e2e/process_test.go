@@ -20,7 +20,7 @@ import (
 )
 
 // patience bounds every wait for something that is expected within a second or two; on a busy machine with the race detector it takes longer.
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 // process is a running postrider.
 type process struct {
@@ -152,7 +152,7 @@ func (o *output) String() string { return string(o.Bytes()) }
 
 // getJSON reads a page of the relay's listener.
 func getJSON(url string, into any) (status int, err error) {
-	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Get(url)
 	if err != nil {
 		return 0, err

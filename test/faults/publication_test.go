@@ -10,9 +10,6 @@ import (
 	"postrider/test/parts"
 )
 
-// noticed is how long the relay may go on after the change before the test calls it unnoticed. The target is 10 s.
-const noticed = 20 * time.Second
-
 const insertOne = "INSERT INTO outbox (aggregate_type, aggregate_id, payload, number) VALUES ('%s', 'unsent', '{}', 1)"
 
 // stopsAfter changes something under the feet of a relay under load, and expects it to stop with a complaint about the publication.
@@ -27,7 +24,7 @@ func stopsAfter(t *testing.T, version, complaint string, change func(r *rig) str
 
 	began := time.Now()
 	execute(t, r.dsn, change(r))
-	require.Equal(t, 78, p.ended(t, noticed), "exit code")
+	require.Equal(t, 78, p.ended(t, patience), "exit code")
 	t.Logf("PostgreSQL %s: ended after %.1f s", version, time.Since(began).Seconds())
 	require.False(t, p.ready())
 	require.Contains(t, p.said.String(), r.publication)
@@ -65,7 +62,7 @@ func TestFault12_PublicationDroppedConfirmsNothingAfterIt(t *testing.T) {
 		execute(t, r.dsn, "DROP PUBLICATION "+r.publication)
 		execute(t, r.dsn, fmt.Sprintf(insertOne, r.topic))
 		after := currentLSN(t, r.dsn)
-		require.Equal(t, 78, p.ended(t, noticed), "exit code")
+		require.Equal(t, 78, p.ended(t, patience), "exit code")
 		require.Less(t, r.confirmed(t), after, "a row that was not sent is confirmed")
 		require.Zero(t, len(r.broker.All(t, "outbox.event."+r.topic)))
 	})

@@ -57,7 +57,7 @@ func (r *rig) start(t testing.TB) *process {
 	t.Helper()
 	port, err := child.FreePort()
 	require.NoError(t, err)
-	p := &process{listen: "127.0.0.1:" + strconv.Itoa(port), said: &transcript{}, http: &http.Client{Timeout: 5 * time.Second}}
+	p := &process{listen: "127.0.0.1:" + strconv.Itoa(port), said: &transcript{}, http: &http.Client{Timeout: 20 * time.Second}}
 	file := filepath.Join(t.TempDir(), "postrider.toml")
 	require.NoError(t, os.WriteFile(file, []byte(r.config(p.listen)), 0o600))
 
@@ -110,10 +110,10 @@ func (p *process) signal(t testing.TB, sig syscall.Signal) {
 }
 
 // insist sends a signal again and again until the relay has ended: one right behind the first counts as the same.
-func (p *process) insist(sig syscall.Signal, within time.Duration) {
+func (p *process) insist(sig syscall.Signal) {
 	again := time.NewTicker(50 * time.Millisecond)
 	defer again.Stop()
-	for end := time.After(within); ; {
+	for end := time.After(patience); ; {
 		select {
 		case <-p.child.Done:
 			return
@@ -132,17 +132,14 @@ func (p *process) kill(t testing.TB) {
 	<-p.child.Done
 }
 
-// ended waits until the relay has ended by itself and returns its exit code.
+// ended waits until the relay has ended by itself, no longer than within or patience, and returns its exit code.
 func (p *process) ended(t testing.TB, within time.Duration) int {
 	t.Helper()
+	within = max(within, patience)
 	select {
-	case <-p.child.Done: // also when there is no time left
-	default:
-		select {
-		case <-p.child.Done:
-		case <-time.After(within):
-			t.Fatalf("relay still runs after %s", within)
-		}
+	case <-p.child.Done:
+	case <-time.After(within):
+		t.Fatalf("relay still runs after %s", within)
 	}
 	var exit *exec.ExitError
 	if errors.As(p.child.Err, &exit) {

@@ -54,7 +54,7 @@ func TestFault13_TableChangesUnderLoadLoseNothing(t *testing.T) {
 
 		// A table of another name is not the one that is configured.
 		do("ALTER TABLE outbox RENAME TO elsewhere")
-		require.Equal(t, 78, p.ended(t, noticed), "exit code")
+		require.Equal(t, 78, p.ended(t, patience), "exit code")
 		require.Contains(t, p.said.String(), "public.outbox")
 		do("ALTER TABLE elsewhere RENAME TO outbox")
 		p = r.started(t)

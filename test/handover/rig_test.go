@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { parts.Main(m) }
 
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // rig is a connector that relays an outbox table, a topic that exists, and one that does not: a row for that one ends the
 // connector after everything before it was published, in the middle of a transaction as well.

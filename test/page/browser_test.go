@@ -24,7 +24,7 @@ import (
 )
 
 // patience bounds every wait for something that is expected within a second or two; on a busy machine it takes longer.
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 // shared is the Chromium of all tests, started by the first. Each page has a browser context, and so a storage, of its own.
 var shared struct {

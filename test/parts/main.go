@@ -1,9 +1,12 @@
 package parts
 
 import (
+	"flag"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -57,6 +60,21 @@ func Main(m *testing.M, leakOptions ...goleak.Option) {
 		}
 	}
 	os.Exit(status)
+}
+
+// AtOnce has so many parallel tests run at once even where there are fewer cores: for packages whose tests wait more than they compute.
+// A larger number on the command line stays. Call it before Main.
+func AtOnce(n int) {
+	if !flag.Parsed() {
+		flag.Parse()
+	}
+	f := flag.Lookup("test.parallel")
+	if f.Value.String() != f.DefValue || runtime.GOMAXPROCS(0) >= n {
+		return
+	}
+	if err := f.Value.Set(strconv.Itoa(n)); err != nil {
+		panic(err)
+	}
 }
 
 // leakPatience is how long goroutines may take to end: on a busy machine longer than the half second that goleak waits.

@@ -18,7 +18,7 @@ import (
 )
 
 // patience bounds every wait for something that is expected within a few seconds.
-const patience = 90 * time.Second
+const patience = 2 * time.Minute
 
 // operator types what the page says, in one directory and with its variables set.
 type operator struct {
