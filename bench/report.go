@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 )
@@ -38,6 +39,24 @@ func (r *Report) Clean() bool {
 		}
 	}
 	return true
+}
+
+// Join puts reports of the same environment together, in their order, whatever their dates: long series are measured in pieces.
+func Join(reports []*Report) (joined []*Report) {
+	for _, r := range reports {
+		i := slices.IndexFunc(joined, func(j *Report) bool {
+			e := j.Environment
+			e.Date = r.Date
+			return e == r.Environment
+		})
+		if i < 0 {
+			joined = append(joined, &Report{Environment: r.Environment, Workloads: slices.Clone(r.Workloads)})
+			continue
+		}
+		joined[i].Date = r.Date
+		joined[i].Workloads = append(joined[i].Workloads, r.Workloads...)
+	}
+	return joined
 }
 
 func newEnvironment() Environment {

@@ -133,6 +133,16 @@ func TestWriteTables_PrintsTheGoldenTables(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, string(want), out.String())
 
+	later := *report
+	later.Date, later.Workloads = report.Date.AddDate(0, 0, 1), []Measured{rate}
+	elsewhere := later
+	elsewhere.Cores = 64
+	joined := Join([]*Report{report, &elsewhere, &later})
+	require.Len(t, joined, 2)
+	require.Len(t, joined[0].Workloads, 4)
+	require.Equal(t, later.Date, joined[0].Date)
+	require.Len(t, report.Workloads, 3, "as it was")
+
 	report.Workloads[0].Lost = 1
 	out.Reset()
 	WriteTables(&out, report)

@@ -77,6 +77,9 @@ func (w Workload) Validate(inMemory bool) error {
 func (w Workload) String() string {
 	switch w.Kind {
 	case Drain:
+		if w.Tx == 1 {
+			return "drain, 1 row per transaction, " + sizeText(w.Size)
+		}
 		return fmt.Sprintf("drain, %s rows per transaction, %s", w.txText(), sizeText(w.Size))
 	case Rate:
 		return fmt.Sprintf("rate, %d/s, %s", w.Rate, sizeText(w.Size))

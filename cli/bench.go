@@ -22,6 +22,7 @@ type benchOptions struct {
 	postgres string
 	kafka    []string
 	name     string
+	relay    string
 	runs     int
 	json     bool
 	size     []string
@@ -61,6 +62,7 @@ Exit status 0 only if every audit is clean; otherwise as for run.`,
 	f.StringVar(&o.postgres, "postgres", "", "use this server instead: a connection `string`")
 	f.StringSliceVar(&o.kafka, "kafka", nil, "use these brokers instead: `host:port,...`")
 	f.StringVar(&o.name, "name", bench.DefaultName, "`name` of the schema, publication and slot, and prefix of the topics")
+	f.StringVar(&o.relay, "relay", "", "measure another build of postrider: its `path` (default: this one)")
 	f.IntVar(&o.runs, "runs", 1, "repeat each workload so often, and give medians")
 	f.BoolVar(&o.json, "json", false, "print one JSON object")
 	cmd.AddCommand(newBenchDrain(a, o), newBenchRate(a, o), newBenchIdle(a, o), newBenchReport(a), newBenchBroker(a))
@@ -159,6 +161,7 @@ func newBenchReport(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "report FILE...",
 		Short: "Print the tables of saved JSON, as Markdown",
+		Long:  `report prints what bench --json has printed as the tables of docs/PERFORMANCE.md. Files of the same build, servers and machine are put together.`,
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, files []string) error {
 			var reports []*bench.Report
@@ -176,7 +179,7 @@ func newBenchReport(a *app) *cobra.Command {
 				}
 				reports = append(reports, r)
 			}
-			bench.WriteTables(a.Stdout, reports...)
+			bench.WriteTables(a.Stdout, bench.Join(reports)...)
 			return nil
 		},
 	}
@@ -262,7 +265,10 @@ func (a *app) bench(cmd *cobra.Command, o *benchOptions, workloads []bench.Workl
 		return fmt.Errorf("find this program, to start the relay: %w", err)
 	}
 	show := a.newShow()
-	cfg := bench.Config{Brokers: o.kafka, Binary: binary, Env: a.Env, Set: a.set, Name: o.name, Runs: o.runs}
+	if o.relay == "" {
+		o.relay = binary
+	}
+	cfg := bench.Config{Brokers: o.kafka, Binary: o.relay, Env: a.Env, Set: a.set, Name: o.name, Runs: o.runs}
 	var endPostgres func() error
 	if cfg.Postgres, endPostgres, err = startPostgres(ctx, o.postgres, "bench", show); err != nil {
 		return err
