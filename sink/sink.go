@@ -61,7 +61,8 @@ func (m *Message) Size() int {
 
 // Done is called once for every message that Publish took: with nil when the broker has acknowledged it with the configured
 // durability, else with why not. It is called from the sink's goroutines, possibly before Publish returned; it must not block.
-// The acknowledgements of one partition come in order.
+// The acknowledgements of one partition come in order. After the call with nil the sink never reads the message or its bytes again; what has
+// failed, it may still read.
 //
 // After the first failure a sink writes nothing more: what was queued behind the failed message would overtake it, since it will
 // come again. So no acknowledgement follows a failure in the same partition. What fails only because of that is ErrClosed, or

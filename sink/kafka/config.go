@@ -10,25 +10,16 @@ import (
 )
 
 const (
-	// requestOverhead is what sarama keeps free below its largest request.
+	// requestOverhead is what the clients keep free below their largest request.
 	requestOverhead = 10 << 10
 
-	// retries bounds what one batch may try. It is not the limit that counts, delivery_timeout is; and it must not be
+	// retries bounds what one request may try. It is not the limit that counts, delivery_timeout is; and it must not be
 	// "infinite", because sarama allocates 32 bytes per possible retry and partition.
 	retries    = 200
 	maxBackoff = 2 * time.Second
 
-	// metadataRetries times up to metadataBackoff is how long a cluster may be without a broker that answers, or a
-	// partition without a leader, before its messages fail: about half a minute. A restart of a broker takes 5 to 10 s
-	// in our experience, an election less.
-	metadataRetries = 30
-	metadataBackoff = time.Second
-
 	// lookupRetries: asking whether a topic exists has to tell soon, but not fall over one lost connection.
 	lookupRetries = 3
-
-	// channelBuffer is the room between sarama's own goroutines, per topic and per partition.
-	channelBuffer = 256
 )
 
 // base is what all our connections have in common.
@@ -86,53 +77,6 @@ func (c *Config) lookup(d *dialer) (*sarama.Config, error) {
 	s.Admin.Timeout = c.ProduceTimeout
 	s.Admin.Retry.Max = lookupRetries
 	s.Admin.Retry.Backoff = c.RetryBackoff
-	return s, nil
-}
-
-// produce is the configuration of the producer: never loses, never reorders, gives up late.
-func (c *Config) produce(d *dialer) (*sarama.Config, error) {
-	s, err := c.base(d)
-	if err != nil {
-		return nil, err
-	}
-
-	// Without idempotence sarama reorders on retries, up to its newest releases. These four belong together.
-	s.Producer.Idempotent = true
-	s.Producer.RequiredAcks = sarama.WaitForAll // a position is confirmed on the strength of this
-	s.Net.MaxOpenRequests = 1                   // what idempotence in sarama asks for; batches grow while a request is out
-	s.Producer.Retry.Max = retries
-
-	s.Producer.Retry.Backoff = c.RetryBackoff
-	s.Producer.Retry.BackoffFunc = exponential(d.ctx, c.RetryBackoff, maxBackoff)
-	s.Producer.Timeout = c.ProduceTimeout
-
-	// A batch whose leader cannot be looked up is failed by sarama whatever Retry.Max says, so this is the patience that
-	// counts when brokers are gone. A stalled broker takes read_timeout per attempt: there the time limit applies.
-	s.Metadata.Retry.Max = metadataRetries
-	s.Metadata.Retry.BackoffFunc = exponential(d.ctx, c.RetryBackoff, metadataBackoff)
-	s.Metadata.Timeout = c.DeliveryTimeout
-	s.Producer.Transaction.Retry.Max = lookupRetries // of InitProducerID, at open
-
-	// What is in flight is bounded in front of us, in bytes and messages (relay), so the retry buffer needs no limit of
-	// its own: reaching one would fail messages in the middle.
-	s.Producer.Retry.MaxBufferLength = 0
-	s.Producer.Retry.MaxBufferBytes = 0
-
-	s.Producer.Return.Successes = true // each message is accounted for, on one channel or the other
-	s.Producer.Return.Errors = true
-
-	s.Producer.MaxMessageBytes = c.MaxMessageBytes // bounds the batch of a partition as well
-	s.Producer.Compression = compressions[c.Compression]
-	s.Producer.Partitioner = newPartitioner
-
-	// No flush thresholds: a message goes out at once when nothing is in flight, and what comes meanwhile makes the next
-	// batch, up to max_message_bytes per partition. Lingering under load is ours (sink.go), because sarama's cannot follow the load.
-	s.Producer.Flush.Frequency = 0
-	s.Producer.Flush.Messages = 0
-	s.Producer.Flush.Bytes = 0
-	s.Producer.Flush.MaxMessages = 0
-
-	s.ChannelBufferSize = channelBuffer
 	return s, nil
 }
 

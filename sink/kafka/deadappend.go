@@ -132,9 +132,7 @@ func (d *DeadLetters) appendPlain(ms []*sink.Message) error {
 	}
 	records := make([]*sarama.ProducerMessage, len(ms))
 	for i, m := range ms {
-		r := &record{}
-		r.fill(m)
-		records[i] = &r.producer
+		records[i] = saramaMessage(m)
 	}
 	err := d.plain.SendMessages(records)
 	if err != nil { // a producer that has failed may not go on with its sequence
@@ -142,4 +140,18 @@ func (d *DeadLetters) appendPlain(ms []*sink.Message) error {
 		d.plain = nil
 	}
 	return translate(err)
+}
+
+func saramaMessage(m *sink.Message) *sarama.ProducerMessage {
+	r := &sarama.ProducerMessage{Topic: m.Topic, Partition: m.Partition, Timestamp: m.Timestamp}
+	if m.Key != nil {
+		r.Key = sarama.ByteEncoder(m.Key)
+	}
+	if m.Value != nil {
+		r.Value = sarama.ByteEncoder(m.Value)
+	}
+	for _, h := range m.Headers {
+		r.Headers = append(r.Headers, sarama.RecordHeader{Key: []byte(h.Key), Value: h.Value})
+	}
+	return r
 }

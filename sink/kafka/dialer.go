@@ -11,16 +11,15 @@ import (
 	"sync"
 )
 
-// dialer makes the connections of one session. It is sarama's proxy.Dialer. Safe for concurrent use.
+// dialer makes the connections of one session. It is sarama's proxy.Dialer, and franz-go gets its connections from it, too. Safe for concurrent use.
 type dialer struct {
 	cfg *Config
-	ctx context.Context // ended by refuse and cut
+	ctx context.Context // ended by cut
 	end context.CancelCauseFunc
 
-	mu     sync.Mutex
-	open   map[*connection]struct{}
-	isCut  bool
-	permit func() error // asked before each write; nil: all are permitted
+	mu    sync.Mutex
+	open  map[*connection]struct{}
+	isCut bool
 }
 
 func newDialer(cfg *Config) *dialer {
@@ -84,27 +83,7 @@ func (d *dialer) forget(c *connection) {
 	delete(d.open, c)
 }
 
-// guard has permit asked before every write from now on; its error is that of the write.
-func (d *dialer) guard(permit func() error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.permit = permit
-}
-
-func (d *dialer) permitted() error {
-	d.mu.Lock()
-	permit := d.permit
-	d.mu.Unlock()
-	if permit == nil {
-		return nil
-	}
-	return permit()
-}
-
-// refuse makes no more connections. Those that are there stay, for the answers still to come.
-func (d *dialer) refuse(cause error) { d.end(cause) }
-
-// cut closes all connections and makes no more: whatever sarama waits for then fails at once.
+// cut closes all connections and makes no more: whatever a client waits for then fails at once.
 func (d *dialer) cut(cause error) {
 	d.end(cause)
 	d.mu.Lock()
@@ -128,13 +107,6 @@ type connection struct {
 	net.Conn // with TLS, if configured
 	wire     net.Conn
 	dialer   *dialer
-}
-
-func (c *connection) Write(b []byte) (int, error) {
-	if err := c.dialer.permitted(); err != nil {
-		return 0, err
-	}
-	return c.Conn.Write(b)
 }
 
 func (c *connection) Close() error {

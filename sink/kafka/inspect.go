@@ -80,9 +80,7 @@ type Rights struct {
 
 // RecordSize is the size of a message as sink.kafka.max_message_bytes counts it: with overhead, before compression.
 func RecordSize(m *sink.Message) int {
-	var r record
-	r.fill(m)
-	return r.size
+	return batchSize(m)
 }
 
 // Inspect connects like Open and asks about the brokers and the topics. It changes nothing, but that a producer id is used up, as each

@@ -10,18 +10,20 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"postrider/sink"
 )
 
 // Open connects to the cluster and returns a sink that is ready to publish, until ctx ends. It does not retry: the errors
 // wrap sink.ErrUnreachable, ErrTLS, ErrAuthentication or ErrPermission and say what was tried, or are those of Validate.
-// done is called from one goroutine of the sink. The caller closes the sink.
+// done is called from goroutines of the sink. The caller closes the sink.
 func Open(ctx context.Context, cfg Config, log zerolog.Logger, done sink.Done) (*Sink, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	cfg.raiseLimits()
+	silence()
 	alive, err := cfg.reach(ctx)
 	if err != nil {
 		return nil, err
@@ -30,7 +32,7 @@ func Open(ctx context.Context, cfg Config, log zerolog.Logger, done sink.Done) (
 
 	d := newDialer(&cfg)
 	stop := context.AfterFunc(ctx, func() { d.cut(context.Cause(ctx)) })
-	s, err := open(cfg, alive, d, log, done)
+	s, err := open(ctx, cfg, alive, d, log, done)
 	if !stop() && err == nil { // cut meanwhile
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DialTimeout)
 		defer cancel()
@@ -54,12 +56,8 @@ func (c *Config) warn(log zerolog.Logger) {
 	}
 }
 
-func open(cfg Config, alive string, d *dialer, log zerolog.Logger, done sink.Done) (*Sink, error) {
+func open(ctx context.Context, cfg Config, alive string, d *dialer, log zerolog.Logger, done sink.Done) (*Sink, error) {
 	lookup, err := cfg.lookup(d)
-	if err != nil {
-		return nil, err
-	}
-	produce, err := cfg.produce(d)
 	if err != nil {
 		return nil, err
 	}
@@ -67,26 +65,44 @@ func open(cfg Config, alive string, d *dialer, log zerolog.Logger, done sink.Don
 	if err != nil {
 		return nil, translate(err)
 	}
-	// Sarama asks one broker for the producer id, without trying another, so it is given one that answers. For later,
-	// when brokers come and go, it gets the whole list.
-	producing, err := sarama.NewClient([]string{alive}, produce)
+	s := newSink(cfg, d, log, done)
+	client, err := s.cfg.identified(ctx, alive, d, s)
 	if err != nil {
 		_ = asking.Close()
-		return nil, translate(err)
-	}
-	producer, err := sarama.NewAsyncProducerFromClient(producing) // asks for a producer id
-	if err != nil {
-		_ = asking.Close()
-		_ = producing.Close()
-		err = translate(err)
-		if errors.Is(err, sink.ErrPermission) {
-			err = advise(err, "kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --producer --topic '*'",
-				cfg.bootstrap(), cfg.SASL.Username)
-		}
 		return nil, err
 	}
-	_ = producing.RefreshBrokers(cfg.Brokers) // fails only for a closed client
-	return start(cfg, d, log, done, asking, producing, producer), nil
+	s.start(client, asking)
+	return s, nil
+}
+
+// identified makes the client of s, and has it ask for its producer id. It asks one broker, and is given one that answers; for later, when
+// brokers come and go, it gets the whole list.
+func (c *Config) identified(ctx context.Context, alive string, d *dialer, s *Sink) (*kgo.Client, error) {
+	first := *c
+	first.Brokers = []string{alive}
+	client, err := first.idempotent(d, placed{&s.lanes}, s)
+	if err != nil {
+		return nil, err
+	}
+	asking, cancel := context.WithTimeout(ctx, c.ReadTimeout)
+	defer cancel()
+	if _, _, err = client.ProducerID(asking); err == nil {
+		err = client.UpdateSeedBrokers(c.Brokers...)
+	}
+	if err == nil {
+		return client, nil
+	}
+	d.cut(sink.ErrClosed)
+	client.Close()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	err = translateProducing(err)
+	if errors.Is(err, sink.ErrPermission) {
+		err = advise(err, "kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --producer --topic '*'",
+			c.bootstrap(), c.SASL.Username)
+	}
+	return nil, err
 }
 
 // reach asks every configured broker at once and returns the first that answers, completely authenticated.

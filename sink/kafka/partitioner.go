@@ -1,46 +1,89 @@
 package kafka
 
-import "github.com/IBM/sarama"
+import (
+	"math/rand/v2"
+	"sync/atomic"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
 
 // stickyBytes is how much goes to one partition before the next is chosen for messages without a key: Java's batch.size.
 const stickyBytes = 16 << 10
 
-// partitioner places messages of one topic as Java's producer does: an explicit partition wins, then murmur2 of the key
-// bytes, and without a key a random partition that is kept for a batch's worth. Sarama calls it from one goroutine.
-type partitioner struct {
-	murmur2 sarama.Partitioner
-	random  sarama.Partitioner
-	sticky  int32
-	left    int // bytes until another sticky partition is chosen
+// placement chooses the partitions of one topic as Java's producer does: an explicit partition wins, then murmur2 of the key
+// bytes, and without a key a random partition that is kept for a batch's worth. It belongs to the publisher.
+type placement struct {
+	partitions atomic.Int32               // as many as there are, as far as the client knows
+	led        func(partition int32) bool // has it a leader?
+	sticky     int32
+	left       int // bytes until another sticky partition is chosen
 }
 
-func newPartitioner(topic string) sarama.Partitioner {
-	return &partitioner{murmur2: sarama.NewMurmur2Partitioner(topic), random: sarama.NewRandomPartitioner(topic)}
-}
+// byKey hashes keys; it keeps nothing.
+var byKey = kgo.StickyKeyPartitioner(nil).ForTopic("")
 
-// Partition is called once per message, never for a retry.
-func (p *partitioner) Partition(m *sarama.ProducerMessage, partitions int32) (int32, error) {
-	if m.Partition >= 0 {
-		return m.Partition, nil // sarama refuses it if it is out of range
+// partition of a record that takes so many bytes. explicit is negative if there is none. A nil key is none; an empty one is a key.
+func (p *placement) partition(r *kgo.Record, explicit int32, size int) int32 {
+	if explicit >= 0 {
+		return explicit
 	}
-	if m.Key != nil {
-		return p.murmur2.Partition(m, partitions)
+	n := p.partitions.Load()
+	if r.Key != nil {
+		return int32(byKey.Partition(r, int(n))) //nolint:gosec // less than n
 	}
-	if p.left <= 0 || p.sticky >= partitions {
-		next, err := p.random.Partition(m, partitions)
-		if err != nil {
-			return 0, err
+	if p.left <= 0 || p.sticky >= n {
+		p.sticky, p.left = rand.Int32N(n), stickyBytes
+		for range n { // the next that can be written to, if there is one
+			if p.led(p.sticky) {
+				break
+			}
+			p.sticky = (p.sticky + 1) % n
 		}
-		p.sticky, p.left = next, stickyBytes
 	}
-	p.left -= m.ByteSize(2)
-	return p.sticky, nil
+	p.left -= size
+	return p.sticky
 }
 
-// RequiresConsistency is not asked, because MessageRequiresConsistency is there.
-func (p *partitioner) RequiresConsistency() bool { return true }
+// placed is the partitioner of a client whose records have their partition. What it is told about the topic, it passes on.
+type placed struct{ lanes *lanes }
 
-// MessageRequiresConsistency tells whether the message must go to its partition even when that has no leader just now.
-func (p *partitioner) MessageRequiresConsistency(m *sarama.ProducerMessage) bool {
-	return m.Partition >= 0 || m.Key != nil
+func (p placed) ForTopic(topic string) kgo.TopicPartitioner { return placedTopic{p.lanes.topic(topic)} }
+
+type placedTopic struct{ topic *topicLanes }
+
+// RequiresConsistency makes the client count all partitions, those without a leader too.
+func (placedTopic) RequiresConsistency(*kgo.Record) bool { return true }
+
+func (p placedTopic) Partition(r *kgo.Record, partitions int) int {
+	p.topic.partitions.Store(int32(partitions)) //nolint:gosec // Kafka counts them in 32 bits
+	return int(r.Partition)
+}
+
+// javaPartitioner is the same for a client that chooses the partitions itself.
+type javaPartitioner struct{ byKey kgo.Partitioner }
+
+func (p javaPartitioner) ForTopic(topic string) kgo.TopicPartitioner {
+	return &javaTopicPartitioner{p.byKey.ForTopic(topic)}
+}
+
+type javaTopicPartitioner struct{ kgo.TopicPartitioner }
+
+// RequiresConsistency tells whether the record must go to its partition even when that has no leader just now.
+func (p *javaTopicPartitioner) RequiresConsistency(r *kgo.Record) bool {
+	return r.Partition >= 0 || p.TopicPartitioner.RequiresConsistency(r)
+}
+
+// Partition may return one that does not exist; the client then refuses the record.
+func (p *javaTopicPartitioner) Partition(r *kgo.Record, partitions int) int {
+	if r.Partition >= 0 {
+		return int(r.Partition)
+	}
+	return p.TopicPartitioner.Partition(r, partitions)
+}
+
+// OnNewBatch ends the stay at a partition of records without a key.
+func (p *javaTopicPartitioner) OnNewBatch() {
+	if sticky, ok := p.TopicPartitioner.(kgo.TopicPartitionerOnNewBatch); ok {
+		sticky.OnNewBatch()
+	}
 }

@@ -3,8 +3,8 @@ package kafka
 import (
 	"testing"
 
-	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"postrider/sink"
 )
@@ -32,36 +32,61 @@ func TestPartitioner_PlacesKeysAsJavaDoes(t *testing.T) {
 		{"9948fcad", 1, 1, 1, 886562305},
 	} {
 		t.Run(test.key, func(t *testing.T) {
-			p := newPartitioner("orders")
-			r := &record{}
-			r.fill(&sink.Message{Topic: "orders", Key: []byte(test.key), Partition: sink.ByKey})
+			m := &sink.Message{Topic: "orders", Key: []byte(test.key), Partition: sink.ByKey}
 			for partitions, want := range map[int32]int32{3: test.of3, 6: test.of6, 12: test.of12, 1<<31 - 1: test.exact} {
-				got, err := p.Partition(&r.producer, partitions)
+				got, err := newPartitioner("orders").Partition(saramaMessage(m), partitions)
 				require.NoError(t, err)
 				require.Equal(t, want, got, "of %d partitions", partitions)
+				require.Equal(t, want, place(partitions, m), "of %d partitions", partitions)
+				require.EqualValues(t, want, javaPartitioner{kgo.StickyKeyPartitioner(nil)}.ForTopic("orders").Partition(kafkaRecord(m), int(partitions)))
 			}
 		})
 	}
 }
 
+// place is where the at-least-once sink puts a message.
+func place(partitions int32, m *sink.Message) int32 {
+	p := &placement{}
+	p.partitions.Store(partitions)
+	return p.partition(kafkaRecord(m), m.Partition, recordSize(m))
+}
+
 func TestPartitioner_PrefersTheExplicitPartition(t *testing.T) {
-	got, err := newPartitioner("orders").Partition(&sarama.ProducerMessage{Key: sarama.StringEncoder("10711fa5"), Partition: 1}, 3)
+	m := &sink.Message{Key: []byte("10711fa5"), Partition: 1}
+	got, err := newPartitioner("orders").Partition(saramaMessage(m), 3)
 	require.NoError(t, err)
 	require.Equal(t, int32(1), got)
+	require.Equal(t, int32(1), place(3, m))
 }
 
 func TestPartitioner_KeepsAPartitionForKeylessMessagesForAWhile(t *testing.T) {
-	p := newPartitioner("orders")
-	used, changes, last := map[int32]bool{}, 0, int32(-1)
+	p, leaderless := newPartitioner("orders"), int32(-1)
+	q := &placement{led: func(partition int32) bool { return partition != leaderless }}
+	q.partitions.Store(6)
+	m := &sink.Message{Value: make([]byte, 1000), Partition: sink.ByKey}
 	const n = 2000
-	for range n {
-		got, err := p.Partition(&sarama.ProducerMessage{Value: sarama.ByteEncoder(make([]byte, 1000)), Partition: sink.ByKey}, 6)
-		require.NoError(t, err)
-		if got != last {
-			changes++
-		}
-		used[got], last = true, got
+	for name, partition := range map[string]func() (int32, error){
+		"of sarama": func() (int32, error) { return p.Partition(saramaMessage(m), 6) },
+		"ours":      func() (int32, error) { return q.partition(kafkaRecord(m), m.Partition, recordSize(m)), nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			used, changes, last := map[int32]bool{}, 0, int32(-1)
+			for range n {
+				got, err := partition()
+				require.NoError(t, err)
+				if got != last {
+					changes++
+				}
+				used[got], last = true, got
+			}
+			require.Len(t, used, 6)
+			require.Less(t, changes, n/10, "every change of partition is another batch")
+		})
 	}
-	require.Len(t, used, 6)
-	require.Less(t, changes, n/10, "every change of partition is another batch")
+
+	leaderless = 3
+	for range n {
+		q.left = 0
+		require.NotEqual(t, leaderless, q.partition(kafkaRecord(m), m.Partition, recordSize(m)))
+	}
 }

@@ -16,7 +16,7 @@ import (
 type Config struct {
 	Brokers         []string      `toml:"brokers"`                // host:port of one or more brokers to start from
 	ClientID        string        `toml:"client_id"`              // name in the broker's logs, metrics and quotas
-	Version         string        `toml:"version"`                // highest protocol level to speak, as a Kafka version; empty: "2.8.0". Lower is negotiated
+	Version         string        `toml:"version"`                // highest protocol level to speak, as a Kafka version; empty: "2.8.0", and for publishing the newest. Lower is negotiated
 	Compression     string        `toml:"compression"`            // none, gzip, snappy, lz4 or zstd
 	MaxMessageBytes int           `toml:"max_message_bytes,size"` // largest message, compressed, and largest batch of several, uncompressed; keep it at the broker's message.max.bytes
 	DialTimeout     time.Duration `toml:"dial_timeout"`           // TCP and TLS handshake together

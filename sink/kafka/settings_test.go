@@ -6,6 +6,7 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"postrider/secret"
 	"postrider/sink"
@@ -70,6 +71,27 @@ func TestConfig_BuildsAnIdempotentProducer(t *testing.T) {
 		require.Equal(t, 1, s.Net.MaxOpenRequests)
 		require.False(t, s.Metadata.AllowAutoTopicCreation)
 		require.True(t, s.Producer.Return.Successes && s.Producer.Return.Errors)
+	}
+}
+
+// The same of the client that publishes.
+func TestConfig_BuildsAnIdempotentClient(t *testing.T) {
+	for compression := range codecs {
+		for _, limit := range []int{1024, 1 << 20, requestLimit, 1<<30 - 1<<20} {
+			cfg := valid()
+			cfg.Compression, cfg.MaxMessageBytes = compression, limit
+			require.NoError(t, cfg.Validate())
+			d := newDialer(&cfg)
+			defer d.cut(sink.ErrClosed)
+			client, err := cfg.idempotent(d, placed{}, &Sink{})
+			require.NoError(t, err)
+			defer client.Close()
+			require.Equal(t, false, client.OptValue(kgo.DisableIdempotentWrite))
+			require.Equal(t, kgo.AllISRAcks(), client.OptValue(kgo.RequiredAcks))
+			require.Equal(t, false, client.OptValue(kgo.AllowAutoTopicCreation))
+			require.Equal(t, true, client.OptValue(kgo.StopProducerOnDataLossDetected))
+			require.Equal(t, false, client.OptValue(kgo.AllowIdempotentProduceCancellation))
+		}
 	}
 }
 

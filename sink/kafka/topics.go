@@ -16,12 +16,13 @@ var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
 
 // topics knows which topics exist. The publisher alone calls ensure and partitions.
 type topics struct {
-	cfg       *Config
-	client    sarama.Client    // asks, and has its answer soon
-	producing sarama.Client    // the producer's own, with a view of its own
-	stop      <-chan struct{}  // closed: nobody waits for answers any more
-	known     map[string]int32 // partitions; asked for again when a message wants one beyond
-	asking    sync.WaitGroup   // questions under way
+	cfg    *Config
+	client sarama.Client // asks, and has its answer soon
+	// learn returns when the producer, which has a view of its own, knows a partition that is there.
+	learn  func(topic string, partition int32) error
+	stop   <-chan struct{}  // closed: nobody waits for answers any more
+	known  map[string]int32 // partitions; asked for again when a message wants one beyond
+	asking sync.WaitGroup   // questions under way
 }
 
 // ensure returns when the topic exists, creating it if configured. It asks the cluster the first time a topic is used.
@@ -50,7 +51,7 @@ func (t *topics) has(ctx context.Context, topic string, partition int32) error {
 	err := t.ask(ctx, topic, func() (int32, error) {
 		n, err := t.count(topic)
 		if err == nil && partition < n {
-			err = t.producing.RefreshMetadata(topic)
+			err = t.learn(topic, partition)
 		}
 		return n, err
 	})

@@ -22,13 +22,9 @@ import (
 //
 // Publish, Topic, Begin and Boundary are for one goroutine; Close may be called from any, also during Publish.
 type TransactionalSink struct {
-	cfg       Config
-	log       zerolog.Logger
-	done      sink.Done
+	lifetime
 	committed sink.Committed
 	stored    *Progress // relay.position_topic; its client also asks about topics
-	dialer    *dialer
-	topics    topics
 
 	// Set by Begin, before the writer starts.
 	source sink.Source
@@ -38,19 +34,8 @@ type TransactionalSink struct {
 	queue  queue
 	writer transactionWriter
 
-	published atomic.Int64 // messages taken
-	reported  atomic.Int64 // messages done was called for; <= published
-	commits   atomic.Int64
-	busy      atomic.Bool // a transaction is being ended
-
-	stopOnce sync.Once
-	stop     chan struct{} // closed when the sink takes nothing more
-	cause    error         // why; set before stop is closed
-	failed   atomic.Bool   // stopped by an error, not by Close; set before stop is closed
-	closed   atomic.Bool
-
-	life       context.Context // of every request of the producer
-	end        context.CancelCauseFunc
+	commits    atomic.Int64
+	busy       atomic.Bool    // a transaction is being ended
 	background sync.WaitGroup // writer and watch
 }
 
@@ -68,12 +53,9 @@ func OpenTransactional(ctx context.Context, cfg Config, positionTopic string, lo
 	if err != nil {
 		return nil, err
 	}
-	s := &TransactionalSink{
-		cfg: cfg, log: log, done: done, committed: committed, stored: stored, dialer: stored.dialer,
-		queue: newQueue(), stop: make(chan struct{}),
-	}
-	s.life, s.end = context.WithCancelCause(context.Background())
-	s.topics = topics{cfg: &s.cfg, client: stored.client, producing: stored.client, stop: s.stop, known: map[string]int32{}}
+	s := &TransactionalSink{committed: committed, stored: stored, queue: newQueue()}
+	s.begin(cfg, log, stored.dialer, done)
+	s.topics = topics{cfg: &s.cfg, client: stored.client, learn: s.learn, stop: s.stop, known: map[string]int32{}}
 	s.writer.sink = s
 	return s, nil
 }
@@ -98,7 +80,7 @@ func (s *TransactionalSink) Begin(ctx context.Context, source sink.Source) (sink
 	if err != nil {
 		return sink.Position{}, err
 	}
-	position, v2, err := s.begin(ctx, client)
+	position, v2, err := s.start(ctx, client)
 	if err != nil {
 		client.Close()
 		if ctx.Err() != nil {
@@ -113,12 +95,12 @@ func (s *TransactionalSink) Begin(ctx context.Context, source sink.Source) (sink
 	}
 	s.log.Info().Str("transactional_id", s.id).Stringer("end_lsn", position.LSN).Float64("duration", time.Since(began).Seconds()).
 		Msg("transactional producer began")
-	s.background.Go(s.writer.run) // ends with stop; Close waits
-	s.background.Go(s.watch)      // ends with stop; Close waits
+	s.background.Go(s.writer.run)                   // ends with stop; Close waits
+	s.background.Go(func() { s.watch(s.progress) }) // the same
 	return position, nil
 }
 
-func (s *TransactionalSink) begin(ctx context.Context, client *kgo.Client) (sink.Position, bool, error) {
+func (s *TransactionalSink) start(ctx context.Context, client *kgo.Client) (sink.Position, bool, error) {
 	// Kafka answers when every transaction of the former producer has its markers in every partition.
 	if _, _, err := client.ProducerID(ctx); err != nil {
 		return sink.Position{}, false, s.cfg.explainTransactional(err, s.id)
@@ -187,103 +169,24 @@ func (s *TransactionalSink) Boundary(p sink.Position) {
 	s.queue.wake()
 }
 
-// Topic asks the cluster for a topic.
-func (s *TransactionalSink) Topic(ctx context.Context, topic string) error {
-	if err := s.topics.ensure(ctx, topic); err != nil {
-		return &sink.MessageError{Topic: topic, Err: err}
-	}
-	return nil
-}
-
-// admit checks everything that can be checked without sending, so that a poison message is found before it spoils a transaction.
+// admit is lifetime's, with the size.
 func (s *TransactionalSink) admit(ctx context.Context, m *sink.Message) error {
-	failed := func(err error) error {
-		return &sink.MessageError{Topic: m.Topic, Origin: m.Origin, Untaken: true, Err: err}
-	}
-	if _, ok := s.topics.known[m.Topic]; !ok {
-		if err := s.topics.ensure(ctx, m.Topic); err != nil {
-			return failed(err)
-		}
-	}
-	if m.Partition != sink.ByKey {
-		if m.Partition < 0 {
-			return failed(fmt.Errorf("%w: partition %d is negative", sink.ErrInvalidRecord, m.Partition))
-		}
-		if err := s.topics.has(ctx, m.Topic, m.Partition); err != nil {
-			return failed(err)
-		}
-	}
-	if ms := m.Timestamp.UnixMilli(); !m.Timestamp.IsZero() && (ms < 0 || ms > latestTimestamp) {
-		return failed(fmt.Errorf("%w: timestamp %s is not between 1970 and 2262", sink.ErrInvalidRecord, m.Timestamp.UTC().Format(time.RFC3339)))
+	if err := s.lifetime.admit(ctx, m); err != nil {
+		return untaken(m, err)
 	}
 	if size := batchSize(m); size > s.cfg.MaxMessageBytes {
-		return failed(advise(fmt.Errorf("%w: %d bytes with overhead, sink.kafka.max_message_bytes is %d", sink.ErrTooLarge, size, s.cfg.MaxMessageBytes),
-			"raise it together with the topic's limit: kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config max.message.bytes=%d",
-			s.cfg.bootstrap(), m.Topic, size+1024))
+		return untaken(m, s.tooLarge(m.Topic, size, fmt.Sprintf("%d bytes with overhead", size)))
 	}
 	return nil
 }
 
-// batchSize is at least what a batch with only this message takes: what franz-go compares with the limit.
-func batchSize(m *sink.Message) int {
-	const batch, record, header = 80, 36, 10 // headers of the formats, with the longest numbers
-	return m.Size() + batch + record + header*len(m.Headers)
+func (s *TransactionalSink) learn(topic string, partition int32) error {
+	return learn(s.client, topic, partition, s.stop, s.cfg.ReadTimeout)
 }
 
-// fail makes the sink refuse further messages and ends all requests. The first cause stays.
-func (s *TransactionalSink) fail(cause error) {
-	s.stopOnce.Do(func() {
-		s.cause = cause
-		s.failed.Store(true)
-		close(s.stop)
-		s.end(cause)
-	})
-}
-
-func (s *TransactionalSink) stopped() bool {
-	select {
-	case <-s.stop:
-		return true
-	default:
-		return false
-	}
-}
-
-// watch ends the session when the cluster answers nothing for delivery_timeout, and says earlier that it hangs.
-func (s *TransactionalSink) watch() {
-	ticker := time.NewTicker(min(time.Second, s.cfg.DeliveryTimeout/10))
-	defer ticker.Stop()
-	last, since, noticed := int64(-1), time.Now(), false
-	for {
-		select {
-		case <-s.stop:
-			return
-		case <-ticker.C:
-		}
-		reported := s.reported.Load()
-		inFlight := s.published.Load() - reported
-		answers := reported + s.commits.Load()
-		if answers != last || inFlight == 0 && !s.busy.Load() {
-			if noticed {
-				s.log.Info().Float64("duration", time.Since(since).Seconds()).Int64("in_flight", inFlight).Msg("broker acknowledges again")
-			}
-			last, since, noticed = answers, time.Now(), false
-			continue
-		}
-		silent := time.Since(since)
-		switch {
-		case silent >= s.cfg.DeliveryTimeout:
-			cause := advise(fmt.Errorf("%w: no acknowledgement for %s (sink.kafka.delivery_timeout), %d messages in flight",
-				sink.ErrUnreachable, s.cfg.DeliveryTimeout, inFlight),
-				"look for partitions without enough replicas: kafka-topics.sh --bootstrap-server %s --describe --under-min-isr-partitions", s.cfg.bootstrap())
-			s.fail(cause)
-			s.dialer.cut(cause)
-			return
-		case silent >= stallNotice && !noticed:
-			noticed = true
-			s.log.Warn().Float64("duration", silent.Seconds()).Int64("in_flight", inFlight).Msg("broker stopped acknowledging")
-		}
-	}
+func (s *TransactionalSink) progress() (answers int64, waiting bool) {
+	reported := s.reported.Load()
+	return reported + s.commits.Load(), s.published.Load() > reported || s.busy.Load()
 }
 
 // report calls done. After the first failure every message counts as failed, also one that the broker has written: nobody will see it.
@@ -302,18 +205,6 @@ func (s *TransactionalSink) report(m *sink.Message, err error) {
 	s.done(m, err)
 }
 
-// consequence is the failure of a message that failed only because the sink had stopped.
-func (s *TransactionalSink) consequence(err error) error {
-	class := sink.ErrClosed
-	if errors.Is(s.cause, sink.ErrUnreachable) {
-		class = sink.ErrUnreachable
-	}
-	if errors.Is(err, class) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", class, err)
-}
-
 // Close ends the producer; calling it again does nothing. A commit that is under way is waited for while time allows, and a transaction without a boundary
 // is aborted, so that nobody who reads the topics has to wait for the next session. After half of the time, or at
 // once if the sink has failed, the connections are cut.
@@ -323,10 +214,7 @@ func (s *TransactionalSink) Close(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(ctx, closeTimeout)
 		defer cancel()
 	}
-	s.stopOnce.Do(func() {
-		s.cause = sink.ErrClosed
-		close(s.stop)
-	})
+	s.refuse()
 	if s.closed.Swap(true) {
 		return nil
 	}

@@ -134,7 +134,9 @@ func TestTransactional_LostConnectionsRepeatNothing(t *testing.T) {
 }
 
 func TestTransactional_NoticesAnotherIdentityWithinATransaction(t *testing.T) {
-	w := &transactionWriter{sink: &TransactionalSink{cfg: DefaultConfig()}}
+	s := &TransactionalSink{}
+	s.cfg = DefaultConfig()
+	w := &transactionWriter{sink: s}
 	require.NoError(t, w.acknowledged(&kgo.Record{ProducerID: 7, ProducerEpoch: 3}, nil))
 	require.NoError(t, w.acknowledged(&kgo.Record{ProducerID: 7, ProducerEpoch: 3}, nil))
 	require.ErrorIs(t, w.acknowledged(&kgo.Record{ProducerID: 7, ProducerEpoch: 4}, nil), errProducerChanged)
@@ -210,15 +212,11 @@ func TestTransactional_AuthenticatesOverTLS(t *testing.T) {
 }
 
 func TestTransactional_PlacesKeysAsTheOtherSinkDoes(t *testing.T) {
-	one, other := newPartitioner("orders"), javaPartitioner{kgo.StickyKeyPartitioner(nil)}.ForTopic("orders")
+	other := javaPartitioner{kgo.StickyKeyPartitioner(nil)}.ForTopic("orders")
 	for i := range 2000 {
 		key := fmt.Appendf(nil, "%x", i*i)[:1+i%3]
 		m := &sink.Message{Topic: "orders", Key: key, Partition: sink.ByKey}
-		r := &record{}
-		r.fill(m)
-		want, err := one.Partition(&r.producer, 12)
-		require.NoError(t, err)
-		require.EqualValues(t, want, other.Partition(&kgo.Record{Key: key, Partition: sink.ByKey}, 12), "key %s", key)
+		require.EqualValues(t, place(12, m), other.Partition(&kgo.Record{Key: key, Partition: sink.ByKey}, 12), "key %s", key)
 	}
 	require.Equal(t, 5, other.Partition(&kgo.Record{Key: []byte("k"), Partition: 5}, 12))
 	require.True(t, other.RequiresConsistency(&kgo.Record{Partition: 5}))

@@ -44,7 +44,7 @@ func InspectTransactions(ctx context.Context, cfg Config) (TransactionReport, er
 	find.CoordinatorKeys = []string{id}
 	answer, err := find.RequestWith(ctx, client)
 	if err != nil {
-		return report, fmt.Errorf("ask for the coordinator of transactional id %q: %w", id, translateTransactional(err))
+		return report, fmt.Errorf("ask for the coordinator of transactional id %q: %w", id, translateProducing(err))
 	}
 	code := answer.ErrorCode
 	for _, c := range answer.Coordinators {
