@@ -85,6 +85,8 @@ func (s *Sink) Publish(ctx context.Context, ms []*sink.Message) error {
 	}
 
 	var refused error
+	s.topics.ahead = ms
+	defer func() { s.topics.ahead = nil }()
 	for _, m := range ms {
 		r, err := s.prepare(ctx, m)
 		if err != nil {

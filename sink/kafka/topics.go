@@ -23,6 +23,7 @@ type topics struct {
 	stop   <-chan struct{}  // closed: nobody waits for answers any more
 	known  map[string]int32 // partitions; asked for again when a message wants one beyond
 	asking sync.WaitGroup   // questions under way
+	ahead  []*sink.Message  // of the Publish that is under way, until their topics have been asked for
 }
 
 // ensure returns when the topic exists, creating it if configured. It asks the cluster the first time a topic is used.
@@ -32,6 +33,9 @@ func (t *topics) ensure(ctx context.Context, topic string) error {
 	}
 	if err := checkName(topic); err != nil {
 		return err
+	}
+	if t.meet(ctx); t.known[topic] > 0 {
+		return nil
 	}
 	return t.ask(ctx, topic, func() (int32, error) { return t.lookup(topic) })
 }

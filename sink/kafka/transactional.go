@@ -131,6 +131,8 @@ func (s *TransactionalSink) Publish(ctx context.Context, ms []*sink.Message) err
 	if s.client == nil {
 		return errors.New("publish before Begin")
 	}
+	s.topics.ahead = ms
+	defer func() { s.topics.ahead = nil }()
 	for _, m := range ms {
 		if s.stopped() {
 			return s.cause

@@ -247,6 +247,7 @@ table.fields.additional.placement = "event_type:header:eventType"
 	require.Less(t, fourTimes.mallocs, growth*once.mallocs+100_000, "allocations")
 	require.Less(t, fourTimes.bytes, growth*once.bytes+64<<20, "bytes allocated")
 	require.LessOrEqual(t, fourTimes.requests[kmsg.Produce], float64(4*x.n), "produce requests")
+	require.Less(t, fourTimes.requests[kmsg.Metadata], float64(max(100, x.n/5)), "metadata requests")
 	require.Less(t, sessions, 40, "connections to the database")
 }
 
