@@ -196,16 +196,26 @@ func (p *pipeline) openSink(ctx context.Context, done sink.Done) (sink.Sink, err
 	if p.cfg.Sink.Kind == config.SinkStdout {
 		return stdout.Open(p.app.Stdout)(ctx, done)
 	}
-	s, err := kafka.Open(ctx, p.cfg.Sink.Kafka, p.component("sink"), done)
+	s, err := kafka.Open(ctx, p.kafka(), p.component("sink"), done)
 	if err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
+// kafka is the configuration of a sink whose requests are counted.
+func (p *pipeline) kafka() kafka.Config {
+	cfg := p.cfg.Sink.Kafka
+	cfg.Requested = func(bytes int) {
+		p.metrics.Requests.Inc()
+		p.metrics.RequestBytes.Add(float64(bytes))
+	}
+	return cfg
+}
+
 // openTransactional is openSink for relay.exactly_once.
 func (p *pipeline) openTransactional(ctx context.Context, done sink.Done, committed sink.Committed) (sink.Transactional, error) {
-	s, err := kafka.OpenTransactional(ctx, p.cfg.Sink.Kafka, p.cfg.Relay.PositionTopic, p.component("sink"), done, committed)
+	s, err := kafka.OpenTransactional(ctx, p.kafka(), p.cfg.Relay.PositionTopic, p.component("sink"), done, committed)
 	if err != nil {
 		return nil, err
 	}

@@ -45,6 +45,8 @@ type Set struct {
 	// sink; see also Topic
 	PublishSeconds prometheus.Histogram   // seconds
 	PublishErrors  *prometheus.CounterVec // reason
+	Requests       prometheus.Counter     // to produce, written to a broker
+	RequestBytes   prometheus.Counter
 	published      *prometheus.CounterVec // topic
 	publishedBytes *prometheus.CounterVec // topic
 	lastPublished  *prometheus.GaugeVec   // topic
@@ -182,6 +184,10 @@ func New(reg prometheus.Registerer, slotName string) *Set {
 			"From the hand-over of a message to its acknowledgement. High: the broker or its replicas are slow."),
 		PublishErrors: b.counters("sink", "publish_errors_total", "reason",
 			"Messages that the sink reported as failed, by reason. Each ends the session; the rows are published again."),
+		Requests: b.counter("sink", "requests_total",
+			"Requests to produce that were written to the brokers. Requests, not messages, are what a broker pays for: about as many as messages, and batches do not form."),
+		RequestBytes: b.counter("sink", "request_bytes_total",
+			"Bytes of the requests to produce, compressed, without TLS. Above sink_published_bytes_total: batches are sent again, or hold few messages."),
 		published: b.counters("sink", "published_total", "topic",
 			"Messages acknowledged by the broker. Topics beyond the first 200 count as \"other\"."),
 		publishedBytes: b.counters("sink", "published_bytes_total", "topic",

@@ -34,6 +34,7 @@ func (c *Config) producing(d *dialer) ([]kgo.Opt, error) {
 		}),
 		kgo.RequestTimeoutOverhead(max(c.ReadTimeout-c.ProduceTimeout, 100*time.Millisecond)), // its least
 		kgo.DisableClientMetrics(),
+		kgo.WithHooks(requests{c.Requested}),
 		kgo.ConnIdleTimeout(idleConnection),
 		kgo.MetadataMinAge(250 * time.Millisecond), // a leader that has moved is found soon
 		kgo.MetadataMaxAge(5 * time.Minute),

@@ -31,6 +31,9 @@ type Config struct {
 	TLS                TLSConfig     `toml:"tls"`
 	SASL               SASLConfig    `toml:"sasl"`
 	Topics             TopicsConfig  `toml:"topics"`
+
+	// Requested is told of each request to produce that was written to a broker, from several goroutines; nil: nobody is. Not a key.
+	Requested func(bytes int) `json:"-"`
 }
 
 // TLSConfig is the section [sink.kafka.tls]. The files are read at each connect, so a renewed certificate needs no restart.

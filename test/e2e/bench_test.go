@@ -34,6 +34,8 @@ type benchReport struct {
 		AckLatencyMS        map[string]float64 `json:"ack_latency_ms"`
 		StartToFirstSeconds float64            `json:"start_to_first_seconds"`
 		CPUPerMillion       float64            `json:"cpu_seconds_per_million"`
+		ProduceRequests     float64            `json:"produce_requests"`
+		ProduceBytes        float64            `json:"produce_bytes"`
 		RetainedMaxBytes    float64            `json:"retained_max_bytes"`
 		WALBytes            float64            `json:"wal_bytes"`
 		WrittenPerSecond    float64            `json:"written_per_second"`
@@ -82,6 +84,9 @@ func TestBench_DrainsABacklogOnPartsOfItsOwnAndLeavesNothing(t *testing.T) {
 		require.Positive(t, w.RowsPerSecond)
 		require.Positive(t, w.CPUSeconds)
 		require.Positive(t, w.CPUPerMillion)
+		require.Positive(t, w.ProduceRequests)
+		require.Less(t, w.ProduceRequests, 10_000.0, "rows of a run: they share requests")
+		require.Greater(t, w.ProduceBytes, 10_000*200.0, "all payloads, without compression")
 		spread := w.Spread["rows_per_second"]
 		require.LessOrEqual(t, spread[0], w.RowsPerSecond)
 		require.GreaterOrEqual(t, spread[1], w.RowsPerSecond)
