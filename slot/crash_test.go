@@ -13,6 +13,7 @@ import (
 
 // A server that crashed counts from zero, and does not say so of the slot.
 func TestMonitor_TakesACrashForNoOtherSlot(t *testing.T) {
+	t.Parallel()
 	p, s := onOwn(t, "17", nil)
 	p.outbox()
 	_, err := slot.Create(t.Context(), p.conn, p.config())

@@ -136,6 +136,7 @@ func (w *watched) finds(within time.Duration) error {
 }
 
 func TestMonitor_NoticesABrokenPublication(t *testing.T) {
+	t.Parallel()
 	versions(t, oldAndNew, func(t *testing.T, version string) {
 		for _, c := range []struct{ name, sql, text string }{
 			{"dropped", "DROP PUBLICATION postrider", "does not exist"},
@@ -198,11 +199,12 @@ func TestMonitor_NoticesADroppedSlot(t *testing.T) {
 }
 
 func TestMonitor_NoticesAShutdownAtOnce(t *testing.T) {
+	t.Parallel()
 	versions(t, oldAndNew, func(t *testing.T, version string) {
 		p, s := onOwn(t, version, nil)
 		p.outbox()
 		need := p.need()
-		need.Slot.CheckInterval = time.Hour // what it notices, it does not notice by looking
+		need.Slot.CheckInterval = 10 * time.Second // what it notices, it does not notice by looking
 		w := watch(t, p, need)
 		stopped := make(chan error, 1)
 		go func() { stopped <- s.Stop(context.Background()) }()
@@ -214,6 +216,7 @@ func TestMonitor_NoticesAShutdownAtOnce(t *testing.T) {
 }
 
 func TestMonitor_DoesNotHoldUpASmartShutdown(t *testing.T) {
+	t.Parallel()
 	p, s := onOwn(t, "17", nil)
 	p.outbox()
 	_, err := slot.Create(t.Context(), p.conn, p.config())
@@ -228,6 +231,7 @@ func TestMonitor_DoesNotHoldUpASmartShutdown(t *testing.T) {
 }
 
 func TestMonitor_OutlivesLostConnections(t *testing.T) {
+	t.Parallel()
 	p, s := onOwn(t, "17", nil)
 	p.outbox()
 	w := watch(t, p, p.need())
@@ -277,6 +281,7 @@ func TestMonitor_HasOneConnectionAtMost(t *testing.T) {
 }
 
 func TestMonitor_KeepsItsConnectionWhileItWaits(t *testing.T) {
+	t.Parallel()
 	p, _ := onOwn(t, "17", nil)
 	p.outbox()
 	p.exec("ALTER DATABASE " + p.name + " SET idle_session_timeout = '100ms'")
@@ -290,6 +295,7 @@ func TestMonitor_KeepsItsConnectionWhileItWaits(t *testing.T) {
 }
 
 func TestMonitor_WaitsForALockedTable(t *testing.T) {
+	t.Parallel()
 	p := onShared(t, "18")
 	p.outbox()
 	w := watch(t, p, p.need())
@@ -347,6 +353,7 @@ func TestMonitor_GoesOnWhenTheSlotIsDroppedAndMade(t *testing.T) {
 const ours = `SELECT pid FROM pg_stat_activity WHERE application_name = 'postrider' AND backend_type = 'client backend' AND datname = $1`
 
 func TestMonitor_NoticesASlotMadeAnewBetweenTwoLooks(t *testing.T) {
+	t.Parallel()
 	versions(t, oldAndNew, func(t *testing.T, version string) {
 		p := onShared(t, version)
 		p.outbox()
@@ -393,6 +400,7 @@ func TestMonitor_ObservesBeforeThereIsASlot(t *testing.T) {
 }
 
 func TestMonitor_WaitsForAServerThatIsNotThereYet(t *testing.T) {
+	t.Parallel()
 	p, s := onOwn(t, "17", nil)
 	p.outbox()
 	_, err := slot.Create(t.Context(), p.conn, p.config())
@@ -406,6 +414,7 @@ func TestMonitor_WaitsForAServerThatIsNotThereYet(t *testing.T) {
 }
 
 func TestMonitor_TellsOfARestartAndOfAPromotion(t *testing.T) {
+	t.Parallel()
 	p, s := onOwn(t, "17", nil)
 	p.outbox()
 	w := watch(t, p, p.need())
@@ -433,6 +442,7 @@ func TestMonitor_TellsOfARestartAndOfAPromotion(t *testing.T) {
 }
 
 func TestMonitor_TellsOfALostSlot(t *testing.T) {
+	t.Parallel()
 	versions(t, versionsObserved, func(t *testing.T, version string) {
 		p, _ := onOwn(t, version, map[string]string{"max_slot_wal_keep_size": "16MB", "max_wal_size": "32MB", "min_wal_size": "32MB"})
 		p.outbox()
@@ -455,6 +465,7 @@ func TestMonitor_TellsOfALostSlot(t *testing.T) {
 }
 
 func TestMonitor_LearnsHowLongACheckpointTook(t *testing.T) {
+	t.Parallel()
 	p, _ := onOwn(t, "17", nil)
 	p.outbox()
 	w := watch(t, p, p.need())

@@ -49,6 +49,7 @@ func observe(t *testing.T, conn *pgx.Conn, name string, cfg slot.MonitorConfig) 
 }
 
 func TestObserve_FillsEveryField(t *testing.T) {
+	t.Parallel()
 	versions(t, all, func(t *testing.T, version string) {
 		params := map[string]string{
 			"max_slot_wal_keep_size": "256MB", "wal_keep_size": "512MB", "max_wal_size": "2GB", "shared_buffers": "64MB",
@@ -130,6 +131,7 @@ func TestObserve_FillsEveryField(t *testing.T) {
 
 // What may not be seen is absent, and a note says what to type. The rest is as it is for others.
 func TestObserve_NeedsNoMoreThanToReplicate(t *testing.T) {
+	t.Parallel()
 	versions(t, versionsObserved, func(t *testing.T, version string) {
 		p, _ := onOwn(t, version, nil)
 		p.outbox()
@@ -182,6 +184,7 @@ func TestMonitor_SeesAGrant(t *testing.T) {
 
 // Managed servers refuse some functions although nothing says that they may not be called.
 func TestMonitor_DoesWithoutWhatIsRefused(t *testing.T) {
+	t.Parallel()
 	p, _ := onOwn(t, "17", map[string]string{"allow_system_table_mods": "on"})
 	p.outbox()
 	p.exec(`ALTER FUNCTION pg_catalog.pg_ls_waldir() RENAME TO pg_ls_waldir_of_stock`)
@@ -209,6 +212,7 @@ func TestMonitor_DoesWithoutWhatIsRefused(t *testing.T) {
 }
 
 func TestObserve_NamesWhoHoldsTheSlotBack(t *testing.T) {
+	t.Parallel()
 	versions(t, versionsObserved, func(t *testing.T, version string) {
 		p, _ := onOwn(t, version, map[string]string{"max_prepared_transactions": "5"})
 		p.outbox()
@@ -272,6 +276,7 @@ func (p *place) begins(application, sql string) (conn *pgx.Conn, pid int32) {
 }
 
 func TestObserve_SeesTheGateOfStandbys(t *testing.T) {
+	t.Parallel()
 	versions(t, []string{"17", "18"}, func(t *testing.T, version string) {
 		p, _ := onOwn(t, version, map[string]string{"synchronized_standby_slots": `standby_a, "standby_b"`})
 		p.outbox()

@@ -53,6 +53,7 @@ func severityOf(findings []slot.Finding, code string) slot.Severity {
 }
 
 func TestCheck_LeavesARelayThatStreamsInPeace(t *testing.T) {
+	t.Parallel()
 	versions(t, oldAndNew, func(t *testing.T, version string) {
 		p, _ := onOwn(t, version, map[string]string{"max_wal_senders": "1", "max_replication_slots": "1"})
 		p.outbox()
@@ -117,6 +118,7 @@ func TestCheck_SaysHowLongASlotStaysTaken(t *testing.T) {
 }
 
 func TestCheck_FindsThatTheRoleMayCopyTheCluster(t *testing.T) {
+	t.Parallel()
 	versions(t, oldAndNew, func(t *testing.T, version string) {
 		p, s := onOwn(t, version, nil)
 		p.outbox()
@@ -208,6 +210,7 @@ func TestCheck_EndsWithAServerThatHangs(t *testing.T) {
 }
 
 func TestCheck_GivesUpOnAServerThatNeverAnswers(t *testing.T) {
+	t.Parallel()
 	p, s := onOwn(t, "17", nil)
 	require.NoError(t, s.Pause())
 	defer func() { require.NoError(t, s.Resume()) }()

@@ -53,6 +53,7 @@ func (p *place) feedback(standby *pgconn.PgConn) {
 }
 
 func TestCheck_SaysWhetherTheSlotSurvivesAFailover(t *testing.T) {
+	t.Parallel()
 	versions(t, []string{"17", "18"}, func(t *testing.T, version string) {
 		p, _ := onOwn(t, version, nil)
 		p.outbox()
@@ -111,6 +112,7 @@ func TestPrepare_WarnsOfASlotThatAFailoverLoses(t *testing.T) {
 }
 
 func TestCheck_SaysBefore17WhoCopiesSlots(t *testing.T) {
+	t.Parallel()
 	p, _ := onOwn(t, "14", nil)
 	p.outbox()
 	_, err := slot.Create(t.Context(), p.conn, p.config())

@@ -9,6 +9,7 @@ import (
 )
 
 func TestCheck_ComparesTheLimitWithWhatElseThereIs(t *testing.T) {
+	t.Parallel()
 	versions(t, oldAndNew, func(t *testing.T, version string) {
 		p, _ := onOwn(t, version, map[string]string{"max_wal_size": "1GB"})
 		p.outbox()
@@ -45,6 +46,7 @@ func TestCheck_ComparesTheLimitWithWhatElseThereIs(t *testing.T) {
 }
 
 func TestCheck_WarnsOfSettingsThatLoseTheSlotOrHoldCommits(t *testing.T) {
+	t.Parallel()
 	p, _ := onOwn(t, "18", map[string]string{"idle_replication_slot_timeout": "1h", "synchronous_commit": "local"})
 	p.outbox()
 	for _, code := range []string{"idle_replication_slot_timeout"} {

@@ -78,6 +78,7 @@ func TestCheck_FindsAMissingRight(t *testing.T) {
 }
 
 func TestCheck_FindsTheWrongWALLevel(t *testing.T) {
+	t.Parallel()
 	versions(t, oldAndNew, func(t *testing.T, version string) {
 		p, _ := onOwn(t, version, map[string]string{"wal_level": "replica"})
 		p.outbox()
@@ -90,6 +91,7 @@ func TestCheck_FindsTheWrongWALLevel(t *testing.T) {
 }
 
 func TestCheck_FindsNoWalsenderLeft(t *testing.T) {
+	t.Parallel()
 	p, _ := onOwn(t, "17", map[string]string{"max_wal_senders": "1"})
 	p.outbox()
 	first, err := postgres.ConnectReplication(t.Context(), p.cfg)
@@ -101,6 +103,7 @@ func TestCheck_FindsNoWalsenderLeft(t *testing.T) {
 }
 
 func TestCheck_WarnsOfDangerousSettings(t *testing.T) {
+	t.Parallel()
 	p, _ := onOwn(t, "18", map[string]string{"synchronous_standby_names": "*", "idle_replication_slot_timeout": "1h", "synchronous_commit": "local"})
 	p.outbox()
 	findings := slot.Check(t.Context(), preflight(p))

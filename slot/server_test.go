@@ -19,7 +19,10 @@ import (
 	"postrider/test/parts"
 )
 
-func TestMain(m *testing.M) { parts.Main(m) }
+func TestMain(m *testing.M) {
+	parts.AtOnce(6)
+	parts.Main(m)
+}
 
 // place is a database of its own with a connection to it; its name serves for slots and roles, too.
 type place struct {

@@ -99,6 +99,7 @@ func TestCreate_SaysWhomItWaitsFor(t *testing.T) {
 }
 
 func TestCreate_NeedsAFreeSlot(t *testing.T) {
+	t.Parallel()
 	versions(t, oldAndNew, func(t *testing.T, version string) {
 		p, _ := onOwn(t, version, map[string]string{"max_replication_slots": "1"})
 		_, err := slot.Create(t.Context(), p.conn, p.config())
@@ -132,6 +133,7 @@ func TestCreate_NeedsTheRightToReplicate(t *testing.T) {
 }
 
 func TestCreate_NeedsLogicalWAL(t *testing.T) {
+	t.Parallel()
 	p, _ := onOwn(t, "17", map[string]string{"wal_level": "replica"})
 	_, err := slot.Create(t.Context(), p.conn, p.config())
 	require.ErrorIs(t, err, slot.ErrServer)
@@ -177,6 +179,7 @@ func TestVerify_RefusesWhatCannotBeRead(t *testing.T) {
 }
 
 func TestVerify_StatesTheGapOfALostSlot(t *testing.T) {
+	t.Parallel()
 	versions(t, oldAndNew, func(t *testing.T, version string) {
 		p, _ := onOwn(t, version, map[string]string{
 			"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "48MB", "wal_keep_size": "0",

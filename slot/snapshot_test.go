@@ -144,6 +144,7 @@ func TestCreateExported_DividesRowsAtTheBoundary(t *testing.T) {
 }
 
 func TestInserted_EndsOnAServerThatIsIdle(t *testing.T) {
+	t.Parallel()
 	versions(t, oldAndNew, func(t *testing.T, version string) {
 		p, _ := onOwn(t, version, nil)
 		p.outbox()
@@ -190,6 +191,7 @@ func TestBeginNow_IsBehindCommitsThatAreNotFlushed(t *testing.T) {
 }
 
 func TestCreateExported_SaysWhomItWaitsFor(t *testing.T) {
+	t.Parallel()
 	p := onShared(t, "")
 	p.outbox()
 	p.exec(`BEGIN`)
@@ -287,6 +289,7 @@ func TestRows_GoesOnBehindAPosition(t *testing.T) {
 }
 
 func TestRows_ReadsByCommitTime(t *testing.T) {
+	t.Parallel()
 	p, _ := onOwn(t, "", map[string]string{"track_commit_timestamp": "on"})
 	p.exec(`CREATE TABLE outbox (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), n int)`)
 	p.exec(slot.CreatePublicationSQL("postrider", []string{"public.outbox"}))
