@@ -37,8 +37,9 @@ type Measured struct {
 	Workload
 	Runs int `json:"runs"`
 	Result
-	Spread map[string]Spread `json:"spread"` // by the names of the figures
-	Each   []Result          `json:"each"`
+	NotCarried string            `json:"not_carried,omitempty"` // why a rate was not kept up; empty: it was
+	Spread     map[string]Spread `json:"spread"`                // by the names of the figures
+	Each       []Result          `json:"each"`
 }
 
 // Run measures the workloads one after another. What it makes, it removes, also when it fails or ctx ends; what exists already it refuses to
@@ -59,6 +60,9 @@ func Run(ctx context.Context, cfg Config, workloads []Workload, say func(string)
 		if m, err = b.measure(ctx, w, fmt.Sprintf("%s.%d", cfg.Name, i)); err == nil {
 			report.Workloads = append(report.Workloads, *m)
 		}
+	}
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx) // whatever was under way failed because of it
 	}
 	// Also when the run was ended: slot and tables must not stay behind.
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
@@ -250,6 +254,7 @@ func (b *bench) measure(ctx context.Context, w Workload, prefix string) (*Measur
 		m.Each = append(m.Each, *r)
 	}
 	m.Result, m.Spread = merge(m.Each)
+	m.NotCarried = m.behind()
 	return m, nil
 }
 

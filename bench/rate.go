@@ -98,18 +98,17 @@ func (r *Result) latencies(load *steady, reader *reader, committed []int64, firs
 	return counted
 }
 
-// Carried tells whether a rate was kept up, and if not, why not.
-func (m Measured) Carried() (yes bool, why string) {
-	if m.Kind != Rate || m.WrittenPerSecond == nil || m.BehindRows == nil {
-		return true, ""
+// behind says why a rate was not kept up; empty: it was.
+func (m *Measured) behind() string {
+	switch {
+	case m.Kind != Rate || m.WrittenPerSecond == nil || m.BehindRows == nil:
+		return ""
+	case *m.WrittenPerSecond < carriedShare*float64(m.Rate):
+		return fmt.Sprintf("%d/s is more than this machine carries: the writers committed %.0f/s, so the latencies from the intended time grow with the duration", m.Rate, *m.WrittenPerSecond)
+	case *m.BehindRows > float64(m.Rate):
+		return fmt.Sprintf("%d/s is more than the relay or the broker carries here: %.0f rows were not delivered when the writing ended, so the latencies grow with the duration", m.Rate, *m.BehindRows)
 	}
-	if *m.WrittenPerSecond < carriedShare*float64(m.Rate) {
-		return false, fmt.Sprintf("%d/s is more than this machine carries: the writers committed %.0f/s, so the latencies from the intended time grow with the duration", m.Rate, *m.WrittenPerSecond)
-	}
-	if *m.BehindRows > float64(m.Rate) {
-		return false, fmt.Sprintf("%d/s is more than the relay or the broker carries here: %.0f rows were not delivered when the writing ended, so the latencies grow with the duration", m.Rate, *m.BehindRows)
-	}
-	return true, ""
+	return ""
 }
 
 // startStreaming starts a relay that streams and a reader that reads. end ends both, unless they have.

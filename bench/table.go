@@ -150,8 +150,8 @@ func (r *Report) latencySection(w io.Writer) {
 				cell("max", func(l *Latency) *float64 { return l.Max }),
 			})
 		}
-		if carried, why := m.Carried(); !carried {
-			remarks = append(remarks, why)
+		if m.NotCarried != "" {
+			remarks = append(remarks, m.NotCarried)
 		}
 	}
 	writeTable(w, "Latency", []string{"rows/s asked for", "written", "ms from", "p50", "p95", "p99", "p99.9", "max"}, cells)
