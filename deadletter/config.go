@@ -3,7 +3,8 @@ package deadletter
 import (
 	"errors"
 	"fmt"
-	"regexp"
+
+	"postrider/sink"
 )
 
 // Policy says what becomes of a row that can never be delivered as it is.
@@ -81,8 +82,6 @@ func (c Config) policies() []struct {
 	}
 }
 
-var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
-
 // Validate reports every wrong value.
 func (c Config) Validate() error {
 	var errs []error
@@ -96,7 +95,7 @@ func (c Config) Validate() error {
 	if c.Retries < 1 {
 		errs = append(errs, fmt.Errorf("deadletter.retries = %d: must be at least 1", c.Retries))
 	}
-	if !topicName.MatchString(c.Topic) {
+	if !sink.ValidTopic(c.Topic) {
 		errs = append(errs, fmt.Errorf("deadletter.topic = %q: a name is 1 to 249 of a-z A-Z 0-9 . _ -", c.Topic))
 	}
 	return errors.Join(errs...)

@@ -37,8 +37,13 @@ func ParseConfig(c Config) (*pgx.ConnConfig, error) {
 	if err := prepare(&pc.Config, c); err != nil {
 		return nil, err
 	}
+	pc.StatementCacheCapacity, pc.DescriptionCacheCapacity = rememberedStatements, rememberedStatements
 	return pc, nil
 }
+
+// rememberedStatements is how many prepared statements a connection keeps: pgx makes room for all of them at once, 512 by default, half a megabyte.
+// Nobody of us asks more questions again and again.
+const rememberedStatements = 32
 
 // ReplicationConfig is ParseConfig for a connection that speaks the replication protocol to one database.
 func ReplicationConfig(c Config) (*pgconn.Config, error) {

@@ -3,8 +3,9 @@ package relay
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"time"
+
+	"postrider/sink"
 )
 
 // Config is the section [relay].
@@ -67,10 +68,8 @@ func (c Config) Validate() error {
 	if c.ExactlyOnce && c.Dedup != DedupNone {
 		errs = append(errs, fmt.Errorf("relay.dedup = %q with relay.exactly_once: leave out dedup, nothing comes twice", c.Dedup))
 	}
-	if !topicName.MatchString(c.PositionTopic) {
+	if !sink.ValidTopic(c.PositionTopic) {
 		errs = append(errs, fmt.Errorf("relay.position_topic = %q: a name is 1 to 249 of a-z A-Z 0-9 . _ -", c.PositionTopic))
 	}
 	return errors.Join(errs...)
 }
-
-var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)

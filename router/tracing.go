@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/magiconair/properties"
 
@@ -87,10 +88,12 @@ func parseTraceParent(s string) (trace, flags string, ok bool) {
 	return m[2], "00", true
 }
 
-var (
-	traceStateKey = regexp.MustCompile(`^([a-z][a-z0-9_*/-]{0,255}|[a-z0-9][a-z0-9_*/-]{0,240}@[a-z][a-z0-9_*/-]{0,13})$`)
-	traceStateSep = regexp.MustCompile(`[ \t]*,[ \t]*`)
-)
+// traceStateKey is made when a trace comes: its long repetitions take hundreds of kilobytes.
+var traceStateKey = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([a-z][a-z0-9_*/-]{0,255}|[a-z0-9][a-z0-9_*/-]{0,240}@[a-z][a-z0-9_*/-]{0,13})$`)
+})
+
+var traceStateSep = regexp.MustCompile(`[ \t]*,[ \t]*`)
 
 // parseTraceState gives the state in its normal form; empty if one member of it is not valid.
 func parseTraceState(s string) string {
@@ -98,7 +101,7 @@ func parseTraceState(s string) string {
 	seen := map[string]bool{}
 	for _, m := range members {
 		key, value, ok := strings.Cut(m, "=")
-		if !ok || seen[key] || !traceStateKey.MatchString(key) || !validTraceStateValue(value) {
+		if !ok || seen[key] || !traceStateKey().MatchString(key) || !validTraceStateValue(value) {
 			return ""
 		}
 		seen[key] = true

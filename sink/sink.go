@@ -103,6 +103,20 @@ var (
 	ErrClosed         = errors.New("sink closed")
 )
 
+// ValidTopic tells whether Kafka takes a name for a topic: 1 to 249 of a-z A-Z 0-9 . _ -, and not one or two dots alone.
+func ValidTopic(name string) bool {
+	if name == "" || len(name) > 249 || name == "." || name == ".." {
+		return false
+	}
+	for i := range len(name) {
+		c := name[i]
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-' {
+			return false
+		}
+	}
+	return true
+}
+
 // Source identifies one history of positions: those of two sources must never be compared, since LSNs are used again after a
 // restore, a failover or in another cluster.
 type Source struct {

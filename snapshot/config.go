@@ -3,7 +3,8 @@ package snapshot
 import (
 	"errors"
 	"fmt"
-	"regexp"
+
+	"postrider/sink"
 )
 
 // Config is the section [snapshot].
@@ -26,8 +27,6 @@ func DefaultConfig() Config { return Config{Mode: NoData, Topic: "postrider.snap
 // On tells whether rows already in the tables may have to be published.
 func (c Config) On() bool { return c.Mode != NoData }
 
-var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
-
 // Validate reports every wrong value.
 func (c Config) Validate() error {
 	var errs []error
@@ -36,7 +35,7 @@ func (c Config) Validate() error {
 	default:
 		errs = append(errs, fmt.Errorf("snapshot.mode = %q: must be %s, %s or %s", c.Mode, NoData, Initial, WhenNeeded))
 	}
-	if !topicName.MatchString(c.Topic) {
+	if !sink.ValidTopic(c.Topic) {
 		errs = append(errs, fmt.Errorf("snapshot.topic = %q: a name is 1 to 249 of a-z A-Z 0-9 . _ -", c.Topic))
 	}
 	return errors.Join(errs...)

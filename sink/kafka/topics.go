@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"sync"
 
 	"github.com/IBM/sarama"
 
 	"postrider/sink"
 )
-
-var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
 
 // topics knows which topics exist. The publisher alone calls ensure and partitions.
 type topics struct {
@@ -41,7 +38,7 @@ func (t *topics) ensure(ctx context.Context, topic string) error {
 }
 
 func checkName(topic string) error {
-	if !topicName.MatchString(topic) || topic == "." || topic == ".." {
+	if !sink.ValidTopic(topic) {
 		return fmt.Errorf("%w: %q: a name is 1 to 249 of a-z A-Z 0-9 . _ -", sink.ErrInvalidTopic, topic)
 	}
 	return nil
