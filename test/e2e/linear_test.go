@@ -348,3 +348,63 @@ in_flight_bytes = "6MiB"`)
 		})
 	}
 }
+
+// One transaction that holds all of it, on the way to a real broker.
+func TestLinear_EverythingInOneTransaction(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	topic := c.Topic(t, partitions)
+	s := newShop(t, parts.AnyVersion, outboxSQL+"ALTER TABLE outbox ADD COLUMN internal text, "+
+		repeated(columnsOfWide, ",", func(i int) string { return fmt.Sprintf("ADD COLUMN c%d text", i) })+
+		`; CREATE TABLE published (note text); ALTER PUBLICATION postrider ADD TABLE published;`+
+		repeated(100, "", func(i int) string {
+			return fmt.Sprintf("CREATE TABLE other_%d (note text); ALTER PUBLICATION postrider ADD TABLE other_%[1]d;", i)
+		}),
+		routeTo(topic, "table.expand.json.payload = true\n[format]\nvalue = \"json\""))
+	r := s.run(t)
+
+	tx, written := s.begin(t), 0
+	const keys = 1000
+	insert := func(n int, columns, values, members string) {
+		_, err := tx.Exec(t.Context(), everyone("outbox", written, n, keys, "'order'", columns, values, members))
+		require.NoError(t, err)
+		written += n
+	}
+	others := func() {
+		for i := range 100 {
+			_, err := tx.Exec(t.Context(), fmt.Sprintf("INSERT INTO other_%d VALUES (repeat('x', 1000))", i))
+			require.NoError(t, err)
+		}
+	}
+	insert(1000, repeated(columnsOfWide, "", func(i int) string { return fmt.Sprintf(", c%d", i) }), repeated(columnsOfWide, "", func(i int) string { return ", 'text'" }), "")
+	others()
+	insert(3, "", "", ", 'pad', repeat('x', 900000)")
+	insert(3, ", event_type", ", repeat('x', 900000)", "")
+	insert(3, ", internal", ", repeat('x', 900000)", "")
+	insert(20, "", "", `, 'deep', (repeat('{"member":[', 450) || '1' || repeat(']}', 450))::jsonb`)
+	insert(3, "", "", ", 'wide', (SELECT jsonb_object_agg('member' || m, m) FROM generate_series(1, 5000) m)")
+	for n := range 500 {
+		savepoint, err := tx.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = savepoint.Exec(t.Context(), everyone("outbox", written, 1, keys, "'order'", "", "", ""))
+		require.NoError(t, err)
+		if n%2 == 0 {
+			require.NoError(t, savepoint.Rollback(t.Context()))
+			continue
+		}
+		require.NoError(t, savepoint.Commit(t.Context()))
+		written++
+	}
+	others()
+	insert(20_000, "", "", "")
+	require.NoError(t, tx.Commit(t.Context()))
+
+	s.awaitConfirmed(t, r)
+	r.stop(t)
+	ledger := newLedger()
+	for i := range written {
+		ledger.tally.Wrote(fmt.Sprintf("key-%d", i%keys), uint64(i/keys+1)) //nolint:gosec // small
+	}
+	ledger.received(t, s.All(t, topic))
+	ledger.requireExact(t, written)
+}
