@@ -24,6 +24,7 @@ import (
 type Stream struct {
 	conn      *pgconn.PgConn
 	wire      *wire
+	socket    *quietConn // nil: it cannot be quiet
 	decoder   *decoder
 	positions positions
 	schedule  schedule
@@ -84,8 +85,9 @@ func open(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, log z
 	s.schedule.interval = cfg.StatusInterval
 	s.acked = s.SeedLSN // until Run knows better: a stream may be finished without having run
 	pg = pg.Copy()
+	pg.DialFunc = quietly(pg.DialFunc, func(c *quietConn) { s.socket = c }) // of several hosts tried, the last is the one connected to
 	pg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
-		s.wire = newWire(r, cfg.MaxRowBytes) // of several hosts tried, the last is the one connected to
+		s.wire = newWire(r, cfg.MaxRowBytes) // like the socket
 		return pgproto3.NewFrontend(s.wire, w)
 	}
 	pg.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) { s.notice(n) }
@@ -272,7 +274,10 @@ func (s *Stream) read(ctx, stop context.Context) error {
 	if stop.Err() != nil && !s.decoder.open {
 		return nil
 	}
-	time.Sleep(s.pace.wait(s.now())) // too short for ctx to matter
+	if wait := s.pace.wait(s.now()); wait > 0 {
+		s.socket.hush()
+		time.Sleep(wait) // too short for ctx to matter
+	}
 	before := s.wire.got
 	err := s.wire.fill()
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {

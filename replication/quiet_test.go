@@ -1,0 +1,144 @@
+package replication
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// pair is a connection that can be quiet, and its other end.
+func pair(t *testing.T) (*quietConn, net.Conn) {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("sockets have a low-water mark that matters on Linux alone")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	var c *quietConn
+	_, err = quietly((&net.Dialer{}).DialContext, func(made *quietConn) { c = made })(t.Context(), "tcp", l.Addr().String())
+	require.NoError(t, err)
+	require.NotNil(t, c)
+	other, err := l.Accept()
+	require.NoError(t, err)
+	t.Cleanup(func() { _, _ = c.Close(), other.Close() })
+	require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second))) // so that a test which hangs fails
+	return c, other
+}
+
+func TestQuietConn_ReadsWhatIsThere(t *testing.T) {
+	c, other := pair(t)
+	_, err := other.Write([]byte("first"))
+	require.NoError(t, err)
+	got := make([]byte, 5)
+	_, err = io.ReadFull(c, got)
+	require.NoError(t, err)
+	c.hush()
+	for range 100 {
+		_, err = other.Write([]byte("x"))
+		require.NoError(t, err)
+		n, err := c.Read(got)
+		require.NoError(t, err)
+		require.Equal(t, "x", string(got[:n]))
+		c.hush()
+	}
+}
+
+// A row that comes after a pause must not wait for others.
+func TestQuietConn_IsWokenByOneByteOnceItHasFoundNothing(t *testing.T) {
+	c, other := pair(t)
+	for range 20 {
+		c.hush()
+		read := make(chan byte)
+		go func() { // ends when the byte was read, or with the deadline
+			p := make([]byte, 100)
+			n, err := c.Read(p)
+			if err != nil || n != 1 {
+				p[0] = 0
+			}
+			read <- p[0]
+		}()
+		require.Eventually(t, func() bool { return !c.quiet.Load() }, 10*time.Second, time.Millisecond, "the read waits")
+		_, err := other.Write([]byte("x"))
+		require.NoError(t, err)
+		require.Equal(t, byte('x'), <-read)
+	}
+}
+
+func TestQuietConn_EndsAsOthersDo(t *testing.T) {
+	c, other := pair(t)
+	c.hush()
+	require.NoError(t, c.SetReadDeadline(time.Unix(1, 0)))
+	_, err := c.Read(make([]byte, 1))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
+	c.hush()
+	require.NoError(t, other.Close())
+	_, err = c.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
+	c.hush()
+	require.NoError(t, c.Close())
+	_, err = c.Read(make([]byte, 1))
+	require.ErrorIs(t, err, net.ErrClosed)
+}
+
+func TestQuietConn_UnderTLS(t *testing.T) {
+	c, other := pair(t)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"server"}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	server := tls.Server(other, &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}})
+	client := tls.Client(c, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // the other end is ours
+	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
+	go func() { // ends with the deadline at the latest
+		for rest := sent; len(rest) > 0; {
+			n := min(len(rest), 1+len(rest)/7)
+			if _, err := server.Write(rest[:n]); err != nil {
+				return
+			}
+			rest = rest[n:]
+		}
+		_ = server.Close()
+	}()
+	require.NoError(t, client.HandshakeContext(t.Context()))
+	var got []byte
+	p := make([]byte, 40_000)
+	for {
+		c.hush()
+		n, err := client.Read(p)
+		got = append(got, p[:n]...)
+		if err != nil {
+			require.ErrorIs(t, err, io.EOF)
+			break
+		}
+	}
+	require.True(t, bytes.Equal(sent, got))
+}
+
+func TestQuietly_LeavesOtherConnectionsAlone(t *testing.T) {
+	one, two := net.Pipe()
+	defer one.Close()
+	defer two.Close()
+	made := &quietConn{}
+	conn, err := quietly(func(context.Context, string, string) (net.Conn, error) { return one, nil }, func(c *quietConn) { made = c })(t.Context(), "", "")
+	require.NoError(t, err)
+	require.Same(t, one, conn)
+	require.Nil(t, made)
+	made.hush()
+}
