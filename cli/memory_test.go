@@ -34,3 +34,12 @@ func TestLimitMemory_StaysBelowTheContainer(t *testing.T) {
 		})
 	}
 }
+
+func TestTuneCollector_LeavesGOGCToTheUser(t *testing.T) {
+	t.Cleanup(func() { debug.SetGCPercent(100); debug.SetMemoryLimit(math.MaxInt64) })
+	for env, want := range map[string]int{"GOGC=": gcPercent, "GOGC=80": 100} { // 100: the runtime itself reads the variable, and this process had none
+		debug.SetGCPercent(100)
+		(&app{Process: Process{Env: []string{env}}}).tuneCollector(zerolog.Nop())
+		require.Equal(t, want, debug.SetGCPercent(100), env)
+	}
+}

@@ -34,7 +34,7 @@ const (
 func DefaultConfig() Config {
 	return Config{
 		InFlightMessages: 5_000,
-		InFlightBytes:    16 << 20,
+		InFlightBytes:    8 << 20,
 		DrainTimeout:     20 * time.Second,
 		BackoffMin:       200 * time.Millisecond,
 		BackoffMax:       15 * time.Second,
