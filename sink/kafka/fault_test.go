@@ -113,6 +113,7 @@ func TestSink_ReportsWhatCannotHeal(t *testing.T) {
 
 // A broker that is stopped for several times read_timeout is found again by the same producer.
 func TestSink_OutlastsAStallBeyondTheReadTimeout(t *testing.T) {
+	t.Parallel()
 	gate := &gate{}
 	c := cluster(t, kfake.SeedTopics(3, "orders"), kfake.ListenFn(gate.listen))
 	cfg := quick(c.ListenAddrs()...)
@@ -160,10 +161,11 @@ func TestSink_OutlastsARestart(t *testing.T) {
 }
 
 func TestSink_GivesUpAfterTheDeliveryTimeout(t *testing.T) {
+	t.Parallel()
 	gate := &gate{}
 	c := cluster(t, kfake.SeedTopics(1, "orders"), kfake.ListenFn(gate.listen))
 	cfg := quick(c.ListenAddrs()...)
-	cfg.ProduceTimeout, cfg.ReadTimeout, cfg.DeliveryTimeout = 50*time.Millisecond, 100*time.Millisecond, 300*time.Millisecond
+	cfg.ProduceTimeout, cfg.ReadTimeout, cfg.DeliveryTimeout = 500*time.Millisecond, time.Second, 3*time.Second
 	got := newOutcomes()
 	s := openSink(t, cfg, got.done)
 	require.NoError(t, s.Publish(within(t, patience), numbered("orders", 1)))
@@ -180,10 +182,11 @@ func TestSink_GivesUpAfterTheDeliveryTimeout(t *testing.T) {
 }
 
 func TestSink_GivesUpOnTooFewReplicas(t *testing.T) {
+	t.Parallel()
 	c := cluster(t, kfake.SeedTopics(1, "orders"))
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "orders", Err: kerr.NotEnoughReplicas, Count: -1})
 	cfg := quick(c.ListenAddrs()...)
-	cfg.ProduceTimeout, cfg.ReadTimeout, cfg.DeliveryTimeout = 50*time.Millisecond, 100*time.Millisecond, 300*time.Millisecond
+	cfg.ProduceTimeout, cfg.ReadTimeout, cfg.DeliveryTimeout = 500*time.Millisecond, time.Second, 3*time.Second
 	got := newOutcomes()
 	s := openSink(t, cfg, got.done)
 	require.NoError(t, s.Publish(within(t, patience), numbered("orders", 10)))
@@ -193,9 +196,10 @@ func TestSink_GivesUpOnTooFewReplicas(t *testing.T) {
 }
 
 func TestSink_ReportsABrokerThatIsGone(t *testing.T) {
+	t.Parallel()
 	c := cluster(t, kfake.SeedTopics(1, "orders"))
 	cfg := quick(c.ListenAddrs()...)
-	cfg.ProduceTimeout, cfg.ReadTimeout, cfg.DeliveryTimeout = 50*time.Millisecond, 100*time.Millisecond, 500*time.Millisecond
+	cfg.ProduceTimeout, cfg.ReadTimeout, cfg.DeliveryTimeout = 500*time.Millisecond, time.Second, 3*time.Second
 	got := newOutcomes()
 	s := openSink(t, cfg, got.done)
 	require.NoError(t, s.Publish(within(t, patience), numbered("orders", 1)))

@@ -70,6 +70,7 @@ func produce(t *testing.T, b *parts.Broker, topic string, partition int32, value
 }
 
 func TestFollower_ReadsFromTheMomentItWasOpenedOn(t *testing.T) {
+	t.Parallel()
 	b := parts.RealKafka(t)
 	prefix := parts.Unique("follow") + "."
 	first, later, wanted, other := prefix+"first", prefix+"later", parts.Unique("wanted"), parts.Unique("other")
@@ -151,6 +152,7 @@ func TestFollower_KnowsThePartitionOfAKey(t *testing.T) {
 
 // It goes on after its broker was away.
 func TestFollower_OutlastsARestartOfTheBroker(t *testing.T) {
+	t.Parallel()
 	b := parts.ExclusiveKafka(t, parts.KafkaConfig{})
 	topic := b.Topic(t, 1)
 	f := follow(t, real(b), topic, "")

@@ -21,7 +21,10 @@ import (
 // be closed again. Nothing can end that sleep, and nothing waits for it.
 const sleepingBreaker = "github.com/eapache/go-resiliency/breaker.(*Breaker).timer"
 
-func TestMain(m *testing.M) { parts.Main(m, goleak.IgnoreAnyFunction(sleepingBreaker)) }
+func TestMain(m *testing.M) {
+	parts.AtOnce(4)
+	parts.Main(m, goleak.IgnoreAnyFunction(sleepingBreaker))
+}
 
 const patience = time.Minute // for conditions that are true within milliseconds
 

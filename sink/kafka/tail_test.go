@@ -208,6 +208,7 @@ func TestPublished_ReadsToTheEndOfTheLeadersLog(t *testing.T) {
 
 // It does not wait for ever, and not for a sink that is closed.
 func TestPublished_GivesUp(t *testing.T) {
+	t.Parallel()
 	c := cluster(t, kfake.SeedTopics(1, "orders"))
 	cfg := quick(c.ListenAddrs()...)
 	c.ControlKey(int16(kmsg.ListOffsets), func(request kmsg.Request) (kmsg.Response, error, bool) {
@@ -234,7 +235,7 @@ func TestPublished_GivesUp(t *testing.T) {
 	require.ErrorIs(t, err, sink.ErrClosed)
 	require.NoError(t, <-closed)
 
-	cfg.DeliveryTimeout, cfg.ReadTimeout, cfg.ProduceTimeout = 300*time.Millisecond, 200*time.Millisecond, 100*time.Millisecond
+	cfg.DeliveryTimeout, cfg.ReadTimeout, cfg.ProduceTimeout = 3*time.Second, time.Second, 500*time.Millisecond
 	_, err = openSink(t, cfg, newOutcomes().done).Published(within(t, patience), us, event("orders", us, 7, 0, "k"))
 	require.ErrorIs(t, err, sink.ErrUnreachable)
 	require.ErrorContains(t, err, "80 records were not on enough replicas")

@@ -224,10 +224,11 @@ func TestTransactional_PlacesKeysAsTheOtherSinkDoes(t *testing.T) {
 }
 
 func TestTransactional_GivesUpWhenTheBrokerStaysSilent(t *testing.T) {
+	t.Parallel()
 	gate := &gate{}
 	c := cluster(t, kfake.SeedTopics(1, "orders"), kfake.ListenFn(gate.listen))
 	cfg := quick(c.ListenAddrs()...)
-	cfg.ProduceTimeout, cfg.ReadTimeout, cfg.DeliveryTimeout = 100*time.Millisecond, 200*time.Millisecond, time.Second
+	cfg.ProduceTimeout, cfg.ReadTimeout, cfg.DeliveryTimeout = 500*time.Millisecond, 1500*time.Millisecond, 3*time.Second
 	commits := newCommits()
 	s, _, err := begun(t, cfg, someSource, commits)
 	require.NoError(t, err)
