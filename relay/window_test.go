@@ -294,6 +294,25 @@ func TestWindow_HeldTransactionWaitsUntilItIsVisible(t *testing.T) {
 	require.Zero(t, bytes)
 }
 
+// through takes transactions through the window.
+func through(w *window, transactions, rows int) {
+	for range transactions {
+		tx := w.begin(anyTime)
+		for range rows {
+			w.tryAdd(300)
+		}
+		w.commit(w.ackedLSN()+100, false)
+		for range rows {
+			w.done(tx, 300)
+		}
+	}
+}
+
+func TestWindow_AllocatesNothingPerRow(t *testing.T) {
+	w := newWindow(1, 1<<20, 1<<40)
+	require.Zero(t, testing.AllocsPerRun(1000, func() { through(w, 10, 1); through(w, 1, 10) }))
+}
+
 func BenchmarkWindow_OneRowTransactions(b *testing.B) {
 	w := newWindow(0, 1<<20, 1<<40)
 	b.ReportAllocs()
@@ -305,4 +324,11 @@ func BenchmarkWindow_OneRowTransactions(b *testing.B) {
 		w.commit(lsn, false)
 		w.done(tx, 300)
 	}
+}
+
+// One operation is one row.
+func BenchmarkWindow_TenRowTransactions(b *testing.B) {
+	w := newWindow(1, 1<<20, 1<<40)
+	b.ReportAllocs()
+	through(w, b.N/10, 10)
 }
