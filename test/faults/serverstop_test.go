@@ -69,11 +69,13 @@ func TestFault05_ServerFastStopDoesNotWaitForUs(t *testing.T) {
 			require.NoError(t, pg.Start(t.Context()))
 			l.end(t)
 			r.backlog(t, backlogRows)
+			network.Delay(100 * time.Millisecond) // or a busy machine looks when all is published
 			p = r.started(t)
 			behind := currentLSN(t, r.dsn) - r.confirmed(t)
 			require.Positive(t, behind, "the backlog is too small for this test")
 			t.Logf("%.1f MiB behind", float64(behind)/(1<<20))
 			stops = append(stops, fastStop(t, pg, "relay behind on a backlog"))
+			network.Delay(0)
 			p.stop(t)
 
 			require.NoError(t, pg.Start(t.Context()))
