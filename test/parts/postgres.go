@@ -171,6 +171,9 @@ func sharedServer(version string) (*server, error) {
 	return src.part, src.err
 }
 
+// sharedSettings of a server that all tests of a package use, several at once.
+var sharedSettings = map[string]string{"max_connections": "300", "max_replication_slots": "60", "max_wal_senders": "60"}
+
 // startServer goes through the sources in order. What failed on the way is told only if all did.
 func startServer(version string) (*server, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
@@ -184,7 +187,7 @@ func startServer(version string) (*server, error) {
 		return fromDocker, nil
 	}
 	dockerFailed("PostgreSQL "+version, dockerErr)
-	pg, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{Version: version, Params: map[string]string{"max_replication_slots": "60", "max_wal_senders": "60"}})
+	pg, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{Version: version, Params: sharedSettings})
 	if err != nil {
 		return nil, errors.Join(dockerErr, err)
 	}
@@ -244,12 +247,13 @@ func dockerServer(ctx context.Context, version string) (*server, error) {
 		tag = embedded.DefaultVersion
 	}
 	image = strings.ReplaceAll(image, imageVersion, tag)
+	command := []string{"postgres", "-c", "wal_level=logical", "-c", "fsync=off"}
+	for name, value := range sharedSettings {
+		command = append(command, "-c", name+"="+value)
+	}
 	resource, err := runContainer(image, "5432/tcp", 0,
 		[]string{"POSTGRES_HOST_AUTH_METHOD=trust"},
-		[]string{
-			"postgres", "-c", "wal_level=logical", "-c", "fsync=off",
-			"-c", "max_replication_slots=60", "-c", "max_wal_senders=60",
-		})
+		command)
 	if err != nil {
 		return nil, err
 	}
