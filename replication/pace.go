@@ -10,6 +10,13 @@ const (
 	// Reads that may follow each other at once after a pause. A transaction of one row arrives as up to three pieces
 	// (Begin, Insert, Commit), and an isolated one must not wait.
 	readBurst = 4
+
+	// Who is behind by staleness reads when there is as much as worthReading, and waits up to patience for that. Rows that are old anyway do not mind,
+	// and what a read brings becomes requests to the broker: where many share few cores, there is little to read in a millisecond, the requests for it take
+	// all the time that there is, and so there is always little to read.
+	staleness    = 200 * time.Millisecond
+	worthReading = 32 << 10
+	patience     = 5 * time.Millisecond
 )
 
 // pace spaces reads: at most one per readInterval in the long run, at once after a pause. It is the generic cell rate
@@ -25,4 +32,13 @@ func (p *pace) wait(now time.Time) time.Duration {
 	}
 	p.next = p.next.Add(readInterval)
 	return max(0, p.next.Sub(now)-readBurst*readInterval)
+}
+
+// rest sleeps before a read, as long as wait said, and longer while what has come is not worth it. unread is how many bytes have come. It is too short for
+// a context to matter.
+func rest(wait time.Duration, behind bool, unread func() int) {
+	time.Sleep(wait)
+	for waited := readInterval; behind && waited < patience && unread() < worthReading; waited += readInterval {
+		time.Sleep(readInterval)
+	}
 }

@@ -49,6 +49,18 @@ func (c *quietConn) hush() {
 	}
 }
 
+// unread is how many bytes have come and were not read; worthReading where that cannot be told.
+func (c *quietConn) unread() int {
+	if c == nil {
+		return worthReading
+	}
+	bytes, err := c.socket.unread()
+	if err != nil {
+		return worthReading
+	}
+	return bytes
+}
+
 // Read is net.Conn's.
 func (c *quietConn) Read(p []byte) (int, error) {
 	if !c.quiet.Load() {

@@ -6,6 +6,8 @@ import (
 	"net"
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // lowWater is the receive low-water mark of a socket: from how many bytes on the kernel says that there is something to read.
@@ -27,6 +29,15 @@ func (l lowWater) set(bytes int) error {
 		failed = os.NewSyscallError("setsockopt", syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVLOWAT, bytes))
 	})
 	return errors.Join(err, failed)
+}
+
+// unread is how many bytes the kernel has for us.
+func (l lowWater) unread() (bytes int, err error) {
+	failed := l.raw.Control(func(fd uintptr) {
+		bytes, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ)
+		err = os.NewSyscallError("ioctl", err)
+	})
+	return bytes, errors.Join(failed, err)
 }
 
 // readNow reads what is there, without waiting: nothing, if that is nothing. A deadline that is over is an error, as for Read.

@@ -12,3 +12,5 @@ func lowWaterOf(net.Conn) (lowWater, bool) { return lowWater{}, false }
 func (lowWater) set(int) error { return nil }
 
 func (lowWater) readNow([]byte) (int, error) { return 0, nil }
+
+func (lowWater) unread() (int, error) { return worthReading, nil }

@@ -142,3 +142,13 @@ func TestQuietly_LeavesOtherConnectionsAlone(t *testing.T) {
 	require.Nil(t, made)
 	made.hush()
 }
+
+func TestQuietConn_TellsWhatHasCome(t *testing.T) {
+	c, other := pair(t)
+	require.Zero(t, c.unread())
+	c.hush()
+	_, err := other.Write(make([]byte, 1234))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return c.unread() == 1234 }, 10*time.Second, time.Millisecond)
+	require.Equal(t, worthReading, (*quietConn)(nil).unread(), "where it cannot be told nobody waits for it")
+}

@@ -34,7 +34,8 @@ type Stream struct {
 	log       zerolog.Logger
 	now       func() time.Time
 
-	between int // bytes read since the last event; see Event.Bytes
+	behind  bool // what came last was sent long after its commit
+	between int  // bytes read since the last event; see Event.Bytes
 
 	received  atomic.Uint64 // copy of positions.received, for others to read
 	confirmed atomic.Uint64 // copy of positions.flushed
@@ -276,7 +277,7 @@ func (s *Stream) read(ctx, stop context.Context) error {
 	}
 	if wait := s.pace.wait(s.now()); wait > 0 {
 		s.socket.hush()
-		time.Sleep(wait) // too short for ctx to matter
+		rest(wait, s.behind, s.socket.unread)
 	}
 	before := s.wire.got
 	err := s.wire.fill()
@@ -337,6 +338,9 @@ func (s *Stream) copyData(body []byte, over int64, b *Batch) error {
 		}
 		if err != nil {
 			return fmt.Errorf("decode after %s: %w", s.positions.received, err)
+		}
+		if body[25] != 'M' { // which may have no commit
+			s.behind = postgresTime(sent).Sub(s.decoder.time) > staleness // both by the server's clock
 		}
 		s.between = min(s.between, ChunkBytes) + len(body)
 		if n := len(b.Events); n > events {
