@@ -73,7 +73,9 @@ route.topic.replacement = %q
 %s`, topic, p.config))
 	ledger := newLedger()
 	events := func(keys ...string) {
-		tx, d := s.begin(t), ledger.draft()
+		tx, err := s.sql.Begin(t.Context())
+		require.NoError(t, err)
+		d := ledger.draft()
 		write(t, tx, d, "outbox", keys...)
 		require.NoError(t, tx.Commit(t.Context()))
 		d.committed()
