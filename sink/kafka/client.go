@@ -91,6 +91,18 @@ func (c *Config) idempotent(d *dialer, partitioner kgo.Partitioner, hooks kgo.Ho
 	)...)
 }
 
+var errNoProducerID = errors.New("the broker gives no producer id, without which it would write a request that is repeated twice, or behind others; " +
+	"that takes Kafka 0.11 or later, and a sink.kafka.version that is not below it")
+
+// identify has a client ask for its identity. Where it cannot, the client would go on without one.
+func identify(ctx context.Context, client *kgo.Client) error {
+	id, _, err := client.ProducerID(ctx)
+	if err == nil && id < 0 {
+		return errNoProducerID
+	}
+	return err
+}
+
 // largestBatch bounds a batch before compression. The sink itself keeps batches of several records below max_message_bytes.
 func (c *Config) largestBatch() int32 {
 	if c.Compression == "none" {

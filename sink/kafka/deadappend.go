@@ -38,7 +38,7 @@ func (d *DeadLetters) begin(ctx context.Context) error {
 	if d.producing, err = d.cfg.transactional(d.dialer, d.transactional); err != nil {
 		return err
 	}
-	if _, _, err = d.producing.ProducerID(ctx); err != nil {
+	if err = identify(ctx, d.producing); err != nil {
 		return d.cfg.explainTransactional(err, d.transactional)
 	}
 	return nil

@@ -86,7 +86,7 @@ func (c *Config) identified(ctx context.Context, alive string, d *dialer, s *Sin
 	}
 	asking, cancel := context.WithTimeout(ctx, c.ReadTimeout)
 	defer cancel()
-	if _, _, err = client.ProducerID(asking); err == nil {
+	if err = identify(asking, client); err == nil {
 		err = client.UpdateSeedBrokers(c.Brokers...)
 	}
 	if err == nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 
 	"postrider/secret"
 	"postrider/sink"
@@ -101,4 +102,16 @@ func TestOpen_NeedsPermissionToProduce(t *testing.T) {
 	err := openFails(t, cfg)
 	require.ErrorIs(t, err, sink.ErrPermission)
 	requireAdvice(t, err)
+}
+
+// Without a producer id a client repeats requests all the same, and brokers write them twice, or behind others.
+func TestOpen_NeedsAProducerID(t *testing.T) {
+	old := kversion.V2_8_0()
+	old.SetMaxKeyVersion(int16(kmsg.InitProducerID), -1)
+	err := openFails(t, quick(cluster(t, kfake.MaxVersions(old)).ListenAddrs()...))
+	require.ErrorIs(t, err, errNoProducerID)
+
+	cfg := quick(cluster(t).ListenAddrs()...)
+	cfg.Version = "0.10.2.0"
+	require.ErrorIs(t, openFails(t, cfg), errNoProducerID)
 }

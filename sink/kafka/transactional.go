@@ -102,7 +102,7 @@ func (s *TransactionalSink) Begin(ctx context.Context, source sink.Source) (sink
 
 func (s *TransactionalSink) start(ctx context.Context, client *kgo.Client) (sink.Position, bool, error) {
 	// Kafka answers when every transaction of the former producer has its markers in every partition.
-	if _, _, err := client.ProducerID(ctx); err != nil {
+	if err := identify(ctx, client); err != nil {
 		return sink.Position{}, false, s.cfg.explainTransactional(err, s.id)
 	}
 	v2, err := speaksTransactionsV2(ctx, client)
