@@ -33,15 +33,18 @@ func (b *bench) backlog(ctx context.Context, r *rows, total, tx int64) error {
 		return fmt.Errorf("set synchronous_commit: %w", err)
 	}
 	const name = "backlog"
-	if _, err := conn.Prepare(ctx, name, insertRange(b.table())); err != nil {
+	size, sql := fmt.Append(nil, r.size), insertRange(b.table())
+	params := func(first, last int64) [][]byte { return [][]byte{fmt.Append(nil, first), fmt.Append(nil, last), size} }
+	if one := b.rowParams(r); tx == 1 { // a statement that makes its rows costs several times what one row does
+		sql, params = insertOne(b.table()), func(n, _ int64) [][]byte { return one(n) }
+	}
+	if _, err := conn.Prepare(ctx, name, sql); err != nil {
 		return fmt.Errorf("prepare the backlog: %w", err)
 	}
-	size := fmt.Append(nil, r.size)
 	for n := int64(0); n < total; {
 		var transactions [][][]byte
 		for ; n < total && len(transactions) < backlogBurst; n += tx {
-			last := min(n+tx, total) - 1
-			transactions = append(transactions, [][]byte{fmt.Append(nil, n), fmt.Append(nil, last), size})
+			transactions = append(transactions, params(n, min(n+tx, total)-1))
 		}
 		if err := pipeline(ctx, conn, name, transactions, func(int, time.Time) {}); err != nil {
 			return fmt.Errorf("write the backlog: %w", err)

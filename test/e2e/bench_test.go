@@ -70,7 +70,7 @@ func requireBench(t testing.TB, p *process, workloads int) benchReport {
 func TestBench_DrainsABacklogOnPartsOfItsOwnAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	dir, env := temporary(t)
-	p := start(t, env, "bench", "drain", "--rows", "10000", "--tx", "10,all", "--size", "200", "--runs", "2", "--json")
+	p := start(t, env, "bench", "drain", "--rows", "10000", "--tx", "1,all", "--size", "200", "--runs", "2", "--json")
 	var pids []int
 	await(t, "the relay of the second workload", func() (bool, error) {
 		pids = descendants(t, p.PID)
@@ -85,7 +85,6 @@ func TestBench_DrainsABacklogOnPartsOfItsOwnAndLeavesNothing(t *testing.T) {
 		require.Positive(t, w.CPUSeconds)
 		require.Positive(t, w.CPUPerMillion)
 		require.Positive(t, w.ProduceRequests)
-		require.Less(t, w.ProduceRequests, 10_000.0, "rows of a run: they share requests")
 		require.Greater(t, w.ProduceBytes, 10_000*200.0, "all payloads, without compression")
 		spread := w.Spread["rows_per_second"]
 		require.LessOrEqual(t, spread[0], w.RowsPerSecond)
