@@ -138,7 +138,7 @@ func TestLanes_TellTheClientOfNewTopicsTogether(t *testing.T) {
 
 func TestSink_AllocatesAtMostTwicePerRow(t *testing.T) {
 	c := cluster(t, kfake.SeedTopics(12, "orders"), kfake.BlackholeProduce())
-	const window, rows = 5_000, 100_000
+	const window, rows = 5_000, 50_000
 	var failed atomic.Int64
 	room := make(chan struct{}, window)
 	s, err := Open(within(t, patience), quick(c.ListenAddrs()...), zerolog.Nop(), func(_ *sink.Message, err error) {
