@@ -172,7 +172,7 @@ func TestFault31_ContainerLimitSuffices(t *testing.T) {
 			network.Stall()
 			r.wide(t, full(t, 2000, 20_000))
 			r.transaction(t, full(t, 10_000, 300_000))
-			p.full(t)
+			eventually(t, 30*time.Second, "the limit on bytes in flight", func() bool { return p.metric(t, "postrider_relay_in_flight_bytes") > 7<<20 }) // of 8 MiB, before that on messages
 			during(fullFor(t, time.Second, time.Minute), watch)
 			network.Resume()
 			end := currentLSN(t, r.dsn)
