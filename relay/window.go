@@ -1,8 +1,10 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,13 +23,17 @@ import (
 //  5. bytes <= maxBytes and messages <= maxMessages, except that an empty window admits any one message.
 //  6. An idle position enters as an empty transaction, in order, never between begin and commit.
 //  7. A transaction that was committed with hold stays, and counts as one message, until visible has named its end or a later one.
+//  8. It takes memory for the messages in flight, and not for how many transactions were delivered behind one that is not.
 type window struct {
 	maxMessages int
 	maxBytes    int64
 
 	mu       sync.Mutex
-	ring     []transaction // ring[number%len(ring)], for first <= number < next
+	ring     []transaction // ring[number%len(ring)], for base <= number < next
+	limit    int           // how long the ring grows
+	behind   []numbered    // in order: what is left of those before base. Empty unless an old one does not move
 	first    uint64        // oldest transaction that is not yet acked
+	base     uint64        // oldest in the ring; first, unless some are behind
 	shown    uint64        // no transaction before it is held
 	next     uint64        // number that the next transaction gets
 	open     bool          // ring[next-1] has not seen its commit
@@ -45,8 +51,17 @@ type transaction struct {
 	held       bool          // readers do not see its messages yet
 }
 
+// numbered is a transaction that the ring has no more room for.
+type numbered struct {
+	number uint64
+	transaction
+}
+
+// longestRing is how many transactions the ring holds, if no more messages may be in flight.
+const longestRing = 16 << 10
+
 func newWindow(seed pglogrepl.LSN, maxMessages int, maxBytes int64) *window {
-	return &window{maxMessages: maxMessages, maxBytes: maxBytes, ring: make([]transaction, 64), acked: seed,
+	return &window{maxMessages: maxMessages, maxBytes: maxBytes, ring: make([]transaction, 64), limit: max(longestRing, 4*maxMessages), acked: seed,
 		moved: make(chan struct{}, 1)}
 }
 
@@ -112,19 +127,32 @@ func (w *window) commit(end pglogrepl.LSN, hold bool) {
 func (w *window) visible(end pglogrepl.LSN, seen func(commitTime time.Time)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for w.shown = max(w.shown, w.first); w.shown < w.next; w.shown++ {
-		t := w.atLocked(w.shown)
-		if t.end == 0 || t.end > end {
-			break
-		}
-		if t.held {
-			t.held = false
-			w.messages--
-			w.holds--
-			seen(t.commitTime)
+	defer w.advanceLocked()
+	for i := range w.behind {
+		if b := &w.behind[i]; b.number >= w.shown {
+			if !w.showLocked(&b.transaction, end, seen) {
+				return
+			}
+			w.shown = b.number + 1
 		}
 	}
-	w.advanceLocked()
+	for w.shown = max(w.shown, w.base); w.shown < w.next && w.showLocked(w.atLocked(w.shown), end, seen); {
+		w.shown++
+	}
+}
+
+// showLocked returns false for a transaction that ends behind end.
+func (w *window) showLocked(t *transaction, end pglogrepl.LSN, seen func(commitTime time.Time)) bool {
+	if t.end == 0 || t.end > end {
+		return false
+	}
+	if t.held {
+		t.held = false
+		w.messages--
+		w.holds--
+		seen(t.commitTime)
+	}
+	return true
 }
 
 // idle adds a position before which there is nothing more to deliver than what is in the window.
@@ -144,7 +172,7 @@ func (w *window) idle(end pglogrepl.LSN) {
 // joinLocked has the transaction before number end at end, if that one waits behind others and has nothing of its own pending: it only moves on. So
 // a stalled sink on an idle table does not fill the window with positions.
 func (w *window) joinLocked(number uint64, end pglogrepl.LSN) bool {
-	if number <= w.first {
+	if number <= w.base {
 		return false
 	}
 	last := w.atLocked(number - 1)
@@ -163,6 +191,9 @@ func (w *window) done(number uint64, bytes int) {
 		panic(fmt.Sprintf("relay: done for transaction %d, in the window are %d to %d", number, w.first, w.next))
 	}
 	t := w.atLocked(number)
+	if t == nil {
+		panic("relay: a message was reported done twice")
+	}
 	t.pending--
 	w.messages--
 	w.bytes -= int64(bytes)
@@ -210,25 +241,37 @@ func (w *window) unacknowledged() int {
 }
 
 func (w *window) advanceLocked() {
-	for w.first < w.next {
-		t := w.atLocked(w.first)
+	defer w.signalLocked()
+	for ; len(w.behind) > 0; w.behind = w.behind[1:] {
+		t := &w.behind[0]
+		if w.first = t.number; t.pending > 0 || t.held {
+			return
+		}
+		w.acked = max(w.acked, t.end)
+	}
+	w.behind = nil
+	for ; w.base < w.next; w.base++ {
+		t := w.atLocked(w.base)
 		if t.end == 0 || t.pending > 0 || t.held {
 			break
 		}
 		w.acked = max(w.acked, t.end) // an idle position may lie before the seed
 		*t = transaction{}
-		w.first++
 	}
-	w.signalLocked()
+	w.first = w.base
 }
 
 func (w *window) pushLocked(t transaction) uint64 {
-	if w.next-w.first == uint64(len(w.ring)) {
-		bigger := make([]transaction, 2*len(w.ring))
-		for n := w.first; n < w.next; n++ {
-			bigger[n%uint64(len(bigger))] = *w.atLocked(n)
+	if w.next-w.base == uint64(len(w.ring)) {
+		if len(w.ring) < w.limit {
+			bigger := make([]transaction, 2*len(w.ring))
+			for n := w.base; n < w.next; n++ {
+				bigger[n%uint64(len(bigger))] = *w.atLocked(n)
+			}
+			w.ring = bigger
+		} else {
+			w.thinLocked()
 		}
-		w.ring = bigger
 	}
 	number := w.next
 	w.next++
@@ -236,7 +279,39 @@ func (w *window) pushLocked(t transaction) uint64 {
 	return number
 }
 
-func (w *window) atLocked(number uint64) *transaction { return &w.ring[number%uint64(len(w.ring))] }
+// thinLocked makes room in the ring. A partition may be without a leader for hours, while the others are published: then one message holds back
+// all transactions behind it, and those of them that have nothing pending only move the end of the one before.
+func (w *window) thinLocked() {
+	left := w.behind[:0]
+	leave := func(n numbered) {
+		if last := len(left) - 1; last >= 0 && n.pending == 0 && !n.held && !left[last].held {
+			left[last].end = max(left[last].end, n.end)
+			return
+		}
+		left = append(left, n)
+	}
+	for _, n := range w.behind {
+		leave(n)
+	}
+	for half := w.base + uint64(len(w.ring)/2); w.base < half; w.base++ { // the open one is the last
+		t := w.atLocked(w.base)
+		leave(numbered{w.base, *t})
+		*t = transaction{}
+	}
+	w.behind = left
+}
+
+// atLocked is nil for a transaction that has nothing pending, and is part of another's end.
+func (w *window) atLocked(number uint64) *transaction {
+	if number >= w.base {
+		return &w.ring[number%uint64(len(w.ring))]
+	}
+	i, found := slices.BinarySearchFunc(w.behind, number, func(n numbered, number uint64) int { return cmp.Compare(n.number, number) })
+	if !found {
+		return nil
+	}
+	return &w.behind[i].transaction
+}
 
 func (w *window) signalLocked() {
 	select {

@@ -78,6 +78,37 @@ func TestWindow_EmptyTransactionsBehindAStallTakeOnePlace(t *testing.T) {
 	require.Zero(t, w.next-w.first)
 }
 
+func TestWindow_DeliveredTransactionsBehindAStuckOneTakeNoMemory(t *testing.T) {
+	w := newWindow(100, 10, 1000)
+	var stuck []uint64
+	end := pglogrepl.LSN(100)
+	for i := range 300_000 {
+		tx := w.begin(anyTime)
+		require.True(t, w.tryAdd(1))
+		end += 10
+		w.commit(end, false)
+		if i%100_000 == 5 {
+			stuck = append(stuck, tx)
+			continue
+		}
+		w.done(tx, 1)
+	}
+	require.Len(t, w.ring, longestRing)
+	require.Len(t, w.behind, len(stuck))
+	require.Panics(t, func() { w.done(stuck[0]+1, 1) }, "a second time")
+	_, _, oldest := w.load()
+	require.Equal(t, anyTime, oldest)
+
+	require.Equal(t, pglogrepl.LSN(100+5*10), w.ackedLSN())
+	w.done(stuck[1], 1)
+	require.Equal(t, pglogrepl.LSN(100+5*10), w.ackedLSN())
+	w.done(stuck[0], 1)
+	require.Equal(t, pglogrepl.LSN(100+200_005*10), w.ackedLSN())
+	w.done(stuck[2], 1)
+	require.Equal(t, end, w.ackedLSN())
+	require.Zero(t, w.next-w.first)
+}
+
 func TestWindow_IdlePositionBelowTheSeedChangesNothing(t *testing.T) {
 	w := newWindow(100, 10, 1000)
 	w.idle(50)
@@ -165,7 +196,7 @@ func TestWindow_AgreesWithANaiveModel(t *testing.T) {
 		const maxMessages, maxBytes = 6, 40
 		seed := pglogrepl.LSN(rapid.IntRange(1, 50).Draw(t, "seed"))
 		w := newWindow(seed, maxMessages, maxBytes)
-		w.ring = make([]transaction, 2) // so that it has to grow
+		w.ring, w.limit = make([]transaction, 2), 4 // so that it has to grow, and to leave some behind
 		model := &naive{seed: seed}
 		numbers := map[int]uint64{} // index in the model -> number in the window
 		lsn := seed
