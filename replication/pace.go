@@ -34,9 +34,12 @@ func (p *pace) wait(now time.Time) time.Duration {
 	return max(0, p.next.Sub(now)-readBurst*readInterval)
 }
 
-// rest sleeps before a read, as long as wait said, and longer while what has come is not worth it. unread is how many bytes have come. It is too short for
-// a context to matter.
+// rest sleeps before a read: as long as wait said, or, if behind, until what has come is worth it. unread is how many bytes that is. It is too short for a
+// context to matter.
 func rest(wait time.Duration, behind bool, unread func() int) {
+	if behind { // and not only as wait says: what was slept too long it gives back as a burst of reads
+		wait = max(wait, readInterval)
+	}
 	time.Sleep(wait)
 	for waited := readInterval; behind && waited < patience && unread() < worthReading; waited += readInterval {
 		time.Sleep(readInterval)

@@ -44,6 +44,8 @@ func TestRest_WaitsForMoreWhileBehind(t *testing.T) {
 	require.Zero(t, asked, "what is new does not wait")
 	rest(1, true, coming(100, 5000, worthReading))
 	require.Equal(t, 3, asked)
+	rest(0, true, coming(100, worthReading))
+	require.Equal(t, 2, asked, "a burst is for what is new")
 	rest(1, true, coming(0))
 	require.Equal(t, int(patience/readInterval)-1, asked, "and not for long")
 }

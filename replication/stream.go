@@ -275,7 +275,7 @@ func (s *Stream) read(ctx, stop context.Context) error {
 	if stop.Err() != nil && !s.decoder.open {
 		return nil
 	}
-	if wait := s.pace.wait(s.now()); wait > 0 {
+	if wait := s.pace.wait(s.now()); wait > 0 || s.behind {
 		s.socket.hush()
 		rest(wait, s.behind, s.socket.unread)
 	}
