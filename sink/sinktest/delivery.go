@@ -46,6 +46,24 @@ func reportsEachMessageOnce(t *testing.T, s *session) {
 	require.Equal(t, len(ms), s.reports.count())
 }
 
+// leavesAloneWhatItHasAcknowledged uses each message for something else as soon as it is reported.
+func leavesAloneWhatItHasAcknowledged(t *testing.T, s *session) {
+	s.reports.spoil = true
+	ms := numbered(s.subject.Topic, 2000)
+	for at := 0; at < len(ms); at += 20 {
+		require.NoError(t, s.sink.Publish(s.context(), ms[at:at+20]))
+	}
+	s.reports.wait(t, len(ms))
+	requireDelivered(t, s, len(ms))
+	if !s.readable() {
+		return
+	}
+	for _, r := range s.read(len(ms)) {
+		require.Equal(t, []sink.Header{{Key: "id", Value: r.Value}}, r.Headers)
+		require.Equal(t, fmt.Sprintf("key-%d", number(t, r.Value)%13), string(r.Key))
+	}
+}
+
 func reportsTheSameMessages(t *testing.T, s *session) {
 	m := numbered(s.subject.Topic, 1)[0]
 	before := *m

@@ -17,6 +17,7 @@ type reports struct {
 	err   map[*sink.Message]error
 	twice []*sink.Message
 	more  chan struct{} // has a token when something was added
+	spoil bool          // use what is delivered for something else, as the relay does
 }
 
 func newReports() *reports {
@@ -30,11 +31,29 @@ func (r *reports) done(m *sink.Message, err error) {
 	}
 	r.err[m] = err
 	r.order = append(r.order, m)
+	if r.spoil && err == nil {
+		overwrite(m)
+	}
 	r.mu.Unlock()
 	select {
 	case r.more <- struct{}{}:
 	default:
 	}
+}
+
+func overwrite(m *sink.Message) {
+	for _, bytes := range [][]byte{m.Key, m.Value} {
+		for i := range bytes {
+			bytes[i] = '#'
+		}
+	}
+	for i := range m.Headers {
+		for j := range m.Headers[i].Value {
+			m.Headers[i].Value[j] = '#'
+		}
+		m.Headers[i].Key = "#"
+	}
+	m.Topic, m.Partition = "nobody.made.this", -7
 }
 
 // wait returns when n messages have been reported in all.

@@ -50,6 +50,7 @@ func Run(t *testing.T, subject func(t *testing.T) Subject) {
 	}{
 		{"ReportsEachMessageOnce", reportsEachMessageOnce},
 		{"ReportsTheSameMessages", reportsTheSameMessages},
+		{"LeavesAloneWhatItHasAcknowledged", leavesAloneWhatItHasAcknowledged},
 		{"ReportsInOrderPerPartition", reportsInOrderPerPartition},
 		{"DeliversInOrderPerPartition", deliversInOrderPerPartition},
 		{"KeepsNilAndEmptyApart", keepsNilAndEmptyApart},
