@@ -33,6 +33,7 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 		s.closeSink(sinkCloseTimeout)
 		return nil, err
 	}
+	r.suspects.forget(s.stream.SeedLSN())
 	s.window = newWindow(s.stream.SeedLSN(), r.cfg.InFlightMessages, r.cfg.InFlightBytes)
 	timeline := r.seen.Timeline
 	if err := r.recognise(s.stream.Identity(), s.stream.SeedLSN()); err != nil {

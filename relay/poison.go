@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -264,14 +265,17 @@ type suspect struct {
 	convicted bool
 }
 
-// identity tells the record of an event from its dead letter.
+// identity tells the record of an event from its dead letter, and, by the relation, a message outside of a transaction from the first row of a
+// transaction whose commit record begins where the message ends.
 type identity struct {
-	lsn   pglogrepl.LSN
-	index uint32
-	topic string
+	lsn             pglogrepl.LSN
+	index           uint32
+	topic, relation string
 }
 
-func identityOf(m *sink.Message) identity { return identity{m.Origin.LSN, m.Origin.Index, m.Topic} }
+func identityOf(m *sink.Message) identity {
+	return identity{m.Origin.LSN, m.Origin.Index, m.Topic, m.Origin.Relation}
+}
 
 func (s *suspects) any() bool { return s.count.Load() > 0 }
 
@@ -298,6 +302,14 @@ func (s *suspects) clear(m *sink.Message) {
 		delete(s.known, identityOf(m))
 		s.count.Add(-1)
 	}
+}
+
+// forget is for those that do not come again, because all before that position is confirmed. Each error keeps what was read together with its row in memory.
+func (s *suspects) forget(before pglogrepl.LSN) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.known, func(id identity, _ *suspect) bool { return id.lsn < before })
+	s.count.Store(int32(len(s.known))) //nolint:gosec // they were in flight, which is bounded
 }
 
 // mayBeInnocent tells whether the broker's answer to a batch leaves open which of its records is meant.
