@@ -12,9 +12,9 @@ const (
 	forgetful = time.Minute
 	// roundPartitions bounds a round, because the client compares each record's partition with all of the round.
 	roundPartitions = 64
-	// perTopic is how long nothing goes to a new topic after the last one that was new, for each topic that there is. The client asks for all of them again
-	// whenever it hears of a new one; so that takes a part of the time, whatever their number, and does not grow with its square.
-	perTopic = 100 * time.Microsecond
+	// perTopic is how long nothing goes to a new topic after the last one that was new, for each topic that there is, and unless as many are new. The
+	// client asks for all of them again whenever it hears of a new one; that must not grow with the square of their number.
+	perTopic = time.Millisecond
 	// What may wait here; the relay's own limits are lower by default. One message more is always taken.
 	waitingMessages = 100_000
 	waitingBytes    = 64 << 20
@@ -135,7 +135,7 @@ func (ls *lanes) welcome(now time.Time) (later time.Time) {
 	if len(ls.fresh) == 0 {
 		return time.Time{}
 	}
-	if ls.greet.After(now) {
+	if ls.greet.After(now) && len(ls.fresh) < ls.greeted {
 		return ls.greet
 	}
 	for _, l := range ls.fresh {
@@ -147,7 +147,7 @@ func (ls *lanes) welcome(now time.Time) (later time.Time) {
 	ls.ready = append(ls.ready, ls.fresh...)
 	clear(ls.fresh)
 	ls.fresh = ls.fresh[:0]
-	ls.greet = now.Add(time.Duration(ls.greeted) * perTopic)
+	ls.greet = now.Add(min(time.Duration(ls.greeted)*perTopic, 3*time.Second))
 	return time.Time{}
 }
 

@@ -127,12 +127,15 @@ func TestLanes_TellTheClientOfNewTopicsTogether(t *testing.T) {
 	require.Len(t, sizes, 1)
 
 	fresh("b")
+	require.Zero(t, lt.lanes.welcome(lt.now), "as many again at once")
+	_, sizes = lt.next()
+	require.Len(t, sizes, 1)
 	fresh("c")
 	later := lt.lanes.welcome(lt.now)
-	require.Equal(t, lt.now.Add(perTopic), later)
+	require.Equal(t, lt.now.Add(2*perTopic), later)
 	require.Empty(t, lt.lanes.ready)
 	require.Zero(t, lt.lanes.welcome(later))
-	require.Len(t, lt.lanes.ready, 2)
+	require.Len(t, lt.lanes.ready, 1)
 	require.Equal(t, later.Add(3*perTopic), lt.lanes.greet)
 }
 
