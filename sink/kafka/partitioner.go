@@ -27,7 +27,7 @@ func (p *placement) partition(r *kgo.Record, explicit int32, size int) int32 {
 	if explicit >= 0 {
 		return explicit
 	}
-	n := p.partitions.Load()
+	n := max(p.partitions.Load(), 1) // a topic has one at least
 	if r.Key != nil {
 		return int32(byKey.Partition(r, int(n))) //nolint:gosec // less than n
 	}
