@@ -144,3 +144,9 @@ func TestWriteTables_PrintsTheGoldenTables(t *testing.T) {
 	WriteTables(&out, report)
 	require.Contains(t, out.String(), "audit of drain, all rows per transaction, 10 kB: written 100000, delivered 100000, lost 1")
 }
+
+func TestNumber_HasThreeDigits(t *testing.T) {
+	for v, want := range map[float64]string{0: "0.00", .004: "0.00", 1.984: "1.98", 9.999: "10.0", 99.96: "100", 999.6: "1,000", 153_846: "154,000", 999_999: "1,000,000"} {
+		require.Equal(t, want, number(v))
+	}
+}

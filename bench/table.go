@@ -221,12 +221,13 @@ func writeTable(w io.Writer, title string, titles []string, cells [][]string) {
 
 // number has three significant digits, and groups thousands.
 func number(v float64) string {
+	if v != 0 {
+		unit := math.Pow(10, math.Floor(math.Log10(math.Abs(v)))-2)
+		v = math.Round(v/unit) * unit
+	}
 	switch magnitude := math.Abs(v); {
-	case magnitude >= 1000:
-		unit := math.Pow(10, math.Floor(math.Log10(magnitude))-2)
-		return grouped(math.Round(v/unit) * unit)
 	case magnitude >= 100:
-		return strconv.FormatFloat(v, 'f', 0, 64)
+		return grouped(v)
 	case magnitude >= 10:
 		return strconv.FormatFloat(v, 'f', 1, 64)
 	}
