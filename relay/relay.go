@@ -267,7 +267,9 @@ func (r *Relay) State() State {
 			st.WaitingSince = time.Unix(0, s.moved.Load())
 		}
 		st.Published += s.published.Load()
-		st.LastProgress = time.Unix(0, s.progress.Load())
+		if st.LastProgress = time.Now(); !s.waits.Load() {
+			st.LastProgress = time.Unix(0, s.progress.Load())
+		}
 		st.LastCommit = r.recent.lastCommit()
 		r.state.LastCommit = st.LastCommit
 		r.state.ReceivedLSN, r.state.AckedLSN, r.state.ConfirmedFlushLSN = st.ReceivedLSN, st.AckedLSN, st.ConfirmedFlushLSN

@@ -242,6 +242,23 @@ func TestRelay_ALongDrainIsProgress(t *testing.T) {
 	require.NoError(t, r.end())
 }
 
+// A broker that hangs is asked for a new topic for up to four times read_timeout, two minutes.
+func TestRelay_ASinkThatWaitsIsProgress(t *testing.T) {
+	x := newSetup(t)
+	x.broker.Capacity(1)
+	x.broker.Hold()
+	x.insert(1, 3)
+	r := x.run()
+	require.NoError(t, x.broker.WaitPublished(x.ctx, 1))
+	began := time.Now()
+	require.Eventually(t, func() bool { return r.State().LastProgress.Sub(began) > 2*time.Second }, patience, 10*time.Millisecond)
+	require.Equal(t, 1, x.broker.Published())
+	x.broker.Release(-1)
+	require.NoError(t, x.broker.WaitFor(x.ctx, 3))
+	r.stop()
+	require.NoError(t, r.end())
+}
+
 func TestRelay_DrainTimeoutEndsAStopThatWaitsForTheBroker(t *testing.T) {
 	x := newSetup(t)
 	x.cfg.DrainTimeout = 50 * time.Millisecond

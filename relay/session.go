@@ -48,6 +48,7 @@ type session struct {
 
 	published atomic.Uint64
 	progress  atomic.Int64 // Unix nanoseconds: when the pump last turned
+	waits     atomic.Bool  // the sink is handed messages, which may take as long as a broker takes to answer; it gives up by itself
 	moved     atomic.Int64 // Unix nanoseconds: the last acknowledgement, or a later batch that found nothing in flight
 	failed    atomic.Bool  // the sink reported a failure: what is in flight may or may not be written
 
@@ -318,7 +319,10 @@ func (s *session) handOver(ctx context.Context, ms []*sink.Message) error {
 	for len(ms) > 0 {
 		err := context.Cause(ctx)
 		if err == nil {
+			s.waits.Store(true)
 			err = s.sink.Publish(ctx, ms)
+			s.progress.Store(time.Now().UnixNano())
+			s.waits.Store(false)
 		}
 		if err == nil {
 			return nil
