@@ -61,8 +61,17 @@ func (b *bench) createTopics(ctx context.Context, prefix string) error {
 			return fmt.Errorf("create topic %q: %w", name, err)
 		}
 	}
-	return nil
+	// The brokers hear of them a moment later than the controller, and would not know them till then.
+	for deadline := time.Now().Add(topicPatience); ; {
+		_, err := b.records(ctx, prefix)
+		if err == nil || time.Now().After(deadline) || !waitUntil(ctx, time.Now().Add(20*time.Millisecond)) {
+			return err
+		}
+	}
 }
+
+// topicPatience is how long new topics may be without leaders.
+const topicPatience = 10 * time.Second
 
 // exists is the error for something of the bench's name that the bench has not made.
 func exists(err error, fix string) error {
