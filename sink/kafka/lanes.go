@@ -8,7 +8,8 @@ import (
 
 const (
 	// forgetful is after how long without an acknowledgement we do not count on the leader to know the producer any more. It forgets
-	// one that has been silent for producer.id.expiration.ms, a day by default.
+	// one that has been silent for producer.id.expiration.ms, a day by default. Silence is the age of the last record's timestamp: where that is a day old
+	// it forgets now and then in any case (docs/decisions/0016).
 	forgetful = time.Minute
 	// roundPartitions bounds a round, because the client compares each record's partition with all of the round.
 	roundPartitions = 64
