@@ -42,6 +42,8 @@ func (c *Config) producing(d *dialer) ([]kgo.Opt, error) {
 		kgo.RequiredAcks(kgo.AllISRAcks()),                                     // a position is confirmed on the strength of this
 		kgo.ProduceRequestTimeout(max(c.ProduceTimeout, 100*time.Millisecond)), // the same
 		kgo.BrokerMaxWriteBytes(c.largestRequest()),
+		kgo.BrokerMaxReadBytes(producerAnswer),
+		kgo.FetchMaxBytes(producerAnswer), // may not be more; nothing is fetched
 		kgo.ProducerBatchCompression(codecs[c.Compression]),
 	}
 	if c.Version != "" {
@@ -58,6 +60,9 @@ func (c *Config) producing(d *dialer) ([]kgo.Opt, error) {
 	}
 	return options, nil
 }
+
+// producerAnswer bounds what a broker may say to a producer: acknowledgements, and where some hundred thousand partitions are.
+const producerAnswer = 16 << 20
 
 const (
 	// idleConnection is how long a connection may be unused: less than Kafka allows by default, and as long as with Java's clients, so that a

@@ -36,7 +36,7 @@ func (d *dialer) Dial(network, addr string) (net.Conn, error) {
 	if err != nil {
 		return nil, &connectError{addr: addr, err: d.reason(err)}
 	}
-	c := &connection{Conn: conn, wire: conn, dialer: d}
+	c := &connection{Conn: conn, wire: conn, dialer: d, answers: answers{most: int(d.cfg.largestAnswer())}}
 	if !d.keep(c) {
 		_ = conn.Close()
 		return nil, &connectError{addr: addr, err: context.Cause(d.ctx)}
@@ -107,6 +107,15 @@ type connection struct {
 	net.Conn // with TLS, if configured
 	wire     net.Conn
 	dialer   *dialer
+	answers  answers // of the goroutine that reads
+}
+
+func (c *connection) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if refused := c.answers.follow(p[:n]); refused != nil {
+		return 0, refused
+	}
+	return n, err
 }
 
 func (c *connection) Close() error {

@@ -15,17 +15,32 @@ import (
 // changing that. The client wants a batch below it before compressing it, too.
 const requestLimit = 100 << 20
 
+// answerLimit is the largest answer that is read, if max_message_bytes needs no more. A client makes room for as much as the first bytes of an answer say before it
+// reads the rest, whoever may have sent them.
+const answerLimit = 48 << 20
+
+func init() { sarama.MaxResponseSize = answerLimit }
+
 // raising guards sarama's limits, which are global to the process.
 var raising sync.Mutex
 
-// raiseLimits has sarama, with which the topics are read, take batches of max_message_bytes. Its own limits stay where they are for all who do not
+// raiseLimits has sarama, with which the topics are read, take batches of max_message_bytes. Its limits stay where they are for all who do not
 // set it higher than brokers take by default.
 func (c *Config) raiseLimits() {
 	raising.Lock()
 	defer raising.Unlock()
-	if limit := int32(c.MaxMessageBytes) + 2*requestOverhead; c.MaxMessageBytes >= requestLimit-2*requestOverhead && limit > sarama.MaxRequestSize { //nolint:gosec // validated
-		sarama.MaxRequestSize, sarama.MaxResponseSize = limit, limit
+	limit := c.largestAnswer()
+	if limit > sarama.MaxResponseSize {
+		sarama.MaxResponseSize = limit
 	}
+	if limit > sarama.MaxRequestSize {
+		sarama.MaxRequestSize = limit
+	}
+}
+
+// largestAnswer is the most that a broker may say at once.
+func (c *Config) largestAnswer() int32 {
+	return max(answerLimit, int32(c.MaxMessageBytes)+2*requestOverhead) //nolint:gosec // validated
 }
 
 // fits tells whether the broker would take a record, by the limit that it applies: to the batch as it is sent, compressed. What could be

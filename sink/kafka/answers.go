@@ -1,0 +1,50 @@
+package kafka
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"postrider/sink"
+)
+
+// firstAnswer bounds the first answer of a connection: which versions of which requests the broker knows, or what it thinks of a login.
+const firstAnswer = 1 << 20
+
+// answers follows the lengths that stand in front of what a broker says. The clients make room for as much as a length promises before they have read any of it,
+// and for the first answer of a connection sarama does that whatever the length: four gigabytes, if somebody else listens at the address.
+type answers struct {
+	most  int // bytes of one answer
+	begun bool
+
+	length [4]byte
+	have   int   // bytes of it
+	left   int64 // bytes of the answer that are still to come
+}
+
+// follow is given all that is read, in order. The error ends the connection.
+func (a *answers) follow(p []byte) error {
+	for len(p) > 0 {
+		if a.left > 0 {
+			n := min(a.left, int64(len(p)))
+			a.left -= n
+			p = p[n:]
+			continue
+		}
+		n := copy(a.length[a.have:], p)
+		a.have += n
+		p = p[n:]
+		if a.have < len(a.length) {
+			return nil
+		}
+		most := a.most
+		if !a.begun {
+			most = firstAnswer
+		}
+		length := int32(binary.BigEndian.Uint32(a.length[:])) //nolint:gosec // as the protocol has it
+		if length < 0 || int(length) > most {
+			return fmt.Errorf("%w: an answer begins with the bytes %q, which is no length: is this a listener of Kafka, without TLS?", sink.ErrUnreachable, a.length[:])
+		}
+		a.begun, a.have, a.left = true, 0, int64(length)
+	}
+	return nil
+}

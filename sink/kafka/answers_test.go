@@ -1,0 +1,43 @@
+package kafka
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"postrider/sink"
+)
+
+func framed(bodies ...int) (out []byte) {
+	for _, n := range bodies {
+		out = append(binary.BigEndian.AppendUint32(out, uint32(n)), make([]byte, n)...)
+	}
+	return out
+}
+
+func TestAnswers_FollowsLengthsHoweverTheyAreDivided(t *testing.T) {
+	for _, piece := range []int{1, 2, 3, 5, 7, 64, 1 << 20} {
+		a := answers{most: 5000}
+		for rest := framed(10, 0, 4999, 5000, 3); len(rest) > 0; {
+			n := min(piece, len(rest))
+			require.NoError(t, a.follow(rest[:n]))
+			rest = rest[n:]
+		}
+		require.Zero(t, a.left)
+		require.Zero(t, a.have)
+	}
+}
+
+func TestAnswers_RefusesWhatIsNoLength(t *testing.T) {
+	a := answers{most: 5000}
+	require.ErrorIs(t, a.follow([]byte("HTTP/1.1 400 Bad Request")), sink.ErrUnreachable)
+	a = answers{most: 5000}
+	require.NoError(t, a.follow(framed(10)))
+	require.NoError(t, a.follow([]byte{0, 0}))
+	require.ErrorIs(t, a.follow([]byte{0x13, 0x89}), sink.ErrUnreachable, "5001")
+	a = answers{most: 100 << 20}
+	require.ErrorIs(t, a.follow([]byte{0, 0x10, 0, 1}), sink.ErrUnreachable, "the first answer is about versions")
+	a = answers{most: 5000}
+	require.ErrorContains(t, a.follow([]byte{0xff, 0xff, 0xff, 0xff}), "is this a listener of Kafka")
+}
