@@ -10,10 +10,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -27,9 +29,24 @@ import (
 // process is one running relay.
 type process struct {
 	child  *child.Process
-	listen string
 	said   *transcript
 	http   *http.Client
+	listen atomic.Pointer[string] // once it is known
+}
+
+var listening = regexp.MustCompile(`"listen":"([^"]+)".*"message":"http listener started"`)
+
+// address is where the relay listens, as it says itself; empty before. A port chosen in front of it may be somebody else's by then.
+func (p *process) address() string {
+	if known := p.listen.Load(); known != nil {
+		return *known
+	}
+	found := listening.FindStringSubmatch(p.said.String())
+	if found == nil {
+		return ""
+	}
+	p.listen.Store(&found[1])
+	return found[1]
 }
 
 // transcript keeps all that a relay prints.
@@ -55,11 +72,9 @@ func (s *transcript) count(part string) int { return strings.Count(s.String(), p
 // start starts a relay, which ends with the test at the latest. A data race or a panic in it fails the test.
 func (r *rig) start(t testing.TB) *process {
 	t.Helper()
-	port, err := child.FreePort()
-	require.NoError(t, err)
-	p := &process{listen: "127.0.0.1:" + strconv.Itoa(port), said: &transcript{}, http: &http.Client{Timeout: 20 * time.Second}}
+	p := &process{said: &transcript{}, http: &http.Client{Timeout: 20 * time.Second}}
 	file := filepath.Join(t.TempDir(), "postrider.toml")
-	require.NoError(t, os.WriteFile(file, []byte(r.config(p.listen)), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte(r.config("127.0.0.1:0")), 0o600))
 
 	command := append(slices.Clone(r.command), "run", "--config", file)
 	switch {
@@ -79,6 +94,7 @@ func (r *rig) start(t testing.TB) *process {
 	cmd.Env = append(cmd.Env, r.env...)
 	cmd.Stdout, cmd.Stderr = p.said, p.said
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	var err error
 	p.child, err = child.Start(cmd, syscall.SIGKILL)
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -192,7 +208,7 @@ func (p *process) ask() status {
 }
 
 func (p *process) get(path string) (body []byte, code int) {
-	resp, err := p.http.Get("http://" + p.listen + path)
+	resp, err := p.http.Get("http://" + p.address() + path)
 	if err != nil {
 		return nil, 0
 	}
