@@ -20,7 +20,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	parts.AtOnce(6)
+	parts.AtOnce(3)
 	parts.Main(m)
 }
 
