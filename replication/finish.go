@@ -1,0 +1,75 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+// Finish ends the stream after Run has returned: it keeps the connection alive until drained is closed or ctx ends, sends
+// the final status, and closes. It returns nil only if the server has read that status: the slot then stands
+// at ConfirmedFlushLSN.
+func (s *Stream) Finish(ctx context.Context, drained <-chan struct{}) error {
+	defer s.conn.Conn().Close()
+	tick := time.NewTicker(s.schedule.interval)
+	defer tick.Stop()
+	for waiting := true; waiting; {
+		select {
+		case <-drained:
+			waiting = false
+		case <-ctx.Done():
+			waiting = false
+		case now := <-tick.C:
+			if err := s.sendStatus(now); err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.sendStatus(s.now()); err != nil {
+		return err
+	}
+	s.conn.Frontend().Send(&pgproto3.CopyDone{})
+	if err := s.conn.Frontend().Flush(); err != nil {
+		return fmt.Errorf("end replication stream: %w", err)
+	}
+	return s.awaitEnd()
+}
+
+// How long the server gets to answer CopyDone. It may be in the middle of sending a large transaction.
+const endTimeout = 2 * time.Second
+
+// awaitEnd reads on until the server has answered CopyDone. Closing a socket with unread data would reset
+// the connection and could throw away the final status with it.
+func (s *Stream) awaitEnd() error {
+	if err := s.conn.Conn().SetReadDeadline(s.now().Add(endTimeout)); err != nil {
+		return fmt.Errorf("end replication stream: %w", err)
+	}
+	for {
+		typ, _, _, ok, err := s.wire.next()
+		switch {
+		case err != nil:
+			return fmt.Errorf("end replication stream: %w", err)
+		case ok && (typ == 'C' || typ == 'E'):
+			return s.terminate()
+		case ok:
+			continue
+		}
+		if err := s.wire.fill(); err != nil {
+			var timeout net.Error
+			if errors.As(err, &timeout) && timeout.Timeout() {
+				return fmt.Errorf("end replication stream: no answer from the server in %s", endTimeout)
+			}
+			return fmt.Errorf("end replication stream: %w", err)
+		}
+	}
+}
+
+func (s *Stream) terminate() error {
+	s.conn.Frontend().Send(&pgproto3.Terminate{})
+	_ = s.conn.Frontend().Flush() // courtesy: the server has everything it needs
+	return nil
+}
