@@ -47,6 +47,30 @@ func TestRelay_HaltsAtASlotThatWasMadeAnew(t *testing.T) {
 	require.Equal(t, relay.Halted, r.State().Phase)
 }
 
+// Whoever drops or makes a slot holds it for a moment. That is no other relay.
+func TestRelay_HaltsAtASlotThatWasHeldToMakeItAnew(t *testing.T) {
+	x := newSetup(t)
+	x.moved()
+	other := x.db.Connect(t)
+	var attempts atomic.Int64
+	x.parts.Prepare = func(ctx context.Context, first bool) error {
+		switch attempts.Add(1) {
+		case 1:
+			return nil
+		case 2:
+			return fmt.Errorf("its creation is not finished: %w", replication.ErrSlotInUse)
+		}
+		_, err := other.Exec(ctx, makeAnew, x.slot)
+		return err
+	}
+	r := x.run()
+	r.waitPhase(relay.Streaming)
+	x.insert(1, 10)
+	require.NoError(t, x.broker.WaitPublished(x.ctx, 10))
+	x.exec(`SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = $1`, x.slot)
+	require.ErrorIs(t, <-r.ended, replication.ErrSlotLost)
+}
+
 // Who pauses a relay to work on its slot knows what is done to it.
 func TestRelay_TakesASlotThatWasMovedOnDuringAPause(t *testing.T) {
 	x := newSetup(t)

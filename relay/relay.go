@@ -43,8 +43,9 @@ type Parts struct {
 	// begin is the confirmed position.
 	OpenDesk func(ctx context.Context, source sink.Source, begin pglogrepl.LSN) (deadletter.Desk, error)
 	Router   func() (*router.Router, error)
-	// Moved judges a slot whose confirmed position lies beyond what this process has acked, though it knows of nobody else who has streamed from it: an error if
-	// that can only mean that rows between the two positions are never sent. streamed is when the last stream was opened. May be nil: it never does.
+	// Moved judges a slot whose confirmed position lies beyond what this process has acked: an error if that can only mean that rows between the two
+	// positions are never sent, nil if another relay can have published them. That somebody held the slot meanwhile says nothing: whoever drops or makes
+	// one holds it too. streamed is when the last stream was opened. May be nil: it never does.
 	Moved func(ctx context.Context, acked, confirmed pglogrepl.LSN, streamed time.Time) error
 	// Heartbeat makes a record that says that the relay was at work at that time. Called only with Config.HeartbeatInterval.
 	Heartbeat func(at time.Time) (*sink.Message, error)
@@ -70,7 +71,7 @@ type Relay struct {
 	openFrom time.Time               // when the stream of the session was opened; zero without one
 	openedAt time.Time               // the same of the last session that was opened, kept when it ends
 	streamed bool                    // a session of this process has been open
-	shared   bool                    // since the last session another process held the slot, or somebody paused us to work on it; of the goroutine in Run alone
+	paused   bool                    // since the last session, maybe to work on the slot; of the goroutine in Run alone
 	awaited  string                  // topic that ended the last session by not being there; of the goroutine in Run alone
 	seen     seen                    // the server of the last session; see identity.go
 	handed   handed                  // to the sink, by that server's positions
@@ -121,7 +122,7 @@ func (r *Relay) Run(ctx, stop context.Context) error {
 			r.enter(Stopped, nil)
 			return nil
 		}
-		r.shared = true
+		r.paused = true
 	}
 }
 
@@ -149,7 +150,6 @@ func (r *Relay) work(ctx, stop, work context.Context) error {
 			return nil
 		}
 		class, reason := Classify(err, !r.hasStreamed())
-		r.shared = r.shared || reason == reasonSlotInUse
 		// Publishing the beginning of a transaction again and again is no progress.
 		acked := r.State().AckedLSN
 		pause := pauses.next(reason, acked > furthest)

@@ -76,22 +76,23 @@ func (g *Gap) empty() bool {
 	return len(g.Tables) > 0
 }
 
-// MovedOn judges a slot whose confirmed position, at to, lies beyond from, up to which this process knows everything to be published, though it has not seen anybody else
-// stream from it. It is nil if another relay can have published what lies between: the slot has gone on decoding since last was observed, or if no row lies between.
-// It is nil too if that cannot be told, since the server has begun to count anew after streamed, when this process last began to stream, by the server's clock: a
-// crash does that. Otherwise somebody made the slot anew, and it never sends what lies between: a LostError.
+// MovedOn judges a slot whose confirmed position, at to, lies beyond from, up to which this process knows everything to be published. It is nil if another
+// relay can have published what lies between: the slot has gone on decoding since last was observed, or if no row lies between. It is nil too if that cannot
+// be told, since the counters have begun anew after streamed, when this process last began to stream, by the server's clock: a crash does that, and
+// whoever resets them. Otherwise somebody made the slot anew, and it never sends what lies between: a LostError.
 func MovedOn(ctx context.Context, conn *pgx.Conn, last Observation, tables []string, from, to pglogrepl.LSN, streamed time.Time) error {
 	var transactions int64 // zero for a slot that was never read from
 	var since time.Time
-	err := conn.QueryRow(ctx, `SELECT coalesce((SELECT total_txns FROM pg_catalog.pg_stat_replication_slots WHERE slot_name = $1), 0), `+countedSince,
-		last.Slot.Name).Scan(&transactions, &since)
+	var reset *time.Time
+	err := conn.QueryRow(ctx, `SELECT coalesce(d.total_txns, 0), d.stats_reset, `+countedSince+`
+		FROM (SELECT) one LEFT JOIN pg_catalog.pg_stat_replication_slots d ON d.slot_name = $1`, last.Slot.Name).Scan(&transactions, &reset, &since)
 	if err != nil {
 		return fmt.Errorf("read the counters of slot %q: %w", last.Slot.Name, postgres.Error(err))
 	}
 	if since.After(streamed) {
 		return nil
 	}
-	if d := last.Decoding; d != nil && (!d.countedSince.Equal(since) || transactions > 0 && transactions >= d.TotalTransactions) {
+	if d := last.Decoding; d != nil && (!d.countedSince.Equal(since) || reset != nil && reset.After(d.ResetAt) || transactions > 0 && transactions >= d.TotalTransactions) {
 		return nil
 	}
 	lost := &LostError{

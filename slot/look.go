@@ -42,25 +42,22 @@ func (m *Monitor) look(ctx context.Context, conn *pgx.Conn) (problem, err error)
 		problem = Verify(status.Slot, status.Database)
 	}
 	m.publish(status, problem)
-	if problem == nil {
-		problem = m.forgotten(status)
-	}
 	return problem, nil
 }
 
-// forgotten is postgres.ErrForgotten when two looks in a row have found that nobody streams any more: whoever thinks that he does waits on a
-// connection that the server has given up. The network may tell him in a quarter of an hour. One look alone may have come between the end of
-// a stream and the news of it.
-func (m *Monitor) forgotten(now Status) error {
+// forgotten is postgres.ErrForgotten when two looks in a row, this one and one that began then, have found that nobody streams: whoever thinks that he
+// does waits on a connection that the server has given up. The network may tell him in a quarter of an hour, or never. One look alone may have come
+// between the end of a stream and the news of it. That nobody was ever seen to stream says nothing: a stream may live for less than the time between two looks.
+func (m *Monitor) forgotten(began time.Time) (then time.Time, err error) {
+	now := m.Status()
+	then, m.unread = m.unread, began
 	if now.Active {
-		m.streamed, m.idle = true, 0
-		return nil
+		m.unread = time.Time{}
 	}
-	m.idle++
-	if !m.streamed || m.idle < 2 {
-		return nil
+	if now.Active || then.IsZero() {
+		return time.Time{}, nil
 	}
-	return fmt.Errorf("slot %q has no walsender: %w", now.Name, postgres.ErrForgotten)
+	return then, fmt.Errorf("slot %q has no walsender: %w", now.Name, postgres.ErrForgotten)
 }
 
 func isPublicationError(err error) bool {

@@ -50,10 +50,9 @@ type Monitor struct {
 	seen       firstSeen
 	checkpoint Checkpoint // the last one, as seen
 	clockRead  time.Time
-	missing    bool // there was no slot when it was last looked for
-	lost       bool // the server could not be asked since the last Status
-	streamed   bool // somebody did when the slot was looked at before
-	idle       int  // looks in a row since then that found nobody
+	missing    bool      // there was no slot when it was last looked for
+	lost       bool      // the server could not be asked since the last Status
+	unread     time.Time // when the look before this one began, if it found nobody who streams
 
 	skew atomic.Int64 // nanoseconds; see ClockSkew
 
@@ -97,8 +96,8 @@ func (m *Monitor) Status() Status {
 
 // Run watches over a connection of its own until ctx ends. problem is called from Run's goroutine with what whoever streams must not go
 // on with, and when the look began that found it: a *PublicationError when rows would be missing and a *LostError when the slot is lost or
-// gone, at each look for as long as that is so, and an error that is postgres.ErrStopping when the server shuts down, because
-// the server waits for whoever streams. Everything else heals here.
+// gone, at each look for as long as that is so, postgres.ErrForgotten when nobody streams, which only concerns who believes that he does since before
+// that look, and an error that is postgres.ErrStopping when the server shuts down, because the server waits for whoever streams. Everything else heals here.
 func (m *Monitor) Run(ctx context.Context, problem func(err error, began time.Time)) {
 	pause := reconnectMin
 	for {
@@ -132,6 +131,10 @@ func (m *Monitor) watch(ctx context.Context, conn *pgx.Conn, problem func(err er
 		found, err := m.look(ctx, conn)
 		if found != nil {
 			problem(found, began)
+		} else if err == nil {
+			if then, found := m.forgotten(began); found != nil {
+				problem(found, then)
+			}
 		}
 		if err == nil {
 			err = listen(ctx, conn, min(m.need.Slot.CheckInterval, max(m.untilObserved(), time.Millisecond)))

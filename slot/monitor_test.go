@@ -2,6 +2,7 @@ package slot_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"sync"
@@ -29,9 +30,10 @@ const patience = 2 * time.Minute
 // watched is a monitor that runs.
 type watched struct {
 	*slot.Monitor
-	t        *testing.T
-	seen     chan slot.Observation
-	problems chan error
+	t         *testing.T
+	seen      chan slot.Observation
+	problems  chan error
+	forgotten chan time.Time // when looks began after which nobody streamed: no problem of a test in which nobody wants to
 }
 
 // watch starts a monitor on a prepared database and waits for its first observation.
@@ -52,7 +54,7 @@ func quick() slot.MonitorConfig {
 }
 
 func newWatched(t *testing.T, pg postgres.Config, need slot.Requirements, cfg slot.MonitorConfig) *watched {
-	w := &watched{t: t, seen: make(chan slot.Observation, 1000), problems: make(chan error, 1000)}
+	w := &watched{t: t, seen: make(chan slot.Observation, 1000), problems: make(chan error, 1000), forgotten: make(chan time.Time, 1000)}
 	w.Monitor = slot.NewMonitor(pg, need, cfg, func(o slot.Observation) {
 		select {
 		case w.seen <- o:
@@ -68,6 +70,13 @@ func (w *watched) run() {
 	var running sync.WaitGroup
 	running.Go(func() {
 		w.Run(ctx, func(err error, began time.Time) {
+			if errors.Is(err, postgres.ErrForgotten) {
+				select {
+				case w.forgotten <- began:
+				default:
+				}
+				return
+			}
 			select {
 			case w.problems <- err:
 			default:
@@ -484,7 +493,31 @@ func TestMonitor_TellsThatNobodyStreamsAnyMore(t *testing.T) {
 	p.outbox()
 	w := watch(t, p, p.need())
 	reader := p.reads(p.cfg, p.name)
+	began := time.Now()
 	w.until(func(s slot.Status) bool { return s.Active })
 	require.NoError(t, reader.Close(t.Context()))
-	require.ErrorIs(t, w.finds(noticeLimit), postgres.ErrForgotten)
+	w.forgets(began)
+}
+
+// The stream may have ended before the monitor has looked for the first time.
+func TestMonitor_TellsThatNobodyStreamsWhoWasNeverSeenTo(t *testing.T) {
+	p := onShared(t, "17")
+	p.outbox()
+	began := time.Now()
+	watch(t, p, p.need()).forgets(began)
+}
+
+// forgets waits until the monitor has found that nobody streams, and has found so before in a look that began after a time.
+func (w *watched) forgets(after time.Time) {
+	w.t.Helper()
+	for deadline := time.After(noticeLimit); ; {
+		select {
+		case began := <-w.forgotten:
+			if began.After(after) {
+				return
+			}
+		case <-deadline:
+			require.Fail(w.t, "monitor does not find that nobody streams", "for %s, last %+v", noticeLimit, w.Status())
+		}
+	}
 }
