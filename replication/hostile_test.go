@@ -333,6 +333,7 @@ func TestStream_ConfirmsNothingBeyondWhatTheServerHasSent(t *testing.T) {
 	var mu sync.Mutex
 	sent := hostileSeed
 	var flushes []pglogrepl.LSN
+	answered := make(chan struct{}, 1)
 	h := hostile{
 		status: func(write, flush pglogrepl.LSN) {
 			mu.Lock()
@@ -340,6 +341,10 @@ func TestStream_ConfirmsNothingBeyondWhatTheServerHasSent(t *testing.T) {
 			flushes = append(flushes, flush)
 			if flush > sent || write > sent || flush < hostileSeed {
 				t.Errorf("write %s, flush %s, but nothing was sent beyond %s", write, flush, sent)
+			}
+			select {
+			case answered <- struct{}{}:
+			default:
 			}
 		},
 		stream: func(c net.Conn) {
@@ -353,6 +358,13 @@ func TestStream_ConfirmsNothingBeyondWhatTheServerHasSent(t *testing.T) {
 				switch i % 3 {
 				case 0:
 					_, _ = c.Write(keepalive(at, byte(i&1)))
+					if i&1 != 0 { // the answer comes in between
+						select {
+						case <-answered:
+						case <-time.After(patience):
+							t.Error("a keepalive that asks for an answer got none")
+						}
+					}
 				case 1:
 					_, _ = c.Write(append(copyData(at-5, beginMessage(at-5, commitTime, 1)), append(
 						copyData(0, relationMessage(1, "public", "outbox", "id")), append(
@@ -361,7 +373,6 @@ func TestStream_ConfirmsNothingBeyondWhatTheServerHasSent(t *testing.T) {
 					_, _ = c.Write(append(copyData(at+1, beginMessage(at+7, commitTime, 1)), append(keepalive(at+1_000_000, 1),
 						copyData(at, commitMessage(at-15, at-15))...)...))
 				}
-				time.Sleep(time.Millisecond) // lets statuses come in between
 			}
 			_ = c.(*net.TCPConn).CloseWrite()
 		},

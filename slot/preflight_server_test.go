@@ -199,7 +199,7 @@ func TestCheck_FindsThatPgoutputMayNotBeUsed(t *testing.T) {
 	var known bool
 	require.NoError(t, probe.conn.QueryRow(t.Context(), `SELECT current_setting('output_plugin_libraries', true) IS NOT NULL`).Scan(&known))
 	if !known {
-		t.Skip("this server is older than the setting output_plugin_libraries")
+		parts.Lacking(t, "output_plugin_libraries", "this PostgreSQL 18 is older than the setting")
 	}
 	p, _ := onOwn(t, "18", nil)
 	p.outbox()
