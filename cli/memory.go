@@ -12,7 +12,7 @@ import (
 // 48 MiB and 3.46 s of CPU per million rows at 50, 51 MiB and 3.38 s at 70, 56 MiB and 3.40 s at Go's 100, 73 MiB at 300. 26 MiB of each are pages of
 // the program. A soft limit of 24 MiB did no better and took 4.5 s; and where more is alive, by larger rows or limits, it would
 // do nothing but collect, while a share grows with it.
-const gcPercent = 50
+const gcPercent = 30
 
 // goShare is the part of a container's memory that Go may fill before its collector works harder. The rest is for what is counted and is
 // not Go's: pages of the program itself, page tables, and the kernel's buffers of the sockets, which are full while a broker is slow.

@@ -35,12 +35,15 @@ func (ms *messages) take() *sink.Message {
 // putBack returns a message that was taken and not handed over. Called by the pump alone.
 func (ms *messages) putBack(m *sink.Message) { ms.free = append(ms.free, m) }
 
-// release returns one that was delivered, which nobody may use any more. It lets go of the row's bytes: each message that waits here would
-// keep all that was read together with its row. Transaction and index stay, by which the session still tells what
-// Publish has taken.
+// release returns one that was delivered, which nobody may use any more, and the memory of its row. Transaction and index stay, by which the session
+// still tells what Publish has taken.
 func (ms *messages) release(m *sink.Message) {
 	m.Key, m.Value, m.Origin.EventID = nil, nil, ""
 	clear(m.Headers)
+	if memory := m.Origin.Memory; memory != nil {
+		m.Origin.Memory = nil
+		memory.Release()
+	}
 	ms.mu.Lock()
 	ms.returned = append(ms.returned, m)
 	ms.mu.Unlock()

@@ -82,6 +82,41 @@ func TestMessages_ThatFailedAreNotUsedAgain(t *testing.T) {
 	require.Empty(t, s.messages.returned)
 }
 
+// What a row was read into may be written again as soon as its message is delivered, and not before.
+func TestMessages_HoldTheMemoryOfTheirRowsUntilTheyAreDelivered(t *testing.T) {
+	s, b := pumping(t, false, 3)
+	held := &slow{done: s.delivered}
+	s.sink = held
+	var chunk replication.Chunk
+	for i := range b.Events {
+		b.Events[i].Chunk = &chunk
+	}
+	free := func() (free bool) {
+		defer func() { free = recover() != nil }() // it is released more often than it is held
+		chunk.Release()
+		chunk.Hold()
+		return false
+	}
+	require.NoError(t, s.relay(t.Context(), &replication.Batch{Events: b.Events[:5]}))
+	require.Len(t, held.has, 3)
+	require.False(t, free())
+	held.acknowledge(2)
+	require.False(t, free())
+	held.acknowledge(1)
+	require.True(t, free())
+}
+
+func TestMessages_ThatFailedKeepTheMemoryOfTheirRows(t *testing.T) {
+	s, b := pumping(t, false, 1)
+	held := &slow{done: s.delivered}
+	s.sink = held
+	var chunk replication.Chunk
+	b.Events[1].Chunk = &chunk
+	require.NoError(t, s.relay(t.Context(), &replication.Batch{Events: b.Events[:3]}))
+	s.delivered(held.has[0], sink.ErrClosed)
+	require.NotPanics(t, chunk.Release, "the sink may still read it")
+}
+
 // A message outside of a transaction ends where the commit record of the next transaction may begin, and both have the index 0.
 func TestNotTaken_TellsAMessageFromTheRowAtTheSamePosition(t *testing.T) {
 	message := &sink.Message{Origin: sink.Origin{LSN: 700, Transaction: 4}}

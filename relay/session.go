@@ -187,6 +187,9 @@ func (s *session) row(ctx context.Context, e *replication.Event) error {
 
 // take adds a message, unless the topic has it already or it is a suspect.
 func (s *session) take(ctx context.Context, e *replication.Event, m *sink.Message) error {
+	if e.Chunk != nil {
+		m.Origin.Memory = e.Chunk
+	}
 	if there, err := s.repeated(ctx, e, m); there || err != nil {
 		return err
 	}
@@ -200,6 +203,9 @@ func (s *session) take(ctx context.Context, e *replication.Event, m *sink.Messag
 
 // add takes a message into the window and to those that the next publish hands over.
 func (s *session) add(ctx context.Context, m *sink.Message) error {
+	if m.Origin.Memory != nil {
+		m.Origin.Memory.Hold() // the batch does not, once it is released
+	}
 	m.Origin.Transaction = s.transaction
 	m.Origin.HeldBytes = max(m.Size(), s.held)
 	s.held = 0

@@ -7,10 +7,11 @@ import (
 )
 
 // Batch is all that one read brought, in WAL order. Who receives one calls Release when its Events and their Values slices are
-// no longer needed; the bytes that Values and Content point to stay valid after that.
+// no longer needed. The bytes that Values and Content point to stay valid after that for who holds the Event's Chunk.
 type Batch struct {
 	Events []Event
 	arena  [][]byte
+	chunks []*Chunk    // that Events lie in, each held once
 	home   chan *Batch // where it goes when it is released; nil: nowhere
 }
 
@@ -44,7 +45,25 @@ func (b *Batch) Release() {
 func (b *Batch) reset() {
 	clear(b.Events) // drops the references that keep chunks alive; what lies behind is clear already
 	clear(b.arena)
-	b.Events, b.arena = b.Events[:0], b.arena[:0]
+	for _, c := range b.chunks {
+		c.Release()
+	}
+	clear(b.chunks)
+	b.Events, b.arena, b.chunks = b.Events[:0], b.arena[:0], b.chunks[:0]
+}
+
+// lies says in which chunk the events from the n-th on lie.
+func (b *Batch) lies(n int, in *Chunk) {
+	if in == nil || n == len(b.Events) {
+		return
+	}
+	if last := len(b.chunks) - 1; last < 0 || b.chunks[last] != in {
+		in.Hold()
+		b.chunks = append(b.chunks, in)
+	}
+	for i := n; i < len(b.Events); i++ {
+		b.Events[i].Chunk = in
+	}
 }
 
 // next makes room for one event and returns it, zero. It is to be filled before the next one is asked for.

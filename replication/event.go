@@ -29,8 +29,8 @@ const (
 	Idle
 )
 
-// Event is one step of the stream. Byte slices point into a buffer that is never written again,
-// so whoever holds them may keep them; they must not be modified.
+// Event is one step of the stream. Byte slices point into Chunk: they stay as they are until the Batch is released, and then for whoever holds the
+// chunk. They must not be modified.
 type Event struct {
 	Kind     Kind
 	XID      uint32
@@ -49,6 +49,7 @@ type Event struct {
 	// Bytes is what was read for the event, and since the one before it, as far as that may lie in the same buffer, which is about ChunkBytes: whoever
 	// keeps a value of the row keeps all of that in memory.
 	Bytes int
+	Chunk *Chunk // that Values, Old and Content lie in; nil for who makes an Event himself
 }
 
 // ChunkBytes is how much is read into one buffer, if no message is longer.

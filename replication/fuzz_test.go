@@ -192,6 +192,7 @@ func FuzzWire(f *testing.F) {
 				break
 			}
 			if ok {
+				w.chunk.Hold() // else it is written again
 				got = append(got, message{typ, body})
 				continue
 			}

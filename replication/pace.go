@@ -15,7 +15,7 @@ const (
 	// and what a read brings becomes requests to the broker: where many share few cores, there is little to read in a millisecond, the requests for it take
 	// all the time that there is, and so there is always little to read.
 	staleness    = 200 * time.Millisecond
-	worthReading = 32 << 10
+	worthReading = 64 << 10
 	patience     = 5 * time.Millisecond
 )
 
@@ -32,16 +32,4 @@ func (p *pace) wait(now time.Time) time.Duration {
 	}
 	p.next = p.next.Add(readInterval)
 	return max(0, p.next.Sub(now)-readBurst*readInterval)
-}
-
-// rest sleeps before a read: as long as wait said, or, if behind, until what has come is worth it. unread is how many bytes that is. It is too short for a
-// context to matter.
-func rest(wait time.Duration, behind bool, unread func() int) {
-	if behind { // and not only as wait says: what was slept too long it gives back as a burst of reads
-		wait = max(wait, readInterval)
-	}
-	time.Sleep(wait)
-	for waited := readInterval; behind && waited < patience && unread() < worthReading; waited += readInterval {
-		time.Sleep(readInterval)
-	}
 }

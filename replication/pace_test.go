@@ -29,23 +29,3 @@ func TestPace_UnderLoadThereIsOneReadPerInterval(t *testing.T) {
 	}
 	require.InDelta(t, reads-readBurst, int(now.Sub(start)/readInterval), 5)
 }
-
-// A backlog is read in pieces that are worth it. What is new is read as soon as wait says.
-func TestRest_WaitsForMoreWhileBehind(t *testing.T) {
-	asked := 0
-	coming := func(bytes ...int) func() int {
-		asked = 0
-		return func() int {
-			asked++
-			return bytes[min(asked, len(bytes))-1]
-		}
-	}
-	rest(1, false, coming(0))
-	require.Zero(t, asked, "what is new does not wait")
-	rest(1, true, coming(100, 5000, worthReading))
-	require.Equal(t, 3, asked)
-	rest(0, true, coming(100, worthReading))
-	require.Equal(t, 2, asked, "a burst is for what is new")
-	rest(1, true, coming(0))
-	require.Equal(t, int(patience/readInterval)-1, asked, "and not for long")
-}

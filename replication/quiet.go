@@ -4,12 +4,19 @@ import (
 	"context"
 	"net"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// quietBytes is how much has to be there to wake us while the connection is quiet. More than arrives between two reads.
-const quietBytes = chunkSize / 2
+const (
+	// receiveBuffer is what a socket asks for; the kernel doubles that for its own accounts. It is small, so that the walsender finds it full and
+	// what it says next leaves in large pieces: while there is room, each of its messages is a packet with a way through the whole stack. A million
+	// rows in transactions of ten take the walsender 3.5 s of CPU that way, and 5 s with a buffer that grows (docs/decisions/0002).
+	receiveBuffer = 96 << 10
+	// nearby is how far a server is at most for that. Over a longer way, no more than receiveBuffer arrives in a round trip.
+	nearby = 500 * time.Microsecond
+)
 
 // quietConn is a connection that can be told not to wake us for each little that arrives. With a backlog the walsender does one system call per
 // message, and each of them would wake the thread that waits for all of our sockets, though the next read is a matter of time (pace.go). That took
@@ -19,7 +26,7 @@ const quietBytes = chunkSize / 2
 // at once.
 type quietConn struct {
 	net.Conn
-	socket lowWater
+	socket tcpSocket
 	quiet  atomic.Bool
 }
 
@@ -30,10 +37,13 @@ func quietly(dial pgconn.DialFunc, made func(*quietConn)) pgconn.DialFunc {
 		if err != nil {
 			return nil, err
 		}
-		socket, can := lowWaterOf(conn)
+		socket, can := tcpOf(conn)
 		if !can {
 			made(nil)
 			return conn, nil
+		}
+		if way, err := socket.roundTrip(); err == nil && way <= nearby {
+			_ = socket.receive(receiveBuffer) // one that stays large does no harm
 		}
 		c := &quietConn{Conn: conn, socket: socket}
 		made(c)
@@ -45,21 +55,13 @@ func quietly(dial pgconn.DialFunc, made func(*quietConn)) pgconn.DialFunc {
 // connection stays as it is.
 func (c *quietConn) hush() {
 	if c != nil && !c.quiet.Load() {
-		c.quiet.Store(c.socket.set(quietBytes) == nil)
+		c.quiet.Store(c.socket.lowWater(worthReading) == nil)
 	}
 }
 
-// unread is how many bytes have come and were not read; worthReading where that cannot be told.
-func (c *quietConn) unread() int {
-	if c == nil {
-		return worthReading
-	}
-	bytes, err := c.socket.unread()
-	if err != nil {
-		return worthReading
-	}
-	return bytes
-}
+// await waits until so much has come, no more than the low-water mark, or until there is no room for more. It may find out only by the deadline that the
+// connection has ended: that has to be near. The connection has to be quiet.
+func (c *quietConn) await(bytes int) { c.socket.await(bytes) }
 
 // Read is net.Conn's.
 func (c *quietConn) Read(p []byte) (int, error) {
@@ -69,7 +71,7 @@ func (c *quietConn) Read(p []byte) (int, error) {
 	if n, err := c.socket.readNow(p); n > 0 || err != nil {
 		return n, err
 	}
-	if err := c.socket.set(1); err != nil {
+	if err := c.socket.lowWater(1); err != nil {
 		return 0, err
 	}
 	c.quiet.Store(false)

@@ -6,46 +6,69 @@ import (
 	"net"
 	"os"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// lowWater is the receive low-water mark of a socket: from how many bytes on the kernel says that there is something to read.
-type lowWater struct{ raw syscall.RawConn }
+// tcpSocket is what a connection is to the kernel. Its low-water mark is from how many bytes on there is something to read.
+type tcpSocket struct{ raw syscall.RawConn }
 
-// lowWaterOf tells whether a connection has one. Unix sockets tell of every byte whatever it is.
-func lowWaterOf(conn net.Conn) (lowWater, bool) {
+// tcpOf tells whether a connection is one. Unix sockets have no low-water mark.
+func tcpOf(conn net.Conn) (tcpSocket, bool) {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {
-		return lowWater{}, false
+		return tcpSocket{}, false
 	}
 	raw, err := tcp.SyscallConn()
-	return lowWater{raw}, err == nil
+	return tcpSocket{raw}, err == nil
 }
 
-func (l lowWater) set(bytes int) error {
+// lowWater sets the mark.
+func (s tcpSocket) lowWater(bytes int) error { return s.set(syscall.SO_RCVLOWAT, bytes) }
+
+// receive bounds what the kernel takes for us before we read it.
+func (s tcpSocket) receive(bytes int) error { return s.set(syscall.SO_RCVBUF, bytes) }
+
+func (s tcpSocket) set(option, value int) error {
 	var failed error
-	err := l.raw.Control(func(fd uintptr) {
-		failed = os.NewSyscallError("setsockopt", syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVLOWAT, bytes))
+	err := s.raw.Control(func(fd uintptr) {
+		failed = os.NewSyscallError("setsockopt", syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, option, value))
 	})
 	return errors.Join(err, failed)
 }
 
-// unread is how many bytes the kernel has for us.
-func (l lowWater) unread() (bytes int, err error) {
-	failed := l.raw.Control(func(fd uintptr) {
-		bytes, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ)
-		err = os.NewSyscallError("ioctl", err)
+// roundTrip is how long packets take to the other side and back, as measured so far.
+func (s tcpSocket) roundTrip() (d time.Duration, err error) {
+	failed := s.raw.Control(func(fd uintptr) {
+		var info *unix.TCPInfo
+		if info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			d = time.Duration(info.Rtt) * time.Microsecond
+		}
+		err = os.NewSyscallError("getsockopt", err)
 	})
-	return bytes, errors.Join(failed, err)
+	return d, errors.Join(err, failed)
+}
+
+// await waits until so much has come, or the kernel says for another reason that there is something to read, or the deadline.
+func (s tcpSocket) await(bytes int) {
+	asked := false
+	_ = s.raw.Read(func(fd uintptr) bool { // whatever ends it, the read that follows tells
+		if asked {
+			return true
+		}
+		asked = true
+		n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ)
+		return err != nil || n >= bytes
+	})
 }
 
 // readNow reads what is there, without waiting: nothing, if that is nothing. A deadline that is over is an error, as for Read.
-func (l lowWater) readNow(p []byte) (n int, err error) {
+func (s tcpSocket) readNow(p []byte) (n int, err error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	waited := l.raw.Read(func(fd uintptr) bool {
+	waited := s.raw.Read(func(fd uintptr) bool {
 		n, err = syscall.Read(int(fd), p)
 		return true
 	})

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // pair is a connection that can be quiet, and its other end.
@@ -139,12 +140,76 @@ func TestQuietly_LeavesOtherConnectionsAlone(t *testing.T) {
 	made.hush()
 }
 
-func TestQuietConn_TellsWhatHasCome(t *testing.T) {
+// A backlog is read in pieces that are worth it.
+func TestQuietConn_AwaitsWhatIsWorthReading(t *testing.T) {
 	c, other := pair(t)
-	require.Zero(t, c.unread())
 	c.hush()
-	_, err := other.Write(make([]byte, 1234))
+	_, err := other.Write(make([]byte, worthReading-1))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return c.unread() == 1234 }, 10*time.Second, time.Millisecond)
-	require.Equal(t, worthReading, (*quietConn)(nil).unread(), "where it cannot be told nobody waits for it")
+	unread := func() (n int) {
+		_ = c.socket.raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+		return n
+	}
+	require.Eventually(t, func() bool { return unread() == worthReading-1 }, 10*time.Second, time.Millisecond)
+	found := make(chan int)
+	go func() { // ends with what comes below, or the deadline
+		found <- unread()
+		c.await(worthReading)
+		found <- unread()
+	}()
+	require.Equal(t, worthReading-1, <-found)
+	_, err = other.Write(make([]byte, 1))
+	require.NoError(t, err)
+	require.Equal(t, worthReading, <-found, "it has waited, and read nothing")
+	c.await(worthReading) // at once
+}
+
+func TestQuietConn_AwaitsNoLongerThanTheDeadline(t *testing.T) {
+	c, other := pair(t)
+	_, err := other.Write([]byte("x"))
+	require.NoError(t, err)
+	c.hush()
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+	c.await(worthReading)
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
+	p := make([]byte, 10)
+	n, err := c.Read(p)
+	require.NoError(t, err)
+	require.Equal(t, "x", string(p[:n]))
+
+	c.hush()
+	require.NoError(t, other.Close())
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+	c.await(worthReading)
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
+	_, err = c.Read(p)
+	require.ErrorIs(t, err, io.EOF)
+}
+
+// While the walsender finds its socket full, what it says leaves in large pieces.
+func TestQuietly_HasLittleOnTheWayFromAServerNearby(t *testing.T) {
+	c, other := pair(t)
+	way, err := c.socket.roundTrip()
+	require.NoError(t, err)
+	require.Positive(t, way)
+	var size int
+	require.NoError(t, c.socket.raw.Control(func(fd uintptr) { size, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF) }))
+	require.NoError(t, err)
+	if way > nearby { // a machine that is busy enough
+		require.NotEqual(t, 2*receiveBuffer, size)
+		return
+	}
+	require.Equal(t, 2*receiveBuffer, size, "the kernel doubles it")
+
+	// Nothing gets stuck: the low-water mark is not beyond what there is room for.
+	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<18)
+	go func() { _, _ = other.Write(sent) }() // ends with the connection at the latest
+	var got []byte
+	for p := make([]byte, chunkSize); len(got) < len(sent); {
+		c.hush()
+		n, err := c.Read(p)
+		require.NoError(t, err)
+		got = append(got, p[:n]...)
+	}
+	require.True(t, bytes.Equal(sent, got))
 }

@@ -2,15 +2,22 @@
 
 package replication
 
-import "net"
+import (
+	"net"
+	"time"
+)
 
-// lowWater is known on Linux alone.
-type lowWater struct{}
+// tcpSocket is known on Linux alone.
+type tcpSocket struct{}
 
-func lowWaterOf(net.Conn) (lowWater, bool) { return lowWater{}, false }
+func tcpOf(net.Conn) (tcpSocket, bool) { return tcpSocket{}, false }
 
-func (lowWater) set(int) error { return nil }
+func (tcpSocket) lowWater(int) error { return nil }
 
-func (lowWater) readNow([]byte) (int, error) { return 0, nil }
+func (tcpSocket) receive(int) error { return nil }
 
-func (lowWater) unread() (int, error) { return worthReading, nil }
+func (tcpSocket) roundTrip() (time.Duration, error) { return 0, nil }
+
+func (tcpSocket) readNow([]byte) (int, error) { return 0, nil }
+
+func (tcpSocket) await(int) {}

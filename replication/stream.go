@@ -263,8 +263,32 @@ func (s *Stream) decodeBuffered(b *Batch, stop context.Context) (stopped bool, e
 	return true, nil
 }
 
+// rest waits before a read, until it is due by the pace or, if behind, worth it. It is too short for a context to matter.
+func (s *Stream) rest() error {
+	if s.behind && s.socket != nil {
+		s.socket.hush()
+		if err := s.conn.Conn().SetReadDeadline(s.now().Add(patience)); err != nil {
+			return fmt.Errorf("set read deadline: %w", err)
+		}
+		s.socket.await(worthReading)
+		return nil
+	}
+	wait := s.pace.wait(s.now())
+	if s.behind { // and not only as wait says: what was slept too long it gives back as a burst of reads
+		wait = max(wait, readInterval)
+	}
+	if wait > 0 {
+		s.socket.hush()
+		time.Sleep(wait)
+	}
+	return nil
+}
+
 // read waits for bytes, at most until the next status is due.
 func (s *Stream) read(ctx, stop context.Context) error {
+	if err := s.rest(); err != nil {
+		return err
+	}
 	if err := s.conn.Conn().SetReadDeadline(s.wake()); err != nil {
 		return fmt.Errorf("set read deadline: %w", err)
 	}
@@ -274,10 +298,6 @@ func (s *Stream) read(ctx, stop context.Context) error {
 	if stop.Err() != nil && !s.decoder.open {
 		return nil
 	}
-	if wait := s.pace.wait(s.now()); wait > 0 || s.behind {
-		s.socket.hush()
-		rest(wait, s.behind, s.socket.unread)
-	}
 	before := s.wire.got
 	err := s.wire.fill()
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -285,6 +305,9 @@ func (s *Stream) read(ctx, stop context.Context) error {
 			err = io.ErrUnexpectedEOF // the server never ends a stream without a message, unless wal_sender_timeout struck
 		}
 		return fmt.Errorf("read replication stream: %w", err)
+	}
+	if err != nil {
+		s.wire.chunks.trim()
 	}
 	s.bytes.Add(s.wire.got - before)
 	return nil
@@ -342,6 +365,7 @@ func (s *Stream) copyData(body []byte, over int64, b *Batch) error {
 			s.behind = postgresTime(sent).Sub(s.decoder.time) > staleness // both by the server's clock
 		}
 		s.between = min(s.between, ChunkBytes) + len(body)
+		b.lies(events, s.wire.chunk)
 		if n := len(b.Events); n > events {
 			b.Events[n-1].Bytes, s.between = s.between, 0
 		}

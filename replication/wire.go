@@ -6,10 +6,6 @@ import (
 	"io"
 )
 
-// Bytes of one chunk. Large, so that a backlog is read with few system calls: an eager reader also makes the walsender
-// do one system call per message.
-const chunkSize = 256 << 10
-
 // Bytes that a server may send before the stream begins: a few parameters, the answers to two questions, and notices. pgconn keeps
 // what it is sent, so that a server which never comes to an end would fill the memory.
 const maxStartBytes = 1 << 20
@@ -24,12 +20,13 @@ const longestMessage = 1 << 30
 // hands pgconn one message at a time, so that nothing of the stream ends in pgconn's own buffer; afterwards
 // fill and next are called directly.
 //
-// Bytes once read are never overwritten: a chunk that is full is left to the garbage collector and to whoever still
-// holds slices of it.
+// Bytes once read are not overwritten as long as somebody holds their chunk. The one that is being filled is held by wire.
 //
 // Of a CopyData message that is longer than max the beginning is kept, and the rest is read and forgotten, however long it is.
 type wire struct {
 	r      io.Reader
+	chunks chunks
+	chunk  *Chunk // that buf is of; nil: none yet
 	buf    []byte
 	head   int // buf[head:tail] is read and not yet taken; 0 <= head <= tail <= len(buf)
 	tail   int
@@ -91,7 +88,7 @@ func (w *wire) length() (int64, error) {
 
 func (w *wire) tooLarge(length int64) error { return &RowTooLargeError{Bytes: length - 1, Max: w.max} }
 
-// next takes the next whole message, or reports that it is not there yet. The body stays valid and unchanged. Of a message that is too long
+// next takes the next whole message, or reports that it is not there yet. The body stays as it is until fill, and then as long as chunk is held. Of a message that is too long
 // it is the beginning, and over is the length of the whole; otherwise over is 0.
 func (w *wire) next() (typ byte, body []byte, over int64, ok bool, err error) {
 	length, err := w.length()
@@ -133,10 +130,13 @@ func (w *wire) fill() error {
 	}
 	// A new chunk before the free end gets so small that reads do, and when the message at head does not fit.
 	if free := len(w.buf) - w.tail; free < chunkSize/8 || len(w.buf)-w.head < need {
-		chunk := make([]byte, max(chunkSize, need+chunkSize/4))
-		w.tail = copy(chunk, w.buf[w.head:w.tail])
+		next := w.chunks.take(max(chunkSize, need+chunkSize/4))
+		w.tail = copy(next.bytes, w.buf[w.head:w.tail])
 		w.head = 0
-		w.buf = chunk
+		if w.chunk != nil {
+			w.chunk.Release()
+		}
+		w.chunk, w.buf = next, next.bytes
 	}
 	n, err := w.r.Read(w.buf[w.tail:])
 	w.tail += n

@@ -301,7 +301,7 @@ func nullRoute(c *column) *rowFault {
 	return fault(ReasonNullRoute, "have the application write it, and make the column NOT NULL", "column %s, which decides the topic, is NULL", c.name)
 }
 
-// alias is the bytes as a string, without a copy: the bytes of an event are never written again.
+// alias is the bytes as a string, without a copy. It is good for as long as the bytes of the event: until its message is delivered.
 func alias(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // makeKey encodes the key. With neither a key nor a partition the rows of one aggregate would go anywhere and lose their order.

@@ -18,8 +18,7 @@ import (
 const ByKey int32 = -1
 
 // Message is what goes to the broker. The sink owns it from Publish until Done; its slices are never written by the sink. After Done with nil
-// the sink reads neither the message nor its slices any more: the caller uses it again for another row. Bytes of Key, Value and header values that were
-// published stay as they are, so that a client which still refers to them does no harm.
+// the sink reads neither the message, nor its slices, nor the bytes of key, value and headers any more: the caller writes other rows there.
 type Message struct {
 	Topic     string
 	Key       []byte // nil: no key at all; empty: a key of zero bytes
@@ -42,6 +41,13 @@ type Origin struct {
 	Relation    string        // schema-qualified table, or "message:<prefix>"
 	EventID     string        // text of the id column
 	HeldBytes   int           // of memory that the message holds, what is not published included: its share of the caller's limit
+	Memory      Memory        // in which its bytes lie; nil: nobody wants to know when it is free
+}
+
+// Memory is what the bytes of a message lie in: that of the caller of Publish, who alone calls it. What it holds is not written until it is released.
+type Memory interface {
+	Hold()
+	Release()
 }
 
 // Header is one record header. Keys may repeat; order is kept.

@@ -1,0 +1,78 @@
+package replication
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestChunk_IsWrittenAgainOnlyWhenNobodyHoldsIt(t *testing.T) {
+	var cs chunks
+	a := cs.take(10)
+	a.Hold()
+	a.Release()
+	b := cs.take(10)
+	require.NotSame(t, a, b, "somebody holds it")
+	a.Release()
+	require.Same(t, a, cs.take(chunkSize))
+	require.Panics(t, func() { a.Release(); a.Release() }, "the row of somebody else may have been overwritten")
+}
+
+func TestChunk_OfALongRowIsNotKept(t *testing.T) {
+	var cs chunks
+	long := cs.take(chunkSize + 1)
+	require.Len(t, long.bytes, chunkSize+1)
+	long.Release()
+	require.Empty(t, cs.free)
+}
+
+func TestChunk_OnlySoManyAreKept(t *testing.T) {
+	var cs chunks
+	var taken []*Chunk
+	for range chunksKept + 5 {
+		taken = append(taken, cs.take(1))
+	}
+	for _, c := range taken {
+		c.Release()
+	}
+	require.Len(t, cs.free, chunksKept)
+	cs.trim()
+	require.Empty(t, cs.free)
+}
+
+// The pump takes events out of a batch and releases it, while the sink's goroutines release messages that were delivered.
+func TestChunk_StaysForAnEventThatOutlivesItsBatch(t *testing.T) {
+	var cs chunks
+	b := newBatch()
+	c := cs.take(4)
+	copy(c.bytes, "row1")
+	b.add(Event{Kind: Insert, Values: [][]byte{c.bytes[:4]}})
+	b.lies(0, c)
+	c.Release() // by the wire, which goes on to another
+	held, value := b.Events[0].Chunk, b.Events[0].Values[0]
+	held.Hold()
+	b.reset()
+	require.NotSame(t, c, cs.take(4))
+	require.Equal(t, "row1", string(value))
+	var both sync.WaitGroup
+	both.Go(held.Release)
+	both.Wait()
+	require.Same(t, c, cs.take(4))
+}
+
+func TestBatch_HoldsEveryChunkThatItsEventsLieIn(t *testing.T) {
+	var cs chunks
+	b := newBatch()
+	first, second := cs.take(1), cs.take(1)
+	for i, c := range []*Chunk{first, first, second} {
+		b.add(Event{Kind: Insert})
+		b.lies(i, c)
+	}
+	first.Release()
+	second.Release()
+	require.EqualValues(t, 1, first.holders.Load(), "once, however many events")
+	require.EqualValues(t, 1, second.holders.Load())
+	b.reset()
+	require.Len(t, cs.free, 2)
+}
