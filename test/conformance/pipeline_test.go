@@ -79,6 +79,9 @@ func (p *pipeline) event(e *replication.Event) {
 	if p.failure != nil {
 		return
 	}
+	if e.Chunk != nil {
+		e.Chunk.Hold() // for good: the message is looked at when its batch is gone
+	}
 	m, err := p.router.Route(e)
 	if p.failure = err; m != nil {
 		p.messages = append(p.messages, m)
