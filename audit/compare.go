@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -188,7 +189,7 @@ func (c *Comparison) pairLocked(a, b *entry) {
 	}
 	if len(c.report.Differences) < c.cfg.MaxDetails {
 		c.report.Differences = append(c.report.Differences, Difference{
-			EventID: cmp.Or(ours.m.Origin.EventID, ours.id), LSN: ours.m.Origin.LSN.String(), Table: ours.m.Origin.Relation,
+			EventID: strings.Clone(cmp.Or(ours.m.Origin.EventID, ours.id)), LSN: ours.m.Origin.LSN.String(), Table: ours.m.Origin.Relation,
 			Topic: theirs.m.Topic, Partition: theirs.m.Partition, Offset: theirs.offset, Members: members,
 		})
 	}

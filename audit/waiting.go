@@ -47,6 +47,7 @@ func (e *entry) own() {
 	e.m.Key, e.m.Value = bytes.Clone(e.m.Key), bytes.Clone(e.m.Value)
 	e.m.Origin.EventID = strings.Clone(e.m.Origin.EventID)
 	e.id = strings.Clone(e.id)
+	e.m.Origin.Memory = nil
 	e.m.Headers = slices.Clone(e.m.Headers)
 	for i := range e.m.Headers {
 		e.m.Headers[i].Value = bytes.Clone(e.m.Headers[i].Value)

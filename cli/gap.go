@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"postrider/postgres"
+	"postrider/relay"
 	"postrider/slot"
 )
 
@@ -63,9 +64,8 @@ func (p *pipeline) recoverCommand() string {
 }
 
 // moved is relay.Parts.Moved.
-func (p *pipeline) moved(ctx context.Context, acked, confirmed pglogrepl.LSN, streamed time.Time) error {
-	if p.renewed { // by us, with the rows that were in the tables
-		p.renewed = false
+func (p *pipeline) moved(ctx context.Context, m relay.Move) error {
+	if p.renewed.After(m.Streamed) || m.Held && p.renews() { // by us, or perhaps by who held it, with the rows that were in the tables
 		return nil
 	}
 	conn, err := postgres.Connect(ctx, p.cfg.Postgres)
@@ -73,7 +73,7 @@ func (p *pipeline) moved(ctx context.Context, acked, confirmed pglogrepl.LSN, st
 		return err
 	}
 	defer closeSQL(ctx, conn)
-	err = slot.MovedOn(ctx, conn, p.monitor.Observation(), p.cfg.Replication.Tables, acked, confirmed, streamed.Add(p.monitor.ClockSkew()))
+	err = slot.MovedOn(ctx, conn, p.monitor.Observation(), p.cfg.Replication.Tables, m.Acked, m.Confirmed, m.Streamed.Add(p.monitor.ClockSkew()), m.Held)
 	if lost := new(slot.LostError); errors.As(err, &lost) {
 		lost.Command = p.recoverCommand()
 	}

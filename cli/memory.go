@@ -7,11 +7,10 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// gcPercent lets the heap grow by half of what is alive before it is collected. What is alive is bounded by what is in flight, some ten
-// megabytes, and few bytes are made for a row, so that collecting more often costs next to nothing: a drain of 800,000 rows of 200 bytes took
-// 48 MiB and 3.46 s of CPU per million rows at 50, 51 MiB and 3.38 s at 70, 56 MiB and 3.40 s at Go's 100, 73 MiB at 300. 26 MiB of each are pages of
-// the program. A soft limit of 24 MiB did no better and took 4.5 s; and where more is alive, by larger rows or limits, it would
-// do nothing but collect, while a share grows with it.
+// gcPercent lets the heap grow by three tenths of what is alive before it is collected. What is alive is bounded by what is in flight, some ten megabytes, and
+// next to nothing is made for a row (docs/decisions/0019), so that collecting often costs nothing: drains of 500,000 rows of 200 bytes took 49.5 MiB and 2.4 s of CPU per
+// million rows at 50, 47.5 MiB and 2.4 s at 35. 26 MiB of each are pages of the program. A soft limit of 24 MiB did no better, and where more is alive, by larger
+// rows or limits, it would do nothing but collect, while a share grows with it.
 const gcPercent = 30
 
 // goShare is the part of a container's memory that Go may fill before its collector works harder. The rest is for what is counted and is

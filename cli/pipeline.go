@@ -32,7 +32,7 @@ type pipeline struct {
 	monitor  *slot.Monitor
 	snapshot *snapshot.Snapshot
 	copy     *snapshot.Copy // from prepare to the end of runSnapshot; nil: there is nothing to copy
-	renewed  bool           // a slot was made by us since it was last found beyond what was acked; of the relay's goroutine
+	renewed  time.Time      // when we last made a slot, with the rows that were in the tables; of the relay's goroutine
 	gap      lastGap
 	// As a session was last prepared; the same goroutine then makes its router.
 	tables    []slot.Table

@@ -70,7 +70,9 @@ func (p *pipeline) beginSnapshot(ctx context.Context, first bool) error {
 	}
 	var err error
 	p.copy, err = p.snapshot.Begin(ctx, first)
-	p.renewed = p.renewed || p.copy != nil
+	if p.copy != nil {
+		p.renewed = time.Now()
+	}
 	if errors.Is(err, slot.ErrNoSnapshot) {
 		return &misfit{err}
 	}
@@ -100,10 +102,15 @@ func (p *pipeline) copies() bool { return p.cfg.Snapshot.On() && len(p.cfg.Repli
 // renewable marks the loss of a slot that snapshot.mode when_needed heals.
 func (p *pipeline) renewable(err error) error {
 	lost := errors.Is(err, replication.ErrSlotLost) || errors.Is(err, replication.ErrSlotMissing)
-	if !lost || !p.copies() || p.cfg.Snapshot.Mode != snapshot.WhenNeeded || !p.cfg.Slot.Create || errors.Is(err, relay.ErrSlotRenewed) {
+	if !lost || !p.renews() || errors.Is(err, relay.ErrSlotRenewed) {
 		return err
 	}
 	return &renewed{err}
+}
+
+// renews: a slot that is lost is made anew, with the rows of the tables.
+func (p *pipeline) renews() bool {
+	return p.copies() && p.cfg.Snapshot.Mode == snapshot.WhenNeeded && p.cfg.Slot.Create
 }
 
 // renewed is a relay.ErrSlotRenewed whose text is that of the error itself.

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
 
 	"postrider/relay"
@@ -19,9 +17,10 @@ const makeAnew = `SELECT pg_drop_replication_slot($1), pg_logical_emit_message(f
 // moved has the relay ask about a slot that is further than it is, and answers that rows are lost.
 func (x *setup) moved() (asked *atomic.Int64) {
 	asked = new(atomic.Int64)
-	x.parts.Moved = func(_ context.Context, acked, confirmed pglogrepl.LSN, _ time.Time) error {
+	x.parts.Moved = func(_ context.Context, m relay.Move) error {
 		asked.Add(1)
-		return fmt.Errorf("acked %s, begins at %s: %w", acked, confirmed, replication.ErrSlotLost)
+		x.last = m
+		return fmt.Errorf("acked %s, begins at %s: %w", m.Acked, m.Confirmed, replication.ErrSlotLost)
 	}
 	return asked
 }
@@ -44,6 +43,7 @@ func TestRelay_HaltsAtASlotThatWasMadeAnew(t *testing.T) {
 	x.exec(`SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = $1`, x.slot)
 	require.ErrorIs(t, <-r.ended, replication.ErrSlotLost)
 	require.EqualValues(t, 1, asked.Load())
+	require.False(t, x.last.Held)
 	require.Equal(t, relay.Halted, r.State().Phase)
 }
 
@@ -69,6 +69,8 @@ func TestRelay_HaltsAtASlotThatWasHeldToMakeItAnew(t *testing.T) {
 	require.NoError(t, x.broker.WaitPublished(x.ctx, 10))
 	x.exec(`SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = $1`, x.slot)
 	require.ErrorIs(t, <-r.ended, replication.ErrSlotLost)
+	require.True(t, x.last.Held)
+	require.Greater(t, x.last.Confirmed, x.last.Acked)
 }
 
 // Who pauses a relay to work on its slot knows what is done to it.

@@ -47,7 +47,7 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 	if was, seed := r.State().AckedLSN, s.stream.SeedLSN(); was != 0 && seed > was {
 		// After a promotion nothing that was observed of the slot is of this one.
 		if !r.paused && r.seen.Timeline == timeline && r.parts.Moved != nil {
-			if err := r.parts.Moved(ctx, was, seed, r.openedAt); err != nil {
+			if err := r.parts.Moved(ctx, Move{Acked: was, Confirmed: seed, Streamed: r.openedAt, Held: r.held}); err != nil {
 				_ = s.finish(ctx, err)
 				return nil, err
 			}
@@ -56,7 +56,7 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 		r.parts.Log.Warn().Stringer("acked_lsn", was).Stringer("confirmed_flush_lsn", seed).Msg("slot was moved on by somebody else: " +
 			"another relay published the rows between these positions, or the slot was advanced or made anew and they are not published")
 	}
-	r.paused = false
+	r.paused, r.held = false, false
 	r.mu.Lock()
 	r.session, r.streamed, r.openFrom = s, true, time.Now()
 	r.openedAt = r.openFrom

@@ -44,9 +44,8 @@ type Parts struct {
 	OpenDesk func(ctx context.Context, source sink.Source, begin pglogrepl.LSN) (deadletter.Desk, error)
 	Router   func() (*router.Router, error)
 	// Moved judges a slot whose confirmed position lies beyond what this process has acked: an error if that can only mean that rows between the two
-	// positions are never sent, nil if another relay can have published them. That somebody held the slot meanwhile says nothing: whoever drops or makes
-	// one holds it too. streamed is when the last stream was opened. May be nil: it never does.
-	Moved func(ctx context.Context, acked, confirmed pglogrepl.LSN, streamed time.Time) error
+	// positions are never sent, nil if another relay can have published them. May be nil: it never does.
+	Moved func(ctx context.Context, m Move) error
 	// Heartbeat makes a record that says that the relay was at work at that time. Called only with Config.HeartbeatInterval.
 	Heartbeat func(at time.Time) (*sink.Message, error)
 	// Explain says for the log why a session ended, without advice; what that means for the WAL that PostgreSQL keeps; and
@@ -56,6 +55,14 @@ type Parts struct {
 	ClockSkew func() time.Duration
 	Metrics   *metrics.Set
 	Log       zerolog.Logger
+}
+
+// Move is what is known of a slot that is further than this process.
+type Move struct {
+	Acked     pglogrepl.LSN // by this process
+	Confirmed pglogrepl.LSN // by the slot
+	Streamed  time.Time     // when the last stream of this process was opened, by our clock
+	Held      bool          // somebody else held the slot since then: another relay, or whoever dropped it or made it, which takes holding it too
 }
 
 // Relay runs sessions, one after the other.
@@ -72,6 +79,7 @@ type Relay struct {
 	openedAt time.Time               // the same of the last session that was opened, kept when it ends
 	streamed bool                    // a session of this process has been open
 	paused   bool                    // since the last session, maybe to work on the slot; of the goroutine in Run alone
+	held     bool                    // since the last session, by somebody else; of the goroutine in Run alone
 	awaited  string                  // topic that ended the last session by not being there; of the goroutine in Run alone
 	seen     seen                    // the server of the last session; see identity.go
 	handed   handed                  // to the sink, by that server's positions
@@ -150,6 +158,7 @@ func (r *Relay) work(ctx, stop, work context.Context) error {
 			return nil
 		}
 		class, reason := Classify(err, !r.hasStreamed())
+		r.held = r.held || reason == reasonSlotInUse
 		// Publishing the beginning of a transaction again and again is no progress.
 		acked := r.State().AckedLSN
 		pause := pauses.next(reason, acked > furthest)

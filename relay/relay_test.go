@@ -40,6 +40,7 @@ type setup struct {
 	cfg    relay.Config
 	parts  relay.Parts
 	pg     *pgconn.Config
+	last   relay.Move // that the relay asked about
 }
 
 func newSetup(t *testing.T) *setup {

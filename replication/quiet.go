@@ -3,6 +3,7 @@ package replication
 import (
 	"context"
 	"net"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -11,11 +12,13 @@ import (
 
 const (
 	// receiveBuffer is what a socket asks for; the kernel doubles that for its own accounts. It is small, so that the walsender finds it full and
-	// what it says next leaves in large pieces: while there is room, each of its messages is a packet with a way through the whole stack. A million
+	// what it says next leaves in large pieces, as long as a backlog is read: while there is room, each of its messages is a packet with a way through the whole stack. A million
 	// rows in transactions of ten take the walsender 3.5 s of CPU that way, and 5 s with a buffer that grows (docs/decisions/0002).
 	receiveBuffer = 96 << 10
 	// nearby is how far a server is at most for that. Over a longer way, no more than receiveBuffer arrives in a round trip.
 	nearby = 500 * time.Microsecond
+	// brief is how long it may stay small while nothing is read.
+	brief = 20 * time.Millisecond
 )
 
 // quietConn is a connection that can be told not to wake us for each little that arrives. With a backlog the walsender does one system call per
@@ -28,6 +31,9 @@ type quietConn struct {
 	net.Conn
 	socket tcpSocket
 	quiet  atomic.Bool
+	near   bool // the receive buffer may be small
+	narrow bool // and is; of the reader alone
+	eager  bool // a read that finds nothing does not wait, and ends as if it were time; of the reader alone
 }
 
 // quietly makes dial's connections such that can be quiet, and hands each to made: nil where the system cannot do that.
@@ -42,10 +48,9 @@ func quietly(dial pgconn.DialFunc, made func(*quietConn)) pgconn.DialFunc {
 			made(nil)
 			return conn, nil
 		}
-		if way, err := socket.roundTrip(); err == nil && way <= nearby {
-			_ = socket.receive(receiveBuffer) // one that stays large does no harm
-		}
 		c := &quietConn{Conn: conn, socket: socket}
+		way, err := socket.roundTrip()
+		c.near = err == nil && 0 < way && way <= nearby && socket.free() == nil // zero: not measured
 		made(c)
 		return c, nil
 	}
@@ -59,17 +64,34 @@ func (c *quietConn) hush() {
 	}
 }
 
+// narrowed makes the receive buffer small, for as long as it is read without a pause: or else gives it back to the kernel. One that must not grow loses what
+// comes when it is full, acknowledgements of what we say included, and each time that is said again it takes twice as long; by then the server has given us up.
+func (c *quietConn) narrowed(narrow bool) {
+	if c == nil || !c.near || c.narrow == narrow {
+		return
+	}
+	c.narrow = narrow
+	if narrow {
+		_ = c.socket.receive(receiveBuffer) // one that stays large does no harm
+		return
+	}
+	_ = c.socket.free() // which the kernel can: it was asked at the beginning
+}
+
 // await waits until so much has come, no more than the low-water mark, or until there is no room for more. It may find out only by the deadline that the
 // connection has ended: that has to be near. The connection has to be quiet.
 func (c *quietConn) await(bytes int) { c.socket.await(bytes) }
 
 // Read is net.Conn's.
 func (c *quietConn) Read(p []byte) (int, error) {
-	if !c.quiet.Load() {
+	if !c.quiet.Load() && !c.eager {
 		return c.Conn.Read(p)
 	}
 	if n, err := c.socket.readNow(p); n > 0 || err != nil {
 		return n, err
+	}
+	if c.eager {
+		return 0, os.ErrDeadlineExceeded
 	}
 	if err := c.socket.lowWater(1); err != nil {
 		return 0, err

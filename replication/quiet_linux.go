@@ -30,6 +30,9 @@ func (s tcpSocket) lowWater(bytes int) error { return s.set(syscall.SO_RCVLOWAT,
 // receive bounds what the kernel takes for us before we read it.
 func (s tcpSocket) receive(bytes int) error { return s.set(syscall.SO_RCVBUF, bytes) }
 
+// free lets the kernel decide about that again. Linux before 5.14 cannot.
+func (s tcpSocket) free() error { return s.set(unix.SO_BUF_LOCK, 0) }
+
 func (s tcpSocket) set(option, value int) error {
 	var failed error
 	err := s.raw.Control(func(fd uintptr) {

@@ -15,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -93,15 +96,59 @@ func TestQuietConn_EndsAsOthersDo(t *testing.T) {
 	require.ErrorIs(t, err, net.ErrClosed)
 }
 
-func TestQuietConn_UnderTLS(t *testing.T) {
-	c, other := pair(t)
+// secured is both ends of a connection with TLS on top.
+func secured(t *testing.T, c, other net.Conn) (client, server *tls.Conn) {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"server"}}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	require.NoError(t, err)
-	server := tls.Server(other, &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}})
-	client := tls.Client(c, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // the other end is ours
+	return tls.Client(c, &tls.Config{InsecureSkipVerify: true}), //nolint:gosec // the other end is ours
+		tls.Server(other, &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}})
+}
+
+// A read of a TLS connection brings one record, and the walsender makes one of each message.
+func TestStream_ReadsEveryRecordThatHasCome(t *testing.T) {
+	c, other := pair(t)
+	client, server := secured(t, c, other)
+	const messages = 500
+	message := keepalive(1, 0)
+	written := make(chan struct{})
+	go func() { // ends with the deadline at the latest
+		defer close(written)
+		for range messages {
+			_, _ = server.Write(message)
+		}
+	}()
+	require.NoError(t, client.HandshakeContext(t.Context()))
+	<-written
+	s := &Stream{wire: newWire(client, 1<<20), socket: c, secure: true}
+	read := func() (n int) {
+		for {
+			_, _, _, ok, err := s.wire.next()
+			require.NoError(t, err)
+			if !ok {
+				return n
+			}
+			n++
+		}
+	}
+	require.NoError(t, s.wire.fill())
+	require.Equal(t, 1, read(), "one record")
+	require.NoError(t, s.wire.fill())
+	require.False(t, s.readRecords())
+	require.Equal(t, messages-1, read())
+
+	_, err := server.Write(message) // and it goes on as before
+	require.NoError(t, err)
+	require.NoError(t, s.wire.fill())
+	require.Equal(t, 1, read())
+}
+
+func TestQuietConn_UnderTLS(t *testing.T) {
+	c, other := pair(t)
+	client, server := secured(t, c, other)
 	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
 	go func() { // ends with the deadline at the latest
 		for rest := sent; len(rest) > 0; {
@@ -187,19 +234,19 @@ func TestQuietConn_AwaitsNoLongerThanTheDeadline(t *testing.T) {
 }
 
 // While the walsender finds its socket full, what it says leaves in large pieces.
-func TestQuietly_HasLittleOnTheWayFromAServerNearby(t *testing.T) {
+func TestQuietConn_HasLittleOnTheWayWhileABacklogIsRead(t *testing.T) {
 	c, other := pair(t)
-	way, err := c.socket.roundTrip()
-	require.NoError(t, err)
-	require.Positive(t, way)
-	var size int
-	require.NoError(t, c.socket.raw.Control(func(fd uintptr) { size, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF) }))
-	require.NoError(t, err)
-	if way > nearby { // a machine that is busy enough
-		require.NotEqual(t, 2*receiveBuffer, size)
-		return
+	size := func() (n int) {
+		_ = c.socket.raw.Control(func(fd uintptr) { n, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF) })
+		return n
 	}
-	require.Equal(t, 2*receiveBuffer, size, "the kernel doubles it")
+	before := size()
+	c.near = false
+	c.narrowed(true)
+	require.Equal(t, before, size(), "over a longer way it stays as it is")
+	c.near = true
+	c.narrowed(true)
+	require.Equal(t, 2*receiveBuffer, size(), "the kernel doubles it")
 
 	// Nothing gets stuck: the low-water mark is not beyond what there is room for.
 	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<18)
@@ -212,4 +259,43 @@ func TestQuietly_HasLittleOnTheWayFromAServerNearby(t *testing.T) {
 		got = append(got, p[:n]...)
 	}
 	require.True(t, bytes.Equal(sent, got))
+}
+
+// kept tells whether the kernel may not let the receive buffer grow.
+func (c *quietConn) kept() (kept bool) {
+	_ = c.socket.raw.Control(func(fd uintptr) {
+		lock, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_BUF_LOCK)
+		kept = err == nil && lock != 0
+	})
+	return kept
+}
+
+// A buffer that must not grow loses what comes when it is full: TestTrap_BrokerStallLongerThanTheTimeoutOfTheServer shows what that leads to.
+func TestStream_LetsTheBufferGrowWhileNothingIsRead(t *testing.T) {
+	c, other := pair(t)
+	c.near = true
+	config, err := pgconn.ParseConfig("postgres://127.0.0.1?sslmode=disable")
+	require.NoError(t, err)
+	pg, err := pgconn.Construct(&pgconn.HijackedConn{Conn: c, Config: config, Frontend: pgproto3.NewFrontend(c, c), TxStatus: 'I'})
+	require.NoError(t, err)
+	s := &Stream{conn: pg, socket: c, now: time.Now, acked: func() pglogrepl.LSN { return 0 }}
+	s.schedule = schedule{interval: time.Minute, last: time.Now()}
+
+	s.behind = true
+	_, err = other.Write(make([]byte, worthReading))
+	require.NoError(t, err)
+	require.NoError(t, s.rest())
+	require.True(t, c.kept(), "a backlog is read")
+	out := make(chan *Batch)
+	ended := make(chan error, 1)
+	go func() { ended <- s.handOver(t.Context(), out, newBatch()) }() // ends when the batch is taken
+	require.Eventually(t, func() bool { return !c.kept() }, 10*time.Second, time.Millisecond)
+	<-out
+	require.NoError(t, <-ended)
+
+	require.NoError(t, s.rest())
+	require.True(t, c.kept())
+	s.behind = false
+	require.NoError(t, s.rest())
+	require.False(t, c.kept(), "there is no backlog")
 }

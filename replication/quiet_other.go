@@ -16,6 +16,8 @@ func (tcpSocket) lowWater(int) error { return nil }
 
 func (tcpSocket) receive(int) error { return nil }
 
+func (tcpSocket) free() error { return nil }
+
 func (tcpSocket) roundTrip() (time.Duration, error) { return 0, nil }
 
 func (tcpSocket) readNow([]byte) (int, error) { return 0, nil }

@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -24,6 +25,8 @@ type Stream struct {
 	conn      *pgconn.PgConn
 	wire      *wire
 	socket    *quietConn // nil: it cannot be quiet
+	secure    bool       // with TLS
+	rushed    bool       // the last read has left something behind
 	decoder   *decoder
 	positions positions
 	schedule  schedule
@@ -96,6 +99,7 @@ func open(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, log z
 		return nil, startError(err)
 	}
 	s.conn = conn
+	_, s.secure = conn.Conn().(*tls.Conn)
 	if err = prepare(ctx, conn); err == nil {
 		err = s.start(ctx, cfg, slot)
 	}
@@ -204,6 +208,7 @@ func (s *Stream) readSlot(ctx context.Context, slot string) error {
 // watermark; it is called from this goroutine only. Statuses leave on time also while out has no room.
 func (s *Stream) Run(ctx, stop context.Context, out chan<- *Batch, acked func() pglogrepl.LSN) error {
 	defer close(out)
+	defer s.socket.narrowed(false)
 	s.acked = acked
 	// Ends a read that waits: a deadline in the past, since the connection itself must stay usable for the final status.
 	interrupt := func() { _ = s.conn.Conn().SetReadDeadline(time.Unix(1, 0)) }
@@ -265,6 +270,10 @@ func (s *Stream) decodeBuffered(b *Batch, stop context.Context) (stopped bool, e
 
 // rest waits before a read, until it is due by the pace or, if behind, worth it. It is too short for a context to matter.
 func (s *Stream) rest() error {
+	if s.rushed || s.secure && s.socket == nil { // each read brings one record
+		return nil
+	}
+	s.socket.narrowed(s.behind)
 	if s.behind && s.socket != nil {
 		s.socket.hush()
 		if err := s.conn.Conn().SetReadDeadline(s.now().Add(patience)); err != nil {
@@ -309,8 +318,25 @@ func (s *Stream) read(ctx, stop context.Context) error {
 	if err != nil {
 		s.wire.chunks.trim()
 	}
+	s.rushed = err == nil && s.readRecords()
 	s.bytes.Add(s.wire.got - before)
 	return nil
+}
+
+// readRecords goes on with what has come already over TLS, of which a read brings one record: and each message of the walsender is one. It tells whether it
+// has left something for want of room.
+func (s *Stream) readRecords() (more bool) {
+	if !s.secure || s.socket == nil {
+		return false
+	}
+	s.socket.eager = true
+	defer func() { s.socket.eager = false }()
+	for s.wire.hasRoom() {
+		if err := s.wire.fill(); err != nil {
+			return false // what is none of ours comes again
+		}
+	}
+	return true
 }
 
 // message handles one protocol message of the running stream. over is the length of one that was too long, of which body is the beginning.
@@ -410,13 +436,14 @@ func (s *Stream) handOver(ctx context.Context, out chan<- *Batch, b *Batch) erro
 		return nil
 	default:
 	}
-	timer := time.NewTimer(time.Until(s.wake()))
+	timer := time.NewTimer(min(brief, time.Until(s.wake())))
 	defer timer.Stop()
 	for {
 		select {
 		case out <- b:
 			return nil
 		case <-timer.C:
+			s.socket.narrowed(false)
 			if err := s.statusIfDue(); err != nil {
 				return err
 			}

@@ -115,6 +115,9 @@ func (w *wire) next() (typ byte, body []byte, over int64, ok bool, err error) {
 	return typ, body, over, true, nil
 }
 
+// hasRoom tells whether there is room for a read that is worth it.
+func (w *wire) hasRoom() bool { return len(w.buf)-w.tail >= chunkSize/8 && w.discard == 0 }
+
 // fill does one read. It returns the reader's error only if nothing was read.
 func (w *wire) fill() error {
 	if w.discard > 0 {
@@ -129,7 +132,7 @@ func (w *wire) fill() error {
 		need = int(length)
 	}
 	// A new chunk before the free end gets so small that reads do, and when the message at head does not fit.
-	if free := len(w.buf) - w.tail; free < chunkSize/8 || len(w.buf)-w.head < need {
+	if !w.hasRoom() || len(w.buf)-w.head < need {
 		next := w.chunks.take(max(chunkSize, need+chunkSize/4))
 		w.tail = copy(next.bytes, w.buf[w.head:w.tail])
 		w.head = 0

@@ -3,6 +3,7 @@ package slot
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -79,8 +80,9 @@ func (g *Gap) empty() bool {
 // MovedOn judges a slot whose confirmed position, at to, lies beyond from, up to which this process knows everything to be published. It is nil if another
 // relay can have published what lies between: the slot has gone on decoding since last was observed, or if no row lies between. It is nil too if that cannot
 // be told, since the counters have begun anew after streamed, when this process last began to stream, by the server's clock: a crash does that, and
-// whoever resets them. Otherwise somebody made the slot anew, and it never sends what lies between: a LostError.
-func MovedOn(ctx context.Context, conn *pgx.Conn, last Observation, tables []string, from, to pglogrepl.LSN, streamed time.Time) error {
+// whoever resets them. Nor can it be told where somebody else has held the slot, and nothing was ever counted: he may have confirmed that there was
+// nothing. Otherwise somebody made the slot anew, and it never sends what lies between: a LostError.
+func MovedOn(ctx context.Context, conn *pgx.Conn, last Observation, tables []string, from, to pglogrepl.LSN, streamed time.Time, held bool) error {
 	var transactions int64 // zero for a slot that was never read from
 	var since time.Time
 	var reset *time.Time
@@ -92,7 +94,14 @@ func MovedOn(ctx context.Context, conn *pgx.Conn, last Observation, tables []str
 	if since.After(streamed) {
 		return nil
 	}
-	if d := last.Decoding; d != nil && (!d.countedSince.Equal(since) || reset != nil && reset.After(d.ResetAt) || transactions > 0 && transactions >= d.TotalTransactions) {
+	d := last.Decoding
+	if d != nil && (!d.countedSince.Equal(since) || reset != nil && reset.After(d.ResetAt) || transactions > 0 && transactions >= d.TotalTransactions) {
+		return nil
+	}
+	remade := slices.ContainsFunc(last.Events, func(e ServerEvent) bool {
+		return (e.Code == slotCreated || e.Code == slotRecreated) && e.At.After(streamed)
+	})
+	if held && !remade && (d == nil || d.TotalTransactions == 0) {
 		return nil
 	}
 	lost := &LostError{

@@ -51,10 +51,11 @@ func (m *Monitor) look(ctx context.Context, conn *pgx.Conn) (problem, err error)
 func (m *Monitor) forgotten(began time.Time) (then time.Time, err error) {
 	now := m.Status()
 	then, m.unread = m.unread, began
-	if now.Active {
+	if now.Active || now.Synced { // the copy on a standby is never read; the stream is from the primary
 		m.unread = time.Time{}
+		return time.Time{}, nil
 	}
-	if now.Active || then.IsZero() {
+	if then.IsZero() {
 		return time.Time{}, nil
 	}
 	return then, fmt.Errorf("slot %q has no walsender: %w", now.Name, postgres.ErrForgotten)
@@ -83,15 +84,21 @@ func (m *Monitor) status(ctx context.Context, conn *pgx.Conn) (Status, error) {
 	return status, err
 }
 
+// The codes of events by which a slot is not the one that was there before.
+const (
+	slotCreated   = "slot_created"
+	slotRecreated = "slot_recreated"
+)
+
 // recognise notices a slot that is not the one of the last Status, but another of the same name. d is what decoding has cost; nil: not known.
 func (m *Monitor) recognise(now Status, d *Decoding) {
 	before := m.Observation()
 	position := fmt.Sprintf(", confirmed up to %s: what was committed before it was made is not in it", now.ConfirmedFlushLSN)
 	switch {
 	case m.missing:
-		m.happened("slot_created", fmt.Sprintf("slot %q is there again", now.Name)+position)
+		m.happened(slotCreated, fmt.Sprintf("slot %q is there again", now.Name)+position)
 	case before.Slot.Lost() && !now.Lost(), !m.lost && d.restarted(before.Decoding):
-		m.happened("slot_recreated", fmt.Sprintf("slot %q was dropped and made anew", now.Name)+position)
+		m.happened(slotRecreated, fmt.Sprintf("slot %q was dropped and made anew", now.Name)+position)
 	default:
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -167,6 +168,7 @@ func (b *Broker) wakeWhenDone(ctx context.Context) func() bool {
 func (b *Broker) storeLocked(m *sink.Message) {
 	stored := *m
 	stored.Key, stored.Value = bytes.Clone(m.Key), bytes.Clone(m.Value)
+	stored.Origin.EventID, stored.Origin.Memory = strings.Clone(m.Origin.EventID), nil
 	stored.Headers = slices.Clone(m.Headers)
 	for i := range stored.Headers {
 		stored.Headers[i].Value = bytes.Clone(stored.Headers[i].Value)

@@ -1,0 +1,70 @@
+package slot_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"postrider/postgres"
+	"postrider/replication"
+	"postrider/slot"
+)
+
+// confirms streams the slot until it is confirmed further than it was, without anything of the outbox.
+func (p *place) confirms() (end pglogrepl.LSN) {
+	pg, err := postgres.ReplicationConfig(p.cfg)
+	require.NoError(p.t, err)
+	cfg := replication.DefaultConfig()
+	cfg.StatusInterval = 100 * time.Millisecond
+	s, err := replication.Open(p.t.Context(), pg, cfg, p.name, zerolog.Nop())
+	require.NoError(p.t, err)
+	stopping, stop := context.WithCancel(p.t.Context())
+	defer stop()
+	out, ended := make(chan *replication.Batch, 1), make(chan error, 1)
+	go func() { ended <- s.Run(p.t.Context(), stopping, out, s.ReceivedLSN) }() // waited for below
+	go func() {                                                                 // ends with Run
+		for b := range out {
+			b.Release()
+		}
+	}()
+	require.Eventually(p.t, func() bool {
+		p.exec("SELECT pg_switch_wal()")
+		p.exec("SELECT pg_create_restore_point('nothing of ours')")
+		return s.ConfirmedFlushLSN() > s.SeedLSN()
+	}, patience, 50*time.Millisecond)
+	stop()
+	require.NoError(p.t, <-ended)
+	drained := make(chan struct{})
+	close(drained)
+	require.NoError(p.t, s.Finish(p.t.Context(), drained))
+	return s.ConfirmedFlushLSN()
+}
+
+// A relay streams, another takes over and confirms that there was nothing, and the first one takes over again: no row is lost.
+func TestMovedOn_TakesAnIdleSlotThatAnotherRelayHeld(t *testing.T) {
+	p := onShared(t, "17")
+	p.outbox()
+	w := watch(t, p, p.need())
+	streamed := time.Now()
+	acked := p.confirms()
+	end := p.confirms()
+	require.Greater(t, end, acked)
+	w.settles(func(o slot.Observation) bool { return o.Slot.ConfirmedFlushLSN >= end })
+	moved := func(held bool) error {
+		return slot.MovedOn(t.Context(), p.conn, w.Observation(), []string{"public.outbox"}, acked, end, streamed, held)
+	}
+	require.NoError(t, moved(true))
+	require.ErrorIs(t, moved(false), replication.ErrSlotLost, "nobody else can have moved it on")
+
+	// The same counters, of a slot that was made anew.
+	require.NoError(t, slot.Drop(t.Context(), p.conn, p.name))
+	w.settles(func(o slot.Observation) bool { return o.Slot.WALStatus == "lost" })
+	_, err := slot.Create(t.Context(), p.conn, p.config())
+	require.NoError(t, err)
+	w.settles(func(o slot.Observation) bool { return o.Slot.WALStatus == "reserved" && o.Slot.ConfirmedFlushLSN > end })
+	require.ErrorIs(t, moved(true), replication.ErrSlotLost, "the monitor has seen it")
+}
