@@ -11,12 +11,12 @@ const (
 	// (Begin, Insert, Commit), and an isolated one must not wait.
 	readBurst = 4
 
-	// Who is behind by staleness reads when there is as much as worthReading, and waits up to patience for that. Rows that are old anyway do not mind,
+	// Who is behind by staleness reads when there is as much as worthReading, and waits up to longestRest for that. Rows that are old anyway do not mind,
 	// and what a read brings becomes requests to the broker: where many share few cores, there is little to read in a millisecond, the requests for it take
 	// all the time that there is, and so there is always little to read.
 	staleness    = 200 * time.Millisecond
 	worthReading = 64 << 10
-	patience     = 5 * time.Millisecond
+	longestRest  = 5 * time.Millisecond
 )
 
 // pace spaces reads: at most one per readInterval in the long run, at once after a pause. It is the generic cell rate

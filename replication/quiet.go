@@ -12,8 +12,8 @@ import (
 
 const (
 	// receiveBuffer is what a socket asks for; the kernel doubles that for its own accounts. It is small, so that the walsender finds it full and
-	// what it says next leaves in large pieces, as long as a backlog is read: while there is room, each of its messages is a packet with a way through the whole stack. A million
-	// rows in transactions of ten take the walsender 3.5 s of CPU that way, and 5 s with a buffer that grows (docs/decisions/0002).
+	// what it says next leaves in large pieces, as long as a backlog is read: while there is room, each of its messages is a packet with a way through
+	// the whole stack. A million rows in transactions of ten take the walsender 3.5 s of CPU that way, and 5 s with a buffer that grows (docs/decisions/0002).
 	receiveBuffer = 96 << 10
 	// nearby is how far a server is at most for that. Over a longer way, no more than receiveBuffer arrives in a round trip.
 	nearby = 500 * time.Microsecond

@@ -216,7 +216,7 @@ func TestQuietConn_AwaitsNoLongerThanTheDeadline(t *testing.T) {
 	_, err := other.Write([]byte("x"))
 	require.NoError(t, err)
 	c.hush()
-	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(longestRest)))
 	c.await(worthReading)
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
 	p := make([]byte, 10)
@@ -226,7 +226,7 @@ func TestQuietConn_AwaitsNoLongerThanTheDeadline(t *testing.T) {
 
 	c.hush()
 	require.NoError(t, other.Close())
-	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(longestRest)))
 	c.await(worthReading)
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
 	_, err = c.Read(p)

@@ -22,19 +22,19 @@ import (
 
 // Stream is one connection that replicates one slot. Open it, Run it once, then Finish it.
 type Stream struct {
-	conn      *pgconn.PgConn
-	wire      *wire
-	socket    *quietConn // nil: it cannot be quiet
-	secure    bool       // with TLS
-	rushed    bool       // the last read has left something behind
-	decoder   *decoder
-	positions positions
-	schedule  schedule
-	pace      pace
-	identity  Identity
-	acked     func() pglogrepl.LSN
-	log       zerolog.Logger
-	now       func() time.Time
+	conn       *pgconn.PgConn
+	wire       *wire
+	socket     *quietConn // nil: it cannot be quiet
+	secure     bool       // with TLS
+	unfinished bool       // the last read has left something behind
+	decoder    *decoder
+	positions  positions
+	schedule   schedule
+	pace       pace
+	identity   Identity
+	acked      func() pglogrepl.LSN
+	log        zerolog.Logger
+	now        func() time.Time
 
 	behind  bool // what came last was sent long after its commit
 	between int  // bytes read since the last event; see Event.Bytes
@@ -270,13 +270,13 @@ func (s *Stream) decodeBuffered(b *Batch, stop context.Context) (stopped bool, e
 
 // rest waits before a read, until it is due by the pace or, if behind, worth it. It is too short for a context to matter.
 func (s *Stream) rest() error {
-	if s.rushed || s.secure && s.socket == nil { // each read brings one record
+	if s.unfinished || s.secure && s.socket == nil { // each read brings one record
 		return nil
 	}
 	s.socket.narrowed(s.behind)
 	if s.behind && s.socket != nil {
 		s.socket.hush()
-		if err := s.conn.Conn().SetReadDeadline(s.now().Add(patience)); err != nil {
+		if err := s.conn.Conn().SetReadDeadline(s.now().Add(longestRest)); err != nil {
 			return fmt.Errorf("set read deadline: %w", err)
 		}
 		s.socket.await(worthReading)
@@ -318,7 +318,7 @@ func (s *Stream) read(ctx, stop context.Context) error {
 	if err != nil {
 		s.wire.chunks.trim()
 	}
-	s.rushed = err == nil && s.readRecords()
+	s.unfinished = err == nil && s.readRecords()
 	s.bytes.Add(s.wire.got - before)
 	return nil
 }

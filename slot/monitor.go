@@ -129,12 +129,11 @@ func (m *Monitor) watch(ctx context.Context, conn *pgx.Conn, problem func(err er
 	for {
 		began := time.Now()
 		found, err := m.look(ctx, conn)
+		if found == nil && err == nil {
+			began, found = m.forgotten(began)
+		}
 		if found != nil {
 			problem(found, began)
-		} else if err == nil {
-			if then, found := m.forgotten(began); found != nil {
-				problem(found, then)
-			}
 		}
 		if err == nil {
 			err = listen(ctx, conn, min(m.need.Slot.CheckInterval, max(m.untilObserved(), time.Millisecond)))
