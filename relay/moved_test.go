@@ -25,6 +25,18 @@ func (x *setup) moved() (asked *atomic.Int64) {
 	return asked
 }
 
+// haltsWhenCutOff runs a relay that streams, ends its connection, and waits until it has found that rows are lost.
+func (x *setup) haltsWhenCutOff() *running {
+	x.t.Helper()
+	r := x.run()
+	r.waitPhase(relay.Streaming)
+	x.insert(1, 10)
+	require.NoError(x.t, x.broker.WaitPublished(x.ctx, 10))
+	x.exec(`SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = $1`, x.slot)
+	require.ErrorIs(x.t, <-r.ended, replication.ErrSlotLost)
+	return r
+}
+
 func TestRelay_HaltsAtASlotThatWasMadeAnew(t *testing.T) {
 	x := newSetup(t)
 	asked := x.moved()
@@ -36,12 +48,7 @@ func TestRelay_HaltsAtASlotThatWasMadeAnew(t *testing.T) {
 		_, err := other.Exec(ctx, makeAnew, x.slot)
 		return err
 	}
-	r := x.run()
-	r.waitPhase(relay.Streaming)
-	x.insert(1, 10)
-	require.NoError(t, x.broker.WaitPublished(x.ctx, 10))
-	x.exec(`SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = $1`, x.slot)
-	require.ErrorIs(t, <-r.ended, replication.ErrSlotLost)
+	r := x.haltsWhenCutOff()
 	require.EqualValues(t, 1, asked.Load())
 	require.False(t, x.last.Held)
 	require.Equal(t, relay.Halted, r.State().Phase)
@@ -63,12 +70,7 @@ func TestRelay_HaltsAtASlotThatWasHeldToMakeItAnew(t *testing.T) {
 		_, err := other.Exec(ctx, makeAnew, x.slot)
 		return err
 	}
-	r := x.run()
-	r.waitPhase(relay.Streaming)
-	x.insert(1, 10)
-	require.NoError(t, x.broker.WaitPublished(x.ctx, 10))
-	x.exec(`SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = $1`, x.slot)
-	require.ErrorIs(t, <-r.ended, replication.ErrSlotLost)
+	x.haltsWhenCutOff()
 	require.True(t, x.last.Held)
 	require.Greater(t, x.last.Confirmed, x.last.Acked)
 }

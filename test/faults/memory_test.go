@@ -145,7 +145,7 @@ func (r *rig) wide(t testing.TB, n int) {
 func TestFault31_ContainerLimitSuffices(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
-		t.Skip("control groups, and /proc, are Linux's")
+		parts.Lacking(t, "cgroup", "control groups, and /proc, are Linux's")
 	}
 	limits := []int64{64 << 20}
 	if *long {

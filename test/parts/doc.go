@@ -14,7 +14,7 @@
 //	func TestMain(m *testing.M) { parts.Main(m) }
 //
 // A test that needs a part which this machine cannot give is skipped, and what was missing is listed at
-// the end of the run. POSTRIDER_TEST_REQUIRE=postgres,kafka,connect,chromium,promtool,mount,output_plugin_libraries makes it fail instead.
+// the end of the run. POSTRIDER_TEST_REQUIRE=postgres,kafka,connect,chromium,promtool,mount,cgroup,output_plugin_libraries makes it fail instead.
 //
 // Kafka Connect with Debezium is always a plain process, on a real broker, and belongs to one test. Chromium is
 // what the machine has installed, or POSTRIDER_TEST_CHROMIUM names.
