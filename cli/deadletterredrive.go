@@ -258,7 +258,7 @@ func (r *rerouting) close() {
 
 func (r *rerouting) open(ctx context.Context) (err error) {
 	if r.conn == nil {
-		if r.conn, err = postgres.Connect(ctx, r.pipeline.cfg.Postgres); err != nil {
+		if r.conn, err = postgres.ConnectRows(ctx, r.pipeline.cfg.Postgres); err != nil {
 			return err
 		}
 	}

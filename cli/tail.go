@@ -111,7 +111,7 @@ func (a *app) printExisting(ctx context.Context, cfg config.Config, since string
 	if err != nil {
 		return usagef("--since %s: %v", since, err)
 	}
-	conn, err := postgres.Connect(ctx, cfg.Postgres)
+	conn, err := postgres.ConnectRows(ctx, cfg.Postgres)
 	if err != nil {
 		return err
 	}

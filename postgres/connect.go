@@ -20,6 +20,13 @@ const applicationName = "postrider"
 // host died would take a minute. We send a status at least every ten seconds, so fifteen never end a healthy connection.
 const walSenderTimeout = "15s"
 
+// Bytes that a message of a server may measure. The driver makes room for as much as a message says that it will bring before it has come: the
+// longest that we ask for is what the monitor sees of a slot, some kilobytes, and a row ends below 1 GiB.
+const (
+	longestAnswer = 16 << 20
+	longestRow    = 1 << 30
+)
+
 // ParseConfig reads the setting and, for a secret given by file, the file. It makes no connection.
 //
 // Without sslmode, and with the modes prefer and allow, a host that is neither a socket nor a loopback address gets
@@ -76,7 +83,7 @@ var rowFormats = map[string]string{
 	"lc_monetary":        "C",
 }
 
-// Connect opens a connection for SQL. The caller closes it. Errors carry the package's sentinels.
+// Connect opens a connection for SQL that asks about the server, not for rows of users: an answer ends at 16 MiB. The caller closes it. Errors carry the package's sentinels.
 func Connect(ctx context.Context, c Config) (*pgx.Conn, error) {
 	return connect(ctx, c, nil)
 }
@@ -92,6 +99,7 @@ func ConnectRows(ctx context.Context, c Config) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	conn.PgConn().Frontend().SetMaxBodyLen(longestRow)
 	// From 17; not every version knows it, so it cannot be given with the connection.
 	_, err = conn.Exec(ctx, `SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'`)
 	if err != nil {
@@ -132,6 +140,7 @@ func prepare(pc *pgconn.Config, c Config) error {
 		pc.ConnectTimeout = c.ConnectTimeout
 	}
 	setDefault(pc.RuntimeParams, "application_name", applicationName)
+	pc.MaxProtocolMessageBodyLen = longestAnswer
 
 	targets := append([]*pgconn.FallbackConfig{{Host: pc.Host, Port: pc.Port, TLSConfig: pc.TLSConfig}}, pc.Fallbacks...)
 	for _, t := range targets {

@@ -11,12 +11,15 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"math/big"
 	"net"
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -94,6 +97,44 @@ func TestConnect_GivesUpOnAHostThatDoesNotAnswer(t *testing.T) {
 	cfg.ConnectTimeout = 100 * time.Millisecond
 	_, err = postgres.Connect(t.Context(), cfg)
 	require.ErrorIs(t, err, postgres.ErrUnreachable)
+}
+
+// A length is believed only as far as it can be true. With 1 GiB, which is what the driver takes, a server that talks nonsense would fill the memory.
+func TestConnect_MakesNoRoomForWhatAServerOnlyAnnounces(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var serving sync.WaitGroup
+	serving.Go(func() { // ends when the listener is closed
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte{'S', 0x3f, 0xff, 0xff, 0x00, 'a'}) // a parameter of nearly 1 GiB, and its first byte
+			_ = c.(*net.TCPConn).CloseWrite()
+			_, _ = io.Copy(io.Discard, c)
+			_ = c.Close()
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); serving.Wait() })
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	dsn := "postgres://u:canary@" + l.Addr().String() + "/db?sslmode=disable"
+	require.ErrorContains(t, attempt(t, dsn), "expected at most 16777216")
+	_, err = postgres.ConnectRows(t.Context(), configOf(dsn))
+	require.Error(t, err)
+	runtime.ReadMemStats(&after)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(32<<20))
+}
+
+// Tables have rows of any length.
+func TestConnectRows_ReadsARowThatIsLongerThanAnyAnswer(t *testing.T) {
+	conn, err := postgres.ConnectRows(t.Context(), configOf(parts.Postgres(t, "17").DSN()))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	var text string
+	require.NoError(t, conn.QueryRow(t.Context(), "SELECT repeat('x', 20 << 20)").Scan(&text))
+	require.Len(t, text, 20<<20)
 }
 
 func TestConnect_TakesTheWritableOfSeveralHosts(t *testing.T) {
