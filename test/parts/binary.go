@@ -2,9 +2,11 @@ package parts
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -22,11 +24,36 @@ var buildBinary = sync.OnceValues(func() (string, error) {
 	if RaceDetector {
 		args = append(args, "-race")
 	}
+	if err := lookAtSources(); err != nil {
+		return "", err
+	}
 	if said, err := exec.Command("go", append(args, "postrider")...).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build postrider: %w\n%s", err, said)
 	}
 	return path, nil
 })
+
+// lookAtSources makes what the binary is built from an input of the test, as far as go test knows: it has results of before come again for a test
+// whose package and opened files are as they were, and what a compiler reads is not among them.
+func lookAtSources() error {
+	gomod, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		return fmt.Errorf("ask for the directory of the module: %w", err)
+	}
+	return filepath.WalkDir(filepath.Dir(strings.TrimSpace(string(gomod))), func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if name := d.Name(); d.IsDir() && (name == ".git" || name == "testdata" || name == "docs") {
+			return filepath.SkipDir
+		}
+		if strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		_, err = os.Stat(path)
+		return err
+	})
+}
 
 // Binary builds postrider once for the tests of a package and returns where it is: with the race detector if the tests have it.
 func Binary(t testing.TB) string {
