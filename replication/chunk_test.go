@@ -1,9 +1,14 @@
 package replication
 
 import (
+	"net"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/require"
 )
 
@@ -75,4 +80,30 @@ func TestBatch_HoldsEveryChunkThatItsEventsLieIn(t *testing.T) {
 	require.EqualValues(t, 1, second.holders.Load())
 	b.reset()
 	require.Len(t, cs.free, 2)
+}
+
+// A read also ends when a status is due, and that says nothing about how much is to come.
+func TestStream_KeepsItsChunksWhileItReadsBetweenStatuses(t *testing.T) {
+	c, server := net.Pipe()
+	t.Cleanup(func() { _ = c.Close(); _ = server.Close() })
+	config, err := pgconn.ParseConfig("postgres://127.0.0.1?sslmode=disable")
+	require.NoError(t, err)
+	pg, err := pgconn.Construct(&pgconn.HijackedConn{Conn: c, Config: config, Frontend: pgproto3.NewFrontend(c, c), TxStatus: 'I'})
+	require.NoError(t, err)
+	s := &Stream{conn: pg, now: time.Now, acked: func() pglogrepl.LSN { return 0 }, wire: newWire(c, 1<<20)}
+	read := func(due time.Duration) {
+		t.Helper()
+		s.schedule = schedule{last: time.Now(), interval: due}
+		require.NoError(t, s.read(t.Context(), t.Context()))
+	}
+	s.wire.chunks.take(1).Release()
+	for range 3 {
+		go func() { _, _ = server.Write([]byte{'d'}) }() // ends when it is read
+		read(time.Minute)
+		s.wire.chunks.take(1).Release()
+		read(-time.Minute)
+		require.NotEmpty(t, s.wire.chunks.free, "a status was due")
+	}
+	read(time.Millisecond)
+	require.Empty(t, s.wire.chunks.free, "twice there was nothing")
 }

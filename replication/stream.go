@@ -27,6 +27,7 @@ type Stream struct {
 	socket     *quietConn // nil: it cannot be quiet
 	secure     bool       // with TLS
 	unfinished bool       // the last read has left something behind
+	silent     bool       // the last read brought nothing
 	decoder    *decoder
 	positions  positions
 	schedule   schedule
@@ -315,9 +316,10 @@ func (s *Stream) read(ctx, stop context.Context) error {
 		}
 		return fmt.Errorf("read replication stream: %w", err)
 	}
-	if err != nil {
+	if err != nil && s.silent { // and not because a status was due already
 		s.wire.chunks.trim()
 	}
+	s.silent = err != nil
 	s.unfinished = err == nil && s.readRecords()
 	s.bytes.Add(s.wire.got - before)
 	return nil
