@@ -82,15 +82,23 @@ func TestBatch_HoldsEveryChunkThatItsEventsLieIn(t *testing.T) {
 	require.Len(t, cs.free, 2)
 }
 
-// A read also ends when a status is due, and that says nothing about how much is to come.
-func TestStream_KeepsItsChunksWhileItReadsBetweenStatuses(t *testing.T) {
-	c, server := net.Pipe()
-	t.Cleanup(func() { _ = c.Close(); _ = server.Close() })
+// streamOn is a stream on a connection that replicates already.
+func streamOn(t *testing.T, c net.Conn) *Stream {
+	t.Helper()
 	config, err := pgconn.ParseConfig("postgres://127.0.0.1?sslmode=disable")
 	require.NoError(t, err)
 	pg, err := pgconn.Construct(&pgconn.HijackedConn{Conn: c, Config: config, Frontend: pgproto3.NewFrontend(c, c), TxStatus: 'I'})
 	require.NoError(t, err)
-	s := &Stream{conn: pg, now: time.Now, acked: func() pglogrepl.LSN { return 0 }, wire: newWire(c, 1<<20)}
+	s := &Stream{conn: pg, wire: newWire(c, 1<<20), decoder: newDecoder(), now: time.Now, acked: func() pglogrepl.LSN { return 0 }}
+	s.schedule = schedule{interval: time.Minute, last: time.Now()}
+	return s
+}
+
+// A read also ends when a status is due, and that says nothing about how much is to come.
+func TestStream_KeepsItsChunksWhileItReadsBetweenStatuses(t *testing.T) {
+	c, server := net.Pipe()
+	t.Cleanup(func() { _ = c.Close(); _ = server.Close() })
+	s := streamOn(t, c)
 	read := func(due time.Duration) {
 		t.Helper()
 		s.schedule = schedule{last: time.Now(), interval: due}

@@ -30,10 +30,10 @@ const (
 type quietConn struct {
 	net.Conn
 	socket tcpSocket
-	quiet  atomic.Bool
-	near   bool // the receive buffer may be small
-	narrow bool // and is; of the reader alone
-	eager  bool // a read that finds nothing does not wait, and ends as if it were time; of the reader alone
+	mark   atomic.Int32 // its low-water mark, bytes; zero: as it was made, which is one
+	near   bool         // the receive buffer may be small
+	narrow bool         // and is; of the reader alone
+	eager  bool         // a read that finds nothing does not wait, and ends as if it were time; of the reader alone
 }
 
 // quietly makes dial's connections such that can be quiet, and hands each to made: nil where the system cannot do that.
@@ -56,11 +56,11 @@ func quietly(dial pgconn.DialFunc, made func(*quietConn)) pgconn.DialFunc {
 	}
 }
 
-// hush makes the connection quiet from the next read on. It must not be called during a read, which would go on waiting for more than it wants. A nil
-// connection stays as it is.
-func (c *quietConn) hush() {
-	if c != nil && !c.quiet.Load() {
-		c.quiet.Store(c.socket.lowWater(worthReading) == nil)
+// hush makes the connection quiet from the next read on, until so many bytes have come. It must not be called during a read, which would go on waiting for
+// more than it wants. A nil connection stays as it is.
+func (c *quietConn) hush(bytes int32) {
+	if c != nil && c.mark.Load() != bytes && c.socket.lowWater(int(bytes)) == nil {
+		c.mark.Store(bytes)
 	}
 }
 
@@ -78,13 +78,13 @@ func (c *quietConn) narrowed(narrow bool) {
 	_ = c.socket.free() // which the kernel can: it was asked at the beginning
 }
 
-// await waits until so much has come, no more than the low-water mark, or until there is no room for more. It may find out only by the deadline that the
-// connection has ended: that has to be near. The connection has to be quiet.
-func (c *quietConn) await(bytes int) { c.socket.await(bytes) }
+// await waits until as much has come as it is quiet for, or until there is no room for more. It may find out only by the deadline that the connection has ended:
+// that has to be near.
+func (c *quietConn) await() { c.socket.await(int(c.mark.Load())) }
 
 // Read is net.Conn's.
 func (c *quietConn) Read(p []byte) (int, error) {
-	if !c.quiet.Load() && !c.eager {
+	if c.mark.Load() <= 1 && !c.eager {
 		return c.Conn.Read(p)
 	}
 	if n, err := c.socket.readNow(p); n > 0 || err != nil {
@@ -96,6 +96,6 @@ func (c *quietConn) Read(p []byte) (int, error) {
 	if err := c.socket.lowWater(1); err != nil {
 		return 0, err
 	}
-	c.quiet.Store(false)
+	c.mark.Store(1)
 	return c.Conn.Read(p)
 }

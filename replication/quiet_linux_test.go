@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -46,14 +44,14 @@ func TestQuietConn_ReadsWhatIsThere(t *testing.T) {
 	got := make([]byte, 5)
 	_, err = io.ReadFull(c, got)
 	require.NoError(t, err)
-	c.hush()
+	c.hush(worthReading)
 	for range 100 {
 		_, err = other.Write([]byte("x"))
 		require.NoError(t, err)
 		n, err := c.Read(got)
 		require.NoError(t, err)
 		require.Equal(t, "x", string(got[:n]))
-		c.hush()
+		c.hush(worthReading)
 	}
 }
 
@@ -61,7 +59,7 @@ func TestQuietConn_ReadsWhatIsThere(t *testing.T) {
 func TestQuietConn_IsWokenByOneByteOnceItHasFoundNothing(t *testing.T) {
 	c, other := pair(t)
 	for range 20 {
-		c.hush()
+		c.hush(worthReading)
 		read := make(chan byte)
 		go func() { // ends when the byte was read, or with the deadline
 			p := make([]byte, 100)
@@ -71,7 +69,7 @@ func TestQuietConn_IsWokenByOneByteOnceItHasFoundNothing(t *testing.T) {
 			}
 			read <- p[0]
 		}()
-		require.Eventually(t, func() bool { return !c.quiet.Load() }, 10*time.Second, time.Millisecond, "the read waits")
+		require.Eventually(t, func() bool { return c.mark.Load() == 1 }, 10*time.Second, time.Millisecond, "the read waits")
 		_, err := other.Write([]byte("x"))
 		require.NoError(t, err)
 		require.Equal(t, byte('x'), <-read)
@@ -80,17 +78,17 @@ func TestQuietConn_IsWokenByOneByteOnceItHasFoundNothing(t *testing.T) {
 
 func TestQuietConn_EndsAsOthersDo(t *testing.T) {
 	c, other := pair(t)
-	c.hush()
+	c.hush(worthReading)
 	require.NoError(t, c.SetReadDeadline(time.Unix(1, 0)))
 	_, err := c.Read(make([]byte, 1))
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
-	c.hush()
+	c.hush(worthReading)
 	require.NoError(t, other.Close())
 	_, err = c.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)
-	c.hush()
+	c.hush(worthReading)
 	require.NoError(t, c.Close())
 	_, err = c.Read(make([]byte, 1))
 	require.ErrorIs(t, err, net.ErrClosed)
@@ -164,7 +162,7 @@ func TestQuietConn_UnderTLS(t *testing.T) {
 	var got []byte
 	p := make([]byte, 40_000)
 	for {
-		c.hush()
+		c.hush(worthReading)
 		n, err := client.Read(p)
 		got = append(got, p[:n]...)
 		if err != nil {
@@ -184,13 +182,13 @@ func TestQuietly_LeavesOtherConnectionsAlone(t *testing.T) {
 	require.NoError(t, err)
 	require.Same(t, one, conn)
 	require.Nil(t, made)
-	made.hush()
+	made.hush(worthReading)
 }
 
 // A backlog is read in pieces that are worth it.
 func TestQuietConn_AwaitsWhatIsWorthReading(t *testing.T) {
 	c, other := pair(t)
-	c.hush()
+	c.hush(worthReading)
 	_, err := other.Write(make([]byte, worthReading-1))
 	require.NoError(t, err)
 	unread := func() (n int) {
@@ -201,33 +199,33 @@ func TestQuietConn_AwaitsWhatIsWorthReading(t *testing.T) {
 	found := make(chan int)
 	go func() { // ends with what comes below, or the deadline
 		found <- unread()
-		c.await(worthReading)
+		c.await()
 		found <- unread()
 	}()
 	require.Equal(t, worthReading-1, <-found)
 	_, err = other.Write(make([]byte, 1))
 	require.NoError(t, err)
 	require.Equal(t, worthReading, <-found, "it has waited, and read nothing")
-	c.await(worthReading) // at once
+	c.await() // at once
 }
 
 func TestQuietConn_AwaitsNoLongerThanTheDeadline(t *testing.T) {
 	c, other := pair(t)
 	_, err := other.Write([]byte("x"))
 	require.NoError(t, err)
-	c.hush()
+	c.hush(worthReading)
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(longestRest)))
-	c.await(worthReading)
+	c.await()
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
 	p := make([]byte, 10)
 	n, err := c.Read(p)
 	require.NoError(t, err)
 	require.Equal(t, "x", string(p[:n]))
 
-	c.hush()
+	c.hush(worthReading)
 	require.NoError(t, other.Close())
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(longestRest)))
-	c.await(worthReading)
+	c.await()
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
 	_, err = c.Read(p)
 	require.ErrorIs(t, err, io.EOF)
@@ -253,7 +251,7 @@ func TestQuietConn_HasLittleOnTheWayWhileABacklogIsRead(t *testing.T) {
 	go func() { _, _ = other.Write(sent) }() // ends with the connection at the latest
 	var got []byte
 	for p := make([]byte, chunkSize); len(got) < len(sent); {
-		c.hush()
+		c.hush(worthReading)
 		n, err := c.Read(p)
 		require.NoError(t, err)
 		got = append(got, p[:n]...)
@@ -274,15 +272,11 @@ func (c *quietConn) kept() (kept bool) {
 func TestStream_LetsTheBufferGrowWhileNothingIsRead(t *testing.T) {
 	c, other := pair(t)
 	c.near = true
-	config, err := pgconn.ParseConfig("postgres://127.0.0.1?sslmode=disable")
-	require.NoError(t, err)
-	pg, err := pgconn.Construct(&pgconn.HijackedConn{Conn: c, Config: config, Frontend: pgproto3.NewFrontend(c, c), TxStatus: 'I'})
-	require.NoError(t, err)
-	s := &Stream{conn: pg, socket: c, now: time.Now, acked: func() pglogrepl.LSN { return 0 }}
-	s.schedule = schedule{interval: time.Minute, last: time.Now()}
+	s := streamOn(t, c)
+	s.socket = c
 
 	s.behind = true
-	_, err = other.Write(make([]byte, worthReading))
+	_, err := other.Write(make([]byte, worthReading))
 	require.NoError(t, err)
 	require.NoError(t, s.rest())
 	require.True(t, c.kept(), "a backlog is read")
@@ -298,4 +292,45 @@ func TestStream_LetsTheBufferGrowWhileNothingIsRead(t *testing.T) {
 	s.behind = false
 	require.NoError(t, s.rest())
 	require.False(t, c.kept(), "there is no backlog")
+}
+
+// A keepalive for each transaction of others wakes nobody: they wait for each other, and not for long. A row is read at once.
+func TestStream_LetsKeepalivesWaitForCompanyAndNothingElse(t *testing.T) {
+	c, other := pair(t)
+	s := streamOn(t, c)
+	s.socket = c
+	read := func(sent []byte) {
+		t.Helper()
+		_, err := other.Write(sent)
+		require.NoError(t, err)
+		before := s.wire.got
+		for s.wire.got == before {
+			require.NoError(t, s.read(t.Context(), t.Context()))
+		}
+		_, err = s.decodeBuffered(newBatch(), t.Context())
+		require.NoError(t, err)
+	}
+	read(keepalive(1, 0))
+	require.NotEqual(t, int32(worthWaking), c.mark.Load(), "the first")
+	s.heard = time.Now() // however slow the machine is
+	read(keepalive(2, 0))
+	s.often = true
+	require.NoError(t, s.rest())
+	require.Equal(t, int32(worthWaking), c.mark.Load(), "it has waited for more")
+	require.Equal(t, pglogrepl.LSN(2), s.ReceivedLSN())
+	read(keepalive(3, 0))
+	require.Equal(t, pglogrepl.LSN(3), s.ReceivedLSN(), "what comes alone is read too")
+
+	read(copyData(4, beginMessage(9, time.Now(), 1)))
+	s.often = true
+	require.False(t, s.talk)
+	ended := make(chan error, 1)
+	go func() { ended <- s.read(t.Context(), t.Context()) }() // ends with what comes below
+	require.Eventually(t, func() bool { return c.mark.Load() == 1 }, 10*time.Second, time.Millisecond, "a transaction has begun: what comes next is told at once")
+	_, err := other.Write([]byte{'d'})
+	require.NoError(t, err)
+	require.NoError(t, <-ended)
+
+	row := append(copyData(4, beginMessage(9, time.Now(), 1)), copyData(4, insertMessage(1, "a"))...)
+	require.GreaterOrEqual(t, len(append(row, copyData(9, commitMessage(9, 9))...)), worthWaking, "the smallest row")
 }

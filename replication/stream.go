@@ -4,10 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -28,6 +26,9 @@ type Stream struct {
 	secure     bool       // with TLS
 	unfinished bool       // the last read has left something behind
 	silent     bool       // the last read brought nothing
+	heard      time.Time  // when the last read brought something
+	often      bool       // and the one before it was not long ago
+	talk       bool       // and all of it were keepalives
 	decoder    *decoder
 	positions  positions
 	schedule   schedule
@@ -254,6 +255,7 @@ func onDone(ctx context.Context, f func()) (cancel func()) {
 // decodeBuffered decodes every whole message that has been read. stopped: stop ended and no transaction is open.
 func (s *Stream) decodeBuffered(b *Batch, stop context.Context) (stopped bool, err error) {
 	stopping := stop.Err() != nil
+	s.talk = true
 	for !stopping || s.decoder.open {
 		typ, body, over, ok, err := s.wire.next()
 		if err != nil {
@@ -267,78 +269,6 @@ func (s *Stream) decodeBuffered(b *Batch, stop context.Context) (stopped bool, e
 		}
 	}
 	return true, nil
-}
-
-// rest waits before a read, until it is due by the pace or, if behind, worth it. It is too short for a context to matter.
-func (s *Stream) rest() error {
-	if s.unfinished || s.secure && s.socket == nil { // each read brings one record
-		return nil
-	}
-	s.socket.narrowed(s.behind)
-	if s.behind && s.socket != nil {
-		s.socket.hush()
-		if err := s.conn.Conn().SetReadDeadline(s.now().Add(longestRest)); err != nil {
-			return fmt.Errorf("set read deadline: %w", err)
-		}
-		s.socket.await(worthReading)
-		return nil
-	}
-	wait := s.pace.wait(s.now())
-	if s.behind { // and not only as wait says: what was slept too long it gives back as a burst of reads
-		wait = max(wait, readInterval)
-	}
-	if wait > 0 {
-		s.socket.hush()
-		time.Sleep(wait)
-	}
-	return nil
-}
-
-// read waits for bytes, at most until the next status is due.
-func (s *Stream) read(ctx, stop context.Context) error {
-	if err := s.rest(); err != nil {
-		return err
-	}
-	if err := s.conn.Conn().SetReadDeadline(s.wake()); err != nil {
-		return fmt.Errorf("set read deadline: %w", err)
-	}
-	if err := ctx.Err(); err != nil { // after the deadline was set: interrupt may have come before
-		return context.Cause(ctx)
-	}
-	if stop.Err() != nil && !s.decoder.open {
-		return nil
-	}
-	before := s.wire.got
-	err := s.wire.fill()
-	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF // the server never ends a stream without a message, unless wal_sender_timeout struck
-		}
-		return fmt.Errorf("read replication stream: %w", err)
-	}
-	if err != nil && s.silent { // and not because a status was due already
-		s.wire.chunks.trim()
-	}
-	s.silent = err != nil
-	s.unfinished = err == nil && s.readRecords()
-	s.bytes.Add(s.wire.got - before)
-	return nil
-}
-
-// readRecords goes on with what has come already over TLS, of which a read brings one record: and each message of the walsender is one. It tells whether it
-// has left something for want of room.
-func (s *Stream) readRecords() (more bool) {
-	if !s.secure || s.socket == nil {
-		return false
-	}
-	s.socket.eager = true
-	defer func() { s.socket.eager = false }()
-	for s.wire.hasRoom() {
-		if err := s.wire.fill(); err != nil {
-			return false // what is none of ours comes again
-		}
-	}
-	return true
 }
 
 // message handles one protocol message of the running stream. over is the length of one that was too long, of which body is the beginning.
@@ -377,6 +307,7 @@ func (s *Stream) message(typ byte, body []byte, over int64, b *Batch) error {
 func (s *Stream) copyData(body []byte, over int64, b *Batch) error {
 	switch {
 	case len(body) >= 25 && body[0] == 'w':
+		s.talk = false
 		// The three positions in front of the payload are no progress: for relation messages they are zero.
 		sent := int64(binary.BigEndian.Uint64(body[17:25]))
 		var err error

@@ -1,0 +1,94 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+// rest waits before a read, until it is due by the pace or, if behind, worth it. It is too short for a context to matter.
+func (s *Stream) rest() error {
+	if s.unfinished || s.secure && s.socket == nil { // each read brings one record
+		return nil
+	}
+	s.socket.narrowed(s.behind)
+	switch {
+	case s.socket == nil:
+	case s.behind:
+		return s.await(worthReading)
+	case s.talk && s.often:
+		return s.await(worthWaking)
+	}
+	wait := s.pace.wait(s.now())
+	if s.behind { // and not only as wait says: what was slept too long it gives back as a burst of reads
+		wait = max(wait, readInterval)
+	}
+	if wait > 0 {
+		s.socket.hush(worthReading)
+		time.Sleep(wait)
+	}
+	return nil
+}
+
+// await waits until so many bytes have come, at most longestRest.
+func (s *Stream) await(bytes int32) error {
+	s.socket.hush(bytes)
+	if err := s.conn.Conn().SetReadDeadline(s.now().Add(longestRest)); err != nil {
+		return fmt.Errorf("set read deadline: %w", err)
+	}
+	s.socket.await()
+	return nil
+}
+
+// read waits for bytes, at most until the next status is due.
+func (s *Stream) read(ctx, stop context.Context) error {
+	if err := s.rest(); err != nil {
+		return err
+	}
+	if err := s.conn.Conn().SetReadDeadline(s.wake()); err != nil {
+		return fmt.Errorf("set read deadline: %w", err)
+	}
+	if err := ctx.Err(); err != nil { // after the deadline was set: interrupt may have come before
+		return context.Cause(ctx)
+	}
+	if stop.Err() != nil && !s.decoder.open {
+		return nil
+	}
+	before := s.wire.got
+	err := s.wire.fill()
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF // the server never ends a stream without a message, unless wal_sender_timeout struck
+		}
+		return fmt.Errorf("read replication stream: %w", err)
+	}
+	if err != nil && s.silent { // and not because a status was due already
+		s.wire.chunks.trim()
+	}
+	if s.silent = err != nil; !s.silent {
+		now := s.now()
+		s.often, s.heard = now.Sub(s.heard) <= 2*longestRest, now
+	}
+	s.unfinished = err == nil && s.readRecords()
+	s.bytes.Add(s.wire.got - before)
+	return nil
+}
+
+// readRecords goes on with what has come already over TLS, of which a read brings one record: and each message of the walsender is one. It tells whether it
+// has left something for want of room.
+func (s *Stream) readRecords() (more bool) {
+	if !s.secure || s.socket == nil {
+		return false
+	}
+	s.socket.eager = true
+	defer func() { s.socket.eager = false }()
+	for s.wire.hasRoom() {
+		if err := s.wire.fill(); err != nil {
+			return false // what is none of ours comes again
+		}
+	}
+	return true
+}
