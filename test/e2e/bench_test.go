@@ -105,7 +105,8 @@ func TestBench_MeasuresFromTheIntendedTimeAndFromTheCommit(t *testing.T) {
 	_, env := temporary(t)
 	r := requireBench(t, start(t, env, "bench", "rate", "--rate", "200", "--duration", "2s", "--json"), 1)
 	w := r.Workloads[0]
-	require.Equal(t, int64(600), w.Written, "a second to warm up, and two")
+	require.LessOrEqual(t, w.Written, int64(600), "a second to warm up, and two; what is late at the end is not sent")
+	require.Greater(t, w.Written, int64(200), "more than the warm-up")
 	require.GreaterOrEqual(t, w.IntendedLatencyMS["max"], w.LatencyMS["p50"])
 	require.GreaterOrEqual(t, w.IntendedLatencyMS["p50"], w.LatencyMS["p50"], "a row is due before it is committed")
 	require.Positive(t, w.AckLatencyMS["p50"])
