@@ -314,7 +314,7 @@ func TestStream_LetsKeepalivesWaitForCompanyAndNothingElse(t *testing.T) {
 	require.NotEqual(t, int32(worthWaking), c.mark.Load(), "the first")
 	s.heard = time.Now() // however slow the machine is
 	read(keepalive(2, 0))
-	s.often = true
+	s.frequent = true
 	require.NoError(t, s.rest())
 	require.Equal(t, int32(worthWaking), c.mark.Load(), "it has waited for more")
 	require.Equal(t, pglogrepl.LSN(2), s.ReceivedLSN())
@@ -322,8 +322,8 @@ func TestStream_LetsKeepalivesWaitForCompanyAndNothingElse(t *testing.T) {
 	require.Equal(t, pglogrepl.LSN(3), s.ReceivedLSN(), "what comes alone is read too")
 
 	read(copyData(4, beginMessage(9, time.Now(), 1)))
-	s.often = true
-	require.False(t, s.talk)
+	s.frequent = true
+	require.False(t, s.onlyKeepalives)
 	ended := make(chan error, 1)
 	go func() { ended <- s.read(t.Context(), t.Context()) }() // ends with what comes below
 	require.Eventually(t, func() bool { return c.mark.Load() == 1 }, 10*time.Second, time.Millisecond, "a transaction has begun: what comes next is told at once")

@@ -19,7 +19,7 @@ func (s *Stream) rest() error {
 	case s.socket == nil:
 	case s.behind:
 		return s.await(worthReading)
-	case s.talk && s.often:
+	case s.onlyKeepalives && s.frequent:
 		return s.await(worthWaking)
 	}
 	wait := s.pace.wait(s.now())
@@ -70,7 +70,7 @@ func (s *Stream) read(ctx, stop context.Context) error {
 	}
 	if s.silent = err != nil; !s.silent {
 		now := s.now()
-		s.often, s.heard = now.Sub(s.heard) <= 2*longestRest, now
+		s.frequent, s.heard = now.Sub(s.heard) <= 2*longestRest, now
 	}
 	s.unfinished = err == nil && s.readRecords()
 	s.bytes.Add(s.wire.got - before)

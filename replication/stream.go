@@ -26,9 +26,8 @@ type Stream struct {
 	secure     bool       // with TLS
 	unfinished bool       // the last read has left something behind
 	silent     bool       // the last read brought nothing
-	heard      time.Time  // when the last read brought something
-	often      bool       // and the one before it was not long ago
-	talk       bool       // and all of it were keepalives
+	heard      time.Time  // when the last read that brought something ended
+	frequent   bool       // and the one before it was not long ago
 	decoder    *decoder
 	positions  positions
 	schedule   schedule
@@ -38,8 +37,9 @@ type Stream struct {
 	log        zerolog.Logger
 	now        func() time.Time
 
-	behind  bool // what came last was sent long after its commit
-	between int  // bytes read since the last event; see Event.Bytes
+	behind         bool // what came last was sent long after its commit
+	onlyKeepalives bool // was what the last read brought
+	between        int  // bytes read since the last event; see Event.Bytes
 
 	received  atomic.Uint64 // copy of positions.received, for others to read
 	confirmed atomic.Uint64 // copy of positions.flushed
@@ -255,7 +255,7 @@ func onDone(ctx context.Context, f func()) (cancel func()) {
 // decodeBuffered decodes every whole message that has been read. stopped: stop ended and no transaction is open.
 func (s *Stream) decodeBuffered(b *Batch, stop context.Context) (stopped bool, err error) {
 	stopping := stop.Err() != nil
-	s.talk = true
+	s.onlyKeepalives = true
 	for !stopping || s.decoder.open {
 		typ, body, over, ok, err := s.wire.next()
 		if err != nil {
@@ -307,7 +307,7 @@ func (s *Stream) message(typ byte, body []byte, over int64, b *Batch) error {
 func (s *Stream) copyData(body []byte, over int64, b *Batch) error {
 	switch {
 	case len(body) >= 25 && body[0] == 'w':
-		s.talk = false
+		s.onlyKeepalives = false
 		// The three positions in front of the payload are no progress: for relation messages they are zero.
 		sent := int64(binary.BigEndian.Uint64(body[17:25]))
 		var err error

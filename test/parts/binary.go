@@ -44,7 +44,7 @@ func lookAtSources() error {
 		if err != nil {
 			return err
 		}
-		if name := d.Name(); d.IsDir() && (name == ".git" || name == "testdata" || name == "docs") {
+		if name := d.Name(); d.IsDir() && (name == ".git" || name == "testdata") {
 			return filepath.SkipDir
 		}
 		if strings.HasSuffix(path, "_test.go") {
