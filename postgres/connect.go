@@ -83,7 +83,8 @@ var rowFormats = map[string]string{
 	"lc_monetary":        "C",
 }
 
-// Connect opens a connection for SQL that asks about the server, not for rows of users: an answer ends at 16 MiB. The caller closes it. Errors carry the package's sentinels.
+// Connect opens a connection for SQL that asks about the server. For rows of tables there is ConnectRows: here a message ends at 16 MiB. The caller closes
+// it. Errors carry the package's sentinels.
 func Connect(ctx context.Context, c Config) (*pgx.Conn, error) {
 	return connect(ctx, c, nil)
 }
