@@ -93,6 +93,7 @@ type guess struct {
 	at   time.Time
 	wal  pglogrepl.LSN // written by then
 	rate float64       // bytes a second, as it was believed then
+	lost bool          // the slot was lost already: nothing is left to forecast
 	Estimate
 }
 
@@ -135,7 +136,9 @@ func runEndangered(t *testing.T, e endangered) {
 			break
 		}
 		if n := len(guesses); n == 0 || s.ObservedAt.Sub(guesses[n-1].at) >= e.every {
-			guesses = append(guesses, w.look(t))
+			if g := w.look(t); !g.lost { // it can be lost between the status above and this look
+				guesses = append(guesses, g)
+			}
 		}
 		<-poll.C
 	}
@@ -268,7 +271,7 @@ func (w *onlooker) look(t *testing.T) guess {
 		o.Rates.Pages5m = new(float64(*last.pages-*w.first.pages) / passed.Seconds())
 		o.Forecast = forecast(o)
 	}
-	g := guess{at: last.at, wal: s.CurrentWALLSN, Estimate: o.Forecast.Loss}
+	g := guess{at: last.at, wal: s.CurrentWALLSN, lost: s.Lost(), Estimate: o.Forecast.Loss}
 	if o.Rates.WAL5m != nil {
 		g.rate = *o.Rates.WAL5m
 	}
