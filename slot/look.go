@@ -25,10 +25,7 @@ func (m *Monitor) look(ctx context.Context, conn *pgx.Conn) (problem, err error)
 	if err != nil {
 		return nil, err
 	}
-	p, problem := VerifyPublication(ctx, conn, m.need.Publication, m.need.Tables)
-	if problem == nil {
-		problem = m.sameTables(p)
-	}
+	problem = m.publicationProblem(ctx, conn)
 	switch {
 	case sqlState(problem) == "55P03": // a table is locked, so nothing can be inserted into it either
 		status.PublicationOK, problem = m.Status().PublicationOK, nil

@@ -1,6 +1,11 @@
 package slot
 
-import "fmt"
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
 
 // seen is what must stay the same while a process relays a table: between two looks a change can come and go, and rows written
 // meanwhile are not sent.
@@ -11,16 +16,46 @@ type seen struct {
 	rowFilter   string
 }
 
+// publicationProblem is what is wrong with the publication, or an error of reading it. The statements that read it see what is committed meanwhile,
+// so that one change can look like another: a publication that is dropped between them has lost its tables. What is found twice in a row is so.
+func (m *Monitor) publicationProblem(ctx context.Context, conn *pgx.Conn) error {
+	for found := ""; ; {
+		p, problem := VerifyPublication(ctx, conn, m.need.Publication, m.need.Tables)
+		whole := problem == nil
+		if whole {
+			problem = m.sameTables(p)
+		}
+		if problem == nil || !isPublicationError(problem) || problem.Error() == found {
+			if whole {
+				m.remember(p)
+			}
+			return problem
+		}
+		found = problem.Error()
+	}
+}
+
+func (m *Monitor) remember(p *Publication) {
+	for _, t := range p.Tables {
+		m.tables[t.Name] = p.seen(t)
+	}
+}
+
+// seen is what must stay of a table. A publication of all tables holds a new table from its first row on.
+func (p *Publication) seen(t Table) seen {
+	s := seen{publication: p.OID, membership: t.Membership, table: t.OID, rowFilter: t.RowFilter}
+	if p.AllTables {
+		s.table = 0
+	}
+	return s
+}
+
 // sameTables notices a publication or table that was dropped, created anew and put together again between two looks, and a row
-// filter that was set. A publication of all tables holds a new table from its first row on.
+// filter that was set.
 func (m *Monitor) sameTables(p *Publication) error {
 	for _, t := range p.Tables {
-		now := seen{publication: p.OID, membership: t.Membership, table: t.OID, rowFilter: t.RowFilter}
-		if p.AllTables {
-			now.table = 0
-		}
+		now := p.seen(t)
 		before, known := m.tables[t.Name]
-		m.tables[t.Name] = now
 		if !known || before == now {
 			continue
 		}

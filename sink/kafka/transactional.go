@@ -32,7 +32,7 @@ type TransactionalSink struct {
 	client *kgo.Client
 
 	queue  queue
-	writer transactionWriter
+	writer *transactionWriter
 
 	commits    atomic.Int64
 	busy       atomic.Bool    // a transaction is being ended
@@ -56,7 +56,7 @@ func OpenTransactional(ctx context.Context, cfg Config, positionTopic string, lo
 	s := &TransactionalSink{committed: committed, stored: stored, queue: newQueue()}
 	s.begin(cfg, log, stored.dialer, done)
 	s.topics = topics{cfg: &s.cfg, client: stored.client, learn: s.learn, stop: s.stop, known: map[string]int32{}}
-	s.writer.sink = s
+	s.writer = newTransactionWriter(s)
 	return s, nil
 }
 

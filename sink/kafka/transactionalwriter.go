@@ -33,6 +33,12 @@ type transactionWriter struct {
 
 	mu       sync.Mutex
 	producer producerIdentity // of the records of this transaction; zero: none is acknowledged yet
+	met      map[string]int32 // topics that were written to for the first time, with a partition of each
+	placed   map[string]bool  // topics that the client has stored the partitions of
+}
+
+func newTransactionWriter(s *TransactionalSink) *transactionWriter {
+	return &transactionWriter{sink: s, met: map[string]int32{}, placed: map[string]bool{}}
 }
 
 // producerIdentity is what the broker knows a producer by. All records of a transaction, and its end, must have the same.
@@ -159,7 +165,28 @@ func (w *transactionWriter) acknowledged(r *kgo.Record, err error) error {
 	if w.producer != now {
 		return errProducerChanged
 	}
+	if !w.placed[r.Topic] {
+		w.met[r.Topic] = r.Partition
+	}
 	return nil
+}
+
+// place returns when the client has stored the partitions of all topics that were written to. It sends what waits for a topic before it stores them
+// (franz-go 1.22.2, storePartitionsUpdate), and the end of a transaction begins the sequences anew of those alone that it has stored: the next record of another would be
+// out of sequence, and the session over. So it is a matter of microseconds, and once for each topic.
+func (w *transactionWriter) place() {
+	w.mu.Lock()
+	defer w.mu.Unlock() // nothing is out
+	for topic, partition := range w.met {
+		for w.sink.life.Err() == nil {
+			if leader, _, err := w.sink.client.PartitionLeader(topic, partition); leader >= 0 || err != nil {
+				break
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+		w.placed[topic] = true
+	}
+	clear(w.met)
 }
 
 // late says that a transaction may have been refused because it was open for too long.
@@ -192,6 +219,7 @@ func (w *transactionWriter) commit(p sink.Position) {
 	if s.failed.Load() {
 		return
 	}
+	w.place()
 	if err := w.end(); err != nil {
 		s.fail(fmt.Errorf("commit a Kafka transaction of %d messages up to %s, which may be written or not: %w",
 			w.messages, p.LSN, s.cfg.explainTransactional(w.late(err), s.id)))

@@ -1,0 +1,46 @@
+package slot
+
+import (
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"postrider/postgres"
+	"postrider/test/parts"
+)
+
+// A publication is read by several statements, and what is committed between two of them must not be taken for something else. Looks follow one another
+// without a pause here, so that many of the changes come between.
+func TestMonitor_TakesAChangeBetweenItsStatementsForWhatItIs(t *testing.T) {
+	const again = 40
+	db := parts.Postgres(t, "17")
+	looking, changing := db.Connect(t), db.Connect(t)
+	for name, c := range map[string]struct{ sql, text string }{
+		"publication dropped": {"DROP PUBLICATION postrider", "does not exist"},
+		"table taken out":     {"ALTER PUBLICATION postrider DROP TABLE outbox", "does not contain"},
+		"table created anew":  {"BEGIN; DROP TABLE outbox; CREATE TABLE outbox (id int PRIMARY KEY); COMMIT", "does not contain"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range again {
+				_, err := changing.Exec(t.Context(), `DROP PUBLICATION IF EXISTS postrider; DROP TABLE IF EXISTS outbox;
+					CREATE TABLE outbox (id int PRIMARY KEY); CREATE PUBLICATION postrider FOR TABLE outbox`)
+				require.NoError(t, err)
+				m := NewMonitor(postgres.DefaultConfig(), Requirements{Publication: "postrider", Tables: []string{"public.outbox"}}, DefaultMonitorConfig(), nil, zerolog.Nop())
+				require.NoError(t, m.publicationProblem(t.Context(), looking))
+				changed := make(chan error, 1)
+				go func() {
+					_, err := changing.Exec(t.Context(), c.sql)
+					changed <- err
+				}()
+				var problem error
+				for began := time.Now(); problem == nil && time.Since(began) < time.Minute; {
+					problem = m.publicationProblem(t.Context(), looking)
+				}
+				require.NoError(t, <-changed)
+				require.ErrorContains(t, problem, c.text)
+			}
+		})
+	}
+}
