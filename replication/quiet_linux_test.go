@@ -275,7 +275,7 @@ func TestStream_LetsTheBufferGrowWhileNothingIsRead(t *testing.T) {
 	s := streamOn(t, c)
 	s.socket = c
 
-	s.behind = true
+	s.last.behind = true
 	_, err := other.Write(make([]byte, worthReading))
 	require.NoError(t, err)
 	require.NoError(t, s.rest())
@@ -289,7 +289,7 @@ func TestStream_LetsTheBufferGrowWhileNothingIsRead(t *testing.T) {
 
 	require.NoError(t, s.rest())
 	require.True(t, c.kept())
-	s.behind = false
+	s.last.behind = false
 	require.NoError(t, s.rest())
 	require.False(t, c.kept(), "there is no backlog")
 }
@@ -312,9 +312,9 @@ func TestStream_LetsKeepalivesWaitForCompanyAndNothingElse(t *testing.T) {
 	}
 	read(keepalive(1, 0))
 	require.NotEqual(t, int32(worthWaking), c.mark.Load(), "the first")
-	s.heard = time.Now() // however slow the machine is
+	s.last.heard = time.Now() // however slow the machine is
 	read(keepalive(2, 0))
-	s.frequent = true
+	s.last.frequent = true
 	require.NoError(t, s.rest())
 	require.Equal(t, int32(worthWaking), c.mark.Load(), "it has waited for more")
 	require.Equal(t, pglogrepl.LSN(2), s.ReceivedLSN())
@@ -322,8 +322,8 @@ func TestStream_LetsKeepalivesWaitForCompanyAndNothingElse(t *testing.T) {
 	require.Equal(t, pglogrepl.LSN(3), s.ReceivedLSN(), "what comes alone is read too")
 
 	read(copyData(4, beginMessage(9, time.Now(), 1)))
-	s.frequent = true
-	require.False(t, s.onlyKeepalives)
+	s.last.frequent = true
+	require.False(t, s.last.onlyKeepalives)
 	ended := make(chan error, 1)
 	go func() { ended <- s.read(t.Context(), t.Context()) }() // ends with what comes below
 	require.Eventually(t, func() bool { return c.mark.Load() == 1 }, 10*time.Second, time.Millisecond, "a transaction has begun: what comes next is told at once")

@@ -9,21 +9,31 @@ import (
 	"time"
 )
 
+// lastRead is what the last read tells of the next one.
+type lastRead struct {
+	unfinished     bool      // it has left something behind
+	silent         bool      // it brought nothing
+	heard          time.Time // when the last one that brought something ended
+	frequent       bool      // and the one before that was not long ago
+	onlyKeepalives bool      // were what it brought
+	behind         bool      // what came last was sent long after its commit
+}
+
 // rest waits before a read, until it is due by the pace or, if behind, worth it. It is too short for a context to matter.
 func (s *Stream) rest() error {
-	if s.unfinished || s.secure && s.socket == nil { // each read brings one record
+	if s.last.unfinished || s.secure && s.socket == nil { // each read brings one record
 		return nil
 	}
-	s.socket.narrowed(s.behind)
+	s.socket.narrowed(s.last.behind)
 	switch {
 	case s.socket == nil:
-	case s.behind:
+	case s.last.behind:
 		return s.await(worthReading)
-	case s.onlyKeepalives && s.frequent:
+	case s.last.onlyKeepalives && s.last.frequent:
 		return s.await(worthWaking)
 	}
 	wait := s.pace.wait(s.now())
-	if s.behind { // and not only as wait says: what was slept too long it gives back as a burst of reads
+	if s.last.behind { // and not only as wait says: what was slept too long it gives back as a burst of reads
 		wait = max(wait, readInterval)
 	}
 	if wait > 0 {
@@ -65,14 +75,14 @@ func (s *Stream) read(ctx, stop context.Context) error {
 		}
 		return fmt.Errorf("read replication stream: %w", err)
 	}
-	if err != nil && s.silent { // and not because a status was due already
+	if err != nil && s.last.silent { // and not because a status was due already
 		s.wire.chunks.trim()
 	}
-	if s.silent = err != nil; !s.silent {
+	if s.last.silent = err != nil; !s.last.silent {
 		now := s.now()
-		s.frequent, s.heard = now.Sub(s.heard) <= 2*longestRest, now
+		s.last.frequent, s.last.heard = now.Sub(s.last.heard) <= 2*longestRest, now
 	}
-	s.unfinished = err == nil && s.readRecords()
+	s.last.unfinished = err == nil && s.readRecords()
 	s.bytes.Add(s.wire.got - before)
 	return nil
 }

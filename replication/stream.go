@@ -20,26 +20,21 @@ import (
 
 // Stream is one connection that replicates one slot. Open it, Run it once, then Finish it.
 type Stream struct {
-	conn       *pgconn.PgConn
-	wire       *wire
-	socket     *quietConn // nil: it cannot be quiet
-	secure     bool       // with TLS
-	unfinished bool       // the last read has left something behind
-	silent     bool       // the last read brought nothing
-	heard      time.Time  // when the last read that brought something ended
-	frequent   bool       // and the one before it was not long ago
-	decoder    *decoder
-	positions  positions
-	schedule   schedule
-	pace       pace
-	identity   Identity
-	acked      func() pglogrepl.LSN
-	log        zerolog.Logger
-	now        func() time.Time
+	conn      *pgconn.PgConn
+	wire      *wire
+	socket    *quietConn // nil: it cannot be quiet
+	secure    bool       // with TLS
+	last      lastRead
+	decoder   *decoder
+	positions positions
+	schedule  schedule
+	pace      pace
+	identity  Identity
+	acked     func() pglogrepl.LSN
+	log       zerolog.Logger
+	now       func() time.Time
 
-	behind         bool // what came last was sent long after its commit
-	onlyKeepalives bool // was what the last read brought
-	between        int  // bytes read since the last event; see Event.Bytes
+	between int // bytes read since the last event; see Event.Bytes
 
 	received  atomic.Uint64 // copy of positions.received, for others to read
 	confirmed atomic.Uint64 // copy of positions.flushed
@@ -255,7 +250,7 @@ func onDone(ctx context.Context, f func()) (cancel func()) {
 // decodeBuffered decodes every whole message that has been read. stopped: stop ended and no transaction is open.
 func (s *Stream) decodeBuffered(b *Batch, stop context.Context) (stopped bool, err error) {
 	stopping := stop.Err() != nil
-	s.onlyKeepalives = true
+	s.last.onlyKeepalives = true
 	for !stopping || s.decoder.open {
 		typ, body, over, ok, err := s.wire.next()
 		if err != nil {
@@ -307,7 +302,7 @@ func (s *Stream) message(typ byte, body []byte, over int64, b *Batch) error {
 func (s *Stream) copyData(body []byte, over int64, b *Batch) error {
 	switch {
 	case len(body) >= 25 && body[0] == 'w':
-		s.onlyKeepalives = false
+		s.last.onlyKeepalives = false
 		// The three positions in front of the payload are no progress: for relation messages they are zero.
 		sent := int64(binary.BigEndian.Uint64(body[17:25]))
 		var err error
@@ -321,7 +316,7 @@ func (s *Stream) copyData(body []byte, over int64, b *Batch) error {
 			return fmt.Errorf("decode after %s: %w", s.positions.received, err)
 		}
 		if body[25] != 'M' { // which may have no commit
-			s.behind = postgresTime(sent).Sub(s.decoder.time) > staleness // both by the server's clock
+			s.last.behind = postgresTime(sent).Sub(s.decoder.time) > staleness // both by the server's clock
 		}
 		s.between = min(s.between, ChunkBytes) + len(body)
 		b.lies(events, s.wire.chunk)
