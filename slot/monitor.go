@@ -24,6 +24,8 @@ const (
 	// How long one look may take. A lock on an outbox table, as by ALTER TABLE, can hold it up.
 	observeTimeout = 5 * time.Second
 	lockTimeout    = 2 * time.Second
+	// Between the look that is the first to see that nobody streams, and the next.
+	secondLook = 500 * time.Millisecond
 	// Pauses between attempts to connect. A server that is gone for longer is met by the session's own connections too.
 	reconnectMin = 250 * time.Millisecond
 	reconnectMax = 5 * time.Second
@@ -136,7 +138,7 @@ func (m *Monitor) watch(ctx context.Context, conn *pgx.Conn, problem func(err er
 			problem(found, began)
 		}
 		if err == nil {
-			err = listen(ctx, conn, min(m.need.Slot.CheckInterval, max(m.untilObserved(), time.Millisecond)))
+			err = listen(ctx, conn, m.untilLook(found))
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -158,6 +160,16 @@ func (m *Monitor) watch(ctx context.Context, conn *pgx.Conn, problem func(err er
 			}
 		}
 	}
+}
+
+// untilLook is the time to the next look, after one that found a problem or nil. Where it was the first to see that nobody streams, the look that makes
+// sure comes soon: rows wait while a relay listens to a connection that the server has given up.
+func (m *Monitor) untilLook(found error) time.Duration {
+	next := min(m.need.Slot.CheckInterval, max(m.untilObserved(), time.Millisecond))
+	if found == nil && !m.unread.IsZero() {
+		next = min(next, secondLook)
+	}
+	return next
 }
 
 // listen waits on the connection: a shutdown of the server is announced there at once. nil: nothing happened for d.

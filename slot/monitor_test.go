@@ -507,6 +507,19 @@ func TestMonitor_TellsThatNobodyStreamsWhoWasNeverSeenTo(t *testing.T) {
 	watch(t, p, p.need()).forgets(began)
 }
 
+func TestMonitor_LooksAgainSoonWhenNobodyStreams(t *testing.T) {
+	p := onShared(t, "17")
+	p.outbox()
+	need, cfg := p.need(), slot.DefaultMonitorConfig()
+	_, err := slot.Prepare(t.Context(), p.conn, need, true, zerolog.Nop())
+	require.NoError(t, err)
+	need.Slot.CheckInterval, cfg.Interval = time.Minute, time.Minute // beyond noticeLimit
+	w := newWatched(t, p.cfg, need, cfg)
+	began := time.Now()
+	w.start()
+	w.forgets(began)
+}
+
 // forgets waits until the monitor has found that nobody streams, and has found so before in a look that began after a time.
 func (w *watched) forgets(after time.Time) {
 	w.t.Helper()
