@@ -42,7 +42,7 @@ func TestPause_DrainsConfirmsAndRepeatsNothing(t *testing.T) {
 	r := x.run()
 	r.waitPhase(relay.Streaming)
 	x.broker.Hold()
-	x.insert(1, 50)
+	written := x.insert(1, 50)
 	end := x.current()
 	require.NoError(t, x.broker.WaitPublished(x.ctx, 50))
 	before := time.Now()
@@ -57,7 +57,7 @@ func TestPause_DrainsConfirmsAndRepeatsNothing(t *testing.T) {
 	x.broker.Release(-1)
 	r.waitPhase(relay.Paused)
 	require.Eventually(t, func() bool { return !x.held() }, patience, time.Millisecond)
-	require.GreaterOrEqual(t, x.confirmed(), end)
+	require.Greater(t, x.confirmed(), written)
 	st := r.State()
 	require.Equal(t, "maintenance of the broker", st.Paused.Reason)
 	require.Equal(t, until, st.Paused.Until)
@@ -119,15 +119,14 @@ func TestPause_ReadsAnOpenTransactionToItsCommit(t *testing.T) {
 	r := x.run()
 	r.waitPhase(relay.Streaming)
 	x.broker.Hold()
-	x.insert(1, 5000)
-	end := x.current()
+	written := x.insert(1, 5000)
 	require.NoError(t, x.broker.WaitPublished(x.ctx, 100))
 	r.pause()
 	r.waitPhase(relay.Draining)
 	x.broker.Release(-1)
 	r.waitPhase(relay.Paused)
 	require.Equal(t, events(1, 5000), x.payloads())
-	require.GreaterOrEqual(t, x.confirmed(), end)
+	require.Greater(t, x.confirmed(), written)
 	r.stop()
 	require.NoError(t, r.end())
 }
@@ -274,6 +273,7 @@ func TestPause_ADrainTimeoutDoesNotEndTheProcess(t *testing.T) {
 		got := x.payloads()
 		return len(got) >= 3 && got[len(got)-1] == "event 3"
 	}, patience, time.Millisecond, "published again, since nothing was confirmed")
+	r.paused() // with which another drain, for which 50 ms may be too short on a busy machine, ends the process as little
 	r.stop()
 	require.NoError(t, r.end())
 }

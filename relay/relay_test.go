@@ -80,10 +80,12 @@ func (x *setup) exec(sql string, args ...any) {
 	require.NoError(x.t, err)
 }
 
-// insert commits rows first to last, in one transaction.
-func (x *setup) insert(first, last int) {
+// insert commits rows first to last, in one transaction, and returns a position behind them and before its commit: between the commit and a look
+// at the server's position others may write WAL, as the background writer does, which a relay that halts or stops need not have heard of.
+func (x *setup) insert(first, last int) (written pglogrepl.LSN) {
 	x.t.Helper()
-	x.exec(`INSERT INTO outbox SELECT n, 'Order', 'key', 'event ' || n FROM generate_series($1::int, $2::int) n`, first, last)
+	return x.lsn(`WITH written AS (INSERT INTO outbox SELECT n, 'Order', 'key', 'event ' || n FROM generate_series($1::int, $2::int) n RETURNING 1)
+		SELECT pg_current_wal_insert_lsn()::text FROM (SELECT count(*) FROM written) AS all_of_them`, first, last)
 }
 
 func (x *setup) confirmed() pglogrepl.LSN {
@@ -96,10 +98,10 @@ func (x *setup) current() pglogrepl.LSN {
 	return x.lsn(`SELECT pg_current_wal_lsn()::text`)
 }
 
-func (x *setup) lsn(sql string) pglogrepl.LSN {
+func (x *setup) lsn(sql string, args ...any) pglogrepl.LSN {
 	x.t.Helper()
 	var text string
-	require.NoError(x.t, x.conn.QueryRow(x.ctx, sql).Scan(&text))
+	require.NoError(x.t, x.conn.QueryRow(x.ctx, sql, args...).Scan(&text))
 	lsn, err := pglogrepl.ParseLSN(text)
 	require.NoError(x.t, err)
 	return lsn
@@ -158,7 +160,7 @@ func TestRelay_StopDrainsConfirmsAndRepeatsNothing(t *testing.T) {
 	r := x.run()
 	r.waitPhase(relay.Streaming)
 	x.broker.Hold()
-	x.insert(1, 50)
+	written := x.insert(1, 50)
 	end := x.current()
 	require.NoError(t, x.broker.WaitPublished(x.ctx, 50))
 	r.stop()
@@ -166,7 +168,7 @@ func TestRelay_StopDrainsConfirmsAndRepeatsNothing(t *testing.T) {
 	require.Less(t, x.confirmed(), end, "nothing is acknowledged yet")
 	x.broker.Release(-1)
 	require.NoError(t, r.end())
-	require.GreaterOrEqual(t, x.confirmed(), end)
+	require.Greater(t, x.confirmed(), written)
 
 	again := x.run()
 	again.waitPhase(relay.Streaming)
@@ -324,8 +326,7 @@ func TestRelay_HaltsInFrontOfARowThatCannotBeRouted(t *testing.T) {
 	x := newSetup(t)
 	r := x.run()
 	r.waitPhase(relay.Streaming)
-	x.insert(1, 5)
-	good := x.current()
+	good := x.insert(1, 5)
 	x.exec(`INSERT INTO outbox VALUES (6, 'Order', NULL, 'no key')`)
 	x.insert(7, 8)
 	err := r.end()
@@ -335,7 +336,7 @@ func TestRelay_HaltsInFrontOfARowThatCannotBeRouted(t *testing.T) {
 	require.Equal(t, relay.Halted, r.State().Phase)
 	require.Equal(t, "null_key", r.State().Reason)
 	require.Equal(t, events(1, 5), x.payloads(), "everything before it is delivered, nothing behind it")
-	require.GreaterOrEqual(t, x.confirmed(), good-1, "and confirmed")
+	require.Greater(t, x.confirmed(), good, "and confirmed")
 
 	halted := x.run()
 	require.ErrorAs(t, halted.end(), &row, "it stays in front of the row")

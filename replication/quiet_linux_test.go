@@ -37,6 +37,16 @@ func pair(t *testing.T) (*quietConn, net.Conn) {
 	return c, other
 }
 
+// under is how many bytes that were written the other kernel end has not acknowledged, and so may not have ready to be read.
+func under(t *testing.T, conn net.Conn) (n int) {
+	t.Helper()
+	raw, err := conn.(*net.TCPConn).SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, raw.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.TIOCOUTQ) }))
+	require.NoError(t, err)
+	return n
+}
+
 func TestQuietConn_ReadsWhatIsThere(t *testing.T) {
 	c, other := pair(t)
 	_, err := other.Write([]byte("first"))
@@ -121,6 +131,7 @@ func TestStream_ReadsEveryRecordThatHasCome(t *testing.T) {
 	}()
 	require.NoError(t, client.HandshakeContext(t.Context()))
 	<-written
+	require.Eventually(t, func() bool { return under(t, other) == 0 }, 10*time.Second, time.Millisecond) // written is not arrived
 	s := &Stream{wire: newWire(client, 1<<20), socket: c, secure: true}
 	read := func() (n int) {
 		for {

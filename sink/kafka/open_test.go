@@ -3,7 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
-	"net"
+	"fmt"
 	"testing"
 	"time"
 
@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
+	"postrider/embedded/child"
 	"postrider/secret"
 	"postrider/sink"
 )
@@ -20,10 +21,9 @@ import (
 // nobody is an address where nobody listens.
 func nobody(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := child.FreePort() // none that a connection or another test's listener is given meanwhile
 	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
 func TestOpen_NamesEveryBrokerItTried(t *testing.T) {

@@ -200,7 +200,7 @@ func TestBench_RemovesWhatItMadeWhenInterrupted(t *testing.T) {
 func TestBench_FailsWhenARowArrivesTwice(t *testing.T) {
 	t.Parallel()
 	y := newYours(t)
-	p := y.start(t, "rate", "--rate", "100", "--duration", "2s", "--json")
+	p := y.start(t, "rate", "--rate", "100", "--duration", "10s", "--json") // long enough to repeat a row meanwhile
 	topic := y.name + ".0.0.order"
 	await(t, "the first records", func() (bool, error) {
 		return y.Partitions(t, topic) > 0 && y.EndOffsets(t, topic)[0] > 0 || !p.Running(), nil

@@ -151,7 +151,7 @@ CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert');`
 			}
 			s := newShop(t, parts.AnyVersion, table, configuration(topic+test.topic, test.theirs))
 			s.run(t)
-			p := s.startCompare(t, configuration(topic, test.ours), "--json", "--rows", "8", "--settle", "5s", "--topics", topic+".*")
+			p := s.startCompare(t, configuration(topic, test.ours), "--json", "--rows", "8", "--settle", "1m", "--topics", topic+".*")
 			sql := test.sql
 			if sql == "" {
 				sql = "INSERT INTO outbox (aggregate_id, event_type, payload) SELECT 'key ' || n % 7, 'placed', '{\"n\": ' || n || '}' FROM generate_series(1, 8) n"

@@ -72,19 +72,22 @@ route.topic.regex = "changed|order"
 route.topic.replacement = %q
 %s`, topic, p.config))
 	ledger := newLedger()
-	events := func(keys ...string) {
+	// In the transaction: behind its commit others may have written before we look, which a relay that halts need not have heard of.
+	events := func(keys ...string) (written pglogrepl.LSN) {
 		tx, err := s.sql.Begin(t.Context())
 		require.NoError(t, err)
 		d := ledger.draft()
 		write(t, tx, d, "outbox", keys...)
+		written = s.lsn(t, "SELECT pg_current_wal_insert_lsn()")
 		require.NoError(t, tx.Commit(t.Context()))
 		d.committed()
+		return written
 	}
 	r := s.run(t)
+	var before pglogrepl.LSN
 	for range 20 {
-		events("a", "b")
+		before = events("a", "b")
 	}
-	before := s.lsn(t, "SELECT pg_current_wal_flush_lsn()")
 
 	// Rows before and behind the poison in its transaction, and transactions behind it.
 	tx, d := s.begin(t), ledger.draft()
@@ -110,7 +113,7 @@ route.topic.replacement = %q
 	at := requireHalt(t, s, r, p, index)
 	require.GreaterOrEqual(t, at, before, "the position is that of the poison's transaction")
 	require.Less(t, at, after)
-	require.GreaterOrEqual(t, s.confirmed(t), before, "everything before is confirmed")
+	require.Greater(t, s.confirmed(t), before, "everything before is confirmed")
 	require.Less(t, s.confirmed(t), after)
 	require.Equal(t, at, requireHalt(t, s, s.launch(t), p, index), "it halts at the same row as long as nothing changes")
 

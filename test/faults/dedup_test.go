@@ -76,14 +76,19 @@ func TestFault01_DedupTailRepeatsNothingOfALargeTransaction(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t)).dedup()
 	r.settings["sink.kafka.compression"] = `"zstd"`
+	network := r.throughKafkaProxy(t)
+	network.Delay(10 * time.Millisecond) // with few in flight: the relay is killed long before it is through, however late we look
+	r.settings["relay.in_flight_messages"] = "100"
 	rows := full(t, 10_000, 500_000)
 	p := r.started(t)
 	r.transaction(t, rows)
 	for range 3 {
 		eventually(t, time.Minute, "a part of it published", func() bool { return p.events(t, "routed") > float64(rows/4) })
 		p.kill(t)
+		eventually(t, 30*time.Second, "nothing of the killed relay is in the network", func() bool { return network.Connections() == 0 })
 		p = r.started(t)
 	}
+	network.Delay(0)
 	r.drained(t, 5*time.Minute)
 	spared := p.events(t, "repeated")
 	p.stop(t)

@@ -28,6 +28,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"postrider/embedded"
+	"postrider/embedded/child"
 	"postrider/test/parts"
 )
 
@@ -111,12 +112,12 @@ func newBox(t *testing.T) *box {
 	return b
 }
 
+// free is an address to listen at later: none that a connection or another test may be given meanwhile.
 func free(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := child.FreePort()
 	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
 func toml(s string) string { return fmt.Sprintf("%q", s) }
