@@ -225,9 +225,11 @@ func (s *session) add(ctx context.Context, m *sink.Message) error {
 }
 
 // repeated tells whether an earlier session has published m, and makes m recognisable for a later one. A message outside of a
-// transaction is never recognised: the commit record of a transaction can begin where it ends, and both would have one position.
+// transaction is never recognised: the commit record of a transaction can begin where it ends, and both would have one position. Nor is a dead
+// letter: that of a row which the broker refused is made some sessions later than those of rows behind it, so what a topic with deleted records
+// says of older ones does not hold there; and the desk knows by their IDs which letters there are.
 func (s *session) repeated(ctx context.Context, e *replication.Event, m *sink.Message) (bool, error) {
-	if s.dedup == nil || e.XID == 0 {
+	if s.dedup == nil || e.XID == 0 || s.isLetter(m.Topic) {
 		return false, nil
 	}
 	var there bool

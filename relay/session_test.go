@@ -1,0 +1,28 @@
+package relay
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"postrider/deadletter"
+	"postrider/replication"
+	"postrider/sink"
+)
+
+type everythingIsThere struct{ sink.Sink }
+
+func (everythingIsThere) Published(context.Context, sink.Source, *sink.Message) (bool, error) {
+	return true, nil
+}
+
+type noDesk struct{ deadletter.Desk }
+
+// A topic of which records were deleted says of every older position that it was published. Letters do not come in the order of positions.
+func TestSession_AsksTheDeskAloneAboutLetters(t *testing.T) {
+	s := &session{dedup: everythingIsThere{}, desk: noDesk{}, policies: deadletter.DefaultConfig(), looked: map[string]struct{}{"orders": {}}}
+	there, err := s.repeated(t.Context(), &replication.Event{XID: 7}, &sink.Message{Topic: s.policies.Topic})
+	require.NoError(t, err)
+	require.False(t, there)
+}
