@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"postrider/sink"
@@ -33,29 +34,37 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 		s.closeSink(sinkCloseTimeout)
 		return nil, err
 	}
+	ready := s.hold()
+	defer ready()
+	refuse := func(err error) (*session, error) {
+		ready()
+		if s.desk != nil {
+			s.desk.Close()
+		}
+		_ = s.finish(ctx, err)
+		return nil, err
+	}
 	r.suspects.forget(s.stream.SeedLSN())
 	s.window = newWindow(s.stream.SeedLSN(), r.cfg.InFlightMessages, r.cfg.InFlightBytes)
 	timeline := r.seen.Timeline
 	if err := r.recognise(s.stream.Identity(), s.stream.SeedLSN()); err != nil {
-		_ = s.finish(ctx, err)
-		return nil, err
+		return refuse(err)
 	}
 	if err := r.goOn(ctx, s); err != nil {
-		_ = s.finish(ctx, err)
-		return nil, err
+		return refuse(err)
 	}
 	if was, seed := r.State().AckedLSN, s.stream.SeedLSN(); was != 0 && seed > was {
 		// After a promotion nothing that was observed of the slot is of this one.
 		if !r.paused && r.seen.Timeline == timeline && r.parts.Moved != nil {
 			if err := r.parts.Moved(ctx, Move{Acked: was, Confirmed: seed, Streamed: r.openedAt, Held: r.held}); err != nil {
-				_ = s.finish(ctx, err)
-				return nil, err
+				return refuse(err)
 			}
 		}
 		// No error: after a takeover and back it is what has to be.
 		r.parts.Log.Warn().Stringer("acked_lsn", was).Stringer("confirmed_flush_lsn", seed).Msg("slot was moved on by somebody else: " +
 			"another relay published the rows between these positions, or the slot was advanced or made anew and they are not published")
 	}
+	ready()
 	r.paused, r.held = false, false
 	r.mu.Lock()
 	r.session, r.streamed, r.openFrom = s, true, time.Now()
@@ -68,6 +77,15 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 	r.parts.Log.Info().Stringer("confirmed_flush_lsn", s.stream.SeedLSN()).Int("session", r.state.Sessions).
 		Str("server_version", s.stream.Identity().ServerVersion).Msg("streaming started")
 	return s, nil
+}
+
+// hold keeps the stream alive until ready is called: to read what earlier sessions have left in the topics may take longer than the server waits for a
+// status, and then each session would publish what had come meanwhile, and confirm nothing of it.
+func (s *session) hold() (ready func()) {
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() { s.stream.Hold(done) }) // ends with done; waited for by ready
+	return sync.OnceFunc(func() { close(done); wg.Wait() })
 }
 
 // openSink opens the kind of sink that the configuration asks for.

@@ -39,6 +39,25 @@ func (s *Stream) Finish(ctx context.Context, drained <-chan struct{}) error {
 	return s.awaitEnd()
 }
 
+// holdInterval is below every wal_sender_timeout that anybody sets.
+const holdInterval = 300 * time.Millisecond
+
+// Hold keeps the server from taking the caller for dead while he is not ready to Run, until done is closed. It confirms what the slot has.
+func (s *Stream) Hold(done <-chan struct{}) {
+	tick := time.NewTicker(min(s.schedule.interval, holdInterval))
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case now := <-tick.C:
+			if s.sendStatus(now) != nil {
+				return // Run or Finish says so
+			}
+		}
+	}
+}
+
 // How long the server gets to answer CopyDone. It may be in the middle of sending a large transaction.
 const endTimeout = 2 * time.Second
 

@@ -1,0 +1,92 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/stretchr/testify/require"
+
+	"postrider/deadletter"
+	"postrider/relay"
+	"postrider/sink"
+)
+
+// What is read before a session begins, as the dead letters, may take longer than the server waits for a status.
+func TestOpen_OutlastsTheTimeoutOfTheServer(t *testing.T) {
+	const patienceOfTheServer = 2 * time.Second
+	x := newSetup(t)
+	x.policies(deadletter.DeadLetter)
+	x.pg.RuntimeParams["wal_sender_timeout"] = patienceOfTheServer.String()
+	with := x.parts.OpenDesk
+	x.parts.OpenDesk = func(ctx context.Context, s sink.Source, begin pglogrepl.LSN) (deadletter.Desk, error) {
+		select {
+		case <-time.After(3 * patienceOfTheServer):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		return with(ctx, s, begin)
+	}
+	x.insert(1, 10)
+	end := x.current()
+	r := x.run()
+	require.Eventually(t, func() bool { return x.confirmed() >= end }, patience, 50*time.Millisecond, "no session has confirmed what it published")
+	r.stop()
+	require.NoError(t, r.end())
+}
+
+type countedDesk struct {
+	deadletter.Desk
+	open *atomic.Int64
+}
+
+func (d *countedDesk) Close() {
+	d.open.Add(-1)
+	d.Desk.Close()
+}
+
+// A desk that stays open goes on to follow its topic, and says that keys are no longer parked for a session that is not there.
+func TestOpen_ClosesTheDeskOfASessionThatDoesNotBegin(t *testing.T) {
+	x := newSetup(t)
+	x.policies(deadletter.DeadLetter)
+	var open, asked atomic.Int64
+	with := x.parts.OpenDesk
+	x.parts.OpenDesk = func(ctx context.Context, s sink.Source, begin pglogrepl.LSN) (deadletter.Desk, error) {
+		d, err := with(ctx, s, begin)
+		if err != nil {
+			return nil, err
+		}
+		open.Add(1)
+		return &countedDesk{d, &open}, nil
+	}
+	const failures = 4
+	x.parts.Moved = func(context.Context, relay.Move) error {
+		if asked.Add(1) <= failures {
+			return errors.New("the database does not answer just now")
+		}
+		return nil
+	}
+	other := x.db.Connect(t)
+	made := false
+	x.parts.Prepare = func(ctx context.Context, first bool) error {
+		if first || made {
+			return nil
+		}
+		made = true
+		_, err := other.Exec(ctx, makeAnew, x.slot)
+		return err
+	}
+	r := x.run()
+	r.waitPhase(relay.Streaming)
+	x.insert(1, 10)
+	require.NoError(t, x.broker.WaitPublished(x.ctx, 10))
+	x.exec(`SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = $1`, x.slot)
+	require.Eventually(t, func() bool { return asked.Load() == failures+1 && r.State().Phase == relay.Streaming }, patience, time.Millisecond)
+	require.EqualValues(t, 1, open.Load())
+	r.stop()
+	require.NoError(t, r.end())
+	require.Zero(t, open.Load())
+}
