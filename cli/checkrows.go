@@ -78,6 +78,7 @@ func (s *samples) read(ctx context.Context, conn *pgx.Conn, r *router.Router, t 
 	if err != nil {
 		return 0, postgres.Error(err)
 	}
+	defer postgres.AllowRows(conn)()
 	defer func() { _ = tx.Rollback(ctx) }()
 	if _, err := tx.Exec(ctx, "DECLARE sample NO SCROLL CURSOR FOR SELECT "+textColumns(rel)+" FROM "+from); err != nil {
 		return 0, postgres.Error(err)

@@ -96,6 +96,20 @@ func TestCheck_ComparesTheLargestRowWithTheLimits(t *testing.T) {
 	require.Contains(t, found["message_size"].Required, "max.message.bytes, 1048588")
 }
 
+// A row of more than what answers about the server may measure.
+func TestCheck_ReadsARowOfAnySize(t *testing.T) {
+	k := kafkaBroker(t)
+	require.NoError(t, k.CreateTopic("outbox.event.order", 1))
+	i := newInstall(t, "17", k.Brokers()...)
+	i.ok("init")
+	i.exec(insertEvent + `VALUES ('order', '7', 'Happened', to_jsonb(repeat('x', 20000000)))`)
+	code, found := i.check()
+	require.Equal(t, exitOK, code)
+	require.Equal(t, "the newest 1 can be routed", found["rows"].Observed)
+	require.Equal(t, slot.SeverityWarning, found["message_size"].Severity, "%+v", found)
+	require.Contains(t, found, "output_plugin_libraries", "what is looked at behind the tables")
+}
+
 // Rows of any size, and any number of them, take no more memory than the sample's budget.
 func TestSamples_KeepTheirBudget(t *testing.T) {
 	k := kafkaBroker(t)

@@ -83,7 +83,7 @@ var rowFormats = map[string]string{
 	"lc_monetary":        "C",
 }
 
-// Connect opens a connection for SQL that asks about the server. For rows of tables there is ConnectRows: here a message ends at 16 MiB. The caller closes
+// Connect opens a connection for SQL that asks about the server. For rows of tables there is ConnectRows, or AllowRows: here a message ends at 16 MiB. The caller closes
 // it. Errors carry the package's sentinels.
 func Connect(ctx context.Context, c Config) (*pgx.Conn, error) {
 	return connect(ctx, c, nil)
@@ -100,7 +100,7 @@ func ConnectRows(ctx context.Context, c Config) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn.PgConn().Frontend().SetMaxBodyLen(longestRow)
+	AllowRows(conn)
 	// From 17; not every version knows it, so it cannot be given with the connection.
 	_, err = conn.Exec(ctx, `SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'`)
 	if err != nil {
@@ -108,6 +108,13 @@ func ConnectRows(ctx context.Context, c Config) (*pgx.Conn, error) {
 		return nil, Error(err)
 	}
 	return conn, nil
+}
+
+// AllowRows has a connection of Connect take rows of any length until the returned function is called, which then holds for answers again.
+func AllowRows(conn *pgx.Conn) (done func()) {
+	front := conn.PgConn().Frontend()
+	front.SetMaxBodyLen(longestRow)
+	return func() { front.SetMaxBodyLen(longestAnswer) }
 }
 
 func connect(ctx context.Context, c Config, params map[string]string) (*pgx.Conn, error) {
