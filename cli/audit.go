@@ -209,7 +209,7 @@ func (a *app) audit(ctx context.Context, o auditOptions, plan auditPlan, cfg con
 			return auditFailure(err)
 		}
 		defer tables.close(ctx)
-		written = tables
+		written, topics.own = tables, tables.letters
 	}
 	report, err := audit.Judge(ctx, audit.JudgeConfig{Memory: plan.memory, Ordered: written.Order() != "", Examples: o.examples}, written, topics)
 	if err != nil {

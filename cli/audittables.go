@@ -21,8 +21,9 @@ import (
 
 // auditTables reads outbox tables in one snapshot. It is the audit's Written.
 type auditTables struct {
-	conn   *pgx.Conn
-	tables []auditTable
+	conn    *pgx.Conn
+	tables  []auditTable
+	letters *ownLetters
 }
 
 // auditTable is one of them, with the columns that its rules name.
@@ -47,7 +48,10 @@ func openAuditTables(ctx context.Context, o auditOptions, plan auditPlan, cfg co
 	return t, nil
 }
 
-func (t *auditTables) begin(ctx context.Context, o auditOptions, plan auditPlan, cfg config.Config) error {
+func (t *auditTables) begin(ctx context.Context, o auditOptions, plan auditPlan, cfg config.Config) (err error) {
+	if t.letters, err = findOwnLetters(ctx, t.conn); err != nil {
+		return err
+	}
 	if _, err := t.conn.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"); err != nil {
 		return postgres.Error(err)
 	}
@@ -61,6 +65,9 @@ func (t *auditTables) begin(ctx context.Context, o auditOptions, plan auditPlan,
 			return err
 		}
 		t.tables = append(t.tables, table)
+		if err := t.letters.add(ctx, t.conn, slot.Table{Name: name, OID: rel.OID}); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ type auditTopics struct {
 	spans []kafka.Span
 	parts []audit.Partition
 	id    eventID
+	own   *ownLetters
 }
 
 // openAuditTopics connects and notes where the topics end.
@@ -130,7 +131,9 @@ func (t *auditTopics) Records(ctx context.Context, each func(*audit.Record) erro
 	return t.Read(ctx, t.spans, func(span int, offset int64, m *sink.Message) error {
 		r = audit.Record{Partition: span, Offset: offset, ID: t.id.of(m), Key: plainText(m.Key)}
 		if t.parts[span].DeadLetter {
-			r.ID = deadLetterID(m, r.ID)
+			if r.ID = deadLetterID(m, r.ID); !t.own.has(m) {
+				r.ID = nil
+			}
 		}
 		return each(&r)
 	})

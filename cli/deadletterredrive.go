@@ -44,7 +44,7 @@ itself again. One that still cannot be delivered stops its key there. Letters of
 Publishing and writing down are one Kafka transaction: whoever reads committed records sees each once, also if redrive is killed and run again.
 A letter that was redriven is not redriven again. A second redrive ends the first one.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withDeadLetters(cmd, true, func(ctx context.Context, cfg config.Config, store *kafka.DeadLetters, x *deadletter.Index) error {
+			return a.withDeadLetters(cmd, !dryRun, func(ctx context.Context, cfg config.Config, store *kafka.DeadLetters, x *deadletter.Index) error {
 				letters, err := chosenLetters(x, args, all, &chosen)
 				if err != nil {
 					return err

@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
@@ -151,6 +152,13 @@ func (c *recoverCall) recover(ctx context.Context, cfg config.Config) (*recovery
 		Limits: recovery.Limits{Messages: cfg.Relay.InFlightMessages, Bytes: cfg.Relay.InFlightBytes},
 		Say:    a.progress, Log: p.component("recovery"),
 	}
+	var source sink.Source
+	if cfg.DeadLetter.On() || cfg.Relay.ExactlyOnce {
+		var err error
+		if source, err = sourceOf(ctx, cfg); err != nil {
+			return nil, err
+		}
+	}
 	if cfg.DeadLetter.On() {
 		letters := deadletter.NewIndex()
 		parts.DeadLetters = cfg.DeadLetter.Topic
@@ -158,7 +166,7 @@ func (c *recoverCall) recover(ctx context.Context, cfg config.Config) (*recovery
 			own := *m
 			own.Key = bytes.Clone(m.Key) // the message is the reader's
 			letters.Take(&own, 0)        // one key is in one partition, whose order is kept
-			return rowOfLetter(m)
+			return rowOfLetter(m, source)
 		}
 		parked := sync.OnceValue(letters.Parked)
 		parts.Parked = func(m *sink.Message) bool {
@@ -170,16 +178,39 @@ func (c *recoverCall) recover(ctx context.Context, cfg config.Config) (*recovery
 		return nil, err
 	}
 	defer r.Close()
-	if c.publish {
-		return r.Publish(ctx)
+	if !c.publish {
+		return r.Plan(ctx)
 	}
-	return r.Plan(ctx)
+	if cfg.Relay.ExactlyOnce {
+		if err := a.shutOut(ctx, cfg, source); err != nil {
+			return nil, err
+		}
+	}
+	return r.Publish(ctx)
 }
 
-// rowOfLetter is recovery.Parts.DeadLetter. Records that are no letters name no row.
-func rowOfLetter(m *sink.Message) (relation, id string) {
+// shutOut has the open transaction of a relay with exactly_once aborted, which may only hang: it could be committed after its rows were published from the
+// tables. And what an attempt before this has published behind it can be read.
+func (a *app) shutOut(ctx context.Context, cfg config.Config, source sink.Source) error {
+	s, err := kafka.OpenTransactional(ctx, cfg.Sink.Kafka, cfg.Relay.PositionTopic, a.newLogger(cfg.Log), func(*sink.Message, error) {}, func(pglogrepl.LSN, error) {})
+	if err != nil {
+		return err
+	}
+	_, err = s.Begin(ctx, source)
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	return errors.Join(err, s.Close(closing))
+}
+
+// rowOfLetter is recovery.Parts.DeadLetter. Records that are no letters name no row, nor do those of another relay that shares the topic: its tables
+// and ids may have the same names.
+func rowOfLetter(m *sink.Message, source sink.Source) (relation, id string) {
 	for _, h := range m.Headers {
 		switch h.Key {
+		case deadletter.HeaderSource:
+			if system, slot, ok := letterSource(h.Value); ok && (system != source.SystemID || slot != source.Slot) {
+				return "", ""
+			}
 		case deadletter.HeaderRelation:
 			relation = string(h.Value)
 		case deadletter.HeaderEventID:

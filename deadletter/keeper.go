@@ -3,6 +3,7 @@ package deadletter
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 
 	"postrider/metrics"
 	"postrider/replication"
+	"postrider/router"
 	"postrider/sink"
 )
 
@@ -164,6 +166,9 @@ func (k *Keeper) unparked(a Address, partition int32) *sink.Message {
 // Letter implements Desk.
 func (k *Keeper) Letter(p Poison) (*sink.Message, error) {
 	r := newRow(k.writer.source, p.Event, p.Message)
+	if refused := new(router.RowError); p.Message == nil && errors.As(p.Err, &refused) && refused.EventID != "" {
+		r.origin.EventID = refused.EventID // by the column that the router takes, and not by the first of the primary key
+	}
 	if p.Message == nil && k.opts.Address != nil {
 		if topic, key, ok := k.opts.Address(p.Event); ok {
 			r.at, r.hasKey = Address{topic, string(key)}, key != nil

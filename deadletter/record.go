@@ -39,7 +39,7 @@ const (
 
 // HeaderRedriven is the ID of the letter, on a message that was redriven. Such a message has no position headers: it is published outside of the
 // order of positions, and who compares positions would take it for a repeat.
-const HeaderRedriven = "postrider.redriven"
+const HeaderRedriven = sink.HeaderRedriven
 
 // Form says what a record of the dead-letter topic is.
 type Form string

@@ -120,6 +120,25 @@ func (r *Recovery) replace(ctx context.Context) error {
 	return nil
 }
 
+// dropSpare drops the new slot of an attempt that ended, as by a kill, when the slot could be streamed again and before this one was dropped. What it
+// keeps was looked for in the tables; nobody would ever stream from it, and it would keep WAL until the disk is full.
+func (r *Recovery) dropSpare(ctx context.Context) error {
+	if _, err := r.conn.Exec(ctx, "COMMIT"); err != nil { // the reading is over
+		return err
+	}
+	name := NewSlot(r.parts.Need.Slot.Name)
+	if _, err := slot.Get(ctx, r.conn, name); errors.Is(err, slot.ErrNotFound) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if err := slot.Drop(ctx, r.conn, name); err != nil {
+		return err
+	}
+	r.parts.Say("slot %s, which an earlier attempt has left behind, dropped", name)
+	return nil
+}
+
 // interrupted says what an attempt that ended with err leaves behind. A slot that was made for nothing is dropped.
 func (r *Recovery) interrupted(ctx context.Context, err error) error {
 	name := NewSlot(r.parts.Need.Slot.Name)

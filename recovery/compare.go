@@ -27,6 +27,9 @@ func (r *Recovery) openTopics(ctx context.Context) (err error) {
 	}
 	_, err = r.topics.Read(ctx, r.parts.DeadLetters, time.Time{}, func(m *sink.Message) {
 		if relation, id := r.parts.DeadLetter(m); id != "" {
+			if table, isPartition := r.partitions[relation]; isPartition {
+				relation = table
+			}
 			r.letters[letter{relation, id}] = struct{}{}
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -98,6 +99,7 @@ type Recovery struct {
 	times      []string                // their time columns; empty: none
 	candidates candidates
 	letters    map[letter]struct{}
+	partitions map[string]string // names under which rows of a table come, and it
 }
 
 type letter struct{ relation, id string }
@@ -171,7 +173,17 @@ func (r *Recovery) describe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.partitions = map[string]string{}
 	for _, t := range p.Tables {
+		names, err := t.PartitionNames(ctx, r.conn)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if !slices.Contains(r.parts.Need.Tables, name) {
+				r.partitions[name] = t.Name
+			}
+		}
 		copied, err := slot.DescribeCopied(ctx, r.conn, t, r.parts.Roles(t.Name))
 		if err != nil {
 			return unreadable(err)
@@ -254,10 +266,15 @@ func (r *Recovery) Publish(ctx context.Context) (_ *Report, err error) {
 		return nil, err
 	}
 	r.report.Published = p.published
-	if !r.usable && r.sel.closing() {
-		if err := r.replace(ctx); err != nil {
-			return nil, err
-		}
+	switch {
+	case !r.sel.closing():
+	case r.usable:
+		err = r.dropSpare(ctx)
+	default:
+		err = r.replace(ctx)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return &r.report, nil
 }

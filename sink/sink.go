@@ -148,6 +148,9 @@ func (s Source) Signature(commitTime time.Time) []byte {
 // headers it lets a later session recognise what is published.
 const HeaderSource = "postrider.source"
 
+// HeaderRedriven names the header with the ID of the dead letter that a message was, for as long as nobody redrove it.
+const HeaderRedriven = "postrider.redriven"
+
 // Position says that everything of transactions that end at or before LSN is published.
 type Position struct {
 	Source     Source

@@ -43,6 +43,27 @@ func OIDs(ctx context.Context, conn *pgx.Conn, tables []string) (map[uint32]stri
 	return oids, nil
 }
 
+const selectPartitions = `
+WITH RECURSIVE tree(oid) AS (
+  SELECT $1::oid
+  UNION ALL
+  SELECT i.inhrelid FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition)
+SELECT n.nspname || '.' || c.relname FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.oid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE tree.oid <> $1`
+
+// PartitionNames are the names under which rows of the table may come, beside its own.
+func (t Table) PartitionNames(ctx context.Context, conn *pgx.Conn) ([]string, error) {
+	rows, err := conn.Query(ctx, selectPartitions, t.OID)
+	if err != nil {
+		return nil, fmt.Errorf("read the partitions of table %s: %w", t.Name, postgres.Error(err))
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("read the partitions of table %s: %w", t.Name, postgres.Error(err))
+	}
+	return names, nil
+}
+
 const selectParents = `
 SELECT EXISTS (SELECT FROM pg_catalog.pg_class WHERE oid = $1),
   ARRAY(SELECT n.nspname || '.' || c.relname FROM pg_catalog.pg_partition_ancestors($1) WITH ORDINALITY p(relid, depth)
