@@ -168,10 +168,8 @@ func (c *recoverCall) recover(ctx context.Context, cfg config.Config) (*recovery
 			letters.Take(&own, 0)        // one key is in one partition, whose order is kept
 			return rowOfLetter(m, source)
 		}
-		parked := sync.OnceValue(letters.Parked)
-		parts.Parked = func(m *sink.Message) bool {
-			return m.Key != nil && len(parked()[deadletter.Address{Topic: m.Topic, Key: string(m.Key)}]) > 0
-		}
+		parks := sync.OnceValue(letters.Parks)
+		parts.Parked = func(m *sink.Message) bool { return parks()(m) }
 	}
 	r, err := recovery.New(ctx, parts, c.selection)
 	if err != nil {

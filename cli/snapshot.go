@@ -9,9 +9,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"postrider/config"
+	"postrider/deadletter"
 	"postrider/relay"
 	"postrider/replication"
 	"postrider/router"
+	"postrider/sink"
 	"postrider/sink/kafka"
 	"postrider/slot"
 	"postrider/snapshot"
@@ -85,8 +87,35 @@ func (p *pipeline) runSnapshot(ctx, stop context.Context, report func(relay.Snap
 		return nil
 	}
 	defer p.endSnapshot()
-	return p.copy.Run(ctx, stop, snapshot.Target{OpenSink: p.openSink, Router: p.newRouter},
+	err := p.copy.Run(ctx, stop, snapshot.Target{OpenSink: p.openSink, Router: p.newRouter, Parks: p.parks},
 		func(s snapshot.State) { report(relay.Snapshot(s)) })
+	if parked := new(snapshot.ParkedError); errors.As(err, &parked) {
+		return &misfit{err}
+	}
+	return err
+}
+
+// parks reads which keys open dead letters park.
+func (p *pipeline) parks(ctx context.Context) (func(m *sink.Message) bool, error) {
+	none := func(*sink.Message) bool { return false }
+	if !p.cfg.DeadLetter.On() {
+		return none, nil
+	}
+	broker := p.cfg.Sink.Kafka
+	broker.Topics.Create = false
+	store, err := kafka.OpenDeadLetters(ctx, broker, p.cfg.DeadLetter.Topic, "", p.component("deadletter"))
+	if errors.Is(err, sink.ErrUnknownTopic) {
+		return none, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	letters, err := deadletter.Read(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	return letters.Parks(), nil
 }
 
 func (p *pipeline) endSnapshot() {

@@ -136,6 +136,14 @@ func (x *Index) Parked() map[Address][]*Entry {
 	return parked
 }
 
+// Parks returns a function that tells whether open letters park the key of a message, which belongs behind them then.
+func (x *Index) Parks() func(m *sink.Message) bool {
+	parked := x.Parked()
+	return func(m *sink.Message) bool {
+		return m.Key != nil && len(parked[Address{Topic: m.Topic, Key: string(m.Key)}]) > 0
+	}
+}
+
 // inOrder sorts the letters of one key as their rows were committed. The topic has them so, unless partitions were added to it.
 func inOrder(letters []*Entry) {
 	slices.SortStableFunc(letters, func(a, b *Entry) int {

@@ -29,6 +29,7 @@ type Copy struct {
 
 	inserted  map[slot.RowID]struct{} // of a resumed one: rows that come by the slot
 	published *published              // of a resumed one: messages that are there already
+	parks     func(m *sink.Message) bool
 	progress  progress
 }
 
@@ -36,6 +37,25 @@ type Copy struct {
 type Target struct {
 	OpenSink sink.Open
 	Router   func() (*router.Router, error)
+	// Parks returns what tells whether open dead letters park the key of a message.
+	Parks func(ctx context.Context) (func(m *sink.Message) bool, error)
+}
+
+// ParkedError is the refusal of a row that belongs behind the open dead letters of its key.
+type ParkedError struct {
+	Table string
+	Row   int64 // of the snapshot, from 0
+	Topic string
+}
+
+func (e *ParkedError) Error() string {
+	return fmt.Sprintf("row %d of the snapshot of table %s: to publish it to topic %q before the open dead letters of its key breaks the key's order", e.Row, e.Table, e.Topic)
+}
+
+// Advice is what it means for the WAL, and what to do.
+func (e *ParkedError) Advice() (wal, fix string) {
+	return "it is kept for the slot from the beginning of the snapshot on",
+		"postrider deadletter list, then redrive or discard the letters, and start the relay again: the snapshot goes on"
 }
 
 // Close ends the connections, and with them the lock.
@@ -83,6 +103,9 @@ func (c *Copy) run(ctx, reading context.Context, to Target, report func(State)) 
 	}
 	r, err := to.Router()
 	if err != nil {
+		return err
+	}
+	if c.parks, err = to.Parks(reading); err != nil {
 		return err
 	}
 	p, err := c.openPublisher(reading, to.OpenSink)
@@ -233,6 +256,9 @@ func (c *Copy) read(ctx context.Context, t *slot.Copied, entry *Table, rows *slo
 		if err != nil {
 			c.parts.Metrics.EventsRefused.Inc()
 			return ch, fmt.Errorf("route row %d of the snapshot of table %s: %w", entry.Rows+ch.rows, t.Name, err)
+		}
+		if m != nil && c.parks(m) {
+			return ch, &ParkedError{Table: t.Name, Row: entry.Rows + ch.rows, Topic: m.Topic}
 		}
 		ch.rows++
 		ch.last = &row.Position
