@@ -366,7 +366,7 @@ func TestStream_StatusesGoOnWhileNobodyTakesTheEvents(t *testing.T) {
 	x := newTable(t, "18")
 	x.cfg.StatusInterval = 200 * time.Millisecond
 	pg := x.pg()
-	pg.RuntimeParams["wal_sender_timeout"] = "1s"
+	pg.RuntimeParams["wal_sender_timeout"] = "3s"
 	s, err := replication.Open(t.Context(), pg, x.cfg, x.slot, zerolog.Nop())
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -375,9 +375,9 @@ func TestStream_StatusesGoOnWhileNobodyTakesTheEvents(t *testing.T) {
 	go func() { ended <- s.Run(ctx, t.Context(), out, s.SeedLSN) }()
 	x.exec(`INSERT INTO outbox SELECT n, repeat('x', 1000) FROM generate_series(1, 50000) n`) // more than the socket holds
 
-	// Fifteen statuses, 200 ms apart, span three timeouts.
+	// So many statuses, 200 ms apart, span two timeouts.
 	last, replies := time.Time{}, 0
-	for replies < 15 {
+	for replies < 30 {
 		var reply *time.Time
 		require.NoError(t, x.conn.QueryRow(ctx, `SELECT max(reply_time) FROM pg_stat_replication
 			WHERE pid = (SELECT active_pid FROM pg_replication_slots WHERE slot_name = $1)`, x.slot).Scan(&reply))
@@ -490,13 +490,13 @@ func TestStream_StatusesGoOnWhileARowIsThrownAway(t *testing.T) {
 	pg, err := pgconn.ParseConfig(u.String())
 	require.NoError(t, err)
 	pg.RuntimeParams["replication"] = "database"
-	pg.RuntimeParams["wal_sender_timeout"] = "1000" // ms: without a status in time the server ends it
+	pg.RuntimeParams["wal_sender_timeout"] = "3s" // without a status in time the server ends it
 	s, err := replication.Open(t.Context(), pg, x.cfg, x.slot, zerolog.Nop())
 	require.NoError(t, err)
 	r := x.run(s, nil)
 	x.exec(`INSERT INTO outbox VALUES (1, 'before')`)
 	r.rows(1)
-	proxy.Delay(time.Millisecond) // for each piece: 2 s at least
+	proxy.Delay(3 * time.Millisecond) // for each piece: 5 s at least
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	x.exec(`INSERT INTO outbox VALUES (2, repeat('x', 60000000))`)
