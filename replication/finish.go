@@ -58,8 +58,8 @@ func (s *Stream) Hold(done <-chan struct{}) {
 	}
 }
 
-// How long the server gets to answer CopyDone. It may be in the middle of sending a large transaction.
-const endTimeout = 2 * time.Second
+// How long the server gets to answer CopyDone. It may be in the middle of sending a large transaction, or on a machine that is busy.
+const endTimeout = 5 * time.Second
 
 // awaitEnd reads on until the server has answered CopyDone. Closing a socket with unread data would reset
 // the connection and could throw away the final status with it.

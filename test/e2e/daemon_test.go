@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"net"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"postrider/embedded/child"
 	"postrider/test/parts"
 )
 
@@ -380,13 +382,13 @@ func TestSystemd_HearsWhatIsTrue(t *testing.T) {
 func TestSystemd_WaitsForABrokerThatIsAway(t *testing.T) {
 	t.Parallel()
 	sd := newSystemd(t)
-	nobody, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := child.FreePort()
 	require.NoError(t, err)
-	require.NoError(t, nobody.Close())
-	sd.env["POSTRIDER_SINK_KAFKA_BROKERS"] = nobody.Addr().String()
+	nobody := fmt.Sprintf("127.0.0.1:%d", port)
+	sd.env["POSTRIDER_SINK_KAFKA_BROKERS"] = nobody
 	o := operate(t, "no_data", "", 0, sd.env)
 	sd.hear(t, "EXTEND_TIMEOUT_USEC=")
-	require.Contains(t, sd.hear(t, "STATUS=backing_off"), nobody.Addr().String())
+	require.Contains(t, sd.hear(t, "STATUS=backing_off"), nobody)
 	sd.hear(t, "EXTEND_TIMEOUT_USEC=")
 	sd.hear(t, "WATCHDOG=1")
 	require.NotContains(t, strings.Join(sd.said, "\n"), "READY=1")

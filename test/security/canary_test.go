@@ -176,7 +176,7 @@ var commandLine = regexp.MustCompile(`(?m)^  ([a-z][a-z-]+) +\S`)
 // commands walks the help and lists every command there is.
 func (b *box) commands(t *testing.T, above ...string) (all [][]string) {
 	t.Helper()
-	help := b.run(t, 10*time.Second, nil, append(slices.Clone(above), "--help")...)
+	help := b.run(t, time.Minute, nil, append(slices.Clone(above), "--help")...)
 	_, list, found := strings.Cut(help, "Available Commands:\n")
 	if !found {
 		return [][]string{above}
