@@ -13,6 +13,7 @@ import (
 
 	"postrider/deadletter"
 	"postrider/metrics"
+	"postrider/postgres"
 	"postrider/replication"
 	"postrider/router"
 	"postrider/sink"
@@ -418,7 +419,12 @@ func (s *session) finish(ctx context.Context, cause error) error {
 			close(drained)
 		}
 	})
-	finishErr := s.stream.Finish(drainCtx, drained)
+	var finishErr error
+	if errors.Is(cause, postgres.ErrForgotten) {
+		s.stream.Abandon()
+	} else {
+		finishErr = s.stream.Finish(drainCtx, drained)
+	}
 	wg.Wait()
 	closeTimeout := sinkCloseTimeout
 	if errors.Is(cause, ErrSecondSignal) || errors.Is(context.Cause(ctx), ErrSecondSignal) {

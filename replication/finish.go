@@ -39,6 +39,9 @@ func (s *Stream) Finish(ctx context.Context, drained <-chan struct{}) error {
 	return s.awaitEnd()
 }
 
+// Abandon is Finish for a connection that the server has given up without our being told: nobody would read a status, and nobody answers.
+func (s *Stream) Abandon() { _ = s.conn.Conn().Close() }
+
 // holdInterval is below every wal_sender_timeout that anybody sets.
 const holdInterval = 300 * time.Millisecond
 
