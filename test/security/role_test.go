@@ -74,7 +74,7 @@ func TestRole_IsEnoughAndNoMore(t *testing.T) {
 			var end string
 			require.NoError(t, conn.QueryRow(t.Context(), "SELECT pg_current_wal_lsn()::text").Scan(&end))
 			require.Eventually(t, func() bool {
-				return ask(`SELECT confirmed_flush_lsn >= '` + end + `' FROM pg_replication_slots`)
+				return ask(`SELECT EXISTS (SELECT FROM pg_replication_slots WHERE confirmed_flush_lsn >= '` + end + `')`) // NULL while the slot is being made
 			}, time.Minute, 20*time.Millisecond, "confirmed")
 			// The row is behind the confirmed position, so a broker has it; and this is all that the role may do.
 			for _, statement := range []string{
