@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"postrider/deadletter"
 	"postrider/postgres"
@@ -18,13 +19,12 @@ import (
 type ownLetters struct {
 	system    string              // identifier; empty: not known
 	foreign   map[string]struct{} // slots of other databases of the server
-	relations map[string]struct{} // names under which rows of the tables come: their own and those of their partitions
+	relations map[string]struct{} // names under which rows of the tables come: their own and those of their partitions; none: whatever name
 }
 
-func findOwnLetters(ctx context.Context, conn *pgx.Conn) (*ownLetters, error) {
-	o := &ownLetters{foreign: map[string]struct{}{}, relations: map[string]struct{}{}}
-	err := conn.QueryRow(ctx, "SELECT system_identifier::text FROM pg_catalog.pg_control_system()").Scan(&o.system)
-	if err = postgres.Error(err); err != nil && !errors.Is(err, postgres.ErrPermission) {
+func findOwnLetters(ctx context.Context, conn *pgx.Conn) (o *ownLetters, err error) {
+	o = &ownLetters{foreign: map[string]struct{}{}, relations: map[string]struct{}{}}
+	if o.system, err = systemIdentifier(ctx, conn); err != nil {
 		return nil, err
 	}
 	rows, err := conn.Query(ctx, "SELECT slot_name::text FROM pg_catalog.pg_replication_slots WHERE database <> pg_catalog.current_database()")
@@ -39,6 +39,15 @@ func findOwnLetters(ctx context.Context, conn *pgx.Conn) (*ownLetters, error) {
 		o.foreign[s] = struct{}{}
 	}
 	return o, nil
+}
+
+// systemIdentifier is that of the server as SQL has it; empty if it does not say, as services may not.
+func systemIdentifier(ctx context.Context, conn *pgx.Conn) (id string, err error) {
+	err = conn.QueryRow(ctx, "SELECT system_identifier::text FROM pg_catalog.pg_control_system()").Scan(&id)
+	if refused := new(pgconn.PgError); errors.As(err, &refused) && !conn.IsClosed() {
+		return "", nil
+	}
+	return id, postgres.Error(err)
 }
 
 // add takes a table.
@@ -58,7 +67,7 @@ func (o *ownLetters) has(m *sink.Message) bool {
 	if o == nil {
 		return true
 	}
-	if relation := header(m, deadletter.HeaderRelation); relation != nil {
+	if relation := header(m, deadletter.HeaderRelation); relation != nil && len(o.relations) > 0 {
 		if _, ours := o.relations[string(relation)]; !ours {
 			return false
 		}

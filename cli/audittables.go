@@ -65,6 +65,9 @@ func (t *auditTables) begin(ctx context.Context, o auditOptions, plan auditPlan,
 			return err
 		}
 		t.tables = append(t.tables, table)
+		if len(o.tables) > 0 {
+			continue // one that is named may be an archive, or have had another name
+		}
 		if err := t.letters.add(ctx, t.conn, slot.Table{Name: name, OID: rel.OID}); err != nil {
 			return err
 		}

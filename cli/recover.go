@@ -17,6 +17,7 @@ import (
 	"postrider/config"
 	"postrider/deadletter"
 	"postrider/metrics"
+	"postrider/postgres"
 	"postrider/recovery"
 	"postrider/sink"
 	"postrider/sink/kafka"
@@ -152,21 +153,18 @@ func (c *recoverCall) recover(ctx context.Context, cfg config.Config) (*recovery
 		Limits: recovery.Limits{Messages: cfg.Relay.InFlightMessages, Bytes: cfg.Relay.InFlightBytes},
 		Say:    a.progress, Log: p.component("recovery"),
 	}
-	var source sink.Source
-	if cfg.DeadLetter.On() || cfg.Relay.ExactlyOnce {
-		var err error
-		if source, err = sourceOf(ctx, cfg); err != nil {
+	if cfg.DeadLetter.On() {
+		system, err := askSystemIdentifier(ctx, cfg.Postgres)
+		if err != nil {
 			return nil, err
 		}
-	}
-	if cfg.DeadLetter.On() {
 		letters := deadletter.NewIndex()
 		parts.DeadLetters = cfg.DeadLetter.Topic
 		parts.DeadLetter = func(m *sink.Message) (relation, id string) {
 			own := *m
 			own.Key = bytes.Clone(m.Key) // the message is the reader's
 			letters.Take(&own, 0)        // one key is in one partition, whose order is kept
-			return rowOfLetter(m, source)
+			return rowOfLetter(m, system, cfg.Slot.Name)
 		}
 		parks := sync.OnceValue(letters.Parks)
 		parts.Parked = func(m *sink.Message) bool { return parks()(m) }
@@ -180,7 +178,7 @@ func (c *recoverCall) recover(ctx context.Context, cfg config.Config) (*recovery
 		return r.Plan(ctx)
 	}
 	if cfg.Relay.ExactlyOnce {
-		if err := a.shutOut(ctx, cfg, source); err != nil {
+		if err := a.shutOut(ctx, cfg); err != nil {
 			return nil, err
 		}
 	}
@@ -189,7 +187,11 @@ func (c *recoverCall) recover(ctx context.Context, cfg config.Config) (*recovery
 
 // shutOut has the open transaction of a relay with exactly_once aborted, which may only hang: it could be committed after its rows were published from the
 // tables. And what an attempt before this has published behind it can be read.
-func (a *app) shutOut(ctx context.Context, cfg config.Config, source sink.Source) error {
+func (a *app) shutOut(ctx context.Context, cfg config.Config) error {
+	source, err := sourceOf(ctx, cfg)
+	if err != nil {
+		return err
+	}
 	s, err := kafka.OpenTransactional(ctx, cfg.Sink.Kafka, cfg.Relay.PositionTopic, a.newLogger(cfg.Log), func(*sink.Message, error) {}, func(pglogrepl.LSN, error) {})
 	if err != nil {
 		return err
@@ -200,13 +202,23 @@ func (a *app) shutOut(ctx context.Context, cfg config.Config, source sink.Source
 	return errors.Join(err, s.Close(closing))
 }
 
+// askSystemIdentifier is systemIdentifier on a connection of its own.
+func askSystemIdentifier(ctx context.Context, cfg postgres.Config) (string, error) {
+	conn, err := postgres.Connect(ctx, cfg)
+	if err != nil {
+		return "", err
+	}
+	defer closeSQL(ctx, conn)
+	return systemIdentifier(ctx, conn)
+}
+
 // rowOfLetter is recovery.Parts.DeadLetter. Records that are no letters name no row, nor do those of another relay that shares the topic: its tables
-// and ids may have the same names.
-func rowOfLetter(m *sink.Message, source sink.Source) (relation, id string) {
+// and ids may have the same names. system is empty if the server does not say it.
+func rowOfLetter(m *sink.Message, system, slot string) (relation, id string) {
 	for _, h := range m.Headers {
 		switch h.Key {
 		case deadletter.HeaderSource:
-			if system, slot, ok := letterSource(h.Value); ok && (system != source.SystemID || slot != source.Slot) {
+			if ofSystem, ofSlot, ok := letterSource(h.Value); ok && (system != "" && ofSystem != system || ofSlot != slot) {
 				return "", ""
 			}
 		case deadletter.HeaderRelation:

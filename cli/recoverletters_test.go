@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -147,4 +148,28 @@ func TestAudit_CountsNoLetterOfAnotherDatabase(t *testing.T) {
 	r := i.run("audit")
 	require.Equal(t, 1, r.code, r.stdout)
 	require.Contains(t, r.stdout, "lost                        1")
+}
+
+// A slot of that name may be another relay's: nothing says that recover has made it.
+func TestRecover_DropsNoSlotOfAnotherDatabase(t *testing.T) {
+	k := kafkaBroker(t)
+	require.NoError(t, k.CreateTopic("outbox.event.order", 3))
+	i := newInstall(t, "17", k.Brokers()...)
+	i.exec(recoverOutbox)
+	i.insertOld(3)
+	i.deliver(k.Brokers()[0], 1, 2, 3)
+	spare := recovery.NewSlot(i.db.Name)
+	config := i.conn.Config().Copy()
+	config.Database = "postgres"
+	other, err := pgx.ConnectConfig(t.Context(), config)
+	require.NoError(t, err)
+	defer other.Close(t.Context())
+	_, err = other.Exec(t.Context(), "SELECT pg_create_logical_replication_slot('"+spare+"', 'pgoutput')")
+	require.NoError(t, err)
+	i.exec("SELECT pg_create_logical_replication_slot('" + i.db.Name + "', 'pgoutput')")
+	defer i.exec("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '" + spare + "'")
+	r := i.ok("recover", "--publish", "--yes")
+	t.Log(r.stdout, r.stderr)
+	_, err = slot.Get(t.Context(), i.conn, spare)
+	require.NoError(t, err)
 }

@@ -166,7 +166,7 @@ func (k *Keeper) unparked(a Address, partition int32) *sink.Message {
 // Letter implements Desk.
 func (k *Keeper) Letter(p Poison) (*sink.Message, error) {
 	r := newRow(k.writer.source, p.Event, p.Message)
-	if refused := new(router.RowError); p.Message == nil && errors.As(p.Err, &refused) && refused.EventID != "" {
+	if refused := new(router.RowError); p.Message == nil && errors.As(p.Err, &refused) && refused.EventID != "" && len(refused.EventID) <= maxKeyColumn {
 		r.origin.EventID = refused.EventID // by the column that the router takes, and not by the first of the primary key
 	}
 	if p.Message == nil && k.opts.Address != nil {

@@ -127,10 +127,18 @@ func (r *Recovery) dropSpare(ctx context.Context) error {
 		return err
 	}
 	name := NewSlot(r.parts.Need.Slot.Name)
-	if _, err := slot.Get(ctx, r.conn, name); errors.Is(err, slot.ErrNotFound) {
+	spare, err := slot.Get(ctx, r.conn, name)
+	if errors.Is(err, slot.ErrNotFound) {
 		return nil
-	} else if err != nil {
+	}
+	if err != nil {
 		return err
+	}
+	// Only a slot that stands where the copy of it does is surely that one: another may be the one of a relay with that name, or, if the slot was made by hand after an
+	// attempt that ended, all that still has the logical messages from in between.
+	if slot.Verify(spare.Slot, r.conn.Config().Database) != nil || spare.ConfirmedFlushLSN != r.report.ConfirmedFlushLSN {
+		r.parts.Say("slot %s stays and keeps WAL. If an earlier attempt has left it behind, and no relay has it: postrider slot drop %s --yes", name, name)
+		return nil
 	}
 	if err := slot.Drop(ctx, r.conn, name); err != nil {
 		return err

@@ -36,7 +36,7 @@ func (s *Stream) Finish(ctx context.Context, drained <-chan struct{}) error {
 	if err := s.conn.Frontend().Flush(); err != nil {
 		return fmt.Errorf("end replication stream: %w", err)
 	}
-	return s.awaitEnd()
+	return s.awaitEnd(ctx)
 }
 
 // Abandon is Finish for a connection that the server has given up without our being told: nobody would read a status, and nobody answers.
@@ -64,12 +64,16 @@ func (s *Stream) Hold(done <-chan struct{}) {
 // How long the server gets to answer CopyDone. It may be in the middle of sending a large transaction, or on a machine that is busy.
 const endTimeout = 5 * time.Second
 
+// The same when the time to drain is over, or somebody does not want to wait.
+const endTimeoutBrief = 2 * time.Second
+
 // awaitEnd reads on until the server has answered CopyDone. Closing a socket with unread data would reset
 // the connection and could throw away the final status with it.
-func (s *Stream) awaitEnd() error {
+func (s *Stream) awaitEnd(ctx context.Context) error {
 	if err := s.conn.Conn().SetReadDeadline(s.now().Add(endTimeout)); err != nil {
 		return fmt.Errorf("end replication stream: %w", err)
 	}
+	defer context.AfterFunc(ctx, func() { _ = s.conn.Conn().SetReadDeadline(s.now().Add(endTimeoutBrief)) })()
 	for {
 		typ, _, _, ok, err := s.wire.next()
 		switch {
@@ -83,7 +87,7 @@ func (s *Stream) awaitEnd() error {
 		if err := s.wire.fill(); err != nil {
 			var timeout net.Error
 			if errors.As(err, &timeout) && timeout.Timeout() {
-				return fmt.Errorf("end replication stream: no answer from the server in %s", endTimeout)
+				return errors.New("end replication stream: no answer from the server in time")
 			}
 			return fmt.Errorf("end replication stream: %w", err)
 		}

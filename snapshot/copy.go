@@ -257,7 +257,8 @@ func (c *Copy) read(ctx context.Context, t *slot.Copied, entry *Table, rows *slo
 			c.parts.Metrics.EventsRefused.Inc()
 			return ch, fmt.Errorf("route row %d of the snapshot of table %s: %w", entry.Rows+ch.rows, t.Name, err)
 		}
-		if m != nil && c.parks(m) {
+		there := m != nil && c.published.take(m)
+		if m != nil && !there && c.parks(m) {
 			return ch, &ParkedError{Table: t.Name, Row: entry.Rows + ch.rows, Topic: m.Topic}
 		}
 		ch.rows++
@@ -265,7 +266,7 @@ func (c *Copy) read(ctx context.Context, t *slot.Copied, entry *Table, rows *slo
 		switch {
 		case m == nil:
 			c.parts.Metrics.EventsSkipped.Inc()
-		case c.published.take(m):
+		case there:
 			// It is there: this is how an interrupted chunk goes on.
 		default:
 			c.parts.Metrics.EventsRouted.Inc()

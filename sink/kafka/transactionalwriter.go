@@ -178,8 +178,11 @@ func (w *transactionWriter) place() {
 	w.mu.Lock()
 	defer w.mu.Unlock() // nothing is out
 	for topic, partition := range w.met {
-		for w.sink.life.Err() == nil {
-			if leader, _, err := w.sink.client.PartitionLeader(topic, partition); leader >= 0 || err != nil {
+		// Of what has acknowledged a record a leader was known, and the client keeps it. An error may be that of an earlier load, as of a topic that was just made:
+		// it stands until the partitions are stored, and is believed only when it stays.
+		for began := time.Now(); w.sink.life.Err() == nil; {
+			leader, _, err := w.sink.client.PartitionLeader(topic, partition)
+			if leader >= 0 || err != nil && time.Since(began) > time.Second {
 				break
 			}
 			time.Sleep(100 * time.Microsecond)
