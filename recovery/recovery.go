@@ -99,7 +99,7 @@ type Recovery struct {
 	times      []string                // their time columns; empty: none
 	candidates candidates
 	letters    map[letter]struct{}
-	partitions map[string]string // names under which rows of a table come, and it
+	partitions map[string]string // the table, by the name of a partition under which its rows may come
 }
 
 type letter struct{ relation, id string }
