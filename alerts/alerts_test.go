@@ -424,3 +424,35 @@ func TestNotifier_WithoutReceiversDoesNothing(t *testing.T) {
 		require.Empty(t, b.episodes)
 	})
 }
+
+// Whatever a receiver answers at once, it is tried again no faster than the back-off, and ever more rarely.
+func TestTurns_NoAnswerOfAReceiverMakesTheNotifierSpin(t *testing.T) {
+	answers := map[string]*failure{
+		"an error":                  {text: "no"},
+		"an error after it took it": {text: "no", reached: true},
+		"refused":                   {text: "no", refused: true},
+		"come back at once":         {text: "no", after: time.Nanosecond},
+		"come back in a year":       {text: "no", after: 365 * 24 * time.Hour},
+		"taken":                     nil,
+	}
+	for name, answer := range answers {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, DefaultConfig(), func(t *testing.T, b *bench, r *fake) {
+				r.answers(func(context.Context, message) *failure { return answer })
+				b.set(condition("PostriderNotReady", health.Critical, 0), condition("PostriderSlotLost", health.Critical, 0))
+				pass(time.Hour)
+				heard := r.all()
+				require.NotEmpty(t, heard)
+				require.LessOrEqual(t, len(heard), 2*(10+6), "of each: ten while the pause doubles, then one every quarter of an hour")
+				tried := map[string]time.Time{}
+				for _, h := range heard {
+					name := h.CommonLabels["alertname"]
+					if before, again := tried[name]; again {
+						require.GreaterOrEqual(t, h.at.Sub(before), backoffMin/2, name)
+					}
+					tried[name] = h.at
+				}
+			})
+		})
+	}
+}

@@ -40,7 +40,7 @@ func (c *command) send(ctx context.Context, payload message) *failure {
 	cmd.WaitDelay = closePipes
 	err = cmd.Run()
 	if cmd.ProcessState == nil {
-		return notStarted(err)
+		return c.notStarted(err)
 	}
 	if cmd.ProcessState.Success() { // err may be ErrWaitDelay: it left a child behind
 		return nil
@@ -53,14 +53,66 @@ func (c *command) send(ctx context.Context, payload message) *failure {
 		f.text = "alerts.command: killed, since the process ends"
 	}
 	if line := said.String(); line != "" {
-		f.text += ": " + line
+		line = c.withoutArguments(line)
+		f.text += ": " + line[:min(len(line), maxLine)]
 	}
 	return f
 }
 
+// Program is what may be shown of a command: its first item, if that is a name and no whole command line. Arguments may be passwords.
+func Program(command []string) string {
+	if len(command) == 0 || strings.ContainsFunc(command[0], unicode.IsSpace) || strings.Contains(command[0], "://") {
+		return "the first item of alerts.command"
+	}
+	return command[0]
+}
+
+// LookProgram looks for the program of a command. The error shows nothing else of it.
+func LookProgram(command []string) error {
+	_, err := exec.LookPath(command[0])
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", Program(command), bare(err))
+}
+
+// bare is the error without the path that it names.
+func bare(err error) error {
+	if named := new(exec.Error); errors.As(err, &named) {
+		err = named.Err
+	}
+	if named := new(fs.PathError); errors.As(err, &named) {
+		err = named.Err
+	}
+	return err
+}
+
+const hidden = "********"
+
+// withoutArguments masks the command's arguments in what it has printed, as a shell with -x and many a program repeat them; and of one that reads as a header or
+// as name=value also the value by itself.
+func (c *command) withoutArguments(line string) string {
+	for _, arg := range c.args[1:] {
+		texts := []string{arg}
+		if i := strings.IndexAny(arg, ":="); i > 0 {
+			value := strings.TrimSpace(arg[i+1:])
+			texts = append(texts, value)
+			if words := strings.Fields(value); len(words) > 0 {
+				texts = append(texts, words[len(words)-1])
+			}
+		}
+		for _, text := range texts {
+			if len(text) > 3 {
+				line = strings.ReplaceAll(line, text, hidden)
+			}
+		}
+	}
+	return line
+}
+
 // notStarted tells a program that is not there from a machine that is out of something.
-func notStarted(err error) *failure {
-	f := &failure{text: fmt.Sprintf("alerts.command: %v", err)}
+func (c *command) notStarted(err error) *failure {
+	f := &failure{text: fmt.Sprintf("alerts.command: %s: %v", Program(c.args), bare(err))}
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, exec.ErrDot) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) ||
 		errors.Is(err, syscall.ENOEXEC) {
 		f.refused, f.next = true, "correct alerts.command, or install the program and make it executable, then: postrider alerts test"
@@ -90,11 +142,15 @@ type firstLine struct {
 	ended bool
 }
 
-const maxLine = 300
+// maxLine is how much of it is shown, and keptLine how much is looked through for arguments.
+const (
+	maxLine  = 300
+	keptLine = 4096
+)
 
 func (l *firstLine) Write(b []byte) (int, error) {
 	for _, c := range b {
-		if l.ended || len(l.line) >= maxLine {
+		if l.ended || len(l.line) >= keptLine {
 			break
 		}
 		if c == '\n' {

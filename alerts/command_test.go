@@ -66,6 +66,21 @@ func TestCommand_SaysWhyItFailed(t *testing.T) {
 	require.LessOrEqual(t, len(f.text), maxLine+100)
 }
 
+// An argument may be a password. A shell with -x repeats it, and so does the error of a program that is not there.
+func TestCommand_ShowsNoArgument(t *testing.T) {
+	path := script(t, `printf '%s ' "$@" "${2##* }" "${3#*=}" >&2; exit 3`)
+	f := run(t, time.Minute, path, "-H", "Authorization: Bearer "+canary, "--token="+canary, strings.Repeat("x", maxLine)+canary)
+	require.Contains(t, f.text, "alerts.command: exit status 3: -H ")
+	require.NotContains(t, f.text, canary)
+	require.NotContains(t, run(t, time.Minute, "/nothing there/curl -H "+canary).text, canary)
+	require.NotContains(t, run(t, time.Minute, "https://me:"+canary+"@host/x").text, canary)
+	require.ErrorContains(t, LookProgram([]string{"no-such-program"}), "no-such-program: executable file not found")
+	require.NotContains(t, LookProgram([]string{"curl -H " + canary}).Error(), canary)
+	cfg := DefaultConfig()
+	cfg.ExternalURL = "ftp://me:" + canary + "@host/"
+	require.NotContains(t, cfg.Validate().Error(), canary)
+}
+
 func TestCommand_DoesNotNeedToReadItsInput(t *testing.T) {
 	require.Nil(t, run(t, time.Minute, script(t, "exit 0")))
 }

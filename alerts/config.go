@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os/exec"
 	"time"
 
 	"postrider/secret"
@@ -53,7 +52,7 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("alerts.timeout = %s: must be positive", c.Timeout))
 	}
 	if u, err := url.Parse(c.ExternalURL); c.ExternalURL != "" && (err != nil || !isHTTP(u)) {
-		errs = append(errs, fmt.Errorf("alerts.external_url = %q: must be an http or https URL", c.ExternalURL))
+		errs = append(errs, errors.New("alerts.external_url: must be an http or https URL")) // not shown: it may have a password in it all the same
 	} else if err == nil && u.User != nil {
 		errs = append(errs, errors.New("alerts.external_url: must not have a user or a password in it, since it stands in each notification"))
 	}
@@ -73,7 +72,7 @@ func (c Config) Warnings() []string {
 		}
 	}
 	if len(c.Command) > 0 {
-		if _, err := exec.LookPath(c.Command[0]); err != nil {
+		if err := LookProgram(c.Command); err != nil {
 			warnings = append(warnings, fmt.Sprintf("alerts.command: %v", err))
 		}
 	}

@@ -58,7 +58,10 @@ const (
 )
 
 // orderedMatch is the pair of a key that is last in our order.
-type orderedMatch struct{ ours, theirs uint64 }
+type orderedMatch struct {
+	ours, theirs uint64
+	partition    int32 // of theirs: nothing orders two partitions
+}
 
 // startGrace is how long after the first match a partition without any may still bring what was committed before we began. A relay
 // publishes in commit order, so it is the time by which partitions are read unevenly.
@@ -202,11 +205,11 @@ func (c *Comparison) orderLocked(ours, theirs *entry) {
 	}
 	key := theirs.topicAndKey()
 	last, ok := c.last.get(key)
-	if ok && (ours.sequence > last.ours) != (theirs.sequence > last.theirs) {
+	if ok && last.partition == theirs.m.Partition && (ours.sequence > last.ours) != (theirs.sequence > last.theirs) {
 		c.report.OutOfOrder++
 	}
 	if !ok || ours.sequence > last.ours {
-		c.last.put(key, orderedMatch{ours.sequence, theirs.sequence})
+		c.last.put(key, orderedMatch{ours.sequence, theirs.sequence, theirs.m.Partition})
 	}
 }
 

@@ -413,3 +413,17 @@ func TestRecent_RemembersTheNewest(t *testing.T) {
 	require.False(t, ok)
 	require.LessOrEqual(t, len(r.now)+len(r.then), 200)
 }
+
+// Partitions that were added move keys, and two partitions are read side by side.
+func TestCompare_JudgesNoOrderBetweenPartitions(t *testing.T) {
+	b := newBench(nil)
+	moved := func(m *sink.Message) { m.Partition = 2 }
+	b.ours(message("1"))
+	b.ours(message("2", moved))
+	b.theirs(message("2", moved))
+	b.theirs(message("1"))
+	b.pass(30 * time.Second)
+	r := b.Report()
+	require.Equal(t, int64(2), r.Equal)
+	require.Zero(t, r.OutOfOrder)
+}

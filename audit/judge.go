@@ -10,13 +10,13 @@ import (
 // Row is one row of an outbox table, or one line of a write log.
 type Row struct {
 	ID          []byte // unique
-	Key         []byte // rows of one key have an order; nil: it has none
+	Key         []byte // rows of one key have an order, that of their commits; nil: it has none
 	Transaction uint64 // zero: not known
 	Judged      bool   // false: it is known, so that its records are no phantoms, and nothing else is said of it
 }
 
-// Written is what should have been published. Rows gives the same rows in the same order at each call; for the rows of one key that order is
-// the one in which they have to arrive. The slices of a Row are valid until each returns. An error of each ends it and is returned.
+// Written is what should have been published. Rows gives the same rows in the same order at each call. The slices of a Row are
+// valid until each returns. An error of each ends it and is returned.
 type Written interface {
 	Count(ctx context.Context) (int64, error)
 	Rows(ctx context.Context, each func(*Row) error) error
@@ -34,8 +34,19 @@ type Partition struct {
 type Record struct {
 	Partition int // index in Partitions
 	Offset    int64
-	ID        []byte // nil: it has none
-	Key       []byte // for examples only
+	ID        []byte   // nil: it has none
+	Key       []byte   // for examples only
+	Hash      int64    // of the key's bytes, as Kafka's default partitioner has it, plus 1; 0: not known
+	Position  Position // of the row's commit
+	Redriven  bool     // a dead letter that was redriven: it comes when somebody redrives it, in no order
+}
+
+// Position is the place of a row among all that were committed, as its record says. Positions compare only within one source.
+type Position struct {
+	Source []byte // nil: the record says no position, or not whose
+	LSN    uint64 // of the commit
+	Index  uint32 // in the transaction
+	Time   int64  // of the commit, by the server's clock, in microseconds
 }
 
 // Published is what was published. Records gives all records, one partition after the other in the order of Partitions, each by offset, and the
@@ -47,9 +58,13 @@ type Published interface {
 
 // JudgeConfig says how much memory Judge may take, and what it reports.
 type JudgeConfig struct {
-	Memory   int64 // in bytes, at least MinMemory
-	Ordered  bool  // the order of Written is known; otherwise nothing is said about it
-	Examples int   // of each kind that are reported in detail
+	Memory int64 // in bytes, at least MinMemory
+	// Ordered: the order of Written is that of the commits, as the user claims. It wins over positions.
+	Ordered bool
+	// Commits gives the ids of rows in the order of their commits, the same ones at each call. It wins over positions, for the rows
+	// that it gives. nil: nothing gives them.
+	Commits  func(ctx context.Context, each func(id []byte) error) error
+	Examples int // of each kind that are reported in detail
 }
 
 // Report is the result of Judge. A relay that is exact has zeros from Lost on.
@@ -64,16 +79,19 @@ type Report struct {
 	Duplicated       int64 `json:"duplicated"`        // records of rows that had arrived before
 	LongestRepeat    int64 `json:"longest_repeat"`    // most such records that follow each other in a partition
 	OutOfOrder       int64 `json:"out_of_order"`      // rows that arrived first behind a later row of their key, in the same partition
+	OrderJudged      int64 `json:"order_judged"`      // rows with a key whose order was judged
+	OrderNotJudged   int64 `json:"order_not_judged"`  // rows with a key of which nothing says when they were committed
 	TornReplays      int64 `json:"torn_replays"`      // repetitions that leave out a row of the key that had arrived, or end before the newest
 	Phantom          int64 `json:"phantom"`           // records of no row, and those without an id
 	TornTransactions int64 `json:"torn_transactions"` // transactions of which some rows arrived and some are lost
 	PartitionChanges int64 `json:"partition_changes"` // keys with records in more than one partition of a topic
+	KeysMoved        int64 `json:"keys_moved"`        // the same, where it can have come from partitions that were added: not judged
 
 	Passes   int       `json:"passes"` // how often the topics were read, to stay within the memory
 	Examples []Example `json:"examples"`
 }
 
-// Clean tells whether nothing is wrong.
+// Clean reports whether nothing that was judged is wrong.
 func (r *Report) Clean() bool {
 	return r.Lost == 0 && r.Duplicated == 0 && r.OutOfOrder == 0 && r.TornReplays == 0 && r.Phantom == 0 && r.TornTransactions == 0 &&
 		r.PartitionChanges == 0
@@ -86,7 +104,7 @@ const (
 	// baseMemory is for what Written and Published hold while they read, and for garbage.
 	baseMemory = 32 << 20
 	// rowMemory is for one row of a pass: what is kept of it, state of its key, and a third more than one place in the table of each.
-	rowMemory = 24 + 24 + 2*6
+	rowMemory = 32 + 40 + 2*6
 	// bitmaps are kept of all records: there, of a row, repeated.
 	bitmaps = 3
 )
@@ -109,11 +127,12 @@ func Judge(ctx context.Context, cfg JudgeConfig, w Written, p Published) (Report
 	}
 	j.report.Passes = len(j.ranges)
 	for i, r := range j.ranges {
-		if err := j.pass(ctx, r, i == len(j.ranges)-1); err != nil {
+		if err := j.pass(ctx, r, i == 0, i == len(j.ranges)-1); err != nil {
 			return j.report, err
 		}
 	}
 	j.countRecords()
+	j.countMoved()
 	return j.report, j.examineLost(ctx)
 }
 
@@ -127,6 +146,8 @@ type judge struct {
 	count     int64 // rows
 	ranges    []keyRange
 	records   []recordSet // of each partition
+	placed    []placement // of each partition
+	moved     []int64     // by the number of the topic: keys in more than one partition
 	lost      bitmap      // by the place of the row in Written
 	report    Report
 	shown     map[Kind]int // examples
@@ -163,6 +184,7 @@ func (j *judge) plan(ctx context.Context) error {
 			places += p.End - p.From
 		}
 	}
+	j.placed, j.moved = newPlacements(j.parts, j.topics), make([]int64, len(topics))
 	capacity := (j.cfg.Memory - baseMemory - bitmaps*places/8 - j.count/8) / rowMemory
 	if least := baseMemory + bitmaps*places/8 + j.count/8 + rowMemory*min(j.count, 100_000); least > max(j.cfg.Memory, MinMemory) || capacity <= 0 {
 		return fmt.Errorf("%w: %d rows and %d records need %d MiB at least", ErrMemory, j.count, places, least>>20+1)
@@ -202,6 +224,9 @@ func (j *judge) rows(ctx context.Context, each func(*Row, judged) error) error {
 			return errors.New("there are more rows than were counted: they changed meanwhile")
 		}
 		e := judged{id: maphash.Bytes(j.seed, r.ID), at: at}
+		if j.cfg.Ordered {
+			e.commit = at + 1
+		}
 		e.key = e.id
 		if r.Key != nil {
 			e.key = maphash.Bytes(j.seed, r.Key)
@@ -216,8 +241,8 @@ func (j *judge) rows(ctx context.Context, each func(*Row, judged) error) error {
 }
 
 // pass judges the rows of some keys.
-func (j *judge) pass(ctx context.Context, keys keyRange, last bool) error {
-	p := newPass(j, keys.rows)
+func (j *judge) pass(ctx context.Context, keys keyRange, first, last bool) error {
+	p := newPass(j, keys.rows, first)
 	err := j.rows(ctx, func(_ *Row, e judged) error {
 		if b := bucketOf(e.key); b >= keys.first && b <= keys.last {
 			p.entries = append(p.entries, e)
@@ -228,6 +253,9 @@ func (j *judge) pass(ctx context.Context, keys keyRange, last bool) error {
 		return err
 	}
 	if err := p.index(); err != nil {
+		return err
+	}
+	if err := p.readCommits(ctx); err != nil {
 		return err
 	}
 	if err := j.published.Records(ctx, func(r *Record) error { p.record(r, last); return nil }); err != nil {

@@ -153,6 +153,13 @@ func TestJudge_FindsEachKindOfFault(t *testing.T) {
 			},
 			func(v *Report) { v.OutOfOrder = 1 },
 		},
+		"one of a key before three others": { // which also stand in order among themselves
+			func(r *run) {
+				id := r.partitions[1][39]
+				r.partitions[1] = slices.Insert(slices.Delete(r.partitions[1], 39, 40), 30, id)
+			},
+			func(v *Report) { v.OutOfOrder = 3 },
+		},
 		"phantoms, one without an id": {
 			func(r *run) { r.partitions[2] = slices.Insert(r.partitions[2], 5, "rolled back", "", "rolled back") },
 			func(v *Report) { v.Phantom = 3 },
@@ -196,6 +203,7 @@ func TestJudge_FindsEachKindOfFault(t *testing.T) {
 			}
 			c.want(&want)
 			want.Delivered = want.Written - want.Lost - want.DeadLettered
+			want.OrderJudged = want.Delivered
 			if want.NotJudged > 0 {
 				want.Records = v.Records // of judged rows alone
 			}
@@ -306,4 +314,5 @@ func TestJudge_WithoutAnOrderSaysNothingOfIt(t *testing.T) {
 	unordered.Ordered = false
 	v := r.judge(t, unordered)
 	require.True(t, v.Clean(), "%+v", v)
+	require.EqualValues(t, []int64{0, 600}, []int64{v.OrderJudged, v.OrderNotJudged})
 }

@@ -1,16 +1,19 @@
 package audit
 
 import (
-	"cmp"
+	"context"
+	"fmt"
 	"hash/maphash"
+	"math"
 	"math/bits"
-	"slices"
 )
 
 // judged is what is kept of a row while it is judged.
 type judged struct {
 	id, key uint64 // hashes
 	at      uint32 // place in Written
+	commit  uint32 // place among all commits, from 1; 0: only the record's position can tell it
+	arrival uint32 // which row of its key it was to arrive by its topic, from 1; 0: none that a repetition has to bring
 	bits    uint32 // and, once it has arrived, the number of the topic above topicShift
 }
 
@@ -23,41 +26,26 @@ const (
 	topicShift = 16
 )
 
-// state is how far the rows of a key have come in a topic. Ranks are indices of entries plus one: entries are sorted by key and then by
-// their order, so a higher rank is a later row.
-type state struct {
-	key       uint64
-	high      uint32 // highest rank that arrived in the partition
-	last      uint32 // rank that arrived last; 0 <= last <= high
-	partition int32  // index
-	topic     uint16
-	moved     bool
-}
-
 // pass judges the rows of some keys.
 type pass struct {
 	*judge
-	entries []judged
-	ids     hashTable // to entries
-	states  []state
-	keys    hashTable // to states
+	entries   []judged
+	ids       hashTable // to entries
+	states    []state
+	keys      hashTable // to states
+	histories histories
+	first     bool // of all passes
 }
 
-func newPass(j *judge, rows int64) *pass {
-	return &pass{judge: j, entries: make([]judged, 0, rows), ids: newHashTable(rows), keys: newHashTable(rows)}
+func newPass(j *judge, rows int64, first bool) *pass {
+	return &pass{judge: j, first: first, entries: make([]judged, 0, rows), ids: newHashTable(rows), keys: newHashTable(rows), histories: newHistories()}
 }
 
 // index is called when all entries are there.
 func (p *pass) index() error {
-	slices.SortFunc(p.entries, func(a, b judged) int {
-		if a.key != b.key {
-			return cmp.Compare(a.key, b.key)
-		}
-		return cmp.Compare(a.at, b.at)
-	})
 	for i := range p.entries {
 		id := p.entries[i].id
-		place, found := p.ids.find(id, func(at uint32) bool { return p.entries[at].id == id })
+		place, found := p.find(id)
 		if found {
 			return ErrSameID
 		}
@@ -72,12 +60,33 @@ func (p *pass) index() error {
 	return nil
 }
 
+// find returns the place of a row in ids by the hash of its id.
+func (p *pass) find(id uint64) (place int, found bool) {
+	return p.ids.find(id, func(at uint32) bool { return p.entries[at].id == id })
+}
+
+// readCommits notes the place of each row among the commits.
+func (p *pass) readCommits(ctx context.Context) error {
+	if p.cfg.Commits == nil {
+		return nil
+	}
+	n := uint32(0)
+	return p.cfg.Commits(ctx, func(id []byte) error {
+		if n++; n == math.MaxUint32 {
+			return fmt.Errorf("%w: at most 4 billion commits can be judged at once", ErrMemory)
+		}
+		if place, found := p.find(maphash.Bytes(p.seed, id)); found {
+			p.entries[p.ids[place]-1].commit = n
+		}
+		return nil
+	})
+}
+
 // record judges one record. In the last pass those that no pass has found a row for are phantoms.
 func (p *pass) record(r *Record, last bool) {
-	id := maphash.Bytes(p.seed, r.ID)
 	place, found := 0, false
 	if r.ID != nil {
-		place, found = p.ids.find(id, func(at uint32) bool { return p.entries[at].id == id })
+		place, found = p.find(maphash.Bytes(p.seed, r.ID))
 	}
 	part := &p.parts[r.Partition]
 	if part.DeadLetter {
@@ -87,6 +96,10 @@ func (p *pass) record(r *Record, last bool) {
 		return
 	}
 	set := &p.records[r.Partition]
+	position := p.histories.position(r) // of each record: a pass must not depend on which keys it judges
+	if p.first {
+		p.placed[r.Partition].add(r, position)
+	}
 	at := r.Offset - part.From
 	if !found {
 		if set.known.has(at) {
@@ -115,59 +128,8 @@ func (p *pass) record(r *Record, last bool) {
 		p.example(Duplicated, r)
 	}
 	if p.entries[e].bits&bitKeyed != 0 {
-		p.order(r, e, first)
+		p.order(r, e, first, position)
 	}
-}
-
-// order compares a record with those of its key before it.
-func (p *pass) order(r *Record, e uint32, first bool) {
-	topic, partition, rank := p.topics[r.Partition], int32(r.Partition), e+1 //nolint:gosec // plan refuses as many
-	key := p.entries[e].key
-	place, found := p.keys.find(key+uint64(topic)*0x9E3779B97F4A7C15, func(at uint32) bool {
-		return p.states[at].key == key && p.states[at].topic == topic
-	})
-	if !found {
-		if !first { // of a row that came by another topic
-			return
-		}
-		p.states = append(p.states, state{key: key, topic: topic, partition: partition}) // has room: each has a row that came first by it
-		p.keys[place] = uint32(len(p.states))                                            //nolint:gosec // plan refuses as many
-	}
-	s := &p.states[p.keys[place]-1]
-	if s.partition != partition {
-		if !s.moved {
-			p.report.PartitionChanges++
-			p.example(PartitionChange, r)
-		}
-		// Nothing orders two partitions.
-		s.partition, s.moved, s.high, s.last = partition, true, 0, 0
-	}
-	if !p.cfg.Ordered {
-		return
-	}
-	switch {
-	case first && rank < s.high:
-		p.report.OutOfOrder++
-		p.example(OutOfOrder, r)
-		return // where the key stands is not changed by it
-	case !s.moved && rank > s.last && p.leavesOut(s, rank):
-		p.report.TornReplays++
-		p.example(TornReplay, r)
-	}
-	s.last, s.high = rank, max(s.high, rank)
-}
-
-// leavesOut tells whether a row between the one that arrived last and this one had arrived by the same topic.
-func (p *pass) leavesOut(s *state, rank uint32) bool {
-	if s.last == 0 {
-		return false
-	}
-	for i := s.last; i < rank-1; i++ { // ranks last+1 to rank-1
-		if b := p.entries[i].bits; b&bitDelivered != 0 && uint16(b>>topicShift) == s.topic { //nolint:gosec // 16 bits
-			return true
-		}
-	}
-	return false
 }
 
 // finish counts what has not arrived.
@@ -183,11 +145,8 @@ func (p *pass) finish() {
 			p.lost.set(int64(e.at))
 		}
 	}
-	if !p.cfg.Ordered {
-		return
-	}
 	for i := range p.states {
-		if s := &p.states[i]; s.last < s.high && !s.moved {
+		if s := &p.states[i]; s.last < s.count && !s.moved {
 			p.report.TornReplays++ // whoever keeps the last event of a key is left with an old one
 		}
 	}

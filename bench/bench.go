@@ -172,14 +172,14 @@ func (b *bench) refuse(what string, err error) error {
 		return fmt.Errorf("create %s %q: %w", what, b.cfg.Name, postgres.Error(err))
 	}
 	return exists(fmt.Errorf("%s %q exists already: another bench is running there, or one was killed, or it is yours", what, b.cfg.Name), fmt.Sprintf(
-		"choose another --name; or, if it is left of a bench:\nSELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '%[1]s';\n"+
+		"choose another --name; or, if it is left of a bench:\nSELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_catalog.pg_replication_slots WHERE slot_name = '%[1]s';\n"+
 			"DROP PUBLICATION IF EXISTS %[1]s; DROP SCHEMA IF EXISTS %[1]s CASCADE;", b.cfg.Name))
 }
 
 // freeWalsender makes sure that the relay will get one: it would wait for it, and that would be measured.
 func freeWalsender(ctx context.Context, conn *pgx.Conn) error {
 	var limit, used int
-	err := conn.QueryRow(ctx, `SELECT current_setting('max_wal_senders')::int, (SELECT count(*) FROM pg_stat_replication)`).Scan(&limit, &used)
+	err := conn.QueryRow(ctx, `SELECT pg_catalog.current_setting('max_wal_senders')::int, (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_replication)`).Scan(&limit, &used)
 	if err != nil {
 		return fmt.Errorf("count the walsenders: %w", postgres.Error(err))
 	}

@@ -113,7 +113,7 @@ func (r *Result) drained(reader *reader, toFirst time.Duration) {
 // flushed makes the server write out everything, so that a walsender may send it, and returns a position that is behind all rows.
 func (b *bench) flushed(ctx context.Context, conn *pgx.Conn) (pglogrepl.LSN, error) {
 	var text string
-	if err := conn.QueryRow(ctx, `SELECT pg_current_wal_insert_lsn()::text`).Scan(&text); err != nil {
+	if err := conn.QueryRow(ctx, `SELECT pg_catalog.pg_current_wal_insert_lsn()::text`).Scan(&text); err != nil {
 		return 0, fmt.Errorf("read the server's position: %w", postgres.Error(err))
 	}
 	if _, err := conn.Exec(ctx, `SET synchronous_commit = local; INSERT INTO `+b.unrelated()+` (body) VALUES ('flush')`, pgx.QueryExecModeSimpleProtocol); err != nil {

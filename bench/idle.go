@@ -144,8 +144,9 @@ func (b *bench) besides(ctx context.Context, conn *pgx.Conn, w Workload, relay *
 			over = true
 		}
 		var retained, lag float64
-		err := conn.QueryRow(ctx, `SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), restart_lsn)::float8, pg_wal_lsn_diff(pg_current_wal_insert_lsn(), confirmed_flush_lsn)::float8
-			FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Name).Scan(&retained, &lag)
+		err := conn.QueryRow(ctx, `SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), restart_lsn)::double precision,
+				pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), confirmed_flush_lsn)::double precision
+			FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`, b.cfg.Name).Scan(&retained, &lag)
 		if err != nil {
 			return fmt.Errorf("look at slot %q: %w", b.cfg.Name, postgres.Error(err))
 		}
@@ -162,7 +163,7 @@ func (b *bench) besides(ctx context.Context, conn *pgx.Conn, w Workload, relay *
 
 // serverPosition is where the server writes, in bytes.
 func serverPosition(ctx context.Context, conn *pgx.Conn) (bytes float64, err error) {
-	err = conn.QueryRow(ctx, `SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8`).Scan(&bytes)
+	err = conn.QueryRow(ctx, `SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), '0/0')::double precision`).Scan(&bytes)
 	if err != nil {
 		return 0, fmt.Errorf("read the server's position: %w", postgres.Error(err))
 	}

@@ -89,9 +89,10 @@ func (r *rows) find(key, value []byte, scratch *[]byte) (n int64, ok bool) {
 // insertRange writes rows $1 to $2 with payloads of $3 bytes in one statement, which is one transaction.
 func insertRange(table string) string {
 	return fmt.Sprintf(`INSERT INTO %s (id, aggregate_type, aggregate_id, event_type, payload)
-SELECT lpad(to_hex(n), 32, '0')::uuid, (ARRAY['%s'])[1 + n %% %d], 'key-' || n %% %d, 'created',
-	format('{"n": %%s, "pad": "%%s"}', n, substr(repeat(md5((n %% %d)::text), 1 + $3::int / 32), 1, greatest(1, $3::int - %d - length(n::text))))::jsonb
-FROM generate_series($1::bigint, $2::bigint) n`, table, strings.Join(aggregates, "','"), len(aggregates), keyCount, padCount, len(frame))
+SELECT pg_catalog.lpad(pg_catalog.to_hex(n), 32, '0')::pg_catalog.uuid, (ARRAY['%s'])[1 + n %% %d::bigint], 'key-' || (n %% %d::bigint)::text, 'created',
+	pg_catalog.format('{"n": %%s, "pad": "%%s"}', n, pg_catalog.substr(pg_catalog.repeat(pg_catalog.md5((n %% %d::bigint)::text), 1 + $3::int / 32), 1,
+		greatest(1, $3::int - %d - pg_catalog.length(n::text))))::pg_catalog.jsonb
+FROM pg_catalog.generate_series($1::bigint, $2::bigint) n`, table, strings.Join(aggregates, "','"), len(aggregates), keyCount, padCount, len(frame))
 }
 
 // insertOne writes one row: id, aggregate type, key, payload.

@@ -8,14 +8,17 @@ import (
 	"os/signal"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"postrider/audit"
 	"postrider/config"
+	"postrider/replication"
 	"postrider/router"
 	"postrider/sink"
 )
@@ -29,6 +32,8 @@ type auditOptions struct {
 	idColumn    string
 	keyColumn   string
 	orderBy     string
+	slot        string
+	wantsOrder  bool
 	timeColumn  string
 	transaction string
 	since       string
@@ -52,10 +57,13 @@ slot and no consumer group. The rows have to be in the table still.
 The topics are read from their beginnings to their ends as they are at the start; then the tables, in one snapshot. So a row that is
 not published yet counts as lost: beside a relay at work, leave the newest out with --until 1m.
 
-The rows of a key have to arrive in the order of --order-by: by default snapshot.order_by, else an integer id, else the column of the
-time. Rows of one key that are written side by side may commit in another order than that of their ids.
+The rows of a key have to arrive in the order of their commits, which no column of theirs tells: writers fill created_at, and take
+numbers, before they commit. It is judged by the position headers of the records (router.position_headers with relay.dedup = "tail"), by
+the WAL that a slot keeps (--slot), or by a column of which you know that it has this order (--order-by). Where nothing tells it, it is
+not judged, and the report says so.
 
-Exit status: 0 nothing is wrong; 1 something is, or there was nothing to audit; otherwise as for run. docs/AUDIT.md explains the rest.`,
+Exit status: 0 nothing that was judged is wrong; 1 something is, or is not proven, or there was nothing to audit; otherwise as for run.
+docs/AUDIT.md explains the rest.`,
 		Args: knownSubcommand,
 		Example: `  postrider audit
   postrider audit --until 1m --json
@@ -74,6 +82,9 @@ Exit status: 0 nothing is wrong; 1 something is, or there was nothing to audit; 
 			default:
 				sections = append(sections, "postgres", "replication", "router")
 			}
+			if o.slot != "" && !slices.Contains(sections, "replication") {
+				sections = append(sections, "replication")
+			}
 			l, err := a.load(cmd, sections...)
 			if err != nil {
 				return err
@@ -86,7 +97,7 @@ Exit status: 0 nothing is wrong; 1 something is, or there was nothing to audit; 
 			if len(o.tables) > 0 {
 				cfg = onlyTables(cfg, o.tables)
 			}
-			return a.audit(cmd.Context(), o, plan, cfg)
+			return a.audit(cmd.Context(), o, plan, cfg, a.newLogger(l.Config.Log))
 		},
 	}
 	f := cmd.Flags()
@@ -97,9 +108,11 @@ Exit status: 0 nothing is wrong; 1 something is, or there was nothing to audit; 
 	f.StringVar(&o.id, "id", "", "where a record has the id of its row: header:NAME, key or value:/JSON/POINTER (default header:id, or router.header_id)")
 	f.StringVar(&o.idColumn, "id-column", "", "`column` with the id (default table.field.event.id)")
 	f.StringVar(&o.keyColumn, "key-column", "", "`column` with the key (default table.field.event.key)")
-	f.StringVar(&o.orderBy, "order-by", "", "`column` that orders the rows of a key")
+	f.StringVar(&o.orderBy, "order-by", "", "`column` that has the order in which the rows of a key were committed, as you know")
+	f.StringVar(&o.slot, "slot", "", "read the order of commits from the WAL that this `slot` keeps, which nobody else reads; it stays as it is")
+	f.BoolVar(&o.wantsOrder, "require-order", false, "exit with 1 unless the order of every row was judged")
 	f.StringVar(&o.timeColumn, "time-column", "", "`column` for --since and --until (default table.field.event.timestamp, else created_at)")
-	f.StringVar(&o.transaction, "transaction-column", "xmin", "integer `column` with the transaction of a row")
+	f.StringVar(&o.transaction, "transaction-column", rowTransaction, "integer `column` with the transaction of a row")
 	f.StringVar(&o.since, "since", "", "judge only rows from this time on, and read topics from there: a `duration` (1h) or time (2026-01-31T12:00:00Z)")
 	f.StringVar(&o.until, "until", "", "judge only rows before this time: a `duration` or time")
 	f.StringVar(&o.isolation, "isolation", "read_committed", "read_committed or read_uncommitted, as a consumer's isolation.level")
@@ -107,7 +120,7 @@ Exit status: 0 nothing is wrong; 1 something is, or there was nothing to audit; 
 	f.StringVar(&o.memory, "memory", "256MiB", "`size` of memory to use; with more rows than fit, the topics are read several times")
 	f.IntVar(&o.examples, "examples", 5, "faults of each kind to show")
 	f.BoolVar(&o.json, "json", false, "print the report as JSON")
-	for _, name := range []string{"topic", "topics", "table", "id", "id-column", "key-column", "order-by", "time-column", "transaction-column", "since", "until", "dead-letters", "memory", "examples"} {
+	for _, name := range []string{"topic", "topics", "table", "id", "id-column", "key-column", "order-by", "slot", "time-column", "transaction-column", "since", "until", "dead-letters", "memory", "examples"} {
 		must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
 	}
 	must(cmd.RegisterFlagCompletionFunc("isolation", cobra.FixedCompletions([]string{"read_committed", "read_uncommitted"}, cobra.ShellCompDirectiveNoFileComp)))
@@ -153,6 +166,10 @@ func (o *auditOptions) plan(now time.Time) (p auditPlan, err error) {
 		return p, usagef("--isolation %s: expected read_committed or read_uncommitted", o.isolation)
 	case o.examples < 0:
 		return p, usagef("--examples must not be negative")
+	case o.slot != "" && (o.log != "" || o.orderBy != ""):
+		return p, usagef("--slot, --order-by and --log each say in what order rows were committed: give one")
+	case o.log != "" && o.orderBy != "":
+		return p, usagef("--order-by is for a table: the lines of a write log are in the order of commits")
 	case o.log != "" && len(o.topics) == 0 && o.pattern == "":
 		return p, usagef("--log says nothing of topics: name them with --topic or --topics")
 	}
@@ -185,10 +202,10 @@ func onlyTables(cfg config.Config, tables []string) config.Config {
 type writtenRows interface {
 	audit.Written
 	Names() []string // tables, or the file
-	Order() string   // of the rows of a key; empty: not known
+	Order() string   // what has the order of the commits, as the user says; empty: nothing
 }
 
-func (a *app) audit(ctx context.Context, o auditOptions, plan auditPlan, cfg config.Config) error {
+func (a *app) audit(ctx context.Context, o auditOptions, plan auditPlan, cfg config.Config, log zerolog.Logger) error {
 	ctx, cancel := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	if a.env("GOMEMLIMIT") == "" {
@@ -200,6 +217,7 @@ func (a *app) audit(ctx context.Context, o auditOptions, plan auditPlan, cfg con
 		return auditFailure(err)
 	}
 	defer topics.Close()
+	judge := audit.JudgeConfig{Memory: plan.memory, Examples: o.examples}
 	var written writtenRows
 	if o.log != "" {
 		written = &writeLog{path: o.log, since: plan.since, until: plan.until}
@@ -210,14 +228,24 @@ func (a *app) audit(ctx context.Context, o auditOptions, plan auditPlan, cfg con
 		}
 		defer tables.close(ctx)
 		written, topics.own = tables, tables.letters
+		if o.slot != "" {
+			commits, err := tables.commits(ctx, o.slot, cfg, log)
+			if err != nil {
+				return auditFailure(err)
+			}
+			judge.Commits = commits.read
+		}
 	}
-	report, err := audit.Judge(ctx, audit.JudgeConfig{Memory: plan.memory, Ordered: written.Order() != "", Examples: o.examples}, written, topics)
+	judge.Ordered = written.Order() != ""
+	report, err := audit.Judge(ctx, judge, written, topics)
 	if err != nil {
 		return auditFailure(err)
 	}
-	return a.printAudit(o.json, auditResult{
-		Seconds: time.Since(began).Seconds(), Written: written.Names(), Topics: topics.names(), OrderBy: written.Order(), Isolation: o.isolation, Report: report,
-	})
+	r := newAuditResult(o, written, topics, report, time.Since(began))
+	if tables, ok := written.(*auditTables); ok && tables.changed {
+		r.judgeNoTransactions()
+	}
+	return a.printAudit(o, r)
 }
 
 // auditFailure is explain for an audit, which no WAL waits for.
@@ -230,6 +258,10 @@ func auditFailure(err error) error {
 		return &failure{code: exitRuntime, err: err, next: "raise --memory, or shorten the time with --since"}
 	case errors.Is(err, audit.ErrSameID):
 		return &failure{code: exitRuntime, err: err, next: "audit one table at a time with --table, or name the column with unique ids: --id-column"}
+	case errors.Is(err, replication.ErrSlotInUse):
+		return &failure{code: exitTemporary, err: err, next: "postrider audit --slot NAME   with a slot that no process reads"}
+	case errors.Is(err, replication.ErrSlotMissing):
+		return &failure{code: exitConfig, err: err, next: "postrider audit --slot NAME   with a slot that is there"}
 	case errors.Is(err, sink.ErrUnknownTopic):
 		return &failure{code: exitConfig, err: err, next: "name the topics that are there: postrider audit --topic NAME"}
 	case errors.Is(err, sink.ErrPermission):

@@ -31,6 +31,8 @@ func TestAudit_RefusesWhatItCannotDo(t *testing.T) {
 		{[]string{"--until", "tomorrow"}, exitUsage, "neither a duration"},
 		{[]string{"--topics", "("}, exitUsage, "--topics"},
 		{[]string{"--log", "gone.jsonl"}, exitUsage, "name them with --topic or --topics"},
+		{[]string{"--slot", "kept", "--order-by", "number"}, exitUsage, "each say in what order rows were committed"},
+		{[]string{"--log", "gone.jsonl", "--topic", "x", "--order-by", "number"}, exitUsage, "--order-by is for a table"},
 		{[]string{"--set", "sink.kind=stdout", "--log", "gone.jsonl", "--topic", "x"}, exitConfig, "there are no topics to audit"},
 		{[]string{"--topic", "x"}, exitConfig, "sink.kafka.brokers"},
 	} {
@@ -57,6 +59,31 @@ func TestEventID_IsFoundWhereItIs(t *testing.T) {
 		}
 	}
 	require.Equal(t, "row", string(deadLetterID(&sink.Message{Headers: []sink.Header{{Key: deadletter.HeaderEventID, Value: []byte("row")}}}, nil)))
+}
+
+func TestPositionOf_TakesOnlyWhatCanBeCompared(t *testing.T) {
+	source := sink.Source{SystemID: "7300000000000000000", Timeline: 1, Slot: "a@b", Events: "postrider"}
+	headers := func(pairs ...string) (m sink.Message) {
+		for i := 0; i < len(pairs); i += 2 {
+			m.Headers = append(m.Headers, sink.Header{Key: pairs[i], Value: []byte(pairs[i+1])})
+		}
+		return m
+	}
+	signature := string(source.Signature(time.UnixMicro(1_700_000_000_000_001)))
+	m := headers(router.HeaderLSN, "0/1", router.HeaderLSN, "16/B374D848", router.HeaderIndex, "3", sink.HeaderSource, signature)
+	require.Equal(t, audit.Position{Source: []byte(source.Header()), LSN: 0x16B374D848, Index: 3, Time: 1_700_000_000_000_001}, positionOf(&m))
+	for _, pairs := range [][]string{
+		{router.HeaderLSN, "16/B374D848", router.HeaderIndex, "3"}, // of whatever server
+		{router.HeaderLSN, "16/B374D848", sink.HeaderSource, signature},
+		{router.HeaderIndex, "3", sink.HeaderSource, signature},
+		{router.HeaderLSN, "x", router.HeaderIndex, "3", sink.HeaderSource, signature},
+		{router.HeaderLSN, "0/0", router.HeaderIndex, "3", sink.HeaderSource, signature},
+		{router.HeaderLSN, "16/B374D848", router.HeaderIndex, "-1", sink.HeaderSource, signature},
+		{router.HeaderLSN, "16/B374D848", router.HeaderIndex, "3", sink.HeaderSource, source.Header() + "@x"},
+	} {
+		m := headers(pairs...)
+		require.Zero(t, positionOf(&m), pairs)
+	}
 }
 
 func TestWriteLog_SaysWhichLineIsWrong(t *testing.T) {

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"postrider/audit"
 	"postrider/config"
@@ -24,14 +24,17 @@ type auditTables struct {
 	conn    *pgx.Conn
 	tables  []auditTable
 	letters *ownLetters
+	// changed: rows were updated, which gives them the transaction of the update, as far as the server's statistics go back.
+	changed bool
 }
 
 // auditTable is one of them, with the columns that its rules name.
 type auditTable struct {
 	name   string
+	id     string // column
 	query  string // id, key, transaction, whether it is judged; in order
 	from   string
-	column string // that orders rows; empty: none does
+	column string // that orders rows, as --order-by says; empty: none does
 }
 
 // openAuditTables connects and takes the snapshot, which lasts until close.
@@ -72,8 +75,20 @@ func (t *auditTables) begin(ctx context.Context, o auditOptions, plan auditPlan,
 			return err
 		}
 	}
-	return nil
+	if o.transaction != rowTransaction {
+		return nil
+	}
+	oids, err := slot.OIDs(ctx, t.conn, t.Names())
+	if err != nil {
+		return err
+	}
+	err = t.conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_all_tables WHERE relid = ANY($1::oid[]) AND n_tup_upd > 0)",
+		slices.Collect(maps.Keys(oids))).Scan(&t.changed)
+	return postgres.Error(err)
 }
+
+// rowTransaction is the column that has the transaction that wrote a row last.
+const rowTransaction = "xmin"
 
 // describeAudited finds the columns of a table.
 func describeAudited(rel *replication.Relation, name string, o auditOptions, plan auditPlan, cfg config.Config) (auditTable, error) {
@@ -105,19 +120,18 @@ func describeAudited(rel *replication.Relation, name string, o auditOptions, pla
 	if !ok {
 		return t, missing("the key", "--key-column")
 	}
-	names := []string{cfg.Snapshot.OrderBy}
-	if id.TypeOID == pgtype.Int2OID || id.TypeOID == pgtype.Int4OID || id.TypeOID == pgtype.Int8OID {
-		names = append(names, id.Name)
+	t.id = id.Name
+	if o.orderBy != "" {
+		order, ok := find(o.orderBy)
+		if !ok {
+			return t, missing("the order", "--order-by")
+		}
+		t.column = order.Name
 	}
-	order, ok := choose(o.orderBy, append(names, rule.FieldTimestamp, "created_at")...)
-	if o.orderBy != "" && !ok {
-		return t, missing("the order", "--order-by")
-	}
-	t.column = order.Name
 	judged := "true"
 	if !plan.since.IsZero() || !plan.until.IsZero() {
 		at, ok := choose(o.timeColumn, rule.FieldTimestamp, "created_at")
-		if !ok {
+		if !ok || !slot.HoldsTime(at) {
 			return t, missing("the time", "--time-column")
 		}
 		judged = within(pgx.Identifier{at.Name}.Sanitize(), plan.since, plan.until)
@@ -126,8 +140,12 @@ func describeAudited(rel *replication.Relation, name string, o auditOptions, pla
 	if t.column != "" {
 		sorted = "t." + pgx.Identifier{t.column}.Sanitize() + ", " // qualified: the bare name is that of the text, if it is selected, which sorts 10 before 9
 	}
-	t.query = fmt.Sprintf("SELECT %s::text, %s::text, %s::text, %s FROM %s AS t ORDER BY %st.tableoid, t.ctid",
-		pgx.Identifier{id.Name}.Sanitize(), pgx.Identifier{key.Name}.Sanitize(), pgx.Identifier{o.transaction}.Sanitize(), judged, t.from, sorted)
+	transaction, ok := find(o.transaction)
+	if !ok { // a column of the system, xmin
+		transaction.Name = o.transaction
+	}
+	t.query = fmt.Sprintf("SELECT %s, %s, %s, %s FROM %s AS t ORDER BY %st.tableoid, t.ctid",
+		slot.TextSQL(id), slot.TextSQL(key), slot.TextSQL(transaction), judged, t.from, sorted)
 	return t, nil
 }
 
@@ -152,18 +170,12 @@ func (t *auditTables) Names() []string {
 	return names
 }
 
-// Order names the columns that order the rows, empty if one of the tables has none.
+// Order names the column that orders the rows, as --order-by says. No column does so by itself: writers fill it before they commit.
 func (t *auditTables) Order() string {
-	var columns []string
-	for i := range t.tables {
-		if t.tables[i].column == "" {
-			return ""
-		}
-		if !slices.Contains(columns, t.tables[i].column) {
-			columns = append(columns, t.tables[i].column)
-		}
+	if len(t.tables) == 0 {
+		return ""
 	}
-	return strings.Join(columns, ", ")
+	return t.tables[0].column
 }
 
 // Count is that of audit.Written.
@@ -171,7 +183,7 @@ func (t *auditTables) Count(ctx context.Context) (int64, error) {
 	var all int64
 	for i := range t.tables {
 		var n int64
-		if err := t.conn.QueryRow(ctx, "SELECT count(*) FROM "+t.tables[i].from).Scan(&n); err != nil {
+		if err := t.conn.QueryRow(ctx, "SELECT pg_catalog.count(*) FROM "+t.tables[i].from).Scan(&n); err != nil {
 			return 0, t.unreadable(&t.tables[i], err)
 		}
 		all += n

@@ -20,6 +20,10 @@ type auditTopics struct {
 	parts []audit.Partition
 	id    eventID
 	own   *ownLetters
+	// removed are topics that do not hold all of their records any more, by retention, compaction or deletion.
+	removed []string
+	// tombstones are records without a value and an id, as the last reading has found them: they say of no row that it was written.
+	tombstones int64
 }
 
 // openAuditTopics connects and notes where the topics end.
@@ -32,7 +36,7 @@ func openAuditTopics(ctx context.Context, o auditOptions, plan auditPlan, cfg co
 	if err != nil {
 		return nil, err
 	}
-	t := &auditTopics{Reader: reader, id: id}
+	t := &auditTopics{Reader: reader, id: id, removed: []string{}}
 	if err := t.find(ctx, o, plan, cfg); err != nil {
 		reader.Close()
 		return nil, err
@@ -93,6 +97,15 @@ func (t *auditTopics) add(ctx context.Context, names []string, since time.Time, 
 		if err != nil {
 			return err
 		}
+		if !deadLetter {
+			whole, err := t.WholeFrom(ctx, name, spans)
+			if err != nil {
+				return err
+			}
+			if !whole {
+				t.removed = append(t.removed, name)
+			}
+		}
 		for _, s := range spans {
 			t.spans = append(t.spans, s)
 			t.parts = append(t.parts, audit.Partition{Topic: s.Topic, Number: s.Partition, From: s.From, End: s.End, DeadLetter: deadLetter})
@@ -128,12 +141,23 @@ func (t *auditTopics) Partitions() []audit.Partition { return t.parts }
 // Records is that of audit.Published.
 func (t *auditTopics) Records(ctx context.Context, each func(*audit.Record) error) error {
 	var r audit.Record
+	t.tombstones = 0
 	return t.Read(ctx, t.spans, func(span int, offset int64, m *sink.Message) error {
-		r = audit.Record{Partition: span, Offset: offset, ID: t.id.of(m), Key: plainText(m.Key)}
+		r = audit.Record{
+			Partition: span, Offset: offset, ID: t.id.of(m), Key: plainText(m.Key),
+			Position: positionOf(m), Redriven: header(m, sink.HeaderRedriven) != nil,
+		}
+		if m.Key != nil {
+			r.Hash = kafka.KeyHash(m.Key) + 1
+		}
 		if t.parts[span].DeadLetter {
 			if r.ID = deadLetterID(m, r.ID); !t.own.has(m) {
 				r.ID = nil
 			}
+		}
+		if r.ID == nil && m.Value == nil && !t.parts[span].DeadLetter {
+			t.tombstones++
+			return nil
 		}
 		return each(&r)
 	})

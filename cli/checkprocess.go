@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path"
 	"runtime/debug"
 	"strconv"
@@ -19,6 +18,8 @@ import (
 	"syscall"
 	"time"
 
+	"postrider/alerts"
+	"postrider/config"
 	"postrider/health"
 	"postrider/postgres"
 	"postrider/secret"
@@ -196,7 +197,7 @@ func readable(code, key string, s secret.Secret, required string) []slot.Finding
 	if s.Path() == "" {
 		return nil
 	}
-	f := slot.Finding{Severity: slot.SeverityOK, Code: code, Subject: s.Path(), Observed: "can be read"}
+	f := slot.Finding{Severity: slot.SeverityOK, Code: code, Subject: config.MaskURL(s.Path()), Observed: "can be read"}
 	if _, err := s.Reveal(); err != nil {
 		f.Severity, f.Observed, f.Required = slot.SeverityWarning, err.Error(), required
 		f.Fix = "correct " + key + "_file, or let the relay's user read the file: chmod, chown, or systemd's LoadCredential="
@@ -235,11 +236,11 @@ func checkAlertsCommand(command []string) []slot.Finding {
 	if len(command) == 0 {
 		return nil
 	}
-	f := slot.Finding{Severity: slot.SeverityOK, Code: "alerts_command", Subject: command[0], Observed: "is there, and may be run"}
-	if _, err := exec.LookPath(command[0]); err != nil {
+	f := slot.Finding{Severity: slot.SeverityOK, Code: "alerts_command", Subject: alerts.Program(command), Observed: "is there, and may be run"}
+	if err := alerts.LookProgram(command); err != nil {
 		f.Severity, f.Observed = slot.SeverityWarning, err.Error()
 		f.Required = "a program that is there and may be run: else nobody is told"
-		f.Fix = "correct alerts.command, or make it executable: chmod +x " + command[0]
+		f.Fix = "correct alerts.command, or make it executable: chmod +x " + alerts.Program(command)
 	}
 	return []slot.Finding{f}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -80,16 +81,16 @@ func (s *samples) read(ctx context.Context, conn *pgx.Conn, r *router.Router, t 
 	}
 	defer postgres.AllowRows(conn)()
 	defer func() { _ = tx.Rollback(ctx) }()
-	if _, err := tx.Exec(ctx, "DECLARE sample NO SCROLL CURSOR FOR SELECT "+textColumns(rel)+" FROM "+from); err != nil {
+	if _, err := tx.Exec(ctx, "DECLARE sample NO SCROLL CURSOR FOR SELECT "+columnList(rel)+" FROM "+from); err != nil {
 		return 0, postgres.Error(err)
 	}
 	// One row, then as many as the budget lets expect.
 	for n, size := 1, 0; rows < s.rows && size < s.bytes; {
-		fetched, err := tx.Query(ctx, fmt.Sprintf("FETCH FORWARD %d FROM sample", n))
+		fetched, err := tx.Query(ctx, fmt.Sprintf("FETCH FORWARD %d FROM sample", n), pgx.QueryResultFormats{pgx.TextFormatCode})
 		if err != nil {
 			return rows, postgres.Error(err)
 		}
-		events, err := pgx.CollectRows(fetched, func(row pgx.CollectableRow) (replication.Event, error) { return textRow(row, rel) })
+		events, err := pgx.CollectRows(fetched, func(row pgx.CollectableRow) (replication.Event, error) { return textRow(row, rel), nil })
 		if err != nil {
 			return rows, postgres.Error(err)
 		}
@@ -112,24 +113,22 @@ func (s *samples) read(ctx context.Context, conn *pgx.Conn, r *router.Router, t 
 	return rows, nil
 }
 
-func textRow(row pgx.CollectableRow, rel *replication.Relation) (replication.Event, error) {
+// textRow is a row that was read in text format: what the types' output functions write, as in the stream. A cast to text could be a function of
+// whoever made the type.
+func textRow(row pgx.CollectableRow, rel *replication.Relation) replication.Event {
 	e := replication.Event{Kind: replication.Insert, Relation: rel, Values: make([][]byte, len(rel.Columns))}
-	targets := make([]any, len(rel.Columns))
-	for i := range targets {
-		targets[i] = &e.Values[i]
+	for i, raw := range row.RawValues()[:len(rel.Columns)] {
+		e.Values[i] = bytes.Clone(raw) // the driver's buffer; nil stays that
 	}
-	return e, row.Scan(targets...)
+	return e
 }
 
-func textColumns(rel *replication.Relation) string {
-	var list string
+func columnList(rel *replication.Relation) string {
+	names := make([]string, len(rel.Columns))
 	for i, c := range rel.Columns {
-		if i > 0 {
-			list += ", "
-		}
-		list += pgx.Identifier{c.Name}.Sanitize() + "::text"
+		names[i] = pgx.Identifier{c.Name}.Sanitize()
 	}
-	return list
+	return strings.Join(names, ", ")
 }
 
 // newest is what to select from for the newest rows: the end of the table, or of its youngest partition that has any and may be read. A table
@@ -140,7 +139,7 @@ func newest(ctx context.Context, conn *pgx.Conn, t slot.Table) (from string, err
 	err = conn.QueryRow(ctx, `
 		SELECT c.oid::regclass::text, pg_catalog.pg_relation_size(c.oid) / pg_catalog.current_setting('block_size')::int
 		FROM pg_catalog.pg_class c
-		WHERE (c.oid = $1 OR c.oid IN (SELECT p.relid FROM pg_catalog.pg_partition_tree($1::oid::regclass) p WHERE p.isleaf))
+		WHERE (c.oid = $1 OR c.oid IN (SELECT p.relid::oid FROM pg_catalog.pg_partition_tree($1::oid::regclass) p WHERE p.isleaf))
 		  AND c.relkind = 'r' AND pg_catalog.pg_relation_size(c.oid) > 0 AND pg_catalog.has_table_privilege(c.oid, 'SELECT')
 		ORDER BY c.oid DESC LIMIT 1`, t.OID).Scan(&name, &pages)
 	whole := pgx.Identifier(splitTable(t.Name)).Sanitize()

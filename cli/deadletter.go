@@ -86,7 +86,7 @@ type letterFilter struct {
 func (f *letterFilter) flags(cmd *cobra.Command) {
 	f.cmd = cmd
 	flags := cmd.Flags()
-	flags.StringVar(&f.cause, "cause", "", "only those of a `cause`: not_routable, invalid_topic, too_large, refused, malformed or parked")
+	flags.StringVar(&f.cause, "cause", "", "only those of a `cause`: not_routable, invalid_topic, too_large, refused, malformed, unknown_topic or parked")
 	flags.StringVar(&f.key, "key", "", "only those of a `key` of the messages")
 	flags.StringVar(&f.topic, "topic", "", "only those that belong to a `topic`")
 	flags.StringVar(&f.relation, "relation", "", "only those of a `table`, as schema.table, or of message:PREFIX")

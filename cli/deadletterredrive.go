@@ -287,15 +287,11 @@ func (r *rerouting) row(ctx context.Context, l *deadletter.Letter, d deadletter.
 	if err != nil {
 		return nil, err
 	}
-	where, values := r.condition(l, d)
+	where, values := r.condition(l, d, rel)
 	if len(values) == 0 {
 		return nil, fmt.Errorf("nothing is known by which its row in %s could be found", d.Relation)
 	}
-	columns := make([]string, len(rel.Columns))
-	for i, c := range rel.Columns {
-		columns[i] = pgx.Identifier{c.Name}.Sanitize()
-	}
-	query := "SELECT " + strings.Join(columns, ", ") + " FROM " + pgx.Identifier{rel.Namespace, rel.Name}.Sanitize() + " WHERE " + where + " LIMIT 2"
+	query := "SELECT " + columnList(rel) + " FROM " + pgx.Identifier{rel.Namespace, rel.Name}.Sanitize() + " WHERE " + where + " LIMIT 2"
 	result := r.conn.PgConn().ExecParams(ctx, query, values, nil, nil, nil).Read() // in text, as the stream brings it
 	if err := result.Err; err != nil {
 		err = fmt.Errorf("read the row from %s: %w", d.Relation, postgres.Error(err))
@@ -325,12 +321,12 @@ func (r *rerouting) relation(ctx context.Context, name string) (*replication.Rel
 }
 
 // condition finds the row of a claim: by its key, else by the id of the event.
-func (r *rerouting) condition(l *deadletter.Letter, d deadletter.Document) (where string, values [][]byte) {
+func (r *rerouting) condition(l *deadletter.Letter, d deadletter.Document, rel *replication.Relation) (where string, values [][]byte) {
 	var conditions []string
 	for _, c := range d.Columns {
 		if c.Value != nil {
 			values = append(values, *c.Value)
-			conditions = append(conditions, fmt.Sprintf("%s = $%d", pgx.Identifier{c.Name}.Sanitize(), len(values)))
+			conditions = append(conditions, equals(rel, c.Name, len(values)))
 		}
 	}
 	if len(values) > 0 || l.EventID == "" {
@@ -346,5 +342,15 @@ func (r *rerouting) condition(l *deadletter.Letter, d deadletter.Document) (wher
 			}
 		}
 	}
-	return pgx.Identifier{column}.Sanitize() + " = $1", [][]byte{[]byte(l.EventID)}
+	return equals(rel, column, 1), [][]byte{[]byte(l.EventID)}
+}
+
+// equals compares a column with a parameter. One of a type of somebody's own is compared as text: a cast that its owner made could be chosen.
+func equals(rel *replication.Relation, column string, parameter int) string {
+	for _, c := range rel.Columns {
+		if c.Name == column && !slot.Builtin(c) {
+			return fmt.Sprintf("%s = $%d", slot.TextSQL(c), parameter)
+		}
+	}
+	return fmt.Sprintf("%s = $%d", pgx.Identifier{column}.Sanitize(), parameter)
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"postrider/deadletter"
 	"postrider/postgres"
 	"postrider/relay"
 	"postrider/replication"
@@ -47,6 +48,7 @@ var advices = []advice{
 	{replication.ErrIdentityChanged, exitInvariant, "make sure that postgres.url leads to the right server, and that its slot stands where it should; then start again"},
 	{replication.ErrNotPostgreSQL, exitConfig, ""},
 	{replication.ErrUndecodable, exitRuntime, "see what it is about, with the LSN at which the transaction commits: postrider slot advance NAME --past LSN --dry-run   (docs/OPERATIONS.md, 6: a row that PostgreSQL cannot send)"},
+	{replication.ErrUnassigned, exitConfig, "postrider check"},
 	{replication.ErrPermission, exitPermission, "postrider check   (prints the GRANT or ALTER ROLE that is missing)"},
 	{postgres.ErrConfig, exitConfig, "postrider config validate"},
 	{postgres.ErrAuthentication, exitPermission, fixConnection},
@@ -129,8 +131,13 @@ func relayFailure(err error, st relay.State) *failure {
 		f.err = &shortened{fmt.Sprintf("%v; the last transaction that this process delivered was committed at %s", f.err, st.LastCommit.Format(time.RFC3339Nano)), f.err}
 	}
 	if halt := new(relay.HaltError); errors.As(err, &halt) {
-		f.next = strings.TrimSpace(fmt.Sprintf("%s\nor go on without it, and start again: deadletter.%s = \"dead_letter\" (kept in a topic, to be redriven) or \"skip\"   "+
-			"(docs/DEAD-LETTERS.md); until then it stays in the WAL", f.next, halt.Cause))
+		format := "%s\nor go on without it, and start again: deadletter.%s = \"dead_letter\" (kept in a topic, to be redriven) or \"skip\"   " +
+			"(docs/DEAD-LETTERS.md); until then it stays in the WAL"
+		if halt.Cause == deadletter.UnknownTopic {
+			format = "%s\nor go on without rows whose topic stays missing, and start again: deadletter.%s = \"dead_letter\" (kept in a topic, to be redriven) or " +
+				"\"skip\"   (docs/DEAD-LETTERS.md)"
+		}
+		f.next = strings.TrimSpace(fmt.Sprintf(format, f.next, halt.Cause))
 	}
 	if f.wal == "" {
 		f.wal = keptAfter(err, st)

@@ -9,6 +9,7 @@ import (
 	"postrider/deadletter"
 	"postrider/relay"
 	"postrider/router"
+	"postrider/sink"
 )
 
 func TestExplain_NamesThePolicyOfAHalt(t *testing.T) {
@@ -18,4 +19,12 @@ func TestExplain_NamesThePolicyOfAHalt(t *testing.T) {
 	require.Contains(t, f.next, "emit JSON\nor go on without it")
 	require.Contains(t, f.next, `deadletter.malformed = "dead_letter"`)
 	require.NotContains(t, relayFailure(row, relay.State{}).next, "deadletter.", "a policy is not why it ends")
+}
+
+func TestExplain_NamesThePolicyForAMissingTopic(t *testing.T) {
+	row := &sink.MessageError{Topic: "typo", Origin: sink.Origin{Relation: "public.outbox", EventID: "7", LSN: 0x1000}, Err: sink.ErrUnknownTopic}
+	f := relayFailure(&relay.HaltError{Cause: deadletter.UnknownTopic, Err: row}, relay.State{})
+	require.Contains(t, f.Error(), `event "7" of public.outbox at 0/1000 index 0 to topic "typo"`)
+	require.Contains(t, f.next, "create the topic")
+	require.Contains(t, f.next, `deadletter.unknown_topic = "dead_letter"`)
 }

@@ -25,8 +25,11 @@ type lastGap struct {
 }
 
 // measured completes the error about a slot that is lost: where the gap begins, which a slot that is gone cannot say, how large it is, and the command
-// that closes it. Other errors stay as they are. It may be called from any goroutine.
+// that closes it. An error about the publication gets the command too. Others stay as they are. It may be called from any goroutine.
 func (p *pipeline) measured(ctx context.Context, err error) error {
+	if broken := new(slot.PublicationError); errors.As(err, &broken) {
+		broken.Command = p.recoverCommand()
+	}
 	lost := new(slot.LostError)
 	if !errors.As(err, &lost) {
 		return err

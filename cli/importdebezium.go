@@ -132,10 +132,10 @@ func (i *importing) look(ctx context.Context) error {
 		return err
 	}
 	defer closeSQL(ctx, conn)
-	rows, err := conn.Query(ctx, `SELECT n.nspname || '.' || c.relname, a.attname
+	rows, err := conn.Query(ctx, `SELECT pg_catalog.format('%s.%s', n.nspname, c.relname), a.attname
 		FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 		LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-		WHERE c.relkind IN ('r', 'p') AND n.nspname <> 'information_schema' AND n.nspname NOT LIKE 'pg\_%'
+		WHERE c.relkind IN ('r', 'p') AND n.nspname <> 'information_schema' AND n.nspname::text NOT LIKE 'pg\_%'
 		ORDER BY 1, a.attnum`)
 	if err != nil {
 		return fmt.Errorf("look for tables: %w", postgres.Error(err))

@@ -83,6 +83,7 @@ func (s *setup) render() error {
 // sql is a script for psql, which leaves alone what exists. Its parts are separate transactions: a slot cannot be created in one that has written.
 func (s *setup) sql() string {
 	var b strings.Builder
+	b.WriteString("-- Whatever this session begins with: names are those of PostgreSQL itself.\nSET search_path = pg_catalog, pg_temp;\n\n")
 	for _, script := range s.scripts {
 		b.WriteString(script + "\n")
 	}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/rs/zerolog"
 
@@ -36,13 +36,16 @@ type pipeline struct {
 	gap      lastGap
 	// As a session was last prepared; the same goroutine then makes its router.
 	tables    []slot.Table
-	oids      map[uint32]string // see slot.OIDs
-	catalogue catalogue         // the router's questions
+	catalogue catalogue // the router's questions
+	assigner  *slot.Assigner
+	router    *router.Router // of the last session; of the relay's goroutine
 }
 
 func (a *app) newPipeline(cfg config.Config, set *metrics.Set, log zerolog.Logger) *pipeline {
 	p := &pipeline{app: a, cfg: cfg, metrics: set, log: log, catalogue: catalogue{cfg: cfg.Postgres}}
+	p.assigner = slot.NewAssigner(cfg.Replication, cfg.Slot.Name, p.component("slot"))
 	p.monitor = slot.NewMonitor(cfg.Postgres, requirements(cfg), cfg.Monitor, slot.Export(set), p.component("slot"))
+	p.monitor.Assigner = p.assigner
 	p.snapshot = p.newSnapshot()
 	return p
 }
@@ -73,7 +76,7 @@ func (p *pipeline) parts() relay.Parts {
 		Events:            counted(p.cfg.Replication),
 		Policies:          p.cfg.DeadLetter,
 		OpenDesk:          p.openDesk,
-		Router:            p.newRouter,
+		Router:            p.sessionRouter,
 		Heartbeat:         p.heartbeat,
 		Moved:             p.moved,
 		Explain: func(err error, st relay.State) (what, wal, next string) {
@@ -110,6 +113,9 @@ func (p *pipeline) prepare(ctx context.Context, first bool) (err error) {
 		return p.renewable(p.measured(ctx, err)) // lost, maybe in the moment since beginSnapshot looked
 	case s.Active:
 		return fmt.Errorf("slot %q is held by the process with pid %d on the server: %w", s.Name, s.ActivePID, replication.ErrSlotInUse)
+	}
+	if err := p.monitor.Begin(ctx, conn); err != nil {
+		return err
 	}
 	return p.checkShapes(ctx, conn)
 }
@@ -154,14 +160,13 @@ func (p *pipeline) checkShapes(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	p.tables = publication.Tables
-	p.oids, err = slot.OIDs(ctx, conn, p.cfg.Replication.Tables)
-	return err
+	return p.assigner.Look(ctx, conn)
 }
 
 // standbyLook is how long a relay stands by until it looks at everything again.
 const standbyLook = time.Minute
 
-// awaitSlot looks at nothing but the slot, so that it can look often.
+// awaitSlot looks at nothing but the slot, so that it can look often; and, where tables are copied, at whether another process copies them.
 func (p *pipeline) awaitSlot(ctx context.Context) error {
 	conn, err := postgres.Connect(ctx, p.cfg.Postgres)
 	if err != nil {
@@ -171,6 +176,9 @@ func (p *pipeline) awaitSlot(ctx context.Context) error {
 	looking, cancel := context.WithTimeout(ctx, standbyLook)
 	defer cancel()
 	err = slot.AwaitFree(looking, conn, p.cfg.Slot.Name)
+	if err == nil && p.copies() {
+		err = slot.AwaitUnlocked(looking, conn, p.cfg.Slot.Name)
+	}
 	if looking.Err() != nil && ctx.Err() == nil {
 		return nil
 	}
@@ -182,7 +190,7 @@ func (p *pipeline) openStream(ctx context.Context) (*replication.Stream, error) 
 	if err != nil {
 		return nil, err
 	}
-	s, err := replication.Open(ctx, pg, p.cfg.Replication, p.cfg.Slot.Name, p.component("replication"))
+	s, err := replication.Open(ctx, pg, streamed(p.cfg), p.cfg.Slot.Name, p.component("replication"))
 	switch {
 	case errors.Is(err, replication.ErrSlotMissing): // it was there in prepare: dropped since then, and not to be created again
 		return nil, p.renewable(p.measured(ctx, slot.Disappeared(p.cfg.Slot.Name, 0)))
@@ -222,6 +230,12 @@ func (p *pipeline) openTransactional(ctx context.Context, done sink.Done, commit
 	return s, nil
 }
 
+// streamed is what a relay reads. With exactly_once the stored position may be that of a message which is read no longer: it has to come all the same.
+func streamed(cfg config.Config) replication.Config {
+	cfg.Replication.Witness = cfg.Relay.ExactlyOnce
+	return cfg.Replication
+}
+
 // counted says which events the server sends, and so what the index of an event counts; whatever changes that has to change this.
 func counted(cfg replication.Config) string {
 	if len(cfg.Messages) == 0 {
@@ -243,19 +257,26 @@ func (p *pipeline) heartbeat(at time.Time) (*sink.Message, error) {
 	return router.Heartbeat(p.cfg.Format, p.cfg.HeartbeatTopic(), p.cfg.Router[0].TopicPrefix, at)
 }
 
+// sessionRouter is newRouter for a session. Rows of the session before may come again, and their partitions may be gone by now.
+func (p *pipeline) sessionRouter() (r *router.Router, err error) {
+	if p.router != nil {
+		for _, a := range p.router.Assigned() {
+			p.assigner.Remember(a.OID, a.Table, a.First, a.Last)
+		}
+	}
+	p.router, err = p.newRouter()
+	return p.router, err
+}
+
 func (p *pipeline) newRouter() (*router.Router, error) {
-	options := router.Options{
+	r, err := router.New(p.cfg.Router, p.cfg.Format, router.Options{
 		Tables:          p.cfg.Replication.Tables,
-		OIDs:            p.oids,
+		Home:            p.home,
 		MessagePrefixes: p.cfg.Replication.Messages,
 		Describe:        p.describe,
 		Updated:         p.updated,
 		OwnTopics:       p.cfg.OwnTopics(),
-	}
-	if slices.ContainsFunc(p.tables, slot.Table.Partitioned) {
-		options.Home = p.home
-	}
-	r, err := router.New(p.cfg.Router, p.cfg.Format, options)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", relay.ErrConfiguration, err)
 	}
@@ -281,13 +302,17 @@ func (p *pipeline) describe(oid uint32) (t *router.Table, err error) {
 	return t, err
 }
 
-// home asks which table a relation is a partition of, once per shape too.
-func (p *pipeline) home(rel *replication.Relation) (table string, err error) {
+// home asks which table a row belongs to, once per relation too.
+func (p *pipeline) home(ev *replication.Event) (table string, upTo pglogrepl.LSN, err error) {
+	row := slot.FirstRow{Relation: ev.Relation, LSN: ev.LSN, XID: ev.XID, Index: ev.Index}
+	if table, known := p.assigner.Remembered(row); known {
+		return table, 0, nil
+	}
 	err = p.catalogue.ask(func(ctx context.Context, conn *pgx.Conn) error {
-		table, err = slot.Home(ctx, conn, p.tables, rel)
+		table, upTo, err = p.assigner.Assign(ctx, conn, row)
 		return err
 	})
-	return table, err
+	return table, upTo, err
 }
 
 func describe(ctx context.Context, conn *pgx.Conn, oid uint32) (*router.Table, error) {

@@ -148,11 +148,12 @@ const rowsShown = 20
 func (c *advance) describeRows(ctx context.Context, conn *pgx.Conn, table string, xid uint32) error {
 	schema, name, _ := strings.Cut(table, ".")
 	var key, size string
-	err := conn.QueryRow(ctx, `SELECT coalesce((SELECT string_agg(quote_ident(k.attname) || '::text', ' || '', '' || ' ORDER BY k.attnum)
-			FROM pg_index i JOIN pg_attribute k ON k.attrelid = i.indrelid AND k.attnum = ANY (i.indkey) WHERE i.indrelid = c.oid AND i.indisprimary), 'ctid::text'),
-			(SELECT string_agg('coalesce(pg_column_size(' || quote_ident(a.attname) || '), 0)::bigint', ' + ')
-			FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
-		FROM pg_class c WHERE c.oid = to_regclass($1) AND has_table_privilege(c.oid, 'SELECT')`,
+	err := conn.QueryRow(ctx, `SELECT coalesce((SELECT pg_catalog.format('pg_catalog.concat_ws('', '', %s)', pg_catalog.string_agg(pg_catalog.quote_ident(k.attname::text), ', ' ORDER BY k.attnum))
+			FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute k ON k.attrelid = i.indrelid AND k.attnum = ANY (i.indkey)
+			WHERE i.indrelid = c.oid AND i.indisprimary HAVING pg_catalog.count(*) > 0), 'ctid::text'),
+			(SELECT pg_catalog.string_agg(pg_catalog.format('coalesce(pg_catalog.pg_column_size(%I), 0)::bigint', a.attname), ' + ')
+			FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
+		FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass($1)::oid AND pg_catalog.has_table_privilege(c.oid, 'SELECT')`,
 		pgx.Identifier{schema, name}.Sanitize()).Scan(&key, &size)
 	if errors.Is(err, pgx.ErrNoRows) {
 		fmt.Fprintf(c.app.Stdout, "%s: its rows cannot be listed without the right to read it\n", table)
@@ -161,7 +162,7 @@ func (c *advance) describeRows(ctx context.Context, conn *pgx.Conn, table string
 	if err != nil {
 		return fmt.Errorf("look at the columns of %s: %w", table, err)
 	}
-	rows, err := conn.Query(ctx, fmt.Sprintf("SELECT %s, %s, count(*) OVER () FROM %s WHERE xmin::text = $1 LIMIT %d",
+	rows, err := conn.Query(ctx, fmt.Sprintf("SELECT %s, %s, pg_catalog.count(*) OVER () FROM %s WHERE xmin::text = $1 LIMIT %d",
 		key, size, pgx.Identifier{schema, name}.Sanitize(), rowsShown), fmt.Sprint(xid))
 	if err != nil {
 		return fmt.Errorf("look for the transaction's rows in %s: %w", table, err)

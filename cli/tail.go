@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -167,35 +168,20 @@ func (a *app) printMessage(m *sink.Message) error {
 
 // existingRows reads rows in text format, as the stream would bring them.
 func existingRows(ctx context.Context, conn *pgx.Conn, rel *replication.Relation, from time.Time) ([]replication.Event, error) {
-	sql := "SELECT "
-	for i, c := range rel.Columns {
-		if i > 0 {
-			sql += ", "
-		}
-		sql += pgx.Identifier{c.Name}.Sanitize() + "::text"
+	at := slices.IndexFunc(rel.Columns, func(c replication.Column) bool { return c.Name == "created_at" && slot.HoldsTime(c) })
+	if at < 0 {
+		return nil, errors.New("there is no column created_at of a type with a time: timestamptz, timestamp or date")
 	}
-	// Qualified: the text of created_at above has that name too.
-	sql += ", o.created_at FROM " + pgx.Identifier{rel.Namespace, rel.Name}.Sanitize() + " o WHERE o.created_at >= $1 ORDER BY o.created_at"
-	rows, err := conn.Query(ctx, sql, from)
+	query := "SELECT " + columnList(rel) + " FROM " + pgx.Identifier{rel.Namespace, rel.Name}.Sanitize() + " WHERE created_at >= $1 ORDER BY created_at"
+	rows, err := conn.Query(ctx, query, pgx.QueryResultFormats{pgx.TextFormatCode}, from)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (replication.Event, error) {
-		e := replication.Event{Kind: replication.Insert, Relation: rel, Values: make([][]byte, len(rel.Columns))}
-		texts := make([]*string, len(rel.Columns))
-		targets := make([]any, 0, len(texts)+1)
-		for i := range texts {
-			targets = append(targets, &texts[i])
-		}
-		if err := row.Scan(append(targets, &e.Time)...); err != nil {
-			return e, err
-		}
-		for i, text := range texts {
-			if text != nil {
-				e.Values[i] = []byte(*text)
-			}
-		}
-		return e, nil
+		e := textRow(row, rel)
+		targets := make([]any, len(rel.Columns)) // nil: left out
+		targets[at] = &e.Time
+		return e, row.Scan(targets...)
 	})
 }
 

@@ -21,30 +21,30 @@ func TestKeys_HaveDistinctVariables(t *testing.T) {
 	require.Contains(t, ix.names, "postgres.url_file")
 }
 
-// What Print shows can be read back, for every kind of key.
+// What Print shows can be read back, for every kind of key. Text and lists have names of keys that are shown.
 func TestKeys_PrintWhatTheyRead(t *testing.T) {
 	var target struct {
 		Section struct {
-			Text     string        `toml:"text"`
+			Text     string        `toml:"topic.prefix"`
 			Bool     bool          `toml:"bool"`
 			Optional *bool         `toml:"optional"`
 			Int      int           `toml:"int"`
 			Float    float64       `toml:"float"`
 			Size     int64         `toml:"size,size"`
 			Duration time.Duration `toml:"duration"`
-			List     []string      `toml:"list"`
+			List     []string      `toml:"topic_allow"`
 			Ignored  chan int
-		} `toml:"section"`
+		} `toml:"router"`
 	}
 	texts := map[string][]string{
-		"section.text":     {`plain`, `back\slash`, `"quoted"`, `it's "both"`, "two\nlines\ttab"},
-		"section.bool":     {"true", "false"},
-		"section.optional": {"true", "false"},
-		"section.int":      {"0", "-7", "20000"},
-		"section.float":    {"0.5", "3"},
-		"section.size":     {"16MiB", "1B", "1536KiB", "0B", "1000"},
-		"section.duration": {"10s", "1m", "1h", "1h30m", "200ms", "1m30s", "0s"},
-		"section.list":     {"a", "a,b c", ""},
+		"router.topic.prefix": {`plain`, `back\slash`, `"quoted"`, `it's "both"`, "two\nlines\ttab"},
+		"router.bool":         {"true", "false"},
+		"router.optional":     {"true", "false"},
+		"router.int":          {"0", "-7", "20000"},
+		"router.float":        {"0.5", "3"},
+		"router.size":         {"16MiB", "1B", "1536KiB", "0B", "1000"},
+		"router.duration":     {"10s", "1m", "1h", "1h30m", "200ms", "1m30s", "0s"},
+		"router.topic_allow":  {"a", "a,b c", ""},
 	}
 	ix := newIndex(&target)
 	require.Len(t, ix.names, len(texts))
@@ -55,7 +55,7 @@ func TestKeys_PrintWhatTheyRead(t *testing.T) {
 			want := reflect.New(r.field.Type()).Elem()
 			want.Set(r.field)
 
-			doc, wrong := parse("x", []byte("[section]\n"+r.leaf+" = "+r.key.String()))
+			doc, wrong := parse("x", []byte("[router]\n"+r.leaf+" = "+r.key.String()))
 			require.Nil(t, wrong)
 			settings, problems := readFile(ix, doc)
 			require.Empty(t, problems, "%s = %s", name, r.key.String())

@@ -3,6 +3,7 @@ package config
 import (
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	"postrider/secret"
@@ -37,19 +38,30 @@ func MaskURL(s string) string {
 		}
 		rest = m[1] + user + "@" + rest
 	}
+	rest, _, hasFragment := strings.Cut(rest, "#")
 	if before, _, found := strings.Cut(rest, "?"); found {
 		rest = before + maskQuery(u)
+	}
+	if hasFragment {
+		rest += "#" + mask
 	}
 	return rest
 }
 
+// harmlessQuery are parameters of database URLs that hold no secret. Any other is masked: what a web address has may be a token under any name.
+var harmlessQuery = []string{"user", "host", "hostaddr", "port", "dbname", "sslmode", "sslrootcert", "sslcert", "sslkey", "connect_timeout", "application_name",
+	"target_session_attrs", "load_balance_hosts", "krbsrvname", "gssencmode", "channel_binding", "require_auth", "sslnegotiation"}
+
 func maskQuery(u *url.URL) string {
 	parts := strings.Split(u.RawQuery, "&")
 	for i, part := range parts {
-		name, _, _ := strings.Cut(part, "=")
-		lower := strings.ToLower(name)
-		if strings.Contains(lower, "pass") || strings.Contains(lower, "secret") || strings.Contains(lower, "token") || strings.Contains(lower, "key") {
+		name, _, valued := strings.Cut(part, "=")
+		switch {
+		case slices.Contains(harmlessQuery, name):
+		case valued:
 			parts[i] = name + "=" + mask
+		default:
+			parts[i] = mask
 		}
 	}
 	return "?" + strings.Join(parts, "&")
@@ -61,7 +73,7 @@ func maskSecret(s secret.Secret) string {
 	case !s.IsSet():
 		return ""
 	case s.Path() != "":
-		return quote(s.Path())
+		return quote(MaskURL(s.Path()))
 	}
 	v, err := s.Reveal()
 	if err != nil || !userinfoURL(v) {

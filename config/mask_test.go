@@ -24,7 +24,9 @@ func TestMaskURL_HidesPasswords(t *testing.T) {
 		"postgres://me:ge?heim@db/shop":                        "postgres://********",
 		"postgres://me:geheim":                                 "postgres://********",
 		"postgres://db:5432/shop":                              "postgres://db:5432/shop",
-		"postgres://me:geheim@db/shop?options=%zz&password=ge": "postgres://me:********@db/shop?options=%zz&password=********",
+		"postgres://me:geheim@db/shop?options=%zz&password=ge": "postgres://me:********@db/shop?options=********&password=********",
+		"https://pages.example/postrider?auth=geheim&geheim":   "https://pages.example/postrider?auth=********&********",
+		"https://pages.example/#token=geheim":                  "https://pages.example/#********",
 		"kafka-1:9092":                                         "kafka-1:9092",
 		"outbox.event.${routedByValue}":                        "outbox.event.${routedByValue}",
 		"https://user:geheim@registry/subjects":                "https://user:********@registry/subjects",
@@ -95,4 +97,41 @@ func TestPrint_ShowsValuesWithTheirOrigins(t *testing.T) {
 func around(text, word string) string {
 	i := max(strings.Index(text, word), 0)
 	return text[max(i-60, 0):min(i+60, len(text))]
+}
+
+// Every key that takes text, by construction: what a new one holds is masked until somebody has thought of it and put it into the list of those that are shown.
+func TestSecrets_OfEveryKeyThatTakesText(t *testing.T) {
+	c := Default()
+	var texts int
+	for _, k := range newIndex(&c).keys {
+		if k.kind != text && k.kind != list && k.kind != secretText {
+			continue
+		}
+		texts++
+		for _, value := range []string{canary, "https://me:" + canary + "@host/?auth=" + canary + "#" + canary, "curl -H 'Authorization: Bearer " + canary + "'"} {
+			d := Default()
+			for _, field := range newIndex(&d).keys {
+				if field.name != k.name {
+					continue
+				}
+				require.NoError(t, ref{key: field}.setText(value))
+				if url := strings.Contains(value, "://"); url || !Shown(k.name) {
+					require.NotContains(t, field.String(), canary, "%s = %s", k.name, value)
+				}
+				if !Shown(k.name) { // a value of a wrong type is told of, and not shown
+					for _, wrong := range []any{value, []any{value, int64(1)}, map[string]any{"x": value}} {
+						if err := (ref{key: field}).setValue(wrong); err != nil {
+							require.NotContains(t, err.Error(), canary, k.name)
+						}
+					}
+				}
+			}
+		}
+	}
+	require.Greater(t, texts, 60)
+	for name := range shown {
+		require.Contains(t, newIndex(&c).refs, name, "a key that is shown and is not there")
+	}
+	require.False(t, Shown("section.of_a_key_that_nobody_has_thought_of"))
+	require.False(t, Shown("alerts.command"))
 }

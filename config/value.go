@@ -142,6 +142,9 @@ func (r ref) setList(v any) error {
 	for i, item := range items {
 		s, ok := item.(string)
 		if !ok {
+			if r.private() {
+				return fmt.Errorf("expected %s, but item %d is none", r.kind.expected(), i+1)
+			}
 			return fmt.Errorf("expected %s, but item %d is %s", r.kind.expected(), i+1, describe(item))
 		}
 		out.Index(i).SetString(s)
@@ -151,12 +154,15 @@ func (r ref) setList(v any) error {
 }
 
 func (r ref) wrongType(v any) error {
-	if r.kind == secretText {
+	switch {
+	case r.kind == secretText:
 		return errors.New("expected a string in quotes")
+	case r.private():
+		return fmt.Errorf("expected %s, got something else, which is not shown here, since it may be a secret", r.kind.expected())
 	}
 	err := fmt.Errorf("expected %s, got %s", r.kind.expected(), describe(v))
 	if s, ok := v.(string); ok && r.kind == list {
-		err = fmt.Errorf("%w; write [%q]", err, s)
+		err = fmt.Errorf("%w; write [%q]", err, MaskURL(s))
 	}
 	return err
 }
@@ -165,7 +171,7 @@ func (r ref) wrongType(v any) error {
 func describe(v any) string {
 	switch v := v.(type) {
 	case string:
-		return fmt.Sprintf("the string %q", v)
+		return fmt.Sprintf("the string %q", MaskURL(v))
 	case int64:
 		return fmt.Sprintf("the integer %d", v)
 	case float64:
@@ -181,14 +187,14 @@ func describe(v any) string {
 	}
 }
 
-// String is the value as TOML, with secrets masked. Empty: the key is not set and has no default.
+// String is the value as TOML, with what may be a secret masked. Empty: the key is not set and has no default.
 func (k key) String() string {
 	switch k.kind {
 	case text:
 		if k.field.String() == "" {
 			return ""
 		}
-		return quote(MaskURL(k.field.String()))
+		return quote(k.masked(k.field.String()))
 	case secretText:
 		return maskSecret(k.field.Interface().(secret.Secret))
 	case optionalBoolean:
@@ -209,7 +215,7 @@ func (k key) String() string {
 	default:
 		items := make([]string, k.field.Len())
 		for i := range items {
-			items[i] = quote(MaskURL(k.field.Index(i).String()))
+			items[i] = quote(k.masked(k.field.Index(i).String()))
 		}
 		return "[" + strings.Join(items, ", ") + "]"
 	}

@@ -3,6 +3,7 @@ package deadletter
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"postrider/sink"
 )
@@ -28,6 +29,7 @@ const (
 	TooLarge     Cause = "too_large"     // over a limit of ours or of the broker
 	Refused      Cause = "refused"       // the broker refuses it by itself
 	Malformed    Cause = "malformed"     // JSON or headers that cannot be read
+	UnknownTopic Cause = "unknown_topic" // the topic does not exist, for as long as UnknownTopicAfter
 )
 
 // Config is the section [deadletter].
@@ -37,15 +39,22 @@ type Config struct {
 	TooLarge     Policy `toml:"too_large"`
 	Refused      Policy `toml:"refused"`
 	Malformed    Policy `toml:"malformed"`
-	Retries      int    `toml:"retries"` // lone refusals by the broker, each in a session of its own, that make a record Refused or TooLarge
-	Topic        string `toml:"topic"`
+	UnknownTopic Policy `toml:"unknown_topic"` // Halt: the relay waits for the topic
+	// UnknownTopicAfter is how long a topic has to be missing, by each answer of the cluster.
+	UnknownTopicAfter time.Duration `toml:"unknown_topic_after"`
+	Retries           int           `toml:"retries"` // lone refusals by the broker, each in a session of its own, that make a record Refused or TooLarge
+	Topic             string        `toml:"topic"`
 }
+
+// minUnknownTopicAfter is about what a cluster takes until all its brokers know of a topic that was made.
+const minUnknownTopicAfter = 10 * time.Second
 
 // DefaultConfig returns the defaults; config.example.toml gives the reasons.
 func DefaultConfig() Config {
 	return Config{
-		NotRoutable: Halt, InvalidTopic: Halt, TooLarge: Halt, Refused: Halt, Malformed: Halt,
-		Retries: 3, Topic: "postrider.dead_letters",
+		NotRoutable: Halt, InvalidTopic: Halt, TooLarge: Halt, Refused: Halt, Malformed: Halt, UnknownTopic: Halt,
+		UnknownTopicAfter: 5 * time.Minute,
+		Retries:           3, Topic: "postrider.dead_letters",
 	}
 }
 
@@ -79,6 +88,7 @@ func (c Config) policies() []struct {
 		policy Policy
 	}{
 		{NotRoutable, c.NotRoutable}, {InvalidTopic, c.InvalidTopic}, {TooLarge, c.TooLarge}, {Refused, c.Refused}, {Malformed, c.Malformed},
+		{UnknownTopic, c.UnknownTopic},
 	}
 }
 
@@ -91,6 +101,9 @@ func (c Config) Validate() error {
 		default:
 			errs = append(errs, fmt.Errorf("deadletter.%s = %q: must be %s, %s, %s or %s", p.cause, p.policy, Halt, DeadLetter, DeadLetterKey, Skip))
 		}
+	}
+	if c.UnknownTopicAfter < minUnknownTopicAfter {
+		errs = append(errs, fmt.Errorf("deadletter.unknown_topic_after = %s: must be at least %s", c.UnknownTopicAfter, minUnknownTopicAfter))
 	}
 	if c.Retries < 1 {
 		errs = append(errs, fmt.Errorf("deadletter.retries = %d: must be at least 1", c.Retries))

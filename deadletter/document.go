@@ -73,11 +73,8 @@ func text(value []byte) *Text {
 }
 
 func (t *Text) bytes() []byte {
-	switch {
-	case t == nil:
+	if t == nil {
 		return nil
-	case *t == nil:
-		return []byte{}
 	}
 	return *t
 }

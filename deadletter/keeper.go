@@ -129,7 +129,7 @@ func (k *Keeper) follow(ctx context.Context) {
 			k.mu.Lock()
 			defer k.mu.Unlock()
 			for _, a := range k.take(m, offset) {
-				say = append(say, k.unparked(a, m.Partition))
+				say = append(say, k.unparked(a))
 			}
 			k.count()
 		})
@@ -151,14 +151,14 @@ func (k *Keeper) follow(ctx context.Context) {
 	}
 }
 
-func (k *Keeper) unparked(a Address, partition int32) *sink.Message {
+func (k *Keeper) unparked(a Address) *sink.Message {
 	k.opts.Log.Info().Str("topic", a.Topic).Msg("key is no longer parked")
 	value, err := json.Marshal(Unparked{Topic: a.Topic, Key: []byte(a.Key), At: time.Now().UTC()})
 	if err != nil {
 		panic(err) // there is nothing in it that JSON lacks
 	}
 	return &sink.Message{
-		Topic: k.opts.Topic, Partition: partition, Key: []byte(a.Key), Value: value,
+		Topic: k.opts.Topic, Partition: sink.ByKey, Key: []byte(a.Key), Value: value,
 		Headers: []sink.Header{{Key: HeaderForm, Value: []byte(FormUnparked)}},
 	}
 }

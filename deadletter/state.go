@@ -28,11 +28,10 @@ func (s *state) begun() { s.confirmed = math.MaxUint64 }
 
 // parkedKey has at least one open letter.
 type parkedKey struct {
-	open map[ID]position
-	// foreign counts those of another source, whose positions say nothing here.
-	foreign int
-	hold    time.Time // until when a row of the key waits
-	asked   bool      // the row has been told
+	// open has the position of each one's row: zero, and so before every row, for a letter of another source, whose positions say nothing here.
+	open  map[ID]position
+	hold  time.Time // until when a row of the key waits
+	asked bool      // the row has been told
 }
 
 func newState(source string, confirmed pglogrepl.LSN) *state {
@@ -66,11 +65,9 @@ func (s *state) letter(l *Letter) {
 		k = &parkedKey{open: map[ID]position{}}
 		s.keys[address] = k
 	}
+	k.open[l.ID] = position{}
 	if l.Source == s.source {
 		k.open[l.ID] = l.position
-	} else {
-		k.foreign++
-		k.open[l.ID] = position{}
 	}
 }
 
@@ -85,9 +82,6 @@ func (s *state) resolution(r *Resolution, now time.Time) (unparked []Address) {
 		}
 		delete(s.open, id)
 		k := s.keys[address]
-		if k.open[id] == (position{}) {
-			k.foreign--
-		}
 		delete(k.open, id)
 		touched[address] = struct{}{}
 	}
@@ -118,9 +112,6 @@ func (s *state) follows(a Address, p position) bool {
 	k := s.keys[a]
 	if k == nil {
 		return false
-	}
-	if k.foreign > 0 {
-		return true
 	}
 	for _, first := range k.open {
 		if first.before(p) {

@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"postrider/audit"
+	"postrider/postgres"
+	"postrider/secret"
 )
 
 // Names of everything the demo makes, in a database of its own or in yours.
@@ -70,10 +72,10 @@ CREATE SCHEMA ` + Schema + `;
 CREATE TABLE ` + Schema + `.orders (
 	id         text PRIMARY KEY,
 	changes    bigint NOT NULL,
-	changed_at timestamptz NOT NULL DEFAULT now()
+	changed_at timestamptz NOT NULL DEFAULT pg_catalog.now()
 );
 CREATE TABLE ` + Table + ` (
-	id             uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+	id             uuid PRIMARY KEY DEFAULT pg_catalog.gen_random_uuid(),
 	aggregate_type text NOT NULL,
 	aggregate_id   text NOT NULL,
 	event_type     text NOT NULL,
@@ -81,13 +83,13 @@ CREATE TABLE ` + Table + ` (
 );
 CREATE PUBLICATION ` + Publication + ` FOR TABLE ` + Table + ` WITH (publish = 'insert');`
 
-const createSlotSQL = `SELECT pg_create_logical_replication_slot('` + Slot + `', 'pgoutput')`
+const createSlotSQL = `SELECT pg_catalog.pg_create_logical_replication_slot('` + Slot + `', 'pgoutput')`
 
 const dropSQL = `
 DROP PUBLICATION IF EXISTS ` + Publication + `;
 DROP SCHEMA IF EXISTS ` + Schema + ` CASCADE;`
 
-const dropSlotSQL = `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '` + Slot + `' AND NOT active`
+const dropSlotSQL = `SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_catalog.pg_replication_slots WHERE slot_name = '` + Slot + `' AND NOT active`
 
 // SetUp makes tables, publication, slot and topics, after removing what an earlier demo may have left.
 func (d *Demo) SetUp(ctx context.Context) error {
@@ -102,8 +104,14 @@ func (d *Demo) TearDown(ctx context.Context) error {
 	return errors.Join(d.exec(ctx, dropSlotSQL, dropSQL), d.deleteTopics(ctx))
 }
 
+func (d *Demo) connect(ctx context.Context) (*pgx.Conn, error) {
+	cfg := postgres.DefaultConfig()
+	cfg.URL = secret.Of(d.dsn)
+	return postgres.Connect(ctx, cfg)
+}
+
 func (d *Demo) exec(ctx context.Context, statements ...string) error {
-	conn, err := pgx.Connect(ctx, d.dsn)
+	conn, err := d.connect(ctx)
 	if err != nil {
 		return err
 	}

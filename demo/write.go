@@ -27,7 +27,7 @@ type payload struct {
 const writeSQL = `
 WITH changed AS (
 	INSERT INTO ` + Schema + `.orders (id, changes) VALUES ($1, 1)
-	ON CONFLICT (id) DO UPDATE SET changes = orders.changes + 1, changed_at = now()
+	ON CONFLICT (id) DO UPDATE SET changes = orders.changes + 1, changed_at = pg_catalog.now()
 )
 INSERT INTO ` + Table + ` (aggregate_type, aggregate_id, event_type, payload) VALUES ($2, $1, $3, $4)`
 
@@ -38,7 +38,7 @@ func (d *Demo) write(ctx, stop context.Context) error {
 	defer cancel(nil)
 	conns := make([]*pgx.Conn, writers)
 	for i := range conns {
-		conn, err := pgx.Connect(ctx, d.dsn)
+		conn, err := d.connect(ctx)
 		if err != nil {
 			return fmt.Errorf("connect a writer: %w", err)
 		}

@@ -105,6 +105,11 @@ func safeOf(n int64) func(*Input) {
 	}
 }
 
+// askForRoom is the advice where the volume is not known.
+const askForRoom = "SHOW data_directory;   (then df -h there; only if it has room: ALTER SYSTEM SET max_slot_wal_keep_size = '20480MB'; SELECT pg_reload_conf();)"
+
+func grows(in *Input) { in.Observation.Forecast.Grows = true }
+
 var conditions = []struct {
 	name   string
 	change []func(*Input)
@@ -123,16 +128,32 @@ var conditions = []struct {
 		WAL:  "none is kept for it any more; what was committed after 0/1F00 has not been published",
 		Next: `postrider recover   (then docs/OPERATIONS.md, "slot_lost")`,
 	}},
-	{"half of the limit used", []func(*Input){safeOf(4 << 30), retained(6<<30, 6<<30)}, Condition{
-		Name: SlotNearLoss, Severity: Warning, For: 5 * time.Minute, Culprit: "backlog", Next: raiseLimit,
+	{"half of the limit used", []func(*Input){safeOf(4 << 30), retained(6<<30, 6<<30), grows}, Condition{
+		Name: SlotNearLoss, Severity: Warning, For: 5 * time.Minute, Culprit: "backlog", Next: askForRoom,
 		Reason: "40 % of max_slot_wal_keep_size is left: 4.0 GiB until the slot can be lost: the relay is working off a backlog of 6.0 GiB",
 		WAL:    `6.0 GiB is kept for slot "postrider", more with every write, until rows are confirmed again; 4.0 GiB until the slot can be lost`,
 	}},
 	{"most of the limit used", []func(*Input){safeOf(1 << 30), retained(9<<30, 9<<30), func(in *Input) {
 		in.Observation.Rates = slot.Rates{WAL5m: new(float64(30 << 20)), Drain5m: new(float64(10 << 20))}
 	}}, Condition{
-		Name: SlotNearLoss, Severity: Critical, Culprit: "rate of writes", Next: raiseLimit,
+		Name: SlotNearLoss, Severity: Critical, Culprit: "rate of writes", Next: askForRoom,
 		Reason: "10 % of max_slot_wal_keep_size is left: 1.0 GiB until the slot can be lost: the server writes 30.0 MiB/s of WAL, and 10.0 MiB/s are confirmed",
+		WAL:    `9.0 GiB is kept for slot "postrider", more with every write, until rows are confirmed again; 1.0 GiB until the slot can be lost`,
+	}},
+	{"most of the limit used, on a volume with room", []func(*Input){safeOf(1 << 30), retained(9<<30, 9<<30), func(in *Input) {
+		in.Observation.Limit.VolumeSize, in.Observation.Limit.WALDirectory = 40<<30, new(int64(10<<30))
+	}}, Condition{
+		Name: SlotNearLoss, Severity: Critical, Culprit: "backlog",
+		Next:   "ALTER SYSTEM SET max_slot_wal_keep_size = '25600MB'; SELECT pg_reload_conf();   (half of the volume's 30.0 GiB more; set it back later)",
+		Reason: "10 % of max_slot_wal_keep_size is left: 1.0 GiB until the slot can be lost: the relay is working off a backlog of 9.0 GiB",
+		WAL:    `9.0 GiB is kept for slot "postrider", more with every write, until rows are confirmed again; 1.0 GiB until the slot can be lost`,
+	}},
+	{"most of the limit used, on a volume without room", []func(*Input){safeOf(1 << 30), retained(9<<30, 9<<30), func(in *Input) {
+		in.Observation.Limit.VolumeSize, in.Observation.Limit.WALDirectory = 11<<30, new(int64(10<<30))
+	}}, Condition{
+		Name: SlotNearLoss, Severity: Critical, Culprit: "backlog",
+		Next:   "postrider slot list   (who keeps how much: the volume has no room for a higher limit)",
+		Reason: "10 % of max_slot_wal_keep_size is left: 1.0 GiB until the slot can be lost: the relay is working off a backlog of 9.0 GiB",
 		WAL:    `9.0 GiB is kept for slot "postrider", more with every write, until rows are confirmed again; 1.0 GiB until the slot can be lost`,
 	}},
 	{"lost in hours", []func(*Input){lossIn(3*3600+2, 2*3600+2, 4*3600+2), paused(time.Hour, "")}, Condition{
@@ -141,7 +162,7 @@ var conditions = []struct {
 		WAL:    "what has not been delivered by then is lost with it; " + kib4,
 	}},
 	{"lost in minutes", []func(*Input){lossIn(602, 302, 902)}, Condition{
-		Name: TimeToLoss, Severity: Critical, For: time.Minute, Culprit: "not known", Next: raiseLimit,
+		Name: TimeToLoss, Severity: Critical, For: time.Minute, Culprit: "not known", Next: findTransactions,
 		Reason: `slot "postrider" can be lost in about 10m0s (5m0s to 15m0s): ` + quiet + "; assumed: writes go on at 2.0 MiB/s",
 		WAL:    "what has not been delivered by then is lost with it; " + kib4,
 	}},
@@ -382,6 +403,7 @@ func TestJudge_EachConditionSaysWhatItMeansAndWhatToType(t *testing.T) {
 func TestJudge_HoldsToTheThresholds(t *testing.T) {
 	for name, change := range map[string][]func(*Input){
 		"half of the limit":         {safeOf(5 << 30), retained(1<<20, 1<<20)},
+		"a step of restart_lsn":     {safeOf(3 << 30), retained(1<<20, 7<<30>>3)},
 		"loss in half a day":        {lossIn(12*3600, 11*3600, 13*3600)},
 		"a disk that is full later": {diskFullIn(12 * 3600)},
 		"a sink that takes its time": {inRelay(func(r *relay.State) {

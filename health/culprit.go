@@ -17,6 +17,9 @@ const (
 	keepsUp = 16 << 20
 )
 
+// unknownCulprit is the culprit where none is seen.
+const unknownCulprit = "not known"
+
 // findTransactions is what to type if it cannot be seen from here who it is.
 const findTransactions = "SELECT pid, xact_start, usename, application_name FROM pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start;"
 
@@ -156,7 +159,7 @@ func (f *facts) backlog() cause {
 	rates := f.Observation.Rates
 	switch {
 	case f.slot.LagBytes == nil || *f.slot.LagBytes <= keepsUp:
-		return cause{"not known", "the relay keeps up, and no open transaction is seen that would hold restart_lsn back", ""}
+		return cause{unknownCulprit, "the relay keeps up, and no open transaction is seen that would hold restart_lsn back", ""}
 	case rates.WAL5m != nil && rates.Drain5m != nil && *rates.WAL5m > *rates.Drain5m:
 		return cause{"rate of writes", fmt.Sprintf("the server writes %s/s of WAL, and %s/s are confirmed",
 			Bytes(int64(*rates.WAL5m)), Bytes(int64(*rates.Drain5m))), ""}

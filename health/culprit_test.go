@@ -47,13 +47,13 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 		{
 			"near loss because the broker is dead",
 			[]func(*Input){backingOff("broker_unreachable", "no broker answers"), inSlot(unreserved), retained(5<<30, 5<<30)},
-			SlotNearLoss, "kafka at kafka-1:9092", "at the next checkpoint: kafka at kafka-1:9092: no broker answers", raiseLimit,
+			SlotNearLoss, "kafka at kafka-1:9092", "at the next checkpoint: kafka at kafka-1:9092: no broker answers", "postrider slot show postrider",
 			[]string{SlotNearLoss, NotReady, Backlog},
 		},
 		{
 			"near loss because the broker is silent",
 			[]func(*Input){silentFor(6 * time.Minute), inSlot(unreserved), retained(5<<30, 5<<30)},
-			SlotNearLoss, "kafka at kafka-1:9092", "kafka at kafka-1:9092 has acknowledged nothing for 6m0s, with 17 messages in flight", raiseLimit,
+			SlotNearLoss, "kafka at kafka-1:9092", "kafka at kafka-1:9092 has acknowledged nothing for 6m0s, with 17 messages in flight", "postrider slot show postrider",
 			[]string{SlotNearLoss, Stuck, LagHigh, Backlog},
 		},
 		{
@@ -146,7 +146,7 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 				unreserved(s)
 				s.ObservedAt, s.Error = ago(3*time.Minute), "connection refused"
 			}), retained(5<<30, 5<<30)},
-			SlotNearLoss, "PostgreSQL", "connection refused", raiseLimit,
+			SlotNearLoss, "PostgreSQL", "connection refused", "postrider slot show postrider",
 			[]string{SlotNearLoss, NotReady, Backlog, ObservationOld},
 		},
 		{

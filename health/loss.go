@@ -9,8 +9,27 @@ import (
 	"postrider/slot"
 )
 
-// raiseLimit is what to type if nothing that one could type would end the cause.
-const raiseLimit = "ALTER SYSTEM SET max_slot_wal_keep_size = -1; SELECT pg_reload_conf();   (if the disk has room; set it back later)"
+// raiseLimit is what to type if nothing that one could type would end the cause. A limit protects the disk, for every database of the server: how
+// far it can be raised is what the volume has free, and where that is not known it is asked for first. It is never taken away.
+func (f *facts) raiseLimit() string {
+	if f.cause.culprit == unknownCulprit {
+		return findTransactions
+	}
+	l := f.Observation.Limit
+	if l.Effective == nil {
+		return "postrider slot show " + f.slot.Name
+	}
+	set := func(bytes int64) string {
+		return fmt.Sprintf("ALTER SYSTEM SET max_slot_wal_keep_size = '%dMB'; SELECT pg_reload_conf();", bytes>>20)
+	}
+	if l.VolumeSize > 0 && l.WALDirectory != nil {
+		if free := l.VolumeSize - *l.WALDirectory; free > 1<<30 {
+			return set(*l.Effective+free/2) + "   (half of the volume's " + Bytes(free) + " more; set it back later)"
+		}
+		return "postrider slot list   (who keeps how much: the volume has no room for a higher limit)"
+	}
+	return "SHOW data_directory;   (then df -h there; only if it has room: " + set(2**l.Effective) + ")"
+}
 
 // judgeLost: WAL that was not delivered is gone.
 func judgeLost(f *facts) Condition {
@@ -57,7 +76,7 @@ func (f *facts) takenBy() string {
 func judgeNearLoss(f *facts) Condition {
 	s := f.slot
 	left, known := f.safePart()
-	c := Condition{WAL: f.kept(), Next: f.cureOr(raiseLimit), Culprit: f.cause.culprit}
+	c := Condition{WAL: f.kept(), Next: f.cureOr(f.raiseLimit()), Culprit: f.cause.culprit}
 	switch {
 	case s.Lost():
 		return Condition{}
@@ -68,7 +87,7 @@ func judgeNearLoss(f *facts) Condition {
 	case known && left < f.Config.SafeCritical:
 		c.Severity = Critical
 		c.Reason = f.nearText(left)
-	case known && left < f.Config.SafeWarning:
+	case known && left < f.Config.SafeWarning && (f.Observation.Forecast.Grows || !s.Active): // else it is a step of restart_lsn
 		c.Severity, c.For = Warning, 5*time.Minute
 		c.Reason = f.nearText(left)
 	default:
@@ -105,7 +124,7 @@ func judgeTimeToLoss(f *facts) Condition {
 		return Condition{}
 	}
 	c.Reason = fmt.Sprintf("slot %q can be lost %s: %s", f.slot.Name, about, f.cause.because) + c.Reason
-	c.WAL, c.Next, c.Culprit = "what has not been delivered by then is lost with it; "+f.kept(), f.cureOr(raiseLimit), f.cause.culprit
+	c.WAL, c.Next, c.Culprit = "what has not been delivered by then is lost with it; "+f.kept(), f.cureOr(f.raiseLimit()), f.cause.culprit
 	return c
 }
 

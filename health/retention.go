@@ -33,7 +33,7 @@ func judgeHeld(f *facts) Condition {
 	}
 	h, found := f.holder()
 	much := s.RetainedBytes != nil && *s.RetainedBytes > f.Config.RetainedWarning && s.LagBytes != nil && *s.LagBytes < keepsUp
-	c := Condition{Severity: Warning, Next: findTransactions, Culprit: "not known"}
+	c := Condition{Severity: Warning, Next: findTransactions, Culprit: unknownCulprit}
 	if found {
 		why := f.holding(h)
 		c.Reason, c.Culprit, c.Next, c.Since = why.because, why.culprit, why.cure, h.Since

@@ -74,7 +74,6 @@ func TestParseConfig_LeavesSocketAndLoopback(t *testing.T) {
 		pc := parse(t, "postgres://u@"+host+"/shop")
 		require.Len(t, pc.Fallbacks, 1, host)
 		require.Nil(t, pc.Fallbacks[0].TLSConfig, host)
-		require.Nil(t, pc.ValidateConnect, "one host is taken as it is")
 	}
 }
 

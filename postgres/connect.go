@@ -44,6 +44,7 @@ func ParseConfig(c Config) (*pgx.ConnConfig, error) {
 	if err := prepare(&pc.Config, c); err != nil {
 		return nil, err
 	}
+	pc.ValidateConnect = pin(pc.ValidateConnect)
 	pc.StatementCacheCapacity, pc.DescriptionCacheCapacity = rememberedStatements, rememberedStatements
 	return pc, nil
 }
@@ -54,6 +55,18 @@ const rememberedStatements = 32
 
 // ReplicationConfig is ParseConfig for a connection that speaks the replication protocol to one database.
 func ReplicationConfig(c Config) (*pgconn.Config, error) {
+	pc, err := replicationConfig(c, "database")
+	if err != nil {
+		return nil, err
+	}
+	pc.ValidateConnect = pin(pc.ValidateConnect)
+	return pc, nil
+}
+
+// PhysicalConfig is ReplicationConfig for the whole cluster. Such a connection belongs to no database and runs no SQL.
+func PhysicalConfig(c Config) (*pgconn.Config, error) { return replicationConfig(c, "true") }
+
+func replicationConfig(c Config, mode string) (*pgconn.Config, error) {
 	dsn, err := c.URL.Reveal()
 	if err != nil {
 		return nil, fmt.Errorf("%w: postgres.url: %w", ErrConfig, err)
@@ -65,7 +78,7 @@ func ReplicationConfig(c Config) (*pgconn.Config, error) {
 	if err := prepare(pc, c); err != nil {
 		return nil, err
 	}
-	pc.RuntimeParams["replication"] = "database"
+	pc.RuntimeParams["replication"] = mode
 	setDefault(pc.RuntimeParams, "wal_sender_timeout", walSenderTimeout)
 	maps.Copy(pc.RuntimeParams, rowFormats)
 	return pc, nil
@@ -94,7 +107,7 @@ func Connect(ctx context.Context, c Config) (*pgx.Conn, error) {
 func ConnectRows(ctx context.Context, c Config) (*pgx.Conn, error) {
 	params := maps.Clone(rowFormats)
 	maps.Copy(params, map[string]string{
-		"statement_timeout": "0", "idle_in_transaction_session_timeout": "0", "standard_conforming_strings": "on", "row_security": "off",
+		"statement_timeout": "0", "idle_in_transaction_session_timeout": "0",
 	})
 	conn, err := connect(ctx, c, params)
 	if err != nil {
@@ -149,6 +162,7 @@ func prepare(pc *pgconn.Config, c Config) error {
 	}
 	setDefault(pc.RuntimeParams, "application_name", applicationName)
 	pc.MaxProtocolMessageBodyLen = longestAnswer
+	pc.BuildFrontend = observed(pc.BuildFrontend)
 
 	targets := append([]*pgconn.FallbackConfig{{Host: pc.Host, Port: pc.Port, TLSConfig: pc.TLSConfig}}, pc.Fallbacks...)
 	for _, t := range targets {

@@ -160,6 +160,9 @@ func TestConnect_TakesTheWritableOfSeveralHosts(t *testing.T) {
 
 	_, err = postgres.Connect(t.Context(), dsn(readOnly))
 	require.ErrorIs(t, err, postgres.ErrNotWritable)
+	alone, err := postgres.Connect(t.Context(), configOf(readOnly.DSN()))
+	require.NoError(t, err, "one host is taken as it is")
+	require.NoError(t, alone.Close(context.Background()))
 }
 
 func TestConnectReplication_SetsAShortTimeoutOfItsOwn(t *testing.T) {

@@ -85,7 +85,8 @@ var ErrParked = errors.New("redrive or discard the dead letters first")
 type Recovery struct {
 	parts  Parts
 	sel    Selection
-	conn   *pgx.Conn // holds the lock; in a transaction while rows are read
+	lock   *slot.Lock // nil: not taken
+	conn   *pgx.Conn  // in a transaction while rows are read
 	topics Topics
 	report Report
 
@@ -127,17 +128,17 @@ func (r *Recovery) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = r.conn.Close(ctx) // whatever goes wrong, it is closed
+	if r.lock != nil {
+		r.lock.Close()
+	}
 }
 
 // look finds out how it stands, and changes nothing.
 func (r *Recovery) look(ctx context.Context) error {
 	name := r.parts.Need.Slot.Name
-	locked, err := slot.TryLock(ctx, r.conn, name)
-	if err != nil {
+	var err error
+	if r.lock, err = slot.TryLock(ctx, r.parts.Postgres, name); err != nil {
 		return err
-	}
-	if !locked {
-		return fmt.Errorf("another process publishes rows of the tables for slot %q: %w", name, replication.ErrSlotInUse)
 	}
 	status, err := slot.Get(ctx, r.conn, name)
 	r.report = Report{Slot: name, State: "missing", CurrentLSN: status.CurrentWALLSN}

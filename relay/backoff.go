@@ -20,8 +20,8 @@ const (
 // databaseAway are the reasons of a session that found no database to write to.
 var databaseAway = map[string]bool{"postgres_unreachable": true, "not_writable": true, "server_starting": true}
 
-// backoff spaces sessions with full jitter: each pause is drawn evenly from zero to a ceiling that doubles with every failure, so
-// that relays that failed together do not come back together.
+// backoff spaces sessions with jitter: each pause is drawn evenly from half the least ceiling to a ceiling that doubles with every failure, so
+// that relays that failed together do not come back together, and none comes back at once.
 type backoff struct {
 	min, max time.Duration
 	failures int
@@ -30,25 +30,42 @@ type backoff struct {
 // next returns the pause before the next session. progress: the session that failed had acked more than any before it.
 func (b *backoff) next(reason string, progress bool) time.Duration {
 	if reason == reasonSlotInUse {
-		b.failures = 0
 		return standbyPause/2 + jitter(standbyPause/2)
 	}
 	if progress {
 		b.failures = 0
 	}
+	ceiling := b.ceiling()
+	if databaseAway[reason] {
+		ceiling = min(ceiling, max(databasePause, b.min))
+	}
+	pause := b.min/2 + jitter(ceiling-b.min/2)
+	if reason == reasonServerStopping {
+		pause += stoppingPause
+	}
+	return pause
+}
+
+// freed returns how long after the last session the next may begin when the slot is said to be free, which was waited for so long. A takeover does
+// not wait; but whoever finds the slot held each time although it is said to be free waits longer each time, since what holds it is not
+// what is looked at.
+func (b *backoff) freed(waited time.Duration) time.Duration {
+	if waited >= b.max {
+		b.failures = 0
+		return 0
+	}
+	ceiling := b.ceiling()
+	return ceiling/2 + jitter(ceiling/2)
+}
+
+// ceiling is that of the next pause. It doubles each time.
+func (b *backoff) ceiling() time.Duration {
 	ceiling := b.max
 	if shifted := b.min << min(b.failures, 30); shifted > 0 && shifted < b.max {
 		ceiling = shifted
 	}
 	b.failures++
-	if databaseAway[reason] {
-		ceiling = min(ceiling, databasePause)
-	}
-	pause := jitter(ceiling)
-	if reason == reasonServerStopping {
-		pause += stoppingPause
-	}
-	return pause
+	return ceiling
 }
 
 func jitter(ceiling time.Duration) time.Duration { return rand.N(ceiling + 1) }

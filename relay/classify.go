@@ -28,6 +28,7 @@ func (c Class) String() string {
 const (
 	reasonSlotInUse      = "slot_in_use"     // nothing is wrong: another process streams, this one stands by
 	reasonServerStopping = "server_stopping" // a new connection would be one more to wait for
+	reasonUnknownTopic   = "unknown_topic"   // how long that is so may decide about rows
 )
 
 // drain says how long what is in flight is waited for when a session ends.
@@ -77,6 +78,7 @@ var rules = []rule{
 
 	// One row.
 	{errSuspected, Retryable, "refused", drainFully, false},
+	{replication.ErrUnassigned, Poison, "unassigned", drainFully, false},
 	{replication.ErrUndecodable, Poison, "undecodable", drainFully, false},
 	{sink.ErrInvalidTopic, Poison, "invalid_topic", drainFully, false},
 	{sink.ErrTooLarge, Poison, "too_large", drainFully, false},
@@ -84,7 +86,7 @@ var rules = []rule{
 
 	// The broker.
 	{sink.ErrAuthentication, Fatal, "broker_authentication", drainNot, true},
-	{sink.ErrUnknownTopic, Retryable, "unknown_topic", drainFully, false},
+	{sink.ErrUnknownTopic, Retryable, reasonUnknownTopic, drainFully, false},
 	{sink.ErrPermission, Retryable, "broker_permission", drainFully, false},
 	{sink.ErrTLS, Retryable, "broker_tls", drainNot, false},
 	{sink.ErrUnreachable, Retryable, "broker_unreachable", drainNot, false},

@@ -4,11 +4,23 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"postrider/replication"
 	"postrider/sink"
 )
+
+func TestSession_WaitsForNoAnswerOfASinkThatHasFailed(t *testing.T) {
+	s := &session{cfg: Config{DrainTimeout: time.Hour}}
+	for _, cause := range []error{nil, sink.ErrTooLarge, sink.ErrInvalidRecord, sink.ErrUnknownTopic, replication.ErrSlotLost, errors.New("any other")} {
+		s.failed.Store(false)
+		require.Positive(t, s.patience(cause), "%v", cause)
+		s.failed.Store(true)
+		require.Zero(t, s.patience(cause), "%v", cause)
+	}
+}
 
 func TestNotTaken_CountsFromTheMessageThatTheErrorNames(t *testing.T) {
 	ms := make([]*sink.Message, 5)

@@ -12,7 +12,7 @@ import (
 // open makes everything of a session, the sink first: without a broker the slot is not held.
 func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*session, error) {
 	s := &session{cfg: r.cfg, policies: r.parts.Policies, log: r.parts.Log, metrics: r.parts.Metrics, fail: fail,
-		recent: &r.recent, suspects: &r.suspects, handed: &r.handed, clockSkew: r.parts.ClockSkew}
+		recent: &r.recent, suspects: &r.suspects, missing: &r.missing, handed: &r.handed, clockSkew: r.parts.ClockSkew}
 	s.progress.Store(time.Now().UnixNano())
 	var err error
 	if s.router, err = r.parts.Router(); err != nil {
@@ -21,14 +21,6 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 	r.suspects.alone.Store(false)
 	if err = r.openSink(ctx, s); err != nil {
 		return nil, err
-	}
-	if r.awaited != "" {
-		// Found out before a row is published: the rows of the transaction before the one for this topic would come again.
-		if err := s.sink.Topic(ctx, r.awaited); err != nil {
-			s.closeSink(sinkCloseTimeout)
-			return nil, err
-		}
-		r.awaited = ""
 	}
 	if s.stream, err = r.parts.OpenStream(ctx); err != nil {
 		s.closeSink(sinkCloseTimeout)
@@ -48,6 +40,9 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 	s.window = newWindow(s.stream.SeedLSN(), r.cfg.InFlightMessages, r.cfg.InFlightBytes)
 	timeline := r.seen.Timeline
 	if err := r.recognise(s.stream.Identity(), s.stream.SeedLSN()); err != nil {
+		return refuse(err)
+	}
+	if err := r.askForAwaited(ctx, s); err != nil {
 		return refuse(err)
 	}
 	if err := r.goOn(ctx, s); err != nil {

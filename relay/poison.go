@@ -26,7 +26,7 @@ type Poisoned struct {
 	Err     error
 }
 
-// HaltError is a row's own error when the relay halts for it because the policy for its cause says so.
+// HaltError is a row's own error when the relay halts for it because the policy for its cause says so, or waits for its topic.
 type HaltError struct {
 	Cause deadletter.Cause // the key in [deadletter]
 	Err   error
@@ -59,6 +59,8 @@ func causeOf(err error) (deadletter.Cause, bool) {
 		return deadletter.InvalidTopic, true
 	case errors.Is(err, sink.ErrInvalidRecord):
 		return deadletter.Refused, true
+	case errors.Is(err, sink.ErrUnknownTopic):
+		return deadletter.UnknownTopic, true
 	}
 	return "", false
 }
@@ -158,7 +160,7 @@ func (s *session) refusedBySink(ms []*sink.Message, err error) ([]*sink.Message,
 		return nil, err
 	}
 	cause, known := causeOf(err)
-	if !known {
+	if !known || cause == deadletter.UnknownTopic { // which is not known at once: see missing.go
 		return nil, err
 	}
 	m := ms[0]

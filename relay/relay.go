@@ -80,7 +80,8 @@ type Relay struct {
 	streamed bool                    // a session of this process has been open
 	paused   bool                    // since the last session, maybe to work on the slot; of the goroutine in Run alone
 	held     bool                    // since the last session, by somebody else; of the goroutine in Run alone
-	awaited  string                  // topic that ended the last session by not being there; of the goroutine in Run alone
+	awaited  *awaited                // row that ended the last session because its topic is not there, or nil; of the goroutine in Run alone
+	missing  missing                 // topics
 	seen     seen                    // the server of the last session; see identity.go
 	handed   handed                  // to the sink, by that server's positions
 
@@ -100,7 +101,7 @@ func New(cfg Config, parts Parts) *Relay {
 	now := time.Now()
 	return &Relay{
 		cfg: cfg, parts: parts, state: State{Phase: Starting, Since: now, LastProgress: now}, pauseChanged: make(chan struct{}),
-		suspects: suspects{retries: parts.Policies.Retries},
+		suspects: suspects{retries: parts.Policies.Retries}, missing: newMissing(cfg, parts.Policies),
 	}
 }
 
@@ -163,24 +164,19 @@ func (r *Relay) work(ctx, stop, work context.Context) error {
 		acked := r.State().AckedLSN
 		pause := pauses.next(reason, acked > furthest)
 		furthest = max(furthest, acked)
-		r.await(err)
+		if reason != reasonUnknownTopic && reason != reasonSlotInUse {
+			r.missing.unsettle()
+		}
 		r.log(class, reason, err, pause)
 		r.backOff(reason, err, pause)
-		if reason == reasonSlotInUse && r.standBy(ctx, work) {
-			continue
+		if reason == reasonSlotInUse {
+			pause = r.standBy(ctx, work, &pauses, pause)
 		}
 		if !r.wait(ctx, work, pause) {
 			return nil
 		}
 	}
 	return nil
-}
-
-// await remembers a topic that has to be there before the next session begins.
-func (r *Relay) await(err error) {
-	if failed := new(sink.MessageError); errors.As(err, &failed) && errors.Is(err, sink.ErrUnknownTopic) {
-		r.awaited = failed.Topic
-	}
 }
 
 func (r *Relay) halts(err error) bool {
@@ -223,7 +219,7 @@ func (r *Relay) attempt(process, stop context.Context) error {
 		timer := time.AfterFunc(r.cfg.DrainTimeout, func() { fail(ErrDrainTimeout) })
 		context.AfterFunc(ctx, func() { timer.Stop() })
 	})()
-	cause := s.pumpAll(ctx, stop)
+	cause := r.await(s.pumpAll(ctx, stop))
 	if cause == nil {
 		return s.finish(ctx, nil) // on a clean stop both share one drain timeout
 	}
@@ -357,15 +353,18 @@ func (r *Relay) wait(ctx, stop context.Context, pause time.Duration) bool {
 	return false
 }
 
-// standBy waits for the slot. It returns false when that is not known to be free.
-func (r *Relay) standBy(ctx, stop context.Context) bool {
-	if r.parts.AwaitSlot == nil || !r.wait(ctx, stop, jitter(standbyJitter)) {
-		return false
+// standBy waits for the slot, and returns how long to wait before the next session all the same: for pause if it is not known that the slot is free.
+func (r *Relay) standBy(ctx, stop context.Context, pauses *backoff, pause time.Duration) time.Duration {
+	began := time.Now()
+	if r.parts.AwaitSlot != nil && r.wait(ctx, stop, jitter(standbyJitter)) {
+		waiting, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(stop, cancel)()
+		if r.parts.AwaitSlot(waiting) == nil {
+			pause = pauses.freed(time.Since(began))
+		}
 	}
-	waiting, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(stop, cancel)()
-	return r.parts.AwaitSlot(waiting) == nil
+	return pause - time.Since(began)
 }
 
 // problem ends the session, if it was prepared before Watch began to look, or if it streamed by then, where that is the problem.

@@ -41,13 +41,18 @@ type setup struct {
 	parts  relay.Parts
 	pg     *pgconn.Config
 	last   relay.Move // that the relay asked about
+
+	replication replication.Config
+	router      router.Options
 }
 
-func newSetup(t *testing.T) *setup {
+func newSetup(t *testing.T) *setup { return newSetupOn(t, parts.AnyVersion) }
+
+func newSetupOn(t *testing.T, version string) *setup {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
-	db := parts.Postgres(t, parts.AnyVersion)
-	x := &setup{t: t, ctx: ctx, db: db, conn: db.Connect(t), slot: parts.Unique("slot"), broker: memory.New(1), cfg: relay.DefaultConfig()}
+	db := parts.Postgres(t, version)
+	x := &setup{replication: replication.DefaultConfig(), router: router.Options{Tables: []string{"public.outbox"}}, t: t, ctx: ctx, db: db, conn: db.Connect(t), slot: parts.Unique("slot"), broker: memory.New(1), cfg: relay.DefaultConfig()}
 	x.cfg.BackoffMin, x.cfg.BackoffMax = time.Millisecond, 10*time.Millisecond
 	x.exec(`CREATE TABLE outbox (id bigint, aggregatetype text, aggregateid text, payload text)`)
 	x.exec(`CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert')`)
@@ -62,7 +67,7 @@ func newSetup(t *testing.T) *setup {
 		OpenStream: x.openStream,
 		OpenSink:   x.broker.Open,
 		Router: func() (*router.Router, error) {
-			return router.New([]router.Config{router.DefaultConfig()}, router.DefaultFormat(), router.Options{Tables: []string{"public.outbox"}})
+			return router.New([]router.Config{router.DefaultConfig()}, router.DefaultFormat(), x.router)
 		},
 		Metrics: metrics.New(prometheus.NewRegistry(), x.slot),
 		Log:     zerolog.Nop(),
@@ -71,7 +76,7 @@ func newSetup(t *testing.T) *setup {
 }
 
 func (x *setup) openStream(ctx context.Context) (*replication.Stream, error) {
-	return replication.Open(ctx, x.pg, replication.DefaultConfig(), x.slot, zerolog.Nop())
+	return replication.Open(ctx, x.pg, x.replication, x.slot, zerolog.Nop())
 }
 
 func (x *setup) exec(sql string, args ...any) {

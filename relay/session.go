@@ -49,25 +49,25 @@ type session struct {
 
 	published atomic.Uint64
 	progress  atomic.Int64 // Unix nanoseconds: when the pump last turned
-	waits     atomic.Bool  // the sink is handed messages, which may take as long as a broker takes to answer; it gives up by itself
+	waits     atomic.Bool  // for the sink, which may take as long as a broker takes to answer; it gives up by itself
 	moved     atomic.Int64 // Unix nanoseconds: the last acknowledgement, or a later batch that found nothing in flight
 	failed    atomic.Bool  // the sink reported a failure: what is in flight may or may not be written
 
 	messages  messages
 	recent    *recent              // of the Relay
 	suspects  *suspects            // of the Relay
+	missing   *missing             // of the Relay
 	handed    *handed              // of the Relay
 	clockSkew func() time.Duration // see Parts.ClockSkew
 
 	counted uint64 // of the bytes received, what the metrics have; guarded by Relay.mu
 
 	// Of the pump alone.
-	transaction uint64              // number of the open one in the window
-	held        int                 // bytes read since the last message, as far as the next one keeps them in memory
-	out         []*sink.Message     // routed, in the window, not yet handed over
-	looked      map[string]struct{} // topics that dedup was asked about
-	abandoned   int                 // messages in the window that the sink never took: nobody reports them. Read after the pump has ended
-	transit                         // what exactly_once needs to know
+	transaction uint64          // number of the open one in the window
+	held        int             // bytes read since the last message, as far as the next one keeps them in memory
+	out         []*sink.Message // routed, in the window, not yet handed over
+	abandoned   int             // of the window, what the sink never took, or never commits: nobody reports it. Read after the pump has ended
+	transit                     // what exactly_once needs to know
 }
 
 // pumpAll moves events until the stream ends or the session fails, and returns why: nil after a clean stop.
@@ -98,7 +98,7 @@ func (s *session) pumpAll(ctx, stop context.Context) error {
 func (s *session) pump(ctx context.Context, batches <-chan *replication.Batch) error {
 	beat := time.NewTicker(time.Second)
 	defer beat.Stop()
-	defer func() { s.abandoned += s.leftOut }()
+	defer func() { s.abandoned += s.untold }()
 	for {
 		s.progress.Store(time.Now().UnixNano())
 		select {
@@ -125,7 +125,6 @@ func (s *session) relay(ctx context.Context, b *replication.Batch) error {
 		s.held = min(s.held, replication.ChunkBytes) + e.Bytes
 		switch e.Kind {
 		case replication.Begin:
-			s.transaction = s.window.begin(e.Time)
 			s.metrics.Transactions.Inc()
 			if err := s.begin(e); err != nil {
 				return err
@@ -191,6 +190,11 @@ func (s *session) take(ctx context.Context, e *replication.Event, m *sink.Messag
 	if e.Chunk != nil {
 		m.Origin.Memory = e.Chunk
 	}
+	if len(s.missing.topics) > 0 {
+		if gone, err := s.gone(ctx, e, m); gone || err != nil {
+			return err
+		}
+	}
 	if there, err := s.repeated(ctx, e, m); there || err != nil {
 		return err
 	}
@@ -227,50 +231,22 @@ func (s *session) add(ctx context.Context, m *sink.Message) error {
 
 // repeated tells whether an earlier session has published m, and makes m recognisable for a later one. A message outside of a
 // transaction is never recognised: the commit record of a transaction can begin where it ends, and both would have one position. Nor is a dead
-// letter: that of a row which the broker refused is made some sessions later than those of rows behind it, so what a topic with deleted records
-// says of older ones does not hold there; and the desk knows by their IDs which letters there are.
+// letter: that of a row which the broker refused is made some sessions later than those of rows behind it, so letters are in no order of
+// positions; and the desk knows by their IDs which letters there are.
 func (s *session) repeated(ctx context.Context, e *replication.Event, m *sink.Message) (bool, error) {
 	if s.dedup == nil || e.XID == 0 || s.isLetter(m.Topic) {
 		return false, nil
 	}
-	var there bool
-	var err error
-	if _, looked := s.looked[m.Topic]; looked {
-		there, err = s.dedup.Published(ctx, s.source, m)
-	} else { // the first of a topic: its ends are read, which may take as long as the transaction is large
-		s.beating(func() { there, err = s.dedup.Published(ctx, s.source, m) })
-		if s.looked == nil {
-			s.looked = map[string]struct{}{}
-		}
-		s.looked[m.Topic] = struct{}{}
-	}
+	s.waits.Store(true) // the ends of the topic may have to be read, which takes as long as there is to read
+	there, err := s.dedup.Published(ctx, s.source, m)
+	s.progress.Store(time.Now().UnixNano())
+	s.waits.Store(false)
 	if there {
 		s.metrics.EventsRepeated.Inc()
 		return true, err
 	}
 	s.sign(m)
 	return false, err
-}
-
-// beating calls what may take long, and beats meanwhile.
-func (s *session) beating(call func()) {
-	done := make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() { // ends with the call; waited for below
-		beat := time.NewTicker(time.Second)
-		defer beat.Stop()
-		for {
-			s.progress.Store(time.Now().UnixNano())
-			select {
-			case <-beat.C:
-			case <-done:
-				return
-			}
-		}
-	})
-	call()
-	close(done)
-	wg.Wait()
 }
 
 // sign makes a message recognisable for the next session.
@@ -314,6 +290,7 @@ func (s *session) publish(ctx context.Context) error {
 		return err
 	}
 	s.transactional.Boundary(s.boundary)
+	s.untold = 0
 	return s.handOver(ctx, rest)
 }
 
@@ -401,15 +378,7 @@ func (s *session) delivered(m *sink.Message, err error) {
 // order matters: the final status must come after the last acknowledgement, and the sink must be gone before
 // another session opens one.
 func (s *session) finish(ctx context.Context, cause error) error {
-	how := drainFully
-	if cause != nil {
-		how = find(cause).drain
-	}
-	if s.failed.Load() {
-		how = drainNot
-	}
-	timeout := map[drain]time.Duration{drainFully: s.cfg.DrainTimeout, drainBriefly: min(briefDrain, s.cfg.DrainTimeout), drainNot: 0}[how]
-	drainCtx, cancel := context.WithTimeoutCause(ctx, timeout, ErrDrainTimeout)
+	drainCtx, cancel := context.WithTimeoutCause(ctx, s.patience(cause), ErrDrainTimeout)
 	defer cancel()
 	drained := make(chan struct{})
 	var wg sync.WaitGroup
@@ -442,6 +411,18 @@ func (s *session) finish(ctx context.Context, cause error) error {
 		return cause
 	}
 	return finishErr
+}
+
+// patience is how long what is in flight may take, after a session that ended with cause. A sink that has failed answers nothing more.
+func (s *session) patience(cause error) time.Duration {
+	how := drainFully
+	if cause != nil {
+		how = find(cause).drain
+	}
+	if s.failed.Load() {
+		how = drainNot
+	}
+	return map[drain]time.Duration{drainFully: s.cfg.DrainTimeout, drainBriefly: min(briefDrain, s.cfg.DrainTimeout), drainNot: 0}[how]
 }
 
 // drain waits until nothing is in flight but what the sink does not have. The pump has ended, so the wait itself beats.

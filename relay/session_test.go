@@ -19,9 +19,9 @@ func (everythingIsThere) Published(context.Context, sink.Source, *sink.Message) 
 
 type noDesk struct{ deadletter.Desk }
 
-// A topic of which records were deleted says of every older position that it was published. Letters do not come in the order of positions.
+// Letters do not come in the order of positions, which is what dedup goes by.
 func TestSession_AsksTheDeskAloneAboutLetters(t *testing.T) {
-	s := &session{dedup: everythingIsThere{}, desk: noDesk{}, policies: deadletter.DefaultConfig(), looked: map[string]struct{}{"orders": {}}}
+	s := &session{dedup: everythingIsThere{}, desk: noDesk{}, policies: deadletter.DefaultConfig()}
 	there, err := s.repeated(t.Context(), &replication.Event{XID: 7}, &sink.Message{Topic: s.policies.Topic})
 	require.NoError(t, err)
 	require.False(t, there)

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -14,12 +15,13 @@ import (
 type transit struct {
 	stored    sink.Position // of the last transaction that readers see; what is not behind it is left out
 	doubted   bool          // that transaction has to come first: until then nothing that is left out is confirmed
-	leftOut   int           // transactions that wait for that
+	waiting   bool          // all that was left out so far is one transaction in the window, which is open until then
 	leaving   bool          // the open transaction is left out
 	rows      int           // messages of the open transaction
 	bounded   bool          // there is a boundary that the sink does not know of
 	boundary  sink.Position
 	complete  int    // messages in out that stand before it
+	untold    int    // transactions that are held in the window until readers see them, and that the sink does not know to be whole
 	signature []byte // of the open transaction, for dedup
 }
 
@@ -30,18 +32,23 @@ func (s *session) begin(e *replication.Event) error {
 	}
 	// The stored position is the end of a commit record, and the commit LSN is where one begins. A message outside of a transaction has only an end.
 	s.leaving = e.LSN < s.stored.LSN || e.XID == 0 && e.LSN == s.stored.LSN
-	if s.leaving {
+	if !s.leaving {
+		if err := s.beyondStored(); err != nil {
+			return err
+		}
+	}
+	if s.waiting {
 		return nil
 	}
-	return s.beyondStored()
+	s.transaction = s.window.begin(e.Time)
+	s.waiting = s.leaving && s.doubted
+	return nil
 }
 
 // commit closes the open transaction in the window. One that has messages is held there until readers see it.
 func (s *session) commit(e *replication.Event) error {
 	switch {
-	case s.leaving && s.doubted:
-		s.window.commit(e.LSN, true)
-		s.leftOut++
+	case s.waiting:
 		if e.LSN == s.stored.LSN {
 			return s.meetStored(e)
 		}
@@ -50,6 +57,7 @@ func (s *session) commit(e *replication.Event) error {
 	default:
 		s.window.commit(e.LSN, true)
 		s.bounded, s.complete = true, len(s.out)
+		s.untold++
 		s.boundary = sink.Position{Source: s.source, LSN: e.LSN, CommitTime: e.Time}
 	}
 	return nil
@@ -62,7 +70,9 @@ func (s *session) idle(e *replication.Event) error {
 			return err
 		}
 	}
-	s.window.idle(e.LSN)
+	if !s.waiting { // else its transaction covers it
+		s.window.idle(e.LSN)
+	}
 	return nil
 }
 
@@ -72,16 +82,16 @@ func (s *session) meetStored(e *replication.Event) error {
 	if e.XID != 0 && !e.Time.Equal(s.stored.CommitTime) {
 		return s.beyondStored()
 	}
-	s.doubted, s.leftOut = false, 0
-	s.window.visible(e.LSN, func(time.Time) {})
+	s.doubted, s.waiting = false, false
+	s.window.commit(e.LSN, false)
 	return nil
 }
 
 // beyondStored is called with what comes behind the stored position. If the transaction that ends there has not come, and others were left out because of it,
 // this is a history in which it never was: the server was put back to an earlier state and has gone on from there.
 func (s *session) beyondStored() error {
-	if s.leftOut > 0 {
-		return &StoredPositionError{Stored: s.stored, Server: s.stream.Identity(), Descent: replication.Diverged}
+	if s.waiting {
+		return &StoredPositionError{Stored: s.stored, Server: s.stream.Identity(), Descent: replication.Diverged, Events: s.source.Events}
 	}
 	s.doubted = false
 	return nil
@@ -129,6 +139,7 @@ type StoredPositionError struct {
 	Stored  sink.Position
 	Server  replication.Identity
 	Descent replication.Descent
+	Events  string // of this session's source; empty: they do not matter
 }
 
 func (e *StoredPositionError) Error() string {
@@ -141,6 +152,15 @@ func (e *StoredPositionError) Unwrap() error { return replication.ErrIdentityCha
 
 // Advice says what that means for the WAL, and what to type next.
 func (e *StoredPositionError) Advice() (wal, fix string) {
-	return "nothing is confirmed; the slot keeps what comes after its confirmed position",
-		"make sure that postgres.url leads to the right server. If it does, and was restored on purpose, give your consent:\npostrider slot adopt " + e.Stored.Source.Slot
+	wal = "nothing is confirmed; the slot keeps what comes after its confirmed position"
+	adopt := "make sure that postgres.url leads to the right server. If it does, and was restored on purpose, give your consent:\npostrider slot adopt " +
+		e.Stored.Source.Slot
+	if was := publication(e.Stored.Source.Events); was != "" && e.Events != "" && was != publication(e.Events) {
+		return wal, fmt.Sprintf("the position was stored when another publication was read, of which the server sends what the present one may leave out. Set\n"+
+			"replication.publication = %q\nagain, start the relay, stop it with SIGTERM, and change it then. If that ends in the same way: %s", was, adopt)
+	}
+	return wal, adopt
 }
+
+// publication is that of sink.Source.Events.
+func publication(events string) string { return strings.TrimSuffix(events, "+messages") }

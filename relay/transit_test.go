@@ -3,6 +3,7 @@ package relay_test
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -147,6 +148,43 @@ func TestExactlyOnce_LeavesOutWhatIsStored(t *testing.T) {
 	r.stop()
 	require.NoError(t, r.end())
 	require.Equal(t, []string{"event 1,event 2,event 3", "event 5"}, l.seen())
+	x.requireConfirmed(end, l.stored)
+}
+
+// The stored position is the end of a commit record. Of transactions that commit at the same time the next one's commit record begins there.
+func TestExactlyOnce_PublishesWhatCommitsRightBehindTheStoredPosition(t *testing.T) {
+	x := newSetup(t)
+	l := &ledger{}
+	x.exactlyOnce(l)
+	one, other := x.db.Connect(t), x.db.Connect(t)
+	n := 0
+	for adjacent := false; !adjacent; { // others may write WAL in between
+		n += 2
+		for i, conn := range []*pgx.Conn{one, other} {
+			_, err := conn.Exec(x.ctx, `BEGIN`)
+			require.NoError(t, err)
+			_, err = conn.Exec(x.ctx, `INSERT INTO outbox SELECT n, 'Order', 'key', 'event ' || n FROM (SELECT $1::int AS n) AS row`, n+i)
+			require.NoError(t, err)
+		}
+		for _, conn := range []*pgx.Conn{one, other} {
+			_, err := conn.Exec(x.ctx, `COMMIT`)
+			require.NoError(t, err)
+		}
+		commits := x.commits()
+		l.stored = commits[len(commits)-2]
+		var begin []byte // of the last one: its commit LSN, the time, and the transaction
+		require.NoError(t, x.conn.QueryRow(x.ctx, `SELECT data FROM pg_logical_slot_peek_binary_changes($1, NULL, NULL,
+			'proto_version', '1', 'publication_names', 'postrider') WITH ORDINALITY AS change(lsn, xid, data, n)
+			WHERE get_byte(data, 0) = ascii('B') ORDER BY n DESC LIMIT 1`, x.slot).Scan(&begin))
+		adjacent = pglogrepl.LSN(binary.BigEndian.Uint64(begin[1:])) == l.stored.LSN
+	}
+	l.stored.Source = x.source()
+	end := x.commits()[n-1].LSN
+	r := x.run()
+	require.Eventually(t, func() bool { return r.State().AckedLSN >= end }, patience, 1e6)
+	r.stop()
+	require.NoError(t, r.end())
+	require.Equal(t, []string{fmt.Sprint("event ", n+1)}, l.seen())
 	x.requireConfirmed(end, l.stored)
 }
 

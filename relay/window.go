@@ -20,9 +20,10 @@ import (
 //  2. acked < end of every transaction that is open or has a message pending: it is at most the end of the one before.
 //  3. acked = end of the longest prefix of transactions that are committed and have nothing pending.
 //  4. done is called at most once for each add; pending >= 0.
-//  5. bytes <= maxBytes and messages <= maxMessages, except that an empty window admits any one message.
+//  5. tryAdd admits a message only as long as bytes <= maxBytes and messages <= maxMessages then, except that an empty window admits any one.
+//     Only a held transaction, and a dead letter that takes the place of a smaller message, go beyond: the one by 1, the other by what it is larger.
 //  6. An idle position enters as an empty transaction, in order, never between begin and commit.
-//  7. A transaction that was committed with hold stays, and counts as one message, until visible has named its end or a later one.
+//  7. A transaction that had a message and was committed with hold stays, and counts as one message, until visible has named its end or a later one.
 //  8. It takes memory for the messages in flight, and not for how many transactions were delivered behind one that is not.
 type window struct {
 	maxMessages int
@@ -48,6 +49,7 @@ type transaction struct {
 	end        pglogrepl.LSN // zero while open
 	commitTime time.Time     // zero for an idle position
 	pending    int           // messages handed over and not done
+	had        bool          // a message
 	held       bool          // readers do not see its messages yet
 }
 
@@ -88,7 +90,9 @@ func (w *window) tryAdd(bytes int) bool {
 	}
 	w.messages++
 	w.bytes += int64(bytes)
-	w.atLocked(w.next-1).pending++
+	t := w.atLocked(w.next - 1)
+	t.pending++
+	t.had = true
 	return true
 }
 
@@ -99,7 +103,7 @@ func (w *window) replace(bytes, by int) {
 	w.bytes += int64(by - bytes)
 }
 
-// commit closes the open transaction. hold: it is not delivered before visible says so.
+// commit closes the open transaction. hold: it is not delivered before visible says so. Without a message there is nothing to see.
 func (w *window) commit(end pglogrepl.LSN, hold bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,6 +112,7 @@ func (w *window) commit(end pglogrepl.LSN, hold bool) {
 	}
 	w.open = false
 	t := w.atLocked(w.next - 1)
+	hold = hold && t.had
 	if t.pending == 0 && !hold && w.joinLocked(w.next-1, end) {
 		// Of tables that are not ours. While the sink stalls, any number of these can pass.
 		*t = transaction{}

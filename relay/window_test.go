@@ -164,6 +164,7 @@ type naive struct {
 type naiveTx struct {
 	end     pglogrepl.LSN
 	pending []int // sizes
+	had     bool
 	held    bool
 }
 
@@ -223,7 +224,7 @@ func TestWindow_AgreesWithANaiveModel(t *testing.T) {
 				}
 				if fits {
 					tx := &model.txs[len(model.txs)-1]
-					tx.pending = append(tx.pending, size)
+					tx.pending, tx.had = append(tx.pending, size), true
 				}
 			},
 			"commit": func(t *rapid.T) {
@@ -233,8 +234,9 @@ func TestWindow_AgreesWithANaiveModel(t *testing.T) {
 				open = false
 				lsn += pglogrepl.LSN(rapid.IntRange(1, 20).Draw(t, "advance"))
 				tx := &model.txs[len(model.txs)-1]
-				tx.end, tx.held = lsn, rapid.Bool().Draw(t, "hold")
-				w.commit(lsn, tx.held)
+				hold := rapid.Bool().Draw(t, "hold")
+				tx.end, tx.held = lsn, hold && tx.had
+				w.commit(lsn, hold)
 			},
 			"visible": func(t *rapid.T) {
 				end := seed + pglogrepl.LSN(rapid.IntRange(0, int(lsn-seed)).Draw(t, "visible up to"))
@@ -288,9 +290,38 @@ func TestWindow_AgreesWithANaiveModel(t *testing.T) {
 				if wantMessages, wantBytes := model.load(); messages != wantMessages || bytes != wantBytes {
 					t.Fatalf("in flight %d messages of %d bytes, the model says %d of %d", messages, bytes, wantMessages, wantBytes)
 				}
+				if messages > maxMessages+1 || w.unacknowledged() > maxMessages || bytes > maxBytes && w.unacknowledged() > 1 {
+					t.Fatalf("in flight %d messages, of which %d are not acknowledged, of %d bytes", messages, w.unacknowledged(), bytes)
+				}
 			},
 		})
 	})
+}
+
+func TestWindow_HoldsNothingThatHadNoMessage(t *testing.T) {
+	w := newWindow(100, 10, 1000)
+	for lsn := pglogrepl.LSN(200); lsn < 5000; lsn++ {
+		w.begin(anyTime)
+		w.commit(lsn, true)
+		require.Equal(t, lsn, w.ackedLSN())
+	}
+	require.Zero(t, w.next-w.first)
+	messages, _, _ := w.load()
+	require.Zero(t, messages)
+}
+
+// A dead letter can be larger than the row in whose place it is.
+func TestWindow_ALargerMessageInPlaceOfAnotherKeepsOthersOut(t *testing.T) {
+	w := newWindow(100, 10, 1000)
+	tx := w.begin(anyTime)
+	require.True(t, w.tryAdd(900))
+	require.True(t, w.tryAdd(90))
+	w.replace(90, 300)
+	_, bytes, _ := w.load()
+	require.Equal(t, int64(1200), bytes)
+	require.False(t, w.tryAdd(1))
+	w.done(tx, 300)
+	require.True(t, w.tryAdd(1))
 }
 
 func TestWindow_HeldTransactionWaitsUntilItIsVisible(t *testing.T) {

@@ -30,7 +30,9 @@ type decoder struct {
 	lengths   map[uint32]int // bytes of the message that described each of them
 	kept      int            // their sum, at most maxRelationBytes
 
-	transactionalOnly bool // see Config
+	transactionalOnly bool // see Config, as for witness
+	witness           bool
+	unread            bool // no logical message is an event
 
 	// The open transaction, as of its Begin. An empty one leaves this package as Idle, so Begin is held back until
 	// the first row.
@@ -276,22 +278,27 @@ func (d *decoder) logical(c *cursor, sent, over int64, b *Batch) error {
 	if c.failed {
 		return c.err('M')
 	}
-	if !transactional && d.transactionalOnly {
-		d.ignored++
-		if !d.open {
-			b.idle(lsn)
-		}
-		return nil
-	}
-	if !transactional && !d.open {
-		at := postgresTime(sent) // it has no commit time
-		b.add(Event{Kind: Begin, LSN: lsn, Time: at})
-		b.add(Event{Kind: Message, LSN: lsn, Time: at, Prefix: prefix, Content: content, Oversize: over})
-		b.add(Event{Kind: Commit, LSN: lsn, Time: at})
-		return nil
-	}
-	if !d.open {
+	unread, alone := d.unread || !transactional && d.transactionalOnly, !transactional && !d.open
+	at := postgresTime(sent) // one that stands alone has no commit time
+	switch {
+	case transactional && !d.open:
 		return fmt.Errorf("%w: transactional message outside of a transaction", ErrProtocol)
+	case unread && alone && !d.witness:
+		b.idle(lsn)
+	case alone:
+		b.add(Event{Kind: Begin, LSN: lsn, Time: at})
+		if !unread {
+			b.add(Event{Kind: Message, LSN: lsn, Time: at, Prefix: prefix, Content: content, Oversize: over})
+		}
+		b.add(Event{Kind: Commit, LSN: lsn, Time: at})
+	case unread && transactional:
+		d.begin(b)
+	}
+	if unread {
+		d.ignored++
+	}
+	if unread || alone {
+		return nil
 	}
 	d.begin(b)
 	b.add(Event{Kind: Message, XID: d.xid, Index: d.index, LSN: d.lsn, Time: d.time, Prefix: prefix, Content: content, Oversize: over})

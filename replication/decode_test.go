@@ -251,6 +251,40 @@ func TestDecoder_LeavesOutWhatIsNotTransactionalIfAsked(t *testing.T) {
 	}, events, "its position is confirmed all the same")
 }
 
+// What is seen of the history is the same, whichever messages are read.
+func TestDecoder_WitnessesTheTransactionsOfMessagesThatAreNotRead(t *testing.T) {
+	stream := [][]byte{
+		logicalMessage(false, "outbox", "alone"),
+		beginMessage(90, commitTime, 1), logicalMessage(true, "outbox", "a"), logicalMessage(true, "outbox", "b"), commitMessage(90, 95),
+		relationMessage(1, "public", "outbox", "id", "payload"),
+		beginMessage(100, commitTime, 2), logicalMessage(true, "outbox", "c"), insertMessage(1, "7", "value"), commitMessage(100, 110),
+	}
+	skeleton := func(transactionalOnly, unread bool) (kinds []Event, index uint32) {
+		d := newDecoder()
+		d.witness, d.transactionalOnly, d.unread = true, transactionalOnly, unread
+		for _, e := range decodeAll(t, d, stream...) {
+			switch e.Kind {
+			case Begin, Commit:
+				kinds = append(kinds, e)
+			case Insert:
+				index = e.Index
+			default:
+				require.False(t, unread, "%v", e)
+			}
+		}
+		return kinds, index
+	}
+	all, index := skeleton(false, false)
+	require.Len(t, all, 6)
+	require.EqualValues(t, 1, index)
+	only, index := skeleton(true, false)
+	require.Equal(t, all, only)
+	require.EqualValues(t, 1, index)
+	none, index := skeleton(false, true)
+	require.Equal(t, all, none)
+	require.Zero(t, index, "as without the witness")
+}
+
 func TestDecoder_EveryTruncationIsAnError(t *testing.T) {
 	for _, whole := range [][]byte{
 		beginMessage(1, commitTime, 1), commitMessage(1, 2), relationMessage(1, "public", "outbox", "id", "payload"),

@@ -21,6 +21,8 @@ var (
 	ErrIdentityChanged    = errors.New("this is not the server that was there before")
 	ErrNotPostgreSQL      = errors.New("server is not PostgreSQL")
 	ErrUndecodable        = errors.New("server can't decode a row")
+	// ErrUnassigned is of a row that came with the stream, not of the stream: see slot.UnassignedError.
+	ErrUnassigned = errors.New("which table a row belongs to is not known")
 )
 
 // RowTooLargeError says that a row is longer than replication.max_row_bytes. It was not buffered: the stream hands on an event with

@@ -1,10 +1,13 @@
 package replication
 
 import (
+	"encoding/binary"
+	"net"
 	"testing"
 	"time"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -72,4 +75,24 @@ func TestSchedule(t *testing.T) {
 		s.progressed()
 		require.False(t, s.serverStopping())
 	})
+}
+
+// With synchronous_commit = remote_apply a commit waits until its position is applied, and must not return for a row that is read and not acknowledged.
+func TestStream_TellsAsAppliedWhatIsAckedAlone(t *testing.T) {
+	const read, acked = pglogrepl.LSN(300), pglogrepl.LSN(200)
+	c, server := net.Pipe()
+	t.Cleanup(func() { _ = c.Close(); _ = server.Close() })
+	s := streamOn(t, c)
+	s.positions = positions{seed: 100, received: read}
+	s.acked = func() pglogrepl.LSN { return acked }
+	sent := make(chan error, 1)
+	go func() { sent <- s.sendStatus(time.Now()) }() // ends when it is read
+	m, err := pgproto3.NewBackend(server, server).Receive()
+	require.NoError(t, err)
+	require.NoError(t, <-sent)
+	status := m.(*pgproto3.CopyData).Data
+	require.EqualValues(t, 'r', status[0])
+	for at, want := range map[int]pglogrepl.LSN{1: read, 9: acked, 17: acked} { // written, flushed, applied
+		require.Equal(t, want, pglogrepl.LSN(binary.BigEndian.Uint64(status[at:])), "position at byte %d", at)
+	}
 }

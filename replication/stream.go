@@ -82,13 +82,15 @@ func open(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, log z
 	prepare func(context.Context, *pgconn.PgConn) error) (*Stream, error) {
 	s := &Stream{decoder: newDecoder(), log: log, now: time.Now}
 	s.decoder.transactionalOnly = cfg.TransactionalOnly
+	s.decoder.witness, s.decoder.unread = cfg.Witness, cfg.Witness && len(cfg.Messages) == 0
 	s.schedule.interval = cfg.StatusInterval
 	s.acked = s.SeedLSN // until Run knows better: a stream may be finished without having run
 	pg = pg.Copy()
 	pg.DialFunc = quietly(pg.DialFunc, func(c *quietConn) { s.socket = c }) // of several hosts tried, the last is the one connected to
+	build := pg.BuildFrontend
 	pg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
 		s.wire = newWire(r, cfg.MaxRowBytes) // like the socket
-		return pgproto3.NewFrontend(s.wire, w)
+		return build(s.wire, w)
 	}
 	pg.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) { s.notice(n) }
 	conn, err := pgconn.ConnectConfig(ctx, pg)
@@ -134,7 +136,7 @@ func (s *Stream) start(ctx context.Context, cfg Config, slot string) error {
 		"proto_version '1'",
 		"publication_names " + quoteLiteral(quoteIdentifier(cfg.Publication)),
 	}
-	if len(cfg.Messages) > 0 {
+	if len(cfg.Messages) > 0 || cfg.Witness {
 		args = append(args, "messages 'true'")
 	}
 	// 0/0: the server starts at the confirmed position of the slot.

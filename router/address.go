@@ -11,7 +11,7 @@ func (r *Router) Address(ev *replication.Event) (topic string, key []byte, ok bo
 	values := ev.Values
 	switch ev.Kind {
 	case replication.Insert, replication.Update:
-		p = r.planOf(ev.Relation)
+		p = r.planOf(ev)
 		if p.err != nil || p.rule == nil || len(values) != len(p.rel.Columns) {
 			return "", nil, false
 		}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jackc/pglogrepl"
+
 	"postrider/replication"
 )
 
@@ -14,7 +16,10 @@ type plan struct {
 	rel      *replication.Relation
 	rule     *rule  // that the relation is routed by; nil: none, or there is an error
 	relation string // schema-qualified
-	err      error  // a *ShapeError or Describe's: no row can be routed
+	err      error  // a *ShapeError, Home's or Describe's: no row can be routed
+
+	upTo     pglogrepl.LSN // rows behind it are of another plan
+	assigned *Assigned
 
 	id, key, payload, route *column
 	timestamp, version      *column // nil: none

@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pglogrepl"
 
 	"postrider/replication"
 	"postrider/sink"
@@ -23,12 +24,10 @@ type Options struct {
 	// OwnTopics are those that the relay itself writes to: no event may be routed there, whatever is in it.
 	OwnTopics []string
 
-	// OIDs has the tables of relations that bring rows of a table under another name: one that was renamed while its rows wait
-	// in the WAL, or the partitions of a table.
-	OIDs map[uint32]string
-	// Home asks for the table of a relation that neither Tables nor OIDs has; it is called once for each *replication.Relation that
-	// is met. Empty: none, its rows are not ours. Nil: there is nothing to ask about.
-	Home func(rel *replication.Relation) (table string, err error)
+	// Home decides which of Tables a row belongs to; empty: none. Its name alone does not tell: a partition has a name of its own.
+	// It is called for the first row of each *replication.Relation; the answer holds for all rows of it up to a position, zero for all.
+	// Nil: the name of the relation decides.
+	Home func(ev *replication.Event) (table string, upTo pglogrepl.LSN, err error)
 	// Updated is told of the first update of a table that is dropped, with the router's table.op.invalid.behavior, warn or error; nil: nobody is.
 	Updated func(table, behavior string)
 	// Describe asks the catalogue about a relation; it is called once for each *replication.Relation that is met.
@@ -43,8 +42,16 @@ type Router struct {
 	tables   map[string]*rule // by outbox table
 	prefixes map[string]*rule // by prefix of logical messages
 
-	last  *plan            // of the relation of the row before
-	plans map[uint32]*plan // by OID, of its newest shape
+	last     *plan            // of the relation of the row before
+	plans    map[uint32]*plan // by OID, of its newest shape
+	assigned map[uint32][]*Assigned
+}
+
+// Assigned is how Home has decided about rows of a relation, from the first one to the last.
+type Assigned struct {
+	OID         uint32
+	Table       string // empty: none
+	First, Last pglogrepl.LSN
 }
 
 // rule is one rule set, ready for use.
@@ -77,7 +84,8 @@ func New(rules []Config, f Format, opts Options) (*Router, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the id of this run: %w", err)
 	}
-	r := &Router{opts: opts, tables: make(map[string]*rule), prefixes: make(map[string]*rule), plans: make(map[uint32]*plan)}
+	r := &Router{opts: opts, tables: make(map[string]*rule), prefixes: make(map[string]*rule), plans: make(map[uint32]*plan),
+		assigned: make(map[uint32][]*Assigned)}
 	for i, cfg := range divided {
 		one, err := newRule(cfg, f, opts, run.String())
 		if err != nil {
@@ -143,7 +151,8 @@ func (r *Router) RouteTo(m *sink.Message, ev *replication.Event) (ours bool, err
 	values := ev.Values
 	switch ev.Kind {
 	case replication.Insert, replication.Update:
-		p = r.planOf(ev.Relation)
+		p = r.planOf(ev)
+		p.assigned.Last = ev.LSN
 		switch {
 		case p.err != nil:
 			return false, p.err
@@ -181,40 +190,64 @@ func (r *Router) RouteTo(m *sink.Message, ev *replication.Event) (ours bool, err
 	return true, nil
 }
 
-// Check resolves the columns of a relation as Route would, without a row. The error is a *ShapeError, or what Home or Describe returned.
+// Check resolves the columns of one of Tables as Route would, without a row. The error is a *ShapeError, or what Describe returned.
 // Where the same rule set is for logical messages, its columns may be members of those, and the table may have none of them: a row of
 // it fails when it comes.
 func (r *Router) Check(rel *replication.Relation) error {
-	err := r.planOf(rel).err
-	var shape *ShapeError
-	if !errors.As(err, &shape) {
-		return err
+	one := r.named(rel.String())
+	if one == nil {
+		return nil
 	}
-	if one, ruleErr := r.ruleOf(rel); ruleErr == nil && len(one.cfg.Messages) > 0 {
+	err := r.newPlan(rel, one).err
+	var shape *ShapeError
+	if errors.As(err, &shape) && len(one.cfg.Messages) > 0 {
 		return nil
 	}
 	return err
 }
 
-// planOf gives the plan of a relation. One without a rule is for a relation that is no outbox table.
-func (r *Router) planOf(rel *replication.Relation) *plan {
-	if r.last != nil && r.last.rel == rel {
+// planOf gives the plan of a row's relation. One without a rule is for a relation that is no outbox table.
+func (r *Router) planOf(ev *replication.Event) *plan {
+	if r.last != nil && r.last.rel == ev.Relation && ev.LSN <= r.last.upTo {
 		return r.last
 	}
-	p := r.plans[rel.OID]
-	if p == nil || p.rel != rel {
-		p = r.makePlan(rel)
-		r.plans[rel.OID] = p
+	p := r.plans[ev.Relation.OID]
+	if p == nil || p.rel != ev.Relation || ev.LSN > p.upTo {
+		p = r.makePlan(ev)
+		r.plans[ev.Relation.OID] = p
 	}
 	r.last = p
 	return p
 }
 
-func (r *Router) makePlan(rel *replication.Relation) *plan {
-	one, err := r.ruleOf(rel)
-	if err != nil || one == nil {
-		return &plan{rel: rel, relation: rel.String(), err: err}
+// noEnd is behind every position.
+const noEnd = ^pglogrepl.LSN(0)
+
+func (r *Router) makePlan(ev *replication.Event) *plan {
+	rel := ev.Relation
+	table, upTo := rel.String(), pglogrepl.LSN(0)
+	if r.opts.Home != nil && len(r.opts.Tables) > 0 {
+		var err error
+		if table, upTo, err = r.opts.Home(ev); err != nil {
+			return &plan{rel: rel, relation: rel.String(), upTo: noEnd, assigned: new(Assigned), err: err}
+		}
 	}
+	one := r.named(table)
+	p := &plan{rel: rel, relation: rel.String()}
+	if one != nil {
+		p = r.newPlan(rel, one)
+	} else {
+		table = ""
+	}
+	p.upTo, p.assigned = noEnd, r.assign(ev, table)
+	if upTo != 0 {
+		p.upTo = upTo
+	}
+	return p
+}
+
+// newPlan is the plan of a relation that a rule is for.
+func (r *Router) newPlan(rel *replication.Relation, one *rule) *plan {
 	s, err := one.relationShape(rel)
 	if err != nil {
 		return &plan{rel: rel, relation: rel.String(), err: err}
@@ -227,22 +260,33 @@ func (r *Router) makePlan(rel *replication.Relation) *plan {
 	return p
 }
 
-// ruleOf chooses the rule set of a relation; nil if it is no outbox table.
-func (r *Router) ruleOf(rel *replication.Relation) (*rule, error) {
+// named gives the rule set of an outbox table; nil if there is none of this name.
+func (r *Router) named(table string) *rule {
 	if len(r.opts.Tables) == 0 {
-		return r.rules[0], nil
+		return r.rules[0]
 	}
-	if one := r.tables[rel.String()]; one != nil {
-		return one, nil
+	return r.tables[table]
+}
+
+// assign continues what is remembered of a relation.
+func (r *Router) assign(ev *replication.Event, table string) *Assigned {
+	of := r.assigned[ev.Relation.OID]
+	if n := len(of); n > 0 && of[n-1].Table == table {
+		return of[n-1]
 	}
-	if table, known := r.opts.OIDs[rel.OID]; known || r.opts.Home == nil {
-		return r.tables[table], nil
+	a := &Assigned{OID: ev.Relation.OID, Table: table, First: ev.LSN, Last: ev.LSN}
+	r.assigned[a.OID] = append(of, a)
+	return a
+}
+
+// Assigned gives what Home has decided so far.
+func (r *Router) Assigned() (all []Assigned) {
+	for _, of := range r.assigned {
+		for _, a := range of {
+			all = append(all, *a)
+		}
 	}
-	table, err := r.opts.Home(rel)
-	if err != nil {
-		return nil, fmt.Errorf("find the table whose rows come as %s: %w", rel, err)
-	}
-	return r.tables[table], nil
+	return all
 }
 
 // route makes the message of a row. Its order decides which of several faults is reported: that of Debezium.

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
 
 	"postrider/replication"
@@ -76,26 +77,44 @@ func TestRoute_WritesEveryFormatOfTheBaselineRecord(t *testing.T) {
 	}
 }
 
-func TestRoute_KnowsTablesByNameAndByOID(t *testing.T) {
-	named := func(oid uint32, name string) *replication.Event {
-		rel := outbox()
-		rel.OID, rel.Name = oid, name
-		return base(rel)
-	}
-	r, err := New([]Config{DefaultConfig()}, DefaultFormat(), Options{Tables: []string{"public.outbox"}, OIDs: map[uint32]string{16400: "public.outbox"}})
+func TestRoute_AsksOnceForEachRelationWhichTableItBelongsTo(t *testing.T) {
+	asked := 0
+	r, err := New([]Config{DefaultConfig()}, DefaultFormat(), Options{
+		Tables: []string{"public.outbox"},
+		Home: func(ev *replication.Event) (string, pglogrepl.LSN, error) {
+			asked++
+			switch {
+			case ev.Relation.OID == 16400:
+				return "public.outbox", 0, nil
+			case ev.Relation.OID == 16401 && ev.LSN <= 30:
+				return "public.outbox", 30, nil
+			}
+			return "", 0, nil
+		},
+	})
 	require.NoError(t, err)
-	for _, c := range []struct {
-		what string
-		ev   *replication.Event
-		ours bool
+	partition, until, other := outbox(), outbox(), outbox()
+	partition.OID, partition.Name = 16400, "outbox_1"
+	until.OID, until.Name = 16401, "outbox_2"
+	other.OID = 16402 // the name alone does not make it the table
+	for i, c := range []struct {
+		rel   *replication.Relation
+		lsn   pglogrepl.LSN
+		ours  bool
+		asked int
 	}{
-		{"the table", named(16400, "outbox"), true},
-		{"the table before it was renamed", named(16400, "events"), true},
-		{"a table that was made anew", named(16500, "outbox"), true},
-		{"another table", named(16501, "orders"), false},
+		{partition, 10, true, 1}, {partition, 20, true, 1}, {other, 20, false, 2}, {partition, 25, true, 2},
+		{until, 29, true, 3}, {until, 30, true, 3}, {until, 31, false, 4}, {until, 40, false, 4},
 	} {
-		m, err := r.Route(c.ev)
-		require.NoError(t, err, c.what)
-		require.Equal(t, c.ours, m != nil, c.what)
+		ev := base(c.rel)
+		ev.LSN = c.lsn
+		m, err := r.Route(ev)
+		require.NoError(t, err, i)
+		require.Equal(t, c.ours, m != nil, i)
+		require.Equal(t, c.asked, asked, i)
 	}
+	require.ElementsMatch(t, []Assigned{
+		{OID: 16400, Table: "public.outbox", First: 10, Last: 25}, {OID: 16402, First: 20, Last: 20},
+		{OID: 16401, Table: "public.outbox", First: 29, Last: 30}, {OID: 16401, First: 31, Last: 40},
+	}, r.Assigned())
 }

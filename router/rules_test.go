@@ -3,6 +3,7 @@ package router
 import (
 	"testing"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
 
 	"postrider/replication"
@@ -66,10 +67,9 @@ func TestRoute_ChoosesTheRuleSetOfTheTable(t *testing.T) {
 	homes := 0
 	r, err := New([]Config{orders, tasks}, DefaultFormat(), Options{
 		Tables: []string{"public.tasks", "public.orders"}, MessagePrefixes: []string{"o", "t"},
-		OIDs: map[uint32]string{3: "public.tasks", 5: ""},
-		Home: func(rel *replication.Relation) (string, error) {
+		Home: func(ev *replication.Event) (string, pglogrepl.LSN, error) {
 			homes++
-			return map[string]string{"public.tasks_2026_02": "public.tasks"}[rel.String()], nil
+			return map[uint32]string{1: "public.orders", 2: "public.tasks", 3: "public.tasks", 4: "public.tasks"}[ev.Relation.OID], 0, nil
 		},
 	})
 	require.NoError(t, err)
@@ -102,7 +102,7 @@ func TestRoute_ChoosesTheRuleSetOfTheTable(t *testing.T) {
 			require.Equal(t, tt.header, m.Headers[0].Key)
 		}
 	}
-	require.Equal(t, 1, homes, "asked once, and only about what neither name nor OID tells")
+	require.Equal(t, 4, homes, "asked once about each relation")
 	for _, other := range []*replication.Event{insert(5, "other", "x"), insert(6, "another", "x"), {Kind: replication.Message, Prefix: "u"}} {
 		for range 2 {
 			m, err := r.Route(other)
@@ -110,7 +110,7 @@ func TestRoute_ChoosesTheRuleSetOfTheTable(t *testing.T) {
 			require.Nil(t, m)
 		}
 	}
-	require.Equal(t, 2, homes)
+	require.Equal(t, 6, homes)
 
 	wrong := set(nil, nil)
 	wrong.TopicRegex = "("

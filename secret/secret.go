@@ -34,6 +34,9 @@ func (s Secret) Reveal() (string, error) {
 	if s.file == "" {
 		return s.value, nil
 	}
+	if strings.Contains(s.file, "://") {
+		return "", errors.New("read secret: the name of the file is a URL (it is not shown here, since it may be a secret): a key that ends in _file takes a path")
+	}
 	b, err := os.ReadFile(s.file)
 	if err != nil {
 		return "", fmt.Errorf("read secret: %w", err)

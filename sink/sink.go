@@ -84,8 +84,8 @@ type Sink interface {
 	// sink is closed.
 	// One goroutine calls it.
 	Publish(ctx context.Context, ms []*Message) error
-	// Topic returns nil if the topic is there, creating it if that is configured, else an error like Publish's. It is
-	// called before the first Publish, by the same goroutine.
+	// Topic returns nil if the topic is there, creating it if that is configured, else an error like Publish's. Its ErrUnknownTopic is one
+	// that the whole cluster agrees on. It is called by the goroutine of Publish.
 	Topic(ctx context.Context, topic string) error
 	// Close ends the sink and waits for its goroutines, at most until ctx ends. What is still in flight is reported to Done as failed,
 	// though the broker may have it. Close is not a flush: wait for Done first. It may be called while Publish blocks, which
@@ -161,9 +161,9 @@ type Position struct {
 // Deduplicator is a Sink that can tell what an earlier session has published.
 type Deduplicator interface {
 	Sink
-	// Published tells whether m is in its partition already: the newest record there with the source's header has m's position, or
-	// a later one. It blocks while the ends of the partitions of a topic are read, at most once per topic, and is called by the
-	// goroutine of Publish, before it. What cannot be told is not published. Errors are like Publish's.
+	// Published tells whether m is in its topic already and needs not be published again. A message that it has answered false for is published,
+	// and so are those of its key that follow. It blocks while the ends of the partitions of a topic are read, and is called in the order of
+	// positions by the goroutine of Publish, before it. What cannot be told is not published. Errors are like Publish's.
 	Published(ctx context.Context, source Source, m *Message) (bool, error)
 }
 

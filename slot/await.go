@@ -14,26 +14,40 @@ import (
 const (
 	// Consumers wait for a takeover. A look is one row of shared memory: no table, no transaction id.
 	freeInterval = 200 * time.Millisecond
+	// The same for the lock of a snapshot, which is held for as long as the tables are large.
+	unlockedInterval = time.Second
 	// A server that does not answer for that long is another matter.
 	freeTimeout = 10 * time.Second
 )
 
 // AwaitFree waits until nobody reads from the slot, or there is none of this name, or ctx ends. Who has waited still has to be the first to take it.
 func AwaitFree(ctx context.Context, conn *pgx.Conn, name string) error {
-	tick := time.NewTicker(freeInterval)
+	if err := await(ctx, conn, name, freeInterval, taken); err != nil {
+		return fmt.Errorf("wait for slot %q: %w", name, err)
+	}
+	return nil
+}
+
+// AwaitUnlocked waits until nobody has what TryLock takes, or ctx ends. The slot itself is free, or absent, while somebody copies the tables.
+func AwaitUnlocked(ctx context.Context, conn *pgx.Conn, name string) error {
+	if err := await(ctx, conn, name, unlockedInterval, locked); err != nil {
+		return fmt.Errorf("wait for the snapshot of slot %q: %w", name, err)
+	}
+	return nil
+}
+
+// await asks until the answer is no.
+func await(ctx context.Context, conn *pgx.Conn, name string, interval time.Duration, ask func(context.Context, *pgx.Conn, string) (bool, error)) error {
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
-		taken, err := taken(ctx, conn, name)
-		if err != nil {
-			return fmt.Errorf("wait for slot %q: %w", name, err)
-		}
-		if !taken {
-			return nil
+		if yes, err := ask(ctx, conn, name); err != nil || !yes {
+			return err
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("wait for slot %q: %w", name, context.Cause(ctx))
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -46,5 +60,13 @@ func taken(ctx context.Context, conn *pgx.Conn, name string) (yes bool, err erro
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
+	return yes, postgres.Error(err)
+}
+
+// locked reports whether a process has the lock of the slot.
+func locked(ctx context.Context, conn *pgx.Conn, name string) (yes bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, freeTimeout)
+	defer cancel()
+	err = conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = $1::name)`, lockName(name)).Scan(&yes)
 	return yes, postgres.Error(err)
 }

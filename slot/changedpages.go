@@ -15,15 +15,15 @@ func changedPages(major int) string {
 func newPages(major int) string {
 	switch {
 	case major >= 18:
-		return `(SELECT sum(extend_bytes) / pg_catalog.current_setting('block_size')::bigint FROM pg_catalog.pg_stat_io WHERE object = 'relation')`
+		return `(SELECT pg_catalog.sum(extend_bytes) / pg_catalog.current_setting('block_size')::numeric FROM pg_catalog.pg_stat_io WHERE object = 'relation')`
 	case major >= 16:
-		return `(SELECT sum(extends) FROM pg_catalog.pg_stat_io WHERE object = 'relation')`
+		return `(SELECT pg_catalog.sum(extends) FROM pg_catalog.pg_stat_io WHERE object = 'relation')`
 	}
-	return `(SELECT buffers_backend FROM pg_catalog.pg_stat_bgwriter)`
+	return `(SELECT buffers_backend::numeric FROM pg_catalog.pg_stat_bgwriter)`
 }
 
 // firstChanges are the images of whole pages in the WAL. Without full_page_writes there are none; then each changed row counts as a page,
 // which is too many rather than too few.
 const firstChanges = `CASE WHEN pg_catalog.current_setting('full_page_writes')::boolean
-	THEN (SELECT wal_fpi FROM pg_catalog.pg_stat_wal)
-	ELSE (SELECT sum(tup_inserted + tup_updated + tup_deleted) FROM pg_catalog.pg_stat_database) END`
+	THEN (SELECT wal_fpi::numeric FROM pg_catalog.pg_stat_wal)
+	ELSE (SELECT pg_catalog.sum(tup_inserted + tup_updated + tup_deleted) FROM pg_catalog.pg_stat_database) END`

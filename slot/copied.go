@@ -47,8 +47,8 @@ func (o Order) String() string {
 	return "id"
 }
 
-// key is an expression that rows are sorted by. Types outside of pg_catalog are compared as text, since what their operators mean
-// depends on the search path.
+// key is an expression that rows are sorted by. Types outside of pg_catalog are compared as text: their operators, and functions that
+// cast them, belong to whoever made the type.
 type key struct {
 	column   string
 	sql      string
@@ -92,7 +92,7 @@ func DescribeCopied(ctx context.Context, conn *pgx.Conn, t Table, roles Roles) (
 
 func readKeys(ctx context.Context, conn *pgx.Conn, table uint32) (map[string]key, error) {
 	rows, err := conn.Query(ctx, `
-		SELECT a.attname, NOT a.attnotnull, CASE WHEN t.typnamespace = 'pg_catalog'::regnamespace AND t.typtype = 'b'
+		SELECT a.attname, NOT a.attnotnull, CASE WHEN t.typnamespace = 'pg_catalog'::pg_catalog.regnamespace::oid AND t.typtype = 'b'
 			THEN pg_catalog.format_type(t.oid, NULL) ELSE '' END
 		FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
 		WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped`, table)
@@ -104,7 +104,7 @@ func readKeys(ctx context.Context, conn *pgx.Conn, table uint32) (map[string]key
 	_, err = pgx.ForEachRow(rows, []any{&k.column, &k.nullable, &k.typ}, func() error {
 		k.sql = quoteName(k.column)
 		if k.typ == "" {
-			k.sql, k.typ = k.sql+"::text", "text"
+			k.sql, k.typ = writtenSQL(k.sql), "text"
 		}
 		keys[k.column] = k
 		return nil
@@ -118,7 +118,7 @@ func (c *Copied) findUnique(ctx context.Context, conn *pgx.Conn, columns map[str
 		return c.refuse(fmt.Sprintf("has no column %q", id), "set router.table.field.event.id to the column with the id")
 	}
 	rows, err := conn.Query(ctx, `
-		SELECT ARRAY(SELECT a.attname::text FROM pg_catalog.unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, n)
+		SELECT ARRAY(SELECT a.attname::text FROM pg_catalog.unnest(i.indkey::pg_catalog.int2[]) WITH ORDINALITY AS k(attnum, n)
 			JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum WHERE k.n <= i.indnkeyatts)
 		FROM pg_catalog.pg_index i
 		WHERE i.indrelid = $1 AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
@@ -167,7 +167,7 @@ func (c *Copied) findOrder(ctx context.Context, conn *pgx.Conn, columns map[stri
 		return nil
 	}
 	var tracked bool
-	if err := conn.QueryRow(ctx, `SELECT pg_catalog.current_setting('track_commit_timestamp')::bool`).Scan(&tracked); err != nil {
+	if err := conn.QueryRow(ctx, `SELECT pg_catalog.current_setting('track_commit_timestamp')::boolean`).Scan(&tracked); err != nil {
 		return fmt.Errorf("read setting track_commit_timestamp: %w", postgres.Error(err))
 	}
 	if !tracked {
@@ -287,6 +287,25 @@ func (c *Copied) beyond(after *Position) string {
 		return "(" + c.order.sql + " IS NOT NULL OR " + larger + ")"
 	}
 	return larger
+}
+
+// firstUserOID is PostgreSQL's FirstNormalObjectId: types below it are those of pg_catalog, which nobody can make casts for.
+const firstUserOID = 16384
+
+// Builtin tells whether a column is of a type of pg_catalog.
+func Builtin(c replication.Column) bool { return c.TypeOID < firstUserOID }
+
+// TextSQL is SQL for the text of a column's value. A cast from a type of somebody's own may be a function of theirs, which would run with our rights.
+func TextSQL(c replication.Column) string {
+	if Builtin(c) {
+		return quoteName(c.Name) + "::text"
+	}
+	return writtenSQL(quoteName(c.Name))
+}
+
+// writtenSQL is SQL for what the type's output function writes, which is the server's for all but base types, and those are made by superusers.
+func writtenSQL(value string) string {
+	return "CASE WHEN NOT (" + value + " IS NULL) THEN pg_catalog.format('%s', " + value + ") END"
 }
 
 func quoteText(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

@@ -93,22 +93,32 @@ func (e *LostError) Advice() (wal, fix string) {
 		fix + "\nif nobody wants them, a slot that begins now:\n" + consent
 }
 
-// PublicationError says that the publication does not bring the rows of a table, or not under its name.
+// PublicationError says that the publication does not bring the rows of a table, or not under its name, or did not for a while.
 type PublicationError struct {
 	Publication string
 	Table       string // as configured; empty: the publication itself
 	Problem     string
 	SQL         string // repairs it; empty if SQL alone cannot
+	// Between From and To something has changed that decides which rows are in the stream, and is as it was again, or otherwise. From is known for what is
+	// wrong now, too: before it, all was well. Zero: not known.
+	From, To pglogrepl.LSN
+	FromXmin uint32 // no transaction that inserted rows after From is older; zero: not known
+	InTable  bool   // the table holds rows that are not in the stream, since whenever
+	Command  string // that finds the rows that are not in the topics; empty: postrider recover
 }
 
 func (e *PublicationError) Error() string {
+	text := e.Problem
+	if e.To != 0 {
+		text += fmt.Sprintf(" between %s and %s: rows inserted in between may be missing from the topics", e.From, e.To)
+	}
 	switch {
 	case e.Table == "":
-		return fmt.Sprintf("publication %q %s", e.Publication, e.Problem)
+		return fmt.Sprintf("publication %q %s", e.Publication, text)
 	case e.Publication == "":
-		return fmt.Sprintf("table %s: %s", e.Table, e.Problem)
+		return fmt.Sprintf("table %s: %s", e.Table, text)
 	}
-	return fmt.Sprintf("table %s, publication %q: %s", e.Table, e.Publication, e.Problem)
+	return fmt.Sprintf("table %s, publication %q: %s", e.Table, e.Publication, text)
 }
 
 // Unwrap makes it replication.ErrPublicationMissing, which halts the relay.
@@ -116,6 +126,33 @@ func (e *PublicationError) Unwrap() error { return replication.ErrPublicationMis
 
 // Advice is what the user needs besides the text.
 func (e *PublicationError) Advice() (wal, fix string) {
-	return "the slot keeps WAL while the relay is stopped, but rows written while the publication does not hold their table are never sent: " +
-		"look for them in the table", e.SQL
+	find := e.find()
+	if e.To != 0 {
+		fix = "stop the job that cleans up the outbox; see which rows are missing, which changes nothing; with --publish they are published; then start the relay:\n" + find
+		if e.SQL != "" {
+			fix += "\nunless the row filter or column list is meant:\n" + e.SQL
+		}
+		return "the slot keeps WAL while the relay is stopped, but rows that the publication did not bring are never sent: they are in the table", fix
+	}
+	wal = "the slot keeps WAL while the relay is stopped, but rows written while the publication does not hold their table are never sent: look for them in the table"
+	if e.InTable {
+		wal = "the slot keeps WAL while the relay is stopped, but rows that are not in the WAL are never sent: they are in the table"
+	}
+	if (e.InTable || e.From != 0) && e.SQL != "" {
+		since := ""
+		if e.From != 0 {
+			since = " that were inserted after " + e.From.String()
+		}
+		return wal, e.SQL + "\nthen see which rows" + since + " are missing; with --publish they are published:\n" + find
+	}
+	return wal, e.SQL
+}
+
+// find is the command that finds the rows.
+func (e *PublicationError) find() string {
+	find := cmp.Or(e.Command, "postrider recover")
+	if e.FromXmin != 0 && !e.InTable {
+		find += fmt.Sprintf(" --from-xmin %d", e.FromXmin)
+	}
+	return find
 }

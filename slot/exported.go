@@ -107,13 +107,3 @@ func (e *Exported) Close() {
 	defer cancel()
 	_ = e.conn.Close(ctx) // whatever goes wrong, it is closed
 }
-
-// TryLock takes the right to copy the tables for a slot, which lasts as long as the connection. False: another process has it.
-func TryLock(ctx context.Context, conn *pgx.Conn, slot string) (bool, error) {
-	var got bool
-	err := conn.QueryRow(ctx, `SELECT pg_catalog.pg_try_advisory_lock(pg_catalog.hashtextextended($1, 0))`, "postrider snapshot of slot "+slot).Scan(&got)
-	if err != nil {
-		return false, fmt.Errorf("lock the snapshot of slot %q: %w", slot, postgres.Error(err))
-	}
-	return got, nil
-}

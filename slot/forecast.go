@@ -11,9 +11,7 @@ const (
 	// A load that has just begun, or ended, shows in the last minute first. Less than that is noise, or the images of whole pages that
 	// follow each checkpoint.
 	begun, over = 1.25, 0.5
-	// jumped is how far the last minute of restart_lsn has to be off: it moves in steps of up to 15 s of WAL.
-	jumped = 2.0
-	// keepsUp is the part of what is written that a reader who keeps up frees over 5 minutes, for the same reason.
+	// keepsUp is the part of what is written that a reader who has caught up confirms over 5 minutes.
 	keepsUp = 0.9
 	// unsteady is what a steady rate may be off by.
 	unsteady = 0.1
@@ -25,6 +23,8 @@ const (
 // docs/decisions/0013-forecast-of-loss.md gives the reasons, and how far off it was on real servers.
 func forecast(o Observation) Forecast {
 	f := Forecast{Loss: forecastLoss(o), CatchUp: forecastCatchUp(o)}
+	wal, _ := walRate(o.Rates)
+	_, f.Grows = findPressure(o, wal.best)
 	f.DiskFull = forecastDiskFull(o, f.Loss)
 	return f
 }
@@ -54,34 +54,43 @@ func lossByLimit(o Observation) Estimate {
 		}
 		return never("not known: the server does not say how much may still be written (safe_wal_size)")
 	}
-	safe, freed := float64(*o.Slot.SafeWALSize), freedRate(o)
+	safe := float64(*o.Slot.SafeWALSize)
 	wal, known := walRate(o.Rates)
+	p, pressed := findPressure(o, wal.best)
+	passed := passes(safe, p.rate)
 	switch {
 	case safe <= 0:
+		passed = 0
 	case !known:
 		return never("not known yet: WAL has to be watched for 30 seconds first")
 	case wal.best <= 0:
 		return never("no loss in sight: no WAL is written, by %s", wal.window)
-	case freed >= keepsUp*wal.best:
-		return never("no loss in sight: WAL is written at %s/s and freed as fast, by %s", size(wal.best), wal.window)
+	case !pressed && !o.Slot.Active:
+		return never("not known yet: nobody has read from the slot for less than %d seconds", awayFor)
+	case !pressed:
+		return never("no loss in sight: the reader keeps up, and nothing holds restart_lsn back")
+	case !p.reaches(passed):
+		return never("not known: %s, and the limit is passed in %s if that lasts, by %s", p.text, span(passed), wal.window)
 	}
 
 	l := outlook{Observation: o, behind: position(o, uint64(o.Slot.RestartLSN))}
-	passed := passes(safe, wal.best-freed)
 	c := l.loses(wal.best, passed, nil)
-	if back := safe / (wal.best - freed); safe <= 0 && freed > wal.best && back < c.ends {
-		return never("no loss in sight: the limit is passed, but WAL is freed at %s/s and written at %s/s, so it is kept to again in %s, "+
-			"before a checkpoint ends", size(freed), size(wal.best), span(back))
+	if safe <= 0 && !pressed && o.Slot.Active && c.ends > restartStep {
+		return never("no loss in sight: the limit is passed, but the reader keeps up, so restart_lsn moves before a checkpoint ends")
 	}
-	earliest := min(c.ends, passes(safe, wal.highest-freed))
+	faster, slower := 1.0, 1-unsteady
+	if wal.best > 0 {
+		faster, slower = wal.highest/wal.best, wal.lowest*(1-unsteady)/wal.best
+	}
+	earliest := min(c.ends, passes(safe, p.rate*faster))
 	latest := c.ends
 	for _, rate := range []float64{wal.best * (1 - unsteady), wal.best, wal.best * (1 + unsteady)} {
-		latest = max(latest, l.latest(rate, passes(safe, wal.lowest*(1-unsteady)-freed)))
+		latest = max(latest, l.latest(rate, passes(safe, p.rate*slower)))
 	}
-	return estimate(c.ends, earliest, latest, "%s; the slot is lost when %s", limitText(o, wal, freed, passed), l.endText(c, passed, latest))
+	return estimate(c.ends, earliest, latest, "%s; the slot is lost when %s", limitText(o, wal, p, passed), l.endText(c, passed, latest))
 }
 
-func limitText(o Observation, wal written, freed, passed float64) string {
+func limitText(o Observation, wal written, p pressure, passed float64) string {
 	limit := "max_slot_wal_keep_size"
 	if o.Limit.Effective != nil {
 		limit = "the limit of " + size(float64(*o.Limit.Effective))
@@ -89,10 +98,7 @@ func limitText(o Observation, wal written, freed, passed float64) string {
 	if passed <= 0 {
 		return limit + " is passed"
 	}
-	if freed > 0 {
-		return fmt.Sprintf("at %s/s of WAL, %s, of which %s/s are freed, %s is passed in %s", size(wal.best), wal.window, size(freed), limit, span(passed))
-	}
-	return fmt.Sprintf("at %s/s of WAL, %s, %s is passed in %s", size(wal.best), wal.window, limit, span(passed))
+	return fmt.Sprintf("%s; at %s/s of WAL, %s, %s is passed in %s", p.text, size(wal.best), wal.window, limit, span(passed))
 }
 
 // lossByIdleness is when idle_replication_slot_timeout takes the slot, again at the end of a checkpoint. A slot that is read from has time.
@@ -228,10 +234,10 @@ func forecastDiskFull(o Observation, loss Estimate) Estimate {
 	case !known:
 		return never("not known yet: WAL has to be watched for 30 seconds first")
 	}
-	used, freed := float64(*o.Limit.WALDirectory), freedRate(o)
-	by := ""
+	used := float64(*o.Limit.WALDirectory)
+	p, pressed := findPressure(o, wal.best)
 	if name := olderSlot(o); name != "" {
-		freed, by = 0, fmt.Sprintf(", since slot %q keeps older WAL than this one", name)
+		p, pressed = pressure{rate: wal.best, lasting: true, text: fmt.Sprintf("slot %q keeps older WAL than this one", name)}, true
 	}
 	if o.Limit.Effective != nil {
 		if most := float64(*o.Limit.Effective + o.Limit.MaxWALSize); most < volume && used < volume {
@@ -239,19 +245,31 @@ func forecastDiskFull(o Observation, loss Estimate) Estimate {
 		}
 	}
 	free := max(0, volume-used)
+	seconds := passes(free, p.rate)
 	switch {
 	case free <= 0:
 	case wal.best <= 0:
 		return never("no full disk in sight: no WAL is written, by %s", wal.window)
-	case freed >= keepsUp*wal.best:
-		return never("no full disk in sight: WAL is written at %s/s and freed as fast, by %s", size(wal.best), wal.window)
+	case !pressed && !o.Slot.Active:
+		return never("not known yet: nobody has read from the slot for less than %d seconds", awayFor)
+	case !pressed:
+		return never("no full disk in sight: the reader keeps up, and nothing holds restart_lsn back")
+	case !p.reaches(seconds):
+		return never("not known: %s, and the volume is full in %s if that lasts, by %s", p.text, span(seconds), wal.window)
 	}
-	seconds := passes(free, wal.best-freed)
 	if loss.Seconds != nil && *loss.Seconds < seconds {
 		return never("no full disk in sight: the slot is lost before, in about %s, and its WAL with it", span(*loss.Seconds))
 	}
-	return estimate(seconds, min(seconds, passes(free, wal.highest-freed)), passes(free, wal.lowest*(1-unsteady)-freed),
-		"pg_wal has %s of the volume's %s, grows by %s/s, %s%s, and nothing else grows on it", size(used), size(volume), size(wal.best-freed), wal.window, by)
+	faster, slower := 1.0, 1-unsteady
+	if wal.best > 0 {
+		faster, slower = wal.highest/wal.best, wal.lowest*(1-unsteady)/wal.best
+	}
+	text := p.text
+	if text == "" {
+		text = "it is full"
+	}
+	return estimate(seconds, min(seconds, passes(free, p.rate*faster)), passes(free, p.rate*slower),
+		"%s: pg_wal has %s of the volume's %s, grows by %s/s, %s, and nothing else grows on it", text, size(used), size(volume), size(p.rate), wal.window)
 }
 
 // olderSlot is an inactive slot that keeps WAL from before ours.
@@ -313,18 +331,6 @@ func walRate(r Rates) (written, bool) {
 		wal.highest = max(wal.highest, *r.WAL1h)
 	}
 	return wal, true
-}
-
-// freedRate is how fast restart_lsn moves, which is what lets WAL go. What was freed before the reader went away does not count.
-func freedRate(o Observation) float64 {
-	r := o.Rates
-	if !o.Slot.Active || r.Restart5m == nil {
-		return 0
-	}
-	if m := r.Restart1m; m != nil && (*m > jumped**r.Restart5m || *m < *r.Restart5m/jumped) {
-		return max(0, *m)
-	}
-	return max(0, *r.Restart5m)
 }
 
 // passes is when so many bytes are used up at the rate; infinity: never.

@@ -105,7 +105,8 @@ func (s *simulated) observe() Observation {
 			Effective: &keep, MaxWALSize: s.maxWALSize(), SegmentSize: int64(s.segment),
 			CheckpointTimeout: Seconds(s.timeout), CheckpointTarget: s.target, Checkpoint: &c,
 		},
-		Rates: Rates{WAL1m: &s.rate, WAL5m: &s.rate, Pages5m: new(s.rate * s.pagesPerByte)},
+		Rates:    Rates{WAL1m: &s.rate, WAL5m: &s.rate, Pages5m: new(s.rate * s.pagesPerByte)},
+		Distance: Distance{ConfirmedStill: 3600, RestartStill: 3600},
 	}
 }
 

@@ -29,16 +29,19 @@ func paused() Observation {
 			Checkpoint: &Checkpoint{StartedAt: at.Add(-time.Minute), RedoLSN: 0x4000_0000 + 12*mib, Took: 5},
 		},
 		Rates: Rates{
-			WAL1m: new(1.0 * mib), WAL5m: new(1.0 * mib), WAL1h: new(1.0 * mib), Restart1m: new(0.0), Restart5m: new(0.0), Drain5m: new(0.0), Pages5m: new(0.2),
+			WAL1m: new(1.0 * mib), WAL5m: new(1.0 * mib), WAL1h: new(1.0 * mib), Drain5m: new(0.0), Pages5m: new(0.2),
 		},
+		Distance: Distance{ConfirmedStill: 72, RestartStill: 72},
 	}
 }
 
 // readingAt is the same with a relay that reads, at so many MiB a second.
 func readingAt(rate float64) func(*Observation) {
 	return func(o *Observation) {
-		o.Slot.Active = true
-		o.Rates.Restart1m, o.Rates.Restart5m, o.Rates.Drain5m = new(rate*mib), new(rate*mib), new(rate*mib)
+		o.Slot.Active, o.Rates.Drain5m, o.Distance = true, new(rate*mib), Distance{}
+		if rate < 1 {
+			o.Distance = Distance{LagGrowth: (1 - rate) * mib, LagGrowing: 300}
+		}
 	}
 }
 
@@ -60,6 +63,17 @@ func began(ago time.Duration) func(*Observation) {
 		o.Limit.Checkpoint.StartedAt = o.Slot.ObservedAt.Add(-ago)
 		o.Limit.Checkpoint.RedoLSN = o.Slot.CurrentWALLSN - pglogrepl.LSN(ago.Seconds()*mib)
 		o.Slot.RestartLSN = o.Limit.Checkpoint.RedoLSN - 16*mib
+	}
+}
+
+func away(ago time.Duration) func(*Observation) {
+	return func(o *Observation) { o.Slot.Active, o.Slot.InactiveSince = false, o.Slot.ObservedAt.Add(-ago) }
+}
+
+func open(h Holder, ago time.Duration) func(*Observation) {
+	return func(o *Observation) {
+		h.Restart, h.Since = true, o.Slot.ObservedAt.Add(-ago)
+		o.Holders = []Holder{h}
 	}
 }
 
@@ -103,7 +117,7 @@ func (w wanted) holds(t *testing.T, of func(Forecast) Estimate) {
 
 func TestForecast_Loss(t *testing.T) {
 	for _, w := range []wanted{
-		{"few pages: soon after the next checkpoint begins", nil, 240 + 6, "at 1 MiB/s of WAL, the rate of the last 5 minutes, the limit of 256 MiB is passed in 3m20s; " +
+		{"few pages: soon after the next checkpoint begins", nil, 240 + 6, "nobody has read from the slot for 1m12s; at 1 MiB/s of WAL, the rate of the last 5 minutes, the limit of 256 MiB is passed in 3m20s; " +
 			"the slot is lost when the checkpoint that follows ends, about 4m6s from now"},
 		{"many pages: their writing is spread", manyPages, 240 + 270, "about 8m30s from now"},
 		{"many pages that do not fit in shared_buffers", both(manyPages, func(o *Observation) { o.Limit.SharedBuffers = 8 * mib }), 240 + 102.4, ""},
@@ -131,10 +145,24 @@ func TestForecast_Loss(t *testing.T) {
 		{"far ahead the phase of checkpoints means little", func(o *Observation) { o.Slot.SafeWALSize = new(int64(1 << 40)) }, 1<<20 + 300 - (1<<20-246)%300, "12d3h"},
 		{"the load began a minute ago", func(o *Observation) { o.Rates.WAL5m = new(0.2 * mib) }, 240 + 30, "the rate of the last minute, the limit of 256 MiB is passed in 3m20s"},
 		{"the load ended a minute ago", func(o *Observation) { o.Rates.WAL1m = new(0.0) }, none, "no WAL is written, by the rate of the last minute"},
-		{"half of it is freed", readingAt(0.5), 546, "of which 512 KiB/s are freed, the limit of 256 MiB is passed in 6m40s"},
-		{"the relay stopped a minute ago", both(readingAt(1), func(o *Observation) { o.Rates.Restart1m = new(0.0) }), 246, ""},
-		{"the relay is gone since", both(readingAt(1), func(o *Observation) { o.Slot.Active = false }), 246, ""},
-		{"as much is freed as written", readingAt(1), none, "no loss in sight: WAL is written at 1 MiB/s and freed as fast"},
+		{"a reader at half the pace", readingAt(0.5), 546, "the reader has fallen behind by 512 KiB/s for 5m0s; at 1 MiB/s of WAL, the rate of the last 5 minutes, the limit of 256 MiB is passed in 6m40s"},
+		{"a reader who fell behind a moment ago may catch up", both(readingAt(0.5), func(o *Observation) { o.Distance.LagGrowing = 40 }), none, "no loss in sight: the reader keeps up"},
+		{"the broker took nothing for a minute", both(readingAt(1), func(o *Observation) { o.Distance.ConfirmedStill = 60 }), 246, "nothing has been confirmed for 1m0s"},
+		{"the broker took nothing for ten seconds", both(readingAt(1), func(o *Observation) { o.Distance.ConfirmedStill = 10 }), none, "the reader keeps up"},
+		{"what has just begun is not taken for lasting", both(readingAt(1), func(o *Observation) { o.Distance.ConfirmedStill, o.Slot.SafeWALSize = 60, new(int64(600*mib)) }), none,
+			"not known: nothing has been confirmed for 1m0s, and the limit is passed in 10m0s if that lasts"},
+		{"the relay is gone since a minute", both(readingAt(1), away(time.Minute)), 246, "nobody has read from the slot for 1m0s"},
+		{"the relay is gone for a moment", both(readingAt(1), away(3*time.Second)), none, "not known yet: nobody has read from the slot for less than 10 seconds"},
+		{"a transaction that does nothing", both(readingAt(1), open(Holder{Kind: HolderTransaction, State: "idle in transaction"}, 40*time.Second)), 246, "a transaction has held restart_lsn back for 40s"},
+		{"a prepared transaction", both(readingAt(1), open(Holder{Kind: HolderPrepared}, time.Hour)), 246, "a transaction has held"},
+		{"a transaction that is at work, for as long as the limit is far", both(readingAt(1), open(Holder{Kind: HolderTransaction, State: "active"}, 32*time.Second)), 246, "held restart_lsn back for 32s"},
+		{"a transaction that has just begun, beside a limit that is farther", both(readingAt(1), open(Holder{Kind: HolderTransaction, State: "active"}, 32*time.Second), func(o *Observation) {
+			o.Slot.SafeWALSize = new(int64(300 * mib))
+		}), none, "the limit is passed in 5m0s if that lasts"},
+		{"a short transaction", both(readingAt(1), open(Holder{Kind: HolderTransaction, State: "idle in transaction"}, 20*time.Second)), none, "the reader keeps up"},
+		{"nobody is seen who holds restart_lsn back", both(readingAt(1), func(o *Observation) { o.Distance.RestartStill = 80 }), 246, "restart_lsn has not moved for 1m20s"},
+		{"a step of restart_lsn", both(readingAt(1), func(o *Observation) { o.Distance.RestartStill = 40 }), none, "the reader keeps up"},
+		{"a reader who keeps up", readingAt(1), none, "no loss in sight: the reader keeps up, and nothing holds restart_lsn back"},
 		{"nothing is written", func(o *Observation) { o.Rates.WAL1m, o.Rates.WAL5m = new(0.0), new(0.0) }, none, "no WAL is written"},
 		{"not watched for long", func(o *Observation) { o.Rates = Rates{} }, none, "not known yet"},
 		{"no limit", func(o *Observation) {
@@ -149,8 +177,9 @@ func TestForecast_Loss(t *testing.T) {
 		{"a checkpoint that should have ended a moment ago", both(passedBy(mib), began(310*time.Second)), 0, "is running ends, about 0s from now"},
 		{"a checkpoint that lasts longer than its pages take", both(passedBy(mib), began(330*time.Second)), 240, "is running ends, about 4m0s from now"},
 		{"a checkpoint that lasts longer than it should", both(passedBy(mib), manyPages, began(700*time.Second)), 40, "is running"},
-		{"passed, and the relay makes up for it", both(passedBy(10*mib), readingAt(3)), none, "so it is kept to again in 5s, before a checkpoint ends"},
-		{"passed, and the relay is too slow", both(passedBy(600*mib), readingAt(3)), 246, "the limit of 256 MiB is passed; the slot is lost when"},
+		{"passed, and the relay keeps up", both(passedBy(10*mib), readingAt(1)), none, "the limit is passed, but the reader keeps up, so restart_lsn moves before a checkpoint ends"},
+		{"passed, and the relay keeps up, and a checkpoint ends", both(passedBy(10*mib), readingAt(1), began(290*time.Second)), 16, "the limit of 256 MiB is passed; the slot is lost when"},
+		{"passed, and the relay is too slow", both(passedBy(600*mib), readingAt(0.5)), 246, "the limit of 256 MiB is passed; the slot is lost when"},
 		{"the WAL that is needed is newer than the checkpoint that runs", both(passedBy(mib), manyPages, began(400*time.Second), func(o *Observation) {
 			o.Slot.RestartLSN = 0x4000_0000 + 60*mib
 		}), 200 + 270, ""},
@@ -196,7 +225,7 @@ func TestForecast_LossByIdleness(t *testing.T) {
 		{"not sooner than the limit", idle(58*time.Minute, time.Hour), 246, "the limit of 256 MiB is passed in"},
 		{"without a limit", both(idle(time.Minute, 6*time.Minute), noLimit), 540 + 6, "over in 5m0s"},
 		{"off", both(idle(time.Hour, 0), noLimit), none, "max_slot_wal_keep_size is not set"},
-		{"a slot that is read from has time", both(idle(time.Hour, time.Minute), readingAt(1)), none, "freed as fast"},
+		{"a slot that is read from has time", both(idle(time.Hour, time.Minute), readingAt(1)), none, "the reader keeps up"},
 		{"a copied slot on a standby is never read from", both(idle(time.Hour, time.Minute), func(o *Observation) { o.Server.Standby, o.Slot.Synced = true, true }), 350, "the limit of"},
 	} {
 		t.Run(w.name, func(t *testing.T) { w.holds(t, func(f Forecast) Estimate { return f.Loss }) })
@@ -209,13 +238,14 @@ func TestForecast_DiskFull(t *testing.T) {
 		return func(o *Observation) { o.Limit.VolumeSize, o.Limit.WALDirectory = size*mib, new(used*mib) }
 	}
 	for _, w := range []wanted{
-		{"at the rate of WAL", both(noLimit, volume(4096, 1096)), 3000, "pg_wal has 1.1 GiB of the volume's 4 GiB, grows by 1 MiB/s, the rate of the last 5 minutes, and nothing else grows on it"},
-		{"less what is freed", both(noLimit, volume(4096, 1096), readingAt(0.5)), 6000, "grows by 512 KiB/s"},
-		{"all is freed", both(noLimit, volume(4096, 1096), readingAt(1)), none, "freed as fast"},
+		{"at the rate of WAL", both(noLimit, volume(4096, 1096)), 3000, "nobody has read from the slot for 1m12s: pg_wal has 1.1 GiB of the volume's 4 GiB, grows by 1 MiB/s, the rate of the last 5 minutes, and nothing else grows on it"},
+		{"a reader at half the pace", both(noLimit, volume(2296, 1096), readingAt(0.5)), 2400, "grows by 512 KiB/s"},
+		{"a reader at half the pace, and a volume that lasts", both(noLimit, volume(4096, 1096), readingAt(0.5)), none, "not known: the reader has fallen behind by 512 KiB/s for 5m0s, and the volume is full in 1h40m"},
+		{"a reader who keeps up", both(noLimit, volume(4096, 1096), readingAt(1)), none, "the reader keeps up"},
 		{"nothing is written", both(noLimit, volume(4096, 1096), func(o *Observation) { o.Rates.WAL1m, o.Rates.WAL5m = new(0.0), new(0.0) }), none, "no WAL is written"},
 		{"another slot keeps more", both(noLimit, volume(4096, 1096), readingAt(1), func(o *Observation) {
 			o.Others = []Status{{Slot: Slot{Name: "forgotten", RestartLSN: 0x1000_0000}}}
-		}), 3000, `since slot "forgotten" keeps older WAL than this one`},
+		}), 3000, `slot "forgotten" keeps older WAL than this one: pg_wal has`},
 		{"full", both(noLimit, volume(4096, 5000)), 0, ""},
 		{"the limit keeps it in bounds", volume(4096, 1096), none, "max_slot_wal_keep_size and max_wal_size keep pg_wal at about 1.2 GiB, and the volume has 4 GiB"},
 		{"the slot is lost before", volume(1200, 900), none, "the slot is lost before, in about 4m6s"},
@@ -274,8 +304,12 @@ func TestForecast_OfAnything(t *testing.T) {
 			}
 		}
 		o.Rates = Rates{
-			WAL1m: rate.Draw(t, "wal_1m"), WAL5m: rate.Draw(t, "wal_5m"), WAL1h: rate.Draw(t, "wal_1h"), Restart1m: rate.Draw(t, "restart_1m"),
-			Restart5m: rate.Draw(t, "restart_5m"), Drain5m: rate.Draw(t, "drain_5m"), Pages5m: rate.Draw(t, "pages_5m"),
+			WAL1m: rate.Draw(t, "wal_1m"), WAL5m: rate.Draw(t, "wal_5m"), WAL1h: rate.Draw(t, "wal_1h"),
+			Drain5m: rate.Draw(t, "drain_5m"), Pages5m: rate.Draw(t, "pages_5m"),
+		}
+		o.Distance = Distance{
+			ConfirmedStill: Seconds(seconds.Draw(t, "confirmed_still")), RestartStill: Seconds(seconds.Draw(t, "restart_still")),
+			LagGrowth: float64(bytes.Draw(t, "lag_growth")), LagGrowing: Seconds(seconds.Draw(t, "lag_growing")),
 		}
 		f := forecast(o)
 		_, err := json.Marshal(f)

@@ -53,7 +53,7 @@ func (g *Gap) count(ctx context.Context, conn *pgx.Conn, table string) TableGap 
 		t.Reason = err.Error()
 		return t
 	}
-	err := conn.QueryRow(ctx, "SELECT count(*) FROM "+quoteTable(table)+" WHERE "+fromXmin(g.FromXmin), pgx.QueryExecModeSimpleProtocol).Scan(&t.Rows)
+	err := conn.QueryRow(ctx, "SELECT pg_catalog.count(*) FROM "+quoteTable(table)+" WHERE "+fromXmin(g.FromXmin), pgx.QueryExecModeSimpleProtocol).Scan(&t.Rows)
 	switch sqlState(err) {
 	case "42501": // insufficient_privilege
 		t.Reason = "it takes SELECT on the table"

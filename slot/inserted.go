@@ -14,20 +14,37 @@ import (
 )
 
 // Inserted reads the slot's stream from its confirmed position up to a position, confirming nothing, and returns which rows of the tables
-// were inserted there: these come again when the slot is streamed. It takes 16 bytes of memory for each. sql is asked for the partitions.
+// were inserted there: these come again when the slot is streamed. It takes 16 bytes of memory for each. sql is asked which table
+// the rows of a partition belong to, as the relay decides it.
 func Inserted(ctx context.Context, pg postgres.Config, sql *pgx.Conn, cfg replication.Config, name string, tables []*Copied, upTo pglogrepl.LSN,
 	log zerolog.Logger) (map[RowID]struct{}, error) {
-	found := finder{maxRowBytes: cfg.MaxRowBytes, tables: map[uint32]*Copied{}, ids: map[RowID]struct{}{}}
-	if err := found.know(ctx, sql, tables); err != nil {
+	found := finder{
+		maxRowBytes: cfg.MaxRowBytes, tables: map[string]*Copied{}, of: map[*replication.Relation]copiedTo{}, ids: map[RowID]struct{}{},
+		assigner: NewAssigner(cfg, name, log), sql: sql,
+	}
+	for _, t := range tables {
+		found.tables[t.Name] = t
+	}
+	if err := found.assigner.Look(ctx, sql); err != nil {
 		return nil, err
 	}
+	if err := ReadInserts(ctx, pg, cfg, name, upTo, log, func(e *replication.Event) error { return found.insert(ctx, e) }); err != nil {
+		return nil, fmt.Errorf("look at what came after the snapshot: %w", err)
+	}
+	return found.ids, nil
+}
+
+// ReadInserts reads the slot's stream from its confirmed position up to another one, confirming nothing, and gives the inserts there in the order of
+// their commits. An event is valid until each returns; an error of each ends it and is returned.
+func ReadInserts(ctx context.Context, pg postgres.Config, cfg replication.Config, name string, upTo pglogrepl.LSN, log zerolog.Logger,
+	each func(*replication.Event) error) error {
 	conn, err := postgres.ReplicationConfig(pg)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	stream, err := replication.Open(ctx, conn, cfg, name, log)
 	if err != nil {
-		return nil, fmt.Errorf("look at what came after the snapshot: %w", postgres.Error(err))
+		return postgres.Error(err)
 	}
 	reached, stop := context.WithCancel(ctx)
 	defer stop()
@@ -45,8 +62,10 @@ func Inserted(ctx context.Context, pg postgres.Config, sql *pgx.Conn, cfg replic
 			e := &b.Events[i]
 			switch e.Kind {
 			case replication.Insert:
-				if err := found.insert(e); err != nil {
-					failed = err
+				if failed == nil {
+					failed = each(e)
+				}
+				if failed != nil {
 					stop()
 				}
 			case replication.Commit, replication.Idle:
@@ -63,44 +82,46 @@ func Inserted(ctx context.Context, pg postgres.Config, sql *pgx.Conn, cfg replic
 	finishErr := stream.Finish(context.WithoutCancel(ctx), nothing)
 	switch {
 	case failed != nil:
-		return nil, failed
+		return failed
 	case err != nil:
-		return nil, fmt.Errorf("look at what came after the snapshot: %w", postgres.Error(err))
-	case finishErr != nil:
-		return nil, fmt.Errorf("look at what came after the snapshot: %w", postgres.Error(finishErr))
+		return postgres.Error(err)
 	}
-	return found.ids, nil
+	return postgres.Error(finishErr)
 }
 
 type finder struct {
-	tables map[uint32]*Copied // by OID of the relation under which their rows come
-	ids    map[RowID]struct{}
-	unique [][]byte // of the row at hand, reused
+	assigner *Assigner
+	sql      *pgx.Conn
+	tables   map[string]*Copied // by name
+	of       map[*replication.Relation]copiedTo
+	ids      map[RowID]struct{}
+	unique   [][]byte // of the row at hand, reused
 
 	maxRowBytes int64
 }
 
-func (f *finder) know(ctx context.Context, sql *pgx.Conn, tables []*Copied) error {
-	var names []string
-	byName := map[string]*Copied{}
-	for _, t := range tables {
-		names = append(names, t.Name)
-		byName[t.Name] = t
-	}
-	oids, err := OIDs(ctx, sql, names)
-	if err != nil {
-		return err
-	}
-	for oid, name := range oids {
-		f.tables[oid] = byName[name]
-	}
-	return nil
+// copiedTo is the table that rows of a relation belong to, up to a position; nil: none of ours.
+type copiedTo struct {
+	table *Copied
+	upTo  pglogrepl.LSN // zero: all
 }
 
-func (f *finder) insert(e *replication.Event) error {
-	t := f.tables[e.Relation.OID]
-	if t == nil {
-		return nil
+func (f *finder) table(ctx context.Context, e *replication.Event) (*Copied, error) {
+	if known, is := f.of[e.Relation]; is && (known.upTo == 0 || e.LSN <= known.upTo) {
+		return known.table, nil
+	}
+	name, upTo, err := f.assigner.Assign(ctx, f.sql, FirstRow{Relation: e.Relation, LSN: e.LSN, XID: e.XID, Index: e.Index})
+	if err != nil {
+		return nil, fmt.Errorf("look at what came after the snapshot: %w", err)
+	}
+	f.of[e.Relation] = copiedTo{f.tables[name], upTo}
+	return f.tables[name], nil
+}
+
+func (f *finder) insert(ctx context.Context, e *replication.Event) error {
+	t, err := f.table(ctx, e)
+	if t == nil || err != nil {
+		return err
 	}
 	f.unique = f.unique[:0]
 	for _, k := range t.unique {

@@ -25,7 +25,12 @@ func (m *Monitor) look(ctx context.Context, conn *pgx.Conn) (problem, err error)
 	if err != nil {
 		return nil, err
 	}
-	problem = m.publicationProblem(ctx, conn)
+	if m.Assigner != nil {
+		if err := m.Assigner.LookIfDue(ctx, conn); err != nil {
+			return nil, err
+		}
+	}
+	problem = m.publicationProblem(ctx, conn, status)
 	switch {
 	case sqlState(problem) == "55P03": // a table is locked, so nothing can be inserted into it either
 		status.PublicationOK, problem = m.Status().PublicationOK, nil
@@ -181,7 +186,7 @@ func (m *Monitor) tellChanges(before, s Status) {
 	case *s.PublicationOK:
 		m.happened("publication_repaired", "the publication brings every table again; rows inserted meanwhile are not sent")
 	default:
-		m.happened("publication_broken", "the publication does not bring every table any more")
+		m.happened("publication_broken", "the publication does not bring every table, or did not for a while")
 	}
 }
 

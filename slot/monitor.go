@@ -42,12 +42,12 @@ type Monitor struct {
 	export   func(Observation)
 	log      zerolog.Logger
 	renew    time.Duration // renewInterval
+	Assigner *Assigner     // shown the partitions once in a while; nil: there is none
 
 	// Of the goroutine in Run alone.
-	connected  time.Time       // when the present connection was made
-	tables     map[string]seen // as first seen, by configured name
-	observed   time.Time       // when observe last succeeded
-	rights     *rights         // of the login; nil: not asked
+	connected  time.Time // when the present connection was made
+	observed   time.Time // when observe last succeeded
+	rights     *rights   // of the login; nil: not asked
 	readings   readings
 	seen       firstSeen
 	checkpoint Checkpoint // the last one, as seen
@@ -57,6 +57,11 @@ type Monitor struct {
 	unread     time.Time // when the look before this one began, if it found nobody who streams
 
 	skew atomic.Int64 // nanoseconds; see ClockSkew
+
+	looking    sync.Mutex // held while the publication is read and compared
+	brought    *evidence  // of the last look that found nothing wrong; nil: there was none
+	boundaries boundaries // of the looks until then
+	begun      bool       // Begin has looked
 
 	mu          sync.Mutex
 	last        Status
@@ -70,7 +75,7 @@ func NewMonitor(pg postgres.Config, need Requirements, cfg MonitorConfig, export
 	}
 	return &Monitor{
 		postgres: pg, need: need, cfg: cfg, export: export, log: log,
-		renew: renewInterval, tables: make(map[string]seen), last: Status{Slot: Slot{Name: need.Slot.Name}},
+		renew: renewInterval, last: Status{Slot: Slot{Name: need.Slot.Name}},
 	}
 }
 
@@ -103,10 +108,13 @@ func (m *Monitor) Status() Status {
 func (m *Monitor) Run(ctx context.Context, problem func(err error, began time.Time)) {
 	pause := reconnectMin
 	for {
+		began := time.Now()
 		conn, err := m.connect(ctx)
 		if err == nil {
-			pause = reconnectMin
 			err = m.watch(ctx, conn, problem)
+		}
+		if time.Since(began) > reconnectMax { // it went well for a while
+			pause = reconnectMin
 		}
 		if ctx.Err() != nil {
 			return
@@ -146,8 +154,13 @@ func (m *Monitor) watch(ctx context.Context, conn *pgx.Conn, problem func(err er
 		case err != nil && !conn.IsClosed():
 			return err
 		case err != nil:
+			lived := time.Since(m.connected)
 			if conn, err = m.afterLoss(ctx, conn, err); err != nil {
 				return err
+			}
+			if lived < reconnectMin { // or who ends each connection at once would get the next one at once
+				closeConn(conn)
+				return errShortLived
 			}
 		case time.Since(m.connected) > m.renew:
 			// The server is to have one connection of ours, never two.
@@ -161,6 +174,9 @@ func (m *Monitor) watch(ctx context.Context, conn *pgx.Conn, problem func(err er
 		}
 	}
 }
+
+// errShortLived ends a watch whose connections are ended again and again.
+var errShortLived = errors.New("the server ends the connections of the monitor soon after they are made")
 
 // untilLook is the time to the next look, after one that found a problem or nil. Where it was the first to see that nobody streams, the look that makes
 // sure comes soon: rows wait while a relay listens to a connection that the server has given up.

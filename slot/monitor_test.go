@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -174,7 +175,9 @@ func TestMonitor_NoticesABrokenPublication(t *testing.T) {
 				require.ErrorAs(t, err, &problem)
 				require.ErrorIs(t, err, replication.ErrPublicationMissing)
 				require.ErrorContains(t, err, c.text)
-				require.NotEmpty(t, problem.SQL)
+				_, fix := problem.Advice()
+				require.Contains(t, fix, "postrider recover --from-xmin")
+				require.NotZero(t, problem.From, "until when all was well")
 				require.False(t, *w.Status().PublicationOK)
 				require.Equal(t, err.Error(), w.Status().Error)
 			})
@@ -321,13 +324,27 @@ func TestMonitor_GoesOnAfterThePublicationWasBroken(t *testing.T) {
 	p := onShared(t, "17")
 	p.outbox()
 	w := watch(t, p, p.need())
-	p.exec("ALTER PUBLICATION postrider SET (publish = 'delete')")
+	p.exec("ALTER TABLE outbox RENAME TO elsewhere") // rows come as before, but under another name
 	var problem *slot.PublicationError
 	require.ErrorAs(t, w.finds(noticeLimit), &problem)
 	require.ErrorAs(t, w.finds(noticeLimit), &problem, "it says so for as long as that is so")
-	p.exec("ALTER PUBLICATION postrider SET (publish = 'insert')")
+	p.exec("ALTER TABLE elsewhere RENAME TO outbox")
 	w.settles(func(o slot.Observation) bool { return *o.Slot.PublicationOK && o.Slot.Error == "" })
 	require.Equal(t, []string{"publication_repaired", "publication_broken"}, w.events())
+}
+
+// What was not sent is missing, also when the publication is as it was again.
+func TestMonitor_DoesNotForgetABrokenPublicationThatIsRepaired(t *testing.T) {
+	p := onShared(t, "17")
+	p.outbox()
+	w := watch(t, p, p.need())
+	p.exec("ALTER PUBLICATION postrider SET (publish = 'delete')")
+	require.ErrorContains(t, w.finds(noticeLimit), "does not publish inserts")
+	p.exec("ALTER PUBLICATION postrider SET (publish = 'insert')")
+	w.settles(func(o slot.Observation) bool {
+		return strings.Contains(o.Slot.Error, "the publication was altered between")
+	})
+	require.Equal(t, []string{"publication_broken"}, w.events())
 }
 
 func TestMonitor_GoesOnWhenTheSlotIsDroppedAndMade(t *testing.T) {

@@ -21,6 +21,7 @@ type Observation struct {
 	Gate     []GateSlot    `json:"gate,omitempty"`    // slots of synchronized_standby_slots, from 17; only if the slot has failover
 	Others   []Status      `json:"others,omitempty"`  // the other slots of the server, by name; empty with monitor.other_slots off
 	Rates    Rates         `json:"rates"`
+	Distance Distance      `json:"distance"`
 	Forecast Forecast      `json:"forecast"`
 	Clock    *Clock        `json:"clock,omitempty"`
 	Notes    []Note        `json:"notes,omitempty"`
@@ -119,9 +120,7 @@ type Rates struct {
 	Drain5m *float64 `json:"drain_5m,omitempty"` // confirmed_flush_lsn moves
 	Drain1h *float64 `json:"drain_1h,omitempty"`
 	// The last minute, at least 30 s: a load that began or a relay that stopped a moment ago shows here first.
-	WAL1m     *float64 `json:"wal_1m,omitempty"`
-	Restart1m *float64 `json:"restart_1m,omitempty"` // restart_lsn moves, which is what frees WAL: a long transaction stops it, not the drain
-	Restart5m *float64 `json:"restart_5m,omitempty"`
+	WAL1m *float64 `json:"wal_1m,omitempty"`
 	// How fast changedPages grows, in pages per second: the longer list a checkpoint has, the longer it takes.
 	Pages5m *float64 `json:"pages_5m,omitempty"`
 }
@@ -131,6 +130,8 @@ type Forecast struct {
 	Loss     Estimate `json:"loss"`      // of the slot
 	DiskFull Estimate `json:"disk_full"` // of the volume with pg_wal
 	CatchUp  Estimate `json:"catch_up"`  // until confirmed_flush_lsn reaches the server
+	// Grows: what is kept for the slot becomes more from moment to moment. False: the reader keeps up, and nothing holds restart_lsn back, as far as known.
+	Grows bool `json:"grows"`
 }
 
 // Estimate is a time from ObservedAt on.

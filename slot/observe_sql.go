@@ -120,7 +120,7 @@ func observeSQL(major int, r rights, volume int64) string {
 			'timeline', `+timeline+`) FROM pg_catalog.pg_control_checkpoint() c)`)
 	}
 	if r.walDirectory && volume > 0 {
-		members = append(members, `'wal_directory', (SELECT sum(w.size) FROM pg_catalog.pg_ls_waldir() w)`)
+		members = append(members, `'wal_directory', (SELECT pg_catalog.sum(w.size) FROM pg_catalog.pg_ls_waldir() w)`)
 	}
 	members = append(members, `'end', pg_catalog.clock_timestamp()`)
 	return `SELECT pg_catalog.jsonb_build_object(` + strings.Join(members, ",\n") + `)`
@@ -134,11 +134,11 @@ const timeline = `CASE WHEN pg_catalog.pg_is_in_recovery() THEN c.timeline_id
 // holds several; the oldest is its own.
 var transactionsSQL = fmt.Sprintf(`
 	SELECT l.pid, (pg_catalog.array_agg(l.transactionid::text ORDER BY pg_catalog.age(l.transactionid) DESC))[1] AS xid,
-		max(pg_catalog.age(l.transactionid)) AS age, max(a.application_name) AS application, max(a.usename::text) AS "user",
-		max(a.datname::text) AS database, max(a.state) AS state, max(a.xact_start) AS since
+		pg_catalog.max(pg_catalog.age(l.transactionid)) AS age, pg_catalog.max(a.application_name) AS application, pg_catalog.max(a.usename::text) AS "user",
+		pg_catalog.max(a.datname::text) AS database, pg_catalog.max(a.state) AS state, pg_catalog.max(a.xact_start) AS since
 	FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
 	WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted AND l.pid IS NOT NULL
-	GROUP BY l.pid ORDER BY max(pg_catalog.age(l.transactionid)) DESC LIMIT %d`, mostHolders)
+	GROUP BY l.pid ORDER BY pg_catalog.max(pg_catalog.age(l.transactionid)) DESC LIMIT %d`, mostHolders)
 
 var preparedSQL = fmt.Sprintf(`
 	SELECT p.gid, p.transaction::text AS xid, pg_catalog.age(p.transaction) AS age, p.owner::text AS "user", p.database::text AS database,

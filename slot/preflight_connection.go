@@ -67,7 +67,7 @@ func (c *checker) role(ctx context.Context) error {
 // senders counts walsenders: the stream takes one, and so does each standby and each base backup.
 func (c *checker) senders(ctx context.Context) error {
 	var used, limit int
-	err := c.conn.QueryRow(ctx, `SELECT (SELECT count(*) FROM pg_catalog.pg_stat_replication), pg_catalog.current_setting('max_wal_senders')::int`).
+	err := c.conn.QueryRow(ctx, `SELECT (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_replication), pg_catalog.current_setting('max_wal_senders')::int`).
 		Scan(&used, &limit)
 	if err != nil {
 		return fmt.Errorf("count walsenders: %w", postgres.Error(err))
@@ -169,11 +169,10 @@ func (c *checker) physical(ctx context.Context) error {
 	if !c.replica || c.Beside {
 		return nil
 	}
-	cfg, err := postgres.ReplicationConfig(c.Postgres)
+	cfg, err := postgres.PhysicalConfig(c.Postgres)
 	if err != nil {
 		return err
 	}
-	cfg.RuntimeParams["replication"] = "true"
 	conn, err := pgconn.ConnectConfig(ctx, cfg)
 	f := okFinding("physical_replication", cfg.User, "refused by the server, as it should be")
 	switch state := sqlState(err); {

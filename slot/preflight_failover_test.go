@@ -26,9 +26,9 @@ import (
 func (p *place) standby(name string) *pgconn.PgConn {
 	p.t.Helper()
 	p.exec(`SELECT pg_create_physical_replication_slot($1, true)`, name)
-	cfg, err := postgres.ReplicationConfig(p.cfg)
+	cfg, err := postgres.PhysicalConfig(p.cfg)
 	require.NoError(p.t, err)
-	cfg.RuntimeParams["replication"], cfg.RuntimeParams["application_name"] = "true", name
+	cfg.RuntimeParams["application_name"] = name
 	conn, err := pgconn.ConnectConfig(p.t.Context(), cfg)
 	require.NoError(p.t, err)
 	p.t.Cleanup(func() { _ = conn.Close(context.Background()) })

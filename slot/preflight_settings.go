@@ -110,8 +110,8 @@ func (c *checker) messages(ctx context.Context) error {
 	}
 	var open []string
 	err := c.conn.QueryRow(ctx, `
-		SELECT coalesce(array_agg('pg_catalog.' || p.oid::regprocedure::text), '{}') FROM pg_catalog.pg_proc p
-		WHERE p.proname = 'pg_logical_emit_message' AND p.pronamespace = 'pg_catalog'::regnamespace
+		SELECT coalesce(pg_catalog.array_agg('pg_catalog.' || p.oid::regprocedure::text), '{}') FROM pg_catalog.pg_proc p
+		WHERE p.proname = 'pg_logical_emit_message' AND p.pronamespace = 'pg_catalog'::pg_catalog.regnamespace::oid
 		  AND pg_catalog.has_function_privilege('public', p.oid, 'EXECUTE')`).Scan(&open)
 	if err != nil {
 		return fmt.Errorf("read rights on pg_logical_emit_message: %w", postgres.Error(err))

@@ -79,18 +79,35 @@ func (c *checker) slot(ctx context.Context) error {
 	if problem := judgePosition(status); problem != nil {
 		c.add(*problem)
 	}
-	newer, err := newerThanSlot(ctx, c.conn, c.Need.Publication, name)
-	if err != nil {
+	if err := c.newerThanSlot(ctx, status); err != nil {
 		return err
 	}
-	if len(newer) > 0 {
-		c.add(Finding{
-			Severity: SeverityWarning, Code: "publication_before_slot", Subject: strings.Join(newer, ", "),
-			Observed: "created or altered after the slot's position", Required: "publication first, then slot: rows committed between the two are not sent",
-			Fix: "on a first start: postrider slot drop " + name + " --yes; postrider slot create " + name + "\nelse write rows from between the two again, if there are any",
-		})
-	}
 	return c.freeSlots(ctx)
+}
+
+// newerThanSlot finds what may have been otherwise for rows that the slot can still send, or has just passed.
+func (c *checker) newerThanSlot(ctx context.Context, s Status) error {
+	p, err := read(ctx, c.conn, c.Need.Publication, c.Need.Tables)
+	if err != nil {
+		return fmt.Errorf("compare publication %q and slot %q: %w", c.Need.Publication, s.Name, postgres.Error(err))
+	}
+	newer, err := p.newerThan(ctx, c.conn, s.Slot)
+	if err != nil || len(newer.what) == 0 {
+		return err
+	}
+	f := Finding{
+		Severity: SeverityWarning, Code: "publication_before_slot", Subject: strings.Join(newer.what, ", "),
+		Observed: "created or altered after the slot's position",
+		Required: fmt.Sprintf("publication first, then slot, and no change later: rows inserted between %s and %s may be missing from the topics", s.RestartLSN, p.evidence.end),
+		Fix: "on a first start: postrider slot drop " + s.Name + " --yes; postrider slot create " + s.Name +
+			"\nelse stop the relay, see which rows are missing, which changes nothing; with --publish they are published:\n" + newer.find(),
+	}
+	if newer.unused {
+		f.Severity = SeverityInfo
+		f.Observed = "maybe created or altered after the slot's position: it was not streamed yet, and its horizon is that of another slot"
+	}
+	c.add(f)
+	return nil
 }
 
 // judgePosition: a slot cannot be ahead of its server, unless the server was put back to an earlier state around it, or took over without
@@ -186,7 +203,7 @@ func (c *checker) freeSlots(ctx context.Context) error {
 }
 
 func (c *checker) countSlots(ctx context.Context) (used, limit int, err error) {
-	err = c.conn.QueryRow(ctx, `SELECT count(*), pg_catalog.current_setting('max_replication_slots')::int FROM pg_catalog.pg_replication_slots`).
+	err = c.conn.QueryRow(ctx, `SELECT pg_catalog.count(*), pg_catalog.current_setting('max_replication_slots')::int FROM pg_catalog.pg_replication_slots`).
 		Scan(&used, &limit)
 	if err != nil {
 		return 0, 0, fmt.Errorf("count slots: %w", postgres.Error(err))

@@ -83,11 +83,11 @@ const selectGrowth = `
 WITH leaves AS (
   SELECT c.* FROM pg_catalog.pg_class c WHERE c.oid = $1 AND c.relkind = 'r'
   UNION ALL
-  SELECT c.* FROM pg_catalog.pg_partition_tree($1::oid::regclass) p JOIN pg_catalog.pg_class c ON c.oid = p.relid WHERE p.isleaf AND c.relkind = 'r' AND c.oid <> $1
+  SELECT c.* FROM pg_catalog.pg_partition_tree($1::oid::regclass) p JOIN pg_catalog.pg_class c ON c.oid = p.relid::oid WHERE p.isleaf AND c.relkind = 'r' AND c.oid <> $1
 )
-SELECT coalesce(sum(pg_catalog.pg_total_relation_size(l.oid)), 0)::bigint, coalesce(sum(greatest(l.reltuples, s.n_live_tup, 0)), 0)::bigint,
-  coalesce(sum(s.n_dead_tup), 0)::bigint, coalesce(sum(s.n_tup_del), 0)::bigint, max(greatest(s.last_vacuum, s.last_autovacuum)),
-  coalesce(array_agg(l.oid::regclass::text ORDER BY l.oid) FILTER (WHERE 'autovacuum_enabled=false' = ANY (l.reloptions) OR 'autovacuum_enabled=off' = ANY (l.reloptions)), '{}'),
+SELECT coalesce(pg_catalog.sum(pg_catalog.pg_total_relation_size(l.oid)), 0)::bigint, coalesce(pg_catalog.sum(greatest(l.reltuples, s.n_live_tup, 0)), 0)::bigint,
+  coalesce(pg_catalog.sum(s.n_dead_tup), 0)::bigint, coalesce(pg_catalog.sum(s.n_tup_del), 0)::bigint, pg_catalog.max(greatest(s.last_vacuum, s.last_autovacuum)),
+  coalesce(pg_catalog.array_agg(l.oid::regclass::text ORDER BY l.oid) FILTER (WHERE 'autovacuum_enabled=false' = ANY (l.reloptions) OR 'autovacuum_enabled=off' = ANY (l.reloptions)), '{}'),
   (SELECT r.relkind = 'p' FROM pg_catalog.pg_class r WHERE r.oid = $1), pg_catalog.has_table_privilege($1::oid, 'SELECT')
 FROM leaves l LEFT JOIN pg_catalog.pg_stat_all_tables s ON s.relid = l.oid`
 
@@ -114,13 +114,13 @@ func (c *checker) growth(ctx context.Context, t Table) error {
 func (c *checker) oldest(ctx context.Context, t Table, g *growth) error {
 	err := c.conn.QueryRow(ctx, `
 		SELECT coalesce((SELECT a.attname::text FROM pg_catalog.pg_attribute a
-			WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped AND a.attnotnull AND a.atttypid = 'timestamptz'::regtype
+			WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped AND a.attnotnull AND a.atttypid = 'pg_catalog.timestamptz'::pg_catalog.regtype::oid
 			ORDER BY a.attname <> 'created_at', a.attnum LIMIT 1), '')`, t.OID).Scan(&g.TimestampedBy)
 	if err != nil || g.TimestampedBy == "" {
 		return err
 	}
 	column := quoteName(g.TimestampedBy)
-	err = c.conn.QueryRow(ctx, "SELECT min("+column+") FROM (SELECT "+column+" FROM "+quoteTable(t.Name)+" LIMIT 100) AS first WHERE isfinite("+column+")").Scan(&g.Oldest)
+	err = c.conn.QueryRow(ctx, "SELECT pg_catalog.min("+column+") FROM (SELECT "+column+" FROM "+quoteTable(t.Name)+" LIMIT 100) AS first WHERE pg_catalog.isfinite("+column+")").Scan(&g.Oldest)
 	if err != nil {
 		return fmt.Errorf("look for the oldest row of table %s: %w", t.Name, postgres.Error(err))
 	}
@@ -176,7 +176,7 @@ func (g growth) cleanUp(table string) string {
 	partitions := "; a table with a partition for each day, which is dropped as a whole, costs nothing: postrider init --preset partitioned --print-sql"
 	switch {
 	case g.Partitioned:
-		return "drop the partitions whose rows are published and old: DROP TABLE ...; with sql/outbox_partitioned.sql: SELECT outbox_maintain(keep => '7 days');"
+		return "drop the partitions whose rows are published and old: DROP TABLE ...; with sql/outbox_partitioned.sql: SELECT public.outbox_maintain(7, interval '7 days');"
 	case g.TimestampedBy == "":
 		return "delete what is published and old, a few thousand rows at a time" + partitions
 	}

@@ -41,15 +41,6 @@ func Prepare(ctx context.Context, conn *pgx.Conn, need Requirements, mayCreate b
 	if need.Slot.Failover && !s.Failover {
 		log.Warn().Str("slot", need.Slot.Name).Msg("slot.failover is true, but the slot was made without it, and a failover loses it: postrider check says how to change that")
 	}
-	newer, err := newerThanSlot(ctx, conn, need.Publication, need.Slot.Name)
-	if err != nil {
-		return Slot{}, err
-	}
-	for _, what := range newer {
-		log.Warn().Str("slot", need.Slot.Name).Str("publication", need.Publication).Str("relation", what).
-			Stringer("confirmed_flush_lsn", s.ConfirmedFlushLSN).
-			Msg("publication changed after the position of the slot: rows from before the change are not sent")
-	}
 	return s, nil
 }
 
@@ -93,8 +84,8 @@ func firstUsedTable(ctx context.Context, conn *pgx.Conn, tables []string) (strin
 		schema, name := SplitTable(table)
 		var bytes int64
 		err := conn.QueryRow(ctx, `
-			SELECT (pg_catalog.pg_relation_size(c.oid) +
-				COALESCE((SELECT sum(pg_catalog.pg_relation_size(p.relid)) FROM pg_catalog.pg_partition_tree(c.oid) p), 0))::bigint
+			SELECT (pg_catalog.pg_relation_size(c.oid)::numeric +
+				COALESCE((SELECT pg_catalog.sum(pg_catalog.pg_relation_size(p.relid)) FROM pg_catalog.pg_partition_tree(c.oid) p), 0))::bigint
 			FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 			WHERE n.nspname = $1 AND c.relname = $2`, schema, name).Scan(&bytes)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -125,29 +116,4 @@ func warn(log zerolog.Logger, p *Publication) {
 			log.Warn().Str("publication", p.Name).Str("relation", t.Name).Msg("publication has a row filter: rows that do not match are not sent")
 		}
 	}
-}
-
-// newerThanSlot names what was created or altered after the slot's catalog horizon: the publication, or the membership of a
-// table. Rows committed before such a change and not confirmed yet are not sent, or end the stream with an error.
-// xids are compared by age, which survives their wraparound.
-func newerThanSlot(ctx context.Context, conn *pgx.Conn, publication, slotName string) ([]string, error) {
-	rows, err := conn.Query(ctx, `
-		WITH horizon AS (SELECT pg_catalog.age(catalog_xmin) AS age FROM pg_catalog.pg_replication_slots WHERE slot_name = $2)
-		SELECT pg_catalog.format('publication %s', p.pubname) FROM pg_catalog.pg_publication p, horizon
-		WHERE p.pubname = $1 AND pg_catalog.age(p.xmin) <= horizon.age
-		UNION ALL
-		SELECT pg_catalog.format('%s.%s', n.nspname, c.relname)
-		FROM pg_catalog.pg_publication p
-		JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
-		JOIN pg_catalog.pg_class c ON c.oid = r.prrelid
-		JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace, horizon
-		WHERE p.pubname = $1 AND pg_catalog.age(r.xmin) <= horizon.age`, publication, slotName)
-	if err != nil {
-		return nil, fmt.Errorf("compare publication %q and slot %q: %w", publication, slotName, postgres.Error(err))
-	}
-	newer, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, fmt.Errorf("compare publication %q and slot %q: %w", publication, slotName, postgres.Error(err))
-	}
-	return newer, nil
 }

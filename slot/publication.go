@@ -3,7 +3,6 @@ package slot
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,6 +26,8 @@ type Publication struct {
 	Tables    []Table  // as asked for, in that order
 	Others    []string // schema-qualified tables that are in it and were not asked for, by name; at most othersLimit
 	More      int      // others beyond that limit
+
+	evidence *evidence
 }
 
 const othersLimit = 20
@@ -43,6 +44,7 @@ type Table struct {
 	Published   bool     // its rows come, under its own name or those of its partitions
 	Partitions  bool     // they come under the names of its partitions
 	RowFilter   string   // rows that don't match are not sent; empty: none
+	unsendable  []leaf   // partitions whose rows never reach the WAL
 	ColumnNames []string // sent with its rows, in the table's order; nil: not published
 	AllColumns  bool     // no column list leaves any out
 }
@@ -97,33 +99,21 @@ func EnsurePublicationSQL(name string, tables []string) string {
 
 func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
-const selectPublication = `
-SELECT oid, puballtables, pubviaroot, pubinsert, pubupdate, pubdelete, pubtruncate
-FROM pg_catalog.pg_publication WHERE pubname = $1`
-
 // The view resolves schemas, FOR ALL TABLES, and what publish_via_partition_root does to partitions. Its columns beyond the
 // names came with 15.
 const selectPublished = `
 SELECT pg_catalog.to_jsonb(t) || pg_catalog.jsonb_build_object('parents', ARRAY(
-  SELECT an.nspname || '.' || a.relname FROM pg_catalog.pg_partition_ancestors(c.oid) p
-  JOIN pg_catalog.pg_class a ON a.oid = p.relid JOIN pg_catalog.pg_namespace an ON an.oid = a.relnamespace WHERE a.oid <> c.oid))
+  SELECT pg_catalog.format('%s.%s', an.nspname, a.relname) FROM pg_catalog.pg_partition_ancestors(c.oid) p
+  JOIN pg_catalog.pg_class a ON a.oid = p.relid::oid JOIN pg_catalog.pg_namespace an ON an.oid = a.relnamespace WHERE a.oid <> c.oid))
 FROM pg_catalog.pg_publication_tables t
 JOIN pg_catalog.pg_namespace n ON n.nspname = t.schemaname
 JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
 WHERE t.pubname = $1 ORDER BY t.schemaname, t.tablename`
 
-const selectTables = `
-SELECT coalesce(c.oid, 0), coalesce(c.relkind::text, ''), coalesce(c.relpersistence::text, ''),
-  coalesce((SELECT rn.nspname || '.' || r.relname FROM pg_catalog.pg_class r JOIN pg_catalog.pg_namespace rn ON rn.oid = r.relnamespace
-            WHERE r.oid = pg_catalog.pg_partition_root(c.oid) AND r.oid <> c.oid), ''),
-  ARRAY(SELECT a.attname::text FROM pg_catalog.pg_attribute a
-        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum),
-  coalesce((SELECT r.oid FROM pg_catalog.pg_publication_rel r JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid
-            WHERE r.prrelid = c.oid AND p.pubname = $3), 0)
-FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS wanted(nspname, relname, n)
-LEFT JOIN pg_catalog.pg_namespace ns ON ns.nspname = wanted.nspname
-LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = ns.oid AND c.relname = wanted.relname
-ORDER BY wanted.n`
+const selectColumnNames = `
+SELECT a.attrelid, pg_catalog.array_agg(a.attname::text ORDER BY a.attnum)
+FROM pg_catalog.pg_attribute a WHERE a.attrelid = ANY ($1::oid[]) AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''::"char"
+GROUP BY a.attrelid`
 
 type publishedRow struct {
 	Schema    string   `json:"schemaname"`
@@ -135,28 +125,93 @@ type publishedRow struct {
 
 // Inspect reads a publication and the tables. A missing one is no error, see Publication.Problems.
 func Inspect(ctx context.Context, conn *pgx.Conn, name string, tables []string) (*Publication, error) {
-	p := &Publication{Name: name}
-	if err := p.read(ctx, conn, tables); err != nil {
+	p, err := read(ctx, conn, name, tables)
+	if err == nil {
+		err = p.describe(ctx, conn, tables)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("read publication %q: %w", name, postgres.Error(err))
 	}
 	return p, nil
 }
 
-func (p *Publication) read(ctx context.Context, conn *pgx.Conn, tables []string) error {
-	err := conn.QueryRow(ctx, selectPublication, p.Name).
-		Scan(&p.OID, &p.AllTables, &p.ViaRoot, &p.Insert, &p.Update, &p.Delete, &p.Truncate)
-	switch {
-	case err == nil:
-		p.Exists = true
-	case !errors.Is(err, pgx.ErrNoRows):
-		return err
+// read reads all that Problems needs, in one statement.
+func read(ctx context.Context, conn *pgx.Conn, name string, tables []string) (*Publication, error) {
+	e, err := readEvidence(ctx, conn, name, tables)
+	if err != nil {
+		return nil, err
 	}
+	p := &Publication{Name: name, evidence: e}
+	if row := e.Publication; row != nil {
+		p.Exists, p.OID, p.AllTables, p.ViaRoot = true, row.OID, row.AllTables, row.ViaRoot
+		p.Insert, p.Update, p.Delete, p.Truncate = row.Insert, row.Update, row.Delete, row.Truncate
+	}
+	for _, name := range tables {
+		p.Tables = append(p.Tables, Table{Name: name})
+	}
+	for _, row := range e.Tables {
+		t := &p.Tables[row.N-1]
+		t.OID, t.Kind, t.Root = row.OID, row.Kind, row.Root
+		t.Unlogged, t.Temporary = row.Persistence == "u" && row.Kind != "p", row.Persistence == "t" // before 18 a partitioned table can be called unlogged, and means nothing by it
+	}
+	for _, l := range e.Unsendable {
+		t := &p.Tables[l.N-1]
+		t.unsendable = append(t.unsendable, l)
+	}
+	for i := range p.Tables {
+		p.judge(&p.Tables[i], e.of(i+1))
+	}
+	return p, nil
+}
+
+// judge sets whether and how the rows of a table come. entries are its own.
+func (p *Publication) judge(t *Table, entries []entry) {
+	own, above := p.AllTables, p.AllTables && t.Root != ""
+	for _, e := range entries {
+		switch {
+		case e.Level == 0 && e.Schema == "":
+			t.Membership = e.OID
+			fallthrough
+		case e.Level == 0:
+			own = true
+		case e.Level > 0:
+			above = true
+		}
+	}
+	switch {
+	case t.OID == 0 || t.Kind != "r" && t.Kind != "p":
+	case p.ViaRoot:
+		t.Published = own && !above
+	case t.Kind == "r":
+		t.Published = own || above
+	default: // every partition is in it, those to come too
+		t.Published = p.AllTables || t.Membership != 0
+		t.Partitions = t.Published
+	}
+}
+
+// describe reads what is good to know beyond that.
+func (p *Publication) describe(ctx context.Context, conn *pgx.Conn, tables []string) error {
 	published, err := p.readPublished(ctx, conn)
 	if err != nil {
 		return err
 	}
-	if err := p.readTables(ctx, conn, tables, published); err != nil {
+	columns, err := p.readColumns(ctx, conn)
+	if err != nil {
 		return err
+	}
+	for i := range p.Tables {
+		t := &p.Tables[i]
+		if !t.Published {
+			continue
+		}
+		schema, name := SplitTable(t.Name)
+		row := published[schema+"."+name]
+		t.RowFilter, t.ColumnNames = row.RowFilter, row.Columns
+		if row.Columns == nil {
+			t.ColumnNames = columns[t.OID]
+		}
+		t.AllColumns = len(t.ColumnNames) >= len(columns[t.OID])
 	}
 	for name, row := range published {
 		if !slices.Contains(tables, name) && !p.bringsPartition(row) {
@@ -169,6 +224,25 @@ func (p *Publication) read(ctx context.Context, conn *pgx.Conn, tables []string)
 		p.Others = p.Others[:othersLimit]
 	}
 	return nil
+}
+
+func (p *Publication) readColumns(ctx context.Context, conn *pgx.Conn) (map[uint32][]string, error) {
+	var oids []uint32
+	for _, t := range p.Tables {
+		oids = append(oids, t.OID)
+	}
+	rows, err := conn.Query(ctx, selectColumnNames, oids)
+	if err != nil {
+		return nil, err
+	}
+	columns := map[uint32][]string{}
+	var oid uint32
+	var names []string
+	_, err = pgx.ForEachRow(rows, []any{&oid, &names}, func() error {
+		columns[oid], names = names, nil
+		return nil
+	})
+	return columns, err
 }
 
 // bringsPartition tells whether a published table is a partition of one that was asked for.
@@ -196,36 +270,6 @@ func (p *Publication) readPublished(ctx context.Context, conn *pgx.Conn) (map[st
 	return published, nil
 }
 
-func (p *Publication) readTables(ctx context.Context, conn *pgx.Conn, tables []string, published map[string]publishedRow) error {
-	schemas, names := splitTables(tables)
-	rows, err := conn.Query(ctx, selectTables, schemas, names, p.Name)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for i := 0; rows.Next(); i++ {
-		t := Table{Name: tables[i]}
-		var persistence string
-		var columns []string
-		if err := rows.Scan(&t.OID, &t.Kind, &persistence, &t.Root, &columns, &t.Membership); err != nil {
-			return err
-		}
-		t.Unlogged, t.Temporary = persistence == "u", persistence == "t"
-		if row, ok := published[schemas[i]+"."+names[i]]; ok {
-			t.Published, t.RowFilter, t.ColumnNames = true, row.RowFilter, row.Columns
-			if row.Columns == nil {
-				t.ColumnNames = columns
-			}
-			t.AllColumns = len(t.ColumnNames) >= len(columns)
-		} else if t.Kind == "p" && !p.ViaRoot && (p.AllTables || t.Membership != 0) {
-			// Every partition is in it, those to come too.
-			t.Published, t.Partitions, t.ColumnNames, t.AllColumns = true, true, columns, true
-		}
-		p.Tables = append(p.Tables, t)
-	}
-	return rows.Err()
-}
-
 // Problems are the reasons for which rows would be missing, worst first; none: all is well.
 func (p *Publication) Problems() []*PublicationError {
 	if !p.Exists {
@@ -246,6 +290,9 @@ func (p *Publication) Problems() []*PublicationError {
 			add(t.Name, "it is no table, and only tables can be published", "correct replication.tables")
 		case t.Unlogged || t.Temporary:
 			add(t.Name, "the table is unlogged or temporary: its rows never reach the WAL", "ALTER TABLE "+quoteTable(t.Name)+" SET LOGGED;")
+			problems[len(problems)-1].InTable = true
+		case t.Published && len(t.unsendable) > 0:
+			problems = append(problems, t.unsendable[0].problem(p.Name, t.Name))
 		case t.Published:
 		case t.Kind == "p" && !p.ViaRoot:
 			add(t.Name, "the table is partitioned, and not it but at most some of its partitions are in the publication",
@@ -281,10 +328,15 @@ func VerifyPublication(ctx context.Context, conn *pgx.Conn, name string, tables 
 	if err != nil {
 		return nil, err
 	}
+	return p, p.problem()
+}
+
+// problem is the first of Problems, or nil.
+func (p *Publication) problem() error {
 	if problems := p.Problems(); len(problems) > 0 {
-		return p, problems[0]
+		return problems[0]
 	}
-	return p, nil
+	return nil
 }
 
 // EnsurePublication creates the publication if there is none of this name, and says whether it did. One that exists is left

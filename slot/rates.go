@@ -63,11 +63,9 @@ func (rs readings) rate(window time.Duration, of func(reading) pglogrepl.LSN) *f
 func (rs readings) rates() Rates {
 	wal := func(r reading) pglogrepl.LSN { return r.wal }
 	confirmed := func(r reading) pglogrepl.LSN { return r.confirmed }
-	restart := func(r reading) pglogrepl.LSN { return r.restart }
 	return Rates{
 		WAL1m: rs.rate(time.Minute, wal), WAL5m: rs.rate(5*time.Minute, wal), WAL1h: rs.rate(time.Hour, wal),
 		Drain5m: rs.rate(5*time.Minute, confirmed), Drain1h: rs.rate(time.Hour, confirmed),
-		Restart1m: rs.rate(time.Minute, restart), Restart5m: rs.rate(5*time.Minute, restart),
 		Pages5m: rs.pageRate(5 * time.Minute),
 	}
 }

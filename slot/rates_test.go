@@ -31,7 +31,7 @@ func TestRates_NeedHalfAMinute(t *testing.T) {
 	require.Equal(t, Rates{}, readings{}.watch(25*time.Second, 100, 50, 20, 3).rates())
 	rates := readings{}.watch(30*time.Second, 100, 50, 20, 3).rates()
 	require.Equal(t, Rates{
-		WAL1m: new(100.0), WAL5m: new(100.0), WAL1h: new(100.0), Drain5m: new(50.0), Drain1h: new(50.0), Restart1m: new(20.0), Restart5m: new(20.0), Pages5m: new(3.0),
+		WAL1m: new(100.0), WAL5m: new(100.0), WAL1h: new(100.0), Drain5m: new(50.0), Drain1h: new(50.0), Pages5m: new(3.0),
 	}, rates)
 }
 
@@ -43,8 +43,6 @@ func TestRates_AreOfTheirWindow(t *testing.T) {
 	require.InDelta(t, 1000, *rates.WAL1m, 0.1)
 	require.InDelta(t, (4*100+1000)/5, *rates.WAL5m, 0.1)
 	require.InDelta(t, (59*100+1000)/60, *rates.WAL1h, 0.1)
-	require.InDelta(t, 0, *rates.Restart1m, 0.1)
-	require.InDelta(t, 80, *rates.Restart5m, 0.1)
 	require.InDelta(t, 80, *rates.Drain5m, 0.1)
 	require.InDelta(t, 98.33, *rates.Drain1h, 0.1)
 	require.InDelta(t, 2.8, *rates.Pages5m, 0.1)

@@ -20,7 +20,7 @@ SELECT c.oid, a.attname, a.atttypid, a.atttypmod,
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
-WHERE n.nspname = $1 AND c.relname = $2
+WHERE n.nspname = $1 AND c.relname = $2 AND c.relkind IN ('r', 'p')
 ORDER BY a.attnum`
 
 // Relation describes a table the way the server will before its first row, so that it can be judged before there is one.

@@ -2,77 +2,146 @@ package slot
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+
+	"postrider/postgres"
 )
 
-// seen is what must stay the same while a process relays a table: between two looks a change can come and go, and rows written
-// meanwhile are not sent.
-type seen struct {
-	publication uint32 // OID
-	membership  uint32 // OID of the table's entry in it
-	table       uint32 // OID
-	rowFilter   string
+// publicationProblem is what is wrong with the publication, or was since the last look, or an error of reading it. before was read before. Between two looks a
+// change can come and go, and rows written meanwhile are not sent: it is said for as long as the process lives, since nobody else knows once the
+// slot is beyond.
+func (m *Monitor) publicationProblem(ctx context.Context, conn *pgx.Conn, before Status) error {
+	m.looking.Lock()
+	defer m.looking.Unlock()
+	p, err := read(ctx, conn, m.need.Publication, m.need.Tables)
+	if err != nil {
+		return fmt.Errorf("read publication %q: %w", m.need.Publication, postgres.Error(err))
+	}
+	problem := p.problem()
+	if problem == nil {
+		problem = m.changed(ctx, conn, p)
+	}
+	if broken := new(PublicationError); errors.As(problem, &broken) && m.brought != nil {
+		broken.From, broken.FromXmin = m.boundaries.settled.lsn, uint32(m.boundaries.settled.xmin)
+	}
+	if problem == nil {
+		m.remember(p, before.CurrentWALLSN)
+	}
+	return problem
 }
 
-// publicationProblem is what is wrong with the publication, or an error of reading it. The statements that read it see what is committed meanwhile,
-// so that one change can look like another: a publication that is dropped between them has lost its tables. What is found twice in a row is so.
-func (m *Monitor) publicationProblem(ctx context.Context, conn *pgx.Conn) error {
-	for found := ""; ; {
-		p, problem := VerifyPublication(ctx, conn, m.need.Publication, m.need.Tables)
-		whole := problem == nil
-		if whole {
-			problem = m.sameTables(p)
+func (m *Monitor) remember(p *Publication, before pglogrepl.LSN) {
+	m.brought = p.evidence
+	m.boundaries.passed(before, p.evidence)
+}
+
+// Begin is the first look at the publication, for a process that is about to stream for the first time. It warns of what is younger than the slot's horizon: that may have
+// been otherwise for rows that the slot does not send. It has to be before anybody streams, which moves the horizon. It may be called while Run runs,
+// and does nothing when it is called again.
+func (m *Monitor) Begin(ctx context.Context, conn *pgx.Conn) error {
+	m.looking.Lock()
+	defer m.looking.Unlock()
+	if m.begun {
+		return nil
+	}
+	s, err := Get(ctx, conn, m.need.Slot.Name)
+	if err != nil {
+		return err
+	}
+	p, err := read(ctx, conn, m.need.Publication, m.need.Tables)
+	if err != nil {
+		return fmt.Errorf("read publication %q: %w", m.need.Publication, postgres.Error(err))
+	}
+	newer, err := p.newerThan(ctx, conn, s.Slot)
+	if err != nil {
+		return err
+	}
+	if len(newer.what) > 0 {
+		event := m.log.Warn()
+		if newer.unused {
+			event = m.log.Info()
 		}
-		if problem == nil || !isPublicationError(problem) || problem.Error() == found {
-			if whole {
-				m.remember(p)
+		event.Str("slot", s.Name).Str("publication", p.Name).Strs("relation", newer.what).Stringer("restart_lsn", s.RestartLSN).
+			Stringer("current_wal_lsn", p.evidence.end).Str("next", newer.find()).
+			Msg("publication or table may have changed after the position of the slot: rows inserted before the change may be missing from the topics")
+	}
+	if m.brought == nil && p.problem() == nil {
+		m.remember(p, s.CurrentWALLSN)
+	}
+	m.begun = true
+	return nil
+}
+
+// changed compares with the last look that found nothing wrong.
+func (m *Monitor) changed(ctx context.Context, conn *pgx.Conn, p *Publication) error {
+	if m.brought == nil {
+		return nil
+	}
+	for i, t := range p.Tables {
+		if what := p.evidence.changedSince(m.brought, i+1); what != "" {
+			problem := &PublicationError{Publication: p.Name, Table: t.Name, Problem: what, To: p.evidence.end}
+			if filtered(p.evidence.of(i + 1)) {
+				problem.SQL = resetSQL(p, t)
 			}
 			return problem
 		}
-		found = problem.Error()
 	}
+	found, err := p.evidence.rewrittenSince(ctx, conn, m.brought)
+	if err != nil {
+		return err
+	}
+	if len(found) > 0 {
+		return &PublicationError{
+			Publication: p.Name, Table: p.Tables[found[0].n-1].Name, To: p.evidence.end,
+			Problem: "the storage of " + listed(found) + " was replaced, and no column was changed, as by SET UNLOGGED and SET LOGGED",
+		}
+	}
+	m.tellStorage(p)
+	return nil
 }
 
-func (m *Monitor) remember(p *Publication) {
-	for _, t := range p.Tables {
-		m.tables[t.Name] = p.seen(t)
+// tellStorage tells of what loses no row, or of what only rarely does and cannot be told from what does not.
+func (m *Monitor) tellStorage(p *Publication) {
+	tell := func(table, msg string) {
+		m.log.Info().Str("publication", p.Name).Str("relation", table).Stringer("from_lsn", m.boundaries.settled.lsn).Stringer("to_lsn", p.evidence.end).Msg(msg)
 	}
-}
-
-// seen is what must stay of a table. A publication of all tables holds a new table from its first row on.
-func (p *Publication) seen(t Table) seen {
-	s := seen{publication: p.OID, membership: t.Membership, table: t.OID, rowFilter: t.RowFilter}
-	if p.AllTables {
-		s.table = 0
+	for _, is := range p.evidence.Tables {
+		if was := m.brought.table(is.N); was.OID == is.OID && was.ReplicaIdentity != is.ReplicaIdentity {
+			tell(p.Tables[is.N-1].Name, "replica identity changed: inserted rows come as before")
+		}
 	}
-	return s
-}
-
-// sameTables notices a publication or table that was dropped, created anew and put together again between two looks, and a row
-// filter that was set.
-func (m *Monitor) sameTables(p *Publication) error {
-	for _, t := range p.Tables {
-		now := p.seen(t)
-		before, known := m.tables[t.Name]
-		if !known || before == now {
+	for oid, is := range p.evidence.storage {
+		was, known := m.brought.storage[oid]
+		if !known || was.file == is.file {
 			continue
 		}
-		var problem string
-		fix := "look for rows in the table that were not delivered, then start the relay again"
-		switch {
-		case before.publication != now.publication:
-			problem = "the publication was dropped and created anew: rows inserted in between are not sent"
-		case before.table != now.table:
-			problem = "the table was dropped and created anew: rows inserted before it was added to the publication again are not sent"
-		case before.rowFilter != now.rowFilter:
-			problem = fmt.Sprintf("its row filter was changed to %q: rows that do not match are not sent", now.rowFilter)
-			fix = "ALTER PUBLICATION " + quoteName(p.Name) + " SET TABLE " + quoteTable(t.Name) + ";   unless the filter is meant; then start the relay again"
-		default:
-			problem = "the table was taken out of the publication and added again: rows inserted in between are not sent"
+		if is.toast == 0 || was.toast != is.toast && p.evidence.reshaped(m.brought, is.n) {
+			tell(p.Tables[is.n-1].Name, "files of the table replaced, as by VACUUM FULL, CLUSTER or TRUNCATE, or by a change of its columns: if it was unlogged for a moment, rows inserted then are not sent")
 		}
-		return &PublicationError{Publication: p.Name, Table: t.Name, Problem: problem, SQL: fix}
 	}
-	return nil
+}
+
+func filtered(entries []entry) bool {
+	for _, e := range entries {
+		if e.Level == 0 && e.Filtered {
+			return true
+		}
+	}
+	return false
+}
+
+func listed(found []rewritten) string {
+	names := make([]string, len(found))
+	for i, r := range found {
+		names[i] = r.name
+	}
+	if len(names) > othersLimit {
+		names = append(names[:othersLimit], fmt.Sprintf("%d more", len(found)-othersLimit))
+	}
+	return strings.Join(names, ", ")
 }

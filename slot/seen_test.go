@@ -11,8 +11,8 @@ import (
 	"postrider/test/parts"
 )
 
-// A publication is read by several statements, and what is committed between two of them must not be taken for something else. Looks follow one another
-// without a pause here, so that many of the changes come between.
+// What is committed while the publication is read must not be taken for something else. Looks follow one another without a pause here, so that many of the
+// changes come in the middle of one.
 func TestMonitor_TakesAChangeBetweenItsStatementsForWhatItIs(t *testing.T) {
 	const again = 40
 	db := parts.Postgres(t, "17")
@@ -28,7 +28,7 @@ func TestMonitor_TakesAChangeBetweenItsStatementsForWhatItIs(t *testing.T) {
 					CREATE TABLE outbox (id int PRIMARY KEY); CREATE PUBLICATION postrider FOR TABLE outbox`)
 				require.NoError(t, err)
 				m := NewMonitor(postgres.DefaultConfig(), Requirements{Publication: "postrider", Tables: []string{"public.outbox"}}, DefaultMonitorConfig(), nil, zerolog.Nop())
-				require.NoError(t, m.publicationProblem(t.Context(), looking))
+				require.NoError(t, m.publicationProblem(t.Context(), looking, Status{}))
 				changed := make(chan error, 1)
 				go func() {
 					_, err := changing.Exec(t.Context(), c.sql)
@@ -36,7 +36,7 @@ func TestMonitor_TakesAChangeBetweenItsStatementsForWhatItIs(t *testing.T) {
 				}()
 				var problem error
 				for began := time.Now(); problem == nil && time.Since(began) < time.Minute; {
-					problem = m.publicationProblem(t.Context(), looking)
+					problem = m.publicationProblem(t.Context(), looking, Status{})
 				}
 				require.NoError(t, <-changed)
 				require.ErrorContains(t, problem, c.text)

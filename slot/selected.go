@@ -40,7 +40,7 @@ func (c *Copied) Select(s Selection) *Copied {
 		for i, id := range s.IDs {
 			ids[i] = quoteText(id)
 		}
-		conditions = append(conditions, c.unique[0].sql+"::text IN ("+strings.Join(ids, ", ")+")")
+		conditions = append(conditions, "("+c.unique[0].sql+")::text IN ("+strings.Join(ids, ", ")+")")
 	}
 	selected := *c
 	selected.filter = strings.Join(conditions, " AND ")
@@ -75,12 +75,17 @@ const (
 	timestamptzOID = 1184
 )
 
+// HoldsTime tells whether a column is of a type that can be compared with a moment.
+func HoldsTime(c replication.Column) bool {
+	return slices.Contains([]uint32{dateOID, timestampOID, timestamptzOID}, c.TypeOID)
+}
+
 // TimeColumn finds the column that says when a row was inserted: the one that is wanted, or the one that rows are ordered by, or created_at, or the
 // only one with a moment. Empty: none of the table's. An error is about the one that is wanted.
 func (c *Copied) TimeColumn(wanted string) (string, error) {
 	var moments []string
 	for _, column := range c.Relation.Columns {
-		if slices.Contains([]uint32{dateOID, timestampOID, timestamptzOID}, column.TypeOID) {
+		if HoldsTime(column) {
 			moments = append(moments, column.Name)
 		}
 	}

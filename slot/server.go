@@ -60,7 +60,7 @@ func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (Status, error) {
 	if at >= 0 {
 		m.readings = m.readings.add(reading{at: a.after, wal: own.CurrentWALLSN, confirmed: own.ConfirmedFlushLSN, restart: own.RestartLSN, pages: a.Pages})
 	}
-	o.Rates = m.readings.rates()
+	o.Rates, o.Distance = m.readings.rates(), m.readings.distance()
 	if o.Limit.Checkpoint, err = m.lastCheckpoint(a, o.Clock); err != nil {
 		return Status{}, err
 	}

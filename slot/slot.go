@@ -170,7 +170,7 @@ func Drop(ctx context.Context, conn *pgx.Conn, name string) error {
 // stands. Rows in between are never delivered.
 func Advance(ctx context.Context, conn *pgx.Conn, name string, to pglogrepl.LSN) (pglogrepl.LSN, error) {
 	var end string
-	err := conn.QueryRow(ctx, `SELECT end_lsn::text FROM pg_catalog.pg_replication_slot_advance($1, $2::pg_lsn)`, name, to.String()).Scan(&end)
+	err := conn.QueryRow(ctx, `SELECT end_lsn::text FROM pg_catalog.pg_replication_slot_advance($1, $2::pg_catalog.pg_lsn)`, name, to.String()).Scan(&end)
 	if err != nil {
 		return 0, fmt.Errorf("advance slot %q to %s: %w", name, to, commandError(conn, err, name))
 	}

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
@@ -20,6 +19,7 @@ import (
 	"postrider/postgres"
 	"postrider/replication"
 	"postrider/slot"
+	"postrider/test/parts"
 )
 
 // rows opens a connection to read tables with.
@@ -73,7 +73,7 @@ func TestCreateExported_DividesRowsAtTheBoundary(t *testing.T) {
 		written := map[string]bool{}
 		started := make(chan struct{}, 4)
 		for w := range 4 {
-			conn := p.rows()
+			conn := parts.Connect(t, p.dsn)
 			writers.Go(func() {
 				for n := 0; writing.Err() == nil; n++ {
 					id := n*4 + w
@@ -417,25 +417,6 @@ func TestDescribeCopied_SaysWhichRightIsMissing(t *testing.T) {
 	p.exec(`ALTER TABLE outbox ENABLE ROW LEVEL SECURITY`) // which would hide rows
 	_, err = p.describe("public.outbox", slot.Roles{ID: "id"})
 	require.ErrorIs(t, err, postgres.ErrPermission)
-}
-
-func TestTryLock_IsForOneConnection(t *testing.T) {
-	p := onShared(t, "")
-	one, other := p.rows(), p.rows()
-	got, err := slot.TryLock(t.Context(), one, "a")
-	require.NoError(t, err)
-	require.True(t, got)
-	got, err = slot.TryLock(t.Context(), other, "a")
-	require.NoError(t, err)
-	require.False(t, got)
-	got, err = slot.TryLock(t.Context(), other, "b")
-	require.NoError(t, err)
-	require.True(t, got)
-	require.NoError(t, one.Close(t.Context()))
-	require.Eventually(t, func() bool {
-		got, err := slot.TryLock(t.Context(), other, "a")
-		return err == nil && got
-	}, 10*time.Second, 10*time.Millisecond)
 }
 
 func TestEstimateRows_KnowsATableThatWasNeverAnalyzed(t *testing.T) {

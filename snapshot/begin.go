@@ -71,12 +71,8 @@ func (s *Snapshot) begin(ctx context.Context, c *Copy, first bool) (due bool, er
 	if err != nil || now.busy() || now.usable() && s.settled {
 		return false, err
 	}
-	locked, err := slot.TryLock(ctx, c.conn, name)
-	if err != nil {
+	if c.lock, err = slot.TryLock(ctx, s.parts.Postgres, name); err != nil {
 		return false, err
-	}
-	if !locked {
-		return false, fmt.Errorf("another process publishes the rows that were in the tables before slot %q: %w", name, replication.ErrSlotInUse)
 	}
 	// What was seen before the lock may have changed until it was there.
 	if now, err = look(ctx, c.conn, name); err != nil || now.busy() {
@@ -238,7 +234,11 @@ func (s *Snapshot) create(ctx context.Context, c *Copy, now found, system string
 			Msg("slot was lost and is made anew, since snapshot.mode is when_needed: all rows that are in the tables are published, some for the second time, " +
 				"and rows that were deleted since they were committed are missing")
 	}
-	c.record = &Record{SystemID: system, Slot: name, Phase: Creating, Topics: map[string]Offsets{}, StartedAt: time.Now().UTC()}
+	fresh := &Record{SystemID: system, Slot: name, Phase: Creating, Topics: map[string]Offsets{}, StartedAt: time.Now().UTC()}
+	if c.record != nil {
+		fresh.SavedAt = c.record.SavedAt
+	}
+	c.record = fresh
 	if err := c.record.save(ctx, c.store); err != nil {
 		return err
 	}

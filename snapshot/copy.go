@@ -20,7 +20,8 @@ import (
 type Copy struct {
 	cfg        Config
 	parts      Parts
-	conn       *pgx.Conn // holds the lock; in a transaction while rows are read
+	lock       *slot.Lock // nil: not taken
+	conn       *pgx.Conn  // in a transaction while rows are read
 	store      Store
 	record     *Record
 	tables     []*slot.Copied
@@ -66,6 +67,9 @@ func (c *Copy) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = c.conn.Close(ctx) // whatever goes wrong, it is closed
+	if c.lock != nil {
+		c.lock.Close()
+	}
 }
 
 // Run publishes what is left to publish. When stop ends it finishes the chunk that is on its way and returns nil, and a later Copy goes on;

@@ -23,5 +23,5 @@
 //
 // # Two relays
 //
-// An advisory lock in the database, held by the connection that reads the tables, keeps a second relay from copying.
+// A lock that takes the relay's rights, slot.Lock, keeps a second relay from copying.
 package snapshot

@@ -32,6 +32,7 @@ func TestPublished_FindsEachMessageOnce(t *testing.T) {
 	require.True(t, p.take(message(func(m *sink.Message) { // what differs from run to run
 		m.Partition = 3
 		m.Headers = append(m.Headers, sink.Header{Key: router.HeaderLSN, Value: []byte("0/1")}, sink.Header{Key: router.HeaderIndex, Value: []byte("7")},
+			sink.Header{Key: sink.HeaderSource, Value: []byte("7/1/s/p@1")}, sink.Header{Key: sink.HeaderRedriven, Value: []byte("0f")},
 			sink.Header{Key: "__debezium.context.runId", Value: []byte("a uuid")})
 	})))
 	require.True(t, p.take(message(same)))

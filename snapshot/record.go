@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -29,7 +30,9 @@ type Record struct {
 	Tables          []Table            `json:"tables,omitempty"`
 	Topics          map[string]Offsets `json:"topics,omitempty"` // every one that a message was published to, or is about to be
 	StartedAt       time.Time          `json:"started_at"`
-	SavedAt         time.Time          `json:"saved_at"`
+	// SavedAt orders the records of a key: each is later than the one that it follows. Offsets do not:
+	// a request of a process that is gone may be carried out behind those of the next one.
+	SavedAt time.Time `json:"saved_at"`
 }
 
 // Table is how far one table has been copied.
@@ -49,7 +52,8 @@ type Offsets struct {
 
 // Store keeps records, and reads back what is in topics. kafka.Progress is one.
 type Store interface {
-	Load(ctx context.Context, key string) ([]byte, error) // nil: none
+	// Load hands over the values of a key in the order of their offsets. An empty one deletes those before it.
+	Load(ctx context.Context, key string, each func(value []byte)) error
 	Save(ctx context.Context, key string, value []byte) error
 	Ends(ctx context.Context, topics []string) (map[string][]int64, error)
 	Read(ctx context.Context, topic string, from []int64, each func(*sink.Message)) error
@@ -57,24 +61,60 @@ type Store interface {
 }
 
 func load(ctx context.Context, store Store, slotName string) (*Record, error) {
-	document, err := store.Load(ctx, slotName)
-	if err != nil || len(document) == 0 {
+	var last newest
+	if err := store.Load(ctx, slotName, last.add); err != nil {
 		return nil, err
 	}
-	var r Record
-	if err := json.Unmarshal(document, &r); err != nil {
-		return nil, fmt.Errorf("read the progress of the snapshot of slot %q: %w", slotName, err)
+	if last.err != nil {
+		return nil, fmt.Errorf("read the progress of the snapshot of slot %q: %w", slotName, last.err)
 	}
-	return &r, nil
+	if last.behind { // compaction keeps the value with the highest offset
+		if err := store.Save(ctx, slotName, last.document); err != nil {
+			return nil, err
+		}
+	}
+	return last.record, nil
+}
+
+// newest is the record that was saved last.
+type newest struct {
+	record   *Record
+	document []byte // the same
+	behind   bool   // an older one follows it
+	err      error  // of the last value, which cannot be read
+}
+
+func (n *newest) add(document []byte) {
+	n.err = nil
+	if len(document) == 0 {
+		*n = newest{}
+		return
+	}
+	r := &Record{}
+	if n.err = json.Unmarshal(document, r); n.err != nil {
+		return
+	}
+	n.behind = n.record != nil && r.SavedAt.Before(n.record.SavedAt)
+	if !n.behind {
+		n.record, n.document = r, bytes.Clone(document)
+	}
 }
 
 func (r *Record) save(ctx context.Context, store Store) error {
-	r.SavedAt = time.Now().UTC()
+	r.stamp(time.Now().UTC())
 	document, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
 	return store.Save(ctx, r.Slot, document)
+}
+
+// stamp sets SavedAt, behind that of the record before, whose host may have had another clock.
+func (r *Record) stamp(now time.Time) {
+	if next := r.SavedAt.Add(time.Microsecond); now.Before(next) {
+		now = next
+	}
+	r.SavedAt = now
 }
 
 // table is the entry of a table, added if there is none.

@@ -4,6 +4,11 @@
 --
 -- The application inserts a row in the transaction that makes the change. postrider reads it from the WAL: it never queries,
 -- updates or deletes rows, so there is no index to poll by and no status column.
+
+-- Names without a schema mean those of PostgreSQL itself, whatever somebody has made in public.
+BEGIN;
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 CREATE TABLE IF NOT EXISTS public.outbox (
     -- Sent as a header: consumers recognise a row that was published twice by it. Random, so that it also says nothing about
     -- how many events there are; the application may set it.
@@ -23,6 +28,7 @@ CREATE TABLE IF NOT EXISTS public.outbox (
 );
 
 COMMENT ON TABLE public.outbox IS 'Events to publish. Insert only; postrider relays each row after its commit.';
+COMMIT;
 
 -- Rows can be deleted once they are published: postrider ignores deletes, also one in the transaction of the insert. Keep some days,
 -- since a lost slot can be repaired only with rows that are still there. At more than some hundred rows a second take

@@ -5,6 +5,11 @@
 --
 -- The columns are those of outbox.sql, where they are explained. The publication needs publish_via_partition_root = true, so that
 -- rows come under the name of this table and not of a day's.
+
+-- Names without a schema mean those of PostgreSQL itself, whatever somebody has made in public.
+BEGIN;
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 CREATE TABLE IF NOT EXISTS public.outbox (
     id             uuid        NOT NULL DEFAULT gen_random_uuid(),
     aggregate_type text        NOT NULL,
@@ -19,15 +24,27 @@ CREATE TABLE IF NOT EXISTS public.outbox (
 
 COMMENT ON TABLE public.outbox IS 'Events to publish. Insert only; postrider relays each row after its commit.';
 
+-- Indexes of a table that exists already, and the function below, may be somebody else's code.
+DO $owner$
+BEGIN
+    IF EXISTS (SELECT FROM pg_catalog.pg_class WHERE oid = 'public.outbox'::regclass::oid AND relowner <> (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = current_user))
+        OR EXISTS (SELECT FROM pg_catalog.pg_proc WHERE oid = to_regprocedure('public.outbox_maintain(integer, interval)')::oid
+            AND proowner <> (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = current_user)) THEN
+        RAISE EXCEPTION 'table or function of this name exists and belongs to another role: run the script as that role';
+    END IF;
+END
+$owner$;
+
 -- Takes what no other partition takes, so that an insert never fails because the maintenance did not run.
 CREATE TABLE IF NOT EXISTS public.outbox_default PARTITION OF public.outbox DEFAULT;
 
 -- Makes the partitions of today and the days to come, and drops those older than keep. Days are UTC.
--- Call it once a day, by pg_cron or a timer:  SELECT public.outbox_maintain(keep => interval '7 days');
+-- Call it once a day, by pg_cron or a timer, as the owner of the table and with both arguments: a function of the same name that takes
+-- fewer would be called instead, whoever made it.  SELECT public.outbox_maintain(7, interval '7 days');
 CREATE OR REPLACE FUNCTION public.outbox_maintain(ahead integer DEFAULT 7, keep interval DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql AS $maintain$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $maintain$
 DECLARE
-    parent CONSTANT regclass := 'public.outbox'::regclass;
+    parent CONSTANT oid := 'public.outbox'::regclass::oid;
     today  CONSTANT date := (now() AT TIME ZONE 'UTC')::date;
     nsp    name;
     rel    name;
@@ -37,11 +54,11 @@ BEGIN
     SELECT n.nspname, c.relname INTO nsp, rel FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = parent;
     FOR i IN 0..ahead LOOP
         day := today + i;
-        part := rel || to_char(day, '_YYYYMMDD');
+        part := format('%s%s', rel, to_char(day::timestamp, '_YYYYMMDD'));
         CONTINUE WHEN to_regclass(format('%I.%I', nsp, part)) IS NOT NULL;
         BEGIN
             EXECUTE format('CREATE TABLE %I.%I PARTITION OF %s FOR VALUES FROM (%L) TO (%L)',
-                nsp, part, parent, day::timestamp AT TIME ZONE 'UTC', (day + 1)::timestamp AT TIME ZONE 'UTC');
+                nsp, part, parent::regclass, day::timestamp AT TIME ZONE 'UTC', (day + 1)::timestamp AT TIME ZONE 'UTC');
         EXCEPTION WHEN check_violation THEN
             -- Rows of that day are in the default partition already; they are published from there just as well.
             RAISE WARNING 'partition % not made: %', part, SQLERRM;
@@ -52,12 +69,14 @@ BEGIN
     END IF;
     FOR part IN
         SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-        WHERE i.inhparent = parent AND c.relname ~ '_[0-9]{8}$'
-          AND to_date(right(c.relname, 8), 'YYYYMMDD') + 1 <= (now() AT TIME ZONE 'UTC') - keep
+        WHERE i.inhparent = parent AND c.relname::text ~ '_[0-9]{8}$'
+          AND to_date(right(c.relname::text, 8), 'YYYYMMDD') + 1 <= (now() AT TIME ZONE 'UTC') - keep
     LOOP
         EXECUTE format('DROP TABLE %I.%I', nsp, part);
     END LOOP;
 END
 $maintain$;
 
-SELECT public.outbox_maintain();
+SELECT public.outbox_maintain(7, NULL::interval);
+
+COMMIT;

@@ -5,4 +5,11 @@
 --
 -- Inserts only: so deletes on the outbox need no replica identity, and cleaning up costs the relay nothing.
 -- Via the partition root: so rows of a partitioned outbox come under the name of the table, not of its partitions.
+
+-- Names without a schema mean those of PostgreSQL itself, whatever somebody has made in public.
+BEGIN;
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 CREATE PUBLICATION postrider FOR TABLE public.outbox WITH (publish = 'insert', publish_via_partition_root = true);
+
+COMMIT;

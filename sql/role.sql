@@ -13,14 +13,21 @@
 --   host     replication  postrider  all          reject
 --
 -- On Amazon RDS instead of REPLICATION:  GRANT rds_replication TO postrider;
+
+-- Names without a schema mean those of PostgreSQL itself, whatever somebody has made in public.
+BEGIN;
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 DO $role$
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'postrider') THEN
         CREATE ROLE postrider LOGIN REPLICATION NOSUPERUSER NOCREATEDB NOCREATEROLE NOINHERIT;
     END IF;
-    EXECUTE format('GRANT CONNECT ON DATABASE %I TO postrider', current_database());
+    EXECUTE pg_catalog.format('GRANT CONNECT ON DATABASE %I TO postrider', pg_catalog.current_database());
 END
 $role$;
 
 -- Two connections: one streams, one watches the slot; a third reads the tables for a snapshot; and one of each more while the other process of a pair takes over.
 ALTER ROLE postrider CONNECTION LIMIT 8;
+
+COMMIT;

@@ -48,7 +48,7 @@ var allowed = map[string][]string{
 	"sql":            {},
 	"audit":          {"sink"},
 	"debezium":       {},
-	"demo":           {"audit"},
+	"demo":           {"audit", "postgres"},
 	"bench":          {"audit", "demo", "embedded", "embedded/child", "postgres", "replication", "sink", "slot"},
 	"embedded":       {"embedded/child"},
 	"embedded/child": {},

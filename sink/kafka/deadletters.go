@@ -26,8 +26,9 @@ type DeadLetters struct {
 	producing     *kgo.Client         // with transactions
 	limit         int
 
-	next map[int32]int64 // offset to read, by partition
-	got  fetched         // the last answer to Get
+	next    map[int32]int64       // offset to read, by partition
+	pending map[undecided][]int64 // offsets
+	got     fetched               // the last answer to Get
 }
 
 // OpenDeadLetters connects, and sees that the topic is there and keeps what is written to it: it is created if sink.kafka.topics.create allows that. With the
@@ -40,7 +41,7 @@ func OpenDeadLetters(ctx context.Context, cfg Config, topic, transactional strin
 		return nil, err
 	}
 	silence()
-	d := &DeadLetters{cfg: cfg, topic: topic, transactional: transactional, dialer: newDialer(&cfg), next: map[int32]int64{}}
+	d := &DeadLetters{cfg: cfg, topic: topic, transactional: transactional, dialer: newDialer(&cfg), next: map[int32]int64{}, pending: map[undecided][]int64{}}
 	err := d.within(ctx, func() error { return d.open(ctx, log) })
 	if err != nil {
 		d.Close()

@@ -3,12 +3,17 @@ package kafka
 import (
 	"bytes"
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"postrider/embedded"
 	"postrider/sink"
 	"postrider/test/parts"
 )
@@ -64,4 +69,143 @@ func TestDeadLetters_AppendAllOrNothing(t *testing.T) {
 	values, _ = readLetters(t, d, 0)
 	require.Empty(t, values)
 	require.Len(t, broker.All(t, small), 1)
+}
+
+// Relays share the topic. One that was killed leaves a transaction open, for as long as its timeout. The letters behind it are there, and others do not wait for it.
+func TestDeadLetters_ReadsOnBehindTheOpenTransactionOfAnother(t *testing.T) {
+	for kind, start := range map[string]func(testing.TB) *parts.Broker{
+		"real": func(t testing.TB) *parts.Broker { return parts.RealKafka(t) },
+		"fake": func(t testing.TB) *parts.Broker { b, _ := parts.FakeKafka(t, embedded.KafkaConfig{}); return b },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			broker := start(t)
+			topic := parts.Unique("letters")
+			broker.CreateTopic(t, topic, 1, nil)
+			dead := func(end kgo.TransactionEndTry, values ...string) (decide func()) {
+				client := broker.Client(t, kgo.TransactionalID(parts.Unique("dead")), kgo.TransactionTimeout(time.Minute), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+				require.NoError(t, client.BeginTransaction())
+				for _, value := range values {
+					require.NoError(t, client.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Value: []byte(value)}).FirstErr())
+				}
+				return func() { require.NoError(t, client.EndTransaction(t.Context(), end)) }
+			}
+			ours := openDeadLetters(t, broker, topic, "", nil)
+			write := func(value string) {
+				require.NoError(t, ours.Append(t.Context(), []*sink.Message{{Topic: topic, Partition: 0, Value: []byte(value)}}))
+			}
+			write("before")
+			commit := dead(kgo.TryCommit, "committed 1")
+			abort := dead(kgo.TryAbort, "taken back 1", "taken back 2")
+			write("behind")
+			reader := openDeadLetters(t, broker, topic, "", nil)
+			values, at := readLetters(t, reader, 0)
+			require.Equal(t, []string{"before", "behind"}, values, "nothing of what is open, all of what is not")
+			m, err := reader.Get(t.Context(), 0, at[1])
+			require.NoError(t, err)
+			require.Equal(t, "behind", string(m.Value))
+
+			// The coordinator answers before its markers are in the topic.
+			came := func(want ...string) {
+				t.Helper()
+				var got []string
+				for deadline := time.Now().Add(time.Minute); len(got) < len(want) && time.Now().Before(deadline); {
+					values, _ = readLetters(t, reader, time.Second)
+					got = append(got, values...)
+				}
+				require.ElementsMatch(t, want, got)
+			}
+			abort()
+			write("behind the abort")
+			came("behind the abort")
+			commit()
+			write("behind the commit")
+			came("committed 1", "behind the commit")
+			for len(reader.pending) > 0 { // the marker of the abort
+				values, _ = readLetters(t, reader, time.Second)
+				require.Empty(t, values)
+			}
+
+			again := openDeadLetters(t, broker, topic, "", nil)
+			values, _ = readLetters(t, again, 0)
+			require.ElementsMatch(t, []string{"before", "behind", "behind the abort", "committed 1", "behind the commit"}, values, "another reader comes to the same")
+		})
+	}
+}
+
+// idleAnswers are those of a broker that answers at once and brings nothing of what it says that there is.
+var idleAnswers = map[string]func(*kmsg.FetchResponseTopicPartition){
+	"nothing":      func(p *kmsg.FetchResponseTopicPartition) { p.HighWatermark, p.LastStableOffset = 7, 7 },
+	"out of range": func(p *kmsg.FetchResponseTopicPartition) { p.ErrorCode = kerr.OffsetOutOfRange.Code },
+	"no leader":    func(p *kmsg.FetchResponseTopicPartition) { p.ErrorCode = kerr.NotLeaderForPartition.Code },
+}
+
+// idly has a broker answer so, and counts how often it is asked.
+func idly(t *testing.T, fake *embedded.Kafka, answer func(*kmsg.FetchResponseTopicPartition)) *atomic.Int64 {
+	var asked atomic.Int64
+	fake.Cluster.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		fake.Cluster.KeepControl()
+		asked.Add(1)
+		response := r.ResponseKind().(*kmsg.FetchResponse)
+		for _, of := range r.(*kmsg.FetchRequest).Topics {
+			t := kmsg.NewFetchResponseTopic()
+			t.Topic, t.TopicID = of.Topic, of.TopicID
+			p := kmsg.NewFetchResponseTopicPartition()
+			p.RecordBatches = []byte{}
+			answer(&p)
+			t.Partitions = append(t.Partitions, p)
+			response.Topics = append(response.Topics, t)
+		}
+		return response, nil, true
+	})
+	return &asked
+}
+
+// Whoever reads a topic asks such a broker now and then, and gives it up after a while.
+func TestTurns_ReadsDoNotSpinOnAnswersThatBringNothing(t *testing.T) {
+	const patient = 2 * time.Second
+	readers := map[string]func(t *testing.T, cfg Config, topic string) error{
+		"dead letters": func(t *testing.T, cfg Config, topic string) error {
+			d, err := OpenDeadLetters(t.Context(), cfg, topic, "", zerolog.Nop())
+			require.NoError(t, err)
+			defer d.Close()
+			return d.Read(t.Context(), 0, func(*sink.Message, int64) {})
+		},
+		"progress": func(t *testing.T, cfg Config, topic string) error {
+			p := &Progress{cfg: cfg, topic: topic, dialer: newDialer(&cfg)}
+			defer p.Close()
+			require.NoError(t, p.connect())
+			_, err := p.topics.count(topic)
+			require.NoError(t, err)
+			require.NoError(t, p.administer())
+			return p.Read(t.Context(), topic, []int64{0}, func(*sink.Message) {})
+		},
+		"reader": func(t *testing.T, cfg Config, topic string) error {
+			r, err := OpenReader(t.Context(), cfg, false)
+			require.NoError(t, err)
+			defer r.Close()
+			return r.Read(t.Context(), []Span{{Topic: topic, Partition: 0, From: 0, End: 7}}, func(int, int64, *sink.Message) error { return nil })
+		},
+		"tail": func(t *testing.T, cfg Config, topic string) error {
+			s := openSink(t, cfg, newOutcomes().done)
+			_, err := s.Published(t.Context(), sink.Source{}, &sink.Message{Topic: topic, Origin: sink.Origin{LSN: 1}})
+			return err
+		},
+	}
+	for name, read := range readers {
+		for answered, answer := range idleAnswers {
+			t.Run(name+"/"+answered, func(t *testing.T) {
+				broker, fake := parts.FakeKafka(t, embedded.KafkaConfig{})
+				topic := parts.Unique("letters")
+				broker.CreateTopic(t, topic, 1, nil)
+				writer := openDeadLetters(t, broker, topic, "", nil)
+				require.NoError(t, writer.Append(t.Context(), []*sink.Message{{Topic: topic, Partition: 0, Value: []byte("x")}}))
+				asked := idly(t, fake, answer)
+				cfg := DefaultConfig()
+				cfg.Brokers = broker.Brokers()
+				cfg.ProduceTimeout, cfg.ReadTimeout, cfg.DeliveryTimeout = patient/4, patient/2, patient
+				require.Error(t, read(t, cfg, topic))
+				require.LessOrEqual(t, asked.Load(), int64(patient/readPause)+5)
+			})
+		}
+	}
 }

@@ -48,9 +48,13 @@ func (l *lifetime) begin(cfg Config, log zerolog.Logger, d *dialer, done sink.Do
 	l.life, l.end = context.WithCancelCause(context.Background())
 }
 
-// Topic asks the cluster for a topic.
+// Topic asks the cluster for a topic, and all of its brokers before it says that there is none.
 func (l *lifetime) Topic(ctx context.Context, topic string) error {
-	if err := l.topics.ensure(ctx, topic); err != nil {
+	err := l.topics.ensure(ctx, topic)
+	if errors.Is(err, sink.ErrUnknownTopic) {
+		err = l.topics.confirm(ctx, topic, err)
+	}
+	if err != nil {
 		return &sink.MessageError{Topic: topic, Err: err}
 	}
 	return nil

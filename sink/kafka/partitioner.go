@@ -22,6 +22,11 @@ type placement struct {
 // byKey hashes keys; it keeps nothing.
 var byKey = kgo.StickyKeyPartitioner(nil).ForTopic("")
 
+// KeyHash is the hash of a key's bytes by which it is placed: its partition is the remainder by the number of partitions.
+func KeyHash(key []byte) int64 {
+	return int64(byKey.Partition(&kgo.Record{Key: key}, 1<<31))
+}
+
 // partition of a record that takes so many bytes. explicit is negative if there is none. A nil key is none; an empty one is a key.
 func (p *placement) partition(r *kgo.Record, explicit int32, size int) int32 {
 	if explicit >= 0 {

@@ -51,6 +51,19 @@ func place(partitions int32, m *sink.Message) int32 {
 	return p.partition(kafkaRecord(m), m.Partition, recordSize(m))
 }
 
+// The client counts the partitions, and asks the partitioner with what it has counted. Messages are placed before that, with what the last question said.
+func TestPartitioner_PlacesKeysInPartitionsThatWereAdded(t *testing.T) {
+	ls := &lanes{topics: map[string]*topicLanes{}}
+	client := placed{ls}.ForTopic("orders")
+	m := &sink.Message{Topic: "orders", Key: []byte("10711fa5"), Partition: sink.ByKey}
+	r := kafkaRecord(m)
+	for partitions, want := range map[int]int32{3: 2, 6: 5, 12: 11} { // as Java does
+		r.Partition = 1
+		require.Equal(t, 1, client.Partition(r, partitions), "it has its partition already")
+		require.Equal(t, want, ls.topic("orders").partition(kafkaRecord(m), m.Partition, recordSize(m)), "of %d partitions", partitions)
+	}
+}
+
 func TestPartitioner_PrefersTheExplicitPartition(t *testing.T) {
 	m := &sink.Message{Key: []byte("10711fa5"), Partition: 1}
 	got, err := newPartitioner("orders").Partition(saramaMessage(m), 3)

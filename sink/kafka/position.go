@@ -24,6 +24,7 @@ type storedPosition struct {
 	SystemID   string    `json:"system_id"`
 	Database   string    `json:"database"`
 	Slot       string    `json:"slot"`
+	Events     string    `json:"events,omitempty"` // which ones the server sent
 }
 
 // positionKey names a source whatever its timeline: a failover goes on with the record of the old primary, whose timeline says so.
@@ -32,7 +33,7 @@ func positionKey(s sink.Source) string { return s.SystemID + "/" + s.Database + 
 func encodePosition(p sink.Position) []byte {
 	value, err := json.Marshal(storedPosition{
 		LSN: p.LSN.String(), CommitTime: p.CommitTime.UTC(), Timeline: p.Source.Timeline,
-		SystemID: p.Source.SystemID, Database: p.Source.Database, Slot: p.Source.Slot,
+		SystemID: p.Source.SystemID, Database: p.Source.Database, Slot: p.Source.Slot, Events: p.Source.Events,
 	})
 	if err != nil {
 		panic(err) // strings and numbers only; the year of a commit is PostgreSQL's
@@ -50,7 +51,7 @@ func decodePosition(value []byte) (sink.Position, error) {
 		return sink.Position{}, err
 	}
 	return sink.Position{
-		Source: sink.Source{SystemID: v.SystemID, Timeline: v.Timeline, Database: v.Database, Slot: v.Slot},
+		Source: sink.Source{SystemID: v.SystemID, Timeline: v.Timeline, Database: v.Database, Slot: v.Slot, Events: v.Events},
 		LSN:    lsn, CommitTime: v.CommitTime,
 	}, nil
 }

@@ -127,17 +127,17 @@ func (p *Progress) create(log zerolog.Logger) error {
 	return nil
 }
 
-// Load returns the newest record of a key, nil if there is none.
-func (p *Progress) Load(ctx context.Context, key string) (value []byte, err error) {
-	err = p.Read(ctx, p.topic, []int64{0}, func(m *sink.Message) {
+// Load hands over the values of a key in the order of their offsets, an empty one for a tombstone.
+func (p *Progress) Load(ctx context.Context, key string, each func(value []byte)) error {
+	err := p.Read(ctx, p.topic, []int64{0}, func(m *sink.Message) {
 		if string(m.Key) == key {
-			value = m.Value
+			each(m.Value)
 		}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read the progress of the snapshot: %w", err)
+		return fmt.Errorf("read the progress of the snapshot: %w", err)
 	}
-	return value, nil
+	return nil
 }
 
 // Save returns when the record is durable.

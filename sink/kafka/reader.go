@@ -92,7 +92,8 @@ func (r *Reader) Topics(ctx context.Context, pattern *regexp.Regexp) (names []st
 // not zero. A topic that does not exist is a sink.ErrUnknownTopic.
 func (r *Reader) Spans(ctx context.Context, topic string, since time.Time) ([]Span, error) {
 	var spans []Span
-	err := r.within(ctx, func() error {
+	err := r.retry(ctx, topic, func() error {
+		spans = nil
 		partitions, err := r.client.Partitions(topic)
 		if err != nil {
 			return translate(err)
@@ -207,6 +208,7 @@ type fetchedBatches struct {
 
 // fetchSpan hands on what stands in a span, batch by batch.
 func (r *Reader) fetchSpan(ctx context.Context, index int, span Span, to chan<- fetchedBatches) error {
+	stuck := newStuck(r.cfg)
 	for next := span.From; next < span.End; {
 		block, err := r.fetch(ctx, span, next)
 		if errors.Is(err, sarama.ErrOffsetOutOfRange) { // what stood there was deleted
@@ -229,6 +231,9 @@ func (r *Reader) fetchSpan(ctx context.Context, index int, span Span, to chan<- 
 		if next == before && len(block.RecordsSet) > 0 {
 			return fmt.Errorf("read partition %d of topic %q at offset %d: %w", span.Partition, span.Topic, next,
 				errors.New("a batch of records in a format from before Kafka 0.11"))
+		}
+		if err := stuck.look(ctx, next > before); err != nil {
+			return fmt.Errorf("read partition %d of topic %q at offset %d: %w", span.Partition, span.Topic, next, err)
 		}
 		select {
 		case to <- f:
@@ -258,7 +263,7 @@ func visible(block *sarama.FetchResponseBlock, isolation sarama.IsolationLevel, 
 		}
 		switch {
 		case b.Control:
-			if isAbort(b) {
+			if markerOf(b) == markerAbort {
 				delete(open, b.ProducerID)
 			}
 		case b.IsTransactional && open[b.ProducerID] && isolation == sarama.ReadCommitted:
@@ -270,48 +275,56 @@ func visible(block *sarama.FetchResponseBlock, isolation sarama.IsolationLevel, 
 	return batches, next
 }
 
-// isAbort: the key of a marker is a version and a type, of which 0 is an abort.
-func isAbort(b *sarama.RecordBatch) bool {
-	return len(b.Records) > 0 && len(b.Records[0].Key) >= 4 && binary.BigEndian.Uint16(b.Records[0].Key[2:]) == 0
+// markerOf is the type of a marker: its key is a version and the type. -1: it is none that we know.
+func markerOf(b *sarama.RecordBatch) int {
+	if len(b.Records) == 0 || len(b.Records[0].Key) < 4 {
+		return -1
+	}
+	return int(binary.BigEndian.Uint16(b.Records[0].Key[2:]))
 }
 
-// fetch asks again while leaders move.
 func (r *Reader) fetch(ctx context.Context, span Span, offset int64) (block *sarama.FetchResponseBlock, err error) {
+	err = r.retry(ctx, span.Topic, func() error {
+		leader, err := r.client.Leader(span.Topic, span.Partition)
+		if err != nil {
+			return translate(err)
+		}
+		// Version 11 is known from Kafka 2.3 to 4; below 10 a broker refuses to send zstd.
+		request := &sarama.FetchRequest{Version: 11, MinBytes: 1, MaxBytes: readerFetch, MaxWaitTime: int32(fetchWait.Milliseconds()),
+			SessionEpoch: -1, Isolation: r.isolation}
+		request.AddBlock(span.Topic, span.Partition, offset, readerFetch, -1)
+		response, err := leader.Fetch(request)
+		if err != nil {
+			return translate(err)
+		}
+		block = response.GetBlock(span.Topic, span.Partition)
+		switch {
+		case response.ErrorCode != 0:
+			return translate(sarama.KError(response.ErrorCode))
+		case block == nil:
+			return translate(sarama.ErrIncompleteResponse)
+		case !errors.Is(block.Err, sarama.ErrNoError):
+			return translate(block.Err)
+		}
+		return nil
+	})
+	return block, err
+}
+
+// retry asks again while leaders move, as they do just after a topic was created.
+func (r *Reader) retry(ctx context.Context, topic string, call func() error) error {
 	for try := 1; ; try++ {
-		err = r.within(ctx, func() error {
-			leader, err := r.client.Leader(span.Topic, span.Partition)
-			if err != nil {
-				return translate(err)
-			}
-			// Version 11 is known from Kafka 2.3 to 4; below 10 a broker refuses to send zstd.
-			request := &sarama.FetchRequest{Version: 11, MinBytes: 1, MaxBytes: readerFetch, MaxWaitTime: int32(fetchWait.Milliseconds()),
-				SessionEpoch: -1, Isolation: r.isolation}
-			request.AddBlock(span.Topic, span.Partition, offset, readerFetch, -1)
-			response, err := leader.Fetch(request)
-			if err != nil {
-				return translate(err)
-			}
-			block = response.GetBlock(span.Topic, span.Partition)
-			switch {
-			case response.ErrorCode != 0:
-				return translate(sarama.KError(response.ErrorCode))
-			case block == nil:
-				return translate(sarama.ErrIncompleteResponse)
-			case !errors.Is(block.Err, sarama.ErrNoError):
-				return translate(block.Err)
-			}
-			return nil
-		})
+		err := r.within(ctx, call)
 		if err == nil || !errors.Is(err, sink.ErrUnreachable) || try == readerTries || ctx.Err() != nil {
-			return block, err
+			return err
 		}
 		select {
 		case <-time.After(followBackoff):
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
-		if err := r.within(ctx, func() error { return r.client.RefreshMetadata(span.Topic) }); err != nil {
-			return nil, translate(err)
+		if err := r.within(ctx, func() error { return r.client.RefreshMetadata(topic) }); err != nil {
+			return translate(err)
 		}
 	}
 }

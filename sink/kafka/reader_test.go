@@ -8,7 +8,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"postrider/sink"
 	"postrider/test/parts"
@@ -124,4 +127,16 @@ func TestReader_SeesWhatTransactionsLeave(t *testing.T) {
 	require.Equal(t, [][]string{{"2", "3", "8", "9"}}, committed)
 	all, _ := openReader(t, b, false).read(t, topic, time.Time{})
 	require.Equal(t, [][]string{{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"}}, all)
+}
+
+// The leader of a topic that was just created, or that moves, may not be the one that is asked.
+func TestReader_AsksAgainForOffsetsWhileLeadersMove(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(2, "orders"))
+	r, err := OpenReader(within(t, patience), quick(c.ListenAddrs()...), true)
+	require.NoError(t, err)
+	t.Cleanup(r.Close)
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Err: kerr.NotLeaderForPartition, Count: 2})
+	spans, err := r.Spans(within(t, patience), "orders", time.Time{})
+	require.NoError(t, err)
+	require.Len(t, spans, 2)
 }

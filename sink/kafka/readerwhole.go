@@ -14,8 +14,17 @@ func (r *Reader) Whole(ctx context.Context, topic string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	for _, s := range spans {
-		if s.From > 0 {
+	return r.WholeFrom(ctx, topic, spans)
+}
+
+// WholeFrom is Whole for the spans of a topic: what was deleted in front of them does not count, where a record in front of them is left.
+func (r *Reader) WholeFrom(ctx context.Context, topic string, spans []Span) (bool, error) {
+	all, err := r.Spans(ctx, topic, time.Time{})
+	if err != nil {
+		return false, err
+	}
+	for i, s := range all {
+		if s.From > 0 && (i >= len(spans) || s.From >= spans[i].From) {
 			return false, nil
 		}
 	}

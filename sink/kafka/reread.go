@@ -44,7 +44,7 @@ func (p *Progress) readPartition(ctx context.Context, topic string, partition in
 
 // readBatches gives every batch with an offset from next to end, those of control records too. The first may begin before next.
 func (p *Progress) readBatches(ctx context.Context, topic string, partition int32, next, end int64, each func(*sarama.RecordBatch)) error {
-	for next < end {
+	for stuck := newStuck(p.cfg); next < end; {
 		var block *sarama.FetchResponseBlock
 		err := p.within(ctx, func() (err error) { block, err = p.fetch(topic, partition, next); return err })
 		if errors.Is(err, sarama.ErrOffsetOutOfRange) { // what stood there was deleted
@@ -70,6 +70,9 @@ func (p *Progress) readBatches(ctx context.Context, topic string, partition int3
 		}
 		if next == before && len(block.RecordsSet) > 0 {
 			return errors.New("a batch of records in a format from before Kafka 0.11")
+		}
+		if err := stuck.look(ctx, next > before); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"strconv"
 	"strings"
 
 	"github.com/IBM/sarama"
 	"github.com/jackc/pglogrepl"
+	"github.com/rs/zerolog"
 
 	"postrider/sink"
 )
@@ -34,79 +36,80 @@ func (p position) before(q position) bool {
 
 // tail is what earlier sessions of a source have published to a topic, from a position on.
 //
-// It holds every single position, and not only the newest of each partition. That is exact whatever has become of the partitions meanwhile: if some
-// were added, a key may lie in another one now, and the newest position there says nothing about the row; taken for its word, it
-// would lose the row. The test is TestPublished_LosesNothingWhenPartitionsWereAdded.
+// No row is lost: one is left out only if its own position was read in the topic. Newer rows of its key or of its partition prove nothing. It
+// may have been under way to a partition where its key lies no more, or to another topic.
+//
+// Rows of a key keep their order, if no partitions are added, so that they lie in one. Take an older and a newer one:
+//   - The older one is published now: then the newer one follows it, whether it is there or not, because of again.
+//   - The older one is left out, the newer one is published now: it comes behind.
+//   - Both are left out: then no record of the older one stands behind the last of the newer one, which would be overtaken, and so not in seen.
+//     That holds also for an older row from before the session's first.
+//
+// Neither rule costs anything while sessions are killed and slots rewound. What sessions have published of a key then has no gaps, and the rows with
+// keys in a partition are in order. So a row that is not there has none behind it of its key, and no row is overtaken.
+//
+// The test of all of this is TestTail_LosesNothingAndKeepsTheOrderOfKeys.
 type tail struct {
-	seen   events
-	newest position
-	marks  map[int32]mark // of partitions in which something is missing
-	n      int32          // partitions of the topic
+	seen   events   // that are not overtaken: no older row with a key stands behind them in their partition
+	newest position // behind it nothing is published
+	log    zerolog.Logger
+	topic  string
+
+	again map[uint64]struct{} // hashes of the keys of which a row was not there: what follows of them is published
+	seed  maphash.Seed        // of the hashes
+	told  bool                // that rows are published again
 }
 
-// events is a set of them: which of the 64 of a block are in it.
-type events map[block]uint64
-
-// block is 64 events of a transaction. A transaction of three million rows takes less than a megabyte.
-type block struct {
-	lsn   pglogrepl.LSN
-	time  int64
-	group uint32 // index / 64
+func newTail(log zerolog.Logger, topic string, room int) *tail {
+	return &tail{seen: events{room: room}, log: log, topic: topic, again: map[uint64]struct{}{}, seed: maphash.MakeSeed()}
 }
 
-// mark stands for a partition that does not hold any more all that was published: compaction or retention took some, or what others wrote
-// in between was too much to read through. There, whatever is older than its newest event counts as published: publishing it now would
-// put an older row of a key behind a newer one.
-type mark struct {
-	newest position
-	moved  bool // an event was there whose key belongs into another partition: partitions were added
-}
+// tailKeys bounds tail.again. Of a relay that was killed, at most relay.in_flight_messages rows are not there.
+const tailKeys = 1 << 17
 
-func (e events) add(p position) { e[block{p.lsn, p.time, p.index / 64}] |= 1 << (p.index % 64) }
-
-func (e events) has(p position) bool {
-	return e[block{p.lsn, p.time, p.index / 64}]&(1<<(p.index%64)) != 0
-}
-
-func (e events) merge(other events) {
-	for b, bits := range other {
-		e[b] |= bits
-	}
-}
-
-// has tells whether an event was published. Positions of one session ascend: what lies behind the newest ends the use of the tail.
-func (t *tail) has(p position, m *sink.Message) bool {
+// has tells whether an event was published. It is asked in the order of positions.
+func (t *tail) has(p position, key []byte) bool {
 	if t.newest.before(p) {
-		t.seen, t.marks = nil, nil
+		t.forget()
 		return false
 	}
-	if t.seen.has(p) {
+	there := t.seen.has(p)
+	if key == nil { // it has no order
+		return there
+	}
+	hash := maphash.Bytes(t.seed, key)
+	_, again := t.again[hash]
+	if there && !again {
 		return true
 	}
-	at := m.Partition
-	if at < 0 {
-		var known bool
-		if at, known = homeOf(m.Key, t.n); !known {
-			return false
-		}
+	if there && !t.told {
+		t.told = true
+		t.log.Warn().Str("topic", t.topic).Stringer("lsn", p.lsn).
+			Msg("rows that are in the topic are published again: they follow a row of the same key that is not there, or not there any more")
 	}
-	k, damaged := t.marks[at]
-	return damaged && !k.newest.before(p) && p.time <= k.newest.time && (m.Partition >= 0 || !k.moved)
+	if t.again[hash] = struct{}{}; len(t.again) > tailKeys {
+		t.log.Warn().Str("topic", t.topic).Stringer("lsn", p.lsn).Int("keys", tailKeys).
+			Msg("all rows of the topic are published again from here on: rows of too many keys are not there")
+		t.forget()
+	}
+	return false
 }
 
-// homeOf is the partition of a key, as the producer chooses it. Without a key it cannot be known.
-func homeOf(key []byte, partitions int32) (int32, bool) {
-	if key == nil || partitions <= 0 {
-		return 0, false
-	}
-	at, err := sarama.NewMurmur2Partitioner("").Partition(&sarama.ProducerMessage{Key: sarama.ByteEncoder(key)}, partitions)
-	return at, err == nil
+// forget lets go of everything: nothing counts as published then.
+func (t *tail) forget() {
+	t.seen, t.again, t.newest = events{}, nil, position{}
+}
+
+// ends tells whether the tail was read only up to before p, for want of room.
+func (t *tail) ends(p position) bool {
+	return !t.newest.before(p) && t.seen.until.lsn != 0 && !p.before(t.seen.until)
 }
 
 var _ sink.Deduplicator = (*Sink)(nil)
 
 // Published tells whether an earlier session of the source has published m. The first call for a topic reads the ends of its partitions, back
-// to where the positions lie before m's; so the first message of a topic must be the oldest of the session. Where it cannot be
+// to where the positions lie before m's; so the first message of a topic must be the oldest of the session. So does a later one, when what
+// there was room for is behind the session. Where it cannot be
 // told, the answer is false. That includes what a topic does not say at all, because it is missing: Publish reports that.
 //
 // What has been acknowledged is always found. So is what the brokers have appended and not acknowledged yet: the ends are those of the
@@ -114,12 +117,12 @@ var _ sink.Deduplicator = (*Sink)(nil)
 // the queue of a broker that hangs, is not found if it gets there after the ends were read.
 func (s *Sink) Published(ctx context.Context, source sink.Source, m *sink.Message) (bool, error) {
 	p := position{m.Origin.LSN, m.Origin.Index, m.Origin.CommitTime.UnixMicro()}
-	t, known := s.tails[m.Topic]
-	if known {
-		return t.has(p, m), nil
-	}
 	if p.lsn == 0 {
 		return false, nil // of a snapshot
+	}
+	before, known := s.tails[m.Topic]
+	if known && !before.ends(p) {
+		return before.has(p, m.Key), nil
 	}
 	if s.stopped() {
 		return false, s.cause
@@ -130,19 +133,39 @@ func (s *Sink) Published(ctx context.Context, source sink.Source, m *sink.Messag
 		}
 		return false, &sink.MessageError{Topic: m.Topic, Origin: m.Origin, Err: err}
 	}
-	t, err := s.readTails(ctx, source, m.Topic, p)
+	t, err := s.readTails(ctx, source, m.Topic, p, s.tailRoom(p, m.Topic))
 	if err != nil {
 		return false, &sink.MessageError{Topic: m.Topic, Origin: m.Origin, Err: fmt.Errorf("read what earlier sessions have published: %w", err)}
+	}
+	if known {
+		t.follow(before)
 	}
 	if s.tails == nil {
 		s.tails = map[string]*tail{}
 	}
 	s.tails[m.Topic] = t
-	return t.has(p, m), nil
+	return t.has(p, m.Key), nil
+}
+
+// follow goes on where there was no room any more: what was not there until then is still not to be overtaken.
+func (t *tail) follow(before *tail) { t.again, t.seed, t.told = before.again, before.seed, before.told }
+
+// tailRoom is how many blocks the tail of a topic may hold from p on.
+func (s *Sink) tailRoom(p position, topic string) int {
+	room := tailRoom
+	for other, t := range s.tails {
+		if t.newest.before(p) {
+			t.forget() // nobody has asked since the session went past it
+		}
+		if other != topic {
+			room -= t.seen.blocks
+		}
+	}
+	return max(room, tailLeast)
 }
 
 // readTails runs the reading, which cannot be interrupted, beside, and waits for it only until ctx or the sink ends.
-func (s *Sink) readTails(ctx context.Context, source sink.Source, topic string, from position) (*tail, error) {
+func (s *Sink) readTails(ctx context.Context, source sink.Source, topic string, from position, room int) (*tail, error) {
 	type answer struct {
 		tail *tail
 		err  error
@@ -150,7 +173,7 @@ func (s *Sink) readTails(ctx context.Context, source sink.Source, topic string, 
 	answers := make(chan answer, 1)
 	reader := tailReader{
 		client: s.topics.client, log: s.log, stop: s.stop, patience: s.cfg.DeliveryTimeout,
-		topic: topic, n: s.topics.known[topic], source: source.Header(), from: from,
+		topic: topic, n: s.topics.known[topic], source: source.Header(), from: from, room: room,
 	}
 	s.topics.asking.Go(func() { // ends when the sink is closed, at the latest; Close waits
 		t, err := reader.read()

@@ -9,7 +9,9 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"postrider/router"
@@ -46,6 +48,14 @@ func transactions(topic string, source sink.Source, n int) []*sink.Message {
 		ms[i] = event(topic, source, pglogrepl.LSN(1000+i/10*100), uint32(i%10), fmt.Sprint("key-", i%23))
 	}
 	return ms
+}
+
+// homeOf is the partition of a key, as the producer chooses it.
+func homeOf(key []byte, partitions int32) (at int32, known bool) {
+	if key == nil {
+		return 0, false
+	}
+	return int32(byKey.Partition(&kgo.Record{Key: key}, int(partitions))), true
 }
 
 // session publishes through a sink of its own.
@@ -97,10 +107,20 @@ func TestPublished_TellsExactlyWhatEarlierSessionsHavePublished(t *testing.T) {
 			session(t, cfg, transactions(topic, other, 300))
 			session(t, cfg, ms[700:1500])
 			session(t, cfg, transactions(topic, later, 500))
-			session(t, cfg, []*sink.Message{ms[3]}) // by hand, once more
-			session(t, cfg, ms[1700:1800])          // of another partition's broker, say: a gap
+			// The broker of one partition has no time any more.
+			reached := func(i int) bool {
+				home, known := homeOf(ms[i].Key, 3)
+				return !known || ms[i].Partition == 1 || home != 2
+			}
+			var rest []*sink.Message
+			for i, m := range ms[1500:1800] {
+				if reached(1500 + i) {
+					rest = append(rest, m)
+				}
+			}
+			session(t, cfg, rest)
 
-			is := func(i int) bool { return i < 1500 || i >= 1700 && i < 1800 }
+			is := func(i int) bool { return i < 1500 || i < 1800 && reached(i) }
 			requirePublished(t, cfg, us, ms, is)
 			requirePublished(t, cfg, us, ms[900:], func(i int) bool { return is(i + 900) })
 			requirePublished(t, cfg, us, ms[1600:], func(i int) bool { return is(i + 1600) })
@@ -143,21 +163,84 @@ func TestPublished_LosesNothingWhenPartitionsWereAdded(t *testing.T) {
 	requirePublished(t, cfg, us, ms[50:], func(i int) bool { return reached(i + 50) })
 }
 
-// With records taken by retention, what is older than the newest is not published behind it.
-func TestPublished_TakesOlderForPublishedWhereRecordsWereDeleted(t *testing.T) {
+// deleteBefore does what retention does.
+func deleteBefore(t testing.TB, client *kgo.Client, topic string, partition int32, offset int64) {
+	t.Helper()
+	deleted, err := kadm.NewClient(client).DeleteRecords(within(t, patience), kadm.OffsetsList{{Topic: topic, Partition: partition, At: offset}}.Offsets())
+	require.NoError(t, err)
+	require.NoError(t, deleted.Error())
+}
+
+// What retention has removed is not known to be published. It comes again, and what follows of its keys behind it.
+func TestPublished_RepeatsInOrderWhereRecordsWereDeleted(t *testing.T) {
 	b := parts.RealKafka(t)
 	topic := b.Topic(t, 1)
 	ms := transactions(topic, us, 300)
 	session(t, real(b), ms[:200])
-	request := kmsg.NewPtrDeleteRecordsRequest()
-	request.TimeoutMillis = 10_000
-	of := kmsg.NewDeleteRecordsRequestTopic()
-	of.Topic = topic
-	of.Partitions = []kmsg.DeleteRecordsRequestTopicPartition{{Partition: 0, Offset: 150}}
-	request.Topics = append(request.Topics, of)
-	shards := b.Client(t).RequestSharded(t.Context(), request)
-	require.NoError(t, shards[0].Err)
-	requirePublished(t, real(b), us, ms[100:], func(i int) bool { return i+100 < 200 })
+	deleteBefore(t, b.Client(t), topic, 0, 150)
+	requirePublished(t, real(b), us, ms[100:], func(int) bool { return false })
+	requirePublished(t, real(b), us, ms[150:], func(i int) bool { return i+150 < 200 })
+
+	// A session was killed while it published them again: the newer ones before its end have to follow once more.
+	session(t, real(b), ms[100:120])
+	follows := func(i int) bool { return i < 120 }
+	requirePublished(t, real(b), us, ms[100:], func(i int) bool { return follows(i + 100) })
+	requirePublished(t, real(b), us, ms[110:], func(i int) bool { return follows(i + 110) })
+	requirePublished(t, real(b), us, ms[150:], func(int) bool { return false })
+}
+
+// Two keys share a partition, and a partition was added in which one of them lies now. Retention has left only the later row of the other.
+func TestPublished_HidesNoRowBehindALaterOneOfItsPartition(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(2, "orders"))
+	cfg := quick(c.ListenAddrs()...)
+	key := func(two, three int32) string {
+		for i := 0; ; i++ {
+			key := fmt.Sprint("key-", i)
+			before, _ := homeOf([]byte(key), 2)
+			if now, _ := homeOf([]byte(key), 3); before == two && now == three {
+				return key
+			}
+		}
+	}
+	client, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	require.NoError(t, client.ProduceSync(within(t, patience), &kgo.Record{Topic: "orders", Partition: 1, Value: []byte("of another")}).FirstErr())
+	lost := event("orders", us, 1000, 0, key(0, 1)) // on its way to partition 0 when the relay was killed
+	session(t, cfg, []*sink.Message{event("orders", us, 2000, 0, key(1, 1))})
+	deleteBefore(t, client, "orders", 1, 1)
+	addPartitions(t, c, "orders", 3)
+	there := event("orders", us, 2000, 0, key(1, 1))
+	requirePublished(t, cfg, us, []*sink.Message{lost, there}, func(i int) bool { return i == 1 })
+}
+
+// The routing was changed while rows were not sent yet. Where they belong now, newer rows of other keys are, and of the same key.
+func TestPublished_HidesNoRowThatWasRoutedElsewhereBefore(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(2, "orders", "payments"))
+	cfg := quick(c.ListenAddrs()...)
+	client, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	var later []*sink.Message
+	for i := range 20 {
+		for partition := range int32(2) {
+			m := event("payments", us, pglogrepl.LSN(3000+100*i), uint32(partition), "k")
+			m.Partition = partition
+			later = append(later, m)
+		}
+	}
+	session(t, cfg, []*sink.Message{event("orders", us, 500, 0, "k")}) // orders has no time for what follows
+	session(t, cfg, later)
+	for partition := range int32(2) {
+		deleteBefore(t, client, "payments", partition, 5)
+	}
+	var unsent []*sink.Message
+	for i := range 10 {
+		m := event("payments", us, pglogrepl.LSN(1000+100*i), 0, fmt.Sprint("k", i%3))
+		m.Partition = int32(i%3) - 1 // by key, or as the row says
+		unsent = append(unsent, m)
+	}
+	requirePublished(t, cfg, us, unsent, func(int) bool { return false })
 }
 
 func TestPublished_FindsNothingInATopicThatIsNotThere(t *testing.T) {
@@ -261,17 +344,22 @@ func TestPublished_BoundsTheSearch(t *testing.T) {
 		require.NoError(t, err)
 		return tail
 	}
-	require.False(t, read(100_000).has(position{lsn: 1000, time: committed.UnixMicro()}, ms[0]))
-	require.True(t, read(5_000_000).has(position{lsn: 1000, time: committed.UnixMicro()}, ms[0]))
+	require.False(t, read(100_000).has(position{lsn: 1000, time: committed.UnixMicro()}, ms[0].Key))
+	require.True(t, read(5_000_000).has(position{lsn: 1000, time: committed.UnixMicro()}, ms[0].Key))
 
-	// Found before the gap: what is older stays behind it.
+	// Of what was found before the gap nothing follows from what was not.
 	session(t, cfg, ms[60:70])
 	half := read(100_000)
-	require.True(t, half.has(position{lsn: 1000, time: committed.UnixMicro()}, ms[0]))
-	require.False(t, half.has(position{lsn: ms[70].Origin.LSN, time: committed.UnixMicro()}, ms[70]))
+	there := func(i int) bool {
+		return half.has(position{ms[i].Origin.LSN, ms[i].Origin.Index, committed.UnixMicro()}, ms[i].Key)
+	}
+	require.False(t, there(49), "its key is that of 3, 26, 49 and 72")
+	require.True(t, there(60))
+	require.True(t, there(69))
+	require.False(t, there(70))
 }
 
-func TestTail_TellsAHoleFromAControlRecord(t *testing.T) {
+func TestTail_ReadsEveryKindOfBatch(t *testing.T) {
 	header := func(p position) []*sarama.RecordHeader {
 		return []*sarama.RecordHeader{
 			{Key: []byte(headerLSN), Value: []byte(p.lsn.String())}, {Key: []byte(headerIndex), Value: fmt.Append(nil, p.index)},
@@ -286,24 +374,22 @@ func TestTail_TellsAHoleFromAControlRecord(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		batch sarama.RecordBatch
-		holes bool
 		ours  int
 	}{
-		"whole":            {sarama.RecordBatch{FirstOffset: 10, LastOffsetDelta: 2, Records: records(3)}, false, 3},
-		"record missing":   {sarama.RecordBatch{FirstOffset: 10, LastOffsetDelta: 3, Records: records(3)}, true, 3},
-		"empty":            {sarama.RecordBatch{FirstOffset: 10, LastOffsetDelta: 3}, true, 0},
-		"batch missing":    {sarama.RecordBatch{FirstOffset: 12, LastOffsetDelta: 2, Records: records(3)}, true, 3},
-		"begins before":    {sarama.RecordBatch{FirstOffset: 9, LastOffsetDelta: 2, Records: records(3)}, false, 2},
-		"goes on behind":   {sarama.RecordBatch{FirstOffset: 19, LastOffsetDelta: 2, Records: records(3)}, true, 1},
-		"control":          {sarama.RecordBatch{FirstOffset: 10, Control: true, Records: records(1)}, false, 0},
-		"of a transaction": {sarama.RecordBatch{FirstOffset: 10, LastOffsetDelta: 2, IsTransactional: true, Records: records(3)}, false, 0},
+		"whole":            {sarama.RecordBatch{FirstOffset: 10, LastOffsetDelta: 2, Records: records(3)}, 3},
+		"record missing":   {sarama.RecordBatch{FirstOffset: 10, LastOffsetDelta: 3, Records: records(3)}, 3},
+		"empty":            {sarama.RecordBatch{FirstOffset: 10, LastOffsetDelta: 3}, 0},
+		"batch missing":    {sarama.RecordBatch{FirstOffset: 12, LastOffsetDelta: 2, Records: records(3)}, 3},
+		"begins before":    {sarama.RecordBatch{FirstOffset: 9, LastOffsetDelta: 2, Records: records(3)}, 2},
+		"goes on behind":   {sarama.RecordBatch{FirstOffset: 19, LastOffsetDelta: 2, Records: records(3)}, 1},
+		"control":          {sarama.RecordBatch{FirstOffset: 10, Control: true, Records: records(1)}, 0},
+		"of a transaction": {sarama.RecordBatch{FirstOffset: 10, LastOffsetDelta: 2, IsTransactional: true, Records: records(3)}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := span{reader: &tailReader{source: us.Header(), n: 1}}
 			next := s.batch(&test.batch, 10, 20)
 			require.Equal(t, test.batch.LastOffset()+1, next)
-			require.Equal(t, test.holes, s.holes)
-			require.Len(t, s.positions, test.ours)
+			require.Len(t, s.events, test.ours)
 		})
 	}
 }
@@ -334,15 +420,4 @@ func TestTail_ReadsTheLastHeaderOfAName(t *testing.T) {
 		_, ok := at(headers...)
 		require.False(t, ok, headers)
 	}
-}
-
-func TestTail_OfALargeTransactionTakesLittleMemory(t *testing.T) {
-	seen := events{}
-	for i := range uint32(1_000_000) {
-		seen.add(position{lsn: 1000, index: i})
-	}
-	require.Len(t, seen, 1_000_000/64)
-	require.True(t, seen.has(position{lsn: 1000, index: 999_999}))
-	require.False(t, seen.has(position{lsn: 1000, index: 1_000_000}))
-	require.False(t, seen.has(position{lsn: 1001, index: 1}))
 }

@@ -3,6 +3,7 @@ package kafka
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,8 +19,8 @@ const (
 	// tailFetch is what one request asks for, and tailReaders how many partitions are read at a time: together what the reading takes of memory.
 	tailFetch   = 1 << 20
 	tailReaders = 4
-	// tailOlder is how many of our records in a row have to be older than the session's first message before the search ends: one that was
-	// published again by hand stands behind newer ones.
+	// tailOlder is how many of our records in a row have to be older than the session's first message before the search ends: one without a key
+	// may stand behind newer ones.
 	tailOlder = 32
 	// tailFirst and tailMost bound how many offsets one step back covers. Steps grow while records are small.
 	tailFirst = 16
@@ -41,17 +42,18 @@ type tailReader struct {
 	n        int32 // partitions
 	source   string
 	from     position // of the session's first message
+	room     int      // blocks of events to remember
 	gap      int64    // instead of tailGap, if positive
 	deadline time.Time
+
+	mu   sync.Mutex
+	tail *tail // what all partitions have
 }
 
 // found is what one partition has.
 type found struct {
-	seen    events // at or behind from
-	count   int
-	newest  position
-	moved   bool // a key belongs elsewhere
-	damaged bool // not all is there that was published
+	count  int      // events at or behind from
+	oldest position // of the events with keys from some offset to the end; zero: there are none
 }
 
 func (r *tailReader) read() (*tail, error) {
@@ -60,6 +62,7 @@ func (r *tailReader) read() (*tail, error) {
 		r.gap = tailGap
 	}
 	r.deadline = begun.Add(r.patience)
+	r.tail = newTail(r.log, r.topic, r.room)
 	all := make([]found, r.n)
 	errs := make([]error, r.n)
 	var wg sync.WaitGroup
@@ -75,21 +78,14 @@ func (r *tailReader) read() (*tail, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	t := &tail{seen: events{}, marks: map[int32]mark{}, n: r.n}
 	count := 0
-	for p, f := range all {
+	for _, f := range all {
 		count += f.count
-		t.seen.merge(f.seen)
-		if t.newest.before(f.newest) {
-			t.newest = f.newest
-		}
-		if f.damaged && f.count > 0 {
-			t.marks[int32(p)] = mark{f.newest, f.moved} //nolint:gosec // Kafka counts partitions in 32 bits
-		}
 	}
-	r.log.Debug().Str("topic", r.topic).Int32("partitions", r.n).Int("events", count).Float64("duration", time.Since(begun).Seconds()).
+	r.log.Debug().Str("topic", r.topic).Int32("partitions", r.n).Int("events", count).
+		Stringer("until", r.tail.seen.until.lsn).Float64("duration", time.Since(begun).Seconds()).
 		Msg("end of the topic read for what is published already")
-	return t, nil
+	return r.tail, nil
 }
 
 // partition tries again what a new leader can heal.
@@ -128,16 +124,24 @@ func (r *tailReader) backwards(p int32) (f found, err error) {
 	if err != nil {
 		return f, translate(err)
 	}
-	f.seen = events{}
+	return r.search(start, end, func(from, to int64) (span, error) {
+		s := span{reader: r, partition: p}
+		err := s.read(from, to)
+		return s, err
+	})
+}
+
+// search is backwards, between two offsets.
+func (r *tailReader) search(start, end int64, read func(from, to int64) (span, error)) (f found, err error) {
 	gap, step, older := int64(0), int64(tailFirst), 0
 	for to := end; to > start; {
 		at := max(start, to-step)
-		s := span{reader: r, partition: p}
-		if err := s.read(at, to); err != nil {
+		s, err := read(at, to)
+		if err != nil {
 			return f, err
 		}
 		gap += s.bytes
-		if n := f.add(&s, r.from); n < len(s.positions) { // a newer one was among them
+		if n := r.add(&f, &s); n < len(s.events) { // a newer one was among them
 			older, gap = n, 0
 		} else {
 			older += n
@@ -146,35 +150,38 @@ func (r *tailReader) backwards(p int32) (f found, err error) {
 			return f, nil
 		}
 		if gap > r.gap {
-			f.damaged = true
-			r.log.Warn().Str("topic", r.topic).Int32("partition", p).Int64("bytes", gap).Int("events", f.count).
+			r.log.Warn().Str("topic", r.topic).Int32("partition", s.partition).Int64("bytes", gap).Int("events", f.count).
 				Msg("end of the partition read no further for what is published already: what others wrote there is too much; rows may be published again")
 			return f, nil
 		}
 		step = min(step*4, max(tailFirst, tailFetch*(to-at)/max(s.bytes, 1)), tailMost)
 		to = at
 	}
-	f.damaged = f.damaged || start > 0 && older == 0 // what was before may have been deleted just now
 	return f, nil
 }
 
-// add takes the records of one step. It returns how many of ours, from the oldest on, are older than the session's first message.
-func (f *found) add(s *span, from position) (older int) {
-	for i, at := range s.positions {
-		if at.before(from) {
-			if older == i {
-				older++
-			}
-		} else {
-			f.seen.add(at)
-			f.count++
+// add takes the records of one step back. It returns how many of ours, from the oldest on, are older than the session's first message.
+func (r *tailReader) add(f *found, s *span) (older int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range slices.Backward(s.events) {
+		overtaken := e.keyed && f.oldest.lsn != 0 && f.oldest.before(e.position)
+		if e.keyed && !overtaken {
+			f.oldest = e.position
 		}
-		if f.newest.before(at) {
-			f.newest = at
+		if e.before(r.from) {
+			older++
+			continue
+		}
+		older = 0
+		f.count++
+		if !overtaken {
+			r.tail.seen.add(e.position)
+		}
+		if r.tail.newest.before(e.position) {
+			r.tail.newest = e.position
 		}
 	}
-	f.moved = f.moved || s.moved
-	f.damaged = f.damaged || s.holes
 	return older
 }
 
@@ -226,10 +233,14 @@ type span struct {
 	reader    *tailReader
 	partition int32
 
-	positions []position // of our records, in the order of the log
-	moved     bool
-	holes     bool // offsets without a record: compaction took some
-	bytes     int64
+	events []keyedEvent // ours, in the order of the log
+	bytes  int64
+}
+
+// keyedEvent is where an event stands, and whether it has a key, and with that an order.
+type keyedEvent struct {
+	position
+	keyed bool
 }
 
 // read reads the records from one offset up to another.
@@ -243,9 +254,13 @@ func (s *span) read(from, to int64) error {
 		}
 		block, err := fetchBlock(r.client, r.topic, s.partition, next, tailFetch)
 		if errors.Is(err, sarama.ErrOffsetOutOfRange) { // retention has taken it just now
-			if next, err = r.client.GetOffset(r.topic, s.partition, sarama.OffsetOldest); err == nil {
-				s.holes = true
+			oldest, oldestErr := r.client.GetOffset(r.topic, s.partition, sarama.OffsetOldest)
+			if oldestErr == nil && oldest > next {
+				next = oldest
 				continue
+			}
+			if err = oldestErr; err == nil {
+				err = fmt.Errorf("%w: the partition begins at offset %d, and the broker says that %d is out of range", sink.ErrUnreachable, oldest, next)
 			}
 		}
 		if err != nil {
@@ -267,7 +282,6 @@ func (s *span) read(from, to int64) error {
 // batch takes the records of a batch from next on, and returns the offset behind it. A record of a transaction is none of ours: it may have
 // been taken back.
 func (s *span) batch(b *sarama.RecordBatch, next, to int64) int64 {
-	s.holes = s.holes || b.FirstOffset > next || !b.Control && int64(len(b.Records)) <= int64(b.LastOffsetDelta)
 	for _, rec := range b.Records {
 		at := b.FirstOffset + rec.OffsetDelta
 		if b.Control || at < next || at >= to {
@@ -278,10 +292,7 @@ func (s *span) batch(b *sarama.RecordBatch, next, to int64) int64 {
 		if !ok || b.IsTransactional {
 			continue
 		}
-		if home, known := homeOf(rec.Key, s.reader.n); known && home != s.partition {
-			s.moved = true
-		}
-		s.positions = append(s.positions, p)
+		s.events = append(s.events, keyedEvent{p, rec.Key != nil})
 	}
 	return max(next, b.LastOffset()+1)
 }

@@ -130,6 +130,26 @@ func (t *topics) count(topic string) (int32, error) {
 	return int32(len(partitions)), nil //nolint:gosec // Kafka counts partitions in 32 bits
 }
 
+// confirm asks every broker for a topic that one of them does not know, and returns missing if all say the same: one that has just started, or has lost
+// its controller, knows less than the cluster.
+func (t *topics) confirm(ctx context.Context, topic string, missing error) error {
+	return t.ask(ctx, topic, func() (int32, error) {
+		for _, broker := range t.client.Brokers() {
+			_ = broker.Open(t.client.Config()) // if it is not open; if that fails, so does the question, and says it better
+			response, err := broker.GetMetadata(sarama.NewMetadataRequest(t.client.Config().Version, []string{topic}))
+			if err != nil {
+				return 0, fmt.Errorf("look up topic %q at %s: %w", topic, broker.Addr(), translate(err))
+			}
+			for _, found := range response.Topics {
+				if found.Name == topic && !errors.Is(found.Err, sarama.ErrUnknownTopicOrPartition) {
+					return 0, fmt.Errorf("%w: the brokers do not agree whether topic %q exists: it does at %s", sink.ErrUnreachable, topic, broker.Addr())
+				}
+			}
+		}
+		return 0, missing
+	})
+}
+
 func (t *topics) create(topic string) error {
 	admin, err := sarama.NewClusterAdminFromClient(t.client) // not closed: the client is ours
 	if err == nil {

@@ -1,6 +1,8 @@
 package kafka
 
 import (
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -201,4 +203,24 @@ func TestInspect_NamesABrokerThatCannotBeReachedUnderItsAdvertisedAddress(t *tes
 func TestInspect_FailsLikeOpen(t *testing.T) {
 	_, err := Inspect(within(t, patience), quick(nobody(t)), nil)
 	require.ErrorIs(t, err, sink.ErrUnreachable)
+}
+
+// A broker that has just started, or has lost its controller, knows less than the cluster: that is no reason to give rows up.
+func TestTopic_IsMissingOnlyIfAllBrokersSaySo(t *testing.T) {
+	c := cluster(t, kfake.NumBrokers(3), kfake.SeedTopics(1, "orders"))
+	s := openSink(t, quick(c.ListenAddrs()...), newOutcomes().done)
+	require.ErrorIs(t, s.Topic(within(t, patience), "invoices"), sink.ErrUnknownTopic)
+	var failed *sink.MessageError
+	require.ErrorAs(t, s.Topic(within(t, patience), "invoices"), &failed)
+	require.Equal(t, "invoices", failed.Topic)
+	requireAdvice(t, failed.Err)
+
+	for _, knows := range [][]int32{nil, {0}, {1}, {2}} {
+		s := openSink(t, quick(c.ListenAddrs()...), newOutcomes().done) // each remembers what it has found
+		others := slices.DeleteFunc([]int32{0, 1, 2}, func(n int32) bool { return slices.Contains(knows, n) })
+		stale := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Nodes: others, Topic: "orders", Err: kerr.UnknownTopicOrPartition, Count: -1})
+		err := s.Topic(within(t, patience), "orders")
+		stale.Remove()
+		require.Equal(t, len(knows) == 0, errors.Is(err, sink.ErrUnknownTopic), "brokers %v know it: %v", knows, err)
+	}
 }

@@ -166,6 +166,29 @@ func TestTransactional_NoticesAnotherIdentityWithinATransaction(t *testing.T) {
 	require.ErrorIs(t, w.acknowledged(&kgo.Record{ProducerID: 7, ProducerEpoch: 4}, nil), errProducerChanged)
 }
 
+// The client makes itself a new identity after some errors, and the broker has aborted what the former one has written.
+func TestTransactional_CommitsNothingUnderAnotherIdentityThanItsRecords(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(1, "orders"))
+	written := make(chan error, 1)
+	s, err := OpenTransactional(within(t, patience), quick(c.ListenAddrs()...), positionTopic, zerolog.Nop(),
+		func(_ *sink.Message, err error) { written <- err }, newCommits().committed)
+	require.NoError(t, err)
+	defer s.Close(within(t, patience)) //nolint:errcheck // nothing is out
+	_, err = s.Begin(within(t, patience), someSource)
+	require.NoError(t, err)
+	require.NoError(t, s.Publish(within(t, patience), numbered("orders", 1)))
+	require.NoError(t, <-written) // the writer waits for more, or for a boundary
+
+	before, epoch, err := s.client.ProducerID(within(t, patience))
+	require.NoError(t, err)
+	require.NoError(t, s.client.EndTransaction(within(t, patience), kgo.TryAbort))
+	after, next, err := s.client.ProducerID(within(t, patience))
+	require.NoError(t, err)
+	require.NotEqual(t, []any{before, epoch}, []any{after, next})
+	require.NoError(t, s.client.BeginTransaction())
+	require.ErrorIs(t, s.writer.end(), errProducerChanged)
+}
+
 func TestTransactional_SaysWhatToDoAboutTheTimeout(t *testing.T) {
 	c := cluster(t, kfake.SeedTopics(1, "orders"))
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.InvalidTransactionTimeout, Count: -1})

@@ -185,7 +185,7 @@ func (w *transactionWriter) place() {
 			if leader >= 0 || err != nil && time.Since(began) > time.Second {
 				break
 			}
-			time.Sleep(100 * time.Microsecond)
+			time.Sleep(min(100*time.Microsecond+time.Since(began)/4, readPause)) // more rarely, the longer it takes
 		}
 		w.placed[topic] = true
 	}

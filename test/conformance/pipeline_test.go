@@ -7,7 +7,9 @@ import (
 	"io"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+	"github.com/rs/zerolog"
 
 	"postrider/config"
 	"postrider/postgres"
@@ -23,6 +25,7 @@ type pipeline struct {
 	db          *database
 	router      *router.Router
 	publication *slot.Publication
+	assigner    *slot.Assigner
 
 	messages []*sink.Message
 	failure  error // of the first event that could not be routed
@@ -34,13 +37,12 @@ func newPipeline(ctx context.Context, cfg config.Config, db *database) (*pipelin
 	if err != nil {
 		return nil, err
 	}
-	oids, err := slot.OIDs(ctx, db.side, cfg.Replication.Tables)
-	if err != nil {
+	p := &pipeline{cfg: cfg, db: db, publication: publication, assigner: slot.NewAssigner(cfg.Replication, db.slot, zerolog.Nop())}
+	if err := p.assigner.Look(ctx, db.side); err != nil {
 		return nil, err
 	}
-	p := &pipeline{cfg: cfg, db: db, publication: publication}
 	p.router, err = router.New(cfg.Router, cfg.Format, router.Options{
-		Tables: cfg.Replication.Tables, OIDs: oids, MessagePrefixes: cfg.Replication.Messages, Describe: p.describe, Home: p.home,
+		Tables: cfg.Replication.Tables, MessagePrefixes: cfg.Replication.Messages, Describe: p.describe, Home: p.home,
 	})
 	if err != nil {
 		return nil, err
@@ -68,10 +70,10 @@ func (p *pipeline) describe(oid uint32) (*router.Table, error) {
 	return router.ParseTable(document)
 }
 
-func (p *pipeline) home(rel *replication.Relation) (string, error) {
+func (p *pipeline) home(ev *replication.Event) (string, pglogrepl.LSN, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	return slot.Home(ctx, p.db.side, p.publication.Tables, rel)
+	return p.assigner.Assign(ctx, p.db.side, slot.FirstRow{Relation: ev.Relation, LSN: ev.LSN, XID: ev.XID, Index: ev.Index})
 }
 
 // event routes what the stream or the snapshot brings, up to the first failure.

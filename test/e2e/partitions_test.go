@@ -1,7 +1,10 @@
 package e2e
 
 import (
+	"regexp"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 const partitionedSQL = `
@@ -32,6 +35,8 @@ func attachDay(day string) string {
 		ALTER TABLE outbox ALTER COLUMN day SET DEFAULT ` + day
 }
 
+var offeredFor = regexp.MustCompile(`partitions = \["public\.outbox_3@[0-9]+ = public\.outbox"\]`)
+
 // Debezium's own publication is one of all tables, in which rows come under the names of the partitions.
 func TestPartitions_AreRoutedAsTheirTable(t *testing.T) {
 	t.Parallel()
@@ -61,6 +66,13 @@ func TestPartitions_AreRoutedAsTheirTable(t *testing.T) {
 				s.events(t, ledger, "outbox", "a", "b")
 				s.do(t, "ALTER TABLE outbox_4 RENAME TO fourth")
 				unrelated()
+				// Nobody saw the one that came and went.
+				halted := s.launch(t)
+				require.Equal(t, 78, halted.wait(t), "exit code")
+				require.Contains(t, halted.log.String(), "public.outbox_3 (OID ")
+				decision := offeredFor.FindString(halted.log.String())
+				require.NotEmpty(t, decision, "%s", halted.log.String())
+				s.configure(t, routeTo(topic, "[replication]\n"+decision+"\n"))
 				r = s.run(t)
 				s.events(t, ledger, "outbox", "a", "b")
 				s.awaitConfirmed(t, r)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"postrider/embedded"
+	"postrider/postgres"
+	"postrider/secret"
+	"postrider/slot"
 	"postrider/test/parts"
 )
 
@@ -498,5 +502,35 @@ func TestSnapshot_OutlastsTheBroker(t *testing.T) {
 	})
 	stop()
 	c.requireExact(r, 20_000)
+	r.stop(t)
+}
+
+// A pair of relays, one of which copies for as long as its tables are large. The other waits for what the first holds, which is no slot.
+func TestSnapshot_AStandbyBesideACopyIsQuiet(t *testing.T) {
+	t.Parallel()
+	c := newCopied(t, parts.AnyVersion, numberedSQL, "initial", "")
+	c.fill(10)
+	pg := postgres.DefaultConfig()
+	pg.URL = secret.Of(c.DSN())
+	copier, err := slot.TryLock(t.Context(), pg, c.slot) // as the relay that copies
+	require.NoError(t, err)
+	r := c.listening()
+	looks := map[time.Time]bool{}
+	await(t, "a standby that has looked often", func() (bool, error) {
+		if !r.Running() {
+			return false, errEnded
+		}
+		var at time.Time
+		err := c.sql.QueryRow(t.Context(), `SELECT query_start FROM pg_stat_activity
+			WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE 'SELECT EXISTS%pg_replication_slots%'`).Scan(&at)
+		if err == nil {
+			looks[at] = true
+		}
+		return len(looks) >= 5, nil
+	})
+	require.Equal(t, 1, bytes.Count(r.log.Bytes(), []byte(`"message":"session ended"`)), "it does not try again while nothing has changed")
+	copier.Close()
+	r.awaitLog(t, "snapshot complete")
+	c.requireExact(r, 10)
 	r.stop(t)
 }

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -45,6 +46,7 @@ type front struct {
 	mu     sync.Mutex
 	conns  map[net.Conn]struct{}
 	closed bool
+	held   *heldRequest // nil: none
 }
 
 func startFront(target string) (*front, error) {
@@ -101,7 +103,7 @@ func (f *front) serve(client, server net.Conn) bool {
 		return false
 	}
 	f.conns[client], f.conns[server] = struct{}{}, struct{}{}
-	asked := &requests{versions: map[uint32]int16{}}
+	asked := &requests{versions: map[uint32]int16{}, held: f.held, late: make(chan []byte, 1)}
 	end := func() {
 		_, _ = client.Close(), server.Close()
 		f.mu.Lock()
@@ -117,25 +119,46 @@ func (f *front) serve(client, server net.Conn) bool {
 
 // requests remembers which answers hold addresses.
 type requests struct {
+	held     *heldRequest // nil: none
+	late     chan []byte  // answer to the held request; closed when no more answers come
 	mu       sync.Mutex
 	versions map[uint32]int16 // of metadata requests, by correlation id
+	awaited  []byte           // correlation id of the held request
 }
 
 // pass hands requests on.
 func (q *requests) pass(to io.Writer, from io.Reader) {
 	in := bufio.NewReaderSize(from, 64<<10)
 	for {
-		frame, err := readFrame(in)
+		head, err := in.Peek(6) // length, and which request it is
 		if err != nil {
 			return
 		}
-		if len(frame) >= 12 && binary.BigEndian.Uint16(frame[4:]) == uint16(kmsg.Metadata) {
-			q.mu.Lock()
-			q.versions[binary.BigEndian.Uint32(frame[8:])] = int16(binary.BigEndian.Uint16(frame[6:]))
-			q.mu.Unlock()
+		var frame []byte
+		late := false
+		if q.held != nil && binary.BigEndian.Uint16(head[4:]) == uint16(kmsg.Produce) {
+			frame, late, err = q.held.pass(in)
+		} else {
+			frame, err = readFrame(in)
 		}
+		if err != nil {
+			return
+		}
+		q.mu.Lock()
+		if len(frame) >= 12 && binary.BigEndian.Uint16(frame[4:]) == uint16(kmsg.Metadata) {
+			q.versions[binary.BigEndian.Uint32(frame[8:])] = int16(binary.BigEndian.Uint16(frame[6:]))
+		}
+		if late {
+			q.awaited = frame[8:12]
+		}
+		q.mu.Unlock()
 		if _, err := to.Write(frame); err != nil {
 			return
+		}
+		if late { // its sender is gone, with which this connection ends
+			if answer, ok := <-q.late; ok {
+				q.held.answered(answer)
+			}
 		}
 	}
 }
@@ -149,11 +172,23 @@ func (q *requests) take(correlation uint32) (version int16, found bool) {
 	return version, found
 }
 
+// isLate reports whether an answer is that to the held request.
+func (q *requests) isLate(answer []byte) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.awaited != nil && bytes.Equal(q.awaited, answer[4:8])
+}
+
 func (f *front) answer(to io.Writer, from io.Reader, asked *requests) {
+	defer close(asked.late)
 	in := bufio.NewReaderSize(from, 64<<10)
 	for {
 		frame, err := readFrame(in)
 		if err != nil {
+			return
+		}
+		if asked.isLate(frame) {
+			asked.late <- frame
 			return
 		}
 		if version, found := asked.take(binary.BigEndian.Uint32(frame[4:])); found {

@@ -63,13 +63,11 @@ func (p *poisonRig) rows(t testing.TB, key string, from, to int) {
 		SELECT '%s', '%s', jsonb_build_object('key', '%s', 'number', n), n FROM generate_series(%d, %d) n`, p.topic, key, key, from, to))
 }
 
-// cli runs postrider with the relay's configuration, and returns what it prints and its exit status.
-func (p *poisonRig) cli(t testing.TB, args ...string) (stdout, stderr string, code int) {
+// command is postrider with the relay's configuration, not started yet.
+func (p *poisonRig) command(ctx context.Context, t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "postrider.toml")
 	require.NoError(t, os.WriteFile(file, []byte(strings.ReplaceAll(p.config("127.0.0.1:0"), `log.level = "debug"`, `log.level = "info"`)), 0o600))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
 	cmd := exec.CommandContext(ctx, parts.Binary(t), append(args, "--config", file)...)
 	for _, kv := range os.Environ() {
 		if !strings.HasPrefix(kv, "POSTRIDER_") && !strings.HasPrefix(kv, "PG") {
@@ -77,6 +75,15 @@ func (p *poisonRig) cli(t testing.TB, args ...string) (stdout, stderr string, co
 		}
 	}
 	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0")
+	return cmd
+}
+
+// cli runs postrider with the relay's configuration, and returns what it prints and its exit status.
+func (p *poisonRig) cli(t testing.TB, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := p.command(ctx, t, args...)
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
@@ -391,4 +398,61 @@ func TestFault21_Kill9WritesALetterOnce(t *testing.T) {
 	require.Len(t, p.records(t), bad)
 	require.Equal(t, upTo(number), firstOf(p.numbers(t, "k")))
 	matrix(t, 21, "kill", fmt.Sprintf("%d kills, %d poison rows: a letter of each, once", kills, bad))
+}
+
+// One row names a topic that does not exist. The policy says what becomes of it once the cluster has said so for long enough; no other topic waits for longer
+// than that, also not behind a kill, and the row comes home in the order of its key.
+func TestFault19_ATopicThatStaysMissingStopsNoOther(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"at least once", "exactly once"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			p := newPoisonRig(t, "dead_letter_key")
+			p.settings["deadletter.unknown_topic"] = `"dead_letter_key"`
+			p.settings["deadletter.unknown_topic_after"] = `"10s"`
+			if mode == "exactly once" {
+				p.exactlyOnce(t)
+			}
+			typo := parts.Unique("typo")
+			mistyped := func(number int) {
+				execute(t, p.dsn, fmt.Sprintf(`INSERT INTO outbox (aggregate_type, aggregate_id, payload, number) VALUES ('%s', 'lost', '{"number": %d}', %[2]d)`, typo, number))
+			}
+			p.row(t, "good", 1)
+			mistyped(1)
+			p.row(t, "good", 2)
+			relay := p.started(t)
+			relay.names(t, "outbox.event."+typo)
+			p.drained(t, time.Minute)
+			mistyped(2)
+			p.row(t, "good", 3)
+			p.drained(t, 9*time.Second) // the topic has been missing for long enough
+			relay.kill(t)
+			mistyped(3)
+			p.row(t, "good", 4)
+			relay = p.started(t)
+			p.drained(t, time.Minute)
+			require.Equal(t, upTo(4), withoutZero(p.numbers(t, "good")))
+			require.Len(t, p.records(t), 3)
+			for _, r := range p.records(t) {
+				require.Contains(t, []string{"unknown_topic", "parked"}, headerOf(r, "postrider.dead_letter.cause"))
+			}
+			p.broker.CreateTopic(t, "outbox.event."+typo, 1, nil)
+			mistyped(4) // behind those of its key
+			p.drained(t, time.Minute)
+			_, stderr, code := p.cli(t, "deadletter", "redrive", "--all", "--yes")
+			require.Zero(t, code, stderr)
+			mistyped(5)
+			p.drained(t, time.Minute)
+			relay.stop(t)
+			var came []string
+			for _, r := range p.broker.All(t, "outbox.event."+typo) {
+				came = append(came, strings.TrimSpace(string(r.Value)))
+			}
+			require.Len(t, came, 5)
+			for i, value := range came {
+				require.JSONEq(t, fmt.Sprintf(`{"number": %d}`, i+1), value)
+			}
+			matrix(t, 19, "stays missing, "+mode, "the row was given up after 10 s, and came home in order")
+		})
+	}
 }

@@ -41,10 +41,12 @@ type rig struct {
 	settings    map[string]string // further keys of the configuration, as TOML
 	command     []string          // the relay, and what stands before it; nil: the binary
 	tally       *audit.Tally
-	bulk        uint64           // events per key that backlog has written
-	loads       int              // started so far: each has keys of its own
-	home        map[string]int32 // partition of each key that has arrived
-	env         []string         // of the relay, over the test's own
+	bulk        uint64            // events per key that backlog has written
+	loads       int               // started so far: each has keys of its own
+	home        map[string]int32  // partition of each key that has arrived
+	newest      map[string]uint64 // highest event of each key that has arrived
+	last        map[string]uint64 // event of each key that arrived last
+	env         []string          // of the relay, over the test's own
 }
 
 // newRig makes a database on the server of a superuser's DSN, with outbox and publication, and a topic.
@@ -58,6 +60,7 @@ func newRig(t testing.TB, server string, broker *parts.Broker) *rig {
 	r := &rig{
 		dsn: db.DSN(), url: db.DSN(), broker: broker, brokers: broker.Brokers(), topic: parts.Unique("topic"),
 		table: "public.outbox", slot: parts.Unique("slot"), publication: parts.Unique("publication"), tally: audit.New(), home: map[string]int32{},
+		newest: map[string]uint64{}, last: map[string]uint64{},
 		settings: map[string]string{"relay.in_flight_messages": fmt.Sprint(inFlight), "relay.backoff_max": `"2s"`},
 	}
 	broker.CreateTopic(t, "outbox.event."+r.topic, partitions, nil)
@@ -275,6 +278,11 @@ func (r *rig) judge(t testing.TB) audit.Verdict {
 	t.Helper()
 	r.receive(t)
 	v := r.tally.Verdict()
+	for key, newest := range r.newest {
+		if r.last[key] < newest {
+			v.Torn++ // the tally waits for what follows, and nothing does
+		}
+	}
 	t.Logf("verdict: %+v", v)
 	recorder.with(t, func(o *outcome) { o.verdicts = append(o.verdicts, v) })
 	return v
@@ -291,6 +299,7 @@ func (r *rig) receive(t testing.TB) {
 		at, known := r.home[e.Key]
 		require.True(t, !known || at == record.Partition, "key %s is in partitions %d and %d", e.Key, at, record.Partition)
 		r.home[e.Key] = record.Partition
+		r.newest[e.Key], r.last[e.Key] = max(r.newest[e.Key], e.Number), e.Number
 		r.tally.Received(e.Key, e.Number)
 	}
 }

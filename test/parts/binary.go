@@ -20,7 +20,7 @@ var buildBinary = sync.OnceValues(func() (string, error) {
 	}
 	stopAtEnd(func() error { return os.RemoveAll(dir) })
 	path := filepath.Join(dir, "postrider")
-	args := []string{"build", "-o", path}
+	args := []string{"build", "-tags", "statements", "-o", path} // which has it write down the statements that it sends
 	if RaceDetector {
 		args = append(args, "-race")
 	}
@@ -30,6 +30,7 @@ var buildBinary = sync.OnceValues(func() (string, error) {
 	if said, err := exec.Command("go", append(args, "postrider")...).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build postrider: %w\n%s", err, said)
 	}
+	recorded.binary = path
 	return path, nil
 })
 

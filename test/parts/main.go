@@ -35,7 +35,11 @@ type source[T any] struct {
 // Main runs the tests of a package, ends the shared servers, looks for leaked goroutines with the given
 // options, lists what was missing, and exits. Call it from TestMain.
 func Main(m *testing.M, leakOptions ...goleak.Option) {
+	recordStatements()
 	status := m.Run()
+	if status == 0 {
+		status = compareStatements()
+	}
 
 	run.mu.Lock()
 	stops, missing := run.stops, run.missing

@@ -27,6 +27,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"postrider/config"
 	"postrider/embedded"
 	"postrider/embedded/child"
 	"postrider/test/parts"
@@ -39,6 +40,8 @@ var canaries = map[string]string{
 	"alerts.webhook":           "cAnary-hook-token",
 	"alerts.webhook login":     "cAnary-hook-login",
 	"admin.token":              "cAnary-admin-token-0123456789",
+	"alerts.command":           "cAnary-bearer-of-a-program",
+	"text of any key":          "cAnary-in-any-key-that-takes-text",
 	"sink.kafka.tls.key_file":  "cAnaryKeyMaterialOfAPrivateKey0123456789",
 	"a wrong password":         "cAnary-wrong-password",
 	"a payload":                "cAnary-payload-of-a-row",
@@ -95,6 +98,7 @@ func newBox(t *testing.T) *box {
 		"sink.kafka.sasl.username":  toml("rider"),
 		"sink.kafka.sasl.password":  toml(canaries["sink.kafka.sasl.password"]),
 		"alerts.webhook":            toml("http://hook:" + canaries["alerts.webhook login"] + "@" + l.Addr().String() + "/" + canaries["alerts.webhook"]),
+		"alerts.command":            fmt.Sprintf(`["/bin/sh", "-xc", "exit 3", "-H", "Authorization: Bearer %[1]s", "--token=%[1]s"]`, canaries["alerts.command"]),
 		"alerts.timeout":            toml("300ms"),
 		"admin.listen":              toml(free(t)),
 		"admin.token":               toml(canaries["admin.token"]),
@@ -242,37 +246,57 @@ func TestCanary_NoSecretIsEverPrinted(t *testing.T) {
 	escaped := url.QueryEscape(canaries["a wrong password"])
 	at := func(rest string) string { return toml(fmt.Sprintf("postgres://rider:"+rest, b.port)) }
 	for _, changes := range map[string]map[string]string{
-		"wrong password":           {"postgres.url": at(escaped + "@127.0.0.1:%d/postgres?sslmode=disable")},
-		"wrong database":           {"postgres.url": strings.Replace(b.keys["postgres.url"], "/postgres?", "/nothing?", 1)},
-		"unreachable":              {"postgres.url": toml("postgres://rider:" + escaped + "@127.0.0.1:1/postgres?sslmode=disable")},
-		"unresolvable":             {"postgres.url": toml("postgres://rider:" + escaped + "@nowhere.invalid/postgres")},
-		"no TLS there":             {"postgres.url": strings.Replace(b.keys["postgres.url"], "sslmode=disable", "sslmode=require", 1)},
-		"URL that cannot be read":  {"postgres.url": at(canaries["postgres.url"] + "@127.0.0.1:%d/postgres?sslmode=disable")},
-		"URL with a wrong port":    {"postgres.url": toml("postgres://rider@127.0.0.1:" + escaped + "/postgres")},
-		"password as an option":    {"postgres.url": at("@127.0.0.1:%d/postgres?sslmode=nonsense&password=" + escaped)},
-		"keywords":                 {"postgres.url": toml("host=127.0.0.1 port=1 user=rider password='" + canaries["postgres.url"] + "' sslmode=disable")},
-		"keywords, not closed":     {"postgres.url": toml("host=127.0.0.1 password='" + canaries["postgres.url"])},
-		"URL in a file":            {"postgres.url": "", "postgres.url_file": b.file(t, "url", "postgres://rider:"+escaped+"@127.0.0.1:1/postgres?sslmode=disable\n")},
-		"nonsense in a file":       {"postgres.url": "", "postgres.url_file": b.file(t, "nonsense", canaries["postgres.url"]+"\n"+canaries["postgres.url"])},
-		"a directory for a file":   {"postgres.url": "", "postgres.url_file": toml(b.dir)},
-		"wrong SASL password":      {"sink.kafka.sasl.password": toml(canaries["a wrong password"])},
-		"wrong SASL mechanism":     {"sink.kafka.sasl.mechanism": toml("SCRAM-SHA-512")},
-		"SASL password in a file":  {"sink.kafka.sasl.password": "", "sink.kafka.sasl.password_file": b.file(t, "sasl", canaries["sink.kafka.sasl.password"])},
-		"key that cannot be read":  {"sink.kafka.tls.enabled": "true", "sink.kafka.tls.cert_file": b.file(t, "cert", "x"), "sink.kafka.tls.key_file": b.file(t, "key", "-----BEGIN PRIVATE KEY-----\n"+canaries["sink.kafka.tls.key_file"]+"\n-----END PRIVATE KEY-----\n")},
-		"webhook unreachable":      {"alerts.webhook": toml("http://hook:" + canaries["alerts.webhook login"] + "@127.0.0.1:1/" + canaries["alerts.webhook"])},
-		"webhook that is no URL":   {"alerts.webhook": toml("http://hook:" + canaries["alerts.webhook login"] + "@127.0.0.1:x/" + canaries["alerts.webhook"])},
-		"webhook of another kind":  {"alerts.webhook": toml("ftp://127.0.0.1/" + canaries["alerts.webhook"])},
-		"token of a wrong type":    {"admin.token": "[" + toml(canaries["admin.token"]) + "]"},
-		"secret of a wrong type":   {"postgres.url": "{ x = " + toml(canaries["postgres.url"]) + " }"},
-		"variable that is not set": {"postgres.url": toml("postgres://rider:" + escaped + "${NOT_SET}@127.0.0.1/postgres")},
-		"both":                     {"admin.token_file": b.file(t, "token", canaries["admin.token"])},
-		"a line that is no TOML":   {"postgres.url": toml("postgres://rider:"+escaped+"@127.0.0.1:1/postgres") + " x"},
+		"wrong password":            {"postgres.url": at(escaped + "@127.0.0.1:%d/postgres?sslmode=disable")},
+		"wrong database":            {"postgres.url": strings.Replace(b.keys["postgres.url"], "/postgres?", "/nothing?", 1)},
+		"unreachable":               {"postgres.url": toml("postgres://rider:" + escaped + "@127.0.0.1:1/postgres?sslmode=disable")},
+		"unresolvable":              {"postgres.url": toml("postgres://rider:" + escaped + "@nowhere.invalid/postgres")},
+		"no TLS there":              {"postgres.url": strings.Replace(b.keys["postgres.url"], "sslmode=disable", "sslmode=require", 1)},
+		"URL that cannot be read":   {"postgres.url": at(canaries["postgres.url"] + "@127.0.0.1:%d/postgres?sslmode=disable")},
+		"URL with a wrong port":     {"postgres.url": toml("postgres://rider@127.0.0.1:" + escaped + "/postgres")},
+		"password as an option":     {"postgres.url": at("@127.0.0.1:%d/postgres?sslmode=nonsense&password=" + escaped)},
+		"keywords":                  {"postgres.url": toml("host=127.0.0.1 port=1 user=rider password='" + canaries["postgres.url"] + "' sslmode=disable")},
+		"keywords, not closed":      {"postgres.url": toml("host=127.0.0.1 password='" + canaries["postgres.url"])},
+		"URL in a file":             {"postgres.url": "", "postgres.url_file": b.file(t, "url", "postgres://rider:"+escaped+"@127.0.0.1:1/postgres?sslmode=disable\n")},
+		"nonsense in a file":        {"postgres.url": "", "postgres.url_file": b.file(t, "nonsense", canaries["postgres.url"]+"\n"+canaries["postgres.url"])},
+		"a directory for a file":    {"postgres.url": "", "postgres.url_file": toml(b.dir)},
+		"wrong SASL password":       {"sink.kafka.sasl.password": toml(canaries["a wrong password"])},
+		"wrong SASL mechanism":      {"sink.kafka.sasl.mechanism": toml("SCRAM-SHA-512")},
+		"SASL password in a file":   {"sink.kafka.sasl.password": "", "sink.kafka.sasl.password_file": b.file(t, "sasl", canaries["sink.kafka.sasl.password"])},
+		"key that cannot be read":   {"sink.kafka.tls.enabled": "true", "sink.kafka.tls.cert_file": b.file(t, "cert", "x"), "sink.kafka.tls.key_file": b.file(t, "key", "-----BEGIN PRIVATE KEY-----\n"+canaries["sink.kafka.tls.key_file"]+"\n-----END PRIVATE KEY-----\n")},
+		"webhook unreachable":       {"alerts.webhook": toml("http://hook:" + canaries["alerts.webhook login"] + "@127.0.0.1:1/" + canaries["alerts.webhook"])},
+		"webhook that is no URL":    {"alerts.webhook": toml("http://hook:" + canaries["alerts.webhook login"] + "@127.0.0.1:x/" + canaries["alerts.webhook"])},
+		"webhook of another kind":   {"alerts.webhook": toml("ftp://127.0.0.1/" + canaries["alerts.webhook"])},
+		"program that is not there": {"alerts.command": `["/nothing/` + `there", "` + canaries["alerts.command"] + `"]`},
+		"program and all in one":    {"alerts.command": `["curl -H '` + canaries["alerts.command"] + `'"]`},
+		"command of a wrong type":   {"alerts.command": toml("curl -H " + canaries["alerts.command"])},
+		"command with a number":     {"alerts.command": `["curl", "` + canaries["alerts.command"] + `", 7]`},
+		"page with a login":         {"alerts.external_url": toml("ftp://me:" + canaries["a wrong password"] + "@pages.example/")},
+		"page with a token":         {"alerts.external_url": toml("https://pages.example/?auth=" + canaries["a wrong password"])},
+		"token of a wrong type":     {"admin.token": "[" + toml(canaries["admin.token"]) + "]"},
+		"secret of a wrong type":    {"postgres.url": "{ x = " + toml(canaries["postgres.url"]) + " }"},
+		"variable that is not set":  {"postgres.url": toml("postgres://rider:" + escaped + "${NOT_SET}@127.0.0.1/postgres")},
+		"both":                      {"admin.token_file": b.file(t, "token", canaries["admin.token"])},
+		"a line that is no TOML":    {"postgres.url": toml("postgres://rider:"+escaped+"@127.0.0.1:1/postgres") + " x"},
 	} {
 		config := b.with(t, changes)
 		for _, args := range [][]string{{"config", "print"}, {"check"}, {"alerts", "test"}, {"run"}} {
 			several.do(func() { b.run(t, time.Second, nil, append(args, "--config", config)...) })
 		}
 	}
+	set := []string{"config", "print", "--config", whole}
+	for _, key := range b.textKeys(t) {
+		for _, value := range textsWithSecrets(key) {
+			config := b.with(t, map[string]string{key.name: key.toml(value)})
+			several.do(func() { b.run(t, 5*time.Second, nil, "config", "print", "--json", "--config", config) })
+			several.do(func() {
+				b.run(t, 5*time.Second, nil, "config", "print", "--config", whole, "--set", key.name+"="+value)
+			})
+			several.do(func() {
+				b.run(t, 5*time.Second, nil, "config", "validate", "--config", b.with(t, map[string]string{key.name: "[[" + toml(value) + "]]"}))
+			})
+		}
+	}
+	b.run(t, 5*time.Second, nil, set...)
 	b.run(t, 2*time.Second, []string{"POSTRIDER_POSTGRES_URL=postgres://rider:" + canaries["postgres.url"] + "@127.0.0.1:1/x", "POSTRIDER_ADMIN_TOKEN=" + canaries["admin.token"]}, "check")
 	b.run(t, 2*time.Second, []string{"PGPASSWORD=" + canaries["a wrong password"], "PGHOST=127.0.0.1", "PGPORT=" + fmt.Sprint(b.port)}, "check", "--config", b.with(t, map[string]string{"postgres.url": ""}))
 
@@ -353,4 +377,59 @@ func (b *box) search(t *testing.T) {
 		}
 	}
 	t.Logf("searched %d outputs of %d bytes for %d secrets", len(b.said), total, len(canaries))
+}
+
+// textKey is a key of the configuration that takes any text, or a list of such.
+type textKey struct {
+	name string
+	list bool
+}
+
+func (k textKey) toml(value string) string {
+	if k.list {
+		return "[" + toml(value) + "]"
+	}
+	return toml(value)
+}
+
+// textKeys lists all of them, as the program's own schema has them: a new one is among them by itself.
+func (b *box) textKeys(t *testing.T) (keys []textKey) {
+	t.Helper()
+	type schema struct {
+		Type       any               `json:"type"`
+		Enum       []string          `json:"enum"`
+		Pattern    string            `json:"pattern"`
+		Properties map[string]schema `json:"properties"`
+		OneOf      []schema          `json:"oneOf"`
+	}
+	var root schema
+	require.NoError(t, json.Unmarshal([]byte(b.run(t, time.Minute, nil, "config", "schema")), &root))
+	taken := map[string]bool{}
+	var walk func(name string, s schema)
+	walk = func(name string, s schema) {
+		if len(s.OneOf) > 0 {
+			s = s.OneOf[0]
+		}
+		for leaf, below := range s.Properties {
+			walk(strings.TrimPrefix(name+"."+leaf, "."), below)
+		}
+		if text := s.Type == "string" && s.Pattern == "" && len(s.Enum) == 0; (text || s.Type == "array") && !taken[name] {
+			taken[name] = true
+			keys = append(keys, textKey{name: name, list: s.Type == "array"})
+		}
+	}
+	walk("", root)
+	require.Greater(t, len(keys), 40)
+	return keys
+}
+
+// textsWithSecrets are values of a key that none of the outputs may show: where a password stands in a URL anywhere, and all of it where the key is not
+// one of those that are known to hold no secret.
+func textsWithSecrets(key textKey) []string {
+	secret := canaries["text of any key"]
+	values := []string{"https://me:" + secret + "@host.example/?auth=" + secret + "#" + secret}
+	if !config.Shown(key.name) && !strings.HasSuffix(key.name, "_file") {
+		values = append(values, secret)
+	}
+	return values
 }

@@ -1,0 +1,182 @@
+package docs
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// waits lists every function of the product with a loop that may turn for as long as a neighbour likes: one without a condition, or whose condition is that a
+// context has not ended, or that has a pause in it. For each it says what spaces the turns, and at least by how much. A new one fails this test until
+// somebody has thought of what it does with a neighbour that answers at once.
+var waits = map[string]string{
+	"alerts.Notifier.serve":              "0.5 s after a failure, doubling up to 15 min; nothing is owed after a success (TestTurns_NoAnswerOfAReceiverMakesTheNotifierSpin)",
+	"audit.hashTable.find":               "no neighbour: ends at a free place, and a third of them are",
+	"bench.awaitProgress":                "a ticker, of 5 ms at least; ends after 30 s without progress",
+	"bench.bench.besides":                "a ticker",
+	"bench.bench.createTopics":           "20 ms, until a deadline",
+	"bench.bench.dropSlot":               "50 ms",
+	"bench.reader.run":                   "the client's own back-off; a record or an error each time",
+	"bench.relay.await":                  "a ticker; ends after a minute or so",
+	"bench.steady.writer":                "the next due time of the load",
+	"cli.app.createSlot":                 "10 s: the server's lock_timeout for the creation",
+	"cli.app.watchStatus":                "a ticker of 2 s",
+	"cli.askPause":                       "a ticker of 100 ms or more",
+	"cli.catalogue.ask":                  "no wait: two turns at most",
+	"cli.comparing.watch":                "a ticker of 50 ms",
+	"cli.daemon.watch":                   "a ticker of 1 s, and one turn for each signal",
+	"cli.memoryLimit":                    "no neighbour: one turn for each control group above",
+	"cli.released":                       "a ticker of 50 ms, for 5 s",
+	"cli.signals":                        "one turn for each signal",
+	"config.mention":                     "no neighbour: through a text",
+	"deadletter.Keeper.Wait":             "until the hold of the key is over, and one turn for each resolution; 1 s in all",
+	"deadletter.Keeper.follow":           "the Store's own pause of 50 ms when nothing came; 1 s after an error (TestTurns_AKeeperWhoseTopicCannotBeReadDoesNotSpin)",
+	"deadletter.Redriver.rest":           "the Store's own pause of 50 ms when nothing came; 50 rounds at most",
+	"debezium.inFile":                    "no neighbour: through a text",
+	"debezium.parseStrimzi":              "no neighbour: through a text",
+	"demo.Demo.consume":                  "the client's own back-off; a record or an error each time",
+	"demo.Demo.createTopics":             "100 ms",
+	"demo.Demo.looks":                    "a ticker of 1 s",
+	"demo.Demo.readToTheEnd":             "5 ms",
+	"demo.Demo.settle":                   "a ticker of 5 ms; ends after 30 s without progress",
+	"demo.waitFor":                       "a ticker of 10 ms",
+	"httpserver.stream.follow":           "one turn for each look of run",
+	"httpserver.stream.run":              "a ticker of 1 s",
+	"recovery.Recovery.create":           "10 s: the server's lock_timeout for the creation",
+	"recovery.Recovery.table":            "one turn for each row",
+	"relay.Relay.Run":                    "one turn for each pause that somebody asks for",
+	"relay.Relay.keepGauges":             "a ticker of 1 s",
+	"relay.Relay.keepHeartbeat":          "a ticker of relay.heartbeat_interval",
+	"relay.Relay.stayPaused":             "one turn for each request, and one when the time is over",
+	"relay.Relay.work":                   "half of relay.backoff_min, doubling up to relay.backoff_max without progress (TestTurns_NoErrorMakesTheRelaySpin, TestTurns_AStandbyDoesNotSpinHoweverTheSlotLooks)",
+	"relay.recent.delivered":             "no neighbour: compare and swap",
+	"relay.session.add":                  "one turn for each acknowledgement, or 1 s",
+	"relay.session.drain":                "one turn for each acknowledgement, or 1 s",
+	"relay.session.follow":               "one turn for each hold of a key, which is asked for once",
+	"relay.session.pump":                 "one turn for each batch, or a ticker of 1 s",
+	"relay.session.settle":               "one turn for each acknowledgement, or 1 s",
+	"relay.session.waitForRoom":          "1 s",
+	"replication.Stream.Finish":          "a ticker of replication.status_interval",
+	"replication.Stream.Hold":            "a ticker of 300 ms, or replication.status_interval",
+	"replication.Stream.Run":             "one turn for each read that brought something, or until the next status is due",
+	"replication.Stream.awaitEnd":        "one turn for each read that brought something, for 5 s",
+	"replication.Stream.handOver":        "until the next status is due",
+	"router.jsonReader.array":            "no neighbour: through a text",
+	"router.jsonReader.object":           "no neighbour: through a text",
+	"router.translator.class":            "no neighbour: through a text",
+	"sink/kafka.DeadLetters.Read":        "50 ms when an answer brings nothing, for sink.kafka.delivery_timeout (TestTurns_ReadsDoNotSpinOnAnswersThatBringNothing)",
+	"sink/kafka.Follower.Run":            "one turn for each record, and a ticker of 2 s",
+	"sink/kafka.Follower.open":           "1 s, ten times",
+	"sink/kafka.Progress.readBatches":    "50 ms when an answer brings nothing, for sink.kafka.delivery_timeout (TestTurns_ReadsDoNotSpinOnAnswersThatBringNothing)",
+	"sink/kafka.Reader.retry":            "1 s, five times",
+	"sink/kafka.Reader.fetchSpan":        "50 ms when an answer brings nothing, for sink.kafka.delivery_timeout (TestTurns_ReadsDoNotSpinOnAnswersThatBringNothing)",
+	"sink/kafka.Sink.wait":               "one turn for each acknowledgement that makes room",
+	"sink/kafka.TransactionalSink.add":   "one turn for each message that makes room",
+	"sink/kafka.idempotence":             "100 ms, doubling up to 1 s, eight times",
+	"sink/kafka.learn":                   "a pause between two questions, until a deadline",
+	"sink/kafka.lifetime.watch":          "a ticker of 1 s, or a tenth of sink.kafka.delivery_timeout",
+	"sink/kafka.span.read":               "no wait: an answer that brings nothing is an error (TestTurns_ReadsDoNotSpinOnAnswersThatBringNothing)",
+	"sink/kafka.tailReader.end":          "25 ms, for sink.kafka.delivery_timeout",
+	"sink/kafka.transactionWriter.place": "100 us, growing to 50 ms",
+	"sink/kafka.transactionWriter.run":   "one turn for each time that the queue is filled",
+	"sink/memory.session.Publish":        "for tests",
+	"sink/memory.session.answer":         "for tests",
+	"slot.Monitor.Run":                   "250 ms, doubling up to 5 s (TestTurns_TheMonitorDoesNotSpin)",
+	"slot.Monitor.ask":                   "no wait: one turn for each right that is refused, and there are a few",
+	"slot.Monitor.watch":                 "slot.check_interval or monitor.interval; a connection that does not live for 250 ms ends it (TestTurns_TheMonitorDoesNotSpin)",
+	"slot.Rows.Next":                     "one turn for each answer with rows",
+	"slot.await":                         "200 ms, or 1 s for the lock of a snapshot (TestTurns_WhoStandsByLooksNowAndThen)",
+	"slot.listen":                        "one turn for each notification",
+}
+
+func TestLoops_EachSaysWhatSpacesItsTurns(t *testing.T) {
+	var found []string
+	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := entry.Name()
+		if entry.IsDir() && (name == "test" || name == "embedded" || name == "testdata" || name == "sinktest" || strings.HasPrefix(name, ".") && name != "..") {
+			return fs.SkipDir
+		}
+		if filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		for _, declared := range file.Decls {
+			if f, ok := declared.(*ast.FuncDecl); ok && f.Body != nil && waitsInALoop(f.Body) {
+				found = append(found, strings.TrimPrefix(filepath.ToSlash(filepath.Dir(path)), "../")+"."+receiver(f)+f.Name.Name)
+			}
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	slices.Sort(found)
+	var listed []string
+	for name, spacing := range waits {
+		require.NotEmpty(t, spacing, name)
+		listed = append(listed, name)
+	}
+	slices.Sort(listed)
+	require.Equal(t, listed, slices.Compact(found), "each loop that waits for a neighbour, with what spaces its turns")
+}
+
+func receiver(f *ast.FuncDecl) string {
+	if f.Recv == nil {
+		return ""
+	}
+	name := f.Recv.List[0].Type
+	if pointer, ok := name.(*ast.StarExpr); ok {
+		name = pointer.X
+	}
+	return name.(*ast.Ident).Name + "."
+}
+
+func waitsInALoop(body *ast.BlockStmt) (waits bool) {
+	ast.Inspect(body, func(n ast.Node) bool {
+		loop, ok := n.(*ast.ForStmt)
+		if !ok {
+			return true
+		}
+		waits = waits || loop.Cond == nil || calls(loop.Cond, "Err") || calls(loop.Body, "NewTimer", "After", "Sleep", "pause", "wait", "look", "Update", "waitForRoom") || selects(loop.Body)
+		return true
+	})
+	return waits
+}
+
+// calls tells whether a function or method of one of these names is called in n.
+func calls(n ast.Node, names ...string) (found bool) {
+	ast.Inspect(n, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		switch called := call.Fun.(type) {
+		case *ast.SelectorExpr:
+			found = found || slices.Contains(names, called.Sel.Name)
+		case *ast.Ident:
+			found = found || slices.Contains(names, called.Name)
+		}
+		return true
+	})
+	return found
+}
+
+func selects(n ast.Node) (found bool) {
+	ast.Inspect(n, func(n ast.Node) bool {
+		_, is := n.(*ast.SelectStmt)
+		found = found || is
+		return !found
+	})
+	return found
+}

@@ -1,0 +1,182 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"postrider/deadletter"
+	"postrider/replication"
+	"postrider/sink"
+)
+
+// awaited is a row whose topic does not exist. It ended a session, and the next one asks for the topic first: the rows of the transaction in front of
+// this one would come again.
+type awaited struct {
+	topic string
+	row   sink.Origin
+	place seen // the server whose position the row has
+}
+
+// await remembers the row that a session ended with, if its topic was missing, and returns err with the policy for it.
+func (r *Relay) await(err error) error {
+	failed := new(sink.MessageError)
+	if !errors.As(err, &failed) || !errors.Is(err, sink.ErrUnknownTopic) {
+		return err
+	}
+	o := failed.Origin
+	r.awaited = &awaited{
+		topic: strings.Clone(failed.Topic), place: r.seen,
+		// Without the memory of what was read together with the row.
+		row: sink.Origin{LSN: o.LSN, Index: o.Index, CommitTime: o.CommitTime, Relation: strings.Clone(o.Relation), EventID: strings.Clone(o.EventID)},
+	}
+	return r.missing.undecided(failed.Topic, err)
+}
+
+// askForAwaited asks for the topic that the last session ended for, unless the stream does not bring its row again: the slot was moved past it, or the server
+// is another one, where the row may never have been.
+func (r *Relay) askForAwaited(ctx context.Context, s *session) error {
+	a := r.awaited
+	if a == nil {
+		return nil
+	}
+	id := s.stream.Identity()
+	if a.row.LSN < s.stream.SeedLSN() || a.place.SystemID != id.SystemID || a.place.Timeline != id.Timeline {
+		r.awaited = nil
+		r.parts.Log.Info().Str("topic", a.topic).Stringer("lsn", a.row.LSN).Stringer("confirmed_flush_lsn", s.stream.SeedLSN()).
+			Msg("topic is not waited for any more: the slot does not send the row that belongs there")
+		return nil
+	}
+	err := s.sink.Topic(ctx, a.topic)
+	if r.missing.judge(a.topic, err, time.Now()) {
+		err = nil // the row becomes what the policy says
+	}
+	if err != nil {
+		failed := new(sink.MessageError)
+		if errors.As(err, &failed) {
+			err = failed.Err
+		}
+		return r.missing.undecided(a.topic, &sink.MessageError{Topic: a.topic, Origin: a.row, Untaken: true, Err: err})
+	}
+	r.awaited = nil
+	return nil
+}
+
+// missing knows since when topics do not exist that rows belong to, from session to session. It belongs to the goroutine of Run, and to the pump while
+// there is one.
+type missing struct {
+	after  time.Duration // that a topic has to be missing until its rows are poison; zero: they never are
+	gap    time.Duration // between two answers, at most; else the time in between does not count
+	topics map[string]*absence
+}
+
+// absence is a topic that the cluster does not have, by each answer that it gave.
+type absence struct {
+	since, last time.Time
+	err         error // the last answer
+	settled     bool  // for long enough; until the topic is there
+}
+
+const (
+	// missingTopics bounds how many topics are remembered. The names come from rows.
+	missingTopics = 1000
+	// missingFresh is how long an answer holds for the rows behind the one that it was asked for.
+	missingFresh = time.Second
+)
+
+func newMissing(cfg Config, policies deadletter.Config) missing {
+	m := missing{gap: max(time.Minute, 2*cfg.BackoffMax), topics: map[string]*absence{}}
+	if policies.UnknownTopic != deadletter.Halt {
+		m.after = policies.UnknownTopicAfter
+	}
+	return m
+}
+
+// judge takes an answer about a topic, and tells whether its rows are poison now. What is no clear answer begins the time anew.
+func (m *missing) judge(topic string, answer error, now time.Time) bool {
+	a := m.topics[topic]
+	if m.after == 0 {
+		return false
+	}
+	if !errors.Is(answer, sink.ErrUnknownTopic) {
+		if answer == nil || a != nil && !a.settled {
+			delete(m.topics, topic)
+		}
+		return false
+	}
+	if a == nil || !a.settled && now.Sub(a.last) > m.gap {
+		m.makeRoom()
+		a = &absence{since: now}
+		m.topics[topic] = a
+	}
+	a.last, a.err = now, answer
+	a.settled = a.settled || now.Sub(a.since) >= m.after
+	return a.settled
+}
+
+// undecided adds to the error of a row whose topic is missing what becomes of it: the relay waits, for ever or until the time is over.
+func (m *missing) undecided(topic string, err error) error {
+	switch a := m.topics[topic]; {
+	case !errors.Is(err, sink.ErrUnknownTopic):
+		return err
+	case m.after == 0:
+		return &HaltError{Cause: deadletter.UnknownTopic, Err: err}
+	case a == nil:
+		return fmt.Errorf("deadletter.unknown_topic decides once the topic has been missing for %s: %w", m.after, err)
+	default:
+		return fmt.Errorf("deadletter.unknown_topic decides at %s, if the topic is missing until then: %w", a.since.Add(m.after).UTC().Format(time.RFC3339), err)
+	}
+}
+
+// makeRoom forgets the topic that was asked for longest ago.
+func (m *missing) makeRoom() {
+	if len(m.topics) < missingTopics {
+		return
+	}
+	oldest := ""
+	for topic, a := range m.topics {
+		if oldest == "" || a.last.Before(m.topics[oldest].last) {
+			oldest = topic
+		}
+	}
+	delete(m.topics, oldest)
+}
+
+// unsettle begins the time anew of all topics that are not missing for long enough: the cluster has said something else, or nothing.
+func (m *missing) unsettle() {
+	for topic, a := range m.topics {
+		if !a.settled {
+			delete(m.topics, topic)
+		}
+	}
+}
+
+// absent returns why a message cannot be delivered if its topic has been missing for long enough, and still is. Another error ends the session.
+func (s *session) absent(ctx context.Context, m *sink.Message) (reason, err error) {
+	a := s.missing.topics[m.Topic]
+	if a == nil || !a.settled || s.isLetter(m.Topic) {
+		return nil, nil
+	}
+	if time.Since(a.last) > missingFresh {
+		s.waits.Store(true)
+		err = s.sink.Topic(ctx, m.Topic)
+		s.progress.Store(time.Now().UnixNano())
+		s.waits.Store(false)
+		if !s.missing.judge(m.Topic, err, time.Now()) {
+			return nil, err
+		}
+	}
+	return &sink.MessageError{Topic: m.Topic, Origin: m.Origin, Untaken: true,
+		Err: fmt.Errorf("missing since %s: %w", a.since.UTC().Format(time.RFC3339), a.err)}, nil
+}
+
+// gone does with a row whose topic does not exist what the policy says. False: it exists, as far as is known.
+func (s *session) gone(ctx context.Context, e *replication.Event, m *sink.Message) (bool, error) {
+	reason, err := s.absent(ctx, m)
+	if err != nil || reason == nil {
+		return false, err
+	}
+	return true, s.poisoned(ctx, Poisoned{Event: e, Message: m, Err: reason})
+}

@@ -1,0 +1,143 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"postrider/metrics"
+	"postrider/replication"
+	"postrider/router"
+	"postrider/sink"
+)
+
+// neighbours are what a session meets: each answers at once.
+type neighbours struct {
+	parts    Parts
+	attempts []time.Time
+}
+
+// turns lets a relay run beside them for ten minutes, in which nothing takes time but its own waits.
+func (n *neighbours) turns(t *testing.T) []time.Time {
+	p := n.parts
+	prepare := p.Prepare
+	p.Prepare = func(ctx context.Context, first bool) error {
+		n.attempts = append(n.attempts, time.Now())
+		if prepare == nil {
+			return nil
+		}
+		return prepare(ctx, first)
+	}
+	p.Watch = func(ctx context.Context, _ func(error, time.Time)) { <-ctx.Done() }
+	if p.Router == nil {
+		p.Router = func() (*router.Router, error) { return nil, nil } //nolint:nilnil // no row comes
+	}
+	p.Metrics, p.Log = metrics.New(prometheus.NewRegistry(), "s"), zerolog.Nop()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	r := New(DefaultConfig(), p)
+	r.streamed = true // what is fatal only at the first start may heal
+	_ = r.Run(t.Context(), ctx)
+	return n.attempts
+}
+
+// spaced fails if two attempts are closer than half the least back-off, or if they do not become rarer.
+func spaced(t *testing.T, attempts []time.Time, most int) {
+	t.Helper()
+	require.NotEmpty(t, attempts)
+	for i := 1; i < len(attempts); i++ {
+		require.GreaterOrEqual(t, attempts[i].Sub(attempts[i-1]), DefaultConfig().BackoffMin/2, "attempt %d of %d", i, len(attempts))
+	}
+	require.LessOrEqual(t, len(attempts), most)
+}
+
+// Whatever ends a session at once, the next one comes after the back-off, and those behind it later and later.
+func TestTurns_NoErrorMakesTheRelaySpin(t *testing.T) {
+	all := append([]rule{{err: errors.New("not in the table"), reason: "other"}}, rules...)
+	stages := map[string]func(p *Parts, err error){
+		"prepare": func(p *Parts, err error) { p.Prepare = func(context.Context, bool) error { return err } },
+		"snapshot": func(p *Parts, err error) {
+			p.Snapshot = func(_, _ context.Context, _ func(Snapshot)) error { return err }
+		},
+		"sink": func(p *Parts, err error) {
+			p.OpenSink = func(context.Context, sink.Done) (sink.Sink, error) { return nil, err }
+		},
+		"router": func(p *Parts, err error) { p.Router = func() (*router.Router, error) { return nil, err } },
+	}
+	for stage, fails := range stages {
+		for _, rule := range all {
+			t.Run(fmt.Sprintf("%s/%s", stage, rule.err), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var n neighbours
+					fails(&n.parts, fmt.Errorf("at once: %w", rule.err))
+					most := 130 // 15 s at most, evenly drawn: 80 and some
+					switch {
+					case rule.reason == reasonSlotInUse:
+						most = 1200 // nothing tells it when the slot is free
+					case databaseAway[rule.reason]:
+						most = 350 // 5 s at most
+					}
+					spaced(t, n.turns(t), most)
+				})
+			})
+		}
+	}
+}
+
+// The slot is held by something that is not what is looked at, as when another process copies the tables; or it is had by others each time.
+func TestTurns_AStandbyDoesNotSpinHoweverTheSlotLooks(t *testing.T) {
+	looks := map[string]struct {
+		await func(ctx context.Context) error
+		most  int
+	}{
+		"free":                    {func(context.Context) error { return nil }, 130},
+		"free for a moment":       {func(context.Context) error { time.Sleep(200 * time.Millisecond); return nil }, 130},
+		"free now and then":       {func(context.Context) error { time.Sleep(14 * time.Second); return nil }, 130},
+		"free after a long while": {func(context.Context) error { time.Sleep(time.Minute); return nil }, 12},
+		"cannot be looked at":     {func(context.Context) error { return errors.New("refused") }, 1200},
+	}
+	for name, look := range looks {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var n neighbours
+				n.parts.Prepare = func(context.Context, bool) error { return replication.ErrSlotInUse }
+				n.parts.AwaitSlot = look.await
+				spaced(t, n.turns(t), look.most)
+			})
+		})
+	}
+}
+
+// Answers that take turns must not keep the back-off from growing.
+func TestTurns_ErrorsThatTakeTurnsDoNotMakeTheRelaySpin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n neighbours
+		n.parts.AwaitSlot = func(context.Context) error { return nil }
+		n.parts.Prepare = func(context.Context, bool) error {
+			return []error{replication.ErrSlotInUse, sink.ErrUnreachable, sink.ErrUnknownTopic}[len(n.attempts)%3]
+		}
+		spaced(t, n.turns(t), 130)
+	})
+}
+
+// A takeover does not wait for a back-off: the slot was held for long, and is free now.
+func TestTurns_ATakeoverIsNotHeldUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const held = 30 * time.Second
+		var n neighbours
+		n.parts.AwaitSlot = func(context.Context) error { time.Sleep(held); return nil }
+		n.parts.Prepare = func(context.Context, bool) error { return replication.ErrSlotInUse }
+		attempts := n.turns(t)
+		require.Greater(t, len(attempts), 15)
+		for i := 1; i < len(attempts); i++ {
+			require.LessOrEqual(t, attempts[i].Sub(attempts[i-1]), held+standbyJitter)
+		}
+	})
+}

@@ -1,0 +1,99 @@
+package replication
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"github.com/jackc/pglogrepl"
+)
+
+// Assignment is an entry of Config.Partitions: the operator's decision about the rows of a relation
+// of which PostgreSQL no longer tells whether it was a partition of an outbox table.
+type Assignment struct {
+	Relation string        // schema-qualified, as it was when the rows were written
+	OID      uint32        // of the relation
+	UpTo     pglogrepl.LSN // of the last transaction that it is about; zero: all
+	Table    string        // outbox table; empty: none, the rows are no events
+}
+
+// noTable stands for a relation that was no partition.
+const noTable = "none"
+
+var assignmentText = regexp.MustCompile(`^(.+?)@([0-9]+)(?:<=([0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}))?\s*=\s*(.+)$`)
+
+// ParseAssignment reads "schema.name@OID = schema.table" or "schema.name@OID = none". The OID may
+// be followed by "<=LSN".
+func ParseAssignment(s string) (Assignment, error) {
+	m := assignmentText.FindStringSubmatch(s)
+	if m == nil {
+		return Assignment{}, fmt.Errorf(`%q is not of the form "schema.name@OID = schema.table" or "schema.name@OID = none"`, s)
+	}
+	oid, err := strconv.ParseUint(m[2], 10, 32)
+	if err != nil || oid == 0 {
+		return Assignment{}, fmt.Errorf("%q: %s is not an OID", s, m[2])
+	}
+	a := Assignment{Relation: m[1], OID: uint32(oid), Table: m[4]}
+	if m[3] != "" {
+		if a.UpTo, err = pglogrepl.ParseLSN(m[3]); err != nil {
+			return Assignment{}, fmt.Errorf("%q: %s is not an LSN", s, m[3])
+		}
+	}
+	if a.Table == noTable {
+		a.Table = ""
+	}
+	return a, nil
+}
+
+func (a Assignment) String() string {
+	table, bound := a.Table, ""
+	if table == "" {
+		table = noTable
+	}
+	if a.UpTo != 0 {
+		bound = "<=" + a.UpTo.String()
+	}
+	return fmt.Sprintf("%s@%d%s = %s", a.Relation, a.OID, bound, table)
+}
+
+// Covers reports whether a is about a row of rel in a transaction that commits at an LSN.
+func (a Assignment) Covers(rel *Relation, lsn pglogrepl.LSN) bool {
+	return a.OID == rel.OID && a.Relation == rel.String() && (a.UpTo == 0 || lsn <= a.UpTo)
+}
+
+// Assignments is Partitions, which Validate has found to be valid.
+func (c Config) Assignments() []Assignment {
+	var out []Assignment
+	for _, s := range c.Partitions {
+		if a, err := ParseAssignment(s); err == nil {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// validatePartitions reports every entry that is malformed, names an unknown table, or repeats another.
+func (c Config) validatePartitions() (errs []error) {
+	type subject struct {
+		oid  uint32
+		upTo pglogrepl.LSN
+	}
+	seen := map[subject]string{}
+	for _, s := range c.Partitions {
+		a, err := ParseAssignment(s)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("replication.partitions: %w", err))
+			continue
+		case a.Table != "" && !slices.Contains(c.Tables, a.Table):
+			errs = append(errs, fmt.Errorf("replication.partitions: %q: table %s is not in replication.tables", s, a.Table))
+		}
+		key := subject{a.OID, a.UpTo}
+		if other, twice := seen[key]; twice {
+			errs = append(errs, fmt.Errorf("replication.partitions: %q and %q are about the same rows", other, s))
+		}
+		seen[key] = s
+	}
+	return errs
+}

@@ -1,0 +1,236 @@
+package slot_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"postrider/replication"
+	"postrider/slot"
+	"postrider/test/parts"
+)
+
+// assigner reads the stream of a slot that holds the catalogs as they are now.
+func (p *place) assigner(tables ...string) *slot.Assigner {
+	cfg := replication.DefaultConfig()
+	cfg.Tables = tables
+	return slot.NewAssigner(cfg, p.name, zerolog.Nop())
+}
+
+// now is the first row of a relation, committed now.
+func (p *place) now(rel *replication.Relation) slot.FirstRow {
+	p.t.Helper()
+	var text string
+	require.NoError(p.t, p.conn.QueryRow(p.t.Context(), "SELECT pg_current_wal_insert_lsn()::text").Scan(&text))
+	lsn, err := pglogrepl.ParseLSN(text)
+	require.NoError(p.t, err)
+	return slot.FirstRow{Relation: rel, LSN: lsn}
+}
+
+// What a look has seen, and what was decided, is known when the partition is gone.
+func TestAssigner_RemembersPartitionsThatAreGone(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		p := onShared(t, version)
+		p.exec(partitionedSQL + "CREATE PUBLICATION postrider FOR ALL TABLES")
+		p.exec("SELECT pg_create_logical_replication_slot('" + p.name + "', 'pgoutput')")
+		relation := func(table string) *replication.Relation {
+			rel, err := slot.Relation(t.Context(), p.conn, table)
+			require.NoError(t, err)
+			return rel
+		}
+		a := p.assigner("public.outbox")
+		assign := func(row slot.FirstRow) string {
+			table, upTo, err := a.Assign(t.Context(), p.conn, row)
+			require.NoError(t, err)
+			require.Zero(t, upTo)
+			return table
+		}
+		dropped, detached, nested := relation("public.outbox_1"), relation("public.outbox_2"), relation("public.outbox_2_1")
+		row1, row2 := p.now(dropped), p.now(nested)
+		p.exec("INSERT INTO outbox VALUES (1), (11)") // moves the WAL on
+		require.NoError(t, a.Look(t.Context(), p.conn))
+		p.exec("ALTER TABLE outbox DETACH PARTITION outbox_2; DROP TABLE outbox_1")
+		later := p.now(dropped)
+		require.Equal(t, "public.outbox", assign(row1))
+		require.Equal(t, "public.outbox", assign(row2))
+
+		// Behind the look it may have been anything, but for what was decided.
+		_, _, err := a.Assign(t.Context(), p.conn, later)
+		var unknown *slot.UnassignedError
+		require.ErrorAs(t, err, &unknown)
+		require.ErrorIs(t, err, replication.ErrUnassigned)
+		require.Equal(t, []string{"public.outbox"}, unknown.Candidates)
+		require.Equal(t, dropped.OID, unknown.OID)
+		a.Remember(dropped.OID, "public.outbox", row1.LSN, later.LSN)
+		require.Equal(t, "public.outbox", assign(later))
+		a.Remember(detached.OID, "", later.LSN, later.LSN)
+		require.Empty(t, assign(slot.FirstRow{Relation: detached, LSN: later.LSN}))
+	})
+}
+
+// A place that was seen before the row and is still the same goes on, though it is younger than what the slot holds of the catalogs.
+func TestAssigner_GoesOnWithAPlaceThatItHasSeen(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		p := onShared(t, version)
+		p.exec(partitionedSQL + "CREATE PUBLICATION postrider FOR ALL TABLES")
+		p.exec("SELECT pg_create_logical_replication_slot('" + p.name + "', 'pgoutput')")
+		p.exec("CREATE TABLE outbox_3 (LIKE outbox)")
+		p.exec("ALTER TABLE outbox ATTACH PARTITION outbox_3 FOR VALUES FROM (20) TO (30)")
+		rel, err := slot.Relation(t.Context(), p.conn, "public.outbox_3")
+		require.NoError(t, err)
+		a := p.assigner("public.outbox")
+		before := p.now(rel)
+		_, _, err = a.Assign(t.Context(), p.conn, before)
+		require.ErrorIs(t, err, replication.ErrUnassigned, "it may have been written before it was attached")
+		require.NoError(t, a.Look(t.Context(), p.conn))
+		p.exec("INSERT INTO outbox VALUES (21)")
+		table, _, err := a.Assign(t.Context(), p.conn, p.now(rel))
+		require.NoError(t, err)
+		require.Equal(t, "public.outbox", table)
+
+		p.exec("ALTER TABLE outbox DETACH PARTITION outbox_3")
+		p.exec("ALTER TABLE outbox ATTACH PARTITION outbox_3 FOR VALUES FROM (20) TO (30)")
+		_, _, err = a.Assign(t.Context(), p.conn, p.now(rel))
+		require.ErrorIs(t, err, replication.ErrUnassigned, "another place, if of the same table")
+	})
+}
+
+// The other way round: what is there and was never a partition, or has other columns, is another table.
+func TestAssigner_KnowsWhatIsNoPartition(t *testing.T) {
+	p, _ := onOwn(t, "18", nil) // of which no other database keeps the catalogs
+	p.exec(partitionedSQL + "CREATE PUBLICATION postrider FOR ALL TABLES")
+	p.exec("SELECT pg_create_logical_replication_slot('" + p.name + "', 'pgoutput')")
+	a := p.assigner("public.outbox")
+	for _, table := range []string{"public.other", "public.child"} {
+		rel, err := slot.Relation(t.Context(), p.conn, table)
+		require.NoError(t, err)
+		got, _, err := a.Assign(t.Context(), p.conn, p.now(rel))
+		require.NoError(t, err)
+		require.Empty(t, got, table)
+	}
+	columns := func(c ...replication.Column) *replication.Relation {
+		return &replication.Relation{OID: 1, Namespace: "public", Name: "gone", Columns: c}
+	}
+	id, payload := replication.Column{Name: "id", TypeOID: 23, TypeMod: -1}, replication.Column{Name: "payload", TypeOID: 25, TypeMod: -1}
+	for _, rel := range []*replication.Relation{
+		columns(id), columns(id, replication.Column{Name: "payload", TypeOID: 1043, TypeMod: 14}), columns(id, payload, replication.Column{Name: "more", TypeOID: 25, TypeMod: -1}),
+	} {
+		got, _, err := a.Assign(t.Context(), p.conn, p.now(rel))
+		require.NoError(t, err)
+		require.Empty(t, got)
+	}
+	_, _, err := a.Assign(t.Context(), p.conn, p.now(columns(payload, id)))
+	require.ErrorIs(t, err, replication.ErrUnassigned, "the columns are those of a partition, which it may have been or not")
+	p.exec("ALTER TABLE outbox ADD COLUMN more text")
+	for rel, known := range map[*replication.Relation]bool{columns(id): true, columns(id, payload): false, columns(id, payload, replication.Column{Name: "most", TypeOID: 25}): false} {
+		_, _, err := a.Assign(t.Context(), p.conn, p.now(rel))
+		require.Equal(t, known, err == nil, "%+v", rel.Columns)
+	}
+}
+
+// PostgreSQL stores the confirmed position of a slot now and then. When it has crashed, the slot sends again what lies behind the stored one, and the
+// partition may be gone.
+func TestAssigner_RemembersWhatASlotSendsAgainWhenItRewinds(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		p := onShared(t, version)
+		p.exec(partitionedSQL + "CREATE PUBLICATION postrider FOR ALL TABLES")
+		p.exec("SELECT pg_create_logical_replication_slot('" + p.name + "', 'pgoutput')")
+		open, err := parts.Connect(t, p.dsn).Begin(t.Context()) // so that the slot has to begin before it
+		require.NoError(t, err)
+		_, err = open.Exec(t.Context(), "INSERT INTO other VALUES (1)")
+		require.NoError(t, err)
+		rel, err := slot.Relation(t.Context(), p.conn, "public.outbox_1")
+		require.NoError(t, err)
+		row := p.now(rel)
+		a := p.assigner("public.outbox")
+		p.exec("INSERT INTO outbox VALUES (1)")
+		require.NoError(t, a.Look(t.Context(), p.conn))
+		p.exec("DROP TABLE outbox_1")
+		confirm := "SELECT pg_replication_slot_advance('" + p.name + "', pg_current_wal_flush_lsn())"
+		p.exec(confirm)
+		require.NoError(t, a.Look(t.Context(), p.conn))
+		table, _, err := a.Assign(t.Context(), p.conn, row)
+		require.NoError(t, err)
+		require.Equal(t, "public.outbox", table)
+		require.NoError(t, open.Commit(t.Context()))
+	})
+}
+
+// A place of which it is known that it is older than all that the slot sends says nothing of what was sent before.
+func TestAssigner_ProvesNothingOfWhatIsConfirmed(t *testing.T) {
+	p, _ := onOwn(t, "18", nil)
+	p.exec(partitionedSQL + "CREATE TABLE outbox_3 (LIKE outbox); CREATE PUBLICATION postrider FOR ALL TABLES")
+	rel, err := slot.Relation(t.Context(), p.conn, "public.outbox_3")
+	require.NoError(t, err)
+	before := p.now(rel)
+	p.exec("INSERT INTO outbox_3 VALUES (21)")
+	p.exec("ALTER TABLE outbox ATTACH PARTITION outbox_3 FOR VALUES FROM (20) TO (30)")
+	p.exec("SELECT pg_create_logical_replication_slot('" + p.name + "', 'pgoutput')")
+	a := p.assigner("public.outbox")
+	p.exec("INSERT INTO outbox VALUES (22)")
+	row := p.now(rel)
+	p.exec("INSERT INTO outbox VALUES (23)")
+	require.NoError(t, a.Look(t.Context(), p.conn))
+	table, known := a.Remembered(row)
+	require.True(t, known)
+	require.Equal(t, "public.outbox", table)
+	_, known = a.Remembered(before)
+	require.False(t, known)
+}
+
+// However many tables come and go, only what can come again is remembered, whether the outbox has partitions or not.
+func TestAssigner_ForgetsWhatDoesNotComeAgain(t *testing.T) {
+	for _, table := range []string{"public.outbox", "public.other"} {
+		p := onShared(t, "18")
+		p.exec(partitionedSQL + "CREATE PUBLICATION postrider FOR ALL TABLES")
+		earlier := p.now(nil).LSN
+		p.exec("INSERT INTO outbox VALUES (1)")
+		p.exec("SELECT pg_create_logical_replication_slot('" + p.name + "', 'pgoutput')")
+		a := p.assigner(table)
+		require.NoError(t, a.Look(t.Context(), p.conn))
+		partitions := a.Spans()
+		for n := range uint32(3000) {
+			a.Remember(1<<30+n%1000, "", earlier-pglogrepl.LSN(n), earlier-pglogrepl.LSN(n))
+		}
+		require.Greater(t, a.Spans(), partitions+2000)
+		require.NoError(t, a.Look(t.Context(), p.conn))
+		require.Equal(t, partitions, a.Spans())
+	}
+}
+
+// A table that had the name of an outbox table then was that table, and no partition of another one.
+func TestAssigner_TakesATableByTheNameThatItHad(t *testing.T) {
+	p := onShared(t, "18")
+	p.exec(partitionedSQL + "CREATE PUBLICATION postrider FOR ALL TABLES")
+	p.exec("SELECT pg_create_logical_replication_slot('" + p.name + "', 'pgoutput')")
+	rel, err := slot.Relation(t.Context(), p.conn, "public.other")
+	require.NoError(t, err)
+	row := p.now(rel)
+	p.exec("DROP TABLE other CASCADE")
+	p.exec("CREATE TABLE other (id int, payload text)")
+	table, _, err := p.assigner("public.outbox", "public.other").Assign(t.Context(), p.conn, row)
+	require.NoError(t, err)
+	require.Equal(t, "public.other", table)
+}
+
+// A partition may have been in the publication itself, with a list of columns. What its rows lack proves nothing then.
+func TestAssigner_KnowsThatPublicationsLeaveColumnsOut(t *testing.T) {
+	p, _ := onOwn(t, "18", nil)
+	p.exec(partitionedSQL + "CREATE PUBLICATION postrider FOR TABLE outbox, outbox_1 (id)")
+	p.exec("SELECT pg_create_logical_replication_slot('" + p.name + "', 'pgoutput')")
+	rel, err := slot.Relation(t.Context(), p.conn, "public.outbox_1")
+	require.NoError(t, err)
+	rel.Columns = rel.Columns[:1]
+	row := p.now(rel)
+	p.exec("DROP TABLE outbox_1")
+	a := p.assigner("public.outbox")
+	_, _, err = a.Assign(t.Context(), p.conn, row)
+	require.ErrorIs(t, err, replication.ErrUnassigned)
+
+	rel.Columns[0].TypeOID = 20
+	table, _, err := a.Assign(t.Context(), p.conn, row)
+	require.NoError(t, err)
+	require.Empty(t, table, "a column of another type was never one of a partition")
+}

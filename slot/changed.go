@@ -1,0 +1,175 @@
+package slot
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+
+	"postrider/postgres"
+)
+
+// changedSince says what has changed that decides whether inserted rows of a table are sent; empty: they came all the time.
+func (e *evidence) changedSince(before *evidence, n int) string {
+	was, is := before.Publication, e.Publication
+	switch {
+	case was.OID != is.OID:
+		return "the publication was dropped and created anew"
+	case *was != *is:
+		return "the publication was altered"
+	case before.table(n).OID != e.table(n).OID && !is.AllTables: // one of all tables holds a new table from its first row on
+		return "the table was dropped and created anew"
+	}
+	old, now := before.of(n), e.of(n)
+	differs := slices.Concat(without(old, now), without(now, old))
+	has := func(entries []entry, is func(entry) bool) bool { return slices.ContainsFunc(entries, is) }
+	switch {
+	case len(differs) == 0:
+		return ""
+	case has(differs, func(d entry) bool { return d.Level < 0 }):
+		return "the row filter or column list of a partition was changed"
+	case has(old, func(o entry) bool { return o.Level == 0 && !o.Filtered && slices.Contains(now, o) }):
+		return "" // one entry is enough
+	case has(differs, func(d entry) bool { return d.Filtered }):
+		return "its row filter or column list was changed"
+	case has(differs, func(d entry) bool { return d.Schema == "" }):
+		return "the table was taken out of the publication and added again"
+	case has(old, func(o entry) bool {
+		return has(now, func(n entry) bool { return n.OID == o.OID && n.Moved != o.Moved })
+	}):
+		return "the table was moved to another schema and back"
+	}
+	return "schema " + differs[0].Schema + " was taken out of the publication and added again"
+}
+
+func without(entries, others []entry) []entry {
+	return slices.DeleteFunc(slices.Clone(entries), func(e entry) bool { return slices.Contains(others, e) })
+}
+
+// rewritten is a table or partition that got another TOAST table.
+type rewritten struct {
+	n    int
+	name string
+}
+
+// rewrittenSince finds the tables and partitions that may have been unlogged for a while: rows inserted then are not in the WAL.
+func (e *evidence) rewrittenSince(ctx context.Context, conn *pgx.Conn, before *evidence) ([]rewritten, error) {
+	var known, fresh []uint32
+	for oid, now := range e.storage {
+		was, seen := before.storage[oid]
+		switch {
+		case now.toast == 0 || was.toast == now.toast || e.reshaped(before, now.n):
+		case !seen:
+			fresh = append(fresh, oid)
+		case was.toast != 0:
+			known = append(known, oid)
+		}
+	}
+	return e.rewritten(ctx, conn, known, fresh, uint32(before.xmin))
+}
+
+// reshaped reports whether the columns of a table have changed in a way that makes PostgreSQL write its rows, and those of its partitions, again.
+func (e *evidence) reshaped(before *evidence, n int) bool {
+	for _, now := range e.table(n).Columns {
+		at := slices.IndexFunc(before.table(n).Columns, func(was columnRow) bool { return was.Number == now.Number })
+		if at < 0 || !now.Dropped && before.table(n).Columns[at] != now {
+			return true
+		}
+	}
+	return false
+}
+
+// The entry of a TOAST table in pg_depend is written when it is made, by CREATE TABLE or by an ALTER TABLE that rewrites the table. What changes a column writes the column
+// in the same transaction. A partition that is rewritten before it is attached for the first time holds no rows of the outbox yet. $2 says of which
+// tables it is known without that.
+const selectRewritten = `
+SELECT c.oid, ns.nspname::text || '.' || c.relname::text
+FROM ROWS FROM (pg_catalog.unnest($1::oid[]), pg_catalog.unnest($2::boolean[])) AS w(oid, known)
+JOIN pg_catalog.pg_class c ON c.oid = w.oid
+JOIN pg_catalog.pg_namespace ns ON ns.oid = c.relnamespace
+JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid AND d.objid = c.reltoastrelid AND d.objsubid = 0 AND d.refobjid = c.oid
+LEFT JOIN pg_catalog.pg_inherits i ON i.inhrelid = c.oid
+WHERE w.known OR pg_catalog.age(d.xmin) >= 0 AND pg_catalog.age(d.xmin) <= pg_catalog.age($3::text::pg_catalog.xid)
+  AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.xmin = d.xmin)
+  AND (i.inhrelid IS NULL OR pg_catalog.age(i.xmin) < 0 OR pg_catalog.age(i.xmin) > pg_catalog.age(d.xmin))
+ORDER BY 2`
+
+// rewritten names the known ones, and finds those among the others that a transaction from xid on has rewritten, and not to change a column. By age, since
+// numbers of transactions wrap around; one that is negative is of a row that was frozen half of them ago.
+func (e *evidence) rewritten(ctx context.Context, conn *pgx.Conn, known, others []uint32, xid uint32) ([]rewritten, error) {
+	oids := slices.Concat(known, others)
+	if len(oids) == 0 {
+		return nil, nil
+	}
+	is := make([]bool, len(oids))
+	for i := range known {
+		is[i] = true
+	}
+	var found []rewritten
+	rows, err := conn.Query(ctx, selectRewritten, oids, is, strconv.FormatUint(uint64(xid), 10))
+	if err == nil {
+		var oid uint32
+		var name string
+		_, err = pgx.ForEachRow(rows, []any{&oid, &name}, func() error {
+			found = append(found, rewritten{e.storage[oid].n, name})
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look at what was rewritten: %w", postgres.Error(err))
+	}
+	return found, nil
+}
+
+// newer is what was created or altered after a slot's catalog horizon.
+type newer struct {
+	what   []string
+	xmin   uint32 // the horizon
+	unused bool   // the slot may have the horizon of another one, which it takes over when it is made and gives up when it is streamed
+}
+
+// find is the command that finds the rows.
+func (n newer) find() string { return (&PublicationError{FromXmin: n.xmin}).find() }
+
+// A slot that is made while another one lags begins with the horizon of that one.
+const selectUnused = `
+SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_replication_slots d WHERE d.slot_name = $1::text AND d.total_txns = 0)
+  AND EXISTS (SELECT FROM pg_catalog.pg_replication_slots s JOIN pg_catalog.pg_replication_slots o ON pg_catalog.age(o.catalog_xmin) >= pg_catalog.age(s.catalog_xmin)
+    WHERE s.slot_name = $1::text AND o.slot_name <> s.slot_name)`
+
+// newerThan names what was created or altered after the slot's catalog horizon: the publication, what brings the tables into it, or their storage. Rows committed
+// before such a change and not confirmed yet may not be sent, or end the stream with an error. What is older has been so for all rows that the slot can still send.
+func (p *Publication) newerThan(ctx context.Context, conn *pgx.Conn, s Slot) (newer, error) {
+	e, found := p.evidence, newer{xmin: s.CatalogXmin}
+	if !p.Exists || s.CatalogXmin == 0 {
+		return found, nil
+	}
+	is := func(xid uint32) bool { return xid-s.CatalogXmin < uint32(e.xmax)-s.CatalogXmin } // they wrap around
+	if is(e.Publication.Xmin) {
+		found.what = append(found.what, "publication "+p.Name)
+	}
+	for _, entry := range e.Entries {
+		if is(entry.Xmin) || entry.Schema != "" && is(entry.Moved) {
+			found.what = append(found.what, p.Tables[entry.N-1].Name)
+		}
+	}
+	var stored []uint32
+	for oid, s := range e.storage {
+		if s.toast != 0 {
+			stored = append(stored, oid)
+		}
+	}
+	written, err := e.rewritten(ctx, conn, nil, stored, s.CatalogXmin)
+	for _, r := range written {
+		found.what = append(found.what, r.name)
+	}
+	if found.what = slices.Compact(found.what); err != nil || len(found.what) == 0 {
+		return found, err
+	}
+	if err := conn.QueryRow(ctx, selectUnused, s.Name).Scan(&found.unused); err != nil {
+		return found, fmt.Errorf("compare publication %q and slot %q: %w", p.Name, s.Name, postgres.Error(err))
+	}
+	return found, nil
+}

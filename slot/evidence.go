@@ -1,0 +1,216 @@
+package slot
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"postrider/postgres"
+)
+
+// evidence is what decides whether inserted rows are in the stream, as one snapshot of the catalog. A row of the catalog is known by its OID and by
+// the transaction that wrote it (xmin): a change that was put back leaves the same flags and another transaction. pg_class is not compared that
+// way, since GRANT, VACUUM FULL and new partitions write it too.
+type evidence struct {
+	Publication *publicationRow `json:"publication"` // nil: does not exist
+	Tables      []tableRow      `json:"tables"`      // that exist
+	Entries     []entry         `json:"entries"`
+	Unsendable  []leaf          `json:"unsendable"`
+
+	storage map[uint32]storage // of the tables and their partitions
+	end     pglogrepl.LSN      // of the WAL, read after the snapshot: what the snapshot sees was written before it
+	xmin    uint64             // every transaction before it has ended
+	xmax    uint64             // no transaction from it on had begun
+}
+
+type publicationRow struct {
+	OID       uint32 `json:"oid"`
+	Xmin      uint32 `json:"xmin"`
+	AllTables bool   `json:"all"`
+	ViaRoot   bool   `json:"root"`
+	Insert    bool   `json:"insert"`
+	Update    bool   `json:"update"`
+	Delete    bool   `json:"delete"`
+	Truncate  bool   `json:"truncate"`
+}
+
+type tableRow struct {
+	N               int         `json:"n"` // which of the tables, from 1 on
+	OID             uint32      `json:"oid"`
+	Kind            string      `json:"kind"`
+	Persistence     string      `json:"persistence"`
+	ReplicaIdentity string      `json:"identity"`
+	Root            string      `json:"root"`
+	Columns         []columnRow `json:"columns"` // all there ever were
+}
+
+// columnRow is what of a column a table cannot change without writing its rows again.
+type columnRow struct {
+	Number    int16  `json:"n"`
+	Type      uint32 `json:"t"`
+	Modifier  int32  `json:"m"`
+	Collation uint32 `json:"c"`
+	Generated string `json:"g"`
+	Dropped   bool   `json:"d"`
+}
+
+// entry is what brings a table into the publication: the table itself, its schema, or one of the two of a partitioned table above it.
+type entry struct {
+	N        int    `json:"n"`
+	Level    int    `json:"level"`  // 0: the table, 1: the table that it is a partition of, ...; -1: a partition of it, of which Filtered is true
+	Schema   string `json:"schema"` // that is in the publication; empty: the table is
+	Relation uint32 `json:"relation"`
+	OID      uint32 `json:"oid"`
+	Xmin     uint32 `json:"xmin"`
+	Moved    uint32 `json:"moved"`    // the transaction that put the relation into the schema; zero if Schema is empty
+	Filtered bool   `json:"filtered"` // has a row filter or a column list
+}
+
+// leaf is a partition whose rows never reach the WAL.
+type leaf struct {
+	N       int    `json:"n"`
+	Schema  string `json:"schema"`
+	Name    string `json:"name"`
+	Parent  string `json:"parent"` // quoted, for SQL
+	Foreign bool   `json:"foreign"`
+}
+
+// storage is where the rows of a table are. ALTER TABLE that rewrites it, and so SET UNLOGGED and SET LOGGED, gives it another TOAST table; VACUUM FULL,
+// CLUSTER and TRUNCATE only other files.
+type storage struct {
+	n           int // the table's number
+	toast, file uint32
+}
+
+// selectEvidence is one statement, and reads tables of the catalog only: views and functions see what was committed after the snapshot, and some lock the tables.
+// $1 is the publication, $2 and $3 are the tables.
+func selectEvidence(major int) string {
+	filtered, schemas := "pr.prqual IS NOT NULL OR pr.prattrs IS NOT NULL", `
+  UNION ALL
+  SELECT r.n, r.level, ns.nspname::text, r.oid, pn.oid, pn.xmin, coalesce(d.xmin::text, '0'), false
+  FROM publication p JOIN pg_catalog.pg_publication_namespace pn ON pn.pnpubid = p.oid
+  JOIN pg_catalog.pg_namespace ns ON ns.oid = pn.pnnspid
+  JOIN pg_catalog.pg_class c ON c.relnamespace = pn.pnnspid JOIN above r ON r.oid = c.oid
+  LEFT JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid AND d.objid = r.oid AND d.objsubid = 0
+    AND d.refclassid = 'pg_catalog.pg_namespace'::pg_catalog.regclass::pg_catalog.oid`
+	if major < 15 {
+		filtered, schemas = "false", ""
+	}
+	return strings.NewReplacer("{filtered}", filtered, "{schemas}", schemas).Replace(evidenceSQL)
+}
+
+const evidenceSQL = `
+WITH RECURSIVE publication AS (
+  SELECT p.oid, p.xmin AS written, p.puballtables, p.pubviaroot, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate
+  FROM pg_catalog.pg_publication p WHERE p.pubname = $1::text),
+wanted(n, oid, kind, persistence, toast, file) AS (
+  SELECT w.n, c.oid, c.relkind, c.relpersistence, c.reltoastrelid, c.relfilenode
+  FROM ROWS FROM (pg_catalog.unnest($2::text[]), pg_catalog.unnest($3::text[])) WITH ORDINALITY AS w(nspname, relname, n)
+  JOIN pg_catalog.pg_namespace ns ON ns.nspname = w.nspname
+  JOIN pg_catalog.pg_class c ON c.relnamespace = ns.oid AND c.relname = w.relname),
+tree(n, oid, kind, persistence, toast, file, parent) AS (
+  SELECT w.*, 0::pg_catalog.oid FROM wanted w
+  UNION ALL
+  SELECT t.n, c.oid, c.relkind, c.relpersistence, c.reltoastrelid, c.relfilenode, t.oid
+  FROM tree t JOIN pg_catalog.pg_inherits i ON i.inhparent = t.oid
+  JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition
+  WHERE t.kind = 'p'::"char"),
+above(n, oid, level) AS (
+  SELECT n, oid, 0 FROM wanted
+  UNION ALL
+  SELECT a.n, i.inhparent, a.level + 1 FROM above a JOIN pg_catalog.pg_class c ON c.oid = a.oid AND c.relispartition
+  JOIN pg_catalog.pg_inherits i ON i.inhrelid = a.oid),
+entries(n, level, schema, relation, oid, xmin, moved, filtered) AS (
+  SELECT r.n, r.level, '', r.oid, pr.oid, pr.xmin, '0', {filtered}
+  FROM publication p JOIN pg_catalog.pg_publication_rel pr ON pr.prpubid = p.oid JOIN above r ON r.oid = pr.prrelid
+  UNION ALL
+  SELECT t.n, -1, '', t.oid, pr.oid, pr.xmin, '0', true
+  FROM publication p JOIN pg_catalog.pg_publication_rel pr ON pr.prpubid = p.oid JOIN tree t ON t.oid = pr.prrelid
+  WHERE NOT p.pubviaroot AND t.parent <> 0::pg_catalog.oid AND ({filtered}){schemas})
+SELECT pg_catalog.jsonb_build_object(
+  'publication', (SELECT pg_catalog.jsonb_build_object('oid', p.oid::text::bigint, 'xmin', p.written::text::bigint, 'all', p.puballtables,
+    'root', p.pubviaroot, 'insert', p.pubinsert, 'update', p.pubupdate, 'delete', p.pubdelete, 'truncate', p.pubtruncate) FROM publication p),
+  'tables', (SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object('n', w.n, 'oid', w.oid::text::bigint, 'kind', c.relkind::text,
+    'persistence', c.relpersistence::text, 'identity', c.relreplident::text, 'columns', (
+      SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object('n', a.attnum, 't', a.atttypid::text::bigint, 'm', a.atttypmod, 'c', a.attcollation::text::bigint,
+        'g', a.attgenerated::text, 'd', a.attisdropped) ORDER BY a.attnum) FROM pg_catalog.pg_attribute a WHERE a.attrelid = w.oid AND a.attnum > 0),
+    'root', (
+      SELECT rn.nspname::text || '.' || r.relname::text FROM above a JOIN pg_catalog.pg_class r ON r.oid = a.oid
+      JOIN pg_catalog.pg_namespace rn ON rn.oid = r.relnamespace WHERE a.n = w.n AND a.level > 0 ORDER BY a.level DESC LIMIT 1)) ORDER BY w.n)
+    FROM wanted w JOIN pg_catalog.pg_class c ON c.oid = w.oid),
+  'entries', (SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object('n', e.n, 'level', e.level, 'schema', e.schema, 'relation', e.relation::text::bigint,
+    'oid', e.oid::text::bigint, 'xmin', e.xmin::text::bigint, 'moved', e.moved::bigint, 'filtered', e.filtered) ORDER BY e.n, e.level, e.oid) FROM entries e),
+  'unsendable', (SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object('n', t.n, 'schema', ns.nspname::text, 'name', c.relname::text,
+    'foreign', c.relkind = 'f'::"char", 'parent', (SELECT pg_catalog.format('%I.%I', pn.nspname::text, p.relname::text) FROM pg_catalog.pg_class p
+      JOIN pg_catalog.pg_namespace pn ON pn.oid = p.relnamespace WHERE p.oid = t.parent)) ORDER BY t.n, c.oid)
+    FROM tree t JOIN pg_catalog.pg_class c ON c.oid = t.oid JOIN pg_catalog.pg_namespace ns ON ns.oid = c.relnamespace
+    WHERE t.parent <> 0::pg_catalog.oid AND t.kind <> 'p'::"char" AND (t.kind <> 'r'::"char" OR t.persistence <> 'p'::"char"))),
+  m.numbers, m.oids, m.toasts, m.files,
+  (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_insert_lsn() END)::text,
+  pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::text::bigint, pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint
+FROM (SELECT pg_catalog.array_agg(t.n) AS numbers, pg_catalog.array_agg(t.oid) AS oids, pg_catalog.array_agg(t.toast) AS toasts,
+  pg_catalog.array_agg(t.file) AS files FROM tree t) m`
+
+func readEvidence(ctx context.Context, conn *pgx.Conn, publication string, tables []string) (*evidence, error) {
+	schemas, names := splitTables(tables)
+	e := &evidence{}
+	var document []byte
+	var numbers []int
+	var oids, toasts, files []uint32
+	var end *string
+	var xmin, xmax int64
+	err := conn.QueryRow(ctx, selectEvidence(major(conn)), publication, schemas, names).Scan(&document, &numbers, &oids, &toasts, &files, &end, &xmin, &xmax)
+	if err == nil {
+		err = json.Unmarshal(document, e)
+	}
+	if err == nil {
+		e.end, err = parseLSN(end)
+	}
+	if err != nil {
+		return nil, postgres.Error(err)
+	}
+	e.xmin, e.xmax = uint64(xmin), uint64(xmax)
+	e.storage = make(map[uint32]storage, len(oids))
+	for i, oid := range oids {
+		e.storage[oid] = storage{numbers[i], toasts[i], files[i]}
+	}
+	return e, nil
+}
+
+// of gives the entries of a table.
+func (e *evidence) of(n int) []entry {
+	var own []entry
+	for _, entry := range e.Entries {
+		if entry.N == n {
+			own = append(own, entry)
+		}
+	}
+	return own
+}
+
+// table is what is known of a table; zero: it does not exist.
+func (e *evidence) table(n int) tableRow {
+	for _, row := range e.Tables {
+		if row.N == n {
+			return row
+		}
+	}
+	return tableRow{}
+}
+
+// problem is that of the table with this partition.
+func (l leaf) problem(publication, table string) *PublicationError {
+	name := l.Schema + "." + l.Name
+	e := &PublicationError{
+		Publication: publication, Table: table, InTable: true, Problem: "its partition " + name + " is unlogged: rows inserted into it never reach the WAL",
+		SQL: "ALTER TABLE " + pgx.Identifier{l.Schema, l.Name}.Sanitize() + " SET LOGGED;",
+	}
+	if l.Foreign {
+		e.Problem = "its partition " + name + " is a foreign table: rows inserted into it never reach the WAL"
+		e.SQL = "ALTER TABLE " + l.Parent + " DETACH PARTITION " + pgx.Identifier{l.Schema, l.Name}.Sanitize() + ";"
+	}
+	return e
+}

@@ -1,0 +1,71 @@
+package slot_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"postrider/postgres"
+	"postrider/replication"
+	"postrider/slot"
+)
+
+func TestLock_IsForOneProcess(t *testing.T) {
+	p := onShared(t, "")
+	one, err := slot.TryLock(t.Context(), p.cfg, p.name+"_a")
+	require.NoError(t, err)
+	_, err = slot.TryLock(t.Context(), p.cfg, p.name+"_a")
+	require.ErrorIs(t, err, replication.ErrSlotInUse)
+	other, err := slot.TryLock(t.Context(), p.cfg, p.name+"_b")
+	require.NoError(t, err)
+	defer other.Close()
+	listed, err := slot.List(t.Context(), p.conn)
+	require.NoError(t, err)
+	held := 0
+	for _, s := range listed {
+		if s.Temporary && s.Plugin == "" && s.Active {
+			held++
+			require.Nil(t, s.RetainedBytes, "it keeps no WAL")
+		}
+	}
+	require.GreaterOrEqual(t, held, 2)
+	one.Close()
+	require.Eventually(t, func() bool {
+		again, err := slot.TryLock(t.Context(), p.cfg, p.name+"_a")
+		if err != nil {
+			return false
+		}
+		again.Close()
+		return true
+	}, 10*time.Second, 10*time.Millisecond)
+}
+
+// Who may not replicate can neither take the lock nor the name of its slot, nor an advisory lock that stands in its way.
+func TestLock_CannotBeTakenWithLesserRights(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		p := onShared(t, version)
+		weak := p.role("weak_" + p.name)
+		_, err := slot.TryLock(t.Context(), weak, p.name)
+		require.ErrorIs(t, err, postgres.ErrPermission)
+		conn, err := postgres.Connect(t.Context(), weak)
+		require.NoError(t, err)
+		defer func() { _ = conn.Close(t.Context()) }()
+		_, err = conn.Exec(t.Context(), "SELECT pg_advisory_lock(hashtextextended($1, 0))", "postrider snapshot of slot "+p.name)
+		require.NoError(t, err)
+		lock, err := slot.TryLock(t.Context(), p.cfg, p.name)
+		require.NoError(t, err)
+		lock.Close()
+	})
+}
+
+func TestLock_SaysThatNoSlotIsFree(t *testing.T) {
+	p, _ := onOwn(t, "18", map[string]string{"max_replication_slots": "1"})
+	p.exec(fmt.Sprintf("SELECT pg_create_physical_replication_slot('%s')", p.name))
+	_, err := slot.TryLock(t.Context(), p.cfg, p.name)
+	require.ErrorIs(t, err, slot.ErrNoFreeSlot)
+	var advice *slot.Error
+	require.ErrorAs(t, err, &advice)
+	require.Contains(t, advice.Fix, "max_replication_slots = 20")
+}

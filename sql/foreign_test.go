@@ -1,0 +1,100 @@
+package sql_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"postrider/embedded"
+	"postrider/sql"
+	"postrider/test/parts"
+)
+
+// What somebody has made in public is not called when a superuser runs a script, whatever the session's search_path, which stays as it was.
+func TestScripts_RunNobodyElsesCode(t *testing.T) {
+	for _, version := range []string{"14", "18"} {
+		t.Run(version, func(t *testing.T) {
+			pg := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: version}) // roles are the whole server's
+			connect := func(role string) *pgx.Conn {
+				return parts.Connect(t, fmt.Sprintf("postgres://%s@127.0.0.1:%d/postgres?sslmode=disable", role, pg.Port()))
+			}
+			super := connect("postgres")
+			do := func(conn *pgx.Conn, script string) {
+				t.Helper()
+				_, err := conn.Exec(t.Context(), script)
+				require.NoError(t, err, script)
+			}
+			do(super, "CREATE ROLE mallory LOGIN; GRANT CREATE ON SCHEMA public TO mallory; CREATE SEQUENCE calls; GRANT ALL ON calls TO PUBLIC")
+			mallory := connect("mallory")
+			for signature, result := range map[string][2]string{
+				"gen_random_uuid()":     {"uuid", "NULL::uuid"},
+				"now()":                 {"timestamptz", "pg_catalog.now()"},
+				"format(text, name)":    {"text", "'SELECT 1'"},
+				"to_char(date, text)":   {"text", "'_20000101'"},
+				"right(name, int)":      {"text", "'20000101'"},
+				"like_name(name, text)": {"boolean", "true"},
+				"glue(name, text)":      {"text", "$1::text"},
+				"same(oid, regclass)":   {"boolean", "true"},
+				"outbox_maintain()":     {"void", "NULL::void"},
+				"outbox_maintain(int)":  {"void", "NULL::void"},
+			} {
+				do(mallory, fmt.Sprintf(`CREATE FUNCTION public.%s RETURNS %s LANGUAGE plpgsql AS
+					$f$ BEGIN PERFORM pg_catalog.nextval('public.calls'); %s; END $f$`,
+					signature, result[0], map[bool]string{true: "RETURN", false: "RETURN " + result[1]}[result[0] == "void"]))
+			}
+			do(mallory, `CREATE OPERATOR public.~ (LEFTARG = name, RIGHTARG = text, FUNCTION = public.like_name);
+				CREATE OPERATOR public.|| (LEFTARG = name, RIGHTARG = text, FUNCTION = public.glue);
+				CREATE OPERATOR public.= (LEFTARG = oid, RIGHTARG = regclass, FUNCTION = public.same)`)
+
+			for i, path := range []string{`"$user", public`, "public, pg_catalog"} {
+				do(super, "SET search_path = "+path)
+				for _, preset := range sql.Presets() {
+					script, err := sql.Outbox(preset, "public", preset)
+					require.NoError(t, err)
+					do(super, script)
+				}
+				if i == 0 {
+					do(super, "CREATE TABLE public.outbox ()")
+					do(super, sql.Publication())
+				}
+				do(super, sql.Role())
+				do(super, "SELECT public.partitioned_maintain(7, interval '7 days')")
+				var now string
+				require.NoError(t, super.QueryRow(t.Context(), "SHOW search_path").Scan(&now))
+				require.Equal(t, path, now)
+			}
+			var called bool
+			require.NoError(t, super.QueryRow(t.Context(), "SELECT is_called FROM public.calls").Scan(&called))
+			require.False(t, called)
+
+			do(super, "SET search_path = public, pg_catalog")
+			_, err := super.Exec(t.Context(), "SELECT now()")
+			require.NoError(t, err)
+			require.NoError(t, super.QueryRow(t.Context(), "SELECT is_called FROM public.calls").Scan(&called))
+			require.True(t, called, "the trap is set")
+		})
+	}
+}
+
+// A superuser who makes partitions of a table would build its indexes, with expressions that its owner wrote.
+func TestOutbox_PartitionsOfAnothersTableAreRefused(t *testing.T) {
+	pg := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: "14"})
+	connect := func(role string) *pgx.Conn {
+		return parts.Connect(t, fmt.Sprintf("postgres://%s@127.0.0.1:%d/postgres?sslmode=disable", role, pg.Port()))
+	}
+	super := connect("postgres")
+	_, err := super.Exec(t.Context(), "CREATE ROLE mallory LOGIN")
+	require.NoError(t, err)
+	_, err = connect("mallory").Exec(t.Context(), `CREATE TABLE public.outbox (created_at timestamptz) PARTITION BY RANGE (created_at);
+		CREATE FUNCTION public.other_maintain(integer, interval) RETURNS void LANGUAGE sql AS 'SELECT'`)
+	require.NoError(t, err)
+	for _, table := range []string{"outbox", "other"} {
+		script, err := sql.Outbox(sql.Partitioned, "public", table)
+		require.NoError(t, err)
+		_, err = super.Exec(t.Context(), script)
+		require.ErrorContains(t, err, "belongs to another role", table)
+		_, _ = super.Exec(t.Context(), "ROLLBACK")
+	}
+}

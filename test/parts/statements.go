@@ -1,0 +1,188 @@
+package parts
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"postrider/postgres"
+)
+
+// recorded are the statements that the product has sent to servers in this run, each once in normal form.
+var recorded struct {
+	mu     sync.Mutex
+	seen   map[string]bool // as sent
+	byForm map[string]string
+	binary string // its own are beside it
+}
+
+// recordStatements has every statement recorded that the product sends: not those that tests send on connections of the product.
+func recordStatements() {
+	recorded.seen, recorded.byForm = map[string]bool{}, map[string]string{}
+	postgres.ObserveStatements(func(statement string) {
+		if !ofTest() {
+			record(statement)
+		}
+	})
+}
+
+func record(statement string) {
+	recorded.mu.Lock()
+	defer recorded.mu.Unlock()
+	if recorded.seen[statement] {
+		return
+	}
+	recorded.seen[statement] = true
+	if form := NormalStatement(statement); form != "" && recorded.byForm[form] == "" {
+		recorded.byForm[form] = statement
+	}
+}
+
+// ofTest tells whether the innermost caller of our own, beside package postgres, is a test.
+func ofTest() bool {
+	var pcs [64]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
+	for {
+		frame, more := frames.Next()
+		if strings.HasPrefix(frame.Function, "postrider/") && !strings.HasPrefix(frame.Function, "postrider/postgres.") &&
+			!strings.HasPrefix(frame.Function, "postrider/test/parts.") {
+			return strings.HasSuffix(frame.File, "_test.go") || strings.HasPrefix(frame.Function, "postrider/test/")
+		}
+		if !more {
+			return false // package postgres: what every session is set to
+		}
+	}
+}
+
+// Commands of the replication protocol, which look no names up; transactions and cursors do not either.
+var commands = regexp.MustCompile(`(?i)^\s*(IDENTIFY_SYSTEM|START_REPLICATION|CREATE_REPLICATION_SLOT|ALTER_REPLICATION_SLOT|DROP_REPLICATION_SLOT|` +
+	`TIMELINE_HISTORY|BEGIN|COMMIT|ROLLBACK|CLOSE|FETCH|SHOW|--\s*ping)\b`)
+
+// What differs from run to run and from table to table.
+var variable = []struct {
+	pattern *regexp.Regexp
+	with    string
+}{
+	{regexp.MustCompile(`'(?:[^']|'')*'(?:::[a-z_.]+(?: (?:with|without) time zone| precision| varying)?)?`), `''`},
+	{regexp.MustCompile(`"(?:[^"]|"")*"(?:\."(?:[^"]|"")*")*`), `""`},
+	{regexp.MustCompile(`\bpublic\.\w+`), `""`},
+	{regexp.MustCompile(`\b\w+_[0-9a-f]{8}\b`), `x`},
+	{regexp.MustCompile(`(^|[^$\w])\d+\b`), `${1}0`},
+	{regexp.MustCompile(`CASE WHEN NOT \(""(?: IS NULL\)) THEN pg_catalog.format\('', ""\) END`), `""`},
+	{regexp.MustCompile(`""::text`), `""`},
+	{regexp.MustCompile(`"" NULLS FIRST`), `""`},
+	{regexp.MustCompile(`\bt\.""`), `""`},
+	{regexp.MustCompile(`"" = \$\d+(?: AND "" = \$\d+)*`), `"" = $1`},
+	{regexp.MustCompile(`coalesce\(pg_catalog\.pg_column_size\(\w+\), 0\)::bigint(?: \+ coalesce\(pg_catalog\.pg_column_size\(\w+\), 0\)::bigint)*`), `size`},
+	{regexp.MustCompile(`pg_catalog\.concat_ws\('', [\w, ]+\)`), `keys`},
+	{regexp.MustCompile(`""(?:\s*,\s*"")+`), `""`},
+	{regexp.MustCompile(`''(?:\s*,\s*'')+`), `''`},
+	{regexp.MustCompile(`\s+`), ` `},
+}
+
+// NormalStatement is what two statements have in common that mean the same: literals, names of users' objects and numbers of columns are left out. Empty:
+// the statement names nothing that could be somebody else's.
+func NormalStatement(statement string) string {
+	if commands.MatchString(statement) && !strings.Contains(statement, ";") {
+		return ""
+	}
+	for _, v := range variable {
+		statement = v.pattern.ReplaceAllString(statement, v.with)
+	}
+	return strings.TrimSpace(statement)
+}
+
+// StatementsFile holds one example of each statement of the product, in Go's quotes, one a line.
+func StatementsFile() string {
+	_, here, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(here), "..", "security", "testdata", "statements")
+}
+
+// Statements are those of the file.
+func Statements() ([]string, error) { return readStatements(StatementsFile()) }
+
+func readStatements(path string) ([]string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	var all []string
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<24)
+	for lines.Scan() {
+		statement, err := strconv.Unquote(lines.Text())
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		all = append(all, statement)
+	}
+	return all, lines.Err()
+}
+
+// compareStatements returns an exit status: 1 if a statement was sent that the file lacks. With POSTRIDER_TEST_RECORD=1 it is added.
+func compareStatements() int {
+	if recorded.binary != "" {
+		sent, err := readStatements(recorded.binary + ".statements")
+		if err != nil && !os.IsNotExist(err) {
+			fmt.Fprintf(os.Stderr, "parts: read what the binary sent: %v\n", err)
+			return 1
+		}
+		for _, statement := range sent {
+			record(statement)
+		}
+	}
+	known, err := Statements()
+	if err != nil && !os.IsNotExist(err) {
+		fmt.Fprintf(os.Stderr, "parts: %v\n", err)
+		return 1
+	}
+	for _, statement := range known {
+		delete(recorded.byForm, NormalStatement(statement))
+	}
+	if len(recorded.byForm) == 0 {
+		return 0
+	}
+	var fresh []string
+	for _, statement := range recorded.byForm {
+		fresh = append(fresh, strconv.Quote(statement))
+	}
+	slices.Sort(fresh)
+	if os.Getenv("POSTRIDER_TEST_RECORD") != "" {
+		f, err := os.OpenFile(StatementsFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+		if err == nil {
+			_, err = f.WriteString(strings.Join(fresh, "\n") + "\n")
+			err = errors.Join(err, f.Close())
+		}
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "parts: %v\n", err)
+			return 1
+		}
+		return 0
+	}
+	fmt.Fprintf(os.Stderr, "parts: statements that test/security has not tried against somebody else's operators and functions:\n  %s\nadd them: POSTRIDER_TEST_RECORD=1 go test ./%s\n",
+		strings.Join(fresh, "\n  "), packageDir())
+	return 1
+}
+
+// packageDir is that of the tests, below the module: go test runs them there.
+func packageDir() string {
+	_, here, _, _ := runtime.Caller(0)
+	dir, err := os.Getwd()
+	if err != nil {
+		return "..."
+	}
+	rel, err := filepath.Rel(filepath.Join(filepath.Dir(here), "..", ".."), dir)
+	if err != nil {
+		return "..."
+	}
+	return filepath.ToSlash(rel)
+}
