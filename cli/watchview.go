@@ -200,7 +200,7 @@ func (s screen) writePipeline(b *strings.Builder, width int) {
 		}
 	}
 	for _, h := range o.Holders {
-		fmt.Fprintf(b, "held back by %s, pid %d, %s %s, for %s\n", h.Kind, h.PID, h.Application, h.GID, s.ago(h.Since))
+		fmt.Fprintf(b, "held back by %s, pid %d, %s %s, for %s\n", h.Kind, h.PID, printable(h.Application), printable(h.GID), s.ago(h.Since))
 	}
 	fmt.Fprintln(b)
 }

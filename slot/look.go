@@ -80,10 +80,14 @@ func (m *Monitor) status(ctx context.Context, conn *pgx.Conn) (Status, error) {
 		m.annotate(Note{"monitor", "the server could not be observed beyond slot and publication: " + err.Error()})
 	}
 	status, err := Get(ctx, conn, m.need.Slot.Name)
-	if err == nil {
-		m.recognise(status, nil)
+	if err != nil {
+		return Status{}, err
 	}
-	return status, err
+	if status.unfinished() {
+		return Status{}, notFound(m.need.Slot.Name)
+	}
+	m.recognise(status, nil)
+	return status, nil
 }
 
 // The codes of events by which a slot is not the one that was there before.

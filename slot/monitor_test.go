@@ -401,9 +401,12 @@ func TestMonitor_NoticesASlotMadeAnewBetweenTwoLooks(t *testing.T) {
 		require.NoError(t, slot.Drop(t.Context(), p.conn, p.name))
 		made, err := slot.Create(t.Context(), p.conn, p.config())
 		require.NoError(t, err)
-		o := w.observes(func(o slot.Observation) bool { return len(o.Events) > 0 && o.Slot.ConfirmedFlushLSN != 0 }) // it may be in the making
+		w.settles(func(o slot.Observation) bool { return len(o.Events) > 0 && o.Slot.ConfirmedFlushLSN == made.ConfirmedFlushLSN })
+		if len(w.events()) > 1 { // a look came while it was being created
+			require.Equal(t, []string{"slot_created", "slot_missing"}, w.events())
+			return
+		}
 		require.Equal(t, []string{"slot_recreated"}, w.events())
-		require.Equal(t, made.ConfirmedFlushLSN, o.Slot.ConfirmedFlushLSN)
 	})
 }
 
@@ -423,6 +426,64 @@ func TestMonitor_ObservesBeforeThereIsASlot(t *testing.T) {
 	require.NoError(t, err)
 	w.settles(func(o slot.Observation) bool { return o.Slot.Error == "" && o.Slot.ConfirmedFlushLSN != 0 })
 	require.Empty(t, w.events(), "nothing has changed that was there before")
+}
+
+// Whoever creates a slot waits for transactions that run, and may give up. Neither is a loss: there was no slot yet.
+func TestMonitor_CallsNoSlotLostThatIsBeingCreated(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		p := onShared(t, version)
+		p.outbox()
+		before, err := p.conn.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = before.Exec(t.Context(), "SELECT pg_current_xact_id()")
+		require.NoError(t, err)
+		maker, err := pgx.Connect(t.Context(), p.dsn)
+		require.NoError(t, err)
+		ctx, giveUp := context.WithCancel(t.Context())
+		made := make(chan error, 1)
+		go func() {
+			_, err := maker.Exec(ctx, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", p.name)
+			made <- err
+		}()
+		look := func() (unfinished, exists bool) {
+			var waits, there int
+			row := before.QueryRow(t.Context(), "SELECT count(*) FILTER (WHERE confirmed_flush_lsn IS NULL), count(*) FROM pg_replication_slots WHERE slot_name = $1", p.name)
+			require.NoError(t, row.Scan(&waits, &there))
+			return waits > 0, there > 0
+		}
+		require.Eventually(t, func() bool { waits, _ := look(); return waits }, patience, 10*time.Millisecond)
+
+		w := newWatched(t, p.cfg, p.need(), quick())
+		w.run()
+		unseen := func() {
+			t.Helper()
+			for range 3 {
+				var o slot.Observation
+				select {
+				case o = <-w.seen:
+				case <-time.After(patience):
+					require.Fail(t, "no look")
+				}
+				require.True(t, o.Slot.ObservedAt.IsZero())
+				require.False(t, o.Slot.Lost())
+				require.Contains(t, o.Slot.Error, "does not exist")
+			}
+		}
+		unseen()
+		giveUp()
+		require.Error(t, <-made)
+		require.Eventually(t, func() bool { _, there := look(); return !there }, patience, 10*time.Millisecond)
+		for len(w.seen) > 0 {
+			<-w.seen
+		}
+		unseen()
+		require.Empty(t, w.events())
+		require.NoError(t, before.Rollback(t.Context()))
+		_, err = slot.Create(t.Context(), p.conn, p.config())
+		require.NoError(t, err)
+		w.settles(func(o slot.Observation) bool { return o.Slot.Error == "" && o.Slot.ConfirmedFlushLSN != 0 })
+		require.Empty(t, w.events())
+	})
 }
 
 func TestMonitor_WaitsForAServerThatIsNotThereYet(t *testing.T) {

@@ -43,11 +43,14 @@ func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (Status, error) {
 	m.seen.round()
 	at := slices.IndexFunc(all, func(s Status) bool { return s.Name == m.need.Slot.Name })
 	own := before.Slot
-	if at >= 0 {
+	found := at >= 0 && !all[at].unfinished()
+	if found {
 		own = all[at]
 		o.CatalogXminAge = rows[own.Name].CatalogXminAge
-		all = slices.Delete(all, at, at+1)
 		m.recognise(own, o.Decoding)
+	}
+	if at >= 0 {
+		all = slices.Delete(all, at, at+1)
 	}
 	for i := range all {
 		m.dateInactivity(&all[i], a.Now)
@@ -57,7 +60,7 @@ func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (Status, error) {
 		o.Others = all
 	}
 	m.changes(before.Server, o.Server)
-	if at >= 0 {
+	if found {
 		m.readings = m.readings.add(reading{at: a.after, wal: own.CurrentWALLSN, confirmed: own.ConfirmedFlushLSN, restart: own.RestartLSN, pages: a.Pages})
 	}
 	o.Rates, o.Distance = m.readings.rates(), m.readings.distance()
@@ -70,7 +73,7 @@ func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (Status, error) {
 	o.Events = m.observation.Events
 	m.observation = o
 	m.mu.Unlock()
-	if at < 0 {
+	if !found {
 		return Status{}, notFound(m.need.Slot.Name)
 	}
 	return own, nil

@@ -47,6 +47,9 @@ func (s Slot) Lost() bool {
 	return s.WALStatus == "lost" || s.InvalidationReason != "" || s.Conflicting
 }
 
+// unfinished tells whether the slot is being created: it has no position to read from yet, and is gone if whoever creates it gives up.
+func (s Slot) unfinished() bool { return s.Plugin != "" && s.ConfirmedFlushLSN == 0 && !s.Lost() }
+
 // slotRow is the row as JSON: the columns differ from version to version, and the members of an object may be missing.
 type slotRow struct {
 	Name               string     `json:"slot_name"`

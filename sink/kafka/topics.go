@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/IBM/sarama"
@@ -140,10 +141,12 @@ func (t *topics) confirm(ctx context.Context, topic string, missing error) error
 			if err != nil {
 				return 0, fmt.Errorf("look up topic %q at %s: %w", topic, broker.Addr(), translate(err))
 			}
-			for _, found := range response.Topics {
-				if found.Name == topic && !errors.Is(found.Err, sarama.ErrUnknownTopicOrPartition) {
-					return 0, fmt.Errorf("%w: the brokers do not agree whether topic %q exists: it does at %s", sink.ErrUnreachable, topic, broker.Addr())
-				}
+			at := slices.IndexFunc(response.Topics, func(found *sarama.TopicMetadata) bool { return found.Name == topic })
+			if at < 0 {
+				return 0, fmt.Errorf("%w: %s does not say whether topic %q exists", sink.ErrUnreachable, broker.Addr(), topic)
+			}
+			if !errors.Is(response.Topics[at].Err, sarama.ErrUnknownTopicOrPartition) {
+				return 0, fmt.Errorf("%w: the brokers do not agree whether topic %q exists: it does at %s", sink.ErrUnreachable, topic, broker.Addr())
 			}
 		}
 		return 0, missing
