@@ -14,8 +14,11 @@ const mask = "********"
 // userinfo is the part of a URL where passwords stand.
 var userinfo = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]*://)([^/?#@]*)@`)
 
-// MaskURL hides the password of a URL, and whatever else of it may hold one. Text that is no URL comes back as it is.
+// MaskURL hides the password of a URL, and whatever else of it may hold one, and a key or certificate. Any other text comes back as it is.
 func MaskURL(s string) string {
+	if strings.ContainsAny(s, "\r\n") || strings.Contains(s, "-----BEGIN") {
+		return mask
+	}
 	if !strings.Contains(s, "://") {
 		return s
 	}

@@ -1,6 +1,9 @@
 package config
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // shown are the keys whose text is no secret: names, addresses and words. Text of any other key is masked wherever it could be printed, so that a new
 // key is covered before anybody has thought of it. Those with a few accepted words need not be here.
@@ -49,6 +52,9 @@ func (k key) private() bool {
 func (k key) masked(text string) string {
 	if k.private() {
 		return mask
+	}
+	if at := strings.LastIndex(text, "@"); k.name == "sink.kafka.brokers" && at >= 0 && !strings.Contains(text, "://") { // a broker has no user
+		return mask + text[at:]
 	}
 	return MaskURL(text)
 }

@@ -145,7 +145,7 @@ func (r ref) setList(v any) error {
 			if r.private() {
 				return fmt.Errorf("expected %s, but item %d is none", r.kind.expected(), i+1)
 			}
-			return fmt.Errorf("expected %s, but item %d is %s", r.kind.expected(), i+1, describe(item))
+			return fmt.Errorf("expected %s, but item %d is %s", r.kind.expected(), i+1, describe(item, r.masked))
 		}
 		out.Index(i).SetString(s)
 	}
@@ -160,18 +160,18 @@ func (r ref) wrongType(v any) error {
 	case r.private():
 		return fmt.Errorf("expected %s, got something else, which is not shown here, since it may be a secret", r.kind.expected())
 	}
-	err := fmt.Errorf("expected %s, got %s", r.kind.expected(), describe(v))
+	err := fmt.Errorf("expected %s, got %s", r.kind.expected(), describe(v, r.masked))
 	if s, ok := v.(string); ok && r.kind == list {
-		err = fmt.Errorf("%w; write [%q]", err, MaskURL(s))
+		err = fmt.Errorf("%w; write [%q]", err, r.masked(s))
 	}
 	return err
 }
 
-// describe names a TOML value in an error.
-func describe(v any) string {
+// describe names a TOML value in an error; shown is its text as it may be printed.
+func describe(v any, shown func(string) string) string {
 	switch v := v.(type) {
 	case string:
-		return fmt.Sprintf("the string %q", MaskURL(v))
+		return fmt.Sprintf("the string %q", shown(v))
 	case int64:
 		return fmt.Sprintf("the integer %d", v)
 	case float64:

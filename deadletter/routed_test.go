@@ -203,7 +203,9 @@ func TestRedrive_GoesAfterTheLettersThatCome(t *testing.T) {
 	s.after = func(n int) {
 		if n == 1 {
 			ev, m := message("k", 3, position{101, 0})
+			desk.mu.Lock()
 			letter, err := desk.write(newRow(desk.writer.source, ev, m), Poison{Cause: Parked}, true) // made before the resolution was read
+			desk.mu.Unlock()
 			require.NoError(t, err)
 			require.NoError(t, cl.append([]*sink.Message{letter}))
 		}

@@ -34,8 +34,8 @@ func (s Secret) Reveal() (string, error) {
 	if s.file == "" {
 		return s.value, nil
 	}
-	if strings.Contains(s.file, "://") {
-		return "", errors.New("read secret: the name of the file is a URL (it is not shown here, since it may be a secret): a key that ends in _file takes a path")
+	if err := CheckPath(s.file); err != nil {
+		return "", fmt.Errorf("read secret: %w", err)
 	}
 	b, err := os.ReadFile(s.file)
 	if err != nil {
@@ -46,6 +46,17 @@ func (s Secret) Reveal() (string, error) {
 		return "", fmt.Errorf("read secret %s: %w", s.file, errors.New("file is empty"))
 	}
 	return v, nil
+}
+
+// CheckPath refuses what stands where a path belongs and is the secret itself: a URL, or a key or certificate. The error does not show it.
+func CheckPath(path string) error {
+	switch {
+	case strings.Contains(path, "://"):
+		return errors.New("the name of the file is a URL (it is not shown here, since it may be a secret): a key that ends in _file takes a path")
+	case strings.ContainsAny(path, "\r\n"), strings.Contains(path, "-----BEGIN"):
+		return errors.New("the name of the file is a key or a certificate itself (it is not shown here): a key that ends in _file takes the path of a file that holds it")
+	}
+	return nil
 }
 
 func (s Secret) String() string {

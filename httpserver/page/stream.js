@@ -15,6 +15,7 @@ const GIVEN_UP = 15e3; // after that long a connection that says nothing is repl
 const changed = new Set();
 let source;
 let heard; // when the last tick came, by the browser's clock; undefined: never
+let answered = false; // a tick came since the connection was last lost
 let opened; // when the present attempt began
 let failures = 0;
 let retry; // {at, timer} while waiting for the next attempt
@@ -35,6 +36,7 @@ function connect() {
   source.addEventListener('tick', (e) => {
     ahead = moment(JSON.parse(e.data).at) - Date.now();
     heard = Date.now();
+    answered = true;
     failures = 0;
     draw();
     showLive();
@@ -46,6 +48,7 @@ function connect() {
 // lost closes the connection: the browser's own attempts end for good with the first answer that is an error.
 function lost() {
   source.close();
+  answered = false; // and another attempt is no answer
   failures++;
   const wait = Math.min(10e3, 500 * 2 ** Math.min(failures - 1, 5));
   retry = { at: Date.now() + wait, timer: setTimeout(connect, wait) };
@@ -75,7 +78,7 @@ function draw() {
 // showLive says whether the figures are those of now.
 function showLive() {
   const silent = heard === undefined ? Date.now() - opened : Date.now() - heard;
-  const live = heard !== undefined && silent < SILENT && !retry;
+  const live = answered && silent < SILENT;
   const state = live ? 'live' : heard === undefined && failures === 0 && silent < SILENT ? 'connecting' : 'lost';
   const root = document.documentElement;
   const before = root.dataset.stream;

@@ -98,7 +98,10 @@ func (c *Config) Validate() error {
 		bad("brokers", `is empty; name at least one broker, like ["kafka-1:9092"]`)
 	}
 	for _, b := range c.Brokers {
-		if host, port, err := net.SplitHostPort(b); err != nil || host == "" || port == "" {
+		switch host, port, err := net.SplitHostPort(b); {
+		case strings.ContainsAny(b, "@/\r\n"):
+			bad("brokers", `one is not host:port, like "kafka-1:9092" (it is not shown, since it may hold a password): who signs in belongs to sink.kafka.sasl`)
+		case err != nil || host == "" || port == "":
 			bad("brokers", `%q is not host:port, like "kafka-1:9092"`, b)
 		}
 	}
@@ -158,6 +161,11 @@ func (t *TLSConfig) validate(bad func(key, format string, args ...any)) {
 			bad("tls.enabled", "is false although other tls settings are given; set it to true or remove them")
 		}
 		return
+	}
+	for _, file := range []struct{ key, path string }{{"tls.ca_file", t.CAFile}, {"tls.cert_file", t.CertFile}, {"tls.key_file", t.KeyFile}} {
+		if err := secret.CheckPath(file.path); err != nil {
+			bad(file.key, "%v", err)
+		}
 	}
 	if (t.CertFile == "") != (t.KeyFile == "") {
 		bad("tls.cert_file", "and tls.key_file go together; one of them is missing")

@@ -24,7 +24,7 @@ func (r *rig) throughKafkaProxy(t testing.TB) *parts.Proxy {
 	require.Len(t, r.broker.Brokers(), 1)
 	p, err := parts.StartProxy(r.broker.Brokers()[0])
 	require.NoError(t, err)
-	front, err := startFront(p.Addr())
+	front, err := startFront(p.Addr(), nil)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, front.close())
@@ -41,15 +41,16 @@ type front struct {
 	target   string
 	host     string
 	port     int32
+	held     *heldRequest   // nil: none
 	wg       sync.WaitGroup // the accept loop, and two goroutines for each connection
 
 	mu     sync.Mutex
 	conns  map[net.Conn]struct{}
 	closed bool
-	held   *heldRequest // nil: none
 }
 
-func startFront(target string) (*front, error) {
+// startFront starts one that holds back a request; held is nil: none.
+func startFront(target string, held *heldRequest) (*front, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -62,7 +63,7 @@ func startFront(target string) (*front, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &front{listener: listener, target: target, host: host, port: int32(number), conns: map[net.Conn]struct{}{}}
+	f := &front{listener: listener, target: target, host: host, port: int32(number), held: held, conns: map[net.Conn]struct{}{}}
 	f.wg.Go(f.accept) // ends when close closes the listener
 	return f, nil
 }

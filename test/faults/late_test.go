@@ -46,9 +46,8 @@ type heldRequest struct {
 func (r *rig) holdRequest(t testing.TB, text string) *heldRequest {
 	t.Helper()
 	h := &heldRequest{text: text, here: make(chan struct{}), free: make(chan struct{}), ended: make(chan struct{}), done: make(chan struct{})}
-	front, err := startFront(r.broker.Brokers()[0])
+	front, err := startFront(r.broker.Brokers()[0], h)
 	require.NoError(t, err)
-	front.held = h
 	t.Cleanup(func() {
 		h.release()
 		require.NoError(t, front.close())
