@@ -123,6 +123,9 @@ func (e *evidence) rewritten(ctx context.Context, conn *pgx.Conn, known, others 
 	return found, nil
 }
 
+// within reports whether a transaction is from or later, and before to. They wrap around.
+func within(xid, from, to uint32) bool { return xid-from < to-from }
+
 // newer is what was created or altered after a slot's catalog horizon.
 type newer struct {
 	what   []string
@@ -146,7 +149,7 @@ func (p *Publication) newerThan(ctx context.Context, conn *pgx.Conn, s Slot) (ne
 	if !p.Exists || s.CatalogXmin == 0 {
 		return found, nil
 	}
-	is := func(xid uint32) bool { return xid-s.CatalogXmin < uint32(e.xmax)-s.CatalogXmin } // they wrap around
+	is := func(xid uint32) bool { return within(xid, s.CatalogXmin, uint32(e.xmax)) }
 	if is(e.Publication.Xmin) {
 		found.what = append(found.what, "publication "+p.Name)
 	}

@@ -420,3 +420,16 @@ func TestMonitor_BeginWarnsOfWhatIsYoungerThanTheSlot(t *testing.T) {
 		})
 	}
 }
+
+// A slot may still send rows of a transaction that is its catalog_xmin, or later.
+func TestWithin_CountsTheFirstTransactionAndNotTheLast(t *testing.T) {
+	for _, c := range []struct {
+		xid, from, to uint32
+		yes           bool
+	}{
+		{99, 100, 200, false}, {100, 100, 200, true}, {199, 100, 200, true}, {200, 100, 200, false},
+		{1<<32 - 1, 1<<32 - 2, 5, true}, {3, 1<<32 - 2, 5, true}, {5, 1<<32 - 2, 5, false}, {1<<32 - 3, 1<<32 - 2, 5, false},
+	} {
+		require.Equal(t, c.yes, within(c.xid, c.from, c.to), "%d of [%d, %d)", c.xid, c.from, c.to)
+	}
+}

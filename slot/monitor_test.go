@@ -401,7 +401,9 @@ func TestMonitor_NoticesASlotMadeAnewBetweenTwoLooks(t *testing.T) {
 		require.NoError(t, slot.Drop(t.Context(), p.conn, p.name))
 		made, err := slot.Create(t.Context(), p.conn, p.config())
 		require.NoError(t, err)
-		w.settles(func(o slot.Observation) bool { return len(o.Events) > 0 && o.Slot.ConfirmedFlushLSN == made.ConfirmedFlushLSN })
+		w.settles(func(o slot.Observation) bool {
+			return len(o.Events) > 0 && o.Slot.ConfirmedFlushLSN == made.ConfirmedFlushLSN
+		})
 		if len(w.events()) > 1 { // a look came while it was being created
 			require.Equal(t, []string{"slot_created", "slot_missing"}, w.events())
 			return

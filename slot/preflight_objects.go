@@ -48,7 +48,7 @@ func (c *checker) table(ctx context.Context, p *Publication, t Table) error {
 		c.add(Finding{
 			Severity: SeverityWarning, Code: "partitions", Subject: t.Name, Observed: "rows come under the names of its partitions; the relay routes them all the same",
 			Required: "rows under the name of the table: the relay halts in front of rows of a partition that was detached or dropped before they were delivered, if it cannot know what they are",
-			Fix:      "ALTER PUBLICATION " + quoteName(p.Name) + " SET (publish_via_partition_root = true);",
+			Fix:      "ALTER PUBLICATION " + quoteName(p.Name) + " SET (publish_via_partition_root = true); -- a relay that runs stops at the change, start it again",
 		})
 	}
 	if t.RowFilter != "" {
