@@ -180,15 +180,17 @@ func (a *Assigner) Remember(oid uint32, table string, first, last pglogrepl.LSN)
 // settle says of which decisions no row is left for which they are needed.
 func (a *Assigner) settle(ctx context.Context, conn *pgx.Conn) error {
 	for _, d := range a.decisions {
-		if _, said := a.settled[d.String()]; said {
+		a.mu.Lock()
+		_, said := a.settled[d.String()]
+		a.mu.Unlock()
+		if said {
 			continue
 		}
 		e, before, err := a.ask(ctx, conn, d.OID)
 		if err != nil {
 			return fmt.Errorf("look whether %q is still needed: %w", d, err)
 		}
-		if !a.needed(d, e, before) {
-			a.settled[d.String()] = struct{}{}
+		if a.settles(d, e, before) {
 			a.log.Info().Str("decision", d.String()).Uint32("oid", d.OID).Str("relation", d.Relation).
 				Msg("entry of replication.partitions is no longer needed: remove it")
 		}
@@ -196,10 +198,20 @@ func (a *Assigner) settle(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-func (a *Assigner) needed(d replication.Assignment, e *proof, before walPosition) bool {
+// settles reports whether a decision is needed no longer, once for each.
+func (a *Assigner) settles(d replication.Assignment, e *proof, before walPosition) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.see(e, before)
+	if _, said := a.settled[d.String()]; said || a.needed(d, e) {
+		return false
+	}
+	a.settled[d.String()] = struct{}{}
+	return true
+}
+
+// needed reports whether rows may come for which a decision is needed. a.mu is held.
+func (a *Assigner) needed(d replication.Assignment, e *proof) bool {
 	if d.UpTo != 0 && e.confirmed > d.UpTo {
 		return false
 	}

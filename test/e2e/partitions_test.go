@@ -40,13 +40,15 @@ var offeredFor = regexp.MustCompile(`partitions = \["public\.outbox_3@[0-9]+ = p
 // Debezium's own publication is one of all tables, in which rows come under the names of the partitions.
 func TestPartitions_AreRoutedAsTheirTable(t *testing.T) {
 	t.Parallel()
+	servers := quietServers(t)
 	for name, of := range map[string]string{"of the table": "FOR TABLE outbox, unrelated, dropped", "of all tables": "FOR ALL TABLES"} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			onOldAndNew(t, func(t *testing.T, version string) {
+			for _, server := range servers {
+				version := server.name
 				c := newCluster(t)
 				topic := c.Topic(t, partitions)
-				s := newShop(t, version, partitionedSQL+"CREATE PUBLICATION postrider "+of, routeTo(topic, ""))
+				s := newShopOn(t, server, c, partitionedSQL+"CREATE PUBLICATION postrider "+of)
+				s.configure(t, routeTo(topic, ""))
 				unrelated := func() {
 					s.do(t, `INSERT INTO unrelated (id, day, aggregate_type, aggregate_id) VALUES (1, 1, 'order', 'never')`)
 				}
@@ -93,7 +95,7 @@ func TestPartitions_AreRoutedAsTheirTable(t *testing.T) {
 				r.stop(t)
 				ledger.received(t, s.All(t, topic))
 				ledger.requireExact(t, 18)
-			})
+			}
 		})
 	}
 }
