@@ -36,7 +36,7 @@ type Assigner struct {
 	timeline string                   // positions of another one mean nothing
 	oids     map[string]seenTable     // by outbox table, as last seen
 	spans    map[uint32][]assigned    // by relation
-	plainTo  pglogrepl.LSN            // up to here nothing but the outbox tables themselves brings their rows
+	plain    sight                    // up to here nothing but the outbox tables themselves brings their rows
 	settled  map[string]struct{}      // decisions that the log has said are no longer needed
 	gone     map[uint32]pglogrepl.LSN // relations that were decided on and do not exist: none of their rows commits behind it
 }
@@ -49,9 +49,10 @@ type seenTable struct {
 
 // assigned says that rows of a relation belong to a table, or to none, from one commit to another.
 type assigned struct {
-	table    string // empty: none
-	link     string // by which it is a partition, where that was seen; it can go on with it
-	from, to pglogrepl.LSN
+	table string // empty: none
+	link  string // by which it is a partition, where that was seen; it can go on with it
+	from  pglogrepl.LSN
+	sight
 }
 
 // NewAssigner makes an Assigner that knows nothing yet. slotName is the slot that is streamed.
@@ -65,6 +66,9 @@ func NewAssigner(cfg replication.Config, slotName string, log zerolog.Logger) *A
 		oids: map[string]seenTable{}, spans: map[uint32][]assigned{}, settled: map[string]struct{}{}, gone: map[uint32]pglogrepl.LSN{},
 	}
 }
+
+// visibleInterval is how often it is looked whether a transaction has become visible.
+const visibleInterval = 20 * time.Millisecond
 
 // FirstRow is the first row of a relation as it is described now.
 type FirstRow struct {
@@ -81,7 +85,7 @@ func (a *Assigner) Assign(ctx context.Context, conn *pgx.Conn, row FirstRow) (ta
 	if table, known := a.Remembered(row); known {
 		return table, 0, nil
 	}
-	e, before, err := a.ask(ctx, conn, row.Relation.OID)
+	e, before, err := a.askBehind(ctx, conn, row)
 	if err != nil {
 		return "", 0, fmt.Errorf("find out which table the rows of %s belong to: %w", row.Relation, err)
 	}
@@ -111,11 +115,11 @@ func (a *Assigner) Remembered(row FirstRow) (table string, known bool) {
 		return rel.String(), true
 	}
 	for _, s := range a.spans[rel.OID] {
-		if s.from <= row.LSN && row.LSN <= s.to {
+		if s.from <= row.LSN && s.covers(row) {
 			return s.table, true
 		}
 	}
-	if row.LSN <= a.plainTo && !slices.Contains(a.tables, rel.String()) && !a.isTable(rel.OID) {
+	if a.plain.covers(row) && !slices.Contains(a.tables, rel.String()) && !a.isTable(rel.OID) {
 		return "", true
 	}
 	return "", false
@@ -140,6 +144,26 @@ func (a *Assigner) ask(ctx context.Context, conn *pgx.Conn, oid uint32) (*proof,
 	return e, before, err
 }
 
+// askBehind asks until the evidence is from behind the row's transaction, which is decoded as soon as its commit is written: that is before anybody
+// sees it, and long before where it waits for a synchronous standby. It gives up while there is time left, so that the connection outlives it.
+func (a *Assigner) askBehind(ctx context.Context, conn *pgx.Conn, row FirstRow) (*proof, walPosition, error) {
+	tick := time.NewTicker(visibleInterval)
+	defer tick.Stop()
+	for {
+		e, before, err := a.ask(ctx, conn, row.Relation.OID)
+		if err != nil || e.snapshot.sees(row.XID) {
+			return e, before, err
+		}
+		if end, bounded := ctx.Deadline(); bounded && time.Until(end) < time.Second {
+			return nil, before, fmt.Errorf("transaction %d has committed and is not visible yet: it may wait for a synchronous standby", row.XID)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
 // see takes note of what evidence says of the outbox tables. a.mu is held.
 func (a *Assigner) see(e *proof, before walPosition) {
 	a.onTimeline(before.timeline)
@@ -152,14 +176,14 @@ func (a *Assigner) see(e *proof, before walPosition) {
 		plain = plain && t.Kind != "p" && e.namedBefore(t.nameProof)
 	}
 	if plain {
-		a.plainTo = max(a.plainTo, before.flushed)
+		a.plain = a.plain.further(sight{before.flushed, e.snapshot})
 	}
 }
 
 // onTimeline forgets what was seen on another timeline: its positions and OIDs are not those of this one.
 func (a *Assigner) onTimeline(timeline string) {
 	if a.timeline != timeline {
-		a.timeline, a.plainTo = timeline, 0
+		a.timeline, a.plain = timeline, sight{}
 		clear(a.oids)
 		clear(a.spans)
 	}

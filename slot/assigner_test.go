@@ -1,7 +1,10 @@
 package slot_test
 
 import (
+	"context"
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/rs/zerolog"
@@ -233,4 +236,80 @@ func TestAssigner_KnowsThatPublicationsLeaveColumnsOut(t *testing.T) {
 	table, _, err := a.Assign(t.Context(), p.conn, row)
 	require.NoError(t, err)
 	require.Empty(t, table, "a column of another type was never one of a partition")
+}
+
+// A transaction is decoded when its commit is written, and visible later: long after it, if it waits for a synchronous standby. Meanwhile the catalogs
+// are still as they were before it.
+func TestAssigner_WaitsUntilTheTransactionIsVisible(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		p := onShared(t, version)
+		p.exec(partitionedSQL + "CREATE PUBLICATION postrider FOR ALL TABLES")
+		p.exec("SELECT pg_create_logical_replication_slot('" + p.name + "', 'pgoutput')")
+		a := p.assigner("public.outbox")
+		partition, err := slot.Relation(t.Context(), p.conn, "public.outbox_1")
+		require.NoError(t, err)
+		for _, looked := range []bool{false, true} {
+			tx, err := parts.Connect(t, p.dsn).Begin(t.Context())
+			require.NoError(t, err)
+			var xid uint32
+			require.NoError(t, tx.QueryRow(t.Context(), "SELECT pg_current_xact_id()::xid::text::bigint").Scan(&xid))
+			_, err = tx.Exec(t.Context(), "CREATE TABLE copy AS SELECT 1 AS id, 'x' AS payload")
+			require.NoError(t, err)
+			rel := &replication.Relation{Namespace: "public", Name: "copy", Columns: partition.Columns}
+			require.NoError(t, tx.QueryRow(t.Context(), "SELECT 'copy'::regclass::oid::bigint").Scan(&rel.OID))
+			row := p.now(rel)
+			row.XID = xid
+			p.exec("INSERT INTO outbox VALUES (1)") // moves the WAL on
+			if looked {
+				require.NoError(t, a.Look(t.Context(), p.conn))
+			}
+			soon, cancel := context.WithTimeout(t.Context(), 900*time.Millisecond)
+			_, _, err = a.Assign(soon, p.conn, row)
+			cancel()
+			require.ErrorContains(t, err, "is not visible yet")
+			require.NotErrorIs(t, err, replication.ErrUnassigned)
+
+			answered := make(chan error, 1)
+			go func() {
+				table, _, err := a.Assign(t.Context(), p.conn, row)
+				if err == nil && table != "" {
+					err = errors.New("it was assigned to " + table)
+				}
+				answered <- err
+			}()
+			require.NoError(t, tx.Commit(t.Context()))
+			require.NoError(t, <-answered)
+			p.exec("DROP TABLE copy")
+		}
+	})
+}
+
+// The other way round: what a look has seen is not what a transaction left that was invisible to it.
+func TestAssigner_KnowsNothingOfATransactionThatItsLookDidNotSee(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		p := onShared(t, version)
+		p.exec(partitionedSQL + "CREATE PUBLICATION postrider FOR ALL TABLES")
+		p.exec("SELECT pg_create_logical_replication_slot('" + p.name + "', 'pgoutput')")
+		a := p.assigner("public.outbox")
+		rel, err := slot.Relation(t.Context(), p.conn, "public.outbox_1")
+		require.NoError(t, err)
+		tx, err := parts.Connect(t, p.dsn).Begin(t.Context())
+		require.NoError(t, err)
+		var xid uint32
+		require.NoError(t, tx.QueryRow(t.Context(), "SELECT pg_current_xact_id()::xid::text::bigint").Scan(&xid))
+		before := p.now(rel)
+		own := before
+		own.XID = xid
+		p.exec("INSERT INTO outbox VALUES (1)") // moves the WAL on
+		require.NoError(t, a.Look(t.Context(), p.conn))
+		table, known := a.Remembered(before)
+		require.True(t, known)
+		require.Equal(t, "public.outbox", table)
+		_, known = a.Remembered(own)
+		require.False(t, known, "it may have detached the partition before it wrote the row")
+		require.NoError(t, tx.Rollback(t.Context()))
+		require.NoError(t, a.Look(t.Context(), p.conn))
+		_, known = a.Remembered(own)
+		require.True(t, known, "this look has seen it")
+	})
 }

@@ -130,7 +130,7 @@ func (a *Assigner) lookAtTree(ctx context.Context, conn *pgx.Conn, e *proof, bef
 				return nil, err
 			}
 		}
-		a.extend(oid, assigned{table: a.tables[t.N-1], link: m.link, from: from, to: before.flushed})
+		a.extend(oid, assigned{table: a.tables[t.N-1], link: m.link, from: from, sight: sight{before.flushed, e.snapshot}})
 	}
 	return members, nil
 }
@@ -156,11 +156,11 @@ func (a *Assigner) extend(oid uint32, now assigned) {
 			continue
 		}
 		if now.link != "" && s.link == now.link {
-			s.from, s.to = min(s.from, now.from), max(s.to, now.to)
+			s.from, s.sight = min(s.from, now.from), s.further(now.sight)
 			return
 		}
 		if now.link == "" && now.from <= s.to && s.from <= now.to {
-			s.from, s.to = min(s.from, now.from), max(s.to, now.to)
+			s.from, s.sight = min(s.from, now.from), s.further(now.sight)
 			return
 		}
 	}
@@ -174,7 +174,7 @@ func (a *Assigner) extend(oid uint32, now assigned) {
 func (a *Assigner) Remember(oid uint32, table string, first, last pglogrepl.LSN) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.extend(oid, assigned{table: table, from: first, to: last})
+	a.extend(oid, assigned{table: table, from: first, sight: sight{to: last}})
 }
 
 // settle says of which decisions no row is left for which they are needed.

@@ -22,6 +22,7 @@ type proof struct {
 	Confirmed   string            `json:"confirmed"` // LSN; empty: no slot
 	Kept        string            `json:"kept"`      // LSN: nothing before it comes again, even if the slot rewinds; empty: not known
 	Behind      string            `json:"behind"`    // LSN: what commits behind it was not seen
+	Snapshot    string            `json:"snapshot"`  // that all is of
 	Publication *publicationProof `json:"publication"`
 	Tables      []tableProof      `json:"tables"`   // by n; one that does not exist is left out
 	Relation    *relationProof    `json:"relation"` // nil: does not exist any more
@@ -30,6 +31,7 @@ type proof struct {
 	Members []nameProof `json:"members"`
 
 	confirmed, kept, behind pglogrepl.LSN
+	snapshot                *snapshot
 
 	columnLists bool // the server has them
 }
@@ -127,6 +129,7 @@ WITH RECURSIVE up(depth, child, parent, born, age, id, pending) AS (
   JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition)
 SELECT pg_catalog.json_build_object(
   'behind', pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text,
+  'snapshot', pg_catalog.pg_current_snapshot()::pg_catalog.text,
   'confirmed', coalesce((SELECT r.confirmed_flush_lsn::pg_catalog.text FROM pg_catalog.pg_replication_slots r WHERE r.slot_name = $1::pg_catalog.name), ''),
   'kept', coalesce((SELECT r.restart_lsn::pg_catalog.text FROM pg_catalog.pg_replication_slots r WHERE r.slot_name = $1::pg_catalog.name), ''),
   'horizon', (SELECT pg_catalog.age(r.catalog_xmin) FROM pg_catalog.pg_replication_slots r WHERE r.slot_name = $1::pg_catalog.name),
@@ -181,6 +184,9 @@ func (a *Assigner) readProof(ctx context.Context, conn *pgx.Conn, oid uint32) (*
 	e := proof{columnLists: major(conn) >= 15}
 	if err := json.Unmarshal(document, &e); err != nil {
 		return nil, fmt.Errorf("read what the catalogs say of relation %d: %w", oid, err)
+	}
+	if e.snapshot, err = parseSnapshot(e.Snapshot); err != nil {
+		return nil, err
 	}
 	for text, to := range map[*string]*pglogrepl.LSN{&e.Behind: &e.behind, &e.Confirmed: &e.confirmed, &e.Kept: &e.kept} {
 		if *text == "" {
