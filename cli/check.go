@@ -182,7 +182,7 @@ func checkTable(ctx context.Context, conn *pgx.Conn, cfg config.Config, t slot.T
 	}
 	r, err := router.New(cfg.Router, cfg.Format, router.Options{
 		Tables: cfg.Replication.Tables, MessagePrefixes: cfg.Replication.Messages, OwnTopics: cfg.OwnTopics(),
-		Describe: func(oid uint32) (*router.Table, error) { return describe(ctx, conn, oid) },
+		Describe: func(oid, _ uint32) (*router.Table, error) { return describe(ctx, conn, oid) },
 	})
 	if err == nil {
 		err = r.Check(rel)

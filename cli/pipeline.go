@@ -293,9 +293,12 @@ func (p *pipeline) updated(table, behavior string) {
 	event.Str("relation", table).Msg("a row of the outbox was updated; updates are not published (router.table.op.invalid.behavior)")
 }
 
-// describe asks the catalogue about a table, once per shape.
-func (p *pipeline) describe(oid uint32) (t *router.Table, err error) {
+// describe asks the catalogue about a table, once per shape, and behind the transaction of its first row: that may have made the columns.
+func (p *pipeline) describe(oid, xid uint32) (t *router.Table, err error) {
 	err = p.catalogue.ask(func(ctx context.Context, conn *pgx.Conn) error {
+		if err := slot.AwaitVisible(ctx, conn, xid); err != nil {
+			return err
+		}
 		t, err = describe(ctx, conn, oid)
 		return err
 	})

@@ -119,7 +119,7 @@ func (a *app) printExisting(ctx context.Context, cfg config.Config, since string
 	defer closeSQL(ctx, conn)
 	r, err := router.New(cfg.Router, cfg.Format, router.Options{
 		Tables: cfg.Replication.Tables, MessagePrefixes: cfg.Replication.Messages, OwnTopics: cfg.OwnTopics(),
-		Describe: func(oid uint32) (*router.Table, error) { return describe(ctx, conn, oid) },
+		Describe: func(oid, _ uint32) (*router.Table, error) { return describe(ctx, conn, oid) },
 	})
 	if err != nil {
 		return fmt.Errorf("%w: %w", relay.ErrConfiguration, err)

@@ -241,10 +241,10 @@ func (t *Type) describe() string {
 }
 
 // relationShape makes the columns of a table: from the relation message, and from the catalogue where that was asked.
-func (r *rule) relationShape(rel *replication.Relation) (*shape, error) {
+func (r *rule) relationShape(rel *replication.Relation, xid uint32) (*shape, error) {
 	var table *Table
 	if r.opts.Describe != nil {
-		t, err := r.opts.Describe(rel.OID)
+		t, err := r.opts.Describe(rel.OID, xid)
 		if err != nil {
 			return nil, fmt.Errorf("describe %s: %w", rel, err)
 		}

@@ -77,7 +77,7 @@ func TestEncoder_FollowsTheOptionsOfAConverter(t *testing.T) {
 func TestEncoder_PutsDefaultsInThePlaceOfNullIfAsked(t *testing.T) {
 	for _, asked := range []bool{false, true} {
 		f := Format{Key: "string", Value: "json", Headers: "simple", ValueDefaults: asked}
-		r, err := New([]Config{DefaultConfig()}, f, Options{Describe: func(uint32) (*Table, error) {
+		r, err := New([]Config{DefaultConfig()}, f, Options{Describe: func(uint32, uint32) (*Table, error) {
 			return &Table{Columns: []TableColumn{{Name: "payload", Default: `'{"a": 1}'::jsonb`, Type: *builtin(3802, -1)}}}, nil
 		}})
 		require.NoError(t, err)

@@ -136,7 +136,7 @@ func checkGolden(t *testing.T, file *goldenFile, c *goldenCase) {
 		relations[i] = rel
 		tables[rel.OID] = r.Table
 	}
-	opts.Describe = func(oid uint32) (*Table, error) { return tables[oid], nil }
+	opts.Describe = func(oid, _ uint32) (*Table, error) { return tables[oid], nil }
 
 	r, err := New([]Config{cfg}, Format{Key: c.Format[0], Value: c.Format[1], Headers: c.Format[2]}, opts)
 	if err != nil {

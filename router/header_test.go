@@ -133,7 +133,7 @@ func TestRoute_StopsAtAnUpdateIfThatIsFatal(t *testing.T) {
 
 func TestRoute_KeepsTheOrderOfAPrimaryKey(t *testing.T) {
 	rel := outbox()
-	r, err := New([]Config{DefaultConfig()}, DefaultFormat(), Options{Describe: func(uint32) (*Table, error) {
+	r, err := New([]Config{DefaultConfig()}, DefaultFormat(), Options{Describe: func(uint32, uint32) (*Table, error) {
 		table := &Table{OID: rel.OID}
 		for i, c := range rel.Columns {
 			table.Columns = append(table.Columns, TableColumn{Name: c.Name, NotNull: true, Type: *builtin(c.TypeOID, c.TypeMod), Key: []int{2, 0, 1, 0, 0}[i]})

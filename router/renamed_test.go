@@ -40,7 +40,7 @@ func TestRoute_FindsARenamedColumnByItsPlace(t *testing.T) {
 			table, _ := columns(tt.now...)
 			cfg := DefaultConfig()
 			cfg.FieldPayload = tt.payload
-			r, err := New([]Config{cfg}, DefaultFormat(), Options{Describe: func(uint32) (*Table, error) {
+			r, err := New([]Config{cfg}, DefaultFormat(), Options{Describe: func(uint32, uint32) (*Table, error) {
 				return &Table{Columns: table, Dropped: tt.dropped}, nil
 			}})
 			require.NoError(t, err)

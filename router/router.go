@@ -30,9 +30,10 @@ type Options struct {
 	Home func(ev *replication.Event) (table string, upTo pglogrepl.LSN, err error)
 	// Updated is told of the first update of a table that is dropped, with the router's table.op.invalid.behavior, warn or error; nil: nobody is.
 	Updated func(table, behavior string)
-	// Describe asks the catalogue about a relation; it is called once for each *replication.Relation that is met.
+	// Describe asks the catalogue about a relation, as the transaction of the row left it (zero: as it is now); it is called once for each *replication.Relation
+	// that is met.
 	// Nil, or a nil Table: types that are not built in are taken as text, and columns as nullable unless part of the key.
-	Describe func(oid uint32) (*Table, error)
+	Describe func(oid, xid uint32) (*Table, error)
 }
 
 // Router maps events to messages, each by the rule set of its table. It belongs to one goroutine.
@@ -198,7 +199,7 @@ func (r *Router) Check(rel *replication.Relation) error {
 	if one == nil {
 		return nil
 	}
-	err := r.newPlan(rel, one).err
+	err := r.newPlan(rel, one, 0).err
 	var shape *ShapeError
 	if errors.As(err, &shape) && len(one.cfg.Messages) > 0 {
 		return nil
@@ -235,7 +236,7 @@ func (r *Router) makePlan(ev *replication.Event) *plan {
 	one := r.named(table)
 	p := &plan{rel: rel, relation: rel.String()}
 	if one != nil {
-		p = r.newPlan(rel, one)
+		p = r.newPlan(rel, one, ev.XID)
 	} else {
 		table = ""
 	}
@@ -247,8 +248,8 @@ func (r *Router) makePlan(ev *replication.Event) *plan {
 }
 
 // newPlan is the plan of a relation that a rule is for.
-func (r *Router) newPlan(rel *replication.Relation, one *rule) *plan {
-	s, err := one.relationShape(rel)
+func (r *Router) newPlan(rel *replication.Relation, one *rule, xid uint32) *plan {
+	s, err := one.relationShape(rel, xid)
 	if err != nil {
 		return &plan{rel: rel, relation: rel.String(), err: err}
 	}

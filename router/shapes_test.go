@@ -37,7 +37,7 @@ func TestRoute_TakesOutboxTablesAsTheyAre(t *testing.T) {
 		event             *replication.Event
 		topic, key, value string
 		headers           map[string]string
-		describe          func(uint32) (*Table, error)
+		describe          func(uint32, uint32) (*Table, error)
 	}{
 		"snake case with a default id and bookkeeping columns": {
 			event: insert(table(col("id", oidUUID), col("aggregate_type", oidVarchar), col("aggregate_id", oidVarchar), col("event_type", oidVarchar),
@@ -76,7 +76,7 @@ func TestRoute_TakesOutboxTablesAsTheyAre(t *testing.T) {
 				c.FieldKey = "id"
 				c.TopicReplacement = "tasks.${routedByValue}"
 			},
-			describe: func(uint32) (*Table, error) {
+			describe: func(uint32, uint32) (*Table, error) {
 				return &Table{Columns: []TableColumn{{Name: "task_type", NotNull: true,
 					Type: Type{OID: enumOID, Name: "task_type", Kind: "e", Mod: -1, Labels: []string{"send_mail", "bill"}}}}}, nil
 			},
@@ -164,7 +164,7 @@ func TestCheck_AsksForAChoiceOrNamesWhatIsThere(t *testing.T) {
 
 func TestRoute_ResolvesColumnsAnewWhenTheShapeChanges(t *testing.T) {
 	calls := 0
-	r, err := New([]Config{DefaultConfig()}, DefaultFormat(), Options{Describe: func(uint32) (*Table, error) { calls++; return nil, nil }})
+	r, err := New([]Config{DefaultConfig()}, DefaultFormat(), Options{Describe: func(uint32, uint32) (*Table, error) { calls++; return nil, nil }})
 	require.NoError(t, err)
 	before := outbox()
 	for range 3 {

@@ -17,7 +17,7 @@ func written(t *testing.T, typ *Type, value string, change func(*Config)) string
 	if change != nil {
 		change(&cfg)
 	}
-	r, err := New([]Config{cfg}, Format{Key: "string", Value: "json", Headers: "simple"}, Options{Describe: func(uint32) (*Table, error) {
+	r, err := New([]Config{cfg}, Format{Key: "string", Value: "json", Headers: "simple"}, Options{Describe: func(uint32, uint32) (*Table, error) {
 		return &Table{Columns: []TableColumn{{Name: "payload", Type: *typ}}}, nil
 	}})
 	require.NoError(t, err)
@@ -94,7 +94,7 @@ func TestRoute_HasNoNamesWithStrictTypes(t *testing.T) {
 	for notNull, want := range map[bool]string{false: "null", true: `""`} {
 		cfg := DefaultConfig()
 		cfg.StrictTypes = true
-		r, err := New([]Config{cfg}, Format{Key: "string", Value: "json", Headers: "simple"}, Options{Describe: func(uint32) (*Table, error) {
+		r, err := New([]Config{cfg}, Format{Key: "string", Value: "json", Headers: "simple"}, Options{Describe: func(uint32, uint32) (*Table, error) {
 			return &Table{Columns: []TableColumn{{Name: "payload", NotNull: notNull, Type: *builtin(19, -1)}}}, nil
 		}})
 		require.NoError(t, err)

@@ -67,9 +67,6 @@ func NewAssigner(cfg replication.Config, slotName string, log zerolog.Logger) *A
 	}
 }
 
-// visibleInterval is how often it is looked whether a transaction has become visible.
-const visibleInterval = 20 * time.Millisecond
-
 // FirstRow is the first row of a relation as it is described now.
 type FirstRow struct {
 	Relation *replication.Relation
@@ -85,7 +82,10 @@ func (a *Assigner) Assign(ctx context.Context, conn *pgx.Conn, row FirstRow) (ta
 	if table, known := a.Remembered(row); known {
 		return table, 0, nil
 	}
-	e, before, err := a.askBehind(ctx, conn, row)
+	if err := AwaitVisible(ctx, conn, row.XID); err != nil {
+		return "", 0, err
+	}
+	e, before, err := a.ask(ctx, conn, row.Relation.OID)
 	if err != nil {
 		return "", 0, fmt.Errorf("find out which table the rows of %s belong to: %w", row.Relation, err)
 	}
@@ -142,26 +142,6 @@ func (a *Assigner) ask(ctx context.Context, conn *pgx.Conn, oid uint32) (*proof,
 	}
 	e, err := a.readProof(ctx, conn, oid)
 	return e, before, err
-}
-
-// askBehind asks until the evidence is from behind the row's transaction, which is decoded as soon as its commit is written: that is before anybody
-// sees it, and long before where it waits for a synchronous standby. It gives up while there is time left, so that the connection outlives it.
-func (a *Assigner) askBehind(ctx context.Context, conn *pgx.Conn, row FirstRow) (*proof, walPosition, error) {
-	tick := time.NewTicker(visibleInterval)
-	defer tick.Stop()
-	for {
-		e, before, err := a.ask(ctx, conn, row.Relation.OID)
-		if err != nil || e.snapshot.sees(row.XID) {
-			return e, before, err
-		}
-		if end, bounded := ctx.Deadline(); bounded && time.Until(end) < time.Second {
-			return nil, before, fmt.Errorf("transaction %d has committed and is not visible yet: it may wait for a synchronous standby", row.XID)
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-		}
-	}
 }
 
 // see takes note of what evidence says of the outbox tables. a.mu is held.

@@ -1,13 +1,49 @@
 package slot
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"postrider/postgres"
 )
+
+// visibleInterval is how often it is looked whether a transaction has become visible.
+const visibleInterval = 20 * time.Millisecond
+
+// AwaitVisible blocks until the effects of a transaction are visible that was decoded. That happens as soon as its commit is written: before anybody sees
+// it, and long before where it waits for a synchronous standby. It gives up a second before the deadline of ctx, so that the connection outlives it.
+// xid is without its epoch, as the stream has it; zero: none is waited for.
+func AwaitVisible(ctx context.Context, conn *pgx.Conn, xid uint32) error {
+	if xid == 0 {
+		return nil
+	}
+	tick := time.NewTicker(visibleInterval)
+	defer tick.Stop()
+	for {
+		var text string
+		if err := conn.QueryRow(ctx, "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text").Scan(&text); err != nil {
+			return fmt.Errorf("look whether transaction %d is visible: %w", xid, postgres.Error(err))
+		}
+		s, err := parseSnapshot(text)
+		if err != nil || s.sees(xid) {
+			return err
+		}
+		if end, bounded := ctx.Deadline(); bounded && time.Until(end) < time.Second {
+			return fmt.Errorf("transaction %d has committed and is not visible yet: it may wait for a synchronous standby", xid)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
 
 // snapshot tells which transactions a statement saw. One that was running for it may have written its
 // commit, and be decoded, long before: it becomes visible when synchronous standbys have answered.

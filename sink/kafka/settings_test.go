@@ -59,10 +59,12 @@ func TestConfig_NamesTheKeyThatIsWrong(t *testing.T) {
 // What was pasted into a wrong key is refused without being shown.
 func TestConfig_ShowsNoSecretThatStandsInAWrongKey(t *testing.T) {
 	for key, spoil := range map[string]func(*Config){
-		"brokers":       func(c *Config) { c.Brokers = []string{"rider:c4n4ry@kafka-1:9092"} },
-		"tls.ca_file":   func(c *Config) { c.TLS = TLSConfig{Enabled: true, CAFile: "-----BEGIN CERTIFICATE-----\nc4n4ry"} },
-		"tls.cert_file": func(c *Config) { c.TLS = TLSConfig{Enabled: true, KeyFile: "k", CertFile: "-----BEGIN CERTIFICATE-----c4n4ry"} },
-		"tls.key_file":  func(c *Config) { c.TLS = TLSConfig{Enabled: true, CertFile: "c", KeyFile: "MIIE\nc4n4ry"} },
+		"brokers":     func(c *Config) { c.Brokers = []string{"rider:c4n4ry@kafka-1:9092"} },
+		"tls.ca_file": func(c *Config) { c.TLS = TLSConfig{Enabled: true, CAFile: "-----BEGIN CERTIFICATE-----\nc4n4ry"} },
+		"tls.cert_file": func(c *Config) {
+			c.TLS = TLSConfig{Enabled: true, KeyFile: "k", CertFile: "-----BEGIN CERTIFICATE-----c4n4ry"}
+		},
+		"tls.key_file": func(c *Config) { c.TLS = TLSConfig{Enabled: true, CertFile: "c", KeyFile: "MIIE\nc4n4ry"} },
 	} {
 		cfg := valid()
 		spoil(&cfg)

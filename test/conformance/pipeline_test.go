@@ -60,7 +60,7 @@ func newPipeline(ctx context.Context, cfg config.Config, db *database) (*pipelin
 }
 
 // describe and home are called by the router: before the stream is followed, and then by its goroutine only.
-func (p *pipeline) describe(oid uint32) (*router.Table, error) {
+func (p *pipeline) describe(oid, _ uint32) (*router.Table, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var document []byte
