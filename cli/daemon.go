@@ -54,6 +54,7 @@ func (a *app) newDaemon(l *config.Loaded, set *metrics.Set, log zerolog.Logger) 
 	}
 	d.health = health.NewWatcher(set, log.With().Str("component", "health").Str("slot", l.Config.Slot.Name).Logger())
 	d.page = newPage(d)
+	p.observed = d.page.observed
 	return d, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"postrider/httpserver"
 	"postrider/metrics"
 	"postrider/relay"
+	"postrider/slot"
 )
 
 // page is what the status page shows, each part as the JSON of /api/NAME. All of it comes from memory.
@@ -25,6 +26,29 @@ type page struct {
 	before map[string]metrics.TopicReading // of the last sample
 	at     time.Time                       // of the last sample
 	rates  map[string]topicRate
+	moment moment // of the last look
+}
+
+// moment is where everything stood when the server was looked at. The relay's own positions are known at any time; beside those of the server,
+// which are some seconds old, they would show WAL that does not wait anywhere.
+type moment struct {
+	at                                            time.Time
+	server, received, acked, confirmed, restarted pglogrepl.LSN
+}
+
+// observed takes note of a look, when it comes.
+func (p *page) observed(o slot.Observation) { p.take(o, p.d.relay.State()) }
+
+func (p *page) take(o slot.Observation, st relay.State) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if o.Slot.ObservedAt.Equal(p.moment.at) { // nothing new
+		return
+	}
+	p.moment = moment{
+		at: o.Slot.ObservedAt, server: max(o.Slot.CurrentWALLSN, st.ReceivedLSN), received: st.ReceivedLSN, acked: st.AckedLSN,
+		confirmed: o.Slot.ConfirmedFlushLSN, restarted: o.Slot.RestartLSN,
+	}
 }
 
 type topicRate struct{ messages, bytes float64 } // per second
@@ -83,6 +107,7 @@ type pagePipeline struct {
 	NextAttempt time.Time     `json:"next_attempt,omitzero"`
 	Error       string        `json:"error,omitempty"`
 	Sessions    int           `json:"sessions"`
+	At          time.Time     `json:"at,omitzero"` // when the positions were read, all at once
 	Server      lsnText       `json:"server_wal_lsn"`
 	Received    lsnText       `json:"received_lsn"`
 	Acked       lsnText       `json:"acked_lsn"`
@@ -121,21 +146,20 @@ func (p *page) pipeline() pagePipeline {
 		rates.Published += r.messages
 		rates.PublishedBytes += r.bytes
 	}
+	m := p.moment
 	p.mu.Unlock()
 	return pagePipeline{
 		Phase: st.Phase, Since: st.Since, Paused: st.Paused, NextAttempt: st.NextAttempt, Error: st.Error, Sessions: st.Sessions,
-		Server: lsnText(o.Slot.CurrentWALLSN), Received: lsnText(st.ReceivedLSN), Acked: lsnText(st.AckedLSN),
-		Confirmed: lsnText(o.Slot.ConfirmedFlushLSN), Restart: lsnText(o.Slot.RestartLSN),
+		At: m.at, Server: lsnText(m.server), Received: lsnText(m.received), Acked: lsnText(m.acked), Confirmed: lsnText(m.confirmed), Restart: lsnText(m.restarted),
 		Distances: pageDistances{
-			Received: between(o.Slot.CurrentWALLSN, st.ReceivedLSN), Acked: between(st.ReceivedLSN, st.AckedLSN),
-			Confirmed: between(st.AckedLSN, o.Slot.ConfirmedFlushLSN), Restart: between(o.Slot.ConfirmedFlushLSN, o.Slot.RestartLSN),
+			Received: between(m.server, m.received), Acked: between(m.received, m.acked), Confirmed: between(m.acked, m.confirmed), Restart: between(m.confirmed, m.restarted),
 		},
 		Rates: rates, Published: st.Published, InFlight: st.InFlight, InFlightBytes: st.InFlightBytes, OldestUnacked: st.OldestUnacked,
 		Snapshot: st.Snapshot,
 	}
 }
 
-// between is never negative: the positions were not read at the same moment.
+// between is never negative: a session that begins anew has received less than the slot has confirmed.
 func between(ahead, behind pglogrepl.LSN) *int64 {
 	if ahead == 0 || behind == 0 {
 		return nil

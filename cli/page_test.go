@@ -8,12 +8,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"postrider/config"
 	"postrider/metrics"
+	"postrider/relay"
 	"postrider/secret"
 	"postrider/sink/kafka"
 	"postrider/slot"
@@ -118,4 +120,25 @@ func TestPageCheck_RunsWhileSomebodyLooksAndNotTooOften(t *testing.T) {
 		time.Sleep(checkPause)
 		require.False(t, c.get(time.Now()).Running, "the relay has ended")
 	})
+}
+
+// The server's position is that of the last look, some seconds ago. What has been received since then is no distance to it.
+func TestPage_ShowsThePositionsOfOneInstant(t *testing.T) {
+	d := newTestDaemon(t)
+	look := func(at time.Time, wal, confirmed pglogrepl.LSN) slot.Observation {
+		var o slot.Observation
+		o.Slot.ObservedAt, o.Slot.CurrentWALLSN, o.Slot.ConfirmedFlushLSN = at, wal, confirmed
+		return o
+	}
+	distances := func() map[string]any {
+		return part(t, d, "pipeline")["distances"].(map[string]any)
+	}
+	begin := time.Now()
+	d.page.take(look(begin, 5000, 3000), relay.State{ReceivedLSN: 4900, AckedLSN: 4000})
+	require.Equal(t, map[string]any{"server_to_received": 100.0, "received_to_acked": 900.0, "acked_to_confirmed": 1000.0}, distances())
+	d.page.take(look(begin, 5000, 3000), relay.State{ReceivedLSN: 90_000, AckedLSN: 80_000}) // told again of the same look
+	require.Equal(t, 1000.0, distances()["acked_to_confirmed"])
+	d.page.take(look(begin.Add(5*time.Second), 95_000, 94_000), relay.State{ReceivedLSN: 95_100, AckedLSN: 94_500}) // it came between
+	require.Equal(t, map[string]any{"server_to_received": 0.0, "received_to_acked": 600.0, "acked_to_confirmed": 500.0}, distances())
+	require.Equal(t, part(t, d, "pipeline")["received_lsn"], part(t, d, "pipeline")["server_wal_lsn"])
 }

@@ -30,6 +30,7 @@ type pipeline struct {
 	metrics  *metrics.Set
 	log      zerolog.Logger
 	monitor  *slot.Monitor
+	observed func(slot.Observation) // told of each, by the monitor's goroutine; nil: nobody is
 	snapshot *snapshot.Snapshot
 	copy     *snapshot.Copy // from prepare to the end of runSnapshot; nil: there is nothing to copy
 	renewed  time.Time      // when we last made a slot, with the rows that were in the tables; of the relay's goroutine
@@ -44,7 +45,13 @@ type pipeline struct {
 func (a *app) newPipeline(cfg config.Config, set *metrics.Set, log zerolog.Logger) *pipeline {
 	p := &pipeline{app: a, cfg: cfg, metrics: set, log: log, catalogue: catalogue{cfg: cfg.Postgres}}
 	p.assigner = slot.NewAssigner(cfg.Replication, cfg.Slot.Name, p.component("slot"))
-	p.monitor = slot.NewMonitor(cfg.Postgres, requirements(cfg), cfg.Monitor, slot.Export(set), p.component("slot"))
+	export := slot.Export(set)
+	p.monitor = slot.NewMonitor(cfg.Postgres, requirements(cfg), cfg.Monitor, func(o slot.Observation) {
+		export(o)
+		if p.observed != nil {
+			p.observed(o)
+		}
+	}, p.component("slot"))
 	p.monitor.Assigner = p.assigner
 	p.snapshot = p.newSnapshot()
 	return p

@@ -38,7 +38,7 @@ func handler(h Handlers, live *stream, localOnly func(http.Handler) http.Handler
 	}
 	if h.Runbook != nil {
 		mux.HandleFunc("GET /runbook/{section}", func(w http.ResponseWriter, r *http.Request) {
-			writeRunbook(w, h.Runbook(r.PathValue("section")))
+			writeRunbook(w, r, h.Runbook)
 		})
 	}
 	mux.HandleFunc("GET /livez", probe(func() (string, error) { return "", h.Live() }, h.Log))
@@ -80,14 +80,6 @@ func front(h Handlers) http.Handler {
 		w.Header().Set("Vary", "Accept")
 		writeText(w, text)
 	})
-}
-
-func writeRunbook(w http.ResponseWriter, section string) {
-	if section == "" {
-		http.Error(w, "there is no such section in docs/OPERATIONS.md, or in the page named before the #", http.StatusNotFound)
-		return
-	}
-	writeText(w, section)
 }
 
 func writeText(w http.ResponseWriter, text string) {

@@ -102,6 +102,32 @@ func TestPage_SourcesStandAlone(t *testing.T) {
 	}
 }
 
+// Browsers get a page of it: what is markup in the text is none in the page, and links lead to what the binary has.
+func TestRunbook_IsRenderedForBrowsers(t *testing.T) {
+	h := new(answers).handlers()
+	h.Runbook = func(section string) string {
+		return map[string]string{
+			"PostriderStuck": "### PostriderStuck\n\n- **Do**: `postrider check`, then [near loss](#near), [checks](CHECK.md#wal_level), [promises](GUARANTEES.md#x), " +
+				"[gone](#gone), [PG](https://www.postgresql.org/docs/)\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n<script>alert(1)</script>\n",
+			"near": "### near\n", "CHECK.md#wal_level": "### wal_level\n",
+		}[section]
+	}
+	url := start(t, h)
+	resp, body := get(t, url+"/runbook/PostriderStuck", map[string]string{"Accept": browserAccept})
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	require.Equal(t, "text/html; charset=utf-8", resp.Header.Get("Content-Type"))
+	page := string(body)
+	require.Contains(t, resp.Header.Get("Content-Security-Policy"), policy(page))
+	for _, part := range []string{
+		"<title>PostriderStuck · postrider</title>", "<h3>PostriderStuck</h3>", "<strong>Do</strong>", "<code>postrider check</code>", "<td>1</td>",
+		`<a href="near">near loss</a>`, `<a href="CHECK.md%23wal_level">checks</a>`, "promises (docs/GUARANTEES.md#x), gone,", `<a href="https://www.postgresql.org/docs/">PG</a>`,
+	} {
+		require.Contains(t, page, part)
+	}
+	require.NotContains(t, page, "alert(1)")
+	require.NotContains(t, page, "{{")
+}
+
 func TestRunbook_IsServedAsText(t *testing.T) {
 	h := new(answers).handlers()
 	h.Parts = []Part{{Name: "verdict", Get: func() any { return 1 }}}

@@ -13,6 +13,14 @@ function nice(max, binary) {
   return 10 * power * base;
 }
 
+// ordinary is the highest value, without the few that stand far above all others: they would flatten everything else.
+function ordinary(values) {
+  const sorted = values.toSorted((a, b) => a - b);
+  const peak = sorted.at(-1) ?? 0;
+  const most = sorted[Math.floor(0.97 * (sorted.length - 1))] ?? 0;
+  return most > 0 && peak > 4 * most ? 1.5 * most : peak;
+}
+
 // path joins neighbouring values; where one is absent the line breaks.
 function path(points) {
   let d = '';
@@ -50,13 +58,14 @@ function area(points) {
 // chart draws spec = {title, binary, write, limit, series: [{name, of, kind}]} of samples, from the time `from` on, with a cursor at a sample.
 function chart(spec, samples, from, to, cursor) {
   const values = spec.series.map((s) => samples.map((sample) => (isNumber(sample[s.of]) ? sample[s.of] : undefined)));
-  const peak = Math.max(0, ...values.flat().filter(isNumber));
+  const peak = Math.max(0, ...values.map((of) => ordinary(of.filter(isNumber))));
   // The limit is drawn once it is in sight: a scale up to a far limit would hide everything else.
   const limit = spec.limit && spec.limit < 4 * peak ? spec.limit : undefined;
   const top = nice(Math.max(peak, limit ?? 0), spec.binary);
   const x = (sample) => ((moment(sample.at) - from) / (to - from)) * WIDTH;
-  const y = (value) => (value === undefined ? undefined : HEIGHT - (value / top) * (HEIGHT - 3));
+  const y = (value) => (value === undefined ? undefined : HEIGHT - Math.min(value / top, 1) * (HEIGHT - 3));
   const lines = values.map((of) => samples.map((sample, i) => [x(sample), y(of[i])]));
+  const beyond = values.flatMap((of) => of.map((value, i) => [i, value]).filter(([, value]) => value > top));
   const at = cursor ?? samples.length - 1;
   const read = (i) => (isNumber(values[i][at]) ? spec.write(values[i][at]) : '–');
   const all = (i) => values[i].filter(isNumber);
@@ -73,7 +82,8 @@ function chart(spec, samples, from, to, cursor) {
         svg('path', { class: 'area ' + spec.series[0].kind, d: area(lines[0]) }),
         limit && svg('path', { class: 'limit', d: `M0 ${y(limit).toFixed(1)}H${WIDTH}` }),
         lines.map((points, i) => svg('path', { class: 'line ' + spec.series[i].kind, d: path(points) })),
+        beyond.length > 0 && svg('path', { class: 'beyond', d: beyond.map(([i]) => `M${(x(samples[i]) - 3).toFixed(1)} 5l3 -5l3 5z`).join('') }),
         cursor !== undefined && samples[cursor] && svg('path', { class: 'cursor', d: `M${x(samples[cursor]).toFixed(1)} 0V${HEIGHT}` })),
-      el('span', { class: 'top-value' }, spec.write(top)),
+      el('span', { class: 'top-value' }, spec.write(top), beyond.length > 0 && el('b', {}, ` ▲ ${spec.write(Math.max(...beyond.map(([, value]) => value)))}`)),
       limit && el('span', { class: 'limit-value' }, `limit ${spec.write(limit)}`)));
 }

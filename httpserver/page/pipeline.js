@@ -9,6 +9,8 @@ const MIB = 1024 ** 2;
 const WIDE = [64 * MIB, 1024 * MIB];
 const HELD = [1024 * MIB, 8192 * MIB];
 
+const OLD = 30e3; // positions are read every few seconds
+
 function showPipeline(p) {
   const d = p.distances ?? {};
   const r = p.rates ?? {};
@@ -27,7 +29,7 @@ function showPipeline(p) {
 }
 
 function doing(p) {
-  const [since, next, oldest] = [p.since, p.next_attempt, p.oldest_unacked].map(moment);
+  const [since, next, oldest, at] = [p.since, p.next_attempt, p.oldest_unacked, p.at].map(moment);
   return [
     badge(PHASES[p.phase] ?? 'unknown', p.phase.replace('_', ' ')),
     since !== undefined && el('span', {}, 'for ', ago(since, '')),
@@ -35,6 +37,7 @@ function doing(p) {
     next !== undefined && next > now() && el('span', {}, `next attempt at ${clockTime(next)}`),
     el('span', {}, many(p.published, 'message') + ' published'),
     el('span', {}, many(p.sessions, 'session')),
+    at !== undefined && now() - at > OLD && el('span', {}, `positions of ${clockTime(at)}: the server was not asked since`),
     oldest !== undefined && el('span', {}, 'oldest not acknowledged: ', ago(oldest, ''), ' old'),
   ];
 }
