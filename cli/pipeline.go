@@ -303,8 +303,9 @@ func (p *pipeline) updated(table, behavior string) {
 // describe asks the catalogue about a table, once per shape, and behind the transaction of its first row: that may have made the columns.
 func (p *pipeline) describe(oid, xid uint32) (t *router.Table, err error) {
 	err = p.catalogue.ask(func(ctx context.Context, conn *pgx.Conn) error {
-		if err := slot.AwaitVisible(ctx, conn, xid); err != nil {
-			return err
+		if err := slot.AwaitChanges(ctx, conn, xid); err != nil {
+			log := p.component("router")
+			log.Warn().Err(err).Uint32("oid", oid).Msg("types of columns that this transaction has added are taken as text")
 		}
 		t, err = describe(ctx, conn, oid)
 		return err

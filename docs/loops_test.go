@@ -88,7 +88,7 @@ var waits = map[string]string{
 	"sink/kafka.transactionWriter.run":   "one turn for each time that the queue is filled",
 	"sink/memory.session.Publish":        "for tests",
 	"sink/memory.session.answer":         "for tests",
-	"slot.AwaitVisible":                  "20 ms, and seconds in all",
+	"slot.AwaitChanges":                  "20 ms, and two seconds in all",
 	"slot.Monitor.Run":                   "250 ms, doubling up to 5 s (TestTurns_TheMonitorDoesNotSpin)",
 	"slot.Monitor.ask":                   "no wait: one turn for each right that is refused, and there are a few",
 	"slot.Monitor.watch":                 "slot.check_interval or monitor.interval; a connection that does not live for 250 ms ends it (TestTurns_TheMonitorDoesNotSpin)",

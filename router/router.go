@@ -7,6 +7,7 @@ package router
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"unsafe"
 
 	"github.com/google/uuid"
@@ -45,6 +46,7 @@ type Router struct {
 
 	last     *plan            // of the relation of the row before
 	plans    map[uint32]*plan // by OID, of its newest shape
+	foreign  int              // how many of them have no rule, at most
 	assigned map[uint32][]*Assigned
 }
 
@@ -215,10 +217,24 @@ func (r *Router) planOf(ev *replication.Event) *plan {
 	p := r.plans[ev.Relation.OID]
 	if p == nil || p.rel != ev.Relation || ev.LSN > p.upTo {
 		p = r.makePlan(ev)
-		r.plans[ev.Relation.OID] = p
+		r.keep(ev.Relation.OID, p)
 	}
 	r.last = p
 	return p
+}
+
+// maxForeign bounds how many relations are known that are no outbox tables: with a publication of all tables, those that come and go are any number.
+const maxForeign = 1000
+
+// keep remembers a plan. Those of tables that are none of ours can be made again.
+func (r *Router) keep(oid uint32, p *plan) {
+	if r.plans[oid] == nil && p.rule == nil {
+		if r.foreign++; r.foreign > maxForeign {
+			maps.DeleteFunc(r.plans, func(_ uint32, p *plan) bool { return p.rule == nil })
+			r.foreign = 1
+		}
+	}
+	r.plans[oid] = p
 }
 
 // noEnd is behind every position.

@@ -118,3 +118,30 @@ func TestRoute_AsksOnceForEachRelationWhichTableItBelongsTo(t *testing.T) {
 		{OID: 16401, Table: "public.outbox", First: 29, Last: 30}, {OID: 16401, First: 31, Last: 40},
 	}, r.Assigned())
 }
+
+// With a publication of all tables, tables that come and go are any number.
+func TestRouter_ForgetsForeignTablesAndNoOutbox(t *testing.T) {
+	asked := 0
+	home := func(ev *replication.Event) (string, pglogrepl.LSN, error) {
+		if ev.Relation.OID == 1 {
+			asked++
+			return "public.outbox", 0, nil
+		}
+		return "", 0, nil
+	}
+	r, err := New([]Config{DefaultConfig()}, DefaultFormat(), Options{Tables: []string{"public.outbox"}, Home: home})
+	require.NoError(t, err)
+	ours := &replication.Relation{OID: 1, Namespace: "public", Name: "outbox_1", Columns: []replication.Column{
+		{Name: "id", TypeOID: 23}, {Name: "aggregatetype", TypeOID: 25}, {Name: "aggregateid", TypeOID: 25}, {Name: "type", TypeOID: 25}, {Name: "payload", TypeOID: 25},
+	}}
+	row := &replication.Event{Kind: replication.Insert, Relation: ours, Values: [][]byte{[]byte("1"), []byte("order"), []byte("k"), []byte("e"), []byte("{}")}}
+	for oid := range uint32(10 * maxForeign) {
+		_, err := r.Route(row)
+		require.NoError(t, err)
+		m, err := r.Route(&replication.Event{Kind: replication.Insert, Relation: &replication.Relation{OID: oid + 2, Namespace: "public", Name: "staging"}})
+		require.NoError(t, err)
+		require.Nil(t, m)
+		require.LessOrEqual(t, len(r.plans), maxForeign+1)
+	}
+	require.Equal(t, 1, asked, "the outbox is asked about once")
+}

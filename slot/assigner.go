@@ -82,7 +82,10 @@ func (a *Assigner) Assign(ctx context.Context, conn *pgx.Conn, row FirstRow) (ta
 	if table, known := a.Remembered(row); known {
 		return table, 0, nil
 	}
-	if err := AwaitVisible(ctx, conn, row.XID); err != nil {
+	if err := AwaitChanges(ctx, conn, row.XID); err != nil {
+		if d, decided := a.decided(row); decided {
+			return d.Table, d.UpTo, nil
+		}
 		return "", 0, err
 	}
 	e, before, err := a.ask(ctx, conn, row.Relation.OID)
@@ -96,14 +99,22 @@ func (a *Assigner) Assign(ctx context.Context, conn *pgx.Conn, row FirstRow) (ta
 	if verdict.known() {
 		return verdict.table(), 0, nil
 	}
+	if d, decided := a.decided(row); decided {
+		return d.Table, d.UpTo, nil
+	}
+	return "", 0, a.unassigned(row, e, verdict)
+}
+
+// decided gives the operator's decision about a row.
+func (a *Assigner) decided(row FirstRow) (replication.Assignment, bool) {
 	for _, d := range a.decisions {
 		if d.Covers(row.Relation, row.LSN) {
 			a.log.Info().Str("relation", row.Relation.String()).Uint32("oid", d.OID).Str("decision", d.String()).
 				Msg("rows are assigned by replication.partitions")
-			return d.Table, d.UpTo, nil
+			return d, true
 		}
 	}
-	return "", 0, a.unassigned(row, e, verdict)
+	return replication.Assignment{}, false
 }
 
 // Remembered is Assign without a question, where that is exact.

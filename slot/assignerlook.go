@@ -32,7 +32,12 @@ tree(root, oid, depth, id, steady) AS (
   UNION ALL
   SELECT tree.root, i.inhrelid, tree.depth + 1,
     pg_catalog.concat(i.xmin::pg_catalog.text, CASE WHEN tree.depth > 0 THEN '/' END, tree.id),
-    tree.steady AND NOT i.inhdetachpending AND (
+    tree.steady AND NOT i.inhdetachpending
+    -- nor may one between have had the name of another outbox table
+    AND (tree.depth = 0 OR coalesce((SELECT p.xmin = (SELECT b.xmin FROM pg_catalog.pg_attribute b WHERE b.attrelid = p.oid AND b.attnum = -1)
+        OR (pg_catalog.age(p.xmin) < 0 OR pg_catalog.age(p.xmin) > (SELECT age FROM horizon)) AND (pg_catalog.age(s.xmin) < 0 OR pg_catalog.age(s.xmin) > (SELECT age FROM horizon))
+      FROM pg_catalog.pg_class p JOIN pg_catalog.pg_namespace s ON s.oid = p.relnamespace WHERE p.oid = tree.oid), false))
+    AND (
       coalesce(pg_catalog.age(i.xmin) < 0 OR pg_catalog.age(i.xmin) > (SELECT age FROM horizon), false)
       OR coalesce(i.xmin = (SELECT b.xmin FROM pg_catalog.pg_attribute b WHERE b.attrelid = i.inhrelid AND b.attnum = -1), false))
   FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid

@@ -14,29 +14,41 @@ import (
 	"postrider/postgres"
 )
 
-// visibleInterval is how often it is looked whether a transaction has become visible.
-const visibleInterval = 20 * time.Millisecond
+const (
+	// How often, and for how long, it is looked whether a change of tables has become visible.
+	visibleInterval = 20 * time.Millisecond
+	visibleTimeout  = 2 * time.Second
+)
 
-// AwaitVisible blocks until the effects of a transaction are visible that was decoded. That happens as soon as its commit is written: before anybody sees
-// it, and long before where it waits for a synchronous standby. It gives up a second before the deadline of ctx, so that the connection outlives it.
-// xid is without its epoch, as the stream has it; zero: none is waited for.
-func AwaitVisible(ctx context.Context, conn *pgx.Conn, xid uint32) error {
+// selectChanging reports whether a transaction, the parameter, is still running for others and may have
+// changed tables: whoever does holds a lock on them that is stronger than a writer's, until the change is
+// visible. Everybody may read pg_locks.
+const selectChanging = `
+WITH l AS MATERIALIZED (SELECT k.locktype, k.transactionid, k.virtualtransaction, k.mode FROM pg_catalog.pg_locks k WHERE k.granted)
+SELECT EXISTS (SELECT FROM l t JOIN l s ON s.virtualtransaction = t.virtualtransaction
+  WHERE t.locktype = 'transactionid' AND t.transactionid = $1::pg_catalog.xid
+  AND s.locktype = 'relation' AND s.mode NOT IN ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock'))`
+
+// AwaitChanges blocks until the catalogs show what a transaction that was decoded has done to tables, two
+// seconds at most. A transaction is decoded as soon as its commit is written: before anybody sees it, and long
+// before where it waits for a synchronous standby. One that only wrote rows is not waited for: the standby it
+// waits for may be the caller. xid is without its epoch, as the stream has it; zero: none is waited for.
+func AwaitChanges(ctx context.Context, conn *pgx.Conn, xid uint32) error {
 	if xid == 0 {
 		return nil
 	}
 	tick := time.NewTicker(visibleInterval)
 	defer tick.Stop()
-	for {
-		var text string
-		if err := conn.QueryRow(ctx, "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text").Scan(&text); err != nil {
+	for began := time.Now(); ; {
+		var changing bool
+		if err := conn.QueryRow(ctx, selectChanging, xid).Scan(&changing); err != nil {
 			return fmt.Errorf("look whether transaction %d is visible: %w", xid, postgres.Error(err))
 		}
-		s, err := parseSnapshot(text)
-		if err != nil || s.sees(xid) {
-			return err
+		if !changing {
+			return nil
 		}
-		if end, bounded := ctx.Deadline(); bounded && time.Until(end) < time.Second {
-			return fmt.Errorf("transaction %d has committed and is not visible yet: it may wait for a synchronous standby", xid)
+		if time.Since(began) > visibleTimeout {
+			return fmt.Errorf("transaction %d has changed tables and committed, and is not visible yet: it may wait for a synchronous standby", xid)
 		}
 		select {
 		case <-tick.C:
@@ -45,8 +57,7 @@ func AwaitVisible(ctx context.Context, conn *pgx.Conn, xid uint32) error {
 	}
 }
 
-// snapshot tells which transactions a statement saw. One that was running for it may have written its
-// commit, and be decoded, long before: it becomes visible when synchronous standbys have answered.
+// snapshot tells which transactions a statement saw.
 type snapshot struct {
 	xmax    uint32 // it saw none from this one on
 	running []uint32
@@ -54,12 +65,12 @@ type snapshot struct {
 
 // parseSnapshot reads a pg_snapshot, "xmin:xmax:xid,...".
 func parseSnapshot(text string) (*snapshot, error) {
-	var s snapshot
-	var err error
 	parts := strings.Split(text, ":")
 	if len(parts) != 3 {
 		return nil, fmt.Errorf("%q is no snapshot", text)
 	}
+	var s snapshot
+	var err error
 	xid := func(text string) uint32 {
 		n, parseErr := strconv.ParseUint(text, 10, 64)
 		if parseErr != nil {
@@ -76,13 +87,10 @@ func parseSnapshot(text string) (*snapshot, error) {
 	return &s, err
 }
 
-// startable bounds how many transactions may be running beyond a snapshot's xmax: the server has no more
-// connections and prepared transactions (MAX_BACKENDS of PostgreSQL is 2^18).
-const startable = 1 << 20
-
-// sees reports whether it saw a transaction that has committed by now; zero stands for one of long ago, and nil for a snapshot that saw all.
+// sees reports whether it saw a transaction that has committed by now. One from xmax on is of the future, or of two thousand million transactions
+// ago. Zero stands for one of long ago, and nil for a snapshot that saw all.
 func (s *snapshot) sees(xid uint32) bool {
-	return s == nil || xid == 0 || xid-s.xmax >= startable && !slices.Contains(s.running, xid)
+	return s == nil || xid == 0 || int32(xid-s.xmax) < 0 && !slices.Contains(s.running, xid) //nolint:gosec // as PostgreSQL compares them
 }
 
 // sight is how far something was seen: what commits up to a position, but for transactions that were

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 )
 
@@ -18,7 +19,7 @@ func TestPage_AnOutlierDoesNotFlattenTheChart(t *testing.T) {
 	p := open(t, base, 1280, 900)
 	p.requireQuiet()
 	const figure = `document.querySelector('[data-key="Commit to acknowledgement"]')`
-	require.Contains(t, eval[string](p, figure+".querySelector('.top-value').textContent"), "▲ 1m30s")
+	require.Contains(t, eval[string](p, figure+".querySelector('.top-value').textContent"), "▲ 1m 30s")
 	require.Positive(t, eval[float64](p, figure+".querySelector('.beyond').getBBox().width"))
 	spread := eval[float64](p, `(() => {
 		const at = `+figure+`.querySelector('.line.b').getAttribute('d').matchAll(/[ML][\d.]+ ([\d.]+)/g);
@@ -31,7 +32,8 @@ func TestPage_AnOutlierDoesNotFlattenTheChart(t *testing.T) {
 
 func TestRunbook_IsAPageOfItsOwn(t *testing.T) {
 	base, _ := healthy(time.Now()).serve(t, "")
-	p := open(t, base+"/runbook/postriderslotnearloss", 1280, 900)
+	p := blank(t, base, 1280, 900)
+	p.do(chromedp.Navigate(base + "/runbook/postriderslotnearloss"))
 	for _, scheme := range []string{"light", "dark"} {
 		p.colours(scheme)
 		for _, width := range []int64{1280, 390} {
