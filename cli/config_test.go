@@ -54,11 +54,27 @@ func TestConfigPrint_ShowsOriginsAsTextAndJSON(t *testing.T) {
 	r = execute(t, nil, "config", "print", "--json")
 	var printed struct {
 		File   string
-		Values []struct{ Key, Value, Origin, Env string }
+		Values []struct {
+			Key               string
+			Value             any
+			TOML, Origin, Env string
+		}
 	}
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &printed))
 	require.Equal(t, "postrider.toml", printed.File)
-	require.Contains(t, printed.Values, struct{ Key, Value, Origin, Env string }{"log.level", `"warn"`, "postrider.toml:2", "POSTRIDER_LOG_LEVEL"})
+	values := map[string]any{}
+	for _, v := range printed.Values {
+		values[v.Key] = v.Value
+		if v.Key == "log.level" {
+			require.Equal(t, []string{`"warn"`, "postrider.toml:2", "POSTRIDER_LOG_LEVEL"}, []string{v.TOML, v.Origin, v.Env})
+		}
+	}
+	for key, want := range map[string]any{ // as JSON has them: a script need not take quotes off
+		"log.level": "warn", "sink.kafka.brokers": []any{}, "replication.tables": []any{"public.outbox"}, "relay.in_flight_messages": 5000.0, "relay.in_flight_bytes": "8MiB",
+		"relay.drain_timeout": "20s", "slot.create": true, "health.safe_warning": 0.5, "sink.kafka.sasl.password": nil,
+	} {
+		require.Equal(t, want, values[key], key)
+	}
 }
 
 func TestConfigValidate_ListsEveryProblem(t *testing.T) {

@@ -106,7 +106,7 @@ func values(l *config.Loaded, keys []string) []string {
 	lines := []string{}
 	for _, v := range l.Values() {
 		if slices.Contains(keys, v.Key) {
-			lines = append(lines, v.Key+" = "+v.Value)
+			lines = append(lines, v.Key+" = "+v.TOML)
 		}
 	}
 	return lines

@@ -98,7 +98,7 @@ func TestReload_ChangesLevelAndThresholdsAtOnce(t *testing.T) {
 	require.Equal(t, 7*time.Second, x.thresholds().UnackedWarning)
 	require.Equal(t, "critical", x.alerting().Severity)
 	require.Contains(t, part(t, x.daemon, "config")["values"], map[string]any{
-		"key": "health.unacked_warning", "value": `"7s"`, "origin": x.file + ":11", "env": "POSTRIDER_HEALTH_UNACKED_WARNING",
+		"key": "health.unacked_warning", "value": "7s", "toml": `"7s"`, "origin": x.file + ":11", "env": "POSTRIDER_HEALTH_UNACKED_WARNING",
 	})
 	x.log.Debug().Msg("written")
 	require.Contains(t, x.written.String(), `"message":"written"`)

@@ -40,7 +40,7 @@ func sampleWatched() watched {
 		events: pageEvents{[]relay.Published{{At: ago(time.Second), Topic: "outbox.event.order", EventID: "e-1", LSN: "0/2000", LatencySeconds: .0021, Bytes: 300}}},
 		errors: pageErrors{[]pageError{{Failure: relay.Failure{Reason: "broker_unreachable", Class: "retryable", Count: 3, FirstSeen: ago(time.Hour), LastSeen: ago(time.Minute), Text: "no broker\nanswers"}}}},
 		check:  checkReport{At: ago(5 * time.Second), Findings: []slot.Finding{{Severity: slot.SeverityWarning, Code: "max_slot_wal_keep_size", Observed: "-1", Fix: "ALTER SYSTEM SET ..."}}},
-		config: pageConfig{Values: []config.Value{{Key: "slot.name", Value: `"postrider"`, Origin: "default"}}},
+		config: pageConfig{Values: []config.Value{{Key: "slot.name", Value: "postrider", TOML: `"postrider"`, Origin: "default"}}},
 		build:  pageBuild{Version: "v1.2.3"},
 	}
 	for i := range 100 {

@@ -151,7 +151,7 @@ func (s screen) writeTab(b *strings.Builder, width int) {
 	case tabConfig:
 		rows := [][]string{}
 		for _, v := range s.seen.config.Values {
-			rows = append(rows, []string{v.Key, v.Value, v.Origin})
+			rows = append(rows, []string{v.Key, v.TOML, v.Origin})
 		}
 		writeTable(b, width, rows, "key", "value", "origin")
 	}

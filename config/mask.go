@@ -70,19 +70,19 @@ func maskQuery(u *url.URL) string {
 	return "?" + strings.Join(parts, "&")
 }
 
-// maskSecret is a secret as TOML. Of a URL it shows where it leads; of anything else, nothing.
-func maskSecret(s secret.Secret) string {
+// maskSecret is a secret as it may be printed, nil if there is none. Of a URL it shows where it leads; of anything else, nothing.
+func maskSecret(s secret.Secret) any {
 	switch {
 	case !s.IsSet():
-		return ""
+		return nil
 	case s.Path() != "":
-		return quote(MaskURL(s.Path()))
+		return MaskURL(s.Path())
 	}
 	v, err := s.Reveal()
 	if err != nil || !userinfoURL(v) {
-		return quote(s.String())
+		return s.String()
 	}
-	return quote(MaskURL(v))
+	return MaskURL(v)
 }
 
 // userinfoURL tells whether a secret has the shape of a database URL, so that MaskURL knows where its password stands.

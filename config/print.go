@@ -12,7 +12,8 @@ import (
 // Value is one key of an effective configuration.
 type Value struct {
 	Key    string `json:"key"`    // in full; of a secret read from a file, the key that names the file
-	Value  string `json:"value"`  // as TOML, secrets masked; empty: not set
+	Value  any    `json:"value"`  // secrets masked; sizes and durations are strings; nil: not set
+	TOML   string `json:"toml"`   // the same as the file has it; empty: not set
 	Origin string `json:"origin"` // see Loaded.Origin
 	Env    string `json:"env"`    // the environment variable that sets it; empty: none does, as with several [[router]]
 
@@ -24,7 +25,7 @@ func (l *Loaded) Values() []Value {
 	ix := newIndex(&l.Config)
 	values := make([]Value, len(ix.keys))
 	for i, k := range ix.keys {
-		v := Value{Key: k.name, Value: k.String(), Origin: l.Origin(k.name), Env: k.env(), section: k.section, leaf: k.leaf}
+		v := Value{Key: k.name, Value: k.value(), TOML: k.String(), Origin: l.Origin(k.name), Env: k.env(), section: k.section, leaf: k.leaf}
 		if k.kind == secretText && k.field.Interface().(secret.Secret).Path() != "" {
 			v.Key, v.leaf, v.Env = v.Key+fileSuffix, v.leaf+fileSuffix, envName(v.Key+fileSuffix)
 		}
@@ -69,14 +70,14 @@ func (v Value) heading() string {
 }
 
 func (v Value) line() string {
-	if v.Value == "" {
+	if v.TOML == "" {
 		return "#" + v.leaf + " ="
 	}
-	return v.leaf + " = " + v.Value
+	return v.leaf + " = " + v.TOML
 }
 
 // Names lists every key in full, for completion.
 func Names() []string {
-	var c Config
+	c := Default() // which has one [router]
 	return newIndex(&c).names
 }

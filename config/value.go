@@ -189,35 +189,49 @@ func describe(v any, shown func(string) string) string {
 
 // String is the value as TOML, with what may be a secret masked. Empty: the key is not set and has no default.
 func (k key) String() string {
+	switch v := k.value().(type) {
+	case nil:
+		return ""
+	case string:
+		return quote(v)
+	case []string:
+		items := make([]string, len(v))
+		for i := range v {
+			items[i] = quote(v[i])
+		}
+		return "[" + strings.Join(items, ", ") + "]"
+	default:
+		return fmt.Sprint(v)
+	}
+}
+
+// value is the value as JSON has it, with what may be a secret masked; sizes and durations as they are written. nil: the key is not set and has no default.
+func (k key) value() any {
 	switch k.kind {
 	case text:
 		if k.field.String() == "" {
-			return ""
+			return nil
 		}
-		return quote(k.masked(k.field.String()))
+		return k.masked(k.field.String())
 	case secretText:
 		return maskSecret(k.field.Interface().(secret.Secret))
 	case optionalBoolean:
 		if k.field.IsNil() {
-			return ""
+			return nil
 		}
-		return strconv.FormatBool(k.field.Elem().Bool())
-	case boolean:
-		return strconv.FormatBool(k.field.Bool())
-	case integer:
-		return strconv.FormatInt(k.field.Int(), 10)
-	case float:
-		return strconv.FormatFloat(k.field.Float(), 'g', -1, 64)
+		return k.field.Elem().Bool()
 	case size:
-		return quote(FormatSize(k.field.Int()))
+		return FormatSize(k.field.Int())
 	case duration:
-		return quote(FormatDuration(time.Duration(k.field.Int())))
-	default:
+		return FormatDuration(time.Duration(k.field.Int()))
+	case list:
 		items := make([]string, k.field.Len())
 		for i := range items {
-			items[i] = quote(k.masked(k.field.Index(i).String()))
+			items[i] = k.masked(k.field.Index(i).String())
 		}
-		return "[" + strings.Join(items, ", ") + "]"
+		return items
+	default:
+		return k.field.Interface()
 	}
 }
 

@@ -94,7 +94,7 @@ const finding = (f) => el('li', { 'data-key': [f.severity, f.code, f.subject, f.
 
 const configColumns = [
   { title: 'Key', className: 'first', cell: (v) => el('span', {}, el('code', {}, v.key)) },
-  { title: 'Value', cell: (v) => el('code', {}, v.value === '' ? '–' : v.value) },
+  { title: 'Value', cell: (v) => el('code', {}, v.toml || '–') },
   { title: 'From', cell: (v) => origin(v.origin) },
 ];
 

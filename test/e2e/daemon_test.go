@@ -227,13 +227,13 @@ func TestReload_TakesWhatMayChange(t *testing.T) {
 	require.Equal(t, []any{"sink.kafka.client_id"}, left["keys"])
 	require.Equal(t, []any{`health.lag_warning = "2MiB"`, `log.level = "debug"`}, o.relay.logged("configuration reloaded")["changed"])
 	var shown struct {
-		Values []struct{ Key, Value string }
+		Values []struct{ Key, TOML string }
 	}
 	_, err := getJSON(o.relay.url+"/api/config", &shown)
 	require.NoError(t, err)
 	values := map[string]string{}
 	for _, v := range shown.Values {
-		values[v.Key] = v.Value
+		values[v.Key] = v.TOML
 	}
 	require.Equal(t, `"2MiB"`, values["health.lag_warning"])
 	require.Equal(t, `"postrider"`, values["sink.kafka.client_id"], "as it is in use")

@@ -275,7 +275,7 @@ func configuration() []doc {
 		{"router.route.topic.replacement", `"outbox.event.${routedByValue}"`, "default"}, {"sink.kafka.brokers", `["kafka-1:9092", "kafka-2:9092"]`, "/etc/postrider/postrider.toml:11"},
 		{"sink.kafka.sasl.password", `"***"`, "env POSTRIDER_SINK_KAFKA_SASL_PASSWORD"}, {"sink.kafka.compression", `"none"`, "default"}, {"http.listen", `":8432"`, "flag --http-listen"}, {"log.level", `"info"`, "default"},
 	} {
-		list = append(list, doc{"key": v[0], "value": v[1], "origin": v[2]})
+		list = append(list, doc{"key": v[0], "toml": v[1], "origin": v[2]})
 	}
 	return list
 }
