@@ -120,9 +120,10 @@ docs/AUDIT.md explains the rest.`,
 	f.StringVar(&o.memory, "memory", "256MiB", "`size` of memory to use; with more rows than fit, the topics are read several times")
 	f.IntVar(&o.examples, "examples", 5, "faults of each kind to show")
 	f.BoolVar(&o.json, "json", false, "print the report as JSON")
-	for _, name := range []string{"topic", "topics", "table", "id", "id-column", "key-column", "order-by", "slot", "time-column", "transaction-column", "since", "until", "dead-letters", "memory", "examples"} {
+	for _, name := range []string{"topic", "topics", "table", "id", "id-column", "key-column", "order-by", "time-column", "transaction-column", "since", "until", "dead-letters", "memory", "examples"} {
 		must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
 	}
+	must(cmd.RegisterFlagCompletionFunc("slot", a.slotNamesOfFlag))
 	must(cmd.RegisterFlagCompletionFunc("isolation", cobra.FixedCompletions([]string{"read_committed", "read_uncommitted"}, cobra.ShellCompDirectiveNoFileComp)))
 	cmd.AddCommand(newAuditCompare(a))
 	return cmd

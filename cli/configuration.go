@@ -29,8 +29,11 @@ func (a *app) keyFlags(cmd *cobra.Command, keys ...string) {
 		help, _, _ := strings.Cut(descriptions[key], ". ")
 		cmd.Flags().String(name, "", fmt.Sprintf("%s (%s)", strings.TrimSuffix(help, "."), key))
 		cmd.Flags().Lookup(name).Annotations = map[string][]string{keyAnnotation: {key}}
-		if words := config.Accepted(key); words != nil {
+		switch words := config.Accepted(key); {
+		case words != nil:
 			must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
+		case key == "slot.name":
+			must(cmd.RegisterFlagCompletionFunc(name, a.slotNamesOfFlag))
 		}
 	}
 }

@@ -35,7 +35,8 @@ own. It reads and writes that topic alone, but for redrive, which publishes; the
 	return cmd
 }
 
-// withDeadLetters runs f with the dead-letter topic. transactional: letters are going to be redriven.
+// withDeadLetters runs f with the dead-letter topic. transactional: letters are going to be redriven. Where there is no topic and needs to be none, there
+// is no store either, and no letter for which one would be wanted.
 func (a *app) withDeadLetters(cmd *cobra.Command, transactional bool, f func(ctx context.Context, cfg config.Config, store *kafka.DeadLetters, x *deadletter.Index) error) error {
 	sections := []string{"sink", "deadletter", "log"}
 	if transactional {
@@ -57,12 +58,16 @@ func (a *app) withDeadLetters(cmd *cobra.Command, transactional bool, f func(ctx
 	}
 	cfg.Sink.Kafka.Topics.Create = false // to look is not to make
 	store, err := kafka.OpenDeadLetters(ctx, cfg.Sink.Kafka, cfg.DeadLetter.Topic, id, a.newLogger(cfg.Log))
-	if err != nil {
-		return explain(err)
-	}
-	defer store.Close()
-	x, err := deadletter.Read(ctx, store)
-	if err != nil {
+	x := deadletter.NewIndex()
+	switch {
+	case err == nil:
+		defer store.Close()
+		if x, err = deadletter.Read(ctx, store); err != nil {
+			return explain(err)
+		}
+	case errors.Is(err, sink.ErrUnknownTopic) && !cfg.DeadLetter.On():
+		a.progress("topic %s does not exist, and no policy of [deadletter] needs it: there are no dead letters", cfg.DeadLetter.Topic)
+	default:
 		return explain(err)
 	}
 	for _, err := range x.Unknown {
@@ -83,10 +88,20 @@ type letterFilter struct {
 	cmd                                *cobra.Command
 }
 
+// causes are those that a letter can have.
+var causes = []deadletter.Cause{
+	deadletter.NotRoutable, deadletter.InvalidTopic, deadletter.TooLarge, deadletter.Refused, deadletter.Malformed, deadletter.UnknownTopic, deadletter.Parked,
+}
+
 func (f *letterFilter) flags(cmd *cobra.Command) {
 	f.cmd = cmd
 	flags := cmd.Flags()
-	flags.StringVar(&f.cause, "cause", "", "only those of a `cause`: not_routable, invalid_topic, too_large, refused, malformed, unknown_topic or parked")
+	words := make([]string, len(causes))
+	for i, cause := range causes {
+		words[i] = string(cause)
+	}
+	flags.StringVar(&f.cause, "cause", "", "only those of a `cause`: "+strings.Join(words[:len(words)-1], ", ")+" or "+words[len(words)-1])
+	must(cmd.RegisterFlagCompletionFunc("cause", cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
 	flags.StringVar(&f.key, "key", "", "only those of a `key` of the messages")
 	flags.StringVar(&f.topic, "topic", "", "only those that belong to a `topic`")
 	flags.StringVar(&f.relation, "relation", "", "only those of a `table`, as schema.table, or of message:PREFIX")
@@ -95,6 +110,9 @@ func (f *letterFilter) flags(cmd *cobra.Command) {
 
 func (f *letterFilter) filter() (deadletter.Filter, error) {
 	out := deadletter.Filter{Cause: deadletter.Cause(f.cause), Topic: f.topic, Relation: f.relation}
+	if f.cause != "" && !slices.Contains(causes, out.Cause) {
+		return out, usagef("--cause %s: there is no such cause", f.cause)
+	}
 	if f.cmd.Flags().Changed("key") {
 		out.Key = &f.key
 	}

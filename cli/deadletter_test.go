@@ -28,6 +28,22 @@ func TestDeadLetterShow_RefusesAnEmptyID(t *testing.T) {
 	require.Contains(t, r.stderr, "the ID of a dead letter is empty")
 }
 
+// The defaults make no dead letters, so there need not be a topic for them.
+func TestDeadLetterList_NeedsNoTopicUnlessAPolicyDoes(t *testing.T) {
+	k := kafkaBroker(t)
+	i := newInstall(t, "17", k.Brokers()...)
+	r := i.ok("deadletter", "list", "--json")
+	require.Equal(t, "[]\n", r.stdout)
+	require.Contains(t, r.stderr, "topic postrider.dead_letters does not exist, and no policy of [deadletter] needs it")
+	require.Equal(t, "nothing to redrive\n", i.ok("deadletter", "redrive", "--all", "--yes", "--set", "replication.tables=public.outbox").stdout)
+	require.Equal(t, exitUsage, i.run("deadletter", "show", "abc").code)
+	require.Equal(t, exitUsage, i.run("deadletter", "list", "--cause", "nonsense").code)
+
+	r = i.run("deadletter", "list", "--set", "deadletter.too_large=dead_letter")
+	require.Equal(t, exitConfig, r.code)
+	require.Contains(t, r.stderr, "--create --topic postrider.dead_letters")
+}
+
 func TestQuantity_HasASingular(t *testing.T) {
 	require.Equal(t, "1 row", quantity(1, "row"))
 	require.Equal(t, "0 rows", quantity(int64(0), "row"))

@@ -56,6 +56,8 @@ Presets: plain, partitioned (one partition a day, dropped instead of deleted), d
 	cmd.Flags().BoolVar(&printSQL, "print-sql", false, "print the SQL and change nothing")
 	cmd.Flags().StringVar(&table, "table", "", "outbox `table` instead of replication.tables; without a schema in public")
 	cmd.Flags().StringVar(&preset, "preset", sql.Plain, "shape of a new outbox table: "+strings.Join(sql.Presets(), ", "))
+	must(cmd.RegisterFlagCompletionFunc("preset", cobra.FixedCompletions(sql.Presets(), cobra.ShellCompDirectiveNoFileComp)))
+	must(cmd.RegisterFlagCompletionFunc("table", cobra.NoFileCompletions))
 	a.keyFlags(cmd, "slot.name", "replication.publication")
 	return cmd
 }

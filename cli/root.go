@@ -51,6 +51,8 @@ to PostgreSQL only after the broker has acknowledged everything up to it.`,
 		SilenceErrors: true,
 	}
 	root.SuggestionsMinimumDistance = 2
+	root.Version = currentBuild().String()
+	root.SetVersionTemplate("{{.Version}}\n") // as the command prints it
 	root.SetArgs(a.Args)
 	root.SetIn(a.Stdin)
 	root.SetOut(a.Stdout)

@@ -120,6 +120,7 @@ func TestVersion_IsOneJSONObject(t *testing.T) {
 
 	r = execute(t, nil, "version")
 	require.True(t, strings.HasPrefix(r.stdout, "postrider "+b.Version), r.stdout)
+	require.Equal(t, r, execute(t, nil, "--version"))
 }
 
 func TestCompletion_WritesAScriptForEachShell(t *testing.T) {
@@ -130,4 +131,30 @@ func TestCompletion_WritesAScriptForEachShell(t *testing.T) {
 	}
 	r := execute(t, nil, "__complete", "config", "print", "--set", "")
 	require.Contains(t, r.stdout, "sink.kafka.brokers=\tOne or more brokers")
+}
+
+func TestCompletion_KnowsEveryValueThatOnlyWeKnow(t *testing.T) {
+	t.Chdir(t.TempDir())
+	i := newInstall(t, "17")
+	i.ok("init")
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"run", "--set", "router.route"}, "router.route.topic.replacement="},
+		{[]string{"run", "--set", "router.null_key="}, "router.null_key=publish"},
+		{[]string{"init", "--preset", ""}, "partitioned"},
+		{[]string{"deadletter", "list", "--cause", ""}, "unknown_topic"},
+		{[]string{"deadletter", "redrive", "--cause", ""}, "parked"},
+		{[]string{"slot", "show", ""}, i.db.Name + "\tinactive"},
+		{[]string{"slot", "drop", ""}, i.db.Name + "\tinactive"},
+		{[]string{"slot", "advance", ""}, i.db.Name + "\tinactive"},
+		{[]string{"run", "--slot-name", ""}, i.db.Name + "\tinactive"},
+		{[]string{"audit", "--slot", ""}, i.db.Name + "\tinactive"},
+	} {
+		r := i.ok(append([]string{"__complete"}, c.args...)...)
+		require.Contains(t, r.stdout, c.want, c.args)
+	}
+	i.env = append(i.env, "POSTRIDER_POSTGRES_URL=postgres://u@"+closedPort(t)+"/x")
+	require.Equal(t, ":4\n", i.ok("__complete", "slot", "show", "").stdout, "no names, no files and no error where nobody answers")
 }

@@ -120,7 +120,7 @@ func newSlotShow(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [NAME]",
 		Short: "Show one slot, the configured one without a name",
-		Args:  cobra.MaximumNArgs(1),
+		Args:  cobra.MaximumNArgs(1), ValidArgsFunction: a.slotNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withDatabase(cmd, args, func(ctx context.Context, conn *pgx.Conn, cfg config.Config) error {
 				s, err := slot.Get(ctx, conn, cfg.Slot.Name)
@@ -229,7 +229,7 @@ func newSlotDrop(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drop NAME",
 		Short: "Drop a slot: what it keeps is never published",
-		Args:  cobra.ExactArgs(1),
+		Args:  cobra.ExactArgs(1), ValidArgsFunction: a.slotNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withDatabase(cmd, args, func(ctx context.Context, conn *pgx.Conn, cfg config.Config) error {
 				s, err := slot.Get(ctx, conn, cfg.Slot.Name)

@@ -24,8 +24,9 @@ const adoptTimeout = time.Minute
 func newSlotAdopt(a *app) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
-		Use:   "adopt [NAME]",
-		Short: "With relay.exactly_once, go on with a server that was restored, or is another one",
+		Use:               "adopt [NAME]",
+		ValidArgsFunction: a.slotNames,
+		Short:             "With relay.exactly_once, go on with a server that was restored, or is another one",
 		Long: `adopt is the consent to a server whose history does not lead through the position that relay.exactly_once has stored: it was restored to an
 earlier point, or it is another cluster, such as after pg_upgrade.
 

@@ -36,8 +36,9 @@ type advance struct {
 func newSlotAdvance(a *app) *cobra.Command {
 	c := advance{app: a}
 	cmd := &cobra.Command{
-		Use:   "advance NAME (--to LSN | --past LSN | --debezium-offsets FILE)",
-		Short: "Move a slot forward: what lies between is never published",
+		Use:               "advance NAME (--to LSN | --past LSN | --debezium-offsets FILE)",
+		ValidArgsFunction: a.slotNames,
+		Short:             "Move a slot forward: what lies between is never published",
 		Long: `advance moves the confirmed position of a slot that nobody uses.
 
 --past steps over one transaction that holds up the slot, because the server cannot send a row of it or the relay cannot take one. LSN is where
