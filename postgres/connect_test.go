@@ -20,6 +20,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -87,6 +88,38 @@ func TestConnect_SaysWhyNot(t *testing.T) {
 	}
 	require.ErrorIs(t, attempt(t, "postgres://u:canary@"+closedPort(t)+"/db"), postgres.ErrUnreachable)
 	require.ErrorIs(t, attempt(t, "postgres://u:canary@no-such-host.invalid/db"), postgres.ErrUnreachable)
+}
+
+// One cause is said once, whatever else was tried on the way: the driver asks a local server for TLS first.
+func TestConnect_SaysEachCauseOnce(t *testing.T) {
+	s := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: "17", Password: "right"})
+	at := fmt.Sprintf("127.0.0.1:%d", s.Port())
+	says := func(class error, dsn, text string) {
+		t.Helper()
+		err := attempt(t, dsn)
+		require.ErrorIs(t, err, class)
+		require.EqualError(t, err, text)
+	}
+	says(postgres.ErrAuthentication, "postgres://postgres:canary@"+at+"/shop",
+		"connect to "+at+`/shop as postgres: password authentication failed for user "postgres" (28P01)`)
+	says(postgres.ErrNoSuchDatabase, "postgres://postgres:right@"+at+"/shop", "connect to "+at+`/shop as postgres: database "shop" does not exist (3D000)`)
+	says(postgres.ErrTLS, "postgres://postgres:canary@"+at+"/shop?sslmode=require", "connect to "+at+"/shop as postgres: server refused TLS connection")
+	says(postgres.ErrUnreachable, "postgres://u:canary@no-such-host.invalid:5433/shop", "connect to no-such-host.invalid:5433/shop as u: host name not found")
+	says(postgres.ErrUnreachable, "postgres://u:canary@/shop?host=/no/such/directory", "connect to database shop at /no/such/directory/.s.PGSQL.5432 as u: no such file or directory")
+	closed := closedPort(t)
+	says(postgres.ErrUnreachable, "postgres://u:canary@"+closed+"/a%20b", "connect to "+closed+`/"a b" as u: connection refused`)
+	says(postgres.ErrAuthentication, "postgres://postgres:canary@"+closed+","+at+"/shop", "connect to database shop as postgres: "+closed+": connection refused; "+
+		at+`: password authentication failed for user "postgres" (28P01)`)
+
+	_ = parts.Connect(t, s.DSN()) // which a smart shutdown waits for
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Error(t, s.StopMode(ended, embedded.ShutdownMode(syscall.SIGTERM)))
+	require.Eventually(t, func() bool {
+		_, err := postgres.Connect(t.Context(), configOf(s.DSN()))
+		return err != nil
+	}, time.Minute, time.Millisecond)
+	says(postgres.ErrStarting, "postgres://postgres:right@"+at+"/shop", "connect to "+at+"/shop as postgres: the database system is shutting down (57P03)")
 }
 
 func TestConnect_GivesUpOnAHostThatDoesNotAnswer(t *testing.T) {
@@ -186,6 +219,7 @@ func TestError_TellsTheEndOfAConnection(t *testing.T) {
 	db.Exec(t, fmt.Sprintf("SELECT pg_terminate_backend(%d)", conn.PgConn().PID()))
 	_, err = conn.WaitForNotification(t.Context())
 	require.ErrorIs(t, postgres.Error(err), postgres.ErrStopping)
+	require.EqualError(t, postgres.Error(err), "terminating connection due to administrator command (57P01)")
 	_, err = conn.Exec(t.Context(), "SELECT 1")
 	require.ErrorIs(t, postgres.Error(err), postgres.ErrUnreachable)
 }

@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"net"
-	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -62,7 +61,7 @@ func Error(err error) error {
 	var ce *pgconn.ConnectError
 	if errors.As(err, &ce) {
 		// A ConnectError carries the whole configuration, password included, to whoever prints its fields.
-		err = &connectError{user: ce.Config.User, database: ce.Config.Database, err: ce.Unwrap()}
+		return newConnectError(ce)
 	}
 	for _, s := range sentinels {
 		if errors.Is(err, s) {
@@ -70,10 +69,23 @@ func Error(err error) error {
 		}
 	}
 	if s := sentinel(err); s != nil {
-		return fmt.Errorf("%w: %w", s, err)
+		return &classified{class: s, err: err}
 	}
 	return err
 }
+
+// classified is an error with its sentinel. What the server has said is said in its words alone.
+type classified struct{ class, err error }
+
+func (e *classified) Error() string {
+	var pe *pgconn.PgError
+	if errors.As(e.err, &pe) {
+		return strings.Replace(e.err.Error(), pe.Error(), serverText(pe), 1)
+	}
+	return e.class.Error() + ": " + e.err.Error()
+}
+
+func (e *classified) Unwrap() []error { return []error{e.class, e.err} }
 
 func sentinel(err error) error {
 	// With several hosts there may be several answers; the driver lists them in the order of the hosts and the first is taken.
@@ -112,29 +124,8 @@ func tlsRefused(err error) bool {
 		errors.As(err, &authority) || errors.As(err, &hostname) || errors.As(err, &invalid) {
 		return true
 	}
-	// The driver has no type for this one (pgconn.startTLS).
-	return strings.Contains(err.Error(), "server refused TLS connection")
+	return serverWithoutTLS(err)
 }
-
-// connectError is a pgconn.ConnectError without its configuration.
-type connectError struct {
-	user     string
-	database string
-	err      error
-}
-
-func (e *connectError) Error() string {
-	return fmt.Sprintf("connect as user %q to database %q: %s", e.user, e.database, oneLine(e.err.Error()))
-}
-
-func (e *connectError) Unwrap() error { return e.err }
-
-// User is the role as which the connection was tried.
-func (e *connectError) User() string { return e.user }
-
-// oneLine joins the answers of several attempts, which the driver puts on lines of their own. With and without TLS one host
-// often says the same twice.
-func oneLine(s string) string { return strings.Join(slices.Compact(strings.Split(s, "\n")), "; ") }
 
 // parseReasons are the driver's reasons for refusing a connection string, which stand at the start of its text, and what we
 // say instead. The driver quotes what it could not read, and that can be a password in the wrong place.

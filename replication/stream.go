@@ -95,7 +95,7 @@ func open(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, log z
 	pg.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) { s.notice(n) }
 	conn, err := pgconn.ConnectConfig(ctx, pg)
 	if err != nil {
-		return nil, startError(err)
+		return nil, postgres.Error(err)
 	}
 	s.conn = conn
 	_, s.secure = conn.Conn().(*tls.Conn)

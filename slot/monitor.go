@@ -272,8 +272,6 @@ func closeConn(conn *pgx.Conn) {
 // stoppingError marks the end of a server that does not come back at once, unlike a single connection ended with the same code.
 type stoppingError struct{ err error }
 
-func (e *stoppingError) Error() string {
-	return fmt.Sprintf("server is shutting down and takes no connection any more: %s", e.err)
-}
+func (e *stoppingError) Error() string { return e.err.Error() } // which says that it takes no connection, and why
 
 func (e *stoppingError) Unwrap() []error { return []error{postgres.ErrStopping, e.err} }

@@ -239,7 +239,9 @@ func TestMonitor_DoesNotHoldUpASmartShutdown(t *testing.T) {
 	require.NoError(t, p.conn.Close(t.Context()))
 	stopped := make(chan error, 1)
 	go func() { stopped <- s.StopMode(context.Background(), embedded.ShutdownMode(syscall.SIGTERM)) }()
-	require.ErrorIs(t, w.finds(patience), postgres.ErrStopping)
+	found := w.finds(patience)
+	require.ErrorIs(t, found, postgres.ErrStopping)
+	require.Regexp(t, `^connect to 127\.0\.0\.1:\d+/\w+ as \w+: [^:]+$`, found.Error(), "one cause, once")
 }
 
 func TestMonitor_OutlivesLostConnections(t *testing.T) {

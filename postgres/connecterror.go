@@ -1,0 +1,213 @@
+package postgres
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// connectError is a pgconn.ConnectError without its configuration, which holds the password. Its text has each cause once.
+type connectError struct {
+	user     string
+	database string
+	tried    []attempt // what counts of it; may be empty
+	class    error     // one of the sentinels; nil: none
+	err      error     // of the driver, of those attempts
+}
+
+// attempt is what came of one address.
+type attempt struct {
+	place   string // host and port as configured, or the path of a socket; empty: not known
+	address string // resolved
+	err     error
+}
+
+func newConnectError(ce *pgconn.ConnectError) *connectError {
+	e := &connectError{user: ce.Config.User, database: ce.Config.Database, err: ce.Unwrap()}
+	if e.database == "" {
+		e.database = e.user // as the server does
+	}
+	for _, err := range leaves(e.err) {
+		e.tried = append(e.tried, newAttempt(ce.Config, err))
+	}
+	e.dropProbesForTLS()
+	e.class = sentinel(e.err)
+	return e
+}
+
+// leaves takes apart what the driver has joined.
+func leaves(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // this one, not what it wraps
+		var all []error
+		for _, one := range joined.Unwrap() {
+			all = append(all, leaves(one)...)
+		}
+		return all
+	}
+	if inner := errors.Unwrap(err); inner != nil {
+		if _, ok := inner.(interface{ Unwrap() []error }); ok { //nolint:errorlint // as above
+			return leaves(inner)
+		}
+	}
+	return []error{err}
+}
+
+// newAttempt reads from the driver's text where it was: ADDRESS (HOST): CAUSE. It has no other way to tell.
+func newAttempt(cfg *pgconn.Config, err error) attempt {
+	if name := new(net.DNSError); errors.As(err, &name) {
+		return attempt{place: withPort(cfg, name.Name), address: name.Name, err: err}
+	}
+	inner := errors.Unwrap(err)
+	if inner == nil {
+		return attempt{err: err}
+	}
+	where := strings.TrimSuffix(err.Error(), ": "+inner.Error())
+	address, host, found := strings.Cut(strings.TrimSuffix(where, ")"), " (")
+	if !found {
+		return attempt{err: err}
+	}
+	a := attempt{place: address, address: address, err: err}
+	if _, port, err := net.SplitHostPort(address); err == nil && !strings.HasPrefix(address, "/") {
+		a.place = net.JoinHostPort(host, port)
+	}
+	return a
+}
+
+func withPort(cfg *pgconn.Config, host string) string {
+	port := cfg.Port
+	for _, f := range cfg.Fallbacks {
+		if f.Host == host {
+			port = f.Port
+		}
+	}
+	return net.JoinHostPort(host, strconv.Itoa(int(port)))
+}
+
+// dropProbesForTLS leaves out that a server has no TLS where a connection without was tried too: that one counts.
+func (e *connectError) dropProbesForTLS() {
+	probe := func(a attempt) bool {
+		return serverWithoutTLS(a.err) && slices.ContainsFunc(e.tried, func(other attempt) bool {
+			return other.address == a.address && !serverWithoutTLS(other.err)
+		})
+	}
+	if !slices.ContainsFunc(e.tried, probe) {
+		return
+	}
+	var errs []error
+	kept := e.tried[:0:0]
+	for _, a := range e.tried {
+		if !probe(a) {
+			kept, errs = append(kept, a), append(errs, a.err)
+		}
+	}
+	e.tried, e.err = kept, errors.Join(errs...)
+}
+
+// serverWithoutTLS reports the one error for which the driver has no type (pgconn.startTLS).
+func serverWithoutTLS(err error) bool {
+	return strings.Contains(err.Error(), "server refused TLS connection")
+}
+
+// Error is "connect to db:5432/shop as postrider: the database system is shutting down (57P03)".
+func (e *connectError) Error() string {
+	var places, causes, both []string
+	for _, a := range e.tried {
+		cause := oneLine(causeOf(a.err))
+		places, causes, both = append(places, a.place), append(causes, cause), append(both, a.place+": "+cause)
+	}
+	places, causes, both = distinct(places), distinct(causes), distinct(both)
+	text := strings.Join(causes, "; ")
+	if len(places) > 1 {
+		text = strings.Join(both, "; ")
+	}
+	if errors.Is(e.class, ErrNotWritable) {
+		text = ErrNotWritable.Error() + ": " + text
+	}
+	return fmt.Sprintf("connect to %s as %s: %s", e.target(places), plain(e.user), text)
+}
+
+func (e *connectError) target(places []string) string {
+	switch {
+	case len(places) != 1 || places[0] == "":
+		return "database " + plain(e.database)
+	case strings.HasPrefix(places[0], "/"):
+		return "database " + plain(e.database) + " at " + places[0]
+	}
+	return places[0] + "/" + plain(e.database)
+}
+
+func (e *connectError) Unwrap() []error {
+	if e.class == nil {
+		return []error{e.err}
+	}
+	return []error{e.class, e.err}
+}
+
+// User is the role as which the connection was tried.
+func (e *connectError) User() string { return e.user }
+
+// causeOf is the innermost of an attempt: what the driver and the system call above it were about is said already.
+func causeOf(err error) string {
+	var (
+		server      *pgconn.PgError
+		name        *net.DNSError
+		certificate *tls.CertificateVerificationError
+		system      *os.SyscallError
+	)
+	switch {
+	case errors.As(err, &server):
+		return serverText(server)
+	case errors.As(err, &name) && name.IsNotFound:
+		return "host name not found"
+	case errors.As(err, &name):
+		return "host name not found: " + name.Err
+	case errors.As(err, &certificate):
+		return certificate.Error()
+	case serverWithoutTLS(err):
+		return "server refused TLS connection"
+	case errors.As(err, &system):
+		return system.Err.Error()
+	case errors.Is(err, pgconn.ErrReadOnlyConnection), errors.Is(err, pgconn.ErrStandbyConnection):
+		return "it takes no writes"
+	case pgconn.Timeout(err):
+		return "no answer in time"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "the connection was closed before the server had answered"
+	}
+	if inner := errors.Unwrap(err); inner != nil {
+		return inner.Error() // without the address
+	}
+	return err.Error()
+}
+
+// serverText is what the server says, in its own words, and the code by which they can be looked up.
+func serverText(e *pgconn.PgError) string { return e.Message + " (" + e.Code + ")" }
+
+// plain is a name as it is, or quoted where that could be misread.
+func plain(name string) string {
+	if quoted := strconv.Quote(name); name == "" || quoted != `"`+name+`"` || strings.ContainsAny(name, " /:,;") {
+		return quoted
+	}
+	return name
+}
+
+func distinct(texts []string) []string {
+	var out []string
+	for _, t := range texts {
+		if !slices.Contains(out, t) {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// oneLine joins lines: a text for a log line is one.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
