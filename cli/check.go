@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -194,7 +193,7 @@ func checkTable(ctx context.Context, conn *pgx.Conn, cfg config.Config, t slot.T
 		}
 		var shape *router.ShapeError
 		if errors.As(err, &shape) {
-			f.Observed = fmt.Sprintf("column %s %s (%s.%s); there are %s", shape.Column, shape.Problem, shape.Rule, shape.Key, strings.Join(shape.Existing, ", "))
+			f.Observed = strings.TrimPrefix(err.Error(), t.Name+" cannot be routed: ")
 			f.Fix = shape.Hint
 		}
 		return []slot.Finding{f}

@@ -114,17 +114,22 @@ func (p *pipeline) prepare(ctx context.Context, first bool) (err error) {
 	}()
 	s, err := slot.Prepare(ctx, conn, requirements(p.cfg), first, p.component("slot"))
 	switch {
-	case errors.Is(err, slot.ErrServer), errors.Is(err, slot.ErrNoFreeSlot):
+	case unfit(err):
 		return &misfit{err}
 	case err != nil:
 		return p.renewable(p.measured(ctx, err)) // lost, maybe in the moment since beginSnapshot looked
 	case s.Active:
-		return fmt.Errorf("slot %q is held by the process with pid %d on the server: %w", s.Name, s.ActivePID, replication.ErrSlotInUse)
+		return slot.Held(s.Name, s.ActivePID)
 	}
 	if err := p.monitor.Begin(ctx, conn); err != nil {
 		return err
 	}
 	return p.checkShapes(ctx, conn)
+}
+
+// unfit reports what no new session can heal, since somebody has to change the server's configuration.
+func unfit(err error) bool {
+	return errors.Is(err, slot.ErrServer) || errors.Is(err, slot.ErrNoFreeSlot)
 }
 
 // misfit is a relay.ErrConfiguration whose text is that of the error itself.
@@ -141,7 +146,10 @@ func (p *pipeline) prepareTables(ctx context.Context) error {
 		return err
 	}
 	defer closeSQL(ctx, conn)
-	if _, err := slot.VerifyPublication(ctx, conn, p.cfg.Replication.Publication, p.cfg.Replication.Tables); err != nil {
+	switch _, err := slot.Diagnose(ctx, conn, requirements(p.cfg)); {
+	case unfit(err):
+		return &misfit{err}
+	case err != nil:
 		return err
 	}
 	return p.checkShapes(ctx, conn)
@@ -202,7 +210,7 @@ func (p *pipeline) openStream(ctx context.Context) (*replication.Stream, error) 
 	case errors.Is(err, replication.ErrSlotMissing): // it was there in prepare: dropped since then, and not to be created again
 		return nil, p.renewable(p.measured(ctx, slot.Disappeared(p.cfg.Slot.Name, 0)))
 	case err != nil:
-		return nil, p.renewable(postgres.Error(err))
+		return nil, p.renewable(slot.RefusedStream(ctx, p.cfg.Postgres, p.cfg.Slot.Name, err))
 	}
 	return s, nil
 }

@@ -201,7 +201,7 @@ func TestSlot_DropRefusesOneInUse(t *testing.T) {
 	defer i.holdSlot()()
 	r := i.run("slot", "drop", i.db.Name, "--yes")
 	require.Equal(t, exitTemporary, r.code)
-	require.Contains(t, r.stderr, "is active for PID")
+	require.Regexp(t, `is held by process \d+ of the database`, r.stderr)
 }
 
 func TestCheck_IsCleanAfterInit(t *testing.T) {

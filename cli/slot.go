@@ -184,7 +184,7 @@ The publication and its tables are checked first: a slot never sends what was co
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withDatabase(cmd, args, func(ctx context.Context, conn *pgx.Conn, cfg config.Config) error {
 				cfg.Slot.Failover = cfg.Slot.Failover || failover
-				if _, err := slot.VerifyPublication(ctx, conn, cfg.Replication.Publication, cfg.Replication.Tables); err != nil {
+				if _, err := slot.Diagnose(ctx, conn, requirements(cfg)); err != nil {
 					return err
 				}
 				s, err := a.createSlot(ctx, conn, cfg.Slot)

@@ -12,7 +12,6 @@ import (
 
 	"postrider/config"
 	"postrider/postgres"
-	"postrider/replication"
 	"postrider/sink"
 	"postrider/sink/kafka"
 	"postrider/slot"
@@ -56,7 +55,7 @@ func (a *app) adopt(ctx context.Context, conn *pgx.Conn, cfg config.Config, yes 
 		return err
 	}
 	if s.Active {
-		return fmt.Errorf("slot %q is held by the process with pid %d on the server, stop the relay first: %w", s.Name, s.ActivePID, replication.ErrSlotInUse)
+		return &slot.Error{Err: slot.Held(s.Name, s.ActivePID), WAL: "none is lost: the slot stays as it is", Fix: "stop the relay first"}
 	}
 	source, err := sourceOf(ctx, cfg)
 	if err != nil {

@@ -97,7 +97,10 @@ func (p *pipeline) temporary() relay.Parts {
 		}
 		s, err := replication.OpenTemporary(ctx, pg, p.cfg.Replication, p.cfg.Slot.Name, p.component("replication"))
 		if err != nil {
-			return nil, postgres.Error(err)
+			if err = slot.RefusedStream(ctx, p.cfg.Postgres, p.cfg.Slot.Name, err); unfit(err) {
+				err = &misfit{err}
+			}
+			return nil, err
 		}
 		return s, nil
 	}

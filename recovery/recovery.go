@@ -148,7 +148,7 @@ func (r *Recovery) look(ctx context.Context) error {
 		return err
 	case status.Active:
 		return &slot.Error{
-			Err: fmt.Errorf("slot %q is held by the process with pid %d on the server: %w", name, status.ActivePID, replication.ErrSlotInUse),
+			Err: slot.Held(name, status.ActivePID),
 			WAL: "none is lost: the slot stays as it is",
 			Fix: "stop the relay: what it has on its way would be published twice",
 		}

@@ -72,7 +72,7 @@ func OpenTemporary(ctx context.Context, pg *pgconn.Config, cfg Config, slot stri
 		_, err := pglogrepl.CreateReplicationSlot(ctx, conn, quoteIdentifier(slot), "pgoutput",
 			pglogrepl.CreateReplicationSlotOptions{Temporary: true, SnapshotAction: "NOEXPORT_SNAPSHOT"})
 		if err != nil {
-			return fmt.Errorf("create temporary slot %q: %w", slot, startError(err))
+			return fmt.Errorf("create temporary slot %q: %w", slot, err) // why, package slot finds out
 		}
 		return nil
 	})

@@ -63,7 +63,7 @@ func createError(ctx context.Context, conn *pgx.Conn, name string, err error) er
 	case "53400": // configuration_limit_exceeded
 		return full(ctx, conn, name, err)
 	}
-	return fmt.Errorf("create slot %q: %w", name, commandError(conn, err, name))
+	return fmt.Errorf("create slot %q: %w", name, commandError(ctx, conn, err, name))
 }
 
 // CreateSQL is the statement that makes the slot. cfg is valid: its name needs no quoting.
@@ -125,13 +125,9 @@ func unfit(ctx context.Context, conn *pgx.Conn, name string, cause error) error 
 	var level string
 	err := conn.QueryRow(ctx, `SELECT pg_catalog.current_setting('wal_level')`).Scan(&level)
 	if err != nil || level == "logical" {
-		return fmt.Errorf("create slot %q: %w", name, commandError(conn, cause, name))
+		return fmt.Errorf("create slot %q: %w", name, commandError(ctx, conn, cause, name))
 	}
-	return &Error{
-		Err: fmt.Errorf("create slot %q: %w: wal_level is %s, and a logical slot needs logical", name, ErrServer, level),
-		WAL: noSlotYet,
-		Fix: fixWALLevel,
-	}
+	return fmt.Errorf("create slot %q: %w", name, wrongLevel(level))
 }
 
 // fixWALLevel is for people with a server of their own, and for those with a managed one.
@@ -156,24 +152,24 @@ func fixSlotLimit(limit int) string {
 }
 
 // commandError gives an error of a slot command its sentinel and advice.
-func commandError(conn *pgx.Conn, err error, name string) error {
+func commandError(ctx context.Context, conn *pgx.Conn, err error, name string) error {
 	switch sqlState(err) {
 	case "42710": // duplicate_object
 		return fmt.Errorf("%w: %w", ErrExists, err)
 	case "42704": // undefined_object
 		return fmt.Errorf("%w: %w", ErrNotFound, err)
 	case "55006": // object_in_use
+		in := fmt.Errorf("%w: %w", replication.ErrSlotInUse, err)
+		if s, err := Get(ctx, conn, name); err == nil && s.Active {
+			in = Held(name, s.ActivePID)
+		}
 		return &Error{
-			Err: fmt.Errorf("%w: %w", replication.ErrSlotInUse, err),
+			Err: in,
 			WAL: "none is lost: the slot stays as it is",
 			Fix: "stop the process that reads from it; postrider slot show " + name + " says which",
 		}
 	case "42501": // insufficient_privilege
-		return &Error{
-			Err: fmt.Errorf("%w: %w", postgres.ErrPermission, err),
-			WAL: noSlotYet,
-			Fix: fixReplicationRole(quoteName(conn.Config().User)),
-		}
+		return denied(ctx, conn, err)
 	case "55000": // object_not_in_prerequisite_state
 		return &Error{
 			Err: fmt.Errorf("%w: %w", ErrServer, err),
@@ -185,14 +181,14 @@ func commandError(conn *pgx.Conn, err error, name string) error {
 }
 
 func fixReplicationRole(role string) string {
-	return "as a superuser: ALTER ROLE " + role + " REPLICATION; on Amazon RDS: GRANT rds_replication TO " + role
+	return "ALTER ROLE " + role + " REPLICATION; -- as a superuser; on Amazon RDS: GRANT rds_replication TO " + role
 }
 
 // Verify tells whether the relay can read from a slot, in a database.
 func Verify(s Slot, database string) error {
 	refuse := func(problem, fix string) error {
 		return &Error{
-			Err: fmt.Errorf("slot %q %s: %w", s.Name, problem, replication.ErrSlotUnusable),
+			Err: &diagnosis{fmt.Sprintf("slot %q %s", s.Name, problem), []error{replication.ErrSlotUnusable}},
 			WAL: "it keeps WAL until somebody drops it",
 			Fix: fix,
 		}
@@ -220,7 +216,7 @@ func Verify(s Slot, database string) error {
 			another+"; the two_phase option must be off")
 	case s.ConfirmedFlushLSN == 0:
 		return &Error{
-			Err: fmt.Errorf("slot %q has no confirmed position, its creation is not finished: %w", s.Name, replication.ErrSlotInUse),
+			Err: &diagnosis{fmt.Sprintf("slot %q has no confirmed position: its creation is not finished", s.Name), []error{replication.ErrSlotInUse}},
 			Fix: "wait: the server ends or removes it once the transactions it waits for have ended",
 		}
 	}

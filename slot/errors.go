@@ -53,7 +53,7 @@ type LostError struct {
 
 func (e *LostError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "replication slot %q is lost", e.Name)
+	fmt.Fprintf(&b, "slot %q is lost", e.Name)
 	if e.Reason != "" {
 		fmt.Fprintf(&b, " (%s)", e.Reason)
 	}
@@ -104,6 +104,7 @@ type PublicationError struct {
 	From, To pglogrepl.LSN
 	FromXmin uint32 // no transaction that inserted rows after From is older; zero: not known
 	InTable  bool   // the table holds rows that are not in the stream, since whenever
+	NoSlot   bool   // there is no slot, as far as was looked
 	Command  string // that finds the rows that are not in the topics; empty: postrider recover
 }
 
@@ -115,8 +116,8 @@ func (e *PublicationError) Error() string {
 	switch {
 	case e.Table == "":
 		return fmt.Sprintf("publication %q %s", e.Publication, text)
-	case e.Publication == "":
-		return fmt.Sprintf("table %s: %s", e.Table, text)
+	case e.To == 0: // what is, and not what has been: the problem goes on where the name ends
+		return fmt.Sprintf("table %s %s", e.Table, text)
 	}
 	return fmt.Sprintf("table %s, publication %q: %s", e.Table, e.Publication, text)
 }
@@ -135,7 +136,10 @@ func (e *PublicationError) Advice() (wal, fix string) {
 		return "the slot keeps WAL while the relay is stopped, but rows that the publication did not bring are never sent: they are in the table", fix
 	}
 	wal = "the slot keeps WAL while the relay is stopped, but rows written while the publication does not hold their table are never sent: look for them in the table"
-	if e.InTable {
+	switch {
+	case e.NoSlot:
+		wal = noSlotYet
+	case e.InTable:
 		wal = "the slot keeps WAL while the relay is stopped, but rows that are not in the WAL are never sent: they are in the table"
 	}
 	if (e.InTable || e.From != 0) && e.SQL != "" {

@@ -205,11 +205,11 @@ func (e *evidence) table(n int) tableRow {
 func (l leaf) problem(publication, table string) *PublicationError {
 	name := l.Schema + "." + l.Name
 	e := &PublicationError{
-		Publication: publication, Table: table, InTable: true, Problem: "its partition " + name + " is unlogged: rows inserted into it never reach the WAL",
+		Publication: publication, Table: table, InTable: true, Problem: "has a partition whose rows never reach the WAL: " + name + " is unlogged",
 		SQL: "ALTER TABLE " + pgx.Identifier{l.Schema, l.Name}.Sanitize() + " SET LOGGED;",
 	}
 	if l.Foreign {
-		e.Problem = "its partition " + name + " is a foreign table: rows inserted into it never reach the WAL"
+		e.Problem = "has a partition whose rows never reach the WAL: " + name + " is a foreign table"
 		e.SQL = "ALTER TABLE " + l.Parent + " DETACH PARTITION " + pgx.Identifier{l.Schema, l.Name}.Sanitize() + ";"
 	}
 	return e

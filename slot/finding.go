@@ -3,6 +3,8 @@ package slot
 import (
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"postrider/postgres"
 )
@@ -100,7 +102,21 @@ func ErrorFinding(code, subject string, err error) Finding {
 	if errors.Is(err, postgres.ErrPermission) {
 		class = ClassPermission
 	}
-	return Finding{Severity: SeverityError, Code: code, Subject: subject, Observed: err.Error(), WAL: wal, Fix: fix, Class: class}
+	return Finding{Severity: SeverityError, Code: code, Subject: subject, Observed: about(code, subject, err.Error()), WAL: wal, Fix: fix, Class: class}
+}
+
+// about is a sentence without its beginning where that is what the finding is about: code and subject stand in front of it.
+func about(code, subject, sentence string) string {
+	for _, name := range []string{subject, strconv.Quote(subject)} {
+		prefix := code + " " + name + " "
+		if code == subject {
+			prefix = code + " "
+		}
+		if rest, found := strings.CutPrefix(sentence, prefix); found {
+			return rest
+		}
+	}
+	return sentence
 }
 
 func okFinding(code, subject string, observed any) Finding {

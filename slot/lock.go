@@ -54,7 +54,7 @@ func (l *Lock) take(ctx context.Context, slot string) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("lock the tables for slot %q: %w", slot, commandError(l.conn, err, slot))
+		return fmt.Errorf("lock the tables for slot %q: %w", slot, commandError(ctx, l.conn, err, slot))
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"postrider/postgres"
@@ -20,34 +21,52 @@ const connectionsOfARelay = 4
 // soonExpired is how long before the end of a password's life check says so.
 const soonExpired = 14 * 24 * time.Hour
 
-func (c *checker) role(ctx context.Context) error {
-	var user string
-	var super, replication, rds bool
-	var limit int
-	var until *time.Time
-	err := c.conn.QueryRow(ctx, `
+// role is that of a connection.
+type role struct {
+	name        string
+	super       bool
+	replication bool
+	rds         bool       // a member of rds_replication
+	limit       int        // of connections; negative: none
+	until       *time.Time // end of the password's life; nil: none
+}
+
+// replicates reports whether it may replicate.
+func (r role) replicates() bool { return r.super || r.replication || r.rds }
+
+func readRole(ctx context.Context, conn *pgx.Conn) (r role, err error) {
+	err = conn.QueryRow(ctx, `
 		SELECT r.rolname, r.rolsuper, r.rolreplication, r.rolconnlimit, CASE WHEN pg_catalog.isfinite(r.rolvaliduntil) THEN r.rolvaliduntil END,
 		  EXISTS (SELECT FROM pg_catalog.pg_roles m WHERE m.rolname = 'rds_replication' AND pg_catalog.pg_has_role(r.oid, m.oid, 'MEMBER'))
-		FROM pg_catalog.pg_roles r WHERE r.rolname = current_user`).Scan(&user, &super, &replication, &limit, &until, &rds)
+		FROM pg_catalog.pg_roles r WHERE r.rolname = current_user`).Scan(&r.name, &r.super, &r.replication, &r.limit, &r.until, &r.rds)
 	if err != nil {
-		return fmt.Errorf("read role: %w", postgres.Error(err))
+		return role{}, fmt.Errorf("read role: %w", postgres.Error(err))
 	}
+	return r, nil
+}
+
+func (c *checker) role(ctx context.Context) error {
+	r, err := readRole(ctx, c.conn)
+	if err != nil {
+		return err
+	}
+	user, limit, until := r.name, r.limit, r.until
 	f := Finding{Severity: SeverityOK, Code: "role", Subject: user}
-	c.replica = super || replication || rds
+	c.replica = r.replicates()
 	switch {
-	case super:
+	case r.super:
 		f.Severity, f.Observed, f.Required = SeverityWarning, "superuser", "LOGIN REPLICATION is enough"
 		f.Fix = "make a role of its own for the relay: sql/role.sql"
-	case replication:
+	case r.replication:
 		f.Observed = "REPLICATION"
-	case rds:
+	case r.rds:
 		f.Observed = "member of rds_replication"
 	default:
-		f.Severity, f.Class, f.Observed, f.Required = SeverityError, ClassPermission, "no right to replicate", "REPLICATION"
-		f.Fix = fixReplicationRole(quoteName(user))
+		f = ErrorFinding("role", user, noRight(user, nil))
+		f.Required = "REPLICATION"
 	}
 	c.add(f)
-	if limit >= 0 && limit < connectionsOfARelay && !super {
+	if limit >= 0 && limit < connectionsOfARelay && !r.super {
 		c.add(Finding{
 			Severity: SeverityWarning, Code: "role_connection_limit", Subject: user, Observed: strconv.Itoa(limit),
 			Required: fmt.Sprintf("%d: so many connections has a relay, and twice that while another takes over", connectionsOfARelay),

@@ -95,7 +95,7 @@ func TestCheck_SaysWhoElseHasTheSlot(t *testing.T) {
 		p.exec(`ALTER ROLE "relay_` + p.name + `" REPLICATION`)
 		f := finding(t, slot.Check(t.Context(), pre), "slot_holder")
 		require.Equal(t, slot.SeverityWarning, f.Severity)
-		require.Regexp(t, `^pid \d+, application Debezium, role postgres`, f.Observed)
+		require.Regexp(t, `^is held by process \d+ of the database, application Debezium, role postgres`, f.Observed)
 		p.heal(f)
 		p.awaitFinding(pre, "slot_holder", gone)
 	})

@@ -14,6 +14,7 @@ func (c *checker) publication(ctx context.Context) error {
 	bad := map[string]bool{}
 	for _, problem := range p.Problems() {
 		bad[problem.Table] = true
+		problem.NoSlot = c.status == nil
 		f := ErrorFinding("publication", p.Name, problem)
 		if problem.Table != "" {
 			f.Code, f.Subject = "table", problem.Table

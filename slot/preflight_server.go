@@ -148,9 +148,8 @@ func (c *checker) walLevel(ctx context.Context) error {
 	}
 	f := okFinding("wal_level", "wal_level", level)
 	if level != "logical" {
-		f.Severity, f.Class, f.Required = SeverityError, ClassConfiguration, "logical"
-		f.Fix = "ALTER SYSTEM SET wal_level = logical; -- takes effect when the server is restarted; on managed services a parameter: " +
-			"rds.logical_replication = 1, cloudsql.logical_decoding = on"
+		f = ErrorFinding("wal_level", "wal_level", wrongLevel(level))
+		f.Required = "logical"
 	}
 	c.add(f)
 	return nil
@@ -165,10 +164,9 @@ func (c *checker) primary(ctx context.Context) error {
 		c.add(okFinding("primary", "", "the server is the primary"))
 		return nil
 	}
-	c.add(Finding{
-		Severity: SeverityError, Code: "primary", Observed: "the server is a standby", Required: "the primary", Class: ClassConfiguration,
-		Fix: "name the primary in postgres.url, or all hosts: the writable one is used",
-	})
+	f := ErrorFinding("primary", "", aStandby())
+	f.Required = "the primary"
+	c.add(f)
 	return nil
 }
 

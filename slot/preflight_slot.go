@@ -22,7 +22,7 @@ type holder struct {
 }
 
 func (h holder) String() string {
-	text := fmt.Sprintf("pid %d", h.PID)
+	text := fmt.Sprintf("process %d of the database", h.PID)
 	for _, part := range []struct{ name, value string }{{"application ", h.Application}, {"role ", h.User}, {"from ", h.Address}} {
 		if part.value != "" {
 			text += ", " + part.name + part.value
@@ -144,7 +144,7 @@ func (c *checker) holder(context.Context) error {
 		return nil
 	}
 	f := Finding{
-		Severity: SeverityWarning, Code: "slot_holder", Subject: c.Need.Slot.Name, Observed: c.held.String(),
+		Severity: SeverityWarning, Code: "slot_holder", Subject: c.Need.Slot.Name, Observed: "is held by " + c.held.String(),
 		Required: "nobody but the relay: it stands by for as long as another has the slot, and what the other confirms never comes to it",
 		Fix:      fmt.Sprintf("SELECT pg_terminate_backend(%d); -- once that process is stopped, or it comes back; or give the relay a slot of its own (slot.name)", c.held.PID),
 	}

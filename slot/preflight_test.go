@@ -85,7 +85,7 @@ func TestCheck_FindsTheWrongWALLevel(t *testing.T) {
 		f := finding(t, slot.Check(t.Context(), preflight(p)), "wal_level")
 		require.Equal(t, slot.SeverityError, f.Severity)
 		require.Equal(t, slot.ClassConfiguration, f.Class)
-		require.Equal(t, "replica", f.Observed)
+		require.Equal(t, "is replica, and a logical slot needs logical", f.Observed)
 		require.Contains(t, f.Fix, "ALTER SYSTEM SET wal_level = logical")
 	})
 }

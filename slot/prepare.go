@@ -22,20 +22,16 @@ type Requirements struct {
 // and by mayCreate: no session of this process has used it yet. The publication is looked at first, because a slot
 // never sends what was committed before its publication existed.
 func Prepare(ctx context.Context, conn *pgx.Conn, need Requirements, mayCreate bool, log zerolog.Logger) (Slot, error) {
-	p, err := VerifyPublication(ctx, conn, need.Publication, need.Tables)
+	p, err := Diagnose(ctx, conn, need)
 	if err != nil {
 		return Slot{}, err
 	}
 	warn(log, p)
-	status, err := Get(ctx, conn, need.Slot.Name)
-	s := status.Slot
-	if isMissing(err) {
-		s, err = createMissing(ctx, conn, need, mayCreate, log)
+	s, create, err := Find(ctx, conn, need, mayCreate)
+	if create {
+		s, err = createMissing(ctx, conn, need, log)
 	}
 	if err != nil {
-		return Slot{}, err
-	}
-	if err := Verify(s, conn.Config().Database); err != nil {
 		return Slot{}, err
 	}
 	if need.Slot.Failover && !s.Failover {
@@ -44,34 +40,50 @@ func Prepare(ctx context.Context, conn *pgx.Conn, need Requirements, mayCreate b
 	return s, nil
 }
 
-func createMissing(ctx context.Context, conn *pgx.Conn, need Requirements, mayCreate bool, log zerolog.Logger) (Slot, error) {
-	name := need.Slot.Name
+// Find returns the slot if the relay can read from it, or that it is to be created, which mayCreate and the configuration have to allow.
+func Find(ctx context.Context, conn *pgx.Conn, need Requirements, mayCreate bool) (s Slot, create bool, err error) {
+	status, err := Get(ctx, conn, need.Slot.Name)
 	switch {
+	case err == nil:
+		err = Verify(status.Slot, conn.Config().Database)
+		return status.Slot, false, err
+	case !isMissing(err):
+		return Slot{}, false, err
 	case !mayCreate:
-		return Slot{}, Disappeared(name, 0)
-	case !need.Slot.Create:
-		return Slot{}, &Error{
-			Err: fmt.Errorf("slot %q: %w, and slot.create is false", name, ErrNotFound),
+		return Slot{}, false, Disappeared(need.Slot.Name, 0)
+	}
+	err = mayBeCreated(ctx, conn, need)
+	return Slot{}, err == nil, err
+}
+
+func mayBeCreated(ctx context.Context, conn *pgx.Conn, need Requirements) error {
+	name := need.Slot.Name
+	missing := func(because, fix string) error {
+		return &Error{
+			Err: &diagnosis{fmt.Sprintf("slot %q does not exist, %s", name, because), []error{ErrNotFound}},
 			WAL: "nothing is kept for the relay: rows committed until the slot exists are not published",
-			Fix: "postrider slot create " + name,
+			Fix: fix,
 		}
+	}
+	if !need.Slot.Create {
+		return missing("and slot.create is false", "postrider slot create "+name)
 	}
 	used, err := firstUsedTable(ctx, conn, need.Tables)
-	if err != nil {
-		return Slot{}, err
+	if err == nil && used != "" {
+		return missing("but table "+used+" has held rows: a slot that is made now never sends them", fixConsent(name))
 	}
-	if used != "" {
-		return Slot{}, &Error{
-			Err: fmt.Errorf("slot %q: %w, but table %s has held rows: a slot that is made now never sends them", name, ErrNotFound, used),
-			WAL: "nothing is kept for the relay: rows committed until the slot exists are not published",
-			Fix: fixConsent(name),
-		}
-	}
+	return err
+}
+
+func createMissing(ctx context.Context, conn *pgx.Conn, need Requirements, log zerolog.Logger) (Slot, error) {
 	s, err := Create(ctx, conn, need.Slot)
 	if err != nil {
 		return Slot{}, err
 	}
-	log.Warn().Str("slot", name).Bool("failover", s.Failover).Stringer("confirmed_flush_lsn", s.ConfirmedFlushLSN).
+	if err := Verify(s, conn.Config().Database); err != nil {
+		return Slot{}, err
+	}
+	log.Warn().Str("slot", s.Name).Bool("failover", s.Failover).Stringer("confirmed_flush_lsn", s.ConfirmedFlushLSN).
 		Msg("slot created: what was committed before now is not published")
 	return s, nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -273,7 +274,11 @@ func (p *Publication) readPublished(ctx context.Context, conn *pgx.Conn) (map[st
 // Problems are the reasons for which rows would be missing, worst first; none: all is well.
 func (p *Publication) Problems() []*PublicationError {
 	if !p.Exists {
-		return []*PublicationError{{Publication: p.Name, Problem: "does not exist", SQL: CreatePublicationSQL(p.Name, p.names())}}
+		fix := CreatePublicationSQL(p.Name, p.names())
+		if slices.ContainsFunc(p.Tables, func(t Table) bool { return t.OID == 0 }) { // of which none can be made
+			fix = "postrider init   (makes table, publication and slot, and leaves alone what exists)"
+		}
+		return []*PublicationError{{Publication: p.Name, Problem: "does not exist", SQL: fix}}
 	}
 	var problems []*PublicationError
 	add := func(table, problem, sql string) {
@@ -285,22 +290,22 @@ func (p *Publication) Problems() []*PublicationError {
 	for _, t := range p.Tables {
 		switch {
 		case t.OID == 0:
-			add(t.Name, "the table does not exist", "create it (postrider init --table "+t.Name+"), or correct replication.tables")
+			add(t.Name, "does not exist", "postrider init   (makes it; or correct replication.tables)")
 		case t.Kind != "r" && t.Kind != "p":
-			add(t.Name, "it is no table, and only tables can be published", "correct replication.tables")
+			add(t.Name, "is no table, and only tables can be published", "correct replication.tables")
 		case t.Unlogged || t.Temporary:
-			add(t.Name, "the table is unlogged or temporary: its rows never reach the WAL", "ALTER TABLE "+quoteTable(t.Name)+" SET LOGGED;")
+			add(t.Name, "is unlogged or temporary: its rows never reach the WAL", "ALTER TABLE "+quoteTable(t.Name)+" SET LOGGED;")
 			problems[len(problems)-1].InTable = true
 		case t.Published && len(t.unsendable) > 0:
 			problems = append(problems, t.unsendable[0].problem(p.Name, t.Name))
 		case t.Published:
 		case t.Kind == "p" && !p.ViaRoot:
-			add(t.Name, "the table is partitioned, and not it but at most some of its partitions are in the publication",
+			add(t.Name, "is partitioned, and not it but at most some of its partitions are in publication "+strconv.Quote(p.Name),
 				"ALTER PUBLICATION "+quoteName(p.Name)+" SET (publish_via_partition_root = true);"+p.addSQL(t))
 		case t.Root != "" && p.ViaRoot:
-			add(t.Name, "it is a partition, and its rows come under the name of "+t.Root, `set replication.tables to "`+t.Root+`"`)
+			add(t.Name, "is a partition, and its rows come under the name of "+t.Root, `set replication.tables to "`+t.Root+`"`)
 		default:
-			add(t.Name, "the publication does not contain the table", strings.TrimSpace(p.addSQL(t)))
+			add(t.Name, "is not in publication "+strconv.Quote(p.Name), strings.TrimSpace(p.addSQL(t)))
 		}
 	}
 	return problems

@@ -31,7 +31,7 @@ func TestPublication_ProblemsAreRepairedByTheirSQL(t *testing.T) {
 	versions(t, oldAndNew, func(t *testing.T, version string) {
 		for _, c := range []struct{ name, setup, text string }{
 			{"missing", plain, "does not exist"},
-			{"without the table", plain + "; CREATE PUBLICATION postrider WITH (publish = 'insert')", "does not contain"},
+			{"without the table", plain + "; CREATE PUBLICATION postrider WITH (publish = 'insert')", "is not in publication"},
 			{"without inserts", plain + "; CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'delete')", "does not publish inserts"},
 			{"partitioned by its partitions", `CREATE TABLE outbox (id int) PARTITION BY RANGE (id);
 				CREATE TABLE outbox_1 PARTITION OF outbox FOR VALUES FROM (0) TO (9);

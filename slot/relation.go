@@ -41,7 +41,7 @@ func Relation(ctx context.Context, conn *pgx.Conn, table string) (*replication.R
 	}
 	if rel.OID == 0 {
 		return nil, &PublicationError{
-			Table: table, Problem: "the table does not exist, or has no columns",
+			Table: table, Problem: "does not exist, or has no columns",
 			SQL: "create it (postrider init --table " + table + "), or correct replication.tables",
 		}
 	}

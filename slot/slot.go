@@ -121,9 +121,9 @@ func Get(ctx context.Context, conn *pgx.Conn, name string) (Status, error) {
 
 func notFound(name string) error {
 	return &Error{
-		Err: fmt.Errorf("slot %q: %w", name, ErrNotFound),
+		Err: &diagnosis{fmt.Sprintf("slot %q does not exist", name), []error{ErrNotFound}},
 		WAL: "nothing is kept for the relay",
-		Fix: "postrider init, or postrider slot create " + name,
+		Fix: "postrider slot create " + name + "   (or postrider init, which makes table and publication too)",
 	}
 }
 
@@ -164,7 +164,7 @@ func query(ctx context.Context, conn *pgx.Conn, sql string, args ...any) ([]Stat
 // Drop removes a slot that nobody reads from: the WAL it keeps is given up. replication.ErrSlotInUse if it is active.
 func Drop(ctx context.Context, conn *pgx.Conn, name string) error {
 	if _, err := conn.Exec(ctx, `SELECT pg_catalog.pg_drop_replication_slot($1)`, name); err != nil {
-		return fmt.Errorf("drop slot %q: %w", name, commandError(conn, err, name))
+		return fmt.Errorf("drop slot %q: %w", name, commandError(ctx, conn, err, name))
 	}
 	return nil
 }
@@ -175,7 +175,7 @@ func Advance(ctx context.Context, conn *pgx.Conn, name string, to pglogrepl.LSN)
 	var end string
 	err := conn.QueryRow(ctx, `SELECT end_lsn::text FROM pg_catalog.pg_replication_slot_advance($1, $2::pg_catalog.pg_lsn)`, name, to.String()).Scan(&end)
 	if err != nil {
-		return 0, fmt.Errorf("advance slot %q to %s: %w", name, to, commandError(conn, err, name))
+		return 0, fmt.Errorf("advance slot %q to %s: %w", name, to, commandError(ctx, conn, err, name))
 	}
 	return postgres.ParseLSN(end)
 }

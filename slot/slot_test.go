@@ -228,7 +228,7 @@ func TestPrepare_CreatesTheSlotOnlyWithConsent(t *testing.T) {
 		_, err := slot.Prepare(t.Context(), p.conn, p.need(), true, zerolog.Nop())
 		var missing *slot.PublicationError
 		require.ErrorAs(t, err, &missing)
-		require.Contains(t, missing.SQL, "CREATE PUBLICATION")
+		require.Contains(t, missing.SQL, "postrider init")
 		p.outbox()
 
 		refused := p.need()

@@ -112,7 +112,7 @@ func TestSchema_RenamedTableLosesNothing(t *testing.T) {
 
 		require.Equal(t, 78, r.wait(t), "exit code")
 		require.Contains(t, r.log.String(), "public.outbox")
-		require.Contains(t, r.log.String(), "the table does not exist")
+		require.Contains(t, r.log.String(), "table public.outbox does not exist")
 
 		// While it does not run, too.
 		s.events(t, ledger, "twice", "a", "b")

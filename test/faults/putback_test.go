@@ -82,7 +82,7 @@ func TestFault39_AnUnloggedPartitionStopsTheRelay(t *testing.T) {
 		halts := func(p *process, leaf string) {
 			t.Helper()
 			require.Equal(t, 78, p.ended(t, patience), "exit code")
-			require.Contains(t, p.said.String(), "partition public."+leaf+" is unlogged")
+			require.Contains(t, p.said.String(), "public."+leaf+" is unlogged")
 			fix := regexp.MustCompile(`ALTER TABLE "public"."` + leaf + `" SET LOGGED;`).FindString(p.said.String())
 			execute(t, r.dsn, fix)
 			require.EqualValues(t, 1, r.recover(t, "--publish", "--yes").Published)

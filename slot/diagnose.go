@@ -1,0 +1,134 @@
+package slot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"postrider/postgres"
+	"postrider/replication"
+)
+
+// A cause has one sentence and one advice, whichever command meets it. They are made here, and test/diagnosis compares what the commands print.
+
+// diagnosis is what is wrong in one sentence, and the errors that it stands for.
+type diagnosis struct {
+	text string
+	is   []error
+}
+
+func (d *diagnosis) Error() string { return d.text }
+
+func (d *diagnosis) Unwrap() []error { return d.is }
+
+// Diagnose names the first thing on the server that keeps rows from being streamed, in the order in which such things are mended; the slot itself is for
+// Verify. The error is an *Error or a *PublicationError, or that of a question which could not be asked.
+func Diagnose(ctx context.Context, conn *pgx.Conn, need Requirements) (*Publication, error) {
+	if err := VerifyServer(ctx, conn); err != nil {
+		return nil, err
+	}
+	p, err := VerifyPublication(ctx, conn, need.Publication, need.Tables)
+	if broken := new(PublicationError); errors.As(err, &broken) {
+		_, missing := Get(ctx, conn, need.Slot.Name)
+		broken.NoSlot = isMissing(missing)
+	}
+	return p, err
+}
+
+// autoLogical is the version from which a server raises its WAL level by itself when a logical slot is made.
+const autoLogical = 19
+
+// VerifyServer reports a server from which nothing can be streamed, whatever is made on it: a standby, for which postgres.ErrNotWritable stands since it may be
+// promoted, or ErrServer.
+func VerifyServer(ctx context.Context, conn *pgx.Conn) error {
+	var standby bool
+	var level string
+	err := conn.QueryRow(ctx, `SELECT pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('wal_level')`).Scan(&standby, &level)
+	switch {
+	case err != nil:
+		return fmt.Errorf("ask the server what it is: %w", postgres.Error(err))
+	case standby:
+		return aStandby()
+	case level != "logical" && major(conn) < autoLogical:
+		return wrongLevel(level)
+	}
+	return nil
+}
+
+// aStandby: slots are on the primary, and so is whatever a command would have to write.
+func aStandby() error {
+	return &Error{
+		Err: &diagnosis{"the server is a standby, and rows are relayed from the primary", []error{postgres.ErrNotWritable}},
+		WAL: keptByPrimary,
+		Fix: "name the primary in postgres.url, or all hosts: the writable one is used; or wait for the promotion",
+	}
+}
+
+// What is known about the WAL where nobody has looked for the slot.
+const keptMaybe = "nothing is confirmed while this lasts; if the slot exists, it keeps WAL, more with every write"
+
+const keptByPrimary = "if the slot exists on the primary, it keeps WAL there, more with every write"
+
+func wrongLevel(level string) error {
+	return &Error{
+		Err: &diagnosis{"wal_level is " + level + ", and a logical slot needs logical", []error{ErrServer}},
+		WAL: noSlotYet,
+		Fix: fixWALLevel,
+	}
+}
+
+// noRight says that a role may not replicate. cause is the server's refusal, whose words differ from version to version; nil: nothing was tried.
+func noRight(role string, cause error) error {
+	is := []error{postgres.ErrPermission}
+	if cause != nil {
+		is = append(is, cause)
+	}
+	return &Error{
+		Err: &diagnosis{"role " + role + " may not replicate", is},
+		WAL: keptMaybe,
+		Fix: fixReplicationRole(quoteName(role)),
+	}
+}
+
+// Held says that another process has the slot.
+func Held(name string, pid int32) error {
+	return &Error{
+		Err: &diagnosis{fmt.Sprintf("slot %q is held by process %d of the database", name, pid), []error{replication.ErrSlotInUse}},
+		WAL: "none beyond the usual: the process that holds the slot confirms what it publishes",
+		Fix: "postrider slot show " + name + "   (its pid holds the slot)",
+	}
+}
+
+// RefusedStream finds out why the server has refused to make a slot or to stream from it, on a connection of its own. Other errors come back as they are, with
+// the sentinels of package postgres.
+func RefusedStream(ctx context.Context, pg postgres.Config, name string, err error) error {
+	err = postgres.Error(err)
+	switch state := sqlState(err); {
+	case errors.Is(err, replication.ErrSlotLost):
+		return err
+	case state == "42501", state == "55000", state == "53400": // insufficient_privilege, object_not_in_prerequisite_state, configuration_limit_exceeded
+		conn, connectErr := postgres.Connect(ctx, pg)
+		if connectErr != nil {
+			return err
+		}
+		defer closeConn(conn)
+		if state == "42501" {
+			return denied(ctx, conn, err)
+		}
+		return createError(ctx, conn, name, err)
+	}
+	return err
+}
+
+// denied says which right is missing, as far as that is known: the code is also that of an output plugin which may not be used.
+func denied(ctx context.Context, conn *pgx.Conn, err error) error {
+	if r, roleErr := readRole(ctx, conn); roleErr == nil && !r.replicates() {
+		return noRight(r.name, err)
+	}
+	return &Error{
+		Err: postgres.Error(err), WAL: keptMaybe,
+		Fix: "postrider check   (says what the role lacks)",
+	}
+}
