@@ -28,7 +28,8 @@ func newPause(a *app) *cobra.Command {
 		Use:   "pause",
 		Short: "Let go of the slot for a while",
 		Long: `pause asks the relay on admin.listen to finish the open transaction, wait for the broker, confirm and close its connection to
-the slot, as a stop does, but to stay: its monitor, its metrics and its page go on. It returns when the slot is free.
+the slot, as a stop does, but to stay: its monitor, its metrics and its page go on. It returns when the slot is free. A relay that stands by
+has no slot to let go of, and does not take over while it is paused.
 
 While the relay is paused PostgreSQL keeps WAL for the slot. So a pause ends by itself after --for, and is not kept over a restart of the relay.
 A standby takes over if there is one: pause it first.
@@ -135,7 +136,11 @@ func (a *app) printPause(answer adminAnswer, now time.Time) error {
 	if !p.Until.IsZero() {
 		text = fmt.Sprintf("paused until %s, for %s", p.Until.Local().Format("15:04:05"), health.Duration(p.Until.Sub(now).Round(time.Second)))
 	}
-	_, err := fmt.Fprintf(a.Stdout, "%s; PostgreSQL keeps WAL for the slot meanwhile\nnext: postrider resume\n", text)
+	meanwhile := "PostgreSQL keeps WAL for the slot meanwhile"
+	if p.StoodBy {
+		meanwhile = "another process holds the slot, and this relay does not take over meanwhile"
+	}
+	_, err := fmt.Fprintf(a.Stdout, "%s; %s\nnext: postrider resume\n", text, meanwhile)
 	return err
 }
 
@@ -184,7 +189,7 @@ func askAdmin(ctx context.Context, c httpserver.Admin, method, path string, requ
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return &failure{code: exitUnavailable, err: fmt.Errorf("ask the relay: %w", err), next: "postrider status   (does it run, and with this admin.listen?)"}
+		return &failure{code: exitUnavailable, err: fmt.Errorf("ask the relay: %w", err), next: "postrider status   # does it run, and with this admin.listen?"}
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))

@@ -21,9 +21,9 @@ func (r *Relay) Pause(reason string, until time.Time) (Pause, error) {
 	if r.stopAsked != nil && r.stopAsked() != nil || r.state.Phase == Stopped || r.state.Phase == Halted {
 		return Pause{}, ErrStopping
 	}
-	p := Pause{Since: time.Now(), Until: until, Reason: reason}
+	p := Pause{Since: time.Now(), Until: until, Reason: reason, StoodBy: r.state.Phase == Standby}
 	if r.pausedLocked() {
-		p.Since = r.state.Paused.Since
+		p.Since, p.StoodBy = r.state.Paused.Since, r.state.Paused.StoodBy
 	}
 	r.setPauseLocked(p)
 	if r.endWork != nil {
@@ -115,6 +115,10 @@ func (r *Relay) logPause(p Pause) {
 	event := r.parts.Log.Info().Str("reason", p.Reason)
 	if !p.Until.IsZero() {
 		event = event.Time("until", p.Until)
+	}
+	if p.StoodBy {
+		event.Msg("relay paused; another process holds the slot, and this one does not take over until it is resumed")
+		return
 	}
 	st := r.State()
 	event.Stringer("acked_lsn", st.AckedLSN).Stringer("confirmed_flush_lsn", st.ConfirmedFlushLSN).

@@ -308,13 +308,13 @@ func (r *Relay) enter(p Phase, err error) {
 }
 
 func (r *Relay) backOff(reason string, err error, pause time.Duration) {
-	phase := BackingOff
 	if reason == reasonSlotInUse {
-		phase = Standby
-	}
-	r.enter(phase, err)
-	if phase == Standby && r.parts.AwaitSlot != nil {
-		return // it is not a matter of time
+		r.enter(Standby, nil) // nothing is wrong
+		if r.parts.AwaitSlot != nil {
+			return // it is not a matter of time
+		}
+	} else {
+		r.enter(BackingOff, err)
 	}
 	r.mu.Lock()
 	r.state.NextAttempt = time.Now().Add(pause)
@@ -337,7 +337,9 @@ func (r *Relay) log(class Class, reason string, err error, pause time.Duration) 
 		event = event.Err(err)
 	}
 	event.Str("reason", reason).Stringer("class", class).Stringer("acked_lsn", st.AckedLSN).Dur("backoff", pause).Msg("session ended")
-	r.recent.failed(failure, time.Now())
+	if reason != reasonSlotInUse {
+		r.recent.failed(failure, time.Now())
+	}
 }
 
 // wait returns false when a signal came.

@@ -36,6 +36,8 @@ func TestRelay_StandsByUntilTheSlotIsFree(t *testing.T) {
 	r.waitPhase(relay.Standby)
 	require.True(t, r.State().Ready(), "a standby is ready")
 	require.Zero(t, r.State().NextAttempt, "it waits for the slot, not for a time")
+	require.Empty(t, r.State().Error, "nothing is wrong")
+	require.Empty(t, r.Failures())
 	held = false
 	close(free)
 	r.waitPhase(relay.Streaming)

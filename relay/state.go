@@ -48,6 +48,8 @@ type Pause struct {
 	Since  time.Time `json:"since"`
 	Until  time.Time `json:"until,omitzero"` // zero: until somebody resumes
 	Reason string    `json:"reason,omitempty"`
+	// StoodBy says that another process held the slot when the pause began: it is not this relay's to leave.
+	StoodBy bool `json:"stood_by,omitempty"`
 }
 
 // State is a snapshot of the relay for probes, the status page and the status command.
@@ -55,7 +57,7 @@ type Pause struct {
 type State struct {
 	Phase             Phase         `json:"phase"`
 	Since             time.Time     `json:"since"`            // when Phase began
-	Error             string        `json:"error,omitempty"`  // why the last session ended; empty while streaming
+	Error             string        `json:"error,omitempty"`  // why the last session ended; empty while streaming, and standing by, which is no failure
 	Reason            string        `json:"reason,omitempty"` // of Error, as in the log: broker_unreachable
 	Next              string        `json:"next,omitempty"`   // what to do about Error, as in the log; may have several lines
 	NextAttempt       time.Time     `json:"next_attempt,omitzero"`
