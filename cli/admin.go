@@ -98,7 +98,7 @@ func serve(ctx context.Context, server *httpserver.Server, log zerolog.Logger, k
 		}
 		return nil, &failure{
 			code: code, err: err, wal: keptMaybe,
-			next: fmt.Sprintf("postrider status   (does a relay answer there?)\nor choose a free address for %s, \"\" for none", key),
+			next: fmt.Sprintf("postrider status   # does a relay answer there?\nor choose a free address for %s, \"\" for none", key),
 		}
 	}
 	if addr := server.Addr(); addr != nil {

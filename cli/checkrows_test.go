@@ -15,7 +15,6 @@ import (
 func (i *install) heal(f slot.Finding) {
 	i.t.Helper()
 	sql, _, _ := strings.Cut(f.Fix, " -- ")
-	sql, _, _ = strings.Cut(sql, "   (")
 	require.Contains(i.t, sql, ";", "no SQL: %s", f.Fix)
 	for statement := range strings.SplitSeq(sql, ";") {
 		if strings.TrimSpace(statement) != "" {

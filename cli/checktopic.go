@@ -109,7 +109,7 @@ func (c topicCheck) replicas(f *topicFindings, t kafka.TopicReport) {
 	if len(t.Leaderless) > 0 {
 		f.add(slot.SeverityWarning, "topic_leader", fmt.Sprintf("partitions %v have no leader", t.Leaderless), "a leader: nobody can write to them just now", "start the missing brokers")
 	}
-	reassign := "kafka-reassign-partitions.sh --bootstrap-server " + c.kafka.Brokers[0] + " --execute --reassignment-json-file FILE   (replicas of a topic are changed by a plan)"
+	reassign := "kafka-reassign-partitions.sh --bootstrap-server " + c.kafka.Brokers[0] + " --execute --reassignment-json-file FILE   # replicas of a topic are changed by a plan"
 	if t.ReplicationFactor == 1 && c.brokers > 1 {
 		f.add(slot.SeverityWarning, "topic_replicas", "replication factor 1", "3, or at least 2: with one, events are gone with the broker that has them, and nothing is "+
 			"published while it is down", reassign)

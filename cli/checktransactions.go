@@ -20,7 +20,7 @@ func checkTransactions(ctx context.Context, cfg kafka.Config) []slot.Finding {
 	if !report.Version2 {
 		findings[0].Severity, findings[0].Observed = slot.SeverityWarning, "transaction.version is below 2: requests that are delayed can tear or lose a transaction"
 		findings[0].Required = "Kafka 4.0 and transaction.version 2 (KIP-890)"
-		findings[0].Fix = "kafka-features.sh --bootstrap-server " + cfg.Brokers[0] + " upgrade --feature transaction.version=2   (with Kafka 4.0 or later)"
+		findings[0].Fix = "kafka-features.sh --bootstrap-server " + cfg.Brokers[0] + " upgrade --feature transaction.version=2   # with Kafka 4.0 or later"
 	}
 	if limit := report.MaxTimeout; limit > 0 && limit < cfg.TransactionTimeout {
 		findings = append(findings, slot.Finding{

@@ -35,11 +35,11 @@ const fixConnection = "connection"
 var advices = []advice{
 	{relay.ErrSecondSignal, exitRuntime, ""},
 	{relay.ErrDrainTimeout, exitTemporary, "start it again; if the broker is well and only slow, raise relay.drain_timeout"},
-	{replication.ErrSlotInUse, exitTemporary, "postrider slot show   (its pid holds the slot; the relay stands by until it is free)"},
+	{replication.ErrSlotInUse, exitTemporary, "postrider slot show   # its pid holds the slot; the relay stands by until it is free"},
 	{relay.ErrSlotRenewed, exitRuntime, ""}, // the next session does it
 	{replication.ErrSlotLost, exitInvariant, "postrider recover"},
 	{replication.ErrSlotMissing, exitConfig, "postrider init, or set slot.create = true"},
-	{replication.ErrSlotUnusable, exitConfig, "postrider check   (says what is wrong with the slot, and what to do)"},
+	{replication.ErrSlotUnusable, exitConfig, "postrider check   # says what is wrong with the slot, and what to do"},
 	{replication.ErrPublicationMissing, exitConfig, fixPublicationThen},
 	{slot.ErrNoFreeSlot, exitConfig, "postrider slot list"},
 	{slot.ErrServer, exitConfig, "postrider check"},
@@ -47,9 +47,9 @@ var advices = []advice{
 	{slot.ErrExists, exitRuntime, "postrider slot show"},
 	{replication.ErrIdentityChanged, exitInvariant, "make sure that postgres.url leads to the right server, and that its slot stands where it should; then start again"},
 	{replication.ErrNotPostgreSQL, exitConfig, ""},
-	{replication.ErrUndecodable, exitRuntime, "see what it is about, with the LSN at which the transaction commits: postrider slot advance NAME --past LSN --dry-run   (docs/OPERATIONS.md, 6: a row that PostgreSQL cannot send)"},
+	{replication.ErrUndecodable, exitRuntime, "postrider slot advance NAME --past LSN --dry-run   # says what it is about; LSN is where the transaction commits (docs/OPERATIONS.md, 6: a row that PostgreSQL cannot send)"},
 	{replication.ErrUnassigned, exitConfig, "postrider check"},
-	{replication.ErrPermission, exitPermission, "postrider check   (prints the GRANT or ALTER ROLE that is missing)"},
+	{replication.ErrPermission, exitPermission, "postrider check   # prints the GRANT or ALTER ROLE that is missing"},
 	{postgres.ErrConfig, exitConfig, "postrider config validate"},
 	{postgres.ErrAuthentication, exitPermission, fixConnection},
 	{postgres.ErrPermission, exitPermission, fixConnection},
@@ -73,7 +73,7 @@ var advices = []advice{
 
 // fixPublicationThen is for a stream that has come to WAL from a time without the publication: repairing it now does not change
 // what the server finds there.
-const fixPublicationThen = "postrider check   (repairs what is wrong now)\nIf all is well now, the slot stands where the publication did not exist, and it never sends " +
+const fixPublicationThen = "postrider check   # repairs what is wrong now\nIf all is well now, the slot stands where the publication did not exist, and it never sends " +
 	"the rows inserted meanwhile:\nfind them in the table and insert them again, then move the slot on:\npostrider slot advance NAME --to current"
 
 // explain gives an error its exit code and its advice. The caller may know better what it means for the WAL.
@@ -135,7 +135,7 @@ func relayFailure(err error, st relay.State) *failure {
 			"(docs/DEAD-LETTERS.md); until then it stays in the WAL"
 		if halt.Cause == deadletter.UnknownTopic {
 			format = "%s\nor go on without rows whose topic stays missing, and start again: deadletter.%s = \"dead_letter\" (kept in a topic, to be redriven) or " +
-				"\"skip\"   (docs/DEAD-LETTERS.md)"
+				"\"skip\" (docs/DEAD-LETTERS.md)"
 		}
 		f.next = strings.TrimSpace(fmt.Sprintf(format, f.next, halt.Cause))
 	}

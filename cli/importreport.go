@@ -50,7 +50,7 @@ func (r importReport) steps(written bool) []string {
 		"set what is marked with ! above, and the passwords, which are never copied",
 		"postrider config validate --config " + file,
 		"postrider check --config " + file,
-		"stop the connector, then: postrider run --config " + file + "   (docs/MIGRATING-FROM-DEBEZIUM.md has the whole way)",
+		"stop the connector, then: postrider run --config " + file + "   # docs/MIGRATING-FROM-DEBEZIUM.md has the whole way",
 	}
 	return steps
 }

@@ -46,7 +46,7 @@ Exit status: 0 if every receiver took it, 69 if one did not, 78 if there is none
 			if !l.Config.Alerts.On() {
 				return &failure{
 					code: exitConfig, err: errors.New("nobody is told: neither alerts.webhook nor alerts.command is set"),
-					next: "postrider config example   (section [alerts])",
+					next: "postrider config example   # section [alerts]",
 				}
 			}
 			a.warn(l)
@@ -84,7 +84,7 @@ func writeResults(w io.Writer, results []alerts.Result) error {
 		}
 		fmt.Fprintf(t, "%s\t%s\n", r.Receiver, said)
 		if r.Next != "" {
-			fmt.Fprintf(t, "\tnext: %s\n", r.Next)
+			fmt.Fprintf(t, "\tnext: %s\n", indentBy(r.Next, "\t      "))
 		}
 	}
 	if err := t.Flush(); err != nil {

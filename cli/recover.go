@@ -316,5 +316,5 @@ func (c *recoverCall) outcome(r *recovery.Report) string {
 	case r.State == "usable":
 		return rows + " published. The relay can start: postrider run"
 	}
-	return fmt.Sprintf("%s published. Slot %s is %s as before: postrider recover   (without --id and --until) makes it anew", rows, r.Slot, r.State)
+	return fmt.Sprintf("%s published. Slot %s is %s as before: postrider recover, without --id and --until, makes it anew", rows, r.Slot, r.State)
 }

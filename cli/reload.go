@@ -83,7 +83,7 @@ func (d *daemon) reload(log zerolog.Logger) {
 	}
 	log.Info().Str("file", now.Path).Strs("changed", values(now, changed)).Msg("configuration reloaded")
 	if len(left) > 0 {
-		log.Warn().Strs("keys", left).Str("next", "systemctl restart postrider   (or however it was started)").
+		log.Warn().Strs("keys", left).Str("next", "systemctl restart postrider   # or however it was started").
 			Msg("configuration changed where only a restart takes it up")
 	}
 }

@@ -61,15 +61,15 @@ func (s SinkReport) String() string {
 // newReport is the report of the running daemon. It is the only place that joins what relay and monitor know of themselves.
 func newReport(now time.Time, pid int, startedAt time.Time, r relay.State, o slot.Observation, cfg config.Config) Report {
 	report := Report{Version: currentBuild().Version, PID: pid, StartedAt: startedAt, Source: sourceDaemon, Sink: sinkReport(cfg.Sink)}
-	report.judge(now, r, o, cfg.Health)
+	report.judge(now, r, o, health.StartError{}, cfg.Health)
 	return report
 }
 
-// judge fills in what is known, and the verdict that follows from it. A zero State is a relay that did not answer.
-func (r *Report) judge(now time.Time, st relay.State, o slot.Observation, cfg health.Config) {
+// judge fills in what is known, and the verdict that follows from it. A zero State is a relay that did not answer; start is for that.
+func (r *Report) judge(now time.Time, st relay.State, o slot.Observation, start health.StartError, cfg health.Config) {
 	r.Relay, r.Slot, r.Monitor = st, o.Slot, o
 	r.Monitor.Slot = slot.Status{}
-	r.Verdict = health.Judge(health.Input{Now: now, Relay: st, Observation: o, Sink: r.Sink.String(), Config: cfg})
+	r.Verdict = health.Judge(health.Input{Now: now, Relay: st, Observation: o, Sink: r.Sink.String(), StartError: start, Config: cfg})
 }
 
 // lsnText is an LSN in PostgreSQL's text form: a script can hand it back to psql, and no JSON parser rounds it.

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"postrider/config"
@@ -17,6 +18,7 @@ import (
 	"postrider/httpserver"
 	"postrider/postgres"
 	"postrider/relay"
+	"postrider/replication"
 	"postrider/slot"
 )
 
@@ -158,18 +160,44 @@ func askDatabase(ctx context.Context, l *config.Loaded) (Report, error) {
 	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it was only read from
 	r := Report{Version: currentBuild().Version, Source: sourceDatabase, Sink: sinkReport(l.Config.Sink)}
 	o, err := slot.Observe(ctx, conn, l.Config.Slot.Name, l.Config.Monitor)
-	switch {
-	case errors.Is(err, slot.ErrNotFound):
-		r.Verdict = health.Verdict{
-			State:  health.Failing,
-			Reason: fmt.Sprintf("no relay is running, and slot %q does not exist", l.Config.Slot.Name),
-			WAL:    "none is kept for the relay: rows inserted before the slot exists are not published",
-			Next:   "postrider init",
-		}
-		return r, nil
-	case err != nil:
+	if err != nil && !errors.Is(err, slot.ErrNotFound) {
 		return Report{}, fmt.Errorf("ask the database: %w", postgres.Error(err))
 	}
-	r.judge(time.Now(), relay.State{}, o, l.Config.Health)
+	start := startError(ctx, conn, l.Config)
+	if err == nil {
+		r.judge(time.Now(), relay.State{}, o, start, l.Config.Health)
+		return r, nil
+	}
+	r.Verdict = health.Verdict{
+		State:  health.Failing,
+		Reason: fmt.Sprintf("no relay is running, and slot %q does not exist", l.Config.Slot.Name),
+		WAL:    "none is kept for the relay: rows inserted before the slot exists are not published",
+		Next:   "postrider run   # which creates it",
+	}
+	if start != (health.StartError{}) {
+		r.Verdict.Reason, r.Verdict.WAL, r.Verdict.Next = "no relay is running, and none could stream: "+start.Reason, start.WAL, start.Next
+	}
 	return r, nil
+}
+
+// startError is why a relay that was started now would not stream, as it would say so itself. That the slot is lost is a condition of its own.
+func startError(ctx context.Context, conn *pgx.Conn, cfg config.Config) health.StartError {
+	_, err := slot.Diagnose(ctx, conn, requirements(cfg))
+	if err == nil {
+		_, _, err = slot.Find(ctx, conn, requirements(cfg), true)
+	}
+	switch {
+	case errors.Is(err, slot.ErrNotFound) && cfg.Slot.Create && cfg.Snapshot.On(): // it makes the slot, and publishes what was there
+		err = nil
+	case errors.Is(err, replication.ErrSlotLost):
+		return health.StartError{}
+	}
+	if err == nil {
+		err = slot.VerifyRole(ctx, conn)
+	}
+	if err == nil {
+		return health.StartError{}
+	}
+	f := explain(err)
+	return health.StartError{Reason: f.Error(), WAL: f.wal, Next: f.next}
 }

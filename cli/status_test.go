@@ -140,7 +140,7 @@ func TestStatus_ShowsEveryCondition(t *testing.T) {
 		paused := streaming(func(s *relay.State) {
 			s.Phase, s.Paused = relay.Paused, relay.Pause{Since: now.Add(-2 * time.Minute), Reason: "deploy"}
 		})
-		r.judge(now, paused, slot.Observation{Slot: observed(func(s *slot.Status) { s.LagBytes = new(int64(2 << 30)) })}, health.DefaultConfig())
+		r.judge(now, paused, slot.Observation{Slot: observed(func(s *slot.Status) { s.LagBytes = new(int64(2 << 30)) })}, health.StartError{}, health.DefaultConfig())
 		return r
 	})
 	code, stdout, stderr := command(t, file, "status")
@@ -185,11 +185,18 @@ func TestStatus_AsksTheDatabaseWhenNoDaemonAnswers(t *testing.T) {
 
 	code, stdout, stderr := command(t, file, "status")
 	require.Equal(t, exitRuntime, code, stderr)
-	require.Contains(t, stdout, `failing: no relay is running, and slot "orders" does not exist`)
+	require.Contains(t, stdout, `failing: no relay is running, and none could stream: publication "postrider" does not exist`)
+	require.Contains(t, stdout, "  WAL:  there is no slot")
 	require.Contains(t, stdout, "next: postrider init")
 
 	conn, err := pgx.Connect(t.Context(), pg.DSN())
 	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), "CREATE TABLE outbox (id int); CREATE PUBLICATION postrider FOR TABLE outbox")
+	require.NoError(t, err)
+	_, stdout, _ = command(t, file, "status")
+	require.Contains(t, stdout, `failing: no relay is running, and slot "orders" does not exist`)
+	require.Contains(t, stdout, "next: postrider run")
+
 	_, err = conn.Exec(t.Context(), "SELECT pg_create_logical_replication_slot('orders', 'pgoutput')")
 	require.NoError(t, err)
 	require.NoError(t, conn.Close(t.Context()))

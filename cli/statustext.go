@@ -27,11 +27,11 @@ func writeReport(w io.Writer, r Report, now time.Time, colour bool) error {
 		fmt.Fprintf(&b, "  WAL:  %s\n", r.Verdict.WAL)
 	}
 	if r.Verdict.Next != "" {
-		fmt.Fprintf(&b, "  next: %s\n", r.Verdict.Next)
+		fmt.Fprintf(&b, "  next: %s\n", indentBy(r.Verdict.Next, "        "))
 	}
 	for _, c := range r.Verdict.Conditions {
 		if health.Runbook(c.Name) != r.Verdict.Runbook { // which has just been said
-			fmt.Fprintf(&b, "  also: %s, %s: %s\n        next: %s\n", c.Severity, c.Name, indentBy(c.Reason, "        "), c.Next)
+			fmt.Fprintf(&b, "  also: %s, %s: %s\n        next: %s\n", c.Severity, c.Name, indentBy(c.Reason, "        "), indentBy(c.Next, "              "))
 		}
 	}
 	b.WriteByte('\n')

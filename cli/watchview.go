@@ -210,8 +210,8 @@ func (s screen) limit(o slot.Observation) string {
 		return ", no limit"
 	}
 	text := ", " + health.Bytes(*o.Slot.SafeWALSize) + " left"
-	if o.Limit.Effective != nil && *o.Limit.Effective > 0 {
-		text += fmt.Sprintf(" of %s (%.0f %%)", health.Bytes(*o.Limit.Effective), 100*float64(*o.Slot.SafeWALSize)/float64(*o.Limit.Effective))
+	if limit := health.LossLimit(o); limit > 0 {
+		text += fmt.Sprintf(" of %s (%.0f %%)", health.Bytes(limit), 100*float64(*o.Slot.SafeWALSize)/float64(limit))
 	}
 	return text
 }

@@ -106,7 +106,7 @@ func safeOf(n int64) func(*Input) {
 }
 
 // askForRoom is the advice where the volume is not known.
-const askForRoom = "SHOW data_directory;   (then df -h there; only if it has room: ALTER SYSTEM SET max_slot_wal_keep_size = '20480MB'; SELECT pg_reload_conf();)"
+const askForRoom = "SHOW data_directory; -- then df -h there; only if it has room: ALTER SYSTEM SET max_slot_wal_keep_size = '20480MB'; SELECT pg_reload_conf();"
 
 func grows(in *Input) { in.Observation.Forecast.Grows = true }
 
@@ -121,12 +121,12 @@ var conditions = []struct {
 		Name: SlotLost, Severity: Critical, Culprit: "paused relay",
 		Reason: `slot "postrider" is lost: wal_removed; the relay has been paused for 1h0m, until somebody resumes it: move of the brokers`,
 		WAL:    "none is kept for it any more; what was committed after 0/1F00 has not been published",
-		Next:   `postrider recover   (then docs/OPERATIONS.md, "slot_lost")`,
+		Next:   `postrider recover   # then docs/OPERATIONS.md, "slot_lost"`,
 	}},
 	{"lost to the idle timeout", []func(*Input){inSlot(func(s *slot.Status) { s.InvalidationReason = "idle_timeout" })}, Condition{
 		Name: SlotLost, Severity: Critical, Culprit: "idle_replication_slot_timeout", Reason: `slot "postrider" is lost: idle_timeout`,
 		WAL:  "none is kept for it any more; what was committed after 0/1F00 has not been published",
-		Next: `postrider recover   (then docs/OPERATIONS.md, "slot_lost")`,
+		Next: `postrider recover   # then docs/OPERATIONS.md, "slot_lost"`,
 	}},
 	{"half of the limit used", []func(*Input){safeOf(4 << 30), retained(6<<30, 6<<30), grows}, Condition{
 		Name: SlotNearLoss, Severity: Warning, For: 5 * time.Minute, Culprit: "backlog", Next: askForRoom,
@@ -144,7 +144,7 @@ var conditions = []struct {
 		in.Observation.Limit.VolumeSize, in.Observation.Limit.WALDirectory = 40<<30, new(int64(10<<30))
 	}}, Condition{
 		Name: SlotNearLoss, Severity: Critical, Culprit: "backlog",
-		Next:   "ALTER SYSTEM SET max_slot_wal_keep_size = '25600MB'; SELECT pg_reload_conf();   (half of the volume's 30.0 GiB more; set it back later)",
+		Next:   "ALTER SYSTEM SET max_slot_wal_keep_size = '25600MB'; SELECT pg_reload_conf(); -- half of the volume's 30.0 GiB more; set it back later",
 		Reason: "10 % of max_slot_wal_keep_size is left: 1.0 GiB until the slot can be lost: the relay is working off a backlog of 9.0 GiB",
 		WAL:    `9.0 GiB is kept for slot "postrider", more with every write, until rows are confirmed again; 1.0 GiB until the slot can be lost`,
 	}},
@@ -152,7 +152,7 @@ var conditions = []struct {
 		in.Observation.Limit.VolumeSize, in.Observation.Limit.WALDirectory = 11<<30, new(int64(10<<30))
 	}}, Condition{
 		Name: SlotNearLoss, Severity: Critical, Culprit: "backlog",
-		Next:   "postrider slot list   (who keeps how much: the volume has no room for a higher limit)",
+		Next:   "postrider slot list   # who keeps how much: the volume has no room for a higher limit",
 		Reason: "10 % of max_slot_wal_keep_size is left: 1.0 GiB until the slot can be lost: the relay is working off a backlog of 9.0 GiB",
 		WAL:    `9.0 GiB is kept for slot "postrider", more with every write, until rows are confirmed again; 1.0 GiB until the slot can be lost`,
 	}},
@@ -170,7 +170,7 @@ var conditions = []struct {
 		Name: TimeToDiskFull, Severity: Critical, For: time.Minute, Culprit: "kafka at kafka-1:9092",
 		Reason: "the volume with pg_wal is full in about 30m0s: kafka at kafka-1:9092: no broker answers; assumed: nothing else grows",
 		WAL:    "a server whose pg_wal is full stops, for everybody; " + kib4,
-		Next:   "postrider slot list   (who keeps how much; a slot that is not needed can be dropped, else the volume has to grow)",
+		Next:   "postrider slot list   # who keeps how much; a slot that is not needed can be dropped, else the volume has to grow",
 	}},
 	{"halted", []func(*Input){inRelay(func(r *relay.State) {
 		r.Phase, r.Since, r.Reason, r.Error = relay.Halted, ago(time.Minute), "null_key", "row 3: no key"
@@ -189,7 +189,7 @@ var conditions = []struct {
 		r.Next = "create the topic,\nor correct the route"
 	})}, Condition{
 		Name: NotReady, Severity: Critical, For: time.Minute, Since: ago(3 * time.Minute), Culprit: "missing topic", WAL: kib4,
-		Reason: "no topic orders; next attempt in 4s", Next: "postrider check   (create the topic, or correct the route)",
+		Reason: "no topic orders; next attempt in 4s", Next: "create the topic,\nor correct the route",
 	}},
 	{"backing off, since the database is gone", []func(*Input){backingOff("postgres_unreachable", "connection refused")}, Condition{
 		Name: NotReady, Severity: Critical, For: time.Minute, Since: ago(3 * time.Minute), Culprit: "PostgreSQL", WAL: kib4, Next: "postrider check",
@@ -199,9 +199,20 @@ var conditions = []struct {
 		Name: NotReady, Severity: Critical, For: time.Minute, Since: ago(time.Minute), Culprit: "no relay", Reason: "no relay is running", WAL: kib4, Next: "postrider run",
 	}},
 	{"a relay that does not answer", []func(*Input){func(in *Input) { in.Relay = relay.State{} }}, Condition{
-		Name: NotReady, Severity: Warning, For: time.Minute, Culprit: "process 4711", WAL: kib4,
-		Reason: `process 4711 of the database streams from slot "postrider", but no relay answers at http.listen`,
-		Next:   "postrider status --http-listen HOST:PORT   (where the relay runs)",
+		Name: NotReady, Severity: Warning, For: time.Minute, Culprit: "process 4711", WAL: keptElsewhere,
+		Reason: `slot "postrider" is held by process 4711 of the database, and no relay answers at http.listen`,
+		Next:   "postrider status --http-listen HOST:PORT   # where the relay runs",
+	}},
+	{"no relay, and none could stream", []func(*Input){func(in *Input) {
+		in.Relay = relay.State{}
+		in.StartError = StartError{Reason: `publication "postrider" does not exist`, WAL: "nothing is kept", Next: "postrider init"}
+	}, inactive(time.Minute)}, Condition{
+		Name: NotReady, Severity: Critical, For: time.Minute, Since: ago(time.Minute), Culprit: "no relay", WAL: "nothing is kept", Next: "postrider init",
+		Reason: `no relay is running, and none could stream: publication "postrider" does not exist`,
+	}},
+	{"no relay, and the slot is lost", []func(*Input){func(in *Input) { in.Relay = relay.State{} }, inactive(time.Minute), inSlot(func(s *slot.Status) { s.WALStatus = "lost" })}, Condition{
+		Name: NotReady, Severity: Critical, For: time.Minute, Since: ago(time.Minute), Culprit: "no relay", WAL: `none is kept for slot "postrider" any more`,
+		Reason: "no relay is running", Next: `postrider recover   # then docs/OPERATIONS.md, "slot_lost"`,
 	}},
 	{"the sink is silent", []func(*Input){silentFor(10 * time.Second)}, Condition{
 		Name: Stuck, Severity: Warning, For: time.Minute, Since: ago(10 * time.Second), Culprit: "kafka at kafka-1:9092", WAL: kib4, Next: "postrider check",
@@ -217,13 +228,13 @@ var conditions = []struct {
 	}},
 	{"the loop hangs", []func(*Input){inRelay(func(r *relay.State) { r.LastProgress = ago(2 * time.Minute) })}, Condition{
 		Name: Stuck, Severity: Critical, Since: ago(2 * time.Minute), Culprit: "session loop", WAL: kib4, Reason: "the session loop has not turned for 2m0s",
-		Next: "systemctl restart postrider   (or however it was started; report it with the log of the last minutes)",
+		Next: "systemctl restart postrider   # or however it was started; report it with the log of the last minutes",
 	}},
 	{"a standby is gone", []func(*Input){gated(slot.GateSlot{Name: "standby0", Exists: true, Active: true}, deadStandby, slot.GateSlot{Name: "standby2", Blocks: true})}, Condition{
 		Name: StandbyGate, Severity: Critical, For: 5 * time.Minute, Since: ago(5 * time.Minute), Culprit: "standby slot standby1, standby2", WAL: kib4,
 		Reason: `slot "standby1" of synchronized_standby_slots has been inactive for 5m0s, slot "standby2" of synchronized_standby_slots does not exist, so PostgreSQL sends the relay nothing`,
-		Next: "ALTER SYSTEM SET synchronized_standby_slots = 'standby0'; SELECT pg_reload_conf();   (or bring the standby back; without it in the list " +
-			"consumers can be sent what a failover to that standby loses)",
+		Next: "ALTER SYSTEM SET synchronized_standby_slots = 'standby0'; SELECT pg_reload_conf(); -- or bring the standby back; without it in the list " +
+			"consumers can be sent what a failover to that standby loses",
 	}},
 	{"publication broken", []func(*Input){inSlot(func(s *slot.Status) { s.PublicationOK = new(false) })}, Condition{
 		Name: PublicationBroken, Severity: Critical, Culprit: "publication", Next: "postrider check",
@@ -237,7 +248,7 @@ var conditions = []struct {
 		Reason: "the server that was promoted to timeline 4 has no WAL of timeline 3 behind 0/1000, and it was read up to 0/2000: 3 messages that were published are of " +
 			"transactions that do not exist any more",
 		WAL:  "nothing is skipped: the relay goes on where the slot of the new primary stands",
-		Next: "postrider audit   (compares the topics with the table: what is published and has no row there; tell its consumers)",
+		Next: "postrider audit   # compares the topics with the table: what is published and has no row there; tell its consumers",
 	}},
 	{"a failover that lost more than is known", []func(*Input){phantoms(relay.Phantoms{
 		At: ago(time.Hour), ReceivedLSN: 0x2000, Messages: 16384, More: true, Timeline: 4, TimelineBefore: 3,
@@ -246,11 +257,15 @@ var conditions = []struct {
 		Reason: "the server that was promoted to timeline 4 has no WAL of timeline 3 behind an unknown position, and it was read up to 0/2000: at least 16384 messages " +
 			"that were published are of transactions that do not exist any more",
 		WAL:  "nothing is skipped: the relay goes on where the slot of the new primary stands",
-		Next: "postrider audit   (compares the topics with the table: what is published and has no row there; tell its consumers)",
+		Next: "postrider audit   # compares the topics with the table: what is published and has no row there; tell its consumers",
 	}},
 	{"paused", []func(*Input){paused(12*time.Minute, "deploy\x1b[31m of the brokers")}, Condition{
 		Name: Paused, Severity: Warning, For: time.Minute, Since: ago(12 * time.Minute), Culprit: "paused relay", WAL: kib4, Next: "postrider resume",
 		Reason: "the relay has been paused for 12m0s, until somebody resumes it: deploy?[31m of the brokers",
+	}},
+	{"a standby is paused", []func(*Input){paused(16*time.Minute, ""), inRelay(func(r *relay.State) { r.Paused.StoodBy = true })}, Condition{
+		Name: Paused, Severity: Warning, For: time.Minute, Since: ago(16 * time.Minute), Culprit: "paused relay", WAL: keptElsewhere, Next: "postrider resume",
+		Reason: "the relay has been paused for 16m0s, until somebody resumes it",
 	}},
 	{"paused for too long", []func(*Input){paused(16*time.Minute, ""), inRelay(func(r *relay.State) { r.Paused.Until = now.Add(time.Minute) })}, Condition{
 		Name: Paused, Severity: Critical, For: time.Minute, Since: ago(16 * time.Minute), Culprit: "paused relay", WAL: kib4, Next: "postrider resume",
@@ -268,13 +283,13 @@ var conditions = []struct {
 		Name: HeldByTransaction, Severity: Warning, Since: ago(20 * time.Minute), Culprit: "transaction of pid 815 (psql)",
 		Reason: "the transaction of pid 815 (psql, user bob, database shop, idle in transaction) has been open for 20m0s: restart_lsn cannot pass it",
 		WAL:    `4.2 KiB is kept for slot "postrider", more with every write, until it ends`,
-		Next:   "SELECT pg_terminate_backend(815);   (or wait for its end)",
+		Next:   "SELECT pg_terminate_backend(815); -- or wait for its end",
 	}},
 	{"a prepared transaction keeps much", []func(*Input){held(prepared(2 * time.Minute)), retained(3<<20, 6<<30)}, Condition{
 		Name: HeldByTransaction, Severity: Warning, Since: ago(2 * time.Minute), For: 15 * time.Minute, Culprit: "prepared transaction pay_42",
 		Reason: `prepared transaction "pay_42" (user bob, database shop) has waited for COMMIT PREPARED for 2m0s: restart_lsn cannot pass it, and 6.0 GiB is kept though all but 3.0 MiB is confirmed`,
 		WAL:    `6.0 GiB is kept for slot "postrider", more with every write, until it ends`,
-		Next:   "ROLLBACK PREPARED 'pay_42';   (in database shop; or COMMIT PREPARED)",
+		Next:   "ROLLBACK PREPARED 'pay_42'; -- in database shop; or COMMIT PREPARED",
 	}},
 	{"somebody who is not seen keeps much", []func(*Input){retained(3<<20, 6<<30)}, Condition{
 		Name: HeldByTransaction, Severity: Warning, For: 15 * time.Minute, Culprit: "not known", Next: findTransactions,
@@ -294,27 +309,27 @@ var conditions = []struct {
 		Name: OtherSlot, Severity: Warning, For: 5 * time.Minute, Since: ago(72 * time.Hour), Culprit: "slot reports, slot crm",
 		Reason: `slot "reports" of database crm has been read by nobody for 3d0h and keeps 5.0 GiB; slot "crm", too, keeps 2.0 GiB`,
 		WAL:    `5.0 GiB is kept for slot "reports", whatever the relay confirms, more with every write, until somebody reads or drops it`,
-		Next:   "postrider slot drop reports --yes   (if nobody needs it: what it has not delivered is never delivered)",
+		Next:   "postrider slot drop reports --yes   # if nobody needs it: what it has not delivered is never delivered",
 	}},
 	{"far behind", []func(*Input){retained(5<<30, 5<<30), func(in *Input) { in.Observation.Forecast.CatchUp.Seconds = new(90.0) }}, Condition{
 		Name: Backlog, Severity: Warning, For: 5 * time.Minute, Culprit: "backlog", Reason: "5.0 GiB of WAL behind the server; caught up in about 1m30s",
 		WAL:  `5.0 GiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
-		Next: "postrider status --watch   (does it shrink?)",
+		Next: "postrider status --watch   # does it shrink?",
 	}},
 	{"late", []func(*Input){inRelay(func(r *relay.State) { r.OldestUnacked = ago(40 * time.Second) })}, Condition{
 		Name: LagHigh, Severity: Warning, For: time.Minute, WAL: kib4, Reason: "the oldest transaction in flight was committed 40s ago",
-		Next: "postrider check   (is the broker slow, or is a backlog being worked off?)",
+		Next: "postrider check   # is the broker slow, or is a backlog being worked off?",
 	}},
 	{"late, since the sink is silent", []func(*Input){silentFor(6 * time.Minute)}, Condition{
 		Name: LagHigh, Severity: Critical, For: time.Minute, WAL: kib4, Culprit: "kafka at kafka-1:9092",
 		Reason: "the oldest transaction in flight was committed 6m0s ago: kafka at kafka-1:9092 has acknowledged nothing for 6m0s, with 17 messages in flight",
-		Next:   "postrider check   (is the broker slow, or is a backlog being worked off?)",
+		Next:   "postrider check   # is the broker slow, or is a backlog being worked off?",
 	}},
 	{"late by the server's clock", []func(*Input){inRelay(func(r *relay.State) { r.OldestUnacked = ago(20 * time.Second) }), func(in *Input) {
 		in.Observation.Clock = &slot.Clock{Skew: 20}
 	}}, Condition{
 		Name: LagHigh, Severity: Warning, For: time.Minute, WAL: kib4, Reason: "the oldest transaction in flight was committed 40s ago",
-		Next: "postrider check   (is the broker slow, or is a backlog being worked off?)",
+		Next: "postrider check   # is the broker slow, or is a backlog being worked off?",
 	}},
 	{"an old catalog_xmin", []func(*Input){func(in *Input) { in.Observation.CatalogXminAge = new(int64(300_000_000)) }, held(slot.Holder{
 		Kind: slot.HolderStandby, Application: "replica1", Since: ago(26 * time.Hour),
@@ -322,7 +337,7 @@ var conditions = []struct {
 		Name: CatalogXminAge, Severity: Warning, For: 10 * time.Minute, Culprit: "standby replica1",
 		Reason: `slot "postrider" keeps catalogue rows that are 300000000 transactions old: standby replica1 has reported a transaction that is 1d2h old (hot_standby_feedback)`,
 		WAL:    "it is not WAL alone: catalogues bloat, and at about 2 billion transactions the server takes no writes any more; " + kib4,
-		Next:   "ALTER SYSTEM SET hot_standby_feedback = off;   (there, then SELECT pg_reload_conf(); or end the query that it runs)",
+		Next:   "ALTER SYSTEM SET hot_standby_feedback = off; -- there, then SELECT pg_reload_conf(); or end the query that it runs",
 	}},
 	{"a catalog_xmin that is too old", []func(*Input){func(in *Input) { in.Observation.CatalogXminAge = new(int64(1_000_000_001)) }, paused(time.Minute, "")}, Condition{
 		Name: CatalogXminAge, Severity: Critical, For: 10 * time.Minute, Culprit: "paused relay", Next: "postrider resume",
@@ -335,10 +350,10 @@ var conditions = []struct {
 	}},
 	{"clocks differ", []func(*Input){func(in *Input) { in.Observation.Clock = &slot.Clock{Skew: -3.2, Error: 0.01} }}, Condition{
 		Name: ClockSkew, Severity: Warning, For: 5 * time.Minute, Culprit: "clock", WAL: "nothing: only times are wrong",
-		Reason: "the database server's clock is 3s behind ours, give or take 10ms", Next: "timedatectl   (on both machines: is the clock synchronised?)",
+		Reason: "the database server's clock is 3s behind ours, give or take 10ms", Next: "timedatectl   # on both machines: is the clock synchronised?",
 	}},
 	{"extended", []func(*Input){inSlot(func(s *slot.Status) { s.WALStatus = "extended" }), held(transaction(time.Minute))}, Condition{
-		Name: SlotExtended, Severity: Info, Culprit: "transaction of pid 815 (psql)", WAL: kib4, Next: "SELECT pg_terminate_backend(815);   (or wait for its end)",
+		Name: SlotExtended, Severity: Info, Culprit: "transaction of pid 815 (psql)", WAL: kib4, Next: "SELECT pg_terminate_backend(815); -- or wait for its end",
 		Reason: `more WAL than max_wal_size is kept for slot "postrider": the transaction of pid 815 (psql, user bob, database shop, idle in transaction) has been open for 1m0s`,
 	}},
 }

@@ -78,6 +78,9 @@ func (f *facts) session() cause {
 	r := f.Relay
 	switch r.Phase {
 	case relay.Paused:
+		if f.pausedStandby() {
+			return f.reader()
+		}
 		return cause{"paused relay", f.pauseText(), "postrider resume"}
 	case relay.BackingOff, relay.Halted:
 		return cause{f.failed(), strings.Join(strings.Fields(f.failure()), " "), ""}
@@ -89,17 +92,22 @@ func (f *facts) session() cause {
 		return cause{"stopped relay", "the relay has stopped", "postrider run"}
 	case relay.Standby, "":
 		if f.slot.Active {
-			return cause{
-				fmt.Sprintf("process %d", f.slot.ActivePID),
-				fmt.Sprintf("it is process %d of the database that reads the slot, and its relay does not answer here", f.slot.ActivePID), "",
-			}
+			return f.reader()
 		}
 		if r.Phase == relay.Standby {
 			return cause{"relay that stands by", "the relay stands by and has not taken over", ""}
 		}
-		return cause{"no relay", "no relay is running", "postrider run"}
+		return cause{"no relay", "no relay is running", f.start()}
 	}
 	return cause{}
+}
+
+// reader is the process that reads the slot, if that is not this relay.
+func (f *facts) reader() cause {
+	return cause{
+		fmt.Sprintf("process %d", f.slot.ActivePID),
+		fmt.Sprintf("it is process %d of the database that reads the slot, and its relay does not answer here", f.slot.ActivePID), "",
+	}
 }
 
 func (f *facts) pauseText() string {
@@ -203,14 +211,14 @@ func (f *facts) holding(h slot.Holder) cause {
 		return cause{
 			"prepared transaction " + gid,
 			fmt.Sprintf("prepared transaction %q%s has waited for COMMIT PREPARED for %s", gid, details("", h), age),
-			fmt.Sprintf("ROLLBACK PREPARED %s;   (%sor COMMIT PREPARED)", literal(h.GID), where),
+			fmt.Sprintf("ROLLBACK PREPARED %s; -- %sor COMMIT PREPARED", literal(h.GID), where),
 		}
 	case slot.HolderStandby:
 		name := printable(h.Application)
 		return cause{
 			"standby " + name,
 			fmt.Sprintf("standby %s has reported a transaction that is %s old (hot_standby_feedback)", name, age),
-			"ALTER SYSTEM SET hot_standby_feedback = off;   (there, then SELECT pg_reload_conf(); or end the query that it runs)",
+			"ALTER SYSTEM SET hot_standby_feedback = off; -- there, then SELECT pg_reload_conf(); or end the query that it runs",
 		}
 	}
 	if h.PID == 0 {
@@ -226,7 +234,7 @@ func (f *facts) holding(h slot.Holder) cause {
 	}
 	return cause{
 		culprit, fmt.Sprintf("the %s%s has been open for %s", who, details(h.Application, h), age),
-		fmt.Sprintf("SELECT pg_terminate_backend(%d);   (or wait for its end)", h.PID),
+		fmt.Sprintf("SELECT pg_terminate_backend(%d); -- or wait for its end", h.PID),
 	}
 }
 

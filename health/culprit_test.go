@@ -65,25 +65,25 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 		{
 			"much kept because of a prepared transaction",
 			[]func(*Input){held(prepared(2 * time.Hour)), held(transaction(time.Minute)), retained(1<<20, 5<<30)},
-			HeldByTransaction, "prepared transaction pay_42", `prepared transaction "pay_42"`, "ROLLBACK PREPARED 'pay_42';   (in database shop; or COMMIT PREPARED)",
+			HeldByTransaction, "prepared transaction pay_42", `prepared transaction "pay_42"`, "ROLLBACK PREPARED 'pay_42'; -- in database shop; or COMMIT PREPARED",
 			[]string{HeldByTransaction},
 		},
 		{
 			"near loss because of a transaction",
 			[]func(*Input){held(transaction(20 * time.Minute)), inSlot(unreserved), retained(1<<20, 5<<30)},
-			SlotNearLoss, "transaction of pid 815 (psql)", transactionText, "SELECT pg_terminate_backend(815);   (or wait for its end)",
+			SlotNearLoss, "transaction of pid 815 (psql)", transactionText, "SELECT pg_terminate_backend(815); -- or wait for its end",
 			[]string{SlotNearLoss, HeldByTransaction},
 		},
 		{
 			"near loss because of a transaction, and paused besides",
 			[]func(*Input){held(transaction(20 * time.Minute)), paused(time.Minute, ""), inSlot(unreserved), retained(1<<30, 5<<30)},
-			SlotNearLoss, "transaction of pid 815 (psql)", transactionText + ", and the relay has been paused for 1m0s", "SELECT pg_terminate_backend(815);   (or wait for its end)",
+			SlotNearLoss, "transaction of pid 815 (psql)", transactionText + ", and the relay has been paused for 1m0s", "SELECT pg_terminate_backend(815); -- or wait for its end",
 			[]string{SlotNearLoss, Paused, HeldByTransaction},
 		},
 		{
 			"near loss because of a transaction, with a snapshot besides",
 			[]func(*Input){held(transaction(20 * time.Minute)), inRelay(func(r *relay.State) { r.Phase = relay.Snapshotting }), inSlot(unreserved), retained(1<<20, 5<<30)},
-			SlotNearLoss, "transaction of pid 815 (psql)", transactionText + ", and the relay is publishing rows", "SELECT pg_terminate_backend(815);   (or wait for its end)",
+			SlotNearLoss, "transaction of pid 815 (psql)", transactionText + ", and the relay is publishing rows", "SELECT pg_terminate_backend(815); -- or wait for its end",
 			[]string{SlotNearLoss, HeldByTransaction},
 		},
 		{
@@ -102,15 +102,15 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 			"nothing comes because of the gate",
 			[]func(*Input){gated(deadStandby), retained(5<<30, 5<<30)},
 			StandbyGate, "standby slot standby1", `slot "standby1" of synchronized_standby_slots has been inactive for 5m0s, so PostgreSQL sends the relay nothing`,
-			"ALTER SYSTEM SET synchronized_standby_slots = ''; SELECT pg_reload_conf();   (or bring the standby back; without it in the list " +
-				"consumers can be sent what a failover to that standby loses)",
+			"ALTER SYSTEM SET synchronized_standby_slots = ''; SELECT pg_reload_conf(); -- or bring the standby back; without it in the list " +
+				"consumers can be sent what a failover to that standby loses",
 			[]string{StandbyGate, Backlog},
 		},
 		{
 			"the disk is full because of another slot",
 			[]func(*Input){diskFullIn(602), other("crm", 50<<30, nil), retained(1<<20, 2<<20)},
 			TimeToDiskFull, "slot crm", `slot "crm" of database crm has been read by nobody for 3d0h and keeps 50.0 GiB`,
-			"postrider slot drop crm --yes   (if nobody needs it: what it has not delivered is never delivered)",
+			"postrider slot drop crm --yes   # if nobody needs it: what it has not delivered is never delivered",
 			[]string{TimeToDiskFull, OtherSlot},
 		},
 		{
@@ -131,7 +131,7 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 				r.Phase, r.Snapshot = relay.Snapshotting, relay.Snapshot{Table: "public.outbox", Rows: 20, EstimatedRows: 100, RowsPerSecond: 5}
 			}), retained(5<<30, 5<<30)},
 			Backlog, "snapshot", "publishing rows that were in the tables already: public.outbox, 20 of about 100 rows (20 %), 5 rows/s",
-			"postrider status --watch   (does it shrink?)",
+			"postrider status --watch   # does it shrink?",
 			[]string{Backlog},
 		},
 		{
@@ -153,7 +153,7 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 			"a loop that hangs, and a transaction besides",
 			[]func(*Input){inRelay(func(r *relay.State) { r.LastProgress = ago(2 * time.Minute) }), held(transaction(20 * time.Minute)), retained(1<<20, 5<<30)},
 			Stuck, "session loop", "the session loop has not turned for 2m0s",
-			"systemctl restart postrider   (or however it was started; report it with the log of the last minutes)",
+			"systemctl restart postrider   # or however it was started; report it with the log of the last minutes",
 			[]string{Stuck, HeldByTransaction},
 		},
 		{
@@ -162,7 +162,7 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 				s.WALStatus = "lost"
 			})},
 			SlotLost, "paused relay", "PostgreSQL removed WAL that had not been delivered; the relay has been paused for 1h0m",
-			`postrider recover   (then docs/OPERATIONS.md, "slot_lost")`,
+			`postrider recover   # then docs/OPERATIONS.md, "slot_lost"`,
 			[]string{SlotLost, Paused},
 		},
 	} {
@@ -212,7 +212,7 @@ func TestHolding_ShowsWhatOthersHaveChosenWithoutHarm(t *testing.T) {
 	evil.GID = "a'; DROP TABLE x;\n\x1b[2J--\\"
 	c := find(Judge(input(held(evil))), HeldByTransaction)
 	require.Equal(t, "prepared transaction a'; DROP TABLE x;??[2J--\\", c.Culprit)
-	require.Equal(t, `ROLLBACK PREPARED E'a''; DROP TABLE x;\U0000000A\U0000001B[2J--\\';   (in database shop; or COMMIT PREPARED)`, c.Next)
+	require.Equal(t, `ROLLBACK PREPARED E'a''; DROP TABLE x;\U0000000A\U0000001B[2J--\\'; -- in database shop; or COMMIT PREPARED`, c.Next)
 	require.NotContains(t, c.Reason, "\x1b")
 	require.Equal(t, `'it''s'`, literal("it's"))
 }

@@ -19,7 +19,7 @@ type Verdict struct {
 	State      string      `json:"state"`                // ok, degraded, failing or standby
 	Reason     string      `json:"reason"`               // one sentence
 	WAL        string      `json:"wal,omitempty"`        // what it means for the WAL that PostgreSQL keeps; empty: nothing out of the ordinary
-	Next       string      `json:"next,omitempty"`       // command or SQL to type next, and behind three spaces a remark in brackets
+	Next       string      `json:"next,omitempty"`       // command or SQL to type next, one a line, a remark behind # or --; or a sentence
 	Runbook    string      `json:"runbook,omitempty"`    // heading in docs/OPERATIONS.md, without the #; empty: none
 	Conditions []Condition `json:"conditions,omitempty"` // all that hold, the gravest first
 }
@@ -43,7 +43,15 @@ type Input struct {
 	Relay       relay.State      // zero: no relay answered
 	Observation slot.Observation // zero: nobody looked at the server
 	Sink        string           // where messages go, as people call it: "kafka at kafka-1:9092"; empty: not known
+	StartError  StartError       // what would keep a relay from streaming, where none answered; zero: nothing, or not looked at
 	Config      Config
+}
+
+// StartError is why a relay that was started now would not stream.
+type StartError struct {
+	Reason string // as the relay itself would say it
+	WAL    string
+	Next   string
 }
 
 // Severity of a Condition.

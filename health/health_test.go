@@ -78,7 +78,7 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 			verdict(
 				SlotLost, "failing", `slot "postrider" is lost: PostgreSQL removed WAL that had not been delivered`,
 				"none is kept for it any more; what was committed after 0/1F00 has not been published",
-				`postrider recover   (then docs/OPERATIONS.md, "slot_lost")`,
+				`postrider recover   # then docs/OPERATIONS.md, "slot_lost"`,
 			),
 		},
 		{
@@ -86,7 +86,7 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 			verdict(
 				SlotLost, "failing", `slot "postrider" is lost: idle_timeout`,
 				"none is kept for it any more; what was committed after 0/1F00 has not been published",
-				`postrider recover   (then docs/OPERATIONS.md, "slot_lost")`,
+				`postrider recover   # then docs/OPERATIONS.md, "slot_lost"`,
 			),
 		},
 		{
@@ -137,9 +137,9 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 		{
 			"no relay here, but somewhere", relay.State{}, observed(nil),
 			verdict(
-				NotReady, "degraded", `process 4711 of the database streams from slot "postrider", but no relay answers at http.listen`,
-				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
-				"postrider status --http-listen HOST:PORT   (where the relay runs)",
+				NotReady, "degraded", `slot "postrider" is held by process 4711 of the database, and no relay answers at http.listen`,
+				keptElsewhere,
+				"postrider status --http-listen HOST:PORT   # where the relay runs",
 			),
 		},
 		{
@@ -147,7 +147,7 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 			verdict(
 				Stuck, "failing", "the session loop has not turned for 2m0s",
 				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
-				"systemctl restart postrider   (or however it was started; report it with the log of the last minutes)",
+				"systemctl restart postrider   # or however it was started; report it with the log of the last minutes",
 			),
 		},
 		{
@@ -178,7 +178,7 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 			Verdict{
 				State: "standby", Reason: "process 4711 of the database holds the slot; this one takes over when it lets go",
 				WAL:  "none beyond the usual: the process that holds the slot confirms what it publishes",
-				Next: "postrider slot show postrider   (nothing has to be done)",
+				Next: "postrider slot show postrider   # nothing has to be done",
 			},
 		},
 		{
@@ -186,14 +186,14 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 			Verdict{
 				State: "standby", Reason: "another process holds the slot; this one takes over when it lets go",
 				WAL:  "none beyond the usual: the process that holds the slot confirms what it publishes",
-				Next: "postrider slot list   (nothing has to be done)",
+				Next: "postrider slot list   # nothing has to be done",
 			},
 		},
 		{
 			"starting", streaming(func(r *relay.State) { r.Phase, r.Since = relay.Starting, ago(2*time.Second) }), slot.Status{},
 			Verdict{
 				State: "degraded", Reason: "the first session is not open yet",
-				WAL: "PostgreSQL keeps WAL for the slot, more with every write, until rows are confirmed again", Next: "postrider check   (if it stays so)",
+				WAL: "PostgreSQL keeps WAL for the slot, more with every write, until rows are confirmed again", Next: "postrider check   # if it stays so",
 			},
 		},
 		{
@@ -208,7 +208,7 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 			Verdict{
 				State: "degraded", Reason: "stopping: waits for 17 messages in flight",
 				WAL:  "what is not acknowledged by the end is kept, and published again by the next start",
-				Next: "postrider status --watch   (it ends within relay.drain_timeout)",
+				Next: "postrider status --watch   # it ends within relay.drain_timeout",
 			},
 		},
 		{
@@ -216,7 +216,7 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 			Verdict{
 				State: "degraded", Reason: "about to pause: waits for 17 messages in flight",
 				WAL:  `4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
-				Next: "postrider status --watch   (postrider resume takes it back)",
+				Next: "postrider status --watch   # postrider resume takes it back",
 			},
 		},
 		{
@@ -231,7 +231,7 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 			verdict(
 				LagHigh, "degraded", "the oldest transaction in flight was committed 31s ago",
 				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
-				"postrider check   (is the broker slow, or is a backlog being worked off?)",
+				"postrider check   # is the broker slow, or is a backlog being worked off?",
 			),
 		},
 		{
@@ -239,7 +239,7 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 			verdict(
 				LagHigh, "failing", "the oldest transaction in flight was committed 6m0s ago",
 				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
-				"postrider check   (is the broker slow, or is a backlog being worked off?)",
+				"postrider check   # is the broker slow, or is a backlog being worked off?",
 			),
 		},
 		{
@@ -255,7 +255,7 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 			verdict(
 				Backlog, "degraded", "5.0 GiB of WAL behind the server",
 				`6.0 GiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
-				"postrider status --watch   (does it shrink?)",
+				"postrider status --watch   # does it shrink?",
 			),
 		},
 		{
@@ -306,4 +306,15 @@ func TestPhases_AreThoseOfTheMetric(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, len(phases), n, "the metric does not declare %s, or declares one too many", p)
 	}
+}
+
+// Whole segments are removed: more than the setting can be left.
+func TestLossLimit_IsNeverLessThanWhatIsLeft(t *testing.T) {
+	of := func(limit, left, kept int64) slot.Observation {
+		return slot.Observation{Limit: slot.Limit{Effective: &limit}, Slot: slot.Status{Slot: slot.Slot{SafeWALSize: &left}, RetainedBytes: &kept}}
+	}
+	require.EqualValues(t, 64<<20, LossLimit(of(64<<20, 60<<20, 20<<20)), "the setting")
+	require.EqualValues(t, 80<<20, LossLimit(of(64<<20, 78<<20, 2<<20)))
+	require.EqualValues(t, 80<<20, LossLimit(slot.Observation{Slot: of(0, 78<<20, 2<<20).Slot}), "the setting is not known")
+	require.Zero(t, LossLimit(slot.Observation{}))
 }

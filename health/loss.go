@@ -24,12 +24,14 @@ func (f *facts) raiseLimit() string {
 	}
 	if l.VolumeSize > 0 && l.WALDirectory != nil {
 		if free := l.VolumeSize - *l.WALDirectory; free > 1<<30 {
-			return set(*l.Effective+free/2) + "   (half of the volume's " + Bytes(free) + " more; set it back later)"
+			return set(*l.Effective+free/2) + " -- half of the volume's " + Bytes(free) + " more; set it back later"
 		}
-		return "postrider slot list   (who keeps how much: the volume has no room for a higher limit)"
+		return "postrider slot list   # who keeps how much: the volume has no room for a higher limit"
 	}
-	return "SHOW data_directory;   (then df -h there; only if it has room: " + set(2**l.Effective) + ")"
+	return "SHOW data_directory; -- then df -h there; only if it has room: " + set(2**l.Effective)
 }
+
+const recoverLost = `postrider recover   # then docs/OPERATIONS.md, "slot_lost"`
 
 // judgeLost: WAL that was not delivered is gone.
 func judgeLost(f *facts) Condition {
@@ -45,7 +47,7 @@ func judgeLost(f *facts) Condition {
 		Severity: Critical,
 		Reason:   fmt.Sprintf("slot %q is lost: %s", s.Name, reason),
 		WAL:      fmt.Sprintf("none is kept for it any more; what was committed after %s has not been published", s.ConfirmedFlushLSN),
-		Next:     `postrider recover   (then docs/OPERATIONS.md, "slot_lost")`,
+		Next:     recoverLost,
 		Culprit:  f.takenBy(),
 	}
 	// A relay that has halted, or is gone, may be so since the slot is lost.
@@ -107,14 +109,23 @@ func (f *facts) safePart() (float64, bool) {
 	if s.SafeWALSize == nil {
 		return 0, false
 	}
-	limit := f.Observation.Limit.Effective
-	switch {
-	case limit != nil && *limit > 0:
-		return float64(*s.SafeWALSize) / float64(*limit), true
-	case s.RetainedBytes != nil && *s.SafeWALSize+*s.RetainedBytes > 0: // both count from restart_lsn
-		return float64(*s.SafeWALSize) / float64(*s.SafeWALSize+*s.RetainedBytes), true
+	if limit := LossLimit(f.Observation); limit > 0 {
+		return float64(*s.SafeWALSize) / float64(limit), true
 	}
 	return 1, true
+}
+
+// LossLimit is how many bytes may be kept for the slot before it can be lost; zero: no limit, or not known. The server removes whole segments, so that what is
+// left can be more than max_slot_wal_keep_size: what is left and what is kept, which both count from restart_lsn, are the limit then.
+func LossLimit(o slot.Observation) int64 {
+	limit := int64(0)
+	if o.Limit.Effective != nil {
+		limit = *o.Limit.Effective
+	}
+	if s := o.Slot; s.SafeWALSize != nil && s.RetainedBytes != nil && (limit == 0 || *s.SafeWALSize > limit) {
+		limit = max(limit, *s.SafeWALSize+*s.RetainedBytes)
+	}
+	return limit
 }
 
 // judgeTimeToLoss: at the present rates the limit is reached soon.
@@ -135,7 +146,7 @@ func judgeTimeToDiskFull(f *facts) Condition {
 		return Condition{}
 	}
 	why := f.cause
-	next := f.cureOr("postrider slot list   (who keeps how much; a slot that is not needed can be dropped, else the volume has to grow)")
+	next := f.cureOr("postrider slot list   # who keeps how much; a slot that is not needed can be dropped, else the volume has to grow")
 	if other, found := f.largestOther(); found {
 		why = f.blameOther(other)
 		next = why.cure

@@ -22,29 +22,29 @@ func judgePhase(f *facts) Verdict {
 		}
 		return Verdict{
 			State: Standby, Reason: holder + " holds the slot; this one takes over when it lets go",
-			WAL: "none beyond the usual: the process that holds the slot confirms what it publishes", Next: show + "   (nothing has to be done)",
+			WAL: keptElsewhere, Next: show + "   # nothing has to be done",
 		}
 	case relay.Snapshotting:
 		return Verdict{
 			State: Degraded, Reason: snapshotText(r.Snapshot), WAL: f.kept(),
-			Next: "postrider status --watch   (new rows follow when it is complete)",
+			Next: "postrider status --watch   # new rows follow when it is complete",
 		}
 	case relay.Draining:
 		if !r.Paused.Since.IsZero() {
 			return Verdict{
 				State: Degraded, Reason: fmt.Sprintf("about to pause: waits for %d messages in flight", r.InFlight), WAL: f.kept(),
-				Next: "postrider status --watch   (postrider resume takes it back)",
+				Next: "postrider status --watch   # postrider resume takes it back",
 			}
 		}
 		return Verdict{
 			State: Degraded, Reason: fmt.Sprintf("stopping: waits for %d messages in flight", r.InFlight),
 			WAL:  "what is not acknowledged by the end is kept, and published again by the next start",
-			Next: "postrider status --watch   (it ends within relay.drain_timeout)",
+			Next: "postrider status --watch   # it ends within relay.drain_timeout",
 		}
 	case relay.Stopped:
 		return Verdict{State: Degraded, Reason: "stopped", WAL: f.kept(), Next: "postrider run"}
 	case relay.Starting:
-		return Verdict{State: Degraded, Reason: "the first session is not open yet", WAL: f.kept(), Next: "postrider check   (if it stays so)"}
+		return Verdict{State: Degraded, Reason: "the first session is not open yet", WAL: f.kept(), Next: "postrider check   # if it stays so"}
 	}
 	return Verdict{State: Degraded, Reason: "the relay is " + string(r.Phase), WAL: f.kept(), Next: "postrider check"}
 }

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -23,11 +24,15 @@ func judgeNotReady(f *facts) Condition {
 	c := Condition{Severity: Critical, Culprit: f.session().culprit, WAL: f.kept(), Next: "postrider check", Since: r.Since, For: time.Minute}
 	switch {
 	case r == (relay.State{}) && f.slot.Active:
-		c.Severity = Warning
-		c.Reason = fmt.Sprintf("process %d of the database streams from slot %q, but no relay answers at http.listen", f.slot.ActivePID, f.slot.Name)
-		c.Next = "postrider status --http-listen HOST:PORT   (where the relay runs)"
+		c.Severity, c.WAL = Warning, keptElsewhere
+		c.Reason = fmt.Sprintf("slot %q is held by process %d of the database, and no relay answers at http.listen", f.slot.Name, f.slot.ActivePID)
+		c.Next = "postrider status --http-listen HOST:PORT   # where the relay runs"
 	case r == (relay.State{}):
-		c.Reason, c.Next, c.Since = "no relay is running", "postrider run", f.slot.InactiveSince
+		c.Reason, c.Next, c.Since = "no relay is running", f.start(), f.slot.InactiveSince
+		if o := f.StartError; o != (StartError{}) {
+			c.Reason += ", and none could stream: " + o.Reason
+			c.WAL = cmp.Or(o.WAL, c.WAL)
+		}
 	case r.Phase == relay.Halted:
 		c.Reason = f.failure()
 	case r.Phase == relay.BackingOff:
@@ -42,12 +47,25 @@ func judgeNotReady(f *facts) Condition {
 	default:
 		return Condition{}
 	}
-	// What the error itself advises is often more than one can type, and check finds it too, with whatever else is wrong.
 	if r.Next != "" && c.Next == "postrider check" {
-		c.Next += "   (" + strings.Join(strings.Fields(r.Next), " ") + ")"
+		c.Next = r.Next
 	}
 	return c
 }
+
+// start is what to type where no relay runs, so that one does.
+func (f *facts) start() string {
+	switch {
+	case f.slot.Lost(): // it would exit at once
+		return recoverLost
+	case f.StartError.Next != "":
+		return f.StartError.Next
+	}
+	return "postrider run"
+}
+
+// keptElsewhere is what a slot costs that another process reads.
+const keptElsewhere = "none beyond the usual: the process that holds the slot confirms what it publishes"
 
 // failure is why the last session ended. If that was the sink and the error does not say which, it gets its name.
 func (f *facts) failure() string {
@@ -72,7 +90,7 @@ func judgeStuck(f *facts) Condition {
 		why := f.hanging()
 		return Condition{
 			Severity: Critical, Reason: why.because, WAL: f.kept(), Culprit: why.culprit, Since: f.Relay.LastProgress,
-			Next: "systemctl restart postrider   (or however it was started; report it with the log of the last minutes)",
+			Next: "systemctl restart postrider   # or however it was started; report it with the log of the last minutes",
 		}
 	}
 	silent := f.sinkSilent()
@@ -116,13 +134,21 @@ func judgePaused(f *facts) Condition {
 		return Condition{}
 	}
 	c := Condition{
-		Severity: Warning, Reason: f.session().because, WAL: f.kept(), Next: "postrider resume", Culprit: f.session().culprit,
+		Severity: Warning, Reason: f.pauseText(), WAL: f.kept(), Next: "postrider resume", Culprit: "paused relay",
 		Since: pausedSince(r), For: time.Minute,
 	}
-	if f.Now.Sub(c.Since) > f.Config.InactiveCritical {
+	switch {
+	case f.pausedStandby():
+		c.WAL = keptElsewhere
+	case f.Now.Sub(c.Since) > f.Config.InactiveCritical:
 		c.Severity = Critical
 	}
 	return c
+}
+
+// pausedStandby reports a pause that keeps nobody from reading the slot: another process does, and did when the pause began.
+func (f *facts) pausedStandby() bool {
+	return f.Relay.Phase == relay.Paused && f.Relay.Paused.StoodBy && f.slot.Active
 }
 
 // pausedSince is zero for no relay that is paused.
@@ -142,7 +168,7 @@ func judgeLag(f *facts) Condition {
 	late := f.serverTime.Sub(r.OldestUnacked)
 	c := Condition{
 		Severity: Warning, Reason: fmt.Sprintf("the oldest transaction in flight was committed %s ago", Duration(late)), WAL: f.kept(),
-		Next: "postrider check   (is the broker slow, or is a backlog being worked off?)", For: time.Minute,
+		Next: "postrider check   # is the broker slow, or is a backlog being worked off?", For: time.Minute,
 	}
 	if f.sinkSilent() > 0 {
 		why := f.silence()

@@ -66,7 +66,7 @@ func judgeBacklog(f *facts) Condition {
 	}
 	c := Condition{
 		Severity: Warning, Reason: Bytes(*s.LagBytes) + " of WAL behind the server", WAL: f.kept(),
-		Next: f.cureOr("postrider status --watch   (does it shrink?)"), Culprit: f.cause.culprit, For: 5 * time.Minute,
+		Next: f.cureOr("postrider status --watch   # does it shrink?"), Culprit: f.cause.culprit, For: 5 * time.Minute,
 	}
 	if c.Culprit != "backlog" {
 		c.Reason += ": " + f.cause.because

@@ -64,8 +64,8 @@ func (f *facts) gate() (c cause, blocked bool) {
 	return cause{
 		"standby slot " + printable(strings.Join(names, ", ")),
 		strings.Join(states, ", ") + ", so PostgreSQL sends the relay nothing",
-		fmt.Sprintf("ALTER SYSTEM SET synchronized_standby_slots = %s; SELECT pg_reload_conf();   (or bring the standby back; without it in the list "+
-			"consumers can be sent what a failover to that standby loses)", literal(strings.Join(others, ", "))),
+		fmt.Sprintf("ALTER SYSTEM SET synchronized_standby_slots = %s; SELECT pg_reload_conf(); -- or bring the standby back; without it in the list "+
+			"consumers can be sent what a failover to that standby loses", literal(strings.Join(others, ", "))),
 	}, true
 }
 
@@ -97,6 +97,6 @@ func judgeClock(f *facts) Condition {
 	}
 	return Condition{
 		Severity: Warning, Reason: fmt.Sprintf("the database server's clock is %s %s ours, give or take %s", Duration(by), where, Duration(c.Error.Duration())),
-		WAL: "nothing: only times are wrong", Next: "timedatectl   (on both machines: is the clock synchronised?)", Culprit: "clock", For: 5 * time.Minute,
+		WAL: "nothing: only times are wrong", Next: "timedatectl   # on both machines: is the clock synchronised?", Culprit: "clock", For: 5 * time.Minute,
 	}
 }

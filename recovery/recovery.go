@@ -304,8 +304,8 @@ func (r *Recovery) refuse() error {
 		}
 		return &slot.Error{
 			Err: fmt.Errorf("%d %s to be published: to publish before the open dead letters of the same key breaks its order: %w", n, rows, ErrParked),
-			Fix: "postrider deadletter list   (says which keys are parked)\n" +
-				"postrider deadletter redrive --key KEY   (or discard, if consumers are never to get them), then recover again",
+			Fix: "postrider deadletter list   # says which keys are parked\n" +
+				"postrider deadletter redrive --key KEY   # or discard, if consumers are never to get them, then recover again",
 		}
 	}
 	bounded := r.sel.FromXmin != 0 || !r.sel.Since.IsZero() || len(r.sel.IDs) > 0 || r.sel.Partial
@@ -314,7 +314,7 @@ func (r *Recovery) refuse() error {
 			return &slot.Error{
 				Err: fmt.Errorf("topic %q has lost its older records by retention or compaction, and the slot is not there to tell which rows it had delivered: %w",
 					t.Topic, ErrIncomplete),
-				Fix: "postrider recover --since TIME   (rows from before count as delivered; the time when the relay published last)\n" +
+				Fix: "postrider recover --since TIME   # rows from before count as delivered; the time when the relay published last\n" +
 					"or, if every row that is not in the topics is wanted: --partial-topics",
 			}
 		}

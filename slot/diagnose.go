@@ -57,6 +57,16 @@ func VerifyServer(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
+// VerifyRole reports that the role of the connection may not replicate, as far as its attributes tell. Only the server knows: a session is not refused for it
+// beforehand.
+func VerifyRole(ctx context.Context, conn *pgx.Conn) error {
+	r, err := readRole(ctx, conn)
+	if err == nil && !r.replicates() {
+		return noRight(r.name, nil)
+	}
+	return err
+}
+
 // aStandby: slots are on the primary, and so is whatever a command would have to write.
 func aStandby() error {
 	return &Error{
@@ -97,7 +107,7 @@ func Held(name string, pid int32) error {
 	return &Error{
 		Err: &diagnosis{fmt.Sprintf("slot %q is held by process %d of the database", name, pid), []error{replication.ErrSlotInUse}},
 		WAL: "none beyond the usual: the process that holds the slot confirms what it publishes",
-		Fix: "postrider slot show " + name + "   (its pid holds the slot)",
+		Fix: "postrider slot show " + name + "   # its pid holds the slot",
 	}
 }
 
@@ -129,6 +139,6 @@ func denied(ctx context.Context, conn *pgx.Conn, err error) error {
 	}
 	return &Error{
 		Err: postgres.Error(err), WAL: keptMaybe,
-		Fix: "postrider check   (says what the role lacks)",
+		Fix: "postrider check   # says what the role lacks",
 	}
 }

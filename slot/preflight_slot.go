@@ -175,7 +175,7 @@ func (c *checker) room(ctx context.Context) error {
 		f.Fix = fixConsent(c.Need.Slot.Name)
 	case c.Need.Slot.Create:
 		f.Severity, f.Required = SeverityInfo, "a slot: run creates it, and then publishes what is committed from then on"
-		f.Fix = "postrider slot create " + c.Need.Slot.Name + "   (or leave it to postrider run)"
+		f.Fix = "postrider slot create " + c.Need.Slot.Name + "   # or leave it to postrider run"
 	default:
 		f.Severity, f.Class, f.Required = SeverityError, ClassConfiguration, "an existing slot, since slot.create is false"
 		f.Fix = "postrider slot create " + c.Need.Slot.Name

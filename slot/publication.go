@@ -276,7 +276,7 @@ func (p *Publication) Problems() []*PublicationError {
 	if !p.Exists {
 		fix := CreatePublicationSQL(p.Name, p.names())
 		if slices.ContainsFunc(p.Tables, func(t Table) bool { return t.OID == 0 }) { // of which none can be made
-			fix = "postrider init   (makes table, publication and slot, and leaves alone what exists)"
+			fix = "postrider init   # makes table, publication and slot, and leaves alone what exists"
 		}
 		return []*PublicationError{{Publication: p.Name, Problem: "does not exist", SQL: fix}}
 	}
@@ -290,7 +290,7 @@ func (p *Publication) Problems() []*PublicationError {
 	for _, t := range p.Tables {
 		switch {
 		case t.OID == 0:
-			add(t.Name, "does not exist", "postrider init   (makes it; or correct replication.tables)")
+			add(t.Name, "does not exist", "postrider init   # makes it; or correct replication.tables")
 		case t.Kind != "r" && t.Kind != "p":
 			add(t.Name, "is no table, and only tables can be published", "correct replication.tables")
 		case t.Unlogged || t.Temporary:

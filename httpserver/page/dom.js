@@ -100,19 +100,21 @@ function tickAges() {
   }
 }
 
-// remark separates what to type from a remark behind it: `postrider slot show x   (then ...)`.
+// remark separates what to type from a remark behind it: `postrider slot show x   # then ...`, `SELECT ...; -- or ...`.
 function remark(next) {
-  const found = /^(.*?)\s{2,}\((.*)\)$/s.exec(next);
+  const found = /^(.*?)(?:\s+#|\s+--) (.*)$/.exec(next);
   return found ? [found[1], found[2]] : [next, ''];
 }
 
 // A program or an SQL statement; anything else is a sentence, which nobody should paste.
-const TYPED = /^(postrider|psql|pg_\w+|createuser|kafka-\S+|systemctl|journalctl|kubectl|docker|openssl|curl|nc|kill) |^[A-Z]{3,} /;
+const TYPED = /^(postrider|psql|pg_\w+|createuser|kafka-\S+|systemctl|journalctl|timedatectl|kubectl|docker|openssl|curl|nc|kill) |^[A-Z]{3,} /;
 
-// command is what to do; what is to be typed has a button that copies it.
-function command(next) {
-  const [text, why] = remark(next);
-  if (!TYPED.test(text)) return el('p', {}, next);
+// command is what to do, a line each; what is to be typed has a button that copies it.
+const command = (next) => next.split('\n').map(step);
+
+function step(line) {
+  const [text, why] = remark(line);
+  if (!TYPED.test(text)) return el('p', {}, line);
   return el('div', { class: 'command' },
     el('code', { class: 'type' }, text),
     el('button', { type: 'button', 'data-action': 'copy', 'aria-label': `Copy: ${text}` }, 'Copy'),

@@ -38,7 +38,9 @@ function safeBar(o) {
       : isNumber(limit) ? 'not known' : 'no limit: max_slot_wal_keep_size is -1, and the disk is what ends it';
     return el('p', { class: 'safe-text' }, el('b', {}, `${bytes(s.retained_bytes)} retained`), `, ${why}`);
   }
-  const limit = o.limit?.effective ?? s.safe_wal_size + (s.retained_bytes ?? 0);
+  // Whole segments are removed, so more can be left than the setting says: then the limit is what is left and what is kept.
+  const whole = s.safe_wal_size + (s.retained_bytes ?? 0);
+  const limit = o.limit?.effective >= s.safe_wal_size ? o.limit.effective : whole;
   const left = limit > 0 ? Math.max(0, Math.min(1, s.safe_wal_size / limit)) : 0;
   const percent = Math.floor(left * 100);
   const kind = left < 0.2 ? 'critical' : left < 0.5 ? 'warning' : 'ok';

@@ -64,7 +64,7 @@ let told = '';
 // tell says it where the page itself is not seen: in the tab, and to a screen reader when it changes, not with every figure.
 function tell(state, v, lead) {
   const name = data.slot?.slot?.name;
-  document.title = [STATES[state] ?? 'No data', name, 'postrider'].filter(Boolean).join(' · ');
+  document.title = [STATES[state] ?? 'No data', name !== 'postrider' && name, 'postrider'].filter(Boolean).join(' · ');
   paintIcon(state);
   const key = state + (lead?.name ?? '');
   if (key !== told) hear(`${STATES[state] ?? v.state}: ${v.reason}`);

@@ -161,7 +161,8 @@ func (b *blamed) statusOfDatabase(t testing.TB, name string) (found health.Condi
 // or a command of postrider.
 func (b *blamed) typeNext(t testing.TB, c health.Condition, env map[string]string) {
 	t.Helper()
-	text, _, _ := strings.Cut(c.Next, "   (")
+	text, _, _ := strings.Cut(c.Next, " -- ")
+	text, _, _ = strings.Cut(text, "   # ")
 	args, isCommand := strings.CutPrefix(text, "postrider ")
 	if !isCommand {
 		for statement := range strings.SplitSeq(strings.TrimSuffix(text, ";"), "; ") {

@@ -241,7 +241,7 @@ func TestCheck_FindsAStandbyThatHoldsTheRelayBack(t *testing.T) {
 			})
 			require.Equal(t, slot.SeverityWarning, gate.Severity)
 			require.Contains(t, gate.Subject, "gone")
-			fix, _, _ := strings.Cut(gate.Fix, "   (")
+			fix, _, _ := strings.Cut(gate.Fix, " -- ")
 			for statement := range strings.SplitSeq(strings.TrimSuffix(fix, ";"), ";") {
 				s.do(t, statement)
 			}

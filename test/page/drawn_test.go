@@ -150,6 +150,13 @@ func TestPage_StateIsInTitleAndIcon(t *testing.T) {
 		p.await("words for those who hear", fmt.Sprintf("document.getElementById('hear').textContent === %q", title+": it is "+state))
 	}
 	require.Len(t, icons, 4)
+	// A slot of the default name, and whole segments left beyond a small limit.
+	o := observation(time.Now())
+	o.Slot.Name, o.Limit.Effective, o.Slot.SafeWALSize, o.Slot.RetainedBytes = "postrider", new(64*mib), new(78*mib), new(2*mib)
+	s.set("slot", o)
+	p.await("a part of what it is", "document.getElementById('slot').textContent.includes('78.0 MiB left before the slot can be lost · 97 % of 80.0 MiB')")
+	s.set("verdict", health.Verdict{State: health.Failing, Reason: "it is failing"})
+	p.await("the name once", "document.title === 'Failing · postrider'")
 	p.requireQuiet()
 }
 

@@ -160,7 +160,7 @@ func inTrouble(now time.Time) *scene {
 	bad := append([]slot.Finding{
 		{
 			Severity: slot.SeverityError, Code: "kafka", Subject: "kafka-2:9092", Observed: "dial tcp 10.1.2.3:9092: i/o timeout", Required: "a broker that answers",
-			Docs: "docs/CHECK.md#kafka", WAL: "kept until it does", Fix: "nc -vz kafka-2 9092   (from here; then the broker's log)",
+			Docs: "docs/CHECK.md#kafka", WAL: "kept until it does", Fix: "nc -vz kafka-2 9092   # from here; then the broker's log",
 		},
 		{
 			Severity: slot.SeverityWarning, Code: "max_slot_wal_keep_size", Observed: "3.0 GiB, of which 43 % is left", Required: "room for the longest outage",

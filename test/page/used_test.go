@@ -162,7 +162,7 @@ func TestPage_KeepsFocusAndWhatIsUnfoldedWhileItChanges(t *testing.T) {
 
 func TestPage_CopiesTheCommandWithoutItsRemark(t *testing.T) {
 	s := healthy(time.Now())
-	s.set("verdict", health.Verdict{State: health.Failing, Reason: "the slot nears its limit", Next: "ALTER SYSTEM SET max_slot_wal_keep_size = '16GB'; SELECT pg_reload_conf();   (if the disk has room)"})
+	s.set("verdict", health.Verdict{State: health.Failing, Reason: "the slot nears its limit", Next: "ALTER SYSTEM SET max_slot_wal_keep_size = '16GB'; SELECT pg_reload_conf(); -- if the disk has room"})
 	base, _ := s.serve(t, "")
 	p := open(t, base, 1280, 900)
 	// A headless browser has no clipboard of a person's: the page's call is what can be seen.
@@ -171,6 +171,8 @@ func TestPage_CopiesTheCommandWithoutItsRemark(t *testing.T) {
 	p.await("a copy", "window.copied !== undefined")
 	require.Equal(t, "ALTER SYSTEM SET max_slot_wal_keep_size = '16GB'; SELECT pg_reload_conf();", eval[string](p, "window.copied"))
 	require.Contains(t, p.text("#verdict"), "if the disk has room")
+	s.set("verdict", health.Verdict{State: health.Failing, Reason: "no topic", Next: "kafka-topics.sh --create --topic a   # for one\nor let the relay create it"})
+	p.await("a line for each alternative", "document.querySelector('#verdict .command code').textContent === 'kafka-topics.sh --create --topic a' && document.querySelector('#verdict .explained').textContent.includes('or let the relay')")
 	s.set("verdict", health.Verdict{State: health.Failing, Reason: "the slot nears its limit", Next: "ask the owner of the database"})
 	p.await("a sentence, which is not copied", "document.querySelector('#verdict .explained').textContent.includes('ask the owner') && !document.querySelector('#verdict .command')")
 	p.requireQuiet()
