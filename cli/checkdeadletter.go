@@ -14,7 +14,7 @@ func (c topicCheck) deadLetters(t kafka.TopicReport) []slot.Finding {
 	if t.Err != nil {
 		f := c.missing(t)
 		if errors.Is(t.Err, sink.ErrUnknownTopic) {
-			f.Fix = kafka.CreateDeadLetterTopicCommand(c.kafka, t.Name)
+			f.Fix = kafka.CreateDeadLetterTopicCommand(c.kafka, t.Name, c.brokers)
 			if f.Severity == slot.SeverityError {
 				f.WAL = "the relay does not start without it, since a policy of [deadletter] needs it: the slot keeps what is written"
 			}

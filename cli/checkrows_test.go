@@ -177,7 +177,7 @@ func TestCheck_JSONHasEverythingOfAFinding(t *testing.T) {
 	_, found := i.check("--topic", "no.such")
 	require.Equal(t, slot.Finding{
 		Severity: slot.SeverityError, Code: "topic", Subject: "no.such", Observed: "does not exist", Required: "an existing topic, or sink.kafka.topics.create",
-		WAL: stopsThere, Fix: "kafka-topics.sh --bootstrap-server " + k.Brokers()[0] + " --create --topic no.such --partitions 6 --replication-factor 3",
+		WAL: stopsThere, Fix: "kafka-topics.sh --bootstrap-server " + k.Brokers()[0] + " --create --topic no.such --partitions 6 --replication-factor 1",
 		Docs: "docs/CHECK.md#topic", Class: slot.ClassConfiguration,
 	}, found["topic"])
 	for code, f := range found {

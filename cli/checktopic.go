@@ -70,11 +70,11 @@ func (c topicCheck) missing(t kafka.TopicReport) slot.Finding {
 	switch {
 	case errors.Is(t.Err, sink.ErrUnknownTopic) && c.kafka.Topics.Create:
 		return slot.Finding{Severity: slot.SeverityInfo, Code: "topic", Subject: t.Name, Observed: "does not exist; the relay creates it",
-			Required: "the right Create on the topic, if the cluster has ACLs", Fix: kafka.CreateTopicCommand(c.kafka, t.Name)}
+			Required: "the right Create on the topic, if the cluster has ACLs", Fix: kafka.CreateTopicCommand(c.kafka, t.Name, c.brokers)}
 	case errors.Is(t.Err, sink.ErrUnknownTopic):
 		f := sinkFinding("topic", t.Name, t.Err)
 		f.Observed, f.Required = "does not exist", "an existing topic, or sink.kafka.topics.create"
-		f.WAL, f.Fix = stopsThere, kafka.CreateTopicCommand(c.kafka, t.Name)
+		f.WAL, f.Fix = stopsThere, kafka.CreateTopicCommand(c.kafka, t.Name, c.brokers)
 		return f
 	}
 	return sinkFinding("topic", t.Name, t.Err)
@@ -247,7 +247,7 @@ func (c topicCheck) positions(t kafka.TopicReport) []slot.Finding {
 // compacted looks at a topic that has to keep the newest record of each key.
 func (c topicCheck) compacted(code string, t kafka.TopicReport) []slot.Finding {
 	f := &topicFindings{name: t.Name}
-	create := fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions 1 --replication-factor 3 --config cleanup.policy=compact", c.kafka.Brokers[0], t.Name)
+	create := kafka.CreateCompactedTopicCommand(c.kafka, t.Name, c.brokers)
 	switch {
 	case errors.Is(t.Err, sink.ErrUnknownTopic):
 		f.add(slot.SeverityInfo, code, "does not exist; the relay creates it", "the right Create on the topic, if the cluster has ACLs", create)

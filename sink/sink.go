@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -109,6 +110,15 @@ var (
 	ErrClosed         = errors.New("sink closed")
 )
 
+// UnknownTopic is ErrUnknownTopic with the name of the topic.
+func UnknownTopic(topic string) error { return unknownTopic(topic) }
+
+type unknownTopic string
+
+func (t unknownTopic) Error() string { return fmt.Sprintf("topic %q does not exist", string(t)) }
+
+func (t unknownTopic) Unwrap() error { return ErrUnknownTopic }
+
 // ValidTopic tells whether Kafka takes a name for a topic: 1 to 249 of a-z A-Z 0-9 . _ -, and not one or two dots alone.
 func ValidTopic(name string) bool {
 	if name == "" || len(name) > 249 || name == "." || name == ".." {
@@ -195,11 +205,14 @@ type MessageError struct {
 }
 
 func (e *MessageError) Error() string {
-	if e.Origin == (Origin{}) {
-		return fmt.Sprintf("publish to topic %q: %v", e.Topic, e.Err)
+	cause, to := e.Err.Error(), fmt.Sprintf(" to topic %q", e.Topic)
+	if strings.Contains(cause, strings.TrimPrefix(to, " to ")) { // names the topic itself
+		to = ""
 	}
-	return fmt.Sprintf("publish event %q of %s at %s index %d to topic %q: %v",
-		e.Origin.EventID, e.Origin.Relation, e.Origin.LSN, e.Origin.Index, e.Topic, e.Err)
+	if e.Origin == (Origin{}) {
+		return "publish" + to + ": " + cause
+	}
+	return fmt.Sprintf("publish event %q of %s at %s index %d%s: %s", e.Origin.EventID, e.Origin.Relation, e.Origin.LSN, e.Origin.Index, to, cause)
 }
 
 func (e *MessageError) Unwrap() error { return e.Err }

@@ -45,7 +45,7 @@ func OpenDeadLetters(ctx context.Context, cfg Config, topic, transactional strin
 	err := d.within(ctx, func() error { return d.open(ctx, log) })
 	if err != nil {
 		d.Close()
-		return nil, fmt.Errorf("open deadletter.topic %q at %s: %w", topic, cfg.bootstrap(), err)
+		return nil, fmt.Errorf("open deadletter.topic at %s: %w", cfg.bootstrap(), err)
 	}
 	return d, nil
 }
@@ -80,15 +80,10 @@ func (d *DeadLetters) open(ctx context.Context, log zerolog.Logger) error {
 	return nil
 }
 
-// CreateDeadLetterTopicCommand is what to type if the topic does not exist.
-func CreateDeadLetterTopicCommand(cfg Config, topic string) string {
-	return CreateTopicCommand(cfg, topic) + " --config cleanup.policy=delete --config retention.ms=-1 --config retention.bytes=-1"
-}
-
 func (d *DeadLetters) create(log zerolog.Logger) error {
-	by := CreateDeadLetterTopicCommand(d.cfg, d.topic)
+	by := CreateDeadLetterTopicCommand(d.cfg, d.topic, len(d.client.Brokers()))
 	if !d.cfg.Topics.Create {
-		return advise(sink.ErrUnknownTopic, "%s\nor let the relay create it: sink.kafka.topics.create = true, with partitions and replication_factor", by)
+		return advise(sink.UnknownTopic(d.topic), "%s\nor let the relay create it: sink.kafka.topics.create = true, with partitions and replication_factor", by)
 	}
 	admin, err := sarama.NewClusterAdminFromClient(d.client) // not closed: the client is ours
 	if err != nil {

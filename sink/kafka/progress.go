@@ -120,8 +120,7 @@ func (p *Progress) create(log zerolog.Logger) error {
 	}, false)
 	if err != nil && !errors.Is(err, sarama.ErrTopicAlreadyExists) {
 		return advise(fmt.Errorf("create it: %w", translate(err)),
-			"kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions 1 --replication-factor 3 --config cleanup.policy=compact",
-			p.cfg.bootstrap(), p.topic)
+			"%s", CreateCompactedTopicCommand(p.cfg, p.topic, len(p.client.Brokers())))
 	}
 	log.Info().Str("topic", p.topic).Msg("compacted topic created")
 	return nil

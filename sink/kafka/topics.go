@@ -99,8 +99,8 @@ func (t *topics) lookup(topic string) (int32, error) {
 		return n, err
 	}
 	if !t.cfg.Topics.Create {
-		return 0, advise(sink.ErrUnknownTopic, "%s\nor let the relay create it: sink.kafka.topics.create = true, with partitions and replication_factor",
-			CreateTopicCommand(*t.cfg, topic))
+		return 0, advise(err, "%s\nor let the relay create it: sink.kafka.topics.create = true, with partitions and replication_factor",
+			CreateTopicCommand(*t.cfg, topic, len(t.client.Brokers())))
 	}
 	if err := t.create(topic); err != nil {
 		return 0, err
@@ -108,16 +108,14 @@ func (t *topics) lookup(topic string) (int32, error) {
 	return t.count(topic)
 }
 
-// CreateTopicCommand is what to type for a topic that does not exist. How many partitions is for whoever types it to know.
-func CreateTopicCommand(cfg Config, topic string) string {
-	return fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions 6 --replication-factor 3", cfg.bootstrap(), topic)
-}
-
 // count asks for the topic's partitions.
 func (t *topics) count(topic string) (int32, error) {
 	err := t.client.RefreshMetadata(topic)
 	if err != nil && !errors.Is(err, sarama.ErrLeaderNotAvailable) { // being elected: the producer waits for that
 		err = translate(err)
+		if errors.Is(err, sink.ErrUnknownTopic) {
+			return 0, sink.UnknownTopic(topic)
+		}
 		if errors.Is(err, sink.ErrPermission) {
 			err = advise(err, "kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --producer --topic %s",
 				t.cfg.bootstrap(), t.cfg.SASL.Username, topic)
@@ -163,6 +161,10 @@ func (t *topics) create(topic string) error {
 	}
 	if err == nil || errors.Is(err, sarama.ErrTopicAlreadyExists) {
 		return nil
+	}
+	if errors.Is(err, sarama.ErrInvalidReplicationFactor) {
+		n := len(t.client.Brokers())
+		err = advise(err, "set sink.kafka.topics.replication_factor = %d: of the brokers there are %d", replicas(n), n)
 	}
 	return fmt.Errorf("create topic %q with %d partitions and replication factor %d: %w",
 		topic, t.cfg.Topics.Partitions, t.cfg.Topics.ReplicationFactor, translate(err))

@@ -27,6 +27,25 @@ func TestPublish_SaysHowToMakeAMissingTopic(t *testing.T) {
 	}
 }
 
+// A cluster refuses more replicas than it has brokers.
+func TestPublish_AdvisesAsManyReplicasAsThereAreBrokers(t *testing.T) {
+	for brokers, replicas := range map[int]string{1: "1", 2: "2", 4: "3"} {
+		c := cluster(t, kfake.NumBrokers(brokers))
+		cfg := quick(c.ListenAddrs()...)
+		err := openSink(t, cfg, newOutcomes().done).Topic(within(t, patience), "invoices")
+		require.ErrorContains(t, err, `topic "invoices" does not exist; kafka-topics.sh`)
+		require.ErrorContains(t, err, " --replication-factor "+replicas+";")
+		require.Contains(t, CreateDeadLetterTopicCommand(cfg, "dead", brokers), " --replication-factor "+replicas+" ")
+		require.Contains(t, CreateCompactedTopicCommand(cfg, "kept", brokers), " --replication-factor "+replicas+" ")
+
+		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Topic: "invoices", Err: kerr.InvalidReplicationFactor, Count: -1})
+		cfg.Topics = TopicsConfig{Create: true, Partitions: 5, ReplicationFactor: 5}
+		err = openSink(t, cfg, newOutcomes().done).Topic(within(t, patience), "invoices")
+		require.ErrorContains(t, err, "sink.kafka.topics.replication_factor = "+replicas)
+	}
+	require.Contains(t, CreateTopicCommand(DefaultConfig(), "unasked", 0), " --replication-factor 3")
+}
+
 // requireAdvice wants what to type next to be told by itself and to stand at the end of the text.
 func requireAdvice(t *testing.T, err error) {
 	t.Helper()

@@ -295,7 +295,7 @@ func TestCompare_PublishesToPrefixedTopicsOnly(t *testing.T) {
 		p := s.startCompare(t, routeTo(topic, ""), "--publish-prefix", "missing.", "--duration", "1m")
 		s.do(t, insertNumbered(1, 1))
 		require.Equal(t, 78, p.wait(t))
-		require.Regexp(t, `(?m)^postrider: publish event .* to topic "missing\.`+topic+`": topic does not exist`, p.log.String())
+		require.Regexp(t, `(?m)^postrider: publish event .*: topic "missing\.`+topic+`" does not exist`, p.log.String())
 		require.Regexp(t, `(?m)^  next: kafka-topics.sh .* --create --topic missing\.`+topic, p.log.String())
 	})
 	s.awaitConfirmed(t, r)

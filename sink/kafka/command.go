@@ -1,0 +1,37 @@
+package kafka
+
+import "fmt"
+
+// What people type, for advice.
+
+// usualReplicas is how many a topic has in production.
+const usualReplicas = 3
+
+// CreateTopicCommand is what to type for a topic that does not exist, in a cluster of so many brokers; zero: not known. How many partitions is for whoever
+// types it to know.
+func CreateTopicCommand(cfg Config, topic string, brokers int) string {
+	return createCommand(cfg, topic, 6, brokers)
+}
+
+// CreateDeadLetterTopicCommand is CreateTopicCommand for the topic of dead letters.
+func CreateDeadLetterTopicCommand(cfg Config, topic string, brokers int) string {
+	return CreateTopicCommand(cfg, topic, brokers) + " --config cleanup.policy=delete --config retention.ms=-1 --config retention.bytes=-1"
+}
+
+// CreateCompactedTopicCommand is CreateTopicCommand for a topic that keeps the newest record of each key.
+func CreateCompactedTopicCommand(cfg Config, topic string, brokers int) string {
+	return createCommand(cfg, topic, 1, brokers) + " --config cleanup.policy=compact"
+}
+
+func createCommand(cfg Config, topic string, partitions, brokers int) string {
+	return fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions %d --replication-factor %d",
+		cfg.bootstrap(), topic, partitions, replicas(brokers))
+}
+
+// replicas is the usual number, or as many as there are brokers: a cluster refuses more.
+func replicas(brokers int) int {
+	if brokers > 0 {
+		return min(brokers, usualReplicas)
+	}
+	return usualReplicas
+}
