@@ -31,6 +31,7 @@ type importing struct {
 	databaseURL    string
 	tables         []string
 	brokers        []string
+	topicPrefix    string
 	key, value     string
 	tablesInServer []string            // with --postgres
 	columns        map[string][]string // of them
@@ -66,6 +67,7 @@ Passwords and keys are never copied.`,
 	f.StringVar(&i.databaseURL, "postgres", "", "`URL` of the database, to find the tables of patterns and to look for the columns")
 	f.StringArrayVar(&i.tables, "table", nil, "an outbox `table`, schema.name, where the file has a pattern or nothing; may be repeated")
 	f.StringSliceVar(&i.brokers, "brokers", nil, "the worker's bootstrap.servers, `host:port`,...")
+	f.StringVar(&i.topicPrefix, "topic-prefix", "", "the `prefix` that consumers see, where the file has no topic.prefix (default "+debezium.DefaultTopicPrefix+")")
 	f.StringVar(&i.key, "key-converter", "", "the worker's key.converter, where the file has none: a `class`, or string, json, json+schema, binary")
 	f.StringVar(&i.value, "value-converter", "", "the worker's value.converter, where the file has none: a `class`, or string, json, json+schema, binary")
 	cmd.MarkFlagsMutuallyExclusive("postgres", "table")
@@ -90,7 +92,7 @@ func (i *importing) run(ctx context.Context) error {
 		}
 	}
 	t := debezium.Translate(connector, debezium.Options{
-		Tables: i.resolver(), KeyConverter: i.key, ValueConverter: i.value, Brokers: i.brokers,
+		Tables: i.resolver(), KeyConverter: i.key, ValueConverter: i.value, TopicPrefix: i.topicPrefix, Brokers: i.brokers,
 	})
 	if err := i.judge(t); err != nil {
 		return err

@@ -31,9 +31,14 @@ type Options struct {
 	// KeyConverter and ValueConverter are what the worker has for a connector that names none: a class, or a
 	// format of postrider. Empty: JsonConverter with schemas is assumed, and the translation says so.
 	KeyConverter, ValueConverter string
+	// TopicPrefix is for a connector without topic.prefix. Empty: DefaultTopicPrefix, and the translation says so.
+	TopicPrefix string
 	// Brokers are the bootstrap servers for a connector that does not name them, as most do not. Empty: a placeholder.
 	Brokers []string
 }
+
+// DefaultTopicPrefix is that of postrider.
+const DefaultTopicPrefix = "postrider"
 
 // Outcome is what becomes of a property.
 type Outcome string
@@ -132,6 +137,7 @@ func Translate(c Connector, o Options) *Translation {
 	t.snapshot()
 	t.heartbeats()
 	t.producer()
+	t.exactlyOnce()
 	t.topics()
 	t.columns()
 	t.rest()

@@ -194,7 +194,7 @@ func TestTranslate_RefusesWhatLosesOrChangesEvents(t *testing.T) {
 		"slot.drop.on.stop":                                   "true",
 		"snapshot.mode":                                       "always",
 		"provide.transaction.metadata":                        "true",
-		"exactly.once.support":                                "required",
+		"exactly.once.support":                                "sometimes",
 		"skipped.operations":                                  "c,t",
 		"plugin.name":                                         "wal2json",
 		"column.mask.hash.SHA-256.with.salt.x":                "public.outbox.payload",
@@ -325,13 +325,45 @@ func TestTranslate_TakesColumnsAwayThatNobodyReadsOnly(t *testing.T) {
 }
 
 func TestTranslate_RefusesWhatAConnectorCannotBeWithout(t *testing.T) {
-	for _, property := range []string{"connector.class", "database.hostname", "database.dbname", "topic.prefix", "plugin.name", "table.include.list", "transforms"} {
+	for _, property := range []string{"connector.class", "database.hostname", "database.dbname", "plugin.name", "table.include.list", "transforms"} {
 		c := connector(nil)
 		delete(c.Properties, property)
 		i := itemOf(t, Translate(c, Options{}), property)
 		require.Equal(t, Refused, i.Outcome, property)
 		require.True(t, i.Default, property)
 	}
+}
+
+// The router names the topics without it, and connectors of Debezium 1 have none of that name.
+func TestTranslate_DoesWithoutATopicPrefix(t *testing.T) {
+	translated := func(o Options, more map[string]string) (Item, string) {
+		c := connector(more)
+		delete(c.Properties, "topic.prefix")
+		tr := Translate(c, o)
+		require.Empty(t, tr.Refused())
+		return itemOf(t, tr, "topic.prefix"), string(tr.TOML())
+	}
+	i, toml := translated(Options{}, nil)
+	require.True(t, i.Default)
+	require.True(t, i.Attention)
+	require.Equal(t, []string{`router.topic.prefix = 'postrider'`}, i.Settings)
+	require.Contains(t, i.Text, "--topic-prefix")
+	require.Contains(t, toml, `topic.prefix = 'postrider'`)
+	i, _ = translated(Options{TopicPrefix: "shop"}, nil)
+	require.Equal(t, []string{`router.topic.prefix = 'shop'`}, i.Settings)
+	_, toml = translated(Options{TopicPrefix: "shop"}, map[string]string{"heartbeat.interval.ms": "1000"})
+	require.Contains(t, toml, `heartbeat_topic = '__debezium-heartbeat.shop'`)
+}
+
+func TestTranslate_KnowsTransactionsOfKafka(t *testing.T) {
+	required := of(t, "exactly.once.support", map[string]string{"exactly.once.support": "required"})
+	require.Equal(t, Mapped, required.Outcome)
+	require.Equal(t, []string{"relay.exactly_once = true"}, required.Settings)
+	requested := of(t, "exactly.once.support", map[string]string{"exactly.once.support": "requested"})
+	require.Equal(t, NotNeeded, requested.Outcome)
+	require.Contains(t, requested.Text, "relay.exactly_once = true")
+	require.Contains(t, of(t, "transaction.boundary", map[string]string{"transaction.boundary": "interval"}).Text, "relay.exactly_once")
+	require.Contains(t, of(t, "notification.enabled.channels", map[string]string{"notification.enabled.channels": "sink"}).Text, "alerts.webhook")
 }
 
 func TestTranslate_DividesLogicalMessagesToo(t *testing.T) {

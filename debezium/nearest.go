@@ -17,7 +17,7 @@ var mappedProperties = []string{
 	"include.unknown.datatypes", "extended.headers.enabled", "unavailable.value.placeholder", "money.fraction.digits", "skipped.operations",
 	override + "bootstrap.servers", override + "security.protocol", override + "compression.type", override + "client.id",
 	override + "max.request.size", override + "linger.ms", override + "delivery.timeout.ms", override + "acks",
-	creation + "default.partitions", creation + "default.replication.factor",
+	"exactly.once.support", creation + "default.partitions", creation + "default.replication.factor",
 }
 
 // knownProperties lists the names that a name may have been meant to be.

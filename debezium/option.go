@@ -33,6 +33,8 @@ const (
 	noHistory  = "PostgreSQL's connector has no schema history"
 	workers    = "concerns the worker, not the records"
 	ownMetrics = "postrider's metrics are at /metrics"
+	// of Kafka
+	ownTransactions = "with relay.exactly_once, a Kafka transaction has whole transactions of PostgreSQL"
 )
 
 // reasons are properties that postrider needs nothing for, whatever their value.
@@ -42,7 +44,7 @@ var reasons = map[string]string{
 	"errors.retry.timeout": ownRetries, "errors.retry.delay.max.ms": ownRetries, "errors.max.retries": ownRetries,
 	"retriable.restart.connector.wait.ms": ownRetries, "slot.max.retries": ownRetries, "slot.retry.delay.ms": ownRetries,
 	"errors.log.enable": "errors are always logged, without contents of rows", "errors.log.include.messages": "errors are always logged, without contents of rows",
-	"transaction.boundary": "postrider uses no Kafka transactions", "transaction.boundary.interval.ms": "postrider uses no Kafka transactions",
+	"transaction.boundary": ownTransactions, "transaction.boundary.interval.ms": ownTransactions,
 	"offsets.storage.topic": noOffsets, "offset.storage": noOffsets, "offset.mismatch.strategy": noOffsets,
 	"max.batch.size": ownLoop, "max.queue.size": ownLoop, "max.queue.size.in.bytes": ownLoop, "poll.interval.ms": ownLoop, "query.fetch.size": ownLoop,
 	"status.update.interval.ms": "postrider reports to the server at once when something is acknowledged, else every replication.status_interval",
@@ -70,7 +72,7 @@ var reasons = map[string]string{
 
 // families are reasons for all properties that start alike.
 var families = []struct{ prefix, why string }{
-	{"signal.", noSignals}, {"notification.", "there are no notifications: states are in the log, at /status and /metrics"},
+	{"signal.", noSignals}, {"notification.", "alerts.webhook and alerts.command are notified of conditions; states are in the log, at /status and /metrics"},
 	{"incremental.snapshot.", noSignals}, {"snapshot.mode.configuration.based.", "belongs to another snapshot.mode"}, {"snapshot.mode.custom.", "belongs to another snapshot.mode"},
 	{"offset.storage.", noOffsets}, {"offset.flush.", noOffsets}, {"offset.commit.", noOffsets},
 	{"schema.history.internal.", noHistory}, {"database.history.", noHistory}, {"schema.history.", noHistory},
@@ -89,8 +91,8 @@ var judged = map[string]struct {
 	what string   // of any other
 }{
 	"debezium.sink.type": {[]string{"kafka"}, "sink.kind is kafka", "postrider publishes to Kafka"},
-	"errors.tolerance": {[]string{"none"}, "postrider never skips a row",
-		"rows that cannot be published are dropped silently. postrider stops instead, keeps the WAL and says which row it is: use none"},
+	"errors.tolerance": {[]string{"none"}, "postrider skips no row unless [deadletter] says so",
+		"rows that cannot be published are dropped silently. postrider stops instead, keeps the WAL and says which row it is, or does what [deadletter] says: use none"},
 	"event.processing.failure.handling.mode": {[]string{"fail"}, "postrider never skips a row",
 		"changes that cannot be read are dropped. postrider stops instead, keeps the WAL and says which row it is: use fail"},
 	"event.deserialization.failure.handling.mode": {[]string{"fail"}, "postrider never skips a row",
@@ -99,8 +101,6 @@ var judged = map[string]struct {
 		"values that cannot be read are dropped. postrider stops instead: use fail"},
 	"provide.transaction.metadata": {[]string{"false"}, "the default",
 		"postrider publishes no transaction records. Put what consumers need of a transaction into the row"},
-	"exactly.once.support": {[]string{"requested"}, "every event is published at least once: a consumer that must not see one twice compares the header id",
-		"postrider publishes at least once. Let consumers that must not see an event twice compare the header id, then use requested"},
 	"topic.naming.strategy": {[]string{"io.debezium.schema.schematopicnamingstrategy", "io.debezium.schema.defaulttopicnamingstrategy"}, "the router names the topics",
 		"is code that postrider cannot run. The router names the topics; only the heartbeat topic and the names of schemas come from it: remove it, and compare"},
 	"topic.delimiter":             {[]string{"."}, "the default", "is in the names of schemas, where postrider has a dot: use a dot"},

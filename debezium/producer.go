@@ -171,7 +171,7 @@ var producerReasons = map[string]string{
 	"auto.include.jmx.reporter":                "postrider's own metrics are at /metrics",
 	"enable.metrics.push":                      "postrider's own metrics are at /metrics",
 	"security.providers":                       "there is no Java",
-	"transaction.timeout.ms":                   "postrider uses no Kafka transactions",
+	"transaction.timeout.ms":                   "sink.kafka.transaction_timeout has a default for this; relay.exactly_once uses it",
 	"partitioner.adaptive.partitioning.enable": "applies to records without a key only",
 	"partitioner.availability.timeout.ms":      "applies to records without a key only",
 	"config.providers":                         "secrets come from the environment or from files",
@@ -202,11 +202,28 @@ func (t *translator) producerOption(name, option string) {
 	case strings.HasPrefix(option, "confluent.monitoring."):
 		t.notNeeded(name, "postrider's own metrics are at /metrics")
 	case option == "transactional.id":
-		t.refuse(name, "postrider uses no Kafka transactions: every event is published at least once, and a consumer that must not see one twice compares the header id")
+		t.refuse(name, "Kafka Connect does not publish in transactions with it. For transactions remove it, and set relay.exactly_once = true: postrider names its own")
 	case strings.HasPrefix(option, "compression."):
 		t.notNeeded(name, "the default level")
 	default:
 		t.unknown(name)
+	}
+}
+
+// exactlyOnce maps what a connector demands of its worker. What it only requests depends on the worker.
+func (t *translator) exactlyOnce() {
+	const name = "exactly.once.support"
+	v, given := t.get(name)
+	switch {
+	case !given:
+	case strings.EqualFold(v, "required"):
+		t.mapped(name, "postrider publishes in transactions of its own: consumers with isolation.level=read_committed see each event once (docs/GUARANTEES.md)",
+			setting{"relay", "exactly_once", true, ""}).read()
+	case strings.EqualFold(v, "requested"):
+		t.notNeeded(name, "if the worker has exactly.once.source.support=enabled, set relay.exactly_once = true; else events are published at least once, as now, and "+
+			"relay.dedup = \"tail\" leaves out what a crash would repeat").read()
+	default:
+		t.refuse(name, "must be requested or required: Kafka Connect refuses it too")
 	}
 }
 
@@ -215,8 +232,8 @@ const creation = "topic.creation."
 // topics maps the creation of topics by Kafka Connect.
 func (t *translator) topics() {
 	if len(t.below(creation)) == 0 {
-		t.notNeeded(creation+"enable", "no topics are created, unless by the broker for Connect (auto.create.topics.enable). postrider creates none, and stops "+
-			"at one that does not exist: set sink.kafka.topics if new ones come up").read()
+		t.notNeeded(creation+"enable", "no topics are created, unless by the broker for Connect (auto.create.topics.enable). postrider creates none, and waits "+
+			"for one that does not exist: set sink.kafka.topics if new ones come up").read()
 		return
 	}
 	create := false

@@ -1,6 +1,7 @@
 package debezium
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -319,10 +320,21 @@ func (t *translator) topicPrefix() {
 			return
 		}
 	}
-	t.refuse("topic.prefix", "is missing: Debezium refuses that too")
+	text := "is not in the file, and not needed for the topics: names of schemas, the context headers and the name of the heartbeat topic begin with it. "
+	if t.options.TopicPrefix != "" {
+		text += "As the command line has it"
+	} else {
+		text += "postrider's default is taken; give the one that consumers see today with --topic-prefix"
+	}
+	t.mapped("topic.prefix", text, t.common("topic.prefix", t.prefix())).read()
 }
 
 // prefix is the first part of Debezium's raw topic names.
 func (t *translator) prefix() string {
-	return t.value("topic.prefix", t.value("database.server.name", ""))
+	for _, name := range []string{"topic.prefix", "database.server.name"} {
+		if v, given := t.get(name); given && v != "" {
+			return v
+		}
+	}
+	return cmp.Or(t.options.TopicPrefix, DefaultTopicPrefix)
 }
