@@ -120,7 +120,7 @@ func (f *file) value(path []string, v any) {
 		}
 	default:
 		if f.ix.sections[name] {
-			f.problem(path, "expected a section, got "+describe(v, func(string) string { return mask }), fmt.Sprintf("write [%s] on a line of its own, and its keys below", name))
+			f.problem(path, "expected a section, got "+describe(v, nil), fmt.Sprintf("write [%s] on a line of its own, and its keys below", name))
 			return
 		}
 		f.unknown(path)

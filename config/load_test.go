@@ -95,7 +95,7 @@ func TestLoad_NamesEveryProblem(t *testing.T) {
 		},
 		"section as a value": {
 			file: "replication = 'p'\n",
-			want: []string{`postrider.toml:1: replication: expected a section, got the string "p"; write [replication] on a line of its own`},
+			want: []string{`postrider.toml:1: replication: expected a section, got a string; write [replication] on a line of its own`},
 		},
 		"value as a section": {
 			file: "[replication.publication]\nname = 'p'\n",

@@ -16,7 +16,7 @@ var userinfo = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]*://)([^/?#@]*)@`)
 
 // MaskURL hides the password of a URL, and whatever else of it may hold one, and a key or certificate. Any other text comes back as it is.
 func MaskURL(s string) string {
-	if strings.ContainsAny(s, "\r\n") || strings.Contains(s, "-----BEGIN") {
+	if strings.Contains(s, "-----BEGIN") {
 		return mask
 	}
 	if !strings.Contains(s, "://") {
@@ -83,6 +83,14 @@ func maskSecret(s secret.Secret) any {
 		return s.String()
 	}
 	return MaskURL(v)
+}
+
+// maskPath hides what stands where a path belongs and is the secret itself.
+func maskPath(path string) string {
+	if secret.CheckPath(path) != nil {
+		return mask
+	}
+	return path
 }
 
 // userinfoURL tells whether a secret has the shape of a database URL, so that MaskURL knows where its password stands.

@@ -56,5 +56,8 @@ func (k key) masked(text string) string {
 	if at := strings.LastIndex(text, "@"); k.name == "sink.kafka.brokers" && at >= 0 && !strings.Contains(text, "://") { // a broker has no user
 		return mask + text[at:]
 	}
+	if strings.HasSuffix(k.name, fileSuffix) {
+		return maskPath(text)
+	}
 	return MaskURL(text)
 }

@@ -167,10 +167,13 @@ func (r ref) wrongType(v any) error {
 	return err
 }
 
-// describe names a TOML value in an error; shown is its text as it may be printed.
+// describe names a TOML value in an error; shown is its text as it may be printed, nil: not at all.
 func describe(v any, shown func(string) string) string {
 	switch v := v.(type) {
 	case string:
+		if shown == nil {
+			return "a string"
+		}
 		return fmt.Sprintf("the string %q", shown(v))
 	case int64:
 		return fmt.Sprintf("the integer %d", v)
