@@ -26,7 +26,7 @@ func (c *checker) pooler(ctx context.Context) error {
 	if c.pooled {
 		c.add(Finding{
 			Severity: SeverityWarning, Code: "pooler", Observed: "a pooler answers in the place of the server",
-			Required: "the server itself: most poolers refuse replication, and PgBouncer passes it through from 1.23 on only",
+			Required: "the server itself: most poolers refuse replication, and PgBouncer, which passes it through from 1.23 on, refuses the parameters that the relay sets for its rows",
 			Fix:      fixPooler,
 		})
 		return nil
