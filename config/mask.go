@@ -76,7 +76,7 @@ func maskSecret(s secret.Secret) any {
 	case !s.IsSet():
 		return nil
 	case s.Path() != "":
-		return MaskURL(s.Path())
+		return maskPath(s.Path())
 	}
 	v, err := s.Reveal()
 	if err != nil || !userinfoURL(v) {
@@ -87,10 +87,10 @@ func maskSecret(s secret.Secret) any {
 
 // maskPath hides what stands where a path belongs and is the secret itself.
 func maskPath(path string) string {
-	if secret.CheckPath(path) != nil {
+	if strings.ContainsAny(path, "\r\n") {
 		return mask
 	}
-	return path
+	return MaskURL(path)
 }
 
 // userinfoURL tells whether a secret has the shape of a database URL, so that MaskURL knows where its password stands.
