@@ -363,3 +363,22 @@ func TestAssigner_DoesNotTakeARenamedOutboxForAPartitionOfAnother(t *testing.T) 
 		require.ErrorIs(t, err, replication.ErrUnassigned)
 	})
 }
+
+// What had another name for a while was no outbox table then, though it was one before and is one again.
+func TestAssigner_DoesNotKnowATableThatHadAnotherNameForAWhile(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		p := onShared(t, version)
+		p.exec("CREATE TABLE outbox (id int, payload text); CREATE PUBLICATION postrider FOR ALL TABLES")
+		p.exec("SELECT pg_create_logical_replication_slot('" + p.name + "', 'pgoutput')")
+		a := p.assigner("public.outbox")
+		require.NoError(t, a.Look(t.Context(), p.conn))
+		p.exec("ALTER TABLE outbox RENAME TO outbox_old; CREATE TABLE outbox (id int, payload text)")
+		rel, err := slot.Relation(t.Context(), p.conn, "public.outbox_old")
+		require.NoError(t, err)
+		p.exec("INSERT INTO outbox_old VALUES (1)")
+		row := p.now(rel)
+		p.exec("DROP TABLE outbox; ALTER TABLE outbox_old RENAME TO outbox")
+		_, _, err = a.Assign(t.Context(), p.conn, row)
+		require.ErrorIs(t, err, replication.ErrUnassigned)
+	})
+}
