@@ -180,9 +180,12 @@ func (s *session) refusedBySink(ms []*sink.Message, err error) ([]*sink.Message,
 	return ms, s.followUp(ms[1:])
 }
 
-// followUp has messages that were routed before a key was parked follow to the dead-letter topic.
+// followUp has messages that were routed before a key was parked follow to the dead-letter topic. Letters among them are there already.
 func (s *session) followUp(ms []*sink.Message) error {
 	for i, follower := range ms {
+		if s.isLetter(follower.Topic) {
+			continue
+		}
 		letter, err := s.desk.Follow(nil, follower)
 		if errors.Is(err, deadletter.ErrHold) { // it waits for nothing here: asked once more, it follows
 			letter, err = s.desk.Follow(nil, follower)
