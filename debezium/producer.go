@@ -143,7 +143,7 @@ var producerReasons = map[string]string{
 	"max.in.flight.requests.per.connection":    "postrider's producer is idempotent and keeps order",
 	"retries":                                  "postrider retries until sink.kafka.delivery_timeout",
 	"retry.backoff.ms":                         "sink.kafka.retry_backoff has a default that doubles",
-	"retry.backoff.max.ms":                     "pauses double up to 2s",
+	"retry.backoff.max.ms":                     "pauses double up to 500ms",
 	"request.timeout.ms":                       "sink.kafka.produce_timeout and read_timeout have defaults for this",
 	"max.block.ms":                             "postrider waits while the broker is away, and WAL is kept",
 	"batch.size":                               "a batch is what has come meanwhile, up to sink.kafka.max_message_bytes",

@@ -71,6 +71,7 @@ var waits = map[string]string{
 	"router.jsonReader.array":            "no neighbour: through a text",
 	"router.jsonReader.object":           "no neighbour: through a text",
 	"router.translator.class":            "no neighbour: through a text",
+	"sink/kafka.AwaitAnswer":             "a tenth of the time since the first question, from 100 ms to 500 ms (TestTurns_WhoAwaitsABrokerAsksNowAndThen)",
 	"sink/kafka.DeadLetters.Read":        "50 ms when an answer brings nothing, for sink.kafka.delivery_timeout (TestTurns_ReadsDoNotSpinOnAnswersThatBringNothing)",
 	"sink/kafka.Follower.Run":            "one turn for each record, and a ticker of 2 s",
 	"sink/kafka.Follower.open":           "1 s, ten times",

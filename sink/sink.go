@@ -108,6 +108,9 @@ var (
 	ErrTooLarge       = errors.New("message too large")
 	ErrInvalidRecord  = errors.New("record refused by the broker") // timestamp out of range, partition out of range, ...
 	ErrClosed         = errors.New("sink closed")
+
+	// ErrNoBroker is ErrUnreachable of a sink that cannot be opened, because no broker answers.
+	ErrNoBroker = fmt.Errorf("%w: none of the brokers answers", ErrUnreachable)
 )
 
 // UnknownTopic is ErrUnknownTopic with the name of the topic.

@@ -38,7 +38,7 @@ func (c *Config) producing(d *dialer) ([]kgo.Opt, error) {
 		kgo.ConnIdleTimeout(idleConnection),
 		kgo.MetadataMinAge(250 * time.Millisecond), // a leader that has moved is found soon
 		kgo.MetadataMaxAge(5 * time.Minute),
-		kgo.RequestRetries(retries),
+		kgo.RequestRetries(math.MaxInt32),                                      // delivery_timeout is the limit
 		kgo.RequiredAcks(kgo.AllISRAcks()),                                     // a position is confirmed on the strength of this
 		kgo.ProduceRequestTimeout(max(c.ProduceTimeout, 100*time.Millisecond)), // the same
 		kgo.BrokerMaxWriteBytes(c.largestRequest()),
@@ -68,12 +68,17 @@ const (
 	// idleConnection is how long a connection may be unused: less than Kafka allows by default, and as long as with Java's clients, so that a
 	// message after a pause does not wait for handshakes.
 	idleConnection = 9 * time.Minute
+	// producerPause is the longest pause before a retry, unless retry_backoff is longer: consumers
+	// wait for the return of a leader.
+	producerPause = 500 * time.Millisecond
 	// waking is how long the client waits with a batch that nobody wakes it for: the first of a topic, whose leader it has to look up,
 	// and one that is repeated. All others are sent when the round that brings them is complete (round.go).
 	waking = 2 * time.Millisecond
 	// unknownRetries is how often brokers may say that they do not know a topic which was there, before its messages fail: about half a minute.
 	unknownRetries = metadataRetries
 )
+
+func (c *Config) longestPause() time.Duration { return max(producerPause, c.RetryBackoff) }
 
 // idempotent is the client of the at-least-once sink: never loses, never reorders, gives up late. hooks hears of each record.
 func (c *Config) idempotent(d *dialer, partitioner kgo.Partitioner, hooks kgo.Hook) (*kgo.Client, error) {
@@ -83,7 +88,7 @@ func (c *Config) idempotent(d *dialer, partitioner kgo.Partitioner, hooks kgo.Ho
 	}
 	return kgo.NewClient(append(options,
 		kgo.RetryBackoffFn(func(tries int) time.Duration {
-			return exponential(context.Background(), c.RetryBackoff, maxBackoff)(tries, 0) // not d's: the client retries until it is closed
+			return exponential(context.Background(), c.RetryBackoff, c.longestPause())(tries, 0) // not d's: the client retries until it is closed
 		}),
 		kgo.RetryTimeout(c.DeliveryTimeout),
 		kgo.UnknownTopicRetries(unknownRetries),

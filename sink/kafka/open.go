@@ -244,4 +244,9 @@ func (e *OpenError) Error() string {
 // Advice is what the user needs besides the text. What it means for the WAL is not known here.
 func (e *OpenError) Advice() (wal, fix string) { return "", e.Hint }
 
-func (e *OpenError) Unwrap() []error { return []error{e.Class, e.Err} }
+func (e *OpenError) Unwrap() []error {
+	if errors.Is(e.Class, sink.ErrUnreachable) {
+		return []error{sink.ErrNoBroker, e.Err}
+	}
+	return []error{e.Class, e.Err}
+}

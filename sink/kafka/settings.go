@@ -23,7 +23,7 @@ type Config struct {
 	ReadTimeout     time.Duration `toml:"read_timeout"`           // wait for a response before the connection is given up; more than produce_timeout
 	WriteTimeout    time.Duration `toml:"write_timeout"`          // wait for the broker to take a request
 	ProduceTimeout  time.Duration `toml:"produce_timeout"`        // how long the broker waits for its replicas
-	RetryBackoff    time.Duration `toml:"retry_backoff"`          // first pause before a retry; doubles up to 2s
+	RetryBackoff    time.Duration `toml:"retry_backoff"`          // first pause before a retry; doubles up to 500ms, or this if it is longer
 	DeliveryTimeout time.Duration `toml:"delivery_timeout"`       // without any acknowledgement for this long the session ends
 	Linger          time.Duration `toml:"linger"`                 // longest wait for more messages, and only while they come closer together than this; 0: never wait
 	// TransactionTimeout is how long the broker lets a transaction of exactly_once stay open; at most its transaction.max.timeout.ms.

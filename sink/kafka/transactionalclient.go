@@ -31,7 +31,7 @@ func (c *Config) transactional(d *dialer, id string) (*kgo.Client, error) {
 	}
 	return kgo.NewClient(append(options,
 		kgo.RetryBackoffFn(func(tries int) time.Duration {
-			return exponential(context.Background(), firstRetry, maxBackoff)(tries, 0) // not d's: franz-go retries until it is closed
+			return exponential(context.Background(), firstRetry, c.longestPause())(tries, 0) // not d's: franz-go retries until it is closed
 		}),
 		kgo.RetryTimeoutFn(func(key int16) time.Duration {
 			if key == keyEndTxn {
