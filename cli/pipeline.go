@@ -36,6 +36,7 @@ type pipeline struct {
 	renewed  time.Time      // when we last made a slot, with the rows that were in the tables; of the relay's goroutine
 	gap      lastGap
 	// As a session was last prepared; the same goroutine then makes its router.
+	returns   int // Monitor.Returns
 	tables    []slot.Table
 	catalogue catalogue // the router's questions
 	assigner  *slot.Assigner
@@ -75,6 +76,8 @@ func (p *pipeline) parts() relay.Parts {
 		Snapshot:          p.runSnapshot,
 		Watch:             p.watch,
 		AwaitSlot:         p.awaitSlot,
+		AwaitServer:       p.awaitServer,
+		AwaitBroker:       p.awaitBroker,
 		OpenStream:        p.openStream,
 		OpenSink:          p.openSink,
 		OpenTransactional: p.openTransactional,
@@ -99,6 +102,7 @@ func (p *pipeline) parts() relay.Parts {
 // prepare looks at publication, tables and slot before a session.
 func (p *pipeline) prepare(ctx context.Context, first bool) (err error) {
 	p.catalogue.reset()
+	p.returns = p.monitor.Returns()
 	conn, err := postgres.Connect(ctx, p.cfg.Postgres)
 	if err != nil {
 		return err
@@ -198,6 +202,16 @@ func (p *pipeline) awaitSlot(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// awaitServer leaves it to the monitor to look for the server: a session without the monitor's
+// connection would hold up the next shutdown.
+func (p *pipeline) awaitServer(ctx context.Context) error {
+	return p.monitor.AwaitReturn(ctx, p.returns)
+}
+
+func (p *pipeline) awaitBroker(ctx context.Context) error {
+	return kafka.AwaitAnswer(ctx, p.cfg.Sink.Kafka)
 }
 
 func (p *pipeline) openStream(ctx context.Context) (*replication.Stream, error) {

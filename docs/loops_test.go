@@ -55,7 +55,7 @@ var waits = map[string]string{
 	"relay.Relay.keepGauges":             "a ticker of 1 s",
 	"relay.Relay.keepHeartbeat":          "a ticker of relay.heartbeat_interval",
 	"relay.Relay.stayPaused":             "one turn for each request, and one when the time is over",
-	"relay.Relay.work":                   "half of relay.backoff_min, doubling up to relay.backoff_max without progress (TestTurns_NoErrorMakesTheRelaySpin, TestTurns_AStandbyDoesNotSpinHoweverTheSlotLooks)",
+	"relay.Relay.work":                   "half of relay.backoff_min, doubling up to relay.backoff_max without progress, or to 500 ms while what is missed is said to be back each time (TestTurns_NoErrorMakesTheRelaySpin, TestTurns_NoReturnMakesTheRelaySpin, TestTurns_AStandbyDoesNotSpinHoweverTheSlotLooks)",
 	"relay.recent.delivered":             "no neighbour: compare and swap",
 	"relay.session.add":                  "one turn for each acknowledgement, or 1 s",
 	"relay.session.drain":                "one turn for each acknowledgement, or 1 s",
@@ -90,12 +90,13 @@ var waits = map[string]string{
 	"sink/memory.session.Publish":        "for tests",
 	"sink/memory.session.answer":         "for tests",
 	"slot.AwaitChanges":                  "20 ms, and two seconds in all",
-	"slot.Monitor.Run":                   "250 ms, doubling up to 5 s (TestTurns_TheMonitorDoesNotSpin)",
+	"slot.Monitor.Run":                   "while the server is away a tenth of the time, from 100 ms to 500 ms; where it refuses 250 ms, doubling up to 5 s (TestTurns_TheMonitorDoesNotSpin)",
 	"slot.Monitor.ask":                   "no wait: one turn for each right that is refused, and there are a few",
 	"slot.Monitor.watch":                 "slot.check_interval or monitor.interval; a connection that does not live for 250 ms ends it (TestTurns_TheMonitorDoesNotSpin)",
 	"slot.Rows.Next":                     "one turn for each answer with rows",
 	"slot.await":                         "200 ms, or 1 s for the lock of a snapshot (TestTurns_WhoStandsByLooksNowAndThen)",
 	"slot.listen":                        "one turn for each notification",
+	"slot.presence.beyond":               "one turn for each connection of slot.Monitor.Run that finds the server back",
 }
 
 func TestLoops_EachSaysWhatSpacesItsTurns(t *testing.T) {

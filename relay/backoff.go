@@ -6,14 +6,18 @@ import (
 )
 
 const (
-	// Pause after the server said that it shuts down: a reconnecting client makes a new walsender for it to wait for,
-	// and can so block a demotion (reported of pg_hardstorage, issue 34).
+	// Pause after the server said that it shuts down, unless it is seen to be back: a reconnecting
+	// client makes a new walsender for it to wait for, and can so block a demotion (reported of
+	// pg_hardstorage, issue 34).
 	stoppingPause = 10 * time.Second
+	// Ceiling of the part of a pause that no return cuts short.
+	backPause = 500 * time.Millisecond
 	// Ceiling of a standby's pause where nothing tells it that the slot is free.
 	standbyPause = time.Second
 	// Ceiling of the pause before it looks whether the slot is free: several that stand by do not try at the same moment again and again.
 	standbyJitter = 100 * time.Millisecond
-	// Ceiling of a pause while the database cannot be reached or takes no writes: it may be a failover, and consumers wait for its end.
+	// Ceiling of a pause while the database cannot be reached or takes no writes, unless it is seen
+	// to be back: it may be a failover, and consumers wait for its end.
 	databasePause = 5 * time.Second
 )
 
@@ -27,10 +31,12 @@ type backoff struct {
 	failures int
 }
 
-// next returns the pause before the next session. progress: the session that failed had acked more than any before it.
-func (b *backoff) next(reason string, progress bool) time.Duration {
+// next returns the pause before the next session, and the part of it that no return cuts short.
+// progress: the session that failed had acked more than any before it.
+func (b *backoff) next(reason string, progress bool) (pause, least time.Duration) {
 	if reason == reasonSlotInUse {
-		return standbyPause/2 + jitter(standbyPause/2)
+		pause = standbyPause/2 + jitter(standbyPause/2)
+		return pause, pause
 	}
 	if progress {
 		b.failures = 0
@@ -39,11 +45,12 @@ func (b *backoff) next(reason string, progress bool) time.Duration {
 	if databaseAway[reason] {
 		ceiling = min(ceiling, max(databasePause, b.min))
 	}
-	pause := b.min/2 + jitter(ceiling-b.min/2)
+	pause = b.min/2 + jitter(ceiling-b.min/2)
+	least = min(pause, max(backPause, b.min/2))
 	if reason == reasonServerStopping {
 		pause += stoppingPause
 	}
-	return pause
+	return pause, least
 }
 
 // freed returns how long after the last session the next may begin when the slot is said to be free, which was waited for so long. A takeover does

@@ -31,9 +31,13 @@ type Parts struct {
 	Watch func(ctx context.Context, problem func(err error, began time.Time))
 	// AwaitSlot waits until the slot, which another process holds, may be free, or ctx ends. An error says only that it is not known. May be nil:
 	// then a session tries once in a while.
-	AwaitSlot  func(ctx context.Context) error
-	OpenStream func(ctx context.Context) (*replication.Stream, error)
-	OpenSink   sink.Open
+	AwaitSlot func(ctx context.Context) error
+	// AwaitServer waits until the database has come back since the last call of Prepare, or ctx ends.
+	// AwaitBroker waits until a broker answers, after sink.ErrNoBroker. An error says only that it is
+	// not known. Each may be nil: then the pause is not cut short.
+	AwaitServer, AwaitBroker func(ctx context.Context) error
+	OpenStream               func(ctx context.Context) (*replication.Stream, error)
+	OpenSink                 sink.Open
 	// OpenTransactional makes the sink of a session with Config.ExactlyOnce.
 	OpenTransactional func(ctx context.Context, done sink.Done, committed sink.Committed) (sink.Transactional, error)
 	// Database, Slot and Events are the part of the source that is known before a session; see sink.Source.
@@ -162,15 +166,18 @@ func (r *Relay) work(ctx, stop, work context.Context) error {
 		r.held = r.held || reason == reasonSlotInUse
 		// Publishing the beginning of a transaction again and again is no progress.
 		acked := r.State().AckedLSN
-		pause := pauses.next(reason, acked > furthest)
+		pause, least := pauses.next(reason, acked > furthest)
 		furthest = max(furthest, acked)
 		if reason != reasonUnknownTopic && reason != reasonSlotInUse {
 			r.missing.unsettle()
 		}
 		r.log(class, reason, err, pause)
 		r.backOff(reason, err, pause)
-		if reason == reasonSlotInUse {
+		switch back := r.returning(reason, err); {
+		case reason == reasonSlotInUse:
 			pause = r.standBy(ctx, work, &pauses, pause)
+		case back != nil:
+			pause = r.awaitReturn(ctx, work, back, pause, least)
 		}
 		if !r.wait(ctx, work, pause) {
 			return nil
@@ -367,6 +374,33 @@ func (r *Relay) standBy(ctx, stop context.Context, pauses *backoff, pause time.D
 		}
 	}
 	return pause - time.Since(began)
+}
+
+// returning is the wait for what the session that ended with err lacked; nil: there is none.
+func (r *Relay) returning(reason string, err error) func(context.Context) error {
+	switch {
+	case databaseAway[reason], reason == reasonServerStopping:
+		return r.parts.AwaitServer
+	case errors.Is(err, sink.ErrNoBroker):
+		return r.parts.AwaitBroker
+	}
+	return nil
+}
+
+// awaitReturn waits until back returns nil, for the least pause at least, and returns what is left
+// of the pause.
+func (r *Relay) awaitReturn(ctx, stop context.Context, back func(context.Context) error, pause, least time.Duration) time.Duration {
+	until := time.Now().Add(pause)
+	if !r.wait(ctx, stop, least) {
+		return 0
+	}
+	waiting, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	defer context.AfterFunc(stop, cancel)()
+	if back(waiting) == nil {
+		return 0
+	}
+	return time.Until(until)
 }
 
 // problem ends the session, if it was prepared before Watch began to look, or if it streamed by then, where that is the problem.

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"postrider/metrics"
+	"postrider/postgres"
 	"postrider/replication"
 	"postrider/router"
 	"postrider/sink"
@@ -28,8 +29,12 @@ type neighbours struct {
 func (n *neighbours) turns(t *testing.T) []time.Time {
 	p := n.parts
 	prepare := p.Prepare
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
 	p.Prepare = func(ctx context.Context, first bool) error {
-		n.attempts = append(n.attempts, time.Now())
+		if n.attempts = append(n.attempts, time.Now()); len(n.attempts) == 10_000 {
+			cancel() // or no time would ever pass
+		}
 		if prepare == nil {
 			return nil
 		}
@@ -40,8 +45,6 @@ func (n *neighbours) turns(t *testing.T) []time.Time {
 		p.Router = func() (*router.Router, error) { return nil, nil } //nolint:nilnil // no row comes
 	}
 	p.Metrics, p.Log = metrics.New(prometheus.NewRegistry(), "s"), zerolog.Nop()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-	defer cancel()
 	r := New(DefaultConfig(), p)
 	r.streamed = true // what is fatal only at the first start may heal
 	_ = r.Run(t.Context(), ctx)
@@ -140,4 +143,77 @@ func TestTurns_ATakeoverIsNotHeldUp(t *testing.T) {
 			require.LessOrEqual(t, attempts[i].Sub(attempts[i-1]), held+standbyJitter)
 		}
 	})
+}
+
+// missed are the reasons of sessions that end for want of something whose return is seen.
+var missed = map[string]error{
+	reasonServerStopping: replication.ErrServerStopping, "server_starting": postgres.ErrStarting, "postgres_unreachable": postgres.ErrUnreachable,
+	"not_writable": postgres.ErrNotWritable, "broker_unreachable": sink.ErrNoBroker,
+}
+
+// A session follows as soon as what the last one missed is back, and not before.
+func TestTurns_AReturnIsNotHeldUpNorGoneAheadOf(t *testing.T) {
+	for reason, err := range missed {
+		t.Run(reason, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const gone = 3 * time.Second
+				var n neighbours
+				var back []time.Time
+				await := func(ctx context.Context) error {
+					select {
+					case <-time.After(gone):
+						back = append(back, time.Now())
+						return nil
+					case <-ctx.Done():
+						return context.Cause(ctx)
+					}
+				}
+				n.parts.AwaitServer, n.parts.AwaitBroker = await, await
+				n.parts.Prepare = func(context.Context, bool) error { return err }
+				attempts := n.turns(t)
+				require.Greater(t, len(back), 10)
+				for _, at := range back[:len(back)-1] {
+					require.Contains(t, attempts, at)
+				}
+				if reason == reasonServerStopping {
+					require.Len(t, attempts, 1+len(back), "no session before the server is back")
+				}
+			})
+		})
+	}
+}
+
+// A server that stops and is not seen to be back is left alone.
+func TestTurns_AServerThatStopsIsLeftAlone(t *testing.T) {
+	for name, await := range map[string]func(ctx context.Context) error{
+		"stays away":          func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) },
+		"cannot be looked at": func(context.Context) error { return errors.New("refused") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var n neighbours
+				n.parts.AwaitServer = await
+				n.parts.Prepare = func(context.Context, bool) error { return replication.ErrServerStopping }
+				attempts := n.turns(t)
+				for i := 1; i < len(attempts); i++ {
+					require.GreaterOrEqual(t, attempts[i].Sub(attempts[i-1]), stoppingPause)
+				}
+			})
+		})
+	}
+}
+
+// A return that is reported at once, each time, does not keep the back-off from growing.
+func TestTurns_NoReturnMakesTheRelaySpin(t *testing.T) {
+	for reason, err := range missed {
+		t.Run(reason, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var n neighbours
+				n.parts.AwaitServer = func(context.Context) error { return nil }
+				n.parts.AwaitBroker = n.parts.AwaitServer
+				n.parts.Prepare = func(context.Context, bool) error { return err }
+				spaced(t, n.turns(t), 1600) // half a second at most, and nearly always that
+			})
+		})
+	}
 }

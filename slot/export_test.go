@@ -7,7 +7,7 @@ func (m *Monitor) RenewEvery(d time.Duration) { m.renew = d }
 
 // The least periods of the waits.
 const (
-	ReconnectMin     = reconnectMin
+	ProbeMin         = probeMin
 	FreeInterval     = freeInterval
 	UnlockedInterval = unlockedInterval
 )

@@ -25,7 +25,7 @@ func (m *Monitor) look(ctx context.Context, conn *pgx.Conn) (problem, err error)
 	if err != nil {
 		return nil, err
 	}
-	if m.Assigner != nil {
+	if m.Assigner != nil && !onStandby(conn) {
 		if err := m.Assigner.LookIfDue(ctx, conn); err != nil {
 			return nil, err
 		}

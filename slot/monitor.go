@@ -26,9 +26,17 @@ const (
 	lockTimeout    = 2 * time.Second
 	// Between the look that is the first to see that nobody streams, and the next.
 	secondLook = 500 * time.Millisecond
-	// Pauses between attempts to connect. A server that is gone for longer is met by the session's own connections too.
+	// Pauses between attempts to connect to a server that refuses.
 	reconnectMin = 250 * time.Millisecond
 	reconnectMax = 5 * time.Second
+	// Pauses between attempts to connect to a server that is away: a tenth of the time since it was
+	// there, within these limits. Consumers wait for its return; an attempt costs a server that is
+	// starting or stopping a process and a line of its log.
+	probeMin = 100 * time.Millisecond
+	probeMax = 500 * time.Millisecond
+	// Longest attempt to connect to one host, unless postgres.url has a connect_timeout: the name of
+	// a host that does not answer may lead to another address by now.
+	connectTimeout = 4 * time.Second
 	// A server that shuts down refuses at once; one that does not answer at all is taken for stopped after this.
 	probeTimeout = 2 * time.Second
 	closeTimeout = time.Second
@@ -43,9 +51,11 @@ type Monitor struct {
 	log      zerolog.Logger
 	renew    time.Duration // renewInterval
 	Assigner *Assigner     // shown the partitions once in a while; nil: there is none
+	presence *presence
 
 	// Of the goroutine in Run alone.
 	connected  time.Time // when the present connection was made
+	started    time.Time // when its server was started
 	observed   time.Time // when observe last succeeded
 	rights     *rights   // of the login; nil: not asked
 	readings   readings
@@ -73,9 +83,10 @@ func NewMonitor(pg postgres.Config, need Requirements, cfg MonitorConfig, export
 	if export == nil {
 		export = func(Observation) {}
 	}
+	pg.ConnectTimeout = min(pg.ConnectTimeout, connectTimeout)
 	return &Monitor{
 		postgres: pg, need: need, cfg: cfg, export: export, log: log,
-		renew: renewInterval, last: Status{Slot: Slot{Name: need.Slot.Name}},
+		renew: renewInterval, presence: newPresence(), last: Status{Slot: Slot{Name: need.Slot.Name}},
 	}
 }
 
@@ -106,31 +117,49 @@ func (m *Monitor) Status() Status {
 // gone, at each look for as long as that is so, postgres.ErrForgotten when nobody streams, which only concerns who believes that he does since before
 // that look, and an error that is postgres.ErrStopping when the server shuts down, because the server waits for whoever streams. Everything else heals here.
 func (m *Monitor) Run(ctx context.Context, problem func(err error, began time.Time)) {
-	pause := reconnectMin
+	refusals, there := 0, time.Now()
 	for {
 		began := time.Now()
 		conn, err := m.connect(ctx)
 		if err == nil {
 			err = m.watch(ctx, conn, problem)
-		}
-		if time.Since(began) > reconnectMax { // it went well for a while
-			pause = reconnectMin
+			there = time.Now()
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		if stopping := new(stoppingError); errors.As(err, &stopping) {
+		if time.Since(began) > reconnectMax { // it went well for a while
+			refusals = 0
+		}
+		switch stopping := new(stoppingError); {
+		case errors.As(err, &stopping):
 			problem(err, time.Now())
+		case errors.Is(err, postgres.ErrStarting): // it is about to end every stream, or has done so
+			problem(&stoppingError{err}, time.Now())
 		}
 		m.note(err)
+		pause := min(max(time.Since(there)/10, probeMin), probeMax)
+		if !serverAway(err) {
+			pause = min(reconnectMin<<min(refusals, 10), reconnectMax)
+			refusals++
+		}
 		m.log.Debug().Err(err).Dur("backoff", pause).Msg("slot not observed")
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(pause):
 		}
-		pause = min(2*pause, reconnectMax)
 	}
+}
+
+// serverAway reports whether err is that of a server that may be there at any moment.
+func serverAway(err error) bool {
+	for _, one := range []error{postgres.ErrUnreachable, postgres.ErrStarting, postgres.ErrStopping, postgres.ErrNotWritable} {
+		if errors.Is(err, one) {
+			return true
+		}
+	}
+	return false
 }
 
 // watch looks and listens in turns, and returns what ended that. conn is closed then.
@@ -139,6 +168,9 @@ func (m *Monitor) watch(ctx context.Context, conn *pgx.Conn, problem func(err er
 	for {
 		began := time.Now()
 		found, err := m.look(ctx, conn)
+		if err == nil {
+			m.answered(conn)
+		}
 		if found == nil && err == nil {
 			began, found = m.forgotten(began)
 		}
@@ -146,7 +178,7 @@ func (m *Monitor) watch(ctx context.Context, conn *pgx.Conn, problem func(err er
 			problem(found, began)
 		}
 		if err == nil {
-			err = listen(ctx, conn, m.untilLook(found))
+			err = listen(ctx, conn, m.untilLook(conn, found))
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -179,10 +211,11 @@ func (m *Monitor) watch(ctx context.Context, conn *pgx.Conn, problem func(err er
 var errShortLived = errors.New("the server ends the connections of the monitor soon after they are made")
 
 // untilLook is the time to the next look, after one that found a problem or nil. Where it was the first to see that nobody streams, the look that makes
-// sure comes soon: rows wait while a relay listens to a connection that the server has given up.
-func (m *Monitor) untilLook(found error) time.Duration {
+// sure comes soon: rows wait while a relay listens to a connection that the server has given up. They
+// wait for the promotion of a standby, too.
+func (m *Monitor) untilLook(conn *pgx.Conn, found error) time.Duration {
 	next := min(m.need.Slot.CheckInterval, max(m.untilObserved(), time.Millisecond))
-	if found == nil && !m.unread.IsZero() {
+	if found == nil && !m.unread.IsZero() || onStandby(conn) {
 		next = min(next, secondLook)
 	}
 	return next
@@ -222,27 +255,38 @@ func (m *Monitor) afterLoss(ctx context.Context, lost *pgx.Conn, cause error) (*
 
 // Whoever set a timeout for the role did not think of a connection that waits most of the time. Planning takes longer than the
 // statements, and each is the same every time. No plan of ours is worth compiling.
-const settings = `SELECT pg_catalog.set_config('idle_session_timeout', '0', false), pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', false),
-	pg_catalog.set_config('jit', 'off', false)`
+const settings = `SELECT pg_catalog.pg_postmaster_start_time(), pg_catalog.set_config('idle_session_timeout', '0', false),
+	pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', false), pg_catalog.set_config('jit', 'off', false)`
 
 func (m *Monitor) connect(ctx context.Context) (*pgx.Conn, error) {
-	conn, err := postgres.Connect(ctx, m.postgres)
+	conn, started, err := m.dial(ctx)
 	if err != nil {
+		m.presence.failed()
 		return nil, err
+	}
+	m.started = started
+	m.answered(conn)
+	return conn, nil
+}
+
+// dial also returns when the server was started.
+func (m *Monitor) dial(ctx context.Context) (conn *pgx.Conn, started time.Time, err error) {
+	if conn, err = postgres.Connect(ctx, m.postgres); err != nil {
+		return nil, started, err
 	}
 	m.connected = time.Now()
 	if m.rights != nil && time.Since(m.rights.refusedAt) > refusalAge { // a grant is to show soon
 		m.rights = nil
 	}
-	if err := setTimeout(ctx, conn, "lock_timeout", lockTimeout); err != nil {
+	if err = setTimeout(ctx, conn, "lock_timeout", lockTimeout); err != nil {
 		closeConn(conn)
-		return nil, err
+		return nil, started, err
 	}
-	if _, err := conn.Exec(ctx, settings); err != nil {
+	if err = conn.QueryRow(ctx, settings).Scan(&started, nil, nil, nil); err != nil {
 		closeConn(conn)
-		return nil, fmt.Errorf("set up the connection of the monitor: %w", postgres.Error(err))
+		return nil, started, fmt.Errorf("set up the connection of the monitor: %w", postgres.Error(err))
 	}
-	return conn, nil
+	return conn, started, nil
 }
 
 // leave is closeConn, and waits until the server has let go of the connection too.

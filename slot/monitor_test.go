@@ -256,6 +256,17 @@ func TestMonitor_OutlivesLostConnections(t *testing.T) {
 	require.Equal(t, 1, ended)
 	after := time.Now()
 	w.until(func(s slot.Status) bool { return s.Error == "" && s.ObservedAt.After(after) })
+	require.Zero(t, w.Returns(), "the server was there all the time")
+
+	// The crash of one backend ends all others; the server recovers without a restart.
+	began := w.Observation().Server.StartedAt
+	require.NoError(t, syscall.Kill(int(p.conn.PgConn().PID()), syscall.SIGKILL)) //nolint:gosec // a pid
+	returned, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	require.NoError(t, w.AwaitReturn(returned, 0))
+	w.settles(func(o slot.Observation) bool { return o.Slot.Error == "" })
+	require.Equal(t, began, w.Observation().Server.StartedAt)
+	require.Equal(t, 1, w.Returns())
 
 	require.NoError(t, s.Kill())
 	require.Eventually(t, func() bool { return w.Status().Error != "" }, patience, time.Millisecond)
@@ -271,6 +282,10 @@ func TestMonitor_OutlivesLostConnections(t *testing.T) {
 			require.ErrorIs(t, err, postgres.ErrStopping)
 		}
 	}
+	require.Equal(t, 2, w.Returns())
+	require.NoError(t, w.AwaitReturn(returned, 1))
+	cancel()
+	require.ErrorIs(t, w.AwaitReturn(returned, 2), context.Canceled)
 }
 
 func TestMonitor_HasOneConnectionAtMost(t *testing.T) {

@@ -121,7 +121,7 @@ func TestTurns_TheMonitorDoesNotSpin(t *testing.T) {
 				}
 			}
 			// A connection that is lost is looked into at once: two in a turn.
-			require.GreaterOrEqual(t, last.Sub(first), (connections/2)*slot.ReconnectMin)
+			require.GreaterOrEqual(t, last.Sub(first), (connections/2)*slot.ProbeMin)
 		})
 	}
 }
