@@ -179,21 +179,21 @@ var conditions = []struct {
 	}},
 	{"backing off, since the broker is dead", []func(*Input){backingOff("broker_unreachable", "no acknowledgement for 5m0s")}, Condition{
 		Name: NotReady, Severity: Critical, For: time.Minute, Since: ago(3 * time.Minute), Culprit: "kafka at kafka-1:9092", WAL: kib4, Next: "postrider check",
-		Reason: "kafka at kafka-1:9092: no acknowledgement for 5m0s; next attempt in 4s",
+		Reason: "kafka at kafka-1:9092: no acknowledgement for 5m0s; next attempt within 4s",
 	}},
 	{"backing off, and the error names the broker", []func(*Input){backingOff("broker_tls", "open Kafka producer at kafka-1:9092: certificate expired")}, Condition{
 		Name: NotReady, Severity: Critical, For: time.Minute, Since: ago(3 * time.Minute), Culprit: "kafka at kafka-1:9092", WAL: kib4, Next: "postrider check",
-		Reason: "open Kafka producer at kafka-1:9092: certificate expired; next attempt in 4s",
+		Reason: "open Kafka producer at kafka-1:9092: certificate expired; next attempt within 4s",
 	}},
 	{"backing off, and the error knows what to do", []func(*Input){backingOff("unknown_topic", "no topic orders"), inRelay(func(r *relay.State) {
 		r.Next = "create the topic,\nor correct the route"
 	})}, Condition{
 		Name: NotReady, Severity: Critical, For: time.Minute, Since: ago(3 * time.Minute), Culprit: "missing topic", WAL: kib4,
-		Reason: "no topic orders; next attempt in 4s", Next: "create the topic,\nor correct the route",
+		Reason: "no topic orders; next attempt within 4s", Next: "create the topic,\nor correct the route",
 	}},
 	{"backing off, since the database is gone", []func(*Input){backingOff("postgres_unreachable", "connection refused")}, Condition{
 		Name: NotReady, Severity: Critical, For: time.Minute, Since: ago(3 * time.Minute), Culprit: "PostgreSQL", WAL: kib4, Next: "postrider check",
-		Reason: "connection refused; next attempt in 4s",
+		Reason: "connection refused; next attempt within 4s",
 	}},
 	{"no relay", []func(*Input){func(in *Input) { in.Relay = relay.State{} }, inactive(time.Minute)}, Condition{
 		Name: NotReady, Severity: Critical, For: time.Minute, Since: ago(time.Minute), Culprit: "no relay", Reason: "no relay is running", WAL: kib4, Next: "postrider run",

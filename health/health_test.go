@@ -162,7 +162,7 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 				r.Phase, r.Error, r.NextAttempt = relay.BackingOff, "broker unreachable", now.Add(4*time.Second)
 			}), observed(nil),
 			verdict(
-				NotReady, "failing", "broker unreachable; next attempt in 4s",
+				NotReady, "failing", "broker unreachable; next attempt within 4s",
 				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`, "postrider check",
 			),
 		},

@@ -38,7 +38,7 @@ func judgeNotReady(f *facts) Condition {
 	case r.Phase == relay.BackingOff:
 		next := "the next attempt is due"
 		if wait := r.NextAttempt.Sub(f.Now); wait > 0 {
-			next = "next attempt in " + Duration(wait)
+			next = "next attempt within " + Duration(wait)
 		}
 		c.Reason = f.failure() + "; " + next
 	case r.Phase == relay.Starting && f.Now.Sub(r.Since) > startSlow:

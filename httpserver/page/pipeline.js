@@ -34,7 +34,7 @@ function doing(p) {
     badge(PHASES[p.phase] ?? 'unknown', p.phase.replace('_', ' ')),
     since !== undefined && el('span', {}, 'for ', ago(since, '')),
     p.paused && el('span', {}, paused(p.paused)),
-    next !== undefined && next > now() && el('span', {}, `next attempt at ${clockTime(next)}`),
+    next !== undefined && next > now() && el('span', {}, `next attempt by ${clockTime(next)}`),
     el('span', {}, many(p.published, 'message') + ' published'),
     el('span', {}, many(p.sessions, 'session')),
     at !== undefined && now() - at > OLD && el('span', {}, `positions of ${clockTime(at)}: the server was not asked since`),
