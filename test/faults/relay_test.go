@@ -180,6 +180,7 @@ func (p *process) stop(t testing.TB) time.Duration {
 type status struct {
 	Relay struct {
 		Phase    string
+		Reason   string
 		Sessions int
 		InFlight int `json:"in_flight"`
 		Phantoms struct {

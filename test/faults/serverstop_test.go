@@ -3,6 +3,7 @@ package faults
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -39,6 +40,7 @@ func TestFault05_ServerFastStopDoesNotWaitForUs(t *testing.T) {
 			parts.Binary(t)
 			pg := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: version})
 			r := newRig(t, pg.DSN(), broker)
+			delete(r.settings, "relay.backoff_max") // it is not what brings the relay back
 			network := r.throughKafkaProxy(t)
 			var stops times
 
@@ -91,9 +93,33 @@ func TestFault05_ServerFastStopDoesNotWaitForUs(t *testing.T) {
 			require.NoError(t, pg.Start(t.Context()))
 			p.streams(t, time.Minute)
 			r.drained(t, time.Minute)
+			var fast, immediate, alone times
+			for i := range full(t, 1, 5) {
+				away := fullFor(t, 0, time.Duration(i)*3*time.Second)
+				fast = append(fast, r.afterServer(t, pg, func() {
+					stops = append(stops, fastStop(t, pg, "relay idle"))
+					during(away, func() {})
+				}))
+				r.drained(t, time.Minute)
+				immediate = append(immediate, r.afterServer(t, pg, func() {
+					require.NoError(t, pg.StopMode(t.Context(), embedded.Immediate))
+					during(away, func() {})
+				}))
+				r.drained(t, time.Minute)
+				alone = append(alone, r.afterNetwork(t, network, func() {
+					network.Refuse()
+					fastStop(t, pg, "Kafka gone")
+					require.NoError(t, pg.Start(t.Context()))
+					eventually(t, time.Minute, "no session begins without a broker", func() bool { return p.ask().Relay.Reason == "broker_unreachable" })
+					during(away, func() {})
+				}))
+				r.drained(t, time.Minute)
+			}
 			p.stop(t)
 			requireNothingLost(t, r.judge(t))
-			matrix(t, 5, "", "the server stopped in "+stops.String())
+			matrix(t, 5, "", fmt.Sprintf("the server stopped in %s; first row after it took connections: fast stop %s, immediate stop %s; after Kafka did, that was gone meanwhile: %s",
+				stops, fast, immediate, alone))
+			requireSoon(t, slices.Concat(fast, immediate, alone))
 		})
 	}
 }
