@@ -101,6 +101,9 @@ func TestFault05_ServerFastStopDoesNotWaitForUs(t *testing.T) {
 					during(away, func() {})
 				}))
 				r.drained(t, time.Minute)
+				if version != "18" && !*long {
+					continue
+				}
 				immediate = append(immediate, r.afterServer(t, pg, func() {
 					require.NoError(t, pg.StopMode(t.Context(), embedded.Immediate))
 					during(away, func() {})
