@@ -16,14 +16,14 @@ import (
 )
 
 // diagnosed is what Diagnose says of a place, and its advice.
-func diagnosed(t *testing.T, p *place) (err error, wal, fix string) {
+func diagnosed(t *testing.T, p *place) (wal, fix string, err error) {
 	t.Helper()
 	_, err = slot.Diagnose(t.Context(), p.conn, p.need())
 	var advised interface{ Advice() (wal, fix string) }
 	if errors.As(err, &advised) {
 		wal, fix = advised.Advice()
 	}
-	return err, wal, fix
+	return wal, fix, err
 }
 
 // A temporary slot is refused with the code that a lost slot has.
@@ -32,7 +32,7 @@ func TestDiagnose_TellsTheWALLevelAndAStandbyFromALostSlot(t *testing.T) {
 	versions(t, oldAndNew, func(t *testing.T, version string) {
 		p, s := onOwn(t, version, map[string]string{"wal_level": "replica"})
 		p.outbox()
-		err, wal, fix := diagnosed(t, p)
+		wal, fix, err := diagnosed(t, p)
 		require.EqualError(t, err, "wal_level is replica, and a logical slot needs logical")
 		require.ErrorIs(t, err, slot.ErrServer)
 		require.Contains(t, wal, "there is no slot")
@@ -57,7 +57,7 @@ func TestDiagnose_TellsTheWALLevelAndAStandbyFromALostSlot(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(s.DataDir(), "standby.signal"), nil, 0o666))
 		require.NoError(t, s.Start(t.Context()))
 		p.conn = parts.Connect(t, p.dsn)
-		err, _, _ = diagnosed(t, p)
+		_, _, err = diagnosed(t, p)
 		require.EqualError(t, err, "the server is a standby, and rows are relayed from the primary")
 		require.ErrorIs(t, err, postgres.ErrNotWritable)
 		p.exec("SELECT pg_promote()") // or the database of the test could not be dropped
@@ -67,25 +67,25 @@ func TestDiagnose_TellsTheWALLevelAndAStandbyFromALostSlot(t *testing.T) {
 // What is to be typed can be typed: no publication is made of a table that does not exist, and no slot keeps what nobody has made.
 func TestDiagnose_AdvisesWhatWorksOnAnEmptyDatabase(t *testing.T) {
 	p := onShared(t, "17")
-	err, wal, fix := diagnosed(t, p)
+	wal, fix, err := diagnosed(t, p)
 	require.EqualError(t, err, `publication "postrider" does not exist`)
 	require.Contains(t, fix, "postrider init")
 	require.Equal(t, "there is no slot, so nothing is kept: rows committed before it exists are not published", wal)
 
 	p.exec("CREATE TABLE outbox (id int PRIMARY KEY, payload text)")
-	_, _, fix = diagnosed(t, p)
+	_, fix, _ = diagnosed(t, p)
 	p.exec(fix)
-	err, _, _ = diagnosed(t, p)
+	_, _, err = diagnosed(t, p)
 	require.NoError(t, err)
 
 	_, createErr := slot.Create(t.Context(), p.conn, p.config())
 	require.NoError(t, createErr)
 	p.exec("ALTER PUBLICATION postrider DROP TABLE outbox")
-	err, wal, _ = diagnosed(t, p)
+	wal, _, err = diagnosed(t, p)
 	require.EqualError(t, err, `table public.outbox is not in publication "postrider"`)
 	require.Contains(t, wal, "the slot keeps WAL")
 	p.exec("DROP TABLE outbox")
-	err, _, fix = diagnosed(t, p)
+	_, fix, err = diagnosed(t, p)
 	require.EqualError(t, err, "table public.outbox does not exist")
 	require.Contains(t, fix, "postrider init")
 }
