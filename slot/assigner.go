@@ -315,6 +315,9 @@ func (a *Assigner) renamed(e *proof, row FirstRow, t tableProof, i int) (belongi
 	if p := e.Publication; p != nil && !p.AllTables && t.Member && !slices.ContainsFunc(e.Members, func(m nameProof) bool { return !e.named(m) }) {
 		return yes, ""
 	}
+	if t.N == 0 && a.oids[a.tables[i]].from <= row.LSN { // it was seen under its name before the row, and has it no more
+		return yes, ""
+	}
 	return unknown, fmt.Sprintf("it is %s now, and whether another table had that name then is not known", a.tables[i])
 }
 
