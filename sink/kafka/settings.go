@@ -97,10 +97,10 @@ func (c *Config) Validate() error {
 	if len(c.Brokers) == 0 {
 		bad("brokers", `is empty; name at least one broker, like ["kafka-1:9092"]`)
 	}
-	for _, b := range c.Brokers {
+	for i, b := range c.Brokers {
 		switch host, port, err := net.SplitHostPort(b); {
 		case strings.ContainsAny(b, "@/\r\n"):
-			bad("brokers", `one is not host:port, like "kafka-1:9092" (it is not shown, since it may hold a password): who signs in belongs to sink.kafka.sasl`)
+			bad("brokers", `entry %d is not host:port, like "kafka-1:9092" (it is not shown, since it may hold a password); user and password belong to sink.kafka.sasl`, i+1)
 		case err != nil || host == "" || port == "":
 			bad("brokers", `%q is not host:port, like "kafka-1:9092"`, b)
 		}
