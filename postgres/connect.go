@@ -136,6 +136,7 @@ func connect(ctx context.Context, c Config, params map[string]string) (*pgx.Conn
 		return nil, err
 	}
 	maps.Copy(pc.RuntimeParams, params)
+	PreferAnswering(ctx, &pc.Config)
 	conn, err := pgx.ConnectConfig(ctx, pc)
 	if err != nil {
 		return nil, Error(err)
@@ -149,6 +150,7 @@ func ConnectReplication(ctx context.Context, c Config) (*pgconn.PgConn, error) {
 	if err != nil {
 		return nil, err
 	}
+	PreferAnswering(ctx, pc)
 	conn, err := pgconn.ConnectConfig(ctx, pc)
 	if err != nil {
 		return nil, Error(err)

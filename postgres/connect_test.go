@@ -198,6 +198,47 @@ func TestConnect_TakesTheWritableOfSeveralHosts(t *testing.T) {
 	require.NoError(t, alone.Close(context.Background()))
 }
 
+// A host that is off takes no connection and refuses none.
+func TestConnect_WaitsForNoHostThatIsOff(t *testing.T) {
+	db := parts.Postgres(t, "17")
+	server, err := url.Parse(db.DSN())
+	require.NoError(t, err)
+	server.Host = silentHost(t) + "," + server.Host
+	cfg := configOf(server.String())
+	cfg.ConnectTimeout = time.Hour
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	conn, err := postgres.Connect(ctx, cfg)
+	require.NoError(t, err)
+	require.NoError(t, conn.Close(ctx))
+	replication, err := postgres.ConnectReplication(ctx, cfg)
+	require.NoError(t, err)
+	require.NoError(t, replication.Close(ctx))
+}
+
+// silentHost is an address that no longer answers who wants to connect: its queue of connections is full.
+func silentHost(t *testing.T) string {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	require.NoError(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	require.NoError(t, syscall.Listen(fd, 0))
+	bound, err := syscall.Getsockname(fd)
+	require.NoError(t, err)
+	at := fmt.Sprintf("127.0.0.1:%d", bound.(*syscall.SockaddrInet4).Port)
+	for {
+		conn, err := net.DialTimeout("tcp", at, time.Second)
+		if err != nil {
+			var timeout net.Error
+			require.ErrorAs(t, err, &timeout)
+			require.True(t, timeout.Timeout(), "%v", err)
+			return at
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+}
+
 func TestConnectReplication_SetsAShortTimeoutOfItsOwn(t *testing.T) {
 	for _, version := range []string{"14", "18"} {
 		t.Run(version, func(t *testing.T) {

@@ -86,6 +86,7 @@ func open(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, log z
 	s.schedule.interval = cfg.StatusInterval
 	s.acked = s.SeedLSN // until Run knows better: a stream may be finished without having run
 	pg = pg.Copy()
+	postgres.PreferAnswering(ctx, pg)
 	pg.DialFunc = quietly(pg.DialFunc, func(c *quietConn) { s.socket = c }) // of several hosts tried, the last is the one connected to
 	build := pg.BuildFrontend
 	pg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {

@@ -58,9 +58,13 @@ func (e *Exported) create(ctx context.Context, cfg Config) error {
 	return err
 }
 
-// Begin opens a transaction on conn that sees the snapshot. After that the Exported may be closed.
+// Begin opens a transaction on conn that sees the snapshot, as soon as all that belongs to it can be seen. After
+// that the Exported may be closed.
 func (e *Exported) Begin(ctx context.Context, conn *pgx.Conn) error {
-	return begin(ctx, conn, "; SET TRANSACTION SNAPSHOT "+quoteText(e.Snapshot))
+	if err := begin(ctx, conn, "; SET TRANSACTION SNAPSHOT "+quoteText(e.Snapshot)); err != nil {
+		return err
+	}
+	return awaitFinished(ctx, conn)
 }
 
 // BeginNow opens a transaction on conn that sees the database as it is now, and returns a position behind everything it sees.

@@ -57,6 +57,53 @@ func AwaitChanges(ctx context.Context, conn *pgx.Conn, xid uint32) error {
 	}
 }
 
+// finishTimeout bounds the wait for a transaction that has written its commit and only has to be told of it.
+const finishTimeout = 10 * time.Second
+
+// selectFinishing returns the snapshot of the transaction that asks, and the other transactions that are
+// running for others. One that waits for a synchronous standby is left out: it has entered its commit in
+// pg_xact before.
+const selectFinishing = `
+SELECT pg_catalog.pg_current_snapshot()::text, ARRAY(
+  SELECT l.transactionid::text FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+  WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted AND COALESCE(a.wait_event, '') <> 'SyncRep')`
+
+// awaitFinished blocks until every transaction that the snapshot of conn's transaction takes for committed
+// has entered its commit in pg_xact, ten seconds at most. The snapshot of a new slot is made of the WAL, where
+// a commit stands before it is in pg_xact. Who reads a row in between takes it for one of an aborted
+// transaction, which leaves it out of the snapshot although the slot never sends it, and writes that into the
+// row's hint bits. It has to be called before the first row is read.
+func awaitFinished(ctx context.Context, conn *pgx.Conn) error {
+	tick := time.NewTicker(visibleInterval)
+	defer tick.Stop()
+	for began := time.Now(); ; {
+		var text string
+		var running []string
+		if err := conn.QueryRow(ctx, selectFinishing).Scan(&text, &running); err != nil {
+			return fmt.Errorf("look whether the transactions before the slot have finished: %w", postgres.Error(err))
+		}
+		seen, err := parseSnapshot(text)
+		if err != nil {
+			return err
+		}
+		finishing := slices.IndexFunc(running, func(xid string) bool {
+			n, err := strconv.ParseUint(xid, 10, 32)
+			return err == nil && seen.sees(uint32(n))
+		})
+		if finishing < 0 {
+			return nil
+		}
+		if time.Since(began) > finishTimeout {
+			return fmt.Errorf("transaction %s has written its commit and does not finish, so its rows cannot be read: if it waits for a synchronous standby, "+
+				"let the relay see that: GRANT pg_read_all_stats TO its role", running[finishing])
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
 // snapshot tells which transactions a statement saw.
 type snapshot struct {
 	xmax    uint32 // it saw none from this one on

@@ -1,0 +1,150 @@
+package slot_test
+
+import (
+	"context"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"postrider/slot"
+	"postrider/test/parts"
+)
+
+// The commit of a transaction is in the WAL before it is in pg_xact, and a new slot's snapshot is made of the
+// WAL. A backend is held between the two.
+func TestCreateExported_ReadsARowWhoseCommitIsOnlyInTheWAL(t *testing.T) {
+	versions(t, all, func(t *testing.T, version string) {
+		p, _ := onOwn(t, version, map[string]string{"fsync": "on", "commit_delay": "100000", "commit_siblings": "0", "full_page_writes": "off"})
+		ctx := t.Context()
+		p.outbox()
+		p.exec(`CREATE TABLE other (id int)`)
+		table, err := p.describe("public.outbox", slot.Roles{ID: "id"})
+		require.NoError(t, err)
+
+		// The slot is consistent at the end of those that were running when all before them had ended.
+		first, second := p.open(`INSERT INTO other VALUES (1)`), parts.Connect(t, p.dsn)
+		conn := p.rows()
+		type made struct {
+			e   *slot.Exported
+			err error
+		}
+		creating := make(chan made, 1)
+		go func() {
+			e, err := slot.CreateExported(ctx, p.cfg, p.rows(), p.config())
+			creating <- made{e, err}
+		}()
+		waits := `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted AND transactionid::text = $1)`
+		p.await(waits, xidOf(t, first))
+		_, err = second.Exec(ctx, `BEGIN; INSERT INTO other VALUES (2)`)
+		require.NoError(t, err)
+		_, err = first.Exec(ctx, `COMMIT`)
+		require.NoError(t, err)
+		p.await(waits, xidOf(t, second))
+
+		backend, written := p.commitOnlyInTheWAL()
+		_, err = second.Exec(ctx, `COMMIT`)
+		require.NoError(t, err)
+		got := <-creating
+		require.NoError(t, got.err)
+		defer got.e.Close()
+
+		began := make(chan error, 1)
+		go func() { began <- got.e.Begin(ctx, conn) }()
+		asked := time.NewTicker(time.Millisecond)
+		defer asked.Stop()
+		for waiting := false; !waiting; {
+			select {
+			case err := <-began:
+				require.NoError(t, err)
+				t.Fatal("the snapshot was given out while one of its transactions was in the WAL alone")
+			case <-asked.C:
+				require.NoError(t, p.conn.QueryRow(ctx, `SELECT query LIKE '%pg_current_snapshot%' FROM pg_stat_activity WHERE pid = $1`,
+					conn.PgConn().PID()).Scan(&waiting))
+			}
+		}
+		require.NoError(t, syscall.Kill(backend, syscall.SIGCONT))
+		require.NoError(t, <-began)
+		ids, _ := read(t, conn, table, nil, -1)
+		require.Contains(t, ids, strconv.Itoa(written))
+
+		now := p.rows()
+		end, err := slot.BeginNow(ctx, now)
+		require.NoError(t, err)
+		inserted, err := p.inserted(table, end)
+		require.NoError(t, err)
+		there, _ := read(t, now, table, nil, -1)
+		require.Len(t, there, len(ids)+len(inserted))
+	})
+}
+
+// commitOnlyInTheWAL inserts a row into the outbox and stops the backend while another one flushes its commit
+// for it. It returns the backend's process and the row.
+func (p *place) commitOnlyInTheWAL() (pid, id int) {
+	p.t.Helper()
+	ctx := p.t.Context()
+	for id = 1; ; id++ {
+		flusher, writer := parts.Connect(p.t, p.dsn), parts.Connect(p.t, p.dsn)
+		pid = int(writer.PgConn().PID())
+		flushed, done := make(chan error, 1), make(chan error, 1)
+		go func() {
+			_, err := flusher.Exec(ctx, `INSERT INTO other VALUES (3)`)
+			flushed <- err
+		}()
+		go func() {
+			_, err := writer.Exec(context.WithoutCancel(ctx), `INSERT INTO outbox VALUES ($1)`, id)
+			done <- err
+		}()
+		for ended := false; !ended; {
+			var waits bool
+			require.NoError(p.t, p.conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity
+				WHERE pid = $1 AND wait_event_type = 'LWLock' AND wait_event LIKE 'WALWrite%')`, pid).Scan(&waits))
+			if waits {
+				require.NoError(p.t, syscall.Kill(pid, syscall.SIGSTOP))
+				p.t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+				require.NoError(p.t, <-flushed)
+				var running bool
+				require.NoError(p.t, p.conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_locks
+					WHERE pid = $1 AND locktype = 'transactionid')`, pid).Scan(&running))
+				if running {
+					return pid, id
+				}
+				require.NoError(p.t, syscall.Kill(pid, syscall.SIGCONT))
+			}
+			select {
+			case err := <-done: // not caught
+				require.NoError(p.t, err)
+				ended = true
+			default:
+			}
+		}
+	}
+}
+
+// open begins a transaction with a statement that writes.
+func (p *place) open(sql string) *pgx.Conn {
+	p.t.Helper()
+	conn := parts.Connect(p.t, p.dsn)
+	_, err := conn.Exec(p.t.Context(), `BEGIN; `+sql)
+	require.NoError(p.t, err)
+	return conn
+}
+
+func xidOf(t *testing.T, conn *pgx.Conn) (xid string) {
+	t.Helper()
+	require.NoError(t, conn.QueryRow(t.Context(), `SELECT pg_current_xact_id()::xid::text`).Scan(&xid))
+	return xid
+}
+
+// await asks until the answer is true.
+func (p *place) await(sql string, args ...any) {
+	p.t.Helper()
+	require.Eventually(p.t, func() bool {
+		var yes bool
+		require.NoError(p.t, p.conn.QueryRow(p.t.Context(), sql, args...).Scan(&yes))
+		return yes
+	}, patience, time.Millisecond)
+}
