@@ -66,7 +66,7 @@ func headerHint(name string, ours bool) string {
 	switch {
 	case strings.HasPrefix(name, contextHeaders):
 		return "router.extended.headers.enabled" + on + ": the headers " + contextHeaders + "*"
-	case name == "postrider.lsn", name == "postrider.index":
+	case name == "postrider.lsn", name == "postrider.index", name == "postrider.source":
 		return "router.position_headers = false"
 	case name == "traceparent", name == "tracestate":
 		return "router.tracing_headers" + on

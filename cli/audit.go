@@ -58,7 +58,7 @@ The topics are read from their beginnings to their ends as they are at the start
 not published yet counts as lost: beside a relay at work, leave the newest out with --until 1m.
 
 The rows of a key have to arrive in the order of their commits, which no column of theirs tells: writers fill created_at, and take
-numbers, before they commit. It is judged by the position headers of the records (router.position_headers with relay.dedup = "tail"), by
+numbers, before they commit. It is judged by the position headers of the records (router.position_headers), by
 the WAL that a slot keeps (--slot), or by a column of which you know that it has this order (--order-by). Where nothing tells it, it is
 not judged, and the report says so.
 

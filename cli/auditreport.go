@@ -159,7 +159,7 @@ func (r *auditResult) orderText() string {
 	case r.OrderJudged == 0 && r.OrderNotJudged == 0:
 		return "no row with a key arrived"
 	case r.OrderJudged == 0:
-		return `no record says when its row was committed; router.position_headers with relay.dedup = "tail" does, --slot or --order-by can`
+		return `no record says when its row was committed; router.position_headers does, --slot or --order-by can`
 	case r.OrderBy == "line":
 		by = "by the lines of the write log"
 	case r.claimed:

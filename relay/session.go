@@ -229,12 +229,18 @@ func (s *session) add(ctx context.Context, m *sink.Message) error {
 	return nil
 }
 
-// repeated tells whether an earlier session has published m, and makes m recognisable for a later one. A message outside of a
+// repeated tells whether an earlier session has published m, and says of a message with a position where that counts. A message outside of a
 // transaction is never recognised: the commit record of a transaction can begin where it ends, and both would have one position. Nor is a dead
 // letter: that of a row which the broker refused is made some sessions later than those of rows behind it, so letters are in no order of
 // positions; and the desk knows by their IDs which letters there are.
 func (s *session) repeated(ctx context.Context, e *replication.Event, m *sink.Message) (bool, error) {
-	if s.dedup == nil || e.XID == 0 || s.isLetter(m.Topic) {
+	if e.XID == 0 || s.isLetter(m.Topic) {
+		return false, nil
+	}
+	if s.dedup == nil {
+		if n := len(m.Headers); n > 0 && m.Headers[n-1].Key == router.HeaderIndex {
+			s.sign(m)
+		}
 		return false, nil
 	}
 	s.waits.Store(true) // the ends of the topic may have to be read, which takes as long as there is to read
@@ -249,8 +255,11 @@ func (s *session) repeated(ctx context.Context, e *replication.Event, m *sink.Me
 	return false, err
 }
 
-// sign makes a message recognisable for the next session.
+// sign says by which source a message's position counts: the next session recognises it by that, and an audit compares positions.
 func (s *session) sign(m *sink.Message) {
+	if s.signature == nil {
+		s.signature = s.signatures.of(s.source, s.committedAt)
+	}
 	if !slices.ContainsFunc(m.Headers, func(h sink.Header) bool { return h.Key == sink.HeaderSource }) { // a dead letter may have it from the row
 		m.Headers = append(m.Headers, sink.Header{Key: sink.HeaderSource, Value: s.signature})
 	}

@@ -11,25 +11,44 @@ import (
 	"postrider/sink"
 )
 
-// transit is what the pump keeps of the transaction that it is in, for exactly_once and for dedup. All of it is zero without.
+// transit is what the pump keeps of the transaction that it is in, for exactly_once, dedup and position headers.
 type transit struct {
-	stored    sink.Position // of the last transaction that readers see; what is not behind it is left out
-	doubted   bool          // that transaction has to come first: until then nothing that is left out is confirmed
-	waiting   bool          // all that was left out so far is one transaction in the window, which is open until then
-	leaving   bool          // the open transaction is left out
-	rows      int           // messages of the open transaction
-	bounded   bool          // there is a boundary that the sink does not know of
-	boundary  sink.Position
-	complete  int    // messages in out that stand before it
-	untold    int    // transactions that are held in the window until readers see them, and that the sink does not know to be whole
-	signature []byte // of the open transaction, for dedup
+	stored      sink.Position // of the last transaction that readers see; what is not behind it is left out
+	doubted     bool          // that transaction has to come first: until then nothing that is left out is confirmed
+	waiting     bool          // all that was left out so far is one transaction in the window, which is open until then
+	leaving     bool          // the open transaction is left out
+	rows        int           // messages of the open transaction
+	bounded     bool          // there is a boundary that the sink does not know of
+	boundary    sink.Position
+	complete    int       // messages in out that stand before it
+	untold      int       // transactions that are held in the window until readers see them, and that the sink does not know to be whole
+	committedAt time.Time // when the open transaction was
+	signature   []byte    // of the open transaction; nil until a message needs it
+	signatures  signatures
+}
+
+// signatures writes one signature after the other into a chunk, so that a transaction costs no allocation.
+type signatures struct {
+	header string // of the source
+	chunk  []byte
+}
+
+func (s *signatures) of(source sink.Source, committed time.Time) []byte {
+	const chunk, number = 4096, 20 // bytes; an int64 has 20
+	if s.header == "" {
+		s.header = source.Header()
+	}
+	if longest := len(s.header) + 1 + number; cap(s.chunk)-len(s.chunk) < longest {
+		s.chunk = make([]byte, 0, max(chunk, longest))
+	}
+	start := len(s.chunk)
+	s.chunk = sink.AppendSignature(s.chunk, s.header, committed)
+	return s.chunk[start:len(s.chunk):len(s.chunk)]
 }
 
 func (s *session) begin(e *replication.Event) error {
 	s.rows = 0
-	if s.dedup != nil {
-		s.signature = s.source.Signature(e.Time)
-	}
+	s.committedAt, s.signature = e.Time, nil
 	// The stored position is the end of a commit record, and the commit LSN is where one begins. A message outside of a transaction has only an end.
 	s.leaving = e.LSN < s.stored.LSN || e.XID == 0 && e.LSN == s.stored.LSN
 	if !s.leaving {

@@ -153,7 +153,7 @@ func (s *shape) plan(placements []placement) (*plan, error) {
 		p.headerCount += 4
 	}
 	if s.cfg.PositionHeaders {
-		p.headerCount += 2
+		p.headerCount += 3 // the relay adds the source
 	}
 	if s.cfg.TracingHeaders {
 		p.headerCount += 2

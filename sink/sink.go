@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -154,7 +155,13 @@ func (s Source) Header() string {
 // Signature is the value of HeaderSource for the messages of one transaction: Header, and when it was committed. A copy of a database that was put in
 // its place has the source and the positions of the original; its transactions have times of their own.
 func (s Source) Signature(commitTime time.Time) []byte {
-	return fmt.Appendf(nil, "%s@%d", s.Header(), commitTime.UnixMicro())
+	return AppendSignature(nil, s.Header(), commitTime)
+}
+
+// AppendSignature is Source.Signature for a Header, appended to dst.
+func AppendSignature(dst []byte, header string, commitTime time.Time) []byte {
+	dst = append(append(dst, header...), '@')
+	return strconv.AppendInt(dst, commitTime.UnixMicro(), 10)
 }
 
 // HeaderSource names the header that says by which source a message's position counts: Source.Signature. Together with the position

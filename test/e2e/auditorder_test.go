@@ -44,9 +44,6 @@ func contended(t *testing.T) (g *good, kept string, rows int64) {
 	t.Helper()
 	g = &good{topic: newCluster(t).Topic(t, partitions)}
 	g.shop = newShop(t, parts.AnyVersion, contendedSQL, fmt.Sprintf(`
-[relay]
-dedup = "tail"
-
 [router]
 position_headers = true
 route.topic.regex = ".*"

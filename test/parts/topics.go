@@ -60,9 +60,10 @@ func (b *Broker) CreateTopic(t testing.TB, name string, partitions int32, config
 	}
 }
 
-// DeleteTopic deletes a topic.
+// DeleteTopic deletes a topic, and returns when no broker takes records for it any more.
 func (b *Broker) DeleteTopic(t testing.TB, name string) {
 	t.Helper()
+	partitions := b.Partitions(t, name)
 	request := kmsg.NewPtrDeleteTopicsRequest()
 	request.TimeoutMillis = 30_000
 	topic := kmsg.NewDeleteTopicsRequestTopic()
@@ -74,6 +75,30 @@ func (b *Broker) DeleteTopic(t testing.TB, name string) {
 		require.Len(t, response.Topics, 1)
 		require.NoError(t, kerr.ErrorForCode(response.Topics[0].ErrorCode), "delete topic %s", name)
 	})
+	// A broker's metadata forgets the topic first. Until the partitions go, too, it acknowledges records
+	// that go with them.
+	for deadline := time.Now().Add(consumeTimeout); b.hosts(t, name, partitions); {
+		require.True(t, time.Now().Before(deadline), "topic %s was deleted and is still there", name)
+	}
+}
+
+// hosts reports whether a broker still has a partition of a topic, whatever its metadata say.
+func (b *Broker) hosts(t testing.TB, topic string, partitions int32) bool {
+	t.Helper()
+	request := endOffsetsRequest(topic, partitions)
+	there := false
+	b.withClient(t, func(client *kgo.Client) {
+		_, err := kmsg.NewPtrMetadataRequest().RequestWith(t.Context(), client) // discovers the brokers
+		require.NoError(t, err)
+		for _, broker := range client.DiscoveredBrokers() {
+			answer, err := broker.Request(t.Context(), request)
+			require.NoError(t, err)
+			for _, topic := range answer.(*kmsg.ListOffsetsResponse).Topics {
+				there = there || slices.ContainsFunc(topic.Partitions, func(p kmsg.ListOffsetsResponseTopicPartition) bool { return p.ErrorCode == 0 })
+			}
+		}
+	})
+	return there
 }
 
 // Partitions returns how many partitions the topic has, and zero for a topic that does not exist.
@@ -97,12 +122,7 @@ func (b *Broker) Partitions(t testing.TB, topic string) int32 {
 	return count
 }
 
-// EndOffsets returns, for each partition, the offset after the last record that a reader of committed
-// records may see. Markers of transactions take offsets too.
-func (b *Broker) EndOffsets(t testing.TB, topic string) map[int32]int64 {
-	t.Helper()
-	partitions := b.Partitions(t, topic)
-	require.Positive(t, partitions, "topic %s does not exist", topic)
+func endOffsetsRequest(topic string, partitions int32) *kmsg.ListOffsetsRequest {
 	request := kmsg.NewPtrListOffsetsRequest()
 	request.ReplicaID, request.IsolationLevel = -1, 1
 	asked := kmsg.NewListOffsetsRequestTopic()
@@ -113,6 +133,16 @@ func (b *Broker) EndOffsets(t testing.TB, topic string) map[int32]int64 {
 		asked.Partitions = append(asked.Partitions, one)
 	}
 	request.Topics = append(request.Topics, asked)
+	return request
+}
+
+// EndOffsets returns, for each partition, the offset after the last record that a reader of committed
+// records may see. Markers of transactions take offsets too.
+func (b *Broker) EndOffsets(t testing.TB, topic string) map[int32]int64 {
+	t.Helper()
+	partitions := b.Partitions(t, topic)
+	require.Positive(t, partitions, "topic %s does not exist", topic)
+	request := endOffsetsRequest(topic, partitions)
 	ends := map[int32]int64{}
 	b.withClient(t, func(client *kgo.Client) {
 		for _, shard := range client.RequestSharded(t.Context(), request) {
