@@ -213,21 +213,27 @@ func (a *app) audit(ctx context.Context, o auditOptions, plan auditPlan, cfg con
 		debug.SetMemoryLimit(plan.memory) // garbage is no excuse
 	}
 	began := time.Now()
-	topics, err := openAuditTopics(ctx, o, plan, cfg) // first: what is in the topics then has its row in the table
+	var tables *auditTables
+	if o.log == "" {
+		var err error
+		if tables, err = openAuditTables(ctx, cfg); err != nil {
+			return auditFailure(err)
+		}
+		defer tables.close(ctx)
+	}
+	topics, err := openAuditTopics(ctx, o, plan, cfg)
 	if err != nil {
 		return auditFailure(err)
 	}
 	defer topics.Close()
 	judge := audit.JudgeConfig{Memory: plan.memory, Examples: o.examples}
 	var written writtenRows
-	if o.log != "" {
+	if tables == nil {
 		written = &writeLog{path: o.log, since: plan.since, until: plan.until}
 	} else {
-		tables, err := openAuditTables(ctx, o, plan, cfg)
-		if err != nil {
+		if err := tables.begin(ctx, o, plan, cfg); err != nil { // behind the topics' ends: what they hold has its row in the snapshot
 			return auditFailure(err)
 		}
-		defer tables.close(ctx)
 		written, topics.own = tables, tables.letters
 		if o.slot != "" {
 			commits, err := tables.commits(ctx, o.slot, cfg, log)
@@ -260,11 +266,11 @@ func auditFailure(err error) error {
 	case errors.Is(err, audit.ErrSameID):
 		return &failure{code: exitRuntime, err: err, next: "audit one table at a time with --table, or name the column with unique ids: --id-column"}
 	case errors.Is(err, replication.ErrSlotInUse):
-		return &failure{code: exitTemporary, err: err, next: "postrider audit --slot NAME   with a slot that no process reads"}
+		return &failure{code: exitTemporary, err: err, next: "postrider audit --slot NAME   # a slot that no process reads: postrider slot list"}
 	case errors.Is(err, replication.ErrSlotMissing):
-		return &failure{code: exitConfig, err: err, next: "postrider audit --slot NAME   with a slot that is there"}
+		return &failure{code: exitConfig, err: err, next: "postrider audit --slot NAME   # a slot that is there: postrider slot list"}
 	case errors.Is(err, sink.ErrUnknownTopic):
-		return &failure{code: exitConfig, err: err, next: "name the topics that are there: postrider audit --topic NAME"}
+		return &failure{code: exitConfig, err: err, next: "postrider audit --topic TOPIC   # one that is there"}
 	case errors.Is(err, sink.ErrPermission):
 		return &failure{code: exitPermission, err: err, next: "grant the ACLs Describe and Read on the topics"}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
 	"sync"
 	"sync/atomic"
@@ -19,6 +18,7 @@ import (
 	"postrider/metrics"
 	"postrider/relay"
 	"postrider/sink/kafka"
+	"postrider/slot"
 )
 
 type compareOptions struct {
@@ -148,7 +148,7 @@ func (a *app) compare(ctx context.Context, o compareOptions, cfg config.Config, 
 // compareRelay is a relay that hands its messages to the comparison. Its slot belongs to the replication connection, so it is gone with it,
 // however this process ends.
 func (a *app) compareRelay(c *comparing, cfg config.Config, log zerolog.Logger) *relay.Relay {
-	cfg.Slot.Name = fmt.Sprintf("postrider_compare_%d", os.Getpid())
+	cfg.Slot.Name = slot.TemporaryName("compare")
 	cfg.Relay.HeartbeatInterval = 0 // what is compared is rows
 	p := a.newPipeline(cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), log)
 	parts := p.temporary()

@@ -37,20 +37,23 @@ type auditTable struct {
 	column string // that orders rows, as --order-by says; empty: none does
 }
 
-// openAuditTables connects and takes the snapshot, which lasts until close.
-func openAuditTables(ctx context.Context, o auditOptions, plan auditPlan, cfg config.Config) (*auditTables, error) {
+// openAuditTables connects, and says which table does not exist: before the topics, which nobody has made either where that is so.
+func openAuditTables(ctx context.Context, cfg config.Config) (*auditTables, error) {
 	conn, err := postgres.ConnectRows(ctx, cfg.Postgres)
 	if err != nil {
 		return nil, err
 	}
 	t := &auditTables{conn: conn}
-	if err := t.begin(ctx, o, plan, cfg); err != nil {
-		t.close(ctx)
-		return nil, err
+	for _, name := range cfg.Replication.Tables {
+		if _, err := slot.Relation(ctx, conn, name); err != nil {
+			t.close(ctx)
+			return nil, err
+		}
 	}
 	return t, nil
 }
 
+// begin takes the snapshot, which lasts until close.
 func (t *auditTables) begin(ctx context.Context, o auditOptions, plan auditPlan, cfg config.Config) (err error) {
 	if t.letters, err = findOwnLetters(ctx, t.conn); err != nil {
 		return err

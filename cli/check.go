@@ -65,10 +65,10 @@ type checkResult struct {
 func (a *app) check(cmd *cobra.Command, offline bool, topics []string) []slot.Finding {
 	l, err := a.load(cmd)
 	if err != nil {
-		return completed(configFindings(err))
+		return a.typedFindings(completed(configFindings(err)))
 	}
 	if offline {
-		return completed(loadedFindings(l))
+		return a.typedFindings(completed(loadedFindings(l)))
 	}
 	return a.checkWith(cmd.Context(), checker{loaded: l, topics: topics})
 }
@@ -114,7 +114,7 @@ func (a *app) checkWith(ctx context.Context, c checker) []slot.Finding {
 		findings = append(findings, checkKafka(ctx, cfg, seen)...)
 	}
 	findings = append(findings, c.process()...)
-	return completed(findings)
+	return a.typedFindings(completed(findings))
 }
 
 // completed gives every finding what it has by its code and severity alone.

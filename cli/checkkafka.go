@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 
 	"postrider/config"
 	"postrider/postgres"
@@ -48,7 +49,7 @@ func checkKafka(ctx context.Context, all config.Config, seen *samples) []slot.Fi
 		if b.Err != nil {
 			f := sinkFinding("broker", fmt.Sprintf("%d at %s", b.ID, b.Address), b.Err)
 			f.Required = "every broker reachable under its advertised address: it leads partitions"
-			f.Fix = "correct the broker's advertised.listeners, name resolution or firewall"
+			f.Fix = kafka.FixAdvertised
 			findings = append(findings, f)
 		}
 	}
@@ -76,9 +77,19 @@ func checkKafka(ctx context.Context, all config.Config, seen *samples) []slot.Fi
 	}
 	if len(seen.topics) == 0 {
 		findings = append(findings, slot.Finding{Severity: slot.SeverityInfo, Code: "topics", Observed: "none looked at: no row was read",
-			Required: "existing topics", Fix: "name them: postrider check --topic NAME"})
+			Required: "existing topics", Fix: nameTopic(all)})
 	}
 	return findings
+}
+
+// nameTopic is how check is told of a topic that it cannot know: it has read no row.
+func nameTopic(all config.Config) string {
+	rule := all.Router[0]
+	topic := strings.ReplaceAll(rule.TopicReplacement, "${routedByValue}", "VALUE")
+	if topic == rule.TopicReplacement || strings.Contains(topic, "$") {
+		return "postrider check --topic TOPIC   # one to which route.topic.replacement leads"
+	}
+	return fmt.Sprintf("postrider check --topic %s   # VALUE: one of the column that route.by.field names", topic)
 }
 
 func sinkFinding(code, subject string, err error) slot.Finding {
@@ -122,13 +133,17 @@ func kafkaTLS(cfg kafka.Config) []slot.Finding {
 
 // producerID: without the right to have one nothing can be published at all.
 func producerID(cfg kafka.Config, cluster kafka.Report) slot.Finding {
+	topic := "'*'"
+	if len(cluster.Topics) > 0 {
+		topic = cluster.Topics[0].Name
+	}
 	if cluster.Idempotence == nil {
 		return slot.Finding{Severity: slot.SeverityOK, Code: "producer_id", Observed: "given: the producer may be idempotent"}
 	}
 	f := sinkFinding("producer_id", "", cluster.Idempotence)
 	f.Required = "a producer id: without one a retry could repeat and reorder messages. It takes Write on a topic, before Kafka 2.8 IdempotentWrite on the cluster, and Kafka 0.11"
 	if f.Class == slot.ClassPermission {
-		f.Fix = aclCommand(cfg, "--producer --topic NAME")
+		f.Fix = aclCommand(cfg, "--producer --topic "+topic)
 	}
 	return f
 }
@@ -149,9 +164,5 @@ func authoriserFinding(cluster kafka.Report) slot.Finding {
 
 // aclCommand is what an administrator of the cluster types to give our login a right.
 func aclCommand(cfg kafka.Config, right string) string {
-	login := cfg.SASL.Username
-	if login == "" {
-		login = "NAME"
-	}
-	return fmt.Sprintf("kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s %s", cfg.Brokers[0], login, right)
+	return kafka.AllowCommand(cfg, right)
 }

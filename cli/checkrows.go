@@ -64,7 +64,7 @@ func (s *samples) table(ctx context.Context, conn *pgx.Conn, r *router.Router, t
 		f.Required = "rows that can be routed: the first that cannot be halts the relay"
 	case err != nil:
 		f.Severity, f.Observed, f.Required = slot.SeverityInfo, "not looked at: "+err.Error(), "nothing: the relay reads no rows of the table"
-		f.Fix = "check again, or name the topics: postrider check --topic NAME"
+		f.Fix = "check again, or name a topic:\npostrider check --topic TOPIC   # one to which route.topic.replacement leads"
 	}
 	return []slot.Finding{f}
 }

@@ -71,7 +71,7 @@ func (a *app) load(cmd *cobra.Command, sections ...string) (*config.Loaded, erro
 }
 
 // fixConfiguration does not name config print: it needs a file that can be read.
-const fixConfiguration = "postrider config validate   when it is corrected\npostrider config example    explains every key"
+const fixConfiguration = "postrider config validate   # when it is corrected\npostrider config example   # explains every key"
 
 func configFailure(err error) error {
 	return &failure{

@@ -6,12 +6,14 @@ import (
 	"strings"
 	"time"
 
+	"postrider/config"
 	"postrider/deadletter"
 	"postrider/postgres"
 	"postrider/relay"
 	"postrider/replication"
 	"postrider/router"
 	"postrider/sink"
+	"postrider/sink/kafka"
 	"postrider/slot"
 )
 
@@ -38,7 +40,7 @@ var advices = []advice{
 	{replication.ErrSlotInUse, exitTemporary, "postrider slot show   # its pid holds the slot; the relay stands by until it is free"},
 	{relay.ErrSlotRenewed, exitRuntime, ""}, // the next session does it
 	{replication.ErrSlotLost, exitInvariant, "postrider recover"},
-	{replication.ErrSlotMissing, exitConfig, "postrider init, or set slot.create = true"},
+	{replication.ErrSlotMissing, exitConfig, "postrider slot create"},
 	{replication.ErrSlotUnusable, exitConfig, "postrider check   # says what is wrong with the slot, and what to do"},
 	{replication.ErrPublicationMissing, exitConfig, fixPublicationThen},
 	{slot.ErrNoFreeSlot, exitConfig, "postrider slot list"},
@@ -47,7 +49,7 @@ var advices = []advice{
 	{slot.ErrExists, exitRuntime, "postrider slot show"},
 	{replication.ErrIdentityChanged, exitInvariant, "make sure that postgres.url leads to the right server, and that its slot stands where it should; then start again"},
 	{replication.ErrNotPostgreSQL, exitConfig, ""},
-	{replication.ErrUndecodable, exitRuntime, "postrider slot advance NAME --past LSN --dry-run   # says what it is about; LSN is where the transaction commits (docs/OPERATIONS.md, 6: a row that PostgreSQL cannot send)"},
+	{replication.ErrUndecodable, exitRuntime, "postrider slot advance " + ourSlot + " --past LSN --dry-run   # says what it is about; LSN is where the transaction commits (docs/OPERATIONS.md, 6: a row that PostgreSQL cannot send)"},
 	{replication.ErrUnassigned, exitConfig, "postrider check"},
 	{replication.ErrPermission, exitPermission, "postrider check   # prints the GRANT or ALTER ROLE that is missing"},
 	{postgres.ErrConfig, exitConfig, "postrider config validate"},
@@ -59,6 +61,7 @@ var advices = []advice{
 	{postgres.ErrStarting, exitTemporary, fixConnection},
 	{postgres.ErrStopping, exitTemporary, fixConnection},
 	{postgres.ErrNotWritable, exitTemporary, fixConnection},
+	{postgres.ErrPooler, exitConfig, fixConnection},
 	{postgres.ErrUnreachable, exitUnavailable, fixConnection},
 	{relay.ErrConfiguration, exitConfig, "postrider check"},
 	{sink.ErrAuthentication, exitPermission, "check sink.kafka.sasl and the client certificate: postrider check"},
@@ -74,7 +77,19 @@ var advices = []advice{
 // fixPublicationThen is for a stream that has come to WAL from a time without the publication: repairing it now does not change
 // what the server finds there.
 const fixPublicationThen = "postrider check   # repairs what is wrong now\nIf all is well now, the slot stands where the publication did not exist, and it never sends " +
-	"the rows inserted meanwhile:\nfind them in the table and insert them again, then move the slot on:\npostrider slot advance NAME --to current"
+	"the rows inserted meanwhile:\nfind them in the table and insert them again, then move the slot on:\npostrider slot advance " + ourSlot + " --to current"
+
+// ourSlot stands for slot.name in advice that does not know it.
+const ourSlot = "NAME"
+
+// of puts into the advice what only the configuration tells: the name of the slot, and of broker and login.
+func (f *failure) of(cfg config.Config) *failure {
+	f.next = strings.ReplaceAll(f.next, "postrider slot advance "+ourSlot, "postrider slot advance "+cfg.Slot.Name)
+	if refused := new(sink.MessageError); errors.As(f.err, &refused) && errors.Is(f.err, sink.ErrPermission) {
+		f.next = kafka.AllowCommand(cfg.Sink.Kafka, "--producer --topic "+refused.Topic)
+	}
+	return f
+}
 
 // explain gives an error its exit code and its advice. The caller may know better what it means for the WAL.
 func explain(err error) *failure {
@@ -99,7 +114,7 @@ func explain(err error) *failure {
 		f.code, f.next = exitRuntime, row.Hint
 		f.err = fmt.Errorf("event %q of %s can't be published: %w", row.EventID, row.Relation, err)
 	case errors.As(err, &large):
-		f.code, f.next = exitRuntime, "raise replication.max_row_bytes, then start again"
+		f.code, f.next = exitRuntime, large.Hint()
 	case errors.As(err, &asked):
 		wal, fix := asked.Advice()
 		f.wal = wal
@@ -131,11 +146,11 @@ func relayFailure(err error, st relay.State) *failure {
 		f.err = &shortened{fmt.Sprintf("%v; the last transaction that this process delivered was committed at %s", f.err, st.LastCommit.Format(time.RFC3339Nano)), f.err}
 	}
 	if halt := new(relay.HaltError); errors.As(err, &halt) {
-		format := "%s\nor go on without it, and start again: deadletter.%s = \"dead_letter\" (kept in a topic, to be redriven) or \"skip\"   " +
-			"(docs/DEAD-LETTERS.md); until then it stays in the WAL"
+		format := "%s\nor go on without it, and start again; until then it stays in the WAL (docs/DEAD-LETTERS.md):\n" +
+			"deadletter.%s = \"dead_letter\"   # kept in a topic, to be redriven; or \"skip\""
 		if halt.Cause == deadletter.UnknownTopic {
-			format = "%s\nor go on without rows whose topic stays missing, and start again: deadletter.%s = \"dead_letter\" (kept in a topic, to be redriven) or " +
-				"\"skip\" (docs/DEAD-LETTERS.md)"
+			format = "%s\nor go on without rows whose topic stays missing, and start again (docs/DEAD-LETTERS.md):\n" +
+				"deadletter.%s = \"dead_letter\"   # kept in a topic, to be redriven; or \"skip\""
 		}
 		f.next = strings.TrimSpace(fmt.Sprintf(format, f.next, halt.Cause))
 	}

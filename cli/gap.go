@@ -24,12 +24,9 @@ type lastGap struct {
 	gap  *slot.Gap
 }
 
-// measured completes the error about a slot that is lost: where the gap begins, which a slot that is gone cannot say, how large it is, and the command
-// that closes it. An error about the publication gets the command too. Others stay as they are. It may be called from any goroutine.
+// measured completes the error about a slot that is lost: where the gap begins, which a slot that is gone cannot say,
+// and how large it is. Others stay as they are. It may be called from any goroutine.
 func (p *pipeline) measured(ctx context.Context, err error) error {
-	if broken := new(slot.PublicationError); errors.As(err, &broken) {
-		broken.Command = p.recoverCommand()
-	}
 	lost := new(slot.LostError)
 	if !errors.As(err, &lost) {
 		return err
@@ -41,7 +38,6 @@ func (p *pipeline) measured(ctx context.Context, err error) error {
 	if lost.CatalogXmin == 0 {
 		lost.CatalogXmin = last.CatalogXmin
 	}
-	lost.Command = p.recoverCommand()
 	g := &p.gap
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -59,13 +55,6 @@ func (p *pipeline) measured(ctx context.Context, err error) error {
 	return err
 }
 
-func (p *pipeline) recoverCommand() string {
-	if p.app.configPath == "" {
-		return "postrider recover"
-	}
-	return "postrider recover --config " + p.app.configPath
-}
-
 // moved is relay.Parts.Moved.
 func (p *pipeline) moved(ctx context.Context, m relay.Move) error {
 	if p.renewed.After(m.Streamed) || m.Held && p.renews() { // by us, or perhaps by who held it, with the rows that were in the tables
@@ -76,9 +65,5 @@ func (p *pipeline) moved(ctx context.Context, m relay.Move) error {
 		return err
 	}
 	defer closeSQL(ctx, conn)
-	err = slot.MovedOn(ctx, conn, p.monitor.Observation(), p.cfg.Replication.Tables, m.Acked, m.Confirmed, m.Streamed.Add(p.monitor.ClockSkew()), m.Held)
-	if lost := new(slot.LostError); errors.As(err, &lost) {
-		lost.Command = p.recoverCommand()
-	}
-	return err
+	return slot.MovedOn(ctx, conn, p.monitor.Observation(), p.cfg.Replication.Tables, m.Acked, m.Confirmed, m.Streamed.Add(p.monitor.ClockSkew()), m.Held)
 }

@@ -22,7 +22,8 @@ func newInit(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Create outbox table, publication and slot",
-		Long: `init creates what is missing, in this order: the outbox table, the publication, the slot. What exists is left as it is.
+		Long: `init creates what is missing, in this order: the outbox table, the publication, the slot. What exists is left as it is,
+but that a table of replication.tables is added to a publication that lacks it.
 
 It takes more rights than the relay: ownership of the table, CREATE on the database, REPLICATION. So run it with another
 login, for instance with POSTRIDER_POSTGRES_URL set, or hand the output of --print-sql to whoever has them. The role for
@@ -106,6 +107,10 @@ func (a *app) setUp(ctx context.Context, s setup, l *config.Loaded) error {
 		return explain(err)
 	}
 	defer closeSQL(ctx, conn)
+	// On a standby nothing can be made, and a slot waits there for what only the primary writes.
+	if err := slot.VerifyServer(ctx, conn); err != nil {
+		return explain(err)
+	}
 	for i, t := range s.tables {
 		if err := a.setUpTable(ctx, conn, t, s.scripts[i]); err != nil {
 			return explain(err)
@@ -122,7 +127,7 @@ func (a *app) setUp(ctx context.Context, s setup, l *config.Loaded) error {
 			a.progress("set replication.tables = [%q] (it is from: %s)", t, l.Origin("replication.tables"))
 		}
 	}
-	a.progress("next: postrider check, then postrider run")
+	a.progress("%s", a.typed("next: postrider check, then postrider run"))
 	return nil
 }
 
@@ -157,7 +162,16 @@ func (a *app) setUpPublication(ctx context.Context, conn *pgx.Conn, s setup) err
 	}
 	if created {
 		a.progress("publication %s created", name)
-	} else {
+		return nil
+	}
+	added, err := slot.AddTables(ctx, conn, name, s.tables)
+	for _, table := range added {
+		a.progress("table %s added to publication %s; the slot never sends rows inserted before", table, name)
+	}
+	if err != nil {
+		return err
+	}
+	if len(added) == 0 {
 		a.progress("publication %s exists, left as it is", name)
 	}
 	_, err = slot.VerifyPublication(ctx, conn, name, s.tables)

@@ -140,7 +140,7 @@ func (a *app) printPause(answer adminAnswer, now time.Time) error {
 	if p.StoodBy {
 		meanwhile = "another process holds the slot, and this relay does not take over meanwhile"
 	}
-	_, err := fmt.Fprintf(a.Stdout, "%s; %s\nnext: postrider resume\n", text, meanwhile)
+	_, err := fmt.Fprintf(a.Stdout, "%s; %s\n%s\n", text, meanwhile, a.typed("next: postrider resume"))
 	return err
 }
 

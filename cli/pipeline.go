@@ -90,8 +90,8 @@ func (p *pipeline) parts() relay.Parts {
 		Heartbeat:         p.heartbeat,
 		Moved:             p.moved,
 		Explain: func(err error, st relay.State) (what, wal, next string) {
-			f := relayFailure(err, st)
-			return f.Error(), f.wal, f.next
+			f := relayFailure(err, st).of(p.cfg)
+			return f.Error(), f.wal, p.app.typed(f.next)
 		},
 		ClockSkew: p.monitor.ClockSkew,
 		Metrics:   p.metrics,

@@ -282,7 +282,7 @@ func (c *recoverCall) print(w io.Writer, r *recovery.Report) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\n%s\n", c.outcome(r))
+	_, err := fmt.Fprintf(w, "\n%s\n", c.app.typed(c.outcome(r)))
 	return err
 }
 

@@ -29,6 +29,9 @@ func Main(p Process) int {
 	if err != nil && !a.ran {
 		err = &failure{code: exitUsage, err: err}
 	}
+	if f := (*failure)(nil); errors.As(err, &f) {
+		f.next = a.typed(f.next)
+	}
 	return report(p.Stderr, err)
 }
 
@@ -37,7 +40,8 @@ type app struct {
 	Process
 	configPath string   // --config
 	set        []string // --set key=value
-	ran        bool     // a RunE was reached: an error is no longer one of usage
+	root       *cobra.Command
+	ran        bool // a RunE was reached: an error is no longer one of usage
 }
 
 func newRoot(a *app) *cobra.Command {
@@ -50,6 +54,7 @@ to PostgreSQL only after the broker has acknowledged everything up to it.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	a.root = root
 	root.SuggestionsMinimumDistance = 2
 	root.Version = currentBuild().String()
 	root.SetVersionTemplate("{{.Version}}\n") // as the command prints it

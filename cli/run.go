@@ -89,14 +89,14 @@ func (a *app) run(ctx context.Context, l *config.Loaded, level *logLevel, log ze
 	endWatch()
 	endAdmin()
 	endListener() // last: probes and the last scrape see the drain
-	return a.runFailure(err, d.relay.State(), log)
+	return a.runFailure(err, d.relay.State(), cfg, log)
 }
 
 // runFailure says how run ended. st is the relay's last state.
-func (a *app) runFailure(err error, st relay.State, log zerolog.Logger) error {
+func (a *app) runFailure(err error, st relay.State, cfg config.Config, log zerolog.Logger) error {
 	if err == nil {
 		log.Info().Stringer("acked_lsn", st.AckedLSN).Uint64("published", st.Published).Msg("relay stopped")
 		return nil
 	}
-	return relayFailure(err, st)
+	return relayFailure(err, st).of(cfg)
 }

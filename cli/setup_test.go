@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -145,12 +146,55 @@ func TestInit_PrintsSQLThatDoesTheSameAndCanBeRepeated(t *testing.T) {
 	}
 }
 
+// A publication that others made is given the configured tables, and nothing else is changed about it.
+func TestInit_AddsItsTablesToAPublicationThatExists(t *testing.T) {
+	for _, version := range []string{"14", "18"} {
+		for _, way := range []string{"init", "--print-sql"} {
+			t.Run(version+" "+way, func(t *testing.T) {
+				i := newInstall(t, version)
+				i.exec("CREATE TABLE others (id int PRIMARY KEY); CREATE PUBLICATION postrider FOR TABLE others")
+				if way == "init" {
+					require.Contains(t, i.ok("init").stderr, "table public.outbox added to publication postrider")
+				} else {
+					objects, slotSQL, _ := strings.Cut(i.ok("init", "--print-sql").stdout, "-- From here on")
+					i.exec(objects)
+					i.exec("-- From here on" + slotSQL) // a transaction of its own, as with psql
+				}
+				p, err := slot.VerifyPublication(t.Context(), i.conn, "postrider", []string{"public.outbox"})
+				require.NoError(t, err)
+				require.Equal(t, []string{"public.others"}, p.Others)
+				require.True(t, p.Delete, "its other settings are as they were")
+				require.Contains(t, i.ok("init").stderr, "publication postrider exists, left as it is")
+			})
+		}
+	}
+}
+
+// On a standby the creation of a slot waits for what only the primary writes.
+func TestInit_RefusesAStandbyAtOnce(t *testing.T) {
+	t.Chdir(t.TempDir())
+	pg := parts.ExclusivePostgres(t, embedded.PostgresConfig{})
+	require.NoError(t, pg.Stop(t.Context()))
+	require.NoError(t, os.WriteFile(filepath.Join(pg.DataDir(), "standby.signal"), nil, 0o666))
+	require.NoError(t, pg.Start(t.Context()))
+	r := execute(t, []string{"POSTRIDER_POSTGRES_URL=" + pg.DSN()}, "init")
+	require.Equal(t, exitTemporary, r.code)
+	require.Contains(t, r.stderr, "the server is a standby, and rows are relayed from the primary")
+}
+
 func TestInit_SaysWhatItLacks(t *testing.T) {
 	i := newInstall(t, "17")
 	i.exec("CREATE TABLE outbox (id int); CREATE PUBLICATION postrider WITH (publish = 'insert')")
+	owner := i.env
+	i.become("weak_"+i.db.Name, "LOGIN REPLICATION")
 	r := i.run("init")
-	require.Equal(t, exitConfig, r.code)
+	require.Equal(t, exitPermission, r.code)
 	require.Contains(t, r.stderr, `ALTER PUBLICATION "postrider" ADD TABLE "public"."outbox";`)
+	i.env = owner
+	i.exec("ALTER PUBLICATION postrider SET (publish = 'update')")
+	r = i.run("init")
+	require.Equal(t, exitConfig, r.code)
+	require.Contains(t, r.stderr, `ALTER PUBLICATION "postrider" SET (publish = 'insert');`)
 	require.Equal(t, exitUsage, i.run("init", "--preset", "fancy").code)
 	require.Equal(t, exitUsage, i.run("init", "--table", `a"b`).code)
 }

@@ -124,6 +124,9 @@ func newSlotShow(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withDatabase(cmd, args, func(ctx context.Context, conn *pgx.Conn, cfg config.Config) error {
 				s, err := slot.Get(ctx, conn, cfg.Slot.Name)
+				if errors.Is(err, slot.ErrNotFound) && len(args) == 0 { // with a name, it may be that of another relay's
+					err = slot.Absent(ctx, conn, requirements(cfg), err)
+				}
 				if err != nil {
 					return err
 				}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -52,7 +53,7 @@ the keys 1 to 7 and tab choose; elsewhere it writes a line for each refresh.`,
 				}
 				return a.watchStatus(ctx, l, statusRefresh, asJSON)
 			}
-			r, err := readStatus(cmd.Context(), l)
+			r, err := a.readStatus(cmd.Context(), l)
 			if err != nil {
 				return err
 			}
@@ -81,7 +82,7 @@ func (a *app) watchStatus(ctx context.Context, l *config.Loaded, every time.Dura
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		r, err := readStatus(ctx, l)
+		r, err := a.readStatus(ctx, l)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -113,6 +114,13 @@ func (a *app) showStatus(r Report, unreachable error, asJSON bool) error {
 	return err
 }
 
+// readStatus is the function of this name, with hints that can be typed.
+func (a *app) readStatus(ctx context.Context, l *config.Loaded) (Report, error) {
+	r, err := readStatus(ctx, l)
+	a.typedVerdict(&r.Verdict)
+	return r, err
+}
+
 // readStatus asks the daemon, and if it does not answer the database.
 func readStatus(ctx context.Context, l *config.Loaded) (Report, error) {
 	r, daemonErr := askDaemon(ctx, l.Config.HTTP)
@@ -125,7 +133,7 @@ func readStatus(ctx context.Context, l *config.Loaded) (Report, error) {
 			code: exitUnavailable,
 			err:  fmt.Errorf("neither the relay nor the database answers\n%w\n%w", daemonErr, err),
 			wal:  "not known; PostgreSQL keeps WAL for the slot as long as nothing is confirmed",
-			next: "postrider check",
+			next: cmp.Or(explain(err).next, "postrider check"),
 		}
 	}
 	r.DaemonError = daemonErr.Error()
@@ -180,17 +188,14 @@ func askDatabase(ctx context.Context, l *config.Loaded) (Report, error) {
 	return r, nil
 }
 
-// startError is why a relay that was started now would not stream, as it would say so itself. That the slot is lost is a condition of its own.
+// startError is why a relay that was started now would not stream, as it would say so itself.
 func startError(ctx context.Context, conn *pgx.Conn, cfg config.Config) health.StartError {
 	_, err := slot.Diagnose(ctx, conn, requirements(cfg))
 	if err == nil {
 		_, _, err = slot.Find(ctx, conn, requirements(cfg), true)
 	}
-	switch {
-	case errors.Is(err, slot.ErrNotFound) && cfg.Slot.Create && cfg.Snapshot.On(): // it makes the slot, and publishes what was there
+	if errors.Is(err, slot.ErrNotFound) && cfg.Slot.Create && cfg.Snapshot.On() { // it makes the slot, and publishes what was there
 		err = nil
-	case errors.Is(err, replication.ErrSlotLost):
-		return health.StartError{}
 	}
 	if err == nil {
 		err = slot.VerifyRole(ctx, conn)
@@ -199,5 +204,5 @@ func startError(ctx context.Context, conn *pgx.Conn, cfg config.Config) health.S
 		return health.StartError{}
 	}
 	f := explain(err)
-	return health.StartError{Reason: f.Error(), WAL: f.wal, Next: f.next}
+	return health.StartError{Reason: f.Error(), WAL: f.wal, Next: f.next, Lost: errors.Is(err, replication.ErrSlotLost)}
 }

@@ -185,7 +185,7 @@ func TestStatus_AsksTheDatabaseWhenNoDaemonAnswers(t *testing.T) {
 
 	code, stdout, stderr := command(t, file, "status")
 	require.Equal(t, exitRuntime, code, stderr)
-	require.Contains(t, stdout, `failing: no relay is running, and none could stream: publication "postrider" does not exist`)
+	require.Contains(t, stdout, `failing: no relay is running, and none could stream: table public.outbox does not exist`)
 	require.Contains(t, stdout, "  WAL:  there is no slot")
 	require.Contains(t, stdout, "next: postrider init")
 
@@ -231,7 +231,7 @@ func TestStatus_FailsWhenNobodyAnswers(t *testing.T) {
 	require.Contains(t, stderr, "neither the relay nor the database answers")
 	require.Contains(t, stderr, "ask the relay: ")
 	require.Contains(t, stderr, "ask the database: ")
-	require.Contains(t, stderr, "next: postrider check")
+	require.Contains(t, stderr, "next: start the server")
 	require.NotContains(t, stderr, password)
 }
 

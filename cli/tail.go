@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -65,7 +65,7 @@ compared with the column created_at. Unlike streaming, that needs the right to S
 // dryRun relays from a temporary slot to stdout until a signal comes. The slot belongs to the replication connection, so it is gone
 // with it, however this process ends.
 func (a *app) dryRun(ctx context.Context, cfg config.Config, log zerolog.Logger) error {
-	cfg.Slot.Name = fmt.Sprintf("postrider_tail_%d", os.Getpid())
+	cfg.Slot.Name = slot.TemporaryName("tail")
 	cfg.Relay.HeartbeatInterval = 0 // what is printed is rows
 	kill, stop, release := signals(ctx, log)
 	defer release()
@@ -95,7 +95,9 @@ func (p *pipeline) temporary() relay.Parts {
 		if err != nil {
 			return nil, err
 		}
+		opened := p.reportBlocked(ctx)
 		s, err := replication.OpenTemporary(ctx, pg, p.cfg.Replication, p.cfg.Slot.Name, p.component("replication"))
+		opened()
 		if err != nil {
 			if err = slot.RefusedStream(ctx, p.cfg.Postgres, p.cfg.Slot.Name, err); unfit(err) {
 				err = &misfit{err}
@@ -105,6 +107,38 @@ func (p *pipeline) temporary() relay.Parts {
 		return s, nil
 	}
 	return parts
+}
+
+// blockedNotice is how often somebody who waits for a temporary slot is told for whom.
+const blockedNotice = 3 * time.Second
+
+// reportBlocked logs for which transactions the creation of a slot waits, which the server does without a word and
+// without a limit, until the returned function is called.
+func (p *pipeline) reportBlocked(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var reporting sync.WaitGroup
+	reporting.Go(func() { // ends with cancel, waited for by end
+		tick := time.NewTicker(blockedNotice)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			conn, err := postgres.Connect(ctx, p.cfg.Postgres)
+			if err != nil {
+				continue // the connection that waits reports it
+			}
+			f := explain(slot.Blocked(ctx, conn, p.cfg.Slot.Name, nil))
+			closeSQL(ctx, conn)
+			if ctx.Err() == nil {
+				log := p.component("replication")
+				log.Warn().Str("reason", f.Error()).Str("next", p.app.typed(f.next)).Msg("temporary slot not created yet")
+			}
+		}
+	})
+	return func() { cancel(); reporting.Wait() }
 }
 
 var errTemporarySlotGone = fmt.Errorf("%w: the connection was lost, and the temporary slot with it", relay.ErrConfiguration)

@@ -236,9 +236,11 @@ var conditions = []struct {
 		Next: "ALTER SYSTEM SET synchronized_standby_slots = 'standby0'; SELECT pg_reload_conf(); -- or bring the standby back; without it in the list " +
 			"consumers can be sent what a failover to that standby loses",
 	}},
-	{"publication broken", []func(*Input){inSlot(func(s *slot.Status) { s.PublicationOK = new(false) })}, Condition{
-		Name: PublicationBroken, Severity: Critical, Culprit: "publication", Next: "postrider check",
-		Reason: "the publication is missing, lacks a configured table, or does not publish inserts",
+	{"publication broken", []func(*Input){inSlot(func(s *slot.Status) {
+		s.PublicationOK, s.PublicationProblem, s.PublicationFix = new(false), `publication "postrider" does not publish inserts`, "ALTER PUBLICATION ..."
+	})}, Condition{
+		Name: PublicationBroken, Severity: Critical, Culprit: "publication", Next: "ALTER PUBLICATION ...",
+		Reason: `publication "postrider" does not publish inserts`,
 		WAL:    "rows inserted meanwhile are not in the stream, and do not come once it is repaired",
 	}},
 	{"a failover that lost something", []func(*Input){phantoms(relay.Phantoms{

@@ -52,6 +52,7 @@ type StartError struct {
 	Reason string // as the relay itself would say it
 	WAL    string
 	Next   string
+	Lost   bool // it is that the slot is lost, which is a condition of its own
 }
 
 // Severity of a Condition.

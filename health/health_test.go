@@ -153,7 +153,7 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 		{
 			"publication broken", streaming(nil), observed(func(s *slot.Status) { s.PublicationOK = new(false) }),
 			verdict(
-				PublicationBroken, "failing", "the publication is missing, lacks a configured table, or does not publish inserts",
+				PublicationBroken, "failing", "the publication does not bring every row",
 				"rows inserted meanwhile are not in the stream, and do not come once it is repaired", "postrider check",
 			),
 		},

@@ -33,6 +33,17 @@ func (f *facts) raiseLimit() string {
 
 const recoverLost = `postrider recover   # then docs/OPERATIONS.md, "slot_lost"`
 
+// recoverLost is what the relay itself says, or would say if it was started.
+func (f *facts) recoverLost() string {
+	switch {
+	case f.StartError.Lost && f.StartError.Next != "":
+		return f.StartError.Next
+	case f.Relay.Reason == "slot_lost" && f.Relay.Next != "":
+		return f.Relay.Next
+	}
+	return recoverLost
+}
+
 // judgeLost: WAL that was not delivered is gone.
 func judgeLost(f *facts) Condition {
 	s := f.slot
@@ -47,7 +58,7 @@ func judgeLost(f *facts) Condition {
 		Severity: Critical,
 		Reason:   fmt.Sprintf("slot %q is lost: %s", s.Name, reason),
 		WAL:      fmt.Sprintf("none is kept for it any more; what was committed after %s has not been published", s.ConfirmedFlushLSN),
-		Next:     recoverLost,
+		Next:     f.recoverLost(),
 		Culprit:  f.takenBy(),
 	}
 	// A relay that has halted, or is gone, may be so since the slot is lost.

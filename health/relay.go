@@ -29,7 +29,7 @@ func judgeNotReady(f *facts) Condition {
 		c.Next = "postrider status --http-listen HOST:PORT   # where the relay runs"
 	case r == (relay.State{}):
 		c.Reason, c.Next, c.Since = "no relay is running", f.start(), f.slot.InactiveSince
-		if o := f.StartError; o != (StartError{}) {
+		if o := f.StartError; o != (StartError{}) && !o.Lost {
 			c.Reason += ", and none could stream: " + o.Reason
 			c.WAL = cmp.Or(o.WAL, c.WAL)
 		}
@@ -57,7 +57,7 @@ func judgeNotReady(f *facts) Condition {
 func (f *facts) start() string {
 	switch {
 	case f.slot.Lost(): // it would exit at once
-		return recoverLost
+		return f.recoverLost()
 	case f.StartError.Next != "":
 		return f.StartError.Next
 	}

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -16,9 +17,9 @@ func judgePublication(f *facts) Condition {
 	}
 	return Condition{
 		Severity: Critical,
-		Reason:   "the publication is missing, lacks a configured table, or does not publish inserts",
+		Reason:   cmp.Or(f.slot.PublicationProblem, "the publication does not bring every row"),
 		WAL:      "rows inserted meanwhile are not in the stream, and do not come once it is repaired",
-		Next:     "postrider check",
+		Next:     cmp.Or(f.slot.PublicationFix, "postrider check"),
 		Culprit:  "publication",
 	}
 }

@@ -40,6 +40,9 @@ func newConnectError(ce *pgconn.ConnectError) *connectError {
 	}
 	e.dropProbesForTLS()
 	e.class = sentinel(e.err)
+	if refused := new(pgconn.PgError); errors.As(e.err, &refused) && refused.Code == "08P01" { // protocol_violation
+		e.class = ErrPooler
+	}
 	return e
 }
 

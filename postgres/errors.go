@@ -26,6 +26,9 @@ var (
 	ErrTooManyConnections = errors.New("PostgreSQL has no connection or walsender left") // max_connections, max_wal_senders
 	ErrNotWritable        = errors.New("no writable PostgreSQL among the hosts")         // all are standbys or read-only
 
+	// ErrPooler is how PgBouncer refuses a connection, or a parameter of one: protocol_violation. No server does that to us.
+	ErrPooler = errors.New("a pooler refuses the connection")
+
 	// ErrForgotten is ErrUnreachable for a connection that the server has given up without our being told: a network that forgets its
 	// connections, or a wal_sender_timeout whose news got lost.
 	ErrForgotten = fmt.Errorf("%w: it has given up the connection, and we were not told", ErrUnreachable)
@@ -49,7 +52,7 @@ var sqlStates = map[string]error{
 
 var sentinels = []error{
 	ErrUnreachable, ErrAuthentication, ErrPermission, ErrStarting, ErrStopping, ErrTLS,
-	ErrNoSuchDatabase, ErrTooManyConnections, ErrNotWritable,
+	ErrNoSuchDatabase, ErrTooManyConnections, ErrNotWritable, ErrPooler,
 }
 
 // Error wraps err with the sentinel that says what it means; an error without one, a cancelled context and nil come back as

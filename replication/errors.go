@@ -33,6 +33,15 @@ func (e *RowTooLargeError) Error() string {
 	return fmt.Sprintf("a row of %d bytes is longer than replication.max_row_bytes = %d", e.Bytes, e.Max)
 }
 
+// Hint is the setting with which the row would be taken: the next power of two, in MiB, up to PostgreSQL's own limit for a row.
+func (e *RowTooLargeError) Hint() string {
+	limit := int64(1 << 20)
+	for limit < e.Bytes && limit < 1<<30 {
+		limit *= 2
+	}
+	return fmt.Sprintf("replication.max_row_bytes = \"%dMiB\"   # then start again", limit>>20)
+}
+
 // startError gives an error of start-up its sentinel, by SQLSTATE, never by text.
 func startError(err error) error {
 	switch sqlState(err) {

@@ -57,7 +57,7 @@ func canFailover(conn *pgx.Conn, cfg Config) error {
 func createError(ctx context.Context, conn *pgx.Conn, name string, err error) error {
 	switch sqlState(err) {
 	case "55P03": // lock_not_available
-		return blocked(ctx, conn, name, err)
+		return Blocked(ctx, conn, name, err)
 	case "55000": // object_not_in_prerequisite_state
 		return unfit(ctx, conn, name, err)
 	case "53400": // configuration_limit_exceeded
@@ -90,31 +90,50 @@ func setTimeout(ctx context.Context, conn *pgx.Conn, name string, d time.Duratio
 	return nil
 }
 
-// blocked says whom the creation waited for. Any role may see pg_locks; the names need no special right either.
-func blocked(ctx context.Context, conn *pgx.Conn, name string, cause error) error {
+// Blocked says whom the creation of a slot waits for, or has waited for until cause, which may be nil.
+func Blocked(ctx context.Context, conn *pgx.Conn, name string, cause error) error {
+	holders, err := blockers(ctx, conn)
+	var who []string
+	fix := "wait for these transactions to end, or end them; then try again"
+	for _, h := range holders {
+		who = append(who, h.Text)
+		if h.PID != nil {
+			fix += fmt.Sprintf("\nSELECT pg_terminate_backend(%d);", *h.PID)
+		}
+	}
+	switch {
+	case err != nil:
+		who = []string{"not known: " + err.Error()}
+	case len(who) == 0:
+		who = []string{"ended meanwhile"}
+	}
+	err = fmt.Errorf("create slot %q: %w: %s", name, ErrBlocked, strings.Join(who, ", "))
+	if cause != nil {
+		err = fmt.Errorf("%w: %w", err, cause)
+	}
+	return &Error{Err: err, WAL: noSlotYet, Fix: fix}
+}
+
+// blocker is a transaction that writes.
+type blocker struct {
+	PID  *int32 // nil: a prepared transaction
+	Text string
+}
+
+// blockers finds the transactions that write. Any role may see pg_locks; the names need no special right either.
+func blockers(ctx context.Context, conn *pgx.Conn) ([]blocker, error) {
 	rows, err := conn.Query(ctx, `
-		SELECT CASE WHEN l.pid IS NULL THEN 'a prepared transaction' ELSE
+		SELECT l.pid, CASE WHEN l.pid IS NULL THEN 'a prepared transaction' ELSE
 		         pg_catalog.format('pid %s (user %s, application %s)', l.pid,
 		           coalesce(a.usename, '?'), coalesce(nullif(a.application_name, ''), '?')) END
 		FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
 		WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
 		  AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()
 		ORDER BY a.backend_start LIMIT 10`)
-	var holders []string
-	if err == nil {
-		holders, err = pgx.CollectRows(rows, pgx.RowTo[string])
-	}
 	if err != nil {
-		holders = []string{"not known: " + err.Error()}
+		return nil, err
 	}
-	if len(holders) == 0 {
-		holders = []string{"ended meanwhile"}
-	}
-	return &Error{
-		Err: fmt.Errorf("create slot %q: %w: %s: %w", name, ErrBlocked, strings.Join(holders, ", "), cause),
-		WAL: noSlotYet,
-		Fix: "wait for these transactions to end, or end them with SELECT pg_terminate_backend(pid); then try again",
-	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[blocker])
 }
 
 // noSlotYet is what it means for the WAL that a slot could not be made.
@@ -147,7 +166,7 @@ func full(ctx context.Context, conn *pgx.Conn, name string, cause error) error {
 
 // fixSlotLimit leaves room for more than one more: changing it takes a restart.
 func fixSlotLimit(limit int) string {
-	return "drop a slot that nobody needs (postrider slot list), or:\n" +
+	return "postrider slot list   # one that nobody needs can be dropped; or:\n" +
 		fmt.Sprintf("ALTER SYSTEM SET max_replication_slots = %d; -- takes effect when the server is restarted", max(20, 2*limit))
 }
 
@@ -166,7 +185,7 @@ func commandError(ctx context.Context, conn *pgx.Conn, err error, name string) e
 		return &Error{
 			Err: in,
 			WAL: "none is lost: the slot stays as it is",
-			Fix: "stop the process that reads from it; postrider slot show " + name + " says which",
+			Fix: "postrider slot show " + name + "   # says which process reads from it; stop that",
 		}
 	case "42501": // insufficient_privilege
 		return denied(ctx, conn, err)
@@ -193,7 +212,8 @@ func Verify(s Slot, database string) error {
 			Fix: fix,
 		}
 	}
-	another := "give the relay a slot of its own: set slot.name to another name, then postrider slot create NAME"
+	own := ownName(s.Name)
+	another := fmt.Sprintf("give the relay a slot of its own:\nslot.name = %q\npostrider slot create %s", own, own)
 	switch {
 	case s.Lost():
 		reason := s.InvalidationReason
@@ -213,7 +233,7 @@ func Verify(s Slot, database string) error {
 		return refuse("is temporary", another)
 	case s.TwoPhase:
 		return refuse("decodes transactions when they are prepared, maybe to be rolled back later (two_phase)",
-			another+"; the two_phase option must be off")
+			another)
 	case s.ConfirmedFlushLSN == 0:
 		return &Error{
 			Err: &diagnosis{fmt.Sprintf("slot %q has no confirmed position: its creation is not finished", s.Name), []error{replication.ErrSlotInUse}},
@@ -222,6 +242,15 @@ func Verify(s Slot, database string) error {
 	}
 	return nil
 }
+
+// ownName is another name for a slot, no longer than names of slots may be.
+func ownName(name string) string {
+	const suffix = "_own"
+	return name[:min(len(name), maxName-len(suffix))] + suffix
+}
+
+// maxName is the length of PostgreSQL's names.
+const maxName = 63
 
 // reasonDisappeared is the reason of a LostError for a slot that was there.
 const reasonDisappeared = "it does not exist any more: somebody dropped it"

@@ -67,6 +67,17 @@ func VerifyRole(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
+// Absent says why the slot that need names cannot be made, where that is so: missing is then only what follows from it.
+func Absent(ctx context.Context, conn *pgx.Conn, need Requirements, missing error) error {
+	if _, err := Diagnose(ctx, conn, need); err != nil {
+		return err
+	}
+	if err := VerifyRole(ctx, conn); err != nil {
+		return err
+	}
+	return missing
+}
+
 // aStandby: slots are on the primary, and so is whatever a command would have to write.
 func aStandby() error {
 	return &Error{

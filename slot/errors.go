@@ -1,7 +1,6 @@
 package slot
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -48,7 +47,6 @@ type LostError struct {
 	Gone              bool      // there is no slot of this name any more
 	Moved             bool      // there is one again, or it was moved on, and nobody consented to that
 	Gap               *Gap      // nil: not looked at
-	Command           string    // that publishes what is missing; empty: postrider recover
 }
 
 func (e *LostError) Error() string {
@@ -76,7 +74,7 @@ func (e *LostError) Unwrap() error { return replication.ErrSlotLost }
 
 // Advice is what the user needs besides the text.
 func (e *LostError) Advice() (wal, fix string) {
-	recover := cmp.Or(e.Command, "postrider recover")
+	recover := "postrider recover"
 	if (e.Gone || e.Moved) && e.CatalogXmin != 0 {
 		recover += fmt.Sprintf(" --from-xmin %d", e.CatalogXmin)
 	}
@@ -105,7 +103,6 @@ type PublicationError struct {
 	FromXmin uint32 // no transaction that inserted rows after From is older; zero: not known
 	InTable  bool   // the table holds rows that are not in the stream, since whenever
 	NoSlot   bool   // there is no slot, as far as was looked
-	Command  string // that finds the rows that are not in the topics; empty: postrider recover
 }
 
 func (e *PublicationError) Error() string {
@@ -154,7 +151,7 @@ func (e *PublicationError) Advice() (wal, fix string) {
 
 // find is the command that finds the rows.
 func (e *PublicationError) find() string {
-	find := cmp.Or(e.Command, "postrider recover")
+	find := "postrider recover"
 	if e.FromXmin != 0 && !e.InTable {
 		find += fmt.Sprintf(" --from-xmin %d", e.FromXmin)
 	}

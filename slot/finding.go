@@ -70,7 +70,7 @@ func ConnectionFinding(code, subject string, err error) Finding {
 		f.Required = "a free connection and a free walsender"
 		f.Fix = "find who has them: SELECT pid, backend_type, usename, application_name FROM pg_stat_activity;\n" +
 			"or: ALTER SYSTEM SET max_wal_senders = 20; -- more than now; or max_connections; takes effect when the server is restarted"
-	case sqlState(err) == "08P01": // protocol_violation: how PgBouncer refuses a connection, or a parameter of one
+	case errors.Is(err, postgres.ErrPooler):
 		f.Class, f.Required, f.Fix = ClassConfiguration, "a server that takes the connection as it is: a pooler does not", fixPooler
 	case errors.Is(err, postgres.ErrStarting), errors.Is(err, postgres.ErrStopping):
 		f.Required = "a server that takes connections"

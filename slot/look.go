@@ -33,12 +33,17 @@ func (m *Monitor) look(ctx context.Context, conn *pgx.Conn) (problem, err error)
 	problem = m.publicationProblem(ctx, conn, status)
 	switch {
 	case sqlState(problem) == "55P03": // a table is locked, so nothing can be inserted into it either
-		status.PublicationOK, problem = m.Status().PublicationOK, nil
+		last := m.Status()
+		status.PublicationOK, status.PublicationProblem, status.PublicationFix, problem = last.PublicationOK, last.PublicationProblem, last.PublicationFix, nil
 	case problem != nil && !isPublicationError(problem):
 		return nil, problem
 	default:
 		ok := problem == nil
 		status.PublicationOK = &ok
+		if broken := new(PublicationError); errors.As(problem, &broken) {
+			status.PublicationProblem = broken.Error()
+			_, status.PublicationFix = broken.Advice()
+		}
 	}
 	if status.Lost() {
 		problem = Verify(status.Slot, status.Database)

@@ -166,21 +166,22 @@ func (c *checker) room(ctx context.Context) error {
 	switch {
 	case used >= limit:
 		f.Severity, f.Class, f.Required = SeverityError, ClassConfiguration, "a free slot"
+		f.Observed = fmt.Sprintf("does not exist, and there is %v: %d of %d are used", ErrNoFreeSlot, used, limit)
 		f.Fix = fixSlotLimit(limit)
 	case c.Need.Slot.Create && usedTable != "" && c.Snapshot:
 		f.Severity, f.Required = SeverityInfo, "a slot: run creates it, and publishes the rows that are in the tables first"
 		f.Fix = "postrider run"
 	case c.Need.Slot.Create && usedTable != "":
-		f.Severity, f.Class, f.Required = SeverityError, ClassConfiguration, "consent to a slot that begins now: table "+usedTable+" has held rows, which it never sends"
-		f.Fix = fixConsent(c.Need.Slot.Name)
+		f = ErrorFinding("slot", c.Need.Slot.Name, lacksConsent(c.Need.Slot.Name, usedTable))
+		f.Required = "consent to a slot that begins now"
 	case c.Need.Slot.Create:
 		f.Severity, f.Required = SeverityInfo, "a slot: run creates it, and then publishes what is committed from then on"
 		f.Fix = "postrider slot create " + c.Need.Slot.Name + "   # or leave it to postrider run"
 	default:
-		f.Severity, f.Class, f.Required = SeverityError, ClassConfiguration, "an existing slot, since slot.create is false"
-		f.Fix = "postrider slot create " + c.Need.Slot.Name
+		f = ErrorFinding("slot", c.Need.Slot.Name, notToBeCreated(c.Need.Slot.Name))
+		f.Required = "an existing slot"
 	}
-	if f.Severity == SeverityError {
+	if f.Severity == SeverityError && f.WAL == "" {
 		f.WAL = noSlotYet
 	}
 	c.add(f)

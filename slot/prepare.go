@@ -57,22 +57,30 @@ func Find(ctx context.Context, conn *pgx.Conn, need Requirements, mayCreate bool
 }
 
 func mayBeCreated(ctx context.Context, conn *pgx.Conn, need Requirements) error {
-	name := need.Slot.Name
-	missing := func(because, fix string) error {
-		return &Error{
-			Err: &diagnosis{fmt.Sprintf("slot %q does not exist, %s", name, because), []error{ErrNotFound}},
-			WAL: "nothing is kept for the relay: rows committed until the slot exists are not published",
-			Fix: fix,
-		}
-	}
 	if !need.Slot.Create {
-		return missing("and slot.create is false", "postrider slot create "+name)
+		return notToBeCreated(need.Slot.Name)
 	}
 	used, err := firstUsedTable(ctx, conn, need.Tables)
 	if err == nil && used != "" {
-		return missing("but table "+used+" has held rows: a slot that is made now never sends them", fixConsent(name))
+		return lacksConsent(need.Slot.Name, used)
 	}
 	return err
+}
+
+func notToBeCreated(name string) error {
+	return missingSlot(name, "and slot.create is false", "postrider slot create "+name)
+}
+
+func lacksConsent(name, usedTable string) error {
+	return missingSlot(name, "but table "+usedTable+" has held rows: a slot that is made now never sends them", fixConsent(name))
+}
+
+func missingSlot(name, because, fix string) error {
+	return &Error{
+		Err: &diagnosis{fmt.Sprintf("slot %q does not exist, %s", name, because), []error{ErrNotFound}},
+		WAL: "nothing is kept for the relay: rows committed until the slot exists are not published",
+		Fix: fix,
+	}
 }
 
 func createMissing(ctx context.Context, conn *pgx.Conn, need Requirements, log zerolog.Logger) (Slot, error) {

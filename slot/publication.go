@@ -92,10 +92,31 @@ func CreatePublicationSQL(name string, tables []string) string {
 	return "CREATE PUBLICATION " + quoteName(name) + of + " WITH (publish = 'insert', publish_via_partition_root = true);"
 }
 
-// EnsurePublicationSQL is CreatePublicationSQL where there is none of this name, for psql and for whatever else runs SQL.
+// EnsurePublicationSQL is CreatePublicationSQL where there is none of this name, and adds to one that exists the
+// tables that it lacks; for psql and for whatever else runs SQL.
 func EnsurePublicationSQL(name string, tables []string) string {
-	return "DO $postrider$ BEGIN\nIF NOT EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = " + literal(name) + ") THEN\n    " +
-		CreatePublicationSQL(name, tables) + "\nEND IF;\nEND $postrider$;"
+	var b strings.Builder
+	b.WriteString("DO $postrider$ BEGIN\nIF NOT EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = " + literal(name) + ") THEN\n    " +
+		CreatePublicationSQL(name, tables) + "\nEND IF;\n")
+	for _, t := range tables {
+		fmt.Fprintf(&b, lacksTableSQL+"    %[3]s\nEND IF;\n", literal(name), literal(quoteTable(t)), addTableSQL(name, t))
+	}
+	return b.String() + "END $postrider$;"
+}
+
+// lacksTableSQL asks by the catalogue and by the view: the former has a partitioned table whose partitions the latter
+// lists, the latter a table that is published with its schema.
+const lacksTableSQL = `IF EXISTS (SELECT FROM pg_catalog.pg_publication p, (SELECT %[2]s::pg_catalog.regclass::pg_catalog.oid) AS t(oid)
+    WHERE p.pubname = %[1]s AND NOT p.puballtables
+      AND NOT EXISTS (SELECT FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = t.oid)
+      AND NOT EXISTS (SELECT FROM pg_catalog.pg_publication_tables v JOIN pg_catalog.pg_namespace n ON n.nspname = v.schemaname
+        JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = v.tablename
+        WHERE v.pubname = p.pubname AND c.oid = t.oid)) THEN
+`
+
+// addTableSQL adds a table to a publication that is not one of all tables.
+func addTableSQL(publication, table string) string {
+	return "ALTER PUBLICATION " + quoteName(publication) + " ADD TABLE " + quoteTable(table) + ";"
 }
 
 func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
@@ -273,14 +294,19 @@ func (p *Publication) readPublished(ctx context.Context, conn *pgx.Conn) (map[st
 
 // Problems are the reasons for which rows would be missing, worst first; none: all is well.
 func (p *Publication) Problems() []*PublicationError {
+	var problems []*PublicationError
 	if !p.Exists {
+		for _, t := range p.Tables {
+			if t.OID == 0 { // the first cause: no publication can be made of it
+				problems = append(problems, missingTable(p.Name, t.Name))
+			}
+		}
 		fix := CreatePublicationSQL(p.Name, p.names())
-		if slices.ContainsFunc(p.Tables, func(t Table) bool { return t.OID == 0 }) { // of which none can be made
+		if len(problems) > 0 {
 			fix = "postrider init   # makes table, publication and slot, and leaves alone what exists"
 		}
-		return []*PublicationError{{Publication: p.Name, Problem: "does not exist", SQL: fix}}
+		return append(problems, &PublicationError{Publication: p.Name, Problem: "does not exist", SQL: fix})
 	}
-	var problems []*PublicationError
 	add := func(table, problem, sql string) {
 		problems = append(problems, &PublicationError{Publication: p.Name, Table: table, Problem: problem, SQL: sql})
 	}
@@ -290,7 +316,7 @@ func (p *Publication) Problems() []*PublicationError {
 	for _, t := range p.Tables {
 		switch {
 		case t.OID == 0:
-			add(t.Name, "does not exist", "postrider init   # makes it; or correct replication.tables")
+			problems = append(problems, missingTable(p.Name, t.Name))
 		case t.Kind != "r" && t.Kind != "p":
 			add(t.Name, "is no table, and only tables can be published", "correct replication.tables")
 		case t.Unlogged || t.Temporary:
@@ -311,12 +337,23 @@ func (p *Publication) Problems() []*PublicationError {
 	return problems
 }
 
+// lacks reports that a table is in the publication in no way, and can be added to it as it is.
+func (p *Publication) lacks(t Table) bool {
+	switch {
+	case t.OID == 0 || t.Kind != "r" && t.Kind != "p" || t.Unlogged || t.Temporary || t.Published:
+		return false
+	case t.Kind == "p" && !p.ViaRoot, t.Root != "" && p.ViaRoot:
+		return false // which takes more than adding it
+	}
+	return p.addSQL(t) != ""
+}
+
 // addSQL is empty for a publication of all tables, to which none can be added, and for a table that is in it already.
 func (p *Publication) addSQL(t Table) string {
 	if p.AllTables || t.Membership != 0 {
 		return ""
 	}
-	return " ALTER PUBLICATION " + quoteName(p.Name) + " ADD TABLE " + quoteTable(t.Name) + ";"
+	return " " + addTableSQL(p.Name, t.Name)
 }
 
 func (p *Publication) names() []string {
@@ -362,4 +399,28 @@ func EnsurePublication(ctx context.Context, conn *pgx.Conn, name string, tables 
 		return false, fmt.Errorf("create publication %q: %w", name, postgres.Error(err))
 	}
 	return true, nil
+}
+
+// AddTables adds those of the tables that a publication lacks, and returns them. Without the right to, the error has the
+// SQL for who has it. What else is wrong with the publication is for VerifyPublication to say.
+func AddTables(ctx context.Context, conn *pgx.Conn, name string, tables []string) (added []string, err error) {
+	p, err := Inspect(ctx, conn, name, tables)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range p.Tables {
+		if !p.lacks(t) {
+			continue
+		}
+		sql := addTableSQL(name, t.Name)
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			err = fmt.Errorf("add table %s to publication %q: %w", t.Name, name, postgres.Error(err))
+			if sqlState(err) == "42501" {
+				err = &Error{Err: err, Fix: sql + " -- as the owner of the publication and of the table"}
+			}
+			return added, err
+		}
+		added = append(added, t.Name)
+	}
+	return added, nil
 }

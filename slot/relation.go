@@ -40,12 +40,17 @@ func Relation(ctx context.Context, conn *pgx.Conn, table string) (*replication.R
 		return nil, fmt.Errorf("describe table %s: %w", table, postgres.Error(err))
 	}
 	if rel.OID == 0 {
-		return nil, &PublicationError{
-			Table: table, Problem: "does not exist, or has no columns",
-			SQL: "create it (postrider init --table " + table + "), or correct replication.tables",
-		}
+		return nil, missingTable("", table) // or one without columns, which nobody makes
 	}
 	return rel, nil
+}
+
+// missingTable says that a configured table does not exist.
+func missingTable(publication, table string) *PublicationError {
+	return &PublicationError{
+		Publication: publication, Table: table, Problem: "does not exist",
+		SQL: "postrider init   # makes it; or correct replication.tables",
+	}
 }
 
 // Relation is the table as the publication sends it, without the columns that a column list leaves out.

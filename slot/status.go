@@ -15,8 +15,11 @@ type Status struct {
 	LagBytes      *int64        // CurrentWALLSN - ConfirmedFlushLSN; nil: not known
 	RetainedBytes *int64        // CurrentWALLSN - RestartLSN: what is kept for the slot; nil: nothing, or not known
 	PublicationOK *bool         // the publication brings every table; nil: not looked at
-	ObservedAt    time.Time     // when, by our clock; zero: never
-	Error         string        // why the last observation did not succeed; what stands above is older then
+	// What is wrong with the publication, and what to type next; empty: nothing, or not looked at.
+	PublicationProblem, PublicationFix string
+
+	ObservedAt time.Time // when, by our clock; zero: never
+	Error      string    // why the last observation did not succeed; what stands above is older then
 }
 
 func newStatus(s Slot, current pglogrepl.LSN, now time.Time) Status {
@@ -60,6 +63,8 @@ type statusJSON struct {
 	InactiveSince      *time.Time `json:"inactive_since,omitempty"`
 	InvalidationReason string     `json:"invalidation_reason,omitempty"`
 	PublicationOK      *bool      `json:"publication_ok,omitempty"`
+	PublicationProblem string     `json:"publication_problem,omitempty"`
+	PublicationFix     string     `json:"publication_fix,omitempty"`
 	ObservedAt         *time.Time `json:"observed_at,omitempty"`
 	Error              string     `json:"error,omitempty"`
 }
@@ -72,7 +77,7 @@ func (s Status) MarshalJSON() ([]byte, error) {
 		RestartLSN: lsnText(s.RestartLSN), ConfirmedFlushLSN: lsnText(s.ConfirmedFlushLSN), CurrentWALLSN: lsnText(s.CurrentWALLSN),
 		LagBytes: s.LagBytes, RetainedBytes: s.RetainedBytes, Conflicting: s.Conflicting, Failover: s.Failover, Synced: s.Synced,
 		InactiveSince: timeOrNil(s.InactiveSince), InvalidationReason: s.InvalidationReason,
-		PublicationOK: s.PublicationOK, ObservedAt: timeOrNil(s.ObservedAt), Error: s.Error,
+		PublicationOK: s.PublicationOK, PublicationProblem: s.PublicationProblem, PublicationFix: s.PublicationFix, ObservedAt: timeOrNil(s.ObservedAt), Error: s.Error,
 	})
 }
 
@@ -99,7 +104,7 @@ func (s *Status) UnmarshalJSON(document []byte) error {
 	}
 	*s = Status{
 		Slot: read, CurrentWALLSN: current, LagBytes: j.LagBytes, RetainedBytes: j.RetainedBytes,
-		PublicationOK: j.PublicationOK, Error: j.Error,
+		PublicationOK: j.PublicationOK, PublicationProblem: j.PublicationProblem, PublicationFix: j.PublicationFix, Error: j.Error,
 	}
 	if j.ObservedAt != nil {
 		s.ObservedAt = *j.ObservedAt

@@ -48,15 +48,15 @@ func (e *UnassignedError) Advice() (wal, fix string) {
 		}
 		fmt.Fprintf(&b, "partitions = [%q]", line)
 		if table == "none" {
-			fmt.Fprintf(&b, "   (if it was another table: its rows are left out; \"%s@%d<=%s = ...\" is for rows up to this one alone)", e.Relation, e.OID, e.LSN)
+			fmt.Fprintf(&b, "   # if it was another table: its rows are left out; \"%s@%d<=%s = ...\" is for rows up to this one alone", e.Relation, e.OID, e.LSN)
 		}
 		b.WriteString("\n")
 	}
 	if e.ViaRoot {
 		b.WriteString("publish_via_partition_root is on now, so that this ends with the rows from before it was turned on")
 	} else {
-		fmt.Fprintf(&b, "so that it does not come to this again: ALTER PUBLICATION %s SET (publish_via_partition_root = true);   "+
-			"(for rows that are written from then on; docs/OUTBOX-TABLES.md)", quoteName(e.Publication))
+		fmt.Fprintf(&b, "so that it does not come to this again, for rows that are written from then on (docs/OUTBOX-TABLES.md):\n"+
+			"ALTER PUBLICATION %s SET (publish_via_partition_root = true);", quoteName(e.Publication))
 	}
 	return "everything before the row is delivered and confirmed; the slot keeps the row and what comes after it, more with every write", b.String()
 }

@@ -1,6 +1,9 @@
 package kafka
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // What people type, for advice.
 
@@ -34,4 +37,15 @@ func replicas(brokers int) int {
 		return min(brokers, usualReplicas)
 	}
 	return usualReplicas
+}
+
+// AllowCommand is what an administrator of the cluster types to give our login a right: options of
+// kafka-acls.sh, the topic among them. A login by certificate has a name that only the brokers know.
+func AllowCommand(cfg Config, right string) string {
+	login, remark := cmp.Or(cfg.SASL.Username, "ANONYMOUS"), ""
+	if cfg.SASL.Username == "" && cfg.TLS.CertFile != "" {
+		login, remark = "NAME", "   # NAME: the subject of sink.kafka.tls.cert_file, as the brokers map it"
+	}
+	return fmt.Sprintf("kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s %s%s",
+		cfg.bootstrap(), login, right, remark)
 }

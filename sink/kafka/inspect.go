@@ -90,12 +90,12 @@ func Inspect(ctx context.Context, cfg Config, topicNames []string) (Report, erro
 	if err := cfg.Validate(); err != nil {
 		return Report{}, err
 	}
-	if _, err := cfg.reach(ctx); err != nil {
-		return Report{}, err
-	}
 	d := newDialer(&cfg)
 	defer d.cut(sink.ErrClosed)
 	defer context.AfterFunc(ctx, func() { d.cut(context.Cause(ctx)) })()
+	if _, _, err := cfg.answering(ctx, d); err != nil { // who of those that are named can be reached stands in the report
+		return Report{}, err
+	}
 	conf, err := cfg.lookup(d)
 	if err != nil {
 		return Report{}, err
@@ -236,9 +236,9 @@ func inspectBrokers(client sarama.Client) []BrokerReport {
 			reports[i] = BrokerReport{ID: b.ID(), Address: b.Addr()}
 			_ = b.Open(client.Config()) // open already: Connected waits for it
 			if ok, err := b.Connected(); err != nil {
-				reports[i].Err = translate(err)
+				reports[i].Err = &AdvertisedError{b.ID(), err}
 			} else if !ok {
-				reports[i].Err = fmt.Errorf("%w: %s", sink.ErrUnreachable, b.Addr())
+				reports[i].Err = &AdvertisedError{b.ID(), fmt.Errorf("%s: not connected", b.Addr())}
 			}
 		})
 	}

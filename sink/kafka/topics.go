@@ -117,8 +117,7 @@ func (t *topics) count(topic string) (int32, error) {
 			return 0, sink.UnknownTopic(topic)
 		}
 		if errors.Is(err, sink.ErrPermission) {
-			err = advise(err, "kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --producer --topic %s",
-				t.cfg.bootstrap(), t.cfg.SASL.Username, topic)
+			err = advise(err, "%s", AllowCommand(*t.cfg, "--producer --topic "+topic))
 		}
 		return 0, fmt.Errorf("look up topic %q: %w", topic, err)
 	}

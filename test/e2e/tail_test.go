@@ -85,6 +85,23 @@ func TestTail_PrintsAndTouchesNothing(t *testing.T) {
 	}
 }
 
+// The server makes a slot when the transactions that were writing have ended, and says nothing meanwhile.
+func TestTail_SaysForWhomItWaits(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, parts.AnyVersion, outboxSQL, "")
+	writer := s.Connect(t)
+	_, err := writer.Exec(t.Context(), "BEGIN; SELECT pg_current_xact_id()")
+	require.NoError(t, err)
+	looker := start(t, s.environment(), "tail", "--config", s.file)
+	waits := looker.awaitLog(t, "temporary slot not created yet")
+	pid := writer.PgConn().PID()
+	require.Contains(t, waits["reason"], fmt.Sprintf("waits for open transactions: pid %d (user postgres", pid))
+	require.Contains(t, waits["next"], fmt.Sprintf("SELECT pg_terminate_backend(%d);", pid))
+	s.do(t, fmt.Sprintf("SELECT pg_terminate_backend(%d)", pid))
+	looker.awaitLog(t, "streaming started")
+	looker.stop(t)
+}
+
 // A relay at work is not disturbed either, and what stands in the table can be printed first.
 func TestTail_PrintsFromTheTableBesideARelay(t *testing.T) {
 	t.Parallel()

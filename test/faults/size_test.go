@@ -100,7 +100,7 @@ func TestFault20_ARowThatIsTooLargeHalts(t *testing.T) {
 	require.NotZero(t, p.ended(t, time.Minute))
 	said := p.said.String()
 	require.Regexp(t, `a row of \d+ bytes is longer than replication.max_row_bytes = 1048576`, said)
-	require.Contains(t, said, "raise replication.max_row_bytes, then start again")
+	require.Contains(t, said, `replication.max_row_bytes = "4MiB"   # then start again`)
 
 	r.settings["replication.max_row_bytes"] = `"8MiB"`
 	r.settings["sink.kafka.compression"] = `"zstd"`

@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTyped_NamesTheConfigurationOfThisCommand(t *testing.T) {
+	a := &app{}
+	newRoot(a) // which sets its flags to their defaults
+	a.configPath = "shop.toml"
+	for hint, want := range map[string]string{
+		"postrider check":                        "postrider check --config shop.toml",
+		"postrider check   # says what is wrong": "postrider check --config shop.toml   # says what is wrong",
+		"postrider recover --from-xmin 7":        "postrider recover --config shop.toml --from-xmin 7",
+		"postrider slot create orders":           "postrider slot create orders --config shop.toml",
+		"postrider slot advance a --to current":  "postrider slot advance a --config shop.toml --to current",
+		"postrider slot drop a --yes; postrider slot list": "postrider slot drop a --config shop.toml --yes; " +
+			"postrider slot list --config shop.toml",
+		"look first:\npostrider slot show": "look first:\npostrider slot show --config shop.toml",
+		"postrider check, then postrider run": "postrider check --config shop.toml, then " +
+			"postrider run --config shop.toml",
+		"postrider recover --config other.toml":          "postrider recover --config other.toml",
+		"postrider config example":                       "postrider config example",
+		"ALTER PUBLICATION postrider ADD TABLE x;":       "ALTER PUBLICATION postrider ADD TABLE x;",
+		"correct postgres.url":                           "correct postgres.url",
+		`systemctl restart postrider   # or another way`: `systemctl restart postrider   # or another way`,
+	} {
+		require.Equal(t, want, a.typed(hint))
+	}
+	a.configPath = "it's here.toml"
+	require.Equal(t, `postrider run --config 'it'\''s here.toml'`, a.typed("postrider run"))
+	a.configPath = "" // found by itself: by the next command, too
+	require.Equal(t, "postrider run", a.typed("postrider run"))
+}
+
+// Every command that prints a hint prints it so.
+func TestHints_NameTheConfiguration(t *testing.T) {
+	i := newInstall(t, "17")
+	file := filepath.Join(t.TempDir(), "shop.toml")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	for _, args := range [][]string{{"check"}, {"slot", "show"}, {"status"}, {"recover"}} {
+		r := i.run(append(args, "--config", file)...)
+		require.Contains(t, r.stdout+r.stderr, "postrider init --config "+file, "%v", args)
+	}
+	made := i.run("init", "--config", file).stderr
+	require.Contains(t, made, "postrider check --config "+file+", then postrider run --config "+file)
+}
