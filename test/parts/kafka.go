@@ -26,6 +26,10 @@ type KafkaConfig struct {
 	Protocol string
 	// Properties are further lines of server.properties, over this package's own.
 	Properties map[string]string
+	// Listeners are further ones, by name: SASL_PLAINTEXT, PLAINTEXT. Broker.Listener says where they are.
+	Listeners map[string]string
+	// Advertised are addresses that further listeners give for themselves instead of their own.
+	Advertised map[string]string
 }
 
 // Broker is one Kafka broker that does not create topics by itself.
@@ -35,10 +39,14 @@ type Broker struct {
 	// Proxy stands before the broker if it was asked for, else nil.
 	Proxy *Proxy
 
-	clients []string      // where the code under test connects
-	direct  []string      // where the helpers connect
-	process *kafkaProcess // nil unless it is a process of ours
+	clients []string          // where the code under test connects
+	direct  []string          // where the helpers connect
+	process *kafkaProcess     // nil unless it is a process of ours
+	further map[string]string // addresses of KafkaConfig.Listeners
 }
+
+// Listener is where a further listener of an exclusive broker is, host:port.
+func (b *Broker) Listener(name string) string { return b.further[name] }
 
 // Kafka gives the test the broker that it shares with the others of its package. Topics should have
 // unique names; see Topic.

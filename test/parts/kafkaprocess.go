@@ -2,6 +2,7 @@ package parts
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -99,6 +100,9 @@ func (b *Broker) startNew(ctx context.Context, cfg KafkaConfig, formatted string
 	properties["listeners"] = fmt.Sprintf("CLIENT://%s,DIRECT://%s,CONTROLLER://%s", client, direct, controller)
 	properties["advertised.listeners"] = fmt.Sprintf("CLIENT://%s,DIRECT://%s", advertised, direct)
 	properties["listener.security.protocol.map"] = "CLIENT:" + protocol + ",DIRECT:PLAINTEXT,CONTROLLER:PLAINTEXT"
+	if err := b.addListeners(properties, cfg); err != nil {
+		return err
+	}
 	maps.Copy(properties, cfg.Properties)
 	if err := writeProperties(b.process.propertiesFile(), properties); err != nil {
 		return err
@@ -107,6 +111,24 @@ func (b *Broker) startNew(ctx context.Context, cfg KafkaConfig, formatted string
 		return err
 	}
 	return b.waitReady(ctx)
+}
+
+// addListeners adds those of KafkaConfig.Listeners.
+func (b *Broker) addListeners(properties map[string]string, cfg KafkaConfig) error {
+	b.further = map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Listeners)) {
+		port, err := child.FreePort()
+		if err != nil {
+			return err
+		}
+		address := fmt.Sprintf("127.0.0.1:%d", port)
+		b.further[name] = address
+		advertised := cmp.Or(cfg.Advertised[name], address)
+		properties["listeners"] += "," + name + "://" + address
+		properties["advertised.listeners"] += "," + name + "://" + advertised
+		properties["listener.security.protocol.map"] += "," + name + ":" + cfg.Listeners[name]
+	}
+	return nil
 }
 
 // kafkaProperties suit one small broker that starts fast.
