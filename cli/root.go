@@ -44,6 +44,9 @@ type app struct {
 	ran        bool // a RunE was reached: an error is no longer one of usage
 }
 
+// The help has the commands in the order of newRoot. It is cobra's setting for the whole process.
+func init() { cobra.EnableCommandSorting = false }
+
 func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "postrider",
@@ -56,8 +59,15 @@ to PostgreSQL only after the broker has acknowledged everything up to it.`,
 	}
 	a.root = root
 	root.SuggestionsMinimumDistance = 2
-	root.Version = currentBuild().String()
-	root.SetVersionTemplate("{{.Version}}\n") // as the command prints it
+	// Not cobra's own flag: its template has the linker keep every method of every type, 6 MB of them.
+	showVersion := root.Flags().Bool("version", false, "print the version")
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if !*showVersion {
+			return cmd.Help()
+		}
+		_, err := fmt.Fprintln(a.Stdout, currentBuild())
+		return err
+	}
 	root.SetArgs(a.Args)
 	root.SetIn(a.Stdin)
 	root.SetOut(a.Stdout)
@@ -89,7 +99,6 @@ to PostgreSQL only after the broker has acknowledged everything up to it.`,
 		newHealthcheck(a),
 		newVersion(a),
 	)
-	cobra.EnableCommandSorting = false
 	a.prepare(root)
 	return root
 }

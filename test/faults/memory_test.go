@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -111,18 +110,6 @@ func (p *process) allocated(t testing.TB) int64 {
 	return 0
 }
 
-// plainBinary is the relay as it is shipped: the race detector takes several times the memory.
-func plainBinary(t testing.TB) string {
-	t.Helper()
-	if !parts.RaceDetector {
-		return parts.Binary(t)
-	}
-	path := filepath.Join(t.TempDir(), "postrider")
-	said, err := exec.Command("go", "build", "-o", path, "postrider").CombinedOutput()
-	require.NoError(t, err, "%s", said)
-	return path
-}
-
 // wide commits n events of 10 kB, of keys of their own.
 func (r *rig) wide(t testing.TB, n int) {
 	t.Helper()
@@ -151,7 +138,7 @@ func TestFault31_ContainerLimitSuffices(t *testing.T) {
 	if *long {
 		limits = []int64{64 << 20, 128 << 20, 256 << 20}
 	}
-	binary := plainBinary(t)
+	binary := parts.Binary(t)
 	for _, limit := range limits {
 		t.Run(fmt.Sprintf("%d MiB", limit>>20), func(t *testing.T) {
 			r := newRig(t, server(t, parts.AnyVersion), parts.RealKafka(t))

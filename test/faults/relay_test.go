@@ -80,7 +80,7 @@ func (r *rig) start(t testing.TB) *process {
 	switch {
 	case r.command != nil:
 	case *contained > 0:
-		command = append(newContainer(t, *contained<<20).command(plainBinary(t)), command...)
+		command = append(newContainer(t, *contained<<20).command(parts.Binary(t)), command...)
 	default:
 		command = append([]string{parts.Binary(t)}, command...)
 	}
