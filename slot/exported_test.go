@@ -45,7 +45,7 @@ func TestCreateExported_ReadsARowWhoseCommitIsOnlyInTheWAL(t *testing.T) {
 		require.NoError(t, err)
 		p.await(waits, xidOf(t, second))
 
-		backend, written := p.commitOnlyInTheWAL()
+		written, finish := p.commitOnlyInTheWAL()
 		_, err = second.Exec(ctx, `COMMIT`)
 		require.NoError(t, err)
 		got := <-creating
@@ -66,7 +66,7 @@ func TestCreateExported_ReadsARowWhoseCommitIsOnlyInTheWAL(t *testing.T) {
 					conn.PgConn().PID()).Scan(&waiting))
 			}
 		}
-		require.NoError(t, syscall.Kill(backend, syscall.SIGCONT))
+		finish()
 		require.NoError(t, <-began)
 		ids, _ := read(t, conn, table, nil, -1)
 		require.Contains(t, ids, strconv.Itoa(written))
@@ -82,13 +82,13 @@ func TestCreateExported_ReadsARowWhoseCommitIsOnlyInTheWAL(t *testing.T) {
 }
 
 // commitOnlyInTheWAL inserts a row into the outbox and stops the backend while another one flushes its commit
-// for it. It returns the backend's process and the row.
-func (p *place) commitOnlyInTheWAL() (pid, id int) {
+// for it. It returns the row, and what lets the backend go on.
+func (p *place) commitOnlyInTheWAL() (written int, finish func()) {
 	p.t.Helper()
 	ctx := p.t.Context()
-	for id = 1; ; id++ {
+	for id := 1; ; id++ {
 		flusher, writer := parts.Connect(p.t, p.dsn), parts.Connect(p.t, p.dsn)
-		pid = int(writer.PgConn().PID())
+		pid := int(writer.PgConn().PID())
 		flushed, done := make(chan error, 1), make(chan error, 1)
 		go func() {
 			_, err := flusher.Exec(ctx, `INSERT INTO other VALUES (3)`)
@@ -110,7 +110,10 @@ func (p *place) commitOnlyInTheWAL() (pid, id int) {
 				require.NoError(p.t, p.conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_locks
 					WHERE pid = $1 AND locktype = 'transactionid')`, pid).Scan(&running))
 				if running {
-					return pid, id
+					return id, func() {
+						require.NoError(p.t, syscall.Kill(pid, syscall.SIGCONT))
+						require.NoError(p.t, <-done)
+					}
 				}
 				require.NoError(p.t, syscall.Kill(pid, syscall.SIGCONT))
 			}
