@@ -71,6 +71,7 @@ type zoo struct {
 	t      *testing.T
 	server *embedded.Postgres
 	relay  *process
+	second *process // stands by; nil in most courses
 	wg     sync.WaitGroup
 
 	held map[string]time.Duration
@@ -94,11 +95,11 @@ const zooToken = "a token of the zoo"
 
 var adminListening = regexp.MustCompile(`"listen":"([0-9.:]+)"[^\n]*"message":"admin listener started"`)
 
-// pauses has the relay paused by its operator: nobody reads.
-func (z *zoo) pauses() {
+// asks has the relay do what its operator asks for: pause or resume.
+func (z *zoo) asks(what string) {
 	found := adminListening.FindStringSubmatch(z.relay.said.String())
 	require.NotNil(z.t, found)
-	ask, err := http.NewRequestWithContext(z.t.Context(), http.MethodPost, "http://"+found[1]+"/pause", nil)
+	ask, err := http.NewRequestWithContext(z.t.Context(), http.MethodPost, "http://"+found[1]+"/"+what, nil)
 	require.NoError(z.t, err)
 	ask.Header.Set("Authorization", "Bearer "+zooToken)
 	answer, err := z.relay.http.Do(ask)
@@ -200,6 +201,14 @@ func (z *zoo) writes(ctx context.Context, rate func(float64) float64) {
 	})
 }
 
+func (z *zoo) verdict() (v health.Verdict, err error) {
+	body, _ := z.relay.get("/api/verdict")
+	if err := json.Unmarshal(body, &v); err != nil {
+		return v, fmt.Errorf("verdict: %w in %q", err, body)
+	}
+	return v, nil
+}
+
 // looks asks the relay for its verdict each second, until done says so or the time is over. It reports whether done did, and after how long.
 func (z *zoo) looks(d time.Duration, each func(second int), done func(health.Verdict) bool) (time.Duration, bool) {
 	tick := time.NewTicker(time.Second)
@@ -210,10 +219,9 @@ func (z *zoo) looks(d time.Duration, each func(second int), done func(health.Ver
 		if each != nil {
 			each(second)
 		}
-		var v health.Verdict
-		body, _ := z.relay.get("/api/verdict")
-		if err := json.Unmarshal(body, &v); err != nil {
-			z.t.Errorf("verdict: %v in %q", err, body)
+		v, err := z.verdict()
+		if err != nil {
+			z.t.Error(err)
 			return time.Since(began), false
 		}
 		for _, c := range v.Conditions {
@@ -309,7 +317,7 @@ var dangers = map[string]danger{
 		return "kafka at"
 	}},
 	"nobody reads": {within: time.Minute, begin: func(z *zoo) string {
-		z.pauses()
+		z.asks("pause")
 		return "paused"
 	}},
 }
