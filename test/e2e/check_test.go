@@ -277,7 +277,7 @@ func TestCheck_WarnsBeforeTheSlotIsLost(t *testing.T) {
 			near := s.check(t, nil).of("PostriderSlotNearLoss")
 			require.Len(t, near, 1)
 			require.Equal(t, slot.SeverityWarning, near[0].Severity)
-			require.Equal(t, "postrider run", near[0].Fix)
+			require.Equal(t, "postrider run --config "+s.file, near[0].Fix)
 			require.NotEmpty(t, near[0].WAL)
 
 			r := s.run(t) // which is the fix
