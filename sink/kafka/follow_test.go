@@ -168,7 +168,7 @@ func TestFollower_ConnectsAsTheSinkDoes(t *testing.T) {
 	a := newAuthority(t)
 	broker := cluster(t, kfake.SeedTopics(2, "orders"), kfake.TLS(a.server(x509.Certificate{})), kfake.EnableSASL(),
 		kfake.Superuser("SCRAM-SHA-256", "rider", "s3cret-canary"))
-	cfg := quick(broker.ListenAddrs()...)
+	cfg := unhurried(broker.ListenAddrs()...)
 	cfg.TLS = TLSConfig{Enabled: true, CAFile: a.caFile()}
 	cfg.SASL = SASLConfig{Mechanism: "SCRAM-SHA-256", Username: "rider", Password: secret.Of("s3cret-canary")}
 	f := follow(t, cfg, "orders", "")

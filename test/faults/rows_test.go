@@ -64,7 +64,7 @@ var rows = []row{
 	{35, "a flush beyond what was seen", "blocked", "n/a", "impossible by construction, shown by property tests"},
 	{36, "logical messages: not transactional, forged prefix, another database", "0", "0", "not published"},
 	{37, "hostile operators, functions and types in the database", "0", "0", "never called, by whatever command"},
-	{38, "publication or table changed and put back between two looks", "the window is named", "0", "stops, says between which positions, and `recover` publishes the rows"},
+	{38, "publication or table changed and put back between two looks", "the window is named", "0; window, for each session that ends", "stops, says between which positions, and `recover` publishes the rows"},
 	{39, "unlogged table or partition", "the partition is named", "0", "refused at the start, and stops when it is attached later"},
 	{40, "partition detached or dropped, or a copy of the outbox made, with rows not yet relayed", "0", "0; window, for each session that ends", "halts in front of a row of which it cannot be known whether it is one of the outbox, and names it"},
 	{41, "request of a killed relay that is carried out late", "0", "one batch of each partition, late", "`exactly_once`: 0 duplicates, nothing stale; what the relay's kernel has not sent is not carried out"},
