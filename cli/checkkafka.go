@@ -143,7 +143,7 @@ func producerID(cfg kafka.Config, cluster kafka.Report) slot.Finding {
 	f := sinkFinding("producer_id", "", cluster.Idempotence)
 	f.Required = "a producer id: without one a retry could repeat and reorder messages. It takes Write on a topic, before Kafka 2.8 IdempotentWrite on the cluster, and Kafka 0.11"
 	if f.Class == slot.ClassPermission {
-		f.Fix = aclCommand(cfg, "--producer --topic "+topic)
+		f.Fix = kafka.AllowCommand(cfg, "--producer --topic "+topic)
 	}
 	return f
 }
@@ -160,9 +160,4 @@ func authoriserFinding(cluster kafka.Report) slot.Finding {
 		f.Required, f.Fix = "nothing: what the login may do is looked at below", "ask whoever runs the cluster"
 	}
 	return f
-}
-
-// aclCommand is what an administrator of the cluster types to give our login a right.
-func aclCommand(cfg kafka.Config, right string) string {
-	return kafka.AllowCommand(cfg, right)
 }

@@ -58,7 +58,7 @@ func (c topicCheck) topic(t kafka.TopicReport, readable bool) []slot.Finding {
 	c.replicas(f, t)
 	if t.ConfigErr != nil {
 		f.add(slot.SeverityInfo, "topic", "its settings are not known: "+t.ConfigErr.Error(), "the right DescribeConfigs on the topic, to look at min.insync.replicas, sizes and "+
-			"timestamps; the relay works without", aclCommand(c.kafka, "--operation DescribeConfigs --topic "+t.Name))
+			"timestamps; the relay works without", kafka.AllowCommand(c.kafka, "--operation DescribeConfigs --topic "+t.Name))
 		return f.list
 	}
 	c.settings(f, t)
@@ -87,11 +87,11 @@ func (c topicCheck) permission(f *topicFindings, t kafka.TopicReport, readable b
 	}
 	if !t.Rights.Known {
 		f.add(slot.SeverityInfo, "topic_permission", "not known: the broker is older than 2.3, and does not tell", "Describe and Write on the topic",
-			aclCommand(c.kafka, "--producer --topic "+t.Name))
+			kafka.AllowCommand(c.kafka, "--producer --topic "+t.Name))
 		return
 	}
 	refuse := func(right, required, option string) {
-		f.add(slot.SeverityError, "topic_permission", "the login has no right "+right, required, aclCommand(c.kafka, option+" --topic "+t.Name))
+		f.add(slot.SeverityError, "topic_permission", "the login has no right "+right, required, kafka.AllowCommand(c.kafka, option+" --topic "+t.Name))
 		f.list[len(f.list)-1].Class = slot.ClassPermission
 	}
 	switch {

@@ -33,7 +33,7 @@ func checkTransactions(ctx context.Context, cfg kafka.Config) []slot.Finding {
 	case errors.Is(report.IDErr, sink.ErrPermission):
 		findings = append(findings, slot.Finding{
 			Severity: slot.SeverityInfo, Code: "kafka_transactions", Subject: "transactional id", Observed: "the login may not use every id that begins with postrider.",
-			Required: "Write and Describe on its own, postrider.SYSTEM.DATABASE.SLOT, or on all of them", Fix: aclCommand(cfg,
+			Required: "Write and Describe on its own, postrider.SYSTEM.DATABASE.SLOT, or on all of them", Fix: kafka.AllowCommand(cfg,
 				"--operation Write --operation Describe --transactional-id postrider. --resource-pattern-type prefixed"),
 		})
 	case report.IDErr != nil:

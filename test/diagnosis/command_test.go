@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -123,22 +122,10 @@ func (s *site) check(t *testing.T, cause *regexp.Regexp) said {
 // process is a command that streams.
 type process struct {
 	*child.Process
-	mu     sync.Mutex
-	output bytes.Buffer
+	output child.Output
 }
 
-// Write takes what it prints.
-func (p *process) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.output.Write(b)
-}
-
-func (p *process) printed() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.output.String()
-}
+func (p *process) printed() string { return p.output.String() }
 
 // start runs the binary; what still runs at the end of the test is killed.
 func (s *site) start(t *testing.T, command string) *process {
@@ -152,7 +139,7 @@ func (s *site) start(t *testing.T, command string) *process {
 		}
 	}
 	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0")
-	cmd.Stdout, cmd.Stderr = p, p
+	cmd.Stdout, cmd.Stderr = &p.output, &p.output
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	var err error
 	p.Process, err = child.Start(cmd, syscall.SIGKILL)
