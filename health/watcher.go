@@ -91,9 +91,10 @@ func (w *Watcher) fillLocked(v Verdict) Verdict {
 	return v
 }
 
-// since is when the condition began: what its data say, else when it was first seen.
+// since is when the condition began: what its data say, or when it was first seen, if that is earlier: each attempt to open a session
+// begins a phase of its own.
 func (e *episode) since(c Condition) time.Time {
-	if c.Since.IsZero() {
+	if c.Since.IsZero() || e.first.Before(c.Since) {
 		return e.first
 	}
 	return c.Since

@@ -119,6 +119,9 @@ const (
 	maxMemberValue = 64 << 10
 )
 
+// ownPrefix begins the names of the headers that the relay itself gives: of positions, and of the source for which they count.
+const ownPrefix = "postrider."
+
 // memberProblem says why a row may not bring a header of that name; empty if it may. Names with our prefix would be taken for
 // positions by whoever removes duplicates with them, the relay itself included.
 func memberProblem(name string) string {
@@ -127,7 +130,7 @@ func memberProblem(name string) string {
 		return "has no name"
 	case len(name) > maxMemberName:
 		return fmt.Sprintf("is longer than %d bytes", maxMemberName)
-	case strings.HasPrefix(name, "postrider.") || strings.HasPrefix(name, "__debezium."):
+	case strings.HasPrefix(name, ownPrefix) || strings.HasPrefix(name, "__debezium."):
 		return "has a name that only the relay gives"
 	case strings.ContainsFunc(name, unicode.IsControl):
 		return "has a control character in its name"

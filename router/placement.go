@@ -51,6 +51,9 @@ func parsePlacements(list string) ([]placement, error) {
 		if len(parts) == 3 {
 			p.alias = strings.TrimSpace(parts[2])
 		}
+		if p.to == toHeader && strings.HasPrefix(p.alias, ownPrefix) {
+			return nil, fmt.Errorf("entry %q: names of headers that begin with %s are the relay's; give another alias", e, ownPrefix)
+		}
 		out = append(out, p)
 	}
 	members := map[string]bool{"payload": true}

@@ -42,6 +42,9 @@ func (c Config) Validate() error {
 	oneOf("null_key", c.NullKey, "refuse", "publish")
 	notEmpty("topic.prefix", c.TopicPrefix, `a name, as "orders"`)
 	notEmpty("header_id", c.HeaderID, `the name of a header, as "id"`)
+	if strings.HasPrefix(c.HeaderID, ownPrefix) {
+		errs = append(errs, fmt.Errorf("router.header_id = %q: names of headers that begin with %s are the relay's; must be another, as \"id\"", c.HeaderID, ownPrefix))
+	}
 
 	if p, err := compileJava(c.TopicRegex); err != nil {
 		errs = append(errs, fmt.Errorf("router.route.topic.regex = %q: %w; must be a Java regular expression", c.TopicRegex, err))

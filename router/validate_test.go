@@ -41,6 +41,15 @@ func TestValidate_NamesEveryWrongKeyAtOnce(t *testing.T) {
 	}
 }
 
+func TestValidate_LeavesTheRelaysHeadersToIt(t *testing.T) {
+	c := DefaultConfig()
+	c.HeaderID = "postrider.source"
+	c.AdditionalPlacement = "type:header:postrider.lsn"
+	err := c.Validate()
+	require.ErrorContains(t, err, `router.header_id = "postrider.source"`)
+	require.ErrorContains(t, err, `entry "type:header:postrider.lsn": names of headers that begin with postrider. are the relay's`)
+}
+
 func TestValidate_FindsGroupReferencesBeforeTheFirstRow(t *testing.T) {
 	c := DefaultConfig()
 	c.TopicReplacement = "x.$7"
@@ -67,7 +76,7 @@ func TestParsePlacements(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []placement{{"type", toHeader, "evt"}, {"a", toEnvelope, "a"}, {"p", toPartition, "p"}}, got)
 	for _, bad := range []string{"type", "a:header:b:c", "type:body", ":header", "type:header, ,x:header", ",type:header", "type:envelope: ",
-		"type:envelope:payload", "a:envelope:x,b:envelope:x"} {
+		"type:envelope:payload", "a:envelope:x,b:envelope:x", "type:header:postrider.source"} {
 		_, err := parsePlacements(bad)
 		require.Error(t, err, bad)
 	}
