@@ -19,7 +19,7 @@ func NewSlot(name string) string {
 
 // beginNow reads the tables as they are now, without the rows that come by a slot that is there already.
 func (r *Recovery) beginNow(ctx context.Context) error {
-	end, err := slot.BeginNow(ctx, r.conn)
+	end, err := awaiting(ctx, r, func() (pglogrepl.LSN, error) { return slot.BeginNow(ctx, r.conn, 0) })
 	if err != nil {
 		return err
 	}
@@ -85,15 +85,20 @@ func (r *Recovery) beginAtNewSlot(ctx context.Context) error {
 
 // create waits for older transactions as long as it takes.
 func (r *Recovery) create(ctx context.Context, cfg slot.Config) (*slot.Exported, error) {
+	exported, err := awaiting(ctx, r, func() (*slot.Exported, error) { return slot.CreateExported(ctx, r.parts.Postgres, r.conn, cfg) })
+	if err == nil {
+		r.made = true
+		r.parts.Say("slot %s created: what is committed after %s comes by it", cfg.Name, exported.ConsistentPoint)
+	}
+	return exported, err
+}
+
+// awaiting tries until no transaction stands in the way any more, and says for which it waits. Each try waits by itself.
+func awaiting[T any](ctx context.Context, r *Recovery, try func() (T, error)) (T, error) {
 	for {
-		exported, err := slot.CreateExported(ctx, r.parts.Postgres, r.conn, cfg)
-		if err == nil {
-			r.made = true
-			r.parts.Say("slot %s created: what is committed after %s comes by it", cfg.Name, exported.ConsistentPoint)
-			return exported, nil
-		}
+		v, err := try()
 		if !errors.Is(err, slot.ErrBlocked) || ctx.Err() != nil {
-			return nil, err
+			return v, err
 		}
 		r.parts.Say("%v; still waiting", err)
 	}

@@ -18,6 +18,7 @@ import (
 type Exported struct {
 	ConsistentPoint pglogrepl.LSN // also the confirmed position of the slot
 	Snapshot        string        // for Begin
+	Xmax            uint32        // of the snapshot, once Begin has returned: no transaction in it reaches this xid
 	conn            *pgconn.PgConn
 }
 
@@ -64,11 +65,20 @@ func (e *Exported) Begin(ctx context.Context, conn *pgx.Conn) error {
 	if err := begin(ctx, conn, "; SET TRANSACTION SNAPSHOT "+quoteText(e.Snapshot)); err != nil {
 		return err
 	}
-	return awaitFinished(ctx, conn)
+	seen, err := awaitFinished(ctx, conn)
+	if err == nil {
+		e.Xmax = seen.xmax
+	}
+	return err
 }
 
-// BeginNow opens a transaction on conn that sees the database as it is now, and returns a position behind everything it sees.
-func BeginNow(ctx context.Context, conn *pgx.Conn) (pglogrepl.LSN, error) {
+// BeginNow opens a transaction on conn that sees the database as it is now, and returns a position behind everything it sees. It
+// sees all that had committed when a slot began, and waits for that: see awaitCommitted, and Exported.Xmax for before. The error
+// wraps ErrBlocked after ten seconds, and the call can be repeated.
+func BeginNow(ctx context.Context, conn *pgx.Conn, before uint32) (pglogrepl.LSN, error) {
+	if err := awaitCommitted(ctx, conn, before); err != nil {
+		return 0, err
+	}
 	if err := begin(ctx, conn, ""); err != nil {
 		return 0, err
 	}

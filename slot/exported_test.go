@@ -25,28 +25,10 @@ func TestCreateExported_ReadsARowWhoseCommitIsOnlyInTheWAL(t *testing.T) {
 		table, err := p.describe("public.outbox", slot.Roles{ID: "id"})
 		require.NoError(t, err)
 
-		// The slot is consistent at the end of those that were running when all before them had ended.
-		first, second := p.open(`INSERT INTO other VALUES (1)`), parts.Connect(t, p.dsn)
 		conn := p.rows()
-		type made struct {
-			e   *slot.Exported
-			err error
-		}
-		creating := make(chan made, 1)
-		go func() {
-			e, err := slot.CreateExported(ctx, p.cfg, p.rows(), p.config())
-			creating <- made{e, err}
-		}()
-		waits := `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted AND transactionid::text = $1)`
-		p.await(waits, xidOf(t, first))
-		_, err = second.Exec(ctx, `BEGIN; INSERT INTO other VALUES (2)`)
-		require.NoError(t, err)
-		_, err = first.Exec(ctx, `COMMIT`)
-		require.NoError(t, err)
-		p.await(waits, xidOf(t, second))
-
+		creating, last := p.createsBeside()
 		written, finish := p.commitOnlyInTheWAL()
-		_, err = second.Exec(ctx, `COMMIT`)
+		_, err = last.Exec(ctx, `COMMIT`)
 		require.NoError(t, err)
 		got := <-creating
 		require.NoError(t, got.err)
@@ -72,13 +54,40 @@ func TestCreateExported_ReadsARowWhoseCommitIsOnlyInTheWAL(t *testing.T) {
 		require.Contains(t, ids, strconv.Itoa(written))
 
 		now := p.rows()
-		end, err := slot.BeginNow(ctx, now)
+		end, err := slot.BeginNow(ctx, now, 0)
 		require.NoError(t, err)
 		inserted, err := p.inserted(table, end)
 		require.NoError(t, err)
 		there, _ := read(t, now, table, nil, -1)
 		require.Len(t, there, len(ids)+len(inserted))
 	})
+}
+
+// created is what CreateExported returned.
+type created struct {
+	e   *slot.Exported
+	err error
+}
+
+// createsBeside begins to make a slot, which is consistent when the transaction of last has ended: what
+// commits before that belongs to its snapshot.
+func (p *place) createsBeside() (creating <-chan created, last *pgx.Conn) {
+	p.t.Helper()
+	ctx := p.t.Context()
+	first, last := p.open(`INSERT INTO other VALUES (1)`), parts.Connect(p.t, p.dsn)
+	asks, result := p.rows(), make(chan created, 1)
+	go func() { // ends with the transactions, or with the test
+		e, err := slot.CreateExported(ctx, p.cfg, asks, p.config())
+		result <- created{e, err}
+	}()
+	waits := `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted AND transactionid::text = $1)`
+	p.await(waits, xidOf(p.t, first))
+	_, err := last.Exec(ctx, `SET synchronous_commit = local; BEGIN; INSERT INTO other VALUES (2)`)
+	require.NoError(p.t, err)
+	_, err = first.Exec(ctx, `COMMIT`)
+	require.NoError(p.t, err)
+	p.await(waits, xidOf(p.t, last))
+	return result, last
 }
 
 // commitOnlyInTheWAL inserts a row into the outbox and stops the backend while another one flushes its commit

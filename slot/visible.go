@@ -68,34 +68,121 @@ SELECT pg_catalog.pg_current_snapshot()::text, ARRAY(
   SELECT l.transactionid::text FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
   WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted AND COALESCE(a.wait_event, '') <> 'SyncRep')`
 
+// selectWriting returns transactions that have an xid and are running for others, and who they are: those of
+// this database that may be committing. A session that waits for its client between two statements commits
+// nothing, where the role may see its state.
+const selectWriting = `
+SELECT l.transactionid::text, l.pid, CASE
+    WHEN l.pid IS NULL THEN pg_catalog.concat('prepared transaction ', pg_catalog.quote_literal(coalesce(p.gid, '?')))
+    ELSE pg_catalog.concat('pid ', l.pid::text, ' (user ', coalesce(a.usename::text, '?'), ', application ',
+      coalesce(nullif(a.application_name, ''), '?'), ')') END
+FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+LEFT JOIN pg_catalog.pg_prepared_xacts p ON l.pid IS NULL AND p.transaction = l.transactionid
+WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
+  AND coalesce(a.datname, p.database, pg_catalog.current_database()) = pg_catalog.current_database()
+  AND coalesce(a.state, '') NOT IN ('idle in transaction', 'idle in transaction (aborted)')
+ORDER BY a.backend_start`
+
+// writing is a row of selectWriting.
+type writing struct {
+	XID string
+	blocker
+}
+
+// awaitCommitted blocks until a snapshot that is taken now sees every transaction that had committed when a
+// slot began, ten seconds at most: then ErrBlocked names who is left. The slot does not send such a
+// transaction, and as long as it waits for a synchronous standby, an ordinary snapshot does not see it
+// either. before is an xid that none of them reaches, without its epoch; zero: not known.
+func awaitCommitted(ctx context.Context, conn *pgx.Conn, before uint32) error {
+	tick := time.NewTicker(visibleInterval)
+	defer tick.Stop()
+	var left []writing // of those that were running at first
+	for began := time.Now(); ; {
+		rows, err := conn.Query(ctx, selectWriting)
+		if err != nil {
+			return fmt.Errorf("look whether the transactions before the slot have finished: %w", postgres.Error(err))
+		}
+		now, err := pgx.CollectRows(rows, pgx.RowToStructByPos[writing])
+		if err != nil {
+			return fmt.Errorf("look whether the transactions before the slot have finished: %w", postgres.Error(err))
+		}
+		if left == nil {
+			left = slices.DeleteFunc(now, func(w writing) bool { return !w.startedBefore(before) })
+		} else {
+			left = slices.DeleteFunc(left, func(w writing) bool {
+				return !slices.ContainsFunc(now, func(n writing) bool { return n.XID == w.XID })
+			})
+		}
+		if len(left) == 0 {
+			return nil
+		}
+		if time.Since(began) > finishTimeout {
+			return unseen(left)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (w writing) startedBefore(xid uint32) bool {
+	n, err := strconv.ParseUint(w.XID, 10, 32)
+	return err != nil || xid == 0 || int32(uint32(n)-xid) < 0 //nolint:gosec // as PostgreSQL compares them
+}
+
+// unseen names transactions that keep a table from being read.
+func unseen(left []writing) error {
+	var who []string
+	for _, w := range left {
+		if !slices.Contains(who, w.Text) { // subtransactions have xids of their own
+			who = append(who, w.Text)
+		}
+	}
+	return &Error{
+		Err: fmt.Errorf("read the rows from before the slot: %w: %s: its rows may have been committed before the slot began, "+
+			"and cannot be seen yet", ErrBlocked, strings.Join(who, ", ")),
+		WAL: keptMeanwhile,
+		Fix: "wait for it to end, or bring back the synchronous standby that it waits for:\n" +
+			"SELECT pid, wait_event, state, query FROM pg_stat_activity WHERE pid IN (SELECT pid FROM pg_locks WHERE locktype = 'transactionid');",
+	}
+}
+
+// keptMeanwhile is what it means for the WAL that the tables cannot be read yet.
+const keptMeanwhile = "none is lost: the slot keeps what comes after its boundary, more with every write, until the tables were read"
+
 // awaitFinished blocks until every transaction that the snapshot of conn's transaction takes for committed
 // has entered its commit in pg_xact, ten seconds at most. The snapshot of a new slot is made of the WAL, where
 // a commit stands before it is in pg_xact. Who reads a row in between takes it for one of an aborted
 // transaction, which leaves it out of the snapshot although the slot never sends it, and writes that into the
-// row's hint bits. It has to be called before the first row is read.
-func awaitFinished(ctx context.Context, conn *pgx.Conn) error {
+// row's hint bits. It has to be called before the first row is read, and returns the snapshot.
+func awaitFinished(ctx context.Context, conn *pgx.Conn) (*snapshot, error) {
 	tick := time.NewTicker(visibleInterval)
 	defer tick.Stop()
 	for began := time.Now(); ; {
 		var text string
 		var running []string
 		if err := conn.QueryRow(ctx, selectFinishing).Scan(&text, &running); err != nil {
-			return fmt.Errorf("look whether the transactions before the slot have finished: %w", postgres.Error(err))
+			return nil, fmt.Errorf("look whether the transactions before the slot have finished: %w", postgres.Error(err))
 		}
 		seen, err := parseSnapshot(text)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		finishing := slices.IndexFunc(running, func(xid string) bool {
 			n, err := strconv.ParseUint(xid, 10, 32)
 			return err == nil && seen.sees(uint32(n))
 		})
 		if finishing < 0 {
-			return nil
+			return seen, nil
 		}
 		if time.Since(began) > finishTimeout {
-			return fmt.Errorf("transaction %s has written its commit and does not finish, so its rows cannot be read: if it waits for a synchronous standby, "+
-				"let the relay see that: GRANT pg_read_all_stats TO its role", running[finishing])
+			return nil, &Error{
+				Err: fmt.Errorf("transaction %s has written its commit and does not finish: %w: its rows cannot be read yet", running[finishing], ErrBlocked),
+				WAL: keptMeanwhile,
+				Fix: "if it waits for a synchronous standby, let the relay see that:\n" +
+					"GRANT pg_read_all_stats TO " + quoteName(conn.Config().User) + ";",
+			}
 		}
 		select {
 		case <-tick.C:

@@ -258,7 +258,7 @@ func (s *Snapshot) create(ctx context.Context, c *Copy, now found, system string
 	s.parts.Log.Info().Str("slot", name).Bool("failover", s.parts.Need.Slot.Failover).Stringer("confirmed_flush_lsn", exported.ConsistentPoint).
 		Msg("slot created; rows that were in the tables before are published first")
 	c.consistent = exported.ConsistentPoint
-	c.record.Phase, c.record.ConsistentPoint = Copying, exported.ConsistentPoint.String()
+	c.record.Phase, c.record.ConsistentPoint, c.record.Xmax = Copying, exported.ConsistentPoint.String(), exported.Xmax
 	return c.record.save(ctx, c.store)
 }
 

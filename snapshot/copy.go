@@ -155,7 +155,7 @@ func (c *Copy) estimate(ctx context.Context, report func(State)) error {
 
 // catchUp finds out what must not be published a second time, and begins to read the tables as they are now.
 func (c *Copy) catchUp(ctx context.Context) error {
-	end, err := slot.BeginNow(ctx, c.conn)
+	end, err := slot.BeginNow(ctx, c.conn, c.record.Xmax)
 	if err != nil {
 		return err
 	}

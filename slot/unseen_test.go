@@ -1,0 +1,101 @@
+package slot_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"postrider/postgres"
+	"postrider/slot"
+	"postrider/test/parts"
+)
+
+// A transaction has committed before the slot's boundary, so that the slot does not send it, and waits for a
+// synchronous standby that is away. The exported snapshot has its row. Who reads the table later, to go on with
+// a snapshot that was interrupted, waits: an ordinary snapshot does not have it.
+func TestBeginNow_SeesWhatCommittedBeforeTheSlot(t *testing.T) {
+	t.Parallel()
+	versions(t, all, func(t *testing.T, version string) {
+		t.Parallel()
+		p, _ := onOwn(t, version, nil)
+		ctx := t.Context()
+		p.exec(`SET synchronous_commit = local`)
+		p.outbox()
+		p.exec(`CREATE TABLE other (id int)`)
+		table, err := p.describe("public.outbox", slot.Roles{ID: "id"})
+		require.NoError(t, err)
+		creating, last := p.createsBeside()
+		committed := p.commitWithoutStandby(`INSERT INTO outbox VALUES (1)`)
+		_, err = last.Exec(ctx, `ROLLBACK`)
+		require.NoError(t, err)
+		got := <-creating
+		require.NoError(t, got.err)
+		first := p.rows()
+		require.NoError(t, got.e.Begin(ctx, first), "it is in pg_xact, so it can be read")
+		ids, _ := read(t, first, table, nil, -1)
+		require.Equal(t, []string{"1"}, ids)
+		got.e.Close()
+
+		p.open(`INSERT INTO other VALUES (3)`) // begun after the slot: nobody waits for it who knows that
+		for _, before := range []uint32{got.e.Xmax, 0} {
+			p.waitsForCommits(before)
+		}
+		if version == "17" { // it takes ten seconds
+			lean, err := postgres.Connect(ctx, p.lean()) // sees less, and waits as well
+			require.NoError(t, err)
+			_, err = slot.BeginNow(ctx, lean, got.e.Xmax)
+			require.ErrorIs(t, err, slot.ErrBlocked)
+			require.ErrorContains(t, err, "pid ")
+			require.NoError(t, lean.Close(ctx))
+		}
+
+		p.exec(`ALTER SYSTEM RESET synchronous_standby_names`)
+		p.exec(`SELECT pg_reload_conf()`)
+		require.NoError(t, <-committed)
+		now := p.rows()
+		end, err := slot.BeginNow(ctx, now, got.e.Xmax)
+		require.NoError(t, err)
+		inserted, err := p.inserted(table, end)
+		require.NoError(t, err)
+		require.Empty(t, inserted)
+		ids, _ = read(t, now, table, nil, -1)
+		require.Equal(t, []string{"1"}, ids)
+	})
+}
+
+// waitsForCommits begins to read, sees it wait, and gives it up.
+func (p *place) waitsForCommits(before uint32) {
+	p.t.Helper()
+	ctx, cancel := context.WithCancel(p.t.Context())
+	conn := p.rows()
+	ended := make(chan error, 1)
+	go func() { // ends with cancel
+		_, err := slot.BeginNow(ctx, conn, before)
+		ended <- err
+	}()
+	p.await(`SELECT query LIKE '%pg_prepared_xacts%' FROM pg_stat_activity WHERE pid = $1`, conn.PgConn().PID())
+	cancel()
+	require.ErrorIs(p.t, <-ended, context.Canceled)
+}
+
+// commitWithoutStandby has a statement of a session of its own wait, after it has committed, for a standby that is not there.
+func (p *place) commitWithoutStandby(sql string) (done <-chan error) {
+	p.t.Helper()
+	p.exec(`ALTER SYSTEM SET synchronous_standby_names = 'absent'`)
+	p.exec(`SELECT pg_reload_conf()`)
+	conn := parts.Connect(p.t, p.dsn)
+	require.Eventually(p.t, func() bool {
+		var names string
+		require.NoError(p.t, conn.QueryRow(p.t.Context(), `SHOW synchronous_standby_names`).Scan(&names))
+		return names == "absent"
+	}, patience, time.Millisecond)
+	result := make(chan error, 1)
+	go func() { // ends when the setting is reset, or the server ends
+		_, err := conn.Exec(context.WithoutCancel(p.t.Context()), sql)
+		result <- err
+	}()
+	p.await(`SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep')`)
+	return result
+}
