@@ -2,6 +2,7 @@ package slot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -53,10 +54,25 @@ func (g *Gap) count(ctx context.Context, conn *pgx.Conn, table string) TableGap 
 		t.Reason = err.Error()
 		return t
 	}
-	err := conn.QueryRow(ctx, "SELECT pg_catalog.count(*) FROM "+quoteTable(table)+" WHERE "+fromXmin(g.FromXmin), pgx.QueryExecModeSimpleProtocol).Scan(&t.Rows)
-	switch sqlState(err) {
-	case "42501": // insufficient_privilege
+	schema, name := SplitTable(table)
+	// Asked before, since the planner evaluates expressions of the table's owner before the executor refuses to read.
+	var readable bool
+	err := conn.QueryRow(ctx, `
+		SELECT pg_catalog.has_table_privilege(c.oid, 'SELECT') FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname = $1 AND c.relname = $2`, schema, name).Scan(&readable)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		t.Reason = "there is no such table"
+		return t
+	case err != nil:
+		t.Reason = err.Error()
+		return t
+	case !readable:
 		t.Reason = "it takes SELECT on the table"
+		return t
+	}
+	err = conn.QueryRow(ctx, "SELECT pg_catalog.count(*) FROM "+quoteTable(table)+" WHERE "+fromXmin(g.FromXmin), pgx.QueryExecModeSimpleProtocol).Scan(&t.Rows)
+	switch sqlState(err) {
 	case "57014": // query_canceled
 		t.Reason = fmt.Sprintf("that took longer than %s", gapTimeout)
 	default:
@@ -78,11 +94,15 @@ func (g *Gap) empty() bool {
 }
 
 // MovedOn judges a slot whose confirmed position, at to, lies beyond from, up to which this process knows everything to be published. It is nil if another
-// relay can have published what lies between: the slot has gone on decoding since last was observed, or if no row lies between. It is nil too if that cannot
+// relay can have published what lies between: the slot has gone on decoding since last was observed. It is nil too if that cannot
 // be told, since the counters have begun anew after streamed, when this process last began to stream, by the server's clock: a crash does that, and
 // whoever resets them. Nor can it be told where somebody else has held the slot, and nothing was ever counted: he may have confirmed that there was
-// nothing. Otherwise somebody made the slot anew, and it never sends what lies between: a LostError.
+// nothing. Otherwise somebody made the slot anew, and it never sends what lies between: a LostError. That no row of the tables lies there is no proof that
+// nothing was lost, since rows may be deleted as soon as they are written: it counts only for a slot that was never seen to decode anything, nor to be missing.
 func MovedOn(ctx context.Context, conn *pgx.Conn, last Observation, tables []string, from, to pglogrepl.LSN, streamed time.Time, held bool) error {
+	if err := awaitCounters(ctx, conn); err != nil {
+		return err
+	}
 	var transactions int64 // zero for a slot that was never read from
 	var since time.Time
 	var reset *time.Time
@@ -112,11 +132,38 @@ func MovedOn(ctx context.Context, conn *pgx.Conn, last Observation, tables []str
 		lost.CatalogXmin = last.Slot.CatalogXmin
 	}
 	lost.Gap = MeasureGap(ctx, conn, lost, tables)
-	if lost.Gap.empty() {
+	if lost.Gap.empty() && !remade && (d == nil || d.TotalTransactions == 0) {
 		return nil
 	}
 	lost.Gap.To = to
 	return lost
+}
+
+// awaitCounters blocks until the counters that the server shows are not older than the call. Before 15 they are those of a file, which may be half a second
+// old, and so of a slot of the same name that was dropped since.
+func awaitCounters(ctx context.Context, conn *pgx.Conn) error {
+	if major(conn) >= 15 {
+		return nil
+	}
+	tick := time.NewTicker(visibleInterval)
+	defer tick.Stop()
+	var asked time.Time
+	if err := conn.QueryRow(ctx, `SELECT pg_catalog.clock_timestamp()`).Scan(&asked); err != nil {
+		return fmt.Errorf("read the server's clock: %w", postgres.Error(err))
+	}
+	for {
+		var written time.Time
+		if err := conn.QueryRow(ctx, `SELECT pg_catalog.pg_stat_get_snapshot_timestamp()`).Scan(&written); err != nil {
+			return fmt.Errorf("read the age of the server's counters: %w", postgres.Error(err))
+		}
+		if !written.Before(asked) {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
 }
 
 // String is what follows the error.

@@ -68,3 +68,23 @@ func TestMovedOn_TakesAnIdleSlotThatAnotherRelayHeld(t *testing.T) {
 	w.settles(func(o slot.Observation) bool { return o.Slot.WALStatus == "reserved" && o.Slot.ConfirmedFlushLSN > end })
 	require.ErrorIs(t, moved(true), replication.ErrSlotLost, "the monitor has seen it")
 }
+
+// Rows may be deleted in the transaction that writes them: that none is there says nothing about what a slot that was made anew leaves out.
+func TestMovedOn_RefusesAnotherSlotWhereNoRowIsLeft(t *testing.T) {
+	versions(t, all, func(t *testing.T, version string) {
+		p := onShared(t, version)
+		p.outbox()
+		w := watch(t, p, p.need())
+		streamed := time.Now()
+		p.exec("INSERT INTO outbox VALUES (1); DELETE FROM outbox")
+		acked := p.confirms()
+		w.settles(func(o slot.Observation) bool { return o.Decoding != nil && o.Decoding.TotalTransactions > 0 })
+		last := w.Observation()
+		require.NoError(t, slot.Drop(t.Context(), p.conn, p.name))
+		p.exec("INSERT INTO outbox VALUES (2); DELETE FROM outbox")
+		made, err := slot.Create(t.Context(), p.conn, p.config())
+		require.NoError(t, err)
+		err = slot.MovedOn(t.Context(), p.conn, last, []string{"public.outbox"}, acked, made.ConfirmedFlushLSN, streamed, false)
+		require.ErrorIs(t, err, replication.ErrSlotLost)
+	})
+}

@@ -1,0 +1,40 @@
+package slot_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"postrider/postgres"
+	"postrider/slot"
+)
+
+// The planner evaluates the constant parts of index expressions, with the rights of the reader, before the executor
+// finds that he may not read.
+func TestMeasureGap_RunsNoCodeOfATablesOwner(t *testing.T) {
+	versions(t, all, func(t *testing.T, version string) {
+		p := onShared(t, version)
+		p.exec(`CREATE TABLE caught (who text); GRANT INSERT ON caught TO PUBLIC;
+			CREATE FUNCTION act() RETURNS int VOLATILE LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.caught VALUES (current_user); RETURN 1; END $$;
+			CREATE FUNCTION harmless() RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RETURN public.act(); END $$;
+			CREATE TABLE outbox (id bigint PRIMARY KEY, payload text);
+			CREATE INDEX ON outbox ((public.harmless()));
+			DELETE FROM caught`)
+		conn, err := postgres.Connect(t.Context(), p.lean())
+		require.NoError(t, err)
+		defer func() { require.NoError(t, conn.Close(t.Context())) }()
+		lost := &slot.LostError{Name: p.name, ConfirmedFlushLSN: 1, CatalogXmin: 3}
+		g := slot.MeasureGap(t.Context(), conn, lost, []string{"public.outbox", "public.missing"})
+		require.Equal(t, []slot.TableGap{
+			{Table: "public.outbox", Reason: "it takes SELECT on the table"}, {Table: "public.missing", Reason: "there is no such table"},
+		}, g.Tables)
+		var called int
+		require.NoError(t, p.conn.QueryRow(t.Context(), `SELECT count(*) FROM caught`).Scan(&called))
+		require.Zero(t, called)
+
+		g = slot.MeasureGap(t.Context(), p.conn, lost, []string{"public.outbox"})
+		require.Equal(t, []slot.TableGap{{Table: "public.outbox"}}, g.Tables, "who may read counts")
+		require.NoError(t, p.conn.QueryRow(t.Context(), `SELECT count(*) FROM caught`).Scan(&called))
+		require.NotZero(t, called, "the function is one that the planner calls")
+	})
+}
