@@ -23,6 +23,9 @@ func (e *evidence) changedSince(before *evidence, n int) string {
 		return "the table was dropped and created anew"
 	}
 	old, now := before.of(n), e.of(n)
+	if e.renamed(before, n) {
+		return "the table was renamed and named back: rows inserted meanwhile into another table of its name are not sent, and stay in that table"
+	}
 	differs := slices.Concat(without(old, now), without(now, old))
 	has := func(entries []entry, is func(entry) bool) bool { return slices.ContainsFunc(entries, is) }
 	switch {
@@ -42,6 +45,14 @@ func (e *evidence) changedSince(before *evidence, n int) string {
 		return "the table was moved to another schema and back"
 	}
 	return "schema " + differs[0].Schema + " was taken out of the publication and added again"
+}
+
+// renamed reports whether a table that is published by itself was called otherwise for a moment, or was in another schema. Its row type in pg_type
+// tells, which a change of the owner writes too; that also writes pg_shdepend, unless the owner is the first superuser.
+func (e *evidence) renamed(before *evidence, n int) bool {
+	was, is := before.table(n), e.table(n)
+	bySchema := slices.ContainsFunc(e.of(n), func(d entry) bool { return d.Level == 0 && d.Schema != "" }) // so is whatever else has the name
+	return was.OID == is.OID && is.Named != 0 && was.Named != is.Named && was.Owner == is.Owner && !e.Publication.AllTables && !bySchema
 }
 
 func without(entries, others []entry) []entry {
@@ -156,6 +167,11 @@ func (p *Publication) newerThan(ctx context.Context, conn *pgx.Conn, s Slot) (ne
 	for _, entry := range e.Entries {
 		if is(entry.Xmin) || entry.Schema != "" && is(entry.Moved) {
 			found.what = append(found.what, p.Tables[entry.N-1].Name)
+		}
+	}
+	for _, t := range e.Tables {
+		if t.Named != 0 && is(t.Named) && !e.Publication.AllTables {
+			found.what = append(found.what, p.Tables[t.N-1].Name)
 		}
 	}
 	var stored []uint32

@@ -135,6 +135,9 @@ var putBack = []struct {
 		"DROP PUBLICATION postrider", "CREATE PUBLICATION postrider FOR ALL TABLES", "14", "publication was dropped and created anew"},
 	{"publication renamed", plainOutbox, "FOR TABLE outbox",
 		"ALTER PUBLICATION postrider RENAME TO another", "ALTER PUBLICATION another RENAME TO postrider", "14", "publication was altered"},
+	{"another table under its name", plainOutbox, "FOR TABLE outbox",
+		"ALTER TABLE outbox RENAME TO outbox_before; CREATE TABLE outbox (LIKE outbox_before INCLUDING ALL)",
+		"ALTER TABLE outbox RENAME TO outbox_failed; ALTER TABLE outbox_before RENAME TO outbox; DROP TABLE outbox_failed", "14", "renamed and named back"},
 	{"schema", plainOutbox, "FOR TABLES IN SCHEMA public",
 		"ALTER PUBLICATION postrider DROP TABLES IN SCHEMA public", "ALTER PUBLICATION postrider ADD TABLES IN SCHEMA public", "15", "schema public was taken out"},
 	{"table moved", plainOutbox, "FOR TABLES IN SCHEMA public",
@@ -237,7 +240,7 @@ var innocent = map[string][]string{
 		"BEGIN; ALTER TABLE outbox ADD COLUMN trace uuid DEFAULT gen_random_uuid(); ALTER TABLE outbox ALTER COLUMN trace SET NOT NULL; COMMIT",
 		"BEGIN; ALTER TABLE outbox ALTER day TYPE int; ALTER TABLE outbox ALTER day SET DEFAULT 0; COMMIT",
 		"ALTER TABLE outbox RENAME COLUMN b TO d", "ALTER TABLE outbox REPLICA IDENTITY FULL", "ALTER TABLE outbox REPLICA IDENTITY DEFAULT", "ALTER TABLE outbox ENABLE ROW LEVEL SECURITY",
-		"ALTER TABLE outbox RENAME TO o", "ALTER TABLE o RENAME TO outbox", "CREATE TRIGGER t BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+		"CREATE ROLE first", "ALTER TABLE outbox OWNER TO first", "CREATE ROLE second", "ALTER TABLE outbox OWNER TO second", "CREATE TRIGGER t BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()",
 		"ALTER PUBLICATION postrider ADD TABLE other", "ALTER PUBLICATION postrider DROP TABLE other", "CREATE PUBLICATION others FOR TABLE outbox, other", "ALTER PUBLICATION others SET (publish = 'delete')",
 		"DROP PUBLICATION others", "CREATE UNLOGGED TABLE quick (a text)", "ALTER TABLE quick SET LOGGED", "VACUUM FULL pg_publication", "VACUUM FULL pg_class", "VACUUM FULL pg_depend", "VACUUM FULL pg_publication_rel",
 	},
@@ -258,10 +261,6 @@ func TestMonitor_LetsInnocentChangesBe(t *testing.T) {
 				l := newLooks(t, parts.NewDatabase(t, server.DSN()).DSN(), setup, "CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert', publish_via_partition_root = true)")
 				for _, sql := range statements {
 					l.do(sql)
-					if strings.Contains(sql, "outbox RENAME TO o") { // while it has another name, it is not there
-						require.ErrorContains(t, l.look(), "does not exist")
-						continue
-					}
 					require.NoError(t, l.look(), sql)
 				}
 				l.begin()

@@ -44,6 +44,8 @@ type tableRow struct {
 	Persistence     string      `json:"persistence"`
 	ReplicaIdentity string      `json:"identity"`
 	Root            string      `json:"root"`
+	Named           uint32      `json:"named"` // the transaction that gave it its name or schema; zero: the one that gave it its owner did
+	Owner           uint32      `json:"owner"`
 	Columns         []columnRow `json:"columns"` // all there ever were
 }
 
@@ -134,7 +136,10 @@ SELECT pg_catalog.jsonb_build_object(
   'publication', (SELECT pg_catalog.jsonb_build_object('oid', p.oid::text::bigint, 'xmin', p.written::text::bigint, 'all', p.puballtables,
     'root', p.pubviaroot, 'insert', p.pubinsert, 'update', p.pubupdate, 'delete', p.pubdelete, 'truncate', p.pubtruncate) FROM publication p),
   'tables', (SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object('n', w.n, 'oid', w.oid::text::bigint, 'kind', c.relkind::text,
-    'persistence', c.relpersistence::text, 'identity', c.relreplident::text, 'columns', (
+    'persistence', c.relpersistence::text, 'identity', c.relreplident::text, 'owner', c.relowner::text::bigint,
+    'named', coalesce((SELECT y.xmin::text::bigint FROM pg_catalog.pg_type y WHERE y.oid = c.reltype AND NOT EXISTS (
+      SELECT FROM pg_catalog.pg_shdepend o JOIN pg_catalog.pg_database d ON d.oid = o.dbid WHERE d.datname = pg_catalog.current_database()
+      AND o.classid = 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid AND o.objid = c.oid AND o.deptype = 'o'::"char" AND o.xmin = y.xmin)), 0), 'columns', (
       SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object('n', a.attnum, 't', a.atttypid::text::bigint, 'm', a.atttypmod, 'c', a.attcollation::text::bigint,
         'g', a.attgenerated::text, 'd', a.attisdropped) ORDER BY a.attnum) FROM pg_catalog.pg_attribute a WHERE a.attrelid = w.oid AND a.attnum > 0),
     'root', (

@@ -339,13 +339,14 @@ func TestMonitor_WaitsForALockedTable(t *testing.T) {
 
 func TestMonitor_GoesOnAfterThePublicationWasBroken(t *testing.T) {
 	p := onShared(t, "17")
-	p.outbox()
+	p.exec(partitionedSQL + "CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert', publish_via_partition_root = true)")
 	w := watch(t, p, p.need())
-	p.exec("ALTER TABLE outbox RENAME TO elsewhere") // rows come as before, but under another name
+	p.exec("CREATE FOREIGN DATA WRAPPER nowhere; CREATE SERVER nowhere FOREIGN DATA WRAPPER nowhere; " +
+		"CREATE FOREIGN TABLE outbox_far PARTITION OF outbox FOR VALUES FROM (90) TO (99) SERVER nowhere")
 	var problem *slot.PublicationError
 	require.ErrorAs(t, w.finds(noticeLimit), &problem)
 	require.ErrorAs(t, w.finds(noticeLimit), &problem, "it says so for as long as that is so")
-	p.exec("ALTER TABLE elsewhere RENAME TO outbox")
+	p.exec("DROP FOREIGN TABLE outbox_far")
 	w.settles(func(o slot.Observation) bool { return *o.Slot.PublicationOK && o.Slot.Error == "" })
 	require.Equal(t, []string{"publication_repaired", "publication_broken"}, w.events())
 }
