@@ -23,10 +23,10 @@ type Sink struct {
 
 	turn    chan struct{} // holds a token while Publish runs
 	records records
-	taken   []*record        // of this Publish
-	last    string           // topic of the last message
-	topic   *topicLanes      // of last
-	tails   map[string]*tail // what earlier sessions have published, by topic; of the goroutine of Publish
+	taken   []*record   // of this Publish
+	last    string      // topic of the last message
+	topic   *topicLanes // of last
+	tails   tails       // what earlier sessions have published
 
 	lanes lanes
 	pace  pace          // guarded by the lanes' lock, like the three behind it

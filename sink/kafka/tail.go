@@ -58,14 +58,15 @@ type tail struct {
 	again map[uint64]struct{} // hashes of the keys of which a row was not there: what follows of them is published
 	seed  maphash.Seed        // of the hashes
 	told  bool                // that rows are published again
+	all   *tails              // which it belongs to: they count its keys
 }
 
-func newTail(log zerolog.Logger, topic string, room int) *tail {
-	return &tail{seen: events{room: room}, log: log, topic: topic, again: map[uint64]struct{}{}, seed: maphash.MakeSeed()}
+func newTail(log zerolog.Logger, topic string, room int, all *tails) *tail {
+	return &tail{
+		seen: events{room: room}, log: log, topic: topic,
+		again: map[uint64]struct{}{}, seed: maphash.MakeSeed(), all: all,
+	}
 }
-
-// tailKeys bounds tail.again. Of a relay that was killed, at most relay.in_flight_messages rows are not there.
-const tailKeys = 1 << 17
 
 // has tells whether an event was published. It is asked in the order of positions.
 func (t *tail) has(p position, key []byte) bool {
@@ -87,16 +88,22 @@ func (t *tail) has(p position, key []byte) bool {
 		t.log.Warn().Str("topic", t.topic).Stringer("lsn", p.lsn).
 			Msg("rows that are in the topic are published again: they follow a row of the same key that is not there, or not there any more")
 	}
-	if t.again[hash] = struct{}{}; len(t.again) > tailKeys {
-		t.log.Warn().Str("topic", t.topic).Stringer("lsn", p.lsn).Int("keys", tailKeys).
+	if again {
+		return false
+	}
+	if !t.all.takeKey(p) {
+		t.log.Warn().Str("topic", t.topic).Stringer("lsn", p.lsn).Int("keys", t.all.mostKeys()).
 			Msg("all rows of the topic are published again from here on: rows of too many keys are not there")
 		t.forget()
+		return false
 	}
+	t.again[hash] = struct{}{}
 	return false
 }
 
-// forget lets go of everything: nothing counts as published then.
+// forget lets go of everything: nothing counts as published then, and no keys are held.
 func (t *tail) forget() {
+	t.all.keys -= len(t.again)
 	t.seen, t.again, t.newest = events{}, nil, position{}
 }
 
@@ -120,7 +127,7 @@ func (s *Sink) Published(ctx context.Context, source sink.Source, m *sink.Messag
 	if p.lsn == 0 {
 		return false, nil // of a snapshot
 	}
-	before, known := s.tails[m.Topic]
+	before, known := s.tails.topics[m.Topic]
 	if known && !before.ends(p) {
 		return before.has(p, m.Key), nil
 	}
@@ -133,36 +140,23 @@ func (s *Sink) Published(ctx context.Context, source sink.Source, m *sink.Messag
 		}
 		return false, &sink.MessageError{Topic: m.Topic, Origin: m.Origin, Err: err}
 	}
-	t, err := s.readTails(ctx, source, m.Topic, p, s.tailRoom(p, m.Topic))
+	t, err := s.readTails(ctx, source, m.Topic, p, s.tails.room(p, m.Topic))
 	if err != nil {
 		return false, &sink.MessageError{Topic: m.Topic, Origin: m.Origin, Err: fmt.Errorf("read what earlier sessions have published: %w", err)}
 	}
 	if known {
 		t.follow(before)
 	}
-	if s.tails == nil {
-		s.tails = map[string]*tail{}
+	if s.tails.topics == nil {
+		s.tails.topics = map[string]*tail{}
 	}
-	s.tails[m.Topic] = t
+	s.tails.topics[m.Topic] = t
 	return t.has(p, m.Key), nil
 }
 
-// follow goes on where there was no room any more: what was not there until then is still not to be overtaken.
+// follow goes on where there was no room any more: what was not there until then is still not to be
+// overtaken. before is used no more: its keys are t's.
 func (t *tail) follow(before *tail) { t.again, t.seed, t.told = before.again, before.seed, before.told }
-
-// tailRoom is how many blocks the tail of a topic may hold from p on.
-func (s *Sink) tailRoom(p position, topic string) int {
-	room := tailRoom
-	for other, t := range s.tails {
-		if t.newest.before(p) {
-			t.forget() // nobody has asked since the session went past it
-		}
-		if other != topic {
-			room -= t.seen.blocks
-		}
-	}
-	return max(room, tailLeast)
-}
 
 // readTails runs the reading, which cannot be interrupted, beside, and waits for it only until ctx or the sink ends.
 func (s *Sink) readTails(ctx context.Context, source sink.Source, topic string, from position, room int) (*tail, error) {
@@ -174,6 +168,7 @@ func (s *Sink) readTails(ctx context.Context, source sink.Source, topic string, 
 	reader := tailReader{
 		client: s.topics.client, log: s.log, stop: s.stop, patience: s.cfg.DeliveryTimeout,
 		topic: topic, n: s.topics.known[topic], source: source.Header(), from: from, room: room,
+		all: &s.tails,
 	}
 	s.topics.asking.Go(func() { // ends when the sink is closed, at the latest; Close waits
 		t, err := reader.read()

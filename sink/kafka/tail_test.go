@@ -339,7 +339,7 @@ func TestPublished_BoundsTheSearch(t *testing.T) {
 		s := openSink(t, cfg, newOutcomes().done)
 		require.NoError(t, s.Topic(within(t, patience), "orders"))
 		r := tailReader{client: s.topics.client, log: zerolog.Nop(), stop: s.stop, patience: patience, topic: "orders", n: 1,
-			source: us.Header(), from: position{lsn: 1000, index: 0}, gap: gap}
+			source: us.Header(), from: position{lsn: 1000, index: 0}, gap: gap, all: &s.tails}
 		tail, err := r.read()
 		require.NoError(t, err)
 		return tail

@@ -43,6 +43,7 @@ type tailReader struct {
 	source   string
 	from     position // of the session's first message
 	room     int      // blocks of events to remember
+	all      *tails   // which the tail will belong to; of another goroutine
 	gap      int64    // instead of tailGap, if positive
 	deadline time.Time
 
@@ -62,7 +63,7 @@ func (r *tailReader) read() (*tail, error) {
 		r.gap = tailGap
 	}
 	r.deadline = begun.Add(r.patience)
-	r.tail = newTail(r.log, r.topic, r.room)
+	r.tail = newTail(r.log, r.topic, r.room, r.all)
 	all := make([]found, r.n)
 	errs := make([]error, r.n)
 	var wg sync.WaitGroup
