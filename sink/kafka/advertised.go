@@ -1,12 +1,16 @@
 package kafka
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 
-	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"postrider/sink"
 )
@@ -30,25 +34,66 @@ func (e *AdvertisedError) Unwrap() []error { return []error{sink.ErrNoBroker, tr
 // FixAdvertised is what to do about an AdvertisedError.
 const FixAdvertised = "correct the broker's advertised.listeners, name resolution or firewall"
 
-// reachAdvertised connects to the brokers that alive has named until one can be reached, and returns why
-// none can. A broker that advertises the address at which it has answered costs no connection.
-func (d *dialer) reachAdvertised(alive string, advertised []*sarama.DescribeClusterBroker) error {
-	var failed []error
-	for _, b := range advertised {
-		if net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))) == alive {
-			return nil
-		}
-	}
-	for _, b := range advertised {
-		conn, err := d.Dial("tcp", net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))))
-		if err == nil {
-			_ = conn.Close()
-			return nil
-		}
-		failed = append(failed, &AdvertisedError{b.BrokerID, err})
-	}
-	if len(failed) == 0 {
+// advertised are the brokers of the cluster as alive names them to clients. Where it gives no answer
+// in time there are none, as for a broker that names none: the session finds out why.
+func (c *Config) advertised(ctx context.Context, d *dialer, alive string) []kmsg.MetadataResponseBroker {
+	options, err := c.producing(d)
+	if err != nil {
 		return nil
+	}
+	client, err := kgo.NewClient(append(options, kgo.SeedBrokers(alive), kgo.RequestRetries(0))...)
+	if err != nil {
+		return nil
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, c.DialTimeout)
+	defer cancel()
+	// Producers and consumers follow these addresses, and not those of DescribeCluster, which a
+	// proxy may leave as they are.
+	answer, err := noTopics().RequestWith(ctx, client)
+	if err != nil {
+		return nil
+	}
+	slices.SortFunc(answer.Brokers, func(a, b kmsg.MetadataResponseBroker) int {
+		return cmp.Compare(a.NodeID, b.NodeID)
+	})
+	return answer.Brokers
+}
+
+// advertisedDials bounds how many brokers are dialled at a time.
+const advertisedDials = 64
+
+// reachAdvertised connects to the brokers that alive has named, all at once, until one can be
+// reached, and returns why none can. Brokers that are down do not keep a session waiting where
+// others answer. One that advertises the address at which it has answered costs no connection.
+func (d *dialer) reachAdvertised(alive string, advertised []kmsg.MetadataResponseBroker) error {
+	address := func(b kmsg.MetadataResponseBroker) string {
+		return net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
+	}
+	isAlive := func(b kmsg.MetadataResponseBroker) bool { return address(b) == alive }
+	if len(advertised) == 0 || slices.ContainsFunc(advertised, isAlive) {
+		return nil
+	}
+	failed := make([]error, len(advertised))
+	dialled := make(chan bool, len(advertised))
+	turns := make(chan struct{}, advertisedDials)
+	for i, b := range advertised {
+		go func() { // ends with its dial, at the latest when d is cut; never blocks on dialled
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			conn, err := d.Dial("tcp", address(b))
+			if err == nil {
+				_ = conn.Close()
+			} else {
+				failed[i] = &AdvertisedError{b.NodeID, err}
+			}
+			dialled <- err == nil
+		}()
+	}
+	for range advertised {
+		if <-dialled {
+			return nil
+		}
 	}
 	return advise(errors.Join(failed...), FixAdvertised)
 }

@@ -93,7 +93,7 @@ func Inspect(ctx context.Context, cfg Config, topicNames []string) (Report, erro
 	d := newDialer(&cfg)
 	defer d.cut(sink.ErrClosed)
 	defer context.AfterFunc(ctx, func() { d.cut(context.Cause(ctx)) })()
-	if _, _, err := cfg.answering(ctx, d); err != nil { // who of those that are named can be reached stands in the report
+	if _, err := cfg.answering(ctx, d); err != nil { // who of those that are named can be reached stands in the report
 		return Report{}, err
 	}
 	conf, err := cfg.lookup(d)

@@ -110,84 +110,82 @@ func (c *Config) reach(ctx context.Context) (string, error) {
 	d := newDialer(c)
 	defer d.cut(sink.ErrClosed)
 	defer context.AfterFunc(ctx, func() { d.cut(context.Cause(ctx)) })()
-	alive, advertised, err := c.answering(ctx, d)
+	alive, err := c.answering(ctx, d)
 	if err != nil {
 		return "", err
 	}
-	return alive, d.reachAdvertised(alive, advertised)
+	advertised := c.advertised(ctx, d, alive)
+	if err = d.reachAdvertised(alive, advertised); ctx.Err() != nil {
+		return "", fmt.Errorf("connect to Kafka at %s: %w", c.bootstrap(), context.Cause(ctx))
+	}
+	return alive, err
 }
 
 // answering is reach without a look at what the broker names.
-func (c *Config) answering(ctx context.Context, d *dialer) (alive string, advertised []*sarama.DescribeClusterBroker, err error) {
+func (c *Config) answering(ctx context.Context, d *dialer) (alive string, err error) {
 	base, err := c.lookup(d)
 	if err != nil {
-		return "", nil, err
+		return "", err
 	}
 	// One that accepts connections and then says nothing counts as one that does not accept them.
 	base.Net.ReadTimeout = c.DialTimeout
 
 	type answer struct {
-		addr    string
-		brokers []*sarama.DescribeClusterBroker
-		err     error
+		addr string
+		err  error
 	}
 	answers := make(chan answer, len(c.Brokers))
 	for _, addr := range c.Brokers {
 		go func() { // ended by its time-outs or d.cut; never blocks on the channel
-			brokers, err := probe(addr, base)
-			answers <- answer{addr, brokers, err}
+			answers <- answer{addr, probe(addr, base)}
 		}()
 	}
 	var failed []error
 	for range c.Brokers {
 		a := <-answers
 		if a.err == nil {
-			return a.addr, a.brokers, nil
+			return a.addr, nil
 		}
 		failed = append(failed, a.err)
 	}
 	if ctx.Err() != nil {
-		return "", nil, fmt.Errorf("connect to Kafka at %s: %w", c.bootstrap(), context.Cause(ctx))
+		return "", fmt.Errorf("connect to Kafka at %s: %w", c.bootstrap(), context.Cause(ctx))
 	}
-	return "", nil, c.unreachable(failed)
+	return "", c.unreachable(failed)
 }
 
-// probe connects to one broker, authenticates and asks for the cluster's brokers, and closes the connection again. Brokers before
-// Kafka 2.8 do not know the question: then there are none.
-func probe(addr string, conf *sarama.Config) (brokers []*sarama.DescribeClusterBroker, err error) {
+// probe connects to one broker, authenticates, and closes the connection again. It asks for the cluster
+// only to see that the broker answers: one before Kafka 2.8 answers that it does not know the question.
+func probe(addr string, conf *sarama.Config) error {
 	b := sarama.NewBroker(addr)
 	if err := b.Open(conf); err != nil {
-		return nil, fmt.Errorf("%s: %w", addr, err)
+		return fmt.Errorf("%s: %w", addr, err)
 	}
 	defer func() { _ = b.Close() }()
-	_, err = b.Connected()
+	_, err := b.Connected()
 	if conf.Net.SASL.Enable && closedByPeer(err) && answersWithoutSASL(addr, *conf) {
 		// Kafka answers with an error code; brokers before 1.0 and other implementations just hang up.
-		return nil, fmt.Errorf("%s: %w %s", addr, errHangUp, conf.Net.SASL.Mechanism)
+		return fmt.Errorf("%s: %w %s", addr, errHangUp, conf.Net.SASL.Mechanism)
 	}
 	if err == nil {
-		var answer *sarama.DescribeClusterResponse
-		answer, err = b.DescribeCluster(&sarama.DescribeClusterRequest{})
+		_, err = b.DescribeCluster(&sarama.DescribeClusterRequest{})
 		var code sarama.KError
-		switch {
-		case err == nil:
-			return answer.Brokers, nil
-		case errors.As(err, &code), errors.Is(err, sarama.ErrUnsupportedVersion):
-			return nil, nil // it answered
+		if err == nil || errors.As(err, &code) || errors.Is(err, sarama.ErrUnsupportedVersion) {
+			return nil // it answered
 		}
 	}
 	var failed *connectError
 	if errors.As(err, &failed) {
-		return nil, err // names the address itself
+		return err // names the address itself
 	}
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {
-		return nil, fmt.Errorf("%s: connected, and got no answer within dial_timeout: %w", addr, err)
+		return fmt.Errorf("%s: connected, and got no answer within dial_timeout: %w", addr, err)
 	}
 	if closedByPeer(err) {
-		return nil, fmt.Errorf("%s: the broker closed the connection: %w", addr, err)
+		return fmt.Errorf("%s: the broker closed the connection: %w", addr, err)
 	}
-	return nil, fmt.Errorf("%s: %w", addr, err)
+	return fmt.Errorf("%s: %w", addr, err)
 }
 
 var errHangUp = errors.New("connection closed by the broker during SASL")
