@@ -183,7 +183,9 @@ type status struct {
 		Reason   string
 		Sessions int
 		InFlight int `json:"in_flight"`
-		Phantoms struct {
+		// Published is how many messages were acknowledged since the process was started.
+		Published uint64
+		Phantoms  struct {
 			Messages int
 			Timeline int32
 		}
