@@ -52,6 +52,7 @@ var waits = map[string]string{
 	"demo.waitFor":                       "a ticker of 10 ms",
 	"httpserver.stream.follow":           "one turn for each look of run",
 	"httpserver.stream.run":              "a ticker of 1 s",
+	"postgres.answering":                 "one turn for each host, and one when the look ends",
 	"recovery.awaiting":                  "10 s: the server's lock_timeout for the creation, or what slot.BeginNow waits",
 	"recovery.Recovery.table":            "one turn for each row",
 	"relay.Relay.Run":                    "one turn for each pause that somebody asks for",
