@@ -38,6 +38,15 @@ $owner$;
 -- Takes what no other partition takes, so that an insert never fails because the maintenance did not run.
 CREATE TABLE IF NOT EXISTS public.outbox_default PARTITION OF public.outbox DEFAULT;
 
+DO $default$
+BEGIN
+    IF (SELECT partdefid FROM pg_catalog.pg_partitioned_table WHERE partrelid = 'public.outbox'::regclass::oid) = 0::oid THEN
+        RAISE EXCEPTION 'public.outbox_default exists and is no partition of public.outbox, so that inserts could fail'
+            USING HINT = 'Rename or drop that table, and run the script again.';
+    END IF;
+END
+$default$;
+
 -- Makes the partitions of today and the days to come, and drops those older than keep. Days are UTC.
 -- Call it once a day, by pg_cron or a timer, as the owner of the table and with both arguments: a function of the same name that takes
 -- fewer would be called instead, whoever made it.  SELECT public.outbox_maintain(7, interval '7 days');
@@ -55,22 +64,28 @@ BEGIN
     FOR i IN 0..ahead LOOP
         day := today + i;
         part := format('%s%s', rel, to_char(day::timestamp, '_YYYYMMDD'));
-        CONTINUE WHEN to_regclass(format('%I.%I', nsp, part)) IS NOT NULL;
+        CONTINUE WHEN EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = parent AND i.inhrelid = to_regclass(format('%I.%I', nsp, part))::oid);
         BEGIN
             EXECUTE format('CREATE TABLE %I.%I PARTITION OF %s FOR VALUES FROM (%L) TO (%L)',
                 nsp, part, parent::regclass, day::timestamp AT TIME ZONE 'UTC', (day + 1)::timestamp AT TIME ZONE 'UTC');
-        EXCEPTION WHEN check_violation THEN
-            -- Rows of that day are in the default partition already; they are published from there just as well.
+        EXCEPTION WHEN check_violation OR duplicate_table THEN
+            -- Rows of that day are in the default partition already, or will be, since another table has the name; they are published
+            -- from there just as well.
+            IF (SELECT p.partdefid FROM pg_partitioned_table p WHERE p.partrelid = parent) = 0::oid THEN
+                RAISE;
+            END IF;
             RAISE WARNING 'partition % not made: %', part, SQLERRM;
         END;
     END LOOP;
     IF keep IS NULL THEN
         RETURN;
     END IF;
+    -- Those that this function makes: in the schema of the table, by its name and a day.
     FOR part IN
-        SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-        WHERE i.inhparent = parent AND c.relname::text ~ '_[0-9]{8}$'
-          AND to_date(right(c.relname::text, 8), 'YYYYMMDD') + 1 <= (now() AT TIME ZONE 'UTC') - keep
+        SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE i.inhparent = parent AND n.nspname = nsp
+          AND left(c.relname::text, -8) = format('%s_', rel) AND c.relname::text ~ '_[0-9]{4}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])$'
+          AND right(c.relname::text, 8) COLLATE "C" < to_char((now() AT TIME ZONE 'UTC') - keep, 'YYYYMMDD') COLLATE "C"
     LOOP
         EXECUTE format('DROP TABLE %I.%I', nsp, part);
     END LOOP;

@@ -76,6 +76,52 @@ func TestOutbox_PartitionsComeAndGo(t *testing.T) {
 	require.Equal(t, 9+13, count(), "but for the day that the default partition holds already")
 }
 
+func TestOutbox_MaintenanceDropsWhatItMadeAlone(t *testing.T) {
+	conn := database(t)
+	script, err := sql.Outbox(sql.Partitioned, "public", "outbox")
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), script+`;
+		CREATE SCHEMA archive;
+		CREATE TABLE archive.outbox_20200101 PARTITION OF public.outbox FOR VALUES FROM ('2020-01-01 00:00Z') TO ('2020-01-02 00:00Z');
+		CREATE TABLE public.outbox_20200101 (no_partition text);
+		CREATE TABLE public.else_20200102 PARTITION OF public.outbox FOR VALUES FROM ('2020-01-02 00:00Z') TO ('2020-01-03 00:00Z');
+		CREATE TABLE public.outbox_00000000 PARTITION OF public.outbox FOR VALUES FROM ('2020-01-03 00:00Z') TO ('2020-01-04 00:00Z');
+		CREATE TABLE public.outbox_20200105 PARTITION OF public.outbox FOR VALUES FROM ('2020-01-05 00:00Z') TO ('2020-01-06 00:00Z')`)
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), "SELECT public.outbox_maintain(7, interval '7 days')")
+	require.NoError(t, err)
+	for table, there := range map[string]bool{
+		"archive.outbox_20200101": true, "public.outbox_20200101": true, "public.else_20200102": true, "public.outbox_00000000": true,
+		"public.outbox_20200105": false,
+	} {
+		var is bool
+		require.NoError(t, conn.QueryRow(t.Context(), "SELECT to_regclass($1) IS NOT NULL", table).Scan(&is))
+		require.Equal(t, there, is, table)
+	}
+}
+
+// A row must find a partition whatever other tables have their names.
+func TestOutbox_ATableInThePlaceOfAPartitionIsNoPartition(t *testing.T) {
+	conn := database(t)
+	script, err := sql.Outbox(sql.Partitioned, "public", "outbox")
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), `CREATE TABLE outbox_default (x int);
+		DO $$ BEGIN EXECUTE format('CREATE TABLE outbox_%s (x int)', to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')); END $$`)
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), script)
+	require.ErrorContains(t, err, "outbox_default exists and is no partition")
+	_, err = conn.Exec(t.Context(), "ROLLBACK; DROP TABLE outbox_default")
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), script)
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), "INSERT INTO outbox (aggregate_type, aggregate_id, event_type) VALUES ('order', '7', 'OrderCreated')")
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), "ALTER TABLE outbox DETACH PARTITION outbox_default")
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), "SELECT outbox_maintain(7, NULL)")
+	require.ErrorContains(t, err, "already exists", "there is nothing to take its rows")
+}
+
 func TestPublication_IsWhatInitMakes(t *testing.T) {
 	require.Contains(t, sql.Publication(), "\nCREATE PUBLICATION postrider FOR TABLE public.outbox WITH (publish = 'insert', publish_via_partition_root = true);\n")
 	require.Equal(t, `CREATE PUBLICATION "postrider" FOR TABLE "public"."outbox" WITH (publish = 'insert', publish_via_partition_root = true);`,
