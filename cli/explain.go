@@ -44,6 +44,7 @@ var advices = []advice{
 	{replication.ErrSlotUnusable, exitConfig, "postrider check   # says what is wrong with the slot, and what to do"},
 	{replication.ErrPublicationMissing, exitConfig, fixPublicationThen},
 	{slot.ErrNoFreeSlot, exitConfig, "postrider slot list"},
+	{slot.ErrForeign, exitConfig, ""},
 	{slot.ErrServer, exitConfig, "postrider check"},
 	{slot.ErrBlocked, exitTemporary, "try again when these transactions have ended"},
 	{slot.ErrExists, exitRuntime, "postrider slot show"},

@@ -3,6 +3,7 @@ package slot
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -401,6 +402,29 @@ func EnsurePublication(ctx context.Context, conn *pgx.Conn, name string, tables 
 	return true, nil
 }
 
+// trusted refuses a publication that somebody else has made where the right to change it says nothing: a superuser has it
+// for every one. Its owner can leave the table out again at any time, or have its rows filtered.
+func (p *Publication) trusted(ctx context.Context, conn *pgx.Conn, t Table) error {
+	var owner, tableOwner string
+	err := conn.QueryRow(ctx, `
+		SELECT o.rolname::text, w.rolname::text FROM pg_catalog.pg_publication p JOIN pg_catalog.pg_roles o ON o.oid = p.pubowner
+		JOIN pg_catalog.pg_class c ON c.oid = $2::pg_catalog.oid JOIN pg_catalog.pg_roles w ON w.oid = c.relowner
+		JOIN pg_catalog.pg_roles me ON me.rolname = current_user
+		WHERE p.pubname = $1::text AND me.rolsuper AND NOT o.rolsuper AND o.oid <> w.oid`, p.Name, t.OID).Scan(&owner, &tableOwner)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil
+	case err != nil:
+		return fmt.Errorf("read the owner of publication %q: %w", p.Name, postgres.Error(err))
+	}
+	return &Error{
+		Err: fmt.Errorf("publication %q belongs to role %q, who could take table %s out of it at any time: %w", p.Name, owner, t.Name, ErrForeign),
+		WAL: "nothing was changed",
+		Fix: "give it to the owner of the table, once it is clear who made it; or choose another name with replication.publication:\n" +
+			"ALTER PUBLICATION " + quoteName(p.Name) + " OWNER TO " + quoteName(tableOwner) + ";",
+	}
+}
+
 // AddTables adds those of the tables that a publication lacks, and returns them. Without the right to, the error has the
 // SQL for who has it. What else is wrong with the publication is for VerifyPublication to say.
 func AddTables(ctx context.Context, conn *pgx.Conn, name string, tables []string) (added []string, err error) {
@@ -411,6 +435,9 @@ func AddTables(ctx context.Context, conn *pgx.Conn, name string, tables []string
 	for _, t := range p.Tables {
 		if !p.lacks(t) {
 			continue
+		}
+		if err := p.trusted(ctx, conn, t); err != nil {
+			return added, err
 		}
 		sql := addTableSQL(name, t.Name)
 		if _, err := conn.Exec(ctx, sql); err != nil {

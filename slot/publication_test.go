@@ -1,6 +1,7 @@
 package slot_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -133,6 +134,34 @@ func TestEnsurePublication_NeedsTheOwner(t *testing.T) {
 	require.ErrorIs(t, err, postgres.ErrPermission)
 	require.Contains(t, advice(t, err), "CREATE PUBLICATION")
 	p.exec("RESET ROLE")
+}
+
+// A superuser may change every publication, so that nothing but its owner tells who made it.
+func TestAddTables_LeavesAPublicationOfAnotherRoleAlone(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		p := onShared(t, version)
+		p.exec(`CREATE TABLE outbox (id int PRIMARY KEY)`)
+		p.exec(`CREATE PUBLICATION postrider`)
+		tables := []string{"public.outbox"}
+		role := "another_" + p.name
+		p.role(role)
+		p.exec(`ALTER PUBLICATION postrider OWNER TO ` + role)
+		_, err := slot.AddTables(t.Context(), p.conn, "postrider", tables)
+		require.ErrorIs(t, err, slot.ErrForeign)
+		require.ErrorContains(t, err, role)
+		advised := new(slot.Error)
+		require.ErrorAs(t, err, &advised)
+		_, sql, _ := strings.Cut(advised.Fix, "\n")
+		p.exec(sql)
+		added, err := slot.AddTables(t.Context(), p.conn, "postrider", tables)
+		require.NoError(t, err)
+		require.Equal(t, tables, added)
+
+		p.exec(`ALTER PUBLICATION postrider DROP TABLE outbox; ALTER TABLE outbox OWNER TO ` + role + `; ALTER PUBLICATION postrider OWNER TO ` + role)
+		added, err = slot.AddTables(t.Context(), p.conn, "postrider", tables)
+		require.NoError(t, err, "the owner of the table decides about its rows")
+		require.Equal(t, tables, added)
+	})
 }
 
 func TestRelation_DescribesWhatTheStreamWillBring(t *testing.T) {

@@ -140,10 +140,10 @@ func unseen(left []writing) error {
 		}
 	}
 	return &Error{
-		Err: fmt.Errorf("read the rows from before the slot: %w: %s: its rows may have been committed before the slot began, "+
-			"and cannot be seen yet", ErrBlocked, strings.Join(who, ", ")),
+		Err: &diagnosis{"rows that were committed before the slot began may not be visible yet, since transactions are open: " + strings.Join(who, ", "),
+			[]error{ErrBlocked}},
 		WAL: keptMeanwhile,
-		Fix: "wait for it to end, or bring back the synchronous standby that it waits for:\n" +
+		Fix: "wait for them to end, or bring back the synchronous standby that they wait for:\n" +
 			"SELECT pid, wait_event, state, query FROM pg_stat_activity WHERE pid IN (SELECT pid FROM pg_locks WHERE locktype = 'transactionid');",
 	}
 }
@@ -178,7 +178,7 @@ func awaitFinished(ctx context.Context, conn *pgx.Conn) (*snapshot, error) {
 		}
 		if time.Since(began) > finishTimeout {
 			return nil, &Error{
-				Err: fmt.Errorf("transaction %s has written its commit and does not finish: %w: its rows cannot be read yet", running[finishing], ErrBlocked),
+				Err: &diagnosis{"transaction " + running[finishing] + " has written its commit and does not finish, so its rows cannot be read yet", []error{ErrBlocked}},
 				WAL: keptMeanwhile,
 				Fix: "if it waits for a synchronous standby, let the relay see that:\n" +
 					"GRANT pg_read_all_stats TO " + quoteName(conn.Config().User) + ";",
