@@ -7,11 +7,15 @@ import (
 	"postrider/sink"
 )
 
+// leastAnswer is the number of its request, with which every answer begins.
+const leastAnswer = 4
+
 // firstAnswer bounds the first answer of a connection: which versions of which requests the broker knows, or what it thinks of a login.
 const firstAnswer = 1 << 20
 
 // answers follows the lengths that stand in front of what a broker says. The clients make room for as much as a length promises before they have read any of it,
-// and for the first answer of a connection sarama does that whatever the length: four gigabytes, if somebody else listens at the address.
+// and for the first answers of a connection sarama does that whatever the length: four gigabytes, if somebody else listens at the address, and
+// also for one that is shorter than what it takes off.
 type answers struct {
 	most  int // bytes of one answer
 	begun bool
@@ -41,7 +45,7 @@ func (a *answers) follow(p []byte) error {
 			most = firstAnswer
 		}
 		length := int32(binary.BigEndian.Uint32(a.length[:])) //nolint:gosec // as the protocol has it
-		if length < 0 || int(length) > most {
+		if length < leastAnswer || int(length) > most {
 			return fmt.Errorf("%w: an answer begins with the bytes %q, which is no length: is this a listener of Kafka, without TLS?", sink.ErrUnreachable, a.length[:])
 		}
 		a.begun, a.have, a.left = true, 0, int64(length)

@@ -19,7 +19,7 @@ func framed(bodies ...int) (out []byte) {
 func TestAnswers_FollowsLengthsHoweverTheyAreDivided(t *testing.T) {
 	for _, piece := range []int{1, 2, 3, 5, 7, 64, 1 << 20} {
 		a := answers{most: 5000}
-		for rest := framed(10, 0, 4999, 5000, 3); len(rest) > 0; {
+		for rest := framed(10, 4, 4999, 5000, 7); len(rest) > 0; {
 			n := min(piece, len(rest))
 			require.NoError(t, a.follow(rest[:n]))
 			rest = rest[n:]
@@ -38,6 +38,10 @@ func TestAnswers_RefusesWhatIsNoLength(t *testing.T) {
 	require.ErrorIs(t, a.follow([]byte{0x13, 0x89}), sink.ErrUnreachable, "5001")
 	a = answers{most: 100 << 20}
 	require.ErrorIs(t, a.follow([]byte{0, 0x10, 0, 1}), sink.ErrUnreachable, "the first answer is about versions")
+	for length := range byte(4) {
+		a = answers{most: 5000}
+		require.ErrorIs(t, a.follow([]byte{0, 0, 0, length}), sink.ErrUnreachable, "without room for the number of the request")
+	}
 	a = answers{most: 5000}
 	require.ErrorContains(t, a.follow([]byte{0xff, 0xff, 0xff, 0xff}), "is this a listener of Kafka")
 }
