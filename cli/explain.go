@@ -51,6 +51,8 @@ var advices = []advice{
 	{replication.ErrIdentityChanged, exitInvariant, "make sure that postgres.url leads to the right server, and that its slot stands where it should; then start again"},
 	{replication.ErrNotPostgreSQL, exitConfig, ""},
 	{replication.ErrUndecodable, exitRuntime, "postrider slot advance " + ourSlot + " --past LSN --dry-run   # says what it is about; LSN is where the transaction commits (docs/OPERATIONS.md, 6: a row that PostgreSQL cannot send)"},
+	{replication.ErrTooManyTables, exitConfig, "leave no tables but the outbox in the publication; WAL of before is sent as it was, so if the same transaction comes again:\n" +
+		"postrider slot advance " + ourSlot + " --past LSN --dry-run   # says what it is about; LSN is where the transaction commits"},
 	{replication.ErrUnassigned, exitConfig, "postrider check"},
 	{replication.ErrPermission, exitPermission, "postrider check   # prints the GRANT or ALTER ROLE that is missing"},
 	{postgres.ErrConfig, exitConfig, "postrider config validate"},

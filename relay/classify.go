@@ -97,6 +97,7 @@ var rules = []rule{
 	{postgres.ErrNotWritable, Retryable, "not_writable", drainBriefly, false},
 	{postgres.ErrUnreachable, Retryable, "postgres_unreachable", drainBriefly, false},
 	{replication.ErrProtocol, Retryable, "protocol", drainFully, false},
+	{replication.ErrTooManyTables, Retryable, "too_many_tables", drainFully, false}, // the next session begins behind what was delivered
 	{context.Canceled, Retryable, "cancelled", drainNot, false},
 }
 

@@ -327,7 +327,8 @@ func (d *decoder) relation(c *cursor) error {
 		return c.err('R')
 	}
 	if d.kept += length - d.lengths[r.OID]; d.kept > maxRelationBytes {
-		return fmt.Errorf("%w: descriptions of %d tables take more than %d bytes", ErrProtocol, len(d.relations), maxRelationBytes)
+		return fmt.Errorf("%w: the columns of %d tables take more than %d MiB in the transaction that commits at %s, the last is %s",
+			ErrTooManyTables, len(d.relations)+1, maxRelationBytes>>20, d.lsn, r)
 	}
 	d.relations[r.OID], d.lengths[r.OID] = r, length
 	return nil

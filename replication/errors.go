@@ -21,6 +21,7 @@ var (
 	ErrIdentityChanged    = errors.New("this is not the server that was there before")
 	ErrNotPostgreSQL      = errors.New("server is not PostgreSQL")
 	ErrUndecodable        = errors.New("server can't decode a row")
+	ErrTooManyTables      = errors.New("publication has too many wide tables")
 	// ErrUnassigned is of a row that came with the stream, not of the stream: see slot.UnassignedError.
 	ErrUnassigned = errors.New("which table a row belongs to is not known")
 )

@@ -304,7 +304,8 @@ func TestDecoder_BoundsWhatItRemembersOfTables(t *testing.T) {
 	for ; err == nil; n++ {
 		err = d.decode(relationMessage(n, "public", "outbox", columns...), sentAt, b)
 	}
-	require.ErrorIs(t, err, ErrProtocol)
+	require.ErrorIs(t, err, ErrTooManyTables)
+	require.ErrorContains(t, err, "public.outbox")
 	require.InDelta(t, maxRelationBytes/(10*4010), n, 20)
 	require.ErrorIs(t, newDecoder().decode(relationMessage(1, "public", "outbox", make([]string, maxColumns+1)...), sentAt, b), ErrProtocol)
 }
