@@ -19,10 +19,13 @@ import (
 // end that wait.
 const createLockTimeout = 10 * time.Second
 
+// A transaction that has been open for less is not worth ending: most end by themselves.
+const lasting = 2 * time.Second
+
 // Create makes a logical slot. Every transaction that commits afterwards is delivered; none that committed before is.
 // It blocks while older transactions are still writing: ErrBlocked names them after ten seconds, and the call can be repeated.
 func Create(ctx context.Context, conn *pgx.Conn, cfg Config) (Slot, error) {
-	return CreateWithin(ctx, conn, cfg, createLockTimeout)
+	return CreateWithin(ctx, conn, cfg, lasting)
 }
 
 // CreateWithin is Create with another limit for the wait for each older transaction.
@@ -94,11 +97,11 @@ func setTimeout(ctx context.Context, conn *pgx.Conn, name string, d time.Duratio
 func Blocked(ctx context.Context, conn *pgx.Conn, name string, cause error) error {
 	holders, err := blockers(ctx, conn)
 	var who []string
-	fix := "wait for these transactions to end, or end them; then try again"
+	fix := "wait for these transactions to end; then try again"
 	for _, h := range holders {
 		who = append(who, h.Text)
-		if h.PID != nil {
-			fix += fmt.Sprintf("\nSELECT pg_terminate_backend(%d);", *h.PID)
+		if h.Lasting {
+			fix += fmt.Sprintf("\nSELECT pg_terminate_backend(%d); -- takes back what it has written", *h.PID)
 		}
 	}
 	switch {
@@ -116,20 +119,23 @@ func Blocked(ctx context.Context, conn *pgx.Conn, name string, cause error) erro
 
 // blocker is a transaction that writes.
 type blocker struct {
-	PID  *int32 // nil: a prepared transaction
-	Text string
+	PID     *int32 // nil: a prepared transaction
+	Text    string
+	Lasting bool // seen to be older than lasting: it may not end by itself
 }
 
-// blockers finds the transactions that write. Any role may see pg_locks; the names need no special right either.
+// blockers finds the transactions that write, the oldest first. Any role may see pg_locks; the names need no special right either, since when
+// they are open takes pg_read_all_stats.
 func blockers(ctx context.Context, conn *pgx.Conn) ([]blocker, error) {
 	rows, err := conn.Query(ctx, `
 		SELECT l.pid, CASE WHEN l.pid IS NULL THEN 'a prepared transaction' ELSE
 		         pg_catalog.format('pid %s (user %s, application %s)', l.pid,
-		           coalesce(a.usename, '?'), coalesce(nullif(a.application_name, ''), '?')) END
+		           coalesce(a.usename, '?'), coalesce(nullif(a.application_name, ''), '?')) END,
+		       coalesce(pg_catalog.clock_timestamp() - a.xact_start > $1::pg_catalog.interval, false)
 		FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
 		WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
 		  AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()
-		ORDER BY a.backend_start LIMIT 10`)
+		ORDER BY a.xact_start LIMIT 10`, lasting)
 	if err != nil {
 		return nil, err
 	}
