@@ -41,6 +41,7 @@ type pipeline struct {
 	catalogue catalogue // the router's questions
 	assigner  *slot.Assigner
 	router    *router.Router // of the last session; of the relay's goroutine
+	timeline  int32          // of its rows
 }
 
 func (a *app) newPipeline(cfg config.Config, set *metrics.Set, log zerolog.Logger) *pipeline {
@@ -87,6 +88,7 @@ func (p *pipeline) parts() relay.Parts {
 		Policies:          p.cfg.DeadLetter,
 		OpenDesk:          p.openDesk,
 		Router:            p.sessionRouter,
+		Timeline:          p.rowsFrom,
 		Heartbeat:         p.heartbeat,
 		Moved:             p.moved,
 		Explain: func(err error, st relay.State) (what, wal, next string) {
@@ -290,11 +292,17 @@ func (p *pipeline) heartbeat(at time.Time) (*sink.Message, error) {
 func (p *pipeline) sessionRouter() (r *router.Router, err error) {
 	if p.router != nil {
 		for _, a := range p.router.Assigned() {
-			p.assigner.Remember(a.OID, a.Table, a.First, a.Last)
+			p.assigner.Remember(p.timeline, a.OID, a.Table, a.First, a.Last)
 		}
 	}
 	p.router, err = p.newRouter()
 	return p.router, err
+}
+
+// rowsFrom is told the timeline of a session's rows. On another one, positions stand for other rows.
+func (p *pipeline) rowsFrom(timeline int32) {
+	p.timeline = timeline
+	p.assigner.On(timeline)
 }
 
 func (p *pipeline) newRouter() (*router.Router, error) {

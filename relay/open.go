@@ -42,6 +42,9 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 	if err := r.recognise(s.stream.Identity(), s.stream.SeedLSN()); err != nil {
 		return refuse(err)
 	}
+	if r.parts.Timeline != nil {
+		r.parts.Timeline(s.stream.Identity().Timeline)
+	}
 	if err := r.askForAwaited(ctx, s); err != nil {
 		return refuse(err)
 	}

@@ -47,6 +47,8 @@ type Parts struct {
 	// begin is the confirmed position.
 	OpenDesk func(ctx context.Context, source sink.Source, begin pglogrepl.LSN) (deadletter.Desk, error)
 	Router   func() (*router.Router, error)
+	// Timeline is told which one the rows of a session come from, before the first. May be nil.
+	Timeline func(timeline int32)
 	// Moved judges a slot whose confirmed position lies beyond what this process has acked: an error if that can only mean that rows between the two
 	// positions are never sent, nil if another relay can have published them. May be nil: it never does.
 	Moved func(ctx context.Context, m Move) error

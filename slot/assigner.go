@@ -171,6 +171,16 @@ func (a *Assigner) see(e *proof, before walPosition) {
 	}
 }
 
+// On tells which timeline the rows come from that will be asked for.
+func (a *Assigner) On(timeline int32) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.onTimeline(timelineName(timeline))
+}
+
+// timelineName is a timeline as in the name of a WAL file.
+func timelineName(timeline int32) string { return fmt.Sprintf("%08X", timeline) }
+
 // onTimeline forgets what was seen on another timeline: its positions and OIDs are not those of this one.
 func (a *Assigner) onTimeline(timeline string) {
 	if a.timeline != timeline {

@@ -65,10 +65,19 @@ func TestAssigner_RemembersPartitionsThatAreGone(t *testing.T) {
 		require.ErrorIs(t, err, replication.ErrUnassigned)
 		require.Equal(t, []string{"public.outbox"}, unknown.Candidates)
 		require.Equal(t, dropped.OID, unknown.OID)
-		a.Remember(dropped.OID, "public.outbox", row1.LSN, later.LSN)
+		a.Remember(1, dropped.OID, "public.outbox", row1.LSN, later.LSN)
 		require.Equal(t, "public.outbox", assign(later))
-		a.Remember(detached.OID, "", later.LSN, later.LSN)
+		a.Remember(1, detached.OID, "", later.LSN, later.LSN)
 		require.Empty(t, assign(slot.FirstRow{Relation: detached, LSN: later.LSN}))
+
+		a.On(1)
+		require.Equal(t, "public.outbox", assign(later))
+		a.On(2) // where a position stands for another row
+		_, _, err = a.Assign(t.Context(), p.conn, later)
+		require.ErrorIs(t, err, replication.ErrUnassigned)
+		a.Remember(2, dropped.OID, "public.outbox", row1.LSN, later.LSN)
+		_, _, err = a.Assign(t.Context(), p.conn, later)
+		require.ErrorIs(t, err, replication.ErrUnassigned)
 	})
 }
 
@@ -194,7 +203,7 @@ func TestAssigner_ForgetsWhatDoesNotComeAgain(t *testing.T) {
 		require.NoError(t, a.Look(t.Context(), p.conn))
 		partitions := a.Spans()
 		for n := range uint32(3000) {
-			a.Remember(1<<30+n%1000, "", earlier-pglogrepl.LSN(n), earlier-pglogrepl.LSN(n))
+			a.Remember(1, 1<<30+n%1000, "", earlier-pglogrepl.LSN(n), earlier-pglogrepl.LSN(n))
 		}
 		require.Greater(t, a.Spans(), partitions+2000)
 		require.NoError(t, a.Look(t.Context(), p.conn))

@@ -175,10 +175,13 @@ func (a *Assigner) extend(oid uint32, now assigned) {
 }
 
 // Remember takes note of how rows of a relation were assigned, from the first one to the last: when
-// the slot sends them again, the relation may be gone.
-func (a *Assigner) Remember(oid uint32, table string, first, last pglogrepl.LSN) {
+// the slot sends them again, the relation may be gone. On another timeline it does not.
+func (a *Assigner) Remember(timeline int32, oid uint32, table string, first, last pglogrepl.LSN) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.timeline != timelineName(timeline) {
+		return
+	}
 	a.extend(oid, assigned{table: table, from: first, sight: sight{to: last}})
 }
 
