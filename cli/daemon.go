@@ -83,6 +83,7 @@ func (d *daemon) ready() (state string, err error) {
 // report is the answer of /status.
 func (d *daemon) report() Report {
 	r := newReport(time.Now(), os.Getpid(), d.started, d.relay.State(), d.observation(), d.live.config().Config)
+	d.app.typedVerdict(&r.Verdict)
 	r.Verdict = d.health.Fill(r.Verdict)
 	return r
 }

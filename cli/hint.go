@@ -17,6 +17,8 @@ var (
 	hintCommand = regexp.MustCompile(`(?:^|[\s;:(])postrider\b`)
 	hintWord    = regexp.MustCompile(`^ ([A-Za-z0-9_-]+)`)
 	plainPath   = regexp.MustCompile(`^[A-Za-z0-9_./@%+=:-]+$`)
+
+	configOption = regexp.MustCompile(` --config (?:'(?:[^']|'\\'')*'|[A-Za-z0-9_./@%+=:-]+)`)
 )
 
 // typed has the commands in a hint read the file that this command was told to read.
@@ -86,10 +88,12 @@ func subcommand(cmd *cobra.Command, name string) *cobra.Command {
 }
 
 // typedVerdict is typed for each hint of a verdict.
-func (a *app) typedVerdict(v *health.Verdict) {
-	v.Next = a.typed(v.Next)
+func (a *app) typedVerdict(v *health.Verdict) { eachHint(v, a.typed) }
+
+func eachHint(v *health.Verdict, change func(hint string) string) {
+	v.Next = change(v.Next)
 	for i := range v.Conditions {
-		v.Conditions[i].Next = a.typed(v.Conditions[i].Next)
+		v.Conditions[i].Next = change(v.Conditions[i].Next)
 	}
 }
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -35,6 +36,19 @@ func TestTyped_NamesTheConfigurationOfThisCommand(t *testing.T) {
 	require.Equal(t, `postrider run --config 'it'\''s here.toml'`, a.typed("postrider run"))
 	a.configPath = "" // found by itself: by the next command, too
 	require.Equal(t, "postrider run", a.typed("postrider run"))
+}
+
+// What the daemon says goes to its page, its log and to those that are notified, who all need its configuration; status has its own.
+func TestTyped_NamesTheConfigurationOfTheDaemon(t *testing.T) {
+	d := newTestDaemon(t)
+	newRoot(d.app)
+	d.app.configPath = "it's here.toml"
+	next := d.verdict().Next
+	require.Contains(t, next, `postrider check --config 'it'\''s here.toml'`)
+	require.Equal(t, strings.ReplaceAll(next, `'it'\''s here.toml'`, "there.toml"), configOption.ReplaceAllString(next, " --config there.toml"))
+	for _, c := range d.verdict().Conditions {
+		require.Equal(t, strings.Count(c.Next, "postrider "), strings.Count(c.Next, "--config"), c.Next)
+	}
 }
 
 // Every command that prints a hint prints it so.

@@ -114,9 +114,12 @@ func (a *app) showStatus(r Report, unreachable error, asJSON bool) error {
 	return err
 }
 
-// readStatus is the function of this name, with hints that can be typed.
+// readStatus is the function of this name, with hints that can be typed here: the daemon names its own configuration in them.
 func (a *app) readStatus(ctx context.Context, l *config.Loaded) (Report, error) {
 	r, err := readStatus(ctx, l)
+	if a.configPath != "" {
+		eachHint(&r.Verdict, func(hint string) string { return configOption.ReplaceAllString(hint, "") })
+	}
 	a.typedVerdict(&r.Verdict)
 	return r, err
 }

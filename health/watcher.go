@@ -31,6 +31,7 @@ type Watcher struct {
 type episode struct {
 	first  time.Time // seen
 	last   time.Time // seen
+	began  time.Time // the earliest that its data have said, or first
 	logged Severity  // with which the log has it; empty: it does not
 }
 
@@ -48,10 +49,10 @@ func (w *Watcher) Update(now time.Time, v Verdict) Verdict {
 	for _, c := range v.Conditions {
 		e := w.episodes[c.Name]
 		if e == nil {
-			e = &episode{first: now}
+			e = &episode{first: now, began: now}
 			w.episodes[c.Name] = e
 		}
-		e.last = now
+		e.last, e.began = now, e.since(c)
 		if e.logged != c.Severity && (c.For == 0 || now.Sub(e.first) >= loggedAfter) {
 			message := "condition began"
 			if e.logged != "" {
@@ -91,11 +92,11 @@ func (w *Watcher) fillLocked(v Verdict) Verdict {
 	return v
 }
 
-// since is when the condition began: what its data say, or when it was first seen, if that is earlier: each attempt to open a session
-// begins a phase of its own.
+// since is when the condition began: the earliest that was said or seen of it, for each attempt to open a session begins a phase
+// of its own.
 func (e *episode) since(c Condition) time.Time {
-	if c.Since.IsZero() || e.first.Before(c.Since) {
-		return e.first
+	if c.Since.IsZero() || e.began.Before(c.Since) {
+		return e.began
 	}
 	return c.Since
 }

@@ -125,6 +125,16 @@ func TestWatcher_KeepsSinceWhereTheDataHaveNone(t *testing.T) {
 	require.Zero(t, between.Conditions[1].Since, "nobody has seen it yet")
 }
 
+// A relay that backs off begins a phase with each attempt.
+func TestWatcher_KeepsSinceOfTheFirstAttempt(t *testing.T) {
+	w := newWatched(t)
+	var v Verdict
+	for attempt := range 5 {
+		v, _ = w.at(8*attempt, Condition{Name: NotReady, Severity: Critical, Since: now.Add(time.Duration(8*attempt-2) * time.Second)})
+	}
+	require.Equal(t, now.Add(-2*time.Second), v.Conditions[0].Since, "as the first attempt had it")
+}
+
 func TestWatcher_ExportsStateAndConditions(t *testing.T) {
 	w := newWatched(t)
 	want := func(text string) {

@@ -31,7 +31,7 @@ const (
 //
 // Without sslmode, and with the modes prefer and allow, a host that is neither a socket nor a loopback address gets
 // sslmode=verify-full: libpq's default would silently go on without encryption. Whoever wants that writes sslmode=disable.
-// With several hosts the writable one is used, unless target_session_attrs says otherwise.
+// Of several hosts a writable one is used; target_session_attrs may ask for something else, and any means writable as well.
 func ParseConfig(c Config) (*pgx.ConnConfig, error) {
 	dsn, err := c.URL.Reveal()
 	if err != nil {
