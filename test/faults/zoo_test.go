@@ -71,7 +71,8 @@ type zoo struct {
 	t      *testing.T
 	server *embedded.Postgres
 	relay  *process
-	second *process // stands by; nil in most courses
+	second *process     // stands by; nil in most courses
+	proxy  *parts.Proxy // between relay and server
 	wg     sync.WaitGroup
 
 	held map[string]time.Duration
@@ -85,8 +86,14 @@ func newZoo(t *testing.T, version, limit string, params map[string]string, broke
 	z := &zoo{t: t, server: server, held: map[string]time.Duration{}, said: map[string]string{}}
 	z.rig = newRig(t, fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", server.Port()), broker)
 	execute(t, z.dsn, "CREATE TABLE other (id bigint, payload text); CREATE TABLE short (id bigint)")
+	if version >= "17" { // so that synchronized_standby_slots counts for it
+		execute(t, z.dsn, "SELECT pg_drop_replication_slot('"+z.slot+"')")
+		execute(t, z.dsn, "SELECT pg_create_logical_replication_slot('"+z.slot+"', 'pgoutput', failover => true)")
+		z.settings["slot.failover"] = "true"
+	}
 	z.settings["relay.in_flight_messages"] = "10000"
 	z.settings["admin.listen"], z.settings["admin.token"] = quote("127.0.0.1:0"), quote(zooToken)
+	z.proxy = z.through(t)
 	z.relay = z.started(t)
 	return z
 }
@@ -289,19 +296,20 @@ func TestZoo_NothingIsReportedWhileAllIsWell(t *testing.T) {
 
 // danger is something that ends in the loss of the slot, and what the relay has to say of it.
 type danger struct {
-	begin  func(z *zoo) (named string) // part of the culprit or the reason
+	since  string                                    // version that has it first; empty: all
+	begin  func(z *zoo, rate float64) (named string) // part of the culprit or the reason
 	within time.Duration
 	short  string // version of the short form; empty: none
 }
 
 var dangers = map[string]danger{
-	"a transaction holds": {short: "18", within: time.Minute, begin: func(z *zoo) string {
+	"a transaction holds": {short: "18", within: time.Minute, begin: func(z *zoo, _ float64) string {
 		conn := parts.Connect(z.t, z.dsn)
 		_, err := conn.Exec(z.t.Context(), "BEGIN; INSERT INTO short VALUES (1)")
 		require.NoError(z.t, err)
 		return fmt.Sprintf("transaction of pid %d", conn.PgConn().PID())
 	}},
-	"a prepared transaction holds": {short: "14", within: time.Minute, begin: func(z *zoo) string {
+	"a prepared transaction holds": {short: "14", within: time.Minute, begin: func(z *zoo, _ float64) string {
 		execute(z.t, z.dsn, "BEGIN; INSERT INTO short VALUES (1); PREPARE TRANSACTION 'left behind'")
 		z.t.Cleanup(func() {
 			conn, err := pgx.Connect(context.Background(), z.dsn)
@@ -312,15 +320,28 @@ var dangers = map[string]danger{
 		})
 		return "left behind"
 	}},
-	"the broker takes nothing": {within: time.Minute, begin: func(z *zoo) string {
+	"the broker takes nothing": {within: time.Minute, begin: func(z *zoo, _ float64) string {
 		z.broker.Pause(z.t)
 		return "kafka at"
 	}},
-	"nobody reads": {within: time.Minute, begin: func(z *zoo) string {
+	"a standby holds": {short: "17", since: "17", within: time.Minute, begin: func(z *zoo, _ float64) string {
+		execute(z.t, z.dsn, "SELECT pg_create_physical_replication_slot('"+z.slot+"_standby', true)")
+		execute(z.t, z.dsn, "ALTER SYSTEM SET synchronized_standby_slots = '"+z.slot+"_standby'")
+		execute(z.t, z.dsn, "SELECT pg_reload_conf()")
+		return z.slot + "_standby"
+	}},
+	"the reader has half the pace": {within: 2 * time.Minute, begin: func(z *zoo, rate float64) string {
+		z.proxy.Pace(int(rate * 1e6 * rowSent / rowWAL / 2))
+		return "are confirmed"
+	}},
+	"nobody reads": {within: time.Minute, begin: func(z *zoo, _ float64) string {
 		z.asks("pause")
 		return "paused"
 	}},
 }
+
+// Bytes that a row of writes takes of the WAL, and of the stream.
+const rowWAL, rowSent = 700, 330
 
 // What ends in the loss of the slot is announced, and named, as soon as it can be known.
 func TestZoo_DangerIsAnnounced(t *testing.T) {
@@ -329,7 +350,7 @@ func TestZoo_DangerIsAnnounced(t *testing.T) {
 		d := dangers[name]
 		for _, version := range []string{"14", "16", "17", "18"} {
 			for _, rate := range []float64{0.7, 4, 20} { // MB of WAL per second
-				if !*long && (version != d.short || rate != 4) {
+				if version < d.since || !*long && (version != d.short || rate != 4) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/%s/%g MB per second", name, version, rate), func(t *testing.T) {
@@ -342,10 +363,10 @@ func TestZoo_DangerIsAnnounced(t *testing.T) {
 					ctx, cancel := context.WithCancel(t.Context())
 					defer z.wg.Wait()
 					defer cancel()
-					z.writes(ctx, steady(rate*1e6/700)) // what one of these rows takes of the WAL
+					z.writes(ctx, steady(rate*1e6/rowWAL))
 					z.looks(15*time.Second, nil, nil)
 					require.NotContains(t, z.table(), string(health.Critical), "before anything is wrong")
-					named := d.begin(z)
+					named := d.begin(z, rate)
 					said := ""
 					after, announced := z.looks(d.within, nil, func(v health.Verdict) bool {
 						for _, c := range v.Conditions {

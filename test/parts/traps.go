@@ -1,14 +1,15 @@
 package parts
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 )
 
-// SetTraps makes look-alikes, owned by a role, in a schema where it may create: a better match for each operator and function that a careless statement could
-// mean, and relations and types with the names of those of pg_catalog. super is a superuser's connection.
+// SetTraps makes look-alikes, owned by a role, in a schema where it may create: a better match for each operator and function that the recorded statements
+// name, and relations and types with the names of those of pg_catalog. super is a superuser's connection.
 func SetTraps(t testing.TB, super *pgx.Conn, owner, schema string) {
 	t.Helper()
 	do := func(script string) {
@@ -18,6 +19,10 @@ func SetTraps(t testing.TB, super *pgx.Conn, owner, schema string) {
 	}
 	do(`CREATE SCHEMA IF NOT EXISTS traps; GRANT USAGE ON SCHEMA traps TO PUBLIC; CREATE SEQUENCE IF NOT EXISTS traps.calls; GRANT ALL ON SEQUENCE traps.calls TO PUBLIC`)
 	owner = pgx.Identifier{owner}.Sanitize()
+	statements, err := Statements()
+	require.NoError(t, err)
+	_, err = super.Exec(t.Context(), "SELECT pg_catalog.set_config('traps.statements', $1, false)", strings.Join(statements, "\n"))
+	require.NoError(t, err)
 	do("SELECT pg_catalog.set_config('traps.schema', '" + schema + "', false); SET ROLE " + owner + "; SET check_function_bodies = off")
 	do(trapCalls)
 	do(trapNames)
@@ -37,20 +42,28 @@ func Sprung(t testing.TB, super *pgx.Conn) (sprung bool) {
 const trapCalls = `DO $traps$
 DECLARE
 	home CONSTANT text := pg_catalog.current_setting('traps.schema');
-	types CONSTANT regtype[] := '{name,text,varchar,"char",smallint,integer,bigint,numeric,oid,regclass,regtype,regnamespace,xid,pg_lsn,date,timestamp,timestamptz,interval}';
+	statements CONSTANT text := pg_catalog.current_setting('traps.statements');
+	named CONSTANT text[] := ARRAY(SELECT DISTINCT m[1] FROM pg_catalog.regexp_matches(statements, '([a-z_0-9]+)\(', 'g') m);
+	-- Those that LIKE, IN and BETWEEN stand for are not written as such.
+	operators CONSTANT text[] := '{~~,!~~,=,<>,<=,>=}' || ARRAY(SELECT DISTINCT m[1] FROM pg_catalog.regexp_matches(statements, '([-+*/<>=~!@#%^&|]+)', 'g') m);
+	types CONSTANT regtype[] := '{name,text,varchar,"\"char\"",smallint,integer,bigint,numeric,oid,regclass,regtype,regnamespace,xid,pg_lsn,date,timestamp,timestamptz,interval}';
 	numbers CONSTANT regtype[] := '{smallint,integer,bigint,numeric,date,timestamp,timestamptz,interval,pg_lsn}';
+	others CONSTANT regtype[] := '{boolean,float8,uuid,json,jsonb,bytea,bpchar,tid,xid8,bit,text[],name[],oid[],smallint[],bigint[],boolean[]}';
 	a regtype; b regtype; o record; f record; i int; result text;
 	trap CONSTANT text := ' LANGUAGE plpgsql IMMUTABLE AS $f$ BEGIN PERFORM pg_catalog.nextval(''traps.calls''); RETURN NULL; END $f$';
 	arguments text;
 BEGIN
-	FOREACH a IN ARRAY types LOOP FOREACH b IN ARRAY types LOOP
-		FOREACH result IN ARRAY '{boolean,text,numeric}'::text[] LOOP
+	FOREACH a IN ARRAY types || others LOOP FOREACH b IN ARRAY types || others LOOP
+		CONTINUE WHEN a <> b AND (a = ANY (others) OR b = ANY (others)) AND NOT (a IN ('text', 'name', 'integer') OR b IN ('text', 'name', 'integer'));
+		FOREACH result IN ARRAY '{boolean,text,numeric,jsonb}'::text[] LOOP
 			EXECUTE pg_catalog.format('CREATE FUNCTION %I.trap_%s(%s, %s) RETURNS %s', home, result, a, b, result) || trap;
 		END LOOP;
 		-- The result is that of the operator it stands in for, so that a statement is understood as before.
-		FOR o IN SELECT names.oprname, names.result FROM (VALUES ('=', 'boolean'), ('<>', 'boolean'), ('<', 'boolean'), ('<=', 'boolean'), ('>', 'boolean'), ('>=', 'boolean'),
-				('~', 'boolean'), ('~~', 'boolean'), ('!~~', 'boolean'), ('||', 'text'), ('+', 'numeric'), ('-', 'numeric'), ('*', 'numeric'), ('/', 'numeric'), ('%', 'numeric'))
-				AS names(oprname, result)
+		FOR o IN SELECT names.oprname, names.result FROM (
+				SELECT DISTINCT p.oprname, CASE WHEN p.oprname IN ('+', '-', '*', '/', '%') THEN 'numeric' WHEN p.oprname IN ('||', '->>', '#>>') THEN 'text'
+					WHEN p.oprname IN ('->', '#>', '#-') THEN 'jsonb' ELSE 'boolean' END AS result
+				FROM pg_catalog.pg_operator p WHERE p.oprnamespace = 'pg_catalog'::regnamespace AND p.oprkind = 'b'
+					AND p.oprname = ANY (operators)) names
 			WHERE (names.result <> 'numeric' OR a = ANY (numbers) AND b = ANY (numbers))
 			  AND NOT EXISTS (SELECT FROM pg_catalog.pg_operator p WHERE p.oprname = names.oprname AND oprleft = a AND oprright = b AND oprnamespace = 'pg_catalog'::regnamespace)
 		LOOP
@@ -60,9 +73,7 @@ BEGIN
 	-- Functions with one argument of another type, and with the same.
 	FOR f IN SELECT DISTINCT p.proname, p.proargtypes::oid[] AS arguments, p.prorettype::regtype AS result, p.proretset FROM pg_catalog.pg_proc p
 		WHERE p.pronamespace = 'pg_catalog'::regnamespace AND p.prokind IN ('f', 'a') AND p.pronargs <= 3 AND p.provariadic = 0
-		  AND p.proname IN ('now', 'current_setting', 'sum', 'max', 'min', 'string_agg', 'quote_ident', 'right', 'left', 'to_char', 'to_date', 'lpad', 'to_hex', 'substr', 'repeat',
-			'md5', 'length', 'isfinite', 'age', 'format', 'pg_relation_size', 'pg_size_bytes', 'to_regclass', 'has_table_privilege', 'gen_random_uuid', 'pg_current_wal_lsn',
-			'pg_wal_lsn_diff', 'pg_is_in_recovery', 'pg_partition_ancestors', 'pg_partition_root', 'hashtextextended', 'pg_backend_pid', 'pg_drop_replication_slot')
+		  AND p.proname = ANY (named)
 		  AND NOT EXISTS (SELECT FROM pg_catalog.unnest(p.proargtypes::oid[]) x WHERE x IN ('internal'::regtype, '"any"'::regtype, 'anyelement'::regtype, 'anyarray'::regtype,
 			'anynonarray'::regtype, 'anyrange'::regtype, 'anymultirange'::regtype, 'anycompatible'::regtype, 'cstring'::regtype))
 		  AND p.prorettype::regtype NOT IN ('record', 'internal', 'trigger', 'anyelement', 'anyarray', 'anycompatiblearray')
