@@ -160,6 +160,7 @@ func (h *hostile) bites(conn *pgx.Conn) {
 	for _, careless := range []string{
 		"SELECT relname || '.' FROM pg_catalog.pg_class", "SELECT 1::bigint + 1::numeric", "SELECT FROM pg_catalog.pg_class WHERE oid = 'pg_class'::regclass",
 		"SELECT right(relname, 8) FROM pg_catalog.pg_class", "SELECT to_char(current_date, 'YYYY')", "SELECT FROM pg_catalog.pg_class WHERE relname NOT LIKE 'pg%'",
+		"SELECT ARRAY['a'::text] || relname FROM pg_catalog.pg_class",
 	} {
 		require.ErrorContains(h.t, explain(h.t.Context(), conn.PgConn(), careless), "permission denied for function", careless)
 	}
