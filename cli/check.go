@@ -92,7 +92,7 @@ func (a *app) checkWith(ctx context.Context, c checker) []slot.Finding {
 	defer cancel()
 	cfg := c.loaded.Config
 	findings := loadedFindings(c.loaded)
-	seen := newSamples(c.topics, c.beside)
+	seen := newSamples(c.topics, c.beside, cfg.Snapshot.On())
 	if !c.beside {
 		c.relay = relayAt(ctx, cfg.HTTP.LocalURL())
 	}

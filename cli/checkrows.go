@@ -29,12 +29,13 @@ const (
 // samples are rows of the tables, routed: the topics that check asks Kafka for, and the largest record of each.
 type samples struct {
 	rows, bytes int            // limits for each table
+	consented   bool           // see slot.MayRead
 	topics      []string       // those that were named first
 	largest     map[string]int // bytes of a record, with overhead, by topic
 }
 
-func newSamples(named []string, beside bool) *samples {
-	s := &samples{rows: sampleRows, bytes: sampleBytes, topics: slices.Clone(named), largest: map[string]int{}}
+func newSamples(named []string, beside, snapshot bool) *samples {
+	s := &samples{rows: sampleRows, bytes: sampleBytes, consented: snapshot || !beside, topics: slices.Clone(named), largest: map[string]int{}}
 	if beside {
 		s.rows, s.bytes = sampleRows/10, sampleBytes/10
 	}
@@ -50,9 +51,8 @@ func (s *samples) add(topic string, size int) {
 
 // table routes the newest rows of a table that the login may read, and reports one that cannot be routed. r has judged rel: it asks nothing.
 func (s *samples) table(ctx context.Context, conn *pgx.Conn, r *router.Router, t slot.Table, rel *replication.Relation) []slot.Finding {
-	var readable bool
-	err := conn.QueryRow(ctx, `SELECT pg_catalog.has_table_privilege($1::oid, 'SELECT')`, rel.OID).Scan(&readable)
-	if err != nil || !readable {
+	whyNot, err := slot.MayRead(ctx, conn, rel.OID, s.consented)
+	if err != nil || whyNot != "" {
 		return nil // the relay needs no SELECT, so this is no finding
 	}
 	read, err := s.read(ctx, conn, r, t, rel)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -8,7 +9,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"postrider/config"
+	"postrider/secret"
 	"postrider/slot"
+	"postrider/snapshot"
 )
 
 // heal types the SQL of a fix, without the remark behind it.
@@ -41,6 +45,27 @@ func TestCheck_SamplesTheNewestRows(t *testing.T) {
 			require.Equal(t, slot.SeverityOK, found["message_size"].Severity)
 		})
 	}
+}
+
+// The check of the status page runs unattended: a table's owner may grant SELECT, and the server plans reads with his code.
+func TestCheck_BesideARelayReadsNoTableOfAnotherRole(t *testing.T) {
+	i := newInstall(t, "18", kafkaBroker(t).Brokers()...)
+	i.ok("init")
+	i.exec(insertEvent + `VALUES ('new', '1', 'Happened', '{}')`)
+	a := &app{}
+	newRoot(a)
+	cfg := config.Default()
+	cfg.Postgres.URL, cfg.Sink.Kind = secret.Of(i.db.DSN()), config.SinkStdout
+	rows := func(mode string) bool {
+		cfg.Snapshot.Mode = mode
+		return slices.ContainsFunc(a.checkAll(t.Context(), &config.Loaded{Config: cfg}, nil), func(f slot.Finding) bool { return f.Code == "rows" })
+	}
+	require.True(t, rows(snapshot.NoData), "its own")
+	i.exec(`ALTER TABLE outbox OWNER TO pg_monitor`) // a role that is there
+	require.False(t, rows(snapshot.NoData))
+	require.True(t, rows(snapshot.Initial), "as the configuration says")
+	_, found := i.check()
+	require.Contains(t, found, "rows", "whoever runs the command says so")
 }
 
 func TestCheck_SamplesTheYoungestPartitionThatHasRows(t *testing.T) {

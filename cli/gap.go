@@ -49,7 +49,7 @@ func (p *pipeline) measured(ctx context.Context, err error) error {
 			return err
 		}
 		defer closeSQL(ctx, conn)
-		g.from, g.gone, g.gap = lost.ConfirmedFlushLSN, lost.Gone, slot.MeasureGap(ctx, conn, lost, p.cfg.Replication.Tables)
+		g.from, g.gone, g.gap = lost.ConfirmedFlushLSN, lost.Gone, slot.MeasureGap(ctx, conn, lost, p.cfg.Replication.Tables, p.cfg.Snapshot.On())
 	}
 	lost.Gap = g.gap
 	return err
@@ -65,5 +65,5 @@ func (p *pipeline) moved(ctx context.Context, m relay.Move) error {
 		return err
 	}
 	defer closeSQL(ctx, conn)
-	return slot.MovedOn(ctx, conn, p.monitor.Observation(), p.cfg.Replication.Tables, m.Acked, m.Confirmed, m.Streamed.Add(p.monitor.ClockSkew()), m.Held)
+	return slot.MovedOn(ctx, conn, p.monitor.Observation(), p.cfg.Replication.Tables, p.cfg.Snapshot.On(), m.Acked, m.Confirmed, m.Streamed.Add(p.monitor.ClockSkew()), m.Held)
 }

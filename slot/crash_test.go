@@ -38,7 +38,7 @@ func TestMonitor_TakesACrashForNoOtherSlot(t *testing.T) {
 	_, err = conn.Exec(t.Context(), "INSERT INTO outbox VALUES (2, 'x')")
 	require.NoError(t, err)
 	for _, last := range []slot.Observation{before, o} {
-		require.NoError(t, slot.MovedOn(t.Context(), conn, last, []string{"public.outbox"}, 1, 2, before.Slot.ObservedAt, false))
+		require.NoError(t, slot.MovedOn(t.Context(), conn, last, []string{"public.outbox"}, false, 1, 2, before.Slot.ObservedAt, false))
 	}
-	require.ErrorIs(t, slot.MovedOn(t.Context(), conn, o, []string{"public.outbox"}, 1, 2, time.Now().Add(time.Minute), false), replication.ErrSlotLost, "no crash since then")
+	require.ErrorIs(t, slot.MovedOn(t.Context(), conn, o, []string{"public.outbox"}, false, 1, 2, time.Now().Add(time.Minute), false), replication.ErrSlotLost, "no crash since then")
 }

@@ -2,7 +2,6 @@ package slot
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,19 +31,20 @@ type TableGap struct {
 }
 
 // MeasureGap asks the server how large the gap is. What it does not tell is left out, or has its reason; it blocks for seconds at most.
-func MeasureGap(ctx context.Context, conn *pgx.Conn, lost *LostError, tables []string) *Gap {
+// consented is as for MayRead.
+func MeasureGap(ctx context.Context, conn *pgx.Conn, lost *LostError, tables []string, consented bool) *Gap {
 	g := &Gap{From: lost.ConfirmedFlushLSN, FromXmin: lost.CatalogXmin}
 	var current string
 	if err := conn.QueryRow(ctx, "SELECT ("+currentLSN+")::text").Scan(&current); err == nil {
 		g.To, _ = pglogrepl.ParseLSN(current) // zero if it cannot be read
 	}
 	for _, table := range tables {
-		g.Tables = append(g.Tables, g.count(ctx, conn, table))
+		g.Tables = append(g.Tables, g.count(ctx, conn, table, consented))
 	}
 	return g
 }
 
-func (g *Gap) count(ctx context.Context, conn *pgx.Conn, table string) TableGap {
+func (g *Gap) count(ctx context.Context, conn *pgx.Conn, table string, consented bool) TableGap {
 	t := TableGap{Table: table}
 	if g.FromXmin == 0 {
 		t.Reason = "nothing tells from which transaction on"
@@ -55,20 +55,17 @@ func (g *Gap) count(ctx context.Context, conn *pgx.Conn, table string) TableGap 
 		return t
 	}
 	schema, name := SplitTable(table)
-	// Asked before, since the planner evaluates expressions of the table's owner before the executor refuses to read.
-	var readable bool
+	var oid uint32 // zero: there is none
 	err := conn.QueryRow(ctx, `
-		SELECT pg_catalog.has_table_privilege(c.oid, 'SELECT') FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-		WHERE n.nspname = $1 AND c.relname = $2`, schema, name).Scan(&readable)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		t.Reason = "there is no such table"
-		return t
-	case err != nil:
+		SELECT coalesce((SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname = $1 AND c.relname = $2), 0::oid)`, schema, name).Scan(&oid)
+	if err == nil {
+		t.Reason, err = MayRead(ctx, conn, oid, consented)
+	}
+	if err != nil {
 		t.Reason = err.Error()
-		return t
-	case !readable:
-		t.Reason = "it takes SELECT on the table"
+	}
+	if t.Reason != "" {
 		return t
 	}
 	err = conn.QueryRow(ctx, "SELECT pg_catalog.count(*) FROM "+quoteTable(table)+" WHERE "+fromXmin(g.FromXmin), pgx.QueryExecModeSimpleProtocol).Scan(&t.Rows)
@@ -99,7 +96,7 @@ func (g *Gap) empty() bool {
 // whoever resets them. Nor can it be told where somebody else has held the slot, and nothing was ever counted: he may have confirmed that there was
 // nothing. Otherwise somebody made the slot anew, and it never sends what lies between: a LostError. That no row of the tables lies there is no proof that
 // nothing was lost, since rows may be deleted as soon as they are written: it counts only for a slot that was never seen to decode anything, nor to be missing.
-func MovedOn(ctx context.Context, conn *pgx.Conn, last Observation, tables []string, from, to pglogrepl.LSN, streamed time.Time, held bool) error {
+func MovedOn(ctx context.Context, conn *pgx.Conn, last Observation, tables []string, consented bool, from, to pglogrepl.LSN, streamed time.Time, held bool) error {
 	if err := awaitCounters(ctx, conn); err != nil {
 		return err
 	}
@@ -131,7 +128,7 @@ func MovedOn(ctx context.Context, conn *pgx.Conn, last Observation, tables []str
 	if last.Slot.ConfirmedFlushLSN <= from { // or what was observed is the new slot already, which knows nothing of the gap
 		lost.CatalogXmin = last.Slot.CatalogXmin
 	}
-	lost.Gap = MeasureGap(ctx, conn, lost, tables)
+	lost.Gap = MeasureGap(ctx, conn, lost, tables, consented)
 	if lost.Gap.empty() && !remade && (d == nil || d.TotalTransactions == 0) {
 		return nil
 	}

@@ -24,16 +24,23 @@ func TestMeasureGap_RunsNoCodeOfATablesOwner(t *testing.T) {
 		require.NoError(t, err)
 		defer func() { require.NoError(t, conn.Close(t.Context())) }()
 		lost := &slot.LostError{Name: p.name, ConfirmedFlushLSN: 1, CatalogXmin: 3}
-		g := slot.MeasureGap(t.Context(), conn, lost, []string{"public.outbox", "public.missing"})
+		g := slot.MeasureGap(t.Context(), conn, lost, []string{"public.outbox", "public.missing"}, false)
 		require.Equal(t, []slot.TableGap{
 			{Table: "public.outbox", Reason: "it takes SELECT on the table"}, {Table: "public.missing", Reason: "there is no such table"},
 		}, g.Tables)
+		p.exec("GRANT SELECT ON outbox TO PUBLIC") // which the owner of a table may do
+		g = slot.MeasureGap(t.Context(), conn, lost, []string{"public.outbox"}, false)
+		require.Equal(t, []slot.TableGap{{Table: "public.outbox", Reason: "it belongs to another role, and snapshot.mode is off"}}, g.Tables)
 		var called int
 		require.NoError(t, p.conn.QueryRow(t.Context(), `SELECT count(*) FROM caught`).Scan(&called))
 		require.Zero(t, called)
 
-		g = slot.MeasureGap(t.Context(), p.conn, lost, []string{"public.outbox"})
-		require.Equal(t, []slot.TableGap{{Table: "public.outbox"}}, g.Tables, "who may read counts")
+		for _, consented := range []bool{true, false} {
+			g = slot.MeasureGap(t.Context(), p.conn, lost, []string{"public.outbox"}, consented)
+			require.Equal(t, []slot.TableGap{{Table: "public.outbox"}}, g.Tables, "its own role")
+		}
+		g = slot.MeasureGap(t.Context(), conn, lost, []string{"public.outbox"}, true)
+		require.Equal(t, []slot.TableGap{{Table: "public.outbox"}}, g.Tables, "as the configuration says")
 		require.NoError(t, p.conn.QueryRow(t.Context(), `SELECT count(*) FROM caught`).Scan(&called))
 		require.NotZero(t, called, "the function is one that the planner calls")
 	})

@@ -55,7 +55,7 @@ func TestMovedOn_TakesAnIdleSlotThatAnotherRelayHeld(t *testing.T) {
 	require.Greater(t, end, acked)
 	w.settles(func(o slot.Observation) bool { return o.Slot.ConfirmedFlushLSN >= end })
 	moved := func(held bool) error {
-		return slot.MovedOn(t.Context(), p.conn, w.Observation(), []string{"public.outbox"}, acked, end, streamed, held)
+		return slot.MovedOn(t.Context(), p.conn, w.Observation(), []string{"public.outbox"}, false, acked, end, streamed, held)
 	}
 	require.NoError(t, moved(true))
 	require.ErrorIs(t, moved(false), replication.ErrSlotLost, "nobody else can have moved it on")
@@ -84,7 +84,7 @@ func TestMovedOn_RefusesAnotherSlotWhereNoRowIsLeft(t *testing.T) {
 		p.exec("INSERT INTO outbox VALUES (2); DELETE FROM outbox")
 		made, err := slot.Create(t.Context(), p.conn, p.config())
 		require.NoError(t, err)
-		err = slot.MovedOn(t.Context(), p.conn, last, []string{"public.outbox"}, acked, made.ConfirmedFlushLSN, streamed, false)
+		err = slot.MovedOn(t.Context(), p.conn, last, []string{"public.outbox"}, false, acked, made.ConfirmedFlushLSN, streamed, false)
 		require.ErrorIs(t, err, replication.ErrSlotLost)
 	})
 }

@@ -67,16 +67,15 @@ const (
 
 // growth is what the statistics say of a table with all its partitions.
 type growth struct {
-	Size           int64 // bytes, indexes and TOAST included
-	Rows           int64 // estimated
-	Dead           int64
-	Deleted        int64      // since the statistics were reset
-	Partitioned    bool       //
-	Vacuumed       *time.Time // last; nil: never
-	AutovacuumOff  []string   // partitions, or the table itself, that autovacuum leaves alone
-	Oldest         *time.Time // of a row among the first of the table; nil: not known
-	TimestampedBy  string     // column of Oldest
-	MayBeInspected bool       // there is SELECT on it
+	Size          int64 // bytes, indexes and TOAST included
+	Rows          int64 // estimated
+	Dead          int64
+	Deleted       int64      // since the statistics were reset
+	Partitioned   bool       //
+	Vacuumed      *time.Time // last; nil: never
+	AutovacuumOff []string   // partitions, or the table itself, that autovacuum leaves alone
+	Oldest        *time.Time // of a row among the first of the table; nil: not known
+	TimestampedBy string     // column of Oldest
 }
 
 const selectGrowth = `
@@ -88,18 +87,22 @@ WITH leaves AS (
 SELECT coalesce(pg_catalog.sum(pg_catalog.pg_total_relation_size(l.oid)), 0)::bigint, coalesce(pg_catalog.sum(greatest(l.reltuples, s.n_live_tup, 0)), 0)::bigint,
   coalesce(pg_catalog.sum(s.n_dead_tup), 0)::bigint, coalesce(pg_catalog.sum(s.n_tup_del), 0)::bigint, pg_catalog.max(greatest(s.last_vacuum, s.last_autovacuum)),
   coalesce(pg_catalog.array_agg(l.oid::regclass::text ORDER BY l.oid) FILTER (WHERE 'autovacuum_enabled=false' = ANY (l.reloptions) OR 'autovacuum_enabled=off' = ANY (l.reloptions)), '{}'),
-  (SELECT r.relkind = 'p' FROM pg_catalog.pg_class r WHERE r.oid = $1), pg_catalog.has_table_privilege($1::oid, 'SELECT')
+  (SELECT r.relkind = 'p' FROM pg_catalog.pg_class r WHERE r.oid = $1)
 FROM leaves l LEFT JOIN pg_catalog.pg_stat_all_tables s ON s.relid = l.oid`
 
 // growth says how large an outbox has become, and whether anything makes it smaller.
 func (c *checker) growth(ctx context.Context, t Table) error {
 	var g growth
 	err := c.conn.QueryRow(ctx, selectGrowth, t.OID).
-		Scan(&g.Size, &g.Rows, &g.Dead, &g.Deleted, &g.Vacuumed, &g.AutovacuumOff, &g.Partitioned, &g.MayBeInspected)
+		Scan(&g.Size, &g.Rows, &g.Dead, &g.Deleted, &g.Vacuumed, &g.AutovacuumOff, &g.Partitioned)
 	if err != nil {
 		return fmt.Errorf("read the size of table %s: %w", t.Name, postgres.Error(err))
 	}
-	if g.MayBeInspected {
+	whyNot, err := MayRead(ctx, c.conn, t.OID, !c.Beside || c.Snapshot)
+	if err != nil {
+		return err
+	}
+	if whyNot == "" {
 		if err := c.oldest(ctx, t, &g); err != nil {
 			return err
 		}
