@@ -99,7 +99,7 @@ var waits = map[string]string{
 	"slot.Monitor.watch":                 "slot.check_interval or monitor.interval; a connection that does not live for 250 ms ends it (TestTurns_TheMonitorDoesNotSpin)",
 	"slot.Rows.Next":                     "one turn for each answer with rows",
 	"slot.awaitCommitted":                "20 ms, and ten seconds in all",
-	"slot.awaitCounters":                 "20 ms, until the server's half second is over",
+	"slot.awaitCounters":                 "20 ms, until the server's half second is over, 15 s at most",
 	"slot.awaitFinished":                 "20 ms, and ten seconds in all",
 	"slot.await":                         "200 ms, or 1 s for the lock of a snapshot (TestTurns_WhoStandsByLooksNowAndThen)",
 	"slot.listen":                        "one turn for each notification",

@@ -2,6 +2,7 @@ package slot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -136,12 +137,21 @@ func MovedOn(ctx context.Context, conn *pgx.Conn, last Observation, tables []str
 	return lost
 }
 
+// countersTimeout bounds the wait for counters before 15: a reader asks for new ones and takes stale ones after ten seconds.
+const countersTimeout = 15 * time.Second
+
+// ErrStaleCounters is temporary.
+var ErrStaleCounters = errors.New("the server writes no new statistics")
+
 // awaitCounters blocks until the counters that the server shows are not older than the call. Before 15 they are those of a file, which may be half a second
-// old, and so of a slot of the same name that was dropped since.
+// old, and so of a slot of the same name that was dropped since. A statistics collector that hangs, a full stats_temp_directory and a clock that was put back
+// keep it from being written: ErrStaleCounters.
 func awaitCounters(ctx context.Context, conn *pgx.Conn) error {
 	if major(conn) >= 15 {
 		return nil
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, countersTimeout, ErrStaleCounters)
+	defer cancel()
 	tick := time.NewTicker(visibleInterval)
 	defer tick.Stop()
 	var asked time.Time
@@ -151,6 +161,9 @@ func awaitCounters(ctx context.Context, conn *pgx.Conn) error {
 	for {
 		var written time.Time
 		if err := conn.QueryRow(ctx, `SELECT pg_catalog.pg_stat_get_snapshot_timestamp()`).Scan(&written); err != nil {
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
 			return fmt.Errorf("read the age of the server's counters: %w", postgres.Error(err))
 		}
 		if !written.Before(asked) {
@@ -159,6 +172,7 @@ func awaitCounters(ctx context.Context, conn *pgx.Conn) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
+			return fmt.Errorf("wait for the server's counters, which are of %s: %w", written.UTC().Format(time.RFC3339), context.Cause(ctx))
 		}
 	}
 }

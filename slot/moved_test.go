@@ -88,3 +88,12 @@ func TestMovedOn_RefusesAnotherSlotWhereNoRowIsLeft(t *testing.T) {
 		require.ErrorIs(t, err, replication.ErrSlotLost)
 	})
 }
+
+// Before 15 the counters are those of a file that may not be written at all.
+func TestMovedOn_WaitsForNoCountersThatNeverCome(t *testing.T) {
+	t.Parallel()
+	p, _ := onOwn(t, "14", map[string]string{"stats_temp_directory": "missing"})
+	last := slot.Observation{Slot: slot.Status{Slot: slot.Slot{Name: p.name}}}
+	err := slot.MovedOn(t.Context(), p.conn, last, []string{"public.outbox"}, false, 1, 2, time.Now(), false)
+	require.ErrorIs(t, err, slot.ErrStaleCounters)
+}

@@ -34,6 +34,16 @@ func (e *AdvertisedError) Unwrap() []error { return []error{sink.ErrNoBroker, tr
 // FixAdvertised is what to do about an AdvertisedError.
 const FixAdvertised = "correct the broker's advertised.listeners, name resolution or firewall"
 
+const (
+	// advertisedAnswer bounds what a broker may say when it is asked for names alone: those of thousands of brokers.
+	advertisedAnswer = 1 << 20
+	// advertisedDials is how many brokers are dialled; that none of so many can be reached says enough.
+	advertisedDials = 64
+	// advertisedNamed is how many of them an error names.
+	advertisedNamed = 3
+	longestHost     = 253 // bytes of a name in DNS: RFC 1035, 2.3.4, without the length octets
+)
+
 // advertised are the brokers of the cluster as alive names them to clients. Where it gives no answer
 // in time there are none, as for a broker that names none: the session finds out why.
 func (c *Config) advertised(ctx context.Context, d *dialer, alive string) []kmsg.MetadataResponseBroker {
@@ -41,7 +51,8 @@ func (c *Config) advertised(ctx context.Context, d *dialer, alive string) []kmsg
 	if err != nil {
 		return nil
 	}
-	client, err := kgo.NewClient(append(options, kgo.SeedBrokers(alive), kgo.RequestRetries(0))...)
+	client, err := kgo.NewClient(append(options, kgo.SeedBrokers(alive), kgo.RequestRetries(0),
+		kgo.BrokerMaxReadBytes(advertisedAnswer), kgo.FetchMaxBytes(advertisedAnswer))...)
 	if err != nil {
 		return nil
 	}
@@ -60,10 +71,7 @@ func (c *Config) advertised(ctx context.Context, d *dialer, alive string) []kmsg
 	return answer.Brokers
 }
 
-// advertisedDials bounds how many brokers are dialled at a time.
-const advertisedDials = 64
-
-// reachAdvertised connects to the brokers that alive has named, all at once, until one can be
+// reachAdvertised connects to the brokers that alive has named, up to a number at once, until one can be
 // reached, and returns why none can. Brokers that are down do not keep a session waiting where
 // others answer. One that advertises the address at which it has answered costs no connection.
 func (d *dialer) reachAdvertised(alive string, advertised []kmsg.MetadataResponseBroker) error {
@@ -74,13 +82,16 @@ func (d *dialer) reachAdvertised(alive string, advertised []kmsg.MetadataRespons
 	if len(advertised) == 0 || slices.ContainsFunc(advertised, isAlive) {
 		return nil
 	}
+	advertised = advertised[:min(len(advertised), advertisedDials)]
 	failed := make([]error, len(advertised))
 	dialled := make(chan bool, len(advertised))
-	turns := make(chan struct{}, advertisedDials)
 	for i, b := range advertised {
+		if len(b.Host) > longestHost {
+			failed[i] = &AdvertisedError{b.NodeID, fmt.Errorf("%w: a name of %d bytes", sink.ErrUnreachable, len(b.Host))}
+			dialled <- false
+			continue
+		}
 		go func() { // ends with its dial, at the latest when d is cut; never blocks on dialled
-			turns <- struct{}{}
-			defer func() { <-turns }()
 			conn, err := d.Dial("tcp", address(b))
 			if err == nil {
 				_ = conn.Close()
@@ -95,5 +106,9 @@ func (d *dialer) reachAdvertised(alive string, advertised []kmsg.MetadataRespons
 			return nil
 		}
 	}
-	return advise(errors.Join(failed...), FixAdvertised)
+	named := failed[:min(len(failed), advertisedNamed)]
+	if more := len(failed) - len(named); more > 0 {
+		named = append(slices.Clone(named), fmt.Errorf("%d more brokers of the cluster neither", more)) //nolint:err113 // a part of the text
+	}
+	return advise(errors.Join(named...), FixAdvertised)
 }

@@ -3,6 +3,8 @@ package kafka
 import (
 	"crypto/x509"
 	"net"
+	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -105,6 +107,26 @@ func TestOpen_GoesOnWhereTheBrokersAreNotNamed(t *testing.T) {
 	})
 	session(t, quick(c.ListenAddrs()...), []*sink.Message{event("orders", us, 1000, 0, "k")})
 	require.True(t, asked.Load())
+}
+
+// A broker that lies may name as many, and as long, as it likes.
+func TestReachAdvertised_IsBoundedWhateverIsNamed(t *testing.T) {
+	cfg := quick("localhost:9092")
+	d := newDialer(&cfg)
+	defer d.cut(net.ErrClosed)
+	host, port := splitPort(t, nobody(t))
+	brokers := make([]kmsg.MetadataResponseBroker, 100_000)
+	for i := range brokers {
+		brokers[i].NodeID, brokers[i].Host, brokers[i].Port = int32(i), host, port //nolint:gosec // few
+	}
+	brokers[0].Host = strings.Repeat("x", 1<<20)
+	before := runtime.NumGoroutine()
+	err := d.reachAdvertised("elsewhere:9092", brokers)
+	require.ErrorIs(t, err, sink.ErrNoBroker)
+	require.ErrorContains(t, err, "broker 0")
+	require.ErrorContains(t, err, "61 more brokers")
+	require.Less(t, len(err.Error()), 1000)
+	require.LessOrEqual(t, runtime.NumGoroutine(), before+2*advertisedDials)
 }
 
 // silent is the address of a broker that takes connections and says nothing.
