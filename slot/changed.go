@@ -11,6 +11,9 @@ import (
 	"postrider/postgres"
 )
 
+// renamedBack is the change that leaves no row in the table: see PublicationError.Elsewhere.
+const renamedBack = "the table was renamed and named back"
+
 // changedSince says what has changed that decides whether inserted rows of a table are sent; empty: they came all the time.
 func (e *evidence) changedSince(before *evidence, n int) string {
 	was, is := before.Publication, e.Publication
@@ -24,7 +27,7 @@ func (e *evidence) changedSince(before *evidence, n int) string {
 	}
 	old, now := before.of(n), e.of(n)
 	if e.renamed(before, n) {
-		return "the table was renamed and named back: rows inserted meanwhile into another table of its name are not sent, and stay in that table"
+		return renamedBack
 	}
 	differs := slices.Concat(without(old, now), without(now, old))
 	has := func(entries []entry, is func(entry) bool) bool { return slices.ContainsFunc(entries, is) }
@@ -48,11 +51,26 @@ func (e *evidence) changedSince(before *evidence, n int) string {
 }
 
 // renamed reports whether a table that is published by itself was called otherwise for a moment, or was in another schema. Its row type in pg_type
-// tells, which a change of the owner writes too; that also writes pg_shdepend, unless the owner is the first superuser.
+// tells, which a change of the owner writes too; that also writes the TOAST table, and pg_shdepend unless the owner is the first superuser.
 func (e *evidence) renamed(before *evidence, n int) bool {
 	was, is := before.table(n), e.table(n)
-	bySchema := slices.ContainsFunc(e.of(n), func(d entry) bool { return d.Level == 0 && d.Schema != "" }) // so is whatever else has the name
-	return was.OID == is.OID && is.Named != 0 && was.Named != is.Named && was.Owner == is.Owner && !e.Publication.AllTables && !bySchema
+	given := is.Given || was.Owner != is.Owner && is.Owner == firstSuperuser
+	return was.OID == is.OID && was.Named != is.Named && !given && was.TypeACL == is.TypeACL && e.byName(n)
+}
+
+// firstSuperuser is the role that initdb makes: BOOTSTRAP_SUPERUSERID.
+const firstSuperuser = 10
+
+// byName reports whether another table would not be published that has the name of this one. One in the same schema may be.
+func (e *evidence) byName(n int) bool {
+	return !e.Publication.AllTables && !slices.ContainsFunc(e.of(n), func(d entry) bool { return d.Level == 0 && d.Schema != "" })
+}
+
+// schemaAltered reports whether the schema of a table was written, and has its name, owner and rights: it may have had another name for a moment.
+// GRANT and REVOKE leave the same.
+func (e *evidence) schemaAltered(before *evidence, n int) bool {
+	was, is := before.table(n).Schema, e.table(n).Schema
+	return was.OID == is.OID && was.Xmin != is.Xmin && was.Owner == is.Owner && was.ACL == is.ACL && e.byName(n)
 }
 
 func without(entries, others []entry) []entry {
@@ -170,7 +188,7 @@ func (p *Publication) newerThan(ctx context.Context, conn *pgx.Conn, s Slot) (ne
 		}
 	}
 	for _, t := range e.Tables {
-		if t.Named != 0 && is(t.Named) && !e.Publication.AllTables {
+		if !t.Given && is(t.Named) && e.byName(t.N) {
 			found.what = append(found.what, p.Tables[t.N-1].Name)
 		}
 	}
@@ -184,6 +202,7 @@ func (p *Publication) newerThan(ctx context.Context, conn *pgx.Conn, s Slot) (ne
 	for _, r := range written {
 		found.what = append(found.what, r.name)
 	}
+	slices.Sort(found.what)
 	if found.what = slices.Compact(found.what); err != nil || len(found.what) == 0 {
 		return found, err
 	}

@@ -226,7 +226,12 @@ func (l *looks) noticed(text string, from, to pglogrepl.LSN, xmin uint32) {
 	require.NotZero(l.t, problem.FromXmin)
 	require.LessOrEqual(l.t, problem.FromXmin, xmin)
 	_, fix := problem.Advice()
-	require.Contains(l.t, fix, fmt.Sprintf("postrider recover --from-xmin %d", problem.FromXmin))
+	if problem.Elsewhere {
+		require.Contains(l.t, fix, `INSERT INTO "public"."outbox" SELECT * FROM`)
+		require.NotContains(l.t, fix, "postrider recover", "which reads the outbox alone")
+	} else {
+		require.Contains(l.t, fix, fmt.Sprintf("postrider recover --from-xmin %d", problem.FromXmin))
+	}
 	require.False(l.t, *l.Status().PublicationOK)
 }
 
@@ -240,13 +245,16 @@ var innocent = map[string][]string{
 		"BEGIN; ALTER TABLE outbox ADD COLUMN trace uuid DEFAULT gen_random_uuid(); ALTER TABLE outbox ALTER COLUMN trace SET NOT NULL; COMMIT",
 		"BEGIN; ALTER TABLE outbox ALTER day TYPE int; ALTER TABLE outbox ALTER day SET DEFAULT 0; COMMIT",
 		"ALTER TABLE outbox RENAME COLUMN b TO d", "ALTER TABLE outbox REPLICA IDENTITY FULL", "ALTER TABLE outbox REPLICA IDENTITY DEFAULT", "ALTER TABLE outbox ENABLE ROW LEVEL SECURITY",
-		"CREATE ROLE first", "ALTER TABLE outbox OWNER TO first", "CREATE ROLE second", "ALTER TABLE outbox OWNER TO second", "CREATE TRIGGER t BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+		"CREATE ROLE first", "ALTER TABLE outbox OWNER TO first", "CREATE ROLE second", "ALTER TABLE outbox OWNER TO second",
+		"GRANT USAGE ON TYPE outbox TO first", "REVOKE USAGE ON TYPE outbox FROM first", "GRANT CREATE ON SCHEMA public TO first", "REVOKE CREATE ON SCHEMA public FROM first",
+		"ALTER TABLE outbox OWNER TO first; ALTER TABLE outbox OWNER TO postgres", "ALTER TABLE outbox OWNER TO first; ALTER TABLE outbox OWNER TO second", "ALTER TABLE outbox OWNER TO postgres", "CREATE TRIGGER t BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()",
 		"ALTER PUBLICATION postrider ADD TABLE other", "ALTER PUBLICATION postrider DROP TABLE other", "CREATE PUBLICATION others FOR TABLE outbox, other", "ALTER PUBLICATION others SET (publish = 'delete')",
 		"DROP PUBLICATION others", "CREATE UNLOGGED TABLE quick (a text)", "ALTER TABLE quick SET LOGGED", "VACUUM FULL pg_publication", "VACUUM FULL pg_class", "VACUUM FULL pg_depend", "VACUUM FULL pg_publication_rel",
 	},
 	partitionedOutbox: {
 		"INSERT INTO outbox (payload) VALUES ('x')", "CREATE TABLE outbox_4 PARTITION OF outbox FOR VALUES IN (4)", "CREATE TABLE outbox_3 PARTITION OF outbox_2 FOR VALUES IN (3)",
 		"CREATE TABLE outbox_5 (LIKE outbox)", "INSERT INTO outbox_5 (id, day) VALUES (1, 5)", "ALTER TABLE outbox ATTACH PARTITION outbox_5 FOR VALUES IN (5)",
+		"CREATE ROLE third", "ALTER TABLE outbox OWNER TO third", "ALTER TABLE outbox OWNER TO postgres", "ALTER TABLE outbox OWNER TO third",
 		"CREATE UNLOGGED TABLE outbox_6 (LIKE outbox)", "BEGIN; ALTER TABLE outbox_6 SET LOGGED; ALTER TABLE outbox ATTACH PARTITION outbox_6 FOR VALUES IN (6); COMMIT",
 		"VACUUM FULL outbox_1", "VACUUM FULL outbox", "TRUNCATE outbox_1", "ANALYZE outbox", "ALTER TABLE outbox ADD COLUMN c float DEFAULT random()", "ALTER TABLE outbox ALTER payload TYPE varchar",
 		"ALTER TABLE outbox DETACH PARTITION outbox_5", "ALTER TABLE outbox_5 SET UNLOGGED", "ALTER TABLE outbox DETACH PARTITION outbox_1 CONCURRENTLY", "DROP TABLE outbox_1",
@@ -452,4 +460,32 @@ func TestSnapshot_SeesWhatHadEnded(t *testing.T) {
 	before, later := sight{10, s}, sight{20, none}
 	require.Equal(t, later, before.further(later))
 	require.Equal(t, later, later.further(before))
+}
+
+// GRANT and REVOKE write a schema too, so that this is no proof.
+func TestMonitor_TellsOfASchemaThatWasRenamedAndNamedBack(t *testing.T) {
+	for _, version := range supported {
+		t.Run(version, func(t *testing.T) {
+			l := newLooks(t, parts.Postgres(t, version).DSN(), plainOutbox, "CREATE PUBLICATION postrider FOR TABLE outbox")
+			l.do("ALTER SCHEMA public RENAME TO before", "CREATE SCHEMA public", "CREATE TABLE public.outbox (LIKE before.outbox)", "DROP SCHEMA public CASCADE",
+				"ALTER SCHEMA before RENAME TO public")
+			require.NoError(t, l.look())
+			require.Contains(t, l.log.String(), "if it had another name for a moment")
+			require.Contains(t, l.log.String(), `"to_lsn"`)
+			l.log.Reset()
+			require.NoError(t, l.look())
+			require.Empty(t, l.log.String(), "once")
+		})
+	}
+}
+
+// A new owner does not hide a new name.
+func TestMonitor_NoticesATableThatWasRenamedBesideANewOwner(t *testing.T) {
+	for _, version := range supported {
+		t.Run(version, func(t *testing.T) {
+			l := newLooks(t, parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: version}).DSN(), plainOutbox, "CREATE PUBLICATION postrider FOR TABLE outbox")
+			l.do("CREATE ROLE other", "ALTER TABLE outbox OWNER TO other", "ALTER TABLE outbox RENAME TO away", "ALTER TABLE away RENAME TO outbox")
+			require.ErrorContains(t, l.look(), renamedBack)
+		})
+	}
 }

@@ -100,16 +100,21 @@ type PublicationError struct {
 	SQL         string // repairs it; empty if SQL alone cannot
 	// Between From and To something has changed that decides which rows are in the stream, and is as it was again, or otherwise. From is known for what is
 	// wrong now, too: before it, all was well. Zero: not known.
-	From, To pglogrepl.LSN
-	FromXmin uint32 // no transaction that inserted rows after From is older; zero: not known
-	InTable  bool   // the table holds rows that are not in the stream, since whenever
-	NoSlot   bool   // there is no slot, as far as was looked
+	From, To  pglogrepl.LSN
+	FromXmin  uint32 // no transaction that inserted rows after From is older; zero: not known
+	Elsewhere bool   // the rows are in another table, which had the name
+	InTable   bool   // the table holds rows that are not in the stream, since whenever
+	NoSlot    bool   // there is no slot, as far as was looked
 }
 
 func (e *PublicationError) Error() string {
 	text := e.Problem
 	if e.To != 0 {
-		text += fmt.Sprintf(" between %s and %s: rows inserted in between may be missing from the topics", e.From, e.To)
+		text += fmt.Sprintf(" between %s and %s: rows inserted in between", e.From, e.To)
+		if e.Elsewhere {
+			text += " into another table of its name"
+		}
+		text += " may be missing from the topics"
 	}
 	switch {
 	case e.Table == "":
@@ -126,6 +131,11 @@ func (e *PublicationError) Unwrap() error { return replication.ErrPublicationMis
 // Advice is what the user needs besides the text.
 func (e *PublicationError) Advice() (wal, fix string) {
 	find := e.find()
+	if e.To != 0 && e.Elsewhere {
+		return "the slot keeps WAL while the relay is stopped, but rows of the other table are never sent: they are in that table, if it is still there",
+			"find the table that had this name meanwhile, and insert what was written to it; then start the relay:\n" +
+				"INSERT INTO " + quoteTable(e.Table) + " SELECT * FROM other_table; -- the name that it has now"
+	}
 	if e.To != 0 {
 		fix = "stop the job that cleans up the outbox; see which rows are missing, which changes nothing; with --publish they are published; then start the relay:\n" + find
 		if e.SQL != "" {

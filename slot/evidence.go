@@ -44,9 +44,20 @@ type tableRow struct {
 	Persistence     string      `json:"persistence"`
 	ReplicaIdentity string      `json:"identity"`
 	Root            string      `json:"root"`
-	Named           uint32      `json:"named"` // the transaction that gave it its name or schema; zero: the one that gave it its owner did
+	Named           uint32      `json:"named"` // the transaction that gave it its name, its schema or its owner
+	Given           bool        `json:"given"` // it gave the owner
 	Owner           uint32      `json:"owner"`
+	TypeACL         string      `json:"acl"` // of its row type, which GRANT ON TYPE writes as a new name does
+	Schema          schemaRow   `json:"schema"`
 	Columns         []columnRow `json:"columns"` // all there ever were
+}
+
+// schemaRow is the schema of a table. RENAME writes it, as GRANT, REVOKE and a change of the owner do.
+type schemaRow struct {
+	OID   uint32 `json:"oid"`
+	Xmin  uint32 `json:"xmin"`
+	Owner uint32 `json:"owner"`
+	ACL   string `json:"acl"`
 }
 
 // columnRow is what of a column a table cannot change without writing its rows again.
@@ -136,16 +147,20 @@ SELECT pg_catalog.jsonb_build_object(
   'publication', (SELECT pg_catalog.jsonb_build_object('oid', p.oid::text::bigint, 'xmin', p.written::text::bigint, 'all', p.puballtables,
     'root', p.pubviaroot, 'insert', p.pubinsert, 'update', p.pubupdate, 'delete', p.pubdelete, 'truncate', p.pubtruncate) FROM publication p),
   'tables', (SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object('n', w.n, 'oid', w.oid::text::bigint, 'kind', c.relkind::text,
-    'persistence', c.relpersistence::text, 'identity', c.relreplident::text, 'owner', c.relowner::text::bigint,
-    'named', coalesce((SELECT y.xmin::text::bigint FROM pg_catalog.pg_type y WHERE y.oid = c.reltype AND NOT EXISTS (
+    'persistence', c.relpersistence::text, 'identity', c.relreplident::text,
+    'named', y.xmin::text::bigint, 'given', EXISTS (
       SELECT FROM pg_catalog.pg_shdepend o JOIN pg_catalog.pg_database d ON d.oid = o.dbid WHERE d.datname = pg_catalog.current_database()
-      AND o.classid = 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid AND o.objid = c.oid AND o.deptype = 'o'::"char" AND o.xmin = y.xmin)), 0), 'columns', (
+      AND o.classid = 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid AND o.objid = c.oid AND o.deptype = 'o'::"char" AND o.xmin = y.xmin)
+      OR EXISTS (SELECT FROM pg_catalog.pg_class toast WHERE toast.oid = c.reltoastrelid AND toast.xmin = y.xmin), 'owner', c.relowner::text::bigint,
+    'acl', y.typacl::text,
+    'schema', (SELECT pg_catalog.jsonb_build_object('oid', ns.oid::text::bigint, 'xmin', ns.xmin::text::bigint, 'owner', ns.nspowner::text::bigint,
+      'acl', ns.nspacl::text) FROM pg_catalog.pg_namespace ns WHERE ns.oid = c.relnamespace), 'columns', (
       SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object('n', a.attnum, 't', a.atttypid::text::bigint, 'm', a.atttypmod, 'c', a.attcollation::text::bigint,
         'g', a.attgenerated::text, 'd', a.attisdropped) ORDER BY a.attnum) FROM pg_catalog.pg_attribute a WHERE a.attrelid = w.oid AND a.attnum > 0),
     'root', (
       SELECT rn.nspname::text || '.' || r.relname::text FROM above a JOIN pg_catalog.pg_class r ON r.oid = a.oid
       JOIN pg_catalog.pg_namespace rn ON rn.oid = r.relnamespace WHERE a.n = w.n AND a.level > 0 ORDER BY a.level DESC LIMIT 1)) ORDER BY w.n)
-    FROM wanted w JOIN pg_catalog.pg_class c ON c.oid = w.oid),
+    FROM wanted w JOIN pg_catalog.pg_class c ON c.oid = w.oid LEFT JOIN pg_catalog.pg_type y ON y.oid = c.reltype),
   'entries', (SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object('n', e.n, 'level', e.level, 'schema', e.schema, 'relation', e.relation::text::bigint,
     'oid', e.oid::text::bigint, 'xmin', e.xmin::text::bigint, 'moved', e.moved::bigint, 'filtered', e.filtered) ORDER BY e.n, e.level, e.oid) FROM entries e),
   'unsendable', (SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object('n', t.n, 'schema', ns.nspname::text, 'name', c.relname::text,

@@ -84,7 +84,7 @@ func (m *Monitor) changed(ctx context.Context, conn *pgx.Conn, p *Publication) e
 	}
 	for i, t := range p.Tables {
 		if what := p.evidence.changedSince(m.brought, i+1); what != "" {
-			problem := &PublicationError{Publication: p.Name, Table: t.Name, Problem: what, To: p.evidence.end}
+			problem := &PublicationError{Publication: p.Name, Table: t.Name, Problem: what, To: p.evidence.end, Elsewhere: what == renamedBack}
 			if filtered(p.evidence.of(i + 1)) {
 				problem.SQL = resetSQL(p, t)
 			}
@@ -113,6 +113,10 @@ func (m *Monitor) tellStorage(p *Publication) {
 	for _, is := range p.evidence.Tables {
 		if was := m.brought.table(is.N); was.OID == is.OID && was.ReplicaIdentity != is.ReplicaIdentity {
 			tell(p.Tables[is.N-1].Name, "replica identity changed: inserted rows come as before")
+		}
+		if p.evidence.schemaAltered(m.brought, is.N) {
+			tell(p.Tables[is.N-1].Name, "schema of the table altered, and its owner and rights are the same: if it had another name for a moment, "+
+				"rows inserted then into another table of this name are not sent")
 		}
 	}
 	for oid, is := range p.evidence.storage {
