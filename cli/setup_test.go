@@ -146,6 +146,31 @@ func TestInit_PrintsSQLThatDoesTheSameAndCanBeRepeated(t *testing.T) {
 	}
 }
 
+// How the function of an earlier version is replaced, as its owner, who may not replicate: init itself leaves it alone with its table.
+func TestInit_PrintedSQLReplacesTheMaintenance(t *testing.T) {
+	i := newInstall(t, "14")
+	i.ok("init", "--preset", "partitioned")
+	owner := "owner_" + i.db.Name
+	i.exec(`CREATE ROLE ` + owner + ` LOGIN; GRANT CREATE ON SCHEMA public TO ` + owner + `;
+		DO $$ DECLARE part regclass; BEGIN FOR part IN SELECT relid FROM pg_partition_tree('outbox') LOOP
+			EXECUTE format('ALTER TABLE %s OWNER TO ` + owner + `', part); END LOOP; END $$;
+		ALTER FUNCTION outbox_maintain OWNER TO ` + owner + `;
+		CREATE OR REPLACE FUNCTION outbox_maintain(ahead integer DEFAULT 7, keep interval DEFAULT NULL) RETURNS void LANGUAGE sql AS 'SELECT'`)
+	source := func() (of string) {
+		require.NoError(t, i.conn.QueryRow(t.Context(), "SELECT prosrc FROM pg_proc WHERE proname = 'outbox_maintain'").Scan(&of))
+		return of
+	}
+	i.ok("init", "--preset", "partitioned")
+	require.Equal(t, "SELECT", source())
+	script := i.ok("init", "--preset", "partitioned", "--print-sql").stdout
+	i.exec("SET ROLE " + owner)
+	objects, slotSQL, found := strings.Cut(script, "-- From here on")
+	require.True(t, found)
+	i.exec(objects)
+	i.exec("-- From here on" + slotSQL) // a transaction of its own, as with psql
+	require.Contains(t, source(), "DROP TABLE")
+}
+
 // A publication that others made is given the configured tables, and nothing else is changed about it.
 func TestInit_AddsItsTablesToAPublicationThatExists(t *testing.T) {
 	for _, version := range []string{"14", "18"} {

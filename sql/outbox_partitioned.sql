@@ -3,6 +3,8 @@
 --
 --   psql -v ON_ERROR_STOP=1 -f sql/outbox_partitioned.sql
 --
+-- Run again, it replaces the function and makes what is missing; the rest stays as it is.
+--
 -- The columns are those of outbox.sql, where they are explained. The publication needs publish_via_partition_root = true, so that
 -- rows come under the name of this table and not of a day's.
 
@@ -41,23 +43,26 @@ CREATE TABLE IF NOT EXISTS public.outbox_default PARTITION OF public.outbox DEFA
 DO $default$
 BEGIN
     IF (SELECT partdefid FROM pg_catalog.pg_partitioned_table WHERE partrelid = 'public.outbox'::regclass::oid) = 0::oid THEN
-        RAISE EXCEPTION 'public.outbox_default exists and is no partition of public.outbox, so that inserts could fail'
-            USING HINT = 'Rename or drop that table, and run the script again.';
+        RAISE EXCEPTION USING MESSAGE = 'public.outbox_default exists and is no partition of public.outbox, so that inserts could fail',
+            HINT = 'If it was detached, it may hold events: ALTER TABLE public.outbox ATTACH PARTITION public.outbox_default DEFAULT; '
+                'If it is another table, rename it. Then run the script again.';
     END IF;
 END
 $default$;
 
--- Makes the partitions of today and the days to come, and drops those older than keep. Days are UTC.
+-- Makes the partitions of today and the days to come, and drops those older than keep. Days are UTC. A partition that was made by hand
+-- goes only if it holds exactly the day of its name.
 -- Call it once a day, by pg_cron or a timer, as the owner of the table and with both arguments: a function of the same name that takes
 -- fewer would be called instead, whoever made it.  SELECT public.outbox_maintain(7, interval '7 days');
 CREATE OR REPLACE FUNCTION public.outbox_maintain(ahead integer DEFAULT 7, keep interval DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $maintain$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD' AS $maintain$
 DECLARE
     parent CONSTANT oid := 'public.outbox'::regclass::oid;
     today  CONSTANT date := (now() AT TIME ZONE 'UTC')::date;
     nsp    name;
     rel    name;
     part   name;
+    bound  text;
     day    date;
 BEGIN
     SELECT n.nspname, c.relname INTO nsp, rel FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = parent;
@@ -80,14 +85,17 @@ BEGIN
     IF keep IS NULL THEN
         RETURN;
     END IF;
-    -- Those that this function makes: in the schema of the table, by its name and a day.
-    FOR part IN
-        SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+    -- Those that this function makes: in the schema of the table, of one day, by the name of that day. Another one may hold rows of today.
+    FOR part, bound IN
+        SELECT c.relname, pg_get_expr(c.relpartbound, c.oid)
+        FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE i.inhparent = parent AND n.nspname = nsp
-          AND left(c.relname::text, -8) = format('%s_', rel) AND c.relname::text ~ '_[0-9]{4}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])$'
-          AND right(c.relname::text, 8) COLLATE "C" < to_char((now() AT TIME ZONE 'UTC') - keep, 'YYYYMMDD') COLLATE "C"
     LOOP
-        EXECUTE format('DROP TABLE %I.%I', nsp, part);
+        day := substring(bound, '^FOR VALUES FROM \(''([0-9]{4}-[0-9]{2}-[0-9]{2}) 00:00:00\+00''\)')::date;
+        IF day < ((now() AT TIME ZONE 'UTC') - keep)::date AND part::text = format('%s%s', rel, to_char(day::timestamp, '_YYYYMMDD'))
+            AND bound = format('FOR VALUES FROM (%L) TO (%L)', day::timestamp AT TIME ZONE 'UTC', (day + 1)::timestamp AT TIME ZONE 'UTC') THEN
+            EXECUTE format('DROP TABLE %I.%I', nsp, part);
+        END IF;
     END LOOP;
 END
 $maintain$;

@@ -1,10 +1,13 @@
 package sql_test
 
 import (
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"postrider/slot"
@@ -20,7 +23,7 @@ func database(t *testing.T) *pgx.Conn {
 }
 
 func TestOutbox_EveryPresetRunsTwiceAndTakesARow(t *testing.T) {
-	for _, name := range []struct{ schema, table string }{{"public", "outbox"}, {"my shop", "Order Events"}} {
+	for _, name := range []struct{ schema, table string }{{"public", "outbox"}, {"my shop", "Order Events"}, {"my shop", "100%"}} {
 		for _, preset := range sql.Presets() {
 			t.Run(preset+" "+name.table, func(t *testing.T) {
 				conn := database(t)
@@ -97,6 +100,64 @@ func TestOutbox_MaintenanceDropsWhatItMadeAlone(t *testing.T) {
 		var is bool
 		require.NoError(t, conn.QueryRow(t.Context(), "SELECT to_regclass($1) IS NOT NULL", table).Scan(&is))
 		require.Equal(t, there, is, table)
+	}
+}
+
+// What somebody has made by hand under the name of a day may hold rows of other days.
+func TestOutbox_MaintenanceDropsPartitionsOfOneDayAlone(t *testing.T) {
+	for _, version := range []string{"14", "18"} {
+		t.Run(version, func(t *testing.T) {
+			conn := parts.Postgres(t, version).Connect(t)
+			script, err := sql.Outbox(sql.Partitioned, "public", "outbox")
+			require.NoError(t, err)
+			_, err = conn.Exec(t.Context(), script+`;
+				ALTER TABLE public.outbox DETACH PARTITION public.outbox_default;
+				DO $$ BEGIN EXECUTE (SELECT string_agg(format('DROP TABLE %s', inhrelid::regclass), ';') FROM pg_inherits WHERE inhparent = 'outbox'::regclass); END $$;
+				CREATE TABLE outbox_20200105 PARTITION OF outbox FOR VALUES FROM ('2020-01-05 00:00Z') TO ('2020-01-06 00:00Z');
+				CREATE TABLE outbox_20200107 PARTITION OF outbox FOR VALUES FROM ('2020-01-07 00:00Z') TO ('2020-01-07 12:00Z');
+				CREATE TABLE outbox_20200108 PARTITION OF outbox FOR VALUES FROM ('2020-01-09 00:00Z') TO ('2020-01-10 00:00Z');
+				CREATE TABLE outbox_20200112 PARTITION OF outbox FOR VALUES FROM ('2020-01-12 00:00+01') TO ('2020-01-13 00:00+01');
+				CREATE TABLE outbox_20200231 PARTITION OF outbox FOR VALUES FROM ('2020-02-28 00:00Z') TO ('2020-02-29 00:00Z');
+				CREATE TABLE outbox_20200401 PARTITION OF outbox FOR VALUES FROM ('2020-04-01 00:00Z') TO ('3000-01-01 00:00Z');
+				CREATE TABLE outbox_20200102 PARTITION OF outbox FOR VALUES FROM (MINVALUE) TO ('2020-01-03 00:00Z');
+				INSERT INTO outbox (aggregate_type, aggregate_id, event_type) VALUES ('order', '7', 'OrderCreated');
+				SET timezone = 'America/New_York'; SET datestyle = 'SQL, DMY'`)
+			require.NoError(t, err)
+			_, err = conn.Exec(t.Context(), "SELECT public.outbox_maintain(-1, interval '7 days')")
+			require.NoError(t, err)
+			var left []string
+			require.NoError(t, conn.QueryRow(t.Context(), `SELECT array_agg(inhrelid::regclass::text)
+				FROM pg_inherits WHERE inhparent = 'outbox'::regclass`).Scan(&left))
+			require.ElementsMatch(t, []string{"outbox_20200102", "outbox_20200107", "outbox_20200108", "outbox_20200112", "outbox_20200231", "outbox_20200401"}, left)
+		})
+	}
+}
+
+// What stands in the place of the default partition may be that partition, with rows that nobody has published.
+func TestOutbox_ADetachedDefaultPartitionIsAttachedAgain(t *testing.T) {
+	conn := database(t)
+	for _, table := range []string{"outbox", "Order Events"} {
+		script, err := sql.Outbox(sql.Partitioned, "public", table)
+		require.NoError(t, err)
+		quoted, rest := pgx.Identifier{table}.Sanitize(), pgx.Identifier{table + "_default"}.Sanitize()
+		_, err = conn.Exec(t.Context(), script+"; ALTER TABLE "+quoted+" DETACH PARTITION "+rest)
+		require.NoError(t, err)
+		_, err = conn.Exec(t.Context(), "INSERT INTO "+rest+" (id, aggregate_type, aggregate_id, event_type, created_at) "+
+			"VALUES (gen_random_uuid(), 'order', '7', 'OrderCreated', '3000-01-01')")
+		require.NoError(t, err)
+		_, err = conn.Exec(t.Context(), script)
+		refused := new(pgconn.PgError)
+		require.ErrorAs(t, err, &refused)
+		require.NotContains(t, strings.ToLower(refused.Hint), "drop")
+		advised := regexp.MustCompile(`ALTER TABLE .* DEFAULT;`).FindString(refused.Hint)
+		require.NotEmpty(t, advised, refused.Hint)
+		_, err = conn.Exec(t.Context(), "ROLLBACK; "+advised)
+		require.NoError(t, err)
+		_, err = conn.Exec(t.Context(), script)
+		require.NoError(t, err)
+		var rows int
+		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM "+quoted).Scan(&rows))
+		require.Equal(t, 1, rows)
 	}
 }
 
