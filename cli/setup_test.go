@@ -195,6 +195,30 @@ func TestInit_AddsItsTablesToAPublicationThatExists(t *testing.T) {
 	}
 }
 
+// A superuser may add a table to every publication, and whoever made it could take the table out again.
+func TestInit_AddsNoTableToAPublicationOfAnotherRole(t *testing.T) {
+	for _, version := range []string{"14", "18"} {
+		t.Run(version, func(t *testing.T) {
+			i := newInstall(t, version)
+			role := "another_" + i.db.Name
+			i.exec("CREATE ROLE " + role + "; CREATE PUBLICATION postrider; ALTER PUBLICATION postrider OWNER TO " + role)
+			r := i.run("init")
+			require.Equal(t, exitConfig, r.code, r.stderr)
+			require.Contains(t, r.stderr, `belongs to role "`+role+`"`)
+			objects, _, _ := strings.Cut(i.ok("init", "--print-sql").stdout, "-- From here on")
+			_, err := i.conn.Exec(t.Context(), objects)
+			require.ErrorContains(t, err, "belongs to role "+role)
+			code, found := i.check()
+			require.Equal(t, exitConfig, code)
+			fix := found["table"].Fix
+			require.Regexp(t, `^ALTER PUBLICATION "postrider" OWNER TO ".*"; ALTER PUBLICATION "postrider" ADD TABLE `, fix)
+			i.exec(fix)
+			require.Contains(t, i.ok("init").stderr, "publication postrider exists, left as it is")
+			i.exec(objects)
+		})
+	}
+}
+
 // On a standby the creation of a slot waits for what only the primary writes.
 func TestInit_RefusesAStandbyAtOnce(t *testing.T) {
 	t.Chdir(t.TempDir())

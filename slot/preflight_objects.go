@@ -3,6 +3,7 @@ package slot
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -93,6 +94,9 @@ func (c *checker) surplus(p *Publication) {
 			observed += fmt.Sprintf(" and %d more", p.More)
 		}
 		fix := "ALTER PUBLICATION " + quoteName(p.Name) + " SET TABLE " + quoteTables(p.names()) + ";"
+		if slices.ContainsFunc(p.Tables, func(t Table) bool { return !t.Published && p.foreign(t) }) {
+			fix = p.takeSQL() + " " + fix + p.caution()
+		}
 		if p.AllTables {
 			fix = "DROP PUBLICATION " + quoteName(p.Name) + "; " + CreatePublicationSQL(p.Name, p.names()) + " -- while the relay is stopped and nothing is written"
 		}

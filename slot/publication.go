@@ -3,7 +3,6 @@ package slot
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -30,6 +29,7 @@ type Publication struct {
 	More      int      // others beyond that limit
 
 	evidence *evidence
+	owner    *owner // nil: a superuser, or no table has to be added to it
 }
 
 const othersLimit = 20
@@ -47,6 +47,7 @@ type Table struct {
 	Partitions  bool     // they come under the names of its partitions
 	RowFilter   string   // rows that don't match are not sent; empty: none
 	unsendable  []leaf   // partitions whose rows never reach the WAL
+	owner       uint32   //
 	ColumnNames []string // sent with its rows, in the table's order; nil: not published
 	AllColumns  bool     // no column list leaves any out
 }
@@ -94,13 +95,13 @@ func CreatePublicationSQL(name string, tables []string) string {
 }
 
 // EnsurePublicationSQL is CreatePublicationSQL where there is none of this name, and adds to one that exists the
-// tables that it lacks; for psql and for whatever else runs SQL.
+// tables that it lacks, where AddTables would; for psql and for whatever else runs SQL.
 func EnsurePublicationSQL(name string, tables []string) string {
 	var b strings.Builder
-	b.WriteString("DO $postrider$ BEGIN\nIF NOT EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = " + literal(name) + ") THEN\n    " +
-		CreatePublicationSQL(name, tables) + "\nEND IF;\n")
+	b.WriteString("DO $postrider$ DECLARE owner name; BEGIN\nIF NOT EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = " + literal(name) +
+		") THEN\n    " + CreatePublicationSQL(name, tables) + "\nEND IF;\n")
 	for _, t := range tables {
-		fmt.Fprintf(&b, lacksTableSQL+"    %[3]s\nEND IF;\n", literal(name), literal(quoteTable(t)), addTableSQL(name, t))
+		fmt.Fprintf(&b, lacksTableSQL+foreignSQL+"    %[3]s\nEND IF;\n", literal(name), literal(quoteTable(t)), addTableSQL(name, t))
 	}
 	return b.String() + "END $postrider$;"
 }
@@ -113,6 +114,18 @@ const lacksTableSQL = `IF EXISTS (SELECT FROM pg_catalog.pg_publication p, (SELE
       AND NOT EXISTS (SELECT FROM pg_catalog.pg_publication_tables v JOIN pg_catalog.pg_namespace n ON n.nspname = v.schemaname
         JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = v.tablename
         WHERE v.pubname = p.pubname AND c.oid = t.oid)) THEN
+`
+
+// foreignSQL is the condition of Publication.trusted.
+const foreignSQL = `    SELECT o.rolname INTO owner FROM pg_catalog.pg_publication p JOIN pg_catalog.pg_roles o ON o.oid = p.pubowner
+    JOIN pg_catalog.pg_class c ON c.oid = %[2]s::pg_catalog.regclass::pg_catalog.oid JOIN pg_catalog.pg_roles me ON me.rolname = current_user
+    WHERE p.pubname = %[1]s AND me.rolsuper AND NOT o.rolsuper AND o.oid <> c.relowner;
+    IF FOUND THEN
+        RAISE EXCEPTION USING
+            MESSAGE = pg_catalog.format('publication %%I belongs to role %%I, who could take table %%s out of it at any time', %[1]s, owner, %[2]s),
+            HINT = pg_catalog.format('Once it is clear who made it, give it to a superuser: ALTER PUBLICATION %%I OWNER TO %%I; '
+                'or choose another name with replication.publication.', %[1]s, current_user);
+    END IF;
 `
 
 // addTableSQL adds a table to a publication that is not one of all tables.
@@ -158,7 +171,7 @@ func Inspect(ctx context.Context, conn *pgx.Conn, name string, tables []string) 
 	return p, nil
 }
 
-// read reads all that Problems needs, in one statement.
+// read reads all that Problems needs, in one statement; the owner for the advice alone.
 func read(ctx context.Context, conn *pgx.Conn, name string, tables []string) (*Publication, error) {
 	e, err := readEvidence(ctx, conn, name, tables)
 	if err != nil {
@@ -174,7 +187,7 @@ func read(ctx context.Context, conn *pgx.Conn, name string, tables []string) (*P
 	}
 	for _, row := range e.Tables {
 		t := &p.Tables[row.N-1]
-		t.OID, t.Kind, t.Root = row.OID, row.Kind, row.Root
+		t.OID, t.Kind, t.Root, t.owner = row.OID, row.Kind, row.Root, row.Owner
 		t.Unlogged, t.Temporary = row.Persistence == "u" && row.Kind != "p", row.Persistence == "t" // before 18 a partitioned table can be called unlogged, and means nothing by it
 	}
 	for _, l := range e.Unsendable {
@@ -183,6 +196,11 @@ func read(ctx context.Context, conn *pgx.Conn, name string, tables []string) (*P
 	}
 	for i := range p.Tables {
 		p.judge(&p.Tables[i], e.of(i+1))
+	}
+	if p.Exists && slices.ContainsFunc(p.Tables, func(t Table) bool { return !t.Published }) {
+		if p.owner, err = readOwner(ctx, conn, p.OID); err != nil {
+			return nil, err
+		}
 	}
 	return p, nil
 }
@@ -327,12 +345,12 @@ func (p *Publication) Problems() []*PublicationError {
 			problems = append(problems, t.unsendable[0].problem(p.Name, t.Name))
 		case t.Published:
 		case t.Kind == "p" && !p.ViaRoot:
-			add(t.Name, "is partitioned, and not it but at most some of its partitions are in publication "+strconv.Quote(p.Name),
+			add(t.Name, "is partitioned, and not it but at most some of its partitions are in publication "+strconv.Quote(p.Name)+p.belonging(t),
 				"ALTER PUBLICATION "+quoteName(p.Name)+" SET (publish_via_partition_root = true);"+p.addSQL(t))
 		case t.Root != "" && p.ViaRoot:
 			add(t.Name, "is a partition, and its rows come under the name of "+t.Root, `set replication.tables to "`+t.Root+`"`)
 		default:
-			add(t.Name, "is not in publication "+strconv.Quote(p.Name), strings.TrimSpace(p.addSQL(t)))
+			add(t.Name, "is not in publication "+strconv.Quote(p.Name)+p.belonging(t), strings.TrimSpace(p.addSQL(t)))
 		}
 	}
 	return problems
@@ -351,8 +369,11 @@ func (p *Publication) lacks(t Table) bool {
 
 // addSQL is empty for a publication of all tables, to which none can be added, and for a table that is in it already.
 func (p *Publication) addSQL(t Table) string {
-	if p.AllTables || t.Membership != 0 {
+	switch {
+	case p.AllTables || t.Membership != 0:
 		return ""
+	case p.foreign(t):
+		return " " + p.takeSQL() + " " + addTableSQL(p.Name, t.Name) + p.caution()
 	}
 	return " " + addTableSQL(p.Name, t.Name)
 }
@@ -402,29 +423,6 @@ func EnsurePublication(ctx context.Context, conn *pgx.Conn, name string, tables 
 	return true, nil
 }
 
-// trusted refuses a publication that somebody else has made where the right to change it says nothing: a superuser has it
-// for every one. Its owner can leave the table out again at any time, or have its rows filtered.
-func (p *Publication) trusted(ctx context.Context, conn *pgx.Conn, t Table) error {
-	var owner, tableOwner string
-	err := conn.QueryRow(ctx, `
-		SELECT o.rolname::text, w.rolname::text FROM pg_catalog.pg_publication p JOIN pg_catalog.pg_roles o ON o.oid = p.pubowner
-		JOIN pg_catalog.pg_class c ON c.oid = $2::pg_catalog.oid JOIN pg_catalog.pg_roles w ON w.oid = c.relowner
-		JOIN pg_catalog.pg_roles me ON me.rolname = current_user
-		WHERE p.pubname = $1::text AND me.rolsuper AND NOT o.rolsuper AND o.oid <> w.oid`, p.Name, t.OID).Scan(&owner, &tableOwner)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return nil
-	case err != nil:
-		return fmt.Errorf("read the owner of publication %q: %w", p.Name, postgres.Error(err))
-	}
-	return &Error{
-		Err: fmt.Errorf("publication %q belongs to role %q, who could take table %s out of it at any time: %w", p.Name, owner, t.Name, ErrForeign),
-		WAL: "nothing was changed",
-		Fix: "give it to the owner of the table, once it is clear who made it; or choose another name with replication.publication:\n" +
-			"ALTER PUBLICATION " + quoteName(p.Name) + " OWNER TO " + quoteName(tableOwner) + ";",
-	}
-}
-
 // AddTables adds those of the tables that a publication lacks, and returns them. Without the right to, the error has the
 // SQL for who has it. What else is wrong with the publication is for VerifyPublication to say.
 func AddTables(ctx context.Context, conn *pgx.Conn, name string, tables []string) (added []string, err error) {
@@ -436,7 +434,7 @@ func AddTables(ctx context.Context, conn *pgx.Conn, name string, tables []string
 		if !p.lacks(t) {
 			continue
 		}
-		if err := p.trusted(ctx, conn, t); err != nil {
+		if err := p.trusted(t); err != nil {
 			return added, err
 		}
 		sql := addTableSQL(name, t.Name)

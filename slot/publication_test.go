@@ -1,9 +1,13 @@
 package slot_test
 
 import (
+	"context"
+	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"postrider/postgres"
@@ -136,16 +140,23 @@ func TestEnsurePublication_NeedsTheOwner(t *testing.T) {
 	p.exec("RESET ROLE")
 }
 
+// foreign makes an outbox, and a publication without it that belongs to a role which has no right to the table.
+func (p *place) foreign() (role string) {
+	p.t.Helper()
+	role = "another_" + p.name
+	p.role(role)
+	p.exec(`CREATE TABLE outbox (id int PRIMARY KEY); CREATE PUBLICATION postrider; ALTER PUBLICATION postrider OWNER TO ` + role)
+	return role
+}
+
 // A superuser may change every publication, so that nothing but its owner tells who made it.
 func TestAddTables_LeavesAPublicationOfAnotherRoleAlone(t *testing.T) {
 	versions(t, oldAndNew, func(t *testing.T, version string) {
 		p := onShared(t, version)
-		p.exec(`CREATE TABLE outbox (id int PRIMARY KEY)`)
-		p.exec(`CREATE PUBLICATION postrider`)
-		tables := []string{"public.outbox"}
-		role := "another_" + p.name
-		p.role(role)
-		p.exec(`ALTER PUBLICATION postrider OWNER TO ` + role)
+		role := p.foreign()
+		p.exec(`CREATE ROLE second_` + p.name + `; ALTER TABLE outbox OWNER TO second_` + p.name)
+		p.exec(`CREATE ROLE third_` + p.name + `; CREATE TABLE tasks (id int PRIMARY KEY); ALTER TABLE tasks OWNER TO third_` + p.name)
+		tables := []string{"public.outbox", "public.tasks"}
 		_, err := slot.AddTables(t.Context(), p.conn, "postrider", tables)
 		require.ErrorIs(t, err, slot.ErrForeign)
 		require.ErrorContains(t, err, role)
@@ -154,14 +165,90 @@ func TestAddTables_LeavesAPublicationOfAnotherRoleAlone(t *testing.T) {
 		_, sql, _ := strings.Cut(advised.Fix, "\n")
 		p.exec(sql)
 		added, err := slot.AddTables(t.Context(), p.conn, "postrider", tables)
-		require.NoError(t, err)
+		require.NoError(t, err, "whoever owns the tables")
 		require.Equal(t, tables, added)
 
+		tables = tables[:1]
 		p.exec(`ALTER PUBLICATION postrider DROP TABLE outbox; ALTER TABLE outbox OWNER TO ` + role + `; ALTER PUBLICATION postrider OWNER TO ` + role)
 		added, err = slot.AddTables(t.Context(), p.conn, "postrider", tables)
 		require.NoError(t, err, "the owner of the table decides about its rows")
 		require.Equal(t, tables, added)
 	})
+}
+
+func TestEnsurePublicationSQL_LeavesAPublicationOfAnotherRoleAlone(t *testing.T) {
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		p := onShared(t, version)
+		role := p.foreign()
+		script := slot.EnsurePublicationSQL("postrider", []string{"public.outbox"})
+		_, err := p.conn.Exec(t.Context(), script)
+		refused := new(pgconn.PgError)
+		require.ErrorAs(t, err, &refused)
+		require.Contains(t, refused.Message, "publication postrider belongs to role "+role)
+		require.ErrorContains(t, verify(p, "public.outbox"), "is not in publication")
+		p.exec(regexp.MustCompile(`ALTER PUBLICATION .*;`).FindString(refused.Hint))
+		for range 2 {
+			p.exec(script)
+			require.NoError(t, verify(p, "public.outbox"))
+		}
+
+		p.exec(`ALTER PUBLICATION postrider DROP TABLE outbox; ALTER TABLE outbox OWNER TO ` + role + `; ALTER PUBLICATION postrider OWNER TO ` + role)
+		p.exec(script)
+		require.NoError(t, verify(p, "public.outbox"), "the owner of the table decides about its rows")
+
+		p.exec(`ALTER PUBLICATION postrider DROP TABLE outbox; CREATE ROLE third_` + p.name + `; GRANT third_` + p.name + ` TO ` + role + `;
+			ALTER TABLE outbox OWNER TO third_` + p.name + `; SET ROLE ` + role)
+		p.exec(script)
+		p.exec(`RESET ROLE`)
+		require.NoError(t, verify(p, "public.outbox"), "the owner of the publication may do so by his own right")
+	})
+}
+
+// What is advised is typed by a superuser, too.
+func TestVerifyPublication_AdvisesNoTableForAPublicationOfAnotherRole(t *testing.T) {
+	const partitioned = `ALTER TABLE outbox RENAME TO outbox_1; CREATE TABLE outbox (LIKE outbox_1) PARTITION BY RANGE (id);
+		ALTER TABLE outbox ATTACH PARTITION outbox_1 DEFAULT`
+	versions(t, oldAndNew, func(t *testing.T, version string) {
+		for setup, text := range map[string]string{"": "is not in publication", partitioned: "is partitioned"} {
+			p := onShared(t, version)
+			role := p.foreign()
+			p.exec(setup)
+			relay, err := postgres.Connect(t.Context(), p.role("relay_"+p.name))
+			require.NoError(t, err)
+			defer func() { _ = relay.Close(context.Background()) }()
+			var super string
+			require.NoError(t, p.conn.QueryRow(t.Context(), "SELECT current_user::text").Scan(&super))
+			for conn, to := range map[*pgx.Conn]string{relay: "CURRENT_USER", p.conn: `"` + super + `"`} {
+				_, err = slot.VerifyPublication(t.Context(), conn, "postrider", []string{"public.outbox"})
+				require.ErrorContains(t, err, text)
+				require.ErrorContains(t, err, `, which belongs to role "`+role+`"`)
+				problem := new(slot.PublicationError)
+				require.ErrorAs(t, err, &problem)
+				require.Regexp(t, `ALTER PUBLICATION "postrider" OWNER TO `+to+`; ALTER PUBLICATION "postrider" ADD TABLE .* -- .*replication\.publication`,
+					problem.SQL)
+				p.exec("BEGIN; " + problem.SQL)
+				require.NoError(t, verify(p, "public.outbox"))
+				p.exec("ROLLBACK")
+			}
+
+			p.exec("REVOKE SELECT ON pg_catalog.pg_roles FROM PUBLIC")
+			_, err = slot.VerifyPublication(t.Context(), relay, "postrider", []string{"public.outbox"})
+			require.ErrorContains(t, err, text, "with less advice")
+		}
+	})
+}
+
+// What check advises against other tables puts the outbox into the publication, too.
+func TestCheck_AdvisesNoTableForAPublicationOfAnotherRole(t *testing.T) {
+	p := onShared(t, "18")
+	p.foreign()
+	p.exec("CREATE TABLE other (id int); ALTER PUBLICATION postrider ADD TABLE other")
+	findings := slot.Check(t.Context(), slot.Preflight{Postgres: p.cfg, Need: p.need()})
+	for _, code := range []string{"table", "publication_tables"} {
+		require.Contains(t, finding(t, findings, code).Fix, " OWNER TO ", code)
+	}
+	p.heal(finding(t, findings, "publication_tables"))
+	require.NoError(t, verify(p, "public.outbox"))
 }
 
 func TestRelation_DescribesWhatTheStreamWillBring(t *testing.T) {
