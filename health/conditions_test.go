@@ -322,6 +322,15 @@ var conditions = []struct {
 		Name: LagHigh, Severity: Warning, For: time.Minute, WAL: kib4, Reason: "the oldest transaction in flight was committed 40s ago",
 		Next: "postrider check   # is the broker slow, or is a backlog being worked off?",
 	}},
+	{"late, since more is written than confirmed", []func(*Input){inRelay(func(r *relay.State) { r.OldestUnacked = ago(40 * time.Second) }), retained(50<<20, 60<<20),
+		func(in *Input) {
+			in.Observation.Rates.WAL5m, in.Observation.Rates.Drain5m = new(4.0*(1<<20)), new(2.0*(1<<20))
+		}}, Condition{
+		Name: LagHigh, Severity: Warning, For: time.Minute, Culprit: "rate of writes",
+		WAL:    `60.0 MiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
+		Reason: "the oldest transaction in flight was committed 40s ago: the server writes 4.0 MiB/s of WAL, and 2.0 MiB/s are confirmed",
+		Next:   "postrider check   # is the broker slow, or is a backlog being worked off?",
+	}},
 	{"late, since the sink is silent", []func(*Input){silentFor(6 * time.Minute)}, Condition{
 		Name: LagHigh, Severity: Critical, For: time.Minute, WAL: kib4, Culprit: "kafka at kafka-1:9092",
 		Reason: "the oldest transaction in flight was committed 6m0s ago: kafka at kafka-1:9092 has acknowledged nothing for 6m0s, with 17 messages in flight",

@@ -170,8 +170,11 @@ func judgeLag(f *facts) Condition {
 		Severity: Warning, Reason: fmt.Sprintf("the oldest transaction in flight was committed %s ago", Duration(late)), WAL: f.kept(),
 		Next: "postrider check   # is the broker slow, or is a backlog being worked off?", For: time.Minute,
 	}
+	why := f.backlog()
 	if f.sinkSilent() > 0 {
-		why := f.silence()
+		why = f.silence()
+	}
+	if why.culprit != unknownCulprit {
 		c.Reason += ": " + why.because
 		c.Culprit = why.culprit
 	}
