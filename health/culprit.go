@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
 
 	"postrider/relay"
 	"postrider/slot"
@@ -119,7 +118,7 @@ func (f *facts) pauseText() string {
 		text += ", until " + p.Until.UTC().Format(time.RFC3339)
 	}
 	if p.Reason != "" {
-		text += ": " + printable(p.Reason)
+		text += ": " + slot.Printable(p.Reason)
 	}
 	return text
 }
@@ -203,18 +202,14 @@ func (f *facts) holding(h slot.Holder) cause {
 	age := Duration(f.age(h))
 	switch h.Kind {
 	case slot.HolderPrepared:
-		gid := printable(h.GID)
-		where := ""
-		if h.Database != "" {
-			where = "in database " + printable(h.Database) + "; "
-		}
+		gid := slot.Printable(h.GID)
 		return cause{
 			"prepared transaction " + gid,
 			fmt.Sprintf("prepared transaction %q%s has waited for COMMIT PREPARED for %s", gid, details("", h), age),
-			fmt.Sprintf("ROLLBACK PREPARED %s; -- %sor COMMIT PREPARED", literal(h.GID), where),
+			slot.EndPrepared(h.GID, h.Database),
 		}
 	case slot.HolderStandby:
-		name := printable(h.Application)
+		name := slot.Printable(h.Application)
 		return cause{
 			"standby " + name,
 			fmt.Sprintf("standby %s has reported a transaction that is %s old (hot_standby_feedback)", name, age),
@@ -230,7 +225,7 @@ func (f *facts) holding(h slot.Holder) cause {
 	who := fmt.Sprintf("transaction of pid %d", h.PID)
 	culprit := who
 	if h.Application != "" {
-		culprit += " (" + printable(h.Application) + ")"
+		culprit += " (" + slot.Printable(h.Application) + ")"
 	}
 	return cause{
 		culprit, fmt.Sprintf("the %s%s has been open for %s", who, details(h.Application, h), age),
@@ -243,39 +238,11 @@ func details(application string, h slot.Holder) string {
 	var parts []string
 	for _, p := range []struct{ label, value string }{{"", application}, {"user ", h.User}, {"database ", h.Database}, {"", h.State}} {
 		if p.value != "" {
-			parts = append(parts, p.label+printable(p.value))
+			parts = append(parts, p.label+slot.Printable(p.value))
 		}
 	}
 	if len(parts) == 0 {
 		return ""
 	}
 	return " (" + strings.Join(parts, ", ") + ")"
-}
-
-// printable keeps what a client has named itself, or its transaction, from moving the cursor of whoever reads it.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, s)
-}
-
-// literal is a string in SQL, on one line whatever it holds.
-func literal(s string) string {
-	quoted := strings.ReplaceAll(s, "'", "''")
-	if printable(s) == s && !strings.Contains(s, `\`) {
-		return "'" + quoted + "'"
-	}
-	var b strings.Builder
-	b.WriteString("E'")
-	for _, r := range strings.ReplaceAll(quoted, `\`, `\\`) {
-		if unicode.IsPrint(r) {
-			b.WriteRune(r)
-			continue
-		}
-		fmt.Fprintf(&b, `\U%08X`, r)
-	}
-	return b.String() + "'"
 }

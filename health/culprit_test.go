@@ -214,5 +214,5 @@ func TestHolding_ShowsWhatOthersHaveChosenWithoutHarm(t *testing.T) {
 	require.Equal(t, "prepared transaction a'; DROP TABLE x;??[2J--\\", c.Culprit)
 	require.Equal(t, `ROLLBACK PREPARED E'a''; DROP TABLE x;\U0000000A\U0000001B[2J--\\'; -- in database shop; or COMMIT PREPARED`, c.Next)
 	require.NotContains(t, c.Reason, "\x1b")
-	require.Equal(t, `'it''s'`, literal("it's"))
+	require.Equal(t, `'it''s'`, slot.PrintableLiteral("it's"))
 }

@@ -52,7 +52,7 @@ func (f *facts) largestOther() (largest slot.Status, found bool) {
 func (f *facts) blameOther(s slot.Status) cause {
 	where := ""
 	if s.Database != "" {
-		where = " of database " + printable(s.Database)
+		where = " of database " + slot.Printable(s.Database)
 	}
 	if s.Active {
 		return cause{

@@ -6,6 +6,8 @@ import (
 	"math"
 	"strings"
 	"time"
+
+	"postrider/slot"
 )
 
 const observationOld = time.Minute
@@ -57,16 +59,16 @@ func (f *facts) gate() (c cause, blocked bool) {
 			state = "has been inactive for " + Duration(f.serverTime.Sub(s.InactiveSince))
 		}
 		names = append(names, s.Name)
-		states = append(states, fmt.Sprintf("slot %q of synchronized_standby_slots %s", printable(s.Name), state))
+		states = append(states, fmt.Sprintf("slot %q of synchronized_standby_slots %s", slot.Printable(s.Name), state))
 	}
 	if len(names) == 0 {
 		return cause{}, false
 	}
 	return cause{
-		"standby slot " + printable(strings.Join(names, ", ")),
+		"standby slot " + slot.Printable(strings.Join(names, ", ")),
 		strings.Join(states, ", ") + ", so PostgreSQL sends the relay nothing",
 		fmt.Sprintf("ALTER SYSTEM SET synchronized_standby_slots = %s; SELECT pg_reload_conf(); -- or bring the standby back; without it in the list "+
-			"consumers can be sent what a failover to that standby loses", literal(strings.Join(others, ", "))),
+			"consumers can be sent what a failover to that standby loses", slot.PrintableLiteral(strings.Join(others, ", "))),
 	}, true
 }
 

@@ -19,9 +19,6 @@ import (
 // end that wait.
 const createLockTimeout = 10 * time.Second
 
-// A transaction that has been open for less is not worth ending: most end by themselves.
-const lasting = 2 * time.Second
-
 // Create makes a logical slot. Every transaction that commits afterwards is delivered; none that committed before is.
 // It blocks while older transactions are still writing: ErrBlocked names them after ten seconds, and the call can be repeated.
 func Create(ctx context.Context, conn *pgx.Conn, cfg Config) (Slot, error) {
@@ -95,13 +92,12 @@ func setTimeout(ctx context.Context, conn *pgx.Conn, name string, d time.Duratio
 
 // Blocked says whom the creation of a slot waits for, or has waited for until cause, which may be nil.
 func Blocked(ctx context.Context, conn *pgx.Conn, name string, cause error) error {
-	holders, err := blockers(ctx, conn)
-	var who []string
+	blockers, err := findBlockers(ctx, conn, ` ORDER BY coalesce(a.xact_start, p.prepared) LIMIT 10`)
+	who := namesOf(blockers)
 	fix := "wait for these transactions to end; then try again"
-	for _, h := range holders {
-		who = append(who, h.Text)
-		if h.Lasting {
-			fix += fmt.Sprintf("\nSELECT pg_terminate_backend(%d); -- takes back what it has written", *h.PID)
+	for _, b := range distinct(blockers) {
+		if b.PID != nil && b.Lasting {
+			fix += fmt.Sprintf("\nSELECT pg_terminate_backend(%d); -- takes back what it has written", *b.PID)
 		}
 	}
 	switch {
@@ -114,32 +110,7 @@ func Blocked(ctx context.Context, conn *pgx.Conn, name string, cause error) erro
 	if cause != nil {
 		err = fmt.Errorf("%w: %w", err, cause)
 	}
-	return &Error{Err: err, WAL: noSlotYet, Fix: fix}
-}
-
-// blocker is a transaction that writes.
-type blocker struct {
-	PID     *int32 // nil: a prepared transaction
-	Text    string
-	Lasting bool // seen to be older than lasting: it may not end by itself
-}
-
-// blockers finds the transactions that write, the oldest first. Any role may see pg_locks; the names need no special right either, since when
-// they are open takes pg_read_all_stats.
-func blockers(ctx context.Context, conn *pgx.Conn) ([]blocker, error) {
-	rows, err := conn.Query(ctx, `
-		SELECT l.pid, CASE WHEN l.pid IS NULL THEN 'a prepared transaction' ELSE
-		         pg_catalog.format('pid %s (user %s, application %s)', l.pid,
-		           coalesce(a.usename, '?'), coalesce(nullif(a.application_name, ''), '?')) END,
-		       coalesce(pg_catalog.clock_timestamp() - a.xact_start > $1::pg_catalog.interval, false)
-		FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
-		WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
-		  AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()
-		ORDER BY a.xact_start LIMIT 10`, lasting)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[blocker])
+	return &Error{Err: err, WAL: noSlotYet, Fix: fix + endPrepared(blockers)}
 }
 
 // noSlotYet is what it means for the WAL that a slot could not be made.

@@ -68,26 +68,12 @@ SELECT pg_catalog.pg_current_snapshot()::text, ARRAY(
   SELECT l.transactionid::text FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
   WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted AND COALESCE(a.wait_event, '') <> 'SyncRep')`
 
-// selectWriting returns transactions that have an xid and are running for others, and who they are: those of
-// this database that may be committing. A session that waits for its client between two statements commits
-// nothing, where the role may see its state.
-const selectWriting = `
-SELECT l.transactionid::text, l.pid, CASE
-    WHEN l.pid IS NULL THEN pg_catalog.concat('prepared transaction ', pg_catalog.quote_literal(coalesce(p.gid, '?')))
-    ELSE pg_catalog.concat('pid ', l.pid::text, ' (user ', coalesce(a.usename::text, '?'), ', application ',
-      coalesce(nullif(a.application_name, ''), '?'), ')') END
-FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
-LEFT JOIN pg_catalog.pg_prepared_xacts p ON l.pid IS NULL AND p.transaction = l.transactionid
-WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
+// committing are the transactions of this database that may be. A session that waits for its client between
+// two statements commits nothing, where the role may see its state.
+const committing = `
   AND coalesce(a.datname, p.database, pg_catalog.current_database()) = pg_catalog.current_database()
   AND coalesce(a.state, '') NOT IN ('idle in transaction', 'idle in transaction (aborted)')
 ORDER BY a.backend_start`
-
-// writing is a row of selectWriting.
-type writing struct {
-	XID string
-	blocker
-}
 
 // awaitCommitted blocks until a snapshot that is taken now sees every transaction that had committed when a
 // slot began, ten seconds at most: then ErrBlocked names who is left. The slot does not send such a
@@ -96,23 +82,18 @@ type writing struct {
 func awaitCommitted(ctx context.Context, conn *pgx.Conn, before uint32) error {
 	tick := time.NewTicker(visibleInterval)
 	defer tick.Stop()
-	var left []writing // of those that were running at first
+	var left []blocker // of those that were running at first
 	for began := time.Now(); ; {
-		rows, err := conn.Query(ctx, selectWriting)
+		now, err := findBlockers(ctx, conn, committing)
 		if err != nil {
-			return fmt.Errorf("look whether the transactions before the slot have finished: %w", postgres.Error(err))
+			return fmt.Errorf("look whether the transactions before the slot have finished: %w", err)
 		}
-		now, err := pgx.CollectRows(rows, pgx.RowToStructByPos[writing])
-		if err != nil {
-			return fmt.Errorf("look whether the transactions before the slot have finished: %w", postgres.Error(err))
-		}
-		if left == nil {
-			left = slices.DeleteFunc(now, func(w writing) bool { return !w.startedBefore(before) })
-		} else {
-			left = slices.DeleteFunc(left, func(w writing) bool {
-				return !slices.ContainsFunc(now, func(n writing) bool { return n.XID == w.XID })
-			})
-		}
+		left = slices.DeleteFunc(now, func(b blocker) bool {
+			if left == nil {
+				return !b.startedBefore(before)
+			}
+			return !slices.ContainsFunc(left, func(was blocker) bool { return was.XID == b.XID })
+		})
 		if len(left) == 0 {
 			return nil
 		}
@@ -126,25 +107,23 @@ func awaitCommitted(ctx context.Context, conn *pgx.Conn, before uint32) error {
 	}
 }
 
-func (w writing) startedBefore(xid uint32) bool {
-	n, err := strconv.ParseUint(w.XID, 10, 32)
+func (b blocker) startedBefore(xid uint32) bool {
+	n, err := strconv.ParseUint(b.XID, 10, 32)
 	return err != nil || xid == 0 || int32(uint32(n)-xid) < 0 //nolint:gosec // as PostgreSQL compares them
 }
 
 // unseen names transactions that keep a table from being read.
-func unseen(left []writing) error {
-	var who []string
-	for _, w := range left {
-		if !slices.Contains(who, w.Text) { // subtransactions have xids of their own
-			who = append(who, w.Text)
-		}
+func unseen(left []blocker) error {
+	fix := "wait for them to end"
+	if slices.ContainsFunc(left, func(b blocker) bool { return b.PID != nil }) {
+		fix += ", or bring back the synchronous standby that they wait for; if synchronous_standby_names means this relay, take it out:\n" +
+			"SELECT pid, wait_event, state, query FROM pg_stat_activity WHERE pid IN (SELECT pid FROM pg_locks WHERE locktype = 'transactionid');"
 	}
 	return &Error{
-		Err: &diagnosis{"rows that were committed before the slot began may not be visible yet, since transactions are open: " + strings.Join(who, ", "),
+		Err: &diagnosis{"rows that were committed before the slot began may not be visible yet, since transactions are open: " + strings.Join(namesOf(left), ", "),
 			[]error{ErrBlocked}},
 		WAL: keptMeanwhile,
-		Fix: "wait for them to end, or bring back the synchronous standby that they wait for:\n" +
-			"SELECT pid, wait_event, state, query FROM pg_stat_activity WHERE pid IN (SELECT pid FROM pg_locks WHERE locktype = 'transactionid');",
+		Fix: fix + endPrepared(left),
 	}
 }
 

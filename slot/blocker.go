@@ -1,0 +1,124 @@
+package slot
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/jackc/pgx/v5"
+
+	"postrider/postgres"
+)
+
+// A transaction that has been open for less is not worth ending: most end by themselves.
+const lasting = 2 * time.Second
+
+// blocker is a transaction that has an xid and is running for others: a row of selectBlockers.
+type blocker struct {
+	XID      string
+	PID      *int32  // nil: a prepared transaction
+	GID      *string // of a prepared transaction
+	Database string  // of a prepared transaction, else empty
+	Text     string
+	Lasting  bool // seen to be older than lasting: it may not end by itself
+}
+
+// selectBlockers takes lasting. Any role may see pg_locks and prepared transactions; the names need no special
+// right either, since when a session's transaction is open takes pg_read_all_stats.
+const selectBlockers = `
+SELECT l.transactionid::text, l.pid, p.gid, coalesce(p.database::text, ''), CASE
+    WHEN l.pid IS NULL THEN pg_catalog.concat('prepared transaction ', pg_catalog.quote_literal(coalesce(p.gid, '?')))
+    ELSE pg_catalog.concat('pid ', l.pid::text, ' (user ', coalesce(a.usename::text, '?'), ', application ',
+      coalesce(nullif(a.application_name, ''), '?'), ')') END,
+  coalesce(pg_catalog.clock_timestamp() - coalesce(a.xact_start, p.prepared) > $1::pg_catalog.interval, false)
+FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+LEFT JOIN pg_catalog.pg_prepared_xacts p ON l.pid IS NULL AND p.transaction = l.transactionid
+WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
+  AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()`
+
+// findBlockers returns the transactions for which more conditions hold too. Subtransactions have xids of their own, and so rows.
+func findBlockers(ctx context.Context, conn *pgx.Conn, more string) ([]blocker, error) {
+	rows, err := conn.Query(ctx, selectBlockers+more, lasting)
+	if err != nil {
+		return nil, postgres.Error(err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[blocker])
+	if err != nil {
+		return nil, postgres.Error(err)
+	}
+	for i := range found {
+		found[i].Text = Printable(found[i].Text)
+	}
+	return found, nil
+}
+
+// distinct leaves out the subtransactions.
+func distinct(blockers []blocker) (ones []blocker) {
+	for _, b := range blockers {
+		if !slices.ContainsFunc(ones, func(one blocker) bool { return one.Text == b.Text }) {
+			ones = append(ones, b)
+		}
+	}
+	return ones
+}
+
+func namesOf(blockers []blocker) (names []string) {
+	for _, b := range distinct(blockers) {
+		names = append(names, b.Text)
+	}
+	return names
+}
+
+// endPrepared is what to type to end those that are prepared and lasting: no session that ends takes them with it. Empty: there is none.
+func endPrepared(blockers []blocker) string {
+	var b strings.Builder
+	for _, p := range blockers {
+		if p.GID == nil || !p.Lasting {
+			continue
+		}
+		if b.Len() == 0 {
+			b.WriteString("\nSELECT gid, prepared, owner, database FROM pg_prepared_xacts ORDER BY prepared; -- they stay until somebody ends them")
+		}
+		b.WriteString("\n" + EndPrepared(*p.GID, p.Database))
+	}
+	return b.String()
+}
+
+// EndPrepared is what to type to end a prepared transaction, on one line. database may be empty.
+func EndPrepared(gid, database string) string {
+	where := ""
+	if database != "" {
+		where = "in database " + Printable(database) + "; "
+	}
+	return fmt.Sprintf("ROLLBACK PREPARED %s; -- %sor COMMIT PREPARED", PrintableLiteral(gid), where)
+}
+
+// PrintableLiteral is a string in SQL, on one line whatever a client has put into it.
+func PrintableLiteral(s string) string {
+	if Printable(s) == s && !strings.Contains(s, `\`) {
+		return literal(s)
+	}
+	var b strings.Builder
+	b.WriteString("E'")
+	for _, r := range strings.NewReplacer("'", "''", `\`, `\\`).Replace(s) {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+			continue
+		}
+		fmt.Fprintf(&b, `\U%08X`, r)
+	}
+	return b.String() + "'"
+}
+
+// Printable keeps what a client has named itself, or its transaction, from moving the cursor of whoever reads it.
+func Printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}

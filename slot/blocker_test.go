@@ -1,0 +1,33 @@
+package slot_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"postrider/slot"
+)
+
+// A prepared transaction belongs to no session, and nothing but its gid ends it.
+func TestBlocked_SaysHowToEndAPreparedTransaction(t *testing.T) {
+	t.Parallel()
+	for name, wait := range map[string]func(p *place) error{
+		"for the slot": func(p *place) error { _, err := slot.Create(t.Context(), p.conn, p.config()); return err },
+		"for the rows": func(p *place) error { _, err := slot.BeginNow(t.Context(), p.rows(), 0); return err }, // takes ten seconds
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, _ := onOwn(t, "17", map[string]string{"max_prepared_transactions": "5"})
+			p.open(`SAVEPOINT s; SELECT pg_current_xact_id()`) // a session is advised in another way
+			forgotten := p.open(`SELECT pg_current_xact_id()`)
+			_, err := forgotten.Exec(t.Context(), `PREPARE TRANSACTION 'it''s'`)
+			require.NoError(t, err)
+			err = wait(p)
+			require.ErrorIs(t, err, slot.ErrBlocked)
+			require.ErrorContains(t, err, `prepared transaction 'it''s'`)
+			require.Contains(t, advice(t, err), "FROM pg_prepared_xacts")
+			require.Contains(t, advice(t, err), "\nROLLBACK PREPARED 'it''s'; -- in database "+p.name+"; or COMMIT PREPARED")
+			p.exec(`ROLLBACK PREPARED 'it''s'`)
+		})
+	}
+}
