@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"text/tabwriter"
 	"time"
@@ -248,6 +249,9 @@ func (t topicReader) Read(ctx context.Context, topic string, since time.Time, ea
 	return whole, t.Reader.Read(ctx, spans, func(_ int, _ int64, m *sink.Message) error { each(m); return nil })
 }
 
+// mostNamed is how many open transactions are worth a line.
+const mostNamed = 10
+
 // print says what was found and done, and what to type next.
 func (c *recoverCall) print(w io.Writer, r *recovery.Report) error {
 	fmt.Fprintf(w, "slot %s was %s", r.Slot, r.State)
@@ -260,6 +264,14 @@ func (c *recoverCall) print(w io.Writer, r *recovery.Report) error {
 	fmt.Fprintln(w)
 	if r.BySlot > 0 {
 		fmt.Fprintf(w, "%s left to the slot, by which they come\n", quantity(r.BySlot, "row"))
+	}
+	if n := len(r.OpenTransactions); n > 0 {
+		more := ""
+		if n > mostNamed {
+			more = fmt.Sprintf(" and %d more", n-mostNamed)
+		}
+		fmt.Fprintf(w, "rows of %s may not be counted yet: %s%s\n", quantity(n, "open transaction"),
+			strings.Join(r.OpenTransactions[:min(n, mostNamed)], ", "), more)
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	verb := "TO PUBLISH"

@@ -17,9 +17,21 @@ func NewSlot(name string) string {
 	return name[:min(len(name), longest-len(suffix))] + suffix
 }
 
+// beginVisible is beginNow once all can be seen that had committed when a slot began, which may be there already.
+func (r *Recovery) beginVisible(ctx context.Context) error {
+	xmax, err := slot.NextXID(ctx, r.conn)
+	if err != nil {
+		return err
+	}
+	if err := r.await(ctx, func() error { return slot.AwaitCommitted(ctx, r.conn, xmax) }); err != nil {
+		return err
+	}
+	return r.beginNow(ctx)
+}
+
 // beginNow reads the tables as they are now, without the rows that come by a slot that is there already.
 func (r *Recovery) beginNow(ctx context.Context) error {
-	end, err := awaiting(ctx, r, func() (pglogrepl.LSN, error) { return slot.BeginNow(ctx, r.conn, 0) })
+	end, err := slot.BeginNow(ctx, r.conn)
 	if err != nil {
 		return err
 	}
@@ -63,7 +75,7 @@ func (r *Recovery) beginAtNewSlot(ctx context.Context) error {
 			return err
 		}
 		r.parts.Say("slot %s, which an earlier attempt has made, is used", cfg.Name)
-		return r.beginNow(ctx)
+		return r.beginVisible(ctx)
 	case err == nil:
 		if err := slot.Drop(ctx, r.conn, cfg.Name); err != nil {
 			return err
@@ -84,21 +96,25 @@ func (r *Recovery) beginAtNewSlot(ctx context.Context) error {
 }
 
 // create waits for older transactions as long as it takes.
-func (r *Recovery) create(ctx context.Context, cfg slot.Config) (*slot.Exported, error) {
-	exported, err := awaiting(ctx, r, func() (*slot.Exported, error) { return slot.CreateExported(ctx, r.parts.Postgres, r.conn, cfg) })
-	if err == nil {
-		r.made = true
-		r.parts.Say("slot %s created: what is committed after %s comes by it", cfg.Name, exported.ConsistentPoint)
+func (r *Recovery) create(ctx context.Context, cfg slot.Config) (exported *slot.Exported, err error) {
+	err = r.await(ctx, func() (err error) {
+		exported, err = slot.CreateExported(ctx, r.parts.Postgres, r.conn, cfg)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-	return exported, err
+	r.made = true
+	r.parts.Say("slot %s created: what is committed after %s comes by it", cfg.Name, exported.ConsistentPoint)
+	return exported, nil
 }
 
-// awaiting tries until no transaction stands in the way any more, and says for which it waits. Each try waits by itself.
-func awaiting[T any](ctx context.Context, r *Recovery, try func() (T, error)) (T, error) {
+// await tries until no transaction stands in the way any more, and says for which it waits. Each try waits by itself.
+func (r *Recovery) await(ctx context.Context, try func() error) error {
 	for {
-		v, err := try()
+		err := try()
 		if !errors.Is(err, slot.ErrBlocked) || ctx.Err() != nil {
-			return v, err
+			return err
 		}
 		r.parts.Say("%v; still waiting", err)
 	}

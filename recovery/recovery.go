@@ -224,6 +224,10 @@ func (r *Recovery) Plan(ctx context.Context) (*Report, error) {
 	if err := r.openTopics(ctx); err != nil {
 		return nil, err
 	}
+	var err error
+	if r.report.OpenTransactions, err = slot.OpenTransactions(ctx, r.conn); err != nil {
+		return nil, err
+	}
 	if err := r.beginNow(ctx); err != nil {
 		return nil, err
 	}
@@ -239,7 +243,7 @@ func (r *Recovery) Publish(ctx context.Context) (_ *Report, err error) {
 	if err := r.openTopics(ctx); err != nil {
 		return nil, err
 	}
-	begin := r.beginNow
+	begin := r.beginVisible
 	if !r.usable && r.sel.closing() {
 		begin = r.beginAtNewSlot
 	}

@@ -18,6 +18,7 @@ type Report struct {
 	CurrentLSN        pglogrepl.LSN
 	ConsistentPoint   pglogrepl.LSN // what is committed after it comes by the slot; zero: there is none yet
 	BySlot            int64         // rows of the tables that come by the slot
+	OpenTransactions  []string      // of a plan: who may have committed rows that are not counted, since they are not visible yet
 	Tables            []TableReport
 	Topics            []TopicReport
 	Published         int64
@@ -100,10 +101,11 @@ func (r *Report) MarshalJSON() ([]byte, error) {
 		Published         int64         `json:"published"`
 		Recreated         bool          `json:"recreated"`
 		Refusal           string        `json:"refusal,omitempty"`
+		OpenTransactions  []string      `json:"open_transactions,omitempty"`
 		Tables            []TableReport `json:"tables"`
 		Topics            []TopicReport `json:"topics"`
 	}{
 		r.Slot, r.State, r.Reason, text(r.ConfirmedFlushLSN), text(r.CurrentLSN), text(r.ConsistentPoint),
-		r.BySlot, r.Undelivered(), r.Published, r.Recreated, refusal, r.Tables, r.Topics,
+		r.BySlot, r.Undelivered(), r.Published, r.Recreated, refusal, r.OpenTransactions, r.Tables, r.Topics,
 	})
 }

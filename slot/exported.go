@@ -72,13 +72,9 @@ func (e *Exported) Begin(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// BeginNow opens a transaction on conn that sees the database as it is now, and returns a position behind everything it sees. It
-// sees all that had committed when a slot began, and waits for that: see awaitCommitted, and Exported.Xmax for before. The error
-// wraps ErrBlocked after ten seconds, and the call can be repeated.
-func BeginNow(ctx context.Context, conn *pgx.Conn, before uint32) (pglogrepl.LSN, error) {
-	if err := awaitCommitted(ctx, conn, before); err != nil {
-		return 0, err
-	}
+// BeginNow opens a transaction on conn that sees the database as it is now, and returns a position behind everything it sees. All that
+// had committed when a slot began is visible only after AwaitCommitted.
+func BeginNow(ctx context.Context, conn *pgx.Conn) (pglogrepl.LSN, error) {
 	if err := begin(ctx, conn, ""); err != nil {
 		return 0, err
 	}

@@ -54,7 +54,7 @@ func TestCreateExported_ReadsARowWhoseCommitIsOnlyInTheWAL(t *testing.T) {
 		require.Contains(t, ids, strconv.Itoa(written))
 
 		now := p.rows()
-		end, err := slot.BeginNow(ctx, now, 0)
+		end, err := slot.BeginNow(ctx, now)
 		require.NoError(t, err)
 		inserted, err := p.inserted(table, end)
 		require.NoError(t, err)

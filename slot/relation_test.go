@@ -36,7 +36,7 @@ func TestRows_CallNoCastOfATypesOwner(t *testing.T) {
 		table, err := p.describe("public.outbox", slot.Roles{ID: "id", OrderBy: "payload"})
 		require.NoError(t, err)
 		conn := p.rows()
-		_, err = slot.BeginNow(t.Context(), conn, 0)
+		_, err = slot.BeginNow(t.Context(), conn)
 		require.NoError(t, err)
 		ids, at := read(t, conn, table, nil, 1)
 		require.Equal(t, []string{"b"}, ids)

@@ -117,7 +117,7 @@ func TestCreateExported_DividesRowsAtTheBoundary(t *testing.T) {
 
 		// What comes by the slot is exactly what is not in the snapshot.
 		now := p.rows()
-		end, err := slot.BeginNow(ctx, now, 0)
+		end, err := slot.BeginNow(ctx, now)
 		require.NoError(t, err)
 		inserted, err := p.inserted(table, end)
 		require.NoError(t, err)
@@ -161,7 +161,7 @@ func TestInserted_EndsOnAServerThatIsIdle(t *testing.T) {
 				p.exec(`INSERT INTO outbox VALUES (1)`)
 			}
 			conn := p.rows()
-			end, err := slot.BeginNow(ctx, conn, 0)
+			end, err := slot.BeginNow(ctx, conn)
 			require.NoError(t, err)
 			inserted, err := p.inserted(table, end)
 			require.NoError(t, err)
@@ -182,7 +182,7 @@ func TestBeginNow_IsBehindCommitsThatAreNotFlushed(t *testing.T) {
 	for i := range 20 {
 		p.exec(`INSERT INTO outbox VALUES ($1)`, i)
 		conn := p.rows()
-		end, err := slot.BeginNow(ctx, conn, 0)
+		end, err := slot.BeginNow(ctx, conn)
 		require.NoError(t, err)
 		inserted, err := p.inserted(table, end)
 		require.NoError(t, err)
@@ -267,7 +267,7 @@ func TestRows_GoesOnBehindAPosition(t *testing.T) {
 			require.Equal(t, c.name == "random ids" || strings.Contains(c.name, "text"), table.Order.Random)
 
 			conn := p.rows()
-			_, err = slot.BeginNow(t.Context(), conn, 0)
+			_, err = slot.BeginNow(t.Context(), conn)
 			require.NoError(t, err)
 			whole, _ := read(t, conn, table, nil, -1)
 			last := make([]string, len(whole))
@@ -300,7 +300,7 @@ func TestRows_ReadsByCommitTime(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, table.Order.Commit)
 	conn := p.rows()
-	_, err = slot.BeginNow(t.Context(), conn, 0)
+	_, err = slot.BeginNow(t.Context(), conn)
 	require.NoError(t, err)
 	rows, err := table.Rows(t.Context(), conn, nil)
 	require.NoError(t, err)
@@ -323,7 +323,7 @@ func TestRows_ReadsWhatThePublicationSends(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, table.Relation.Columns, 2)
 		conn := p.rows()
-		_, err = slot.BeginNow(t.Context(), conn, 0)
+		_, err = slot.BeginNow(t.Context(), conn)
 		require.NoError(t, err)
 		ids, at := read(t, conn, table, nil, 2)
 		require.Equal(t, []string{"5", "6"}, ids)
@@ -355,7 +355,7 @@ func readPartitions(t *testing.T, publication string) {
 	require.NoError(t, err)
 	p.exec(`INSERT INTO outbox (day) SELECT n % 3 FROM generate_series(1, 3) n`)
 	conn := p.rows()
-	end, err := slot.BeginNow(t.Context(), conn, 0)
+	end, err := slot.BeginNow(t.Context(), conn)
 	require.NoError(t, err)
 	inserted, err := p.inserted(table, end)
 	require.NoError(t, err)

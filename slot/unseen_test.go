@@ -15,7 +15,7 @@ import (
 // A transaction has committed before the slot's boundary, so that the slot does not send it, and waits for a
 // synchronous standby that is away. The exported snapshot has its row. Who reads the table later, to go on with
 // a snapshot that was interrupted, waits: an ordinary snapshot does not have it.
-func TestBeginNow_SeesWhatCommittedBeforeTheSlot(t *testing.T) {
+func TestAwaitCommitted_SeesWhatCommittedBeforeTheSlot(t *testing.T) {
 	t.Parallel()
 	versions(t, all, func(t *testing.T, version string) {
 		t.Parallel()
@@ -38,14 +38,13 @@ func TestBeginNow_SeesWhatCommittedBeforeTheSlot(t *testing.T) {
 		require.Equal(t, []string{"1"}, ids)
 		got.e.Close()
 
-		p.open(`INSERT INTO other VALUES (3)`) // begun after the slot: nobody waits for it who knows that
-		for _, before := range []uint32{got.e.Xmax, 0} {
-			p.waitsForCommits(before)
-		}
-		if version == "17" { // it takes ten seconds
+		p.waitsForCommits(got.e.Xmax)
+		p.waitsForCommits(p.nextXID()) // nothing has ended since it committed: no snapshot tells its xid
+		p.busy()                       // begun after the slot: nobody waits for it
+		if version == "17" {           // it takes ten seconds
 			lean, err := postgres.Connect(ctx, p.lean()) // sees less, and waits as well
 			require.NoError(t, err)
-			_, err = slot.BeginNow(ctx, lean, got.e.Xmax)
+			err = slot.AwaitCommitted(ctx, lean, got.e.Xmax)
 			require.ErrorIs(t, err, slot.ErrBlocked)
 			require.ErrorContains(t, err, "pid ")
 			require.NoError(t, lean.Close(ctx))
@@ -55,7 +54,8 @@ func TestBeginNow_SeesWhatCommittedBeforeTheSlot(t *testing.T) {
 		p.exec(`SELECT pg_reload_conf()`)
 		require.NoError(t, <-committed)
 		now := p.rows()
-		end, err := slot.BeginNow(ctx, now, got.e.Xmax)
+		require.NoError(t, slot.AwaitCommitted(ctx, now, got.e.Xmax))
+		end, err := slot.BeginNow(ctx, now)
 		require.NoError(t, err)
 		inserted, err := p.inserted(table, end)
 		require.NoError(t, err)
@@ -65,15 +65,60 @@ func TestBeginNow_SeesWhatCommittedBeforeTheSlot(t *testing.T) {
 	})
 }
 
+// On a server that is busy transactions overlap, so that one is always open.
+func TestAwaitCommitted_WaitsForNoLaterTransaction(t *testing.T) {
+	t.Parallel()
+	p := onShared(t, "17")
+	end := p.busy()
+	xmax := p.nextXID()
+	p.busy()
+	p.waitsForCommits(xmax)
+	end()
+	require.NoError(t, slot.AwaitCommitted(t.Context(), p.conn, xmax))
+}
+
+func (p *place) nextXID() uint32 {
+	p.t.Helper()
+	xid, err := slot.NextXID(p.t.Context(), p.conn)
+	require.NoError(p.t, err)
+	return xid
+}
+
+// busy begins a transaction that has an xid and is in the middle of a statement until end is called, or the test
+// ends: nobody can tell it from one that is committing.
+func (p *place) busy() (end func()) {
+	p.t.Helper()
+	ctx := p.t.Context()
+	gate, conn := parts.Connect(p.t, p.dsn), p.open(`SELECT pg_current_xact_id()`)
+	pid := conn.PgConn().PID()
+	_, err := gate.Exec(ctx, `SELECT pg_advisory_lock($1)`, pid)
+	require.NoError(p.t, err)
+	done := make(chan error, 1)
+	go func() { // ends with end, or with the test
+		_, err := conn.Exec(ctx, `SELECT pg_advisory_lock($1)`, pid)
+		done <- err
+		close(done)
+	}()
+	p.t.Cleanup(func() { <-done }) // before the connection is closed
+	p.await(`SELECT wait_event IS NOT DISTINCT FROM 'advisory' FROM pg_stat_activity WHERE pid = $1`, pid)
+	return func() {
+		p.t.Helper()
+		_, err := gate.Exec(ctx, `SELECT pg_advisory_unlock($1)`, pid)
+		require.NoError(p.t, err)
+		require.NoError(p.t, <-done)
+		_, err = conn.Exec(ctx, `COMMIT`)
+		require.NoError(p.t, err)
+	}
+}
+
 // waitsForCommits begins to read, sees it wait, and gives it up.
-func (p *place) waitsForCommits(before uint32) {
+func (p *place) waitsForCommits(xmax uint32) {
 	p.t.Helper()
 	ctx, cancel := context.WithCancel(p.t.Context())
 	conn := p.rows()
 	ended := make(chan error, 1)
 	go func() { // ends with cancel
-		_, err := slot.BeginNow(ctx, conn, before)
-		ended <- err
+		ended <- slot.AwaitCommitted(ctx, conn, xmax)
 	}()
 	p.await(`SELECT query LIKE '%pg_prepared_xacts%' FROM pg_stat_activity WHERE pid = $1`, conn.PgConn().PID())
 	cancel()

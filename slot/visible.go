@@ -2,6 +2,7 @@ package slot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -75,11 +76,37 @@ const committing = `
   AND coalesce(a.state, '') NOT IN ('idle in transaction', 'idle in transaction (aborted)')
 ORDER BY a.backend_start`
 
-// awaitCommitted blocks until a snapshot that is taken now sees every transaction that had committed when a
-// slot began, ten seconds at most: then ErrBlocked names who is left. The slot does not send such a
-// transaction, and as long as it waits for a synchronous standby, an ordinary snapshot does not see it
-// either. before is an xid that none of them reaches, without its epoch; zero: not known.
-func awaitCommitted(ctx context.Context, conn *pgx.Conn, before uint32) error {
+// OpenTransactions names those of this database that may have committed and are not visible yet. To an ordinary
+// snapshot they are as good as running.
+func OpenTransactions(ctx context.Context, conn *pgx.Conn) ([]string, error) {
+	open, err := findBlockers(ctx, conn, committing)
+	if err != nil {
+		return nil, fmt.Errorf("look for open transactions: %w", err)
+	}
+	return namesOf(open), nil
+}
+
+// NextXID returns an xid, without its epoch, that no transaction reaches which has one by now: for
+// AwaitCommitted, where the snapshot of the slot is not known. It takes that xid: the xmax of a snapshot is
+// behind the last transaction that is visible, and not behind those that are to be waited for.
+func NextXID(ctx context.Context, conn *pgx.Conn) (xid uint32, err error) {
+	tx, err := conn.Begin(ctx)
+	if err == nil {
+		err = tx.QueryRow(ctx, `SELECT pg_catalog.pg_current_xact_id()::pg_catalog.xid`).Scan(&xid)
+		err = errors.Join(err, tx.Rollback(ctx)) // a commit might wait for the synchronous standby
+	}
+	if err != nil {
+		return 0, fmt.Errorf("find the next transaction: %w", postgres.Error(err))
+	}
+	return xid, nil
+}
+
+// AwaitCommitted blocks until a snapshot that is taken now sees every transaction that had committed when a
+// slot began, ten seconds at most: then ErrBlocked names who is left, and the call can be repeated. The slot
+// does not send such a transaction, and as long as it waits for a synchronous standby, an ordinary snapshot
+// does not see it either. None of them reaches xmax: that of Exported, or what NextXID returned once: with
+// another one for each call it may never end, since transactions overlap.
+func AwaitCommitted(ctx context.Context, conn *pgx.Conn, xmax uint32) error {
 	tick := time.NewTicker(visibleInterval)
 	defer tick.Stop()
 	var left []blocker // of those that were running at first
@@ -90,7 +117,7 @@ func awaitCommitted(ctx context.Context, conn *pgx.Conn, before uint32) error {
 		}
 		left = slices.DeleteFunc(now, func(b blocker) bool {
 			if left == nil {
-				return !b.startedBefore(before)
+				return !b.startedBefore(xmax)
 			}
 			return !slices.ContainsFunc(left, func(was blocker) bool { return was.XID == b.XID })
 		})
@@ -109,7 +136,7 @@ func awaitCommitted(ctx context.Context, conn *pgx.Conn, before uint32) error {
 
 func (b blocker) startedBefore(xid uint32) bool {
 	n, err := strconv.ParseUint(b.XID, 10, 32)
-	return err != nil || xid == 0 || int32(uint32(n)-xid) < 0 //nolint:gosec // as PostgreSQL compares them
+	return err != nil || int32(uint32(n)-xid) < 0 //nolint:gosec // as PostgreSQL compares them
 }
 
 // unseen names transactions that keep a table from being read.

@@ -155,7 +155,10 @@ func (c *Copy) estimate(ctx context.Context, report func(State)) error {
 
 // catchUp finds out what must not be published a second time, and begins to read the tables as they are now.
 func (c *Copy) catchUp(ctx context.Context) error {
-	end, err := slot.BeginNow(ctx, c.conn, c.record.Xmax)
+	if err := c.awaitCommitted(ctx); err != nil {
+		return err
+	}
+	end, err := slot.BeginNow(ctx, c.conn)
 	if err != nil {
 		return err
 	}
@@ -176,6 +179,19 @@ func (c *Copy) catchUp(ctx context.Context) error {
 	c.parts.Log.Info().Int("inserted", len(c.inserted)).Int("published", c.published.left).
 		Msg("snapshot resumed; rows that were inserted since it began come by the slot, those that were published already are left out")
 	return nil
+}
+
+// awaitCommitted blocks until all that the slot does not send can be read.
+func (c *Copy) awaitCommitted(ctx context.Context) (err error) {
+	if c.record.Xmax == 0 { // kept over the attempts: each has other transactions beside it
+		if c.record.Xmax, err = slot.NextXID(ctx, c.conn); err != nil {
+			return err
+		}
+		if err := c.record.save(ctx, c.store); err != nil {
+			return err
+		}
+	}
+	return slot.AwaitCommitted(ctx, c.conn, c.record.Xmax)
 }
 
 // byCommitTime: an update moves a row in that order, and vacuum may make its time unknown, so that rows after a position are not the rest of them.

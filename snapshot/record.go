@@ -27,7 +27,7 @@ type Record struct {
 	Slot            string             `json:"slot"`
 	Phase           Phase              `json:"phase"`
 	ConsistentPoint string             `json:"consistent_point,omitempty"` // of the slot; an LSN
-	Xmax            uint32             `json:"xmax,omitempty"`             // see slot.Exported; zero: not known
+	Xmax            uint32             `json:"xmax,omitempty"`             // for slot.AwaitCommitted; zero: not known
 	Tables          []Table            `json:"tables,omitempty"`
 	Topics          map[string]Offsets `json:"topics,omitempty"` // every one that a message was published to, or is about to be
 	StartedAt       time.Time          `json:"started_at"`
