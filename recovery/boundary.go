@@ -23,7 +23,7 @@ func (r *Recovery) beginVisible(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.await(ctx, func() error { return slot.AwaitCommitted(ctx, r.conn, xmax) }); err != nil {
+	if err := r.await(ctx, func() error { return slot.AwaitCommitted(ctx, r.conn, xmax, nil) }); err != nil {
 		return err
 	}
 	return r.beginNow(ctx)

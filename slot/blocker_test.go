@@ -13,7 +13,7 @@ func TestBlocked_SaysHowToEndAPreparedTransaction(t *testing.T) {
 	t.Parallel()
 	for name, wait := range map[string]func(p *place) error{
 		"for the slot": func(p *place) error { _, err := slot.Create(t.Context(), p.conn, p.config()); return err },
-		"for the rows": func(p *place) error { return slot.AwaitCommitted(t.Context(), p.conn, p.nextXID()) }, // takes ten seconds
+		"for the rows": func(p *place) error { return slot.AwaitCommitted(t.Context(), p.conn, p.nextXID(), nil) }, // takes ten seconds
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -18,8 +18,11 @@ import (
 type Exported struct {
 	ConsistentPoint pglogrepl.LSN // also the confirmed position of the slot
 	Snapshot        string        // for Begin
-	Xmax            uint32        // of the snapshot, once Begin has returned: no transaction in it reaches this xid
-	conn            *pgconn.PgConn
+	// Of the snapshot, once Begin has returned, for AwaitCommitted: no transaction in it reaches Xmax, nor is it one of
+	// Running. These are at most as many as the server has sessions and prepared transactions.
+	Xmax    uint32
+	Running []uint32
+	conn    *pgconn.PgConn
 }
 
 // CreateExported makes a logical slot like Create, by a replication connection of its own, which keeps the snapshot until Close. sql is
@@ -67,7 +70,7 @@ func (e *Exported) Begin(ctx context.Context, conn *pgx.Conn) error {
 	}
 	seen, err := awaitFinished(ctx, conn)
 	if err == nil {
-		e.Xmax = seen.xmax
+		e.Xmax, e.Running = seen.xmax, seen.running
 	}
 	return err
 }

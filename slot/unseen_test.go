@@ -27,6 +27,7 @@ func TestAwaitCommitted_SeesWhatCommittedBeforeTheSlot(t *testing.T) {
 		table, err := p.describe("public.outbox", slot.Roles{ID: "id"})
 		require.NoError(t, err)
 		creating, last := p.createsBeside()
+		p.busy() // belongs to neither side yet: nobody waits for it
 		committed := p.commitWithoutStandby(`INSERT INTO outbox VALUES (1)`)
 		_, err = last.Exec(ctx, `ROLLBACK`)
 		require.NoError(t, err)
@@ -38,13 +39,13 @@ func TestAwaitCommitted_SeesWhatCommittedBeforeTheSlot(t *testing.T) {
 		require.Equal(t, []string{"1"}, ids)
 		got.e.Close()
 
-		p.waitsForCommits(got.e.Xmax)
-		p.waitsForCommits(p.nextXID()) // nothing has ended since it committed: no snapshot tells its xid
-		p.busy()                       // begun after the slot: nobody waits for it
-		if version == "17" {           // it takes ten seconds
+		p.waitsForCommits(got.e.Xmax, got.e.Running)
+		p.waitsForCommits(p.nextXID(), nil) // nothing has ended since it committed: no snapshot tells its xid
+		p.busy()                            // begun after the slot: nobody waits for it
+		if version == "17" {                // it takes ten seconds
 			lean, err := postgres.Connect(ctx, p.lean()) // sees less, and waits as well
 			require.NoError(t, err)
-			err = slot.AwaitCommitted(ctx, lean, got.e.Xmax)
+			err = slot.AwaitCommitted(ctx, lean, got.e.Xmax, got.e.Running)
 			require.ErrorIs(t, err, slot.ErrBlocked)
 			require.ErrorContains(t, err, "pid ")
 			require.NoError(t, lean.Close(ctx))
@@ -54,7 +55,7 @@ func TestAwaitCommitted_SeesWhatCommittedBeforeTheSlot(t *testing.T) {
 		p.exec(`SELECT pg_reload_conf()`)
 		require.NoError(t, <-committed)
 		now := p.rows()
-		require.NoError(t, slot.AwaitCommitted(ctx, now, got.e.Xmax))
+		require.NoError(t, slot.AwaitCommitted(ctx, now, got.e.Xmax, got.e.Running))
 		end, err := slot.BeginNow(ctx, now)
 		require.NoError(t, err)
 		inserted, err := p.inserted(table, end)
@@ -72,9 +73,9 @@ func TestAwaitCommitted_WaitsForNoLaterTransaction(t *testing.T) {
 	end := p.busy()
 	xmax := p.nextXID()
 	p.busy()
-	p.waitsForCommits(xmax)
+	p.waitsForCommits(xmax, nil)
 	end()
-	require.NoError(t, slot.AwaitCommitted(t.Context(), p.conn, xmax))
+	require.NoError(t, slot.AwaitCommitted(t.Context(), p.conn, xmax, nil))
 }
 
 func (p *place) nextXID() uint32 {
@@ -112,13 +113,13 @@ func (p *place) busy() (end func()) {
 }
 
 // waitsForCommits begins to read, sees it wait, and gives it up.
-func (p *place) waitsForCommits(xmax uint32) {
+func (p *place) waitsForCommits(xmax uint32, running []uint32) {
 	p.t.Helper()
 	ctx, cancel := context.WithCancel(p.t.Context())
 	conn := p.rows()
 	ended := make(chan error, 1)
 	go func() { // ends with cancel
-		ended <- slot.AwaitCommitted(ctx, conn, xmax)
+		ended <- slot.AwaitCommitted(ctx, conn, xmax, running)
 	}()
 	p.await(`SELECT query LIKE '%pg_prepared_xacts%' FROM pg_stat_activity WHERE pid = $1`, conn.PgConn().PID())
 	cancel()

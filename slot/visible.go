@@ -104,9 +104,11 @@ func NextXID(ctx context.Context, conn *pgx.Conn) (xid uint32, err error) {
 // AwaitCommitted blocks until a snapshot that is taken now sees every transaction that had committed when a
 // slot began, ten seconds at most: then ErrBlocked names who is left, and the call can be repeated. The slot
 // does not send such a transaction, and as long as it waits for a synchronous standby, an ordinary snapshot
-// does not see it either. None of them reaches xmax: that of Exported, or what NextXID returned once: with
-// another one for each call it may never end, since transactions overlap.
-func AwaitCommitted(ctx context.Context, conn *pgx.Conn, xmax uint32) error {
+// does not see it either. None of them reaches xmax, or is in running: those of Exported, or what NextXID
+// returned once, and nil. With another xid for each call it may never end, since transactions overlap. What was
+// running comes by the slot, and may wait for just that, where the relay is the synchronous standby.
+func AwaitCommitted(ctx context.Context, conn *pgx.Conn, xmax uint32, running []uint32) error {
+	before := &snapshot{xmax, running}
 	tick := time.NewTicker(visibleInterval)
 	defer tick.Stop()
 	var left []blocker // of those that were running at first
@@ -117,7 +119,8 @@ func AwaitCommitted(ctx context.Context, conn *pgx.Conn, xmax uint32) error {
 		}
 		left = slices.DeleteFunc(now, func(b blocker) bool {
 			if left == nil {
-				return !b.startedBefore(xmax)
+				xid, err := strconv.ParseUint(b.XID, 10, 32)
+				return err == nil && !before.sees(uint32(xid))
 			}
 			return !slices.ContainsFunc(left, func(was blocker) bool { return was.XID == b.XID })
 		})
@@ -132,11 +135,6 @@ func AwaitCommitted(ctx context.Context, conn *pgx.Conn, xmax uint32) error {
 		case <-ctx.Done():
 		}
 	}
-}
-
-func (b blocker) startedBefore(xid uint32) bool {
-	n, err := strconv.ParseUint(b.XID, 10, 32)
-	return err != nil || int32(uint32(n)-xid) < 0 //nolint:gosec // as PostgreSQL compares them
 }
 
 // unseen names transactions that keep a table from being read.

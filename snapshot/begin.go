@@ -259,6 +259,9 @@ func (s *Snapshot) create(ctx context.Context, c *Copy, now found, system string
 		Msg("slot created; rows that were in the tables before are published first")
 	c.consistent = exported.ConsistentPoint
 	c.record.Phase, c.record.ConsistentPoint, c.record.Xmax = Copying, exported.ConsistentPoint.String(), exported.Xmax
+	if len(exported.Running) <= maxRunning {
+		c.record.Running = exported.Running
+	}
 	return c.record.save(ctx, c.store)
 }
 

@@ -191,7 +191,7 @@ func (c *Copy) awaitCommitted(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	return slot.AwaitCommitted(ctx, c.conn, c.record.Xmax)
+	return slot.AwaitCommitted(ctx, c.conn, c.record.Xmax, c.record.Running)
 }
 
 // byCommitTime: an update moves a row in that order, and vacuum may make its time unknown, so that rows after a position are not the rest of them.

@@ -333,7 +333,7 @@ func TestRecord_IsReadAsItWasWritten(t *testing.T) {
 	require.Nil(t, none)
 	order := "1"
 	r := &Record{
-		SystemID: "7", Slot: "s", Phase: Copying, ConsistentPoint: "0/1", StartedAt: time.Unix(1, 0).UTC(),
+		SystemID: "7", Slot: "s", Phase: Copying, ConsistentPoint: "0/1", Xmax: 9, Running: []uint32{7, 8}, StartedAt: time.Unix(1, 0).UTC(),
 		Tables: []Table{{Name: "public.outbox", Order: "id", Rows: 7, Last: &slot.Position{Order: &order, Key: []string{"7"}}}},
 		Topics: map[string]Offsets{"t": {First: []int64{1, 2}, Last: []int64{3, 4}}},
 	}

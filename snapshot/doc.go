@@ -16,7 +16,9 @@
 //  2. The end offsets of a topic are saved before the first message is published to it. So what was published after
 //     the last record is found at or behind the offsets in it.
 //  3. Rows after the position in the record are read again; one whose message is found in a topic is not published.
-//  4. The confirmed position of the slot is the consistent point until the record says complete.
+//  4. The tables are read again when no transaction is left that may have committed before the consistent point and is not visible
+//     yet, as while a synchronous standby is away: the slot does not send it. The record says which cannot have.
+//  5. The confirmed position of the slot is the consistent point until the record says complete.
 //
 // What cannot be held: a row that was deleted from the table after the consistent point and before it was read, if an interruption
 // came between; without one the exported snapshot still has it.

@@ -28,6 +28,7 @@ type Record struct {
 	Phase           Phase              `json:"phase"`
 	ConsistentPoint string             `json:"consistent_point,omitempty"` // of the slot; an LSN
 	Xmax            uint32             `json:"xmax,omitempty"`             // for slot.AwaitCommitted; zero: not known
+	Running         []uint32           `json:"running,omitempty"`          // the same; maxRunning at most
 	Tables          []Table            `json:"tables,omitempty"`
 	Topics          map[string]Offsets `json:"topics,omitempty"` // every one that a message was published to, or is about to be
 	StartedAt       time.Time          `json:"started_at"`
@@ -35,6 +36,10 @@ type Record struct {
 	// a request of a process that is gone may be carried out behind those of the next one.
 	SavedAt time.Time `json:"saved_at"`
 }
+
+// maxRunning bounds a Record, which is saved with every chunk, to some 100 kB. A server that has more transactions at the boundary,
+// and so sessions, is not known; with none in the Record they are waited for.
+const maxRunning = 10_000
 
 // Table is how far one table has been copied.
 type Table struct {
