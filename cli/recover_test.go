@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -213,4 +214,22 @@ func TestRecover_NamesTheGrantThatIsMissing(t *testing.T) {
 	i.exec("GRANT SELECT ON outbox TO " + role)
 	require.EqualValues(t, 1, i.recovers().Undelivered)
 	require.NotContains(t, r.stdout+r.stderr, "password=x")
+}
+
+// Their rows may be committed, and are not in the counts.
+func TestRecover_NamesOpenTransactions(t *testing.T) {
+	var open []string
+	for pid := range mostNamed + 2 {
+		open = append(open, fmt.Sprintf("pid %d", pid+1))
+	}
+	for n, want := range map[int]string{
+		0:             "",
+		1:             "rows of 1 open transaction may not be counted yet: pid 1\n",
+		mostNamed + 2: "rows of 12 open transactions may not be counted yet: pid 1, pid 2, pid 3, pid 4, pid 5, pid 6, pid 7, pid 8, pid 9, pid 10 and 2 more\n",
+	} {
+		var out strings.Builder
+		c := recoverCall{app: &app{}}
+		require.NoError(t, c.print(&out, &recovery.Report{Slot: "s", State: "missing", OpenTransactions: open[:n]}))
+		require.True(t, strings.HasPrefix(out.String(), "slot s was missing\n"+want+"TABLE"), out.String())
+	}
 }
