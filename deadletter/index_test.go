@@ -145,6 +145,7 @@ func TestIndex_HasTheLettersOfAKeyInTheOrderOfTheirRows(t *testing.T) {
 		want    []byte
 	}{
 		"of one partition by offset": {[]*sink.Message{letterRecord(0, 1, ours, "0/65/0", start), letterRecord(0, 2, theirs, "0/64/0", start.Add(-1)), letterRecord(0, 3, ours, "0/64/0", start.Add(-2))}, []byte{1, 2, 3}},
+		"also those of one source":   {[]*sink.Message{letterRecord(0, 1, ours, "0/65/0", start), letterRecord(0, 2, ours, "0/64/0", start.Add(-1))}, []byte{1, 2}},
 		"of one source by position":  {[]*sink.Message{letterRecord(0, 1, ours, "0/65/0", start), letterRecord(1, 2, ours, "0/64/9", start.Add(1)), letterRecord(2, 3, ours, "0/64/10", start.Add(2))}, []byte{2, 3, 1}},
 		"of several sources by time": {[]*sink.Message{letterRecord(0, 1, ours, "0/64/0", start.Add(1)), letterRecord(1, 2, theirs, "0/65/0", start)}, []byte{2, 1}},
 	} {
