@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"postrider/deadletter"
 	"postrider/postgres"
 	"postrider/replication"
 	"postrider/router"
@@ -101,4 +102,31 @@ func TestBackoff_AStandbyLooksOften(t *testing.T) {
 	b := backoff{min: time.Second, max: time.Minute, failures: 40}
 	pause, _ := b.next(reasonSlotInUse, false)
 	require.LessOrEqual(t, pause, time.Second)
+}
+
+// A policy is asked about a row alone, and not about what else may go wrong with one.
+func TestCauseOf_IsThatOfARow(t *testing.T) {
+	row := func(reason string) error { return fmt.Errorf("route: %w", &router.RowError{Reason: reason}) }
+	for _, c := range []struct {
+		err  error
+		want deadletter.Cause // empty: none
+	}{
+		{row(router.ReasonInvalidTopic), deadletter.InvalidTopic},
+		{row(router.ReasonInvalidMessage), deadletter.Malformed},
+		{row(router.ReasonInvalidHeaders), deadletter.Malformed},
+		{row(router.ReasonNullRoute), deadletter.NotRoutable},
+		{row(router.ReasonUpdate), ""}, // the relay is to stop for it
+		{&replication.RowTooLargeError{}, deadletter.TooLarge},
+		{sink.ErrTooLarge, deadletter.TooLarge},
+		{sink.ErrInvalidTopic, deadletter.InvalidTopic},
+		{sink.ErrInvalidRecord, deadletter.Refused},
+		{sink.ErrUnknownTopic, deadletter.UnknownTopic},
+		{sink.ErrPermission, ""},
+		{sink.ErrUnreachable, ""},
+		{errors.New("nobody has seen this before"), ""},
+	} {
+		cause, known := causeOf(c.err)
+		require.Equal(t, c.want, cause, "%v", c.err)
+		require.Equal(t, c.want != "", known, "%v", c.err)
+	}
 }

@@ -140,3 +140,16 @@ func TestExactlyOnce_ATransactionWithoutMessagesNeedsNoBoundary(t *testing.T) {
 	require.False(t, s.bounded)
 	require.EqualValues(t, 120, s.window.ackedLSN())
 }
+
+// An idle outbox brings no transaction by which the other history could show.
+func TestExactlyOnce_AnIdlePositionBehindTheStoredOneTellsOfAnotherHistory(t *testing.T) {
+	s := behind(sink.Position{LSN: 200, CommitTime: anyTime}, 100)
+	left, err := s.one(103, 110, 1, anyTime.Add(-time.Hour))
+	require.NoError(t, err)
+	require.True(t, left)
+	require.NoError(t, s.idle(&replication.Event{Kind: replication.Idle, LSN: 200}), "the stored one may still come")
+	var diverged *StoredPositionError
+	require.ErrorAs(t, s.idle(&replication.Event{Kind: replication.Idle, LSN: 201}), &diverged)
+	require.Equal(t, replication.Diverged, diverged.Descent)
+	require.EqualValues(t, 100, s.window.ackedLSN())
+}

@@ -223,3 +223,20 @@ func TestPoison_RefusedBatchDoesNotCondemnTheInnocent(t *testing.T) {
 	require.NoError(t, r.end())
 	require.Equal(t, []string{"event 1", "event 2", "event 3", "event 4", "event 5", "event 6", "too_large", "event 8", "event 9"}, withoutRepeats(x.payloads()))
 }
+
+// The policies are one for each cause: that there is a topic for others makes no letter of a row whose policy is to halt.
+func TestPoison_HaltsForOneCauseBesideLettersForOthers(t *testing.T) {
+	x := newSetup(t)
+	x.policies(deadletter.DeadLetter)
+	x.parts.Policies.NotRoutable = deadletter.Halt
+	x.broker.Refuse(about("big", sink.ErrTooLarge), nil)
+	x.row("a", "a1")
+	x.row("a", "big")
+	poisonings["not routable"].do(x)
+	x.row("b", "b2")
+	r := x.run()
+	var halt *relay.HaltError
+	require.ErrorAs(t, r.end(), &halt)
+	require.Equal(t, deadletter.NotRoutable, halt.Cause)
+	require.Equal(t, []string{"a1", "too_large"}, x.payloads())
+}

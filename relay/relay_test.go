@@ -52,15 +52,11 @@ func newSetupOn(t *testing.T, version string) *setup {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	db := parts.Postgres(t, version)
-	x := &setup{replication: replication.DefaultConfig(), router: router.Options{Tables: []string{"public.outbox"}}, t: t, ctx: ctx, db: db, conn: db.Connect(t), slot: parts.Unique("slot"), broker: memory.New(1), cfg: relay.DefaultConfig()}
+	x := &setup{replication: replication.DefaultConfig(), router: router.Options{Tables: []string{"public.outbox"}}, t: t, ctx: ctx, db: db, slot: parts.Unique("slot"), broker: memory.New(1), cfg: relay.DefaultConfig()}
 	x.cfg.BackoffMin, x.cfg.BackoffMax = time.Millisecond, 10*time.Millisecond
-	x.exec(`CREATE TABLE outbox (id bigint, aggregatetype text, aggregateid text, payload text)`)
-	x.exec(`CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert')`)
+	x.use(db.DSN())
+	x.exec(outboxSQL)
 	x.exec(`SELECT pg_create_logical_replication_slot('` + x.slot + `', 'pgoutput')`)
-	pg, err := pgconn.ParseConfig(db.DSN())
-	require.NoError(t, err)
-	pg.RuntimeParams["replication"] = "database"
-	x.pg = pg
 	x.parts = relay.Parts{
 		Prepare:    func(context.Context, bool) error { return nil },
 		Watch:      func(ctx context.Context, _ func(error, time.Time)) { <-ctx.Done() },
@@ -73,6 +69,18 @@ func newSetupOn(t *testing.T, version string) *setup {
 		Log:     zerolog.Nop(),
 	}
 	return x
+}
+
+const outboxSQL = `CREATE TABLE outbox (id bigint, aggregatetype text, aggregateid text, payload text);
+	CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert')`
+
+// use has the setup and its relays connect there.
+func (x *setup) use(dsn string) {
+	x.t.Helper()
+	pg, err := pgconn.ParseConfig(dsn)
+	require.NoError(x.t, err)
+	pg.RuntimeParams["replication"] = "database"
+	x.pg, x.conn = pg, parts.Connect(x.t, dsn)
 }
 
 func (x *setup) openStream(ctx context.Context) (*replication.Stream, error) {

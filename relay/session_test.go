@@ -26,3 +26,44 @@ func TestSession_AsksTheDeskAloneAboutLetters(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, there)
 }
+
+// redriving is a desk that has the row with an index wait once.
+type redriving struct {
+	deadletter.Desk
+	index uint32
+	asked int
+	wait  func()
+}
+
+func (d *redriving) Follow(_ *replication.Event, m *sink.Message) (*sink.Message, error) {
+	if m.Origin.Index != d.index {
+		return nil, nil
+	}
+	if d.asked++; d.asked == 1 {
+		return nil, deadletter.ErrHold
+	}
+	return nil, nil
+}
+
+func (d *redriving) Wait(context.Context, *sink.Message) error {
+	d.wait()
+	return nil
+}
+
+// Whoever redrives a key waits for the letters that the relay has of it, which are in front of the row that waits for him.
+func TestSession_HandsOverWhatStandsBeforeARowThatWaits(t *testing.T) {
+	s, b := pumping(t, false, 3)
+	s.policies = deadletter.DefaultConfig()
+	c := &counting{s: s}
+	s.sink = c
+	waited := false
+	s.desk = &redriving{index: 2, wait: func() {
+		waited = true
+		require.Equal(t, []handover{{[]uint32{0, 1}, 2, false}}, c.calls)
+		require.Zero(t, s.window.unacknowledged())
+	}}
+	require.NoError(t, s.relay(t.Context(), &replication.Batch{Events: b.Events[:5]})) // one transaction
+	c.acks.Wait()
+	require.True(t, waited)
+	require.Len(t, c.calls, 2)
+}

@@ -1,10 +1,14 @@
 package relay
 
 import (
+	"context"
+	"slices"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"postrider/replication"
 	"postrider/sink"
 )
 
@@ -34,4 +38,48 @@ func TestSuspects_AreForgottenWhenTheyDoNotComeAgain(t *testing.T) {
 	require.True(t, s.any())
 	s.forget(801)
 	require.False(t, s.any())
+}
+
+// handover is one call of Publish.
+type handover struct {
+	rows     []uint32 // indexes in the transaction
+	inFlight int
+	alone    bool // a refusal would be that of one record by itself
+}
+
+// counting is a sink that acknowledges beside Publish, and takes note of what it is handed.
+type counting struct {
+	slow
+	s     *session
+	calls []handover
+	acks  sync.WaitGroup
+}
+
+func (c *counting) Publish(_ context.Context, ms []*sink.Message) error {
+	messages, _, _ := c.s.window.load()
+	call := handover{inFlight: messages, alone: c.s.suspects.alone.Load()}
+	for _, m := range ms {
+		call.rows = append(call.rows, m.Origin.Index)
+	}
+	c.calls = append(c.calls, call)
+	mine := slices.Clone(ms)
+	c.acks.Go(func() { // waited for by the test
+		for _, m := range mine {
+			c.s.delivered(m, nil)
+		}
+	})
+	return nil
+}
+
+// A refusal is that of a record by itself only while nothing else is in flight, neither rows before it nor rows behind it.
+func TestSuspects_AreTriedAlone(t *testing.T) {
+	s, b := pumping(t, false, 3)
+	s.suspects = &suspects{retries: 1}
+	c := &counting{s: s}
+	s.sink = c
+	s.suspects.note(&sink.Message{Topic: "outbox.event.order", Origin: sink.Origin{LSN: b.Events[0].LSN, Index: 1, Relation: "public.outbox"}}, sink.ErrTooLarge, 0)
+	require.NoError(t, s.relay(t.Context(), &replication.Batch{Events: b.Events[:5]})) // one transaction
+	c.acks.Wait()
+	require.Equal(t, []handover{{[]uint32{0}, 1, false}, {[]uint32{1}, 1, true}, {[]uint32{2}, 1, false}}, c.calls)
+	require.False(t, s.suspects.any(), "it was taken")
 }

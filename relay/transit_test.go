@@ -14,9 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"postrider/deadletter"
+	"postrider/embedded"
 	"postrider/relay"
 	"postrider/replication"
 	"postrider/sink"
+	"postrider/test/parts"
 )
 
 // ledger is a broker with transactions: what is published can be seen when the boundary behind it is committed.
@@ -295,4 +297,29 @@ func TestExactlyOnce_RowsBehindPoisonOfAParkedKeyFollow(t *testing.T) {
 	r.stop()
 	require.NoError(t, r.end())
 	require.Equal(t, []string{"too_large", "parked b2", "parked b3", "parked b4", "parked b5"}, x.payloads())
+}
+
+// A standby was promoted without the end of what was published. What is committed there from then on is new, though it has positions before the stored one.
+func TestExactlyOnce_PublishesWhatCommitsBehindTheForkOfAPromotion(t *testing.T) {
+	x := newSetup(t)
+	primary, standby := parts.ExclusivePostgres(t, embedded.PostgresConfig{}), parts.ExclusivePostgres(t, embedded.PostgresConfig{})
+	require.NoError(t, standby.Stop(x.ctx))
+	require.NoError(t, primary.Stop(x.ctx))
+	require.NoError(t, standby.CopyFrom(primary, map[string]string{"standby.signal": ""}))
+	require.NoError(t, standby.Start(x.ctx))
+	x.use(standby.DSN())
+	x.exec(`SELECT pg_promote()`)
+	x.exec(outboxSQL)
+	x.exec(`SELECT pg_create_logical_replication_slot('` + x.slot + `', 'pgoutput')`)
+	x.insert(1, 3)
+	end := x.commits()[0].LSN
+
+	l := &ledger{stored: sink.Position{Source: x.source(), LSN: end + 1<<20, CommitTime: time.Now()}}
+	x.exactlyOnce(l)
+	r := x.run()
+	require.Eventually(t, func() bool { return r.State().AckedLSN >= end }, patience, 1e6)
+	r.stop()
+	require.NoError(t, r.end())
+	require.Equal(t, []string{"event 1,event 2,event 3"}, l.seen())
+	require.EqualValues(t, 2, l.stored.Source.Timeline)
 }
