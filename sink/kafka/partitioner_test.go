@@ -65,11 +65,33 @@ func TestPartitioner_PlacesKeysInPartitionsThatWereAdded(t *testing.T) {
 }
 
 func TestPartitioner_PrefersTheExplicitPartition(t *testing.T) {
-	m := &sink.Message{Key: []byte("10711fa5"), Partition: 1}
-	got, err := newPartitioner("orders").Partition(saramaMessage(m), 3)
-	require.NoError(t, err)
-	require.Equal(t, int32(1), got)
-	require.Equal(t, int32(1), place(3, m))
+	for partition := range int32(2) {
+		m := &sink.Message{Key: []byte("10711fa5"), Partition: partition}
+		got, err := newPartitioner("orders").Partition(saramaMessage(m), 3)
+		require.NoError(t, err)
+		require.Equal(t, partition, got)
+		require.Equal(t, partition, place(3, m))
+		require.EqualValues(t, partition, javaPartitioner{kgo.StickyKeyPartitioner(nil)}.ForTopic("orders").Partition(kafkaRecord(m), 3))
+	}
+}
+
+// The client would count the partitions that have a leader, and write to the one that has that number among them.
+func TestPartitioner_CountsPartitionsWithoutALeader(t *testing.T) {
+	record := func(key string, partition int32) *kgo.Record {
+		return kafkaRecord(&sink.Message{Topic: "orders", Key: []byte(key), Partition: partition})
+	}
+	chosen := placed{&lanes{topics: map[string]*topicLanes{}}}.ForTopic("orders")
+	choosing := javaPartitioner{kgo.StickyKeyPartitioner(nil)}.ForTopic("orders")
+	for _, r := range []*kgo.Record{record("10711fa5", sink.ByKey), record("10711fa5", 0), record("10711fa5", 1)} {
+		require.True(t, chosen.RequiresConsistency(r))
+		require.True(t, choosing.RequiresConsistency(r))
+	}
+	for partition := range int32(2) {
+		r := record("", partition)
+		r.Key = nil
+		require.True(t, chosen.RequiresConsistency(r))
+		require.True(t, choosing.RequiresConsistency(r))
+	}
 }
 
 func TestPartitioner_KeepsAPartitionForKeylessMessagesForAWhile(t *testing.T) {

@@ -4,7 +4,27 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"postrider/sink"
 )
+
+// Once the former producer of a source is shut out, none of its transactions is open. If one is, what it will be is not known, and the position before it is
+// not where to go on.
+func TestPositions_AreSettledOnlyWithoutAnOpenTransactionOfTheSource(t *testing.T) {
+	other := someSource
+	other.SystemID = "1"
+	ours := encodePosition(sink.Position{Source: someSource, LSN: 7})
+	found := positions{
+		committed: map[string][]byte{positionKey(someSource): ours},
+		open:      map[int64]map[string][]byte{1: {positionKey(other): encodePosition(sink.Position{Source: other, LSN: 9})}},
+	}
+	p, err := found.settled("positions", someSource)
+	require.NoError(t, err)
+	require.EqualValues(t, 7, p.LSN)
+	found.open[2] = map[string][]byte{positionKey(someSource): ours}
+	_, err = found.settled("positions", someSource)
+	require.ErrorIs(t, err, errOpenTransaction)
+}
 
 // FuzzPosition gives a value that anybody may have written to the position topic. What can be read can be written, and is read as the same again.
 func FuzzPosition(f *testing.F) {

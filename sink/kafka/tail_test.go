@@ -420,4 +420,12 @@ func TestTail_ReadsTheLastHeaderOfAName(t *testing.T) {
 		_, ok := at(headers...)
 		require.False(t, ok, headers)
 	}
+
+	odd := us
+	odd.Events = "sh@p" // a publication; the time stands behind the last sign
+	p, ok = positionOf([]*sarama.RecordHeader{
+		{Key: []byte(headerLSN), Value: []byte("0/7")}, {Key: []byte(headerIndex), Value: []byte("1")}, {Key: []byte(sink.HeaderSource), Value: odd.Signature(committed)},
+	}, odd.Header())
+	require.True(t, ok)
+	require.Equal(t, position{lsn: 7, index: 1, time: committed.UnixMicro()}, p)
 }

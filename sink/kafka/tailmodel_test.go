@@ -328,3 +328,46 @@ func TestTail_CountsAsOlderWhatNothingNewerStandsBefore(t *testing.T) {
 	require.Equal(t, 1, r.add(&f, at(94, 102, 96)))
 	require.Equal(t, 3, f.count)
 }
+
+// A row that is not there is on its way while the ends are read again: what follows of its key still must not be left out.
+func TestPublished_ReadsOnAndKeepsWhatIsNotToBeOvertaken(t *testing.T) {
+	ms := transactions("orders", us, 400)
+	var log modelLog
+	for _, m := range ms[1:300] {
+		log.add(modelRecord{ours: &keyedEvent{placeOf(m.Origin.LSN, m.Origin.Index), m.Key != nil}})
+	}
+	var now *tail
+	for i, m := range ms {
+		p := placeOf(m.Origin.LSN, m.Origin.Index)
+		if now == nil || now.ends(p) {
+			now = readModel(t, []*modelLog{&log}, p, 4, &tails{}, now)
+		}
+		require.Equal(t, i < 300 && string(m.Key) != string(ms[0].Key), now.has(p, m.Key), "row %d", i)
+	}
+}
+
+// The bounds of the search are for what is not ours, and for rows that are older than all that is looked for: newer ones begin both anew.
+func TestTail_SearchesOnWhereItFindsNewerRows(t *testing.T) {
+	var log modelLog
+	from := placeOf(1000, 0)
+	for i := range 1000 {
+		for _, lsn := range []pglogrepl.LSN{900, 1000 + pglogrepl.LSN(i)} {
+			log.add(modelRecord{ours: &keyedEvent{placeOf(lsn, 0), false}, size: 100}) // without keys nothing is overtaken
+		}
+	}
+	now := readModel(t, []*modelLog{&log}, from, 0, &tails{}, nil)
+	for i := range 1000 {
+		require.True(t, now.has(placeOf(1000+pglogrepl.LSN(i), 0), nil), "row %d", i)
+	}
+}
+
+// A row without a key has no order: an older row with a key behind it says nothing about it.
+func TestTail_OvertakesOnlyRowsWithKeys(t *testing.T) {
+	r := &tailReader{from: position{lsn: 100}}
+	r.tail = newTail(zerolog.Nop(), "orders", 0, &tails{})
+	var f found
+	r.add(&f, &span{reader: r, events: []keyedEvent{{position{lsn: 105}, false}, {position{lsn: 106}, true}, {position{lsn: 101}, true}}})
+	for lsn, there := range map[pglogrepl.LSN]bool{105: true, 106: false, 101: true} {
+		require.Equal(t, there, r.tail.seen.has(position{lsn: lsn}), "row at %s", lsn)
+	}
+}

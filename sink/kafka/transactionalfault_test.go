@@ -131,6 +131,7 @@ func TestTransactional_GoesOnBehindTheFirstTransactionOfATopic(t *testing.T) {
 		committed, err := got.wait()
 		require.NoError(t, err, "transaction %d of topic %s", i%2+1, names[i/2])
 		require.Equal(t, end, committed)
+		require.True(t, s.writer.placed[names[i/2]], "stored before the end of the first transaction")
 	}
 }
 
@@ -187,6 +188,28 @@ func TestTransactional_CommitsNothingUnderAnotherIdentityThanItsRecords(t *testi
 	require.NotEqual(t, []any{before, epoch}, []any{after, next})
 	require.NoError(t, s.client.BeginTransaction())
 	require.ErrorIs(t, s.writer.end(), errProducerChanged)
+}
+
+// A record was refused, and others of its transaction are written: the position behind them must not become visible. Not even if the requests of the failed
+// sink, which end with it, would still go out.
+func TestTransactional_CommitsNothingOfWhichARecordFailed(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(1, "orders"))
+	cfg := quick(c.ListenAddrs()...)
+	written, commits := make(chan error, 1), newCommits()
+	s, err := OpenTransactional(within(t, patience), cfg, positionTopic, zerolog.Nop(), func(_ *sink.Message, err error) { written <- err }, commits.committed)
+	require.NoError(t, err)
+	_, err = s.Begin(within(t, patience), someSource)
+	require.NoError(t, err)
+	require.NoError(t, s.Publish(within(t, patience), numbered("orders", 1)))
+	require.NoError(t, <-written) // the writer waits for more, or for a boundary
+
+	s.failed.Store(true)
+	s.writer.commit(sink.Position{Source: someSource, LSN: 7})
+	require.Empty(t, commits.ends)
+	require.NoError(t, s.Close(within(t, patience)))
+	stored, err := ReadPosition(within(t, patience), cfg, positionTopic, someSource)
+	require.NoError(t, err)
+	require.Zero(t, stored)
 }
 
 func TestTransactional_SaysWhatToDoAboutTheTimeout(t *testing.T) {
