@@ -36,18 +36,7 @@ func TestCreateExported_ReadsARowWhoseCommitIsOnlyInTheWAL(t *testing.T) {
 
 		began := make(chan error, 1)
 		go func() { began <- got.e.Begin(ctx, conn) }()
-		asked := time.NewTicker(time.Millisecond)
-		defer asked.Stop()
-		for waiting := false; !waiting; {
-			select {
-			case err := <-began:
-				require.NoError(t, err)
-				t.Fatal("the snapshot was given out while one of its transactions was in the WAL alone")
-			case <-asked.C:
-				require.NoError(t, p.conn.QueryRow(ctx, `SELECT query LIKE '%pg_current_snapshot%' FROM pg_stat_activity WHERE pid = $1`,
-					conn.PgConn().PID()).Scan(&waiting))
-			}
-		}
+		p.looksAgain(conn, "pg_current_snapshot", began) // the snapshot is not given out while one of its transactions is in the WAL alone
 		finish()
 		require.NoError(t, <-began)
 		ids, _ := read(t, conn, table, nil, -1)

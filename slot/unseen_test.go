@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"postrider/postgres"
@@ -121,9 +122,31 @@ func (p *place) waitsForCommits(xmax uint32, running []uint32) {
 	go func() { // ends with cancel
 		ended <- slot.AwaitCommitted(ctx, conn, xmax, running)
 	}()
-	p.await(`SELECT query LIKE '%pg_prepared_xacts%' FROM pg_stat_activity WHERE pid = $1`, conn.PgConn().PID())
+	p.looksAgain(conn, "pg_prepared_xacts", ended)
 	cancel()
 	require.ErrorIs(p.t, <-ended, context.Canceled)
+}
+
+// looksAgain sees a session ask the same again and again, which it does because it waits. To prepare the question and to ask it for the first time
+// are two requests.
+func (p *place) looksAgain(conn *pgx.Conn, question string, ended <-chan error) {
+	p.t.Helper()
+	asked := time.NewTicker(time.Millisecond)
+	defer asked.Stop()
+	for answered := map[int64]bool{}; len(answered) < 4; {
+		select {
+		case err := <-ended:
+			require.NoError(p.t, err)
+			require.FailNow(p.t, "it did not wait")
+		case <-asked.C:
+			var at *time.Time
+			require.NoError(p.t, p.conn.QueryRow(p.t.Context(), `SELECT max(state_change) FROM pg_stat_activity WHERE pid = $1 AND state <> 'active' AND query LIKE $2`,
+				conn.PgConn().PID(), "%"+question+"%").Scan(&at))
+			if at != nil {
+				answered[at.UnixMicro()] = true
+			}
+		}
+	}
 }
 
 // commitWithoutStandby has a statement of a session of its own wait, after it has committed, for a standby that is not there.
@@ -137,6 +160,7 @@ func (p *place) commitWithoutStandby(sql string) (done <-chan error) {
 		require.NoError(p.t, conn.QueryRow(p.t.Context(), `SHOW synchronous_standby_names`).Scan(&names))
 		return names == "absent"
 	}, patience, time.Millisecond)
+	p.exec(`CHECKPOINT`) // it is the checkpointer that tells the others to wait, and it may hear of the setting later than a session
 	result := make(chan error, 1)
 	go func() { // ends when the setting is reset, or the server ends
 		_, err := conn.Exec(context.WithoutCancel(p.t.Context()), sql)
