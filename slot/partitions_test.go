@@ -40,3 +40,22 @@ func TestPublication_TakesPartitionsUnderTheirOwnNames(t *testing.T) {
 		}
 	})
 }
+
+// A table may be a partition of another one that is relayed, too. What is below both is of the nearest, in whatever order they are named.
+func TestOIDs_GivesAPartitionToTheNearestTable(t *testing.T) {
+	p := onShared(t, "")
+	p.exec(`CREATE TABLE outer_box (id int, payload text) PARTITION BY RANGE (id);
+		CREATE TABLE outer_1 PARTITION OF outer_box FOR VALUES FROM (0) TO (10);
+		CREATE TABLE inner_box PARTITION OF outer_box FOR VALUES FROM (10) TO (20) PARTITION BY LIST (id);
+		CREATE TABLE inner_1 PARTITION OF inner_box FOR VALUES IN (11)`)
+	for _, tables := range [][]string{{"public.outer_box", "public.inner_box"}, {"public.inner_box", "public.outer_box"}} {
+		oids, err := slot.OIDs(t.Context(), p.conn, tables)
+		require.NoError(t, err)
+		require.Len(t, oids, 4)
+		for relation, table := range map[string]string{"outer_box": "outer_box", "outer_1": "outer_box", "inner_box": "inner_box", "inner_1": "inner_box"} {
+			var oid uint32
+			require.NoError(t, p.conn.QueryRow(t.Context(), "SELECT $1::regclass::oid::bigint", relation).Scan(&oid))
+			require.Equal(t, "public."+table, oids[oid], relation)
+		}
+	}
+}

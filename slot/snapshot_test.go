@@ -376,6 +376,7 @@ func readPartitions(t *testing.T, publication string) {
 func TestDescribeCopied_Refuses(t *testing.T) {
 	p := onShared(t, "")
 	for _, c := range []struct{ table, want string }{
+		{`id int NOT NULL, a int NOT NULL); CREATE UNIQUE INDEX ON outbox (id) WHERE (a > 3`, "has no unique index on \"id\""},
 		{`id int`, "has no unique index on \"id\""},
 		{`id int UNIQUE`, "has no unique index on \"id\" without NULLs"},
 		{`id int NOT NULL, a int, UNIQUE (id, a)`, "has no unique index on \"id\""},
