@@ -346,3 +346,24 @@ func TestRecord_IsReadAsItWasWritten(t *testing.T) {
 	require.ErrorContains(t, err, `progress of the snapshot of slot "s"`)
 	require.True(t, strings.HasPrefix(err.Error(), "read"))
 }
+
+// The record before may be of a host whose clock is ahead. The new one would count for one that arrives late.
+func TestCopy_OfASlotMadeAnewIsBehindTheRecordBefore(t *testing.T) {
+	x := newPlace(t)
+	x.cfg.Mode = WhenNeeded
+	x.insert(1, 5)
+	require.NoError(t, x.run(x.begun(), context.Background()))
+	ahead := x.store.record()
+	ahead.SavedAt = time.Now().Add(time.Hour).UTC()
+	document, err := json.Marshal(ahead)
+	require.NoError(t, err)
+	x.store.newest[x.slot], x.store.saved = document, nil
+	require.NoError(t, slot.Drop(t.Context(), x.conn, x.slot))
+	require.NoError(t, x.run(x.begun(), context.Background()))
+	last := ahead.SavedAt
+	for _, r := range x.store.saved {
+		require.True(t, r.SavedAt.After(last), "%s was saved at %s, behind one of %s", r.Phase, r.SavedAt, last)
+		last = r.SavedAt
+	}
+	require.Equal(t, Complete, x.store.record().Phase)
+}

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
 	"time"
@@ -65,4 +66,39 @@ func TestNewest_RefusesALastValueThatCannotBeRead(t *testing.T) {
 	require.NoError(t, n.err)
 	n.add([]byte("{"))
 	require.Error(t, n.err)
+}
+
+// history is a topic that has not been compacted yet.
+type history struct {
+	Store
+	values [][]byte
+}
+
+func (h *history) Load(_ context.Context, _ string, each func([]byte)) error {
+	for _, v := range h.values {
+		each(v)
+	}
+	return nil
+}
+
+func (h *history) Save(_ context.Context, _ string, value []byte) error {
+	h.values = append(h.values, value)
+	return nil
+}
+
+// Compaction keeps what stands last. That has to be the newest, also when a late request has put an older one behind it.
+func TestRecord_TheNewestIsWrittenBehindOneThatArrivesLate(t *testing.T) {
+	h := &history{}
+	r := &Record{Slot: "s", Phase: Copying}
+	require.NoError(t, r.save(t.Context(), h))
+	r.Phase = Complete
+	require.NoError(t, r.save(t.Context(), h))
+	h.values[0], h.values[1] = h.values[1], h.values[0]
+	for range 2 {
+		found, err := load(t.Context(), h, "s")
+		require.NoError(t, err)
+		require.Equal(t, Complete, found.Phase)
+		require.Len(t, h.values, 3, "once is enough")
+		require.Equal(t, h.values[0], h.values[2])
+	}
 }
