@@ -362,3 +362,17 @@ func TestReport_HasPositionsAsText(t *testing.T) {
 		{"table": "", "rows": 0, "delivered": 0, "dead_letters": 0, "no_message": 0, "refused": 0, "undelivered": 2},
 		{"table": "", "rows": 0, "delivered": 0, "dead_letters": 0, "no_message": 0, "refused": 0, "undelivered": 3}]}`, string(document))
 }
+
+// A partition that is relayed as a table of its own has its own name in letters, too.
+func TestRecovery_KeepsTheNameOfAPartitionThatIsConfigured(t *testing.T) {
+	x := newPlace(t)
+	x.exec(`DROP TABLE outbox;
+		CREATE TABLE outbox (id bigint PRIMARY KEY, aggregatetype text, aggregateid text, payload text) PARTITION BY RANGE (id);
+		CREATE TABLE outbox_1 PARTITION OF outbox FOR VALUES FROM (0) TO (10); CREATE TABLE outbox_2 PARTITION OF outbox FOR VALUES FROM (10) TO (20);
+		ALTER PUBLICATION postrider ADD TABLE outbox`)
+	x.parts.Need.Tables = []string{"public.outbox", "public.outbox_2"}
+	r, err := x.open(Selection{})
+	require.NoError(t, err)
+	defer r.Close()
+	require.Equal(t, map[string]string{"public.outbox_1": "public.outbox"}, r.partitions)
+}
