@@ -161,6 +161,39 @@ func TestOutbox_ADetachedDefaultPartitionIsAttachedAgain(t *testing.T) {
 	}
 }
 
+// Days are those of UTC, whatever the time zone of who calls the maintenance, and no row goes before it is as old as keep.
+func TestOutbox_DaysAreThoseOfUTC(t *testing.T) {
+	for _, zone := range []string{"UTC", "Pacific/Kiritimati", "Etc/GMT+12"} { // fourteen hours ahead, and twelve behind: it is always another day in one of them
+		t.Run(zone, func(t *testing.T) {
+			conn := database(t)
+			script, err := sql.Outbox(sql.Partitioned, "public", "outbox")
+			require.NoError(t, err)
+			_, err = conn.Exec(t.Context(), "SET timezone = '"+zone+"'; "+script)
+			require.NoError(t, err)
+			for _, at := range []string{"00:00:00", "23:59:59.999999"} {
+				var itsDay bool
+				require.NoError(t, conn.QueryRow(t.Context(), `INSERT INTO outbox (aggregate_type, aggregate_id, event_type, created_at)
+					SELECT 'order', '7', 'OrderCreated', ((now() AT TIME ZONE 'UTC')::date + 1 + $1::text::time) AT TIME ZONE 'UTC'
+					RETURNING tableoid::regclass::text = 'outbox_' || to_char(created_at AT TIME ZONE 'UTC', 'YYYYMMDD')`, at).Scan(&itsDay))
+				require.True(t, itsDay, at)
+			}
+
+			_, err = conn.Exec(t.Context(), `BEGIN; -- in which now() is one moment
+				CREATE FUNCTION pg_temp.partition(ago int) RETURNS text AS $$ SELECT 'outbox_' || to_char((now() AT TIME ZONE 'UTC')::date - ago, 'YYYYMMDD') $$ LANGUAGE sql;
+				DO $$ BEGIN FOR ago IN 7..8 LOOP
+					EXECUTE format('CREATE TABLE %I PARTITION OF outbox FOR VALUES FROM (%L) TO (%L)', pg_temp.partition(ago),
+						((now() AT TIME ZONE 'UTC')::date - ago)::timestamp AT TIME ZONE 'UTC', ((now() AT TIME ZONE 'UTC')::date - ago + 1)::timestamp AT TIME ZONE 'UTC');
+				END LOOP; END $$;
+				SELECT outbox_maintain(7, interval '7 days')`)
+			require.NoError(t, err)
+			var kept, dropped bool
+			require.NoError(t, conn.QueryRow(t.Context(), `SELECT to_regclass(pg_temp.partition(7)) IS NOT NULL, to_regclass(pg_temp.partition(8)) IS NULL`).Scan(&kept, &dropped))
+			require.True(t, kept, "the end of that day is not seven days old")
+			require.True(t, dropped)
+		})
+	}
+}
+
 // A row must find a partition whatever other tables have their names.
 func TestOutbox_ATableInThePlaceOfAPartitionIsNoPartition(t *testing.T) {
 	conn := database(t)
