@@ -53,7 +53,7 @@ func roles(cfg config.Config, table string) slot.Roles {
 
 // checkSnapshot finds out whether the rows of a table could be published, and in which order.
 func checkSnapshot(ctx context.Context, conn *pgx.Conn, cfg config.Config, t slot.Table) slot.Finding {
-	c, err := slot.DescribeCopied(ctx, conn, t, roles(cfg, t.Name))
+	c, err := slot.DescribeCopied(ctx, conn, t, cfg.Replication.Tables, roles(cfg, t.Name))
 	if err != nil {
 		return slot.ErrorFinding("snapshot", t.Name, err)
 	}

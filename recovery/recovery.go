@@ -185,7 +185,7 @@ func (r *Recovery) describe(ctx context.Context) error {
 				r.partitions[name] = t.Name
 			}
 		}
-		copied, err := slot.DescribeCopied(ctx, r.conn, t, r.parts.Roles(t.Name))
+		copied, err := slot.DescribeCopied(ctx, r.conn, t, r.parts.Need.Tables, r.parts.Roles(t.Name))
 		if err != nil {
 			return unreadable(err)
 		}

@@ -376,3 +376,23 @@ func TestRecovery_KeepsTheNameOfAPartitionThatIsConfigured(t *testing.T) {
 	defer r.Close()
 	require.Equal(t, map[string]string{"public.outbox_1": "public.outbox"}, r.partitions)
 }
+
+// The rows of a partition that is configured beside its table are those of one table, and missing once.
+func TestRecovery_PublishesRowsOfAConfiguredPartitionOnce(t *testing.T) {
+	x := newPlace(t)
+	x.exec(`DROP TABLE outbox;
+		CREATE TABLE outbox (id bigint PRIMARY KEY, aggregatetype text, aggregateid text, payload text) PARTITION BY RANGE (id);
+		CREATE TABLE outbox_1 PARTITION OF outbox FOR VALUES FROM (0) TO (10); CREATE TABLE outbox_2 PARTITION OF outbox FOR VALUES FROM (10) TO (20);
+		ALTER PUBLICATION postrider ADD TABLE outbox`)
+	x.parts.Need.Tables = []string{"public.outbox", "public.outbox_2"}
+	x.exec(`INSERT INTO outbox SELECT n, 'orders', n::text, '{}' FROM unnest('{1,2,11,12}'::int[]) n`)
+	r, err := x.open(Selection{})
+	require.NoError(t, err)
+	defer r.Close()
+	report, err := r.Plan(t.Context())
+	require.NoError(t, err)
+	require.Len(t, report.Tables, 2)
+	for _, table := range report.Tables {
+		require.EqualValues(t, 2, table.Rows, table.Table)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -66,9 +67,9 @@ type Roles struct {
 // InsteadNoData ends the advice of errors about a table that cannot be read, for those who read it for a snapshot.
 const InsteadNoData = "; or set snapshot.mode = \"no_data\""
 
-// DescribeCopied looks at a table of a publication. The error is an Error with ErrNoSnapshot if its rows cannot be read in an order, or one
+// DescribeCopied looks at a table of a publication. Its partitions that are among tables, those of which all rows are read, are left to themselves. The error is an Error with ErrNoSnapshot if its rows cannot be read in an order, or one
 // with postgres.ErrPermission if they cannot be read at all.
-func DescribeCopied(ctx context.Context, conn *pgx.Conn, t Table, roles Roles) (*Copied, error) {
+func DescribeCopied(ctx context.Context, conn *pgx.Conn, t Table, tables []string, roles Roles) (*Copied, error) {
 	rel, err := t.Relation(ctx, conn)
 	if err != nil {
 		return nil, err
@@ -76,6 +77,8 @@ func DescribeCopied(ctx context.Context, conn *pgx.Conn, t Table, roles Roles) (
 	c := &Copied{Name: t.Name, Relation: rel, from: quoteTable(t.Name), filter: t.RowFilter}
 	if t.Kind != "p" {
 		c.from = "ONLY " + c.from // rows of tables that inherit from it come under their own names
+	} else if err := c.leave(ctx, conn, tables); err != nil {
+		return nil, err
 	}
 	columns, err := readKeys(ctx, conn, t.OID)
 	if err != nil {
@@ -88,6 +91,34 @@ func DescribeCopied(ctx context.Context, conn *pgx.Conn, t Table, roles Roles) (
 		return nil, err
 	}
 	return c, c.probe(ctx, conn)
+}
+
+// leave leaves out the partitions that belong to another of the tables.
+func (c *Copied) leave(ctx context.Context, conn *pgx.Conn, tables []string) error {
+	below, err := OIDs(ctx, conn, []string{c.Name})
+	if err != nil {
+		return err
+	}
+	owner, err := OIDs(ctx, conn, tables)
+	if err != nil {
+		return err
+	}
+	var others []string
+	for oid := range below {
+		if table, known := owner[oid]; known && table != c.Name {
+			others = append(others, strconv.FormatUint(uint64(oid), 10))
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	slices.Sort(others)
+	without := "tableoid <> ALL ('{" + strings.Join(others, ",") + "}'::pg_catalog.oid[])"
+	if c.filter != "" {
+		without = "(" + c.filter + ") AND " + without
+	}
+	c.filter = without
+	return nil
 }
 
 func readKeys(ctx context.Context, conn *pgx.Conn, table uint32) (map[string]key, error) {

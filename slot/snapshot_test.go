@@ -35,7 +35,7 @@ func (p *place) describe(table string, roles slot.Roles) (*slot.Copied, error) {
 	p.t.Helper()
 	publication, err := slot.VerifyPublication(p.t.Context(), p.conn, "postrider", []string{table})
 	require.NoError(p.t, err)
-	return slot.DescribeCopied(p.t.Context(), p.rows(), publication.Tables[0], roles)
+	return slot.DescribeCopied(p.t.Context(), p.rows(), publication.Tables[0], []string{table}, roles)
 }
 
 // read returns the ids of all rows after a position, and the position of the last.
@@ -339,6 +339,29 @@ func TestRows_ReadsAllPartitionsUnderTheRoot(t *testing.T) {
 	t.Run("whose rows come under their names", func(t *testing.T) {
 		readPartitions(t, `CREATE PUBLICATION postrider FOR ALL TABLES`)
 	})
+}
+
+// A partition that is configured itself is another table, whose rows are read there.
+func TestRows_LeavesOutPartitionsThatAreTablesThemselves(t *testing.T) {
+	p := onShared(t, "17")
+	p.exec(`CREATE TABLE outbox (id int NOT NULL, day int NOT NULL, PRIMARY KEY (id, day)) PARTITION BY LIST (day);
+		CREATE TABLE outbox_1 PARTITION OF outbox FOR VALUES IN (1);
+		CREATE TABLE outbox_2 PARTITION OF outbox FOR VALUES IN (2, 3) PARTITION BY LIST (day); CREATE TABLE outbox_2_2 PARTITION OF outbox_2 FOR VALUES IN (2, 3);
+		CREATE PUBLICATION postrider FOR TABLE outbox WHERE (id > 1) WITH (publish_via_partition_root = true); INSERT INTO outbox VALUES (1, 1), (2, 1), (3, 2), (4, 3)`)
+	tables := []string{"public.outbox", "public.outbox_2"}
+	publication, err := slot.VerifyPublication(t.Context(), p.conn, "postrider", tables[:1])
+	require.NoError(t, err)
+	conn := p.rows()
+	whole, err := slot.DescribeCopied(t.Context(), conn, publication.Tables[0], tables[:1], slot.Roles{ID: "id"})
+	require.NoError(t, err)
+	part, err := slot.DescribeCopied(t.Context(), conn, publication.Tables[0], tables, slot.Roles{ID: "id"})
+	require.NoError(t, err)
+	_, err = slot.BeginNow(t.Context(), conn)
+	require.NoError(t, err)
+	ids, _ := read(t, conn, whole, nil, -1)
+	require.Equal(t, []string{"2", "3", "4"}, ids)
+	ids, _ = read(t, conn, part, nil, -1)
+	require.Equal(t, []string{"2"}, ids)
 }
 
 func readPartitions(t *testing.T, publication string) {

@@ -101,7 +101,7 @@ func (p *place) busy() (end func()) {
 		done <- err
 		close(done)
 	}()
-	p.t.Cleanup(func() { <-done }) // before the connection is closed
+	p.t.Cleanup(func() { p.t.Log(<-done) }) // before the connection is closed
 	p.await(`SELECT wait_event IS NOT DISTINCT FROM 'advisory' FROM pg_stat_activity WHERE pid = $1`, pid)
 	return func() {
 		p.t.Helper()

@@ -210,7 +210,7 @@ func (s *Snapshot) describe(ctx context.Context, c *Copy) error {
 	for _, t := range p.Tables {
 		roles := s.parts.Roles(t.Name)
 		roles.OrderBy = s.cfg.OrderBy
-		copied, err := slot.DescribeCopied(ctx, c.conn, t, roles)
+		copied, err := slot.DescribeCopied(ctx, c.conn, t, s.parts.Need.Tables, roles)
 		if err != nil {
 			return err
 		}

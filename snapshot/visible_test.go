@@ -30,7 +30,7 @@ func (x *place) busy(sql string) (end func()) {
 		done <- err
 		close(done)
 	}()
-	x.t.Cleanup(func() { <-done }) // before the connection is closed
+	x.t.Cleanup(func() { x.t.Log(<-done) }) // before the connection is closed
 	x.await(`SELECT wait_event IS NOT DISTINCT FROM 'advisory' FROM pg_stat_activity WHERE pid = $1`, pid)
 	return func() {
 		x.t.Helper()

@@ -130,7 +130,7 @@ func (p *pipeline) copyTable(ctx context.Context, conn *pgx.Conn, table slot.Tab
 	if _, err := conn.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"); err != nil {
 		return err
 	}
-	copied, err := slot.DescribeCopied(ctx, conn, table, slot.Roles{ID: p.cfg.Router[0].FieldID})
+	copied, err := slot.DescribeCopied(ctx, conn, table, []string{table.Name}, slot.Roles{ID: p.cfg.Router[0].FieldID})
 	if err != nil {
 		return err
 	}
