@@ -3,6 +3,7 @@ package faults
 import (
 	"context"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -127,4 +128,25 @@ func TestZoo_WhatIsOverIsReportedNoMore(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A partition that gets another leader is nothing to report: rows wait for a moment, and come.
+func TestZoo_LeadersThatMoveAreNotReported(t *testing.T) {
+	t.Parallel()
+	broker, fake := parts.FakeKafka(t, embedded.KafkaConfig{Brokers: 3}) // a real broker here is alone
+	z := newZoo(t, "17", "512MB", nil, broker)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer z.wg.Wait()
+	defer cancel()
+	z.writesOn(ctx, 1000)
+	z.looks(courseTime()/2, func(second int) {
+		if second%2 == 0 {
+			fake.Cluster.ShufflePartitionLeaders()
+		}
+	}, nil)
+	t.Logf("leaders moved every two seconds for %s:%s", courseTime()/2, z.table())
+	for condition := range z.held {
+		require.True(t, strings.HasPrefix(condition, string(health.Info)+" "), "%s", z.table())
+	}
+	require.Positive(t, broker.EndOffsets(t, "outbox.event."+z.topic)[0])
 }
