@@ -1,7 +1,10 @@
 package slot_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -30,4 +33,18 @@ func TestBlocked_SaysHowToEndAPreparedTransaction(t *testing.T) {
 			p.exec(`ROLLBACK PREPARED 'it''s'`)
 		})
 	}
+}
+
+// Most transactions end by themselves: to end them takes back what somebody has written.
+func TestBlocked_OffersToEndOnlyWhatLasts(t *testing.T) {
+	t.Parallel()
+	p, _ := onOwn(t, "17", nil)
+	pid := p.open(`SELECT pg_current_xact_id()`).PgConn().PID()
+	offer := fmt.Sprintf("SELECT pg_terminate_backend(%d);", pid)
+	err := slot.Blocked(t.Context(), p.conn, p.name, nil)
+	require.ErrorContains(t, err, fmt.Sprintf("pid %d ", pid))
+	require.NotContains(t, advice(t, err), offer)
+	require.Eventually(t, func() bool {
+		return strings.Contains(advice(t, slot.Blocked(t.Context(), p.conn, p.name, nil)), offer)
+	}, time.Minute, 50*time.Millisecond)
 }

@@ -137,7 +137,7 @@ var putBack = []struct {
 		"ALTER PUBLICATION postrider RENAME TO another", "ALTER PUBLICATION another RENAME TO postrider", "14", "publication was altered"},
 	{"another table under its name", plainOutbox, "FOR TABLE outbox",
 		"ALTER TABLE outbox RENAME TO outbox_before; CREATE TABLE outbox (LIKE outbox_before INCLUDING ALL)",
-		"ALTER TABLE outbox RENAME TO outbox_failed; ALTER TABLE outbox_before RENAME TO outbox; DROP TABLE outbox_failed", "14", "renamed and named back"},
+		"ALTER TABLE outbox RENAME TO outbox_failed; ALTER TABLE outbox_before RENAME TO outbox; DROP TABLE outbox_failed", "14", renamedBack},
 	{"schema", plainOutbox, "FOR TABLES IN SCHEMA public",
 		"ALTER PUBLICATION postrider DROP TABLES IN SCHEMA public", "ALTER PUBLICATION postrider ADD TABLES IN SCHEMA public", "15", "schema public was taken out"},
 	{"table moved", plainOutbox, "FOR TABLES IN SCHEMA public",
@@ -226,6 +226,7 @@ func (l *looks) noticed(text string, from, to pglogrepl.LSN, xmin uint32) {
 	require.NotZero(l.t, problem.FromXmin)
 	require.LessOrEqual(l.t, problem.FromXmin, xmin)
 	_, fix := problem.Advice()
+	require.Equal(l.t, text == renamedBack, problem.Elsewhere)
 	if problem.Elsewhere {
 		require.Contains(l.t, fix, `INSERT INTO "public"."outbox" SELECT * FROM`)
 		require.NotContains(l.t, fix, "postrider recover", "which reads the outbox alone")
