@@ -61,5 +61,5 @@ func TestHints_NameTheConfiguration(t *testing.T) {
 		require.Contains(t, r.stdout+r.stderr, "postrider init --config "+file, "%v", args)
 	}
 	made := i.run("init", "--config", file).stderr
-	require.Contains(t, made, "postrider check --config "+file+", then postrider run --config "+file)
+	require.Contains(t, made, "next: postrider check --config "+file+"\nthen: postrider run --config "+file+"\n")
 }

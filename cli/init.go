@@ -127,7 +127,8 @@ func (a *app) setUp(ctx context.Context, s setup, l *config.Loaded) error {
 			a.progress("set replication.tables = [%q] (it is from: %s)", t, l.Origin("replication.tables"))
 		}
 	}
-	a.progress("%s", a.typed("next: postrider check, then postrider run"))
+	a.progress("%s", a.typed("next: postrider check"))
+	a.progress("%s", a.typed("then: postrider run"))
 	return nil
 }
 

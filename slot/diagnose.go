@@ -67,13 +67,24 @@ func VerifyRole(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// Absent says why the slot that need names cannot be made, where that is so: missing is then only what follows from it.
+// Absent says why the slot that need names cannot be made, or should not be made without a thought, where that is so: missing is then only what follows from it.
 func Absent(ctx context.Context, conn *pgx.Conn, need Requirements, missing error) error {
 	if _, err := Diagnose(ctx, conn, need); err != nil {
 		return err
 	}
 	if err := VerifyRole(ctx, conn); err != nil {
 		return err
+	}
+	switch used, err := firstUsedTable(ctx, conn, need.Tables); {
+	case err != nil:
+		return err
+	case used != "":
+		return lacksConsent(need.Slot.Name, used)
+	}
+	if e := new(Error); errors.As(missing, &e) {
+		first := *e
+		first.Fix = "postrider slot create " + need.Slot.Name + "   # or postrider init, which makes table and publication too"
+		return &first
 	}
 	return missing
 }

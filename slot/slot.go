@@ -123,7 +123,7 @@ func notFound(name string) error {
 	return &Error{
 		Err: &diagnosis{fmt.Sprintf("slot %q does not exist", name), []error{ErrNotFound}},
 		WAL: "nothing is kept for the relay",
-		Fix: "postrider slot create " + name + "   # or postrider init, which makes table and publication too",
+		Fix: "postrider slot list\nif it was the relay's, and somebody dropped it, look which rows were not delivered:\npostrider recover",
 	}
 }
 
