@@ -13,33 +13,9 @@ import (
 	"postrider/test/parts"
 )
 
-// busy begins a transaction that has an xid and is in the middle of a statement until end is called: nobody
-// can tell it from one that is committing.
 func (x *place) busy() (pid uint32, end func()) {
 	x.t.Helper()
-	ctx := x.t.Context()
-	gate, conn := parts.Connect(x.t, x.dsn), parts.Connect(x.t, x.dsn)
-	pid = conn.PgConn().PID()
-	_, err := gate.Exec(ctx, `SELECT pg_advisory_lock($1)`, pid)
-	require.NoError(x.t, err)
-	_, err = conn.Exec(ctx, `BEGIN; SELECT pg_current_xact_id()`)
-	require.NoError(x.t, err)
-	done := make(chan error, 1)
-	go func() { // ends with end, or with the test
-		_, err := conn.Exec(ctx, `SELECT pg_advisory_lock($1)`, pid)
-		done <- err
-		close(done)
-	}()
-	x.t.Cleanup(func() { x.t.Log(<-done) }) // before the connection is closed
-	x.await(`SELECT wait_event IS NOT DISTINCT FROM 'advisory' FROM pg_stat_activity WHERE pid = $1`, pid)
-	return pid, func() {
-		x.t.Helper()
-		_, err := gate.Exec(ctx, `SELECT pg_advisory_unlock($1)`, pid)
-		require.NoError(x.t, err)
-		require.NoError(x.t, <-done)
-		_, err = conn.Exec(ctx, `COMMIT`)
-		require.NoError(x.t, err)
-	}
+	return parts.Busy(x.t, x.dsn, `BEGIN; SELECT pg_current_xact_id()`)
 }
 
 // await asks until the answer is true.

@@ -363,14 +363,21 @@ func TestReport_HasPositionsAsText(t *testing.T) {
 		{"table": "", "rows": 0, "delivered": 0, "dead_letters": 0, "no_message": 0, "refused": 0, "undelivered": 3}]}`, string(document))
 }
 
-// A partition that is relayed as a table of its own has its own name in letters, too.
-func TestRecovery_KeepsTheNameOfAPartitionThatIsConfigured(t *testing.T) {
+// partitionBesideItsTable is a place with a partitioned outbox of which outbox_2 is configured, too.
+func partitionBesideItsTable(t *testing.T) *place {
+	t.Helper()
 	x := newPlace(t)
 	x.exec(`DROP TABLE outbox;
 		CREATE TABLE outbox (id bigint PRIMARY KEY, aggregatetype text, aggregateid text, payload text) PARTITION BY RANGE (id);
 		CREATE TABLE outbox_1 PARTITION OF outbox FOR VALUES FROM (0) TO (10); CREATE TABLE outbox_2 PARTITION OF outbox FOR VALUES FROM (10) TO (20);
 		ALTER PUBLICATION postrider ADD TABLE outbox`)
 	x.parts.Need.Tables = []string{"public.outbox", "public.outbox_2"}
+	return x
+}
+
+// A partition that is relayed as a table of its own has its own name in letters, too.
+func TestRecovery_KeepsTheNameOfAPartitionThatIsConfigured(t *testing.T) {
+	x := partitionBesideItsTable(t)
 	r, err := x.open(Selection{})
 	require.NoError(t, err)
 	defer r.Close()
@@ -379,12 +386,7 @@ func TestRecovery_KeepsTheNameOfAPartitionThatIsConfigured(t *testing.T) {
 
 // The rows of a partition that is configured beside its table are those of one table, and missing once.
 func TestRecovery_PublishesRowsOfAConfiguredPartitionOnce(t *testing.T) {
-	x := newPlace(t)
-	x.exec(`DROP TABLE outbox;
-		CREATE TABLE outbox (id bigint PRIMARY KEY, aggregatetype text, aggregateid text, payload text) PARTITION BY RANGE (id);
-		CREATE TABLE outbox_1 PARTITION OF outbox FOR VALUES FROM (0) TO (10); CREATE TABLE outbox_2 PARTITION OF outbox FOR VALUES FROM (10) TO (20);
-		ALTER PUBLICATION postrider ADD TABLE outbox`)
-	x.parts.Need.Tables = []string{"public.outbox", "public.outbox_2"}
+	x := partitionBesideItsTable(t)
 	x.exec(`INSERT INTO outbox SELECT n, 'orders', n::text, '{}' FROM unnest('{1,2,11,12}'::int[]) n`)
 	r, err := x.open(Selection{})
 	require.NoError(t, err)

@@ -86,31 +86,10 @@ func (p *place) nextXID() uint32 {
 	return xid
 }
 
-// busy begins a transaction that has an xid and is in the middle of a statement until end is called, or the test
-// ends: nobody can tell it from one that is committing.
 func (p *place) busy() (end func()) {
 	p.t.Helper()
-	ctx := p.t.Context()
-	gate, conn := parts.Connect(p.t, p.dsn), p.open(`SELECT pg_current_xact_id()`)
-	pid := conn.PgConn().PID()
-	_, err := gate.Exec(ctx, `SELECT pg_advisory_lock($1)`, pid)
-	require.NoError(p.t, err)
-	done := make(chan error, 1)
-	go func() { // ends with end, or with the test
-		_, err := conn.Exec(ctx, `SELECT pg_advisory_lock($1)`, pid)
-		done <- err
-		close(done)
-	}()
-	p.t.Cleanup(func() { p.t.Log(<-done) }) // before the connection is closed
-	p.await(`SELECT wait_event IS NOT DISTINCT FROM 'advisory' FROM pg_stat_activity WHERE pid = $1`, pid)
-	return func() {
-		p.t.Helper()
-		_, err := gate.Exec(ctx, `SELECT pg_advisory_unlock($1)`, pid)
-		require.NoError(p.t, err)
-		require.NoError(p.t, <-done)
-		_, err = conn.Exec(ctx, `COMMIT`)
-		require.NoError(p.t, err)
-	}
+	_, end = parts.Busy(p.t, p.dsn, `BEGIN; SELECT pg_current_xact_id()`)
+	return end
 }
 
 // waitsForCommits begins to read, sees it wait, and gives it up.

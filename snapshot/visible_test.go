@@ -13,33 +13,10 @@ import (
 	"postrider/test/parts"
 )
 
-// busy begins a transaction that has an xid and is in the middle of a statement until end is called, or the test
-// ends: nobody can tell it from one that is committing.
 func (x *place) busy(sql string) (end func()) {
 	x.t.Helper()
-	ctx, dsn := x.t.Context(), x.conn.Config().ConnString()
-	gate, conn := parts.Connect(x.t, dsn), parts.Connect(x.t, dsn)
-	pid := conn.PgConn().PID()
-	_, err := gate.Exec(ctx, `SELECT pg_advisory_lock($1)`, pid)
-	require.NoError(x.t, err)
-	_, err = conn.Exec(ctx, `SET synchronous_commit = local; BEGIN; `+sql)
-	require.NoError(x.t, err)
-	done := make(chan error, 1)
-	go func() { // ends with end, or with the test
-		_, err := conn.Exec(ctx, `SELECT pg_advisory_lock($1)`, pid)
-		done <- err
-		close(done)
-	}()
-	x.t.Cleanup(func() { x.t.Log(<-done) }) // before the connection is closed
-	x.await(`SELECT wait_event IS NOT DISTINCT FROM 'advisory' FROM pg_stat_activity WHERE pid = $1`, pid)
-	return func() {
-		x.t.Helper()
-		_, err := gate.Exec(ctx, `SELECT pg_advisory_unlock($1)`, pid)
-		require.NoError(x.t, err)
-		require.NoError(x.t, <-done)
-		_, err = conn.Exec(ctx, `COMMIT`)
-		require.NoError(x.t, err)
-	}
+	_, end = parts.Busy(x.t, x.conn.Config().ConnString(), `SET synchronous_commit = local; BEGIN; `+sql)
+	return end
 }
 
 // await asks until the answer is true.
