@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"maps"
 	"net/http"
 	"os"
 	"os/exec"
-	"reflect"
 	"strings"
 	"sync"
 	"syscall"
@@ -87,19 +85,11 @@ func (p *process) stop(t testing.TB) {
 }
 
 // logged returns the first line of the JSON log with this message, or nil.
-func (p *process) logged(message string) map[string]any { return p.loggedWith(message, nil) }
-
-// loggedWith returns the first line of the JSON log that has this message and these fields, or nil.
-func (p *process) loggedWith(message string, fields map[string]any) map[string]any {
-	for text := range bytes.Lines(p.log.Bytes()) {
-		var line map[string]any
-		if json.Unmarshal(text, &line) != nil || line["message"] != message {
-			continue
-		}
-		both := maps.Clone(line)
-		maps.Copy(both, fields)
-		if reflect.DeepEqual(both, line) {
-			return line
+func (p *process) logged(message string) map[string]any {
+	for line := range bytes.Lines(p.log.Bytes()) {
+		var fields map[string]any
+		if json.Unmarshal(line, &fields) == nil && fields["message"] == message {
+			return fields
 		}
 	}
 	return nil
@@ -108,15 +98,9 @@ func (p *process) loggedWith(message string, fields map[string]any) map[string]a
 // awaitLog waits for a line of the JSON log.
 func (p *process) awaitLog(t testing.TB, message string) map[string]any {
 	t.Helper()
-	return p.awaitLogWith(t, message, nil)
-}
-
-// awaitLogWith waits for a line of the JSON log that has the fields.
-func (p *process) awaitLogWith(t testing.TB, message string, fields map[string]any) map[string]any {
-	t.Helper()
 	var line map[string]any
 	await(t, "log line "+message, func() (bool, error) {
-		line = p.loggedWith(message, fields)
+		line = p.logged(message)
 		if line == nil && !p.Running() {
 			return false, errors.New("the process has ended")
 		}
