@@ -201,14 +201,17 @@ func checkNullable(ctx context.Context, conn *pgx.Conn, cfg config.Config, t slo
 	if len(nullable) == 0 {
 		return nil
 	}
-	set := make([]string, len(nullable))
+	set, holds := make([]string, len(nullable)), make([]string, len(nullable))
 	for i, name := range nullable {
 		set[i] = "ALTER COLUMN " + pgx.Identifier{name}.Sanitize() + " SET NOT NULL"
+		holds[i] = pgx.Identifier{name}.Sanitize() + " IS NULL"
 	}
+	table := pgx.Identifier(splitTable(t.Name)).Sanitize()
 	return []slot.Finding{{
 		Severity: slot.SeverityWarning, Code: "columns_nullable", Subject: t.Name, Observed: strings.Join(nullable, ", ") + " may be NULL",
 		Required: "NOT NULL: a row without its topic or its key cannot be published, and halts the relay",
-		Fix:      "ALTER TABLE " + pgx.Identifier(splitTable(t.Name)).Sanitize() + " " + strings.Join(set, ", ") + ";",
+		Fix: "SELECT * FROM " + table + " WHERE " + strings.Join(holds, " OR ") + "; -- rows that have to be corrected or deleted first\n" +
+			"ALTER TABLE " + table + " " + strings.Join(set, ", ") + ";",
 	}}
 }
 

@@ -138,7 +138,7 @@ func (a *app) printPause(answer adminAnswer, now time.Time) error {
 	}
 	meanwhile := "PostgreSQL keeps WAL for the slot meanwhile"
 	if p.StoodBy {
-		meanwhile = "another process holds the slot, and this relay does not take over meanwhile"
+		meanwhile = "another process held the slot when this relay was paused, and this one does not take over meanwhile"
 	}
 	_, err := fmt.Fprintf(a.Stdout, "%s; %s\n%s\n", text, meanwhile, a.typed("next: postrider resume"))
 	return err

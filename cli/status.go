@@ -36,7 +36,7 @@ func newStatus(a *app) *cobra.Command {
 		Short: "Show position, lag, retained WAL and a verdict",
 		Long: `status asks the relay that listens on http.listen. If none answers it asks the database for the slot, and says so.
 
-Exit status: 0 if the verdict is ok, standby or degraded, 1 if it is failing, 69 if neither answers.
+Exit status: 0 if the verdict is ok, standby or degraded, 1 if it is failing, 69 if the relay does not answer and the database cannot be asked.
 With --watch it goes on until a signal comes, and then exits with 0. On a terminal it shows what the status page shows, on screens that
 the keys 1 to 7 and tab choose; elsewhere it writes a line for each refresh.`,
 		Args: cobra.NoArgs,
@@ -134,7 +134,7 @@ func readStatus(ctx context.Context, l *config.Loaded) (Report, error) {
 	if err != nil {
 		return Report{}, &failure{
 			code: exitUnavailable,
-			err:  fmt.Errorf("neither the relay nor the database answers\n%w\n%w", daemonErr, err),
+			err:  fmt.Errorf("the relay does not answer, and the database cannot be asked\n%w\n%w", daemonErr, err),
 			wal:  "not known; PostgreSQL keeps WAL for the slot as long as nothing is confirmed",
 			next: cmp.Or(explain(err).next, "postrider check"),
 		}

@@ -228,7 +228,7 @@ func TestStatus_FailsWhenNobodyAnswers(t *testing.T) {
 	code, stdout, stderr := command(t, file, "status")
 	require.Equal(t, exitUnavailable, code)
 	require.Empty(t, stdout)
-	require.Contains(t, stderr, "neither the relay nor the database answers")
+	require.Contains(t, stderr, "the relay does not answer, and the database cannot be asked")
 	require.Contains(t, stderr, "ask the relay: ")
 	require.Contains(t, stderr, "ask the database: ")
 	require.Contains(t, stderr, "next: start the server")

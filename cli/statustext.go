@@ -92,8 +92,10 @@ func slotRows(row func(...string), r Report, now time.Time) {
 	}
 	row("wal_status", status)
 	switch {
-	case s.PublicationOK == nil:
-		row("publication", "not looked at")
+	case s.PublicationOK == nil: // the verdict says what a look at it finds
+		if r.Source != sourceDatabase {
+			row("publication", "not looked at")
+		}
 	case *s.PublicationOK:
 		row("publication", "brings every table")
 	default:

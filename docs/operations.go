@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-//go:embed OPERATIONS.md CHECK.md
+//go:embed OPERATIONS.md CHECK.md TROUBLESHOOTING.md
 var carried embed.FS
 
 // Section returns the part of a page under a heading, with those below it, as Markdown; empty if there is none. It is given as a link

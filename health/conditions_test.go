@@ -68,6 +68,13 @@ func transaction(age time.Duration) slot.Holder {
 	}
 }
 
+// loading is a transaction that runs a statement.
+func loading(age time.Duration) slot.Holder {
+	h := transaction(age)
+	h.State = "active"
+	return h
+}
+
 func prepared(age time.Duration) slot.Holder {
 	return slot.Holder{Kind: slot.HolderPrepared, GID: "pay_42", User: "bob", Database: "shop", XID: 769, Since: ago(age), Restart: true}
 }
@@ -287,16 +294,22 @@ var conditions = []struct {
 		WAL:    `4.2 KiB is kept for slot "postrider", more with every write, until it ends`,
 		Next:   "SELECT pg_terminate_backend(815); -- or wait for its end",
 	}},
-	{"a prepared transaction keeps much", []func(*Input){held(prepared(2 * time.Minute)), retained(3<<20, 6<<30)}, Condition{
+	{"a prepared transaction keeps much", []func(*Input){held(prepared(2 * time.Minute)), retained(3<<20, 6<<30), grows}, Condition{
 		Name: HeldByTransaction, Severity: Warning, Since: ago(2 * time.Minute), For: 15 * time.Minute, Culprit: "prepared transaction pay_42",
 		Reason: `prepared transaction "pay_42" (user bob, database shop) has waited for COMMIT PREPARED for 2m0s: restart_lsn cannot pass it, and 6.0 GiB is kept though all but 3.0 MiB is confirmed`,
 		WAL:    `6.0 GiB is kept for slot "postrider", more with every write, until it ends`,
 		Next:   "ROLLBACK PREPARED 'pay_42'; -- in database shop; or COMMIT PREPARED",
 	}},
-	{"somebody who is not seen keeps much", []func(*Input){retained(3<<20, 6<<30)}, Condition{
+	{"somebody who is not seen keeps much", []func(*Input){retained(3<<20, 6<<30), grows}, Condition{
 		Name: HeldByTransaction, Severity: Warning, For: 15 * time.Minute, Culprit: "not known", Next: findTransactions,
 		Reason: "6.0 GiB is kept though all but 3.0 MiB is confirmed: a transaction holds restart_lsn back that cannot be seen, or has just ended",
 		WAL:    `6.0 GiB is kept for slot "postrider", more with every write, until it ends`,
+	}},
+	{"a transaction that has been at work for long", []func(*Input){held(loading(20 * time.Minute)), retained(3<<20, 6<<30), grows}, Condition{
+		Name: HeldByTransaction, Severity: Warning, Since: ago(20 * time.Minute), Culprit: "transaction of pid 815 (psql)",
+		Reason: "the transaction of pid 815 (psql, user bob, database shop, active) has been open for 20m0s: restart_lsn cannot pass it",
+		WAL:    `6.0 GiB is kept for slot "postrider", more with every write, until it ends`,
+		Next:   "SELECT xact_start, query FROM pg_stat_activity WHERE pid = 815; -- it is at work: pg_terminate_backend(815) undoes all of it",
 	}},
 	{"a transaction of which only the number is known", []func(*Input){held(slot.Holder{Kind: slot.HolderTransaction, XID: 770, Since: ago(time.Hour), Restart: true})}, Condition{
 		Name: HeldByTransaction, Severity: Warning, Since: ago(time.Hour), Culprit: "transaction 770", Next: findTransactions,
@@ -311,7 +324,7 @@ var conditions = []struct {
 		Name: OtherSlot, Severity: Warning, For: 5 * time.Minute, Since: ago(72 * time.Hour), Culprit: "slot reports, slot crm",
 		Reason: `slot "reports" of database crm has been read by nobody for 3d0h and keeps 5.0 GiB; slot "crm", too, keeps 2.0 GiB`,
 		WAL:    `5.0 GiB is kept for slot "reports", whatever the relay confirms, more with every write, until somebody reads or drops it`,
-		Next:   "postrider slot drop reports --yes   # if nobody needs it: what it has not delivered is never delivered",
+		Next:   "postrider slot show reports   # whose is it? only if nobody's: postrider slot drop reports --yes, and what it has not delivered is never delivered",
 	}},
 	{"far behind", []func(*Input){retained(5<<30, 5<<30), func(in *Input) { in.Observation.Forecast.CatchUp.Seconds = new(90.0) }}, Condition{
 		Name: Backlog, Severity: Warning, For: 5 * time.Minute, Culprit: "backlog", Reason: "5.0 GiB of WAL behind the server; caught up in about 1m30s",
@@ -363,11 +376,17 @@ var conditions = []struct {
 		Name: ClockSkew, Severity: Warning, For: 5 * time.Minute, Culprit: "clock", WAL: "nothing: only times are wrong",
 		Reason: "the database server's clock is 3s behind ours, give or take 10ms", Next: "timedatectl   # on both machines: is the clock synchronised?",
 	}},
-	{"extended", []func(*Input){inSlot(func(s *slot.Status) { s.WALStatus = "extended" }), held(transaction(time.Minute))}, Condition{
+	{"extended", []func(*Input){inSlot(extended), held(transaction(time.Minute))}, Condition{
 		Name: SlotExtended, Severity: Info, Culprit: "transaction of pid 815 (psql)", WAL: kib4, Next: "SELECT pg_terminate_backend(815); -- or wait for its end",
 		Reason: `more WAL than max_wal_size is kept for slot "postrider": the transaction of pid 815 (psql, user bob, database shop, idle in transaction) has been open for 1m0s`,
 	}},
+	{"extended by a step", []func(*Input){inSlot(extended)}, Condition{
+		Name: SlotExtended, Severity: Info, Culprit: "not known", WAL: kib4, Next: "postrider slot show postrider",
+		Reason: `more WAL than max_wal_size is kept for slot "postrider": the relay keeps up, and restart_lsn follows in steps`,
+	}},
 }
+
+func extended(s *slot.Status) { s.WALStatus = "extended" }
 
 func phantoms(p relay.Phantoms) func(*Input) {
 	return inRelay(func(r *relay.State) { r.Phantoms = p })
@@ -446,7 +465,9 @@ func TestJudge_HoldsToTheThresholds(t *testing.T) {
 			in.Observation.Clock = &slot.Clock{Skew: -90, Error: 100}
 		}},
 		"some WAL kept":            {retained(1<<20, 1<<30)},
-		"WAL kept for the lag":     {retained(20<<20, 2<<30)},
+		"WAL kept for the lag":     {retained(20<<20, 2<<30), grows},
+		"much kept for a step":     {retained(1<<20, 8<<30)},
+		"a bulk load":              {held(loading(14 * time.Minute)), retained(1<<20, 8<<30), grows},
 		"another slot":             {other("crm", 1<<30, nil)},
 		"a backlog":                {retained(1<<30, 1<<30)},
 		"a catalog_xmin":           {func(in *Input) { in.Observation.CatalogXminAge = new(int64(200_000_000)) }},

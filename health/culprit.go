@@ -12,6 +12,8 @@ import (
 const (
 	// The background writer logs the running transactions that often, and restart_lsn follows only then: what is open for less holds nothing.
 	runningLogged = 15 * time.Second
+	// An idle transaction that is older than this holds restart_lsn whoever else writes.
+	bulkLoad = time.Minute
 	// WAL between confirmed_flush_lsn and the server that a relay which keeps up has now and then: one segment.
 	keepsUp = 16 << 20
 )
@@ -180,14 +182,24 @@ func (f *facts) heldMore() bool {
 	return lag != nil && retained != nil && *retained-*lag > *lag
 }
 
-// holder is the oldest transaction that keeps restart_lsn back, if it is old enough for that.
-func (f *facts) holder() (slot.Holder, bool) {
+// holder is the oldest transaction that keeps restart_lsn back, if it is old enough for that. A bulk load in one transaction can use up the limit before
+// that, beside transactions of others that are older and end sooner: it is the load, then.
+func (f *facts) holder() (oldest slot.Holder, found bool) {
 	for _, h := range f.Observation.Holders {
 		if h.Restart && f.age(h) > min(runningLogged, f.Config.HeldWarning) {
+			oldest, found = h, true
+			break
+		}
+	}
+	if !f.nearLoss() || found && (oldest.Works() || f.age(oldest) > bulkLoad) {
+		return oldest, found
+	}
+	for _, h := range f.Observation.Holders {
+		if h.Works() {
 			return h, true
 		}
 	}
-	return slot.Holder{}, false
+	return oldest, found
 }
 
 func (f *facts) age(h slot.Holder) time.Duration {
@@ -227,10 +239,11 @@ func (f *facts) holding(h slot.Holder) cause {
 	if h.Application != "" {
 		culprit += " (" + slot.Printable(h.Application) + ")"
 	}
-	return cause{
-		culprit, fmt.Sprintf("the %s%s has been open for %s", who, details(h.Application, h), age),
-		fmt.Sprintf("SELECT pg_terminate_backend(%d); -- or wait for its end", h.PID),
+	end := fmt.Sprintf("SELECT pg_terminate_backend(%d); -- or wait for its end", h.PID)
+	if h.Works() {
+		end = fmt.Sprintf("SELECT xact_start, query FROM pg_stat_activity WHERE pid = %d; -- it is at work: pg_terminate_backend(%[1]d) undoes all of it", h.PID)
 	}
+	return cause{culprit, fmt.Sprintf("the %s%s has been open for %s", who, details(h.Application, h), age), end}
 }
 
 // details are what is known of a holder beside its number, in brackets.

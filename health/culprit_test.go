@@ -64,7 +64,7 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 		},
 		{
 			"much kept because of a prepared transaction",
-			[]func(*Input){held(prepared(2 * time.Hour)), held(transaction(time.Minute)), retained(1<<20, 5<<30)},
+			[]func(*Input){held(prepared(2 * time.Hour)), held(transaction(time.Minute)), retained(1<<20, 5<<30), grows},
 			HeldByTransaction, "prepared transaction pay_42", `prepared transaction "pay_42"`, "ROLLBACK PREPARED 'pay_42'; -- in database shop; or COMMIT PREPARED",
 			[]string{HeldByTransaction},
 		},
@@ -96,21 +96,29 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 			"transactions that are young hold nothing",
 			[]func(*Input){held(transaction(time.Second)), paused(time.Hour, ""), inSlot(unreserved), retained(1<<20, 5<<30)},
 			SlotNearLoss, "paused relay", "the relay has been paused for 1h0m", "postrider resume",
-			[]string{SlotNearLoss, Paused, HeldByTransaction},
+			[]string{SlotNearLoss, Paused},
 		},
 		{
 			"nothing comes because of the gate",
 			[]func(*Input){gated(deadStandby), retained(5<<30, 5<<30)},
 			StandbyGate, "standby slot standby1", `slot "standby1" of synchronized_standby_slots has been inactive for 5m0s, so PostgreSQL sends the relay nothing`,
+			"SELECT slot_name, active, wal_status FROM pg_replication_slots WHERE slot_type = 'physical'; -- bring the standby back; if it never comes: " +
+				"ALTER SYSTEM SET synchronized_standby_slots = ''; SELECT pg_reload_conf(); but without it in the list consumers can be sent what a failover to that standby loses",
+			[]string{StandbyGate, Backlog},
+		},
+		{
+			"the slot is nearly lost because of the gate",
+			[]func(*Input){gated(deadStandby), retained(5<<30, 5<<30), safeOf(1 << 30)},
+			SlotNearLoss, "standby slot standby1", `slot "standby1" of synchronized_standby_slots has been inactive for 5m0s, so PostgreSQL sends the relay nothing`,
 			"ALTER SYSTEM SET synchronized_standby_slots = ''; SELECT pg_reload_conf(); -- or bring the standby back; without it in the list " +
 				"consumers can be sent what a failover to that standby loses",
-			[]string{StandbyGate, Backlog},
+			[]string{SlotNearLoss, StandbyGate, Backlog},
 		},
 		{
 			"the disk is full because of another slot",
 			[]func(*Input){diskFullIn(602), other("crm", 50<<30, nil), retained(1<<20, 2<<20)},
 			TimeToDiskFull, "slot crm", `slot "crm" of database crm has been read by nobody for 3d0h and keeps 50.0 GiB`,
-			"postrider slot drop crm --yes   # if nobody needs it: what it has not delivered is never delivered",
+			"postrider slot show crm   # whose is it? only if nobody's: postrider slot drop crm --yes, and what it has not delivered is never delivered",
 			[]string{TimeToDiskFull, OtherSlot},
 		},
 		{

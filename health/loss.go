@@ -110,6 +110,13 @@ func judgeNearLoss(f *facts) Condition {
 	return c
 }
 
+// nearLoss tells that the slot can be lost before somebody who looks for the cause has found it.
+func (f *facts) nearLoss() bool {
+	left, known := f.safePart()
+	e := f.Observation.Forecast.Loss
+	return known && left < f.Config.SafeCritical || e.Seconds != nil && seconds64(*e.Seconds) < f.Config.LossCritical
+}
+
 func (f *facts) nearText(left float64) string {
 	return fmt.Sprintf("%.0f %% of max_slot_wal_keep_size is left: %s until the slot can be lost", math.Floor(100*left), Bytes(*f.slot.SafeWALSize))
 }
@@ -211,8 +218,12 @@ func judgeExtended(f *facts) Condition {
 	if s.WALStatus != "extended" || s.Lost() {
 		return Condition{}
 	}
+	because := f.cause.because
+	if f.cause.culprit == unknownCulprit && !f.Observation.Forecast.Grows {
+		because = "the relay keeps up, and restart_lsn follows in steps"
+	}
 	return Condition{
-		Severity: Info, Reason: fmt.Sprintf("more WAL than max_wal_size is kept for slot %q: %s", s.Name, f.cause.because),
+		Severity: Info, Reason: fmt.Sprintf("more WAL than max_wal_size is kept for slot %q: %s", s.Name, because),
 		WAL: f.kept(), Next: f.cureOr("postrider slot show " + s.Name), Culprit: f.cause.culprit,
 	}
 }

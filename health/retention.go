@@ -32,7 +32,9 @@ func judgeHeld(f *facts) Condition {
 		return Condition{}
 	}
 	h, found := f.holder()
-	much := s.RetainedBytes != nil && *s.RetainedBytes > f.Config.RetainedWarning && s.LagBytes != nil && *s.LagBytes < keepsUp
+	// A step of restart_lsn, or a bulk load while it runs, keeps much for a while too: neither needs anybody.
+	much := s.RetainedBytes != nil && *s.RetainedBytes > f.Config.RetainedWarning && s.LagBytes != nil && *s.LagBytes < keepsUp &&
+		f.Observation.Forecast.Grows && !h.Works()
 	c := Condition{Severity: Warning, Next: findTransactions, Culprit: unknownCulprit}
 	if found {
 		why := f.holding(h)

@@ -44,6 +44,7 @@ func judgeGate(f *facts) Condition {
 // gate names the slots of synchronized_standby_slots that have to confirm before the relay is sent anything, and do not.
 func (f *facts) gate() (c cause, blocked bool) {
 	var names, states, others []string
+	missing := false
 	for _, s := range f.Observation.Gate {
 		if !s.Blocks {
 			others = append(others, s.Name)
@@ -52,7 +53,7 @@ func (f *facts) gate() (c cause, blocked bool) {
 		state := "is inactive"
 		switch {
 		case !s.Exists:
-			state = "does not exist"
+			state, missing = "does not exist", true // it will not come back by itself
 		case s.WALStatus == "lost":
 			state = "is lost"
 		case !s.InactiveSince.IsZero():
@@ -64,11 +65,16 @@ func (f *facts) gate() (c cause, blocked bool) {
 	if len(names) == 0 {
 		return cause{}, false
 	}
+	without := fmt.Sprintf("ALTER SYSTEM SET synchronized_standby_slots = %s; SELECT pg_reload_conf();", slot.PrintableLiteral(strings.Join(others, ", ")))
+	const unprotected = "without it in the list consumers can be sent what a failover to that standby loses"
+	cure := "SELECT slot_name, active, wal_status FROM pg_replication_slots WHERE slot_type = 'physical'; -- bring the standby back; if it never comes: " +
+		without + " but " + unprotected
+	if missing || f.nearLoss() {
+		cure = without + " -- or bring the standby back; " + unprotected
+	}
 	return cause{
 		"standby slot " + slot.Printable(strings.Join(names, ", ")),
-		strings.Join(states, ", ") + ", so PostgreSQL sends the relay nothing",
-		fmt.Sprintf("ALTER SYSTEM SET synchronized_standby_slots = %s; SELECT pg_reload_conf(); -- or bring the standby back; without it in the list "+
-			"consumers can be sent what a failover to that standby loses", slot.PrintableLiteral(strings.Join(others, ", "))),
+		strings.Join(states, ", ") + ", so PostgreSQL sends the relay nothing", cure,
 	}, true
 }
 

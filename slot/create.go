@@ -151,7 +151,11 @@ func fixSlotLimit(limit int) string {
 func commandError(ctx context.Context, conn *pgx.Conn, err error, name string) error {
 	switch sqlState(err) {
 	case "42710": // duplicate_object
-		return fmt.Errorf("%w: %w", ErrExists, err)
+		exists := fmt.Errorf("%w: %w", ErrExists, err)
+		if s, err := Get(ctx, conn, name); err == nil && s.Lost() {
+			return fmt.Errorf("%w, and %w", exists, s.lostError())
+		}
+		return exists
 	case "42704": // undefined_object
 		return fmt.Errorf("%w: %w", ErrNotFound, err)
 	case "55006": // object_in_use
@@ -193,13 +197,7 @@ func Verify(s Slot, database string) error {
 	another := fmt.Sprintf("give the relay a slot of its own:\nslot.name = %q\npostrider slot create %s", own, own)
 	switch {
 	case s.Lost():
-		reason := s.InvalidationReason
-		if reason == "" && s.Conflicting {
-			reason = "conflict with recovery"
-		}
-		return &LostError{
-			Name: s.Name, Reason: reason, ConfirmedFlushLSN: s.ConfirmedFlushLSN, CatalogXmin: s.CatalogXmin, InactiveSince: s.InactiveSince,
-		}
+		return s.lostError()
 	case s.Plugin == "":
 		return refuse("is a physical slot", another)
 	case s.Plugin != plugin:
@@ -238,3 +236,14 @@ func Disappeared(name string, confirmed pglogrepl.LSN) error {
 }
 
 func isMissing(err error) bool { return errors.Is(err, ErrNotFound) }
+
+// lostError is for a slot that is lost.
+func (s Slot) lostError() error {
+	reason := s.InvalidationReason
+	if reason == "" && s.Conflicting {
+		reason = "conflict with recovery"
+	}
+	return &LostError{
+		Name: s.Name, Reason: reason, ConfirmedFlushLSN: s.ConfirmedFlushLSN, CatalogXmin: s.CatalogXmin, InactiveSince: s.InactiveSince,
+	}
+}

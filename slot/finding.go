@@ -56,6 +56,10 @@ func ConnectionFinding(code, subject string, err error) Finding {
 	case errors.Is(err, postgres.ErrNoSuchDatabase):
 		f.Class, f.Required = ClassConfiguration, "an existing database"
 		f.Fix = "correct the database in postgres.url; psql -l lists those of the server"
+	case errors.Is(err, postgres.ErrTLS) && strings.HasSuffix(err.Error(), "server refused TLS connection"):
+		f.Class, f.Required = ClassConfiguration, "a server with TLS"
+		f.Fix = "on the server: ALTER SYSTEM SET ssl = on; SELECT pg_reload_conf(); -- ssl_cert_file and ssl_key_file have to be there\n" +
+			"or, only if nobody else is on the network between, sslmode=disable in postgres.url"
 	case errors.Is(err, postgres.ErrTLS):
 		f.Class, f.Required = ClassConfiguration, "a TLS connection with a verified certificate"
 		f.Fix = "in postgres.url: sslrootcert=FILE has to hold the authority that signed the server's certificate, and the host has to be a name " +

@@ -34,10 +34,11 @@ func judgeKeepSize(text string, limit, keep, wal, volume int64) Finding {
 	switch {
 	case limit < 0:
 		f.Severity, f.Required = SeverityWarning, "a limit below the free space of the disk"
-		f.Fix = "ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf(); -- without a limit, a relay that is stopped for long fills the database's disk"
+		f.Fix = "SHOW data_directory; -- then df -h there: half of what is free is a good limit, for 100 GB: ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf();"
 		if volume > 0 {
-			f.Fix = strings.Replace(f.Fix, "50GB", fmt.Sprintf("%dMB", max(1, (volume-wal)/2>>20)), 1)
+			f.Fix = fmt.Sprintf("ALTER SYSTEM SET max_slot_wal_keep_size = '%dMB'; SELECT pg_reload_conf();", max(1, (volume-wal)/2>>20))
 		}
+		f.Fix += " -- without a limit, a relay that is stopped for long fills the database's disk"
 	case volume > 0 && limit+wal > volume:
 		f.Severity = SeverityWarning
 		f.Required = fmt.Sprintf("with max_wal_size, %d MB, less than monitor.volume_size, %d MB: else the disk is full before the slot is given up", wal>>20, volume>>20)
@@ -81,10 +82,11 @@ func (c *checker) synchronous(ctx context.Context) error {
 	if own := c.conn.Config().RuntimeParams["application_name"]; strings.Contains(names, "*") || namesStandby(names, own) {
 		f.Severity = SeverityWarning
 		f.Required = "the standbys by name: with * the relay becomes a synchronous standby, and commits wait for it"
+		f.Fix = "SELECT application_name, state FROM pg_stat_replication; -- then with those of the standbys: ALTER SYSTEM SET synchronous_standby_names = 'NAME, ...'; SELECT pg_reload_conf();"
 		if !strings.Contains(names, "*") {
 			f.Required = "the standbys alone: " + own + " is the relay's application_name, and commits wait for it"
+			f.Fix = "postrider run with another application_name in postgres.url, like ?application_name=postrider_relay"
 		}
-		f.Fix = "ALTER SYSTEM SET synchronous_standby_names = 'NAME, ...'; SELECT pg_reload_conf();"
 	}
 	c.add(f)
 	return nil

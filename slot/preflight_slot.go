@@ -99,8 +99,7 @@ func (c *checker) newerThanSlot(ctx context.Context, s Status) error {
 		Severity: SeverityWarning, Code: "publication_before_slot", Subject: strings.Join(newer.what, ", "),
 		Observed: "created or altered after the slot's position",
 		Required: fmt.Sprintf("publication first, then slot, and no change later: rows inserted between %s and %s may be missing from the topics", s.RestartLSN, p.evidence.end),
-		Fix: "on a first start: postrider slot drop " + s.Name + " --yes; postrider slot create " + s.Name +
-			"\nelse stop the relay, see which rows are missing, which changes nothing; with --publish they are published:\n" + newer.find(),
+		Fix:      "stop the relay, see which rows are missing, which changes nothing; with --publish they are published:\n" + newer.find(),
 	}
 	if newer.unused {
 		f.Severity = SeverityInfo

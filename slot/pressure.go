@@ -57,7 +57,7 @@ func findPressure(o Observation, wal float64) (worst pressure, found bool) {
 	}
 	for _, h := range o.Holders {
 		if age := now.Sub(h.Since).Seconds(); h.Restart && !h.Since.IsZero() && age >= holdsFor {
-			add(pressure{wal, age, !h.works(), "a transaction has held restart_lsn back for " + span(age)})
+			add(pressure{wal, age, !h.Works(), "a transaction has held restart_lsn back for " + span(age)})
 		}
 	}
 	if still := float64(d.ConfirmedStill); still >= confirmsNothingFor {
@@ -72,7 +72,7 @@ func findPressure(o Observation, wal float64) (worst pressure, found bool) {
 	return worst, found
 }
 
-// works tells of a transaction that does something at this moment, and will be over when that is done.
-func (h Holder) works() bool {
+// Works tells of a transaction that runs a statement at this moment, and may end with it.
+func (h Holder) Works() bool {
 	return h.Kind == HolderTransaction && h.State != "" && !strings.HasPrefix(h.State, "idle")
 }

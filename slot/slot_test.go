@@ -200,6 +200,10 @@ func TestVerify_StatesTheGapOfALostSlot(t *testing.T) {
 		require.ErrorIs(t, err, replication.ErrSlotLost)
 		require.Equal(t, created.ConfirmedFlushLSN, lost.ConfirmedFlushLSN)
 		require.ErrorContains(t, err, created.ConfirmedFlushLSN.String())
+
+		_, again := slot.Create(t.Context(), p.conn, p.config())
+		require.ErrorIs(t, again, slot.ErrExists)
+		require.ErrorContains(t, again, err.Error(), "who makes it anew has to know that it is lost")
 	})
 }
 

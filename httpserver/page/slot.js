@@ -29,7 +29,12 @@ function walStatus(s) {
     el('li', { class: i === at ? `here at-${name}` : '', 'aria-current': i === at ? 'step' : undefined }, name)));
 }
 
-// safeBar is the limit, what of it is used, and where it begins to matter.
+// severity is that of a condition of the verdict, which knows the thresholds of the configuration and what else has to hold; empty: there is none.
+function severity(name) {
+  return data.verdict?.conditions?.find((c) => c.name === name)?.severity ?? '';
+}
+
+// safeBar is the limit, and what of it is used.
 function safeBar(o) {
   const s = o.slot ?? {};
   if (!isNumber(s.safe_wal_size)) {
@@ -43,28 +48,26 @@ function safeBar(o) {
   const limit = o.limit?.effective >= s.safe_wal_size ? o.limit.effective : whole;
   const left = limit > 0 ? Math.max(0, Math.min(1, s.safe_wal_size / limit)) : 0;
   const percent = Math.floor(left * 100);
-  const kind = left < 0.2 ? 'critical' : left < 0.5 ? 'warning' : 'ok';
+  const kind = severity('PostriderSlotNearLoss') || 'ok';
   return el('div', { class: 'safe', 'data-key': 'safe' },
     el('p', { class: 'safe-text' }, el('b', { class: 'text-' + kind }, `${bytes(s.safe_wal_size)} left`), ` before the slot can be lost · ${percent} % of ${bytes(limit)} · ${bytes(s.retained_bytes)} retained`),
     el('div', { class: 'meter', role: 'meter', 'aria-label': 'Safe WAL size', 'aria-valuemin': 0, 'aria-valuemax': 100, 'aria-valuenow': percent, 'aria-valuetext': `${percent} % of the limit is left` },
       svg('svg', { viewBox: '0 0 100 10', preserveAspectRatio: 'none', 'aria-hidden': 'true' },
         svg('rect', { class: 'track', width: 100, height: 10 }),
-        svg('rect', { class: 'used ' + kind, width: (100 - left * 100).toFixed(2), height: 10 }),
-        svg('path', { class: 'mark', d: 'M50 0V10M80 0V10' })),
-      el('span', { class: 'half' }, '50 % left'), el('span', { class: 'fifth' }, '20 %')));
+        svg('rect', { class: 'used ' + kind, width: (100 - left * 100).toFixed(2), height: 10 }))));
 }
 
 function forecasts(f) {
   if (!f) return null;
-  const kind = (e, warning, critical) => (!isNumber(e?.seconds) ? '' : e.seconds < critical ? 'text-critical' : e.seconds < warning ? 'text-warning' : '');
+  const kind = (name) => severity(name) && 'text-' + severity(name);
   const one = (name, e, className) => (isNumber(e?.seconds) || e?.assumption) && el('div', { 'data-key': name },
     el('dt', {}, name),
     // Without a time, or when it has come, the assumption says how it stands.
     el('dd', {}, e.seconds > 0 ? [el('b', { class: className }, 'in ' + duration(e.seconds)), range(e), el('span', { class: 'assumption' }, e.assumption)]
       : e.assumption));
   return el('dl', { class: 'forecasts' },
-    one('Slot lost', f.loss, kind(f.loss, 6 * 3600, 3600)),
-    one('Disk full', f.disk_full, kind(f.disk_full, 6 * 3600, 3600)),
+    one('Slot lost', f.loss, kind('PostriderTimeToLoss')),
+    one('Disk full', f.disk_full, kind('PostriderTimeToDiskFull')),
     one('Caught up', f.catch_up, ''));
 }
 

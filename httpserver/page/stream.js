@@ -7,7 +7,7 @@ const VIEWS = {
   check: showCheck, config: showConfig, build: showBuild, who: showWho,
 };
 // What else has to be drawn when a part changes.
-const ALSO = { slot: ['pipeline', 'history', 'who'], build: ['who'] };
+const ALSO = { verdict: ['slot'], slot: ['pipeline', 'history', 'who'], build: ['who'] };
 
 const SILENT = 5e3; // after that long without a tick the data is called old
 const GIVEN_UP = 15e3; // after that long a connection that says nothing is replaced

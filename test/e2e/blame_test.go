@@ -265,10 +265,16 @@ func TestBlame(t *testing.T) {
 		b.awaitCondition(t, health.Backlog, "standby slot standby1")
 		require.Zero(t, b.count(t, b.topic))
 		b.typeNext(t, c, nil)
+		require.NotContains(t, c.Next[:strings.Index(c.Next, " -- ")], "ALTER SYSTEM", "a standby that may come back is not taken out of the list")
+		b.do(t, "SELECT pg_drop_replication_slot('standby1')")
+		await(t, "a standby that does not come back", func() (bool, error) {
+			_, c = b.awaitCondition(t, health.StandbyGate, "standby slot standby1")
+			return strings.Contains(c.Reason, "does not exist"), nil
+		})
+		b.typeNext(t, c, nil)
 		b.awaitOver(t, health.StandbyGate, health.Backlog)
 		b.awaitConfirmed(t, b.relay)
 		require.Equal(t, 1, b.count(t, b.topic))
-		b.do(t, "SELECT pg_drop_replication_slot('standby1')")
 	})
 
 	t.Run("another slot", func(t *testing.T) {
@@ -282,6 +288,7 @@ func TestBlame(t *testing.T) {
 		require.Equal(t, health.Degraded, v.State)
 		require.Contains(t, v.Reason, `slot "`+name+`" of database `+b.Name)
 		b.typeNext(t, c, nil)
+		b.postrider(t, nil, "slot", "drop", name, "--yes")
 		b.awaitOver(t, health.OtherSlot)
 	})
 

@@ -42,6 +42,7 @@ type course struct {
 	params map[string]string // of the server
 
 	version string // of the server in the short form; empty: none
+	limit   string // the only one; empty: all in turn
 }
 
 func steady(perSecond float64) func(float64) float64 {
@@ -55,11 +56,14 @@ var courses = map[string]course{
 		beside: func(ctx context.Context, z *zoo, s int) { z.copies(ctx, s, 10, 50_000); z.vacuums(ctx, s, 15) },
 		params: map[string]string{"max_wal_size": "64MB", "checkpoint_timeout": "30s"},
 	},
-	"steady":                      {rate: steady(3000), version: "14", params: map[string]string{"max_wal_size": "1GB"}},
-	"ramp":                        {rate: func(s float64) float64 { return math.Min(10_000, s*10_000/courseTime().Seconds()) }},
-	"steps":                       {rate: func(s float64) float64 { return []float64{0, 500, 8000, 100}[int(s/30)%4] }},
-	"bursts":                      {rate: func(s float64) float64 { return map[bool]float64{true: 10_000, false: 50}[int(s)%60 < 10] }},
-	"bulk copy of another table":  {rate: steady(500), beside: func(ctx context.Context, z *zoo, s int) { z.copies(ctx, s, 600, 20_000_000) }},
+	"steady":                     {rate: steady(3000), version: "14", params: map[string]string{"max_wal_size": "1GB"}},
+	"ramp":                       {rate: func(s float64) float64 { return math.Min(10_000, s*10_000/courseTime().Seconds()) }},
+	"steps":                      {rate: func(s float64) float64 { return []float64{0, 500, 8000, 100}[int(s/30)%4] }},
+	"bursts":                     {rate: func(s float64) float64 { return map[bool]float64{true: 10_000, false: 50}[int(s)%60 < 10] }},
+	"bulk copy of another table": {rate: steady(500), beside: func(ctx context.Context, z *zoo, s int) { z.copies(ctx, s, 600, 20_000_000) }},
+	"bulk copy in one transaction": { // of 5 GB: below that it is a danger
+		rate: steady(500), beside: func(ctx context.Context, z *zoo, s int) { z.copiesAtOnce(ctx, s, 600, 20_000_000) }, limit: "50GB",
+	},
 	"VACUUM FULL":                 {rate: steady(500), beside: func(ctx context.Context, z *zoo, s int) { z.vacuums(ctx, s, 60) }},
 	"a checkpoint every 30 s":     {rate: steady(3000), params: map[string]string{"checkpoint_timeout": "30s"}},
 	"checkpoints by max_wal_size": {rate: steady(5000), params: map[string]string{"max_wal_size": "64MB"}},
@@ -115,10 +119,17 @@ func (z *zoo) asks(what string) {
 	require.Equal(z.t, http.StatusOK, answer.StatusCode)
 }
 
-// copies fills another table every so many seconds.
+// copies fills another table every so many seconds, as tools for it do: a transaction for each 100,000 rows, which are 30 MB of WAL.
 func (z *zoo) copies(ctx context.Context, second, every, rows int) {
 	if second%every == every/2 {
-		z.background(ctx, fmt.Sprintf("TRUNCATE other; INSERT INTO other SELECT n, repeat('x', 250) FROM generate_series(1, %d) n", rows))
+		z.background(ctx, "TRUNCATE other", fmt.Sprintf(`DO $$ BEGIN FOR i IN 1..%d LOOP
+			INSERT INTO other SELECT n, repeat('x', 250) FROM generate_series(1, 100000) n; COMMIT; END LOOP; END $$`, (rows+99_999)/100_000))
+	}
+}
+
+func (z *zoo) copiesAtOnce(ctx context.Context, second, every, rows int) {
+	if second%every == every/2 {
+		z.background(ctx, "TRUNCATE other", fmt.Sprintf("INSERT INTO other SELECT n, repeat('x', 250) FROM generate_series(1, %d) n", rows))
 	}
 }
 
@@ -128,15 +139,19 @@ func (z *zoo) vacuums(ctx context.Context, second, every int) {
 	}
 }
 
-func (z *zoo) background(ctx context.Context, sql string) {
+func (z *zoo) background(ctx context.Context, statements ...string) {
 	z.wg.Go(func() {
 		conn, err := pgx.Connect(ctx, z.dsn)
 		if err == nil {
 			defer conn.Close(context.Background())
-			_, err = conn.PgConn().Exec(ctx, sql).ReadAll()
+		}
+		for _, sql := range statements {
+			if err == nil {
+				_, err = conn.Exec(ctx, sql)
+			}
 		}
 		if err != nil && ctx.Err() == nil {
-			z.t.Errorf("%s: %v", sql, err)
+			z.t.Errorf("%s: %v", statements, err)
 		}
 	})
 }
@@ -272,6 +287,9 @@ func TestZoo_NothingIsReportedWhileAllIsWell(t *testing.T) {
 			if *long {
 				limit = limits[(at+i)%len(limits)]
 			}
+			if c.limit != "" {
+				limit = c.limit
+			}
 			t.Run(name+"/"+version+"/"+limit, func(t *testing.T) {
 				t.Parallel()
 				z := newZoo(t, version, limit, c.params, parts.RealKafka(t))
@@ -334,14 +352,29 @@ var dangers = map[string]danger{
 		z.proxy.Pace(int(rate * 1e6 * rowSent / rowWAL / 2))
 		return "are confirmed"
 	}},
+	"a bulk load in one transaction": {within: time.Minute, begin: func(z *zoo, rate float64) string {
+		conn := parts.Connect(z.t, z.dsn)
+		pid := conn.PgConn().PID()
+		ended := make(chan struct{})
+		z.t.Cleanup(func() { <-ended })
+		go func() { // until the test's context ends
+			defer close(ended)
+			_, err := conn.Exec(z.t.Context(), fmt.Sprintf(`DO $$ BEGIN LOOP
+				INSERT INTO other SELECT n, repeat('x', 250) FROM generate_series(1, %d) n; PERFORM pg_sleep(0.1); END LOOP; END $$`, int(rate*1e5/rowCopied)))
+			if err != nil && z.t.Context().Err() == nil {
+				z.t.Errorf("bulk load: %v", err)
+			}
+		}()
+		return fmt.Sprintf("transaction of pid %d", pid)
+	}},
 	"nobody reads": {within: time.Minute, begin: func(z *zoo, _ float64) string {
 		z.asks("pause")
 		return "paused"
 	}},
 }
 
-// Bytes that a row of writes takes of the WAL, and of the stream.
-const rowWAL, rowSent = 700, 330
+// Bytes that a row of writes takes of the WAL, and of the stream, and one of other of the WAL.
+const rowWAL, rowSent, rowCopied = 700, 330, 320
 
 // What ends in the loss of the slot is announced, and named, as soon as it can be known.
 func TestZoo_DangerIsAnnounced(t *testing.T) {
@@ -370,14 +403,15 @@ func TestZoo_DangerIsAnnounced(t *testing.T) {
 					said := ""
 					after, announced := z.looks(d.within, nil, func(v health.Verdict) bool {
 						for _, c := range v.Conditions {
-							if c.Severity != health.Info && strings.Contains(c.Culprit+" "+c.Reason, named) {
+							loss := c.Name == health.TimeToLoss || c.Name == health.SlotNearLoss
+							if loss && c.Severity == health.Critical && strings.Contains(c.Culprit+" "+c.Reason, named) {
 								said = fmt.Sprintf("%s %s: %s (%s)", c.Severity, c.Name, c.Reason, c.Culprit)
 								return true
 							}
 						}
 						return false
 					})
-					require.True(t, announced, "nothing names %q within %s:%s", named, d.within, z.table())
+					require.True(t, announced, "no loss because of %q is announced within %s:%s", named, d.within, z.table())
 					t.Logf("%s on %s at %g MB/s: after %.0f s: %s", name, version, rate, after.Seconds(), said)
 				})
 			}
