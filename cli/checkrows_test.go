@@ -15,14 +15,16 @@ import (
 	"postrider/snapshot"
 )
 
-// heal types the SQL of a fix, without the remark behind it.
+// heal types the SQL of a fix, without the remark behind each line.
 func (i *install) heal(f slot.Finding) {
 	i.t.Helper()
-	sql, _, _ := strings.Cut(f.Fix, " -- ")
-	require.Contains(i.t, sql, ";", "no SQL: %s", f.Fix)
-	for statement := range strings.SplitSeq(sql, ";") {
-		if strings.TrimSpace(statement) != "" {
-			i.exec(statement)
+	for line := range strings.Lines(f.Fix) {
+		sql, _, _ := strings.Cut(line, " -- ")
+		require.Contains(i.t, sql, ";", "no SQL: %s", f.Fix)
+		for statement := range strings.SplitSeq(sql, ";") {
+			if strings.TrimSpace(statement) != "" {
+				i.exec(statement)
+			}
 		}
 	}
 }

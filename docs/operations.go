@@ -32,8 +32,9 @@ func Section(link string) string {
 			if level > 0 && n <= level {
 				break
 			}
-			if level == 0 && anchor(line[n:]) == anchor(heading) {
+			if anchor(line[n:]) == anchor(heading) { // a group of checks may have the name of one of them, which is meant then
 				level = n
+				section.Reset()
 			}
 		}
 		if level > 0 {

@@ -23,6 +23,9 @@ func TestSection_IsWhatStandsUnderAHeading(t *testing.T) {
 	require.Equal(t, lost, docs.Section("docs/OPERATIONS.md#slot_lost"))
 	require.True(t, strings.HasPrefix(docs.Section("docs/CHECK.md#wal_level"), "### wal_level\n"))
 
+	kafka := docs.Section("docs/CHECK.md#kafka")
+	require.True(t, strings.HasPrefix(kafka, "### kafka\n"), "the check, not the group of that name: %s", kafka)
+
 	require.Empty(t, docs.Section("no such heading"))
 	require.Empty(t, docs.Section("docs/../README.md#postrider"))
 	require.Empty(t, docs.Section("GUARANTEES.md#guarantees"), "that page is not carried")

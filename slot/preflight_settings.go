@@ -34,7 +34,7 @@ func judgeKeepSize(text string, limit, keep, wal, volume int64) Finding {
 	switch {
 	case limit < 0:
 		f.Severity, f.Required = SeverityWarning, "a limit below the free space of the disk"
-		f.Fix = "SHOW data_directory; -- then df -h there: half of what is free is a good limit, for 100 GB: ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf();"
+		f.Fix = "SHOW data_directory; -- df -h there says what is free; half of that is a good limit, here for 100 GB:\nALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf();"
 		if volume > 0 {
 			f.Fix = fmt.Sprintf("ALTER SYSTEM SET max_slot_wal_keep_size = '%dMB'; SELECT pg_reload_conf();", max(1, (volume-wal)/2>>20))
 		}

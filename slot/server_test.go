@@ -112,11 +112,16 @@ var (
 // heal types the SQL of a fix, statement by statement, without the remark behind it.
 func (p *place) heal(f slot.Finding) {
 	p.t.Helper()
-	sql, _, _ := strings.Cut(f.Fix, " -- ")
-	require.Contains(p.t, sql, ";", "no SQL: %s", f.Fix)
-	for statement := range strings.SplitSeq(sql, ";") {
-		if strings.TrimSpace(statement) != "" {
-			p.exec(statement)
+	for i, line := range strings.Split(f.Fix, "\n") {
+		sql, _, _ := strings.Cut(line, " -- ")
+		if i > 0 && !strings.Contains(sql, ";") {
+			return // another way
+		}
+		require.Contains(p.t, sql, ";", "no SQL: %s", f.Fix)
+		for statement := range strings.SplitSeq(sql, ";") {
+			if strings.TrimSpace(statement) != "" {
+				p.exec(statement)
+			}
 		}
 	}
 }
