@@ -48,7 +48,7 @@ function safeBar(o) {
   const limit = o.limit?.effective >= s.safe_wal_size ? o.limit.effective : whole;
   const left = limit > 0 ? Math.max(0, Math.min(1, s.safe_wal_size / limit)) : 0;
   const percent = Math.floor(left * 100);
-  const kind = severity('PostriderSlotNearLoss') || 'ok';
+  const kind = severity('PostriderSlotNearLoss') || severity('PostriderTimeToLoss') || 'ok';
   return el('div', { class: 'safe', 'data-key': 'safe' },
     el('p', { class: 'safe-text' }, el('b', { class: 'text-' + kind }, `${bytes(s.safe_wal_size)} left`), ` before the slot can be lost · ${percent} % of ${bytes(limit)} · ${bytes(s.retained_bytes)} retained`),
     el('div', { class: 'meter', role: 'meter', 'aria-label': 'Safe WAL size', 'aria-valuemin': 0, 'aria-valuemax': 100, 'aria-valuenow': percent, 'aria-valuetext': `${percent} % of the limit is left` },
