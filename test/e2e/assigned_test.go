@@ -14,7 +14,7 @@ import (
 	"postrider/test/parts"
 )
 
-var long = flag.Bool("long", false, "every case of TestAssigned on each version of the server")
+var long = flag.Bool("long", false, "every case of TestAssigned on each version of the server, and TestAudit_JudgesTheOrderOfCommits with 3 million rows")
 
 // assignedSQL has two outboxes of one shape, each with a partition, and their publication.
 const assignedSQL = `

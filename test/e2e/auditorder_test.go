@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"postrider/audit"
+	"postrider/router"
 	"postrider/test/parts"
 )
 
@@ -31,11 +32,15 @@ CREATE TABLE outbox (
 );
 CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert');`
 
-const (
-	contendedKeys    = 6
-	contendedWriters = 8
-	contendedRounds  = 40 // transactions of each writer
-)
+const contendedKeys = 6
+
+// contention is how many write at once, how many transactions each commits, and how many faults of each kind are put into the topic.
+func contention() (writers, rounds, faults int) {
+	if *long { // 3 million rows
+		return 32, 16_000, 100
+	}
+	return 8, 40, 25
+}
 
 // contended has writers share all keys, so that neither created_at, which is by clocks that differ
 // by minutes, nor the numbers are in the order of commits; and a relay publish the rows. kept is a
@@ -61,13 +66,14 @@ route.topic.replacement = %q
 	r := g.run(t)
 	var written atomic.Int64
 	var writers, short sync.WaitGroup
-	errs := make(chan error, contendedWriters+1)
-	for w := range contendedWriters {
+	contenders, rounds, _ := contention()
+	errs := make(chan error, contenders+1)
+	for w := range contenders {
 		conn := g.Connect(t)
 		short.Add(1)
 		writers.Go(func() {
 			defer short.Done()
-			for range contendedRounds {
+			for range rounds {
 				n, err := writeContended(t.Context(), conn, w, nil)
 				written.Add(n)
 				if err != nil {
@@ -77,16 +83,15 @@ route.topic.replacement = %q
 			}
 		})
 	}
-	long := g.Connect(t)
+	conn := g.Connect(t)
 	writers.Go(func() { // began among the first, commits last
-		n, err := writeContended(t.Context(), long, 0, short.Wait)
+		n, err := writeContended(t.Context(), conn, 0, short.Wait)
 		written.Add(n)
 		errs <- err
 	})
 	writers.Wait()
 	require.NoError(t, <-errs)
 	require.Empty(t, errs)
-	g.do(t, "UPDATE outbox SET seen = true WHERE number % 3 = 0") // which gives them another xmin
 	g.awaitConfirmed(t, r)
 	r.stop(t)
 	g.records = make([][]*kgo.Record, partitions)
@@ -175,6 +180,33 @@ func spoil(t *testing.T, records [][]*kgo.Record, each int) [][]*kgo.Record {
 	return out
 }
 
+// tear drops the last row of so many transactions of several rows.
+func tear(t *testing.T, records [][]*kgo.Record, transactions int) [][]*kgo.Record {
+	t.Helper()
+	rows, last := map[string]int{}, map[string]*kgo.Record{}
+	for _, of := range records {
+		for _, r := range of {
+			at := slices.IndexFunc(r.Headers, func(h kgo.RecordHeader) bool { return h.Key == router.HeaderLSN })
+			commit := string(r.Headers[at].Value)
+			rows[commit]++
+			last[commit] = r
+		}
+	}
+	dropped := map[*kgo.Record]bool{}
+	for commit, n := range rows {
+		if n > 1 && len(dropped) < transactions {
+			dropped[last[commit]] = true
+		}
+	}
+	require.Len(t, dropped, transactions)
+	out := make([][]*kgo.Record, len(records))
+	for i, of := range records {
+		out[i] = slices.DeleteFunc(slices.Clone(of), func(r *kgo.Record) bool { return dropped[r] })
+	}
+	return out
+}
+
+// With -long 32 writers share each key and write 3 million rows.
 func TestAudit_JudgesTheOrderOfCommits(t *testing.T) {
 	t.Parallel()
 	g, kept, rows := contended(t)
@@ -184,6 +216,13 @@ func TestAudit_JudgesTheOrderOfCommits(t *testing.T) {
 		return v.Report
 	}
 
+	const torn = 20
+	v, code := g.audit(t, "--topic", g.publish(t, tear(t, g.records, torn)))
+	require.Equal(t, 1, code)
+	require.True(t, v.TransactionsJudged)
+	require.EqualValues(t, []int64{torn, torn, 0, 0}, []int64{v.Lost, v.TornTransactions, v.OutOfOrder, v.Duplicated})
+
+	g.do(t, "UPDATE outbox SET seen = true WHERE number % 3 = 0") // which gives them another xmin
 	await(t, "statistics of the updates", func() (changed bool, err error) {
 		err = g.sql.QueryRow(t.Context(), "SELECT n_tup_upd > 0 FROM pg_stat_all_tables WHERE relname = 'outbox'").Scan(&changed)
 		return changed, err
@@ -192,7 +231,7 @@ func TestAudit_JudgesTheOrderOfCommits(t *testing.T) {
 	before := g.lsn(t, confirmed)
 
 	// A correct topic is correct, whatever tells the order.
-	v, code := g.audit(t)
+	v, code = g.audit(t)
 	require.Equal(t, clean, judge(v))
 	require.Equal(t, []any{0, "clean", "positions"}, []any{code, v.Result, v.OrderBy})
 	bare := g.publish(t, without(g.records, "postrider."))
@@ -221,11 +260,12 @@ func TestAudit_JudgesTheOrderOfCommits(t *testing.T) {
 	require.Contains(t, p.stdout.String(), "by created_at, as --order-by says")
 
 	// Faults are found wherever it says that it judges.
-	const each = 25
+	_, _, each := contention()
 	spoilt := spoil(t, g.records, each)
+	faulty := int64(each)
 	faults := clean
-	faults.Delivered, faults.Lost, faults.Duplicated, faults.LongestRepeat = rows-each, each, each, 1
-	faults.OutOfOrder, faults.OrderJudged = each, rows-each
+	faults.Delivered, faults.Lost, faults.Duplicated, faults.LongestRepeat = rows-faulty, faulty, faulty, 1
+	faults.OutOfOrder, faults.OrderJudged = faulty, rows-faulty
 	v, code = g.audit(t, "--topic", g.publish(t, spoilt))
 	require.Equal(t, 1, code)
 	require.False(t, v.TransactionsJudged) // by xmin, which the updates changed
@@ -236,7 +276,7 @@ func TestAudit_JudgesTheOrderOfCommits(t *testing.T) {
 	require.Equal(t, faults, judge(v))
 	v, code = g.audit(t, "--topic", topic)
 	require.Equal(t, 1, code)
-	faults.OutOfOrder, faults.OrderJudged, faults.OrderNotJudged = 0, 0, rows-each
+	faults.OutOfOrder, faults.OrderJudged, faults.OrderNotJudged = 0, 0, rows-faulty
 	require.Equal(t, faults, judge(v))
 
 	require.Equal(t, before, g.lsn(t, confirmed), "the slot that was read stays as it is")

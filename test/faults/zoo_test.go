@@ -121,14 +121,14 @@ func (z *zoo) asks(what string) {
 
 // copies fills another table every so many seconds, as tools for it do: a transaction for each 100,000 rows, which are 30 MB of WAL.
 func (z *zoo) copies(ctx context.Context, second, every, rows int) {
-	if second%every == every/2 {
+	if second%every == min(10, every/2) {
 		z.background(ctx, "TRUNCATE other", fmt.Sprintf(`DO $$ BEGIN FOR i IN 1..%d LOOP
 			INSERT INTO other SELECT n, repeat('x', 250) FROM generate_series(1, 100000) n; COMMIT; END LOOP; END $$`, (rows+99_999)/100_000))
 	}
 }
 
 func (z *zoo) copiesAtOnce(ctx context.Context, second, every, rows int) {
-	if second%every == every/2 {
+	if second%every == min(10, every/2) {
 		z.background(ctx, "TRUNCATE other", fmt.Sprintf("INSERT INTO other SELECT n, repeat('x', 250) FROM generate_series(1, %d) n", rows))
 	}
 }
