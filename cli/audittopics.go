@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"postrider/audit"
@@ -70,7 +71,8 @@ func (t *auditTopics) find(ctx context.Context, o auditOptions, plan auditPlan, 
 	slices.Sort(names)
 	names = slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == dead })
 	if len(names) == 0 {
-		return &failure{code: exitConfig, err: fmt.Errorf("no topic matches %s", pattern), next: "postrider audit --topic TOPIC   # where the rows are published; kafka-topics.sh --bootstrap-server " + cfg.Sink.Kafka.Brokers[0] + " --list"}
+		shown := strings.TrimSuffix(strings.TrimPrefix(pattern.String(), "^(?:"), ")$") // it has to match the whole name
+		return &failure{code: exitConfig, err: fmt.Errorf("no topic matches %s", shown), next: "postrider audit --topic TOPIC   # where the rows are published; kafka-topics.sh --bootstrap-server " + cfg.Sink.Kafka.Brokers[0] + " --list"}
 	}
 	if err := t.add(ctx, names, plan.since, false); err != nil {
 		return err
