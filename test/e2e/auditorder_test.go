@@ -210,9 +210,9 @@ func tear(t *testing.T, records [][]*kgo.Record, transactions int) [][]*kgo.Reco
 func TestAudit_JudgesTheOrderOfCommits(t *testing.T) {
 	t.Parallel()
 	g, kept, rows := contended(t)
-	clean := audit.Report{Written: rows, Records: rows, Delivered: rows, OrderJudged: rows, Passes: 1}
+	clean := audit.Report{Written: rows, Records: rows, Delivered: rows, OrderJudged: rows}
 	judge := func(v audited) audit.Report {
-		v.Examples = nil
+		v.Examples, v.Passes = nil, 0 // many rows are read in several passes
 		return v.Report
 	}
 
