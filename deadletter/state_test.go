@@ -157,6 +157,26 @@ func TestKeeper_ARowFollowsTheOpenLettersOfAnotherSource(t *testing.T) {
 	require.Nil(t, follows)
 }
 
+// The key of no bytes is a key; a row without one follows nobody.
+func TestKeeper_ARowWithoutAKeyFollowsNoParkedKey(t *testing.T) {
+	c := newCluster()
+	desk := openAs(t, c, source, 0)
+	ev, m := message("", 1, position{100, 0})
+	letter, err := desk.Letter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
+	require.NoError(t, err)
+	require.NoError(t, c.append([]*sink.Message{letter}))
+
+	ev, m = message("", 2, position{101, 0})
+	follows, err := desk.Follow(ev, m)
+	require.NoError(t, err)
+	require.NotNil(t, follows)
+	ev, m = message("", 3, position{102, 0})
+	m.Key = nil
+	follows, err = desk.Follow(ev, m)
+	require.NoError(t, err)
+	require.Nil(t, follows)
+}
+
 // A row that cannot be routed is not asked about before, so its letter has to join those of its key by itself.
 func TestKeeper_TheLetterOfARowOfAParkedKeyParksWhateverThePolicy(t *testing.T) {
 	c := newCluster()

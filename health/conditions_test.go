@@ -305,6 +305,14 @@ var conditions = []struct {
 		Reason: "6.0 GiB is kept though all but 3.0 MiB is confirmed: a transaction holds restart_lsn back that cannot be seen, or has just ended",
 		WAL:    `6.0 GiB is kept for slot "postrider", more with every write, until it ends`,
 	}},
+	{"somebody who is not seen keeps much, beside a load that is younger", []func(*Input){
+		held(loading(20 * time.Second)), retained(3<<20, 6<<30), grows,
+		func(in *Input) { in.Observation.Distance.RestartStill = 300 },
+	}, Condition{
+		Name: HeldByTransaction, Severity: Warning, For: 15 * time.Minute, Culprit: "not known", Next: findTransactions,
+		Reason: "6.0 GiB is kept though all but 3.0 MiB is confirmed: a transaction holds restart_lsn back that cannot be seen, or has just ended",
+		WAL:    `6.0 GiB is kept for slot "postrider", more with every write, until it ends`,
+	}},
 	{"a transaction that has been at work for long", []func(*Input){held(loading(20 * time.Minute)), retained(3<<20, 6<<30), grows}, Condition{
 		Name: HeldByTransaction, Severity: Warning, Since: ago(20 * time.Minute), Culprit: "transaction of pid 815 (psql)",
 		Reason: "the transaction of pid 815 (psql, user bob, database shop, active) has been open for 20m0s: restart_lsn cannot pass it",
@@ -324,7 +332,7 @@ var conditions = []struct {
 		Name: OtherSlot, Severity: Warning, For: 5 * time.Minute, Since: ago(72 * time.Hour), Culprit: "slot reports, slot crm",
 		Reason: `slot "reports" of database crm has been read by nobody for 3d0h and keeps 5.0 GiB; slot "crm", too, keeps 2.0 GiB`,
 		WAL:    `5.0 GiB is kept for slot "reports", whatever the relay confirms, more with every write, until somebody reads or drops it`,
-		Next:   "postrider slot show reports   # whose is it? only if nobody's: postrider slot drop reports --yes, and what it has not delivered is never delivered",
+		Next:   "postrider slot show reports   # ask its owner; it can be dropped if there is none, and what it has not delivered is never delivered",
 	}},
 	{"far behind", []func(*Input){retained(5<<30, 5<<30), func(in *Input) { in.Observation.Forecast.CatchUp.Seconds = new(90.0) }}, Condition{
 		Name: Backlog, Severity: Warning, For: 5 * time.Minute, Culprit: "backlog", Reason: "5.0 GiB of WAL behind the server; caught up in about 1m30s",
@@ -454,10 +462,13 @@ func TestJudge_HoldsToTheThresholds(t *testing.T) {
 		"a sink that takes its time": {inRelay(func(r *relay.State) {
 			r.InFlight, r.WaitingSince, r.OldestUnacked = 17, ago(2*time.Second), ago(29*time.Second)
 		})},
-		"a failover of the day before":            {phantoms(relay.Phantoms{At: ago(25 * time.Hour), ForkLSN: 1, ReceivedLSN: 2, Messages: 1})},
-		"nothing in flight":                       {inRelay(func(r *relay.State) { r.WaitingSince = ago(time.Hour) })},
-		"a standby that confirms":                 {gated(slot.GateSlot{Name: "standby1", Exists: true, Active: true})},
-		"inactive for a moment":                   {inactive(4 * time.Minute)},
+		"a failover of the day before": {phantoms(relay.Phantoms{At: ago(25 * time.Hour), ForkLSN: 1, ReceivedLSN: 2, Messages: 1})},
+		"nothing in flight":            {inRelay(func(r *relay.State) { r.WaitingSince = ago(time.Hour) })},
+		"a standby that confirms":      {gated(slot.GateSlot{Name: "standby1", Exists: true, Active: true})},
+		"inactive for a moment":        {inactive(4 * time.Minute)},
+		"inactive while tables are copied": {inactive(20 * time.Minute), inRelay(func(r *relay.State) {
+			r.Phase, r.Snapshot.Table = relay.Snapshotting, "public.outbox"
+		})},
 		"inactive, since when?":                   {inSlot(func(s *slot.Status) { s.Active = false })},
 		"a long transaction":                      {held(transaction(14 * time.Minute))},
 		"a standby that holds catalog_xmin alone": {held(slot.Holder{Kind: slot.HolderStandby, Application: "replica1", Since: ago(26 * time.Hour)})},

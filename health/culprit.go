@@ -12,8 +12,6 @@ import (
 const (
 	// The background writer logs the running transactions that often, and restart_lsn follows only then: what is open for less holds nothing.
 	runningLogged = 15 * time.Second
-	// An idle transaction that is older than this holds restart_lsn whoever else writes.
-	bulkLoad = time.Minute
 	// WAL between confirmed_flush_lsn and the server that a relay which keeps up has now and then: one segment.
 	keepsUp = 16 << 20
 )
@@ -182,24 +180,14 @@ func (f *facts) heldMore() bool {
 	return lag != nil && retained != nil && *retained-*lag > *lag
 }
 
-// holder is the oldest transaction that keeps restart_lsn back, if it is old enough for that. A bulk load in one transaction can use up the limit before
-// that, beside transactions of others that are older and end sooner: it is the load, then.
-func (f *facts) holder() (oldest slot.Holder, found bool) {
+// holder is the oldest transaction that keeps restart_lsn back, if it is old enough for that.
+func (f *facts) holder() (slot.Holder, bool) {
 	for _, h := range f.Observation.Holders {
 		if h.Restart && f.age(h) > min(runningLogged, f.Config.HeldWarning) {
-			oldest, found = h, true
-			break
-		}
-	}
-	if !f.nearLoss() || found && (oldest.Works() || f.age(oldest) > bulkLoad) {
-		return oldest, found
-	}
-	for _, h := range f.Observation.Holders {
-		if h.Works() {
 			return h, true
 		}
 	}
-	return oldest, found
+	return slot.Holder{}, false
 }
 
 func (f *facts) age(h slot.Holder) time.Duration {

@@ -102,8 +102,7 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 			"nothing comes because of the gate",
 			[]func(*Input){gated(deadStandby), retained(5<<30, 5<<30)},
 			StandbyGate, "standby slot standby1", `slot "standby1" of synchronized_standby_slots has been inactive for 5m0s, so PostgreSQL sends the relay nothing`,
-			"SELECT slot_name, active, wal_status FROM pg_replication_slots WHERE slot_type = 'physical'; -- bring the standby back; if it never comes: " +
-				"ALTER SYSTEM SET synchronized_standby_slots = ''; SELECT pg_reload_conf(); but without it in the list consumers can be sent what a failover to that standby loses",
+			"SELECT slot_name, active, wal_status FROM pg_replication_slots WHERE slot_type = 'physical'; -- bring the standby of this slot back",
 			[]string{StandbyGate, Backlog},
 		},
 		{
@@ -118,7 +117,7 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 			"the disk is full because of another slot",
 			[]func(*Input){diskFullIn(602), other("crm", 50<<30, nil), retained(1<<20, 2<<20)},
 			TimeToDiskFull, "slot crm", `slot "crm" of database crm has been read by nobody for 3d0h and keeps 50.0 GiB`,
-			"postrider slot show crm   # whose is it? only if nobody's: postrider slot drop crm --yes, and what it has not delivered is never delivered",
+			"postrider slot show crm   # ask its owner; it can be dropped if there is none, and what it has not delivered is never delivered",
 			[]string{TimeToDiskFull, OtherSlot},
 		},
 		{

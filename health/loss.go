@@ -110,11 +110,12 @@ func judgeNearLoss(f *facts) Condition {
 	return c
 }
 
-// nearLoss tells that the slot can be lost before somebody who looks for the cause has found it.
+// nearLoss tells that the slot can be lost, or the disk be full, before somebody who looks for the cause has found it.
 func (f *facts) nearLoss() bool {
 	left, known := f.safePart()
-	e := f.Observation.Forecast.Loss
-	return known && left < f.Config.SafeCritical || e.Seconds != nil && seconds64(*e.Seconds) < f.Config.LossCritical
+	lost, _ := f.forecast(f.Observation.Forecast.Loss)
+	full, _ := f.forecast(f.Observation.Forecast.DiskFull)
+	return known && left < f.Config.SafeCritical || f.slot.WALStatus == "unreserved" || lost.Severity == Critical || full.Severity == Critical
 }
 
 func (f *facts) nearText(left float64) string {

@@ -68,6 +68,6 @@ func (f *facts) blameOther(s slot.Status) cause {
 	return cause{
 		"slot " + s.Name,
 		fmt.Sprintf("slot %q%s %s and keeps %s", s.Name, where, idle, Bytes(*s.RetainedBytes)),
-		fmt.Sprintf("postrider slot show %s   # whose is it? only if nobody's: postrider slot drop %[1]s --yes, and what it has not delivered is never delivered", s.Name),
+		"postrider slot show " + s.Name + "   # ask its owner; it can be dropped if there is none, and what it has not delivered is never delivered",
 	}
 }

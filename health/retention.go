@@ -3,12 +3,15 @@ package health
 import (
 	"fmt"
 	"time"
+
+	"postrider/relay"
+	"postrider/slot"
 )
 
 // judgeInactive: WAL is kept, and nobody reads it.
 func judgeInactive(f *facts) Condition {
 	s := f.slot
-	if s.Active || s.Lost() || s.InactiveSince.IsZero() {
+	if s.Active || s.Lost() || s.InactiveSince.IsZero() || f.Relay.Phase == relay.Snapshotting { // which copies tables first, by a slot of its own
 		return Condition{}
 	}
 	idle := f.serverTime.Sub(s.InactiveSince)
@@ -32,6 +35,9 @@ func judgeHeld(f *facts) Condition {
 		return Condition{}
 	}
 	h, found := f.holder()
+	if f.age(h) < (f.Observation.Distance.RestartStill - slot.RestartStep).Duration() {
+		h, found = slot.Holder{}, false // restart_lsn stood before it began
+	}
 	// A step of restart_lsn, or a bulk load while it runs, keeps much for a while too: neither needs anybody.
 	much := s.RetainedBytes != nil && *s.RetainedBytes > f.Config.RetainedWarning && s.LagBytes != nil && *s.LagBytes < keepsUp &&
 		f.Observation.Forecast.Grows && !h.Works()

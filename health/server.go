@@ -55,7 +55,7 @@ func (f *facts) gate() (c cause, blocked bool) {
 		case !s.Exists:
 			state, missing = "does not exist", true // it will not come back by itself
 		case s.WALStatus == "lost":
-			state = "is lost"
+			state, missing = "is lost", true // the standby takes another one
 		case !s.InactiveSince.IsZero():
 			state = "has been inactive for " + Duration(f.serverTime.Sub(s.InactiveSince))
 		}
@@ -65,12 +65,10 @@ func (f *facts) gate() (c cause, blocked bool) {
 	if len(names) == 0 {
 		return cause{}, false
 	}
-	without := fmt.Sprintf("ALTER SYSTEM SET synchronized_standby_slots = %s; SELECT pg_reload_conf();", slot.PrintableLiteral(strings.Join(others, ", ")))
-	const unprotected = "without it in the list consumers can be sent what a failover to that standby loses"
-	cure := "SELECT slot_name, active, wal_status FROM pg_replication_slots WHERE slot_type = 'physical'; -- bring the standby back; if it never comes: " +
-		without + " but " + unprotected
+	cure := "SELECT slot_name, active, wal_status FROM pg_replication_slots WHERE slot_type = 'physical'; -- bring the standby of this slot back"
 	if missing || f.nearLoss() {
-		cure = without + " -- or bring the standby back; " + unprotected
+		cure = fmt.Sprintf("ALTER SYSTEM SET synchronized_standby_slots = %s; SELECT pg_reload_conf(); -- or bring the standby back; without it in the list "+
+			"consumers can be sent what a failover to that standby loses", slot.PrintableLiteral(strings.Join(others, ", ")))
 	}
 	return cause{
 		"standby slot " + slot.Printable(strings.Join(names, ", ")),

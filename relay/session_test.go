@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -66,4 +67,20 @@ func TestSession_HandsOverWhatStandsBeforeARowThatWaits(t *testing.T) {
 	c.acks.Wait()
 	require.True(t, waited)
 	require.Len(t, c.calls, 2)
+}
+
+// A letter that only points at a row is small. The row stays in memory until the broker has acknowledged it.
+func TestSession_ASmallLetterHoldsTheMemoryOfItsRow(t *testing.T) {
+	s := &session{window: newWindow(1, 10, 1<<20)}
+	s.window.begin(time.Now())
+	row := &sink.Message{Topic: "orders", Origin: sink.Origin{HeldBytes: 5000}}
+	require.True(t, s.window.tryAdd(row.Origin.HeldBytes))
+	before := s.window.bytes
+	ms := []*sink.Message{row}
+	s.takePlace(ms, 0, &sink.Message{Topic: "letters", Value: []byte("of orders")})
+	require.Equal(t, 5000, ms[0].Origin.HeldBytes)
+	require.Equal(t, before, s.window.bytes)
+	s.takePlace(ms, 0, &sink.Message{Topic: "letters", Value: make([]byte, 6000)})
+	require.Equal(t, ms[0].Size(), ms[0].Origin.HeldBytes)
+	require.Equal(t, before+int64(ms[0].Size()-5000), s.window.bytes)
 }

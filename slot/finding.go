@@ -58,7 +58,7 @@ func ConnectionFinding(code, subject string, err error) Finding {
 		f.Fix = "correct the database in postgres.url; psql -l lists those of the server"
 	case errors.Is(err, postgres.ErrTLS) && strings.HasSuffix(err.Error(), "server refused TLS connection"):
 		f.Class, f.Required = ClassConfiguration, "a server with TLS"
-		f.Fix = "on the server: ALTER SYSTEM SET ssl = on; SELECT pg_reload_conf(); -- ssl_cert_file and ssl_key_file have to be there\n" +
+		f.Fix = "give the server a certificate and its key (ssl_cert_file, ssl_key_file), and only then ssl = on: without the files it does not start again\n" +
 			"or, only if nobody else is on the network between, sslmode=disable in postgres.url"
 	case errors.Is(err, postgres.ErrTLS):
 		f.Class, f.Required = ClassConfiguration, "a TLS connection with a verified certificate"
@@ -70,10 +70,13 @@ func ConnectionFinding(code, subject string, err error) Finding {
 	case errors.Is(err, postgres.ErrNotWritable):
 		f.Required = "one writable server among the hosts"
 		f.Fix = "add the primary to the hosts in postgres.url, or wait for the failover to end"
+	case errors.Is(err, postgres.ErrTooManyConnections) && strings.Contains(err.Error(), "too many connections for role"):
+		f.Required = "a free connection of the role"
+		f.Fix = "ALTER ROLE " + roleOf(err) + " CONNECTION LIMIT -1; -- or two more than what it has now"
 	case errors.Is(err, postgres.ErrTooManyConnections):
 		f.Required = "a free connection and a free walsender"
-		f.Fix = "find who has them: SELECT pid, backend_type, usename, application_name FROM pg_stat_activity;\n" +
-			"or: ALTER SYSTEM SET max_wal_senders = 20; -- more than now; or max_connections; takes effect when the server is restarted"
+		f.Fix = "SELECT pid, backend_type, usename, application_name FROM pg_stat_activity; -- who has them\n" +
+			"SELECT name, setting FROM pg_settings WHERE name IN ('max_wal_senders', 'max_connections'); -- a higher one takes effect when the server is restarted"
 	case errors.Is(err, postgres.ErrPooler):
 		f.Class, f.Required, f.Fix = ClassConfiguration, "a server that takes the connection as it is: a pooler does not", fixPooler
 	case errors.Is(err, postgres.ErrStarting), errors.Is(err, postgres.ErrStopping):

@@ -75,7 +75,7 @@ func lossByLimit(o Observation) Estimate {
 
 	l := outlook{Observation: o, behind: position(o, uint64(o.Slot.RestartLSN))}
 	c := l.loses(wal.best, passed, nil)
-	if safe <= 0 && !pressed && o.Slot.Active && c.ends > restartStep {
+	if safe <= 0 && !pressed && o.Slot.Active && c.ends > RestartStep {
 		return never("no loss in sight: the limit is passed, but the reader keeps up, so restart_lsn moves before a checkpoint ends")
 	}
 	faster, slower := 1.0, 1-unsteady

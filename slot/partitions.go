@@ -60,6 +60,3 @@ func (t Table) PartitionNames(ctx context.Context, conn *pgx.Conn) ([]string, er
 	}
 	return names, nil
 }
-
-// Partitioned tells whether the table has partitions, under whatever name their rows come now.
-func (t Table) Partitioned() bool { return t.Kind == "p" }

@@ -58,4 +58,24 @@ func TestOIDs_GivesAPartitionToTheNearestTable(t *testing.T) {
 			require.Equal(t, "public."+table, oids[oid], relation)
 		}
 	}
+	var outer slot.Table
+	require.NoError(t, p.conn.QueryRow(t.Context(), "SELECT 'outer_box'::regclass::oid::bigint").Scan(&outer.OID))
+	partitions, err := outer.PartitionNames(t.Context(), p.conn)
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"public.outer_1", "public.inner_box", "public.inner_1"}, partitions)
+}
+
+// A child by INHERITS is a table of its own: its rows do not come as those of its parent.
+func TestOIDs_LeavesOutChildrenThatAreNoPartitions(t *testing.T) {
+	p := onShared(t, "")
+	p.exec("CREATE TABLE parent (id int); CREATE TABLE child () INHERITS (parent)")
+	oids, err := slot.OIDs(t.Context(), p.conn, []string{"public.parent"})
+	require.NoError(t, err)
+	require.Len(t, oids, 1)
+	var parent slot.Table
+	for parent.OID = range oids {
+	}
+	partitions, err := parent.PartitionNames(t.Context(), p.conn)
+	require.NoError(t, err)
+	require.Empty(t, partitions)
 }

@@ -20,39 +20,74 @@ func (c *checker) keepSize(ctx context.Context) error {
 			return err
 		}
 	}
-	c.add(judgeKeepSize(text, sizes[0], sizes[1], sizes[2], c.Monitor.VolumeSize))
+	slots, err := List(ctx, c.conn)
+	if err != nil {
+		return err
+	}
+	k := keepSizes{limit: sizes[0], keep: sizes[1], wal: sizes[2], volume: c.Monitor.VolumeSize}
+	for _, s := range slots {
+		if s.RetainedBytes != nil && !s.Lost() {
+			k.kept = max(k.kept, *s.RetainedBytes)
+		}
+	}
+	c.add(k.judge(text))
 	return nil
 }
 
-// judgeKeepSize takes bytes; volume is zero if it is not known.
-func judgeKeepSize(text string, limit, keep, wal, volume int64) Finding {
+// keepSizes are in bytes.
+type keepSizes struct {
+	limit  int64 // max_slot_wal_keep_size; negative: none
+	keep   int64 // wal_keep_size
+	wal    int64 // max_wal_size
+	volume int64 // zero: not known
+	kept   int64 // for the slot of the server that keeps the most, which a lower limit would take
+}
+
+// judge takes the limit as the server prints it.
+func (k keepSizes) judge(text string) Finding {
 	f := okFinding("max_slot_wal_keep_size", "max_slot_wal_keep_size", text)
-	if keep > limit && limit >= 0 {
-		limit = keep // the server takes the larger
-		f.Observed += fmt.Sprintf("; wal_keep_size, %d MB, is larger and counts in its place", keep>>20)
+	limit := k.limit
+	if k.keep > limit && limit >= 0 {
+		limit = k.keep // the server takes the larger
+		f.Observed += fmt.Sprintf("; wal_keep_size, %d MB, is larger and counts in its place", k.keep>>20)
 	}
+	least := k.wal + 2*k.kept
 	switch {
+	case limit < 0 && k.volume <= 0:
+		f.Severity, f.Required = SeverityWarning, "a limit below the free space of the disk: without one a relay that is stopped for long fills it"
+		f.Fix = "SHOW data_directory; -- df -h there says what is free; half of that is a good limit, here for 100 GB:\n" + setKeepSize(max(50<<30, least))
 	case limit < 0:
-		f.Severity, f.Required = SeverityWarning, "a limit below the free space of the disk"
-		f.Fix = "SHOW data_directory; -- df -h there says what is free; half of that is a good limit, here for 100 GB:\nALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf();"
-		if volume > 0 {
-			f.Fix = fmt.Sprintf("ALTER SYSTEM SET max_slot_wal_keep_size = '%dMB'; SELECT pg_reload_conf();", max(1, (volume-wal)/2>>20))
-		}
-		f.Fix += " -- without a limit, a relay that is stopped for long fills the database's disk"
-	case volume > 0 && limit+wal > volume:
+		f.Severity, f.Required = SeverityWarning, "a limit below the free space of the disk: without one a relay that is stopped for long fills it"
+		f.Fix = k.halfOfVolume(least)
+	case k.volume > 0 && limit+k.wal > k.volume:
 		f.Severity = SeverityWarning
-		f.Required = fmt.Sprintf("with max_wal_size, %d MB, less than monitor.volume_size, %d MB: else the disk is full before the slot is given up", wal>>20, volume>>20)
-		f.Fix = fmt.Sprintf("ALTER SYSTEM SET max_slot_wal_keep_size = '%dMB'; SELECT pg_reload_conf(); -- or a larger disk", max(1, (volume-wal)/2>>20))
-		if keep > (volume-wal)/2 {
-			f.Fix += "; and a smaller wal_keep_size"
-		}
-	case limit <= wal:
+		f.Required = fmt.Sprintf("with max_wal_size, %d MB, less than monitor.volume_size, %d MB: else the disk is full before the slot is given up", k.wal>>20, k.volume>>20)
+		f.Fix = k.halfOfVolume(least)
+	case limit <= k.wal:
 		f.Severity = SeverityInfo
 		f.Required = fmt.Sprintf("more than max_wal_size, %d MB: a checkpoint can come when less than that was written, so a short stop can lose the slot, and wal_status "+
-			"goes from reserved to unreserved at once", wal>>20)
-		f.Fix = fmt.Sprintf("ALTER SYSTEM SET max_slot_wal_keep_size = '%dMB'; SELECT pg_reload_conf(); -- if the disk has room", 4*wal>>20)
+			"goes from reserved to unreserved at once", k.wal>>20)
+		f.Fix = setKeepSize(4*k.wal) + " -- if the disk has room"
 	}
 	return f
+}
+
+// halfOfVolume is a limit that leaves the other half free, unless it would take a slot of the server.
+func (k keepSizes) halfOfVolume(least int64) string {
+	half := (k.volume - k.wal) / 2
+	if half < least {
+		return fmt.Sprintf("a larger disk for pg_wal, or a smaller max_wal_size: half of what is left beside it, %d MB, is no limit for slots that keep %d MB now",
+			max(0, half)>>20, k.kept>>20)
+	}
+	fix := setKeepSize(half) + " -- or a larger disk"
+	if k.keep > half {
+		fix += "; and a smaller wal_keep_size"
+	}
+	return fix
+}
+
+func setKeepSize(bytes int64) string {
+	return fmt.Sprintf("ALTER SYSTEM SET max_slot_wal_keep_size = '%dMB'; SELECT pg_reload_conf();", bytes>>20)
 }
 
 // idleTimeout is from 18 on.
@@ -85,7 +120,7 @@ func (c *checker) synchronous(ctx context.Context) error {
 		f.Fix = "SELECT application_name, state FROM pg_stat_replication; -- then with those of the standbys: ALTER SYSTEM SET synchronous_standby_names = 'NAME, ...'; SELECT pg_reload_conf();"
 		if !strings.Contains(names, "*") {
 			f.Required = "the standbys alone: " + own + " is the relay's application_name, and commits wait for it"
-			f.Fix = "postrider run with another application_name in postgres.url, like ?application_name=postrider_relay"
+			f.Fix = "in postgres.url: application_name=postrider_relay, or another name that is not in the list; then start the relay again"
 		}
 	}
 	c.add(f)

@@ -1,9 +1,6 @@
 package slot
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 const (
 	// awayFor is how long nobody has to read before that counts: a relay that reconnects is back by then.
@@ -14,9 +11,9 @@ const (
 	confirmsNothingFor = 30
 	// fallsBehindFor is how long the lag has to have grown.
 	fallsBehindFor = 60
-	// restartStep is the longest step of restart_lsn with a reader who keeps up and no transaction that is older than holdsFor: two logs of
+	// RestartStep, in seconds, is the longest step of restart_lsn with a reader who keeps up and no transaction that is older than holdsFor: two logs of
 	// running transactions, 15 s apart and up to 10 s late, and one transaction.
-	restartStep = 75
+	RestartStep = 75
 	// foreseeable is how far ahead a cause reaches that may end by itself, in times of how long it has lasted. COPY of 5 GB holds restart_lsn
 	// for as long as it runs, and when it ends a limit of 50 GB is nine times as far away.
 	foreseeable = 8
@@ -66,7 +63,7 @@ func findPressure(o Observation, wal float64) (worst pressure, found bool) {
 	if d.LagGrowing >= fallsBehindFor {
 		add(pressure{d.LagGrowth, float64(d.LagGrowing), false, fmt.Sprintf("the reader has fallen behind by %s/s for %s", size(d.LagGrowth), span(float64(d.LagGrowing)))})
 	}
-	if still := float64(d.RestartStill); still >= restartStep {
+	if still := float64(d.RestartStill); still >= RestartStep {
 		add(pressure{wal, still, false, "restart_lsn has not moved for " + span(still)})
 	}
 	return worst, found
@@ -74,5 +71,5 @@ func findPressure(o Observation, wal float64) (worst pressure, found bool) {
 
 // Works tells of a transaction that runs a statement at this moment, and may end with it.
 func (h Holder) Works() bool {
-	return h.Kind == HolderTransaction && h.State != "" && !strings.HasPrefix(h.State, "idle")
+	return h.Kind == HolderTransaction && (h.State == "active" || h.State == "fastpath function call")
 }

@@ -144,13 +144,7 @@ func (s *Sink) Published(ctx context.Context, source sink.Source, m *sink.Messag
 	if err != nil {
 		return false, &sink.MessageError{Topic: m.Topic, Origin: m.Origin, Err: fmt.Errorf("read what earlier sessions have published: %w", err)}
 	}
-	if known {
-		t.follow(before)
-	}
-	if s.tails.topics == nil {
-		s.tails.topics = map[string]*tail{}
-	}
-	s.tails.topics[m.Topic] = t
+	s.tails.put(t)
 	return t.has(p, m.Key), nil
 }
 

@@ -370,4 +370,8 @@ func TestTail_OvertakesOnlyRowsWithKeys(t *testing.T) {
 	for lsn, there := range map[pglogrepl.LSN]bool{105: true, 106: false, 101: true} {
 		require.Equal(t, there, r.tail.seen.has(position{lsn: lsn}), "row at %s", lsn)
 	}
+
+	r.tail, f = newTail(zerolog.Nop(), "orders", 0, &tails{}), found{}
+	r.add(&f, &span{reader: r, events: []keyedEvent{{position{lsn: 104}, true}, {position{lsn: 102}, false}}})
+	require.True(t, r.tail.seen.has(position{lsn: 104}), "a row without a key overtakes none")
 }

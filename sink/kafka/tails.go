@@ -28,6 +28,17 @@ func (a *tails) room(p position, topic string) int {
 	return max(room, tailLeast)
 }
 
+// put takes in what was just read of a topic; what was read of it before goes on in it.
+func (a *tails) put(t *tail) {
+	if a.topics == nil {
+		a.topics = map[string]*tail{}
+	}
+	if before := a.topics[t.topic]; before != nil {
+		t.follow(before)
+	}
+	a.topics[t.topic] = t
+}
+
 // takeKey has a tail hold one more key from p on, and reports whether it may. A tail that may not
 // forgets, so each tail fails here once, and the search for what is behind p is rare.
 func (a *tails) takeKey(p position) bool {

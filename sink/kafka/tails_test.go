@@ -85,3 +85,33 @@ func TestTails_GiveUpTheTopicWhoseKeyIsOneTooMany(t *testing.T) {
 	require.Equal(t, 3, s.tails.keys)
 	require.True(t, published(row("returns", 9000, "there")))
 }
+
+// What was not there when a topic was read first is still not overtaken after the next reading.
+func TestTails_KeepWhatIsPublishedAgainFromReadingToReading(t *testing.T) {
+	var all tails
+	read := func(there ...pglogrepl.LSN) *tail {
+		one := newTail(zerolog.Nop(), "orders", tailRoom, &all)
+		for _, lsn := range there {
+			one.seen.add(position{lsn: lsn})
+		}
+		one.newest = position{lsn: 300}
+		all.put(one)
+		return one
+	}
+	first := read(100)
+	require.True(t, first.has(position{lsn: 100}, []byte("k")), "it is there")
+	require.False(t, first.has(position{lsn: 120}, []byte("k")), "it is not")
+	second := read(200)
+	require.False(t, second.has(position{lsn: 200}, []byte("k")), "it would overtake the row at 120")
+	require.True(t, second.has(position{lsn: 200}, []byte("another")))
+}
+
+func TestTails_HaveTheRoomOfTopicsThatTheSessionHasPassed(t *testing.T) {
+	all := tails{}
+	passed := newTail(zerolog.Nop(), "passed", tailRoom, &all)
+	passed.seen.blocks = 7
+	passed.newest = position{lsn: 10_000}
+	all.put(passed)
+	require.Equal(t, tailRoom-7, all.room(position{lsn: 9_000}, "orders"))
+	require.Equal(t, tailRoom, all.room(position{lsn: 10_001}, "orders"))
+}
