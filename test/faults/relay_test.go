@@ -69,6 +69,16 @@ func (s *transcript) String() string {
 
 func (s *transcript) count(part string) int { return strings.Count(s.String(), part) }
 
+// lines are those that hold part.
+func (s *transcript) lines(part string) (found []string) {
+	for line := range strings.Lines(s.String()) {
+		if strings.Contains(line, part) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
 // start starts a relay, which ends with the test at the latest. A data race or a panic in it fails the test.
 func (r *rig) start(t testing.TB) *process {
 	t.Helper()
