@@ -142,6 +142,7 @@ func kafkaProperties(data, controller string) map[string]string {
 		"listeners":                                "DIRECT://127.0.0.1:0,CONTROLLER://" + controller,
 		"listener.security.protocol.map":           "DIRECT:PLAINTEXT,CONTROLLER:PLAINTEXT",
 		"log.dirs":                                 data,
+		"log.retention.ms":                         "-1", // records of tests carry times of years ago
 		"auto.create.topics.enable":                "false",
 		"num.partitions":                           "1",
 		"offsets.topic.replication.factor":         "1",
