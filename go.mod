@@ -1,4 +1,4 @@
-module postrider
+module github.com/postrider/postrider
 
 go 1.26.0
 

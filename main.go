@@ -5,7 +5,7 @@ import (
 	_ "embed"
 	"os"
 
-	"postrider/cli"
+	"github.com/postrider/postrider/internal/cli"
 )
 
 //go:embed config.example.toml

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"sync"
 
-	"postrider/postgres"
+	"github.com/postrider/postrider/internal/postgres"
 )
 
 // This file is only in the binary that tests build: it writes the statements that the program sends beside the binary. TestStatements_CallNobodyElsesCode

@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
-	"postrider/metrics"
-	"postrider/slot"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/metrics"
+	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/test/parts"
 )
 
 func TestMain(m *testing.M) { parts.Main(m) }
@@ -37,7 +37,7 @@ func readCatalogue(t *testing.T) catalogue {
 
 func exportedLabels(t *testing.T) map[string][]string {
 	t.Helper()
-	golden, err := os.ReadFile("../metrics/testdata/series.golden")
+	golden, err := os.ReadFile("../internal/metrics/testdata/series.golden")
 	require.NoError(t, err)
 	labels := map[string][]string{"up": nil}
 	for _, m := range regexp.MustCompile(`(?m)^(\w+) (postrider_\w+)\{(.*)\}$`).FindAllStringSubmatch(string(golden), -1) {

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
-	"postrider/health"
+	"github.com/postrider/postrider/internal/health"
 )
 
 const rulesFile = "prometheus/postrider.rules.yml"

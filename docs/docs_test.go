@@ -35,7 +35,7 @@ func pages(t *testing.T) map[string]string {
 }
 
 func TestPages_NameOnlySeriesThatExist(t *testing.T) {
-	golden := read(t, "../metrics/testdata/series.golden")
+	golden := read(t, "../internal/metrics/testdata/series.golden")
 	for path, text := range pages(t) {
 		for _, name := range regexp.MustCompile(`postrider_[a-z_]+`).FindAllString(text, -1) {
 			switch name { // schemas, publications and slots

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/docs"
+	"github.com/postrider/postrider/docs"
 )
 
 func TestSection_IsWhatStandsUnderAHeading(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/replication"
-	"postrider/sink"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/sink"
 )
 
 // slowDeduplicator answers when until is true.

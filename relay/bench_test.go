@@ -12,10 +12,10 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"postrider/metrics"
-	"postrider/replication"
-	"postrider/router"
-	"postrider/sink"
+	"github.com/postrider/postrider/internal/metrics"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/router"
+	"github.com/postrider/postrider/sink"
 )
 
 // atOnce is a sink that acknowledges whatever it is given before Publish returns.

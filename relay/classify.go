@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 
-	"postrider/postgres"
-	"postrider/replication"
-	"postrider/router"
-	"postrider/sink"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/router"
+	"github.com/postrider/postrider/sink"
 )
 
 // Class says what an error means for the relay.

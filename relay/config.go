@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // Config is the section [relay].

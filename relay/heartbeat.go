@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // heartbeat publishes records that belong to no row, through a sink of its own: they never stand in the window, so no position waits for

@@ -7,8 +7,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"postrider/relay"
-	"postrider/sink"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/sink"
 )
 
 const heartbeats = "heartbeats"

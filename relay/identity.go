@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"postrider/replication"
+	"github.com/postrider/postrider/replication"
 )
 
 // Phantoms are messages of transactions that the database does not have any more: it failed over to a standby that had not received them.

@@ -10,8 +10,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"postrider/metrics"
-	"postrider/replication"
+	"github.com/postrider/postrider/internal/metrics"
+	"github.com/postrider/postrider/replication"
 )
 
 // met is a relay that has read timeline 2 of a server up to 500, published two messages of a transaction at 300, three of one at 400 and one of one

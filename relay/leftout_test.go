@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"postrider/replication"
-	"postrider/sink"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/sink"
 )
 
 // behind is a session that goes on behind a stored position.

@@ -3,7 +3,7 @@ package relay
 import (
 	"sync"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // messages are those of a session. One that was delivered is used again for another row, with its room for headers, so that a row costs no

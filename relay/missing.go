@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"postrider/deadletter"
-	"postrider/replication"
-	"postrider/sink"
+	"github.com/postrider/postrider/internal/deadletter"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/sink"
 )
 
 // awaited is a row whose topic does not exist. It ended a session, and the next one asks for the topic first: the rows of the transaction in front of

@@ -11,9 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/deadletter"
-	"postrider/relay"
-	"postrider/sink"
+	"github.com/postrider/postrider/internal/deadletter"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/sink"
 )
 
 func (x *setup) mistyped(key, payload string) {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/deadletter"
-	"postrider/sink"
+	"github.com/postrider/postrider/internal/deadletter"
+	"github.com/postrider/postrider/sink"
 )
 
 var (

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/relay"
-	"postrider/replication"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/replication"
 )
 
 const makeAnew = `SELECT pg_drop_replication_slot($1), pg_logical_emit_message(false, 'x', 'y'), pg_create_logical_replication_slot($1, 'pgoutput')`

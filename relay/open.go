@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // open makes everything of a session, the sink first: without a broker the slot is not held.

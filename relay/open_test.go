@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
 
-	"postrider/deadletter"
-	"postrider/relay"
-	"postrider/sink"
+	"github.com/postrider/postrider/internal/deadletter"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/sink"
 )
 
 // What is read before a session begins, as the dead letters, may take longer than the server waits for a status.

@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
-	"postrider/relay"
-	"postrider/sink"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/sink"
 )
 
 // pause asks for a pause without a limit.

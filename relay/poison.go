@@ -10,10 +10,10 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"postrider/deadletter"
-	"postrider/replication"
-	"postrider/router"
-	"postrider/sink"
+	"github.com/postrider/postrider/internal/deadletter"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/router"
+	"github.com/postrider/postrider/sink"
 )
 
 // causeParked is the label of a row that is a dead letter only because an earlier one of its key is.

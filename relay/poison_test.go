@@ -11,10 +11,10 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
 
-	"postrider/deadletter"
-	"postrider/relay"
-	"postrider/replication"
-	"postrider/sink"
+	"github.com/postrider/postrider/internal/deadletter"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/sink"
 )
 
 // desk parks by key and writes plain letters.

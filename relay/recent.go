@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 func TestRecent_KeepsASampleOfTheNewest(t *testing.T) {

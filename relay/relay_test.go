@@ -14,15 +14,15 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"postrider/embedded"
-	"postrider/metrics"
-	"postrider/postgres"
-	"postrider/relay"
-	"postrider/replication"
-	"postrider/router"
-	"postrider/sink"
-	"postrider/sink/memory"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/internal/metrics"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/router"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/memory"
+	"github.com/postrider/postrider/test/parts"
 )
 
 func TestMain(m *testing.M) { parts.Main(m) }

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/relay"
-	"postrider/replication"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/replication"
 )
 
 func TestRelay_StandsByUntilTheSlotIsFree(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/replication"
-	"postrider/sink"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/sink"
 )
 
 func refusedRow(relation string, of sink.Origin) *sink.Message {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"postrider/replication"
-	"postrider/sink"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/sink"
 )
 
 // transit is what the pump keeps of the transaction that it is in, for exactly_once, dedup and position headers.

@@ -13,12 +13,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"postrider/deadletter"
-	"postrider/embedded"
-	"postrider/relay"
-	"postrider/replication"
-	"postrider/sink"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/deadletter"
+	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // ledger is a broker with transactions: what is published can be seen when the boundary behind it is committed.

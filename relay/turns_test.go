@@ -12,11 +12,11 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"postrider/metrics"
-	"postrider/postgres"
-	"postrider/replication"
-	"postrider/router"
-	"postrider/sink"
+	"github.com/postrider/postrider/internal/metrics"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/router"
+	"github.com/postrider/postrider/sink"
 )
 
 // neighbours are what a session meets: each answers at once.

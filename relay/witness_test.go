@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/embedded"
-	"postrider/relay"
-	"postrider/replication"
+	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/replication"
 )
 
 // The slot is rewound after the last transaction was published, and what is read was changed meanwhile. That it is the same history is seen all the same.

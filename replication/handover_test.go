@@ -10,8 +10,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"postrider/replication"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // sent is one message as another reader of the slot saw it.

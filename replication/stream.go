@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/rs/zerolog"
 
-	"postrider/postgres"
+	"github.com/postrider/postrider/internal/postgres"
 )
 
 // Stream is one connection that replicates one slot. Open it, Run it once, then Finish it.

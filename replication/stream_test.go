@@ -16,9 +16,9 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"postrider/embedded"
-	"postrider/replication"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/test/parts"
 )
 
 func TestMain(m *testing.M) { parts.Main(m) }

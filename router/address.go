@@ -1,7 +1,7 @@
 package router
 
 import (
-	"postrider/replication"
+	"github.com/postrider/postrider/replication"
 )
 
 // Address finds out where an event belongs that Route has refused, as far as that can be told without what is wrong with it: its topic, and its key. False:

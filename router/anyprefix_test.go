@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/replication"
+	"github.com/postrider/postrider/replication"
 )
 
 func TestRoute_TakesMessagesOfAnyPrefix(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 func benchmark(b *testing.B, f Format, change func(*Config)) {

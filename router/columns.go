@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"postrider/replication"
+	"github.com/postrider/postrider/replication"
 )
 
 // plan is what is known about a relation: which column is what. It is made once per shape.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/replication"
-	"postrider/sink"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/sink"
 )
 
 // FuzzRoute gives the mapping a row of any content, in columns of any type, by a rule set that uses everything there is. It is a message that

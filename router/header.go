@@ -6,8 +6,8 @@ import (
 	"strings"
 	"unicode"
 
-	"postrider/replication"
-	"postrider/sink"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/sink"
 )
 
 // The headers of Debezium's connector.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // HeartbeatTopic is where Debezium publishes its heartbeats by default, for a topic.prefix.

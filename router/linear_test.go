@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/replication"
+	"github.com/postrider/postrider/replication"
 )
 
 // Shapes of JSON that cost the square of their size, or became it, when members were looked for one by one, schemas were merged

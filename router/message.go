@@ -3,7 +3,7 @@ package router
 import (
 	"slices"
 
-	"postrider/replication"
+	"github.com/postrider/postrider/replication"
 )
 
 // messageTypes are the types that members of a logical message have, for errors and for the rules on types.

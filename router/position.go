@@ -5,7 +5,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"postrider/replication"
+	"github.com/postrider/postrider/replication"
 )
 
 // positionChunk is how many bytes of texts are made room for at a time: those of some hundred rows. They stay as long as one of them is held.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/replication"
+	"github.com/postrider/postrider/replication"
 )
 
 // A row that is older than the names in the table.

@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
 
-	"postrider/replication"
+	"github.com/postrider/postrider/replication"
 )
 
 // set is a rule set for some tables and prefixes.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/magiconair/properties"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // Names of the headers, and of the properties of a span context, after W3C Trace Context.

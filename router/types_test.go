@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/replication"
+	"github.com/postrider/postrider/replication"
 )
 
 // written is a value as JSON, of a column of that type.

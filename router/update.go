@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"postrider/replication"
-	"postrider/sink"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/sink"
 )
 
 // An updated row is no event, but one whose primary key changed is: to Debezium that is another row, which is published

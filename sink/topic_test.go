@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 func TestValidTopic(t *testing.T) {

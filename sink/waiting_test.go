@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/sink"
-	"postrider/sink/memory"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/memory"
 )
 
 func numbered(n int) (ms []*sink.Message) {

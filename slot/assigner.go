@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/rs/zerolog"
 
-	"postrider/postgres"
-	"postrider/replication"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/replication"
 )
 
 // Assigner decides to which outbox table a row belongs, by the OID under which it comes and by what

@@ -9,9 +9,9 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"postrider/replication"
-	"postrider/slot"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // assigner reads the stream of a slot that holds the catalogs as they are now.

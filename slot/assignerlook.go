@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
-	"postrider/postgres"
-	"postrider/replication"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/replication"
 )
 
 const (

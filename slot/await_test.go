@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/slot"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/test/parts"
 )
 
 func TestAwaitFree_WaitsForTheReaderToLeave(t *testing.T) {

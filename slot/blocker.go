@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"postrider/postgres"
+	"github.com/postrider/postrider/internal/postgres"
 )
 
 // A transaction that has been open for less is not worth ending: most end by themselves.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/slot"
+	"github.com/postrider/postrider/slot"
 )
 
 // A prepared transaction belongs to no session, and nothing but its gid ends it.

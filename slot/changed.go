@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"postrider/postgres"
+	"github.com/postrider/postrider/internal/postgres"
 )
 
 // renamedBack is the change that leaves no row in the table: see PublicationError.Elsewhere.

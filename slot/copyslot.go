@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"postrider/postgres"
+	"github.com/postrider/postrider/internal/postgres"
 )
 
 // CopySlot makes the slot of cfg at the position of another one, which stays. It waits for no transaction, and keeps the WAL that the other keeps. pg is

@@ -6,9 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/replication"
-	"postrider/slot"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // A server that crashed counts from zero, and does not say so of the slot.

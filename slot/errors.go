@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"postrider/replication"
+	"github.com/postrider/postrider/replication"
 )
 
 // Errors of this package wrap these, or the sentinels of replication where the stream meets the same condition, or those of

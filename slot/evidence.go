@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
-	"postrider/postgres"
+	"github.com/postrider/postrider/internal/postgres"
 )
 
 // evidence is what decides whether inserted rows are in the stream, as one snapshot of the catalog. A row of the catalog is known by its OID and by

@@ -1,7 +1,7 @@
 package slot
 
 import (
-	"postrider/metrics"
+	"github.com/postrider/postrider/internal/metrics"
 )
 
 // Export returns an observer for a Monitor that sets the slot's series. When an observation did not succeed all of them stay as they are,

@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"postrider/slot"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // The commit of a transaction is in the WAL before it is in pg_xact, and a new slot's snapshot is made of the

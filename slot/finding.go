@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"postrider/postgres"
+	"github.com/postrider/postrider/internal/postgres"
 )
 
 // Severity says what a Finding means for the relay.

@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/postgres"
-	"postrider/slot"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/slot"
 )
 
 // The planner evaluates the constant parts of index expressions, with the rights of the reader, before the executor

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/rs/zerolog"
 
-	"postrider/postgres"
-	"postrider/replication"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/replication"
 )
 
 // Inserted reads the slot's stream from its confirmed position up to a position, confirming nothing, and returns which rows of the tables

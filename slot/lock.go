@@ -8,8 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"postrider/postgres"
-	"postrider/replication"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/replication"
 )
 
 // Lock is the right to publish the rows of the tables for a slot, which one process has at a time. It is a temporary physical slot that keeps no WAL:

@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/postgres"
-	"postrider/replication"
-	"postrider/slot"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/slot"
 )
 
 func TestLock_IsForOneProcess(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"postrider/postgres"
+	"github.com/postrider/postrider/internal/postgres"
 )
 
 // look looks at slot and publication, and at the server if that is due. problem is what whoever streams must not go on with. With an

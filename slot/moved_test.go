@@ -9,9 +9,9 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"postrider/postgres"
-	"postrider/replication"
-	"postrider/slot"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/slot"
 )
 
 // confirms streams the slot until it is confirmed further than it was, without anything of the outbox.

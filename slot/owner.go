@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"postrider/postgres"
+	"github.com/postrider/postrider/internal/postgres"
 )
 
 // owner is a role that owns a publication and is no superuser. It can leave a table out again at any time, or have no inserts published.

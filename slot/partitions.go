@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"postrider/postgres"
+	"github.com/postrider/postrider/internal/postgres"
 )
 
 // pg_partition_tree would lock every partition. Nearest last: a partition that is configured itself belongs to its own name.

@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/require"
 
-	"postrider/postgres"
-	"postrider/slot"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/slot"
 )
 
 func TestCheck_WarnsOfARoleThatSoonCannotConnect(t *testing.T) {

@@ -16,10 +16,10 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"postrider/embedded"
-	"postrider/postgres"
-	"postrider/slot"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // standby receives WAL through a physical slot, as a standby's walreceiver does, and keeps none of it.

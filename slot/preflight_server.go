@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"postrider/postgres"
+	"github.com/postrider/postrider/internal/postgres"
 )
 
 // pooler tells whether somebody between answers for the server. A server names the process that it began for the connection; a pooler

@@ -20,9 +20,9 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/require"
 
-	"postrider/embedded"
-	"postrider/slot"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // otherPID gives the client the number of a process that is not the server's, as poolers do.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"postrider/postgres"
+	"github.com/postrider/postrider/internal/postgres"
 )
 
 // keepSize compares the limit of what a slot may keep with what else keeps WAL, and with the disk.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/slot"
+	"github.com/postrider/postrider/slot"
 )
 
 func TestCheck_ComparesTheLimitWithWhatElseThereIs(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"postrider/postgres"
+	"github.com/postrider/postrider/internal/postgres"
 )
 
 // keys looks at what identifies a row, and at columns that are not sent.

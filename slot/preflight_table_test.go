@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/slot"
+	"github.com/postrider/postrider/slot"
 )
 
 func TestCheck_LooksAtKeysAndColumnsOfATable(t *testing.T) {

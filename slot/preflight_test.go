@@ -8,11 +8,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"postrider/embedded"
-	"postrider/postgres"
-	"postrider/slot"
-	"postrider/sql"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/sql"
+	"github.com/postrider/postrider/test/parts"
 )
 
 func preflight(p *place) slot.Preflight {

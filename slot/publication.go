@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"postrider/postgres"
+	"github.com/postrider/postrider/internal/postgres"
 )
 
 // Publication is what the server says about a publication, and about the tables that are to be in it.

@@ -10,10 +10,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
-	"postrider/postgres"
-	"postrider/replication"
-	"postrider/slot"
-	"postrider/sql"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/sql"
 )
 
 func verify(p *place, tables ...string) error {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/slot"
+	"github.com/postrider/postrider/slot"
 )
 
 // A view that somebody puts in the place of the table would run with the rights of whoever reads it.

@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"postrider/postgres"
-	"postrider/replication"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/replication"
 )
 
 // fetchSize is how many rows one FETCH asks for. They are taken from the socket one by one, so it costs no memory.

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
-	"postrider/postgres"
+	"github.com/postrider/postrider/internal/postgres"
 )
 
 // publicationProblem is what is wrong with the publication, or was since the last look, or an error of reading it. before was read before. Between two looks a

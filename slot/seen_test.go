@@ -8,8 +8,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"postrider/postgres"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // At the start of a page or a segment the next record stands behind a header, where no record ends: an idle server would never come to that position.

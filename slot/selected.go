@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"postrider/replication"
+	"github.com/postrider/postrider/replication"
 )
 
 // Selection narrows the rows of a Copied. What is zero does not narrow.

@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
-	"postrider/metrics"
-	"postrider/slot"
+	"github.com/postrider/postrider/internal/metrics"
+	"github.com/postrider/postrider/slot"
 )
 
 // series are the values of what begins with postrider_slot_, by name and the value of the label that is not the slot's.

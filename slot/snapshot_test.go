@@ -16,10 +16,10 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"postrider/postgres"
-	"postrider/replication"
-	"postrider/slot"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // rows opens a connection to read tables with.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/slot"
+	"github.com/postrider/postrider/slot"
 )
 
 // Two containers with one process id, which this process stands in for, do not get the same slot.

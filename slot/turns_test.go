@@ -12,10 +12,10 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"postrider/postgres"
-	"postrider/secret"
-	"postrider/slot"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/internal/secret"
+	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // curt is a server of PostgreSQL that answers at once, and never what it is asked for.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"postrider/replication"
+	"github.com/postrider/postrider/replication"
 )
 
 // UnassignedError says that it is not known to which outbox table a row belongs, or whether to any.

@@ -8,9 +8,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"postrider/postgres"
-	"postrider/slot"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // A transaction has committed before the slot's boundary, so that the slot does not send it, and waits for a

@@ -7,9 +7,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"postrider/embedded"
-	"postrider/sql"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/sql"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // What somebody has made in public is not called when a superuser runs a script, whatever the session's search_path, which stays as it was.

@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
-	"postrider/slot"
-	"postrider/sql"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/sql"
+	"github.com/postrider/postrider/test/parts"
 )
 
 func TestMain(m *testing.M) { parts.Main(m) }

@@ -14,48 +14,48 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const module = "postrider"
+const module = "github.com/postrider/postrider"
 
 // everywhere may be imported by any package but each other and themselves.
-var everywhere = []string{"metrics", "secret"}
+var everywhere = []string{"internal/metrics", "internal/secret"}
 
 // allowed lists, for each package, which others of ours its code may import; a name ending in /... stands
 // for all below it too. Imports point down: replication and sink are leaves that never meet, router
 // speaks both their vocabularies, slot and relay never meet, and only cli reads config. Tests are free.
 var allowed = map[string][]string{
-	"":               {"cli"},
-	"cli":            {"..."},
-	"config":         {"alerts", "deadletter", "health", "httpserver", "postgres", "relay", "replication", "router", "sink/...", "slot", "snapshot", "demo", "audit"},
-	"relay":          {"deadletter", "postgres", "replication", "router", "sink"},
-	"deadletter":     {"replication", "router", "sink"},
-	"slot":           {"postgres", "replication"},
-	"health":         {"relay", "slot"},
-	"history":        {},
-	"alerts":         {"health"},
-	"snapshot":       {"postgres", "replication", "router", "sink", "slot"},
-	"recovery":       {"postgres", "replication", "router", "sink", "slot", "snapshot"},
-	"router":         {"replication", "sink"},
-	"replication":    {"postgres"},
-	"sink":           {},
-	"sink/kafka":     {"sink"},
-	"sink/memory":    {"sink"},
-	"sink/stdout":    {"sink"},
-	"sink/sinktest":  {"sink"},
-	"postgres":       {},
-	"httpserver":     {},
-	"metrics":        {},
-	"secret":         {},
-	"sql":            {},
-	"audit":          {"sink"},
-	"debezium":       {},
-	"demo":           {"audit", "postgres"},
-	"bench":          {"audit", "demo", "embedded", "embedded/child", "postgres", "replication", "sink", "slot"},
-	"embedded":       {"embedded/child"},
-	"embedded/child": {},
-	"docs":           {},
-	"deploy":         {},
-	"test":           {"..."},
-	"test/...":       {"..."},
+	"":                        {"internal/cli"},
+	"internal/cli":            {"..."},
+	"internal/config":         {"internal/alerts", "internal/deadletter", "internal/health", "internal/httpserver", "internal/postgres", "relay", "replication", "router", "sink/...", "slot", "internal/snapshot", "internal/demo", "internal/audit"},
+	"relay":                   {"internal/deadletter", "internal/postgres", "replication", "router", "sink"},
+	"internal/deadletter":     {"replication", "router", "sink"},
+	"slot":                    {"internal/postgres", "replication"},
+	"internal/health":         {"relay", "slot"},
+	"internal/history":        {},
+	"internal/alerts":         {"internal/health"},
+	"internal/snapshot":       {"internal/postgres", "replication", "router", "sink", "slot"},
+	"internal/recovery":       {"internal/postgres", "replication", "router", "sink", "slot", "internal/snapshot"},
+	"router":                  {"replication", "sink"},
+	"replication":             {"internal/postgres"},
+	"sink":                    {},
+	"sink/kafka":              {"sink"},
+	"sink/memory":             {"sink"},
+	"sink/stdout":             {"sink"},
+	"sink/sinktest":           {"sink"},
+	"internal/postgres":       {},
+	"internal/httpserver":     {},
+	"internal/metrics":        {},
+	"internal/secret":         {},
+	"sql":                     {},
+	"internal/audit":          {"sink"},
+	"internal/debezium":       {},
+	"internal/demo":           {"internal/audit", "internal/postgres"},
+	"internal/bench":          {"internal/audit", "internal/demo", "internal/embedded", "internal/embedded/child", "internal/postgres", "replication", "sink", "slot"},
+	"internal/embedded":       {"internal/embedded/child"},
+	"internal/embedded/child": {},
+	"docs":                    {},
+	"deploy":                  {},
+	"test":                    {"..."},
+	"test/...":                {"..."},
 }
 
 type listedPackage struct {
@@ -91,18 +91,18 @@ func TestImports_PointDown(t *testing.T) {
 // TestImports_KeepTheServersOutOfTheRelay looks at what the relay is made of, however indirectly: demo's
 // servers and the tests' parts must not creep into it.
 func TestImports_KeepTheServersOutOfTheRelay(t *testing.T) {
-	for _, name := range []string{"relay", "slot", "sink/kafka", "config"} {
+	for _, name := range []string{"relay", "slot", "sink/kafka", "internal/config"} {
 		out, err := exec.Command("go", "list", "-deps", module+"/"+name).Output()
 		require.NoError(t, err)
 		for _, path := range strings.Fields(string(out)) {
-			require.False(t, path == module+"/embedded" || strings.HasPrefix(path, module+"/test") || strings.HasSuffix(path, "/kfake") || path == "testing",
+			require.False(t, path == module+"/internal/embedded" || strings.HasPrefix(path, module+"/test") || strings.HasSuffix(path, "/kfake") || path == "testing",
 				"package %s depends on %s", name, path)
 		}
 	}
 }
 
 func TestRule_FindsWhatIsForbidden(t *testing.T) {
-	for _, edge := range [][2]string{{"replication", "sink"}, {"relay", "slot"}, {"slot", "relay"}, {"relay", "config"}, {"sink/kafka", "router"}, {"relay", "embedded"}} {
+	for _, edge := range [][2]string{{"replication", "sink"}, {"relay", "slot"}, {"slot", "relay"}, {"relay", "internal/config"}, {"sink/kafka", "router"}, {"relay", "internal/embedded"}} {
 		rule, known := ruleFor(edge[0])
 		require.True(t, known)
 		require.False(t, slices.Contains(rule, edge[1]) || matches(rule, edge[1]), "%s -> %s", edge[0], edge[1])

@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // A broker names the addresses under which it and the others want to be reached: advertised.listeners.

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // leastAnswer is the number of its request, with which every answer begins.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 const (

@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // BenchmarkSink publishes as the relay does in a drain: transactions of ten rows, 200-byte values, a bounded number in

@@ -16,7 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // producing is what the clients of both sinks have in common. Why franz-go: docs/decisions/0015 and 0016.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // What a sink that was closed has not sent never comes: its connections are gone, and it gets no others, though it may still have goroutines.

@@ -8,8 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"postrider/sink"
-	"postrider/sink/sinktest"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/sinktest"
 )
 
 func TestKafka_FulfilsTheContract(t *testing.T) {

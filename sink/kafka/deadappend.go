@@ -8,7 +8,7 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // Append writes messages, to whatever topics, and returns when they are durable. With transactions readers of committed records see all or none; else a

@@ -10,7 +10,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // DeadLetters reads and writes the dead-letter topic, which is a log of letters and of what became of them. Its methods are for one goroutine, but

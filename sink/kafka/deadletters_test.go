@@ -13,9 +13,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"postrider/embedded"
-	"postrider/sink"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/test/parts"
 )
 
 func openDeadLetters(t testing.TB, broker *parts.Broker, topic, transactional string, with func(*Config)) *DeadLetters {

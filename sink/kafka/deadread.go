@@ -10,7 +10,7 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // fetched is what one answer brought of a partition.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // A broker that hangs reads nothing. What is written to it then waits in the kernel of the relay, and

@@ -12,7 +12,7 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // meaning is the one table from sarama's errors to the sentinels of package sink. What is not listed keeps its own name,

@@ -13,7 +13,7 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/rs/zerolog"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // Follower reads what is published to topics from the moment it was opened on, without a consumer group: it leaves no trace in the cluster.

@@ -14,9 +14,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"postrider/secret"
-	"postrider/sink"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/secret"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // following is a follower at work, and what it has read.

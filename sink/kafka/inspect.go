@@ -16,7 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // Report is what the check command is told about a cluster.

@@ -10,9 +10,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"postrider/secret"
-	"postrider/sink"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/secret"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/test/parts"
 )
 
 func allow(resource kmsg.ACLResourceType, name string, operation kmsg.ACLOperation) kfake.ACL {

@@ -13,8 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
 
-	"postrider/sink"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // sleepingBreaker: when a leader could not be looked up three times, sarama's circuit breaker sleeps for 10 s before it may

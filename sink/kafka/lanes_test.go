@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // laneTest feeds lanes of one topic by hand.

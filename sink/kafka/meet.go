@@ -6,7 +6,7 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // meet asks about all topics of the messages ahead that are used for the first time, in one request: ten thousand topics one by one are ten thousand round

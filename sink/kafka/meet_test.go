@@ -9,7 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // Each topic is met once, and asking for one at a time is a round trip for each.

@@ -12,7 +12,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // Open connects to the cluster and returns a sink that is ready to publish, until ctx ends. It does not retry: the errors

@@ -13,9 +13,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
-	"postrider/embedded/child"
-	"postrider/secret"
-	"postrider/sink"
+	"github.com/postrider/postrider/internal/embedded/child"
+	"github.com/postrider/postrider/internal/secret"
+	"github.com/postrider/postrider/sink"
 )
 
 // nobody is an address where nobody listens.

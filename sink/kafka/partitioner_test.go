@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // Vectors computed with Kafka's own Utils.murmur2 and toPositive.

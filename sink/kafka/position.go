@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/rs/zerolog"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // storedPosition is the value of a record in relay.position_topic; its key is positionKey.

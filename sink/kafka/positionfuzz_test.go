@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // Once the former producer of a source is shut out, none of its transactions is open. If one is, what it will be is not known, and the position before it is

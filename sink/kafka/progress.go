@@ -9,7 +9,7 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/rs/zerolog"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // Progress keeps one record for each key in a compacted topic, and reads back what was published to others. It is how a snapshot

@@ -12,7 +12,7 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // Reader reads what topics hold, up to their ends as they were at one moment, without a consumer group: it leaves no trace in the cluster. It

@@ -8,10 +8,10 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"postrider/secret"
-	"postrider/sink"
-	"postrider/sink/sinktest"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/secret"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/sinktest"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // real is a configuration for a real broker, which is slower than one in memory.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // record is a producer record that is reused from message to message: at 100,000 messages a second their allocation would be a good part of

@@ -8,7 +8,7 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 const (

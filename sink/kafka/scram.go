@@ -6,7 +6,7 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/xdg-go/scram"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // scramClient returns a constructor for one exchange of the mechanism, nil if it is not a SCRAM one.

@@ -20,8 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"postrider/secret"
-	"postrider/sink"
+	"github.com/postrider/postrider/internal/secret"
+	"github.com/postrider/postrider/sink"
 )
 
 // authority issues certificates for one test.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"postrider/secret"
+	"github.com/postrider/postrider/internal/secret"
 )
 
 // Config is the section [sink.kafka].

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"postrider/secret"
-	"postrider/sink"
+	"github.com/postrider/postrider/internal/secret"
+	"github.com/postrider/postrider/sink"
 )
 
 func valid() Config {

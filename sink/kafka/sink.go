@@ -11,7 +11,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // Sink publishes to Kafka. Publish is for one goroutine; Close may be called from any, also during Publish.

@@ -8,7 +8,7 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // requestLimit is the largest request with the broker's default socket.request.max.bytes, and so the most that max_message_bytes can be without

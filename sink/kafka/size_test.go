@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/sink"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // noise is what no compression makes smaller.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // stuck spaces the questions of a read that brings nothing, and ends it: a broker that answers at once, and without what it said that there is,

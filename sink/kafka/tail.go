@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/rs/zerolog"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // The position headers of package router.

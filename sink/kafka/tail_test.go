@@ -14,9 +14,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"postrider/router"
-	"postrider/sink"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/router"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/test/parts"
 )
 
 var us = sink.Source{SystemID: "7300000000000000000", Timeline: 1, Database: "shop", Slot: "postrider", Events: "postrider"}

@@ -10,7 +10,7 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/rs/zerolog"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 const (

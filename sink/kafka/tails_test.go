@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // The keys of all topics of a sink together are bounded, as what a topic holds is.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // topics knows which topics exist. The publisher alone calls ensure and partitions.

@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 func TestPublish_SaysHowToMakeAMissingTopic(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // TransactionalSink publishes to Kafka in transactions, each of which holds whole transactions of PostgreSQL and the position behind them.

@@ -13,9 +13,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"postrider/sink"
-	"postrider/sink/sinktest"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/sinktest"
+	"github.com/postrider/postrider/test/parts"
 )
 
 const positionTopic = "postrider.positions"

@@ -16,8 +16,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"postrider/secret"
-	"postrider/sink"
+	"github.com/postrider/postrider/internal/secret"
+	"github.com/postrider/postrider/sink"
 )
 
 // commits collects what a transactional sink reports.

@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // TransactionState is the topic in which Kafka keeps what it knows about transactions.

@@ -3,7 +3,7 @@ package kafka
 import (
 	"sync"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 const (

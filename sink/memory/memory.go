@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // Broker keeps what was delivered, over any number of sessions. Its zero value is not usable; see New. Safe for concurrent use.

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"postrider/sink"
-	"postrider/sink/memory"
-	"postrider/sink/sinktest"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/memory"
+	"github.com/postrider/postrider/sink/sinktest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // session is one opened sink.

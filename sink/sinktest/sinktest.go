@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // Patience bounds every wait of the suite. What is waited for normally takes milliseconds.

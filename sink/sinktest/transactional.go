@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // TransactionalSubject is a sink.Transactional under test. Each test gets one of its own.

@@ -7,7 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 const timestampFormat = "2006-01-02T15:04:05.000Z07:00"

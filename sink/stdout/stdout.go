@@ -9,7 +9,7 @@ import (
 	"io"
 	"sync"
 
-	"postrider/sink"
+	"github.com/postrider/postrider/sink"
 )
 
 // Sink writes to one writer. Publish is for one goroutine; Close may be called from any.

@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"postrider/sink"
-	"postrider/sink/sinktest"
-	"postrider/sink/stdout"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/sinktest"
+	"github.com/postrider/postrider/sink/stdout"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

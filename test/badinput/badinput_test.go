@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/embedded"
+	"github.com/postrider/postrider/internal/embedded"
 )
 
 // What a command is expected to do instead of ending with an exit status.

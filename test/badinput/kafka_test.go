@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"postrider/embedded"
-	"postrider/embedded/child"
+	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/internal/embedded/child"
 )
 
 // broker starts one for this site alone and configures it.

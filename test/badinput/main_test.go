@@ -4,7 +4,7 @@ import (
 	"flag"
 	"testing"
 
-	"postrider/test/parts"
+	"github.com/postrider/postrider/test/parts"
 )
 
 var update = flag.Bool("update", false, "write testdata/messages.txt and the messages in docs/TROUBLESHOOTING.md anew")

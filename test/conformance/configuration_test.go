@@ -10,8 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"postrider/config"
-	"postrider/debezium"
+	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/debezium"
 )
 
 // connectorDefaults are the options of every recording, beside Debezium's own defaults.

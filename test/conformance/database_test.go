@@ -13,10 +13,10 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"postrider/postgres"
-	"postrider/replication"
-	"postrider/secret"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/internal/secret"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // patience bounds every wait for something that takes milliseconds.

@@ -13,7 +13,7 @@ import (
 	"flag"
 	"testing"
 
-	"postrider/test/parts"
+	"github.com/postrider/postrider/test/parts"
 )
 
 var update = flag.Bool("update", false, "write docs/CONFORMANCE.md anew")

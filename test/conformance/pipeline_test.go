@@ -11,12 +11,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/rs/zerolog"
 
-	"postrider/config"
-	"postrider/postgres"
-	"postrider/replication"
-	"postrider/router"
-	"postrider/sink"
-	"postrider/slot"
+	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/router"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/slot"
 )
 
 // pipeline is what makes messages of the events of one case. It is put together as run does it, but on a stream that other cases use too.

@@ -15,9 +15,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"postrider/sink"
-	"postrider/sink/kafka"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/kafka"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // partitionsByDefault is how many the recordings' broker made.

@@ -16,10 +16,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/cli"
-	"postrider/embedded/child"
-	"postrider/slot"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/cli"
+	"github.com/postrider/postrider/internal/embedded/child"
+	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // The commands of the matrix. Those that stream go on until a signal comes, whatever is wrong, and so

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"postrider/test/parts"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // brokerPassword is the one of every login.

@@ -9,7 +9,7 @@ import (
 	"flag"
 	"testing"
 
-	"postrider/test/parts"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // long runs the conditions of a shared server on every version of PostgreSQL.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/embedded"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // standby has the server come up as one, without a primary.

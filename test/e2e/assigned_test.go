@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/embedded"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/test/parts"
 )
 
 var long = flag.Bool("long", false, "every case of TestAssigned on each version of the server, and TestAudit_JudgesTheOrderOfCommits with 3 million rows")

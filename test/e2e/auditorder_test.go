@@ -15,9 +15,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"postrider/audit"
-	"postrider/router"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/audit"
+	"github.com/postrider/postrider/router"
+	"github.com/postrider/postrider/test/parts"
 )
 
 const contendedSQL = `

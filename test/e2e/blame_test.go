@@ -17,10 +17,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"postrider/embedded"
-	"postrider/embedded/child"
-	"postrider/health"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/internal/embedded/child"
+	"github.com/postrider/postrider/internal/health"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // Thresholds that strike at once, looks that come often, and a session that gives a broker up

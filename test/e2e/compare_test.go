@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"postrider/audit"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/audit"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // compared is what audit compare --json prints.

@@ -13,9 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/audit"
-	"postrider/embedded/child"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/audit"
+	"github.com/postrider/postrider/internal/embedded/child"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // demoReport is what scripts rely on.

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"postrider/audit"
+	"github.com/postrider/postrider/internal/audit"
 )
 
 // ledger numbers the events of each key and compares what was committed with what arrived.

@@ -7,7 +7,7 @@ package e2e
 import (
 	"testing"
 
-	"postrider/test/parts"
+	"github.com/postrider/postrider/test/parts"
 )
 
 func TestMain(m *testing.M) {

@@ -15,8 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/embedded/child"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/embedded/child"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // patience bounds every wait for something that is expected within a second or two; on a busy machine with the race detector it takes longer.

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"postrider/test/parts"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // shop is a database with an outbox, and the relay that is to read it.

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"postrider/test/parts"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // message is what a row is to become, in the form of postrider tail.

@@ -17,11 +17,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
-	"postrider/embedded"
-	"postrider/postgres"
-	"postrider/secret"
-	"postrider/slot"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/internal/secret"
+	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // copied is a shop whose outbox has rows before the relay comes.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/embedded"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // Where synchronous_standby_names takes every client of the WAL, the relay is a synchronous standby: each COMMIT waits until it has confirmed. It

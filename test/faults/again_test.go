@@ -13,8 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"postrider/embedded"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // soon is how long rows may stay away once what was away is back.

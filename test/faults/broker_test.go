@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/test/parts"
+	"github.com/postrider/postrider/test/parts"
 )
 
 func TestFault15_BrokerStallKeepsTheReplicationConnection(t *testing.T) {

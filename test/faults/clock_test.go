@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/test/parts"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // jumpingClock is what package time gets more, in the binary of TestFault26: the wall clock goes forth and back by FAULTS_CLOCK seconds, and stays for

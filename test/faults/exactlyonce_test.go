@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"postrider/sink"
-	"postrider/sink/kafka"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/kafka"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // exactlyOnce has the relays publish in transactions.

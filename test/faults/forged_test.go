@@ -12,8 +12,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"postrider/replication"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // TestFault35_AcknowledgementBeyondTheWAL_IsBlocked has a caller acknowledge everything that will ever be. PostgreSQL would believe

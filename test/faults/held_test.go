@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/test/parts"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // A transaction of somebody else that stays open keeps WAL, and delays nothing that was committed.

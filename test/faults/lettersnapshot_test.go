@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/test/parts"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // A slot that is lost while a key is parked is made anew with all rows of the tables: those of the key belong behind its open letters.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"postrider/test/parts"
+	"github.com/postrider/postrider/test/parts"
 )
 
 func TestMain(m *testing.M) {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/audit"
+	"github.com/postrider/postrider/internal/audit"
 )
 
 var (

@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/test/parts"
+	"github.com/postrider/postrider/test/parts"
 )
 
 var contained = flag.Int64("container", 0, "limit on memory of every relay of every row, in MiB; 0: none but that of row 31")

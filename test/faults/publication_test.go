@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/test/parts"
+	"github.com/postrider/postrider/test/parts"
 )
 
 const insertOne = "INSERT INTO outbox (aggregate_type, aggregate_id, payload, number) VALUES ('%s', 'unsent', '{}', 1)"

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/test/parts"
+	"github.com/postrider/postrider/test/parts"
 )
 
 var recoverFrom = regexp.MustCompile(`postrider recover --config \S+ --from-xmin (\d+)`)

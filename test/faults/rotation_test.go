@@ -18,8 +18,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/embedded"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // secretFile has the relay read where to connect from a file, and returns how to replace its content.

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"postrider/test/parts"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // What follows are ordinary situations in which relays of this kind have been seen to lose rows. Nothing may be lost in any, and nothing

@@ -18,9 +18,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"postrider/embedded"
-	"postrider/health"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/internal/health"
+	"github.com/postrider/postrider/test/parts"
 )
 
 var zooFor = flag.Duration("zoo", 0, "how long each course of TestZoo runs; 0: 40 s, and 30 minutes with -long")

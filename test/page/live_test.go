@@ -8,8 +8,8 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
-	"postrider/health"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/health"
+	"github.com/postrider/postrider/test/parts"
 )
 
 func TestPage_ComesBackWithTheRelay(t *testing.T) {

@@ -7,7 +7,7 @@ package page
 import (
 	"testing"
 
-	"postrider/test/parts"
+	"github.com/postrider/postrider/test/parts"
 )
 
 func TestMain(m *testing.M) { parts.Main(m) }

@@ -16,9 +16,9 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
-	"postrider/embedded"
-	"postrider/embedded/child"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/internal/embedded/child"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // output is what a process printed so far.

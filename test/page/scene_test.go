@@ -14,12 +14,12 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"postrider/docs"
-	"postrider/health"
-	"postrider/history"
-	"postrider/httpserver"
-	"postrider/relay"
-	"postrider/slot"
+	"github.com/postrider/postrider/docs"
+	"github.com/postrider/postrider/internal/health"
+	"github.com/postrider/postrider/internal/history"
+	"github.com/postrider/postrider/internal/httpserver"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/slot"
 )
 
 // doc is a JSON object.

@@ -12,9 +12,9 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
 
-	"postrider/health"
-	"postrider/relay"
-	"postrider/slot"
+	"github.com/postrider/postrider/internal/health"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/slot"
 )
 
 func TestPage_TopicNamesAreText(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"syscall"
 
-	"postrider/embedded/child"
+	"github.com/postrider/postrider/internal/embedded/child"
 )
 
 // DebeziumVersion is the connector that the tests compare with, the one in connect/debezium.xml; a test holds the two

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/embedded"
+	"github.com/postrider/postrider/internal/embedded"
 )
 
 // FakeKafka starts an in-process cluster for this test alone, whose answers the test chooses: errors of brokers on demand, leaders that

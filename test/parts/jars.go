@@ -11,7 +11,7 @@ import (
 	"regexp"
 	"strconv"
 
-	"postrider/embedded"
+	"github.com/postrider/postrider/internal/embedded"
 )
 
 var javaMajor = regexp.MustCompile(`version "(\d+)`)

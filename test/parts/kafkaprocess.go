@@ -15,8 +15,8 @@ import (
 	"syscall"
 	"time"
 
-	"postrider/embedded"
-	"postrider/embedded/child"
+	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/internal/embedded/child"
 )
 
 // KafkaVersion is the broker that the tests start, the one in kafka/pom.xml; a test holds the two together.

@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"postrider/embedded"
+	"github.com/postrider/postrider/internal/embedded"
 )
 
 // startTimeout bounds the start of a server, a first download of its binaries included.

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"sync"
 
-	"postrider/postgres"
+	"github.com/postrider/postrider/internal/postgres"
 )
 
 // recorded are the statements that the product has sent to servers in this run, each once in normal form.
@@ -53,8 +53,8 @@ func ofTest() bool {
 	for {
 		frame, more := frames.Next()
 		if strings.HasPrefix(frame.Function, "postrider/") && !strings.HasPrefix(frame.Function, "postrider/postgres.") &&
-			!strings.HasPrefix(frame.Function, "postrider/test/parts.") {
-			return strings.HasSuffix(frame.File, "_test.go") || strings.HasPrefix(frame.Function, "postrider/test/")
+			!strings.HasPrefix(frame.Function, "github.com/postrider/postrider/test/parts.") {
+			return strings.HasSuffix(frame.File, "_test.go") || strings.HasPrefix(frame.Function, "github.com/postrider/postrider/test/")
 		}
 		if !more {
 			return false // package postgres: what every session is set to

@@ -27,10 +27,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"postrider/config"
-	"postrider/embedded"
-	"postrider/embedded/child"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/internal/embedded/child"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // canaries stand where secrets stand, and rows where people's data stand. None of them may ever be printed.

@@ -13,9 +13,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
-	"postrider/embedded"
-	"postrider/sql"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/sql"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // TestRole_IsEnoughAndNoMore makes the objects of sql/ with a role for that, and relays with the one that sql/role.sql makes.

@@ -12,11 +12,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
-	"postrider/embedded"
-	"postrider/postgres"
-	"postrider/secret"
-	"postrider/sql"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/internal/secret"
+	"github.com/postrider/postrider/sql"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // TestStatements_CallNobodyElsesCode runs every statement of the product where somebody owns look-alikes of all that it could mean: a better match for each

@@ -4,7 +4,7 @@ package takeover
 import (
 	"testing"
 
-	"postrider/test/parts"
+	"github.com/postrider/postrider/test/parts"
 )
 
 func TestMain(m *testing.M) { parts.Main(m) }

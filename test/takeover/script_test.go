@@ -13,8 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"postrider/embedded/child"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/embedded/child"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // patience bounds every wait for something that is expected within a few seconds.

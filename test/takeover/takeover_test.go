@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"postrider/audit"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/audit"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // site is a team's installation: tables, a topic, and Debezium between them.

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"postrider/audit"
-	"postrider/test/parts"
+	"github.com/postrider/postrider/internal/audit"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // event is the payload of a row, and the key that its record has.

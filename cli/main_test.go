@@ -1,9 +1,0 @@
-package cli
-
-import (
-	"testing"
-
-	"postrider/test/parts"
-)
-
-func TestMain(m *testing.M) { parts.Main(m) }

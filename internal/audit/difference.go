@@ -1,0 +1,221 @@
+package audit
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/postrider/postrider/sink"
+)
+
+// CompareReport is the result of a comparison, or its state so far.
+type CompareReport struct {
+	Compared      int64            `json:"compared"` // events that both sides have
+	Equal         int64            `json:"equal"`
+	Differing     int64            `json:"differing"`
+	Members       map[string]int64 `json:"members"`        // events that differ in topic, partition, key, value, timestamp, "header NAME" or "header order"
+	OnlyPostrider int64            `json:"only_postrider"` // missing on the other side
+	OnlyOther     int64            `json:"only_other"`     // missing with us
+	Duplicated    int64            `json:"duplicated"`     // messages of the other side after the first of an event
+	OutOfOrder    int64            `json:"out_of_order"`   // events that stand differently to another of the same key
+	Late          int64            `json:"late"`           // events that came from the other side after they had been given up: not compared
+	GivenUp       int64            `json:"given_up"`       // messages there was no room for until their other side came: not compared
+	LeftAside     int64            `json:"left_aside"`     // messages of the other side, of rows from before we began
+	Clocks        int64            `json:"timestamps_not_compared"`
+	NoPartition   int64            `json:"partitions_not_compared"`
+	Postrider     int64            `json:"postrider_messages"`
+	Other         int64            `json:"other_messages"`
+	Waiting       int              `json:"waiting"` // messages for their other side
+	Hints         []Hint           `json:"hints,omitempty"`
+	Differences   []Difference     `json:"differences,omitempty"` // the first
+	Unmatched     []Unmatched      `json:"unmatched,omitempty"`   // the first
+}
+
+// Same tells whether the two sides are known to be equal, which takes at least one event.
+func (r *CompareReport) Same() bool {
+	return r.Compared > 0 && r.Differing == 0 && r.OnlyPostrider == 0 && r.OnlyOther == 0 && r.Duplicated == 0 && r.OutOfOrder == 0 &&
+		r.Late == 0 && r.GivenUp == 0
+}
+
+// Hint is a configuration key that would make two sides equal, and how many differences it is about.
+type Hint struct {
+	Text  string `json:"text"`
+	Count int64  `json:"count"`
+}
+
+// Difference is one event that is not the same on both sides. Partition and offset are those of the other relay's record.
+type Difference struct {
+	EventID   string   `json:"event_id"`
+	LSN       string   `json:"lsn"`
+	Table     string   `json:"table"`
+	Topic     string   `json:"topic"`
+	Partition int32    `json:"partition"`
+	Offset    int64    `json:"offset"`
+	Members   []Member `json:"members"`
+}
+
+// Member is one part of a message that differs. The texts are quoted, with escapes; null, "missing" or "there" stand bare.
+type Member struct {
+	Name   string `json:"member"`
+	At     int    `json:"first_differing_byte"`
+	Ours   string `json:"postrider"`
+	Theirs string `json:"other"`
+	Hint   string `json:"hint,omitempty"`
+}
+
+// Unmatched is a message that only one side has.
+type Unmatched struct {
+	Side      string `json:"side"` // which has it: postrider or other
+	EventID   string `json:"event_id,omitempty"`
+	LSN       string `json:"lsn,omitempty"`
+	Table     string `json:"table,omitempty"`
+	Topic     string `json:"topic"`
+	Partition int32  `json:"partition"`
+	Offset    int64  `json:"offset"`
+	Key       string `json:"key"`
+	Value     string `json:"value"`
+}
+
+// volatileHeaders differ from one run of a connector to the next, so their values say nothing.
+var volatileHeaders = map[string]bool{
+	"__debezium.context.runId":         true,
+	"__debezium.context.taskId":        true,
+	"__debezium.context.connectorName": true,
+}
+
+// compareLocked lists what differs between two messages of the same event.
+func (c *Comparison) compareLocked(ours, theirs *sink.Message) []Member {
+	p := &pair{ours: ours, theirs: theirs}
+	if ours.Topic != theirs.Topic {
+		p.differ("topic", []byte(ours.Topic), []byte(theirs.Topic))
+	}
+	p.content("key", ours.Key, theirs.Key)
+	partition, known := c.cfg.Partition(ours)
+	switch {
+	case !known:
+		c.report.NoPartition++
+	case ours.Topic == theirs.Topic && partition != theirs.Partition:
+		p.differ("partition", strconv.AppendInt(nil, int64(partition), 10), strconv.AppendInt(nil, int64(theirs.Partition), 10))
+	}
+	p.content("value", ours.Value, theirs.Value)
+	p.headers()
+	switch {
+	// A column that is NULL leaves it to the clock too.
+	case !c.cfg.TimeColumn(ours.Origin.Relation), ours.Timestamp.Equal(ours.Origin.CommitTime):
+		c.report.Clocks++
+	case ours.Timestamp.UnixMilli() != theirs.Timestamp.UnixMilli():
+		p.differ("timestamp", timeText(ours.Timestamp), timeText(theirs.Timestamp))
+	}
+	return p.members
+}
+
+type pair struct {
+	ours, theirs *sink.Message
+	members      []Member
+}
+
+func (p *pair) differ(name string, ours, theirs []byte) {
+	at := 0
+	for at < min(len(ours), len(theirs)) && ours[at] == theirs[at] {
+		at++
+	}
+	p.members = append(p.members, Member{Name: name, At: at, Ours: quote(ours, at), Theirs: quote(theirs, at), Hint: p.hint(name, ours, theirs)})
+}
+
+func (p *pair) content(name string, ours, theirs []byte) {
+	if !bytes.Equal(ours, theirs) || (ours == nil) != (theirs == nil) {
+		p.differ(name, ours, theirs)
+	}
+}
+
+// headers compares those of each name among themselves, so that one that is missing does not make all behind it differ; and then the order of
+// those that both sides have.
+func (p *pair) headers() {
+	left := make([]bool, len(p.theirs.Headers)) // theirs that were met
+	order := []int{}                            // theirs, in our order
+	for _, h := range p.ours.Headers {
+		found := -1
+		for j, t := range p.theirs.Headers {
+			if t.Key == h.Key && !left[j] {
+				found = j
+				break
+			}
+		}
+		if found < 0 {
+			p.oneSided(h, true)
+			continue
+		}
+		left[found] = true
+		order = append(order, found)
+		if !volatileHeaders[h.Key] && !sameTrace(h, p.theirs.Headers[found]) {
+			p.content("header "+h.Key, h.Value, p.theirs.Headers[found].Value)
+		}
+	}
+	for j, t := range p.theirs.Headers {
+		if !left[j] {
+			p.oneSided(t, false)
+		}
+	}
+	for i := 1; i < len(order); i++ {
+		if order[i] < order[i-1] {
+			p.members = append(p.members, Member{Name: "header order", Ours: names(p.ours.Headers), Theirs: names(p.theirs.Headers)})
+			return
+		}
+	}
+}
+
+func (p *pair) oneSided(h sink.Header, ours bool) {
+	m := Member{Name: "header " + h.Key, Ours: quote(h.Value, 0), Theirs: "missing", Hint: headerHint(h.Key, ours)}
+	if !ours {
+		m.Ours, m.Theirs = m.Theirs, m.Ours
+	}
+	p.members = append(p.members, m)
+}
+
+// sameTrace tells whether two headers name the same trace, and differ in nothing but the span that each relay has made.
+func sameTrace(a, b sink.Header) bool {
+	one, other := bytes.Split(a.Value, []byte("-")), bytes.Split(b.Value, []byte("-"))
+	if a.Key != "traceparent" || len(one) != 4 || len(other) != 4 {
+		return false
+	}
+	one[2] = other[2]
+	return bytes.Equal(bytes.Join(one, nil), bytes.Join(other, nil))
+}
+
+func names(headers []sink.Header) string {
+	text := ""
+	for i, h := range headers {
+		if i > 0 {
+			text += ", "
+		}
+		text += h.Key
+	}
+	return text
+}
+
+// around is how many bytes are shown on either side of the first that differs.
+const around = 40
+
+// quote shows bytes around a place, with escapes, and with ... where something was left out.
+func quote(b []byte, at int) string {
+	if b == nil {
+		return "null"
+	}
+	from, to := max(0, min(at, len(b))-around), min(len(b), at+around)
+	text := strconv.Quote(string(b[from:to]))
+	if from > 0 {
+		text = "..." + text
+	}
+	if to < len(b) {
+		text += fmt.Sprintf("... (%d bytes)", len(b))
+	}
+	return text
+}
+
+func timeText(t time.Time) []byte {
+	if t.IsZero() {
+		return []byte("the producer's clock")
+	}
+	return []byte(t.UTC().Format("2006-01-02T15:04:05.000Z"))
+}

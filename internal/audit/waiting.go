@@ -1,0 +1,165 @@
+package audit
+
+import (
+	"bytes"
+	"hash/maphash"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/postrider/postrider/sink"
+)
+
+// entry is one message that waits for that of the other side.
+type entry struct {
+	m        sink.Message
+	id       string // of the event; empty: not known
+	ours     bool
+	late     bool // came after the end of the comparison
+	offset   int64
+	sequence uint64 // of arrival, over both sides
+	at       time.Time
+	waiting  bool
+	size     int64
+}
+
+// identity is topic, key and id; without an id, topic, key and value.
+func (e *entry) identity() string {
+	if e.id == "" {
+		return "value" + e.topicAndKey() + string(e.m.Value)
+	}
+	return "event" + e.topicAndKey() + e.id
+}
+
+func (e *entry) idAlone() string { return "id" + e.id }
+
+func (e *entry) topicAndKey() string {
+	length := "null"
+	if e.m.Key != nil {
+		length = strconv.Itoa(len(e.m.Key))
+	}
+	return " " + e.m.Topic + " " + length + " " + string(e.m.Key) + " "
+}
+
+// own copies the message, so that what waits does not keep the buffers alive from which it was read.
+func (e *entry) own() {
+	e.m.Key, e.m.Value = bytes.Clone(e.m.Key), bytes.Clone(e.m.Value)
+	e.m.Origin.EventID = strings.Clone(e.m.Origin.EventID)
+	e.id = strings.Clone(e.id)
+	e.m.Origin.Memory = nil
+	e.m.Headers = slices.Clone(e.m.Headers)
+	for i := range e.m.Headers {
+		e.m.Headers[i].Value = bytes.Clone(e.m.Headers[i].Value)
+	}
+}
+
+// waiting holds the messages of one side that have not been matched, in the order in which they came.
+type waiting struct {
+	queue []*entry            // with some that wait no longer, except at its front
+	index map[string][]*entry // by identity, by id and by topic and key, each in order
+	count int
+	bytes int64
+}
+
+func newWaiting() waiting { return waiting{index: map[string][]*entry{}} }
+
+// entryOverhead is what an entry takes beside its message, roughly.
+const entryOverhead = 500
+
+func (w *waiting) add(e *entry) {
+	e.own()
+	e.waiting, e.size = true, int64(e.m.Size())+entryOverhead
+	w.queue = append(w.queue, e)
+	for _, name := range e.names() {
+		w.index[name] = append(w.index[name], e)
+	}
+	w.count++
+	w.bytes += e.size
+}
+
+func (e *entry) names() []string {
+	names := []string{e.identity(), e.topicAndKey()}
+	if e.id != "" {
+		names = append(names, e.idAlone())
+	}
+	return names
+}
+
+// remove is of no effect for one that does not wait.
+func (w *waiting) remove(e *entry) {
+	if !e.waiting {
+		return
+	}
+	e.waiting = false
+	for _, name := range e.names() {
+		left := slices.DeleteFunc(w.index[name], func(o *entry) bool { return o == e })
+		if len(left) == 0 {
+			delete(w.index, name)
+		} else {
+			w.index[name] = left
+		}
+	}
+	w.count--
+	w.bytes -= e.size
+	if len(w.queue) > 2*w.count+1024 {
+		w.queue = slices.DeleteFunc(w.queue, func(o *entry) bool { return !o.waiting })
+	}
+}
+
+func (w *waiting) oldest() *entry {
+	for len(w.queue) > 0 {
+		if w.queue[0].waiting {
+			return w.queue[0]
+		}
+		w.queue[0] = nil
+		w.queue = w.queue[1:]
+	}
+	return nil
+}
+
+func (w *waiting) contains(is func(*entry) bool) bool {
+	return slices.ContainsFunc(w.queue, func(e *entry) bool { return e.waiting && is(e) })
+}
+
+func (w *waiting) first(name string) *entry {
+	if found := w.index[name]; len(found) > 0 {
+		return found[0]
+	}
+	return nil
+}
+
+func (w *waiting) find(name string, is func(*entry) bool) *entry {
+	found := w.index[name]
+	if i := slices.IndexFunc(found, is); i >= 0 {
+		return found[i]
+	}
+	return nil
+}
+
+// recent remembers the newest of many things by the hash of their names: between limit and twice as many.
+type recent[V any] struct {
+	seed      maphash.Seed
+	limit     int
+	now, then map[uint64]V
+}
+
+func newRecent[V any](limit int) recent[V] {
+	return recent[V]{seed: maphash.MakeSeed(), limit: limit, now: map[uint64]V{}}
+}
+
+func (r *recent[V]) put(name string, v V) {
+	if len(r.now) >= r.limit {
+		r.now, r.then = map[uint64]V{}, r.now
+	}
+	r.now[maphash.String(r.seed, name)] = v
+}
+
+func (r *recent[V]) get(name string) (V, bool) {
+	hash := maphash.String(r.seed, name)
+	if v, ok := r.now[hash]; ok {
+		return v, true
+	}
+	v, ok := r.then[hash]
+	return v, ok
+}

@@ -1,0 +1,332 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/postrider/postrider/internal/audit"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/internal/secret"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/slot"
+)
+
+// DefaultName is that of schema, publication and slot, and the beginning of the topics' names.
+const DefaultName = "postrider_bench"
+
+// Config says where to measure, and what.
+type Config struct {
+	Postgres  string   // connection string
+	Brokers   []string // host:port
+	BrokerPID int      // of a broker that was started for this; zero: look for it
+	Binary    string   // the relay: a postrider
+	Env       []string // of the relay
+	Set       []string // further configuration of the relay, as key=value; what the bench itself sets wins
+	Name      string   // a valid name of a slot
+	Runs      int      // of each workload
+}
+
+// Measured is a workload and what came out.
+type Measured struct {
+	Workload
+	Runs int `json:"runs"`
+	Result
+	NotCarried string            `json:"not_carried,omitempty"` // why a rate was not kept up; empty: it was
+	Spread     map[string]Spread `json:"spread"`                // by the names of the figures
+	Each       []Result          `json:"each"`
+}
+
+// Run measures the workloads one after another. What it makes, it removes, also when it fails or ctx ends; what exists already it refuses to
+// touch. On an error it returns the workloads that were finished before. say gets a line of progress.
+func Run(ctx context.Context, cfg Config, workloads []Workload, say func(string)) (*Report, error) {
+	b := &bench{cfg: cfg, say: say, pg: postgres.DefaultConfig()}
+	b.pg.URL = secret.Of(cfg.Postgres)
+	report := &Report{Environment: newEnvironment()}
+	err := b.setUp(ctx)
+	if err == nil {
+		report.Postgres, report.Kafka = b.versions(ctx)
+	}
+	for i, w := range workloads {
+		if err != nil {
+			break
+		}
+		var m *Measured
+		if m, err = b.measure(ctx, w, fmt.Sprintf("%s.%d", cfg.Name, i)); err == nil {
+			report.Workloads = append(report.Workloads, *m)
+		}
+	}
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx) // whatever was under way failed because of it
+	}
+	// Also when the run was ended: slot and tables must not stay behind.
+	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	return report, errors.Join(err, b.tearDown(leaving))
+}
+
+// bench is one call of Run.
+type bench struct {
+	cfg   Config
+	pg    postgres.Config
+	say   func(string)
+	admin *kadm.Client
+	nodes []string // of the cluster, host:port
+	pids  []int    // of the brokers, where they are known
+	tally *audit.Tally
+
+	// made is what has to be removed.
+	made struct {
+		schema, publication, slot bool
+		topics                    []string
+	}
+}
+
+func (b *bench) table() string { return b.cfg.Name + ".outbox" }
+
+// unrelated is a table outside of the publication.
+func (b *bench) unrelated() string { return b.cfg.Name + ".unrelated" }
+
+func (b *bench) connect(ctx context.Context) (*pgx.Conn, error) {
+	conn, err := postgres.Connect(ctx, b.pg)
+	if err != nil {
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	return conn, nil
+}
+
+func (b *bench) connections(ctx context.Context, n int) (conns []*pgx.Conn, closeAll func(), err error) {
+	closeAll = func() {
+		for _, c := range conns {
+			closeConn(c)
+		}
+	}
+	for range n {
+		conn, err := b.connect(ctx)
+		if err != nil {
+			closeAll()
+			return nil, nil, err
+		}
+		conns = append(conns, conn)
+	}
+	return conns, closeAll, nil
+}
+
+func closeConn(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_ = conn.Close(ctx)
+}
+
+// setUp makes schema, tables and publication. Nothing of that name may exist.
+func (b *bench) setUp(ctx context.Context) error {
+	if err := b.connectKafka(ctx); err != nil {
+		return err
+	}
+	b.pids = brokerPIDs(b.nodes)
+	if b.cfg.BrokerPID != 0 {
+		b.pids = []int{b.cfg.BrokerPID}
+	}
+	conn, err := b.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeConn(conn)
+	if err := freeWalsender(ctx, conn); err != nil {
+		return err
+	}
+	if _, err := slot.Get(ctx, conn, b.cfg.Name); err == nil {
+		return b.refuse("slot", nil)
+	} else if !errors.Is(err, slot.ErrNotFound) {
+		return err
+	}
+	for _, step := range []struct {
+		what, sql string
+		made      *bool
+	}{
+		{"schema", `CREATE SCHEMA ` + b.cfg.Name, &b.made.schema},
+		{"table", `CREATE TABLE ` + b.table() + ` (id uuid PRIMARY KEY, aggregate_type text NOT NULL, aggregate_id text NOT NULL,
+			event_type text NOT NULL, payload jsonb NOT NULL)`, nil},
+		{"table", `CREATE TABLE ` + b.unrelated() + ` (id bigserial PRIMARY KEY, body text NOT NULL)`, nil},
+		{"publication", slot.CreatePublicationSQL(b.cfg.Name, []string{b.table()}), &b.made.publication},
+	} {
+		if _, err := conn.Exec(ctx, step.sql); err != nil {
+			return b.refuse(step.what, err)
+		}
+		if step.made != nil {
+			*step.made = true
+		}
+	}
+	return nil
+}
+
+// refuse says why an object cannot be made; nil: it exists.
+func (b *bench) refuse(what string, err error) error {
+	var pe *pgconn.PgError
+	if err != nil && (!errors.As(err, &pe) || pe.Code != "42P06" && pe.Code != "42710") { // duplicate_schema, duplicate_object
+		return fmt.Errorf("create %s %q: %w", what, b.cfg.Name, postgres.Error(err))
+	}
+	return exists(fmt.Errorf("%s %q exists already: another bench is running there, or one was killed, or it is yours", what, b.cfg.Name), fmt.Sprintf(
+		"choose another --name; or, if it is left of a bench:\nSELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_catalog.pg_replication_slots WHERE slot_name = '%[1]s';\n"+
+			"DROP PUBLICATION IF EXISTS %[1]s; DROP SCHEMA IF EXISTS %[1]s CASCADE;", b.cfg.Name))
+}
+
+// freeWalsender makes sure that the relay will get one: it would wait for it, and that would be measured.
+func freeWalsender(ctx context.Context, conn *pgx.Conn) error {
+	var limit, used int
+	err := conn.QueryRow(ctx, `SELECT pg_catalog.current_setting('max_wal_senders')::int, (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_replication)`).Scan(&limit, &used)
+	if err != nil {
+		return fmt.Errorf("count the walsenders: %w", postgres.Error(err))
+	}
+	if used >= limit {
+		return &slot.Error{
+			Err: fmt.Errorf("%w: %d of %d walsenders are in use", slot.ErrServer, used, limit), WAL: "nothing was made",
+			Fix: fmt.Sprintf("ALTER SYSTEM SET max_wal_senders = %d; -- takes effect when the server is restarted", max(10, 2*limit)),
+		}
+	}
+	return nil
+}
+
+// tearDown removes what was made.
+func (b *bench) tearDown(ctx context.Context) error {
+	if b.admin == nil {
+		return nil
+	}
+	defer b.admin.Close()
+	err := b.deleteTopics(ctx)
+	if !b.made.schema && !b.made.slot {
+		return err
+	}
+	conn, connErr := b.connect(ctx)
+	if connErr != nil {
+		return errors.Join(err, fmt.Errorf("remove what was made: %w", connErr))
+	}
+	defer closeConn(conn)
+	err = errors.Join(err, b.dropSlot(ctx, conn))
+	if b.made.publication {
+		_, dropErr := conn.Exec(ctx, `DROP PUBLICATION IF EXISTS `+b.cfg.Name)
+		err = errors.Join(err, dropErr)
+	}
+	if b.made.schema {
+		_, dropErr := conn.Exec(ctx, `DROP SCHEMA IF EXISTS `+b.cfg.Name+` CASCADE`)
+		err = errors.Join(err, dropErr)
+	}
+	return err
+}
+
+func (b *bench) dropSlot(ctx context.Context, conn *pgx.Conn) error {
+	if !b.made.slot {
+		return nil
+	}
+	// A walsender whose relay was killed takes a moment to notice.
+	for {
+		err := slot.Drop(ctx, conn, b.cfg.Name)
+		if !errors.Is(err, replication.ErrSlotInUse) || !waitUntil(ctx, time.Now().Add(50*time.Millisecond)) {
+			b.made.slot = err != nil && !errors.Is(err, slot.ErrNotFound)
+			if !b.made.slot {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+// measure runs a workload as often as configured, each time with an empty table, a slot and topics of its own.
+func (b *bench) measure(ctx context.Context, w Workload, prefix string) (*Measured, error) {
+	w.Seconds = w.Duration.Seconds()
+	m := &Measured{Workload: w, Runs: b.cfg.Runs}
+	for i := range b.cfg.Runs {
+		line := w.String()
+		if b.cfg.Runs > 1 {
+			line += fmt.Sprintf(", run %d of %d", i+1, b.cfg.Runs)
+		}
+		b.say(line)
+		r, err := b.once(ctx, w, fmt.Sprintf("%s.%d.", prefix, i))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", w, err)
+		}
+		r.Verdict = b.tally.Verdict()
+		m.Each = append(m.Each, *r)
+	}
+	m.Result, m.Spread = merge(m.Each)
+	m.NotCarried = m.behind()
+	return m, nil
+}
+
+func (b *bench) once(ctx context.Context, w Workload, prefix string) (*Result, error) {
+	b.tally = audit.New()
+	conn, err := b.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer closeConn(conn)
+	if _, err := conn.Exec(ctx, `TRUNCATE `+b.table()+`, `+b.unrelated()); err != nil {
+		return nil, fmt.Errorf("empty the tables: %w", postgres.Error(err))
+	}
+	if _, err := slot.Create(ctx, conn, slot.Config{Name: b.cfg.Name, CheckInterval: time.Second}); err != nil {
+		return nil, err
+	}
+	b.made.slot = true
+	if err := b.createTopics(ctx, prefix); err != nil {
+		return nil, err
+	}
+
+	var r *Result
+	switch w.Kind {
+	case Drain:
+		r, err = b.drain(ctx, conn, w, prefix)
+	case Rate:
+		r, err = b.rate(ctx, conn, w, prefix)
+	default:
+		r, err = b.idle(ctx, conn, w, prefix)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r, errors.Join(b.dropSlot(ctx, conn), b.deleteTopics(ctx))
+}
+
+// usage is what relay, walsender and brokers have used so far.
+type usage struct {
+	reading
+	walsender, broker *float64
+	rss               *float64
+}
+
+// used looks at all of them. The walsender is that of the slot now: it is gone when the relay is.
+func (b *bench) used(ctx context.Context, conn *pgx.Conn, relay *relay) (usage, error) {
+	got, err := relay.read(ctx)
+	if err != nil {
+		return usage{}, err
+	}
+	u := usage{reading: got, broker: b.brokerCPU(), rss: peakRSS(relay.pid)}
+	status, err := slot.Get(ctx, conn, b.cfg.Name)
+	if err != nil {
+		return usage{}, err
+	}
+	if pid := int(status.ActivePID); pid != 0 && isWalsender(pid) {
+		u.walsender = cpuSeconds(pid)
+	}
+	return u, nil
+}
+
+// brokerCPU is that of all brokers together; nil if one of them is not known.
+func (b *bench) brokerCPU() *float64 {
+	total := 0.0
+	for _, pid := range b.pids {
+		used := cpuSeconds(pid)
+		if used == nil {
+			return nil
+		}
+		total += *used
+	}
+	if len(b.pids) == 0 {
+		return nil
+	}
+	return known(total)
+}

@@ -1,0 +1,116 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os/exec"
+	"strings"
+	"syscall"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/internal/embedded/child"
+)
+
+// Broker is a stand-in for Kafka in a process of its own, so that its CPU is not the load's. Rates and CPU of a real broker are others.
+type Broker struct {
+	Address string // host:port
+	PID     int
+
+	proc  *child.Process
+	stdin io.Closer
+}
+
+// StartBroker runs a command that calls ServeBroker. The caller must Close the broker.
+func StartBroker(ctx context.Context, command ...string) (*Broker, error) {
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us
+	out := &child.Output{}
+	cmd.Stderr = out
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	read, write := io.Pipe()
+	cmd.Stdout = write
+	proc, err := child.Start(cmd, syscall.SIGKILL)
+	if err != nil {
+		return nil, err
+	}
+	b := &Broker{PID: proc.PID, proc: proc, stdin: stdin}
+	answered := make(chan string, 1)
+	go func() { // ends with the process, whose end closes the pipe
+		lines := bufio.NewScanner(read)
+		if lines.Scan() {
+			answered <- strings.TrimSpace(lines.Text())
+		}
+		_, _ = io.Copy(io.Discard, read)
+	}()
+	go func() { <-proc.Done; _ = write.Close() }()
+	select {
+	case b.Address = <-answered:
+		return b, nil
+	case <-proc.Done:
+		return nil, fmt.Errorf("the broker's process ended: %w\n%s", orClean(proc.Err), out.LastLines(5))
+	case <-ctx.Done():
+		b.Close()
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Close ends the broker and waits for its end. Its records are gone.
+func (b *Broker) Close() {
+	_ = b.stdin.Close()
+	_ = b.proc.Signal(syscall.SIGKILL)
+	<-b.proc.Done
+}
+
+// ServeBroker starts a broker, prints its address, and blocks until stdin ends.
+func ServeBroker(stdin io.Reader, stdout io.Writer) error {
+	broker, err := embedded.StartKafka(embedded.KafkaConfig{})
+	if err != nil {
+		return err
+	}
+	defer broker.Close()
+	const produce = 0
+	broker.Cluster.ControlKey(produce, func(request kmsg.Request) (kmsg.Response, error, bool) {
+		stampAppendTime(request)
+		return nil, nil, false
+	})
+	fmt.Fprintln(stdout, strings.Join(broker.Brokers(), ","))
+	_, err = io.Copy(io.Discard, stdin)
+	return err
+}
+
+// stampAppendTime marks the batches as those of a topic with message.timestamp.type = LogAppendTime. The library sets the time of
+// such a batch, but does not know the topic's setting.
+func stampAppendTime(request kmsg.Request) {
+	produce, ok := request.(*kmsg.ProduceRequest)
+	if !ok {
+		return
+	}
+	const crcAt, attributesAt, appendTime = 17, 21, 0x08
+	for _, t := range produce.Topics {
+		for _, p := range t.Partitions {
+			if batch := p.Records; len(batch) > attributesAt+2 {
+				batch[attributesAt+1] |= appendTime
+				binary.BigEndian.PutUint32(batch[crcAt:], crc32.Checksum(batch[attributesAt:], castagnoli))
+			}
+		}
+	}
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func orClean(err error) error {
+	if err == nil {
+		return errors.New("exit status 0")
+	}
+	return err
+}

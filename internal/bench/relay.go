@@ -1,0 +1,212 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/postrider/postrider/internal/embedded/child"
+)
+
+// relay is a running child process of the relay under test.
+type relay struct {
+	pid     int
+	started time.Time // just before it was started
+	proc    *child.Process
+	out     *child.Output
+	url     string // of its listener
+	client  *http.Client
+}
+
+const (
+	startPatience = 30 * time.Second // to connect and stream
+	stopPatience  = 30 * time.Second // to drain
+)
+
+// startRelay starts the relay and waits until it listens, which it does before it connects to anything.
+func (b *bench) startRelay(ctx context.Context, prefix string) (*relay, error) {
+	// No file: a configuration that lies about must not change what is measured. The connection string is no argument,
+	// since arguments can be read by every user of the machine.
+	args := []string{"run", "--config", os.DevNull}
+	for _, s := range append(slices.Clone(b.cfg.Set),
+		"slot.name="+b.cfg.Name, "slot.create=false", "replication.publication="+b.cfg.Name, "replication.tables="+b.table(),
+		"router.route.topic.replacement="+prefix+"${routedByValue}", "sink.kafka.brokers="+strings.Join(b.cfg.Brokers, ","),
+		"http.listen=127.0.0.1:0", "log.format=json", "log.level=info",
+	) {
+		args = append(args, "--set", s)
+	}
+	cmd := exec.Command(b.cfg.Binary, args...)
+	for _, v := range b.cfg.Env {
+		if !strings.HasPrefix(v, "POSTRIDER_") {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	cmd.Env = append(cmd.Env, "POSTRIDER_POSTGRES_URL="+b.cfg.Postgres)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us
+	r := &relay{out: &child.Output{}, client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{}}}
+	cmd.Stdout, cmd.Stderr = r.out, r.out
+	r.started = time.Now()
+	proc, err := child.Start(cmd, syscall.SIGKILL)
+	if err != nil {
+		return nil, err
+	}
+	r.proc, r.pid = proc, proc.PID
+	err = r.await(ctx, 2*time.Millisecond, "listen", func(context.Context) (bool, error) {
+		r.url = listenURL(r.out.String())
+		return r.url != "", nil
+	})
+	if err != nil {
+		r.kill()
+		return nil, err
+	}
+	return r, nil
+}
+
+// listenURL finds the address in the log.
+func listenURL(log string) string {
+	for line := range strings.Lines(log) {
+		var entry struct{ Message, Listen string }
+		if json.Unmarshal([]byte(line), &entry) == nil && entry.Message == "http listener started" {
+			return "http://" + entry.Listen
+		}
+	}
+	return ""
+}
+
+// await waits until done, as long as the relay lives.
+func (r *relay) await(ctx context.Context, every time.Duration, what string, done func(context.Context) (bool, error)) error {
+	patience := time.NewTimer(startPatience)
+	defer patience.Stop()
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		ok, err := done(ctx)
+		if ok || err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-r.proc.Done:
+			return r.ended()
+		case <-patience.C:
+			return fmt.Errorf("the relay does not %s within %s; its log:\n%s", what, startPatience, r.out.LastLines(8))
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// ended is what to say about a relay that should still run.
+func (r *relay) ended() error {
+	return fmt.Errorf("the relay has ended by itself: %w; its log:\n%s", orClean(r.proc.Err), r.out.LastLines(8))
+}
+
+// awaitStreaming waits until it is ready.
+func (r *relay) awaitStreaming(ctx context.Context) error {
+	return r.await(ctx, 20*time.Millisecond, "stream", func(ctx context.Context) (bool, error) {
+		body, status, err := r.get(ctx, "/readyz")
+		return err == nil && status == http.StatusOK && strings.Contains(string(body), "streaming"), nil
+	})
+}
+
+func (r *relay) get(ctx context.Context, path string) (body []byte, status int, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url+path, nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	response, err := r.client.Do(request)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer response.Body.Close()
+	body, err = io.ReadAll(response.Body)
+	return body, response.StatusCode, err
+}
+
+// reading is what the relay says of itself. A series that it does not have is nil.
+type reading struct {
+	cpu, mallocs, allocBytes *float64
+	published, receivedBytes *float64
+	requests, requestBytes   *float64
+	ackBounds                []float64 // seconds
+	ackCounts                []float64 // observations at or below each bound; one more: all
+	at                       time.Time
+}
+
+func (r *relay) read(ctx context.Context) (reading, error) {
+	body, _, err := r.get(ctx, "/metrics")
+	if err != nil {
+		return reading{}, fmt.Errorf("read the relay's metrics: %w", err)
+	}
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(string(body)))
+	if err != nil {
+		return reading{}, fmt.Errorf("read the relay's metrics: %w", err)
+	}
+	value := func(name string) *float64 {
+		family, ok := families[name]
+		if !ok {
+			return nil
+		}
+		total := 0.0
+		for _, m := range family.GetMetric() {
+			total += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+		return known(total)
+	}
+	got := reading{
+		cpu: value("process_cpu_seconds_total"), mallocs: value("go_memstats_mallocs_total"), allocBytes: value("go_memstats_alloc_bytes_total"),
+		published: value("postrider_sink_published_total"), receivedBytes: value("postrider_replication_received_bytes_total"),
+		requests: value("postrider_sink_requests_total"), requestBytes: value("postrider_sink_request_bytes_total"), at: time.Now(),
+	}
+	if family, ok := families["postrider_relay_commit_to_ack_seconds"]; ok {
+		got.ackBounds, got.ackCounts = histogram(family.GetMetric()[0].GetHistogram())
+	}
+	return got, nil
+}
+
+func histogram(h *dto.Histogram) (bounds, counts []float64) {
+	for _, bucket := range h.GetBucket() {
+		if bound := bucket.GetUpperBound(); bound < 1e9 { // not +Inf
+			bounds, counts = append(bounds, bound), append(counts, float64(bucket.GetCumulativeCount()))
+		}
+	}
+	return bounds, append(counts, float64(h.GetSampleCount()))
+}
+
+// stop ends the relay in an orderly way. It must have drained: a stop that takes long is an error.
+func (r *relay) stop() error {
+	defer r.client.CloseIdleConnections()
+	if err := r.proc.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-r.proc.Done:
+	case <-time.After(stopPatience):
+		r.kill()
+		return fmt.Errorf("the relay does not end within %s; its log:\n%s", stopPatience, r.out.LastLines(8))
+	}
+	if r.proc.Err != nil {
+		return fmt.Errorf("the relay ended with %w; its log:\n%s", r.proc.Err, r.out.LastLines(8))
+	}
+	return nil
+}
+
+// kill ends the relay at once, unless it has ended.
+func (r *relay) kill() {
+	_ = r.proc.Signal(syscall.SIGKILL)
+	<-r.proc.Done
+	r.client.CloseIdleConnections()
+}

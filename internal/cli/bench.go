@@ -1,0 +1,314 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postrider/postrider/internal/bench"
+	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/slot"
+)
+
+type benchOptions struct {
+	postgres string
+	kafka    []string
+	name     string
+	relay    string
+	runs     int
+	json     bool
+	size     []string
+
+	tx       []string
+	rows     int64
+	rates    []int
+	duration time.Duration
+}
+
+func newBench(a *app) *cobra.Command {
+	o := &benchOptions{}
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure drain rate, latency and cost, with an audit of every row",
+		Long: `bench measures the relay, as a process of its own, between a PostgreSQL server and a Kafka broker, and audits every run: lost,
+duplicated, out of order. Without a workload it runs a short suite of about a minute: backlogs of 1 and 10 rows per transaction
+and of a single transaction, steady rates of 100 and 1,000 rows a second, an idle outbox in a busy database.
+
+The PostgreSQL server is started for it, and so is an in-process stand-in for Kafka, whose rates are not those of a real broker: for
+figures that mean something use --kafka and --postgres. There it makes the schema, publication and slot postrider_bench (--name)
+and topics of that name, refuses to start if they exist, and removes them at the end. The server's WAL grows by what is written.
+
+--set goes to the relay; a configuration file is not read. docs/PERFORMANCE.md says how everything is measured.
+
+Exit status 0 only if every audit is clean; otherwise as for run.`,
+		Args: knownSubcommand,
+		Example: `  postrider bench
+  postrider bench drain --tx 1,10,1000,all --size 200,1kB --rows 1000000 --kafka localhost:9092 --postgres postgres://postgres@localhost/postgres --runs 5
+  postrider bench rate --rate 100,1000,5000 --duration 30s --json > rate.json
+  postrider bench report drain.json rate.json`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.bench(cmd, o, suite())
+		},
+	}
+	f := cmd.PersistentFlags()
+	f.StringVar(&o.postgres, "postgres", "", "use this server instead: a connection `string`")
+	f.StringSliceVar(&o.kafka, "kafka", nil, "use these brokers instead: `host:port,...`")
+	f.StringVar(&o.name, "name", bench.DefaultName, "`name` of the schema, publication and slot, and prefix of the topics")
+	f.StringVar(&o.relay, "relay", "", "measure another build of postrider: its `path` (default: this one)")
+	f.IntVar(&o.runs, "runs", 1, "repeat each workload so often, and give medians")
+	f.BoolVar(&o.json, "json", false, "print one JSON object")
+	cmd.AddCommand(newBenchDrain(a, o), newBenchRate(a, o), newBenchIdle(a, o), newBenchReport(a), newBenchBroker(a))
+	return cmd
+}
+
+// suite is about a minute's work on embedded parts.
+func suite() []bench.Workload {
+	const size = 200
+	return []bench.Workload{
+		{Kind: bench.Drain, Rows: 50_000, Tx: 1, Size: size},
+		{Kind: bench.Drain, Rows: 100_000, Tx: 10, Size: size},
+		{Kind: bench.Drain, Rows: 100_000, Tx: 100_000, Size: size},
+		{Kind: bench.Rate, Rate: 100, Duration: 8 * time.Second, Size: size},
+		{Kind: bench.Rate, Rate: 1000, Duration: 8 * time.Second, Size: size},
+		{Kind: bench.Idle, Rate: 1000, Duration: 10 * time.Second, Size: size},
+	}
+}
+
+func newBenchDrain(a *app, o *benchOptions) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "drain",
+		Short: "How fast a backlog is drained",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			sizes, err := o.sizes()
+			if err != nil {
+				return err
+			}
+			var workloads []bench.Workload
+			for _, text := range o.tx {
+				tx, err := o.txRows(text)
+				if err != nil {
+					return err
+				}
+				for _, size := range sizes {
+					workloads = append(workloads, bench.Workload{Kind: bench.Drain, Rows: o.rows, Tx: tx, Size: size})
+				}
+			}
+			return a.bench(cmd, o, workloads)
+		},
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&o.tx, "tx", []string{"10"}, "`rows` per transaction, or all; a list measures each")
+	f.StringSliceVar(&o.size, "size", []string{"200"}, "size of a payload, such as 200, 1kB or 10kB; a list measures each")
+	f.Int64Var(&o.rows, "rows", 100_000, "rows of the backlog")
+	return cmd
+}
+
+func newBenchRate(a *app, o *benchOptions) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rate",
+		Short: "How soon rows arrive at a steady rate",
+		Long: `rate writes one-row transactions at a steady rate, whatever the relay does, on 16 connections. Latencies are measured from when the row
+was due, so that a writer that is held up hides nothing; from its commit to the consumer; and, by the relay's own histogram, from its
+commit to the broker's acknowledgement. A first second at the same rate does not count.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			sizes, err := o.sizes()
+			if err != nil {
+				return err
+			}
+			var workloads []bench.Workload
+			for _, rate := range o.rates {
+				for _, size := range sizes {
+					workloads = append(workloads, bench.Workload{Kind: bench.Rate, Rate: rate, Duration: o.duration, Size: size})
+				}
+			}
+			return a.bench(cmd, o, workloads)
+		},
+	}
+	f := cmd.Flags()
+	f.IntSliceVar(&o.rates, "rate", []int{100, 1000}, "transactions a `second`; a list measures each")
+	f.StringSliceVar(&o.size, "size", []string{"200"}, "size of a payload, such as 200, 1kB or 10kB; a list measures each")
+	f.DurationVar(&o.duration, "duration", 10*time.Second, "how long each")
+	return cmd
+}
+
+func newBenchIdle(a *app, o *benchOptions) *cobra.Command {
+	var rate int
+	cmd := &cobra.Command{
+		Use:   "idle",
+		Short: "What an idle outbox in a busy database costs",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.bench(cmd, o, []bench.Workload{{Kind: bench.Idle, Rate: rate, Duration: o.duration, Size: 200}})
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&rate, "rate", 1000, "transactions a `second` in another table")
+	f.DurationVar(&o.duration, "duration", 30*time.Second, "how long")
+	return cmd
+}
+
+func newBenchReport(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "report FILE...",
+		Short: "Print the tables of saved JSON, as Markdown",
+		Long:  `report prints what bench --json has printed as the tables of docs/PERFORMANCE.md. Files of the same build, servers and machine are put together.`,
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(_ *cobra.Command, files []string) error {
+			var reports []*bench.Report
+			for _, path := range files {
+				text, err := os.ReadFile(path)
+				if err != nil {
+					return err
+				}
+				r := &bench.Report{}
+				if err := json.Unmarshal(text, r); err != nil {
+					return fmt.Errorf("%s is not what bench --json prints: %w", path, err)
+				}
+				if len(r.Workloads) == 0 {
+					return fmt.Errorf("%s has no workloads: is it what bench --json prints?", path)
+				}
+				reports = append(reports, r)
+			}
+			bench.WriteTables(a.Stdout, bench.Join(reports)...)
+			return nil
+		},
+	}
+}
+
+// benchBroker is the hidden command of the in-process broker.
+const benchBroker = "in-process-broker"
+
+func newBenchBroker(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: benchBroker, Hidden: true, Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return bench.ServeBroker(a.Stdin, a.Stdout) },
+	}
+}
+
+// sizes are bytes.
+func (o *benchOptions) sizes() (sizes []int, err error) {
+	for _, text := range o.size {
+		number, factor := strings.TrimSuffix(strings.TrimSpace(text), "B"), 1
+		for suffix, f := range map[string]int{"k": 1_000, "K": 1_000, "M": 1_000_000} {
+			if cut, ok := strings.CutSuffix(number, suffix); ok {
+				number, factor = cut, f
+			}
+		}
+		n, err := strconv.Atoi(strings.TrimSpace(number))
+		if err != nil || n < 1 || n > bench.MaxSize {
+			return nil, usagef("--size %s: expected a size from %d to %dkB, such as 200, 1kB or 10kB", text, bench.MinSize, bench.MaxSize/1000)
+		}
+		sizes = append(sizes, n*factor)
+	}
+	return sizes, nil
+}
+
+func (o *benchOptions) txRows(text string) (int64, error) {
+	if text == "all" {
+		return o.rows, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 {
+		return 0, usagef("--tx %s: expected a number of rows from 1 on, or all", text)
+	}
+	return n, nil
+}
+
+func (o *benchOptions) validate(workloads []bench.Workload) error {
+	if o.runs < 1 || o.runs > 1000 {
+		return usagef("--runs %d: expected 1 to 1000", o.runs)
+	}
+	if err := slot.ValidateName(o.name); err != nil {
+		return usagef("--name: %w", err)
+	}
+	if len(workloads) == 0 {
+		return usagef("nothing to measure: a list is empty")
+	}
+	for _, w := range workloads {
+		if err := w.Validate(len(o.kafka) == 0); err != nil {
+			return usagef("%w", err)
+		}
+	}
+	return nil
+}
+
+func (a *app) bench(cmd *cobra.Command, o *benchOptions, workloads []bench.Workload) (err error) {
+	if err := o.validate(workloads); err != nil {
+		return err
+	}
+	src, err := a.source(cmd)
+	if err != nil {
+		return err
+	}
+	if _, err := config.Load(config.Source{Path: os.DevNull, Flags: src.Flags}); err != nil {
+		return configFailure(err)
+	}
+	log := a.newLogger(config.Log{Level: "warn", Format: "auto"})
+	kill, stop, release := signals(cmd.Context(), log)
+	defer release()
+	ctx, cancel := context.WithCancelCause(kill)
+	defer cancel(nil)
+	defer context.AfterFunc(stop, func() { cancel(errInterrupted) })()
+
+	binary, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program, to start the relay: %w", err)
+	}
+	show := a.newShow()
+	if o.relay == "" {
+		o.relay = binary
+	}
+	cfg := bench.Config{Brokers: o.kafka, Binary: o.relay, Env: a.Env, Set: a.set, Name: o.name, Runs: o.runs}
+	var endPostgres func() error
+	if cfg.Postgres, endPostgres, err = startPostgres(ctx, o.postgres, "bench", show); err != nil {
+		return err
+	}
+	defer func() { err = firstError(err, endPostgres()) }()
+	if len(o.kafka) == 0 {
+		show.step("starting an in-process Kafka broker")
+		broker, err := bench.StartBroker(ctx, binary, "bench", benchBroker)
+		if err != nil {
+			return fmt.Errorf("start an in-process Kafka broker: %w", err)
+		}
+		defer broker.Close()
+		cfg.Brokers, cfg.BrokerPID = []string{broker.Address}, broker.PID
+	}
+	report, err := bench.Run(ctx, cfg, workloads, show.step)
+	report.Version, report.Revision = version(), currentBuild().Revision
+	report.Embedded, report.InProcess = o.postgres == "", len(o.kafka) == 0
+	if report.InProcess {
+		report.Kafka = "in-process stand-in"
+	}
+	if len(report.Workloads) > 0 { // also what was finished before something went wrong
+		err = errors.Join(a.printBench(o, report), err)
+	}
+	switch {
+	case errors.Is(err, sink.ErrUnreachable):
+		return &failure{code: exitUnavailable, err: err, next: "check --kafka: host:port of a broker that this machine reaches, without TLS and SASL"}
+	case err != nil:
+		return explain(err)
+	case !report.Clean():
+		return exitStatus(exitRuntime)
+	}
+	return nil
+}
+
+var errInterrupted = errors.New("interrupted: what was not finished is left out")
+
+func (a *app) printBench(o *benchOptions, r *bench.Report) error {
+	if o.json {
+		return json.NewEncoder(a.Stdout).Encode(r)
+	}
+	bench.WriteTables(a.Stdout, r)
+	return nil
+}

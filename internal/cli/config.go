@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postrider/postrider/internal/config"
+)
+
+func newConfig(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Print, validate and describe the configuration",
+	}
+	cmd.AddCommand(newConfigPrint(a), newConfigValidate(a), newConfigSchema(a), newConfigExample(a))
+	return cmd
+}
+
+func newConfigPrint(a *app) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "print",
+		Short: "Print the effective configuration, with the origin of each value and secrets masked",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			src, err := a.source(cmd)
+			if err != nil {
+				return err
+			}
+			// Not validated: a configuration that is not complete is the one that people want to look at.
+			l, err := config.Load(src)
+			if err != nil {
+				return configFailure(err)
+			}
+			a.warn(l)
+			if asJSON {
+				return a.printJSON(struct {
+					File   string         `json:"file,omitempty"`
+					Values []config.Value `json:"values"`
+				}{l.Path, l.Values()})
+			}
+			return l.Print(a.Stdout)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+// validation is the result of config validate --json.
+type validation struct {
+	Valid    bool      `json:"valid"`
+	File     string    `json:"file,omitempty"`
+	Problems []problem `json:"problems"`
+	Warnings []string  `json:"warnings"`
+}
+
+type problem struct {
+	Origin  string `json:"origin,omitempty"`
+	Key     string `json:"key,omitempty"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+func newConfigValidate(a *app) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "validate",
+		Short: "Check the configuration without connecting to anything",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := a.load(cmd)
+			if asJSON {
+				return a.validateJSON(l, err)
+			}
+			if err != nil {
+				return err
+			}
+			a.warn(l)
+			from := l.Path
+			if from == "" {
+				from = "configuration without a file"
+			}
+			_, err = fmt.Fprintf(a.Stdout, "%s: valid\n", from)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+func (a *app) validateJSON(l *config.Loaded, err error) error {
+	var problems config.Problems
+	if err != nil && !errors.As(err, &problems) {
+		return err
+	}
+	v := validation{Valid: err == nil, Problems: []problem{}, Warnings: []string{}}
+	for _, p := range problems {
+		v.Problems = append(v.Problems, problem{p.Origin, p.Key, p.Err.Error(), p.Hint})
+	}
+	if l != nil {
+		v.File, v.Warnings = l.Path, append(v.Warnings, l.Warnings...)
+	}
+	if err := a.printJSON(v); err != nil {
+		return err
+	}
+	if !v.Valid {
+		return exitStatus(exitConfig)
+	}
+	return nil
+}
+
+func newConfigSchema(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON Schema of the configuration file, for editors",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			s, err := config.Schema(a.Example)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(a.Stdout, "%s\n", s)
+			return err
+		},
+	}
+}
+
+func newConfigExample(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "example",
+		Short: "Print config.example.toml: every key with its default, its unit and the reason to change it",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprint(a.Stdout, a.Example)
+			return err
+		},
+	}
+}
+
+// printJSON writes a result as indented JSON, one object to a call.
+func (a *app) printJSON(v any) error {
+	e := json.NewEncoder(a.Stdout)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// warn prints what is odd about a configuration, for commands that have no log.
+func (a *app) warn(l *config.Loaded) {
+	for _, w := range l.Warnings {
+		fmt.Fprintf(a.Stderr, "postrider: warning: %s\n", w)
+	}
+}

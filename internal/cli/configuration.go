@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/postrider/postrider/internal/config"
+)
+
+// keyAnnotation marks a flag that sets a configuration key, and says which.
+const keyAnnotation = "postrider/key"
+
+func (a *app) globalFlags(root *cobra.Command) {
+	f := root.PersistentFlags()
+	f.StringVar(&a.configPath, "config", "", "configuration `file` (default postrider.toml, then /etc/postrider/postrider.toml)")
+	f.StringArrayVar(&a.set, "set", nil, "set a configuration key, as `key=value`; may be repeated")
+}
+
+// keyFlags gives a command a flag for each of the keys, named after it: slot.name is --slot-name.
+// The help text is the first sentence of what config.example.toml says about the key.
+func (a *app) keyFlags(cmd *cobra.Command, keys ...string) {
+	descriptions := config.Descriptions(a.Example)
+	for _, key := range keys {
+		name := strings.NewReplacer(".", "-", "_", "-").Replace(key)
+		help, _, _ := strings.Cut(descriptions[key], ". ")
+		cmd.Flags().String(name, "", fmt.Sprintf("%s (%s)", strings.TrimSuffix(help, "."), key))
+		cmd.Flags().Lookup(name).Annotations = map[string][]string{keyAnnotation: {key}}
+		switch words := config.Accepted(key); {
+		case words != nil:
+			must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
+		case key == "slot.name":
+			must(cmd.RegisterFlagCompletionFunc(name, a.slotNamesOfFlag))
+		}
+	}
+}
+
+// source is where the command's configuration comes from.
+func (a *app) source(cmd *cobra.Command) (config.Source, error) {
+	src := config.Source{Path: a.configPath, Env: a.Env}
+	for _, s := range a.set {
+		key, value, ok := strings.Cut(s, "=")
+		if !ok || key == "" {
+			return src, usagef("--set %s: expected key=value", s)
+		}
+		src.Flags = append(src.Flags, config.Flag{Key: strings.TrimSpace(key), Value: value, Name: "--set"})
+	}
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if key := f.Annotations[keyAnnotation]; len(key) == 1 {
+			src.Flags = append(src.Flags, config.Flag{Key: key[0], Value: f.Value.String(), Name: "--" + f.Name})
+		}
+	})
+	return src, nil
+}
+
+// load reads the configuration and judges the named sections, all of them if none is named. Its error is ready to be
+// returned from a RunE. The warnings are in the result: log them, or call warn.
+func (a *app) load(cmd *cobra.Command, sections ...string) (*config.Loaded, error) {
+	src, err := a.source(cmd)
+	if err != nil {
+		return nil, err
+	}
+	l, err := config.LoadValid(src, sections...)
+	if err != nil {
+		return nil, configFailure(err)
+	}
+	return l, nil
+}
+
+// fixConfiguration does not name config print: it needs a file that can be read.
+const fixConfiguration = "postrider config validate   # when it is corrected\npostrider config example   # explains every key"
+
+func configFailure(err error) error {
+	return &failure{
+		code: exitConfig,
+		err:  err,
+		wal:  keptMaybe,
+		next: fixConfiguration,
+	}
+}
+
+// env looks a variable up, "" if it is not set.
+func (a *app) env(name string) string {
+	for _, v := range slices.Backward(a.Env) {
+		if value, ok := strings.CutPrefix(v, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}

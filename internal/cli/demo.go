@@ -1,0 +1,214 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/demo"
+	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/internal/health"
+	"github.com/postrider/postrider/internal/metrics"
+	"github.com/postrider/postrider/internal/secret"
+	"github.com/postrider/postrider/relay"
+)
+
+type demoOptions struct {
+	shop     demo.Config
+	postgres string
+	kafka    []string
+	listen   string
+	json     bool
+}
+
+func newDemo(a *app) *cobra.Command {
+	o := demoOptions{}
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Show the relay at work on a real PostgreSQL and an audit of what it delivered",
+		Long: `demo starts a PostgreSQL server and an in-process Kafka broker, writes orders with their events, relays the events,
+reads them back from the topics and compares: written, delivered, lost, duplicated, out of order. Ctrl-C ends
+it, with the audit, and leaves nothing behind.
+
+The server's binaries are fetched once and kept in the cache directory, or taken from this machine.
+With --postgres and --kafka it uses what you have: there it makes the schema, publication and slot
+postrider_demo and two topics, and removes them at the end.
+
+Exit status 0 only if the audit is clean.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.shop.Rate <= 0 || o.shop.Rows < 0 || o.shop.Duration < 0 {
+				return usagef("--rate must be above zero, --rows and --duration must not be negative")
+			}
+			return a.demo(cmd.Context(), o)
+		},
+	}
+	f := cmd.Flags()
+	f.Int64Var(&o.shop.Rows, "rows", 0, "stop after so many events (0: no limit)")
+	f.DurationVar(&o.shop.Duration, "duration", 0, "stop after so long (0: no limit)")
+	f.Float64Var(&o.shop.Rate, "rate", 1000, "transactions a `second`, each with one event")
+	f.StringVar(&o.postgres, "postgres", "", "use this server instead: a connection `string`")
+	f.StringSliceVar(&o.kafka, "kafka", nil, "use these brokers instead: `host:port,...`")
+	f.StringVar(&o.listen, "listen", "", "`address` for the status page and /metrics (default: none)")
+	f.BoolVar(&o.json, "json", false, "print the final report as JSON")
+	return cmd
+}
+
+func (a *app) demo(ctx context.Context, o demoOptions) (err error) {
+	log := a.newLogger(config.Log{Level: "warn", Format: "auto"})
+	kill, stop, release := signals(ctx, log)
+	defer release()
+	show := a.newShow()
+
+	dsn, endPostgres, err := startPostgres(kill, o.postgres, "demo", show)
+	if err != nil {
+		return err
+	}
+	defer func() { err = firstError(err, endPostgres()) }()
+	brokers, endKafka, err := demoKafka(o, show)
+	if err != nil {
+		return err
+	}
+	defer endKafka()
+
+	cfg := demoConfig(o, dsn, brokers)
+	set := prometheus.NewRegistry()
+	d, err := a.newDaemon(&config.Loaded{Config: cfg}, metrics.New(set, cfg.Slot.Name), log)
+	if err != nil {
+		return err
+	}
+	endListener, err := d.listen(kill, set, log)
+	if err != nil {
+		return err
+	}
+	defer endListener()
+	endWatch := d.goWatch(ctx, stop, log)
+	defer endWatch()
+
+	shop := demo.New(o.shop, dsn, brokers)
+	if err := shop.SetUp(kill); err != nil {
+		return explain(err)
+	}
+	defer func() {
+		// The topics, slot and tables go even when the run was ended at once.
+		tearDown, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		err = firstError(err, shop.TearDown(tearDown))
+	}()
+	show.started(o)
+	report, err := shop.Run(kill, stop, d.relay.Run, func() bool { return d.relay.State().Phase == relay.Streaming }, func(look demo.Progress) {
+		show.progress(look, d.observation().Slot.LagBytes)
+	})
+	if err != nil {
+		return explain(err)
+	}
+	return a.printDemo(o, report)
+}
+
+func firstError(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+// startPostgres starts a server for a command, unless one is given.
+func startPostgres(ctx context.Context, given, command string, show *show) (dsn string, end func() error, err error) {
+	if given != "" {
+		return given, func() error { return nil }, nil
+	}
+	show.step("starting PostgreSQL (the first time its binaries are fetched)")
+	server, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{})
+	if err != nil {
+		return "", nil, &failure{code: exitUnavailable, err: fmt.Errorf("start an embedded PostgreSQL: %w", err),
+			next: "use a server of yours: postrider " + command + " --postgres postgres://user@host/db"}
+	}
+	return server.DSN(), server.Close, nil
+}
+
+func demoKafka(o demoOptions, show *show) (brokers []string, end func(), err error) {
+	if len(o.kafka) > 0 {
+		return o.kafka, func() {}, nil
+	}
+	show.step("starting an in-process Kafka broker")
+	broker, err := embedded.StartKafka(embedded.KafkaConfig{})
+	if err != nil {
+		return nil, nil, fmt.Errorf("start an in-process Kafka broker: %w", err)
+	}
+	return broker.Brokers(), broker.Close, nil
+}
+
+// demoConfig is the default configuration, pointed at the demo's names.
+func demoConfig(o demoOptions, dsn string, brokers []string) config.Config {
+	cfg := config.Default()
+	cfg.Postgres.URL = secret.Of(dsn)
+	cfg.Slot.Name = demo.Slot
+	cfg.Slot.CheckInterval = time.Second // the slot's lag is shown once a second
+	cfg.Replication.Publication = demo.Publication
+	cfg.Replication.Tables = []string{demo.Table}
+	cfg.Router[0].TopicReplacement = demo.TopicPrefix + "${routedByValue}"
+	cfg.Sink.Kafka.Brokers = brokers
+	cfg.HTTP.Listen = o.listen
+	return cfg
+}
+
+func (a *app) printDemo(o demoOptions, r demo.Report) error {
+	if o.json {
+		encoder := json.NewEncoder(a.Stdout)
+		if err := encoder.Encode(r); err != nil {
+			return err
+		}
+	} else {
+		fmt.Fprintf(a.Stdout, "\n%d events in %.1f s (%.0f/s), commit to consumer p50 %.1f ms, p99 %.1f ms, max %.1f ms\n",
+			r.Delivered, r.Seconds, r.RowsPerSecond, r.LatencyMS.P50, r.LatencyMS.P99, r.LatencyMS.Max)
+		fmt.Fprintf(a.Stdout, "audit: written %d, delivered %d, lost %d, duplicated %d, out of order %d\n",
+			r.Written, r.Delivered, r.Lost, r.Duplicated, r.OutOfOrder)
+	}
+	if !r.Clean() {
+		return exitStatus(exitRuntime)
+	}
+	return nil
+}
+
+// show is what the demo says while it runs: a line that is overwritten on a terminal, one now and then elsewhere.
+type show struct {
+	out      io.Writer
+	terminal bool
+	looks    int
+}
+
+// Lines elsewhere than on a terminal come this many looks, one a second, apart.
+const showEvery = 5
+
+func (a *app) newShow() *show { return &show{out: a.Stderr, terminal: isTerminal(a.Stderr)} }
+
+func (s *show) step(text string) { fmt.Fprintln(s.out, text) }
+
+func (s *show) started(o demoOptions) {
+	s.step(fmt.Sprintf("writing %.0f orders a second, each with an event in %s; topics %s", o.shop.Rate, demo.Table, strings.Join(demo.Topics(), ", ")))
+	if o.shop.Rows == 0 && o.shop.Duration == 0 {
+		s.step("Ctrl-C stops")
+	}
+}
+
+func (s *show) progress(p demo.Progress, lag *int64) {
+	s.looks++
+	line := fmt.Sprintf("%4.0f s  written %d  delivered %d  p50 %.1f ms  p99 %.1f ms", p.Elapsed.Seconds(), p.Written, p.Delivered,
+		float64(p.P50)/float64(time.Millisecond), float64(p.P99)/float64(time.Millisecond))
+	if lag != nil {
+		line += "  slot lag " + health.Bytes(*lag)
+	}
+	switch {
+	case s.terminal:
+		fmt.Fprintf(s.out, "\r\x1b[K%s", line)
+	case s.looks%showEvery == 0:
+		fmt.Fprintln(s.out, line)
+	}
+}

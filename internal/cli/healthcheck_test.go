@@ -1,0 +1,116 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/postrider/postrider/internal/httpserver"
+)
+
+// serveHTTP runs the daemon's HTTP server on listen until the test ends and returns the port.
+func serveHTTP(t *testing.T, listen string, h httpserver.Handlers) string {
+	t.Helper()
+	h.Metrics, h.Log = prometheus.NewRegistry(), zerolog.Nop()
+	s := httpserver.New(httpserver.Config{Listen: listen}, h)
+	require.NoError(t, s.Listen())
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-ended)
+	})
+	_, port, err := net.SplitHostPort(s.Addr().String())
+	require.NoError(t, err)
+	return port
+}
+
+// command runs one command line with a configuration file of the given text.
+func command(t *testing.T, configuration string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "postrider.toml")
+	require.NoError(t, os.WriteFile(path, []byte(configuration), 0o600))
+	r := execute(t, nil, append(args, "--config", path)...)
+	without := func(s string) string { return strings.ReplaceAll(s, " --config "+path, "") } // of hints
+	return r.code, without(r.stdout), without(r.stderr)
+}
+
+func healthy() error { return nil }
+
+func isReady() (string, error) { return "streaming", nil }
+
+func TestHealthcheck_IsSilentWhenAlive(t *testing.T) {
+	notReady := func() (string, error) {
+		return "backing_off", &httpserver.Reason{Code: "backing_off", Text: "broker unreachable"}
+	}
+	for _, listen := range []string{"127.0.0.1", "0.0.0.0", ""} {
+		t.Run("listens on "+listen, func(t *testing.T) {
+			port := serveHTTP(t, listen+":0", httpserver.Handlers{Live: healthy, Ready: notReady})
+			file := "[http]\nlisten = \"" + listen + ":" + port + "\"\n"
+
+			code, stdout, stderr := command(t, file, "healthcheck")
+			require.Equal(t, exitOK, code, stderr)
+			require.Empty(t, stdout+stderr)
+
+			code, stdout, stderr = command(t, file, "healthcheck", "--ready")
+			require.Equal(t, exitRuntime, code)
+			require.Empty(t, stdout)
+			require.Equal(t, "postrider: /readyz: backing_off: broker unreachable\n", stderr)
+		})
+	}
+}
+
+func TestHealthcheck_TakesTheAddressFromAFlag(t *testing.T) {
+	port := serveHTTP(t, "127.0.0.1:0", httpserver.Handlers{Live: healthy, Ready: isReady})
+	code, _, stderr := command(t, "", "healthcheck", "--ready", "--http-listen", "127.0.0.1:"+port)
+	require.Equal(t, exitOK, code, stderr)
+}
+
+func TestHealthcheck_FailsWithOne(t *testing.T) {
+	gone, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	nobody := gone.Addr().String()
+	require.NoError(t, gone.Close())
+	hung := serveHTTP(t, "127.0.0.1:0", httpserver.Handlers{Live: func() error { return errors.New("loop has not turned for 1m0s") }, Ready: isReady})
+	stranger := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(stranger.Close)
+	release := make(chan struct{})
+	mute := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(mute.Close)
+	t.Cleanup(func() { close(release) })
+
+	for _, c := range []struct{ name, listen, timeout, want string }{
+		{"nobody listens", nobody, "20s", "connection refused"},
+		{"not alive", "127.0.0.1:" + hung, "20s", "loop has not turned"},
+		{"somebody else listens", strings.TrimPrefix(stranger.URL, "http://"), "20s", "is it postrider"},
+		{"no answer", strings.TrimPrefix(mute.URL, "http://"), "200ms", "deadline"},
+		{"no server configured", "", "20s", "http.listen is empty"},
+		{"a wrong address", "nonsense", "20s", "http.listen"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			began := time.Now()
+			code, stdout, stderr := command(t, "[http]\nlisten = \""+c.listen+"\"\n", "healthcheck", "--timeout", c.timeout)
+			require.Equal(t, exitRuntime, code)
+			require.Empty(t, stdout)
+			require.Contains(t, stderr, c.want)
+			require.Less(t, time.Since(began), 20*time.Second)
+		})
+	}
+}

@@ -1,0 +1,332 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/deadletter"
+	"github.com/postrider/postrider/internal/metrics"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/internal/recovery"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/kafka"
+	"github.com/postrider/postrider/slot"
+)
+
+// recoverCall is one call of recover.
+type recoverCall struct {
+	app          *app
+	publish, yes bool
+	gap          bool
+	asJSON       bool
+	since, until string
+	selection    recovery.Selection
+}
+
+func newRecover(a *app) *cobra.Command {
+	c := recoverCall{app: a}
+	cmd := &cobra.Command{
+		Use:   "recover",
+		Short: "Publish the rows that a lost slot did not deliver, from the tables",
+		Long: `recover compares the outbox tables with their topics, and says which rows are missing there. It is a dry run: with --publish it
+publishes them, in the order of the tables, and makes the slot anew, so that 'postrider run' can start and nothing is missing or repeated.
+
+The new slot is made before a row is read: what is committed meanwhile comes by it. The lost slot stays until everything is
+published. A recovery that was interrupted is repeated with the same command: what is in the topics is left out.
+
+Rows that were deleted from the tables cannot be published, nor can logical messages: stop the job that cleans up the outbox first.
+
+Without --since, --until and --id it looks for all rows that the lost slot cannot have delivered, as far as the slot still tells (its
+catalog_xmin), or for all rows of the tables if it was dropped. With --until or --id a lost slot stays lost.
+
+The login needs SELECT on the tables, and to read the topics.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
+	}
+	f := cmd.Flags()
+	f.BoolVar(&c.publish, "publish", false, "publish what is missing, and make the slot anew")
+	f.BoolVar(&c.yes, "yes", false, "do not ask for the slot's name")
+	f.BoolVar(&c.gap, "gap", false, "all rows of the gap: the default")
+	f.StringVar(&c.since, "since", "", "rows from a `TIME` on: 2026-01-31T12:00:00Z, or a duration before now (36h); older ones count as delivered")
+	f.StringVar(&c.until, "until", "", "rows from before a `TIME`")
+	f.StringVar(&c.selection.TimeColumn, "time-column", "", "`COLUMN` with the time of the insert, for --since and --until; found if not given")
+	f.StringSliceVar(&c.selection.IDs, "id", nil, "rows with this `ID`; may be repeated")
+	f.Uint32Var(&c.selection.FromXmin, "from-xmin", 0, "rows of transactions from this `XID` on: the catalog_xmin of a slot that was dropped, as the relay said")
+	f.BoolVar(&c.selection.Partial, "partial-topics", false, "publish every row that is not in the topics, even if they have lost their older records")
+	f.BoolVar(&c.selection.SkipRefused, "skip-refused", false, "leave out rows that cannot be routed")
+	f.BoolVar(&c.asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+func (c *recoverCall) run(cmd *cobra.Command) error {
+	if err := c.times(); err != nil {
+		return err
+	}
+	l, err := c.app.load(cmd)
+	if err != nil {
+		return err
+	}
+	c.app.warn(l)
+	cfg := l.Config
+	if cfg.Sink.Kind != config.SinkKafka {
+		return usagef("recover reads topics back: sink.kind has to be kafka")
+	}
+	if len(cfg.Replication.Tables) == 0 {
+		return usagef("replication.tables is empty: logical messages are in no table")
+	}
+	if c.publish {
+		what := fmt.Sprintf("publishes rows of the tables that are not in their topics, and makes slot %s anew if it is lost", cfg.Slot.Name)
+		if err := c.app.confirm(cfg.Slot.Name, what, c.yes); err != nil {
+			return err
+		}
+	}
+	report, err := c.recover(cmd.Context(), cfg)
+	if err != nil {
+		if told := (*failure)(nil); errors.As(err, &told) {
+			return err
+		}
+		f := explain(err)
+		if errors.Is(err, recovery.ErrIncomplete) || errors.Is(err, recovery.ErrParked) {
+			f.code = exitConfig
+		}
+		return f
+	}
+	if c.asJSON {
+		return c.app.printJSON(report)
+	}
+	return c.print(c.app.Stdout, report)
+}
+
+func (c *recoverCall) times() (err error) {
+	if c.gap && (c.until != "" || len(c.selection.IDs) > 0) {
+		return usagef("--gap is all rows: not with --until or --id")
+	}
+	now := time.Now()
+	if c.since != "" {
+		if c.selection.Since, err = sinceTime(c.since, now); err != nil {
+			return usagef("--since %s: %v", c.since, err)
+		}
+	}
+	if c.until != "" {
+		if c.selection.Until, err = sinceTime(c.until, now); err != nil {
+			return usagef("--until %s: %v", c.until, err)
+		}
+	}
+	return nil
+}
+
+func (c *recoverCall) recover(ctx context.Context, cfg config.Config) (*recovery.Report, error) {
+	a := c.app
+	p := a.newPipeline(cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), a.newLogger(cfg.Log))
+	if err := p.prepareTables(ctx); err != nil { // what the router needs to know
+		return nil, err
+	}
+	parts := recovery.Parts{
+		Postgres: cfg.Postgres, Need: requirements(cfg), Replication: cfg.Replication,
+		Roles: func(table string) slot.Roles { return roles(cfg, table) },
+		OpenTopics: func(ctx context.Context) (recovery.Topics, error) {
+			reader, err := kafka.OpenReader(ctx, cfg.Sink.Kafka, true) // what readers do not see is not delivered
+			if err != nil {
+				return nil, err // an interface that holds a nil pointer is not nil
+			}
+			return topicReader{reader}, nil
+		},
+		OpenSink: func(ctx context.Context, done sink.Done) (sink.Sink, error) {
+			s, err := kafka.Open(ctx, cfg.Sink.Kafka, p.component("sink"), done)
+			if err != nil {
+				return nil, err
+			}
+			return s, nil
+		},
+		Router: p.newRouter,
+		Limits: recovery.Limits{Messages: cfg.Relay.InFlightMessages, Bytes: cfg.Relay.InFlightBytes},
+		Say:    a.progress, Log: p.component("recovery"),
+	}
+	if cfg.DeadLetter.On() {
+		system, err := askSystemIdentifier(ctx, cfg.Postgres)
+		if err != nil {
+			return nil, err
+		}
+		letters := deadletter.NewIndex()
+		parts.DeadLetters = cfg.DeadLetter.Topic
+		parts.DeadLetter = func(m *sink.Message) (relation, id string) {
+			own := *m
+			own.Key = bytes.Clone(m.Key) // the message is the reader's
+			letters.Take(&own, 0)        // one key is in one partition, whose order is kept
+			return rowOfLetter(m, system, cfg.Slot.Name)
+		}
+		parks := sync.OnceValue(letters.Parks)
+		parts.Parked = func(m *sink.Message) bool { return parks()(m) }
+	}
+	r, err := recovery.New(ctx, parts, c.selection)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	if !c.publish {
+		return r.Plan(ctx)
+	}
+	if cfg.Relay.ExactlyOnce {
+		if err := a.shutOut(ctx, cfg); err != nil {
+			return nil, err
+		}
+	}
+	return r.Publish(ctx)
+}
+
+// shutOut has the open transaction of a relay with exactly_once aborted, which may only hang: it could be committed after its rows were published from the
+// tables. And what an attempt before this has published behind it can be read.
+func (a *app) shutOut(ctx context.Context, cfg config.Config) error {
+	source, err := sourceOf(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	s, err := kafka.OpenTransactional(ctx, cfg.Sink.Kafka, cfg.Relay.PositionTopic, a.newLogger(cfg.Log), func(*sink.Message, error) {}, func(pglogrepl.LSN, error) {})
+	if err != nil {
+		return err
+	}
+	_, err = s.Begin(ctx, source)
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	return errors.Join(err, s.Close(closing))
+}
+
+// askSystemIdentifier is systemIdentifier on a connection of its own.
+func askSystemIdentifier(ctx context.Context, cfg postgres.Config) (string, error) {
+	conn, err := postgres.Connect(ctx, cfg)
+	if err != nil {
+		return "", err
+	}
+	defer closeSQL(ctx, conn)
+	return systemIdentifier(ctx, conn)
+}
+
+// rowOfLetter is recovery.Parts.DeadLetter. Records that are no letters name no row, nor do those of another relay that shares the topic: its tables
+// and ids may have the same names. system is empty if the server does not say it.
+func rowOfLetter(m *sink.Message, system, slot string) (relation, id string) {
+	for _, h := range m.Headers {
+		switch h.Key {
+		case deadletter.HeaderSource:
+			if ofSystem, ofSlot, ok := letterSource(h.Value); ok && (system != "" && ofSystem != system || ofSlot != slot) {
+				return "", ""
+			}
+		case deadletter.HeaderRelation:
+			relation = string(h.Value)
+		case deadletter.HeaderEventID:
+			id = string(h.Value)
+		}
+	}
+	return relation, id
+}
+
+// topicReader is a kafka.Reader as recovery.Topics.
+type topicReader struct{ *kafka.Reader }
+
+func (t topicReader) Read(ctx context.Context, topic string, since time.Time, each func(*sink.Message)) (whole bool, err error) {
+	whole, err = t.Whole(ctx, topic)
+	if errors.Is(err, sink.ErrUnknownTopic) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	spans, err := t.Spans(ctx, topic, since)
+	if err != nil {
+		return false, err
+	}
+	return whole, t.Reader.Read(ctx, spans, func(_ int, _ int64, m *sink.Message) error { each(m); return nil })
+}
+
+// mostNamed is how many open transactions are worth a line.
+const mostNamed = 10
+
+// print says what was found and done, and what to type next.
+func (c *recoverCall) print(w io.Writer, r *recovery.Report) error {
+	fmt.Fprintf(w, "slot %s was %s", r.Slot, r.State)
+	if r.Reason != "" {
+		fmt.Fprintf(w, " (%s)", r.Reason)
+	}
+	if r.ConfirmedFlushLSN != 0 {
+		fmt.Fprintf(w, ", confirmed up to %s", r.ConfirmedFlushLSN)
+	}
+	fmt.Fprintln(w)
+	if r.BySlot > 0 {
+		fmt.Fprintf(w, "%s left to the slot, by which they come\n", quantity(r.BySlot, "row"))
+	}
+	if n := len(r.OpenTransactions); n > 0 {
+		more := ""
+		if n > mostNamed {
+			more = fmt.Sprintf(" and %d more", n-mostNamed)
+		}
+		fmt.Fprintf(w, "rows of %s may not be counted yet: %s%s\n", quantity(n, "open transaction"),
+			strings.Join(r.OpenTransactions[:min(n, mostNamed)], ", "), more)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	verb := "TO PUBLISH"
+	if c.publish {
+		verb = "PUBLISHED"
+	}
+	fmt.Fprintf(t, "TABLE\tROWS COMPARED\tIN TOPICS\tDEAD LETTERS\tNO MESSAGE\tREFUSED\t%s\tFIRST\tLAST\n", verb)
+	for _, table := range r.Tables {
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", table.Table, table.Rows, table.Delivered, table.DeadLetters,
+			table.NoMessage, table.Refused, table.Undelivered, placeText(table.First), placeText(table.Last))
+	}
+	fmt.Fprintf(t, "\nTOPIC\tRECORDS READ\t%s\n", verb)
+	for _, topic := range r.Topics {
+		note := ""
+		if !topic.Whole {
+			note = "   (older records are gone)"
+		}
+		fmt.Fprintf(t, "%s\t%d\t%d%s\n", topic.Topic, topic.Records, topic.Undelivered, note)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\n%s\n", c.app.typed(c.outcome(r)))
+	return err
+}
+
+func placeText(p *recovery.Place) string {
+	switch {
+	case p == nil:
+		return "-"
+	case p.Time == "":
+		return p.ID
+	}
+	return p.ID + " (" + p.Time + ")"
+}
+
+// outcome is the last line.
+func (c *recoverCall) outcome(r *recovery.Report) string {
+	rows := quantity(r.Undelivered(), "row")
+	these, are := "these ", " are"
+	if r.Undelivered() == 1 {
+		these, are = "this ", " is"
+	}
+	switch {
+	case r.Refusal != nil:
+		f := explain(r.Refusal)
+		return fmt.Sprintf("--publish would refuse: %v\nnext: %s", r.Refusal, f.next)
+	case !c.publish && r.State == "usable":
+		return "Nothing was changed. With --publish " + these + rows + are + " published; the slot stays as it is."
+	case !c.publish:
+		return "Nothing was changed. With --publish " + these + rows + are + " published, and the slot is made anew."
+	case r.Recreated:
+		return fmt.Sprintf("%s published. Slot %s is made anew: what was committed after %s comes by it. Start the relay: postrider run", rows, r.Slot, r.ConsistentPoint)
+	case r.State == "usable":
+		return rows + " published. The relay can start: postrider run"
+	}
+	return fmt.Sprintf("%s published. Slot %s is %s as before: postrider recover, without --id and --until, makes it anew", rows, r.Slot, r.State)
+}

@@ -1,0 +1,291 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/health"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/slot"
+)
+
+func newSlot(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "slot",
+		Short: "List, show, create, drop, advance and adopt replication slots",
+	}
+	cmd.AddCommand(newSlotList(a), newSlotShow(a), newSlotCreate(a), newSlotDrop(a), newSlotAdvance(a), newSlotAdopt(a))
+	return cmd
+}
+
+// withDatabase runs f with a connection and the configuration, of which it uses postgres and the further sections. name is the slot that the command
+// is about: its argument, or slot.name.
+func (a *app) withDatabase(cmd *cobra.Command, args []string, f func(ctx context.Context, conn *pgx.Conn, cfg config.Config) error, sections ...string) error {
+	l, err := a.load(cmd, append(sections, "postgres")...)
+	if err != nil {
+		return err
+	}
+	a.warn(l)
+	if len(args) > 0 {
+		l.Config.Slot.Name = args[0]
+	}
+	if err := slot.ValidateName(l.Config.Slot.Name); err != nil {
+		return usagef("%v", err)
+	}
+	ctx := cmd.Context()
+	conn, err := postgres.Connect(ctx, l.Config.Postgres)
+	if err != nil {
+		return explain(err)
+	}
+	defer closeSQL(ctx, conn)
+	if err := f(ctx, conn, l.Config); err != nil {
+		if f := (*failure)(nil); errors.As(err, &f) {
+			return err
+		}
+		return explain(err)
+	}
+	return nil
+}
+
+func newSlotList(a *app) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List all replication slots of the server",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withDatabase(cmd, args, func(ctx context.Context, conn *pgx.Conn, _ config.Config) error {
+				slots, err := slot.List(ctx, conn)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					if slots == nil {
+						slots = []slot.Status{}
+					}
+					return a.printJSON(slots)
+				}
+				return writeSlots(a.Stdout, slots)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON array")
+	return cmd
+}
+
+func writeSlots(w io.Writer, slots []slot.Status) error {
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(t, "NAME\tDATABASE\tPLUGIN\tACTIVE\tWAL STATUS\tLAG\tRETAINED")
+	for _, s := range slots {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, orDash(s.Database), orDash(s.Plugin), activeText(s),
+			orDash(s.WALStatus), optionalBytes(s.LagBytes), optionalBytes(s.RetainedBytes))
+	}
+	return t.Flush()
+}
+
+func activeText(s slot.Status) string {
+	if s.Active {
+		return fmt.Sprintf("pid %d", s.ActivePID)
+	}
+	return "no"
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func optionalBytes(n *int64) string {
+	if n == nil {
+		return "-"
+	}
+	return health.Bytes(*n)
+}
+
+func newSlotShow(a *app) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "show [NAME]",
+		Short: "Show one slot, the configured one without a name",
+		Args:  cobra.MaximumNArgs(1), ValidArgsFunction: a.slotNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withDatabase(cmd, args, func(ctx context.Context, conn *pgx.Conn, cfg config.Config) error {
+				s, err := slot.Get(ctx, conn, cfg.Slot.Name)
+				if errors.Is(err, slot.ErrNotFound) && len(args) == 0 { // with a name, it may be that of another relay's
+					err = slot.Absent(ctx, conn, requirements(cfg), err)
+				}
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return a.printJSON(s)
+				}
+				return writeSlot(a.Stdout, s)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+// writeSlot prints what is known, under the names that PostgreSQL gives it.
+func writeSlot(w io.Writer, s slot.Status) error {
+	document, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	// The order of the JSON object is that of the table; its strings lose their quotes.
+	decoder := json.NewDecoder(strings.NewReader(string(document)))
+	decoder.UseNumber()
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	if _, err := decoder.Token(); err != nil {
+		return err
+	}
+	for decoder.More() {
+		key, err := decoder.Token()
+		if err != nil {
+			return err
+		}
+		value, err := decoder.Token()
+		if err != nil {
+			return err
+		}
+		text := fmt.Sprint(value)
+		if n, ok := value.(json.Number); ok && strings.HasSuffix(fmt.Sprint(key), "_bytes") {
+			if bytes, err := n.Int64(); err == nil {
+				text = fmt.Sprintf("%s (%s)", n, health.Bytes(bytes))
+			}
+		}
+		fmt.Fprintf(t, "%v\t%s\n", key, text)
+	}
+	return t.Flush()
+}
+
+func newSlotCreate(a *app) *cobra.Command {
+	var failover, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "create [NAME]",
+		Short: "Create a slot: from then on rows are kept until they are published",
+		Long: `create makes a logical slot in the database of postgres.url. It waits for transactions that were writing
+before, and says which. Rows committed before it are not published.
+
+The publication and its tables are checked first: a slot never sends what was committed before its publication existed.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withDatabase(cmd, args, func(ctx context.Context, conn *pgx.Conn, cfg config.Config) error {
+				cfg.Slot.Failover = cfg.Slot.Failover || failover
+				if _, err := slot.Diagnose(ctx, conn, requirements(cfg)); err != nil {
+					return err
+				}
+				s, err := a.createSlot(ctx, conn, cfg.Slot)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					status, err := slot.Get(ctx, conn, s.Name)
+					if err != nil {
+						return err
+					}
+					return a.printJSON(status)
+				}
+				_, err = fmt.Fprintf(a.Stdout, "slot %s created; what is committed after %s is published\n", s.Name, s.ConfirmedFlushLSN)
+				return err
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&failover, "failover", false, "let standbys keep a copy of it (PostgreSQL 17)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+// createSlot waits for older transactions as long as it takes: whoever waits sees for whom, and can interrupt.
+func (a *app) createSlot(ctx context.Context, conn *pgx.Conn, cfg slot.Config) (slot.Slot, error) {
+	for {
+		s, err := slot.Create(ctx, conn, cfg)
+		if !errors.Is(err, slot.ErrBlocked) || ctx.Err() != nil {
+			return s, err
+		}
+		a.progress("%v; still waiting", err)
+	}
+}
+
+// progress is a line for people, on stderr.
+func (a *app) progress(format string, args ...any) {
+	fmt.Fprintln(a.Stderr, oneLine(fmt.Sprintf(format, args...)))
+}
+
+func newSlotDrop(a *app) *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "drop NAME",
+		Short: "Drop a slot: what it keeps is never published",
+		Args:  cobra.ExactArgs(1), ValidArgsFunction: a.slotNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withDatabase(cmd, args, func(ctx context.Context, conn *pgx.Conn, cfg config.Config) error {
+				s, err := slot.Get(ctx, conn, cfg.Slot.Name)
+				if err != nil {
+					return err
+				}
+				what := fmt.Sprintf("drops slot %s (%s): rows committed after %s and not published yet are never published by a slot",
+					s.Name, slotText(s), lsnOrNone(s.ConfirmedFlushLSN))
+				if err := a.confirm(s.Name, what, yes); err != nil {
+					return err
+				}
+				if err := slot.Drop(ctx, conn, s.Name); err != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(a.Stdout, "slot %s dropped\n", s.Name)
+				return err
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for the slot's name")
+	return cmd
+}
+
+func slotText(s slot.Status) string {
+	text := "no WAL kept"
+	if s.RetainedBytes != nil {
+		text = health.Bytes(*s.RetainedBytes) + " of WAL kept"
+	}
+	if s.Active {
+		text += fmt.Sprintf(", in use by pid %d", s.ActivePID)
+	}
+	return text
+}
+
+func lsnOrNone(lsn pglogrepl.LSN) string {
+	if lsn == 0 {
+		return "its creation"
+	}
+	return lsn.String()
+}
+
+// confirm has the name typed: a wrong slot is dropped in a hurry, and cannot be brought back.
+func (a *app) confirm(name, what string, yes bool) error {
+	if yes {
+		return nil
+	}
+	fmt.Fprintf(a.Stderr, "This %s.\nType the slot's name to go on: ", what)
+	line, err := bufio.NewReader(a.Stdin).ReadString('\n')
+	if strings.TrimSpace(line) == name {
+		return nil
+	}
+	if errors.Is(err, io.EOF) && strings.TrimSpace(line) == "" {
+		return usagef("nothing was changed: no name on standard input; without a terminal add --yes")
+	}
+	return usagef("nothing was changed: that is not %s", name)
+}

@@ -1,0 +1,58 @@
+// Package config is the only one that knows TOML. A Config has one field per section, each the Config type of the package
+// that uses it; the struct tags are the table of keys from which file, environment, flags, print and schema follow.
+//
+// A key is a name ("sink.kafka.brokers"), a field, a default, and lines in config.example.toml: to add one, write the last
+// three, and a test says what is missing.
+package config
+
+import (
+	"github.com/postrider/postrider/internal/alerts"
+	"github.com/postrider/postrider/internal/deadletter"
+	"github.com/postrider/postrider/internal/health"
+	"github.com/postrider/postrider/internal/httpserver"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/internal/snapshot"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/router"
+	"github.com/postrider/postrider/slot"
+)
+
+// Config is everything that can be configured.
+type Config struct {
+	Postgres    postgres.Config    `toml:"postgres"`
+	Slot        slot.Config        `toml:"slot"`
+	Replication replication.Config `toml:"replication"`
+	Router      []router.Config    `toml:"router"` // rule sets, at least one
+	Format      router.Format      `toml:"format"`
+	Sink        Sink               `toml:"sink"`
+	Snapshot    snapshot.Config    `toml:"snapshot"`
+	Relay       relay.Config       `toml:"relay"`
+	DeadLetter  deadletter.Config  `toml:"deadletter"`
+	Monitor     slot.MonitorConfig `toml:"monitor"`
+	Health      health.Config      `toml:"health"`
+	Alerts      alerts.Config      `toml:"alerts"`
+	HTTP        httpserver.Config  `toml:"http"`
+	Admin       httpserver.Admin   `toml:"admin"`
+	Log         Log                `toml:"log"`
+}
+
+// Default is the configuration of an empty file.
+func Default() Config {
+	return Config{
+		Postgres:    postgres.DefaultConfig(),
+		Slot:        slot.DefaultConfig(),
+		Replication: replication.DefaultConfig(),
+		Router:      []router.Config{router.DefaultConfig()},
+		Format:      router.DefaultFormat(),
+		Sink:        defaultSink(),
+		Snapshot:    snapshot.DefaultConfig(),
+		Relay:       relay.DefaultConfig(),
+		DeadLetter:  deadletter.DefaultConfig(),
+		Monitor:     slot.DefaultMonitorConfig(),
+		Health:      health.DefaultConfig(),
+		Alerts:      alerts.DefaultConfig(),
+		HTTP:        httpserver.DefaultConfig(),
+		Log:         defaultLog(),
+	}
+}

@@ -1,0 +1,217 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/postrider/postrider/router"
+)
+
+// searchPath is where the configuration file is looked for if none is named.
+var searchPath = []string{"postrider.toml", "/etc/postrider/postrider.toml"}
+
+const originDefault = "default"
+
+// Source is where a configuration comes from. Flags beat the environment, which beats the file, which beats the defaults.
+type Source struct {
+	Path  string   // configuration file; empty: what POSTRIDER_CONFIG names, else the first that exists of the search path, else none
+	Env   []string // "NAME=value"; for keys, and for ${NAME} in URLs and secrets
+	Flags []Flag   // later ones win
+}
+
+// Flag is a key set on the command line.
+type Flag struct {
+	Key   string // "slot.name"
+	Value string
+	Name  string // as typed, for errors and origins: "--slot-name"
+}
+
+// Loaded is a configuration and where it came from.
+type Loaded struct {
+	Config   Config
+	Path     string   // the file that was read, empty if there is none
+	Warnings []string // for the log; no secrets in them
+	origins  map[string]string
+	source   Source
+}
+
+// Load reads the configuration without judging it as a whole: every key is known and has the right type, which is what a
+// command needs that uses one section. The error is a Problems with all that is wrong.
+func Load(src Source) (*Loaded, error) {
+	l, problems := read(src)
+	if err := problems.or(); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// LoadValid is Load followed by Validate, with the problems of both in one error.
+func LoadValid(src Source, sections ...string) (*Loaded, error) {
+	l, problems := read(src)
+	if l == nil {
+		return nil, problems
+	}
+	spoilt := map[string]bool{}
+	for _, p := range problems {
+		spoilt[topSection(p.Key)] = true
+	}
+	for _, p := range l.validate(sections) {
+		// A key that could not be read still has its default: what follows from that is noise.
+		if !spoilt[topSection(p.Key)] {
+			problems = append(problems, p)
+		}
+	}
+	if err := problems.or(); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Again reads and judges the same configuration once more: the same file, which has to be there if there was one, under the same environment
+// and flags. The error is a Problems.
+func (l *Loaded) Again() (*Loaded, error) {
+	src := l.source
+	if l.Path != "" {
+		src.Path = l.Path
+	}
+	return LoadValid(src)
+}
+
+// Origin says where a key's value came from: "default", "postrider.toml:12", "env POSTRIDER_SLOT_NAME" or "flag --slot-name".
+func (l *Loaded) Origin(key string) string {
+	if o, ok := l.origins[key]; ok {
+		return o
+	}
+	return originDefault
+}
+
+// read returns nil instead of a configuration if the file could not be read at all.
+func read(src Source) (*Loaded, Problems) {
+	l := &Loaded{Config: Default(), origins: map[string]string{}, source: src}
+	env := newEnvironment(src.Env)
+
+	path, data, err := findFile(src.Path, env)
+	if err != nil {
+		return nil, Problems{{Err: err, Hint: "name another with --config or " + EnvFile}}
+	}
+	l.Path = path
+	doc, problem := parse(path, data)
+	if problem != nil {
+		return nil, Problems{*problem}
+	}
+	l.Config.Router = slices.Repeat(l.Config.Router, doc.routers)
+	ix := newIndex(&l.Config)
+	fromFile, problems := readFile(ix, doc)
+	fromEnv, warnings := env.settings(ix)
+	l.Warnings = warnings
+
+	// Lowest first.
+	problems = append(problems, l.apply(ix, env, fromFile)...)
+	slices.SortStableFunc(problems, func(a, b Problem) int { return a.line - b.line })
+	problems = append(problems, l.apply(ix, env, fromEnv)...)
+	problems = append(problems, l.apply(ix, env, flagSettings(src.Flags))...)
+	for i, rule := range l.Config.Router {
+		for _, w := range rule.Warnings() {
+			l.Warnings = append(l.Warnings, numbered(w, router.RuleName(i, len(l.Config.Router))))
+		}
+	}
+	return l, problems
+}
+
+func findFile(path string, env environment) (string, []byte, error) {
+	if path == "" {
+		path = env[EnvFile]
+	}
+	if path != "" {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return "", nil, fmt.Errorf("read the file: %w", err)
+		}
+		return path, data, nil
+	}
+	for _, path := range searchPath {
+		data, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return "", nil, fmt.Errorf("read the file: %w", err)
+		}
+		return path, data, nil
+	}
+	return "", nil, nil // the environment and the flags may say it all
+}
+
+func flagSettings(flags []Flag) []setting {
+	settings := make([]setting, 0, len(flags))
+	for _, f := range flags {
+		settings = append(settings, setting{name: f.Key, origin: "flag " + f.Name, value: f.Value, text: true})
+	}
+	return settings
+}
+
+// apply sets the keys of one layer.
+func (l *Loaded) apply(ix *index, env environment, layer []setting) Problems {
+	var problems Problems
+	given := map[string]string{} // by key the name it was given under: a secret and its file are one key
+	for _, s := range layer {
+		problem := func(err error, hint string) {
+			problems = append(problems, Problem{Origin: s.origin, Key: s.name, Err: err, Hint: hint, line: s.line})
+		}
+		r, known := ix.refs[s.name]
+		if !known && slices.Contains(ix.plain, s.name) { // from the environment or a flag
+			problem(errors.New("the file has several [[router]], and this does not say which"),
+				"set it in the file, or for one with --set "+router.RuleName(0, len(l.Config.Router))+strings.TrimPrefix(s.name, routerSection)+"=...")
+			continue
+		}
+		if !known {
+			problem(errors.New("unknown key"), didYouMean(nearest(s.name, ix.names)))
+			continue
+		}
+		if other, twice := given[r.key.name]; twice && other != s.name {
+			problem(fmt.Errorf("%s and %s are both given", other, s.name), "keep one of them")
+			continue
+		}
+		given[r.key.name] = s.name
+		if err := assign(r, env, s); err != nil {
+			problem(err, "")
+			continue
+		}
+		l.origins[r.key.name] = s.origin
+		if w := exposed(r, s); w != "" {
+			l.Warnings = append(l.Warnings, w)
+		}
+	}
+	return problems
+}
+
+func assign(r ref, env environment, s setting) error {
+	v := s.value
+	if str, ok := v.(string); ok && r.expands() {
+		expanded, err := env.expand(str)
+		if err != nil {
+			return err
+		}
+		v = expanded
+	}
+	if str, ok := v.(string); ok && s.text {
+		return r.setText(str)
+	}
+	return r.setValue(v)
+}
+
+// exposed warns of a secret on the command line, which every user of the machine can read in the list of processes.
+func exposed(r ref, s setting) string {
+	if r.kind != secretText || r.file || !strings.HasPrefix(s.origin, "flag ") {
+		return ""
+	}
+	v, _ := s.value.(string)
+	if userinfoURL(v) && MaskURL(v) == v {
+		return "" // a URL without a password
+	}
+	return fmt.Sprintf("%s is readable by others as an argument of this process: use %s or %s%s", s.name, r.env(), s.name, fileSuffix)
+}

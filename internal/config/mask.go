@@ -1,0 +1,100 @@
+package config
+
+import (
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/postrider/postrider/internal/secret"
+)
+
+const mask = "********"
+
+// userinfo is the part of a URL where passwords stand.
+var userinfo = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]*://)([^/?#@]*)@`)
+
+// MaskURL hides the password of a URL, and whatever else of it may hold one, and a key or certificate. Any other text comes back as it is.
+func MaskURL(s string) string {
+	if strings.Contains(s, "-----BEGIN") {
+		return mask
+	}
+	if !strings.Contains(s, "://") {
+		return s
+	}
+	m := userinfo.FindStringSubmatch(s)
+	rest := s
+	if m != nil {
+		rest = s[len(m[0]):]
+	}
+	u, err := url.Parse(s)
+	// An @ in the rest is the second half of a password with a special character in it; what cannot be read may be
+	// a password where the port belongs.
+	if err != nil || strings.Contains(rest, "@") {
+		scheme, _, _ := strings.Cut(s, "://")
+		return scheme + "://" + mask
+	}
+	if m != nil {
+		user, _, hasPassword := strings.Cut(m[2], ":")
+		if hasPassword {
+			user += ":" + mask
+		}
+		rest = m[1] + user + "@" + rest
+	}
+	rest, _, hasFragment := strings.Cut(rest, "#")
+	if before, _, found := strings.Cut(rest, "?"); found {
+		rest = before + maskQuery(u)
+	}
+	if hasFragment {
+		rest += "#" + mask
+	}
+	return rest
+}
+
+// harmlessQuery are parameters of database URLs that hold no secret. Any other is masked: what a web address has may be a token under any name.
+var harmlessQuery = []string{"user", "host", "hostaddr", "port", "dbname", "sslmode", "sslrootcert", "sslcert", "sslkey", "connect_timeout", "application_name",
+	"target_session_attrs", "load_balance_hosts", "krbsrvname", "gssencmode", "channel_binding", "require_auth", "sslnegotiation"}
+
+func maskQuery(u *url.URL) string {
+	parts := strings.Split(u.RawQuery, "&")
+	for i, part := range parts {
+		name, _, valued := strings.Cut(part, "=")
+		switch {
+		case slices.Contains(harmlessQuery, name):
+		case valued:
+			parts[i] = name + "=" + mask
+		default:
+			parts[i] = mask
+		}
+	}
+	return "?" + strings.Join(parts, "&")
+}
+
+// maskSecret is a secret as it may be printed, nil if there is none. Of a URL it shows where it leads; of anything else, nothing.
+func maskSecret(s secret.Secret) any {
+	switch {
+	case !s.IsSet():
+		return nil
+	case s.Path() != "":
+		return maskPath(s.Path())
+	}
+	v, err := s.Reveal()
+	if err != nil || !userinfoURL(v) {
+		return s.String()
+	}
+	return MaskURL(v)
+}
+
+// maskPath hides what stands where a path belongs and is the secret itself.
+func maskPath(path string) string {
+	if strings.ContainsAny(path, "\r\n") {
+		return mask
+	}
+	return MaskURL(path)
+}
+
+// userinfoURL tells whether a secret has the shape of a database URL, so that MaskURL knows where its password stands.
+func userinfoURL(s string) bool {
+	scheme, _, found := strings.Cut(s, "://")
+	return found && (scheme == "postgres" || scheme == "postgresql")
+}

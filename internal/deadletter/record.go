@@ -1,0 +1,254 @@
+package deadletter
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/postrider/postrider/sink"
+)
+
+// Headers of the records of the dead-letter topic. Those of the message itself stand before them, unchanged.
+const (
+	prefix           = "postrider.dead_letter."
+	HeaderForm       = prefix + "form"        // Form
+	HeaderID         = prefix + "id"          // ID
+	HeaderCause      = prefix + "cause"       // Cause, or Parked
+	HeaderReason     = prefix + "reason"      // as in the log: null_route, too_large, ...
+	HeaderError      = prefix + "error"       // for people, shortened
+	HeaderTopic      = prefix + "topic"       // where the message belongs; not with a row whose topic is not known
+	HeaderPartition  = prefix + "partition"   // if the row says so itself
+	HeaderTimestamp  = prefix + "timestamp"   // of the message, Unix milliseconds
+	HeaderRelation   = prefix + "relation"    // schema-qualified table, or "message:<prefix>"
+	HeaderEventID    = prefix + "event_id"    // text of the id column
+	HeaderPosition   = prefix + "position"    // commit LSN / index in the transaction
+	HeaderCommitTime = prefix + "commit_time" // RFC 3339, by the server's clock
+	HeaderSource     = prefix + "source"      // sink.Source.Header
+	HeaderParks      = prefix + "parks"       // "true": later rows of the key follow
+	HeaderSize       = prefix + "size"        // of a claim: bytes of key, value and headers; or of the row, if nothing else is known
+	HeaderSHA256     = prefix + "sha256"      // of a claim: of the value, hexadecimal, where it is known
+	HeaderAt         = prefix + "at"          // RFC 3339, by the relay's clock
+)
+
+// HeaderRedriven is the ID of the letter, on a message that was redriven. Such a message has no position headers: it is published outside of the
+// order of positions, and who compares positions would take it for a repeat.
+const HeaderRedriven = sink.HeaderRedriven
+
+// Form says what a record of the dead-letter topic is.
+type Form string
+
+// The forms. The first three are letters.
+const (
+	FormMessage    Form = "message"    // the message as it was routed
+	FormRow        Form = "row"        // a Document of the row, which could not be routed
+	FormClaim      Form = "claim"      // a Document that says where the row is
+	FormResolution Form = "resolution" // a Resolution
+	FormUnparked   Form = "unparked"   // an Unparked
+)
+
+// Parked is the cause of a letter that has none of its own: its key was parked.
+const Parked Cause = "parked"
+
+// ID names a letter.
+type ID [12]byte
+
+func (id ID) String() string { return hex.EncodeToString(id[:]) }
+
+// MarshalText makes IDs text in JSON.
+func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (id *ID) UnmarshalText(text []byte) (err error) {
+	*id, err = ParseID(string(text))
+	return err
+}
+
+// ParseID reads an ID as it is printed.
+func ParseID(text string) (id ID, err error) {
+	b, err := hex.DecodeString(text)
+	if err != nil || len(b) != len(id) {
+		return id, fmt.Errorf("%q is no ID of a dead letter: those have %d hexadecimal digits", text, 2*len(id))
+	}
+	return ID(b), nil
+}
+
+// idOf is always the same for a row of a source. The time of the commit tells it from a row of a copy of the database that was put in its place. The relation tells a row from a logical message outside of a transaction, which may have the same position.
+func idOf(source, relation string, p position, commitTime time.Time) ID {
+	h := sha256.New()
+	h.Write([]byte(source))
+	h.Write([]byte{0})
+	h.Write([]byte(relation))
+	h.Write([]byte{0})
+	var at [20]byte
+	binary.BigEndian.PutUint64(at[:], uint64(p.lsn))
+	binary.BigEndian.PutUint32(at[8:], p.index)
+	binary.BigEndian.PutUint64(at[12:], uint64(commitTime.UnixMicro())) //nolint:gosec // only to tell times apart
+	h.Write(at[:])
+	return ID(h.Sum(nil)[:len(ID{})])
+}
+
+// position of an event; positions of one source can be compared.
+type position struct {
+	lsn   pglogrepl.LSN // of the commit
+	index uint32
+}
+
+func (p position) before(q position) bool {
+	return p.lsn < q.lsn || p.lsn == q.lsn && p.index < q.index
+}
+
+func (p position) String() string { return fmt.Sprintf("%s/%d", p.lsn, p.index) }
+
+func parsePosition(text string) (p position, err error) {
+	at := strings.LastIndexByte(text, '/')
+	if at < 0 {
+		return p, fmt.Errorf("position %q", text)
+	}
+	if p.lsn, err = pglogrepl.ParseLSN(text[:at]); err != nil {
+		return p, fmt.Errorf("position %q: %w", text, err)
+	}
+	n, err := strconv.ParseUint(text[at+1:], 10, 32)
+	p.index = uint32(n)
+	return p, err
+}
+
+// Address is what order is kept by.
+type Address struct{ Topic, Key string }
+
+// Letter is what a record says of a letter, without its payload.
+type Letter struct {
+	ID         ID
+	Form       Form
+	Cause      Cause
+	Reason     string
+	Error      string
+	Topic      string // where the message belongs; empty: not known
+	Key        []byte // of the message; nil: none, or not known
+	Partition  int32  // that the row asks for, or sink.ByKey
+	Timestamp  time.Time
+	Relation   string
+	EventID    string
+	Position   string // commit LSN / index
+	CommitTime time.Time
+	Source     string // sink.Source.Header
+	Parks      bool
+	Size       int64
+	SHA256     string
+	At         time.Time
+	// Where the letter is in the dead-letter topic.
+	InPartition int32
+	Offset      int64
+
+	position position
+}
+
+// Address is that of its message. Only that of a letter that parks means anything.
+func (l *Letter) Address() Address { return Address{l.Topic, string(l.Key)} }
+
+// Resolution is the value of a record that says what became of letters.
+type Resolution struct {
+	Action  string    `json:"action"` // redriven or discarded
+	Letters []ID      `json:"letters"`
+	Who     string    `json:"who"` // user@host
+	At      time.Time `json:"at"`
+	Hold    bool      `json:"hold,omitempty"` // the relay is asked to wait for the next resolution
+}
+
+// The actions of a Resolution.
+const (
+	Redriven  = "redriven"
+	Discarded = "discarded"
+)
+
+// Unparked is the value of a record in which the relay says that it publishes the rows of a key again.
+type Unparked struct {
+	Topic string    `json:"topic"`
+	Key   []byte    `json:"key"` // base64
+	At    time.Time `json:"at"`
+}
+
+// entry is a record that was read: one of the three.
+type entry struct {
+	letter     *Letter
+	resolution *Resolution
+	unparked   *Unparked
+}
+
+// parse reads a record of the dead-letter topic. The entry is empty for what is none of ours.
+func parse(m *sink.Message, offset int64) (e entry, err error) {
+	h := headersOf(m)
+	form := Form(h[HeaderForm])
+	switch form {
+	case FormMessage, FormRow, FormClaim:
+		e.letter, err = parseLetter(form, m, h)
+		if err != nil {
+			return entry{}, fmt.Errorf("letter at offset %d of partition %d: %w", offset, m.Partition, err)
+		}
+		e.letter.InPartition, e.letter.Offset = m.Partition, offset
+	case FormResolution:
+		e.resolution = new(Resolution)
+		err = json.Unmarshal(m.Value, e.resolution)
+	case FormUnparked:
+		e.unparked = new(Unparked)
+		err = json.Unmarshal(m.Value, e.unparked)
+	}
+	if err != nil {
+		return entry{}, fmt.Errorf("record of the form %s at offset %d of partition %d: %w", form, offset, m.Partition, err)
+	}
+	return e, nil
+}
+
+// headersOf takes the last one of a name: ours stand behind those of the message.
+func headersOf(m *sink.Message) map[string]string {
+	h := map[string]string{}
+	for _, header := range m.Headers {
+		if strings.HasPrefix(header.Key, prefix) {
+			h[header.Key] = string(header.Value)
+		}
+	}
+	return h
+}
+
+func parseLetter(form Form, m *sink.Message, h map[string]string) (*Letter, error) {
+	l := &Letter{
+		Form: form, Cause: Cause(h[HeaderCause]), Reason: h[HeaderReason], Error: h[HeaderError], Topic: h[HeaderTopic], Key: m.Key,
+		Partition: sink.ByKey, Relation: h[HeaderRelation], EventID: h[HeaderEventID], Position: h[HeaderPosition], Source: h[HeaderSource],
+		Parks: h[HeaderParks] == "true", SHA256: h[HeaderSHA256],
+	}
+	var err error
+	if l.ID, err = ParseID(h[HeaderID]); err != nil {
+		return nil, err
+	}
+	if l.position, err = parsePosition(l.Position); err != nil {
+		return nil, err
+	}
+	// Of what follows nothing is needed to keep the order, so what cannot be read is left out.
+	if n, err := strconv.ParseInt(h[HeaderPartition], 10, 32); err == nil {
+		l.Partition = int32(n)
+	}
+	if n, err := strconv.ParseInt(h[HeaderTimestamp], 10, 64); err == nil {
+		l.Timestamp = time.UnixMilli(n).UTC()
+	}
+	l.Size, _ = strconv.ParseInt(h[HeaderSize], 10, 64)
+	l.CommitTime, _ = time.Parse(time.RFC3339Nano, h[HeaderCommitTime])
+	l.At, _ = time.Parse(time.RFC3339Nano, h[HeaderAt])
+	return l, nil
+}
+
+// home is the message of a letter of the form message, as it was routed.
+func home(l *Letter, m *sink.Message) *sink.Message {
+	out := &sink.Message{Topic: l.Topic, Key: m.Key, Value: m.Value, Partition: l.Partition, Timestamp: l.Timestamp}
+	for _, h := range m.Headers {
+		if !strings.HasPrefix(h.Key, prefix) {
+			out.Headers = append(out.Headers, h)
+		}
+	}
+	return out
+}

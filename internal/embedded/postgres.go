@@ -1,0 +1,334 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/postrider/postrider/internal/embedded/child"
+)
+
+// PostgresConfig says what kind of server to start. The zero value is a good server of DefaultVersion.
+type PostgresConfig struct {
+	// Version is the major version, "14" to "18". Empty means DefaultVersion, or any version that is
+	// installed when that one can be neither found nor fetched.
+	Version string
+	// Dir is where the server's own temporary directory is made. Empty means the system's. Every
+	// parent must be open to the user that the server runs as.
+	Dir string
+	// Log gets what the server prints, while it prints it. Nil means that only the end is kept.
+	Log io.Writer
+	// Params are settings for postgresql.conf, over the package's own (wal_level=logical, 20 slots
+	// and walsenders, fsync off). ALTER SYSTEM overrides both.
+	Params map[string]string
+	// Password of the superuser. Empty means that no connection is asked for one; otherwise all
+	// need it, with SCRAM.
+	Password string
+	// HBA replaces pg_hba.conf. Empty means what Password implies.
+	HBA string
+	// Files are written into the data directory, readable by the server only: certificates, keys.
+	Files map[string][]byte
+	// OwnIdentity runs initdb for this server alone. Otherwise servers of one version are copies of
+	// one prepared data directory and share its system identifier.
+	OwnIdentity bool
+}
+
+// ShutdownMode is one of pg_ctl's.
+type ShutdownMode syscall.Signal
+
+const (
+	// Fast ends the sessions, waits for walsenders to send what is left, writes a checkpoint.
+	Fast = ShutdownMode(syscall.SIGINT)
+	// Immediate quits without a checkpoint; the next start recovers from the WAL.
+	Immediate = ShutdownMode(syscall.SIGQUIT)
+)
+
+// startTimeout bounds a start whose context has no deadline. Recovery after Kill takes seconds.
+const startTimeout = 2 * time.Minute
+
+// Postgres is one server with one data directory, running or not. Its methods may be called from any
+// goroutine, one at a time: they wait for each other, except for the plain readers.
+type Postgres struct {
+	cfg    PostgresConfig
+	as     child.Account
+	binDir string
+	dir    string // everything of this server; removed by Close
+	remove func() error
+	port   int // chosen once, so that a restarted server answers under the same DSN
+	out    *child.Output
+
+	mu   sync.Mutex
+	proc *child.Process // nil before the first start and after an end
+}
+
+// StartPostgres starts a server that is ready for connections when the call returns. It fetches the
+// binaries when this machine has none, which takes as long as the network does. The caller must Close
+// the server.
+func StartPostgres(ctx context.Context, cfg PostgresConfig) (*Postgres, error) {
+	as, err := child.Unprivileged()
+	if err != nil {
+		return nil, err
+	}
+	cache, err := CacheDir()
+	if err != nil {
+		return nil, err
+	}
+	binDir, err := findServer(ctx, cache, cfg.Version)
+	if err != nil {
+		return nil, err
+	}
+	dir, remove, err := child.TempDir(cfg.Dir, "postrider-postgres-")
+	if err != nil {
+		return nil, err
+	}
+	p := &Postgres{cfg: cfg, as: as, binDir: binDir, dir: dir, remove: remove, out: &child.Output{}}
+	if cfg.Log != nil {
+		p.out.Also = func(b []byte) { _, _ = cfg.Log.Write(b) }
+	}
+	if err := p.create(ctx, cache); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	for attempt := 1; ; attempt++ {
+		if p.port, err = child.FreePort(); err != nil {
+			return nil, errors.Join(err, p.Close())
+		}
+		err = p.Start(ctx)
+		if err == nil {
+			return p, nil
+		}
+		// Between our look at the port and the server's bind another process may take it.
+		if attempt == 3 || !strings.Contains(p.out.String(), "Address already in use") {
+			return nil, errors.Join(err, p.Close())
+		}
+	}
+}
+
+func (p *Postgres) create(ctx context.Context, cache string) error {
+	if p.as.Other && !othersCanEnter(filepath.Dir(p.dir)) {
+		return fmt.Errorf("PostgreSQL does not run as root, and the user it runs as cannot enter %s: choose a directory that is open to it", filepath.Dir(p.dir))
+	}
+	if err := p.as.Own(p.dir); err != nil {
+		return fmt.Errorf("hand over server directory: %w", err)
+	}
+	if err := makeCluster(ctx, p.as, p.binDir, cache, p.DataDir(), p.cfg); err != nil {
+		return err
+	}
+	// A socket's path is limited to about 100 bytes by the system; a server without one does too.
+	socketDir := p.dir
+	if len(socketDir) > 80 {
+		socketDir = ""
+	}
+	return configure(p.DataDir(), baseParams(p.cfg, socketDir))
+}
+
+// Start starts the stopped or killed server again, on the same data and port, and waits until it
+// accepts connections, at most until ctx ends.
+func (p *Postgres) Start(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.proc != nil && p.proc.Running() {
+		return errors.New("start PostgreSQL: it is running")
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+
+	cmd := p.as.Command(filepath.Join(p.binDir, "postgres"), "-D", p.DataDir(), "-p", strconv.Itoa(p.port))
+	cmd.Stdout, cmd.Stderr = p.out, p.out
+	// A quick shutdown, rather than a kill, takes the server's own children along.
+	proc, err := child.Start(cmd, syscall.SIGQUIT)
+	if err != nil {
+		return err
+	}
+	p.proc = proc
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !p.ready(proc.PID) {
+		select {
+		case <-proc.Done:
+			return fmt.Errorf("start PostgreSQL: the server ended: %w\n%s", orExit0(proc.Err), p.out.LastLines(15))
+		case <-ctx.Done():
+			_ = proc.Signal(syscall.SIGQUIT)
+			return fmt.Errorf("start PostgreSQL: not ready: %w\n%s", context.Cause(ctx), p.out.LastLines(15))
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+// ready reads what pg_ctl reads: the server writes its state into the eighth line of postmaster.pid, "standby" if
+// it takes connections and no writes. A file left by a killed server names another process.
+func (p *Postgres) ready(pid int) bool {
+	text, err := os.ReadFile(filepath.Join(p.DataDir(), "postmaster.pid"))
+	if err != nil {
+		return false
+	}
+	lines := strings.Split(string(text), "\n")
+	if len(lines) < 8 || lines[0] != strconv.Itoa(pid) {
+		return false
+	}
+	state := strings.TrimSpace(lines[7])
+	return state == "ready" || state == "standby"
+}
+
+// Stop is StopMode with Fast.
+func (p *Postgres) Stop(ctx context.Context) error {
+	return p.StopMode(ctx, Fast)
+}
+
+// StopMode shuts the server down and waits until it has ended. When ctx ends first, the server goes on
+// shutting down by itself and the error says so: a fast shutdown waits for every walsender. A server
+// that does not run is left alone.
+func (p *Postgres) StopMode(ctx context.Context, mode ShutdownMode) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.proc == nil {
+		return nil
+	}
+	if err := p.proc.Signal(syscall.Signal(mode)); err != nil {
+		return fmt.Errorf("stop PostgreSQL: %w", err)
+	}
+	select {
+	case <-p.proc.Done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("stop PostgreSQL: it is still shutting down: %w", context.Cause(ctx))
+	}
+}
+
+// Kill ends the server and its children as a crash would, and waits until they are gone.
+func (p *Postgres) Kill() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.killLocked()
+}
+
+func (p *Postgres) killLocked() error {
+	if p.proc == nil || !p.proc.Running() {
+		return nil
+	}
+	// Stopped first, so that it starts no child between the listing and the kill.
+	if err := p.proc.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	children := child.Children(p.proc.PID)
+	if err := p.proc.Signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	for _, pid := range children {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	<-p.proc.Done
+	deadline := time.After(10 * time.Second)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for _, pid := range children {
+		for !child.Gone(pid) {
+			select {
+			case <-tick.C:
+			case <-deadline:
+				return fmt.Errorf("kill PostgreSQL: process %d is still there", pid)
+			}
+		}
+	}
+	return nil
+}
+
+// Close ends the server, quickly and whatever its state, and removes its data.
+func (p *Postgres) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var err error
+	if p.proc != nil {
+		_ = p.proc.Signal(syscall.SIGCONT)
+		_ = p.proc.Signal(syscall.SIGQUIT)
+		select {
+		case <-p.proc.Done:
+		case <-time.After(10 * time.Second):
+			err = p.killLocked()
+		}
+	}
+	return errors.Join(err, p.remove())
+}
+
+// Pause stops the server's processes where they are, without closing a connection, as a machine that
+// hangs would. Resume continues them.
+func (p *Postgres) Pause() error { return p.signalAll(syscall.SIGSTOP) }
+
+// Resume undoes Pause.
+func (p *Postgres) Resume() error { return p.signalAll(syscall.SIGCONT) }
+
+func (p *Postgres) signalAll(sig syscall.Signal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.proc == nil || !p.proc.Running() {
+		return errors.New("PostgreSQL is not running")
+	}
+	if err := p.proc.Signal(sig); err != nil {
+		return err
+	}
+	for _, pid := range child.Children(p.proc.PID) {
+		if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("send %v to process %d: %w", sig, pid, err)
+		}
+	}
+	return nil
+}
+
+// SetParam changes postgresql.conf. It counts from the next start on, or after pg_reload_conf() for
+// settings that can be reloaded.
+func (p *Postgres) SetParam(name, value string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return configure(p.DataDir(), map[string]string{name: value})
+}
+
+// DSN is the URL of the database postgres, as the superuser, over TCP.
+func (p *Postgres) DSN() string {
+	u := url.URL{
+		Scheme:   "postgres",
+		User:     url.User("postgres"),
+		Host:     net.JoinHostPort("127.0.0.1", strconv.Itoa(p.port)),
+		Path:     "/postgres",
+		RawQuery: "sslmode=disable",
+	}
+	if p.cfg.Password != "" {
+		u.User = url.UserPassword("postgres", p.cfg.Password)
+	}
+	return u.String()
+}
+
+// Port is the TCP port on 127.0.0.1. It stays the same over restarts.
+func (p *Postgres) Port() int { return p.port }
+
+// DataDir is the server's data directory.
+func (p *Postgres) DataDir() string { return filepath.Join(p.dir, "data") }
+
+// BinDir holds the server's programs.
+func (p *Postgres) BinDir() string { return p.binDir }
+
+// Output returns the last 256 KiB of what the server printed, over all its starts.
+func (p *Postgres) Output() string { return p.out.String() }
+
+// Running reports whether the server's main process exists.
+func (p *Postgres) Running() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.proc != nil && p.proc.Running()
+}
+
+func orExit0(err error) error {
+	if err == nil {
+		return errors.New("exit status 0")
+	}
+	return err
+}

@@ -1,0 +1,73 @@
+package health
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/postrider/postrider/slot"
+)
+
+// judgeOthers: another slot of the server that nobody reads. They share one disk.
+func judgeOthers(f *facts) Condition {
+	var dead []slot.Status
+	for _, s := range f.Observation.Others {
+		// A copy on a standby is read by nobody until the failover, and follows the primary.
+		if !s.Active && !s.Synced && !s.Lost() && s.RetainedBytes != nil && *s.RetainedBytes > f.Config.OtherRetained {
+			dead = append(dead, s)
+		}
+	}
+	if len(dead) == 0 {
+		return Condition{}
+	}
+	slices.SortStableFunc(dead, func(a, b slot.Status) int { return cmp.Compare(*b.RetainedBytes, *a.RetainedBytes) })
+	first := f.blameOther(dead[0])
+	c := Condition{
+		Severity: Warning, Reason: first.because, Next: first.cure, Culprit: first.culprit, Since: dead[0].InactiveSince, For: 5 * time.Minute,
+		WAL: fmt.Sprintf("%s is kept for slot %q, whatever the relay confirms, more with every write, until somebody reads or drops it",
+			Bytes(*dead[0].RetainedBytes), dead[0].Name),
+	}
+	for _, s := range dead[1:] {
+		c.Culprit += ", slot " + s.Name
+		c.Reason += fmt.Sprintf("; slot %q, too, keeps %s", s.Name, Bytes(*s.RetainedBytes))
+	}
+	return c
+}
+
+// largestOther is the other slot that keeps the most, if that is more than is kept for ours.
+func (f *facts) largestOther() (largest slot.Status, found bool) {
+	most := int64(0)
+	if f.slot.RetainedBytes != nil {
+		most = *f.slot.RetainedBytes
+	}
+	for _, s := range f.Observation.Others {
+		if s.RetainedBytes != nil && !s.Lost() && *s.RetainedBytes > most {
+			largest, most, found = s, *s.RetainedBytes, true
+		}
+	}
+	return largest, found
+}
+
+func (f *facts) blameOther(s slot.Status) cause {
+	where := ""
+	if s.Database != "" {
+		where = " of database " + slot.Printable(s.Database)
+	}
+	if s.Active {
+		return cause{
+			"slot " + s.Name,
+			fmt.Sprintf("slot %q%s keeps %s, and process %d, which reads it, does not keep up", s.Name, where, Bytes(*s.RetainedBytes), s.ActivePID),
+			"postrider slot show " + s.Name,
+		}
+	}
+	idle := "is read by nobody"
+	if !s.InactiveSince.IsZero() {
+		idle = "has been read by nobody for " + Duration(f.serverTime.Sub(s.InactiveSince))
+	}
+	return cause{
+		"slot " + s.Name,
+		fmt.Sprintf("slot %q%s %s and keeps %s", s.Name, where, idle, Bytes(*s.RetainedBytes)),
+		"postrider slot show " + s.Name + "   # ask its owner; it can be dropped if there is none, and what it has not delivered is never delivered",
+	}
+}

@@ -1,0 +1,188 @@
+package health
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/postrider/postrider/relay"
+)
+
+const (
+	// The session loop turns once a second, whatever database and broker do.
+	loopHangs = time.Minute
+	// A broker that is well acknowledges within milliseconds; three seconds are a pause of its collector, or the move of a leader.
+	sinkSilent = 3 * time.Second
+	// A first session opens within a second or two; one that does not is waiting for something.
+	startSlow = 10 * time.Second
+)
+
+// judgeNotReady: nothing is relayed, and it is not because somebody asked for it.
+func judgeNotReady(f *facts) Condition {
+	r := f.Relay
+	c := Condition{Severity: Critical, Culprit: f.session().culprit, WAL: f.kept(), Next: "postrider check", Since: r.Since, For: time.Minute}
+	switch {
+	case r == (relay.State{}) && f.slot.Active:
+		c.Severity, c.WAL = Warning, keptElsewhere
+		c.Reason = fmt.Sprintf("slot %q is held by process %d of the database, and no relay answers at http.listen", f.slot.Name, f.slot.ActivePID)
+		c.Next = "postrider status --http-listen HOST:PORT   # where the relay runs"
+	case r == (relay.State{}):
+		c.Reason, c.Next, c.Since = "no relay is running", f.start(), f.slot.InactiveSince
+		if o := f.StartError; o != (StartError{}) && !o.Lost {
+			c.Reason += ", and none could stream: " + o.Reason
+			c.WAL = cmp.Or(o.WAL, c.WAL)
+		}
+	case r.Phase == relay.Halted:
+		c.Reason = f.failure()
+	case r.Phase == relay.BackingOff:
+		next := "the next attempt is due"
+		if wait := r.NextAttempt.Sub(f.Now); wait > 0 {
+			next = "next attempt within " + Duration(wait)
+		}
+		c.Reason = f.failure() + "; " + next
+	case r.Phase == relay.Starting && f.Now.Sub(r.Since) > startSlow:
+		c.Severity = Warning
+		c.Reason = fmt.Sprintf("the first session is not open after %s", Duration(f.Now.Sub(r.Since)))
+	default:
+		return Condition{}
+	}
+	if r.Next != "" && c.Next == "postrider check" {
+		c.Next = r.Next
+	}
+	return c
+}
+
+// start is what to type where no relay runs, so that one does.
+func (f *facts) start() string {
+	switch {
+	case f.slot.Lost(): // it would exit at once
+		return f.recoverLost()
+	case f.StartError.Next != "":
+		return f.StartError.Next
+	}
+	return "postrider run"
+}
+
+// keptElsewhere is what a slot costs that another process reads.
+const keptElsewhere = "none beyond the usual: the process that holds the slot confirms what it publishes"
+
+// failure is why the last session ended. If that was the sink and the error does not say which, it gets its name.
+func (f *facts) failure() string {
+	r := f.Relay
+	if r.Error == "" {
+		return "the last session ended without a reason"
+	}
+	if f.Sink == "" || !sinkFailed(r.Reason) {
+		return r.Error
+	}
+	for _, part := range strings.FieldsFunc(f.Sink, func(c rune) bool { return c == ' ' || c == ',' }) {
+		if strings.Contains(part, ":") && strings.Contains(r.Error, part) {
+			return r.Error
+		}
+	}
+	return f.Sink + ": " + r.Error
+}
+
+// judgeStuck: it looks as if it relayed, and does not.
+func judgeStuck(f *facts) Condition {
+	if f.hangs() {
+		why := f.hanging()
+		return Condition{
+			Severity: Critical, Reason: why.because, WAL: f.kept(), Culprit: why.culprit, Since: f.Relay.LastProgress,
+			Next: "systemctl restart postrider   # or however it was started; report it with the log of the last minutes",
+		}
+	}
+	silent := f.sinkSilent()
+	if silent == 0 {
+		return Condition{}
+	}
+	c := Condition{Severity: Warning, WAL: f.kept(), Next: "postrider check", Since: f.Relay.WaitingSince, For: time.Minute}
+	why := f.silence()
+	c.Reason, c.Culprit = why.because, why.culprit
+	if silent > f.Config.UnackedWarning {
+		c.Severity = Critical
+	}
+	return c
+}
+
+func (f *facts) hangs() bool {
+	r := f.Relay
+	return !r.LastProgress.IsZero() && f.Now.Sub(r.LastProgress) > loopHangs && r.Phase != relay.Stopped && r.Phase != relay.Halted
+}
+
+// hanging may be asked only while it hangs.
+func (f *facts) hanging() cause {
+	return cause{"session loop", "the session loop has not turned for " + Duration(f.Now.Sub(f.Relay.LastProgress)), ""}
+}
+
+// sinkSilent is for how long the sink has acknowledged nothing of what it has; zero: that is not worth a word.
+func (f *facts) sinkSilent() time.Duration {
+	if f.Relay.WaitingSince.IsZero() || f.Relay.InFlight == 0 {
+		return 0
+	}
+	if silent := f.Now.Sub(f.Relay.WaitingSince); silent > sinkSilent {
+		return silent
+	}
+	return 0
+}
+
+// judgePaused: somebody asked for it. It becomes as grave as a slot that nobody reads, and stays the reason for it.
+func judgePaused(f *facts) Condition {
+	r := f.Relay
+	if r.Phase != relay.Paused {
+		return Condition{}
+	}
+	c := Condition{
+		Severity: Warning, Reason: f.pauseText(), WAL: f.kept(), Next: "postrider resume", Culprit: "paused relay",
+		Since: pausedSince(r), For: time.Minute,
+	}
+	switch {
+	case f.pausedStandby():
+		c.WAL = keptElsewhere
+	case f.Now.Sub(c.Since) > f.Config.InactiveCritical:
+		c.Severity = Critical
+	}
+	return c
+}
+
+// pausedStandby reports a pause that keeps nobody from reading the slot: another process does, and did when the pause began.
+func (f *facts) pausedStandby() bool {
+	return f.Relay.Phase == relay.Paused && f.Relay.Paused.StoodBy && f.slot.Active
+}
+
+// pausedSince is zero for no relay that is paused.
+func pausedSince(r relay.State) time.Time {
+	if r.Paused.Since.IsZero() {
+		return r.Since
+	}
+	return r.Paused.Since
+}
+
+// judgeLag: consumers get events late. How late is by the server's clock, which wrote the time of the commit.
+func judgeLag(f *facts) Condition {
+	r := f.Relay
+	if r.OldestUnacked.IsZero() {
+		return Condition{}
+	}
+	late := f.serverTime.Sub(r.OldestUnacked)
+	c := Condition{
+		Severity: Warning, Reason: fmt.Sprintf("the oldest transaction in flight was committed %s ago", Duration(late)), WAL: f.kept(),
+		Next: "postrider check   # is the broker slow, or is a backlog being worked off?", For: time.Minute,
+	}
+	why := f.backlog()
+	if f.sinkSilent() > 0 {
+		why = f.silence()
+	}
+	if why.culprit != unknownCulprit {
+		c.Reason += ": " + why.because
+		c.Culprit = why.culprit
+	}
+	switch {
+	case late > f.Config.UnackedCritical:
+		c.Severity = Critical
+	case late <= f.Config.UnackedWarning:
+		return Condition{}
+	}
+	return c
+}

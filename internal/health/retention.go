@@ -1,0 +1,123 @@
+package health
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/slot"
+)
+
+// judgeInactive: WAL is kept, and nobody reads it.
+func judgeInactive(f *facts) Condition {
+	s := f.slot
+	if s.Active || s.Lost() || s.InactiveSince.IsZero() || f.Relay.Phase == relay.Snapshotting { // which copies tables first, by a slot of its own
+		return Condition{}
+	}
+	idle := f.serverTime.Sub(s.InactiveSince)
+	c := Condition{
+		Severity: Warning, Reason: fmt.Sprintf("nobody has read slot %q for %s: %s", s.Name, Duration(idle), f.cause.because), WAL: f.kept(),
+		Next: f.cureOr("postrider check"), Culprit: f.cause.culprit, Since: s.InactiveSince,
+	}
+	switch {
+	case idle > f.Config.InactiveCritical:
+		c.Severity = Critical
+	case idle <= f.Config.InactiveWarning:
+		return Condition{}
+	}
+	return c
+}
+
+// judgeHeld: the relay confirms, and yet WAL is kept, or will be.
+func judgeHeld(f *facts) Condition {
+	s := f.slot
+	if s.Lost() {
+		return Condition{}
+	}
+	h, found := f.holder()
+	if f.age(h) < (f.Observation.Distance.RestartStill - slot.RestartStep).Duration() {
+		h, found = slot.Holder{}, false // restart_lsn stood before it began
+	}
+	// A step of restart_lsn, or a bulk load while it runs, keeps much for a while too: neither needs anybody.
+	much := s.RetainedBytes != nil && *s.RetainedBytes > f.Config.RetainedWarning && s.LagBytes != nil && *s.LagBytes < keepsUp &&
+		f.Observation.Forecast.Grows && !h.Works()
+	c := Condition{Severity: Warning, Next: findTransactions, Culprit: unknownCulprit}
+	if found {
+		why := f.holding(h)
+		c.Reason, c.Culprit, c.Next, c.Since = why.because, why.culprit, why.cure, h.Since
+	}
+	switch {
+	case found && f.age(h) > f.Config.HeldWarning:
+		c.Reason += ": restart_lsn cannot pass it"
+	case found && much:
+		c.For = 15 * time.Minute
+		c.Reason += fmt.Sprintf(": restart_lsn cannot pass it, and %s is kept though all but %s is confirmed", Bytes(*s.RetainedBytes), Bytes(*s.LagBytes))
+	case much:
+		c.For = 15 * time.Minute
+		c.Reason = fmt.Sprintf("%s is kept though all but %s is confirmed: a transaction holds restart_lsn back that cannot be seen, or has just ended",
+			Bytes(*s.RetainedBytes), Bytes(*s.LagBytes))
+	default:
+		return Condition{}
+	}
+	c.WAL = "PostgreSQL keeps what was written since it began, more with every write, until it ends"
+	if s.RetainedBytes != nil {
+		c.WAL = fmt.Sprintf("%s is kept for slot %q, more with every write, until it ends", Bytes(*s.RetainedBytes), s.Name)
+	}
+	return c
+}
+
+// judgeBacklog: the relay is far behind, or does not move.
+func judgeBacklog(f *facts) Condition {
+	s := f.slot
+	if s.LagBytes == nil || *s.LagBytes <= f.Config.LagWarning || s.Lost() {
+		return Condition{}
+	}
+	c := Condition{
+		Severity: Warning, Reason: Bytes(*s.LagBytes) + " of WAL behind the server", WAL: f.kept(),
+		Next: f.cureOr("postrider status --watch   # does it shrink?"), Culprit: f.cause.culprit, For: 5 * time.Minute,
+	}
+	if c.Culprit != "backlog" {
+		c.Reason += ": " + f.cause.because
+	}
+	if e := f.Observation.Forecast.CatchUp.Seconds; e != nil {
+		c.Reason += "; caught up in about " + Duration(seconds64(*e))
+	}
+	return c
+}
+
+// judgeXminAge: catalogues cannot be cleaned up.
+func judgeXminAge(f *facts) Condition {
+	age := f.Observation.CatalogXminAge
+	if age == nil {
+		return Condition{}
+	}
+	why := f.xminCause()
+	c := Condition{
+		Severity: Warning, Culprit: why.culprit, Next: "postrider check", For: 10 * time.Minute,
+		Reason: fmt.Sprintf("slot %q keeps catalogue rows that are %d transactions old: %s", f.slot.Name, *age, why.because),
+		WAL:    "it is not WAL alone: catalogues bloat, and at about 2 billion transactions the server takes no writes any more; " + f.kept(),
+	}
+	if why.cure != "" {
+		c.Next = why.cure
+	}
+	switch {
+	case *age > f.Config.XminAgeCritical:
+		c.Severity = Critical
+	case *age <= f.Config.XminAgeWarning:
+		return Condition{}
+	}
+	return c
+}
+
+// xminCause is why WAL is kept, unless somebody holds catalog_xmin alone.
+func (f *facts) xminCause() cause {
+	if f.idle() {
+		return f.cause
+	}
+	for _, h := range f.Observation.Holders {
+		if f.age(h) > f.Config.HeldWarning {
+			return f.holding(h)
+		}
+	}
+	return f.cause
+}
