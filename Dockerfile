@@ -22,7 +22,7 @@ RUN go mod download
 COPY . .
 ARG VERSION=dev
 RUN GOOS=${TARGETOS} GOARCH=${TARGETARCH} \
-    go build -buildvcs=false -trimpath -ldflags "-s -w -X github.com/postrider/postrider/internal/cli.Version=${VERSION}" -o /out/postrider .
+    go build -buildvcs=false -trimpath -ldflags "-s -w -X github.com/postrider/postrider/internal/build.Version=${VERSION}" -o /out/postrider .
 
 FROM ${BASE}
 ARG VERSION=dev

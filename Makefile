@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 .PHONY: build test lint vuln bench sbom
 
 build: ## one static binary
-	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/postrider/postrider/internal/cli.Version=$(VERSION)" -o postrider .
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/postrider/postrider/internal/build.Version=$(VERSION)" -o postrider .
 
 test:
 	go test ./...

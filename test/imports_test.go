@@ -20,38 +20,61 @@ const module = "github.com/postrider/postrider"
 var everywhere = []string{"internal/metrics", "internal/secret"}
 
 // allowed lists, for each package, which others of ours its code may import; a name ending in /... stands
-// for all below it too. Imports point down: replication and sink are leaves that never meet, router
-// speaks both their vocabularies, slot and relay never meet, and only cli reads config. Tests are free.
+// for all below it too. A package stands below those that import it. replication and sink never meet: router
+// speaks both their vocabularies. relay and slot never meet: internal/daemon connects them. Tests are free.
 var allowed = map[string][]string{
-	"":                        {"internal/cli"},
-	"internal/cli":            {"..."},
-	"internal/config":         {"internal/alerts", "internal/deadletter", "internal/health", "internal/httpserver", "internal/postgres", "relay", "replication", "router", "sink/...", "slot", "internal/snapshot", "internal/demo", "internal/audit"},
-	"relay":                   {"internal/deadletter", "internal/postgres", "replication", "router", "sink"},
-	"internal/deadletter":     {"replication", "router", "sink"},
-	"slot":                    {"internal/postgres", "replication"},
-	"internal/health":         {"relay", "slot"},
-	"internal/history":        {},
-	"internal/alerts":         {"internal/health"},
-	"internal/snapshot":       {"internal/postgres", "replication", "router", "sink", "slot"},
-	"internal/recovery":       {"internal/postgres", "replication", "router", "sink", "slot", "internal/snapshot"},
-	"router":                  {"replication", "sink"},
-	"replication":             {"internal/postgres"},
-	"sink":                    {},
-	"sink/kafka":              {"sink"},
-	"sink/memory":             {"sink"},
-	"sink/stdout":             {"sink"},
-	"sink/sinktest":           {"sink"},
+	"": {"internal/cli", "internal/postgres"}, // the latter with the tag statements
+
+	// What runs.
+	"internal/cli":     {"..."},
+	"internal/auditor": {"internal/audit", "internal/config", "internal/daemon", "internal/deadletter", "internal/exit", "internal/postgres", "internal/terminal", "relay", "replication", "router", "sink", "sink/kafka", "slot"},
+	"internal/daemon": {"docs", "internal/alerts", "internal/build", "internal/catalog", "internal/check", "internal/config", "internal/deadletter", "internal/exit", "internal/health", "internal/history",
+		"internal/httpserver", "internal/logging", "internal/memory", "internal/postgres", "internal/snapshot", "internal/status", "internal/terminal", "relay", "replication", "router", "sink/...", "slot"},
+	"internal/bench": {"internal/audit", "internal/demo", "internal/embedded/...", "internal/postgres", "replication", "sink", "slot"},
+	"internal/demo":  {"internal/audit", "internal/postgres"},
+
+	// What tells of it.
+	"internal/watch":             {"internal/config", "internal/exit", "internal/health", "internal/httpserver", "internal/status", "internal/terminal", "slot"},
+	"internal/check":             {"internal/alerts", "internal/catalog", "internal/config", "internal/exit", "internal/health", "internal/httpserver", "internal/memory", "internal/postgres", "internal/status", "internal/terminal", "replication", "router", "sink", "sink/kafka", "slot"},
+	"internal/status":            {"internal/build", "internal/config", "internal/exit", "internal/health", "internal/history", "internal/httpserver", "internal/postgres", "internal/terminal", "relay", "replication", "slot"},
+	"internal/status/statustest": {"internal/health", "internal/status", "relay", "slot"},
+	"internal/exit":              {"internal/config", "internal/deadletter", "internal/postgres", "internal/terminal", "relay", "replication", "router", "sink", "sink/kafka", "slot"},
+	"internal/logging":           {"internal/config", "internal/terminal"},
+
+	// What is configured.
+	"internal/config":     {"internal/alerts", "internal/deadletter", "internal/health", "internal/httpserver", "internal/postgres", "internal/snapshot", "relay", "replication", "router", "sink/...", "slot"},
+	"internal/alerts":     {"internal/health"},
+	"internal/health":     {"relay", "slot"},
+	"internal/snapshot":   {"internal/postgres", "replication", "router", "sink", "slot"},
+	"internal/recovery":   {"internal/postgres", "internal/snapshot", "replication", "router", "sink", "slot"},
+	"internal/catalog":    {"internal/postgres", "router"},
+	"internal/httpserver": {},
+
+	// The way of a row.
+	"relay":               {"internal/deadletter", "internal/postgres", "replication", "router", "sink"},
+	"internal/deadletter": {"replication", "router", "sink"},
+	"slot":                {"internal/postgres", "replication"},
+	"router":              {"replication", "sink"},
+	"replication":         {"internal/postgres"},
+	"sink":                {},
+	"sink/kafka":          {"sink"},
+	"sink/memory":         {"sink"},
+	"sink/stdout":         {"sink"},
+	"sink/sinktest":       {"sink"},
+
+	// The ground.
 	"internal/postgres":       {},
-	"internal/httpserver":     {},
 	"internal/metrics":        {},
 	"internal/secret":         {},
-	"sql":                     {},
 	"internal/audit":          {"sink"},
 	"internal/debezium":       {},
-	"internal/demo":           {"internal/audit", "internal/postgres"},
-	"internal/bench":          {"internal/audit", "internal/demo", "internal/embedded", "internal/embedded/child", "internal/postgres", "replication", "sink", "slot"},
+	"internal/build":          {},
+	"internal/history":        {},
+	"internal/memory":         {},
+	"internal/terminal":       {},
 	"internal/embedded":       {"internal/embedded/child"},
 	"internal/embedded/child": {},
+	"sql":                     {},
 	"docs":                    {},
 	"deploy":                  {},
 	"test":                    {"..."},

@@ -3,4 +3,20 @@
 //
 // The relay is a child process, so that its CPU and memory are its own; it is looked at from outside, through /metrics and /proc. What cannot be
 // measured, because a part is on another machine or the system does not tell, is nil, never zero.
+//
+//	bench.go    Run: every workload, one after the other
+//	workload.go what a workload does
+//	load.go     the writer
+//	rows.go     the rows that it writes
+//	drain.go    how fast a backlog is published
+//	rate.go     latency at a steady rate
+//	idle.go     what the relay costs while nothing is published
+//	relay.go    the relay under test, a child process
+//	process.go  CPU and memory of a process
+//	broker.go   a stand-in for Kafka, in a process of its own
+//	topics.go   the topics of a run
+//	reader.go   reads and audits what arrives
+//	result.go   what was measured of one workload
+//	report.go   what was measured, and where
+//	table.go    the report for people
 package bench

@@ -13,7 +13,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/internal/bench"
+	"github.com/postrider/postrider/internal/build"
 	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/daemon"
+	"github.com/postrider/postrider/internal/exit"
+	"github.com/postrider/postrider/internal/terminal"
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/slot"
 )
@@ -206,7 +210,7 @@ func (o *benchOptions) sizes() (sizes []int, err error) {
 		}
 		n, err := strconv.Atoi(strings.TrimSpace(number))
 		if err != nil || n < 1 || n > bench.MaxSize {
-			return nil, usagef("--size %s: expected a size from %d to %dkB, such as 200, 1kB or 10kB", text, bench.MinSize, bench.MaxSize/1000)
+			return nil, exit.Usagef("--size %s: expected a size from %d to %dkB, such as 200, 1kB or 10kB", text, bench.MinSize, bench.MaxSize/1000)
 		}
 		sizes = append(sizes, n*factor)
 	}
@@ -219,24 +223,24 @@ func (o *benchOptions) txRows(text string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 1 {
-		return 0, usagef("--tx %s: expected a number of rows from 1 on, or all", text)
+		return 0, exit.Usagef("--tx %s: expected a number of rows from 1 on, or all", text)
 	}
 	return n, nil
 }
 
 func (o *benchOptions) validate(workloads []bench.Workload) error {
 	if o.runs < 1 || o.runs > 1000 {
-		return usagef("--runs %d: expected 1 to 1000", o.runs)
+		return exit.Usagef("--runs %d: expected 1 to 1000", o.runs)
 	}
 	if err := slot.ValidateName(o.name); err != nil {
-		return usagef("--name: %w", err)
+		return exit.Usagef("--name: %w", err)
 	}
 	if len(workloads) == 0 {
-		return usagef("nothing to measure: a list is empty")
+		return exit.Usagef("nothing to measure: a list is empty")
 	}
 	for _, w := range workloads {
 		if err := w.Validate(len(o.kafka) == 0); err != nil {
-			return usagef("%w", err)
+			return exit.Usagef("%w", err)
 		}
 	}
 	return nil
@@ -251,10 +255,10 @@ func (a *app) bench(cmd *cobra.Command, o *benchOptions, workloads []bench.Workl
 		return err
 	}
 	if _, err := config.Load(config.Source{Path: os.DevNull, Flags: src.Flags}); err != nil {
-		return configFailure(err)
+		return exit.ConfigFailure(err)
 	}
 	log := a.newLogger(config.Log{Level: "warn", Format: "auto"})
-	kill, stop, release := signals(cmd.Context(), log)
+	kill, stop, release := daemon.Signals(cmd.Context(), log)
 	defer release()
 	ctx, cancel := context.WithCancelCause(kill)
 	defer cancel(nil)
@@ -264,7 +268,7 @@ func (a *app) bench(cmd *cobra.Command, o *benchOptions, workloads []bench.Workl
 	if err != nil {
 		return fmt.Errorf("find this program, to start the relay: %w", err)
 	}
-	show := a.newShow()
+	show := terminal.NewProgress(a.Stderr)
 	if o.relay == "" {
 		o.relay = binary
 	}
@@ -275,7 +279,7 @@ func (a *app) bench(cmd *cobra.Command, o *benchOptions, workloads []bench.Workl
 	}
 	defer func() { err = firstError(err, endPostgres()) }()
 	if len(o.kafka) == 0 {
-		show.step("starting an in-process Kafka broker")
+		show.Say("starting an in-process Kafka broker")
 		broker, err := bench.StartBroker(ctx, binary, "bench", benchBroker)
 		if err != nil {
 			return fmt.Errorf("start an in-process Kafka broker: %w", err)
@@ -283,8 +287,8 @@ func (a *app) bench(cmd *cobra.Command, o *benchOptions, workloads []bench.Workl
 		defer broker.Close()
 		cfg.Brokers, cfg.BrokerPID = []string{broker.Address}, broker.PID
 	}
-	report, err := bench.Run(ctx, cfg, workloads, show.step)
-	report.Version, report.Revision = version(), currentBuild().Revision
+	report, err := bench.Run(ctx, cfg, workloads, show.Say)
+	report.Version, report.Revision = build.Release(), build.Current().Revision
 	report.Embedded, report.InProcess = o.postgres == "", len(o.kafka) == 0
 	if report.InProcess {
 		report.Kafka = "in-process stand-in"
@@ -294,11 +298,11 @@ func (a *app) bench(cmd *cobra.Command, o *benchOptions, workloads []bench.Workl
 	}
 	switch {
 	case errors.Is(err, sink.ErrUnreachable):
-		return &failure{code: exitUnavailable, err: err, next: "check --kafka: host:port of a broker that this machine reaches, without TLS and SASL"}
+		return &exit.Error{Code: exit.Unavailable, Err: err, Next: "check --kafka: host:port of a broker that this machine reaches, without TLS and SASL"}
 	case err != nil:
-		return explain(err)
+		return exit.Explain(err)
 	case !report.Clean():
-		return exitStatus(exitRuntime)
+		return exit.Status(exit.Runtime)
 	}
 	return nil
 }

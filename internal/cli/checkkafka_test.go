@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/postrider/postrider/internal/check"
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/slot"
 )
 
@@ -28,7 +30,7 @@ func TestCheck_NamesABrokerThatCannotBeReachedUnderItsAddress(t *testing.T) {
 	i := newInstall(t, "17", k.Brokers()...)
 	i.ok("init")
 	code, found := i.check()
-	require.Equal(t, exitUnavailable, code)
+	require.Equal(t, exit.Unavailable, code)
 	require.Equal(t, slot.SeverityError, found["broker"].Severity)
 	require.Equal(t, "7 at "+gone, found["broker"].Subject)
 	require.Contains(t, found["broker"].Fix, "advertised.listeners")
@@ -42,8 +44,8 @@ func TestCheck_GivesUpOnABrokerThatHangs(t *testing.T) {
 	i.ok("init")
 	began := time.Now()
 	code, found := i.check("--set", "sink.kafka.dial_timeout=300ms")
-	require.Equal(t, exitUnavailable, code)
+	require.Equal(t, exit.Unavailable, code)
 	require.Equal(t, slot.SeverityError, found["kafka"].Severity)
 	require.Equal(t, slot.SeverityOK, found["slot"].Severity, "the rest is there")
-	require.Less(t, time.Since(began), checkTimeout)
+	require.Less(t, time.Since(began), check.Timeout)
 }

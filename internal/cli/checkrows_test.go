@@ -9,7 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/postrider/postrider/internal/check"
 	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/secret"
 	"github.com/postrider/postrider/internal/snapshot"
 	"github.com/postrider/postrider/slot"
@@ -41,7 +43,7 @@ func TestCheck_SamplesTheNewestRows(t *testing.T) {
 			i.exec(insertEvent + `SELECT 'old', g::text, 'Happened', '{}' FROM generate_series(1, 40000) g`) // more pages than are read
 			i.exec(insertEvent + `SELECT 'new', g::text, 'Happened', '{}' FROM generate_series(1, 40000) g`)
 			code, found := i.check()
-			require.Equal(t, exitOK, code, "the topic of old rows is not needed any more: %+v", found)
+			require.Equal(t, exit.OK, code, "the topic of old rows is not needed any more: %+v", found)
 			require.Contains(t, found["rows"].Observed, "the newest 1000")
 			require.Equal(t, "outbox.event.new", found["topic"].Subject)
 			require.Equal(t, slot.SeverityOK, found["message_size"].Severity)
@@ -54,13 +56,11 @@ func TestCheck_BesideARelayReadsNoTableOfAnotherRole(t *testing.T) {
 	i := newInstall(t, "18", kafkaBroker(t).Brokers()...)
 	i.ok("init")
 	i.exec(insertEvent + `VALUES ('new', '1', 'Happened', '{}')`)
-	a := &app{}
-	newRoot(a)
 	cfg := config.Default()
 	cfg.Postgres.URL, cfg.Sink.Kind = secret.Of(i.db.DSN()), config.SinkStdout
 	rows := func(mode string) bool {
 		cfg.Snapshot.Mode = mode
-		return slices.ContainsFunc(a.checkAll(t.Context(), &config.Loaded{Config: cfg}, nil), func(f slot.Finding) bool { return f.Code == "rows" })
+		return slices.ContainsFunc(check.Beside(t.Context(), &config.Loaded{Config: cfg}, nil), func(f slot.Finding) bool { return f.Code == "rows" })
 	}
 	require.True(t, rows(snapshot.NoData), "its own")
 	i.exec(`ALTER TABLE outbox OWNER TO pg_monitor`) // a role that is there
@@ -91,7 +91,7 @@ func TestCheck_WarnsOfARowThatWouldHaltTheRelay(t *testing.T) {
 	i.exec(`ALTER TABLE outbox ALTER COLUMN aggregate_id DROP NOT NULL, ALTER COLUMN aggregate_type DROP NOT NULL`)
 	i.exec(insertEvent + `VALUES ('order', NULL, 'Happened', '{}')`)
 	code, found := i.check()
-	require.Equal(t, exitOK, code)
+	require.Equal(t, exit.OK, code)
 	require.Equal(t, slot.SeverityWarning, found["rows"].Severity)
 	require.Contains(t, found["rows"].Fix, "router.null_key")
 	require.Equal(t, slot.SeverityWarning, found["columns_nullable"].Severity)
@@ -115,7 +115,7 @@ func TestCheck_ComparesTheLargestRowWithTheLimits(t *testing.T) {
 	i.ok("init")
 	i.exec(insertEvent + `VALUES ('order', '7', 'Happened', to_jsonb(repeat('x', 2000000)))`)
 	code, found := i.check()
-	require.Equal(t, exitOK, code)
+	require.Equal(t, exit.OK, code)
 	require.Equal(t, slot.SeverityWarning, found["message_size"].Severity)
 	require.Contains(t, found["message_size"].Required, "sink.kafka.max_message_bytes, 1048576")
 	_, found = i.check("--set", "sink.kafka.max_message_bytes=4MiB")
@@ -130,20 +130,10 @@ func TestCheck_ReadsARowOfAnySize(t *testing.T) {
 	i.ok("init")
 	i.exec(insertEvent + `VALUES ('order', '7', 'Happened', to_jsonb(repeat('x', 20000000)))`)
 	code, found := i.check()
-	require.Equal(t, exitOK, code)
+	require.Equal(t, exit.OK, code)
 	require.Equal(t, "the newest 1 can be routed", found["rows"].Observed)
 	require.Equal(t, slot.SeverityWarning, found["message_size"].Severity, "%+v", found)
 	require.Contains(t, found, "output_plugin_libraries", "what is looked at behind the tables")
-}
-
-// Rows of any size, and any number of them, take no more memory than the sample's budget.
-func TestSamples_KeepTheirBudget(t *testing.T) {
-	k := kafkaBroker(t)
-	i := newInstall(t, "17", k.Brokers()...)
-	i.ok("init")
-	i.exec(insertEvent + `SELECT 'order', g::text, 'Happened', to_jsonb(repeat('x', 1000000)) FROM generate_series(1, 60) g`)
-	_, found := i.check()
-	require.Regexp(t, `the newest [34]\d can be routed`, found["rows"].Observed, "32 MiB of 60")
 }
 
 func TestCheck_NamesWhoHoldsTheSlotBack(t *testing.T) {
@@ -204,7 +194,7 @@ func TestCheck_JSONHasEverythingOfAFinding(t *testing.T) {
 	_, found := i.check("--topic", "no.such")
 	require.Equal(t, slot.Finding{
 		Severity: slot.SeverityError, Code: "topic", Subject: "no.such", Observed: "does not exist", Required: "an existing topic, or sink.kafka.topics.create",
-		WAL: stopsThere, Fix: "kafka-topics.sh --bootstrap-server " + k.Brokers()[0] + " --create --topic no.such --partitions 6 --replication-factor 1",
+		WAL: "the first row for it stops the relay there: the slot keeps what comes after, more with every write", Fix: "kafka-topics.sh --bootstrap-server " + k.Brokers()[0] + " --create --topic no.such --partitions 6 --replication-factor 1",
 		Docs: "docs/CHECK.md#topic", Class: slot.ClassConfiguration,
 	}, found["topic"])
 	for code, f := range found {
@@ -217,4 +207,14 @@ func TestCheck_JSONHasEverythingOfAFinding(t *testing.T) {
 		require.NotEmpty(t, f.Fix, "%s: %+v", code, f)
 		require.NotEmpty(t, f.Docs, "%s: %+v", code, f)
 	}
+}
+
+// Rows of any size, and any number of them, take no more memory than the sample's budget.
+func TestSamples_KeepTheirBudget(t *testing.T) {
+	k := kafkaBroker(t)
+	i := newInstall(t, "17", k.Brokers()...)
+	i.ok("init")
+	i.exec(insertEvent + `SELECT 'order', g::text, 'Happened', to_jsonb(repeat('x', 1000000)) FROM generate_series(1, 60) g`)
+	_, found := i.check()
+	require.Regexp(t, `the newest [34]\d can be routed`, found["rows"].Observed, "32 MiB of 60")
 }

@@ -61,7 +61,7 @@ func (a *app) listSlots(cmd *cobra.Command) []string {
 	if err != nil {
 		return nil
 	}
-	defer closeSQL(ctx, conn)
+	defer postgres.Close(ctx, conn)
 	slots, err := slot.List(ctx, conn)
 	if err != nil {
 		return nil

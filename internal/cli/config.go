@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/exit"
 )
 
 func newConfig(a *app) *cobra.Command {
@@ -33,7 +34,7 @@ func newConfigPrint(a *app) *cobra.Command {
 			// Not validated: a configuration that is not complete is the one that people want to look at.
 			l, err := config.Load(src)
 			if err != nil {
-				return configFailure(err)
+				return exit.ConfigFailure(err)
 			}
 			a.warn(l)
 			if asJSON {
@@ -107,7 +108,7 @@ func (a *app) validateJSON(l *config.Loaded, err error) error {
 		return err
 	}
 	if !v.Valid {
-		return exitStatus(exitConfig)
+		return exit.Status(exit.Config)
 	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
+
+	"github.com/postrider/postrider/internal/exit"
 )
 
 const canary = "c4n4ry"
@@ -46,7 +48,7 @@ password = "${PW}"
 func TestConfigPrint_ShowsOriginsAsTextAndJSON(t *testing.T) {
 	inDirectory(t, "[log]\nlevel = 'warn'\n")
 	r := execute(t, []string{"POSTRIDER_SINK_KAFKA_BROKERS=a:1,b:2"}, "config", "print", "--set", "log.format=json")
-	require.Equal(t, exitOK, r.code, r.stderr)
+	require.Equal(t, exit.OK, r.code, r.stderr)
 	require.Regexp(t, `(?m)^level = "warn" +# postrider.toml:2$`, r.stdout)
 	require.Regexp(t, `(?m)^format = "json" +# flag --set$`, r.stdout)
 	require.Regexp(t, `(?m)^brokers = \["a:1", "b:2"\] +# env POSTRIDER_SINK_KAFKA_BROKERS$`, r.stdout)
@@ -80,7 +82,7 @@ func TestConfigPrint_ShowsOriginsAsTextAndJSON(t *testing.T) {
 func TestConfigValidate_ListsEveryProblem(t *testing.T) {
 	inDirectory(t, "[log]\nlevle = 'warn'\n[relay]\nin_flight_messages = 0\n[sink]\nkind = 'stdout'\n")
 	r := execute(t, nil, "config", "validate")
-	require.Equal(t, exitConfig, r.code)
+	require.Equal(t, exit.Config, r.code)
 	require.Contains(t, r.stderr, "postrider: configuration: 2 problems\n"+
 		"  postrider.toml:2: log.levle: unknown key; did you mean log.level?\n"+
 		"  postrider.toml:4: relay.in_flight_messages = 0")
@@ -88,7 +90,7 @@ func TestConfigValidate_ListsEveryProblem(t *testing.T) {
 	require.Contains(t, r.stderr, "\n  next: ")
 
 	r = execute(t, nil, "config", "validate", "--json")
-	require.Equal(t, exitConfig, r.code)
+	require.Equal(t, exit.Config, r.code)
 	require.Empty(t, r.stderr)
 	var v validation
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &v))
@@ -100,14 +102,14 @@ func TestConfigValidate_ListsEveryProblem(t *testing.T) {
 func TestConfigValidate_IsQuietAboutAValidOne(t *testing.T) {
 	inDirectory(t, "[postgres]\nurl = 'postgres://localhost/x'\n[sink.kafka]\nbrokers = ['a:1']\n")
 	r := execute(t, []string{"POSTRIDER_PORT=tcp://10.0.0.1:80"}, "config", "validate")
-	require.Equal(t, exitOK, r.code, r.stderr)
+	require.Equal(t, exit.OK, r.code, r.stderr)
 	require.Equal(t, "postrider.toml: valid\n", r.stdout)
 	require.Equal(t, "postrider: warning: environment variable POSTRIDER_PORT is not a key and is ignored\n", r.stderr)
 }
 
 func TestConfigSchemaAndExample_AreMadeOfTheExample(t *testing.T) {
 	r := execute(t, nil, "config", "schema")
-	require.Equal(t, exitOK, r.code)
+	require.Equal(t, exit.OK, r.code)
 	require.True(t, json.Valid([]byte(r.stdout)))
 	require.Contains(t, r.stdout, "Name of the publication")
 

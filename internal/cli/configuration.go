@@ -2,13 +2,19 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
+	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/daemon"
+	"github.com/postrider/postrider/internal/exit"
+	"github.com/postrider/postrider/internal/logging"
+	"github.com/postrider/postrider/internal/terminal"
 )
 
 // keyAnnotation marks a flag that sets a configuration key, and says which.
@@ -44,7 +50,7 @@ func (a *app) source(cmd *cobra.Command) (config.Source, error) {
 	for _, s := range a.set {
 		key, value, ok := strings.Cut(s, "=")
 		if !ok || key == "" {
-			return src, usagef("--set %s: expected key=value", s)
+			return src, exit.Usagef("--set %s: expected key=value", s)
 		}
 		src.Flags = append(src.Flags, config.Flag{Key: strings.TrimSpace(key), Value: value, Name: "--set"})
 	}
@@ -65,21 +71,9 @@ func (a *app) load(cmd *cobra.Command, sections ...string) (*config.Loaded, erro
 	}
 	l, err := config.LoadValid(src, sections...)
 	if err != nil {
-		return nil, configFailure(err)
+		return nil, exit.ConfigFailure(err)
 	}
 	return l, nil
-}
-
-// fixConfiguration does not name config print: it needs a file that can be read.
-const fixConfiguration = "postrider config validate   # when it is corrected\npostrider config example   # explains every key"
-
-func configFailure(err error) error {
-	return &failure{
-		code: exitConfig,
-		err:  err,
-		wal:  keptMaybe,
-		next: fixConfiguration,
-	}
 }
 
 // env looks a variable up, "" if it is not set.
@@ -91,3 +85,22 @@ func (a *app) env(name string) string {
 	}
 	return ""
 }
+
+// environment is that of a relay in this process.
+func (a *app) environment() daemon.Environment {
+	return daemon.Environment{Stdout: a.Stdout, Stderr: a.Stderr, Getenv: a.env, Hint: a.typed}
+}
+
+// newLogger makes the logger of a command that logs.
+func (a *app) newLogger(cfg config.Log) zerolog.Logger {
+	level := new(logging.Level)
+	level.Configure(cfg)
+	return a.newLeveledLogger(cfg, level)
+}
+
+func (a *app) newLeveledLogger(cfg config.Log, level *logging.Level) zerolog.Logger {
+	return logging.New(a.Stderr, cfg, level, a.colour(a.Stderr))
+}
+
+// colour reports whether w gets colours.
+func (a *app) colour(w io.Writer) bool { return terminal.Colour(w, a.env) }

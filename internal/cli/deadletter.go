@@ -12,13 +12,13 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/deadletter"
+	"github.com/postrider/postrider/internal/exit"
+	"github.com/postrider/postrider/internal/terminal"
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/kafka"
 )
@@ -49,7 +49,7 @@ func (a *app) withDeadLetters(cmd *cobra.Command, transactional bool, f func(ctx
 	a.warn(l)
 	cfg := l.Config
 	if cfg.Sink.Kind != config.SinkKafka {
-		return usagef("sink.kind is %q: dead letters are kept by %s alone", cfg.Sink.Kind, config.SinkKafka)
+		return exit.Usagef("sink.kind is %q: dead letters are kept by %s alone", cfg.Sink.Kind, config.SinkKafka)
 	}
 	ctx := cmd.Context()
 	id := ""
@@ -63,21 +63,21 @@ func (a *app) withDeadLetters(cmd *cobra.Command, transactional bool, f func(ctx
 	case err == nil:
 		defer store.Close()
 		if x, err = deadletter.Read(ctx, store); err != nil {
-			return explain(err)
+			return exit.Explain(err)
 		}
 	case errors.Is(err, sink.ErrUnknownTopic) && !cfg.DeadLetter.On():
 		a.progress("topic %s does not exist, and no policy of [deadletter] needs it: there are no dead letters", cfg.DeadLetter.Topic)
 	default:
-		return explain(err)
+		return exit.Explain(err)
 	}
 	for _, err := range x.Unknown {
 		a.progress("left out: %v", err)
 	}
 	if err := f(ctx, cfg, store, x); err != nil {
-		if told := (*failure)(nil); errors.As(err, &told) {
+		if told := (*exit.Error)(nil); errors.As(err, &told) {
 			return err
 		}
-		return explain(err)
+		return exit.Explain(err)
 	}
 	return nil
 }
@@ -111,7 +111,7 @@ func (f *letterFilter) flags(cmd *cobra.Command) {
 func (f *letterFilter) filter() (deadletter.Filter, error) {
 	out := deadletter.Filter{Cause: deadletter.Cause(f.cause), Topic: f.topic, Relation: f.relation}
 	if f.cause != "" && !slices.Contains(causes, out.Cause) {
-		return out, usagef("--cause %s: there is no such cause", f.cause)
+		return out, exit.Usagef("--cause %s: there is no such cause", f.cause)
 	}
 	if f.cmd.Flags().Changed("key") {
 		out.Key = &f.key
@@ -119,7 +119,7 @@ func (f *letterFilter) filter() (deadletter.Filter, error) {
 	if f.since != "" {
 		var err error
 		if out.Since, err = sinceTime(f.since, time.Now()); err != nil {
-			return out, usagef("--since %s: %v", f.since, err)
+			return out, exit.Usagef("--since %s: %v", f.since, err)
 		}
 	}
 	return out, nil
@@ -182,7 +182,7 @@ func writeLetters(w io.Writer, letters []*deadletter.Entry, all bool) error {
 			line = append(line, resolvedText(e))
 		}
 		for i := range line {
-			line[i] = orDash(printable(line[i]))
+			line[i] = terminal.OrDash(terminal.Printable(line[i]))
 		}
 		fmt.Fprintln(t, strings.Join(line, "\t"))
 	}
@@ -211,20 +211,7 @@ func keyText(key []byte) string {
 	if key == nil {
 		return ""
 	}
-	return printable(string(key))
-}
-
-// printable keeps what came from a row from doing something to the terminal.
-func printable(s string) string {
-	if !utf8.ValidString(s) {
-		return fmt.Sprintf("%q", s)
-	}
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, s)
+	return terminal.Printable(string(key))
 }
 
 // letterJSON is a letter as list --json and show --json print it.
@@ -290,12 +277,12 @@ The payload may be confidential: it is printed with --payload alone, as are the 
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if args[0] == "" {
-				return usagef("the ID of a dead letter is empty: postrider deadletter list has them")
+				return exit.Usagef("the ID of a dead letter is empty: postrider deadletter list has them")
 			}
 			return a.withDeadLetters(cmd, false, func(ctx context.Context, _ config.Config, _ *kafka.DeadLetters, x *deadletter.Index) error {
 				e, err := x.Find(args[0])
 				if err != nil {
-					return usagef("%v", err)
+					return exit.Usagef("%v", err)
 				}
 				out := jsonOf(e)
 				if payload {
@@ -352,16 +339,16 @@ func writeShown(w io.Writer, out letterJSON) error {
 			for _, h := range out.Headers {
 				text := "null"
 				if h.Value != nil {
-					text = printable(*h.Value)
+					text = terminal.Printable(*h.Value)
 				}
-				fmt.Fprintf(t, "header %s\t%s\n", printable(h.Key), text)
+				fmt.Fprintf(t, "header %s\t%s\n", terminal.Printable(h.Key), text)
 			}
 			continue
 		}
 		if value == nil {
 			value = "null"
 		}
-		fmt.Fprintf(t, "%v\t%s\n", name, printable(fmt.Sprint(value)))
+		fmt.Fprintf(t, "%v\t%s\n", name, terminal.Printable(fmt.Sprint(value)))
 	}
 	return t.Flush()
 }

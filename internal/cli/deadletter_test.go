@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/internal/deadletter"
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/sink"
 )
 
@@ -24,7 +25,7 @@ func TestDeadLetterRedrive_AdvisesTheWholeKeyWhenAnEarlierLetterIsOpen(t *testin
 func TestDeadLetterShow_RefusesAnEmptyID(t *testing.T) {
 	i := newInstall(t, "17")
 	r := i.run("deadletter", "show", "")
-	require.Equal(t, exitUsage, r.code)
+	require.Equal(t, exit.Usage, r.code)
 	require.Contains(t, r.stderr, "the ID of a dead letter is empty")
 }
 
@@ -36,11 +37,11 @@ func TestDeadLetterList_NeedsNoTopicUnlessAPolicyDoes(t *testing.T) {
 	require.Equal(t, "[]\n", r.stdout)
 	require.Contains(t, r.stderr, "topic postrider.dead_letters does not exist, and no policy of [deadletter] needs it")
 	require.Equal(t, "nothing to redrive\n", i.ok("deadletter", "redrive", "--all", "--yes", "--set", "replication.tables=public.outbox").stdout)
-	require.Equal(t, exitUsage, i.run("deadletter", "show", "abc").code)
-	require.Equal(t, exitUsage, i.run("deadletter", "list", "--cause", "nonsense").code)
+	require.Equal(t, exit.Usage, i.run("deadletter", "show", "abc").code)
+	require.Equal(t, exit.Usage, i.run("deadletter", "list", "--cause", "nonsense").code)
 
 	r = i.run("deadletter", "list", "--set", "deadletter.too_large=dead_letter")
-	require.Equal(t, exitConfig, r.code)
+	require.Equal(t, exit.Config, r.code)
 	require.Contains(t, r.stderr, "--create --topic postrider.dead_letters")
 }
 

@@ -15,10 +15,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
+	"github.com/postrider/postrider/internal/check"
 	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/daemon"
 	"github.com/postrider/postrider/internal/deadletter"
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/internal/terminal"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/sink"
@@ -129,7 +133,7 @@ func chosenLetters(x *deadletter.Index, ids []string, all bool, chosen *letterFi
 		}
 	}
 	if ways != 1 {
-		return nil, usagef("say which: IDs, or --all, or filters like --key")
+		return nil, exit.Usagef("say which: IDs, or --all, or filters like --key")
 	}
 	if len(ids) == 0 {
 		f, err := chosen.filter()
@@ -139,7 +143,7 @@ func chosenLetters(x *deadletter.Index, ids []string, all bool, chosen *letterFi
 	for _, id := range ids {
 		e, err := x.Find(id)
 		if err != nil {
-			return nil, usagef("%v", err)
+			return nil, exit.Usagef("%v", err)
 		}
 		if e.Open() {
 			letters = append(letters, e)
@@ -171,9 +175,9 @@ func (a *app) confirmWord(word, what string, yes bool) error {
 		return nil
 	}
 	if errors.Is(err, io.EOF) && strings.TrimSpace(line) == "" {
-		return usagef("nothing was changed: no answer on standard input; without a terminal add --yes")
+		return exit.Usagef("nothing was changed: no answer on standard input; without a terminal add --yes")
 	}
-	return usagef("nothing was changed: that is not %s", word)
+	return exit.Usagef("nothing was changed: that is not %s", word)
 }
 
 // redriven says what became of it.
@@ -182,25 +186,25 @@ func (a *app) redriven(out deadletter.Outcome, err error) error {
 		fmt.Fprintf(a.Stdout, "%s redriven\n", lettersText(out.Redriven))
 	}
 	for _, at := range out.Unparked {
-		fmt.Fprintf(a.Stdout, "key %s of topic %s is no longer parked\n", printable(at.Key), printable(at.Topic))
+		fmt.Fprintf(a.Stdout, "key %s of topic %s is no longer parked\n", terminal.Printable(at.Key), terminal.Printable(at.Topic))
 	}
 	for _, at := range out.Waiting {
 		a.progress("key %s of topic %s: the relay has not said that it publishes it again. If it runs it may be behind: list after a while, "+
-			"and redrive what has come; else it goes on when it is started", printable(at.Key), printable(at.Topic))
+			"and redrive what has come; else it goes on when it is started", terminal.Printable(at.Key), terminal.Printable(at.Topic))
 	}
 	for _, f := range out.Failed {
-		a.progress("dead letter %s not redriven: %s", f.Entry.ID, printable(f.Err.Error()))
+		a.progress("dead letter %s not redriven: %s", f.Entry.ID, terminal.Printable(f.Err.Error()))
 		if f.Behind > 0 {
 			a.progress("  nor the %d behind it, of the same key", f.Behind)
 		}
 	}
 	switch {
 	case err != nil:
-		f := explain(err)
-		f.next = strings.TrimSpace(f.next + "\nrun it again: what was redriven is not redriven twice")
+		f := exit.Explain(err)
+		f.Next = strings.TrimSpace(f.Next + "\nrun it again: what was redriven is not redriven twice")
 		return f
 	case len(out.Failed) > 0:
-		return &failure{code: exitRuntime, err: fmt.Errorf("%s not redriven", quantity(len(out.Failed), "dead letter")), next: afterFailures(out.Failed)}
+		return &exit.Error{Code: exit.Runtime, Err: fmt.Errorf("%s not redriven", quantity(len(out.Failed), "dead letter")), Next: afterFailures(out.Failed)}
 	}
 	return nil
 }
@@ -233,7 +237,7 @@ func shellWord(key []byte) string {
 	switch {
 	case plainWord.MatchString(text):
 		return text
-	case printable(text) != text:
+	case terminal.Printable(text) != text:
 		return "KEY"
 	}
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
@@ -241,32 +245,32 @@ func shellWord(key []byte) string {
 
 // rerouting routes rows again, as the relay would. It connects to the database when it first needs it.
 type rerouting struct {
-	pipeline *pipeline
+	pipeline *daemon.Pipeline
 	conn     *pgx.Conn
 	router   *router.Router
 }
 
 func (a *app) newRerouting(cfg config.Config) *rerouting {
-	return &rerouting{pipeline: a.newPipeline(cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), a.newLogger(cfg.Log))}
+	return &rerouting{pipeline: daemon.NewPipeline(a.environment(), cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), a.newLogger(cfg.Log))}
 }
 
 func (r *rerouting) close() {
 	if r.conn != nil {
-		closeSQL(context.Background(), r.conn)
+		postgres.Close(context.Background(), r.conn)
 	}
 }
 
 func (r *rerouting) open(ctx context.Context) (err error) {
 	if r.conn == nil {
-		if r.conn, err = postgres.ConnectRows(ctx, r.pipeline.cfg.Postgres); err != nil {
+		if r.conn, err = postgres.ConnectRows(ctx, r.pipeline.Config.Postgres); err != nil {
 			return err
 		}
 	}
 	if r.router == nil {
-		if err := r.pipeline.prepareTables(ctx); err != nil {
+		if err := r.pipeline.PrepareTables(ctx); err != nil {
 			return err
 		}
-		r.router, err = r.pipeline.newRouter()
+		r.router, err = r.pipeline.NewRouter()
 	}
 	return err
 }
@@ -291,13 +295,13 @@ func (r *rerouting) row(ctx context.Context, l *deadletter.Letter, d deadletter.
 	if len(values) == 0 {
 		return nil, fmt.Errorf("nothing is known by which its row in %s could be found", d.Relation)
 	}
-	query := "SELECT " + columnList(rel) + " FROM " + pgx.Identifier{rel.Namespace, rel.Name}.Sanitize() + " WHERE " + where + " LIMIT 2"
+	query := "SELECT " + check.ColumnList(rel) + " FROM " + pgx.Identifier{rel.Namespace, rel.Name}.Sanitize() + " WHERE " + where + " LIMIT 2"
 	result := r.conn.PgConn().ExecParams(ctx, query, values, nil, nil, nil).Read() // in text, as the stream brings it
 	if err := result.Err; err != nil {
 		err = fmt.Errorf("read the row from %s: %w", d.Relation, postgres.Error(err))
 		if errors.Is(err, postgres.ErrPermission) { // which streaming does not need
-			return nil, &failure{code: exitPermission, err: err,
-				next: fmt.Sprintf("as the owner of the table: GRANT SELECT ON %s TO %s;", d.Relation, pgx.Identifier{r.conn.Config().User}.Sanitize())}
+			return nil, &exit.Error{Code: exit.Permission, Err: err,
+				Next: fmt.Sprintf("as the owner of the table: GRANT SELECT ON %s TO %s;", d.Relation, pgx.Identifier{r.conn.Config().User}.Sanitize())}
 		}
 		return nil, err
 	}
@@ -312,7 +316,7 @@ func (r *rerouting) row(ctx context.Context, l *deadletter.Letter, d deadletter.
 
 // relation is that of a table as it is published, if it is.
 func (r *rerouting) relation(ctx context.Context, name string) (*replication.Relation, error) {
-	for _, t := range r.pipeline.tables {
+	for _, t := range r.pipeline.Tables {
 		if t.Name == name {
 			return t.Relation(ctx, r.conn)
 		}
@@ -332,7 +336,7 @@ func (r *rerouting) condition(l *deadletter.Letter, d deadletter.Document, rel *
 	if len(values) > 0 || l.EventID == "" {
 		return strings.Join(conditions, " AND "), values
 	}
-	cfg := r.pipeline.cfg
+	cfg := r.pipeline.Config
 	column := cfg.Router[0].FieldID
 	rules, err := router.Divide(cfg.Router, cfg.Replication.Tables, cfg.Replication.Messages)
 	for i := range rules {

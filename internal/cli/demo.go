@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -12,11 +11,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/daemon"
 	"github.com/postrider/postrider/internal/demo"
 	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/internal/secret"
+	"github.com/postrider/postrider/internal/terminal"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -45,7 +47,7 @@ Exit status 0 only if the audit is clean.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.shop.Rate <= 0 || o.shop.Rows < 0 || o.shop.Duration < 0 {
-				return usagef("--rate must be above zero, --rows and --duration must not be negative")
+				return exit.Usagef("--rate must be above zero, --rows and --duration must not be negative")
 			}
 			return a.demo(cmd.Context(), o)
 		},
@@ -63,9 +65,9 @@ Exit status 0 only if the audit is clean.`,
 
 func (a *app) demo(ctx context.Context, o demoOptions) (err error) {
 	log := a.newLogger(config.Log{Level: "warn", Format: "auto"})
-	kill, stop, release := signals(ctx, log)
+	kill, stop, release := daemon.Signals(ctx, log)
 	defer release()
-	show := a.newShow()
+	show := terminal.NewProgress(a.Stderr)
 
 	dsn, endPostgres, err := startPostgres(kill, o.postgres, "demo", show)
 	if err != nil {
@@ -80,21 +82,21 @@ func (a *app) demo(ctx context.Context, o demoOptions) (err error) {
 
 	cfg := demoConfig(o, dsn, brokers)
 	set := prometheus.NewRegistry()
-	d, err := a.newDaemon(&config.Loaded{Config: cfg}, metrics.New(set, cfg.Slot.Name), log)
+	d, err := daemon.New(a.environment(), &config.Loaded{Config: cfg}, metrics.New(set, cfg.Slot.Name), log)
 	if err != nil {
 		return err
 	}
-	endListener, err := d.listen(kill, set, log)
+	endListener, err := d.Listen(kill, set, log)
 	if err != nil {
 		return err
 	}
 	defer endListener()
-	endWatch := d.goWatch(ctx, stop, log)
+	endWatch := d.StartWatch(ctx, stop, log)
 	defer endWatch()
 
 	shop := demo.New(o.shop, dsn, brokers)
 	if err := shop.SetUp(kill); err != nil {
-		return explain(err)
+		return exit.Explain(err)
 	}
 	defer func() {
 		// The topics, slot and tables go even when the run was ended at once.
@@ -102,12 +104,12 @@ func (a *app) demo(ctx context.Context, o demoOptions) (err error) {
 		defer cancel()
 		err = firstError(err, shop.TearDown(tearDown))
 	}()
-	show.started(o)
-	report, err := shop.Run(kill, stop, d.relay.Run, func() bool { return d.relay.State().Phase == relay.Streaming }, func(look demo.Progress) {
-		show.progress(look, d.observation().Slot.LagBytes)
+	demoStarted(show, o)
+	report, err := shop.Run(kill, stop, d.Relay.Run, func() bool { return d.Relay.State().Phase == relay.Streaming }, func(look demo.Progress) {
+		show.Show(demoProgress(look, d.Observation().Slot.LagBytes))
 	})
 	if err != nil {
-		return explain(err)
+		return exit.Explain(err)
 	}
 	return a.printDemo(o, report)
 }
@@ -120,24 +122,24 @@ func firstError(a, b error) error {
 }
 
 // startPostgres starts a server for a command, unless one is given.
-func startPostgres(ctx context.Context, given, command string, show *show) (dsn string, end func() error, err error) {
+func startPostgres(ctx context.Context, given, command string, show *terminal.Progress) (dsn string, end func() error, err error) {
 	if given != "" {
 		return given, func() error { return nil }, nil
 	}
-	show.step("starting PostgreSQL (the first time its binaries are fetched)")
+	show.Say("starting PostgreSQL (the first time its binaries are fetched)")
 	server, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{})
 	if err != nil {
-		return "", nil, &failure{code: exitUnavailable, err: fmt.Errorf("start an embedded PostgreSQL: %w", err),
-			next: "use a server of yours: postrider " + command + " --postgres postgres://user@host/db"}
+		return "", nil, &exit.Error{Code: exit.Unavailable, Err: fmt.Errorf("start an embedded PostgreSQL: %w", err),
+			Next: "use a server of yours: postrider " + command + " --postgres postgres://user@host/db"}
 	}
 	return server.DSN(), server.Close, nil
 }
 
-func demoKafka(o demoOptions, show *show) (brokers []string, end func(), err error) {
+func demoKafka(o demoOptions, show *terminal.Progress) (brokers []string, end func(), err error) {
 	if len(o.kafka) > 0 {
 		return o.kafka, func() {}, nil
 	}
-	show.step("starting an in-process Kafka broker")
+	show.Say("starting an in-process Kafka broker")
 	broker, err := embedded.StartKafka(embedded.KafkaConfig{})
 	if err != nil {
 		return nil, nil, fmt.Errorf("start an in-process Kafka broker: %w", err)
@@ -172,43 +174,24 @@ func (a *app) printDemo(o demoOptions, r demo.Report) error {
 			r.Written, r.Delivered, r.Lost, r.Duplicated, r.OutOfOrder)
 	}
 	if !r.Clean() {
-		return exitStatus(exitRuntime)
+		return exit.Status(exit.Runtime)
 	}
 	return nil
 }
 
-// show is what the demo says while it runs: a line that is overwritten on a terminal, one now and then elsewhere.
-type show struct {
-	out      io.Writer
-	terminal bool
-	looks    int
-}
-
-// Lines elsewhere than on a terminal come this many looks, one a second, apart.
-const showEvery = 5
-
-func (a *app) newShow() *show { return &show{out: a.Stderr, terminal: isTerminal(a.Stderr)} }
-
-func (s *show) step(text string) { fmt.Fprintln(s.out, text) }
-
-func (s *show) started(o demoOptions) {
-	s.step(fmt.Sprintf("writing %.0f orders a second, each with an event in %s; topics %s", o.shop.Rate, demo.Table, strings.Join(demo.Topics(), ", ")))
+func demoStarted(show *terminal.Progress, o demoOptions) {
+	show.Say(fmt.Sprintf("writing %.0f orders a second, each with an event in %s; topics %s",
+		o.shop.Rate, demo.Table, strings.Join(demo.Topics(), ", ")))
 	if o.shop.Rows == 0 && o.shop.Duration == 0 {
-		s.step("Ctrl-C stops")
+		show.Say("Ctrl-C stops")
 	}
 }
 
-func (s *show) progress(p demo.Progress, lag *int64) {
-	s.looks++
+func demoProgress(p demo.Progress, lag *int64) string {
 	line := fmt.Sprintf("%4.0f s  written %d  delivered %d  p50 %.1f ms  p99 %.1f ms", p.Elapsed.Seconds(), p.Written, p.Delivered,
 		float64(p.P50)/float64(time.Millisecond), float64(p.P99)/float64(time.Millisecond))
 	if lag != nil {
 		line += "  slot lag " + health.Bytes(*lag)
 	}
-	switch {
-	case s.terminal:
-		fmt.Fprintf(s.out, "\r\x1b[K%s", line)
-	case s.looks%showEvery == 0:
-		fmt.Fprintln(s.out, line)
-	}
+	return line
 }

@@ -3,19 +3,16 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/httpserver"
+	"github.com/postrider/postrider/internal/status"
 )
-
-// maxAnswer bounds what is read from the daemon; a status of hundreds of topics is some tens of KiB.
-const maxAnswer = 4 << 20
 
 func newHealthcheck(a *app) *cobra.Command {
 	var ready bool
@@ -32,7 +29,7 @@ paused is alive and not ready.`,
 			l, err := a.load(cmd, "http")
 			if err != nil {
 				// A probe knows two answers; the text says which of them this is.
-				return &failure{code: exitRuntime, err: err}
+				return &exit.Error{Code: exit.Runtime, Err: err}
 			}
 			path := "/livez"
 			if ready {
@@ -50,7 +47,7 @@ paused is alive and not ready.`,
 }
 
 func checkHealth(ctx context.Context, c httpserver.Config, path string) error {
-	code, body, err := ask(ctx, c, path)
+	code, body, err := status.Get(ctx, c, path)
 	if err != nil {
 		return err
 	}
@@ -65,34 +62,4 @@ func checkHealth(ctx context.Context, c httpserver.Config, path string) error {
 		return fmt.Errorf("%s: %s", path, probe.Reason)
 	}
 	return fmt.Errorf("%s: %s: %s", path, probe.Reason, probe.Detail)
-}
-
-// errNoServer says that the configuration lets nobody ask the daemon.
-var errNoServer = errors.New("http.listen is empty or has port 0: there is no address to ask")
-
-// ask gets a path from the daemon on this machine. An error means that nobody answered.
-func ask(ctx context.Context, c httpserver.Config, path string) (code int, body []byte, err error) {
-	base := c.LocalURL()
-	if base == "" {
-		return 0, nil, errNoServer
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path, nil)
-	if err != nil {
-		return 0, nil, fmt.Errorf("ask the relay: %w", err)
-	}
-	// No proxy, whatever the environment says: the daemon is here. No connection kept: one question.
-	client := http.Client{
-		Transport:     &http.Transport{DisableKeepAlives: true},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return 0, nil, fmt.Errorf("ask the relay: %w", err)
-	}
-	defer resp.Body.Close()
-	body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return 0, nil, fmt.Errorf("read the answer of %s%s: %w", base, path, err)
-	}
-	return resp.StatusCode, body, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/httpserver"
 )
 
@@ -61,11 +62,11 @@ func TestHealthcheck_IsSilentWhenAlive(t *testing.T) {
 			file := "[http]\nlisten = \"" + listen + ":" + port + "\"\n"
 
 			code, stdout, stderr := command(t, file, "healthcheck")
-			require.Equal(t, exitOK, code, stderr)
+			require.Equal(t, exit.OK, code, stderr)
 			require.Empty(t, stdout+stderr)
 
 			code, stdout, stderr = command(t, file, "healthcheck", "--ready")
-			require.Equal(t, exitRuntime, code)
+			require.Equal(t, exit.Runtime, code)
 			require.Empty(t, stdout)
 			require.Equal(t, "postrider: /readyz: backing_off: broker unreachable\n", stderr)
 		})
@@ -75,7 +76,7 @@ func TestHealthcheck_IsSilentWhenAlive(t *testing.T) {
 func TestHealthcheck_TakesTheAddressFromAFlag(t *testing.T) {
 	port := serveHTTP(t, "127.0.0.1:0", httpserver.Handlers{Live: healthy, Ready: isReady})
 	code, _, stderr := command(t, "", "healthcheck", "--ready", "--http-listen", "127.0.0.1:"+port)
-	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, exit.OK, code, stderr)
 }
 
 func TestHealthcheck_FailsWithOne(t *testing.T) {
@@ -107,7 +108,7 @@ func TestHealthcheck_FailsWithOne(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			began := time.Now()
 			code, stdout, stderr := command(t, "[http]\nlisten = \""+c.listen+"\"\n", "healthcheck", "--timeout", c.timeout)
-			require.Equal(t, exitRuntime, code)
+			require.Equal(t, exit.Runtime, code)
 			require.Empty(t, stdout)
 			require.Contains(t, stderr, c.want)
 			require.Less(t, time.Since(began), 20*time.Second)

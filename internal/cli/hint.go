@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/slot"
 )
 
@@ -85,16 +84,6 @@ func subcommand(cmd *cobra.Command, name string) *cobra.Command {
 		}
 	}
 	return nil
-}
-
-// typedVerdict is typed for each hint of a verdict.
-func (a *app) typedVerdict(v *health.Verdict) { eachHint(v, a.typed) }
-
-func eachHint(v *health.Verdict, change func(hint string) string) {
-	v.Next = change(v.Next)
-	for i := range v.Conditions {
-		v.Conditions[i].Next = change(v.Conditions[i].Next)
-	}
 }
 
 // typedFindings is typed for each hint of check.

@@ -6,7 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
+
+	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/daemon"
+	"github.com/postrider/postrider/internal/metrics"
+	"github.com/postrider/postrider/internal/secret"
 )
 
 func TestTyped_NamesTheConfigurationOfThisCommand(t *testing.T) {
@@ -40,13 +47,17 @@ func TestTyped_NamesTheConfigurationOfThisCommand(t *testing.T) {
 
 // What the daemon says goes to its page, its log and to those that are notified, who all need its configuration; status has its own.
 func TestTyped_NamesTheConfigurationOfTheDaemon(t *testing.T) {
-	d := newTestDaemon(t)
-	newRoot(d.app)
-	d.app.configPath = "it's here.toml"
-	next := d.verdict().Next
+	a := &app{}
+	newRoot(a)
+	a.configPath = "it's here.toml"
+	l := &config.Loaded{Config: config.Default(), Path: "postrider.toml"}
+	l.Config.Postgres.URL = secret.Of("postgres://postrider@db/shop")
+	d, err := daemon.New(a.environment(), l, metrics.New(prometheus.NewRegistry(), "postrider"), zerolog.Nop())
+	require.NoError(t, err)
+	next := d.Verdict().Next
 	require.Contains(t, next, `postrider check --config 'it'\''s here.toml'`)
 	require.Equal(t, strings.ReplaceAll(next, `'it'\''s here.toml'`, "there.toml"), configOption.ReplaceAllString(next, " --config there.toml"))
-	for _, c := range d.verdict().Conditions {
+	for _, c := range d.Verdict().Conditions {
 		require.Equal(t, strings.Count(c.Next, "postrider "), strings.Count(c.Next, "--config"), c.Next)
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/debezium"
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/internal/secret"
 )
@@ -84,11 +85,11 @@ func (i *importing) run(ctx context.Context) error {
 	}
 	connector, err := debezium.Parse(i.file, data)
 	if err != nil {
-		return &failure{code: exitConfig, err: err, next: "give the connector's configuration as Kafka Connect has it: curl -s http://CONNECT:8083/connectors/NAME"}
+		return &exit.Error{Code: exit.Config, Err: err, Next: "give the connector's configuration as Kafka Connect has it: curl -s http://CONNECT:8083/connectors/NAME"}
 	}
 	if i.databaseURL != "" {
 		if err := i.look(ctx); err != nil {
-			return explain(err)
+			return exit.Explain(err)
 		}
 	}
 	t := debezium.Translate(connector, debezium.Options{
@@ -111,7 +112,7 @@ func (i *importing) read() ([]byte, error) {
 	}
 	data, err := os.ReadFile(i.file)
 	if err != nil {
-		return nil, &failure{code: exitConfig, err: err}
+		return nil, &exit.Error{Code: exit.Config, Err: err}
 	}
 	return data, nil
 }
@@ -122,7 +123,7 @@ func (i *importing) writable() error {
 		return nil
 	}
 	if _, err := os.Lstat(i.output); !errors.Is(err, fs.ErrNotExist) {
-		return &failure{code: exitUsage, err: fmt.Errorf("%s exists", i.output), next: "name another file with --output, or overwrite it with --force"}
+		return &exit.Error{Code: exit.Usage, Err: fmt.Errorf("%s exists", i.output), Next: "name another file with --output, or overwrite it with --force"}
 	}
 	return nil
 }
@@ -133,7 +134,7 @@ func (i *importing) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer closeSQL(ctx, conn)
+	defer postgres.Close(ctx, conn)
 	rows, err := conn.Query(ctx, `SELECT pg_catalog.format('%s.%s', n.nspname, c.relname), a.attname
 		FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 		LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
@@ -226,13 +227,13 @@ func (i *importing) write(c debezium.Connector, t *debezium.Translation) error {
 			return fmt.Errorf("write the configuration: %w", err)
 		}
 	}
-	r := newImportReport(i, c, t, toml)
+	r := debezium.NewReport(i.file, i.output, c, t, toml)
 	if i.asJSON {
 		if err := i.app.printJSON(r); err != nil {
 			return err
 		}
 	} else {
-		r.print(i.app.Stderr)
+		r.Print(i.app.Stderr)
 		if toml != nil && i.output == "" {
 			if _, err := i.app.Stdout.Write(toml); err != nil {
 				return fmt.Errorf("write the configuration: %w", err)
@@ -240,7 +241,7 @@ func (i *importing) write(c debezium.Connector, t *debezium.Translation) error {
 		}
 	}
 	if refused {
-		return exitStatus(exitConfig)
+		return exit.Status(exit.Config)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/internal/debezium"
+	"github.com/postrider/postrider/internal/exit"
 )
 
 // connectorFiles are the configurations that package debezium is tested with, by absolute path.
@@ -39,13 +40,13 @@ func TestImportDebezium_WritesConfigurationsThatAreValid(t *testing.T) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Chdir(t.TempDir())
 			r := execute(t, nil, "import-debezium", file)
-			if r.code != exitOK {
+			if r.code != exit.OK {
 				refused++
-				require.Equal(t, exitConfig, r.code, r.stderr)
+				require.Equal(t, exit.Config, r.code, r.stderr)
 				require.Empty(t, r.stdout, "nothing that could be run")
 				require.Contains(t, r.stderr, "\nrefused\n")
 				r = execute(t, nil, "import-debezium", file, "--draft")
-				require.Equal(t, exitConfig, r.code)
+				require.Equal(t, exit.Config, r.code)
 				require.Contains(t, r.stdout, "[postgres]")
 				return
 			}
@@ -53,7 +54,7 @@ func TestImportDebezium_WritesConfigurationsThatAreValid(t *testing.T) {
 			require.NotContains(t, r.stderr, "\nrefused\n")
 			require.NoError(t, os.WriteFile("postrider.toml", []byte(r.stdout), 0o600))
 			v := execute(t, importedEnv, "config", "validate")
-			require.Equal(t, exitOK, v.code, v.stderr)
+			require.Equal(t, exit.OK, v.code, v.stderr)
 		})
 	}
 	require.Greater(t, valid, 6)
@@ -81,8 +82,8 @@ func TestImportDebezium_AccountsForEveryPropertyInJSON(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(r.stdout), &printed), r.stderr)
 		require.Empty(t, r.stderr)
 		require.Equal(t, len(c.Properties), printed.Properties)
-		require.Equal(t, r.code == exitOK, printed.Refused == 0)
-		require.Equal(t, r.code == exitOK, printed.TOML != "")
+		require.Equal(t, r.code == exit.OK, printed.Refused == 0)
+		require.Equal(t, r.code == exit.OK, printed.TOML != "")
 		require.NotEmpty(t, printed.Next)
 		inFile := 0
 		for _, i := range printed.Items {
@@ -118,12 +119,12 @@ func TestImportDebezium_NeverPrintsASecret(t *testing.T) {
 	} {
 		require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
 		r := execute(t, nil, "import-debezium", name)
-		require.Equal(t, exitConfig, r.code, name)
+		require.Equal(t, exit.Config, r.code, name)
 		require.Contains(t, r.stderr, name)
 		require.NotContains(t, r.stderr, canary, name)
 	}
 	r := execute(t, nil, "import-debezium", files[0], "--postgres", "postgres://me:"+canary+"@127.0.0.1:1/x")
-	require.Equal(t, exitUnavailable, r.code, r.stderr)
+	require.Equal(t, exit.Unavailable, r.code, r.stderr)
 	require.NotContains(t, r.stderr, canary)
 }
 
@@ -141,14 +142,14 @@ func TestImportDebezium_NamesTheUnsupportedPattern(t *testing.T) {
 	for regex, want := range map[string]string{`\\X(?<routedByValue>.*)`: `the escape \X is not supported`, `(`: "unclosed group"} {
 		require.NoError(t, os.WriteFile("c.json", []byte(complete(`, "transforms.outbox.route.topic.regex": "`+regex+`"`)), 0o600))
 		r := execute(t, nil, "import-debezium", "c.json")
-		require.Equal(t, exitConfig, r.code)
+		require.Equal(t, exit.Config, r.code)
 		require.Empty(t, r.stdout)
 		require.Contains(t, words(r.stderr), "transforms.outbox.route.topic.regex")
 		require.Contains(t, strings.ReplaceAll(words(r.stderr), "'", `"`), want)
 	}
 	require.NoError(t, os.WriteFile("c.json", []byte(complete(`, "transforms.outbox.route.topic.replacement": "x.$7"`)), 0o600))
 	r := execute(t, nil, "import-debezium", "c.json")
-	require.Equal(t, exitConfig, r.code)
+	require.Equal(t, exit.Config, r.code)
 	require.Contains(t, words(r.stderr), "transforms.outbox.route.topic.replacement")
 }
 
@@ -160,14 +161,14 @@ func TestImportDebezium_OverwritesNothingUnasked(t *testing.T) {
 	require.NoError(t, os.WriteFile("c.json", []byte(complete("")), 0o600))
 	require.NoError(t, os.WriteFile("postrider.toml", []byte("mine"), 0o600))
 	r := execute(t, nil, "import-debezium", "c.json", "--output", "postrider.toml")
-	require.Equal(t, exitUsage, r.code)
+	require.Equal(t, exit.Usage, r.code)
 	require.Contains(t, r.stderr, "--force")
 	kept, err := os.ReadFile("postrider.toml")
 	require.NoError(t, err)
 	require.Equal(t, "mine", string(kept))
 
 	r = execute(t, nil, "import-debezium", "c.json", "--output", "postrider.toml", "--force", "--brokers", "k1:9092,k2:9092")
-	require.Equal(t, exitOK, r.code, r.stderr)
+	require.Equal(t, exit.OK, r.code, r.stderr)
 	require.Empty(t, r.stdout)
 	written, err := os.ReadFile("postrider.toml")
 	require.NoError(t, err)
@@ -175,10 +176,10 @@ func TestImportDebezium_OverwritesNothingUnasked(t *testing.T) {
 
 	require.NoError(t, os.WriteFile("c.json", []byte(complete(`, "errors.tolerance": "all"`)), 0o600))
 	r = execute(t, nil, "import-debezium", "c.json", "--output", "draft.toml")
-	require.Equal(t, exitConfig, r.code)
+	require.Equal(t, exit.Config, r.code)
 	require.NoFileExists(t, "draft.toml")
 	r = execute(t, nil, "import-debezium", "c.json", "--output", "draft.toml", "--draft")
-	require.Equal(t, exitConfig, r.code)
+	require.Equal(t, exit.Config, r.code)
 	require.FileExists(t, "draft.toml")
 }
 
@@ -186,15 +187,15 @@ func TestImportDebezium_ReadsStandardInputAndSaysWhatItCannotRead(t *testing.T) 
 	t.Chdir(t.TempDir())
 	i := &install{t: t}
 	r := i.typed(complete(""), "import-debezium", "-")
-	require.Equal(t, exitOK, r.code, r.stderr)
+	require.Equal(t, exit.OK, r.code, r.stderr)
 	require.Contains(t, r.stderr, "standard input: connector orders, ")
 	require.Contains(t, r.stdout, "[router]")
 
-	require.Equal(t, exitUsage, execute(t, nil, "import-debezium").code)
+	require.Equal(t, exit.Usage, execute(t, nil, "import-debezium").code)
 	r = execute(t, nil, "import-debezium", "missing.json")
-	require.Equal(t, exitConfig, r.code)
+	require.Equal(t, exit.Config, r.code)
 	require.Contains(t, r.stderr, "missing.json")
-	require.Equal(t, exitUsage, execute(t, nil, "import-debezium", "x", "--table", "a.b", "--postgres", "x").code)
+	require.Equal(t, exit.Usage, execute(t, nil, "import-debezium", "x", "--table", "a.b", "--postgres", "x").code)
 }
 
 func TestImportDebezium_TakesFromTheCommandLineWhatTheFileLeavesOut(t *testing.T) {
@@ -203,10 +204,10 @@ func TestImportDebezium_TakesFromTheCommandLineWhatTheFileLeavesOut(t *testing.T
 		`"value.converter": "org.apache.kafka.connect.storage.StringConverter",`, "").Replace(complete(""))
 	require.NoError(t, os.WriteFile("c.json", []byte(text), 0o600))
 	r := execute(t, nil, "import-debezium", "c.json")
-	require.Equal(t, exitConfig, r.code)
+	require.Equal(t, exit.Config, r.code)
 	require.Contains(t, words(r.stderr), "--table schema.name")
 	r = execute(t, nil, "import-debezium", "c.json", "--table", "public.outbox", "--table", "public.other", "--value-converter", "json")
-	require.Equal(t, exitOK, r.code, r.stderr)
+	require.Equal(t, exit.OK, r.code, r.stderr)
 	require.Contains(t, r.stdout, "tables = ['public.outbox']")
 	require.Contains(t, r.stdout, "value = 'json'")
 }
@@ -220,11 +221,11 @@ func TestImportDebezium_LooksAtTheDatabase(t *testing.T) {
 	require.NoError(t, os.WriteFile("c.json", []byte(text), 0o600))
 
 	r := i.run("import-debezium", "c.json", "--postgres", i.db.DSN())
-	require.Equal(t, exitConfig, r.code)
+	require.Equal(t, exit.Config, r.code)
 	require.Contains(t, words(r.stderr), "transforms.outbox.table.fields.additional.placement table public.outbox_two has no column type")
 
 	i.exec(`ALTER TABLE outbox_two ADD type text`)
 	r = i.run("import-debezium", "c.json", "--postgres", i.db.DSN())
-	require.Equal(t, exitOK, r.code, r.stderr)
+	require.Equal(t, exit.OK, r.code, r.stderr)
 	require.Contains(t, r.stdout, "tables = ['public.outbox', 'public.outbox_two']")
 }

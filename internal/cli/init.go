@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/slot"
 	"github.com/postrider/postrider/sql"
@@ -45,7 +46,7 @@ Presets: plain, partitioned (one partition a day, dropped instead of deleted), d
 				s.tables = []string{table}
 			}
 			if err := s.render(); err != nil {
-				return usagef("%v", err)
+				return exit.Usagef("%v", err)
 			}
 			if printSQL {
 				_, err := fmt.Fprint(a.Stdout, s.sql())
@@ -104,23 +105,23 @@ func (s *setup) sql() string {
 func (a *app) setUp(ctx context.Context, s setup, l *config.Loaded) error {
 	conn, err := postgres.Connect(ctx, s.cfg.Postgres)
 	if err != nil {
-		return explain(err)
+		return exit.Explain(err)
 	}
-	defer closeSQL(ctx, conn)
+	defer postgres.Close(ctx, conn)
 	// On a standby nothing can be made, and a slot waits there for what only the primary writes.
 	if err := slot.VerifyServer(ctx, conn); err != nil {
-		return explain(err)
+		return exit.Explain(err)
 	}
 	for i, t := range s.tables {
 		if err := a.setUpTable(ctx, conn, t, s.scripts[i]); err != nil {
-			return explain(err)
+			return exit.Explain(err)
 		}
 	}
 	if err := a.setUpPublication(ctx, conn, s); err != nil {
-		return explain(err)
+		return exit.Explain(err)
 	}
 	if err := a.setUpSlot(ctx, conn, s); err != nil {
-		return explain(err)
+		return exit.Explain(err)
 	}
 	for _, t := range s.tables {
 		if !slices.Contains(l.Config.Replication.Tables, t) {

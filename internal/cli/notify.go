@@ -1,22 +1,19 @@
 package cli
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/internal/alerts"
-	"github.com/postrider/postrider/internal/config"
-	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/internal/daemon"
+	"github.com/postrider/postrider/internal/exit"
+	"github.com/postrider/postrider/internal/terminal"
 )
 
 func newAlerts(a *app) *cobra.Command {
@@ -44,16 +41,16 @@ Exit status: 0 if every receiver took it, 69 if one did not, 78 if there is none
 				return err
 			}
 			if !l.Config.Alerts.On() {
-				return &failure{
-					code: exitConfig, err: errors.New("nobody is told: neither alerts.webhook nor alerts.command is set"),
-					next: "postrider config example   # section [alerts]",
+				return &exit.Error{
+					Code: exit.Config, Err: errors.New("nobody is told: neither alerts.webhook nor alerts.command is set"),
+					Next: "postrider config example   # section [alerts]",
 				}
 			}
 			a.warn(l)
 			for _, w := range l.Config.Alerts.Warnings() {
 				fmt.Fprintf(a.Stderr, "postrider: warning: %s\n", w)
 			}
-			results := alerts.Test(cmd.Context(), l.Config.Alerts, aboutAlerts(l.Config))
+			results := alerts.Test(cmd.Context(), l.Config.Alerts, daemon.AboutAlerts(l.Config))
 			if asJSON {
 				err = a.printJSON(struct {
 					Receivers []alerts.Result `json:"receivers"`
@@ -65,7 +62,7 @@ Exit status: 0 if every receiver took it, 69 if one did not, 78 if there is none
 				return err
 			}
 			if slices.ContainsFunc(results, func(r alerts.Result) bool { return !r.Taken }) {
-				return exitStatus(exitUnavailable)
+				return exit.Status(exit.Unavailable)
 			}
 			return nil
 		},
@@ -80,11 +77,11 @@ func writeResults(w io.Writer, results []alerts.Result) error {
 	for _, r := range results {
 		said := "took it"
 		if !r.Taken {
-			said = oneLine(r.Error)
+			said = terminal.OneLine(r.Error)
 		}
 		fmt.Fprintf(t, "%s\t%s\n", r.Receiver, said)
 		if r.Next != "" {
-			fmt.Fprintf(t, "\tnext: %s\n", indentBy(r.Next, "\t      "))
+			fmt.Fprintf(t, "\tnext: %s\n", terminal.IndentBy(r.Next, "\t      "))
 		}
 	}
 	if err := t.Flush(); err != nil {
@@ -92,24 +89,4 @@ func writeResults(w io.Writer, results []alerts.Result) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// aboutAlerts is what notifications say of where they come from. A connection setting that cannot be read leaves out the database: whoever
-// needs it says so.
-func aboutAlerts(cfg config.Config) alerts.About {
-	about := alerts.About{Slot: cfg.Slot.Name, Version: version()}
-	about.Instance, _ = os.Hostname()
-	pc, err := postgres.ParseConfig(cfg.Postgres)
-	if err != nil {
-		return about
-	}
-	about.Database = cmp.Or(pc.Database, pc.User) // as the server takes it
-	hosts := []string{net.JoinHostPort(pc.Host, strconv.Itoa(int(pc.Port)))}
-	for _, f := range pc.Fallbacks { // there is one for each host, and for each way to it
-		if host := net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port))); !slices.Contains(hosts, host) {
-			hosts = append(hosts, host)
-		}
-	}
-	about.Server = strings.Join(hosts, ",")
-	return about
 }

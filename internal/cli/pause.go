@@ -1,13 +1,7 @@
 package cli
 
 import (
-	"bytes"
-	"cmp"
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
@@ -15,11 +9,9 @@ import (
 
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/internal/httpserver"
+	"github.com/postrider/postrider/internal/status"
 	"github.com/postrider/postrider/relay"
 )
-
-// pausePoll is how often the relay is asked whether it is paused yet.
-const pausePoll = 100 * time.Millisecond
 
 func newPause(a *app) *cobra.Command {
 	var asJSON bool
@@ -41,7 +33,7 @@ Exit status: 0 paused, 69 no relay answers, 75 the relay stops, 77 the token is 
 			if err != nil {
 				return err
 			}
-			answer, err := askPause(cmd.Context(), l.Config.Admin, limit, reason)
+			answer, err := status.Pause(cmd.Context(), l.Config.Admin, limit, reason)
 			if err != nil {
 				return err
 			}
@@ -72,8 +64,8 @@ Exit status: 0 resumed, 69 no relay answers, 77 the token is wrong, 78 there is 
 			if err != nil {
 				return err
 			}
-			var answer adminAnswer
-			if err := askAdmin(cmd.Context(), l.Config.Admin, http.MethodPost, "/resume", nil, &answer); err != nil {
+			var answer status.AdminAnswer
+			if err := status.Admin(cmd.Context(), l.Config.Admin, http.MethodPost, "/resume", nil, &answer); err != nil {
 				return err
 			}
 			switch {
@@ -92,41 +84,7 @@ Exit status: 0 resumed, 69 no relay answers, 77 the token is wrong, 78 there is 
 	return cmd
 }
 
-// askPause returns when the relay is paused, or when that was taken back meanwhile.
-func askPause(ctx context.Context, c httpserver.Admin, limit time.Duration, reason string) (adminAnswer, error) {
-	request := map[string]string{"for": limit.String(), "reason": reason}
-	var answer adminAnswer
-	if err := askAdmin(ctx, c, http.MethodPost, "/pause", request, &answer); err != nil {
-		return adminAnswer{}, err
-	}
-	tick := time.NewTicker(pausePoll)
-	defer tick.Stop()
-	for {
-		var now struct {
-			Status struct {
-				Relay struct {
-					Phase  relay.Phase `json:"phase"`
-					Paused relay.Pause `json:"paused"`
-				} `json:"relay"`
-			} `json:"status"`
-		}
-		if err := askAdmin(ctx, c, http.MethodGet, "/state", nil, &now); err != nil {
-			return adminAnswer{}, err
-		}
-		r := now.Status.Relay
-		answer.Phase, answer.Paused = r.Phase, r.Paused
-		if r.Phase == relay.Paused || r.Paused.Since.IsZero() {
-			return answer, nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return adminAnswer{}, ctx.Err()
-		}
-	}
-}
-
-func (a *app) printPause(answer adminAnswer, now time.Time) error {
+func (a *app) printPause(answer status.AdminAnswer, now time.Time) error {
 	p := answer.Paused
 	if answer.Phase != relay.Paused {
 		_, err := fmt.Fprintf(a.Stdout, "the relay was resumed meanwhile: it is %s\n", answer.Phase)
@@ -142,78 +100,4 @@ func (a *app) printPause(answer adminAnswer, now time.Time) error {
 	}
 	_, err := fmt.Fprintf(a.Stdout, "%s; %s\n%s\n", text, meanwhile, a.typed("next: postrider resume"))
 	return err
-}
-
-// pauseText says of a pause until when it lasts, and why.
-func pauseText(p relay.Pause) string {
-	text := "the relay is paused until somebody resumes it"
-	if !p.Until.IsZero() {
-		text = "the relay is paused until " + p.Until.UTC().Format(time.RFC3339)
-	}
-	if p.Reason != "" {
-		text += ": " + oneLine(p.Reason)
-	}
-	return text
-}
-
-// askAdmin sends a request to the admin listener of the relay on this machine, and reads the answer. request may be nil.
-func askAdmin(ctx context.Context, c httpserver.Admin, method, path string, request, answer any) error {
-	base := httpserver.Config{Listen: c.Listen}.LocalURL()
-	if base == "" {
-		return &failure{
-			code: exitConfig, err: errors.New("admin.listen is empty or has port 0: there is no address to ask"),
-			next: "set admin.listen = \"127.0.0.1:8433\" and admin.token_file, and start the relay again",
-		}
-	}
-	token, err := c.Token.Reveal()
-	if err != nil {
-		return &failure{code: exitPermission, err: fmt.Errorf("admin.token_file: %w", err), next: "run this as a user who may read it"}
-	}
-	var body bytes.Buffer
-	if request != nil {
-		if err := json.NewEncoder(&body).Encode(request); err != nil {
-			return err
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, daemonTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, base+path, &body)
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Authorization", "Bearer "+token)
-	// No proxy and no redirect: neither may have the token.
-	client := http.Client{
-		Transport:     &http.Transport{DisableKeepAlives: true},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return &failure{code: exitUnavailable, err: fmt.Errorf("ask the relay: %w", err), next: "postrider status   # does it run, and with this admin.listen?"}
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return &failure{code: exitUnavailable, err: fmt.Errorf("read the answer of %s%s: %w", base, path, err)}
-	}
-	if resp.StatusCode != http.StatusOK {
-		return adminFailure(resp.StatusCode, text, base+path)
-	}
-	if err := json.Unmarshal(text, answer); err != nil {
-		return fmt.Errorf("%s%s did not answer with what was asked for: is it postrider that listens there?", base, path)
-	}
-	return nil
-}
-
-func adminFailure(status int, text []byte, url string) error {
-	codes := map[int]int{http.StatusUnauthorized: exitPermission, http.StatusConflict: exitTemporary, http.StatusBadRequest: exitUsage}
-	var said httpserver.AdminError
-	if json.Unmarshal(text, &said) != nil || said.Error == "" {
-		return fmt.Errorf("%s answered %d: is it postrider that listens there?", url, status)
-	}
-	f := &failure{code: cmp.Or(codes[status], exitRuntime), err: fmt.Errorf("the relay refused: %s", said.Error), next: said.Next}
-	if status == http.StatusUnauthorized {
-		f.next = "give this command the admin.token or admin.token_file that the relay has: postrider config print"
-	}
-	return f
 }

@@ -15,8 +15,11 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"github.com/postrider/postrider/internal/daemon"
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/httpserver"
 	"github.com/postrider/postrider/internal/secret"
+	"github.com/postrider/postrider/internal/status"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -47,7 +50,7 @@ func adminFile(t *testing.T, listen, token string) string {
 
 // state is what GET /state says of a relay.
 func state(phase relay.Phase, p relay.Pause) any {
-	return stateDump{Status: Report{Source: sourceDaemon, Relay: relay.State{Phase: phase, Since: time.Now(), Paused: p}}}
+	return daemon.StateDump{Status: status.Report{Source: status.SourceDaemon, Relay: relay.State{Phase: phase, Since: time.Now(), Paused: p}}}
 }
 
 func TestPause_ReturnsWhenTheSlotIsFree(t *testing.T) {
@@ -61,7 +64,7 @@ func TestPause_ReturnsWhenTheSlotIsFree(t *testing.T) {
 	file := serveAdmin(t, httpserver.AdminHandlers{
 		Pause: func(limit time.Duration, reason string) (any, error) {
 			asked.limit, asked.reason = limit, reason
-			return adminAnswer{Phase: relay.Streaming, Paused: p}, nil
+			return status.AdminAnswer{Phase: relay.Streaming, Paused: p}, nil
 		},
 		State: func() any {
 			if looks.Add(1) < 3 {
@@ -71,40 +74,40 @@ func TestPause_ReturnsWhenTheSlotIsFree(t *testing.T) {
 		},
 	})
 	code, stdout, stderr := command(t, file, "pause", "--for", "10m", "--reason", "new brokers")
-	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, exit.OK, code, stderr)
 	require.Regexp(t, `^paused until ..:..:.., for (10m0s|9m\d+s); PostgreSQL keeps WAL for the slot meanwhile\nnext: postrider resume\n$`, stdout)
 	require.Equal(t, 10*time.Minute, asked.limit)
 	require.Equal(t, "new brokers", asked.reason)
 	require.Equal(t, int32(3), looks.Load())
 
 	code, stdout, _ = command(t, file, "pause", "--json")
-	require.Equal(t, exitOK, code)
-	var answer adminAnswer
+	require.Equal(t, exit.OK, code)
+	var answer status.AdminAnswer
 	require.NoError(t, json.Unmarshal([]byte(stdout), &answer))
 	require.Equal(t, relay.Paused, answer.Phase)
 	require.Equal(t, time.Hour, asked.limit, "a pause that is forgotten ends")
 	code, _, _ = command(t, file, "pause", "--for", "0")
-	require.Equal(t, exitOK, code)
+	require.Equal(t, exit.OK, code)
 	require.Zero(t, asked.limit)
 }
 
 func TestPause_SaysThatItWasTakenBack(t *testing.T) {
 	file := serveAdmin(t, httpserver.AdminHandlers{
 		Pause: func(time.Duration, string) (any, error) {
-			return adminAnswer{Phase: relay.Draining, Paused: relay.Pause{Since: time.Now()}}, nil
+			return status.AdminAnswer{Phase: relay.Draining, Paused: relay.Pause{Since: time.Now()}}, nil
 		},
 		State: func() any { return state(relay.Starting, relay.Pause{}) },
 	})
 	code, stdout, stderr := command(t, file, "pause")
-	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, exit.OK, code, stderr)
 	require.Equal(t, "the relay was resumed meanwhile: it is starting\n", stdout)
 }
 
 func TestResume_SaysWhetherThereWasAPause(t *testing.T) {
 	was := true
-	file := serveAdmin(t, httpserver.AdminHandlers{Resume: func() any { return adminAnswer{Phase: relay.Streaming, WasPaused: was} }})
+	file := serveAdmin(t, httpserver.AdminHandlers{Resume: func() any { return status.AdminAnswer{Phase: relay.Streaming, WasPaused: was} }})
 	code, stdout, stderr := command(t, file, "resume")
-	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, exit.OK, code, stderr)
 	require.Equal(t, "resumed\n", stdout)
 	was = false
 	_, stdout, _ = command(t, file, "resume")
@@ -133,15 +136,15 @@ func TestPause_ExitsWithWhatIsWrong(t *testing.T) {
 		code int
 		says string
 	}{
-		"stopping":      {refusing, nil, exitTemporary, "the relay refused: the relay is stopping"},
-		"wrong token":   {refusing, []string{"--set", "admin.token_file=" + tokenFile(t, "wrong")}, exitPermission, "admin.token_file that the relay has"},
-		"no token file": {refusing, []string{"--set", "admin.token_file=/nowhere"}, exitPermission, "admin.token_file: read secret"},
-		"negative":      {refusing, []string{"--for", "-1s"}, exitUsage, "for is"},
-		"no listener":   {"", nil, exitConfig, "admin.listen is empty"},
-		"any port":      {adminFile(t, "127.0.0.1:0", "x"), nil, exitConfig, "has port 0"},
-		"nobody":        {adminFile(t, gone.Addr().String(), "x"), nil, exitUnavailable, "ask the relay"},
-		"somebody else": {adminFile(t, listener.Addr().String(), "x"), nil, exitRuntime, "is it postrider that listens there?"},
-		"no token":      {"[admin]\nlisten = \"127.0.0.1:1\"\n", nil, exitConfig, "admin.token is not set"},
+		"stopping":      {refusing, nil, exit.Temporary, "the relay refused: the relay is stopping"},
+		"wrong token":   {refusing, []string{"--set", "admin.token_file=" + tokenFile(t, "wrong")}, exit.Permission, "admin.token_file that the relay has"},
+		"no token file": {refusing, []string{"--set", "admin.token_file=/nowhere"}, exit.Permission, "admin.token_file: read secret"},
+		"negative":      {refusing, []string{"--for", "-1s"}, exit.Usage, "for is"},
+		"no listener":   {"", nil, exit.Config, "admin.listen is empty"},
+		"any port":      {adminFile(t, "127.0.0.1:0", "x"), nil, exit.Config, "has port 0"},
+		"nobody":        {adminFile(t, gone.Addr().String(), "x"), nil, exit.Unavailable, "ask the relay"},
+		"somebody else": {adminFile(t, listener.Addr().String(), "x"), nil, exit.Runtime, "is it postrider that listens there?"},
+		"no token":      {"[admin]\nlisten = \"127.0.0.1:1\"\n", nil, exit.Config, "admin.token is not set"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := command(t, c.file, append([]string{"pause"}, c.args...)...)
@@ -158,10 +161,4 @@ func tokenFile(t *testing.T, token string) string {
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte(token), 0o600))
 	return file
-}
-
-func TestPauseText_SaysUntilWhenAndWhy(t *testing.T) {
-	until := time.Date(2026, 9, 30, 12, 0, 0, 0, time.UTC)
-	require.Equal(t, "the relay is paused until somebody resumes it", pauseText(relay.Pause{}))
-	require.Equal(t, "the relay is paused until 2026-09-30T12:00:00Z: new brokers", pauseText(relay.Pause{Until: until, Reason: "new\nbrokers"}))
 }

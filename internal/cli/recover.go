@@ -15,8 +15,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
+	"github.com/postrider/postrider/internal/auditor"
 	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/daemon"
 	"github.com/postrider/postrider/internal/deadletter"
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/internal/recovery"
@@ -81,10 +84,10 @@ func (c *recoverCall) run(cmd *cobra.Command) error {
 	c.app.warn(l)
 	cfg := l.Config
 	if cfg.Sink.Kind != config.SinkKafka {
-		return usagef("recover reads topics back: sink.kind has to be kafka")
+		return exit.Usagef("recover reads topics back: sink.kind has to be kafka")
 	}
 	if len(cfg.Replication.Tables) == 0 {
-		return usagef("replication.tables is empty: logical messages are in no table")
+		return exit.Usagef("replication.tables is empty: logical messages are in no table")
 	}
 	if c.publish {
 		what := fmt.Sprintf("publishes rows of the tables that are not in their topics, and makes slot %s anew if it is lost", cfg.Slot.Name)
@@ -94,12 +97,12 @@ func (c *recoverCall) run(cmd *cobra.Command) error {
 	}
 	report, err := c.recover(cmd.Context(), cfg)
 	if err != nil {
-		if told := (*failure)(nil); errors.As(err, &told) {
+		if told := (*exit.Error)(nil); errors.As(err, &told) {
 			return err
 		}
-		f := explain(err)
+		f := exit.Explain(err)
 		if errors.Is(err, recovery.ErrIncomplete) || errors.Is(err, recovery.ErrParked) {
-			f.code = exitConfig
+			f.Code = exit.Config
 		}
 		return f
 	}
@@ -111,17 +114,17 @@ func (c *recoverCall) run(cmd *cobra.Command) error {
 
 func (c *recoverCall) times() (err error) {
 	if c.gap && (c.until != "" || len(c.selection.IDs) > 0) {
-		return usagef("--gap is all rows: not with --until or --id")
+		return exit.Usagef("--gap is all rows: not with --until or --id")
 	}
 	now := time.Now()
 	if c.since != "" {
 		if c.selection.Since, err = sinceTime(c.since, now); err != nil {
-			return usagef("--since %s: %v", c.since, err)
+			return exit.Usagef("--since %s: %v", c.since, err)
 		}
 	}
 	if c.until != "" {
 		if c.selection.Until, err = sinceTime(c.until, now); err != nil {
-			return usagef("--until %s: %v", c.until, err)
+			return exit.Usagef("--until %s: %v", c.until, err)
 		}
 	}
 	return nil
@@ -129,13 +132,13 @@ func (c *recoverCall) times() (err error) {
 
 func (c *recoverCall) recover(ctx context.Context, cfg config.Config) (*recovery.Report, error) {
 	a := c.app
-	p := a.newPipeline(cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), a.newLogger(cfg.Log))
-	if err := p.prepareTables(ctx); err != nil { // what the router needs to know
+	p := daemon.NewPipeline(a.environment(), cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), a.newLogger(cfg.Log))
+	if err := p.PrepareTables(ctx); err != nil { // what the router needs to know
 		return nil, err
 	}
 	parts := recovery.Parts{
-		Postgres: cfg.Postgres, Need: requirements(cfg), Replication: cfg.Replication,
-		Roles: func(table string) slot.Roles { return roles(cfg, table) },
+		Postgres: cfg.Postgres, Need: cfg.Requirements(), Replication: cfg.Replication,
+		Roles: func(table string) slot.Roles { return cfg.Roles(table) },
 		OpenTopics: func(ctx context.Context) (recovery.Topics, error) {
 			reader, err := kafka.OpenReader(ctx, cfg.Sink.Kafka, true) // what readers do not see is not delivered
 			if err != nil {
@@ -144,15 +147,15 @@ func (c *recoverCall) recover(ctx context.Context, cfg config.Config) (*recovery
 			return topicReader{reader}, nil
 		},
 		OpenSink: func(ctx context.Context, done sink.Done) (sink.Sink, error) {
-			s, err := kafka.Open(ctx, cfg.Sink.Kafka, p.component("sink"), done)
+			s, err := kafka.Open(ctx, cfg.Sink.Kafka, p.Component("sink"), done)
 			if err != nil {
 				return nil, err
 			}
 			return s, nil
 		},
-		Router: p.newRouter,
+		Router: p.NewRouter,
 		Limits: recovery.Limits{Messages: cfg.Relay.InFlightMessages, Bytes: cfg.Relay.InFlightBytes},
-		Say:    a.progress, Log: p.component("recovery"),
+		Say:    a.progress, Log: p.Component("recovery"),
 	}
 	if cfg.DeadLetter.On() {
 		system, err := askSystemIdentifier(ctx, cfg.Postgres)
@@ -198,7 +201,7 @@ func (a *app) shutOut(ctx context.Context, cfg config.Config) error {
 		return err
 	}
 	_, err = s.Begin(ctx, source)
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeSinkTimeout)
 	defer cancel()
 	return errors.Join(err, s.Close(closing))
 }
@@ -209,8 +212,8 @@ func askSystemIdentifier(ctx context.Context, cfg postgres.Config) (string, erro
 	if err != nil {
 		return "", err
 	}
-	defer closeSQL(ctx, conn)
-	return systemIdentifier(ctx, conn)
+	defer postgres.Close(ctx, conn)
+	return auditor.SystemIdentifier(ctx, conn)
 }
 
 // rowOfLetter is recovery.Parts.DeadLetter. Records that are no letters name no row, nor do those of another relay that shares the topic: its tables
@@ -219,7 +222,7 @@ func rowOfLetter(m *sink.Message, system, slot string) (relation, id string) {
 	for _, h := range m.Headers {
 		switch h.Key {
 		case deadletter.HeaderSource:
-			if ofSystem, ofSlot, ok := letterSource(h.Value); ok && (system != "" && ofSystem != system || ofSlot != slot) {
+			if ofSystem, ofSlot, ok := auditor.LetterSource(h.Value); ok && (system != "" && ofSystem != system || ofSlot != slot) {
 				return "", ""
 			}
 		case deadletter.HeaderRelation:
@@ -317,8 +320,8 @@ func (c *recoverCall) outcome(r *recovery.Report) string {
 	}
 	switch {
 	case r.Refusal != nil:
-		f := explain(r.Refusal)
-		return fmt.Sprintf("--publish would refuse: %v\nnext: %s", r.Refusal, f.next)
+		f := exit.Explain(r.Refusal)
+		return fmt.Sprintf("--publish would refuse: %v\nnext: %s", r.Refusal, f.Next)
 	case !c.publish && r.State == "usable":
 		return "Nothing was changed. With --publish " + these + rows + are + " published; the slot stays as it is."
 	case !c.publish:
@@ -330,3 +333,6 @@ func (c *recoverCall) outcome(r *recovery.Report) string {
 	}
 	return fmt.Sprintf("%s published. Slot %s is %s as before: postrider recover, without --id and --until, makes it anew", rows, r.Slot, r.State)
 }
+
+// closeSinkTimeout bounds how long a sink that has nothing in flight takes to close.
+const closeSinkTimeout = time.Second

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/internal/deadletter"
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/recovery"
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/kafka"
@@ -90,8 +91,8 @@ func TestRecover_SelectsByTimeAndByID(t *testing.T) {
 	require.EqualValues(t, 4, i.recovers("--since", "4h30m").Undelivered, "6 to 10, without 8 and what is below")
 	require.EqualValues(t, 3, i.recovers("--until", "3h30m").Undelivered, "4, 5 and 6")
 	require.EqualValues(t, 2, i.recovers("--id", "4,8", "--id", "5").Undelivered)
-	require.Equal(t, exitUsage, i.run("recover", "--gap", "--id", "4").code)
-	require.Equal(t, exitUsage, i.run("recover", "--since", "yesterday").code)
+	require.Equal(t, exit.Usage, i.run("recover", "--gap", "--id", "4").code)
+	require.Equal(t, exit.Usage, i.run("recover", "--since", "yesterday").code)
 	r := i.run("recover", "--since", "1h", "--time-column", "payload")
 	require.NotZero(t, r.code)
 	require.Contains(t, r.stderr, `column "payload" of table public.outbox is of no type with a time`)
@@ -106,9 +107,9 @@ func TestRecover_SelectsByTimeAndByID(t *testing.T) {
 		require.NotEqual(t, i.db.Name, s.Database)
 	}
 
-	require.Equal(t, exitUsage, i.run("recover", "--publish").code, "nobody typed the slot's name")
+	require.Equal(t, exit.Usage, i.run("recover", "--publish").code, "nobody typed the slot's name")
 	rest := i.typed(i.db.Name+"\n", "recover", "--publish")
-	require.Equal(t, exitOK, rest.code, rest.stderr)
+	require.Equal(t, exit.OK, rest.code, rest.stderr)
 	require.Contains(t, rest.stdout, "5 rows published. Slot "+i.db.Name+" is made anew")
 	require.EqualValues(t, 0, i.recovers("--publish", "--yes").Published)
 	s, err := slot.Get(t.Context(), i.conn, i.db.Name)
@@ -117,7 +118,7 @@ func TestRecover_SelectsByTimeAndByID(t *testing.T) {
 
 	defer i.holdSlot()()
 	r = i.run("recover")
-	require.Equal(t, exitTemporary, r.code)
+	require.Equal(t, exit.Temporary, r.code)
 	require.Contains(t, r.stderr, "stop the relay")
 }
 
@@ -184,7 +185,7 @@ func TestRecover_RefusesToOvertakeAParkedKey(t *testing.T) {
 	require.Contains(t, dry.stdout, "--publish would refuse: 1 row of a parked key is to be published")
 	require.Contains(t, dry.stdout, "postrider deadletter redrive --key KEY")
 	r := i.run("recover", "--publish", "--yes")
-	require.Equal(t, exitConfig, r.code)
+	require.Equal(t, exit.Config, r.code)
 	require.Contains(t, r.stderr, "1 row of a parked key is to be published")
 	require.Contains(t, r.stderr, "postrider deadletter redrive --key KEY")
 	require.Contains(t, r.stderr, "nothing was published")
@@ -208,7 +209,7 @@ func TestRecover_NamesTheGrantThatIsMissing(t *testing.T) {
 	u.User = url.UserPassword(role, "x")
 	i.env = append(i.env, "POSTRIDER_POSTGRES_URL="+u.String())
 	r := i.run("recover")
-	require.Equal(t, exitPermission, r.code, r.stderr)
+	require.Equal(t, exit.Permission, r.code, r.stderr)
 	require.Contains(t, r.stderr, `GRANT SELECT ON "public"."outbox" TO "`+role+`"`)
 	require.NotContains(t, r.stderr, "snapshot.mode")
 	i.exec("GRANT SELECT ON outbox TO " + role)

@@ -1,14 +1,44 @@
-// Package cli is the command line: one file per command. It is where the other packages are wired together.
+// Package cli is the command line. A command parses, calls and prints; what it does is in other packages.
+//
+//	root.go              Main, the list of commands, and version
+//	configuration.go     flags that set keys; loading the configuration
+//	hint.go              hints as they have to be typed with --config
+//	completion.go        names of slots for the shell
+//	run.go               run
+//	demo.go              demo
+//	bench.go             bench
+//	init.go              init
+//	check.go             check
+//	status.go            status
+//	pause.go             pause and resume
+//	slot.go              slot list, show, create and drop
+//	slotadvance.go       slot advance
+//	slotpast.go          slot advance --past
+//	slotadopt.go         slot adopt
+//	recover.go           recover
+//	tail.go              tail
+//	deadletter.go        deadletter list and show
+//	deadletterredrive.go deadletter redrive and discard
+//	audit.go             audit
+//	auditcompare.go      audit compare
+//	notify.go            alerts test
+//	importdebezium.go    import-debezium
+//	config.go            config print, validate, example and schema
+//	healthcheck.go       healthcheck
 package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/postrider/postrider/internal/build"
+	"github.com/postrider/postrider/internal/exit"
 )
 
 // Process is what a command sees of the process it runs in. Tests give it buffers.
@@ -27,12 +57,12 @@ func Main(p Process) int {
 	a := &app{Process: p}
 	err := newRoot(a).ExecuteContext(context.Background())
 	if err != nil && !a.ran {
-		err = &failure{code: exitUsage, err: err}
+		err = &exit.Error{Code: exit.Usage, Err: err}
 	}
-	if f := (*failure)(nil); errors.As(err, &f) {
-		f.next = a.typed(f.next)
+	if f := (*exit.Error)(nil); errors.As(err, &f) {
+		f.Next = a.typed(f.Next)
 	}
-	return report(p.Stderr, err)
+	return exit.Print(p.Stderr, err)
 }
 
 // app is shared by the commands of one process.
@@ -65,7 +95,7 @@ to PostgreSQL only after the broker has acknowledged everything up to it.`,
 		if !*showVersion {
 			return cmd.Help()
 		}
-		_, err := fmt.Fprintln(a.Stdout, currentBuild())
+		_, err := fmt.Fprintln(a.Stdout, build.Current())
 		return err
 	}
 	root.SetArgs(a.Args)
@@ -131,4 +161,23 @@ func knownSubcommand(cmd *cobra.Command, args []string) error {
 		text += "\n\nDid you mean this?\n\t" + strings.Join(near, "\n\t")
 	}
 	return errors.New(text)
+}
+
+func newVersion(a *app) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			b := build.Current()
+			if asJSON {
+				return json.NewEncoder(a.Stdout).Encode(b)
+			}
+			_, err := fmt.Fprintln(a.Stdout, b)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
 }

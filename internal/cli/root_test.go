@@ -11,6 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
+
+	"github.com/postrider/postrider/internal/build"
+	"github.com/postrider/postrider/internal/exit"
 )
 
 // result is what a command left behind.
@@ -35,7 +38,7 @@ var exampleFile = func() string {
 	if err != nil {
 		panic(err)
 	}
-	return dir + "/../config.example.toml"
+	return dir + "/../../config.example.toml"
 }()
 
 func TestMain_TellsUsageErrorsByTheirCode(t *testing.T) {
@@ -45,26 +48,26 @@ func TestMain_TellsUsageErrorsByTheirCode(t *testing.T) {
 		code   int
 		stderr string
 	}{
-		{"", exitOK, ""},
-		{"--help", exitOK, ""},
-		{"help version", exitOK, ""},
-		{"verson", exitUsage, "Did you mean this?\n  \tversion"},
-		{"version --jsn", exitUsage, "unknown flag: --jsn\n  See 'postrider version --help'."},
-		{"version now", exitUsage, "unknown command"},
-		{"version --config", exitUsage, "flag needs an argument"},
-		{"config", exitOK, ""},
-		{"config prnt", exitUsage, "Did you mean this?\n  \tprint"},
-		{"config print --set x", exitUsage, "--set x: expected key=value"},
-		{"config print --set x=y", exitConfig, "unknown key"},
-		{"config print --config gone.toml", exitConfig, "gone.toml: no such file"},
-		{"config validate", exitConfig, "sink.kafka.brokers"},
+		{"", exit.OK, ""},
+		{"--help", exit.OK, ""},
+		{"help version", exit.OK, ""},
+		{"verson", exit.Usage, "Did you mean this?\n  \tversion"},
+		{"version --jsn", exit.Usage, "unknown flag: --jsn\n  See 'postrider version --help'."},
+		{"version now", exit.Usage, "unknown command"},
+		{"version --config", exit.Usage, "flag needs an argument"},
+		{"config", exit.OK, ""},
+		{"config prnt", exit.Usage, "Did you mean this?\n  \tprint"},
+		{"config print --set x", exit.Usage, "--set x: expected key=value"},
+		{"config print --set x=y", exit.Config, "unknown key"},
+		{"config print --config gone.toml", exit.Config, "gone.toml: no such file"},
+		{"config validate", exit.Config, "sink.kafka.brokers"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.args, func(t *testing.T) {
 			r := execute(t, nil, strings.Fields(tt.args)...)
 			require.Equal(t, tt.code, r.code, r.stderr)
 			require.Contains(t, r.stderr, tt.stderr)
-			if tt.code == exitOK {
+			if tt.code == exit.OK {
 				require.NotEmpty(t, r.stdout)
 				require.Empty(t, r.stderr)
 			} else {
@@ -77,11 +80,11 @@ func TestMain_TellsUsageErrorsByTheirCode(t *testing.T) {
 
 func TestReport_SaysWhatWhereWhatItMeansAndWhatToDo(t *testing.T) {
 	var w bytes.Buffer
-	err := fmt.Errorf("open session: %w", &failure{
-		code: exitUnavailable, err: errors.New("db:5432: connection refused"),
-		wal: "the slot keeps it", next: "pg_isready -h db\npostrider check",
+	err := fmt.Errorf("open session: %w", &exit.Error{
+		Code: exit.Unavailable, Err: errors.New("db:5432: connection refused"),
+		WAL: "the slot keeps it", Next: "pg_isready -h db\npostrider check",
 	})
-	require.Equal(t, exitUnavailable, report(&w, err))
+	require.Equal(t, exit.Unavailable, exit.Print(&w, err))
 	require.Equal(t, `postrider: open session: db:5432: connection refused
   WAL:  the slot keeps it
   next: pg_isready -h db
@@ -89,14 +92,14 @@ func TestReport_SaysWhatWhereWhatItMeansAndWhatToDo(t *testing.T) {
 `, w.String())
 
 	w.Reset()
-	require.Equal(t, exitRuntime, report(&w, errors.New("two\nlines")))
+	require.Equal(t, exit.Runtime, exit.Print(&w, errors.New("two\nlines")))
 	require.Equal(t, "postrider: two\n  lines\n", w.String())
 
 	w.Reset()
-	require.Equal(t, exitUnavailable, report(&w, exitStatus(exitUnavailable)))
+	require.Equal(t, exit.Unavailable, exit.Print(&w, exit.Status(exit.Unavailable)))
 	require.Empty(t, w.String(), "the result on stdout has said it")
-	require.NoError(t, exitStatus(exitOK))
-	require.Equal(t, exitOK, report(&w, nil))
+	require.NoError(t, exit.Status(exit.OK))
+	require.Equal(t, exit.OK, exit.Print(&w, nil))
 }
 
 func TestPrepare_TellsARunThatFailedFromAWrongCall(t *testing.T) {
@@ -111,8 +114,8 @@ func TestPrepare_TellsARunThatFailedFromAWrongCall(t *testing.T) {
 
 func TestVersion_IsOneJSONObject(t *testing.T) {
 	r := execute(t, nil, "version", "--json")
-	require.Equal(t, exitOK, r.code)
-	var b build
+	require.Equal(t, exit.OK, r.code)
+	var b build.Info
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &b))
 	require.NotEmpty(t, b.Version)
 	require.NotEmpty(t, b.Go)
@@ -126,7 +129,7 @@ func TestVersion_IsOneJSONObject(t *testing.T) {
 func TestCompletion_WritesAScriptForEachShell(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		r := execute(t, nil, "completion", shell)
-		require.Equal(t, exitOK, r.code)
+		require.Equal(t, exit.OK, r.code)
 		require.Contains(t, r.stdout, "postrider", shell)
 	}
 	r := execute(t, nil, "__complete", "config", "print", "--set", "")

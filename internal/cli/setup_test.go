@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/internal/secret"
 	"github.com/postrider/postrider/slot"
@@ -72,7 +73,7 @@ func (i *install) typed(stdin string, args ...string) result {
 func (i *install) ok(args ...string) result {
 	i.t.Helper()
 	r := i.run(args...)
-	require.Equal(i.t, exitOK, r.code, r.stdout+r.stderr)
+	require.Equal(i.t, exit.OK, r.code, r.stdout+r.stderr)
 	return r
 }
 
@@ -87,7 +88,7 @@ func (i *install) check(args ...string) (int, map[string]slot.Finding) {
 	r := i.run(append([]string{"check", "--json"}, args...)...)
 	var got checkResult
 	require.NoError(i.t, json.Unmarshal([]byte(r.stdout), &got), r.stdout+r.stderr)
-	require.Equal(i.t, r.code == exitOK, got.OK)
+	require.Equal(i.t, r.code == exit.OK, got.OK)
 	byCode := map[string]slot.Finding{}
 	for _, f := range got.Findings {
 		if have, ok := byCode[f.Code]; !ok || have.Severity != slot.SeverityError {
@@ -203,13 +204,13 @@ func TestInit_AddsNoTableToAPublicationOfAnotherRole(t *testing.T) {
 			role := "another_" + i.db.Name
 			i.exec("CREATE ROLE " + role + "; CREATE PUBLICATION postrider; ALTER PUBLICATION postrider OWNER TO " + role)
 			r := i.run("init")
-			require.Equal(t, exitConfig, r.code, r.stderr)
+			require.Equal(t, exit.Config, r.code, r.stderr)
 			require.Contains(t, r.stderr, `belongs to role "`+role+`"`)
 			objects, _, _ := strings.Cut(i.ok("init", "--print-sql").stdout, "-- From here on")
 			_, err := i.conn.Exec(t.Context(), objects)
 			require.ErrorContains(t, err, "belongs to role "+role)
 			code, found := i.check()
-			require.Equal(t, exitConfig, code)
+			require.Equal(t, exit.Config, code)
 			fix := found["table"].Fix
 			require.Regexp(t, `^ALTER PUBLICATION "postrider" OWNER TO ".*"; ALTER PUBLICATION "postrider" ADD TABLE `, fix)
 			i.exec(fix)
@@ -227,7 +228,7 @@ func TestInit_RefusesAStandbyAtOnce(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(pg.DataDir(), "standby.signal"), nil, 0o666))
 	require.NoError(t, pg.Start(t.Context()))
 	r := execute(t, []string{"POSTRIDER_POSTGRES_URL=" + pg.DSN()}, "init")
-	require.Equal(t, exitTemporary, r.code)
+	require.Equal(t, exit.Temporary, r.code)
 	require.Contains(t, r.stderr, "the server is a standby, and rows are relayed from the primary")
 }
 
@@ -237,25 +238,25 @@ func TestInit_SaysWhatItLacks(t *testing.T) {
 	owner := i.env
 	i.become("weak_"+i.db.Name, "LOGIN REPLICATION")
 	r := i.run("init")
-	require.Equal(t, exitPermission, r.code)
+	require.Equal(t, exit.Permission, r.code)
 	require.Contains(t, r.stderr, `ALTER PUBLICATION "postrider" ADD TABLE "public"."outbox";`)
 	i.env = owner
 	i.exec("ALTER PUBLICATION postrider SET (publish = 'update')")
 	r = i.run("init")
-	require.Equal(t, exitConfig, r.code)
+	require.Equal(t, exit.Config, r.code)
 	require.Contains(t, r.stderr, `ALTER PUBLICATION "postrider" SET (publish = 'insert');`)
-	require.Equal(t, exitUsage, i.run("init", "--preset", "fancy").code)
-	require.Equal(t, exitUsage, i.run("init", "--table", `a"b`).code)
+	require.Equal(t, exit.Usage, i.run("init", "--preset", "fancy").code)
+	require.Equal(t, exit.Usage, i.run("init", "--table", `a"b`).code)
 }
 
 func TestSlot_ListsShowsAndAsksBeforeItDestroys(t *testing.T) {
 	i := newInstall(t, "17")
 	name := i.db.Name
-	require.Equal(t, exitConfig, i.run("slot", "create").code, "publication first")
+	require.Equal(t, exit.Config, i.run("slot", "create").code, "publication first")
 	i.exec("CREATE TABLE outbox (id int)")
 	i.exec(slot.CreatePublicationSQL("postrider", []string{"public.outbox"}))
 	require.Contains(t, i.ok("slot", "create").stdout, "slot "+name+" created")
-	require.Equal(t, exitRuntime, i.run("slot", "create").code)
+	require.Equal(t, exit.Runtime, i.run("slot", "create").code)
 	require.Contains(t, i.ok("slot", "list").stdout, name)
 	require.Contains(t, i.ok("slot", "show").stdout, "wal_status")
 
@@ -267,24 +268,24 @@ func TestSlot_ListsShowsAndAsksBeforeItDestroys(t *testing.T) {
 	require.NotZero(t, shown.ConfirmedFlushLSN)
 
 	i.exec("CREATE TABLE moves_the_wal (a int)")
-	require.Equal(t, exitUsage, i.run("slot", "advance", name).code, "where to is required")
-	require.Equal(t, exitUsage, i.run("slot", "advance", name, "--to", "F/0", "--yes").code, "beyond the server")
-	require.Equal(t, exitUsage, i.run("slot", "advance", name, "--to", "0/1", "--yes").code, "backwards")
-	require.Equal(t, exitUsage, i.run("slot", "advance", name, "--to", "current").code, "nothing was typed")
+	require.Equal(t, exit.Usage, i.run("slot", "advance", name).code, "where to is required")
+	require.Equal(t, exit.Usage, i.run("slot", "advance", name, "--to", "F/0", "--yes").code, "beyond the server")
+	require.Equal(t, exit.Usage, i.run("slot", "advance", name, "--to", "0/1", "--yes").code, "backwards")
+	require.Equal(t, exit.Usage, i.run("slot", "advance", name, "--to", "current").code, "nothing was typed")
 	r := i.typed(name+"\n", "slot", "advance", name, "--to", "current")
-	require.Equal(t, exitOK, r.code, r.stderr)
+	require.Equal(t, exit.OK, r.code, r.stderr)
 	after, err := slot.Get(t.Context(), i.conn, name)
 	require.NoError(t, err)
 	require.Greater(t, after.ConfirmedFlushLSN, shown.ConfirmedFlushLSN)
 
 	r = i.typed("another\n", "slot", "drop", name)
-	require.Equal(t, exitUsage, r.code)
+	require.Equal(t, exit.Usage, r.code)
 	require.Contains(t, r.stderr, "nothing was changed")
 	_, err = slot.Get(t.Context(), i.conn, name)
 	require.NoError(t, err)
 	i.ok("slot", "drop", name, "--yes")
-	require.Equal(t, exitConfig, i.run("slot", "drop", name, "--yes").code)
-	require.Equal(t, exitUsage, i.run("slot", "show", "Not-a-name").code)
+	require.Equal(t, exit.Config, i.run("slot", "drop", name, "--yes").code)
+	require.Equal(t, exit.Usage, i.run("slot", "show", "Not-a-name").code)
 }
 
 func TestSlot_DropRefusesOneInUse(t *testing.T) {
@@ -293,7 +294,7 @@ func TestSlot_DropRefusesOneInUse(t *testing.T) {
 	require.Contains(t, i.ok("slot", "show", "--json").stdout, `"active": false`)
 	defer i.holdSlot()()
 	r := i.run("slot", "drop", i.db.Name, "--yes")
-	require.Equal(t, exitTemporary, r.code)
+	require.Equal(t, exit.Temporary, r.code)
 	require.Regexp(t, `is held by process \d+ of the database`, r.stderr)
 }
 
@@ -306,7 +307,7 @@ func TestCheck_IsCleanAfterInit(t *testing.T) {
 			i.ok("init")
 			i.exec(`INSERT INTO outbox (aggregate_type, aggregate_id, event_type, payload) VALUES ('order', '7', 'OrderCreated', '{}')`)
 			code, found := i.check()
-			require.Equal(t, exitOK, code, "%+v", found)
+			require.Equal(t, exit.OK, code, "%+v", found)
 			for _, want := range []string{"configuration", "connection", "server_version", "wal_level", "publication", "table", "columns", "slot", "kafka", "topic"} {
 				require.Equal(t, slot.SeverityOK, found[want].Severity, "%s: %+v", want, found[want])
 			}
@@ -325,19 +326,19 @@ func TestCheck_ExitsWithTheClassOfTheProblem(t *testing.T) {
 		setup           func(i *install)
 		args            []string
 	}{
-		{name: "unknown key", code: "configuration", exit: exitConfig, args: []string{"--set", "slot.nam=x"}},
-		{name: "no publication", code: "publication", fix: "CREATE PUBLICATION", exit: exitConfig,
+		{name: "unknown key", code: "configuration", exit: exit.Config, args: []string{"--set", "slot.nam=x"}},
+		{name: "no publication", code: "publication", fix: "CREATE PUBLICATION", exit: exit.Config,
 			setup: func(i *install) { i.exec("DROP PUBLICATION postrider") }},
-		{name: "missing column", code: "columns", exit: exitConfig,
+		{name: "missing column", code: "columns", exit: exit.Config,
 			setup: func(i *install) { i.exec("ALTER TABLE outbox RENAME payload TO body") }},
-		{name: "no right to replicate", code: "role", fix: "ALTER ROLE", exit: exitPermission,
+		{name: "no right to replicate", code: "role", fix: "ALTER ROLE", exit: exit.Permission,
 			setup: func(i *install) { i.become("weak_"+i.db.Name, "LOGIN") }},
-		{name: "missing topic", code: "topic", fix: "kafka-topics.sh", exit: exitConfig, args: []string{"--topic", "no.such.topic"}},
-		{name: "unreachable database", code: "connection", exit: exitUnavailable,
+		{name: "missing topic", code: "topic", fix: "kafka-topics.sh", exit: exit.Config, args: []string{"--topic", "no.such.topic"}},
+		{name: "unreachable database", code: "connection", exit: exit.Unavailable,
 			setup: func(i *install) {
 				i.env = append(i.env, "POSTRIDER_POSTGRES_URL=postgres://u:canary@"+closedPort(i.t)+"/db?sslmode=disable")
 			}},
-		{name: "unreachable broker", code: "kafka", exit: exitUnavailable,
+		{name: "unreachable broker", code: "kafka", exit: exit.Unavailable,
 			setup: func(i *install) { i.env = append(i.env, "POSTRIDER_SINK_KAFKA_BROKERS="+closedPort(i.t)) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -362,10 +363,10 @@ func TestCheck_OfflineConnectsToNothing(t *testing.T) {
 	t.Chdir(t.TempDir())
 	env := []string{"POSTRIDER_POSTGRES_URL=postgres://u:canary@127.0.0.1:1/db", "POSTRIDER_SINK_KAFKA_BROKERS=127.0.0.1:1"}
 	r := execute(t, env, "check", "--offline")
-	require.Equal(t, exitOK, r.code, r.stdout+r.stderr)
+	require.Equal(t, exit.OK, r.code, r.stdout+r.stderr)
 	require.Contains(t, r.stdout, "1 ok")
 	r = execute(t, nil, "check", "--offline")
-	require.Equal(t, exitConfig, r.code)
+	require.Equal(t, exit.Config, r.code)
 	require.Contains(t, r.stdout, "sink.kafka.brokers")
 }
 

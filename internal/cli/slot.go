@@ -15,8 +15,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/internal/terminal"
 	"github.com/postrider/postrider/slot"
 )
 
@@ -41,19 +43,19 @@ func (a *app) withDatabase(cmd *cobra.Command, args []string, f func(ctx context
 		l.Config.Slot.Name = args[0]
 	}
 	if err := slot.ValidateName(l.Config.Slot.Name); err != nil {
-		return usagef("%v", err)
+		return exit.Usagef("%v", err)
 	}
 	ctx := cmd.Context()
 	conn, err := postgres.Connect(ctx, l.Config.Postgres)
 	if err != nil {
-		return explain(err)
+		return exit.Explain(err)
 	}
-	defer closeSQL(ctx, conn)
+	defer postgres.Close(ctx, conn)
 	if err := f(ctx, conn, l.Config); err != nil {
-		if f := (*failure)(nil); errors.As(err, &f) {
+		if f := (*exit.Error)(nil); errors.As(err, &f) {
 			return err
 		}
-		return explain(err)
+		return exit.Explain(err)
 	}
 	return nil
 }
@@ -88,8 +90,8 @@ func writeSlots(w io.Writer, slots []slot.Status) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(t, "NAME\tDATABASE\tPLUGIN\tACTIVE\tWAL STATUS\tLAG\tRETAINED")
 	for _, s := range slots {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, orDash(s.Database), orDash(s.Plugin), activeText(s),
-			orDash(s.WALStatus), optionalBytes(s.LagBytes), optionalBytes(s.RetainedBytes))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, terminal.OrDash(s.Database), terminal.OrDash(s.Plugin), activeText(s),
+			terminal.OrDash(s.WALStatus), optionalBytes(s.LagBytes), optionalBytes(s.RetainedBytes))
 	}
 	return t.Flush()
 }
@@ -99,13 +101,6 @@ func activeText(s slot.Status) string {
 		return fmt.Sprintf("pid %d", s.ActivePID)
 	}
 	return "no"
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }
 
 func optionalBytes(n *int64) string {
@@ -125,7 +120,7 @@ func newSlotShow(a *app) *cobra.Command {
 			return a.withDatabase(cmd, args, func(ctx context.Context, conn *pgx.Conn, cfg config.Config) error {
 				s, err := slot.Get(ctx, conn, cfg.Slot.Name)
 				if errors.Is(err, slot.ErrNotFound) && len(args) == 0 { // with a name, it may be that of another relay's
-					err = slot.Absent(ctx, conn, requirements(cfg), err)
+					err = slot.Absent(ctx, conn, cfg.Requirements(), err)
 				}
 				if err != nil {
 					return err
@@ -187,7 +182,7 @@ The publication and its tables are checked first: a slot never sends what was co
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withDatabase(cmd, args, func(ctx context.Context, conn *pgx.Conn, cfg config.Config) error {
 				cfg.Slot.Failover = cfg.Slot.Failover || failover
-				if _, err := slot.Diagnose(ctx, conn, requirements(cfg)); err != nil {
+				if _, err := slot.Diagnose(ctx, conn, cfg.Requirements()); err != nil {
 					return err
 				}
 				s, err := a.createSlot(ctx, conn, cfg.Slot)
@@ -224,7 +219,7 @@ func (a *app) createSlot(ctx context.Context, conn *pgx.Conn, cfg slot.Config) (
 
 // progress is a line for people, on stderr.
 func (a *app) progress(format string, args ...any) {
-	fmt.Fprintln(a.Stderr, oneLine(fmt.Sprintf(format, args...)))
+	fmt.Fprintln(a.Stderr, terminal.OneLine(fmt.Sprintf(format, args...)))
 }
 
 func newSlotDrop(a *app) *cobra.Command {
@@ -285,7 +280,7 @@ func (a *app) confirm(name, what string, yes bool) error {
 		return nil
 	}
 	if errors.Is(err, io.EOF) && strings.TrimSpace(line) == "" {
-		return usagef("nothing was changed: no name on standard input; without a terminal add --yes")
+		return exit.Usagef("nothing was changed: no name on standard input; without a terminal add --yes")
 	}
-	return usagef("nothing was changed: that is not %s", name)
+	return exit.Usagef("nothing was changed: that is not %s", name)
 }

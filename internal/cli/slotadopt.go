@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/kafka"
@@ -45,7 +46,7 @@ The relay has to be stopped. Without relay.exactly_once nothing is stored, and t
 
 func (a *app) adopt(ctx context.Context, conn *pgx.Conn, cfg config.Config, yes bool) error {
 	if !cfg.Relay.ExactlyOnce {
-		return usagef("relay.exactly_once is off: no position is stored, and to start the relay is the consent")
+		return exit.Usagef("relay.exactly_once is off: no position is stored, and to start the relay is the consent")
 	}
 	s, err := slot.Get(ctx, conn, cfg.Slot.Name)
 	if err != nil {
@@ -112,7 +113,7 @@ func (a *app) store(ctx context.Context, cfg config.Config, p sink.Position) err
 		return err
 	}
 	defer func() {
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeSinkTimeout)
 		defer cancel()
 		_ = s.Close(closing)
 	}()

@@ -16,7 +16,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/daemon"
 	"github.com/postrider/postrider/internal/debezium"
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/replication"
@@ -54,7 +56,7 @@ not all of its rows were published, behind the one before; and the command says 
 		RunE: func(cmd *cobra.Command, args []string) error {
 			given := slices.DeleteFunc([]string{c.to, c.past, c.offsets}, func(s string) bool { return s == "" })
 			if len(given) != 1 {
-				return usagef("one of --to, --past and --debezium-offsets is required")
+				return exit.Usagef("one of --to, --past and --debezium-offsets is required")
 			}
 			if c.offsets != "" {
 				return c.behindDebezium(cmd, args[0])
@@ -76,9 +78,9 @@ not all of its rows were published, behind the one before; and the command says 
 				}
 				switch {
 				case target > s.CurrentWALLSN:
-					return usagef("--to %s: the server has written only up to %s", target, s.CurrentWALLSN)
+					return exit.Usagef("--to %s: the server has written only up to %s", target, s.CurrentWALLSN)
 				case target < s.ConfirmedFlushLSN:
-					return usagef("--to %s: slot %s stands at %s already, and does not move back", target, s.Name, s.ConfirmedFlushLSN)
+					return exit.Usagef("--to %s: slot %s stands at %s already, and does not move back", target, s.Name, s.ConfirmedFlushLSN)
 				}
 				return c.move(ctx, conn, s, target, "rows committed in between are never published")
 			})
@@ -118,13 +120,13 @@ func (c *advance) move(ctx context.Context, conn *pgx.Conn, s slot.Status, targe
 func advanceTarget(text string) (pglogrepl.LSN, error) {
 	switch text {
 	case "":
-		return 0, usagef("--to is required: an LSN as 16/B374D848, or current")
+		return 0, exit.Usagef("--to is required: an LSN as 16/B374D848, or current")
 	case "current":
 		return 0, nil
 	}
 	lsn, err := postgres.ParseLSN(text)
 	if err != nil || lsn == 0 {
-		return 0, usagef("--to %s: not an LSN as 16/B374D848, and not current", text)
+		return 0, exit.Usagef("--to %s: not an LSN as 16/B374D848, and not current", text)
 	}
 	return lsn, nil
 }
@@ -132,7 +134,7 @@ func advanceTarget(text string) (pglogrepl.LSN, error) {
 // behindDebezium moves the slot behind what a stopped connector has published.
 func (c *advance) behindDebezium(cmd *cobra.Command, name string) error {
 	if c.offsets == "-" && !c.yes && !c.dryRun {
-		return usagef("--debezium-offsets - takes standard input, where the slot's name would be typed: add --yes or --dry-run")
+		return exit.Usagef("--debezium-offsets - takes standard input, where the slot's name would be typed: add --yes or --dry-run")
 	}
 	last, err := c.lastEvent()
 	if err != nil {
@@ -141,13 +143,13 @@ func (c *advance) behindDebezium(cmd *cobra.Command, name string) error {
 	err = c.connected(cmd, name, func(ctx context.Context, conn *pgx.Conn, cfg config.Config) error {
 		return c.handOver(ctx, conn, cfg, last)
 	})
-	if told := (*failure)(nil); err == nil || errors.As(err, &told) {
+	if told := (*exit.Error)(nil); err == nil || errors.As(err, &told) {
 		return err
 	}
-	f := explain(err)
+	f := exit.Explain(err)
 	if errors.Is(err, replication.ErrEventNotFound) {
-		f.code, f.wal = exitConfig, "none is lost: the slot stays where it is"
-		f.next = startWhereItStands
+		f.Code, f.WAL = exit.Config, "none is lost: the slot stays where it is"
+		f.Next = startWhereItStands
 	}
 	return f
 }
@@ -156,7 +158,7 @@ func (c *advance) behindDebezium(cmd *cobra.Command, name string) error {
 func (c *advance) lastEvent() (replication.LastEvent, error) {
 	data, err := c.read()
 	if err != nil {
-		return replication.LastEvent{}, usagef("--debezium-offsets %s: %v", c.offsets, err)
+		return replication.LastEvent{}, exit.Usagef("--debezium-offsets %s: %v", c.offsets, err)
 	}
 	o, err := debezium.ParseOffset(data)
 	if err != nil {
@@ -175,11 +177,11 @@ func (c *advance) lastEvent() (replication.LastEvent, error) {
 
 // useless is the failure of an offset that says nothing of the stream.
 func (c *advance) useless(why string) error {
-	return &failure{
-		code: exitConfig,
-		err:  fmt.Errorf("--debezium-offsets %s: %s", c.offsets, why),
-		wal:  "none is lost: the slot stays where it is",
-		next: startWhereItStands,
+	return &exit.Error{
+		Code: exit.Config,
+		Err:  fmt.Errorf("--debezium-offsets %s: %s", c.offsets, why),
+		WAL:  "none is lost: the slot stays where it is",
+		Next: startWhereItStands,
 	}
 }
 
@@ -227,11 +229,11 @@ func (c *advance) handOver(ctx context.Context, conn *pgx.Conn, cfg config.Confi
 // find reads the slot with the router that run would have: what it routes is what counts as a row.
 func (c *advance) find(ctx context.Context, cfg config.Config, last replication.LastEvent) (replication.Handover, error) {
 	log := zerolog.Nop() // what the rows are worth a warning for, run will say
-	p := c.app.newPipeline(cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), log)
-	if err := p.prepareTables(ctx); err != nil {
+	p := daemon.NewPipeline(c.app.environment(), cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), log)
+	if err := p.PrepareTables(ctx); err != nil {
 		return replication.Handover{}, err
 	}
-	r, err := p.newRouter()
+	r, err := p.NewRouter()
 	if err != nil {
 		return replication.Handover{}, err
 	}
@@ -256,13 +258,13 @@ func (c *advance) connected(cmd *cobra.Command, name string, do func(context.Con
 	cfg := l.Config
 	cfg.Slot.Name = name
 	if err := slot.ValidateName(name); err != nil {
-		return usagef("%v", err)
+		return exit.Usagef("%v", err)
 	}
 	ctx := cmd.Context()
 	conn, err := postgres.Connect(ctx, cfg.Postgres)
 	if err != nil {
-		return explain(err)
+		return exit.Explain(err)
 	}
-	defer closeSQL(ctx, conn)
+	defer postgres.Close(ctx, conn)
 	return do(ctx, conn, cfg)
 }

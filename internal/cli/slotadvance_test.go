@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
 
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/slot"
 )
 
@@ -49,7 +50,7 @@ func TestSlotAdvance_MovesBehindWhatDebeziumPublished(t *testing.T) {
 	require.Equal(t, start, confirmed(), "a dry run")
 
 	require.NoError(t, os.WriteFile(offsets, []byte(i.peeked(3)), 0o600))
-	require.Equal(t, exitUsage, i.run(advance...).code, "nobody typed the slot's name")
+	require.Equal(t, exit.Usage, i.run(advance...).code, "nobody typed the slot's name")
 	r = i.ok(append(advance, "--yes")...)
 	require.Contains(t, r.stdout, "the offset covers 3 rows")
 	require.Contains(t, r.stdout, "none of them is published again")
@@ -59,11 +60,11 @@ func TestSlotAdvance_MovesBehindWhatDebeziumPublished(t *testing.T) {
 	require.Contains(t, i.ok(append(advance, "--yes")...).stdout, "nothing to move")
 	require.Equal(t, moved, confirmed())
 	r = i.typed(i.peeked(1), "slot", "advance", i.db.Name, "--debezium-offsets", "-", "--yes")
-	require.Equal(t, exitOK, r.code, r.stderr)
+	require.Equal(t, exit.OK, r.code, r.stderr)
 	require.Greater(t, confirmed(), moved)
 
 	defer i.holdSlot()()
-	require.Equal(t, exitTemporary, i.run(append(advance, "--yes")...).code, "somebody reads from it")
+	require.Equal(t, exit.Temporary, i.run(append(advance, "--yes")...).code, "somebody reads from it")
 }
 
 func TestSlotAdvance_RefusesWhatDoesNotFit(t *testing.T) {
@@ -78,7 +79,7 @@ func TestSlotAdvance_RefusesWhatDoesNotFit(t *testing.T) {
 		`{"offsets":[]}`: "no offset is stored",
 	} {
 		r := i.typed(text, "slot", "advance", i.db.Name, "--debezium-offsets", "-", "--yes")
-		require.Equal(t, exitConfig, r.code, text)
+		require.Equal(t, exit.Config, r.code, text)
 		require.Contains(t, r.stderr, says)
 		require.Contains(t, r.stderr, "the slot stays where it is")
 	}
@@ -87,7 +88,7 @@ func TestSlotAdvance_RefusesWhatDoesNotFit(t *testing.T) {
 		{"--debezium-offsets", "-"},
 		{"--debezium-offsets", "-", "--to", "current", "--yes"},
 	} {
-		require.Equal(t, exitUsage, i.typed("{}", append([]string{"slot", "advance", i.db.Name}, args...)...).code, args)
+		require.Equal(t, exit.Usage, i.typed("{}", append([]string{"slot", "advance", i.db.Name}, args...)...).code, args)
 	}
 	after := i.ok("slot", "show", "--json").stdout
 	require.Equal(t, confirmedIn(t, before), confirmedIn(t, after))

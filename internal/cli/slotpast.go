@@ -16,6 +16,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/daemon"
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/internal/postgres"
@@ -27,19 +29,19 @@ import (
 func (c *advance) pastTransaction(cmd *cobra.Command, name string) error {
 	commit, err := pglogrepl.ParseLSN(c.past)
 	if err != nil || commit == 0 {
-		return usagef("--past %s: not an LSN as 16/B374D848", c.past)
+		return exit.Usagef("--past %s: not an LSN as 16/B374D848", c.past)
 	}
 	err = c.connected(cmd, name, func(ctx context.Context, conn *pgx.Conn, cfg config.Config) error {
 		return c.stepOver(ctx, conn, cfg, commit)
 	})
-	if told := (*failure)(nil); err == nil || errors.As(err, &told) {
+	if told := (*exit.Error)(nil); err == nil || errors.As(err, &told) {
 		return err
 	}
-	f := explain(err)
+	f := exit.Explain(err)
 	if errors.Is(err, replication.ErrTransactionNotFound) {
-		f.code, f.next = exitConfig, "take the LSN of \"the transaction that commits at\" from the relay's error; if the slot stands behind it already, there is nothing to do"
+		f.Code, f.Next = exit.Config, "take the LSN of \"the transaction that commits at\" from the relay's error; if the slot stands behind it already, there is nothing to do"
 	}
-	f.wal = "none is lost: the slot stays where it is"
+	f.WAL = "none is lost: the slot stays where it is"
 	return f
 }
 
@@ -96,11 +98,11 @@ func released(ctx context.Context, conn *pgx.Conn, name string) (slot.Status, er
 // findTransaction reads the slot. Rows of other tables, and messages that are none of ours, do not count.
 func (c *advance) findTransaction(ctx context.Context, cfg config.Config, commit pglogrepl.LSN) (replication.Transaction, error) {
 	log := zerolog.Nop()
-	p := c.app.newPipeline(cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), log)
-	if err := p.prepareTables(ctx); err != nil {
+	p := daemon.NewPipeline(c.app.environment(), cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), log)
+	if err := p.PrepareTables(ctx); err != nil {
 		return replication.Transaction{}, err
 	}
-	r, err := p.newRouter()
+	r, err := p.NewRouter()
 	if err != nil {
 		return replication.Transaction{}, err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
 
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/slot"
 	"github.com/postrider/postrider/test/parts"
 )
@@ -67,7 +68,7 @@ func TestSlotAdvance_StepsOverATransactionThatTheServerCannotSend(t *testing.T) 
 			require.Contains(t, dry.stdout, "would move from "+start.String())
 			require.NotContains(t, dry.stdout+dry.stderr, "canary")
 			require.Equal(t, start, confirmed(), "a dry run")
-			require.Equal(t, exitUsage, i.run(past...).code, "nobody typed the slot's name")
+			require.Equal(t, exit.Usage, i.run(past...).code, "nobody typed the slot's name")
 			require.Equal(t, start, confirmed())
 
 			done := i.ok(append(past, "--yes")...)
@@ -79,7 +80,7 @@ func TestSlotAdvance_StepsOverATransactionThatTheServerCannotSend(t *testing.T) 
 			require.NoError(t, i.conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_logical_slot_peek_binary_changes($1, NULL, NULL,
 				'proto_version', '1', 'publication_names', 'postrider') WHERE get_byte(data, 0) = ascii('I')`, i.db.Name).Scan(&n))
 			require.Equal(t, 1, n)
-			require.Equal(t, exitConfig, i.run(append(past, "--yes")...).code, "it is passed already")
+			require.Equal(t, exit.Config, i.run(append(past, "--yes")...).code, "it is passed already")
 		})
 	}
 }
@@ -109,7 +110,7 @@ func TestSlotAdvance_StepsOverOneTransactionOfMany(t *testing.T) {
 	r = i.ok("slot", "advance", i.db.Name, "--past", commits[2], "--dry-run")
 	require.Contains(t, r.stdout, "1 rows of 1 transactions before it")
 	defer i.holdSlot()()
-	require.Equal(t, exitTemporary, i.run("slot", "advance", i.db.Name, "--past", commits[1], "--yes").code, "somebody reads from it")
-	require.Equal(t, exitUsage, i.run("slot", "advance", i.db.Name, "--past", "x", "--yes").code)
-	require.Equal(t, exitUsage, i.run("slot", "advance", i.db.Name, "--past", commits[1], "--to", "current").code)
+	require.Equal(t, exit.Temporary, i.run("slot", "advance", i.db.Name, "--past", commits[1], "--yes").code, "somebody reads from it")
+	require.Equal(t, exit.Usage, i.run("slot", "advance", i.db.Name, "--past", "x", "--yes").code)
+	require.Equal(t, exit.Usage, i.run("slot", "advance", i.db.Name, "--past", commits[1], "--to", "current").code)
 }

@@ -17,19 +17,14 @@ import (
 
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/internal/httpserver"
+	"github.com/postrider/postrider/internal/status"
+	"github.com/postrider/postrider/internal/status/statustest"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/slot"
 )
-
-func wellReport() Report {
-	return Report{
-		Version: "v1.2.3", PID: 99, StartedAt: ago(2 * time.Hour), Source: sourceDaemon,
-		Relay: streaming(nil), Slot: observed(nil), Sink: SinkReport{Kind: "kafka", Targets: []string{"kafka-1:9092", "kafka-2:9092"}},
-		Verdict: health.Judge(health.Input{Now: now, Relay: streaming(nil), Observation: slot.Observation{Slot: observed(nil)}, Config: health.DefaultConfig()}),
-	}
-}
 
 // serveStatus runs a daemon that answers with r, and returns a configuration that asks it.
 func serveStatus(t *testing.T, r func() any) string {
@@ -38,86 +33,10 @@ func serveStatus(t *testing.T, r func() any) string {
 	return "[http]\nlisten = \"127.0.0.1:" + port + "\"\n"
 }
 
-func TestReport_KeepsEverythingThroughJSON(t *testing.T) {
-	want := wellReport()
-	want.Relay.OldestUnacked, want.Relay.Error, want.DaemonError = ago(time.Second), "an error", "another"
-	b, err := json.Marshal(want)
-	require.NoError(t, err)
-	var got Report
-	require.NoError(t, json.Unmarshal(b, &got))
-	require.Equal(t, want, got)
-}
-
-// The daemon's answer, with all that a monitor can know.
-func TestReport_KeepsVerdictAndObservationThroughJSON(t *testing.T) {
-	seconds := 600.0
-	o := slot.Observation{
-		Slot:           observed(nil),
-		Server:         slot.Server{Version: "17.6", Timeline: 3, StartedAt: ago(time.Hour)},
-		Limit:          slot.Limit{MaxSlotWALKeepSize: new(int64(1 << 30)), Effective: new(int64(1 << 30)), SegmentSize: 16 << 20, CheckpointTimeout: 300},
-		Stream:         &slot.Walsender{PID: 4711, Application: "postrider", State: "streaming"},
-		Decoding:       &slot.Decoding{SpillBytes: 17},
-		CatalogXminAge: new(int64(42)),
-		Holders:        []slot.Holder{{Kind: slot.HolderTransaction, PID: 815, Application: "psql", Since: ago(time.Hour), Restart: true}},
-		Gate:           []slot.GateSlot{{Name: "standby1", Blocks: true}},
-		Others:         []slot.Status{{Slot: slot.Slot{Name: "crm"}, RetainedBytes: new(int64(5 << 30)), ObservedAt: ago(time.Second)}},
-		Rates:          slot.Rates{WAL5m: &seconds},
-		Forecast:       slot.Forecast{Loss: slot.Estimate{Seconds: &seconds, Assumption: "writes go on"}},
-		Clock:          &slot.Clock{Skew: 2, Error: 0.5},
-		Notes:          []slot.Note{{Value: "wal_directory", Text: "needs pg_monitor"}},
-		Events:         []slot.ServerEvent{{At: ago(time.Minute), Code: "server_restarted", Text: "the server was restarted"}},
-	}
-	cfg := config.Default()
-	cfg.Sink.Kafka.Brokers = []string{"kafka-1:9092"}
-	want := newReport(now, 99, ago(2*time.Hour), streaming(func(r *relay.State) { r.InFlight, r.WaitingSince = 3, ago(10*time.Second) }), o, cfg)
-	b, err := json.Marshal(want)
-	require.NoError(t, err)
-	var got Report
-	require.NoError(t, json.Unmarshal(b, &got))
-	for i := range want.Verdict.Conditions { // how long it has to hold is for whoever tells of it, in the same process
-		want.Verdict.Conditions[i].For = 0
-	}
-	require.Equal(t, want, got)
-
-	var names []string
-	for _, c := range got.Verdict.Conditions {
-		names = append(names, c.Name)
-	}
-	require.Equal(t, []string{health.TimeToLoss, health.StandbyGate, health.Stuck, health.HeldByTransaction, health.OtherSlot, health.ClockSkew}, names)
-	require.Equal(t, "kafka at kafka-1:9092", got.Verdict.Conditions[2].Culprit)
-
-	var document struct{ Monitor map[string]any }
-	require.NoError(t, json.Unmarshal(b, &document))
-	require.NotContains(t, document.Monitor, "slot", "it stands beside")
-	require.Contains(t, document.Monitor, "holders")
-}
-
-func TestReport_WritesPositionsAsText(t *testing.T) {
-	b, err := json.Marshal(wellReport())
-	require.NoError(t, err)
-	var document struct{ Relay, Slot map[string]any }
-	require.NoError(t, json.Unmarshal(b, &document))
-	require.Equal(t, "0/2000", document.Relay["received_lsn"])
-	require.Equal(t, "0/2000", document.Relay["acked_lsn"])
-	require.Equal(t, "0/1F00", document.Relay["confirmed_flush_lsn"])
-	require.Equal(t, "0/1F00", document.Slot["confirmed_flush_lsn"])
-}
-
-func TestReport_LeavesOutWhatNobodyKnows(t *testing.T) {
-	b, err := json.Marshal(Report{Source: sourceDatabase})
-	require.NoError(t, err)
-	var document map[string]any
-	require.NoError(t, json.Unmarshal(b, &document))
-	require.NotContains(t, document, "relay")
-	require.NotContains(t, document, "slot")
-	require.NotContains(t, document, "monitor")
-	require.NotContains(t, document, "started_at")
-}
-
 func TestStatus_ShowsWhatTheDaemonSays(t *testing.T) {
-	file := serveStatus(t, func() any { return wellReport() })
+	file := serveStatus(t, func() any { return statustest.Well() })
 	code, stdout, stderr := command(t, file, "status")
-	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, exit.OK, code, stderr)
 	require.Empty(t, stderr)
 	require.True(t, strings.HasPrefix(stdout, "ok: streaming for 1h12m\n\n"), stdout)
 	for _, line := range []string{
@@ -136,15 +55,15 @@ func TestStatus_ShowsWhatTheDaemonSays(t *testing.T) {
 
 func TestStatus_ShowsEveryCondition(t *testing.T) {
 	file := serveStatus(t, func() any {
-		r := wellReport()
-		paused := streaming(func(s *relay.State) {
-			s.Phase, s.Paused = relay.Paused, relay.Pause{Since: now.Add(-2 * time.Minute), Reason: "deploy"}
+		r := statustest.Well()
+		paused := statustest.Streaming(func(s *relay.State) {
+			s.Phase, s.Paused = relay.Paused, relay.Pause{Since: statustest.Now.Add(-2 * time.Minute), Reason: "deploy"}
 		})
-		r.judge(now, paused, slot.Observation{Slot: observed(func(s *slot.Status) { s.LagBytes = new(int64(2 << 30)) })}, health.StartError{}, health.DefaultConfig())
+		r.Judge(statustest.Now, paused, slot.Observation{Slot: statustest.Observed(func(s *slot.Status) { s.LagBytes = new(int64(2 << 30)) })}, health.StartError{}, health.DefaultConfig())
 		return r
 	})
 	code, stdout, stderr := command(t, file, "status")
-	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, exit.OK, code, stderr)
 	require.True(t, strings.HasPrefix(stdout, `degraded: the relay has been paused for 2m0s, until somebody resumes it: deploy
   WAL:  4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again
   next: postrider resume
@@ -155,17 +74,17 @@ func TestStatus_ShowsEveryCondition(t *testing.T) {
 }
 
 func TestStatus_PrintsTheReportAsJSON(t *testing.T) {
-	file := serveStatus(t, func() any { return wellReport() })
+	file := serveStatus(t, func() any { return statustest.Well() })
 	code, stdout, stderr := command(t, file, "status", "--json")
-	require.Equal(t, exitOK, code, stderr)
-	var got Report
+	require.Equal(t, exit.OK, code, stderr)
+	var got status.Report
 	require.NoError(t, json.Unmarshal([]byte(stdout), &got))
-	require.Equal(t, wellReport(), got)
+	require.Equal(t, statustest.Well(), got)
 }
 
 func TestStatus_ExitsWithTheVerdict(t *testing.T) {
-	for state, want := range map[string]int{health.OK: exitOK, health.Standby: exitOK, health.Degraded: exitOK, health.Failing: exitRuntime} {
-		r := wellReport()
+	for state, want := range map[string]int{health.OK: exit.OK, health.Standby: exit.OK, health.Degraded: exit.OK, health.Failing: exit.Runtime} {
+		r := statustest.Well()
 		r.Verdict = health.Verdict{State: state, Reason: "because", WAL: "1 GiB is kept", Next: "postrider check"}
 		file := serveStatus(t, func() any { return r })
 		code, stdout, stderr := command(t, file, "status")
@@ -184,7 +103,7 @@ func TestStatus_AsksTheDatabaseWhenNoDaemonAnswers(t *testing.T) {
 	file := fmt.Sprintf("[postgres]\nurl = %q\n[slot]\nname = \"orders\"\n[http]\nlisten = %q\n", pg.DSN(), strings.TrimPrefix(stranger.URL, "http://"))
 
 	code, stdout, stderr := command(t, file, "status")
-	require.Equal(t, exitRuntime, code, stderr)
+	require.Equal(t, exit.Runtime, code, stderr)
 	require.Contains(t, stdout, `failing: no relay is running, and none could stream: table public.outbox does not exist`)
 	require.Contains(t, stdout, "  WAL:  there is no slot")
 	require.Contains(t, stdout, "next: postrider init")
@@ -202,7 +121,7 @@ func TestStatus_AsksTheDatabaseWhenNoDaemonAnswers(t *testing.T) {
 	require.NoError(t, conn.Close(t.Context()))
 
 	code, stdout, stderr = command(t, file, "status")
-	require.Equal(t, exitRuntime, code, stderr)
+	require.Equal(t, exit.Runtime, code, stderr)
 	require.Contains(t, stdout, "failing: no relay is running\n")
 	require.Contains(t, stdout, "no answer: what follows comes from the database")
 	require.Contains(t, stdout, "is it postrider that listens there?")
@@ -210,10 +129,10 @@ func TestStatus_AsksTheDatabaseWhenNoDaemonAnswers(t *testing.T) {
 	require.Regexp(t, `\nconfirmed +[0-9A-F]+/[0-9A-F]+ +[0-9.]+ [KM]?i?B behind\n`, stdout)
 
 	code, stdout, _ = command(t, file, "status", "--json")
-	require.Equal(t, exitRuntime, code)
-	var got Report
+	require.Equal(t, exit.Runtime, code)
+	var got status.Report
 	require.NoError(t, json.Unmarshal([]byte(stdout), &got))
-	require.Equal(t, sourceDatabase, got.Source)
+	require.Equal(t, status.SourceDatabase, got.Source)
 	require.Equal(t, relay.State{}, got.Relay)
 	require.Equal(t, "orders", got.Slot.Name)
 	require.NotEmpty(t, got.DaemonError)
@@ -226,7 +145,7 @@ func TestStatus_FailsWhenNobodyAnswers(t *testing.T) {
 	const password = "hunter2-canary"
 	file := fmt.Sprintf("[postgres]\nurl = \"postgres://relay:%s@%s/shop?sslmode=disable\"\n[http]\nlisten = %q\n", password, nobody, nobody)
 	code, stdout, stderr := command(t, file, "status")
-	require.Equal(t, exitUnavailable, code)
+	require.Equal(t, exit.Unavailable, code)
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, "the relay does not answer, and the database cannot be asked")
 	require.Contains(t, stderr, "ask the relay: ")
@@ -253,7 +172,7 @@ func (c *cancelAfter) Write(p []byte) (int, error) {
 func TestStatus_WatchWritesALineForEachRefresh(t *testing.T) {
 	var asked atomic.Uint64
 	port := serveHTTP(t, "127.0.0.1:0", httpserver.Handlers{Live: healthy, Ready: isReady, Status: func() any {
-		r := wellReport()
+		r := statustest.Well()
 		r.Relay.Published = asked.Add(1)
 		return r
 	}})
@@ -269,7 +188,7 @@ func TestStatus_WatchWritesALineForEachRefresh(t *testing.T) {
 		require.Len(t, lines, 3)
 		for i, line := range lines {
 			if asJSON {
-				var r Report
+				var r status.Report
 				require.NoError(t, json.Unmarshal([]byte(line), &r))
 				require.EqualValues(t, i+1, r.Relay.Published)
 				continue
@@ -277,64 +196,4 @@ func TestStatus_WatchWritesALineForEachRefresh(t *testing.T) {
 			require.Contains(t, line, fmt.Sprintf(" ok phase=streaming published=%d in_flight=0 lag=\"512 B\" retained=\"4.2 KiB\" streaming for", i+1))
 		}
 	}
-}
-
-func TestWriteReport_ShowsWhatGoesWrong(t *testing.T) {
-	r := wellReport()
-	r.Relay = streaming(func(r *relay.State) {
-		r.Phase, r.Error, r.InFlight, r.InFlightBytes, r.OldestUnacked = relay.BackingOff, "broker\nunreachable", 3, 3000, ago(time.Minute)
-	})
-	r.Slot = observed(func(s *slot.Status) {
-		s.SafeWALSize, s.PublicationOK, s.Error = new(int64(-1<<20)), new(false), "read slot: no connection"
-	})
-	r.Verdict = health.Judge(health.Input{Now: now, Relay: r.Relay, Observation: slot.Observation{Slot: r.Slot}, Config: health.DefaultConfig()})
-	var b strings.Builder
-	require.NoError(t, writeReport(&b, r, now, true))
-	for _, want := range []string{
-		"\x1b[1;31mfailing\x1b[0m: ", "last error    broker unreachable\n", "in flight     3 messages, 2.9 KiB, the oldest committed 1m0s ago\n",
-		"wal_status    reserved, -1.0 MiB until the slot can be lost\n", "publication   does not bring every table\n",
-		"not since     read slot: no connection\n",
-	} {
-		require.Contains(t, b.String(), want)
-	}
-}
-
-func TestWriteReport_DoesWithoutASlot(t *testing.T) {
-	r := wellReport()
-	r.Slot = slot.Status{}
-	var b strings.Builder
-	require.NoError(t, writeReport(&b, r, now, false))
-	require.Contains(t, b.String(), "slot        not observed yet\n")
-	require.Contains(t, b.String(), "received    0/2000\n")
-}
-
-var now = time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
-
-func ago(d time.Duration) time.Time { return now.Add(-d) }
-
-// streaming is a relay that is well, observed is its slot.
-func streaming(change func(*relay.State)) relay.State {
-	r := relay.State{
-		Phase: relay.Streaming, Since: ago(72 * time.Minute), Sessions: 1, ReceivedLSN: 0x2000, AckedLSN: 0x2000,
-		ConfirmedFlushLSN: 0x1f00, Published: 42, LastProgress: ago(time.Second),
-	}
-	if change != nil {
-		change(&r)
-	}
-	return r
-}
-
-func observed(change func(*slot.Status)) slot.Status {
-	s := slot.Status{
-		Slot: slot.Slot{
-			Name: "postrider", Plugin: "pgoutput", Database: "shop", Active: true, ActivePID: 4711, WALStatus: "reserved",
-			ConfirmedFlushLSN: 0x1f00, RestartLSN: 0x1000,
-		},
-		CurrentWALLSN: 0x2100, LagBytes: new(int64(0x200)), RetainedBytes: new(int64(0x1100)), PublicationOK: new(true),
-		ObservedAt: ago(2 * time.Second),
-	}
-	if change != nil {
-		change(&s)
-	}
-	return s
 }

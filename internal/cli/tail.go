@@ -5,16 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"github.com/postrider/postrider/internal/catalog"
+	"github.com/postrider/postrider/internal/check"
 	"github.com/postrider/postrider/internal/config"
-	"github.com/postrider/postrider/internal/metrics"
+	"github.com/postrider/postrider/internal/daemon"
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/replication"
@@ -22,11 +22,6 @@ import (
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/stdout"
 	"github.com/postrider/postrider/slot"
-)
-
-const (
-	describeTimeout = 10 * time.Second
-	closeTimeout    = time.Second
 )
 
 func newTail(a *app) *cobra.Command {
@@ -48,115 +43,34 @@ compared with the column created_at. Unlike streaming, that needs the right to S
 			log := a.newLogger(l.Config.Log)
 			if since != "" {
 				if err := a.printExisting(cmd.Context(), l.Config, since); err != nil {
-					var told *failure
+					var told *exit.Error
 					if errors.As(err, &told) {
 						return err
 					}
-					return explain(err)
+					return exit.Explain(err)
 				}
 			}
-			return a.dryRun(cmd.Context(), l.Config, log)
+			return daemon.DryRun(cmd.Context(), l.Config, a.environment(), log)
 		},
 	}
 	cmd.Flags().StringVar(&since, "since", "", "print rows from the table first: a `duration` or time")
 	return cmd
 }
 
-// dryRun relays from a temporary slot to stdout until a signal comes. The slot belongs to the replication connection, so it is gone
-// with it, however this process ends.
-func (a *app) dryRun(ctx context.Context, cfg config.Config, log zerolog.Logger) error {
-	cfg.Slot.Name = slot.TemporaryName("tail")
-	cfg.Relay.HeartbeatInterval = 0 // what is printed is rows
-	kill, stop, release := signals(ctx, log)
-	defer release()
-	p := a.newPipeline(cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), log)
-	parts := p.temporary()
-	parts.OpenSink = stdout.Open(a.Stdout)
-	if err := relay.New(cfg.Relay, parts).Run(kill, stop); err != nil {
-		f := explain(err)
-		f.wal = "nothing changed: the relay's slot was not touched"
-		return f
-	}
-	return nil
-}
-
-// temporary is parts with a slot that ends with the connection, and that is the only one touched.
-func (p *pipeline) temporary() relay.Parts {
-	parts := p.parts()
-	parts.Prepare = func(ctx context.Context, first bool) error {
-		if !first {
-			return errTemporarySlotGone
-		}
-		return p.prepareTables(ctx)
-	}
-	parts.Watch = func(ctx context.Context, _ func(error, time.Time)) { <-ctx.Done() }
-	parts.OpenStream = func(ctx context.Context) (*replication.Stream, error) {
-		pg, err := postgres.ReplicationConfig(p.cfg.Postgres)
-		if err != nil {
-			return nil, err
-		}
-		opened := p.reportBlocked(ctx)
-		s, err := replication.OpenTemporary(ctx, pg, p.cfg.Replication, p.cfg.Slot.Name, p.component("replication"))
-		opened()
-		if err != nil {
-			if err = slot.RefusedStream(ctx, p.cfg.Postgres, p.cfg.Slot.Name, err); unfit(err) {
-				err = &misfit{err}
-			}
-			return nil, err
-		}
-		return s, nil
-	}
-	return parts
-}
-
-// blockedNotice is how often somebody who waits for a temporary slot is told for whom.
-const blockedNotice = 3 * time.Second
-
-// reportBlocked logs for which transactions the creation of a slot waits, which the server does without a word and
-// without a limit, until the returned function is called.
-func (p *pipeline) reportBlocked(ctx context.Context) (end func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var reporting sync.WaitGroup
-	reporting.Go(func() { // ends with cancel, waited for by end
-		tick := time.NewTicker(blockedNotice)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				return
-			}
-			conn, err := postgres.Connect(ctx, p.cfg.Postgres)
-			if err != nil {
-				continue // the connection that waits reports it
-			}
-			f := explain(slot.Blocked(ctx, conn, p.cfg.Slot.Name, nil))
-			closeSQL(ctx, conn)
-			if ctx.Err() == nil {
-				log := p.component("replication")
-				log.Warn().Str("reason", f.Error()).Str("next", p.app.typed(f.next)).Msg("temporary slot not created yet")
-			}
-		}
-	})
-	return func() { cancel(); reporting.Wait() }
-}
-
-var errTemporarySlotGone = fmt.Errorf("%w: the connection was lost, and the temporary slot with it", relay.ErrConfiguration)
-
 // printExisting prints what is in the tables from a time on, in the order of created_at.
 func (a *app) printExisting(ctx context.Context, cfg config.Config, since string) error {
 	from, err := sinceTime(since, time.Now())
 	if err != nil {
-		return usagef("--since %s: %v", since, err)
+		return exit.Usagef("--since %s: %v", since, err)
 	}
 	conn, err := postgres.ConnectRows(ctx, cfg.Postgres)
 	if err != nil {
 		return err
 	}
-	defer closeSQL(ctx, conn)
+	defer postgres.Close(ctx, conn)
 	r, err := router.New(cfg.Router, cfg.Format, router.Options{
 		Tables: cfg.Replication.Tables, MessagePrefixes: cfg.Replication.Messages, OwnTopics: cfg.OwnTopics(),
-		Describe: func(oid, _ uint32) (*router.Table, error) { return describe(ctx, conn, oid) },
+		Describe: func(oid, _ uint32) (*router.Table, error) { return catalog.Describe(ctx, conn, oid) },
 	})
 	if err != nil {
 		return fmt.Errorf("%w: %w", relay.ErrConfiguration, err)
@@ -179,8 +93,8 @@ func (a *app) printTable(ctx context.Context, conn *pgx.Conn, r *router.Router, 
 	if err != nil {
 		err = fmt.Errorf("read %s since %s: %w", table, from.Format(time.RFC3339), postgres.Error(err))
 		if errors.Is(err, postgres.ErrPermission) { // which streaming does not need
-			return &failure{code: exitPermission, err: err,
-				next: fmt.Sprintf("as the owner of the table: GRANT SELECT ON %s TO %s;", table, pgx.Identifier{conn.Config().User}.Sanitize())}
+			return &exit.Error{Code: exit.Permission, Err: err,
+				Next: fmt.Sprintf("as the owner of the table: GRANT SELECT ON %s TO %s;", table, pgx.Identifier{conn.Config().User}.Sanitize())}
 		}
 		return err
 	}
@@ -209,13 +123,13 @@ func existingRows(ctx context.Context, conn *pgx.Conn, rel *replication.Relation
 	if at < 0 {
 		return nil, errors.New("there is no column created_at of a type with a time: timestamptz, timestamp or date")
 	}
-	query := "SELECT " + columnList(rel) + " FROM " + pgx.Identifier{rel.Namespace, rel.Name}.Sanitize() + " WHERE created_at >= $1 ORDER BY created_at"
+	query := "SELECT " + check.ColumnList(rel) + " FROM " + pgx.Identifier{rel.Namespace, rel.Name}.Sanitize() + " WHERE created_at >= $1 ORDER BY created_at"
 	rows, err := conn.Query(ctx, query, pgx.QueryResultFormats{pgx.TextFormatCode}, from)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (replication.Event, error) {
-		e := textRow(row, rel)
+		e := check.TextRow(row, rel)
 		targets := make([]any, len(rel.Columns)) // nil: left out
 		targets[at] = &e.Time
 		return e, row.Scan(targets...)
@@ -231,11 +145,4 @@ func sinceTime(text string, now time.Time) (time.Time, error) {
 		return at, errors.New("neither a duration (1h30m) nor a time (2026-01-31T12:00:00Z)")
 	}
 	return at, nil
-}
-
-// closeSQL says goodbye, with a limit of its own: ctx may be over.
-func closeSQL(ctx context.Context, conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-	defer cancel()
-	_ = conn.Close(ctx) // whatever goes wrong, it is closed
 }

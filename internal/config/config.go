@@ -3,6 +3,25 @@
 //
 // A key is a name ("sink.kafka.brokers"), a field, a default, and lines in config.example.toml: to add one, write the last
 // three, and a test says what is missing.
+//
+//	config.go       Config and its defaults
+//	load.go         Load: file, environment and flags, in this order
+//	file.go         the TOML file
+//	environment.go  variables, and ${NAME} in values
+//	keys.go         every key, found by reflection
+//	value.go        the text of a value, both ways
+//	validate.go     judging every section
+//	problem.go      what is wrong, with its place
+//	suggest.go      the name that was probably meant
+//	example.go      what config.example.toml says of a key
+//	schema.go       the JSON Schema
+//	print.go        the configuration in effect
+//	mask.go         URLs without their secrets
+//	shown.go        which values may be printed
+//	adopt.go        what a reload takes over
+//	requirements.go what other packages ask of a whole configuration
+//	sink.go         the section [sink]
+//	log.go          the section [log]
 package config
 
 import (

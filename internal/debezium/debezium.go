@@ -3,6 +3,27 @@
 //
 // It connects to nothing and knows nothing of the other packages but the names of their keys. No value that may be a
 // secret leaves it: passwords become references to the environment or to files.
+//
+//	debezium.go        Translate: every property of a connector
+//	parse.go           Parse: which kind of file it is
+//	parsejson.go       JSON, as Kafka Connect answers it
+//	parseproperties.go a properties file
+//	parsestrimzi.go    a KafkaConnector of Strimzi
+//	option.go          properties that stand alone
+//	connection.go      database.*
+//	security.go        TLS and SASL
+//	slot.go            slot, publication and snapshot
+//	tables.go          which tables are captured
+//	column.go          lists of columns
+//	transform.go       the chain of transforms
+//	route.go           the EventRouter
+//	converter.go       key, value and header converters
+//	producer.go        producer.override.*
+//	offset.go          a stored offset
+//	pattern.go         Debezium's lists of regular expressions
+//	nearest.go         a property that was probably misspelt
+//	toml.go            the file that is written
+//	report.go          what became of each property
 package debezium
 
 import (

@@ -1,5 +1,11 @@
 // Package demo is a small shop that uses an outbox: it writes orders with their events, reads the events back from Kafka,
 // and lets package audit compare the two.
+//
+//	demo.go    Run: the whole demonstration
+//	write.go   orders and their events
+//	consume.go reading the events back
+//	meter.go   the latency from commit to consumer
+//	report.go  the result
 package demo
 
 import (

@@ -2,6 +2,19 @@
 // and the verdict that follows from the gravest. Judge is pure: no I/O, no clock. The conditions carry the names of the alerts in
 // deploy/prometheus and of the headings in docs/OPERATIONS.md, so that page, status, log, notification and rule speak of the same thing in
 // the same words.
+//
+//	health.go    Judge: the verdict
+//	phase.go     what the phase of the relay says
+//	relay.go     conditions of the relay
+//	retention.go WAL that is kept
+//	loss.go      the slot or the disk is about to be lost
+//	culprit.go   who keeps WAL from being removed
+//	others.go    other slots of the server
+//	server.go    conditions of the server, and of looking at it
+//	phantoms.go  events of transactions that a failover lost
+//	watcher.go   how long conditions have held, for log and metrics
+//	units.go     bytes and durations for people
+//	config.go    the section [health]
 package health
 
 import (
@@ -22,6 +35,14 @@ type Verdict struct {
 	Next       string      `json:"next,omitempty"`       // command or SQL to type next, one a line, a remark behind # or --; or a sentence
 	Runbook    string      `json:"runbook,omitempty"`    // heading in docs/OPERATIONS.md, without the #; empty: none
 	Conditions []Condition `json:"conditions,omitempty"` // all that hold, the gravest first
+}
+
+// ChangeHints replaces what is to be typed, of the verdict and of its conditions.
+func (v *Verdict) ChangeHints(change func(hint string) string) {
+	v.Next = change(v.Next)
+	for i := range v.Conditions {
+		v.Conditions[i].Next = change(v.Conditions[i].Next)
+	}
 }
 
 // Condition is something that is not as it should be. A Verdict has at most one of each name.

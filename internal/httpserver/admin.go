@@ -236,3 +236,6 @@ func (a *admin) refuse(w http.ResponseWriter, r *http.Request, code int, reason 
 func (a *admin) note(r *http.Request, action string) *zerolog.Event {
 	return a.Log.Info().Str("action", action).Str("client", r.RemoteAddr)
 }
+
+// ShortToken is the least length of a token that is not warned of, in bytes.
+const ShortToken = 16

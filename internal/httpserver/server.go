@@ -1,5 +1,14 @@
 // Package httpserver answers metrics, probes, the status and the status page over HTTP. Everything it serves there is read-only; what changes
 // the relay, or looks inside the process, has a listener of its own, and a token: see NewAdmin.
+//
+//	server.go  Server: listening and ending
+//	handler.go /metrics, /livez, /readyz, /status
+//	page.go    the status page
+//	stream.go  its data, as server-sent events
+//	runbook.go pages of docs as HTML
+//	host.go    which Host headers are answered
+//	admin.go   the listener that changes the relay
+//	config.go  the section [http]
 package httpserver
 
 import (

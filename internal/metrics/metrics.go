@@ -3,6 +3,11 @@
 // Names are postrider_<package>_<what>. Every series but postrider_build_info carries the label slot. Units are seconds and bytes; an LSN is exported as
 // its byte position, so that the difference of two of them is a distance in bytes. Points in time are exported as Unix
 // times, not as ages, so that they keep aging when nobody updates them. What is not known yet is absent, not zero.
+//
+//	metrics.go every series
+//	kinds.go   how series are made
+//	topics.go  the series of a topic, with a bound
+//	read.go    reading them back for the page
 package metrics
 
 import (

@@ -2,6 +2,15 @@
 // and the server's answers into errors that callers can compare.
 //
 // It knows nothing of slots, publications or rows. None of its errors contains the connection string or a password.
+//
+//	config.go       the section [postgres]
+//	connect.go      Connect: connections for SQL
+//	hosts.go        several hosts, and which of them is the primary
+//	session.go      settings of a session
+//	connecterror.go errors of connecting, without the password
+//	errors.go       errors of the server
+//	lsn.go          LSNs as text
+//	statements.go   what tests see of the SQL
 package postgres
 
 import (

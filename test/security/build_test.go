@@ -21,7 +21,7 @@ func TestBuild_IsTheSameFromAnotherDirectory(t *testing.T) {
 		require.NoError(t, os.MkdirAll(dir, 0o700))
 		require.NoError(t, os.CopyFS(filepath.Join(dir, "src"), sources{os.DirFS(root)}))
 		out := filepath.Join(dir, "postrider")
-		cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w -X github.com/postrider/postrider/internal/cli.Version=v0", "-o", out, ".")
+		cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w -X github.com/postrider/postrider/internal/build.Version=v0", "-o", out, ".")
 		cmd.Dir = filepath.Join(dir, "src")
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		said, err := cmd.CombinedOutput()

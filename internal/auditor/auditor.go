@@ -1,0 +1,152 @@
+package auditor
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"regexp"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/postrider/postrider/internal/audit"
+	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/exit"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/router"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/slot"
+)
+
+type Options struct {
+	Tables      []string
+	Topics      []string
+	Pattern     string
+	Log         string
+	ID          string
+	IDColumn    string
+	KeyColumn   string
+	OrderBy     string
+	Slot        string
+	WantsOrder  bool
+	TimeColumn  string
+	Transaction string
+	Since       string
+	Until       string
+	Isolation   string
+	DeadLetters string
+	Memory      string
+	Examples    int
+	JSON        bool
+}
+
+// auditPlan is what the flags mean.
+type Plan struct {
+	Pattern      *regexp.Regexp // nil: none was given
+	ID           eventID
+	Since, Until time.Time // zero: no limit
+	Memory       int64     // bytes
+	Committed    bool
+}
+
+// onlyTables leaves of the configuration what is for these tables. One that is not configured goes by the only rule set, or by the defaults.
+func OnlyTables(cfg config.Config, tables []string) config.Config {
+	fallback := router.DefaultConfig()
+	if len(cfg.Router) == 1 {
+		fallback = cfg.Router[0]
+	}
+	var rules []router.Config
+	var names []string
+	for _, table := range tables {
+		schema, rest := slot.SplitTable(table)
+		name := schema + "." + rest
+		rule, ok := cfg.Rule(name)
+		if !ok {
+			rule = fallback
+		}
+		rule.Tables, rule.Messages = []string{name}, nil
+		rules, names = append(rules, rule), append(names, name)
+	}
+	cfg.Router, cfg.Replication.Tables, cfg.Replication.Messages = rules, names, nil
+	return cfg
+}
+
+// writtenRows is what was written, and what is known of it.
+type writtenRows interface {
+	audit.Written
+	Names() []string // tables, or the file
+	Order() string   // what has the order of the commits, as the user says; empty: nothing
+}
+
+// runAudit blocks until topics and tables were read, or a signal came. Errors are ready to be printed.
+func Run(ctx context.Context, o Options, plan Plan, cfg config.Config, log zerolog.Logger) (*Result, error) {
+	ctx, cancel := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	began := time.Now()
+	var tables *auditTables
+	if o.Log == "" {
+		var err error
+		if tables, err = openAuditTables(ctx, cfg); err != nil {
+			return nil, auditFailure(err)
+		}
+		defer tables.close(ctx)
+	}
+	topics, err := openAuditTopics(ctx, o, plan, cfg)
+	if err != nil {
+		return nil, auditFailure(err)
+	}
+	defer topics.Close()
+	judge := audit.JudgeConfig{Memory: plan.Memory, Examples: o.Examples}
+	var written writtenRows
+	if tables == nil {
+		written = &writeLog{path: o.Log, since: plan.Since, until: plan.Until}
+	} else {
+		if err := tables.begin(ctx, o, plan, cfg); err != nil { // behind the topics' ends: what they hold has its row in the snapshot
+			return nil, auditFailure(err)
+		}
+		written, topics.own = tables, tables.letters
+		if o.Slot != "" {
+			commits, err := tables.commits(ctx, o.Slot, cfg, log)
+			if err != nil {
+				return nil, auditFailure(err)
+			}
+			judge.Commits = commits.read
+		}
+	}
+	judge.Ordered = written.Order() != ""
+	report, err := audit.Judge(ctx, judge, written, topics)
+	if err != nil {
+		return nil, auditFailure(err)
+	}
+	r := newAuditResult(o, written, topics, report, time.Since(began))
+	if tables, ok := written.(*auditTables); ok && tables.changed {
+		r.judgeNoTransactions()
+	}
+	return &r, nil
+}
+
+// auditFailure is explain for an audit, which no WAL waits for.
+func auditFailure(err error) error {
+	var told *exit.Error
+	switch {
+	case errors.As(err, &told):
+		return err
+	case errors.Is(err, audit.ErrMemory):
+		return &exit.Error{Code: exit.Runtime, Err: err, Next: "raise --memory, or shorten the time with --since"}
+	case errors.Is(err, audit.ErrSameID):
+		return &exit.Error{Code: exit.Runtime, Err: err, Next: "audit one table at a time with --table, or name the column with unique ids: --id-column"}
+	case errors.Is(err, replication.ErrSlotInUse):
+		return &exit.Error{Code: exit.Temporary, Err: err, Next: "postrider audit --slot NAME   # a slot that no process reads: postrider slot list"}
+	case errors.Is(err, replication.ErrSlotMissing):
+		return &exit.Error{Code: exit.Config, Err: err, Next: "postrider audit --slot NAME   # a slot that is there: postrider slot list"}
+	case errors.Is(err, sink.ErrUnknownTopic):
+		return &exit.Error{Code: exit.Config, Err: err, Next: "postrider audit --topic TOPIC   # one that is there"}
+	case errors.Is(err, sink.ErrPermission):
+		return &exit.Error{Code: exit.Permission, Err: err, Next: "grant the ACLs Describe and Read on the topics"}
+	}
+	f := exit.Explain(err)
+	f.WAL = ""
+	return f
+}

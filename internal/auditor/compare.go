@@ -1,0 +1,197 @@
+package auditor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/postrider/postrider/internal/audit"
+	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/daemon"
+	"github.com/postrider/postrider/internal/exit"
+	"github.com/postrider/postrider/internal/metrics"
+	"github.com/postrider/postrider/internal/terminal"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/sink/kafka"
+	"github.com/postrider/postrider/slot"
+)
+
+type CompareOptions struct {
+	Prefix   string
+	Topics   string
+	Rows     int64
+	Duration time.Duration
+	Settle   time.Duration
+	Waiting  int
+	Details  int
+	JSON     bool
+}
+
+func (o *CompareOptions) Validate() error {
+	switch {
+	case o.Rows < 0 || o.Duration < 0 || o.Details < 0:
+		return exit.Usagef("--rows, --duration and --max-differences must not be negative")
+	case o.Settle <= 0 || o.Waiting < 1:
+		return exit.Usagef("--settle and --max-waiting must be above zero")
+	case len(o.Prefix) > 200 || !topicPrefix.MatchString(o.Prefix):
+		return exit.Usagef("--publish-prefix %q: a topic's name has only a-z A-Z 0-9 . _ -", o.Prefix)
+	}
+	if _, err := regexp.Compile(o.Topics); err != nil {
+		return exit.Usagef("--topics: %v", err)
+	}
+	return nil
+}
+
+// comparing is one run of the command.
+type comparing struct {
+	options    CompareOptions
+	comparison *audit.Comparison
+	follower   *kafka.Follower
+	relay      *relay.Relay
+	show       *terminal.Progress
+	began      time.Time // when our slot began; zero: not yet
+
+	unpublished atomic.Pointer[error] // why a message did not reach its topic with the prefix
+}
+
+// compare blocks until the end that was asked for, or a signal. What was compared until then is in the result, whatever the error; nil:
+// nothing was.
+func Compare(ctx context.Context, o CompareOptions, cfg config.Config, env daemon.Environment, log zerolog.Logger) (*compareResult, error) {
+	kill, stop, release := daemon.Signals(ctx, log)
+	defer release()
+	pattern, err := topicsToRead(o.Topics, cfg.Router)
+	if err != nil {
+		return nil, exit.Usagef("--topics: %v", err)
+	}
+	rules, err := newCompareRules(cfg)
+	if err != nil {
+		return nil, exit.ConfigFailure(err)
+	}
+	// Before the slot, which sees what commits from its creation on: what the other relay makes of that stands behind these ends.
+	follower, err := kafka.Follow(kill, cfg.Sink.Kafka, pattern, o.Prefix, log.With().Str("component", "sink").Logger())
+	if err != nil {
+		return nil, exit.Explain(err)
+	}
+	defer follower.Close()
+	c := &comparing{options: o, follower: follower, show: terminal.NewProgress(env.Stderr), comparison: audit.NewComparison(audit.CompareConfig{
+		Partition: follower.Partition, IDHeaders: rules.idHeaders, OneSource: rules.sources == 1, TimeColumn: rules.timeColumn,
+		Settle: o.Settle, MaxWaiting: o.Waiting, MaxBytes: compareBytes, MaxDetails: o.Details,
+	})}
+	c.relay = c.newRelay(cfg, env, log)
+	err = c.run(kill, stop)
+	if c.began.IsZero() && err == nil && stop.Err() != nil {
+		return nil, &exit.Error{Code: exit.Runtime, Err: errors.New("stopped before it streamed: nothing was compared")}
+	}
+	if !c.began.IsZero() {
+		c.show.End()
+		return c.result(), err
+	}
+	return nil, err
+}
+
+// newRelay makes a relay that hands its messages to the comparison. Its slot belongs to the replication connection, so it is gone with it,
+// however this process ends.
+func (c *comparing) newRelay(cfg config.Config, env daemon.Environment, log zerolog.Logger) *relay.Relay {
+	cfg.Slot.Name = slot.TemporaryName("compare")
+	cfg.Relay.HeartbeatInterval = 0 // what is compared is rows
+	p := daemon.NewPipeline(env, cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), log)
+	parts := p.Temporary()
+	parts.OpenSink = c.openSink(p)
+	return relay.New(cfg.Relay, parts)
+}
+
+// run blocks until the comparison has ended; what has been found until then is in it, whatever the error.
+func (c *comparing) run(kill, stop context.Context) error {
+	ctx, cancel := context.WithCancel(kill)
+	defer cancel()
+	relayStop, stopRelay := context.WithCancel(context.WithoutCancel(kill))
+	defer stopRelay()
+	var background sync.WaitGroup
+	defer background.Wait()
+	defer cancel()
+
+	failed := make(chan error, 2) // room for both: they never block
+	relayEnded := make(chan struct{})
+	background.Go(func() {
+		defer close(relayEnded)
+		if err := c.relay.Run(kill, relayStop); err != nil && !errors.Is(err, relay.ErrSecondSignal) { // then the report is of what was there
+			if cause := c.unpublished.Load(); cause != nil && errors.Is(err, daemon.ErrTemporarySlotGone) {
+				err = *cause
+			}
+			f := exit.Explain(err)
+			f.WAL = "nothing changed: the other relay's slot was not touched"
+			failed <- f
+		}
+	})
+	background.Go(func() {
+		err := c.follower.Run(ctx, func(r *kafka.Followed) { c.comparison.Theirs(&r.Message, r.Offset, time.Now()) })
+		if err != nil {
+			failed <- exit.Explain(fmt.Errorf("read the other relay's topics: %w", err))
+		}
+	})
+	err := c.watch(kill, stop, failed)
+	stopRelay() // what it has read is compared
+	<-relayEnded
+	if err == nil {
+		select {
+		case err = <-failed:
+		default:
+		}
+	}
+	c.comparison.Expire(time.Now())
+	c.comparison.Finish()
+	return err
+}
+
+// watch lets time pass until the end that was asked for has come and what was under way has arrived.
+func (c *comparing) watch(kill, stop context.Context, failed <-chan error) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	var closed time.Time
+	looked := time.Now()
+	for {
+		select {
+		case err := <-failed:
+			return err
+		case <-kill.Done():
+			return nil
+		case <-tick.C:
+		}
+		now := time.Now()
+		if c.began.IsZero() && c.relay.State().Phase == relay.Streaming {
+			c.began = now
+			compareStarted(c.show, c.options)
+		}
+		c.comparison.Expire(now)
+		report := c.comparison.Report()
+		if now.Sub(looked) >= time.Second && !c.began.IsZero() {
+			looked = now
+			c.show.Show(compareProgress(now.Sub(c.began), &report, !closed.IsZero()))
+		}
+		switch {
+		case closed.IsZero() && c.ends(stop, now, report.Compared):
+			closed = now
+			c.comparison.Close()
+		case !closed.IsZero() && (c.comparison.Settled() || now.Sub(closed) >= c.options.Settle):
+			return nil
+		}
+	}
+}
+
+func (c *comparing) ends(stop context.Context, now time.Time, compared int64) bool {
+	o := &c.options
+	return stop.Err() != nil || o.Rows > 0 && compared >= o.Rows ||
+		o.Duration > 0 && !c.began.IsZero() && now.Sub(c.began) >= o.Duration
+}
+
+// compareBytes bounds what waits for its other side, beside the number of messages.
+const compareBytes = 128 << 20
+
+var topicPrefix = regexp.MustCompile(`^[a-zA-Z0-9._-]*$`)

@@ -1,0 +1,248 @@
+package auditor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/internal/audit"
+	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/exit"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/slot"
+)
+
+// auditTables reads outbox tables in one snapshot. It is the audit's Written.
+type auditTables struct {
+	conn    *pgx.Conn
+	tables  []auditTable
+	letters *ownLetters
+	// changed: rows were updated, which gives them the transaction of the update, as far as the server's statistics go back.
+	changed bool
+}
+
+// auditTable is one of them, with the columns that its rules name.
+type auditTable struct {
+	name   string
+	id     string // column
+	query  string // id, key, transaction, whether it is judged; in order
+	from   string
+	column string // that orders rows, as --order-by says; empty: none does
+}
+
+// openAuditTables connects, and says which table does not exist: before the topics, which nobody has made either where that is so.
+func openAuditTables(ctx context.Context, cfg config.Config) (*auditTables, error) {
+	conn, err := postgres.ConnectRows(ctx, cfg.Postgres)
+	if err != nil {
+		return nil, err
+	}
+	t := &auditTables{conn: conn}
+	for _, name := range cfg.Replication.Tables {
+		if _, err := slot.Relation(ctx, conn, name); err != nil {
+			t.close(ctx)
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// begin takes the snapshot, which lasts until close.
+func (t *auditTables) begin(ctx context.Context, o Options, plan Plan, cfg config.Config) (err error) {
+	if t.letters, err = findOwnLetters(ctx, t.conn); err != nil {
+		return err
+	}
+	if _, err := t.conn.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"); err != nil {
+		return postgres.Error(err)
+	}
+	for _, name := range cfg.Replication.Tables {
+		rel, err := slot.Relation(ctx, t.conn, name)
+		if err != nil {
+			return err
+		}
+		table, err := describeAudited(rel, name, o, plan, cfg)
+		if err != nil {
+			return err
+		}
+		t.tables = append(t.tables, table)
+		if len(o.Tables) > 0 {
+			continue // one that is named may be an archive, or have had another name
+		}
+		if err := t.letters.add(ctx, t.conn, slot.Table{Name: name, OID: rel.OID}); err != nil {
+			return err
+		}
+	}
+	if o.Transaction != RowTransaction {
+		return nil
+	}
+	oids, err := slot.OIDs(ctx, t.conn, t.Names())
+	if err != nil {
+		return err
+	}
+	err = t.conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_all_tables WHERE relid = ANY($1::oid[]) AND n_tup_upd > 0)",
+		slices.Collect(maps.Keys(oids))).Scan(&t.changed)
+	return postgres.Error(err)
+}
+
+// rowTransaction is the column that has the transaction that wrote a row last.
+const RowTransaction = "xmin"
+
+// describeAudited finds the columns of a table.
+func describeAudited(rel *replication.Relation, name string, o Options, plan Plan, cfg config.Config) (auditTable, error) {
+	rule, _ := cfg.Rule(name)
+	t := auditTable{name: name, from: tableIdentifier(name)}
+	missing := func(what, flag string) error {
+		return &exit.Error{Code: exit.Config, Err: fmt.Errorf("table %s: no column for %s", name, what), Next: "postrider audit " + flag + " COLUMN"}
+	}
+	find := func(names ...string) (replication.Column, bool) {
+		for _, n := range names {
+			if i := slices.IndexFunc(rel.Columns, func(c replication.Column) bool { return c.Name == n }); n != "" && i >= 0 {
+				return rel.Columns[i], true
+			}
+		}
+		return replication.Column{}, false
+	}
+	// A column that was named has to be there; what is found otherwise does not.
+	choose := func(named string, names ...string) (replication.Column, bool) {
+		if named != "" {
+			return find(named)
+		}
+		return find(names...)
+	}
+	id, ok := choose(o.IDColumn, rule.FieldID)
+	if !ok {
+		return t, missing("the id", "--id-column")
+	}
+	key, ok := choose(o.KeyColumn, rule.FieldKey, "aggregate_id", "aggregateid")
+	if !ok {
+		return t, missing("the key", "--key-column")
+	}
+	t.id = id.Name
+	if o.OrderBy != "" {
+		order, ok := find(o.OrderBy)
+		if !ok {
+			return t, missing("the order", "--order-by")
+		}
+		t.column = order.Name
+	}
+	judged := "true"
+	if !plan.Since.IsZero() || !plan.Until.IsZero() {
+		at, ok := choose(o.TimeColumn, rule.FieldTimestamp, "created_at")
+		if !ok || !slot.HoldsTime(at) {
+			return t, missing("the time", "--time-column")
+		}
+		judged = within(pgx.Identifier{at.Name}.Sanitize(), plan.Since, plan.Until)
+	}
+	sorted := ""
+	if t.column != "" {
+		sorted = "t." + pgx.Identifier{t.column}.Sanitize() + ", " // qualified: the bare name is that of the text, if it is selected, which sorts 10 before 9
+	}
+	transaction, ok := find(o.Transaction)
+	if !ok { // a column of the system, xmin
+		transaction.Name = o.Transaction
+	}
+	t.query = fmt.Sprintf("SELECT %s, %s, %s, %s FROM %s AS t ORDER BY %st.tableoid, t.ctid",
+		slot.TextSQL(id), slot.TextSQL(key), slot.TextSQL(transaction), judged, t.from, sorted)
+	return t, nil
+}
+
+// within is an SQL condition that is never NULL.
+func within(column string, since, until time.Time) string {
+	var conditions []string
+	if !since.IsZero() {
+		conditions = append(conditions, column+" >= '"+since.UTC().Format(time.RFC3339Nano)+"'")
+	}
+	if !until.IsZero() {
+		conditions = append(conditions, column+" < '"+until.UTC().Format(time.RFC3339Nano)+"'")
+	}
+	return "coalesce(" + strings.Join(conditions, " AND ") + ", true)"
+}
+
+// Names are the tables.
+func (t *auditTables) Names() []string {
+	var names []string
+	for i := range t.tables {
+		names = append(names, t.tables[i].name)
+	}
+	return names
+}
+
+// Order names the column that orders the rows, as --order-by says. No column does so by itself: writers fill it before they commit.
+func (t *auditTables) Order() string {
+	if len(t.tables) == 0 {
+		return ""
+	}
+	return t.tables[0].column
+}
+
+// Count is that of audit.Written.
+func (t *auditTables) Count(ctx context.Context) (int64, error) {
+	var all int64
+	for i := range t.tables {
+		var n int64
+		if err := t.conn.QueryRow(ctx, "SELECT pg_catalog.count(*) FROM "+t.tables[i].from).Scan(&n); err != nil {
+			return 0, t.unreadable(&t.tables[i], err)
+		}
+		all += n
+	}
+	return all, nil
+}
+
+// Rows is that of audit.Written. It reads in text format, and keeps none of the rows.
+func (t *auditTables) Rows(ctx context.Context, each func(*audit.Row) error) error {
+	for i := range t.tables {
+		results := t.conn.PgConn().Exec(ctx, t.tables[i].query)
+		var failed error
+		for failed == nil && results.NextResult() {
+			rows := results.ResultReader()
+			for failed == nil && rows.NextRow() {
+				failed = eachRow(rows.Values(), each)
+			}
+			if failed != nil {
+				t.conn.PgConn().Conn().Close() //nolint:errcheck // or the rest of the rows would be read
+			}
+		}
+		err := results.Close()
+		if failed != nil {
+			return failed
+		}
+		if err != nil {
+			return t.unreadable(&t.tables[i], err)
+		}
+	}
+	return nil
+}
+
+func eachRow(values [][]byte, each func(*audit.Row) error) error {
+	transaction, err := strconv.ParseUint(string(values[2]), 10, 64)
+	if err != nil && values[2] != nil {
+		return exit.Usagef("--transaction-column: %q is no integer", values[2])
+	}
+	if values[0] == nil {
+		return errors.New("a row has no id: NULL")
+	}
+	return each(&audit.Row{ID: values[0], Key: values[1], Transaction: transaction, Judged: string(values[3]) == "t"})
+}
+
+func (t *auditTables) unreadable(table *auditTable, err error) error {
+	err = fmt.Errorf("read table %s: %w", table.name, postgres.Error(err))
+	if errors.Is(err, postgres.ErrPermission) {
+		return &exit.Error{Code: exit.Permission, Err: err,
+			Next: fmt.Sprintf("as the owner of the table: GRANT SELECT ON %s TO %s;", table.from, pgx.Identifier{t.conn.Config().User}.Sanitize())}
+	}
+	return err
+}
+
+func (t *auditTables) close(ctx context.Context) { postgres.Close(ctx, t.conn) }
+
+func tableIdentifier(name string) string {
+	schema, table := slot.SplitTable(name)
+	return pgx.Identifier{schema, table}.Sanitize()
+}

@@ -1,0 +1,167 @@
+package auditor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/postrider/postrider/internal/audit"
+	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/exit"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/kafka"
+)
+
+// auditTopics reads the topics. It is the audit's Published.
+type auditTopics struct {
+	*kafka.Reader
+	spans []kafka.Span
+	parts []audit.Partition
+	id    eventID
+	own   *ownLetters
+	// removed are topics that do not hold all of their records any more, by retention, compaction or deletion.
+	removed []string
+	// tombstones are records without a value and an id, as the last reading has found them: they say of no row that it was written.
+	tombstones int64
+}
+
+// openAuditTopics connects and notes where the topics end.
+func openAuditTopics(ctx context.Context, o Options, plan Plan, cfg config.Config) (*auditTopics, error) {
+	id := plan.ID
+	if id.from == "" {
+		id = eventID{from: FromHeader, name: headerOfIDs(cfg)}
+	}
+	reader, err := kafka.OpenReader(ctx, cfg.Sink.Kafka, plan.Committed)
+	if err != nil {
+		return nil, err
+	}
+	t := &auditTopics{Reader: reader, id: id, removed: []string{}}
+	if err := t.find(ctx, o, plan, cfg); err != nil {
+		reader.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *auditTopics) find(ctx context.Context, o Options, plan Plan, cfg config.Config) error {
+	dead := o.DeadLetters
+	if dead == "" && cfg.DeadLetter.On() {
+		dead = cfg.DeadLetter.Topic
+	}
+	names := slices.Clone(o.Topics)
+	pattern := plan.Pattern
+	if len(names) == 0 && pattern == nil {
+		var err error
+		if pattern, err = topicsToRead("", cfg.Router); err != nil {
+			return err
+		}
+		if pattern == nil {
+			return exit.Usagef("route.topic.replacement can make any topic: name those to read with --topic or --topics")
+		}
+	}
+	if pattern != nil {
+		found, err := t.Reader.Topics(ctx, pattern)
+		if err != nil {
+			return err
+		}
+		names = append(names, found...)
+	}
+	slices.Sort(names)
+	names = slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == dead })
+	if len(names) == 0 {
+		shown := strings.TrimSuffix(strings.TrimPrefix(pattern.String(), "^(?:"), ")$") // it has to match the whole name
+		return &exit.Error{Code: exit.Config, Err: fmt.Errorf("no topic matches %s", shown), Next: "postrider audit --topic TOPIC   # where the rows are published; kafka-topics.sh --bootstrap-server " + cfg.Sink.Kafka.Brokers[0] + " --list"}
+	}
+	if err := t.add(ctx, names, plan.Since, false); err != nil {
+		return err
+	}
+	if dead == "" {
+		return nil
+	}
+	err := t.add(ctx, []string{dead}, plan.Since, true)
+	if errors.Is(err, sink.ErrUnknownTopic) && o.DeadLetters == "" { // no row has been poison yet
+		return nil
+	}
+	return err
+}
+
+// clockMargin is how much earlier than the rows the records may be: by the clocks of brokers, and of those who write rows.
+const clockMargin = time.Minute
+
+func (t *auditTopics) add(ctx context.Context, names []string, since time.Time, deadLetter bool) error {
+	if !since.IsZero() {
+		since = since.Add(-clockMargin)
+	}
+	for _, name := range names {
+		spans, err := t.Spans(ctx, name, since)
+		if err != nil {
+			return err
+		}
+		if !deadLetter {
+			whole, err := t.WholeFrom(ctx, name, spans)
+			if err != nil {
+				return err
+			}
+			if !whole {
+				t.removed = append(t.removed, name)
+			}
+		}
+		for _, s := range spans {
+			t.spans = append(t.spans, s)
+			t.parts = append(t.parts, audit.Partition{Topic: s.Topic, Number: s.Partition, From: s.From, End: s.End, DeadLetter: deadLetter})
+		}
+	}
+	return nil
+}
+
+// headerOfIDs is the name that all rules agree on.
+func headerOfIDs(cfg config.Config) string {
+	name := "id"
+	for i := range cfg.Router {
+		if cfg.Router[i].HeaderID != "" {
+			name = cfg.Router[i].HeaderID
+		}
+	}
+	return name
+}
+
+func (t *auditTopics) names() []string {
+	var names []string
+	for i := range t.parts {
+		if name := t.parts[i].Topic; !t.parts[i].DeadLetter && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Partitions is that of audit.Published.
+func (t *auditTopics) Partitions() []audit.Partition { return t.parts }
+
+// Records is that of audit.Published.
+func (t *auditTopics) Records(ctx context.Context, each func(*audit.Record) error) error {
+	var r audit.Record
+	t.tombstones = 0
+	return t.Read(ctx, t.spans, func(span int, offset int64, m *sink.Message) error {
+		r = audit.Record{
+			Partition: span, Offset: offset, ID: t.id.of(m), Key: plainText(m.Key),
+			Position: positionOf(m), Redriven: header(m, sink.HeaderRedriven) != nil,
+		}
+		if m.Key != nil {
+			r.Hash = kafka.KeyHash(m.Key) + 1
+		}
+		if t.parts[span].DeadLetter {
+			if r.ID = deadLetterID(m, r.ID); !t.own.has(m) {
+				r.ID = nil
+			}
+		}
+		if r.ID == nil && m.Value == nil && !t.parts[span].DeadLetter {
+			t.tombstones++
+			return nil
+		}
+		return each(&r)
+	})
+}

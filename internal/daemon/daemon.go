@@ -1,0 +1,217 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/postrider/postrider/docs"
+	"github.com/postrider/postrider/internal/alerts"
+	"github.com/postrider/postrider/internal/build"
+	"github.com/postrider/postrider/internal/check"
+	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/exit"
+	"github.com/postrider/postrider/internal/health"
+	"github.com/postrider/postrider/internal/history"
+	"github.com/postrider/postrider/internal/httpserver"
+	"github.com/postrider/postrider/internal/logging"
+	"github.com/postrider/postrider/internal/metrics"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/internal/status"
+	"github.com/postrider/postrider/internal/terminal"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/sink/kafka"
+	"github.com/postrider/postrider/slot"
+)
+
+// stuckAfter is how long the session loop may stand still before the process counts as hung. It turns once a second, whatever the
+// database and the broker do.
+const stuckAfter = 30 * time.Second
+
+// daemon answers for a running relay, and tells of it: it joins what relay, monitor and configuration know.
+type Daemon struct {
+	env      Environment
+	cfg      config.Config // as it was at the start; for what a reload may change, see live
+	live     *live
+	Relay    *relay.Relay
+	pipeline *Pipeline
+	metrics  *metrics.Set
+	health   *health.Watcher
+	notifier *alerts.Notifier
+	page     *page
+	started  time.Time
+
+	// Of run alone; nil otherwise.
+	supervisor *supervisor
+	requests   *requests
+}
+
+func New(env Environment, l *config.Loaded, set *metrics.Set, log zerolog.Logger) (*Daemon, error) {
+	p := NewPipeline(env, l.Config, set, log)
+	d := &Daemon{env: env, cfg: l.Config, live: newLive(l, new(logging.Level)), pipeline: p, Relay: relay.New(l.Config.Relay, p.parts()), metrics: set, started: time.Now()}
+	var err error
+	d.notifier, err = alerts.New(l.Config.Alerts, AboutAlerts(l.Config), set, log.With().Str("component", "alerts").Str("slot", l.Config.Slot.Name).Logger())
+	if err != nil {
+		return nil, &exit.Error{Code: exit.Config, Err: err, Next: "postrider config validate"}
+	}
+	d.health = health.NewWatcher(set, log.With().Str("component", "health").Str("slot", l.Config.Slot.Name).Logger())
+	d.page = newPage(d)
+	p.observed = d.page.observed
+	return d, nil
+}
+
+func (d *Daemon) alive() error {
+	if standing := time.Since(d.Relay.State().LastProgress); standing > stuckAfter {
+		return &httpserver.Reason{Code: "stuck", Text: fmt.Sprintf("the session loop has not turned for %s", standing.Round(time.Second))}
+	}
+	return nil
+}
+
+// ready returns what the relay does, if that is its work. One that is paused is not ready: whoever asked for it knows, and nobody
+// else should take its silence for well-being. It is live all the same, since a restart would end the pause.
+func (d *Daemon) ready() (state string, err error) {
+	st := d.Relay.State()
+	switch {
+	case st.Ready():
+		return string(st.Phase), nil
+	case st.Phase == relay.Paused:
+		return "", &httpserver.Reason{Code: string(st.Phase), Text: pauseText(st.Paused)}
+	case st.Error == "":
+		return "", &httpserver.Reason{Code: string(st.Phase), Text: "the relay is " + string(st.Phase)}
+	}
+	return "", &httpserver.Reason{Code: string(st.Phase), Text: st.Error}
+}
+
+// report is the answer of /status.
+func (d *Daemon) report() status.Report {
+	r := status.New(time.Now(), os.Getpid(), d.started, d.Relay.State(), d.Observation(), d.live.config().Config)
+	r.Verdict.ChangeHints(d.env.Hint)
+	r.Verdict = d.health.Fill(r.Verdict)
+	return r
+}
+
+func (d *Daemon) Verdict() health.Verdict { return d.report().Verdict }
+
+func (d *Daemon) Observation() slot.Observation {
+	return d.pipeline.monitor.Observation()
+}
+
+// findings is a check of everything, with the topics that were published to.
+func (d *Daemon) findings(ctx context.Context) ([]slot.Finding, []kafka.TopicReport) {
+	var names []string
+	for _, t := range d.metrics.Topics() {
+		names = append(names, t.Topic)
+	}
+	found := check.Beside(ctx, d.live.config(), names)
+	for i := range found {
+		found[i].Fix = d.env.Hint(found[i].Fix)
+	}
+	if d.cfg.Sink.Kind != config.SinkKafka {
+		return found, nil
+	}
+	cluster, err := kafka.Inspect(ctx, d.cfg.Sink.Kafka, names)
+	if err != nil {
+		return found, nil // one of the findings says it
+	}
+	return found, cluster.Topics
+}
+
+// listen serves metrics and status until the returned function is called.
+func (d *Daemon) Listen(ctx context.Context, gatherer prometheus.Gatherer, log zerolog.Logger) (end func(), err error) {
+	return serve(ctx, httpserver.New(d.cfg.HTTP, httpserver.Handlers{
+		Live: d.alive, Ready: d.ready, Status: func() any { return d.report() }, Parts: d.page.parts(), Runbook: docs.Section, Metrics: gatherer,
+		Log: log.With().Str("component", "httpserver").Logger(),
+	}), log, "http.listen")
+}
+
+// goWatch runs watch until the returned function is called. stop is the one that the relay gets.
+func (d *Daemon) StartWatch(ctx, stop context.Context, log zerolog.Logger) (end func()) {
+	watching, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var watch sync.WaitGroup
+	watch.Go(func() { d.watch(watching, stop, log) })
+	telling, endTelling := context.WithCancel(stop) // a relay that drains seems healed of much, of which nothing is over
+	watch.Go(func() { d.notifier.Run(telling) })
+	return func() {
+		if d.Relay.State().Phase == relay.Halted { // by itself: nobody is there when the conditions have held for long enough to be told
+			d.notifier.Last(time.Now(), d.Verdict().Conditions)
+		}
+		cancel()
+		endTelling()
+		watch.Wait()
+	}
+}
+
+// watch looks at the relay each second until ctx ends: for the verdict, which it takes to log, metrics and receivers, for the page's charts, and for
+// systemd. It also does what signals ask for, so that none of it is done twice at a time.
+func (d *Daemon) watch(ctx, stop context.Context, log zerolog.Logger) {
+	defer d.page.check.start(ctx)()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	var requested <-chan os.Signal
+	if d.requests != nil {
+		requested = d.requests.received
+	}
+	stopping, sampled := stop.Done(), time.Time{}
+	for {
+		now, r := time.Now(), d.report()
+		d.notifier.Update(now, d.health.Update(now, r.Verdict).Conditions)
+		if now.Sub(sampled) >= history.Interval {
+			sampled = now
+			d.page.sample(now)
+		}
+		d.supervisor.look(now, r)
+		select {
+		case <-tick.C:
+		case s := <-requested:
+			d.obey(s, log)
+		case <-stopping:
+			stopping = nil
+			d.supervisor.stop()
+		case <-ctx.Done():
+			d.supervisor.end(d.report())
+			return
+		}
+	}
+}
+
+// aboutAlerts is what notifications say of where they come from. A connection setting that cannot be read leaves out the database: whoever
+// needs it says so.
+func AboutAlerts(cfg config.Config) alerts.About {
+	about := alerts.About{Slot: cfg.Slot.Name, Version: build.Release()}
+	about.Instance, _ = os.Hostname()
+	pc, err := postgres.ParseConfig(cfg.Postgres)
+	if err != nil {
+		return about
+	}
+	about.Database = cmp.Or(pc.Database, pc.User) // as the server takes it
+	hosts := []string{net.JoinHostPort(pc.Host, strconv.Itoa(int(pc.Port)))}
+	for _, f := range pc.Fallbacks { // there is one for each host, and for each way to it
+		if host := net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port))); !slices.Contains(hosts, host) {
+			hosts = append(hosts, host)
+		}
+	}
+	about.Server = strings.Join(hosts, ",")
+	return about
+}
+
+// pauseText says of a pause until when it lasts, and why.
+func pauseText(p relay.Pause) string {
+	text := "the relay is paused until somebody resumes it"
+	if !p.Until.IsZero() {
+		text = "the relay is paused until " + p.Until.UTC().Format(time.RFC3339)
+	}
+	if p.Reason != "" {
+		text += ": " + terminal.OneLine(p.Reason)
+	}
+	return text
+}

@@ -1,0 +1,39 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/postrider/postrider/internal/deadletter"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/kafka"
+)
+
+// openDesk reads the dead-letter topic, which a policy needs.
+func (p *Pipeline) openDesk(ctx context.Context, source sink.Source, begin pglogrepl.LSN) (deadletter.Desk, error) {
+	log := p.Component("deadletter")
+	store, err := kafka.OpenDeadLetters(ctx, p.Config.Sink.Kafka, p.Config.DeadLetter.Topic, "", log)
+	if errors.Is(err, sink.ErrUnknownTopic) {
+		return nil, &misfit{err}
+	}
+	if err != nil {
+		return nil, err
+	}
+	r, err := p.NewRouter()
+	if err != nil {
+		store.Close()
+		return nil, err
+	}
+	keeper, err := deadletter.Open(ctx, deadletter.Options{
+		Topic: p.Config.DeadLetter.Topic, Store: store, Source: source, Confirmed: begin,
+		Address: func(ev *replication.Event) (string, []byte, bool) { return r.Address(ev) },
+		Metrics: p.metrics, Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return keeper, nil
+}

@@ -1,0 +1,17 @@
+// Package daemon is what `postrider run` runs: it makes a relay out of a configuration, and joins the packages that must not know each other. It
+// answers for the relay over HTTP, to signals, and to systemd.
+//
+//	run.go         Run: from the configuration to the end of the process
+//	pipeline.go    Pipeline: the parts of a relay
+//	snapshot.go    rows from before the slot
+//	deadletters.go the dead-letter topic
+//	gap.go         what a lost slot has lost
+//	dryrun.go      a relay with a temporary slot
+//	daemon.go      Daemon: the verdict of each second, and who gets it
+//	page.go        the data of the status page
+//	pagecheck.go   check, for the page
+//	admin.go       pause, resume and log level, on admin.listen
+//	reload.go      SIGHUP and SIGUSR1
+//	signals.go     SIGTERM and SIGINT
+//	systemd.go     readiness, watchdog and status for systemd
+package daemon

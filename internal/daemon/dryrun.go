@@ -1,0 +1,101 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/exit"
+	"github.com/postrider/postrider/internal/metrics"
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/sink/stdout"
+	"github.com/postrider/postrider/slot"
+)
+
+// dryRun relays from a temporary slot to stdout until a signal comes. The slot belongs to the replication connection, so it is gone
+// with it, however this process ends.
+func DryRun(ctx context.Context, cfg config.Config, env Environment, log zerolog.Logger) error {
+	cfg.Slot.Name = slot.TemporaryName("tail")
+	cfg.Relay.HeartbeatInterval = 0 // what is printed is rows
+	kill, stop, release := Signals(ctx, log)
+	defer release()
+	p := NewPipeline(env, cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), log)
+	parts := p.Temporary()
+	parts.OpenSink = stdout.Open(env.Stdout)
+	if err := relay.New(cfg.Relay, parts).Run(kill, stop); err != nil {
+		f := exit.Explain(err)
+		f.WAL = "nothing changed: the relay's slot was not touched"
+		return f
+	}
+	return nil
+}
+
+// temporary is parts with a slot that ends with the connection, and that is the only one touched.
+func (p *Pipeline) Temporary() relay.Parts {
+	parts := p.parts()
+	parts.Prepare = func(ctx context.Context, first bool) error {
+		if !first {
+			return ErrTemporarySlotGone
+		}
+		return p.PrepareTables(ctx)
+	}
+	parts.Watch = func(ctx context.Context, _ func(error, time.Time)) { <-ctx.Done() }
+	parts.OpenStream = func(ctx context.Context) (*replication.Stream, error) {
+		pg, err := postgres.ReplicationConfig(p.Config.Postgres)
+		if err != nil {
+			return nil, err
+		}
+		opened := p.reportBlocked(ctx)
+		s, err := replication.OpenTemporary(ctx, pg, p.Config.Replication, p.Config.Slot.Name, p.Component("replication"))
+		opened()
+		if err != nil {
+			if err = slot.RefusedStream(ctx, p.Config.Postgres, p.Config.Slot.Name, err); unfit(err) {
+				err = &misfit{err}
+			}
+			return nil, err
+		}
+		return s, nil
+	}
+	return parts
+}
+
+var ErrTemporarySlotGone = fmt.Errorf("%w: the connection was lost, and the temporary slot with it", relay.ErrConfiguration)
+
+// blockedNotice is how often somebody who waits for a temporary slot is told for whom.
+const blockedNotice = 3 * time.Second
+
+// reportBlocked logs for which transactions the creation of a slot waits, which the server does without a word and
+// without a limit, until the returned function is called.
+func (p *Pipeline) reportBlocked(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var reporting sync.WaitGroup
+	reporting.Go(func() { // ends with cancel, waited for by end
+		tick := time.NewTicker(blockedNotice)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			conn, err := postgres.Connect(ctx, p.Config.Postgres)
+			if err != nil {
+				continue // the connection that waits reports it
+			}
+			f := exit.Explain(slot.Blocked(ctx, conn, p.Config.Slot.Name, nil))
+			postgres.Close(ctx, conn)
+			if ctx.Err() == nil {
+				log := p.Component("replication")
+				log.Warn().Str("reason", f.Error()).Str("next", p.env.Hint(f.Next)).Msg("temporary slot not created yet")
+			}
+		}
+	})
+	return func() { cancel(); reporting.Wait() }
+}

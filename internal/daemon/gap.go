@@ -1,0 +1,69 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/slot"
+)
+
+// gapTimeout bounds how long the message about a lost slot waits for the database.
+const gapTimeout = 20 * time.Second
+
+// lastGap is the gap that was measured last: a slot that is lost is met again and again.
+type lastGap struct {
+	mu   sync.Mutex // held while it is measured: session and monitor meet the loss at the same time
+	from pglogrepl.LSN
+	gone bool
+	gap  *slot.Gap
+}
+
+// measured completes the error about a slot that is lost: where the gap begins, which a slot that is gone cannot say,
+// and how large it is. Others stay as they are. It may be called from any goroutine.
+func (p *Pipeline) measured(ctx context.Context, err error) error {
+	lost := new(slot.LostError)
+	if !errors.As(err, &lost) {
+		return err
+	}
+	last := p.monitor.Status()
+	if lost.ConfirmedFlushLSN == 0 {
+		lost.ConfirmedFlushLSN = last.ConfirmedFlushLSN
+	}
+	if lost.CatalogXmin == 0 {
+		lost.CatalogXmin = last.CatalogXmin
+	}
+	g := &p.gap
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.gap == nil || g.from != lost.ConfirmedFlushLSN || g.gone != lost.Gone {
+		ctx, cancel := context.WithTimeout(ctx, gapTimeout)
+		defer cancel()
+		conn, connectErr := postgres.Connect(ctx, p.Config.Postgres)
+		if connectErr != nil {
+			return err
+		}
+		defer postgres.Close(ctx, conn)
+		g.from, g.gone, g.gap = lost.ConfirmedFlushLSN, lost.Gone, slot.MeasureGap(ctx, conn, lost, p.Config.Replication.Tables, p.Config.Snapshot.On())
+	}
+	lost.Gap = g.gap
+	return err
+}
+
+// moved is relay.Parts.Moved.
+func (p *Pipeline) moved(ctx context.Context, m relay.Move) error {
+	if p.renewed.After(m.Streamed) || m.Held && p.renews() { // by us, or perhaps by who held it, with the rows that were in the tables
+		return nil
+	}
+	conn, err := postgres.Connect(ctx, p.Config.Postgres)
+	if err != nil {
+		return err
+	}
+	defer postgres.Close(ctx, conn)
+	return slot.MovedOn(ctx, conn, p.monitor.Observation(), p.Config.Replication.Tables, p.Config.Snapshot.On(), m.Acked, m.Confirmed, m.Streamed.Add(p.monitor.ClockSkew()), m.Held)
+}

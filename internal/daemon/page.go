@@ -1,0 +1,185 @@
+package daemon
+
+import (
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/postrider/postrider/internal/build"
+	"github.com/postrider/postrider/internal/history"
+	"github.com/postrider/postrider/internal/httpserver"
+	"github.com/postrider/postrider/internal/metrics"
+	"github.com/postrider/postrider/internal/status"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/slot"
+)
+
+// page is what the status page shows, each part as the JSON of /api/NAME. All of it comes from memory.
+type page struct {
+	d       *Daemon
+	history history.History
+	check   pageCheck
+
+	mu     sync.Mutex
+	before map[string]metrics.TopicReading // of the last sample
+	at     time.Time                       // of the last sample
+	rates  map[string]topicRate
+	moment moment // of the last look
+}
+
+// moment is where everything stood when the server was looked at. The relay's own positions are known at any time; beside those of the server,
+// which are some seconds old, they would show WAL that does not wait anywhere.
+type moment struct {
+	at                                            time.Time
+	server, received, acked, confirmed, restarted pglogrepl.LSN
+}
+
+// observed takes note of a look, when it comes.
+func (p *page) observed(o slot.Observation) { p.take(o, p.d.Relay.State()) }
+
+func (p *page) take(o slot.Observation, st relay.State) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if o.Slot.ObservedAt.Equal(p.moment.at) { // nothing new
+		return
+	}
+	p.moment = moment{
+		at: o.Slot.ObservedAt, server: max(o.Slot.CurrentWALLSN, st.ReceivedLSN), received: st.ReceivedLSN, acked: st.AckedLSN,
+		confirmed: o.Slot.ConfirmedFlushLSN, restarted: o.Slot.RestartLSN,
+	}
+}
+
+type topicRate struct{ messages, bytes float64 } // per second
+
+func newPage(d *Daemon) *page {
+	p := &page{d: d}
+	p.check.run = d.findings
+	return p
+}
+
+func (p *page) parts() []httpserver.Part {
+	return []httpserver.Part{
+		{Name: "verdict", Get: func() any { return p.d.Verdict() }},
+		{Name: "pipeline", Get: func() any { return p.pipeline() }},
+		{Name: "slot", Get: func() any { return p.d.Observation() }},
+		{Name: "history", Get: func() any { return p.pastHour() }},
+		{Name: "topics", Get: func() any { return p.topics() }},
+		{Name: "events", Get: func() any { return status.Events{Events: p.d.Relay.Recent()} }},
+		{Name: "errors", Get: func() any { return p.errors() }},
+		{Name: "check", Get: func() any { return p.check.get(time.Now()) }},
+		{Name: "config", Get: func() any { return p.config() }},
+		{Name: "build", Get: func() any { return p.build() }},
+	}
+}
+
+// sample is called each history.Interval.
+func (p *page) sample(now time.Time) {
+	st, o := p.d.Relay.State(), p.d.Observation()
+	topics := p.d.metrics.Topics()
+	published := 0.0
+	rates, before := map[string]topicRate{}, map[string]metrics.TopicReading{}
+	p.mu.Lock()
+	seconds := now.Sub(p.at).Seconds()
+	for _, t := range topics {
+		published += t.Published
+		before[t.Topic] = t
+		if was := p.before[t.Topic]; !p.at.IsZero() && seconds > 0 {
+			rates[t.Topic] = topicRate{(t.Published - was.Published) / seconds, (t.Bytes - was.Bytes) / seconds}
+		}
+	}
+	p.before, p.rates, p.at = before, rates, now
+	p.mu.Unlock()
+	reading := history.Reading{
+		At: now, Published: published, Failed: p.d.metrics.Failed(), InFlight: st.InFlight,
+		LagBytes: o.Slot.LagBytes, RetainedBytes: o.Slot.RetainedBytes, WAL: o.Rates.WAL5m, Drain: o.Rates.Drain5m,
+	}
+	reading.Latency.Bounds, reading.Latency.Counts = p.d.metrics.Latency()
+	p.history.Add(reading)
+}
+
+func (p *page) pipeline() status.Pipeline {
+	st, o := p.d.Relay.State(), p.d.Observation()
+	rates := status.Rates{WAL: o.Rates.WAL5m, Drain: o.Rates.Drain5m}
+	p.mu.Lock()
+	for _, r := range p.rates {
+		rates.Published += r.messages
+		rates.PublishedBytes += r.bytes
+	}
+	m := p.moment
+	p.mu.Unlock()
+	return status.Pipeline{
+		Phase: st.Phase, Since: st.Since, Paused: st.Paused, NextAttempt: st.NextAttempt, Error: st.Error, Sessions: st.Sessions,
+		At: m.at, Server: status.LSN(m.server), Received: status.LSN(m.received), Acked: status.LSN(m.acked), Confirmed: status.LSN(m.confirmed), Restart: status.LSN(m.restarted),
+		Distances: status.Distances{
+			Received: between(m.server, m.received), Acked: between(m.received, m.acked), Confirmed: between(m.acked, m.confirmed), Restart: between(m.confirmed, m.restarted),
+		},
+		Rates: rates, Published: st.Published, InFlight: st.InFlight, InFlightBytes: st.InFlightBytes, OldestUnacked: st.OldestUnacked,
+		Snapshot: st.Snapshot,
+	}
+}
+
+// between is never negative: a session that begins anew has received less than the slot has confirmed.
+func between(ahead, behind pglogrepl.LSN) *int64 {
+	if ahead == 0 || behind == 0 {
+		return nil
+	}
+	if ahead < behind {
+		return new(int64(0))
+	}
+	return new(int64(ahead - behind))
+}
+
+func (p *page) pastHour() status.History {
+	return status.History{Interval: history.Interval.Seconds(), Samples: p.history.Samples()}
+}
+
+func (p *page) topics() status.Topics {
+	readings, refused, seen := p.d.metrics.Topics(), p.d.Relay.Refused(), p.check.topics()
+	rows := make([]status.Topic, 0, len(readings))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	row := func(t metrics.TopicReading) {
+		r := status.Topic{
+			Topic: t.Topic, Published: t.Published, Bytes: t.Bytes, Failed: refused[t.Topic],
+			PerSecond: p.rates[t.Topic].messages, BytesPerSecond: p.rates[t.Topic].bytes,
+			Partitions: seen[t.Topic].partitions, ReplicationFactor: seen[t.Topic].replicas, Warnings: seen[t.Topic].warnings,
+		}
+		if t.Last > 0 {
+			r.LastPublished = time.UnixMilli(int64(t.Last * 1e3)).UTC()
+		}
+		rows = append(rows, r)
+		delete(refused, t.Topic)
+	}
+	for _, t := range readings {
+		row(t)
+	}
+	for name := range refused {
+		row(metrics.TopicReading{Topic: name})
+	}
+	return status.Topics{Topics: rows}
+}
+
+func (p *page) errors() status.Errors {
+	failures := p.d.Relay.Failures()
+	rows := make([]status.Error, len(failures))
+	for i, f := range failures {
+		rows[i] = status.Error{Failure: f, Runbook: "docs/OPERATIONS.md#6-when-a-session-ends-or-the-relay-halts"}
+	}
+	return status.Errors{Errors: rows}
+}
+
+func (p *page) config() status.Config {
+	l := p.d.live.config()
+	return status.Config{File: l.Path, Values: l.Values()}
+}
+
+func (p *page) build() status.Build {
+	b := build.Current()
+	return status.Build{
+		Version: b.Version, Commit: b.Revision, Modified: b.Modified, GoVersion: b.Go, OS: runtime.GOOS, Arch: runtime.GOARCH,
+		PID: os.Getpid(), StartedAt: p.d.started, ServerVersion: p.d.Observation().Server.Version,
+	}
+}

@@ -1,0 +1,148 @@
+package daemon
+
+import (
+	"errors"
+	"os"
+
+	"github.com/postrider/postrider/internal/logging"
+	"github.com/postrider/postrider/internal/status"
+
+	figures "runtime/metrics"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/postrider/postrider/internal/alerts"
+	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/health"
+)
+
+// reloadable tells whether a key takes effect while the relay runs.
+func reloadable(key string) bool {
+	switch key {
+	case "log.level", "alerts.severity", "alerts.repeat_interval":
+		return true
+	}
+	return strings.HasPrefix(key, "health.")
+}
+
+// live is what a reload changes, for all who ask it each time. Any goroutine may read it; daemon.watch alone reloads.
+type live struct {
+	loaded atomic.Pointer[config.Loaded] // in use, not merely in the file
+	level  *logging.Level
+}
+
+func newLive(l *config.Loaded, level *logging.Level) *live {
+	v := &live{level: level}
+	v.loaded.Store(l)
+	return v
+}
+
+// config is the configuration in use, and where it came from. Nobody changes it.
+func (v *live) config() *config.Loaded { return v.loaded.Load() }
+
+// thresholds are the ones in use.
+func (d *Daemon) thresholds() health.Config { return d.live.config().Config.Health }
+
+// alerting is what notifications rest on.
+func (d *Daemon) alerting() alerts.Config { return d.live.config().Config.Alerts }
+
+// obey does what a signal asks for.
+func (d *Daemon) obey(s os.Signal, log zerolog.Logger) {
+	switch s {
+	case syscall.SIGUSR1:
+		d.dump()
+	case syscall.SIGHUP:
+		if d.requests.hungUp() {
+			log.Info().Msg("terminal is gone")
+			_ = syscall.Kill(os.Getpid(), syscall.SIGTERM) // what closing its window means to a program
+			return
+		}
+		d.supervisor.reload(func() { d.reload(log) })
+	}
+}
+
+// reload reads the configuration again. What may change while the relay runs takes effect at once; of the rest it says that a restart is
+// needed. A configuration with any problem changes nothing.
+func (d *Daemon) reload(log zerolog.Logger) {
+	was := d.live.config()
+	newer, err := was.Again()
+	d.metrics.ConfigReloaded.SetBool(err == nil)
+	if err != nil {
+		log.Error().Strs("problems", problemTexts(err)).Str("next", "postrider config validate").
+			Msg("configuration not reloaded; the one in use stays")
+		return
+	}
+	now, changed, left := was.Adopt(newer, reloadable)
+	d.live.loaded.Store(now)
+	d.live.level.Configure(now.Config.Log) // also if the key has not changed: what was set over the admin listener ends here
+	d.notifier.Adopt(now.Config.Alerts)
+	d.metrics.ConfigLoaded.SetTime(time.Now())
+	for _, w := range now.Warnings {
+		log.Warn().Msg(w)
+	}
+	log.Info().Str("file", now.Path).Strs("changed", values(now, changed)).Msg("configuration reloaded")
+	if len(left) > 0 {
+		log.Warn().Strs("keys", left).Str("next", "systemctl restart postrider   # or however it was started").
+			Msg("configuration changed where only a restart takes it up")
+	}
+}
+
+// problemTexts are the problems of a configuration, one each.
+func problemTexts(err error) []string {
+	var problems config.Problems
+	if !errors.As(err, &problems) {
+		return []string{err.Error()}
+	}
+	texts := make([]string, len(problems))
+	for i, p := range problems {
+		texts[i] = p.Error()
+	}
+	return texts
+}
+
+// values are lines of configuration: `log.level = "debug"`.
+func values(l *config.Loaded, keys []string) []string {
+	lines := []string{}
+	for _, v := range l.Values() {
+		if slices.Contains(keys, v.Key) {
+			lines = append(lines, v.Key+" = "+v.TOML)
+		}
+	}
+	return lines
+}
+
+// stateDump is the answer to SIGUSR1 and to GET /state of the admin listener.
+type StateDump struct {
+	Status  status.Report  `json:"status"`
+	Process processFigures `json:"process"`
+}
+
+type processFigures struct {
+	LogLevel   string `json:"log_level"`
+	Goroutines uint64 `json:"goroutines"`
+	HeapBytes  uint64 `json:"heap_bytes"`  // of objects, live or not yet collected
+	TotalBytes uint64 `json:"total_bytes"` // that the Go runtime has from the system
+	HeapGoal   uint64 `json:"heap_goal_bytes"`
+	GCCycles   uint64 `json:"gc_cycles"`
+}
+
+func (d *Daemon) state() StateDump {
+	samples := []figures.Sample{
+		{Name: "/sched/goroutines:goroutines"}, {Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/total:bytes"},
+		{Name: "/gc/heap/goal:bytes"}, {Name: "/gc/cycles/total:gc-cycles"},
+	}
+	figures.Read(samples)
+	n := func(i int) uint64 { return samples[i].Value.Uint64() }
+	return StateDump{d.report(), processFigures{d.live.level.Get().String(), n(0), n(1), n(2), n(3), n(4)}}
+}
+
+// dump writes the state as one line of JSON, whatever format and level the log has.
+func (d *Daemon) dump() {
+	line := zerolog.New(d.env.Stderr)
+	line.Log().Timestamp().Interface("state", d.state()).Msg("state dumped")
+}

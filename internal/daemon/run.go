@@ -1,0 +1,69 @@
+package daemon
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/rs/zerolog"
+
+	"github.com/postrider/postrider/internal/build"
+	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/exit"
+	"github.com/postrider/postrider/internal/logging"
+	"github.com/postrider/postrider/internal/memory"
+	"github.com/postrider/postrider/internal/metrics"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/sink/kafka"
+)
+
+// run is what the command run does: a relay, the listeners that show it, and the signals that it obeys. level is that of log.
+func Run(ctx context.Context, l *config.Loaded, env Environment, level *logging.Level, log zerolog.Logger) error {
+	cfg := l.Config
+	kill, stop, release := Signals(ctx, log)
+	defer release()
+	requests, endRequests := takeRequests()
+	defer endRequests()
+	memory.Tune(env.Getenv, log)
+	kafka.BridgeLog(log.With().Str("component", "sink").Logger())
+
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	metrics.RegisterBuild(registry, build.Release())
+	set := metrics.New(registry, cfg.Slot.Name)
+	set.ConfigLoaded.SetTime(time.Now())
+
+	d, err := New(env, l, set, log)
+	if err != nil {
+		return err
+	}
+	d.live.level, d.requests, d.supervisor = level, requests, newSupervisor(env.Getenv, log)
+	endListener, err := d.Listen(ctx, registry, log)
+	if err != nil {
+		return err
+	}
+	endAdmin, err := d.listenAdmin(ctx, log)
+	if err != nil {
+		endListener()
+		return err
+	}
+	log.Info().Str("version", build.Release()).Str("slot", cfg.Slot.Name).Str("publication", cfg.Replication.Publication).
+		Strs("tables", cfg.Replication.Tables).Str("sink", cfg.Sink.Kind).Msg("relay started")
+
+	endWatch := d.StartWatch(ctx, stop, log)
+	err = d.Relay.Run(kill, stop)
+	endWatch()
+	endAdmin()
+	endListener() // last: probes and the last scrape see the drain
+	return runFailure(err, d.Relay.State(), cfg, log)
+}
+
+// runFailure says how run ended. st is the relay's last state.
+func runFailure(err error, st relay.State, cfg config.Config, log zerolog.Logger) error {
+	if err == nil {
+		log.Info().Stringer("acked_lsn", st.AckedLSN).Uint64("published", st.Published).Msg("relay stopped")
+		return nil
+	}
+	return exit.OfRelay(err, st).For(cfg)
+}

@@ -1,0 +1,128 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/postrider/postrider/internal/deadletter"
+	"github.com/postrider/postrider/internal/snapshot"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/kafka"
+	"github.com/postrider/postrider/slot"
+)
+
+func (p *Pipeline) newSnapshot() *snapshot.Snapshot {
+	cfg := p.Config
+	return snapshot.New(cfg.Snapshot, snapshot.Parts{
+		Postgres: cfg.Postgres, Need: cfg.Requirements(), Replication: cfg.Replication,
+		Roles: func(table string) slot.Roles { return cfg.Roles(table) },
+		OpenStore: func(ctx context.Context) (snapshot.Store, error) {
+			s, err := kafka.OpenProgress(ctx, cfg.Sink.Kafka, cfg.Snapshot.Topic, p.Component("sink"))
+			if err != nil {
+				return nil, err // an interface that holds a nil pointer is not nil
+			}
+			return s, nil
+		},
+		Limits:  snapshot.Limits{Messages: cfg.Relay.InFlightMessages, Bytes: cfg.Relay.InFlightBytes},
+		Metrics: p.metrics, Log: p.Component("snapshot"),
+	})
+}
+
+// beginSnapshot makes the slot if rows that are in the tables come first, and leaves the copy to runSnapshot.
+func (p *Pipeline) beginSnapshot(ctx context.Context, first bool) error {
+	if !p.copies() {
+		return nil
+	}
+	var err error
+	p.copy, err = p.snapshot.Begin(ctx, first)
+	if p.copy != nil {
+		p.renewed = time.Now()
+	}
+	if errors.Is(err, slot.ErrNoSnapshot) {
+		return &misfit{err}
+	}
+	return err
+}
+
+// runSnapshot is relay.Parts.Snapshot.
+func (p *Pipeline) runSnapshot(ctx, stop context.Context, report func(relay.Snapshot)) error {
+	if p.copy == nil {
+		return nil
+	}
+	defer p.endSnapshot()
+	err := p.copy.Run(ctx, stop, snapshot.Target{OpenSink: p.openSink, Router: p.NewRouter, Parks: p.parks},
+		func(s snapshot.State) { report(relay.Snapshot(s)) })
+	if parked := new(snapshot.ParkedError); errors.As(err, &parked) {
+		return &misfit{err}
+	}
+	return err
+}
+
+// parks reads which keys open dead letters park.
+func (p *Pipeline) parks(ctx context.Context) (func(m *sink.Message) bool, error) {
+	none := func(*sink.Message) bool { return false }
+	if !p.Config.DeadLetter.On() {
+		return none, nil
+	}
+	broker := p.Config.Sink.Kafka
+	broker.Topics.Create = false
+	store, err := kafka.OpenDeadLetters(ctx, broker, p.Config.DeadLetter.Topic, "", p.Component("deadletter"))
+	if errors.Is(err, sink.ErrUnknownTopic) {
+		return none, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	letters, err := deadletter.Read(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	return letters.Parks(), nil
+}
+
+func (p *Pipeline) endSnapshot() {
+	if p.copy != nil {
+		p.copy.Close()
+		p.copy = nil
+	}
+}
+
+// copies: there are tables, and their rows are wanted.
+func (p *Pipeline) copies() bool {
+	return p.Config.Snapshot.On() && len(p.Config.Replication.Tables) > 0
+}
+
+// renewable marks the loss of a slot that snapshot.mode when_needed heals.
+func (p *Pipeline) renewable(err error) error {
+	lost := errors.Is(err, replication.ErrSlotLost) || errors.Is(err, replication.ErrSlotMissing)
+	if !lost || !p.renews() || errors.Is(err, relay.ErrSlotRenewed) {
+		return err
+	}
+	return &renewed{err}
+}
+
+// renews: a slot that is lost is made anew, with the rows of the tables.
+func (p *Pipeline) renews() bool {
+	return p.copies() && p.Config.Snapshot.Mode == snapshot.WhenNeeded && p.Config.Slot.Create
+}
+
+// renewed is a relay.ErrSlotRenewed whose text is that of the error itself.
+type renewed struct{ err error }
+
+func (r *renewed) Error() string { return r.err.Error() }
+
+func (r *renewed) Unwrap() []error { return []error{relay.ErrSlotRenewed, r.err} }
+
+// Advice is what the user needs besides the text.
+func (r *renewed) Advice() (wal, fix string) {
+	return "none is kept for the slot any more; the next session makes it anew and publishes all rows that are in the tables, " +
+		"since snapshot.mode is when_needed", ""
+}
+
+func (p *Pipeline) watch(ctx context.Context, problem func(error, time.Time)) {
+	p.monitor.Run(ctx, func(err error, began time.Time) { problem(p.renewable(p.measured(ctx, err)), began) })
+}

@@ -1,0 +1,121 @@
+package debezium
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// importReport says what became of each property of a connector. There are no secrets in it.
+type Report struct {
+	File       string   `json:"file"`
+	Connector  string   `json:"connector,omitempty"`
+	Properties int      `json:"properties"`
+	Mapped     int      `json:"mapped"`
+	NotNeeded  int      `json:"not_needed"`
+	Refused    int      `json:"refused"`
+	Items      []Item   `json:"items"`
+	Variables  []string `json:"environment_variables,omitempty"`
+	Output     string   `json:"output,omitempty"` // file that the configuration was written to
+	TOML       string   `json:"toml,omitempty"`   // the configuration, where no file took it
+	Next       []string `json:"next"`
+}
+
+func NewReport(file, output string, c Connector, t *Translation, toml []byte) Report {
+	r := Report{
+		File: file, Connector: c.Name, Properties: len(c.Properties), Items: t.Items, Variables: t.Variables,
+		Mapped: t.Count(Mapped), NotNeeded: t.Count(NotNeeded), Refused: len(t.Refused()),
+	}
+	switch {
+	case toml != nil && output != "":
+		r.Output = output
+	case toml != nil:
+		r.TOML = string(toml)
+	}
+	r.Next = r.steps(toml != nil)
+	return r
+}
+
+func (r Report) steps(written bool) []string {
+	if r.Refused > 0 {
+		return []string{"correct what is refused, then import again", "--draft writes the configuration without it, to look at"}
+	}
+	file := r.Output
+	if file == "" {
+		file = "postrider.toml"
+	}
+	steps := []string{
+		"set what is marked with ! above, and the passwords, which are never copied",
+		"postrider config validate --config " + file,
+		"postrider check --config " + file,
+		"stop the connector, then: postrider run --config " + file + "   # docs/MIGRATING-FROM-DEBEZIUM.md has the whole way",
+	}
+	return steps
+}
+
+// reportWidth is that of the text, also on a terminal that is wider: long lines are hard to read.
+const reportWidth = 120
+
+// print writes the report for people: what stands in the way first.
+func (r Report) Print(w io.Writer) {
+	name := ""
+	if r.Connector != "" {
+		name = ": connector " + r.Connector
+	}
+	fmt.Fprintf(w, "%s%s, %d properties: %d mapped, %d not needed, %d refused\n", r.File, name, r.Properties, r.Mapped, r.NotNeeded, r.Refused)
+	r.section(w, "refused", func(i Item) bool { return i.Outcome == Refused })
+	r.section(w, "needs attention", func(i Item) bool { return i.Outcome != Refused && i.Attention })
+	r.section(w, "mapped", func(i Item) bool { return i.Outcome == Mapped && !i.Attention })
+	r.section(w, "not needed", func(i Item) bool { return i.Outcome == NotNeeded && !i.Attention })
+	fmt.Fprintf(w, "\nnext\n")
+	for n, step := range r.Next {
+		fmt.Fprintf(w, "  %d. %s\n", n+1, step)
+	}
+}
+
+func (r Report) section(w io.Writer, title string, in func(Item) bool) {
+	first := true
+	for _, i := range r.Items {
+		if !in(i) {
+			continue
+		}
+		if first {
+			fmt.Fprintf(w, "\n%s\n", title)
+			first = false
+		}
+		mark := " "
+		if i.Attention || i.Outcome == Refused {
+			mark = "!"
+		}
+		name := i.Property
+		if i.Default {
+			name += " (not in the file)"
+		}
+		text := strings.Join(i.Settings, ", ")
+		if text != "" && i.Text != "" {
+			text += "; "
+		}
+		text += i.Text
+		line := fmt.Sprintf("%s %s  ", mark, name)
+		fmt.Fprintf(w, "%s%s\n", line, wrapped(text, reportWidth, len(line)))
+	}
+}
+
+// wrapped breaks a text between words; what follows the first line is indented by four.
+func wrapped(text string, width, used int) string {
+	const indent = "\n    "
+	var b strings.Builder
+	for n, word := range strings.Fields(text) {
+		switch {
+		case n > 0 && used+1+len(word) > width:
+			b.WriteString(indent)
+			used = len(indent) - 1
+		case n > 0:
+			b.WriteByte(' ')
+			used++
+		}
+		b.WriteString(word)
+		used += len(word)
+	}
+	return b.String()
+}

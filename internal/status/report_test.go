@@ -1,0 +1,122 @@
+package status_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/health"
+	"github.com/postrider/postrider/internal/status"
+	"github.com/postrider/postrider/internal/status/statustest"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/slot"
+)
+
+func TestReport_KeepsEverythingThroughJSON(t *testing.T) {
+	want := statustest.Well()
+	want.Relay.OldestUnacked, want.Relay.Error, want.DaemonError = statustest.Ago(time.Second), "an error", "another"
+	b, err := json.Marshal(want)
+	require.NoError(t, err)
+	var got status.Report
+	require.NoError(t, json.Unmarshal(b, &got))
+	require.Equal(t, want, got)
+}
+
+// The daemon's answer, with all that a monitor can know.
+func TestReport_KeepsVerdictAndObservationThroughJSON(t *testing.T) {
+	seconds := 600.0
+	o := slot.Observation{
+		Slot:           statustest.Observed(nil),
+		Server:         slot.Server{Version: "17.6", Timeline: 3, StartedAt: statustest.Ago(time.Hour)},
+		Limit:          slot.Limit{MaxSlotWALKeepSize: new(int64(1 << 30)), Effective: new(int64(1 << 30)), SegmentSize: 16 << 20, CheckpointTimeout: 300},
+		Stream:         &slot.Walsender{PID: 4711, Application: "postrider", State: "streaming"},
+		Decoding:       &slot.Decoding{SpillBytes: 17},
+		CatalogXminAge: new(int64(42)),
+		Holders:        []slot.Holder{{Kind: slot.HolderTransaction, PID: 815, Application: "psql", Since: statustest.Ago(time.Hour), Restart: true}},
+		Gate:           []slot.GateSlot{{Name: "standby1", Blocks: true}},
+		Others:         []slot.Status{{Slot: slot.Slot{Name: "crm"}, RetainedBytes: new(int64(5 << 30)), ObservedAt: statustest.Ago(time.Second)}},
+		Rates:          slot.Rates{WAL5m: &seconds},
+		Forecast:       slot.Forecast{Loss: slot.Estimate{Seconds: &seconds, Assumption: "writes go on"}},
+		Clock:          &slot.Clock{Skew: 2, Error: 0.5},
+		Notes:          []slot.Note{{Value: "wal_directory", Text: "needs pg_monitor"}},
+		Events:         []slot.ServerEvent{{At: statustest.Ago(time.Minute), Code: "server_restarted", Text: "the server was restarted"}},
+	}
+	cfg := config.Default()
+	cfg.Sink.Kafka.Brokers = []string{"kafka-1:9092"}
+	want := status.New(statustest.Now, 99, statustest.Ago(2*time.Hour), statustest.Streaming(func(r *relay.State) { r.InFlight, r.WaitingSince = 3, statustest.Ago(10*time.Second) }), o, cfg)
+	b, err := json.Marshal(want)
+	require.NoError(t, err)
+	var got status.Report
+	require.NoError(t, json.Unmarshal(b, &got))
+	for i := range want.Verdict.Conditions { // how long it has to hold is for whoever tells of it, in the same process
+		want.Verdict.Conditions[i].For = 0
+	}
+	require.Equal(t, want, got)
+
+	var names []string
+	for _, c := range got.Verdict.Conditions {
+		names = append(names, c.Name)
+	}
+	require.Equal(t, []string{health.TimeToLoss, health.StandbyGate, health.Stuck, health.HeldByTransaction, health.OtherSlot, health.ClockSkew}, names)
+	require.Equal(t, "kafka at kafka-1:9092", got.Verdict.Conditions[2].Culprit)
+
+	var document struct{ Monitor map[string]any }
+	require.NoError(t, json.Unmarshal(b, &document))
+	require.NotContains(t, document.Monitor, "slot", "it stands beside")
+	require.Contains(t, document.Monitor, "holders")
+}
+
+func TestReport_WritesPositionsAsText(t *testing.T) {
+	b, err := json.Marshal(statustest.Well())
+	require.NoError(t, err)
+	var document struct{ Relay, Slot map[string]any }
+	require.NoError(t, json.Unmarshal(b, &document))
+	require.Equal(t, "0/2000", document.Relay["received_lsn"])
+	require.Equal(t, "0/2000", document.Relay["acked_lsn"])
+	require.Equal(t, "0/1F00", document.Relay["confirmed_flush_lsn"])
+	require.Equal(t, "0/1F00", document.Slot["confirmed_flush_lsn"])
+}
+
+func TestReport_LeavesOutWhatNobodyKnows(t *testing.T) {
+	b, err := json.Marshal(status.Report{Source: status.SourceDatabase})
+	require.NoError(t, err)
+	var document map[string]any
+	require.NoError(t, json.Unmarshal(b, &document))
+	require.NotContains(t, document, "relay")
+	require.NotContains(t, document, "slot")
+	require.NotContains(t, document, "monitor")
+	require.NotContains(t, document, "started_at")
+}
+
+func TestWriteReport_ShowsWhatGoesWrong(t *testing.T) {
+	r := statustest.Well()
+	r.Relay = statustest.Streaming(func(r *relay.State) {
+		r.Phase, r.Error, r.InFlight, r.InFlightBytes, r.OldestUnacked = relay.BackingOff, "broker\nunreachable", 3, 3000, statustest.Ago(time.Minute)
+	})
+	r.Slot = statustest.Observed(func(s *slot.Status) {
+		s.SafeWALSize, s.PublicationOK, s.Error = new(int64(-1<<20)), new(false), "read slot: no connection"
+	})
+	r.Verdict = health.Judge(health.Input{Now: statustest.Now, Relay: r.Relay, Observation: slot.Observation{Slot: r.Slot}, Config: health.DefaultConfig()})
+	var b strings.Builder
+	require.NoError(t, status.Write(&b, r, statustest.Now, true))
+	for _, want := range []string{
+		"\x1b[1;31mfailing\x1b[0m: ", "last error    broker unreachable\n", "in flight     3 messages, 2.9 KiB, the oldest committed 1m0s ago\n",
+		"wal_status    reserved, -1.0 MiB until the slot can be lost\n", "publication   does not bring every table\n",
+		"not since     read slot: no connection\n",
+	} {
+		require.Contains(t, b.String(), want)
+	}
+}
+
+func TestWriteReport_DoesWithoutASlot(t *testing.T) {
+	r := statustest.Well()
+	r.Slot = slot.Status{}
+	var b strings.Builder
+	require.NoError(t, status.Write(&b, r, statustest.Now, false))
+	require.Contains(t, b.String(), "slot        not observed yet\n")
+	require.Contains(t, b.String(), "received    0/2000\n")
+}

@@ -1,0 +1,149 @@
+package status
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/postrider/postrider/internal/health"
+	"github.com/postrider/postrider/internal/terminal"
+	"github.com/postrider/postrider/relay"
+)
+
+var stateColours = map[string]string{health.OK: "32", health.Standby: "36", health.Degraded: "33", health.Failing: "31"}
+
+// writeReport writes a report for people: the verdict, then what it rests on.
+func Write(w io.Writer, r Report, now time.Time, colour bool) error {
+	state := r.Verdict.State
+	if colour {
+		state = "\x1b[1;" + stateColours[state] + "m" + state + "\x1b[0m"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s\n", state, terminal.Indent(r.Verdict.Reason))
+	if r.Verdict.WAL != "" {
+		fmt.Fprintf(&b, "  WAL:  %s\n", r.Verdict.WAL)
+	}
+	if r.Verdict.Next != "" {
+		fmt.Fprintf(&b, "  next: %s\n", terminal.IndentBy(r.Verdict.Next, "        "))
+	}
+	for _, c := range r.Verdict.Conditions {
+		if health.Runbook(c.Name) != r.Verdict.Runbook { // which has just been said
+			fmt.Fprintf(&b, "  also: %s, %s: %s\n        next: %s\n", c.Severity, c.Name, terminal.IndentBy(c.Reason, "        "), terminal.IndentBy(c.Next, "              "))
+		}
+	}
+	b.WriteByte('\n')
+	t := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
+	row := func(cells ...string) { fmt.Fprintln(t, strings.TrimRight(strings.Join(cells, "\t"), "\t")) }
+	relayRows(row, r, now)
+	slotRows(row, r, now)
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func relayRows(row func(...string), r Report, now time.Time) {
+	if r.Source == SourceDatabase {
+		row("relay", "no answer: what follows comes from the database", r.DaemonError)
+		return
+	}
+	row("relay", fmt.Sprintf("%s for %s, pid %d, version %s", r.Relay.Phase, health.Duration(now.Sub(r.Relay.Since)), r.PID, r.Version))
+	row("sessions", fmt.Sprintf("%d since the start %s ago", r.Relay.Sessions, health.Duration(now.Sub(r.StartedAt))))
+	if c := r.Relay.Snapshot; c != (relay.Snapshot{}) {
+		row("snapshot", fmt.Sprintf("%d of about %d rows (%d %%)", c.Rows, c.EstimatedRows, c.Percent()), c.Table)
+	}
+	row("published", fmt.Sprintf("%d messages", r.Relay.Published))
+	inFlight := fmt.Sprintf("%d messages, %s", r.Relay.InFlight, health.Bytes(r.Relay.InFlightBytes))
+	if !r.Relay.OldestUnacked.IsZero() {
+		inFlight += fmt.Sprintf(", the oldest committed %s ago", health.Duration(now.Sub(r.Relay.OldestUnacked)))
+	}
+	row("in flight", inFlight)
+	if r.Relay.Error != "" {
+		row("last error", terminal.OneLine(r.Relay.Error))
+	}
+	row("sink", r.Sink.String())
+}
+
+func slotRows(row func(...string), r Report, now time.Time) {
+	s := r.Slot
+	if s.ObservedAt.IsZero() {
+		row("slot", "not observed yet")
+		positionRows(row, r)
+		return
+	}
+	active := "inactive"
+	if s.Active {
+		active = fmt.Sprintf("active for process %d of the database", s.ActivePID)
+	}
+	row("slot", fmt.Sprintf("%s in database %s, %s", s.Name, s.Database, active))
+	status := s.WALStatus
+	if status == "" {
+		status = "no WAL kept"
+	}
+	switch {
+	case s.SafeWALSize != nil:
+		status += fmt.Sprintf(", %s until the slot can be lost", health.Bytes(*s.SafeWALSize))
+	case !s.Lost():
+		status += ", max_slot_wal_keep_size sets no limit"
+	}
+	row("wal_status", status)
+	switch {
+	case s.PublicationOK == nil: // the verdict says what a look at it finds
+		if r.Source != SourceDatabase {
+			row("publication", "not looked at")
+		}
+	case *s.PublicationOK:
+		row("publication", "brings every table")
+	default:
+		row("publication", "does not bring every table")
+	}
+	row("observed", health.Duration(now.Sub(s.ObservedAt))+" ago")
+	if s.Error != "" {
+		row("not since", terminal.OneLine(s.Error))
+	}
+	positionRows(row, r)
+}
+
+// positionRows is the way of a position, from the server back to the slot, with the distance from the server.
+func positionRows(row func(...string), r Report) {
+	server := r.Slot.CurrentWALLSN
+	position := func(name string, lsn pglogrepl.LSN, what string) {
+		switch {
+		case lsn == 0:
+			return
+		case server == 0:
+			row(name, lsn.String())
+		case lsn >= server: // read after the server's position was observed
+			row(name, lsn.String(), "0 B "+what)
+		default:
+			row(name, lsn.String(), health.Bytes(int64(server-lsn))+" "+what)
+		}
+	}
+	if server != 0 {
+		row("server", server.String())
+	}
+	position("received", r.Relay.ReceivedLSN, "behind")
+	position("acked", r.Relay.AckedLSN, "behind")
+	position("confirmed", r.Slot.ConfirmedFlushLSN, "behind")
+	position("restart", r.Slot.RestartLSN, "kept")
+}
+
+// statusLine is a report on one line, for a log of refreshes.
+func Line(r Report, now time.Time) string {
+	line := fmt.Sprintf("%s %s", now.UTC().Format(time.RFC3339), r.Verdict.State)
+	if r.Source == SourceDaemon {
+		line += fmt.Sprintf(" phase=%s published=%d in_flight=%d", r.Relay.Phase, r.Relay.Published, r.Relay.InFlight)
+	}
+	if r.Slot.LagBytes != nil {
+		line += fmt.Sprintf(" lag=%q", health.Bytes(*r.Slot.LagBytes))
+	}
+	if r.Slot.RetainedBytes != nil {
+		line += fmt.Sprintf(" retained=%q", health.Bytes(*r.Slot.RetainedBytes))
+	}
+	return line + " " + terminal.OneLine(r.Verdict.Reason)
+}
