@@ -157,7 +157,7 @@ func TestRules_UseOnlySeriesThatExist(t *testing.T) {
 var severities = []string{string(health.Info), string(health.Warning), string(health.Critical)}
 
 func TestRules_SayWhatItIsAndWhatToType(t *testing.T) {
-	page, err := os.ReadFile("../docs/OPERATIONS.md")
+	page, err := os.ReadFile("../docs/RUNBOOKS.md")
 	require.NoError(t, err)
 	alerts, _ := readRules(t)
 	named := map[string]bool{}
@@ -167,11 +167,11 @@ func TestRules_SayWhatItIsAndWhatToType(t *testing.T) {
 		for _, annotation := range []string{"summary", "description", "next"} {
 			require.NotEmpty(t, r.Annotations[annotation], "%s has no %s", r, annotation)
 		}
-		require.Equal(t, "docs/OPERATIONS.md#"+health.Runbook(r.Alert), r.Annotations["runbook_url"], r)
-		require.True(t, regexp.MustCompile("(?m)^### "+r.Alert+"$").Match(page), "docs/OPERATIONS.md has no runbook for %s", r.Alert)
+		require.Equal(t, "docs/RUNBOOKS.md#"+health.Runbook(r.Alert), r.Annotations["runbook_url"], r)
+		require.True(t, regexp.MustCompile("(?m)^### "+r.Alert+"$").Match(page), "docs/RUNBOOKS.md has no runbook for %s", r.Alert)
 	}
 	for _, m := range regexp.MustCompile(`(?m)^### (Postrider\w+)$`).FindAllStringSubmatch(string(page), -1) {
-		require.True(t, named[m[1]], "docs/OPERATIONS.md has a runbook for %s, and no rule", m[1])
+		require.True(t, named[m[1]], "docs/RUNBOOKS.md has a runbook for %s, and no rule", m[1])
 	}
 	for _, name := range health.Names() {
 		require.True(t, named[name], "condition %s of package health has no rule", name)

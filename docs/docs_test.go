@@ -78,7 +78,7 @@ func TestArchitecture_NamesOnlyFilesThatExist(t *testing.T) {
 
 // Whoever is called at night looks up the reason that stands in the log.
 func TestOperations_ExplainsEveryReason(t *testing.T) {
-	page := read(t, "OPERATIONS.md")
+	page := read(t, "RUNBOOKS.md")
 	classify, errorsOfRows := read(t, "../relay/classify.go"), read(t, "../router/errors.go")
 	var reasons []string
 	for _, source := range []struct{ text, pattern string }{
@@ -96,6 +96,16 @@ func TestOperations_ExplainsEveryReason(t *testing.T) {
 		if reason == "cancelled" || reason == "broker" {
 			continue // how a session ends that ended already, and so never the first reason in the log
 		}
-		require.Regexp(t, "(?m)^(\\||####).*"+reason, page, "OPERATIONS.md does not explain the reason %s", reason)
+		require.Regexp(t, "(?m)^(\\||####).*"+reason, page, "RUNBOOKS.md does not explain the reason %s", reason)
+	}
+}
+
+// The second paragraph of a page says whom it is for.
+func TestPages_SayWhomTheyAreFor(t *testing.T) {
+	for path, text := range pages(t) {
+		if strings.Contains(path, "/") || path == "CONFORMANCE.md" {
+			continue // decisions, the front page, and the page that test/conformance writes
+		}
+		require.Regexp(t, `^# .+\n\nFor (those|the DBA)`, text, path)
 	}
 }

@@ -3,6 +3,8 @@ package docs_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -18,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { parts.Main(m) }
 
-// statement is one of OPERATIONS.md, which somebody types at night.
+// statement is one of RUNBOOKS.md or SLOTS.md, which somebody types at night.
 type statement struct {
 	sql   string
 	since int // major version; zero: all that are supported
@@ -33,7 +35,7 @@ var (
 
 func statements(t *testing.T) (found []statement) {
 	t.Helper()
-	for _, block := range sqlBlock.FindAllStringSubmatch(read(t, "OPERATIONS.md"), -1) {
+	for _, block := range sqlBlock.FindAllStringSubmatch(read(t, "RUNBOOKS.md")+read(t, "SLOTS.md"), -1) {
 		sql, since := block[1], 0
 		if m := sinceLine.FindStringSubmatch(sql); m != nil {
 			n, err := strconv.Atoi(m[1])
@@ -77,7 +79,7 @@ func prepare(t *testing.T, conn *pgx.Conn, gid string) {
 
 func TestOperations_EveryStatementRuns(t *testing.T) {
 	all := statements(t)
-	gid := gidOfGuide.FindStringSubmatch(read(t, "OPERATIONS.md"))
+	gid := gidOfGuide.FindStringSubmatch(read(t, "SLOTS.md"))
 	require.NotNil(t, gid)
 	for _, version := range []string{"14", "17", "18"} {
 		t.Run(version, func(t *testing.T) {
@@ -158,22 +160,24 @@ func TestOperations_RaisingTheLimitSavesASlotAndACheckpointTakesIt(t *testing.T)
 var runbookPoints = []string{"Symptom", "Meaning", "Look at", "Do", "Prevent"}
 
 func TestOperations_EveryRunbookHasItsFivePoints(t *testing.T) {
-	_, alerts, found := strings.Cut(read(t, "OPERATIONS.md"), "\n## 7. Alerts\n")
+	_, alerts, found := strings.Cut(read(t, "RUNBOOKS.md"), "\n## Alerts\n")
+	alerts, _, _ = strings.Cut(alerts, "\n## ")
 	require.True(t, found)
 	runbooks := regexp.MustCompile(`(?m)^### `).Split(alerts, -1)[1:]
 	require.Greater(t, len(runbooks), 20)
 	for _, runbook := range runbooks {
 		name, text, _ := strings.Cut(runbook, "\n")
 		for _, point := range runbookPoints {
-			require.Regexp(t, `(?m)^- \*\*`+point+`\*\*: \S.*[.?]$`, text, name)
+			require.Regexp(t, `(?m)^- \*\*`+point+`\*\*: \S[^\n]*(?:\n  [^\n]*)*[.?]$`, text, name)
 		}
 	}
 }
 
-// Links within a page lead to headings as GitHub names them.
+// Links lead to headings as GitHub names them.
 func TestPages_LinksLeadToHeadings(t *testing.T) {
 	heading := regexp.MustCompile(`(?m)^#+ (.*)$`)
-	link := regexp.MustCompile(`\]\(#([^)]+)\)`)
+	link := regexp.MustCompile(`\]\(([A-Za-z0-9_./-]*)(?:#([^)]+))?\)`)
+	headings := map[string]map[string]bool{}
 	dropped := regexp.MustCompile("[^a-z0-9_ -]")
 	for path, text := range pages(t) {
 		text = regexp.MustCompile("(?s)```.*?```").ReplaceAllString(text, "")
@@ -186,8 +190,20 @@ func TestPages_LinksLeadToHeadings(t *testing.T) {
 			seen[anchor]++
 			anchors[anchor] = true
 		}
+		headings[filepath.Join("../docs", path)] = anchors
+	}
+	for path, text := range pages(t) {
+		text = regexp.MustCompile("(?s)```.*?```|`[^`\n]*`").ReplaceAllString(text, "")
 		for _, m := range link.FindAllStringSubmatch(text, -1) {
-			require.True(t, anchors[m[1]], "%s: no heading #%s", path, m[1])
+			target := filepath.Join("../docs", path)
+			if m[1] != "" {
+				target = filepath.Join("../docs", filepath.Dir(path), m[1])
+				_, err := os.Stat(target)
+				require.NoError(t, err, "%s links to %s", path, m[1])
+			}
+			if m[2] != "" {
+				require.True(t, headings[target][m[2]], "%s: %s has no heading #%s", path, target, m[2])
+			}
 		}
 	}
 }

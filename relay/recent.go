@@ -34,7 +34,7 @@ type Published struct {
 
 // Failure is why sessions ended, by reason.
 type Failure struct {
-	Reason    string    `json:"reason"` // as in the log, and a heading in docs/OPERATIONS.md
+	Reason    string    `json:"reason"` // as in the log, and a heading in docs/RUNBOOKS.md
 	Class     string    `json:"class"`
 	Count     int       `json:"count"`
 	FirstSeen time.Time `json:"first_seen"`

@@ -75,7 +75,7 @@ func (c *checker) notFailover(standbys []standby) {
 		f.Severity, f.Observed, f.Required = SeverityWarning, "the slot was made without failover", "failover, since slot.failover is true: it counts only when the slot is made"
 	}
 	f.Fix = "turn it on while the relay is stopped, from 17 on:\npsql 'dbname=" + c.conn.Config().Database + " replication=database' -c '" + alterFailover(c.status.Name) +
-		"'\nand set slot.failover = true; how to prepare the standbys: docs/OPERATIONS.md, \"Failover of the database\""
+		"'\nand set slot.failover = true; how to prepare the standbys: docs/SLOTS.md, \"Failover of the database\""
 	if major(c.conn) < 17 {
 		f.Fix = "before 17 the server's high-availability tool has to copy slots: Patroni's permanent slots, the extension pg_failover_slots"
 	}

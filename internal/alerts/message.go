@@ -70,11 +70,10 @@ func (w word) status() string {
 
 // runbook is the heading with the name of the condition, or for what is none, as the test's, the one that explains notifications.
 func runbook(name string) string {
-	heading := "notifications"
 	if slices.Contains(health.Names(), name) {
-		heading = health.Runbook(name)
+		return "docs/RUNBOOKS.md#" + health.Runbook(name)
 	}
-	return "docs/OPERATIONS.md#" + heading
+	return "docs/ALERTS.md#notifications"
 }
 
 // maxText bounds an annotation, in bytes: a reason may hold what a server said.

@@ -78,7 +78,7 @@ func TestMessage_IsAlertmanagersVersion4(t *testing.T) {
 	require.Equal(t, map[string]string{
 		"summary":     "reason of PostriderNotReady",
 		"description": "reason of PostriderNotReady\nbecause of: kafka\nWAL: kept\nnext: postrider check",
-		"wal":         "kept", "next": "postrider check", "culprit": "kafka", "runbook_url": "docs/OPERATIONS.md#postridernotready",
+		"wal":         "kept", "next": "postrider check", "culprit": "kafka", "runbook_url": "docs/RUNBOOKS.md#postridernotready",
 	}, p.Alerts[0].Annotations)
 	require.Equal(t, p.Alerts[0].Annotations, p.CommonAnnotations)
 	require.Equal(t, "2026-05-06T07:08:09Z", p.Alerts[0].StartsAt.Format(time.RFC3339))
@@ -123,12 +123,14 @@ func TestMessage_LeavesOutWhatIsEmptyAndCutsWhatIsLong(t *testing.T) {
 }
 
 func TestMessage_LinksToHeadingsThatExist(t *testing.T) {
-	b, err := os.ReadFile("../../docs/OPERATIONS.md")
-	require.NoError(t, err)
 	headings := map[string]bool{}
-	for line := range strings.Lines(string(b)) {
-		if name, isHeading := strings.CutPrefix(strings.TrimSpace(line), "### "); isHeading {
-			headings["docs/OPERATIONS.md#"+strings.ToLower(name)] = true
+	for _, page := range []string{"docs/RUNBOOKS.md", "docs/ALERTS.md"} {
+		b, err := os.ReadFile("../../" + page)
+		require.NoError(t, err)
+		for line := range strings.Lines(string(b)) {
+			if level, name, found := strings.Cut(strings.TrimSpace(line), " "); found && strings.Trim(level, "#") == "" {
+				headings[page+"#"+strings.ToLower(name)] = true
+			}
 		}
 	}
 	for _, name := range append(health.Names(), "PostriderTest") {

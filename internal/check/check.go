@@ -90,7 +90,7 @@ func completed(findings []slot.Finding) []slot.Finding {
 // docsOf is the page and heading that explain a code. Conditions have the name of the alert, and its runbook.
 func docsOf(code string) string {
 	if strings.HasPrefix(code, "Postrider") {
-		return "docs/OPERATIONS.md#" + strings.ToLower(code)
+		return "docs/RUNBOOKS.md#" + strings.ToLower(code)
 	}
 	return "docs/CHECK.md#" + code
 }

@@ -183,7 +183,7 @@ func TestObserved_TakesTheConditionsOfTheRelay(t *testing.T) {
 	findings := completed(c.observed(slot.Observation{}))
 	require.Equal(t, slot.Finding{
 		Severity: slot.SeverityWarning, Code: "PostriderTimeToLoss", Subject: "paused relay", Observed: "slot \"postrider\" can be lost in about 20m",
-		Required: "more than 6h0m (health.loss_warning)", WAL: "1 GiB", Fix: "postrider resume", Docs: "docs/OPERATIONS.md#postridertimetoloss",
+		Required: "more than 6h0m (health.loss_warning)", WAL: "1 GiB", Fix: "postrider resume", Docs: "docs/RUNBOOKS.md#postridertimetoloss",
 	}, findings[0])
 	require.Equal(t, slot.SeverityInfo, findings[1].Severity)
 	require.Equal(t, "transactions", findings[2].Code)

@@ -155,7 +155,7 @@ func TestCheck_NamesWhoHoldsTheSlotBack(t *testing.T) {
 				return strings.Contains(held.Subject, "(report ")
 			}, 2*time.Minute, 100*time.Millisecond, "a transaction is worth a word after a second")
 			require.Equal(t, slot.SeverityWarning, held.Severity)
-			require.Equal(t, "docs/OPERATIONS.md#postriderheldbytransaction", held.Docs)
+			require.Equal(t, "docs/RUNBOOKS.md#postriderheldbytransaction", held.Docs)
 			require.NotEmpty(t, held.Required)
 			require.NotContains(t, i.run(append([]string{"check", "--json"}, args...)...).stdout, "PostriderNotReady", "check comes before run")
 			i.heal(held)

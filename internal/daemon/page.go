@@ -166,7 +166,7 @@ func (p *page) errors() status.Errors {
 	failures := p.d.Relay.Failures()
 	rows := make([]status.Error, len(failures))
 	for i, f := range failures {
-		rows[i] = status.Error{Failure: f, Runbook: "docs/OPERATIONS.md#6-when-a-session-ends-or-the-relay-halts"}
+		rows[i] = status.Error{Failure: f, Runbook: "docs/RUNBOOKS.md#when-a-session-ends-or-the-relay-halts"}
 	}
 	return status.Errors{Errors: rows}
 }

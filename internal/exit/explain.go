@@ -51,7 +51,7 @@ var advices = []advice{
 	{slot.ErrStaleCounters, Temporary, "look into the server's log: is stats_temp_directory full or missing, or was its clock put back? A collector that hangs takes a restart of the server"},
 	{replication.ErrIdentityChanged, Invariant, "make sure that postgres.url leads to the right server, and that its slot stands where it should; then start again"},
 	{replication.ErrNotPostgreSQL, Config, ""},
-	{replication.ErrUndecodable, Runtime, "postrider slot advance " + ourSlot + " --past LSN --dry-run   # says what it is about; LSN is where the transaction commits (docs/OPERATIONS.md, 6: a row that PostgreSQL cannot send)"},
+	{replication.ErrUndecodable, Runtime, "postrider slot advance " + ourSlot + " --past LSN --dry-run   # says what it is about; LSN is where the transaction commits (docs/RUNBOOKS.md: a row that PostgreSQL cannot send)"},
 	{replication.ErrTooManyTables, Config, "leave no tables but the outbox in the publication; WAL of before is sent as it was, so if the same transaction comes again:\n" +
 		"postrider slot advance " + ourSlot + " --past LSN --dry-run   # says what it is about; LSN is where the transaction commits"},
 	{replication.ErrUnassigned, Config, "postrider check"},

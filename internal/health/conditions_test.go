@@ -128,12 +128,12 @@ var conditions = []struct {
 		Name: SlotLost, Severity: Critical, Culprit: "paused relay",
 		Reason: `slot "postrider" is lost: wal_removed; the relay has been paused for 1h0m, until somebody resumes it: move of the brokers`,
 		WAL:    "none is kept for it any more; what was committed after 0/1F00 has not been published",
-		Next:   `postrider recover   # then docs/OPERATIONS.md, "slot_lost"`,
+		Next:   `postrider recover   # then docs/RUNBOOKS.md, "slot_lost"`,
 	}},
 	{"lost to the idle timeout", []func(*Input){inSlot(func(s *slot.Status) { s.InvalidationReason = "idle_timeout" })}, Condition{
 		Name: SlotLost, Severity: Critical, Culprit: "idle_replication_slot_timeout", Reason: `slot "postrider" is lost: idle_timeout`,
 		WAL:  "none is kept for it any more; what was committed after 0/1F00 has not been published",
-		Next: `postrider recover   # then docs/OPERATIONS.md, "slot_lost"`,
+		Next: `postrider recover   # then docs/RUNBOOKS.md, "slot_lost"`,
 	}},
 	{"half of the limit used", []func(*Input){safeOf(4 << 30), retained(6<<30, 6<<30), grows}, Condition{
 		Name: SlotNearLoss, Severity: Warning, For: 5 * time.Minute, Culprit: "backlog", Next: askForRoom,
@@ -219,7 +219,7 @@ var conditions = []struct {
 	}},
 	{"no relay, and the slot is lost", []func(*Input){func(in *Input) { in.Relay = relay.State{} }, inactive(time.Minute), inSlot(func(s *slot.Status) { s.WALStatus = "lost" })}, Condition{
 		Name: NotReady, Severity: Critical, For: time.Minute, Since: ago(time.Minute), Culprit: "no relay", WAL: `none is kept for slot "postrider" any more`,
-		Reason: "no relay is running", Next: `postrider recover   # then docs/OPERATIONS.md, "slot_lost"`,
+		Reason: "no relay is running", Next: `postrider recover   # then docs/RUNBOOKS.md, "slot_lost"`,
 	}},
 	{"the sink is silent", []func(*Input){silentFor(10 * time.Second)}, Condition{
 		Name: Stuck, Severity: Warning, For: time.Minute, Since: ago(10 * time.Second), Culprit: "kafka at kafka-1:9092", WAL: kib4, Next: "postrider check",

@@ -169,7 +169,7 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 				s.WALStatus = "lost"
 			})},
 			SlotLost, "paused relay", "PostgreSQL removed WAL that had not been delivered; the relay has been paused for 1h0m",
-			`postrider recover   # then docs/OPERATIONS.md, "slot_lost"`,
+			`postrider recover   # then docs/RUNBOOKS.md, "slot_lost"`,
 			[]string{SlotLost, Paused},
 		},
 	} {

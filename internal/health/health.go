@@ -1,6 +1,6 @@
 // Package health gives the one answer to "is it well?": conditions, each with its reason, what it means for the WAL, and what to type next,
 // and the verdict that follows from the gravest. Judge is pure: no I/O, no clock. The conditions carry the names of the alerts in
-// deploy/prometheus and of the headings in docs/OPERATIONS.md, so that page, status, log, notification and rule speak of the same thing in
+// deploy/prometheus and of the headings in docs/RUNBOOKS.md, so that page, status, log, notification and rule speak of the same thing in
 // the same words.
 //
 //	health.go    Judge: the verdict
@@ -33,7 +33,7 @@ type Verdict struct {
 	Reason     string      `json:"reason"`               // one sentence
 	WAL        string      `json:"wal,omitempty"`        // what it means for the WAL that PostgreSQL keeps; empty: nothing out of the ordinary
 	Next       string      `json:"next,omitempty"`       // command or SQL to type next, one a line, a remark behind # or --; or a sentence
-	Runbook    string      `json:"runbook,omitempty"`    // heading in docs/OPERATIONS.md, without the #; empty: none
+	Runbook    string      `json:"runbook,omitempty"`    // heading in docs/RUNBOOKS.md, without the #; empty: none
 	Conditions []Condition `json:"conditions,omitempty"` // all that hold, the gravest first
 }
 
@@ -153,7 +153,7 @@ func Names() []string {
 	return names
 }
 
-// Runbook is the heading in docs/OPERATIONS.md that a condition of this name has, as it stands behind the # of a link.
+// Runbook is the heading in docs/RUNBOOKS.md that a condition of this name has, as it stands behind the # of a link.
 func Runbook(name string) string { return strings.ToLower(name) }
 
 // facts is an Input with what several rules ask of it.

@@ -78,7 +78,7 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 			verdict(
 				SlotLost, "failing", `slot "postrider" is lost: PostgreSQL removed WAL that had not been delivered`,
 				"none is kept for it any more; what was committed after 0/1F00 has not been published",
-				`postrider recover   # then docs/OPERATIONS.md, "slot_lost"`,
+				`postrider recover   # then docs/RUNBOOKS.md, "slot_lost"`,
 			),
 		},
 		{
@@ -86,7 +86,7 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 			verdict(
 				SlotLost, "failing", `slot "postrider" is lost: idle_timeout`,
 				"none is kept for it any more; what was committed after 0/1F00 has not been published",
-				`postrider recover   # then docs/OPERATIONS.md, "slot_lost"`,
+				`postrider recover   # then docs/RUNBOOKS.md, "slot_lost"`,
 			),
 		},
 		{

@@ -31,7 +31,7 @@ func (f *facts) raiseLimit() string {
 	return "SHOW data_directory; -- then df -h there; only if it has room: " + set(2**l.Effective)
 }
 
-const recoverLost = `postrider recover   # then docs/OPERATIONS.md, "slot_lost"`
+const recoverLost = `postrider recover   # then docs/RUNBOOKS.md, "slot_lost"`
 
 // recoverLost is what the relay itself says, or would say if it was started.
 func (f *facts) recoverLost() string {

@@ -60,7 +60,7 @@ func handler(h Handlers, live *stream, localOnly func(http.Handler) http.Handler
 func front(h Handlers) http.Handler {
 	text := index
 	if h.Runbook != nil {
-		text += "/runbook/HEADING  a section of docs/OPERATIONS.md; CHECK.md%23HEADING of docs/CHECK.md\n"
+		text += "/runbook/HEADING  a section of docs/RUNBOOKS.md; CHECK.md%23HEADING of docs/CHECK.md\n"
 	}
 	if len(h.Parts) == 0 {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeText(w, text) })

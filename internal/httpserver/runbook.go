@@ -21,7 +21,7 @@ func writeRunbook(w http.ResponseWriter, r *http.Request, section func(string) s
 	w.Header().Set("Vary", "Accept")
 	switch {
 	case text == "":
-		http.Error(w, "there is no such section in docs/OPERATIONS.md, or in the page named before the #", http.StatusNotFound)
+		http.Error(w, "there is no such section in docs/RUNBOOKS.md, or in the page named before the #", http.StatusNotFound)
 	case wantsHTML(r):
 		document := runbookPage(text, section)
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -57,7 +57,7 @@ func linked(text string, section func(string) string) string {
 	return link.ReplaceAllStringFunc(text, func(found string) string {
 		parts := link.FindStringSubmatch(found)
 		label, target := parts[1], parts[2]
-		place := strings.TrimPrefix(strings.TrimPrefix(target, "OPERATIONS.md"), "#")
+		place := strings.TrimPrefix(strings.TrimPrefix(target, "RUNBOOKS.md"), "#")
 		switch {
 		case strings.Contains(target, "://"):
 			return found

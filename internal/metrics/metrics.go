@@ -216,7 +216,7 @@ func New(reg prometheus.Registerer, slotName string) *Set {
 		SlotSafeWALBytes: b.optional("slot", "safe_wal_bytes",
 			"WAL that may still be written before the slot can be lost. Absent: max_slot_wal_keep_size sets no limit. Zero or below: lost at the next checkpoint."),
 		SlotWALStatus: b.enum("slot", "wal_status", "status", walStatuses,
-			"1 for the wal_status of the slot, 0 for the others. unreserved: about to be lost. lost: rows are missing, see docs/OPERATIONS.md."),
+			"1 for the wal_status of the slot, 0 for the others. unreserved: about to be lost. lost: rows are missing, see docs/RUNBOOKS.md."),
 		SlotPublicationOK: b.optional("slot", "publication_ok",
 			"1 while the publication exists, holds every configured table and publishes inserts. 0: rows are not sent to us."),
 		SlotObserved: b.optional("slot", "observed_timestamp_seconds",
@@ -271,7 +271,7 @@ func New(reg prometheus.Registerer, slotName string) *Set {
 		HealthState: b.enum("health", "state", "state", healthStates,
 			"1 for the verdict of /status, 0 for the others. failing: rows are not relayed, or will be lost."),
 		HealthCondition: b.optionals("health", "condition", []string{"condition", "severity"},
-			"1 for each condition that holds; its name is that of an alert, and a heading in docs/OPERATIONS.md."),
+			"1 for each condition that holds; its name is that of an alert, and a heading in docs/RUNBOOKS.md."),
 
 		AlertsSent: b.counters("alerts", "notifications_total", "receiver",
 			"Notifications that the receiver took."),

@@ -46,17 +46,26 @@ func parseReport(text string) map[string]entry {
 	return found
 }
 
-// report is docs/FAULTS.md.
-func report(entries map[string]entry) string {
+// report is docs/FAULTS.md. names are the tests that there are.
+func report(entries map[string]entry, names []string) string {
 	var b strings.Builder
 	b.WriteString(`# The fault matrix, as it was run
 
-Written by ` + "`go test ./test/faults -long`" + `, which replaces the lines of the tests that it ran and keeps the others: each line says when it was run,
-against which servers and with which seed. "passed, 20 of 200" says that less than the full form ran. [GUARANTEES.md](GUARANTEES.md) says what is promised.
+For those who want to know what the relay was put through before they trust it. Each row is a fault between a
+real PostgreSQL server and a real Kafka broker, what it may cost, and what it cost the last time. The command of
+a row repeats it in full; without ` + "`-long`" + ` it takes seconds, and all rows run in CI.
+[GUARANTEES.md](GUARANTEES.md) says what is promised.
 
-*Duplicated* counts receipts after the first, over all that a test did; *window* is what was in flight (1,000 in these tests) and what was acknowledged
-since the last confirmed position. In no test may an event of a key be out of order, be in another partition than the others of its key, or
-be one that was rolled back.
+*Window* is what was in flight (1,000 in these tests) and what was acknowledged since the last confirmed
+position. In no test may an event of a key be out of order, be in another partition than the others of its key,
+or be one that was rolled back.
+
+`)
+	b.WriteString(summary(entries, names))
+	b.WriteString(`
+What follows is written by ` + "`go test ./test/faults -long`" + `, which replaces the lines of the tests that it ran and
+keeps the others: each line has the date, the versions of the servers and the seed. "passed, 20 of 200" says
+that less than the full form ran. *Duplicated* counts receipts after the first, over all that a test did.
 `)
 	for _, r := range rows {
 		fmt.Fprintf(&b, "\n## %d. %s\n\nLost: %s. Duplicates: %s.", r.number, r.fault, r.lost, r.duplicates)
@@ -85,7 +94,7 @@ func (r row) entries(all map[string]entry) (mine []entry) {
 	return mine
 }
 
-// summary is the table in README.md.
+// summary is the table of the rows.
 func summary(entries map[string]entry, names []string) string {
 	var b strings.Builder
 	b.WriteString("| | fault | lost | duplicates | last full run | `go test ./test/faults -long -timeout 0 -run` |\n|---:|---|---|---|---|---|\n")
@@ -136,7 +145,22 @@ func (r row) state(entries map[string]entry, names []string) string {
 	}
 }
 
-// withSummary puts the table into README.md.
+// sentence is what README.md says of all rows.
+func sentence(entries map[string]entry) string {
+	var written, lost int64
+	for _, e := range entries {
+		var w, l int64
+		if _, err := fmt.Sscan(e.written, &w); err == nil {
+			_, _ = fmt.Sscan(e.lost, &l) // a number, as the first
+		}
+		written, lost = written+w, lost+l
+	}
+	return fmt.Sprintf("%d faults, from `kill -9` to a full disk, between a real PostgreSQL server and a real Kafka\n"+
+		"broker: **%d of %.1f million events lost** in the last full runs. [docs/FAULTS.md](docs/FAULTS.md) has each\n"+
+		"with the command that repeats it.\n", len(rows), lost, float64(written)/1e6)
+}
+
+// withSummary puts the sentence into README.md.
 func withSummary(readme, table string) (string, error) {
 	before, rest, begins := strings.Cut(readme, tableBegins)
 	_, after, ends := strings.Cut(rest, tableEnds)
@@ -166,11 +190,11 @@ func writeReport(found map[string]*outcome) error {
 	if err != nil {
 		return err
 	}
-	text, err := withSummary(string(readme), summary(entries, names))
+	text, err := withSummary(string(readme), sentence(entries))
 	if err != nil {
 		return err
 	}
-	if err := replaceFile(reportFile, report(entries)); err != nil {
+	if err := replaceFile(reportFile, report(entries, names)); err != nil {
 		return err
 	}
 	return replaceFile(readmeFile, text)
@@ -203,7 +227,7 @@ func TestReport_IsReadBackAsItWasWritten(t *testing.T) {
 	e := entry{"TestFault07_X/18", "passed, 2 of 3", "100", "0", "7", "0", "3 s; a/b", "2026-01-02, PostgreSQL 18.6, seed 5, 3s"}
 	failed := entry{"TestFault08_Y", "FAILED", "-", "-", "-", "-", "", "2026-01-02, , seed 5, 3s"}
 	entries := map[string]entry{e.test: e, failed.test: failed}
-	require.Equal(t, entries, parseReport(report(entries)))
+	require.Equal(t, entries, parseReport(report(entries, nil)))
 	require.Contains(t, summary(entries, nil), "| 0 of 100 lost, 7 repeated, in part | `TestFault07` |")
 	require.Contains(t, summary(entries, nil), "| **failed** | `TestFault08` |")
 	require.Contains(t, summary(entries, nil), "| not yet | `TestFault09` |")
@@ -222,8 +246,8 @@ func TestReport_IsWhatTheFrontPageShows(t *testing.T) {
 		top, _, _ := strings.Cut(name, "/")
 		require.Contains(t, exist, top, "docs/FAULTS.md has a test that does not exist")
 	}
-	require.Equal(t, report(entries), string(text), "docs/FAULTS.md is not written by hand")
-	wanted, err := withSummary(string(readme), summary(entries, exist))
+	require.Equal(t, report(entries, exist), string(text), "docs/FAULTS.md is not written by hand")
+	wanted, err := withSummary(string(readme), sentence(entries))
 	require.NoError(t, err)
 	require.Equal(t, wanted, string(readme), "README.md does not show what docs/FAULTS.md says")
 }

@@ -150,11 +150,11 @@ func inTrouble(now time.Time) *scene {
 		{
 			"reason": "delivery_timeout", "class": "transient", "count": 9, "first_seen": since.Add(5 * time.Minute), "last_seen": now.Add(-80 * time.Second),
 			"text": "sink kafka: no acknowledgement for 5m0s: kafka-2:9092 dial tcp 10.1.2.3:9092: i/o timeout", "wal": "kept from 5/38000028 on, more with every write",
-			"next": "postrider check", "runbook": "docs/OPERATIONS.md#6-when-a-session-ends-or-the-relay-halts",
+			"next": "postrider check", "runbook": "docs/RUNBOOKS.md#when-a-session-ends-or-the-relay-halts",
 		},
 		{
 			"reason": "connection_lost", "class": "transient", "count": 1, "first_seen": now.Add(-2 * time.Hour), "last_seen": now.Add(-2 * time.Hour),
-			"text": "replication: unexpected EOF", "wal": "kept meanwhile", "next": "nothing; the next session goes on where it was", "runbook": "docs/OPERATIONS.md#6-when-a-session-ends-or-the-relay-halts",
+			"text": "replication: unexpected EOF", "wal": "kept meanwhile", "next": "nothing; the next session goes on where it was", "runbook": "docs/RUNBOOKS.md#when-a-session-ends-or-the-relay-halts",
 		},
 	}})
 	bad := append([]slot.Finding{

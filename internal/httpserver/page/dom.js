@@ -121,12 +121,12 @@ function step(line) {
     why && el('span', { class: 'why' }, why));
 }
 
-// runbook names a section of docs, "postriderstuck" of OPERATIONS.md or "docs/CHECK.md#wal_level", and links to it where the server has it.
+// runbook names a section of docs, "postriderstuck" of RUNBOOKS.md or "docs/CHECK.md#wal_level", and links to it where the server has it.
 function runbook(section) {
   const place = section.replace(/^docs\//, '').replace(/^OPERATIONS\.md#/, '');
   const name = place.replace(/^.*#/, '').replace(/^\d+-/, '').replaceAll('-', ' ');
   const base = document.documentElement.dataset.runbooks;
-  if (!base) return el('span', { class: 'runbook' }, `docs/${place.includes('#') ? place.replace('#', ', ') : 'OPERATIONS.md, ' + name}`);
+  if (!base) return el('span', { class: 'runbook' }, `docs/${place.includes('#') ? place.replace('#', ', ') : 'RUNBOOKS.md, ' + name}`);
   return el('a', { class: 'runbook', href: base + encodeURIComponent(place), target: '_blank', rel: 'noopener' }, `Runbook: ${name}`);
 }
 

@@ -3,26 +3,35 @@
 package docs
 
 import (
+	"cmp"
 	"embed"
 	"regexp"
 	"strings"
 )
 
-//go:embed OPERATIONS.md CHECK.md TROUBLESHOOTING.md
+//go:embed RUNBOOKS.md SLOTS.md EXIT-CODES.md CHECK.md TROUBLESHOOTING.md
 var carried embed.FS
 
-// Section returns the part of a page under a heading, with those below it, as Markdown; empty if there is none. It is given as a link
-// to it is written, "docs/CHECK.md#wal_level"; without a page it is one of OPERATIONS.md, and the case of letters does not matter.
+// Section returns the part of a page under a heading, with the headings below it, as Markdown; empty if there
+// is none. link has the form of a link to it, "docs/CHECK.md#wal_level". Without a page, RUNBOOKS.md and
+// SLOTS.md are searched, as for links to OPERATIONS.md, which both were once. The case of letters does not matter.
 func Section(link string) string {
 	page, heading, found := strings.Cut(strings.TrimPrefix(link, "docs/"), "#")
 	if !found {
 		page, heading = "OPERATIONS.md", page
 	}
+	if page == "OPERATIONS.md" {
+		return cmp.Or(section("RUNBOOKS.md", heading), section("SLOTS.md", heading))
+	}
+	return section(page, heading)
+}
+
+func section(page, heading string) string {
 	text, err := carried.ReadFile(page)
 	if err != nil || heading == "" {
 		return "" // no such page
 	}
-	var section strings.Builder
+	var found strings.Builder
 	level, fenced := 0, false
 	for line := range strings.Lines(string(text)) {
 		if strings.HasPrefix(line, "```") {
@@ -34,14 +43,14 @@ func Section(link string) string {
 			}
 			if anchor(line[n:]) == anchor(heading) { // a group of checks may have the name of one of them, which is meant then
 				level = n
-				section.Reset()
+				found.Reset()
 			}
 		}
 		if level > 0 {
-			section.WriteString(line)
+			found.WriteString(line)
 		}
 	}
-	return section.String()
+	return found.String()
 }
 
 // depth is the level of a heading, 0 for any other line.

@@ -15,12 +15,14 @@ func TestSection_IsWhatStandsUnderAHeading(t *testing.T) {
 	require.Equal(t, 1, strings.Count("\n"+lost, "\n#"), "it ends at the next heading:\n%s", lost)
 	require.Equal(t, lost, docs.Section("Slot_Lost"))
 
-	watch := docs.Section("3. Watch")
-	require.Contains(t, watch, "### HTTP\n", "headings below it belong to it")
-	require.NotContains(t, watch, "## 4.")
-	require.Equal(t, watch, docs.Section("3-watch"))
+	reasons := docs.Section("When a session ends, or the relay halts")
+	require.Contains(t, reasons, "### Large rows\n", "headings below it belong to it")
+	require.NotContains(t, reasons, "### PostriderDown")
+	require.Equal(t, reasons, docs.Section("when-a-session-ends-or-the-relay-halts"))
 
-	require.Equal(t, lost, docs.Section("docs/OPERATIONS.md#slot_lost"))
+	require.Equal(t, lost, docs.Section("docs/RUNBOOKS.md#slot_lost"))
+	require.Equal(t, lost, docs.Section("docs/OPERATIONS.md#slot_lost"), "a link of an older rule")
+	require.True(t, strings.HasPrefix(docs.Section("who-holds-restart_lsn"), "## Who holds restart_lsn\n"))
 	require.True(t, strings.HasPrefix(docs.Section("docs/CHECK.md#wal_level"), "### wal_level\n"))
 
 	kafka := docs.Section("docs/CHECK.md#kafka")
