@@ -68,7 +68,7 @@ var waits = map[string]string{
 	"relay.session.settle":               "one turn for each acknowledgement, or 1 s",
 	"relay.session.waitForRoom":          "1 s",
 	"replication.Stream.Finish":          "a ticker of replication.status_interval",
-	"replication.Stream.Hold":            "a ticker of 300 ms, or replication.status_interval",
+	"replication.Stream.KeepAlive":            "a ticker of 300 ms, or replication.status_interval",
 	"replication.Stream.Run":             "one turn for each read that brought something, or until the next status is due",
 	"replication.Stream.awaitEnd":        "one turn for each read that brought something, for 5 s",
 	"replication.Stream.handOver":        "until the next status is due",

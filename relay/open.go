@@ -82,7 +82,7 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 func (s *session) hold() (ready func()) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
-	wg.Go(func() { s.stream.Hold(done) }) // ends with done; waited for by ready
+	wg.Go(func() { s.stream.KeepAlive(done) }) // ends with done; waited for by ready
 	return sync.OnceFunc(func() { close(done); wg.Wait() })
 }
 

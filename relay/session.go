@@ -209,7 +209,7 @@ func (s *session) take(ctx context.Context, e *replication.Event, m *sink.Messag
 // add takes a message into the window and to those that the next publish hands over.
 func (s *session) add(ctx context.Context, m *sink.Message) error {
 	if m.Origin.Memory != nil {
-		m.Origin.Memory.Hold() // the batch does not, once it is released
+		m.Origin.Memory.Retain() // the batch does not, once it is released
 	}
 	m.Origin.Transaction = s.transaction
 	m.Origin.HeldBytes = max(m.Size(), s.held)

@@ -98,7 +98,7 @@ func (d *decoder) decode(msg []byte, sent int64, b *Batch) error {
 }
 
 // beginning appends the event of a message that was too long, of which only the beginning is there. over is the length of the whole.
-func (d *decoder) beginning(msg []byte, over, sent int64, b *Batch) error {
+func (d *decoder) decodeTruncated(msg []byte, over, sent int64, b *Batch) error {
 	if len(msg) == 0 {
 		return fmt.Errorf("%w: empty", ErrProtocol)
 	}

@@ -46,7 +46,7 @@ func (s *Stream) Abandon() { _ = s.conn.Conn().Close() }
 const holdInterval = 300 * time.Millisecond
 
 // Hold keeps the server from taking the caller for dead while he is not ready to Run, until done is closed. It confirms what the slot has.
-func (s *Stream) Hold(done <-chan struct{}) {
+func (s *Stream) KeepAlive(done <-chan struct{}) {
 	tick := time.NewTicker(min(s.schedule.interval, holdInterval))
 	defer tick.Stop()
 	for {

@@ -74,7 +74,7 @@ func FindHandover(ctx context.Context, pg *pgconn.Config, cfg Config, slot strin
 func (s *Stream) find(ctx context.Context, f *finder) error {
 	defer onDone(ctx, func() { _ = s.conn.Conn().SetReadDeadline(time.Unix(1, 0)) })()
 	s.schedule.last = s.now()
-	b := newBatch()
+	b := &Batch{}
 	for !f.done && s.positions.received < s.identity.WrittenLSN {
 		typ, body, over, ok, err := s.wire.next()
 		switch {

@@ -16,7 +16,7 @@ const (
 	// all the time that there is, and so there is always little to read.
 	staleness    = 200 * time.Millisecond
 	worthReading = 64 << 10
-	longestRest  = 5 * time.Millisecond
+	longestPause = 5 * time.Millisecond
 
 	// A server with much to do for others tells of each of their transactions in a keepalive of 23 bytes. They may wait as long for company, and no row does:
 	// its Begin, Insert and Commit have 51, at least 38 and 56 bytes. A short logical message that is not transactional may.

@@ -36,16 +36,16 @@ func (p *positions) status(acked pglogrepl.LSN) (write, flush pglogrepl.LSN) {
 type schedule struct {
 	interval time.Duration
 	last     time.Time // of the status sent last
-	owed     bool      // the server asked for a reply since then
+	replyDue bool      // the server asked for a reply since then
 	requests int       // replies asked for since data or a move of the watermark came
 }
 
 // due is when the next status has to leave. moved: the watermark is past what was sent last.
 func (s *schedule) due(moved bool) time.Time {
 	switch {
-	case s.owed && (moved || s.requests <= 1):
+	case s.replyDue && (moved || s.requests <= 1):
 		return s.last
-	case s.owed:
+	case s.replyDue:
 		return s.last.Add(replyPause)
 	case moved:
 		return s.last.Add(confirmDelay)
@@ -63,9 +63,9 @@ func (s *schedule) wake(now time.Time, moved, waiting bool) time.Time {
 	return due
 }
 
-func (s *schedule) sent(now time.Time) { s.last, s.owed = now, false }
+func (s *schedule) sent(now time.Time) { s.last, s.replyDue = now, false }
 
-func (s *schedule) asked() { s.owed = true; s.requests++ }
+func (s *schedule) replyRequested() { s.replyDue = true; s.requests++ }
 
 func (s *schedule) progressed() { s.requests = 0 }
 

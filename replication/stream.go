@@ -22,8 +22,8 @@ import (
 type Stream struct {
 	conn      *pgconn.PgConn
 	wire      *wire
-	socket    *quietConn // nil: it cannot be quiet
-	secure    bool       // with TLS
+	socket    *lowWaterConn // nil: it cannot be quiet
+	secure    bool          // with TLS
 	last      lastRead
 	decoder   *decoder
 	positions positions
@@ -87,7 +87,7 @@ func open(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, log z
 	s.acked = s.SeedLSN // until Run knows better: a stream may be finished without having run
 	pg = pg.Copy()
 	postgres.PreferAnswering(ctx, pg)
-	pg.DialFunc = quietly(pg.DialFunc, func(c *quietConn) { s.socket = c }) // of several hosts tried, the last is the one connected to
+	pg.DialFunc = lowWaterDial(pg.DialFunc, func(c *lowWaterConn) { s.socket = c }) // of several hosts tried, the last is the one connected to
 	build := pg.BuildFrontend
 	pg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
 		s.wire = newWire(r, cfg.MaxRowBytes) // like the socket
@@ -208,7 +208,7 @@ func (s *Stream) readSlot(ctx context.Context, slot string) error {
 // watermark; it is called from this goroutine only. Statuses leave on time also while out has no room.
 func (s *Stream) Run(ctx, stop context.Context, out chan<- *Batch, acked func() pglogrepl.LSN) error {
 	defer close(out)
-	defer s.socket.narrowed(false)
+	defer s.socket.shrinkRecvBuf(false)
 	s.acked = acked
 	// Ends a read that waits: a deadline in the past, since the connection itself must stay usable for the final status.
 	interrupt := func() { _ = s.conn.Conn().SetReadDeadline(time.Unix(1, 0)) }
@@ -311,7 +311,7 @@ func (s *Stream) copyData(body []byte, over int64, b *Batch) error {
 		var err error
 		events := len(b.Events)
 		if over > 0 {
-			err = s.decoder.beginning(body[25:], over, sent, b)
+			err = s.decoder.decodeTruncated(body[25:], over, sent, b)
 		} else {
 			err = s.decoder.decode(body[25:], sent, b)
 		}
@@ -322,7 +322,7 @@ func (s *Stream) copyData(body []byte, over int64, b *Batch) error {
 			s.last.behind = postgresTime(sent).Sub(s.decoder.time) > staleness // both by the server's clock
 		}
 		s.between = min(s.between, ChunkBytes) + len(body)
-		b.lies(events, s.wire.chunk)
+		b.retainChunk(events, s.wire.chunk)
 		if n := len(b.Events); n > events {
 			b.Events[n-1].Bytes, s.between = s.between, 0
 		}
@@ -333,7 +333,7 @@ func (s *Stream) copyData(body []byte, over int64, b *Batch) error {
 		end := pglogrepl.LSN(c.uint64())
 		c.uint64() // server clock
 		if c.byte() != 0 {
-			s.schedule.asked()
+			s.schedule.replyRequested()
 		}
 		// Inside a transaction its position says nothing about the rows still to come. One below the seed can
 		// come right after the start.
@@ -367,14 +367,14 @@ func (s *Stream) handOver(ctx context.Context, out chan<- *Batch, b *Batch) erro
 		return nil
 	default:
 	}
-	timer := time.NewTimer(min(brief, time.Until(s.wake())))
+	timer := time.NewTimer(min(shrunkTimeout, time.Until(s.wake())))
 	defer timer.Stop()
 	for {
 		select {
 		case out <- b:
 			return nil
 		case <-timer.C:
-			s.socket.narrowed(false)
+			s.socket.shrinkRecvBuf(false)
 			if err := s.statusIfDue(); err != nil {
 				return err
 			}

@@ -47,7 +47,7 @@ func FindTransaction(ctx context.Context, pg *pgconn.Config, cfg Config, slot st
 	s.schedule.last = s.now()
 
 	t := Transaction{CommitLSN: commit, Events: map[string]int{}}
-	b := newBatch()
+	b := &Batch{}
 	for s.positions.received < s.identity.WrittenLSN {
 		typ, body, over, ok, err := s.wire.next()
 		switch {

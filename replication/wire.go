@@ -121,7 +121,7 @@ func (w *wire) hasRoom() bool { return len(w.buf)-w.tail >= chunkSize/8 && w.dis
 // fill does one read. It returns the reader's error only if nothing was read.
 func (w *wire) fill() error {
 	if w.discard > 0 {
-		return w.forget()
+		return w.readDiscarded()
 	}
 	need := 5
 	if length, err := w.length(); err != nil {
@@ -133,13 +133,7 @@ func (w *wire) fill() error {
 	}
 	// A new chunk before the free end gets so small that reads do, and when the message at head does not fit.
 	if !w.hasRoom() || len(w.buf)-w.head < need {
-		next := w.chunks.take(max(chunkSize, need+chunkSize/4))
-		w.tail = copy(next.bytes, w.buf[w.head:w.tail])
-		w.head = 0
-		if w.chunk != nil {
-			w.chunk.Release()
-		}
-		w.chunk, w.buf = next, next.bytes
+		w.nextChunk(max(chunkSize, need+chunkSize/4))
 	}
 	n, err := w.r.Read(w.buf[w.tail:])
 	w.tail += n
@@ -148,7 +142,7 @@ func (w *wire) fill() error {
 }
 
 // forget does one read of what nobody wants.
-func (w *wire) forget() error {
+func (w *wire) readDiscarded() error {
 	if w.waste == nil {
 		w.waste = make([]byte, chunkSize)
 	}

@@ -21,13 +21,13 @@ import (
 )
 
 // pair is a connection that can be quiet, and its other end.
-func pair(t *testing.T) (*quietConn, net.Conn) {
+func pair(t *testing.T) (*lowWaterConn, net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
-	var c *quietConn
-	_, err = quietly((&net.Dialer{}).DialContext, func(made *quietConn) { c = made })(t.Context(), "tcp", l.Addr().String())
+	var c *lowWaterConn
+	_, err = lowWaterDial((&net.Dialer{}).DialContext, func(made *lowWaterConn) { c = made })(t.Context(), "tcp", l.Addr().String())
 	require.NoError(t, err)
 	require.NotNil(t, c)
 	other, err := l.Accept()
@@ -54,14 +54,14 @@ func TestQuietConn_ReadsWhatIsThere(t *testing.T) {
 	got := make([]byte, 5)
 	_, err = io.ReadFull(c, got)
 	require.NoError(t, err)
-	c.hush(worthReading)
+	c.setRcvLowat(worthReading)
 	for range 100 {
 		_, err = other.Write([]byte("x"))
 		require.NoError(t, err)
 		n, err := c.Read(got)
 		require.NoError(t, err)
 		require.Equal(t, "x", string(got[:n]))
-		c.hush(worthReading)
+		c.setRcvLowat(worthReading)
 	}
 }
 
@@ -69,7 +69,7 @@ func TestQuietConn_ReadsWhatIsThere(t *testing.T) {
 func TestQuietConn_IsWokenByOneByteOnceItHasFoundNothing(t *testing.T) {
 	c, other := pair(t)
 	for range 20 {
-		c.hush(worthReading)
+		c.setRcvLowat(worthReading)
 		read := make(chan byte)
 		go func() { // ends when the byte was read, or with the deadline
 			p := make([]byte, 100)
@@ -88,17 +88,17 @@ func TestQuietConn_IsWokenByOneByteOnceItHasFoundNothing(t *testing.T) {
 
 func TestQuietConn_EndsAsOthersDo(t *testing.T) {
 	c, other := pair(t)
-	c.hush(worthReading)
+	c.setRcvLowat(worthReading)
 	require.NoError(t, c.SetReadDeadline(time.Unix(1, 0)))
 	_, err := c.Read(make([]byte, 1))
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
-	c.hush(worthReading)
+	c.setRcvLowat(worthReading)
 	require.NoError(t, other.Close())
 	_, err = c.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)
-	c.hush(worthReading)
+	c.setRcvLowat(worthReading)
 	require.NoError(t, c.Close())
 	_, err = c.Read(make([]byte, 1))
 	require.ErrorIs(t, err, net.ErrClosed)
@@ -173,7 +173,7 @@ func TestQuietConn_UnderTLS(t *testing.T) {
 	var got []byte
 	p := make([]byte, 40_000)
 	for {
-		c.hush(worthReading)
+		c.setRcvLowat(worthReading)
 		n, err := client.Read(p)
 		got = append(got, p[:n]...)
 		if err != nil {
@@ -188,18 +188,18 @@ func TestQuietly_LeavesOtherConnectionsAlone(t *testing.T) {
 	one, two := net.Pipe()
 	defer one.Close()
 	defer two.Close()
-	made := &quietConn{}
-	conn, err := quietly(func(context.Context, string, string) (net.Conn, error) { return one, nil }, func(c *quietConn) { made = c })(t.Context(), "", "")
+	made := &lowWaterConn{}
+	conn, err := lowWaterDial(func(context.Context, string, string) (net.Conn, error) { return one, nil }, func(c *lowWaterConn) { made = c })(t.Context(), "", "")
 	require.NoError(t, err)
 	require.Same(t, one, conn)
 	require.Nil(t, made)
-	made.hush(worthReading)
+	made.setRcvLowat(worthReading)
 }
 
 // A backlog is read in pieces that are worth it.
 func TestQuietConn_AwaitsWhatIsWorthReading(t *testing.T) {
 	c, other := pair(t)
-	c.hush(worthReading)
+	c.setRcvLowat(worthReading)
 	_, err := other.Write(make([]byte, worthReading-1))
 	require.NoError(t, err)
 	unread := func() (n int) {
@@ -224,8 +224,8 @@ func TestQuietConn_AwaitsNoLongerThanTheDeadline(t *testing.T) {
 	c, other := pair(t)
 	_, err := other.Write([]byte("x"))
 	require.NoError(t, err)
-	c.hush(worthReading)
-	require.NoError(t, c.SetReadDeadline(time.Now().Add(longestRest)))
+	c.setRcvLowat(worthReading)
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(longestPause)))
 	c.await()
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
 	p := make([]byte, 10)
@@ -233,9 +233,9 @@ func TestQuietConn_AwaitsNoLongerThanTheDeadline(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "x", string(p[:n]))
 
-	c.hush(worthReading)
+	c.setRcvLowat(worthReading)
 	require.NoError(t, other.Close())
-	require.NoError(t, c.SetReadDeadline(time.Now().Add(longestRest)))
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(longestPause)))
 	c.await()
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
 	_, err = c.Read(p)
@@ -251,10 +251,10 @@ func TestQuietConn_HasLittleOnTheWayWhileABacklogIsRead(t *testing.T) {
 	}
 	before := size()
 	c.near = false
-	c.narrowed(true)
+	c.shrinkRecvBuf(true)
 	require.Equal(t, before, size(), "over a longer way it stays as it is")
 	c.near = true
-	c.narrowed(true)
+	c.shrinkRecvBuf(true)
 	require.Equal(t, 2*receiveBuffer, size(), "the kernel doubles it")
 
 	// Nothing gets stuck: the low-water mark is not beyond what there is room for.
@@ -262,7 +262,7 @@ func TestQuietConn_HasLittleOnTheWayWhileABacklogIsRead(t *testing.T) {
 	go func() { _, _ = other.Write(sent) }() // ends with the connection at the latest
 	var got []byte
 	for p := make([]byte, chunkSize); len(got) < len(sent); {
-		c.hush(worthReading)
+		c.setRcvLowat(worthReading)
 		n, err := c.Read(p)
 		require.NoError(t, err)
 		got = append(got, p[:n]...)
@@ -271,7 +271,7 @@ func TestQuietConn_HasLittleOnTheWayWhileABacklogIsRead(t *testing.T) {
 }
 
 // kept tells whether the kernel may not let the receive buffer grow.
-func (c *quietConn) kept() (kept bool) {
+func (c *lowWaterConn) kept() (kept bool) {
 	_ = c.socket.raw.Control(func(fd uintptr) {
 		lock, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_BUF_LOCK)
 		kept = err == nil && lock != 0
@@ -289,19 +289,19 @@ func TestStream_LetsTheBufferGrowWhileNothingIsRead(t *testing.T) {
 	s.last.behind = true
 	_, err := other.Write(make([]byte, worthReading))
 	require.NoError(t, err)
-	require.NoError(t, s.rest())
+	require.NoError(t, s.pause())
 	require.True(t, c.kept(), "a backlog is read")
 	out := make(chan *Batch)
 	ended := make(chan error, 1)
-	go func() { ended <- s.handOver(t.Context(), out, newBatch()) }() // ends when the batch is taken
+	go func() { ended <- s.handOver(t.Context(), out, &Batch{}) }() // ends when the batch is taken
 	require.Eventually(t, func() bool { return !c.kept() }, 10*time.Second, time.Millisecond)
 	<-out
 	require.NoError(t, <-ended)
 
-	require.NoError(t, s.rest())
+	require.NoError(t, s.pause())
 	require.True(t, c.kept())
 	s.last.behind = false
-	require.NoError(t, s.rest())
+	require.NoError(t, s.pause())
 	require.False(t, c.kept(), "there is no backlog")
 }
 
@@ -318,15 +318,15 @@ func TestStream_LetsKeepalivesWaitForCompanyAndNothingElse(t *testing.T) {
 		for s.wire.got == before {
 			require.NoError(t, s.read(t.Context(), t.Context()))
 		}
-		_, err = s.decodeBuffered(newBatch(), t.Context())
+		_, err = s.decodeBuffered(&Batch{}, t.Context())
 		require.NoError(t, err)
 	}
 	read(keepalive(1, 0))
 	require.NotEqual(t, int32(worthWaking), c.mark.Load(), "the first")
-	s.last.heard = time.Now() // however slow the machine is
+	s.last.endedAt = time.Now() // however slow the machine is
 	read(keepalive(2, 0))
 	s.last.frequent = true
-	require.NoError(t, s.rest())
+	require.NoError(t, s.pause())
 	require.Equal(t, int32(worthWaking), c.mark.Load(), "it has waited for more")
 	require.Equal(t, pglogrepl.LSN(2), s.ReceivedLSN())
 	read(keepalive(3, 0))
