@@ -16,8 +16,8 @@ type Batch struct {
 	pool   chan *Batch // where it goes when it is released; nil: nowhere
 }
 
-// batches are those of a stream, used again and again. Not a sync.Pool, which the collector empties:
-// under load it runs many times a second.
+// batches are those of a stream, used again and again. Not a sync.Pool, which the collector
+// empties: under load it runs many times a second.
 type batches chan *Batch
 
 // take gives an empty batch.

@@ -19,11 +19,12 @@ import (
 // chunkSize is how many bytes a chunk has. Large, so that a backlog is read with few system calls.
 const chunkSize = 256 << 10
 
-// chunksKept is how many free chunks are kept: more than are ever in flight with the default limits.
+// chunksKept is how many free chunks are kept: more than are ever in flight with the default
+// limits.
 const chunksKept = 40
 
-// Chunk is a reference-counted read buffer. At zero it returns to its free list; a leaked reference
-// leaves it to the collector. The zero value is of no stream.
+// Chunk is a reference-counted read buffer. At zero it returns to its free list; a leaked
+// reference leaves it to the collector. The zero value is of no stream.
 type Chunk struct {
 	bytes []byte
 	refs  atomic.Int32

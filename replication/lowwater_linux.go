@@ -11,10 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tcpSocket is what a connection is to the kernel. Its low-water mark is from how many bytes on there is something to read.
+// tcpSocket is what a connection is to the kernel. Its low-water mark is from how many bytes on
+// there is something to read.
 type tcpSocket struct{ raw syscall.RawConn }
 
-// tcpOf tells whether a connection is one. Unix sockets have no low-water mark.
+// tcpOf reports whether a connection is one. Unix sockets have no low-water mark.
 func tcpOf(conn net.Conn) (tcpSocket, bool) {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {
@@ -53,7 +54,8 @@ func (s tcpSocket) roundTrip() (d time.Duration, err error) {
 	return d, errors.Join(err, failed)
 }
 
-// await waits until so much has come, or the kernel says for another reason that there is something to read, or the deadline.
+// await waits until so much has come, or the kernel says for another reason that there is
+// something to read, or the deadline.
 func (s tcpSocket) await(bytes int) {
 	asked := false
 	_ = s.raw.Read(func(fd uintptr) bool { // whatever ends it, the read that follows tells
@@ -66,7 +68,8 @@ func (s tcpSocket) await(bytes int) {
 	})
 }
 
-// readNow reads what is there, without waiting: nothing, if that is nothing. A deadline that is over is an error, as for Read.
+// readNow reads what is there, without waiting: nothing, if that is nothing. A deadline that is
+// over is an error, as for Read.
 func (s tcpSocket) readNow(p []byte) (n int, err error) {
 	if len(p) == 0 {
 		return 0, nil

@@ -250,10 +250,10 @@ func TestQuietConn_HasLittleOnTheWayWhileABacklogIsRead(t *testing.T) {
 		return n
 	}
 	before := size()
-	c.near = false
+	c.shrinkable = false
 	c.shrinkRecvBuf(true)
 	require.Equal(t, before, size(), "over a longer way it stays as it is")
-	c.near = true
+	c.shrinkable = true
 	c.shrinkRecvBuf(true)
 	require.Equal(t, 2*receiveBuffer, size(), "the kernel doubles it")
 
@@ -270,7 +270,7 @@ func TestQuietConn_HasLittleOnTheWayWhileABacklogIsRead(t *testing.T) {
 	require.True(t, bytes.Equal(sent, got))
 }
 
-// kept tells whether the kernel may not let the receive buffer grow.
+// kept reports whether the kernel may not let the receive buffer grow.
 func (c *lowWaterConn) kept() (kept bool) {
 	_ = c.socket.raw.Control(func(fd uintptr) {
 		lock, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_BUF_LOCK)
@@ -282,7 +282,7 @@ func (c *lowWaterConn) kept() (kept bool) {
 // A buffer that must not grow loses what comes when it is full: TestTrap_BrokerStallLongerThanTheTimeoutOfTheServer shows what that leads to.
 func TestStream_LetsTheBufferGrowWhileNothingIsRead(t *testing.T) {
 	c, other := pair(t)
-	c.near = true
+	c.shrinkable = true
 	s := streamOn(t, c)
 	s.socket = c
 

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// lastRead is what the last read tells of the next one.
+// lastRead is what the last read means for the next one.
 type lastRead struct {
 	unfinished     bool      // it has left something behind
 	silent         bool      // it brought nothing
@@ -19,7 +19,8 @@ type lastRead struct {
 	behind         bool      // what came last was sent long after its commit
 }
 
-// rest waits before a read, until it is due by the pace or, if behind, worth it. It is too short for a context to matter.
+// pause waits before a read, until it is due by the pace or, if behind, until it brings enough. It
+// is too short for a context to matter.
 func (s *Stream) pause() error {
 	if s.last.unfinished || s.secure && s.socket == nil { // each read brings one record
 		return nil
@@ -43,7 +44,7 @@ func (s *Stream) pause() error {
 	return nil
 }
 
-// await waits until so many bytes have come, at most longestRest.
+// awaitBytes waits until so many bytes have come, at most longestPause.
 func (s *Stream) awaitBytes(bytes int32) error {
 	s.socket.setRcvLowat(bytes)
 	if err := s.conn.Conn().SetReadDeadline(s.now().Add(longestPause)); err != nil {
@@ -87,8 +88,8 @@ func (s *Stream) read(ctx, stop context.Context) error {
 	return nil
 }
 
-// readRecords goes on with what has come already over TLS, of which a read brings one record: and each message of the walsender is one. It tells whether it
-// has left something for want of room.
+// readRecords reads on over TLS, where a read brings one record and each message of the walsender
+// is one. It reports whether it has left something for want of room.
 func (s *Stream) readRecords() (more bool) {
 	if !s.secure || s.socket == nil {
 		return false
@@ -97,7 +98,7 @@ func (s *Stream) readRecords() (more bool) {
 	defer func() { s.socket.nonBlocking = false }()
 	for s.wire.hasRoom() {
 		if err := s.wire.fill(); err != nil {
-			return false // what is none of ours comes again
+			return false // an error other than the deadline comes again
 		}
 	}
 	return true

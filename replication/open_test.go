@@ -9,7 +9,7 @@ import (
 	"github.com/postrider/postrider/test/parts"
 )
 
-// spilled drains a transaction of a megabyte and tells whether the server wrote it to its disk.
+// spilled drains a transaction of a megabyte and reports whether the server wrote it to its disk.
 func spilled(t *testing.T, workMem int64, server string) bool {
 	x := newTableIn(t, parts.Postgres(t, "17"))
 	x.exec(`ALTER DATABASE ` + x.conn.Config().Database + ` SET logical_decoding_work_mem = '` + server + `'`)
