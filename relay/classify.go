@@ -77,7 +77,7 @@ var rules = []rule{
 	{ErrConfiguration, Fatal, "configuration", drainFully, false},
 
 	// One row.
-	{errSuspected, Retryable, "refused", drainFully, false},
+	{errRefused, Retryable, "refused", drainFully, false},
 	{replication.ErrUnassigned, Poison, "unassigned", drainFully, false},
 	{replication.ErrUndecodable, Poison, "undecodable", drainFully, false},
 	{sink.ErrInvalidTopic, Poison, "invalid_topic", drainFully, false},

@@ -21,7 +21,7 @@ func (r *Relay) keepHeartbeat(ctx, stop context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(stop, cancel)()
-	h := heartbeat{make: r.parts.Heartbeat, open: r.parts.OpenSink}
+	h := heartbeat{make: r.parts.Broker.Heartbeat, open: r.parts.Broker.OpenSink}
 	defer func() { h.close(sinkCloseTimeoutKilled) }()
 	tick := time.NewTicker(r.cfg.HeartbeatInterval)
 	defer tick.Stop()

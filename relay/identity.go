@@ -48,7 +48,7 @@ func (r *Relay) recognise(id replication.Identity, seed pglogrepl.LSN) error {
 	case replication.Rewound:
 		return changed("server was put back to an earlier state: it has written up to %s of timeline %d, and was read up to %s before", fork, id.Timeline, was.LSN)
 	case replication.Restored:
-		lost, _ := r.handed.behind(fork)
+		lost, _ := r.published.behind(fork)
 		return changed("server was restored to an earlier point: timeline %d begins at %s, and the server before it was read up to %s, with %d messages "+
 			"that were published from behind that point", id.Timeline, fork, was.LSN, lost)
 	}
@@ -75,12 +75,12 @@ func (r *Relay) promoted(descent replication.Descent, fork pglogrepl.LSN, id rep
 		log.Warn().Msg("server was promoted, and has everything that was read before")
 		return
 	}
-	lost, all := r.handed.behind(fork)
+	lost, all := r.published.behind(fork)
 	if lost == 0 && all {
 		log.Warn().Stringer("lsn", fork).Msg("server was promoted without all that was read before; none of it was published")
 		return
 	}
-	r.handed.forget(fork)
+	r.published.forget(fork)
 	r.parts.Metrics.PhantomMessages.Add(float64(max(1, lost)))
 	r.mu.Lock()
 	r.state.Phantoms = Phantoms{
@@ -92,10 +92,10 @@ func (r *Relay) promoted(descent replication.Descent, fork pglogrepl.LSN, id rep
 }
 
 // handedTransactions are those that are remembered: some seconds of a busy outbox. A standby that lags by more is not one to promote.
-const handedTransactions = 16 << 10
+const publishedTransactions = 16 << 10
 
 // handed counts the messages of the last transactions that went to the sink. Of the pump, and of the goroutine in Run while none runs.
-type handed struct {
+type publishedRing struct {
 	ring        []counted // ring[number%handedTransactions], for first <= number < next
 	first, next uint64    // numbers of transactions; first > 0: some are not remembered any more
 }
@@ -107,9 +107,9 @@ type counted struct {
 
 // add counts one message of the transaction that commits there. Transactions come in the order of commits; those that come again after a new start
 // from the slot are counted once.
-func (h *handed) add(commit pglogrepl.LSN) {
+func (h *publishedRing) add(commit pglogrepl.LSN) {
 	if h.ring == nil {
-		h.ring = make([]counted, handedTransactions)
+		h.ring = make([]counted, publishedTransactions)
 	}
 	if h.next > h.first {
 		last := h.at(h.next - 1)
@@ -121,7 +121,7 @@ func (h *handed) add(commit pglogrepl.LSN) {
 			h.forget(commit)
 		}
 	}
-	if h.next-h.first == handedTransactions {
+	if h.next-h.first == publishedTransactions {
 		h.first++
 	}
 	*h.at(h.next) = counted{commit, 1}
@@ -129,7 +129,7 @@ func (h *handed) add(commit pglogrepl.LSN) {
 }
 
 // behind counts the messages of transactions whose commit lies behind fork. all: there are no others that are not remembered any more.
-func (h *handed) behind(fork pglogrepl.LSN) (messages int, all bool) {
+func (h *publishedRing) behind(fork pglogrepl.LSN) (messages int, all bool) {
 	for n := h.next; n > h.first; n-- {
 		c := h.at(n - 1)
 		if c.commit < fork {
@@ -141,10 +141,10 @@ func (h *handed) behind(fork pglogrepl.LSN) (messages int, all bool) {
 }
 
 // forget is for what comes again, or never will.
-func (h *handed) forget(from pglogrepl.LSN) {
+func (h *publishedRing) forget(from pglogrepl.LSN) {
 	for h.next > h.first && h.at(h.next-1).commit >= from {
 		h.next--
 	}
 }
 
-func (h *handed) at(number uint64) *counted { return &h.ring[number%handedTransactions] }
+func (h *publishedRing) at(number uint64) *counted { return &h.ring[number%publishedTransactions] }

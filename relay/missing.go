@@ -21,7 +21,7 @@ type awaited struct {
 }
 
 // await remembers the row that a session ended with, if its topic was missing, and returns err with the policy for it.
-func (r *Relay) await(err error) error {
+func (r *Relay) awaitTopic(err error) error {
 	failed := new(sink.MessageError)
 	if !errors.As(err, &failed) || !errors.Is(err, sink.ErrUnknownTopic) {
 		return err
@@ -37,7 +37,7 @@ func (r *Relay) await(err error) error {
 
 // askForAwaited asks for the topic that the last session ended for, unless the stream does not bring its row again: the slot was moved past it, or the server
 // is another one, where the row may never have been.
-func (r *Relay) askForAwaited(ctx context.Context, s *session) error {
+func (r *Relay) retryAwaited(ctx context.Context, s *session) error {
 	a := r.awaited
 	if a == nil {
 		return nil
@@ -156,7 +156,7 @@ func (m *missing) unsettle() {
 // absent returns why a message cannot be delivered if its topic has been missing for long enough, and still is. Another error ends the session.
 func (s *session) absent(ctx context.Context, m *sink.Message) (reason, err error) {
 	a := s.missing.topics[m.Topic]
-	if a == nil || !a.settled || s.isLetter(m.Topic) {
+	if a == nil || !a.settled || s.isDeadLetter(m.Topic) {
 		return nil, nil
 	}
 	if time.Since(a.last) > missingFresh {
@@ -173,10 +173,10 @@ func (s *session) absent(ctx context.Context, m *sink.Message) (reason, err erro
 }
 
 // gone does with a row whose topic does not exist what the policy says. False: it exists, as far as is known.
-func (s *session) gone(ctx context.Context, e *replication.Event, m *sink.Message) (bool, error) {
+func (s *session) missingTopic(ctx context.Context, e *replication.Event, m *sink.Message) (bool, error) {
 	reason, err := s.absent(ctx, m)
 	if err != nil || reason == nil {
 		return false, err
 	}
-	return true, s.poisoned(ctx, Poisoned{Event: e, Message: m, Err: reason})
+	return true, s.quarantine(ctx, Poisoned{Event: e, Message: m, Err: reason})
 }

@@ -76,7 +76,7 @@ func (s *session) oversize(e *replication.Event) error {
 }
 
 // poisoned does with a row what the policy for its cause says.
-func (s *session) poisoned(ctx context.Context, p Poisoned) error {
+func (s *session) quarantine(ctx context.Context, p Poisoned) error {
 	s.metrics.EventsRefused.Inc()
 	letter, err := s.dispose(p)
 	if err != nil {
@@ -104,7 +104,7 @@ func (s *session) dispose(p Poisoned) (*sink.Message, error) {
 	if policy == deadletter.Halt {
 		return nil, &HaltError{Cause: cause, Err: p.Err}
 	}
-	if s.desk == nil && policy != deadletter.Skip {
+	if s.deadLetters == nil && policy != deadletter.Skip {
 		return nil, p.Err
 	}
 	_, reason := Classify(p.Err, false)
@@ -120,7 +120,7 @@ func (s *session) dispose(p Poisoned) (*sink.Message, error) {
 		event.Msg("row was left out, by the policy skip")
 		return nil, nil
 	}
-	letter, err := s.desk.Letter(deadletter.Poison{Event: p.Event, Message: p.Message, Cause: cause, Reason: reason, Err: p.Err, Policy: policy})
+	letter, err := s.deadLetters.DeadLetter(deadletter.Poison{Event: p.Event, Message: p.Message, Cause: cause, Reason: reason, Err: p.Err, Policy: policy})
 	if errors.Is(err, deadletter.ErrKept) {
 		s.metrics.EventsRepeated.Inc()
 		return nil, nil
@@ -136,14 +136,14 @@ func (s *session) dispose(p Poisoned) (*sink.Message, error) {
 // follow asks the desk where a message goes. While its key is redriven that may take a moment: what is behind the message waits, too.
 func (s *session) follow(ctx context.Context, e *replication.Event, m *sink.Message) (*sink.Message, error) {
 	for {
-		letter, err := s.desk.Follow(e, m)
+		letter, err := s.deadLetters.Follow(e, m)
 		if !errors.Is(err, deadletter.ErrHold) {
 			return letter, err
 		}
 		if err := s.settle(ctx); err != nil {
 			return nil, err
 		}
-		if err := s.desk.Wait(ctx, m); err != nil {
+		if err := s.deadLetters.Wait(ctx, m); err != nil {
 			return nil, err
 		}
 	}
@@ -152,11 +152,11 @@ func (s *session) follow(ctx context.Context, e *replication.Event, m *sink.Mess
 // refusedBySink deals with the first of ms, which Publish has not taken, and returns what to hand over instead. The error ends the session.
 func (s *session) refusedBySink(ms []*sink.Message, err error) ([]*sink.Message, error) {
 	failed := new(sink.MessageError)
-	if errors.As(err, &failed) && !failed.Untaken && mayBeInnocent(err) {
+	if errors.As(err, &failed) && !failed.Untaken && refusesBatch(err) {
 		// The sink says so to Done as well, which takes note of the message. Whichever comes first, the session ends in the same way.
-		return nil, fmt.Errorf("%w: %w", errSuspected, err)
+		return nil, fmt.Errorf("%w: %w", errRefused, err)
 	}
-	if failed == nil || !failed.Untaken || !sameEvent(ms[0], failed.Origin) || s.isLetter(failed.Topic) {
+	if failed == nil || !failed.Untaken || !sameEvent(ms[0], failed.Origin) || s.isDeadLetter(failed.Topic) {
 		return nil, err
 	}
 	cause, known := causeOf(err)
@@ -164,8 +164,8 @@ func (s *session) refusedBySink(ms []*sink.Message, err error) ([]*sink.Message,
 		return nil, err
 	}
 	m := ms[0]
-	if cause == deadletter.Refused && !s.suspects.convicts(m) {
-		return nil, s.suspects.refusedAlone(m, err)
+	if cause == deadletter.Refused && !s.candidates.isConfirmed(m) {
+		return nil, s.candidates.refusedAlone(m, err)
 	}
 	letter, halt := s.dispose(Poisoned{Message: m, Err: err})
 	if halt != nil {
@@ -183,12 +183,12 @@ func (s *session) refusedBySink(ms []*sink.Message, err error) ([]*sink.Message,
 // followUp has messages that were routed before a key was parked follow to the dead-letter topic. Letters among them are there already.
 func (s *session) followUp(ms []*sink.Message) error {
 	for i, follower := range ms {
-		if s.isLetter(follower.Topic) {
+		if s.isDeadLetter(follower.Topic) {
 			continue
 		}
-		letter, err := s.desk.Follow(nil, follower)
+		letter, err := s.deadLetters.Follow(nil, follower)
 		if errors.Is(err, deadletter.ErrHold) { // it waits for nothing here: asked once more, it follows
-			letter, err = s.desk.Follow(nil, follower)
+			letter, err = s.deadLetters.Follow(nil, follower)
 		}
 		if err != nil {
 			return err
@@ -213,15 +213,17 @@ func (s *session) takePlace(ms []*sink.Message, i int, letter *sink.Message) {
 	ms[i] = letter
 }
 
-func (s *session) isLetter(topic string) bool { return s.desk != nil && topic == s.policies.Topic }
+func (s *session) isDeadLetter(topic string) bool {
+	return s.deadLetters != nil && topic == s.policies.Topic
+}
 
 // tryAlone publishes a suspect with nothing else in flight, so that a refusal is its own; or disposes of it, once it was refused often enough.
-func (s *session) tryAlone(ctx context.Context, e *replication.Event, m *sink.Message, found suspect) error {
-	if found.convicted {
-		if s.isLetter(m.Topic) {
+func (s *session) probe(ctx context.Context, e *replication.Event, m *sink.Message, found candidate) error {
+	if found.confirmed {
+		if s.isDeadLetter(m.Topic) {
 			return found.err // there is no other place for it
 		}
-		return s.poisoned(ctx, Poisoned{Event: e, Message: m, Err: found.err})
+		return s.quarantine(ctx, Poisoned{Event: e, Message: m, Err: found.err})
 	}
 	if err := s.settle(ctx); err != nil {
 		return err
@@ -229,11 +231,11 @@ func (s *session) tryAlone(ctx context.Context, e *replication.Event, m *sink.Me
 	if err := s.add(ctx, m); err != nil {
 		return err
 	}
-	s.suspects.alone.Store(true)
+	s.candidates.probing.Store(true)
 	if err := s.settle(ctx); err != nil {
 		return err // and it stays alone: the session ends, perhaps before Done is told why
 	}
-	s.suspects.alone.Store(false)
+	s.candidates.probing.Store(false)
 	return nil
 }
 
@@ -251,23 +253,23 @@ func (s *session) settle(ctx context.Context) error {
 }
 
 // errSuspected ends a session in which the broker refused a batch, or a record that may yet be taken: the next one sends its records one by one.
-var errSuspected = errors.New("refused by the broker; tried again by itself")
+var errRefused = errors.New("refused by the broker; tried again by itself")
 
 // suspects remembers, from session to session, the records that the broker has refused after they were sent. The limit is the broker's for a
 // whole batch, so most of them may be innocent.
-type suspects struct {
+type candidates struct {
 	retries int
 	count   atomic.Int32 // of known, for those who are in a hurry
-	alone   atomic.Bool  // nothing but one suspect is in flight
+	probing atomic.Bool  // nothing but one suspect is in flight
 
 	mu    sync.Mutex
-	known map[identity]*suspect
+	known map[identity]*candidate
 }
 
-type suspect struct {
-	lone      int   // refusals with nothing else in flight
+type candidate struct {
+	refusals  int   // refusals with nothing else in flight
 	err       error // the last one
-	convicted bool
+	confirmed bool
 }
 
 // identity tells the record of an event from its dead letter, and, by the relation, a message outside of a transaction from the first row of a
@@ -282,9 +284,9 @@ func identityOf(m *sink.Message) identity {
 	return identity{m.Origin.LSN, m.Origin.Index, m.Topic, m.Origin.Relation}
 }
 
-func (s *suspects) any() bool { return s.count.Load() > 0 }
+func (s *candidates) any() bool { return s.count.Load() > 0 }
 
-func (s *suspects) of(m *sink.Message) *suspect {
+func (s *candidates) find(m *sink.Message) *candidate {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if found := s.known[identityOf(m)]; found != nil {
@@ -294,13 +296,13 @@ func (s *suspects) of(m *sink.Message) *suspect {
 	return nil
 }
 
-func (s *suspects) convicts(m *sink.Message) bool {
-	found := s.of(m)
-	return found != nil && found.convicted
+func (s *candidates) isConfirmed(m *sink.Message) bool {
+	found := s.find(m)
+	return found != nil && found.confirmed
 }
 
 // clear is for one that was delivered.
-func (s *suspects) clear(m *sink.Message) {
+func (s *candidates) cleared(m *sink.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, found := s.known[identityOf(m)]; found {
@@ -310,50 +312,50 @@ func (s *suspects) clear(m *sink.Message) {
 }
 
 // forget is for those that do not come again, because all before that position is confirmed. Each error keeps what was read together with its row in memory.
-func (s *suspects) forget(before pglogrepl.LSN) {
+func (s *candidates) forget(before pglogrepl.LSN) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.known, func(id identity, _ *suspect) bool { return id.lsn < before })
+	maps.DeleteFunc(s.known, func(id identity, _ *candidate) bool { return id.lsn < before })
 	s.count.Store(int32(len(s.known))) //nolint:gosec // they were in flight, which is bounded
 }
 
 // mayBeInnocent tells whether the broker's answer to a batch leaves open which of its records is meant.
-func mayBeInnocent(err error) bool {
+func refusesBatch(err error) bool {
 	return errors.Is(err, sink.ErrTooLarge) || errors.Is(err, sink.ErrInvalidRecord)
 }
 
 // refused notes what the broker refused after it was sent, and returns the error by which the session ends: one that is tried again, until
 // the record was refused by itself often enough.
-func (s *suspects) refused(m *sink.Message, err error) error {
-	if !mayBeInnocent(err) {
+func (s *candidates) refused(m *sink.Message, err error) error {
+	if !refusesBatch(err) {
 		return err
 	}
-	if s.alone.Load() {
+	if s.probing.Load() {
 		return s.refusedAlone(m, err)
 	}
 	s.note(m, err, 0)
-	return fmt.Errorf("%w: %w", errSuspected, err)
+	return fmt.Errorf("%w: %w", errRefused, err)
 }
 
 // refusedAlone is refused for one that nothing else can have been the reason for.
-func (s *suspects) refusedAlone(m *sink.Message, err error) error {
+func (s *candidates) refusedAlone(m *sink.Message, err error) error {
 	s.note(m, err, 1)
-	return fmt.Errorf("%w: %w", errSuspected, err)
+	return fmt.Errorf("%w: %w", errRefused, err)
 }
 
-func (s *suspects) note(m *sink.Message, err error, lone int) {
+func (s *candidates) note(m *sink.Message, err error, lone int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := s.known[identityOf(m)]
 	if found == nil {
-		found = &suspect{}
+		found = &candidate{}
 		if s.known == nil {
-			s.known = map[identity]*suspect{}
+			s.known = map[identity]*candidate{}
 		}
 		s.known[identityOf(m)] = found
 		s.count.Add(1)
 	}
 	found.err = err
-	found.lone += lone
-	found.convicted = found.lone >= s.retries
+	found.refusals += lone
+	found.confirmed = found.refusals >= s.retries
 }

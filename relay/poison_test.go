@@ -23,7 +23,7 @@ type desk struct {
 	parked map[string]bool
 }
 
-func (d *desk) Letter(p deadletter.Poison) (*sink.Message, error) {
+func (d *desk) DeadLetter(p deadletter.Poison) (*sink.Message, error) {
 	m := &sink.Message{Topic: d.topic, Partition: sink.ByKey, Value: []byte(p.Cause)}
 	switch {
 	case p.Message != nil:
@@ -52,9 +52,9 @@ func (d *desk) Close() {}
 func (x *setup) policies(p deadletter.Policy) {
 	c := deadletter.DefaultConfig()
 	c.NotRoutable, c.InvalidTopic, c.TooLarge, c.Refused, c.Malformed = p, p, p, p, p
-	x.parts.Policies = c
+	x.parts.DeadLetters.Policies = c
 	d := &desk{topic: c.Topic, parked: map[string]bool{}}
-	x.parts.OpenDesk = func(context.Context, sink.Source, pglogrepl.LSN) (deadletter.Desk, error) { return d, nil }
+	x.parts.DeadLetters.Open = func(context.Context, sink.Source, pglogrepl.LSN) (deadletter.Handler, error) { return d, nil }
 }
 
 // row commits one row, and returns a position as insert does.
@@ -148,8 +148,8 @@ func TestPoison_FollowsThePolicyWhoeverSaysFirstThatItWasRefused(t *testing.T) {
 	x := newSetup(t)
 	x.policies(deadletter.DeadLetter)
 	x.broker.Refuse(nil, about("poison", sink.ErrTooLarge))
-	open := x.parts.OpenSink
-	x.parts.OpenSink = func(ctx context.Context, done sink.Done) (sink.Sink, error) {
+	open := x.parts.Broker.OpenSink
+	x.parts.Broker.OpenSink = func(ctx context.Context, done sink.Done) (sink.Sink, error) {
 		h := &hasty{refused: make(chan error, 1), closing: make(chan struct{})}
 		var err error
 		h.Sink, err = open(ctx, func(m *sink.Message, err error) {
@@ -186,7 +186,7 @@ func TestPoison_HaltsInFrontOfTheRowByDefault(t *testing.T) {
 	for name, poisoning := range poisonings {
 		t.Run(name, func(t *testing.T) {
 			x := newSetup(t)
-			x.parts.Policies = deadletter.DefaultConfig()
+			x.parts.DeadLetters.Policies = deadletter.DefaultConfig()
 			before := x.row("a", "a1")
 			poisoning.do(x)
 			x.row("b", "b2")
@@ -228,7 +228,7 @@ func TestPoison_RefusedBatchDoesNotCondemnTheInnocent(t *testing.T) {
 func TestPoison_HaltsForOneCauseBesideLettersForOthers(t *testing.T) {
 	x := newSetup(t)
 	x.policies(deadletter.DeadLetter)
-	x.parts.Policies.NotRoutable = deadletter.Halt
+	x.parts.DeadLetters.Policies.NotRoutable = deadletter.Halt
 	x.broker.Refuse(about("big", sink.ErrTooLarge), nil)
 	x.row("a", "a1")
 	x.row("a", "big")

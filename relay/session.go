@@ -43,24 +43,22 @@ type session struct {
 	dedup         sink.Deduplicator  // the sink, with relay.dedup; else nil
 	transactional sink.Transactional // the sink, with relay.exactly_once; else nil
 	source        sink.Source
-	desk          deadletter.Desk // nil unless a policy makes dead letters
+	deadLetters   deadletter.Handler // nil unless a policy makes dead letters
 	window        *window
 	fail          context.CancelCauseFunc // ends the session with a cause; the first one counts
 
-	published atomic.Uint64
-	progress  atomic.Int64 // Unix nanoseconds: when the pump last turned
-	waits     atomic.Bool  // for the sink, which may take as long as a broker takes to answer; it gives up by itself
-	moved     atomic.Int64 // Unix nanoseconds: the last acknowledgement, or a later batch that found nothing in flight
-	failed    atomic.Bool  // the sink reported a failure: what is in flight may or may not be written
+	acknowledged atomic.Uint64
+	progress     atomic.Int64 // Unix nanoseconds: when the pump last turned
+	waits        atomic.Bool  // for the sink, which may take as long as a broker takes to answer; it gives up by itself
+	moved        atomic.Int64 // Unix nanoseconds: the last acknowledgement, or a later batch that found nothing in flight
+	failed       atomic.Bool  // the sink reported a failure: what is in flight may or may not be written
 
-	messages  messages
-	recent    *recent              // of the Relay
-	suspects  *suspects            // of the Relay
-	missing   *missing             // of the Relay
-	handed    *handed              // of the Relay
-	clockSkew func() time.Duration // see Parts.ClockSkew
-
-	counted uint64 // of the bytes received, what the metrics have; guarded by Relay.mu
+	messages   messages
+	recent     *recent              // of the Relay
+	candidates *candidates          // of the Relay
+	missing    *missing             // of the Relay
+	published  *publishedRing       // of the Relay
+	clockSkew  func() time.Duration // see Server.ClockSkew
 
 	// Of the pump alone.
 	transaction uint64          // number of the open one in the window
@@ -163,12 +161,12 @@ func (s *session) row(ctx context.Context, e *replication.Event) error {
 		s.metrics.EventsSkipped.Inc()
 		return nil
 	case e.Oversize > 0:
-		return s.poisoned(ctx, Poisoned{Event: e, Message: m, Err: s.oversize(e)})
+		return s.quarantine(ctx, Poisoned{Event: e, Message: m, Err: s.oversize(e)})
 	case err != nil:
-		return s.poisoned(ctx, Poisoned{Event: e, Err: err})
+		return s.quarantine(ctx, Poisoned{Event: e, Err: err})
 	}
 	s.metrics.EventsRouted.Inc()
-	if s.desk != nil {
+	if s.deadLetters != nil {
 		letter, err := s.follow(ctx, e, m)
 		if errors.Is(err, deadletter.ErrKept) {
 			s.metrics.EventsRepeated.Inc()
@@ -191,16 +189,16 @@ func (s *session) take(ctx context.Context, e *replication.Event, m *sink.Messag
 		m.Origin.Memory = e.Chunk
 	}
 	if len(s.missing.topics) > 0 {
-		if gone, err := s.gone(ctx, e, m); gone || err != nil {
+		if gone, err := s.missingTopic(ctx, e, m); gone || err != nil {
 			return err
 		}
 	}
-	if there, err := s.repeated(ctx, e, m); there || err != nil {
+	if there, err := s.alreadyPublished(ctx, e, m); there || err != nil {
 		return err
 	}
-	if s.suspects.any() {
-		if found := s.suspects.of(m); found != nil {
-			return s.tryAlone(ctx, e, m, *found)
+	if s.candidates.any() {
+		if found := s.candidates.find(m); found != nil {
+			return s.probe(ctx, e, m, *found)
 		}
 	}
 	return s.add(ctx, m)
@@ -225,7 +223,7 @@ func (s *session) add(ctx context.Context, m *sink.Message) error {
 	}
 	s.rows++
 	s.out = append(s.out, m)
-	s.handed.add(m.Origin.LSN)
+	s.published.add(m.Origin.LSN)
 	return nil
 }
 
@@ -233,8 +231,8 @@ func (s *session) add(ctx context.Context, m *sink.Message) error {
 // transaction is never recognised: the commit record of a transaction can begin where it ends, and both would have one position. Nor is a dead
 // letter: that of a row which the broker refused is made some sessions later than those of rows behind it, so letters are in no order of
 // positions; and the desk knows by their IDs which letters there are.
-func (s *session) repeated(ctx context.Context, e *replication.Event, m *sink.Message) (bool, error) {
-	if e.XID == 0 || s.isLetter(m.Topic) {
+func (s *session) alreadyPublished(ctx context.Context, e *replication.Event, m *sink.Message) (bool, error) {
+	if e.XID == 0 || s.isDeadLetter(m.Topic) {
 		return false, nil
 	}
 	if s.dedup == nil {
@@ -291,7 +289,7 @@ func (s *session) publish(ctx context.Context) error {
 	complete, rest := s.out[:s.complete], s.out[s.complete:]
 	s.bounded = false
 	err := s.handOver(ctx, complete)
-	if err == nil && s.desk != nil { // which may have parked a key meanwhile
+	if err == nil && s.deadLetters != nil { // which may have parked a key meanwhile
 		err = s.followUp(rest)
 	}
 	if err != nil {
@@ -356,11 +354,11 @@ func (s *session) delivered(m *sink.Message, err error) {
 		s.metrics.PublishErrors.WithLabelValues(reason).Inc()
 		s.recent.refusedBy(m.Topic, err)
 		s.failed.Store(true)
-		s.fail(s.suspects.refused(m, err))
+		s.fail(s.candidates.refused(m, err))
 		return
 	}
-	if s.suspects.any() {
-		s.suspects.clear(m)
+	if s.candidates.any() {
+		s.candidates.cleared(m)
 	}
 	now := time.Now()
 	s.moved.Store(now.UnixNano())
@@ -375,9 +373,9 @@ func (s *session) delivered(m *sink.Message, err error) {
 	topic.Bytes.Add(float64(size))
 	topic.Last.Set(float64(now.UnixMilli()) / 1e3)
 	s.recent.delivered(m, now, late)
-	s.published.Add(1)
+	s.acknowledged.Add(1)
 	number, held := m.Origin.Transaction, m.Origin.HeldBytes
-	if !s.isLetter(m.Topic) { // letters are the desk's
+	if !s.isDeadLetter(m.Topic) { // letters are the desk's
 		s.messages.release(m)
 	}
 	s.window.done(number, held)

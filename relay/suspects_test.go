@@ -19,22 +19,22 @@ func refusedRow(relation string, of sink.Origin) *sink.Message {
 
 // With the policy skip it would be lost.
 func TestSuspects_DoNotConvictTheRowBehindAMessageOutsideOfATransaction(t *testing.T) {
-	s := suspects{retries: 1}
+	s := candidates{retries: 1}
 	at := sink.Origin{LSN: 700}
-	require.ErrorIs(t, s.refusedAlone(refusedRow("message:orders", at), sink.ErrTooLarge), errSuspected)
-	require.True(t, s.convicts(refusedRow("message:orders", at)))
-	require.False(t, s.convicts(refusedRow("public.outbox", at)))
-	require.Nil(t, s.of(refusedRow("public.outbox", at)))
+	require.ErrorIs(t, s.refusedAlone(refusedRow("message:orders", at), sink.ErrTooLarge), errRefused)
+	require.True(t, s.isConfirmed(refusedRow("message:orders", at)))
+	require.False(t, s.isConfirmed(refusedRow("public.outbox", at)))
+	require.Nil(t, s.find(refusedRow("public.outbox", at)))
 }
 
 func TestSuspects_AreForgottenWhenTheyDoNotComeAgain(t *testing.T) {
-	s := suspects{retries: 1}
+	s := candidates{retries: 1}
 	old, next := refusedRow("public.outbox", sink.Origin{LSN: 700}), refusedRow("public.outbox", sink.Origin{LSN: 800})
 	_ = s.refusedAlone(old, sink.ErrTooLarge)
 	_ = s.refusedAlone(next, sink.ErrTooLarge)
 	s.forget(800)
-	require.False(t, s.convicts(old))
-	require.True(t, s.convicts(next))
+	require.False(t, s.isConfirmed(old))
+	require.True(t, s.isConfirmed(next))
 	require.True(t, s.any())
 	s.forget(801)
 	require.False(t, s.any())
@@ -57,7 +57,7 @@ type counting struct {
 
 func (c *counting) Publish(_ context.Context, ms []*sink.Message) error {
 	messages, _, _ := c.s.window.load()
-	call := handover{inFlight: messages, alone: c.s.suspects.alone.Load()}
+	call := handover{inFlight: messages, alone: c.s.candidates.probing.Load()}
 	for _, m := range ms {
 		call.rows = append(call.rows, m.Origin.Index)
 	}
@@ -74,12 +74,12 @@ func (c *counting) Publish(_ context.Context, ms []*sink.Message) error {
 // A refusal is that of a record by itself only while nothing else is in flight, neither rows before it nor rows behind it.
 func TestSuspects_AreTriedAlone(t *testing.T) {
 	s, b := pumping(t, false, 3)
-	s.suspects = &suspects{retries: 1}
+	s.candidates = &candidates{retries: 1}
 	c := &counting{s: s}
 	s.sink = c
-	s.suspects.note(&sink.Message{Topic: "outbox.event.order", Origin: sink.Origin{LSN: b.Events[0].LSN, Index: 1, Relation: "public.outbox"}}, sink.ErrTooLarge, 0)
+	s.candidates.note(&sink.Message{Topic: "outbox.event.order", Origin: sink.Origin{LSN: b.Events[0].LSN, Index: 1, Relation: "public.outbox"}}, sink.ErrTooLarge, 0)
 	require.NoError(t, s.relay(t.Context(), &replication.Batch{Events: b.Events[:5]})) // one transaction
 	c.acks.Wait()
 	require.Equal(t, []handover{{[]uint32{0}, 1, false}, {[]uint32{1}, 1, true}, {[]uint32{2}, 1, false}}, c.calls)
-	require.False(t, s.suspects.any(), "it was taken")
+	require.False(t, s.candidates.any(), "it was taken")
 }

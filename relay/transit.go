@@ -132,7 +132,7 @@ func (s *session) committed(end pglogrepl.LSN, err error) {
 }
 
 // goOnBehind takes the position that the sink has stored, as far as the server's history leads through it.
-func (s *session) goOnBehind(p sink.Position) error {
+func (s *session) resumeFrom(p sink.Position) error {
 	if p == (sink.Position{}) {
 		return nil
 	}

@@ -84,8 +84,8 @@ func (l *ledger) seen() []string {
 
 func (x *setup) exactlyOnce(l *ledger) {
 	x.cfg.ExactlyOnce = true
-	x.parts.OpenTransactional = l.open(x)
-	x.parts.Database, x.parts.Slot = "shop", x.slot
+	x.parts.Broker.OpenTransactional = l.open(x)
+	x.parts.Source.Database, x.parts.Source.Slot = "shop", x.slot
 }
 
 func TestExactlyOnce_PublishesWholeTransactionsWithTheirPosition(t *testing.T) {

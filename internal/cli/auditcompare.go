@@ -152,7 +152,7 @@ func (a *app) compareRelay(c *comparing, cfg config.Config, log zerolog.Logger) 
 	cfg.Relay.HeartbeatInterval = 0 // what is compared is rows
 	p := a.newPipeline(cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), log)
 	parts := p.temporary()
-	parts.OpenSink = c.openSink(p)
+	parts.Broker.OpenSink = c.openSink(p)
 	return relay.New(cfg.Relay, parts)
 }
 

@@ -73,31 +73,31 @@ func (p *pipeline) component(name string) zerolog.Logger {
 
 func (p *pipeline) parts() relay.Parts {
 	return relay.Parts{
-		Prepare:           p.prepare,
-		Snapshot:          p.runSnapshot,
-		Watch:             p.watch,
-		AwaitSlot:         p.awaitSlot,
-		AwaitServer:       p.awaitServer,
-		AwaitBroker:       p.awaitBroker,
-		OpenStream:        p.openStream,
-		OpenSink:          p.openSink,
-		OpenTransactional: p.openTransactional,
-		Database:          p.database(),
-		Slot:              p.cfg.Slot.Name,
-		Events:            counted(p.cfg.Replication),
-		Policies:          p.cfg.DeadLetter,
-		OpenDesk:          p.openDesk,
-		Router:            p.sessionRouter,
-		Timeline:          p.rowsFrom,
-		Heartbeat:         p.heartbeat,
-		Moved:             p.moved,
+		Server: relay.Server{
+			Prepare:     p.prepare,
+			Snapshot:    p.runSnapshot,
+			OpenStream:  p.openStream,
+			Moved:       p.moved,
+			Watch:       p.watch,
+			AwaitSlot:   p.awaitSlot,
+			AwaitReturn: p.awaitServer,
+			ClockSkew:   p.monitor.ClockSkew,
+		},
+		Broker: relay.Broker{
+			OpenSink:          p.openSink,
+			OpenTransactional: p.openTransactional,
+			AwaitReturn:       p.awaitBroker,
+			Heartbeat:         p.heartbeat,
+		},
+		Rows:        relay.Rows{Router: p.sessionRouter, Timeline: p.rowsFrom},
+		DeadLetters: relay.DeadLetters{Policies: p.cfg.DeadLetter, Open: p.openDeadLetters},
+		Source:      sink.Source{Database: p.database(), Slot: p.cfg.Slot.Name, Events: counted(p.cfg.Replication)},
 		Explain: func(err error, st relay.State) (what, wal, next string) {
 			f := relayFailure(err, st).of(p.cfg)
 			return f.Error(), f.wal, p.app.typed(f.next)
 		},
-		ClockSkew: p.monitor.ClockSkew,
-		Metrics:   p.metrics,
-		Log:       p.component("relay"),
+		Metrics: p.metrics,
+		Log:     p.component("relay"),
 	}
 }
 

@@ -71,7 +71,7 @@ func (a *app) dryRun(ctx context.Context, cfg config.Config, log zerolog.Logger)
 	defer release()
 	p := a.newPipeline(cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), log)
 	parts := p.temporary()
-	parts.OpenSink = stdout.Open(a.Stdout)
+	parts.Broker.OpenSink = stdout.Open(a.Stdout)
 	if err := relay.New(cfg.Relay, parts).Run(kill, stop); err != nil {
 		f := explain(err)
 		f.wal = "nothing changed: the relay's slot was not touched"
@@ -83,14 +83,14 @@ func (a *app) dryRun(ctx context.Context, cfg config.Config, log zerolog.Logger)
 // temporary is parts with a slot that ends with the connection, and that is the only one touched.
 func (p *pipeline) temporary() relay.Parts {
 	parts := p.parts()
-	parts.Prepare = func(ctx context.Context, first bool) error {
+	parts.Server.Prepare = func(ctx context.Context, first bool) error {
 		if !first {
 			return errTemporarySlotGone
 		}
 		return p.prepareTables(ctx)
 	}
-	parts.Watch = func(ctx context.Context, _ func(error, time.Time)) { <-ctx.Done() }
-	parts.OpenStream = func(ctx context.Context) (*replication.Stream, error) {
+	parts.Server.Watch = func(ctx context.Context, _ func(error, time.Time)) { <-ctx.Done() }
+	parts.Server.OpenStream = func(ctx context.Context) (*replication.Stream, error) {
 		pg, err := postgres.ReplicationConfig(p.cfg.Postgres)
 		if err != nil {
 			return nil, err

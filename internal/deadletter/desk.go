@@ -19,10 +19,10 @@ type Poison struct {
 }
 
 // Desk makes dead letters for one session, and knows which keys are parked. The methods belong to one goroutine, but for Close.
-type Desk interface {
+type Handler interface {
 	// Letter makes the message for the dead-letter topic, with the event's position as its Origin. With DeadLetterKey the key is parked from
 	// now on. The caller publishes it in the place of the row. ErrKept: there is nothing to publish.
-	Letter(p Poison) (*sink.Message, error)
+	DeadLetter(p Poison) (*sink.Message, error)
 	// Follow returns the message for the dead-letter topic if the key of m is parked, else nil. ErrKept: there is nothing to publish,
 	// neither to the one topic nor to the other. ErrHold: hand over what was made so far, see that it is durable, Wait, and ask again. ev may be nil.
 	Follow(ev *replication.Event, m *sink.Message) (*sink.Message, error)

@@ -52,7 +52,7 @@ const (
 )
 
 // Keeper is the Desk of a session.
-type Keeper struct {
+type Tracker struct {
 	opts   Options
 	writer writer
 
@@ -67,11 +67,11 @@ type Keeper struct {
 	ended chan struct{} // closed when follow has returned
 }
 
-var _ Desk = (*Keeper)(nil)
+var _ Handler = (*Tracker)(nil)
 
 // Open reads the topic to its end. Then it follows it, until Close. The errors are those of the Store, which it closes in any case.
-func Open(ctx context.Context, o Options) (*Keeper, error) {
-	k := &Keeper{
+func Open(ctx context.Context, o Options) (*Tracker, error) {
+	k := &Tracker{
 		opts: o, writer: writer{topic: o.Topic, source: o.Source.Header(), limit: o.Store.Limit(), now: time.Now},
 		state: newState(o.Source.Header(), o.Confirmed), moved: make(chan struct{}), ended: make(chan struct{}),
 	}
@@ -94,7 +94,7 @@ func Open(ctx context.Context, o Options) (*Keeper, error) {
 }
 
 // take applies a record that was read.
-func (k *Keeper) take(m *sink.Message, offset int64) (unparked []Address) {
+func (k *Tracker) take(m *sink.Message, offset int64) (unparked []Address) {
 	e, err := parse(m, offset)
 	if err != nil { // somebody else's: to stop for it would let anybody stop the relay who may write to the topic
 		k.opts.Log.Error().Err(err).Str("topic", k.opts.Topic).Msg("record in the dead-letter topic cannot be read; left out")
@@ -112,7 +112,7 @@ func (k *Keeper) take(m *sink.Message, offset int64) (unparked []Address) {
 }
 
 // count brings what is read without the lock up to date. Who calls it has the lock, or is alone.
-func (k *Keeper) count() {
+func (k *Tracker) count() {
 	k.parked.Store(int64(len(k.state.keys)))
 	if k.state.newest.lsn > 0 {
 		k.kept.Store(int64(k.state.newest.lsn)) //nolint:gosec // an LSN is a byte position
@@ -121,7 +121,7 @@ func (k *Keeper) count() {
 }
 
 // follow reads what others write, and says what it has taken note of.
-func (k *Keeper) follow(ctx context.Context) {
+func (k *Tracker) follow(ctx context.Context) {
 	defer close(k.ended)
 	for ctx.Err() == nil {
 		var say []*sink.Message
@@ -151,7 +151,7 @@ func (k *Keeper) follow(ctx context.Context) {
 	}
 }
 
-func (k *Keeper) unparked(a Address) *sink.Message {
+func (k *Tracker) unparked(a Address) *sink.Message {
 	k.opts.Log.Info().Str("topic", a.Topic).Msg("key is no longer parked")
 	value, err := json.Marshal(Unparked{Topic: a.Topic, Key: []byte(a.Key), At: time.Now().UTC()})
 	if err != nil {
@@ -164,7 +164,7 @@ func (k *Keeper) unparked(a Address) *sink.Message {
 }
 
 // Letter implements Desk.
-func (k *Keeper) Letter(p Poison) (*sink.Message, error) {
+func (k *Tracker) DeadLetter(p Poison) (*sink.Message, error) {
 	r := newRow(k.writer.source, p.Event, p.Message)
 	if refused := new(router.RowError); p.Message == nil && errors.As(p.Err, &refused) && refused.EventID != "" && len(refused.EventID) <= maxKeyColumn {
 		r.origin.EventID = refused.EventID // by the column that the router takes, and not by the first of the primary key
@@ -188,7 +188,7 @@ func (k *Keeper) Letter(p Poison) (*sink.Message, error) {
 }
 
 // write makes the record, and takes note of it. The caller has the lock.
-func (k *Keeper) write(r row, p Poison, parks bool) (*sink.Message, error) {
+func (k *Tracker) write(r row, p Poison, parks bool) (*sink.Message, error) {
 	m, err := k.writer.letter(r, p, parks)
 	if err != nil {
 		return nil, err
@@ -199,7 +199,7 @@ func (k *Keeper) write(r row, p Poison, parks bool) (*sink.Message, error) {
 }
 
 // Follow implements Desk.
-func (k *Keeper) Follow(ev *replication.Event, m *sink.Message) (*sink.Message, error) {
+func (k *Tracker) Follow(ev *replication.Event, m *sink.Message) (*sink.Message, error) {
 	if k.parked.Load() == 0 && int64(m.Origin.LSN) > k.kept.Load() { //nolint:gosec // an LSN is a byte position
 		return nil, nil
 	}
@@ -218,7 +218,7 @@ func (k *Keeper) Follow(ev *replication.Event, m *sink.Message) (*sink.Message, 
 }
 
 // Wait implements Desk.
-func (k *Keeper) Wait(ctx context.Context, m *sink.Message) error {
+func (k *Tracker) Wait(ctx context.Context, m *sink.Message) error {
 	at := Address{m.Topic, string(m.Key)}
 	for {
 		k.mu.Lock()
@@ -240,7 +240,7 @@ func (k *Keeper) Wait(ctx context.Context, m *sink.Message) error {
 }
 
 // Close ends the goroutine and closes the Store.
-func (k *Keeper) Close() {
+func (k *Tracker) Close() {
 	k.stop()
 	<-k.ended
 	k.opts.Store.Close()

@@ -13,11 +13,11 @@ import (
 const patience = 20 * time.Second
 
 // parked writes a parking letter for each of the keys to the topic, and returns them as an index has them.
-func parked(t *testing.T, c *cluster, desk *Keeper, keys ...string) []*Entry {
+func parked(t *testing.T, c *cluster, desk *Tracker, keys ...string) []*Entry {
 	t.Helper()
 	for i, key := range keys {
 		ev, m := message(key, i+1, position{100, uint32(i)})
-		letter, err := desk.Letter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
+		letter, err := desk.DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
 		require.NoError(t, err)
 		require.NoError(t, c.append([]*sink.Message{letter}))
 	}

@@ -15,7 +15,7 @@ func TestState_CountsALetterThatComesTwiceOnce(t *testing.T) {
 	c := newCluster()
 	k := openKeeper2(t, c, 0)
 	ev, m := message("k", 1, position{100, 0})
-	letter, err := k.Letter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
+	letter, err := k.DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
 	require.NoError(t, err)
 	letters := []*sink.Message{letter}
 	require.NoError(t, c.append(letters))

@@ -21,7 +21,7 @@ func TestLetter_OfARowThatCouldNotBeRoutedHasItsEventID(t *testing.T) {
 		Relation: &replication.Relation{OID: 1, Namespace: "public", Name: "outbox", Columns: []replication.Column{{Name: "tenant", Key: true}, {Name: "id", Key: true}}},
 		Values:   [][]byte{[]byte("7"), []byte("41")},
 	}
-	m, err := k.Letter(Poison{Event: ev, Cause: NotRoutable, Reason: "null_route", Policy: DeadLetter,
+	m, err := k.DeadLetter(Poison{Event: ev, Cause: NotRoutable, Reason: "null_route", Policy: DeadLetter,
 		Err: &router.RowError{Reason: router.ReasonNullRoute, Relation: "public.outbox", EventID: "41"}})
 	require.NoError(t, err)
 	require.Equal(t, "41", headersOf(m)[HeaderEventID])
@@ -38,7 +38,7 @@ func TestLetter_OfARowWithAHugeEventIDFits(t *testing.T) {
 		Relation: &replication.Relation{OID: 1, Namespace: "public", Name: "outbox", Columns: []replication.Column{{Name: "tenant", Key: true}, {Name: "id"}}},
 		Values:   [][]byte{[]byte("7"), []byte(huge)},
 	}
-	m, err := k.Letter(Poison{Event: ev, Cause: NotRoutable, Reason: "null_route", Policy: DeadLetter,
+	m, err := k.DeadLetter(Poison{Event: ev, Cause: NotRoutable, Reason: "null_route", Policy: DeadLetter,
 		Err: &router.RowError{Reason: router.ReasonNullRoute, Relation: "public.outbox", EventID: huge}})
 	require.NoError(t, err)
 	require.Less(t, m.Size(), k.writer.limit)

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var source = sink.Source{SystemID: "7", Timeline: 1, Database: "d", Slot: "s", Events: "p"}
 
-func openKeeper(t testing.TB, c *cluster, confirmed pglogrepl.LSN) *Keeper {
+func openKeeper(t testing.TB, c *cluster, confirmed pglogrepl.LSN) *Tracker {
 	t.Helper()
 	k, err := Open(t.Context(), Options{
 		Topic: letterTopic, Store: &view{cluster: c}, Source: source, Confirmed: confirmed, Metrics: metrics.New(prometheus.NewRegistry(), "s"), Log: zerolog.Nop(),
@@ -50,7 +50,7 @@ func message(key string, n int, at position) (*replication.Event, *sink.Message)
 type relayModel struct {
 	t       testing.TB
 	c       *cluster
-	keeper  *Keeper
+	keeper  *Tracker
 	rows    []modelRow
 	next    int // row to read
 	durable int // rows before it are delivered
@@ -79,7 +79,7 @@ func (r *relayModel) step() {
 		case errors.Is(err, ErrKept):
 			out = nil
 		case err == nil && out == nil && row.poison:
-			out, err = r.keeper.Letter(Poison{Event: ev, Message: m, Cause: Refused, Reason: "x", Err: errors.New("bad\x1b[31m row"), Policy: DeadLetterKey})
+			out, err = r.keeper.DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Reason: "x", Err: errors.New("bad\x1b[31m row"), Policy: DeadLetterKey})
 			require.NoError(r.t, err)
 		case err == nil && out == nil:
 			out = m
@@ -212,7 +212,7 @@ func TestLetter_ComesHomeAsItWas(t *testing.T) {
 	k := openKeeper(t, c, 0)
 	defer k.Close()
 	ev, m := message("k", 1, position{100, 2})
-	letter, err := k.Letter(Poison{Event: ev, Message: m, Cause: Refused, Reason: "invalid_record", Err: errors.New("no\x1b[31m\n" + strings.Repeat("é", 1000)), Policy: DeadLetterKey})
+	letter, err := k.DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Reason: "invalid_record", Err: errors.New("no\x1b[31m\n" + strings.Repeat("é", 1000)), Policy: DeadLetterKey})
 	require.NoError(t, err)
 	require.NoError(t, c.append([]*sink.Message{letter}))
 	x, err := Read(t.Context(), &view{cluster: c})
@@ -228,7 +228,7 @@ func TestLetter_ComesHomeAsItWas(t *testing.T) {
 	require.NotContains(t, e.Error, "\x1b")
 	require.NotContains(t, e.Error, "\n")
 
-	again, err := openKeeper2(t, c, 100).Letter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
+	again, err := openKeeper2(t, c, 100).DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
 	require.ErrorIs(t, err, ErrKept)
 	require.Nil(t, again)
 
@@ -242,7 +242,7 @@ func TestLetter_ComesHomeAsItWas(t *testing.T) {
 	require.Equal(t, []sink.Header{{Key: "id", Value: []byte("1")}, {Key: HeaderRedriven, Value: []byte(e.ID.String())}}, home[0].Headers)
 }
 
-func openKeeper2(t testing.TB, c *cluster, confirmed pglogrepl.LSN) *Keeper {
+func openKeeper2(t testing.TB, c *cluster, confirmed pglogrepl.LSN) *Tracker {
 	k := openKeeper(t, c, confirmed)
 	t.Cleanup(k.Close)
 	return k
@@ -254,7 +254,7 @@ func TestRedrive_StopsAKeyAtWhatStillFails(t *testing.T) {
 	k := openKeeper2(t, c, 0)
 	for i, key := range []string{"a", "a", "a", "b"} {
 		ev, m := message(key, i+1, position{pglogrepl.LSN(100 + i), 0})
-		letter, err := k.Letter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
+		letter, err := k.DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
 		require.NoError(t, err)
 		require.NoError(t, c.append([]*sink.Message{letter}))
 	}
@@ -299,7 +299,7 @@ func TestDocument_KeepsARow(t *testing.T) {
 	}
 	c := newCluster()
 	k := openKeeper2(t, c, 0)
-	letter, err := k.Letter(Poison{Event: ev, Cause: NotRoutable, Err: errors.New("x"), Policy: DeadLetter})
+	letter, err := k.DeadLetter(Poison{Event: ev, Cause: NotRoutable, Err: errors.New("x"), Policy: DeadLetter})
 	require.NoError(t, err)
 	require.Nil(t, letter.Key)
 	d, err := parseDocument(letter.Value)
@@ -309,13 +309,13 @@ func TestDocument_KeepsARow(t *testing.T) {
 	back.LSN = 7
 	require.Equal(t, ev, back)
 
-	letter, err = k.Letter(Poison{Event: ev, Cause: TooLarge, Err: errors.New("x"), Policy: DeadLetter})
+	letter, err = k.DeadLetter(Poison{Event: ev, Cause: TooLarge, Err: errors.New("x"), Policy: DeadLetter})
 	require.NoError(t, err)
 	d, err = parseDocument(letter.Value)
 	require.NoError(t, err)
 	require.Len(t, d.Columns, 1)
 	require.Equal(t, "1", string(*d.Columns[0].Value))
 
-	_, err = k.Letter(Poison{Event: &replication.Event{Kind: replication.Message, Prefix: "p"}, Cause: TooLarge, Err: sink.ErrTooLarge, Policy: DeadLetter})
+	_, err = k.DeadLetter(Poison{Event: &replication.Event{Kind: replication.Message, Prefix: "p"}, Cause: TooLarge, Err: sink.ErrTooLarge, Policy: DeadLetter})
 	require.ErrorIs(t, err, errNowhere)
 }

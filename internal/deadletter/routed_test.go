@@ -51,7 +51,7 @@ func TestRedrive_OfAClaimPublishesTheRowThatWasCommitted(t *testing.T) {
 			ev, m := message("k", 1, position{100, 2})
 			ev.Relation = &replication.Relation{Namespace: "public", Name: "outbox", Columns: []replication.Column{{Name: "id", Key: true}}}
 			ev.Values = [][]byte{[]byte("1")}
-			letter, err := openKeeper2(t, cl, 0).Letter(Poison{Event: ev, Message: m, Cause: TooLarge, Policy: c.policy})
+			letter, err := openKeeper2(t, cl, 0).DeadLetter(Poison{Event: ev, Message: m, Cause: TooLarge, Policy: c.policy})
 			require.NoError(t, err)
 			require.NoError(t, cl.append([]*sink.Message{letter}))
 
@@ -122,7 +122,7 @@ func singles(t *testing.T, c *cluster, n, size int) {
 	for i := range n {
 		ev, m := message(fmt.Sprint("k", i), i, position{100, uint32(i)})
 		m.Value = append(m.Value, make([]byte, size)...)
-		letter, err := desk.Letter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetter})
+		letter, err := desk.DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetter})
 		require.NoError(t, err)
 		require.NoError(t, c.append([]*sink.Message{letter}))
 	}
@@ -166,7 +166,7 @@ func TestRedrive_OfSingleLettersLeavesOutWhatFails(t *testing.T) {
 	desk := openKeeper2(t, cl, 0)
 	ev, _ := message("unroutable", 9, position{101, 0})
 	ev.Relation = &replication.Relation{Namespace: "public", Name: "outbox"}
-	letter, err := desk.Letter(Poison{Event: ev, Cause: NotRoutable, Policy: DeadLetter})
+	letter, err := desk.DeadLetter(Poison{Event: ev, Cause: NotRoutable, Policy: DeadLetter})
 	require.NoError(t, err)
 	require.NoError(t, cl.append([]*sink.Message{letter}))
 	asked := 0
@@ -239,7 +239,7 @@ func TestRedrive_WaitsForTheRelayToSayItAgain(t *testing.T) {
 	parked(t, cl, desk, "k")
 	require.Equal(t, []Address{ordersK}, redriveAll(t, cl, patience).Unparked)
 	ev, m := message("k", 2, position{200, 0})
-	letter, err := desk.Letter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
+	letter, err := desk.DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
 	require.NoError(t, err)
 	require.NoError(t, cl.append([]*sink.Message{letter}))
 	desk.Close() // and nobody says anything any more
@@ -317,7 +317,7 @@ func TestLetter_FitsIntoItsTopic(t *testing.T) {
 			ev.Values = [][]byte{[]byte("1")}
 			m.Value = make([]byte, c.value)
 			m.Headers = append(m.Headers, sink.Header{Key: "more", Value: make([]byte, c.header)})
-			letter, err := desk.Letter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetter})
+			letter, err := desk.DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetter})
 			require.NoError(t, err)
 			require.LessOrEqual(t, letter.Size()+overhead, limit)
 			e, err := parse(letter, 0)
@@ -341,7 +341,7 @@ func TestLetter_FitsIntoItsTopic(t *testing.T) {
 
 	ev, m := message("k", 1, position{100, 0})
 	m.Origin.Relation, m.Value = "message:outbox", make([]byte, limit)
-	_, err := desk.Letter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetter})
+	_, err := desk.DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetter})
 	require.ErrorIs(t, err, errNowhere)
 }
 
@@ -350,7 +350,7 @@ func TestLetter_KeepsPartitionAndTimestamp(t *testing.T) {
 	cl := newCluster()
 	ev, m := message("k", 1, position{100, 0})
 	m.Partition, m.Timestamp = 2, start.UTC()
-	letter, err := openKeeper2(t, cl, 0).Letter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetter})
+	letter, err := openKeeper2(t, cl, 0).DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetter})
 	require.NoError(t, err)
 	require.NoError(t, cl.append([]*sink.Message{letter}))
 	require.Len(t, redriveAll(t, cl, 0).Redriven, 1)

@@ -121,7 +121,7 @@ func TestState_ARowWaitsOnceForEachResolutionThatAsksForIt(t *testing.T) {
 }
 
 // openAs opens a keeper for another source than the one of openKeeper, which knows the key of rows that could not be routed.
-func openAs(t *testing.T, c *cluster, of sink.Source, confirmed pglogrepl.LSN) *Keeper {
+func openAs(t *testing.T, c *cluster, of sink.Source, confirmed pglogrepl.LSN) *Tracker {
 	t.Helper()
 	opened, err := Open(t.Context(), Options{
 		Topic: letterTopic, Store: &view{cluster: c}, Source: of, Confirmed: confirmed, Metrics: metrics.New(prometheus.NewRegistry(), "s"), Log: zerolog.Nop(),
@@ -135,7 +135,7 @@ func openAs(t *testing.T, c *cluster, of sink.Source, confirmed pglogrepl.LSN) *
 func TestKeeper_ARowFollowsTheOpenLettersOfAnotherSource(t *testing.T) {
 	c := newCluster()
 	ev, m := message("k", 1, position{900, 0})
-	letter, err := openKeeper2(t, c, 0).Letter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
+	letter, err := openKeeper2(t, c, 0).DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
 	require.NoError(t, err)
 	require.NoError(t, c.append([]*sink.Message{letter}))
 
@@ -162,7 +162,7 @@ func TestKeeper_ARowWithoutAKeyFollowsNoParkedKey(t *testing.T) {
 	c := newCluster()
 	desk := openAs(t, c, source, 0)
 	ev, m := message("", 1, position{100, 0})
-	letter, err := desk.Letter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
+	letter, err := desk.DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
 	require.NoError(t, err)
 	require.NoError(t, c.append([]*sink.Message{letter}))
 
@@ -182,11 +182,11 @@ func TestKeeper_TheLetterOfARowOfAParkedKeyParksWhateverThePolicy(t *testing.T) 
 	c := newCluster()
 	desk := openAs(t, c, source, 0)
 	ev, m := message("k", 1, position{100, 0})
-	first, err := desk.Letter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
+	first, err := desk.DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
 	require.NoError(t, err)
 	ev, _ = message("k", 2, position{101, 0})
 	ev.Relation = &replication.Relation{Namespace: "public", Name: "outbox"}
-	second, err := desk.Letter(Poison{Event: ev, Cause: NotRoutable, Policy: DeadLetter})
+	second, err := desk.DeadLetter(Poison{Event: ev, Cause: NotRoutable, Policy: DeadLetter})
 	require.NoError(t, err)
 	require.NoError(t, c.append([]*sink.Message{first, second}))
 
