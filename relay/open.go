@@ -11,8 +11,10 @@ import (
 
 // open makes everything of a session, the sink first: without a broker the slot is not held.
 func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*session, error) {
-	s := &session{cfg: r.cfg, policies: r.parts.DeadLetters.Policies, log: r.parts.Log, metrics: r.parts.Metrics, fail: fail,
-		recent: &r.recent, candidates: &r.candidates, missing: &r.missing, published: &r.published, clockSkew: r.parts.Server.ClockSkew}
+	s := &session{cfg: r.cfg, policies: r.parts.DeadLetters.Policies, log: r.parts.Log,
+		metrics: r.parts.Metrics, fail: fail,
+		recent: &r.recent, candidates: &r.candidates, missing: &r.missing, published: &r.published,
+		clockSkew: r.parts.Server.ClockSkew}
 	s.progress.Store(time.Now().UnixNano())
 	var err error
 	if s.router, err = r.parts.Rows.Router(); err != nil {
@@ -30,9 +32,7 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 	defer ready()
 	refuse := func(err error) (*session, error) {
 		ready()
-		if s.deadLetters != nil {
-			s.deadLetters.Close()
-		}
+		s.closeDeadLetters()
 		_ = s.finish(ctx, err)
 		return nil, err
 	}
@@ -54,13 +54,17 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 	if was, seed := r.State().AckedLSN, s.stream.SeedLSN(); was != 0 && seed > was {
 		// After a promotion nothing that was observed of the slot is of this one.
 		if !r.paused && r.seen.Timeline == timeline && r.parts.Server.Moved != nil {
-			if err := r.parts.Server.Moved(ctx, Move{Acked: was, Confirmed: seed, Streamed: r.openedAt, Held: r.held}); err != nil {
+			if err := r.parts.Server.Moved(ctx,
+				Move{Acked: was, Confirmed: seed, Streamed: r.openedAt,
+					Held: r.held}); err != nil {
 				return refuse(err)
 			}
 		}
 		// No error: after a takeover and back it is what has to be.
-		r.parts.Log.Warn().Stringer("acked_lsn", was).Stringer("confirmed_flush_lsn", seed).Msg("slot was moved on by somebody else: " +
-			"another relay published the rows between these positions, or the slot was advanced or made anew and they are not published")
+		r.parts.Log.Warn().Stringer("acked_lsn", was).Stringer("confirmed_flush_lsn", seed).
+			Msg("slot was moved on by somebody else: " +
+				"another relay published the rows between these positions, or the slot was advanced " +
+				"or made anew and they are not published")
 	}
 	ready()
 	r.paused, r.held, r.openedAt = false, false, time.Now()
@@ -71,13 +75,15 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 	r.parts.Metrics.SessionsOpened.Inc()
 	r.parts.Metrics.Connected.Set(1)
 	r.enter(Streaming, nil)
-	r.parts.Log.Info().Stringer("confirmed_flush_lsn", s.stream.SeedLSN()).Int("session", r.state.Sessions).
+	r.parts.Log.Info().Stringer("confirmed_flush_lsn", s.stream.SeedLSN()).
+		Int("session", r.state.Sessions).
 		Str("server_version", s.stream.Identity().ServerVersion).Msg("streaming started")
 	return s, nil
 }
 
-// hold keeps the stream alive until ready is called: to read what earlier sessions have left in the topics may take longer than the server waits for a
-// status, and then each session would publish what had come meanwhile, and confirm nothing of it.
+// hold keeps the stream alive until ready is called: to read what earlier sessions have left in
+// the topics may take longer than the server waits for a status, and then each session would
+// publish what had come meanwhile, and confirm nothing of it.
 func (s *session) keepAlive() (ready func()) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
@@ -88,7 +94,8 @@ func (s *session) keepAlive() (ready func()) {
 // openSink opens the kind of sink that the configuration asks for.
 func (r *Relay) openSink(ctx context.Context, s *session) (err error) {
 	if r.cfg.ExactlyOnce {
-		if s.transactional, err = r.parts.Broker.OpenTransactional(ctx, s.delivered, s.committed); err != nil {
+		if s.transactional, err = r.parts.Broker.OpenTransactional(ctx, s.delivered,
+			s.committed); err != nil {
 			return err
 		}
 		s.sink = s.transactional
@@ -101,40 +108,30 @@ func (r *Relay) openSink(ctx context.Context, s *session) (err error) {
 		var can bool
 		if s.dedup, can = s.sink.(sink.Deduplicator); !can {
 			s.closeSink(sinkCloseTimeout)
-			return fmt.Errorf("%w: relay.dedup = %q: this sink cannot read what is published", ErrConfiguration, DedupTail)
+			return fmt.Errorf("%w: relay.dedup = %q: this sink cannot read what is published",
+				ErrConfiguration, DedupTail)
 		}
 	}
 	return nil
 }
 
-// goOn finds out what earlier sessions have left in the topics. The slot is held: nobody else publishes.
-func (r *Relay) resume(ctx context.Context, s *session) (err error) {
+// resume finds out what earlier sessions have left in the topics. The slot is held: no other relay
+// publishes.
+func (r *Relay) resume(ctx context.Context, s *session) error {
 	id := s.stream.Identity()
 	s.source = r.parts.Source
 	s.source.SystemID, s.source.Timeline = id.SystemID, id.Timeline
-	if s.transactional != nil {
-		stored, err := s.transactional.Begin(ctx, s.source)
-		if err != nil {
-			return err
-		}
-		if err := s.resumeFrom(stored); err != nil {
-			return err
-		}
+	if err := s.beginExactlyOnce(ctx); err != nil {
+		return err
 	}
-	if r.parts.DeadLetters.Policies.On() {
-		if s.deadLetters, err = r.parts.DeadLetters.Open(ctx, s.source, s.stream.SeedLSN()); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.openDeadLetters(ctx, r.parts.DeadLetters)
 }
 
 func (r *Relay) close(s *session) {
-	if s.deadLetters != nil {
-		s.deadLetters.Close()
-	}
+	s.closeDeadLetters()
 	r.observe()
-	r.seen.LSN, r.seen.confirmed = max(r.seen.LSN, s.stream.ReceivedLSN()), s.stream.ConfirmedFlushLSN()
+	r.seen.LSN, r.seen.confirmed = max(r.seen.LSN, s.stream.ReceivedLSN()),
+		s.stream.ConfirmedFlushLSN()
 	r.mu.Lock()
 	r.state.Published += s.acknowledged.Load()
 	r.session = nil

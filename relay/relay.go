@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/postrider/postrider/internal/postgres"
-	"github.com/postrider/postrider/sink"
 )
 
 // Relay runs sessions, one after the other.
@@ -20,25 +19,27 @@ type Relay struct {
 	candidates candidates
 
 	// Of the goroutine in Run alone; missing and published of the pump while there is one.
-	openedAt  time.Time     // when the stream of the last session was opened
-	paused    bool          // since the last session, maybe to work on the slot
-	held      bool          // since the last session, by another process
-	awaited   *awaited      // row that ended the last session because its topic is not there, or nil
+	openedAt time.Time // when the stream of the last session was opened
+	paused   bool      // since the last session, maybe to work on the slot
+	held     bool      // since the last session, by another process
+	// row that ended the last session because its topic is not there, or nil
+	awaited   *awaited
 	missing   missing       // topics
 	seen      seen          // the server of the last session; see identity.go
 	published publishedRing // by that server's positions
 
-	mu           sync.Mutex // guards what follows
-	state        State
-	session      *session                // the open one, or nil
-	counted      uint64                  // bytes received by session that the metrics have
-	streamed     bool                    // a session of this process has been open
-	fail         context.CancelCauseFunc // ends the attempt under way, or nil
-	failFrom     time.Time               // when fail was set
-	openFrom     time.Time               // when the stream of session was opened; zero without one
-	stopAsked    func() error            // whether Run was asked to stop; nil before Run
-	endWork      func()                  // ends the session under way, or the wait for the next, for a pause; nil before Run
-	pauseChanged chan struct{}           // closed and replaced whenever state.Paused changes
+	mu        sync.Mutex // guards what follows
+	state     State
+	session   *session                // the open one, or nil
+	counted   uint64                  // bytes received by session that the metrics have
+	streamed  bool                    // a session of this process has been open
+	fail      context.CancelCauseFunc // ends the attempt under way, or nil
+	failFrom  time.Time               // when fail was set
+	openFrom  time.Time               // when the stream of session was opened; zero without one
+	stopAsked func() error            // whether Run was asked to stop; nil before Run
+	// ends the session under way, or the wait for the next, for a pause; nil before Run
+	endWork      func()
+	pauseChanged chan struct{} // closed and replaced whenever state.Paused changes
 }
 
 // New makes a relay. Run it once.
@@ -48,13 +49,16 @@ func New(cfg Config, parts Parts) *Relay {
 	}
 	now := time.Now()
 	return &Relay{
-		cfg: cfg, parts: parts, state: State{Phase: Starting, Since: now, LastProgress: now}, pauseChanged: make(chan struct{}),
-		candidates: candidates{retries: parts.DeadLetters.Policies.Retries}, missing: newMissing(cfg, parts.DeadLetters.Policies),
+		cfg: cfg, parts: parts, state: State{Phase: Starting, Since: now, LastProgress: now},
+		pauseChanged: make(chan struct{}),
+		candidates:   candidates{retries: parts.DeadLetters.Policies.Retries},
+		missing:      newMissing(cfg, parts.DeadLetters.Policies),
 	}
 }
 
-// Run relays until stop ends, then drains and returns nil, or until an error that no new session can heal. ctx is the second
-// signal: when it ends, Run returns without waiting for anything. In between it may be paused; see Pause.
+// Run relays until stop ends, then drains and returns nil, or until an error that no new session
+// can heal. ctx is the second signal: when it ends, Run returns without waiting for anything. In
+// between it may be paused; see Pause.
 func (r *Relay) Run(ctx, stop context.Context) error {
 	ctx, cancel := withCause(ctx, ErrSecondSignal)
 	var beside sync.WaitGroup
@@ -83,7 +87,8 @@ func (r *Relay) Run(ctx, stop context.Context) error {
 	}
 }
 
-// work relays until stop or a pause ends the context of the same name, or until an error that no new session can heal.
+// work relays until stop or a pause ends the context of the same name, or until an error that no
+// new session can heal.
 func (r *Relay) work(ctx, stop, work context.Context) error {
 	pauses := backoff{min: r.cfg.BackoffMin, max: r.cfg.BackoffMax}
 	var furthest pglogrepl.LSN // that any session has acked
@@ -102,7 +107,8 @@ func (r *Relay) work(ctx, stop, work context.Context) error {
 			return err
 		case work.Err() != nil:
 			if !errors.Is(err, context.Canceled) {
-				r.parts.Log.Warn().Err(err).Msg("last session did not end cleanly; some rows may be published again")
+				r.parts.Log.Warn().Err(err).Msg(
+					"last session did not end cleanly; some rows may be published again")
 			}
 			return nil
 		}
@@ -177,7 +183,8 @@ func (r *Relay) attempt(process, stop context.Context) error {
 	return s.finish(process, cause) // the session's context is over; the process is not
 }
 
-// snapshot gives the hook its drain timeout. What that interrupts is found in the topics by the next attempt, so it is no error.
+// snapshot gives the hook its drain timeout. What that interrupts is found in the topics by the
+// next attempt, so it is no error.
 func (r *Relay) snapshot(ctx, stop context.Context) error {
 	if r.parts.Server.Snapshot == nil {
 		return nil
@@ -211,53 +218,6 @@ func (r *Relay) hasStreamed() bool {
 	return r.streamed
 }
 
-// State is a snapshot. Safe for concurrent use.
-func (r *Relay) State() State {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	st := r.state
-	if s := r.session; s != nil {
-		st.ReceivedLSN, st.AckedLSN, st.ConfirmedFlushLSN = s.positions()
-		st.InFlight, st.InFlightBytes, st.OldestUnacked = s.window.load()
-		if st.InFlight > 0 {
-			st.WaitingSince = time.Unix(0, s.moved.Load())
-		}
-		st.Published += s.acknowledged.Load()
-		if st.LastProgress = time.Now(); !s.waits.Load() {
-			st.LastProgress = time.Unix(0, s.progress.Load())
-		}
-		st.LastCommit = r.recent.lastCommit()
-		r.state.LastCommit = st.LastCommit
-		r.state.ReceivedLSN, r.state.AckedLSN, r.state.ConfirmedFlushLSN = st.ReceivedLSN, st.AckedLSN, st.ConfirmedFlushLSN
-		r.state.LastProgress = st.LastProgress
-	} else if st.Phase != Halted && st.Phase != Stopped {
-		st.LastProgress = time.Now() // every wait outside a session is bounded
-	}
-	return st
-}
-
-func (r *Relay) enter(p Phase, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.state.Phase != p {
-		r.state.Phase, r.state.Since = p, time.Now()
-	}
-	r.state.NextAttempt = time.Time{}
-	r.state.Error, r.state.Reason, r.state.Next = "", "", ""
-	if err != nil {
-		_, r.state.Reason = Classify(err, false)
-		r.state.Error = err.Error()
-		if r.parts.Explain != nil {
-			r.state.Error, _, r.state.Next = r.parts.Explain(err, r.state)
-		}
-	}
-	r.parts.Metrics.Phase.Set(string(p))
-	r.parts.Metrics.Paused.Set(0)
-	if p == Paused {
-		r.parts.Metrics.Paused.Set(1)
-	}
-}
-
 func (r *Relay) backOff(reason string, err error, pause time.Duration) {
 	if reason == reasonSlotInUse {
 		r.enter(Standby, nil) // nothing is wrong
@@ -287,67 +247,15 @@ func (r *Relay) log(class Class, reason string, err error, pause time.Duration) 
 	} else {
 		event = event.Err(err)
 	}
-	event.Str("reason", reason).Stringer("class", class).Stringer("acked_lsn", st.AckedLSN).Dur("backoff", pause).Msg("session ended")
+	event.Str("reason", reason).Stringer("class", class).Stringer("acked_lsn", st.AckedLSN).
+		Dur("backoff", pause).Msg("session ended")
 	if reason != reasonSlotInUse {
 		r.recent.failed(failure, time.Now())
 	}
 }
 
-// wait returns false when a signal came.
-func (r *Relay) wait(ctx, stop context.Context, pause time.Duration) bool {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-	case <-stop.Done():
-	}
-	return false
-}
-
-// standBy waits for the slot, and returns how long to wait before the next session all the same: for pause if it is not known that the slot is free.
-func (r *Relay) standBy(ctx, stop context.Context, pauses *backoff, pause time.Duration) time.Duration {
-	began := time.Now()
-	if r.parts.Server.AwaitSlot != nil && r.wait(ctx, stop, jitter(standbyJitter)) {
-		waiting, cancel := context.WithCancel(ctx)
-		defer cancel()
-		defer context.AfterFunc(stop, cancel)()
-		if r.parts.Server.AwaitSlot(waiting) == nil {
-			pause = pauses.freed(time.Since(began))
-		}
-	}
-	return pause - time.Since(began)
-}
-
-// returning is the wait for what the session that ended with err lacked; nil: there is none.
-func (r *Relay) returning(reason string, err error) func(context.Context) error {
-	switch {
-	case databaseAway[reason], reason == reasonServerStopping:
-		return r.parts.Server.AwaitReturn
-	case errors.Is(err, sink.ErrNoBroker):
-		return r.parts.Broker.AwaitReturn
-	}
-	return nil
-}
-
-// awaitReturn waits until back returns nil, for the least pause at least, and returns what is left
-// of the pause.
-func (r *Relay) awaitReturn(ctx, stop context.Context, back func(context.Context) error, pause, least time.Duration) time.Duration {
-	until := time.Now().Add(pause)
-	if !r.wait(ctx, stop, least) {
-		return 0
-	}
-	waiting, cancel := context.WithDeadline(ctx, until)
-	defer cancel()
-	defer context.AfterFunc(stop, cancel)()
-	if back(waiting) == nil {
-		return 0
-	}
-	return time.Until(until)
-}
-
-// problem ends the session, if it was prepared before Watch began to look, or if it streamed by then, where that is the problem.
+// problem ends the session, if it was prepared before Watch began to look, or if it streamed by
+// then, where that is the problem.
 func (r *Relay) problem(err error, began time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -365,50 +273,8 @@ func (r *Relay) setFail(fail context.CancelCauseFunc) {
 	r.fail, r.failFrom, r.openFrom = fail, time.Now(), time.Time{}
 }
 
-// keepGauges observes once a second until ctx ends.
-func (r *Relay) keepGauges(ctx context.Context) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			r.observe()
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// observe brings the position gauges up to date.
-func (r *Relay) observe() {
-	st, m := r.State(), r.parts.Metrics
-	if st.ReceivedLSN > 0 {
-		m.ReceivedLSN.SetLSN(st.ReceivedLSN)
-		m.AckedLSN.SetLSN(st.AckedLSN)
-		m.ConfirmedFlushLSN.SetLSN(st.ConfirmedFlushLSN)
-	}
-	r.mu.Lock()
-	if s := r.session; s != nil {
-		received := s.stream.ReceivedBytes()
-		m.ReceivedBytes.Add(float64(received - r.counted))
-		r.counted = received
-	}
-	r.mu.Unlock()
-	m.InFlight.Set(float64(st.InFlight))
-	m.InFlightBytes.Set(float64(st.InFlightBytes))
-	m.LastProgress.SetTime(st.LastProgress)
-	m.Ready.Set(0)
-	if st.Ready() {
-		m.Ready.Set(1)
-	}
-	if st.OldestUnacked.IsZero() {
-		m.OldestUnacked.Clear()
-	} else {
-		m.OldestUnacked.SetTime(st.OldestUnacked)
-	}
-}
-
-// afterwards is context.AfterFunc, but end waits for f if it has begun: what comes after end is not overtaken by it.
+// afterwards is context.AfterFunc, but end waits for f if it has begun: what comes after end is
+// not overtaken by it.
 func afterwards(ctx context.Context, f func()) (end func()) {
 	done := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { defer close(done); f() })

@@ -77,10 +77,10 @@ func TestSession_ASmallLetterHoldsTheMemoryOfItsRow(t *testing.T) {
 	require.True(t, s.window.tryAdd(row.Origin.HeldBytes))
 	before := s.window.bytes
 	ms := []*sink.Message{row}
-	s.takePlace(ms, 0, &sink.Message{Topic: "letters", Value: []byte("of orders")})
+	s.replaceMessage(ms, 0, &sink.Message{Topic: "letters", Value: []byte("of orders")})
 	require.Equal(t, 5000, ms[0].Origin.HeldBytes)
 	require.Equal(t, before, s.window.bytes)
-	s.takePlace(ms, 0, &sink.Message{Topic: "letters", Value: make([]byte, 6000)})
+	s.replaceMessage(ms, 0, &sink.Message{Topic: "letters", Value: make([]byte, 6000)})
 	require.Equal(t, ms[0].Size(), ms[0].Origin.HeldBytes)
 	require.Equal(t, before+int64(ms[0].Size()-5000), s.window.bytes)
 }

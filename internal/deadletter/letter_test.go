@@ -14,7 +14,7 @@ import (
 // recover and audit find the row of a letter by the id that the router takes, which need not be the first column of the primary key.
 func TestLetter_OfARowThatCouldNotBeRoutedHasItsEventID(t *testing.T) {
 	c := newCluster()
-	k := openKeeper(t, c, 0)
+	k := openTracker(t, c, 0)
 	defer k.Close()
 	ev := &replication.Event{
 		Kind: replication.Insert, LSN: 100, XID: 1, Time: time.Unix(1_700_000_000, 0),
@@ -30,7 +30,7 @@ func TestLetter_OfARowThatCouldNotBeRoutedHasItsEventID(t *testing.T) {
 // A text column may hold anything. What does not fit into a record halts the relay, whatever the policy says.
 func TestLetter_OfARowWithAHugeEventIDFits(t *testing.T) {
 	c := newCluster()
-	k := openKeeper(t, c, 0)
+	k := openTracker(t, c, 0)
 	defer k.Close()
 	huge := strings.Repeat("x", 2<<20)
 	ev := &replication.Event{

@@ -16,7 +16,7 @@ import (
 // behind is a session that goes on behind a stored position.
 func behind(stored sink.Position, seed pglogrepl.LSN) *session {
 	s := &session{stream: &replication.Stream{}, window: newWindow(seed, 10, 1000)}
-	s.stored, s.doubted = stored, stored.LSN > seed
+	s.resume = resume{stored: stored, unverified: stored.LSN > seed}
 	return s
 }
 
@@ -25,7 +25,7 @@ func (s *session) one(begin, end pglogrepl.LSN, xid uint32, at time.Time) (left 
 	if err := s.begin(&replication.Event{Kind: replication.Begin, LSN: begin, XID: xid, Time: at}); err != nil {
 		return false, err
 	}
-	if left = s.leaving; !left {
+	if left = s.resume.skipping; !left {
 		s.window.tryAdd(1)
 		s.window.done(s.transaction, 1)
 		s.rows++
@@ -129,15 +129,15 @@ func TestExactlyOnce_ATransactionWithoutMessagesNeedsNoBoundary(t *testing.T) {
 	s.transactional = struct{ sink.Transactional }{}
 	_, err := s.one(103, 110, 1, anyTime)
 	require.NoError(t, err)
-	require.True(t, s.bounded)
-	require.EqualValues(t, 110, s.boundary.LSN)
+	require.True(t, s.boundary.pending)
+	require.EqualValues(t, 110, s.boundary.position.LSN)
 	require.EqualValues(t, 100, s.window.ackedLSN(), "not visible yet")
 	s.window.visible(110, func(time.Time) {})
 
-	s.bounded = false // the sink knows of it
+	s.boundary.pending = false // the sink knows of it
 	require.NoError(t, s.begin(&replication.Event{Kind: replication.Begin, LSN: 113, XID: 2, Time: anyTime}))
 	require.NoError(t, s.commit(&replication.Event{Kind: replication.Commit, LSN: 120, XID: 2, Time: anyTime}))
-	require.False(t, s.bounded)
+	require.False(t, s.boundary.pending)
 	require.EqualValues(t, 120, s.window.ackedLSN())
 }
 

@@ -13,11 +13,11 @@ import (
 const patience = 20 * time.Second
 
 // parked writes a parking letter for each of the keys to the topic, and returns them as an index has them.
-func parked(t *testing.T, c *cluster, desk *Tracker, keys ...string) []*Entry {
+func parked(t *testing.T, c *cluster, tracker *Tracker, keys ...string) []*Entry {
 	t.Helper()
 	for i, key := range keys {
 		ev, m := message(key, i+1, position{100, uint32(i)})
-		letter, err := desk.DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
+		letter, err := tracker.DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
 		require.NoError(t, err)
 		require.NoError(t, c.append([]*sink.Message{letter}))
 	}
@@ -28,18 +28,18 @@ func parked(t *testing.T, c *cluster, desk *Tracker, keys ...string) []*Entry {
 
 func TestKeeper_ARowWaitsForTheResolutionOfItsOwnKey(t *testing.T) {
 	c := newCluster()
-	desk := openKeeper2(t, c, 0)
-	letters := parked(t, c, desk, "k", "other")
+	tracker := openTracker2(t, c, 0)
+	letters := parked(t, c, tracker, "k", "other")
 	looked := make(chan struct{}, 100)
-	desk.mu.Lock()
-	desk.state.keys[ordersK].hold = time.Now().Add(time.Hour) // longer than the test
-	desk.writer.now = func() time.Time { looked <- struct{}{}; return time.Now() }
-	desk.mu.Unlock()
+	tracker.mu.Lock()
+	tracker.state.keys[ordersK].hold = time.Now().Add(time.Hour) // longer than the test
+	tracker.writer.now = func() time.Time { looked <- struct{}{}; return time.Now() }
+	tracker.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- desk.Wait(ctx, &sink.Message{Topic: "orders", Key: []byte("k")}) }()
+	go func() { ended <- tracker.Wait(ctx, &sink.Message{Topic: "orders", Key: []byte("k")}) }()
 	select {
 	case <-looked:
 	case err := <-ended:
@@ -70,14 +70,14 @@ func TestKeeper_ARowWaitsForTheResolutionOfItsOwnKey(t *testing.T) {
 // To stop for a record of somebody else would let anybody stop the relay who may write to the topic.
 func TestKeeper_PassesRecordsThatItCannotRead(t *testing.T) {
 	c := newCluster()
-	first := openKeeper2(t, c, 0)
+	first := openTracker2(t, c, 0)
 	for partition := range int32(len(c.letters)) {
 		bad := record(partition, FormMessage, map[string]string{HeaderID: "no ID"}, nil)
 		bad.Topic = letterTopic
 		require.NoError(t, c.append([]*sink.Message{bad}))
 	}
 	parked(t, c, first, "k")
-	second := openKeeper2(t, c, 200)
+	second := openTracker2(t, c, 200)
 	ev, m := message("k", 2, position{200, 0})
 	follows, err := second.Follow(ev, m)
 	require.NoError(t, err)
