@@ -1,8 +1,12 @@
 package relay
 
 import (
+	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
+
+	"github.com/postrider/postrider/sink"
 )
 
 const (
@@ -14,18 +18,21 @@ const (
 	backPause = 500 * time.Millisecond
 	// Ceiling of a standby's pause where nothing tells it that the slot is free.
 	standbyPause = time.Second
-	// Ceiling of the pause before it looks whether the slot is free: several that stand by do not try at the same moment again and again.
+	// Ceiling of the pause before it looks whether the slot is free: several that stand by do not
+	// try at the same moment again and again.
 	standbyJitter = 100 * time.Millisecond
-	// Ceiling of a pause while the database cannot be reached or takes no writes, unless it is seen
-	// to be back: it may be a failover, and consumers wait for its end.
+	// Ceiling of a pause while the database cannot be reached or takes no writes, unless it is
+	// seen to be back: it may be a failover, and consumers wait for its end.
 	databasePause = 5 * time.Second
 )
 
 // databaseAway are the reasons of a session that found no database to write to.
-var databaseAway = map[string]bool{"postgres_unreachable": true, "not_writable": true, "server_starting": true}
+var databaseAway = map[string]bool{"postgres_unreachable": true, "not_writable": true,
+	"server_starting": true}
 
-// backoff spaces sessions with jitter: each pause is drawn evenly from half the least ceiling to a ceiling that doubles with every failure, so
-// that relays that failed together do not come back together, and none comes back at once.
+// backoff spaces sessions with jitter: each pause is drawn evenly from half the least ceiling to a
+// ceiling that doubles with every failure, so that relays that failed together do not come back
+// together, and none comes back at once.
 type backoff struct {
 	min, max time.Duration
 	failures int
@@ -53,9 +60,10 @@ func (b *backoff) next(reason string, progress bool) (pause, least time.Duration
 	return pause, least
 }
 
-// freed returns how long after the last session the next may begin when the slot is said to be free, which was waited for so long. A takeover does
-// not wait; but whoever finds the slot held each time although it is said to be free waits longer each time, since what holds it is not
-// what is looked at.
+// freed returns how long after the last session the next may begin when the slot is said to be
+// free, which was waited for so long. A takeover does not wait; but whoever finds the slot held
+// each time although it is said to be free waits longer each time, since what holds it is not what
+// is looked at.
 func (b *backoff) freed(waited time.Duration) time.Duration {
 	if waited >= b.max {
 		b.failures = 0
@@ -76,3 +84,60 @@ func (b *backoff) ceiling() time.Duration {
 }
 
 func jitter(ceiling time.Duration) time.Duration { return rand.N(ceiling + 1) }
+
+// wait returns false when a signal came.
+func (r *Relay) wait(ctx, stop context.Context, pause time.Duration) bool {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+	case <-stop.Done():
+	}
+	return false
+}
+
+// standBy waits for the slot, and returns how long to wait before the next session all the same:
+// for pause if it is not known that the slot is free.
+func (r *Relay) standBy(ctx, stop context.Context, pauses *backoff,
+	pause time.Duration) time.Duration {
+	began := time.Now()
+	if r.parts.Server.AwaitSlot != nil && r.wait(ctx, stop, jitter(standbyJitter)) {
+		waiting, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(stop, cancel)()
+		if r.parts.Server.AwaitSlot(waiting) == nil {
+			pause = pauses.freed(time.Since(began))
+		}
+	}
+	return pause - time.Since(began)
+}
+
+// returning is the wait for what the session that ended with err lacked; nil: there is none.
+func (r *Relay) returning(reason string, err error) func(context.Context) error {
+	switch {
+	case databaseAway[reason], reason == reasonServerStopping:
+		return r.parts.Server.AwaitReturn
+	case errors.Is(err, sink.ErrNoBroker):
+		return r.parts.Broker.AwaitReturn
+	}
+	return nil
+}
+
+// awaitReturn waits until back returns nil, for the least pause at least, and returns what is left
+// of the pause.
+func (r *Relay) awaitReturn(ctx, stop context.Context, back func(context.Context) error, pause,
+	least time.Duration) time.Duration {
+	until := time.Now().Add(pause)
+	if !r.wait(ctx, stop, least) {
+		return 0
+	}
+	waiting, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	defer context.AfterFunc(stop, cancel)()
+	if back(waiting) == nil {
+		return 0
+	}
+	return time.Until(until)
+}

@@ -49,7 +49,7 @@ func TestSession_BeatsWhileTopicsAreRead(t *testing.T) {
 	s.dedup = d
 	for range 2 { // also when it reads a second time
 		beats = 0
-		there, err := s.repeated(ctx, &replication.Event{XID: 7}, &sink.Message{Topic: "orders"})
+		there, err := s.alreadyPublished(ctx, &replication.Event{XID: 7}, &sink.Message{Topic: "orders"})
 		require.NoError(t, err)
 		require.False(t, there)
 	}

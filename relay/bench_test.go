@@ -65,7 +65,7 @@ func pumping(t testing.TB, wide bool, rows int) (*session, *replication.Batch) {
 	s := &session{
 		cfg: DefaultConfig(), log: zerolog.Nop(), metrics: metrics.New(prometheus.NewRegistry(), "bench"), router: r,
 		window: newWindow(1, DefaultConfig().InFlightMessages, DefaultConfig().InFlightBytes), fail: func(error) {},
-		recent: &recent{}, suspects: &suspects{}, missing: &missing{}, handed: &handed{}, clockSkew: func() time.Duration { return 0 },
+		recent: &recent{}, candidates: &candidates{}, missing: &missing{}, published: &publishedRing{}, clockSkew: func() time.Duration { return 0 },
 	}
 	s.sink = atOnce{s.delivered}
 	return s, b
@@ -74,7 +74,7 @@ func pumping(t testing.TB, wide bool, rows int) (*session, *replication.Batch) {
 // relayRows takes at least that many rows through the session.
 func relayRows(t testing.TB, s *session, b *replication.Batch, rows int) {
 	t.Helper()
-	for before := s.published.Load(); s.published.Load()-before < uint64(rows); {
+	for before := s.acknowledged.Load(); s.acknowledged.Load()-before < uint64(rows); {
 		if err := s.relay(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}

@@ -26,7 +26,8 @@ func (c Class) String() string {
 
 // Reasons that decide more than a label.
 const (
-	reasonSlotInUse      = "slot_in_use"     // nothing is wrong: another process streams, this one stands by
+	// nothing is wrong: another process streams, this one stands by
+	reasonSlotInUse      = "slot_in_use"
 	reasonServerStopping = "server_stopping" // a new connection would be one more to wait for
 	reasonUnknownTopic   = "unknown_topic"   // how long that is so may decide about rows
 )
@@ -35,9 +36,11 @@ const (
 type drain int
 
 const (
-	drainFully   drain = iota // up to relay.drain_timeout: what is delivered now is confirmed and never comes again
-	drainBriefly              // the connection is gone and nothing can be confirmed: only keep old and new producer apart
-	drainNot                  // the sink failed, or the server waits for us
+	// up to relay.drain_timeout: what is delivered now is confirmed and never comes again
+	drainFully drain = iota
+	// the connection is gone and nothing can be confirmed: only keep old and new producer apart
+	drainBriefly
+	drainNot // the sink failed, or the server waits for us
 )
 
 // rule is one row of the table: the first whose error is in the chain decides.
@@ -46,7 +49,8 @@ type rule struct {
 	class  Class
 	reason string // metric label and log field
 	drain  drain
-	first  bool // Fatal only in the process's first session: later it may heal, like a rotated password
+	// Fatal only in the process's first session: later it may heal, like a rotated password
+	first bool
 }
 
 var rules = []rule{
@@ -54,7 +58,8 @@ var rules = []rule{
 	{ErrDrainTimeout, Fatal, "drain_timeout", drainNot, false},
 	{ErrSecondSignal, Fatal, "killed", drainNot, false},
 
-	// The server lets go of us: confirm what is acked and leave at once, it may wait for us with its shutdown.
+	// The server lets go of us: confirm what is acked and leave at once, it may wait for us with
+	// its shutdown.
 	{replication.ErrServerStopping, Retryable, reasonServerStopping, drainNot, false},
 	{postgres.ErrStopping, Retryable, reasonServerStopping, drainNot, false},
 	{postgres.ErrStarting, Retryable, "server_starting", drainNot, false},
@@ -77,7 +82,7 @@ var rules = []rule{
 	{ErrConfiguration, Fatal, "configuration", drainFully, false},
 
 	// One row.
-	{errSuspected, Retryable, "refused", drainFully, false},
+	{errRefused, Retryable, "refused", drainFully, false},
 	{replication.ErrUnassigned, Poison, "unassigned", drainFully, false},
 	{replication.ErrUndecodable, Poison, "undecodable", drainFully, false},
 	{sink.ErrInvalidTopic, Poison, "invalid_topic", drainFully, false},
@@ -97,7 +102,8 @@ var rules = []rule{
 	{postgres.ErrNotWritable, Retryable, "not_writable", drainBriefly, false},
 	{postgres.ErrUnreachable, Retryable, "postgres_unreachable", drainBriefly, false},
 	{replication.ErrProtocol, Retryable, "protocol", drainFully, false},
-	{replication.ErrTooManyTables, Retryable, "too_many_tables", drainFully, false}, // the next session begins behind what was delivered
+	// The next session begins behind what was delivered.
+	{replication.ErrTooManyTables, Retryable, "too_many_tables", drainFully, false},
 	{context.Canceled, Retryable, "cancelled", drainNot, false},
 }
 
@@ -107,10 +113,12 @@ var (
 	ErrSecondSignal = errors.New("stopped at once by a second signal")
 )
 
-// ErrSlotRenewed marks the loss of a slot that the next session makes anew, because the configuration says so: cli wraps them so.
+// ErrSlotRenewed marks the loss of a slot that the next session makes anew, because the
+// configuration says so: cli wraps them so.
 var ErrSlotRenewed = errors.New("slot is made anew")
 
-// ErrConfiguration marks errors of what the relay was given that stay until somebody changes it: cli wraps them so.
+// ErrConfiguration marks errors of what the relay was given that stay until somebody changes it:
+// cli wraps them so.
 var ErrConfiguration = errors.New("configuration does not fit")
 
 // Classify looks an error up. first: no session of this process has streamed yet.

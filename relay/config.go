@@ -10,17 +10,25 @@ import (
 
 // Config is the section [relay].
 type Config struct {
-	InFlightMessages int           `toml:"in_flight_messages"`   // handed to the sink and not yet acknowledged
-	InFlightBytes    int64         `toml:"in_flight_bytes,size"` // of memory that these hold: their rows, and what was read around them
-	DrainTimeout     time.Duration `toml:"drain_timeout"`        // how long a stop waits for the sink
-	BackoffMin       time.Duration `toml:"backoff_min"`          // ceiling of the first pause between two sessions
-	BackoffMax       time.Duration `toml:"backoff_max"`          // ceiling of every pause
+	// handed to the sink and not yet acknowledged
+	InFlightMessages int `toml:"in_flight_messages"`
+	// of memory that these hold: their rows, and what was read around them
+	InFlightBytes int64 `toml:"in_flight_bytes,size"`
+	// how long a stop waits for the sink
+	DrainTimeout time.Duration `toml:"drain_timeout"`
+	// ceiling of the first pause between two sessions
+	BackoffMin time.Duration `toml:"backoff_min"`
+	BackoffMax time.Duration `toml:"backoff_max"` // ceiling of every pause
 
-	HeartbeatInterval time.Duration `toml:"heartbeat_interval"` // between two heartbeat records; 0: none
-	HeartbeatTopic    string        `toml:"heartbeat_topic"`    // of the heartbeat records; empty: Debezium's name
+	// between two heartbeat records; 0: none
+	HeartbeatInterval time.Duration `toml:"heartbeat_interval"`
+	// of the heartbeat records; empty: Debezium's name
+	HeartbeatTopic string `toml:"heartbeat_topic"`
 
-	Dedup         string `toml:"dedup"`          // none or tail: whether a session leaves out what the topics have already
-	ExactlyOnce   bool   `toml:"exactly_once"`   // publish in transactions of Kafka, and keep the position in them
+	// none or tail: whether a session leaves out what the topics have already
+	Dedup string `toml:"dedup"`
+	// publish in transactions of Kafka, and keep the position in them
+	ExactlyOnce   bool   `toml:"exactly_once"`
 	PositionTopic string `toml:"position_topic"` // compacted topic of those positions
 }
 
@@ -47,29 +55,38 @@ func DefaultConfig() Config {
 func (c Config) Validate() error {
 	var errs []error
 	if c.InFlightMessages < 1 {
-		errs = append(errs, fmt.Errorf("relay.in_flight_messages = %d: must be at least 1", c.InFlightMessages))
+		errs = append(errs, fmt.Errorf("relay.in_flight_messages = %d: must be at least 1",
+			c.InFlightMessages))
 	}
 	if c.InFlightBytes < 1 {
-		errs = append(errs, fmt.Errorf("relay.in_flight_bytes = %d: must be at least 1", c.InFlightBytes))
+		errs = append(errs, fmt.Errorf("relay.in_flight_bytes = %d: must be at least 1",
+			c.InFlightBytes))
 	}
 	if c.DrainTimeout < 0 {
-		errs = append(errs, fmt.Errorf("relay.drain_timeout = %s: must not be negative", c.DrainTimeout))
+		errs = append(errs, fmt.Errorf("relay.drain_timeout = %s: must not be negative",
+			c.DrainTimeout))
 	}
 	if c.BackoffMin <= 0 || c.BackoffMax < c.BackoffMin {
-		errs = append(errs, fmt.Errorf("relay.backoff_min = %s, relay.backoff_max = %s: must be positive and in this order",
+		errs = append(errs, fmt.Errorf(
+			"relay.backoff_min = %s, relay.backoff_max = %s: must be positive and in this order",
 			c.BackoffMin, c.BackoffMax))
 	}
 	if c.HeartbeatInterval < 0 {
-		errs = append(errs, fmt.Errorf("relay.heartbeat_interval = %s: must not be negative", c.HeartbeatInterval))
+		errs = append(errs, fmt.Errorf("relay.heartbeat_interval = %s: must not be negative",
+			c.HeartbeatInterval))
 	}
 	if c.Dedup != DedupNone && c.Dedup != DedupTail {
-		errs = append(errs, fmt.Errorf("relay.dedup = %q: must be %s or %s", c.Dedup, DedupNone, DedupTail))
+		errs = append(errs, fmt.Errorf("relay.dedup = %q: must be %s or %s", c.Dedup, DedupNone,
+			DedupTail))
 	}
 	if c.ExactlyOnce && c.Dedup != DedupNone {
-		errs = append(errs, fmt.Errorf("relay.dedup = %q with relay.exactly_once: leave out dedup, nothing comes twice", c.Dedup))
+		errs = append(errs, fmt.Errorf(
+			"relay.dedup = %q with relay.exactly_once: leave out dedup, nothing comes twice",
+			c.Dedup))
 	}
 	if !sink.ValidTopic(c.PositionTopic) {
-		errs = append(errs, fmt.Errorf("relay.position_topic = %q: a name is 1 to 249 of a-z A-Z 0-9 . _ -", c.PositionTopic))
+		errs = append(errs, fmt.Errorf(
+			"relay.position_topic = %q: a name is 1 to 249 of a-z A-Z 0-9 . _ -", c.PositionTopic))
 	}
 	return errors.Join(errs...)
 }

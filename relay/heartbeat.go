@@ -7,8 +7,9 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// heartbeat publishes records that belong to no row, through a sink of its own: they never stand in the window, so no position waits for
-// them, and a topic that is not there or not permitted ends no session.
+// heartbeat publishes records that belong to no row, through a sink of its own: they never stand
+// in the window, so no position waits for them, and a topic that is not there or not permitted
+// ends no session.
 type heartbeat struct {
 	make   func(at time.Time) (*sink.Message, error)
 	open   sink.Open
@@ -16,12 +17,13 @@ type heartbeat struct {
 	result chan error
 }
 
-// keepHeartbeat publishes one each interval while the relay is at work, until ctx or stop ends. It begins with the first session.
+// keepHeartbeat publishes one each interval while the relay is at work, until ctx or stop ends. It
+// begins with the first session.
 func (r *Relay) keepHeartbeat(ctx, stop context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(stop, cancel)()
-	h := heartbeat{make: r.parts.Heartbeat, open: r.parts.OpenSink}
+	h := heartbeat{make: r.parts.Broker.Heartbeat, open: r.parts.Broker.OpenSink}
 	defer func() { h.close(sinkCloseTimeoutKilled) }()
 	tick := time.NewTicker(r.cfg.HeartbeatInterval)
 	defer tick.Stop()
@@ -53,7 +55,8 @@ func (r *Relay) keepHeartbeat(ctx, stop context.Context) {
 	}
 }
 
-// beat publishes one record and waits for its acknowledgement. A sink that failed takes nothing more, so the next beat gets another.
+// beat publishes one record and waits for its acknowledgement. A sink that failed takes nothing
+// more, so the next beat gets another.
 func (h *heartbeat) beat(ctx context.Context) error {
 	m, err := h.make(time.Now())
 	if err != nil {
@@ -62,7 +65,10 @@ func (h *heartbeat) beat(ctx context.Context) error {
 	if h.sink == nil {
 		result := make(chan error, 1)
 		h.result = result
-		if h.sink, err = h.open(ctx, func(_ *sink.Message, err error) { result <- err }); err != nil {
+		if h.sink, err = h.open(ctx, func(_ *sink.Message,
+			err error) {
+			result <- err
+		}); err != nil {
 			h.sink = nil
 			return err
 		}

@@ -16,7 +16,7 @@ const heartbeats = "heartbeats"
 // withHeartbeat makes the relay publish heartbeats as often as it can.
 func (x *setup) withHeartbeat() {
 	x.cfg.HeartbeatInterval = time.Millisecond
-	x.parts.Heartbeat = func(at time.Time) (*sink.Message, error) {
+	x.parts.Broker.Heartbeat = func(at time.Time) (*sink.Message, error) {
 		return &sink.Message{Topic: heartbeats, Value: []byte(at.String())}, nil
 	}
 }

@@ -9,29 +9,34 @@ import (
 	"github.com/postrider/postrider/replication"
 )
 
-// Phantoms are messages of transactions that the database does not have any more: it failed over to a standby that had not received them.
-// Consumers have them all the same.
+// Phantoms are messages of transactions that the database does not have any more: it failed over
+// to a standby that had not received them. Consumers have them all the same.
 type Phantoms struct {
-	At             time.Time     `json:"at"`       // when it was noticed; zero: there are none
-	ForkLSN        pglogrepl.LSN `json:"fork_lsn"` // where the history parted: what was committed behind it is gone; zero: not known
-	ReceivedLSN    pglogrepl.LSN `json:"received_lsn"`
-	Messages       int           `json:"messages"` // that were handed to the broker
-	More           bool          `json:"more"`     // than Messages, perhaps: they are not remembered for longer
-	Timeline       int32         `json:"timeline"`
-	TimelineBefore int32         `json:"timeline_before"`
+	At time.Time `json:"at"` // when it was noticed; zero: there are none
+	// where the history parted: what was committed behind it is gone; zero: not known
+	ForkLSN     pglogrepl.LSN `json:"fork_lsn"`
+	ReceivedLSN pglogrepl.LSN `json:"received_lsn"`
+	Messages    int           `json:"messages"` // that were handed to the broker
+	// than Messages, perhaps: they are not remembered for longer
+	More           bool  `json:"more"`
+	Timeline       int32 `json:"timeline"`
+	TimelineBefore int32 `json:"timeline_before"`
 }
 
-// seen is what this process knows of the server that it last streamed from. Of the goroutine in Run alone.
+// seen is what this process knows of the server that it last streamed from. Of the goroutine in
+// Run alone.
 type seen struct {
 	replication.Place               // as far as WAL was read; without a SystemID: nothing is known
 	confirmed         pglogrepl.LSN // the last position that it was told
 }
 
-// recognise refuses a server that is not the one this process has streamed from, or one that was put back to an earlier state: LSNs are used
-// again then, and mean something else. A standby that was promoted is welcome, and what it lacks is reported. Either way the server's
-// slot says what is sent next: nothing that this process remembers moves a position.
+// recognise refuses a server that is not the one this process has streamed from, or one that was
+// put back to an earlier state: LSNs are used again then, and mean something else. A standby that
+// was promoted is welcome, and what it lacks is reported. Either way the server's slot says what
+// is sent next: nothing that this process remembers moves a position.
 func (r *Relay) recognise(id replication.Identity, seed pglogrepl.LSN) error {
-	was, now := r.seen, seen{replication.Place{SystemID: id.SystemID, Timeline: id.Timeline, LSN: seed}, seed}
+	was, now := r.seen, seen{replication.Place{SystemID: id.SystemID, Timeline: id.Timeline,
+		LSN: seed}, seed}
 	if was.SystemID == "" {
 		r.seen = now
 		return nil
@@ -46,15 +51,20 @@ func (r *Relay) recognise(id replication.Identity, seed pglogrepl.LSN) error {
 	case replication.OlderBranch:
 		return changed("timeline is %d, was %d", id.Timeline, was.Timeline)
 	case replication.Rewound:
-		return changed("server was put back to an earlier state: it has written up to %s of timeline %d, and was read up to %s before", fork, id.Timeline, was.LSN)
+		return changed("server was put back to an earlier state: it has written up to %s of "+
+			"timeline %d, and was read up to %s before", fork, id.Timeline, was.LSN)
 	case replication.Restored:
-		lost, _ := r.handed.behind(fork)
-		return changed("server was restored to an earlier point: timeline %d begins at %s, and the server before it was read up to %s, with %d messages "+
+		lost, _ := r.published.behind(fork)
+		return changed("server was restored to an earlier point: timeline %d begins at %s, and "+
+			"the server before it was read up to %s, with %d messages "+
 			"that were published from behind that point", id.Timeline, fork, was.LSN, lost)
 	}
-	if descent == replication.Forked && now.confirmed == was.confirmed && fork != 0 && now.confirmed > fork {
-		// A slot that came over with its old position: the server would leave out what it wrote from the fork to there.
-		return fmt.Errorf("slot is confirmed up to %s of timeline %d, and the server left that timeline at %s: rows that it wrote from there on would "+
+	if descent == replication.Forked && now.confirmed == was.confirmed && fork != 0 &&
+		now.confirmed > fork {
+		// A slot that came over with its old position: the server would leave out what it wrote
+		// from the fork to there.
+		return fmt.Errorf("slot is confirmed up to %s of timeline %d, and the server left that "+
+			"timeline at %s: rows that it wrote from there on would "+
 			"never be sent: %w", now.confirmed, was.Timeline, fork, replication.ErrSlotUnusable)
 	}
 	r.seen = now
@@ -65,37 +75,45 @@ func (r *Relay) recognise(id replication.Identity, seed pglogrepl.LSN) error {
 }
 
 // promoted says what a change of the timeline means.
-func (r *Relay) promoted(descent replication.Descent, fork pglogrepl.LSN, id replication.Identity, was seen) {
-	log := r.parts.Log.With().Int32("timeline", id.Timeline).Int32("timeline_before", was.Timeline).Stringer("received_lsn", was.LSN).Logger()
+func (r *Relay) promoted(descent replication.Descent, fork pglogrepl.LSN, id replication.Identity,
+	was seen) {
+	log := r.parts.Log.With().Int32("timeline", id.Timeline).
+		Int32("timeline_before", was.Timeline).Stringer("received_lsn", was.LSN).Logger()
 	if descent == replication.NotKnown {
-		log.Warn().Msg("server was promoted, and cannot tell where: whether it has everything that was published is not known")
+		log.Warn().Msg("server was promoted, and cannot tell where: whether it has everything " +
+			"that was published is not known")
 		return
 	}
 	if descent == replication.Continued {
 		log.Warn().Msg("server was promoted, and has everything that was read before")
 		return
 	}
-	lost, all := r.handed.behind(fork)
+	lost, all := r.published.behind(fork)
 	if lost == 0 && all {
-		log.Warn().Stringer("lsn", fork).Msg("server was promoted without all that was read before; none of it was published")
+		log.Warn().Stringer("lsn", fork).Msg(
+			"server was promoted without all that was read before; none of it was published")
 		return
 	}
-	r.handed.forget(fork)
+	r.published.forget(fork)
 	r.parts.Metrics.PhantomMessages.Add(float64(max(1, lost)))
 	r.mu.Lock()
 	r.state.Phantoms = Phantoms{
-		At: time.Now(), ForkLSN: fork, ReceivedLSN: was.LSN, Messages: lost, More: !all, Timeline: id.Timeline, TimelineBefore: was.Timeline,
+		At: time.Now(), ForkLSN: fork, ReceivedLSN: was.LSN, Messages: lost, More: !all,
+		Timeline: id.Timeline, TimelineBefore: was.Timeline,
 	}
 	r.mu.Unlock()
 	log.Error().Stringer("lsn", fork).Int("messages", lost).Bool("more", !all).
-		Msg("server was promoted without all that was published: consumers have messages of transactions that are not in the database any more")
+		Msg("server was promoted without all that was published: consumers have messages of " +
+			"transactions that are not in the database any more")
 }
 
-// handedTransactions are those that are remembered: some seconds of a busy outbox. A standby that lags by more is not one to promote.
-const handedTransactions = 16 << 10
+// handedTransactions are those that are remembered: some seconds of a busy outbox. A standby that
+// lags by more is not one to promote.
+const publishedTransactions = 16 << 10
 
-// handed counts the messages of the last transactions that went to the sink. Of the pump, and of the goroutine in Run while none runs.
-type handed struct {
+// handed counts the messages of the last transactions that went to the sink. Of the pump, and of
+// the goroutine in Run while none runs.
+type publishedRing struct {
 	ring        []counted // ring[number%handedTransactions], for first <= number < next
 	first, next uint64    // numbers of transactions; first > 0: some are not remembered any more
 }
@@ -105,11 +123,11 @@ type counted struct {
 	messages int
 }
 
-// add counts one message of the transaction that commits there. Transactions come in the order of commits; those that come again after a new start
-// from the slot are counted once.
-func (h *handed) add(commit pglogrepl.LSN) {
+// add counts one message of the transaction that commits there. Transactions come in the order of
+// commits; those that come again after a new start from the slot are counted once.
+func (h *publishedRing) add(commit pglogrepl.LSN) {
 	if h.ring == nil {
-		h.ring = make([]counted, handedTransactions)
+		h.ring = make([]counted, publishedTransactions)
 	}
 	if h.next > h.first {
 		last := h.at(h.next - 1)
@@ -121,15 +139,16 @@ func (h *handed) add(commit pglogrepl.LSN) {
 			h.forget(commit)
 		}
 	}
-	if h.next-h.first == handedTransactions {
+	if h.next-h.first == publishedTransactions {
 		h.first++
 	}
 	*h.at(h.next) = counted{commit, 1}
 	h.next++
 }
 
-// behind counts the messages of transactions whose commit lies behind fork. all: there are no others that are not remembered any more.
-func (h *handed) behind(fork pglogrepl.LSN) (messages int, all bool) {
+// behind counts the messages of transactions whose commit lies behind fork. all: there are no
+// others that are not remembered any more.
+func (h *publishedRing) behind(fork pglogrepl.LSN) (messages int, all bool) {
 	for n := h.next; n > h.first; n-- {
 		c := h.at(n - 1)
 		if c.commit < fork {
@@ -141,10 +160,10 @@ func (h *handed) behind(fork pglogrepl.LSN) (messages int, all bool) {
 }
 
 // forget is for what comes again, or never will.
-func (h *handed) forget(from pglogrepl.LSN) {
+func (h *publishedRing) forget(from pglogrepl.LSN) {
 	for h.next > h.first && h.at(h.next-1).commit >= from {
 		h.next--
 	}
 }
 
-func (h *handed) at(number uint64) *counted { return &h.ring[number%handedTransactions] }
+func (h *publishedRing) at(number uint64) *counted { return &h.ring[number%publishedTransactions] }

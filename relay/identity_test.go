@@ -20,7 +20,7 @@ func met(log *bytes.Buffer) *Relay {
 	r := New(DefaultConfig(), Parts{Metrics: metrics.New(prometheus.NewRegistry(), "slot"), Log: zerolog.New(log)})
 	r.seen = seen{replication.Place{SystemID: "7", Timeline: 2, LSN: 500}, 420}
 	for _, commit := range []pglogrepl.LSN{300, 300, 400, 400, 400, 450} {
-		r.handed.add(commit)
+		r.published.add(commit)
 	}
 	return r
 }
@@ -100,7 +100,7 @@ func TestRecognise_TakesASlotThatWasMovedOnAfterTheFork(t *testing.T) {
 }
 
 func TestHanded_CountsEachTransactionOnce(t *testing.T) {
-	var h handed
+	var h publishedRing
 	n, all := h.behind(0)
 	require.Zero(t, n)
 	require.True(t, all, "nothing was handed over")
@@ -115,18 +115,18 @@ func TestHanded_CountsEachTransactionOnce(t *testing.T) {
 }
 
 func TestHanded_SaysWhenItDoesNotReachBack(t *testing.T) {
-	var h handed
-	for n := range 2 * handedTransactions {
+	var h publishedRing
+	for n := range 2 * publishedTransactions {
 		h.add(pglogrepl.LSN(n + 1))
 	}
-	n, all := h.behind(handedTransactions + 1)
-	require.Equal(t, handedTransactions, n)
+	n, all := h.behind(publishedTransactions + 1)
+	require.Equal(t, publishedTransactions, n)
 	require.False(t, all)
-	n, all = h.behind(2*handedTransactions - 9)
+	n, all = h.behind(2*publishedTransactions - 9)
 	require.Equal(t, 10, n)
 	require.True(t, all)
 
-	h.forget(handedTransactions + 11)
+	h.forget(publishedTransactions + 11)
 	n, all = h.behind(1)
 	require.Equal(t, 10, n)
 	require.False(t, all)

@@ -94,7 +94,7 @@ func TestMessages_HoldTheMemoryOfTheirRowsUntilTheyAreDelivered(t *testing.T) {
 	free := func() (free bool) {
 		defer func() { free = recover() != nil }() // it is released more often than it is held
 		chunk.Release()
-		chunk.Hold()
+		chunk.Retain()
 		return false
 	}
 	require.NoError(t, s.relay(t.Context(), &replication.Batch{Events: b.Events[:5]}))

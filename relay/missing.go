@@ -12,16 +12,17 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// awaited is a row whose topic does not exist. It ended a session, and the next one asks for the topic first: the rows of the transaction in front of
-// this one would come again.
+// awaited is a row whose topic does not exist. It ended a session, and the next one asks for the
+// topic first: the rows of the transaction in front of this one would come again.
 type awaited struct {
 	topic string
 	row   sink.Origin
 	place seen // the server whose position the row has
 }
 
-// await remembers the row that a session ended with, if its topic was missing, and returns err with the policy for it.
-func (r *Relay) await(err error) error {
+// await remembers the row that a session ended with, if its topic was missing, and returns err
+// with the policy for it.
+func (r *Relay) awaitTopic(err error) error {
 	failed := new(sink.MessageError)
 	if !errors.As(err, &failed) || !errors.Is(err, sink.ErrUnknownTopic) {
 		return err
@@ -30,23 +31,28 @@ func (r *Relay) await(err error) error {
 	r.awaited = &awaited{
 		topic: strings.Clone(failed.Topic), place: r.seen,
 		// Without the memory of what was read together with the row.
-		row: sink.Origin{LSN: o.LSN, Index: o.Index, CommitTime: o.CommitTime, Relation: strings.Clone(o.Relation), EventID: strings.Clone(o.EventID)},
+		row: sink.Origin{LSN: o.LSN, Index: o.Index, CommitTime: o.CommitTime,
+			Relation: strings.Clone(o.Relation), EventID: strings.Clone(o.EventID)},
 	}
 	return r.missing.undecided(failed.Topic, err)
 }
 
-// askForAwaited asks for the topic that the last session ended for, unless the stream does not bring its row again: the slot was moved past it, or the server
-// is another one, where the row may never have been.
-func (r *Relay) askForAwaited(ctx context.Context, s *session) error {
+// askForAwaited asks for the topic that the last session ended for, unless the stream does not
+// bring its row again: the slot was moved past it, or the server is another one, where the row may
+// never have been.
+func (r *Relay) retryAwaited(ctx context.Context, s *session) error {
 	a := r.awaited
 	if a == nil {
 		return nil
 	}
 	id := s.stream.Identity()
-	if a.row.LSN < s.stream.SeedLSN() || a.place.SystemID != id.SystemID || a.place.Timeline != id.Timeline {
+	if a.row.LSN < s.stream.SeedLSN() || a.place.SystemID != id.SystemID ||
+		a.place.Timeline != id.Timeline {
 		r.awaited = nil
-		r.parts.Log.Info().Str("topic", a.topic).Stringer("lsn", a.row.LSN).Stringer("confirmed_flush_lsn", s.stream.SeedLSN()).
-			Msg("topic is not waited for any more: the slot does not send the row that belongs there")
+		r.parts.Log.Info().Str("topic", a.topic).Stringer("lsn", a.row.LSN).
+			Stringer("confirmed_flush_lsn", s.stream.SeedLSN()).
+			Msg("topic is not waited for any more: the slot does not send the row that belongs " +
+				"there")
 		return nil
 	}
 	err := s.sink.Topic(ctx, a.topic)
@@ -58,16 +64,18 @@ func (r *Relay) askForAwaited(ctx context.Context, s *session) error {
 		if errors.As(err, &failed) {
 			err = failed.Err
 		}
-		return r.missing.undecided(a.topic, &sink.MessageError{Topic: a.topic, Origin: a.row, Untaken: true, Err: err})
+		return r.missing.undecided(a.topic, &sink.MessageError{Topic: a.topic, Origin: a.row,
+			Untaken: true, Err: err})
 	}
 	r.awaited = nil
 	return nil
 }
 
-// missing knows since when topics do not exist that rows belong to, from session to session. It belongs to the goroutine of Run, and to the pump while
-// there is one.
+// missing knows since when topics do not exist that rows belong to, from session to session. It
+// belongs to the goroutine of Run, and to the pump while there is one.
 type missing struct {
-	after  time.Duration // that a topic has to be missing until its rows are poison; zero: they never are
+	// that a topic has to be missing until its rows are poison; zero: they never are
+	after  time.Duration
 	gap    time.Duration // between two answers, at most; else the time in between does not count
 	topics map[string]*absence
 }
@@ -94,7 +102,8 @@ func newMissing(cfg Config, policies deadletter.Config) missing {
 	return m
 }
 
-// judge takes an answer about a topic, and tells whether its rows are poison now. What is no clear answer begins the time anew.
+// judge takes an answer about a topic, and tells whether its rows are poison now. What is no clear
+// answer begins the time anew.
 func (m *missing) judge(topic string, answer error, now time.Time) bool {
 	a := m.topics[topic]
 	if m.after == 0 {
@@ -116,7 +125,8 @@ func (m *missing) judge(topic string, answer error, now time.Time) bool {
 	return a.settled
 }
 
-// undecided adds to the error of a row whose topic is missing what becomes of it: the relay waits, for ever or until the time is over.
+// undecided adds to the error of a row whose topic is missing what becomes of it: the relay waits,
+// for ever or until the time is over.
 func (m *missing) undecided(topic string, err error) error {
 	switch a := m.topics[topic]; {
 	case !errors.Is(err, sink.ErrUnknownTopic):
@@ -124,9 +134,11 @@ func (m *missing) undecided(topic string, err error) error {
 	case m.after == 0:
 		return &HaltError{Cause: deadletter.UnknownTopic, Err: err}
 	case a == nil:
-		return fmt.Errorf("deadletter.unknown_topic decides once the topic has been missing for %s: %w", m.after, err)
+		return fmt.Errorf("deadletter.unknown_topic decides once the topic has been missing for "+
+			"%s: %w", m.after, err)
 	default:
-		return fmt.Errorf("deadletter.unknown_topic decides at %s, if the topic is missing until then: %w", a.since.Add(m.after).UTC().Format(time.RFC3339), err)
+		return fmt.Errorf("deadletter.unknown_topic decides at %s, if the topic is missing "+
+			"until then: %w", a.since.Add(m.after).UTC().Format(time.RFC3339), err)
 	}
 }
 
@@ -144,7 +156,8 @@ func (m *missing) makeRoom() {
 	delete(m.topics, oldest)
 }
 
-// unsettle begins the time anew of all topics that are not missing for long enough: the cluster has said something else, or nothing.
+// unsettle begins the time anew of all topics that are not missing for long enough: the cluster
+// has said something else, or nothing.
 func (m *missing) unsettle() {
 	for topic, a := range m.topics {
 		if !a.settled {
@@ -153,17 +166,17 @@ func (m *missing) unsettle() {
 	}
 }
 
-// absent returns why a message cannot be delivered if its topic has been missing for long enough, and still is. Another error ends the session.
+// absent returns why a message cannot be delivered if its topic has been missing for long enough,
+// and still is. Another error ends the session.
 func (s *session) absent(ctx context.Context, m *sink.Message) (reason, err error) {
 	a := s.missing.topics[m.Topic]
-	if a == nil || !a.settled || s.isLetter(m.Topic) {
+	if a == nil || !a.settled || s.isDeadLetter(m.Topic) {
 		return nil, nil
 	}
 	if time.Since(a.last) > missingFresh {
 		s.waits.Store(true)
 		err = s.sink.Topic(ctx, m.Topic)
-		s.progress.Store(time.Now().UnixNano())
-		s.waits.Store(false)
+		s.waited()
 		if !s.missing.judge(m.Topic, err, time.Now()) {
 			return nil, err
 		}
@@ -172,11 +185,13 @@ func (s *session) absent(ctx context.Context, m *sink.Message) (reason, err erro
 		Err: fmt.Errorf("missing since %s: %w", a.since.UTC().Format(time.RFC3339), a.err)}, nil
 }
 
-// gone does with a row whose topic does not exist what the policy says. False: it exists, as far as is known.
-func (s *session) gone(ctx context.Context, e *replication.Event, m *sink.Message) (bool, error) {
+// gone does with a row whose topic does not exist what the policy says. False: it exists, as far
+// as is known.
+func (s *session) missingTopic(ctx context.Context, e *replication.Event, m *sink.Message,
+) (bool, error) {
 	reason, err := s.absent(ctx, m)
 	if err != nil || reason == nil {
 		return false, err
 	}
-	return true, s.poisoned(ctx, Poisoned{Event: e, Message: m, Err: reason})
+	return true, s.poisoned(ctx, deadletter.Poison{Event: e, Message: m, Err: reason})
 }

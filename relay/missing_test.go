@@ -75,8 +75,8 @@ func TestMissing_FollowsThePolicyOnceTheTopicIsMissingForLongEnough(t *testing.T
 				x := newSetup(t)
 				x.policies(policy)
 				const after = time.Second
-				x.parts.Policies.UnknownTopic, x.parts.Policies.UnknownTopicAfter = policy, after
-				x.broker.Topics("outbox.event.Order", x.parts.Policies.Topic)
+				x.parts.DeadLetters.Policies.UnknownTopic, x.parts.DeadLetters.Policies.UnknownTopicAfter = policy, after
+				x.broker.Topics("outbox.event.Order", x.parts.DeadLetters.Policies.Topic)
 				if exactly {
 					x.exactlyOnce(&ledger{})
 				}
@@ -124,11 +124,11 @@ func (u unsure) Topic(ctx context.Context, topic string) error {
 func TestMissing_NoRowIsGivenUpWhileTheClusterIsNotSure(t *testing.T) {
 	x := newSetup(t)
 	x.policies(deadletter.DeadLetter)
-	x.parts.Policies.UnknownTopic, x.parts.Policies.UnknownTopicAfter = deadletter.DeadLetter, time.Second
+	x.parts.DeadLetters.Policies.UnknownTopic, x.parts.DeadLetters.Policies.UnknownTopicAfter = deadletter.DeadLetter, time.Second
 	x.cfg.BackoffMin, x.cfg.BackoffMax = 20*time.Millisecond, 100*time.Millisecond
-	x.broker.Topics("outbox.event.Order", x.parts.Policies.Topic)
+	x.broker.Topics("outbox.event.Order", x.parts.DeadLetters.Policies.Topic)
 	var asked atomic.Int64
-	x.parts.OpenSink = func(ctx context.Context, done sink.Done) (sink.Sink, error) {
+	x.parts.Broker.OpenSink = func(ctx context.Context, done sink.Done) (sink.Sink, error) {
 		s, err := x.broker.Open(ctx, done)
 		return unsure{s, &asked}, err
 	}
@@ -136,7 +136,7 @@ func TestMissing_NoRowIsGivenUpWhileTheClusterIsNotSure(t *testing.T) {
 	r := x.run()
 	require.Eventually(t, func() bool { return asked.Load() > 60 }, patience, time.Millisecond, "three times as long as it would take")
 	require.Zero(t, x.broker.Published())
-	x.broker.Topics("outbox.event.Order", "outbox.event.Typo", x.parts.Policies.Topic)
+	x.broker.Topics("outbox.event.Order", "outbox.event.Typo", x.parts.DeadLetters.Policies.Topic)
 	require.NoError(t, x.broker.WaitFor(x.ctx, 1))
 	r.stop()
 	require.NoError(t, r.end())

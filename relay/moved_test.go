@@ -17,7 +17,7 @@ const makeAnew = `SELECT pg_drop_replication_slot($1), pg_logical_emit_message(f
 // moved has the relay ask about a slot that is further than it is, and answers that rows are lost.
 func (x *setup) moved() (asked *atomic.Int64) {
 	asked = new(atomic.Int64)
-	x.parts.Moved = func(_ context.Context, m relay.Move) error {
+	x.parts.Server.Moved = func(_ context.Context, m relay.Move) error {
 		asked.Add(1)
 		x.last = m
 		return fmt.Errorf("acked %s, begins at %s: %w", m.Acked, m.Confirmed, replication.ErrSlotLost)
@@ -41,7 +41,7 @@ func TestRelay_HaltsAtASlotThatWasMadeAnew(t *testing.T) {
 	x := newSetup(t)
 	asked := x.moved()
 	other := x.db.Connect(t)
-	x.parts.Prepare = func(ctx context.Context, first bool) error {
+	x.parts.Server.Prepare = func(ctx context.Context, first bool) error {
 		if first {
 			return nil
 		}
@@ -60,7 +60,7 @@ func TestRelay_HaltsAtASlotThatWasHeldToMakeItAnew(t *testing.T) {
 	x.moved()
 	other := x.db.Connect(t)
 	var attempts atomic.Int64
-	x.parts.Prepare = func(ctx context.Context, first bool) error {
+	x.parts.Server.Prepare = func(ctx context.Context, first bool) error {
 		switch attempts.Add(1) {
 		case 1:
 			return nil

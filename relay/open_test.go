@@ -21,8 +21,8 @@ func TestOpen_OutlastsTheTimeoutOfTheServer(t *testing.T) {
 	x := newSetup(t)
 	x.policies(deadletter.DeadLetter)
 	x.pg.RuntimeParams["wal_sender_timeout"] = patienceOfTheServer.String()
-	with := x.parts.OpenDesk
-	x.parts.OpenDesk = func(ctx context.Context, s sink.Source, begin pglogrepl.LSN) (deadletter.Desk, error) {
+	with := x.parts.DeadLetters.Open
+	x.parts.DeadLetters.Open = func(ctx context.Context, s sink.Source, begin pglogrepl.LSN) (deadletter.Handler, error) {
 		select {
 		case <-time.After(3 * patienceOfTheServer):
 		case <-ctx.Done():
@@ -39,13 +39,13 @@ func TestOpen_OutlastsTheTimeoutOfTheServer(t *testing.T) {
 }
 
 type countedDesk struct {
-	deadletter.Desk
+	deadletter.Handler
 	open *atomic.Int64
 }
 
 func (d *countedDesk) Close() {
 	d.open.Add(-1)
-	d.Desk.Close()
+	d.Handler.Close()
 }
 
 // A desk that stays open goes on to follow its topic, and says that keys are no longer parked for a session that is not there.
@@ -53,8 +53,8 @@ func TestOpen_ClosesTheDeskOfASessionThatDoesNotBegin(t *testing.T) {
 	x := newSetup(t)
 	x.policies(deadletter.DeadLetter)
 	var open, asked atomic.Int64
-	with := x.parts.OpenDesk
-	x.parts.OpenDesk = func(ctx context.Context, s sink.Source, begin pglogrepl.LSN) (deadletter.Desk, error) {
+	with := x.parts.DeadLetters.Open
+	x.parts.DeadLetters.Open = func(ctx context.Context, s sink.Source, begin pglogrepl.LSN) (deadletter.Handler, error) {
 		d, err := with(ctx, s, begin)
 		if err != nil {
 			return nil, err
@@ -63,7 +63,7 @@ func TestOpen_ClosesTheDeskOfASessionThatDoesNotBegin(t *testing.T) {
 		return &countedDesk{d, &open}, nil
 	}
 	const failures = 4
-	x.parts.Moved = func(context.Context, relay.Move) error {
+	x.parts.Server.Moved = func(context.Context, relay.Move) error {
 		if asked.Add(1) <= failures {
 			return errors.New("the database does not answer just now")
 		}
@@ -71,7 +71,7 @@ func TestOpen_ClosesTheDeskOfASessionThatDoesNotBegin(t *testing.T) {
 	}
 	other := x.db.Connect(t)
 	made := false
-	x.parts.Prepare = func(ctx context.Context, first bool) error {
+	x.parts.Server.Prepare = func(ctx context.Context, first bool) error {
 		if first || made {
 			return nil
 		}

@@ -9,16 +9,18 @@ import (
 // ErrStopping says that a relay that is about to end, or has ended, is not paused.
 var ErrStopping = errors.New("the relay is stopping")
 
-// Pause asks the relay to end its session as a stop does, which leaves the slot to itself, and to open no other until Resume, or until
-// the time comes if it is not zero. It does not wait for that: the phase is Paused as soon as the slot is free. A relay that is paused
-// already takes the new reason and time. What is told of the slot by Watch goes on.
+// Pause asks the relay to end its session as a stop does, which leaves the slot to itself, and to
+// open no other until Resume, or until the time comes if it is not zero. It does not wait for
+// that: the phase is Paused as soon as the slot is free. A relay that is paused already takes the
+// new reason and time. What is told of the slot by Watch goes on.
 //
-// Nothing of it is kept: another process relays at once, and so does this one after a restart. The error is ErrStopping. Safe for
-// concurrent use.
+// Nothing of it is kept: another process relays at once, and so does this one after a restart. The
+// error is ErrStopping. Safe for concurrent use.
 func (r *Relay) Pause(reason string, until time.Time) (Pause, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.stopAsked != nil && r.stopAsked() != nil || r.state.Phase == Stopped || r.state.Phase == Halted {
+	if r.stopAsked != nil && r.stopAsked() != nil || r.state.Phase == Stopped ||
+		r.state.Phase == Halted {
 		return Pause{}, ErrStopping
 	}
 	p := Pause{Since: time.Now(), Until: until, Reason: reason, StoodBy: r.state.Phase == Standby}
@@ -32,8 +34,8 @@ func (r *Relay) Pause(reason string, until time.Time) (Pause, error) {
 	return p, nil
 }
 
-// Resume ends a pause, and returns false if there was none. A session that is still being ended for the pause is ended, and the next one
-// follows. Safe for concurrent use.
+// Resume ends a pause, and returns false if there was none. A session that is still being ended
+// for the pause is ended, and the next one follows. Safe for concurrent use.
 func (r *Relay) Resume() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,7 +87,8 @@ func (r *Relay) stayPaused(ctx, stop context.Context) bool {
 		select {
 		case <-changed:
 		case <-due:
-			r.parts.Log.Info().Time("until", asked.Until).Msg("pause is over; nobody has resumed the relay before")
+			r.parts.Log.Info().Time("until", asked.Until).
+				Msg("pause is over; nobody has resumed the relay before")
 			r.endPause(asked)
 		case <-ctx.Done():
 		case <-stop.Done():
@@ -117,7 +120,8 @@ func (r *Relay) logPause(p Pause) {
 		event = event.Time("until", p.Until)
 	}
 	if p.StoodBy {
-		event.Msg("relay paused; another process holds the slot, and this one does not take over until it is resumed")
+		event.Msg("relay paused; another process holds the slot, and this one does not take " +
+			"over until it is resumed")
 		return
 	}
 	st := r.State()

@@ -166,7 +166,7 @@ func TestPause_EndsABackOffAndResumesAtOnce(t *testing.T) {
 	x.cfg.BackoffMin, x.cfg.BackoffMax = time.Hour, time.Hour
 	attempts := make(chan struct{}, 10)
 	fails := errors.New("not yet")
-	x.parts.Prepare = func(context.Context, bool) error { attempts <- struct{}{}; return fails }
+	x.parts.Server.Prepare = func(context.Context, bool) error { attempts <- struct{}{}; return fails }
 	r := x.run()
 	<-attempts
 	r.waitPhase(relay.BackingOff)
@@ -183,7 +183,7 @@ func TestPause_EndsABackOffAndResumesAtOnce(t *testing.T) {
 func TestPause_ADatabaseThatHangsDoesNotDelayIt(t *testing.T) {
 	x := newSetup(t)
 	opening := make(chan struct{})
-	x.parts.Prepare = func(ctx context.Context, _ bool) error { close(opening); <-ctx.Done(); return ctx.Err() }
+	x.parts.Server.Prepare = func(ctx context.Context, _ bool) error { close(opening); <-ctx.Done(); return ctx.Err() }
 	r := x.run()
 	<-opening
 	r.pause()
@@ -304,7 +304,7 @@ func TestPause_InterruptsASnapshotWhichGoesOn(t *testing.T) {
 	x := newSetup(t)
 	calls := make(chan int, 10)
 	n := 0
-	x.parts.Snapshot = func(_, stop context.Context, report func(relay.Snapshot)) error {
+	x.parts.Server.Snapshot = func(_, stop context.Context, report func(relay.Snapshot)) error {
 		n++
 		report(relay.Snapshot{Table: "public.outbox"})
 		calls <- n
@@ -329,7 +329,7 @@ func TestPause_InterruptsASnapshotWhichGoesOn(t *testing.T) {
 func TestPause_WatchGoesOn(t *testing.T) {
 	x := newSetup(t)
 	look := make(chan struct{})
-	x.parts.Watch = func(ctx context.Context, problem func(error, time.Time)) {
+	x.parts.Server.Watch = func(ctx context.Context, problem func(error, time.Time)) {
 		for ctx.Err() == nil {
 			select {
 			case <-look:

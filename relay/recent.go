@@ -72,7 +72,8 @@ func (r *recent) delivered(m *sink.Message, now time.Time, late time.Duration) {
 	defer r.mu.Unlock()
 	// Cloned, or each string would keep the memory of the whole batch it was read with.
 	r.events[r.kept%recentEvents] = Published{
-		At: now, Topic: strings.Clone(m.Topic), Relation: strings.Clone(m.Origin.Relation), EventID: strings.Clone(m.Origin.EventID), LSN: m.Origin.LSN.String(),
+		At: now, Topic: strings.Clone(m.Topic), Relation: strings.Clone(m.Origin.Relation),
+		EventID: strings.Clone(m.Origin.EventID), LSN: m.Origin.LSN.String(),
 		CommitTime: m.Origin.CommitTime, Bytes: m.Size(), LatencySeconds: late.Seconds(),
 	}
 	r.kept++
@@ -86,7 +87,8 @@ func (r *recent) lastCommit() time.Time {
 	return time.Time{}
 }
 
-// refusedBy counts a message that a topic did not take. What fails because something before it failed says nothing about its topic.
+// refusedBy counts a message that a topic did not take. What fails because something before it
+// failed says nothing about its topic.
 func (r *recent) refusedBy(topic string, err error) {
 	if errors.Is(err, sink.ErrClosed) || errors.Is(err, sink.ErrUnreachable) {
 		return
@@ -114,7 +116,8 @@ func (r *recent) failed(f Failure, now time.Time) {
 	r.failures[f.Reason] = f
 }
 
-// Recent returns a sample of the events that the broker acknowledged, the newest first: at most 100, and not more than fifty in a second.
+// Recent returns a sample of the events that the broker acknowledged, the newest first: at most
+// 100, and not more than fifty in a second.
 func (r *Relay) Recent() []Published {
 	r.recent.mu.Lock()
 	defer r.recent.mu.Unlock()
@@ -138,7 +141,8 @@ func (r *Relay) Failures() []Failure {
 	return failures
 }
 
-// Refused returns how many messages the broker refused, by topic; those that failed with the connection are not among them.
+// Refused returns how many messages the broker refused, by topic; those that failed with the
+// connection are not among them.
 func (r *Relay) Refused() map[string]int {
 	r.recent.mu.Lock()
 	defer r.recent.mu.Unlock()

@@ -58,13 +58,15 @@ func newSetupOn(t *testing.T, version string) *setup {
 	x.exec(outboxSQL)
 	x.exec(`SELECT pg_create_logical_replication_slot('` + x.slot + `', 'pgoutput')`)
 	x.parts = relay.Parts{
-		Prepare:    func(context.Context, bool) error { return nil },
-		Watch:      func(ctx context.Context, _ func(error, time.Time)) { <-ctx.Done() },
-		OpenStream: x.openStream,
-		OpenSink:   x.broker.Open,
-		Router: func() (*router.Router, error) {
-			return router.New([]router.Config{router.DefaultConfig()}, router.DefaultFormat(), x.router)
+		Server: relay.Server{
+			Prepare:    func(context.Context, bool) error { return nil },
+			Watch:      func(ctx context.Context, _ func(error, time.Time)) { <-ctx.Done() },
+			OpenStream: x.openStream,
 		},
+		Broker: relay.Broker{OpenSink: x.broker.Open},
+		Rows: relay.Rows{Router: func() (*router.Router, error) {
+			return router.New([]router.Config{router.DefaultConfig()}, router.DefaultFormat(), x.router)
+		}},
 		Metrics: metrics.New(prometheus.NewRegistry(), x.slot),
 		Log:     zerolog.Nop(),
 	}
@@ -322,7 +324,7 @@ func TestRelay_AMissingTopicRepeatsTheBeginningOfItsTransactionOnce(t *testing.T
 	x.exec(`INSERT INTO outbox VALUES (101, 'Missing', 'key', 'event 101')`)
 	x.exec(`COMMIT`)
 	attempts := make(chan struct{}, 1000)
-	x.parts.Prepare = func(context.Context, bool) error { attempts <- struct{}{}; return nil }
+	x.parts.Server.Prepare = func(context.Context, bool) error { attempts <- struct{}{}; return nil }
 	r := x.run()
 	for range 10 {
 		<-attempts
@@ -372,7 +374,7 @@ func TestRelay_WatchEndsTheSession(t *testing.T) {
 	broken := make(chan struct{})
 	old := errors.New("seen before the session was prepared")
 	began := time.Now()
-	x.parts.Watch = func(ctx context.Context, problem func(error, time.Time)) {
+	x.parts.Server.Watch = func(ctx context.Context, problem func(error, time.Time)) {
 		select {
 		case <-broken:
 			problem(old, began)
@@ -392,7 +394,7 @@ func TestRelay_WatchEndsTheSession(t *testing.T) {
 func TestRelay_StartsAgainWhenTheServerHasForgottenIt(t *testing.T) {
 	x := newSetup(t)
 	forgotten, began := make(chan struct{}), time.Now()
-	x.parts.Watch = func(ctx context.Context, problem func(error, time.Time)) {
+	x.parts.Server.Watch = func(ctx context.Context, problem func(error, time.Time)) {
 		<-forgotten
 		problem(fmt.Errorf("seen before there was a stream: %w", postgres.ErrForgotten), began)
 		problem(fmt.Errorf("seen now: %w", postgres.ErrForgotten), time.Now())
@@ -429,7 +431,7 @@ func TestRelay_StandsByForASlotThatIsHeld(t *testing.T) {
 func TestRelay_StopEndsABackOffAtOnce(t *testing.T) {
 	x := newSetup(t)
 	x.cfg.BackoffMin, x.cfg.BackoffMax = time.Hour, time.Hour
-	x.parts.Prepare = func(context.Context, bool) error { return errors.New("not yet; come back") }
+	x.parts.Server.Prepare = func(context.Context, bool) error { return errors.New("not yet; come back") }
 	x.parts.Explain = func(error, relay.State) (what, wal, next string) { return "not yet", "none", "come back" }
 	r := x.run()
 	r.waitPhase(relay.BackingOff)
@@ -461,7 +463,7 @@ func TestRelay_PublishesBeforeALargeTransactionIsReadToItsEnd(t *testing.T) {
 func TestRelay_LetsGoOfAnotherServer(t *testing.T) {
 	x := newSetup(t)
 	ids := 0
-	x.parts.OpenStream = func(ctx context.Context) (*replication.Stream, error) {
+	x.parts.Server.OpenStream = func(ctx context.Context) (*replication.Stream, error) {
 		ids++
 		if ids == 1 {
 			return x.openStream(ctx)

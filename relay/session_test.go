@@ -18,19 +18,19 @@ func (everythingIsThere) Published(context.Context, sink.Source, *sink.Message) 
 	return true, nil
 }
 
-type noDesk struct{ deadletter.Desk }
+type noDesk struct{ deadletter.Handler }
 
 // Letters do not come in the order of positions, which is what dedup goes by.
 func TestSession_AsksTheDeskAloneAboutLetters(t *testing.T) {
-	s := &session{dedup: everythingIsThere{}, desk: noDesk{}, policies: deadletter.DefaultConfig()}
-	there, err := s.repeated(t.Context(), &replication.Event{XID: 7}, &sink.Message{Topic: s.policies.Topic})
+	s := &session{dedup: everythingIsThere{}, deadLetters: noDesk{}, policies: deadletter.DefaultConfig()}
+	there, err := s.alreadyPublished(t.Context(), &replication.Event{XID: 7}, &sink.Message{Topic: s.policies.Topic})
 	require.NoError(t, err)
 	require.False(t, there)
 }
 
 // redriving is a desk that has the row with an index wait once.
 type redriving struct {
-	deadletter.Desk
+	deadletter.Handler
 	index uint32
 	asked int
 	wait  func()
@@ -58,7 +58,7 @@ func TestSession_HandsOverWhatStandsBeforeARowThatWaits(t *testing.T) {
 	c := &counting{s: s}
 	s.sink = c
 	waited := false
-	s.desk = &redriving{index: 2, wait: func() {
+	s.deadLetters = &redriving{index: 2, wait: func() {
 		waited = true
 		require.Equal(t, []handover{{[]uint32{0, 1}, 2, false}}, c.calls)
 		require.Zero(t, s.window.unacknowledged())
@@ -77,10 +77,10 @@ func TestSession_ASmallLetterHoldsTheMemoryOfItsRow(t *testing.T) {
 	require.True(t, s.window.tryAdd(row.Origin.HeldBytes))
 	before := s.window.bytes
 	ms := []*sink.Message{row}
-	s.takePlace(ms, 0, &sink.Message{Topic: "letters", Value: []byte("of orders")})
+	s.replaceMessage(ms, 0, &sink.Message{Topic: "letters", Value: []byte("of orders")})
 	require.Equal(t, 5000, ms[0].Origin.HeldBytes)
 	require.Equal(t, before, s.window.bytes)
-	s.takePlace(ms, 0, &sink.Message{Topic: "letters", Value: make([]byte, 6000)})
+	s.replaceMessage(ms, 0, &sink.Message{Topic: "letters", Value: make([]byte, 6000)})
 	require.Equal(t, ms[0].Size(), ms[0].Origin.HeldBytes)
 	require.Equal(t, before+int64(ms[0].Size()-5000), s.window.bytes)
 }

@@ -15,7 +15,7 @@ func TestRelay_StandsByUntilTheSlotIsFree(t *testing.T) {
 	x := newSetup(t)
 	free := make(chan struct{})
 	asked := make(chan struct{}, 100)
-	x.parts.AwaitSlot = func(ctx context.Context) error {
+	x.parts.Server.AwaitSlot = func(ctx context.Context) error {
 		asked <- struct{}{}
 		select {
 		case <-free:
@@ -25,7 +25,7 @@ func TestRelay_StandsByUntilTheSlotIsFree(t *testing.T) {
 		}
 	}
 	held := true
-	x.parts.Prepare = func(context.Context, bool) error {
+	x.parts.Server.Prepare = func(context.Context, bool) error {
 		if held {
 			return replication.ErrSlotInUse
 		}
@@ -48,12 +48,12 @@ func TestRelay_StandsByUntilTheSlotIsFree(t *testing.T) {
 func TestRelay_StandbyStopsAtOnce(t *testing.T) {
 	x := newSetup(t)
 	asked := make(chan struct{}, 100)
-	x.parts.AwaitSlot = func(ctx context.Context) error {
+	x.parts.Server.AwaitSlot = func(ctx context.Context) error {
 		asked <- struct{}{}
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
-	x.parts.Prepare = func(context.Context, bool) error { return replication.ErrSlotInUse }
+	x.parts.Server.Prepare = func(context.Context, bool) error { return replication.ErrSlotInUse }
 	r := x.run()
 	<-asked
 	r.stop()
@@ -64,9 +64,9 @@ func TestRelay_StandbyStopsAtOnce(t *testing.T) {
 // What keeps it from looking is found by the next session, not by looking harder.
 func TestRelay_StandbyTriesAgainWhenItCannotLook(t *testing.T) {
 	x := newSetup(t)
-	x.parts.AwaitSlot = func(context.Context) error { return errors.New("connection lost") }
+	x.parts.Server.AwaitSlot = func(context.Context) error { return errors.New("connection lost") }
 	attempts := make(chan struct{}, 100)
-	x.parts.Prepare = func(context.Context, bool) error {
+	x.parts.Server.Prepare = func(context.Context, bool) error {
 		attempts <- struct{}{}
 		return replication.ErrSlotInUse
 	}

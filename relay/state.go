@@ -11,8 +11,9 @@ type Phase string
 
 // The phases. Only Snapshotting, Streaming and Standby are ready.
 const (
-	Starting     Phase = "starting"    // first session not yet open
-	Snapshotting Phase = "snapshot"    // publishes the rows that were in the tables before the slot
+	Starting Phase = "starting" // first session not yet open
+	// publishes the rows that were in the tables before the slot
+	Snapshotting Phase = "snapshot"
 	Streaming    Phase = "streaming"   // holds the slot and publishes
 	Standby      Phase = "standby"     // another process holds the slot; waits to take over
 	BackingOff   Phase = "backing_off" // the last session failed; the next is due
@@ -29,8 +30,9 @@ func (s State) Ready() bool {
 
 // Snapshot is how far the rows that were in the tables before the slot have been published.
 type Snapshot struct {
-	Table         string  `json:"table,omitempty"` // that is being read; empty: not begun
-	Rows          int64   `json:"rows"`            // published so far, over all tables, also by processes before this one
+	Table string `json:"table,omitempty"` // that is being read; empty: not begun
+	// published so far, over all tables, also by processes before this one
+	Rows          int64   `json:"rows"`
 	EstimatedRows int64   `json:"estimated_rows"`  // that there are, by the planner
 	RowsPerSecond float64 `json:"rows_per_second"` // since this session began
 }
@@ -48,31 +50,41 @@ type Pause struct {
 	Since  time.Time `json:"since"`
 	Until  time.Time `json:"until,omitzero"` // zero: until somebody resumes
 	Reason string    `json:"reason,omitempty"`
-	// StoodBy says that another process held the slot when the pause began: it is not this relay's to leave.
+	// StoodBy says that another process held the slot when the pause began: it is not this relay's
+	// to leave.
 	StoodBy bool `json:"stood_by,omitempty"`
 }
 
 // State is a snapshot of the relay for probes, the status page and the status command.
 // Positions keep their last known value while disconnected.
 type State struct {
-	Phase             Phase         `json:"phase"`
-	Since             time.Time     `json:"since"`            // when Phase began
-	Error             string        `json:"error,omitempty"`  // why the last session ended; empty while streaming, and standing by, which is no failure
-	Reason            string        `json:"reason,omitempty"` // of Error, as in the log: broker_unreachable
-	Next              string        `json:"next,omitempty"`   // what to do about Error, as in the log; may have several lines
+	Phase Phase     `json:"phase"`
+	Since time.Time `json:"since"` // when Phase began
+	// why the last session ended; empty while streaming, and standing by, which is no failure
+	Error string `json:"error,omitempty"`
+	// of Error, as in the log: broker_unreachable
+	Reason string `json:"reason,omitempty"`
+	// what to do about Error, as in the log; may have several lines
+	Next              string        `json:"next,omitempty"`
 	NextAttempt       time.Time     `json:"next_attempt,omitzero"`
 	Sessions          int           `json:"sessions"` // opened so far
 	ReceivedLSN       pglogrepl.LSN `json:"received_lsn"`
 	AckedLSN          pglogrepl.LSN `json:"acked_lsn"`
-	ConfirmedFlushLSN pglogrepl.LSN `json:"confirmed_flush_lsn"`  // as last sent to the server
-	LastCommit        time.Time     `json:"last_commit,omitzero"` // commit time of the newest transaction of which this process had a message acknowledged
-	InFlight          int           `json:"in_flight"`            // messages
-	InFlightBytes     int64         `json:"in_flight_bytes"`
-	OldestUnacked     time.Time     `json:"oldest_unacked,omitzero"` // commit time of the oldest transaction not yet acked
-	WaitingSince      time.Time     `json:"waiting_since,omitzero"`  // since when the sink acknowledged nothing of what is in flight; zero: nothing is
-	Published         uint64        `json:"published"`               // messages acknowledged since the process started
-	Paused            Pause         `json:"paused,omitzero"`
-	LastProgress      time.Time     `json:"last_progress"`     // when the session loop last turned; liveness
-	Snapshot          Snapshot      `json:"snapshot,omitzero"` // of this process; zero: none
-	Phantoms          Phantoms      `json:"phantoms,omitzero"` // of the last failover that this process went through; zero: none
+	ConfirmedFlushLSN pglogrepl.LSN `json:"confirmed_flush_lsn"` // as last sent to the server
+	// commit time of the newest transaction of which this process had a message acknowledged
+	LastCommit    time.Time `json:"last_commit,omitzero"`
+	InFlight      int       `json:"in_flight"` // messages
+	InFlightBytes int64     `json:"in_flight_bytes"`
+	// commit time of the oldest transaction not yet acked
+	OldestUnacked time.Time `json:"oldest_unacked,omitzero"`
+	// since when the sink acknowledged nothing of what is in flight; zero: nothing is
+	WaitingSince time.Time `json:"waiting_since,omitzero"`
+	// messages acknowledged since the process started
+	Published uint64 `json:"published"`
+	Paused    Pause  `json:"paused,omitzero"`
+	// when the session loop last turned; liveness
+	LastProgress time.Time `json:"last_progress"`
+	Snapshot     Snapshot  `json:"snapshot,omitzero"` // of this process; zero: none
+	// of the last failover that this process went through; zero: none
+	Phantoms Phantoms `json:"phantoms,omitzero"`
 }

@@ -28,10 +28,10 @@ type neighbours struct {
 // turns lets a relay run beside them for ten minutes, in which nothing takes time but its own waits.
 func (n *neighbours) turns(t *testing.T) []time.Time {
 	p := n.parts
-	prepare := p.Prepare
+	prepare := p.Server.Prepare
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	p.Prepare = func(ctx context.Context, first bool) error {
+	p.Server.Prepare = func(ctx context.Context, first bool) error {
 		if n.attempts = append(n.attempts, time.Now()); len(n.attempts) == 10_000 {
 			cancel() // or no time would ever pass
 		}
@@ -40,9 +40,9 @@ func (n *neighbours) turns(t *testing.T) []time.Time {
 		}
 		return prepare(ctx, first)
 	}
-	p.Watch = func(ctx context.Context, _ func(error, time.Time)) { <-ctx.Done() }
-	if p.Router == nil {
-		p.Router = func() (*router.Router, error) { return nil, nil } //nolint:nilnil // no row comes
+	p.Server.Watch = func(ctx context.Context, _ func(error, time.Time)) { <-ctx.Done() }
+	if p.Rows.Router == nil {
+		p.Rows.Router = func() (*router.Router, error) { return nil, nil } //nolint:nilnil // no row comes
 	}
 	p.Metrics, p.Log = metrics.New(prometheus.NewRegistry(), "s"), zerolog.Nop()
 	r := New(DefaultConfig(), p)
@@ -65,14 +65,14 @@ func spaced(t *testing.T, attempts []time.Time, most int) {
 func TestTurns_NoErrorMakesTheRelaySpin(t *testing.T) {
 	all := append([]rule{{err: errors.New("not in the table"), reason: "other"}}, rules...)
 	stages := map[string]func(p *Parts, err error){
-		"prepare": func(p *Parts, err error) { p.Prepare = func(context.Context, bool) error { return err } },
+		"prepare": func(p *Parts, err error) { p.Server.Prepare = func(context.Context, bool) error { return err } },
 		"snapshot": func(p *Parts, err error) {
-			p.Snapshot = func(_, _ context.Context, _ func(Snapshot)) error { return err }
+			p.Server.Snapshot = func(_, _ context.Context, _ func(Snapshot)) error { return err }
 		},
 		"sink": func(p *Parts, err error) {
-			p.OpenSink = func(context.Context, sink.Done) (sink.Sink, error) { return nil, err }
+			p.Broker.OpenSink = func(context.Context, sink.Done) (sink.Sink, error) { return nil, err }
 		},
-		"router": func(p *Parts, err error) { p.Router = func() (*router.Router, error) { return nil, err } },
+		"router": func(p *Parts, err error) { p.Rows.Router = func() (*router.Router, error) { return nil, err } },
 	}
 	for stage, fails := range stages {
 		for _, rule := range all {
@@ -110,8 +110,8 @@ func TestTurns_AStandbyDoesNotSpinHoweverTheSlotLooks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var n neighbours
-				n.parts.Prepare = func(context.Context, bool) error { return replication.ErrSlotInUse }
-				n.parts.AwaitSlot = look.await
+				n.parts.Server.Prepare = func(context.Context, bool) error { return replication.ErrSlotInUse }
+				n.parts.Server.AwaitSlot = look.await
 				spaced(t, n.turns(t), look.most)
 			})
 		})
@@ -122,8 +122,8 @@ func TestTurns_AStandbyDoesNotSpinHoweverTheSlotLooks(t *testing.T) {
 func TestTurns_ErrorsThatTakeTurnsDoNotMakeTheRelaySpin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var n neighbours
-		n.parts.AwaitSlot = func(context.Context) error { return nil }
-		n.parts.Prepare = func(context.Context, bool) error {
+		n.parts.Server.AwaitSlot = func(context.Context) error { return nil }
+		n.parts.Server.Prepare = func(context.Context, bool) error {
 			return []error{replication.ErrSlotInUse, sink.ErrUnreachable, sink.ErrUnknownTopic}[len(n.attempts)%3]
 		}
 		spaced(t, n.turns(t), 130)
@@ -135,8 +135,8 @@ func TestTurns_ATakeoverIsNotHeldUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const held = 30 * time.Second
 		var n neighbours
-		n.parts.AwaitSlot = func(context.Context) error { time.Sleep(held); return nil }
-		n.parts.Prepare = func(context.Context, bool) error { return replication.ErrSlotInUse }
+		n.parts.Server.AwaitSlot = func(context.Context) error { time.Sleep(held); return nil }
+		n.parts.Server.Prepare = func(context.Context, bool) error { return replication.ErrSlotInUse }
 		attempts := n.turns(t)
 		require.Greater(t, len(attempts), 15)
 		for i := 1; i < len(attempts); i++ {
@@ -168,8 +168,8 @@ func TestTurns_AReturnIsNotHeldUpNorGoneAheadOf(t *testing.T) {
 						return context.Cause(ctx)
 					}
 				}
-				n.parts.AwaitServer, n.parts.AwaitBroker = await, await
-				n.parts.Prepare = func(context.Context, bool) error { return err }
+				n.parts.Server.AwaitReturn, n.parts.Broker.AwaitReturn = await, await
+				n.parts.Server.Prepare = func(context.Context, bool) error { return err }
 				attempts := n.turns(t)
 				require.Greater(t, len(back), 10)
 				for _, at := range back[:len(back)-1] {
@@ -192,8 +192,8 @@ func TestTurns_AServerThatStopsIsLeftAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var n neighbours
-				n.parts.AwaitServer = await
-				n.parts.Prepare = func(context.Context, bool) error { return replication.ErrServerStopping }
+				n.parts.Server.AwaitReturn = await
+				n.parts.Server.Prepare = func(context.Context, bool) error { return replication.ErrServerStopping }
 				attempts := n.turns(t)
 				for i := 1; i < len(attempts); i++ {
 					require.GreaterOrEqual(t, attempts[i].Sub(attempts[i-1]), stoppingPause)
@@ -209,9 +209,9 @@ func TestTurns_NoReturnMakesTheRelaySpin(t *testing.T) {
 		t.Run(reason, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var n neighbours
-				n.parts.AwaitServer = func(context.Context) error { return nil }
-				n.parts.AwaitBroker = n.parts.AwaitServer
-				n.parts.Prepare = func(context.Context, bool) error { return err }
+				n.parts.Server.AwaitReturn = func(context.Context) error { return nil }
+				n.parts.Broker.AwaitReturn = n.parts.Server.AwaitReturn
+				n.parts.Server.Prepare = func(context.Context, bool) error { return err }
 				spaced(t, n.turns(t), 1600) // half a second at most, and nearly always that
 			})
 		})

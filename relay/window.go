@@ -11,33 +11,40 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// window holds the transactions in flight, in WAL order. It is the only place where a position advances.
+// window holds the transactions in flight, in WAL order. It is the only place where a position
+// advances.
 //
-// One goroutine, the pump, calls begin, add, commit and idle; any goroutine calls done and the readers.
+// One goroutine, the pump, calls begin, tryAdd, commit and idle; any goroutine calls done and the
+// readers.
 //
 // Invariants:
 //  1. acked never decreases.
-//  2. acked < end of every transaction that is open or has a message pending: it is at most the end of the one before.
+//  2. acked < end of every transaction that is open or has a message pending: it is at most the end
+//     of the one before.
 //  3. acked = end of the longest prefix of transactions that are committed and have nothing pending.
 //  4. done is called at most once for each add; pending >= 0.
-//  5. tryAdd admits a message only as long as bytes <= maxBytes and messages <= maxMessages then, except that an empty window admits any one.
-//     Only a held transaction, and a dead letter that takes the place of a smaller message, go beyond: the one by 1, the other by what it is larger.
+//  5. tryAdd admits a message only while bytes <= maxBytes and messages <= maxMessages, except that
+//     an empty window admits any one. Two go beyond: a held transaction by 1 message, and a dead
+//     letter by as much as it is larger than the message whose place it takes.
 //  6. An idle position enters as an empty transaction, in order, never between begin and commit.
-//  7. A transaction that had a message and was committed with hold stays, and counts as one message, until visible has named its end or a later one.
-//  8. It takes memory for the messages in flight, and not for how many transactions were delivered behind one that is not.
+//  7. A transaction that had a message and was committed with hold stays, and counts as one message,
+//     until visible has named its end or a later one.
+//  8. Its memory grows with the messages in flight, not with the transactions that were delivered
+//     behind one that is not.
 type window struct {
 	maxMessages int
 	maxBytes    int64
 
-	mu       sync.Mutex
-	ring     []transaction // ring[number%len(ring)], for base <= number < next
-	limit    int           // how long the ring grows
-	behind   []numbered    // in order: what is left of those before base. Empty unless an old one does not move
-	first    uint64        // oldest transaction that is not yet acked
-	base     uint64        // oldest in the ring; first, unless some are behind
-	shown    uint64        // no transaction before it is held
-	next     uint64        // number that the next transaction gets
-	open     bool          // ring[next-1] has not seen its commit
+	mu    sync.Mutex
+	ring  []transaction // ring[number%len(ring)], for base <= number < next
+	limit int           // how long the ring grows
+	// in order: what is left of those before base. Empty unless an old one does not move
+	behind   []numbered
+	first    uint64 // oldest transaction that is not yet acked
+	base     uint64 // oldest in the ring; first, unless some are behind
+	shown    uint64 // no transaction before it is held
+	next     uint64 // number that the next transaction gets
+	open     bool   // ring[next-1] has not seen its commit
 	acked    pglogrepl.LSN
 	messages int           // in flight, over all transactions, and held transactions
 	holds    int           // of them, transactions
@@ -63,7 +70,8 @@ type numbered struct {
 const longestRing = 16 << 10
 
 func newWindow(seed pglogrepl.LSN, maxMessages int, maxBytes int64) *window {
-	return &window{maxMessages: maxMessages, maxBytes: maxBytes, ring: make([]transaction, 64), limit: max(longestRing, 4*maxMessages), acked: seed,
+	return &window{maxMessages: maxMessages, maxBytes: maxBytes, ring: make([]transaction, 64),
+		limit: max(longestRing, 4*maxMessages), acked: seed,
 		moved: make(chan struct{}, 1)}
 }
 
@@ -103,7 +111,8 @@ func (w *window) replace(bytes, by int) {
 	w.bytes += int64(by - bytes)
 }
 
-// commit closes the open transaction. hold: it is not delivered before visible says so. Without a message there is nothing to see.
+// commit closes the open transaction. hold: it is not delivered before visible says so. Without a
+// message there is nothing to see.
 func (w *window) commit(end pglogrepl.LSN, hold bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -128,7 +137,8 @@ func (w *window) commit(end pglogrepl.LSN, hold bool) {
 	w.advanceLocked()
 }
 
-// visible releases the held transactions that end at end or before, and tells each one's commit time to seen.
+// visible releases the held transactions that end at end or before, and tells each one's commit
+// time to seen.
 func (w *window) visible(end pglogrepl.LSN, seen func(commitTime time.Time)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -141,13 +151,15 @@ func (w *window) visible(end pglogrepl.LSN, seen func(commitTime time.Time)) {
 			w.shown = b.number + 1
 		}
 	}
-	for w.shown = max(w.shown, w.base); w.shown < w.next && w.showLocked(w.atLocked(w.shown), end, seen); {
+	for w.shown = max(w.shown, w.base); w.shown < w.next &&
+		w.showLocked(w.atLocked(w.shown), end, seen); {
 		w.shown++
 	}
 }
 
 // showLocked returns false for a transaction that ends behind end.
-func (w *window) showLocked(t *transaction, end pglogrepl.LSN, seen func(commitTime time.Time)) bool {
+func (w *window) showLocked(t *transaction, end pglogrepl.LSN,
+	seen func(commitTime time.Time)) bool {
 	if t.end == 0 || t.end > end {
 		return false
 	}
@@ -174,8 +186,9 @@ func (w *window) idle(end pglogrepl.LSN) {
 	w.advanceLocked()
 }
 
-// joinLocked has the transaction before number end at end, if that one waits behind others and has nothing of its own pending: it only moves on. So
-// a stalled sink on an idle table does not fill the window with positions.
+// joinLocked has the transaction before number end at end, if that one waits behind others and has
+// nothing of its own pending: it only moves on. So a stalled sink on an idle table does not fill
+// the window with positions.
 func (w *window) joinLocked(number uint64, end pglogrepl.LSN) bool {
 	if number <= w.base {
 		return false
@@ -193,7 +206,8 @@ func (w *window) done(number uint64, bytes int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if number < w.first || number >= w.next {
-		panic(fmt.Sprintf("relay: done for transaction %d, in the window are %d to %d", number, w.first, w.next))
+		panic(fmt.Sprintf("relay: done for transaction %d, in the window are %d to %d", number,
+			w.first, w.next))
 	}
 	t := w.atLocked(number)
 	if t == nil {
@@ -284,8 +298,9 @@ func (w *window) pushLocked(t transaction) uint64 {
 	return number
 }
 
-// thinLocked makes room in the ring. A partition may be without a leader for hours, while the others are published: then one message holds back
-// all transactions behind it, and those of them that have nothing pending only move the end of the one before.
+// thinLocked makes room in the ring. A partition may be without a leader for hours, while the
+// others are published: then one message holds back all transactions behind it, and those of them
+// that have nothing pending only move the end of the one before.
 func (w *window) thinLocked() {
 	left := w.behind[:0]
 	leave := func(n numbered) {
@@ -298,7 +313,8 @@ func (w *window) thinLocked() {
 	for _, n := range w.behind {
 		leave(n)
 	}
-	for half := w.base + uint64(len(w.ring)/2); w.base < half; w.base++ { // the open one is the last
+	// the open one is the last
+	for half := w.base + uint64(len(w.ring)/2); w.base < half; w.base++ {
 		t := w.atLocked(w.base)
 		leave(numbered{w.base, *t})
 		*t = transaction{}
@@ -311,7 +327,8 @@ func (w *window) atLocked(number uint64) *transaction {
 	if number >= w.base {
 		return &w.ring[number%uint64(len(w.ring))]
 	}
-	i, found := slices.BinarySearchFunc(w.behind, number, func(n numbered, number uint64) int { return cmp.Compare(n.number, number) })
+	i, found := slices.BinarySearchFunc(w.behind, number,
+		func(n numbered, number uint64) int { return cmp.Compare(n.number, number) })
 	if !found {
 		return nil
 	}

@@ -95,7 +95,7 @@ func TestExactlyOnce_NamesThePublicationThatShowsTheStoredTransaction(t *testing
 	l := &ledger{}
 	x.exactlyOnce(l)
 	x.replication.Witness = true
-	x.parts.Events = "postrider+messages"
+	x.parts.Source.Events = "postrider+messages"
 	x.exec(`CREATE TABLE other (LIKE outbox)`)
 	x.exec(`CREATE PUBLICATION another FOR TABLE other`)
 	rewound := x.slot + "_rewound"
@@ -108,7 +108,7 @@ func TestExactlyOnce_NamesThePublicationThatShowsTheStoredTransaction(t *testing
 	require.NoError(t, r.end())
 	require.Equal(t, "postrider+messages", l.stored.Source.Events)
 
-	x.slot, x.replication.Publication, x.parts.Events = rewound, "another", "another"
+	x.slot, x.replication.Publication, x.parts.Source.Events = rewound, "another", "another"
 	x.router.Tables = []string{"public.other"}
 	before := x.confirmed()
 	x.exec(`INSERT INTO other VALUES (2, 'Order', 'key', 'and on')`)
@@ -120,7 +120,7 @@ func TestExactlyOnce_NamesThePublicationThatShowsTheStoredTransaction(t *testing
 	require.Equal(t, before, x.confirmed())
 	require.Len(t, l.seen(), 1)
 
-	x.replication.Publication, x.parts.Events, x.router.Tables = "postrider", "postrider", []string{"public.outbox"}
+	x.replication.Publication, x.parts.Source.Events, x.router.Tables = "postrider", "postrider", []string{"public.outbox"}
 	x.insert(4, 4)
 	r = x.run()
 	require.Eventually(t, func() bool { return len(l.seen()) == 2 }, patience, 1e6)

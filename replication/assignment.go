@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// Assignment is an entry of Config.Partitions: the operator's decision about the rows of a relation
-// of which PostgreSQL no longer tells whether it was a partition of an outbox table.
+// Assignment is an entry of Config.Partitions: the operator's decision about the rows of a
+// relation of which PostgreSQL no longer reports whether it was a partition of an outbox table.
 type Assignment struct {
 	Relation string        // schema-qualified, as it was when the rows were written
 	OID      uint32        // of the relation
@@ -73,7 +73,8 @@ func (c Config) Assignments() []Assignment {
 	return out
 }
 
-// validatePartitions reports every entry that is malformed, names an unknown table, or repeats another.
+// validatePartitions reports every entry that is malformed, names an unknown table, or repeats
+// another.
 func (c Config) validatePartitions() (errs []error) {
 	type subject struct {
 		oid  uint32

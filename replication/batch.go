@@ -6,16 +6,18 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// Batch is all that one read brought, in WAL order. Who receives one calls Release when its Events and their Values slices are
-// no longer needed. The bytes that Values and Content point to stay valid after that for who holds the Event's Chunk.
+// Batch is all that one read brought, in WAL order. Its receiver calls Release when it no longer
+// needs the Events and their Values slices. The bytes that Values and Content point to stay valid
+// after that while the Event's Chunk is retained.
 type Batch struct {
 	Events []Event
-	arena  [][]byte
-	chunks []*Chunk    // that Events lie in, each held once
-	home   chan *Batch // where it goes when it is released; nil: nowhere
+	arena  [][]byte    // room for the Values of Events
+	chunks []*Chunk    // that Events alias, each retained once
+	pool   chan *Batch // where it goes when it is released; nil: nowhere
 }
 
-// batches are those of a stream, used again and again. Not a sync.Pool, which the collector empties: under load it runs many times a second.
+// batches are those of a stream, used again and again. Not a sync.Pool, which the collector
+// empties: under load it runs many times a second.
 type batches chan *Batch
 
 // take gives an empty batch.
@@ -24,49 +26,28 @@ func (f batches) take() *Batch {
 	case b := <-f:
 		return b
 	default:
-		b := newBatch()
-		b.home = f
-		return b
+		return &Batch{pool: f}
 	}
 }
-
-func newBatch() *Batch { return &Batch{} }
 
 // Release hands the batch back for reuse.
 func (b *Batch) Release() {
 	b.reset()
 	select {
-	case b.home <- b:
+	case b.pool <- b:
 	default:
 	}
 }
 
 // reset empties the batch.
 func (b *Batch) reset() {
-	clear(b.Events) // drops the references that keep chunks alive; what lies behind is clear already
+	clear(b.Events) // drops references into chunks; what lies behind is clear already
 	clear(b.arena)
-	for _, c := range b.chunks {
-		c.Release()
-	}
-	clear(b.chunks)
-	b.Events, b.arena, b.chunks = b.Events[:0], b.arena[:0], b.chunks[:0]
+	b.Events, b.arena = b.Events[:0], b.arena[:0]
+	b.releaseChunks()
 }
 
-// lies says in which chunk the events from the n-th on lie.
-func (b *Batch) lies(n int, in *Chunk) {
-	if in == nil || n == len(b.Events) {
-		return
-	}
-	if last := len(b.chunks) - 1; last < 0 || b.chunks[last] != in {
-		in.Hold()
-		b.chunks = append(b.chunks, in)
-	}
-	for i := n; i < len(b.Events); i++ {
-		b.Events[i].Chunk = in
-	}
-}
-
-// next makes room for one event and returns it, zero. It is to be filled before the next one is asked for.
+// next makes room for one event and returns it, zero. Fill it before the next call.
 func (b *Batch) next() *Event {
 	if len(b.Events) == cap(b.Events) {
 		b.Events = slices.Grow(b.Events, max(64, len(b.Events)))

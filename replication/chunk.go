@@ -5,41 +5,87 @@ import (
 	"sync/atomic"
 )
 
+// A read buffer is a chunk. It has one reference for each of its users, and they are retained and
+// released here alone:
+//
+//	wire     while it fills the chunk                         nextChunk
+//	Batch    while its Events are looked at                   retainChunk, releaseChunks
+//	message  from its window to its acknowledgement, since    Retain and Release, by relay/messages.go
+//	         key, value and headers alias the row
+//
+// At zero the chunk is filled with other rows. One that is never released is left to the
+// collector: a message that failed, which the sink may still read.
+
 // chunkSize is how many bytes a chunk has. Large, so that a backlog is read with few system calls.
 const chunkSize = 256 << 10
 
-// chunksKept is how many that nobody holds wait to be written again: more than are ever in flight with the default limits.
+// chunksKept is how many free chunks are kept: more than are ever in flight with the default
+// limits.
 const chunksKept = 40
 
-// Chunk is memory into which a stream was read. It is written again as soon as nobody holds it any more: what a row brings costs the collector nothing then.
-// Who never releases what he held leaves the chunk to the collector, and does no harm. The zero value is of no stream.
+// Chunk is a reference-counted read buffer. At zero it returns to its free list; a leaked
+// reference leaves it to the collector. The zero value is of no stream.
 type Chunk struct {
-	bytes   []byte
-	holders atomic.Int32
-	home    *chunks
+	bytes []byte
+	refs  atomic.Int32
+	pool  *chunks
 }
 
-// Hold keeps the chunk as it is until Release. Only for who knows that somebody else holds it, as an Event's Batch does until it is released. Safe for
-// concurrent use, as Release is.
-func (c *Chunk) Hold() { c.holders.Add(1) }
+// Retain keeps the chunk as it is until Release. Call it only while another reference is known to
+// last, as an Event's Batch has until it is released. Safe for concurrent use, as Release is.
+func (c *Chunk) Retain() { c.refs.Add(1) }
 
-// Release takes back one Hold. What points into the chunk must not be read afterwards.
+// Release takes back one Retain. What points into the chunk must not be read afterwards.
 func (c *Chunk) Release() {
-	switch n := c.holders.Add(-1); {
-	case n == 0 && c.home != nil:
-		c.home.putBack(c)
-	case n < 0:
-		panic("replication: a chunk was released more often than it was held") // and somebody's row may have been overwritten
+	switch n := c.refs.Add(-1); {
+	case n == 0 && c.pool != nil:
+		c.pool.putBack(c)
+	case n < 0: // a row of another message may have been overwritten
+		panic("replication: a chunk was released more often than retained")
 	}
 }
 
-// chunks are those of a stream that nobody holds.
+// nextChunk moves what is read and not yet taken to a chunk with at least size bytes.
+func (w *wire) nextChunk(size int) {
+	next := w.chunks.take(size)
+	w.tail = copy(next.bytes, w.buf[w.head:w.tail])
+	w.head = 0
+	if w.chunk != nil {
+		w.chunk.Release()
+	}
+	w.chunk, w.buf = next, next.bytes
+}
+
+// retainChunk makes c the chunk of the events from the n-th on, retained once for all of them.
+func (b *Batch) retainChunk(n int, c *Chunk) {
+	if c == nil || n == len(b.Events) {
+		return
+	}
+	if last := len(b.chunks) - 1; last < 0 || b.chunks[last] != c {
+		c.Retain()
+		b.chunks = append(b.chunks, c)
+	}
+	for i := n; i < len(b.Events); i++ {
+		b.Events[i].Chunk = c
+	}
+}
+
+func (b *Batch) releaseChunks() {
+	for _, c := range b.chunks {
+		c.Release()
+	}
+	clear(b.chunks)
+	b.chunks = b.chunks[:0]
+}
+
+// chunks are the free ones of a stream.
 type chunks struct {
 	mu   sync.Mutex
 	free []*Chunk
 }
 
-// take returns a chunk of at least size bytes, held once. The one that was used last comes first: the processor may still have it.
+// take returns a chunk of at least size bytes with one reference. The one used last comes first:
+// the processor may still have it.
 func (cs *chunks) take(size int) *Chunk {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -49,9 +95,9 @@ func (cs *chunks) take(size int) *Chunk {
 		cs.free[n-1] = nil
 		cs.free = cs.free[:n-1]
 	} else {
-		c = &Chunk{bytes: make([]byte, max(size, chunkSize)), home: cs}
+		c = &Chunk{bytes: make([]byte, max(size, chunkSize)), pool: cs}
 	}
-	c.holders.Store(1)
+	c.refs.Store(1)
 	return c
 }
 

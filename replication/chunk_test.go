@@ -15,7 +15,7 @@ import (
 func TestChunk_IsWrittenAgainOnlyWhenNobodyHoldsIt(t *testing.T) {
 	var cs chunks
 	a := cs.take(10)
-	a.Hold()
+	a.Retain()
 	a.Release()
 	b := cs.take(10)
 	require.NotSame(t, a, b, "somebody holds it")
@@ -49,14 +49,14 @@ func TestChunk_OnlySoManyAreKept(t *testing.T) {
 // The pump takes events out of a batch and releases it, while the sink's goroutines release messages that were delivered.
 func TestChunk_StaysForAnEventThatOutlivesItsBatch(t *testing.T) {
 	var cs chunks
-	b := newBatch()
+	b := &Batch{}
 	c := cs.take(4)
 	copy(c.bytes, "row1")
 	b.add(Event{Kind: Insert, Values: [][]byte{c.bytes[:4]}})
-	b.lies(0, c)
+	b.retainChunk(0, c)
 	c.Release() // by the wire, which goes on to another
 	held, value := b.Events[0].Chunk, b.Events[0].Values[0]
-	held.Hold()
+	held.Retain()
 	b.reset()
 	require.NotSame(t, c, cs.take(4))
 	require.Equal(t, "row1", string(value))
@@ -68,16 +68,16 @@ func TestChunk_StaysForAnEventThatOutlivesItsBatch(t *testing.T) {
 
 func TestBatch_HoldsEveryChunkThatItsEventsLieIn(t *testing.T) {
 	var cs chunks
-	b := newBatch()
+	b := &Batch{}
 	first, second := cs.take(1), cs.take(1)
 	for i, c := range []*Chunk{first, first, second} {
 		b.add(Event{Kind: Insert})
-		b.lies(i, c)
+		b.retainChunk(i, c)
 	}
 	first.Release()
 	second.Release()
-	require.EqualValues(t, 1, first.holders.Load(), "once, however many events")
-	require.EqualValues(t, 1, second.holders.Load())
+	require.EqualValues(t, 1, first.refs.Load(), "once, however many events")
+	require.EqualValues(t, 1, second.refs.Load())
 	b.reset()
 	require.Len(t, cs.free, 2)
 }

@@ -11,18 +11,21 @@ import (
 type Config struct {
 	Publication string   `toml:"publication"`
 	Tables      []string `toml:"tables"` // schema-qualified outbox tables
-	// Partitions are decisions about relations of which PostgreSQL no longer tells whether they were
-	// partitions of an outbox table; see Assignment.
+	// Partitions are decisions about relations of which PostgreSQL no longer reports whether they
+	// were partitions of an outbox table; see Assignment.
 	Partitions []string `toml:"partitions"`
 	Messages   []string `toml:"messages"` // prefixes of pg_logical_emit_message that carry outbox events
-	// TransactionalOnly leaves out logical messages that were sent outside of a transaction, or regardless of one.
+	// TransactionalOnly leaves out logical messages that were sent outside of a transaction, or
+	// regardless of one.
 	TransactionalOnly bool          `toml:"transactional_only"`
 	StatusInterval    time.Duration `toml:"status_interval"`    // longest time between two statuses
 	MaxRowBytes       int64         `toml:"max_row_bytes,size"` // a longer row is not buffered: its event has Oversize
-	// LogicalDecodingWorkMem is the least that the server may use for this slot before it writes transactions to its disk, in bytes; 0: as it is set there.
+	// LogicalDecodingWorkMem is the least that the server may use for this slot before it writes
+	// transactions to its disk, in bytes; 0: as it is set there.
 	LogicalDecodingWorkMem int64 `toml:"logical_decoding_work_mem,size"`
-	// Witness has the transactions come whose only events are logical messages that Messages or TransactionalOnly leave out: a Begin and a Commit,
-	// with nothing in between. So what is seen of the history does not depend on which messages are read. Not a key.
+	// Witness has the transactions come whose only events are logical messages that Messages or
+	// TransactionalOnly leave out: a Begin and a Commit, with nothing in between. So what is seen
+	// of the history does not depend on which messages are read. Not a key.
 	Witness bool `json:"-"`
 }
 

@@ -1,8 +1,6 @@
 package replication
 
 import (
-	"bytes"
-	"encoding/binary"
 	"fmt"
 	"time"
 
@@ -16,13 +14,14 @@ func postgresTime(us int64) time.Time { return time.UnixMicro(us + postgresEpoch
 
 const (
 	maxColumns = 1600 // of a table, PostgreSQL's MaxHeapAttributeNumber
-	// Bytes of all relation messages that are remembered: those of tens of thousands of tables. The server says each once in a
-	// connection, so none can be forgotten.
+	// Bytes of all relation messages that are remembered: those of tens of thousands of tables.
+	// The server says each once in a connection, so none can be forgotten.
 	maxRelationBytes = 32 << 20
 )
 
-// decoder turns pgoutput messages of protocol 1, or 2 without streaming, into events. It does no I/O. Its state is the
-// relation cache and the open transaction; a new connection needs a new decoder.
+// decoder turns pgoutput messages of protocol 1, or 2 without streaming, into events. It does no
+// I/O. Its state is the relation cache and the open transaction; a new connection needs a new
+// decoder.
 //
 // Message formats: PostgreSQL documentation, "Logical Replication Message Formats".
 type decoder struct {
@@ -34,8 +33,8 @@ type decoder struct {
 	witness           bool
 	unread            bool // no logical message is an event
 
-	// The open transaction, as of its Begin. An empty one leaves this package as Idle, so Begin is held back until
-	// the first row.
+	// The open transaction, as of its Begin. An empty one leaves this package as Idle, so Begin is
+	// held back until the first row.
 	open    bool // between a Begin and its Commit on the wire
 	begun   bool // the Begin event has been emitted
 	xid     uint32
@@ -49,7 +48,8 @@ func newDecoder() *decoder {
 	return &decoder{relations: map[uint32]*Relation{}, lengths: map[uint32]int{}}
 }
 
-// decode appends to b what one pgoutput message means. sent is when the server sent it, in microseconds by PostgreSQL's count.
+// decode appends to b what one pgoutput message means. sent is when the server sent it, in
+// microseconds by PostgreSQL's count.
 func (d *decoder) decode(msg []byte, sent int64, b *Batch) error {
 	if len(msg) == 0 {
 		return fmt.Errorf("%w: empty", ErrProtocol)
@@ -97,8 +97,9 @@ func (d *decoder) decode(msg []byte, sent int64, b *Batch) error {
 	return c.err(msg[0])
 }
 
-// beginning appends the event of a message that was too long, of which only the beginning is there. over is the length of the whole.
-func (d *decoder) beginning(msg []byte, over, sent int64, b *Batch) error {
+// beginning appends the event of a message that was too long, of which only the beginning is
+// there. over is the length of the whole.
+func (d *decoder) decodeTruncated(msg []byte, over, sent int64, b *Batch) error {
 	if len(msg) == 0 {
 		return fmt.Errorf("%w: empty", ErrProtocol)
 	}
@@ -125,27 +126,6 @@ func (d *decoder) beginning(msg []byte, over, sent int64, b *Batch) error {
 		d.ignored++
 	default:
 		return fmt.Errorf("%w: message %q of %d bytes", ErrProtocol, msg[0], over)
-	}
-	return nil
-}
-
-// leading reads the columns of an insert that are there as a whole; the others stay nil.
-func leading(c *cursor, rel *Relation, values [][]byte) error {
-	tuple, n := c.byte(), int(c.uint16())
-	if c.failed || tuple != 'N' || n != len(values) {
-		return fmt.Errorf("%w: message 'I' of %s without a new tuple of %d columns", ErrProtocol, rel, len(values))
-	}
-	for i := range values {
-		switch kind := c.byte(); {
-		case kind == 't':
-			value := c.bytes(int(c.uint32()))
-			if c.failed {
-				return nil
-			}
-			values[i] = value
-		case kind != 'n' && !c.failed:
-			return fmt.Errorf("%w: column %q of %s is of kind %q", ErrProtocol, rel.Columns[i].Name, rel, kind)
-		}
 	}
 	return nil
 }
@@ -177,8 +157,8 @@ func (d *decoder) insert(c *cursor, b *Batch) error {
 	return nil
 }
 
-// update reads a changed row. The old one precedes it if its key changed ('K', nothing but the key in it) or if the replica
-// identity is full ('O').
+// update reads a changed row. The old one precedes it if its key changed ('K', nothing but the key
+// in it) or if the replica identity is full ('O').
 func (d *decoder) update(c *cursor, b *Batch) error {
 	rel, err := d.described(c)
 	if err != nil {
@@ -230,42 +210,11 @@ func (d *decoder) notNew(c *cursor, rel *Relation, typ byte) error {
 	return fmt.Errorf("%w: message %q of %s without a new tuple", ErrProtocol, typ, rel)
 }
 
-// row reads the columns of one row. What an update left unchanged and out of line is not in it: it is taken from old, if the
-// whole old row is known.
-func row(c *cursor, typ byte, rel *Relation, old [][]byte, b *Batch) ([][]byte, error) {
-	n := int(c.uint16())
-	if c.failed {
-		return nil, c.err(typ)
-	}
-	if n != len(rel.Columns) {
-		return nil, fmt.Errorf("%w: row of %s has %d columns, described were %d", ErrProtocol, rel, n, len(rel.Columns))
-	}
-	values := b.values(n)
-	for i := range values {
-		switch kind := c.byte(); {
-		case kind == 'n':
-			values[i] = nil
-		case kind == 't':
-			values[i] = c.bytes(int(c.uint32()))
-		case kind == 'u' && typ == 'U' && old != nil:
-			values[i] = old[i]
-		case kind == 'u' && typ == 'U':
-			values[i] = Unchanged
-		default: // 'u' never stands in an insert; 'b' was not asked for
-			if !c.failed {
-				return nil, fmt.Errorf("%w: column %q of %s is of kind %q", ErrProtocol, rel.Columns[i].Name, rel, kind)
-			}
-		}
-	}
-	if c.failed {
-		return nil, c.err(typ)
-	}
-	return values, nil
-}
-
-// logical reads a logical message, or the beginning of one with over bytes. One that is not transactional stands between transactions, where the WAL has it, and is a
-// transaction of its own here. Its position is where its WAL record ends, and confirmed as it stands: not one byte more, since
-// the commit record of a transaction can begin right there, and that transaction would then never be sent.
+// logical reads a logical message, or the beginning of one with over bytes. One that is not
+// transactional stands between transactions, where the WAL has it, and is a transaction of its own
+// here. Its position is where its WAL record ends, and confirmed as it stands: not one byte more,
+// since the commit record of a transaction can begin right there, and that transaction would then
+// never be sent.
 func (d *decoder) logical(c *cursor, sent, over int64, b *Batch) error {
 	transactional := c.byte()&1 != 0
 	lsn := pglogrepl.LSN(c.uint64())
@@ -332,67 +281,4 @@ func (d *decoder) relation(c *cursor) error {
 	}
 	d.relations[r.OID], d.lengths[r.OID] = r, length
 	return nil
-}
-
-// cursor reads from the front of a message. Past the end it returns zeros and remembers that it failed, so that a
-// sequence of reads needs one check.
-type cursor struct {
-	rest   []byte
-	failed bool
-}
-
-func (c *cursor) err(typ byte) error {
-	if c.failed {
-		return fmt.Errorf("%w: message %q is too short", ErrProtocol, typ)
-	}
-	return nil
-}
-
-func (c *cursor) bytes(n int) []byte {
-	if n < 0 || n > len(c.rest) {
-		c.failed, c.rest = true, nil
-		return nil
-	}
-	b := c.rest[:n:n]
-	c.rest = c.rest[n:]
-	return b
-}
-
-func (c *cursor) byte() byte {
-	if b := c.bytes(1); b != nil {
-		return b[0]
-	}
-	return 0
-}
-
-func (c *cursor) uint16() uint16 {
-	if b := c.bytes(2); b != nil {
-		return binary.BigEndian.Uint16(b)
-	}
-	return 0
-}
-
-func (c *cursor) uint32() uint32 {
-	if b := c.bytes(4); b != nil {
-		return binary.BigEndian.Uint32(b)
-	}
-	return 0
-}
-
-func (c *cursor) uint64() uint64 {
-	if b := c.bytes(8); b != nil {
-		return binary.BigEndian.Uint64(b)
-	}
-	return 0
-}
-
-func (c *cursor) cstring() string {
-	i := bytes.IndexByte(c.rest, 0)
-	if i < 0 {
-		c.failed, c.rest = true, nil
-		return ""
-	}
-	s := string(c.rest[:i])
-	c.rest = c.rest[i+1:]
-	return s
 }

@@ -107,7 +107,7 @@ func logicalMessage(transactional bool, prefix, content string) []byte {
 
 func decodeAll(t *testing.T, d *decoder, messages ...[]byte) []Event {
 	t.Helper()
-	b := newBatch()
+	b := &Batch{}
 	for _, m := range messages {
 		require.NoError(t, d.decode(m, sentAt, b))
 	}
@@ -223,7 +223,7 @@ func TestDecoder_RefusesWhatCannotBe(t *testing.T) {
 		"prefix without end":          {beginMessage(1, commitTime, 1), []byte("M\x01\x00\x00\x00\x00\x00\x00\x00\x00abc")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d, b := newDecoder(), newBatch()
+			d, b := newDecoder(), &Batch{}
 			var err error
 			for _, m := range messages {
 				if err = d.decode(m, sentAt, b); err != nil {
@@ -291,7 +291,7 @@ func TestDecoder_EveryTruncationIsAnError(t *testing.T) {
 		insertMessage(1, "some", "value"), updateMessage(1, 'K', []any{"a", nil}, []any{"b", "c"}), logicalMessage(true, "prefix", "content"),
 	} {
 		for n := range len(whole) {
-			d, b := newDecoder(), newBatch()
+			d, b := newDecoder(), &Batch{}
 			d.relations[1] = &Relation{OID: 1, Namespace: "public", Name: "outbox", Columns: make([]Column, 2)}
 			d.open = whole[0] != 'B'
 			require.ErrorIs(t, d.decode(whole[:n], sentAt, b), ErrProtocol, "%q cut to %d bytes", whole, n)
@@ -309,13 +309,13 @@ func FuzzDecode(f *testing.F) {
 	f.Add(logicalMessage(true, "p", "c"))
 	f.Add(logicalMessage(false, "p", "c"))
 	f.Fuzz(func(t *testing.T, msg []byte) {
-		d, b := newDecoder(), newBatch()
+		d, b := newDecoder(), &Batch{}
 		d.relations[1] = &Relation{OID: 1, Namespace: "public", Name: "outbox", Columns: make([]Column, 2)}
 		for _, open := range []bool{false, true} {
 			d.open, d.begun = open, false
 			err := d.decode(msg, sentAt, b)
 			d.open, d.begun = open, false
-			_ = d.beginning(msg, 1<<20, sentAt, b)
+			_ = d.decodeTruncated(msg, 1<<20, sentAt, b)
 			for _, e := range b.Events {
 				if (e.Kind == Insert || e.Kind == Update) && len(e.Values) != len(e.Relation.Columns) {
 					t.Fatalf("row with %d values of %d columns, error %v", len(e.Values), len(e.Relation.Columns), err)
@@ -326,7 +326,7 @@ func FuzzDecode(f *testing.F) {
 }
 
 func BenchmarkDecode_Insert(b *testing.B) {
-	d, batch := newDecoder(), newBatch()
+	d, batch := newDecoder(), &Batch{}
 	require.NoError(b, d.decode(beginMessage(1, commitTime, 1), sentAt, batch))
 	require.NoError(b, d.decode(relationMessage(1, "public", "outbox", "id", "aggregatetype", "aggregateid", "type", "payload"), sentAt, batch))
 	row := insertMessage(1, "da8d6de6-3b77-45ff-8f44-57db55a7a06c", "User", "10711fa5", "UserCreated", `{"a": 1, "b": "some text of the usual length"}`)

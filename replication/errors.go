@@ -22,19 +22,22 @@ var (
 	ErrNotPostgreSQL      = errors.New("server is not PostgreSQL")
 	ErrUndecodable        = errors.New("server can't decode a row")
 	ErrTooManyTables      = errors.New("publication has too many wide tables")
-	// ErrUnassigned is of a row that came with the stream, not of the stream: see slot.UnassignedError.
+	// ErrUnassigned is of a row that came with the stream, not of the stream: see
+	// slot.UnassignedError.
 	ErrUnassigned = errors.New("which table a row belongs to is not known")
 )
 
-// RowTooLargeError says that a row is longer than replication.max_row_bytes. It was not buffered: the stream hands on an event with
-// Oversize, and who takes it decides. The stream itself ends with it for what is no row and may not be that long.
+// RowTooLargeError says that a row is longer than replication.max_row_bytes. It was not buffered:
+// the stream hands on an event with Oversize, and who takes it decides. The stream itself ends
+// with it for what is no row and may not be that long.
 type RowTooLargeError struct{ Bytes, Max int64 }
 
 func (e *RowTooLargeError) Error() string {
 	return fmt.Sprintf("a row of %d bytes is longer than replication.max_row_bytes = %d", e.Bytes, e.Max)
 }
 
-// Hint is the setting with which the row would be taken: the next power of two, in MiB, up to PostgreSQL's own limit for a row.
+// Hint is the setting with which the row would be taken: the next power of two, in MiB, up to
+// PostgreSQL's own limit for a row.
 func (e *RowTooLargeError) Hint() string {
 	limit := int64(1 << 20)
 	for limit < e.Bytes && limit < 1<<30 {
@@ -54,8 +57,8 @@ func startError(err error) error {
 	return serverError(err)
 }
 
-// streamError gives an error of the running stream its sentinel. While streaming, 42704 means the publication: the slot is
-// held by this connection and can't be dropped.
+// streamError gives an error of the running stream its sentinel. While streaming, 42704 means the
+// publication: the slot is held by this connection and can't be dropped.
 func streamError(err error) error {
 	switch sqlState(err) {
 	case "42704":

@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// Finish ends the stream after Run has returned: it keeps the connection alive until drained is closed or ctx ends, sends
-// the final status, and closes. It returns nil only if the server has read that status: the slot then stands
-// at ConfirmedFlushLSN.
+// Finish ends the stream after Run has returned: it keeps the connection alive until drained is
+// closed or ctx ends, sends the final status, and closes. It returns nil only if the server has
+// read that status: the slot then stands at ConfirmedFlushLSN.
 func (s *Stream) Finish(ctx context.Context, drained <-chan struct{}) error {
 	defer s.conn.Conn().Close()
 	tick := time.NewTicker(s.schedule.interval)
@@ -39,14 +39,16 @@ func (s *Stream) Finish(ctx context.Context, drained <-chan struct{}) error {
 	return s.awaitEnd(ctx)
 }
 
-// Abandon is Finish for a connection that the server has given up without our being told: nobody would read a status, and nobody answers.
+// Abandon is Finish for a connection that the server has dropped unnoticed: no status would be
+// read or answered.
 func (s *Stream) Abandon() { _ = s.conn.Conn().Close() }
 
 // holdInterval is below every wal_sender_timeout that anybody sets.
 const holdInterval = 300 * time.Millisecond
 
-// Hold keeps the server from taking the caller for dead while he is not ready to Run, until done is closed. It confirms what the slot has.
-func (s *Stream) Hold(done <-chan struct{}) {
+// KeepAlive sends statuses until done is closed, while the caller is not ready to Run. They
+// confirm what the slot has.
+func (s *Stream) KeepAlive(done <-chan struct{}) {
 	tick := time.NewTicker(min(s.schedule.interval, holdInterval))
 	defer tick.Stop()
 	for {
@@ -55,20 +57,21 @@ func (s *Stream) Hold(done <-chan struct{}) {
 			return
 		case now := <-tick.C:
 			if s.sendStatus(now) != nil {
-				return // Run or Finish says so
+				return // Run or Finish reports it
 			}
 		}
 	}
 }
 
-// How long the server gets to answer CopyDone. It may be in the middle of sending a large transaction, or on a machine that is busy.
+// How long the server gets to answer CopyDone. It may be in the middle of sending a large
+// transaction, or on a machine that is busy.
 const endTimeout = 5 * time.Second
 
 // The same when the time to drain is over, or somebody does not want to wait.
 const endTimeoutBrief = 2 * time.Second
 
-// awaitEnd reads on until the server has answered CopyDone. Closing a socket with unread data would reset
-// the connection and could throw away the final status with it.
+// awaitEnd reads on until the server has answered CopyDone. Closing a socket with unread data
+// would reset the connection and could throw away the final status with it.
 func (s *Stream) awaitEnd(ctx context.Context) error {
 	if err := s.conn.Conn().SetReadDeadline(s.now().Add(endTimeout)); err != nil {
 		return fmt.Errorf("end replication stream: %w", err)

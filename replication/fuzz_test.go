@@ -78,7 +78,7 @@ func FuzzRelations(f *testing.F) {
 	f.Add([]byte{0, 0, 9, 2, 2, 'a', 1, 'x', 'b', 1, 'y', 3, 2, 'a', 1, 'x', 'b', 1, 'y', 2, 5, 'a', 1, 'x', 'b', 1, 'y', 'c', 0, 3, 5, 1, 1, 9, 12})
 	f.Add([]byte{3, 1, 0, 0, 0, 8, 0, 7, 'I', 0, 0, 0, 1, 'N', 255, 255})
 	f.Fuzz(func(t *testing.T, input []byte) {
-		d, b := newDecoder(), newBatch()
+		d, b := newDecoder(), &Batch{}
 		s := script(input)
 		type described struct {
 			now  *Relation
@@ -192,7 +192,7 @@ func FuzzWire(f *testing.F) {
 				break
 			}
 			if ok {
-				w.chunk.Hold() // else it is written again
+				w.chunk.Retain() // else it is written again
 				got = append(got, message{typ, body})
 				continue
 			}
@@ -241,7 +241,7 @@ func FuzzStatus(f *testing.F) {
 			case 1: // the caller says anything at all
 				acked = pglogrepl.LSN(r.uint64())
 			case 2:
-				s.asked()
+				s.replyRequested()
 			case 3: // clocks go back, too
 				now = now.Add(time.Duration(int8(r.byte())) * 50 * time.Millisecond)
 			}

@@ -5,31 +5,33 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/rs/zerolog"
 )
 
-// LastEvent is how far somebody else has published what a slot sends: this event, and all that the server sent before it.
+// LastEvent is how far somebody else has published what a slot sends: this event, and all that the
+// server sent before it.
 type LastEvent struct {
 	Type byte          // pgoutput's letter for the message: B, C, I, U, D, T or M
 	XID  uint32        // of its transaction; zero: a message outside of one
 	LSN  pglogrepl.LSN // at which the server sent it
-	// Count is how many rows with this LSN were published, if the LSN is that of several; zero: at least one.
+	// Count is how many rows with this LSN were published, if the LSN is that of several; zero: at
+	// least one.
 	Count int64
 	// BeginCounts: in Count, the Begin is a row too if it has this LSN.
 	BeginCounts bool
 }
 
-// ends tells whether the LSN is the end of all that the event is part of.
+// ends reports whether the LSN is the end of all that the event is part of.
 func (e LastEvent) ends() bool { return e.Type == 'C' || e.Type == 'M' && e.XID == 0 }
 
 // Handover is where a slot goes from one reader to the next.
 type Handover struct {
 	Confirmed pglogrepl.LSN // where the slot stands
-	// LSN is where it can be moved to: a commit end up to which everything was published. Equal to Confirmed: nowhere.
+	// LSN is where it can be moved to: a commit end up to which everything was published. Equal to
+	// Confirmed: nowhere.
 	LSN       pglogrepl.LSN
 	Published int // events up to LSN that were published and are not sent again
 	Again     int // events behind LSN that were published and are sent again: the transaction of the last event has more than was published
@@ -41,9 +43,10 @@ var (
 	ErrEventBehind   = errors.New("slot stands behind the last published event already")
 )
 
-// FindHandover reads what the slot would send, without confirming anything, until it has found the transaction of the last event
-// published, at most up to where the server writes now. routed tells which events are published at all. The slot must not
-// be in use. Errors wrap the sentinels of this package or are pgconn's.
+// FindHandover reads what the slot would send, without confirming anything, until it has found the
+// transaction of the last event published, at most up to where the server writes now. routed tells
+// which events are published at all. The slot must not be in use. Errors wrap the sentinels of
+// this package or are pgconn's.
 func FindHandover(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, last LastEvent, routed func(*Event) bool,
 	log zerolog.Logger) (Handover, error) {
 	// Logical messages take part in what came when, whoever publishes them.
@@ -52,13 +55,15 @@ func FindHandover(ctx context.Context, pg *pgconn.Config, cfg Config, slot strin
 	if err != nil {
 		return Handover{}, err
 	}
-	closed := make(chan struct{})
-	close(closed)
-	// Sends the position that the slot has. Without the orderly end, the server would hold the slot a little longer.
-	defer func() { _ = s.Finish(ctx, closed) }()
-
 	f := &finder{last: last, routed: routed, found: Handover{Confirmed: s.SeedLSN(), LSN: s.SeedLSN()}}
-	if err := s.find(ctx, f); err != nil {
+	err = s.scan(ctx, func(typ byte, body []byte, events []Event, err error) (bool, error) {
+		if err == nil && typ == 'd' && len(body) > 25 && body[0] == 'w' {
+			at := pglogrepl.LSN(binary.BigEndian.Uint64(body[1:9]))
+			err = f.message(at, body[25:], events)
+		}
+		return f.done, err
+	})
+	if err != nil {
 		return Handover{}, err
 	}
 	switch {
@@ -68,38 +73,6 @@ func FindHandover(ctx context.Context, pg *pgconn.Config, cfg Config, slot strin
 		return f.found, fmt.Errorf("slot %q stands at %s, the event was at %s: %w", slot, s.SeedLSN(), last.LSN, ErrEventBehind)
 	}
 	return f.found, fmt.Errorf("transaction %d with an event at %s, slot %q at %s: %w", last.XID, last.LSN, slot, s.SeedLSN(), ErrEventNotFound)
-}
-
-// find feeds the finder until it is done, or has seen everything that was written when the stream began.
-func (s *Stream) find(ctx context.Context, f *finder) error {
-	defer onDone(ctx, func() { _ = s.conn.Conn().SetReadDeadline(time.Unix(1, 0)) })()
-	s.schedule.last = s.now()
-	b := newBatch()
-	for !f.done && s.positions.received < s.identity.WrittenLSN {
-		typ, body, over, ok, err := s.wire.next()
-		switch {
-		case err != nil:
-			return fmt.Errorf("transaction that commits at %s: %w", s.decoder.lsn, err)
-		case !ok:
-			if err := s.statusIfDue(); err != nil {
-				return err
-			}
-			if err := s.read(ctx, context.Background()); err != nil {
-				return err
-			}
-			continue
-		}
-		b.reset()
-		if err := s.message(typ, body, over, b); err != nil {
-			return err
-		}
-		if typ == 'd' && len(body) > 25 && body[0] == 'w' {
-			if err := f.message(pglogrepl.LSN(binary.BigEndian.Uint64(body[1:9])), body[25:], b.Events); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // finder follows the stream. What it knows of a transaction becomes part of found at the Commit.

@@ -9,7 +9,8 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// Identity tells one database cluster, and one branch of its history, from another, and how far that has come.
+// Identity tells one database cluster, and one branch of its history, from another, and how far
+// that has come.
 type Identity struct {
 	SystemID      string
 	Timeline      int32
@@ -25,7 +26,8 @@ type Switch struct {
 	Reason   string        // as the server noted it: where recovery ended
 }
 
-// Place is a position in the WAL with the history it belongs to: LSNs are used again after a failover or a restore, and mean something else.
+// Place is a position in the WAL with the history it belongs to: LSNs are used again after a
+// failover or a restore, and mean something else.
 type Place struct {
 	SystemID string
 	Timeline int32
@@ -51,8 +53,9 @@ func (d Descent) String() string {
 	return [...]string{"continued", "forked", "restored", "rewound", "older_branch", "other_cluster", "diverged", "not_known"}[d]
 }
 
-// Continues tells whether the history of the server leads through a place that was known before. Unless it does, fork is the position from
-// which on what was read there is not part of it; zero where that is not known.
+// Continues reports whether the history of the server leads through a place that was known before.
+// Unless it does, fork is the position from which on what was read there is not part of it; zero
+// where that is not known.
 func (id Identity) Continues(p Place) (d Descent, fork pglogrepl.LSN) {
 	switch {
 	case p.SystemID != id.SystemID:
@@ -85,8 +88,9 @@ func (id Identity) Continues(p Place) (d Descent, fork pglogrepl.LSN) {
 	return Forked, left.LSN
 }
 
-// chosen tells whether recovery ended where a person wanted, not where there was no more WAL. These words are part of the file format since
-// PostgreSQL 9; a promoted standby writes "no recovery target specified".
+// chosen reports whether recovery ended where a person wanted, not where there was no more WAL.
+// These words are part of the file format since PostgreSQL 9; a promoted standby writes "no
+// recovery target specified".
 func (s Switch) chosen() bool {
 	for _, prefix := range []string{"before ", "after ", "at restore point ", "reached consistency"} {
 		if strings.HasPrefix(s.Reason, prefix) {
@@ -96,7 +100,8 @@ func (s Switch) chosen() bool {
 	return false
 }
 
-// parseHistory reads a timeline history file: lines of timeline, LSN and reason with tabs between, and comments.
+// parseHistory reads a timeline history file: lines of timeline, LSN and reason with tabs between,
+// and comments.
 func parseHistory(file []byte) ([]Switch, error) {
 	var history []Switch
 	for line := range bytes.Lines(file) {

@@ -3,28 +3,31 @@ package replication
 import "time"
 
 const (
-	// Time between two reads under load. Reading late brings more at once, and it is cheaper for everybody: an eager reader makes
-	// the walsender do one system call per message. With one-row transactions, reading as soon as there was
-	// something cost 36 to 43 s of CPU per million rows, walsender 14 s.
+	// Time between two reads under load. Reading late brings more at once, and it is cheaper for
+	// everybody: an eager reader makes the walsender do one system call per message. With one-row
+	// transactions, reading as soon as there was something cost 36 to 43 s of CPU per million
+	// rows, walsender 14 s.
 	readInterval = time.Millisecond
-	// Reads that may follow each other at once after a pause. A transaction of one row arrives as up to three pieces
-	// (Begin, Insert, Commit), and an isolated one must not wait.
+	// Reads that may follow each other at once after a pause. A transaction of one row arrives as
+	// up to three pieces (Begin, Insert, Commit), and an isolated one must not wait.
 	readBurst = 4
 
-	// Who is behind by staleness reads when there is as much as worthReading, and waits up to longestRest for that. Rows that are old anyway do not mind,
-	// and what a read brings becomes requests to the broker: where many share few cores, there is little to read in a millisecond, the requests for it take
-	// all the time that there is, and so there is always little to read.
+	// A stream that is behind by staleness waits for worthReading bytes, up to longestPause: its
+	// rows are old anyway. What a read brings becomes requests to the broker. Where many share few
+	// cores there is little to read in a millisecond, the requests for it take all the time that
+	// there is, and so there is always little to read.
 	staleness    = 200 * time.Millisecond
 	worthReading = 64 << 10
-	longestRest  = 5 * time.Millisecond
+	longestPause = 5 * time.Millisecond
 
-	// A server with much to do for others tells of each of their transactions in a keepalive of 23 bytes. They may wait as long for company, and no row does:
-	// its Begin, Insert and Commit have 51, at least 38 and 56 bytes. A short logical message that is not transactional may.
+	// A server that is busy with other tables sends a keepalive of 23 bytes for each of their
+	// transactions. Keepalives may wait as long, and no row does: its Begin, Insert and Commit
+	// have 51, at least 38 and 56 bytes. A short logical message that is not transactional may.
 	worthWaking = 128
 )
 
-// pace spaces reads: at most one per readInterval in the long run, at once after a pause. It is the generic cell rate
-// algorithm.
+// pace spaces reads: at most one per readInterval in the long run, at once after a pause. It is
+// the generic cell rate algorithm.
 type pace struct {
 	next time.Time // when the read after the burst would be due: theoretical arrival time
 }

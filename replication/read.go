@@ -9,44 +9,45 @@ import (
 	"time"
 )
 
-// lastRead is what the last read tells of the next one.
+// lastRead is what the last read means for the next one.
 type lastRead struct {
 	unfinished     bool      // it has left something behind
 	silent         bool      // it brought nothing
-	heard          time.Time // when the last one that brought something ended
+	endedAt        time.Time // when the last one that brought something ended
 	frequent       bool      // and the one before that was not long ago
 	onlyKeepalives bool      // were what it brought
 	behind         bool      // what came last was sent long after its commit
 }
 
-// rest waits before a read, until it is due by the pace or, if behind, worth it. It is too short for a context to matter.
-func (s *Stream) rest() error {
+// pause waits before a read, until it is due by the pace or, if behind, until it brings enough. It
+// is too short for a context to matter.
+func (s *Stream) pause() error {
 	if s.last.unfinished || s.secure && s.socket == nil { // each read brings one record
 		return nil
 	}
-	s.socket.narrowed(s.last.behind)
+	s.socket.shrinkRecvBuf(s.last.behind)
 	switch {
 	case s.socket == nil:
 	case s.last.behind:
-		return s.await(worthReading)
+		return s.awaitBytes(worthReading)
 	case s.last.onlyKeepalives && s.last.frequent:
-		return s.await(worthWaking)
+		return s.awaitBytes(worthWaking)
 	}
 	wait := s.pace.wait(s.now())
 	if s.last.behind { // and not only as wait says: what was slept too long it gives back as a burst of reads
 		wait = max(wait, readInterval)
 	}
 	if wait > 0 {
-		s.socket.hush(worthReading)
+		s.socket.setRcvLowat(worthReading)
 		time.Sleep(wait)
 	}
 	return nil
 }
 
-// await waits until so many bytes have come, at most longestRest.
-func (s *Stream) await(bytes int32) error {
-	s.socket.hush(bytes)
-	if err := s.conn.Conn().SetReadDeadline(s.now().Add(longestRest)); err != nil {
+// awaitBytes waits until so many bytes have come, at most longestPause.
+func (s *Stream) awaitBytes(bytes int32) error {
+	s.socket.setRcvLowat(bytes)
+	if err := s.conn.Conn().SetReadDeadline(s.now().Add(longestPause)); err != nil {
 		return fmt.Errorf("set read deadline: %w", err)
 	}
 	s.socket.await()
@@ -55,7 +56,7 @@ func (s *Stream) await(bytes int32) error {
 
 // read waits for bytes, at most until the next status is due.
 func (s *Stream) read(ctx, stop context.Context) error {
-	if err := s.rest(); err != nil {
+	if err := s.pause(); err != nil {
 		return err
 	}
 	if err := s.conn.Conn().SetReadDeadline(s.wake()); err != nil {
@@ -80,24 +81,24 @@ func (s *Stream) read(ctx, stop context.Context) error {
 	}
 	if s.last.silent = err != nil; !s.last.silent {
 		now := s.now()
-		s.last.frequent, s.last.heard = now.Sub(s.last.heard) <= 2*longestRest, now
+		s.last.frequent, s.last.endedAt = now.Sub(s.last.endedAt) <= 2*longestPause, now
 	}
 	s.last.unfinished = err == nil && s.readRecords()
 	s.bytes.Add(s.wire.got - before)
 	return nil
 }
 
-// readRecords goes on with what has come already over TLS, of which a read brings one record: and each message of the walsender is one. It tells whether it
-// has left something for want of room.
+// readRecords reads on over TLS, where a read brings one record and each message of the walsender
+// is one. It reports whether it has left something for want of room.
 func (s *Stream) readRecords() (more bool) {
 	if !s.secure || s.socket == nil {
 		return false
 	}
-	s.socket.eager = true
-	defer func() { s.socket.eager = false }()
+	s.socket.nonBlocking = true
+	defer func() { s.socket.nonBlocking = false }()
 	for s.wire.hasRoom() {
 		if err := s.wire.fill(); err != nil {
-			return false // what is none of ours comes again
+			return false // an error other than the deadline comes again
 		}
 	}
 	return true

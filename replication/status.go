@@ -1,25 +1,27 @@
 package replication
 
 import (
+	"context"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pglogrepl"
 )
 
 const (
-	// Longest time between a move of the watermark and the status that tells it, when nobody asks.
-	// Short, since what is acked and not confirmed comes again after a crash.
+	// Longest time between a move of the watermark and the status that reports it, without a
+	// request. Short, since what is acked and not confirmed comes again after a crash.
 	confirmDelay = 100 * time.Millisecond
-	// Shortest time between two replies that say the same. A server that shuts down asks again as soon as it is answered,
-	// measured at 24,000 times a second.
+	// Shortest time between two replies that say the same. A server that shuts down asks again as
+	// soon as it is answered, measured at 24,000 times a second.
 	replyPause = 5 * time.Millisecond
-	// A server that asks this often without sending data in between is shutting down and waits for us: in normal operation
-	// it asks once in half of wal_sender_timeout.
+	// A server that asks this often without sending data in between is shutting down and waits for
+	// us: in normal operation it asks once in half of wal_sender_timeout.
 	stoppingRequests = 40
 )
 
-// positions are what a status carries. Invariants: flush <= acked, flush <= max(seed, received), flush > 0,
-// and none of them ever decreases on one connection.
+// positions are what a status carries. Invariants: flush <= acked, flush <= max(seed, received),
+// flush > 0, and none of them ever decreases on one connection.
 type positions struct {
 	seed     pglogrepl.LSN // confirmed_flush_lsn of the slot when the stream was opened
 	received pglogrepl.LSN // newest end of a transaction, or idle position, read from this connection
@@ -36,16 +38,16 @@ func (p *positions) status(acked pglogrepl.LSN) (write, flush pglogrepl.LSN) {
 type schedule struct {
 	interval time.Duration
 	last     time.Time // of the status sent last
-	owed     bool      // the server asked for a reply since then
+	replyDue bool      // the server asked for a reply since then
 	requests int       // replies asked for since data or a move of the watermark came
 }
 
 // due is when the next status has to leave. moved: the watermark is past what was sent last.
 func (s *schedule) due(moved bool) time.Time {
 	switch {
-	case s.owed && (moved || s.requests <= 1):
+	case s.replyDue && (moved || s.requests <= 1):
 		return s.last
-	case s.owed:
+	case s.replyDue:
 		return s.last.Add(replyPause)
 	case moved:
 		return s.last.Add(confirmDelay)
@@ -53,8 +55,8 @@ func (s *schedule) due(moved bool) time.Time {
 	return s.last.Add(s.interval)
 }
 
-// wake is when to look again whether a status is due: no later than due, and soon if the watermark may move at any
-// time because something received is not yet acked (waiting).
+// wake is when to look again whether a status is due: no later than due, and soon if the watermark
+// may move at any time because something received is not yet acked (waiting).
 func (s *schedule) wake(now time.Time, moved, waiting bool) time.Time {
 	due := s.due(moved)
 	if soon := now.Add(confirmDelay); waiting && soon.Before(due) {
@@ -63,11 +65,44 @@ func (s *schedule) wake(now time.Time, moved, waiting bool) time.Time {
 	return due
 }
 
-func (s *schedule) sent(now time.Time) { s.last, s.owed = now, false }
+func (s *schedule) sent(now time.Time) { s.last, s.replyDue = now, false }
 
-func (s *schedule) asked() { s.owed = true; s.requests++ }
+func (s *schedule) replyRequested() { s.replyDue = true; s.requests++ }
 
 func (s *schedule) progressed() { s.requests = 0 }
 
 // serverStopping: the server keeps asking and nothing moves.
 func (s *schedule) serverStopping() bool { return s.requests >= stoppingRequests }
+
+// wake is when Run has to look at the schedule again.
+func (s *Stream) wake() time.Time {
+	_, flush := s.positions.status(s.acked())
+	return s.schedule.wake(s.now(), flush > s.positions.flushed, s.positions.received > s.positions.flushed)
+}
+
+func (s *Stream) statusIfDue() error {
+	_, flush := s.positions.status(s.acked())
+	now := s.now()
+	if now.Before(s.schedule.due(flush > s.positions.flushed)) {
+		return nil
+	}
+	return s.sendStatus(now)
+}
+
+func (s *Stream) sendStatus(now time.Time) error {
+	write, flush := s.positions.status(s.acked())
+	if flush > s.positions.flushed {
+		s.schedule.progressed()
+	}
+	// apply like flush: with synchronous_commit=remote_apply the two must not differ.
+	err := pglogrepl.SendStandbyStatusUpdate(context.Background(), s.conn, pglogrepl.StandbyStatusUpdate{
+		WALWritePosition: write, WALFlushPosition: flush, WALApplyPosition: flush, ClientTime: now,
+	})
+	if err != nil {
+		return fmt.Errorf("send status with flush %s: %w", flush, err)
+	}
+	s.positions.flushed = flush
+	s.confirmed.Store(uint64(flush))
+	s.schedule.sent(now)
+	return nil
+}

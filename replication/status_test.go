@@ -46,14 +46,14 @@ func TestSchedule(t *testing.T) {
 	})
 	t.Run("a reply that is asked for goes out at once", func(t *testing.T) {
 		s := fresh()
-		s.asked()
+		s.replyRequested()
 		require.Equal(t, t0, s.due(false))
 	})
 	t.Run("a server that asks again without news is not answered in a busy loop", func(t *testing.T) {
 		s := fresh()
-		s.asked()
+		s.replyRequested()
 		s.sent(t0)
-		s.asked()
+		s.replyRequested()
 		require.Equal(t, t0.Add(replyPause), s.due(false))
 		require.Equal(t, t0, s.due(true), "with news it is")
 	})
@@ -69,7 +69,7 @@ func TestSchedule(t *testing.T) {
 		s := fresh()
 		for range stoppingRequests {
 			require.False(t, s.serverStopping())
-			s.asked()
+			s.replyRequested()
 		}
 		require.True(t, s.serverStopping())
 		s.progressed()

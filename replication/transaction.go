@@ -30,54 +30,36 @@ type Transaction struct {
 // ErrTransactionNotFound says that a slot sends no transaction that commits where it was said to.
 var ErrTransactionNotFound = errors.New("transaction is not in what the slot sends")
 
-// FindTransaction reads what the slot would send, without confirming anything, until it has found the transaction that commits at a position,
-// whether or not the server can send it, at most up to where the server writes now. counts tells which events are worth counting. The slot
-// must not be in use. Errors wrap the sentinels of this package or are pgconn's.
+// FindTransaction reads what the slot would send, without confirming anything, until it has found
+// the transaction that commits at a position, whether or not the server can send it, at most up to
+// where the server writes now. counts tells which events are worth counting. The slot must not be
+// in use. Errors wrap the sentinels of this package or are pgconn's.
 func FindTransaction(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, commit pglogrepl.LSN, counts func(*Event) bool,
 	log zerolog.Logger) (Transaction, error) {
 	s, err := Open(ctx, pg, cfg, slot, log)
 	if err != nil {
 		return Transaction{}, err
 	}
-	closed := make(chan struct{})
-	close(closed)
-	// Sends the position that the slot has. Without the orderly end, the server would hold the slot a little longer.
-	defer func() { _ = s.Finish(ctx, closed) }()
-	defer onDone(ctx, func() { _ = s.conn.Conn().SetReadDeadline(time.Unix(1, 0)) })()
-	s.schedule.last = s.now()
-
 	t := Transaction{CommitLSN: commit, Events: map[string]int{}}
-	b := newBatch()
-	for s.positions.received < s.identity.WrittenLSN {
-		typ, body, over, ok, err := s.wire.next()
-		switch {
-		case err != nil:
-			return t, fmt.Errorf("transaction that commits at %s: %w", s.decoder.lsn, err)
-		case !ok:
-			if err := s.statusIfDue(); err != nil {
-				return t, err
-			}
-			if err := s.read(ctx, context.Background()); err != nil {
-				return t, err
-			}
-			continue
-		}
-		b.reset()
-		err = s.message(typ, body, over, b)
+	found := false
+	err = s.scan(ctx, func(_ byte, _ []byte, events []Event, err error) (bool, error) {
 		if s.decoder.open && s.decoder.lsn == commit {
 			t.XID, t.CommitTime = s.decoder.xid, s.decoder.time
 		}
-		if err != nil {
-			if t.XID == 0 {
-				return t, err
-			}
-			// It ends with its commit record, which is longer than the 8 bytes that records are aligned to: nothing else commits there.
-			t.Unsent, t.Behind = err, commit+8
-			return t, nil
+		if err != nil && t.XID != 0 {
+			// It ends with its commit record, which is longer than the 8 bytes that records are
+			// aligned to: nothing else commits there.
+			t.Unsent, t.Behind, found = err, commit+8, true
+			return true, nil
 		}
-		if t.take(b.Events, counts); t.XID != 0 && !s.decoder.open {
-			return t, nil
+		if err == nil {
+			t.take(events, counts)
+			found = t.XID != 0 && !s.decoder.open
 		}
+		return found, err
+	})
+	if err != nil || found {
+		return t, err
 	}
 	return t, fmt.Errorf("transaction that commits at %s, slot %q at %s, the server at %s: %w",
 		commit, slot, s.SeedLSN(), s.identity.WrittenLSN, ErrTransactionNotFound)

@@ -6,23 +6,27 @@ import (
 	"io"
 )
 
-// Bytes that a server may send before the stream begins: a few parameters, the answers to two questions, and notices. pgconn keeps
-// what it is sent, so that a server which never comes to an end would fill the memory.
+// Bytes that a server may send before the stream begins: a few parameters, the answers to two
+// questions, and notices. pgconn keeps what it is sent, so that a server which never comes to an
+// end would fill the memory.
 const maxStartBytes = 1 << 20
 
-// keptBytes is how much of a message that is too long is kept: enough for the columns in front of the large one.
+// keptBytes is how much of a message that is too long is kept: enough for the columns in front of
+// the large one.
 const keptBytes = 64 << 10
 
 // longestMessage is what PostgreSQL can send: its buffers end below 1 GiB.
 const longestMessage = 1 << 30
 
-// wire reads protocol messages from a connection in large pieces. It stands between pgconn and the socket: during start-up it
-// hands pgconn one message at a time, so that nothing of the stream ends in pgconn's own buffer; afterwards
-// fill and next are called directly.
+// wire reads protocol messages from a connection in large pieces. It stands between pgconn and the
+// socket: during start-up it hands pgconn one message at a time, so that nothing of the stream
+// ends in pgconn's own buffer; afterwards fill and next are called directly.
 //
-// Bytes once read are not overwritten as long as somebody holds their chunk. The one that is being filled is held by wire.
+// Bytes once read are not overwritten while their chunk is retained. wire retains the one that it
+// fills (chunk.go).
 //
-// Of a CopyData message that is longer than max the beginning is kept, and the rest is read and forgotten, however long it is.
+// Of a CopyData message that is longer than max the beginning is kept, and the rest is read and
+// discarded, however long it is.
 type wire struct {
 	r      io.Reader
 	chunks chunks
@@ -88,8 +92,9 @@ func (w *wire) length() (int64, error) {
 
 func (w *wire) tooLarge(length int64) error { return &RowTooLargeError{Bytes: length - 1, Max: w.max} }
 
-// next takes the next whole message, or reports that it is not there yet. The body stays as it is until fill, and then as long as chunk is held. Of a message that is too long
-// it is the beginning, and over is the length of the whole; otherwise over is 0.
+// next takes the next whole message, or reports that it is not there yet. The body stays as it is
+// until fill, and then while chunk is retained. Of a message that is too long it is the beginning,
+// and over is the length of the whole; otherwise over is 0.
 func (w *wire) next() (typ byte, body []byte, over int64, ok bool, err error) {
 	length, err := w.length()
 	if err != nil || length == 0 {
@@ -115,13 +120,13 @@ func (w *wire) next() (typ byte, body []byte, over int64, ok bool, err error) {
 	return typ, body, over, true, nil
 }
 
-// hasRoom tells whether there is room for a read that is worth it.
+// hasRoom reports whether there is room for a read that is worth it.
 func (w *wire) hasRoom() bool { return len(w.buf)-w.tail >= chunkSize/8 && w.discard == 0 }
 
 // fill does one read. It returns the reader's error only if nothing was read.
 func (w *wire) fill() error {
 	if w.discard > 0 {
-		return w.forget()
+		return w.readDiscarded()
 	}
 	need := 5
 	if length, err := w.length(); err != nil {
@@ -131,15 +136,10 @@ func (w *wire) fill() error {
 	} else if length > 0 {
 		need = int(length)
 	}
-	// A new chunk before the free end gets so small that reads do, and when the message at head does not fit.
+	// A new chunk before the free end gets so small that reads do, and when the message at head
+	// does not fit.
 	if !w.hasRoom() || len(w.buf)-w.head < need {
-		next := w.chunks.take(max(chunkSize, need+chunkSize/4))
-		w.tail = copy(next.bytes, w.buf[w.head:w.tail])
-		w.head = 0
-		if w.chunk != nil {
-			w.chunk.Release()
-		}
-		w.chunk, w.buf = next, next.bytes
+		w.nextChunk(max(chunkSize, need+chunkSize/4))
 	}
 	n, err := w.r.Read(w.buf[w.tail:])
 	w.tail += n
@@ -147,8 +147,8 @@ func (w *wire) fill() error {
 	return result(n, err)
 }
 
-// forget does one read of what nobody wants.
-func (w *wire) forget() error {
+// readDiscarded does one read of a message that was too long.
+func (w *wire) readDiscarded() error {
 	if w.waste == nil {
 		w.waste = make([]byte, chunkSize)
 	}

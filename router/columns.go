@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/router/connect"
 )
 
 // plan is what is known about a relation: which column is what. It is made once per shape.
@@ -21,22 +22,22 @@ type plan struct {
 	upTo     pglogrepl.LSN // rows behind it are of another plan
 	assigned *Assigned
 
-	id, key, payload, route *column
-	timestamp, version      *column // nil: none
-	partition               *column // the last one placed; nil: none
-	headersColumn, tracing  *column // nil: none
+	id, key, payload, route *connect.Column
+	timestamp, version      *connect.Column // nil: none
+	partition               *connect.Column // the last one placed; nil: none
+	headersColumn, tracing  *connect.Column // nil: none
 	headers                 []placedColumn
 	envelope                []placedColumn
 	enveloped               bool // the value is an envelope, even if all its columns are missing
 	headerCount             int  // of a row, unless members of a column become headers
-	schemas                 map[schemaKey][]*schema
-	primaryKey              []*column
-	lookup                  func(index int) (*column, error)
+	schemas                 map[schemaKey][]*connect.Schema
+	primaryKey              []*connect.Column
+	lookup                  func(index int) (*connect.Column, error)
 	updated                 bool // a dropped update was told of
 }
 
 type placedColumn struct {
-	*column
+	*connect.Column
 	alias string
 }
 
@@ -46,10 +47,10 @@ type shape struct {
 	cfg      *Config
 	relation string
 	names    []string
-	present  []string                         // the columns that the table has now; nil: not known
-	renamed  []string                         // the same if they are those of names, by their present names
-	lookup   func(index int) (*column, error) // makes the column; an unsupportedTypeError if its type has no mapping
-	key      []*column                        // the primary key
+	present  []string                                 // the columns that the table has now; nil: not known
+	renamed  []string                                 // the same if they are those of names, by their present names
+	lookup   func(index int) (*connect.Column, error) // makes the column; an unsupportedTypeError if its type has no mapping
+	key      []*connect.Column                        // the primary key
 }
 
 func (s *shape) problem(column, key, hint, format string, args ...any) *ShapeError {
@@ -60,7 +61,7 @@ func (s *shape) problem(column, key, hint, format string, args ...any) *ShapeErr
 }
 
 // named gives the column of that name. It is an error if there is none, or none that has a mapping.
-func (s *shape) named(name, key string) (*column, error) {
+func (s *shape) named(name, key string) (*connect.Column, error) {
 	i := slices.Index(s.names, name)
 	if i < 0 {
 		i = slices.Index(s.renamed, name)
@@ -73,15 +74,15 @@ func (s *shape) named(name, key string) (*column, error) {
 		return nil, s.problem(fmt.Sprintf("%q", name), key, "set router."+key+" to the column that is meant", "does not exist")
 	}
 	c, err := s.lookup(i)
-	if unsupported := (*unsupportedTypeError)(nil); errors.As(err, &unsupported) {
+	if unsupported := (*connect.UnsupportedTypeError)(nil); errors.As(err, &unsupported) {
 		return nil, s.problem(fmt.Sprintf("%q", name), key, "choose another column, or set router.include.unknown.datatypes to true to have it as bytes",
-			"is of type %s, which has no mapping", unsupported.name)
+			"is of type %s, which has no mapping", unsupported.Name)
 	}
 	return c, err
 }
 
 // oneOf gives the configured column or, if none is configured, the one of two candidates that exists.
-func (s *shape) oneOf(configured, key, ours, debeziums string) (*column, error) {
+func (s *shape) oneOf(configured, key, ours, debeziums string) (*connect.Column, error) {
 	if configured != "" {
 		return s.named(configured, key)
 	}
@@ -100,7 +101,7 @@ func (s *shape) oneOf(configured, key, ours, debeziums string) (*column, error) 
 
 // plan finds all columns that the configuration needs.
 func (s *shape) plan(placements []placement) (*plan, error) {
-	p := &plan{relation: s.relation, primaryKey: s.key, lookup: s.lookup, schemas: map[schemaKey][]*schema{}}
+	p := &plan{relation: s.relation, primaryKey: s.key, lookup: s.lookup, schemas: map[schemaKey][]*connect.Schema{}}
 	var err error
 	if p.payload, err = s.named(s.cfg.FieldPayload, "table.field.event.payload"); err != nil {
 		return nil, err
@@ -110,8 +111,8 @@ func (s *shape) plan(placements []placement) (*plan, error) {
 			return nil, err
 		}
 		if !timestampUsable(p.timestamp, s.cfg.StrictTypes) {
-			return nil, s.problem(fmt.Sprintf("%q", p.timestamp.name), "table.field.event.timestamp", timestampHint(s.cfg.StrictTypes),
-				"is of type %s, which is no time of a record", p.timestamp.typ.describe())
+			return nil, s.problem(fmt.Sprintf("%q", p.timestamp.Name), "table.field.event.timestamp", timestampHint(s.cfg.StrictTypes),
+				"is of type %s, which is no time of a record", p.timestamp.Type.Describe())
 		}
 	}
 	if p.id, err = s.named(s.cfg.FieldID, "table.field.event.id"); err != nil {
@@ -126,26 +127,26 @@ func (s *shape) plan(placements []placement) (*plan, error) {
 	if p.route, err = s.oneOf(s.cfg.RouteByField, "route.by.field", "aggregate_type", "aggregatetype"); err != nil {
 		return nil, err
 	}
-	if p.route.schema.kind != kindString {
-		return nil, s.problem(fmt.Sprintf("%q", p.route.name), "route.by.field", "set router.route.by.field to a column of text, varchar, uuid or an enum",
-			"is of type %s, which is no text", p.route.typ.describe())
+	if p.route.Schema.Kind != connect.KindString {
+		return nil, s.problem(fmt.Sprintf("%q", p.route.Name), "route.by.field", "set router.route.by.field to a column of text, varchar, uuid or an enum",
+			"is of type %s, which is no text", p.route.Type.Describe())
 	}
 	if s.cfg.HeadersColumn != "" {
 		if p.headersColumn, err = s.named(s.cfg.HeadersColumn, "headers_column"); err != nil {
 			return nil, err
 		}
-		if p.headersColumn.schema.kind != kindString {
-			return nil, s.problem(fmt.Sprintf("%q", p.headersColumn.name), "headers_column", "set router.headers_column to a column of type json, jsonb or text",
-				"is of type %s, which holds no JSON", p.headersColumn.typ.describe())
+		if p.headersColumn.Schema.Kind != connect.KindString {
+			return nil, s.problem(fmt.Sprintf("%q", p.headersColumn.Name), "headers_column", "set router.headers_column to a column of type json, jsonb or text",
+				"is of type %s, which holds no JSON", p.headersColumn.Type.Describe())
 		}
 	}
 	if s.cfg.TracingHeaders && slices.Contains(s.names, s.cfg.TracingField) {
 		if p.tracing, err = s.named(s.cfg.TracingField, "tracing.span.context.field"); err != nil {
 			return nil, err
 		}
-		if p.tracing.schema.kind != kindString {
-			return nil, s.problem(fmt.Sprintf("%q", p.tracing.name), "tracing.span.context.field", "set router.tracing.span.context.field to a column of type text or varchar",
-				"is of type %s, which holds no span context", p.tracing.typ.describe())
+		if p.tracing.Schema.Kind != connect.KindString {
+			return nil, s.problem(fmt.Sprintf("%q", p.tracing.Name), "tracing.span.context.field", "set router.tracing.span.context.field to a column of type text or varchar",
+				"is of type %s, which holds no span context", p.tracing.Type.Describe())
 		}
 	}
 	p.headerCount = 1 + len(p.headers)
@@ -182,7 +183,7 @@ func (s *shape) place(p *plan, placements []placement) error {
 			p.envelope = append(p.envelope, placedColumn{c, a.alias})
 		case toPartition:
 			if !partitionUsable(c, s.cfg.StrictTypes) {
-				return s.problem(fmt.Sprintf("%q", c.name), key, partitionHint(s.cfg.StrictTypes), "is of type %s, which is no partition", c.typ.describe())
+				return s.problem(fmt.Sprintf("%q", c.Name), key, partitionHint(s.cfg.StrictTypes), "is of type %s, which is no partition", c.Type.Describe())
 			}
 			p.partition = c
 		}
@@ -194,9 +195,9 @@ func (s *shape) place(p *plan, placements []placement) error {
 	if p.version, err = s.named(s.cfg.FieldSchemaVersion, "table.field.event.schema.version"); err != nil {
 		return err
 	}
-	if p.version.schema.kind != kindInt32 {
-		return s.problem(fmt.Sprintf("%q", p.version.name), "table.field.event.schema.version", "a schema version is a column of type integer",
-			"is of type %s, which is no version", p.version.typ.describe())
+	if p.version.Schema.Kind != connect.KindInt32 {
+		return s.problem(fmt.Sprintf("%q", p.version.Name), "table.field.event.schema.version", "a schema version is a column of type integer",
+			"is of type %s, which is no version", p.version.Type.Describe())
 	}
 	return nil
 }
@@ -208,36 +209,20 @@ func partitionHint(strict bool) string {
 	return "place a column of type integer, smallint or bigint as partition"
 }
 
-func partitionUsable(c *column, strict bool) bool {
-	k := c.schema.kind
+func partitionUsable(c *connect.Column, strict bool) bool {
+	k := c.Schema.Kind
 	if strict { // a date too
-		return k == kindInt32
+		return k == connect.KindInt32
 	}
-	return c.number && (k == kindInt16 || k == kindInt32 || k == kindInt64)
+	return c.Number && (k == connect.KindInt16 || k == connect.KindInt32 || k == connect.KindInt64)
 }
 
 // noValue is what Debezium makes of a value that it cannot read: nothing, or the empty text where there has to be one.
 func noValue(notNull bool) any {
 	if notNull {
-		return text{}
+		return connect.Text{}
 	}
 	return nil
-}
-
-// root is the type that a domain is made of, or the type itself.
-func (t *Type) root() *Type {
-	for t.Kind == "d" && t.Base != nil {
-		t = t.Base
-	}
-	return t
-}
-
-// describe names a type for people.
-func (t *Type) describe() string {
-	if t == nil {
-		return "unknown"
-	}
-	return t.Name
 }
 
 // relationShape makes the columns of a table: from the relation message, and from the catalogue where that was asked.
@@ -262,7 +247,7 @@ func (r *rule) relationShape(rel *replication.Relation, xid uint32) (*shape, err
 			s.renamed = s.present
 		}
 	}
-	s.lookup = func(i int) (*column, error) { return r.tableColumn(rel, i, table) }
+	s.lookup = func(i int) (*connect.Column, error) { return r.tableColumn(rel, i, table) }
 	return s, nil
 }
 
@@ -273,7 +258,7 @@ func sameShape(rel *replication.Relation, table *Table) bool {
 }
 
 // tableColumn makes one column. What the catalogue says is of now, and the row may be older.
-func (r *rule) tableColumn(rel *replication.Relation, i int, table *Table) (*column, error) {
+func (r *rule) tableColumn(rel *replication.Relation, i int, table *Table) (*connect.Column, error) {
 	c := rel.Columns[i]
 	var described *TableColumn
 	if table != nil && sameShape(rel, table) {
@@ -283,36 +268,36 @@ func (r *rule) tableColumn(rel *replication.Relation, i int, table *Table) (*col
 			described = &table.Columns[at]
 		}
 	}
-	var t *Type
+	var t *connect.Type
 	switch {
 	case described != nil && described.Type.OID == c.TypeOID: // else the type changed after this row was written
 		own := described.Type
 		own.Mod = c.TypeMod
 		t = &own
 	default:
-		if t = builtin(c.TypeOID, c.TypeMod); t == nil { // unknown here: its text is all that is known
-			t = &Type{OID: c.TypeOID, Name: "text", Kind: "b", Mod: -1}
+		if t = connect.Builtin(c.TypeOID, c.TypeMod); t == nil { // unknown here: its text is all that is known
+			t = &connect.Type{OID: c.TypeOID, Name: "text", Kind: "b", Mod: -1}
 		}
 	}
-	code, err := codecOf(t, &r.cfg)
+	code, err := connect.CodecOf(t, &r.handling)
 	if err != nil {
 		return nil, err
 	}
-	sch := code.schema
-	sch.optional = !c.Key
-	out := &column{index: i, name: c.Name, read: code.read, number: code.number, typ: t}
-	if t.root().Name == "name" && r.cfg.StrictTypes && !r.cfg.IncludeUnknown {
+	sch := code.Schema
+	sch.Optional = !c.Key
+	out := &connect.Column{Index: i, Name: c.Name, Read: code.Read, Number: code.Number, Type: t}
+	if t.Root().Name == "name" && r.cfg.StrictTypes && !r.cfg.IncludeUnknown {
 		notNull := c.Key || described != nil && described.NotNull
-		out.read = func([]byte) (any, error) { return noValue(notNull), nil }
+		out.Read = func([]byte) (any, error) { return noValue(notNull), nil }
 	}
 	if described != nil {
-		sch.optional = !described.NotNull
-		sch.def = defaultValue(described.Default, t, &code)
+		sch.Optional = !described.NotNull
+		sch.Def = connect.DefaultValue(described.Default, t, &code)
 		if r.cfg.NullDefaults {
-			out.def = sch.def
+			out.Def = sch.Def
 		}
 	}
-	out.schema = &sch
-	out.prefix = schemaPrefix(&sch, plainJSON)
+	out.Schema = &sch
+	out.Prefix = connect.SchemaPrefix(&sch, connect.PlainJSON)
 	return out, nil
 }

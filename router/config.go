@@ -1,5 +1,7 @@
 package router
 
+import "github.com/postrider/postrider/router/connect"
+
 // Config holds the options of Debezium's Outbox Event Router under Debezium's own names, and what postrider adds to them.
 // The toml tags are the dotted option names, literally. The zero value is not valid: start from DefaultConfig.
 type Config struct {
@@ -75,18 +77,18 @@ type Format struct {
 	ValueDelegate string `toml:"value.delegate"`                  // as for the key
 }
 
-// converter is the format of one side with its options.
-type converter struct {
-	format, decimals, encoding, delegate string
-	defaults                             bool
+func (f Format) key() connect.Converter {
+	return connect.Converter{
+		Format: f.Key, Decimals: f.KeyDecimals, Encoding: f.KeyEncoding,
+		Delegate: f.KeyDelegate, Defaults: f.KeyDefaults,
+	}
 }
 
-func (f Format) key() converter {
-	return converter{f.Key, f.KeyDecimals, f.KeyEncoding, f.KeyDelegate, f.KeyDefaults}
-}
-
-func (f Format) value() converter {
-	return converter{f.Value, f.ValueDecimals, f.ValueEncoding, f.ValueDelegate, f.ValueDefaults}
+func (f Format) value() connect.Converter {
+	return connect.Converter{
+		Format: f.Value, Decimals: f.ValueDecimals, Encoding: f.ValueEncoding,
+		Delegate: f.ValueDelegate, Defaults: f.ValueDefaults,
+	}
 }
 
 // DefaultConfig is Debezium's defaults, with column names to be found.
@@ -123,5 +125,14 @@ func DefaultFormat() Format {
 	return Format{
 		Key: "string", Value: "string", Headers: "simple",
 		KeyDecimals: "BASE64", ValueDecimals: "BASE64", KeyEncoding: "UTF-8", ValueEncoding: "UTF-8",
+	}
+}
+
+func (c *Config) handling() connect.Handling {
+	return connect.Handling{
+		DecimalHandling: c.DecimalHandling, BinaryHandling: c.BinaryHandling,
+		TimePrecision: c.TimePrecision, IntervalHandling: c.IntervalHandling,
+		HstoreHandling: c.HstoreHandling, IncludeUnknown: c.IncludeUnknown,
+		MoneyDigits: c.MoneyDigits, StrictTypes: c.StrictTypes,
 	}
 }

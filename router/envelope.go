@@ -1,6 +1,9 @@
 package router
 
-import "strings"
+import (
+	"github.com/postrider/postrider/router/connect"
+	"strings"
+)
 
 // schemaKey is what an envelope's schema is found by; several differ in the payload.
 type schemaKey struct {
@@ -14,40 +17,40 @@ const envelopesKept = 4096
 // makeValue encodes the value: the payload, expanded where that is asked, in an envelope where columns are placed in one.
 // Nil is a tombstone.
 func (r *rule) makeValue(p *plan, values [][]byte) ([]byte, error) {
-	raw := values[p.payload.index]
-	isText := p.payload.schema.kind == kindString
+	raw := values[p.payload.Index]
+	isText := p.payload.Schema.Kind == connect.KindString
 	if !p.enveloped && !(isText && r.cfg.ExpandJSONPayload) && !r.cfg.TombstoneOnEmptyPayload {
-		return r.values.cell(p.payload, raw)
+		return r.values.Cell(p.payload, raw)
 	}
-	v, err := p.payload.value(raw)
+	v, err := p.payload.Value(raw)
 	if err != nil {
 		return nil, err
 	}
-	t, _ := v.(text)
+	t, _ := v.(connect.Text)
 	if r.cfg.TombstoneOnEmptyPayload && (v == nil || isText && isBlank(t)) {
 		return nil, nil
 	}
-	x := expansion{schema: p.payload.schema, value: v}
+	x := connect.Expansion{Schema: p.payload.Schema, Value: v}
 	if isText && v != nil && r.cfg.ExpandJSONPayload {
-		if e := r.expander.expand(t); e.done {
+		if e := r.expander.Expand(t); e.Done {
 			x = e
 		}
 	}
 	switch {
-	case x.poison && (p.enveloped || r.values.format != "string"):
+	case x.Poison && (p.enveloped || r.values.Format != "string"):
 		return nil, fault(ReasonUnconvertible, "set router.table.expand.json.payload to false, or have the application write objects whose arrays are of one kind",
 			"the JSON in column %s cannot be expanded: it is an array, has an integer beyond 64 bits, one member of several types, or becomes "+
-				"many times larger", p.payload.name)
+				"many times larger", p.payload.Name)
 	case p.enveloped:
 		return r.wrap(p, values, x)
-	case !x.done:
-		return r.values.cell(p.payload, raw)
+	case !x.Done:
+		return r.values.Cell(p.payload, raw)
 	}
-	return r.values.value(x.schema, nil, x.value)
+	return r.values.Value(x.Schema, nil, x.Value)
 }
 
 // isBlank is Java's trim().isEmpty(): nothing above a blank.
-func isBlank(t text) bool {
+func isBlank(t connect.Text) bool {
 	for _, c := range t {
 		if c > ' ' {
 			return false
@@ -57,71 +60,71 @@ func isBlank(t text) bool {
 }
 
 // wrap puts the payload and the placed columns in a struct.
-func (r *rule) wrap(p *plan, values [][]byte, x expansion) ([]byte, error) {
-	if x.schema == nil {
+func (r *rule) wrap(p *plan, values [][]byte, x connect.Expansion) ([]byte, error) {
+	if x.Schema == nil {
 		return nil, fault(ReasonUnconvertible, "have the application write an object", "an empty JSON array cannot be expanded inside of an envelope")
 	}
 	s, err := r.envelopeSchema(p, values, x)
 	if err != nil {
 		return nil, err
 	}
-	out := &structure{s, make([]any, len(s.fields))}
-	if x.value == nil && r.values.defaults {
-		x.value = x.schema.def
+	out := &connect.Structure{Schema: s, Values: make([]any, len(s.Fields))}
+	if x.Value == nil && r.values.Defaults {
+		x.Value = x.Schema.Def
 	}
-	out.values[0] = x.value
+	out.Values[0] = x.Value
 	at := 1
 	for _, c := range p.envelope {
-		member, err := c.value(values[c.index])
+		member, err := c.Value(values[c.Index])
 		if err != nil {
 			return nil, err
 		}
-		if member == nil && r.values.defaults {
-			member = c.schema.def
+		if member == nil && r.values.Defaults {
+			member = c.Schema.Def
 		}
 		if r.cfg.FirstSchemaName { // it may have been made of other columns
-			if at = s.index(c.alias); at < 0 || !s.fields[at].schema.takes(member, c.schema) {
+			if at = s.Index(c.alias); at < 0 || !s.Fields[at].Schema.Takes(member, c.Schema) {
 				return nil, fault(ReasonUnconvertible, "set router.first_schema_name to false, or restart",
-					"column %s does not fit in the envelope that the first row of that shape of payload had", c.name)
+					"column %s does not fit in the envelope that the first row of that shape of payload had", c.Name)
 			}
 		}
-		out.values[at] = member
+		out.Values[at] = member
 		at++
 	}
-	for i, f := range s.fields[1:] {
-		if out.values[i+1] == nil && !f.schema.optional && f.schema.def == nil {
+	for i, f := range s.Fields[1:] {
+		if out.Values[i+1] == nil && !f.Schema.Optional && f.Schema.Def == nil {
 			return nil, fault(ReasonUnconvertible, "", "member %s of the envelope is NOT NULL and has no value that can be written: a number that is not finite has no "+
-				"decimal form; set router.decimal.handling.mode to \"string\" or \"double\"", f.name)
+				"decimal form; set router.decimal.handling.mode to \"string\" or \"double\"", f.Name)
 		}
 	}
-	return r.values.value(s, nil, out)
+	return r.values.Value(s, nil, out)
 }
 
 // envelopeSchema gives the schema of an envelope, which carries the routed value in its name. With first_schema_name it is the one
 // that Debezium's cache has: the name of the first row of that version, or of that shape of payload.
-func (r *rule) envelopeSchema(p *plan, values [][]byte, x expansion) (*schema, error) {
+func (r *rule) envelopeSchema(p *plan, values [][]byte, x connect.Expansion) (*connect.Schema, error) {
 	var key schemaKey
-	if raw := values[p.route.index]; raw != nil {
-		v, err := p.route.value(raw)
+	if raw := values[p.route.Index]; raw != nil {
+		v, err := p.route.Value(raw)
 		if err != nil {
 			return nil, err
 		}
-		t, _ := v.(text)
+		t, _ := v.(connect.Text)
 		key.routed = string(t)
 	}
 	routed := key.routed
 	if p.version != nil {
-		key.version = string(values[p.version.index])
+		key.version = string(values[p.version.Index])
 	}
 	if r.cfg.FirstSchemaName {
 		key.routed = ""
 	}
 	for _, s := range r.envelopes(p)[key] {
-		if s.fields[0].schema.equal(x.schema) {
+		if s.Fields[0].Schema.Equal(x.Schema) {
 			return s, nil
 		}
 		if r.cfg.FirstSchemaName && key.version != "" {
-			if s.fields[0].schema.takes(x.value, x.schema) {
+			if s.Fields[0].Schema.Takes(x.Value, x.Schema) {
 				return s, nil
 			}
 			return nil, fault(ReasonUnconvertible, "give every shape of payload a version of its own, or set router.first_schema_name to false",
@@ -132,18 +135,18 @@ func (r *rule) envelopeSchema(p *plan, values [][]byte, x expansion) (*schema, e
 	if p.rel != nil {
 		name = r.schemaName(p.relation) + "." + routed + ".Value"
 	}
-	s := &schema{kind: kindStruct, name: name, version: key.version, fields: []*field{{"payload", x.schema}}}
+	s := &connect.Schema{Kind: connect.KindStruct, Name: name, Version: key.version, Fields: []*connect.Field{{Name: "payload", Schema: x.Schema}}}
 	for _, c := range p.envelope {
-		s.fields = append(s.fields, &field{c.alias, c.schema})
+		s.Fields = append(s.Fields, &connect.Field{Name: c.alias, Schema: c.Schema})
 	}
-	if known := r.envelopes(p); r.cfg.FirstSchemaName || !x.done && len(known) < envelopesKept {
+	if known := r.envelopes(p); r.cfg.FirstSchemaName || !x.Done && len(known) < envelopesKept {
 		known[key] = append(known[key], s)
 	}
 	return s, nil
 }
 
 // envelopes are the schemas made so far: of a table, or of all messages. Debezium has one cache for all.
-func (r *rule) envelopes(p *plan) map[schemaKey][]*schema {
+func (r *rule) envelopes(p *plan) map[schemaKey][]*connect.Schema {
 	if p.rel == nil || r.cfg.FirstSchemaName {
 		return r.schemas
 	}

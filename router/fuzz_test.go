@@ -58,18 +58,3 @@ func FuzzRoute(f *testing.F) {
 		}
 	})
 }
-
-// FuzzExpand gives table.expand.json.payload any text.
-func FuzzExpand(f *testing.F) {
-	for _, seed := range []string{`{"a":[1,{"b":null}]}`, `{"a":[1,"x"]}`, `[[],[[]]]`, `{"a":{"a":{"a":1e400}}}`, `{"a":1,"a":"2"}`, `{"\ud800":0}`, strings.Repeat("[", 300)} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, payload []byte) {
-		for _, keep := range []bool{false, true} {
-			e := expander{keepNulls: keep, keepEmpty: keep, adjustment: "avro_unicode"}
-			if x := e.expand(text(payload)); x.done && !x.poison && x.schema != nil && x.schema.kind != kindStruct {
-				t.Fatalf("%q became %v", payload, x.schema)
-			}
-		}
-	})
-}

@@ -7,6 +7,7 @@ import (
 	"unicode"
 
 	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/router/connect"
 	"github.com/postrider/postrider/sink"
 )
 
@@ -28,7 +29,7 @@ func (r *rule) contextHeaders(runID string) ([]sink.Header, error) {
 	for _, h := range [...]struct{ name, value string }{
 		{"connectorLogicalName", r.cfg.TopicPrefix}, {"taskId", "0"}, {"connectorName", "postgresql"}, {"runId", runID},
 	} {
-		v, err := r.headers.value(requiredString, nil, text(h.value))
+		v, err := r.headers.Value(connect.RequiredString, nil, connect.Text(h.value))
 		if err != nil {
 			return nil, err
 		}
@@ -53,20 +54,20 @@ func (r *rule) makeHeaders(dst []sink.Header, p *plan, ev *replication.Event, va
 			return nil, err
 		}
 	}
-	v, err := r.headers.cell(p.id, values[p.id.index])
+	v, err := r.headers.Cell(p.id, values[p.id.Index])
 	if err != nil {
 		return nil, err
 	}
 	dst = append(dst, sink.Header{Key: r.cfg.HeaderID, Value: v})
 	for i := range p.headers {
 		h := &p.headers[i]
-		if v, err = r.headers.cell(h.column, values[h.index]); err != nil {
+		if v, err = r.headers.Cell(h.Column, values[h.Index]); err != nil {
 			return nil, err
 		}
 		dst = append(dst, sink.Header{Key: h.alias, Value: v})
 	}
 	if p.headersColumn != nil {
-		if dst, err = appendMembers(dst, p.headersColumn.name, values[p.headersColumn.index]); err != nil {
+		if dst, err = appendMembers(dst, p.headersColumn.Name, values[p.headersColumn.Index]); err != nil {
 			return nil, err
 		}
 	}
@@ -82,30 +83,30 @@ func appendMembers(dst []sink.Header, column string, raw []byte) ([]sink.Header,
 	if raw == nil {
 		return dst, nil
 	}
-	doc, err := parseJSON(raw)
-	if err == nil && doc.kind == jsonNull {
+	doc, err := connect.ParseJSON(raw)
+	if err == nil && doc.Kind == connect.JSONNull {
 		return dst, nil
 	}
-	if err != nil || doc.kind != jsonObject {
+	if err != nil || doc.Kind != connect.JSONObject {
 		return nil, fault(ReasonInvalidHeaders, "have the application write an object there, as {\"trace\": \"1\"}, or NULL",
 			"column %s, whose members become headers, holds no JSON object", column)
 	}
-	for _, m := range doc.members {
-		h := sink.Header{Key: string(appendEncoded(nil, m.name))}
+	for _, m := range doc.Members {
+		h := sink.Header{Key: string(connect.AppendEncoded(nil, m.Name))}
 		if problem := memberProblem(h.Key); problem != "" {
 			return nil, fault(ReasonInvalidHeaders, "have the application write another name", "column %s: the header %.100q %s", column, h.Key, problem)
 		}
-		switch m.node.kind {
-		case jsonNull:
-		case jsonString:
-			h.Value = appendEncoded([]byte{}, m.node.text)
+		switch m.Node.Kind {
+		case connect.JSONNull:
+		case connect.JSONString:
+			h.Value = connect.AppendEncoded([]byte{}, m.Node.Text)
 		default:
-			h.Value = m.node.raw
+			h.Value = m.Node.Raw
 		}
 		if len(h.Value) > maxMemberValue {
 			return nil, fault(ReasonInvalidHeaders, "have the application write it to the payload", "column %s: the value of the header %.100q is longer than %d bytes", column, h.Key, maxMemberValue)
 		}
-		if m.node.kind == jsonString && bytes.ContainsAny(h.Value, "\x00\r\n") {
+		if m.Node.Kind == connect.JSONString && bytes.ContainsAny(h.Value, "\x00\r\n") {
 			return nil, fault(ReasonInvalidHeaders, "have the application write it on one line", "column %s: the value of the header %.100q has a line end or a NUL in it", column, h.Key)
 		}
 		dst = append(dst, h)

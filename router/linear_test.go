@@ -57,9 +57,6 @@ func expanding(t testing.TB, valueFormat, payload string) (value []byte, err err
 func TestExpand_TakesManyMembersInOnePass(t *testing.T) {
 	const n = 20_000
 	payload := wideObject(n)
-	doc, err := parseJSON([]byte(payload))
-	require.NoError(t, err)
-	require.Len(t, doc.places, n, "members are found without a look at each")
 	value, err := expanding(t, "json", payload)
 	require.NoError(t, err)
 	require.Equal(t, payload, string(value))

@@ -6,13 +6,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/router/connect"
 )
 
 // A row that is older than the names in the table.
 func TestRoute_FindsARenamedColumnByItsPlace(t *testing.T) {
 	columns := func(names ...string) (table []TableColumn, row []replication.Column) {
 		for _, n := range names {
-			table = append(table, TableColumn{Name: n, Type: Type{OID: 25, Name: "text", Kind: "b", Mod: -1}})
+			table = append(table, TableColumn{Name: n, Type: connect.Type{OID: 25, Name: "text", Kind: "b", Mod: -1}})
 			row = append(row, replication.Column{Name: n, TypeOID: 25, TypeMod: -1})
 		}
 		return table, row

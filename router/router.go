@@ -1,19 +1,17 @@
-// Package router turns rows of an outbox table into messages, as Debezium's Outbox Event Router does.
-//
-// It is pure: no I/O but the functions it is given, no goroutine. The numbers of runs and spans are the only thing that differs from one
-// start to the next.
 package router
 
 import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"unsafe"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
 
 	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/router/connect"
 	"github.com/postrider/postrider/sink"
 )
 
@@ -61,17 +59,18 @@ type Assigned struct {
 type rule struct {
 	name       string // see RuleName
 	cfg        Config
+	handling   connect.Handling
 	opts       Options
 	placements []placement
 	topics     *topics
-	keys       encoder
-	values     encoder
-	headers    encoder
-	expander   expander
+	keys       connect.Encoder
+	values     connect.Encoder
+	headers    connect.Encoder
+	expander   connect.Expander
 	context    []sink.Header // of every row
 	positions  positions
 
-	schemas map[schemaKey][]*schema // of envelopes of logical messages; with first_schema_name of all
+	schemas map[schemaKey][]*connect.Schema // of envelopes of logical messages; with first_schema_name of all
 }
 
 // AnyPrefix stands for every prefix of logical messages, as for a connector of Debezium without message.prefix.include.list.
@@ -123,17 +122,24 @@ func newRule(cfg Config, f Format, opts Options, runID string) (*rule, error) {
 		return nil, err
 	}
 	r := &rule{
-		cfg: cfg, opts: opts, placements: placements, topics: t,
-		keys:    newEncoder(f.key(), cfg.JavaText),
-		values:  newEncoder(f.value(), cfg.JavaText),
-		headers: newEncoder(converter{format: f.Headers}, cfg.JavaText),
-		schemas: make(map[schemaKey][]*schema),
+		cfg: cfg, handling: cfg.handling(), opts: opts, placements: placements, topics: t,
+		keys:    connect.NewEncoder(f.key(), cfg.JavaText),
+		values:  connect.NewEncoder(f.value(), cfg.JavaText),
+		headers: connect.NewEncoder(connect.Converter{Format: f.Headers}, cfg.JavaText),
+		schemas: make(map[schemaKey][]*connect.Schema),
 	}
 	r.expander = newExpander(&cfg, r.keys, r.values, r.headers)
 	if cfg.ContextHeaders {
 		r.context, err = r.contextHeaders(runID)
 	}
 	return r, err
+}
+
+func newExpander(cfg *Config, encoders ...connect.Encoder) connect.Expander {
+	return connect.Expander{
+		KeepNulls: cfg.NullBehavior == "optional_bytes", KeepEmpty: cfg.EmptyArrayBehavior == "optional_string", Adjustment: cfg.FieldNameAdjustment,
+		Named: slices.ContainsFunc(encoders, func(e connect.Encoder) bool { return e.Format == "json+schema" || e.Delegate == "json+schema" }),
+	}
 }
 
 // Route is RouteTo with a new message; nil for an event that is not ours.
@@ -184,11 +190,11 @@ func (r *Router) RouteTo(m *sink.Message, ev *replication.Event) (ours bool, err
 	}
 	if ev.Kind == replication.Update {
 		if values, err = p.rule.available(p, values); err != nil {
-			return false, rowError(ev, p.relation, ev.Values[p.id.index], err)
+			return false, rowError(ev, p.relation, ev.Values[p.id.Index], err)
 		}
 	}
 	if err := p.rule.route(m, p, ev, values); err != nil {
-		return false, rowError(ev, p.relation, values[p.id.index], err)
+		return false, rowError(ev, p.relation, values[p.id.Index], err)
 	}
 	return true, nil
 }
@@ -310,7 +316,7 @@ func (r *Router) Assigned() (all []Assigned) {
 func (r *rule) route(m *sink.Message, p *plan, ev *replication.Event, values [][]byte) (err error) {
 	if p.timestamp == nil {
 		m.Timestamp = ev.Time
-	} else if m.Timestamp, err = recordTime(p.timestamp, values[p.timestamp.index], ev.Time, r.cfg.StrictTypes); err != nil {
+	} else if m.Timestamp, err = recordTime(p.timestamp, values[p.timestamp.Index], ev.Time, r.cfg.StrictTypes); err != nil {
 		return err
 	}
 	headers := m.Headers[:0]
@@ -332,22 +338,22 @@ func (r *rule) route(m *sink.Message, p *plan, ev *replication.Event, values [][
 	if m.Topic, err = p.topic(values); err != nil {
 		return err
 	}
-	m.Origin = sink.Origin{LSN: ev.LSN, Index: ev.Index, CommitTime: ev.Time, Relation: p.relation, EventID: alias(values[p.id.index])}
+	m.Origin = sink.Origin{LSN: ev.LSN, Index: ev.Index, CommitTime: ev.Time, Relation: p.relation, EventID: alias(values[p.id.Index])}
 	return nil
 }
 
 // topic is where a row goes.
 func (p *plan) topic(values [][]byte) (string, error) {
-	routed := values[p.route.index]
+	routed := values[p.route.Index]
 	if routed == nil {
 		return "", nullRoute(p.route)
 	}
-	if p.route.read != nil {
-		v, err := p.route.value(routed)
+	if p.route.Read != nil {
+		v, err := p.route.Value(routed)
 		if err != nil {
 			return "", err
 		}
-		if routed, _ = v.(text); routed == nil {
+		if routed, _ = v.(connect.Text); routed == nil {
 			return "", nullRoute(p.route)
 		}
 	}
@@ -358,42 +364,44 @@ func (p *plan) topic(values [][]byte) (string, error) {
 	return topic, nil
 }
 
-func nullRoute(c *column) *rowFault {
-	return fault(ReasonNullRoute, "have the application write it, and make the column NOT NULL", "column %s, which decides the topic, is NULL", c.name)
+func nullRoute(c *connect.Column) *rowFault {
+	return fault(ReasonNullRoute, "have the application write it, and make the column NOT NULL", "column %s, which decides the topic, is NULL", c.Name)
 }
-
-// alias is the bytes as a string, without a copy. It is good for as long as the bytes of the event: until its message is delivered.
-func alias(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // makeKey encodes the key. With neither a key nor a partition the rows of one aggregate would go anywhere and lose their order.
 func (r *rule) makeKey(p *plan, values [][]byte, partition int32) ([]byte, error) {
-	raw := values[p.key.index]
-	if raw == nil && p.key.def == nil && r.cfg.NullKey == "refuse" && partition == sink.ByKey {
+	raw := values[p.key.Index]
+	if raw == nil && p.key.Def == nil && r.cfg.NullKey == "refuse" && partition == sink.ByKey {
 		return nil, fault(ReasonNullKey, "have the application write it, or set router.null_key to \"publish\" to give up the order of such rows",
-			"column %s, which is the key, is NULL", p.key.name)
+			"column %s, which is the key, is NULL", p.key.Name)
 	}
-	return r.keys.cell(p.key, raw)
+	return r.keys.Cell(p.key, raw)
 }
 
-func partitionOf(c *column, values [][]byte) (int32, error) {
-	if c == nil || values[c.index] == nil {
+func partitionOf(c *connect.Column, values [][]byte) (int32, error) {
+	if c == nil || values[c.Index] == nil {
 		return sink.ByKey, nil
 	}
-	raw := values[c.index]
-	v, err := c.value(raw)
-	if err != nil && !c.number { // a number that is too large is no partition either
+	raw := values[c.Index]
+	v, err := c.Value(raw)
+	if err != nil && !c.Number { // a number that is too large is no partition either
 		return 0, err
 	}
 	if n, ok := v.(int64); ok && err == nil && n >= 0 && n <= 1<<31-1 {
 		return int32(n), nil
 	}
 	return 0, fault(ReasonInvalidPartition, "write a partition that the topic has, or NULL to have the key decide",
-		"column %s: %s is no partition", c.name, raw)
+		"column %s: %s is no partition", c.Name, raw)
 }
 
 // rowError says which event it is that a fault belongs to.
 func rowError(ev *replication.Event, relation string, id []byte, err error) error {
 	out := &RowError{Reason: ReasonUnconvertible, Relation: relation, EventID: string(id), LSN: ev.LSN, Index: ev.Index, Err: err}
+	if v := (*connect.ValueError)(nil); errors.As(err, &v) {
+		if out.Hint = v.Hint; v == err { //nolint:errorlint // the error itself
+			out.Err = v.Err
+		}
+	}
 	if f := (*rowFault)(nil); errors.As(err, &f) {
 		out.Reason, out.Hint = f.reason, f.hint
 		if f == err { //nolint:errorlint // the fault itself, not something around it
@@ -402,3 +410,6 @@ func rowError(ev *replication.Event, relation string, id []byte, err error) erro
 	}
 	return out
 }
+
+// alias is the bytes as a string, without a copy. It is good for as long as the bytes of the event: until its message is delivered.
+func alias(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/router/connect"
 	"github.com/postrider/postrider/sink"
 )
 
@@ -78,7 +79,7 @@ func TestRoute_TakesOutboxTablesAsTheyAre(t *testing.T) {
 			},
 			describe: func(uint32, uint32) (*Table, error) {
 				return &Table{Columns: []TableColumn{{Name: "task_type", NotNull: true,
-					Type: Type{OID: enumOID, Name: "task_type", Kind: "e", Mod: -1, Labels: []string{"send_mail", "bill"}}}}}, nil
+					Type: connect.Type{OID: enumOID, Name: "task_type", Kind: "e", Mod: -1, Labels: []string{"send_mail", "bill"}}}}}, nil
 			},
 			topic: "tasks.send_mail", key: baseID, value: `{}`, headers: map[string]string{"id": baseID},
 		},
@@ -299,8 +300,8 @@ func FuzzRoute_LogicalMessage(f *testing.F) {
 			require.ErrorAs(t, err, &row)
 			return
 		}
-		doc, err := parseJSON(m.Value)
+		doc, err := connect.ParseJSON(m.Value)
 		require.NoError(t, err)
-		require.Equal(t, jsonObject, doc.kind)
+		require.Equal(t, connect.JSONObject, doc.Kind)
 	})
 }

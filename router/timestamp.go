@@ -1,6 +1,7 @@
 package router
 
 import (
+	"github.com/postrider/postrider/router/connect"
 	"math"
 	"strconv"
 	"time"
@@ -8,11 +9,11 @@ import (
 
 // timestampUsable tells whether a column can be the time of a record. In Debezium that is every INT64, and of those that are no
 // timestamp only NULL is taken.
-func timestampUsable(c *column, strict bool) bool {
+func timestampUsable(c *connect.Column, strict bool) bool {
 	if strict {
-		return c.schema.kind == kindInt64
+		return c.Schema.Kind == connect.KindInt64
 	}
-	switch c.typ.root().Name {
+	switch c.Type.Root().Name {
 	case "timestamp", "timestamptz", "int8", "date":
 		return true
 	}
@@ -28,31 +29,31 @@ func timestampHint(strict bool) string {
 
 // recordTime is the time of a record: of the timestamp column, or the commit time. The zero time is the producer's clock, which
 // Kafka Connect takes for the one value -1.
-func recordTime(c *column, raw []byte, commit time.Time, strict bool) (time.Time, error) {
+func recordTime(c *connect.Column, raw []byte, commit time.Time, strict bool) (time.Time, error) {
 	if c == nil || raw == nil {
 		return commit, nil
 	}
 	if strict {
-		switch c.schema.name {
+		switch c.Schema.Name {
 		case "io.debezium.time.Timestamp", "io.debezium.time.MicroTimestamp", "io.debezium.time.NanoTimestamp":
 		default:
 			return commit, fault(ReasonInvalidTimestamp, timestampHint(strict), "column %s is of type %s and not NULL, which is no time of a record with time.precision.mode as it is",
-				c.name, c.typ.describe())
+				c.Name, c.Type.Describe())
 		}
 	}
 	var ms int64
-	if c.number {
+	if c.Number {
 		v, err := strconv.ParseInt(string(raw), 10, 64)
 		if err != nil {
-			return commit, fault(ReasonInvalidTimestamp, "", "column %s: %w", c.name, err)
+			return commit, fault(ReasonInvalidTimestamp, "", "column %s: %w", c.Name, err)
 		}
 		ms = v
 	} else {
-		m, err := parseMoment(raw)
+		m, err := connect.ParseMoment(raw)
 		if err != nil {
-			return commit, fault(ReasonInvalidTimestamp, "", "column %s: %w", c.name, err)
+			return commit, fault(ReasonInvalidTimestamp, "", "column %s: %w", c.Name, err)
 		}
-		if ms = m.epochMicros() / 1000; m.infinity != 0 { // towards zero, as Debezium
+		if ms = m.EpochMicros() / 1000; m.Infinity != 0 { // towards zero, as Debezium
 			ms = math.MinInt64
 		}
 	}
@@ -61,7 +62,7 @@ func recordTime(c *column, raw []byte, commit time.Time, strict bool) (time.Time
 		return time.Time{}, nil
 	case ms < 0:
 		return commit, fault(ReasonInvalidTimestamp, "write a time after 1970 to that column, or do not set router.table.field.event.timestamp",
-			"column %s: %s is no time that a Kafka record can have", c.name, raw)
+			"column %s: %s is no time that a Kafka record can have", c.Name, raw)
 	}
 	return time.UnixMilli(ms), nil
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/postrider/postrider/router/javaregex"
 )
 
 // topicCacheBytes bounds the routed values that are remembered, with their topics. Outboxes have a handful of aggregate types, or ten thousand
@@ -22,8 +24,8 @@ const maxCachedValue = 1024
 
 // topics turns routed values into topic names and remembers them.
 type topics struct {
-	pattern     *javaPattern
-	replacement replacement
+	pattern     *javaregex.Pattern
+	replacement javaregex.Replacement
 	convert     func(string) string
 	allow       []string // patterns; empty: every topic
 	refuse      []string // names that no event may have
@@ -37,11 +39,11 @@ type topicResult struct {
 }
 
 func newTopics(cfg *Config, own []string) (*topics, error) {
-	p, err := compileJava(cfg.TopicRegex)
+	p, err := javaregex.Compile(cfg.TopicRegex)
 	if err != nil {
 		return nil, fmt.Errorf("compile router.route.topic.regex: %w", err)
 	}
-	r, err := parseReplacement(cfg.TopicReplacement, p)
+	r, err := javaregex.ParseReplacement(cfg.TopicReplacement, p)
 	if err != nil && cfg.TopicRegex != "" { // an empty pattern matches no topic: its replacement is never used
 		return nil, fmt.Errorf("read router.route.topic.replacement: %w", err)
 	}
@@ -85,9 +87,9 @@ func (t *topics) route(value string) topicResult {
 	if t.convert != nil {
 		name = t.convert(name)
 	}
-	matched, err := t.pattern.matches(name)
+	matched, err := t.pattern.Matches(name)
 	if err == nil && matched {
-		name, err = t.pattern.replaceFirst(name, t.replacement)
+		name, err = t.pattern.ReplaceFirst(name, t.replacement)
 	}
 	if err != nil {
 		return topicResult{fault: fault(ReasonRegexTimeout, "simplify router.route.topic.regex: it backtracks too long for this value",

@@ -11,6 +11,7 @@ import (
 
 	"github.com/magiconair/properties"
 
+	"github.com/postrider/postrider/router/connect"
 	"github.com/postrider/postrider/sink"
 )
 
@@ -28,12 +29,12 @@ var spanContext = properties.Loader{Encoding: properties.UTF8, DisableExpansion:
 func (r *rule) appendTracing(dst []sink.Header, p *plan, values [][]byte) ([]sink.Header, error) {
 	var raw []byte
 	if p.tracing != nil {
-		if raw = values[p.tracing.index]; raw != nil && p.tracing.read != nil {
-			v, err := p.tracing.value(raw)
+		if raw = values[p.tracing.Index]; raw != nil && p.tracing.Read != nil {
+			v, err := p.tracing.Value(raw)
 			if err != nil {
 				return nil, err
 			}
-			raw, _ = v.(text)
+			raw, _ = v.(connect.Text)
 		}
 	}
 	if raw == nil && r.cfg.TracingContextOnly {
@@ -41,7 +42,7 @@ func (r *rule) appendTracing(dst []sink.Header, p *plan, values [][]byte) ([]sin
 	}
 	context, err := spanContext.LoadBytes(raw)
 	if err != nil {
-		return nil, fault(ReasonUnconvertible, "have the application write Java's properties format there, or NULL", "column %s: %w", p.tracing.name, err)
+		return nil, fault(ReasonUnconvertible, "have the application write Java's properties format there, or NULL", "column %s: %w", p.tracing.Name, err)
 	}
 	trace, flags, ok := parseTraceParent(context.GetString(traceParent, ""))
 	state := ""
@@ -51,7 +52,7 @@ func (r *rule) appendTracing(dst []sink.Header, p *plan, values [][]byte) ([]sin
 		trace, flags = randomHex(16), "01"
 	}
 	add := func(name, value string) error {
-		v, err := r.headers.value(requiredString, nil, text(value))
+		v, err := r.headers.Value(connect.RequiredString, nil, connect.Text(value))
 		dst = append(dst, sink.Header{Key: name, Value: v})
 		return err
 	}

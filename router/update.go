@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/router/connect"
 	"github.com/postrider/postrider/sink"
 )
 
@@ -20,7 +21,7 @@ func (p *plan) keyChanged(ev *replication.Event) bool {
 	if len(ev.Old) != len(p.rel.Columns) {
 		return false
 	}
-	return slices.ContainsFunc(p.primaryKey, func(c *column) bool { return !bytes.Equal(ev.Old[c.index], ev.Values[c.index]) })
+	return slices.ContainsFunc(p.primaryKey, func(c *connect.Column) bool { return !bytes.Equal(ev.Old[c.Index], ev.Values[c.Index]) })
 }
 
 // available puts Debezium's placeholder where an update brought no value, in the form that a column of that type has.
@@ -37,16 +38,16 @@ func (r *rule) available(p *plan, values [][]byte) ([][]byte, error) {
 		if err != nil { // nobody can want it
 			continue
 		}
-		if out[i] = placeholder(c.typ.root(), r.cfg.Unavailable); out[i] == nil {
+		if out[i] = placeholder(c.Type.Root(), r.cfg.Unavailable); out[i] == nil {
 			return nil, fault(ReasonUnconvertible, "set the table's REPLICA IDENTITY to FULL, or leave the primary keys of its rows alone",
-				"column %s did not change with the primary key and is stored out of line, so that its value is not in the WAL", c.name)
+				"column %s did not change with the primary key and is stored out of line, so that its value is not in the WAL", c.Name)
 		}
 	}
 	return out, nil
 }
 
 // placeholder is PostgreSQL's text of a type for what Debezium writes; nil if that has none.
-func placeholder(t *Type, value string) []byte {
+func placeholder(t *connect.Type, value string) []byte {
 	quoted := `"` + strings.NewReplacer(`"`, `\"`, `\`, `\\`).Replace(value) + `"`
 	switch {
 	case t.Name == "bytea":
@@ -70,7 +71,7 @@ func placeholder(t *Type, value string) []byte {
 // unexpected handles an update that is no event, as table.op.invalid.behavior says.
 func (r *rule) unexpected(p *plan, ev *replication.Event) error {
 	if r.cfg.OpInvalidBehavior == "fatal" {
-		return rowError(ev, p.relation, ev.Values[p.id.index], fault(ReasonUpdate,
+		return rowError(ev, p.relation, ev.Values[p.id.Index], fault(ReasonUpdate,
 			`keep applications from updating rows of the outbox, take updates out of the publication (ALTER PUBLICATION ... SET (publish = 'insert')), `+
 				`or set router.table.op.invalid.behavior to "warn"`, "the row was updated, and table.op.invalid.behavior is fatal"))
 	}
@@ -83,26 +84,26 @@ func (r *rule) unexpected(p *plan, ev *replication.Event) error {
 
 // appendOldKey makes the header with the primary key that the row had.
 func (r *rule) appendOldKey(dst []sink.Header, p *plan, ev *replication.Event) ([]sink.Header, error) {
-	s := &schema{kind: kindStruct, name: r.schemaName(p.relation) + ".Key"}
-	key := &structure{schema: s}
+	s := &connect.Schema{Kind: connect.KindStruct, Name: r.schemaName(p.relation) + ".Key"}
+	key := &connect.Structure{Schema: s}
 	for _, c := range p.primaryKey {
-		v, err := c.value(ev.Old[c.index])
+		v, err := c.Value(ev.Old[c.Index])
 		if err != nil {
 			return nil, err
 		}
-		if v == nil && c.schema.kind == kindString {
-			v = text{} // as Debezium has it where the old row is known by another index
+		if v == nil && c.Schema.Kind == connect.KindString {
+			v = connect.Text{} // as Debezium has it where the old row is known by another index
 		}
-		s.fields = append(s.fields, &field{c.name, c.schema})
-		key.values = append(key.values, v)
+		s.Fields = append(s.Fields, &connect.Field{Name: c.Name, Schema: c.Schema})
+		key.Values = append(key.Values, v)
 	}
-	v, err := r.headers.value(s, nil, key)
+	v, err := r.headers.Value(s, nil, key)
 	return append(dst, sink.Header{Key: headerOldKey, Value: v}), err
 }
 
 // primaryKey finds the columns of a table's primary key in its order. Without the catalogue they are those of the replica
 // identity, which are all columns if that is full.
-func (r *rule) primaryKey(rel *replication.Relation, table *Table) []*column {
+func (r *rule) primaryKey(rel *replication.Relation, table *Table) []*connect.Column {
 	type part struct{ column, place int }
 	var parts []part
 	for i, c := range rel.Columns {
@@ -118,7 +119,7 @@ func (r *rule) primaryKey(rel *replication.Relation, table *Table) []*column {
 		}
 	}
 	slices.SortFunc(parts, func(a, b part) int { return a.place - b.place })
-	var key []*column
+	var key []*connect.Column
 	for _, p := range parts {
 		if c, err := r.tableColumn(rel, p.column, table); err == nil { // one whose type has no mapping is not in Debezium's keys either
 			key = append(key, c)

@@ -7,6 +7,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/postrider/postrider/router/connect"
+	"github.com/postrider/postrider/router/javaregex"
 )
 
 // Validate returns every error of the configuration, joined; each names its key, the value and what is allowed.
@@ -46,9 +49,9 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("router.header_id = %q: names of headers that begin with %s are the relay's; must be another, as \"id\"", c.HeaderID, ownPrefix))
 	}
 
-	if p, err := compileJava(c.TopicRegex); err != nil {
+	if p, err := javaregex.Compile(c.TopicRegex); err != nil {
 		errs = append(errs, fmt.Errorf("router.route.topic.regex = %q: %w; must be a Java regular expression", c.TopicRegex, err))
-	} else if _, err := parseReplacement(c.TopicReplacement, p); err != nil && strings.TrimSpace(c.TopicRegex) != "" {
+	} else if _, err := javaregex.ParseReplacement(c.TopicReplacement, p); err != nil && strings.TrimSpace(c.TopicRegex) != "" {
 		errs = append(errs, fmt.Errorf("router.route.topic.replacement = %q: %w", c.TopicReplacement, err))
 	}
 	for _, pattern := range c.TopicAllow {
@@ -112,15 +115,15 @@ func (f Format) Validate() error {
 			errs = append(errs, fmt.Errorf("format.%s = %q: must be one of %s", key, value, strings.Join(allowed, ", ")))
 		}
 	}
-	formats := append([]string{"string", "json", "json+schema", "binary"}, slices.Sorted(maps.Keys(numberKinds))...)
+	formats := append([]string{"string", "json", "json+schema", "binary"}, slices.Sorted(maps.Keys(connect.NumberKinds))...)
 	oneOf("key", f.Key, formats...)
 	oneOf("value", f.Value, formats...)
 	oneOf("headers", f.Headers, "simple", "string", "json", "json+schema")
-	for side, c := range map[string]converter{"key": f.key(), "value": f.value()} {
-		oneOf(side+".decimal.format", strings.ToUpper(cmp.Or(c.decimals, "BASE64")), "BASE64", "NUMERIC")
-		oneOf(side+".delegate", c.delegate, "", "json", "json+schema", "string")
-		if _, err := charsetOf(c.encoding); err != nil {
-			errs = append(errs, fmt.Errorf("format.%s.encoding = %q: %w", side, c.encoding, err))
+	for side, c := range map[string]connect.Converter{"key": f.key(), "value": f.value()} {
+		oneOf(side+".decimal.format", strings.ToUpper(cmp.Or(c.Decimals, "BASE64")), "BASE64", "NUMERIC")
+		oneOf(side+".delegate", c.Delegate, "", "json", "json+schema", "string")
+		if _, err := connect.CharsetOf(c.Encoding); err != nil {
+			errs = append(errs, fmt.Errorf("format.%s.encoding = %q: %w", side, c.Encoding, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -48,7 +48,7 @@ type Origin struct {
 
 // Memory is what the bytes of a message lie in: that of the caller of Publish, who alone calls it. What it holds is not written until it is released.
 type Memory interface {
-	Hold()
+	Retain()
 	Release()
 }
 

@@ -103,7 +103,7 @@ func (c *comparing) newRelay(cfg config.Config, env daemon.Environment, log zero
 	cfg.Relay.HeartbeatInterval = 0 // what is compared is rows
 	p := daemon.NewPipeline(env, cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), log)
 	parts := p.Temporary()
-	parts.OpenSink = c.openSink(p)
+	parts.Broker.OpenSink = c.openSink(p)
 	return relay.New(cfg.Relay, parts)
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/postrider/postrider/sink/kafka"
 )
 
-// openDesk reads the dead-letter topic, which a policy needs.
-func (p *Pipeline) openDesk(ctx context.Context, source sink.Source, begin pglogrepl.LSN) (deadletter.Desk, error) {
+// openDeadLetters reads the dead-letter topic, which a policy needs.
+func (p *Pipeline) openDeadLetters(ctx context.Context, source sink.Source, begin pglogrepl.LSN) (deadletter.Handler, error) {
 	log := p.Component("deadletter")
 	store, err := kafka.OpenDeadLetters(ctx, p.Config.Sink.Kafka, p.Config.DeadLetter.Topic, "", log)
 	if errors.Is(err, sink.ErrUnknownTopic) {
@@ -27,7 +27,7 @@ func (p *Pipeline) openDesk(ctx context.Context, source sink.Source, begin pglog
 		store.Close()
 		return nil, err
 	}
-	keeper, err := deadletter.Open(ctx, deadletter.Options{
+	tracker, err := deadletter.Open(ctx, deadletter.Options{
 		Topic: p.Config.DeadLetter.Topic, Store: store, Source: source, Confirmed: begin,
 		Address: func(ev *replication.Event) (string, []byte, bool) { return r.Address(ev) },
 		Metrics: p.metrics, Log: log,
@@ -35,5 +35,5 @@ func (p *Pipeline) openDesk(ctx context.Context, source sink.Source, begin pglog
 	if err != nil {
 		return nil, err
 	}
-	return keeper, nil
+	return tracker, nil
 }

@@ -28,7 +28,7 @@ func DryRun(ctx context.Context, cfg config.Config, env Environment, log zerolog
 	defer release()
 	p := NewPipeline(env, cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), log)
 	parts := p.Temporary()
-	parts.OpenSink = stdout.Open(env.Stdout)
+	parts.Broker.OpenSink = stdout.Open(env.Stdout)
 	if err := relay.New(cfg.Relay, parts).Run(kill, stop); err != nil {
 		f := exit.Explain(err)
 		f.WAL = "nothing changed: the relay's slot was not touched"
@@ -40,14 +40,14 @@ func DryRun(ctx context.Context, cfg config.Config, env Environment, log zerolog
 // temporary is parts with a slot that ends with the connection, and that is the only one touched.
 func (p *Pipeline) Temporary() relay.Parts {
 	parts := p.parts()
-	parts.Prepare = func(ctx context.Context, first bool) error {
+	parts.Server.Prepare = func(ctx context.Context, first bool) error {
 		if !first {
 			return ErrTemporarySlotGone
 		}
 		return p.PrepareTables(ctx)
 	}
-	parts.Watch = func(ctx context.Context, _ func(error, time.Time)) { <-ctx.Done() }
-	parts.OpenStream = func(ctx context.Context) (*replication.Stream, error) {
+	parts.Server.Watch = func(ctx context.Context, _ func(error, time.Time)) { <-ctx.Done() }
+	parts.Server.OpenStream = func(ctx context.Context) (*replication.Stream, error) {
 		pg, err := postgres.ReplicationConfig(p.Config.Postgres)
 		if err != nil {
 			return nil, err

@@ -72,31 +72,31 @@ func (p *Pipeline) Component(name string) zerolog.Logger {
 
 func (p *Pipeline) parts() relay.Parts {
 	return relay.Parts{
-		Prepare:           p.prepare,
-		Snapshot:          p.runSnapshot,
-		Watch:             p.watch,
-		AwaitSlot:         p.awaitSlot,
-		AwaitServer:       p.awaitServer,
-		AwaitBroker:       p.awaitBroker,
-		OpenStream:        p.openStream,
-		OpenSink:          p.openSink,
-		OpenTransactional: p.openTransactional,
-		Database:          p.database(),
-		Slot:              p.Config.Slot.Name,
-		Events:            counted(p.Config.Replication),
-		Policies:          p.Config.DeadLetter,
-		OpenDesk:          p.openDesk,
-		Router:            p.sessionRouter,
-		Timeline:          p.rowsFrom,
-		Heartbeat:         p.heartbeat,
-		Moved:             p.moved,
+		Server: relay.Server{
+			Prepare:     p.prepare,
+			Snapshot:    p.runSnapshot,
+			OpenStream:  p.openStream,
+			Moved:       p.moved,
+			Watch:       p.watch,
+			AwaitSlot:   p.awaitSlot,
+			AwaitReturn: p.awaitServer,
+			ClockSkew:   p.monitor.ClockSkew,
+		},
+		Broker: relay.Broker{
+			OpenSink:          p.openSink,
+			OpenTransactional: p.openTransactional,
+			AwaitReturn:       p.awaitBroker,
+			Heartbeat:         p.heartbeat,
+		},
+		Rows:        relay.Rows{Router: p.sessionRouter, Timeline: p.rowsFrom},
+		DeadLetters: relay.DeadLetters{Policies: p.Config.DeadLetter, Open: p.openDeadLetters},
+		Source:      sink.Source{Database: p.database(), Slot: p.Config.Slot.Name, Events: counted(p.Config.Replication)},
 		Explain: func(err error, st relay.State) (what, wal, next string) {
 			f := exit.OfRelay(err, st).For(p.Config)
 			return f.Error(), f.WAL, p.env.Hint(f.Next)
 		},
-		ClockSkew: p.monitor.ClockSkew,
-		Metrics:   p.metrics,
-		Log:       p.Component("relay"),
+		Metrics: p.metrics,
+		Log:     p.Component("relay"),
 	}
 }
 

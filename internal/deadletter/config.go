@@ -13,10 +13,11 @@ type Policy string
 
 // The policies.
 const (
-	Halt          Policy = "halt"            // the relay stops in front of it
-	DeadLetter    Policy = "dead_letter"     // it goes to the dead-letter topic
-	DeadLetterKey Policy = "dead_letter_key" // it does, and so does every later row of its key, until it is redriven
-	Skip          Policy = "skip"            // it is left out
+	Halt       Policy = "halt"        // the relay stops in front of it
+	DeadLetter Policy = "dead_letter" // it goes to the dead-letter topic
+	// it does, and so does every later row of its key, until it is redriven
+	DeadLetterKey Policy = "dead_letter_key"
+	Skip          Policy = "skip" // it is left out
 )
 
 // Cause is why a row cannot be delivered.
@@ -29,7 +30,8 @@ const (
 	TooLarge     Cause = "too_large"     // over a limit of ours or of the broker
 	Refused      Cause = "refused"       // the broker refuses it by itself
 	Malformed    Cause = "malformed"     // JSON or headers that cannot be read
-	UnknownTopic Cause = "unknown_topic" // the topic does not exist, for as long as UnknownTopicAfter
+	// the topic does not exist, for as long as UnknownTopicAfter
+	UnknownTopic Cause = "unknown_topic"
 )
 
 // Config is the section [deadletter].
@@ -42,17 +44,21 @@ type Config struct {
 	UnknownTopic Policy `toml:"unknown_topic"` // Halt: the relay waits for the topic
 	// UnknownTopicAfter is how long a topic has to be missing, by each answer of the cluster.
 	UnknownTopicAfter time.Duration `toml:"unknown_topic_after"`
-	Retries           int           `toml:"retries"` // lone refusals by the broker, each in a session of its own, that make a record Refused or TooLarge
-	Topic             string        `toml:"topic"`
+	// lone refusals by the broker, each in a session of its own, that make a record Refused or
+	// TooLarge
+	Retries int    `toml:"retries"`
+	Topic   string `toml:"topic"`
 }
 
-// minUnknownTopicAfter is about what a cluster takes until all its brokers know of a topic that was made.
+// minUnknownTopicAfter is about what a cluster takes until all its brokers know of a topic that
+// was made.
 const minUnknownTopicAfter = 10 * time.Second
 
 // DefaultConfig returns the defaults; config.example.toml gives the reasons.
 func DefaultConfig() Config {
 	return Config{
-		NotRoutable: Halt, InvalidTopic: Halt, TooLarge: Halt, Refused: Halt, Malformed: Halt, UnknownTopic: Halt,
+		NotRoutable: Halt, InvalidTopic: Halt, TooLarge: Halt, Refused: Halt, Malformed: Halt,
+		UnknownTopic:      Halt,
 		UnknownTopicAfter: 5 * time.Minute,
 		Retries:           3, Topic: "postrider.dead_letters",
 	}
@@ -68,7 +74,7 @@ func (c Config) Policy(cause Cause) Policy {
 	return Halt
 }
 
-// On tells whether a policy makes dead letters.
+// On reports whether a policy makes dead letters.
 func (c Config) On() bool {
 	for _, p := range c.policies() {
 		if p.policy == DeadLetter || p.policy == DeadLetterKey {
@@ -87,7 +93,8 @@ func (c Config) policies() []struct {
 		cause  Cause
 		policy Policy
 	}{
-		{NotRoutable, c.NotRoutable}, {InvalidTopic, c.InvalidTopic}, {TooLarge, c.TooLarge}, {Refused, c.Refused}, {Malformed, c.Malformed},
+		{NotRoutable, c.NotRoutable}, {InvalidTopic, c.InvalidTopic}, {TooLarge, c.TooLarge},
+		{Refused, c.Refused}, {Malformed, c.Malformed},
 		{UnknownTopic, c.UnknownTopic},
 	}
 }
@@ -99,17 +106,20 @@ func (c Config) Validate() error {
 		switch p.policy {
 		case Halt, DeadLetter, DeadLetterKey, Skip:
 		default:
-			errs = append(errs, fmt.Errorf("deadletter.%s = %q: must be %s, %s, %s or %s", p.cause, p.policy, Halt, DeadLetter, DeadLetterKey, Skip))
+			errs = append(errs, fmt.Errorf("deadletter.%s = %q: must be %s, %s, %s or %s", p.cause,
+				p.policy, Halt, DeadLetter, DeadLetterKey, Skip))
 		}
 	}
 	if c.UnknownTopicAfter < minUnknownTopicAfter {
-		errs = append(errs, fmt.Errorf("deadletter.unknown_topic_after = %s: must be at least %s", c.UnknownTopicAfter, minUnknownTopicAfter))
+		errs = append(errs, fmt.Errorf("deadletter.unknown_topic_after = %s: must be at least %s",
+			c.UnknownTopicAfter, minUnknownTopicAfter))
 	}
 	if c.Retries < 1 {
 		errs = append(errs, fmt.Errorf("deadletter.retries = %d: must be at least 1", c.Retries))
 	}
 	if !sink.ValidTopic(c.Topic) {
-		errs = append(errs, fmt.Errorf("deadletter.topic = %q: a name is 1 to 249 of a-z A-Z 0-9 . _ -", c.Topic))
+		errs = append(errs, fmt.Errorf(
+			"deadletter.topic = %q: a name is 1 to 249 of a-z A-Z 0-9 . _ -", c.Topic))
 	}
 	return errors.Join(errs...)
 }

@@ -10,17 +10,19 @@ import (
 	"github.com/postrider/postrider/replication"
 )
 
-// Document is the value of a letter that is no message: a row, or a logical message, as the server sent it.
+// Document is the value of a letter that is no message: a row, or a logical message, as the server
+// sent it.
 type Document struct {
-	Kind     string   `json:"kind"` // insert, update or message
-	Relation string   `json:"relation,omitempty"`
-	Schema   string   `json:"schema,omitempty"`
-	Table    string   `json:"table,omitempty"`
-	OID      uint32   `json:"oid,omitempty"`
-	XID      uint32   `json:"xid,omitempty"`
-	Columns  []Column `json:"columns,omitempty"` // all of them in a row; in a claim those that tell it from other rows
-	Prefix   string   `json:"prefix,omitempty"`
-	Content  *Text    `json:"content,omitempty"`
+	Kind     string `json:"kind"` // insert, update or message
+	Relation string `json:"relation,omitempty"`
+	Schema   string `json:"schema,omitempty"`
+	Table    string `json:"table,omitempty"`
+	OID      uint32 `json:"oid,omitempty"`
+	XID      uint32 `json:"xid,omitempty"`
+	// all of them in a row; in a claim those that tell it from other rows
+	Columns []Column `json:"columns,omitempty"`
+	Prefix  string   `json:"prefix,omitempty"`
+	Content *Text    `json:"content,omitempty"`
 
 	// Of a claim.
 	EventID  string `json:"event_id,omitempty"` // text of the id column
@@ -113,7 +115,8 @@ func documentOf(ev *replication.Event) Document {
 	return d
 }
 
-// claimOf says where the row of an event is: by its key as far as it was read, else by all its short values.
+// claimOf says where the row of an event is: by its key as far as it was read, else by all its
+// short values.
 func claimOf(ev *replication.Event) Document {
 	d := documentOf(ev)
 	d.Content = nil
@@ -151,7 +154,8 @@ func (d Document) event() (*replication.Event, error) {
 	}
 	ev.Relation = &replication.Relation{OID: d.OID, Namespace: d.Schema, Name: d.Table}
 	for _, c := range d.Columns {
-		ev.Relation.Columns = append(ev.Relation.Columns, replication.Column{Name: c.Name, TypeOID: c.Type, TypeMod: c.Modifier, Key: c.Key})
+		ev.Relation.Columns = append(ev.Relation.Columns,
+			replication.Column{Name: c.Name, TypeOID: c.Type, TypeMod: c.Modifier, Key: c.Key})
 		value := c.Value.bytes()
 		if c.Unchanged {
 			value = replication.Unchanged
@@ -182,7 +186,8 @@ func parseDocument(value []byte) (d Document, err error) {
 
 const maxErrorText = 500
 
-// errorText is an error for a header: no longer than a line can be, and without what a terminal would obey.
+// errorText is an error for a header: no longer than a line can be, and without what a terminal
+// would obey.
 func errorText(err error) string {
 	if err == nil {
 		return ""

@@ -19,7 +19,7 @@ type Entry struct {
 	ResolvedAt time.Time // zero: it is open
 }
 
-// Open tells whether nobody has dealt with the letter.
+// Open reports whether nobody has dealt with the letter.
 func (e *Entry) Open() bool { return e.Action == "" }
 
 // Index is what the topic holds, without payloads: some hundred bytes for a letter.
@@ -38,7 +38,8 @@ func Read(ctx context.Context, store Store) (*Index, error) {
 	return x, x.Update(ctx, 0)
 }
 
-// NewIndex makes an empty index for records that the caller reads: see Take. Update and Message are not for it.
+// NewIndex makes an empty index for records that the caller reads: see Take. Update and Message
+// are not for it.
 func NewIndex() *Index {
 	return &Index{byID: map[ID]*Entry{}, unparked: map[Address]int{}}
 }
@@ -64,7 +65,8 @@ func (x *Index) Take(m *sink.Message, offset int64) {
 		for _, id := range e.resolution.Letters {
 			// A resolution stands behind its letters in their partition; and the first one counts.
 			if entry := x.byID[id]; entry != nil && entry.Open() {
-				entry.Action, entry.ResolvedBy, entry.ResolvedAt = e.resolution.Action, e.resolution.Who, e.resolution.At
+				entry.Action, entry.ResolvedBy, entry.ResolvedAt = e.resolution.Action,
+					e.resolution.Who, e.resolution.At
 			}
 		}
 	case e.unparked != nil:
@@ -75,7 +77,8 @@ func (x *Index) Take(m *sink.Message, offset int64) {
 // Find returns the letter of an ID, or of the beginning of one if that is enough to know which.
 func (x *Index) Find(text string) (*Entry, error) {
 	if text == "" {
-		return nil, errors.New("the ID of a dead letter is empty: postrider deadletter list has them")
+		return nil, errors.New(
+			"the ID of a dead letter is empty: postrider deadletter list has them")
 	}
 	text = strings.ToLower(text)
 	var found *Entry
@@ -84,7 +87,8 @@ func (x *Index) Find(text string) (*Entry, error) {
 			continue
 		}
 		if found != nil {
-			return nil, fmt.Errorf("%s: there are several dead letters whose ID begins like that", text)
+			return nil, fmt.Errorf("%s: there are several dead letters whose ID begins like that",
+				text)
 		}
 		found = e
 	}
@@ -104,7 +108,8 @@ type Filter struct {
 	Since    time.Time
 }
 
-// List returns the letters that are meant, in the order in which they were written to their partitions.
+// List returns the letters that are meant, in the order in which they were written to their
+// partitions.
 func (x *Index) List(f Filter) []*Entry {
 	var list []*Entry
 	for _, e := range x.entries {
@@ -136,7 +141,8 @@ func (x *Index) Parked() map[Address][]*Entry {
 	return parked
 }
 
-// Parks returns a function that tells whether open letters park the key of a message, which belongs behind them then.
+// Parks returns a function that reports whether open letters park the key of a message, which
+// belongs behind them then.
 func (x *Index) Parks() func(m *sink.Message) bool {
 	parked := x.Parked()
 	return func(m *sink.Message) bool {
@@ -144,7 +150,8 @@ func (x *Index) Parks() func(m *sink.Message) bool {
 	}
 }
 
-// inOrder sorts the letters of one key as their rows were committed. The topic has them so, unless partitions were added to it.
+// inOrder sorts the letters of one key as their rows were committed. The topic has them so, unless
+// partitions were added to it.
 func inOrder(letters []*Entry) {
 	slices.SortStableFunc(letters, func(a, b *Entry) int {
 		switch {
@@ -169,8 +176,8 @@ func (x *Index) Message(ctx context.Context, e *Entry) (*sink.Message, error) {
 	return m, err
 }
 
-// Kept returns, for each partition that has letters, the offset of its first open one: what stands before it nobody needs. The
-// offset is -1 if there is none.
+// Kept returns, for each partition that has letters, the offset of its first open one: what stands
+// before it nobody needs. The offset is -1 if there is none.
 func (x *Index) Kept() map[int32]int64 {
 	kept := map[int32]int64{}
 	for _, e := range x.entries {

@@ -180,7 +180,7 @@ func TestParse_HeadersOfTheRowSayNothingOfItsLetter(t *testing.T) {
 	forged := numbered(7)
 	m.Headers = append(m.Headers, sink.Header{Key: HeaderID, Value: []byte(forged.String())}, sink.Header{Key: HeaderForm, Value: []byte(FormResolution)},
 		sink.Header{Key: HeaderParks, Value: []byte("false")}, sink.Header{Key: HeaderPosition, Value: []byte("F/0/0")})
-	letter, err := openKeeper2(t, c, 0).Letter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
+	letter, err := openTracker2(t, c, 0).DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
 	require.NoError(t, err)
 	e, err := parse(letter, 0)
 	require.NoError(t, err)

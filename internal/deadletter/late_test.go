@@ -13,9 +13,9 @@ import (
 // what became of it.
 func TestState_CountsALetterThatComesTwiceOnce(t *testing.T) {
 	c := newCluster()
-	k := openKeeper2(t, c, 0)
+	k := openTracker2(t, c, 0)
 	ev, m := message("k", 1, position{100, 0})
-	letter, err := k.Letter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
+	letter, err := k.DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
 	require.NoError(t, err)
 	letters := []*sink.Message{letter}
 	require.NoError(t, c.append(letters))
@@ -29,7 +29,7 @@ func TestState_CountsALetterThatComesTwiceOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, x.List(Filter{All: true}), 1)
 	_, next := message("k", 2, position{101, 0})
-	follows, err := openKeeper2(t, c, 100).Follow(nil, next)
+	follows, err := openTracker2(t, c, 100).Follow(nil, next)
 	require.NoError(t, err)
 	require.Nil(t, follows, "the key is parked again")
 }

@@ -26,7 +26,8 @@ type writer struct {
 }
 
 // errNowhere is for what is too large and cannot be found again.
-var errNowhere = errors.New("it is too large for the dead-letter topic, and a logical message is in no table where a dead letter could point to")
+var errNowhere = errors.New("it is too large for the dead-letter topic, and a logical message " +
+	"is in no table where a dead letter could point to")
 
 // row is a row or logical message for which a letter is made, with what is known of it.
 type row struct {
@@ -71,7 +72,10 @@ func (w *writer) letter(r row, p Poison, parks bool) (*sink.Message, error) {
 		{Key: HeaderAt, Value: []byte(w.now().UTC().Format(time.RFC3339Nano))},
 		{Key: HeaderParks, Value: strconv.AppendBool(nil, parks)},
 	}
-	add := func(key, value string) { reasons = append(reasons, sink.Header{Key: key, Value: []byte(value)}) }
+	add := func(key, value string) {
+		reasons = append(reasons,
+			sink.Header{Key: key, Value: []byte(value)})
+	}
 	if r.at.Topic != "" {
 		add(HeaderTopic, r.at.Topic)
 	}
@@ -111,7 +115,8 @@ func (w *writer) whole(out *sink.Message, r row, reasons []sink.Header) error {
 	return nil
 }
 
-// claim fills in a letter that says where the row is. What would still be too long is left out, the message's own headers first.
+// claim fills in a letter that says where the row is. What would still be too long is left out,
+// the message's own headers first.
 func (w *writer) claim(out *sink.Message, r row, reasons []sink.Header) error {
 	d := Document{Kind: "insert", Relation: r.origin.Relation, EventID: r.origin.EventID}
 	if r.ev != nil {
@@ -133,7 +138,8 @@ func (w *writer) claim(out *sink.Message, r row, reasons []sink.Header) error {
 			d.Size += int64(len(v))
 		}
 	}
-	reasons = append(reasons, sink.Header{Key: HeaderSize, Value: strconv.AppendInt(nil, d.Size, 10)})
+	reasons = append(reasons, sink.Header{Key: HeaderSize,
+		Value: strconv.AppendInt(nil, d.Size, 10)})
 	value, err := json.Marshal(d)
 	if err != nil {
 		return fmt.Errorf("describe a row: %w", err)
@@ -159,7 +165,8 @@ func join(own, reasons []sink.Header, form Form) []sink.Header {
 	return append(all, reasons...)
 }
 
-// describe names an event that was not routed. Its id is the key column, if there is one: what the router would take is not known here.
+// describe names an event that was not routed. Its id is the key column, if there is one: what the
+// router would take is not known here.
 func describe(ev *replication.Event) (relation, id string) {
 	if ev.Kind == replication.Message {
 		return "message:" + ev.Prefix, ""

@@ -14,14 +14,14 @@ import (
 // recover and audit find the row of a letter by the id that the router takes, which need not be the first column of the primary key.
 func TestLetter_OfARowThatCouldNotBeRoutedHasItsEventID(t *testing.T) {
 	c := newCluster()
-	k := openKeeper(t, c, 0)
+	k := openTracker(t, c, 0)
 	defer k.Close()
 	ev := &replication.Event{
 		Kind: replication.Insert, LSN: 100, XID: 1, Time: time.Unix(1_700_000_000, 0),
 		Relation: &replication.Relation{OID: 1, Namespace: "public", Name: "outbox", Columns: []replication.Column{{Name: "tenant", Key: true}, {Name: "id", Key: true}}},
 		Values:   [][]byte{[]byte("7"), []byte("41")},
 	}
-	m, err := k.Letter(Poison{Event: ev, Cause: NotRoutable, Reason: "null_route", Policy: DeadLetter,
+	m, err := k.DeadLetter(Poison{Event: ev, Cause: NotRoutable, Reason: "null_route", Policy: DeadLetter,
 		Err: &router.RowError{Reason: router.ReasonNullRoute, Relation: "public.outbox", EventID: "41"}})
 	require.NoError(t, err)
 	require.Equal(t, "41", headersOf(m)[HeaderEventID])
@@ -30,7 +30,7 @@ func TestLetter_OfARowThatCouldNotBeRoutedHasItsEventID(t *testing.T) {
 // A text column may hold anything. What does not fit into a record halts the relay, whatever the policy says.
 func TestLetter_OfARowWithAHugeEventIDFits(t *testing.T) {
 	c := newCluster()
-	k := openKeeper(t, c, 0)
+	k := openTracker(t, c, 0)
 	defer k.Close()
 	huge := strings.Repeat("x", 2<<20)
 	ev := &replication.Event{
@@ -38,7 +38,7 @@ func TestLetter_OfARowWithAHugeEventIDFits(t *testing.T) {
 		Relation: &replication.Relation{OID: 1, Namespace: "public", Name: "outbox", Columns: []replication.Column{{Name: "tenant", Key: true}, {Name: "id"}}},
 		Values:   [][]byte{[]byte("7"), []byte(huge)},
 	}
-	m, err := k.Letter(Poison{Event: ev, Cause: NotRoutable, Reason: "null_route", Policy: DeadLetter,
+	m, err := k.DeadLetter(Poison{Event: ev, Cause: NotRoutable, Reason: "null_route", Policy: DeadLetter,
 		Err: &router.RowError{Reason: router.ReasonNullRoute, Relation: "public.outbox", EventID: huge}})
 	require.NoError(t, err)
 	require.Less(t, m.Size(), k.writer.limit)

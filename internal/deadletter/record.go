@@ -15,15 +15,17 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// Headers of the records of the dead-letter topic. Those of the message itself stand before them, unchanged.
+// Headers of the records of the dead-letter topic. Those of the message itself stand before them,
+// unchanged.
 const (
-	prefix           = "postrider.dead_letter."
-	HeaderForm       = prefix + "form"        // Form
-	HeaderID         = prefix + "id"          // ID
-	HeaderCause      = prefix + "cause"       // Cause, or Parked
-	HeaderReason     = prefix + "reason"      // as in the log: null_route, too_large, ...
-	HeaderError      = prefix + "error"       // for people, shortened
-	HeaderTopic      = prefix + "topic"       // where the message belongs; not with a row whose topic is not known
+	prefix       = "postrider.dead_letter."
+	HeaderForm   = prefix + "form"   // Form
+	HeaderID     = prefix + "id"     // ID
+	HeaderCause  = prefix + "cause"  // Cause, or Parked
+	HeaderReason = prefix + "reason" // as in the log: null_route, too_large, ...
+	HeaderError  = prefix + "error"  // for people, shortened
+	// where the message belongs; not with a row whose topic is not known
+	HeaderTopic      = prefix + "topic"
 	HeaderPartition  = prefix + "partition"   // if the row says so itself
 	HeaderTimestamp  = prefix + "timestamp"   // of the message, Unix milliseconds
 	HeaderRelation   = prefix + "relation"    // schema-qualified table, or "message:<prefix>"
@@ -32,13 +34,16 @@ const (
 	HeaderCommitTime = prefix + "commit_time" // RFC 3339, by the server's clock
 	HeaderSource     = prefix + "source"      // sink.Source.Header
 	HeaderParks      = prefix + "parks"       // "true": later rows of the key follow
-	HeaderSize       = prefix + "size"        // of a claim: bytes of key, value and headers; or of the row, if nothing else is known
-	HeaderSHA256     = prefix + "sha256"      // of a claim: of the value, hexadecimal, where it is known
-	HeaderAt         = prefix + "at"          // RFC 3339, by the relay's clock
+	// of a claim: bytes of key, value and headers; or of the row, if nothing else is known
+	HeaderSize = prefix + "size"
+	// of a claim: of the value, hexadecimal, where it is known
+	HeaderSHA256 = prefix + "sha256"
+	HeaderAt     = prefix + "at" // RFC 3339, by the relay's clock
 )
 
-// HeaderRedriven is the ID of the letter, on a message that was redriven. Such a message has no position headers: it is published outside of the
-// order of positions, and who compares positions would take it for a repeat.
+// HeaderRedriven is the ID of the letter, on a message that was redriven. Such a message has no
+// position headers: it is published outside of the order of positions, and who compares positions
+// would take it for a repeat.
 const HeaderRedriven = sink.HeaderRedriven
 
 // Form says what a record of the dead-letter topic is.
@@ -74,12 +79,15 @@ func (id *ID) UnmarshalText(text []byte) (err error) {
 func ParseID(text string) (id ID, err error) {
 	b, err := hex.DecodeString(text)
 	if err != nil || len(b) != len(id) {
-		return id, fmt.Errorf("%q is no ID of a dead letter: those have %d hexadecimal digits", text, 2*len(id))
+		return id, fmt.Errorf("%q is no ID of a dead letter: those have %d hexadecimal digits",
+			text, 2*len(id))
 	}
 	return ID(b), nil
 }
 
-// idOf is always the same for a row of a source. The time of the commit tells it from a row of a copy of the database that was put in its place. The relation tells a row from a logical message outside of a transaction, which may have the same position.
+// idOf is always the same for a row of a source. The time of the commit tells it from a row of a
+// copy of the database that was put in its place. The relation tells a row from a logical message
+// outside of a transaction, which may have the same position.
 func idOf(source, relation string, p position, commitTime time.Time) ID {
 	h := sha256.New()
 	h.Write([]byte(source))
@@ -167,7 +175,8 @@ const (
 	Discarded = "discarded"
 )
 
-// Unparked is the value of a record in which the relay says that it publishes the rows of a key again.
+// Unparked is the value of a record in which the relay says that it publishes the rows of a key
+// again.
 type Unparked struct {
 	Topic string    `json:"topic"`
 	Key   []byte    `json:"key"` // base64
@@ -189,7 +198,8 @@ func parse(m *sink.Message, offset int64) (e entry, err error) {
 	case FormMessage, FormRow, FormClaim:
 		e.letter, err = parseLetter(form, m, h)
 		if err != nil {
-			return entry{}, fmt.Errorf("letter at offset %d of partition %d: %w", offset, m.Partition, err)
+			return entry{}, fmt.Errorf("letter at offset %d of partition %d: %w", offset,
+				m.Partition, err)
 		}
 		e.letter.InPartition, e.letter.Offset = m.Partition, offset
 	case FormResolution:
@@ -200,7 +210,8 @@ func parse(m *sink.Message, offset int64) (e entry, err error) {
 		err = json.Unmarshal(m.Value, e.unparked)
 	}
 	if err != nil {
-		return entry{}, fmt.Errorf("record of the form %s at offset %d of partition %d: %w", form, offset, m.Partition, err)
+		return entry{}, fmt.Errorf("record of the form %s at offset %d of partition %d: %w", form,
+			offset, m.Partition, err)
 	}
 	return e, nil
 }
@@ -218,8 +229,10 @@ func headersOf(m *sink.Message) map[string]string {
 
 func parseLetter(form Form, m *sink.Message, h map[string]string) (*Letter, error) {
 	l := &Letter{
-		Form: form, Cause: Cause(h[HeaderCause]), Reason: h[HeaderReason], Error: h[HeaderError], Topic: h[HeaderTopic], Key: m.Key,
-		Partition: sink.ByKey, Relation: h[HeaderRelation], EventID: h[HeaderEventID], Position: h[HeaderPosition], Source: h[HeaderSource],
+		Form: form, Cause: Cause(h[HeaderCause]), Reason: h[HeaderReason], Error: h[HeaderError],
+		Topic: h[HeaderTopic], Key: m.Key,
+		Partition: sink.ByKey, Relation: h[HeaderRelation], EventID: h[HeaderEventID],
+		Position: h[HeaderPosition], Source: h[HeaderSource],
 		Parks: h[HeaderParks] == "true", SHA256: h[HeaderSHA256],
 	}
 	var err error
@@ -244,7 +257,8 @@ func parseLetter(form Form, m *sink.Message, h map[string]string) (*Letter, erro
 
 // home is the message of a letter of the form message, as it was routed.
 func home(l *Letter, m *sink.Message) *sink.Message {
-	out := &sink.Message{Topic: l.Topic, Key: m.Key, Value: m.Value, Partition: l.Partition, Timestamp: l.Timestamp}
+	out := &sink.Message{Topic: l.Topic, Key: m.Key, Value: m.Value, Partition: l.Partition,
+		Timestamp: l.Timestamp}
 	for _, h := range m.Headers {
 		if !strings.HasPrefix(h.Key, prefix) {
 			out.Headers = append(out.Headers, h)

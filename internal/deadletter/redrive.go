@@ -39,7 +39,8 @@ type Outcome struct {
 	Redriven []*Entry
 	Failed   []Failure
 	Unparked []Address // the relay has said so
-	Waiting  []Address // nothing of them is open, but the relay has not said so: it does not run, or is behind
+	// nothing of them is open, but the relay has not said so: it does not run, or is behind
+	Waiting []Address
 }
 
 // Failure is a letter that could not be redriven, with those behind it of its key.
@@ -59,8 +60,9 @@ const (
 	nextRound = 200 * time.Millisecond
 )
 
-// Redrive redrives letters: all open ones of each key if it is parked, in order, and those that come meanwhile; of other letters those in the list. The
-// error is one of the Store: what was written before is.
+// Redrive redrives letters: all open ones of each key if it is parked, in order, and those that
+// come meanwhile; of other letters those in the list. The error is one of the Store: what was
+// written before is.
 func (r *Redriver) Redrive(ctx context.Context, x *Index, letters []*Entry) (Outcome, error) {
 	var out Outcome
 	var single []*Entry
@@ -90,8 +92,10 @@ func (r *Redriver) Redrive(ctx context.Context, x *Index, letters []*Entry) (Out
 // ErrNotFirst refuses to redrive a letter in front of which another one of its key is open.
 var ErrNotFirst = errors.New("an earlier letter of its parked key is open")
 
-// key redrives the letters of a parked key that were asked for. If those are all that were open, it goes after the ones that come, until the relay publishes the rows of the key again.
-func (r *Redriver) key(ctx context.Context, x *Index, key Address, asked []*Entry, out *Outcome) error {
+// key redrives the letters of a parked key that were asked for. If those are all that were open,
+// it goes after the ones that come, until the relay publishes the rows of the key again.
+func (r *Redriver) key(ctx context.Context, x *Index, key Address, asked []*Entry,
+	out *Outcome) error {
 	open := x.Parked()[key]
 	n := 0
 	for n < len(open) && slices.Contains(asked, open[n]) {
@@ -102,7 +106,8 @@ func (r *Redriver) key(ctx context.Context, x *Index, key Address, asked []*Entr
 			out.Failed = append(out.Failed, Failure{Entry: e, Err: ErrNotFirst})
 		}
 	}
-	if done, err := r.inTurn(ctx, open[:n], false, x, out); err != nil || !done || n < len(open) || n == 0 {
+	if done, err := r.inTurn(ctx, open[:n], false, x, out); err != nil || !done || n < len(open) ||
+		n == 0 {
 		return err
 	}
 	return r.rest(ctx, x, key, out)
@@ -136,7 +141,8 @@ func (r *Redriver) rest(ctx context.Context, x *Index, key Address, out *Outcome
 }
 
 // inTurn redrives letters in order, and stops at the first that fails.
-func (r *Redriver) inTurn(ctx context.Context, letters []*Entry, hold bool, x *Index, out *Outcome) (done bool, err error) {
+func (r *Redriver) inTurn(ctx context.Context, letters []*Entry, hold bool, x *Index,
+	out *Outcome) (done bool, err error) {
 	for len(letters) > 0 {
 		ms, n, failed := r.take(ctx, x, letters)
 		if n > 0 {
@@ -177,7 +183,8 @@ func (r *Redriver) singles(ctx context.Context, x *Index, letters []*Entry, out 
 			if failedAt != nil {
 				out.Failed = append(out.Failed, *failedAt)
 				letters = slices.Concat(letters[:n:n], letters[n:])
-				letters = slices.DeleteFunc(letters, func(e *Entry) bool { return e == failedAt.Entry || !e.Open() })
+				letters = slices.DeleteFunc(letters,
+					func(e *Entry) bool { return e == failedAt.Entry || !e.Open() })
 				continue
 			}
 		}
@@ -193,8 +200,10 @@ func (r *Redriver) singles(ctx context.Context, x *Index, letters []*Entry, out 
 	return nil
 }
 
-// take makes the messages of the first letters, as many as one transaction holds. The error is about the one behind them.
-func (r *Redriver) take(ctx context.Context, x *Index, letters []*Entry) (ms []*sink.Message, n int, err error) {
+// take makes the messages of the first letters, as many as one transaction holds. The error is
+// about the one behind them.
+func (r *Redriver) take(ctx context.Context, x *Index, letters []*Entry) (ms []*sink.Message,
+	n int, err error) {
 	bytes := 0
 	for n < len(letters) && n < chunk && bytes < chunkBytes {
 		m, err := r.message(ctx, x, letters[n])
@@ -223,16 +232,19 @@ func (r *Redriver) message(ctx context.Context, x *Index, e *Entry) (*sink.Messa
 	if m.Topic == r.Topic {
 		return nil, fmt.Errorf("it belongs to %q, the topic of the dead letters itself", m.Topic)
 	}
-	// Out of the order of positions: nobody may take it for a repeat, nor for how far its partition has come.
+	// Out of the order of positions: nobody may take it for a repeat, nor for how far its
+	// partition has come.
 	m.Headers = slices.DeleteFunc(slices.Clone(m.Headers), func(h sink.Header) bool {
-		return h.Key == router.HeaderLSN || h.Key == router.HeaderIndex || h.Key == sink.HeaderSource
+		return h.Key == router.HeaderLSN || h.Key == router.HeaderIndex ||
+			h.Key == sink.HeaderSource
 	})
 	m.Headers = append(m.Headers, sink.Header{Key: HeaderRedriven, Value: []byte(e.ID.String())})
 	return m, nil
 }
 
 // routed routes the row of a letter again.
-func (r *Redriver) routed(ctx context.Context, e *Entry, record *sink.Message) (*sink.Message, error) {
+func (r *Redriver) routed(ctx context.Context, e *Entry, record *sink.Message) (*sink.Message,
+	error) {
 	d, err := parseDocument(record.Value)
 	if err != nil {
 		return nil, err
@@ -254,17 +266,22 @@ func (r *Redriver) routed(ctx context.Context, e *Entry, record *sink.Message) (
 	case m == nil:
 		return nil, errors.New("as configured now, it is no event")
 	}
-	if sum := sha256.Sum256(m.Value); e.SHA256 != "" && hex.EncodeToString(sum[:]) != e.SHA256 && !r.Changed {
-		return nil, errors.New("the row in the table makes another value than the one that was committed: it was changed since. --changed publishes it as it is now")
+	if sum := sha256.Sum256(m.Value); e.SHA256 != "" && hex.EncodeToString(sum[:]) != e.SHA256 &&
+		!r.Changed {
+		return nil, errors.New("the row in the table makes another value than the one that was " +
+			"committed: it was changed since. --changed publishes it as it is now")
 	}
 	if e.Parks && (m.Topic != e.Topic || string(m.Key) != string(e.Key)) {
-		return nil, fmt.Errorf("it now belongs to another topic or key than the one that is parked (topic %q, was %q): the order of the key would be lost", m.Topic, e.Topic)
+		return nil, fmt.Errorf("it now belongs to another topic or key than the one that is "+
+			"parked (topic %q, was %q): the order of the key would be lost", m.Topic, e.Topic)
 	}
 	return m, nil
 }
 
-// publish writes messages with their resolution. The failure is that of one message; then nothing was written.
-func (r *Redriver) publish(ctx context.Context, letters []*Entry, ms []*sink.Message, hold bool, out *Outcome) (*Failure, error) {
+// publish writes messages with their resolution. The failure is that of one message; then nothing
+// was written.
+func (r *Redriver) publish(ctx context.Context, letters []*Entry, ms []*sink.Message, hold bool,
+	out *Outcome) (*Failure, error) {
 	for i := range ms {
 		ms[i].Origin = sink.Origin{Index: uint32(i) + 1} //nolint:gosec // at most chunk
 	}
@@ -276,9 +293,12 @@ func (r *Redriver) publish(ctx context.Context, letters []*Entry, ms []*sink.Mes
 	failed := new(sink.MessageError)
 	if errors.As(err, &failed) && failed.Origin.Index > 0 {
 		e := letters[failed.Origin.Index-1]
-		failed.Origin = sink.Origin{Relation: e.Relation, EventID: e.EventID, LSN: e.position.lsn, Index: e.position.index, CommitTime: e.CommitTime} // for people
+		// for people
+		failed.Origin = sink.Origin{Relation: e.Relation, EventID: e.EventID, LSN: e.position.lsn,
+			Index: e.position.index, CommitTime: e.CommitTime}
 		if poison(err) {
-			return &Failure{Entry: e, Err: fmt.Errorf("the broker does not take it: %w", failed)}, nil
+			return &Failure{Entry: e, Err: fmt.Errorf("the broker does not take it: %w", failed)},
+				nil
 		}
 		return nil, fmt.Errorf("dead letter %s: %w", e.ID, err)
 	}
@@ -292,7 +312,8 @@ func (r *Redriver) publish(ctx context.Context, letters []*Entry, ms []*sink.Mes
 
 // poison tells an error that is about a message from one of the way to the broker.
 func poison(err error) bool {
-	for _, verdict := range []error{sink.ErrTooLarge, sink.ErrInvalidRecord, sink.ErrInvalidTopic, sink.ErrUnknownTopic, sink.ErrPermission} {
+	for _, verdict := range []error{sink.ErrTooLarge, sink.ErrInvalidRecord, sink.ErrInvalidTopic,
+		sink.ErrUnknownTopic, sink.ErrPermission} {
 		if errors.Is(err, verdict) {
 			return true
 		}
@@ -300,7 +321,8 @@ func poison(err error) bool {
 	return false
 }
 
-// Discard writes down that letters are let go. It is done for all of them or, if it fails, perhaps for some.
+// Discard writes down that letters are let go. It is done for all of them or, if it fails, perhaps
+// for some.
 func (r *Redriver) Discard(ctx context.Context, letters []*Entry) ([]*Entry, error) {
 	letters = slices.DeleteFunc(slices.Clone(letters), func(e *Entry) bool { return !e.Open() })
 	var done []*Entry
@@ -318,8 +340,10 @@ func (r *Redriver) Discard(ctx context.Context, letters []*Entry) ([]*Entry, err
 	return done, nil
 }
 
-// resolutions makes a record for each partition that has some of the letters, to be written behind them.
-func (r *Redriver) resolutions(letters []*Entry, action string, hold bool) (records []*sink.Message, at time.Time, err error) {
+// resolutions makes a record for each partition that has some of the letters, to be written behind
+// them.
+func (r *Redriver) resolutions(letters []*Entry, action string,
+	hold bool) (records []*sink.Message, at time.Time, err error) {
 	at = time.Now().UTC()
 	ids := map[int32][]ID{}
 	var partitions []int32
@@ -330,11 +354,13 @@ func (r *Redriver) resolutions(letters []*Entry, action string, hold bool) (reco
 		ids[e.InPartition] = append(ids[e.InPartition], e.ID)
 	}
 	for _, p := range partitions {
-		value, err := json.Marshal(Resolution{Action: action, Letters: ids[p], Who: r.Who, At: at, Hold: hold})
+		value, err := json.Marshal(Resolution{Action: action, Letters: ids[p], Who: r.Who, At: at,
+			Hold: hold})
 		if err != nil {
 			return nil, at, fmt.Errorf("describe a resolution: %w", err)
 		}
-		records = append(records, &sink.Message{Topic: r.Topic, Partition: p, Value: value, Headers: []sink.Header{{Key: HeaderForm, Value: []byte(FormResolution)}}})
+		records = append(records, &sink.Message{Topic: r.Topic, Partition: p, Value: value,
+			Headers: []sink.Header{{Key: HeaderForm, Value: []byte(FormResolution)}}})
 	}
 	return records, at, nil
 }
@@ -346,5 +372,6 @@ func (r *Redriver) note(letters []*Entry, action string, at time.Time) {
 		e.Action, e.ResolvedBy, e.ResolvedAt = action, r.Who, at
 		names[i] = e.ID.String()
 	}
-	r.Log.Info().Str("action", action).Str("who", r.Who).Int("letters", len(letters)).Str("ids", strings.Join(names, " ")).Msg("dead letters resolved")
+	r.Log.Info().Str("action", action).Str("who", r.Who).Int("letters", len(letters)).
+		Str("ids", strings.Join(names, " ")).Msg("dead letters resolved")
 }

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var source = sink.Source{SystemID: "7", Timeline: 1, Database: "d", Slot: "s", Events: "p"}
 
-func openKeeper(t testing.TB, c *cluster, confirmed pglogrepl.LSN) *Keeper {
+func openTracker(t testing.TB, c *cluster, confirmed pglogrepl.LSN) *Tracker {
 	t.Helper()
 	k, err := Open(t.Context(), Options{
 		Topic: letterTopic, Store: &view{cluster: c}, Source: source, Confirmed: confirmed, Metrics: metrics.New(prometheus.NewRegistry(), "s"), Log: zerolog.Nop(),
@@ -50,7 +50,7 @@ func message(key string, n int, at position) (*replication.Event, *sink.Message)
 type relayModel struct {
 	t       testing.TB
 	c       *cluster
-	keeper  *Keeper
+	tracker *Tracker
 	rows    []modelRow
 	next    int // row to read
 	durable int // rows before it are delivered
@@ -70,16 +70,16 @@ func (r *relayModel) step() {
 	row := r.rows[r.next]
 	ev, m := message(row.key, row.n, r.at(r.next))
 	for {
-		out, err := r.keeper.Follow(ev, m)
+		out, err := r.tracker.Follow(ev, m)
 		switch {
 		case errors.Is(err, ErrHold):
 			r.flush()
-			require.NoError(r.t, r.keeper.Wait(r.t.Context(), m))
+			require.NoError(r.t, r.tracker.Wait(r.t.Context(), m))
 			continue
 		case errors.Is(err, ErrKept):
 			out = nil
 		case err == nil && out == nil && row.poison:
-			out, err = r.keeper.Letter(Poison{Event: ev, Message: m, Cause: Refused, Reason: "x", Err: errors.New("bad\x1b[31m row"), Policy: DeadLetterKey})
+			out, err = r.tracker.DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Reason: "x", Err: errors.New("bad\x1b[31m row"), Policy: DeadLetterKey})
 			require.NoError(r.t, err)
 		case err == nil && out == nil:
 			out = m
@@ -102,10 +102,10 @@ func (r *relayModel) flush() {
 
 // crash begins again, with some rows repeated.
 func (r *relayModel) crash(back int) {
-	r.keeper.Close()
+	r.tracker.Close()
 	r.hands = nil
 	r.next = max(0, r.durable-back)
-	r.keeper = openKeeper(r.t, r.c, r.at(r.next).lsn)
+	r.tracker = openTracker(r.t, r.c, r.at(r.next).lsn)
 	r.next -= r.next % 3 // a transaction comes as a whole
 }
 
@@ -130,7 +130,7 @@ func TestState_KeepsTheOrderOfEachKey(t *testing.T) {
 				counts[key]++
 				r.rows = append(r.rows, modelRow{key, counts[key], random.IntN(25) == 0})
 			}
-			r.keeper = openKeeper(t, c, 0)
+			r.tracker = openTracker(t, c, 0)
 			// The redriver works beside the relay. When it begins, and where the relay waits until it is through, is what the schedule decides.
 			turns, idle, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
 			redrives := 0
@@ -164,8 +164,8 @@ func TestState_KeepsTheOrderOfEachKey(t *testing.T) {
 			close(turns)
 			<-done
 			redriveAll(t, c, 10*time.Second)
-			r.keeper.Close()
-			require.Zero(t, r.keeper.parked.Load(), "parked")
+			r.tracker.Close()
+			require.Zero(t, r.tracker.parked.Load(), "parked")
 
 			seen, redriven := map[string]int{}, map[string]bool{}
 			for _, m := range c.home["orders"] {
@@ -209,10 +209,10 @@ func redriveAll(t testing.TB, c *cluster, wait time.Duration) Outcome {
 // A letter is what was routed, and its reasons; what was redriven is what was routed, without positions.
 func TestLetter_ComesHomeAsItWas(t *testing.T) {
 	c := newCluster()
-	k := openKeeper(t, c, 0)
+	k := openTracker(t, c, 0)
 	defer k.Close()
 	ev, m := message("k", 1, position{100, 2})
-	letter, err := k.Letter(Poison{Event: ev, Message: m, Cause: Refused, Reason: "invalid_record", Err: errors.New("no\x1b[31m\n" + strings.Repeat("é", 1000)), Policy: DeadLetterKey})
+	letter, err := k.DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Reason: "invalid_record", Err: errors.New("no\x1b[31m\n" + strings.Repeat("é", 1000)), Policy: DeadLetterKey})
 	require.NoError(t, err)
 	require.NoError(t, c.append([]*sink.Message{letter}))
 	x, err := Read(t.Context(), &view{cluster: c})
@@ -228,7 +228,7 @@ func TestLetter_ComesHomeAsItWas(t *testing.T) {
 	require.NotContains(t, e.Error, "\x1b")
 	require.NotContains(t, e.Error, "\n")
 
-	again, err := openKeeper2(t, c, 100).Letter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
+	again, err := openTracker2(t, c, 100).DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
 	require.ErrorIs(t, err, ErrKept)
 	require.Nil(t, again)
 
@@ -242,8 +242,8 @@ func TestLetter_ComesHomeAsItWas(t *testing.T) {
 	require.Equal(t, []sink.Header{{Key: "id", Value: []byte("1")}, {Key: HeaderRedriven, Value: []byte(e.ID.String())}}, home[0].Headers)
 }
 
-func openKeeper2(t testing.TB, c *cluster, confirmed pglogrepl.LSN) *Keeper {
-	k := openKeeper(t, c, confirmed)
+func openTracker2(t testing.TB, c *cluster, confirmed pglogrepl.LSN) *Tracker {
+	k := openTracker(t, c, confirmed)
 	t.Cleanup(k.Close)
 	return k
 }
@@ -251,10 +251,10 @@ func openKeeper2(t testing.TB, c *cluster, confirmed pglogrepl.LSN) *Keeper {
 // A letter that cannot be delivered stops its key there, and no other.
 func TestRedrive_StopsAKeyAtWhatStillFails(t *testing.T) {
 	c := newCluster()
-	k := openKeeper2(t, c, 0)
+	k := openTracker2(t, c, 0)
 	for i, key := range []string{"a", "a", "a", "b"} {
 		ev, m := message(key, i+1, position{pglogrepl.LSN(100 + i), 0})
-		letter, err := k.Letter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
+		letter, err := k.DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
 		require.NoError(t, err)
 		require.NoError(t, c.append([]*sink.Message{letter}))
 	}
@@ -298,8 +298,8 @@ func TestDocument_KeepsARow(t *testing.T) {
 		Values: [][]byte{[]byte("1"), {0xff, 0}, nil, {}},
 	}
 	c := newCluster()
-	k := openKeeper2(t, c, 0)
-	letter, err := k.Letter(Poison{Event: ev, Cause: NotRoutable, Err: errors.New("x"), Policy: DeadLetter})
+	k := openTracker2(t, c, 0)
+	letter, err := k.DeadLetter(Poison{Event: ev, Cause: NotRoutable, Err: errors.New("x"), Policy: DeadLetter})
 	require.NoError(t, err)
 	require.Nil(t, letter.Key)
 	d, err := parseDocument(letter.Value)
@@ -309,13 +309,13 @@ func TestDocument_KeepsARow(t *testing.T) {
 	back.LSN = 7
 	require.Equal(t, ev, back)
 
-	letter, err = k.Letter(Poison{Event: ev, Cause: TooLarge, Err: errors.New("x"), Policy: DeadLetter})
+	letter, err = k.DeadLetter(Poison{Event: ev, Cause: TooLarge, Err: errors.New("x"), Policy: DeadLetter})
 	require.NoError(t, err)
 	d, err = parseDocument(letter.Value)
 	require.NoError(t, err)
 	require.Len(t, d.Columns, 1)
 	require.Equal(t, "1", string(*d.Columns[0].Value))
 
-	_, err = k.Letter(Poison{Event: &replication.Event{Kind: replication.Message, Prefix: "p"}, Cause: TooLarge, Err: sink.ErrTooLarge, Policy: DeadLetter})
+	_, err = k.DeadLetter(Poison{Event: &replication.Event{Kind: replication.Message, Prefix: "p"}, Cause: TooLarge, Err: sink.ErrTooLarge, Policy: DeadLetter})
 	require.ErrorIs(t, err, errNowhere)
 }

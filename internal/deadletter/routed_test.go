@@ -51,7 +51,7 @@ func TestRedrive_OfAClaimPublishesTheRowThatWasCommitted(t *testing.T) {
 			ev, m := message("k", 1, position{100, 2})
 			ev.Relation = &replication.Relation{Namespace: "public", Name: "outbox", Columns: []replication.Column{{Name: "id", Key: true}}}
 			ev.Values = [][]byte{[]byte("1")}
-			letter, err := openKeeper2(t, cl, 0).Letter(Poison{Event: ev, Message: m, Cause: TooLarge, Policy: c.policy})
+			letter, err := openTracker2(t, cl, 0).DeadLetter(Poison{Event: ev, Message: m, Cause: TooLarge, Policy: c.policy})
 			require.NoError(t, err)
 			require.NoError(t, cl.append([]*sink.Message{letter}))
 
@@ -118,11 +118,11 @@ func resolutionsOf(t *testing.T, ms []*sink.Message) (all []*Resolution) {
 // singles puts letters that park nothing into the topic: of one key each, with values of a size.
 func singles(t *testing.T, c *cluster, n, size int) {
 	t.Helper()
-	desk := openKeeper2(t, c, 0)
+	tracker := openTracker2(t, c, 0)
 	for i := range n {
 		ev, m := message(fmt.Sprint("k", i), i, position{100, uint32(i)})
 		m.Value = append(m.Value, make([]byte, size)...)
-		letter, err := desk.Letter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetter})
+		letter, err := tracker.DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetter})
 		require.NoError(t, err)
 		require.NoError(t, c.append([]*sink.Message{letter}))
 	}
@@ -163,10 +163,10 @@ func TestRedrive_BoundsATransaction(t *testing.T) {
 func TestRedrive_OfSingleLettersLeavesOutWhatFails(t *testing.T) {
 	cl := newCluster()
 	singles(t, cl, 6, 0)
-	desk := openKeeper2(t, cl, 0)
+	tracker := openTracker2(t, cl, 0)
 	ev, _ := message("unroutable", 9, position{101, 0})
 	ev.Relation = &replication.Relation{Namespace: "public", Name: "outbox"}
-	letter, err := desk.Letter(Poison{Event: ev, Cause: NotRoutable, Policy: DeadLetter})
+	letter, err := tracker.DeadLetter(Poison{Event: ev, Cause: NotRoutable, Policy: DeadLetter})
 	require.NoError(t, err)
 	require.NoError(t, cl.append([]*sink.Message{letter}))
 	asked := 0
@@ -197,15 +197,15 @@ func TestRedrive_OfSingleLettersLeavesOutWhatFails(t *testing.T) {
 // While letters of a key are redriven, rows of it come and make new ones. Those are gone after, and the relay is asked to hold meanwhile.
 func TestRedrive_GoesAfterTheLettersThatCome(t *testing.T) {
 	cl := newCluster()
-	desk := openKeeper2(t, cl, 0)
-	parked(t, cl, desk, "k", "k")
+	tracker := openTracker2(t, cl, 0)
+	parked(t, cl, tracker, "k", "k")
 	s := &transactions{view: &view{cluster: cl}}
 	s.after = func(n int) {
 		if n == 1 {
 			ev, m := message("k", 3, position{101, 0})
-			desk.mu.Lock()
-			letter, err := desk.write(newRow(desk.writer.source, ev, m), Poison{Cause: Parked}, true) // made before the resolution was read
-			desk.mu.Unlock()
+			tracker.mu.Lock()
+			letter, err := tracker.write(newRow(tracker.writer.source, ev, m), Poison{Cause: Parked}, true) // made before the resolution was read
+			tracker.mu.Unlock()
 			require.NoError(t, err)
 			require.NoError(t, cl.append([]*sink.Message{letter}))
 		}
@@ -235,14 +235,14 @@ func TestRedrive_GoesAfterTheLettersThatCome(t *testing.T) {
 // That the relay has once said of the key that it is free says nothing about the letters of today.
 func TestRedrive_WaitsForTheRelayToSayItAgain(t *testing.T) {
 	cl := newCluster()
-	desk := openKeeper(t, cl, 0)
-	parked(t, cl, desk, "k")
+	tracker := openTracker(t, cl, 0)
+	parked(t, cl, tracker, "k")
 	require.Equal(t, []Address{ordersK}, redriveAll(t, cl, patience).Unparked)
 	ev, m := message("k", 2, position{200, 0})
-	letter, err := desk.Letter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
+	letter, err := tracker.DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
 	require.NoError(t, err)
 	require.NoError(t, cl.append([]*sink.Message{letter}))
-	desk.Close() // and nobody says anything any more
+	tracker.Close() // and nobody says anything any more
 	out := redriveAll(t, cl, time.Millisecond)
 	require.Len(t, out.Redriven, 1)
 	require.Empty(t, out.Unparked)
@@ -252,8 +252,8 @@ func TestRedrive_WaitsForTheRelayToSayItAgain(t *testing.T) {
 // A letter that is not redriven keeps those behind it of its key, whoever asks for them; and what was not asked for stays.
 func TestRedrive_TakesOfAKeyWhatWasAskedForAndNoMore(t *testing.T) {
 	cl := newCluster()
-	desk := openKeeper2(t, cl, 0)
-	letters := parked(t, cl, desk, "k", "k", "k")
+	tracker := openTracker2(t, cl, 0)
+	letters := parked(t, cl, tracker, "k", "k", "k")
 	r := redriver(cl, patience)
 	x, err := Read(t.Context(), r.Store)
 	require.NoError(t, err)
@@ -300,8 +300,8 @@ func TestDiscard_WritesBehindTheLettersOfEachPartition(t *testing.T) {
 
 // The relay takes no record that its topic does not take; a claim keeps what is needed to find the row.
 func TestLetter_FitsIntoItsTopic(t *testing.T) {
-	desk := openKeeper2(t, newCluster(), 0)
-	limit := desk.writer.limit
+	tracker := openTracker2(t, newCluster(), 0)
+	limit := tracker.writer.limit
 	for name, c := range map[string]struct {
 		value, header int
 		form          Form
@@ -317,7 +317,7 @@ func TestLetter_FitsIntoItsTopic(t *testing.T) {
 			ev.Values = [][]byte{[]byte("1")}
 			m.Value = make([]byte, c.value)
 			m.Headers = append(m.Headers, sink.Header{Key: "more", Value: make([]byte, c.header)})
-			letter, err := desk.Letter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetter})
+			letter, err := tracker.DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetter})
 			require.NoError(t, err)
 			require.LessOrEqual(t, letter.Size()+overhead, limit)
 			e, err := parse(letter, 0)
@@ -341,7 +341,7 @@ func TestLetter_FitsIntoItsTopic(t *testing.T) {
 
 	ev, m := message("k", 1, position{100, 0})
 	m.Origin.Relation, m.Value = "message:outbox", make([]byte, limit)
-	_, err := desk.Letter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetter})
+	_, err := tracker.DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetter})
 	require.ErrorIs(t, err, errNowhere)
 }
 
@@ -350,7 +350,7 @@ func TestLetter_KeepsPartitionAndTimestamp(t *testing.T) {
 	cl := newCluster()
 	ev, m := message("k", 1, position{100, 0})
 	m.Partition, m.Timestamp = 2, start.UTC()
-	letter, err := openKeeper2(t, cl, 0).Letter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetter})
+	letter, err := openTracker2(t, cl, 0).DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetter})
 	require.NoError(t, err)
 	require.NoError(t, cl.append([]*sink.Message{letter}))
 	require.Len(t, redriveAll(t, cl, 0).Redriven, 1)

@@ -7,28 +7,32 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// holdFor is how long a row waits for whoever redrives its key.
+// holdFor is how long a row waits for the one who redrives its key.
 const holdFor = time.Second
 
-// state says which keys are parked. It follows from the records of the topic in any order, and from letters that are about to be written.
-// It is pure, and not safe for concurrent use.
+// state says which keys are parked. It follows from the records of the topic in any order, and
+// from letters that are about to be written. It is pure, and not safe for concurrent use.
 type state struct {
 	source    string
 	confirmed pglogrepl.LSN // rows of transactions that ended before are not read again
 
-	keys     map[Address]*parkedKey
-	open     map[ID]Address  // parking letters that no resolution names
-	resolved map[ID]struct{} // named by a resolution. Letters may be read later than it, and may come twice
-	kept     map[ID]struct{} // letters of this source at or behind confirmed, that were there when the session began
-	newest   position        // of kept
+	keys map[Address]*parkedKey
+	open map[ID]Address // parking letters that no resolution names
+	// named by a resolution. Letters may be read later than it, and may come twice
+	resolved map[ID]struct{}
+	// letters of this source at or behind confirmed, that were there when the session began
+	kept   map[ID]struct{}
+	newest position // of kept
 }
 
-// begun says that what is read from now on was written in this session, whose rows do not come again.
+// begun says that what is read from now on was written in this session, whose rows do not come
+// again.
 func (s *state) begun() { s.confirmed = math.MaxUint64 }
 
 // parkedKey has at least one open letter.
 type parkedKey struct {
-	// open has the position of each one's row: zero, and so before every row, for a letter of another source, whose positions say nothing here.
+	// open has the position of each one's row: zero, and so before every row, for a letter of
+	// another source, whose positions say nothing here.
 	open  map[ID]position
 	hold  time.Time // until when a row of the key waits
 	asked bool      // the row has been told
@@ -37,7 +41,8 @@ type parkedKey struct {
 func newState(source string, confirmed pglogrepl.LSN) *state {
 	return &state{
 		source: source, confirmed: confirmed,
-		keys: map[Address]*parkedKey{}, open: map[ID]Address{}, resolved: map[ID]struct{}{}, kept: map[ID]struct{}{},
+		keys: map[Address]*parkedKey{}, open: map[ID]Address{}, resolved: map[ID]struct{}{},
+		kept: map[ID]struct{}{},
 	}
 }
 
@@ -98,7 +103,7 @@ func (s *state) resolution(r *Resolution, now time.Time) (unparked []Address) {
 	return unparked
 }
 
-// isKept tells whether the letter of a row of this source is in the topic already.
+// isKept reports whether the letter of a row of this source is in the topic already.
 func (s *state) isKept(id ID, p position) bool {
 	if len(s.kept) == 0 || s.newest.before(p) {
 		return false
@@ -107,7 +112,8 @@ func (s *state) isKept(id ID, p position) bool {
 	return kept
 }
 
-// follows tells whether a row has to follow its key. One in front of all open letters of the key was published before they were made.
+// follows reports whether a row has to follow its key. One in front of all open letters of the key
+// was published before they were made.
 func (s *state) follows(a Address, p position) bool {
 	k := s.keys[a]
 	if k == nil {
@@ -121,7 +127,8 @@ func (s *state) follows(a Address, p position) bool {
 	return false
 }
 
-// holds tells whether a row of a parked key has to wait, once for each resolution that asks for it.
+// holds reports whether a row of a parked key has to wait, once for each resolution that asks for
+// it.
 func (s *state) holds(a Address, now time.Time) bool {
 	k := s.keys[a]
 	if k == nil || k.asked || !now.Before(k.hold) {

@@ -120,8 +120,8 @@ func TestState_ARowWaitsOnceForEachResolutionThatAsksForIt(t *testing.T) {
 	require.Zero(t, s.held(ordersK, start))
 }
 
-// openAs opens a keeper for another source than the one of openKeeper, which knows the key of rows that could not be routed.
-func openAs(t *testing.T, c *cluster, of sink.Source, confirmed pglogrepl.LSN) *Keeper {
+// openAs opens a keeper for another source than the one of openTracker, which knows the key of rows that could not be routed.
+func openAs(t *testing.T, c *cluster, of sink.Source, confirmed pglogrepl.LSN) *Tracker {
 	t.Helper()
 	opened, err := Open(t.Context(), Options{
 		Topic: letterTopic, Store: &view{cluster: c}, Source: of, Confirmed: confirmed, Metrics: metrics.New(prometheus.NewRegistry(), "s"), Log: zerolog.Nop(),
@@ -135,15 +135,15 @@ func openAs(t *testing.T, c *cluster, of sink.Source, confirmed pglogrepl.LSN) *
 func TestKeeper_ARowFollowsTheOpenLettersOfAnotherSource(t *testing.T) {
 	c := newCluster()
 	ev, m := message("k", 1, position{900, 0})
-	letter, err := openKeeper2(t, c, 0).Letter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
+	letter, err := openTracker2(t, c, 0).DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
 	require.NoError(t, err)
 	require.NoError(t, c.append([]*sink.Message{letter}))
 
 	other := source
 	other.Slot = "made_anew"
-	desk := openAs(t, c, other, 0)
+	tracker := openAs(t, c, other, 0)
 	ev, m = message("k", 2, position{100, 0})
-	follows, err := desk.Follow(ev, m)
+	follows, err := tracker.Follow(ev, m)
 	require.NoError(t, err)
 	require.NotNil(t, follows, "behind the letter, whatever its position")
 	require.Equal(t, letterTopic, follows.Topic)
@@ -152,7 +152,7 @@ func TestKeeper_ARowFollowsTheOpenLettersOfAnotherSource(t *testing.T) {
 	require.Equal(t, Parked, e.letter.Cause)
 	require.True(t, e.letter.Parks, "what comes behind it follows, too")
 	ev, m = message("another key", 1, position{100, 1})
-	follows, err = desk.Follow(ev, m)
+	follows, err = tracker.Follow(ev, m)
 	require.NoError(t, err)
 	require.Nil(t, follows)
 }
@@ -160,19 +160,19 @@ func TestKeeper_ARowFollowsTheOpenLettersOfAnotherSource(t *testing.T) {
 // The key of no bytes is a key; a row without one follows nobody.
 func TestKeeper_ARowWithoutAKeyFollowsNoParkedKey(t *testing.T) {
 	c := newCluster()
-	desk := openAs(t, c, source, 0)
+	tracker := openAs(t, c, source, 0)
 	ev, m := message("", 1, position{100, 0})
-	letter, err := desk.Letter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
+	letter, err := tracker.DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
 	require.NoError(t, err)
 	require.NoError(t, c.append([]*sink.Message{letter}))
 
 	ev, m = message("", 2, position{101, 0})
-	follows, err := desk.Follow(ev, m)
+	follows, err := tracker.Follow(ev, m)
 	require.NoError(t, err)
 	require.NotNil(t, follows)
 	ev, m = message("", 3, position{102, 0})
 	m.Key = nil
-	follows, err = desk.Follow(ev, m)
+	follows, err = tracker.Follow(ev, m)
 	require.NoError(t, err)
 	require.Nil(t, follows)
 }
@@ -180,13 +180,13 @@ func TestKeeper_ARowWithoutAKeyFollowsNoParkedKey(t *testing.T) {
 // A row that cannot be routed is not asked about before, so its letter has to join those of its key by itself.
 func TestKeeper_TheLetterOfARowOfAParkedKeyParksWhateverThePolicy(t *testing.T) {
 	c := newCluster()
-	desk := openAs(t, c, source, 0)
+	tracker := openAs(t, c, source, 0)
 	ev, m := message("k", 1, position{100, 0})
-	first, err := desk.Letter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
+	first, err := tracker.DeadLetter(Poison{Event: ev, Message: m, Cause: Refused, Policy: DeadLetterKey})
 	require.NoError(t, err)
 	ev, _ = message("k", 2, position{101, 0})
 	ev.Relation = &replication.Relation{Namespace: "public", Name: "outbox"}
-	second, err := desk.Letter(Poison{Event: ev, Cause: NotRoutable, Policy: DeadLetter})
+	second, err := tracker.DeadLetter(Poison{Event: ev, Cause: NotRoutable, Policy: DeadLetter})
 	require.NoError(t, err)
 	require.NoError(t, c.append([]*sink.Message{first, second}))
 

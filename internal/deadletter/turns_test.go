@@ -33,7 +33,7 @@ func (f *failing) Limit() int { return 1000 }
 
 func (f *failing) Close() {}
 
-func TestTurns_AKeeperWhoseTopicCannotBeReadDoesNotSpin(t *testing.T) {
+func TestTurns_ATrackerWhoseTopicCannotBeReadDoesNotSpin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &failing{}
 		k, err := Open(t.Context(), Options{Topic: "letters", Store: store, Metrics: metrics.New(prometheus.NewRegistry(), "s"), Log: zerolog.Nop()})

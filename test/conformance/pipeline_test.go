@@ -82,7 +82,7 @@ func (p *pipeline) event(e *replication.Event) {
 		return
 	}
 	if e.Chunk != nil {
-		e.Chunk.Hold() // for good: the message is looked at when its batch is gone
+		e.Chunk.Retain() // for good: the message is looked at when its batch is gone
 	}
 	m, err := p.router.Route(e)
 	if p.failure = err; m != nil {

@@ -1,0 +1,45 @@
+package deadletter
+
+import (
+	"context"
+	"errors"
+
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/sink"
+)
+
+// Poison is one row or logical message that cannot be delivered as it is.
+type Poison struct {
+	Event   *replication.Event // nil: only the message is known
+	Message *sink.Message      // as it was routed; nil: it could not be
+	Cause   Cause
+	Reason  string // bounded, as in the log
+	Err     error
+	Policy  Policy // DeadLetter or DeadLetterKey
+}
+
+// Handler makes dead letters for one session, and knows which keys are parked. Its methods belong
+// to one goroutine, but for Close.
+type Handler interface {
+	// DeadLetter makes the message for the dead-letter topic, with the event's position as its
+	// Origin. With DeadLetterKey the key is parked from now on. The caller publishes it in the
+	// place of the row. ErrKept: there is nothing to publish.
+	DeadLetter(p Poison) (*sink.Message, error)
+	// Follow returns the message for the dead-letter topic if the key of m is parked, else nil.
+	// ErrKept: there is nothing to publish, neither to the one topic nor to the other. ErrHold:
+	// publish what was made so far, see that it is durable, Wait, and call it again. ev may be
+	// nil.
+	Follow(ev *replication.Event, m *sink.Message) (*sink.Message, error)
+	// Wait blocks for about a second at most, while the key of m is redriven.
+	Wait(ctx context.Context, m *sink.Message) error
+	// Close ends what the handler does in the background.
+	Close()
+}
+
+// ErrKept says of a row that was read again that its dead letter is in its topic already. The row
+// counts as delivered.
+var ErrKept = errors.New("the dead letter of this row is in its topic already")
+
+// ErrHold says of a row that its key is being redriven, and that it may soon be published to its
+// own topic.
+var ErrHold = errors.New("the key of this row is being redriven")

@@ -1,0 +1,248 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/postrider/postrider/internal/deadletter"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/router"
+	"github.com/postrider/postrider/sink"
+)
+
+// causeParked is the label of a row that is a dead letter only because an earlier one of its key
+// is.
+const causeParked = "parked"
+
+// HaltError is a row's own error when the relay halts for it because the policy for its cause says
+// so, or waits for its topic.
+type HaltError struct {
+	Cause deadletter.Cause // the key in [deadletter]
+	Err   error
+}
+
+func (e *HaltError) Error() string { return e.Err.Error() }
+
+func (e *HaltError) Unwrap() error { return e.Err }
+
+// causeOf is the cause whose policy decides about an error. False: none does, the relay halts or
+// tries again.
+func causeOf(err error) (deadletter.Cause, bool) {
+	if row := new(router.RowError); errors.As(err, &row) {
+		switch row.Reason {
+		case router.ReasonInvalidTopic:
+			return deadletter.InvalidTopic, true
+		case router.ReasonInvalidMessage, router.ReasonInvalidHeaders:
+			return deadletter.Malformed, true
+		case router.ReasonUpdate: // router.table.op.invalid.behavior says to stop
+			return "", false
+		}
+		return deadletter.NotRoutable, true
+	}
+	if large := new(replication.RowTooLargeError); errors.As(err, &large) {
+		return deadletter.TooLarge, true
+	}
+	switch {
+	case errors.Is(err, sink.ErrTooLarge):
+		return deadletter.TooLarge, true
+	case errors.Is(err, sink.ErrInvalidTopic):
+		return deadletter.InvalidTopic, true
+	case errors.Is(err, sink.ErrInvalidRecord):
+		return deadletter.Refused, true
+	case errors.Is(err, sink.ErrUnknownTopic):
+		return deadletter.UnknownTopic, true
+	}
+	return "", false
+}
+
+// openDeadLetters opens the handler, if a policy makes dead letters.
+func (s *session) openDeadLetters(ctx context.Context, parts DeadLetters) (err error) {
+	if parts.Policies.On() {
+		s.deadLetters, err = parts.Open(ctx, s.source, s.stream.SeedLSN())
+	}
+	return err
+}
+
+func (s *session) closeDeadLetters() {
+	if s.deadLetters != nil {
+		s.deadLetters.Close()
+	}
+}
+
+func (s *session) isDeadLetter(topic string) bool {
+	return s.deadLetters != nil && topic == s.policies.Topic
+}
+
+// oversize is the error of an event that was too long to keep.
+func (s *session) oversize(e *replication.Event) error {
+	of := "message:" + e.Prefix
+	if e.Relation != nil {
+		of = e.Relation.String()
+	}
+	return fmt.Errorf("row %d of %s, in the transaction that commits at %s: %w", e.Index, of,
+		e.LSN,
+		&replication.RowTooLargeError{Bytes: e.Oversize, Max: s.stream.MaxRowBytes()})
+}
+
+// poisoned does with a row what the policy for its cause says. Event and Err of p are set, and
+// Message if the row could be routed.
+func (s *session) poisoned(ctx context.Context, p deadletter.Poison) error {
+	s.metrics.EventsRefused.Inc()
+	letter, err := s.dispose(p)
+	if err != nil {
+		if publishErr := s.publish(ctx); publishErr != nil { // everything before it leaves
+			return publishErr
+		}
+		if p.Message == nil && p.Event.Oversize == 0 {
+			err = fmt.Errorf("route row %d of the transaction that commits at %s: %w",
+				p.Event.Index, p.Event.LSN, err)
+		}
+		return err
+	}
+	if letter == nil {
+		return nil
+	}
+	return s.take(ctx, p.Event, letter)
+}
+
+// dispose returns the dead letter of a row, or nil if it is skipped. The error is the row's own if
+// the relay has to halt.
+func (s *session) dispose(p deadletter.Poison) (*sink.Message, error) {
+	var known bool
+	if p.Cause, known = causeOf(p.Err); !known {
+		return nil, p.Err
+	}
+	p.Policy = s.policies.Policy(p.Cause)
+	if p.Policy == deadletter.Halt {
+		return nil, &HaltError{Cause: p.Cause, Err: p.Err}
+	}
+	if s.deadLetters == nil && p.Policy != deadletter.Skip {
+		return nil, p.Err
+	}
+	_, p.Reason = Classify(p.Err, false)
+	event := s.log.Warn().Str("cause", string(p.Cause)).Str("reason", p.Reason).Err(p.Err)
+	switch {
+	case p.Event != nil:
+		event.Stringer("lsn", p.Event.LSN).Uint32("index", p.Event.Index)
+	case p.Message != nil:
+		event.Stringer("lsn", p.Message.Origin.LSN).Uint32("index", p.Message.Origin.Index)
+	}
+	if p.Policy == deadletter.Skip {
+		s.metrics.DeadLetterSkipped.WithLabelValues(string(p.Cause)).Inc()
+		event.Msg("row was left out, by the policy skip")
+		return nil, nil
+	}
+	letter, err := s.deadLetters.DeadLetter(p)
+	if errors.Is(err, deadletter.ErrKept) {
+		s.metrics.EventsRepeated.Inc()
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make a dead letter, since %w: %w", p.Err, err)
+	}
+	s.metrics.DeadLetters.WithLabelValues(string(p.Cause)).Inc()
+	event.Str("topic", letter.Topic).Msg("row was made a dead letter")
+	return letter, nil
+}
+
+// follow returns what is published for a routed message: its dead letter if its key is parked, nil
+// if that is in its topic already, else the message. While the key is redriven that may take a
+// moment: what is behind the message waits, too.
+func (s *session) follow(ctx context.Context, e *replication.Event, m *sink.Message,
+) (*sink.Message, error) {
+	if s.deadLetters == nil {
+		return m, nil
+	}
+	for {
+		letter, err := s.deadLetters.Follow(e, m)
+		switch {
+		case errors.Is(err, deadletter.ErrHold):
+		case errors.Is(err, deadletter.ErrKept):
+			s.metrics.EventsRepeated.Inc()
+			return nil, nil
+		case err != nil:
+			return nil, err
+		case letter != nil:
+			s.metrics.DeadLetters.WithLabelValues(causeParked).Inc()
+			return letter, nil
+		default:
+			return m, nil
+		}
+		if err := s.settle(ctx); err != nil {
+			return nil, err
+		}
+		if err := s.deadLetters.Wait(ctx, m); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// refusedBySink deals with the first of ms, which Publish has not taken, and returns what to hand
+// over instead. The error ends the session.
+func (s *session) refusedBySink(ms []*sink.Message, err error) ([]*sink.Message, error) {
+	failed := new(sink.MessageError)
+	if errors.As(err, &failed) && !failed.Untaken && refusesBatch(err) {
+		// The sink reports it to Done as well, which notes the message. Whichever comes first, the
+		// session ends in the same way.
+		return nil, fmt.Errorf("%w: %w", errRefused, err)
+	}
+	if failed == nil || !failed.Untaken || !sameEvent(ms[0], failed.Origin) ||
+		s.isDeadLetter(failed.Topic) {
+		return nil, err
+	}
+	cause, known := causeOf(err)
+	if !known || cause == deadletter.UnknownTopic { // which is not known at once: see missing.go
+		return nil, err
+	}
+	m := ms[0]
+	if cause == deadletter.Refused && !s.candidates.isConfirmed(m) {
+		return nil, s.candidates.refusedAlone(m, err)
+	}
+	letter, halt := s.dispose(deadletter.Poison{Message: m, Err: err})
+	if halt != nil {
+		return nil, halt
+	}
+	s.metrics.EventsRefused.Inc()
+	if letter == nil {
+		s.window.done(m.Origin.Transaction, m.Origin.HeldBytes)
+		return ms[1:], nil
+	}
+	s.replaceMessage(ms, 0, letter)
+	return ms, s.followUp(ms[1:])
+}
+
+// followUp has messages that were routed before a key was parked follow to the dead-letter topic.
+// Dead letters among them belong there.
+func (s *session) followUp(ms []*sink.Message) error {
+	for i, follower := range ms {
+		if s.isDeadLetter(follower.Topic) {
+			continue
+		}
+		letter, err := s.deadLetters.Follow(nil, follower)
+		// nothing can wait here: at a second call it follows
+		if errors.Is(err, deadletter.ErrHold) {
+			letter, err = s.deadLetters.Follow(nil, follower)
+		}
+		if err != nil {
+			return err
+		}
+		if letter != nil {
+			s.metrics.DeadLetters.WithLabelValues(causeParked).Inc()
+			s.replaceMessage(ms, i, letter)
+		}
+	}
+	return nil
+}
+
+// replaceMessage puts a dead letter in the place of a message that is in the window already.
+func (s *session) replaceMessage(ms []*sink.Message, i int, letter *sink.Message) {
+	before := ms[i].Origin.HeldBytes
+	letter.Origin = ms[i].Origin
+	if s.dedup != nil {
+		s.sign(letter)
+	}
+	letter.Origin.HeldBytes = max(before, letter.Size())
+	s.window.replace(before, letter.Origin.HeldBytes)
+	ms[i] = letter
+}

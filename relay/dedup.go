@@ -1,0 +1,80 @@
+package relay
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/router"
+	"github.com/postrider/postrider/sink"
+)
+
+// signer writes the signatures of transactions one after the other into a chunk, so that a
+// transaction costs no allocation.
+type signer struct {
+	header      string // of the source
+	chunk       []byte
+	committedAt time.Time // when the open transaction was
+	signature   []byte    // of the open transaction; nil until a message needs it
+}
+
+func (s *signer) begin(committedAt time.Time) { s.committedAt, s.signature = committedAt, nil }
+
+func (s *signer) sign(source sink.Source) []byte {
+	if s.signature != nil {
+		return s.signature
+	}
+	const chunk, number = 4096, 20 // bytes; an int64 has 20
+	if s.header == "" {
+		s.header = source.Header()
+	}
+	if longest := len(s.header) + 1 + number; cap(s.chunk)-len(s.chunk) < longest {
+		s.chunk = make([]byte, 0, max(chunk, longest))
+	}
+	start := len(s.chunk)
+	s.chunk = sink.AppendSignature(s.chunk, s.header, s.committedAt)
+	s.signature = s.chunk[start:len(s.chunk):len(s.chunk)]
+	return s.signature
+}
+
+// alreadyPublished reports whether an earlier session has published m, and signs a message that
+// has a position. Two are never recognized:
+//
+//   - a message outside of a transaction: the commit record of a transaction can begin where it
+//     ends, and both would have one position;
+//   - a dead letter: that of a row which the broker refused is made some sessions later than those
+//     of rows behind it, so they are in no order of positions. The dead-letter handler knows them by
+//     their IDs.
+func (s *session) alreadyPublished(ctx context.Context, e *replication.Event, m *sink.Message,
+) (bool, error) {
+	if e.XID == 0 || s.isDeadLetter(m.Topic) {
+		return false, nil
+	}
+	if s.dedup == nil {
+		if n := len(m.Headers); n > 0 && m.Headers[n-1].Key == router.HeaderIndex {
+			s.sign(m)
+		}
+		return false, nil
+	}
+	// the ends of the topic may have to be read, which takes as long as there is to read
+	s.waits.Store(true)
+	there, err := s.dedup.Published(ctx, s.source, m)
+	s.waited()
+	if there {
+		s.metrics.EventsRepeated.Inc()
+		return true, err
+	}
+	s.sign(m)
+	return false, err
+}
+
+// sign says by which source a message's position counts: the next session recognizes it by that,
+// and an audit compares positions.
+func (s *session) sign(m *sink.Message) {
+	signed := func(h sink.Header) bool { return h.Key == sink.HeaderSource }
+	if !slices.ContainsFunc(m.Headers, signed) { // a dead letter may have it from the row
+		m.Headers = append(m.Headers, sink.Header{Key: sink.HeaderSource,
+			Value: s.signer.sign(s.source)})
+	}
+}

@@ -1,0 +1,325 @@
+package relay_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/postrider/postrider/internal/deadletter"
+	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/test/parts"
+)
+
+// ledger is a broker with transactions: what is published can be seen when the boundary behind it is committed.
+type ledger struct {
+	mu      sync.Mutex
+	stored  sink.Position
+	begun   []sink.Source
+	visible []string
+	hold    bool // boundaries are taken and not committed
+}
+
+type ledgerSink struct {
+	sink.Sink
+	ledger    *ledger
+	committed sink.Committed
+
+	mu   sync.Mutex
+	open []string
+}
+
+// open makes the sink of a session out of one in memory, which does the writing.
+func (l *ledger) open(x *setup) func(context.Context, sink.Done, sink.Committed) (sink.Transactional, error) {
+	return func(ctx context.Context, done sink.Done, committed sink.Committed) (sink.Transactional, error) {
+		s, err := x.broker.Open(ctx, done)
+		return &ledgerSink{Sink: s, ledger: l, committed: committed}, err
+	}
+}
+
+func (s *ledgerSink) Publish(ctx context.Context, ms []*sink.Message) error {
+	s.mu.Lock()
+	for _, m := range ms {
+		s.open = append(s.open, string(m.Value))
+	}
+	s.mu.Unlock()
+	return s.Sink.Publish(ctx, ms)
+}
+
+func (s *ledgerSink) Begin(_ context.Context, source sink.Source) (sink.Position, error) {
+	s.ledger.mu.Lock()
+	defer s.ledger.mu.Unlock()
+	s.ledger.begun = append(s.ledger.begun, source)
+	return s.ledger.stored, nil
+}
+
+func (s *ledgerSink) Boundary(p sink.Position) {
+	s.ledger.mu.Lock()
+	defer s.ledger.mu.Unlock()
+	if s.ledger.hold {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ledger.visible = append(s.ledger.visible, strings.Join(s.open, ","))
+	s.ledger.stored, s.open = p, nil
+	go s.committed(p.LSN, nil) // a callback; the sink of the test ends with the session
+}
+
+func (l *ledger) seen() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]string{}, l.visible...)
+}
+
+func (x *setup) exactlyOnce(l *ledger) {
+	x.cfg.ExactlyOnce = true
+	x.parts.Broker.OpenTransactional = l.open(x)
+	x.parts.Source.Database, x.parts.Source.Slot = "shop", x.slot
+}
+
+func TestExactlyOnce_PublishesWholeTransactionsWithTheirPosition(t *testing.T) {
+	x := newSetup(t)
+	l := &ledger{}
+	x.exactlyOnce(l)
+	x.cfg.InFlightMessages = 4 // less than a transaction has
+	x.insert(1, 10)
+	x.insert(11, 11)
+	end := x.commits()[1].LSN
+	r := x.run()
+	require.Eventually(t, func() bool { return strings.HasSuffix(strings.Join(l.seen(), ";"), "event 11") }, patience, 1e6)
+	r.stop()
+	require.NoError(t, r.end())
+	for _, transaction := range l.seen() {
+		require.Contains(t, []string{
+			"event 1,event 2,event 3,event 4,event 5,event 6,event 7,event 8,event 9,event 10", "event 11",
+			"event 1,event 2,event 3,event 4,event 5,event 6,event 7,event 8,event 9,event 10,event 11",
+		}, transaction)
+	}
+	require.Equal(t, "shop", l.begun[0].Database)
+	require.Equal(t, x.slot, l.stored.Source.Slot)
+	x.requireConfirmed(end, l.stored)
+}
+
+func TestExactlyOnce_ConfirmsNothingBeforeItIsVisible(t *testing.T) {
+	x := newSetup(t)
+	l := &ledger{hold: true}
+	x.exactlyOnce(l)
+	x.cfg.DrainTimeout = 1
+	before := x.confirmed()
+	x.insert(1, 3)
+	r := x.run()
+	require.NoError(t, x.broker.WaitFor(x.ctx, 3))
+	r.stop()
+	require.ErrorIs(t, r.end(), relay.ErrDrainTimeout)
+	require.Empty(t, l.seen())
+	require.Equal(t, before, x.confirmed(), "written is not visible")
+}
+
+func TestExactlyOnce_LeavesOutWhatIsStored(t *testing.T) {
+	x := newSetup(t)
+	l := &ledger{}
+	x.exactlyOnce(l)
+	seed := x.confirmed()
+	x.insert(1, 3)
+	r := x.run()
+	require.Eventually(t, func() bool { return len(l.seen()) == 1 }, patience, 1e6)
+	r.stop()
+	require.NoError(t, r.end())
+
+	// A slot that has not heard of it, as after a kill.
+	x.slot = x.slot + "_old"
+	x.exec(`SELECT pg_create_logical_replication_slot('` + x.slot + `', 'pgoutput')`)
+	x.insert(4, 4)
+	x.insert(5, 5)
+	l.stored = x.firstCommit(l.stored)
+	require.Less(t, seed, l.stored.LSN)
+	end := x.commits()[1].LSN
+	r = x.run()
+	require.Eventually(t, func() bool { return strings.HasSuffix(strings.Join(l.seen(), ";"), "event 5") }, patience, 1e6)
+	r.stop()
+	require.NoError(t, r.end())
+	require.Equal(t, []string{"event 1,event 2,event 3", "event 5"}, l.seen())
+	x.requireConfirmed(end, l.stored)
+}
+
+// The stored position is the end of a commit record. Of transactions that commit at the same time the next one's commit record begins there.
+func TestExactlyOnce_PublishesWhatCommitsRightBehindTheStoredPosition(t *testing.T) {
+	x := newSetup(t)
+	l := &ledger{}
+	x.exactlyOnce(l)
+	one, other := x.db.Connect(t), x.db.Connect(t)
+	n := 0
+	for adjacent := false; !adjacent; { // others may write WAL in between
+		n += 2
+		for i, conn := range []*pgx.Conn{one, other} {
+			_, err := conn.Exec(x.ctx, `BEGIN`)
+			require.NoError(t, err)
+			_, err = conn.Exec(x.ctx, `INSERT INTO outbox SELECT n, 'Order', 'key', 'event ' || n FROM (SELECT $1::int AS n) AS row`, n+i)
+			require.NoError(t, err)
+		}
+		for _, conn := range []*pgx.Conn{one, other} {
+			_, err := conn.Exec(x.ctx, `COMMIT`)
+			require.NoError(t, err)
+		}
+		commits := x.commits()
+		l.stored = commits[len(commits)-2]
+		var begin []byte // of the last one: its commit LSN, the time, and the transaction
+		require.NoError(t, x.conn.QueryRow(x.ctx, `SELECT data FROM pg_logical_slot_peek_binary_changes($1, NULL, NULL,
+			'proto_version', '1', 'publication_names', 'postrider') WITH ORDINALITY AS change(lsn, xid, data, n)
+			WHERE get_byte(data, 0) = ascii('B') ORDER BY n DESC LIMIT 1`, x.slot).Scan(&begin))
+		adjacent = pglogrepl.LSN(binary.BigEndian.Uint64(begin[1:])) == l.stored.LSN
+	}
+	l.stored.Source = x.source()
+	end := x.commits()[n-1].LSN
+	r := x.run()
+	require.Eventually(t, func() bool { return r.State().AckedLSN >= end }, patience, 1e6)
+	r.stop()
+	require.NoError(t, r.end())
+	require.Equal(t, []string{fmt.Sprint("event ", n+1)}, l.seen())
+	x.requireConfirmed(end, l.stored)
+}
+
+// requireConfirmed requires that the stored position is the end of the last transaction with rows, and that all is confirmed up to it. More may be:
+// others write WAL, too, as the background writer does, and an idle relay confirms it.
+func (x *setup) requireConfirmed(end pglogrepl.LSN, stored sink.Position) {
+	x.t.Helper()
+	require.Equal(x.t, end, stored.LSN)
+	require.GreaterOrEqual(x.t, x.confirmed(), end)
+}
+
+// firstCommit is p with the end and the commit time of the first transaction that the slot has.
+func (x *setup) firstCommit(p sink.Position) sink.Position {
+	x.t.Helper()
+	first := x.commits()[0]
+	p.LSN, p.CommitTime = first.LSN, first.CommitTime
+	return p
+}
+
+// commits are the ends and commit times of the transactions that the slot has.
+func (x *setup) commits() (commits []sink.Position) {
+	x.t.Helper()
+	rows, err := x.conn.Query(x.ctx, `SELECT data FROM pg_logical_slot_peek_binary_changes($1, NULL, NULL,
+		'proto_version', '1', 'publication_names', 'postrider') WHERE get_byte(data, 0) = ascii('C')`, x.slot)
+	require.NoError(x.t, err)
+	var data []byte
+	_, err = pgx.ForEachRow(rows, []any{&data}, func() error {
+		// Flags, commit LSN, end LSN, and microseconds since 2000.
+		commits = append(commits, sink.Position{LSN: pglogrepl.LSN(binary.BigEndian.Uint64(data[10:])),
+			CommitTime: time.UnixMicro(946684800_000000 + int64(binary.BigEndian.Uint64(data[18:])))})
+		return nil
+	})
+	require.NoError(x.t, err)
+	require.NotEmpty(x.t, commits)
+	return commits
+}
+
+// The server was put back to an earlier state and has gone on: at the stored position another transaction ends, or none.
+func TestExactlyOnce_LeavesOutNothingOfAnotherHistory(t *testing.T) {
+	for name, change := range map[string]func(*sink.Position){
+		"another transaction ends there": func(p *sink.Position) { p.CommitTime = p.CommitTime.Add(time.Microsecond) },
+		"none ends there":                func(p *sink.Position) { p.LSN++ },
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newSetup(t)
+			l := &ledger{}
+			x.exactlyOnce(l)
+			before := x.confirmed()
+			x.insert(1, 3)
+			x.insert(4, 4)
+			l.stored = x.firstCommit(l.stored)
+			l.stored.Source = x.source()
+			change(&l.stored)
+			r := x.run()
+			var stored *relay.StoredPositionError
+			require.ErrorAs(t, r.end(), &stored)
+			require.Equal(t, replication.Diverged, stored.Descent)
+			require.Empty(t, l.seen())
+			require.Less(t, x.confirmed(), l.stored.LSN)
+			require.Equal(t, before, x.confirmed(), "nothing is confirmed that may have been left out by mistake")
+		})
+	}
+}
+
+// source is what a session with the setup's slot calls itself.
+func (x *setup) source() sink.Source {
+	x.t.Helper()
+	s := sink.Source{Timeline: 1, Database: "shop", Slot: x.slot}
+	require.NoError(x.t, x.conn.QueryRow(x.ctx, `SELECT system_identifier::text FROM pg_control_system()`).Scan(&s.SystemID))
+	return s
+}
+
+func TestExactlyOnce_RefusesAPositionOfAnotherHistory(t *testing.T) {
+	for name, change := range map[string]func(*sink.Position){
+		"timeline": func(p *sink.Position) { p.Source.Timeline += 7 },
+		"not yet written": func(p *sink.Position) {
+			p.LSN += 1 << 40
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newSetup(t)
+			l := &ledger{}
+			x.exactlyOnce(l)
+			x.insert(1, 3)
+			r := x.run()
+			require.Eventually(t, func() bool { return len(l.seen()) == 1 }, patience, 1e6)
+			r.stop()
+			require.NoError(t, r.end())
+			change(&l.stored)
+			x.insert(4, 4)
+			require.ErrorIs(t, x.run().end(), replication.ErrIdentityChanged)
+			require.Len(t, l.seen(), 1)
+		})
+	}
+}
+
+func TestExactlyOnce_RowsBehindPoisonOfAParkedKeyFollow(t *testing.T) {
+	x := newSetup(t)
+	l := &ledger{}
+	x.exactlyOnce(l)
+	x.policies(deadletter.DeadLetterKey)
+	x.broker.Refuse(about("poison", sink.ErrTooLarge), nil)
+	x.row("b", "poison")
+	x.row("b", "b2")
+	x.exec(`INSERT INTO outbox SELECT 1, 'Order', 'b', 'b' || n FROM generate_series(3, 5) n`)
+	r := x.run()
+	require.NoError(t, x.broker.WaitFor(x.ctx, 5))
+	r.stop()
+	require.NoError(t, r.end())
+	require.Equal(t, []string{"too_large", "parked b2", "parked b3", "parked b4", "parked b5"}, x.payloads())
+}
+
+// A standby was promoted without the end of what was published. What is committed there from then on is new, though it has positions before the stored one.
+func TestExactlyOnce_PublishesWhatCommitsBehindTheForkOfAPromotion(t *testing.T) {
+	x := newSetup(t)
+	primary, standby := parts.ExclusivePostgres(t, embedded.PostgresConfig{}), parts.ExclusivePostgres(t, embedded.PostgresConfig{})
+	require.NoError(t, standby.Stop(x.ctx))
+	require.NoError(t, primary.Stop(x.ctx))
+	require.NoError(t, standby.CopyFrom(primary, map[string]string{"standby.signal": ""}))
+	require.NoError(t, standby.Start(x.ctx))
+	x.use(standby.DSN())
+	x.exec(`SELECT pg_promote()`)
+	x.exec(outboxSQL)
+	x.exec(`SELECT pg_create_logical_replication_slot('` + x.slot + `', 'pgoutput')`)
+	x.insert(1, 3)
+	end := x.commits()[0].LSN
+
+	l := &ledger{stored: sink.Position{Source: x.source(), LSN: end + 1<<20, CommitTime: time.Now()}}
+	x.exactlyOnce(l)
+	r := x.run()
+	require.Eventually(t, func() bool { return r.State().AckedLSN >= end }, patience, 1e6)
+	r.stop()
+	require.NoError(t, r.end())
+	require.Equal(t, []string{"event 1,event 2,event 3"}, l.seen())
+	require.EqualValues(t, 2, l.stored.Source.Timeline)
+}

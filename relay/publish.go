@@ -1,0 +1,162 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/postrider/postrider/sink"
+)
+
+// add takes a message into the window and to those that the next publish hands over.
+func (s *session) add(ctx context.Context, m *sink.Message) error {
+	retain(m)
+	m.Origin.Transaction = s.transaction
+	m.Origin.HeldBytes = max(m.Size(), s.held)
+	s.held = 0
+	for !s.window.tryAdd(m.Origin.HeldBytes) {
+		// The window only gets room when what is in it has been handed over.
+		if err := s.publish(ctx); err != nil {
+			return err
+		}
+		if err := s.waitForRoom(ctx); err != nil {
+			return err
+		}
+	}
+	s.rows++
+	s.out = append(s.out, m)
+	s.published.add(m.Origin.LSN)
+	return nil
+}
+
+// waitForRoom waits until something left the window, or ctx ends, and returns its cause. It beats,
+// so that a stalled broker does not look like a hung process.
+func (s *session) waitForRoom(ctx context.Context) error {
+	for {
+		beat, cancel := context.WithTimeout(ctx, time.Second)
+		err := s.window.waitMoved(beat)
+		cancel()
+		s.progress.Store(time.Now().UnixNano())
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// publish hands over what has gathered. It returns when the sink has taken it.
+func (s *session) publish(ctx context.Context) error {
+	defer func() { clear(s.out); s.out = s.out[:0] }()
+	if s.boundary.pending {
+		return s.publishBoundary(ctx)
+	}
+	return s.handOver(ctx, s.out)
+}
+
+func (s *session) handOver(ctx context.Context, ms []*sink.Message) error {
+	if len(ms) == 0 {
+		return nil
+	}
+	now := time.Now()
+	for _, m := range ms {
+		m.Origin.HandedOver = now
+	}
+	for len(ms) > 0 {
+		err := context.Cause(ctx)
+		if err == nil {
+			s.waits.Store(true)
+			err = s.sink.Publish(ctx, ms)
+			s.waited()
+		}
+		if err == nil {
+			return nil
+		}
+		left := notTaken(ms, err)
+		ms = ms[len(ms)-left:]
+		if ms, err = s.refusedBySink(ms, err); err != nil {
+			s.abandoned += left
+			return err
+		}
+	}
+	return nil
+}
+
+// notTaken is how many messages the sink did not take when Publish failed: those from the one that
+// the error names, else all.
+func notTaken(ms []*sink.Message, err error) int {
+	if failed := new(sink.MessageError); errors.As(err, &failed) {
+		// those taken may be delivered by now, and are not to be looked at but for this
+		for i, m := range ms {
+			if sameEvent(m, failed.Origin) {
+				return len(ms) - i
+			}
+		}
+	}
+	return len(ms)
+}
+
+// sameEvent tells whether a message is of that event. The LSN would not do: a message outside of a
+// transaction can have that of the commit behind it.
+func sameEvent(m *sink.Message, of sink.Origin) bool {
+	return m.Origin.Transaction == of.Transaction && m.Origin.Index == of.Index
+}
+
+// delivered is the sink's Done.
+func (s *session) delivered(m *sink.Message, err error) {
+	if err != nil {
+		s.recent.refusedBy(m.Topic, err)
+		s.sinkFailed(err, s.candidates.refused(m, err))
+		return
+	}
+	if s.candidates.any() {
+		s.candidates.cleared(m)
+	}
+	now := time.Now()
+	s.moved.Store(now.UnixNano())
+	size := m.Size()
+	late := max(0, now.Add(s.clockSkew()).Sub(m.Origin.CommitTime))
+	if s.transactional == nil {
+		s.metrics.CommitToAck.Observe(late.Seconds())
+	}
+	s.metrics.PublishSeconds.Observe(now.Sub(m.Origin.HandedOver).Seconds())
+	topic := s.metrics.Topic(m.Topic)
+	topic.Published.Inc()
+	topic.Bytes.Add(float64(size))
+	topic.Last.Set(float64(now.UnixMilli()) / 1e3)
+	s.recent.delivered(m, now, late)
+	s.acknowledged.Add(1)
+	number, held := m.Origin.Transaction, m.Origin.HeldBytes
+	if !s.isDeadLetter(m.Topic) { // those are the handler's
+		s.messages.release(m)
+	}
+	s.window.done(number, held)
+}
+
+// sinkFailed ends the session with cause, because the sink has failed with err.
+func (s *session) sinkFailed(err, cause error) {
+	_, reason := Classify(err, false)
+	s.metrics.PublishErrors.WithLabelValues(reason).Inc()
+	s.failed.Store(true)
+	s.fail(cause)
+}
+
+// waited ends a wait for the sink, which began with waits.
+func (s *session) waited() {
+	s.progress.Store(time.Now().UnixNano())
+	s.waits.Store(false)
+}
+
+// settle hands over what has gathered and waits until nothing of it is in flight.
+func (s *session) settle(ctx context.Context) error {
+	if err := s.publish(ctx); err != nil {
+		return err
+	}
+	for s.window.unacknowledged() > 0 {
+		if err := s.waitForRoom(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}

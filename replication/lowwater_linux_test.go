@@ -1,0 +1,347 @@
+package replication
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// pair is a connection that can be quiet, and its other end.
+func pair(t *testing.T) (*lowWaterConn, net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	var c *lowWaterConn
+	_, err = lowWaterDial((&net.Dialer{}).DialContext, func(made *lowWaterConn) { c = made })(t.Context(), "tcp", l.Addr().String())
+	require.NoError(t, err)
+	require.NotNil(t, c)
+	other, err := l.Accept()
+	require.NoError(t, err)
+	t.Cleanup(func() { _, _ = c.Close(), other.Close() })
+	require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second))) // so that a test which hangs fails
+	return c, other
+}
+
+// under is how many bytes that were written the other kernel end has not acknowledged, and so may not have ready to be read.
+func under(t *testing.T, conn net.Conn) (n int) {
+	t.Helper()
+	raw, err := conn.(*net.TCPConn).SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, raw.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.TIOCOUTQ) }))
+	require.NoError(t, err)
+	return n
+}
+
+func TestQuietConn_ReadsWhatIsThere(t *testing.T) {
+	c, other := pair(t)
+	_, err := other.Write([]byte("first"))
+	require.NoError(t, err)
+	got := make([]byte, 5)
+	_, err = io.ReadFull(c, got)
+	require.NoError(t, err)
+	c.setRcvLowat(worthReading)
+	for range 100 {
+		_, err = other.Write([]byte("x"))
+		require.NoError(t, err)
+		n, err := c.Read(got)
+		require.NoError(t, err)
+		require.Equal(t, "x", string(got[:n]))
+		c.setRcvLowat(worthReading)
+	}
+}
+
+// A row that comes after a pause must not wait for others.
+func TestQuietConn_IsWokenByOneByteOnceItHasFoundNothing(t *testing.T) {
+	c, other := pair(t)
+	for range 20 {
+		c.setRcvLowat(worthReading)
+		read := make(chan byte)
+		go func() { // ends when the byte was read, or with the deadline
+			p := make([]byte, 100)
+			n, err := c.Read(p)
+			if err != nil || n != 1 {
+				p[0] = 0
+			}
+			read <- p[0]
+		}()
+		require.Eventually(t, func() bool { return c.mark.Load() == 1 }, 10*time.Second, time.Millisecond, "the read waits")
+		_, err := other.Write([]byte("x"))
+		require.NoError(t, err)
+		require.Equal(t, byte('x'), <-read)
+	}
+}
+
+func TestQuietConn_EndsAsOthersDo(t *testing.T) {
+	c, other := pair(t)
+	c.setRcvLowat(worthReading)
+	require.NoError(t, c.SetReadDeadline(time.Unix(1, 0)))
+	_, err := c.Read(make([]byte, 1))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
+	c.setRcvLowat(worthReading)
+	require.NoError(t, other.Close())
+	_, err = c.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
+	c.setRcvLowat(worthReading)
+	require.NoError(t, c.Close())
+	_, err = c.Read(make([]byte, 1))
+	require.ErrorIs(t, err, net.ErrClosed)
+}
+
+// secured is both ends of a connection with TLS on top.
+func secured(t *testing.T, c, other net.Conn) (client, server *tls.Conn) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"server"}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	return tls.Client(c, &tls.Config{InsecureSkipVerify: true}), //nolint:gosec // the other end is ours
+		tls.Server(other, &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}})
+}
+
+// A read of a TLS connection brings one record, and the walsender makes one of each message.
+func TestStream_ReadsEveryRecordThatHasCome(t *testing.T) {
+	c, other := pair(t)
+	client, server := secured(t, c, other)
+	const messages = 500
+	message := keepalive(1, 0)
+	written := make(chan struct{})
+	go func() { // ends with the deadline at the latest
+		defer close(written)
+		for range messages {
+			_, _ = server.Write(message)
+		}
+	}()
+	require.NoError(t, client.HandshakeContext(t.Context()))
+	<-written
+	require.Eventually(t, func() bool { return under(t, other) == 0 }, 10*time.Second, time.Millisecond) // written is not arrived
+	s := &Stream{wire: newWire(client, 1<<20), socket: c, secure: true}
+	read := func() (n int) {
+		for {
+			_, _, _, ok, err := s.wire.next()
+			require.NoError(t, err)
+			if !ok {
+				return n
+			}
+			n++
+		}
+	}
+	require.NoError(t, s.wire.fill())
+	require.Equal(t, 1, read(), "one record")
+	require.NoError(t, s.wire.fill())
+	require.False(t, s.readRecords())
+	require.Equal(t, messages-1, read())
+
+	_, err := server.Write(message) // and it goes on as before
+	require.NoError(t, err)
+	require.NoError(t, s.wire.fill())
+	require.Equal(t, 1, read())
+}
+
+func TestQuietConn_UnderTLS(t *testing.T) {
+	c, other := pair(t)
+	client, server := secured(t, c, other)
+	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
+	go func() { // ends with the deadline at the latest
+		for rest := sent; len(rest) > 0; {
+			n := min(len(rest), 1+len(rest)/7)
+			if _, err := server.Write(rest[:n]); err != nil {
+				return
+			}
+			rest = rest[n:]
+		}
+		_ = server.Close()
+	}()
+	require.NoError(t, client.HandshakeContext(t.Context()))
+	var got []byte
+	p := make([]byte, 40_000)
+	for {
+		c.setRcvLowat(worthReading)
+		n, err := client.Read(p)
+		got = append(got, p[:n]...)
+		if err != nil {
+			require.ErrorIs(t, err, io.EOF)
+			break
+		}
+	}
+	require.True(t, bytes.Equal(sent, got))
+}
+
+func TestQuietly_LeavesOtherConnectionsAlone(t *testing.T) {
+	one, two := net.Pipe()
+	defer one.Close()
+	defer two.Close()
+	made := &lowWaterConn{}
+	conn, err := lowWaterDial(func(context.Context, string, string) (net.Conn, error) { return one, nil }, func(c *lowWaterConn) { made = c })(t.Context(), "", "")
+	require.NoError(t, err)
+	require.Same(t, one, conn)
+	require.Nil(t, made)
+	made.setRcvLowat(worthReading)
+}
+
+// A backlog is read in pieces that are worth it.
+func TestQuietConn_AwaitsWhatIsWorthReading(t *testing.T) {
+	c, other := pair(t)
+	c.setRcvLowat(worthReading)
+	_, err := other.Write(make([]byte, worthReading-1))
+	require.NoError(t, err)
+	unread := func() (n int) {
+		_ = c.socket.raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+		return n
+	}
+	require.Eventually(t, func() bool { return unread() == worthReading-1 }, 10*time.Second, time.Millisecond)
+	found := make(chan int)
+	go func() { // ends with what comes below, or the deadline
+		found <- unread()
+		c.await()
+		found <- unread()
+	}()
+	require.Equal(t, worthReading-1, <-found)
+	_, err = other.Write(make([]byte, 1))
+	require.NoError(t, err)
+	require.Equal(t, worthReading, <-found, "it has waited, and read nothing")
+	c.await() // at once
+}
+
+func TestQuietConn_AwaitsNoLongerThanTheDeadline(t *testing.T) {
+	c, other := pair(t)
+	_, err := other.Write([]byte("x"))
+	require.NoError(t, err)
+	c.setRcvLowat(worthReading)
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(longestPause)))
+	c.await()
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
+	p := make([]byte, 10)
+	n, err := c.Read(p)
+	require.NoError(t, err)
+	require.Equal(t, "x", string(p[:n]))
+
+	c.setRcvLowat(worthReading)
+	require.NoError(t, other.Close())
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(longestPause)))
+	c.await()
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
+	_, err = c.Read(p)
+	require.ErrorIs(t, err, io.EOF)
+}
+
+// While the walsender finds its socket full, what it says leaves in large pieces.
+func TestQuietConn_HasLittleOnTheWayWhileABacklogIsRead(t *testing.T) {
+	c, other := pair(t)
+	size := func() (n int) {
+		_ = c.socket.raw.Control(func(fd uintptr) { n, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF) })
+		return n
+	}
+	before := size()
+	c.shrinkable = false
+	c.shrinkRecvBuf(true)
+	require.Equal(t, before, size(), "over a longer way it stays as it is")
+	c.shrinkable = true
+	c.shrinkRecvBuf(true)
+	require.Equal(t, 2*receiveBuffer, size(), "the kernel doubles it")
+
+	// Nothing gets stuck: the low-water mark is not beyond what there is room for.
+	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<18)
+	go func() { _, _ = other.Write(sent) }() // ends with the connection at the latest
+	var got []byte
+	for p := make([]byte, chunkSize); len(got) < len(sent); {
+		c.setRcvLowat(worthReading)
+		n, err := c.Read(p)
+		require.NoError(t, err)
+		got = append(got, p[:n]...)
+	}
+	require.True(t, bytes.Equal(sent, got))
+}
+
+// kept reports whether the kernel may not let the receive buffer grow.
+func (c *lowWaterConn) kept() (kept bool) {
+	_ = c.socket.raw.Control(func(fd uintptr) {
+		lock, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_BUF_LOCK)
+		kept = err == nil && lock != 0
+	})
+	return kept
+}
+
+// A buffer that must not grow loses what comes when it is full: TestTrap_BrokerStallLongerThanTheTimeoutOfTheServer shows what that leads to.
+func TestStream_LetsTheBufferGrowWhileNothingIsRead(t *testing.T) {
+	c, other := pair(t)
+	c.shrinkable = true
+	s := streamOn(t, c)
+	s.socket = c
+
+	s.last.behind = true
+	_, err := other.Write(make([]byte, worthReading))
+	require.NoError(t, err)
+	require.NoError(t, s.pause())
+	require.True(t, c.kept(), "a backlog is read")
+	out := make(chan *Batch)
+	ended := make(chan error, 1)
+	go func() { ended <- s.handOver(t.Context(), out, &Batch{}) }() // ends when the batch is taken
+	require.Eventually(t, func() bool { return !c.kept() }, 10*time.Second, time.Millisecond)
+	<-out
+	require.NoError(t, <-ended)
+
+	require.NoError(t, s.pause())
+	require.True(t, c.kept())
+	s.last.behind = false
+	require.NoError(t, s.pause())
+	require.False(t, c.kept(), "there is no backlog")
+}
+
+// A keepalive for each transaction of others wakes nobody: they wait for each other, and not for long. A row is read at once.
+func TestStream_LetsKeepalivesWaitForCompanyAndNothingElse(t *testing.T) {
+	c, other := pair(t)
+	s := streamOn(t, c)
+	s.socket = c
+	read := func(sent []byte) {
+		t.Helper()
+		_, err := other.Write(sent)
+		require.NoError(t, err)
+		before := s.wire.got
+		for s.wire.got == before {
+			require.NoError(t, s.read(t.Context(), t.Context()))
+		}
+		_, err = s.decodeBuffered(&Batch{}, t.Context())
+		require.NoError(t, err)
+	}
+	read(keepalive(1, 0))
+	require.NotEqual(t, int32(worthWaking), c.mark.Load(), "the first")
+	s.last.endedAt = time.Now() // however slow the machine is
+	read(keepalive(2, 0))
+	s.last.frequent = true
+	require.NoError(t, s.pause())
+	require.Equal(t, int32(worthWaking), c.mark.Load(), "it has waited for more")
+	require.Equal(t, pglogrepl.LSN(2), s.ReceivedLSN())
+	read(keepalive(3, 0))
+	require.Equal(t, pglogrepl.LSN(3), s.ReceivedLSN(), "what comes alone is read too")
+
+	read(copyData(4, beginMessage(9, time.Now(), 1)))
+	s.last.frequent = true
+	require.False(t, s.last.onlyKeepalives)
+	ended := make(chan error, 1)
+	go func() { ended <- s.read(t.Context(), t.Context()) }() // ends with what comes below
+	require.Eventually(t, func() bool { return c.mark.Load() == 1 }, 10*time.Second, time.Millisecond, "a transaction has begun: what comes next is told at once")
+	_, err := other.Write([]byte{'d'})
+	require.NoError(t, err)
+	require.NoError(t, <-ended)
+
+	row := append(copyData(4, beginMessage(9, time.Now(), 1)), copyData(4, insertMessage(1, "a"))...)
+	require.GreaterOrEqual(t, len(append(row, copyData(9, commitMessage(9, 9))...)), worthWaking, "the smallest row")
+}

@@ -1,0 +1,167 @@
+package connect
+
+import (
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// kind is a Kafka Connect schema type.
+type Kind uint8
+
+const (
+	KindString Kind = iota + 1
+	KindBool
+	KindInt16
+	KindInt32
+	KindInt64
+	KindFloat
+	KindDouble
+	KindBytes
+	KindArray
+	KindMap
+	KindStruct
+)
+
+func (k Kind) String() string {
+	return [...]string{"", "string", "boolean", "int16", "int32", "int64", "float", "double", "bytes", "array", "map", "struct"}[k]
+}
+
+// schema is a Kafka Connect schema. It is immutable once it is in use.
+type Schema struct {
+	Kind     Kind
+	Optional bool
+	Name     string
+	Version  string // empty: none
+	doc      string
+	params   []parameter
+	Def      any      // default value, nil: none
+	items    *Schema  // of an array or of a map's values; keys of maps are always text
+	Fields   []*Field // of a struct
+
+	placeholder bool // made of a null or an empty array in JSON: gives way to any other
+}
+
+type parameter struct{ key, value string }
+
+type Field struct {
+	Name   string
+	Schema *Schema
+}
+
+var (
+	optionalString = &Schema{Kind: KindString, Optional: true}
+	optionalBool   = &Schema{Kind: KindBool, Optional: true}
+	optionalInt32  = &Schema{Kind: KindInt32, Optional: true}
+	optionalInt64  = &Schema{Kind: KindInt64, Optional: true}
+	optionalDouble = &Schema{Kind: KindDouble, Optional: true}
+	optionalBytes  = &Schema{Kind: KindBytes, Optional: true}
+	RequiredString = &Schema{Kind: KindString}
+	requiredBytes  = &Schema{Kind: KindBytes}
+	requiredInt32  = &Schema{Kind: KindInt32}
+	requiredDouble = &Schema{Kind: KindDouble}
+)
+
+// index is the place of the field of that name, -1 if there is none.
+func (s *Schema) Index(name string) int {
+	return slices.IndexFunc(s.Fields, func(f *Field) bool { return f.Name == name })
+}
+
+// takes tells whether a value made for another schema can be put in a field of this one: Connect looks at the kind, and at the names of
+// its own logical types alone.
+func (s *Schema) Takes(v any, made *Schema) bool {
+	switch {
+	case v == nil:
+		return s.Optional || s.Def != nil
+	case s.Kind != made.Kind:
+		return false
+	case s.Kind == KindStruct || s.Kind == KindArray || s.Kind == KindMap:
+		return s.Equal(made)
+	case s.Name == made.Name:
+		return s.Name != decimalName || slices.Equal(s.params[:1], made.params[:1]) // the scale
+	}
+	const own = "org.apache.kafka.connect.data."
+	return !strings.HasPrefix(s.Name, own) && !strings.HasPrefix(made.Name, own)
+}
+
+// equal compares as Connect's schemas are compared: everything counts, the order of fields too.
+func (s *Schema) Equal(o *Schema) bool {
+	if s == o {
+		return true
+	}
+	if s == nil || o == nil || s.Kind != o.Kind || s.Optional != o.Optional || s.Name != o.Name || s.Version != o.Version ||
+		len(s.Fields) != len(o.Fields) || !s.items.Equal(o.items) || !slices.Equal(s.params, o.params) {
+		return false
+	}
+	if (s.Def != nil || o.Def != nil) && !reflect.DeepEqual(s.Def, o.Def) {
+		return false
+	}
+	for i, f := range s.Fields {
+		if f.Name != o.Fields[i].Name || !f.Schema.Equal(o.Fields[i].Schema) {
+			return false
+		}
+	}
+	return true
+}
+
+// appendJSON writes the schema with JsonConverter's order of members, the default in the given notation; fieldName is written last if it is given.
+func (s *Schema) appendJSON(dst []byte, fieldName *string, n *notation) []byte {
+	dst = append(dst, `{"type":"`...)
+	dst = append(dst, s.Kind.String()...)
+	dst = append(dst, '"')
+	switch s.Kind {
+	case KindArray:
+		dst = append(dst, `,"items":`...)
+		dst = s.items.appendJSON(dst, nil, n)
+	case KindMap:
+		dst = append(dst, `,"keys":`...)
+		dst = RequiredString.appendJSON(dst, nil, n)
+		dst = append(dst, `,"values":`...)
+		dst = s.items.appendJSON(dst, nil, n)
+	case KindStruct:
+		dst = append(dst, `,"fields":[`...)
+		for i, f := range s.Fields {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = f.Schema.appendJSON(dst, &f.Name, n)
+		}
+		dst = append(dst, ']')
+	}
+	dst = append(dst, `,"optional":`...)
+	dst = strconv.AppendBool(dst, s.Optional)
+	if s.Name != "" {
+		dst = append(dst, `,"name":`...)
+		dst = appendJSONString(dst, []byte(s.Name))
+	}
+	if s.Version != "" {
+		dst = append(dst, `,"version":`...)
+		dst = append(dst, s.Version...)
+	}
+	if s.doc != "" {
+		dst = append(dst, `,"doc":`...)
+		dst = appendJSONString(dst, []byte(s.doc))
+	}
+	if len(s.params) > 0 {
+		dst = append(dst, `,"parameters":{`...)
+		for i, p := range s.params {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = appendJSONString(dst, []byte(p.key))
+			dst = append(dst, ':')
+			dst = appendJSONString(dst, []byte(p.value))
+		}
+		dst = append(dst, '}')
+	}
+	if s.Def != nil {
+		dst = append(dst, `,"default":`...)
+		dst = n.append(dst, s.Def)
+	}
+	if fieldName != nil {
+		dst = append(dst, `,"field":`...)
+		dst = appendJSONString(dst, []byte(*fieldName))
+	}
+	return append(dst, '}')
+}
