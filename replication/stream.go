@@ -160,7 +160,7 @@ func (s *Stream) identify(ctx context.Context) error {
 	}
 	file, err := pglogrepl.TimelineHistory(ctx, s.conn, id.Timeline)
 	switch {
-	case err != nil && sqlState(err) == "":
+	case err != nil && postgres.SQLState(err) == "":
 		return fmt.Errorf("read timeline history: %w", err)
 	case err != nil: // without it less is known of the server, but nothing is wrong with it
 		s.log.Warn().Err(err).Int32("timeline", id.Timeline).Msg("timeline history not read")

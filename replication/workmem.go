@@ -3,6 +3,8 @@ package replication
 import (
 	"context"
 	"fmt"
+
+	"github.com/postrider/postrider/internal/postgres"
 )
 
 // raiseWorkMem lets the server keep larger transactions in memory while it decodes them for this connection. What is larger than
@@ -18,7 +20,7 @@ func (s *Stream) raiseWorkMem(ctx context.Context, bytes int64) error {
 	sql := fmt.Sprintf("SELECT pg_catalog.set_config('logical_decoding_work_mem', '%d', false) "+
 		"WHERE pg_catalog.pg_size_bytes(pg_catalog.current_setting('logical_decoding_work_mem')) < %d", bytes/kiB, bytes/kiB*kiB)
 	_, err := s.conn.Exec(ctx, sql).ReadAll()
-	if sqlState(err) != "" {
+	if postgres.SQLState(err) != "" {
 		s.log.Warn().Err(err).Msg("logical_decoding_work_mem not raised: large transactions go through the server's disk")
 		return nil
 	}

@@ -133,7 +133,7 @@ func readKeys(ctx context.Context, conn *pgx.Conn, table uint32) (map[string]key
 	keys := map[string]key{}
 	var k key
 	_, err = pgx.ForEachRow(rows, []any{&k.column, &k.nullable, &k.typ}, func() error {
-		k.sql = quoteName(k.column)
+		k.sql = postgres.QuoteName(k.column)
 		if k.typ == "" {
 			k.sql, k.typ = writtenSQL(k.sql), "text"
 		}
@@ -175,7 +175,7 @@ func (c *Copied) findUnique(ctx context.Context, conn *pgx.Conn, columns map[str
 		return nil
 	}
 	return c.refuse(fmt.Sprintf("has no unique index on %q without NULLs: rows could not be told apart after an interruption", id),
-		"ALTER TABLE "+quoteTable(c.Name)+" ADD PRIMARY KEY ("+quoteName(id)+")"+InsteadNoData)
+		"ALTER TABLE "+quoteTable(c.Name)+" ADD PRIMARY KEY ("+postgres.QuoteName(id)+")"+InsteadNoData)
 }
 
 // findOrder decides by what rows are sorted. Integer ids are taken for a sequence.
@@ -213,13 +213,13 @@ func (c *Copied) findOrder(ctx context.Context, conn *pgx.Conn, columns map[stri
 // probe has the server check rights and types, without reading a row.
 func (c *Copied) probe(ctx context.Context, conn *pgx.Conn) error {
 	_, err := conn.PgConn().Exec(ctx, c.sql(nil)+" LIMIT 0").ReadAll()
-	switch sqlState(err) {
+	switch postgres.SQLState(err) {
 	case "42501": // insufficient_privilege, also row security
 		return &Error{
 			Err: fmt.Errorf("read table %s: %w: %w", c.Name, postgres.ErrPermission, err),
 			WAL: "nothing is kept for the relay before the slot exists",
-			Fix: "GRANT SELECT ON " + quoteTable(c.Name) + " TO " + quoteName(conn.Config().User) +
-				"; GRANT USAGE ON SCHEMA " + quoteName(c.Relation.Namespace) + " TO " + quoteName(conn.Config().User) +
+			Fix: "GRANT SELECT ON " + quoteTable(c.Name) + " TO " + postgres.QuoteName(conn.Config().User) +
+				"; GRANT USAGE ON SCHEMA " + postgres.QuoteName(c.Relation.Namespace) + " TO " + postgres.QuoteName(conn.Config().User) +
 				InsteadNoData,
 		}
 	case "42883", "42P22": // undefined_function: no ordering; indeterminate_collation
@@ -265,7 +265,7 @@ type Position struct {
 func (c *Copied) sql(after *Position) string {
 	var columns, sorted []string
 	for _, column := range c.Relation.Columns {
-		columns = append(columns, quoteName(column.Name))
+		columns = append(columns, postgres.QuoteName(column.Name))
 	}
 	if c.order != nil {
 		columns = append(columns, c.order.sql)
@@ -311,7 +311,7 @@ func (c *Copied) beyond(after *Position) string {
 	var left, right []string
 	for i, k := range keys {
 		left = append(left, k.sql)
-		right = append(right, quoteText(values[i])+"::"+k.typ)
+		right = append(right, postgres.QuoteText(values[i])+"::"+k.typ)
 	}
 	larger := "ROW(" + strings.Join(left, ", ") + ") > ROW(" + strings.Join(right, ", ") + ")"
 	if isNull {
@@ -329,14 +329,12 @@ func Builtin(c replication.Column) bool { return c.TypeOID < firstUserOID }
 // TextSQL is SQL for the text of a column's value. A cast from a type of somebody's own may be a function of theirs, which would run with our rights.
 func TextSQL(c replication.Column) string {
 	if Builtin(c) {
-		return quoteName(c.Name) + "::text"
+		return postgres.QuoteName(c.Name) + "::text"
 	}
-	return writtenSQL(quoteName(c.Name))
+	return writtenSQL(postgres.QuoteName(c.Name))
 }
 
 // writtenSQL is SQL for what the type's output function writes, which is the server's for all but base types, and those are made by superusers.
 func writtenSQL(value string) string {
 	return "CASE WHEN NOT (" + value + " IS NULL) THEN pg_catalog.format('%s', " + value + ") END"
 }
-
-func quoteText(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

@@ -32,7 +32,7 @@ func CopySlot(ctx context.Context, pg postgres.Config, conn *pgx.Conn, from stri
 		defer cancel()
 		_ = replication.Close(closeCtx)
 	}()
-	if _, err := replication.Exec(ctx, "ALTER_REPLICATION_SLOT "+quoteName(cfg.Name)+" (FAILOVER true)").ReadAll(); err != nil {
+	if _, err := replication.Exec(ctx, "ALTER_REPLICATION_SLOT "+postgres.QuoteName(cfg.Name)+" (FAILOVER true)").ReadAll(); err != nil {
 		return fmt.Errorf("let standbys keep a copy of slot %q: %w", cfg.Name, commandError(ctx, conn, err, cfg.Name))
 	}
 	return nil

@@ -33,7 +33,7 @@ func CreateWithin(ctx context.Context, conn *pgx.Conn, cfg Config, wait time.Dur
 	if err := canFailover(conn, cfg); err != nil {
 		return Slot{}, err
 	}
-	if err := setTimeout(ctx, conn, "lock_timeout", wait); err != nil {
+	if err := postgres.SetTimeout(ctx, conn, "lock_timeout", wait); err != nil {
 		return Slot{}, err
 	}
 	if _, err := conn.Exec(ctx, CreateSQL(cfg)); err != nil {
@@ -44,7 +44,7 @@ func CreateWithin(ctx context.Context, conn *pgx.Conn, cfg Config, wait time.Dur
 }
 
 func canFailover(conn *pgx.Conn, cfg Config) error {
-	if v := major(conn); cfg.Failover && v < 17 {
+	if v := postgres.Major(conn); cfg.Failover && v < 17 {
 		return &Error{
 			Err: fmt.Errorf("create slot %q with failover: %w: PostgreSQL %d cannot, it takes 17", cfg.Name, ErrServer, v),
 			Fix: "set slot.failover = false; before 17 the server's high-availability tool has to copy slots",
@@ -55,7 +55,7 @@ func canFailover(conn *pgx.Conn, cfg Config) error {
 
 // createError finds out, on a connection for SQL, why a slot could not be made.
 func createError(ctx context.Context, conn *pgx.Conn, name string, err error) error {
-	switch sqlState(err) {
+	switch postgres.SQLState(err) {
 	case "55P03": // lock_not_available
 		return Blocked(ctx, conn, name, err)
 	case "55000": // object_not_in_prerequisite_state
@@ -80,14 +80,6 @@ func createSQL(cfg Config) string {
 		options += ", failover => true"
 	}
 	return fmt.Sprintf("SELECT pg_catalog.pg_create_logical_replication_slot('%s', '%s', %s)", cfg.Name, plugin, options)
-}
-
-func setTimeout(ctx context.Context, conn *pgx.Conn, name string, d time.Duration) error {
-	_, err := conn.Exec(ctx, `SELECT pg_catalog.set_config($1, $2, false)`, name, fmt.Sprintf("%dms", d.Milliseconds()))
-	if err != nil {
-		return fmt.Errorf("set %s: %w", name, postgres.Error(err))
-	}
-	return nil
 }
 
 // Blocked says whom the creation of a slot waits for, or has waited for until cause, which may be nil.
@@ -149,7 +141,7 @@ func fixSlotLimit(limit int) string {
 
 // commandError gives an error of a slot command its sentinel and advice.
 func commandError(ctx context.Context, conn *pgx.Conn, err error, name string) error {
-	switch sqlState(err) {
+	switch postgres.SQLState(err) {
 	case "42710": // duplicate_object
 		exists := fmt.Errorf("%w: %w", ErrExists, err)
 		if s, err := Get(ctx, conn, name); err == nil && s.Lost() {

@@ -182,12 +182,12 @@ func readEvidence(ctx context.Context, conn *pgx.Conn, publication string, table
 	var oids, toasts, files []uint32
 	var end *string
 	var xmin, xmax int64
-	err := conn.QueryRow(ctx, selectEvidence(major(conn)), publication, schemas, names).Scan(&document, &numbers, &oids, &toasts, &files, &end, &xmin, &xmax)
+	err := conn.QueryRow(ctx, selectEvidence(postgres.Major(conn)), publication, schemas, names).Scan(&document, &numbers, &oids, &toasts, &files, &end, &xmin, &xmax)
 	if err == nil {
 		err = json.Unmarshal(document, e)
 	}
 	if err == nil {
-		e.end, err = parseLSN(end)
+		e.end, err = postgres.ParseOptionalLSN(end)
 	}
 	if err != nil {
 		return nil, postgres.Error(err)

@@ -52,7 +52,7 @@ func (e *Exported) create(ctx context.Context, cfg Config) error {
 	if cfg.Failover {
 		action = "(SNAPSHOT 'export', FAILOVER)"
 	}
-	made, err := pglogrepl.CreateReplicationSlot(ctx, e.conn, quoteName(cfg.Name), plugin,
+	made, err := pglogrepl.CreateReplicationSlot(ctx, e.conn, postgres.QuoteName(cfg.Name), plugin,
 		pglogrepl.CreateReplicationSlotOptions{Mode: pglogrepl.LogicalReplication, SnapshotAction: action})
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (e *Exported) create(ctx context.Context, cfg Config) error {
 // Begin opens a transaction on conn that sees the snapshot, as soon as all that belongs to it can be seen. After
 // that the Exported may be closed.
 func (e *Exported) Begin(ctx context.Context, conn *pgx.Conn) error {
-	if err := begin(ctx, conn, "; SET TRANSACTION SNAPSHOT "+quoteText(e.Snapshot)); err != nil {
+	if err := begin(ctx, conn, "; SET TRANSACTION SNAPSHOT "+postgres.QuoteText(e.Snapshot)); err != nil {
 		return err
 	}
 	seen, err := awaitFinished(ctx, conn)

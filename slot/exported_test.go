@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postrider/postrider/test/parts/testdb"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
@@ -17,11 +19,11 @@ import (
 // The commit of a transaction is in the WAL before it is in pg_xact, and a new slot's snapshot is made of the
 // WAL. A backend is held between the two.
 func TestCreateExported_ReadsARowWhoseCommitIsOnlyInTheWAL(t *testing.T) {
-	versions(t, all, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.All, func(t *testing.T, version string) {
 		p, _ := onOwn(t, version, map[string]string{"fsync": "on", "commit_delay": "100000", "commit_siblings": "0", "full_page_writes": "off"})
 		ctx := t.Context()
-		p.outbox()
-		p.exec(`CREATE TABLE other (id int)`)
+		p.Outbox()
+		p.Exec(`CREATE TABLE other (id int)`)
 		table, err := p.describe("public.outbox", slot.Roles{ID: "id"})
 		require.NoError(t, err)
 
@@ -61,31 +63,31 @@ type created struct {
 // createsBeside begins to make a slot, which is consistent when the transaction of last has ended: what
 // commits before that belongs to its snapshot.
 func (p *place) createsBeside() (creating <-chan created, last *pgx.Conn) {
-	p.t.Helper()
-	ctx := p.t.Context()
-	first, last := p.open(`INSERT INTO other VALUES (1)`), parts.Connect(p.t, p.dsn)
+	p.T.Helper()
+	ctx := p.T.Context()
+	first, last := p.open(`INSERT INTO other VALUES (1)`), parts.Connect(p.T, p.DSN)
 	asks, result := p.rows(), make(chan created, 1)
 	go func() { // ends with the transactions, or with the test
-		e, err := slot.CreateExported(ctx, p.cfg, asks, p.config())
+		e, err := slot.CreateExported(ctx, p.Postgres, asks, p.Config())
 		result <- created{e, err}
 	}()
 	waits := `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted AND transactionid::text = $1)`
-	p.await(waits, xidOf(p.t, first))
+	p.await(waits, xidOf(p.T, first))
 	_, err := last.Exec(ctx, `SET synchronous_commit = local; BEGIN; INSERT INTO other VALUES (2)`)
-	require.NoError(p.t, err)
+	require.NoError(p.T, err)
 	_, err = first.Exec(ctx, `COMMIT`)
-	require.NoError(p.t, err)
-	p.await(waits, xidOf(p.t, last))
+	require.NoError(p.T, err)
+	p.await(waits, xidOf(p.T, last))
 	return result, last
 }
 
 // commitOnlyInTheWAL inserts a row into the outbox and stops the backend while another one flushes its commit
 // for it. It returns the row, and what lets the backend go on.
 func (p *place) commitOnlyInTheWAL() (written int, finish func()) {
-	p.t.Helper()
-	ctx := p.t.Context()
+	p.T.Helper()
+	ctx := p.T.Context()
 	for id := 1; ; id++ {
-		flusher, writer := parts.Connect(p.t, p.dsn), parts.Connect(p.t, p.dsn)
+		flusher, writer := parts.Connect(p.T, p.DSN), parts.Connect(p.T, p.DSN)
 		pid := int(writer.PgConn().PID())
 		flushed, done := make(chan error, 1), make(chan error, 1)
 		go func() {
@@ -98,26 +100,26 @@ func (p *place) commitOnlyInTheWAL() (written int, finish func()) {
 		}()
 		for ended := false; !ended; {
 			var waits bool
-			require.NoError(p.t, p.conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity
+			require.NoError(p.T, p.Conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity
 				WHERE pid = $1 AND wait_event_type = 'LWLock' AND wait_event LIKE 'WALWrite%')`, pid).Scan(&waits))
 			if waits {
-				require.NoError(p.t, syscall.Kill(pid, syscall.SIGSTOP))
-				p.t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
-				require.NoError(p.t, <-flushed)
+				require.NoError(p.T, syscall.Kill(pid, syscall.SIGSTOP))
+				p.T.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+				require.NoError(p.T, <-flushed)
 				var running bool
-				require.NoError(p.t, p.conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_locks
+				require.NoError(p.T, p.Conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_locks
 					WHERE pid = $1 AND locktype = 'transactionid')`, pid).Scan(&running))
 				if running {
 					return id, func() {
-						require.NoError(p.t, syscall.Kill(pid, syscall.SIGCONT))
-						require.NoError(p.t, <-done)
+						require.NoError(p.T, syscall.Kill(pid, syscall.SIGCONT))
+						require.NoError(p.T, <-done)
 					}
 				}
-				require.NoError(p.t, syscall.Kill(pid, syscall.SIGCONT))
+				require.NoError(p.T, syscall.Kill(pid, syscall.SIGCONT))
 			}
 			select {
 			case err := <-done: // not caught
-				require.NoError(p.t, err)
+				require.NoError(p.T, err)
 				ended = true
 			default:
 			}
@@ -127,10 +129,10 @@ func (p *place) commitOnlyInTheWAL() (written int, finish func()) {
 
 // open begins a transaction with a statement that writes.
 func (p *place) open(sql string) *pgx.Conn {
-	p.t.Helper()
-	conn := parts.Connect(p.t, p.dsn)
-	_, err := conn.Exec(p.t.Context(), `BEGIN; `+sql)
-	require.NoError(p.t, err)
+	p.T.Helper()
+	conn := parts.Connect(p.T, p.DSN)
+	_, err := conn.Exec(p.T.Context(), `BEGIN; `+sql)
+	require.NoError(p.T, err)
 	return conn
 }
 
@@ -142,10 +144,10 @@ func xidOf(t *testing.T, conn *pgx.Conn) (xid string) {
 
 // await asks until the answer is true.
 func (p *place) await(sql string, args ...any) {
-	p.t.Helper()
-	require.Eventually(p.t, func() bool {
+	p.T.Helper()
+	require.Eventually(p.T, func() bool {
 		var yes bool
-		require.NoError(p.t, p.conn.QueryRow(p.t.Context(), sql, args...).Scan(&yes))
+		require.NoError(p.T, p.Conn.QueryRow(p.T.Context(), sql, args...).Scan(&yes))
 		return yes
 	}, patience, time.Millisecond)
 }

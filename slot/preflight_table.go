@@ -37,7 +37,7 @@ func (c *checker) keys(ctx context.Context, p *Publication, t Table) error {
 		c.add(Finding{
 			Severity: SeverityWarning, Code: "replica_identity", Subject: t.Name, Observed: "none, and the publication publishes updates or deletes",
 			Required: "inserts only, or a primary key: as it is, UPDATE and DELETE on the table fail, and with them the clean-up",
-			Fix:      "ALTER PUBLICATION " + quoteName(p.Name) + " SET (publish = 'insert');",
+			Fix:      "ALTER PUBLICATION " + postgres.QuoteName(p.Name) + " SET (publish = 'insert');",
 		})
 	}
 	// From 18 on a publication can send them.
@@ -122,7 +122,7 @@ func (c *checker) oldest(ctx context.Context, t Table, g *growth) error {
 	if err != nil || g.TimestampedBy == "" {
 		return err
 	}
-	column := quoteName(g.TimestampedBy)
+	column := postgres.QuoteName(g.TimestampedBy)
 	err = c.conn.QueryRow(ctx, "SELECT pg_catalog.min("+column+") FROM (SELECT "+column+" FROM "+quoteTable(t.Name)+" LIMIT 100) AS first WHERE pg_catalog.isfinite("+column+")").Scan(&g.Oldest)
 	if err != nil {
 		return fmt.Errorf("look for the oldest row of table %s: %w", t.Name, postgres.Error(err))
@@ -184,5 +184,5 @@ func (g growth) cleanUp(table string) string {
 		return "delete what is published and old, a few thousand rows at a time" + partitions
 	}
 	return fmt.Sprintf("DELETE FROM %s WHERE ctid IN (SELECT ctid FROM %s WHERE %s < now() - interval '7 days' LIMIT 10000); -- again and again, once the rows are published%s",
-		quoteTable(table), quoteTable(table), quoteName(g.TimestampedBy), partitions)
+		quoteTable(table), quoteTable(table), postgres.QuoteName(g.TimestampedBy), partitions)
 }

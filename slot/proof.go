@@ -172,7 +172,7 @@ const schemaMembership = `(SELECT pg_catalog.age(m.xmin) FROM pg_catalog.pg_publ
 
 func (a *Assigner) readProof(ctx context.Context, conn *pgx.Conn, oid uint32) (*proof, error) {
 	sql := a.sql[0]
-	if major(conn) < 15 {
+	if postgres.Major(conn) < 15 {
 		sql = a.sql[1]
 	}
 	schemas, names := splitTables(a.tables)
@@ -181,7 +181,7 @@ func (a *Assigner) readProof(ctx context.Context, conn *pgx.Conn, oid uint32) (*
 	if err != nil {
 		return nil, postgres.Error(err)
 	}
-	e := proof{columnLists: major(conn) >= 15}
+	e := proof{columnLists: postgres.Major(conn) >= 15}
 	if err := json.Unmarshal(document, &e); err != nil {
 		return nil, fmt.Errorf("read what the catalogs say of relation %d: %w", oid, err)
 	}

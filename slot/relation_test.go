@@ -3,6 +3,8 @@ package slot_test
 import (
 	"testing"
 
+	"github.com/postrider/postrider/test/parts/testdb"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/slot"
@@ -11,12 +13,12 @@ import (
 // A view that somebody puts in the place of the table would run with the rights of whoever reads it.
 func TestRelation_IsATable(t *testing.T) {
 	p := onShared(t, "")
-	p.outbox()
-	_, err := slot.Relation(t.Context(), p.conn, "public.outbox")
+	p.Outbox()
+	_, err := slot.Relation(t.Context(), p.Conn, "public.outbox")
 	require.NoError(t, err)
-	p.exec(`ALTER TABLE outbox RENAME TO hidden`)
-	p.exec(`CREATE VIEW outbox AS SELECT * FROM hidden`)
-	_, err = slot.Relation(t.Context(), p.conn, "public.outbox")
+	p.Exec(`ALTER TABLE outbox RENAME TO hidden`)
+	p.Exec(`CREATE VIEW outbox AS SELECT * FROM hidden`)
+	_, err = slot.Relation(t.Context(), p.Conn, "public.outbox")
 	require.ErrorContains(t, err, "does not exist")
 	_, err = p.rows().Exec(t.Context(), `SELECT * FROM public.outbox`)
 	require.Error(t, err, "nor is it read where it is swapped in later")
@@ -24,15 +26,15 @@ func TestRelation_IsATable(t *testing.T) {
 
 // Who makes a type can make a cast of it, which PostgreSQL then takes for ::text, and an implicit one for a comparison.
 func TestRows_CallNoCastOfATypesOwner(t *testing.T) {
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p := onShared(t, version)
-		p.exec(`CREATE SEQUENCE calls`)
-		p.exec(`CREATE TYPE kind AS ENUM ('b', 'a')`)
-		p.exec(`CREATE FUNCTION steal(kind) RETURNS text LANGUAGE plpgsql AS $$ BEGIN PERFORM nextval('public.calls'); RETURN 'x'; END $$`)
-		p.exec(`CREATE CAST (kind AS text) WITH FUNCTION steal(kind) AS IMPLICIT`)
-		p.exec(`CREATE TABLE outbox (id kind PRIMARY KEY, payload kind NOT NULL)`)
-		p.exec(slot.CreatePublicationSQL("postrider", []string{"public.outbox"}))
-		p.exec(`INSERT INTO outbox VALUES ('a', 'b'), ('b', 'a')`)
+		p.Exec(`CREATE SEQUENCE calls`)
+		p.Exec(`CREATE TYPE kind AS ENUM ('b', 'a')`)
+		p.Exec(`CREATE FUNCTION steal(kind) RETURNS text LANGUAGE plpgsql AS $$ BEGIN PERFORM nextval('public.calls'); RETURN 'x'; END $$`)
+		p.Exec(`CREATE CAST (kind AS text) WITH FUNCTION steal(kind) AS IMPLICIT`)
+		p.Exec(`CREATE TABLE outbox (id kind PRIMARY KEY, payload kind NOT NULL)`)
+		p.Exec(slot.CreatePublicationSQL("postrider", []string{"public.outbox"}))
+		p.Exec(`INSERT INTO outbox VALUES ('a', 'b'), ('b', 'a')`)
 		table, err := p.describe("public.outbox", slot.Roles{ID: "id", OrderBy: "payload"})
 		require.NoError(t, err)
 		conn := p.rows()
@@ -45,10 +47,10 @@ func TestRows_CallNoCastOfATypesOwner(t *testing.T) {
 		ids, _ = read(t, conn, table.Select(slot.Selection{IDs: []string{"a"}}), nil, -1)
 		require.Equal(t, []string{"a"}, ids)
 		var called bool
-		require.NoError(t, p.conn.QueryRow(t.Context(), `SELECT is_called FROM calls`).Scan(&called))
+		require.NoError(t, p.Conn.QueryRow(t.Context(), `SELECT is_called FROM calls`).Scan(&called))
 		require.False(t, called)
-		p.exec(`SELECT payload::text FROM outbox`)
-		require.NoError(t, p.conn.QueryRow(t.Context(), `SELECT is_called FROM calls`).Scan(&called))
+		p.Exec(`SELECT payload::text FROM outbox`)
+		require.NoError(t, p.Conn.QueryRow(t.Context(), `SELECT is_called FROM calls`).Scan(&called))
 		require.True(t, called, "the trap is set")
 	})
 }

@@ -58,7 +58,7 @@ func (r *Rows) Next(ctx context.Context) (*Row, error) {
 		}
 		err := r.result.Close()
 		r.result = nil
-		if state := sqlState(err); state == "XX000" || state == "54000" { // internal_error, program_limit_exceeded: a row above 1 GB in text form
+		if state := postgres.SQLState(err); state == "XX000" || state == "54000" { // internal_error, program_limit_exceeded: a row above 1 GB in text form
 			return nil, fmt.Errorf("read table %s: %w: %w", r.table.Name, replication.ErrUndecodable, err)
 		}
 		if err != nil {

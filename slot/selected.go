@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/replication"
 )
 
@@ -30,15 +31,15 @@ func (c *Copied) Select(s Selection) *Copied {
 		conditions = append(conditions, fromXmin(s.FromXmin))
 	}
 	if !s.Since.IsZero() {
-		conditions = append(conditions, quoteName(s.TimeColumn)+" >= "+quoteTime(s.Since))
+		conditions = append(conditions, postgres.QuoteName(s.TimeColumn)+" >= "+quoteTime(s.Since))
 	}
 	if !s.Until.IsZero() {
-		conditions = append(conditions, quoteName(s.TimeColumn)+" < "+quoteTime(s.Until))
+		conditions = append(conditions, postgres.QuoteName(s.TimeColumn)+" < "+quoteTime(s.Until))
 	}
 	if len(s.IDs) > 0 {
 		ids := make([]string, len(s.IDs))
 		for i, id := range s.IDs {
-			ids[i] = quoteText(id)
+			ids[i] = postgres.QuoteText(id)
 		}
 		conditions = append(conditions, "("+c.unique[0].sql+")::text IN ("+strings.Join(ids, ", ")+")")
 	}

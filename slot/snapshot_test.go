@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/postrider/postrider/test/parts/testdb"
+
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/rs/zerolog"
@@ -24,18 +26,18 @@ import (
 
 // rows opens a connection to read tables with.
 func (p *place) rows() *pgx.Conn {
-	p.t.Helper()
-	conn, err := postgres.ConnectRows(p.t.Context(), p.cfg)
-	require.NoError(p.t, err)
-	p.t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	p.T.Helper()
+	conn, err := postgres.ConnectRows(p.T.Context(), p.Postgres)
+	require.NoError(p.T, err)
+	p.T.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn
 }
 
 func (p *place) describe(table string, roles slot.Roles) (*slot.Copied, error) {
-	p.t.Helper()
-	publication, err := slot.VerifyPublication(p.t.Context(), p.conn, "postrider", []string{table})
-	require.NoError(p.t, err)
-	return slot.DescribeCopied(p.t.Context(), p.rows(), publication.Tables[0], []string{table}, roles)
+	p.T.Helper()
+	publication, err := slot.VerifyPublication(p.T.Context(), p.Conn, "postrider", []string{table})
+	require.NoError(p.T, err)
+	return slot.DescribeCopied(p.T.Context(), p.rows(), publication.Tables[0], []string{table}, roles)
 }
 
 // read returns the ids of all rows after a position, and the position of the last.
@@ -57,14 +59,14 @@ func read(t *testing.T, conn *pgx.Conn, c *slot.Copied, after *slot.Position, li
 }
 
 func (p *place) inserted(table *slot.Copied, upTo pglogrepl.LSN) (map[slot.RowID]struct{}, error) {
-	p.t.Helper()
-	return slot.Inserted(p.t.Context(), p.cfg, p.conn, replication.DefaultConfig(), p.name, []*slot.Copied{table}, upTo, zerolog.Nop())
+	p.T.Helper()
+	return slot.Inserted(p.T.Context(), p.Postgres, p.Conn, replication.DefaultConfig(), p.Name, []*slot.Copied{table}, upTo, zerolog.Nop())
 }
 
 func TestCreateExported_DividesRowsAtTheBoundary(t *testing.T) {
-	versions(t, all, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.All, func(t *testing.T, version string) {
 		p := onShared(t, version)
-		p.outbox()
+		p.Outbox()
 		ctx := t.Context()
 		// Writers that never stop: some of their rows commit before the boundary, some after it, some in the middle.
 		writing, stop := context.WithCancel(ctx)
@@ -73,7 +75,7 @@ func TestCreateExported_DividesRowsAtTheBoundary(t *testing.T) {
 		written := map[string]bool{}
 		started := make(chan struct{}, 4)
 		for w := range 4 {
-			conn := parts.Connect(t, p.dsn)
+			conn := parts.Connect(t, p.DSN)
 			writers.Go(func() {
 				for n := 0; writing.Err() == nil; n++ {
 					id := n*4 + w
@@ -95,7 +97,7 @@ func TestCreateExported_DividesRowsAtTheBoundary(t *testing.T) {
 		}
 		table, err := p.describe("public.outbox", slot.Roles{ID: "id"})
 		require.NoError(t, err)
-		exported, err := slot.CreateExported(ctx, p.cfg, p.conn, p.config())
+		exported, err := slot.CreateExported(ctx, p.Postgres, p.Conn, p.Config())
 		require.NoError(t, err)
 		conn := p.rows()
 		require.NoError(t, exported.Begin(ctx, conn))
@@ -110,7 +112,7 @@ func TestCreateExported_DividesRowsAtTheBoundary(t *testing.T) {
 			return x - y
 		}))
 
-		s, err := slot.Get(ctx, p.conn, p.name)
+		s, err := slot.Get(ctx, p.Conn, p.Name)
 		require.NoError(t, err)
 		require.Equal(t, exported.ConsistentPoint, s.ConfirmedFlushLSN)
 		require.False(t, s.Temporary)
@@ -136,7 +138,7 @@ func TestCreateExported_DividesRowsAtTheBoundary(t *testing.T) {
 			seen++
 		}
 		require.Equal(t, len(written), seen)
-		s, err = slot.Get(ctx, p.conn, p.name)
+		s, err = slot.Get(ctx, p.Conn, p.Name)
 		require.NoError(t, err)
 		require.Equal(t, exported.ConsistentPoint, s.ConfirmedFlushLSN, "looking confirms nothing")
 		require.False(t, s.Active)
@@ -145,20 +147,20 @@ func TestCreateExported_DividesRowsAtTheBoundary(t *testing.T) {
 
 func TestInserted_EndsOnAServerThatIsIdle(t *testing.T) {
 	t.Parallel()
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p, _ := onOwn(t, version, nil)
-		p.outbox()
+		p.Outbox()
 		ctx := t.Context()
 		table, err := p.describe("public.outbox", slot.Roles{ID: "id"})
 		require.NoError(t, err)
-		_, err = slot.Create(ctx, p.conn, p.config())
+		_, err = slot.Create(ctx, p.Conn, p.Config())
 		require.NoError(t, err)
 		for i := range 3 {
 			if i == 1 { // the next record stands at the beginning of a segment, behind its header
-				p.exec(`SELECT pg_switch_wal()`)
+				p.Exec(`SELECT pg_switch_wal()`)
 			}
 			if i == 2 {
-				p.exec(`INSERT INTO outbox VALUES (1)`)
+				p.Exec(`INSERT INTO outbox VALUES (1)`)
 			}
 			conn := p.rows()
 			end, err := slot.BeginNow(ctx, conn)
@@ -172,15 +174,15 @@ func TestInserted_EndsOnAServerThatIsIdle(t *testing.T) {
 
 func TestBeginNow_IsBehindCommitsThatAreNotFlushed(t *testing.T) {
 	p := onShared(t, "")
-	p.outbox()
+	p.Outbox()
 	ctx := t.Context()
 	table, err := p.describe("public.outbox", slot.Roles{ID: "id"})
 	require.NoError(t, err)
-	_, err = slot.Create(ctx, p.conn, p.config())
+	_, err = slot.Create(ctx, p.Conn, p.Config())
 	require.NoError(t, err)
-	p.exec(`SET synchronous_commit = off`)
+	p.Exec(`SET synchronous_commit = off`)
 	for i := range 20 {
-		p.exec(`INSERT INTO outbox VALUES ($1)`, i)
+		p.Exec(`INSERT INTO outbox VALUES ($1)`, i)
 		conn := p.rows()
 		end, err := slot.BeginNow(ctx, conn)
 		require.NoError(t, err)
@@ -193,27 +195,27 @@ func TestBeginNow_IsBehindCommitsThatAreNotFlushed(t *testing.T) {
 func TestCreateExported_SaysWhomItWaitsFor(t *testing.T) {
 	t.Parallel()
 	p := onShared(t, "")
-	p.outbox()
-	p.exec(`BEGIN`)
-	p.exec(`INSERT INTO outbox VALUES (1)`)
+	p.Outbox()
+	p.Exec(`BEGIN`)
+	p.Exec(`INSERT INTO outbox VALUES (1)`)
 	asked := p.rows()
-	_, err := slot.CreateExported(t.Context(), p.cfg, asked, p.config())
+	_, err := slot.CreateExported(t.Context(), p.Postgres, asked, p.Config())
 	require.ErrorIs(t, err, slot.ErrBlocked)
-	require.ErrorContains(t, err, fmt.Sprintf("pid %d", p.conn.PgConn().PID()))
-	p.exec(`ROLLBACK`)
-	e, err := slot.CreateExported(t.Context(), p.cfg, asked, p.config())
+	require.ErrorContains(t, err, fmt.Sprintf("pid %d", p.Conn.PgConn().PID()))
+	p.Exec(`ROLLBACK`)
+	e, err := slot.CreateExported(t.Context(), p.Postgres, asked, p.Config())
 	require.NoError(t, err)
 	e.Close()
 }
 
 func TestCreateExported_CanFailOver(t *testing.T) {
 	p := onShared(t, "18")
-	cfg := p.config()
+	cfg := p.Config()
 	cfg.Failover = true
-	e, err := slot.CreateExported(t.Context(), p.cfg, p.conn, cfg)
+	e, err := slot.CreateExported(t.Context(), p.Postgres, p.Conn, cfg)
 	require.NoError(t, err)
 	e.Close()
-	s, err := slot.Get(t.Context(), p.conn, p.name)
+	s, err := slot.Get(t.Context(), p.Conn, p.Name)
 	require.NoError(t, err)
 	require.True(t, s.Failover)
 }
@@ -238,9 +240,9 @@ func TestRows_GoesOnBehindAPosition(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := onShared(t, "")
-			p.exec(`CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy')`)
-			p.exec(`CREATE TABLE outbox (` + c.table + `)`)
-			p.exec(slot.CreatePublicationSQL("postrider", []string{"public.outbox"}))
+			p.Exec(`CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy')`)
+			p.Exec(`CREATE TABLE outbox (` + c.table + `)`)
+			p.Exec(slot.CreatePublicationSQL("postrider", []string{"public.outbox"}))
 			id := "n"
 			switch {
 			case strings.Contains(c.table, "uuid"):
@@ -258,7 +260,7 @@ func TestRows_GoesOnBehindAPosition(t *testing.T) {
 			if at != "" {
 				columns, values = "id, at", id+", "+at
 			}
-			p.exec(`INSERT INTO outbox (` + columns + `) SELECT ` + values + ` FROM generate_series(1, 9) n`)
+			p.Exec(`INSERT INTO outbox (` + columns + `) SELECT ` + values + ` FROM generate_series(1, 9) n`)
 			roles := c.roles
 			roles.ID = "id"
 			table, err := p.describe("public.outbox", roles)
@@ -291,10 +293,10 @@ func TestRows_GoesOnBehindAPosition(t *testing.T) {
 func TestRows_ReadsByCommitTime(t *testing.T) {
 	t.Parallel()
 	p, _ := onOwn(t, "", map[string]string{"track_commit_timestamp": "on"})
-	p.exec(`CREATE TABLE outbox (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), n int)`)
-	p.exec(slot.CreatePublicationSQL("postrider", []string{"public.outbox"}))
+	p.Exec(`CREATE TABLE outbox (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), n int)`)
+	p.Exec(slot.CreatePublicationSQL("postrider", []string{"public.outbox"}))
 	for n := range 20 {
-		p.exec(`INSERT INTO outbox (n) VALUES ($1)`, n)
+		p.Exec(`INSERT INTO outbox (n) VALUES ($1)`, n)
 	}
 	table, err := p.describe("public.outbox", slot.Roles{ID: "id"})
 	require.NoError(t, err)
@@ -312,13 +314,13 @@ func TestRows_ReadsByCommitTime(t *testing.T) {
 }
 
 func TestRows_ReadsWhatThePublicationSends(t *testing.T) {
-	versions(t, []string{"15", "18"}, func(t *testing.T, version string) {
+	testdb.Versions(t, []string{"15", "18"}, func(t *testing.T, version string) {
 		p := onShared(t, version)
-		p.exec(`CREATE TABLE outbox (id int PRIMARY KEY, a text, b text, c int GENERATED ALWAYS AS (id + 1) STORED)`)
-		p.exec(`CREATE TABLE child (more text) INHERITS (outbox)`)
-		p.exec(`INSERT INTO outbox SELECT n, 'a'||n, 'b' FROM generate_series(1, 10) n`)
-		p.exec(`INSERT INTO child VALUES (100, 'comes as a row of child')`)
-		p.exec(`CREATE PUBLICATION postrider FOR TABLE ONLY outbox (id, a) WHERE (id > 4) WITH (publish = 'insert')`)
+		p.Exec(`CREATE TABLE outbox (id int PRIMARY KEY, a text, b text, c int GENERATED ALWAYS AS (id + 1) STORED)`)
+		p.Exec(`CREATE TABLE child (more text) INHERITS (outbox)`)
+		p.Exec(`INSERT INTO outbox SELECT n, 'a'||n, 'b' FROM generate_series(1, 10) n`)
+		p.Exec(`INSERT INTO child VALUES (100, 'comes as a row of child')`)
+		p.Exec(`CREATE PUBLICATION postrider FOR TABLE ONLY outbox (id, a) WHERE (id > 4) WITH (publish = 'insert')`)
 		table, err := p.describe("public.outbox", slot.Roles{ID: "id"})
 		require.NoError(t, err)
 		require.Len(t, table.Relation.Columns, 2)
@@ -344,12 +346,12 @@ func TestRows_ReadsAllPartitionsUnderTheRoot(t *testing.T) {
 // A partition that is configured itself is another table, whose rows are read there.
 func TestRows_LeavesOutPartitionsThatAreTablesThemselves(t *testing.T) {
 	p := onShared(t, "17")
-	p.exec(`CREATE TABLE outbox (id int NOT NULL, day int NOT NULL, PRIMARY KEY (id, day)) PARTITION BY LIST (day);
+	p.Exec(`CREATE TABLE outbox (id int NOT NULL, day int NOT NULL, PRIMARY KEY (id, day)) PARTITION BY LIST (day);
 		CREATE TABLE outbox_1 PARTITION OF outbox FOR VALUES IN (1);
 		CREATE TABLE outbox_2 PARTITION OF outbox FOR VALUES IN (2, 3) PARTITION BY LIST (day); CREATE TABLE outbox_2_2 PARTITION OF outbox_2 FOR VALUES IN (2, 3);
 		CREATE PUBLICATION postrider FOR TABLE outbox WHERE (id > 1) WITH (publish_via_partition_root = true); INSERT INTO outbox VALUES (1, 1), (2, 1), (3, 2), (4, 3)`)
 	tables := []string{"public.outbox", "public.outbox_2"}
-	publication, err := slot.VerifyPublication(t.Context(), p.conn, "postrider", tables[:1])
+	publication, err := slot.VerifyPublication(t.Context(), p.Conn, "postrider", tables[:1])
 	require.NoError(t, err)
 	conn := p.rows()
 	whole, err := slot.DescribeCopied(t.Context(), conn, publication.Tables[0], tables[:1], slot.Roles{ID: "id"})
@@ -366,17 +368,17 @@ func TestRows_LeavesOutPartitionsThatAreTablesThemselves(t *testing.T) {
 
 func readPartitions(t *testing.T, publication string) {
 	p := onShared(t, "14")
-	p.exec(`CREATE TABLE outbox (id uuid NOT NULL DEFAULT gen_random_uuid(), day int NOT NULL, PRIMARY KEY (id, day)) PARTITION BY LIST (day)`)
+	p.Exec(`CREATE TABLE outbox (id uuid NOT NULL DEFAULT gen_random_uuid(), day int NOT NULL, PRIMARY KEY (id, day)) PARTITION BY LIST (day)`)
 	for day := range 3 {
-		p.exec(fmt.Sprintf(`CREATE TABLE outbox_%d PARTITION OF outbox FOR VALUES IN (%d)`, day, day))
+		p.Exec(fmt.Sprintf(`CREATE TABLE outbox_%d PARTITION OF outbox FOR VALUES IN (%d)`, day, day))
 	}
-	p.exec(publication)
-	p.exec(`INSERT INTO outbox (day) SELECT n % 3 FROM generate_series(1, 30) n`)
+	p.Exec(publication)
+	p.Exec(`INSERT INTO outbox (day) SELECT n % 3 FROM generate_series(1, 30) n`)
 	table, err := p.describe("public.outbox", slot.Roles{ID: "id"})
 	require.NoError(t, err)
-	_, err = slot.Create(t.Context(), p.conn, p.config())
+	_, err = slot.Create(t.Context(), p.Conn, p.Config())
 	require.NoError(t, err)
-	p.exec(`INSERT INTO outbox (day) SELECT n % 3 FROM generate_series(1, 3) n`)
+	p.Exec(`INSERT INTO outbox (day) SELECT n % 3 FROM generate_series(1, 3) n`)
 	conn := p.rows()
 	end, err := slot.BeginNow(t.Context(), conn)
 	require.NoError(t, err)
@@ -406,10 +408,10 @@ func TestDescribeCopied_Refuses(t *testing.T) {
 		{`id int NOT NULL, a int NOT NULL, EXCLUDE (id WITH =) WHERE (a > 3)`, "has no unique index on \"id\""},
 		{`key int PRIMARY KEY`, "has no column \"id\""},
 	} {
-		p.exec(`DROP TABLE IF EXISTS outbox`)
-		p.exec(`DROP PUBLICATION IF EXISTS postrider`)
-		p.exec(`CREATE TABLE outbox (` + c.table + `)`)
-		p.exec(slot.CreatePublicationSQL("postrider", []string{"public.outbox"}))
+		p.Exec(`DROP TABLE IF EXISTS outbox`)
+		p.Exec(`DROP PUBLICATION IF EXISTS postrider`)
+		p.Exec(`CREATE TABLE outbox (` + c.table + `)`)
+		p.Exec(slot.CreatePublicationSQL("postrider", []string{"public.outbox"}))
 		_, err := p.describe("public.outbox", slot.Roles{ID: "id"})
 		require.ErrorIs(t, err, slot.ErrNoSnapshot, c.table)
 		require.ErrorContains(t, err, c.want)
@@ -427,33 +429,33 @@ func requireFix(t *testing.T, err error) {
 
 func TestDescribeCopied_SaysWhichRightIsMissing(t *testing.T) {
 	p := onShared(t, "")
-	p.outbox()
-	p.exec(`INSERT INTO outbox VALUES (1)`)
-	p.cfg = p.role(p.name)
+	p.Outbox()
+	p.Exec(`INSERT INTO outbox VALUES (1)`)
+	p.Postgres = p.Role(p.Name)
 	_, err := p.describe("public.outbox", slot.Roles{ID: "id"})
 	require.ErrorIs(t, err, postgres.ErrPermission)
 	var advised *slot.Error
 	require.ErrorAs(t, err, &advised)
-	require.Contains(t, advised.Fix, `GRANT SELECT ON "public"."outbox" TO "`+p.name+`"`)
-	p.exec(`GRANT SELECT ON outbox TO ` + p.name)
+	require.Contains(t, advised.Fix, `GRANT SELECT ON "public"."outbox" TO "`+p.Name+`"`)
+	p.Exec(`GRANT SELECT ON outbox TO ` + p.Name)
 	_, err = p.describe("public.outbox", slot.Roles{ID: "id"})
 	require.NoError(t, err)
-	p.exec(`ALTER TABLE outbox ENABLE ROW LEVEL SECURITY`) // which would hide rows
+	p.Exec(`ALTER TABLE outbox ENABLE ROW LEVEL SECURITY`) // which would hide rows
 	_, err = p.describe("public.outbox", slot.Roles{ID: "id"})
 	require.ErrorIs(t, err, postgres.ErrPermission)
 }
 
 func TestEstimateRows_KnowsATableThatWasNeverAnalyzed(t *testing.T) {
 	p := onShared(t, "")
-	p.outbox()
-	p.exec(`INSERT INTO outbox SELECT n, repeat('x', 200) FROM generate_series(1, 10000) n`)
+	p.Outbox()
+	p.Exec(`INSERT INTO outbox SELECT n, repeat('x', 200) FROM generate_series(1, 10000) n`)
 	table, err := p.describe("public.outbox", slot.Roles{ID: "id"})
 	require.NoError(t, err)
-	n, err := table.EstimateRows(t.Context(), p.conn)
+	n, err := table.EstimateRows(t.Context(), p.Conn)
 	require.NoError(t, err)
 	require.Positive(t, n)
-	p.exec(`ANALYZE outbox`)
-	n, err = table.EstimateRows(t.Context(), p.conn)
+	p.Exec(`ANALYZE outbox`)
+	n, err = table.EstimateRows(t.Context(), p.Conn)
 	require.NoError(t, err)
 	require.InDelta(t, 10_000, n, 100)
 }

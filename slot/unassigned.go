@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
+	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/replication"
 )
 
@@ -56,7 +57,7 @@ func (e *UnassignedError) Advice() (wal, fix string) {
 		b.WriteString("publish_via_partition_root is on now, so that this ends with the rows from before it was turned on")
 	} else {
 		fmt.Fprintf(&b, "so that it does not come to this again, for rows that are written from then on (docs/OUTBOX-TABLES.md):\n"+
-			"ALTER PUBLICATION %s SET (publish_via_partition_root = true);", quoteName(e.Publication))
+			"ALTER PUBLICATION %s SET (publish_via_partition_root = true);", postgres.QuoteName(e.Publication))
 	}
 	return "everything before the row is delivered and confirmed; the slot keeps the row and what comes after it, more with every write", b.String()
 }

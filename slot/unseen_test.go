@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postrider/postrider/test/parts/testdb"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
@@ -18,13 +20,13 @@ import (
 // a snapshot that was interrupted, waits: an ordinary snapshot does not have it.
 func TestAwaitCommitted_SeesWhatCommittedBeforeTheSlot(t *testing.T) {
 	t.Parallel()
-	versions(t, all, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.All, func(t *testing.T, version string) {
 		t.Parallel()
 		p, _ := onOwn(t, version, nil)
 		ctx := t.Context()
-		p.exec(`SET synchronous_commit = local`)
-		p.outbox()
-		p.exec(`CREATE TABLE other (id int)`)
+		p.Exec(`SET synchronous_commit = local`)
+		p.Outbox()
+		p.Exec(`CREATE TABLE other (id int)`)
 		table, err := p.describe("public.outbox", slot.Roles{ID: "id"})
 		require.NoError(t, err)
 		creating, last := p.createsBeside()
@@ -44,7 +46,7 @@ func TestAwaitCommitted_SeesWhatCommittedBeforeTheSlot(t *testing.T) {
 		p.waitsForCommits(p.nextXID(), nil) // nothing has ended since it committed: no snapshot tells its xid
 		p.busy()                            // begun after the slot: nobody waits for it
 		if version == "17" {                // it takes ten seconds
-			lean, err := postgres.Connect(ctx, p.lean()) // sees less, and waits as well
+			lean, err := postgres.Connect(ctx, p.Lean()) // sees less, and waits as well
 			require.NoError(t, err)
 			err = slot.AwaitCommitted(ctx, lean, got.e.Xmax, got.e.Running)
 			require.ErrorIs(t, err, slot.ErrBlocked)
@@ -52,8 +54,8 @@ func TestAwaitCommitted_SeesWhatCommittedBeforeTheSlot(t *testing.T) {
 			require.NoError(t, lean.Close(ctx))
 		}
 
-		p.exec(`ALTER SYSTEM RESET synchronous_standby_names`)
-		p.exec(`SELECT pg_reload_conf()`)
+		p.Exec(`ALTER SYSTEM RESET synchronous_standby_names`)
+		p.Exec(`SELECT pg_reload_conf()`)
 		require.NoError(t, <-committed)
 		now := p.rows()
 		require.NoError(t, slot.AwaitCommitted(ctx, now, got.e.Xmax, got.e.Running))
@@ -76,26 +78,26 @@ func TestAwaitCommitted_WaitsForNoLaterTransaction(t *testing.T) {
 	p.busy()
 	p.waitsForCommits(xmax, nil)
 	end()
-	require.NoError(t, slot.AwaitCommitted(t.Context(), p.conn, xmax, nil))
+	require.NoError(t, slot.AwaitCommitted(t.Context(), p.Conn, xmax, nil))
 }
 
 func (p *place) nextXID() uint32 {
-	p.t.Helper()
-	xid, err := slot.NextXID(p.t.Context(), p.conn)
-	require.NoError(p.t, err)
+	p.T.Helper()
+	xid, err := slot.NextXID(p.T.Context(), p.Conn)
+	require.NoError(p.T, err)
 	return xid
 }
 
 func (p *place) busy() (end func()) {
-	p.t.Helper()
-	_, end = parts.Busy(p.t, p.dsn, `BEGIN; SELECT pg_current_xact_id()`)
+	p.T.Helper()
+	_, end = parts.Busy(p.T, p.DSN, `BEGIN; SELECT pg_current_xact_id()`)
 	return end
 }
 
 // waitsForCommits begins to read, sees it wait, and gives it up.
 func (p *place) waitsForCommits(xmax uint32, running []uint32) {
-	p.t.Helper()
-	ctx, cancel := context.WithCancel(p.t.Context())
+	p.T.Helper()
+	ctx, cancel := context.WithCancel(p.T.Context())
 	conn := p.rows()
 	ended := make(chan error, 1)
 	go func() { // ends with cancel
@@ -103,23 +105,23 @@ func (p *place) waitsForCommits(xmax uint32, running []uint32) {
 	}()
 	p.looksAgain(conn, "pg_prepared_xacts", ended)
 	cancel()
-	require.ErrorIs(p.t, <-ended, context.Canceled)
+	require.ErrorIs(p.T, <-ended, context.Canceled)
 }
 
 // looksAgain sees a session ask the same again and again, which it does because it waits. To prepare the question and to ask it for the first time
 // are two requests.
 func (p *place) looksAgain(conn *pgx.Conn, question string, ended <-chan error) {
-	p.t.Helper()
+	p.T.Helper()
 	asked := time.NewTicker(time.Millisecond)
 	defer asked.Stop()
 	for answered := map[int64]bool{}; len(answered) < 4; {
 		select {
 		case err := <-ended:
-			require.NoError(p.t, err)
-			require.FailNow(p.t, "it did not wait")
+			require.NoError(p.T, err)
+			require.FailNow(p.T, "it did not wait")
 		case <-asked.C:
 			var at *time.Time
-			require.NoError(p.t, p.conn.QueryRow(p.t.Context(), `SELECT max(state_change) FROM pg_stat_activity WHERE pid = $1 AND state <> 'active' AND query LIKE $2`,
+			require.NoError(p.T, p.Conn.QueryRow(p.T.Context(), `SELECT max(state_change) FROM pg_stat_activity WHERE pid = $1 AND state <> 'active' AND query LIKE $2`,
 				conn.PgConn().PID(), "%"+question+"%").Scan(&at))
 			if at != nil {
 				answered[at.UnixMicro()] = true
@@ -130,19 +132,19 @@ func (p *place) looksAgain(conn *pgx.Conn, question string, ended <-chan error) 
 
 // commitWithoutStandby has a statement of a session of its own wait, after it has committed, for a standby that is not there.
 func (p *place) commitWithoutStandby(sql string) (done <-chan error) {
-	p.t.Helper()
-	p.exec(`ALTER SYSTEM SET synchronous_standby_names = 'absent'`)
-	p.exec(`SELECT pg_reload_conf()`)
-	conn := parts.Connect(p.t, p.dsn)
-	require.Eventually(p.t, func() bool {
+	p.T.Helper()
+	p.Exec(`ALTER SYSTEM SET synchronous_standby_names = 'absent'`)
+	p.Exec(`SELECT pg_reload_conf()`)
+	conn := parts.Connect(p.T, p.DSN)
+	require.Eventually(p.T, func() bool {
 		var names string
-		require.NoError(p.t, conn.QueryRow(p.t.Context(), `SHOW synchronous_standby_names`).Scan(&names))
+		require.NoError(p.T, conn.QueryRow(p.T.Context(), `SHOW synchronous_standby_names`).Scan(&names))
 		return names == "absent"
 	}, patience, time.Millisecond)
-	p.exec(`CHECKPOINT`) // it is the checkpointer that tells the others to wait, and it may hear of the setting later than a session
+	p.Exec(`CHECKPOINT`) // it is the checkpointer that tells the others to wait, and it may hear of the setting later than a session
 	result := make(chan error, 1)
 	go func() { // ends when the setting is reset, or the server ends
-		_, err := conn.Exec(context.WithoutCancel(p.t.Context()), sql)
+		_, err := conn.Exec(context.WithoutCancel(p.T.Context()), sql)
 		result <- err
 	}()
 	p.await(`SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep')`)

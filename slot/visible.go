@@ -185,7 +185,7 @@ func awaitFinished(ctx context.Context, conn *pgx.Conn) (*snapshot, error) {
 				Err: &diagnosis{"transaction " + running[finishing] + " has written its commit and does not finish, so its rows cannot be read yet", []error{ErrBlocked}},
 				WAL: keptMeanwhile,
 				Fix: "if it waits for a synchronous standby, let the relay see that:\n" +
-					"GRANT pg_read_all_stats TO " + quoteName(conn.Config().User) + ";",
+					"GRANT pg_read_all_stats TO " + postgres.QuoteName(conn.Config().User) + ";",
 			}
 		}
 		select {

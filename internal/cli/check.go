@@ -13,6 +13,7 @@ import (
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 // checkTimeout bounds the whole of check: whoever waits for it wants an answer, and a port that drops packets gives none.
@@ -104,7 +105,10 @@ func (a *app) checkWith(ctx context.Context, c checker) []slot.Finding {
 	server, done := context.WithTimeout(ctx, checkTimeout-kafkaTimeout)
 	findings = append(findings, slot.Check(server, slot.Preflight{
 		Postgres: cfg.Postgres, Need: requirements(cfg), Messages: len(cfg.Replication.Messages) > 0, Snapshot: cfg.Snapshot.On(),
-		Monitor: cfg.Monitor, Beside: c.beside, Observed: ours.observed,
+		VolumeSize: cfg.Monitor.VolumeSize, Beside: c.beside, Observe: func(ctx context.Context, conn *pgx.Conn) ([]slot.Finding, error) {
+			o, err := monitor.Observe(ctx, conn, cfg.Slot.Name, cfg.Monitor)
+			return ours.observed(o), err
+		},
 		Table: func(ctx context.Context, conn *pgx.Conn, t slot.Table) []slot.Finding {
 			return checkTable(ctx, conn, cfg, t, seen)
 		},

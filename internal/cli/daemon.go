@@ -20,6 +20,7 @@ import (
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/sink/kafka"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 // stuckAfter is how long the session loop may stand still before the process counts as hung. It turns once a second, whatever the
@@ -90,7 +91,7 @@ func (d *daemon) report() Report {
 
 func (d *daemon) verdict() health.Verdict { return d.report().Verdict }
 
-func (d *daemon) observation() slot.Observation {
+func (d *daemon) observation() monitor.Observation {
 	return d.pipeline.monitor.Observation()
 }
 

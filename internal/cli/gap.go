@@ -11,6 +11,7 @@ import (
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 // gapTimeout bounds how long the message about a lost slot waits for the database.
@@ -65,5 +66,5 @@ func (p *pipeline) moved(ctx context.Context, m relay.Move) error {
 		return err
 	}
 	defer closeSQL(ctx, conn)
-	return slot.MovedOn(ctx, conn, p.monitor.Observation(), p.cfg.Replication.Tables, p.cfg.Snapshot.On(), m.Acked, m.Confirmed, m.Streamed.Add(p.monitor.ClockSkew()), m.Held)
+	return monitor.Advanced(ctx, conn, p.monitor.Observation(), p.cfg.Replication.Tables, p.cfg.Snapshot.On(), m.Acked, m.Confirmed, m.Streamed.Add(p.monitor.ClockSkew()), m.Held)
 }

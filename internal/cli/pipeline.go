@@ -21,6 +21,7 @@ import (
 	"github.com/postrider/postrider/sink/kafka"
 	"github.com/postrider/postrider/sink/stdout"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 // pipeline makes the parts of a relay out of a configuration. It is where the packages that must not know each other meet.
@@ -29,8 +30,8 @@ type pipeline struct {
 	cfg      config.Config
 	metrics  *metrics.Set
 	log      zerolog.Logger
-	monitor  *slot.Monitor
-	observed func(slot.Observation) // told of each, by the monitor's goroutine; nil: nobody is
+	monitor  *monitor.Monitor
+	observed func(monitor.Observation) // told of each, by the monitor's goroutine; nil: nobody is
 	snapshot *snapshot.Snapshot
 	copy     *snapshot.Copy // from prepare to the end of runSnapshot; nil: there is nothing to copy
 	renewed  time.Time      // when we last made a slot, with the rows that were in the tables; of the relay's goroutine
@@ -47,8 +48,8 @@ type pipeline struct {
 func (a *app) newPipeline(cfg config.Config, set *metrics.Set, log zerolog.Logger) *pipeline {
 	p := &pipeline{app: a, cfg: cfg, metrics: set, log: log, catalogue: catalogue{cfg: cfg.Postgres}}
 	p.assigner = slot.NewAssigner(cfg.Replication, cfg.Slot.Name, p.component("slot"))
-	export := slot.Export(set)
-	p.monitor = slot.NewMonitor(cfg.Postgres, requirements(cfg), cfg.Monitor, func(o slot.Observation) {
+	export := monitor.Export(set)
+	p.monitor = monitor.New(cfg.Postgres, requirements(cfg), cfg.Monitor, func(o monitor.Observation) {
 		export(o)
 		if p.observed != nil {
 			p.observed(o)

@@ -13,6 +13,7 @@ import (
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 // Report is the answer of /status and of `postrider status --json`. In JSON an LSN has PostgreSQL's text form.
@@ -24,8 +25,8 @@ type Report struct {
 	Source      string    // who answered: "daemon", or "database" when the daemon did not
 	DaemonError string    // why the daemon did not answer
 	Relay       relay.State
-	Slot        slot.Status      // zero until it was observed
-	Monitor     slot.Observation // what else is known of the server; its Slot is zero, Slot has it
+	Slot        slot.Status         // zero until it was observed
+	Monitor     monitor.Observation // what else is known of the server; its Slot is zero, Slot has it
 	Sink        SinkReport
 }
 
@@ -59,14 +60,14 @@ func (s SinkReport) String() string {
 }
 
 // newReport is the report of the running daemon. It is the only place that joins what relay and monitor know of themselves.
-func newReport(now time.Time, pid int, startedAt time.Time, r relay.State, o slot.Observation, cfg config.Config) Report {
+func newReport(now time.Time, pid int, startedAt time.Time, r relay.State, o monitor.Observation, cfg config.Config) Report {
 	report := Report{Version: currentBuild().Version, PID: pid, StartedAt: startedAt, Source: sourceDaemon, Sink: sinkReport(cfg.Sink)}
 	report.judge(now, r, o, health.StartError{}, cfg.Health)
 	return report
 }
 
 // judge fills in what is known, and the verdict that follows from it. A zero State is a relay that did not answer; start is for that.
-func (r *Report) judge(now time.Time, st relay.State, o slot.Observation, start health.StartError, cfg health.Config) {
+func (r *Report) judge(now time.Time, st relay.State, o monitor.Observation, start health.StartError, cfg health.Config) {
 	r.Relay, r.Slot, r.Monitor = st, o.Slot, o
 	r.Monitor.Slot = slot.Status{}
 	r.Verdict = health.Judge(health.Input{Now: now, Relay: st, Observation: o, Sink: r.Sink.String(), StartError: start, Config: cfg})
@@ -106,7 +107,7 @@ type (
 	}
 	// monitorJSON is an observation without the slot: the outer field hides the embedded one of the same name.
 	monitorJSON struct {
-		slot.Observation
+		monitor.Observation
 		Slot *struct{} `json:"slot,omitempty"`
 	}
 )

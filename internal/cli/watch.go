@@ -13,7 +13,7 @@ import (
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/internal/httpserver"
-	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 // watched is what status --watch has last seen: the parts of the status page, or what the database says when no relay answers.
@@ -21,7 +21,7 @@ type watched struct {
 	at       time.Time
 	verdict  health.Verdict
 	pipeline pagePipeline
-	slot     slot.Observation
+	slot     monitor.Observation
 	history  pageHistory
 	topics   pageTopics
 	events   pageEvents

@@ -20,11 +20,12 @@ import (
 	"github.com/postrider/postrider/internal/secret"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 func sampleWatched() watched {
-	o := slot.Observation{Slot: observed(nil), Others: []slot.Status{{Slot: slot.Slot{Name: "forgotten", Plugin: "pgoutput", WALStatus: "extended"}, RetainedBytes: new(int64(7 << 30))}}}
-	o.Forecast.Loss = slot.Estimate{Seconds: new(3600.0), Assumption: "at 1.0 MiB/s of WAL"}
+	o := monitor.Observation{Slot: observed(nil), Others: []slot.Status{{Slot: slot.Slot{Name: "forgotten", Plugin: "pgoutput", WALStatus: "extended"}, RetainedBytes: new(int64(7 << 30))}}}
+	o.Forecast.Loss = monitor.Estimate{Seconds: new(3600.0), Assumption: "at 1.0 MiB/s of WAL"}
 	w := watched{
 		at: now.Add(-time.Second), slot: o,
 		verdict: health.Verdict{

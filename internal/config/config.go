@@ -16,6 +16,7 @@ import (
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 // Config is everything that can be configured.
@@ -29,7 +30,7 @@ type Config struct {
 	Snapshot    snapshot.Config    `toml:"snapshot"`
 	Relay       relay.Config       `toml:"relay"`
 	DeadLetter  deadletter.Config  `toml:"deadletter"`
-	Monitor     slot.MonitorConfig `toml:"monitor"`
+	Monitor     monitor.Config     `toml:"monitor"`
 	Health      health.Config      `toml:"health"`
 	Alerts      alerts.Config      `toml:"alerts"`
 	HTTP        httpserver.Config  `toml:"http"`
@@ -49,7 +50,7 @@ func Default() Config {
 		Snapshot:    snapshot.DefaultConfig(),
 		Relay:       relay.DefaultConfig(),
 		DeadLetter:  deadletter.DefaultConfig(),
-		Monitor:     slot.DefaultMonitorConfig(),
+		Monitor:     monitor.DefaultConfig(),
 		Health:      health.DefaultConfig(),
 		Alerts:      alerts.DefaultConfig(),
 		HTTP:        httpserver.DefaultConfig(),
