@@ -2,10 +2,8 @@ package replication
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -52,13 +50,17 @@ func FindHandover(ctx context.Context, pg *pgconn.Config, cfg Config, slot strin
 	if err != nil {
 		return Handover{}, err
 	}
-	closed := make(chan struct{})
-	close(closed)
-	// Sends the position that the slot has. Without the orderly end, the server would hold the slot a little longer.
-	defer func() { _ = s.Finish(ctx, closed) }()
+	defer func() { _ = s.endPeek(ctx) }()
 
 	f := &finder{last: last, routed: routed, found: Handover{Confirmed: s.SeedLSN(), LSN: s.SeedLSN()}}
-	if err := s.find(ctx, f); err != nil {
+	err = s.peek(ctx, s.identity.WrittenLSN, func(m sent) (bool, error) {
+		if m.err != nil || m.wal == nil {
+			return false, m.err
+		}
+		err := f.message(m.lsn, m.wal, m.events)
+		return f.done, err
+	})
+	if err != nil {
 		return Handover{}, err
 	}
 	switch {
@@ -68,38 +70,6 @@ func FindHandover(ctx context.Context, pg *pgconn.Config, cfg Config, slot strin
 		return f.found, fmt.Errorf("slot %q stands at %s, the event was at %s: %w", slot, s.SeedLSN(), last.LSN, ErrEventBehind)
 	}
 	return f.found, fmt.Errorf("transaction %d with an event at %s, slot %q at %s: %w", last.XID, last.LSN, slot, s.SeedLSN(), ErrEventNotFound)
-}
-
-// find feeds the finder until it is done, or has seen everything that was written when the stream began.
-func (s *Stream) find(ctx context.Context, f *finder) error {
-	defer onDone(ctx, func() { _ = s.conn.Conn().SetReadDeadline(time.Unix(1, 0)) })()
-	s.schedule.last = s.now()
-	b := newBatch()
-	for !f.done && s.positions.received < s.identity.WrittenLSN {
-		typ, body, over, ok, err := s.wire.next()
-		switch {
-		case err != nil:
-			return fmt.Errorf("transaction that commits at %s: %w", s.decoder.lsn, err)
-		case !ok:
-			if err := s.statusIfDue(); err != nil {
-				return err
-			}
-			if err := s.read(ctx, context.Background()); err != nil {
-				return err
-			}
-			continue
-		}
-		b.reset()
-		if err := s.message(typ, body, over, b); err != nil {
-			return err
-		}
-		if typ == 'd' && len(body) > 25 && body[0] == 'w' {
-			if err := f.message(pglogrepl.LSN(binary.BigEndian.Uint64(body[1:9])), body[25:], b.Events); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // finder follows the stream. What it knows of a transaction becomes part of found at the Commit.

@@ -39,45 +39,28 @@ func FindTransaction(ctx context.Context, pg *pgconn.Config, cfg Config, slot st
 	if err != nil {
 		return Transaction{}, err
 	}
-	closed := make(chan struct{})
-	close(closed)
-	// Sends the position that the slot has. Without the orderly end, the server would hold the slot a little longer.
-	defer func() { _ = s.Finish(ctx, closed) }()
-	defer onDone(ctx, func() { _ = s.conn.Conn().SetReadDeadline(time.Unix(1, 0)) })()
-	s.schedule.last = s.now()
+	defer func() { _ = s.endPeek(ctx) }()
 
-	t := Transaction{CommitLSN: commit, Events: map[string]int{}}
-	b := newBatch()
-	for s.positions.received < s.identity.WrittenLSN {
-		typ, body, over, ok, err := s.wire.next()
-		switch {
-		case err != nil:
-			return t, fmt.Errorf("transaction that commits at %s: %w", s.decoder.lsn, err)
-		case !ok:
-			if err := s.statusIfDue(); err != nil {
-				return t, err
-			}
-			if err := s.read(ctx, context.Background()); err != nil {
-				return t, err
-			}
-			continue
-		}
-		b.reset()
-		err = s.message(typ, body, over, b)
+	t, done := Transaction{CommitLSN: commit, Events: map[string]int{}}, false
+	err = s.peek(ctx, s.identity.WrittenLSN, func(m sent) (bool, error) {
 		if s.decoder.open && s.decoder.lsn == commit {
 			t.XID, t.CommitTime = s.decoder.xid, s.decoder.time
 		}
-		if err != nil {
-			if t.XID == 0 {
-				return t, err
-			}
-			// It ends with its commit record, which is longer than the 8 bytes that records are aligned to: nothing else commits there.
-			t.Unsent, t.Behind = err, commit+8
-			return t, nil
+		switch {
+		case m.err != nil && t.XID == 0:
+			return true, m.err
+		case m.err != nil:
+			// It ends with its commit record, which is longer than the 8 bytes that records are aligned
+			// to: nothing else commits there.
+			t.Unsent, t.Behind, done = m.err, commit+8, true
+		default:
+			t.take(m.events, counts)
+			done = t.XID != 0 && !s.decoder.open
 		}
-		if t.take(b.Events, counts); t.XID != 0 && !s.decoder.open {
-			return t, nil
-		}
+		return done, nil
+	})
+	if done || err != nil {
+		return t, err
 	}
 	return t, fmt.Errorf("transaction that commits at %s, slot %q at %s, the server at %s: %w",
 		commit, slot, s.SeedLSN(), s.identity.WrittenLSN, ErrTransactionNotFound)

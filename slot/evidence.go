@@ -175,7 +175,7 @@ FROM (SELECT pg_catalog.array_agg(t.n) AS numbers, pg_catalog.array_agg(t.oid) A
   pg_catalog.array_agg(t.file) AS files FROM tree t) m`
 
 func readEvidence(ctx context.Context, conn *pgx.Conn, publication string, tables []string) (*evidence, error) {
-	schemas, names := splitTables(tables)
+	schemas, names := SplitTables(tables)
 	e := &evidence{}
 	var document []byte
 	var numbers []int

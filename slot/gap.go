@@ -3,6 +3,7 @@ package slot
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -67,7 +68,7 @@ func (g *Gap) count(ctx context.Context, conn *pgx.Conn, table string, consented
 	if t.Reason != "" {
 		return t
 	}
-	err = conn.QueryRow(ctx, "SELECT pg_catalog.count(*) FROM "+quoteTable(table)+" WHERE "+fromXmin(g.FromXmin), pgx.QueryExecModeSimpleProtocol).Scan(&t.Rows)
+	err = conn.QueryRow(ctx, "SELECT pg_catalog.count(*) FROM "+QuoteTable(table)+" WHERE "+FromXminSQL(g.FromXmin), pgx.QueryExecModeSimpleProtocol).Scan(&t.Rows)
 	switch postgres.SQLState(err) {
 	case "57014": // query_canceled
 		t.Reason = fmt.Sprintf("that took longer than %s", gapTimeout)
@@ -115,4 +116,9 @@ func Size(bytes float64) string {
 		return fmt.Sprintf("%.0f B", bytes)
 	}
 	return fmt.Sprintf("%s %ciB", strings.TrimSuffix(fmt.Sprintf("%.1f", bytes), ".0"), "KMGTP"[unit])
+}
+
+// fromXmin is the condition for rows written by a transaction or a later one. By age, since numbers of transactions wrap around.
+func FromXminSQL(xid uint32) string {
+	return "pg_catalog.age(xmin) <= pg_catalog.age('" + strconv.FormatUint(uint64(xid), 10) + "'::pg_catalog.xid)"
 }

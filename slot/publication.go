@@ -62,7 +62,7 @@ func SplitTable(table string) (schema, name string) {
 	return schema, name
 }
 
-func splitTables(tables []string) (schemas, names []string) {
+func SplitTables(tables []string) (schemas, names []string) {
 	schemas, names = make([]string, len(tables)), make([]string, len(tables))
 	for i, t := range tables {
 		schemas[i], names[i] = SplitTable(t)
@@ -71,7 +71,7 @@ func splitTables(tables []string) (schemas, names []string) {
 }
 
 // quoteTable is the name for SQL.
-func quoteTable(table string) string {
+func QuoteTable(table string) string {
 	schema, name := SplitTable(table)
 	return pgx.Identifier{schema, name}.Sanitize()
 }
@@ -79,7 +79,7 @@ func quoteTable(table string) string {
 func quoteTables(tables []string) string {
 	quoted := make([]string, len(tables))
 	for i, t := range tables {
-		quoted[i] = quoteTable(t)
+		quoted[i] = QuoteTable(t)
 	}
 	return strings.Join(quoted, ", ")
 }
@@ -100,7 +100,7 @@ func EnsurePublicationSQL(name string, tables []string) string {
 	b.WriteString("DO $postrider$ DECLARE owner name; BEGIN\nIF NOT EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = " + postgres.QuoteText(name) +
 		") THEN\n    " + CreatePublicationSQL(name, tables) + "\nEND IF;\n")
 	for _, t := range tables {
-		fmt.Fprintf(&b, lacksTableSQL+foreignSQL+"    %[3]s\nEND IF;\n", postgres.QuoteText(name), postgres.QuoteText(quoteTable(t)), addTableSQL(name, t))
+		fmt.Fprintf(&b, lacksTableSQL+foreignSQL+"    %[3]s\nEND IF;\n", postgres.QuoteText(name), postgres.QuoteText(QuoteTable(t)), addTableSQL(name, t))
 	}
 	return b.String() + "END $postrider$;"
 }
@@ -129,7 +129,7 @@ const foreignSQL = `    SELECT o.rolname INTO owner FROM pg_catalog.pg_publicati
 
 // addTableSQL adds a table to a publication that is not one of all tables.
 func addTableSQL(publication, table string) string {
-	return "ALTER PUBLICATION " + postgres.QuoteName(publication) + " ADD TABLE " + quoteTable(table) + ";"
+	return "ALTER PUBLICATION " + postgres.QuoteName(publication) + " ADD TABLE " + QuoteTable(table) + ";"
 }
 
 // The view resolves schemas, FOR ALL TABLES, and what publish_via_partition_root does to partitions. Its columns beyond the
@@ -351,7 +351,7 @@ func (p *Publication) Problems() []*PublicationError {
 		case t.Kind != "r" && t.Kind != "p":
 			add(t.Name, "is no table, and only tables can be published", "correct replication.tables")
 		case t.Unlogged || t.Temporary:
-			add(t.Name, "is unlogged or temporary: its rows never reach the WAL", "ALTER TABLE "+quoteTable(t.Name)+" SET LOGGED;")
+			add(t.Name, "is unlogged or temporary: its rows never reach the WAL", "ALTER TABLE "+QuoteTable(t.Name)+" SET LOGGED;")
 			problems[len(problems)-1].InTable = true
 		case t.Published && len(t.unsendable) > 0:
 			problems = append(problems, t.unsendable[0].problem(p.Name, t.Name))
@@ -466,5 +466,5 @@ func AddTables(ctx context.Context, conn *pgx.Conn, name string, tables []string
 // without the table in the publication. SET TABLE would remove the other tables.
 func ResetSQL(p *Publication, t Table) string {
 	alter := "ALTER PUBLICATION " + postgres.QuoteName(p.Name)
-	return "BEGIN; " + alter + " DROP TABLE " + quoteTable(t.Name) + "; " + alter + " ADD TABLE " + quoteTable(t.Name) + "; COMMIT;"
+	return "BEGIN; " + alter + " DROP TABLE " + QuoteTable(t.Name) + "; " + alter + " ADD TABLE " + QuoteTable(t.Name) + "; COMMIT;"
 }

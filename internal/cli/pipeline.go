@@ -10,10 +10,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/rs/zerolog"
 
+	"github.com/postrider/postrider/internal/backfill"
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/internal/postgres"
-	"github.com/postrider/postrider/internal/snapshot"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
@@ -22,6 +22,7 @@ import (
 	"github.com/postrider/postrider/sink/stdout"
 	"github.com/postrider/postrider/slot"
 	"github.com/postrider/postrider/slot/monitor"
+	"github.com/postrider/postrider/slot/partition"
 )
 
 // pipeline makes the parts of a relay out of a configuration. It is where the packages that must not know each other meet.
@@ -32,22 +33,22 @@ type pipeline struct {
 	log      zerolog.Logger
 	monitor  *monitor.Monitor
 	observed func(monitor.Observation) // told of each, by the monitor's goroutine; nil: nobody is
-	snapshot *snapshot.Snapshot
-	copy     *snapshot.Copy // from prepare to the end of runSnapshot; nil: there is nothing to copy
+	snapshot *backfill.Snapshot
+	copy     *backfill.Copy // from prepare to the end of runSnapshot; nil: there is nothing to copy
 	renewed  time.Time      // when we last made a slot, with the rows that were in the tables; of the relay's goroutine
 	gap      lastGap
 	// As a session was last prepared; the same goroutine then makes its router.
 	returns   int // Monitor.Returns
 	tables    []slot.Table
 	catalogue catalogue // the router's questions
-	assigner  *slot.Assigner
+	assigner  *partition.Assigner
 	router    *router.Router // of the last session; of the relay's goroutine
 	timeline  int32          // of its rows
 }
 
 func (a *app) newPipeline(cfg config.Config, set *metrics.Set, log zerolog.Logger) *pipeline {
 	p := &pipeline{app: a, cfg: cfg, metrics: set, log: log, catalogue: catalogue{cfg: cfg.Postgres}}
-	p.assigner = slot.NewAssigner(cfg.Replication, cfg.Slot.Name, p.component("slot"))
+	p.assigner = partition.New(cfg.Replication, cfg.Slot.Name, p.component("slot"))
 	export := monitor.Export(set)
 	p.monitor = monitor.New(cfg.Postgres, requirements(cfg), cfg.Monitor, func(o monitor.Observation) {
 		export(o)
@@ -334,7 +335,7 @@ func (p *pipeline) updated(table, behavior string) {
 // describe asks the catalogue about a table, once per shape, and behind the transaction of its first row: that may have made the columns.
 func (p *pipeline) describe(oid, xid uint32) (t *router.Table, err error) {
 	err = p.catalogue.ask(func(ctx context.Context, conn *pgx.Conn) error {
-		if err := slot.AwaitChanges(ctx, conn, xid); err != nil {
+		if err := partition.AwaitChanges(ctx, conn, xid); err != nil {
 			log := p.component("router")
 			log.Warn().Err(err).Uint32("oid", oid).Msg("types of columns that this transaction has added are taken as text")
 		}
@@ -346,7 +347,7 @@ func (p *pipeline) describe(oid, xid uint32) (t *router.Table, err error) {
 
 // home asks which table a row belongs to, once per relation too.
 func (p *pipeline) home(ev *replication.Event) (table string, upTo pglogrepl.LSN, err error) {
-	row := slot.FirstRow{Relation: ev.Relation, LSN: ev.LSN, XID: ev.XID, Index: ev.Index}
+	row := partition.FirstRow{Relation: ev.Relation, LSN: ev.LSN, XID: ev.XID, Index: ev.Index}
 	if table, known := p.assigner.Remembered(row); known {
 		return table, 0, nil
 	}

@@ -15,14 +15,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
+	"github.com/postrider/postrider/internal/backfill"
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/deadletter"
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/internal/postgres"
-	"github.com/postrider/postrider/internal/recovery"
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/kafka"
-	"github.com/postrider/postrider/slot"
 )
 
 // recoverCall is one call of recover.
@@ -32,7 +31,7 @@ type recoverCall struct {
 	gap          bool
 	asJSON       bool
 	since, until string
-	selection    recovery.Selection
+	selection    backfill.Selection
 }
 
 func newRecover(a *app) *cobra.Command {
@@ -98,7 +97,7 @@ func (c *recoverCall) run(cmd *cobra.Command) error {
 			return err
 		}
 		f := explain(err)
-		if errors.Is(err, recovery.ErrIncomplete) || errors.Is(err, recovery.ErrParked) {
+		if errors.Is(err, backfill.ErrIncomplete) || errors.Is(err, backfill.ErrParked) {
 			f.code = exitConfig
 		}
 		return f
@@ -127,16 +126,15 @@ func (c *recoverCall) times() (err error) {
 	return nil
 }
 
-func (c *recoverCall) recover(ctx context.Context, cfg config.Config) (*recovery.Report, error) {
+func (c *recoverCall) recover(ctx context.Context, cfg config.Config) (*backfill.Report, error) {
 	a := c.app
 	p := a.newPipeline(cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), a.newLogger(cfg.Log))
 	if err := p.prepareTables(ctx); err != nil { // what the router needs to know
 		return nil, err
 	}
-	parts := recovery.Parts{
-		Postgres: cfg.Postgres, Need: requirements(cfg), Replication: cfg.Replication,
-		Roles: func(table string) slot.Roles { return roles(cfg, table) },
-		OpenTopics: func(ctx context.Context) (recovery.Topics, error) {
+	parts := backfill.RecoveryParts{
+		Parts: p.backfillParts("recovery"),
+		OpenTopics: func(ctx context.Context) (backfill.Topics, error) {
 			reader, err := kafka.OpenReader(ctx, cfg.Sink.Kafka, true) // what readers do not see is not delivered
 			if err != nil {
 				return nil, err // an interface that holds a nil pointer is not nil
@@ -151,8 +149,7 @@ func (c *recoverCall) recover(ctx context.Context, cfg config.Config) (*recovery
 			return s, nil
 		},
 		Router: p.newRouter,
-		Limits: recovery.Limits{Messages: cfg.Relay.InFlightMessages, Bytes: cfg.Relay.InFlightBytes},
-		Say:    a.progress, Log: p.component("recovery"),
+		Say:    a.progress,
 	}
 	if cfg.DeadLetter.On() {
 		system, err := askSystemIdentifier(ctx, cfg.Postgres)
@@ -170,7 +167,7 @@ func (c *recoverCall) recover(ctx context.Context, cfg config.Config) (*recovery
 		parks := sync.OnceValue(letters.Parks)
 		parts.Parked = func(m *sink.Message) bool { return parks()(m) }
 	}
-	r, err := recovery.New(ctx, parts, c.selection)
+	r, err := backfill.NewRecovery(ctx, parts, c.selection)
 	if err != nil {
 		return nil, err
 	}
@@ -253,7 +250,7 @@ func (t topicReader) Read(ctx context.Context, topic string, since time.Time, ea
 const mostNamed = 10
 
 // print says what was found and done, and what to type next.
-func (c *recoverCall) print(w io.Writer, r *recovery.Report) error {
+func (c *recoverCall) print(w io.Writer, r *backfill.Report) error {
 	fmt.Fprintf(w, "slot %s was %s", r.Slot, r.State)
 	if r.Reason != "" {
 		fmt.Fprintf(w, " (%s)", r.Reason)
@@ -298,7 +295,7 @@ func (c *recoverCall) print(w io.Writer, r *recovery.Report) error {
 	return err
 }
 
-func placeText(p *recovery.Place) string {
+func placeText(p *backfill.Place) string {
 	switch {
 	case p == nil:
 		return "-"
@@ -309,7 +306,7 @@ func placeText(p *recovery.Place) string {
 }
 
 // outcome is the last line.
-func (c *recoverCall) outcome(r *recovery.Report) string {
+func (c *recoverCall) outcome(r *backfill.Report) string {
 	rows := quantity(r.Undelivered(), "row")
 	these, are := "these ", " are"
 	if r.Undelivered() == 1 {

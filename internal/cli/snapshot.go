@@ -8,9 +8,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postrider/postrider/internal/backfill"
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/deadletter"
-	"github.com/postrider/postrider/internal/snapshot"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
@@ -19,26 +19,35 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-func (p *pipeline) newSnapshot() *snapshot.Snapshot {
+func (p *pipeline) newSnapshot() *backfill.Snapshot {
 	cfg := p.cfg
-	return snapshot.New(cfg.Snapshot, snapshot.Parts{
-		Postgres: cfg.Postgres, Need: requirements(cfg), Replication: cfg.Replication,
-		Roles: func(table string) slot.Roles { return roles(cfg, table) },
-		OpenStore: func(ctx context.Context) (snapshot.Store, error) {
+	return backfill.NewSnapshot(cfg.Snapshot, backfill.SnapshotParts{
+		Parts: p.backfillParts("snapshot"),
+		OpenStore: func(ctx context.Context) (backfill.Store, error) {
 			s, err := kafka.OpenProgress(ctx, cfg.Sink.Kafka, cfg.Snapshot.Topic, p.component("sink"))
 			if err != nil {
 				return nil, err // an interface that holds a nil pointer is not nil
 			}
 			return s, nil
 		},
-		Limits:  snapshot.Limits{Messages: cfg.Relay.InFlightMessages, Bytes: cfg.Relay.InFlightBytes},
-		Metrics: p.metrics, Log: p.component("snapshot"),
+		Metrics: p.metrics,
 	})
 }
 
-// roles are the columns that the table's router uses.
-func roles(cfg config.Config, table string) slot.Roles {
-	r := slot.Roles{ID: router.DefaultConfig().FieldID, OrderBy: cfg.Snapshot.OrderBy}
+// backfillParts are what a snapshot and a recovery read and publish rows with.
+func (p *pipeline) backfillParts(component string) backfill.Parts {
+	cfg := p.cfg
+	return backfill.Parts{
+		Postgres: cfg.Postgres, Need: requirements(cfg), Replication: cfg.Replication,
+		Keys:   func(table string) backfill.KeyColumns { return keyColumns(cfg, table) },
+		Limits: backfill.Limits{Messages: cfg.Relay.InFlightMessages, Bytes: cfg.Relay.InFlightBytes},
+		Log:    p.component(component),
+	}
+}
+
+// keyColumns are those that the table's router uses.
+func keyColumns(cfg config.Config, table string) backfill.KeyColumns {
+	r := backfill.KeyColumns{ID: router.DefaultConfig().FieldID, OrderBy: cfg.Snapshot.OrderBy}
 	rules, err := router.Divide(cfg.Router, cfg.Replication.Tables, cfg.Replication.Messages)
 	if err != nil {
 		return r // the router says so
@@ -53,7 +62,7 @@ func roles(cfg config.Config, table string) slot.Roles {
 
 // checkSnapshot finds out whether the rows of a table could be published, and in which order.
 func checkSnapshot(ctx context.Context, conn *pgx.Conn, cfg config.Config, t slot.Table) slot.Finding {
-	c, err := slot.DescribeCopied(ctx, conn, t, cfg.Replication.Tables, roles(cfg, t.Name))
+	c, err := backfill.NewTableReader(ctx, conn, t, cfg.Replication.Tables, keyColumns(cfg, t.Name))
 	if err != nil {
 		return slot.ErrorFinding("snapshot", t.Name, err)
 	}
@@ -87,9 +96,9 @@ func (p *pipeline) runSnapshot(ctx, stop context.Context, report func(relay.Snap
 		return nil
 	}
 	defer p.endSnapshot()
-	err := p.copy.Run(ctx, stop, snapshot.Target{OpenSink: p.openSink, Router: p.newRouter, Parks: p.parks},
-		func(s snapshot.State) { report(relay.Snapshot(s)) })
-	if parked := new(snapshot.ParkedError); errors.As(err, &parked) {
+	err := p.copy.Run(ctx, stop, backfill.Target{OpenSink: p.openSink, Router: p.newRouter, Parks: p.parks},
+		func(s backfill.State) { report(relay.Snapshot(s)) })
+	if parked := new(backfill.ParkedError); errors.As(err, &parked) {
 		return &misfit{err}
 	}
 	return err
@@ -139,7 +148,7 @@ func (p *pipeline) renewable(err error) error {
 
 // renews: a slot that is lost is made anew, with the rows of the tables.
 func (p *pipeline) renews() bool {
-	return p.copies() && p.cfg.Snapshot.Mode == snapshot.WhenNeeded && p.cfg.Slot.Create
+	return p.copies() && p.cfg.Snapshot.Mode == backfill.WhenNeeded && p.cfg.Slot.Create
 }
 
 // renewed is a relay.ErrSlotRenewed whose text is that of the error itself.

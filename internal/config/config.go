@@ -7,11 +7,11 @@ package config
 
 import (
 	"github.com/postrider/postrider/internal/alerts"
+	"github.com/postrider/postrider/internal/backfill"
 	"github.com/postrider/postrider/internal/deadletter"
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/internal/httpserver"
 	"github.com/postrider/postrider/internal/postgres"
-	"github.com/postrider/postrider/internal/snapshot"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
@@ -27,7 +27,7 @@ type Config struct {
 	Router      []router.Config    `toml:"router"` // rule sets, at least one
 	Format      router.Format      `toml:"format"`
 	Sink        Sink               `toml:"sink"`
-	Snapshot    snapshot.Config    `toml:"snapshot"`
+	Snapshot    backfill.Config    `toml:"snapshot"`
 	Relay       relay.Config       `toml:"relay"`
 	DeadLetter  deadletter.Config  `toml:"deadletter"`
 	Monitor     monitor.Config     `toml:"monitor"`
@@ -47,7 +47,7 @@ func Default() Config {
 		Router:      []router.Config{router.DefaultConfig()},
 		Format:      router.DefaultFormat(),
 		Sink:        defaultSink(),
-		Snapshot:    snapshot.DefaultConfig(),
+		Snapshot:    backfill.DefaultConfig(),
 		Relay:       relay.DefaultConfig(),
 		DeadLetter:  deadletter.DefaultConfig(),
 		Monitor:     monitor.DefaultConfig(),

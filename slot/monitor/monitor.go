@@ -13,6 +13,7 @@ import (
 
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/partition"
 )
 
 const (
@@ -46,8 +47,8 @@ type Monitor struct {
 	cfg      Config
 	export   func(Observation)
 	log      zerolog.Logger
-	renew    time.Duration  // renewInterval
-	Assigner *slot.Assigner // shown the partitions once in a while; nil: there is none
+	renew    time.Duration       // renewInterval
+	Assigner *partition.Assigner // shown the partitions once in a while; nil: there is none
 	presence *presence
 
 	// Of the goroutine in Run alone.

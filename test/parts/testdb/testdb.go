@@ -140,3 +140,29 @@ CREATE TABLE outbox_2 PARTITION OF outbox FOR VALUES FROM (10) TO (20) PARTITION
 CREATE TABLE outbox_2_1 PARTITION OF outbox_2 FOR VALUES IN (11);
 CREATE TABLE other (id int, payload text);
 CREATE TABLE child () INHERITS (other);`
+
+// Rows opens a connection to read tables with, until the end of the test.
+func (d *DB) Rows() *pgx.Conn {
+	d.T.Helper()
+	conn, err := postgres.ConnectRows(d.T.Context(), d.Postgres)
+	require.NoError(d.T, err)
+	d.T.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// Open begins a transaction with a statement that writes.
+func (d *DB) Open(sql string) *pgx.Conn {
+	d.T.Helper()
+	conn := parts.Connect(d.T, d.DSN)
+	_, err := conn.Exec(d.T.Context(), `BEGIN; `+sql)
+	require.NoError(d.T, err)
+	return conn
+}
+
+// NextXID is slot.NextXID.
+func (d *DB) NextXID() uint32 {
+	d.T.Helper()
+	xid, err := slot.NextXID(d.T.Context(), d.Conn)
+	require.NoError(d.T, err)
+	return xid
+}
