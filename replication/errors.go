@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/postrider/postrider/internal/postgres"
 )
 
 // Why a stream ended. Open and Run wrap these; relay/classify.go turns them into a decision.
@@ -48,7 +48,7 @@ func (e *RowTooLargeError) Hint() string {
 
 // startError gives an error of start-up its sentinel, by SQLSTATE, never by text.
 func startError(err error) error {
-	switch sqlState(err) {
+	switch postgres.SQLState(err) {
 	case "42704": // undefined_object: at this point only the slot can be meant
 		return fmt.Errorf("%w: %w", ErrSlotMissing, err)
 	case "55000": // object_not_in_prerequisite_state: invalidated, or not of this database or plugin
@@ -60,7 +60,7 @@ func startError(err error) error {
 // streamError gives an error of the running stream its sentinel. While streaming, 42704 means the
 // publication: the slot is held by this connection and can't be dropped.
 func streamError(err error) error {
-	switch sqlState(err) {
+	switch postgres.SQLState(err) {
 	case "42704":
 		return fmt.Errorf("%w: %w", ErrPublicationMissing, err)
 	case "XX000", "54000", // internal_error, program_limit_exceeded: a row above 1 GB in text form
@@ -71,7 +71,7 @@ func streamError(err error) error {
 }
 
 func serverError(err error) error {
-	switch sqlState(err) {
+	switch postgres.SQLState(err) {
 	case "55006": // object_in_use
 		return fmt.Errorf("%w: %w", ErrSlotInUse, err)
 	case "42501": // insufficient_privilege
@@ -82,12 +82,4 @@ func serverError(err error) error {
 		return fmt.Errorf("%w: %w", ErrServerStopping, err)
 	}
 	return err
-}
-
-func sqlState(err error) string {
-	var e *pgconn.PgError
-	if errors.As(err, &e) {
-		return e.Code
-	}
-	return ""
 }

@@ -121,7 +121,7 @@ func (s *Stream) identify(ctx context.Context) error {
 	}
 	file, err := pglogrepl.TimelineHistory(ctx, s.conn, id.Timeline)
 	switch {
-	case err != nil && sqlState(err) == "":
+	case err != nil && postgres.SQLState(err) == "":
 		return fmt.Errorf("read timeline history: %w", err)
 	case err != nil: // without it less is known of the server, but nothing is wrong with it
 		s.log.Warn().Err(err).Int32("timeline", id.Timeline).Msg("timeline history not read")
@@ -178,7 +178,7 @@ func (s *Stream) raiseWorkMem(ctx context.Context, bytes int64) error {
 	sql := fmt.Sprintf("SELECT pg_catalog.set_config('logical_decoding_work_mem', '%d', false) "+
 		"WHERE pg_catalog.pg_size_bytes(pg_catalog.current_setting('logical_decoding_work_mem')) < %d", bytes/kiB, bytes/kiB*kiB)
 	_, err := s.conn.Exec(ctx, sql).ReadAll()
-	if sqlState(err) != "" {
+	if postgres.SQLState(err) != "" {
 		s.log.Warn().Err(err).Msg("logical_decoding_work_mem not raised: large transactions go through the server's disk")
 		return nil
 	}

@@ -30,35 +30,36 @@ type Transaction struct {
 // ErrTransactionNotFound says that a slot sends no transaction that commits where it was said to.
 var ErrTransactionNotFound = errors.New("transaction is not in what the slot sends")
 
-// FindTransaction reads what the slot would send, without confirming anything, until it has found
-// the transaction that commits at a position, whether or not the server can send it, at most up to
-// where the server writes now. counts tells which events are worth counting. The slot must not be
-// in use. Errors wrap the sentinels of this package or are pgconn's.
+// FindTransaction reads what the slot would send, without confirming anything, until it has found the transaction that commits at a position,
+// whether or not the server can send it, at most up to where the server writes now. counts tells which events are worth counting. The slot
+// must not be in use. Errors wrap the sentinels of this package or are pgconn's.
 func FindTransaction(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, commit pglogrepl.LSN, counts func(*Event) bool,
 	log zerolog.Logger) (Transaction, error) {
 	s, err := Open(ctx, pg, cfg, slot, log)
 	if err != nil {
 		return Transaction{}, err
 	}
-	t := Transaction{CommitLSN: commit, Events: map[string]int{}}
-	found := false
-	err = s.scan(ctx, func(_ byte, _ []byte, events []Event, err error) (bool, error) {
+	defer func() { _ = s.endPeek(ctx) }()
+
+	t, done := Transaction{CommitLSN: commit, Events: map[string]int{}}, false
+	err = s.peek(ctx, s.identity.WrittenLSN, func(m sent) (bool, error) {
 		if s.decoder.open && s.decoder.lsn == commit {
 			t.XID, t.CommitTime = s.decoder.xid, s.decoder.time
 		}
-		if err != nil && t.XID != 0 {
-			// It ends with its commit record, which is longer than the 8 bytes that records are
-			// aligned to: nothing else commits there.
-			t.Unsent, t.Behind, found = err, commit+8, true
-			return true, nil
+		switch {
+		case m.err != nil && t.XID == 0:
+			return true, m.err
+		case m.err != nil:
+			// It ends with its commit record, which is longer than the 8 bytes that records are aligned
+			// to: nothing else commits there.
+			t.Unsent, t.Behind, done = m.err, commit+8, true
+		default:
+			t.take(m.events, counts)
+			done = t.XID != 0 && !s.decoder.open
 		}
-		if err == nil {
-			t.take(events, counts)
-			found = t.XID != 0 && !s.decoder.open
-		}
-		return found, err
+		return done, nil
 	})
-	if err != nil || found {
+	if done || err != nil {
 		return t, err
 	}
 	return t, fmt.Errorf("transaction that commits at %s, slot %q at %s, the server at %s: %w",

@@ -99,7 +99,7 @@ func EndPrepared(gid, database string) string {
 // PrintableLiteral is a string in SQL, on one line whatever a client has put into it.
 func PrintableLiteral(s string) string {
 	if Printable(s) == s && !strings.Contains(s, `\`) {
-		return literal(s)
+		return postgres.QuoteText(s)
 	}
 	var b strings.Builder
 	b.WriteString("E'")

@@ -15,22 +15,22 @@ import (
 func TestBlocked_SaysHowToEndAPreparedTransaction(t *testing.T) {
 	t.Parallel()
 	for name, wait := range map[string]func(p *place) error{
-		"for the slot": func(p *place) error { _, err := slot.Create(t.Context(), p.conn, p.config()); return err },
-		"for the rows": func(p *place) error { return slot.AwaitCommitted(t.Context(), p.conn, p.nextXID(), nil) }, // takes ten seconds
+		"for the slot": func(p *place) error { _, err := slot.Create(t.Context(), p.Conn, p.Config()); return err },
+		"for the rows": func(p *place) error { return slot.AwaitCommitted(t.Context(), p.Conn, p.NextXID(), nil) }, // takes ten seconds
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, _ := onOwn(t, "17", map[string]string{"max_prepared_transactions": "5"})
-			p.open(`SAVEPOINT s; SELECT pg_current_xact_id()`) // a session is advised in another way
-			forgotten := p.open(`SELECT pg_current_xact_id()`)
+			p.Open(`SAVEPOINT s; SELECT pg_current_xact_id()`) // a session is advised in another way
+			forgotten := p.Open(`SELECT pg_current_xact_id()`)
 			_, err := forgotten.Exec(t.Context(), `PREPARE TRANSACTION 'it''s'`)
 			require.NoError(t, err)
 			err = wait(p)
 			require.ErrorIs(t, err, slot.ErrBlocked)
 			require.ErrorContains(t, err, `prepared transaction 'it''s'`)
 			require.Contains(t, advice(t, err), "FROM pg_prepared_xacts")
-			require.Contains(t, advice(t, err), "\nROLLBACK PREPARED 'it''s'; -- in database "+p.name+"; or COMMIT PREPARED")
-			p.exec(`ROLLBACK PREPARED 'it''s'`)
+			require.Contains(t, advice(t, err), "\nROLLBACK PREPARED 'it''s'; -- in database "+p.Name+"; or COMMIT PREPARED")
+			p.Exec(`ROLLBACK PREPARED 'it''s'`)
 		})
 	}
 }
@@ -39,12 +39,12 @@ func TestBlocked_SaysHowToEndAPreparedTransaction(t *testing.T) {
 func TestBlocked_OffersToEndOnlyWhatLasts(t *testing.T) {
 	t.Parallel()
 	p, _ := onOwn(t, "17", nil)
-	pid := p.open(`SELECT pg_current_xact_id()`).PgConn().PID()
+	pid := p.Open(`SELECT pg_current_xact_id()`).PgConn().PID()
 	offer := fmt.Sprintf("SELECT pg_terminate_backend(%d);", pid)
-	err := slot.Blocked(t.Context(), p.conn, p.name, nil)
+	err := slot.Blocked(t.Context(), p.Conn, p.Name, nil)
 	require.ErrorContains(t, err, fmt.Sprintf("pid %d ", pid))
 	require.NotContains(t, advice(t, err), offer)
 	require.Eventually(t, func() bool {
-		return strings.Contains(advice(t, slot.Blocked(t.Context(), p.conn, p.name, nil)), offer)
+		return strings.Contains(advice(t, slot.Blocked(t.Context(), p.Conn, p.Name, nil)), offer)
 	}, time.Minute, 50*time.Millisecond)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,6 +14,76 @@ import (
 
 // renamedBack is the change that leaves no row in the table: see PublicationError.Elsewhere.
 const renamedBack = "the table was renamed and named back"
+
+// ChangedSince is a *PublicationError if a change since an earlier read may have kept inserted rows of
+// a table out of the stream; nil: they came all the time.
+func (p *Publication) ChangedSince(ctx context.Context, conn *pgx.Conn, before *Publication) error {
+	for i, t := range p.Tables {
+		if what := p.evidence.changedSince(before.evidence, i+1); what != "" {
+			problem := &PublicationError{
+				Publication: p.Name, Table: t.Name, Problem: what, To: p.evidence.end, Elsewhere: what == renamedBack,
+			}
+			if p.filters(i + 1) {
+				problem.SQL = ResetSQL(p, t)
+			}
+			return problem
+		}
+	}
+	found, err := p.evidence.rewrittenSince(ctx, conn, before.evidence)
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	return &PublicationError{
+		Publication: p.Name, Table: p.Tables[found[0].n-1].Name, To: p.evidence.end,
+		Problem: "the storage of " + listed(found) + " was replaced, and no column was changed, as by SET UNLOGGED and SET LOGGED",
+	}
+}
+
+// filters reports whether a table is published with a row filter or a column list.
+func (p *Publication) filters(n int) bool {
+	return slices.ContainsFunc(p.evidence.of(n), func(e entry) bool { return e.Level == 0 && e.Filtered })
+}
+
+func listed(found []rewritten) string {
+	names := make([]string, len(found))
+	for i, r := range found {
+		names[i] = r.name
+	}
+	if len(names) > othersLimit {
+		names = append(names[:othersLimit], fmt.Sprintf("%d more", len(found)-othersLimit))
+	}
+	return strings.Join(names, ", ")
+}
+
+// Alteration is a change of a table that ChangedSince takes for harmless.
+type Alteration struct{ Table, Text string }
+
+// AlteredSince finds what loses no row, or only rarely and cannot be distinguished from that.
+func (p *Publication) AlteredSince(before *Publication) []Alteration {
+	var found []Alteration
+	add := func(n int, text string) { found = append(found, Alteration{p.Tables[n-1].Name, text}) }
+	now, was := p.evidence, before.evidence
+	for _, is := range now.Tables {
+		if was := was.table(is.N); was.OID == is.OID && was.ReplicaIdentity != is.ReplicaIdentity {
+			add(is.N, "replica identity changed: inserted rows come as before")
+		}
+		if now.schemaAltered(was, is.N) {
+			add(is.N, "schema of the table altered, and its owner and rights are the same: if it had another name for a moment, "+
+				"rows inserted then into another table of this name are not sent")
+		}
+	}
+	for oid, is := range now.storage {
+		was, known := was.storage[oid]
+		if !known || was.file == is.file {
+			continue
+		}
+		if is.toast == 0 || was.toast != is.toast && now.reshaped(before.evidence, is.n) {
+			add(is.n, "files of the table replaced, as by VACUUM FULL, CLUSTER or TRUNCATE, or by a change of its columns: "+
+				"if it was unlogged for a moment, rows inserted then are not sent")
+		}
+	}
+	return found
+}
 
 // changedSince says what has changed that decides whether inserted rows of a table are sent; empty: they came all the time.
 func (e *evidence) changedSince(before *evidence, n int) string {
@@ -155,15 +226,15 @@ func (e *evidence) rewritten(ctx context.Context, conn *pgx.Conn, known, others 
 // within reports whether a transaction is from or later, and before to. They wrap around.
 func within(xid, from, to uint32) bool { return xid-from < to-from }
 
-// newer is what was created or altered after a slot's catalog horizon.
-type newer struct {
-	what   []string
+// Newer is what was created or altered after a slot's catalog horizon.
+type Newer struct {
+	What   []string
+	Unused bool   // the slot may have the horizon of another one, which it takes over when it is made and gives up when it is streamed
 	xmin   uint32 // the horizon
-	unused bool   // the slot may have the horizon of another one, which it takes over when it is made and gives up when it is streamed
 }
 
-// find is the command that finds the rows.
-func (n newer) find() string { return (&PublicationError{FromXmin: n.xmin}).find() }
+// Find is the command that finds the rows.
+func (n Newer) Find() string { return (&PublicationError{FromXmin: n.xmin}).find() }
 
 // A slot that is made while another one lags begins with the horizon of that one.
 const selectUnused = `
@@ -171,25 +242,25 @@ SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_replication_slots d WHERE d.slot_n
   AND EXISTS (SELECT FROM pg_catalog.pg_replication_slots s JOIN pg_catalog.pg_replication_slots o ON pg_catalog.age(o.catalog_xmin) >= pg_catalog.age(s.catalog_xmin)
     WHERE s.slot_name = $1::text AND o.slot_name <> s.slot_name)`
 
-// newerThan names what was created or altered after the slot's catalog horizon: the publication, what brings the tables into it, or their storage. Rows committed
+// NewerThan names what was created or altered after the slot's catalog horizon: the publication, what brings the tables into it, or their storage. Rows committed
 // before such a change and not confirmed yet may not be sent, or end the stream with an error. What is older has been so for all rows that the slot can still send.
-func (p *Publication) newerThan(ctx context.Context, conn *pgx.Conn, s Slot) (newer, error) {
-	e, found := p.evidence, newer{xmin: s.CatalogXmin}
+func (p *Publication) NewerThan(ctx context.Context, conn *pgx.Conn, s Slot) (Newer, error) {
+	e, found := p.evidence, Newer{xmin: s.CatalogXmin}
 	if !p.Exists || s.CatalogXmin == 0 {
 		return found, nil
 	}
 	is := func(xid uint32) bool { return within(xid, s.CatalogXmin, uint32(e.xmax)) }
 	if is(e.Publication.Xmin) {
-		found.what = append(found.what, "publication "+p.Name)
+		found.What = append(found.What, "publication "+p.Name)
 	}
 	for _, entry := range e.Entries {
 		if is(entry.Xmin) || entry.Schema != "" && is(entry.Moved) {
-			found.what = append(found.what, p.Tables[entry.N-1].Name)
+			found.What = append(found.What, p.Tables[entry.N-1].Name)
 		}
 	}
 	for _, t := range e.Tables {
 		if !t.Given && is(t.Named) && e.byName(t.N) {
-			found.what = append(found.what, p.Tables[t.N-1].Name)
+			found.What = append(found.What, p.Tables[t.N-1].Name)
 		}
 	}
 	var stored []uint32
@@ -200,13 +271,13 @@ func (p *Publication) newerThan(ctx context.Context, conn *pgx.Conn, s Slot) (ne
 	}
 	written, err := e.rewritten(ctx, conn, nil, stored, s.CatalogXmin)
 	for _, r := range written {
-		found.what = append(found.what, r.name)
+		found.What = append(found.What, r.name)
 	}
-	slices.Sort(found.what)
-	if found.what = slices.Compact(found.what); err != nil || len(found.what) == 0 {
+	slices.Sort(found.What)
+	if found.What = slices.Compact(found.What); err != nil || len(found.What) == 0 {
 		return found, err
 	}
-	if err := conn.QueryRow(ctx, selectUnused, s.Name).Scan(&found.unused); err != nil {
+	if err := conn.QueryRow(ctx, selectUnused, s.Name).Scan(&found.Unused); err != nil {
 		return found, fmt.Errorf("compare publication %q and slot %q: %w", p.Name, s.Name, postgres.Error(err))
 	}
 	return found, nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/replication"
@@ -33,7 +34,7 @@ func CreateWithin(ctx context.Context, conn *pgx.Conn, cfg Config, wait time.Dur
 	if err := canFailover(conn, cfg); err != nil {
 		return Slot{}, err
 	}
-	if err := setTimeout(ctx, conn, "lock_timeout", wait); err != nil {
+	if err := postgres.SetTimeout(ctx, conn, "lock_timeout", wait); err != nil {
 		return Slot{}, err
 	}
 	if _, err := conn.Exec(ctx, CreateSQL(cfg)); err != nil {
@@ -44,7 +45,7 @@ func CreateWithin(ctx context.Context, conn *pgx.Conn, cfg Config, wait time.Dur
 }
 
 func canFailover(conn *pgx.Conn, cfg Config) error {
-	if v := major(conn); cfg.Failover && v < 17 {
+	if v := postgres.Major(conn); cfg.Failover && v < 17 {
 		return &Error{
 			Err: fmt.Errorf("create slot %q with failover: %w: PostgreSQL %d cannot, it takes 17", cfg.Name, ErrServer, v),
 			Fix: "set slot.failover = false; before 17 the server's high-availability tool has to copy slots",
@@ -53,9 +54,62 @@ func canFailover(conn *pgx.Conn, cfg Config) error {
 	return nil
 }
 
+// CreateExporting makes a logical slot like Create, over a replication connection, which keeps the
+// exported snapshot until its next command or its end: what had committed before consistent is in the
+// snapshot, what commits after it comes by the slot. sql is asked for the reasons of a failure.
+func CreateExporting(ctx context.Context, conn *pgconn.PgConn, sql *pgx.Conn, cfg Config) (
+	consistent pglogrepl.LSN, snapshot string, err error) {
+	if err := errors.Join(cfg.Validate(), canFailover(sql, cfg)); err != nil {
+		return 0, "", err
+	}
+	made, err := createExporting(ctx, conn, cfg)
+	if err != nil {
+		return 0, "", createError(ctx, sql, cfg.Name, err)
+	}
+	consistent, err = postgres.ParseLSN(made.ConsistentPoint)
+	return consistent, made.SnapshotName, err
+}
+
+func createExporting(ctx context.Context, conn *pgconn.PgConn, cfg Config) (
+	made pglogrepl.CreateReplicationSlotResult, err error) {
+	timeout := fmt.Sprintf("SET lock_timeout = '%dms'", createLockTimeout.Milliseconds())
+	if _, err := conn.Exec(ctx, timeout).ReadAll(); err != nil {
+		return made, err
+	}
+	action := "EXPORT_SNAPSHOT" // the grammar that all versions from 14 understand
+	if cfg.Failover {
+		action = "(SNAPSHOT 'export', FAILOVER)"
+	}
+	return pglogrepl.CreateReplicationSlot(ctx, conn, postgres.QuoteName(cfg.Name), plugin,
+		pglogrepl.CreateReplicationSlotOptions{Mode: pglogrepl.LogicalReplication, SnapshotAction: action})
+}
+
+// Copy makes the slot of cfg at the position of another one, which stays. It waits for no transaction, and keeps the WAL that the other keeps. pg is
+// for the replication connection that a failover slot takes from PostgreSQL 17 on.
+func Copy(ctx context.Context, pg postgres.Config, conn *pgx.Conn, from string, cfg Config) error {
+	if err := errors.Join(cfg.Validate(), canFailover(conn, cfg)); err != nil {
+		return err
+	}
+	if _, err := conn.Exec(ctx, `SELECT pg_catalog.pg_copy_logical_replication_slot($1, $2)`, from, cfg.Name); err != nil {
+		return fmt.Errorf("copy slot %q: %w", from, createError(ctx, conn, cfg.Name, err))
+	}
+	if !cfg.Failover { // which is not copied
+		return nil
+	}
+	replication, err := postgres.ConnectReplication(ctx, pg)
+	if err != nil {
+		return err
+	}
+	defer postgres.Close(replication)
+	if _, err := replication.Exec(ctx, "ALTER_REPLICATION_SLOT "+postgres.QuoteName(cfg.Name)+" (FAILOVER true)").ReadAll(); err != nil {
+		return fmt.Errorf("let standbys keep a copy of slot %q: %w", cfg.Name, commandError(ctx, conn, err, cfg.Name))
+	}
+	return nil
+}
+
 // createError finds out, on a connection for SQL, why a slot could not be made.
 func createError(ctx context.Context, conn *pgx.Conn, name string, err error) error {
-	switch sqlState(err) {
+	switch postgres.SQLState(err) {
 	case "55P03": // lock_not_available
 		return Blocked(ctx, conn, name, err)
 	case "55000": // object_not_in_prerequisite_state
@@ -80,14 +134,6 @@ func createSQL(cfg Config) string {
 		options += ", failover => true"
 	}
 	return fmt.Sprintf("SELECT pg_catalog.pg_create_logical_replication_slot('%s', '%s', %s)", cfg.Name, plugin, options)
-}
-
-func setTimeout(ctx context.Context, conn *pgx.Conn, name string, d time.Duration) error {
-	_, err := conn.Exec(ctx, `SELECT pg_catalog.set_config($1, $2, false)`, name, fmt.Sprintf("%dms", d.Milliseconds()))
-	if err != nil {
-		return fmt.Errorf("set %s: %w", name, postgres.Error(err))
-	}
-	return nil
 }
 
 // Blocked says whom the creation of a slot waits for, or has waited for until cause, which may be nil.
@@ -149,7 +195,7 @@ func fixSlotLimit(limit int) string {
 
 // commandError gives an error of a slot command its sentinel and advice.
 func commandError(ctx context.Context, conn *pgx.Conn, err error, name string) error {
-	switch sqlState(err) {
+	switch postgres.SQLState(err) {
 	case "42710": // duplicate_object
 		exists := fmt.Errorf("%w: %w", ErrExists, err)
 		if s, err := Get(ctx, conn, name); err == nil && s.Lost() {
@@ -182,68 +228,4 @@ func commandError(ctx context.Context, conn *pgx.Conn, err error, name string) e
 
 func fixReplicationRole(role string) string {
 	return "ALTER ROLE " + role + " REPLICATION; -- as a superuser; on Amazon RDS: GRANT rds_replication TO " + role
-}
-
-// Verify tells whether the relay can read from a slot, in a database.
-func Verify(s Slot, database string) error {
-	refuse := func(problem, fix string) error {
-		return &Error{
-			Err: &diagnosis{fmt.Sprintf("slot %q %s", s.Name, problem), []error{replication.ErrSlotUnusable}},
-			WAL: "it keeps WAL until somebody drops it",
-			Fix: fix,
-		}
-	}
-	own := ownName(s.Name)
-	another := fmt.Sprintf("give the relay a slot of its own:\nslot.name = %q\npostrider slot create %s", own, own)
-	switch {
-	case s.Lost():
-		return s.lostError()
-	case s.Plugin == "":
-		return refuse("is a physical slot", another)
-	case s.Plugin != plugin:
-		return refuse(fmt.Sprintf("has the output plugin %s, not %s", s.Plugin, plugin), another)
-	case s.Database != database:
-		return refuse(fmt.Sprintf("belongs to database %q, not %q", s.Database, database), another)
-	case s.Temporary:
-		return refuse("is temporary", another)
-	case s.TwoPhase:
-		return refuse("decodes transactions when they are prepared, maybe to be rolled back later (two_phase)",
-			another)
-	case s.ConfirmedFlushLSN == 0:
-		return &Error{
-			Err: &diagnosis{fmt.Sprintf("slot %q has no confirmed position: its creation is not finished", s.Name), []error{replication.ErrSlotInUse}},
-			Fix: "wait: the server ends or removes it once the transactions it waits for have ended",
-		}
-	}
-	return nil
-}
-
-// ownName is another name for a slot, no longer than names of slots may be.
-func ownName(name string) string {
-	const suffix = "_own"
-	return name[:min(len(name), maxName-len(suffix))] + suffix
-}
-
-// maxName is the length of PostgreSQL's names.
-const maxName = 63
-
-// reasonDisappeared is the reason of a LostError for a slot that was there.
-const reasonDisappeared = "it does not exist any more: somebody dropped it"
-
-// Disappeared is the error of a slot that was there and is not any more. confirmed is where its gap begins, zero if that is not known.
-func Disappeared(name string, confirmed pglogrepl.LSN) error {
-	return &LostError{Name: name, Reason: reasonDisappeared, ConfirmedFlushLSN: confirmed, Gone: true}
-}
-
-func isMissing(err error) bool { return errors.Is(err, ErrNotFound) }
-
-// lostError is for a slot that is lost.
-func (s Slot) lostError() error {
-	reason := s.InvalidationReason
-	if reason == "" && s.Conflicting {
-		reason = "conflict with recovery"
-	}
-	return &LostError{
-		Name: s.Name, Reason: reason, ConfirmedFlushLSN: s.ConfirmedFlushLSN, CatalogXmin: s.CatalogXmin, InactiveSince: s.InactiveSince,
-	}
 }

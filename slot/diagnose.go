@@ -51,7 +51,7 @@ func VerifyServer(ctx context.Context, conn *pgx.Conn) error {
 		return fmt.Errorf("ask the server what it is: %w", postgres.Error(err))
 	case standby:
 		return aStandby()
-	case level != "logical" && major(conn) < autoLogical:
+	case level != "logical" && postgres.Major(conn) < autoLogical:
 		return wrongLevel(level)
 	}
 	return nil
@@ -120,7 +120,7 @@ func noRight(role string, cause error) error {
 	return &Error{
 		Err: &diagnosis{"role " + role + " may not replicate", is},
 		WAL: keptMaybe,
-		Fix: fixReplicationRole(quoteName(role)),
+		Fix: fixReplicationRole(postgres.QuoteName(role)),
 	}
 }
 
@@ -137,7 +137,7 @@ func Held(name string, pid int32) error {
 // the sentinels of package postgres.
 func RefusedStream(ctx context.Context, pg postgres.Config, name string, err error) error {
 	err = postgres.Error(err)
-	switch state := sqlState(err); {
+	switch state := postgres.SQLState(err); {
 	case errors.Is(err, replication.ErrSlotLost):
 		return err
 	case state == "42501", state == "55000", state == "53400": // insufficient_privilege, object_not_in_prerequisite_state, configuration_limit_exceeded
@@ -145,7 +145,7 @@ func RefusedStream(ctx context.Context, pg postgres.Config, name string, err err
 		if connectErr != nil {
 			return err
 		}
-		defer closeConn(conn)
+		defer postgres.Close(conn)
 		if state == "42501" {
 			return denied(ctx, conn, err)
 		}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/postrider/postrider/test/parts/testdb"
+
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
@@ -18,7 +20,7 @@ import (
 // diagnosed is what Diagnose says of a place, and its advice.
 func diagnosed(t *testing.T, p *place) (wal, fix string, err error) {
 	t.Helper()
-	_, err = slot.Diagnose(t.Context(), p.conn, p.need())
+	_, err = slot.Diagnose(t.Context(), p.Conn, p.Need())
 	var advised interface{ Advice() (wal, fix string) }
 	if errors.As(err, &advised) {
 		wal, fix = advised.Advice()
@@ -29,38 +31,38 @@ func diagnosed(t *testing.T, p *place) (wal, fix string, err error) {
 // A temporary slot is refused with the code that a lost slot has.
 func TestDiagnose_TellsTheWALLevelAndAStandbyFromALostSlot(t *testing.T) {
 	t.Parallel()
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p, s := onOwn(t, version, map[string]string{"wal_level": "replica"})
-		p.outbox()
+		p.Outbox()
 		wal, fix, err := diagnosed(t, p)
 		require.EqualError(t, err, "wal_level is replica, and a logical slot needs logical")
 		require.ErrorIs(t, err, slot.ErrServer)
 		require.Contains(t, wal, "there is no slot")
 		require.Contains(t, fix, "ALTER SYSTEM SET wal_level = logical;")
 
-		pg, parseErr := postgres.ReplicationConfig(p.cfg)
+		pg, parseErr := postgres.ReplicationConfig(p.Postgres)
 		require.NoError(t, parseErr)
 		_, refused := replication.OpenTemporary(t.Context(), pg, replication.DefaultConfig(), "postrider_tail", zerolog.Nop())
-		refused = slot.RefusedStream(t.Context(), p.cfg, "postrider_tail", refused)
+		refused = slot.RefusedStream(t.Context(), p.Postgres, "postrider_tail", refused)
 		require.NotErrorIs(t, refused, replication.ErrSlotLost)
 		require.EqualError(t, refused, `create slot "postrider_tail": `+err.Error())
 
-		weak := p.role("weak_" + p.name)
+		weak := p.Role("weak_" + p.Name)
 		pg, parseErr = postgres.ReplicationConfig(weak)
 		require.NoError(t, parseErr)
 		_, refused = replication.OpenTemporary(t.Context(), pg, replication.DefaultConfig(), "postrider_tail", zerolog.Nop())
 		refused = slot.RefusedStream(t.Context(), weak, "postrider_tail", refused)
 		require.ErrorIs(t, refused, postgres.ErrPermission)
-		require.EqualError(t, refused, "role weak_"+p.name+" may not replicate")
+		require.EqualError(t, refused, "role weak_"+p.Name+" may not replicate")
 
 		require.NoError(t, s.Stop(t.Context()))
 		require.NoError(t, os.WriteFile(filepath.Join(s.DataDir(), "standby.signal"), nil, 0o666))
 		require.NoError(t, s.Start(t.Context()))
-		p.conn = parts.Connect(t, p.dsn)
+		p.Conn = parts.Connect(t, p.DSN)
 		_, _, err = diagnosed(t, p)
 		require.EqualError(t, err, "the server is a standby, and rows are relayed from the primary")
 		require.ErrorIs(t, err, postgres.ErrNotWritable)
-		p.exec("SELECT pg_promote()") // or the database of the test could not be dropped
+		p.Exec("SELECT pg_promote()") // or the database of the test could not be dropped
 	})
 }
 
@@ -72,20 +74,20 @@ func TestDiagnose_AdvisesWhatWorksOnAnEmptyDatabase(t *testing.T) {
 	require.Contains(t, fix, "postrider init")
 	require.Equal(t, "there is no slot, so nothing is kept: rows committed before it exists are not published", wal)
 
-	p.exec("CREATE TABLE outbox (id int PRIMARY KEY, payload text)")
+	p.Exec("CREATE TABLE outbox (id int PRIMARY KEY, payload text)")
 	_, fix, err = diagnosed(t, p)
 	require.EqualError(t, err, `publication "postrider" does not exist`)
-	p.exec(fix)
+	p.Exec(fix)
 	_, _, err = diagnosed(t, p)
 	require.NoError(t, err)
 
-	_, createErr := slot.Create(t.Context(), p.conn, p.config())
+	_, createErr := slot.Create(t.Context(), p.Conn, p.Config())
 	require.NoError(t, createErr)
-	p.exec("ALTER PUBLICATION postrider DROP TABLE outbox")
+	p.Exec("ALTER PUBLICATION postrider DROP TABLE outbox")
 	wal, _, err = diagnosed(t, p)
 	require.EqualError(t, err, `table public.outbox is not in publication "postrider"`)
 	require.Contains(t, wal, "the slot keeps WAL")
-	p.exec("DROP TABLE outbox")
+	p.Exec("DROP TABLE outbox")
 	_, fix, err = diagnosed(t, p)
 	require.EqualError(t, err, "table public.outbox does not exist")
 	require.Contains(t, fix, "postrider init")

@@ -1,14 +1,53 @@
-// Package slot looks after what the relay needs on the server besides the stream: the replication slot, the publication and
-// the tables in it. It works over ordinary SQL connections and never touches the replication connection.
+// Package slot manages what the relay needs on the server besides the stream: the replication slot, the
+// publication and the tables in it. It works over ordinary SQL connections and never touches the replication
+// connection.
 //
 // # Consent
 //
-// A slot is the only memory of what was delivered. One that has been used and is gone, or lost its WAL, is never created anew
-// by itself: rows would be missing without a word. A missing slot is created only before the first session of a process, only
-// if the configuration allows it, only for tables that never held a row, and the log says from where on rows are published.
+// A slot is the only memory of what was delivered. One that has been used and is gone, or lost its WAL, is
+// never recreated by the relay itself: rows would be missing silently. A missing slot is created only before
+// the first session of a process, only if the configuration allows it, only for tables that never held a
+// row, and the log says from where on rows are published.
 //
-// # Why the publication is watched
+// The slot:
 //
-// A dropped publication, or a table that was dropped and created anew, takes rows out of the stream without an error on
-// PostgreSQL 18, and with a late one before. So Monitor compares publication and tables every few seconds, and stops the relay.
+//   - slot.go         Slot, a row of pg_replication_slots: get, list, drop, advance
+//   - config.go       Config, the section [slot]
+//   - status.go       Status, a slot with its distances, as JSON
+//   - create.go       makes a slot, also with an exported snapshot or from another one
+//   - prepare.go      makes sure that slot and publication are there before a session
+//   - verify.go       whether the relay can read from a slot
+//   - await.go        waits until a slot is free
+//   - lock.go         Lock, the right to publish rows of the tables for a slot
+//   - temporary.go    names of temporary slots
+//
+// The tables:
+//
+//   - publication.go  Publication: what the server says about it and its tables, and SQL that repairs it
+//   - evidence.go     the rows of the catalog that decide whether inserted rows are in the stream
+//   - changed.go      what has changed in them since
+//   - owner.go        publications that belong to another role
+//   - relation.go     a table as the stream describes it
+//   - partitions.go   the partitions of tables
+//   - mayread.go      whether rows of a table may be read
+//
+// Transactions and errors:
+//
+//   - blocker.go      transactions that others wait for
+//   - visible.go      waits until what a slot does not send can be read
+//   - diagnose.go     the cause of a failure, in one sentence
+//   - errors.go       Error, LostError, PublicationError
+//   - gap.go          what a lost slot has not delivered
+//
+// What `postrider check` looks at:
+//
+//   - finding.go                Finding, the result of one check
+//   - preflight.go              Check
+//   - preflight_connection.go   role and connections
+//   - preflight_failover.go     standbys
+//   - preflight_objects.go      publication and tables
+//   - preflight_server.go       version, TLS, pooler
+//   - preflight_settings.go     settings of the server
+//   - preflight_slot.go         the slot
+//   - preflight_table.go        keys, growth and vacuum of a table
 package slot

@@ -134,7 +134,7 @@ func (e *PublicationError) Advice() (wal, fix string) {
 	if e.To != 0 && e.Elsewhere {
 		return "the slot keeps WAL while the relay is stopped, but rows of the other table are never sent: they are in that table, if it is still there",
 			"find the table that had this name meanwhile, and insert what was written to it; then start the relay:\n" +
-				"INSERT INTO " + quoteTable(e.Table) + " SELECT * FROM other_table; -- the name that it has now"
+				"INSERT INTO " + QuoteTable(e.Table) + " SELECT * FROM other_table; -- the name that it has now"
 	}
 	if e.To != 0 {
 		fix = "stop the job that cleans up the outbox; see which rows are missing, which changes nothing; with --publish they are published; then start the relay:\n" + find

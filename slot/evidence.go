@@ -175,19 +175,19 @@ FROM (SELECT pg_catalog.array_agg(t.n) AS numbers, pg_catalog.array_agg(t.oid) A
   pg_catalog.array_agg(t.file) AS files FROM tree t) m`
 
 func readEvidence(ctx context.Context, conn *pgx.Conn, publication string, tables []string) (*evidence, error) {
-	schemas, names := splitTables(tables)
+	schemas, names := SplitTables(tables)
 	e := &evidence{}
 	var document []byte
 	var numbers []int
 	var oids, toasts, files []uint32
 	var end *string
 	var xmin, xmax int64
-	err := conn.QueryRow(ctx, selectEvidence(major(conn)), publication, schemas, names).Scan(&document, &numbers, &oids, &toasts, &files, &end, &xmin, &xmax)
+	err := conn.QueryRow(ctx, selectEvidence(postgres.Major(conn)), publication, schemas, names).Scan(&document, &numbers, &oids, &toasts, &files, &end, &xmin, &xmax)
 	if err == nil {
 		err = json.Unmarshal(document, e)
 	}
 	if err == nil {
-		e.end, err = parseLSN(end)
+		e.end, err = postgres.ParseOptionalLSN(end)
 	}
 	if err != nil {
 		return nil, postgres.Error(err)

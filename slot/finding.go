@@ -93,7 +93,7 @@ func ConnectionFinding(code, subject string, err error) Finding {
 func roleOf(err error) string {
 	var tried interface{ User() string }
 	if errors.As(err, &tried) {
-		return quoteName(tried.User())
+		return postgres.QuoteName(tried.User())
 	}
 	return "NAME"
 }

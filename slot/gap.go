@@ -2,9 +2,8 @@ package slot
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -36,7 +35,7 @@ type TableGap struct {
 func MeasureGap(ctx context.Context, conn *pgx.Conn, lost *LostError, tables []string, consented bool) *Gap {
 	g := &Gap{From: lost.ConfirmedFlushLSN, FromXmin: lost.CatalogXmin}
 	var current string
-	if err := conn.QueryRow(ctx, "SELECT ("+currentLSN+")::text").Scan(&current); err == nil {
+	if err := conn.QueryRow(ctx, "SELECT ("+CurrentLSNSQL+")::text").Scan(&current); err == nil {
 		g.To, _ = pglogrepl.ParseLSN(current) // zero if it cannot be read
 	}
 	for _, table := range tables {
@@ -51,7 +50,7 @@ func (g *Gap) count(ctx context.Context, conn *pgx.Conn, table string, consented
 		t.Reason = "nothing tells from which transaction on"
 		return t
 	}
-	if err := setTimeout(ctx, conn, "statement_timeout", gapTimeout); err != nil {
+	if err := postgres.SetTimeout(ctx, conn, "statement_timeout", gapTimeout); err != nil {
 		t.Reason = err.Error()
 		return t
 	}
@@ -69,8 +68,8 @@ func (g *Gap) count(ctx context.Context, conn *pgx.Conn, table string, consented
 	if t.Reason != "" {
 		return t
 	}
-	err = conn.QueryRow(ctx, "SELECT pg_catalog.count(*) FROM "+quoteTable(table)+" WHERE "+fromXmin(g.FromXmin), pgx.QueryExecModeSimpleProtocol).Scan(&t.Rows)
-	switch sqlState(err) {
+	err = conn.QueryRow(ctx, "SELECT pg_catalog.count(*) FROM "+QuoteTable(table)+" WHERE "+FromXminSQL(g.FromXmin), pgx.QueryExecModeSimpleProtocol).Scan(&t.Rows)
+	switch postgres.SQLState(err) {
 	case "57014": // query_canceled
 		t.Reason = fmt.Sprintf("that took longer than %s", gapTimeout)
 	default:
@@ -81,8 +80,8 @@ func (g *Gap) count(ctx context.Context, conn *pgx.Conn, table string, consented
 	return t
 }
 
-// empty: no row of the tables is in the gap.
-func (g *Gap) empty() bool {
+// Empty: no row of the tables is in the gap.
+func (g *Gap) Empty() bool {
 	for _, t := range g.Tables {
 		if t.Reason != "" || t.Rows > 0 {
 			return false
@@ -91,97 +90,11 @@ func (g *Gap) empty() bool {
 	return len(g.Tables) > 0
 }
 
-// MovedOn judges a slot whose confirmed position, at to, lies beyond from, up to which this process knows everything to be published. It is nil if another
-// relay can have published what lies between: the slot has gone on decoding since last was observed. It is nil too if that cannot
-// be told, since the counters have begun anew after streamed, when this process last began to stream, by the server's clock: a crash does that, and
-// whoever resets them. Nor can it be told where somebody else has held the slot, and nothing was ever counted: he may have confirmed that there was
-// nothing. Otherwise somebody made the slot anew, and it never sends what lies between: a LostError. That no row of the tables lies there is no proof that
-// nothing was lost, since rows may be deleted as soon as they are written: it counts only for a slot that was never seen to decode anything, nor to be missing.
-func MovedOn(ctx context.Context, conn *pgx.Conn, last Observation, tables []string, consented bool, from, to pglogrepl.LSN, streamed time.Time, held bool) error {
-	if err := awaitCounters(ctx, conn); err != nil {
-		return err
-	}
-	var transactions int64 // zero for a slot that was never read from
-	var since time.Time
-	var reset *time.Time
-	err := conn.QueryRow(ctx, `SELECT coalesce(d.total_txns, 0), d.stats_reset, `+countedSince+`
-		FROM (SELECT) one LEFT JOIN pg_catalog.pg_stat_replication_slots d ON d.slot_name = $1`, last.Slot.Name).Scan(&transactions, &reset, &since)
-	if err != nil {
-		return fmt.Errorf("read the counters of slot %q: %w", last.Slot.Name, postgres.Error(err))
-	}
-	if since.After(streamed) {
-		return nil
-	}
-	d := last.Decoding
-	if d != nil && (!d.countedSince.Equal(since) || reset != nil && reset.After(d.ResetAt) || transactions > 0 && transactions >= d.TotalTransactions) {
-		return nil
-	}
-	remade := slices.ContainsFunc(last.Events, func(e ServerEvent) bool {
-		return (e.Code == slotCreated || e.Code == slotRecreated) && e.At.After(streamed)
-	})
-	if held && !remade && (d == nil || d.TotalTransactions == 0) {
-		return nil
-	}
-	lost := &LostError{
-		Name: last.Slot.Name, Reason: fmt.Sprintf("somebody has made it anew, or moved it on: it begins at %s", to),
-		ConfirmedFlushLSN: from, Moved: true,
-	}
-	if last.Slot.ConfirmedFlushLSN <= from { // or what was observed is the new slot already, which knows nothing of the gap
-		lost.CatalogXmin = last.Slot.CatalogXmin
-	}
-	lost.Gap = MeasureGap(ctx, conn, lost, tables, consented)
-	if lost.Gap.empty() && !remade && (d == nil || d.TotalTransactions == 0) {
-		return nil
-	}
-	lost.Gap.To = to
-	return lost
-}
-
-// countersTimeout bounds the wait for counters before 15: a reader asks for new ones and takes stale ones after ten seconds.
-const countersTimeout = 15 * time.Second
-
-// ErrStaleCounters is temporary.
-var ErrStaleCounters = errors.New("the server writes no new statistics")
-
-// awaitCounters blocks until the counters that the server shows are not older than the call. Before 15 they are those of a file, which may be half a second
-// old, and so of a slot of the same name that was dropped since. A statistics collector that hangs, a full stats_temp_directory and a clock that was put back
-// keep it from being written: ErrStaleCounters.
-func awaitCounters(ctx context.Context, conn *pgx.Conn) error {
-	if major(conn) >= 15 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, countersTimeout, ErrStaleCounters)
-	defer cancel()
-	tick := time.NewTicker(visibleInterval)
-	defer tick.Stop()
-	var asked time.Time
-	if err := conn.QueryRow(ctx, `SELECT pg_catalog.clock_timestamp()`).Scan(&asked); err != nil {
-		return fmt.Errorf("read the server's clock: %w", postgres.Error(err))
-	}
-	for {
-		var written time.Time
-		if err := conn.QueryRow(ctx, `SELECT pg_catalog.pg_stat_get_snapshot_timestamp()`).Scan(&written); err != nil {
-			if ctx.Err() != nil {
-				err = context.Cause(ctx)
-			}
-			return fmt.Errorf("read the age of the server's counters: %w", postgres.Error(err))
-		}
-		if !written.Before(asked) {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the server's counters, which are of %s: %w", written.UTC().Format(time.RFC3339), context.Cause(ctx))
-		}
-	}
-}
-
 // String is what follows the error.
 func (g *Gap) String() string {
 	var parts []string
 	if g.From != 0 && g.To >= g.From {
-		parts = append(parts, fmt.Sprintf("the gap is from %s to %s, %s of WAL of the whole server", g.From, g.To, size(float64(g.To-g.From))))
+		parts = append(parts, fmt.Sprintf("the gap is from %s to %s, %s of WAL of the whole server", g.From, g.To, Size(float64(g.To-g.From))))
 	}
 	for _, t := range g.Tables {
 		if t.Reason != "" {
@@ -191,4 +104,21 @@ func (g *Gap) String() string {
 		parts = append(parts, fmt.Sprintf("at most %d rows of %s are in it", t.Rows, t.Table))
 	}
 	return strings.Join(parts, "; ")
+}
+
+// Size writes bytes for people: "256 MiB", "1.2 MiB".
+func Size(bytes float64) string {
+	unit := -1
+	for ; bytes >= 1023.95 && unit < 4; unit++ {
+		bytes /= 1024
+	}
+	if unit < 0 {
+		return fmt.Sprintf("%.0f B", bytes)
+	}
+	return fmt.Sprintf("%s %ciB", strings.TrimSuffix(fmt.Sprintf("%.1f", bytes), ".0"), "KMGTP"[unit])
+}
+
+// fromXmin is the condition for rows written by a transaction or a later one. By age, since numbers of transactions wrap around.
+func FromXminSQL(xid uint32) string {
+	return "pg_catalog.age(xmin) <= pg_catalog.age('" + strconv.FormatUint(uint64(xid), 10) + "'::pg_catalog.xid)"
 }

@@ -3,6 +3,8 @@ package slot_test
 import (
 	"testing"
 
+	"github.com/postrider/postrider/test/parts/testdb"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/internal/postgres"
@@ -12,36 +14,36 @@ import (
 // The planner evaluates the constant parts of index expressions, with the rights of the reader, before the executor
 // finds that he may not read.
 func TestMeasureGap_RunsNoCodeOfATablesOwner(t *testing.T) {
-	versions(t, all, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.All, func(t *testing.T, version string) {
 		p := onShared(t, version)
-		p.exec(`CREATE TABLE caught (who text); GRANT INSERT ON caught TO PUBLIC;
+		p.Exec(`CREATE TABLE caught (who text); GRANT INSERT ON caught TO PUBLIC;
 			CREATE FUNCTION act() RETURNS int VOLATILE LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.caught VALUES (current_user); RETURN 1; END $$;
 			CREATE FUNCTION harmless() RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RETURN public.act(); END $$;
 			CREATE TABLE outbox (id bigint PRIMARY KEY, payload text);
 			CREATE INDEX ON outbox ((public.harmless()));
 			DELETE FROM caught`)
-		conn, err := postgres.Connect(t.Context(), p.lean())
+		conn, err := postgres.Connect(t.Context(), p.Lean())
 		require.NoError(t, err)
 		defer func() { require.NoError(t, conn.Close(t.Context())) }()
-		lost := &slot.LostError{Name: p.name, ConfirmedFlushLSN: 1, CatalogXmin: 3}
+		lost := &slot.LostError{Name: p.Name, ConfirmedFlushLSN: 1, CatalogXmin: 3}
 		g := slot.MeasureGap(t.Context(), conn, lost, []string{"public.outbox", "public.missing"}, false)
 		require.Equal(t, []slot.TableGap{
 			{Table: "public.outbox", Reason: "it takes SELECT on the table"}, {Table: "public.missing", Reason: "there is no such table"},
 		}, g.Tables)
-		p.exec("GRANT SELECT ON outbox TO PUBLIC") // which the owner of a table may do
+		p.Exec("GRANT SELECT ON outbox TO PUBLIC") // which the owner of a table may do
 		g = slot.MeasureGap(t.Context(), conn, lost, []string{"public.outbox"}, false)
 		require.Equal(t, []slot.TableGap{{Table: "public.outbox", Reason: "it belongs to another role, and snapshot.mode is off"}}, g.Tables)
 		var called int
-		require.NoError(t, p.conn.QueryRow(t.Context(), `SELECT count(*) FROM caught`).Scan(&called))
+		require.NoError(t, p.Conn.QueryRow(t.Context(), `SELECT count(*) FROM caught`).Scan(&called))
 		require.Zero(t, called)
 
 		for _, consented := range []bool{true, false} {
-			g = slot.MeasureGap(t.Context(), p.conn, lost, []string{"public.outbox"}, consented)
+			g = slot.MeasureGap(t.Context(), p.Conn, lost, []string{"public.outbox"}, consented)
 			require.Equal(t, []slot.TableGap{{Table: "public.outbox"}}, g.Tables, "its own role")
 		}
 		g = slot.MeasureGap(t.Context(), conn, lost, []string{"public.outbox"}, true)
 		require.Equal(t, []slot.TableGap{{Table: "public.outbox"}}, g.Tables, "as the configuration says")
-		require.NoError(t, p.conn.QueryRow(t.Context(), `SELECT count(*) FROM caught`).Scan(&called))
+		require.NoError(t, p.Conn.QueryRow(t.Context(), `SELECT count(*) FROM caught`).Scan(&called))
 		require.NotZero(t, called, "the function is one that the planner calls")
 	})
 }

@@ -38,7 +38,7 @@ func (l *Lock) take(ctx context.Context, slot string) error {
 		return postgres.Error(err)
 	}
 	_, err := l.conn.Exec(ctx, `SELECT pg_catalog.pg_create_physical_replication_slot($1, false, true)`, lockName(slot))
-	switch sqlState(err) {
+	switch postgres.SQLState(err) {
 	case "42710": // duplicate_object
 		return &Error{
 			Err: fmt.Errorf("another process publishes rows of the tables for slot %q: %w", slot, replication.ErrSlotInUse),
@@ -60,7 +60,7 @@ func (l *Lock) take(ctx context.Context, slot string) error {
 }
 
 // Close releases the lock and waits, for at most a second, until the server has released it too, so that the next process can take it at once.
-func (l *Lock) Close() { leave(l.conn) }
+func (l *Lock) Close() { postgres.CloseBoth(l.conn) }
 
 // lockName is a valid name of a slot, whatever the length of the one that it is for.
 func lockName(slot string) string {

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postrider/postrider/test/parts/testdb"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/internal/postgres"
@@ -14,14 +16,14 @@ import (
 
 func TestLock_IsForOneProcess(t *testing.T) {
 	p := onShared(t, "")
-	one, err := slot.TryLock(t.Context(), p.cfg, p.name+"_a")
+	one, err := slot.TryLock(t.Context(), p.Postgres, p.Name+"_a")
 	require.NoError(t, err)
-	_, err = slot.TryLock(t.Context(), p.cfg, p.name+"_a")
+	_, err = slot.TryLock(t.Context(), p.Postgres, p.Name+"_a")
 	require.ErrorIs(t, err, replication.ErrSlotInUse)
-	other, err := slot.TryLock(t.Context(), p.cfg, p.name+"_b")
+	other, err := slot.TryLock(t.Context(), p.Postgres, p.Name+"_b")
 	require.NoError(t, err)
 	defer other.Close()
-	listed, err := slot.List(t.Context(), p.conn)
+	listed, err := slot.List(t.Context(), p.Conn)
 	require.NoError(t, err)
 	held := 0
 	for _, s := range listed {
@@ -33,7 +35,7 @@ func TestLock_IsForOneProcess(t *testing.T) {
 	require.GreaterOrEqual(t, held, 2)
 	one.Close()
 	require.Eventually(t, func() bool {
-		again, err := slot.TryLock(t.Context(), p.cfg, p.name+"_a")
+		again, err := slot.TryLock(t.Context(), p.Postgres, p.Name+"_a")
 		if err != nil {
 			return false
 		}
@@ -44,17 +46,17 @@ func TestLock_IsForOneProcess(t *testing.T) {
 
 // Who may not replicate can neither take the lock nor the name of its slot, nor an advisory lock that stands in its way.
 func TestLock_CannotBeTakenWithLesserRights(t *testing.T) {
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p := onShared(t, version)
-		weak := p.role("weak_" + p.name)
-		_, err := slot.TryLock(t.Context(), weak, p.name)
+		weak := p.Role("weak_" + p.Name)
+		_, err := slot.TryLock(t.Context(), weak, p.Name)
 		require.ErrorIs(t, err, postgres.ErrPermission)
 		conn, err := postgres.Connect(t.Context(), weak)
 		require.NoError(t, err)
 		defer func() { _ = conn.Close(t.Context()) }()
-		_, err = conn.Exec(t.Context(), "SELECT pg_advisory_lock(hashtextextended($1, 0))", "postrider snapshot of slot "+p.name)
+		_, err = conn.Exec(t.Context(), "SELECT pg_advisory_lock(hashtextextended($1, 0))", "postrider snapshot of slot "+p.Name)
 		require.NoError(t, err)
-		lock, err := slot.TryLock(t.Context(), p.cfg, p.name)
+		lock, err := slot.TryLock(t.Context(), p.Postgres, p.Name)
 		require.NoError(t, err)
 		lock.Close()
 	})
@@ -62,8 +64,8 @@ func TestLock_CannotBeTakenWithLesserRights(t *testing.T) {
 
 func TestLock_SaysThatNoSlotIsFree(t *testing.T) {
 	p, _ := onOwn(t, "18", map[string]string{"max_replication_slots": "1"})
-	p.exec(fmt.Sprintf("SELECT pg_create_physical_replication_slot('%s')", p.name))
-	_, err := slot.TryLock(t.Context(), p.cfg, p.name)
+	p.Exec(fmt.Sprintf("SELECT pg_create_physical_replication_slot('%s')", p.Name))
+	_, err := slot.TryLock(t.Context(), p.Postgres, p.Name)
 	require.ErrorIs(t, err, slot.ErrNoFreeSlot)
 	var advice *slot.Error
 	require.ErrorAs(t, err, &advice)

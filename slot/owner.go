@@ -28,7 +28,7 @@ func readOwner(ctx context.Context, conn *pgx.Conn, publication uint32) (*owner,
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil, nil
-	case sqlState(err) == "42501": // pg_roles was closed to all but superusers: the problem is found all the same
+	case postgres.SQLState(err) == "42501": // pg_roles was closed to all but superusers: the problem is found all the same
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("read its owner: %w", postgres.Error(err))
@@ -59,9 +59,9 @@ func (p *Publication) trusted(t Table) error {
 func (p *Publication) takeSQL() string {
 	to := "CURRENT_USER"
 	if p.owner.super != "" {
-		to = quoteName(p.owner.super)
+		to = postgres.QuoteName(p.owner.super)
 	}
-	return "ALTER PUBLICATION " + quoteName(p.Name) + " OWNER TO " + to + ";"
+	return "ALTER PUBLICATION " + postgres.QuoteName(p.Name) + " OWNER TO " + to + ";"
 }
 
 // belonging goes on from the name of the publication.

@@ -23,7 +23,7 @@ SELECT n, oid FROM tree ORDER BY depth DESC`
 
 // OIDs gives the tables, and the partitions that they have now, by OID. It does not say what a row in the WAL belongs to, which may be older: see Assigner.
 func OIDs(ctx context.Context, conn *pgx.Conn, tables []string) (map[uint32]string, error) {
-	schemas, names := splitTables(tables)
+	schemas, names := SplitTables(tables)
 	oids := map[uint32]string{}
 	rows, err := conn.Query(ctx, selectPartitionOIDs, schemas, names)
 	if err == nil {

@@ -26,18 +26,18 @@ const (
 
 // Preflight is what Check looks at.
 type Preflight struct {
-	Postgres postgres.Config
-	Need     Requirements
-	Monitor  MonitorConfig
-	Messages bool // logical decoding messages are relayed, too
-	Snapshot bool // rows already in the tables are published, so a slot may be made for tables that have held rows
+	Postgres   postgres.Config
+	Need       Requirements
+	VolumeSize int64 // of monitor.volume_size; zero: not known
+	Messages   bool  // logical decoding messages are relayed, too
+	Snapshot   bool  // rows already in the tables are published, so a slot may be made for tables that have held rows
 	// Beside means that a relay of ours runs in this process. While it streams no connection for replication is tried: it is the
 	// proof that there can be one, and a server logs those that it refuses.
 	Beside bool
 	// Table judges the columns of a table that exists and is published; called with a connection that it may query. May be nil.
 	Table func(ctx context.Context, conn *pgx.Conn, table Table) []Finding
-	// Observed judges what a monitor sees at one look. May be nil.
-	Observed func(Observation) []Finding
+	// Observe judges what a monitor sees at one look. May be nil.
+	Observe func(ctx context.Context, conn *pgx.Conn) ([]Finding, error)
 }
 
 // Check looks at everything on the server that the relay needs, and reports what it saw, good and bad. It changes nothing.
@@ -47,7 +47,7 @@ func Check(ctx context.Context, p Preflight) []Finding {
 	if err != nil {
 		return []Finding{ConnectionFinding("connection", "postgres.url", err)}
 	}
-	defer closeConn(conn)
+	defer postgres.Close(conn)
 	c := checker{Preflight: p, conn: conn}
 	c.add(okFinding("connection", conn.Config().Database, "connected as "+conn.Config().User))
 	for _, step := range []struct {
@@ -99,15 +99,15 @@ type checker struct {
 
 // observe looks as the monitor does. Without a slot there is still a clock, and who holds WAL for others.
 func (c *checker) observe(ctx context.Context) error {
-	if c.Observed == nil {
+	if c.Observe == nil {
 		return nil
 	}
-	o, err := Observe(ctx, c.conn, c.Need.Slot.Name, c.Monitor)
+	findings, err := c.Observe(ctx, c.conn)
 	var lost *LostError
 	if gone := errors.As(err, &lost) && lost.Gone; err != nil && !gone && !isMissing(err) {
 		return err
 	}
-	for _, f := range c.Observed(o) {
+	for _, f := range findings {
 		c.add(f)
 	}
 	return nil
@@ -125,10 +125,10 @@ func (c *checker) step(ctx context.Context, times int, run func(context.Context)
 // unknown and nothing worse: the relay needs none of them.
 func unknownOrError(code string, err error, user string) Finding {
 	f := Finding{Severity: SeverityInfo, Code: code, Observed: "not known: " + err.Error()}
-	switch sqlState(err) {
+	switch postgres.SQLState(err) {
 	case "42501": // insufficient_privilege
 		f.Required = "the right to look at it; the relay itself works without"
-		f.Fix = "GRANT pg_monitor TO " + quoteName(user) + "; -- or what the message names"
+		f.Fix = "GRANT pg_monitor TO " + postgres.QuoteName(user) + "; -- or what the message names"
 	case "55P03": // lock_not_available
 		f.Required = "a table that is not locked for long: nobody can insert into it meanwhile either"
 		f.Fix = "wait for the ALTER TABLE, LOCK or VACUUM FULL that has it, then check again"

@@ -70,14 +70,14 @@ func (c *checker) role(ctx context.Context) error {
 		c.add(Finding{
 			Severity: SeverityWarning, Code: "role_connection_limit", Subject: user, Observed: strconv.Itoa(limit),
 			Required: fmt.Sprintf("%d: so many connections has a relay, and twice that while another takes over", connectionsOfARelay),
-			Fix:      fmt.Sprintf("ALTER ROLE %s CONNECTION LIMIT %d;", quoteName(user), 2*connectionsOfARelay),
+			Fix:      fmt.Sprintf("ALTER ROLE %s CONNECTION LIMIT %d;", postgres.QuoteName(user), 2*connectionsOfARelay),
 		})
 	}
 	if until != nil && time.Until(*until) < soonExpired {
 		c.add(Finding{
 			Severity: SeverityWarning, Code: "role_valid_until", Subject: user, Observed: until.UTC().Format(time.RFC3339),
 			Required: "a password that stays valid: with an expired one the relay cannot connect any more, and the slot keeps WAL",
-			Fix:      "ALTER ROLE " + quoteName(user) + " VALID UNTIL 'infinity'; -- or a later date, with a new password",
+			Fix:      "ALTER ROLE " + postgres.QuoteName(user) + " VALID UNTIL 'infinity'; -- or a later date, with a new password",
 		})
 	}
 	return nil
@@ -194,7 +194,7 @@ func (c *checker) physical(ctx context.Context) error {
 	}
 	conn, err := pgconn.ConnectConfig(ctx, cfg)
 	f := okFinding("physical_replication", cfg.User, "refused by the server, as it should be")
-	switch state := sqlState(err); {
+	switch state := postgres.SQLState(err); {
 	case err == nil:
 		closeReplication(ctx, conn)
 		f.Severity, f.Observed = SeverityInfo, "the role may copy the whole cluster, all databases and passwords with it"

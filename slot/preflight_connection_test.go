@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/postrider/postrider/test/parts/testdb"
+
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/require"
 
@@ -16,18 +18,18 @@ import (
 )
 
 func TestCheck_WarnsOfARoleThatSoonCannotConnect(t *testing.T) {
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p := onShared(t, version)
-		p.outbox()
+		p.Outbox()
 		pre := preflight(p)
-		role := "relay_" + p.name
-		pre.Postgres = p.role(role)
-		p.exec(`ALTER ROLE "` + role + `" REPLICATION`)
+		role := "relay_" + p.Name
+		pre.Postgres = p.Role(role)
+		p.Exec(`ALTER ROLE "` + role + `" REPLICATION`)
 		findings := slot.Check(t.Context(), pre)
 		for _, code := range []string{"role_connection_limit", "role_valid_until"} {
 			require.Equal(t, gone, severityOf(findings, code))
 		}
-		p.exec(`ALTER ROLE "` + role + `" CONNECTION LIMIT 3 VALID UNTIL '` + "tomorrow" + `'`)
+		p.Exec(`ALTER ROLE "` + role + `" CONNECTION LIMIT 3 VALID UNTIL '` + "tomorrow" + `'`)
 		findings = slot.Check(t.Context(), pre)
 		require.Empty(t, errorsOf(findings))
 		for _, code := range []string{"role_connection_limit", "role_valid_until"} {
@@ -54,12 +56,12 @@ func severityOf(findings []slot.Finding, code string) slot.Severity {
 
 func TestCheck_LeavesARelayThatStreamsInPeace(t *testing.T) {
 	t.Parallel()
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p, _ := onOwn(t, version, map[string]string{"max_wal_senders": "1", "max_replication_slots": "1"})
-		p.outbox()
-		_, err := slot.Create(t.Context(), p.conn, p.config())
+		p.Outbox()
+		_, err := slot.Create(t.Context(), p.Conn, p.Config())
 		require.NoError(t, err)
-		stream(t, p.cfg, p.name)
+		p.Reads(p.Postgres, p.Name)
 
 		findings := slot.Check(t.Context(), preflight(p))
 		require.Empty(t, errorsOf(findings), "the relay has all that it needs")
@@ -83,16 +85,16 @@ func TestCheck_LeavesARelayThatStreamsInPeace(t *testing.T) {
 }
 
 func TestCheck_SaysWhoElseHasTheSlot(t *testing.T) {
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p := onShared(t, version)
-		p.outbox()
-		_, err := slot.Create(t.Context(), p.conn, p.config())
+		p.Outbox()
+		_, err := slot.Create(t.Context(), p.Conn, p.Config())
 		require.NoError(t, err)
-		stream(t, configOf(p.dsn+"&application_name=Debezium"), p.name)
+		p.Reads(testdb.ConfigOf(p.DSN+"&application_name=Debezium"), p.Name)
 		// Without any right to see other sessions.
 		pre := preflight(p)
-		pre.Postgres = p.role("relay_" + p.name)
-		p.exec(`ALTER ROLE "relay_` + p.name + `" REPLICATION`)
+		pre.Postgres = p.Role("relay_" + p.Name)
+		p.Exec(`ALTER ROLE "relay_` + p.Name + `" REPLICATION`)
 		f := finding(t, slot.Check(t.Context(), pre), "slot_holder")
 		require.Equal(t, slot.SeverityWarning, f.Severity)
 		require.Regexp(t, `^is held by process \d+ of the database, application Debezium, role postgres`, f.Observed)
@@ -103,10 +105,10 @@ func TestCheck_SaysWhoElseHasTheSlot(t *testing.T) {
 
 func TestCheck_SaysHowLongASlotStaysTaken(t *testing.T) {
 	p := onShared(t, "17")
-	p.outbox()
+	p.Outbox()
 	check := func(param string) slot.Finding {
 		pre := preflight(p)
-		pre.Postgres = configOf(p.dsn + param)
+		pre.Postgres = testdb.ConfigOf(p.DSN + param)
 		return finding(t, slot.Check(t.Context(), pre), "wal_sender_timeout")
 	}
 	require.Equal(t, slot.SeverityOK, check("").Severity)
@@ -119,9 +121,9 @@ func TestCheck_SaysHowLongASlotStaysTaken(t *testing.T) {
 
 func TestCheck_FindsThatTheRoleMayCopyTheCluster(t *testing.T) {
 	t.Parallel()
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p, s := onOwn(t, version, nil)
-		p.outbox()
+		p.Outbox()
 		f := finding(t, slot.Check(t.Context(), preflight(p)), "physical_replication")
 		require.Equal(t, slot.SeverityInfo, f.Severity)
 
@@ -131,7 +133,7 @@ func TestCheck_FindsThatTheRoleMayCopyTheCluster(t *testing.T) {
 		text, err := os.ReadFile(hba)
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(hba, append([]byte(line+"\n"), text...), 0o600))
-		p.exec("SELECT pg_reload_conf()")
+		p.Exec("SELECT pg_reload_conf()")
 		p.awaitFinding(preflight(p), "physical_replication", slot.SeverityOK)
 		require.Equal(t, slot.SeverityOK, severityOf(slot.Check(t.Context(), preflight(p)), "replication_connection"), "logical replication still works")
 	})
@@ -139,13 +141,13 @@ func TestCheck_FindsThatTheRoleMayCopyTheCluster(t *testing.T) {
 
 // What may not be looked at is missing, with a word about it; the rest is there.
 func TestCheck_GoesOnWithoutARight(t *testing.T) {
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p := onShared(t, version)
-		p.outbox()
+		p.Outbox()
 		pre := preflight(p)
-		pre.Postgres = p.role("relay_" + p.name)
-		p.exec(`ALTER ROLE "relay_` + p.name + `" REPLICATION`)
-		p.exec(`REVOKE SELECT ON pg_catalog.pg_stat_replication, pg_catalog.pg_stat_all_tables, pg_catalog.pg_stat_ssl FROM PUBLIC`)
+		pre.Postgres = p.Role("relay_" + p.Name)
+		p.Exec(`ALTER ROLE "relay_` + p.Name + `" REPLICATION`)
+		p.Exec(`REVOKE SELECT ON pg_catalog.pg_stat_replication, pg_catalog.pg_stat_all_tables, pg_catalog.pg_stat_ssl FROM PUBLIC`)
 		findings := slot.Check(t.Context(), pre)
 		require.Empty(t, errorsOf(findings))
 		for _, code := range []string{"max_wal_senders", "tls"} {
@@ -168,11 +170,11 @@ func TestCheck_GoesOnWithoutARight(t *testing.T) {
 
 func TestCheck_DoesNotWaitForALockedTable(t *testing.T) {
 	p := onShared(t, "17")
-	p.outbox()
-	_, err := slot.Create(t.Context(), p.conn, p.config())
+	p.Outbox()
+	_, err := slot.Create(t.Context(), p.Conn, p.Config())
 	require.NoError(t, err)
-	p.exec("BEGIN")
-	p.exec("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE")
+	p.Exec("BEGIN")
+	p.Exec("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE")
 	findings := slot.Check(t.Context(), preflight(p))
 	require.Empty(t, errorsOf(findings))
 	locked := finding(t, findings, "publication")
@@ -180,16 +182,16 @@ func TestCheck_DoesNotWaitForALockedTable(t *testing.T) {
 	require.Contains(t, locked.Observed, "lock timeout")
 	require.Contains(t, locked.Fix, "ALTER TABLE")
 	require.Equal(t, slot.SeverityOK, severityOf(findings, "slot"), "what comes after it is looked at")
-	p.exec("ROLLBACK")
+	p.Exec("ROLLBACK")
 }
 
 func TestCheck_EndsWithAServerThatHangs(t *testing.T) {
 	p := onShared(t, "17")
-	p.outbox()
+	p.Outbox()
 	hanging, hang := context.WithCancel(context.Background())
 	answered := 0
 	pre := preflight(p)
-	pre.Postgres = configOf(between{answer: func(m pgproto3.BackendMessage) {
+	pre.Postgres = testdb.ConfigOf(between{answer: func(m pgproto3.BackendMessage) {
 		if _, ok := m.(*pgproto3.ReadyForQuery); ok {
 			answered++
 		}
@@ -197,7 +199,7 @@ func TestCheck_EndsWithAServerThatHangs(t *testing.T) {
 			hang()
 			<-t.Context().Done()
 		}
-	}}.start(t, p.dsn))
+	}}.start(t, p.DSN))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() { // ends the check as its time limit would, once the server hangs
 		<-hanging.Done()
@@ -215,7 +217,7 @@ func TestCheck_GivesUpOnAServerThatNeverAnswers(t *testing.T) {
 	require.NoError(t, s.Pause())
 	defer func() { require.NoError(t, s.Resume()) }()
 	pre := preflight(p)
-	pre.Postgres = configOf(p.dsn + "&connect_timeout=1")
+	pre.Postgres = testdb.ConfigOf(p.DSN + "&connect_timeout=1")
 	findings := slot.Check(t.Context(), pre)
 	require.Len(t, findings, 1)
 	require.Equal(t, slot.ClassUnreachable, findings[0].Class)

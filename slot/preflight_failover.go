@@ -37,10 +37,10 @@ ORDER BY 1, 2`
 
 // failover looks at what becomes of the slot when a standby is promoted.
 func (c *checker) failover(ctx context.Context) error {
-	if c.Need.Slot.Failover && major(c.conn) < 17 {
+	if c.Need.Slot.Failover && postgres.Major(c.conn) < 17 {
 		c.add(Finding{
 			Severity: SeverityError, Code: "slot_failover", Subject: c.Need.Slot.Name, Class: ClassConfiguration,
-			Observed: fmt.Sprintf("PostgreSQL %d", major(c.conn)), Required: "PostgreSQL 17 for slot.failover", Fix: "set slot.failover = false",
+			Observed: fmt.Sprintf("PostgreSQL %d", postgres.Major(c.conn)), Required: "PostgreSQL 17 for slot.failover", Fix: "set slot.failover = false",
 		})
 		return nil
 	}
@@ -76,7 +76,7 @@ func (c *checker) notFailover(standbys []standby) {
 	}
 	f.Fix = "turn it on while the relay is stopped, from 17 on:\npsql 'dbname=" + c.conn.Config().Database + " replication=database' -c '" + alterFailover(c.status.Name) +
 		"'\nand set slot.failover = true; how to prepare the standbys: docs/SLOTS.md, \"Failover of the database\""
-	if major(c.conn) < 17 {
+	if postgres.Major(c.conn) < 17 {
 		f.Fix = "before 17 the server's high-availability tool has to copy slots: Patroni's permanent slots, the extension pg_failover_slots"
 	}
 	c.add(f)

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postrider/postrider/test/parts/testdb"
+
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
@@ -24,40 +26,40 @@ import (
 
 // standby receives WAL through a physical slot, as a standby's walreceiver does, and keeps none of it.
 func (p *place) standby(name string) *pgconn.PgConn {
-	p.t.Helper()
-	p.exec(`SELECT pg_create_physical_replication_slot($1, true)`, name)
-	cfg, err := postgres.PhysicalConfig(p.cfg)
-	require.NoError(p.t, err)
+	p.T.Helper()
+	p.Exec(`SELECT pg_create_physical_replication_slot($1, true)`, name)
+	cfg, err := postgres.PhysicalConfig(p.Postgres)
+	require.NoError(p.T, err)
 	cfg.RuntimeParams["application_name"] = name
-	conn, err := pgconn.ConnectConfig(p.t.Context(), cfg)
-	require.NoError(p.t, err)
-	p.t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	id, err := pglogrepl.IdentifySystem(p.t.Context(), conn)
-	require.NoError(p.t, err)
-	require.NoError(p.t, pglogrepl.StartReplication(p.t.Context(), conn, name, id.XLogPos, pglogrepl.StartReplicationOptions{Mode: pglogrepl.PhysicalReplication}))
+	conn, err := pgconn.ConnectConfig(p.T.Context(), cfg)
+	require.NoError(p.T, err)
+	p.T.Cleanup(func() { _ = conn.Close(context.Background()) })
+	id, err := pglogrepl.IdentifySystem(p.T.Context(), conn)
+	require.NoError(p.T, err)
+	require.NoError(p.T, pglogrepl.StartReplication(p.T.Context(), conn, name, id.XLogPos, pglogrepl.StartReplicationOptions{Mode: pglogrepl.PhysicalReplication}))
 	return conn
 }
 
 // feedback sends what a standby with hot_standby_feedback sends: the oldest transaction that it still needs.
 func (p *place) feedback(standby *pgconn.PgConn) {
-	p.t.Helper()
+	p.T.Helper()
 	var xid uint64
-	require.NoError(p.t, p.conn.QueryRow(p.t.Context(), `SELECT txid_current()`).Scan(&xid))
+	require.NoError(p.T, p.Conn.QueryRow(p.T.Context(), `SELECT txid_current()`).Scan(&xid))
 	message := []byte{'h'}
 	message = binary.BigEndian.AppendUint64(message, uint64(time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).Microseconds())) //nolint:gosec // positive
 	message = binary.BigEndian.AppendUint32(message, uint32(xid))                                                                    //nolint:gosec // its lower half
 	message = binary.BigEndian.AppendUint32(message, uint32(xid>>32))                                                                //nolint:gosec // its upper half
 	message = append(message, make([]byte, 8)...)
 	standby.Frontend().Send(&pgproto3.CopyData{Data: message})
-	require.NoError(p.t, standby.Frontend().Flush())
+	require.NoError(p.T, standby.Frontend().Flush())
 }
 
 func TestCheck_SaysWhetherTheSlotSurvivesAFailover(t *testing.T) {
 	t.Parallel()
-	versions(t, []string{"17", "18"}, func(t *testing.T, version string) {
+	testdb.Versions(t, []string{"17", "18"}, func(t *testing.T, version string) {
 		p, _ := onOwn(t, version, nil)
-		p.outbox()
-		_, err := slot.Create(t.Context(), p.conn, p.config())
+		p.Outbox()
+		_, err := slot.Create(t.Context(), p.Conn, p.Config())
 		require.NoError(t, err)
 		pre := preflight(p)
 		require.Equal(t, gone, severityOf(slot.Check(t.Context(), pre), "slot_failover"), "there is no standby")
@@ -69,7 +71,7 @@ func TestCheck_SaysWhetherTheSlotSurvivesAFailover(t *testing.T) {
 		f = p.awaitFinding(pre, "slot_failover", slot.SeverityWarning)
 
 		command := f.Fix[strings.Index(f.Fix, "ALTER_"):strings.Index(f.Fix, "'\nand")]
-		conn, err := postgres.ConnectReplication(t.Context(), p.cfg)
+		conn, err := postgres.ConnectReplication(t.Context(), p.Postgres)
 		require.NoError(t, err)
 		_, err = conn.Exec(t.Context(), command).ReadAll()
 		require.NoError(t, err)
@@ -94,28 +96,28 @@ func TestCheck_SaysWhetherTheSlotSurvivesAFailover(t *testing.T) {
 
 func TestPrepare_WarnsOfASlotThatAFailoverLoses(t *testing.T) {
 	p := onShared(t, "17")
-	p.outbox()
-	need := p.need()
+	p.Outbox()
+	need := p.Need()
 	for _, failover := range []bool{false, true} {
-		cfg := p.config()
+		cfg := p.Config()
 		cfg.Failover = failover
-		_, err := slot.Create(t.Context(), p.conn, cfg)
+		_, err := slot.Create(t.Context(), p.Conn, cfg)
 		require.NoError(t, err)
 		need.Slot.Failover = true
 		var log bytes.Buffer
-		s, err := slot.Prepare(t.Context(), p.conn, need, false, zerolog.New(&log))
+		s, err := slot.Prepare(t.Context(), p.Conn, need, false, zerolog.New(&log))
 		require.NoError(t, err)
 		require.Equal(t, failover, s.Failover)
 		require.Equal(t, !failover, strings.Contains(log.String(), "a failover loses it"))
-		require.NoError(t, slot.Drop(t.Context(), p.conn, p.name))
+		require.NoError(t, slot.Drop(t.Context(), p.Conn, p.Name))
 	}
 }
 
 func TestCheck_SaysBefore17WhoCopiesSlots(t *testing.T) {
 	t.Parallel()
 	p, _ := onOwn(t, "14", nil)
-	p.outbox()
-	_, err := slot.Create(t.Context(), p.conn, p.config())
+	p.Outbox()
+	_, err := slot.Create(t.Context(), p.Conn, p.Config())
 	require.NoError(t, err)
 	p.standby("sb1")
 	f := p.awaitFinding(preflight(p), "slot_failover", slot.SeverityInfo)
@@ -127,26 +129,26 @@ func TestCheck_SaysBefore17WhoCopiesSlots(t *testing.T) {
 
 // A slot whose position the server has not reached comes from another server, or from another branch of its history.
 func TestCheck_FindsASlotAheadOfItsServer(t *testing.T) {
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		state := func(s *embedded.Postgres, name string) string {
 			return filepath.Join(s.DataDir(), "pg_replslot", name, "state")
 		}
 		start := func() (*place, *embedded.Postgres) {
 			s := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: version})
-			return &place{t: t, conn: parts.Connect(t, s.DSN()), dsn: s.DSN(), cfg: configOf(s.DSN()), name: "moved"}, s
+			return &place{&testdb.DB{T: t, Conn: parts.Connect(t, s.DSN()), DSN: s.DSN(), Postgres: testdb.ConfigOf(s.DSN()), Name: "moved"}}, s
 		}
 		far, ahead := start()
 		for range 3 {
-			far.exec(`SELECT pg_logical_emit_message(false, '', 'x'), pg_switch_wal()`)
+			far.Exec(`SELECT pg_logical_emit_message(false, '', 'x'), pg_switch_wal()`)
 		}
-		far.exec(`SELECT pg_create_logical_replication_slot('moved', 'pgoutput')`)
-		far.exec(`CHECKPOINT`)
+		far.Exec(`SELECT pg_create_logical_replication_slot('moved', 'pgoutput')`)
+		far.Exec(`CHECKPOINT`)
 		taken, err := os.ReadFile(state(ahead, "moved"))
 		require.NoError(t, err)
 
 		p, s := start()
-		p.outbox()
-		p.exec(`SELECT pg_create_logical_replication_slot('moved', 'pgoutput')`)
+		p.Outbox()
+		p.Exec(`SELECT pg_create_logical_replication_slot('moved', 'pgoutput')`)
 		require.Equal(t, gone, severityOf(slot.Check(t.Context(), preflight(p)), "slot_position"))
 		require.NoError(t, s.Stop(t.Context()))
 		require.NoError(t, os.WriteFile(state(s, "moved"), taken, 0o600))

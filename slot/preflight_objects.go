@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/postrider/postrider/internal/postgres"
 )
 
 func (c *checker) publication(ctx context.Context) error {
@@ -50,19 +52,19 @@ func (c *checker) table(ctx context.Context, p *Publication, t Table) error {
 		c.add(Finding{
 			Severity: SeverityWarning, Code: "partitions", Subject: t.Name, Observed: "rows come under the names of its partitions; the relay routes them all the same",
 			Required: "rows under the name of the table: the relay halts in front of rows of a partition that was detached or dropped before they were delivered, if it cannot know what they are",
-			Fix:      "ALTER PUBLICATION " + quoteName(p.Name) + " SET (publish_via_partition_root = true); -- a relay that runs stops at the change, start it again",
+			Fix:      "ALTER PUBLICATION " + postgres.QuoteName(p.Name) + " SET (publish_via_partition_root = true); -- a relay that runs stops at the change, start it again",
 		})
 	}
 	if t.RowFilter != "" {
 		c.add(Finding{
 			Severity: SeverityWarning, Code: "row_filter", Subject: t.Name, Observed: "WHERE " + t.RowFilter,
-			Required: "no row filter: rows that do not match are never sent", Fix: resetSQL(p, t) + " -- unless that is meant; a relay that runs stops at the change, start it again",
+			Required: "no row filter: rows that do not match are never sent", Fix: ResetSQL(p, t) + " -- unless that is meant; a relay that runs stops at the change, start it again",
 		})
 	}
 	if !t.AllColumns {
 		c.add(Finding{
 			Severity: SeverityInfo, Code: "column_list", Subject: t.Name, Observed: "only " + strings.Join(t.ColumnNames, ", ") + " are sent",
-			Required: "every column that the router uses, which is looked at next", Fix: resetSQL(p, t) + " -- if others are wanted, too; a relay that runs stops at the change, start it again",
+			Required: "every column that the router uses, which is looked at next", Fix: ResetSQL(p, t) + " -- if others are wanted, too; a relay that runs stops at the change, start it again",
 		})
 	}
 	if c.Table != nil {
@@ -79,13 +81,6 @@ func (c *checker) table(ctx context.Context, p *Publication, t Table) error {
 	return c.growth(ctx, t)
 }
 
-// resetSQL takes filter and column list away, in one transaction, so that no row is inserted without the table in the publication. SET TABLE
-// would throw the other tables out.
-func resetSQL(p *Publication, t Table) string {
-	alter := "ALTER PUBLICATION " + quoteName(p.Name)
-	return "BEGIN; " + alter + " DROP TABLE " + quoteTable(t.Name) + "; " + alter + " ADD TABLE " + quoteTable(t.Name) + "; COMMIT;"
-}
-
 // surplus reports what the publication sends beyond what is needed.
 func (c *checker) surplus(p *Publication) {
 	if len(p.Others) > 0 {
@@ -93,12 +88,12 @@ func (c *checker) surplus(p *Publication) {
 		if p.More > 0 {
 			observed += fmt.Sprintf(" and %d more", p.More)
 		}
-		fix := "ALTER PUBLICATION " + quoteName(p.Name) + " SET TABLE " + quoteTables(p.names()) + ";"
+		fix := "ALTER PUBLICATION " + postgres.QuoteName(p.Name) + " SET TABLE " + quoteTables(p.names()) + ";"
 		if slices.ContainsFunc(p.Tables, func(t Table) bool { return !t.Published && p.foreign(t) }) {
 			fix = p.takeSQL() + " " + fix + p.caution()
 		}
 		if p.AllTables {
-			fix = "DROP PUBLICATION " + quoteName(p.Name) + "; " + CreatePublicationSQL(p.Name, p.names()) + " -- while the relay is stopped and nothing is written"
+			fix = "DROP PUBLICATION " + postgres.QuoteName(p.Name) + "; " + CreatePublicationSQL(p.Name, p.names()) + " -- while the relay is stopped and nothing is written"
 		}
 		c.add(Finding{
 			Severity: SeverityWarning, Code: "publication_tables", Subject: p.Name, Observed: observed,
@@ -111,7 +106,7 @@ func (c *checker) surplus(p *Publication) {
 			Severity: SeverityWarning, Code: "publication_publish", Subject: p.Name, Observed: "publishes updates, deletes or truncates",
 			Required: "publish = 'insert': else a DELETE fails on a table without a replica identity, and updates are handled as " +
 				"router.table.op.invalid.behavior says. Leave it while Debezium, or whoever else, reads from the publication",
-			Fix: "ALTER PUBLICATION " + quoteName(p.Name) + " SET (publish = 'insert');",
+			Fix: "ALTER PUBLICATION " + postgres.QuoteName(p.Name) + " SET (publish = 'insert');",
 		})
 	}
 }

@@ -3,6 +3,8 @@ package slot_test
 import (
 	"testing"
 
+	"github.com/postrider/postrider/test/parts/testdb"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/slot"
@@ -15,22 +17,22 @@ func TestCheck_MendsAPublication(t *testing.T) {
 		versions         []string
 		severity         slot.Severity
 	}{
-		{"other tables", `CREATE TABLE other (id int PRIMARY KEY); ALTER PUBLICATION postrider ADD TABLE other`, "publication_tables", oldAndNew, slot.SeverityWarning},
+		{"other tables", `CREATE TABLE other (id int PRIMARY KEY); ALTER PUBLICATION postrider ADD TABLE other`, "publication_tables", testdb.OldAndNew, slot.SeverityWarning},
 		{"all tables", `DROP PUBLICATION postrider; CREATE TABLE other (id int PRIMARY KEY); CREATE PUBLICATION postrider FOR ALL TABLES WITH (publish = 'insert')`,
-			"publication_tables", oldAndNew, slot.SeverityWarning},
-		{"updates", `ALTER PUBLICATION postrider SET (publish = 'insert, update')`, "publication_publish", oldAndNew, slot.SeverityWarning},
+			"publication_tables", testdb.OldAndNew, slot.SeverityWarning},
+		{"updates", `ALTER PUBLICATION postrider SET (publish = 'insert, update')`, "publication_publish", testdb.OldAndNew, slot.SeverityWarning},
 		{"a row filter", `ALTER PUBLICATION postrider SET TABLE outbox WHERE (id > 10)`, "row_filter", []string{"15", "18"}, slot.SeverityWarning},
 		{"a column list", `ALTER PUBLICATION postrider SET TABLE outbox (id)`, "column_list", []string{"15", "18"}, slot.SeverityInfo},
 		{"names of partitions", `DROP TABLE outbox; CREATE TABLE outbox (id int PRIMARY KEY, payload text) PARTITION BY RANGE (id);
 			CREATE TABLE outbox_1 PARTITION OF outbox DEFAULT; ALTER PUBLICATION postrider ADD TABLE outbox; ALTER PUBLICATION postrider SET (publish_via_partition_root = false)`,
-			"partitions", oldAndNew, slot.SeverityWarning},
+			"partitions", testdb.OldAndNew, slot.SeverityWarning},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			versions(t, c.versions, func(t *testing.T, version string) {
+			testdb.Versions(t, c.versions, func(t *testing.T, version string) {
 				p := onShared(t, version)
-				p.outbox()
+				p.Outbox()
 				require.Equal(t, gone, severityOf(slot.Check(t.Context(), preflight(p)), c.code))
-				p.exec(c.make)
+				p.Exec(c.make)
 				findings := slot.Check(t.Context(), preflight(p))
 				require.Empty(t, errorsOf(findings))
 				f := finding(t, findings, c.code)

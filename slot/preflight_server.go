@@ -32,10 +32,10 @@ func (c *checker) pooler(ctx context.Context) error {
 		return nil
 	}
 	c.add(okFinding("pooler", "", "none: the server itself answers"))
-	if err := setTimeout(ctx, c.conn, "lock_timeout", lockTimeout); err != nil {
+	if err := postgres.SetTimeout(ctx, c.conn, "lock_timeout", LockTimeout); err != nil {
 		return err
 	}
-	return setTimeout(ctx, c.conn, "statement_timeout", checkStatement)
+	return postgres.SetTimeout(ctx, c.conn, "statement_timeout", checkStatement)
 }
 
 const fixPooler = "name host and port of the server itself in postgres.url, not those of PgBouncer, RDS Proxy, Supavisor or the like; " +
@@ -194,9 +194,9 @@ func judgeLibraries(list string) (f Finding, known bool) {
 		return f, true
 	}
 	f.Severity, f.Class, f.Required = SeverityError, ClassConfiguration, "pgoutput among them: the slot decodes with it"
-	quoted := []string{literal(plugin)}
+	quoted := []string{postgres.QuoteText(plugin)}
 	for _, name := range names {
-		quoted = append(quoted, literal(name))
+		quoted = append(quoted, postgres.QuoteText(name))
 	}
 	f.Fix = "ALTER SYSTEM SET output_plugin_libraries = " + strings.Join(quoted, ", ") + "; SELECT pg_reload_conf();"
 	return f, true

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postrider/postrider/test/parts/testdb"
+
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/require"
 
@@ -34,18 +36,18 @@ func otherPID(m pgproto3.BackendMessage) {
 
 func TestCheck_NoticesAPooler(t *testing.T) {
 	p := onShared(t, "17")
-	p.outbox()
+	p.Outbox()
 	pre := preflight(p)
 	require.Equal(t, slot.SeverityOK, finding(t, slot.Check(t.Context(), pre), "pooler").Severity)
 
 	t.Run("that refuses replication", func(t *testing.T) {
 		pre := pre
-		pre.Postgres = configOf(between{answer: otherPID, startup: func(params map[string]string) *pgproto3.ErrorResponse {
+		pre.Postgres = testdb.ConfigOf(between{answer: otherPID, startup: func(params map[string]string) *pgproto3.ErrorResponse {
 			if params["replication"] == "" {
 				return nil
 			}
 			return &pgproto3.ErrorResponse{Severity: "FATAL", Code: "08P01", Message: "unsupported startup parameter: replication"}
-		}}.start(t, p.dsn))
+		}}.start(t, p.DSN))
 		findings := slot.Check(t.Context(), pre)
 		require.Equal(t, slot.SeverityWarning, finding(t, findings, "pooler").Severity)
 		f := finding(t, findings, "replication_connection")
@@ -56,9 +58,9 @@ func TestCheck_NoticesAPooler(t *testing.T) {
 	})
 	t.Run("that refuses every connection", func(t *testing.T) {
 		pre := pre
-		pre.Postgres = configOf(between{startup: func(map[string]string) *pgproto3.ErrorResponse {
+		pre.Postgres = testdb.ConfigOf(between{startup: func(map[string]string) *pgproto3.ErrorResponse {
 			return &pgproto3.ErrorResponse{Severity: "FATAL", Code: "08P01", Message: "unsupported startup parameter: options"}
-		}}.start(t, p.dsn))
+		}}.start(t, p.DSN))
 		findings := slot.Check(t.Context(), pre)
 		require.Len(t, findings, 1)
 		require.Equal(t, slot.ClassConfiguration, findings[0].Class)
@@ -66,7 +68,7 @@ func TestCheck_NoticesAPooler(t *testing.T) {
 	})
 	t.Run("that passes replication through", func(t *testing.T) {
 		pre := pre
-		pre.Postgres = configOf(between{answer: otherPID}.start(t, p.dsn))
+		pre.Postgres = testdb.ConfigOf(between{answer: otherPID}.start(t, p.DSN))
 		findings := slot.Check(t.Context(), pre)
 		require.Equal(t, slot.SeverityWarning, finding(t, findings, "pooler").Severity)
 		require.Equal(t, slot.SeverityOK, finding(t, findings, "replication_connection").Severity)
@@ -74,11 +76,11 @@ func TestCheck_NoticesAPooler(t *testing.T) {
 	})
 	t.Run("that drops parameters", func(t *testing.T) {
 		pre := pre
-		pre.Postgres = configOf(between{answer: otherPID, startup: func(params map[string]string) *pgproto3.ErrorResponse {
+		pre.Postgres = testdb.ConfigOf(between{answer: otherPID, startup: func(params map[string]string) *pgproto3.ErrorResponse {
 			delete(params, "wal_sender_timeout")
 			params["options"] = "-c wal_sender_timeout=0"
 			return nil
-		}}.start(t, p.dsn))
+		}}.start(t, p.DSN))
 		f := finding(t, slot.Check(t.Context(), pre), "wal_sender_timeout")
 		require.Equal(t, slot.SeverityWarning, f.Severity)
 		require.Contains(t, f.Fix, "PgBouncer")
@@ -88,7 +90,7 @@ func TestCheck_NoticesAPooler(t *testing.T) {
 // No server with these bugs is at hand: one that says it was one is.
 func TestCheck_KnowsVersionsThatHurt(t *testing.T) {
 	p := onShared(t, "17")
-	p.outbox()
+	p.Outbox()
 	for _, c := range []struct {
 		says     string
 		severity slot.Severity
@@ -110,11 +112,11 @@ func TestCheck_KnowsVersionsThatHurt(t *testing.T) {
 	} {
 		t.Run(c.says, func(t *testing.T) {
 			pre := preflight(p)
-			pre.Postgres = configOf(between{answer: func(m pgproto3.BackendMessage) {
+			pre.Postgres = testdb.ConfigOf(between{answer: func(m pgproto3.BackendMessage) {
 				if s, ok := m.(*pgproto3.ParameterStatus); ok && s.Name == "server_version" {
 					s.Value = c.says
 				}
-			}}.start(t, p.dsn))
+			}}.start(t, p.DSN))
 			f := finding(t, slot.Check(t.Context(), pre), "server_version")
 			require.Equal(t, c.severity, f.Severity)
 			require.Contains(t, f.Required, c.required)
@@ -143,15 +145,15 @@ func TestCheck_LooksAtTLSAndAtWhatTheServerSeesOfIt(t *testing.T) {
 	cert, key := certificate(t)
 	authority := filepath.Join(t.TempDir(), "ca.pem")
 	require.NoError(t, os.WriteFile(authority, cert, 0o600))
-	for _, version := range oldAndNew {
+	for _, version := range testdb.OldAndNew {
 		t.Run(version, func(t *testing.T) {
 			s := parts.ExclusivePostgres(t, embedded.PostgresConfig{
 				Version: version, Params: map[string]string{"ssl": "on"}, Files: map[string][]byte{"server.crt": cert, "server.key": key},
 			})
-			p := newPlace(t, parts.NewDatabase(t, s.DSN()))
-			p.outbox()
+			p := &place{testdb.New(t, parts.NewDatabase(t, s.DSN()))}
+			p.Outbox()
 			check := func(host, mode string) slot.Finding {
-				u, err := url.Parse(p.dsn)
+				u, err := url.Parse(p.DSN)
 				require.NoError(t, err)
 				u.Host = strings.Replace(u.Host, "127.0.0.1", host, 1)
 				q := url.Values{"sslmode": {mode}}
@@ -160,7 +162,7 @@ func TestCheck_LooksAtTLSAndAtWhatTheServerSeesOfIt(t *testing.T) {
 				}
 				u.RawQuery = q.Encode()
 				pre := preflight(p)
-				pre.Postgres = configOf(u.String())
+				pre.Postgres = testdb.ConfigOf(u.String())
 				return finding(t, slot.Check(t.Context(), pre), "tls")
 			}
 			require.Equal(t, slot.SeverityOK, check("127.0.0.1", "disable").Severity)
@@ -178,15 +180,15 @@ func TestCheck_LooksAtTLSAndAtWhatTheServerSeesOfIt(t *testing.T) {
 	}
 	t.Run("that ends on the way", func(t *testing.T) {
 		p := onShared(t, "17")
-		p.outbox()
+		p.Outbox()
 		pair, err := tls.X509KeyPair(cert, key)
 		require.NoError(t, err)
-		proxied := between{tls: &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}}.start(t, p.dsn)
+		proxied := between{tls: &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}}.start(t, p.DSN)
 		u, err := url.Parse(proxied)
 		require.NoError(t, err)
 		u.RawQuery = url.Values{"sslmode": {"verify-full"}, "sslrootcert": {authority}}.Encode()
 		pre := preflight(p)
-		pre.Postgres = configOf(u.String())
+		pre.Postgres = testdb.ConfigOf(u.String())
 		f := finding(t, slot.Check(t.Context(), pre), "tls")
 		require.Equal(t, slot.SeverityWarning, f.Severity)
 		require.Contains(t, f.Observed, "not at the server")
@@ -197,28 +199,28 @@ func TestCheck_LooksAtTLSAndAtWhatTheServerSeesOfIt(t *testing.T) {
 func TestCheck_FindsThatPgoutputMayNotBeUsed(t *testing.T) {
 	probe := onShared(t, "18")
 	var known bool
-	require.NoError(t, probe.conn.QueryRow(t.Context(), `SELECT current_setting('output_plugin_libraries', true) IS NOT NULL`).Scan(&known))
+	require.NoError(t, probe.Conn.QueryRow(t.Context(), `SELECT current_setting('output_plugin_libraries', true) IS NOT NULL`).Scan(&known))
 	if !known {
 		parts.Lacking(t, "output_plugin_libraries", "this PostgreSQL 18 is older than the setting")
 	}
 	p, _ := onOwn(t, "18", nil)
-	p.outbox()
+	p.Outbox()
 	require.Equal(t, slot.SeverityOK, finding(t, slot.Check(t.Context(), preflight(p)), "output_plugin_libraries").Severity)
-	p.exec(`ALTER SYSTEM SET output_plugin_libraries = 'test_decoding'`)
-	p.exec(`SELECT pg_reload_conf()`)
+	p.Exec(`ALTER SYSTEM SET output_plugin_libraries = 'test_decoding'`)
+	p.Exec(`SELECT pg_reload_conf()`)
 	f := p.awaitFinding(preflight(p), "output_plugin_libraries", slot.SeverityError)
-	_, err := slot.Create(t.Context(), p.conn, p.config())
+	_, err := slot.Create(t.Context(), p.Conn, p.Config())
 	require.ErrorContains(t, err, "pgoutput")
 	p.heal(f)
 	p.awaitFinding(preflight(p), "output_plugin_libraries", slot.SeverityOK)
-	_, err = slot.Create(t.Context(), p.conn, p.config())
+	_, err = slot.Create(t.Context(), p.Conn, p.Config())
 	require.NoError(t, err)
 }
 
 func TestCheck_FindsAStandby(t *testing.T) {
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		s := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: version, Files: map[string][]byte{"standby.signal": {}}})
-		pre := slot.Preflight{Postgres: configOf(s.DSN()), Need: slot.Requirements{Slot: slot.DefaultConfig(), Publication: "postrider", Tables: []string{"public.outbox"}}}
+		pre := slot.Preflight{Postgres: testdb.ConfigOf(s.DSN()), Need: slot.Requirements{Slot: slot.DefaultConfig(), Publication: "postrider", Tables: []string{"public.outbox"}}}
 		f := finding(t, slot.Check(t.Context(), pre), "primary")
 		require.Equal(t, slot.SeverityError, f.Severity)
 		require.Contains(t, f.Fix, "primary")

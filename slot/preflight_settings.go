@@ -24,7 +24,7 @@ func (c *checker) keepSize(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	k := keepSizes{limit: sizes[0], keep: sizes[1], wal: sizes[2], volume: c.Monitor.VolumeSize}
+	k := keepSizes{limit: sizes[0], keep: sizes[1], wal: sizes[2], volume: c.VolumeSize}
 	for _, s := range slots {
 		if s.RetainedBytes != nil && !s.Lost() {
 			k.kept = max(k.kept, *s.RetainedBytes)

@@ -3,6 +3,8 @@ package slot_test
 import (
 	"testing"
 
+	"github.com/postrider/postrider/test/parts/testdb"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/slot"
@@ -10,13 +12,13 @@ import (
 
 func TestCheck_ComparesTheLimitWithWhatElseThereIs(t *testing.T) {
 	t.Parallel()
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p, _ := onOwn(t, version, map[string]string{"max_wal_size": "1GB"})
-		p.outbox()
+		p.Outbox()
 		pre := preflight(p)
 		set := func(sql string) {
-			p.exec("ALTER SYSTEM SET " + sql)
-			p.exec("SELECT pg_reload_conf()")
+			p.Exec("ALTER SYSTEM SET " + sql)
+			p.Exec("SELECT pg_reload_conf()")
 		}
 		const code = "max_slot_wal_keep_size"
 		f := p.awaitFinding(pre, code, slot.SeverityWarning)
@@ -24,13 +26,13 @@ func TestCheck_ComparesTheLimitWithWhatElseThereIs(t *testing.T) {
 		p.heal(f)
 		p.awaitFinding(pre, code, slot.SeverityOK)
 
-		pre.Monitor.VolumeSize = 20 << 30 // 50 GB may be kept
+		pre.VolumeSize = 20 << 30 // 50 GB may be kept
 		f = p.awaitFinding(pre, code, slot.SeverityWarning)
 		require.Contains(t, f.Required, "monitor.volume_size")
 		p.heal(f)
 		p.awaitFinding(pre, code, slot.SeverityOK)
 
-		pre.Monitor.VolumeSize = 0
+		pre.VolumeSize = 0
 		set("max_slot_wal_keep_size = '256MB'")
 		f = p.awaitFinding(pre, code, slot.SeverityInfo)
 		require.Contains(t, f.Required, "max_wal_size")
@@ -48,19 +50,19 @@ func TestCheck_ComparesTheLimitWithWhatElseThereIs(t *testing.T) {
 func TestCheck_WarnsOfSettingsThatLoseTheSlotOrHoldCommits(t *testing.T) {
 	t.Parallel()
 	p, _ := onOwn(t, "18", map[string]string{"idle_replication_slot_timeout": "1h", "synchronous_commit": "local"})
-	p.outbox()
+	p.Outbox()
 	for _, code := range []string{"idle_replication_slot_timeout"} {
 		f := p.awaitFinding(preflight(p), code, slot.SeverityWarning)
 		p.heal(f)
 		p.awaitFinding(preflight(p), code, slot.SeverityOK)
 	}
 	for _, names := range []string{"*", "ANY 1 (sb1, \"postrider\")", "postrider"} {
-		p.exec("ALTER SYSTEM SET synchronous_standby_names = '" + names + "'")
-		p.exec("SELECT pg_reload_conf()")
+		p.Exec("ALTER SYSTEM SET synchronous_standby_names = '" + names + "'")
+		p.Exec("SELECT pg_reload_conf()")
 		f := p.awaitFinding(preflight(p), "synchronous_standby_names", slot.SeverityWarning)
 		require.Equal(t, names, f.Observed)
-		p.exec("ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (sb1)'") // as the fix says, with the standby's name
-		p.exec("SELECT pg_reload_conf()")
+		p.Exec("ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (sb1)'") // as the fix says, with the standby's name
+		p.Exec("SELECT pg_reload_conf()")
 		p.awaitFinding(preflight(p), "synchronous_standby_names", slot.SeverityOK)
 	}
 }

@@ -87,21 +87,21 @@ func (c *checker) slot(ctx context.Context) error {
 
 // newerThanSlot finds what may have been otherwise for rows that the slot can still send, or has just passed.
 func (c *checker) newerThanSlot(ctx context.Context, s Status) error {
-	p, err := read(ctx, c.conn, c.Need.Publication, c.Need.Tables)
+	p, err := ReadPublication(ctx, c.conn, c.Need.Publication, c.Need.Tables)
 	if err != nil {
-		return fmt.Errorf("compare publication %q and slot %q: %w", c.Need.Publication, s.Name, postgres.Error(err))
+		return err
 	}
-	newer, err := p.newerThan(ctx, c.conn, s.Slot)
-	if err != nil || len(newer.what) == 0 {
+	newer, err := p.NewerThan(ctx, c.conn, s.Slot)
+	if err != nil || len(newer.What) == 0 {
 		return err
 	}
 	f := Finding{
-		Severity: SeverityWarning, Code: "publication_before_slot", Subject: strings.Join(newer.what, ", "),
+		Severity: SeverityWarning, Code: "publication_before_slot", Subject: strings.Join(newer.What, ", "),
 		Observed: "created or altered after the slot's position",
-		Required: fmt.Sprintf("publication first, then slot, and no change later: rows inserted between %s and %s may be missing from the topics", s.RestartLSN, p.evidence.end),
-		Fix:      "stop the relay, see which rows are missing, which changes nothing; with --publish they are published:\n" + newer.find(),
+		Required: fmt.Sprintf("publication first, then slot, and no change later: rows inserted between %s and %s may be missing from the topics", s.RestartLSN, p.ReadLSN()),
+		Fix:      "stop the relay, see which rows are missing, which changes nothing; with --publish they are published:\n" + newer.Find(),
 	}
-	if newer.unused {
+	if newer.Unused {
 		f.Severity = SeverityInfo
 		f.Observed = "maybe created or altered after the slot's position: it was not streamed yet, and its horizon is that of another slot"
 	}

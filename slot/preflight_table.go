@@ -30,14 +30,14 @@ func (c *checker) keys(ctx context.Context, p *Publication, t Table) error {
 		c.add(Finding{
 			Severity: SeverityInfo, Code: "primary_key", Subject: t.Name, Observed: "no unique index",
 			Required: "one on the id: consumers recognise an event that comes twice by it, and nothing keeps two rows from having the same",
-			Fix:      "ALTER TABLE " + quoteTable(t.Name) + " ADD PRIMARY KEY (id); -- or the column that router.table.field.event.id names",
+			Fix:      "ALTER TABLE " + QuoteTable(t.Name) + " ADD PRIMARY KEY (id); -- or the column that router.table.field.event.id names",
 		})
 	}
 	if identity == "n" && (p.Update || p.Delete) {
 		c.add(Finding{
 			Severity: SeverityWarning, Code: "replica_identity", Subject: t.Name, Observed: "none, and the publication publishes updates or deletes",
 			Required: "inserts only, or a primary key: as it is, UPDATE and DELETE on the table fail, and with them the clean-up",
-			Fix:      "ALTER PUBLICATION " + quoteName(p.Name) + " SET (publish = 'insert');",
+			Fix:      "ALTER PUBLICATION " + postgres.QuoteName(p.Name) + " SET (publish = 'insert');",
 		})
 	}
 	// From 18 on a publication can send them.
@@ -52,7 +52,7 @@ func generatedColumns(t Table, generated []string) Finding {
 	return Finding{
 		Severity: SeverityInfo, Code: "generated_columns", Subject: t.Name, Observed: strings.Join(generated, ", ") + ": generated, and not sent",
 		Required: "columns that are not generated, where the router needs them",
-		Fix: "if such a column is needed, make it an ordinary one that a trigger or the application fills: ALTER TABLE " + quoteTable(t.Name) +
+		Fix: "if such a column is needed, make it an ordinary one that a trigger or the application fills: ALTER TABLE " + QuoteTable(t.Name) +
 			" ALTER COLUMN NAME DROP EXPRESSION;",
 	}
 }
@@ -122,8 +122,8 @@ func (c *checker) oldest(ctx context.Context, t Table, g *growth) error {
 	if err != nil || g.TimestampedBy == "" {
 		return err
 	}
-	column := quoteName(g.TimestampedBy)
-	err = c.conn.QueryRow(ctx, "SELECT pg_catalog.min("+column+") FROM (SELECT "+column+" FROM "+quoteTable(t.Name)+" LIMIT 100) AS first WHERE pg_catalog.isfinite("+column+")").Scan(&g.Oldest)
+	column := postgres.QuoteName(g.TimestampedBy)
+	err = c.conn.QueryRow(ctx, "SELECT pg_catalog.min("+column+") FROM (SELECT "+column+" FROM "+QuoteTable(t.Name)+" LIMIT 100) AS first WHERE pg_catalog.isfinite("+column+")").Scan(&g.Oldest)
 	if err != nil {
 		return fmt.Errorf("look for the oldest row of table %s: %w", t.Name, postgres.Error(err))
 	}
@@ -158,7 +158,7 @@ func (g growth) judge(table string) []Finding {
 		findings = append(findings, Finding{
 			Severity: SeverityWarning, Code: "outbox_dead_rows", Subject: table, Observed: fmt.Sprintf("%d dead rows, %d that live", g.Dead, g.Rows),
 			Required: "a vacuum that keeps up with the deletes; a long transaction, anybody's, keeps it from removing them",
-			Fix:      "VACUUM (ANALYZE) " + quoteTable(table) + ";",
+			Fix:      "VACUUM (ANALYZE) " + QuoteTable(table) + ";",
 		})
 	}
 	if len(g.AutovacuumOff) > 0 {
@@ -184,5 +184,5 @@ func (g growth) cleanUp(table string) string {
 		return "delete what is published and old, a few thousand rows at a time" + partitions
 	}
 	return fmt.Sprintf("DELETE FROM %s WHERE ctid IN (SELECT ctid FROM %s WHERE %s < now() - interval '7 days' LIMIT 10000); -- again and again, once the rows are published%s",
-		quoteTable(table), quoteTable(table), quoteName(g.TimestampedBy), partitions)
+		QuoteTable(table), QuoteTable(table), postgres.QuoteName(g.TimestampedBy), partitions)
 }

@@ -4,16 +4,18 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/postrider/postrider/test/parts/testdb"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/slot"
 )
 
 func TestCheck_LooksAtKeysAndColumnsOfATable(t *testing.T) {
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p := onShared(t, version)
-		p.exec(`CREATE TABLE outbox (id int NOT NULL, payload text, size int GENERATED ALWAYS AS (length(payload)) STORED)`)
-		p.exec(`CREATE PUBLICATION postrider FOR TABLE outbox`)
+		p.Exec(`CREATE TABLE outbox (id int NOT NULL, payload text, size int GENERATED ALWAYS AS (length(payload)) STORED)`)
+		p.Exec(`CREATE PUBLICATION postrider FOR TABLE outbox`)
 		findings := slot.Check(t.Context(), preflight(p))
 		require.Empty(t, errorsOf(findings))
 		for code, want := range map[string]slot.Severity{
@@ -21,12 +23,12 @@ func TestCheck_LooksAtKeysAndColumnsOfATable(t *testing.T) {
 		} {
 			require.Equal(t, want, severityOf(findings, code), code)
 		}
-		p.exec(`INSERT INTO outbox VALUES (1, 'one')`)
-		_, err := p.conn.Exec(t.Context(), `DELETE FROM outbox`)
+		p.Exec(`INSERT INTO outbox VALUES (1, 'one')`)
+		_, err := p.Conn.Exec(t.Context(), `DELETE FROM outbox`)
 		require.ErrorContains(t, err, "replica identity", "what replica_identity warns of")
 
 		p.heal(finding(t, findings, "replica_identity"))
-		p.exec(`DELETE FROM outbox`)
+		p.Exec(`DELETE FROM outbox`)
 		findings = slot.Check(t.Context(), preflight(p))
 		require.Equal(t, gone, severityOf(findings, "replica_identity"))
 		require.Equal(t, gone, severityOf(findings, "publication_publish"))
@@ -35,7 +37,7 @@ func TestCheck_LooksAtKeysAndColumnsOfATable(t *testing.T) {
 		require.Equal(t, gone, severityOf(slot.Check(t.Context(), preflight(p)), "primary_key"))
 
 		require.Contains(t, finding(t, findings, "generated_columns").Observed, "size")
-		p.exec(`ALTER TABLE "public"."outbox" ALTER COLUMN size DROP EXPRESSION`) // as the fix says, with the column's name
+		p.Exec(`ALTER TABLE "public"."outbox" ALTER COLUMN size DROP EXPRESSION`) // as the fix says, with the column's name
 		require.Equal(t, gone, severityOf(slot.Check(t.Context(), preflight(p)), "generated_columns"))
 	})
 }
@@ -43,43 +45,43 @@ func TestCheck_LooksAtKeysAndColumnsOfATable(t *testing.T) {
 // From 18 on generated columns can be published, and then they are not missing.
 func TestCheck_KnowsGeneratedColumnsThatArePublished(t *testing.T) {
 	p := onShared(t, "18")
-	p.exec(`CREATE TABLE outbox (id int PRIMARY KEY, payload text, size int GENERATED ALWAYS AS (length(payload)) STORED)`)
-	p.exec(`CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert', publish_generated_columns = stored)`)
+	p.Exec(`CREATE TABLE outbox (id int PRIMARY KEY, payload text, size int GENERATED ALWAYS AS (length(payload)) STORED)`)
+	p.Exec(`CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert', publish_generated_columns = stored)`)
 	require.Equal(t, gone, severityOf(slot.Check(t.Context(), preflight(p)), "generated_columns"))
-	p.exec(`ALTER PUBLICATION postrider SET (publish_generated_columns = none)`)
+	p.Exec(`ALTER PUBLICATION postrider SET (publish_generated_columns = none)`)
 	require.Equal(t, slot.SeverityInfo, severityOf(slot.Check(t.Context(), preflight(p)), "generated_columns"))
 }
 
 func TestCheck_SeesATableThatOnlyGrows(t *testing.T) {
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p := onShared(t, version)
-		p.exec(`CREATE TABLE outbox (id int PRIMARY KEY, payload text, created_at timestamptz NOT NULL DEFAULT now())`)
-		p.exec(slot.CreatePublicationSQL("postrider", []string{"public.outbox"}))
-		p.exec(`INSERT INTO outbox SELECT g, 'x', '2024-02-03 04:05:06Z' FROM generate_series(1, 10) g`)
+		p.Exec(`CREATE TABLE outbox (id int PRIMARY KEY, payload text, created_at timestamptz NOT NULL DEFAULT now())`)
+		p.Exec(slot.CreatePublicationSQL("postrider", []string{"public.outbox"}))
+		p.Exec(`INSERT INTO outbox SELECT g, 'x', '2024-02-03 04:05:06Z' FROM generate_series(1, 10) g`)
 		f := finding(t, slot.Check(t.Context(), preflight(p)), "outbox_size")
 		require.Equal(t, slot.SeverityOK, f.Severity)
 		require.Contains(t, f.Observed, "oldest row about 2024-02-03T04:05:06Z")
 
 		// A million rows, as far as the planner knows.
-		p.exec(`UPDATE pg_class SET reltuples = 2e6, relpages = 2e4 WHERE oid = 'outbox'::regclass`)
+		p.Exec(`UPDATE pg_class SET reltuples = 2e6, relpages = 2e4 WHERE oid = 'outbox'::regclass`)
 		f = finding(t, slot.Check(t.Context(), preflight(p)), "outbox_size")
 		require.Equal(t, slot.SeverityInfo, f.Severity)
 		require.Contains(t, f.Observed, "about 2000000 rows")
 		p.heal(f)                                                    // the DELETE
 		p.awaitFinding(preflight(p), "outbox_size", slot.SeverityOK) // there is a clean-up now
 		var left int
-		require.NoError(t, p.conn.QueryRow(t.Context(), "SELECT count(*) FROM outbox").Scan(&left))
+		require.NoError(t, p.Conn.QueryRow(t.Context(), "SELECT count(*) FROM outbox").Scan(&left))
 		require.Zero(t, left)
 	})
 }
 
 func TestCheck_SeesThatVacuumDoesNotKeepUp(t *testing.T) {
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p := onShared(t, version)
-		p.outbox()
-		p.exec(`ALTER TABLE outbox SET (autovacuum_enabled = false)`) // it must not come before us
-		p.exec(`INSERT INTO outbox SELECT g FROM generate_series(1, 120000) g`)
-		p.exec(`DELETE FROM outbox WHERE id > 10`)
+		p.Outbox()
+		p.Exec(`ALTER TABLE outbox SET (autovacuum_enabled = false)`) // it must not come before us
+		p.Exec(`INSERT INTO outbox SELECT g FROM generate_series(1, 120000) g`)
+		p.Exec(`DELETE FROM outbox WHERE id > 10`)
 		f := p.awaitFinding(preflight(p), "outbox_dead_rows", slot.SeverityWarning)
 		require.Contains(t, f.Observed, fmt.Sprint(120000-10))
 		p.heal(f)
@@ -94,11 +96,11 @@ func TestCheck_SeesThatVacuumDoesNotKeepUp(t *testing.T) {
 
 func TestCheck_AddsUpThePartitions(t *testing.T) {
 	p := onShared(t, "17")
-	p.exec(`CREATE TABLE outbox (id int, day int, PRIMARY KEY (id, day)) PARTITION BY LIST (day);
+	p.Exec(`CREATE TABLE outbox (id int, day int, PRIMARY KEY (id, day)) PARTITION BY LIST (day);
 		CREATE TABLE outbox_1 PARTITION OF outbox FOR VALUES IN (1) WITH (autovacuum_enabled = off);
 		CREATE TABLE outbox_2 PARTITION OF outbox FOR VALUES IN (2);
 		INSERT INTO outbox SELECT g, 1 + g % 2 FROM generate_series(1, 100) g; ANALYZE outbox`)
-	p.exec(slot.CreatePublicationSQL("postrider", []string{"public.outbox"}))
+	p.Exec(slot.CreatePublicationSQL("postrider", []string{"public.outbox"}))
 	findings := slot.Check(t.Context(), preflight(p))
 	require.Contains(t, finding(t, findings, "outbox_size").Observed, "about 100 rows")
 	require.Contains(t, finding(t, findings, "outbox_size").Observed, "partitioned")

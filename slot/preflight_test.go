@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/postrider/postrider/test/parts/testdb"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
@@ -16,7 +18,7 @@ import (
 )
 
 func preflight(p *place) slot.Preflight {
-	return slot.Preflight{Postgres: p.cfg, Need: p.need(), Messages: true}
+	return slot.Preflight{Postgres: p.Postgres, Need: p.Need(), Messages: true}
 }
 
 func errorsOf(findings []slot.Finding) []slot.Finding {
@@ -30,13 +32,13 @@ func errorsOf(findings []slot.Finding) []slot.Finding {
 }
 
 func TestCheck_FindsNothingWrongWithItsOwnRole(t *testing.T) {
-	versions(t, all, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.All, func(t *testing.T, version string) {
 		p := onShared(t, version)
-		p.outbox()
-		p.exec(sql.Role())
-		p.exec(sql.Role())
+		p.Outbox()
+		p.Exec(sql.Role())
+		p.Exec(sql.Role())
 		own := preflight(p)
-		own.Postgres = p.login("postrider")
+		own.Postgres = p.Login("postrider")
 		findings := slot.Check(t.Context(), own)
 		require.Empty(t, errorsOf(findings))
 		require.Equal(t, slot.SeverityOK, finding(t, findings, "replication_connection").Severity)
@@ -46,24 +48,24 @@ func TestCheck_FindsNothingWrongWithItsOwnRole(t *testing.T) {
 		conn, err := postgres.Connect(t.Context(), own.Postgres)
 		require.NoError(t, err)
 		defer conn.Close(context.Background())
-		_, err = slot.Create(t.Context(), conn, p.config())
+		_, err = slot.Create(t.Context(), conn, p.Config())
 		require.NoError(t, err)
 		require.Equal(t, slot.SeverityOK, finding(t, slot.Check(t.Context(), own), "slot").Severity)
 
 		emit := finding(t, findings, "emit_message")
 		require.Equal(t, slot.SeverityWarning, emit.Severity)
 		revoke, _, _ := strings.Cut(emit.Fix, ";")
-		p.exec(revoke)
+		p.Exec(revoke)
 		require.Equal(t, slot.SeverityOK, finding(t, slot.Check(t.Context(), own), "emit_message").Severity)
 	})
 }
 
 func TestCheck_FindsAMissingRight(t *testing.T) {
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p := onShared(t, version)
-		p.outbox()
+		p.Outbox()
 		weak := preflight(p)
-		weak.Postgres = p.role("weak_" + p.name)
+		weak.Postgres = p.Role("weak_" + p.Name)
 		findings := slot.Check(t.Context(), weak)
 		f := finding(t, findings, "role")
 		require.Equal(t, slot.SeverityError, f.Severity)
@@ -72,16 +74,16 @@ func TestCheck_FindsAMissingRight(t *testing.T) {
 		_, err := postgres.ConnectReplication(t.Context(), weak.Postgres)
 		require.ErrorIs(t, err, postgres.ErrPermission)
 
-		p.exec(`ALTER ROLE "weak_` + p.name + `" REPLICATION`)
+		p.Exec(`ALTER ROLE "weak_` + p.Name + `" REPLICATION`)
 		require.Empty(t, errorsOf(slot.Check(t.Context(), weak)))
 	})
 }
 
 func TestCheck_FindsTheWrongWALLevel(t *testing.T) {
 	t.Parallel()
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p, _ := onOwn(t, version, map[string]string{"wal_level": "replica"})
-		p.outbox()
+		p.Outbox()
 		f := finding(t, slot.Check(t.Context(), preflight(p)), "wal_level")
 		require.Equal(t, slot.SeverityError, f.Severity)
 		require.Equal(t, slot.ClassConfiguration, f.Class)
@@ -93,8 +95,8 @@ func TestCheck_FindsTheWrongWALLevel(t *testing.T) {
 func TestCheck_FindsNoWalsenderLeft(t *testing.T) {
 	t.Parallel()
 	p, _ := onOwn(t, "17", map[string]string{"max_wal_senders": "1"})
-	p.outbox()
-	first, err := postgres.ConnectReplication(t.Context(), p.cfg)
+	p.Outbox()
+	first, err := postgres.ConnectReplication(t.Context(), p.Postgres)
 	require.NoError(t, err)
 	defer first.Close(context.Background())
 	f := finding(t, slot.Check(t.Context(), preflight(p)), "replication_connection")
@@ -105,7 +107,7 @@ func TestCheck_FindsNoWalsenderLeft(t *testing.T) {
 func TestCheck_WarnsOfDangerousSettings(t *testing.T) {
 	t.Parallel()
 	p, _ := onOwn(t, "18", map[string]string{"synchronous_standby_names": "*", "idle_replication_slot_timeout": "1h", "synchronous_commit": "local"})
-	p.outbox()
+	p.Outbox()
 	findings := slot.Check(t.Context(), preflight(p))
 	require.Empty(t, errorsOf(findings))
 	for _, code := range []string{"synchronous_standby_names", "idle_replication_slot_timeout", "max_slot_wal_keep_size"} {
@@ -114,16 +116,16 @@ func TestCheck_WarnsOfDangerousSettings(t *testing.T) {
 }
 
 func TestCheck_FindsASlotOlderThanItsPublication(t *testing.T) {
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p := onShared(t, version)
-		_, err := slot.Create(t.Context(), p.conn, p.config())
+		_, err := slot.Create(t.Context(), p.Conn, p.Config())
 		require.NoError(t, err)
-		p.outbox()
+		p.Outbox()
 		f := finding(t, slot.Check(t.Context(), preflight(p)), "publication_before_slot")
 		require.Equal(t, slot.SeverityWarning, f.Severity)
 
-		require.NoError(t, slot.Drop(t.Context(), p.conn, p.name))
-		_, err = slot.Create(t.Context(), p.conn, p.config())
+		require.NoError(t, slot.Drop(t.Context(), p.Conn, p.Name))
+		_, err = slot.Create(t.Context(), p.Conn, p.Config())
 		require.NoError(t, err)
 		for _, f := range slot.Check(t.Context(), preflight(p)) {
 			require.NotEqual(t, "publication_before_slot", f.Code)
@@ -133,7 +135,7 @@ func TestCheck_FindsASlotOlderThanItsPublication(t *testing.T) {
 
 func TestCheck_AsksForTheTables(t *testing.T) {
 	p := onShared(t, "17")
-	p.outbox()
+	p.Outbox()
 	pre := preflight(p)
 	pre.Need.Tables = append(pre.Need.Tables, "public.absent")
 	var asked []string
@@ -156,7 +158,7 @@ func TestCheck_ClassifiesWhyItCannotConnect(t *testing.T) {
 	s := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: "17", Password: "right"})
 	good := s.DSN()
 	check := func(dsn string) slot.Finding {
-		findings := slot.Check(t.Context(), slot.Preflight{Postgres: configOf(dsn), Need: slot.Requirements{Slot: slot.DefaultConfig(), Publication: "postrider"}})
+		findings := slot.Check(t.Context(), slot.Preflight{Postgres: testdb.ConfigOf(dsn), Need: slot.Requirements{Slot: slot.DefaultConfig(), Publication: "postrider"}})
 		require.Len(t, findings, 1, "%+v", findings)
 		require.Equal(t, slot.SeverityError, findings[0].Severity)
 		require.NotEmpty(t, findings[0].Fix)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/internal/postgres"
@@ -61,7 +62,7 @@ func SplitTable(table string) (schema, name string) {
 	return schema, name
 }
 
-func splitTables(tables []string) (schemas, names []string) {
+func SplitTables(tables []string) (schemas, names []string) {
 	schemas, names = make([]string, len(tables)), make([]string, len(tables))
 	for i, t := range tables {
 		schemas[i], names[i] = SplitTable(t)
@@ -70,7 +71,7 @@ func splitTables(tables []string) (schemas, names []string) {
 }
 
 // quoteTable is the name for SQL.
-func quoteTable(table string) string {
+func QuoteTable(table string) string {
 	schema, name := SplitTable(table)
 	return pgx.Identifier{schema, name}.Sanitize()
 }
@@ -78,12 +79,10 @@ func quoteTable(table string) string {
 func quoteTables(tables []string) string {
 	quoted := make([]string, len(tables))
 	for i, t := range tables {
-		quoted[i] = quoteTable(t)
+		quoted[i] = QuoteTable(t)
 	}
 	return strings.Join(quoted, ", ")
 }
-
-func quoteName(name string) string { return pgx.Identifier{name}.Sanitize() }
 
 // CreatePublicationSQL makes a publication that sends nothing but inserted rows of these tables.
 func CreatePublicationSQL(name string, tables []string) string {
@@ -91,17 +90,17 @@ func CreatePublicationSQL(name string, tables []string) string {
 	if len(tables) > 0 {
 		of = " FOR TABLE " + quoteTables(tables)
 	}
-	return "CREATE PUBLICATION " + quoteName(name) + of + " WITH (publish = 'insert', publish_via_partition_root = true);"
+	return "CREATE PUBLICATION " + postgres.QuoteName(name) + of + " WITH (publish = 'insert', publish_via_partition_root = true);"
 }
 
 // EnsurePublicationSQL is CreatePublicationSQL where there is none of this name, and adds to one that exists the
 // tables that it lacks, where AddTables would; for psql and for whatever else runs SQL.
 func EnsurePublicationSQL(name string, tables []string) string {
 	var b strings.Builder
-	b.WriteString("DO $postrider$ DECLARE owner name; BEGIN\nIF NOT EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = " + literal(name) +
+	b.WriteString("DO $postrider$ DECLARE owner name; BEGIN\nIF NOT EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = " + postgres.QuoteText(name) +
 		") THEN\n    " + CreatePublicationSQL(name, tables) + "\nEND IF;\n")
 	for _, t := range tables {
-		fmt.Fprintf(&b, lacksTableSQL+foreignSQL+"    %[3]s\nEND IF;\n", literal(name), literal(quoteTable(t)), addTableSQL(name, t))
+		fmt.Fprintf(&b, lacksTableSQL+foreignSQL+"    %[3]s\nEND IF;\n", postgres.QuoteText(name), postgres.QuoteText(QuoteTable(t)), addTableSQL(name, t))
 	}
 	return b.String() + "END $postrider$;"
 }
@@ -130,10 +129,8 @@ const foreignSQL = `    SELECT o.rolname INTO owner FROM pg_catalog.pg_publicati
 
 // addTableSQL adds a table to a publication that is not one of all tables.
 func addTableSQL(publication, table string) string {
-	return "ALTER PUBLICATION " + quoteName(publication) + " ADD TABLE " + quoteTable(table) + ";"
+	return "ALTER PUBLICATION " + postgres.QuoteName(publication) + " ADD TABLE " + QuoteTable(table) + ";"
 }
-
-func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
 // The view resolves schemas, FOR ALL TABLES, and what publish_via_partition_root does to partitions. Its columns beyond the
 // names came with 15.
@@ -171,7 +168,22 @@ func Inspect(ctx context.Context, conn *pgx.Conn, name string, tables []string) 
 	return p, nil
 }
 
-// read reads all that Problems needs, in one statement; the owner for the advice alone.
+// ReadPublication reads all that Problems needs, in one statement; the owner for the advice alone.
+func ReadPublication(ctx context.Context, conn *pgx.Conn, name string, tables []string) (*Publication, error) {
+	p, err := read(ctx, conn, name, tables)
+	if err != nil {
+		return nil, fmt.Errorf("read publication %q: %w", name, postgres.Error(err))
+	}
+	return p, nil
+}
+
+// ReadLSN is the end of the WAL when the publication was read: what was seen was written before it.
+func (p *Publication) ReadLSN() pglogrepl.LSN { return p.evidence.end }
+
+// Transactions says of which transactions the read saw what they did: all before xmin had ended, and
+// none from xmax on had begun.
+func (p *Publication) Transactions() (xmin, xmax uint64) { return p.evidence.xmin, p.evidence.xmax }
+
 func read(ctx context.Context, conn *pgx.Conn, name string, tables []string) (*Publication, error) {
 	e, err := readEvidence(ctx, conn, name, tables)
 	if err != nil {
@@ -330,7 +342,7 @@ func (p *Publication) Problems() []*PublicationError {
 		problems = append(problems, &PublicationError{Publication: p.Name, Table: table, Problem: problem, SQL: sql})
 	}
 	if !p.Insert {
-		add("", "does not publish inserts", "ALTER PUBLICATION "+quoteName(p.Name)+" SET (publish = 'insert');")
+		add("", "does not publish inserts", "ALTER PUBLICATION "+postgres.QuoteName(p.Name)+" SET (publish = 'insert');")
 	}
 	for _, t := range p.Tables {
 		switch {
@@ -339,14 +351,14 @@ func (p *Publication) Problems() []*PublicationError {
 		case t.Kind != "r" && t.Kind != "p":
 			add(t.Name, "is no table, and only tables can be published", "correct replication.tables")
 		case t.Unlogged || t.Temporary:
-			add(t.Name, "is unlogged or temporary: its rows never reach the WAL", "ALTER TABLE "+quoteTable(t.Name)+" SET LOGGED;")
+			add(t.Name, "is unlogged or temporary: its rows never reach the WAL", "ALTER TABLE "+QuoteTable(t.Name)+" SET LOGGED;")
 			problems[len(problems)-1].InTable = true
 		case t.Published && len(t.unsendable) > 0:
 			problems = append(problems, t.unsendable[0].problem(p.Name, t.Name))
 		case t.Published:
 		case t.Kind == "p" && !p.ViaRoot:
 			add(t.Name, "is partitioned, and not it but at most some of its partitions are in publication "+strconv.Quote(p.Name)+p.belonging(t),
-				"ALTER PUBLICATION "+quoteName(p.Name)+" SET (publish_via_partition_root = true);"+p.addSQL(t))
+				"ALTER PUBLICATION "+postgres.QuoteName(p.Name)+" SET (publish_via_partition_root = true);"+p.addSQL(t))
 		case t.Root != "" && p.ViaRoot:
 			add(t.Name, "is a partition, and its rows come under the name of "+t.Root, `set replication.tables to "`+t.Root+`"`)
 		default:
@@ -392,11 +404,11 @@ func VerifyPublication(ctx context.Context, conn *pgx.Conn, name string, tables 
 	if err != nil {
 		return nil, err
 	}
-	return p, p.problem()
+	return p, p.Problem()
 }
 
-// problem is the first of Problems, or nil.
-func (p *Publication) problem() error {
+// Problem is the first of Problems, or nil.
+func (p *Publication) Problem() error {
 	if problems := p.Problems(); len(problems) > 0 {
 		return problems[0]
 	}
@@ -412,7 +424,7 @@ func EnsurePublication(ctx context.Context, conn *pgx.Conn, name string, tables 
 	}
 	sql := CreatePublicationSQL(name, tables)
 	if _, err := conn.Exec(ctx, sql); err != nil {
-		if sqlState(err) == "42501" {
+		if postgres.SQLState(err) == "42501" {
 			return false, &Error{
 				Err: fmt.Errorf("create publication %q: %w", name, postgres.Error(err)),
 				Fix: "as the owner of the tables, with CREATE on the database:\n" + sql,
@@ -440,7 +452,7 @@ func AddTables(ctx context.Context, conn *pgx.Conn, name string, tables []string
 		sql := addTableSQL(name, t.Name)
 		if _, err := conn.Exec(ctx, sql); err != nil {
 			err = fmt.Errorf("add table %s to publication %q: %w", t.Name, name, postgres.Error(err))
-			if sqlState(err) == "42501" {
+			if postgres.SQLState(err) == "42501" {
 				err = &Error{Err: err, Fix: sql + " -- as the owner of the publication and of the table"}
 			}
 			return added, err
@@ -448,4 +460,11 @@ func AddTables(ctx context.Context, conn *pgx.Conn, name string, tables []string
 		added = append(added, t.Name)
 	}
 	return added, nil
+}
+
+// ResetSQL takes filter and column list of a table away, in one transaction, so that no row is inserted
+// without the table in the publication. SET TABLE would remove the other tables.
+func ResetSQL(p *Publication, t Table) string {
+	alter := "ALTER PUBLICATION " + postgres.QuoteName(p.Name)
+	return "BEGIN; " + alter + " DROP TABLE " + QuoteTable(t.Name) + "; " + alter + " ADD TABLE " + QuoteTable(t.Name) + "; COMMIT;"
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/postrider/postrider/test/parts/testdb"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
@@ -17,23 +19,23 @@ import (
 )
 
 func verify(p *place, tables ...string) error {
-	_, err := slot.VerifyPublication(p.t.Context(), p.conn, "postrider", tables)
+	_, err := slot.VerifyPublication(p.T.Context(), p.Conn, "postrider", tables)
 	return err
 }
 
 // repair runs the SQL that an error advises, and expects it to help.
 func repair(p *place, err error, tables ...string) {
-	p.t.Helper()
+	p.T.Helper()
 	var problem *slot.PublicationError
-	require.ErrorAs(p.t, err, &problem)
-	require.NotEmpty(p.t, problem.SQL, problem.Error())
-	p.exec(problem.SQL)
-	require.NoError(p.t, verify(p, tables...))
+	require.ErrorAs(p.T, err, &problem)
+	require.NotEmpty(p.T, problem.SQL, problem.Error())
+	p.Exec(problem.SQL)
+	require.NoError(p.T, verify(p, tables...))
 }
 
 func TestPublication_ProblemsAreRepairedByTheirSQL(t *testing.T) {
 	const plain = "CREATE TABLE outbox (id int PRIMARY KEY)"
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		for _, c := range []struct{ name, setup, text string }{
 			{"missing", plain, "does not exist"},
 			{"without the table", plain + "; CREATE PUBLICATION postrider WITH (publish = 'insert')", "is not in publication"},
@@ -44,7 +46,7 @@ func TestPublication_ProblemsAreRepairedByTheirSQL(t *testing.T) {
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				p := onShared(t, version)
-				p.exec(c.setup)
+				p.Exec(c.setup)
 				err := verify(p, "public.outbox")
 				require.ErrorContains(t, err, c.text)
 				repair(p, err, "public.outbox")
@@ -54,12 +56,12 @@ func TestPublication_ProblemsAreRepairedByTheirSQL(t *testing.T) {
 }
 
 func TestPublication_PartitionedTableComesUnderTheRoot(t *testing.T) {
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p := onShared(t, version)
 		script, err := sql.Outbox(sql.Partitioned, "public", "outbox")
 		require.NoError(t, err)
-		p.exec(script)
-		created, err := slot.EnsurePublication(t.Context(), p.conn, "postrider", []string{"public.outbox"})
+		p.Exec(script)
+		created, err := slot.EnsurePublication(t.Context(), p.Conn, "postrider", []string{"public.outbox"})
 		require.NoError(t, err)
 		require.True(t, created)
 		require.NoError(t, verify(p, "public.outbox"))
@@ -69,8 +71,8 @@ func TestPublication_PartitionedTableComesUnderTheRoot(t *testing.T) {
 
 func TestPublication_SeesWhatCannotBeRepaired(t *testing.T) {
 	p := onShared(t, "17")
-	p.exec(`CREATE TABLE outbox (id int); CREATE VIEW seen AS SELECT * FROM outbox; CREATE UNLOGGED TABLE unsafe (id int)`)
-	p.exec(`CREATE PUBLICATION postrider FOR ALL TABLES`)
+	p.Exec(`CREATE TABLE outbox (id int); CREATE VIEW seen AS SELECT * FROM outbox; CREATE UNLOGGED TABLE unsafe (id int)`)
+	p.Exec(`CREATE PUBLICATION postrider FOR ALL TABLES`)
 	require.NoError(t, verify(p, "public.outbox"))
 	require.ErrorContains(t, verify(p, "public.outbox", "public.absent"), "does not exist")
 	require.ErrorContains(t, verify(p, "public.seen"), "no table")
@@ -81,9 +83,9 @@ func TestPublication_SeesWhatCannotBeRepaired(t *testing.T) {
 
 func TestInspect_ReportsFiltersListsAndOthers(t *testing.T) {
 	p := onShared(t, "18")
-	p.exec(`CREATE TABLE outbox (id int, a int, b int GENERATED ALWAYS AS (a + 1) STORED, c text); CREATE TABLE other (id int)`)
-	p.exec(`CREATE PUBLICATION postrider FOR TABLE outbox (id, c) WHERE (id > 3), other WITH (publish = 'insert, update')`)
-	got, err := slot.Inspect(t.Context(), p.conn, "postrider", []string{"public.outbox"})
+	p.Exec(`CREATE TABLE outbox (id int, a int, b int GENERATED ALWAYS AS (a + 1) STORED, c text); CREATE TABLE other (id int)`)
+	p.Exec(`CREATE PUBLICATION postrider FOR TABLE outbox (id, c) WHERE (id > 3), other WITH (publish = 'insert, update')`)
+	got, err := slot.Inspect(t.Context(), p.Conn, "postrider", []string{"public.outbox"})
 	require.NoError(t, err)
 	require.Empty(t, got.Problems())
 	require.Equal(t, []string{"public.other"}, got.Others)
@@ -92,14 +94,14 @@ func TestInspect_ReportsFiltersListsAndOthers(t *testing.T) {
 	require.Equal(t, "(id > 3)", got.Tables[0].RowFilter)
 	require.True(t, got.Update)
 
-	findings := slot.Check(t.Context(), slot.Preflight{Postgres: p.cfg, Need: p.need()})
+	findings := slot.Check(t.Context(), slot.Preflight{Postgres: p.Postgres, Need: p.Need()})
 	for _, code := range []string{"row_filter", "publication_tables", "publication_publish"} {
 		f := finding(t, findings, code)
 		require.Equal(t, slot.SeverityWarning, f.Severity, code)
 	}
-	p.exec(finding(t, findings, "publication_publish").Fix)
-	p.exec(finding(t, findings, "publication_tables").Fix)
-	got, err = slot.Inspect(t.Context(), p.conn, "postrider", []string{"public.outbox"})
+	p.Exec(finding(t, findings, "publication_publish").Fix)
+	p.Exec(finding(t, findings, "publication_tables").Fix)
+	got, err = slot.Inspect(t.Context(), p.Conn, "postrider", []string{"public.outbox"})
 	require.NoError(t, err)
 	require.Empty(t, got.Others)
 	require.False(t, got.Update)
@@ -109,9 +111,9 @@ func TestInspect_ReportsFiltersListsAndOthers(t *testing.T) {
 
 func TestInspect_Reads14WithoutItsMissingColumns(t *testing.T) {
 	p := onShared(t, "14")
-	p.exec(`CREATE TABLE outbox (id int, a int, b int GENERATED ALWAYS AS (a + 1) STORED)`)
-	p.exec(slot.CreatePublicationSQL("postrider", []string{"public.outbox"}))
-	got, err := slot.Inspect(t.Context(), p.conn, "postrider", []string{"public.outbox"})
+	p.Exec(`CREATE TABLE outbox (id int, a int, b int GENERATED ALWAYS AS (a + 1) STORED)`)
+	p.Exec(slot.CreatePublicationSQL("postrider", []string{"public.outbox"}))
+	got, err := slot.Inspect(t.Context(), p.Conn, "postrider", []string{"public.outbox"})
 	require.NoError(t, err)
 	require.Equal(t, []string{"id", "a"}, got.Tables[0].ColumnNames)
 	require.True(t, got.Tables[0].AllColumns)
@@ -119,87 +121,87 @@ func TestInspect_Reads14WithoutItsMissingColumns(t *testing.T) {
 
 func TestPublication_QuotesNames(t *testing.T) {
 	p := onShared(t, "17")
-	p.exec(`CREATE SCHEMA "My Shop"; CREATE TABLE "My Shop"."Out""box" (id int)`)
-	_, err := slot.EnsurePublication(t.Context(), p.conn, `Post"rider`, []string{`My Shop.Out"box`})
+	p.Exec(`CREATE SCHEMA "My Shop"; CREATE TABLE "My Shop"."Out""box" (id int)`)
+	_, err := slot.EnsurePublication(t.Context(), p.Conn, `Post"rider`, []string{`My Shop.Out"box`})
 	require.NoError(t, err)
-	created, err := slot.EnsurePublication(t.Context(), p.conn, `Post"rider`, []string{`My Shop.Out"box`})
+	created, err := slot.EnsurePublication(t.Context(), p.Conn, `Post"rider`, []string{`My Shop.Out"box`})
 	require.NoError(t, err)
 	require.False(t, created)
-	_, err = slot.VerifyPublication(t.Context(), p.conn, `Post"rider`, []string{`My Shop.Out"box`})
+	_, err = slot.VerifyPublication(t.Context(), p.Conn, `Post"rider`, []string{`My Shop.Out"box`})
 	require.NoError(t, err)
 }
 
 func TestEnsurePublication_NeedsTheOwner(t *testing.T) {
 	p := onShared(t, "17")
-	p.exec("CREATE TABLE outbox (id int)")
-	p.exec("CREATE ROLE stranger_" + p.name + " LOGIN")
-	p.exec("SET ROLE stranger_" + p.name)
-	_, err := slot.EnsurePublication(t.Context(), p.conn, "postrider", []string{"public.outbox"})
+	p.Exec("CREATE TABLE outbox (id int)")
+	p.Exec("CREATE ROLE stranger_" + p.Name + " LOGIN")
+	p.Exec("SET ROLE stranger_" + p.Name)
+	_, err := slot.EnsurePublication(t.Context(), p.Conn, "postrider", []string{"public.outbox"})
 	require.ErrorIs(t, err, postgres.ErrPermission)
 	require.Contains(t, advice(t, err), "CREATE PUBLICATION")
-	p.exec("RESET ROLE")
+	p.Exec("RESET ROLE")
 }
 
 // foreign makes an outbox, and a publication without it that belongs to a role which has no right to the table.
 func (p *place) foreign() (role string) {
-	p.t.Helper()
-	role = "another_" + p.name
-	p.role(role)
-	p.exec(`CREATE TABLE outbox (id int PRIMARY KEY); CREATE PUBLICATION postrider; ALTER PUBLICATION postrider OWNER TO ` + role)
+	p.T.Helper()
+	role = "another_" + p.Name
+	p.Role(role)
+	p.Exec(`CREATE TABLE outbox (id int PRIMARY KEY); CREATE PUBLICATION postrider; ALTER PUBLICATION postrider OWNER TO ` + role)
 	return role
 }
 
 // A superuser may change every publication, so that nothing but its owner tells who made it.
 func TestAddTables_LeavesAPublicationOfAnotherRoleAlone(t *testing.T) {
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p := onShared(t, version)
 		role := p.foreign()
-		p.exec(`CREATE ROLE second_` + p.name + `; ALTER TABLE outbox OWNER TO second_` + p.name)
-		p.exec(`CREATE ROLE third_` + p.name + `; CREATE TABLE tasks (id int PRIMARY KEY); ALTER TABLE tasks OWNER TO third_` + p.name)
+		p.Exec(`CREATE ROLE second_` + p.Name + `; ALTER TABLE outbox OWNER TO second_` + p.Name)
+		p.Exec(`CREATE ROLE third_` + p.Name + `; CREATE TABLE tasks (id int PRIMARY KEY); ALTER TABLE tasks OWNER TO third_` + p.Name)
 		tables := []string{"public.outbox", "public.tasks"}
-		_, err := slot.AddTables(t.Context(), p.conn, "postrider", tables)
+		_, err := slot.AddTables(t.Context(), p.Conn, "postrider", tables)
 		require.ErrorIs(t, err, slot.ErrForeign)
 		require.ErrorContains(t, err, role)
 		advised := new(slot.Error)
 		require.ErrorAs(t, err, &advised)
 		_, sql, _ := strings.Cut(advised.Fix, "\n")
-		p.exec(sql)
-		added, err := slot.AddTables(t.Context(), p.conn, "postrider", tables)
+		p.Exec(sql)
+		added, err := slot.AddTables(t.Context(), p.Conn, "postrider", tables)
 		require.NoError(t, err, "whoever owns the tables")
 		require.Equal(t, tables, added)
 
 		tables = tables[:1]
-		p.exec(`ALTER PUBLICATION postrider DROP TABLE outbox; ALTER TABLE outbox OWNER TO ` + role + `; ALTER PUBLICATION postrider OWNER TO ` + role)
-		added, err = slot.AddTables(t.Context(), p.conn, "postrider", tables)
+		p.Exec(`ALTER PUBLICATION postrider DROP TABLE outbox; ALTER TABLE outbox OWNER TO ` + role + `; ALTER PUBLICATION postrider OWNER TO ` + role)
+		added, err = slot.AddTables(t.Context(), p.Conn, "postrider", tables)
 		require.NoError(t, err, "the owner of the table decides about its rows")
 		require.Equal(t, tables, added)
 	})
 }
 
 func TestEnsurePublicationSQL_LeavesAPublicationOfAnotherRoleAlone(t *testing.T) {
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p := onShared(t, version)
 		role := p.foreign()
 		script := slot.EnsurePublicationSQL("postrider", []string{"public.outbox"})
-		_, err := p.conn.Exec(t.Context(), script)
+		_, err := p.Conn.Exec(t.Context(), script)
 		refused := new(pgconn.PgError)
 		require.ErrorAs(t, err, &refused)
 		require.Contains(t, refused.Message, "publication postrider belongs to role "+role)
 		require.ErrorContains(t, verify(p, "public.outbox"), "is not in publication")
-		p.exec(regexp.MustCompile(`ALTER PUBLICATION .*;`).FindString(refused.Hint))
+		p.Exec(regexp.MustCompile(`ALTER PUBLICATION .*;`).FindString(refused.Hint))
 		for range 2 {
-			p.exec(script)
+			p.Exec(script)
 			require.NoError(t, verify(p, "public.outbox"))
 		}
 
-		p.exec(`ALTER PUBLICATION postrider DROP TABLE outbox; ALTER TABLE outbox OWNER TO ` + role + `; ALTER PUBLICATION postrider OWNER TO ` + role)
-		p.exec(script)
+		p.Exec(`ALTER PUBLICATION postrider DROP TABLE outbox; ALTER TABLE outbox OWNER TO ` + role + `; ALTER PUBLICATION postrider OWNER TO ` + role)
+		p.Exec(script)
 		require.NoError(t, verify(p, "public.outbox"), "the owner of the table decides about its rows")
 
-		p.exec(`ALTER PUBLICATION postrider DROP TABLE outbox; CREATE ROLE third_` + p.name + `; GRANT third_` + p.name + ` TO ` + role + `;
-			ALTER TABLE outbox OWNER TO third_` + p.name + `; SET ROLE ` + role)
-		p.exec(script)
-		p.exec(`RESET ROLE`)
+		p.Exec(`ALTER PUBLICATION postrider DROP TABLE outbox; CREATE ROLE third_` + p.Name + `; GRANT third_` + p.Name + ` TO ` + role + `;
+			ALTER TABLE outbox OWNER TO third_` + p.Name + `; SET ROLE ` + role)
+		p.Exec(script)
+		p.Exec(`RESET ROLE`)
 		require.NoError(t, verify(p, "public.outbox"), "the owner of the publication may do so by his own right")
 	})
 }
@@ -208,17 +210,17 @@ func TestEnsurePublicationSQL_LeavesAPublicationOfAnotherRoleAlone(t *testing.T)
 func TestVerifyPublication_AdvisesNoTableForAPublicationOfAnotherRole(t *testing.T) {
 	const partitioned = `ALTER TABLE outbox RENAME TO outbox_1; CREATE TABLE outbox (LIKE outbox_1) PARTITION BY RANGE (id);
 		ALTER TABLE outbox ATTACH PARTITION outbox_1 DEFAULT`
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		for setup, text := range map[string]string{"": "is not in publication", partitioned: "is partitioned"} {
 			p := onShared(t, version)
 			role := p.foreign()
-			p.exec(setup)
-			relay, err := postgres.Connect(t.Context(), p.role("relay_"+p.name))
+			p.Exec(setup)
+			relay, err := postgres.Connect(t.Context(), p.Role("relay_"+p.Name))
 			require.NoError(t, err)
 			defer func() { _ = relay.Close(context.Background()) }()
 			var super string
-			require.NoError(t, p.conn.QueryRow(t.Context(), "SELECT current_user::text").Scan(&super))
-			for conn, to := range map[*pgx.Conn]string{relay: "CURRENT_USER", p.conn: `"` + super + `"`} {
+			require.NoError(t, p.Conn.QueryRow(t.Context(), "SELECT current_user::text").Scan(&super))
+			for conn, to := range map[*pgx.Conn]string{relay: "CURRENT_USER", p.Conn: `"` + super + `"`} {
 				_, err = slot.VerifyPublication(t.Context(), conn, "postrider", []string{"public.outbox"})
 				require.ErrorContains(t, err, text)
 				require.ErrorContains(t, err, `, which belongs to role "`+role+`"`)
@@ -226,12 +228,12 @@ func TestVerifyPublication_AdvisesNoTableForAPublicationOfAnotherRole(t *testing
 				require.ErrorAs(t, err, &problem)
 				require.Regexp(t, `ALTER PUBLICATION "postrider" OWNER TO `+to+`; ALTER PUBLICATION "postrider" ADD TABLE .* -- .*replication\.publication`,
 					problem.SQL)
-				p.exec("BEGIN; " + problem.SQL)
+				p.Exec("BEGIN; " + problem.SQL)
 				require.NoError(t, verify(p, "public.outbox"))
-				p.exec("ROLLBACK")
+				p.Exec("ROLLBACK")
 			}
 
-			p.exec("REVOKE SELECT ON pg_catalog.pg_roles FROM PUBLIC")
+			p.Exec("REVOKE SELECT ON pg_catalog.pg_roles FROM PUBLIC")
 			_, err = slot.VerifyPublication(t.Context(), relay, "postrider", []string{"public.outbox"})
 			require.ErrorContains(t, err, text, "with less advice")
 		}
@@ -242,8 +244,8 @@ func TestVerifyPublication_AdvisesNoTableForAPublicationOfAnotherRole(t *testing
 func TestCheck_AdvisesNoTableForAPublicationOfAnotherRole(t *testing.T) {
 	p := onShared(t, "18")
 	p.foreign()
-	p.exec("CREATE TABLE other (id int); ALTER PUBLICATION postrider ADD TABLE other")
-	findings := slot.Check(t.Context(), slot.Preflight{Postgres: p.cfg, Need: p.need()})
+	p.Exec("CREATE TABLE other (id int); ALTER PUBLICATION postrider ADD TABLE other")
+	findings := slot.Check(t.Context(), slot.Preflight{Postgres: p.Postgres, Need: p.Need()})
 	for _, code := range []string{"table", "publication_tables"} {
 		require.Contains(t, finding(t, findings, code).Fix, " OWNER TO ", code)
 	}
@@ -252,22 +254,22 @@ func TestCheck_AdvisesNoTableForAPublicationOfAnotherRole(t *testing.T) {
 }
 
 func TestRelation_DescribesWhatTheStreamWillBring(t *testing.T) {
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p := onShared(t, version)
-		p.exec(`CREATE TABLE outbox (id int PRIMARY KEY, gone int, "Name" varchar(9), twice int GENERATED ALWAYS AS (id * 2) STORED);
+		p.Exec(`CREATE TABLE outbox (id int PRIMARY KEY, gone int, "Name" varchar(9), twice int GENERATED ALWAYS AS (id * 2) STORED);
 			ALTER TABLE outbox DROP COLUMN gone`)
-		rel, err := slot.Relation(t.Context(), p.conn, "public.outbox")
+		rel, err := slot.Relation(t.Context(), p.Conn, "public.outbox")
 		require.NoError(t, err)
 		require.NotZero(t, rel.OID)
 		require.Equal(t, []replication.Column{
 			{Name: "id", TypeOID: 23, TypeMod: -1, Key: true},
 			{Name: "Name", TypeOID: 1043, TypeMod: 13},
 		}, rel.Columns)
-		_, err = slot.Relation(t.Context(), p.conn, "public.absent")
+		_, err = slot.Relation(t.Context(), p.Conn, "public.absent")
 		require.ErrorContains(t, err, "does not exist")
 
-		p.exec(`ALTER TABLE outbox REPLICA IDENTITY FULL`)
-		rel, err = slot.Table{Name: "public.outbox", ColumnNames: []string{"Name"}}.Relation(t.Context(), p.conn)
+		p.Exec(`ALTER TABLE outbox REPLICA IDENTITY FULL`)
+		rel, err = slot.Table{Name: "public.outbox", ColumnNames: []string{"Name"}}.Relation(t.Context(), p.Conn)
 		require.NoError(t, err)
 		require.Equal(t, []replication.Column{{Name: "Name", TypeOID: 1043, TypeMod: 13, Key: true}}, rel.Columns)
 	})

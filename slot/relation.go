@@ -62,3 +62,34 @@ func (t Table) Relation(ctx context.Context, conn *pgx.Conn) (*replication.Relat
 	rel.Columns = slices.DeleteFunc(rel.Columns, func(c replication.Column) bool { return !slices.Contains(t.ColumnNames, c.Name) })
 	return rel, nil
 }
+
+// firstUserOID is PostgreSQL's FirstNormalObjectId: types below it are those of pg_catalog, which nobody can make casts for.
+const firstUserOID = 16384
+
+// Builtin tells whether a column is of a type of pg_catalog.
+func Builtin(c replication.Column) bool { return c.TypeOID < firstUserOID }
+
+// TextSQL is SQL for the text of a column's value. A cast from a type of somebody's own may be a function of theirs, which would run with our rights.
+func TextSQL(c replication.Column) string {
+	if Builtin(c) {
+		return postgres.QuoteName(c.Name) + "::text"
+	}
+	return WrittenSQL(postgres.QuoteName(c.Name))
+}
+
+// writtenSQL is SQL for what the type's output function writes, which is the server's for all but base types, and those are made by superusers.
+func WrittenSQL(value string) string {
+	return "CASE WHEN NOT (" + value + " IS NULL) THEN pg_catalog.format('%s', " + value + ") END"
+}
+
+// Types of columns that hold a moment.
+const (
+	dateOID        = 1082
+	timestampOID   = 1114
+	timestamptzOID = 1184
+)
+
+// HoldsTime tells whether a column is of a type that can be compared with a moment.
+func HoldsTime(c replication.Column) bool {
+	return slices.Contains([]uint32{dateOID, timestampOID, timestamptzOID}, c.TypeOID)
+}

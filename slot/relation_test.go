@@ -5,50 +5,23 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/slot"
 )
 
 // A view that somebody puts in the place of the table would run with the rights of whoever reads it.
 func TestRelation_IsATable(t *testing.T) {
 	p := onShared(t, "")
-	p.outbox()
-	_, err := slot.Relation(t.Context(), p.conn, "public.outbox")
+	p.Outbox()
+	_, err := slot.Relation(t.Context(), p.Conn, "public.outbox")
 	require.NoError(t, err)
-	p.exec(`ALTER TABLE outbox RENAME TO hidden`)
-	p.exec(`CREATE VIEW outbox AS SELECT * FROM hidden`)
-	_, err = slot.Relation(t.Context(), p.conn, "public.outbox")
+	p.Exec(`ALTER TABLE outbox RENAME TO hidden`)
+	p.Exec(`CREATE VIEW outbox AS SELECT * FROM hidden`)
+	_, err = slot.Relation(t.Context(), p.Conn, "public.outbox")
 	require.ErrorContains(t, err, "does not exist")
-	_, err = p.rows().Exec(t.Context(), `SELECT * FROM public.outbox`)
+	rows, err := postgres.ConnectRows(t.Context(), p.Postgres)
+	require.NoError(t, err)
+	defer postgres.Close(rows)
+	_, err = rows.Exec(t.Context(), `SELECT * FROM public.outbox`)
 	require.Error(t, err, "nor is it read where it is swapped in later")
-}
-
-// Who makes a type can make a cast of it, which PostgreSQL then takes for ::text, and an implicit one for a comparison.
-func TestRows_CallNoCastOfATypesOwner(t *testing.T) {
-	versions(t, oldAndNew, func(t *testing.T, version string) {
-		p := onShared(t, version)
-		p.exec(`CREATE SEQUENCE calls`)
-		p.exec(`CREATE TYPE kind AS ENUM ('b', 'a')`)
-		p.exec(`CREATE FUNCTION steal(kind) RETURNS text LANGUAGE plpgsql AS $$ BEGIN PERFORM nextval('public.calls'); RETURN 'x'; END $$`)
-		p.exec(`CREATE CAST (kind AS text) WITH FUNCTION steal(kind) AS IMPLICIT`)
-		p.exec(`CREATE TABLE outbox (id kind PRIMARY KEY, payload kind NOT NULL)`)
-		p.exec(slot.CreatePublicationSQL("postrider", []string{"public.outbox"}))
-		p.exec(`INSERT INTO outbox VALUES ('a', 'b'), ('b', 'a')`)
-		table, err := p.describe("public.outbox", slot.Roles{ID: "id", OrderBy: "payload"})
-		require.NoError(t, err)
-		conn := p.rows()
-		_, err = slot.BeginNow(t.Context(), conn)
-		require.NoError(t, err)
-		ids, at := read(t, conn, table, nil, 1)
-		require.Equal(t, []string{"b"}, ids)
-		ids, _ = read(t, conn, table, at, -1)
-		require.Equal(t, []string{"a"}, ids)
-		ids, _ = read(t, conn, table.Select(slot.Selection{IDs: []string{"a"}}), nil, -1)
-		require.Equal(t, []string{"a"}, ids)
-		var called bool
-		require.NoError(t, p.conn.QueryRow(t.Context(), `SELECT is_called FROM calls`).Scan(&called))
-		require.False(t, called)
-		p.exec(`SELECT payload::text FROM outbox`)
-		require.NoError(t, p.conn.QueryRow(t.Context(), `SELECT is_called FROM calls`).Scan(&called))
-		require.True(t, called, "the trap is set")
-	})
 }

@@ -3,15 +3,12 @@ package slot
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postrider/postrider/internal/postgres"
 )
@@ -48,10 +45,10 @@ func (s Slot) Lost() bool {
 }
 
 // unfinished tells whether the slot is being created: it has no position to read from yet, and is gone if whoever creates it gives up.
-func (s Slot) unfinished() bool { return s.Plugin != "" && s.ConfirmedFlushLSN == 0 && !s.Lost() }
+func (s Slot) Unfinished() bool { return s.Plugin != "" && s.ConfirmedFlushLSN == 0 && !s.Lost() }
 
-// slotRow is the row as JSON: the columns differ from version to version, and the members of an object may be missing.
-type slotRow struct {
+// CatalogRow is the row as JSON: the columns differ from version to version, and the members of an object may be missing.
+type CatalogRow struct {
 	Name               string     `json:"slot_name"`
 	Plugin             string     `json:"plugin"`
 	Database           string     `json:"database"`
@@ -71,7 +68,7 @@ type slotRow struct {
 	InvalidationReason string     `json:"invalidation_reason"`
 }
 
-func (r slotRow) slot() (Slot, error) {
+func (r CatalogRow) Slot() (Slot, error) {
 	s := Slot{
 		Name: r.Name, Plugin: r.Plugin, Database: r.Database, Temporary: r.Temporary, TwoPhase: r.TwoPhase,
 		Active: r.Active, ActivePID: r.ActivePID, WALStatus: r.WALStatus, SafeWALSize: r.SafeWALSize,
@@ -88,24 +85,17 @@ func (r slotRow) slot() (Slot, error) {
 		}
 		s.CatalogXmin = uint32(xmin)
 	}
-	if s.RestartLSN, err = parseLSN(r.RestartLSN); err != nil {
+	if s.RestartLSN, err = postgres.ParseOptionalLSN(r.RestartLSN); err != nil {
 		return Slot{}, err
 	}
-	s.ConfirmedFlushLSN, err = parseLSN(r.ConfirmedFlushLSN)
+	s.ConfirmedFlushLSN, err = postgres.ParseOptionalLSN(r.ConfirmedFlushLSN)
 	return s, err
 }
 
-func parseLSN(text *string) (pglogrepl.LSN, error) {
-	if text == nil || *text == "" {
-		return 0, nil
-	}
-	return postgres.ParseLSN(*text)
-}
-
 // The position at which the server writes, or on a standby replays.
-const currentLSN = `CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END`
+const CurrentLSNSQL = `CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END`
 
-const selectSlots = `SELECT pg_catalog.to_jsonb(s), (` + currentLSN + `)::text FROM pg_catalog.pg_replication_slots s`
+const selectSlots = `SELECT pg_catalog.to_jsonb(s), (` + CurrentLSNSQL + `)::text FROM pg_catalog.pg_replication_slots s`
 
 // Get reads one slot, with the server's position. ErrNotFound if there is none of this name.
 func Get(ctx context.Context, conn *pgx.Conn, name string) (Status, error) {
@@ -114,12 +104,12 @@ func Get(ctx context.Context, conn *pgx.Conn, name string) (Status, error) {
 		return Status{}, fmt.Errorf("read slot %q: %w", name, err)
 	}
 	if len(found) == 0 {
-		return Status{}, notFound(name)
+		return Status{}, NotFound(name)
 	}
 	return found[0], nil
 }
 
-func notFound(name string) error {
+func NotFound(name string) error {
 	return &Error{
 		Err: &diagnosis{fmt.Sprintf("slot %q does not exist", name), []error{ErrNotFound}},
 		WAL: "nothing is kept for the relay",
@@ -147,16 +137,16 @@ func query(ctx context.Context, conn *pgx.Conn, sql string, args ...any) ([]Stat
 		if err := row.Scan(&document, &current); err != nil {
 			return Status{}, err
 		}
-		var r slotRow
+		var r CatalogRow
 		if err := json.Unmarshal(document, &r); err != nil {
 			return Status{}, err
 		}
-		s, err := r.slot()
+		s, err := r.Slot()
 		if err != nil {
 			return Status{}, err
 		}
-		currentLSN, err := parseLSN(current)
-		return newStatus(s, currentLSN, time.Now()), err
+		currentLSN, err := postgres.ParseOptionalLSN(current)
+		return NewStatus(s, currentLSN, time.Now()), err
 	})
 	return found, postgres.Error(err)
 }
@@ -178,25 +168,4 @@ func Advance(ctx context.Context, conn *pgx.Conn, name string, to pglogrepl.LSN)
 		return 0, fmt.Errorf("advance slot %q to %s: %w", name, to, commandError(ctx, conn, err, name))
 	}
 	return postgres.ParseLSN(end)
-}
-
-// sqlState is the server's code, or empty.
-func sqlState(err error) string {
-	var pe *pgconn.PgError
-	if errors.As(err, &pe) {
-		return pe.Code
-	}
-	return ""
-}
-
-// major is the server's major version as it introduced itself; zero if it did not.
-func major(conn *pgx.Conn) int {
-	n := 0
-	for _, c := range strings.TrimSpace(conn.PgConn().ParameterStatus("server_version")) {
-		if c < '0' || c > '9' {
-			break
-		}
-		n = n*10 + int(c-'0')
-	}
-	return n
 }

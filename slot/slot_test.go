@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postrider/postrider/test/parts/testdb"
+
 	"github.com/jackc/pglogrepl"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
@@ -17,41 +19,41 @@ import (
 )
 
 func TestSlot_LivesFromCreateToDrop(t *testing.T) {
-	versions(t, all, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.All, func(t *testing.T, version string) {
 		p := onShared(t, version)
-		_, err := slot.Get(t.Context(), p.conn, p.name)
+		_, err := slot.Get(t.Context(), p.Conn, p.Name)
 		require.ErrorIs(t, err, slot.ErrNotFound)
 
-		created, err := slot.Create(t.Context(), p.conn, p.config())
+		created, err := slot.Create(t.Context(), p.Conn, p.Config())
 		require.NoError(t, err)
 		require.NotZero(t, created.ConfirmedFlushLSN)
 		require.Equal(t, "pgoutput", created.Plugin)
-		require.Equal(t, p.name, created.Database)
-		require.NoError(t, slot.Verify(created, p.name))
-		_, err = slot.Create(t.Context(), p.conn, p.config())
+		require.Equal(t, p.Name, created.Database)
+		require.NoError(t, slot.Verify(created, p.Name))
+		_, err = slot.Create(t.Context(), p.Conn, p.Config())
 		require.ErrorIs(t, err, slot.ErrExists)
 
-		p.exec("CREATE TABLE moves_the_wal (a int)")
-		before, err := slot.Get(t.Context(), p.conn, p.name)
+		p.Exec("CREATE TABLE moves_the_wal (a int)")
+		before, err := slot.Get(t.Context(), p.Conn, p.Name)
 		require.NoError(t, err)
 		require.Equal(t, "reserved", before.WALStatus)
 		require.Positive(t, *before.LagBytes)
 		require.GreaterOrEqual(t, *before.RetainedBytes, *before.LagBytes)
 		require.Nil(t, before.SafeWALSize, "no limit is set")
 
-		end, err := slot.Advance(t.Context(), p.conn, p.name, before.CurrentWALLSN)
+		end, err := slot.Advance(t.Context(), p.Conn, p.Name, before.CurrentWALLSN)
 		require.NoError(t, err)
-		after, err := slot.Get(t.Context(), p.conn, p.name)
+		after, err := slot.Get(t.Context(), p.Conn, p.Name)
 		require.NoError(t, err)
 		require.Equal(t, end, after.ConfirmedFlushLSN)
 		require.Greater(t, after.ConfirmedFlushLSN, before.ConfirmedFlushLSN)
 
-		all, err := slot.List(t.Context(), p.conn)
+		all, err := slot.List(t.Context(), p.Conn)
 		require.NoError(t, err)
-		require.Contains(t, names(all), p.name)
+		require.Contains(t, names(all), p.Name)
 
-		require.NoError(t, slot.Drop(t.Context(), p.conn, p.name))
-		require.ErrorIs(t, slot.Drop(t.Context(), p.conn, p.name), slot.ErrNotFound)
+		require.NoError(t, slot.Drop(t.Context(), p.Conn, p.Name))
+		require.ErrorIs(t, slot.Drop(t.Context(), p.Conn, p.Name), slot.ErrNotFound)
 	})
 }
 
@@ -64,11 +66,11 @@ func names(all []slot.Status) []string {
 }
 
 func TestCreate_WithFailoverNeeds17(t *testing.T) {
-	versions(t, []string{"16", "17"}, func(t *testing.T, version string) {
+	testdb.Versions(t, []string{"16", "17"}, func(t *testing.T, version string) {
 		p := onShared(t, version)
-		cfg := p.config()
+		cfg := p.Config()
 		cfg.Failover = true
-		s, err := slot.Create(t.Context(), p.conn, cfg)
+		s, err := slot.Create(t.Context(), p.Conn, cfg)
 		if version == "16" {
 			require.ErrorIs(t, err, slot.ErrServer)
 			return
@@ -79,54 +81,54 @@ func TestCreate_WithFailoverNeeds17(t *testing.T) {
 }
 
 func TestCreate_SaysWhomItWaitsFor(t *testing.T) {
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p := onShared(t, version)
-		p.exec("CREATE TABLE held (a int)")
-		holder := parts.Connect(t, p.dsn)
+		p.Exec("CREATE TABLE held (a int)")
+		holder := parts.Connect(t, p.DSN)
 		_, err := holder.Exec(t.Context(), "SET application_name = 'nightly'; BEGIN; INSERT INTO held VALUES (1)")
 		require.NoError(t, err)
-		_, err = slot.CreateWithin(t.Context(), p.conn, p.config(), 300*time.Millisecond)
+		_, err = slot.CreateWithin(t.Context(), p.Conn, p.Config(), 300*time.Millisecond)
 		require.ErrorIs(t, err, slot.ErrBlocked)
 		require.ErrorContains(t, err, "application nightly")
-		_, err = slot.Get(t.Context(), p.conn, p.name)
+		_, err = slot.Get(t.Context(), p.Conn, p.Name)
 		require.ErrorIs(t, err, slot.ErrNotFound, "a creation that was given up leaves nothing behind")
 
 		_, err = holder.Exec(t.Context(), "COMMIT")
 		require.NoError(t, err)
-		_, err = slot.Create(t.Context(), p.conn, p.config())
+		_, err = slot.Create(t.Context(), p.Conn, p.Config())
 		require.NoError(t, err)
 	})
 }
 
 func TestCreate_NeedsAFreeSlot(t *testing.T) {
 	t.Parallel()
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p, _ := onOwn(t, version, map[string]string{"max_replication_slots": "1"})
-		_, err := slot.Create(t.Context(), p.conn, p.config())
+		_, err := slot.Create(t.Context(), p.Conn, p.Config())
 		require.NoError(t, err)
-		second := p.config()
+		second := p.Config()
 		second.Name += "_second"
-		_, err = slot.Create(t.Context(), p.conn, second)
+		_, err = slot.Create(t.Context(), p.Conn, second)
 		require.ErrorIs(t, err, slot.ErrNoFreeSlot)
 		require.Contains(t, advice(t, err), "max_replication_slots")
 
-		need := p.need()
+		need := p.Need()
 		need.Slot = second
-		p.outbox()
-		f := finding(t, slot.Check(t.Context(), slot.Preflight{Postgres: p.cfg, Need: need}), "slot")
+		p.Outbox()
+		f := finding(t, slot.Check(t.Context(), slot.Preflight{Postgres: p.Postgres, Need: need}), "slot")
 		require.Equal(t, slot.SeverityError, f.Severity)
 		require.Contains(t, f.Observed, "1 of 1")
 	})
 }
 
 func TestCreate_NeedsTheRightToReplicate(t *testing.T) {
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p := onShared(t, version)
-		p.exec("CREATE ROLE plain_" + p.name + " LOGIN")
-		conn := parts.Connect(t, p.dsn)
-		_, err := conn.Exec(t.Context(), "SET ROLE plain_"+p.name)
+		p.Exec("CREATE ROLE plain_" + p.Name + " LOGIN")
+		conn := parts.Connect(t, p.DSN)
+		_, err := conn.Exec(t.Context(), "SET ROLE plain_"+p.Name)
 		require.NoError(t, err)
-		_, err = slot.Create(t.Context(), conn, p.config())
+		_, err = slot.Create(t.Context(), conn, p.Config())
 		require.ErrorIs(t, err, postgres.ErrPermission)
 		require.Contains(t, advice(t, err), "REPLICATION")
 	})
@@ -135,24 +137,24 @@ func TestCreate_NeedsTheRightToReplicate(t *testing.T) {
 func TestCreate_NeedsLogicalWAL(t *testing.T) {
 	t.Parallel()
 	p, _ := onOwn(t, "17", map[string]string{"wal_level": "replica"})
-	_, err := slot.Create(t.Context(), p.conn, p.config())
+	_, err := slot.Create(t.Context(), p.Conn, p.Config())
 	require.ErrorIs(t, err, slot.ErrServer)
 	require.Contains(t, advice(t, err), "ALTER SYSTEM SET wal_level = logical;")
 }
 
 func TestDrop_RefusesAnActiveSlot(t *testing.T) {
 	p := onShared(t, "17")
-	p.outbox()
-	_, err := slot.Create(t.Context(), p.conn, p.config())
+	p.Outbox()
+	_, err := slot.Create(t.Context(), p.Conn, p.Config())
 	require.NoError(t, err)
-	reader, err := postgres.ConnectReplication(t.Context(), p.cfg)
+	reader, err := postgres.ConnectReplication(t.Context(), p.Postgres)
 	require.NoError(t, err)
 	defer reader.Close(context.Background())
-	require.NoError(t, pglogrepl.StartReplication(t.Context(), reader, p.name, 0, pglogrepl.StartReplicationOptions{
+	require.NoError(t, pglogrepl.StartReplication(t.Context(), reader, p.Name, 0, pglogrepl.StartReplicationOptions{
 		PluginArgs: []string{"proto_version '1'", `publication_names 'postrider'`},
 	}))
-	require.ErrorIs(t, slot.Drop(t.Context(), p.conn, p.name), replication.ErrSlotInUse)
-	s, err := slot.Get(t.Context(), p.conn, p.name)
+	require.ErrorIs(t, slot.Drop(t.Context(), p.Conn, p.Name), replication.ErrSlotInUse)
+	s, err := slot.Get(t.Context(), p.Conn, p.Name)
 	require.NoError(t, err)
 	require.True(t, s.Active)
 	require.Equal(t, reader.PID(), uint32(s.ActivePID))
@@ -160,48 +162,48 @@ func TestDrop_RefusesAnActiveSlot(t *testing.T) {
 
 func TestVerify_RefusesWhatCannotBeRead(t *testing.T) {
 	p := onShared(t, "17")
-	p.exec(`SELECT pg_create_logical_replication_slot($1 || '_two', 'pgoutput', false, true)`, p.name)
-	p.exec(`SELECT pg_create_logical_replication_slot($1 || '_test', 'test_decoding')`, p.name)
-	p.exec(`SELECT pg_create_physical_replication_slot($1 || '_phys')`, p.name)
-	defer p.exec(`SELECT pg_drop_replication_slot($1 || '_phys')`, p.name)
+	p.Exec(`SELECT pg_create_logical_replication_slot($1 || '_two', 'pgoutput', false, true)`, p.Name)
+	p.Exec(`SELECT pg_create_logical_replication_slot($1 || '_test', 'test_decoding')`, p.Name)
+	p.Exec(`SELECT pg_create_physical_replication_slot($1 || '_phys')`, p.Name)
+	defer p.Exec(`SELECT pg_drop_replication_slot($1 || '_phys')`, p.Name)
 	for suffix, text := range map[string]string{"_two": "two_phase", "_test": "test_decoding", "_phys": "physical"} {
-		s, err := slot.Get(t.Context(), p.conn, p.name+suffix)
+		s, err := slot.Get(t.Context(), p.Conn, p.Name+suffix)
 		require.NoError(t, err)
-		err = slot.Verify(s.Slot, p.name)
+		err = slot.Verify(s.Slot, p.Name)
 		require.ErrorIs(t, err, replication.ErrSlotUnusable, suffix)
 		require.ErrorContains(t, err, text)
 	}
-	s, err := slot.Create(t.Context(), p.conn, p.config())
+	s, err := slot.Create(t.Context(), p.Conn, p.Config())
 	require.NoError(t, err)
 	require.ErrorContains(t, slot.Verify(s, "elsewhere"), "elsewhere")
 	s.ConfirmedFlushLSN = 0
-	require.ErrorIs(t, slot.Verify(s, p.name), replication.ErrSlotInUse)
+	require.ErrorIs(t, slot.Verify(s, p.Name), replication.ErrSlotInUse)
 }
 
 func TestVerify_StatesTheGapOfALostSlot(t *testing.T) {
 	t.Parallel()
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p, _ := onOwn(t, version, map[string]string{
 			"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "48MB", "wal_keep_size": "0",
 		})
-		created, err := slot.Create(t.Context(), p.conn, p.config())
+		created, err := slot.Create(t.Context(), p.Conn, p.Config())
 		require.NoError(t, err)
 		for range 6 {
-			p.exec("CREATE TABLE IF NOT EXISTS fill (a int); INSERT INTO fill VALUES (1)")
-			p.exec("SELECT pg_switch_wal()")
+			p.Exec("CREATE TABLE IF NOT EXISTS fill (a int); INSERT INTO fill VALUES (1)")
+			p.Exec("SELECT pg_switch_wal()")
 		}
-		p.exec("CHECKPOINT")
-		s, err := slot.Get(t.Context(), p.conn, p.name)
+		p.Exec("CHECKPOINT")
+		s, err := slot.Get(t.Context(), p.Conn, p.Name)
 		require.NoError(t, err)
 		require.True(t, s.Lost(), "wal_status is %s", s.WALStatus)
-		err = slot.Verify(s.Slot, p.name)
+		err = slot.Verify(s.Slot, p.Name)
 		var lost *slot.LostError
 		require.ErrorAs(t, err, &lost)
 		require.ErrorIs(t, err, replication.ErrSlotLost)
 		require.Equal(t, created.ConfirmedFlushLSN, lost.ConfirmedFlushLSN)
 		require.ErrorContains(t, err, created.ConfirmedFlushLSN.String())
 
-		_, again := slot.Create(t.Context(), p.conn, p.config())
+		_, again := slot.Create(t.Context(), p.Conn, p.Config())
 		require.ErrorIs(t, again, slot.ErrExists)
 		require.ErrorContains(t, again, err.Error(), "who makes it anew has to know that it is lost")
 	})
@@ -209,9 +211,9 @@ func TestVerify_StatesTheGapOfALostSlot(t *testing.T) {
 
 func TestStatus_SurvivesJSON(t *testing.T) {
 	p := onShared(t, "18")
-	_, err := slot.Create(t.Context(), p.conn, p.config())
+	_, err := slot.Create(t.Context(), p.Conn, p.Config())
 	require.NoError(t, err)
-	s, err := slot.Get(t.Context(), p.conn, p.name)
+	s, err := slot.Get(t.Context(), p.Conn, p.Name)
 	require.NoError(t, err)
 	ok := true
 	s.PublicationOK, s.Error = &ok, "why"
@@ -227,48 +229,48 @@ func TestStatus_SurvivesJSON(t *testing.T) {
 }
 
 func TestPrepare_CreatesTheSlotOnlyWithConsent(t *testing.T) {
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p := onShared(t, version)
-		_, err := slot.Prepare(t.Context(), p.conn, p.need(), true, zerolog.Nop())
+		_, err := slot.Prepare(t.Context(), p.Conn, p.Need(), true, zerolog.Nop())
 		var missing *slot.PublicationError
 		require.ErrorAs(t, err, &missing)
 		require.Contains(t, missing.SQL, "postrider init")
-		p.outbox()
+		p.Outbox()
 
-		refused := p.need()
+		refused := p.Need()
 		refused.Slot.Create = false
-		_, err = slot.Prepare(t.Context(), p.conn, refused, true, zerolog.Nop())
+		_, err = slot.Prepare(t.Context(), p.Conn, refused, true, zerolog.Nop())
 		require.ErrorIs(t, err, slot.ErrNotFound)
-		_, err = slot.Prepare(t.Context(), p.conn, p.need(), false, zerolog.Nop())
+		_, err = slot.Prepare(t.Context(), p.Conn, p.Need(), false, zerolog.Nop())
 		require.ErrorIs(t, err, replication.ErrSlotLost, "a session has used it")
 
-		created, err := slot.Prepare(t.Context(), p.conn, p.need(), true, zerolog.Nop())
+		created, err := slot.Prepare(t.Context(), p.Conn, p.Need(), true, zerolog.Nop())
 		require.NoError(t, err)
-		again, err := slot.Prepare(t.Context(), p.conn, p.need(), true, zerolog.Nop())
+		again, err := slot.Prepare(t.Context(), p.Conn, p.Need(), true, zerolog.Nop())
 		require.NoError(t, err)
 		require.Equal(t, created.ConfirmedFlushLSN, again.ConfirmedFlushLSN)
 	})
 }
 
 func TestPrepare_DoesNotMakeASlotForATableThatHasHeldRows(t *testing.T) {
-	versions(t, oldAndNew, func(t *testing.T, version string) {
+	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p := onShared(t, version)
-		p.outbox()
-		_, err := slot.Prepare(t.Context(), p.conn, p.need(), true, zerolog.Nop())
+		p.Outbox()
+		_, err := slot.Prepare(t.Context(), p.Conn, p.Need(), true, zerolog.Nop())
 		require.NoError(t, err, "nothing was ever written")
-		p.exec("INSERT INTO public.outbox VALUES (1, 'x')")
-		p.exec("DELETE FROM public.outbox")
-		require.NoError(t, slot.Drop(t.Context(), p.conn, p.config().Name))
+		p.Exec("INSERT INTO public.outbox VALUES (1, 'x')")
+		p.Exec("DELETE FROM public.outbox")
+		require.NoError(t, slot.Drop(t.Context(), p.Conn, p.Config().Name))
 
-		_, err = slot.Prepare(t.Context(), p.conn, p.need(), true, zerolog.Nop())
+		_, err = slot.Prepare(t.Context(), p.Conn, p.Need(), true, zerolog.Nop())
 		var refused *slot.Error
 		require.ErrorAs(t, err, &refused, "a new process cannot know of the dropped slot, but must not make it anew in silence")
 		require.ErrorIs(t, err, slot.ErrNotFound)
-		require.Contains(t, refused.Fix, "postrider slot create "+p.config().Name)
+		require.Contains(t, refused.Fix, "postrider slot create "+p.Config().Name)
 
-		_, err = slot.Create(t.Context(), p.conn, p.config())
+		_, err = slot.Create(t.Context(), p.Conn, p.Config())
 		require.NoError(t, err)
-		_, err = slot.Prepare(t.Context(), p.conn, p.need(), true, zerolog.Nop())
+		_, err = slot.Prepare(t.Context(), p.Conn, p.Need(), true, zerolog.Nop())
 		require.NoError(t, err, "that was the consent")
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
+
+	"github.com/postrider/postrider/internal/postgres"
 )
 
 // Status is a slot as it was observed, with the distances an operator asks for. Its JSON has positions in PostgreSQL's text
@@ -22,7 +24,7 @@ type Status struct {
 	Error      string    // why the last observation did not succeed; what stands above is older then
 }
 
-func newStatus(s Slot, current pglogrepl.LSN, now time.Time) Status {
+func NewStatus(s Slot, current pglogrepl.LSN, now time.Time) Status {
 	return Status{
 		Slot: s, CurrentWALLSN: current, ObservedAt: now,
 		LagBytes: distance(current, s.ConfirmedFlushLSN), RetainedBytes: distance(current, s.RestartLSN),
@@ -87,18 +89,18 @@ func (s *Status) UnmarshalJSON(document []byte) error {
 	if err := json.Unmarshal(document, &j); err != nil {
 		return err
 	}
-	row := slotRow{
+	row := CatalogRow{
 		Name: j.Name, Plugin: j.Plugin, Database: j.Database, Temporary: j.Temporary, TwoPhase: j.TwoPhase,
 		Active: j.Active, ActivePID: j.ActivePID, WALStatus: j.WALStatus, SafeWALSize: j.SafeWALSize,
 		RestartLSN: &j.RestartLSN, ConfirmedFlushLSN: &j.ConfirmedFlushLSN, Conflicting: j.Conflicting,
 		Failover: j.Failover, Synced: j.Synced, InactiveSince: j.InactiveSince, InvalidationReason: j.InvalidationReason,
 	}
-	read, err := row.slot()
+	read, err := row.Slot()
 	if err != nil {
 		return err
 	}
 	read.CatalogXmin = j.CatalogXmin
-	current, err := parseLSN(&j.CurrentWALLSN)
+	current, err := postgres.ParseOptionalLSN(&j.CurrentWALLSN)
 	if err != nil {
 		return err
 	}

@@ -9,54 +9,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/internal/postgres"
 )
 
-const (
-	// How often, and for how long, it is looked whether a change of tables has become visible.
-	visibleInterval = 20 * time.Millisecond
-	visibleTimeout  = 2 * time.Second
-)
-
-// selectChanging reports whether a transaction, the parameter, is still running for others and may have
-// changed tables: whoever does holds a lock on them that is stronger than a writer's, until the change is
-// visible. Everybody may read pg_locks.
-const selectChanging = `
-WITH l AS MATERIALIZED (SELECT k.locktype, k.transactionid, k.virtualtransaction, k.mode FROM pg_catalog.pg_locks k WHERE k.granted)
-SELECT EXISTS (SELECT FROM l t JOIN l s ON s.virtualtransaction = t.virtualtransaction
-  WHERE t.locktype = 'transactionid' AND t.transactionid = $1::pg_catalog.xid
-  AND s.locktype = 'relation' AND s.mode NOT IN ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock'))`
-
-// AwaitChanges blocks until the catalogs show what a transaction that was decoded has done to tables, two
-// seconds at most. A transaction is decoded as soon as its commit is written: before anybody sees it, and long
-// before where it waits for a synchronous standby. One that only wrote rows is not waited for: the standby it
-// waits for may be the caller. xid is without its epoch, as the stream has it; zero: none is waited for.
-func AwaitChanges(ctx context.Context, conn *pgx.Conn, xid uint32) error {
-	if xid == 0 {
-		return nil
-	}
-	tick := time.NewTicker(visibleInterval)
-	defer tick.Stop()
-	for began := time.Now(); ; {
-		var changing bool
-		if err := conn.QueryRow(ctx, selectChanging, xid).Scan(&changing); err != nil {
-			return fmt.Errorf("look whether transaction %d is visible: %w", xid, postgres.Error(err))
-		}
-		if !changing {
-			return nil
-		}
-		if time.Since(began) > visibleTimeout {
-			return fmt.Errorf("transaction %d has changed tables and committed, and is not visible yet: it may wait for a synchronous standby", xid)
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-		}
-	}
-}
+// visibleInterval is how often the waits of this file look.
+const visibleInterval = 20 * time.Millisecond
 
 // finishTimeout bounds the wait for a transaction that has written its commit and only has to be told of it.
 const finishTimeout = 10 * time.Second
@@ -108,7 +67,7 @@ func NextXID(ctx context.Context, conn *pgx.Conn) (xid uint32, err error) {
 // returned once, and nil. With another xid for each call it may never end, since transactions overlap. What was
 // running comes by the slot, and may wait for just that, where the relay is the synchronous standby.
 func AwaitCommitted(ctx context.Context, conn *pgx.Conn, xmax uint32, running []uint32) error {
-	before := &snapshot{xmax, running}
+	before := &Snapshot{xmax, running}
 	tick := time.NewTicker(visibleInterval)
 	defer tick.Stop()
 	var left []blocker // of those that were running at first
@@ -120,7 +79,7 @@ func AwaitCommitted(ctx context.Context, conn *pgx.Conn, xmax uint32, running []
 		left = slices.DeleteFunc(now, func(b blocker) bool {
 			if left == nil {
 				xid, err := strconv.ParseUint(b.XID, 10, 32)
-				return err == nil && !before.sees(uint32(xid))
+				return err == nil && !before.Sees(uint32(xid))
 			}
 			return !slices.ContainsFunc(left, func(was blocker) bool { return was.XID == b.XID })
 		})
@@ -160,7 +119,7 @@ const keptMeanwhile = "none is lost: the slot keeps what comes after its boundar
 // a commit stands before it is in pg_xact. Who reads a row in between takes it for one of an aborted
 // transaction, which leaves it out of the snapshot although the slot never sends it, and writes that into the
 // row's hint bits. It has to be called before the first row is read, and returns the snapshot.
-func awaitFinished(ctx context.Context, conn *pgx.Conn) (*snapshot, error) {
+func AwaitFinished(ctx context.Context, conn *pgx.Conn) (*Snapshot, error) {
 	tick := time.NewTicker(visibleInterval)
 	defer tick.Stop()
 	for began := time.Now(); ; {
@@ -169,13 +128,13 @@ func awaitFinished(ctx context.Context, conn *pgx.Conn) (*snapshot, error) {
 		if err := conn.QueryRow(ctx, selectFinishing).Scan(&text, &running); err != nil {
 			return nil, fmt.Errorf("look whether the transactions before the slot have finished: %w", postgres.Error(err))
 		}
-		seen, err := parseSnapshot(text)
+		seen, err := ParseSnapshot(text)
 		if err != nil {
 			return nil, err
 		}
 		finishing := slices.IndexFunc(running, func(xid string) bool {
 			n, err := strconv.ParseUint(xid, 10, 32)
-			return err == nil && seen.sees(uint32(n))
+			return err == nil && seen.Sees(uint32(n))
 		})
 		if finishing < 0 {
 			return seen, nil
@@ -185,7 +144,7 @@ func awaitFinished(ctx context.Context, conn *pgx.Conn) (*snapshot, error) {
 				Err: &diagnosis{"transaction " + running[finishing] + " has written its commit and does not finish, so its rows cannot be read yet", []error{ErrBlocked}},
 				WAL: keptMeanwhile,
 				Fix: "if it waits for a synchronous standby, let the relay see that:\n" +
-					"GRANT pg_read_all_stats TO " + quoteName(conn.Config().User) + ";",
+					"GRANT pg_read_all_stats TO " + postgres.QuoteName(conn.Config().User) + ";",
 			}
 		}
 		select {
@@ -196,18 +155,18 @@ func awaitFinished(ctx context.Context, conn *pgx.Conn) (*snapshot, error) {
 }
 
 // snapshot tells which transactions a statement saw.
-type snapshot struct {
-	xmax    uint32 // it saw none from this one on
-	running []uint32
+type Snapshot struct {
+	Xmax    uint32 // it saw none from this one on
+	Running []uint32
 }
 
 // parseSnapshot reads a pg_snapshot, "xmin:xmax:xid,...".
-func parseSnapshot(text string) (*snapshot, error) {
+func ParseSnapshot(text string) (*Snapshot, error) {
 	parts := strings.Split(text, ":")
 	if len(parts) != 3 {
 		return nil, fmt.Errorf("%q is no snapshot", text)
 	}
-	var s snapshot
+	var s Snapshot
 	var err error
 	xid := func(text string) uint32 {
 		n, parseErr := strconv.ParseUint(text, 10, 64)
@@ -216,10 +175,10 @@ func parseSnapshot(text string) (*snapshot, error) {
 		}
 		return uint32(n) //nolint:gosec // without its epoch, as the stream has it
 	}
-	s.xmax = xid(parts[1])
+	s.Xmax = xid(parts[1])
 	if parts[2] != "" {
 		for _, one := range strings.Split(parts[2], ",") {
-			s.running = append(s.running, xid(one))
+			s.Running = append(s.Running, xid(one))
 		}
 	}
 	return &s, err
@@ -227,23 +186,6 @@ func parseSnapshot(text string) (*snapshot, error) {
 
 // sees reports whether it saw a transaction that has committed by now. One from xmax on is of the future, or of two thousand million transactions
 // ago. Zero stands for one of long ago, and nil for a snapshot that saw all.
-func (s *snapshot) sees(xid uint32) bool {
-	return s == nil || xid == 0 || int32(xid-s.xmax) < 0 && !slices.Contains(s.running, xid) //nolint:gosec // as PostgreSQL compares them
-}
-
-// sight is how far something was seen: what commits up to a position, but for transactions that were
-// invisible to the one who looked.
-type sight struct {
-	to       pglogrepl.LSN
-	snapshot *snapshot
-}
-
-func (s sight) covers(row FirstRow) bool { return row.LSN <= s.to && s.snapshot.sees(row.XID) }
-
-// further is the one of two that reaches further.
-func (s sight) further(other sight) sight {
-	if other.to >= s.to {
-		return other
-	}
-	return s
+func (s *Snapshot) Sees(xid uint32) bool {
+	return s == nil || xid == 0 || int32(xid-s.Xmax) < 0 && !slices.Contains(s.Running, xid) //nolint:gosec // as PostgreSQL compares them
 }

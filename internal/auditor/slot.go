@@ -48,7 +48,11 @@ func (t *auditTables) commits(ctx context.Context, name string, cfg config.Confi
 
 // read is audit.JudgeConfig.Commits.
 func (c *slotCommits) read(ctx context.Context, each func(id []byte) error) error {
-	err := slot.ReadInserts(ctx, c.cfg.Postgres, c.cfg.Replication, c.slot, c.upTo, c.log, func(e *replication.Event) error {
+	pg, err := postgres.ReplicationConfig(c.cfg.Postgres)
+	if err != nil {
+		return err
+	}
+	err = replication.ReadInserts(ctx, pg, c.cfg.Replication, c.slot, c.upTo, c.log, func(e *replication.Event) error {
 		id, ours := c.ids[e.Relation.OID]
 		if !ours {
 			return nil
@@ -60,7 +64,7 @@ func (c *slotCommits) read(ctx context.Context, each func(id []byte) error) erro
 		return each(e.Values[at])
 	})
 	if err != nil {
-		return fmt.Errorf("read the order of commits from slot %q: %w", c.slot, err)
+		return fmt.Errorf("read the order of commits from slot %q: %w", c.slot, postgres.Error(err))
 	}
 	return nil
 }

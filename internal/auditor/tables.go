@@ -240,7 +240,7 @@ func (t *auditTables) unreadable(table *auditTable, err error) error {
 	return err
 }
 
-func (t *auditTables) close(ctx context.Context) { postgres.Close(ctx, t.conn) }
+func (t *auditTables) close(ctx context.Context) { postgres.Close(t.conn) }
 
 func tableIdentifier(name string) string {
 	schema, table := slot.SplitTable(name)

@@ -103,7 +103,7 @@ func (b *bench) connect(ctx context.Context) (*pgx.Conn, error) {
 func (b *bench) connections(ctx context.Context, n int) (conns []*pgx.Conn, closeAll func(), err error) {
 	closeAll = func() {
 		for _, c := range conns {
-			closeConn(c)
+			postgres.Close(c)
 		}
 	}
 	for range n {
@@ -115,12 +115,6 @@ func (b *bench) connections(ctx context.Context, n int) (conns []*pgx.Conn, clos
 		conns = append(conns, conn)
 	}
 	return conns, closeAll, nil
-}
-
-func closeConn(conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	_ = conn.Close(ctx)
 }
 
 // setUp makes schema, tables and publication. Nothing of that name may exist.
@@ -136,7 +130,7 @@ func (b *bench) setUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer closeConn(conn)
+	defer postgres.Close(conn)
 	if err := freeWalsender(ctx, conn); err != nil {
 		return err
 	}
@@ -206,7 +200,7 @@ func (b *bench) tearDown(ctx context.Context) error {
 	if connErr != nil {
 		return errors.Join(err, fmt.Errorf("remove what was made: %w", connErr))
 	}
-	defer closeConn(conn)
+	defer postgres.Close(conn)
 	err = errors.Join(err, b.dropSlot(ctx, conn))
 	if b.made.publication {
 		_, dropErr := conn.Exec(ctx, `DROP PUBLICATION IF EXISTS `+b.cfg.Name)
@@ -264,7 +258,7 @@ func (b *bench) once(ctx context.Context, w Workload, prefix string) (*Result, e
 	if err != nil {
 		return nil, err
 	}
-	defer closeConn(conn)
+	defer postgres.Close(conn)
 	if _, err := conn.Exec(ctx, `TRUNCATE `+b.table()+`, `+b.unrelated()); err != nil {
 		return nil, fmt.Errorf("empty the tables: %w", postgres.Error(err))
 	}

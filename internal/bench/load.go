@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postrider/postrider/internal/postgres"
 )
 
 const (
@@ -27,7 +29,7 @@ func (b *bench) backlog(ctx context.Context, r *rows, total, tx int64) error {
 	if err != nil {
 		return err
 	}
-	defer closeConn(conn)
+	defer postgres.Close(conn)
 	// Nobody waits for these commits, and how fast they are is not what is measured.
 	if _, err := conn.Exec(ctx, "SET synchronous_commit = off"); err != nil {
 		return fmt.Errorf("set synchronous_commit: %w", err)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/postrider/postrider/internal/postgres"
 )
 
 // Report is everything that was measured, and where.
@@ -86,7 +88,7 @@ func (b *bench) versions(ctx context.Context) (server, cluster string) {
 	server, cluster = "?", "?"
 	if conn, err := b.connect(ctx); err == nil {
 		server, _, _ = strings.Cut(conn.PgConn().ParameterStatus("server_version"), " ")
-		closeConn(conn)
+		postgres.Close(conn)
 	}
 	if brokers, err := b.admin.ApiVersions(ctx); err == nil {
 		for _, one := range brokers.Sorted() {

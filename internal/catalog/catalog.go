@@ -78,9 +78,7 @@ func (c *Catalog) close(conn *pgx.Conn) {
 	}
 	c.idle.Stop()
 	c.conn = nil
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	postgres.Close(ctx, conn)
+	postgres.Close(conn)
 }
 
 // describe reads what the router needs to know of a table. It blocks for one query.

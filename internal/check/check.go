@@ -15,6 +15,7 @@ import (
 	"github.com/postrider/postrider/internal/status"
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 // checkTimeout bounds the whole of check: whoever waits for it wants an answer, and a port that drops packets gives none.
@@ -60,7 +61,11 @@ func (c checker) run(ctx context.Context) []slot.Finding {
 	server, done := context.WithTimeout(ctx, Timeout-kafkaTimeout)
 	findings = append(findings, slot.Check(server, slot.Preflight{
 		Postgres: cfg.Postgres, Need: cfg.Requirements(), Messages: len(cfg.Replication.Messages) > 0, Snapshot: cfg.Snapshot.On(),
-		Monitor: cfg.Monitor, Beside: c.beside, Observed: ours.observed,
+		VolumeSize: cfg.Monitor.VolumeSize, Beside: c.beside,
+		Observe: func(ctx context.Context, conn *pgx.Conn) ([]slot.Finding, error) {
+			o, err := monitor.Observe(ctx, conn, cfg.Slot.Name, cfg.Monitor)
+			return ours.observed(o), err
+		},
 		Table: func(ctx context.Context, conn *pgx.Conn, t slot.Table) []slot.Finding {
 			return checkTable(ctx, conn, cfg, t, seen)
 		},

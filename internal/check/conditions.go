@@ -9,6 +9,7 @@ import (
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/internal/status"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 // requiredOf says what a condition is measured by.
@@ -56,7 +57,7 @@ var requiredOf = map[string]func(c health.Config) string{
 
 // observed makes findings of what is watched, too: the conditions, in the words of the status. Those of a relay that answers are its own: it
 // knows rates, and what it waits for. Beside a relay, on its page, they stand in the verdict.
-func (c *checker) observed(o slot.Observation) []slot.Finding {
+func (c *checker) observed(o monitor.Observation) []slot.Finding {
 	var findings []slot.Finding
 	shown := map[string]bool{}
 	if !c.beside {
@@ -88,7 +89,7 @@ func (c *checker) observed(o slot.Observation) []slot.Finding {
 }
 
 // conditions leaves out what check says itself, and better, and that a relay is needed which is not started yet.
-func (c *checker) conditions(o slot.Observation) []health.Condition {
+func (c *checker) conditions(o monitor.Observation) []health.Condition {
 	cfg := c.loaded.Config
 	without := []string{health.PublicationBroken, health.SlotLost}
 	var found []health.Condition
@@ -114,14 +115,14 @@ func conditionFinding(c health.Condition, cfg health.Config) slot.Finding {
 }
 
 // oldestHolder says who keeps restart_lsn back, if only for a while.
-func oldestHolder(o slot.Observation, now time.Time) string {
+func oldestHolder(o monitor.Observation, now time.Time) string {
 	for _, h := range o.Holders {
 		if !h.Restart {
 			continue
 		}
 		who := fmt.Sprintf("pid %d", h.PID)
 		switch {
-		case h.Kind == slot.HolderPrepared:
+		case h.Kind == monitor.HolderPrepared:
 			who = fmt.Sprintf("prepared transaction %q", h.GID)
 		case h.Application != "":
 			who += fmt.Sprintf(" (%q)", h.Application)

@@ -19,6 +19,7 @@ import (
 	"github.com/postrider/postrider/internal/secret"
 	"github.com/postrider/postrider/internal/status"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 func TestMemoryLimit_IsTheLeastOfTheGroupAndThoseAboveIt(t *testing.T) {
@@ -180,7 +181,7 @@ func TestObserved_TakesTheConditionsOfTheRelay(t *testing.T) {
 		{Name: health.SlotExtended, Severity: health.Info, Reason: "more is kept"},
 		{Name: health.SlotLost, Severity: health.Critical, Reason: "said by the slot's own finding"},
 	}}}
-	findings := completed(c.observed(slot.Observation{}))
+	findings := completed(c.observed(monitor.Observation{}))
 	require.Equal(t, slot.Finding{
 		Severity: slot.SeverityWarning, Code: "PostriderTimeToLoss", Subject: "paused relay", Observed: "slot \"postrider\" can be lost in about 20m",
 		Required: "more than 6h0m (health.loss_warning)", WAL: "1 GiB", Fix: "postrider resume", Docs: "docs/RUNBOOKS.md#postridertimetoloss",
@@ -189,5 +190,5 @@ func TestObserved_TakesTheConditionsOfTheRelay(t *testing.T) {
 	require.Equal(t, "transactions", findings[2].Code)
 
 	c.beside = true
-	require.Len(t, c.observed(slot.Observation{}), 1, "its page has a verdict of its own")
+	require.Len(t, c.observed(monitor.Observation{}), 1, "its page has a verdict of its own")
 }

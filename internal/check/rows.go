@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postrider/postrider/internal/backfill"
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/replication"
@@ -217,7 +218,7 @@ func checkNullable(ctx context.Context, conn *pgx.Conn, cfg config.Config, t slo
 
 // checkSnapshot finds out whether the rows of a table could be published, and in which order.
 func checkSnapshot(ctx context.Context, conn *pgx.Conn, cfg config.Config, t slot.Table) slot.Finding {
-	c, err := slot.DescribeCopied(ctx, conn, t, cfg.Replication.Tables, cfg.Roles(t.Name))
+	c, err := backfill.NewTableReader(ctx, conn, t, cfg.Replication.Tables, cfg.KeyColumns(t.Name))
 	if err != nil {
 		return slot.ErrorFinding("snapshot", t.Name, err)
 	}

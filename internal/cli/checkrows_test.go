@@ -9,11 +9,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/postrider/postrider/internal/backfill"
 	"github.com/postrider/postrider/internal/check"
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/secret"
-	"github.com/postrider/postrider/internal/snapshot"
 	"github.com/postrider/postrider/slot"
 )
 
@@ -62,10 +62,10 @@ func TestCheck_BesideARelayReadsNoTableOfAnotherRole(t *testing.T) {
 		cfg.Snapshot.Mode = mode
 		return slices.ContainsFunc(check.Beside(t.Context(), &config.Loaded{Config: cfg}, nil), func(f slot.Finding) bool { return f.Code == "rows" })
 	}
-	require.True(t, rows(snapshot.NoData), "its own")
+	require.True(t, rows(backfill.NoData), "its own")
 	i.exec(`ALTER TABLE outbox OWNER TO pg_monitor`) // a role that is there
-	require.False(t, rows(snapshot.NoData))
-	require.True(t, rows(snapshot.Initial), "as the configuration says")
+	require.False(t, rows(backfill.NoData))
+	require.True(t, rows(backfill.Initial), "as the configuration says")
 	_, found := i.check()
 	require.Contains(t, found, "rows", "whoever runs the command says so")
 }

@@ -61,7 +61,7 @@ func (a *app) listSlots(cmd *cobra.Command) []string {
 	if err != nil {
 		return nil
 	}
-	defer postgres.Close(ctx, conn)
+	defer postgres.Close(conn)
 	slots, err := slot.List(ctx, conn)
 	if err != nil {
 		return nil

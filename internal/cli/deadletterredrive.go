@@ -256,7 +256,7 @@ func (a *app) newRerouting(cfg config.Config) *rerouting {
 
 func (r *rerouting) close() {
 	if r.conn != nil {
-		postgres.Close(context.Background(), r.conn)
+		postgres.Close(r.conn)
 	}
 }
 

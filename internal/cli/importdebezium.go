@@ -134,7 +134,7 @@ func (i *importing) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer postgres.Close(ctx, conn)
+	defer postgres.Close(conn)
 	rows, err := conn.Query(ctx, `SELECT pg_catalog.format('%s.%s', n.nspname, c.relname), a.attname
 		FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 		LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped

@@ -107,7 +107,7 @@ func (a *app) setUp(ctx context.Context, s setup, l *config.Loaded) error {
 	if err != nil {
 		return exit.Explain(err)
 	}
-	defer postgres.Close(ctx, conn)
+	defer postgres.Close(conn)
 	// On a standby nothing can be made, and a slot waits there for what only the primary writes.
 	if err := slot.VerifyServer(ctx, conn); err != nil {
 		return exit.Explain(err)

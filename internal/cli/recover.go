@@ -16,16 +16,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/internal/auditor"
+	"github.com/postrider/postrider/internal/backfill"
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/daemon"
 	"github.com/postrider/postrider/internal/deadletter"
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/internal/postgres"
-	"github.com/postrider/postrider/internal/recovery"
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/kafka"
-	"github.com/postrider/postrider/slot"
 )
 
 // recoverCall is one call of recover.
@@ -35,7 +34,7 @@ type recoverCall struct {
 	gap          bool
 	asJSON       bool
 	since, until string
-	selection    recovery.Selection
+	selection    backfill.Selection
 }
 
 func newRecover(a *app) *cobra.Command {
@@ -101,7 +100,7 @@ func (c *recoverCall) run(cmd *cobra.Command) error {
 			return err
 		}
 		f := exit.Explain(err)
-		if errors.Is(err, recovery.ErrIncomplete) || errors.Is(err, recovery.ErrParked) {
+		if errors.Is(err, backfill.ErrIncomplete) || errors.Is(err, backfill.ErrParked) {
 			f.Code = exit.Config
 		}
 		return f
@@ -130,16 +129,15 @@ func (c *recoverCall) times() (err error) {
 	return nil
 }
 
-func (c *recoverCall) recover(ctx context.Context, cfg config.Config) (*recovery.Report, error) {
+func (c *recoverCall) recover(ctx context.Context, cfg config.Config) (*backfill.Report, error) {
 	a := c.app
 	p := daemon.NewPipeline(a.environment(), cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), a.newLogger(cfg.Log))
 	if err := p.PrepareTables(ctx); err != nil { // what the router needs to know
 		return nil, err
 	}
-	parts := recovery.Parts{
-		Postgres: cfg.Postgres, Need: cfg.Requirements(), Replication: cfg.Replication,
-		Roles: func(table string) slot.Roles { return cfg.Roles(table) },
-		OpenTopics: func(ctx context.Context) (recovery.Topics, error) {
+	parts := backfill.RecoveryParts{
+		Parts: p.BackfillParts("recovery"),
+		OpenTopics: func(ctx context.Context) (backfill.Topics, error) {
 			reader, err := kafka.OpenReader(ctx, cfg.Sink.Kafka, true) // what readers do not see is not delivered
 			if err != nil {
 				return nil, err // an interface that holds a nil pointer is not nil
@@ -154,8 +152,7 @@ func (c *recoverCall) recover(ctx context.Context, cfg config.Config) (*recovery
 			return s, nil
 		},
 		Router: p.NewRouter,
-		Limits: recovery.Limits{Messages: cfg.Relay.InFlightMessages, Bytes: cfg.Relay.InFlightBytes},
-		Say:    a.progress, Log: p.Component("recovery"),
+		Say:    a.progress,
 	}
 	if cfg.DeadLetter.On() {
 		system, err := askSystemIdentifier(ctx, cfg.Postgres)
@@ -173,7 +170,7 @@ func (c *recoverCall) recover(ctx context.Context, cfg config.Config) (*recovery
 		parks := sync.OnceValue(letters.Parks)
 		parts.Parked = func(m *sink.Message) bool { return parks()(m) }
 	}
-	r, err := recovery.New(ctx, parts, c.selection)
+	r, err := backfill.NewRecovery(ctx, parts, c.selection)
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +209,7 @@ func askSystemIdentifier(ctx context.Context, cfg postgres.Config) (string, erro
 	if err != nil {
 		return "", err
 	}
-	defer postgres.Close(ctx, conn)
+	defer postgres.Close(conn)
 	return auditor.SystemIdentifier(ctx, conn)
 }
 
@@ -234,7 +231,7 @@ func rowOfLetter(m *sink.Message, system, slot string) (relation, id string) {
 	return relation, id
 }
 
-// topicReader is a kafka.Reader as recovery.Topics.
+// topicReader is a kafka.Reader as backfill.Topics.
 type topicReader struct{ *kafka.Reader }
 
 func (t topicReader) Read(ctx context.Context, topic string, since time.Time, each func(*sink.Message)) (whole bool, err error) {
@@ -256,7 +253,7 @@ func (t topicReader) Read(ctx context.Context, topic string, since time.Time, ea
 const mostNamed = 10
 
 // print says what was found and done, and what to type next.
-func (c *recoverCall) print(w io.Writer, r *recovery.Report) error {
+func (c *recoverCall) print(w io.Writer, r *backfill.Report) error {
 	fmt.Fprintf(w, "slot %s was %s", r.Slot, r.State)
 	if r.Reason != "" {
 		fmt.Fprintf(w, " (%s)", r.Reason)
@@ -301,7 +298,7 @@ func (c *recoverCall) print(w io.Writer, r *recovery.Report) error {
 	return err
 }
 
-func placeText(p *recovery.Place) string {
+func placeText(p *backfill.Place) string {
 	switch {
 	case p == nil:
 		return "-"
@@ -312,7 +309,7 @@ func placeText(p *recovery.Place) string {
 }
 
 // outcome is the last line.
-func (c *recoverCall) outcome(r *recovery.Report) string {
+func (c *recoverCall) outcome(r *backfill.Report) string {
 	rows := quantity(r.Undelivered(), "row")
 	these, are := "these ", " are"
 	if r.Undelivered() == 1 {

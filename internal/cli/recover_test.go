@@ -11,9 +11,9 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"github.com/postrider/postrider/internal/backfill"
 	"github.com/postrider/postrider/internal/deadletter"
 	"github.com/postrider/postrider/internal/exit"
-	"github.com/postrider/postrider/internal/recovery"
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/kafka"
 	"github.com/postrider/postrider/slot"
@@ -60,8 +60,8 @@ func (i *install) recovers(args ...string) (out struct {
 	Undelivered, Published int64
 	Recreated              bool
 	Refusal                string
-	Tables                 []recovery.TableReport
-	Topics                 []recovery.TopicReport
+	Tables                 []backfill.TableReport
+	Topics                 []backfill.TopicReport
 }) {
 	i.t.Helper()
 	r := i.ok(append([]string{"recover", "--json"}, args...)...)
@@ -79,14 +79,14 @@ func TestRecover_SelectsByTimeAndByID(t *testing.T) {
 
 	all := i.recovers()
 	require.EqualValues(t, 6, all.Undelivered)
-	require.Equal(t, recovery.TableReport{
+	require.Equal(t, backfill.TableReport{
 		Table: "public.outbox", Rows: 10, Delivered: 4, Undelivered: 6,
 		First: all.Tables[0].First, Last: all.Tables[0].Last,
 	}, all.Tables[0])
 	require.Equal(t, "4", all.Tables[0].First.ID)
 	require.Equal(t, "10", all.Tables[0].Last.ID)
 	require.NotEmpty(t, all.Tables[0].First.Time)
-	require.Equal(t, []recovery.TopicReport{{Topic: "outbox.event.order", Records: 4, Whole: true, Undelivered: 6}}, all.Topics)
+	require.Equal(t, []backfill.TopicReport{{Topic: "outbox.event.order", Records: 4, Whole: true, Undelivered: 6}}, all.Topics)
 
 	require.EqualValues(t, 4, i.recovers("--since", "4h30m").Undelivered, "6 to 10, without 8 and what is below")
 	require.EqualValues(t, 3, i.recovers("--until", "3h30m").Undelivered, "4, 5 and 6")
@@ -133,7 +133,7 @@ func TestRecover_LeavesNothingBehindWhenItRefuses(t *testing.T) {
 	r := i.run("recover", "--publish", "--yes")
 	require.NotZero(t, r.code)
 	require.Contains(t, r.stderr, "dropped again: nothing was published")
-	_, err := slot.Get(t.Context(), i.conn, recovery.NewSlot(i.db.Name))
+	_, err := slot.Get(t.Context(), i.conn, backfill.NewSlot(i.db.Name))
 	require.ErrorIs(t, err, slot.ErrNotFound)
 	require.EqualValues(t, 3, i.recovers("--publish", "--yes", "--skip-refused").Published)
 }
@@ -230,7 +230,7 @@ func TestRecover_NamesOpenTransactions(t *testing.T) {
 	} {
 		var out strings.Builder
 		c := recoverCall{app: &app{}}
-		require.NoError(t, c.print(&out, &recovery.Report{Slot: "s", State: "missing", OpenTransactions: open[:n]}))
+		require.NoError(t, c.print(&out, &backfill.Report{Slot: "s", State: "missing", OpenTransactions: open[:n]}))
 		require.True(t, strings.HasPrefix(out.String(), "slot s was missing\n"+want+"TABLE"), out.String())
 	}
 }

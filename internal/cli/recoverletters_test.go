@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/postrider/postrider/internal/backfill"
 	"github.com/postrider/postrider/internal/deadletter"
-	"github.com/postrider/postrider/internal/recovery"
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/kafka"
 	"github.com/postrider/postrider/slot"
@@ -66,7 +66,7 @@ func TestRecover_FindsWhatWasRedriven(t *testing.T) {
 func TestRecover_DropsTheSecondSlotOfAnInterruptedAttempt(t *testing.T) {
 	i, broker := newLossy(t)
 	i.deliver(broker, 1, 2, 3)
-	spare := recovery.NewSlot(i.db.Name)
+	spare := backfill.NewSlot(i.db.Name)
 	i.exec("SELECT pg_create_logical_replication_slot('" + spare + "', 'pgoutput')")
 	i.exec("SELECT pg_copy_logical_replication_slot('" + spare + "', '" + i.db.Name + "')")
 	defer i.exec("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '" + spare + "'")
@@ -130,7 +130,7 @@ func TestAudit_CountsNoLetterOfAnotherDatabase(t *testing.T) {
 func TestRecover_DropsNoSlotOfAnotherDatabase(t *testing.T) {
 	i, broker := newLossy(t)
 	i.deliver(broker, 1, 2, 3)
-	spare := recovery.NewSlot(i.db.Name)
+	spare := backfill.NewSlot(i.db.Name)
 	config := i.conn.Config().Copy()
 	config.Database = "postgres"
 	other, err := pgx.ConnectConfig(t.Context(), config)

@@ -50,7 +50,7 @@ func (a *app) withDatabase(cmd *cobra.Command, args []string, f func(ctx context
 	if err != nil {
 		return exit.Explain(err)
 	}
-	defer postgres.Close(ctx, conn)
+	defer postgres.Close(conn)
 	if err := f(ctx, conn, l.Config); err != nil {
 		if f := (*exit.Error)(nil); errors.As(err, &f) {
 			return err

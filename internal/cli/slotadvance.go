@@ -265,6 +265,6 @@ func (c *advance) connected(cmd *cobra.Command, name string, do func(context.Con
 	if err != nil {
 		return exit.Explain(err)
 	}
-	defer postgres.Close(ctx, conn)
+	defer postgres.Close(conn)
 	return do(ctx, conn, cfg)
 }

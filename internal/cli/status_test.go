@@ -24,6 +24,7 @@ import (
 	"github.com/postrider/postrider/internal/status/statustest"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 // serveStatus runs a daemon that answers with r, and returns a configuration that asks it.
@@ -59,7 +60,7 @@ func TestStatus_ShowsEveryCondition(t *testing.T) {
 		paused := statustest.Streaming(func(s *relay.State) {
 			s.Phase, s.Paused = relay.Paused, relay.Pause{Since: statustest.Now.Add(-2 * time.Minute), Reason: "deploy"}
 		})
-		r.Judge(statustest.Now, paused, slot.Observation{Slot: statustest.Observed(func(s *slot.Status) { s.LagBytes = new(int64(2 << 30)) })}, health.StartError{}, health.DefaultConfig())
+		r.Judge(statustest.Now, paused, monitor.Observation{Slot: statustest.Observed(func(s *slot.Status) { s.LagBytes = new(int64(2 << 30)) })}, health.StartError{}, health.DefaultConfig())
 		return r
 	})
 	code, stdout, stderr := command(t, file, "status")

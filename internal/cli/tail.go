@@ -67,7 +67,7 @@ func (a *app) printExisting(ctx context.Context, cfg config.Config, since string
 	if err != nil {
 		return err
 	}
-	defer postgres.Close(ctx, conn)
+	defer postgres.Close(conn)
 	r, err := router.New(cfg.Router, cfg.Format, router.Options{
 		Tables: cfg.Replication.Tables, MessagePrefixes: cfg.Replication.Messages, OwnTopics: cfg.OwnTopics(),
 		Describe: func(oid, _ uint32) (*router.Table, error) { return catalog.Describe(ctx, conn, oid) },

@@ -26,15 +26,16 @@ package config
 
 import (
 	"github.com/postrider/postrider/internal/alerts"
+	"github.com/postrider/postrider/internal/backfill"
 	"github.com/postrider/postrider/internal/deadletter"
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/internal/httpserver"
 	"github.com/postrider/postrider/internal/postgres"
-	"github.com/postrider/postrider/internal/snapshot"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 // Config is everything that can be configured.
@@ -45,10 +46,10 @@ type Config struct {
 	Router      []router.Config    `toml:"router"` // rule sets, at least one
 	Format      router.Format      `toml:"format"`
 	Sink        Sink               `toml:"sink"`
-	Snapshot    snapshot.Config    `toml:"snapshot"`
+	Snapshot    backfill.Config    `toml:"snapshot"`
 	Relay       relay.Config       `toml:"relay"`
 	DeadLetter  deadletter.Config  `toml:"deadletter"`
-	Monitor     slot.MonitorConfig `toml:"monitor"`
+	Monitor     monitor.Config     `toml:"monitor"`
 	Health      health.Config      `toml:"health"`
 	Alerts      alerts.Config      `toml:"alerts"`
 	HTTP        httpserver.Config  `toml:"http"`
@@ -65,10 +66,10 @@ func Default() Config {
 		Router:      []router.Config{router.DefaultConfig()},
 		Format:      router.DefaultFormat(),
 		Sink:        defaultSink(),
-		Snapshot:    snapshot.DefaultConfig(),
+		Snapshot:    backfill.DefaultConfig(),
 		Relay:       relay.DefaultConfig(),
 		DeadLetter:  deadletter.DefaultConfig(),
-		Monitor:     slot.DefaultMonitorConfig(),
+		Monitor:     monitor.DefaultConfig(),
 		Health:      health.DefaultConfig(),
 		Alerts:      alerts.DefaultConfig(),
 		HTTP:        httpserver.DefaultConfig(),

@@ -3,6 +3,7 @@ package config
 import (
 	"slices"
 
+	"github.com/postrider/postrider/internal/backfill"
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/slot"
 )
@@ -12,9 +13,9 @@ func (c Config) Requirements() slot.Requirements {
 	return slot.Requirements{Slot: c.Slot, Publication: c.Replication.Publication, Tables: c.Replication.Tables}
 }
 
-// Roles are the columns that the table's router uses.
-func (c Config) Roles(table string) slot.Roles {
-	r := slot.Roles{ID: router.DefaultConfig().FieldID, OrderBy: c.Snapshot.OrderBy}
+// KeyColumns are the columns that the table's router uses.
+func (c Config) KeyColumns(table string) backfill.KeyColumns {
+	r := backfill.KeyColumns{ID: router.DefaultConfig().FieldID, OrderBy: c.Snapshot.OrderBy}
 	rules, err := router.Divide(c.Router, c.Replication.Tables, c.Replication.Messages)
 	if err != nil {
 		return r // the router says so
@@ -27,8 +28,7 @@ func (c Config) Roles(table string) slot.Roles {
 	return r
 }
 
-// ruleOf is the rule set of a table; false if the router says what is wrong with the rule sets.
-// Rule is that of a table; false: none is for it.
+// Rule is the rule set of a table; false: none is for it, or the router reports what is wrong with them.
 func (c Config) Rule(table string) (router.Config, bool) {
 	rules, err := router.Divide(c.Router, c.Replication.Tables, c.Replication.Messages)
 	if err != nil {

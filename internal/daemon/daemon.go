@@ -32,6 +32,7 @@ import (
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/sink/kafka"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 // stuckAfter is how long the session loop may stand still before the process counts as hung. It turns once a second, whatever the
@@ -102,7 +103,7 @@ func (d *Daemon) report() status.Report {
 
 func (d *Daemon) Verdict() health.Verdict { return d.report().Verdict }
 
-func (d *Daemon) Observation() slot.Observation {
+func (d *Daemon) Observation() monitor.Observation {
 	return d.pipeline.monitor.Observation()
 }
 

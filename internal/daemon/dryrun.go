@@ -90,7 +90,7 @@ func (p *Pipeline) reportBlocked(ctx context.Context) (end func()) {
 				continue // the connection that waits reports it
 			}
 			f := exit.Explain(slot.Blocked(ctx, conn, p.Config.Slot.Name, nil))
-			postgres.Close(ctx, conn)
+			postgres.Close(conn)
 			if ctx.Err() == nil {
 				log := p.Component("replication")
 				log.Warn().Str("reason", f.Error()).Str("next", p.env.Hint(f.Next)).Msg("temporary slot not created yet")

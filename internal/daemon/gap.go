@@ -11,6 +11,7 @@ import (
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 // gapTimeout bounds how long the message about a lost slot waits for the database.
@@ -48,7 +49,7 @@ func (p *Pipeline) measured(ctx context.Context, err error) error {
 		if connectErr != nil {
 			return err
 		}
-		defer postgres.Close(ctx, conn)
+		defer postgres.Close(conn)
 		g.from, g.gone, g.gap = lost.ConfirmedFlushLSN, lost.Gone, slot.MeasureGap(ctx, conn, lost, p.Config.Replication.Tables, p.Config.Snapshot.On())
 	}
 	lost.Gap = g.gap
@@ -64,6 +65,6 @@ func (p *Pipeline) moved(ctx context.Context, m relay.Move) error {
 	if err != nil {
 		return err
 	}
-	defer postgres.Close(ctx, conn)
-	return slot.MovedOn(ctx, conn, p.monitor.Observation(), p.Config.Replication.Tables, p.Config.Snapshot.On(), m.Acked, m.Confirmed, m.Streamed.Add(p.monitor.ClockSkew()), m.Held)
+	defer postgres.Close(conn)
+	return monitor.Advanced(ctx, conn, p.monitor.Observation(), p.Config.Replication.Tables, p.Config.Snapshot.On(), m.Acked, m.Confirmed, m.Streamed.Add(p.monitor.ClockSkew()), m.Held)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/internal/status"
 	"github.com/postrider/postrider/relay"
-	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 // page is what the status page shows, each part as the JSON of /api/NAME. All of it comes from memory.
@@ -38,9 +38,9 @@ type moment struct {
 }
 
 // observed takes note of a look, when it comes.
-func (p *page) observed(o slot.Observation) { p.take(o, p.d.Relay.State()) }
+func (p *page) observed(o monitor.Observation) { p.take(o, p.d.Relay.State()) }
 
-func (p *page) take(o slot.Observation, st relay.State) {
+func (p *page) take(o monitor.Observation, st relay.State) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if o.Slot.ObservedAt.Equal(p.moment.at) { // nothing new

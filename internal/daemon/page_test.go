@@ -22,6 +22,7 @@ import (
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/sink/kafka"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 func newTestDaemon(t *testing.T) *Daemon {
@@ -128,8 +129,8 @@ func TestPageCheck_RunsWhileSomebodyLooksAndNotTooOften(t *testing.T) {
 // The server's position is that of the last look, some seconds ago. What has been received since then is no distance to it.
 func TestPage_ShowsThePositionsOfOneInstant(t *testing.T) {
 	d := newTestDaemon(t)
-	look := func(at time.Time, wal, confirmed pglogrepl.LSN) slot.Observation {
-		var o slot.Observation
+	look := func(at time.Time, wal, confirmed pglogrepl.LSN) monitor.Observation {
+		var o monitor.Observation
 		o.Slot.ObservedAt, o.Slot.CurrentWALLSN, o.Slot.ConfirmedFlushLSN = at, wal, confirmed
 		return o
 	}

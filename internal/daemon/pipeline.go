@@ -11,12 +11,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/rs/zerolog"
 
+	"github.com/postrider/postrider/internal/backfill"
 	"github.com/postrider/postrider/internal/catalog"
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/internal/postgres"
-	"github.com/postrider/postrider/internal/snapshot"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
@@ -24,6 +24,8 @@ import (
 	"github.com/postrider/postrider/sink/kafka"
 	"github.com/postrider/postrider/sink/stdout"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
+	"github.com/postrider/postrider/slot/partition"
 )
 
 // pipeline makes the parts of a relay out of a configuration. It is where the packages that must not know each other meet.
@@ -32,26 +34,26 @@ type Pipeline struct {
 	Config   config.Config
 	metrics  *metrics.Set
 	log      zerolog.Logger
-	monitor  *slot.Monitor
-	observed func(slot.Observation) // told of each, by the monitor's goroutine; nil: nobody is
-	snapshot *snapshot.Snapshot
-	copy     *snapshot.Copy // from prepare to the end of runSnapshot; nil: there is nothing to copy
+	monitor  *monitor.Monitor
+	observed func(monitor.Observation) // told of each, by the monitor's goroutine; nil: nobody is
+	snapshot *backfill.Snapshot
+	copy     *backfill.Copy // from prepare to the end of runSnapshot; nil: there is nothing to copy
 	renewed  time.Time      // when we last made a slot, with the rows that were in the tables; of the relay's goroutine
 	gap      lastGap
 	// As a session was last prepared; the same goroutine then makes its router.
 	returns  int // Monitor.Returns
 	Tables   []slot.Table
 	catalog  catalog.Catalog // the router's questions
-	assigner *slot.Assigner
+	assigner *partition.Assigner
 	router   *router.Router // of the last session; of the relay's goroutine
 	timeline int32          // of its rows
 }
 
 func NewPipeline(env Environment, cfg config.Config, set *metrics.Set, log zerolog.Logger) *Pipeline {
 	p := &Pipeline{env: env, Config: cfg, metrics: set, log: log, catalog: catalog.Catalog{Config: cfg.Postgres}}
-	p.assigner = slot.NewAssigner(cfg.Replication, cfg.Slot.Name, p.Component("slot"))
-	export := slot.Export(set)
-	p.monitor = slot.NewMonitor(cfg.Postgres, cfg.Requirements(), cfg.Monitor, func(o slot.Observation) {
+	p.assigner = partition.New(cfg.Replication, cfg.Slot.Name, p.Component("slot"))
+	export := monitor.Export(set)
+	p.monitor = monitor.New(cfg.Postgres, cfg.Requirements(), cfg.Monitor, func(o monitor.Observation) {
 		export(o)
 		if p.observed != nil {
 			p.observed(o)
@@ -108,7 +110,7 @@ func (p *Pipeline) prepare(ctx context.Context, first bool) (err error) {
 	if err != nil {
 		return err
 	}
-	defer postgres.Close(ctx, conn)
+	defer postgres.Close(conn)
 	if err := p.beginSnapshot(ctx, first); err != nil {
 		return err
 	}
@@ -150,7 +152,7 @@ func (p *Pipeline) PrepareTables(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer postgres.Close(ctx, conn)
+	defer postgres.Close(conn)
 	switch _, err := slot.Diagnose(ctx, conn, p.Config.Requirements()); {
 	case unfit(err):
 		return &misfit{err}
@@ -192,7 +194,7 @@ func (p *Pipeline) awaitSlot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer postgres.Close(ctx, conn)
+	defer postgres.Close(conn)
 	looking, cancel := context.WithTimeout(ctx, standbyLook)
 	defer cancel()
 	err = slot.AwaitFree(looking, conn, p.Config.Slot.Name)
@@ -331,7 +333,7 @@ func (p *Pipeline) updated(table, behavior string) {
 
 // home asks which table a row belongs to, once per relation too.
 func (p *Pipeline) home(ev *replication.Event) (table string, upTo pglogrepl.LSN, err error) {
-	row := slot.FirstRow{Relation: ev.Relation, LSN: ev.LSN, XID: ev.XID, Index: ev.Index}
+	row := partition.FirstRow{Relation: ev.Relation, LSN: ev.LSN, XID: ev.XID, Index: ev.Index}
 	if table, known := p.assigner.Remembered(row); known {
 		return table, 0, nil
 	}
@@ -345,7 +347,7 @@ func (p *Pipeline) home(ev *replication.Event) (table string, upTo pglogrepl.LSN
 // describe asks the catalog about a table, once per shape, and behind the transaction of its first row: that may have made the columns.
 func (p *Pipeline) describe(oid, xid uint32) (t *router.Table, err error) {
 	err = p.catalog.Ask(func(ctx context.Context, conn *pgx.Conn) error {
-		if err := slot.AwaitChanges(ctx, conn, xid); err != nil {
+		if err := partition.AwaitChanges(ctx, conn, xid); err != nil {
 			log := p.Component("router")
 			log.Warn().Err(err).Uint32("oid", oid).Msg("types of columns that this transaction has added are taken as text")
 		}

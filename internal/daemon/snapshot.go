@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/postrider/postrider/internal/backfill"
 	"github.com/postrider/postrider/internal/deadletter"
-	"github.com/postrider/postrider/internal/snapshot"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/sink"
@@ -14,21 +14,30 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-func (p *Pipeline) newSnapshot() *snapshot.Snapshot {
+func (p *Pipeline) newSnapshot() *backfill.Snapshot {
 	cfg := p.Config
-	return snapshot.New(cfg.Snapshot, snapshot.Parts{
-		Postgres: cfg.Postgres, Need: cfg.Requirements(), Replication: cfg.Replication,
-		Roles: func(table string) slot.Roles { return cfg.Roles(table) },
-		OpenStore: func(ctx context.Context) (snapshot.Store, error) {
+	return backfill.NewSnapshot(cfg.Snapshot, backfill.SnapshotParts{
+		Parts: p.BackfillParts("snapshot"),
+		OpenStore: func(ctx context.Context) (backfill.Store, error) {
 			s, err := kafka.OpenProgress(ctx, cfg.Sink.Kafka, cfg.Snapshot.Topic, p.Component("sink"))
 			if err != nil {
 				return nil, err // an interface that holds a nil pointer is not nil
 			}
 			return s, nil
 		},
-		Limits:  snapshot.Limits{Messages: cfg.Relay.InFlightMessages, Bytes: cfg.Relay.InFlightBytes},
-		Metrics: p.metrics, Log: p.Component("snapshot"),
+		Metrics: p.metrics,
 	})
+}
+
+// BackfillParts are what a snapshot and a recovery read and publish rows with.
+func (p *Pipeline) BackfillParts(component string) backfill.Parts {
+	cfg := p.Config
+	return backfill.Parts{
+		Postgres: cfg.Postgres, Need: cfg.Requirements(), Replication: cfg.Replication,
+		Keys:   cfg.KeyColumns,
+		Limits: backfill.Limits{Messages: cfg.Relay.InFlightMessages, Bytes: cfg.Relay.InFlightBytes},
+		Log:    p.Component(component),
+	}
 }
 
 // beginSnapshot makes the slot if rows that are in the tables come first, and leaves the copy to runSnapshot.
@@ -53,9 +62,9 @@ func (p *Pipeline) runSnapshot(ctx, stop context.Context, report func(relay.Snap
 		return nil
 	}
 	defer p.endSnapshot()
-	err := p.copy.Run(ctx, stop, snapshot.Target{OpenSink: p.openSink, Router: p.NewRouter, Parks: p.parks},
-		func(s snapshot.State) { report(relay.Snapshot(s)) })
-	if parked := new(snapshot.ParkedError); errors.As(err, &parked) {
+	err := p.copy.Run(ctx, stop, backfill.Target{OpenSink: p.openSink, Router: p.NewRouter, Parks: p.parks},
+		func(s backfill.State) { report(relay.Snapshot(s)) })
+	if parked := new(backfill.ParkedError); errors.As(err, &parked) {
 		return &misfit{err}
 	}
 	return err
@@ -107,7 +116,7 @@ func (p *Pipeline) renewable(err error) error {
 
 // renews: a slot that is lost is made anew, with the rows of the tables.
 func (p *Pipeline) renews() bool {
-	return p.copies() && p.Config.Snapshot.Mode == snapshot.WhenNeeded && p.Config.Slot.Create
+	return p.copies() && p.Config.Snapshot.Mode == backfill.WhenNeeded && p.Config.Slot.Create
 }
 
 // renewed is a relay.ErrSlotRenewed whose text is that of the error itself.

@@ -15,6 +15,7 @@ import (
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/kafka"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 // adviser is an error that knows what it means for the WAL and what to type next; package slot's do.
@@ -48,7 +49,7 @@ var advices = []advice{
 	{slot.ErrServer, Config, "postrider check"},
 	{slot.ErrBlocked, Temporary, "try again when these transactions have ended"},
 	{slot.ErrExists, Runtime, "postrider slot show"},
-	{slot.ErrStaleCounters, Temporary, "look into the server's log: is stats_temp_directory full or missing, or was its clock put back? A collector that hangs takes a restart of the server"},
+	{monitor.ErrStaleCounters, Temporary, "look into the server's log: is stats_temp_directory full or missing, or was its clock put back? A collector that hangs takes a restart of the server"},
 	{replication.ErrIdentityChanged, Invariant, "make sure that postgres.url leads to the right server, and that its slot stands where it should; then start again"},
 	{replication.ErrNotPostgreSQL, Config, ""},
 	{replication.ErrUndecodable, Runtime, "postrider slot advance " + ourSlot + " --past LSN --dry-run   # says what it is about; LSN is where the transaction commits (docs/RUNBOOKS.md: a row that PostgreSQL cannot send)"},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 const (
@@ -17,7 +18,7 @@ const (
 
 // input is a relay that is well, before a change.
 func input(changes ...func(*Input)) Input {
-	in := Input{Now: now, Relay: streaming(nil), Observation: slot.Observation{Slot: observed(nil)}, Sink: "kafka at kafka-1:9092", Config: DefaultConfig()}
+	in := Input{Now: now, Relay: streaming(nil), Observation: monitor.Observation{Slot: observed(nil)}, Sink: "kafka at kafka-1:9092", Config: DefaultConfig()}
 	for _, change := range changes {
 		change(&in)
 	}
@@ -57,33 +58,33 @@ func silentFor(d time.Duration) func(*Input) {
 	return inRelay(func(r *relay.State) { r.InFlight, r.WaitingSince, r.OldestUnacked = 17, ago(d), ago(d) })
 }
 
-func held(h slot.Holder) func(*Input) {
+func held(h monitor.Holder) func(*Input) {
 	return func(in *Input) { in.Observation.Holders = append(in.Observation.Holders, h) }
 }
 
-func transaction(age time.Duration) slot.Holder {
-	return slot.Holder{
-		Kind: slot.HolderTransaction, PID: 815, Application: "psql", User: "bob", Database: "shop", State: "idle in transaction",
+func transaction(age time.Duration) monitor.Holder {
+	return monitor.Holder{
+		Kind: monitor.HolderTransaction, PID: 815, Application: "psql", User: "bob", Database: "shop", State: "idle in transaction",
 		XID: 770, Since: ago(age), Restart: true,
 	}
 }
 
 // loading is a transaction that runs a statement.
-func loading(age time.Duration) slot.Holder {
+func loading(age time.Duration) monitor.Holder {
 	h := transaction(age)
 	h.State = "active"
 	return h
 }
 
-func prepared(age time.Duration) slot.Holder {
-	return slot.Holder{Kind: slot.HolderPrepared, GID: "pay_42", User: "bob", Database: "shop", XID: 769, Since: ago(age), Restart: true}
+func prepared(age time.Duration) monitor.Holder {
+	return monitor.Holder{Kind: monitor.HolderPrepared, GID: "pay_42", User: "bob", Database: "shop", XID: 769, Since: ago(age), Restart: true}
 }
 
-func gated(slots ...slot.GateSlot) func(*Input) {
+func gated(slots ...monitor.GateSlot) func(*Input) {
 	return func(in *Input) { in.Observation.Gate = slots }
 }
 
-var deadStandby = slot.GateSlot{Name: "standby1", Exists: true, InactiveSince: ago(5 * time.Minute), WALStatus: "reserved", Blocks: true}
+var deadStandby = monitor.GateSlot{Name: "standby1", Exists: true, InactiveSince: ago(5 * time.Minute), WALStatus: "reserved", Blocks: true}
 
 func other(name string, retained int64, change func(*slot.Status)) func(*Input) {
 	s := slot.Status{Slot: slot.Slot{Name: name, Database: "crm", WALStatus: "extended", InactiveSince: ago(72 * time.Hour)}, RetainedBytes: &retained}
@@ -95,13 +96,13 @@ func other(name string, retained int64, change func(*slot.Status)) func(*Input) 
 
 func lossIn(seconds, earliest, latest float64) func(*Input) {
 	return func(in *Input) {
-		in.Observation.Forecast.Loss = slot.Estimate{Seconds: &seconds, Earliest: &earliest, Latest: &latest, Assumption: "writes go on at 2.0 MiB/s"}
+		in.Observation.Forecast.Loss = monitor.Estimate{Seconds: &seconds, Earliest: &earliest, Latest: &latest, Assumption: "writes go on at 2.0 MiB/s"}
 	}
 }
 
 func diskFullIn(seconds float64) func(*Input) {
 	return func(in *Input) {
-		in.Observation.Forecast.DiskFull = slot.Estimate{Seconds: &seconds, Assumption: "nothing else grows"}
+		in.Observation.Forecast.DiskFull = monitor.Estimate{Seconds: &seconds, Assumption: "nothing else grows"}
 	}
 }
 
@@ -141,7 +142,7 @@ var conditions = []struct {
 		WAL:    `6.0 GiB is kept for slot "postrider", more with every write, until rows are confirmed again; 4.0 GiB until the slot can be lost`,
 	}},
 	{"most of the limit used", []func(*Input){safeOf(1 << 30), retained(9<<30, 9<<30), func(in *Input) {
-		in.Observation.Rates = slot.Rates{WAL5m: new(float64(30 << 20)), Drain5m: new(float64(10 << 20))}
+		in.Observation.Rates = monitor.Rates{WAL5m: new(float64(30 << 20)), Drain5m: new(float64(10 << 20))}
 	}}, Condition{
 		Name: SlotNearLoss, Severity: Critical, Culprit: "rate of writes", Next: askForRoom,
 		Reason: "10 % of max_slot_wal_keep_size is left: 1.0 GiB until the slot can be lost: the server writes 30.0 MiB/s of WAL, and 10.0 MiB/s are confirmed",
@@ -237,7 +238,7 @@ var conditions = []struct {
 		Name: Stuck, Severity: Critical, Since: ago(2 * time.Minute), Culprit: "session loop", WAL: kib4, Reason: "the session loop has not turned for 2m0s",
 		Next: "systemctl restart postrider   # or however it was started; report it with the log of the last minutes",
 	}},
-	{"a standby is gone", []func(*Input){gated(slot.GateSlot{Name: "standby0", Exists: true, Active: true}, deadStandby, slot.GateSlot{Name: "standby2", Blocks: true})}, Condition{
+	{"a standby is gone", []func(*Input){gated(monitor.GateSlot{Name: "standby0", Exists: true, Active: true}, deadStandby, monitor.GateSlot{Name: "standby2", Blocks: true})}, Condition{
 		Name: StandbyGate, Severity: Critical, For: 5 * time.Minute, Since: ago(5 * time.Minute), Culprit: "standby slot standby1, standby2", WAL: kib4,
 		Reason: `slot "standby1" of synchronized_standby_slots has been inactive for 5m0s, slot "standby2" of synchronized_standby_slots does not exist, so PostgreSQL sends the relay nothing`,
 		Next: "ALTER SYSTEM SET synchronized_standby_slots = 'standby0'; SELECT pg_reload_conf(); -- or bring the standby back; without it in the list " +
@@ -319,7 +320,7 @@ var conditions = []struct {
 		WAL:    `6.0 GiB is kept for slot "postrider", more with every write, until it ends`,
 		Next:   "SELECT xact_start, query FROM pg_stat_activity WHERE pid = 815; -- it is at work: pg_terminate_backend(815) undoes all of it",
 	}},
-	{"a transaction of which only the number is known", []func(*Input){held(slot.Holder{Kind: slot.HolderTransaction, XID: 770, Since: ago(time.Hour), Restart: true})}, Condition{
+	{"a transaction of which only the number is known", []func(*Input){held(monitor.Holder{Kind: monitor.HolderTransaction, XID: 770, Since: ago(time.Hour), Restart: true})}, Condition{
 		Name: HeldByTransaction, Severity: Warning, Since: ago(time.Hour), Culprit: "transaction 770", Next: findTransactions,
 		Reason: "transaction 770 has been open for 1h0m: restart_lsn cannot pass it",
 		WAL:    `4.2 KiB is kept for slot "postrider", more with every write, until it ends`,
@@ -358,13 +359,13 @@ var conditions = []struct {
 		Next:   "postrider check   # is the broker slow, or is a backlog being worked off?",
 	}},
 	{"late by the server's clock", []func(*Input){inRelay(func(r *relay.State) { r.OldestUnacked = ago(20 * time.Second) }), func(in *Input) {
-		in.Observation.Clock = &slot.Clock{Skew: 20}
+		in.Observation.Clock = &monitor.Clock{Skew: 20}
 	}}, Condition{
 		Name: LagHigh, Severity: Warning, For: time.Minute, WAL: kib4, Reason: "the oldest transaction in flight was committed 40s ago",
 		Next: "postrider check   # is the broker slow, or is a backlog being worked off?",
 	}},
-	{"an old catalog_xmin", []func(*Input){func(in *Input) { in.Observation.CatalogXminAge = new(int64(300_000_000)) }, held(slot.Holder{
-		Kind: slot.HolderStandby, Application: "replica1", Since: ago(26 * time.Hour),
+	{"an old catalog_xmin", []func(*Input){func(in *Input) { in.Observation.CatalogXminAge = new(int64(300_000_000)) }, held(monitor.Holder{
+		Kind: monitor.HolderStandby, Application: "replica1", Since: ago(26 * time.Hour),
 	})}, Condition{
 		Name: CatalogXminAge, Severity: Warning, For: 10 * time.Minute, Culprit: "standby replica1",
 		Reason: `slot "postrider" keeps catalogue rows that are 300000000 transactions old: standby replica1 has reported a transaction that is 1d2h old (hot_standby_feedback)`,
@@ -380,7 +381,7 @@ var conditions = []struct {
 		Name: ObservationOld, Severity: Warning, For: time.Minute, Since: ago(2 * time.Minute), Culprit: "PostgreSQL", WAL: "not known since then", Next: "postrider check",
 		Reason: "the slot was last observed 2m0s ago: lag and retention are not known; read slot: connection lost",
 	}},
-	{"clocks differ", []func(*Input){func(in *Input) { in.Observation.Clock = &slot.Clock{Skew: -3.2, Error: 0.01} }}, Condition{
+	{"clocks differ", []func(*Input){func(in *Input) { in.Observation.Clock = &monitor.Clock{Skew: -3.2, Error: 0.01} }}, Condition{
 		Name: ClockSkew, Severity: Warning, For: 5 * time.Minute, Culprit: "clock", WAL: "nothing: only times are wrong",
 		Reason: "the database server's clock is 3s behind ours, give or take 10ms", Next: "timedatectl   # on both machines: is the clock synchronised?",
 	}},
@@ -464,16 +465,16 @@ func TestJudge_HoldsToTheThresholds(t *testing.T) {
 		})},
 		"a failover of the day before": {phantoms(relay.Phantoms{At: ago(25 * time.Hour), ForkLSN: 1, ReceivedLSN: 2, Messages: 1})},
 		"nothing in flight":            {inRelay(func(r *relay.State) { r.WaitingSince = ago(time.Hour) })},
-		"a standby that confirms":      {gated(slot.GateSlot{Name: "standby1", Exists: true, Active: true})},
+		"a standby that confirms":      {gated(monitor.GateSlot{Name: "standby1", Exists: true, Active: true})},
 		"inactive for a moment":        {inactive(4 * time.Minute)},
 		"inactive while tables are copied": {inactive(20 * time.Minute), inRelay(func(r *relay.State) {
 			r.Phase, r.Snapshot.Table = relay.Snapshotting, "public.outbox"
 		})},
 		"inactive, since when?":                   {inSlot(func(s *slot.Status) { s.Active = false })},
 		"a long transaction":                      {held(transaction(14 * time.Minute))},
-		"a standby that holds catalog_xmin alone": {held(slot.Holder{Kind: slot.HolderStandby, Application: "replica1", Since: ago(26 * time.Hour)})},
+		"a standby that holds catalog_xmin alone": {held(monitor.Holder{Kind: monitor.HolderStandby, Application: "replica1", Since: ago(26 * time.Hour)})},
 		"inactive for a moment, by the server's clock": {inactive(6 * time.Minute), func(in *Input) {
-			in.Observation.Clock = &slot.Clock{Skew: -90, Error: 100}
+			in.Observation.Clock = &monitor.Clock{Skew: -90, Error: 100}
 		}},
 		"some WAL kept":            {retained(1<<20, 1<<30)},
 		"WAL kept for the lag":     {retained(20<<20, 2<<30), grows},
@@ -483,7 +484,7 @@ func TestJudge_HoldsToTheThresholds(t *testing.T) {
 		"a backlog":                {retained(1<<30, 1<<30)},
 		"a catalog_xmin":           {func(in *Input) { in.Observation.CatalogXminAge = new(int64(200_000_000)) }},
 		"observed within a minute": {inSlot(func(s *slot.Status) { s.ObservedAt = ago(time.Minute) })},
-		"clocks that may be right": {func(in *Input) { in.Observation.Clock = &slot.Clock{Skew: 1.4, Error: 0.5} }},
+		"clocks that may be right": {func(in *Input) { in.Observation.Clock = &monitor.Clock{Skew: 1.4, Error: 0.5} }},
 	} {
 		require.Empty(t, Judge(input(change...)).Conditions, name)
 	}

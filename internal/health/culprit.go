@@ -7,6 +7,7 @@ import (
 
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 const (
@@ -181,16 +182,16 @@ func (f *facts) heldMore() bool {
 }
 
 // holder is the oldest transaction that keeps restart_lsn back, if it is old enough for that.
-func (f *facts) holder() (slot.Holder, bool) {
+func (f *facts) holder() (monitor.Holder, bool) {
 	for _, h := range f.Observation.Holders {
 		if h.Restart && f.age(h) > min(runningLogged, f.Config.HeldWarning) {
 			return h, true
 		}
 	}
-	return slot.Holder{}, false
+	return monitor.Holder{}, false
 }
 
-func (f *facts) age(h slot.Holder) time.Duration {
+func (f *facts) age(h monitor.Holder) time.Duration {
 	if h.Since.IsZero() {
 		return 0
 	}
@@ -198,17 +199,17 @@ func (f *facts) age(h slot.Holder) time.Duration {
 }
 
 // holding names a holder. What somebody else has chosen, a name or a gid, is shown without control characters.
-func (f *facts) holding(h slot.Holder) cause {
+func (f *facts) holding(h monitor.Holder) cause {
 	age := Duration(f.age(h))
 	switch h.Kind {
-	case slot.HolderPrepared:
+	case monitor.HolderPrepared:
 		gid := slot.Printable(h.GID)
 		return cause{
 			"prepared transaction " + gid,
 			fmt.Sprintf("prepared transaction %q%s has waited for COMMIT PREPARED for %s", gid, details("", h), age),
 			slot.EndPrepared(h.GID, h.Database),
 		}
-	case slot.HolderStandby:
+	case monitor.HolderStandby:
 		name := slot.Printable(h.Application)
 		return cause{
 			"standby " + name,
@@ -235,7 +236,7 @@ func (f *facts) holding(h slot.Holder) cause {
 }
 
 // details are what is known of a holder beside its number, in brackets.
-func details(application string, h slot.Holder) string {
+func details(application string, h monitor.Holder) string {
 	var parts []string
 	for _, p := range []struct{ label, value string }{{"", application}, {"user ", h.User}, {"database ", h.Database}, {"", h.State}} {
 		if p.value != "" {

@@ -25,6 +25,7 @@ import (
 
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 // Verdict is the state, with the gravest of the conditions behind it.
@@ -61,10 +62,10 @@ type Condition struct {
 // Input is what a verdict rests on.
 type Input struct {
 	Now         time.Time
-	Relay       relay.State      // zero: no relay answered
-	Observation slot.Observation // zero: nobody looked at the server
-	Sink        string           // where messages go, as people call it: "kafka at kafka-1:9092"; empty: not known
-	StartError  StartError       // what would keep a relay from streaming, where none answered; zero: nothing, or not looked at
+	Relay       relay.State         // zero: no relay answered
+	Observation monitor.Observation // zero: nobody looked at the server
+	Sink        string              // where messages go, as people call it: "kafka at kafka-1:9092"; empty: not known
+	StartError  StartError          // what would keep a relay from streaming, where none answered; zero: nothing, or not looked at
 	Config      Config
 }
 

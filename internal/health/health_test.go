@@ -12,6 +12,7 @@ import (
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 var now = time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
@@ -267,7 +268,7 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := Judge(Input{Now: now, Relay: c.relay, Observation: slot.Observation{Slot: c.slot}, Config: DefaultConfig()})
+			got := Judge(Input{Now: now, Relay: c.relay, Observation: monitor.Observation{Slot: c.slot}, Config: DefaultConfig()})
 			got.Conditions = nil // theirs are the tests of the conditions
 			require.Equal(t, c.want, got)
 		})
@@ -283,7 +284,7 @@ func TestJudge_GivesConsequenceAndNextStepWheneverItIsNotWell(t *testing.T) {
 				if p == "" {
 					r = relay.State{}
 				}
-				v := Judge(Input{Now: now, Relay: r, Observation: slot.Observation{Slot: observed(func(s *slot.Status) { s.WALStatus, s.PublicationOK = status, &publicationOK })}, Config: DefaultConfig()})
+				v := Judge(Input{Now: now, Relay: r, Observation: monitor.Observation{Slot: observed(func(s *slot.Status) { s.WALStatus, s.PublicationOK = status, &publicationOK })}, Config: DefaultConfig()})
 				require.NotEmpty(t, v.Reason)
 				require.Contains(t, []string{OK, Degraded, Failing, Standby}, v.State)
 				if v.State != OK {
@@ -310,11 +311,11 @@ func TestPhases_AreThoseOfTheMetric(t *testing.T) {
 
 // Whole segments are removed: more than the setting can be left.
 func TestLossLimit_IsNeverLessThanWhatIsLeft(t *testing.T) {
-	of := func(limit, left, kept int64) slot.Observation {
-		return slot.Observation{Limit: slot.Limit{Effective: &limit}, Slot: slot.Status{Slot: slot.Slot{SafeWALSize: &left}, RetainedBytes: &kept}}
+	of := func(limit, left, kept int64) monitor.Observation {
+		return monitor.Observation{Limit: monitor.Limit{Effective: &limit}, Slot: slot.Status{Slot: slot.Slot{SafeWALSize: &left}, RetainedBytes: &kept}}
 	}
 	require.EqualValues(t, 64<<20, LossLimit(of(64<<20, 60<<20, 20<<20)), "the setting")
 	require.EqualValues(t, 80<<20, LossLimit(of(64<<20, 78<<20, 2<<20)))
-	require.EqualValues(t, 80<<20, LossLimit(slot.Observation{Slot: of(0, 78<<20, 2<<20).Slot}), "the setting is not known")
-	require.Zero(t, LossLimit(slot.Observation{}))
+	require.EqualValues(t, 80<<20, LossLimit(monitor.Observation{Slot: of(0, 78<<20, 2<<20).Slot}), "the setting is not known")
+	require.Zero(t, LossLimit(monitor.Observation{}))
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/relay"
-	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 // raiseLimit is what to type if nothing that one could type would end the cause. A limit protects the disk, for every database of the server: how
@@ -136,7 +136,7 @@ func (f *facts) safePart() (float64, bool) {
 
 // LossLimit is how many bytes may be kept for the slot before it can be lost; zero: no limit, or not known. The server removes whole segments, so that what is
 // left can be more than max_slot_wal_keep_size: what is left and what is kept, which both count from restart_lsn, are the limit then.
-func LossLimit(o slot.Observation) int64 {
+func LossLimit(o monitor.Observation) int64 {
 	limit := int64(0)
 	if o.Limit.Effective != nil {
 		limit = *o.Limit.Effective
@@ -178,7 +178,7 @@ func judgeTimeToDiskFull(f *facts) Condition {
 
 // forecast is a condition with the severity of an estimate, its assumption as the end of a reason, and the estimate as text. It counts from
 // the observation on, however old that is.
-func (f *facts) forecast(e slot.Estimate) (c Condition, about string) {
+func (f *facts) forecast(e monitor.Estimate) (c Condition, about string) {
 	if e.Seconds == nil {
 		return Condition{}, ""
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/relay"
-	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 // judgeInactive: WAL is kept, and nobody reads it.
@@ -35,8 +35,8 @@ func judgeHeld(f *facts) Condition {
 		return Condition{}
 	}
 	h, found := f.holder()
-	if f.age(h) < (f.Observation.Distance.RestartStill - slot.RestartStep).Duration() {
-		h, found = slot.Holder{}, false // restart_lsn stood before it began
+	if f.age(h) < (f.Observation.Distance.RestartStill - monitor.RestartStep).Duration() {
+		h, found = monitor.Holder{}, false // restart_lsn stood before it began
 	}
 	// A step of restart_lsn, or a bulk load while it runs, keeps much for a while too: neither needs anybody.
 	much := s.RetainedBytes != nil && *s.RetainedBytes > f.Config.RetainedWarning && s.LagBytes != nil && *s.LagBytes < keepsUp &&

@@ -68,7 +68,7 @@ type Set struct {
 	SlotPublicationOK     *Optional // SetBool
 	SlotObserved          *Optional // SetTime
 	SlotObserveErrors     prometheus.Counter
-	// From here on as of slot.Observation; see its fields.
+	// From here on as of monitor.Observation; see its fields.
 	SlotWALLimitBytes     *Optional
 	SlotWALRate           *OptionalVec // window: 5m, 1h
 	SlotDrainRate         *OptionalVec // window

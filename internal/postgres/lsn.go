@@ -20,6 +20,14 @@ func ParseLSN(text string) (pglogrepl.LSN, error) {
 	return pglogrepl.LSN(h<<32 | l), nil
 }
 
+// ParseOptionalLSN is ParseLSN, and zero for nil and for an empty text.
+func ParseOptionalLSN(text *string) (pglogrepl.LSN, error) {
+	if text == nil || *text == "" {
+		return 0, nil
+	}
+	return ParseLSN(*text)
+}
+
 func lsnHalf(s string) (uint64, bool) {
 	n, err := strconv.ParseUint(s, 16, 32)
 	return n, err == nil && len(s) <= 8

@@ -2,9 +2,7 @@ package postgres
 
 import (
 	"context"
-	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -33,14 +31,4 @@ func pin(validate pgconn.ValidateConnectFunc) pgconn.ValidateConnectFunc {
 		}
 		return validate(ctx, conn)
 	}
-}
-
-// closeTimeout bounds how long Close waits for the server.
-const closeTimeout = time.Second
-
-// Close ends a connection in the protocol's way. It blocks for a second at most, also if ctx is over.
-func Close(ctx context.Context, conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-	defer cancel()
-	_ = conn.Close(ctx) // whatever goes wrong, it is closed
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 // maxAnswer bounds what is read from the daemon; a status of hundreds of topics is some tens of KiB.
@@ -102,7 +103,7 @@ func askDatabase(ctx context.Context, l *config.Loaded) (Report, error) {
 	}
 	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it was only read from
 	r := Report{Version: build.Current().Version, Source: SourceDatabase, Sink: SinkOf(l.Config.Sink)}
-	o, err := slot.Observe(ctx, conn, l.Config.Slot.Name, l.Config.Monitor)
+	o, err := monitor.Observe(ctx, conn, l.Config.Slot.Name, l.Config.Monitor)
 	if err != nil && !errors.Is(err, slot.ErrNotFound) {
 		return Report{}, fmt.Errorf("ask the database: %w", postgres.Error(err))
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 // Report is the answer of /status and of `postrider status --json`. In JSON an LSN has PostgreSQL's text form.
@@ -25,8 +26,8 @@ type Report struct {
 	Source      string    // who answered: "daemon", or "database" when the daemon did not
 	DaemonError string    // why the daemon did not answer
 	Relay       relay.State
-	Slot        slot.Status      // zero until it was observed
-	Monitor     slot.Observation // what else is known of the server; its Slot is zero, Slot has it
+	Slot        slot.Status         // zero until it was observed
+	Monitor     monitor.Observation // what else is known of the server; its Slot is zero, Slot has it
 	Sink        SinkReport
 }
 
@@ -60,14 +61,14 @@ func (s SinkReport) String() string {
 }
 
 // newReport is the report of the running daemon. It is the only place that joins what relay and monitor know of themselves.
-func New(now time.Time, pid int, startedAt time.Time, r relay.State, o slot.Observation, cfg config.Config) Report {
+func New(now time.Time, pid int, startedAt time.Time, r relay.State, o monitor.Observation, cfg config.Config) Report {
 	report := Report{Version: build.Current().Version, PID: pid, StartedAt: startedAt, Source: SourceDaemon, Sink: SinkOf(cfg.Sink)}
 	report.Judge(now, r, o, health.StartError{}, cfg.Health)
 	return report
 }
 
 // judge fills in what is known, and the verdict that follows from it. A zero State is a relay that did not answer; start is for that.
-func (r *Report) Judge(now time.Time, st relay.State, o slot.Observation, start health.StartError, cfg health.Config) {
+func (r *Report) Judge(now time.Time, st relay.State, o monitor.Observation, start health.StartError, cfg health.Config) {
 	r.Relay, r.Slot, r.Monitor = st, o.Slot, o
 	r.Monitor.Slot = slot.Status{}
 	r.Verdict = health.Judge(health.Input{Now: now, Relay: st, Observation: o, Sink: r.Sink.String(), StartError: start, Config: cfg})
@@ -107,7 +108,7 @@ type (
 	}
 	// monitorJSON is an observation without the slot: the outer field hides the embedded one of the same name.
 	monitorJSON struct {
-		slot.Observation
+		monitor.Observation
 		Slot *struct{} `json:"slot,omitempty"`
 	}
 )

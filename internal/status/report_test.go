@@ -14,6 +14,7 @@ import (
 	"github.com/postrider/postrider/internal/status/statustest"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 func TestReport_KeepsEverythingThroughJSON(t *testing.T) {
@@ -29,21 +30,21 @@ func TestReport_KeepsEverythingThroughJSON(t *testing.T) {
 // The daemon's answer, with all that a monitor can know.
 func TestReport_KeepsVerdictAndObservationThroughJSON(t *testing.T) {
 	seconds := 600.0
-	o := slot.Observation{
+	o := monitor.Observation{
 		Slot:           statustest.Observed(nil),
-		Server:         slot.Server{Version: "17.6", Timeline: 3, StartedAt: statustest.Ago(time.Hour)},
-		Limit:          slot.Limit{MaxSlotWALKeepSize: new(int64(1 << 30)), Effective: new(int64(1 << 30)), SegmentSize: 16 << 20, CheckpointTimeout: 300},
-		Stream:         &slot.Walsender{PID: 4711, Application: "postrider", State: "streaming"},
-		Decoding:       &slot.Decoding{SpillBytes: 17},
+		Server:         monitor.Server{Version: "17.6", Timeline: 3, StartedAt: statustest.Ago(time.Hour)},
+		Limit:          monitor.Limit{MaxSlotWALKeepSize: new(int64(1 << 30)), Effective: new(int64(1 << 30)), SegmentSize: 16 << 20, CheckpointTimeout: 300},
+		Stream:         &monitor.Walsender{PID: 4711, Application: "postrider", State: "streaming"},
+		Decoding:       &monitor.Decoding{SpillBytes: 17},
 		CatalogXminAge: new(int64(42)),
-		Holders:        []slot.Holder{{Kind: slot.HolderTransaction, PID: 815, Application: "psql", Since: statustest.Ago(time.Hour), Restart: true}},
-		Gate:           []slot.GateSlot{{Name: "standby1", Blocks: true}},
+		Holders:        []monitor.Holder{{Kind: monitor.HolderTransaction, PID: 815, Application: "psql", Since: statustest.Ago(time.Hour), Restart: true}},
+		Gate:           []monitor.GateSlot{{Name: "standby1", Blocks: true}},
 		Others:         []slot.Status{{Slot: slot.Slot{Name: "crm"}, RetainedBytes: new(int64(5 << 30)), ObservedAt: statustest.Ago(time.Second)}},
-		Rates:          slot.Rates{WAL5m: &seconds},
-		Forecast:       slot.Forecast{Loss: slot.Estimate{Seconds: &seconds, Assumption: "writes go on"}},
-		Clock:          &slot.Clock{Skew: 2, Error: 0.5},
-		Notes:          []slot.Note{{Value: "wal_directory", Text: "needs pg_monitor"}},
-		Events:         []slot.ServerEvent{{At: statustest.Ago(time.Minute), Code: "server_restarted", Text: "the server was restarted"}},
+		Rates:          monitor.Rates{WAL5m: &seconds},
+		Forecast:       monitor.Forecast{Loss: monitor.Estimate{Seconds: &seconds, Assumption: "writes go on"}},
+		Clock:          &monitor.Clock{Skew: 2, Error: 0.5},
+		Notes:          []monitor.Note{{Value: "wal_directory", Text: "needs pg_monitor"}},
+		Events:         []monitor.Event{{At: statustest.Ago(time.Minute), Code: "server_restarted", Text: "the server was restarted"}},
 	}
 	cfg := config.Default()
 	cfg.Sink.Kafka.Brokers = []string{"kafka-1:9092"}
@@ -100,7 +101,7 @@ func TestWriteReport_ShowsWhatGoesWrong(t *testing.T) {
 	r.Slot = statustest.Observed(func(s *slot.Status) {
 		s.SafeWALSize, s.PublicationOK, s.Error = new(int64(-1<<20)), new(false), "read slot: no connection"
 	})
-	r.Verdict = health.Judge(health.Input{Now: statustest.Now, Relay: r.Relay, Observation: slot.Observation{Slot: r.Slot}, Config: health.DefaultConfig()})
+	r.Verdict = health.Judge(health.Input{Now: statustest.Now, Relay: r.Relay, Observation: monitor.Observation{Slot: r.Slot}, Config: health.DefaultConfig()})
 	var b strings.Builder
 	require.NoError(t, status.Write(&b, r, statustest.Now, true))
 	for _, want := range []string{

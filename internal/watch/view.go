@@ -16,6 +16,7 @@ import (
 
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 // chrome is the number of lines that are not the tab's own: the head, the tabs and the keys.
@@ -200,7 +201,7 @@ func (s screen) writePipeline(b *strings.Builder, width int) {
 	fmt.Fprintf(b, "slot %s  %s, %s retained%s\n", o.Slot.Name, terminal.OrDash(o.Slot.WALStatus), retained, s.limit(o))
 	for _, f := range []struct {
 		what string
-		e    slot.Estimate
+		e    monitor.Estimate
 	}{{"lost", o.Forecast.Loss}, {"disk full", o.Forecast.DiskFull}, {"caught up", o.Forecast.CatchUp}} {
 		if f.e.Seconds != nil {
 			fmt.Fprintf(b, "%s in %s: %s\n", f.what, health.Duration(seconds(*f.e.Seconds)), f.e.Assumption)
@@ -212,7 +213,7 @@ func (s screen) writePipeline(b *strings.Builder, width int) {
 	fmt.Fprintln(b)
 }
 
-func (s screen) limit(o slot.Observation) string {
+func (s screen) limit(o monitor.Observation) string {
 	if o.Slot.SafeWALSize == nil {
 		return ", no limit"
 	}

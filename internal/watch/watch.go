@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/internal/status"
+	"github.com/postrider/postrider/slot/monitor"
 
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/internal/httpserver"
-	"github.com/postrider/postrider/slot"
 )
 
 // watched is what status --watch has last seen: the parts of the status page, or what the database says when no relay answers.
@@ -24,7 +24,7 @@ type watched struct {
 	at       time.Time
 	verdict  health.Verdict
 	pipeline status.Pipeline
-	slot     slot.Observation
+	slot     monitor.Observation
 	history  status.History
 	topics   status.Topics
 	events   status.Events

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postrider/postrider/internal/status"
 	"github.com/postrider/postrider/internal/status/statustest"
+	"github.com/postrider/postrider/slot/monitor"
 
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
@@ -26,8 +27,8 @@ import (
 )
 
 func sampleWatched() watched {
-	o := slot.Observation{Slot: statustest.Observed(nil), Others: []slot.Status{{Slot: slot.Slot{Name: "forgotten", Plugin: "pgoutput", WALStatus: "extended"}, RetainedBytes: new(int64(7 << 30))}}}
-	o.Forecast.Loss = slot.Estimate{Seconds: new(3600.0), Assumption: "at 1.0 MiB/s of WAL"}
+	o := monitor.Observation{Slot: statustest.Observed(nil), Others: []slot.Status{{Slot: slot.Slot{Name: "forgotten", Plugin: "pgoutput", WALStatus: "extended"}, RetainedBytes: new(int64(7 << 30))}}}
+	o.Forecast.Loss = monitor.Estimate{Seconds: new(3600.0), Assumption: "at 1.0 MiB/s of WAL"}
 	w := watched{
 		at: statustest.Now.Add(-time.Second), slot: o,
 		verdict: health.Verdict{

@@ -11,12 +11,14 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/rs/zerolog"
 
+	"github.com/postrider/postrider/internal/backfill"
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/partition"
 )
 
 // pipeline is what makes messages of the events of one case. It is put together as run does it, but on a stream that other cases use too.
@@ -25,7 +27,7 @@ type pipeline struct {
 	db          *database
 	router      *router.Router
 	publication *slot.Publication
-	assigner    *slot.Assigner
+	assigner    *partition.Assigner
 
 	messages []*sink.Message
 	failure  error // of the first event that could not be routed
@@ -37,7 +39,7 @@ func newPipeline(ctx context.Context, cfg config.Config, db *database) (*pipelin
 	if err != nil {
 		return nil, err
 	}
-	p := &pipeline{cfg: cfg, db: db, publication: publication, assigner: slot.NewAssigner(cfg.Replication, db.slot, zerolog.Nop())}
+	p := &pipeline{cfg: cfg, db: db, publication: publication, assigner: partition.New(cfg.Replication, db.slot, zerolog.Nop())}
 	if err := p.assigner.Look(ctx, db.side); err != nil {
 		return nil, err
 	}
@@ -73,7 +75,7 @@ func (p *pipeline) describe(oid, _ uint32) (*router.Table, error) {
 func (p *pipeline) home(ev *replication.Event) (string, pglogrepl.LSN, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	return p.assigner.Assign(ctx, p.db.side, slot.FirstRow{Relation: ev.Relation, LSN: ev.LSN, XID: ev.XID, Index: ev.Index})
+	return p.assigner.Assign(ctx, p.db.side, partition.FirstRow{Relation: ev.Relation, LSN: ev.LSN, XID: ev.XID, Index: ev.Index})
 }
 
 // event routes what the stream or the snapshot brings, up to the first failure.
@@ -130,7 +132,7 @@ func (p *pipeline) copyTable(ctx context.Context, conn *pgx.Conn, table slot.Tab
 	if _, err := conn.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"); err != nil {
 		return err
 	}
-	copied, err := slot.DescribeCopied(ctx, conn, table, []string{table.Name}, slot.Roles{ID: p.cfg.Router[0].FieldID})
+	copied, err := backfill.NewTableReader(ctx, conn, table, []string{table.Name}, backfill.KeyColumns{ID: p.cfg.Router[0].FieldID})
 	if err != nil {
 		return err
 	}

@@ -19,11 +19,12 @@ import (
 	"github.com/postrider/postrider/internal/embedded/child"
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 	"github.com/postrider/postrider/test/parts"
 )
 
 // monitorInterval is the default of monitor.interval: what is said of the slot is never older, while the server answers.
-var monitorInterval = slot.DefaultMonitorConfig().Interval
+var monitorInterval = monitor.DefaultConfig().Interval
 
 // A slot that nobody reads goes from reserved to extended, unreserved and lost. Whoever looks at the relay sees each, wherever he looks.
 func TestTransitions_OfASlotAreSeenEverywhere(t *testing.T) {
@@ -190,7 +191,7 @@ func (w *watched) inStatus(t testing.TB) (string, time.Time) {
 
 func (w *watched) inPage(t testing.TB) (string, time.Time) {
 	t.Helper()
-	var o slot.Observation
+	var o monitor.Observation
 	_, err := getJSON(w.relay.url+"/api/slot", &o)
 	require.NoError(t, err)
 	return o.Slot.WALStatus, o.Slot.ObservedAt

@@ -15,7 +15,7 @@ import (
 
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/relay"
-	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 func TestPage_IsDrawnInEveryWidthAndTheme(t *testing.T) {
@@ -44,7 +44,7 @@ func empty(time.Time) *scene {
 			"phase": relay.Starting, "since": time.Time{}, "sessions": 0, "server_wal_lsn": "0/0", "received_lsn": "0/0", "acked_lsn": "0/0", "confirmed_flush_lsn": "0/0",
 			"restart_lsn": "0/0", "distances": doc{}, "rates": doc{"published_per_second": 0, "published_bytes_per_second": 0}, "published": 0, "in_flight": 0, "in_flight_bytes": 0,
 		},
-		"slot": slot.Observation{}, "history": doc{"interval_seconds": 10, "samples": []doc{}}, "topics": doc{"topics": []doc{}}, "events": doc{"events": []doc{}},
+		"slot": monitor.Observation{}, "history": doc{"interval_seconds": 10, "samples": []doc{}}, "topics": doc{"topics": []doc{}}, "events": doc{"events": []doc{}},
 		"errors": doc{"errors": []doc{}}, "check": doc{"running": true, "ok": false, "findings": []doc{}}, "config": doc{"values": []doc{}}, "build": doc{"version": "dev"},
 	}}
 }

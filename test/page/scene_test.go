@@ -20,6 +20,7 @@ import (
 	"github.com/postrider/postrider/internal/httpserver"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 // doc is a JSON object.
@@ -114,18 +115,18 @@ func inTrouble(now time.Time) *scene {
 	left, limit, restart, wal := 1335*mib, 3*gib, 1737*mib, 619520.0
 	o.Slot.WALStatus, o.Slot.SafeWALSize, o.Slot.RetainedBytes, o.Slot.LagBytes = "extended", &left, &restart, new(1655*mib)
 	o.Limit.MaxSlotWALKeepSize, o.Limit.Effective = &limit, &limit
-	o.Rates = slot.Rates{WAL5m: &wal, WAL1h: new(101376.0), Drain5m: new(0.0), Drain1h: new(12288.0)}
-	o.Forecast.Loss = slot.Estimate{Seconds: new(2259.0), Earliest: new(1980.0), Latest: new(2880.0), Assumption: "at the 605.0 KiB/s of the last 5 minutes, while nothing is confirmed; the checkpoint after that takes it away"}
-	o.Forecast.CatchUp = slot.Estimate{Assumption: "not catching up: nothing is confirmed"}
-	o.Holders = []slot.Holder{
-		{Kind: slot.HolderTransaction, PID: 4711, Application: "psql", User: "report", Database: "shop", State: "idle in transaction", XID: 812733, Since: now.Add(-41 * time.Minute), Restart: true},
-		{Kind: slot.HolderPrepared, GID: "billing-2026-11-20", User: "billing", Database: "shop", XID: 812790, Since: now.Add(-35 * time.Minute), Restart: true},
-		{Kind: slot.HolderStandby, Application: "replica-2", PID: 977, Since: now.Add(-12 * time.Hour)},
+	o.Rates = monitor.Rates{WAL5m: &wal, WAL1h: new(101376.0), Drain5m: new(0.0), Drain1h: new(12288.0)}
+	o.Forecast.Loss = monitor.Estimate{Seconds: new(2259.0), Earliest: new(1980.0), Latest: new(2880.0), Assumption: "at the 605.0 KiB/s of the last 5 minutes, while nothing is confirmed; the checkpoint after that takes it away"}
+	o.Forecast.CatchUp = monitor.Estimate{Assumption: "not catching up: nothing is confirmed"}
+	o.Holders = []monitor.Holder{
+		{Kind: monitor.HolderTransaction, PID: 4711, Application: "psql", User: "report", Database: "shop", State: "idle in transaction", XID: 812733, Since: now.Add(-41 * time.Minute), Restart: true},
+		{Kind: monitor.HolderPrepared, GID: "billing-2026-11-20", User: "billing", Database: "shop", XID: 812790, Since: now.Add(-35 * time.Minute), Restart: true},
+		{Kind: monitor.HolderStandby, Application: "replica-2", PID: 977, Since: now.Add(-12 * time.Hour)},
 	}
-	o.Gate = []slot.GateSlot{{Name: "replica_1", Exists: true, Active: true, WALStatus: "reserved"}}
+	o.Gate = []monitor.GateSlot{{Name: "replica_1", Exists: true, Active: true, WALStatus: "reserved"}}
 	o.Slot.Failover = true
-	o.Notes = []slot.Note{{Value: "wal_directory", Text: "pg_ls_waldir() needs pg_monitor: GRANT pg_monitor TO postrider"}}
-	o.Events = []slot.ServerEvent{{At: now.Add(-2 * time.Hour), Code: "server_restarted", Text: "the server was restarted"}}
+	o.Notes = []monitor.Note{{Value: "wal_directory", Text: "pg_ls_waldir() needs pg_monitor: GRANT pg_monitor TO postrider"}}
+	o.Events = []monitor.Event{{At: now.Add(-2 * time.Hour), Code: "server_restarted", Text: "the server was restarted"}}
 	s.set("slot", o)
 	// In the words that the relay has for it.
 	s.set("verdict", health.Judge(health.Input{
@@ -184,10 +185,10 @@ func pipeline(now time.Time) doc {
 	}
 }
 
-func observation(now time.Time) slot.Observation {
+func observation(now time.Time) monitor.Observation {
 	left, limit := int64(7900)*mib, 8*gib
 	parse := func(s string) pglogrepl.LSN { lsn, _ := pglogrepl.ParseLSN(s); return lsn }
-	return slot.Observation{
+	return monitor.Observation{
 		Slot: slot.Status{
 			Slot: slot.Slot{
 				Name: "orders", Plugin: "pgoutput", Database: "shop", Active: true, ActivePID: 21733, WALStatus: "reserved", SafeWALSize: &left,
@@ -195,23 +196,23 @@ func observation(now time.Time) slot.Observation {
 			},
 			CurrentWALLSN: parse("5/A3B113C8"), LagBytes: new(int64(27352)), RetainedBytes: new(28 * mib), PublicationOK: new(true), ObservedAt: now.Add(-2 * time.Second),
 		},
-		Server: slot.Server{Version: "17.10", Timeline: 1, StartedAt: now.Add(-200 * time.Hour)},
-		Limit: slot.Limit{
+		Server: monitor.Server{Version: "17.10", Timeline: 1, StartedAt: now.Add(-200 * time.Hour)},
+		Limit: monitor.Limit{
 			MaxSlotWALKeepSize: &limit, Effective: &limit, MaxWALSize: gib, SegmentSize: 16 * mib, CheckpointTimeout: 300, CheckpointTarget: 0.9,
 		},
-		Stream:   &slot.Walsender{PID: 21733, Application: "postrider", User: "postrider", State: "streaming"},
-		Decoding: &slot.Decoding{SpillTransactions: 3, SpillBytes: 214 * mib, TotalTransactions: 14518223, TotalBytes: 90 * gib},
+		Stream:   &monitor.Walsender{PID: 21733, Application: "postrider", User: "postrider", State: "streaming"},
+		Decoding: &monitor.Decoding{SpillTransactions: 3, SpillBytes: 214 * mib, TotalTransactions: 14518223, TotalBytes: 90 * gib},
 		Others: []slot.Status{
 			{Slot: slot.Slot{Name: "analytics", Plugin: "pgoutput", Database: "shop", Active: true, ActivePID: 3021, WALStatus: "reserved", SafeWALSize: new(int64(7600) * mib)}, RetainedBytes: new(310 * mib)},
 			{Slot: slot.Slot{Name: "replica_2", WALStatus: "extended", SafeWALSize: new(6 * gib)}, RetainedBytes: new(2 * gib)},
 		},
-		Rates: slot.Rates{WAL5m: new(2415919.0), WAL1h: new(2201000.0), Drain5m: new(2411724.0), Drain1h: new(2200400.0)},
-		Forecast: slot.Forecast{
-			Loss:     slot.Estimate{Assumption: "the relay drains as fast as the server writes"},
-			DiskFull: slot.Estimate{Assumption: "monitor.volume_size is not set"},
-			CatchUp:  slot.Estimate{Seconds: new(0.4), Earliest: new(0.2), Latest: new(1.0), Assumption: "at the rates of the last 5 minutes"},
+		Rates: monitor.Rates{WAL5m: new(2415919.0), WAL1h: new(2201000.0), Drain5m: new(2411724.0), Drain1h: new(2200400.0)},
+		Forecast: monitor.Forecast{
+			Loss:     monitor.Estimate{Assumption: "the relay drains as fast as the server writes"},
+			DiskFull: monitor.Estimate{Assumption: "monitor.volume_size is not set"},
+			CatchUp:  monitor.Estimate{Seconds: new(0.4), Earliest: new(0.2), Latest: new(1.0), Assumption: "at the rates of the last 5 minutes"},
 		},
-		Clock: &slot.Clock{Skew: 0.0021, Error: 0.0004},
+		Clock: &monitor.Clock{Skew: 0.0021, Error: 0.0004},
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 func TestPage_TopicNamesAreText(t *testing.T) {
@@ -32,10 +33,10 @@ func TestPage_TopicNamesAreText(t *testing.T) {
 	})
 	o := observation(now)
 	o.Slot.Name, o.Slot.Error, o.Slot.InvalidationReason = evil, evil, evil
-	o.Holders = []slot.Holder{{Kind: evil, Application: evil, User: evil, Database: evil, State: evil, GID: evil}}
-	o.Gate = []slot.GateSlot{{Name: evil}}
-	o.Notes = []slot.Note{{Value: evil, Text: evil}}
-	o.Events = []slot.ServerEvent{{Code: evil, Text: evil}}
+	o.Holders = []monitor.Holder{{Kind: evil, Application: evil, User: evil, Database: evil, State: evil, GID: evil}}
+	o.Gate = []monitor.GateSlot{{Name: evil}}
+	o.Notes = []monitor.Note{{Value: evil, Text: evil}}
+	o.Events = []monitor.Event{{Code: evil, Text: evil}}
 	s.set("slot", o)
 	p := pipeline(now)
 	p["error"], p["phase"], p["snapshot"] = evil, evil, doc{"table": evil, "rows": 1, "estimated_rows": 2}

@@ -7,6 +7,7 @@ import (
 	"github.com/postrider/postrider/internal/status"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
 )
 
 var Now = time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
@@ -44,6 +45,6 @@ func Well() status.Report {
 	return status.Report{
 		Version: "v1.2.3", PID: 99, StartedAt: Ago(2 * time.Hour), Source: status.SourceDaemon,
 		Relay: Streaming(nil), Slot: Observed(nil), Sink: status.SinkReport{Kind: "kafka", Targets: []string{"kafka-1:9092", "kafka-2:9092"}},
-		Verdict: health.Judge(health.Input{Now: Now, Relay: Streaming(nil), Observation: slot.Observation{Slot: Observed(nil)}, Config: health.DefaultConfig()}),
+		Verdict: health.Judge(health.Input{Now: Now, Relay: Streaming(nil), Observation: monitor.Observation{Slot: Observed(nil)}, Config: health.DefaultConfig()}),
 	}
 }

@@ -1,0 +1,170 @@
+package backfill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/postrider/postrider/router"
+	"github.com/postrider/postrider/sink"
+)
+
+// openTopics also reads the dead letters.
+func (r *Recovery) openTopics(ctx context.Context) (err error) {
+	r.deadRows = map[deadRow]struct{}{}
+	if r.topics, err = r.parts.OpenTopics(ctx); err != nil {
+		return err
+	}
+	if r.parts.DeadLetters == "" {
+		return nil
+	}
+	_, err = r.topics.Read(ctx, r.parts.DeadLetters, time.Time{}, func(m *sink.Message) {
+		if relation, id := r.parts.DeadLetter(m); id != "" {
+			if table, isPartition := r.partitions[relation]; isPartition {
+				relation = table
+			}
+			r.deadRows[deadRow{relation, id}] = struct{}{}
+		}
+	})
+	return err
+}
+
+// compare reads the rows in question, and then looks for them in their topics.
+func (r *Recovery) compare(ctx context.Context) error {
+	for _, t := range r.tables {
+		r.report.Tables = append(r.report.Tables, TableReport{Table: t.Name})
+	}
+	topics := map[string]bool{}
+	parked := map[Digest]struct{}{} // rows of parked keys that are no dead letters
+	err := r.rows(ctx, func(t int, row routed) error {
+		report := &r.report.Tables[t]
+		report.Rows++
+		switch {
+		case row.refusal != nil && r.dead(row):
+			report.DeadLetters++
+		case row.refusal != nil:
+			report.Refused++
+			if r.report.refused == nil {
+				r.report.refused = row.refusal
+			}
+		case row.message == nil:
+			report.NoMessage++
+		default:
+			topics[row.message.Topic] = true
+			sum := Fingerprint(row.message)
+			r.candidates.add(sum)
+			if r.parts.Parked != nil && !r.dead(row) && r.parts.Parked(row.message) {
+				parked[sum] = struct{}{}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	r.candidates.seal()
+	for _, topic := range slices.Sorted(maps.Keys(topics)) {
+		if err := r.find(ctx, topic); err != nil {
+			return err
+		}
+	}
+	for sum := range parked {
+		r.report.parked += r.candidates.unmarkedOf(sum)
+	}
+	return nil
+}
+
+// find reads one topic.
+func (r *Recovery) find(ctx context.Context, topic string) error {
+	var since time.Time
+	if !r.sel.Since.IsZero() {
+		since = r.sel.Since.Add(-readMargin)
+	}
+	report := TopicReport{Topic: topic}
+	r.parts.Say("reading topic %s", topic)
+	var err error
+	report.Whole, err = r.topics.Read(ctx, topic, since, func(m *sink.Message) {
+		report.Records++
+		r.candidates.mark(Fingerprint(m))
+	})
+	r.report.Topics = append(r.report.Topics, report)
+	return err
+}
+
+// pass goes through the rows once more, now that it is known which were delivered. p publishes the others; nil: nobody does.
+func (r *Recovery) pass(ctx context.Context, p *publisher) error {
+	undelivered := map[string]int64{}
+	err := r.rows(ctx, func(t int, row routed) error {
+		report := &r.report.Tables[t]
+		switch {
+		case row.refusal != nil, row.message == nil:
+			return nil
+		case r.candidates.unmark(Fingerprint(row.message)):
+			report.Delivered++
+			return nil
+		case r.dead(row):
+			report.DeadLetters++
+			return nil
+		}
+		report.undelivered(row, r.times[t])
+		undelivered[row.message.Topic]++
+		if p != nil {
+			return p.add(ctx, row.message)
+		}
+		return nil
+	})
+	for i := range r.report.Topics {
+		r.report.Topics[i].Undelivered = undelivered[r.report.Topics[i].Topic]
+	}
+	if err == nil && p != nil {
+		err = p.flush(ctx)
+	}
+	return err
+}
+
+// dead reports whether the row is a dead letter.
+func (r *Recovery) dead(row routed) bool {
+	relation, id := row.origin()
+	_, dead := r.deadRows[deadRow{relation, id}]
+	return dead
+}
+
+// rows gives every row in question, table by table, each in its order.
+func (r *Recovery) rows(ctx context.Context, each func(t int, row routed) error) error {
+	to, err := r.parts.Router()
+	if err != nil {
+		return err
+	}
+	for i, t := range r.tables {
+		rows, err := t.Rows(ctx, r.conn, nil)
+		if err != nil {
+			return err
+		}
+		err = r.table(ctx, to, rows, func(row routed) error { return each(i, row) })
+		if err := errors.Join(err, rows.Close(ctx)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Recovery) table(ctx context.Context, to *router.Router, rows *Rows, each func(routed) error) error {
+	for n := int64(0); ; n++ {
+		row, err := r.next(ctx, rows, to, n)
+		switch refused := new(router.RowError); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case row.refusal != nil && !errors.As(row.refusal, &refused):
+			return fmt.Errorf("route a row of table %s: %w", rows.table.Name, row.refusal)
+		}
+		if err := each(row); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,272 @@
+package backfill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/postrider/postrider/internal/metrics"
+	"github.com/postrider/postrider/router"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/slot"
+)
+
+// Copy is one attempt to publish the rows of all tables. Run it once, then Close it.
+type Copy struct {
+	*source
+	metrics *metrics.Set
+	store   Store
+	record  *Record
+	resumed bool
+
+	published *fingerprints // of a resumed one: messages that are in the topics
+	parks     func(m *sink.Message) bool
+	progress  progress
+}
+
+// Target is where rows go.
+type Target struct {
+	OpenSink sink.Open
+	Router   func() (*router.Router, error)
+	// Parks returns what tells whether open dead letters park the key of a message.
+	Parks func(ctx context.Context) (func(m *sink.Message) bool, error)
+}
+
+// ParkedError is the refusal of a row that belongs behind the open dead letters of its key.
+type ParkedError struct {
+	Table string
+	Row   int64 // of the snapshot, from 0
+	Topic string
+}
+
+func (e *ParkedError) Error() string {
+	return fmt.Sprintf("row %d of the snapshot of table %s: to publish it to topic %q before the open dead letters of its key breaks the key's order", e.Row, e.Table, e.Topic)
+}
+
+// Advice is what it means for the WAL, and what to do.
+func (e *ParkedError) Advice() (wal, fix string) {
+	return "it is kept for the slot from the beginning of the snapshot on",
+		"postrider deadletter list, then redrive or discard the letters, and start the relay again: the snapshot goes on"
+}
+
+// Close ends the connections, and with them the lock.
+func (c *Copy) Close() {
+	if c.store != nil {
+		c.store.Close()
+	}
+	c.close()
+}
+
+// Run publishes what is left to publish. When stop ends it finishes the chunk that is on its way and returns nil, and a later Copy goes on;
+// ctx ends it at once. When it returns nil and stop has not ended, the slot may be streamed. Otherwise the error is one
+// of the stream, the router or the sink.
+func (c *Copy) Run(ctx, stop context.Context, to Target, report func(State)) error {
+	reading, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(stop, func() { cancel(errStopped) })()
+
+	c.metrics.SnapshotRunning.Set(1)
+	c.metrics.SnapshotCompleted.SetBool(false)
+	defer c.metrics.SnapshotRunning.Set(0)
+	err := c.run(ctx, reading, to, report)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil && errors.Is(context.Cause(reading), errStopped):
+		c.Log.Info().Int64("rows", c.progress.rows).Msg("snapshot interrupted; it goes on with the next start")
+		return nil
+	}
+	return err
+}
+
+var errStopped = errors.New("asked to stop")
+
+func (c *Copy) run(ctx, reading context.Context, to Target, report func(State)) error {
+	if err := c.estimate(reading, report); err != nil {
+		return err
+	}
+	if c.resumed {
+		if err := c.catchUp(reading); err != nil {
+			return err
+		}
+	}
+	r, err := to.Router()
+	if err != nil {
+		return err
+	}
+	if c.parks, err = to.Parks(reading); err != nil {
+		return err
+	}
+	w, err := sink.OpenWaiting(reading, to.OpenSink, c.delivered)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	for _, t := range c.tables {
+		if err := c.table(ctx, reading, t, r, w); err != nil {
+			return err
+		}
+	}
+	c.record.Phase = Complete
+	if err := c.record.save(ctx, c.store); err != nil {
+		return err
+	}
+	c.metrics.SnapshotCompleted.SetBool(true)
+	c.progress.report()
+	c.Log.Info().Int64("rows", c.progress.rows).Float64("duration", time.Since(c.progress.started).Seconds()).
+		Stringer("confirmed_flush_lsn", c.consistent).Msg("snapshot complete")
+	return nil
+}
+
+// estimate also tells in which order rows are published.
+func (c *Copy) estimate(ctx context.Context, report func(State)) error {
+	c.progress = progress{started: time.Now(), logged: time.Now(), reporter: report, log: c.Log}
+	for _, t := range c.tables {
+		n, err := t.EstimateRows(ctx, c.conn)
+		if err != nil {
+			return err
+		}
+		entry := c.record.table(t)
+		c.progress.estimated += n
+		c.progress.rows += entry.Rows
+		c.Log.Info().Str("relation", t.Name).Str("order", t.Order.String()).Int64("rows", entry.Rows).Int64("estimated_rows", n).
+			Bool("resumed", c.resumed).Msg("snapshot started")
+	}
+	c.progress.before = c.progress.rows
+	c.metrics.SnapshotEstimated.Set(float64(c.progress.estimated))
+	c.progress.report()
+	return nil
+}
+
+// catchUp finds out what must not be published a second time, and begins to read the tables as they are now.
+func (c *Copy) catchUp(ctx context.Context) error {
+	if err := c.awaitCommitted(ctx); err != nil {
+		return err
+	}
+	if err := c.beginNow(ctx, c.Need.Slot.Name, c.consistent); err != nil {
+		return err
+	}
+	c.published = &fingerprints{}
+	for topic, offsets := range c.record.Topics {
+		from := offsets.Last
+		if c.byCommitTime() {
+			from = offsets.First
+		}
+		if err := c.store.Read(ctx, topic, from, func(m *sink.Message) { c.published.add(Fingerprint(m)) }); err != nil {
+			return err
+		}
+	}
+	c.published.seal()
+	c.Log.Info().Int("inserted", len(c.inserted)).Int("published", c.published.total).
+		Msg("snapshot resumed; rows that were inserted since it began come by the slot, those that were published already are left out")
+	return nil
+}
+
+// awaitCommitted blocks until all that the slot does not send can be read.
+func (c *Copy) awaitCommitted(ctx context.Context) (err error) {
+	if c.record.Xmax == 0 { // kept over the attempts: each has other transactions beside it
+		if c.record.Xmax, err = slot.NextXID(ctx, c.conn); err != nil {
+			return err
+		}
+		if err := c.record.save(ctx, c.store); err != nil {
+			return err
+		}
+	}
+	return slot.AwaitCommitted(ctx, c.conn, c.record.Xmax, c.record.Running)
+}
+
+// byCommitTime: an update moves a row in that order, and vacuum may make its time unknown, so that rows after a position are not the rest of them.
+// All messages since the beginning of the snapshot are looked for then.
+func (c *Copy) byCommitTime() bool {
+	for _, t := range c.tables {
+		if t.Order.Commit {
+			return true
+		}
+	}
+	return false
+}
+
+// table publishes one table, chunk by chunk.
+func (c *Copy) table(ctx, reading context.Context, t *TableReader, r *router.Router, w *sink.Waiting) error {
+	entry := c.record.table(t)
+	if entry.Done {
+		return nil
+	}
+	c.progress.table = t.Name
+	after := entry.Last
+	if c.byCommitTime() {
+		after = nil
+	}
+	rows, err := t.Rows(reading, c.conn, after)
+	if err != nil {
+		return err
+	}
+	for !entry.Done {
+		ch, failed := c.read(reading, entry, rows, r)
+		if err := context.Cause(reading); err != nil {
+			return err
+		}
+		// What stands before a row that cannot be published is published.
+		if err := c.publish(ctx, w, ch.chunk); err != nil {
+			return err
+		}
+		entry.Rows += ch.rows
+		if ch.last != nil {
+			entry.Last = ch.last
+		}
+		entry.Done = ch.end && failed == nil
+		if err := c.record.save(ctx, c.store); err != nil {
+			return err
+		}
+		c.progress.advance(ch.rows)
+		c.metrics.SnapshotRows.Add(float64(ch.rows))
+		if failed != nil {
+			return failed
+		}
+	}
+	return rows.Close(reading)
+}
+
+// tableChunk is what is published before the next record is saved.
+type tableChunk struct {
+	chunk
+	rows int64     // read, whether they gave a message or not
+	last *Position // of the last of them; nil: none
+	end  bool      // there are no more
+}
+
+// read takes rows up to the limits of a chunk. The error is about the row behind it.
+func (c *Copy) read(ctx context.Context, entry *TableProgress, rows *Rows, to *router.Router) (ch tableChunk, err error) {
+	for !ch.full(c.Limits) && ch.rows < int64(10*c.Limits.Messages) {
+		number := entry.Rows + ch.rows
+		row, err := c.next(ctx, rows, to, number)
+		switch {
+		case errors.Is(err, io.EOF):
+			ch.end = true
+			return ch, nil
+		case err != nil:
+			return ch, err
+		case row.refusal != nil:
+			c.metrics.EventsRefused.Inc()
+			return ch, fmt.Errorf("route row %d of the snapshot of table %s: %w", number, entry.Name, row.refusal)
+		}
+		m := row.message
+		there := m != nil && c.published.unmarked() > 0 && c.published.mark(Fingerprint(m))
+		if m != nil && !there && c.parks(m) {
+			return ch, &ParkedError{Table: entry.Name, Row: number, Topic: m.Topic}
+		}
+		ch.rows++
+		ch.last = &row.Position
+		switch {
+		case m == nil:
+			c.metrics.EventsSkipped.Inc()
+		case there: // this is how an interrupted chunk is resumed
+		default:
+			c.metrics.EventsRouted.Inc()
+			ch.add(m)
+		}
+	}
+	return ch, nil
+}

@@ -1,0 +1,127 @@
+package backfill
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"hash"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/postrider/postrider/router"
+	"github.com/postrider/postrider/sink"
+)
+
+// Digest is a fingerprint of a message.
+type Digest [16]byte
+
+// Fingerprint is the same for a message and for what is read back of it: topic, key, value and headers, but for those that say who published it.
+func Fingerprint(m *sink.Message) Digest {
+	h := sha256.New()
+	write(h, []byte(m.Topic))
+	write(h, m.Key)
+	write(h, m.Value)
+	for i := range m.Headers {
+		if ofTheRun(m.Headers[i].Key) {
+			continue
+		}
+		write(h, []byte(m.Headers[i].Key))
+		write(h, m.Headers[i].Value)
+	}
+	return Digest(h.Sum(nil)[:16])
+}
+
+// ofTheRun: the header belongs to the process or the session that published, and not to the row.
+func ofTheRun(header string) bool {
+	return header == router.HeaderLSN || header == router.HeaderIndex || header == sink.HeaderSource || header == sink.HeaderRedriven || strings.HasPrefix(header, "__debezium.context.")
+}
+
+func write(h hash.Hash, b []byte) {
+	var length [8]byte
+	binary.BigEndian.PutUint64(length[:], uint64(len(b)))
+	h.Write(length[:])
+	h.Write(b)
+}
+
+// fingerprints is a multiset of messages, each of which can be marked. It takes 17 bytes for a message,
+// and a quarter more while it grows. The nil one is empty.
+type fingerprints struct {
+	buckets [256]bucket // by the first byte
+	total   int
+	marked  int
+}
+
+type bucket struct {
+	digests []Digest // sorted once sealed
+	marks   []bool   // by index of digests
+}
+
+func (f *fingerprints) add(d Digest) {
+	b := &f.buckets[d[0]]
+	b.digests = append(b.digests, d)
+	f.total++
+}
+
+// seal ends the adding.
+func (f *fingerprints) seal() {
+	for i := range f.buckets {
+		b := &f.buckets[i]
+		slices.SortFunc(b.digests, func(x, y Digest) int { return bytes.Compare(x[:], y[:]) })
+		b.marks = make([]bool, len(b.digests))
+	}
+}
+
+// unmarked is how many messages have no mark.
+func (f *fingerprints) unmarked() int {
+	if f == nil {
+		return 0
+	}
+	return f.total - f.marked
+}
+
+// unmarkedOf is how many of the messages with a fingerprint have no mark.
+func (f *fingerprints) unmarkedOf(d Digest) (n int) {
+	b := &f.buckets[d[0]]
+	for i := b.first(d); i < len(b.digests) && b.digests[i] == d; i++ {
+		if !b.marks[i] {
+			n++
+		}
+	}
+	return n
+}
+
+// mark marks one of the messages with a fingerprint, and reports whether there was one without a mark.
+func (f *fingerprints) mark(d Digest) bool {
+	if !f.turn(d, false) {
+		return false
+	}
+	f.marked++
+	return true
+}
+
+// unmark takes one mark away, and reports whether there was one: of equal messages as many have one as
+// were marked.
+func (f *fingerprints) unmark(d Digest) bool {
+	if !f.turn(d, true) {
+		return false
+	}
+	f.marked--
+	return true
+}
+
+// turn finds a mark that is as given among those of equal messages, and turns it.
+func (f *fingerprints) turn(d Digest, mark bool) bool {
+	b := &f.buckets[d[0]]
+	for i := b.first(d); i < len(b.digests) && b.digests[i] == d; i++ {
+		if b.marks[i] == mark {
+			b.marks[i] = !mark
+			return true
+		}
+	}
+	return false
+}
+
+func (b *bucket) first(d Digest) int {
+	return sort.Search(len(b.digests), func(i int) bool { return bytes.Compare(b.digests[i][:], d[:]) >= 0 })
+}

@@ -1,0 +1,104 @@
+package backfill
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/postrider/postrider/sink"
+)
+
+// Limits bound a chunk: what is read and not yet acknowledged.
+type Limits struct {
+	Messages int
+	Bytes    int64
+}
+
+// chunk is what is published at once.
+type chunk struct {
+	messages []*sink.Message
+	bytes    int64
+}
+
+func (c *chunk) add(m *sink.Message) {
+	c.messages = append(c.messages, m)
+	c.bytes += int64(m.Size())
+}
+
+func (c *chunk) full(l Limits) bool { return len(c.messages) >= l.Messages || c.bytes >= l.Bytes }
+
+// publish returns when every message of the chunk is acknowledged and the record has the ends of their topics.
+func (c *Copy) publish(ctx context.Context, to *sink.Waiting, ch chunk) error {
+	if len(ch.messages) == 0 {
+		return nil
+	}
+	topics := map[string]bool{}
+	for _, m := range ch.messages {
+		topics[m.Topic] = true
+	}
+	if err := c.announce(ctx, slices.Sorted(maps.Keys(topics))); err != nil {
+		return err
+	}
+	if err := to.Publish(ctx, ch.messages); err != nil {
+		return err
+	}
+	ends, err := c.store.Ends(ctx, slices.Sorted(maps.Keys(topics)))
+	if err != nil {
+		return err
+	}
+	for topic, offsets := range ends {
+		c.record.Topics[topic] = Offsets{First: c.record.Topics[topic].First, Last: offsets}
+	}
+	return nil
+}
+
+// announce saves the ends of topics before the first message is published to them.
+func (c *Copy) announce(ctx context.Context, topics []string) error {
+	topics = slices.DeleteFunc(topics, func(topic string) bool { _, known := c.record.Topics[topic]; return known })
+	if len(topics) == 0 {
+		return nil
+	}
+	ends, err := c.store.Ends(ctx, topics)
+	if err != nil {
+		return err
+	}
+	for topic, offsets := range ends {
+		c.record.Topics[topic] = Offsets{First: offsets, Last: offsets}
+	}
+	return c.record.save(ctx, c.store)
+}
+
+func (c *Copy) delivered(m *sink.Message) {
+	c.metrics.PublishSeconds.Observe(time.Since(m.Origin.HandedOver).Seconds())
+	topic := c.metrics.Topic(m.Topic)
+	topic.Published.Inc()
+	topic.Bytes.Add(float64(m.Size()))
+}
+
+// publisher gathers messages into chunks for a sink.
+type publisher struct {
+	*sink.Waiting
+	limits    Limits
+	chunk     chunk
+	published int64
+}
+
+// add publishes what has gathered when it is enough.
+func (p *publisher) add(ctx context.Context, m *sink.Message) error {
+	if p.chunk.add(m); !p.chunk.full(p.limits) {
+		return nil
+	}
+	return p.flush(ctx)
+}
+
+// flush returns when everything that was added is acknowledged.
+func (p *publisher) flush(ctx context.Context) error {
+	if err := p.Publish(ctx, p.chunk.messages); err != nil {
+		return err
+	}
+	p.published += int64(len(p.chunk.messages))
+	clear(p.chunk.messages)
+	p.chunk = chunk{messages: p.chunk.messages[:0]}
+	return nil
+}

@@ -1,0 +1,134 @@
+package backfill
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/postrider/postrider/sink"
+)
+
+// Phase is how far the snapshot of a slot has come.
+type Phase string
+
+// The phases, in their order.
+const (
+	Creating Phase = "creating" // the slot is being made; nothing has been published
+	Copying  Phase = "copying"
+	Complete Phase = "complete"
+)
+
+// Record is what is remembered of a snapshot. It is the value, in JSON, of the newest record with the slot's name as key.
+type Record struct {
+	SystemID        string             `json:"system_id"` // of the database cluster
+	Slot            string             `json:"slot"`
+	Phase           Phase              `json:"phase"`
+	ConsistentPoint string             `json:"consistent_point,omitempty"` // of the slot; an LSN
+	Xmax            uint32             `json:"xmax,omitempty"`             // for slot.AwaitCommitted; zero: not known
+	Running         []uint32           `json:"running,omitempty"`          // the same; maxRunning at most
+	Tables          []TableProgress    `json:"tables,omitempty"`
+	Topics          map[string]Offsets `json:"topics,omitempty"` // every one that a message was published to, or is about to be
+	StartedAt       time.Time          `json:"started_at"`
+	// SavedAt orders the records of a key: each is later than the one that it follows. Offsets do not:
+	// a request of a process that is gone may be carried out behind those of the next one.
+	SavedAt time.Time `json:"saved_at"`
+}
+
+// maxRunning bounds a Record, which is saved with every chunk, to some 100 kB. A server that has more transactions at the boundary,
+// and so sessions, is not known; with none in the Record they are waited for.
+const maxRunning = 10_000
+
+// Table is how far one table has been copied.
+type TableProgress struct {
+	Name  string    `json:"name"`
+	Order string    `json:"order"` // slot.Order, as text
+	Rows  int64     `json:"rows"`  // read and acknowledged
+	Last  *Position `json:"last,omitempty"`
+	Done  bool      `json:"done,omitempty"`
+}
+
+// Offsets are the ends of a topic's partitions.
+type Offsets struct {
+	First []int64 `json:"first"` // before the first message of the snapshot
+	Last  []int64 `json:"last"`  // after the last chunk with a message for the topic was acknowledged
+}
+
+// Store keeps records, and reads back what is in topics. kafka.Progress is one.
+type Store interface {
+	// Load hands over the values of a key in the order of their offsets. An empty one deletes those before it.
+	Load(ctx context.Context, key string, each func(value []byte)) error
+	Save(ctx context.Context, key string, value []byte) error
+	Ends(ctx context.Context, topics []string) (map[string][]int64, error)
+	Read(ctx context.Context, topic string, from []int64, each func(*sink.Message)) error
+	Close()
+}
+
+func load(ctx context.Context, store Store, slotName string) (*Record, error) {
+	var last newest
+	if err := store.Load(ctx, slotName, last.add); err != nil {
+		return nil, err
+	}
+	if last.err != nil {
+		return nil, fmt.Errorf("read the progress of the snapshot of slot %q: %w", slotName, last.err)
+	}
+	if last.behind { // compaction keeps the value with the highest offset
+		if err := store.Save(ctx, slotName, last.document); err != nil {
+			return nil, err
+		}
+	}
+	return last.record, nil
+}
+
+// newest is the record that was saved last.
+type newest struct {
+	record   *Record
+	document []byte // the same
+	behind   bool   // an older one follows it
+	err      error  // of the last value, which cannot be read
+}
+
+func (n *newest) add(document []byte) {
+	n.err = nil
+	if len(document) == 0 {
+		*n = newest{}
+		return
+	}
+	r := &Record{}
+	if n.err = json.Unmarshal(document, r); n.err != nil {
+		return
+	}
+	n.behind = n.record != nil && r.SavedAt.Before(n.record.SavedAt)
+	if !n.behind {
+		n.record, n.document = r, bytes.Clone(document)
+	}
+}
+
+func (r *Record) save(ctx context.Context, store Store) error {
+	r.stamp(time.Now().UTC())
+	document, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return store.Save(ctx, r.Slot, document)
+}
+
+// stamp sets SavedAt, behind that of the record before, whose host may have had another clock.
+func (r *Record) stamp(now time.Time) {
+	if next := r.SavedAt.Add(time.Microsecond); now.Before(next) {
+		now = next
+	}
+	r.SavedAt = now
+}
+
+// table is the entry of a table, added if there is none.
+func (r *Record) table(t *TableReader) *TableProgress {
+	for i := range r.Tables {
+		if r.Tables[i].Name == t.Name {
+			return &r.Tables[i]
+		}
+	}
+	r.Tables = append(r.Tables, TableProgress{Name: t.Name, Order: t.Order.String()})
+	return &r.Tables[len(r.Tables)-1]
+}

@@ -1,0 +1,273 @@
+package backfill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/postrider/postrider/router"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/slot"
+)
+
+// RecoveryParts are what a Recovery is made of.
+type RecoveryParts struct {
+	Parts
+	// OpenTopics connects to where messages can be read back. The Recovery closes it.
+	OpenTopics func(ctx context.Context) (Topics, error)
+	OpenSink   sink.Open
+	Router     func() (*router.Router, error)
+	// DeadLetters is the topic with rows that count as delivered though they are in no other; empty: there
+	// is none. DeadLetter says which row one of its records is of.
+	DeadLetters string
+	DeadLetter  func(m *sink.Message) (relation, id string)
+	// Parked reports, once all of them were read, whether open ones park the key of a message: it belongs
+	// behind them. nil: none does.
+	Parked func(m *sink.Message) bool
+	// Say reports what is being done, for people.
+	Say func(format string, args ...any)
+}
+
+// Topics is where messages can be read back.
+type Topics interface {
+	// Read gives every record of a topic as it is now, from a time on, zero for all, and tells whether the topic still has all that was ever published to it. The
+	// message is each's until it returns. A topic that does not exist has no records, and all of them.
+	Read(ctx context.Context, topic string, since time.Time, each func(*sink.Message)) (whole bool, err error)
+	Close()
+}
+
+// readMargin is how long before Selection.Since topics are read: clocks differ.
+const readMargin = time.Hour
+
+// ErrIncomplete marks a refusal: the topics do not tell which rows were delivered.
+var ErrIncomplete = errors.New("which rows were delivered is not known")
+
+// ErrParked marks a refusal: rows belong behind open dead letters of their keys.
+var ErrParked = errors.New("redrive or discard the dead letters first")
+
+// Recovery is one attempt. Run it once, then Close it. It belongs to one goroutine.
+type Recovery struct {
+	*source
+	parts  RecoveryParts
+	sel    Selection
+	topics Topics
+	report Report
+
+	lost       *slot.Slot   // still there; nil: missing, or not lost
+	usable     bool         // the slot can be streamed
+	made       bool         // this attempt has made the new slot
+	begun      bool         // and begun to publish
+	times      []string     // time columns of the tables; empty: none
+	candidates fingerprints // of the rows in question, marked as they are found in the topics
+	deadRows   map[deadRow]struct{}
+	partitions map[string]string // the table, by the name of a partition under which its rows may come
+}
+
+type deadRow struct{ relation, id string }
+
+// New makes a Recovery and takes the right to publish rows of the tables for the slot. Errors wrap replication.ErrSlotInUse if another process streams
+// from the slot or publishes the tables, or are those of slot.DescribeCopied.
+func NewRecovery(ctx context.Context, parts RecoveryParts, sel Selection) (*Recovery, error) {
+	src, err := openSource(ctx, parts.Parts)
+	if err != nil {
+		return nil, err
+	}
+	r := &Recovery{source: src, parts: parts, sel: sel}
+	if err := r.look(ctx); err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// Close ends the connections, and with them the lock.
+func (r *Recovery) Close() {
+	if r.topics != nil {
+		r.topics.Close()
+	}
+	r.close()
+}
+
+// look finds out how it stands, and changes nothing.
+func (r *Recovery) look(ctx context.Context) error {
+	name := r.Need.Slot.Name
+	if err := r.takeLock(ctx); err != nil {
+		return err
+	}
+	status, err := slot.Get(ctx, r.conn, name)
+	r.report = Report{Slot: name, State: "missing", CurrentLSN: status.CurrentWALLSN}
+	switch {
+	case errors.Is(err, slot.ErrNotFound):
+	case err != nil:
+		return err
+	case status.Active:
+		return &slot.Error{
+			Err: slot.Held(name, status.ActivePID),
+			WAL: "none is lost: the slot stays as it is",
+			Fix: "stop the relay: what it has on its way would be published twice",
+		}
+	case status.Lost():
+		r.lost = &status.Slot
+		r.report.State, r.report.Reason, r.report.ConfirmedFlushLSN = "lost", status.InvalidationReason, status.ConfirmedFlushLSN
+	default:
+		if err := slot.Verify(status.Slot, r.conn.Config().Database); err != nil {
+			return err
+		}
+		r.usable = true
+		r.report.State, r.report.ConfirmedFlushLSN = "usable", status.ConfirmedFlushLSN
+	}
+	if r.lost != nil && r.sel.FromXmin == 0 && r.sel.Since.IsZero() && r.sel.closing() {
+		r.sel.FromXmin = r.lost.CatalogXmin
+	}
+	return r.describeTables(ctx)
+}
+
+// describeTables narrows the tables to the rows in question.
+func (r *Recovery) describeTables(ctx context.Context) error {
+	r.partitions = map[string]string{}
+	return unreadable(r.describe(ctx, func(t slot.Table, reader *TableReader) (*TableReader, error) {
+		names, err := t.PartitionNames(ctx, r.conn)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			if !slices.Contains(r.Need.Tables, name) {
+				r.partitions[name] = t.Name
+			}
+		}
+		sel := r.sel
+		if sel.TimeColumn, err = reader.TimeColumn(sel.TimeColumn); err != nil {
+			return nil, err
+		}
+		if sel.TimeColumn == "" && (!sel.Since.IsZero() || !sel.Until.IsZero()) {
+			return nil, fmt.Errorf("table %s has no column that says when a row was inserted, or several: "+
+				"name it with --time-column", t.Name)
+		}
+		if reader = reader.InWrittenOrder(); reader.Order.Written {
+			r.parts.Say("rows of table %s are published in the order of the transactions that wrote them last; "+
+				"if that is not the order of a key's rows, set snapshot.order_by to a column with the time of the insert", t.Name)
+		}
+		r.times = append(r.times, sel.TimeColumn)
+		return reader.Select(sel), nil
+	}))
+}
+
+// unreadable takes what concerns snapshots out of an advice.
+func unreadable(err error) error {
+	advised := new(slot.Error)
+	if !errors.As(err, &advised) {
+		return err
+	}
+	return &slot.Error{Err: err, WAL: "nothing was changed", Fix: strings.TrimSuffix(advised.Fix, InsteadNoData)}
+}
+
+// Plan finds out what would be published, and changes nothing.
+func (r *Recovery) Plan(ctx context.Context) (*Report, error) {
+	if err := r.openTopics(ctx); err != nil {
+		return nil, err
+	}
+	var err error
+	if r.report.OpenTransactions, err = slot.OpenTransactions(ctx, r.conn); err != nil {
+		return nil, err
+	}
+	if err := r.beginAsIs(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.compare(ctx); err != nil {
+		return nil, err
+	}
+	r.report.Refusal = r.refuse()
+	return &r.report, r.pass(ctx, nil)
+}
+
+// Publish publishes, and makes the slot usable if all of its gap was selected. After an error it can be repeated.
+func (r *Recovery) Publish(ctx context.Context) (_ *Report, err error) {
+	if err := r.openTopics(ctx); err != nil {
+		return nil, err
+	}
+	begin := r.beginVisible
+	if !r.usable && r.sel.closing() {
+		begin = r.beginAtNewSlot
+	}
+	if err := begin(ctx); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = r.interrupted(ctx, err)
+		}
+	}()
+	if err := r.compare(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.refuse(); err != nil {
+		return nil, err
+	}
+	w, err := sink.OpenWaiting(ctx, r.parts.OpenSink, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	p := &publisher{Waiting: w, limits: r.Limits}
+	r.begun = true
+	if err := r.pass(ctx, p); err != nil {
+		return nil, err
+	}
+	r.report.Published = p.published
+	switch {
+	case !r.sel.closing():
+	case r.usable:
+		err = r.dropSpare(ctx)
+	default:
+		err = r.replace(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &r.report, nil
+}
+
+func rowsText(n int64) string {
+	if n == 1 {
+		return "1 row"
+	}
+	return fmt.Sprintf("%d rows", n)
+}
+
+// refuse keeps from publishing what may be published already.
+func (r *Recovery) refuse() error {
+	for _, t := range r.report.Tables {
+		if t.Refused > 0 && !r.sel.SkipRefused {
+			return &slot.Error{
+				Err: fmt.Errorf("%s of table %s cannot be published, the first: %w", rowsText(t.Refused), t.Table, r.report.refused),
+				Fix: "correct the configuration so that they can, as for the relay; or leave them out with --skip-refused",
+			}
+		}
+	}
+	if n := r.report.parked; n > 0 {
+		rows := "rows of parked keys are"
+		if n == 1 {
+			rows = "row of a parked key is"
+		}
+		return &slot.Error{
+			Err: fmt.Errorf("%d %s to be published: to publish before the open dead letters of the same key breaks its order: %w", n, rows, ErrParked),
+			Fix: "postrider deadletter list   # says which keys are parked\n" +
+				"postrider deadletter redrive --key KEY   # or discard, if consumers are never to get them, then recover again",
+		}
+	}
+	bounded := r.sel.FromXmin != 0 || !r.sel.Since.IsZero() || len(r.sel.IDs) > 0 || r.sel.Partial
+	for _, t := range r.report.Topics {
+		if !t.Whole && !bounded && r.candidates.unmarked() > 0 {
+			return &slot.Error{
+				Err: fmt.Errorf("topic %q has lost its older records by retention or compaction, and the slot is not there to tell which rows it had delivered: %w",
+					t.Topic, ErrIncomplete),
+				Fix: "postrider recover --since TIME   # rows from before count as delivered; the time when the relay published last\n" +
+					"or, if every row that is not in the topics is wanted: --partial-topics",
+			}
+		}
+	}
+	return nil
+}

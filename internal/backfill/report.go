@@ -1,0 +1,112 @@
+package backfill
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/postrider/postrider/replication"
+)
+
+// Report is what a Recovery has found, and done.
+type Report struct {
+	Slot              string
+	State             string // usable, lost or missing, before anything was done
+	Reason            string // why it was lost; empty: not known
+	ConfirmedFlushLSN pglogrepl.LSN
+	CurrentLSN        pglogrepl.LSN
+	ConsistentPoint   pglogrepl.LSN // what is committed after it comes by the slot; zero: there is none yet
+	BySlot            int64         // rows of the tables that come by the slot
+	OpenTransactions  []string      // of a plan: who may have committed rows that are not counted, since they are not visible yet
+	Tables            []TableReport
+	Topics            []TopicReport
+	Published         int64
+	Recreated         bool  // the slot can be streamed, and could not before
+	Refusal           error // why Publish would refuse; nil: it would not
+
+	refused error // of the first row that the router refuses
+	parked  int   // rows to be published that belong behind open dead letters of their keys
+}
+
+// TableReport is what was found in one table.
+type TableReport struct {
+	Table       string `json:"table"`
+	Rows        int64  `json:"rows"`         // compared with the topics
+	Delivered   int64  `json:"delivered"`    // are there
+	DeadLetters int64  `json:"dead_letters"` // are in the dead-letter topic
+	NoMessage   int64  `json:"no_message"`   // are none by the configuration
+	Refused     int64  `json:"refused"`      // the router refuses them
+	Undelivered int64  `json:"undelivered"`  // are to be published, or were
+	First       *Place `json:"first,omitempty"`
+	Last        *Place `json:"last,omitempty"`
+}
+
+// Place is a row for people: nothing of its content.
+type Place struct {
+	ID   string `json:"id"`
+	Time string `json:"time,omitempty"` // of its time column, as PostgreSQL prints it
+}
+
+// TopicReport is what was found in one topic.
+type TopicReport struct {
+	Topic       string `json:"topic"`
+	Records     int64  `json:"records"`     // read
+	Whole       bool   `json:"whole"`       // none of its records was deleted by retention or compaction
+	Undelivered int64  `json:"undelivered"` // messages that are to be published to it, or were
+}
+
+func (t *TableReport) undelivered(row routed, timeColumn string) {
+	_, id := row.origin()
+	place := &Place{ID: id}
+	i := slices.IndexFunc(row.table.Relation.Columns, func(c replication.Column) bool { return c.Name == timeColumn })
+	if i >= 0 {
+		place.Time = string(row.Values[i])
+	}
+	if t.Undelivered == 0 {
+		t.First = place
+	}
+	t.Last = place
+	t.Undelivered++
+}
+
+// Undelivered is how many rows are to be published, or were.
+func (r *Report) Undelivered() (n int64) {
+	for _, t := range r.Tables {
+		n += t.Undelivered
+	}
+	return n
+}
+
+// MarshalJSON has positions in PostgreSQL's text form, and leaves out what is not known.
+func (r *Report) MarshalJSON() ([]byte, error) {
+	text := func(lsn pglogrepl.LSN) string {
+		if lsn == 0 {
+			return ""
+		}
+		return lsn.String()
+	}
+	refusal := ""
+	if r.Refusal != nil {
+		refusal = r.Refusal.Error()
+	}
+	return json.Marshal(struct {
+		Slot              string        `json:"slot"`
+		State             string        `json:"state"`
+		Reason            string        `json:"invalidation_reason,omitempty"`
+		ConfirmedFlushLSN string        `json:"confirmed_flush_lsn,omitempty"`
+		CurrentLSN        string        `json:"current_wal_lsn,omitempty"`
+		ConsistentPoint   string        `json:"consistent_point,omitempty"`
+		BySlot            int64         `json:"by_slot"`
+		Undelivered       int64         `json:"undelivered"`
+		Published         int64         `json:"published"`
+		Recreated         bool          `json:"recreated"`
+		Refusal           string        `json:"refusal,omitempty"`
+		OpenTransactions  []string      `json:"open_transactions,omitempty"`
+		Tables            []TableReport `json:"tables"`
+		Topics            []TopicReport `json:"topics"`
+	}{
+		r.Slot, r.State, r.Reason, text(r.ConfirmedFlushLSN), text(r.CurrentLSN), text(r.ConsistentPoint),
+		r.BySlot, r.Undelivered(), r.Published, r.Recreated, refusal, r.OpenTransactions, r.Tables, r.Topics,
+	})
+}

@@ -1,0 +1,124 @@
+package backfill
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"io"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/replication"
+)
+
+// fetchSize is how many rows one FETCH asks for. They are taken from the socket one by one, so it costs no memory.
+const fetchSize = 5000
+
+// Rows reads the rows of a table in their order, within a transaction of the caller's. It belongs to one goroutine, and while it is
+// open nobody else may use the connection.
+type Rows struct {
+	table  *TableReader
+	conn   *pgconn.PgConn
+	result *pgconn.MultiResultReader
+	left   int // rows that the FETCH under way may still bring
+}
+
+// Row is one row that was in the table.
+type Row struct {
+	Values   [][]byte // one per Relation.Columns, in text format, as replication.Event has them; never written again
+	Position Position
+	ID       RowID
+}
+
+// RowID tells rows apart: a hash of table and unique columns.
+type RowID [16]byte
+
+// Rows starts to read after a position; nil: from the beginning.
+func (c *TableReader) Rows(ctx context.Context, conn *pgx.Conn, after *Position) (*Rows, error) {
+	r := &Rows{table: c, conn: conn.PgConn()}
+	if _, err := r.conn.Exec(ctx, "DECLARE postrider NO SCROLL CURSOR FOR "+c.sql(after)).ReadAll(); err != nil {
+		return nil, fmt.Errorf("read table %s: %w", c.Name, postgres.Error(err))
+	}
+	return r, nil
+}
+
+// Next returns the next row, or io.EOF after the last. ctx ends the connection when it ends, also between two calls.
+func (r *Rows) Next(ctx context.Context) (*Row, error) {
+	for {
+		if r.result == nil {
+			r.result, r.left = r.conn.Exec(ctx, fmt.Sprintf("FETCH FORWARD %d FROM postrider", fetchSize)), fetchSize
+			r.result.NextResult()
+		}
+		if fetched := r.result.ResultReader(); fetched != nil && fetched.NextRow() {
+			r.left--
+			return r.row(fetched.Values()), nil
+		}
+		err := r.result.Close()
+		r.result = nil
+		if state := postgres.SQLState(err); state == "XX000" || state == "54000" { // internal_error, program_limit_exceeded: a row above 1 GB in text form
+			return nil, fmt.Errorf("read table %s: %w: %w", r.table.Name, replication.ErrUndecodable, err)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read table %s: %w", r.table.Name, postgres.Error(err))
+		}
+		if r.left > 0 {
+			return nil, io.EOF
+		}
+	}
+}
+
+// Close ends the reading, so that the next table can be read.
+func (r *Rows) Close(ctx context.Context) error {
+	if r.result != nil {
+		_ = r.result.Close() // what it says, CLOSE says again
+	}
+	if _, err := r.conn.Exec(ctx, "CLOSE postrider").ReadAll(); err != nil {
+		return fmt.Errorf("read table %s: %w", r.table.Name, postgres.Error(err))
+	}
+	return nil
+}
+
+// row copies one row out of the driver's buffer.
+func (r *Rows) row(raw [][]byte) *Row {
+	size := 0
+	for _, v := range raw {
+		size += len(v)
+	}
+	buffer := make([]byte, 0, size)
+	values := make([][]byte, len(raw))
+	for i, v := range raw {
+		if v != nil {
+			at := len(buffer)
+			buffer = append(buffer, v...)
+			values[i] = buffer[at:len(buffer):len(buffer)]
+		}
+	}
+	n := len(r.table.Relation.Columns)
+	row := &Row{Values: values[:n:n]}
+	rest := values[n:]
+	if r.table.order != nil {
+		if rest[0] != nil {
+			text := string(rest[0])
+			row.Position.Order = &text
+		}
+		rest = rest[1:]
+	}
+	for _, v := range rest {
+		row.Position.Key = append(row.Position.Key, string(v))
+	}
+	row.ID = rowID(r.table.Relation.OID, rest)
+	return row
+}
+
+func rowID(table uint32, unique [][]byte) RowID {
+	h := sha256.New()
+	_ = binary.Write(h, binary.BigEndian, table) // a hash takes everything
+	for _, v := range unique {
+		_ = binary.Write(h, binary.BigEndian, uint64(len(v)))
+		h.Write(v)
+	}
+	return RowID(h.Sum(nil)[:16])
+}

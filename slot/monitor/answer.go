@@ -1,0 +1,210 @@
+package monitor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/slot"
+)
+
+// answer is what observeSQL returns.
+type answer struct {
+	Now            time.Time     `json:"now"`
+	End            time.Time     `json:"end"`
+	Version        string        `json:"version"`
+	Standby        bool          `json:"standby"`
+	StartedAt      time.Time     `json:"started_at"`
+	Current        *string       `json:"current"`
+	MaxSlotWALKeep *int64        `json:"max_slot_wal_keep_size"`
+	WALKeep        int64         `json:"wal_keep_size"`
+	MaxWALSize     int64         `json:"max_wal_size"`
+	SegmentSize    int64         `json:"wal_segment_size"`
+	SharedBuffers  int64         `json:"shared_buffers"`
+	Timeout        float64       `json:"checkpoint_timeout"`
+	Target         float64       `json:"checkpoint_completion_target"`
+	IdleTimeout    float64       `json:"idle_timeout"`
+	Gate           *string       `json:"gate"`
+	Slots          []slotAnswer  `json:"slots"`
+	Stream         *streamAnswer `json:"stream"`
+	Decoding       *decodingJSON `json:"decoding"`
+	Transactions   []heldAnswer  `json:"transactions"`
+	Prepared       []heldAnswer  `json:"prepared"`
+	Feedback       []heldAnswer  `json:"feedback"`
+	Pages          *int64        `json:"pages"`
+	Checkpoint     *struct {
+		Time     time.Time `json:"time"`
+		Redo     string    `json:"redo"`
+		Timeline int32     `json:"timeline"`
+	} `json:"checkpoint"`
+	WALDirectory *int64 `json:"wal_directory"`
+}
+
+type slotAnswer struct {
+	slot.CatalogRow
+	Xmin           string `json:"xmin"`
+	CatalogXmin    string `json:"catalog_xmin"` // hides that of CatalogRow
+	XminAge        *int64 `json:"xmin_age"`
+	CatalogXminAge *int64 `json:"catalog_xmin_age"`
+}
+
+func (s slotAnswer) slot() (slot.Slot, error) {
+	if s.CatalogXmin != "" {
+		s.CatalogRow.CatalogXmin = &s.CatalogXmin
+	}
+	return s.CatalogRow.Slot()
+}
+
+type streamAnswer struct {
+	PID         int32   `json:"pid"`
+	Application string  `json:"application"`
+	User        string  `json:"user"`
+	State       string  `json:"state"`
+	Sent        *string `json:"sent"`
+}
+
+type decodingJSON struct {
+	SpillTxns   int64      `json:"spill_txns"`
+	SpillBytes  int64      `json:"spill_bytes"`
+	StreamTxns  int64      `json:"stream_txns"`
+	StreamBytes int64      `json:"stream_bytes"`
+	TotalTxns   int64      `json:"total_txns"`
+	TotalBytes  int64      `json:"total_bytes"`
+	StatsReset  *time.Time `json:"stats_reset"`
+	Since       time.Time  `json:"counted_since"`
+}
+
+type heldAnswer struct {
+	PID         int32      `json:"pid"`
+	XID         string     `json:"xid"`
+	Age         int64      `json:"age"`
+	Application string     `json:"application"`
+	User        string     `json:"user"`
+	Database    string     `json:"database"`
+	State       string     `json:"state"`
+	GID         string     `json:"gid"`
+	Since       *time.Time `json:"since"`
+}
+
+// asked is an answer, with when it was asked for and when it came, by our clock.
+type asked struct {
+	answer
+	before, after time.Time
+}
+
+func ask(ctx context.Context, conn *pgx.Conn, r rights, name string, volume int64) (asked, error) {
+	a := asked{before: time.Now()}
+	var document []byte
+	if err := conn.QueryRow(ctx, observeSQL(postgres.Major(conn), r, volume), name).Scan(&document); err != nil {
+		return asked{}, fmt.Errorf("observe the server: %w", postgres.Error(err))
+	}
+	a.after = time.Now()
+	if err := json.Unmarshal(document, &a.answer); err != nil {
+		return asked{}, fmt.Errorf("observe the server: read its answer: %w", err)
+	}
+	return a, nil
+}
+
+// clock compares the server's clock at both ends of its work with ours at both ends of the wait. What is left for the two ways may be
+// spread over them in whichever proportion.
+func (a asked) clock() *Clock {
+	there, back := a.Now.Sub(a.before), a.after.Sub(a.End)
+	return &Clock{Skew: Seconds((there - back).Seconds() / 2), Error: Seconds(max(0, there+back).Seconds() / 2)}
+}
+
+func (a asked) server() Server {
+	s := Server{Version: a.Version, Standby: a.Standby, StartedAt: a.StartedAt}
+	if a.Checkpoint != nil {
+		s.Timeline = a.Checkpoint.Timeline
+	}
+	return s
+}
+
+func (a asked) limit(volume int64) Limit {
+	l := Limit{
+		MaxSlotWALKeepSize: a.MaxSlotWALKeep, WALKeepSize: a.WALKeep, MaxWALSize: a.MaxWALSize, SegmentSize: a.SegmentSize, SharedBuffers: a.SharedBuffers,
+		CheckpointTimeout: Seconds(a.Timeout), CheckpointTarget: a.Target, IdleTimeout: Seconds(a.IdleTimeout), VolumeSize: volume, WALDirectory: a.WALDirectory,
+	}
+	if a.MaxSlotWALKeep != nil {
+		l.Effective = new(max(*a.MaxSlotWALKeep, a.WALKeep))
+	}
+	return l
+}
+
+// statuses are all slots of the server, by name.
+func (a asked) statuses() (all []slot.Status, ages map[string]slotAnswer, err error) {
+	current, err := postgres.ParseOptionalLSN(a.Current)
+	if err != nil {
+		return nil, nil, err
+	}
+	ages = map[string]slotAnswer{}
+	for _, row := range a.Slots {
+		s, err := row.slot()
+		if err != nil {
+			return nil, nil, err
+		}
+		all = append(all, slot.NewStatus(s, current, a.after))
+		ages[s.Name] = row
+	}
+	return all, ages, nil
+}
+
+func (a asked) walsender() (*Walsender, error) {
+	if a.Stream == nil {
+		return nil, nil
+	}
+	sent, err := postgres.ParseOptionalLSN(a.Stream.Sent)
+	return &Walsender{PID: a.Stream.PID, Application: a.Stream.Application, User: a.Stream.User, State: a.Stream.State, SentLSN: sent}, err
+}
+
+func (a asked) decoding() *Decoding {
+	d := a.Decoding
+	if d == nil {
+		return nil
+	}
+	out := &Decoding{
+		SpillTransactions: d.SpillTxns, SpillBytes: d.SpillBytes, StreamTransactions: d.StreamTxns, StreamBytes: d.StreamBytes,
+		TotalTransactions: d.TotalTxns, TotalBytes: d.TotalBytes, countedSince: d.Since,
+	}
+	if d.StatsReset != nil {
+		out.ResetAt = *d.StatsReset
+	}
+	return out
+}
+
+// gate is empty unless a slot with failover has to wait for others.
+func (a asked) gate(own slot.Slot, all []slot.Status) []GateSlot {
+	if !own.Failover || a.Gate == nil {
+		return nil
+	}
+	var gate []GateSlot
+	for name := range strings.SplitSeq(*a.Gate, ",") {
+		name = strings.Trim(strings.TrimSpace(name), `"`)
+		if name == "" {
+			continue
+		}
+		g := GateSlot{Name: name, Blocks: true}
+		if i := slices.IndexFunc(all, func(s slot.Status) bool { return s.Name == name }); i >= 0 {
+			s := all[i]
+			g.Exists, g.Active, g.InactiveSince, g.WALStatus = true, s.Active, s.InactiveSince, s.WALStatus
+			g.Blocks = !s.Active || s.Lost()
+		}
+		gate = append(gate, g)
+	}
+	return gate
+}
+
+// Observe looks once: there are no rates, and nothing is known of before. ErrNotFound if there is no slot of this name.
+func Observe(ctx context.Context, conn *pgx.Conn, name string, cfg Config) (Observation, error) {
+	m := Monitor{need: slot.Requirements{Slot: slot.Config{Name: name}}, cfg: cfg}
+	status, err := m.observe(ctx, conn)
+	o := m.observation
+	o.Slot = status
+	return o, err
+}

@@ -1,0 +1,100 @@
+package monitor
+
+import (
+	"slices"
+	"strconv"
+	"time"
+)
+
+const (
+	// A transaction that is younger holds nobody up.
+	youngestHolder = time.Second
+	// Feedback moves with each query of a standby. One that has not moved for this long, while this many transactions began, is stuck.
+	stuckFeedback    = time.Minute
+	stuckFeedbackAge = 1000 // transactions
+)
+
+// firstSeen remembers since when something is there, for what the server does not date or does not show. Keys name it; what is not
+// looked for in a round is forgotten.
+type firstSeen struct {
+	before, now map[string]time.Time
+}
+
+func (f *firstSeen) round() { f.before, f.now = f.now, map[string]time.Time{} }
+
+func (f *firstSeen) since(key string, now time.Time) time.Time {
+	if f.now == nil {
+		f.now = map[string]time.Time{}
+	}
+	at, known := f.before[key]
+	if !known {
+		at = now
+	}
+	f.now[key] = at
+	return at
+}
+
+// holders are those who keep restart_lsn or catalog_xmin back, the oldest first. restart_lsn cannot pass the beginning of the oldest transaction
+// that runs, in whichever database.
+func (a asked) holders(seen *firstSeen) []Holder {
+	type aged struct {
+		Holder
+		age int64
+	}
+	var found []aged
+	oldest := int64(-1)
+	add := func(kind string, h heldAnswer) {
+		since := seen.since(kind+" "+h.XID, a.Now)
+		if h.Since != nil {
+			since = *h.Since
+		}
+		oldest = max(oldest, h.Age)
+		xid, _ := strconv.ParseUint(h.XID, 10, 64) // the server wrote it
+		found = append(found, aged{Holder{
+			Kind: kind, PID: h.PID, Application: h.Application, User: h.User, Database: h.Database, State: h.State, GID: h.GID, XID: xid, Since: since,
+		}, h.Age})
+	}
+	for _, h := range a.Transactions {
+		add(HolderTransaction, h)
+	}
+	for _, h := range a.Prepared {
+		add(HolderPrepared, h)
+	}
+	standby := func(h Holder, key string, age int64) {
+		h.Kind, h.Since = HolderStandby, seen.since("standby "+key, a.Now)
+		if age >= stuckFeedbackAge && a.Now.Sub(h.Since) >= stuckFeedback {
+			found = append(found, aged{h, age})
+		}
+	}
+	for _, s := range a.Slots {
+		if s.Plugin != "" {
+			continue
+		}
+		xid, age := s.feedback()
+		standby(Holder{PID: s.ActivePID, Application: s.Name}, s.Name+" "+xid, age)
+	}
+	for _, h := range a.Feedback {
+		standby(Holder{PID: h.PID, Application: h.Application, User: h.User}, strconv.Itoa(int(h.PID))+" "+h.XID, h.Age)
+	}
+	slices.SortStableFunc(found, func(x, y aged) int { return int(y.age - x.age) })
+	var holders []Holder
+	for _, h := range found {
+		if a.Now.Sub(h.Since) < youngestHolder {
+			continue
+		}
+		h.Restart = h.Kind != HolderStandby && h.age == oldest
+		holders = append(holders, h.Holder)
+	}
+	return holders
+}
+
+// feedback is the older of the two xids that a standby has asked to keep; an age of zero: it has not.
+func (s slotAnswer) feedback() (xid string, age int64) {
+	if s.XminAge != nil {
+		xid, age = s.Xmin, *s.XminAge
+	}
+	if s.CatalogXminAge != nil && *s.CatalogXminAge > age {
+		xid, age = s.CatalogXmin, *s.CatalogXminAge
+	}
+	return xid, age
+}

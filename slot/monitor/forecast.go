@@ -1,0 +1,386 @@
+package monitor
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/postrider/postrider/slot"
+)
+
+const (
+	// A load that has just begun, or ended, shows in the last minute first. Less than that is noise, or the images of whole pages that
+	// follow each checkpoint.
+	begun, over = 1.25, 0.5
+	// keepsUp is the part of what is written that a reader who has caught up confirms over 5 minutes.
+	keepsUp = 0.9
+	// unsteady is what a steady rate may be off by.
+	unsteady = 0.1
+	// caughtUp is how much of the last writing a reader who has caught up may still have before it, in seconds.
+	caughtUp = 10
+)
+
+// forecast tells from an observation where it is heading. It has no memory and asks nobody; what each Estimate rests on it says in words.
+// docs/decisions/0013-forecast-of-loss.md gives the reasons, and how far off it was on real servers.
+func forecast(o Observation) Forecast {
+	f := Forecast{Loss: forecastLoss(o), CatchUp: forecastCatchUp(o)}
+	wal, _ := walRate(o.Rates)
+	_, f.Grows = findPressure(o, wal.best)
+	f.DiskFull = forecastDiskFull(o, f.Loss)
+	return f
+}
+
+// forecastLoss is the sooner of the two ways to lose a slot.
+func forecastLoss(o Observation) Estimate {
+	switch s := o.Slot; {
+	case s.Lost() && s.InvalidationReason != "":
+		return estimate(0, 0, 0, "the slot is lost already: %s", s.InvalidationReason)
+	case s.Lost():
+		return estimate(0, 0, 0, "the slot is lost already")
+	case s.RestartLSN == 0:
+		return never("the slot keeps no WAL, so there is none to lose")
+	}
+	limit, idle := lossByLimit(o), lossByIdleness(o)
+	if idle.Seconds != nil && (limit.Seconds == nil || *idle.Seconds < *limit.Seconds) {
+		return idle
+	}
+	return limit
+}
+
+// lossByLimit is when max_slot_wal_keep_size takes the slot: not when the limit is passed, but when the first checkpoint after that ends.
+func lossByLimit(o Observation) Estimate {
+	if o.Slot.SafeWALSize == nil {
+		if o.Limit.Effective == nil {
+			return never("no loss in sight: max_slot_wal_keep_size is not set, so WAL is kept until it is read or the disk is full")
+		}
+		return never("not known: the server does not say how much may still be written (safe_wal_size)")
+	}
+	safe := float64(*o.Slot.SafeWALSize)
+	wal, known := walRate(o.Rates)
+	p, pressed := findPressure(o, wal.best)
+	passed := passes(safe, p.rate)
+	switch {
+	case safe <= 0:
+		passed = 0
+	case !known:
+		return never("not known yet: WAL has to be watched for 30 seconds first")
+	case wal.best <= 0:
+		return never("no loss in sight: no WAL is written, by %s", wal.window)
+	case !pressed && !o.Slot.Active:
+		return never("not known yet: nobody has read from the slot for less than %d seconds", awayFor)
+	case !pressed:
+		return never("no loss in sight: the reader keeps up, and nothing holds restart_lsn back")
+	case !p.reaches(passed):
+		return never("not known: %s, and the limit is passed in %s if that lasts, by %s", p.text, span(passed), wal.window)
+	}
+
+	l := outlook{Observation: o, behind: position(o, uint64(o.Slot.RestartLSN))}
+	c := l.loses(wal.best, passed, nil)
+	if safe <= 0 && !pressed && o.Slot.Active && c.ends > RestartStep {
+		return never("no loss in sight: the limit is passed, but the reader keeps up, so restart_lsn moves before a checkpoint ends")
+	}
+	faster, slower := 1.0, 1-unsteady
+	if wal.best > 0 {
+		faster, slower = wal.highest/wal.best, wal.lowest*(1-unsteady)/wal.best
+	}
+	earliest := min(c.ends, passes(safe, p.rate*faster))
+	latest := c.ends
+	for _, rate := range []float64{wal.best * (1 - unsteady), wal.best, wal.best * (1 + unsteady)} {
+		latest = max(latest, l.latest(rate, passes(safe, p.rate*slower)))
+	}
+	return estimate(c.ends, earliest, latest, "%s; the slot is lost when %s", limitText(o, wal, p, passed), l.endText(c, passed, latest))
+}
+
+func limitText(o Observation, wal written, p pressure, passed float64) string {
+	limit := "max_slot_wal_keep_size"
+	if o.Limit.Effective != nil {
+		limit = "the limit of " + slot.Size(float64(*o.Limit.Effective))
+	}
+	if passed <= 0 {
+		return limit + " is passed"
+	}
+	return fmt.Sprintf("%s; at %s/s of WAL, %s, %s is passed in %s", p.text, slot.Size(wal.best), wal.window, limit, span(passed))
+}
+
+// lossByIdleness is when idle_replication_slot_timeout takes the slot, again at the end of a checkpoint. A slot that is read from has time.
+func lossByIdleness(o Observation) Estimate {
+	s, timeout := o.Slot, float64(o.Limit.IdleTimeout)
+	if timeout <= 0 || s.Active || s.InactiveSince.IsZero() || o.Server.Standby && s.Synced {
+		return never("")
+	}
+	passed := max(0, s.InactiveSince.Sub(serverNow(o)).Seconds()+timeout)
+	wal, _ := walRate(o.Rates)
+	l := outlook{Observation: o, behind: math.Inf(-1)}
+	c := l.loses(wal.best, passed, nil)
+	latest := max(c.ends, l.latest(wal.best, passed))
+	what := "idle_replication_slot_timeout is over"
+	if passed > 0 {
+		what += " in " + span(passed)
+	}
+	return estimate(c.ends, passed, latest, "nobody reads from the slot and %s; it is lost when %s", what, l.endText(c, passed, latest))
+}
+
+// outlook finds the checkpoint that costs the slot.
+type outlook struct {
+	Observation
+	behind float64 // restart_lsn, as a position of the schedule
+}
+
+// loses is the first checkpoint that ends after the time, with WAL written at the rate. takes overrides how long checkpoints last.
+// An end at infinity means that there is none.
+func (l outlook) loses(rate, after float64, takes func(begins, wal float64) float64) checkpoint {
+	if math.IsInf(after, 1) {
+		return checkpoint{begins: after, ends: after}
+	}
+	s := newSchedule(l.Observation, rate)
+	if !l.checkpointsKnown() {
+		if takes != nil {
+			return checkpoint{begins: after, ends: after + s.timeout + s.spread}
+		}
+		return checkpoint{begins: after, ends: after + min(s.timeout, s.seconds(s.segments*s.segment))/2}
+	}
+	last := l.lastCheckpoint()
+	s.takes = takes
+	if takes == nil {
+		s.takes = l.checkpointTakes(s)
+	}
+	return s.first(s.upcoming(last), after, l.behind)
+}
+
+// latest is when the checkpoint ends that loses the slot if checkpoints take as long, or as short, as they can. What is only expected to happen
+// just before one ends may happen just after.
+func (l outlook) latest(rate, after float64) float64 {
+	if after > 0 {
+		after += seenLate
+	}
+	longest := newSchedule(l.Observation, rate).spread * (1 + unsteady)
+	latest := 0.0
+	for _, takes := range []float64{0, longest} {
+		latest = max(latest, l.loses(rate, after, func(_, _ float64) float64 { return takes }).ends)
+	}
+	return latest + seenLate
+}
+
+// checkpointsKnown: a standby makes restartpoints of the primary's checkpoints, and those are not told here.
+func (l outlook) checkpointsKnown() bool { return l.Limit.Checkpoint != nil && !l.Server.Standby }
+
+func (l outlook) lastCheckpoint() checkpoint {
+	c, now := l.Limit.Checkpoint, serverNow(l.Observation)
+	last := checkpoint{begins: c.StartedAt.Sub(now).Seconds(), redo: position(l.Observation, uint64(c.RedoLSN))}
+	last.ends = last.begins + float64(c.Took)
+	if since := l.Server.StartedAt.Sub(now).Seconds(); !l.Server.StartedAt.IsZero() && since > last.begins {
+		last.begins, last.ends = since, since // the clock of checkpoint_timeout began anew
+	}
+	return last
+}
+
+// checkpointTakes is how long a checkpoint lasts by the number of pages that it has to write.
+func (l outlook) checkpointTakes(s schedule) func(begins, wal float64) float64 {
+	c, r := l.Limit.Checkpoint, l.Rates
+	longest := s.spread
+	if took := float64(c.Took); took > float64(l.Limit.CheckpointTimeout)*l.Limit.CheckpointTarget+seenLate {
+		longest = took // the disk does not keep to the server's schedule
+	}
+	if r.Pages5m == nil || r.WAL5m == nil || *r.WAL5m <= 0 {
+		if c.Took > 0 {
+			longest = min(longest, float64(c.Took))
+		}
+		return func(_, _ float64) float64 { return longest }
+	}
+	most := math.Inf(1)
+	if l.Limit.SharedBuffers > 0 {
+		most = float64(l.Limit.SharedBuffers) / pageSize
+	}
+	pending := c.Pages
+	return func(begins, wal float64) float64 {
+		pages := *r.Pages5m / *r.WAL5m * wal
+		if pending != nil {
+			pages, pending = float64(*pending)+*r.Pages5m*begins, nil // of the first that is asked for
+		}
+		taken := writeDelay * min(max(0, pages), most)
+		if taken >= s.spread {
+			return longest
+		}
+		return taken
+	}
+}
+
+func (l outlook) endText(c checkpoint, passed, latest float64) string {
+	unlessIdle := ""
+	if wal, known := walRate(l.Rates); known && wal.best <= 0 {
+		unlessIdle = ", if anything is written until then"
+	}
+	switch {
+	case l.Server.Standby:
+		return fmt.Sprintf("a restartpoint ends after that, about %s from now at the latest, if the primary is set like this server", span(latest))
+	case l.Limit.Checkpoint == nil:
+		return fmt.Sprintf("the checkpoint that follows ends, %s from now at the latest: when the last one began is not known", span(latest))
+	case passed > 0:
+		return fmt.Sprintf("the checkpoint that follows ends, about %s from now%s", span(c.ends), unlessIdle)
+	case c.begins > 0:
+		return fmt.Sprintf("the checkpoint that begins in %s ends, about %s from now%s", span(c.begins), span(c.ends), unlessIdle)
+	}
+	return fmt.Sprintf("the checkpoint that is running ends, about %s from now", span(c.ends))
+}
+
+// forecastDiskFull is when pg_wal has taken up its volume, if it is alone there.
+func forecastDiskFull(o Observation, loss Estimate) Estimate {
+	volume := float64(o.Limit.VolumeSize)
+	wal, known := walRate(o.Rates)
+	switch {
+	case volume <= 0:
+		return never("not known: monitor.volume_size is not set, and PostgreSQL does not tell")
+	case o.Limit.WALDirectory == nil:
+		return never("not known: the size of pg_wal may not be read")
+	case !known:
+		return never("not known yet: WAL has to be watched for 30 seconds first")
+	}
+	used := float64(*o.Limit.WALDirectory)
+	p, pressed := findPressure(o, wal.best)
+	if name := olderSlot(o); name != "" {
+		p, pressed = pressure{rate: wal.best, lasting: true, text: fmt.Sprintf("slot %q keeps older WAL than this one", name)}, true
+	}
+	if o.Limit.Effective != nil {
+		if most := float64(*o.Limit.Effective + o.Limit.MaxWALSize); most < volume && used < volume {
+			return never("no full disk in sight: max_slot_wal_keep_size and max_wal_size keep pg_wal at about %s, and the volume has %s", slot.Size(most), slot.Size(volume))
+		}
+	}
+	free := max(0, volume-used)
+	seconds := passes(free, p.rate)
+	switch {
+	case free <= 0:
+	case wal.best <= 0:
+		return never("no full disk in sight: no WAL is written, by %s", wal.window)
+	case !pressed && !o.Slot.Active:
+		return never("not known yet: nobody has read from the slot for less than %d seconds", awayFor)
+	case !pressed:
+		return never("no full disk in sight: the reader keeps up, and nothing holds restart_lsn back")
+	case !p.reaches(seconds):
+		return never("not known: %s, and the volume is full in %s if that lasts, by %s", p.text, span(seconds), wal.window)
+	}
+	if loss.Seconds != nil && *loss.Seconds < seconds {
+		return never("no full disk in sight: the slot is lost before, in about %s, and its WAL with it", span(*loss.Seconds))
+	}
+	faster, slower := 1.0, 1-unsteady
+	if wal.best > 0 {
+		faster, slower = wal.highest/wal.best, wal.lowest*(1-unsteady)/wal.best
+	}
+	text := p.text
+	if text == "" {
+		text = "it is full"
+	}
+	return estimate(seconds, min(seconds, passes(free, p.rate*faster)), passes(free, p.rate*slower),
+		"%s: pg_wal has %s of the volume's %s, grows by %s/s, %s, and nothing else grows on it", text, slot.Size(used), slot.Size(volume), slot.Size(p.rate), wal.window)
+}
+
+// olderSlot is an inactive slot that keeps WAL from before ours.
+func olderSlot(o Observation) string {
+	oldest, name := o.Slot.RestartLSN, ""
+	for _, s := range o.Others {
+		if !s.Active && !s.Lost() && s.RestartLSN != 0 && s.RestartLSN < oldest {
+			oldest, name = s.RestartLSN, s.Name
+		}
+	}
+	return name
+}
+
+// forecastCatchUp is when confirmed_flush_lsn has reached the server, which goes on writing.
+func forecastCatchUp(o Observation) Estimate {
+	r := o.Rates
+	switch {
+	case o.Slot.Lost():
+		return never("not catching up: the slot is lost")
+	case o.Slot.LagBytes == nil:
+		return never("not known: the slot has no confirmed position")
+	case !o.Slot.Active:
+		return never("not catching up: nobody reads from the slot")
+	case *o.Slot.LagBytes == 0:
+		return estimate(0, 0, 0, "caught up: everything that is written is confirmed")
+	case r.WAL5m == nil || r.Drain5m == nil:
+		return never("not known yet: the slot has to be watched for 30 seconds first")
+	}
+	lag := float64(*o.Slot.LagBytes)
+	if lag <= caughtUp**r.WAL5m && *r.Drain5m >= keepsUp**r.WAL5m {
+		return estimate(0, 0, 0, "caught up: what waits was written within the last %d seconds", caughtUp)
+	}
+	if *r.Drain5m <= *r.WAL5m {
+		return never("not catching up: %s/s are confirmed and %s/s written, over the last 5 minutes", slot.Size(*r.Drain5m), slot.Size(*r.WAL5m))
+	}
+	return estimate(lag/(*r.Drain5m-*r.WAL5m), lag / *r.Drain5m, math.Inf(1),
+		"%s wait, %s/s are confirmed and %s/s written, over the last 5 minutes", slot.Size(lag), slot.Size(*r.Drain5m), slot.Size(*r.WAL5m))
+}
+
+// written is how fast WAL is written, in bytes per second.
+type written struct {
+	best, lowest, highest float64
+	window                string // of the best
+}
+
+// walRate is how fast the server writes; false: not known.
+func walRate(r Rates) (written, bool) {
+	if r.WAL5m == nil {
+		return written{}, false
+	}
+	wal := written{best: *r.WAL5m, lowest: *r.WAL5m, highest: *r.WAL5m, window: "the rate of the last 5 minutes"}
+	if r.WAL1m != nil {
+		if minute := *r.WAL1m; minute > begun*wal.best || minute < over*wal.best {
+			wal.best, wal.window = minute, "the rate of the last minute"
+		}
+		wal.lowest, wal.highest = min(wal.lowest, *r.WAL1m), max(wal.highest, *r.WAL1m)
+	}
+	if r.WAL1h != nil {
+		wal.highest = max(wal.highest, *r.WAL1h)
+	}
+	return wal, true
+}
+
+// passes is when so many bytes are used up at the rate; infinity: never.
+func passes(bytes, rate float64) float64 {
+	switch {
+	case bytes <= 0:
+		return 0
+	case rate <= 0:
+		return math.Inf(1)
+	}
+	return bytes / rate
+}
+
+// serverNow is the server's clock at the observation.
+func serverNow(o Observation) time.Time {
+	if o.Clock == nil {
+		return o.Slot.ObservedAt
+	}
+	return o.Slot.ObservedAt.Add(o.Clock.Skew.Duration())
+}
+
+// never is an estimate without a time, and says why.
+func never(format string, args ...any) Estimate {
+	return Estimate{Assumption: fmt.Sprintf(format, args...)}
+}
+
+// estimate is one with times. What lies more than a century ahead does not happen, and a latest time as far is left open.
+func estimate(seconds, earliest, latest float64, format string, args ...any) Estimate {
+	const century = 100 * 365 * 86400
+	if seconds > century {
+		return never(format, args...)
+	}
+	e := Estimate{Seconds: &seconds, Earliest: &earliest, Assumption: fmt.Sprintf(format, args...)}
+	if latest <= century {
+		e.Latest = &latest
+	}
+	return e
+}
+
+// span writes a number of seconds for people, in two units: "12s", "3m20s", "4d7h".
+func span(seconds float64) string {
+	s := int64(min(math.Round(seconds), 1e12))
+	switch {
+	case s < 60:
+		return fmt.Sprintf("%ds", max(0, s))
+	case s < 3600:
+		return fmt.Sprintf("%dm%ds", s/60, s%60)
+	case s < 86400:
+		return fmt.Sprintf("%dh%dm", s/3600, s%3600/60)
+	}
+	return fmt.Sprintf("%dd%dh", s/86400, s%86400/3600)
+}

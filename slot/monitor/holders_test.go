@@ -1,0 +1,70 @@
+package monitor
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/postrider/postrider/slot"
+)
+
+// A standby that works moves its feedback. One that is gone, or hangs in a query, leaves it where it was.
+func TestHolders_NamesFeedbackThatIsStuck(t *testing.T) {
+	start := time.Now()
+	at := func(age int64, after time.Duration) asked {
+		a := asked{after: start.Add(after)}
+		a.Now = start.Add(after).Add(time.Hour) // the server's clock is ahead
+		behind := age - 10
+		a.Slots = []slotAnswer{
+			{CatalogRow: slot.CatalogRow{Name: "ours", Plugin: "pgoutput"}, CatalogXmin: "700", CatalogXminAge: &age},
+			{CatalogRow: slot.CatalogRow{Name: "by_xmin", ActivePID: 7}, Xmin: "710", XminAge: &behind},
+			{CatalogRow: slot.CatalogRow{Name: "by_catalog_xmin"}, Xmin: "9999", XminAge: new(int64(1)), CatalogXmin: "700", CatalogXminAge: &age},
+			{CatalogRow: slot.CatalogRow{Name: "without_feedback"}},
+		}
+		a.Feedback = []heldAnswer{{PID: 8, XID: "720", Age: age - 20, Application: "without_slot", User: "replicator"}}
+		return a
+	}
+	var seen firstSeen
+	look := func(a asked) []Holder {
+		seen.round()
+		return a.holders(&seen)
+	}
+	require.Empty(t, look(at(5000, 0)), "nobody knows yet whether it moves")
+	require.Empty(t, look(at(5100, 30*time.Second)))
+	first := start.Add(time.Hour)
+	require.Equal(t, []Holder{
+		{Kind: HolderStandby, Application: "by_catalog_xmin", Since: first},
+		{Kind: HolderStandby, PID: 7, Application: "by_xmin", Since: first},
+		{Kind: HolderStandby, PID: 8, Application: "without_slot", User: "replicator", Since: first},
+	}, look(at(5200, time.Minute)))
+
+	moved := at(5300, 2*time.Minute)
+	moved.Slots[1].Xmin, moved.Slots[2].CatalogXmin, moved.Feedback[0].XID = "800", "800", "800"
+	require.Empty(t, look(moved))
+
+	seen = firstSeen{}
+	require.Empty(t, look(at(500, 0)))
+	require.Empty(t, look(at(500, time.Hour)), "nothing happens on the server, so there is nothing to move for")
+}
+
+func TestHolders_CountsFromWhenATransactionWasSeenIfItsBeginningIsHidden(t *testing.T) {
+	start := time.Now()
+	var seen firstSeen
+	look := func(after time.Duration, held ...heldAnswer) []Holder {
+		a := asked{after: start.Add(after)}
+		a.Now, a.Transactions = a.after, held
+		seen.round()
+		return a.holders(&seen)
+	}
+	began := start.Add(-time.Hour)
+	young := heldAnswer{PID: 1, XID: "801", Age: 2}
+	old := heldAnswer{PID: 2, XID: "800", Age: 3, Since: &began}
+	require.Equal(t, []Holder{{Kind: HolderTransaction, PID: 2, XID: 800, Since: began, Restart: true}}, look(0, young, old), "the other one has just begun, as far as known")
+	require.Equal(t, []Holder{
+		{Kind: HolderTransaction, PID: 2, XID: 800, Since: began, Restart: true},
+		{Kind: HolderTransaction, PID: 1, XID: 801, Since: start},
+	}, look(5*time.Second, young, old))
+	next := heldAnswer{PID: 1, XID: "802", Age: 1}
+	require.Empty(t, look(10*time.Second, next), "the same process in its next transaction")
+}

@@ -1,0 +1,214 @@
+package monitor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/slot"
+)
+
+// look looks at slot and publication, and at the server if that is due. problem is what whoever streams must not go on with. With an
+// err nothing was learned, and the last Status stays as it is.
+func (m *Monitor) look(ctx context.Context, conn *pgx.Conn) (problem, err error) {
+	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
+	defer cancel()
+	status, err := m.status(ctx, conn)
+	if errors.Is(err, slot.ErrNotFound) {
+		return m.gone(), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if m.Assigner != nil && !onStandby(conn) {
+		if err := m.Assigner.LookIfDue(ctx, conn); err != nil {
+			return nil, err
+		}
+	}
+	problem = m.publicationProblem(ctx, conn, status)
+	switch {
+	case postgres.SQLState(problem) == "55P03": // a table is locked, so nothing can be inserted into it either
+		last := m.Status()
+		status.PublicationOK, status.PublicationProblem, status.PublicationFix, problem = last.PublicationOK, last.PublicationProblem, last.PublicationFix, nil
+	case problem != nil && !isPublicationError(problem):
+		return nil, problem
+	default:
+		ok := problem == nil
+		status.PublicationOK = &ok
+		if broken := new(slot.PublicationError); errors.As(problem, &broken) {
+			status.PublicationProblem = broken.Error()
+			_, status.PublicationFix = broken.Advice()
+		}
+	}
+	if status.Lost() {
+		problem = slot.Verify(status.Slot, status.Database)
+	}
+	m.publish(status, problem)
+	return problem, nil
+}
+
+// forgotten is postgres.ErrForgotten when two looks in a row, this one and one that began then, have found that nobody streams: whoever thinks that he
+// does waits on a connection that the server has given up. The network may tell him in a quarter of an hour, or never. One look alone may have come
+// between the end of a stream and the news of it. That nobody was ever seen to stream says nothing: a stream may live for less than the time between two looks.
+func (m *Monitor) forgotten(began time.Time) (then time.Time, err error) {
+	now := m.Status()
+	then, m.unread = m.unread, began
+	if now.Active || now.Synced { // the copy on a standby is never read; the stream is from the primary
+		m.unread = time.Time{}
+		return time.Time{}, nil
+	}
+	if then.IsZero() {
+		return time.Time{}, nil
+	}
+	return then, fmt.Errorf("slot %q has no walsender: %w", now.Name, postgres.ErrForgotten)
+}
+
+func isPublicationError(err error) bool {
+	var publication *slot.PublicationError
+	return errors.As(err, &publication)
+}
+
+// status reads the slot: alone, or with all else that is known of the server.
+func (m *Monitor) status(ctx context.Context, conn *pgx.Conn) (slot.Status, error) {
+	if m.untilObserved() <= 0 {
+		status, err := m.observe(ctx, conn)
+		switch {
+		case err == nil, errors.Is(err, slot.ErrNotFound), conn.IsClosed(), ctx.Err() != nil:
+			return status, err
+		}
+		m.observed = time.Now() // not at once again
+		m.annotate(Note{"monitor", "the server could not be observed beyond slot and publication: " + err.Error()})
+	}
+	status, err := slot.Get(ctx, conn, m.need.Slot.Name)
+	if err != nil {
+		return slot.Status{}, err
+	}
+	if status.Unfinished() {
+		return slot.Status{}, slot.NotFound(m.need.Slot.Name)
+	}
+	m.recognise(status, nil)
+	return status, nil
+}
+
+// The codes of events by which a slot is not the one that was there before.
+const (
+	slotCreated   = "slot_created"
+	slotRecreated = "slot_recreated"
+)
+
+// recognise notices a slot that is not the one of the last Status, but another of the same name. d is what decoding has cost; nil: not known.
+func (m *Monitor) recognise(now slot.Status, d *Decoding) {
+	before := m.Observation()
+	position := fmt.Sprintf(", confirmed up to %s: what was committed before it was made is not in it", now.ConfirmedFlushLSN)
+	switch {
+	case m.missing:
+		m.happened(slotCreated, fmt.Sprintf("slot %q is there again", now.Name)+position)
+	case before.Slot.Lost() && !now.Lost(), !m.lost && d.restarted(before.Decoding):
+		m.happened(slotRecreated, fmt.Sprintf("slot %q was dropped and made anew", now.Name)+position)
+	default:
+		return
+	}
+	m.missing = false
+	m.readings = nil // positions of another slot
+}
+
+// countedSince is SQL for when the server's counters may have begun anew. One that crashed discards all of them, without a word about those of
+// the slots; pg_stat_bgwriter tells, also where a backend's death made the postmaster start everything but itself again.
+const countedSince = `(SELECT GREATEST(pg_catalog.pg_postmaster_start_time(), b.stats_reset) FROM pg_catalog.pg_stat_bgwriter b)`
+
+// restarted tells whether the counters are those of another slot: they were smaller at a later time, nobody reset them, and the server went on
+// counting all the time.
+func (d *Decoding) restarted(before *Decoding) bool {
+	return d != nil && before != nil && d.TotalTransactions < before.TotalTransactions && !d.ResetAt.After(before.ResetAt) &&
+		d.countedSince.Equal(before.countedSince)
+}
+
+// gone is for a slot that is not there. One that was never seen may not have been made yet.
+func (m *Monitor) gone() error {
+	last := m.Status()
+	lost := slot.Disappeared(m.need.Slot.Name, last.ConfirmedFlushLSN)
+	if last.ObservedAt.IsZero() {
+		m.note(slot.NotFound(m.need.Slot.Name))
+		return lost
+	}
+	if !m.missing {
+		m.missing = true
+		m.happened("slot_missing", fmt.Sprintf("slot %q does not exist any more: somebody dropped or renamed it", last.Name))
+	}
+	last.Active, last.ActivePID, last.WALStatus, last.ObservedAt = false, 0, "lost", time.Now()
+	last.RetainedBytes, last.SafeWALSize = nil, nil
+	m.publish(last, lost)
+	return lost
+}
+
+// publish makes s the last Status. problem is what was found; nil: nothing.
+func (m *Monitor) publish(s slot.Status, problem error) {
+	s.Error = ""
+	m.mu.Lock()
+	before := m.last
+	switch {
+	case s.Active:
+		s.InactiveSince = time.Time{}
+	case !s.InactiveSince.IsZero(): // 17 and later say it
+	case !before.Active && !before.InactiveSince.IsZero():
+		s.InactiveSince = before.InactiveSince
+	default:
+		s.InactiveSince = s.ObservedAt.Add(m.ClockSkew()) // by the server's clock, as it would say it
+	}
+	m.last = s
+	if problem != nil {
+		m.last.Error = problem.Error()
+	}
+	o := m.observation
+	m.mu.Unlock()
+	m.tellChanges(before, s)
+	o.Slot = s
+	m.export(o)
+}
+
+func (m *Monitor) tellChanges(before, s slot.Status) {
+	if m.lost {
+		m.lost = false
+		m.happened("connection_back", "the server answers again")
+	}
+	if before.ObservedAt.IsZero() {
+		return
+	}
+	if before.WALStatus != s.WALStatus {
+		event := m.log.Info()
+		if !slices.Contains([]string{"reserved", "extended"}, s.WALStatus) {
+			event = m.log.Warn()
+		}
+		event.Str("wal_status", s.WALStatus).Str("reason", s.InvalidationReason).Stringer("confirmed_flush_lsn", s.ConfirmedFlushLSN).
+			Msg("slot changed its WAL status")
+	}
+	if s.Lost() && !before.Lost() && !m.missing {
+		m.happened("slot_invalidated", fmt.Sprintf("slot %q was invalidated: %s", s.Name, cmp.Or(s.InvalidationReason, "WAL that it needs was removed")))
+	}
+	switch {
+	case before.PublicationOK == nil || s.PublicationOK == nil || *before.PublicationOK == *s.PublicationOK:
+	case *s.PublicationOK:
+		m.happened("publication_repaired", "the publication brings every table again; rows inserted meanwhile are not sent")
+	default:
+		m.happened("publication_broken", "the publication does not bring every table, or did not for a while")
+	}
+}
+
+// note keeps the positions and says why they are old.
+func (m *Monitor) note(err error) {
+	m.mu.Lock()
+	m.last.Error = err.Error()
+	known := !m.last.ObservedAt.IsZero()
+	m.mu.Unlock()
+	if known && !m.lost {
+		m.lost = true
+		m.happened("connection_lost", "the server cannot be asked any more: "+err.Error())
+	}
+	m.export(m.Observation())
+}

@@ -1,0 +1,183 @@
+package monitor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/slot"
+)
+
+const (
+	keptEvents = 20
+	// A measurement of the clock that is this much better than the last one's error replaces it at once; others wait until that is old.
+	clockAge = time.Minute
+)
+
+// untilObserved is the time until the server is to be observed again.
+func (m *Monitor) untilObserved() time.Duration { return m.cfg.Interval - time.Since(m.observed) }
+
+// observe looks at the server, and returns what it saw of our slot. Only the slot that does not exist is an error that leaves the
+// rest of the Observation new.
+func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (slot.Status, error) {
+	a, err := m.ask(ctx, conn)
+	if err != nil {
+		return slot.Status{}, err
+	}
+	all, rows, err := a.statuses()
+	if err != nil {
+		return slot.Status{}, err
+	}
+	m.observed = a.after
+	before := m.Observation()
+	o := Observation{
+		Server: a.server(), Limit: a.limit(m.cfg.VolumeSize), Decoding: a.decoding(), Clock: m.clock(before.Clock, a), Events: before.Events,
+		Notes: m.rights.notes(conn.Config().User, m.cfg.VolumeSize),
+	}
+	if o.Stream, err = a.walsender(); err != nil {
+		return slot.Status{}, err
+	}
+	m.seen.round()
+	at := slices.IndexFunc(all, func(s slot.Status) bool { return s.Name == m.need.Slot.Name })
+	own := before.Slot
+	found := at >= 0 && !all[at].Unfinished()
+	if found {
+		own = all[at]
+		o.CatalogXminAge = rows[own.Name].CatalogXminAge
+		m.recognise(own, o.Decoding)
+	}
+	if at >= 0 {
+		all = slices.Delete(all, at, at+1)
+	}
+	for i := range all {
+		m.dateInactivity(&all[i], a.Now)
+	}
+	o.Holders, o.Gate = a.holders(&m.seen), a.gate(own.Slot, all)
+	if m.cfg.OtherSlots {
+		o.Others = all
+	}
+	m.changes(before.Server, o.Server)
+	if found {
+		m.readings = m.readings.add(reading{at: a.after, wal: own.CurrentWALLSN, confirmed: own.ConfirmedFlushLSN, restart: own.RestartLSN, pages: a.Pages})
+	}
+	o.Rates, o.Distance = m.readings.rates(), m.readings.distance()
+	if o.Limit.Checkpoint, err = m.lastCheckpoint(a, o.Clock); err != nil {
+		return slot.Status{}, err
+	}
+	o.Slot = own
+	o.Forecast = forecast(o)
+	m.mu.Lock()
+	o.Events = m.observation.Events
+	m.observation = o
+	m.mu.Unlock()
+	if !found {
+		return slot.Status{}, slot.NotFound(m.need.Slot.Name)
+	}
+	return own, nil
+}
+
+// ask does without what the server refuses.
+func (m *Monitor) ask(ctx context.Context, conn *pgx.Conn) (asked, error) {
+	var r rights
+	if m.rights != nil {
+		r = *m.rights
+	} else if err := r.ask(ctx, conn); err != nil {
+		return asked{}, err
+	}
+	for {
+		a, err := ask(ctx, conn, r, m.need.Slot.Name, m.cfg.VolumeSize)
+		if err == nil {
+			m.rights = &r
+			return a, nil
+		}
+		less, ok := r.without(err, m.cfg.VolumeSize)
+		if postgres.SQLState(err) == "" || conn.IsClosed() || !ok {
+			return asked{}, err
+		}
+		r = less
+	}
+}
+
+// dateInactivity says since when, by the server's clock, nobody streams from another slot, where the server does not: from 17 on it does.
+func (m *Monitor) dateInactivity(s *slot.Status, now time.Time) {
+	switch {
+	case s.Active:
+		s.InactiveSince = time.Time{}
+	case s.InactiveSince.IsZero():
+		s.InactiveSince = m.seen.since("inactive "+s.Name, now)
+	}
+}
+
+// changes are those of the server as a whole.
+func (m *Monitor) changes(before, now Server) {
+	switch {
+	case before.StartedAt.IsZero():
+		return
+	case before.Standby && !now.Standby:
+		m.happened("promoted", "the server was promoted: it was a standby")
+	case before.Timeline > 0 && now.Timeline > before.Timeline:
+		m.happened("failover", fmt.Sprintf("another server answers: timeline %d, before it was %d", now.Timeline, before.Timeline))
+	case !before.StartedAt.Equal(now.StartedAt):
+		m.happened("server_restarted", "the server was restarted at "+now.StartedAt.UTC().Format(time.RFC3339))
+	default:
+		return
+	}
+	m.readings = nil
+	m.checkpoint = Checkpoint{}
+}
+
+// lastCheckpoint also learns how long one takes: it is seen when it has ended.
+func (m *Monitor) lastCheckpoint(a asked, clock *Clock) (*Checkpoint, error) {
+	if a.Checkpoint == nil {
+		return nil, nil
+	}
+	redo, err := postgres.ParseLSN(a.Checkpoint.Redo)
+	if err != nil {
+		return nil, fmt.Errorf("read the position of the last checkpoint: %w", err)
+	}
+	now := Checkpoint{StartedAt: a.Checkpoint.Time, RedoLSN: redo, Took: m.checkpoint.Took}
+	if was := m.checkpoint; !was.StartedAt.IsZero() && !was.StartedAt.Equal(now.StartedAt) {
+		// It ended between the last look and this one.
+		ended := a.Now.Add(-m.cfg.Interval / 2)
+		now.Took = Seconds(max(0, ended.Sub(now.StartedAt).Seconds()))
+	}
+	m.checkpoint = now
+	now.Pages = m.readings.pagesSince(now.StartedAt.Add(-clock.Skew.Duration()), m.cfg.Interval)
+	return &now, nil
+}
+
+// clock keeps the better of two measurements for a while: the shorter the way, the less can be wrong.
+func (m *Monitor) clock(before *Clock, a asked) *Clock {
+	now := a.clock()
+	if before != nil && before.Error < now.Error && a.after.Sub(m.clockRead) < clockAge {
+		return before
+	}
+	m.clockRead = a.after
+	skew := now.Skew.Duration()
+	if skew.Abs() <= now.Error.Duration() {
+		skew = 0 // better than a guess, since most clocks are kept right
+	}
+	m.skew.Store(int64(skew))
+	return now
+}
+
+// happened remembers an event and logs it.
+func (m *Monitor) happened(code, text string) {
+	m.log.Warn().Str("slot", m.need.Slot.Name).Str("event", code).Str("reason", text).Msg("server or slot changed")
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	events := append([]Event{{At: time.Now(), Code: code, Text: text}}, m.observation.Events...)
+	m.observation.Events = events[:min(len(events), keptEvents)]
+}
+
+// annotate adds a note until the next observation.
+func (m *Monitor) annotate(n Note) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	notes := slices.DeleteFunc(slices.Clone(m.observation.Notes), func(o Note) bool { return o.Value == n.Value })
+	m.observation.Notes = append(notes, n)
+}

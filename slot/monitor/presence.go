@@ -1,0 +1,92 @@
+package monitor
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Returns is how often the server has come back: it took a connection of the monitor after it had
+// refused one, or was restarted or promoted. It may be called from any goroutine.
+func (m *Monitor) Returns() int { return m.presence.count() }
+
+// AwaitReturn waits until Returns is more than returns, or ctx ends. It may be called from any
+// goroutine while Run runs.
+//
+// The monitor's connection is an ordinary one, which holds up no shutdown: the server ends it at
+// once and refuses the next. One that the server takes shows that the shutdown is over, or the
+// recovery from a crash, which does not restart the postmaster.
+func (m *Monitor) AwaitReturn(ctx context.Context, returns int) error {
+	return m.presence.beyond(ctx, returns)
+}
+
+// answered notes an answer of the server of conn.
+func (m *Monitor) answered(conn *pgx.Conn) {
+	if m.presence.answered(m.started, onStandby(conn)) {
+		m.observed = time.Time{} // it may be another server
+	}
+}
+
+// onStandby reports whether the server of conn is a standby, as of its last answer.
+func onStandby(conn *pgx.Conn) bool { return conn.PgConn().ParameterStatus("in_hot_standby") == "on" }
+
+// presence counts returns. It is safe for concurrent use.
+type presence struct {
+	mu      sync.Mutex
+	started time.Time     // start of the server that answered last; zero before the first answer
+	standby bool          // that server was a standby
+	refused bool          // an attempt to connect has failed since then
+	returns int           // see Monitor.Returns
+	changed chan struct{} // closed, and replaced, whenever returns grows
+}
+
+func newPresence() *presence { return &presence{changed: make(chan struct{})} }
+
+// failed notes an attempt to connect that failed.
+func (p *presence) failed() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refused = true
+}
+
+// answered notes an answer of a server that was started at that time, and reports whether it is a
+// return.
+func (p *presence) answered(started time.Time, standby bool) (returned bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	restarted := !p.started.IsZero() && !started.Equal(p.started)
+	promoted := p.standby && !standby
+	returned = p.refused || restarted || promoted
+	p.started, p.standby, p.refused = started, standby, false
+	if returned {
+		p.returns++
+		close(p.changed)
+		p.changed = make(chan struct{})
+	}
+	return returned
+}
+
+func (p *presence) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.returns
+}
+
+// beyond waits until there are more returns than that, or ctx ends.
+func (p *presence) beyond(ctx context.Context, returns int) error {
+	for {
+		p.mu.Lock()
+		now, changed := p.returns, p.changed
+		p.mu.Unlock()
+		if now > returns {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}

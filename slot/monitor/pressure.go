@@ -1,0 +1,79 @@
+package monitor
+
+import (
+	"fmt"
+
+	"github.com/postrider/postrider/slot"
+)
+
+const (
+	// awayFor is how long nobody has to read before that counts: a relay that reconnects is back by then.
+	awayFor = 10
+	// holdsFor is the age from which a transaction counts as one that holds restart_lsn. Those that end before do not matter.
+	holdsFor = 30
+	// confirmsNothingFor is how long confirmed_flush_lsn may stand still.
+	confirmsNothingFor = 30
+	// fallsBehindFor is how long the lag has to have grown.
+	fallsBehindFor = 60
+	// RestartStep, in seconds, is the longest step of restart_lsn with a reader who keeps up and no transaction that is older than holdsFor: two logs of
+	// running transactions, 15 s apart and up to 10 s late, and one transaction.
+	RestartStep = 75
+	// foreseeable is how far ahead a cause reaches that may end by itself, in times of how long it has lasted. COPY of 5 GB holds restart_lsn
+	// for as long as it runs, and when it ends a limit of 50 GB is nine times as far away.
+	foreseeable = 8
+)
+
+// pressure makes the slot keep more WAL from moment to moment.
+type pressure struct {
+	rate    float64 // bytes by which more is kept, per second
+	lasted  float64 // seconds
+	lasting bool    // it does not end by itself
+	text    string
+}
+
+// reaches says whether the cause may be expected to last for so many seconds.
+func (p pressure) reaches(seconds float64) bool { return p.lasting || seconds <= foreseeable*p.lasted }
+
+// findPressure finds what makes the slot keep more WAL, at the rate at which it is written. A reader who keeps up, with nothing that holds
+// restart_lsn back, keeps no more at any rate of writing.
+func findPressure(o Observation, wal float64) (worst pressure, found bool) {
+	add := func(p pressure) {
+		switch {
+		case !found, p.rate > worst.rate, p.rate == worst.rate && p.lasting && !worst.lasting,
+			p.rate == worst.rate && p.lasting == worst.lasting && p.lasted > worst.lasted:
+			worst, found = p, true
+		}
+	}
+	d, now := o.Distance, serverNow(o)
+	copied := o.Server.Standby && o.Slot.Synced // never read from; it follows the primary's
+	if !o.Slot.Active && !copied {
+		away := float64(d.ConfirmedStill)
+		if !o.Slot.InactiveSince.IsZero() {
+			away = max(away, now.Sub(o.Slot.InactiveSince).Seconds())
+		}
+		if away >= awayFor {
+			add(pressure{wal, away, true, "nobody has read from the slot for " + span(away)})
+		}
+		return worst, found
+	}
+	for _, h := range o.Holders {
+		if age := now.Sub(h.Since).Seconds(); h.Restart && !h.Since.IsZero() && age >= holdsFor {
+			add(pressure{wal, age, !h.Works(), "a transaction has held restart_lsn back for " + span(age)})
+		}
+	}
+	if still := float64(d.ConfirmedStill); still >= confirmsNothingFor {
+		add(pressure{wal, still, false, "nothing has been confirmed for " + span(still)})
+	}
+	if d.LagGrowing >= fallsBehindFor {
+		add(pressure{d.LagGrowth, float64(d.LagGrowing), false, fmt.Sprintf("the reader has fallen behind by %s/s for %s", slot.Size(d.LagGrowth), span(float64(d.LagGrowing)))})
+	}
+	if still := float64(d.RestartStill); still >= RestartStep {
+		add(pressure{wal, still, false, "restart_lsn has not moved for " + span(still)})
+	}
+	return worst, found
+}
+
+// Works tells of a transaction that runs a statement at this moment, and may end with it.
+func (h Holder) Works() bool {
+	return h.Kind == HolderTransaction && (h.State == "active" || h.State == "fastpath function call")
+}

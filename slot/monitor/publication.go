@@ -1,0 +1,87 @@
+package monitor
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/slot"
+)
+
+// publicationProblem is what is wrong with the publication, or was since the last look, or an error of reading it. before was read before. Between two looks a
+// change can come and go, and rows written meanwhile are not sent: it is said for as long as the process lives, since nobody else knows once the
+// slot is beyond.
+func (m *Monitor) publicationProblem(ctx context.Context, conn *pgx.Conn, before slot.Status) error {
+	m.looking.Lock()
+	defer m.looking.Unlock()
+	p, err := slot.ReadPublication(ctx, conn, m.need.Publication, m.need.Tables)
+	if err != nil {
+		return err
+	}
+	problem := p.Problem()
+	if problem == nil && m.brought != nil {
+		if problem = p.ChangedSince(ctx, conn, m.brought); problem == nil {
+			m.logAlterations(p)
+		}
+	}
+	if broken := new(slot.PublicationError); errors.As(problem, &broken) && m.brought != nil {
+		broken.From, broken.FromXmin = m.boundaries.settled.lsn, uint32(m.boundaries.settled.xmin)
+	}
+	if problem == nil {
+		m.remember(p, before.CurrentWALLSN)
+	}
+	return problem
+}
+
+func (m *Monitor) remember(p *slot.Publication, before pglogrepl.LSN) {
+	m.brought = p
+	xmin, xmax := p.Transactions()
+	m.boundaries.passed(before, xmin, xmax)
+}
+
+// logAlterations logs what loses no row, or only rarely and cannot be distinguished from that.
+func (m *Monitor) logAlterations(p *slot.Publication) {
+	for _, a := range p.AlteredSince(m.brought) {
+		m.log.Info().Str("publication", p.Name).Str("relation", a.Table).
+			Stringer("from_lsn", m.boundaries.settled.lsn).Stringer("to_lsn", p.ReadLSN()).Msg(a.Text)
+	}
+}
+
+// Begin is the first look at the publication, for a process that is about to stream for the first time. It warns of what is younger than the slot's horizon: that may have
+// been otherwise for rows that the slot does not send. It has to be before anybody streams, which moves the horizon. It may be called while Run runs,
+// and does nothing when it is called again.
+func (m *Monitor) Begin(ctx context.Context, conn *pgx.Conn) error {
+	m.looking.Lock()
+	defer m.looking.Unlock()
+	if m.begun {
+		return nil
+	}
+	s, err := slot.Get(ctx, conn, m.need.Slot.Name)
+	if err != nil {
+		return err
+	}
+	p, err := slot.ReadPublication(ctx, conn, m.need.Publication, m.need.Tables)
+	if err != nil {
+		return err
+	}
+	newer, err := p.NewerThan(ctx, conn, s.Slot)
+	if err != nil {
+		return err
+	}
+	if len(newer.What) > 0 {
+		event := m.log.Warn()
+		if newer.Unused {
+			event = m.log.Info()
+		}
+		event.Str("slot", s.Name).Str("publication", p.Name).Strs("relation", newer.What).Stringer("restart_lsn", s.RestartLSN).
+			Stringer("current_wal_lsn", p.ReadLSN()).Str("next", newer.Find()).
+			Msg("publication or table may have changed after the position of the slot: rows inserted before the change may be missing from the topics")
+	}
+	if m.brought == nil && p.Problem() == nil {
+		m.remember(p, s.CurrentWALLSN)
+	}
+	m.begun = true
+	return nil
+}

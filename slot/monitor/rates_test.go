@@ -1,0 +1,102 @@
+package monitor
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/stretchr/testify/require"
+)
+
+// watch adds a reading every 5 s, each a step on from the last, for as long as asked.
+func (rs readings) watch(d time.Duration, wal, confirmed, restart pglogrepl.LSN, pages int64) readings {
+	last := reading{at: time.Unix(1_000_000, 0), wal: 1 << 30, confirmed: 1 << 29, restart: 1 << 28, pages: new(int64(100))}
+	if len(rs) == 0 {
+		rs = rs.add(last)
+	} else {
+		last = rs[len(rs)-1]
+	}
+	for end := last.at.Add(d); last.at.Before(end); {
+		last = reading{
+			at: last.at.Add(5 * time.Second), wal: last.wal + 5*wal, confirmed: last.confirmed + 5*confirmed, restart: last.restart + 5*restart,
+			pages: new(*last.pages + 5*pages),
+		}
+		rs = rs.add(last)
+	}
+	return rs
+}
+
+func TestRates_NeedHalfAMinute(t *testing.T) {
+	require.Equal(t, Rates{}, readings(nil).rates())
+	require.Equal(t, Rates{}, readings{}.watch(25*time.Second, 100, 50, 20, 3).rates())
+	rates := readings{}.watch(30*time.Second, 100, 50, 20, 3).rates()
+	require.Equal(t, Rates{
+		WAL1m: new(100.0), WAL5m: new(100.0), WAL1h: new(100.0), Drain5m: new(50.0), Drain1h: new(50.0), Pages5m: new(3.0),
+	}, rates)
+}
+
+func TestRates_AreOfTheirWindow(t *testing.T) {
+	rs := readings{}.watch(2*time.Hour, 100, 100, 100, 1)
+	require.LessOrEqual(t, len(rs), 721, "an hour is kept")
+	rs = rs.watch(time.Minute, 1000, 0, 0, 10)
+	rates := rs.rates()
+	require.InDelta(t, 1000, *rates.WAL1m, 0.1)
+	require.InDelta(t, (4*100+1000)/5, *rates.WAL5m, 0.1)
+	require.InDelta(t, (59*100+1000)/60, *rates.WAL1h, 0.1)
+	require.InDelta(t, 80, *rates.Drain5m, 0.1)
+	require.InDelta(t, 98.33, *rates.Drain1h, 0.1)
+	require.InDelta(t, 2.8, *rates.Pages5m, 0.1)
+}
+
+func TestRates_StartOver(t *testing.T) {
+	rs := readings{}.watch(10*time.Minute, 100, 100, 100, 1)
+	last := rs[len(rs)-1]
+	other := rs.add(reading{at: last.at.Add(5 * time.Second), wal: last.wal - 1, confirmed: last.confirmed, restart: last.restart})
+	require.Len(t, other, 1, "WAL does not go backwards on one server")
+	require.Equal(t, Rates{}, other.rates())
+
+	rs = readings{}.watch(10*time.Minute, 100, 100, 100, 1)
+	rs = rs.add(reading{at: last.at.Add(5 * time.Second), wal: last.wal, confirmed: 1, restart: 1, pages: new(int64(3))})
+	rates := rs.rates()
+	require.Zero(t, *rates.Drain5m, "a position that goes back, as after a crash, has not moved")
+	require.Positive(t, *rates.WAL5m)
+	require.Nil(t, rates.Pages5m, "somebody reset the statistics")
+	require.InDelta(t, 7, *rs.watch(30*time.Second, 0, 0, 0, 7).rates().Pages5m, 0.1)
+}
+
+func TestReadings_CountPagesSinceACheckpoint(t *testing.T) {
+	rs := readings{}.watch(time.Minute, 100, 100, 100, 2)
+	last := rs[len(rs)-1].at
+	require.EqualValues(t, 60, *rs.pagesSince(last.Add(-30*time.Second), 5*time.Second))
+	require.EqualValues(t, 60, *rs.pagesSince(last.Add(-31*time.Second), 5*time.Second), "the reading after it")
+	require.Nil(t, rs.pagesSince(last.Add(-2*time.Minute), 5*time.Second), "nobody counted then")
+	require.Nil(t, readings(nil).pagesSince(last, 5*time.Second))
+}
+
+// The time that the server takes for its work is not the clocks' difference.
+func TestClock_LeavesTheWorkOut(t *testing.T) {
+	start := time.Now()
+	a := asked{before: start, after: start.Add(10 * time.Millisecond)}
+	a.Now, a.End = start.Add(time.Hour+time.Millisecond), start.Add(time.Hour+7*time.Millisecond)
+	c := a.clock()
+	require.InDelta(t, 3600-0.001, float64(c.Skew), 1e-6)
+	require.InDelta(t, 0.002, float64(c.Error), 1e-6)
+}
+
+func TestClock_KeepsTheBetterMeasurementForAWhile(t *testing.T) {
+	start := time.Now()
+	var m Monitor
+	look := func(after, skew, way time.Duration) *Clock {
+		a := asked{before: start.Add(after), after: start.Add(after + 2*way)}
+		a.Now, a.End = a.before.Add(way+skew), a.before.Add(way+skew)
+		m.observation.Clock = m.clock(m.observation.Clock, a)
+		return m.observation.Clock
+	}
+	require.InDelta(t, 1, float64(look(0, time.Second, time.Millisecond).Skew), 1e-6)
+	require.Equal(t, time.Second, m.ClockSkew().Round(time.Microsecond))
+	require.InDelta(t, 1, float64(look(5*time.Second, 2*time.Second, 2*time.Millisecond).Skew), 1e-6, "a worse one")
+	require.InDelta(t, 3, float64(look(10*time.Second, 3*time.Second, time.Millisecond/2).Skew), 1e-6, "a better one")
+	require.InDelta(t, 4, float64(look(2*time.Minute, 4*time.Second, 2*time.Millisecond).Skew), 1e-6, "the old one is too old")
+	look(4*time.Minute, time.Millisecond, 2*time.Millisecond)
+	require.Zero(t, m.ClockSkew(), "clocks that cannot be told apart are the same")
+}

@@ -1,0 +1,208 @@
+package partition
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/rs/zerolog"
+
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/replication"
+)
+
+// Assigner decides to which outbox table a row belongs, by the OID under which it comes and by what
+// was true when it was committed. It never decides by likeness. Safe for concurrent use.
+//
+// The stream itself has the name of the relation at that time, and describes a relation anew behind
+// each change of its place in a tree: what holds for the first row of a *replication.Relation holds
+// for all of its rows. Whether it was a partition follows from catalog rows that have not changed
+// since (see proof), or from what this process saw earlier (see assigned). Locks keep the two in
+// order: whoever attaches or detaches a partition waits for its writers, and they for him.
+type Assigner struct {
+	slot, publication string
+	tables            []string
+	decisions         []replication.Assignment
+	sql               [2]string // selectProof, and for servers before 15
+	log               zerolog.Logger
+
+	mu       sync.Mutex
+	next     time.Time                // when LookIfDue looks
+	timeline string                   // positions of another one mean nothing
+	oids     map[string]seenTable     // by outbox table, as last seen
+	spans    map[uint32][]assigned    // by relation
+	plain    sight                    // up to here nothing but the outbox tables themselves brings their rows
+	settled  map[string]struct{}      // decisions that the log has said are no longer needed
+	gone     map[uint32]pglogrepl.LSN // relations that were decided on and do not exist: none of their rows commits behind it
+}
+
+// seenTable is the relation that has the name of an outbox table.
+type seenTable struct {
+	oid  uint32
+	from pglogrepl.LSN // rows committed behind it are behind the look that saw it
+}
+
+// assigned says that rows of a relation belong to a table, or to none, from one commit to another.
+type assigned struct {
+	table string // empty: none
+	link  string // by which it is a partition, where that was seen; it can go on with it
+	from  pglogrepl.LSN
+	sight
+}
+
+// NewAssigner makes an Assigner that knows nothing yet. slotName is the slot that is streamed.
+func New(cfg replication.Config, slotName string, log zerolog.Logger) *Assigner {
+	return &Assigner{
+		slot: slotName, publication: cfg.Publication, tables: cfg.Tables, decisions: cfg.Assignments(), log: log,
+		sql: [2]string{
+			strings.Replace(selectProof, "SCHEMA_MEMBERSHIP", schemaMembership, 1),
+			strings.Replace(selectProof, "SCHEMA_MEMBERSHIP", "NULL::pg_catalog.int4", 1),
+		},
+		oids: map[string]seenTable{}, spans: map[uint32][]assigned{}, settled: map[string]struct{}{}, gone: map[uint32]pglogrepl.LSN{},
+	}
+}
+
+// FirstRow is the first row of a relation as it is described now.
+type FirstRow struct {
+	Relation *replication.Relation
+	LSN      pglogrepl.LSN // of the commit
+	XID      uint32
+	Index    uint32
+}
+
+// Assign finds the outbox table of a row; empty: it belongs to none. That holds for later rows of the
+// same *replication.Relation up to a position; zero: for all. The error is an *UnassignedError if it
+// is not known.
+func (a *Assigner) Assign(ctx context.Context, conn *pgx.Conn, row FirstRow) (table string, upTo pglogrepl.LSN, err error) {
+	if table, known := a.Remembered(row); known {
+		return table, 0, nil
+	}
+	if err := AwaitChanges(ctx, conn, row.XID); err != nil {
+		if d, decided := a.decided(row); decided {
+			return d.Table, d.UpTo, nil
+		}
+		return "", 0, err
+	}
+	e, before, err := a.ask(ctx, conn, row.Relation.OID)
+	if err != nil {
+		return "", 0, fmt.Errorf("find out which table the rows of %s belong to: %w", row.Relation, err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.see(e, before)
+	verdict := a.judge(e, row)
+	if verdict.known() {
+		return verdict.table(), 0, nil
+	}
+	if d, decided := a.decided(row); decided {
+		return d.Table, d.UpTo, nil
+	}
+	return "", 0, a.unassigned(row, e, verdict)
+}
+
+// decided gives the operator's decision about a row.
+func (a *Assigner) decided(row FirstRow) (replication.Assignment, bool) {
+	for _, d := range a.decisions {
+		if d.Covers(row.Relation, row.LSN) {
+			a.log.Info().Str("relation", row.Relation.String()).Uint32("oid", d.OID).Str("decision", d.String()).
+				Msg("rows are assigned by replication.partitions")
+			return d, true
+		}
+	}
+	return replication.Assignment{}, false
+}
+
+// Remembered is Assign without a question, where that is exact.
+func (a *Assigner) Remembered(row FirstRow) (table string, known bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	rel := row.Relation
+	if t, is := a.oids[rel.String()]; is && t.oid == rel.OID {
+		return rel.String(), true
+	}
+	for _, s := range a.spans[rel.OID] {
+		if s.from <= row.LSN && s.covers(row) {
+			return s.table, true
+		}
+	}
+	if a.plain.covers(row) && !slices.Contains(a.tables, rel.String()) && !a.isTable(rel.OID) {
+		return "", true
+	}
+	return "", false
+}
+
+func (a *Assigner) isTable(oid uint32) bool {
+	for _, t := range a.oids {
+		if t.oid == oid {
+			return true
+		}
+	}
+	return false
+}
+
+// ask reads the evidence, and where the WAL was before that.
+func (a *Assigner) ask(ctx context.Context, conn *pgx.Conn, oid uint32) (*proof, walPosition, error) {
+	before, err := readPosition(ctx, conn)
+	if err != nil {
+		return nil, before, err
+	}
+	e, err := a.readProof(ctx, conn, oid)
+	return e, before, err
+}
+
+// see takes note of what evidence says of the outbox tables. a.mu is held.
+func (a *Assigner) see(e *proof, before walPosition) {
+	a.onTimeline(before.timeline)
+	plain := len(e.Tables) == len(a.tables)
+	for _, t := range e.Tables {
+		name := a.tables[t.N-1]
+		if a.oids[name].oid != t.OID {
+			a.oids[name] = seenTable{oid: t.OID, from: e.behind}
+		}
+		plain = plain && t.Kind != "p" && e.namedBefore(t.nameProof)
+	}
+	if plain {
+		a.plain = a.plain.further(sight{before.flushed, e.snapshot})
+	}
+}
+
+// On tells which timeline the rows come from that will be asked for.
+func (a *Assigner) On(timeline int32) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.onTimeline(timelineName(timeline))
+}
+
+// timelineName is a timeline as in the name of a WAL file.
+func timelineName(timeline int32) string { return fmt.Sprintf("%08X", timeline) }
+
+// onTimeline forgets what was seen on another timeline: its positions and OIDs are not those of this one.
+func (a *Assigner) onTimeline(timeline string) {
+	if a.timeline != timeline {
+		a.timeline, a.plain = timeline, sight{}
+		clear(a.oids)
+		clear(a.spans)
+	}
+}
+
+// walPosition is where the WAL was before a look: what was flushed by then is seen by it.
+type walPosition struct {
+	flushed  pglogrepl.LSN
+	timeline string
+}
+
+func readPosition(ctx context.Context, conn *pgx.Conn) (p walPosition, err error) {
+	var flushed string
+	err = conn.QueryRow(ctx, `SELECT pg_catalog.pg_current_wal_flush_lsn()::pg_catalog.text,
+		pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_flush_lsn()), 1, 8)`).Scan(&flushed, &p.timeline)
+	if err != nil {
+		return p, postgres.Error(err)
+	}
+	p.flushed, err = pglogrepl.ParseLSN(flushed)
+	return p, err
+}

@@ -1,0 +1,73 @@
+package partition
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/slot"
+)
+
+const (
+	// How often, and for how long, it is looked whether a change of tables has become visible.
+	changesInterval = 20 * time.Millisecond
+	changesTimeout  = 2 * time.Second
+)
+
+// selectChanging reports whether a transaction, the parameter, is still running for others and may have
+// changed tables: whoever does holds a lock on them that is stronger than a writer's, until the change is
+// visible. Everybody may read pg_locks.
+const selectChanging = `
+WITH l AS MATERIALIZED (SELECT k.locktype, k.transactionid, k.virtualtransaction, k.mode FROM pg_catalog.pg_locks k WHERE k.granted)
+SELECT EXISTS (SELECT FROM l t JOIN l s ON s.virtualtransaction = t.virtualtransaction
+  WHERE t.locktype = 'transactionid' AND t.transactionid = $1::pg_catalog.xid
+  AND s.locktype = 'relation' AND s.mode NOT IN ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock'))`
+
+// AwaitChanges blocks until the catalogs show what a transaction that was decoded has done to tables, two
+// seconds at most. A transaction is decoded as soon as its commit is written: before anybody sees it, and long
+// before where it waits for a synchronous standby. One that only wrote rows is not waited for: the standby it
+// waits for may be the caller. xid is without its epoch, as the stream has it; zero: none is waited for.
+func AwaitChanges(ctx context.Context, conn *pgx.Conn, xid uint32) error {
+	if xid == 0 {
+		return nil
+	}
+	tick := time.NewTicker(changesInterval)
+	defer tick.Stop()
+	for began := time.Now(); ; {
+		var changing bool
+		if err := conn.QueryRow(ctx, selectChanging, xid).Scan(&changing); err != nil {
+			return fmt.Errorf("look whether transaction %d is visible: %w", xid, postgres.Error(err))
+		}
+		if !changing {
+			return nil
+		}
+		if time.Since(began) > changesTimeout {
+			return fmt.Errorf("transaction %d has changed tables and committed, and is not visible yet: it may wait for a synchronous standby", xid)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// sight is how far something was seen: what commits up to a position, but for transactions that were
+// invisible to the one who looked.
+type sight struct {
+	to       pglogrepl.LSN
+	snapshot *slot.Snapshot
+}
+
+func (s sight) covers(row FirstRow) bool { return row.LSN <= s.to && s.snapshot.Sees(row.XID) }
+
+// further is the one of two that reaches further.
+func (s sight) further(other sight) sight {
+	if other.to >= s.to {
+		return other
+	}
+	return s
+}

@@ -1,0 +1,257 @@
+package partition
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/slot"
+)
+
+// proof is what the catalogs say about the outbox tables and about one relation, all of one snapshot.
+//
+// Ages count transactions. A catalog row whose age is greater than Horizon was committed before the
+// confirmed position of the slot, and is as it was at the commit of every transaction that the slot
+// still sends. One with Born is as the transaction that created its table left it. Both are steady.
+type proof struct {
+	Horizon     *int32            `json:"horizon"`   // age of the slot's catalog_xmin; nil: no slot
+	Confirmed   string            `json:"confirmed"` // LSN; empty: no slot
+	Kept        string            `json:"kept"`      // LSN: nothing before it comes again, even if the slot rewinds; empty: not known
+	Behind      string            `json:"behind"`    // LSN: what commits behind it was not seen
+	Snapshot    string            `json:"snapshot"`  // that all is of
+	Publication *publicationProof `json:"publication"`
+	Tables      []tableProof      `json:"tables"`   // by n; one that does not exist is left out
+	Relation    *relationProof    `json:"relation"` // nil: does not exist any more
+	Links       []linkProof       `json:"links"`    // from the relation up to the root
+	// Members are the other tables that the publication names, if the relation is an outbox table.
+	Members []nameProof `json:"members"`
+
+	confirmed, kept, behind pglogrepl.LSN
+	snapshot                *slot.Snapshot
+
+	columnLists bool // the server has them
+}
+
+type rowAge struct {
+	Age  int32 `json:"age"`
+	Born bool  `json:"born"`
+}
+
+type publicationProof struct {
+	Age       int32 `json:"age"`
+	ViaRoot   bool  `json:"via_root"`
+	AllTables bool  `json:"all_tables"`
+}
+
+// nameProof holds the catalog rows that a rename or a change of schema writes. Either of the first
+// two is enough: others write the one, but not the other.
+type nameProof struct {
+	Class        rowAge `json:"class"`
+	Type         rowAge `json:"type"`
+	Namespace    string `json:"namespace"`
+	Name         string `json:"name"`
+	NamespaceOID uint32 `json:"namespace_oid"`
+	NamespaceAge int32  `json:"namespace_age"`
+}
+
+type tableProof struct {
+	nameProof
+
+	N             int           `json:"n"` // from 1
+	OID           uint32        `json:"oid"`
+	Kind          string        `json:"kind"`
+	Member        bool          `json:"member"`         // the publication names it
+	MembershipAge *int32        `json:"membership_age"` // of its entry in the publication, or of that of its schema; nil: none
+	ColumnList    bool          `json:"column_list"`
+	Columns       []columnProof `json:"columns"`
+}
+
+type columnProof struct {
+	Name      string `json:"name"`
+	Type      uint32 `json:"type"`
+	Mod       int32  `json:"mod"`
+	Dropped   bool   `json:"dropped"`
+	Generated bool   `json:"generated"`
+	Age       int32  `json:"age"`
+}
+
+type relationProof struct {
+	nameProof
+
+	Partition bool     `json:"partition"`
+	Columns   []rowAge `json:"columns"` // that are not dropped
+}
+
+type linkProof struct {
+	nameProof
+
+	Parent  uint32   `json:"parent"`
+	Link    rowAge   `json:"link"`
+	ID      string   `json:"id"` // xmin of the pg_inherits row
+	Pending bool     `json:"pending"`
+	Columns []rowAge `json:"columns"` // of the parent
+}
+
+// nameColumns is SQL for a nameProof of the pg_class row c.
+const nameColumns = `
+  'class', pg_catalog.json_build_object('age', pg_catalog.age(c.xmin), 'born', coalesce(c.xmin = (
+    SELECT b.xmin FROM pg_catalog.pg_attribute b WHERE b.attrelid = c.oid AND b.attnum = -1), false)),
+  'type', (SELECT pg_catalog.json_build_object('age', pg_catalog.age(y.xmin), 'born', coalesce(y.xmin = (
+    SELECT b.xmin FROM pg_catalog.pg_attribute b WHERE b.attrelid = c.oid AND b.attnum = -1), false))
+    FROM pg_catalog.pg_type y WHERE y.oid = c.reltype),
+  'name', c.relname, 'namespace_oid', c.relnamespace::pg_catalog.int8,
+  'namespace', (SELECT s.nspname FROM pg_catalog.pg_namespace s WHERE s.oid = c.relnamespace),
+  'namespace_age', (SELECT pg_catalog.age(s.xmin) FROM pg_catalog.pg_namespace s WHERE s.oid = c.relnamespace)`
+
+// columnAges is SQL for the ages of the columns of the pg_class row c.
+const columnAges = `(SELECT pg_catalog.json_agg(pg_catalog.json_build_object('age', pg_catalog.age(a.xmin), 'born', coalesce(a.xmin = (
+          SELECT b.xmin FROM pg_catalog.pg_attribute b WHERE b.attrelid = c.oid AND b.attnum = -1), false)))
+        FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)`
+
+// The system columns of a table are written once, when it is created. Parameters: slot, publication,
+// schemas and names of the outbox tables, OID of the relation.
+const selectProof = `
+WITH RECURSIVE up(depth, child, parent, born, age, id, pending) AS (
+  SELECT 1, i.inhrelid, i.inhparent,
+    coalesce(i.xmin = (SELECT b.xmin FROM pg_catalog.pg_attribute b WHERE b.attrelid = i.inhrelid AND b.attnum = -1), false),
+    pg_catalog.age(i.xmin), i.xmin::text, i.inhdetachpending
+  FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition
+  WHERE i.inhrelid = $5::pg_catalog.oid
+  UNION ALL
+  SELECT up.depth + 1, i.inhrelid, i.inhparent,
+    coalesce(i.xmin = (SELECT b.xmin FROM pg_catalog.pg_attribute b WHERE b.attrelid = i.inhrelid AND b.attnum = -1), false),
+    pg_catalog.age(i.xmin), i.xmin::text, i.inhdetachpending
+  FROM up JOIN pg_catalog.pg_inherits i ON i.inhrelid = up.parent
+  JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition)
+SELECT pg_catalog.json_build_object(
+  'behind', pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text,
+  'snapshot', pg_catalog.pg_current_snapshot()::pg_catalog.text,
+  'confirmed', coalesce((SELECT r.confirmed_flush_lsn::pg_catalog.text FROM pg_catalog.pg_replication_slots r WHERE r.slot_name = $1::pg_catalog.name), ''),
+  'kept', coalesce((SELECT r.restart_lsn::pg_catalog.text FROM pg_catalog.pg_replication_slots r WHERE r.slot_name = $1::pg_catalog.name), ''),
+  'horizon', (SELECT pg_catalog.age(r.catalog_xmin) FROM pg_catalog.pg_replication_slots r WHERE r.slot_name = $1::pg_catalog.name),
+  'publication', (SELECT pg_catalog.json_build_object('age', pg_catalog.age(p.xmin), 'via_root', p.pubviaroot, 'all_tables', p.puballtables)
+    FROM pg_catalog.pg_publication p WHERE p.pubname = $2::pg_catalog.name),
+  'tables', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object(
+      'n', w.n, 'oid', c.oid::pg_catalog.int8, 'kind', c.relkind, ` + nameColumns + `,
+      'member', EXISTS (SELECT FROM pg_catalog.pg_publication_rel m
+        JOIN pg_catalog.pg_publication p ON p.oid = m.prpubid WHERE m.prrelid = c.oid AND p.pubname = $2::pg_catalog.name),
+      'membership_age', coalesce(
+        (SELECT pg_catalog.age(m.xmin) FROM pg_catalog.pg_publication_rel m
+          JOIN pg_catalog.pg_publication p ON p.oid = m.prpubid WHERE m.prrelid = c.oid AND p.pubname = $2::pg_catalog.name),
+        SCHEMA_MEMBERSHIP),
+      'column_list', (SELECT pg_catalog.to_jsonb(m) OPERATOR(pg_catalog.->>) 'prattrs' IS NOT NULL FROM pg_catalog.pg_publication_rel m
+        JOIN pg_catalog.pg_publication p ON p.oid = m.prpubid WHERE m.prrelid = c.oid AND p.pubname = $2::pg_catalog.name),
+      'columns', (SELECT pg_catalog.json_agg(pg_catalog.json_build_object('name', a.attname, 'type', a.atttypid::pg_catalog.int8,
+          'mod', a.atttypmod, 'dropped', a.attisdropped, 'generated', a.attgenerated <> '', 'age', pg_catalog.age(a.xmin)))
+        FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0))), '[]')
+    FROM ROWS FROM (pg_catalog.unnest($3::pg_catalog.name[]), pg_catalog.unnest($4::pg_catalog.name[])) WITH ORDINALITY AS w(nspname, relname, n)
+    JOIN pg_catalog.pg_namespace ns ON ns.nspname = w.nspname
+    JOIN pg_catalog.pg_class c ON c.relnamespace = ns.oid AND c.relname = w.relname),
+  'relation', (SELECT pg_catalog.json_build_object('partition', c.relispartition, ` + nameColumns + `,
+      'columns', ` + columnAges + `)
+    FROM pg_catalog.pg_class c WHERE c.oid = $5::pg_catalog.oid),
+  'links', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('parent', up.parent::pg_catalog.int8,
+      'columns', ` + columnAges + `,
+      'link', pg_catalog.json_build_object('age', up.age, 'born', up.born), 'id', up.id, 'pending', up.pending, ` + nameColumns + `) ORDER BY up.depth), '[]')
+    FROM up JOIN pg_catalog.pg_class c ON c.oid = up.parent),
+  'members', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object(` + nameColumns + `)), '[]')
+    FROM pg_catalog.pg_publication_rel m JOIN pg_catalog.pg_publication p ON p.oid = m.prpubid JOIN pg_catalog.pg_class c ON c.oid = m.prrelid
+    WHERE p.pubname = $2::pg_catalog.name AND c.oid <> $5::pg_catalog.oid AND EXISTS (
+      SELECT FROM ROWS FROM (pg_catalog.unnest($3::pg_catalog.name[]), pg_catalog.unnest($4::pg_catalog.name[])) AS w(nspname, relname)
+      JOIN pg_catalog.pg_namespace ns ON ns.nspname = w.nspname
+      JOIN pg_catalog.pg_class o ON o.relnamespace = ns.oid AND o.relname = w.relname WHERE o.oid = $5::pg_catalog.oid))
+)::pg_catalog.text`
+
+// Publications of schemas came with PostgreSQL 15.
+const schemaMembership = `(SELECT pg_catalog.age(m.xmin) FROM pg_catalog.pg_publication_namespace m
+          JOIN pg_catalog.pg_publication p ON p.oid = m.pnpubid WHERE m.pnnspid = c.relnamespace AND p.pubname = $2::pg_catalog.name)`
+
+func (a *Assigner) readProof(ctx context.Context, conn *pgx.Conn, oid uint32) (*proof, error) {
+	sql := a.sql[0]
+	if postgres.Major(conn) < 15 {
+		sql = a.sql[1]
+	}
+	schemas, names := slot.SplitTables(a.tables)
+	var document []byte
+	err := conn.QueryRow(ctx, sql, a.slot, a.publication, schemas, names, oid).Scan(&document)
+	if err != nil {
+		return nil, postgres.Error(err)
+	}
+	e := proof{columnLists: postgres.Major(conn) >= 15}
+	if err := json.Unmarshal(document, &e); err != nil {
+		return nil, fmt.Errorf("read what the catalogs say of relation %d: %w", oid, err)
+	}
+	if e.snapshot, err = slot.ParseSnapshot(e.Snapshot); err != nil {
+		return nil, err
+	}
+	for text, to := range map[*string]*pglogrepl.LSN{&e.Behind: &e.behind, &e.Confirmed: &e.confirmed, &e.Kept: &e.kept} {
+		if *text == "" {
+			continue
+		}
+		if *to, err = pglogrepl.ParseLSN(*text); err != nil {
+			return nil, err
+		}
+	}
+	return &e, nil
+}
+
+// old reports whether a catalog row of this age was committed before all that the slot still sends.
+// A negative age is that of a frozen row whose xid was used again since.
+func (e *proof) old(age int32) bool {
+	return e.Horizon != nil && (age < 0 || age > *e.Horizon)
+}
+
+func (e *proof) steady(r rowAge) bool { return r.Born || e.old(r.Age) }
+
+// named reports whether a table had the name that it has now at the commit of every row that the slot
+// still sends and that can be of it.
+func (e *proof) named(n nameProof) bool {
+	return (e.steady(n.Class) || e.steady(n.Type)) && e.old(n.NamespaceAge)
+}
+
+// namedBefore reports whether no other table can have had the name meanwhile either.
+func (e *proof) namedBefore(n nameProof) bool {
+	return (e.old(n.Class.Age) || e.old(n.Type.Age)) && e.old(n.NamespaceAge)
+}
+
+// neverPartition reports whether a relation that is no partition now has been none all the time: to
+// cease to be one writes its pg_class row and those of all its columns.
+func (e *proof) neverPartition() bool {
+	r := e.Relation
+	return r != nil && !r.Partition && e.eitherSteady(r.Class, r.Columns)
+}
+
+func (e *proof) eitherSteady(class rowAge, columns []rowAge) bool {
+	return e.steady(class) || slices.ContainsFunc(columns, e.steady)
+}
+
+// rooted reports whether the relation has had its place below the table at the top all the time, and
+// that table none below another.
+func (e *proof) rooted() bool {
+	if len(e.Links) == 0 || e.Relation == nil || !e.Relation.Partition {
+		return false
+	}
+	top := e.Links[len(e.Links)-1]
+	return e.linked(len(e.Links)) && e.eitherSteady(top.Class, top.Columns)
+}
+
+// linked reports whether all links up to depth are steady.
+func (e *proof) linked(depth int) bool {
+	for _, l := range e.Links[:depth] {
+		if l.Pending || !e.steady(l.Link) {
+			return false
+		}
+	}
+	return true
+}
+
+// viaRoot reports whether the server has sent no row under the name of a partition of t all the time.
+func (e *proof) viaRoot(t tableProof) bool {
+	p := e.Publication
+	return p != nil && p.ViaRoot && e.old(p.Age) && (p.AllTables || t.MembershipAge != nil && e.old(*t.MembershipAge))
+}
