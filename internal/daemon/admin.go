@@ -16,14 +16,14 @@ import (
 	"github.com/postrider/postrider/internal/status"
 )
 
-// levelAnswer is the answer to a change of the log's level.
+// levelAnswer is the response to a change of the log level.
 type levelAnswer struct {
 	Level string `json:"level"`
 	Was   string `json:"was"`
 }
 
-// listenAdmin serves admin.listen, if there is one, until the returned function is called. What is odd about it is a warning: the relay does
-// without.
+// listenAdmin serves admin.listen, if it is set, until end is called. An unreadable or short token and an address
+// that other machines reach are warnings: the relay runs without the listener.
 func (d *Daemon) listenAdmin(ctx context.Context, log zerolog.Logger) (end func(), err error) {
 	c := d.cfg.Admin
 	if c.Listen == "" {

@@ -35,11 +35,11 @@ import (
 	"github.com/postrider/postrider/slot/monitor"
 )
 
-// stuckAfter is how long the session loop may stand still before the process counts as hung. It turns once a second, whatever the
-// database and the broker do.
+// stuckAfter is how long the session loop may stand still before the process counts as hung. The loop turns once
+// a second in every state.
 const stuckAfter = 30 * time.Second
 
-// daemon answers for a running relay, and tells of it: it joins what relay, monitor and configuration know.
+// Daemon is a running relay with its status: it joins what relay, monitor and configuration report.
 type Daemon struct {
 	env      Environment
 	cfg      config.Config // as it was at the start; for what a reload may change, see live
@@ -78,8 +78,8 @@ func (d *Daemon) alive() error {
 	return nil
 }
 
-// ready returns what the relay does, if that is its work. One that is paused is not ready: whoever asked for it knows, and nobody
-// else should take its silence for well-being. It is live all the same, since a restart would end the pause.
+// ready returns the phase of a relay that streams or stands by. A paused relay is not ready, so that nobody takes its
+// silence for health; it is live, since a restart would end the pause.
 func (d *Daemon) ready() (state string, err error) {
 	st := d.Relay.State()
 	switch {
@@ -93,7 +93,7 @@ func (d *Daemon) ready() (state string, err error) {
 	return "", &httpserver.Reason{Code: string(st.Phase), Text: st.Error}
 }
 
-// report is the answer of /status.
+// report is the response to GET /status.
 func (d *Daemon) report() status.Report {
 	r := status.New(time.Now(), os.Getpid(), d.started, d.Relay.State(), d.Observation(), d.live.config().Config)
 	r.Verdict.ChangeHints(d.env.Hint)
@@ -107,7 +107,7 @@ func (d *Daemon) Observation() monitor.Observation {
 	return d.pipeline.monitor.Observation()
 }
 
-// findings is a check of everything, with the topics that were published to.
+// findings checks everything, with the topics that messages were published to.
 func (d *Daemon) findings(ctx context.Context) ([]slot.Finding, []kafka.TopicReport) {
 	var names []string
 	for _, t := range d.metrics.Topics() {
@@ -122,12 +122,12 @@ func (d *Daemon) findings(ctx context.Context) ([]slot.Finding, []kafka.TopicRep
 	}
 	cluster, err := kafka.Inspect(ctx, d.cfg.Sink.Kafka, names)
 	if err != nil {
-		return found, nil // one of the findings says it
+		return found, nil // a finding reports it
 	}
 	return found, cluster.Topics
 }
 
-// listen serves metrics and status until the returned function is called.
+// Listen serves metrics and status until end is called.
 func (d *Daemon) Listen(ctx context.Context, gatherer prometheus.Gatherer, log zerolog.Logger) (end func(), err error) {
 	return serve(ctx, httpserver.New(d.cfg.HTTP, httpserver.Handlers{
 		Live: d.alive, Ready: d.ready, Status: func() any { return d.report() }, Parts: d.page.parts(), Runbook: docs.Section, Metrics: gatherer,
@@ -135,15 +135,15 @@ func (d *Daemon) Listen(ctx context.Context, gatherer prometheus.Gatherer, log z
 	}), log, "http.listen")
 }
 
-// goWatch runs watch until the returned function is called. stop is the one that the relay gets.
+// StartWatch runs watch and the notifier until end is called. stop is the context that the relay gets.
 func (d *Daemon) StartWatch(ctx, stop context.Context, log zerolog.Logger) (end func()) {
 	watching, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var watch sync.WaitGroup
 	watch.Go(func() { d.watch(watching, stop, log) })
-	telling, endTelling := context.WithCancel(stop) // a relay that drains seems healed of much, of which nothing is over
+	telling, endTelling := context.WithCancel(stop) // while the relay drains, conditions end that are not resolved
 	watch.Go(func() { d.notifier.Run(telling) })
 	return func() {
-		if d.Relay.State().Phase == relay.Halted { // by itself: nobody is there when the conditions have held for long enough to be told
+		if d.Relay.State().Phase == relay.Halted { // the process ends before the conditions have held long enough to be notified
 			d.notifier.Last(time.Now(), d.Verdict().Conditions)
 		}
 		cancel()
@@ -152,8 +152,8 @@ func (d *Daemon) StartWatch(ctx, stop context.Context, log zerolog.Logger) (end 
 	}
 }
 
-// watch looks at the relay each second until ctx ends: for the verdict, which it takes to log, metrics and receivers, for the page's charts, and for
-// systemd. It also does what signals ask for, so that none of it is done twice at a time.
+// watch judges the relay each second until ctx ends, and passes the verdict to the log, the metrics, the receivers
+// of notifications, the charts of the page and systemd. It also handles the signals in d.requests.
 func (d *Daemon) watch(ctx, stop context.Context, log zerolog.Logger) {
 	defer d.page.check.start(ctx)()
 	tick := time.NewTicker(time.Second)
@@ -185,8 +185,8 @@ func (d *Daemon) watch(ctx, stop context.Context, log zerolog.Logger) {
 	}
 }
 
-// aboutAlerts is what notifications say of where they come from. A connection setting that cannot be read leaves out the database: whoever
-// needs it says so.
+// AboutAlerts names the source of notifications: slot, host, server and database. It leaves out what the connection
+// string does not give.
 func AboutAlerts(cfg config.Config) alerts.About {
 	about := alerts.About{Slot: cfg.Slot.Name, Version: build.Release()}
 	about.Instance, _ = os.Hostname()
@@ -205,7 +205,7 @@ func AboutAlerts(cfg config.Config) alerts.About {
 	return about
 }
 
-// pauseText says of a pause until when it lasts, and why.
+// pauseText reports until when a pause lasts, and why.
 func pauseText(p relay.Pause) string {
 	text := "the relay is paused until somebody resumes it"
 	if !p.Until.IsZero() {

@@ -17,7 +17,7 @@ func (p *Pipeline) openDeadLetters(ctx context.Context, source sink.Source, begi
 	log := p.Component("deadletter")
 	store, err := kafka.OpenDeadLetters(ctx, p.Config.Sink.Kafka, p.Config.DeadLetter.Topic, "", log)
 	if errors.Is(err, sink.ErrUnknownTopic) {
-		return nil, &misfit{err}
+		return nil, &configError{err}
 	}
 	if err != nil {
 		return nil, err

@@ -1,5 +1,5 @@
-// Package daemon is what `postrider run` runs: it makes a relay out of a configuration, and joins the packages that must not know each other. It
-// answers for the relay over HTTP, to signals, and to systemd.
+// Package daemon runs a relay as a process: it builds the relay from a configuration, connects
+// packages that must not import each other, and answers over HTTP, to signals and to systemd.
 //
 //	run.go         Run: from the configuration to the end of the process
 //	pipeline.go    Pipeline: the parts of a relay

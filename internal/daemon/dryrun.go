@@ -57,7 +57,7 @@ func (p *Pipeline) Temporary() relay.Parts {
 		opened()
 		if err != nil {
 			if err = slot.RefusedStream(ctx, p.Config.Postgres, p.Config.Slot.Name, err); unfit(err) {
-				err = &misfit{err}
+				err = &configError{err}
 			}
 			return nil, err
 		}
@@ -68,11 +68,11 @@ func (p *Pipeline) Temporary() relay.Parts {
 
 var ErrTemporarySlotGone = fmt.Errorf("%w: the connection was lost, and the temporary slot with it", relay.ErrConfiguration)
 
-// blockedNotice is how often somebody who waits for a temporary slot is told for whom.
+// blockedNotice is the interval between two log lines about what the creation of a temporary slot waits for.
 const blockedNotice = 3 * time.Second
 
-// reportBlocked logs for which transactions the creation of a slot waits, which the server does without a word and
-// without a limit, until the returned function is called.
+// reportBlocked logs, until end is called, which transactions the creation of a slot waits for. The server waits
+// for them without a limit and reports nothing.
 func (p *Pipeline) reportBlocked(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var reporting sync.WaitGroup

@@ -17,16 +17,16 @@ import (
 // gapTimeout bounds how long the message about a lost slot waits for the database.
 const gapTimeout = 20 * time.Second
 
-// lastGap is the gap that was measured last: a slot that is lost is met again and again.
+// lastGap caches the last measured gap: session and monitor find the same lost slot, again and again.
 type lastGap struct {
-	mu   sync.Mutex // held while it is measured: session and monitor meet the loss at the same time
+	mu   sync.Mutex // held while the gap is measured; guards the fields below
 	from pglogrepl.LSN
 	gone bool
 	gap  *slot.Gap
 }
 
-// measured completes the error about a slot that is lost: where the gap begins, which a slot that is gone cannot say,
-// and how large it is. Others stay as they are. It may be called from any goroutine.
+// measured adds to a slot.LostError where the gap begins, which an invalidated slot no longer reports, and how large
+// it is. Other errors stay as they are. Safe for concurrent use.
 func (p *Pipeline) measured(ctx context.Context, err error) error {
 	lost := new(slot.LostError)
 	if !errors.As(err, &lost) {
@@ -58,7 +58,7 @@ func (p *Pipeline) measured(ctx context.Context, err error) error {
 
 // moved is relay.Parts.Moved.
 func (p *Pipeline) moved(ctx context.Context, m relay.Move) error {
-	if p.renewed.After(m.Streamed) || m.Held && p.renews() { // by us, or perhaps by who held it, with the rows that were in the tables
+	if p.renewed.After(m.Streamed) || m.Held && p.renews() { // recreated by this process, or by the one that had the slot, with the rows of the tables
 		return nil
 	}
 	conn, err := postgres.Connect(ctx, p.Config.Postgres)

@@ -17,7 +17,7 @@ import (
 	"github.com/postrider/postrider/slot/monitor"
 )
 
-// page is what the status page shows, each part as the JSON of /api/NAME. All of it comes from memory.
+// page has the data of the status page, each part as the JSON of /api/NAME. All of it comes from memory.
 type page struct {
 	d       *Daemon
 	history history.History
@@ -27,17 +27,17 @@ type page struct {
 	before map[string]metrics.TopicReading // of the last sample
 	at     time.Time                       // of the last sample
 	rates  map[string]topicRate
-	moment moment // of the last look
+	moment moment // of the last observation
 }
 
-// moment is where everything stood when the server was looked at. The relay's own positions are known at any time; beside those of the server,
-// which are some seconds old, they would show WAL that does not wait anywhere.
+// moment has the positions at the time of an observation. The relay knows its own positions at any time; beside
+// those of the server, which are seconds old, newer ones would show WAL that waits nowhere.
 type moment struct {
 	at                                            time.Time
 	server, received, acked, confirmed, restarted pglogrepl.LSN
 }
 
-// observed takes note of a look, when it comes.
+// observed keeps the positions of an observation.
 func (p *page) observed(o monitor.Observation) { p.take(o, p.d.Relay.State()) }
 
 func (p *page) take(o monitor.Observation, st relay.State) {
@@ -121,7 +121,8 @@ func (p *page) pipeline() status.Pipeline {
 	}
 }
 
-// between is never negative: a session that begins anew has received less than the slot has confirmed.
+// between is the distance in bytes, nil if one position is unknown. It is never negative: a new session has received
+// less than the slot has confirmed.
 func between(ahead, behind pglogrepl.LSN) *int64 {
 	if ahead == 0 || behind == 0 {
 		return nil

@@ -12,10 +12,11 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// checkPause is the time between two checks for the page. It is only run while somebody looks.
+// checkPause is the time between two checks for the page. They run only while a page is open.
 const checkPause = time.Minute
 
-// pageCheck keeps the result of the last check, and runs another in the background when somebody asks and the last one is old.
+// pageCheck keeps the result of the last check, and starts another in the background when it is requested and the
+// last one is old.
 type pageCheck struct {
 	run func(ctx context.Context) ([]slot.Finding, []kafka.TopicReport)
 
@@ -33,7 +34,7 @@ type checkedTopic struct {
 	warnings             []string
 }
 
-// start allows checks until end is called, which waits for the one that is under way.
+// start allows checks until end is called, which waits for the running one.
 func (c *pageCheck) start(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	c.mu.Lock()
@@ -48,7 +49,7 @@ func (c *pageCheck) start(ctx context.Context) (end func()) {
 	}
 }
 
-// get does not wait for a check that it begins.
+// get returns the last result. It does not wait for the check that it starts.
 func (c *pageCheck) get(now time.Time) status.Check {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -28,25 +28,25 @@ import (
 	"github.com/postrider/postrider/slot/partition"
 )
 
-// pipeline makes the parts of a relay out of a configuration. It is where the packages that must not know each other meet.
+// Pipeline builds the parts of a relay from a configuration. It connects packages that must not import each other.
 type Pipeline struct {
 	env      Environment
 	Config   config.Config
 	metrics  *metrics.Set
 	log      zerolog.Logger
 	monitor  *monitor.Monitor
-	observed func(monitor.Observation) // told of each, by the monitor's goroutine; nil: nobody is
+	observed func(monitor.Observation) // called with each, by the goroutine of the monitor; may be nil
 	snapshot *backfill.Snapshot
 	copy     *backfill.Copy // from prepare to the end of runSnapshot; nil: there is nothing to copy
-	renewed  time.Time      // when we last made a slot, with the rows that were in the tables; of the relay's goroutine
+	renewed  time.Time      // when this process last created the slot together with a snapshot; of the relay's goroutine
 	gap      lastGap
-	// As a session was last prepared; the same goroutine then makes its router.
+	// State of the session that is prepared; of the same goroutine, which then makes its router.
 	returns  int // Monitor.Returns
 	Tables   []slot.Table
-	catalog  catalog.Catalog // the router's questions
+	catalog  catalog.Catalog // queries of the router
 	assigner *partition.Assigner
 	router   *router.Router // of the last session; of the relay's goroutine
-	timeline int32          // of its rows
+	timeline int32          // of the rows of that session
 }
 
 func NewPipeline(env Environment, cfg config.Config, set *metrics.Set, log zerolog.Logger) *Pipeline {
@@ -102,7 +102,7 @@ func (p *Pipeline) parts() relay.Parts {
 	}
 }
 
-// prepare looks at publication, tables and slot before a session.
+// prepare verifies publication, tables and slot before a session.
 func (p *Pipeline) prepare(ctx context.Context, first bool) (err error) {
 	p.catalog.Reset()
 	p.returns = p.monitor.Returns()
@@ -122,7 +122,7 @@ func (p *Pipeline) prepare(ctx context.Context, first bool) (err error) {
 	s, err := slot.Prepare(ctx, conn, p.Config.Requirements(), first, p.Component("slot"))
 	switch {
 	case unfit(err):
-		return &misfit{err}
+		return &configError{err}
 	case err != nil:
 		return p.renewable(p.measured(ctx, err)) // lost, maybe in the moment since beginSnapshot looked
 	case s.Active:
@@ -134,19 +134,19 @@ func (p *Pipeline) prepare(ctx context.Context, first bool) (err error) {
 	return p.checkShapes(ctx, conn)
 }
 
-// unfit reports what no new session can heal, since somebody has to change the server's configuration.
+// unfit reports whether an error stays until somebody changes the configuration of the server.
 func unfit(err error) bool {
 	return errors.Is(err, slot.ErrServer) || errors.Is(err, slot.ErrNoFreeSlot)
 }
 
-// misfit is a relay.ErrConfiguration whose text is that of the error itself.
-type misfit struct{ err error }
+// configError is a relay.ErrConfiguration with the text of another error.
+type configError struct{ err error }
 
-func (m *misfit) Error() string { return m.err.Error() }
+func (e *configError) Error() string { return e.err.Error() }
 
-func (m *misfit) Unwrap() []error { return []error{relay.ErrConfiguration, m.err} }
+func (e *configError) Unwrap() []error { return []error{relay.ErrConfiguration, e.err} }
 
-// prepareTables is prepare without a slot.
+// PrepareTables is prepare without a slot.
 func (p *Pipeline) PrepareTables(ctx context.Context) error {
 	conn, err := postgres.Connect(ctx, p.Config.Postgres)
 	if err != nil {
@@ -155,14 +155,14 @@ func (p *Pipeline) PrepareTables(ctx context.Context) error {
 	defer postgres.Close(conn)
 	switch _, err := slot.Diagnose(ctx, conn, p.Config.Requirements()); {
 	case unfit(err):
-		return &misfit{err}
+		return &configError{err}
 	case err != nil:
 		return err
 	}
 	return p.checkShapes(ctx, conn)
 }
 
-// checkShapes finds a missing column before the first row does.
+// checkShapes reports a missing column before the first row arrives.
 func (p *Pipeline) checkShapes(ctx context.Context, conn *pgx.Conn) error {
 	r, err := p.NewRouter()
 	if err != nil {
@@ -185,10 +185,11 @@ func (p *Pipeline) checkShapes(ctx context.Context, conn *pgx.Conn) error {
 	return p.assigner.Look(ctx, conn)
 }
 
-// standbyLook is how long a relay stands by until it looks at everything again.
+// standbyLook is how long a relay stands by before it verifies everything again.
 const standbyLook = time.Minute
 
-// awaitSlot looks at nothing but the slot, so that it can look often; and, where tables are copied, at whether another process copies them.
+// awaitSlot polls the slot alone, which is cheap enough to do often. With a snapshot it also polls the lock of the
+// process that copies the tables.
 func (p *Pipeline) awaitSlot(ctx context.Context) error {
 	conn, err := postgres.Connect(ctx, p.Config.Postgres)
 	if err != nil {
@@ -207,8 +208,8 @@ func (p *Pipeline) awaitSlot(ctx context.Context) error {
 	return err
 }
 
-// awaitServer leaves it to the monitor to look for the server: a session without the monitor's
-// connection would hold up the next shutdown.
+// awaitServer waits until the monitor has connected again: a session that polls by itself would delay the next
+// shutdown of the server.
 func (p *Pipeline) awaitServer(ctx context.Context) error {
 	return p.monitor.AwaitReturn(ctx, p.returns)
 }
@@ -243,7 +244,7 @@ func (p *Pipeline) openSink(ctx context.Context, done sink.Done) (sink.Sink, err
 	return s, nil
 }
 
-// kafka is the configuration of a sink whose requests are counted.
+// kafka is the configuration of a sink with counted requests.
 func (p *Pipeline) kafka() kafka.Config {
 	cfg := p.Config.Sink.Kafka
 	cfg.Requested = func(bytes int) {
@@ -262,13 +263,15 @@ func (p *Pipeline) openTransactional(ctx context.Context, done sink.Done, commit
 	return s, nil
 }
 
-// streamed is what a relay reads. With exactly_once the stored position may be that of a message which is read no longer: it has to come all the same.
+// streamed is the replication configuration of a relay. With exactly_once the stored position may be that of a logical
+// message that is no longer published: the server has to send it nevertheless.
 func streamed(cfg config.Config) replication.Config {
 	cfg.Replication.Witness = cfg.Relay.ExactlyOnce
 	return cfg.Replication
 }
 
-// counted says which events the server sends, and so what the index of an event counts; whatever changes that has to change this.
+// counted names the set of events that the server sends, which the index of an event counts. It changes with the
+// set, so that positions of different sets are not compared.
 func counted(cfg replication.Config) string {
 	if len(cfg.Messages) == 0 {
 		return cfg.Publication
@@ -276,7 +279,7 @@ func counted(cfg replication.Config) string {
 	return cfg.Publication + "+messages"
 }
 
-// database is the name of the database that postgres.url leads to; empty if that cannot be read, which connecting will tell.
+// database is the database of postgres.url; empty if the URL is invalid, which connecting reports.
 func (p *Pipeline) database() string {
 	pg, err := postgres.ReplicationConfig(p.Config.Postgres)
 	if err != nil {
@@ -289,7 +292,8 @@ func (p *Pipeline) heartbeat(at time.Time) (*sink.Message, error) {
 	return router.Heartbeat(p.Config.Format, p.Config.HeartbeatTopic(), p.Config.Router[0].TopicPrefix, at)
 }
 
-// sessionRouter is newRouter for a session. Rows of the session before may come again, and their partitions may be gone by now.
+// sessionRouter makes the router of a session. Rows of the session before may come again after their partitions were
+// dropped, so it keeps the assignments of the old router.
 func (p *Pipeline) sessionRouter() (r *router.Router, err error) {
 	if p.router != nil {
 		for _, a := range p.router.Assigned() {
@@ -300,7 +304,7 @@ func (p *Pipeline) sessionRouter() (r *router.Router, err error) {
 	return p.router, err
 }
 
-// rowsFrom is told the timeline of a session's rows. On another one, positions stand for other rows.
+// rowsFrom sets the timeline of the rows of a session. A position names other rows on another timeline.
 func (p *Pipeline) rowsFrom(timeline int32) {
 	p.timeline = timeline
 	p.assigner.On(timeline)
@@ -309,7 +313,7 @@ func (p *Pipeline) rowsFrom(timeline int32) {
 func (p *Pipeline) NewRouter() (*router.Router, error) {
 	r, err := router.New(p.Config.Router, p.Config.Format, router.Options{
 		Tables:          p.Config.Replication.Tables,
-		Home:            p.home,
+		Home:            p.parentTable,
 		MessagePrefixes: p.Config.Replication.Messages,
 		Describe:        p.describe,
 		Updated:         p.updated,
@@ -321,7 +325,7 @@ func (p *Pipeline) NewRouter() (*router.Router, error) {
 	return r, nil
 }
 
-// updated tells of the first update of a table in a session.
+// updated logs the first update of a table in a session.
 func (p *Pipeline) updated(table, behavior string) {
 	log := p.Component("router")
 	event := log.Warn()
@@ -331,8 +335,8 @@ func (p *Pipeline) updated(table, behavior string) {
 	event.Str("relation", table).Msg("a row of the outbox was updated; updates are not published (router.table.op.invalid.behavior)")
 }
 
-// home asks which table a row belongs to, once per relation too.
-func (p *Pipeline) home(ev *replication.Event) (table string, upTo pglogrepl.LSN, err error) {
+// parentTable finds the configured table of a relation, once per relation.
+func (p *Pipeline) parentTable(ev *replication.Event) (table string, upTo pglogrepl.LSN, err error) {
 	row := partition.FirstRow{Relation: ev.Relation, LSN: ev.LSN, XID: ev.XID, Index: ev.Index}
 	if table, known := p.assigner.Remembered(row); known {
 		return table, 0, nil
@@ -344,7 +348,8 @@ func (p *Pipeline) home(ev *replication.Event) (table string, upTo pglogrepl.LSN
 	return table, upTo, err
 }
 
-// describe asks the catalog about a table, once per shape, and behind the transaction of its first row: that may have made the columns.
+// describe reads the columns of a relation, once per shape, after the transaction of its first row: that may have
+// added columns.
 func (p *Pipeline) describe(oid, xid uint32) (t *router.Table, err error) {
 	err = p.catalog.Ask(func(ctx context.Context, conn *pgx.Conn) error {
 		if err := partition.AwaitChanges(ctx, conn, xid); err != nil {
@@ -357,7 +362,7 @@ func (p *Pipeline) describe(oid, xid uint32) (t *router.Table, err error) {
 	return t, err
 }
 
-// environment is what a relay uses of the process it runs in.
+// Environment is what a relay uses of its process.
 type Environment struct {
 	Stdout io.Writer // of sink.kind stdout
 	Stderr io.Writer // of the answer to SIGUSR1

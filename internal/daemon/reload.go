@@ -21,7 +21,7 @@ import (
 	"github.com/postrider/postrider/internal/health"
 )
 
-// reloadable tells whether a key takes effect while the relay runs.
+// reloadable reports whether a key takes effect while the relay runs.
 func reloadable(key string) bool {
 	switch key {
 	case "log.level", "alerts.severity", "alerts.repeat_interval":
@@ -30,7 +30,7 @@ func reloadable(key string) bool {
 	return strings.HasPrefix(key, "health.")
 }
 
-// live is what a reload changes, for all who ask it each time. Any goroutine may read it; daemon.watch alone reloads.
+// live is the configuration in use, which a reload replaces. Any goroutine may read it; Daemon.watch alone reloads.
 type live struct {
 	loaded atomic.Pointer[config.Loaded] // in use, not merely in the file
 	level  *logging.Level
@@ -42,16 +42,16 @@ func newLive(l *config.Loaded, level *logging.Level) *live {
 	return v
 }
 
-// config is the configuration in use, and where it came from. Nobody changes it.
+// config is the configuration in use and its origin. It must not be changed.
 func (v *live) config() *config.Loaded { return v.loaded.Load() }
 
 // thresholds are the ones in use.
 func (d *Daemon) thresholds() health.Config { return d.live.config().Config.Health }
 
-// alerting is what notifications rest on.
+// alerting is the configuration of notifications in use.
 func (d *Daemon) alerting() alerts.Config { return d.live.config().Config.Alerts }
 
-// obey does what a signal asks for.
+// obey handles a signal.
 func (d *Daemon) obey(s os.Signal, log zerolog.Logger) {
 	switch s {
 	case syscall.SIGUSR1:
@@ -66,8 +66,8 @@ func (d *Daemon) obey(s os.Signal, log zerolog.Logger) {
 	}
 }
 
-// reload reads the configuration again. What may change while the relay runs takes effect at once; of the rest it says that a restart is
-// needed. A configuration with any problem changes nothing.
+// reload reads the configuration again. Reloadable keys take effect at once; other changed keys are logged as ones
+// that need a restart. A configuration with a problem changes nothing.
 func (d *Daemon) reload(log zerolog.Logger) {
 	was := d.live.config()
 	newer, err := was.Again()

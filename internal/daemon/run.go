@@ -18,7 +18,8 @@ import (
 	"github.com/postrider/postrider/sink/kafka"
 )
 
-// run is what the command run does: a relay, the listeners that show it, and the signals that it obeys. level is that of log.
+// Run runs a relay until it ends or a signal stops it, serves its status, and handles signals. level is the level of
+// log. Errors are of package exit.
 func Run(ctx context.Context, l *config.Loaded, env Environment, level *logging.Level, log zerolog.Logger) error {
 	cfg := l.Config
 	kill, stop, release := Signals(ctx, log)
@@ -59,7 +60,7 @@ func Run(ctx context.Context, l *config.Loaded, env Environment, level *logging.
 	return runFailure(err, d.Relay.State(), cfg, log)
 }
 
-// runFailure says how run ended. st is the relay's last state.
+// runFailure explains how the relay ended. st is its last state.
 func runFailure(err error, st relay.State, cfg config.Config, log zerolog.Logger) error {
 	if err == nil {
 		log.Info().Stringer("acked_lsn", st.AckedLSN).Uint64("published", st.Published).Msg("relay stopped")

@@ -11,11 +11,11 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// sameSignal is how soon a signal after the first is still the first: a supervisor that signals a process and its group, like
-// timeout(1), does it twice.
+// sameSignal is how soon a second signal still counts as the first: a supervisor that signals a process and its
+// group, like timeout(1), sends two.
 const sameSignal = 250 * time.Millisecond
 
-// signals returns two contexts: stop ends with the first SIGTERM or SIGINT, kill with the second.
+// Signals returns two contexts: stop ends with the first SIGTERM or SIGINT, kill with the second.
 func Signals(ctx context.Context, log zerolog.Logger) (kill, stop context.Context, release func()) {
 	kill, cancelKill := context.WithCancel(ctx)
 	stop, cancelStop := context.WithCancel(ctx)
@@ -51,7 +51,7 @@ func Signals(ctx context.Context, log zerolog.Logger) (kill, stop context.Contex
 	}
 }
 
-// requests are the signals that ask the daemon for something else than its end.
+// requests are the signals that do not end the daemon.
 type requests struct {
 	received chan os.Signal
 	terminal bool // SIGHUP may mean that the terminal is gone
@@ -59,16 +59,16 @@ type requests struct {
 
 // takeRequests receives them until end is called.
 func takeRequests() (r *requests, end func()) {
-	// With nohup the signal is ignored so far: whoever used it wants the process to survive its terminal.
+	// nohup ignores SIGHUP so that the process survives its terminal.
 	r = &requests{received: make(chan os.Signal, 4), terminal: !signal.Ignored(syscall.SIGHUP) && hasTerminal()}
 	signal.Notify(r.received, syscall.SIGHUP, syscall.SIGUSR1)
 	return r, func() { signal.Stop(r.received) }
 }
 
-// hungUp tells whether a SIGHUP came because the window is closed that the process was started in. Nobody would see it go on.
+// hungUp reports whether a SIGHUP came because the terminal is closed in which the process was started.
 func (r *requests) hungUp() bool { return r.terminal && !hasTerminal() }
 
-// hasTerminal tells whether the process has a controlling terminal.
+// hasTerminal reports whether the process has a controlling terminal.
 func hasTerminal() bool {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {

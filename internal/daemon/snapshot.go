@@ -40,7 +40,7 @@ func (p *Pipeline) BackfillParts(component string) backfill.Parts {
 	}
 }
 
-// beginSnapshot makes the slot if rows that are in the tables come first, and leaves the copy to runSnapshot.
+// beginSnapshot creates the slot if a snapshot comes first, and leaves the copy to runSnapshot.
 func (p *Pipeline) beginSnapshot(ctx context.Context, first bool) error {
 	if !p.copies() {
 		return nil
@@ -51,7 +51,7 @@ func (p *Pipeline) beginSnapshot(ctx context.Context, first bool) error {
 		p.renewed = time.Now()
 	}
 	if errors.Is(err, slot.ErrNoSnapshot) {
-		return &misfit{err}
+		return &configError{err}
 	}
 	return err
 }
@@ -65,12 +65,12 @@ func (p *Pipeline) runSnapshot(ctx, stop context.Context, report func(relay.Snap
 	err := p.copy.Run(ctx, stop, backfill.Target{OpenSink: p.openSink, Router: p.NewRouter, Parks: p.parks},
 		func(s backfill.State) { report(relay.Snapshot(s)) })
 	if parked := new(backfill.ParkedError); errors.As(err, &parked) {
-		return &misfit{err}
+		return &configError{err}
 	}
 	return err
 }
 
-// parks reads which keys open dead letters park.
+// parks reads which keys are parked by open dead letters.
 func (p *Pipeline) parks(ctx context.Context) (func(m *sink.Message) bool, error) {
 	none := func(*sink.Message) bool { return false }
 	if !p.Config.DeadLetter.On() {
@@ -100,12 +100,12 @@ func (p *Pipeline) endSnapshot() {
 	}
 }
 
-// copies: there are tables, and their rows are wanted.
+// copies reports whether tables are configured and a snapshot of their rows is wanted.
 func (p *Pipeline) copies() bool {
 	return p.Config.Snapshot.On() && len(p.Config.Replication.Tables) > 0
 }
 
-// renewable marks the loss of a slot that snapshot.mode when_needed heals.
+// renewable marks the loss of a slot that snapshot.mode when_needed repairs.
 func (p *Pipeline) renewable(err error) error {
 	lost := errors.Is(err, replication.ErrSlotLost) || errors.Is(err, replication.ErrSlotMissing)
 	if !lost || !p.renews() || errors.Is(err, relay.ErrSlotRenewed) {
@@ -114,21 +114,21 @@ func (p *Pipeline) renewable(err error) error {
 	return &renewed{err}
 }
 
-// renews: a slot that is lost is made anew, with the rows of the tables.
+// renews reports whether a lost slot is recreated together with a snapshot.
 func (p *Pipeline) renews() bool {
 	return p.copies() && p.Config.Snapshot.Mode == backfill.WhenNeeded && p.Config.Slot.Create
 }
 
-// renewed is a relay.ErrSlotRenewed whose text is that of the error itself.
+// renewed is a relay.ErrSlotRenewed with the text of another error.
 type renewed struct{ err error }
 
 func (r *renewed) Error() string { return r.err.Error() }
 
 func (r *renewed) Unwrap() []error { return []error{relay.ErrSlotRenewed, r.err} }
 
-// Advice is what the user needs besides the text.
+// Advice says what the error means for the WAL and what to type.
 func (r *renewed) Advice() (wal, fix string) {
-	return "none is kept for the slot any more; the next session makes it anew and publishes all rows that are in the tables, " +
+	return "none is kept for the slot any more; the next session recreates it and publishes all rows that are in the tables, " +
 		"since snapshot.mode is when_needed", ""
 }
 

@@ -16,28 +16,28 @@ import (
 )
 
 const (
-	// While it starts or stops, each message asks systemd for that much more time, beyond TimeoutStartSec and TimeoutStopSec. They are sent
-	// only while the loop turns, so a process that hangs is still ended.
+	// While the process starts or stops, each message asks systemd for extendFor beyond TimeoutStartSec and
+	// TimeoutStopSec. They are sent only while the session loop turns, so a hung process is still ended.
 	extendFor   = time.Minute
 	extendEvery = 10 * time.Second
 	statusEvery = 10 * time.Second
 )
 
-// supervisor is systemd, if it started us with Type=notify or notify-reload: it wants to know when we are ready, what we do, and that we
-// still do it. It belongs to the goroutine in daemon.watch. nil: there is none, and nothing is told.
+// supervisor notifies systemd, if it started the process with Type=notify or notify-reload: of readiness, status and
+// the watchdog. It belongs to the goroutine of Daemon.watch. nil: no systemd.
 type supervisor struct {
 	log      zerolog.Logger
 	watchdog time.Duration              // WatchdogSec; zero: none
 	send     func(message string) error // one datagram
 
-	ready    bool // told
-	stopping bool // told
-	failed   bool // the last message; said once
+	ready    bool // sent
+	stopping bool // sent
+	failed   bool // the last message; logged once
 	phase    relay.Phase
 	progress time.Time // of the relay, as last seen
 	fed      time.Time // the watchdog
 	extended time.Time
-	told     time.Time // the status
+	sent     time.Time // the status
 }
 
 // newSupervisor reads what systemd put into the environment.
@@ -56,8 +56,8 @@ func newSupervisor(getenv func(string) string, log zerolog.Logger) *supervisor {
 	return s
 }
 
-// look is called each second. The watchdog is fed, and more time to start or to stop asked for, only if the loop has turned since the last
-// look: not because this goroutine has.
+// look is called each second. It feeds the watchdog, and asks for more time, only if the session loop has turned since
+// the last call.
 func (s *supervisor) look(now time.Time, r status.Report) {
 	if s == nil {
 		return
@@ -77,20 +77,20 @@ func (s *supervisor) look(now time.Time, r status.Report) {
 		s.fed = now
 		words = append(words, sd.SdNotifyWatchdog)
 	}
-	if r.Relay.Phase != s.phase || now.Sub(s.told) >= statusEvery {
-		s.phase, s.told = r.Relay.Phase, now
+	if r.Relay.Phase != s.phase || now.Sub(s.sent) >= statusEvery {
+		s.phase, s.sent = r.Relay.Phase, now
 		words = append(words, "STATUS="+systemdStatus(r))
 	}
 	s.notify(words)
 }
 
-// started: the slot is held, or it is known that somebody else holds it, or nobody wants it to be. A database or a broker that is away is
-// waited for.
+// started reports whether the relay holds the slot, stands by or is paused. It waits for a database or a broker that
+// is away.
 func started(st relay.State) bool {
 	return st.Ready() && (st.Phase != relay.Streaming || st.ConfirmedFlushLSN != 0) || st.Phase == relay.Paused
 }
 
-// stop says that the process drains and will end.
+// stop notifies that the process drains and will end.
 func (s *supervisor) stop() {
 	if s == nil || s.stopping {
 		return
@@ -99,7 +99,7 @@ func (s *supervisor) stop() {
 	s.notify([]string{sd.SdNotifyStopping, fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", extendFor.Microseconds())})
 }
 
-// end leaves the last status behind, which `systemctl status` goes on to show.
+// end sends the last status, which `systemctl status` goes on to show.
 func (s *supervisor) end(r status.Report) {
 	if s == nil {
 		return
@@ -108,8 +108,8 @@ func (s *supervisor) end(r status.Report) {
 	s.notify([]string{"STATUS=" + systemdStatus(r)})
 }
 
-// reload tells of a reload before and after it. Before the process is ready systemd asks for none, and would take the end of one for
-// readiness.
+// reload notifies of a reload before and after it. A process that is not ready yet sends nothing: systemd would take
+// the end of the reload for readiness.
 func (s *supervisor) reload(reload func()) {
 	if s == nil || !s.ready {
 		reload()
