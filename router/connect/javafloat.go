@@ -12,54 +12,34 @@ import (
 
 // appendJavaDouble appends what Double.toString gives.
 func appendJavaDouble(dst []byte, v float64) []byte {
-	if dst, done := appendJavaSpecial(dst, v); done {
-		return dst
-	}
-	bits := math.Float64bits(v)
-	if bits>>63 != 0 {
-		dst = append(dst, '-')
-	}
-	fraction := bits & (1<<52 - 1)
-	exponent := int(bits >> 52 & 0x7FF)
-	significant := 53
-	if exponent == 0 {
-		shift := 0
-		for fraction&(1<<52) == 0 {
-			fraction <<= 1
-			shift++
-		}
-		exponent = 1 - shift
-		significant = 53 - shift
-	} else {
-		fraction |= 1 << 52
-	}
-	return appendJavaDigits(dst, fraction, exponent-1023, significant)
+	return appendJavaNumber(dst, v, math.Float64bits(v), 52, 1023)
 }
 
 // appendJavaFloat appends what Float.toString gives.
 func appendJavaFloat(dst []byte, v float32) []byte {
-	if dst, done := appendJavaSpecial(dst, float64(v)); done {
+	return appendJavaNumber(dst, float64(v), uint64(math.Float32bits(v)), 23, 127)
+}
+
+// appendJavaNumber prints a number whose bits end in a fraction of that width.
+func appendJavaNumber(dst []byte, v float64, bits uint64, width, bias int) []byte {
+	if dst, done := appendJavaSpecial(dst, v); done {
 		return dst
 	}
-	bits := math.Float32bits(v)
-	if bits>>31 != 0 {
+	if v < 0 {
 		dst = append(dst, '-')
 	}
-	fraction := uint64(bits & (1<<23 - 1))
-	exponent := int(bits >> 23 & 0xFF)
-	significant := 24
+	fraction := bits & (1<<width - 1)
+	exponent := int(bits >> width & uint64(2*bias+1)) //nolint:gosec // eleven bits
+	significant := width + 1
 	if exponent == 0 {
-		shift := 0
-		for fraction&(1<<23) == 0 {
+		for exponent = 1; fraction&(1<<width) == 0; exponent-- {
 			fraction <<= 1
-			shift++
+			significant--
 		}
-		exponent = 1 - shift
-		significant = 24 - shift
 	} else {
-		fraction |= 1 << 23
+		fraction |= 1 << width
 	}
-	return appendJavaDigits(dst, fraction<<29, exponent-127, significant)
+	return appendJavaDigits(dst, fraction<<(52-width), exponent-bias, significant)
 }
 
 func appendJavaSpecial(dst []byte, v float64) ([]byte, bool) {
