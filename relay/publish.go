@@ -97,8 +97,8 @@ func notTaken(ms []*sink.Message, err error) int {
 	return len(ms)
 }
 
-// sameEvent tells whether a message is of that event. The LSN would not do: a message outside of a
-// transaction can have that of the commit behind it.
+// sameEvent reports whether a message is of that event. The LSN would not do: a message outside of
+// a transaction can have that of the commit behind it.
 func sameEvent(m *sink.Message, of sink.Origin) bool {
 	return m.Origin.Transaction == of.Transaction && m.Origin.Index == of.Index
 }

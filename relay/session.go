@@ -28,7 +28,7 @@ const (
 	// How long a sink may take to close. What it still holds then is published again by the next
 	// session.
 	sinkCloseTimeout = 5 * time.Second
-	// The same after a second signal: somebody does not want to wait.
+	// The same after a second signal.
 	sinkCloseTimeoutKilled = 500 * time.Millisecond
 )
 

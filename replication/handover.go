@@ -11,8 +11,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// LastEvent is how far somebody else has published what a slot sends: this event, and all that the
-// server sent before it.
+// LastEvent is how far another reader has published what a slot sends: this event, and all that
+// the server sent before it.
 type LastEvent struct {
 	Type byte          // pgoutput's letter for the message: B, C, I, U, D, T or M
 	XID  uint32        // of its transaction; zero: a message outside of one
@@ -34,7 +34,9 @@ type Handover struct {
 	// Confirmed: nowhere.
 	LSN       pglogrepl.LSN
 	Published int // events up to LSN that were published and are not sent again
-	Again     int // events behind LSN that were published and are sent again: the transaction of the last event has more than was published
+	// events behind LSN that were published and are sent again: the transaction of the last event
+	// has more than was published
+	Again int
 }
 
 // Why a handover cannot be found.
@@ -47,15 +49,17 @@ var (
 // transaction of the last event published, at most up to where the server writes now. routed tells
 // which events are published at all. The slot must not be in use. Errors wrap the sentinels of
 // this package or are pgconn's.
-func FindHandover(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, last LastEvent, routed func(*Event) bool,
+func FindHandover(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, last LastEvent,
+	routed func(*Event) bool,
 	log zerolog.Logger) (Handover, error) {
-	// Logical messages take part in what came when, whoever publishes them.
+	// Logical messages take part in what came when, by whichever reader.
 	cfg.Messages = []string{"*"}
 	s, err := Open(ctx, pg, cfg, slot, log)
 	if err != nil {
 		return Handover{}, err
 	}
-	f := &finder{last: last, routed: routed, found: Handover{Confirmed: s.SeedLSN(), LSN: s.SeedLSN()}}
+	f := &finder{last: last, routed: routed, found: Handover{Confirmed: s.SeedLSN(),
+		LSN: s.SeedLSN()}}
 	err = s.scan(ctx, func(typ byte, body []byte, events []Event, err error) (bool, error) {
 		if err == nil && typ == 'd' && len(body) > 25 && body[0] == 'w' {
 			at := pglogrepl.LSN(binary.BigEndian.Uint64(body[1:9]))
@@ -70,9 +74,11 @@ func FindHandover(ctx context.Context, pg *pgconn.Config, cfg Config, slot strin
 	case f.done:
 		return f.found, nil
 	case last.LSN < s.SeedLSN(), last.LSN == s.SeedLSN() && last.ends():
-		return f.found, fmt.Errorf("slot %q stands at %s, the event was at %s: %w", slot, s.SeedLSN(), last.LSN, ErrEventBehind)
+		return f.found, fmt.Errorf("slot %q stands at %s, the event was at %s: %w", slot,
+			s.SeedLSN(), last.LSN, ErrEventBehind)
 	}
-	return f.found, fmt.Errorf("transaction %d with an event at %s, slot %q at %s: %w", last.XID, last.LSN, slot, s.SeedLSN(), ErrEventNotFound)
+	return f.found, fmt.Errorf("transaction %d with an event at %s, slot %q at %s: %w", last.XID,
+		last.LSN, slot, s.SeedLSN(), ErrEventNotFound)
 }
 
 // finder follows the stream. What it knows of a transaction becomes part of found at the Commit.

@@ -18,8 +18,9 @@ type Transaction struct {
 	CommitTime time.Time
 	// Behind is a position behind the transaction and before everything that commits later.
 	Behind pglogrepl.LSN
-	Events map[string]int // that count, by table or message prefix; if Unsent, only those that came
-	Unsent error          // why the server cannot send the rest of it; nil: it sends all
+	// that count, by table or message prefix; if Unsent, only those that came
+	Events map[string]int
+	Unsent error // why the server cannot send the rest of it; nil: it sends all
 
 	// What the slot would send before it.
 	Earlier             int // events that count
@@ -34,7 +35,8 @@ var ErrTransactionNotFound = errors.New("transaction is not in what the slot sen
 // the transaction that commits at a position, whether or not the server can send it, at most up to
 // where the server writes now. counts tells which events are worth counting. The slot must not be
 // in use. Errors wrap the sentinels of this package or are pgconn's.
-func FindTransaction(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, commit pglogrepl.LSN, counts func(*Event) bool,
+func FindTransaction(ctx context.Context, pg *pgconn.Config, cfg Config, slot string,
+	commit pglogrepl.LSN, counts func(*Event) bool,
 	log zerolog.Logger) (Transaction, error) {
 	s, err := Open(ctx, pg, cfg, slot, log)
 	if err != nil {

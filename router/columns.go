@@ -33,7 +33,7 @@ type plan struct {
 	schemas                 map[schemaKey][]*connect.Schema
 	primaryKey              []*connect.Column
 	lookup                  func(index int) (*connect.Column, error)
-	updated                 bool // a dropped update was told of
+	updated                 bool // a dropped update was reported
 }
 
 type placedColumn struct {
@@ -225,7 +225,7 @@ func noValue(notNull bool) any {
 	return nil
 }
 
-// relationShape makes the columns of a table: from the relation message, and from the catalogue where that was asked.
+// relationShape makes the columns of a table: from the relation message, and from the catalog if Describe reads it.
 func (r *rule) relationShape(rel *replication.Relation, xid uint32) (*shape, error) {
 	var table *Table
 	if r.opts.Describe != nil {
@@ -251,13 +251,13 @@ func (r *rule) relationShape(rel *replication.Relation, xid uint32) (*shape, err
 	return s, nil
 }
 
-// sameShape tells whether the columns of a row are those that the table has now, in this order, though maybe by other names. Columns are
+// sameShape reports whether the columns of a row are those that the table has now, in this order, though maybe by other names. Columns are
 // added at the end only and keep their places. So if none was ever dropped and the row has them all, none was added since.
 func sameShape(rel *replication.Relation, table *Table) bool {
 	return !table.Dropped && len(rel.Columns) == len(table.Columns)
 }
 
-// tableColumn makes one column. What the catalogue says is of now, and the row may be older.
+// tableColumn makes one column. The catalog is of now, and the row may be older.
 func (r *rule) tableColumn(rel *replication.Relation, i int, table *Table) (*connect.Column, error) {
 	c := rel.Columns[i]
 	var described *TableColumn

@@ -124,7 +124,7 @@ const (
 const ownPrefix = "postrider."
 
 // memberProblem says why a row may not bring a header of that name; empty if it may. Names with our prefix would be taken for
-// positions by whoever removes duplicates with them, the relay itself included.
+// positions by a reader that removes duplicates with them, the relay itself included.
 func memberProblem(name string) string {
 	switch {
 	case name == "":

@@ -27,9 +27,10 @@ type Options struct {
 	// It is called for the first row of each *replication.Relation; the answer holds for all rows of it up to a position, zero for all.
 	// Nil: the name of the relation decides.
 	Home func(ev *replication.Event) (table string, upTo pglogrepl.LSN, err error)
-	// Updated is told of the first update of a table that is dropped, with the router's table.op.invalid.behavior, warn or error; nil: nobody is.
+	// Updated is called with the first update of a table that is dropped, and the router's
+	// table.op.invalid.behavior, warn or error. May be nil.
 	Updated func(table, behavior string)
-	// Describe asks the catalogue about a relation, as the transaction of the row left it (zero: as it is now); it is called once for each *replication.Relation
+	// Describe reads what the catalog has about a relation, as the transaction of the row left it (zero: as it is now); it is called once for each *replication.Relation
 	// that is met.
 	// Nil, or a nil Table: types that are not built in are taken as text, and columns as nullable unless part of the key.
 	Describe func(oid, xid uint32) (*Table, error)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// timestampUsable tells whether a column can be the time of a record. In Debezium that is every INT64, and of those that are no
+// timestampUsable reports whether a column can be the time of a record. In Debezium that is every INT64, and of those that are no
 // timestamp only NULL is taken.
 func timestampUsable(c *connect.Column, strict bool) bool {
 	if strict {

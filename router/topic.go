@@ -18,8 +18,8 @@ const (
 	topicCacheFault = 1024 // and what a fault takes
 )
 
-// maxCachedValue is the length of the longest routed value that is remembered: nobody's topics have longer ones, but who may insert rows could
-// fill the memory with them.
+// maxCachedValue is the length of the longest routed value that is remembered: no topics have longer ones, but a writer of rows could fill the
+// memory with them.
 const maxCachedValue = 1024
 
 // topics turns routed values into topic names and remembers them.

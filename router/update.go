@@ -15,7 +15,7 @@ import (
 // An updated row is no event, but one whose primary key changed is: to Debezium that is another row, which is published
 // with the key that was in a header.
 
-// keyChanged tells whether an update gives the row another primary key. Without the old row it does not, nor without such a key. An old
+// keyChanged reports whether an update gives the row another primary key. Without the old row it does not, nor without such a key. An old
 // row that is known by another index has no primary key in it, which Debezium takes for a change.
 func (p *plan) keyChanged(ev *replication.Event) bool {
 	if len(ev.Old) != len(p.rel.Columns) {
@@ -35,7 +35,7 @@ func (r *rule) available(p *plan, values [][]byte) ([][]byte, error) {
 			continue
 		}
 		c, err := p.lookup(i)
-		if err != nil { // nobody can want it
+		if err != nil { // no option can name it
 			continue
 		}
 		if out[i] = placeholder(c.Type.Root(), r.cfg.Unavailable); out[i] == nil {
@@ -101,7 +101,7 @@ func (r *rule) appendOldKey(dst []sink.Header, p *plan, ev *replication.Event) (
 	return append(dst, sink.Header{Key: headerOldKey, Value: v}), err
 }
 
-// primaryKey finds the columns of a table's primary key in its order. Without the catalogue they are those of the replica
+// primaryKey finds the columns of a table's primary key in its order. Without the catalog they are those of the replica
 // identity, which are all columns if that is full.
 func (r *rule) primaryKey(rel *replication.Relation, table *Table) []*connect.Column {
 	type part struct{ column, place int }

@@ -26,7 +26,7 @@ const (
 	HeaderError  = prefix + "error"  // for people, shortened
 	// where the message belongs; not with a row whose topic is not known
 	HeaderTopic      = prefix + "topic"
-	HeaderPartition  = prefix + "partition"   // if the row says so itself
+	HeaderPartition  = prefix + "partition"   // if the row has one of its own
 	HeaderTimestamp  = prefix + "timestamp"   // of the message, Unix milliseconds
 	HeaderRelation   = prefix + "relation"    // schema-qualified table, or "message:<prefix>"
 	HeaderEventID    = prefix + "event_id"    // text of the id column

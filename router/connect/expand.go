@@ -159,7 +159,7 @@ func numberSchema(n *JSONNode) *Schema {
 	return optionalInt64
 }
 
-// fractional tells whether a number is written with a point or an exponent.
+// fractional reports whether a number is written with a point or an exponent.
 func (n *JSONNode) fractional() bool {
 	return slices.ContainsFunc(n.Raw, func(c byte) bool { return c == '.' || c == 'e' || c == 'E' })
 }

@@ -181,7 +181,7 @@ func estimateDecimalExponent(fraction uint64, exponent int) int {
 	return int(math.Floor(float64((d2-1.5)*0.289529654) + 0.176091259 + float64(float64(exponent)*0.301029995663981)))
 }
 
-// roundUp adds one to the last digit and tells whether that made another digit in front, which becomes a 1 with zeros behind.
+// roundUp adds one to the last digit and reports whether that made another digit in front, which becomes a 1 with zeros behind.
 func roundUp(digits []byte) bool {
 	for i := len(digits) - 1; i >= 0; i-- {
 		if digits[i] != '9' {

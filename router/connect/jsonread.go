@@ -148,7 +148,7 @@ func (p *jsonReader) word(n *JSONNode) error {
 	return p.fail()
 }
 
-// ends tells whether a number or word may end here.
+// ends reports whether a number or word may end here.
 func (p *jsonReader) ends(at int) bool {
 	if at >= len(p.in) {
 		return true

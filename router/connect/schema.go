@@ -68,7 +68,7 @@ func (s *Schema) Index(name string) int {
 	return slices.IndexFunc(s.Fields, func(f *Field) bool { return f.Name == name })
 }
 
-// takes tells whether a value made for another schema can be put in a field of this one: Connect looks at the kind, and at the names of
+// takes reports whether a value made for another schema can be put in a field of this one: Connect looks at the kind, and at the names of
 // its own logical types alone.
 func (s *Schema) Takes(v any, made *Schema) bool {
 	switch {
