@@ -1,4 +1,5 @@
-// Package router turns rows of an outbox table into messages, as Debezium's Outbox Event Router does.
+// Package router turns rows of an outbox table into messages, as Debezium's Outbox Event Router
+// does.
 //
 // It is pure: no I/O but the functions it is given, no goroutine. Only the ids of runs and spans
 // differ from one start to the next.

@@ -1,4 +1,5 @@
-// Package javaregex runs Java regular expressions and replacements, for Debezium's routing options.
+// Package javaregex runs Java regular expressions and replacements, for Debezium's routing
+// options.
 //
 //   - pattern.go compiles, matches and replaces;
 //   - replacement.go parses replacement texts;

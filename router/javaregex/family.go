@@ -10,7 +10,8 @@ import (
 	"unicode"
 )
 
-// javablocks.txt has Unicode's blocks as Java 17 knows them: first and last character, then the names that it takes.
+// javablocks.txt has Unicode's blocks as Java 17 knows them: first and last character, then the
+// names that it takes.
 //
 //go:embed javablocks.txt
 var blockLines string
@@ -68,7 +69,8 @@ func unicodeWord() runeSet {
 }
 
 func hexDigits() runeSet {
-	return digits().union(newSet(runeRange{'A', 'F'}, runeRange{'a', 'f'}, runeRange{0xFF21, 0xFF26}, runeRange{0xFF41, 0xFF46}))
+	return digits().union(newSet(runeRange{'A', 'F'}, runeRange{'a', 'f'},
+		runeRange{0xFF21, 0xFF26}, runeRange{0xFF41, 0xFF46}))
 }
 
 func graph() runeSet {
@@ -76,7 +78,8 @@ func graph() runeSet {
 }
 
 func identifierIgnorable() runeSet {
-	return newSet(runeRange{0, 8}, runeRange{0xE, 0x1B}, runeRange{0x7F, 0x9F}).union(fromTable(unicode.Cf))
+	return newSet(runeRange{0, 8}, runeRange{0xE, 0x1B},
+		runeRange{0x7F, 0x9F}).union(fromTable(unicode.Cf))
 }
 
 type families map[string]func() runeSet
@@ -112,7 +115,8 @@ var javaTests = families{
 	"javaLetterOrDigit": of(unicode.L, unicode.Nd), "javaSpaceChar": of(unicode.Z),
 	"javaISOControl": control, "javaIdentifierIgnorable": identifierIgnorable,
 	"javaWhitespace": func() runeSet {
-		noBreak := newSet(runeRange{0xA0, 0xA0}, runeRange{0x2007, 0x2007}, runeRange{0x202F, 0x202F})
+		noBreak := newSet(runeRange{0xA0, 0xA0}, runeRange{0x2007, 0x2007},
+			runeRange{0x202F, 0x202F})
 		return fromTable(unicode.Z).intersect(noBreak.negate()).
 			union(newSet(runeRange{'\t', '\r'}, runeRange{0x1C, 0x1F}))
 	},
@@ -123,8 +127,8 @@ var javaTests = families{
 	},
 }
 
-// cased are the names for which, with the flag i, Java takes both cases: of the property, not of the
-// character.
+// cased are the names for which, with the flag i, Java takes both cases: of the property, not of
+// the character.
 var cased = []string{"LOWER", "UPPER", "LOWERCASE", "UPPERCASE", "TITLECASE",
 	"javaLowerCase", "javaUpperCase", "javaTitleCase"}
 
@@ -172,7 +176,8 @@ func property(name string, f flags) (runeSet, bool) {
 	case "all":
 		return everything(), true
 	case "C":
-		return fromTables(unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs).union(assigned().negate()), true
+		return fromTables(unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs).
+			union(assigned().negate()), true
 	case "Cn":
 		return assigned().negate(), true
 	}
@@ -229,7 +234,8 @@ func family(name string, f flags) (runeSet, error) {
 		}
 	}
 	if !ok {
-		return nil, fmt.Errorf("the character family {%s} is not supported; write its characters as a class in brackets", name)
+		return nil, fmt.Errorf("the character family {%s} is not supported; "+
+			"write its characters as a class in brackets", name)
 	}
 	return slices.Clone(set), nil
 }
