@@ -87,7 +87,7 @@ func (s *session) handOver(ctx context.Context, ms []*sink.Message) error {
 // the error names, else all.
 func notTaken(ms []*sink.Message, err error) int {
 	if failed := new(sink.MessageError); errors.As(err, &failed) {
-		// those taken may be delivered by now, and are not to be looked at but for this
+		// those taken may be delivered by now: nothing else of them may be read
 		for i, m := range ms {
 			if sameEvent(m, failed.Origin) {
 				return len(ms) - i

@@ -17,7 +17,7 @@ type plan struct {
 	rel      *replication.Relation
 	rule     *rule  // that the relation is routed by; nil: none, or there is an error
 	relation string // schema-qualified
-	err      error  // a *ShapeError, Home's or Describe's: no row can be routed
+	err      error  // a *ShapeError, ParentTable's or Describe's: no row can be routed
 
 	upTo     pglogrepl.LSN // rows behind it are of another plan
 	assigned *Assigned

@@ -26,11 +26,11 @@ type Options struct {
 	// is in it.
 	OwnTopics []string
 
-	// Home decides which of Tables a row belongs to; empty: none. Its name alone does not tell: a
+	// ParentTable decides which of Tables a row belongs to; empty: none. Its name alone does not tell: a
 	// partition has a name of its own. It is called for the first row of each
 	// *replication.Relation; the answer holds for all rows of it up to a position, zero for all.
 	// Nil: the name of the relation decides.
-	Home func(ev *replication.Event) (table string, upTo pglogrepl.LSN, err error)
+	ParentTable func(ev *replication.Event) (table string, upTo pglogrepl.LSN, err error)
 	// Updated is called with the first update of a table that is dropped, and the router's
 	// table.op.invalid.behavior, warn or error. May be nil.
 	Updated func(table, behavior string)
@@ -54,7 +54,7 @@ type Router struct {
 	assigned map[uint32][]*Assigned
 }
 
-// Assigned is how Home has decided about rows of a relation, from the first one to the last.
+// Assigned is how ParentTable has decided about rows of a relation, from the first one to the last.
 type Assigned struct {
 	OID         uint32
 	Table       string // empty: none
@@ -167,7 +167,7 @@ func (r *Router) Route(ev *replication.Event) (*sink.Message, error) {
 // RouteTo maps an Insert, an Update or a Message to m, whose room for headers is used again. It
 // returns false without an error for an event that is not ours: another table, another prefix. The
 // error is a *RowError for an event that can never be published, a *ShapeError for a relation that
-// cannot be routed, or what Home or Describe returned; what m holds then is of no use. Everything
+// cannot be routed, or what ParentTable or Describe returned; what m holds then is of no use. Everything
 // of the message but Origin.Transaction and Origin.HandedOver is set; its slices may alias those
 // of the event.
 func (r *Router) RouteTo(m *sink.Message, ev *replication.Event) (ours bool, err error) {
@@ -267,9 +267,9 @@ const noEnd = ^pglogrepl.LSN(0)
 func (r *Router) makePlan(ev *replication.Event) *plan {
 	rel := ev.Relation
 	table, upTo := rel.String(), pglogrepl.LSN(0)
-	if r.opts.Home != nil && len(r.opts.Tables) > 0 {
+	if r.opts.ParentTable != nil && len(r.opts.Tables) > 0 {
 		var err error
-		if table, upTo, err = r.opts.Home(ev); err != nil {
+		if table, upTo, err = r.opts.ParentTable(ev); err != nil {
 			return &plan{rel: rel, relation: rel.String(), upTo: noEnd, assigned: new(Assigned),
 				err: err}
 		}
@@ -321,7 +321,7 @@ func (r *Router) assign(ev *replication.Event, table string) *Assigned {
 	return a
 }
 
-// Assigned gives what Home has decided so far.
+// Assigned gives what ParentTable has decided so far.
 func (r *Router) Assigned() (all []Assigned) {
 	for _, of := range r.assigned {
 		for _, a := range of {

@@ -308,7 +308,7 @@ func (p *pipeline) rowsFrom(timeline int32) {
 func (p *pipeline) newRouter() (*router.Router, error) {
 	r, err := router.New(p.cfg.Router, p.cfg.Format, router.Options{
 		Tables:          p.cfg.Replication.Tables,
-		Home:            p.home,
+		ParentTable:     p.home,
 		MessagePrefixes: p.cfg.Replication.Messages,
 		Describe:        p.describe,
 		Updated:         p.updated,

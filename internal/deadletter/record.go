@@ -255,8 +255,8 @@ func parseLetter(form Form, m *sink.Message, h map[string]string) (*Letter, erro
 	return l, nil
 }
 
-// home is the message of a letter of the form message, as it was routed.
-func home(l *Letter, m *sink.Message) *sink.Message {
+// originalMessage is the message of a letter of the form message, as it was routed.
+func originalMessage(l *Letter, m *sink.Message) *sink.Message {
 	out := &sink.Message{Topic: l.Topic, Key: m.Key, Value: m.Value, Partition: l.Partition,
 		Timestamp: l.Timestamp}
 	for _, h := range m.Headers {

@@ -223,7 +223,7 @@ func (r *Redriver) message(ctx context.Context, x *Index, e *Entry) (*sink.Messa
 	if err != nil {
 		return nil, err
 	}
-	m := home(&e.Letter, record)
+	m := originalMessage(&e.Letter, record)
 	if e.Form != FormMessage {
 		if m, err = r.routed(ctx, e, record); err != nil {
 			return nil, err
