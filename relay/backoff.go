@@ -61,9 +61,9 @@ func (b *backoff) next(reason string, progress bool) (pause, least time.Duration
 }
 
 // freed returns how long after the last session the next may begin when the slot is said to be
-// free, which was waited for so long. A takeover does not wait; but whoever finds the slot held
-// each time although it is said to be free waits longer each time, since what holds it is not what
-// is looked at.
+// free, which was waited for so long. A takeover does not wait; but a relay that finds the slot
+// held each time although it is said to be free waits longer each time, since what holds it is not
+// what is looked at.
 func (b *backoff) freed(waited time.Duration) time.Duration {
 	if waited >= b.max {
 		b.failures = 0
@@ -98,7 +98,7 @@ func (r *Relay) wait(ctx, stop context.Context, pause time.Duration) bool {
 	return false
 }
 
-// standBy waits for the slot, and returns how long to wait before the next session all the same:
+// standBy waits for the slot, and returns how long to wait before the next session even so:
 // for pause if it is not known that the slot is free.
 func (r *Relay) standBy(ctx, stop context.Context, pauses *backoff,
 	pause time.Duration) time.Duration {

@@ -58,8 +58,8 @@ var rules = []rule{
 	{ErrDrainTimeout, Fatal, "drain_timeout", drainNot, false},
 	{ErrSecondSignal, Fatal, "killed", drainNot, false},
 
-	// The server lets go of us: confirm what is acked and leave at once, it may wait for us with
-	// its shutdown.
+	// The server ends the connection: confirm what is acked and leave at once, its shutdown may
+	// wait for that.
 	{replication.ErrServerStopping, Retryable, reasonServerStopping, drainNot, false},
 	{postgres.ErrStopping, Retryable, reasonServerStopping, drainNot, false},
 	{postgres.ErrStarting, Retryable, "server_starting", drainNot, false},
@@ -113,12 +113,11 @@ var (
 	ErrSecondSignal = errors.New("stopped at once by a second signal")
 )
 
-// ErrSlotRenewed marks the loss of a slot that the next session makes anew, because the
-// configuration says so: cli wraps them so.
-var ErrSlotRenewed = errors.New("slot is made anew")
+// ErrSlotRenewed marks the loss of a slot that the next session recreates, because the
+// configuration says so.
+var ErrSlotRenewed = errors.New("slot is recreated")
 
-// ErrConfiguration marks errors of what the relay was given that stay until somebody changes it:
-// cli wraps them so.
+// ErrConfiguration marks errors of the configuration, which no new session can heal.
 var ErrConfiguration = errors.New("configuration does not fit")
 
 // Classify looks an error up. first: no session of this process has streamed yet.

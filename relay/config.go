@@ -54,39 +54,26 @@ func DefaultConfig() Config {
 // Validate reports every wrong value.
 func (c Config) Validate() error {
 	var errs []error
-	if c.InFlightMessages < 1 {
-		errs = append(errs, fmt.Errorf("relay.in_flight_messages = %d: must be at least 1",
-			c.InFlightMessages))
+	require := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
 	}
-	if c.InFlightBytes < 1 {
-		errs = append(errs, fmt.Errorf("relay.in_flight_bytes = %d: must be at least 1",
-			c.InFlightBytes))
-	}
-	if c.DrainTimeout < 0 {
-		errs = append(errs, fmt.Errorf("relay.drain_timeout = %s: must not be negative",
-			c.DrainTimeout))
-	}
-	if c.BackoffMin <= 0 || c.BackoffMax < c.BackoffMin {
-		errs = append(errs, fmt.Errorf(
-			"relay.backoff_min = %s, relay.backoff_max = %s: must be positive and in this order",
-			c.BackoffMin, c.BackoffMax))
-	}
-	if c.HeartbeatInterval < 0 {
-		errs = append(errs, fmt.Errorf("relay.heartbeat_interval = %s: must not be negative",
-			c.HeartbeatInterval))
-	}
-	if c.Dedup != DedupNone && c.Dedup != DedupTail {
-		errs = append(errs, fmt.Errorf("relay.dedup = %q: must be %s or %s", c.Dedup, DedupNone,
-			DedupTail))
-	}
-	if c.ExactlyOnce && c.Dedup != DedupNone {
-		errs = append(errs, fmt.Errorf(
-			"relay.dedup = %q with relay.exactly_once: leave out dedup, nothing comes twice",
-			c.Dedup))
-	}
-	if !sink.ValidTopic(c.PositionTopic) {
-		errs = append(errs, fmt.Errorf(
-			"relay.position_topic = %q: a name is 1 to 249 of a-z A-Z 0-9 . _ -", c.PositionTopic))
-	}
+	require(c.InFlightMessages >= 1, "relay.in_flight_messages = %d: must be at least 1",
+		c.InFlightMessages)
+	require(c.InFlightBytes >= 1, "relay.in_flight_bytes = %d: must be at least 1",
+		c.InFlightBytes)
+	require(c.DrainTimeout >= 0, "relay.drain_timeout = %s: must not be negative", c.DrainTimeout)
+	require(c.BackoffMin > 0 && c.BackoffMax >= c.BackoffMin,
+		"relay.backoff_min = %s, relay.backoff_max = %s: must be positive and in this order",
+		c.BackoffMin, c.BackoffMax)
+	require(c.HeartbeatInterval >= 0, "relay.heartbeat_interval = %s: must not be negative",
+		c.HeartbeatInterval)
+	require(c.Dedup == DedupNone || c.Dedup == DedupTail, "relay.dedup = %q: must be %s or %s",
+		c.Dedup, DedupNone, DedupTail)
+	require(!c.ExactlyOnce || c.Dedup == DedupNone,
+		"relay.dedup = %q with relay.exactly_once: leave out dedup, nothing comes twice", c.Dedup)
+	require(sink.ValidTopic(c.PositionTopic),
+		"relay.position_topic = %q: a name is 1 to 249 of a-z A-Z 0-9 . _ -", c.PositionTopic)
 	return errors.Join(errs...)
 }

@@ -44,8 +44,8 @@ func (s *signer) sign(source sink.Source) []byte {
 //   - a message outside of a transaction: the commit record of a transaction can begin where it
 //     ends, and both would have one position;
 //   - a dead letter: that of a row which the broker refused is made some sessions later than those
-//     of rows behind it, so they are in no order of positions. The dead-letter handler knows them by
-//     their IDs.
+//     of rows behind it, so they are in no order of positions. The dead-letter handler knows them
+//     by their IDs.
 func (s *session) alreadyPublished(ctx context.Context, e *replication.Event, m *sink.Message,
 ) (bool, error) {
 	if e.XID == 0 || s.isDeadLetter(m.Topic) {

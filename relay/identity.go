@@ -10,7 +10,7 @@ import (
 )
 
 // Phantoms are messages of transactions that the database does not have any more: it failed over
-// to a standby that had not received them. Consumers have them all the same.
+// to a standby that had not received them. Consumers still have them.
 type Phantoms struct {
 	At time.Time `json:"at"` // when it was noticed; zero: there are none
 	// where the history parted: what was committed behind it is gone; zero: not known
@@ -27,7 +27,7 @@ type Phantoms struct {
 // Run alone.
 type seen struct {
 	replication.Place               // as far as WAL was read; without a SystemID: nothing is known
-	confirmed         pglogrepl.LSN // the last position that it was told
+	confirmed         pglogrepl.LSN // the last position that it received
 }
 
 // recognise refuses a server that is not the one this process has streamed from, or one that was

@@ -102,8 +102,8 @@ func newMissing(cfg Config, policies deadletter.Config) missing {
 	return m
 }
 
-// judge takes an answer about a topic, and tells whether its rows are poison now. What is no clear
-// answer begins the time anew.
+// judge takes an answer about a topic, and reports whether its rows are poison now. An answer that
+// leaves it open restarts the time.
 func (m *missing) judge(topic string, answer error, now time.Time) bool {
 	a := m.topics[topic]
 	if m.after == 0 {
@@ -156,7 +156,7 @@ func (m *missing) makeRoom() {
 	delete(m.topics, oldest)
 }
 
-// unsettle begins the time anew of all topics that are not missing for long enough: the cluster
+// unsettle restarts the time of all topics that are not missing for long enough: the cluster
 // has said something else, or nothing.
 func (m *missing) unsettle() {
 	for topic, a := range m.topics {

@@ -62,9 +62,8 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 		}
 		// No error: after a takeover and back it is what has to be.
 		r.parts.Log.Warn().Stringer("acked_lsn", was).Stringer("confirmed_flush_lsn", seed).
-			Msg("slot was moved on by somebody else: " +
-				"another relay published the rows between these positions, or the slot was advanced " +
-				"or made anew and they are not published")
+			Msg("slot was advanced by another session: another relay published the rows between " +
+				"these positions, or the slot was recreated and they are not published")
 	}
 	ready()
 	r.paused, r.held, r.openedAt = false, false, time.Now()

@@ -12,7 +12,7 @@ var ErrStopping = errors.New("the relay is stopping")
 // Pause asks the relay to end its session as a stop does, which leaves the slot to itself, and to
 // open no other until Resume, or until the time comes if it is not zero. It does not wait for
 // that: the phase is Paused as soon as the slot is free. A relay that is paused already takes the
-// new reason and time. What is told of the slot by Watch goes on.
+// new reason and time. Watch goes on.
 //
 // Nothing of it is kept: another process relays at once, and so does this one after a restart. The
 // error is ErrStopping. Safe for concurrent use.
@@ -66,7 +66,7 @@ func (r *Relay) untilPaused(stop context.Context) (work context.Context, end con
 
 // stayPaused returns true when the pause is over, and false when a signal came.
 func (r *Relay) stayPaused(ctx, stop context.Context) bool {
-	var told Pause // what the log has
+	var logged Pause
 	for {
 		r.mu.Lock()
 		asked, changed := r.state.Paused, r.pauseChanged
@@ -74,8 +74,8 @@ func (r *Relay) stayPaused(ctx, stop context.Context) bool {
 		if asked.Since.IsZero() {
 			break
 		}
-		if asked != told {
-			told = asked
+		if asked != logged {
+			logged = asked
 			r.enter(Paused, nil)
 			r.logPause(asked)
 		}
@@ -88,7 +88,7 @@ func (r *Relay) stayPaused(ctx, stop context.Context) bool {
 		case <-changed:
 		case <-due:
 			r.parts.Log.Info().Time("until", asked.Until).
-				Msg("pause is over; nobody has resumed the relay before")
+				Msg("pause is over; its time has come")
 			r.endPause(asked)
 		case <-ctx.Done():
 		case <-stop.Done():
@@ -99,8 +99,8 @@ func (r *Relay) stayPaused(ctx, stop context.Context) bool {
 		}
 	}
 	r.enter(Starting, nil)
-	if told != (Pause{}) {
-		r.parts.Log.Info().Dur("duration", time.Since(told.Since)).Msg("relay resumed")
+	if logged != (Pause{}) {
+		r.parts.Log.Info().Dur("duration", time.Since(logged.Since)).Msg("relay resumed")
 	}
 	return true
 }

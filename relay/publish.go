@@ -87,7 +87,7 @@ func (s *session) handOver(ctx context.Context, ms []*sink.Message) error {
 // the error names, else all.
 func notTaken(ms []*sink.Message, err error) int {
 	if failed := new(sink.MessageError); errors.As(err, &failed) {
-		// those taken may be delivered by now, and are not to be looked at but for this
+		// those taken may be delivered by now: nothing else of them may be read
 		for i, m := range ms {
 			if sameEvent(m, failed.Origin) {
 				return len(ms) - i
@@ -97,8 +97,8 @@ func notTaken(ms []*sink.Message, err error) int {
 	return len(ms)
 }
 
-// sameEvent tells whether a message is of that event. The LSN would not do: a message outside of a
-// transaction can have that of the commit behind it.
+// sameEvent reports whether a message is of that event. The LSN would not do: a message outside of
+// a transaction can have that of the commit behind it.
 func sameEvent(m *sink.Message, of sink.Origin) bool {
 	return m.Origin.Transaction == of.Transaction && m.Origin.Index == of.Index
 }

@@ -28,7 +28,7 @@ const (
 	// How long a sink may take to close. What it still holds then is published again by the next
 	// session.
 	sinkCloseTimeout = 5 * time.Second
-	// The same after a second signal: somebody does not want to wait.
+	// The same after a second signal.
 	sinkCloseTimeoutKilled = 500 * time.Millisecond
 )
 
@@ -61,21 +61,18 @@ type session struct {
 	acknowledged atomic.Uint64
 	progress     atomic.Int64 // Unix nanoseconds: when the pump last turned
 	waits        atomic.Bool  // for the sink, which ends a wait for a broker by itself
-	// Unix nanoseconds: the last acknowledgement, or a later batch that found nothing in flight
-	moved atomic.Int64
-	// the sink reported a failure: what is in flight may or may not be written
-	failed atomic.Bool
+	moved        atomic.Int64 // the same: last acknowledgement, or batch with nothing in flight
+	failed       atomic.Bool  // the sink failed: what is in flight may or may not be written
 
 	// Of the pump alone; abandoned is read after the pump has ended.
-	transaction uint64 // number of the open one in the window
-	rows        int    // messages of the open transaction
-	// bytes read since the last message, as far as the next one keeps them in memory
-	held      int
-	out       []*sink.Message // routed, in the window, not yet handed over
-	abandoned int             // messages in the window that the sink never took or never commits
-	signer    signer
-	resume    resume
-	boundary  boundary
+	transaction uint64          // number of the open one in the window
+	rows        int             // messages of the open transaction
+	held        int             // bytes read since the last message, which the next one retains
+	out         []*sink.Message // routed, in the window, not yet handed over
+	abandoned   int             // messages in the window that the sink never took or never commits
+	signer      signer
+	resume      resume
+	boundary    boundary
 }
 
 // pumpAll moves events until the stream ends or the session fails, and returns why: nil after a

@@ -17,13 +17,13 @@ const (
 	Streaming    Phase = "streaming"   // holds the slot and publishes
 	Standby      Phase = "standby"     // another process holds the slot; waits to take over
 	BackingOff   Phase = "backing_off" // the last session failed; the next is due
-	Paused       Phase = "paused"      // asked to let go of the slot until it is resumed
+	Paused       Phase = "paused"      // the slot is released until the relay is resumed
 	Draining     Phase = "draining"    // asked to stop; waits for what is in flight
 	Stopped      Phase = "stopped"     // ended cleanly
 	Halted       Phase = "halted"      // ended by an error that a new session cannot heal
 )
 
-// Ready tells whether the relay does its work, or stands by for it.
+// Ready reports whether the relay does its work, or stands by for it.
 func (s State) Ready() bool {
 	return s.Phase == Streaming || s.Phase == Snapshotting || s.Phase == Standby
 }
@@ -48,7 +48,7 @@ func (s Snapshot) Percent() int {
 // Pause is who asked for a pause, and until when.
 type Pause struct {
 	Since  time.Time `json:"since"`
-	Until  time.Time `json:"until,omitzero"` // zero: until somebody resumes
+	Until  time.Time `json:"until,omitzero"` // zero: until it is resumed
 	Reason string    `json:"reason,omitempty"`
 	// StoodBy says that another process held the slot when the pause began: it is not this relay's
 	// to leave.

@@ -19,16 +19,17 @@ import (
 //
 // Invariants:
 //  1. acked never decreases.
-//  2. acked < end of every transaction that is open or has a message pending: it is at most the end
-//     of the one before.
-//  3. acked = end of the longest prefix of transactions that are committed and have nothing pending.
+//  2. acked < end of every transaction that is open or has a message pending: it is at most the
+//     end of the one before.
+//  3. acked = end of the longest prefix of transactions that are committed and have nothing
+//     pending.
 //  4. done is called at most once for each add; pending >= 0.
-//  5. tryAdd admits a message only while bytes <= maxBytes and messages <= maxMessages, except that
-//     an empty window admits any one. Two go beyond: a held transaction by 1 message, and a dead
-//     letter by as much as it is larger than the message whose place it takes.
+//  5. tryAdd admits a message only while bytes <= maxBytes and messages <= maxMessages, except
+//     that an empty window admits any one. Two go beyond: a held transaction by 1 message, and a
+//     dead letter by as much as it is larger than the message whose place it takes.
 //  6. An idle position enters as an empty transaction, in order, never between begin and commit.
-//  7. A transaction that had a message and was committed with hold stays, and counts as one message,
-//     until visible has named its end or a later one.
+//  7. A transaction that had a message and was committed with hold stays, and counts as one
+//     message, until visible has named its end or a later one.
 //  8. Its memory grows with the messages in flight, not with the transactions that were delivered
 //     behind one that is not.
 type window struct {
@@ -111,7 +112,7 @@ func (w *window) replace(bytes, by int) {
 	w.bytes += int64(by - bytes)
 }
 
-// commit closes the open transaction. hold: it is not delivered before visible says so. Without a
+// commit closes the open transaction. hold: it is not delivered before visible names it. Without a
 // message there is nothing to see.
 func (w *window) commit(end pglogrepl.LSN, hold bool) {
 	w.mu.Lock()

@@ -21,14 +21,17 @@ type Assignment struct {
 // noTable stands for a relation that was no partition.
 const noTable = "none"
 
-var assignmentText = regexp.MustCompile(`^(.+?)@([0-9]+)(?:<=([0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}))?\s*=\s*(.+)$`)
+var assignmentText = regexp.MustCompile(
+	`^(.+?)@([0-9]+)(?:<=([0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}))?\s*=\s*(.+)$`)
 
 // ParseAssignment reads "schema.name@OID = schema.table" or "schema.name@OID = none". The OID may
 // be followed by "<=LSN".
 func ParseAssignment(s string) (Assignment, error) {
 	m := assignmentText.FindStringSubmatch(s)
 	if m == nil {
-		return Assignment{}, fmt.Errorf(`%q is not of the form "schema.name@OID = schema.table" or "schema.name@OID = none"`, s)
+		return Assignment{}, fmt.Errorf(
+			`%q is not of the form "schema.name@OID = schema.table" or "schema.name@OID = none"`,
+			s)
 	}
 	oid, err := strconv.ParseUint(m[2], 10, 32)
 	if err != nil || oid == 0 {
@@ -88,11 +91,13 @@ func (c Config) validatePartitions() (errs []error) {
 			errs = append(errs, fmt.Errorf("replication.partitions: %w", err))
 			continue
 		case a.Table != "" && !slices.Contains(c.Tables, a.Table):
-			errs = append(errs, fmt.Errorf("replication.partitions: %q: table %s is not in replication.tables", s, a.Table))
+			errs = append(errs, fmt.Errorf(
+				"replication.partitions: %q: table %s is not in replication.tables", s, a.Table))
 		}
 		key := subject{a.OID, a.UpTo}
 		if other, twice := seen[key]; twice {
-			errs = append(errs, fmt.Errorf("replication.partitions: %q and %q are about the same rows", other, s))
+			errs = append(errs, fmt.Errorf(
+				"replication.partitions: %q and %q are about the same rows", other, s))
 		}
 		seen[key] = s
 	}

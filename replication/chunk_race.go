@@ -2,7 +2,7 @@
 
 package replication
 
-// scrub spoils what nobody may read any more, in programs that look for such mistakes.
+// scrub overwrites a free buffer, so that a read after Release is found.
 func scrub(bytes []byte) {
 	for i := range bytes {
 		bytes[i] = '#'

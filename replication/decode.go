@@ -57,9 +57,11 @@ func (d *decoder) decode(msg []byte, sent int64, b *Batch) error {
 	c := cursor{rest: msg[1:]}
 	switch msg[0] {
 	case 'B':
-		d.lsn, d.time, d.xid = pglogrepl.LSN(c.uint64()), postgresTime(int64(c.uint64())), c.uint32()
+		d.lsn, d.time, d.xid = pglogrepl.LSN(c.uint64()), postgresTime(int64(c.uint64())),
+			c.uint32()
 		if d.open {
-			return fmt.Errorf("%w: begin inside the transaction that commits at %s", ErrProtocol, d.lsn)
+			return fmt.Errorf("%w: begin inside the transaction that commits at %s", ErrProtocol,
+				d.lsn)
 		}
 		d.open, d.begun, d.index = true, false, 0
 	case 'C':
@@ -86,7 +88,7 @@ func (d *decoder) decode(msg []byte, sent int64, b *Batch) error {
 		return d.logical(&c, sent, 0, b)
 	case 'R':
 		return d.relation(&c)
-	case 'U': // not published by our publication, as what follows; somebody else's may
+	case 'U': // not published by our publication, as what follows; another publication may
 		return d.update(&c, b)
 	case 'D', 'T':
 		d.ignored++
@@ -113,12 +115,14 @@ func (d *decoder) decodeTruncated(msg []byte, over, sent int64, b *Batch) error 
 		kind, values := Insert, b.values(len(rel.Columns))
 		clear(values)
 		if msg[0] == 'U' {
-			kind = Update // its old row stands in front: which columns are whole is not worth knowing
+			// its old row stands in front: which columns are whole is not worth knowing
+			kind = Update
 		} else if err := leading(&c, rel, values); err != nil {
 			return err
 		}
 		d.begin(b)
-		b.add(Event{Kind: kind, XID: d.xid, Index: d.index, LSN: d.lsn, Time: d.time, Relation: rel, Values: values, Oversize: over})
+		b.add(Event{Kind: kind, XID: d.xid, Index: d.index, LSN: d.lsn, Time: d.time,
+			Relation: rel, Values: values, Oversize: over})
 		d.index++
 	case 'M':
 		return d.logical(&c, sent, over, b)
@@ -152,7 +156,8 @@ func (d *decoder) insert(c *cursor, b *Batch) error {
 	}
 	d.begin(b)
 	e := b.next()
-	e.Kind, e.XID, e.Index, e.LSN, e.Time, e.Relation, e.Values = Insert, d.xid, d.index, d.lsn, d.time, rel, values
+	e.Kind, e.XID, e.Index, e.LSN, e.Time, e.Relation, e.Values = Insert, d.xid, d.index, d.lsn,
+		d.time, rel, values
 	d.index++
 	return nil
 }
@@ -183,7 +188,8 @@ func (d *decoder) update(c *cursor, b *Batch) error {
 		return err
 	}
 	d.begin(b)
-	b.add(Event{Kind: Update, XID: d.xid, Index: d.index, LSN: d.lsn, Time: d.time, Relation: rel, Values: values, Old: old})
+	b.add(Event{Kind: Update, XID: d.xid, Index: d.index, LSN: d.lsn, Time: d.time, Relation: rel,
+		Values: values, Old: old})
 	d.index++
 	return nil
 }
@@ -237,7 +243,8 @@ func (d *decoder) logical(c *cursor, sent, over int64, b *Batch) error {
 	case alone:
 		b.add(Event{Kind: Begin, LSN: lsn, Time: at})
 		if !unread {
-			b.add(Event{Kind: Message, LSN: lsn, Time: at, Prefix: prefix, Content: content, Oversize: over})
+			b.add(Event{Kind: Message, LSN: lsn, Time: at, Prefix: prefix, Content: content,
+				Oversize: over})
 		}
 		b.add(Event{Kind: Commit, LSN: lsn, Time: at})
 	case unread && transactional:
@@ -250,7 +257,8 @@ func (d *decoder) logical(c *cursor, sent, over int64, b *Batch) error {
 		return nil
 	}
 	d.begin(b)
-	b.add(Event{Kind: Message, XID: d.xid, Index: d.index, LSN: d.lsn, Time: d.time, Prefix: prefix, Content: content, Oversize: over})
+	b.add(Event{Kind: Message, XID: d.xid, Index: d.index, LSN: d.lsn, Time: d.time,
+		Prefix: prefix, Content: content, Oversize: over})
 	d.index++
 	return nil
 }
@@ -270,13 +278,15 @@ func (d *decoder) relation(c *cursor) error {
 	r.Columns = make([]Column, n)
 	for i := range r.Columns {
 		flags := c.byte()
-		r.Columns[i] = Column{Key: flags&1 != 0, Name: c.cstring(), TypeOID: c.uint32(), TypeMod: int32(c.uint32())}
+		r.Columns[i] = Column{Key: flags&1 != 0, Name: c.cstring(), TypeOID: c.uint32(),
+			TypeMod: int32(c.uint32())}
 	}
 	if c.failed {
 		return c.err('R')
 	}
 	if d.kept += length - d.lengths[r.OID]; d.kept > maxRelationBytes {
-		return fmt.Errorf("%w: the columns of %d tables take more than %d MiB in the transaction that commits at %s, the last is %s",
+		return fmt.Errorf("%w: the columns of %d tables take more than %d MiB in the "+
+			"transaction that commits at %s, the last is %s",
 			ErrTooManyTables, len(d.relations)+1, maxRelationBytes>>20, d.lsn, r)
 	}
 	d.relations[r.OID], d.lengths[r.OID] = r, length

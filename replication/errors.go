@@ -17,11 +17,12 @@ var (
 	ErrPublicationMissing = errors.New("publication does not exist")
 	ErrPermission         = errors.New("role may not replicate")
 	ErrServerStopping     = errors.New("server is shutting down")
-	ErrTerminated         = errors.New("connection was ended by an administrator command or by the slot's limits")
-	ErrIdentityChanged    = errors.New("this is not the server that was there before")
-	ErrNotPostgreSQL      = errors.New("server is not PostgreSQL")
-	ErrUndecodable        = errors.New("server can't decode a row")
-	ErrTooManyTables      = errors.New("publication has too many wide tables")
+	ErrTerminated         = errors.New(
+		"connection was ended by an administrator command or by the slot's limits")
+	ErrIdentityChanged = errors.New("this is not the server that was there before")
+	ErrNotPostgreSQL   = errors.New("server is not PostgreSQL")
+	ErrUndecodable     = errors.New("server can't decode a row")
+	ErrTooManyTables   = errors.New("publication has too many wide tables")
 	// ErrUnassigned is of a row that came with the stream, not of the stream: see
 	// slot.UnassignedError.
 	ErrUnassigned = errors.New("which table a row belongs to is not known")
@@ -33,7 +34,8 @@ var (
 type RowTooLargeError struct{ Bytes, Max int64 }
 
 func (e *RowTooLargeError) Error() string {
-	return fmt.Sprintf("a row of %d bytes is longer than replication.max_row_bytes = %d", e.Bytes, e.Max)
+	return fmt.Sprintf("a row of %d bytes is longer than replication.max_row_bytes = %d", e.Bytes,
+		e.Max)
 }
 
 // Hint is the setting with which the row would be taken: the next power of two, in MiB, up to
@@ -51,7 +53,8 @@ func startError(err error) error {
 	switch postgres.SQLState(err) {
 	case "42704": // undefined_object: at this point only the slot can be meant
 		return fmt.Errorf("%w: %w", ErrSlotMissing, err)
-	case "55000": // object_not_in_prerequisite_state: invalidated, or not of this database or plugin
+	// object_not_in_prerequisite_state: invalidated, or not of this database or plugin
+	case "55000":
 		return fmt.Errorf("%w: %w", ErrSlotLost, err)
 	}
 	return serverError(err)
@@ -64,7 +67,8 @@ func streamError(err error) error {
 	case "42704":
 		return fmt.Errorf("%w: %w", ErrPublicationMissing, err)
 	case "XX000", "54000", // internal_error, program_limit_exceeded: a row above 1 GB in text form
-		"22P05", "22021": // untranslatable_character, character_not_in_repertoire: not to be had in UTF-8
+		// untranslatable_character, character_not_in_repertoire: not to be had in UTF-8
+		"22P05", "22021":
 		return fmt.Errorf("%w: %w", ErrUndecodable, err)
 	}
 	return serverError(err)

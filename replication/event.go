@@ -35,18 +35,23 @@ const (
 )
 
 // Event is one step of the stream. Byte slices point into Chunk: they stay as they are until the
-// Batch is released, and then for whoever holds the chunk. They must not be modified.
+// Batch is released, and then while the chunk is retained. They must not be modified.
 type Event struct {
-	Kind     Kind
-	XID      uint32
-	Index    uint32        // of an Insert or Message in its transaction, from 0; with LSN the event position
+	Kind Kind
+	XID  uint32
+	// of an Insert or Message in its transaction, from 0; with LSN the event position
+	Index    uint32
 	LSN      pglogrepl.LSN // what it is the position of depends on Kind
 	Time     time.Time     // commit time, by the server's clock
 	Relation *Relation     // Insert, Update
-	Values   [][]byte      // Insert, Update: one per Relation.Columns in text format; nil is NULL, empty is the empty string
-	Old      [][]byte      // Update: the row before, of which nothing but its replica identity may be known; nil: that did not change
-	Prefix   string        // Message
-	Content  []byte        // Message
+	// Insert, Update: one per Relation.Columns in text format; nil is NULL, empty is the empty
+	// string
+	Values [][]byte
+	// Update: the row before, of which nothing but its replica identity may be known; nil: that
+	// did not change
+	Old     [][]byte
+	Prefix  string // Message
+	Content []byte // Message
 	// Oversize is the length in bytes of an Insert, Update or Message that was longer than
 	// Config.MaxRowBytes and was not kept. Of an Insert, Values holds the leading columns that
 	// were read whole, and nil for the others; of an Update none; of a Message the Prefix is
@@ -54,8 +59,8 @@ type Event struct {
 	// ours.
 	Oversize int64
 	// Bytes is what was read for the event, and since the one before it, as far as that may lie in
-	// the same buffer, which is about ChunkBytes: whoever keeps a value of the row keeps all of
-	// that in memory.
+	// the same buffer, which is about ChunkBytes: a reader that keeps a value of the row keeps all
+	// of that in memory.
 	Bytes int
 	Chunk *Chunk // that Values, Old and Content lie in; nil for who makes an Event himself
 }
@@ -70,9 +75,9 @@ var Unchanged = []byte("__debezium_unavailable_value")
 // IsUnchanged reports whether a value is Unchanged itself, not a text that is equal.
 func IsUnchanged(value []byte) bool { return len(value) > 0 && &value[0] == &Unchanged[0] }
 
-// Relation is a table as the server described it before the first row of that shape.
-// The server sends it anew, and a new *Relation is made, when the shape changes: compare pointers.
-// It is immutable.
+// Relation is a table as the server described it before the first row of that shape. The server
+// sends it again, and a new *Relation is made, when the shape changes: compare pointers. It is
+// immutable.
 type Relation struct {
 	OID       uint32
 	Namespace string

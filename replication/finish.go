@@ -67,7 +67,7 @@ func (s *Stream) KeepAlive(done <-chan struct{}) {
 // transaction, or on a machine that is busy.
 const endTimeout = 5 * time.Second
 
-// The same when the time to drain is over, or somebody does not want to wait.
+// The same when the time to drain is over, or after a second signal.
 const endTimeoutBrief = 2 * time.Second
 
 // awaitEnd reads on until the server has answered CopyDone. Closing a socket with unread data
@@ -76,7 +76,10 @@ func (s *Stream) awaitEnd(ctx context.Context) error {
 	if err := s.conn.Conn().SetReadDeadline(s.now().Add(endTimeout)); err != nil {
 		return fmt.Errorf("end replication stream: %w", err)
 	}
-	defer context.AfterFunc(ctx, func() { _ = s.conn.Conn().SetReadDeadline(s.now().Add(endTimeoutBrief)) })()
+	defer context.AfterFunc(ctx, func() {
+		_ = s.conn.Conn().
+			SetReadDeadline(s.now().Add(endTimeoutBrief))
+	})()
 	for {
 		typ, _, _, ok, err := s.wire.next()
 		switch {

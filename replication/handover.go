@@ -30,7 +30,9 @@ type Handover struct {
 	// LSN is where it can be moved to: a commit end up to which everything was published. Equal to Confirmed: nowhere.
 	LSN       pglogrepl.LSN
 	Published int // events up to LSN that were published and are not sent again
-	Again     int // events behind LSN that were published and are sent again: the transaction of the last event has more than was published
+	// events behind LSN that were published and are sent again: the transaction of the last event
+	// has more than was published
+	Again int
 }
 
 // Why a handover cannot be found.
@@ -44,7 +46,7 @@ var (
 // be in use. Errors wrap the sentinels of this package or are pgconn's.
 func FindHandover(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, last LastEvent, routed func(*Event) bool,
 	log zerolog.Logger) (Handover, error) {
-	// Logical messages take part in what came when, whoever publishes them.
+	// Logical messages take part in what came when, by whichever reader.
 	cfg.Messages = []string{"*"}
 	s, err := Open(ctx, pg, cfg, slot, log)
 	if err != nil {
@@ -67,9 +69,11 @@ func FindHandover(ctx context.Context, pg *pgconn.Config, cfg Config, slot strin
 	case f.done:
 		return f.found, nil
 	case last.LSN < s.SeedLSN(), last.LSN == s.SeedLSN() && last.ends():
-		return f.found, fmt.Errorf("slot %q stands at %s, the event was at %s: %w", slot, s.SeedLSN(), last.LSN, ErrEventBehind)
+		return f.found, fmt.Errorf("slot %q stands at %s, the event was at %s: %w", slot,
+			s.SeedLSN(), last.LSN, ErrEventBehind)
 	}
-	return f.found, fmt.Errorf("transaction %d with an event at %s, slot %q at %s: %w", last.XID, last.LSN, slot, s.SeedLSN(), ErrEventNotFound)
+	return f.found, fmt.Errorf("transaction %d with an event at %s, slot %q at %s: %w", last.XID,
+		last.LSN, slot, s.SeedLSN(), ErrEventNotFound)
 }
 
 // finder follows the stream. What it knows of a transaction becomes part of found at the Commit.

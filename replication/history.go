@@ -16,14 +16,17 @@ type Identity struct {
 	Timeline      int32
 	ServerVersion string
 	WrittenLSN    pglogrepl.LSN // the server's own position: everything before it is on its disk
-	History       []Switch      // the timelines before Timeline, the oldest first; empty on the first one, or if the server could not tell
+	// the timelines before Timeline, the oldest first; empty on the first one, or if the server
+	// could not tell
+	History []Switch
 }
 
 // Switch is where the history of a server left a timeline for a newer one.
 type Switch struct {
-	Timeline int32         // that was left
-	LSN      pglogrepl.LSN // what was written to that timeline from here on is not part of the history
-	Reason   string        // as the server noted it: where recovery ended
+	Timeline int32 // that was left
+	// what was written to that timeline from here on is not part of the history
+	LSN    pglogrepl.LSN
+	Reason string // as the server noted it: where recovery ended
 }
 
 // Place is a position in the WAL with the history it belongs to: LSNs are used again after a
@@ -39,18 +42,23 @@ type Descent int
 
 // The ways in which it can. Only after Continued everything before the place is still there.
 const (
-	Continued    Descent = iota // the history leads through the place
-	Forked                      // a server was promoted that did not have everything: the fork lies before the place
-	Restored                    // the same, but somebody chose where: recovery to an earlier point
-	Rewound                     // the place is of the server's own timeline, and the server has not come so far
-	OlderBranch                 // the server is on a timeline before that of the place
-	OtherCluster                // another system identifier
-	Diverged                    // the history leads through the position, but not through the transaction that ended there
-	NotKnown                    // a newer timeline, and the server cannot tell where it begins
+	Continued Descent = iota // the history leads through the place
+	// a server was promoted that did not have everything: the fork lies before the place
+	Forked
+	// the same, but an operator chose where: recovery to an earlier point
+	Restored
+	// the place is of the server's own timeline, and the server has not come so far
+	Rewound
+	OlderBranch  // the server is on a timeline before that of the place
+	OtherCluster // another system identifier
+	// the history leads through the position, but not through the transaction that ended there
+	Diverged
+	NotKnown // a newer timeline, and the server cannot tell where it begins
 )
 
 func (d Descent) String() string {
-	return [...]string{"continued", "forked", "restored", "rewound", "older_branch", "other_cluster", "diverged", "not_known"}[d]
+	return [...]string{"continued", "forked", "restored", "rewound", "older_branch",
+		"other_cluster", "diverged", "not_known"}[d]
 }
 
 // Continues reports whether the history of the server leads through a place that was known before.
@@ -92,7 +100,8 @@ func (id Identity) Continues(p Place) (d Descent, fork pglogrepl.LSN) {
 // These words are part of the file format since PostgreSQL 9; a promoted standby writes "no
 // recovery target specified".
 func (s Switch) chosen() bool {
-	for _, prefix := range []string{"before ", "after ", "at restore point ", "reached consistency"} {
+	for _, prefix := range []string{"before ", "after ", "at restore point ",
+		"reached consistency"} {
 		if strings.HasPrefix(s.Reason, prefix) {
 			return true
 		}

@@ -33,11 +33,12 @@ const (
 // byte before it waits.
 type lowWaterConn struct {
 	net.Conn
-	socket      tcpSocket
-	mark        atomic.Int32 // low-water mark in bytes; zero: as the socket was made, which is one
-	shrinkable  bool         // the server is near enough
-	shrunk      bool         // the receive buffer is small; of the reader alone
-	nonBlocking bool         // a read that finds nothing ends as if its deadline were over; of the reader alone
+	socket     tcpSocket
+	mark       atomic.Int32 // low-water mark in bytes; zero: as the socket was made, which is one
+	shrinkable bool         // the server is near enough
+	shrunk     bool         // the receive buffer is small; of the reader alone
+	// a read that finds nothing ends as if its deadline were over; of the reader alone
+	nonBlocking bool
 }
 
 // lowWaterDial has dial's connections take a low-water mark and hands each to made: nil where the

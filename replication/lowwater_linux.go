@@ -37,7 +37,8 @@ func (s tcpSocket) free() error { return s.set(unix.SO_BUF_LOCK, 0) }
 func (s tcpSocket) set(option, value int) error {
 	var failed error
 	err := s.raw.Control(func(fd uintptr) {
-		failed = os.NewSyscallError("setsockopt", syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, option, value))
+		failed = os.NewSyscallError("setsockopt",
+			syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, option, value))
 	})
 	return errors.Join(err, failed)
 }
@@ -46,7 +47,8 @@ func (s tcpSocket) set(option, value int) error {
 func (s tcpSocket) roundTrip() (d time.Duration, err error) {
 	failed := s.raw.Control(func(fd uintptr) {
 		var info *unix.TCPInfo
-		if info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+		if info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP,
+			unix.TCP_INFO); err == nil {
 			d = time.Duration(info.Rtt) * time.Microsecond
 		}
 		err = os.NewSyscallError("getsockopt", err)

@@ -19,19 +19,26 @@ import (
 // Open connects, reads the slot's confirmed position and starts to replicate from there. pg must
 // ask for a replication connection (replication=database). Errors wrap the sentinels of this
 // package or are pgconn's.
-func Open(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, log zerolog.Logger) (*Stream, error) {
-	return open(ctx, pg, cfg, slot, log, func(context.Context, *pgconn.PgConn) error { return nil })
+func Open(ctx context.Context, pg *pgconn.Config, cfg Config, slot string,
+	log zerolog.Logger) (*Stream, error) {
+	return open(ctx, pg, cfg, slot, log, func(context.Context,
+		*pgconn.PgConn) error {
+		return nil
+	})
 }
 
 // OpenTemporary is Open with a slot that is made for this connection and ends with it: it sees
 // what commits from now on.
-func OpenTemporary(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, log zerolog.Logger) (*Stream, error) {
+func OpenTemporary(ctx context.Context, pg *pgconn.Config, cfg Config, slot string,
+	log zerolog.Logger) (*Stream, error) {
 	return open(ctx, pg, cfg, slot, log, func(ctx context.Context, conn *pgconn.PgConn) error {
 		// The grammar with the action as a word is understood by all versions from 14.
 		_, err := pglogrepl.CreateReplicationSlot(ctx, conn, quoteIdentifier(slot), "pgoutput",
-			pglogrepl.CreateReplicationSlotOptions{Temporary: true, SnapshotAction: "NOEXPORT_SNAPSHOT"})
+			pglogrepl.CreateReplicationSlotOptions{Temporary: true,
+				SnapshotAction: "NOEXPORT_SNAPSHOT"})
 		if err != nil {
-			return fmt.Errorf("create temporary slot %q: %w", slot, err) // why, package slot finds out
+			// why, package slot finds out
+			return fmt.Errorf("create temporary slot %q: %w", slot, err)
 		}
 		return nil
 	})
@@ -46,7 +53,8 @@ func open(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, log z
 	s.acked = s.SeedLSN // until Run knows better: a stream may be finished without having run
 	pg = pg.Copy()
 	postgres.PreferAnswering(ctx, pg)
-	pg.DialFunc = lowWaterDial(pg.DialFunc, func(c *lowWaterConn) { s.socket = c }) // of several hosts tried, the last is the one connected to
+	// of several hosts tried, the last is the one connected to
+	pg.DialFunc = lowWaterDial(pg.DialFunc, func(c *lowWaterConn) { s.socket = c })
 	build := pg.BuildFrontend
 	pg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
 		s.wire = newWire(r, cfg.MaxRowBytes) // like the socket
@@ -76,7 +84,8 @@ func (s *Stream) start(ctx context.Context, cfg Config, slot string) error {
 	if strings.Contains(s.identity.ServerVersion, "-YB-") {
 		// Its keepalive positions are reported to run ahead of undelivered commits (yugabyte-db
 		// issue 33418).
-		return fmt.Errorf("%w but YugabyteDB %s, whose keepalives can't be trusted", ErrNotPostgreSQL, s.identity.ServerVersion)
+		return fmt.Errorf("%w but YugabyteDB %s, whose keepalives can't be trusted",
+			ErrNotPostgreSQL, s.identity.ServerVersion)
 	}
 	if err := s.readSlot(ctx, slot); err != nil {
 		return err
@@ -84,12 +93,15 @@ func (s *Stream) start(ctx context.Context, cfg Config, slot string) error {
 	if err := s.identify(ctx); err != nil {
 		return err
 	}
-	// After the slot was read, so that whoever held it last cannot have moved it on meanwhile. A
-	// standby may have copied the slot, and not yet have replayed as far; it does not let it be
-	// read either.
-	if written := s.identity.WrittenLSN; s.positions.seed > written && s.conn.ParameterStatus("in_hot_standby") != "on" {
-		return fmt.Errorf("slot %q is confirmed up to %s, and the server has written only up to %s: it comes from another server or another branch "+
-			"of its history, and rows that are written until then would never be sent: %w", slot, s.positions.seed, written, ErrSlotUnusable)
+	// After the slot was read, so that the session that held it last cannot have advanced it
+	// meanwhile. A standby may have copied the slot, and not yet have replayed as far; it does not
+	// let it be read either.
+	if written := s.identity.WrittenLSN; s.positions.seed > written &&
+		s.conn.ParameterStatus("in_hot_standby") != "on" {
+		return fmt.Errorf("slot %q is confirmed up to %s, and the server has written only up to "+
+			"%s: it comes from another server or another branch "+
+			"of its history, and rows that are written until then would never be sent: %w", slot,
+			s.positions.seed, written, ErrSlotUnusable)
 	}
 	if err := s.raiseWorkMem(ctx, cfg.LogicalDecodingWorkMem); err != nil {
 		return err
@@ -115,7 +127,8 @@ func (s *Stream) identify(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("identify system: %w", startError(err))
 	}
-	s.identity.SystemID, s.identity.Timeline, s.identity.WrittenLSN = id.SystemID, id.Timeline, id.XLogPos
+	s.identity.SystemID, s.identity.Timeline, s.identity.WrittenLSN = id.SystemID, id.Timeline,
+		id.XLogPos
 	if id.Timeline == 1 {
 		return nil // the first has no history
 	}
@@ -134,7 +147,8 @@ func (s *Stream) identify(ctx context.Context) error {
 // readSlot seeds the watermark, on the connection that will stream, so that nothing can lie
 // between.
 func (s *Stream) readSlot(ctx context.Context, slot string) error {
-	sql := "SELECT confirmed_flush_lsn, two_phase, wal_status FROM pg_catalog.pg_replication_slots WHERE slot_name = " + quoteLiteral(slot)
+	sql := "SELECT confirmed_flush_lsn, two_phase, wal_status FROM " +
+		"pg_catalog.pg_replication_slots WHERE slot_name = " + quoteLiteral(slot)
 	results, err := s.conn.Exec(ctx, sql).ReadAll()
 	if err != nil {
 		return fmt.Errorf("read slot %q: %w", slot, startError(err))
@@ -150,9 +164,11 @@ func (s *Stream) readSlot(ctx context.Context, slot string) error {
 	case string(row[2]) == "lost":
 		return fmt.Errorf("slot %q, confirmed up to %s: %w", slot, row[0], ErrSlotLost)
 	case string(row[1]) == "t":
-		return fmt.Errorf("slot %q decodes two-phase transactions at PREPARE: %w", slot, ErrSlotUnusable)
+		return fmt.Errorf("slot %q decodes two-phase transactions at PREPARE: %w", slot,
+			ErrSlotUnusable)
 	case row[0] == nil:
-		return fmt.Errorf("slot %q has no confirmed position, its creation is not finished: %w", slot, ErrSlotInUse)
+		return fmt.Errorf("slot %q has no confirmed position, its creation is not finished: %w",
+			slot, ErrSlotInUse)
 	}
 	seed, err := postgres.ParseLSN(string(row[0]))
 	if err != nil || seed == 0 {
@@ -169,7 +185,7 @@ func (s *Stream) readSlot(ctx context.Context, slot string) error {
 // transaction of a million rows took a third longer to arrive. It is never lowered.
 //
 // Every role may set it. It is set by a statement, not when the connection is made, since poolers
-// refuse parameters that they do not know. A server that does not want it decodes all the same.
+// refuse parameters that they do not know. A server that refuses it still decodes.
 func (s *Stream) raiseWorkMem(ctx context.Context, bytes int64) error {
 	if bytes == 0 {
 		return nil

@@ -34,7 +34,8 @@ func (s *Stream) pause() error {
 		return s.awaitBytes(worthWaking)
 	}
 	wait := s.pace.wait(s.now())
-	if s.last.behind { // and not only as wait says: what was slept too long it gives back as a burst of reads
+	// and not only as wait says: what was slept too long it gives back as a burst of reads
+	if s.last.behind {
 		wait = max(wait, readInterval)
 	}
 	if wait > 0 {
@@ -72,7 +73,8 @@ func (s *Stream) read(ctx, stop context.Context) error {
 	err := s.wire.fill()
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF // the server never ends a stream without a message, unless wal_sender_timeout struck
+			// the server never ends a stream without a message, unless wal_sender_timeout struck
+			err = io.ErrUnexpectedEOF
 		}
 		return fmt.Errorf("read replication stream: %w", err)
 	}

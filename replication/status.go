@@ -23,8 +23,9 @@ const (
 // positions are what a status carries. Invariants: flush <= acked, flush <= max(seed, received),
 // flush > 0, and none of them ever decreases on one connection.
 type positions struct {
-	seed     pglogrepl.LSN // confirmed_flush_lsn of the slot when the stream was opened
-	received pglogrepl.LSN // newest end of a transaction, or idle position, read from this connection
+	seed pglogrepl.LSN // confirmed_flush_lsn of the slot when the stream was opened
+	// newest end of a transaction, or idle position, read from this connection
+	received pglogrepl.LSN
 	flushed  pglogrepl.LSN // flush as last sent
 }
 
@@ -77,7 +78,8 @@ func (s *schedule) serverStopping() bool { return s.requests >= stoppingRequests
 // wake is when Run has to look at the schedule again.
 func (s *Stream) wake() time.Time {
 	_, flush := s.positions.status(s.acked())
-	return s.schedule.wake(s.now(), flush > s.positions.flushed, s.positions.received > s.positions.flushed)
+	return s.schedule.wake(s.now(), flush > s.positions.flushed,
+		s.positions.received > s.positions.flushed)
 }
 
 func (s *Stream) statusIfDue() error {
@@ -95,9 +97,11 @@ func (s *Stream) sendStatus(now time.Time) error {
 		s.schedule.progressed()
 	}
 	// apply like flush: with synchronous_commit=remote_apply the two must not differ.
-	err := pglogrepl.SendStandbyStatusUpdate(context.Background(), s.conn, pglogrepl.StandbyStatusUpdate{
-		WALWritePosition: write, WALFlushPosition: flush, WALApplyPosition: flush, ClientTime: now,
-	})
+	err := pglogrepl.SendStandbyStatusUpdate(context.Background(), s.conn,
+		pglogrepl.StandbyStatusUpdate{
+			WALWritePosition: write, WALFlushPosition: flush, WALApplyPosition: flush,
+			ClientTime: now,
+		})
 	if err != nil {
 		return fmt.Errorf("send status with flush %s: %w", flush, err)
 	}

@@ -61,7 +61,8 @@ func (s *Stream) ReceivedBytes() uint64 { return s.bytes.Load() }
 // When stop ends, Run goes on to the Commit of the open transaction, begins no other and returns
 // nil. acked is the caller's watermark; it is called from this goroutine only. Statuses leave on
 // time also while out has no room.
-func (s *Stream) Run(ctx, stop context.Context, out chan<- *Batch, acked func() pglogrepl.LSN) error {
+func (s *Stream) Run(ctx, stop context.Context, out chan<- *Batch,
+	acked func() pglogrepl.LSN) error {
 	defer close(out)
 	defer s.socket.shrinkRecvBuf(false)
 	s.acked = acked
@@ -72,7 +73,8 @@ func (s *Stream) Run(ctx, stop context.Context, out chan<- *Batch, acked func() 
 	defer onDone(stop, interrupt)()
 
 	s.schedule.last = s.now()
-	spare := make(batches, cap(out)+2) // besides those queued, one is filled and one is with the receiver
+	// besides those queued, one is filled and one is with the receiver
+	spare := make(batches, cap(out)+2)
 	for {
 		b := spare.take()
 		stopped, err := s.decodeBuffered(b, stop)
@@ -115,7 +117,8 @@ func (s *Stream) decodeBuffered(b *Batch, stop context.Context) (stopped bool, e
 	for !stopping || s.decoder.open {
 		typ, body, over, ok, err := s.wire.next()
 		if err != nil {
-			return false, fmt.Errorf("transaction that commits at %s, row %d: %w", s.decoder.lsn, s.decoder.index, err)
+			return false, fmt.Errorf("transaction that commits at %s, row %d: %w", s.decoder.lsn,
+				s.decoder.index, err)
 		}
 		if !ok {
 			return false, nil
@@ -140,9 +143,11 @@ func (s *Stream) message(typ byte, body []byte, over int64, b *Batch) error {
 		}
 		at := s.positions.received.String()
 		if s.decoder.open {
-			at += fmt.Sprintf(", in the transaction that commits at %s, behind %d rows of it", s.decoder.lsn, s.decoder.index)
+			at += fmt.Sprintf(", in the transaction that commits at %s, behind %d rows of it",
+				s.decoder.lsn, s.decoder.index)
 		}
-		return fmt.Errorf("replication stream at %s: %w", at, streamError(pgconn.ErrorResponseToPgError(&m)))
+		return fmt.Errorf("replication stream at %s: %w", at,
+			streamError(pgconn.ErrorResponseToPgError(&m)))
 	case 'N':
 		var m pgproto3.NoticeResponse
 		if err := m.Decode(body); err != nil {
@@ -155,10 +160,13 @@ func (s *Stream) message(typ byte, body []byte, over int64, b *Batch) error {
 		// code, again and again, and nothing is left out; it comes from another of the server's
 		// files.
 		if n.SeverityUnlocalized == "WARNING" && n.Code == "55000" && n.File != "slot.c" {
-			return fmt.Errorf("replication stream at %s: server says %q: %w", s.positions.received, n.Message, ErrPublicationMissing)
+			return fmt.Errorf("replication stream at %s: server says %q: %w", s.positions.received,
+				n.Message, ErrPublicationMissing)
 		}
-	case 'c', 'C', 'Z': // CopyDone, CommandComplete, ReadyForQuery: a walsender ends so only at shutdown
-		return fmt.Errorf("server ended the replication stream at %s: %w", s.positions.received, ErrServerStopping)
+	// CopyDone, CommandComplete, ReadyForQuery: a walsender ends so only at shutdown
+	case 'c', 'C', 'Z':
+		return fmt.Errorf("server ended the replication stream at %s: %w", s.positions.received,
+			ErrServerStopping)
 	}
 	return nil
 }
@@ -181,7 +189,8 @@ func (s *Stream) copyData(body []byte, over int64, b *Batch) error {
 			return fmt.Errorf("decode after %s: %w", s.positions.received, err)
 		}
 		if body[25] != 'M' { // which may have no commit
-			s.last.behind = postgresTime(sent).Sub(s.decoder.time) > staleness // both by the server's clock
+			// both by the server's clock
+			s.last.behind = postgresTime(sent).Sub(s.decoder.time) > staleness
 		}
 		s.between = min(s.between, ChunkBytes) + len(body)
 		b.retainChunk(events, s.wire.chunk)
@@ -204,7 +213,8 @@ func (s *Stream) copyData(body []byte, over int64, b *Batch) error {
 			s.seen(b)
 		}
 		if s.schedule.serverStopping() && s.acked() < s.positions.received {
-			return fmt.Errorf("server asked %d times for a confirmation that the sink holds up: %w", s.schedule.requests, ErrServerStopping)
+			return fmt.Errorf("server asked %d times for a confirmation that the sink "+
+				"holds up: %w", s.schedule.requests, ErrServerStopping)
 		}
 	default:
 		return fmt.Errorf("%w: copy data of %d bytes", ErrProtocol, len(body))
@@ -215,7 +225,8 @@ func (s *Stream) copyData(body []byte, over int64, b *Batch) error {
 // seen moves the received position to the last end in b.
 func (s *Stream) seen(b *Batch) {
 	if n := len(b.Events); n > 0 {
-		if e := b.Events[n-1]; (e.Kind == Commit || e.Kind == Idle) && e.LSN > s.positions.received {
+		if e := b.Events[n-1]; (e.Kind == Commit || e.Kind == Idle) &&
+			e.LSN > s.positions.received {
 			s.positions.received = e.LSN
 			s.received.Store(uint64(e.LSN))
 		}
@@ -248,5 +259,6 @@ func (s *Stream) handOver(ctx context.Context, out chan<- *Batch, b *Batch) erro
 }
 
 func (s *Stream) notice(n *pgconn.Notice) {
-	s.log.Debug().Str("severity", n.Severity).Str("code", n.Code).Str("reason", n.Message).Msg("server notice received")
+	s.log.Debug().Str("severity", n.Severity).Str("code", n.Code).Str("reason", n.Message).
+		Msg("server notice received")
 }

@@ -18,8 +18,9 @@ type Transaction struct {
 	CommitTime time.Time
 	// Behind is a position behind the transaction and before everything that commits later.
 	Behind pglogrepl.LSN
-	Events map[string]int // that count, by table or message prefix; if Unsent, only those that came
-	Unsent error          // why the server cannot send the rest of it; nil: it sends all
+	// that count, by table or message prefix; if Unsent, only those that came
+	Events map[string]int
+	Unsent error // why the server cannot send the rest of it; nil: it sends all
 
 	// What the slot would send before it.
 	Earlier             int // events that count

@@ -14,7 +14,8 @@ func row(c *cursor, typ byte, rel *Relation, old [][]byte, b *Batch) ([][]byte, 
 		return nil, c.err(typ)
 	}
 	if n != len(rel.Columns) {
-		return nil, fmt.Errorf("%w: row of %s has %d columns, described were %d", ErrProtocol, rel, n, len(rel.Columns))
+		return nil, fmt.Errorf("%w: row of %s has %d columns, described were %d", ErrProtocol, rel,
+			n, len(rel.Columns))
 	}
 	values := b.values(n)
 	for i := range values {
@@ -29,7 +30,8 @@ func row(c *cursor, typ byte, rel *Relation, old [][]byte, b *Batch) ([][]byte, 
 			values[i] = Unchanged
 		default: // 'u' never stands in an insert; 'b' was not asked for
 			if !c.failed {
-				return nil, fmt.Errorf("%w: column %q of %s is of kind %q", ErrProtocol, rel.Columns[i].Name, rel, kind)
+				return nil, fmt.Errorf("%w: column %q of %s is of kind %q", ErrProtocol,
+					rel.Columns[i].Name, rel, kind)
 			}
 		}
 	}
@@ -43,7 +45,8 @@ func row(c *cursor, typ byte, rel *Relation, old [][]byte, b *Batch) ([][]byte, 
 func leading(c *cursor, rel *Relation, values [][]byte) error {
 	tuple, n := c.byte(), int(c.uint16())
 	if c.failed || tuple != 'N' || n != len(values) {
-		return fmt.Errorf("%w: message 'I' of %s without a new tuple of %d columns", ErrProtocol, rel, len(values))
+		return fmt.Errorf("%w: message 'I' of %s without a new tuple of %d columns", ErrProtocol,
+			rel, len(values))
 	}
 	for i := range values {
 		switch kind := c.byte(); {
@@ -54,7 +57,8 @@ func leading(c *cursor, rel *Relation, values [][]byte) error {
 			}
 			values[i] = value
 		case kind != 'n' && !c.failed:
-			return fmt.Errorf("%w: column %q of %s is of kind %q", ErrProtocol, rel.Columns[i].Name, rel, kind)
+			return fmt.Errorf("%w: column %q of %s is of kind %q", ErrProtocol,
+				rel.Columns[i].Name, rel, kind)
 		}
 	}
 	return nil

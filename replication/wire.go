@@ -39,7 +39,8 @@ type wire struct {
 	max    int64  // of one message, in bytes
 	got    uint64 // bytes read by fill
 
-	discard int64  // bytes still to come of a message that was too long; then buf[head:tail] is empty
+	// bytes still to come of a message that was too long; then buf[head:tail] is empty
+	discard int64
 	waste   []byte // where they go
 }
 
@@ -56,7 +57,8 @@ func (w *wire) Read(p []byte) (int, error) {
 			return 0, w.tooLarge(n)
 		}
 		if w.handed+int(n) > maxStartBytes {
-			return 0, fmt.Errorf("%w: more than %d bytes before the stream begins", ErrProtocol, maxStartBytes)
+			return 0, fmt.Errorf("%w: more than %d bytes before the stream begins", ErrProtocol,
+				maxStartBytes)
 		}
 		if n > 0 {
 			w.left = int(n)
@@ -90,7 +92,10 @@ func (w *wire) length() (int64, error) {
 	return n + 1, nil
 }
 
-func (w *wire) tooLarge(length int64) error { return &RowTooLargeError{Bytes: length - 1, Max: w.max} }
+func (w *wire) tooLarge(length int64) error {
+	return &RowTooLargeError{Bytes: length - 1,
+		Max: w.max}
+}
 
 // next takes the next whole message, or reports that it is not there yet. The body stays as it is
 // until fill, and then while chunk is retained. Of a message that is too long it is the beginning,

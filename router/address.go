@@ -4,8 +4,8 @@ import (
 	"github.com/postrider/postrider/replication"
 )
 
-// Address finds out where an event belongs that Route has refused, as far as that can be told without what is wrong with it: its topic, and its key. False:
-// one of them is what is wrong, or the event has no key.
+// Address returns the topic and key of an event that Route has refused. False: one of them is what
+// is wrong, or the event has no key.
 func (r *Router) Address(ev *replication.Event) (topic string, key []byte, ok bool) {
 	var p *plan
 	values := ev.Values

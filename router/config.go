@@ -2,75 +2,127 @@ package router
 
 import "github.com/postrider/postrider/router/connect"
 
-// Config holds the options of Debezium's Outbox Event Router under Debezium's own names, and what postrider adds to them.
-// The toml tags are the dotted option names, literally. The zero value is not valid: start from DefaultConfig.
+// Config holds the options of Debezium's Outbox Event Router under Debezium's own names, and what
+// postrider adds to them. The toml tags are the dotted option names, literally. The zero value is
+// not valid: start from DefaultConfig.
 type Config struct {
-	// Debezium's options, with Debezium's defaults. A column name that is empty is found in the table: see Check.
+	// Debezium's options, with Debezium's defaults. A column name that is empty is found in the
+	// table: see Check.
 
-	OpInvalidBehavior        string `toml:"table.op.invalid.behavior"`                // warn | error | fatal: what to do with an updated row, of a publication that has updates
-	FieldID                  string `toml:"table.field.event.id"`                     // column of the event id
-	FieldKey                 string `toml:"table.field.event.key"`                    // column of the record key; empty: aggregate_id or aggregateid
-	FieldType                string `toml:"table.field.event.type"`                   // column of the event type; empty: event_type or type; used by placements alone
-	FieldPayload             string `toml:"table.field.event.payload"`                // column of the record value
-	FieldTimestamp           string `toml:"table.field.event.timestamp"`              // column of the record time; empty: the commit time
-	FieldSchemaVersion       string `toml:"table.field.event.schema.version"`         // column of the version of the envelope's schema; empty: none
-	AdditionalPlacement      string `toml:"table.fields.additional.placement"`        // list of column:placement[:alias]
-	AdditionalMissing        string `toml:"table.field.additional.missing"`           // error | ignore
-	AdditionalErrorOnMissing *bool  `toml:"table.fields.additional.error.on.missing"` // retired name of the above; nil: not given
-	RouteByField             string `toml:"route.by.field"`                           // column that is routed by; empty: aggregate_type or aggregatetype
-	TopicRegex               string `toml:"route.topic.regex"`                        // a Java regular expression that has to match the whole routed value
-	TopicReplacement         string `toml:"route.topic.replacement"`                  // a Java replacement: $1, ${name}, backslash escapes
-	TombstoneOnEmptyPayload  bool   `toml:"route.tombstone.on.empty.payload"`
-	ExpandJSONPayload        bool   `toml:"table.expand.json.payload"`
-	NullBehavior             string `toml:"table.json.payload.null.behavior"`        // ignore | optional_bytes
-	EmptyArrayBehavior       string `toml:"table.json.payload.empty.array.behavior"` // ignore | optional_string
-	FieldNameAdjustment      string `toml:"field.name.adjustment.mode"`              // none | avro | avro_unicode
-	TracingField             string `toml:"tracing.span.context.field"`              // column with a span context in Java properties format
-	TracingOperation         string `toml:"tracing.operation.name"`
-	TracingContextOnly       bool   `toml:"tracing.with.context.field.only"`
+	// warn | error | fatal: what to do with an updated row, of a publication that has updates
+	OpInvalidBehavior string `toml:"table.op.invalid.behavior"`
+	// column of the event id
+	FieldID string `toml:"table.field.event.id"`
+	// column of the record key; empty: aggregate_id or aggregateid
+	FieldKey string `toml:"table.field.event.key"`
+	// column of the event type; empty: event_type or type; used by placements alone
+	FieldType string `toml:"table.field.event.type"`
+	// column of the record value
+	FieldPayload string `toml:"table.field.event.payload"`
+	// column of the record time; empty: the commit time
+	FieldTimestamp string `toml:"table.field.event.timestamp"`
+	// column of the version of the envelope's schema; empty: none
+	FieldSchemaVersion string `toml:"table.field.event.schema.version"`
+	// list of column:placement[:alias]
+	AdditionalPlacement string `toml:"table.fields.additional.placement"`
+	// error | ignore
+	AdditionalMissing string `toml:"table.field.additional.missing"`
+	// retired name of the above; nil: not given
+	AdditionalErrorOnMissing *bool `toml:"table.fields.additional.error.on.missing"`
+	// column that is routed by; empty: aggregate_type or aggregatetype
+	RouteByField string `toml:"route.by.field"`
+	// a Java regular expression that has to match the whole routed value
+	TopicRegex string `toml:"route.topic.regex"`
+	// a Java replacement: $1, ${name}, backslash escapes
+	TopicReplacement        string `toml:"route.topic.replacement"`
+	TombstoneOnEmptyPayload bool   `toml:"route.tombstone.on.empty.payload"`
+	ExpandJSONPayload       bool   `toml:"table.expand.json.payload"`
+	// ignore | optional_bytes
+	NullBehavior string `toml:"table.json.payload.null.behavior"`
+	// ignore | optional_string
+	EmptyArrayBehavior string `toml:"table.json.payload.empty.array.behavior"`
+	// none | avro | avro_unicode
+	FieldNameAdjustment string `toml:"field.name.adjustment.mode"`
+	// column with a span context in Java properties format
+	TracingField       string `toml:"tracing.span.context.field"`
+	TracingOperation   string `toml:"tracing.operation.name"`
+	TracingContextOnly bool   `toml:"tracing.with.context.field.only"`
 
 	// Options of Debezium's connector that change what the router sees, with their defaults.
 
-	DecimalHandling  string `toml:"decimal.handling.mode"`         // precise | string | double
-	BinaryHandling   string `toml:"binary.handling.mode"`          // bytes | base64 | base64-url-safe | hex
-	TimePrecision    string `toml:"time.precision.mode"`           // adaptive | adaptive_time_microseconds | connect | isostring | microseconds | nanoseconds
-	IntervalHandling string `toml:"interval.handling.mode"`        // numeric | string
-	HstoreHandling   string `toml:"hstore.handling.mode"`          // json | map
-	IncludeUnknown   bool   `toml:"include.unknown.datatypes"`     // columns of unknown type as bytes instead of left out
-	MoneyDigits      int    `toml:"money.fraction.digits"`         // of columns of type money, with decimal.handling.mode=precise
-	Unavailable      string `toml:"unavailable.value.placeholder"` // in the place of a value that an update does not bring, of a row whose primary key changed
-	TopicPrefix      string `toml:"topic.prefix"`                  // the first part of the names of schemas
-	ContextHeaders   bool   `toml:"extended.headers.enabled"`      // headers __debezium.context.*, before all others; Debezium's default is true
-	MessageNulls     bool   `toml:"fields.null.include"`           // members of logical messages that are null are columns; of the transform DecodeLogicalDecodingMessageContent
+	DecimalHandling string `toml:"decimal.handling.mode"` // precise | string | double
+	// bytes | base64 | base64-url-safe | hex
+	BinaryHandling string `toml:"binary.handling.mode"`
+	// adaptive | adaptive_time_microseconds | connect | isostring | microseconds | nanoseconds
+	TimePrecision    string `toml:"time.precision.mode"`
+	IntervalHandling string `toml:"interval.handling.mode"` // numeric | string
+	HstoreHandling   string `toml:"hstore.handling.mode"`   // json | map
+	// columns of unknown type as bytes instead of left out
+	IncludeUnknown bool `toml:"include.unknown.datatypes"`
+	// of columns of type money, with decimal.handling.mode=precise
+	MoneyDigits int `toml:"money.fraction.digits"`
+	// in the place of a value that an update does not bring, of a row whose primary key changed
+	Unavailable string `toml:"unavailable.value.placeholder"`
+	// the first part of the names of schemas
+	TopicPrefix string `toml:"topic.prefix"`
+	// headers __debezium.context.*, before all others; Debezium's default is true
+	ContextHeaders bool `toml:"extended.headers.enabled"`
+	// members of logical messages that are null are columns; of the transform
+	// DecodeLogicalDecodingMessageContent
+	MessageNulls bool `toml:"fields.null.include"`
 
 	// postrider's additions: nothing of this kind exists in Debezium.
 
-	Tables          []string `toml:"tables"`            // outbox tables that these options are for, of those in replication.tables; empty: see Divide
-	Messages        []string `toml:"messages"`          // prefixes of logical messages, of those in replication.messages; empty: see Divide
-	HeaderID        string   `toml:"header_id"`         // name of the header that carries the id; default "id"
-	HeadersColumn   string   `toml:"headers_column"`    // a json or jsonb column with one object: its members become headers, after all others
-	TopicCase       string   `toml:"topic_case"`        // none | lower | kebab (ORDER_CREATED and OrderCreated to order-created), applied to the routed value before the regex
-	TopicAllow      []string `toml:"topic_allow"`       // topics that events may go to, with * for any characters; empty: all but those of Kafka and of the relay itself
-	NullKey         string   `toml:"null_key"`          // refuse | publish: what to do with a row whose key is NULL
-	NullDefaults    bool     `toml:"null_defaults"`     // a column's default in the place of NULL, as Debezium does
-	PositionHeaders bool     `toml:"position_headers"`  // headers postrider.lsn and postrider.index: the event position
-	TracingHeaders  bool     `toml:"tracing_headers"`   // span context to headers, with a new span; Debezium does so where its tracing library is installed
-	JavaText        bool     `toml:"java_text"`         // format string prints bytes as Java does (java.nio.HeapByteBuffer[pos=0 lim=3 cap=3]); false: the bytes themselves, Base64 inside of structs
-	FirstSchemaName bool     `toml:"first_schema_name"` // an envelope's schema keeps the name of the first aggregate type, as in Debezium's cache
-	StrictTypes     bool     `toml:"strict_types"`      // types as Debezium takes them: timestamptz, date and numbers are no times of a record, smallint and bigint no partitions, and a column of type name has no value
+	// outbox tables that these options are for, of those in replication.tables; empty: see Divide
+	Tables []string `toml:"tables"`
+	// prefixes of logical messages, of those in replication.messages; empty: see Divide
+	Messages []string `toml:"messages"`
+	// name of the header that carries the id; default "id"
+	HeaderID string `toml:"header_id"`
+	// a json or jsonb column with one object: its members become headers, after all others
+	HeadersColumn string `toml:"headers_column"`
+	// none | lower | kebab (ORDER_CREATED and OrderCreated to order-created), applied to the
+	// routed value before the regex
+	TopicCase string `toml:"topic_case"`
+	// topics that events may go to, with * for any characters; empty: all but those of Kafka and
+	// of the relay itself
+	TopicAllow []string `toml:"topic_allow"`
+	// refuse | publish: what to do with a row whose key is NULL
+	NullKey string `toml:"null_key"`
+	// a column's default in the place of NULL, as Debezium does
+	NullDefaults bool `toml:"null_defaults"`
+	// headers postrider.lsn and postrider.index: the event position
+	PositionHeaders bool `toml:"position_headers"`
+	// span context to headers, with a new span; Debezium does so where its tracing library is
+	// installed
+	TracingHeaders bool `toml:"tracing_headers"`
+	// format string prints bytes as Java does (java.nio.HeapByteBuffer[pos=0 lim=3 cap=3]); false:
+	// the bytes themselves, Base64 inside of structs
+	JavaText bool `toml:"java_text"`
+	// an envelope's schema keeps the name of the first aggregate type, as in Debezium's cache
+	FirstSchemaName bool `toml:"first_schema_name"`
+	// types as Debezium takes them: timestamptz, date and numbers are no times of a record,
+	// smallint and bigint no partitions, and a column of type name has no value
+	StrictTypes bool `toml:"strict_types"`
 }
 
-// Format says how keys, values and headers are written to bytes, as Kafka Connect's converters do. Beside the names of key and value stand
-// the options of their converters, under Connect's names for them.
+// Format says how keys, values and headers are written to bytes, as Kafka Connect's converters do.
+// Beside the names of key and value stand the options of their converters, under Connect's names
+// for them.
 type Format struct {
-	Key     string `toml:"key"`     // string | json | json+schema | binary | short | integer | long | float | double | boolean
+	// string | json | json+schema | binary | short | integer | long | float | double | boolean
+	Key     string `toml:"key"`
 	Value   string `toml:"value"`   // the same
 	Headers string `toml:"headers"` // simple | string | json | json+schema
 
-	KeyDecimals   string `toml:"key.decimal.format"`              // of json: BASE64 | NUMERIC
-	KeyDefaults   bool   `toml:"key.replace.null.with.default"`   // of json: the default of a column in the place of NULL; see Config.NullDefaults, which does so in every format
-	KeyEncoding   string `toml:"key.encoding"`                    // of string: UTF-8, UTF-16, UTF-32, or a character set with one byte for each character
-	KeyDelegate   string `toml:"key.delegate"`                    // of binary: the format of what is no bytes: json | json+schema | string; empty: an error
+	KeyDecimals string `toml:"key.decimal.format"` // of json: BASE64 | NUMERIC
+	// of json: the default of a column in the place of NULL; see Config.NullDefaults, which does
+	// so in every format
+	KeyDefaults bool `toml:"key.replace.null.with.default"`
+	// of string: UTF-8, UTF-16, UTF-32, or a character set with one byte for each character
+	KeyEncoding string `toml:"key.encoding"`
+	// of binary: the format of what is no bytes: json | json+schema | string; empty: an error
+	KeyDelegate   string `toml:"key.delegate"`
 	ValueDecimals string `toml:"value.decimal.format"`            // as for the key
 	ValueDefaults bool   `toml:"value.replace.null.with.default"` // as for the key
 	ValueEncoding string `toml:"value.encoding"`                  // as for the key
@@ -124,7 +176,8 @@ func DefaultConfig() Config {
 func DefaultFormat() Format {
 	return Format{
 		Key: "string", Value: "string", Headers: "simple",
-		KeyDecimals: "BASE64", ValueDecimals: "BASE64", KeyEncoding: "UTF-8", ValueEncoding: "UTF-8",
+		KeyDecimals: "BASE64", ValueDecimals: "BASE64", KeyEncoding: "UTF-8",
+		ValueEncoding: "UTF-8",
 	}
 }
 

@@ -11,11 +11,12 @@ type schemaKey struct {
 	version string
 }
 
-// envelopesKept bounds the schemas of envelopes that are kept, since their names and versions come from rows.
+// envelopesKept bounds the schemas of envelopes that are kept, since their names and versions come
+// from rows.
 const envelopesKept = 4096
 
-// makeValue encodes the value: the payload, expanded where that is asked, in an envelope where columns are placed in one.
-// Nil is a tombstone.
+// makeValue encodes the value: the payload, expanded where that is asked, in an envelope where
+// columns are placed in one. Nil is a tombstone.
 func (r *rule) makeValue(p *plan, values [][]byte) ([]byte, error) {
 	raw := values[p.payload.Index]
 	isText := p.payload.Schema.Kind == connect.KindString
@@ -38,8 +39,10 @@ func (r *rule) makeValue(p *plan, values [][]byte) ([]byte, error) {
 	}
 	switch {
 	case x.Poison && (p.enveloped || r.values.Format != "string"):
-		return nil, fault(ReasonUnconvertible, "set router.table.expand.json.payload to false, or have the application write objects whose arrays are of one kind",
-			"the JSON in column %s cannot be expanded: it is an array, has an integer beyond 64 bits, one member of several types, or becomes "+
+		return nil, fault(ReasonUnconvertible, "set router.table.expand.json.payload to false, "+
+			"or have the application write objects whose arrays are of one kind",
+			"the JSON in column %s cannot be expanded: it is an array, has an integer beyond 64 "+
+				"bits, one member of several types, or becomes "+
 				"many times larger", p.payload.Name)
 	case p.enveloped:
 		return r.wrap(p, values, x)
@@ -62,7 +65,8 @@ func isBlank(t connect.Text) bool {
 // wrap puts the payload and the placed columns in a struct.
 func (r *rule) wrap(p *plan, values [][]byte, x connect.Expansion) ([]byte, error) {
 	if x.Schema == nil {
-		return nil, fault(ReasonUnconvertible, "have the application write an object", "an empty JSON array cannot be expanded inside of an envelope")
+		return nil, fault(ReasonUnconvertible, "have the application write an object",
+			"an empty JSON array cannot be expanded inside of an envelope")
 	}
 	s, err := r.envelopeSchema(p, values, x)
 	if err != nil {
@@ -84,8 +88,10 @@ func (r *rule) wrap(p *plan, values [][]byte, x connect.Expansion) ([]byte, erro
 		}
 		if r.cfg.FirstSchemaName { // it may have been made of other columns
 			if at = s.Index(c.alias); at < 0 || !s.Fields[at].Schema.Takes(member, c.Schema) {
-				return nil, fault(ReasonUnconvertible, "set router.first_schema_name to false, or restart",
-					"column %s does not fit in the envelope that the first row of that shape of payload had", c.Name)
+				return nil, fault(ReasonUnconvertible,
+					"set router.first_schema_name to false, or restart",
+					"column %s does not fit in the envelope that the first row of that shape of "+
+						"payload had", c.Name)
 			}
 		}
 		out.Values[at] = member
@@ -93,16 +99,21 @@ func (r *rule) wrap(p *plan, values [][]byte, x connect.Expansion) ([]byte, erro
 	}
 	for i, f := range s.Fields[1:] {
 		if out.Values[i+1] == nil && !f.Schema.Optional && f.Schema.Def == nil {
-			return nil, fault(ReasonUnconvertible, "", "member %s of the envelope is NOT NULL and has no value that can be written: a number that is not finite has no "+
-				"decimal form; set router.decimal.handling.mode to \"string\" or \"double\"", f.Name)
+			return nil, fault(ReasonUnconvertible, "",
+				"member %s of the envelope is NOT NULL and has no value that can be written: a "+
+					"number that is not finite has no "+
+					"decimal form; set router.decimal.handling.mode to \"string\" or \"double\"",
+				f.Name)
 		}
 	}
 	return r.values.Value(s, nil, out)
 }
 
-// envelopeSchema gives the schema of an envelope, which carries the routed value in its name. With first_schema_name it is the one
-// that Debezium's cache has: the name of the first row of that version, or of that shape of payload.
-func (r *rule) envelopeSchema(p *plan, values [][]byte, x connect.Expansion) (*connect.Schema, error) {
+// envelopeSchema gives the schema of an envelope, which carries the routed value in its name. With
+// first_schema_name it is the one that Debezium's cache has: the name of the first row of that
+// version, or of that shape of payload.
+func (r *rule) envelopeSchema(p *plan, values [][]byte, x connect.Expansion) (*connect.Schema,
+	error) {
 	var key schemaKey
 	if raw := values[p.route.Index]; raw != nil {
 		v, err := p.route.Value(raw)
@@ -127,7 +138,9 @@ func (r *rule) envelopeSchema(p *plan, values [][]byte, x connect.Expansion) (*c
 			if s.Fields[0].Schema.Takes(x.Value, x.Schema) {
 				return s, nil
 			}
-			return nil, fault(ReasonUnconvertible, "give every shape of payload a version of its own, or set router.first_schema_name to false",
+			return nil, fault(ReasonUnconvertible,
+				"give every shape of payload a version of its own, or set "+
+					"router.first_schema_name to false",
 				"the payload has another shape than the first one of version %s", key.version)
 		}
 	}
@@ -135,7 +148,8 @@ func (r *rule) envelopeSchema(p *plan, values [][]byte, x connect.Expansion) (*c
 	if p.rel != nil {
 		name = r.schemaName(p.relation) + "." + routed + ".Value"
 	}
-	s := &connect.Schema{Kind: connect.KindStruct, Name: name, Version: key.version, Fields: []*connect.Field{{Name: "payload", Schema: x.Schema}}}
+	s := &connect.Schema{Kind: connect.KindStruct, Name: name, Version: key.version,
+		Fields: []*connect.Field{{Name: "payload", Schema: x.Schema}}}
 	for _, c := range p.envelope {
 		s.Fields = append(s.Fields, &connect.Field{Name: c.alias, Schema: c.Schema})
 	}
@@ -145,7 +159,8 @@ func (r *rule) envelopeSchema(p *plan, values [][]byte, x connect.Expansion) (*c
 	return s, nil
 }
 
-// envelopes are the schemas made so far: of a table, or of all messages. Debezium has one cache for all.
+// envelopes are the schemas made so far: of a table, or of all messages. Debezium has one cache
+// for all.
 func (r *rule) envelopes(p *plan) map[schemaKey][]*connect.Schema {
 	if p.rel == nil || r.cfg.FirstSchemaName {
 		return r.schemas
@@ -153,12 +168,14 @@ func (r *rule) envelopes(p *plan) map[schemaKey][]*connect.Schema {
 	return p.schemas
 }
 
-// schemaName is how the names of the schemas of a table begin: as a topic of its own would be named, which has no other characters.
+// schemaName is how the names of the schemas of a table begin: as a topic of its own would be
+// named, which has no other characters.
 func (r *rule) schemaName(relation string) string {
 	var out strings.Builder
 	for _, c := range r.cfg.TopicPrefix + "." + relation {
 		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '_', c == '-':
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '_',
+			c == '-':
 			out.WriteRune(c)
 		case c > 0xFFFF: // two of Java's characters
 			out.WriteString("__")

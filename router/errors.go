@@ -34,14 +34,16 @@ const (
 
 // Error tells what is wrong with which event. What to do is in Hint alone.
 func (e *RowError) Error() string {
-	return fmt.Sprintf("route event %q of %s at %s index %d: %v", e.EventID, e.Relation, e.LSN, e.Index, e.Err)
+	return fmt.Sprintf("route event %q of %s at %s index %d: %v", e.EventID, e.Relation, e.LSN,
+		e.Index, e.Err)
 }
 
 // Unwrap gives the cause.
 func (e *RowError) Unwrap() error { return e.Err }
 
-// ShapeError is a relation that cannot be an outbox table as configured: a needed column is missing, ambiguous or of an unusable type.
-// No row of that relation can be routed; it is found once, before or with the first row.
+// ShapeError is a relation that cannot be an outbox table as configured: a needed column is
+// missing, ambiguous or of an unusable type. No row of that relation can be routed; it is found
+// once, before or with the first row.
 type ShapeError struct {
 	Relation string
 	Column   string   // the column as configured, or the candidates with "or" between them

@@ -23,11 +23,13 @@ const (
 	HeaderIndex = "postrider.index" // of the event in its transaction, from 0
 )
 
-// contextHeaders makes the headers of extended.headers.enabled, which are the same for every row: one task of one connector, as in Debezium.
+// contextHeaders makes the headers of extended.headers.enabled, which are the same for every row:
+// one task of one connector, as in Debezium.
 func (r *rule) contextHeaders(runID string) ([]sink.Header, error) {
 	var out []sink.Header
 	for _, h := range [...]struct{ name, value string }{
-		{"connectorLogicalName", r.cfg.TopicPrefix}, {"taskId", "0"}, {"connectorName", "postgresql"}, {"runId", runID},
+		{"connectorLogicalName", r.cfg.TopicPrefix}, {"taskId", "0"},
+		{"connectorName", "postgresql"}, {"runId", runID},
 	} {
 		v, err := r.headers.Value(connect.RequiredString, nil, connect.Text(h.value))
 		if err != nil {
@@ -38,8 +40,10 @@ func (r *rule) contextHeaders(runID string) ([]sink.Header, error) {
 	return out, nil
 }
 
-// makeHeaders appends, in Debezium's order: the key that was, the context, the trace, the id, the additional headers; and then ours.
-func (r *rule) makeHeaders(dst []sink.Header, p *plan, ev *replication.Event, values [][]byte) ([]sink.Header, error) {
+// makeHeaders appends, in Debezium's order: the key that was, the context, the trace, the id, the
+// additional headers; and then ours.
+func (r *rule) makeHeaders(dst []sink.Header, p *plan, ev *replication.Event,
+	values [][]byte) ([]sink.Header, error) {
 	var err error
 	if ev.Kind == replication.Update {
 		if dst, err = r.appendOldKey(dst, p, ev); err != nil {
@@ -67,18 +71,21 @@ func (r *rule) makeHeaders(dst []sink.Header, p *plan, ev *replication.Event, va
 		dst = append(dst, sink.Header{Key: h.alias, Value: v})
 	}
 	if p.headersColumn != nil {
-		if dst, err = appendMembers(dst, p.headersColumn.Name, values[p.headersColumn.Index]); err != nil {
+		if dst, err = appendMembers(dst, p.headersColumn.Name,
+			values[p.headersColumn.Index]); err != nil {
 			return nil, err
 		}
 	}
 	if r.cfg.PositionHeaders {
 		lsn, index := r.positions.of(ev)
-		dst = append(dst, sink.Header{Key: HeaderLSN, Value: lsn}, sink.Header{Key: HeaderIndex, Value: index})
+		dst = append(dst, sink.Header{Key: HeaderLSN, Value: lsn},
+			sink.Header{Key: HeaderIndex, Value: index})
 	}
 	return dst, nil
 }
 
-// appendMembers makes a header of each member of a JSON object: texts bare, null as a null value, everything else as JSON.
+// appendMembers makes a header of each member of a JSON object: texts bare, null as a null value,
+// everything else as JSON.
 func appendMembers(dst []sink.Header, column string, raw []byte) ([]sink.Header, error) {
 	if raw == nil {
 		return dst, nil
@@ -88,13 +95,15 @@ func appendMembers(dst []sink.Header, column string, raw []byte) ([]sink.Header,
 		return dst, nil
 	}
 	if err != nil || doc.Kind != connect.JSONObject {
-		return nil, fault(ReasonInvalidHeaders, "have the application write an object there, as {\"trace\": \"1\"}, or NULL",
+		return nil, fault(ReasonInvalidHeaders,
+			"have the application write an object there, as {\"trace\": \"1\"}, or NULL",
 			"column %s, whose members become headers, holds no JSON object", column)
 	}
 	for _, m := range doc.Members {
 		h := sink.Header{Key: string(connect.AppendEncoded(nil, m.Name))}
 		if problem := memberProblem(h.Key); problem != "" {
-			return nil, fault(ReasonInvalidHeaders, "have the application write another name", "column %s: the header %.100q %s", column, h.Key, problem)
+			return nil, fault(ReasonInvalidHeaders, "have the application write another name",
+				"column %s: the header %.100q %s", column, h.Key, problem)
 		}
 		switch m.Node.Kind {
 		case connect.JSONNull:
@@ -104,27 +113,34 @@ func appendMembers(dst []sink.Header, column string, raw []byte) ([]sink.Header,
 			h.Value = m.Node.Raw
 		}
 		if len(h.Value) > maxMemberValue {
-			return nil, fault(ReasonInvalidHeaders, "have the application write it to the payload", "column %s: the value of the header %.100q is longer than %d bytes", column, h.Key, maxMemberValue)
+			return nil, fault(ReasonInvalidHeaders, "have the application write it to the payload",
+				"column %s: the value of the header %.100q is longer than %d bytes", column, h.Key,
+				maxMemberValue)
 		}
 		if m.Node.Kind == connect.JSONString && bytes.ContainsAny(h.Value, "\x00\r\n") {
-			return nil, fault(ReasonInvalidHeaders, "have the application write it on one line", "column %s: the value of the header %.100q has a line end or a NUL in it", column, h.Key)
+			return nil, fault(ReasonInvalidHeaders, "have the application write it on one line",
+				"column %s: the value of the header %.100q has a line end or a NUL in it", column,
+				h.Key)
 		}
 		dst = append(dst, h)
 	}
 	return dst, nil
 }
 
-// Limits of the headers that a row brings by name. Consumers hand them on to systems that take less than Kafka does.
+// Limits of the headers that a row brings by name. Consumers hand them on to systems that take
+// less than Kafka does.
 const (
 	maxMemberName  = 255
 	maxMemberValue = 64 << 10
 )
 
-// ownPrefix begins the names of the headers that the relay itself gives: of positions, and of the source for which they count.
+// ownPrefix begins the names of the headers that the relay itself gives: of positions, and of the
+// source for which they count.
 const ownPrefix = "postrider."
 
-// memberProblem says why a row may not bring a header of that name; empty if it may. Names with our prefix would be taken for
-// positions by whoever removes duplicates with them, the relay itself included.
+// memberProblem says why a row may not bring a header of that name; empty if it may. Names with
+// our prefix would be taken for positions by a reader that removes duplicates with them, the relay
+// itself included.
 func memberProblem(name string) string {
 	switch {
 	case name == "":

@@ -18,19 +18,23 @@ var (
 	}
 	heartbeatValue = &connect.Schema{
 		Kind: connect.KindStruct, Name: "io.debezium.connector.common.Heartbeat", Version: "1",
-		Fields: []*connect.Field{{Name: "ts_ms", Schema: &connect.Schema{Kind: connect.KindInt64}}},
+		Fields: []*connect.Field{{Name: "ts_ms",
+			Schema: &connect.Schema{Kind: connect.KindInt64}}},
 	}
 )
 
-// Heartbeat is the record that Debezium publishes to say that it is at work: its topic.prefix as the key, the time as the value, no
-// headers, in partition 0. An error says that the format takes no structs.
+// Heartbeat is the record that Debezium publishes to say that it is at work: its topic.prefix as
+// the key, the time as the value, no headers, in partition 0. An error says that the format takes
+// no structs.
 func Heartbeat(f Format, topic, prefix string, at time.Time) (*sink.Message, error) {
 	keys, values := connect.NewEncoder(f.key(), false), connect.NewEncoder(f.value(), false)
-	key, err := keys.Value(heartbeatKey, nil, &connect.Structure{Schema: heartbeatKey, Values: []any{connect.Text(prefix)}})
+	key, err := keys.Value(heartbeatKey, nil,
+		&connect.Structure{Schema: heartbeatKey, Values: []any{connect.Text(prefix)}})
 	if err != nil {
 		return nil, fmt.Errorf("write the key of a heartbeat: %w", err)
 	}
-	value, err := values.Value(heartbeatValue, nil, &connect.Structure{Schema: heartbeatValue, Values: []any{at.UnixMilli()}})
+	value, err := values.Value(heartbeatValue, nil,
+		&connect.Structure{Schema: heartbeatValue, Values: []any{at.UnixMilli()}})
 	if err != nil {
 		return nil, fmt.Errorf("write the value of a heartbeat: %w", err)
 	}

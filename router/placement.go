@@ -19,8 +19,9 @@ type placement struct {
 	alias  string // the column's name if none was given
 }
 
-// parsePlacements reads "column:placement[:alias],...". As Debezium it takes a trailing comma, an empty alias, blanks
-// around the parts and any case of the placement; unlike Debezium it refuses unknown placements here and not with the first row.
+// parsePlacements reads "column:placement[:alias],...". As Debezium it takes a trailing comma, an
+// empty alias, blanks around the parts and any case of the placement; unlike Debezium it refuses
+// unknown placements here and not with the first row.
 func parsePlacements(list string) ([]placement, error) {
 	if list == "" {
 		return nil, nil
@@ -36,9 +37,11 @@ func parsePlacements(list string) ([]placement, error) {
 			parts = parts[:len(parts)-1]
 		}
 		if len(parts) < 2 || len(parts) > 3 {
-			return nil, fmt.Errorf("entry %q is not of the form column:placement or column:placement:alias", e)
+			return nil, fmt.Errorf(
+				"entry %q is not of the form column:placement or column:placement:alias", e)
 		}
-		p := placement{column: strings.TrimSpace(parts[0]), to: strings.ToLower(strings.TrimSpace(parts[1]))}
+		p := placement{column: strings.TrimSpace(parts[0]),
+			to: strings.ToLower(strings.TrimSpace(parts[1]))}
 		if p.column == "" {
 			return nil, fmt.Errorf("entry %q names no column", e)
 		}
@@ -52,7 +55,8 @@ func parsePlacements(list string) ([]placement, error) {
 			p.alias = strings.TrimSpace(parts[2])
 		}
 		if p.to == toHeader && strings.HasPrefix(p.alias, ownPrefix) {
-			return nil, fmt.Errorf("entry %q: names of headers that begin with %s are the relay's; give another alias", e, ownPrefix)
+			return nil, fmt.Errorf("entry %q: names of headers that begin with %s are the "+
+				"relay's; give another alias", e, ownPrefix)
 		}
 		out = append(out, p)
 	}
@@ -62,10 +66,12 @@ func parsePlacements(list string) ([]placement, error) {
 			continue
 		}
 		if p.alias == "" {
-			return nil, fmt.Errorf("the member of the envelope for %s has no name: its alias is blank", p.column)
+			return nil, fmt.Errorf(
+				"the member of the envelope for %s has no name: its alias is blank", p.column)
 		}
 		if members[p.alias] {
-			return nil, fmt.Errorf("the envelope would have two members %q; give an alias to %s", p.alias, p.column)
+			return nil, fmt.Errorf("the envelope would have two members %q; give an alias to %s",
+				p.alias, p.column)
 		}
 		members[p.alias] = true
 	}

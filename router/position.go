@@ -8,10 +8,12 @@ import (
 	"github.com/postrider/postrider/replication"
 )
 
-// positionChunk is how many bytes of texts are made room for at a time: those of some hundred rows. They stay as long as one of them is held.
+// positionChunk is how many bytes of texts are made room for at a time: those of some hundred
+// rows. They stay as long as one of them is held.
 const positionChunk = 4 << 10
 
-// positions writes the values of position_headers, one after the other into a chunk, so that a row costs no allocation.
+// positions writes the values of position_headers, one after the other into a chunk, so that a row
+// costs no allocation.
 type positions struct {
 	chunk []byte
 	lsn   pglogrepl.LSN // of the event before

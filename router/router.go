@@ -17,21 +17,27 @@ import (
 
 // Options say what a Router routes.
 type Options struct {
-	Tables          []string // outbox tables as schema.table; empty: every relation that is met, by the one rule set
-	MessagePrefixes []string // prefixes of logical messages that carry outbox events; empty: none do
+	// outbox tables as schema.table; empty: every relation that is met, by the one rule set
+	Tables []string
+	// prefixes of logical messages that carry outbox events; empty: none do
+	MessagePrefixes []string
 
-	// OwnTopics are those that the relay itself writes to: no event may be routed there, whatever is in it.
+	// OwnTopics are those that the relay itself writes to: no event may be routed there, whatever
+	// is in it.
 	OwnTopics []string
 
-	// Home decides which of Tables a row belongs to; empty: none. Its name alone does not tell: a partition has a name of its own.
-	// It is called for the first row of each *replication.Relation; the answer holds for all rows of it up to a position, zero for all.
+	// ParentTable decides which of Tables a row belongs to; empty: none. Its name alone does not tell: a
+	// partition has a name of its own. It is called for the first row of each
+	// *replication.Relation; the answer holds for all rows of it up to a position, zero for all.
 	// Nil: the name of the relation decides.
-	Home func(ev *replication.Event) (table string, upTo pglogrepl.LSN, err error)
-	// Updated is told of the first update of a table that is dropped, with the router's table.op.invalid.behavior, warn or error; nil: nobody is.
+	ParentTable func(ev *replication.Event) (table string, upTo pglogrepl.LSN, err error)
+	// Updated is called with the first update of a table that is dropped, and the router's
+	// table.op.invalid.behavior, warn or error. May be nil.
 	Updated func(table, behavior string)
-	// Describe asks the catalogue about a relation, as the transaction of the row left it (zero: as it is now); it is called once for each *replication.Relation
-	// that is met.
-	// Nil, or a nil Table: types that are not built in are taken as text, and columns as nullable unless part of the key.
+	// Describe reads what the catalog has about a relation, as the transaction of the row left it
+	// (zero: as it is now); it is called once for each *replication.Relation that is met. Nil, or
+	// a nil Table: types that are not built in are taken as text, and columns as nullable unless
+	// part of the key.
 	Describe func(oid, xid uint32) (*Table, error)
 }
 
@@ -48,7 +54,7 @@ type Router struct {
 	assigned map[uint32][]*Assigned
 }
 
-// Assigned is how Home has decided about rows of a relation, from the first one to the last.
+// Assigned is how ParentTable has decided about rows of a relation, from the first one to the last.
 type Assigned struct {
 	OID         uint32
 	Table       string // empty: none
@@ -70,10 +76,12 @@ type rule struct {
 	context    []sink.Header // of every row
 	positions  positions
 
-	schemas map[schemaKey][]*connect.Schema // of envelopes of logical messages; with first_schema_name of all
+	// of envelopes of logical messages; with first_schema_name of all
+	schemas map[schemaKey][]*connect.Schema
 }
 
-// AnyPrefix stands for every prefix of logical messages, as for a connector of Debezium without message.prefix.include.list.
+// AnyPrefix stands for every prefix of logical messages, as for a connector of Debezium without
+// message.prefix.include.list.
 const AnyPrefix = "*"
 
 // New makes a router of valid rule sets.
@@ -86,7 +94,8 @@ func New(rules []Config, f Format, opts Options) (*Router, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the id of this run: %w", err)
 	}
-	r := &Router{opts: opts, tables: make(map[string]*rule), prefixes: make(map[string]*rule), plans: make(map[uint32]*plan),
+	r := &Router{opts: opts, tables: make(map[string]*rule), prefixes: make(map[string]*rule),
+		plans:    make(map[uint32]*plan),
 		assigned: make(map[uint32][]*Assigned)}
 	for i, cfg := range divided {
 		one, err := newRule(cfg, f, opts, run.String())
@@ -137,8 +146,12 @@ func newRule(cfg Config, f Format, opts Options, runID string) (*rule, error) {
 
 func newExpander(cfg *Config, encoders ...connect.Encoder) connect.Expander {
 	return connect.Expander{
-		KeepNulls: cfg.NullBehavior == "optional_bytes", KeepEmpty: cfg.EmptyArrayBehavior == "optional_string", Adjustment: cfg.FieldNameAdjustment,
-		Named: slices.ContainsFunc(encoders, func(e connect.Encoder) bool { return e.Format == "json+schema" || e.Delegate == "json+schema" }),
+		KeepNulls:  cfg.NullBehavior == "optional_bytes",
+		KeepEmpty:  cfg.EmptyArrayBehavior == "optional_string",
+		Adjustment: cfg.FieldNameAdjustment,
+		Named: slices.ContainsFunc(encoders, func(e connect.Encoder) bool {
+			return e.Format == "json+schema" || e.Delegate == "json+schema"
+		}),
 	}
 }
 
@@ -151,10 +164,12 @@ func (r *Router) Route(ev *replication.Event) (*sink.Message, error) {
 	return m, nil
 }
 
-// RouteTo maps an Insert, an Update or a Message to m, whose room for headers is used again. It returns false without an error for an event that
-// is not ours: another table, another prefix. The error is a *RowError for an event that can never be published, a *ShapeError for a
-// relation that cannot be routed, or what Home or Describe returned; what m holds then is of no use.
-// Everything of the message but Origin.Transaction and Origin.HandedOver is set; its slices may alias those of the event.
+// RouteTo maps an Insert, an Update or a Message to m, whose room for headers is used again. It
+// returns false without an error for an event that is not ours: another table, another prefix. The
+// error is a *RowError for an event that can never be published, a *ShapeError for a relation that
+// cannot be routed, or what ParentTable or Describe returned; what m holds then is of no use. Everything
+// of the message but Origin.Transaction and Origin.HandedOver is set; its slices may alias those
+// of the event.
 func (r *Router) RouteTo(m *sink.Message, ev *replication.Event) (ours bool, err error) {
 	var p *plan
 	values := ev.Values
@@ -199,9 +214,10 @@ func (r *Router) RouteTo(m *sink.Message, ev *replication.Event) (ours bool, err
 	return true, nil
 }
 
-// Check resolves the columns of one of Tables as Route would, without a row. The error is a *ShapeError, or what Describe returned.
-// Where the same rule set is for logical messages, its columns may be members of those, and the table may have none of them: a row of
-// it fails when it comes.
+// Check resolves the columns of one of Tables as Route would, without a row. The error is a
+// *ShapeError, or what Describe returned. Where the same rule set is for logical messages, its
+// columns may be members of those, and the table may have none of them: a row of it fails when it
+// comes.
 func (r *Router) Check(rel *replication.Relation) error {
 	one := r.named(rel.String())
 	if one == nil {
@@ -215,7 +231,8 @@ func (r *Router) Check(rel *replication.Relation) error {
 	return err
 }
 
-// planOf gives the plan of a row's relation. One without a rule is for a relation that is no outbox table.
+// planOf gives the plan of a row's relation. One without a rule is for a relation that is no
+// outbox table.
 func (r *Router) planOf(ev *replication.Event) *plan {
 	if r.last != nil && r.last.rel == ev.Relation && ev.LSN <= r.last.upTo {
 		return r.last
@@ -229,7 +246,8 @@ func (r *Router) planOf(ev *replication.Event) *plan {
 	return p
 }
 
-// maxForeign bounds how many relations are known that are no outbox tables: with a publication of all tables, those that come and go are any number.
+// maxForeign bounds how many relations are known that are no outbox tables: with a publication of
+// all tables, those that come and go are any number.
 const maxForeign = 1000
 
 // keep remembers a plan. Those of tables that are none of ours can be made again.
@@ -249,10 +267,11 @@ const noEnd = ^pglogrepl.LSN(0)
 func (r *Router) makePlan(ev *replication.Event) *plan {
 	rel := ev.Relation
 	table, upTo := rel.String(), pglogrepl.LSN(0)
-	if r.opts.Home != nil && len(r.opts.Tables) > 0 {
+	if r.opts.ParentTable != nil && len(r.opts.Tables) > 0 {
 		var err error
-		if table, upTo, err = r.opts.Home(ev); err != nil {
-			return &plan{rel: rel, relation: rel.String(), upTo: noEnd, assigned: new(Assigned), err: err}
+		if table, upTo, err = r.opts.ParentTable(ev); err != nil {
+			return &plan{rel: rel, relation: rel.String(), upTo: noEnd, assigned: new(Assigned),
+				err: err}
 		}
 	}
 	one := r.named(table)
@@ -302,7 +321,7 @@ func (r *Router) assign(ev *replication.Event, table string) *Assigned {
 	return a
 }
 
-// Assigned gives what Home has decided so far.
+// Assigned gives what ParentTable has decided so far.
 func (r *Router) Assigned() (all []Assigned) {
 	for _, of := range r.assigned {
 		for _, a := range of {
@@ -312,11 +331,14 @@ func (r *Router) Assigned() (all []Assigned) {
 	return all
 }
 
-// route makes the message of a row. Its order decides which of several faults is reported: that of Debezium.
-func (r *rule) route(m *sink.Message, p *plan, ev *replication.Event, values [][]byte) (err error) {
+// route makes the message of a row. Its order decides which of several faults is reported: that of
+// Debezium.
+func (r *rule) route(m *sink.Message, p *plan, ev *replication.Event,
+	values [][]byte) (err error) {
 	if p.timestamp == nil {
 		m.Timestamp = ev.Time
-	} else if m.Timestamp, err = recordTime(p.timestamp, values[p.timestamp.Index], ev.Time, r.cfg.StrictTypes); err != nil {
+	} else if m.Timestamp, err = recordTime(p.timestamp, values[p.timestamp.Index], ev.Time,
+		r.cfg.StrictTypes); err != nil {
 		return err
 	}
 	headers := m.Headers[:0]
@@ -338,7 +360,8 @@ func (r *rule) route(m *sink.Message, p *plan, ev *replication.Event, values [][
 	if m.Topic, err = p.topic(values); err != nil {
 		return err
 	}
-	m.Origin = sink.Origin{LSN: ev.LSN, Index: ev.Index, CommitTime: ev.Time, Relation: p.relation, EventID: alias(values[p.id.Index])}
+	m.Origin = sink.Origin{LSN: ev.LSN, Index: ev.Index, CommitTime: ev.Time, Relation: p.relation,
+		EventID: alias(values[p.id.Index])}
 	return nil
 }
 
@@ -365,14 +388,17 @@ func (p *plan) topic(values [][]byte) (string, error) {
 }
 
 func nullRoute(c *connect.Column) *rowFault {
-	return fault(ReasonNullRoute, "have the application write it, and make the column NOT NULL", "column %s, which decides the topic, is NULL", c.Name)
+	return fault(ReasonNullRoute, "have the application write it, and make the column NOT NULL",
+		"column %s, which decides the topic, is NULL", c.Name)
 }
 
-// makeKey encodes the key. With neither a key nor a partition the rows of one aggregate would go anywhere and lose their order.
+// makeKey encodes the key. With neither a key nor a partition the rows of one aggregate would go
+// anywhere and lose their order.
 func (r *rule) makeKey(p *plan, values [][]byte, partition int32) ([]byte, error) {
 	raw := values[p.key.Index]
 	if raw == nil && p.key.Def == nil && r.cfg.NullKey == "refuse" && partition == sink.ByKey {
-		return nil, fault(ReasonNullKey, "have the application write it, or set router.null_key to \"publish\" to give up the order of such rows",
+		return nil, fault(ReasonNullKey, "have the application write it, or set router.null_key "+
+			"to \"publish\" to give up the order of such rows",
 			"column %s, which is the key, is NULL", p.key.Name)
 	}
 	return r.keys.Cell(p.key, raw)
@@ -390,13 +416,15 @@ func partitionOf(c *connect.Column, values [][]byte) (int32, error) {
 	if n, ok := v.(int64); ok && err == nil && n >= 0 && n <= 1<<31-1 {
 		return int32(n), nil
 	}
-	return 0, fault(ReasonInvalidPartition, "write a partition that the topic has, or NULL to have the key decide",
+	return 0, fault(ReasonInvalidPartition,
+		"write a partition that the topic has, or NULL to have the key decide",
 		"column %s: %s is no partition", c.Name, raw)
 }
 
 // rowError says which event it is that a fault belongs to.
 func rowError(ev *replication.Event, relation string, id []byte, err error) error {
-	out := &RowError{Reason: ReasonUnconvertible, Relation: relation, EventID: string(id), LSN: ev.LSN, Index: ev.Index, Err: err}
+	out := &RowError{Reason: ReasonUnconvertible, Relation: relation, EventID: string(id),
+		LSN: ev.LSN, Index: ev.Index, Err: err}
 	if v := (*connect.ValueError)(nil); errors.As(err, &v) {
 		if out.Hint = v.Hint; v == err { //nolint:errorlint // the error itself
 			out.Err = v.Err
@@ -411,5 +439,6 @@ func rowError(ev *replication.Event, relation string, id []byte, err error) erro
 	return out
 }
 
-// alias is the bytes as a string, without a copy. It is good for as long as the bytes of the event: until its message is delivered.
+// alias is the bytes as a string, without a copy. It is good for as long as the bytes of the
+// event: until its message is delivered.
 func alias(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -81,7 +81,7 @@ func TestRoute_AsksOnceForEachRelationWhichTableItBelongsTo(t *testing.T) {
 	asked := 0
 	r, err := New([]Config{DefaultConfig()}, DefaultFormat(), Options{
 		Tables: []string{"public.outbox"},
-		Home: func(ev *replication.Event) (string, pglogrepl.LSN, error) {
+		ParentTable: func(ev *replication.Event) (string, pglogrepl.LSN, error) {
 			asked++
 			switch {
 			case ev.Relation.OID == 16400:
@@ -129,7 +129,7 @@ func TestRouter_ForgetsForeignTablesAndNoOutbox(t *testing.T) {
 		}
 		return "", 0, nil
 	}
-	r, err := New([]Config{DefaultConfig()}, DefaultFormat(), Options{Tables: []string{"public.outbox"}, Home: home})
+	r, err := New([]Config{DefaultConfig()}, DefaultFormat(), Options{Tables: []string{"public.outbox"}, ParentTable: home})
 	require.NoError(t, err)
 	ours := &replication.Relation{OID: 1, Namespace: "public", Name: "outbox_1", Columns: []replication.Column{
 		{Name: "id", TypeOID: 23}, {Name: "aggregatetype", TypeOID: 25}, {Name: "aggregateid", TypeOID: 25}, {Name: "type", TypeOID: 25}, {Name: "payload", TypeOID: 25},

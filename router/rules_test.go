@@ -67,7 +67,7 @@ func TestRoute_ChoosesTheRuleSetOfTheTable(t *testing.T) {
 	homes := 0
 	r, err := New([]Config{orders, tasks}, DefaultFormat(), Options{
 		Tables: []string{"public.tasks", "public.orders"}, MessagePrefixes: []string{"o", "t"},
-		Home: func(ev *replication.Event) (string, pglogrepl.LSN, error) {
+		ParentTable: func(ev *replication.Event) (string, pglogrepl.LSN, error) {
 			homes++
 			return map[uint32]string{1: "public.orders", 2: "public.tasks", 3: "public.tasks", 4: "public.tasks"}[ev.Relation.OID], 0, nil
 		},

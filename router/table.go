@@ -6,9 +6,10 @@ import (
 	"github.com/postrider/postrider/router/connect"
 )
 
-// Table is what the catalogue says about a relation, beyond what the server sends with its rows: it decides schemas
-// (optional, default), how types outside the built-in ones are written, and what takes the place of NULL with null_defaults.
-// DescribeSQL asks for it and ParseTable reads the answer.
+// Table is what the catalog says about a relation, beyond what the server sends with its rows: it
+// decides schemas (optional, default), how types outside the built-in ones are written, and what
+// takes the place of NULL with null_defaults. DescribeSQL asks for it and ParseTable reads the
+// answer.
 type Table struct {
 	OID     uint32        `json:"oid"`
 	Columns []TableColumn `json:"columns"` // in the table's order, without dropped ones
@@ -17,15 +18,18 @@ type Table struct {
 
 // TableColumn is one column of a Table.
 type TableColumn struct {
-	Name    string       `json:"name"`     // pg_attribute.attname
-	NotNull bool         `json:"not_null"` // pg_attribute.attnotnull
-	Key     int          `json:"key"`      // its place in the primary key, from 1; 0: not part of it
-	Default string       `json:"default"`  // pg_get_expr(adbin, adrelid); empty: none, or the column is generated
+	Name    string `json:"name"`     // pg_attribute.attname
+	NotNull bool   `json:"not_null"` // pg_attribute.attnotnull
+	// its place in the primary key, from 1; 0: not part of it
+	Key int `json:"key"`
+	// pg_get_expr(adbin, adrelid); empty: none, or the column is generated
+	Default string       `json:"default"`
 	Type    connect.Type `json:"type"`
 }
 
-// DescribeSQL returns one row with one column of text, which ParseTable reads; a table that is gone has no columns in it, and its rows
-// are then read by their type OIDs alone. Its parameter is the table's OID. It reads pg_catalog only and needs no privilege.
+// DescribeSQL returns one row with one column of text, which ParseTable reads; a table that is
+// gone has no columns in it, and its rows are then read by their type OIDs alone. Its parameter is
+// the table's OID. It reads pg_catalog only and needs no privilege.
 const DescribeSQL = `
 SELECT pg_catalog.json_build_object('oid', $1::pg_catalog.oid::pg_catalog.int8,
   'dropped', EXISTS (SELECT FROM pg_catalog.pg_attribute g WHERE g.attrelid = $1::pg_catalog.oid AND g.attisdropped),

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// timestampUsable tells whether a column can be the time of a record. In Debezium that is every INT64, and of those that are no
-// timestamp only NULL is taken.
+// timestampUsable reports whether a column can be the time of a record. In Debezium that is every
+// INT64, and of those that are no timestamp only NULL is taken.
 func timestampUsable(c *connect.Column, strict bool) bool {
 	if strict {
 		return c.Schema.Kind == connect.KindInt64
@@ -27,17 +27,20 @@ func timestampHint(strict bool) string {
 	return "choose a column of type timestamp, timestamptz, date or bigint (milliseconds)"
 }
 
-// recordTime is the time of a record: of the timestamp column, or the commit time. The zero time is the producer's clock, which
-// Kafka Connect takes for the one value -1.
+// recordTime is the time of a record: of the timestamp column, or the commit time. The zero time
+// is the producer's clock, which Kafka Connect takes for the one value -1.
 func recordTime(c *connect.Column, raw []byte, commit time.Time, strict bool) (time.Time, error) {
 	if c == nil || raw == nil {
 		return commit, nil
 	}
 	if strict {
 		switch c.Schema.Name {
-		case "io.debezium.time.Timestamp", "io.debezium.time.MicroTimestamp", "io.debezium.time.NanoTimestamp":
+		case "io.debezium.time.Timestamp", "io.debezium.time.MicroTimestamp",
+			"io.debezium.time.NanoTimestamp":
 		default:
-			return commit, fault(ReasonInvalidTimestamp, timestampHint(strict), "column %s is of type %s and not NULL, which is no time of a record with time.precision.mode as it is",
+			return commit, fault(ReasonInvalidTimestamp, timestampHint(strict),
+				"column %s is of type %s and not NULL, which is no time of a record with "+
+					"time.precision.mode as it is",
 				c.Name, c.Type.Describe())
 		}
 	}
@@ -61,7 +64,9 @@ func recordTime(c *connect.Column, raw []byte, commit time.Time, strict bool) (t
 	case ms == -1:
 		return time.Time{}, nil
 	case ms < 0:
-		return commit, fault(ReasonInvalidTimestamp, "write a time after 1970 to that column, or do not set router.table.field.event.timestamp",
+		return commit, fault(ReasonInvalidTimestamp,
+			"write a time after 1970 to that column, or do not set "+
+				"router.table.field.event.timestamp",
 			"column %s: %s is no time that a Kafka record can have", c.Name, raw)
 	}
 	return time.UnixMilli(ms), nil

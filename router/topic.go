@@ -9,17 +9,18 @@ import (
 	"github.com/postrider/postrider/router/javaregex"
 )
 
-// topicCacheBytes bounds the routed values that are remembered, with their topics. Outboxes have a handful of aggregate types, or ten thousand
-// tenants; a table that is routed by something else (an id) must not grow the map without end. A value that is not remembered costs a match
-// of the pattern for every row.
+// topicCacheBytes bounds the routed values that are remembered, with their topics. Outboxes have a
+// handful of aggregate types, or ten thousand tenants; a table that is routed by something else
+// (an id) must not grow the map without end. A value that is not remembered costs a match of the
+// pattern for every row.
 const (
 	topicCacheBytes = 4 << 20
 	topicCacheEntry = 96   // what one takes beside its two texts
 	topicCacheFault = 1024 // and what a fault takes
 )
 
-// maxCachedValue is the length of the longest routed value that is remembered: nobody's topics have longer ones, but who may insert rows could
-// fill the memory with them.
+// maxCachedValue is the length of the longest routed value that is remembered: no topics have
+// longer ones, but a writer of rows could fill the memory with them.
 const maxCachedValue = 1024
 
 // topics turns routed values into topic names and remembers them.
@@ -44,10 +45,12 @@ func newTopics(cfg *Config, own []string) (*topics, error) {
 		return nil, fmt.Errorf("compile router.route.topic.regex: %w", err)
 	}
 	r, err := javaregex.ParseReplacement(cfg.TopicReplacement, p)
-	if err != nil && cfg.TopicRegex != "" { // an empty pattern matches no topic: its replacement is never used
+	// an empty pattern matches no topic: its replacement is never used
+	if err != nil && cfg.TopicRegex != "" {
 		return nil, fmt.Errorf("read router.route.topic.replacement: %w", err)
 	}
-	t := &topics{pattern: p, replacement: r, allow: cfg.TopicAllow, refuse: own, known: make(map[string]topicResult)}
+	t := &topics{pattern: p, replacement: r, allow: cfg.TopicAllow, refuse: own,
+		known: make(map[string]topicResult)}
 	switch cfg.TopicCase {
 	case "lower":
 		t.convert = strings.ToLower
@@ -92,40 +95,52 @@ func (t *topics) route(value string) topicResult {
 		name, err = t.pattern.ReplaceFirst(name, t.replacement)
 	}
 	if err != nil {
-		return topicResult{fault: fault(ReasonRegexTimeout, "simplify router.route.topic.regex: it backtracks too long for this value",
+		return topicResult{fault: fault(ReasonRegexTimeout,
+			"simplify router.route.topic.regex: it backtracks too long for this value",
 			"match route.topic.regex with %.100q: %w", value, err)}
 	}
 	if problem := topicProblem(name); problem != "" {
-		f := fault(ReasonInvalidTopic, "", "routed value %.100q gives the topic name %.300q, which %s", value, name, problem)
-		f.hint = "change router.route.topic.regex and router.route.topic.replacement, or what the application writes to the routed column"
+		f := fault(ReasonInvalidTopic, "",
+			"routed value %.100q gives the topic name %.300q, which %s", value, name, problem)
+		f.hint = "change router.route.topic.regex and router.route.topic.replacement, or what " +
+			"the application writes to the routed column"
 		if !matched {
-			f.hint = "router.route.topic.regex does not match the value, so that it became the name itself; change the pattern, or what the application writes"
+			f.hint = "router.route.topic.regex does not match the value, so that it became the " +
+				"name itself; change the pattern, or what the application writes"
 		}
 		return topicResult{fault: f}
 	}
 	if slices.Contains(t.refuse, name) {
-		return topicResult{fault: fault(ReasonInvalidTopic, "have the application write another value, or change router.route.topic.replacement",
-			"routed value %.100q gives the topic %s, which is the relay's own: events must not be written there", value, name)}
+		return topicResult{fault: fault(ReasonInvalidTopic,
+			"have the application write another value, or change router.route.topic.replacement",
+			"routed value %.100q gives the topic %s, which is the relay's own: events must not "+
+				"be written there", value, name)}
 	}
-	if len(t.allow) > 0 && !slices.ContainsFunc(t.allow, func(pattern string) bool { return topicMatches(pattern, name) }) {
-		return topicResult{fault: fault(ReasonInvalidTopic, "add the topic to router.topic_allow, if the application is meant to write to it",
-			"routed value %.100q gives the topic %s, which router.topic_allow does not list", value, name)}
+	if len(t.allow) > 0 && !slices.ContainsFunc(t.allow,
+		func(pattern string) bool { return topicMatches(pattern, name) }) {
+		return topicResult{fault: fault(ReasonInvalidTopic,
+			"add the topic to router.topic_allow, if the application is meant to write to it",
+			"routed value %.100q gives the topic %s, which router.topic_allow does not list",
+			value, name)}
 	}
 	return topicResult{name: name}
 }
 
-// topicMatches compares a whole name with a pattern, in which * stands for any characters, also for none.
+// topicMatches compares a whole name with a pattern, in which * stands for any characters, also
+// for none.
 func topicMatches(pattern, name string) bool {
 	parts := strings.Split(pattern, "*")
 	first, last := parts[0], parts[len(parts)-1]
 	if len(parts) == 1 {
 		return name == pattern
 	}
-	if len(name) < len(first)+len(last) || !strings.HasPrefix(name, first) || !strings.HasSuffix(name, last) {
+	if len(name) < len(first)+len(last) || !strings.HasPrefix(name, first) ||
+		!strings.HasSuffix(name, last) {
 		return false
 	}
 	name = name[len(first) : len(name)-len(last)]
-	for _, part := range parts[1 : len(parts)-1] { // the leftmost place of each leaves the most for the others
+	// the leftmost place of each leaves the most for the others
+	for _, part := range parts[1 : len(parts)-1] {
 		i := strings.Index(name, part)
 		if i < 0 {
 			return false
@@ -148,7 +163,8 @@ func allowProblem(pattern string) string {
 	return topicProblem(strings.ReplaceAll(pattern, "*", "x"))
 }
 
-// topicProblem says why Kafka would refuse a name; empty if it would not. Names with two underscores in front are internal ones.
+// topicProblem says why Kafka would refuse a name; empty if it would not. Names with two
+// underscores in front are internal ones.
 func topicProblem(name string) string {
 	switch {
 	case name == "":
@@ -161,8 +177,10 @@ func topicProblem(name string) string {
 		return "is reserved for Kafka itself (two underscores in front)"
 	}
 	for _, c := range name {
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-' {
-			return fmt.Sprintf("has the character %q; allowed are letters, digits, dot, underscore and hyphen", c)
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '.' &&
+			c != '_' && c != '-' {
+			return fmt.Sprintf("has the character %q; allowed are letters, digits, dot, "+
+				"underscore and hyphen", c)
 		}
 	}
 	return ""
@@ -182,7 +200,8 @@ func kebab(s string) string {
 		if unicode.IsUpper(c) && i > 0 {
 			previous := in[i-1]
 			nextLower := i+1 < len(in) && unicode.IsLower(in[i+1])
-			if unicode.IsLower(previous) || unicode.IsDigit(previous) || unicode.IsUpper(previous) && nextLower {
+			if unicode.IsLower(previous) || unicode.IsDigit(previous) ||
+				unicode.IsUpper(previous) && nextLower {
 				out.WriteByte('-')
 			}
 		}

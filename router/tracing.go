@@ -24,8 +24,9 @@ const (
 // spanContext reads Java's properties format.
 var spanContext = properties.Loader{Encoding: properties.UTF8, DisableExpansion: true}
 
-// appendTracing hands on the trace of a row: its trace id, with the number of a new span, and its state. A context that is no
-// such thing begins a new trace, as in Debezium, whose tracing library makes a span for each row; the spans themselves go nowhere here.
+// appendTracing hands on the trace of a row: its trace id, with the number of a new span, and its
+// state. A context that is no such thing begins a new trace, as in Debezium, whose tracing library
+// makes a span for each row; the spans themselves go nowhere here.
 func (r *rule) appendTracing(dst []sink.Header, p *plan, values [][]byte) ([]sink.Header, error) {
 	var raw []byte
 	if p.tracing != nil {
@@ -42,7 +43,8 @@ func (r *rule) appendTracing(dst []sink.Header, p *plan, values [][]byte) ([]sin
 	}
 	context, err := spanContext.LoadBytes(raw)
 	if err != nil {
-		return nil, fault(ReasonUnconvertible, "have the application write Java's properties format there, or NULL", "column %s: %w", p.tracing.Name, err)
+		return nil, fault(ReasonUnconvertible, "have the application write Java's properties "+
+			"format there, or NULL", "column %s: %w", p.tracing.Name, err)
 	}
 	trace, flags, ok := parseTraceParent(context.GetString(traceParent, ""))
 	state := ""
@@ -74,12 +76,15 @@ func randomHex(bytes int) string {
 	return hex.EncodeToString(b)
 }
 
-var traceParentForm = regexp.MustCompile(`^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$`)
+var traceParentForm = regexp.MustCompile(
+	`^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$`)
 
-// parseTraceParent gives the trace id, and the flags of a span below it: of all flags only that it is sampled is handed on.
+// parseTraceParent gives the trace id, and the flags of a span below it: of all flags only that it
+// is sampled is handed on.
 func parseTraceParent(s string) (trace, flags string, ok bool) {
 	m := traceParentForm.FindStringSubmatch(s)
-	if m == nil || m[1] == "ff" || m[1] == "00" && m[5] != "" || strings.Trim(m[2], "0") == "" || strings.Trim(m[3], "0") == "" {
+	if m == nil || m[1] == "ff" || m[1] == "00" && m[5] != "" || strings.Trim(m[2], "0") == "" ||
+		strings.Trim(m[3], "0") == "" {
 		return "", "", false
 	}
 	given, _ := strconv.ParseUint(m[4], 16, 8)
@@ -91,7 +96,8 @@ func parseTraceParent(s string) (trace, flags string, ok bool) {
 
 // traceStateKey is made when a trace comes: its long repetitions take hundreds of kilobytes.
 var traceStateKey = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^([a-z][a-z0-9_*/-]{0,255}|[a-z0-9][a-z0-9_*/-]{0,240}@[a-z][a-z0-9_*/-]{0,13})$`)
+	return regexp.MustCompile(
+		`^([a-z][a-z0-9_*/-]{0,255}|[a-z0-9][a-z0-9_*/-]{0,240}@[a-z][a-z0-9_*/-]{0,13})$`)
 })
 
 var traceStateSep = regexp.MustCompile(`[ \t]*,[ \t]*`)
@@ -117,5 +123,8 @@ func validTraceStateValue(s string) bool {
 	if s == "" || len(s) > 256 || s[len(s)-1] == ' ' {
 		return false
 	}
-	return !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' || c == ',' || c == '=' })
+	return !strings.ContainsFunc(s, func(c rune) bool {
+		return c < ' ' || c > '~' || c == ',' ||
+			c == '='
+	})
 }

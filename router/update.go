@@ -12,19 +12,22 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// An updated row is no event, but one whose primary key changed is: to Debezium that is another row, which is published
-// with the key that was in a header.
+// An updated row is no event, but one whose primary key changed is: to Debezium that is another
+// row, which is published with the key that was in a header.
 
-// keyChanged tells whether an update gives the row another primary key. Without the old row it does not, nor without such a key. An old
-// row that is known by another index has no primary key in it, which Debezium takes for a change.
+// keyChanged reports whether an update gives the row another primary key. Without the old row it
+// does not, nor without such a key. An old row that is known by another index has no primary key
+// in it, which Debezium takes for a change.
 func (p *plan) keyChanged(ev *replication.Event) bool {
 	if len(ev.Old) != len(p.rel.Columns) {
 		return false
 	}
-	return slices.ContainsFunc(p.primaryKey, func(c *connect.Column) bool { return !bytes.Equal(ev.Old[c.Index], ev.Values[c.Index]) })
+	return slices.ContainsFunc(p.primaryKey,
+		func(c *connect.Column) bool { return !bytes.Equal(ev.Old[c.Index], ev.Values[c.Index]) })
 }
 
-// available puts Debezium's placeholder where an update brought no value, in the form that a column of that type has.
+// available puts Debezium's placeholder where an update brought no value, in the form that a
+// column of that type has.
 func (r *rule) available(p *plan, values [][]byte) ([][]byte, error) {
 	if !slices.ContainsFunc(values, replication.IsUnchanged) {
 		return values, nil
@@ -35,12 +38,15 @@ func (r *rule) available(p *plan, values [][]byte) ([][]byte, error) {
 			continue
 		}
 		c, err := p.lookup(i)
-		if err != nil { // nobody can want it
+		if err != nil { // no option can name it
 			continue
 		}
 		if out[i] = placeholder(c.Type.Root(), r.cfg.Unavailable); out[i] == nil {
-			return nil, fault(ReasonUnconvertible, "set the table's REPLICA IDENTITY to FULL, or leave the primary keys of its rows alone",
-				"column %s did not change with the primary key and is stored out of line, so that its value is not in the WAL", c.Name)
+			return nil, fault(ReasonUnconvertible,
+				"set the table's REPLICA IDENTITY to FULL, or leave the primary keys of its "+
+					"rows alone",
+				"column %s did not change with the primary key and is stored out of line, so "+
+					"that its value is not in the WAL", c.Name)
 		}
 	}
 	return out, nil
@@ -54,7 +60,8 @@ func placeholder(t *connect.Type, value string) []byte {
 		return []byte(`\x` + hex.EncodeToString([]byte(value)))
 	case t.Name == "hstore":
 		return []byte(quoted + "=>" + quoted)
-	case t.Elem == nil && (t.Name == "text" || t.Name == "varchar" || t.Name == "bpchar" || t.Name == "citext" || t.Name == "json" || t.Name == "jsonb" || t.Name == "xml"):
+	case t.Elem == nil && (t.Name == "text" || t.Name == "varchar" || t.Name == "bpchar" ||
+		t.Name == "citext" || t.Name == "json" || t.Name == "jsonb" || t.Name == "xml"):
 		return []byte(value)
 	case t.Elem == nil:
 		return nil
@@ -63,7 +70,8 @@ func placeholder(t *connect.Type, value string) []byte {
 	case "text", "varchar", "bpchar", "citext", "json", "jsonb", "uuid":
 		return []byte("{" + quoted + "}")
 	case "int2", "int4", "int8": // the numbers of its bytes
-		return []byte("{" + strings.Trim(strings.Join(strings.Fields(fmt.Sprint([]byte(value))), ","), "[]") + "}")
+		return []byte("{" + strings.Trim(strings.Join(strings.Fields(fmt.Sprint([]byte(value))),
+			","), "[]") + "}")
 	}
 	return nil
 }
@@ -73,7 +81,8 @@ func (r *rule) unexpected(p *plan, ev *replication.Event) error {
 	if r.cfg.OpInvalidBehavior == "fatal" {
 		return rowError(ev, p.relation, ev.Values[p.id.Index], fault(ReasonUpdate,
 			`keep applications from updating rows of the outbox, take updates out of the publication (ALTER PUBLICATION ... SET (publish = 'insert')), `+
-				`or set router.table.op.invalid.behavior to "warn"`, "the row was updated, and table.op.invalid.behavior is fatal"))
+				`or set router.table.op.invalid.behavior to "warn"`,
+			"the row was updated, and table.op.invalid.behavior is fatal"))
 	}
 	if !p.updated && r.opts.Updated != nil {
 		r.opts.Updated(p.relation, r.cfg.OpInvalidBehavior)
@@ -83,7 +92,8 @@ func (r *rule) unexpected(p *plan, ev *replication.Event) error {
 }
 
 // appendOldKey makes the header with the primary key that the row had.
-func (r *rule) appendOldKey(dst []sink.Header, p *plan, ev *replication.Event) ([]sink.Header, error) {
+func (r *rule) appendOldKey(dst []sink.Header, p *plan, ev *replication.Event) ([]sink.Header,
+	error) {
 	s := &connect.Schema{Kind: connect.KindStruct, Name: r.schemaName(p.relation) + ".Key"}
 	key := &connect.Structure{Schema: s}
 	for _, c := range p.primaryKey {
@@ -101,8 +111,8 @@ func (r *rule) appendOldKey(dst []sink.Header, p *plan, ev *replication.Event) (
 	return append(dst, sink.Header{Key: headerOldKey, Value: v}), err
 }
 
-// primaryKey finds the columns of a table's primary key in its order. Without the catalogue they are those of the replica
-// identity, which are all columns if that is full.
+// primaryKey finds the columns of a table's primary key in its order. Without the catalog they are
+// those of the replica identity, which are all columns if that is full.
 func (r *rule) primaryKey(rel *replication.Relation, table *Table) []*connect.Column {
 	type part struct{ column, place int }
 	var parts []part
@@ -121,7 +131,8 @@ func (r *rule) primaryKey(rel *replication.Relation, table *Table) []*connect.Co
 	slices.SortFunc(parts, func(a, b part) int { return a.place - b.place })
 	var key []*connect.Column
 	for _, p := range parts {
-		if c, err := r.tableColumn(rel, p.column, table); err == nil { // one whose type has no mapping is not in Debezium's keys either
+		// one whose type has no mapping is not in Debezium's keys either
+		if c, err := r.tableColumn(rel, p.column, table); err == nil {
 			key = append(key, c)
 		}
 	}

@@ -313,7 +313,7 @@ func (p *Pipeline) rowsFrom(timeline int32) {
 func (p *Pipeline) NewRouter() (*router.Router, error) {
 	r, err := router.New(p.Config.Router, p.Config.Format, router.Options{
 		Tables:          p.Config.Replication.Tables,
-		Home:            p.parentTable,
+		ParentTable:     p.parentTable,
 		MessagePrefixes: p.Config.Replication.Messages,
 		Describe:        p.describe,
 		Updated:         p.updated,

@@ -3,6 +3,7 @@ package deadletter
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/postrider/postrider/sink"
@@ -64,50 +65,46 @@ func DefaultConfig() Config {
 	}
 }
 
+// causes are those that have a policy, in the order of the configuration.
+var causes = []Cause{NotRoutable, InvalidTopic, TooLarge, Refused, Malformed, UnknownTopic}
+
 // Policy is that of a cause.
 func (c Config) Policy(cause Cause) Policy {
-	for _, p := range c.policies() {
-		if p.cause == cause {
-			return p.policy
-		}
+	switch cause {
+	case NotRoutable:
+		return c.NotRoutable
+	case InvalidTopic:
+		return c.InvalidTopic
+	case TooLarge:
+		return c.TooLarge
+	case Refused:
+		return c.Refused
+	case Malformed:
+		return c.Malformed
+	case UnknownTopic:
+		return c.UnknownTopic
 	}
 	return Halt
 }
 
 // On reports whether a policy makes dead letters.
 func (c Config) On() bool {
-	for _, p := range c.policies() {
-		if p.policy == DeadLetter || p.policy == DeadLetterKey {
-			return true
-		}
-	}
-	return false
-}
-
-// policies lists the key of each cause, which has its name.
-func (c Config) policies() []struct {
-	cause  Cause
-	policy Policy
-} {
-	return []struct {
-		cause  Cause
-		policy Policy
-	}{
-		{NotRoutable, c.NotRoutable}, {InvalidTopic, c.InvalidTopic}, {TooLarge, c.TooLarge},
-		{Refused, c.Refused}, {Malformed, c.Malformed},
-		{UnknownTopic, c.UnknownTopic},
-	}
+	return slices.ContainsFunc(causes, func(cause Cause) bool {
+		p := c.Policy(cause)
+		return p == DeadLetter || p == DeadLetterKey
+	})
 }
 
 // Validate reports every wrong value.
 func (c Config) Validate() error {
 	var errs []error
-	for _, p := range c.policies() {
-		switch p.policy {
+	for _, cause := range causes {
+		switch p := c.Policy(cause); p {
 		case Halt, DeadLetter, DeadLetterKey, Skip:
 		default:
-			errs = append(errs, fmt.Errorf("deadletter.%s = %q: must be %s, %s, %s or %s", p.cause,
-				p.policy, Halt, DeadLetter, DeadLetterKey, Skip))
+			errs = append(errs, fmt.Errorf("deadletter.%s = %q: must be %s, %s, %s or %s", cause,
+				p,
+				Halt, DeadLetter, DeadLetterKey, Skip))
 		}
 	}
 	if c.UnknownTopicAfter < minUnknownTopicAfter {

@@ -32,14 +32,14 @@
 // While dead letters of a key are redriven, new rows of it come. A row is published to its own
 // topic only if the key is not parked for the relay, so:
 //
-//  1. A redrive publishes open dead letters in order, and the resolution that names them in the same
-//     Kafka transaction: after a crash both are there or neither is. So none comes twice, and none is
-//     named that was not published.
-//  2. The relay reads a resolution after that transaction. What it publishes because of it is behind
-//     what was redriven.
-//  3. A dead letter that the relay makes before it has read the resolution is not named by it. So the
-//     key stays parked, and every later row follows, until that one is redriven, too. No row can
-//     overtake a dead letter.
+//  1. A redrive publishes open dead letters in order, and the resolution that names them in the
+//     same Kafka transaction: after a crash both are there or neither is. So none comes twice, and
+//     none is named that was not published.
+//  2. The relay reads a resolution after that transaction. What it publishes because of it is
+//     behind what was redriven.
+//  3. A dead letter that the relay makes before it has read the resolution is not named by it. So
+//     the key stays parked, and every later row follows, until that one is redriven, too. No row
+//     can overtake a dead letter.
 //  4. When the relay has read the resolution of the last open dead letter of a key, it writes
 //     unparked. A redrive waits for that, looks for new dead letters meanwhile, and redrives them,
 //     too.
@@ -52,10 +52,10 @@
 //
 // After a crash a session begins at the confirmed position, and reads rows again.
 //
-//   - A row whose dead letter is in the topic is ErrKept: it is neither written nor published, even
-//     if it could be by now, and even if it was redriven.
-//   - A row in front of the first open dead letter of its parked key was published before the key was
-//     parked: it does not follow.
+//   - A row whose dead letter is in the topic is ErrKept: it is neither written nor published,
+//     even if it could be by now, and even if it was redriven.
+//   - A row in front of the first open dead letter of its parked key was published before the key
+//     was parked: it does not follow.
 //
 // A position of one source says nothing about those of another one (a recreated slot, a failover):
 // then a row of a parked key follows.
@@ -64,8 +64,8 @@
 //
 //   - handler.go is what a session needs; tracker.go follows the topic for it, and state.go knows
 //     which keys are parked;
-//   - letter.go makes dead letters, document.go the values of those without a message; record.go is
-//     what stands in the topic;
+//   - letter.go makes dead letters, document.go the values of those without a message; record.go
+//     is what stands in the topic;
 //   - index.go is what the topic holds, redrive.go redrives and discards;
 //   - config.go is the section [deadletter].
 package deadletter

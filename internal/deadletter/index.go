@@ -19,7 +19,7 @@ type Entry struct {
 	ResolvedAt time.Time // zero: it is open
 }
 
-// Open reports whether nobody has dealt with the letter.
+// Open reports whether no resolution names the letter.
 func (e *Entry) Open() bool { return e.Action == "" }
 
 // Index is what the topic holds, without payloads: some hundred bytes for a letter.

@@ -26,7 +26,7 @@ const (
 	HeaderError  = prefix + "error"  // for people, shortened
 	// where the message belongs; not with a row whose topic is not known
 	HeaderTopic      = prefix + "topic"
-	HeaderPartition  = prefix + "partition"   // if the row says so itself
+	HeaderPartition  = prefix + "partition"   // if the row has one of its own
 	HeaderTimestamp  = prefix + "timestamp"   // of the message, Unix milliseconds
 	HeaderRelation   = prefix + "relation"    // schema-qualified table, or "message:<prefix>"
 	HeaderEventID    = prefix + "event_id"    // text of the id column
@@ -255,8 +255,8 @@ func parseLetter(form Form, m *sink.Message, h map[string]string) (*Letter, erro
 	return l, nil
 }
 
-// home is the message of a letter of the form message, as it was routed.
-func home(l *Letter, m *sink.Message) *sink.Message {
+// originalMessage is the message of a letter of the form message, as it was routed.
+func originalMessage(l *Letter, m *sink.Message) *sink.Message {
 	out := &sink.Message{Topic: l.Topic, Key: m.Key, Value: m.Value, Partition: l.Partition,
 		Timestamp: l.Timestamp}
 	for _, h := range m.Headers {

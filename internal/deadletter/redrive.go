@@ -223,7 +223,7 @@ func (r *Redriver) message(ctx context.Context, x *Index, e *Entry) (*sink.Messa
 	if err != nil {
 		return nil, err
 	}
-	m := home(&e.Letter, record)
+	m := originalMessage(&e.Letter, record)
 	if e.Form != FormMessage {
 		if m, err = r.routed(ctx, e, record); err != nil {
 			return nil, err
@@ -232,7 +232,7 @@ func (r *Redriver) message(ctx context.Context, x *Index, e *Entry) (*sink.Messa
 	if m.Topic == r.Topic {
 		return nil, fmt.Errorf("it belongs to %q, the topic of the dead letters itself", m.Topic)
 	}
-	// Out of the order of positions: nobody may take it for a repeat, nor for how far its
+	// Out of the order of positions: it must not be taken for a repeat, nor for how far its
 	// partition has come.
 	m.Headers = slices.DeleteFunc(slices.Clone(m.Headers), func(h sink.Header) bool {
 		return h.Key == router.HeaderLSN || h.Key == router.HeaderIndex ||
@@ -321,8 +321,8 @@ func poison(err error) bool {
 	return false
 }
 
-// Discard writes down that letters are let go. It is done for all of them or, if it fails, perhaps
-// for some.
+// Discard writes down that letters are released. It is done for all of them or, if it fails,
+// perhaps for some.
 func (r *Redriver) Discard(ctx context.Context, letters []*Entry) ([]*Entry, error) {
 	letters = slices.DeleteFunc(slices.Clone(letters), func(e *Entry) bool { return !e.Open() })
 	var done []*Entry

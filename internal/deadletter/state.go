@@ -35,7 +35,7 @@ type parkedKey struct {
 	// another source, whose positions say nothing here.
 	open  map[ID]position
 	hold  time.Time // until when a row of the key waits
-	asked bool      // the row has been told
+	asked bool      // a row has waited
 }
 
 func newState(source string, confirmed pglogrepl.LSN) *state {

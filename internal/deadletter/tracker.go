@@ -108,7 +108,7 @@ func Open(ctx context.Context, o Options) (*Tracker, error) {
 // take applies a record that was read.
 func (t *Tracker) take(m *sink.Message, offset int64) (unparked []Address) {
 	e, err := parse(m, offset)
-	// somebody else's: to stop for it would let anybody stop the relay who may write to the topic
+	// not the relay's: to stop for it would let every writer of the topic stop the relay
 	if err != nil {
 		t.opts.Log.Error().Err(err).Str("topic", t.opts.Topic).
 			Msg("record in the dead-letter topic cannot be read; left out")
@@ -152,7 +152,8 @@ func (t *Tracker) follow(ctx context.Context) {
 			if appendErr := t.opts.Store.Append(ctx, released); appendErr != nil &&
 				ctx.Err() == nil {
 				t.opts.Log.Warn().Err(appendErr).
-					Msg("not written that keys are no longer parked; they are not, all the same")
+					Msg("unparked record not written; rows of these keys are published " +
+						"nevertheless")
 			}
 		}
 		if err == nil || ctx.Err() != nil {

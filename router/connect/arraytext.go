@@ -7,8 +7,8 @@ import (
 	"unicode/utf16"
 )
 
-// parseArray reads PostgreSQL's text of an array; the delimiter is a comma for all types but box. A nil element is NULL. Elements that
-// are arrays themselves are nil too, as Debezium has them.
+// parseArray reads PostgreSQL's text of an array; the delimiter is a comma for all types but box.
+// A nil element is NULL. Elements that are arrays themselves are nil too, as Debezium has them.
 func parseArray(b []byte, delimiter byte) ([][]byte, error) {
 	bad := func() error { return fmt.Errorf("%q is no array", b) }
 	if len(b) > 0 && b[0] == '[' { // explicit bounds: [2:3]={a,b}
@@ -83,7 +83,8 @@ func parseArray(b []byte, delimiter byte) ([][]byte, error) {
 	return elements, nil
 }
 
-// parseHstore reads "a"=>"1", "b"=>NULL. The members come in the order of Java's HashMap, as in Debezium.
+// parseHstore reads "a"=>"1", "b"=>NULL. The members come in the order of Java's HashMap, as in
+// Debezium.
 func parseHstore(b []byte) (mapping, error) {
 	m := mapping{}
 	i := 0
@@ -124,8 +125,8 @@ func parseHstore(b []byte) (mapping, error) {
 	return m, nil
 }
 
-// hashOrder sorts the members as Java's HashMap has them: by bucket, of which there are enough to be three quarters full, and then in
-// the order in which they were put there.
+// hashOrder sorts the members as Java's HashMap has them: by bucket, of which there are enough to
+// be three quarters full, and then in the order in which they were put there.
 func (m mapping) hashOrder() {
 	buckets := uint32(16)
 	for len(m) > int(buckets)*3/4 {
@@ -138,5 +139,8 @@ func (m mapping) hashOrder() {
 		}
 		return (h ^ h>>16) & (buckets - 1)
 	}
-	slices.SortStableFunc(m, func(a, b entry) int { return cmp.Compare(bucket(a.key), bucket(b.key)) })
+	slices.SortStableFunc(m, func(a, b entry) int {
+		return cmp.Compare(bucket(a.key),
+			bucket(b.key))
+	})
 }

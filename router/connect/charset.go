@@ -12,7 +12,8 @@ import (
 	"golang.org/x/text/encoding/unicode/utf32"
 )
 
-// charset writes text in a character set; what that does not have becomes a question mark, as in Java. Nil leaves UTF-8 as it is.
+// charset writes text in a character set; what that does not have becomes a question mark, as in
+// Java. Nil leaves UTF-8 as it is.
 type charset func(utf8 []byte) []byte
 
 func (c charset) recode(utf8 []byte) []byte {
@@ -47,7 +48,8 @@ func CharsetOf(name string) (charset, error) {
 			return eachCharacter(m.EncodeRune), nil
 		}
 	}
-	return nil, errors.New("must be UTF-8, UTF-16, UTF-32, US-ASCII or a set with one byte for each character, as ISO-8859-1 or windows-1252")
+	return nil, errors.New("must be UTF-8, UTF-16, UTF-32, US-ASCII or a set with one byte for " +
+		"each character, as ISO-8859-1 or windows-1252")
 }
 
 // eachCharacter is a character set of single bytes.

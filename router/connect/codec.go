@@ -22,7 +22,8 @@ type Handling struct {
 
 // codec turns PostgreSQL's text of one type into a Connect value.
 type codec struct {
-	Schema Schema                    // of the type alone: optional and default belong to the column
+	// of the type alone: optional and default belong to the column
+	Schema Schema
 	Read   func([]byte) (any, error) // nil: the text itself is the value
 	Number bool                      // an integer whose text is written as it is in every format
 }
@@ -63,7 +64,8 @@ func CodecOf(t *Type, h *Handling) (codec, error) {
 		return arrayCodec(t, h)
 	}
 	switch t.Name {
-	case "text", "varchar", "bpchar", "char", "name", "citext", "inet", "cidr", "macaddr", "macaddr8",
+	case "text", "varchar", "bpchar", "char", "name", "citext", "inet", "cidr", "macaddr",
+		"macaddr8",
 		"int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange":
 		return textCodec(""), nil
 	case "uuid":
@@ -161,7 +163,8 @@ func decodeBytea(b []byte) ([]byte, error) {
 // binaryCodec writes what is read as bytes, or as text with one of the other modes.
 func binaryCodec(mode string, read func([]byte) ([]byte, error)) codec {
 	encode := map[string]func(dst, b []byte) []byte{
-		"base64": base64.StdEncoding.AppendEncode, "base64-url-safe": base64.URLEncoding.AppendEncode, "hex": hex.AppendEncode,
+		"base64":          base64.StdEncoding.AppendEncode,
+		"base64-url-safe": base64.URLEncoding.AppendEncode, "hex": hex.AppendEncode,
 	}[mode]
 	if encode != nil {
 		return codec{Schema: Schema{Kind: KindString}, Read: func(b []byte) (any, error) {
@@ -181,17 +184,20 @@ func numericCodec(mod int32, mode string) codec {
 	scale := numericScale(mod)
 	switch mode {
 	case "string":
-		return codec{Schema: Schema{Kind: KindString}, Read: func(b []byte) (any, error) { return readNumericText(b, mod >= 4, scale) }}
+		return codec{Schema: Schema{Kind: KindString},
+			Read: func(b []byte) (any, error) { return readNumericText(b, mod >= 4, scale) }}
 	case "double":
 		return codec{Schema: Schema{Kind: KindDouble}, Read: readDouble}
 	}
 	if mod < 4 {
-		return codec{Schema: Schema{Kind: KindStruct, Name: "io.debezium.data.VariableScaleDecimal", Version: "1",
+		return codec{Schema: Schema{Kind: KindStruct,
+			Name: "io.debezium.data.VariableScaleDecimal", Version: "1",
 			doc: "Variable scaled decimal", Fields: variableScaleFields}, Read: readVariableScale}
 	}
 	return codec{
 		Schema: Schema{Kind: KindBytes, Name: decimalName, Version: "1", params: []parameter{
-			{"scale", strconv.Itoa(scale)}, {"connect.decimal.precision", strconv.Itoa(int(mod-4) >> 16)}}},
+			{"scale", strconv.Itoa(scale)}, {"connect.decimal.precision",
+				strconv.Itoa(int(mod-4) >> 16)}}},
 		Read: func(b []byte) (any, error) {
 			if notFinite(b) {
 				return nil, nil
@@ -209,7 +215,8 @@ func notFinite(b []byte) bool {
 	return string(b) == "NaN" || string(b) == "Infinity" || string(b) == "-Infinity"
 }
 
-// readNumericText gives the text, with all digits of the scale if there is one: a default may have fewer.
+// readNumericText gives the text, with all digits of the scale if there is one: a default may have
+// fewer.
 func readNumericText(b []byte, scaled bool, scale int) (any, error) {
 	switch string(b) {
 	case "NaN":
@@ -244,7 +251,8 @@ func readVariableScale(b []byte) (any, error) {
 		return nil, err
 	}
 	d = d.withoutTrailingZeros()
-	return &Structure{variableScaleSchema, []any{int64(d.scale), byteArray(d.twosComplement())}}, nil
+	return &Structure{variableScaleSchema, []any{int64(d.scale), byteArray(d.twosComplement())}},
+		nil
 }
 
 func moneyCodec(mode string, digits int) codec {
@@ -262,12 +270,15 @@ func moneyCodec(mode string, digits int) codec {
 	}
 	switch mode {
 	case "string":
-		return codec{Schema: Schema{Kind: KindString}, Read: func(b []byte) (any, error) { return Text(plain(b)), nil }}
+		return codec{Schema: Schema{Kind: KindString},
+			Read: func(b []byte) (any, error) { return Text(plain(b)), nil }}
 	case "double":
-		return codec{Schema: Schema{Kind: KindDouble}, Read: func(b []byte) (any, error) { return readDouble(plain(b)) }}
+		return codec{Schema: Schema{Kind: KindDouble},
+			Read: func(b []byte) (any, error) { return readDouble(plain(b)) }}
 	}
 	return codec{
-		Schema: Schema{Kind: KindBytes, Name: decimalName, Version: "1", params: []parameter{{"scale", strconv.Itoa(digits)}}},
+		Schema: Schema{Kind: KindBytes, Name: decimalName, Version: "1",
+			params: []parameter{{"scale", strconv.Itoa(digits)}}},
 		Read: func(b []byte) (any, error) {
 			d, err := parseDecimal(plain(b))
 			if err != nil {
@@ -281,14 +292,16 @@ func moneyCodec(mode string, digits int) codec {
 // bitCodec: one bit is a boolean, more are bytes with the lowest bits first, as many as it takes.
 func bitCodec(t *Type) codec {
 	if t.Mod == 1 || t.Name == "bit" && t.Mod < 0 {
-		return codec{Schema: Schema{Kind: KindBool}, Read: func(b []byte) (any, error) { return string(b) == "1", nil }}
+		return codec{Schema: Schema{Kind: KindBool},
+			Read: func(b []byte) (any, error) { return string(b) == "1", nil }}
 	}
 	length := t.Mod
 	if length < 0 {
 		length = math.MaxInt32
 	}
 	return codec{
-		Schema: Schema{Kind: KindBytes, Name: "io.debezium.data.Bits", Version: "1", params: []parameter{{"length", strconv.Itoa(int(length))}}},
+		Schema: Schema{Kind: KindBytes, Name: "io.debezium.data.Bits", Version: "1",
+			params: []parameter{{"length", strconv.Itoa(int(length))}}},
 		Read: func(b []byte) (any, error) {
 			out := make(byteArray, (len(b)+7)/8)
 			for i := range b {
@@ -307,7 +320,8 @@ func bitCodec(t *Type) codec {
 
 func hstoreCodec(mode string) codec {
 	if mode == "map" {
-		return codec{Schema: Schema{Kind: KindMap, items: optionalString}, Read: func(b []byte) (any, error) { return parseHstore(b) }}
+		return codec{Schema: Schema{Kind: KindMap, items: optionalString},
+			Read: func(b []byte) (any, error) { return parseHstore(b) }}
 	}
 	return named(KindString, "io.debezium.data.Json", func(b []byte) (any, error) {
 		m, err := parseHstore(b)

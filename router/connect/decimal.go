@@ -12,7 +12,8 @@ type decimal struct {
 	scale    int
 }
 
-// parseDecimal reads PostgreSQL's text of a numeric: digits with an optional point, never an exponent.
+// parseDecimal reads PostgreSQL's text of a numeric: digits with an optional point, never an
+// exponent.
 func parseDecimal(b []byte) (decimal, error) {
 	digits := make([]byte, 0, len(b))
 	scale, seen := 0, false
@@ -91,7 +92,8 @@ func (d decimal) twosComplement() []byte {
 	return b
 }
 
-// appendText appends what BigDecimal.toString gives: plain, unless the number is smaller than a millionth.
+// appendText appends what BigDecimal.toString gives: plain, unless the number is smaller than a
+// millionth.
 func (d decimal) appendText(dst []byte) []byte {
 	digits := new(big.Int).Abs(d.unscaled).String()
 	if d.unscaled.Sign() < 0 {
@@ -123,6 +125,6 @@ func (d decimal) appendText(dst []byte) []byte {
 	return strconv.AppendInt(dst, int64(adjusted), 10)
 }
 
-// numericScale is the scale of a numeric(p,s), by its type modifier. PostgreSQL keeps it in eleven bits; Debezium reads a negative one
-// without its sign.
+// numericScale is the scale of a numeric(p,s), by its type modifier. PostgreSQL keeps it in eleven
+// bits; Debezium reads a negative one without its sign.
 func numericScale(mod int32) int { return int(mod-4) & 0x7FF }

@@ -26,12 +26,15 @@ type Encoder struct {
 // newEncoder makes the encoder of a valid converter.
 func NewEncoder(c Converter, java bool) Encoder {
 	set, _ := CharsetOf(c.Encoding)
-	return Encoder{Format: c.Format, java: javaText(java), numeric: strings.EqualFold(c.Decimals, "NUMERIC"), Defaults: c.Defaults, charset: set, Delegate: c.Delegate}
+	return Encoder{Format: c.Format, java: javaText(java),
+		numeric: strings.EqualFold(c.Decimals, "NUMERIC"), Defaults: c.Defaults, charset: set,
+		Delegate: c.Delegate}
 }
 
 // numberKinds are the formats of Connect's number converters, with the type that each takes.
 var NumberKinds = map[string]Kind{
-	"short": KindInt16, "integer": KindInt32, "long": KindInt64, "float": KindFloat, "double": KindDouble, "boolean": KindBool,
+	"short": KindInt16, "integer": KindInt32, "long": KindInt64, "float": KindFloat,
+	"double": KindDouble, "boolean": KindBool,
 }
 
 // column is a column of a relation with what is needed to write it.
@@ -41,13 +44,15 @@ type Column struct {
 	Schema *Schema
 	Read   func([]byte) (any, error) // nil: the text itself is the value
 	Number bool                      // an integer, whose text is the same everywhere
-	AsIs   bool                      // with format string the text itself is written whatever it is: members of a logical message
-	Def    any                       // in the place of NULL; nil: none
+	// with format string the text itself is written whatever it is: members of a logical message
+	AsIs   bool
+	Def    any // in the place of NULL; nil: none
 	Type   *Type
 	Prefix []byte // of format json+schema, up to the payload
 }
 
-// cell encodes a column's text. It returns the text itself where nothing has to change. Nil is a null.
+// cell encodes a column's text. It returns the text itself where nothing has to change. Nil is a
+// null.
 func (e *Encoder) Cell(c *Column, raw []byte) ([]byte, error) {
 	if raw == nil {
 		return e.Value(c.Schema, c.Prefix, c.Def)
@@ -88,7 +93,8 @@ func (e *Encoder) Cell(c *Column, raw []byte) ([]byte, error) {
 	return e.Value(c.Schema, c.Prefix, v)
 }
 
-// value reads a column's text; NULL gives the default, which is nil unless defaults take its place.
+// value reads a column's text; NULL gives the default, which is nil unless defaults take its
+// place.
 func (c *Column) Value(raw []byte) (any, error) {
 	if raw == nil {
 		return c.Def, nil
@@ -129,8 +135,10 @@ func (e *Encoder) json(withSchema bool, s *Schema, prefix []byte, v any) ([]byte
 		v = s.Def
 	}
 	if v == nil && s != nil && !s.Optional && s.Def == nil {
-		return nil, unwritable("", "null for a column that is NOT NULL: a number that is not finite has no decimal form; "+
-			"set router.decimal.handling.mode to \"string\" or \"double\"")
+		return nil, unwritable("",
+			"null for a column that is NOT NULL: a number that is not finite has no decimal "+
+				"form; "+
+				"set router.decimal.handling.mode to \"string\" or \"double\"")
 	}
 	n := PlainJSON
 	if e.numeric {
@@ -168,7 +176,8 @@ func unwritable(hint, format string, args ...any) error {
 	return &ValueError{fmt.Errorf(format, args...), hint}
 }
 
-// binary hands on bytes, and leaves everything else to the delegate: Debezium's BinaryDataConverter.
+// binary hands on bytes, and leaves everything else to the delegate: Debezium's
+// BinaryDataConverter.
 func (e *Encoder) binary(s *Schema, v any) ([]byte, error) {
 	if s == nil || s.Kind == KindBytes {
 		switch v := v.(type) {
@@ -185,7 +194,8 @@ func (e *Encoder) binary(s *Schema, v any) ([]byte, error) {
 		d.Format = e.Delegate
 		return d.Value(s, nil, v)
 	}
-	return nil, unwritable(`set [format] to "string" or "json", or make the column bytea`, "format binary takes bytes, not %s", s.describe())
+	return nil, unwritable(`set [format] to "string" or "json", or make the column bytea`,
+		"format binary takes bytes, not %s", s.describe())
 }
 
 // describe names a schema for people.
@@ -196,7 +206,8 @@ func (s *Schema) describe() string {
 	return "a value of type " + s.Kind.String()
 }
 
-// number writes a number or a boolean in its binary form: Connect's number converters and its BooleanConverter.
+// number writes a number or a boolean in its binary form: Connect's number converters and its
+// BooleanConverter.
 func (e *Encoder) number(s *Schema, v any) ([]byte, error) {
 	if v == nil {
 		return nil, nil
@@ -225,6 +236,8 @@ func (e *Encoder) number(s *Schema, v any) ([]byte, error) {
 			return []byte{0}, nil
 		}
 	}
-	return nil, unwritable(fmt.Sprintf("choose a column of that type, or set [format] to %q", "string"),
-		"format %s takes a value of type %s, not %s", e.Format, NumberKinds[e.Format], s.describe())
+	return nil, unwritable(fmt.Sprintf("choose a column of that type, or set [format] to %q",
+		"string"),
+		"format %s takes a value of type %s, not %s", e.Format, NumberKinds[e.Format],
+		s.describe())
 }

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// expander turns JSON text into Connect values with a schema made of the text, as table.expand.json.payload asks.
+// expander turns JSON text into Connect values with a schema made of the text, as
+// table.expand.json.payload asks.
 type Expander struct {
 	KeepNulls  bool // table.json.payload.null.behavior = optional_bytes
 	KeepEmpty  bool // table.json.payload.empty.array.behavior = optional_string
@@ -18,8 +19,9 @@ type Expander struct {
 	Left       int  // of what the text at hand may become, in bytes; see expandedLimit
 }
 
-// expandedLimit bounds what a text may become. Objects in an array get each other's members, as nulls, and the name of a schema is the path to
-// it: a text of a hundred kilobytes, made for it, would become a gigabyte.
+// expandedLimit bounds what a text may become. Objects in an array get each other's members, as
+// nulls, and the name of a schema is the path to it: a text of a hundred kilobytes, made for it,
+// would become a gigabyte.
 func ExpandedLimit(length int) int { return 16*length + 1<<20 }
 
 var errExpanded = errors.New("JSON that becomes too large when it is expanded")
@@ -37,11 +39,14 @@ type Expansion struct {
 	Schema *Schema // nil with done: an empty array at the top has none
 	Value  any
 	Done   bool // false: the text stays what it is
-	Poison bool // the schema is that of the JSON but the text cannot be put in it: no converter but string takes it
+	// the schema is that of the JSON but the text cannot be put in it: no converter but string
+	// takes it
+	Poison bool
 }
 
-// expand gives the schema and value of a JSON text. Only objects become structs. Text that is no JSON, or holds an array of
-// different kinds, stays as it is; what has a schema that its own values do not fit is poison, as in Debezium.
+// expand gives the schema and value of a JSON text. Only objects become structs. Text that is no
+// JSON, or holds an array of different kinds, stays as it is; what has a schema that its own
+// values do not fit is poison, as in Debezium.
 func (e *Expander) Expand(t Text) Expansion {
 	if len(t) == 0 || t[0] != '{' && t[0] != '[' {
 		return Expansion{}
@@ -73,7 +78,8 @@ func (e *Expander) Expand(t Text) Expansion {
 }
 
 var (
-	// What stands for a value that says nothing about its type gives way to any other of the same place.
+	// What stands for a value that says nothing about its type gives way to any other of the same
+	// place.
 	nullBytes  = &Schema{Kind: KindBytes, Optional: true, placeholder: true}
 	emptyArray = &Schema{Kind: KindArray, Optional: true, items: optionalString, placeholder: true}
 )
@@ -105,7 +111,8 @@ func (e *Expander) SchemaOf(path string, n *JSONNode) (*Schema, error) {
 		}
 		return &Schema{Kind: KindArray, Optional: true, items: items}, nil
 	}
-	s := &Schema{Kind: KindStruct, Optional: true, Name: path, Fields: make([]*Field, 0, len(n.Members))}
+	s := &Schema{Kind: KindStruct, Optional: true, Name: path,
+		Fields: make([]*Field, 0, len(n.Members))}
 	var given map[string]bool // names, if two members can get the same one
 	if e.adjusts() {
 		given = map[string]bool{}
@@ -159,12 +166,16 @@ func numberSchema(n *JSONNode) *Schema {
 	return optionalInt64
 }
 
-// fractional tells whether a number is written with a point or an exponent.
+// fractional reports whether a number is written with a point or an exponent.
 func (n *JSONNode) fractional() bool {
-	return slices.ContainsFunc(n.Raw, func(c byte) bool { return c == '.' || c == 'e' || c == 'E' })
+	return slices.ContainsFunc(n.Raw, func(c byte) bool {
+		return c == '.' || c == 'e' ||
+			c == 'E'
+	})
 }
 
-// itemSchema makes the schema of an array's items, which have to be of one kind. Objects of different shape are merged.
+// itemSchema makes the schema of an array's items, which have to be of one kind. Objects of
+// different shape are merged.
 func (e *Expander) itemSchema(path string, n *JSONNode) (*Schema, error) {
 	var sample *JSONNode
 	for _, item := range n.items {
@@ -174,7 +185,8 @@ func (e *Expander) itemSchema(path string, n *JSONNode) (*Schema, error) {
 		if sample == nil {
 			sample = item
 		}
-		if item.Kind != sample.Kind || item.Kind == JSONNumber && numberSchema(item) != numberSchema(sample) {
+		if item.Kind != sample.Kind || item.Kind == JSONNumber &&
+			numberSchema(item) != numberSchema(sample) {
 			return nil, errors.New("an array of different kinds")
 		}
 	}
@@ -272,8 +284,8 @@ func (e *Expander) Build(n *JSONNode, s *Schema) (any, error) {
 	return nil, errMisfit
 }
 
-// adjust makes a member name fit for Avro. As in Debezium a member whose name changes loses its value, which is looked up
-// under the new name.
+// adjust makes a member name fit for Avro. As in Debezium a member whose name changes loses its
+// value, which is looked up under the new name.
 func (e *Expander) adjust(name string) string {
 	if !e.adjusts() {
 		return name
@@ -303,4 +315,7 @@ func (e *Expander) adjust(name string) string {
 	return out.String()
 }
 
-func (e *Expander) adjusts() bool { return e.Adjustment == "avro" || e.Adjustment == "avro_unicode" }
+func (e *Expander) adjusts() bool {
+	return e.Adjustment == "avro" ||
+		e.Adjustment == "avro_unicode"
+}

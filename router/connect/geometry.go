@@ -8,18 +8,25 @@ import (
 )
 
 var (
-	pointSchema = &Schema{Kind: KindStruct, Name: "io.debezium.data.geometry.Point", Version: "1", doc: "Geometry (POINT)", Fields: []*Field{
-		{"x", requiredDouble}, {"y", requiredDouble}, {"wkb", optionalBytes}, {"srid", optionalInt32}}}
-	geometrySchema = &Schema{Kind: KindStruct, Name: "io.debezium.data.geometry.Geometry", Version: "2", doc: "Geometry", Fields: []*Field{
-		{"wkb", requiredBytes}, {"srid", optionalInt32}, {"extensions", &Schema{Kind: KindMap, Optional: true, items: RequiredString}}}}
-	lineSchema = &Schema{Kind: KindStruct, Name: "io.debezium.data.geometry.Line", Version: "1", doc: "Geometry (LINE)", Fields: []*Field{
-		{"a", requiredDouble}, {"b", requiredDouble}, {"c", requiredDouble}}}
-	circleSchema = &Schema{Kind: KindStruct, Name: "io.debezium.data.geometry.Circle", Version: "1", doc: "Geometry (CIRCLE)", Fields: []*Field{
-		{"center", pointSchema}, {"radius", requiredDouble}}}
+	pointSchema = &Schema{Kind: KindStruct, Name: "io.debezium.data.geometry.Point", Version: "1",
+		doc: "Geometry (POINT)", Fields: []*Field{
+			{"x", requiredDouble}, {"y", requiredDouble}, {"wkb", optionalBytes},
+			{"srid", optionalInt32}}}
+	geometrySchema = &Schema{Kind: KindStruct, Name: "io.debezium.data.geometry.Geometry",
+		Version: "2", doc: "Geometry", Fields: []*Field{
+			{"wkb", requiredBytes}, {"srid", optionalInt32},
+			{"extensions", &Schema{Kind: KindMap, Optional: true, items: RequiredString}}}}
+	lineSchema = &Schema{Kind: KindStruct, Name: "io.debezium.data.geometry.Line", Version: "1",
+		doc: "Geometry (LINE)", Fields: []*Field{
+			{"a", requiredDouble}, {"b", requiredDouble}, {"c", requiredDouble}}}
+	circleSchema = &Schema{Kind: KindStruct, Name: "io.debezium.data.geometry.Circle",
+		Version: "1", doc: "Geometry (CIRCLE)", Fields: []*Field{
+			{"center", pointSchema}, {"radius", requiredDouble}}}
 )
 
 func geometryCodec(name string) codec {
-	read := func(want int, value func(n []float64, b []byte) *Structure) func([]byte) (any, error) {
+	read := func(want int, value func(n []float64, b []byte) *Structure) func([]byte) (any,
+		error) {
 		return func(b []byte) (any, error) {
 			n, err := numbers(b, want)
 			if err != nil {
@@ -30,30 +37,43 @@ func geometryCodec(name string) codec {
 	}
 	switch name {
 	case "point":
-		return codec{Schema: *pointSchema, Read: read(2, func(n []float64, _ []byte) *Structure { return pointValue(n[0], n[1]) })}
+		return codec{Schema: *pointSchema, Read: read(2,
+			func(n []float64, _ []byte) *Structure { return pointValue(n[0], n[1]) })}
 	case "circle":
 		return codec{Schema: *circleSchema, Read: read(3, func(n []float64, _ []byte) *Structure {
 			return &Structure{circleSchema, []any{pointValue(n[0], n[1]), n[2]}}
 		})}
 	case "line":
-		return codec{Schema: *lineSchema, Read: read(3, func(n []float64, _ []byte) *Structure { return &Structure{lineSchema, []any{n[0], n[1], n[2]}} })}
+		return codec{Schema: *lineSchema, Read: read(3,
+			func(n []float64, _ []byte) *Structure {
+				return &Structure{lineSchema,
+					[]any{n[0], n[1], n[2]}}
+			})}
 	case "box":
-		return codec{Schema: *geometrySchema, Read: read(4, func(n []float64, _ []byte) *Structure {
-			return geometryValue(wkbPolygon, []float64{n[0], n[1], n[0], n[3], n[2], n[3], n[2], n[1], n[0], n[1]}, "box", "")
-		})}
+		return codec{Schema: *geometrySchema,
+			Read: read(4, func(n []float64, _ []byte) *Structure {
+				return geometryValue(wkbPolygon, []float64{n[0], n[1], n[0], n[3], n[2], n[3], n[2],
+					n[1], n[0], n[1]}, "box", "")
+			})}
 	case "polygon":
-		return codec{Schema: *geometrySchema, Read: read(-1, func(n []float64, _ []byte) *Structure {
-			if last := len(n) - 2; last > 0 && (n[0] != n[last] || n[1] != n[last+1]) {
-				n = append(n, n[0], n[1])
-			}
-			return geometryValue(wkbPolygon, n, "polygon", "")
-		})}
+		return codec{Schema: *geometrySchema,
+			Read: read(-1, func(n []float64, _ []byte) *Structure {
+				if last := len(n) - 2; last > 0 && (n[0] != n[last] || n[1] != n[last+1]) {
+					n = append(n, n[0], n[1])
+				}
+				return geometryValue(wkbPolygon, n, "polygon", "")
+			})}
 	case "path":
-		return codec{Schema: *geometrySchema, Read: read(-1, func(n []float64, b []byte) *Structure {
-			return geometryValue(wkbLineString, n, "path", strconv.FormatBool(b[0] == '('))
-		})}
+		return codec{Schema: *geometrySchema,
+			Read: read(-1, func(n []float64, b []byte) *Structure {
+				return geometryValue(wkbLineString, n, "path", strconv.FormatBool(b[0] == '('))
+			})}
 	}
-	return codec{Schema: *geometrySchema, Read: read(4, func(n []float64, _ []byte) *Structure { return geometryValue(wkbLineString, n, "lseg", "") })}
+	return codec{Schema: *geometrySchema, Read: read(4,
+		func(n []float64, _ []byte) *Structure {
+			return geometryValue(wkbLineString, n, "lseg",
+				"")
+		})}
 }
 
 // Kinds of shapes in well-known binary.
@@ -62,7 +82,8 @@ const (
 	wkbPolygon    = 3
 )
 
-// geometryValue makes a shape of one ring or string of points, with what its kind is in PostgreSQL, and whether a path is closed.
+// geometryValue makes a shape of one ring or string of points, with what its kind is in
+// PostgreSQL, and whether a path is closed.
 func geometryValue(shape byte, coordinates []float64, kind, closed string) *Structure {
 	wkb := []byte{1, shape, 0, 0, 0}
 	if shape == wkbPolygon {

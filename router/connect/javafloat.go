@@ -6,60 +6,40 @@ import (
 	"strconv"
 )
 
-// Java 17 prints the shortest digits that its own algorithm finds, which now and then are one more than the shortest there
-// are (1e23 is 9.999999999999999E22), and never fewer than two. The goldens were recorded with it, so it is followed here
-// step by step with big integers.
+// Java 17 prints the shortest digits that its own algorithm finds, which now and then are one more
+// than the shortest there are (1e23 is 9.999999999999999E22), and never fewer than two. The
+// goldens were recorded with it, so it is followed here step by step with big integers.
 
 // appendJavaDouble appends what Double.toString gives.
 func appendJavaDouble(dst []byte, v float64) []byte {
-	if dst, done := appendJavaSpecial(dst, v); done {
-		return dst
-	}
-	bits := math.Float64bits(v)
-	if bits>>63 != 0 {
-		dst = append(dst, '-')
-	}
-	fraction := bits & (1<<52 - 1)
-	exponent := int(bits >> 52 & 0x7FF)
-	significant := 53
-	if exponent == 0 {
-		shift := 0
-		for fraction&(1<<52) == 0 {
-			fraction <<= 1
-			shift++
-		}
-		exponent = 1 - shift
-		significant = 53 - shift
-	} else {
-		fraction |= 1 << 52
-	}
-	return appendJavaDigits(dst, fraction, exponent-1023, significant)
+	return appendJavaNumber(dst, v, math.Float64bits(v), 52, 1023)
 }
 
 // appendJavaFloat appends what Float.toString gives.
 func appendJavaFloat(dst []byte, v float32) []byte {
-	if dst, done := appendJavaSpecial(dst, float64(v)); done {
+	return appendJavaNumber(dst, float64(v), uint64(math.Float32bits(v)), 23, 127)
+}
+
+// appendJavaNumber prints a number whose bits end in a fraction of that width.
+func appendJavaNumber(dst []byte, v float64, bits uint64, width, bias int) []byte {
+	if dst, done := appendJavaSpecial(dst, v); done {
 		return dst
 	}
-	bits := math.Float32bits(v)
-	if bits>>31 != 0 {
+	if v < 0 {
 		dst = append(dst, '-')
 	}
-	fraction := uint64(bits & (1<<23 - 1))
-	exponent := int(bits >> 23 & 0xFF)
-	significant := 24
+	fraction := bits & (1<<width - 1)
+	exponent := int(bits >> width & uint64(2*bias+1)) //nolint:gosec // eleven bits
+	significant := width + 1
 	if exponent == 0 {
-		shift := 0
-		for fraction&(1<<23) == 0 {
+		for exponent = 1; fraction&(1<<width) == 0; exponent-- {
 			fraction <<= 1
-			shift++
+			significant--
 		}
-		exponent = 1 - shift
-		significant = 24 - shift
 	} else {
-		fraction |= 1 << 23
+		fraction |= 1 << width
 	}
-	return appendJavaDigits(dst, fraction<<29, exponent-127, significant)
+	return appendJavaDigits(dst, fraction<<(52-width), exponent-bias, significant)
 }
 
 func appendJavaSpecial(dst []byte, v float64) ([]byte, bool) {
@@ -78,13 +58,16 @@ func appendJavaSpecial(dst []byte, v float64) ([]byte, bool) {
 	return dst, false
 }
 
-// insignificantDigits is how many decimal digits of an integer of that many excess bits carry no information.
+// insignificantDigits is how many decimal digits of an integer of that many excess bits carry no
+// information.
 func insignificantDigits(excessBits int) int {
 	if excessBits < 2 || excessBits > 63 {
 		return 0
 	}
-	table := [...]int{0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 5, 5, 5, 6, 6, 6, 6, 7, 7, 7, 8, 8, 8, 9, 9, 9, 9,
-		10, 10, 10, 11, 11, 11, 12, 12, 12, 12, 13, 13, 13, 14, 14, 14, 15, 15, 15, 15, 16, 16, 16, 17, 17, 17, 18, 18, 18, 19}
+	table := [...]int{0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 5, 5, 5, 6, 6, 6, 6, 7, 7,
+		7, 8, 8, 8, 9, 9, 9, 9,
+		10, 10, 10, 11, 11, 11, 12, 12, 12, 12, 13, 13, 13, 14, 14, 14, 15, 15, 15, 15, 16, 16, 16,
+		17, 17, 17, 18, 18, 18, 19}
 	return table[excessBits]
 }
 
@@ -131,7 +114,8 @@ func appendJavaDigits(dst []byte, fraction uint64, exponent, significant int) []
 		s2 -= m2
 		m2 = 0
 	}
-	// The three ways Java calculates differ in one comparison only: its small integers stop above, its large ones at the bound.
+	// The three ways Java calculates differ in one comparison only: its small integers stop above,
+	// its large ones at the bound.
 	small := fractionBits+b2+bitsOf5(b5) < 64 && s2+1+bitsOf5(s5+1) < 64
 
 	b := scaled(new(big.Int).SetUint64(fraction), b5, b2)
@@ -198,10 +182,12 @@ func bitsOf5(n int) int {
 
 func estimateDecimalExponent(fraction uint64, exponent int) int {
 	d2 := math.Float64frombits(0x3FF<<52 | fraction&(1<<52-1))
-	return int(math.Floor(float64((d2-1.5)*0.289529654) + 0.176091259 + float64(float64(exponent)*0.301029995663981)))
+	return int(math.Floor(float64((d2-1.5)*0.289529654) + 0.176091259 +
+		float64(float64(exponent)*0.301029995663981)))
 }
 
-// roundUp adds one to the last digit and tells whether that made another digit in front, which becomes a 1 with zeros behind.
+// roundUp adds one to the last digit and reports whether that made another digit in front, which
+// becomes a 1 with zeros behind.
 func roundUp(digits []byte) bool {
 	for i := len(digits) - 1; i >= 0; i-- {
 		if digits[i] != '9' {
@@ -237,7 +223,8 @@ func appendJavaInteger(dst []byte, v uint64, drop int) []byte {
 	return appendJavaForm(dst, digits, len(digits)+exponent)
 }
 
-// appendJavaForm prints 0.digits * 10^exponent: plainly from a thousandth to ten millions, else with E.
+// appendJavaForm prints 0.digits * 10^exponent: plainly from a thousandth to ten millions, else
+// with E.
 func appendJavaForm(dst, digits []byte, exponent int) []byte {
 	switch {
 	case exponent > 0 && exponent < 8:

@@ -7,8 +7,9 @@ import (
 
 const upperHex = "0123456789ABCDEF"
 
-// appendJSONString quotes text the way Jackson writes it to UTF-8: short escapes where JSON has them, upper-case hex,
-// characters outside the basic plane as an escaped surrogate pair, and everything else as it is.
+// appendJSONString quotes text the way Jackson writes it to UTF-8: short escapes where JSON has
+// them, upper-case hex, characters outside the basic plane as an escaped surrogate pair, and
+// everything else as it is.
 func appendJSONString(dst, s []byte) []byte {
 	dst = append(dst, '"')
 	from := 0
@@ -34,7 +35,8 @@ func appendJSONString(dst, s []byte) []byte {
 		case c < 0x20:
 			dst = appendControl(dst, c)
 		case c == 0xED && i+2 < len(s): // a lone surrogate, kept by our JSON reader
-			dst = appendUnicodeEscape(dst, uint16(0xD000)|uint16(s[i+1]&0x3F)<<6|uint16(s[i+2]&0x3F))
+			dst = appendUnicodeEscape(dst,
+				uint16(0xD000)|uint16(s[i+1]&0x3F)<<6|uint16(s[i+2]&0x3F))
 			n = 3
 		default:
 			var r rune
@@ -71,7 +73,8 @@ func appendControl(dst []byte, c byte) []byte {
 }
 
 func appendUnicodeEscape(dst []byte, u uint16) []byte {
-	return append(dst, '\\', 'u', upperHex[u>>12], upperHex[u>>8&15], upperHex[u>>4&15], upperHex[u&15])
+	return append(dst, '\\', 'u', upperHex[u>>12], upperHex[u>>8&15], upperHex[u>>4&15],
+		upperHex[u&15])
 }
 
 func appendBase64String(dst, b []byte) []byte {

@@ -69,8 +69,8 @@ const (
 
 var ErrJSON = errors.New("no valid JSON")
 
-// parseJSON reads one value. As Jackson's tree reader it ignores what follows it, and of a member that is given twice the
-// first place and the last value count.
+// parseJSON reads one value. As Jackson's tree reader it ignores what follows it, and of a member
+// that is given twice the first place and the last value count.
 func ParseJSON(b []byte) (*JSONNode, error) {
 	p := jsonReader{in: b}
 	p.blanks()
@@ -139,7 +139,8 @@ func (p *jsonReader) word(n *JSONNode) error {
 		s string
 		k jsonKind
 	}{{"true", JSONBool}, {"false", JSONBool}, {"null", JSONNull}} {
-		if end := p.pos + len(w.s); end <= len(p.in) && string(p.in[p.pos:end]) == w.s && p.ends(end) {
+		if end := p.pos + len(w.s); end <= len(p.in) && string(p.in[p.pos:end]) == w.s &&
+			p.ends(end) {
 			n.Kind = w.k
 			p.pos = end
 			return nil
@@ -148,7 +149,7 @@ func (p *jsonReader) word(n *JSONNode) error {
 	return p.fail()
 }
 
-// ends tells whether a number or word may end here.
+// ends reports whether a number or word may end here.
 func (p *jsonReader) ends(at int) bool {
 	if at >= len(p.in) {
 		return true
@@ -372,7 +373,8 @@ func (p *jsonReader) hex4() (uint16, bool) {
 // appendUTF16 adds one unit of UTF-16; a low surrogate joins the high one before it.
 func appendUTF16(out Text, u uint16) Text {
 	n := len(out)
-	if u >= 0xDC00 && u <= 0xDFFF && n >= 3 && out[n-3] == 0xED && out[n-2] >= 0xA0 && out[n-2] < 0xB0 {
+	if u >= 0xDC00 && u <= 0xDFFF && n >= 3 && out[n-3] == 0xED && out[n-2] >= 0xA0 &&
+		out[n-2] < 0xB0 {
 		high := rune(out[n-2]&0x0F)<<6 | rune(out[n-1]&0x3F)
 		return utf8.AppendRune(out[:n-3], 0x10000+high<<10+rune(u-0xDC00))
 	}

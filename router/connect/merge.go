@@ -2,10 +2,12 @@ package connect
 
 import "slices"
 
-// merger joins the schemas of objects in an array, in document order. What was merged is not optional any more. Debezium merges in the
-// order of a hash set and drops members of nested structs that differ; here none is dropped.
+// merger joins the schemas of objects in an array, in document order. What was merged is not
+// optional any more. Debezium merges in the order of a hash set and drops members of nested
+// structs that differ; here none is dropped.
 //
-// It works in place, on copies of its own: what a schema costs is its own size, and not that of all before it.
+// It works in place, on copies of its own: what a schema costs is its own size, and not that of
+// all before it.
 type merger struct {
 	schema *Schema
 	places map[string]int     // of its fields
@@ -15,17 +17,20 @@ type merger struct {
 func newMerger(s *Schema) *merger {
 	copied := *s
 	copied.Fields = slices.Clone(s.Fields)
-	m := &merger{schema: &copied, places: make(map[string]int, len(s.Fields)), below: map[string]*merger{}}
+	m := &merger{schema: &copied, places: make(map[string]int, len(s.Fields)),
+		below: map[string]*merger{}}
 	for i, f := range s.Fields {
 		m.places[f.Name] = i
 	}
 	return m
 }
 
-// merge joins the members of another struct. It tells whether that was equal to what there is, as schema.equal does: a look at both
-// beforehand would be one at each level, for all levels below.
+// merge joins the members of another struct. It reports whether that was equal to what there is,
+// as schema.equal does: a look at both beforehand would be one at each level, for all levels
+// below.
 func (m *merger) merge(s *Schema) (equal bool) {
-	equal = m.schema.Optional == s.Optional && m.schema.Name == s.Name && len(m.schema.Fields) == len(s.Fields)
+	equal = m.schema.Optional == s.Optional && m.schema.Name == s.Name &&
+		len(m.schema.Fields) == len(s.Fields)
 	for i, f := range s.Fields {
 		at, known := m.places[f.Name]
 		if !known {
@@ -58,7 +63,8 @@ func (m *merger) reconcile(at int, b *Schema) (equal bool) {
 		below.schema.Optional = a.Optional && b.Optional
 		put(below.schema)
 		return equal
-	case a.Kind == KindArray && b.Kind == KindArray && a.items.Kind == KindStruct && b.items.Kind == KindStruct:
+	case a.Kind == KindArray && b.Kind == KindArray && a.items.Kind == KindStruct &&
+		b.items.Kind == KindStruct:
 		below := m.mergerOf(was.Name, a.items)
 		if equal = below.merge(b.items); !equal {
 			below.schema.Optional = false

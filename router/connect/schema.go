@@ -25,7 +25,8 @@ const (
 )
 
 func (k Kind) String() string {
-	return [...]string{"", "string", "boolean", "int16", "int32", "int64", "float", "double", "bytes", "array", "map", "struct"}[k]
+	return [...]string{"", "string", "boolean", "int16", "int32", "int64", "float", "double",
+		"bytes", "array", "map", "struct"}[k]
 }
 
 // schema is a Kafka Connect schema. It is immutable once it is in use.
@@ -68,8 +69,8 @@ func (s *Schema) Index(name string) int {
 	return slices.IndexFunc(s.Fields, func(f *Field) bool { return f.Name == name })
 }
 
-// takes tells whether a value made for another schema can be put in a field of this one: Connect looks at the kind, and at the names of
-// its own logical types alone.
+// takes reports whether a value made for another schema can be put in a field of this one: Connect
+// looks at the kind, and at the names of its own logical types alone.
 func (s *Schema) Takes(v any, made *Schema) bool {
 	switch {
 	case v == nil:
@@ -90,8 +91,10 @@ func (s *Schema) Equal(o *Schema) bool {
 	if s == o {
 		return true
 	}
-	if s == nil || o == nil || s.Kind != o.Kind || s.Optional != o.Optional || s.Name != o.Name || s.Version != o.Version ||
-		len(s.Fields) != len(o.Fields) || !s.items.Equal(o.items) || !slices.Equal(s.params, o.params) {
+	if s == nil || o == nil || s.Kind != o.Kind || s.Optional != o.Optional || s.Name != o.Name ||
+		s.Version != o.Version ||
+		len(s.Fields) != len(o.Fields) || !s.items.Equal(o.items) ||
+		!slices.Equal(s.params, o.params) {
 		return false
 	}
 	if (s.Def != nil || o.Def != nil) && !reflect.DeepEqual(s.Def, o.Def) {
@@ -105,7 +108,8 @@ func (s *Schema) Equal(o *Schema) bool {
 	return true
 }
 
-// appendJSON writes the schema with JsonConverter's order of members, the default in the given notation; fieldName is written last if it is given.
+// appendJSON writes the schema with JsonConverter's order of members, the default in the given
+// notation; fieldName is written last if it is given.
 func (s *Schema) appendJSON(dst []byte, fieldName *string, n *notation) []byte {
 	dst = append(dst, `{"type":"`...)
 	dst = append(dst, s.Kind.String()...)

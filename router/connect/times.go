@@ -49,7 +49,8 @@ func timeCodec(digits int, mode string, strict bool) codec {
 	}
 	switch {
 	case mode == "connect":
-		return named(KindInt32, "org.apache.kafka.connect.data.Time", clock(func(v int64) any { return date{v / 1000, false} }))
+		return named(KindInt32, "org.apache.kafka.connect.data.Time",
+			clock(func(v int64) any { return date{v / 1000, false} }))
 	case mode == "isostring":
 		return named(KindString, "io.debezium.time.IsoTime", clock(func(v int64) any {
 			if strict && v == microsPerDay { // 24:00
@@ -58,21 +59,25 @@ func timeCodec(digits int, mode string, strict bool) codec {
 			return Text(append(appendClock(nil, v, -1), 'Z'))
 		}))
 	case mode == "nanoseconds":
-		return named(KindInt64, "io.debezium.time.NanoTime", clock(func(v int64) any { return v * 1000 }))
+		return named(KindInt64, "io.debezium.time.NanoTime",
+			clock(func(v int64) any { return v * 1000 }))
 	case mode == "adaptive" && digits <= 3:
-		return named(KindInt32, "io.debezium.time.Time", clock(func(v int64) any { return v / 1000 }))
+		return named(KindInt32, "io.debezium.time.Time",
+			clock(func(v int64) any { return v / 1000 }))
 	}
 	return named(KindInt64, "io.debezium.time.MicroTime", clock(func(v int64) any { return v }))
 }
 
-// What Debezium makes of a timestamp that is infinite, where it counts milliseconds: PostgreSQL's Java driver has these for it.
+// What Debezium makes of a timestamp that is infinite, where it counts milliseconds: PostgreSQL's
+// Java driver has these for it.
 const (
 	millisInfinity      = 9223372036825200000
 	millisMinusInfinity = -9223372036832400000
 )
 
 func timestampCodec(digits int, mode string, strict bool) codec {
-	read := func(infinity, minusInfinity int64, finite func(m moment) (any, error)) func([]byte) (any, error) {
+	read := func(infinity, minusInfinity int64,
+		finite func(m moment) (any, error)) func([]byte) (any, error) {
 		return func(b []byte) (any, error) {
 			m, err := ParseMoment(b)
 			switch {
@@ -86,16 +91,18 @@ func timestampCodec(digits int, mode string, strict bool) codec {
 			return finite(m)
 		}
 	}
-	millis := read(millisInfinity, millisMinusInfinity, func(m moment) (any, error) { return m.epochMillis(), nil })
+	millis := read(millisInfinity, millisMinusInfinity,
+		func(m moment) (any, error) { return m.epochMillis(), nil })
 	switch {
 	case mode == "connect":
-		return named(KindInt64, "org.apache.kafka.connect.data.Timestamp", func(b []byte) (any, error) {
-			v, err := millis(b)
-			if err != nil {
-				return nil, err
-			}
-			return date{v.(int64), false}, nil
-		})
+		return named(KindInt64, "org.apache.kafka.connect.data.Timestamp",
+			func(b []byte) (any, error) {
+				v, err := millis(b)
+				if err != nil {
+					return nil, err
+				}
+				return date{v.(int64), false}, nil
+			})
 	case mode == "isostring":
 		return named(KindString, "io.debezium.time.IsoTimestamp", func(b []byte) (any, error) {
 			m, err := ParseMoment(b)
@@ -111,20 +118,26 @@ func timestampCodec(digits int, mode string, strict bool) codec {
 			return Text(append(appendClock(out, m.micros, -1), 'Z')), nil
 		})
 	case mode == "nanoseconds":
-		return named(KindInt64, "io.debezium.time.NanoTimestamp", read(math.MaxInt64, math.MinInt64, func(m moment) (any, error) {
-			v := m.EpochMicros()
-			switch {
-			case v <= math.MaxInt64/1000 && v >= math.MinInt64/1000:
-				return v * 1000, nil
-			case strict:
-				return nil, nil
-			}
-			return nil, errors.New("the time does not fit in nanoseconds: set time.precision.mode to \"adaptive\"")
-		}))
+		return named(KindInt64, "io.debezium.time.NanoTimestamp",
+			read(math.MaxInt64, math.MinInt64, func(m moment) (any, error) {
+				v := m.EpochMicros()
+				switch {
+				case v <= math.MaxInt64/1000 && v >= math.MinInt64/1000:
+					return v * 1000, nil
+				case strict:
+					return nil, nil
+				}
+				return nil, errors.New(
+					`the time does not fit in nanoseconds: set time.precision.mode to "adaptive"`)
+			}))
 	case (mode == "adaptive" || mode == "adaptive_time_microseconds") && digits <= 3:
 		return named(KindInt64, "io.debezium.time.Timestamp", millis)
 	}
-	return named(KindInt64, "io.debezium.time.MicroTimestamp", read(math.MaxInt64, math.MinInt64, func(m moment) (any, error) { return m.EpochMicros(), nil }))
+	return named(KindInt64, "io.debezium.time.MicroTimestamp",
+		read(math.MaxInt64, math.MinInt64, func(m moment) (any, error) {
+			return m.EpochMicros(),
+				nil
+		}))
 }
 
 func timestampTZCodec(digits int) codec {
@@ -152,7 +165,10 @@ func readTimeTZ(b []byte) (any, error) {
 
 func intervalCodec(mode string, strict bool) codec {
 	// Debezium reads nothing in an interval that is infinite.
-	infinite := func(b []byte) bool { return !strict && (string(b) == "infinity" || string(b) == "-infinity") }
+	infinite := func(b []byte) bool {
+		return !strict &&
+			(string(b) == "infinity" || string(b) == "-infinity")
+	}
 	if mode == "string" {
 		return named(KindString, "io.debezium.time.Interval", func(b []byte) (any, error) {
 			if infinite(b) {

@@ -12,7 +12,8 @@ const (
 	microsPerDay    = 86_400 * microsPerSecond
 )
 
-// moment is a parsed date or timestamp of PostgreSQL's ISO style. With infinity not zero the rest is meaningless.
+// moment is a parsed date or timestamp of PostgreSQL's ISO style. With infinity not zero the rest
+// is meaningless.
 type moment struct {
 	Infinity int   // -1, 0, +1
 	days     int64 // since 1970-01-01, proleptic Gregorian
@@ -21,7 +22,8 @@ type moment struct {
 
 func (m moment) epochMillis() int64 { return m.days*86_400_000 + m.micros/1000 }
 
-// epochMicros is as Debezium counts: the seconds are cut to what there is room for, and what is added to that begins anew.
+// epochMicros is as Debezium counts: the seconds are cut to what there is room for, and what is
+// added to that begins anew.
 func (m moment) EpochMicros() int64 {
 	seconds := m.days*86_400 + m.micros/microsPerSecond
 	fraction := m.micros % microsPerSecond
@@ -36,8 +38,8 @@ func (m moment) EpochMicros() int64 {
 
 func wrap(a, b int64) int64 { return a + b }
 
-// parseMoment reads "2019-03-24", "2019-03-24 20:52:59.123456", "0044-03-15 10:00:00+05:30 BC", "infinity".
-// A time zone offset is taken off, so that the result is UTC.
+// parseMoment reads "2019-03-24", "2019-03-24 20:52:59.123456", "0044-03-15 10:00:00+05:30 BC",
+// "infinity". A time zone offset is taken off, so that the result is UTC.
 func ParseMoment(b []byte) (moment, error) {
 	s := string(b)
 	switch s {
@@ -53,7 +55,8 @@ func ParseMoment(b []byte) (moment, error) {
 	year, err1 := strconv.ParseInt(y, 10, 32)
 	month, err2 := strconv.ParseInt(mo, 10, 32)
 	dom, err3 := strconv.ParseInt(d, 10, 32)
-	if !ok1 || !ok2 || err1 != nil || err2 != nil || err3 != nil || month < 1 || month > 12 || dom < 1 || dom > 31 {
+	if !ok1 || !ok2 || err1 != nil || err2 != nil || err3 != nil || month < 1 || month > 12 ||
+		dom < 1 || dom > 31 {
 		return moment{}, fmt.Errorf("%q is no date in ISO style", b)
 	}
 	if bc {
@@ -72,7 +75,8 @@ func ParseMoment(b []byte) (moment, error) {
 	return m, nil
 }
 
-// parseClock reads "20:52:59.123456", with an optional offset which is taken off: the result may be negative or beyond a day.
+// parseClock reads "20:52:59.123456", with an optional offset which is taken off: the result may
+// be negative or beyond a day.
 func parseClock(s string) (int64, error) {
 	offset := int64(0)
 	if i := strings.LastIndexAny(s, "+-"); i > 0 {
@@ -104,7 +108,8 @@ func parseClock(s string) (int64, error) {
 	return (hours*3600+minutes*60+seconds-offset)*microsPerSecond + micros, nil
 }
 
-// daysFromCivil counts the days since 1970-01-01 in the proleptic Gregorian calendar, with a year 0.
+// daysFromCivil counts the days since 1970-01-01 in the proleptic Gregorian calendar, with a year
+// 0.
 func daysFromCivil(y, m, d int64) int64 {
 	if m <= 2 {
 		y--
@@ -201,7 +206,8 @@ type interval struct {
 	micros              int64
 }
 
-// parseInterval reads "1 year 2 mons -3 days +04:05:06.789". One that is infinite is empty, as for Debezium.
+// parseInterval reads "1 year 2 mons -3 days +04:05:06.789". One that is infinite is empty, as for
+// Debezium.
 func parseInterval(b []byte) (interval, error) {
 	var v interval
 	words := strings.Fields(string(b))
@@ -242,12 +248,13 @@ func parseInterval(b []byte) (interval, error) {
 	return v, nil
 }
 
-// total is the interval as one number of microseconds, counted in floating point as Debezium does; what does not fit is cut to the
-// largest there is. A month is the twelfth part of 365.25 days.
+// total is the interval as one number of microseconds, counted in floating point as Debezium does;
+// what does not fit is cut to the largest there is. A month is the twelfth part of 365.25 days.
 func (v interval) total() int64 {
 	const daysPerMonth = 365.25 / 12
 	hours, minutes := v.micros/(3600*microsPerSecond), v.micros/(60*microsPerSecond)%60
-	seconds := float64(v.micros%(60*microsPerSecond)/microsPerSecond) + float64(v.micros%microsPerSecond)/1e6
+	seconds := float64(v.micros%(60*microsPerSecond)/microsPerSecond) +
+		float64(v.micros%microsPerSecond)/1e6
 	days := float64(float64(v.years*12+v.months)*daysPerMonth) + float64(v.days)
 	all := float64((float64((float64(days*24)+float64(hours))*60)+float64(minutes))*60) + seconds
 	switch micros := all * 1e6; {

@@ -35,7 +35,8 @@ type Structure struct {
 	Values []any // one per field
 }
 
-// notation is how values are written in JSON's brackets. JsonConverter and SimpleHeaderConverter differ in it alone.
+// notation is how values are written in JSON's brackets. JsonConverter and SimpleHeaderConverter
+// differ in it alone.
 type notation struct {
 	leaf  func(dst []byte, v any) []byte // a value that has none inside
 	quote func(dst, s []byte) []byte     // text, and the name of a member
@@ -128,8 +129,8 @@ func appendNumericLeaf(dst []byte, v any) []byte {
 // javaText is how StringConverter prints bytes, for which Java has no text of its own.
 type javaText bool
 
-// append writes a value as Java's toString does, which is what StringConverter writes. Bytes are an exception unless
-// Java's own form is asked for: as they are at the top, Base64 inside.
+// append writes a value as Java's toString does, which is what StringConverter writes. Bytes are
+// an exception unless Java's own form is asked for: as they are at the top, Base64 inside.
 func (j javaText) append(dst []byte, v any, top bool) []byte {
 	switch v := v.(type) {
 	case nil:
@@ -219,7 +220,8 @@ func AppendEncoded(dst []byte, s Text) []byte {
 	return dst
 }
 
-// appendHeaderValue writes a value as SimpleHeaderConverter does: text and bytes bare at the top, quoted inside.
+// appendHeaderValue writes a value as SimpleHeaderConverter does: text and bytes bare at the top,
+// quoted inside.
 func appendHeaderValue(dst []byte, v any) []byte {
 	switch v := v.(type) {
 	case Text:
@@ -257,8 +259,8 @@ func appendHeaderLeaf(dst []byte, v any) []byte {
 	return appendJSONLeaf(dst, v)
 }
 
-// appendJava writes a date as java.util.Date prints it: in the Julian calendar before it was reformed, and years before Christ
-// without a sign.
+// appendJava writes a date as java.util.Date prints it: in the Julian calendar before it was
+// reformed, and years before Christ without a sign.
 func (d date) appendJava(dst []byte) []byte {
 	t := time.UnixMilli(d.ms).UTC()
 	const reform = -12_219_292_800_000 // 1582-10-15
@@ -278,8 +280,8 @@ func (d date) appendJava(dst []byte) []byte {
 	return strconv.AppendInt(dst, year, 10)
 }
 
-// appendISO chooses the form by the time alone, as Connect does: what lies before the second day of 1970 looks like a time of
-// day, midnights like a date.
+// appendISO chooses the form by the time alone, as Connect does: what lies before the second day
+// of 1970 looks like a time of day, midnights like a date.
 func (d date) appendISO(dst []byte) []byte {
 	t := time.UnixMilli(d.ms).UTC()
 	const day = 86_400_000

@@ -50,7 +50,8 @@ func literalSet(c rune, f flags) (runeSet, error) {
 	}
 	// Java compares a single character in another way than one in a run of characters.
 	if !slices.Equal(alone, folded) {
-		return nil, fmt.Errorf("%q is not supported together with the flags i and u, where Java's meaning depends on its neighbours; write it as a class in brackets", c)
+		return nil, fmt.Errorf("%q is not supported together with the flags i and u, where "+
+			"Java's meaning depends on its neighbours; write it as a class in brackets", c)
 	}
 	return alone, nil
 }
@@ -74,14 +75,16 @@ func classSet(from, to rune, f flags) runeSet {
 	case from < 0x80 && !slices.Contains([]rune("IiSsKk"), from):
 		return out.foldASCII()
 	case from >= 0x80 && from <= 0xFF && !slices.Contains([]rune{0xFF, 0xB5, 0xC5, 0xE5}, from):
-		return out.union(runeSet{{unicode.ToLower(from), unicode.ToLower(from)}}).union(runeSet{{unicode.ToUpper(from), unicode.ToUpper(from)}})
+		return out.union(runeSet{{unicode.ToLower(from),
+			unicode.ToLower(from)}}).union(runeSet{{unicode.ToUpper(from), unicode.ToUpper(from)}})
 	case unicode.ToUpper(from) != fold(from):
 		return sameFold(fold(from))
 	}
 	return out
 }
 
-// runeNamed finds a character by its name in Unicode, in any case. It looks at all of them, which takes a moment.
+// runeNamed finds a character by its name in Unicode, in any case. It looks at all of them, which
+// takes a moment.
 func runeNamed(name string) (rune, bool) {
 	name = strings.ToUpper(strings.TrimSpace(name))
 	for c := range rune(unicode.MaxRune + 1) {

@@ -44,7 +44,8 @@ func (t *translator) class() (runeSet, error) {
 			}
 			current = current.union(nested)
 		case t.flags.comments && (c == '#' || c == ' ' || c >= '\t' && c <= '\r'):
-			return nil, t.errorf("blanks and # in a character class are not supported together with the flag x; escape them")
+			return nil, t.errorf("blanks and # in a character class are not supported together " +
+				"with the flag x; escape them")
 		default:
 			set, err := t.classItem()
 			if err != nil {
@@ -63,7 +64,8 @@ func (t *translator) classItem() (runeSet, error) {
 		return set, err
 	}
 	to := from
-	if t.peek(0) == '-' && t.peek(1) != ']' && t.peek(1) != '[' && t.peek(1) != -1 && (t.peek(1) != '&' || t.peek(2) != '&') {
+	if t.peek(0) == '-' && t.peek(1) != ']' && t.peek(1) != '[' && t.peek(1) != -1 &&
+		(t.peek(1) != '&' || t.peek(2) != '&') {
 		t.pos++
 		if to, set, err = t.classCharacter(); err != nil {
 			return nil, err

@@ -69,11 +69,14 @@ func (t *translator) escape() error {
 // writeBoundary is \b or \B. A mark that sits on a letter or digit belongs to the word.
 func (t *translator) writeBoundary(boundary bool) {
 	t.backtracks = true
-	left, right := `(?:(?<=[\p{L}\p{Nd}]\p{Mn}*)|(?<=_))`, `(?=[\p{L}\p{Nd}_]|\p{Mn}(?<=[\p{L}\p{Nd}]\p{Mn}+))`
-	notLeft, notRight := `(?<![\p{L}\p{Nd}]\p{Mn}*)(?<!_)`, `(?![\p{L}\p{Nd}_]|\p{Mn}(?<=[\p{L}\p{Nd}]\p{Mn}+))`
+	left, right := `(?:(?<=[\p{L}\p{Nd}]\p{Mn}*)|(?<=_))`,
+		`(?=[\p{L}\p{Nd}_]|\p{Mn}(?<=[\p{L}\p{Nd}]\p{Mn}+))`
+	notLeft, notRight := `(?<![\p{L}\p{Nd}]\p{Mn}*)(?<!_)`,
+		`(?![\p{L}\p{Nd}_]|\p{Mn}(?<=[\p{L}\p{Nd}]\p{Mn}+))`
 	if t.flags.unicodeClass {
 		word := unicodeWord().class()
-		left, right, notLeft, notRight = "(?<="+word+")", "(?="+word+")", "(?<!"+word+")", "(?!"+word+")"
+		left, right, notLeft, notRight = "(?<="+word+")", "(?="+word+")", "(?<!"+word+")",
+			"(?!"+word+")"
 	}
 	if boundary {
 		t.out.WriteString("(?:" + left + notRight + "|" + notLeft + right + ")")
@@ -99,7 +102,8 @@ func (t *translator) reference(number int) error {
 		return nil
 	}
 	if t.all >= 0 && t.hollow[number] {
-		return t.errorf("a reference to group %d, which is repeated and can match nothing, is not supported", number)
+		return t.errorf("a reference to group %d, which is repeated and can match nothing, is "+
+			"not supported", number)
 	}
 	t.backtracks = true
 	if t.flags.ignoreCase {
@@ -121,7 +125,8 @@ func (t *translator) quoted() error {
 	}
 	t.accept(`\E`)
 	if c := t.peek(0); c == '?' || c == '*' || c == '+' || c == '{' {
-		return t.errorf(`a quantifier behind \E is not supported; put the last character behind \E`)
+		return t.errorf(`a quantifier behind \E is not supported; ` +
+			`put the last character behind \E`)
 	}
 	for _, c := range literal {
 		if err := t.writeLiteral(c); err != nil {
@@ -195,7 +200,8 @@ func (t *translator) character() (rune, error) {
 	}
 	if c < 0x80 && unicode.IsLetter(c) {
 		if c == 'X' {
-			return 0, t.errorf(`the escape \X is not supported; write \P{M}\p{M}* for a character with its marks`)
+			return 0, t.errorf(`the escape \X is not supported; ` +
+				`write \P{M}\p{M}* for a character with its marks`)
 		}
 		return 0, t.errorf(`the escape \%c is not supported`, c)
 	}
@@ -240,7 +246,8 @@ func (t *translator) namedSet() (runeSet, bool, error) {
 			set = digits()
 		}
 	case 'w', 'W':
-		set = newSet(runeRange{'0', '9'}, runeRange{'A', 'Z'}, runeRange{'_', '_'}, runeRange{'a', 'z'})
+		set = newSet(runeRange{'0', '9'}, runeRange{'A', 'Z'}, runeRange{'_', '_'},
+			runeRange{'a', 'z'})
 		if t.flags.unicodeClass {
 			set = unicodeWord()
 		}
@@ -250,8 +257,10 @@ func (t *translator) namedSet() (runeSet, bool, error) {
 			set = whitespace()
 		}
 	case 'h', 'H':
-		set = newSet(runeRange{'\t', '\t'}, runeRange{' ', ' '}, runeRange{0xA0, 0xA0}, runeRange{0x1680, 0x1680}, runeRange{0x180e, 0x180e},
-			runeRange{0x2000, 0x200a}, runeRange{0x202f, 0x202f}, runeRange{0x205f, 0x205f}, runeRange{0x3000, 0x3000})
+		set = newSet(runeRange{'\t', '\t'}, runeRange{' ', ' '}, runeRange{0xA0, 0xA0},
+			runeRange{0x1680, 0x1680}, runeRange{0x180e, 0x180e},
+			runeRange{0x2000, 0x200a}, runeRange{0x202f, 0x202f}, runeRange{0x205f, 0x205f},
+			runeRange{0x3000, 0x3000})
 	case 'v', 'V':
 		set = newSet(runeRange{'\n', '\r'}, runeRange{0x85, 0x85}, runeRange{0x2028, 0x2029})
 	case 'p', 'P':

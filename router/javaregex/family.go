@@ -10,7 +10,8 @@ import (
 	"unicode"
 )
 
-// javablocks.txt has Unicode's blocks as Java 17 knows them: first and last character, then the names that it takes.
+// javablocks.txt has Unicode's blocks as Java 17 knows them: first and last character, then the
+// names that it takes.
 //
 //go:embed javablocks.txt
 var blockLines string
@@ -48,13 +49,14 @@ func assigned() runeSet {
 	return fromTables(tables...)
 }
 
-func alphabetic() runeSet { return fromTables(unicode.L, unicode.Nl, unicode.Other_Alphabetic) }
-func lowercase() runeSet  { return fromTables(unicode.Ll, unicode.Other_Lowercase) }
-func uppercase() runeSet  { return fromTables(unicode.Lu, unicode.Other_Uppercase) }
-func titlecase() runeSet  { return fromTable(unicode.Lt) }
-func digits() runeSet     { return fromTable(unicode.Nd) }
-func control() runeSet    { return fromTable(unicode.Cc) }
-func anyCase() runeSet    { return lowercase().union(uppercase()).union(titlecase()) }
+func alphabetic() runeSet  { return fromTables(unicode.L, unicode.Nl, unicode.Other_Alphabetic) }
+func lowercase() runeSet   { return fromTables(unicode.Ll, unicode.Other_Lowercase) }
+func uppercase() runeSet   { return fromTables(unicode.Lu, unicode.Other_Uppercase) }
+func joinControl() runeSet { return runeSet{{0x200C, 0x200D}} }
+func titlecase() runeSet   { return fromTable(unicode.Lt) }
+func digits() runeSet      { return fromTable(unicode.Nd) }
+func control() runeSet     { return fromTable(unicode.Cc) }
+func anyCase() runeSet     { return lowercase().union(uppercase()).union(titlecase()) }
 
 func whitespace() runeSet {
 	return fromTable(unicode.Z).union(newSet(runeRange{'\t', '\r'}, runeRange{0x85, 0x85}))
@@ -63,11 +65,12 @@ func whitespace() runeSet {
 func unicodeBlank() runeSet { return fromTable(unicode.Zs).union(runeSet{{'\t', '\t'}}) }
 
 func unicodeWord() runeSet {
-	return alphabetic().union(fromTables(unicode.M, unicode.Nd, unicode.Pc)).union(runeSet{{0x200C, 0x200D}})
+	return alphabetic().union(fromTables(unicode.M, unicode.Nd, unicode.Pc)).union(joinControl())
 }
 
 func hexDigits() runeSet {
-	return digits().union(newSet(runeRange{'A', 'F'}, runeRange{'a', 'f'}, runeRange{0xFF21, 0xFF26}, runeRange{0xFF41, 0xFF46}))
+	return digits().union(newSet(runeRange{'A', 'F'}, runeRange{'a', 'f'},
+		runeRange{0xFF21, 0xFF26}, runeRange{0xFF41, 0xFF46}))
 }
 
 func graph() runeSet {
@@ -75,78 +78,69 @@ func graph() runeSet {
 }
 
 func identifierIgnorable() runeSet {
-	return newSet(runeRange{0, 8}, runeRange{0xE, 0x1B}, runeRange{0x7F, 0x9F}).union(fromTable(unicode.Cf))
+	return newSet(runeRange{0, 8}, runeRange{0xE, 0x1B},
+		runeRange{0x7F, 0x9F}).union(fromTable(unicode.Cf))
 }
 
-// cased chooses the set for both cases where the flag i is on: Java looks at the case of the property, not of the character.
-func cased(set func() runeSet, f flags) runeSet {
-	if f.ignoreCase {
-		return anyCase()
-	}
-	return set()
+type families map[string]func() runeSet
+
+func of(tables ...*unicode.RangeTable) func() runeSet {
+	return func() runeSet { return fromTables(tables...) }
 }
 
-// unicodeFamily finds the names of \p{IsName}, in any case; posix: only those that (?U) changes the meaning of.
-func unicodeFamily(name string, f flags, posix bool) (runeSet, bool) {
-	name = strings.ToUpper(name)
-	switch name {
-	case "ALPHA":
-		return alphabetic(), true
-	case "LOWER":
-		return cased(lowercase, f), true
-	case "UPPER":
-		return cased(uppercase, f), true
-	case "SPACE":
-		return whitespace(), true
-	case "PUNCT":
-		return fromTable(unicode.P), true
-	case "XDIGIT":
-		return hexDigits(), true
-	case "ALNUM":
-		return alphabetic().union(digits()), true
-	case "CNTRL":
-		return control(), true
-	case "DIGIT":
-		return digits(), true
-	case "BLANK":
-		return unicodeBlank(), true
-	case "GRAPH":
-		return graph(), true
-	case "PRINT":
-		return graph().union(unicodeBlank()).intersect(control().negate()), true
+// posixFamilies are the names that (?U) changes the meaning of, in capitals.
+var posixFamilies = families{
+	"ALPHA": alphabetic, "LOWER": lowercase, "UPPER": uppercase, "SPACE": whitespace,
+	"PUNCT": of(unicode.P), "XDIGIT": hexDigits, "CNTRL": control, "DIGIT": digits,
+	"BLANK": unicodeBlank, "GRAPH": graph,
+	"ALNUM": func() runeSet { return alphabetic().union(digits()) },
+	"PRINT": func() runeSet { return graph().union(unicodeBlank()).intersect(control().negate()) },
+}
+
+// binaryProperties are the other names of \p{IsName}, in capitals.
+var binaryProperties = families{
+	"ALPHABETIC": alphabetic, "ASSIGNED": assigned, "CONTROL": control,
+	"HEXDIGIT": hexDigits, "HEX_DIGIT": hexDigits, "IDEOGRAPHIC": of(unicode.Ideographic),
+	"JOINCONTROL": joinControl, "JOIN_CONTROL": joinControl, "LETTER": of(unicode.L),
+	"LOWERCASE": lowercase, "UPPERCASE": uppercase, "TITLECASE": titlecase,
+	"PUNCTUATION": of(unicode.P), "WHITESPACE": whitespace, "WHITE_SPACE": whitespace,
+	"WORD": unicodeWord,
+}
+
+// javaTests are the tests of java.lang.Character.
+var javaTests = families{
+	"javaLowerCase": lowercase, "javaUpperCase": uppercase, "javaTitleCase": titlecase,
+	"javaAlphabetic": alphabetic, "javaIdeographic": of(unicode.Ideographic), "javaDigit": digits,
+	"javaDefined": assigned, "javaLetter": of(unicode.L),
+	"javaLetterOrDigit": of(unicode.L, unicode.Nd), "javaSpaceChar": of(unicode.Z),
+	"javaISOControl": control, "javaIdentifierIgnorable": identifierIgnorable,
+	"javaWhitespace": func() runeSet {
+		noBreak := newSet(runeRange{0xA0, 0xA0}, runeRange{0x2007, 0x2007},
+			runeRange{0x202F, 0x202F})
+		return fromTable(unicode.Z).intersect(noBreak.negate()).
+			union(newSet(runeRange{'\t', '\r'}, runeRange{0x1C, 0x1F}))
+	},
+	"javaJavaIdentifierStart": of(unicode.L, unicode.Nl, unicode.Sc, unicode.Pc),
+	"javaJavaIdentifierPart": func() runeSet {
+		return fromTables(unicode.L, unicode.Nl, unicode.Sc, unicode.Pc, unicode.Nd, unicode.Mc,
+			unicode.Mn).union(identifierIgnorable())
+	},
+}
+
+// cased are the names for which, with the flag i, Java takes both cases: of the property, not of
+// the character.
+var cased = []string{"LOWER", "UPPER", "LOWERCASE", "UPPERCASE", "TITLECASE",
+	"javaLowerCase", "javaUpperCase", "javaTitleCase"}
+
+func (m families) find(name string, f flags) (runeSet, bool) {
+	set, ok := m[name]
+	if ok && f.ignoreCase && slices.Contains(cased, name) {
+		set = anyCase
 	}
-	if posix {
+	if !ok {
 		return nil, false
 	}
-	switch name {
-	case "ALPHABETIC":
-		return alphabetic(), true
-	case "ASSIGNED":
-		return assigned(), true
-	case "CONTROL":
-		return control(), true
-	case "HEXDIGIT", "HEX_DIGIT":
-		return hexDigits(), true
-	case "IDEOGRAPHIC":
-		return fromTable(unicode.Ideographic), true
-	case "JOINCONTROL", "JOIN_CONTROL":
-		return runeSet{{0x200C, 0x200D}}, true
-	case "LETTER":
-		return fromTable(unicode.L), true
-	case "LOWERCASE":
-		return cased(lowercase, f), true
-	case "UPPERCASE":
-		return cased(uppercase, f), true
-	case "TITLECASE":
-		return cased(titlecase, f), true
-	case "PUNCTUATION":
-		return fromTable(unicode.P), true
-	case "WHITESPACE", "WHITE_SPACE":
-		return whitespace(), true
-	case "WORD":
-		return unicodeWord(), true
-	}
-	return nil, false
+	return set(), true
 }
 
 var asciiFamilies = map[string]runeSet{
@@ -182,7 +176,8 @@ func property(name string, f flags) (runeSet, bool) {
 	case "all":
 		return everything(), true
 	case "C":
-		return fromTables(unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs).union(assigned().negate()), true
+		return fromTables(unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs).
+			union(assigned().negate()), true
 	case "Cn":
 		return assigned().negate(), true
 	}
@@ -192,40 +187,7 @@ func property(name string, f flags) (runeSet, bool) {
 	if table, ok := unicode.Categories[name]; ok && len(name) <= 2 {
 		return fromTable(table), true
 	}
-	switch name {
-	case "javaLowerCase":
-		return cased(lowercase, f), true
-	case "javaUpperCase":
-		return cased(uppercase, f), true
-	case "javaTitleCase":
-		return cased(titlecase, f), true
-	case "javaAlphabetic":
-		return alphabetic(), true
-	case "javaIdeographic":
-		return fromTable(unicode.Ideographic), true
-	case "javaDigit":
-		return digits(), true
-	case "javaDefined":
-		return assigned(), true
-	case "javaLetter":
-		return fromTable(unicode.L), true
-	case "javaLetterOrDigit":
-		return fromTables(unicode.L, unicode.Nd), true
-	case "javaSpaceChar":
-		return fromTable(unicode.Z), true
-	case "javaWhitespace":
-		noBreak := newSet(runeRange{0xA0, 0xA0}, runeRange{0x2007, 0x2007}, runeRange{0x202F, 0x202F})
-		return fromTable(unicode.Z).intersect(noBreak.negate()).union(newSet(runeRange{'\t', '\r'}, runeRange{0x1C, 0x1F})), true
-	case "javaISOControl":
-		return control(), true
-	case "javaIdentifierIgnorable":
-		return identifierIgnorable(), true
-	case "javaJavaIdentifierStart":
-		return fromTables(unicode.L, unicode.Nl, unicode.Sc, unicode.Pc), true
-	case "javaJavaIdentifierPart":
-		return fromTables(unicode.L, unicode.Nl, unicode.Sc, unicode.Pc, unicode.Nd, unicode.Mc, unicode.Mn).union(identifierIgnorable()), true
-	}
-	return nil, false
+	return javaTests.find(name, f)
 }
 
 // script finds a script by its full name, in any case.
@@ -254,21 +216,26 @@ func family(name string, f flags) (runeSet, error) {
 	} else if rest, block := strings.CutPrefix(name, "In"); block {
 		set, ok = blocks()[strings.ToUpper(rest)]
 	} else if rest, is := strings.CutPrefix(name, "Is"); is {
-		if set, ok = unicodeFamily(rest, f, false); !ok {
+		capitals := strings.ToUpper(rest)
+		if set, ok = posixFamilies.find(capitals, f); !ok {
+			set, ok = binaryProperties.find(capitals, f)
+		}
+		if !ok {
 			if set, ok = property(rest, f); !ok {
 				set, ok = script(rest)
 			}
 		}
 	} else {
 		if f.unicodeClass {
-			set, ok = unicodeFamily(name, f, true)
+			set, ok = posixFamilies.find(strings.ToUpper(name), f)
 		}
 		if !ok {
 			set, ok = property(name, f)
 		}
 	}
 	if !ok {
-		return nil, fmt.Errorf("the character family {%s} is not supported; write its characters as a class in brackets", name)
+		return nil, fmt.Errorf("the character family {%s} is not supported; "+
+			"write its characters as a class in brackets", name)
 	}
 	return slices.Clone(set), nil
 }

@@ -63,7 +63,8 @@ func (t *translator) group() (quantifiable bool, err error) {
 	}
 	t.flags = outer
 	if t.groups > groups && (behind || negative) {
-		return false, t.errorf("groups in (?<=...), (?<!...) and (?!...) are not supported; write (?:...) for them")
+		return false, t.errorf(
+			"groups in (?<=...), (?<!...) and (?!...) are not supported; write (?:...) for them")
 	}
 	t.out.WriteByte(')')
 	t.empty = t.empty || lookaround
@@ -78,14 +79,16 @@ func (t *translator) groupName() (string, error) {
 	}
 	name := string(t.in[start:t.pos])
 	if !t.accept(">") || !groupName.MatchString(name) {
-		return "", t.errorf("a group name is letters and digits, beginning with a letter, in <>; not %q", name)
+		return "", t.errorf("a group name is letters and digits, beginning with a letter, in "+
+			"<>; not %q", name)
 	}
 	return name, nil
 }
 
 var groupName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9]*$`)
 
-// setFlags reads what stands behind (?. Flags in a group of their own last to the end of the group around them.
+// setFlags reads what stands behind (?. Flags in a group of their own last to the end of the group
+// around them.
 func (t *translator) setFlags() (scoped bool, err error) {
 	on := true
 	for t.more() {
@@ -113,7 +116,8 @@ func (t *translator) setFlags() (scoped bool, err error) {
 		case ':':
 			return true, nil
 		case 'c':
-			return false, t.errorf("the flag 'c' is not supported; write characters with marks in the way that the application does")
+			return false, t.errorf("the flag 'c' is not supported; write characters with marks " +
+				"in the way that the application does")
 		default:
 			return false, t.errorf("unknown construct (?%c", c)
 		}

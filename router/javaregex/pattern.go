@@ -13,19 +13,23 @@ import (
 // matchTimeout ends a match that backtracks without end. Topic rules need microseconds.
 const matchTimeout = 100 * time.Millisecond
 
-// javaPattern is a Java regular expression. Go's own engine runs it where it can express it (linear time); look-around,
-// back references, atomic groups and possessive quantifiers go to a backtracking engine with a time limit.
+// javaPattern is a Java regular expression. Go's own engine runs it where it can express it
+// (linear time); look-around, back references, atomic groups and possessive quantifiers go to a
+// backtracking engine with a time limit.
 type Pattern struct {
-	names    map[string]int // named groups by their number, counted as Java counts: from left to right
-	groups   int
-	ascii    bool           // a back reference ignores the case, and the engine does it as Java does for ASCII alone
+	// named groups by their number, counted as Java counts: from left to right
+	names  map[string]int
+	groups int
+	// a back reference ignores the case, and the engine does it as Java does for ASCII alone
+	ascii    bool
 	lineFull *regexp.Regexp // anchored at both ends
 	lineFind *regexp.Regexp
 	backFull *regexp2.Regexp
 	backFind *regexp2.Regexp
 }
 
-// compileJava translates and compiles a pattern. An error names what is wrong or what is not supported, and where.
+// compileJava translates and compiles a pattern. An error names what is wrong or what is not
+// supported, and where.
 func Compile(pattern string) (*Pattern, error) {
 	t := &translator{in: []rune(pattern), all: -1}
 	if _, err := t.translate(); err != nil {
@@ -63,7 +67,8 @@ func (p *Pattern) Matches(s string) (bool, error) {
 		return p.lineFull.MatchString(s), nil
 	}
 	if p.ascii && strings.IndexFunc(s, func(c rune) bool { return c >= 0x80 }) >= 0 {
-		return false, errors.New("the pattern has a back reference together with the flag i, which is supported for ASCII values only")
+		return false, errors.New("the pattern has a back reference together with the flag i, " +
+			"which is supported for ASCII values only")
 	}
 	return p.backFull.MatchString(s)
 }

@@ -16,7 +16,8 @@ type replacementPart struct {
 	group   int // -1: a literal
 }
 
-// parseReplacement reads $n, ${name} and backslash escapes. Unlike Java it finds bad references before the first row.
+// parseReplacement reads $n, ${name} and backslash escapes. Unlike Java it finds bad references
+// before the first row.
 func ParseReplacement(s string, p *Pattern) (Replacement, error) {
 	var r Replacement
 	var literal strings.Builder
@@ -32,7 +33,8 @@ func ParseReplacement(s string, p *Pattern) (Replacement, error) {
 		case '\\':
 			i++
 			if i == len(in) {
-				return nil, errors.New(`a backslash at the end: the character to be escaped is missing`)
+				return nil, errors.New(
+					`a backslash at the end: the character to be escaped is missing`)
 			}
 			literal.WriteRune(in[i])
 		case '$':
@@ -54,7 +56,8 @@ func ParseReplacement(s string, p *Pattern) (Replacement, error) {
 // parseGroupReference reads what stands behind a dollar sign.
 func parseGroupReference(in []rune, p *Pattern) (group, used int, err error) {
 	if len(in) == 0 {
-		return 0, 0, errors.New(`a dollar sign at the end: the group is missing (write \$ for the sign itself)`)
+		return 0, 0, errors.New(
+			`a dollar sign at the end: the group is missing (write \$ for the sign itself)`)
 	}
 	if in[0] == '{' {
 		for i, c := range in {
@@ -63,11 +66,13 @@ func parseGroupReference(in []rune, p *Pattern) (group, used int, err error) {
 			}
 			name := string(in[1:i])
 			if !groupName.MatchString(name) {
-				return 0, 0, fmt.Errorf("${%s}: a group name is letters and digits, beginning with a letter; a number is written $1", name)
+				return 0, 0, fmt.Errorf("${%s}: a group name is letters and digits, beginning "+
+					"with a letter; a number is written $1", name)
 			}
 			number, ok := p.names[name]
 			if !ok {
-				return 0, 0, fmt.Errorf("${%s}: the pattern has no group of that name; it has %s", name, namedGroups(p))
+				return 0, 0, fmt.Errorf("${%s}: the pattern has no group of that name; it has %s",
+					name, namedGroups(p))
 			}
 			return number, i + 1, nil
 		}
@@ -80,7 +85,8 @@ func parseGroupReference(in []rune, p *Pattern) (group, used int, err error) {
 	if group > p.groups {
 		return 0, 0, fmt.Errorf("$%d: the pattern has %d groups", group, p.groups)
 	}
-	for used < len(in) && in[used] >= '0' && in[used] <= '9' && group*10+int(in[used]-'0') <= p.groups {
+	for used < len(in) && in[used] >= '0' && in[used] <= '9' &&
+		group*10+int(in[used]-'0') <= p.groups {
 		group = group*10 + int(in[used]-'0')
 		used++
 	}

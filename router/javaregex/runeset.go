@@ -14,7 +14,8 @@ type runeRange struct{ from, to rune }
 func everything() runeSet { return runeSet{{0, unicode.MaxRune}} }
 
 func lineEnds() runeSet {
-	return newSet(runeRange{'\n', '\n'}, runeRange{'\r', '\r'}, runeRange{0x85, 0x85}, runeRange{0x2028, 0x2029})
+	return newSet(runeRange{'\n', '\n'}, runeRange{'\r', '\r'}, runeRange{0x85, 0x85},
+		runeRange{0x2028, 0x2029})
 }
 
 func newSet(ranges ...runeRange) runeSet {

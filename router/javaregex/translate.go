@@ -7,8 +7,8 @@ import (
 	"unicode"
 )
 
-// translator rewrites a Java pattern so that it means the same elsewhere: classes become explicit ranges, groups get Java's
-// numbers, and what has no equal is refused.
+// translator rewrites a Java pattern so that it means the same elsewhere: classes become explicit
+// ranges, groups get Java's numbers, and what has no equal is refused.
 type translator struct {
 	in         []rune
 	pos        int
@@ -24,7 +24,10 @@ type translator struct {
 }
 
 // flags are those of (?isxmduU).
-type flags struct{ ignoreCase, dotAll, comments, multiline, unixLines, unicodeCase, unicodeClass bool }
+type flags struct {
+	ignoreCase, dotAll, comments, multiline, unixLines, unicodeCase,
+	unicodeClass bool
+}
 
 func (t *translator) errorf(format string, args ...any) error {
 	return fmt.Errorf("at character %d: %s", t.pos+1, fmt.Sprintf(format, args...))
@@ -63,7 +66,8 @@ func (t *translator) translate() (string, error) {
 
 // alternatives reads up to the end or a closing parenthesis.
 func (t *translator) alternatives() error {
-	one, all := false, true // whether one of the alternatives can match nothing, and whether this one can so far
+	// whether one of the alternatives can match nothing, and whether this one can so far
+	one, all := false, true
 	for t.more() && t.peek(0) != ')' {
 		if t.accept("|") {
 			t.out.WriteByte('|')
@@ -130,7 +134,8 @@ func isLineEnd(c rune) bool {
 func (t *translator) quantifier(start, captures int) error {
 	q := string(t.peek(0))
 	nullable := captures > 0 && t.empty
-	// The last round of a repetition, which matches nothing, counts for Java's groups: Go's engine leaves it out.
+	// The last round of a repetition, which matches nothing, counts for Java's groups: Go's engine
+	// leaves it out.
 	t.backtracks = t.backtracks || nullable
 	if t.accept("{") {
 		end := t.pos
@@ -151,9 +156,11 @@ func (t *translator) quantifier(start, captures int) error {
 	lazy, possessive := t.peek(0) == '?', t.peek(0) == '+'
 	switch {
 	case possessive && (captures > 1 || nullable):
-		return t.errorf("groups in what %s+ repeats are not supported, as Java keeps them where the rest fails; write (?:...) for them", q)
+		return t.errorf("groups in what %s+ repeats are not supported, as Java keeps them where "+
+			"the rest fails; write (?:...) for them", q)
 	case nullable && (lazy || q[0] == '{' || q != "?" && captures > 1):
-		return t.errorf("a group that can match nothing is not supported in what %s repeats; write (?:...) for it, or have it match something", q)
+		return t.errorf("a group that can match nothing is not supported in what %s repeats; "+
+			"write (?:...) for it, or have it match something", q)
 	}
 	for n := t.groups - captures + 1; nullable && q != "?" && n <= t.groups; n++ {
 		if t.hollow == nil {

@@ -44,7 +44,7 @@ func newPipeline(ctx context.Context, cfg config.Config, db *database) (*pipelin
 		return nil, err
 	}
 	p.router, err = router.New(cfg.Router, cfg.Format, router.Options{
-		Tables: cfg.Replication.Tables, MessagePrefixes: cfg.Replication.Messages, Describe: p.describe, Home: p.home,
+		Tables: cfg.Replication.Tables, MessagePrefixes: cfg.Replication.Messages, Describe: p.describe, ParentTable: p.home,
 	})
 	if err != nil {
 		return nil, err

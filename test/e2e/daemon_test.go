@@ -147,7 +147,7 @@ func TestPause_EndsByItselfOrWithTheProcess(t *testing.T) {
 	o.phase(t, "streaming")
 	code, printed := o.command(t, "pause", "--for", "300ms")
 	require.Zero(t, code, printed)
-	o.relay.awaitLog(t, "pause is over; nobody has resumed the relay before")
+	o.relay.awaitLog(t, "pause is over; its time has come")
 	o.phase(t, "streaming")
 	code, printed = o.command(t, "resume")
 	require.Zero(t, code)
