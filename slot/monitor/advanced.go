@@ -78,27 +78,20 @@ func awaitCounters(ctx context.Context, conn *pgx.Conn) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, countersTimeout, ErrStaleCounters)
 	defer cancel()
-	tick := time.NewTicker(countersInterval)
-	defer tick.Stop()
 	var asked time.Time
 	if err := conn.QueryRow(ctx, `SELECT pg_catalog.clock_timestamp()`).Scan(&asked); err != nil {
 		return fmt.Errorf("read the server's clock: %w", postgres.Error(err))
 	}
-	for {
-		var written time.Time
-		if err := conn.QueryRow(ctx, `SELECT pg_catalog.pg_stat_get_snapshot_timestamp()`).Scan(&written); err != nil {
-			if ctx.Err() != nil {
-				err = context.Cause(ctx)
-			}
-			return fmt.Errorf("read the age of the server's counters: %w", postgres.Error(err))
-		}
-		if !written.Before(asked) {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the server's counters, which are of %s: %w", written.UTC().Format(time.RFC3339), context.Cause(ctx))
-		}
+	var written time.Time
+	_, err := postgres.Poll(ctx, countersInterval, 0, func() (bool, error) {
+		err := conn.QueryRow(ctx, `SELECT pg_catalog.pg_stat_get_snapshot_timestamp()`).Scan(&written)
+		return !written.Before(asked), postgres.Error(err)
+	})
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
 	}
+	if err != nil {
+		return fmt.Errorf("wait for the server's counters, which are of %s: %w", written.UTC().Format(time.RFC3339), err)
+	}
+	return nil
 }

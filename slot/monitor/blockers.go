@@ -45,14 +45,13 @@ func (a asked) holders(seen *firstSeen) []Holder {
 	oldest := int64(-1)
 	add := func(kind string, h heldAnswer) {
 		since := seen.since(kind+" "+h.XID, a.Now)
-		if h.Since != nil {
-			since = *h.Since
+		if h.Since.IsZero() {
+			h.Since = since
 		}
 		oldest = max(oldest, h.Age)
-		xid, _ := strconv.ParseUint(h.XID, 10, 64) // the server wrote it
-		found = append(found, aged{Holder{
-			Kind: kind, PID: h.PID, Application: h.Application, User: h.User, Database: h.Database, State: h.State, GID: h.GID, XID: xid, Since: since,
-		}, h.Age})
+		h.Kind = kind
+		h.Holder.XID, _ = strconv.ParseUint(h.XID, 10, 64) // the server wrote it
+		found = append(found, aged{h.Holder, h.Age})
 	}
 	for _, h := range a.Transactions {
 		add(HolderTransaction, h)

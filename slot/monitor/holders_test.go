@@ -22,7 +22,7 @@ func TestHolders_NamesFeedbackThatIsStuck(t *testing.T) {
 			{CatalogRow: slot.CatalogRow{Name: "by_catalog_xmin"}, Xmin: "9999", XminAge: new(int64(1)), CatalogXmin: "700", CatalogXminAge: &age},
 			{CatalogRow: slot.CatalogRow{Name: "without_feedback"}},
 		}
-		a.Feedback = []heldAnswer{{PID: 8, XID: "720", Age: age - 20, Application: "without_slot", User: "replicator"}}
+		a.Feedback = []heldAnswer{{Holder: Holder{PID: 8, Application: "without_slot", User: "replicator"}, XID: "720", Age: age - 20}}
 		return a
 	}
 	var seen firstSeen
@@ -58,13 +58,13 @@ func TestHolders_CountsFromWhenATransactionWasSeenIfItsBeginningIsHidden(t *test
 		return a.holders(&seen)
 	}
 	began := start.Add(-time.Hour)
-	young := heldAnswer{PID: 1, XID: "801", Age: 2}
-	old := heldAnswer{PID: 2, XID: "800", Age: 3, Since: &began}
+	young := heldAnswer{Holder: Holder{PID: 1}, XID: "801", Age: 2}
+	old := heldAnswer{Holder: Holder{PID: 2, Since: began}, XID: "800", Age: 3}
 	require.Equal(t, []Holder{{Kind: HolderTransaction, PID: 2, XID: 800, Since: began, Restart: true}}, look(0, young, old), "the other one has just begun, as far as known")
 	require.Equal(t, []Holder{
 		{Kind: HolderTransaction, PID: 2, XID: 800, Since: began, Restart: true},
 		{Kind: HolderTransaction, PID: 1, XID: 801, Since: start},
 	}, look(5*time.Second, young, old))
-	next := heldAnswer{PID: 1, XID: "802", Age: 1}
+	next := heldAnswer{Holder: Holder{PID: 1}, XID: "802", Age: 1}
 	require.Empty(t, look(10*time.Second, next), "the same process in its next transaction")
 }
