@@ -46,7 +46,7 @@ type LostError struct {
 	CatalogXmin       uint32    // no transaction that was not delivered is older; zero: not known
 	InactiveSince     time.Time // zero: not known
 	Gone              bool      // there is no slot of this name any more
-	Moved             bool      // there is one again, or it was moved on, and nobody consented to that
+	Advanced          bool      // there is one again, or it was moved on, and nobody consented to that
 	Gap               *Gap      // nil: not looked at
 }
 
@@ -76,11 +76,11 @@ func (e *LostError) Unwrap() error { return replication.ErrSlotLost }
 // Advice is what the user needs besides the text.
 func (e *LostError) Advice() (wal, fix string) {
 	recover := "postrider recover"
-	if (e.Gone || e.Moved) && e.CatalogXmin != 0 {
+	if (e.Gone || e.Advanced) && e.CatalogXmin != 0 {
 		recover += fmt.Sprintf(" --from-xmin %d", e.CatalogXmin)
 	}
 	fix = "stop the job that cleans up the outbox, then look what is missing, which changes nothing; with --publish it is published, and the slot made anew:\n" + recover
-	if e.Moved {
+	if e.Advanced {
 		return "none is kept for the gap; the slot keeps what comes after it",
 			fix + "\nif another relay has published the rows between, or nobody wants them: start this one again"
 	}

@@ -31,7 +31,7 @@ var (
 
 	// ErrForgotten is ErrUnreachable for a connection that the server has given up without our being told: a network that forgets its
 	// connections, or a wal_sender_timeout whose news got lost.
-	ErrForgotten = fmt.Errorf("%w: it has given up the connection, and we were not told", ErrUnreachable)
+	ErrStaleConnection = fmt.Errorf("%w: it has given up the connection, and we were not told", ErrUnreachable)
 )
 
 // sqlStates are the codes with which a server refuses or ends a connection. Codes of commands belong to their callers.

@@ -47,7 +47,7 @@ func Advanced(ctx context.Context, conn *pgx.Conn, last Observation, tables []st
 	}
 	lost := &slot.LostError{
 		Name: last.Slot.Name, Reason: fmt.Sprintf("somebody has made it anew, or moved it on: it begins at %s", to),
-		ConfirmedFlushLSN: from, Moved: true,
+		ConfirmedFlushLSN: from, Advanced: true,
 	}
 	if last.Slot.ConfirmedFlushLSN <= from { // or what was observed is the new slot already, which knows nothing of the gap
 		lost.CatalogXmin = last.Slot.CatalogXmin

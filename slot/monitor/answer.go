@@ -31,10 +31,10 @@ type answer struct {
 		Decoding
 		CountedSince time.Time `json:"counted_since"`
 	} `json:"decoding"`
-	Transactions []heldAnswer `json:"transactions"`
-	Prepared     []heldAnswer `json:"prepared"`
-	Feedback     []heldAnswer `json:"feedback"`
-	Pages        *int64       `json:"pages"`
+	Transactions []blockerAnswer `json:"transactions"`
+	Prepared     []blockerAnswer `json:"prepared"`
+	Feedback     []blockerAnswer `json:"feedback"`
+	Pages        *int64          `json:"pages"`
 	Checkpoint   *struct {
 		Time     time.Time `json:"time"`
 		Redo     string    `json:"redo"`
@@ -58,8 +58,8 @@ func (s slotAnswer) slot() (slot.Slot, error) {
 	return s.CatalogRow.Slot()
 }
 
-type heldAnswer struct {
-	Holder
+type blockerAnswer struct {
+	Blocker
 	XID string `json:"xid"` // hides that of Holder
 	Age int64  `json:"age"`
 }
@@ -142,17 +142,17 @@ func (a asked) decoding() *Decoding {
 }
 
 // gate is empty unless a slot with failover has to wait for others.
-func (a asked) gate(own slot.Slot, all []slot.Status) []GateSlot {
+func (a asked) standbys(own slot.Slot, all []slot.Status) []StandbySlot {
 	if !own.Failover || a.Standbys == nil {
 		return nil
 	}
-	var gate []GateSlot
+	var gate []StandbySlot
 	for name := range strings.SplitSeq(*a.Standbys, ",") {
 		name = strings.Trim(strings.TrimSpace(name), `"`)
 		if name == "" {
 			continue
 		}
-		g := GateSlot{Name: name, Blocks: true}
+		g := StandbySlot{Name: name, Blocks: true}
 		if i := slices.IndexFunc(all, func(s slot.Status) bool { return s.Name == name }); i >= 0 {
 			s := all[i]
 			g.Exists, g.Active, g.InactiveSince, g.WALStatus = true, s.Active, s.InactiveSince, s.WALStatus

@@ -72,10 +72,10 @@ func away(ago time.Duration) func(*Observation) {
 	return func(o *Observation) { o.Slot.Active, o.Slot.InactiveSince = false, o.Slot.ObservedAt.Add(-ago) }
 }
 
-func open(h Holder, ago time.Duration) func(*Observation) {
+func open(h Blocker, ago time.Duration) func(*Observation) {
 	return func(o *Observation) {
 		h.Restart, h.Since = true, o.Slot.ObservedAt.Add(-ago)
-		o.Holders = []Holder{h}
+		o.Blockers = []Blocker{h}
 	}
 }
 
@@ -155,13 +155,13 @@ func TestForecast_Loss(t *testing.T) {
 			"not known: nothing has been confirmed for 1m0s, and the limit is passed in 10m0s if that lasts"},
 		{"the relay is gone since a minute", both(readingAt(1), away(time.Minute)), 246, "nobody has read from the slot for 1m0s"},
 		{"the relay is gone for a moment", both(readingAt(1), away(3*time.Second)), none, "not known yet: nobody has read from the slot for less than 10 seconds"},
-		{"a transaction that does nothing", both(readingAt(1), open(Holder{Kind: HolderTransaction, State: "idle in transaction"}, 40*time.Second)), 246, "a transaction has held restart_lsn back for 40s"},
-		{"a prepared transaction", both(readingAt(1), open(Holder{Kind: HolderPrepared}, time.Hour)), 246, "a transaction has held"},
-		{"a transaction that is at work, for as long as the limit is far", both(readingAt(1), open(Holder{Kind: HolderTransaction, State: "active"}, 32*time.Second)), 246, "held restart_lsn back for 32s"},
-		{"a transaction that has just begun, beside a limit that is farther", both(readingAt(1), open(Holder{Kind: HolderTransaction, State: "active"}, 32*time.Second), func(o *Observation) {
+		{"a transaction that does nothing", both(readingAt(1), open(Blocker{Kind: BlockerTransaction, State: "idle in transaction"}, 40*time.Second)), 246, "a transaction has held restart_lsn back for 40s"},
+		{"a prepared transaction", both(readingAt(1), open(Blocker{Kind: BlockerPrepared}, time.Hour)), 246, "a transaction has held"},
+		{"a transaction that is at work, for as long as the limit is far", both(readingAt(1), open(Blocker{Kind: BlockerTransaction, State: "active"}, 32*time.Second)), 246, "held restart_lsn back for 32s"},
+		{"a transaction that has just begun, beside a limit that is farther", both(readingAt(1), open(Blocker{Kind: BlockerTransaction, State: "active"}, 32*time.Second), func(o *Observation) {
 			o.Slot.SafeWALSize = new(int64(300 * mib))
 		}), none, "the limit is passed in 5m0s if that lasts"},
-		{"a short transaction", both(readingAt(1), open(Holder{Kind: HolderTransaction, State: "idle in transaction"}, 20*time.Second)), none, "the reader keeps up"},
+		{"a short transaction", both(readingAt(1), open(Blocker{Kind: BlockerTransaction, State: "idle in transaction"}, 20*time.Second)), none, "the reader keeps up"},
 		{"nobody is seen who holds restart_lsn back", both(readingAt(1), func(o *Observation) { o.Distance.RestartStill = 80 }), 246, "restart_lsn has not moved for 1m20s"},
 		{"a step of restart_lsn", both(readingAt(1), func(o *Observation) { o.Distance.RestartStill = 40 }), none, "the reader keeps up"},
 		{"a reader who keeps up", readingAt(1), none, "no loss in sight: the reader keeps up, and nothing holds restart_lsn back"},

@@ -52,22 +52,22 @@ type Monitor struct {
 	presence *presence
 
 	// Of the goroutine in Run alone.
-	connected  time.Time // when the present connection was made
-	started    time.Time // when its server was started
-	observed   time.Time // when observe last succeeded
-	rights     *rights   // of the login; nil: not asked
-	readings   readings
-	seen       firstSeen
-	checkpoint Checkpoint // the last one, as seen
-	clockRead  time.Time
-	missing    bool      // there was no slot when it was last looked for
-	lost       bool      // the server could not be asked since the last Status
-	unread     time.Time // when the look before this one began, if it found nobody who streams
+	connected   time.Time // when the present connection was made
+	started     time.Time // when its server was started
+	observed    time.Time // when observe last succeeded
+	rights      *rights   // of the login; nil: not asked
+	readings    readings
+	seen        firstSeen
+	checkpoint  Checkpoint // the last one, as seen
+	clockRead   time.Time
+	missing     bool      // there was no slot when it was last looked for
+	unreachable bool      // the server could not be asked since the last Status
+	idleSince   time.Time // when the look before this one began, if it found nobody who streams
 
 	skew atomic.Int64 // nanoseconds; see ClockSkew
 
 	looking    sync.Mutex        // held while the publication is read and compared
-	brought    *slot.Publication // of the last look that found nothing wrong; nil: there was none
+	lastGood   *slot.Publication // of the last look that found nothing wrong; nil: there was none
 	boundaries boundaries        // of the looks until then
 	begun      bool              // Begin has looked
 
@@ -174,7 +174,7 @@ func (m *Monitor) watch(ctx context.Context, conn *pgx.Conn, problem func(err er
 			m.answered(conn)
 		}
 		if found == nil && err == nil {
-			began, found = m.forgotten(began)
+			began, found = m.stale(began)
 		}
 		if found != nil {
 			problem(found, began)
@@ -217,7 +217,7 @@ var errShortLived = errors.New("the server ends the connections of the monitor s
 // wait for the promotion of a standby, too.
 func (m *Monitor) untilLook(conn *pgx.Conn, found error) time.Duration {
 	next := min(m.need.Slot.CheckInterval, max(m.untilObserved(), time.Millisecond))
-	if found == nil && !m.unread.IsZero() || onStandby(conn) {
+	if found == nil && !m.idleSince.IsZero() || onStandby(conn) {
 		next = min(next, secondLook)
 	}
 	return next

@@ -34,10 +34,10 @@ const patience = 2 * time.Minute
 // watched is a monitor that runs.
 type watched struct {
 	*monitor.Monitor
-	t         *testing.T
-	seen      chan monitor.Observation
-	problems  chan error
-	forgotten chan time.Time // when looks began after which nobody streamed: no problem of a test in which nobody wants to
+	t        *testing.T
+	seen     chan monitor.Observation
+	problems chan error
+	stale    chan time.Time // when looks began after which nobody streamed: no problem of a test in which nobody wants to
 }
 
 // watch starts a monitor on a prepared database and waits for its first observation.
@@ -58,7 +58,7 @@ func quick() monitor.Config {
 }
 
 func newWatched(t *testing.T, pg postgres.Config, need slot.Requirements, cfg monitor.Config) *watched {
-	w := &watched{t: t, seen: make(chan monitor.Observation, 1000), problems: make(chan error, 1000), forgotten: make(chan time.Time, 1000)}
+	w := &watched{t: t, seen: make(chan monitor.Observation, 1000), problems: make(chan error, 1000), stale: make(chan time.Time, 1000)}
 	w.Monitor = monitor.New(pg, need, cfg, func(o monitor.Observation) {
 		select {
 		case w.seen <- o:
@@ -74,9 +74,9 @@ func (w *watched) run() {
 	var running sync.WaitGroup
 	running.Go(func() {
 		w.Run(ctx, func(err error, began time.Time) {
-			if errors.Is(err, postgres.ErrForgotten) {
+			if errors.Is(err, postgres.ErrStaleConnection) {
 				select {
-				case w.forgotten <- began:
+				case w.stale <- began:
 				default:
 				}
 				return
@@ -626,7 +626,7 @@ func (w *watched) forgets(after time.Time) {
 	w.t.Helper()
 	for deadline := time.After(noticeLimit); ; {
 		select {
-		case began := <-w.forgotten:
+		case began := <-w.stale:
 			if began.After(after) {
 				return
 			}

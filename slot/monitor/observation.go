@@ -19,8 +19,8 @@ type Observation struct {
 	// CatalogXminAge is the age in transactions of the slot's catalog_xmin; nil: it has none, or it is not known.
 	CatalogXminAge *int64 `json:"catalog_xmin_age,omitempty"`
 
-	Holders  []Holder      `json:"holders,omitempty"` // who keeps restart_lsn or catalog_xmin back, the oldest first
-	Gate     []GateSlot    `json:"gate,omitempty"`    // slots of synchronized_standby_slots, from 17; only if the slot has failover
+	Blockers []Blocker     `json:"holders,omitempty"` // who keeps restart_lsn or catalog_xmin back, the oldest first
+	Standbys []StandbySlot `json:"gate,omitempty"`    // slots of synchronized_standby_slots, from 17; only if the slot has failover
 	Others   []slot.Status `json:"others,omitempty"`  // the other slots of the server, by name; empty with monitor.other_slots off
 	Rates    Rates         `json:"rates"`
 	Distance Distance      `json:"distance"`
@@ -86,13 +86,13 @@ type Decoding struct {
 
 // The kinds of a Holder.
 const (
-	HolderTransaction = "transaction"          // open, with a transaction id
-	HolderPrepared    = "prepared_transaction" // PREPARE TRANSACTION without COMMIT PREPARED
-	HolderStandby     = "standby_feedback"     // hot_standby_feedback: holds catalog_xmin
+	BlockerTransaction = "transaction"          // open, with a transaction id
+	BlockerPrepared    = "prepared_transaction" // PREPARE TRANSACTION without COMMIT PREPARED
+	BlockerStandby     = "standby_feedback"     // hot_standby_feedback: holds catalog_xmin
 )
 
 // Holder keeps restart_lsn or catalog_xmin back. No query texts: they hold data.
-type Holder struct {
+type Blocker struct {
 	Kind        string    `json:"kind"`
 	PID         int32     `json:"pid,omitempty"`         // zero: none, or not known
 	Application string    `json:"application,omitempty"` // application_name, or of the standby
@@ -106,7 +106,7 @@ type Holder struct {
 }
 
 // GateSlot is a slot that has to confirm before ours is sent anything.
-type GateSlot struct {
+type StandbySlot struct {
 	Name          string    `json:"name"`
 	Exists        bool      `json:"exists"`
 	Active        bool      `json:"active"`

@@ -13,7 +13,7 @@ import (
 )
 
 // mostHolders is how many of a kind are listed, the oldest first: the rest waits for them anyway.
-const mostHolders = 5
+const mostBlockers = 5
 
 // rights are what the login may ask for beyond what everybody may. PostgreSQL looks at them when a statement begins, so what may not be
 // asked must not stand in it.
@@ -139,14 +139,14 @@ var transactionsSQL = fmt.Sprintf(`
 		pg_catalog.max(a.datname::text) AS database, pg_catalog.max(a.state) AS state, pg_catalog.max(a.xact_start) AS since
 	FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
 	WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted AND l.pid IS NOT NULL
-	GROUP BY l.pid ORDER BY pg_catalog.max(pg_catalog.age(l.transactionid)) DESC LIMIT %d`, mostHolders)
+	GROUP BY l.pid ORDER BY pg_catalog.max(pg_catalog.age(l.transactionid)) DESC LIMIT %d`, mostBlockers)
 
 var preparedSQL = fmt.Sprintf(`
 	SELECT p.gid, p.transaction::text AS xid, pg_catalog.age(p.transaction) AS age, p.owner::text AS "user", p.database::text AS database,
 		p.prepared AS since
-	FROM pg_catalog.pg_prepared_xacts p ORDER BY pg_catalog.age(p.transaction) DESC LIMIT %d`, mostHolders)
+	FROM pg_catalog.pg_prepared_xacts p ORDER BY pg_catalog.age(p.transaction) DESC LIMIT %d`, mostBlockers)
 
 // A standby that streams without a slot holds by its walsender.
 var feedbackSQL = fmt.Sprintf(`
 	SELECT r.pid, r.backend_xmin::text AS xid, pg_catalog.age(r.backend_xmin) AS age, r.application_name AS application, r.usename::text AS "user"
-	FROM pg_catalog.pg_stat_replication r WHERE r.backend_xmin IS NOT NULL ORDER BY pg_catalog.age(r.backend_xmin) DESC LIMIT %d`, mostHolders)
+	FROM pg_catalog.pg_stat_replication r WHERE r.backend_xmin IS NOT NULL ORDER BY pg_catalog.age(r.backend_xmin) DESC LIMIT %d`, mostBlockers)
