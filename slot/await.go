@@ -30,7 +30,7 @@ func await(ctx context.Context, conn *pgx.Conn, name string, interval time.Durat
 	return err
 }
 
-// AwaitFree waits until nobody reads from the slot, or there is none of this name, or ctx ends. Who has waited still has to be the first to take it.
+// AwaitFree waits until no session reads from the slot, or there is none of this name, or ctx ends. Who has waited still has to be the first to take it.
 func AwaitFree(ctx context.Context, conn *pgx.Conn, name string) error {
 	if err := await(ctx, conn, name, freeInterval, taken); err != nil {
 		return fmt.Errorf("wait for slot %q: %w", name, err)

@@ -281,13 +281,13 @@ var conditions = []struct {
 		Name: Paused, Severity: Critical, For: time.Minute, Since: ago(16 * time.Minute), Cause: "paused relay", WAL: kib4, Next: "postrider resume",
 		Reason: "the relay has been paused for 16m0s, until 2026-05-06T07:09:09Z",
 	}},
-	{"nobody reads the slot", []func(*Input){func(in *Input) { in.Relay = relay.State{} }, inactive(6 * time.Minute)}, Condition{
+	{"no session reads the slot", []func(*Input){func(in *Input) { in.Relay = relay.State{} }, inactive(6 * time.Minute)}, Condition{
 		Name: SlotInactive, Severity: Warning, Since: ago(6 * time.Minute), Cause: "no relay", WAL: kib4, Next: "postrider run",
-		Reason: `nobody has read slot "postrider" for 6m0s: no relay is running`,
+		Reason: `no session has read slot "postrider" for 6m0s: no relay is running`,
 	}},
-	{"nobody reads the slot for long", []func(*Input){backingOff("broker_unreachable", "no broker answers"), inactive(16 * time.Minute)}, Condition{
+	{"no session reads the slot for long", []func(*Input){backingOff("broker_unreachable", "no broker answers"), inactive(16 * time.Minute)}, Condition{
 		Name: SlotInactive, Severity: Critical, Since: ago(16 * time.Minute), Cause: "kafka at kafka-1:9092", WAL: kib4, Next: "postrider check",
-		Reason: `nobody has read slot "postrider" for 16m0s: kafka at kafka-1:9092: no broker answers`,
+		Reason: `no session has read slot "postrider" for 16m0s: kafka at kafka-1:9092: no broker answers`,
 	}},
 	{"an old transaction", []func(*Input){held(transaction(20 * time.Minute))}, Condition{
 		Name: HeldByTransaction, Severity: Warning, Since: ago(20 * time.Minute), Cause: "transaction of pid 815 (psql)",
@@ -368,14 +368,14 @@ var conditions = []struct {
 		Kind: monitor.BlockerStandby, Application: "replica1", Since: ago(26 * time.Hour),
 	})}, Condition{
 		Name: CatalogXminAge, Severity: Warning, For: 10 * time.Minute, Cause: "standby replica1",
-		Reason: `slot "postrider" keeps catalogue rows that are 300000000 transactions old: standby replica1 has reported a transaction that is 1d2h old (hot_standby_feedback)`,
-		WAL:    "it is not WAL alone: catalogues bloat, and at about 2 billion transactions the server takes no writes any more; " + kib4,
+		Reason: `slot "postrider" keeps catalog rows that are 300000000 transactions old: standby replica1 has reported a transaction that is 1d2h old (hot_standby_feedback)`,
+		WAL:    "it is not WAL alone: catalogs bloat, and at about 2 billion transactions the server takes no writes any more; " + kib4,
 		Next:   "ALTER SYSTEM SET hot_standby_feedback = off; -- there, then SELECT pg_reload_conf(); or end the query that it runs",
 	}},
 	{"a catalog_xmin that is too old", []func(*Input){func(in *Input) { in.Observation.CatalogXminAge = new(int64(1_000_000_001)) }, paused(time.Minute, "")}, Condition{
 		Name: CatalogXminAge, Severity: Critical, For: 10 * time.Minute, Cause: "paused relay", Next: "postrider resume",
-		Reason: `slot "postrider" keeps catalogue rows that are 1000000001 transactions old: the relay has been paused for 1m0s, until somebody resumes it`,
-		WAL:    "it is not WAL alone: catalogues bloat, and at about 2 billion transactions the server takes no writes any more; " + kib4,
+		Reason: `slot "postrider" keeps catalog rows that are 1000000001 transactions old: the relay has been paused for 1m0s, until somebody resumes it`,
+		WAL:    "it is not WAL alone: catalogs bloat, and at about 2 billion transactions the server takes no writes any more; " + kib4,
 	}},
 	{"observation old", []func(*Input){inSlot(func(s *slot.Status) { s.ObservedAt, s.Error = ago(2*time.Minute), "read slot: connection lost" })}, Condition{
 		Name: ObservationOld, Severity: Warning, For: time.Minute, Since: ago(2 * time.Minute), Cause: "PostgreSQL", WAL: "not known since then", Next: "postrider check",

@@ -9,7 +9,7 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// judgeOthers: another slot of the server that nobody reads. They share one disk.
+// judgeOthers: another slot of the server that no session reads. They share one disk.
 func judgeOthers(f *facts) Condition {
 	var dead []slot.Status
 	for _, s := range f.Observation.Others {

@@ -127,7 +127,7 @@ func (f *facts) sinkSilent() time.Duration {
 	return 0
 }
 
-// judgePaused: somebody asked for it. It becomes as grave as a slot that nobody reads, and stays the reason for it.
+// judgePaused: somebody asked for it. It becomes as grave as a slot that no session reads, and stays the reason for it.
 func judgePaused(f *facts) Condition {
 	r := f.Relay
 	if r.Phase != relay.Paused {

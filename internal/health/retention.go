@@ -8,7 +8,7 @@ import (
 	"github.com/postrider/postrider/slot/monitor"
 )
 
-// judgeInactive: WAL is kept, and nobody reads it.
+// judgeInactive: WAL is kept, and no session reads it.
 func judgeInactive(f *facts) Condition {
 	s := f.slot
 	if s.Active || s.Lost() || s.InactiveSince.IsZero() || f.Relay.Phase == relay.Snapshotting { // which copies tables first, by a slot of its own
@@ -16,7 +16,7 @@ func judgeInactive(f *facts) Condition {
 	}
 	idle := f.serverTime.Sub(s.InactiveSince)
 	c := Condition{
-		Severity: Warning, Reason: fmt.Sprintf("nobody has read slot %q for %s: %s", s.Name, Duration(idle), f.cause.because), WAL: f.kept(),
+		Severity: Warning, Reason: fmt.Sprintf("no session has read slot %q for %s: %s", s.Name, Duration(idle), f.cause.because), WAL: f.kept(),
 		Next: f.cureOr("postrider check"), Cause: f.cause.name, Since: s.InactiveSince,
 	}
 	switch {
@@ -85,7 +85,7 @@ func judgeBacklog(f *facts) Condition {
 	return c
 }
 
-// judgeXminAge: catalogues cannot be cleaned up.
+// judgeXminAge: catalogs cannot be cleaned up.
 func judgeXminAge(f *facts) Condition {
 	age := f.Observation.CatalogXminAge
 	if age == nil {
@@ -94,8 +94,8 @@ func judgeXminAge(f *facts) Condition {
 	why := f.xminCause()
 	c := Condition{
 		Severity: Warning, Cause: why.name, Next: "postrider check", For: 10 * time.Minute,
-		Reason: fmt.Sprintf("slot %q keeps catalogue rows that are %d transactions old: %s", f.slot.Name, *age, why.because),
-		WAL:    "it is not WAL alone: catalogues bloat, and at about 2 billion transactions the server takes no writes any more; " + f.kept(),
+		Reason: fmt.Sprintf("slot %q keeps catalog rows that are %d transactions old: %s", f.slot.Name, *age, why.because),
+		WAL:    "it is not WAL alone: catalogs bloat, and at about 2 billion transactions the server takes no writes any more; " + f.kept(),
 	}
 	if why.cure != "" {
 		c.Next = why.cure

@@ -181,7 +181,7 @@ func TestForecast_AnnouncesADanger(t *testing.T) {
 		course
 		within float64
 	}{
-		"nobody reads": {course{reads: func(t float64) bool { return t < begins }}, 60},
+		"no session reads": {course{reads: func(t float64) bool { return t < begins }}, 60},
 		"the broker takes nothing": {course{pace: func(t, rate float64) float64 {
 			if t >= begins {
 				return 0

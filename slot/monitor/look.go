@@ -14,7 +14,7 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// look looks at slot and publication, and at the server if that is due. problem is what whoever streams must not go on with. With an
+// look looks at slot and publication, and at the server if that is due. problem is what the session that streams must not go on with. With an
 // err nothing was learned, and the last Status stays as it is.
 func (m *Monitor) look(ctx context.Context, conn *pgx.Conn) (problem, err error) {
 	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
@@ -53,8 +53,8 @@ func (m *Monitor) look(ctx context.Context, conn *pgx.Conn) (problem, err error)
 	return problem, nil
 }
 
-// forgotten is postgres.ErrForgotten when two looks in a row, this one and one that began then, have found that nobody streams: whoever thinks that he
-// does waits on a connection that the server has given up. The network may tell him in a quarter of an hour, or never. One look alone may have come
+// stale is postgres.ErrStaleConnection when two looks in a row, this one and one that began then, have found that no session streams: whoever thinks that he
+// does waits on a connection that the server has closed. The network may tell him in a quarter of an hour, or never. One look alone may have come
 // between the end of a stream and the news of it. That nobody was ever seen to stream says nothing: a stream may live for less than the time between two looks.
 func (m *Monitor) stale(began time.Time) (then time.Time, err error) {
 	now := m.Status()
@@ -110,7 +110,7 @@ func (m *Monitor) noticeNewSlot(now slot.Status, d *Decoding) {
 	case m.missing:
 		m.record(slotCreated, fmt.Sprintf("slot %q is there again", now.Name)+position)
 	case before.Slot.Lost() && !now.Lost(), !m.unreachable && d.restarted(before.Decoding):
-		m.record(slotRecreated, fmt.Sprintf("slot %q was dropped and made anew", now.Name)+position)
+		m.record(slotRecreated, fmt.Sprintf("slot %q was dropped and recreated", now.Name)+position)
 	default:
 		return
 	}
@@ -118,11 +118,11 @@ func (m *Monitor) noticeNewSlot(now slot.Status, d *Decoding) {
 	m.readings = nil // positions of another slot
 }
 
-// countedSince is SQL for when the server's counters may have begun anew. One that crashed discards all of them, without a word about those of
+// countedSince is SQL for when the server's counters may have begun again. One that crashed discards all of them, without a word about those of
 // the slots; pg_stat_bgwriter tells, also where a backend's death made the postmaster start everything but itself again.
 const countedSince = `(SELECT GREATEST(pg_catalog.pg_postmaster_start_time(), b.stats_reset) FROM pg_catalog.pg_stat_bgwriter b)`
 
-// restarted tells whether the counters are those of another slot: they were smaller at a later time, nobody reset them, and the server went on
+// restarted reports whether the counters are those of another slot: they were smaller at a later time, nobody reset them, and the server went on
 // counting all the time.
 func (d *Decoding) restarted(before *Decoding) bool {
 	return d != nil && before != nil && d.TotalTransactions < before.TotalTransactions && !d.ResetAt.After(before.ResetAt) &&
@@ -139,7 +139,7 @@ func (m *Monitor) gone() error {
 	}
 	if !m.missing {
 		m.missing = true
-		m.record("slot_missing", fmt.Sprintf("slot %q does not exist any more: somebody dropped or renamed it", last.Name))
+		m.record("slot_missing", fmt.Sprintf("slot %q does not exist any more: it was dropped or renamed", last.Name))
 	}
 	last.Active, last.ActivePID, last.WALStatus, last.ObservedAt = false, 0, "lost", time.Now()
 	last.RetainedBytes, last.SafeWALSize = nil, nil

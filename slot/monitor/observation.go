@@ -14,7 +14,7 @@ type Observation struct {
 	Slot     slot.Status `json:"slot"`
 	Server   Server      `json:"server"`
 	Limit    Limit       `json:"limit"`
-	Stream   *Walsender  `json:"stream,omitempty"`   // nil: nobody streams from the slot, or it may not be seen
+	Stream   *Walsender  `json:"stream,omitempty"`   // nil: no session streams from the slot, or it may not be seen
 	Decoding *Decoding   `json:"decoding,omitempty"` // nil: the slot was never used, or not known
 	// CatalogXminAge is the age in transactions of the slot's catalog_xmin; nil: it has none, or it is not known.
 	CatalogXminAge *int64 `json:"catalog_xmin_age,omitempty"`
@@ -62,7 +62,7 @@ type Checkpoint struct {
 	Pages     *int64        `json:"pages,omitempty"`        // what changedPages grew by since StartedAt: the next one's work; nil: the monitor was not there yet
 }
 
-// Walsender is the row of pg_stat_replication of whoever streams from the slot.
+// Walsender is the row of pg_stat_replication of the session that streams from the slot.
 type Walsender struct {
 	PID         int32         `json:"pid"`
 	Application string        `json:"application,omitempty"`
@@ -162,7 +162,7 @@ type Note struct {
 	Text  string `json:"text"`  // "pg_ls_waldir() needs pg_monitor: GRANT pg_monitor TO postrider"
 }
 
-// Event is a change that somebody may ask for later: a restart, a promotion, a slot that was dropped, renamed or made anew.
+// Event is a change that somebody may ask for later: a restart, a promotion, a slot that was dropped, renamed or recreated.
 type Event struct {
 	At   time.Time `json:"at"`
 	Code string    `json:"code"` // snake_case, for machines: server_restarted, slot_missing

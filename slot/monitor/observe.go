@@ -102,7 +102,7 @@ func (m *Monitor) ask(ctx context.Context, conn *pgx.Conn) (asked, error) {
 	}
 }
 
-// dateInactivity says since when, by the server's clock, nobody streams from another slot, where the server does not: from 17 on it does.
+// dateInactivity says since when, by the server's clock, no session streams from another slot, where the server does not: from 17 on it does.
 func (m *Monitor) dateInactivity(s *slot.Status, now time.Time) {
 	switch {
 	case s.Active:

@@ -52,7 +52,7 @@ func findPressure(o Observation, wal float64) (worst pressure, found bool) {
 			away = max(away, now.Sub(o.Slot.InactiveSince).Seconds())
 		}
 		if away >= awayFor {
-			add(pressure{wal, away, true, "nobody has read from the slot for " + span(away)})
+			add(pressure{wal, away, true, "no session has read from the slot for " + span(away)})
 		}
 		return worst, found
 	}
