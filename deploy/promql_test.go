@@ -75,7 +75,7 @@ func fixedValues(t *testing.T) map[string][]string {
 	s.HealthState.Set("ok")
 	families, err := reg.Gather()
 	require.NoError(t, err)
-	values := map[string][]string{"holder": {monitor.HolderTransaction, monitor.HolderPrepared, monitor.HolderStandby}, "reason": {"slot_in_use"}}
+	values := map[string][]string{"holder": {monitor.BlockerTransaction, monitor.BlockerPrepared, monitor.BlockerStandby}, "reason": {"slot_in_use"}}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			for _, l := range m.GetLabel() {

@@ -55,6 +55,7 @@ var waits = map[string]string{
 	"internal/httpserver.stream.follow":      "one turn for each look of run",
 	"internal/httpserver.stream.run":         "a ticker of 1 s",
 	"internal/memory.Limit":                  "no neighbour: one turn for each control group above",
+	"internal/postgres.Poll":                 "the interval of its callers: 20 ms, and 2 s (slot/partition), 10 s (slot) or 15 s (slot/monitor) in all; 200 ms for a slot, or 1 s for the lock of a snapshot (TestTurns_WhoStandsByLooksNowAndThen)",
 	"internal/postgres.answering":            "one turn for each host, and one when the look ends",
 	"internal/status.Pause":                  "a ticker of 100 ms or more",
 	"relay.Relay.Run":                        "one turn for each pause that somebody asks for",
@@ -95,16 +96,11 @@ var waits = map[string]string{
 	"sink/kafka.transactionWriter.run":       "one turn for each time that the queue is filled",
 	"sink/memory.session.Publish":            "for tests",
 	"sink/memory.session.answer":             "for tests",
-	"slot.AwaitCommitted":                    "20 ms, and ten seconds in all",
-	"slot.AwaitFinished":                     "20 ms, and ten seconds in all",
-	"slot.await":                             "200 ms, or 1 s for the lock of a snapshot (TestTurns_WhoStandsByLooksNowAndThen)",
 	"slot/monitor.Monitor.Run":               "while the server is away a tenth of the time, from 100 ms to 500 ms; where it refuses 250 ms, doubling up to 5 s (TestTurns_TheMonitorDoesNotSpin)",
 	"slot/monitor.Monitor.ask":               "no wait: one turn for each right that is refused, and there are a few",
 	"slot/monitor.Monitor.watch":             "slot.check_interval or monitor.interval; a connection that does not live for 250 ms ends it (TestTurns_TheMonitorDoesNotSpin)",
-	"slot/monitor.awaitCounters":             "20 ms, until the server's half second is over, 15 s at most",
 	"slot/monitor.listen":                    "one turn for each notification",
 	"slot/monitor.presence.beyond":           "one turn for each connection of Monitor.Run that finds the server back",
-	"slot/partition.AwaitChanges":            "20 ms, and two seconds in all",
 }
 
 func TestLoops_EachSaysWhatSpacesItsTurns(t *testing.T) {

@@ -20,7 +20,17 @@ const (
 	freeTimeout = 10 * time.Second
 )
 
-// AwaitFree waits until nobody reads from the slot, or there is none of this name, or ctx ends. Who has waited still has to be the first to take it.
+// await polls until the answer is no.
+func await(ctx context.Context, conn *pgx.Conn, name string, interval time.Duration,
+	ask func(context.Context, *pgx.Conn, string) (bool, error)) error {
+	_, err := postgres.Poll(ctx, interval, 0, func() (bool, error) {
+		yes, err := ask(ctx, conn, name)
+		return !yes && err == nil, err
+	})
+	return err
+}
+
+// AwaitFree waits until no session reads from the slot, or there is none of this name, or ctx ends. Who has waited still has to be the first to take it.
 func AwaitFree(ctx context.Context, conn *pgx.Conn, name string) error {
 	if err := await(ctx, conn, name, freeInterval, taken); err != nil {
 		return fmt.Errorf("wait for slot %q: %w", name, err)
@@ -34,22 +44,6 @@ func AwaitUnlocked(ctx context.Context, conn *pgx.Conn, name string) error {
 		return fmt.Errorf("wait for the snapshot of slot %q: %w", name, err)
 	}
 	return nil
-}
-
-// await asks until the answer is no.
-func await(ctx context.Context, conn *pgx.Conn, name string, interval time.Duration, ask func(context.Context, *pgx.Conn, string) (bool, error)) error {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	for {
-		if yes, err := ask(ctx, conn, name); err != nil || !yes {
-			return err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
 }
 
 // taken counts a slot whose creation is not finished: its maker holds it, and disappears with it.

@@ -36,7 +36,7 @@ func TestAwaitFree_WaitsForTheReaderToLeave(t *testing.T) {
 		require.NoError(t, reader.Close(t.Context()))
 		require.NoError(t, <-ended)
 
-		require.NoError(t, slot.AwaitFree(t.Context(), parts.Connect(t, p.DSN), p.Name), "nobody reads from it")
+		require.NoError(t, slot.AwaitFree(t.Context(), parts.Connect(t, p.DSN), p.Name), "no session reads from it")
 		require.NoError(t, slot.AwaitFree(t.Context(), parts.Connect(t, p.DSN), "none"))
 	})
 }

@@ -90,11 +90,11 @@ func (e *evidence) changedSince(before *evidence, n int) string {
 	was, is := before.Publication, e.Publication
 	switch {
 	case was.OID != is.OID:
-		return "the publication was dropped and created anew"
+		return "the publication was dropped and recreated"
 	case *was != *is:
 		return "the publication was altered"
 	case before.table(n).OID != e.table(n).OID && !is.AllTables: // one of all tables holds a new table from its first row on
-		return "the table was dropped and created anew"
+		return "the table was dropped and recreated"
 	}
 	old, now := before.of(n), e.of(n)
 	if e.renamed(before, n) {

@@ -37,7 +37,7 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// ValidateName tells whether the server would take a slot of this name.
+// ValidateName reports whether the server would take a slot of this name.
 func ValidateName(name string) error {
 	if !validName.MatchString(name) {
 		return fmt.Errorf("%q is no name of a slot: 1 to 63 lower-case letters, digits and underscores", name)

@@ -16,7 +16,7 @@ import (
 )
 
 // The server waits, before a slot exists, for every transaction that was writing when the creation began. This bounds the wait
-// for each of them, so that a creation given up does not linger on the server for longer. statement_timeout would not
+// for each of them, so that a creation that is cancelled does not linger on the server for longer. statement_timeout would not
 // end that wait.
 const createLockTimeout = 10 * time.Second
 

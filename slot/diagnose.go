@@ -23,7 +23,7 @@ func (d *diagnosis) Error() string { return d.text }
 
 func (d *diagnosis) Unwrap() []error { return d.is }
 
-// Diagnose names the first thing on the server that keeps rows from being streamed, in the order in which such things are mended; the slot itself is for
+// Diagnose names the first thing on the server that keeps rows from being streamed, in the order in which such things are fixed; the slot itself is for
 // Verify. The error is an *Error or a *PublicationError, or that of a question which could not be asked.
 func Diagnose(ctx context.Context, conn *pgx.Conn, need Requirements) (*Publication, error) {
 	if err := VerifyServer(ctx, conn); err != nil {

@@ -46,7 +46,7 @@ type LostError struct {
 	CatalogXmin       uint32    // no transaction that was not delivered is older; zero: not known
 	InactiveSince     time.Time // zero: not known
 	Gone              bool      // there is no slot of this name any more
-	Moved             bool      // there is one again, or it was moved on, and nobody consented to that
+	Advanced          bool      // there is one again, or it was advanced, without consent
 	Gap               *Gap      // nil: not looked at
 }
 
@@ -60,7 +60,7 @@ func (e *LostError) Error() string {
 		fmt.Fprintf(&b, ": everything before %s was delivered, what was committed after it was not", e.ConfirmedFlushLSN)
 	}
 	if !e.InactiveSince.IsZero() {
-		fmt.Fprintf(&b, "; nobody has read from it since %s", e.InactiveSince.UTC().Format(time.RFC3339))
+		fmt.Fprintf(&b, "; no session has read from it since %s", e.InactiveSince.UTC().Format(time.RFC3339))
 	}
 	if e.Gap != nil {
 		if gap := e.Gap.String(); gap != "" {
@@ -76,20 +76,20 @@ func (e *LostError) Unwrap() error { return replication.ErrSlotLost }
 // Advice is what the user needs besides the text.
 func (e *LostError) Advice() (wal, fix string) {
 	recover := "postrider recover"
-	if (e.Gone || e.Moved) && e.CatalogXmin != 0 {
+	if (e.Gone || e.Advanced) && e.CatalogXmin != 0 {
 		recover += fmt.Sprintf(" --from-xmin %d", e.CatalogXmin)
 	}
-	fix = "stop the job that cleans up the outbox, then look what is missing, which changes nothing; with --publish it is published, and the slot made anew:\n" + recover
-	if e.Moved {
+	fix = "stop the job that cleans up the outbox, then look what is missing, which changes nothing; with --publish it is published, and the slot is recreated:\n" + recover
+	if e.Advanced {
 		return "none is kept for the gap; the slot keeps what comes after it",
-			fix + "\nif another relay has published the rows between, or nobody wants them: start this one again"
+			fix + "\nif another relay has published the rows between, or they are not wanted: start this one again"
 	}
 	consent := "postrider slot create " + e.Name
 	if !e.Gone {
 		consent = fmt.Sprintf("postrider slot drop %s --yes; %s", e.Name, consent)
 	}
 	return "the server keeps no WAL for this slot any more; rows committed since are in the table only",
-		fix + "\nif nobody wants them, a slot that begins now:\n" + consent
+		fix + "\nif they are not wanted, a slot that begins now:\n" + consent
 }
 
 // PublicationError says that the publication does not bring the rows of a table, or not under its name, or did not for a while.

@@ -40,12 +40,12 @@ func TestEvidence_SaysWhatMayHaveKeptRowsBack(t *testing.T) {
 		want        string
 	}{
 		"nothing":                          {by(named), by(named), ""},
-		"publication made anew":            {by(named), func(e *evidence) { e.Publication.OID++ }, "the publication was dropped and created anew"},
+		"publication recreated":            {by(named), func(e *evidence) { e.Publication.OID++ }, "the publication was dropped and recreated"},
 		"flags":                            {by(named), func(e *evidence) { e.Publication.Insert = false }, "the publication was altered"},
 		"flags that were put back":         {by(named), func(e *evidence) { e.Publication.Xmin++ }, "the publication was altered"},
-		"table made anew":                  {by(named), func(e *evidence) { e.Tables[0].OID++ }, "the table was dropped and created anew"},
-		"table made anew, of all tables":   {all, func(e *evidence) { all(e); e.Tables[0].OID++ }, ""},
-		"another table made anew":          {by(named), func(e *evidence) { e.Tables[1].OID++ }, ""},
+		"table recreated":                  {by(named), func(e *evidence) { e.Tables[0].OID++ }, "the table was dropped and recreated"},
+		"table recreated, of all tables":   {all, func(e *evidence) { all(e); e.Tables[0].OID++ }, ""},
+		"another table recreated":          {by(named), func(e *evidence) { e.Tables[1].OID++ }, ""},
 		"taken out and added again":        {by(named), by(again(named)), "the table was taken out of the publication and added again"},
 		"written again":                    {by(named), by(func() entry { n := named; n.Xmin++; return n }()), "the table was taken out of the publication and added again"},
 		"another one taken out":            {by(named), func(e *evidence) { e.Entries[1].OID++ }, ""},

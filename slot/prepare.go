@@ -15,7 +15,7 @@ import (
 type Requirements struct {
 	Slot        Config
 	Publication string
-	Tables      []string // schema-qualified, as in the catalogue
+	Tables      []string // schema-qualified, as in the catalog
 }
 
 // Prepare makes sure that publication and slot are what a session needs. The slot is created if that is allowed, by the configuration

@@ -53,7 +53,7 @@ type Table struct {
 	AllColumns  bool     // no column list leaves any out
 }
 
-// SplitTable cuts a configured name at its first dot. Names are written as they stand in the catalogue, without quotes.
+// SplitTable cuts a configured name at its first dot. Names are written as they stand in the catalog, without quotes.
 func SplitTable(table string) (schema, name string) {
 	schema, name, found := strings.Cut(table, ".")
 	if !found {
@@ -105,7 +105,7 @@ func EnsurePublicationSQL(name string, tables []string) string {
 	return b.String() + "END $postrider$;"
 }
 
-// lacksTableSQL asks by the catalogue and by the view: the former has a partitioned table whose partitions the latter
+// lacksTableSQL asks by the catalog and by the view: the former has a partitioned table whose partitions the latter
 // lists, the latter a table that is published with its schema.
 const lacksTableSQL = `IF EXISTS (SELECT FROM pg_catalog.pg_publication p, (SELECT %[2]s::pg_catalog.regclass::pg_catalog.oid) AS t(oid)
     WHERE p.pubname = %[1]s AND NOT p.puballtables
@@ -298,7 +298,7 @@ func (p *Publication) readColumns(ctx context.Context, conn *pgx.Conn) (map[uint
 	return columns, err
 }
 
-// bringsPartition tells whether a published table is a partition of one that was asked for.
+// bringsPartition reports whether a published table is a partition of one that was asked for.
 func (p *Publication) bringsPartition(row publishedRow) bool {
 	return slices.ContainsFunc(p.Tables, func(t Table) bool { return t.Partitions && slices.Contains(row.Parents, t.Name) })
 }

@@ -66,7 +66,7 @@ func (t Table) Relation(ctx context.Context, conn *pgx.Conn) (*replication.Relat
 // firstUserOID is PostgreSQL's FirstNormalObjectId: types below it are those of pg_catalog, which nobody can make casts for.
 const firstUserOID = 16384
 
-// Builtin tells whether a column is of a type of pg_catalog.
+// Builtin reports whether a column is of a type of pg_catalog.
 func Builtin(c replication.Column) bool { return c.TypeOID < firstUserOID }
 
 // TextSQL is SQL for the text of a column's value. A cast from a type of somebody's own may be a function of theirs, which would run with our rights.
@@ -89,7 +89,7 @@ const (
 	timestamptzOID = 1184
 )
 
-// HoldsTime tells whether a column is of a type that can be compared with a moment.
+// HoldsTime reports whether a column is of a type that can be compared with a moment.
 func HoldsTime(c replication.Column) bool {
 	return slices.Contains([]uint32{dateOID, timestampOID, timestamptzOID}, c.TypeOID)
 }

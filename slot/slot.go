@@ -39,12 +39,12 @@ type Slot struct {
 	InvalidationReason string    // 17; empty: valid
 }
 
-// Lost tells whether the slot can never be read from again.
+// Lost reports whether the slot can never be read from again.
 func (s Slot) Lost() bool {
 	return s.WALStatus == "lost" || s.InvalidationReason != "" || s.Conflicting
 }
 
-// unfinished tells whether the slot is being created: it has no position to read from yet, and is gone if whoever creates it gives up.
+// unfinished reports whether the slot is being created: it has no position to read from yet, and is gone if whoever creates it gives up.
 func (s Slot) Unfinished() bool { return s.Plugin != "" && s.ConfirmedFlushLSN == 0 && !s.Lost() }
 
 // CatalogRow is the row as JSON: the columns differ from version to version, and the members of an object may be missing.
@@ -113,7 +113,7 @@ func NotFound(name string) error {
 	return &Error{
 		Err: &diagnosis{fmt.Sprintf("slot %q does not exist", name), []error{ErrNotFound}},
 		WAL: "nothing is kept for the relay",
-		Fix: "postrider slot list\nif it was the relay's, and somebody dropped it, look which rows were not delivered:\npostrider recover",
+		Fix: "postrider slot list\nif it was the relay's, and it was dropped, look which rows were not delivered:\npostrider recover",
 	}
 }
 
@@ -151,7 +151,7 @@ func query(ctx context.Context, conn *pgx.Conn, sql string, args ...any) ([]Stat
 	return found, postgres.Error(err)
 }
 
-// Drop removes a slot that nobody reads from: the WAL it keeps is given up. replication.ErrSlotInUse if it is active.
+// Drop removes a slot that no session reads from: the WAL it keeps is released. replication.ErrSlotInUse if it is active.
 func Drop(ctx context.Context, conn *pgx.Conn, name string) error {
 	if _, err := conn.Exec(ctx, `SELECT pg_catalog.pg_drop_replication_slot($1)`, name); err != nil {
 		return fmt.Errorf("drop slot %q: %w", name, commandError(ctx, conn, err, name))

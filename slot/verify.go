@@ -9,7 +9,7 @@ import (
 	"github.com/postrider/postrider/replication"
 )
 
-// Verify tells whether the relay can read from a slot, in a database.
+// Verify reports whether the relay can read from a slot, in a database.
 func Verify(s Slot, database string) error {
 	refuse := func(problem, fix string) error {
 		return &Error{
@@ -53,7 +53,7 @@ func ownName(name string) string {
 const maxName = 63
 
 // reasonDisappeared is the reason of a LostError for a slot that was there.
-const reasonDisappeared = "it does not exist any more: somebody dropped it"
+const reasonDisappeared = "it does not exist any more: it was dropped"
 
 // Disappeared is the error of a slot that was there and is not any more. confirmed is where its gap begins, zero if that is not known.
 func Disappeared(name string, confirmed pglogrepl.LSN) error {

@@ -68,14 +68,9 @@ func NextXID(ctx context.Context, conn *pgx.Conn) (xid uint32, err error) {
 // running comes by the slot, and may wait for just that, where the relay is the synchronous standby.
 func AwaitCommitted(ctx context.Context, conn *pgx.Conn, xmax uint32, running []uint32) error {
 	before := &Snapshot{xmax, running}
-	tick := time.NewTicker(visibleInterval)
-	defer tick.Stop()
 	var left []blocker // of those that were running at first
-	for began := time.Now(); ; {
+	visible, err := postgres.Poll(ctx, visibleInterval, finishTimeout, func() (bool, error) {
 		now, err := findBlockers(ctx, conn, committing)
-		if err != nil {
-			return fmt.Errorf("look whether the transactions before the slot have finished: %w", err)
-		}
 		left = slices.DeleteFunc(now, func(b blocker) bool {
 			if left == nil {
 				xid, err := strconv.ParseUint(b.XID, 10, 32)
@@ -83,17 +78,15 @@ func AwaitCommitted(ctx context.Context, conn *pgx.Conn, xmax uint32, running []
 			}
 			return !slices.ContainsFunc(left, func(was blocker) bool { return was.XID == b.XID })
 		})
-		if len(left) == 0 {
-			return nil
-		}
-		if time.Since(began) > finishTimeout {
-			return unseen(left)
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-		}
+		return len(left) == 0, err
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("look whether the transactions before the slot have finished: %w", err)
+	case !visible:
+		return unseen(left)
 	}
+	return nil
 }
 
 // unseen names transactions that keep a table from being read.
@@ -114,53 +107,55 @@ func unseen(left []blocker) error {
 // keptMeanwhile is what it means for the WAL that the tables cannot be read yet.
 const keptMeanwhile = "none is lost: the slot keeps what comes after its boundary, more with every write, until the tables were read"
 
-// awaitFinished blocks until every transaction that the snapshot of conn's transaction takes for committed
+// AwaitFinished blocks until every transaction that the snapshot of conn's transaction takes for committed
 // has entered its commit in pg_xact, ten seconds at most. The snapshot of a new slot is made of the WAL, where
 // a commit stands before it is in pg_xact. Who reads a row in between takes it for one of an aborted
 // transaction, which leaves it out of the snapshot although the slot never sends it, and writes that into the
 // row's hint bits. It has to be called before the first row is read, and returns the snapshot.
 func AwaitFinished(ctx context.Context, conn *pgx.Conn) (*Snapshot, error) {
-	tick := time.NewTicker(visibleInterval)
-	defer tick.Stop()
-	for began := time.Now(); ; {
+	var seen *Snapshot
+	var finishing string // a transaction
+	finished, err := postgres.Poll(ctx, visibleInterval, finishTimeout, func() (bool, error) {
 		var text string
 		var running []string
-		if err := conn.QueryRow(ctx, selectFinishing).Scan(&text, &running); err != nil {
-			return nil, fmt.Errorf("look whether the transactions before the slot have finished: %w", postgres.Error(err))
-		}
-		seen, err := ParseSnapshot(text)
+		err := conn.QueryRow(ctx, selectFinishing).Scan(&text, &running)
 		if err != nil {
-			return nil, err
+			return false, postgres.Error(err)
 		}
-		finishing := slices.IndexFunc(running, func(xid string) bool {
+		if seen, err = ParseSnapshot(text); err != nil {
+			return false, err
+		}
+		i := slices.IndexFunc(running, func(xid string) bool {
 			n, err := strconv.ParseUint(xid, 10, 32)
 			return err == nil && seen.Sees(uint32(n))
 		})
-		if finishing < 0 {
-			return seen, nil
+		if i >= 0 {
+			finishing = running[i]
 		}
-		if time.Since(began) > finishTimeout {
-			return nil, &Error{
-				Err: &diagnosis{"transaction " + running[finishing] + " has written its commit and does not finish, so its rows cannot be read yet", []error{ErrBlocked}},
-				WAL: keptMeanwhile,
-				Fix: "if it waits for a synchronous standby, let the relay see that:\n" +
-					"GRANT pg_read_all_stats TO " + postgres.QuoteName(conn.Config().User) + ";",
-			}
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+		return i < 0, nil
+	})
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("look whether the transactions before the slot have finished: %w", err)
+	case !finished:
+		return nil, &Error{
+			Err: &diagnosis{"transaction " + finishing + " has written its commit and does not finish, " +
+				"so its rows cannot be read yet", []error{ErrBlocked}},
+			WAL: keptMeanwhile,
+			Fix: "if it waits for a synchronous standby, let the relay see that:\n" +
+				"GRANT pg_read_all_stats TO " + postgres.QuoteName(conn.Config().User) + ";",
 		}
 	}
+	return seen, nil
 }
 
-// snapshot tells which transactions a statement saw.
+// Snapshot says which transactions a statement saw.
 type Snapshot struct {
 	Xmax    uint32 // it saw none from this one on
 	Running []uint32
 }
 
-// parseSnapshot reads a pg_snapshot, "xmin:xmax:xid,...".
+// ParseSnapshot reads a pg_snapshot, "xmin:xmax:xid,...".
 func ParseSnapshot(text string) (*Snapshot, error) {
 	parts := strings.Split(text, ":")
 	if len(parts) != 3 {
@@ -184,7 +179,7 @@ func ParseSnapshot(text string) (*Snapshot, error) {
 	return &s, err
 }
 
-// sees reports whether it saw a transaction that has committed by now. One from xmax on is of the future, or of two thousand million transactions
+// Sees reports whether it saw a transaction that has committed by now. One from xmax on is of the future, or of two thousand million transactions
 // ago. Zero stands for one of long ago, and nil for a snapshot that saw all.
 func (s *Snapshot) Sees(xid uint32) bool {
 	return s == nil || xid == 0 || int32(xid-s.Xmax) < 0 && !slices.Contains(s.Running, xid) //nolint:gosec // as PostgreSQL compares them

@@ -87,7 +87,7 @@ func (w word) message(about About, receiver, externalURL string) message {
 	maps.Copy(all, identity)
 	c := w.condition
 	annotations := labels(map[string]string{
-		"summary": c.Reason, "description": describe(c), "wal": c.WAL, "next": c.Next, "culprit": c.Culprit,
+		"summary": c.Reason, "description": describe(c), "wal": c.WAL, "next": c.Next, "culprit": c.Cause,
 		"runbook_url": runbook(c.Name),
 	})
 	return message{
@@ -103,8 +103,8 @@ func (w word) message(about About, receiver, externalURL string) message {
 // describe says everything in one text, for receivers that show one annotation.
 func describe(c health.Condition) string {
 	text := c.Reason
-	if c.Culprit != "" {
-		text += "\nbecause of: " + c.Culprit
+	if c.Cause != "" {
+		text += "\nbecause of: " + c.Cause
 	}
 	if c.WAL != "" {
 		text += "\nWAL: " + c.WAL

@@ -24,7 +24,7 @@ const (
 // DefaultConfig returns the defaults; config.example.toml gives the reasons.
 func DefaultConfig() Config { return Config{Mode: NoData, Topic: "postrider.snapshot"} }
 
-// On tells whether rows already in the tables may have to be published.
+// On reports whether rows already in the tables may have to be published.
 func (c Config) On() bool { return c.Mode != NoData }
 
 // Validate reports every wrong value.

@@ -30,7 +30,7 @@ type Copy struct {
 type Target struct {
 	OpenSink sink.Open
 	Router   func() (*router.Router, error)
-	// Parks returns what tells whether open dead letters park the key of a message.
+	// Parks returns what reports whether open dead letters park the key of a message.
 	Parks func(ctx context.Context) (func(m *sink.Message) bool, error)
 }
 

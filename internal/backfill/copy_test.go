@@ -288,7 +288,7 @@ func TestCopy_GoesOnInTheOrderInWhichItBegan(t *testing.T) {
 }
 
 // The record of a slot that is gone says nothing about the one that is made in its place.
-func TestCopy_OfASlotMadeAnewHasAllRows(t *testing.T) {
+func TestCopy_OfARecreatedSlotHasAllRows(t *testing.T) {
 	x := newSnapshotPlace(t)
 	x.cfg.Mode = WhenNeeded
 	x.insert(1, 5)
@@ -348,7 +348,7 @@ func TestRecord_IsReadAsItWasWritten(t *testing.T) {
 }
 
 // The record before may be of a host whose clock is ahead. The new one would count for one that arrives late.
-func TestCopy_OfASlotMadeAnewIsBehindTheRecordBefore(t *testing.T) {
+func TestCopy_OfARecreatedSlotIsBehindTheRecordBefore(t *testing.T) {
 	x := newSnapshotPlace(t)
 	x.cfg.Mode = WhenNeeded
 	x.insert(1, 5)

@@ -33,7 +33,7 @@ type RecoveryParts struct {
 
 // Topics is where messages can be read back.
 type Topics interface {
-	// Read gives every record of a topic as it is now, from a time on, zero for all, and tells whether the topic still has all that was ever published to it. The
+	// Read gives every record of a topic as it is now, from a time on, zero for all, and reports whether the topic still has all that was ever published to it. The
 	// message is each's until it returns. A topic that does not exist has no records, and all of them.
 	Read(ctx context.Context, topic string, since time.Time, each func(*sink.Message)) (whole bool, err error)
 	Close()

@@ -140,12 +140,12 @@ func (s *Snapshot) decide(now found, r *Record, system string, first bool) (deci
 	return create, nil
 }
 
-// sameSlot makes sure that nobody has moved the slot on, or made it anew, since the snapshot was begun.
+// sameSlot makes sure that the slot was neither advanced nor recreated since the snapshot was begun.
 func (s *Snapshot) sameSlot(now slot.Slot, r *Record) error {
 	if r.Phase == Creating || r.ConsistentPoint == now.ConfirmedFlushLSN.String() {
 		return nil
 	}
-	return s.refuse(fmt.Sprintf("it was begun at %s and is not complete, but the slot is confirmed up to %s: somebody streamed from it, or made it anew",
+	return s.refuse(fmt.Sprintf("it was begun at %s and is not complete, but the slot is confirmed up to %s: another process streamed from it, or recreated it",
 		r.ConsistentPoint, now.ConfirmedFlushLSN),
 		"to publish all rows that are in the tables: postrider slot drop "+now.Name+" --yes, then snapshot.mode = \"when_needed\"; to publish none of them: snapshot.mode = \"no_data\"")
 }
@@ -166,7 +166,7 @@ func (s *Snapshot) tell(now found, r *Record) {
 		m.SnapshotCompleted.SetBool(true)
 	case now.usable():
 		s.parts.Log.Info().Str("slot", now.Name).Str("topic", s.cfg.Topic).
-			Msg("slot was there before, made by somebody else: rows already in the tables are not published")
+			Msg("slot was there before, made by another program: rows already in the tables are not published")
 	}
 }
 
@@ -203,7 +203,7 @@ func (s *Snapshot) create(ctx context.Context, c *Copy, now found, system string
 	name := s.parts.Need.Slot.Name
 	if c.record != nil && c.record.Phase != Creating || now.exists() {
 		s.parts.Log.Error().Str("slot", name).Stringer("confirmed_flush_lsn", now.ConfirmedFlushLSN).Str("reason", now.InvalidationReason).
-			Msg("slot was lost and is made anew, since snapshot.mode is when_needed: all rows that are in the tables are published, some for the second time, " +
+			Msg("slot was lost and is recreated, since snapshot.mode is when_needed: all rows that are in the tables are published, some for the second time, " +
 				"and rows that were deleted since they were committed are missing")
 	}
 	fresh := &Record{SystemID: system, Slot: name, Phase: Creating, Topics: map[string]Offsets{}, StartedAt: time.Now().UTC()}

@@ -32,7 +32,7 @@ func TestDecide_WhatSlotAndRecordMeanTogether(t *testing.T) {
 		{name: "killed before the slot was there", now: missing, record: record(Creating, here, 0), initial: create, ifNeeded: create},
 		{name: "killed when the slot was just there", now: usable, record: record(Creating, here, 0), initial: resume, ifNeeded: resume},
 		{name: "killed while copying", now: usable, record: record(Copying, here, 100), initial: resume, ifNeeded: resume},
-		{name: "streamed or made anew while copying", now: usable, record: record(Copying, here, 50), initial: slot.ErrNoSnapshot, ifNeeded: slot.ErrNoSnapshot},
+		{name: "streamed or recreated while copying", now: usable, record: record(Copying, here, 50), initial: slot.ErrNoSnapshot, ifNeeded: slot.ErrNoSnapshot},
 		{name: "complete", now: usable, record: record(Complete, here, 100), initial: stream, ifNeeded: stream},
 		{name: "complete, and streamed since", now: usable, record: record(Complete, here, 50), initial: stream, ifNeeded: stream},
 		{name: "complete, and the server was upgraded", now: usable, record: record(Complete, elsewhere, 100), initial: stream, ifNeeded: stream},

@@ -104,7 +104,7 @@ func (c *checker) conditions(o monitor.Observation) []health.Condition {
 
 // conditionFinding: the relay starts all the same, so nothing of it is an error.
 func conditionFinding(c health.Condition, cfg health.Config) slot.Finding {
-	f := slot.Finding{Severity: slot.SeverityWarning, Code: c.Name, Subject: c.Culprit, Observed: c.Reason, WAL: c.WAL, Fix: c.Next}
+	f := slot.Finding{Severity: slot.SeverityWarning, Code: c.Name, Subject: c.Cause, Observed: c.Reason, WAL: c.WAL, Fix: c.Next}
 	if c.Severity == health.Info {
 		f.Severity = slot.SeverityInfo
 	}
@@ -116,13 +116,13 @@ func conditionFinding(c health.Condition, cfg health.Config) slot.Finding {
 
 // oldestHolder says who keeps restart_lsn back, if only for a while.
 func oldestHolder(o monitor.Observation, now time.Time) string {
-	for _, h := range o.Holders {
+	for _, h := range o.Blockers {
 		if !h.Restart {
 			continue
 		}
 		who := fmt.Sprintf("pid %d", h.PID)
 		switch {
-		case h.Kind == monitor.HolderPrepared:
+		case h.Kind == monitor.BlockerPrepared:
 			who = fmt.Sprintf("prepared transaction %q", h.GID)
 		case h.Application != "":
 			who += fmt.Sprintf(" (%q)", h.Application)

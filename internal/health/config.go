@@ -16,7 +16,7 @@ type Config struct {
 	SafeCritical     float64       `toml:"safe_critical"`           //
 	LossWarning      time.Duration `toml:"loss_warning"`            // until the slot is lost, or the disk full
 	LossCritical     time.Duration `toml:"loss_critical"`           //
-	InactiveWarning  time.Duration `toml:"inactive_warning"`        // nobody reads the slot
+	InactiveWarning  time.Duration `toml:"inactive_warning"`        // no session reads the slot
 	InactiveCritical time.Duration `toml:"inactive_critical"`       //
 	HeldWarning      time.Duration `toml:"held_warning"`            // age of a transaction that holds restart_lsn
 	XminAgeWarning   int64         `toml:"catalog_xmin_warning"`    // transactions

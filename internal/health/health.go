@@ -53,7 +53,7 @@ type Condition struct {
 	Reason   string    `json:"reason"` // one sentence; figures in it change from look to look
 	WAL      string    `json:"wal,omitempty"`
 	Next     string    `json:"next,omitempty"`
-	Culprit  string    `json:"culprit,omitempty"` // who it is because of: "transaction of pid 4711 (psql)", "slot other", "kafka at kafka-1:9092", "paused relay"
+	Cause    string    `json:"culprit,omitempty"` // who it is because of: "transaction of pid 4711 (psql)", "slot other", "kafka at kafka-1:9092", "paused relay"
 	Since    time.Time `json:"since,omitzero"`    // since when it holds, as far as known; a Watcher fills in what is not
 	// For is how long it has to hold before somebody is told; it is part of the verdict at once.
 	For time.Duration `json:"-"`
@@ -130,7 +130,7 @@ var rules = []struct {
 	{TimeToDiskFull, judgeTimeToDiskFull},
 	{NotReady, judgeNotReady},
 	{Stuck, judgeStuck},
-	{StandbyGate, judgeGate},
+	{StandbyGate, judgeStandbys},
 	{PublicationBroken, judgePublication},
 	{PhantomEvents, judgePhantoms},
 	{Paused, judgePaused},

@@ -12,7 +12,7 @@ import (
 // raiseLimit is what to type if nothing that one could type would end the cause. A limit protects the disk, for every database of the server: how
 // far it can be raised is what the volume has free, and where that is not known it is asked for first. It is never taken away.
 func (f *facts) raiseLimit() string {
-	if f.cause.culprit == unknownCulprit {
+	if f.cause.name == unknownCause {
 		return findTransactions
 	}
 	l := f.Observation.Limit
@@ -59,11 +59,11 @@ func judgeLost(f *facts) Condition {
 		Reason:   fmt.Sprintf("slot %q is lost: %s", s.Name, reason),
 		WAL:      fmt.Sprintf("none is kept for it any more; what was committed after %s has not been published", s.ConfirmedFlushLSN),
 		Next:     f.recoverLost(),
-		Culprit:  f.takenBy(),
+		Cause:    f.takenBy(),
 	}
 	// A relay that has halted, or is gone, may be so since the slot is lost.
 	if f.Relay.Phase == relay.Paused || f.Relay.Phase == relay.BackingOff {
-		c.Culprit = f.cause.culprit
+		c.Cause = f.cause.name
 		c.Reason += "; " + f.cause.because
 	}
 	return c
@@ -89,7 +89,7 @@ func (f *facts) takenBy() string {
 func judgeNearLoss(f *facts) Condition {
 	s := f.slot
 	left, known := f.safePart()
-	c := Condition{WAL: f.kept(), Next: f.cureOr(f.raiseLimit()), Culprit: f.cause.culprit}
+	c := Condition{WAL: f.kept(), Next: f.cureOr(f.raiseLimit()), Cause: f.cause.name}
 	switch {
 	case s.Lost():
 		return Condition{}
@@ -154,7 +154,7 @@ func judgeTimeToLoss(f *facts) Condition {
 		return Condition{}
 	}
 	c.Reason = fmt.Sprintf("slot %q can be lost %s: %s", f.slot.Name, about, f.cause.because) + c.Reason
-	c.WAL, c.Next, c.Culprit = "what has not been delivered by then is lost with it; "+f.kept(), f.cureOr(f.raiseLimit()), f.cause.culprit
+	c.WAL, c.Next, c.Cause = "what has not been delivered by then is lost with it; "+f.kept(), f.cureOr(f.raiseLimit()), f.cause.name
 	return c
 }
 
@@ -167,12 +167,12 @@ func judgeTimeToDiskFull(f *facts) Condition {
 	why := f.cause
 	next := f.cureOr("postrider slot list   # who keeps how much; a slot that is not needed can be dropped, else the volume has to grow")
 	if other, found := f.largestOther(); found {
-		why = f.blameOther(other)
+		why = f.causeOfOther(other)
 		next = why.cure
 	}
 	c.Reason = fmt.Sprintf("the volume with pg_wal is full %s: %s", about, why.because) + c.Reason
 	c.WAL = "a server whose pg_wal is full stops, for everybody; " + f.kept()
-	c.Next, c.Culprit = next, why.culprit
+	c.Next, c.Cause = next, why.name
 	return c
 }
 
@@ -220,12 +220,12 @@ func judgeExtended(f *facts) Condition {
 		return Condition{}
 	}
 	because := f.cause.because
-	if f.cause.culprit == unknownCulprit && !f.Observation.Forecast.Grows {
+	if f.cause.name == unknownCause && !f.Observation.Forecast.Grows {
 		because = "the relay keeps up, and restart_lsn follows in steps"
 	}
 	return Condition{
 		Severity: Info, Reason: fmt.Sprintf("more WAL than max_wal_size is kept for slot %q: %s", s.Name, because),
-		WAL: f.kept(), Next: f.cureOr("postrider slot show " + s.Name), Culprit: f.cause.culprit,
+		WAL: f.kept(), Next: f.cureOr("postrider slot show " + s.Name), Cause: f.cause.name,
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// judgeOthers: another slot of the server that nobody reads. They share one disk.
+// judgeOthers: another slot of the server that no session reads. They share one disk.
 func judgeOthers(f *facts) Condition {
 	var dead []slot.Status
 	for _, s := range f.Observation.Others {
@@ -22,14 +22,14 @@ func judgeOthers(f *facts) Condition {
 		return Condition{}
 	}
 	slices.SortStableFunc(dead, func(a, b slot.Status) int { return cmp.Compare(*b.RetainedBytes, *a.RetainedBytes) })
-	first := f.blameOther(dead[0])
+	first := f.causeOfOther(dead[0])
 	c := Condition{
-		Severity: Warning, Reason: first.because, Next: first.cure, Culprit: first.culprit, Since: dead[0].InactiveSince, For: 5 * time.Minute,
+		Severity: Warning, Reason: first.because, Next: first.cure, Cause: first.name, Since: dead[0].InactiveSince, For: 5 * time.Minute,
 		WAL: fmt.Sprintf("%s is kept for slot %q, whatever the relay confirms, more with every write, until somebody reads or drops it",
 			Bytes(*dead[0].RetainedBytes), dead[0].Name),
 	}
 	for _, s := range dead[1:] {
-		c.Culprit += ", slot " + s.Name
+		c.Cause += ", slot " + s.Name
 		c.Reason += fmt.Sprintf("; slot %q, too, keeps %s", s.Name, Bytes(*s.RetainedBytes))
 	}
 	return c
@@ -49,7 +49,7 @@ func (f *facts) largestOther() (largest slot.Status, found bool) {
 	return largest, found
 }
 
-func (f *facts) blameOther(s slot.Status) cause {
+func (f *facts) causeOfOther(s slot.Status) cause {
 	where := ""
 	if s.Database != "" {
 		where = " of database " + slot.Printable(s.Database)

@@ -21,7 +21,7 @@ const (
 // judgeNotReady: nothing is relayed, and it is not because somebody asked for it.
 func judgeNotReady(f *facts) Condition {
 	r := f.Relay
-	c := Condition{Severity: Critical, Culprit: f.session().culprit, WAL: f.kept(), Next: "postrider check", Since: r.Since, For: time.Minute}
+	c := Condition{Severity: Critical, Cause: f.session().name, WAL: f.kept(), Next: "postrider check", Since: r.Since, For: time.Minute}
 	switch {
 	case r == (relay.State{}) && f.slot.Active:
 		c.Severity, c.WAL = Warning, keptElsewhere
@@ -89,7 +89,7 @@ func judgeStuck(f *facts) Condition {
 	if f.hangs() {
 		why := f.hanging()
 		return Condition{
-			Severity: Critical, Reason: why.because, WAL: f.kept(), Culprit: why.culprit, Since: f.Relay.LastProgress,
+			Severity: Critical, Reason: why.because, WAL: f.kept(), Cause: why.name, Since: f.Relay.LastProgress,
 			Next: "systemctl restart postrider   # or however it was started; report it with the log of the last minutes",
 		}
 	}
@@ -99,7 +99,7 @@ func judgeStuck(f *facts) Condition {
 	}
 	c := Condition{Severity: Warning, WAL: f.kept(), Next: "postrider check", Since: f.Relay.WaitingSince, For: time.Minute}
 	why := f.silence()
-	c.Reason, c.Culprit = why.because, why.culprit
+	c.Reason, c.Cause = why.because, why.name
 	if silent > f.Config.UnackedWarning {
 		c.Severity = Critical
 	}
@@ -127,14 +127,14 @@ func (f *facts) sinkSilent() time.Duration {
 	return 0
 }
 
-// judgePaused: somebody asked for it. It becomes as grave as a slot that nobody reads, and stays the reason for it.
+// judgePaused: somebody asked for it. It becomes as grave as a slot that no session reads, and stays the reason for it.
 func judgePaused(f *facts) Condition {
 	r := f.Relay
 	if r.Phase != relay.Paused {
 		return Condition{}
 	}
 	c := Condition{
-		Severity: Warning, Reason: f.pauseText(), WAL: f.kept(), Next: "postrider resume", Culprit: "paused relay",
+		Severity: Warning, Reason: f.pauseText(), WAL: f.kept(), Next: "postrider resume", Cause: "paused relay",
 		Since: pausedSince(r), For: time.Minute,
 	}
 	switch {
@@ -174,9 +174,9 @@ func judgeLag(f *facts) Condition {
 	if f.sinkSilent() > 0 {
 		why = f.silence()
 	}
-	if why.culprit != unknownCulprit {
+	if why.name != unknownCause {
 		c.Reason += ": " + why.because
-		c.Culprit = why.culprit
+		c.Cause = why.name
 	}
 	switch {
 	case late > f.Config.UnackedCritical:

@@ -8,7 +8,7 @@ import (
 	"github.com/postrider/postrider/slot/monitor"
 )
 
-// judgeInactive: WAL is kept, and nobody reads it.
+// judgeInactive: WAL is kept, and no session reads it.
 func judgeInactive(f *facts) Condition {
 	s := f.slot
 	if s.Active || s.Lost() || s.InactiveSince.IsZero() || f.Relay.Phase == relay.Snapshotting { // which copies tables first, by a slot of its own
@@ -16,8 +16,8 @@ func judgeInactive(f *facts) Condition {
 	}
 	idle := f.serverTime.Sub(s.InactiveSince)
 	c := Condition{
-		Severity: Warning, Reason: fmt.Sprintf("nobody has read slot %q for %s: %s", s.Name, Duration(idle), f.cause.because), WAL: f.kept(),
-		Next: f.cureOr("postrider check"), Culprit: f.cause.culprit, Since: s.InactiveSince,
+		Severity: Warning, Reason: fmt.Sprintf("no session has read slot %q for %s: %s", s.Name, Duration(idle), f.cause.because), WAL: f.kept(),
+		Next: f.cureOr("postrider check"), Cause: f.cause.name, Since: s.InactiveSince,
 	}
 	switch {
 	case idle > f.Config.InactiveCritical:
@@ -34,17 +34,17 @@ func judgeHeld(f *facts) Condition {
 	if s.Lost() {
 		return Condition{}
 	}
-	h, found := f.holder()
+	h, found := f.blocker()
 	if f.age(h) < (f.Observation.Distance.RestartStill - monitor.RestartStep).Duration() {
-		h, found = monitor.Holder{}, false // restart_lsn stood before it began
+		h, found = monitor.Blocker{}, false // restart_lsn stood before it began
 	}
 	// A step of restart_lsn, or a bulk load while it runs, keeps much for a while too: neither needs anybody.
 	much := s.RetainedBytes != nil && *s.RetainedBytes > f.Config.RetainedWarning && s.LagBytes != nil && *s.LagBytes < keepsUp &&
 		f.Observation.Forecast.Grows && !h.Works()
-	c := Condition{Severity: Warning, Next: findTransactions, Culprit: unknownCulprit}
+	c := Condition{Severity: Warning, Next: findTransactions, Cause: unknownCause}
 	if found {
-		why := f.holding(h)
-		c.Reason, c.Culprit, c.Next, c.Since = why.because, why.culprit, why.cure, h.Since
+		why := f.blocking(h)
+		c.Reason, c.Cause, c.Next, c.Since = why.because, why.name, why.cure, h.Since
 	}
 	switch {
 	case found && f.age(h) > f.Config.HeldWarning:
@@ -74,9 +74,9 @@ func judgeBacklog(f *facts) Condition {
 	}
 	c := Condition{
 		Severity: Warning, Reason: Bytes(*s.LagBytes) + " of WAL behind the server", WAL: f.kept(),
-		Next: f.cureOr("postrider status --watch   # does it shrink?"), Culprit: f.cause.culprit, For: 5 * time.Minute,
+		Next: f.cureOr("postrider status --watch   # does it shrink?"), Cause: f.cause.name, For: 5 * time.Minute,
 	}
-	if c.Culprit != "backlog" {
+	if c.Cause != "backlog" {
 		c.Reason += ": " + f.cause.because
 	}
 	if e := f.Observation.Forecast.CatchUp.Seconds; e != nil {
@@ -85,7 +85,7 @@ func judgeBacklog(f *facts) Condition {
 	return c
 }
 
-// judgeXminAge: catalogues cannot be cleaned up.
+// judgeXminAge: catalogs cannot be cleaned up.
 func judgeXminAge(f *facts) Condition {
 	age := f.Observation.CatalogXminAge
 	if age == nil {
@@ -93,9 +93,9 @@ func judgeXminAge(f *facts) Condition {
 	}
 	why := f.xminCause()
 	c := Condition{
-		Severity: Warning, Culprit: why.culprit, Next: "postrider check", For: 10 * time.Minute,
-		Reason: fmt.Sprintf("slot %q keeps catalogue rows that are %d transactions old: %s", f.slot.Name, *age, why.because),
-		WAL:    "it is not WAL alone: catalogues bloat, and at about 2 billion transactions the server takes no writes any more; " + f.kept(),
+		Severity: Warning, Cause: why.name, Next: "postrider check", For: 10 * time.Minute,
+		Reason: fmt.Sprintf("slot %q keeps catalog rows that are %d transactions old: %s", f.slot.Name, *age, why.because),
+		WAL:    "it is not WAL alone: catalogs bloat, and at about 2 billion transactions the server takes no writes any more; " + f.kept(),
 	}
 	if why.cure != "" {
 		c.Next = why.cure
@@ -114,9 +114,9 @@ func (f *facts) xminCause() cause {
 	if f.idle() {
 		return f.cause
 	}
-	for _, h := range f.Observation.Holders {
+	for _, h := range f.Observation.Blockers {
 		if f.age(h) > f.Config.HeldWarning {
-			return f.holding(h)
+			return f.blocking(h)
 		}
 	}
 	return f.cause

@@ -22,18 +22,18 @@ func judgePublication(f *facts) Condition {
 		Reason:   cmp.Or(f.slot.PublicationProblem, "the publication does not bring every row"),
 		WAL:      "rows inserted meanwhile are not in the stream, and do not come once it is repaired",
 		Next:     cmp.Or(f.slot.PublicationFix, "postrider check"),
-		Culprit:  "publication",
+		Cause:    "publication",
 	}
 }
 
 // judgeGate: it looks as if no rows came.
-func judgeGate(f *facts) Condition {
-	g, blocked := f.gate()
+func judgeStandbys(f *facts) Condition {
+	g, blocked := f.standbys()
 	if !blocked {
 		return Condition{}
 	}
-	c := Condition{Severity: Critical, Reason: g.because, WAL: f.kept(), Next: g.cure, Culprit: g.culprit, For: 5 * time.Minute}
-	for _, s := range f.Observation.Gate {
+	c := Condition{Severity: Critical, Reason: g.because, WAL: f.kept(), Next: g.cure, Cause: g.name, For: 5 * time.Minute}
+	for _, s := range f.Observation.Standbys {
 		if s.Blocks && !s.InactiveSince.IsZero() && (c.Since.IsZero() || s.InactiveSince.Before(c.Since)) {
 			c.Since = s.InactiveSince
 		}
@@ -42,10 +42,10 @@ func judgeGate(f *facts) Condition {
 }
 
 // gate names the slots of synchronized_standby_slots that have to confirm before the relay is sent anything, and do not.
-func (f *facts) gate() (c cause, blocked bool) {
+func (f *facts) standbys() (c cause, blocked bool) {
 	var names, states, others []string
 	missing := false
-	for _, s := range f.Observation.Gate {
+	for _, s := range f.Observation.Standbys {
 		if !s.Blocks {
 			others = append(others, s.Name)
 			continue
@@ -83,7 +83,7 @@ func judgeObservation(f *facts) Condition {
 		return Condition{}
 	}
 	c := Condition{
-		Severity: Warning, Next: "postrider check", WAL: "not known since then", Culprit: "PostgreSQL", Since: s.ObservedAt, For: time.Minute,
+		Severity: Warning, Next: "postrider check", WAL: "not known since then", Cause: "PostgreSQL", Since: s.ObservedAt, For: time.Minute,
 		Reason: fmt.Sprintf("the slot was last observed %s ago: lag and retention are not known", Duration(f.Now.Sub(s.ObservedAt))),
 	}
 	if s.Error != "" {
@@ -104,6 +104,6 @@ func judgeClock(f *facts) Condition {
 	}
 	return Condition{
 		Severity: Warning, Reason: fmt.Sprintf("the database server's clock is %s %s ours, give or take %s", Duration(by), where, Duration(c.Error.Duration())),
-		WAL: "nothing: only times are wrong", Next: "timedatectl   # on both machines: is the clock synchronised?", Culprit: "clock", For: 5 * time.Minute,
+		WAL: "nothing: only times are wrong", Next: "timedatectl   # on both machines: is the clock synchronised?", Cause: "clock", For: 5 * time.Minute,
 	}
 }

@@ -110,8 +110,8 @@ func (w *Watcher) write(message string, since time.Time, c Condition) {
 		event = w.log.Error()
 	}
 	event = event.Str("condition", c.Name).Str("severity", string(c.Severity)).Time("since", since).Str("reason", c.Reason)
-	if c.Culprit != "" {
-		event = event.Str("culprit", c.Culprit)
+	if c.Cause != "" {
+		event = event.Str("culprit", c.Cause)
 	}
 	event.Str("wal", c.WAL).Str("next", c.Next).Msg(message)
 }

@@ -49,7 +49,7 @@ func (w *watched) at(seconds int, conditions ...Condition) (Verdict, []string) {
 
 func TestWatcher_LogsWhatBeginsChangesAndEndsOnce(t *testing.T) {
 	w := newWatched(t)
-	lost := Condition{Name: SlotLost, Severity: Critical, Reason: "gone", WAL: "none", Next: "postrider check", Culprit: "max_slot_wal_keep_size"}
+	lost := Condition{Name: SlotLost, Severity: Critical, Reason: "gone", WAL: "none", Next: "postrider check", Cause: "max_slot_wal_keep_size"}
 	extended := Condition{Name: SlotExtended, Severity: Info}
 	gate := Condition{Name: StandbyGate, Severity: Warning}
 	for _, step := range []struct {

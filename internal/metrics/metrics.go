@@ -80,9 +80,9 @@ type Set struct {
 	SlotConflicting       *Optional    // SetBool
 	SlotFailover          *Optional    // SetBool
 	SlotSynced            *Optional    // SetBool
-	SlotGateBlocked       *Optional    // SetBool
+	SlotStandbyBlocked    *Optional    // SetBool
 	SlotCatalogXminAge    *Optional    // transactions
-	SlotHeldSince         *OptionalVec // holder: transaction, prepared_transaction, standby_feedback; SetTime
+	SlotOldestBlocker     *OptionalVec // holder: transaction, prepared_transaction, standby_feedback; SetTime
 	SlotSpillBytes        *Optional    // of the server's own counter
 	SlotSpillTransactions *Optional
 	SlotStreamBytes       *Optional
@@ -245,11 +245,11 @@ func New(reg prometheus.Registerer, slotName string) *Set {
 			"1 if standbys may keep a copy of the slot (from 17). 0: a failover loses it."),
 		SlotSynced: b.optional("slot", "synced",
 			"1 on a standby that holds a copy of the slot (from 17)."),
-		SlotGateBlocked: b.optional("slot", "standby_gate_blocked",
+		SlotStandbyBlocked: b.optional("slot", "standby_gate_blocked",
 			"1 while a slot of synchronized_standby_slots is missing, inactive or lost: the relay is sent nothing until it is back. Absent: there is no such gate."),
 		SlotCatalogXminAge: b.optional("slot", "catalog_xmin_age",
 			"Transactions since the oldest catalogue row that the slot keeps. High: catalogues bloat, and in the extreme the server stops taking writes."),
-		SlotHeldSince: b.optionals("slot", "held_since_timestamp_seconds", []string{"holder"},
+		SlotOldestBlocker: b.optionals("slot", "held_since_timestamp_seconds", []string{"holder"},
 			"Begin of the oldest transaction that keeps restart_lsn or catalog_xmin back, by its kind. Absent: none. /status names it."),
 		SlotSpillBytes: b.counted("slot", "spill_bytes_total",
 			"Bytes that decoding for the slot wrote to the server's disk, since logical_decoding_work_mem was not enough. The server's own counter."),

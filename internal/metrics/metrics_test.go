@@ -37,12 +37,12 @@ func filled(t *testing.T) (*Set, *prometheus.Registry) {
 	}
 	for _, o := range []*Optional{
 		s.ConfigReloaded, s.SlotWALLimitBytes, s.SlotTimeToLoss, s.SlotTimeToDiskFull, s.SlotCatchUp, s.SlotInactiveSince, s.SlotConflicting,
-		s.SlotFailover, s.SlotSynced, s.SlotGateBlocked, s.SlotCatalogXminAge, s.SlotSpillBytes, s.SlotSpillTransactions, s.SlotStreamBytes,
+		s.SlotFailover, s.SlotSynced, s.SlotStandbyBlocked, s.SlotCatalogXminAge, s.SlotSpillBytes, s.SlotSpillTransactions, s.SlotStreamBytes,
 		s.SlotDecodedBytes, s.SlotClockSkew,
 	} {
 		o.Set(1)
 	}
-	for _, v := range []*OptionalVec{s.SlotWALRate, s.SlotDrainRate, s.SlotInvalidated, s.SlotHeldSince, s.SlotOtherActive, s.SlotOtherRetained, s.SlotOtherSafeWAL} {
+	for _, v := range []*OptionalVec{s.SlotWALRate, s.SlotDrainRate, s.SlotInvalidated, s.SlotOldestBlocker, s.SlotOtherActive, s.SlotOtherRetained, s.SlotOtherSafeWAL} {
 		v.Replace(Sample(1, "5m"))
 	}
 	s.HealthCondition.Replace(Sample(1, "PostriderSlotLost", "critical"))

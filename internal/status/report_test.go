@@ -37,8 +37,8 @@ func TestReport_KeepsVerdictAndObservationThroughJSON(t *testing.T) {
 		Stream:         &monitor.Walsender{PID: 4711, Application: "postrider", State: "streaming"},
 		Decoding:       &monitor.Decoding{SpillBytes: 17},
 		CatalogXminAge: new(int64(42)),
-		Holders:        []monitor.Holder{{Kind: monitor.HolderTransaction, PID: 815, Application: "psql", Since: statustest.Ago(time.Hour), Restart: true}},
-		Gate:           []monitor.GateSlot{{Name: "standby1", Blocks: true}},
+		Blockers:       []monitor.Blocker{{Kind: monitor.BlockerTransaction, PID: 815, Application: "psql", Since: statustest.Ago(time.Hour), Restart: true}},
+		Standbys:       []monitor.StandbySlot{{Name: "standby1", Blocks: true}},
 		Others:         []slot.Status{{Slot: slot.Slot{Name: "crm"}, RetainedBytes: new(int64(5 << 30)), ObservedAt: statustest.Ago(time.Second)}},
 		Rates:          monitor.Rates{WAL5m: &seconds},
 		Forecast:       monitor.Forecast{Loss: monitor.Estimate{Seconds: &seconds, Assumption: "writes go on"}},
@@ -63,7 +63,7 @@ func TestReport_KeepsVerdictAndObservationThroughJSON(t *testing.T) {
 		names = append(names, c.Name)
 	}
 	require.Equal(t, []string{health.TimeToLoss, health.StandbyGate, health.Stuck, health.HeldByTransaction, health.OtherSlot, health.ClockSkew}, names)
-	require.Equal(t, "kafka at kafka-1:9092", got.Verdict.Conditions[2].Culprit)
+	require.Equal(t, "kafka at kafka-1:9092", got.Verdict.Conditions[2].Cause)
 
 	var document struct{ Monitor map[string]any }
 	require.NoError(t, json.Unmarshal(b, &document))

@@ -207,7 +207,7 @@ func (s screen) writePipeline(b *strings.Builder, width int) {
 			fmt.Fprintf(b, "%s in %s: %s\n", f.what, health.Duration(seconds(*f.e.Seconds)), f.e.Assumption)
 		}
 	}
-	for _, h := range o.Holders {
+	for _, h := range o.Blockers {
 		fmt.Fprintf(b, "held back by %s, pid %d, %s %s, for %s\n", h.Kind, h.PID, terminal.Printable(h.Application), terminal.Printable(h.GID), s.ago(h.Since))
 	}
 	fmt.Fprintln(b)

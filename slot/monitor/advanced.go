@@ -16,7 +16,7 @@ import (
 
 // Advanced judges a slot whose confirmed position, at to, lies beyond from, up to which this process knows everything to be published. It is nil if another
 // relay can have published what lies between: the slot has gone on decoding since last was observed. It is nil too if that cannot
-// be told, since the counters have begun anew after streamed, when this process last began to stream, by the server's clock: a crash does that, and
+// be told, since the counters have begun again after streamed, when this process last began to stream, by the server's clock: a crash does that, and
 // whoever resets them. Nor can it be told where somebody else has held the slot, and nothing was ever counted: he may have confirmed that there was
 // nothing. Otherwise somebody made the slot anew, and it never sends what lies between: a LostError. That no row of the tables lies there is no proof that
 // nothing was lost, since rows may be deleted as soon as they are written: it counts only for a slot that was never seen to decode anything, nor to be missing.
@@ -46,8 +46,8 @@ func Advanced(ctx context.Context, conn *pgx.Conn, last Observation, tables []st
 		return nil
 	}
 	lost := &slot.LostError{
-		Name: last.Slot.Name, Reason: fmt.Sprintf("somebody has made it anew, or moved it on: it begins at %s", to),
-		ConfirmedFlushLSN: from, Moved: true,
+		Name: last.Slot.Name, Reason: fmt.Sprintf("another process has recreated it, or advanced it: it begins at %s", to),
+		ConfirmedFlushLSN: from, Advanced: true,
 	}
 	if last.Slot.ConfirmedFlushLSN <= from { // or what was observed is the new slot already, which knows nothing of the gap
 		lost.CatalogXmin = last.Slot.CatalogXmin
@@ -78,27 +78,20 @@ func awaitCounters(ctx context.Context, conn *pgx.Conn) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, countersTimeout, ErrStaleCounters)
 	defer cancel()
-	tick := time.NewTicker(countersInterval)
-	defer tick.Stop()
 	var asked time.Time
 	if err := conn.QueryRow(ctx, `SELECT pg_catalog.clock_timestamp()`).Scan(&asked); err != nil {
 		return fmt.Errorf("read the server's clock: %w", postgres.Error(err))
 	}
-	for {
-		var written time.Time
-		if err := conn.QueryRow(ctx, `SELECT pg_catalog.pg_stat_get_snapshot_timestamp()`).Scan(&written); err != nil {
-			if ctx.Err() != nil {
-				err = context.Cause(ctx)
-			}
-			return fmt.Errorf("read the age of the server's counters: %w", postgres.Error(err))
-		}
-		if !written.Before(asked) {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the server's counters, which are of %s: %w", written.UTC().Format(time.RFC3339), context.Cause(ctx))
-		}
+	var written time.Time
+	_, err := postgres.Poll(ctx, countersInterval, 0, func() (bool, error) {
+		err := conn.QueryRow(ctx, `SELECT pg_catalog.pg_stat_get_snapshot_timestamp()`).Scan(&written)
+		return !written.Before(asked), postgres.Error(err)
+	})
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
 	}
+	if err != nil {
+		return fmt.Errorf("wait for the server's counters, which are of %s: %w", written.UTC().Format(time.RFC3339), err)
+	}
+	return nil
 }

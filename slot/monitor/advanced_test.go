@@ -48,7 +48,7 @@ func (p *place) confirms() (end pglogrepl.LSN) {
 }
 
 // A relay streams, another takes over and confirms that there was nothing, and the first one takes over again: no row is lost.
-func TestMovedOn_TakesAnIdleSlotThatAnotherRelayHeld(t *testing.T) {
+func TestAdvanced_TakesAnIdleSlotThatAnotherRelayHeld(t *testing.T) {
 	p := onShared(t, "17")
 	p.Outbox()
 	w := watch(t, p, p.Need())
@@ -63,7 +63,7 @@ func TestMovedOn_TakesAnIdleSlotThatAnotherRelayHeld(t *testing.T) {
 	require.NoError(t, moved(true))
 	require.ErrorIs(t, moved(false), replication.ErrSlotLost, "nobody else can have moved it on")
 
-	// The same counters, of a slot that was made anew.
+	// The same counters, of a slot that was recreated.
 	require.NoError(t, slot.Drop(t.Context(), p.Conn, p.Name))
 	w.settles(func(o monitor.Observation) bool { return o.Slot.WALStatus == "lost" })
 	_, err := slot.Create(t.Context(), p.Conn, p.Config())
@@ -74,8 +74,8 @@ func TestMovedOn_TakesAnIdleSlotThatAnotherRelayHeld(t *testing.T) {
 	require.ErrorIs(t, moved(true), replication.ErrSlotLost, "the monitor has seen it")
 }
 
-// Rows may be deleted in the transaction that writes them: that none is there says nothing about what a slot that was made anew leaves out.
-func TestMovedOn_RefusesAnotherSlotWhereNoRowIsLeft(t *testing.T) {
+// Rows may be deleted in the transaction that writes them: that none is there says nothing about what a slot that was recreated leaves out.
+func TestAdvanced_RefusesAnotherSlotWhereNoRowIsLeft(t *testing.T) {
 	testdb.Versions(t, testdb.All, func(t *testing.T, version string) {
 		p := onShared(t, version)
 		p.Outbox()
@@ -95,7 +95,7 @@ func TestMovedOn_RefusesAnotherSlotWhereNoRowIsLeft(t *testing.T) {
 }
 
 // Before 15 the counters are those of a file that may not be written at all.
-func TestMovedOn_WaitsForNoCountersThatNeverCome(t *testing.T) {
+func TestAdvanced_WaitsForNoCountersThatNeverCome(t *testing.T) {
 	t.Parallel()
 	p, _ := onOwn(t, "14", map[string]string{"stats_temp_directory": "missing"})
 	last := monitor.Observation{Slot: slot.Status{Slot: slot.Slot{Name: p.Name}}}

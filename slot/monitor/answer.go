@@ -14,31 +14,28 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// answer is what observeSQL returns.
+// answer is what observeSQL returns, in the types of an Observation where these fit.
 type answer struct {
-	Now            time.Time     `json:"now"`
-	End            time.Time     `json:"end"`
-	Version        string        `json:"version"`
-	Standby        bool          `json:"standby"`
-	StartedAt      time.Time     `json:"started_at"`
-	Current        *string       `json:"current"`
-	MaxSlotWALKeep *int64        `json:"max_slot_wal_keep_size"`
-	WALKeep        int64         `json:"wal_keep_size"`
-	MaxWALSize     int64         `json:"max_wal_size"`
-	SegmentSize    int64         `json:"wal_segment_size"`
-	SharedBuffers  int64         `json:"shared_buffers"`
-	Timeout        float64       `json:"checkpoint_timeout"`
-	Target         float64       `json:"checkpoint_completion_target"`
-	IdleTimeout    float64       `json:"idle_timeout"`
-	Gate           *string       `json:"gate"`
-	Slots          []slotAnswer  `json:"slots"`
-	Stream         *streamAnswer `json:"stream"`
-	Decoding       *decodingJSON `json:"decoding"`
-	Transactions   []heldAnswer  `json:"transactions"`
-	Prepared       []heldAnswer  `json:"prepared"`
-	Feedback       []heldAnswer  `json:"feedback"`
-	Pages          *int64        `json:"pages"`
-	Checkpoint     *struct {
+	Now      time.Time    `json:"now"`
+	End      time.Time    `json:"end"`
+	Server   Server       `json:"server"`
+	Limit    Limit        `json:"limit"`
+	Current  *string      `json:"current"`
+	Standbys *string      `json:"synchronized_standby_slots"`
+	Slots    []slotAnswer `json:"slots"`
+	Stream   *struct {
+		Walsender
+		Sent *string `json:"sent"`
+	} `json:"stream"`
+	Decoding *struct {
+		Decoding
+		CountedSince time.Time `json:"counted_since"`
+	} `json:"decoding"`
+	Transactions []blockerAnswer `json:"transactions"`
+	Prepared     []blockerAnswer `json:"prepared"`
+	Feedback     []blockerAnswer `json:"feedback"`
+	Pages        *int64          `json:"pages"`
+	Checkpoint   *struct {
 		Time     time.Time `json:"time"`
 		Redo     string    `json:"redo"`
 		Timeline int32     `json:"timeline"`
@@ -61,35 +58,10 @@ func (s slotAnswer) slot() (slot.Slot, error) {
 	return s.CatalogRow.Slot()
 }
 
-type streamAnswer struct {
-	PID         int32   `json:"pid"`
-	Application string  `json:"application"`
-	User        string  `json:"user"`
-	State       string  `json:"state"`
-	Sent        *string `json:"sent"`
-}
-
-type decodingJSON struct {
-	SpillTxns   int64      `json:"spill_txns"`
-	SpillBytes  int64      `json:"spill_bytes"`
-	StreamTxns  int64      `json:"stream_txns"`
-	StreamBytes int64      `json:"stream_bytes"`
-	TotalTxns   int64      `json:"total_txns"`
-	TotalBytes  int64      `json:"total_bytes"`
-	StatsReset  *time.Time `json:"stats_reset"`
-	Since       time.Time  `json:"counted_since"`
-}
-
-type heldAnswer struct {
-	PID         int32      `json:"pid"`
-	XID         string     `json:"xid"`
-	Age         int64      `json:"age"`
-	Application string     `json:"application"`
-	User        string     `json:"user"`
-	Database    string     `json:"database"`
-	State       string     `json:"state"`
-	GID         string     `json:"gid"`
-	Since       *time.Time `json:"since"`
+type blockerAnswer struct {
+	Blocker
+	XID string `json:"xid"` // hides that of Holder
+	Age int64  `json:"age"`
 }
 
 // asked is an answer, with when it was asked for and when it came, by our clock.
@@ -119,20 +91,17 @@ func (a asked) clock() *Clock {
 }
 
 func (a asked) server() Server {
-	s := Server{Version: a.Version, Standby: a.Standby, StartedAt: a.StartedAt}
 	if a.Checkpoint != nil {
-		s.Timeline = a.Checkpoint.Timeline
+		a.Server.Timeline = a.Checkpoint.Timeline
 	}
-	return s
+	return a.Server
 }
 
 func (a asked) limit(volume int64) Limit {
-	l := Limit{
-		MaxSlotWALKeepSize: a.MaxSlotWALKeep, WALKeepSize: a.WALKeep, MaxWALSize: a.MaxWALSize, SegmentSize: a.SegmentSize, SharedBuffers: a.SharedBuffers,
-		CheckpointTimeout: Seconds(a.Timeout), CheckpointTarget: a.Target, IdleTimeout: Seconds(a.IdleTimeout), VolumeSize: volume, WALDirectory: a.WALDirectory,
-	}
-	if a.MaxSlotWALKeep != nil {
-		l.Effective = new(max(*a.MaxSlotWALKeep, a.WALKeep))
+	l := a.Limit
+	l.VolumeSize, l.WALDirectory = volume, a.WALDirectory
+	if l.MaxSlotWALKeepSize != nil {
+		l.Effective = new(max(*l.MaxSlotWALKeepSize, l.WALKeepSize))
 	}
 	return l
 }
@@ -159,37 +128,31 @@ func (a asked) walsender() (*Walsender, error) {
 	if a.Stream == nil {
 		return nil, nil
 	}
-	sent, err := postgres.ParseOptionalLSN(a.Stream.Sent)
-	return &Walsender{PID: a.Stream.PID, Application: a.Stream.Application, User: a.Stream.User, State: a.Stream.State, SentLSN: sent}, err
+	var err error
+	a.Stream.SentLSN, err = postgres.ParseOptionalLSN(a.Stream.Sent)
+	return &a.Stream.Walsender, err
 }
 
 func (a asked) decoding() *Decoding {
-	d := a.Decoding
-	if d == nil {
+	if a.Decoding == nil {
 		return nil
 	}
-	out := &Decoding{
-		SpillTransactions: d.SpillTxns, SpillBytes: d.SpillBytes, StreamTransactions: d.StreamTxns, StreamBytes: d.StreamBytes,
-		TotalTransactions: d.TotalTxns, TotalBytes: d.TotalBytes, countedSince: d.Since,
-	}
-	if d.StatsReset != nil {
-		out.ResetAt = *d.StatsReset
-	}
-	return out
+	a.Decoding.countedSince = a.Decoding.CountedSince
+	return &a.Decoding.Decoding
 }
 
 // gate is empty unless a slot with failover has to wait for others.
-func (a asked) gate(own slot.Slot, all []slot.Status) []GateSlot {
-	if !own.Failover || a.Gate == nil {
+func (a asked) standbys(own slot.Slot, all []slot.Status) []StandbySlot {
+	if !own.Failover || a.Standbys == nil {
 		return nil
 	}
-	var gate []GateSlot
-	for name := range strings.SplitSeq(*a.Gate, ",") {
+	var gate []StandbySlot
+	for name := range strings.SplitSeq(*a.Standbys, ",") {
 		name = strings.Trim(strings.TrimSpace(name), `"`)
 		if name == "" {
 			continue
 		}
-		g := GateSlot{Name: name, Blocks: true}
+		g := StandbySlot{Name: name, Blocks: true}
 		if i := slices.IndexFunc(all, func(s slot.Status) bool { return s.Name == name }); i >= 0 {
 			s := all[i]
 			g.Exists, g.Active, g.InactiveSince, g.WALStatus = true, s.Active, s.InactiveSince, s.WALStatus

@@ -8,7 +8,7 @@ import (
 
 const (
 	// A transaction that is younger holds nobody up.
-	youngestHolder = time.Second
+	youngestBlocker = time.Second
 	// Feedback moves with each query of a standby. One that has not moved for this long, while this many transactions began, is stuck.
 	stuckFeedback    = time.Minute
 	stuckFeedbackAge = 1000 // transactions
@@ -36,32 +36,31 @@ func (f *firstSeen) since(key string, now time.Time) time.Time {
 
 // holders are those who keep restart_lsn or catalog_xmin back, the oldest first. restart_lsn cannot pass the beginning of the oldest transaction
 // that runs, in whichever database.
-func (a asked) holders(seen *firstSeen) []Holder {
+func (a asked) blockers(seen *firstSeen) []Blocker {
 	type aged struct {
-		Holder
+		Blocker
 		age int64
 	}
 	var found []aged
 	oldest := int64(-1)
-	add := func(kind string, h heldAnswer) {
+	add := func(kind string, h blockerAnswer) {
 		since := seen.since(kind+" "+h.XID, a.Now)
-		if h.Since != nil {
-			since = *h.Since
+		if h.Since.IsZero() {
+			h.Since = since
 		}
 		oldest = max(oldest, h.Age)
-		xid, _ := strconv.ParseUint(h.XID, 10, 64) // the server wrote it
-		found = append(found, aged{Holder{
-			Kind: kind, PID: h.PID, Application: h.Application, User: h.User, Database: h.Database, State: h.State, GID: h.GID, XID: xid, Since: since,
-		}, h.Age})
+		h.Kind = kind
+		h.Blocker.XID, _ = strconv.ParseUint(h.XID, 10, 64) // the server wrote it
+		found = append(found, aged{h.Blocker, h.Age})
 	}
 	for _, h := range a.Transactions {
-		add(HolderTransaction, h)
+		add(BlockerTransaction, h)
 	}
 	for _, h := range a.Prepared {
-		add(HolderPrepared, h)
+		add(BlockerPrepared, h)
 	}
-	standby := func(h Holder, key string, age int64) {
-		h.Kind, h.Since = HolderStandby, seen.since("standby "+key, a.Now)
+	standby := func(h Blocker, key string, age int64) {
+		h.Kind, h.Since = BlockerStandby, seen.since("standby "+key, a.Now)
 		if age >= stuckFeedbackAge && a.Now.Sub(h.Since) >= stuckFeedback {
 			found = append(found, aged{h, age})
 		}
@@ -71,19 +70,19 @@ func (a asked) holders(seen *firstSeen) []Holder {
 			continue
 		}
 		xid, age := s.feedback()
-		standby(Holder{PID: s.ActivePID, Application: s.Name}, s.Name+" "+xid, age)
+		standby(Blocker{PID: s.ActivePID, Application: s.Name}, s.Name+" "+xid, age)
 	}
 	for _, h := range a.Feedback {
-		standby(Holder{PID: h.PID, Application: h.Application, User: h.User}, strconv.Itoa(int(h.PID))+" "+h.XID, h.Age)
+		standby(Blocker{PID: h.PID, Application: h.Application, User: h.User}, strconv.Itoa(int(h.PID))+" "+h.XID, h.Age)
 	}
 	slices.SortStableFunc(found, func(x, y aged) int { return int(y.age - x.age) })
-	var holders []Holder
+	var holders []Blocker
 	for _, h := range found {
-		if a.Now.Sub(h.Since) < youngestHolder {
+		if a.Now.Sub(h.Since) < youngestBlocker {
 			continue
 		}
-		h.Restart = h.Kind != HolderStandby && h.age == oldest
-		holders = append(holders, h.Holder)
+		h.Restart = h.Kind != BlockerStandby && h.age == oldest
+		holders = append(holders, h.Blocker)
 	}
 	return holders
 }

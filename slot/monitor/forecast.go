@@ -67,7 +67,7 @@ func lossByLimit(o Observation) Estimate {
 	case wal.best <= 0:
 		return never("no loss in sight: no WAL is written, by %s", wal.window)
 	case !pressed && !o.Slot.Active:
-		return never("not known yet: nobody has read from the slot for less than %d seconds", awayFor)
+		return never("not known yet: no session has read from the slot for less than %d seconds", awayFor)
 	case !pressed:
 		return never("no loss in sight: the reader keeps up, and nothing holds restart_lsn back")
 	case !p.reaches(passed):
@@ -117,7 +117,7 @@ func lossByIdleness(o Observation) Estimate {
 	if passed > 0 {
 		what += " in " + span(passed)
 	}
-	return estimate(c.ends, passed, latest, "nobody reads from the slot and %s; it is lost when %s", what, l.endText(c, passed, latest))
+	return estimate(c.ends, passed, latest, "no session reads from the slot and %s; it is lost when %s", what, l.endText(c, passed, latest))
 }
 
 // outlook finds the checkpoint that costs the slot.
@@ -169,7 +169,7 @@ func (l outlook) lastCheckpoint() checkpoint {
 	last := checkpoint{begins: c.StartedAt.Sub(now).Seconds(), redo: position(l.Observation, uint64(c.RedoLSN))}
 	last.ends = last.begins + float64(c.Took)
 	if since := l.Server.StartedAt.Sub(now).Seconds(); !l.Server.StartedAt.IsZero() && since > last.begins {
-		last.begins, last.ends = since, since // the clock of checkpoint_timeout began anew
+		last.begins, last.ends = since, since // the clock of checkpoint_timeout began again
 	}
 	return last
 }
@@ -252,7 +252,7 @@ func forecastDiskFull(o Observation, loss Estimate) Estimate {
 	case wal.best <= 0:
 		return never("no full disk in sight: no WAL is written, by %s", wal.window)
 	case !pressed && !o.Slot.Active:
-		return never("not known yet: nobody has read from the slot for less than %d seconds", awayFor)
+		return never("not known yet: no session has read from the slot for less than %d seconds", awayFor)
 	case !pressed:
 		return never("no full disk in sight: the reader keeps up, and nothing holds restart_lsn back")
 	case !p.reaches(seconds):
@@ -293,7 +293,7 @@ func forecastCatchUp(o Observation) Estimate {
 	case o.Slot.LagBytes == nil:
 		return never("not known: the slot has no confirmed position")
 	case !o.Slot.Active:
-		return never("not catching up: nobody reads from the slot")
+		return never("not catching up: no session reads from the slot")
 	case *o.Slot.LagBytes == 0:
 		return estimate(0, 0, 0, "caught up: everything that is written is confirmed")
 	case r.WAL5m == nil || r.Drain5m == nil:

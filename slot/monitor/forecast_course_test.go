@@ -16,11 +16,11 @@ const gib = 1 << 30
 
 // course is a server, a slot and a reader over time, looked at each 5 s as the monitor does. Positions are in bytes, times in seconds.
 type course struct {
-	rate   func(t float64) float64           // of WAL
-	pace   func(t, rate float64) float64     // that the reader can confirm
-	reads  func(t float64) bool              // somebody reads; nil: always
-	holder func(t float64) (Holder, float64) // the oldest open transaction and when it began; nil: none
-	limit  float64                           // max_slot_wal_keep_size; zero: none
+	rate   func(t float64) float64            // of WAL
+	pace   func(t, rate float64) float64      // that the reader can confirm
+	reads  func(t float64) bool               // somebody reads; nil: always
+	holder func(t float64) (Blocker, float64) // the oldest open transaction and when it began; nil: none
+	limit  float64                            // max_slot_wal_keep_size; zero: none
 }
 
 type watched struct {
@@ -87,7 +87,7 @@ func (r *watched) observe(at time.Time, active bool) Observation {
 	if r.holder != nil {
 		if h, began := r.holder(r.now); began >= 0 {
 			h.Restart, h.Since = true, at.Add(-time.Duration((r.now-began)*float64(time.Second)))
-			o.Holders = []Holder{h}
+			o.Blockers = []Blocker{h}
 		}
 	}
 	o.Forecast = forecast(o)
@@ -103,14 +103,14 @@ func keepingUp(_, rate float64) float64 { return rate + 20*mib }
 // A reader who keeps up is in no danger, however much is written and however it comes and goes.
 func TestForecast_IsSilentWhileTheReaderKeepsUp(t *testing.T) {
 	// One transaction of 20 s after the other, each in the middle of the one before.
-	short := func(now float64) (Holder, float64) {
-		return Holder{Kind: HolderTransaction, State: "idle in transaction"}, max(0, math.Floor(now/10)*10-10)
+	short := func(now float64) (Blocker, float64) {
+		return Blocker{Kind: BlockerTransaction, State: "idle in transaction"}, max(0, math.Floor(now/10)*10-10)
 	}
-	copying := func(now float64) (Holder, float64) {
+	copying := func(now float64) (Blocker, float64) {
 		if now < 600 || now >= 683 {
-			return Holder{}, -1
+			return Blocker{}, -1
 		}
-		return Holder{Kind: HolderTransaction, State: "active"}, 600
+		return Blocker{Kind: BlockerTransaction, State: "active"}, 600
 	}
 	for name, c := range map[string]course{
 		"steady, a little":     {rate: steadily(0.7)},
@@ -181,16 +181,16 @@ func TestForecast_AnnouncesADanger(t *testing.T) {
 		course
 		within float64
 	}{
-		"nobody reads": {course{reads: func(t float64) bool { return t < begins }}, 60},
+		"no session reads": {course{reads: func(t float64) bool { return t < begins }}, 60},
 		"the broker takes nothing": {course{pace: func(t, rate float64) float64 {
 			if t >= begins {
 				return 0
 			}
 			return keepingUp(t, rate)
 		}}, 60},
-		"a transaction":          {course{holder: since(begins, Holder{Kind: HolderTransaction, State: "idle in transaction"})}, 60},
-		"a prepared transaction": {course{holder: since(begins, Holder{Kind: HolderPrepared})}, 60},
-		"a transaction at work":  {course{holder: since(begins, Holder{Kind: HolderTransaction, State: "active"})}, 60},
+		"a transaction":          {course{holder: since(begins, Blocker{Kind: BlockerTransaction, State: "idle in transaction"})}, 60},
+		"a prepared transaction": {course{holder: since(begins, Blocker{Kind: BlockerPrepared})}, 60},
+		"a transaction at work":  {course{holder: since(begins, Blocker{Kind: BlockerTransaction, State: "active"})}, 60},
 		"a reader at half the pace": {course{pace: func(t, rate float64) float64 {
 			if t >= begins {
 				return rate / 2
@@ -235,8 +235,8 @@ func TestForecast_AnnouncesADanger(t *testing.T) {
 	}
 }
 
-func since(begins float64, h Holder) func(float64) (Holder, float64) {
-	return func(t float64) (Holder, float64) {
+func since(begins float64, h Blocker) func(float64) (Blocker, float64) {
+	return func(t float64) (Blocker, float64) {
 		if t < begins {
 			return h, -1
 		}

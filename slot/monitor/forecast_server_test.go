@@ -25,7 +25,7 @@ import (
 //	go test ./slot -run TestForecast_OnRealServers -v -timeout 1h -forecast 17:inserts:1.5,18:messages:4
 var measured = flag.String("forecast", "", "version:inserts|messages:megabytes a second[:setting=value...], or several with commas: measure the forecast with default settings")
 
-// endangered is a server whose slot nobody reads from.
+// endangered is a server whose slot no session reads from.
 type endangered struct {
 	name    string
 	version string
@@ -75,7 +75,7 @@ func measuredServers(t *testing.T) []endangered {
 	return servers
 }
 
-// A slot that nobody reads from is lost when the forecast says, on servers that lose theirs in each of the ways.
+// A slot that no session reads from is lost when the forecast says, on servers that lose theirs in each of the ways.
 func TestForecast_OnRealServers(t *testing.T) {
 	servers := quickServers()
 	if *measured != "" {

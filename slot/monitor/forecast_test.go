@@ -16,7 +16,7 @@ import (
 const mib = 1 << 20
 
 // paused is a server with default settings and a limit of 256 MiB, of which 200 MiB are left. A checkpoint began a minute ago, a MiB is
-// written each second, few pages are changed, and nobody reads from the slot.
+// written each second, few pages are changed, and no session reads from the slot.
 func paused() Observation {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	return Observation{
@@ -72,10 +72,10 @@ func away(ago time.Duration) func(*Observation) {
 	return func(o *Observation) { o.Slot.Active, o.Slot.InactiveSince = false, o.Slot.ObservedAt.Add(-ago) }
 }
 
-func open(h Holder, ago time.Duration) func(*Observation) {
+func open(h Blocker, ago time.Duration) func(*Observation) {
 	return func(o *Observation) {
 		h.Restart, h.Since = true, o.Slot.ObservedAt.Add(-ago)
-		o.Holders = []Holder{h}
+		o.Blockers = []Blocker{h}
 	}
 }
 
@@ -119,7 +119,7 @@ func (w wanted) holds(t *testing.T, of func(Forecast) Estimate) {
 
 func TestForecast_Loss(t *testing.T) {
 	for _, w := range []wanted{
-		{"few pages: soon after the next checkpoint begins", nil, 240 + 6, "nobody has read from the slot for 1m12s; at 1 MiB/s of WAL, the rate of the last 5 minutes, the limit of 256 MiB is passed in 3m20s; " +
+		{"few pages: soon after the next checkpoint begins", nil, 240 + 6, "no session has read from the slot for 1m12s; at 1 MiB/s of WAL, the rate of the last 5 minutes, the limit of 256 MiB is passed in 3m20s; " +
 			"the slot is lost when the checkpoint that follows ends, about 4m6s from now"},
 		{"many pages: their writing is spread", manyPages, 240 + 270, "about 8m30s from now"},
 		{"many pages that do not fit in shared_buffers", both(manyPages, func(o *Observation) { o.Limit.SharedBuffers = 8 * mib }), 240 + 102.4, ""},
@@ -131,7 +131,7 @@ func TestForecast_Loss(t *testing.T) {
 		{"a disk that is slower than the schedule", both(manyPages, func(o *Observation) { o.Limit.Checkpoint.Took = 290 }), 240 + 290, ""},
 		// 8 segments are filled at 0x40000000 + 128 MiB, which is in 56 s, and again each 128 s.
 		{"WAL asks for the checkpoints", both(manyPages, func(o *Observation) { o.Limit.MaxWALSize = 256 * mib }), 56 + 128 + 0.9*128, ""},
-		{"the server was started since: its clock began anew", func(o *Observation) { o.Server.StartedAt = o.Slot.ObservedAt.Add(-10 * time.Second) }, 290 + 7, ""},
+		{"the server was started since: its clock began again", func(o *Observation) { o.Server.StartedAt = o.Slot.ObservedAt.Add(-10 * time.Second) }, 290 + 7, ""},
 		{"checkpoints were left out on an idle server", func(o *Observation) {
 			o.Limit.Checkpoint.StartedAt = o.Slot.ObservedAt.Add(-10 * time.Hour).Add(-100 * time.Second)
 			o.Limit.Checkpoint.RedoLSN = 0x4000_0000 + 40*mib
@@ -153,15 +153,15 @@ func TestForecast_Loss(t *testing.T) {
 		{"the broker took nothing for ten seconds", both(readingAt(1), func(o *Observation) { o.Distance.ConfirmedStill = 10 }), none, "the reader keeps up"},
 		{"what has just begun is not taken for lasting", both(readingAt(1), func(o *Observation) { o.Distance.ConfirmedStill, o.Slot.SafeWALSize = 60, new(int64(600*mib)) }), none,
 			"not known: nothing has been confirmed for 1m0s, and the limit is passed in 10m0s if that lasts"},
-		{"the relay is gone since a minute", both(readingAt(1), away(time.Minute)), 246, "nobody has read from the slot for 1m0s"},
-		{"the relay is gone for a moment", both(readingAt(1), away(3*time.Second)), none, "not known yet: nobody has read from the slot for less than 10 seconds"},
-		{"a transaction that does nothing", both(readingAt(1), open(Holder{Kind: HolderTransaction, State: "idle in transaction"}, 40*time.Second)), 246, "a transaction has held restart_lsn back for 40s"},
-		{"a prepared transaction", both(readingAt(1), open(Holder{Kind: HolderPrepared}, time.Hour)), 246, "a transaction has held"},
-		{"a transaction that is at work, for as long as the limit is far", both(readingAt(1), open(Holder{Kind: HolderTransaction, State: "active"}, 32*time.Second)), 246, "held restart_lsn back for 32s"},
-		{"a transaction that has just begun, beside a limit that is farther", both(readingAt(1), open(Holder{Kind: HolderTransaction, State: "active"}, 32*time.Second), func(o *Observation) {
+		{"the relay is gone since a minute", both(readingAt(1), away(time.Minute)), 246, "no session has read from the slot for 1m0s"},
+		{"the relay is gone for a moment", both(readingAt(1), away(3*time.Second)), none, "not known yet: no session has read from the slot for less than 10 seconds"},
+		{"a transaction that does nothing", both(readingAt(1), open(Blocker{Kind: BlockerTransaction, State: "idle in transaction"}, 40*time.Second)), 246, "a transaction has held restart_lsn back for 40s"},
+		{"a prepared transaction", both(readingAt(1), open(Blocker{Kind: BlockerPrepared}, time.Hour)), 246, "a transaction has held"},
+		{"a transaction that is at work, for as long as the limit is far", both(readingAt(1), open(Blocker{Kind: BlockerTransaction, State: "active"}, 32*time.Second)), 246, "held restart_lsn back for 32s"},
+		{"a transaction that has just begun, beside a limit that is farther", both(readingAt(1), open(Blocker{Kind: BlockerTransaction, State: "active"}, 32*time.Second), func(o *Observation) {
 			o.Slot.SafeWALSize = new(int64(300 * mib))
 		}), none, "the limit is passed in 5m0s if that lasts"},
-		{"a short transaction", both(readingAt(1), open(Holder{Kind: HolderTransaction, State: "idle in transaction"}, 20*time.Second)), none, "the reader keeps up"},
+		{"a short transaction", both(readingAt(1), open(Blocker{Kind: BlockerTransaction, State: "idle in transaction"}, 20*time.Second)), none, "the reader keeps up"},
 		{"nobody is seen who holds restart_lsn back", both(readingAt(1), func(o *Observation) { o.Distance.RestartStill = 80 }), 246, "restart_lsn has not moved for 1m20s"},
 		{"a step of restart_lsn", both(readingAt(1), func(o *Observation) { o.Distance.RestartStill = 40 }), none, "the reader keeps up"},
 		{"a reader who keeps up", readingAt(1), none, "no loss in sight: the reader keeps up, and nothing holds restart_lsn back"},
@@ -221,7 +221,7 @@ func TestForecast_LossByIdleness(t *testing.T) {
 		}
 	}
 	for _, w := range []wanted{
-		{"sooner than the limit", both(idle(58*time.Minute, time.Hour), func(o *Observation) { o.Slot.SafeWALSize = new(int64(250 * mib)) }), 246, "nobody reads from the slot and idle_replication_slot_timeout is over in 2m0s; " +
+		{"sooner than the limit", both(idle(58*time.Minute, time.Hour), func(o *Observation) { o.Slot.SafeWALSize = new(int64(250 * mib)) }), 246, "no session reads from the slot and idle_replication_slot_timeout is over in 2m0s; " +
 			"it is lost when the checkpoint that follows ends, about 4m6s from now"},
 		{"over", both(idle(2*time.Hour, time.Hour), noLimit), 246, "idle_replication_slot_timeout is over; it is lost when the checkpoint that begins in 4m0s ends"},
 		{"not sooner than the limit", idle(58*time.Minute, time.Hour), 246, "the limit of 256 MiB is passed in"},
@@ -240,7 +240,7 @@ func TestForecast_DiskFull(t *testing.T) {
 		return func(o *Observation) { o.Limit.VolumeSize, o.Limit.WALDirectory = size*mib, new(used*mib) }
 	}
 	for _, w := range []wanted{
-		{"at the rate of WAL", both(noLimit, volume(4096, 1096)), 3000, "nobody has read from the slot for 1m12s: pg_wal has 1.1 GiB of the volume's 4 GiB, grows by 1 MiB/s, the rate of the last 5 minutes, and nothing else grows on it"},
+		{"at the rate of WAL", both(noLimit, volume(4096, 1096)), 3000, "no session has read from the slot for 1m12s: pg_wal has 1.1 GiB of the volume's 4 GiB, grows by 1 MiB/s, the rate of the last 5 minutes, and nothing else grows on it"},
 		{"a reader at half the pace", both(noLimit, volume(2296, 1096), readingAt(0.5)), 2400, "grows by 512 KiB/s"},
 		{"a reader at half the pace, and a volume that lasts", both(noLimit, volume(4096, 1096), readingAt(0.5)), none, "not known: the reader has fallen behind by 512 KiB/s for 5m0s, and the volume is full in 1h40m"},
 		{"a reader who keeps up", both(noLimit, volume(4096, 1096), readingAt(1)), none, "the reader keeps up"},
@@ -267,7 +267,7 @@ func TestForecast_CatchUp(t *testing.T) {
 		{"slower", readingAt(0.5), none, "not catching up"},
 		{"as fast as is written, and close", both(readingAt(1), func(o *Observation) { o.Slot.LagBytes = new(int64(3 * mib)) }), 0, "written within the last 10 seconds"},
 		{"there", both(readingAt(1), func(o *Observation) { o.Slot.LagBytes = new(int64(0)) }), 0, "caught up"},
-		{"nobody reads", nil, none, "nobody reads from the slot"},
+		{"no session reads", nil, none, "no session reads from the slot"},
 		{"lost", func(o *Observation) { o.Slot.WALStatus = "lost" }, none, "lost"},
 		{"not watched for long", both(readingAt(1), func(o *Observation) { o.Rates = Rates{} }), none, "not known yet"},
 		{"a slot that is being made", both(readingAt(1), func(o *Observation) { o.Slot.LagBytes = nil }), none, "no confirmed position"},

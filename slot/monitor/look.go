@@ -14,7 +14,7 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// look looks at slot and publication, and at the server if that is due. problem is what whoever streams must not go on with. With an
+// look looks at slot and publication, and at the server if that is due. problem is what the session that streams must not go on with. With an
 // err nothing was learned, and the last Status stays as it is.
 func (m *Monitor) look(ctx context.Context, conn *pgx.Conn) (problem, err error) {
 	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
@@ -53,20 +53,20 @@ func (m *Monitor) look(ctx context.Context, conn *pgx.Conn) (problem, err error)
 	return problem, nil
 }
 
-// forgotten is postgres.ErrForgotten when two looks in a row, this one and one that began then, have found that nobody streams: whoever thinks that he
-// does waits on a connection that the server has given up. The network may tell him in a quarter of an hour, or never. One look alone may have come
+// stale is postgres.ErrStaleConnection when two looks in a row, this one and one that began then, have found that no session streams: whoever thinks that he
+// does waits on a connection that the server has closed. The network may tell him in a quarter of an hour, or never. One look alone may have come
 // between the end of a stream and the news of it. That nobody was ever seen to stream says nothing: a stream may live for less than the time between two looks.
-func (m *Monitor) forgotten(began time.Time) (then time.Time, err error) {
+func (m *Monitor) stale(began time.Time) (then time.Time, err error) {
 	now := m.Status()
-	then, m.unread = m.unread, began
+	then, m.idleSince = m.idleSince, began
 	if now.Active || now.Synced { // the copy on a standby is never read; the stream is from the primary
-		m.unread = time.Time{}
+		m.idleSince = time.Time{}
 		return time.Time{}, nil
 	}
 	if then.IsZero() {
 		return time.Time{}, nil
 	}
-	return then, fmt.Errorf("slot %q has no walsender: %w", now.Name, postgres.ErrForgotten)
+	return then, fmt.Errorf("slot %q has no walsender: %w", now.Name, postgres.ErrStaleConnection)
 }
 
 func isPublicationError(err error) bool {
@@ -92,7 +92,7 @@ func (m *Monitor) status(ctx context.Context, conn *pgx.Conn) (slot.Status, erro
 	if status.Unfinished() {
 		return slot.Status{}, slot.NotFound(m.need.Slot.Name)
 	}
-	m.recognise(status, nil)
+	m.noticeNewSlot(status, nil)
 	return status, nil
 }
 
@@ -103,14 +103,14 @@ const (
 )
 
 // recognise notices a slot that is not the one of the last Status, but another of the same name. d is what decoding has cost; nil: not known.
-func (m *Monitor) recognise(now slot.Status, d *Decoding) {
+func (m *Monitor) noticeNewSlot(now slot.Status, d *Decoding) {
 	before := m.Observation()
 	position := fmt.Sprintf(", confirmed up to %s: what was committed before it was made is not in it", now.ConfirmedFlushLSN)
 	switch {
 	case m.missing:
-		m.happened(slotCreated, fmt.Sprintf("slot %q is there again", now.Name)+position)
-	case before.Slot.Lost() && !now.Lost(), !m.lost && d.restarted(before.Decoding):
-		m.happened(slotRecreated, fmt.Sprintf("slot %q was dropped and made anew", now.Name)+position)
+		m.record(slotCreated, fmt.Sprintf("slot %q is there again", now.Name)+position)
+	case before.Slot.Lost() && !now.Lost(), !m.unreachable && d.restarted(before.Decoding):
+		m.record(slotRecreated, fmt.Sprintf("slot %q was dropped and recreated", now.Name)+position)
 	default:
 		return
 	}
@@ -118,11 +118,11 @@ func (m *Monitor) recognise(now slot.Status, d *Decoding) {
 	m.readings = nil // positions of another slot
 }
 
-// countedSince is SQL for when the server's counters may have begun anew. One that crashed discards all of them, without a word about those of
+// countedSince is SQL for when the server's counters may have begun again. One that crashed discards all of them, without a word about those of
 // the slots; pg_stat_bgwriter tells, also where a backend's death made the postmaster start everything but itself again.
 const countedSince = `(SELECT GREATEST(pg_catalog.pg_postmaster_start_time(), b.stats_reset) FROM pg_catalog.pg_stat_bgwriter b)`
 
-// restarted tells whether the counters are those of another slot: they were smaller at a later time, nobody reset them, and the server went on
+// restarted reports whether the counters are those of another slot: they were smaller at a later time, nobody reset them, and the server went on
 // counting all the time.
 func (d *Decoding) restarted(before *Decoding) bool {
 	return d != nil && before != nil && d.TotalTransactions < before.TotalTransactions && !d.ResetAt.After(before.ResetAt) &&
@@ -139,7 +139,7 @@ func (m *Monitor) gone() error {
 	}
 	if !m.missing {
 		m.missing = true
-		m.happened("slot_missing", fmt.Sprintf("slot %q does not exist any more: somebody dropped or renamed it", last.Name))
+		m.record("slot_missing", fmt.Sprintf("slot %q does not exist any more: it was dropped or renamed", last.Name))
 	}
 	last.Active, last.ActivePID, last.WALStatus, last.ObservedAt = false, 0, "lost", time.Now()
 	last.RetainedBytes, last.SafeWALSize = nil, nil
@@ -167,15 +167,15 @@ func (m *Monitor) publish(s slot.Status, problem error) {
 	}
 	o := m.observation
 	m.mu.Unlock()
-	m.tellChanges(before, s)
+	m.logChanges(before, s)
 	o.Slot = s
 	m.export(o)
 }
 
-func (m *Monitor) tellChanges(before, s slot.Status) {
-	if m.lost {
-		m.lost = false
-		m.happened("connection_back", "the server answers again")
+func (m *Monitor) logChanges(before, s slot.Status) {
+	if m.unreachable {
+		m.unreachable = false
+		m.record("connection_back", "the server answers again")
 	}
 	if before.ObservedAt.IsZero() {
 		return
@@ -189,14 +189,14 @@ func (m *Monitor) tellChanges(before, s slot.Status) {
 			Msg("slot changed its WAL status")
 	}
 	if s.Lost() && !before.Lost() && !m.missing {
-		m.happened("slot_invalidated", fmt.Sprintf("slot %q was invalidated: %s", s.Name, cmp.Or(s.InvalidationReason, "WAL that it needs was removed")))
+		m.record("slot_invalidated", fmt.Sprintf("slot %q was invalidated: %s", s.Name, cmp.Or(s.InvalidationReason, "WAL that it needs was removed")))
 	}
 	switch {
 	case before.PublicationOK == nil || s.PublicationOK == nil || *before.PublicationOK == *s.PublicationOK:
 	case *s.PublicationOK:
-		m.happened("publication_repaired", "the publication brings every table again; rows inserted meanwhile are not sent")
+		m.record("publication_repaired", "the publication brings every table again; rows inserted meanwhile are not sent")
 	default:
-		m.happened("publication_broken", "the publication does not bring every table, or did not for a while")
+		m.record("publication_broken", "the publication does not bring every table, or did not for a while")
 	}
 }
 
@@ -206,9 +206,9 @@ func (m *Monitor) note(err error) {
 	m.last.Error = err.Error()
 	known := !m.last.ObservedAt.IsZero()
 	m.mu.Unlock()
-	if known && !m.lost {
-		m.lost = true
-		m.happened("connection_lost", "the server cannot be asked any more: "+err.Error())
+	if known && !m.unreachable {
+		m.unreachable = true
+		m.record("connection_lost", "the server cannot be asked any more: "+err.Error())
 	}
 	m.export(m.Observation())
 }

@@ -46,16 +46,16 @@ func exportSlot(m *metrics.Set, s slot.Status) {
 func exportServer(m *metrics.Set, o Observation) {
 	set(m.SlotWALLimitBytes, o.Limit.Effective)
 	set(m.SlotCatalogXminAge, o.CatalogXminAge)
-	m.SlotGateBlocked.Clear()
-	if len(o.Gate) > 0 {
+	m.SlotStandbyBlocked.Clear()
+	if len(o.Standbys) > 0 {
 		blocked := false
-		for _, g := range o.Gate {
+		for _, g := range o.Standbys {
 			blocked = blocked || g.Blocks
 		}
-		m.SlotGateBlocked.SetBool(blocked)
+		m.SlotStandbyBlocked.SetBool(blocked)
 	}
 	oldest := map[string]metrics.OptionalSample{}
-	for _, h := range o.Holders { // the oldest first
+	for _, h := range o.Blockers { // the oldest first
 		if _, known := oldest[h.Kind]; !known {
 			oldest[h.Kind] = metrics.Sample(float64(h.Since.UnixMilli())/1e3, h.Kind)
 		}
@@ -64,7 +64,7 @@ func exportServer(m *metrics.Set, o Observation) {
 	for _, s := range oldest {
 		held = append(held, s)
 	}
-	m.SlotHeldSince.Replace(held...)
+	m.SlotOldestBlocker.Replace(held...)
 	if d := o.Decoding; d != nil {
 		m.SlotSpillBytes.Set(float64(d.SpillBytes))
 		m.SlotSpillTransactions.Set(float64(d.SpillTransactions))

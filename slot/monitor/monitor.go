@@ -23,7 +23,7 @@ const (
 	renewInterval = 30 * time.Second
 	// How long one look may take. A lock on an outbox table, as by ALTER TABLE, can hold it up.
 	observeTimeout = 5 * time.Second
-	// Between the look that is the first to see that nobody streams, and the next.
+	// Between the look that is the first to see that no session streams, and the next.
 	secondLook = 500 * time.Millisecond
 	// Pauses between attempts to connect to a server that refuses.
 	reconnectMin = 250 * time.Millisecond
@@ -52,22 +52,22 @@ type Monitor struct {
 	presence *presence
 
 	// Of the goroutine in Run alone.
-	connected  time.Time // when the present connection was made
-	started    time.Time // when its server was started
-	observed   time.Time // when observe last succeeded
-	rights     *rights   // of the login; nil: not asked
-	readings   readings
-	seen       firstSeen
-	checkpoint Checkpoint // the last one, as seen
-	clockRead  time.Time
-	missing    bool      // there was no slot when it was last looked for
-	lost       bool      // the server could not be asked since the last Status
-	unread     time.Time // when the look before this one began, if it found nobody who streams
+	connected   time.Time // when the present connection was made
+	started     time.Time // when its server was started
+	observed    time.Time // when observe last succeeded
+	rights      *rights   // of the login; nil: not asked
+	readings    readings
+	seen        firstSeen
+	checkpoint  Checkpoint // the last one, as seen
+	clockRead   time.Time
+	missing     bool      // there was no slot when it was last looked for
+	unreachable bool      // the server could not be asked since the last Status
+	idleSince   time.Time // when the look before this one began, if it found nobody who streams
 
 	skew atomic.Int64 // nanoseconds; see ClockSkew
 
 	looking    sync.Mutex        // held while the publication is read and compared
-	brought    *slot.Publication // of the last look that found nothing wrong; nil: there was none
+	lastGood   *slot.Publication // of the last look that found nothing wrong; nil: there was none
 	boundaries boundaries        // of the looks until then
 	begun      bool              // Begin has looked
 
@@ -110,10 +110,10 @@ func (m *Monitor) Status() slot.Status {
 	return m.last
 }
 
-// Run watches over a connection of its own until ctx ends. problem is called from Run's goroutine with what whoever streams must not go
+// Run watches over a connection of its own until ctx ends. problem is called from Run's goroutine with what the session that streams must not go
 // on with, and when the look began that found it: a *PublicationError when rows would be missing and a *LostError when the slot is lost or
-// gone, at each look for as long as that is so, postgres.ErrForgotten when nobody streams, which only concerns who believes that he does since before
-// that look, and an error that is postgres.ErrStopping when the server shuts down, because the server waits for whoever streams. Everything else heals here.
+// gone, at each look for as long as that is so, postgres.ErrStaleConnection when no session streams, which only concerns who believes that he does since before
+// that look, and an error that is postgres.ErrStopping when the server shuts down, because the server waits for the session that streams. Everything else heals here.
 func (m *Monitor) Run(ctx context.Context, problem func(err error, began time.Time)) {
 	refusals, there := 0, time.Now()
 	for {
@@ -174,7 +174,7 @@ func (m *Monitor) watch(ctx context.Context, conn *pgx.Conn, problem func(err er
 			m.answered(conn)
 		}
 		if found == nil && err == nil {
-			began, found = m.forgotten(began)
+			began, found = m.stale(began)
 		}
 		if found != nil {
 			problem(found, began)
@@ -212,12 +212,12 @@ func (m *Monitor) watch(ctx context.Context, conn *pgx.Conn, problem func(err er
 // errShortLived ends a watch whose connections are ended again and again.
 var errShortLived = errors.New("the server ends the connections of the monitor soon after they are made")
 
-// untilLook is the time to the next look, after one that found a problem or nil. Where it was the first to see that nobody streams, the look that makes
-// sure comes soon: rows wait while a relay listens to a connection that the server has given up. They
+// untilLook is the time to the next look, after one that found a problem or nil. Where it was the first to see that no session streams, the look that makes
+// sure comes soon: rows wait while a relay listens to a connection that the server has closed. They
 // wait for the promotion of a standby, too.
 func (m *Monitor) untilLook(conn *pgx.Conn, found error) time.Duration {
 	next := min(m.need.Slot.CheckInterval, max(m.untilObserved(), time.Millisecond))
-	if found == nil && !m.unread.IsZero() || onStandby(conn) {
+	if found == nil && !m.idleSince.IsZero() || onStandby(conn) {
 		next = min(next, secondLook)
 	}
 	return next
@@ -247,7 +247,7 @@ func (m *Monitor) afterLoss(ctx context.Context, lost *pgx.Conn, cause error) (*
 	conn, err := m.connect(ctx)
 	switch {
 	case err == nil:
-		m.log.Info().Err(cause).Msg("connection of the monitor was ended and made anew")
+		m.log.Info().Err(cause).Msg("connection of the monitor was ended and replaced")
 		return conn, nil
 	case errors.Is(cause, postgres.ErrStopping) && (errors.Is(err, postgres.ErrStarting) || errors.Is(err, postgres.ErrUnreachable)):
 		return nil, &stoppingError{err}

@@ -34,10 +34,10 @@ const patience = 2 * time.Minute
 // watched is a monitor that runs.
 type watched struct {
 	*monitor.Monitor
-	t         *testing.T
-	seen      chan monitor.Observation
-	problems  chan error
-	forgotten chan time.Time // when looks began after which nobody streamed: no problem of a test in which nobody wants to
+	t        *testing.T
+	seen     chan monitor.Observation
+	problems chan error
+	stale    chan time.Time // when looks began after which nobody streamed: no problem of a test in which nobody wants to
 }
 
 // watch starts a monitor on a prepared database and waits for its first observation.
@@ -58,7 +58,7 @@ func quick() monitor.Config {
 }
 
 func newWatched(t *testing.T, pg postgres.Config, need slot.Requirements, cfg monitor.Config) *watched {
-	w := &watched{t: t, seen: make(chan monitor.Observation, 1000), problems: make(chan error, 1000), forgotten: make(chan time.Time, 1000)}
+	w := &watched{t: t, seen: make(chan monitor.Observation, 1000), problems: make(chan error, 1000), stale: make(chan time.Time, 1000)}
 	w.Monitor = monitor.New(pg, need, cfg, func(o monitor.Observation) {
 		select {
 		case w.seen <- o:
@@ -74,9 +74,9 @@ func (w *watched) run() {
 	var running sync.WaitGroup
 	running.Go(func() {
 		w.Run(ctx, func(err error, began time.Time) {
-			if errors.Is(err, postgres.ErrForgotten) {
+			if errors.Is(err, postgres.ErrStaleConnection) {
 				select {
-				case w.forgotten <- began:
+				case w.stale <- began:
 				default:
 				}
 				return
@@ -156,13 +156,13 @@ func TestMonitor_NoticesABrokenPublication(t *testing.T) {
 			{"emptied", "ALTER PUBLICATION postrider DROP TABLE outbox", "is not in publication"},
 			{"not inserts", "ALTER PUBLICATION postrider SET (publish = 'delete')", "inserts"},
 			{"table dropped", "DROP TABLE outbox", "does not exist"},
-			{"table created anew", "BEGIN; DROP TABLE outbox; CREATE TABLE outbox (id int PRIMARY KEY); COMMIT", "is not in publication"},
+			{"table recreated", "BEGIN; DROP TABLE outbox; CREATE TABLE outbox (id int PRIMARY KEY); COMMIT", "is not in publication"},
 			{"table renamed", "ALTER TABLE outbox RENAME TO outbox_old", "does not exist"},
-			{"table created anew and added", `BEGIN; DROP TABLE outbox; CREATE TABLE outbox (id int PRIMARY KEY);
-				ALTER PUBLICATION postrider ADD TABLE outbox; COMMIT`, "created anew"},
+			{"table recreated and added", `BEGIN; DROP TABLE outbox; CREATE TABLE outbox (id int PRIMARY KEY);
+				ALTER PUBLICATION postrider ADD TABLE outbox; COMMIT`, "recreated"},
 			{"taken out and added", "BEGIN; ALTER PUBLICATION postrider DROP TABLE outbox; ALTER PUBLICATION postrider ADD TABLE outbox; COMMIT", "added again"},
-			{"publication created anew", `BEGIN; DROP PUBLICATION postrider; CREATE PUBLICATION postrider FOR TABLE outbox
-				WITH (publish = 'insert', publish_via_partition_root = true); COMMIT`, "created anew"},
+			{"publication recreated", `BEGIN; DROP PUBLICATION postrider; CREATE PUBLICATION postrider FOR TABLE outbox
+				WITH (publish = 'insert', publish_via_partition_root = true); COMMIT`, "recreated"},
 			{"filtered", "ALTER PUBLICATION postrider SET TABLE outbox WHERE (id > 5)", "row filter"},
 		} {
 			if c.name == "filtered" && version == "14" {
@@ -399,7 +399,7 @@ func TestMonitor_GoesOnWhenTheSlotIsDroppedAndMade(t *testing.T) {
 // ours is the process of the monitor on the server.
 const ours = `SELECT pid FROM pg_stat_activity WHERE application_name = 'postrider' AND backend_type = 'client backend' AND datname = $1`
 
-func TestMonitor_NoticesASlotMadeAnewBetweenTwoLooks(t *testing.T) {
+func TestMonitor_NoticesASlotRecreatedBetweenTwoLooks(t *testing.T) {
 	t.Parallel()
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p := onShared(t, version)
@@ -588,7 +588,7 @@ func TestMonitor_LearnsHowLongACheckpointTook(t *testing.T) {
 	require.LessOrEqual(t, o.Limit.Checkpoint.Took.Duration(), time.Minute)
 }
 
-// Whoever streamed may wait on a connection that the server has given up: the network did not tell him.
+// Whoever streamed may wait on a connection that the server has closed: the network did not tell him.
 func TestMonitor_TellsThatNobodyStreamsAnyMore(t *testing.T) {
 	p := onShared(t, "17")
 	p.Outbox()
@@ -621,17 +621,17 @@ func TestMonitor_LooksAgainSoonWhenNobodyStreams(t *testing.T) {
 	w.forgets(began)
 }
 
-// forgets waits until the monitor has found that nobody streams, and has found so before in a look that began after a time.
+// forgets waits until the monitor has found that no session streams, and has found so before in a look that began after a time.
 func (w *watched) forgets(after time.Time) {
 	w.t.Helper()
 	for deadline := time.After(noticeLimit); ; {
 		select {
-		case began := <-w.forgotten:
+		case began := <-w.stale:
 			if began.After(after) {
 				return
 			}
 		case <-deadline:
-			require.Fail(w.t, "monitor does not find that nobody streams", "for %s, last %+v", noticeLimit, w.Status())
+			require.Fail(w.t, "monitor does not find that no session streams", "for %s, last %+v", noticeLimit, w.Status())
 		}
 	}
 }

@@ -14,13 +14,13 @@ type Observation struct {
 	Slot     slot.Status `json:"slot"`
 	Server   Server      `json:"server"`
 	Limit    Limit       `json:"limit"`
-	Stream   *Walsender  `json:"stream,omitempty"`   // nil: nobody streams from the slot, or it may not be seen
+	Stream   *Walsender  `json:"stream,omitempty"`   // nil: no session streams from the slot, or it may not be seen
 	Decoding *Decoding   `json:"decoding,omitempty"` // nil: the slot was never used, or not known
 	// CatalogXminAge is the age in transactions of the slot's catalog_xmin; nil: it has none, or it is not known.
 	CatalogXminAge *int64 `json:"catalog_xmin_age,omitempty"`
 
-	Holders  []Holder      `json:"holders,omitempty"` // who keeps restart_lsn or catalog_xmin back, the oldest first
-	Gate     []GateSlot    `json:"gate,omitempty"`    // slots of synchronized_standby_slots, from 17; only if the slot has failover
+	Blockers []Blocker     `json:"holders,omitempty"` // who keeps restart_lsn or catalog_xmin back, the oldest first
+	Standbys []StandbySlot `json:"gate,omitempty"`    // slots of synchronized_standby_slots, from 17; only if the slot has failover
 	Others   []slot.Status `json:"others,omitempty"`  // the other slots of the server, by name; empty with monitor.other_slots off
 	Rates    Rates         `json:"rates"`
 	Distance Distance      `json:"distance"`
@@ -62,7 +62,7 @@ type Checkpoint struct {
 	Pages     *int64        `json:"pages,omitempty"`        // what changedPages grew by since StartedAt: the next one's work; nil: the monitor was not there yet
 }
 
-// Walsender is the row of pg_stat_replication of whoever streams from the slot.
+// Walsender is the row of pg_stat_replication of the session that streams from the slot.
 type Walsender struct {
 	PID         int32         `json:"pid"`
 	Application string        `json:"application,omitempty"`
@@ -86,13 +86,13 @@ type Decoding struct {
 
 // The kinds of a Holder.
 const (
-	HolderTransaction = "transaction"          // open, with a transaction id
-	HolderPrepared    = "prepared_transaction" // PREPARE TRANSACTION without COMMIT PREPARED
-	HolderStandby     = "standby_feedback"     // hot_standby_feedback: holds catalog_xmin
+	BlockerTransaction = "transaction"          // open, with a transaction id
+	BlockerPrepared    = "prepared_transaction" // PREPARE TRANSACTION without COMMIT PREPARED
+	BlockerStandby     = "standby_feedback"     // hot_standby_feedback: holds catalog_xmin
 )
 
 // Holder keeps restart_lsn or catalog_xmin back. No query texts: they hold data.
-type Holder struct {
+type Blocker struct {
 	Kind        string    `json:"kind"`
 	PID         int32     `json:"pid,omitempty"`         // zero: none, or not known
 	Application string    `json:"application,omitempty"` // application_name, or of the standby
@@ -106,7 +106,7 @@ type Holder struct {
 }
 
 // GateSlot is a slot that has to confirm before ours is sent anything.
-type GateSlot struct {
+type StandbySlot struct {
 	Name          string    `json:"name"`
 	Exists        bool      `json:"exists"`
 	Active        bool      `json:"active"`
@@ -162,7 +162,7 @@ type Note struct {
 	Text  string `json:"text"`  // "pg_ls_waldir() needs pg_monitor: GRANT pg_monitor TO postrider"
 }
 
-// Event is a change that somebody may ask for later: a restart, a promotion, a slot that was dropped, renamed or made anew.
+// Event is a change that somebody may ask for later: a restart, a promotion, a slot that was dropped, renamed or recreated.
 type Event struct {
 	At   time.Time `json:"at"`
 	Code string    `json:"code"` // snake_case, for machines: server_restarted, slot_missing

@@ -48,7 +48,7 @@ func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (slot.Status, err
 	if found {
 		own = all[at]
 		o.CatalogXminAge = rows[own.Name].CatalogXminAge
-		m.recognise(own, o.Decoding)
+		m.noticeNewSlot(own, o.Decoding)
 	}
 	if at >= 0 {
 		all = slices.Delete(all, at, at+1)
@@ -56,7 +56,7 @@ func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (slot.Status, err
 	for i := range all {
 		m.dateInactivity(&all[i], a.Now)
 	}
-	o.Holders, o.Gate = a.holders(&m.seen), a.gate(own.Slot, all)
+	o.Blockers, o.Standbys = a.blockers(&m.seen), a.standbys(own.Slot, all)
 	if m.cfg.OtherSlots {
 		o.Others = all
 	}
@@ -102,7 +102,7 @@ func (m *Monitor) ask(ctx context.Context, conn *pgx.Conn) (asked, error) {
 	}
 }
 
-// dateInactivity says since when, by the server's clock, nobody streams from another slot, where the server does not: from 17 on it does.
+// dateInactivity says since when, by the server's clock, no session streams from another slot, where the server does not: from 17 on it does.
 func (m *Monitor) dateInactivity(s *slot.Status, now time.Time) {
 	switch {
 	case s.Active:
@@ -118,11 +118,11 @@ func (m *Monitor) changes(before, now Server) {
 	case before.StartedAt.IsZero():
 		return
 	case before.Standby && !now.Standby:
-		m.happened("promoted", "the server was promoted: it was a standby")
+		m.record("promoted", "the server was promoted: it was a standby")
 	case before.Timeline > 0 && now.Timeline > before.Timeline:
-		m.happened("failover", fmt.Sprintf("another server answers: timeline %d, before it was %d", now.Timeline, before.Timeline))
+		m.record("failover", fmt.Sprintf("another server answers: timeline %d, before it was %d", now.Timeline, before.Timeline))
 	case !before.StartedAt.Equal(now.StartedAt):
-		m.happened("server_restarted", "the server was restarted at "+now.StartedAt.UTC().Format(time.RFC3339))
+		m.record("server_restarted", "the server was restarted at "+now.StartedAt.UTC().Format(time.RFC3339))
 	default:
 		return
 	}
@@ -166,7 +166,7 @@ func (m *Monitor) clock(before *Clock, a asked) *Clock {
 }
 
 // happened remembers an event and logs it.
-func (m *Monitor) happened(code, text string) {
+func (m *Monitor) record(code, text string) {
 	m.log.Warn().Str("slot", m.need.Slot.Name).Str("event", code).Str("reason", text).Msg("server or slot changed")
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -94,8 +94,8 @@ func TestObserve_FillsEveryField(t *testing.T) {
 		require.False(t, o.Others[0].InactiveSince.IsZero())
 		require.Positive(t, *o.Others[0].RetainedBytes)
 
-		require.Empty(t, o.Holders)
-		require.Empty(t, o.Gate)
+		require.Empty(t, o.Blockers)
+		require.Empty(t, o.Standbys)
 		require.Empty(t, o.Notes, "a superuser may ask for everything")
 		require.NotNil(t, o.Clock)
 		require.LessOrEqual(t, o.Clock.Skew.Duration().Abs(), o.Clock.Error.Duration(), "it is the same clock")
@@ -194,7 +194,7 @@ func TestMonitor_DoesWithoutWhatIsRefused(t *testing.T) {
 	require.Equal(t, 1, calls)
 }
 
-func TestObserve_NamesWhoHoldsTheSlotBack(t *testing.T) {
+func TestObserve_NamesWhatBlocksTheSlot(t *testing.T) {
 	t.Parallel()
 	testdb.Versions(t, versionsObserved, func(t *testing.T, version string) {
 		p, _ := onOwn(t, version, map[string]string{"max_prepared_transactions": "5"})
@@ -222,13 +222,13 @@ func TestObserve_NamesWhoHoldsTheSlotBack(t *testing.T) {
 		login := p.Lean()
 		w := newWatched(t, login, p.Need(), quick())
 		w.start()
-		o := w.observes(func(o monitor.Observation) bool { return len(o.Holders) == 2 })
-		first, second := o.Holders[0], o.Holders[1]
+		o := w.observes(func(o monitor.Observation) bool { return len(o.Blockers) == 2 })
+		first, second := o.Blockers[0], o.Blockers[1]
 		require.WithinDuration(t, time.Now(), first.Since, time.Minute)
-		require.Equal(t, monitor.Holder{
-			Kind: monitor.HolderTransaction, PID: pid, Application: "nightly", User: p.Conn.Config().User, Database: p.Name, XID: xid, Since: first.Since, Restart: true,
+		require.Equal(t, monitor.Blocker{
+			Kind: monitor.BlockerTransaction, PID: pid, Application: "nightly", User: p.Conn.Config().User, Database: p.Name, XID: xid, Since: first.Since, Restart: true,
 		}, first)
-		require.Equal(t, monitor.HolderPrepared, second.Kind)
+		require.Equal(t, monitor.BlockerPrepared, second.Kind)
 		require.Equal(t, "of the bank", second.GID)
 		require.Equal(t, p.Name, second.Database)
 		require.Equal(t, p.Conn.Config().User, second.User)
@@ -237,15 +237,15 @@ func TestObserve_NamesWhoHoldsTheSlotBack(t *testing.T) {
 
 		p.Exec("GRANT pg_monitor TO lean_" + p.Name)
 		o = observe(t, parts.Connect(t, mustReveal(t, login)), p.Name, quick())
-		require.Equal(t, "idle in transaction", o.Holders[0].State)
-		require.True(t, o.Holders[0].Since.Before(first.Since), "it began before it was seen")
+		require.Equal(t, "idle in transaction", o.Blockers[0].State)
+		require.True(t, o.Blockers[0].Since.Before(first.Since), "it began before it was seen")
 
 		_, err = nightly.Exec(t.Context(), "ROLLBACK")
 		require.NoError(t, err)
-		o = w.observes(func(o monitor.Observation) bool { return len(o.Holders) == 1 })
-		require.True(t, o.Holders[0].Restart)
+		o = w.observes(func(o monitor.Observation) bool { return len(o.Blockers) == 1 })
+		require.True(t, o.Blockers[0].Restart)
 		p.Exec("ROLLBACK PREPARED 'of the bank'")
-		w.observes(func(o monitor.Observation) bool { return len(o.Holders) == 0 })
+		w.observes(func(o monitor.Observation) bool { return len(o.Blockers) == 0 })
 	})
 }
 
@@ -258,7 +258,7 @@ func (p *place) begins(application, sql string) (conn *pgx.Conn, pid int32) {
 	return conn, int32(conn.PgConn().PID())
 }
 
-func TestObserve_SeesTheGateOfStandbys(t *testing.T) {
+func TestObserve_SeesTheStandbysThatAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	testdb.Versions(t, []string{"17", "18"}, func(t *testing.T, version string) {
 		p, _ := onOwn(t, version, map[string]string{"synchronized_standby_slots": `standby_a, "standby_b"`})
@@ -266,18 +266,18 @@ func TestObserve_SeesTheGateOfStandbys(t *testing.T) {
 		cfg := p.Config()
 		_, err := slot.Create(t.Context(), p.Conn, cfg)
 		require.NoError(t, err)
-		require.Empty(t, observe(t, p.Conn, p.Name, quick()).Gate, "a slot without failover waits for nobody")
+		require.Empty(t, observe(t, p.Conn, p.Name, quick()).Standbys, "a slot without failover waits for nobody")
 		require.NoError(t, slot.Drop(t.Context(), p.Conn, p.Name))
 		cfg.Failover = true
 		_, err = slot.Create(t.Context(), p.Conn, cfg)
 		require.NoError(t, err)
 
 		p.Exec("SELECT pg_create_physical_replication_slot('standby_b', true)")
-		gate := observe(t, p.Conn, p.Name, quick()).Gate
+		gate := observe(t, p.Conn, p.Name, quick()).Standbys
 		require.Len(t, gate, 2)
-		require.Equal(t, monitor.GateSlot{Name: "standby_a", Blocks: true}, gate[0])
+		require.Equal(t, monitor.StandbySlot{Name: "standby_a", Blocks: true}, gate[0])
 		require.False(t, gate[1].InactiveSince.IsZero())
-		require.Equal(t, monitor.GateSlot{Name: "standby_b", Exists: true, Blocks: true, WALStatus: "reserved", InactiveSince: gate[1].InactiveSince}, gate[1])
+		require.Equal(t, monitor.StandbySlot{Name: "standby_b", Exists: true, Blocks: true, WALStatus: "reserved", InactiveSince: gate[1].InactiveSince}, gate[1])
 
 		standby, err := pgconn.Connect(t.Context(), p.DSN+"&replication=true")
 		require.NoError(t, err)
@@ -285,8 +285,8 @@ func TestObserve_SeesTheGateOfStandbys(t *testing.T) {
 		at, err := pglogrepl.IdentifySystem(t.Context(), standby)
 		require.NoError(t, err)
 		require.NoError(t, pglogrepl.StartReplication(t.Context(), standby, "standby_b", at.XLogPos, pglogrepl.StartReplicationOptions{Mode: pglogrepl.PhysicalReplication}))
-		gate = observe(t, p.Conn, p.Name, quick()).Gate
-		require.Equal(t, monitor.GateSlot{Name: "standby_b", Exists: true, Active: true, WALStatus: "reserved"}, gate[1])
+		gate = observe(t, p.Conn, p.Name, quick()).Standbys
+		require.Equal(t, monitor.StandbySlot{Name: "standby_b", Exists: true, Active: true, WALStatus: "reserved"}, gate[1])
 	})
 }
 

@@ -52,11 +52,11 @@ func findPressure(o Observation, wal float64) (worst pressure, found bool) {
 			away = max(away, now.Sub(o.Slot.InactiveSince).Seconds())
 		}
 		if away >= awayFor {
-			add(pressure{wal, away, true, "nobody has read from the slot for " + span(away)})
+			add(pressure{wal, away, true, "no session has read from the slot for " + span(away)})
 		}
 		return worst, found
 	}
-	for _, h := range o.Holders {
+	for _, h := range o.Blockers {
 		if age := now.Sub(h.Since).Seconds(); h.Restart && !h.Since.IsZero() && age >= holdsFor {
 			add(pressure{wal, age, !h.Works(), "a transaction has held restart_lsn back for " + span(age)})
 		}
@@ -74,6 +74,6 @@ func findPressure(o Observation, wal float64) (worst pressure, found bool) {
 }
 
 // Works tells of a transaction that runs a statement at this moment, and may end with it.
-func (h Holder) Works() bool {
-	return h.Kind == HolderTransaction && (h.State == "active" || h.State == "fastpath function call")
+func (h Blocker) Works() bool {
+	return h.Kind == BlockerTransaction && (h.State == "active" || h.State == "fastpath function call")
 }

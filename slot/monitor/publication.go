@@ -21,12 +21,12 @@ func (m *Monitor) publicationProblem(ctx context.Context, conn *pgx.Conn, before
 		return err
 	}
 	problem := p.Problem()
-	if problem == nil && m.brought != nil {
-		if problem = p.ChangedSince(ctx, conn, m.brought); problem == nil {
+	if problem == nil && m.lastGood != nil {
+		if problem = p.ChangedSince(ctx, conn, m.lastGood); problem == nil {
 			m.logAlterations(p)
 		}
 	}
-	if broken := new(slot.PublicationError); errors.As(problem, &broken) && m.brought != nil {
+	if broken := new(slot.PublicationError); errors.As(problem, &broken) && m.lastGood != nil {
 		broken.From, broken.FromXmin = m.boundaries.settled.lsn, uint32(m.boundaries.settled.xmin)
 	}
 	if problem == nil {
@@ -36,14 +36,14 @@ func (m *Monitor) publicationProblem(ctx context.Context, conn *pgx.Conn, before
 }
 
 func (m *Monitor) remember(p *slot.Publication, before pglogrepl.LSN) {
-	m.brought = p
+	m.lastGood = p
 	xmin, xmax := p.Transactions()
 	m.boundaries.passed(before, xmin, xmax)
 }
 
 // logAlterations logs what loses no row, or only rarely and cannot be distinguished from that.
 func (m *Monitor) logAlterations(p *slot.Publication) {
-	for _, a := range p.AlteredSince(m.brought) {
+	for _, a := range p.AlteredSince(m.lastGood) {
 		m.log.Info().Str("publication", p.Name).Str("relation", a.Table).
 			Stringer("from_lsn", m.boundaries.settled.lsn).Stringer("to_lsn", p.ReadLSN()).Msg(a.Text)
 	}
@@ -79,7 +79,7 @@ func (m *Monitor) Begin(ctx context.Context, conn *pgx.Conn) error {
 			Stringer("current_wal_lsn", p.ReadLSN()).Str("next", newer.Find()).
 			Msg("publication or table may have changed after the position of the slot: rows inserted before the change may be missing from the topics")
 	}
-	if m.brought == nil && p.Problem() == nil {
+	if m.lastGood == nil && p.Problem() == nil {
 		m.remember(p, s.CurrentWALLSN)
 	}
 	m.begun = true

@@ -50,8 +50,8 @@ func everything() monitor.Observation {
 	return monitor.Observation{
 		Slot: s, Limit: monitor.Limit{Effective: new(int64(256))}, CatalogXminAge: new(int64(8)),
 		Decoding: &monitor.Decoding{SpillBytes: 21, SpillTransactions: 22, StreamBytes: 23, TotalBytes: 24},
-		Holders:  []monitor.Holder{{Kind: monitor.HolderTransaction, Since: at}, {Kind: monitor.HolderPrepared, Since: at.Add(time.Second)}, {Kind: monitor.HolderTransaction, Since: at.Add(time.Minute)}},
-		Gate:     []monitor.GateSlot{{Name: "a"}, {Name: "b", Blocks: true}}, Others: []slot.Status{other},
+		Blockers: []monitor.Blocker{{Kind: monitor.BlockerTransaction, Since: at}, {Kind: monitor.BlockerPrepared, Since: at.Add(time.Second)}, {Kind: monitor.BlockerTransaction, Since: at.Add(time.Minute)}},
+		Standbys: []monitor.StandbySlot{{Name: "a"}, {Name: "b", Blocks: true}}, Others: []slot.Status{other},
 		Rates:    monitor.Rates{WAL5m: new(31.0), WAL1h: new(32.0), Drain5m: new(33.0), Drain1h: new(34.0)},
 		Forecast: monitor.Forecast{Loss: monitor.Estimate{Seconds: new(41.0)}, DiskFull: monitor.Estimate{Seconds: new(42.0)}, CatchUp: monitor.Estimate{Seconds: new(43.0)}},
 		Clock:    &monitor.Clock{Skew: 0.5},

@@ -13,7 +13,7 @@ import (
 )
 
 // mostHolders is how many of a kind are listed, the oldest first: the rest waits for them anyway.
-const mostHolders = 5
+const mostBlockers = 5
 
 // rights are what the login may ask for beyond what everybody may. PostgreSQL looks at them when a statement begins, so what may not be
 // asked must not stand in it.
@@ -92,25 +92,25 @@ func observeSQL(major int, r rights, volume int64) string {
 	}
 	members := []string{
 		`'now', pg_catalog.clock_timestamp()`,
-		`'version', pg_catalog.current_setting('server_version')`,
-		`'standby', pg_catalog.pg_is_in_recovery()`,
-		`'started_at', pg_catalog.pg_postmaster_start_time()`,
+		`'server', pg_catalog.jsonb_build_object('version', pg_catalog.current_setting('server_version'),
+			'standby', pg_catalog.pg_is_in_recovery(), 'started_at', pg_catalog.pg_postmaster_start_time())`,
 		`'current', (` + slot.CurrentLSNSQL + `)::text`,
-		`'max_slot_wal_keep_size', ` + bytes("max_slot_wal_keep_size"),
-		`'wal_keep_size', ` + bytes("wal_keep_size"),
-		`'max_wal_size', ` + bytes("max_wal_size"),
-		`'wal_segment_size', ` + bytes("wal_segment_size"),
-		`'shared_buffers', ` + bytes("shared_buffers"),
-		`'checkpoint_timeout', ` + seconds("checkpoint_timeout"),
-		`'checkpoint_completion_target', pg_catalog.current_setting('checkpoint_completion_target')::float8`,
-		`'idle_timeout', ` + seconds("idle_replication_slot_timeout"),
-		`'gate', pg_catalog.current_setting('synchronized_standby_slots', true)`,
+		`'limit', pg_catalog.jsonb_build_object('max_slot_wal_keep_size', ` + bytes("max_slot_wal_keep_size") + `,
+			'wal_keep_size', ` + bytes("wal_keep_size") + `, 'max_wal_size', ` + bytes("max_wal_size") + `,
+			'segment_size', ` + bytes("wal_segment_size") + `, 'shared_buffers', ` + bytes("shared_buffers") + `,
+			'checkpoint_timeout_seconds', ` + seconds("checkpoint_timeout") + `,
+			'checkpoint_completion_target', pg_catalog.current_setting('checkpoint_completion_target')::float8,
+			'idle_replication_slot_timeout_seconds', ` + seconds("idle_replication_slot_timeout") + `)`,
+		`'synchronized_standby_slots', pg_catalog.current_setting('synchronized_standby_slots', true)`,
 		`'slots', (SELECT pg_catalog.jsonb_agg(pg_catalog.to_jsonb(s) || pg_catalog.jsonb_build_object('xmin_age', pg_catalog.age(s.xmin),
 			'catalog_xmin_age', pg_catalog.age(s.catalog_xmin)) ORDER BY s.slot_name) FROM pg_catalog.pg_replication_slots s)`,
 		`'stream', (SELECT pg_catalog.jsonb_build_object('pid', r.pid, 'application', r.application_name, 'user', r.usename, 'state', r.state,
 			'sent', r.sent_lsn::text) FROM pg_catalog.pg_stat_replication r JOIN pg_catalog.pg_replication_slots s ON s.active_pid = r.pid
 			WHERE s.slot_name = $1)`,
-		`'decoding', (SELECT pg_catalog.to_jsonb(d) || pg_catalog.jsonb_build_object('counted_since', ` + countedSince + `) FROM pg_catalog.pg_stat_replication_slots d WHERE d.slot_name = $1)`,
+		`'decoding', (SELECT pg_catalog.jsonb_build_object('spill_transactions', d.spill_txns, 'spill_bytes', d.spill_bytes,
+			'stream_transactions', d.stream_txns, 'stream_bytes', d.stream_bytes, 'total_transactions', d.total_txns,
+			'total_bytes', d.total_bytes, 'reset_at', d.stats_reset, 'counted_since', ` + countedSince + `)
+			FROM pg_catalog.pg_stat_replication_slots d WHERE d.slot_name = $1)`,
 		`'transactions', (SELECT pg_catalog.jsonb_agg(t) FROM (` + transactionsSQL + `) t)`,
 		`'prepared', (SELECT pg_catalog.jsonb_agg(t) FROM (` + preparedSQL + `) t)`,
 		`'feedback', (SELECT pg_catalog.jsonb_agg(t) FROM (` + feedbackSQL + `) t)`,
@@ -139,14 +139,14 @@ var transactionsSQL = fmt.Sprintf(`
 		pg_catalog.max(a.datname::text) AS database, pg_catalog.max(a.state) AS state, pg_catalog.max(a.xact_start) AS since
 	FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
 	WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted AND l.pid IS NOT NULL
-	GROUP BY l.pid ORDER BY pg_catalog.max(pg_catalog.age(l.transactionid)) DESC LIMIT %d`, mostHolders)
+	GROUP BY l.pid ORDER BY pg_catalog.max(pg_catalog.age(l.transactionid)) DESC LIMIT %d`, mostBlockers)
 
 var preparedSQL = fmt.Sprintf(`
 	SELECT p.gid, p.transaction::text AS xid, pg_catalog.age(p.transaction) AS age, p.owner::text AS "user", p.database::text AS database,
 		p.prepared AS since
-	FROM pg_catalog.pg_prepared_xacts p ORDER BY pg_catalog.age(p.transaction) DESC LIMIT %d`, mostHolders)
+	FROM pg_catalog.pg_prepared_xacts p ORDER BY pg_catalog.age(p.transaction) DESC LIMIT %d`, mostBlockers)
 
 // A standby that streams without a slot holds by its walsender.
 var feedbackSQL = fmt.Sprintf(`
 	SELECT r.pid, r.backend_xmin::text AS xid, pg_catalog.age(r.backend_xmin) AS age, r.application_name AS application, r.usename::text AS "user"
-	FROM pg_catalog.pg_stat_replication r WHERE r.backend_xmin IS NOT NULL ORDER BY pg_catalog.age(r.backend_xmin) DESC LIMIT %d`, mostHolders)
+	FROM pg_catalog.pg_stat_replication r WHERE r.backend_xmin IS NOT NULL ORDER BY pg_catalog.age(r.backend_xmin) DESC LIMIT %d`, mostBlockers)

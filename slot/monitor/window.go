@@ -16,7 +16,7 @@ type boundaries struct {
 	candidate boundary // becomes it when that is so
 }
 
-// passed takes note of a look that found nothing: the position was read before its snapshot.
+// passed records a look that found nothing: the position was read before its snapshot.
 func (b *boundaries) passed(lsn pglogrepl.LSN, xmin, xmax uint64) {
 	now := boundary{lsn: lsn, xmin: xmin, next: xmax}
 	switch {

@@ -19,7 +19,7 @@ import (
 // Assigner decides to which outbox table a row belongs, by the OID under which it comes and by what
 // was true when it was committed. It never decides by likeness. Safe for concurrent use.
 //
-// The stream itself has the name of the relation at that time, and describes a relation anew behind
+// The stream itself has the name of the relation at that time, and describes a relation again behind
 // each change of its place in a tree: what holds for the first row of a *replication.Relation holds
 // for all of its rows. Whether it was a partition follows from catalog rows that have not changed
 // since (see proof), or from what this process saw earlier (see assigned). Locks keep the two in
@@ -155,7 +155,7 @@ func (a *Assigner) ask(ctx context.Context, conn *pgx.Conn, oid uint32) (*proof,
 	return e, before, err
 }
 
-// see takes note of what evidence says of the outbox tables. a.mu is held.
+// see records what evidence says of the outbox tables. a.mu is held.
 func (a *Assigner) see(e *proof, before walPosition) {
 	a.onTimeline(before.timeline)
 	plain := len(e.Tables) == len(a.tables)

@@ -35,24 +35,19 @@ func AwaitChanges(ctx context.Context, conn *pgx.Conn, xid uint32) error {
 	if xid == 0 {
 		return nil
 	}
-	tick := time.NewTicker(changesInterval)
-	defer tick.Stop()
-	for began := time.Now(); ; {
+	visible, err := postgres.Poll(ctx, changesInterval, changesTimeout, func() (bool, error) {
 		var changing bool
-		if err := conn.QueryRow(ctx, selectChanging, xid).Scan(&changing); err != nil {
-			return fmt.Errorf("look whether transaction %d is visible: %w", xid, postgres.Error(err))
-		}
-		if !changing {
-			return nil
-		}
-		if time.Since(began) > changesTimeout {
-			return fmt.Errorf("transaction %d has changed tables and committed, and is not visible yet: it may wait for a synchronous standby", xid)
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-		}
+		err := conn.QueryRow(ctx, selectChanging, xid).Scan(&changing)
+		return !changing, postgres.Error(err)
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("look whether transaction %d is visible: %w", xid, err)
+	case !visible:
+		return fmt.Errorf("transaction %d has changed tables and committed, and is not visible yet: "+
+			"it may wait for a synchronous standby", xid)
 	}
+	return nil
 }
 
 // sight is how far something was seen: what commits up to a position, but for transactions that were

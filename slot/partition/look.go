@@ -175,7 +175,7 @@ func (a *Assigner) extend(oid uint32, now assigned) {
 	}
 }
 
-// Remember takes note of how rows of a relation were assigned, from the first one to the last: when
+// Remember records how rows of a relation were assigned, from the first one to the last: when
 // the slot sends them again, the relation may be gone. On another timeline it does not.
 func (a *Assigner) Remember(timeline int32, oid uint32, table string, first, last pglogrepl.LSN) {
 	a.mu.Lock()

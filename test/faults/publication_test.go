@@ -91,7 +91,7 @@ func TestFault12_TableRecreatedStopsTheRelay(t *testing.T) {
 
 func TestFault12_TableRecreatedAndPublishedAgainStopsTheRelay(t *testing.T) {
 	onOldestAndNewest(t, func(t *testing.T, version string) {
-		r, _ := stopsAfter(t, version, "created anew", func(r *rig) string {
+		r, _ := stopsAfter(t, version, "recreated", func(r *rig) string {
 			return "DROP TABLE outbox; " + createOutbox + "; ALTER PUBLICATION " + r.publication + " ADD TABLE outbox"
 		})
 		requireExact(t, r.judge(t))

@@ -118,12 +118,12 @@ func inTrouble(now time.Time) *scene {
 	o.Rates = monitor.Rates{WAL5m: &wal, WAL1h: new(101376.0), Drain5m: new(0.0), Drain1h: new(12288.0)}
 	o.Forecast.Loss = monitor.Estimate{Seconds: new(2259.0), Earliest: new(1980.0), Latest: new(2880.0), Assumption: "at the 605.0 KiB/s of the last 5 minutes, while nothing is confirmed; the checkpoint after that takes it away"}
 	o.Forecast.CatchUp = monitor.Estimate{Assumption: "not catching up: nothing is confirmed"}
-	o.Holders = []monitor.Holder{
-		{Kind: monitor.HolderTransaction, PID: 4711, Application: "psql", User: "report", Database: "shop", State: "idle in transaction", XID: 812733, Since: now.Add(-41 * time.Minute), Restart: true},
-		{Kind: monitor.HolderPrepared, GID: "billing-2026-11-20", User: "billing", Database: "shop", XID: 812790, Since: now.Add(-35 * time.Minute), Restart: true},
-		{Kind: monitor.HolderStandby, Application: "replica-2", PID: 977, Since: now.Add(-12 * time.Hour)},
+	o.Blockers = []monitor.Blocker{
+		{Kind: monitor.BlockerTransaction, PID: 4711, Application: "psql", User: "report", Database: "shop", State: "idle in transaction", XID: 812733, Since: now.Add(-41 * time.Minute), Restart: true},
+		{Kind: monitor.BlockerPrepared, GID: "billing-2026-11-20", User: "billing", Database: "shop", XID: 812790, Since: now.Add(-35 * time.Minute), Restart: true},
+		{Kind: monitor.BlockerStandby, Application: "replica-2", PID: 977, Since: now.Add(-12 * time.Hour)},
 	}
-	o.Gate = []monitor.GateSlot{{Name: "replica_1", Exists: true, Active: true, WALStatus: "reserved"}}
+	o.Standbys = []monitor.StandbySlot{{Name: "replica_1", Exists: true, Active: true, WALStatus: "reserved"}}
 	o.Slot.Failover = true
 	o.Notes = []monitor.Note{{Value: "wal_directory", Text: "pg_ls_waldir() needs pg_monitor: GRANT pg_monitor TO postrider"}}
 	o.Events = []monitor.Event{{At: now.Add(-2 * time.Hour), Code: "server_restarted", Text: "the server was restarted"}}

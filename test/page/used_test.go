@@ -29,12 +29,12 @@ func TestPage_TopicNamesAreText(t *testing.T) {
 	s.set("errors", doc{"errors": []doc{{"reason": evil, "class": evil, "count": 1, "first_seen": now, "last_seen": now, "text": evil, "wal": evil, "next": evil, "runbook": evil}}})
 	s.set("verdict", health.Verdict{
 		State: health.Failing, Reason: evil, WAL: evil, Next: evil, Runbook: evil,
-		Conditions: []health.Condition{{Name: evil, Severity: health.Critical, Reason: evil, Culprit: evil}, {Name: evil, Severity: evil, Reason: "second"}},
+		Conditions: []health.Condition{{Name: evil, Severity: health.Critical, Reason: evil, Cause: evil}, {Name: evil, Severity: evil, Reason: "second"}},
 	})
 	o := observation(now)
 	o.Slot.Name, o.Slot.Error, o.Slot.InvalidationReason = evil, evil, evil
-	o.Holders = []monitor.Holder{{Kind: evil, Application: evil, User: evil, Database: evil, State: evil, GID: evil}}
-	o.Gate = []monitor.GateSlot{{Name: evil}}
+	o.Blockers = []monitor.Blocker{{Kind: evil, Application: evil, User: evil, Database: evil, State: evil, GID: evil}}
+	o.Standbys = []monitor.StandbySlot{{Name: evil}}
 	o.Notes = []monitor.Note{{Value: evil, Text: evil}}
 	o.Events = []monitor.Event{{Code: evil, Text: evil}}
 	s.set("slot", o)

@@ -181,7 +181,7 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 			}
 			require.Equal(t, c.all, all)
 			require.Equal(t, c.first, all[0])
-			require.Equal(t, c.culprit, v.Conditions[0].Culprit)
+			require.Equal(t, c.culprit, v.Conditions[0].Cause)
 			require.Contains(t, v.Reason, c.says)
 			require.Equal(t, c.next, v.Next)
 			require.Equal(t, Runbook(c.first), v.Runbook)
@@ -196,7 +196,7 @@ func TestJudge_ARelayThatStandsByIsAStateOfItsOwn(t *testing.T) {
 	require.Equal(t, Standby, v.State)
 	require.Equal(t, "process 4711 of the database holds the slot; this one takes over when it lets go", v.Reason)
 	require.Empty(t, v.Runbook)
-	require.Equal(t, "process 4711", find(v, Backlog).Culprit)
+	require.Equal(t, "process 4711", find(v, Backlog).Cause)
 
 	v = Judge(input(standby, held(transaction(20*time.Minute)), retained(1<<20, 5<<30), inSlot(func(s *slot.Status) { s.WALStatus = "extended" })))
 	require.Regexp(t, "has been open for 20m0s$", find(v, SlotExtended).Reason, "the session of the other process is none of ours")
@@ -218,7 +218,7 @@ func TestHolding_ShowsWhatOthersHaveChosenWithoutHarm(t *testing.T) {
 	evil := prepared(time.Hour)
 	evil.GID = "a'; DROP TABLE x;\n\x1b[2J--\\"
 	c := find(Judge(input(held(evil))), HeldByTransaction)
-	require.Equal(t, "prepared transaction a'; DROP TABLE x;??[2J--\\", c.Culprit)
+	require.Equal(t, "prepared transaction a'; DROP TABLE x;??[2J--\\", c.Cause)
 	require.Equal(t, `ROLLBACK PREPARED E'a''; DROP TABLE x;\U0000000A\U0000001B[2J--\\'; -- in database shop; or COMMIT PREPARED`, c.Next)
 	require.NotContains(t, c.Reason, "\x1b")
 	require.Equal(t, `'it''s'`, slot.PrintableLiteral("it's"))

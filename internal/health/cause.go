@@ -18,14 +18,14 @@ const (
 )
 
 // unknownCulprit is the culprit where none is seen.
-const unknownCulprit = "not known"
+const unknownCause = "not known"
 
 // findTransactions is what to type if it cannot be seen from here who it is.
 const findTransactions = "SELECT pid, xact_start, usename, application_name FROM pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start;"
 
 // cause is who it is because of.
 type cause struct {
-	culprit string // in a few words; empty: nobody, as far as known
+	name    string // in a few words; empty: nobody, as far as known
 	because string // a clause
 	cure    string // what to type to end it; empty: nothing that one could type would
 }
@@ -34,9 +34,9 @@ type cause struct {
 // holds restart_lsn back behind them. The one that keeps more is it.
 func (f *facts) findCause() cause {
 	session := f.session()
-	if h, found := f.holder(); found && f.heldMore() {
-		c := f.holding(h)
-		if session.culprit != "" && f.idle() { // then restart_lsn will not move when the transaction ends either
+	if h, found := f.blocker(); found && f.heldMore() {
+		c := f.blocking(h)
+		if session.name != "" && f.idle() { // then restart_lsn will not move when the transaction ends either
 			c.because += ", and " + session.because
 		}
 		return c
@@ -49,14 +49,14 @@ func (f *facts) findCause() cause {
 	case f.sinkSilent() > 0:
 		return f.silence()
 	}
-	if g, blocked := f.gate(); blocked {
+	if g, blocked := f.standbys(); blocked {
 		return g
 	}
-	if session.culprit != "" {
+	if session.name != "" {
 		return session
 	}
-	if h, found := f.holder(); found {
-		return f.holding(h)
+	if h, found := f.blocker(); found {
+		return f.blocking(h)
 	}
 	return f.backlog()
 }
@@ -167,7 +167,7 @@ func (f *facts) backlog() cause {
 	rates := f.Observation.Rates
 	switch {
 	case f.slot.LagBytes == nil || *f.slot.LagBytes <= keepsUp:
-		return cause{unknownCulprit, "the relay keeps up, and no open transaction is seen that would hold restart_lsn back", ""}
+		return cause{unknownCause, "the relay keeps up, and no open transaction is seen that would hold restart_lsn back", ""}
 	case rates.WAL5m != nil && rates.Drain5m != nil && *rates.WAL5m > *rates.Drain5m:
 		return cause{"rate of writes", fmt.Sprintf("the server writes %s/s of WAL, and %s/s are confirmed",
 			Bytes(int64(*rates.WAL5m)), Bytes(int64(*rates.Drain5m))), ""}
@@ -182,16 +182,16 @@ func (f *facts) heldMore() bool {
 }
 
 // holder is the oldest transaction that keeps restart_lsn back, if it is old enough for that.
-func (f *facts) holder() (monitor.Holder, bool) {
-	for _, h := range f.Observation.Holders {
+func (f *facts) blocker() (monitor.Blocker, bool) {
+	for _, h := range f.Observation.Blockers {
 		if h.Restart && f.age(h) > min(runningLogged, f.Config.HeldWarning) {
 			return h, true
 		}
 	}
-	return monitor.Holder{}, false
+	return monitor.Blocker{}, false
 }
 
-func (f *facts) age(h monitor.Holder) time.Duration {
+func (f *facts) age(h monitor.Blocker) time.Duration {
 	if h.Since.IsZero() {
 		return 0
 	}
@@ -199,17 +199,17 @@ func (f *facts) age(h monitor.Holder) time.Duration {
 }
 
 // holding names a holder. What somebody else has chosen, a name or a gid, is shown without control characters.
-func (f *facts) holding(h monitor.Holder) cause {
+func (f *facts) blocking(h monitor.Blocker) cause {
 	age := Duration(f.age(h))
 	switch h.Kind {
-	case monitor.HolderPrepared:
+	case monitor.BlockerPrepared:
 		gid := slot.Printable(h.GID)
 		return cause{
 			"prepared transaction " + gid,
 			fmt.Sprintf("prepared transaction %q%s has waited for COMMIT PREPARED for %s", gid, details("", h), age),
 			slot.EndPrepared(h.GID, h.Database),
 		}
-	case monitor.HolderStandby:
+	case monitor.BlockerStandby:
 		name := slot.Printable(h.Application)
 		return cause{
 			"standby " + name,
@@ -236,7 +236,7 @@ func (f *facts) holding(h monitor.Holder) cause {
 }
 
 // details are what is known of a holder beside its number, in brackets.
-func details(application string, h monitor.Holder) string {
+func details(application string, h monitor.Blocker) string {
 	var parts []string
 	for _, p := range []struct{ label, value string }{{"", application}, {"user ", h.User}, {"database ", h.Database}, {"", h.State}} {
 		if p.value != "" {

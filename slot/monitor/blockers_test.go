@@ -10,7 +10,7 @@ import (
 )
 
 // A standby that works moves its feedback. One that is gone, or hangs in a query, leaves it where it was.
-func TestHolders_NamesFeedbackThatIsStuck(t *testing.T) {
+func TestBlockers_NamesFeedbackThatIsStuck(t *testing.T) {
 	start := time.Now()
 	at := func(age int64, after time.Duration) asked {
 		a := asked{after: start.Add(after)}
@@ -22,21 +22,21 @@ func TestHolders_NamesFeedbackThatIsStuck(t *testing.T) {
 			{CatalogRow: slot.CatalogRow{Name: "by_catalog_xmin"}, Xmin: "9999", XminAge: new(int64(1)), CatalogXmin: "700", CatalogXminAge: &age},
 			{CatalogRow: slot.CatalogRow{Name: "without_feedback"}},
 		}
-		a.Feedback = []heldAnswer{{PID: 8, XID: "720", Age: age - 20, Application: "without_slot", User: "replicator"}}
+		a.Feedback = []blockerAnswer{{Blocker: Blocker{PID: 8, Application: "without_slot", User: "replicator"}, XID: "720", Age: age - 20}}
 		return a
 	}
 	var seen firstSeen
-	look := func(a asked) []Holder {
+	look := func(a asked) []Blocker {
 		seen.round()
-		return a.holders(&seen)
+		return a.blockers(&seen)
 	}
 	require.Empty(t, look(at(5000, 0)), "nobody knows yet whether it moves")
 	require.Empty(t, look(at(5100, 30*time.Second)))
 	first := start.Add(time.Hour)
-	require.Equal(t, []Holder{
-		{Kind: HolderStandby, Application: "by_catalog_xmin", Since: first},
-		{Kind: HolderStandby, PID: 7, Application: "by_xmin", Since: first},
-		{Kind: HolderStandby, PID: 8, Application: "without_slot", User: "replicator", Since: first},
+	require.Equal(t, []Blocker{
+		{Kind: BlockerStandby, Application: "by_catalog_xmin", Since: first},
+		{Kind: BlockerStandby, PID: 7, Application: "by_xmin", Since: first},
+		{Kind: BlockerStandby, PID: 8, Application: "without_slot", User: "replicator", Since: first},
 	}, look(at(5200, time.Minute)))
 
 	moved := at(5300, 2*time.Minute)
@@ -48,23 +48,23 @@ func TestHolders_NamesFeedbackThatIsStuck(t *testing.T) {
 	require.Empty(t, look(at(500, time.Hour)), "nothing happens on the server, so there is nothing to move for")
 }
 
-func TestHolders_CountsFromWhenATransactionWasSeenIfItsBeginningIsHidden(t *testing.T) {
+func TestBlockers_CountsFromWhenATransactionWasSeenIfItsBeginningIsHidden(t *testing.T) {
 	start := time.Now()
 	var seen firstSeen
-	look := func(after time.Duration, held ...heldAnswer) []Holder {
+	look := func(after time.Duration, held ...blockerAnswer) []Blocker {
 		a := asked{after: start.Add(after)}
 		a.Now, a.Transactions = a.after, held
 		seen.round()
-		return a.holders(&seen)
+		return a.blockers(&seen)
 	}
 	began := start.Add(-time.Hour)
-	young := heldAnswer{PID: 1, XID: "801", Age: 2}
-	old := heldAnswer{PID: 2, XID: "800", Age: 3, Since: &began}
-	require.Equal(t, []Holder{{Kind: HolderTransaction, PID: 2, XID: 800, Since: began, Restart: true}}, look(0, young, old), "the other one has just begun, as far as known")
-	require.Equal(t, []Holder{
-		{Kind: HolderTransaction, PID: 2, XID: 800, Since: began, Restart: true},
-		{Kind: HolderTransaction, PID: 1, XID: 801, Since: start},
+	young := blockerAnswer{Blocker: Blocker{PID: 1}, XID: "801", Age: 2}
+	old := blockerAnswer{Blocker: Blocker{PID: 2, Since: began}, XID: "800", Age: 3}
+	require.Equal(t, []Blocker{{Kind: BlockerTransaction, PID: 2, XID: 800, Since: began, Restart: true}}, look(0, young, old), "the other one has just begun, as far as known")
+	require.Equal(t, []Blocker{
+		{Kind: BlockerTransaction, PID: 2, XID: 800, Since: began, Restart: true},
+		{Kind: BlockerTransaction, PID: 1, XID: 801, Since: start},
 	}, look(5*time.Second, young, old))
-	next := heldAnswer{PID: 1, XID: "802", Age: 1}
+	next := blockerAnswer{Blocker: Blocker{PID: 1}, XID: "802", Age: 1}
 	require.Empty(t, look(10*time.Second, next), "the same process in its next transaction")
 }
