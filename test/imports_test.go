@@ -38,6 +38,8 @@ var allowed = map[string][]string{
 	"replication":             {"internal/postgres"},
 	"sink":                    {},
 	"sink/kafka":              {"sink"},
+	"sink/kafka/topicreader":  {"sink", "sink/kafka"},
+	"sink/kafka/producer":     {"sink", "sink/kafka", "sink/kafka/topicreader"},
 	"sink/memory":             {"sink"},
 	"sink/stdout":             {"sink"},
 	"sink/sinktest":           {"sink"},
@@ -47,6 +49,7 @@ var allowed = map[string][]string{
 	"internal/secret":         {},
 	"sql":                     {},
 	"internal/audit":          {"sink"},
+	"internal/audit/topics":   {"sink", "sink/kafka"},
 	"internal/debezium":       {},
 	"internal/demo":           {"internal/audit", "internal/postgres"},
 	"internal/bench":          {"internal/audit", "internal/demo", "internal/embedded", "internal/embedded/child", "internal/postgres", "replication", "sink", "slot"},
@@ -91,7 +94,7 @@ func TestImports_PointDown(t *testing.T) {
 // TestImports_KeepTheServersOutOfTheRelay looks at what the relay is made of, however indirectly: demo's
 // servers and the tests' parts must not creep into it.
 func TestImports_KeepTheServersOutOfTheRelay(t *testing.T) {
-	for _, name := range []string{"relay", "slot", "sink/kafka", "internal/config"} {
+	for _, name := range []string{"relay", "slot", "sink/kafka/producer", "internal/config"} {
 		out, err := exec.Command("go", "list", "-deps", module+"/"+name).Output()
 		require.NoError(t, err)
 		for _, path := range strings.Fields(string(out)) {
@@ -101,8 +104,23 @@ func TestImports_KeepTheServersOutOfTheRelay(t *testing.T) {
 	}
 }
 
+// TestImports_KeepSaramaForTheAuditor: what franz-go wrote is read back by a client that shares no code
+// with it, and nothing else depends on two clients (docs/decisions/0029).
+func TestImports_KeepSaramaForTheAuditor(t *testing.T) {
+	const sarama = "github.com/IBM/sarama"
+	readers := []string{"internal/audit/topics", "internal/demo", "internal/bench"}
+	for _, p := range listPackages(t) {
+		require.False(t, slices.Contains(p.Imports, sarama) && !slices.Contains(readers, local(p.ImportPath)), "%s imports %s", p.ImportPath, sarama)
+	}
+	for _, name := range []string{"relay", "sink/...", "internal/snapshot", "internal/recovery", "internal/deadletter", "internal/config"} {
+		out, err := exec.Command("go", "list", "-deps", module+"/"+name).Output()
+		require.NoError(t, err)
+		require.NotContains(t, strings.Fields(string(out)), sarama, "%s depends on it", name)
+	}
+}
+
 func TestRule_FindsWhatIsForbidden(t *testing.T) {
-	for _, edge := range [][2]string{{"replication", "sink"}, {"relay", "slot"}, {"slot", "relay"}, {"relay", "internal/config"}, {"sink/kafka", "router"}, {"relay", "internal/embedded"}} {
+	for _, edge := range [][2]string{{"replication", "sink"}, {"relay", "slot"}, {"slot", "relay"}, {"relay", "internal/config"}, {"sink/kafka", "router"}, {"sink/kafka", "sink/kafka/producer"}, {"relay", "internal/embedded"}} {
 		rule, known := ruleFor(edge[0])
 		require.True(t, known)
 		require.False(t, slices.Contains(rule, edge[1]) || matches(rule, edge[1]), "%s -> %s", edge[0], edge[1])

@@ -14,10 +14,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/internal/audit"
+	"github.com/postrider/postrider/internal/audit/topics"
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/relay"
-	"github.com/postrider/postrider/sink/kafka"
 	"github.com/postrider/postrider/slot"
 )
 
@@ -105,7 +105,7 @@ func (o *compareOptions) validate() error {
 type comparing struct {
 	options    compareOptions
 	comparison *audit.Comparison
-	follower   *kafka.Follower
+	follower   *topics.Follower
 	relay      *relay.Relay
 	show       *compareShow
 	began      time.Time // when our slot began; zero: not yet
@@ -125,7 +125,7 @@ func (a *app) compare(ctx context.Context, o compareOptions, cfg config.Config, 
 		return configFailure(err)
 	}
 	// Before the slot, which sees what commits from its creation on: what the other relay makes of that stands behind these ends.
-	follower, err := kafka.Follow(kill, cfg.Sink.Kafka, pattern, o.prefix, log.With().Str("component", "sink").Logger())
+	follower, err := topics.Follow(kill, cfg.Sink.Kafka, pattern, o.prefix, log.With().Str("component", "sink").Logger())
 	if err != nil {
 		return explain(err)
 	}
@@ -180,7 +180,7 @@ func (c *comparing) run(kill, stop context.Context) error {
 		}
 	})
 	background.Go(func() {
-		err := c.follower.Run(ctx, func(r *kafka.Followed) { c.comparison.Theirs(&r.Message, r.Offset, time.Now()) })
+		err := c.follower.Run(ctx, func(r *topics.Followed) { c.comparison.Theirs(&r.Message, r.Offset, time.Now()) })
 		if err != nil {
 			failed <- explain(fmt.Errorf("read the other relay's topics: %w", err))
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/sink"
-	"github.com/postrider/postrider/sink/kafka"
+	"github.com/postrider/postrider/sink/kafka/producer"
 )
 
 // openSink makes a sink that hands each message to the comparison: at once, or, with a prefix, when the topic of its own has it.
@@ -22,7 +22,7 @@ func (c *comparing) openSink(p *pipeline) sink.Open {
 		if c.options.prefix == "" {
 			return s, nil
 		}
-		shadow, err := kafka.Open(ctx, p.cfg.Sink.Kafka, p.component("sink"), s.published)
+		shadow, err := producer.Open(ctx, p.cfg.Sink.Kafka, p.component("sink"), s.published)
 		if err != nil {
 			return nil, err
 		}

@@ -9,13 +9,13 @@ import (
 	"github.com/postrider/postrider/internal/deadletter"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/sink"
-	"github.com/postrider/postrider/sink/kafka"
+	"github.com/postrider/postrider/sink/kafka/producer"
 )
 
 // openDesk reads the dead-letter topic, which a policy needs.
 func (p *pipeline) openDesk(ctx context.Context, source sink.Source, begin pglogrepl.LSN) (deadletter.Desk, error) {
 	log := p.component("deadletter")
-	store, err := kafka.OpenDeadLetters(ctx, p.cfg.Sink.Kafka, p.cfg.DeadLetter.Topic, "", log)
+	store, err := producer.OpenDeadLetters(ctx, p.cfg.Sink.Kafka, p.cfg.DeadLetter.Topic, "", log)
 	if errors.Is(err, sink.ErrUnknownTopic) {
 		return nil, &misfit{err}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/kafka"
+	"github.com/postrider/postrider/sink/kafka/producer"
 	"github.com/postrider/postrider/sink/stdout"
 	"github.com/postrider/postrider/slot"
 )
@@ -235,7 +236,7 @@ func (p *pipeline) openSink(ctx context.Context, done sink.Done) (sink.Sink, err
 	if p.cfg.Sink.Kind == config.SinkStdout {
 		return stdout.Open(p.app.Stdout)(ctx, done)
 	}
-	s, err := kafka.Open(ctx, p.kafka(), p.component("sink"), done)
+	s, err := producer.Open(ctx, p.kafka(), p.component("sink"), done)
 	if err != nil {
 		return nil, err
 	}
@@ -254,7 +255,7 @@ func (p *pipeline) kafka() kafka.Config {
 
 // openTransactional is openSink for relay.exactly_once.
 func (p *pipeline) openTransactional(ctx context.Context, done sink.Done, committed sink.Committed) (sink.Transactional, error) {
-	s, err := kafka.OpenTransactional(ctx, p.kafka(), p.cfg.Relay.PositionTopic, p.component("sink"), done, committed)
+	s, err := producer.OpenTransactional(ctx, p.kafka(), p.cfg.Relay.PositionTopic, p.component("sink"), done, committed)
 	if err != nil {
 		return nil, err
 	}

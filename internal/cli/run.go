@@ -12,7 +12,6 @@ import (
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/relay"
-	"github.com/postrider/postrider/sink/kafka"
 )
 
 func newRun(a *app) *cobra.Command {
@@ -59,7 +58,6 @@ func (a *app) run(ctx context.Context, l *config.Loaded, level *logLevel, log ze
 	requests, endRequests := takeRequests()
 	defer endRequests()
 	a.tuneCollector(log)
-	kafka.BridgeLog(log.With().Str("component", "sink").Logger())
 
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -15,7 +15,7 @@ import (
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/sink"
-	"github.com/postrider/postrider/sink/kafka"
+	"github.com/postrider/postrider/sink/kafka/producer"
 	"github.com/postrider/postrider/slot"
 )
 
@@ -25,7 +25,7 @@ func (p *pipeline) newSnapshot() *snapshot.Snapshot {
 		Postgres: cfg.Postgres, Need: requirements(cfg), Replication: cfg.Replication,
 		Roles: func(table string) slot.Roles { return roles(cfg, table) },
 		OpenStore: func(ctx context.Context) (snapshot.Store, error) {
-			s, err := kafka.OpenProgress(ctx, cfg.Sink.Kafka, cfg.Snapshot.Topic, p.component("sink"))
+			s, err := producer.OpenProgress(ctx, cfg.Sink.Kafka, cfg.Snapshot.Topic, p.component("sink"))
 			if err != nil {
 				return nil, err // an interface that holds a nil pointer is not nil
 			}
@@ -103,7 +103,7 @@ func (p *pipeline) parks(ctx context.Context) (func(m *sink.Message) bool, error
 	}
 	broker := p.cfg.Sink.Kafka
 	broker.Topics.Create = false
-	store, err := kafka.OpenDeadLetters(ctx, broker, p.cfg.DeadLetter.Topic, "", p.component("deadletter"))
+	store, err := producer.OpenDeadLetters(ctx, broker, p.cfg.DeadLetter.Topic, "", p.component("deadletter"))
 	if errors.Is(err, sink.ErrUnknownTopic) {
 		return none, nil
 	}
