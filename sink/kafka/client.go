@@ -76,11 +76,10 @@ func (c *Config) NewClient(d *Dialer, log zerolog.Logger, options ...kgo.Opt) (*
 	if versions := c.versions(); versions != nil {
 		all = append(all, kgo.MaxVersions(versions))
 	}
-	if c.SASL.Mechanism != "" {
-		mechanism, err := c.SASL.mechanism()
-		if err != nil {
-			return nil, err
-		}
+	switch mechanism, err := c.SASL.mechanism(); {
+	case err != nil:
+		return nil, err
+	case mechanism != nil:
 		all = append(all, kgo.SASL(mechanism))
 	}
 	client, err := kgo.NewClient(append(all, options...)...)

@@ -45,6 +45,9 @@ func (c *Config) interrupted(ctx context.Context) error {
 
 // answering is Reach without a look at the brokers that the first names.
 func (c *Config) answering(ctx context.Context, d *Dialer) (alive string, brokers []kmsg.MetadataResponseBroker, err error) {
+	if _, err := c.SASL.mechanism(); err != nil { // no broker's matter
+		return "", nil, err
+	}
 	type answer struct {
 		addr    string
 		brokers []kmsg.MetadataResponseBroker
