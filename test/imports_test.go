@@ -25,7 +25,7 @@ var everywhere = []string{"internal/metrics", "internal/secret"}
 var allowed = map[string][]string{
 	"":                 {"internal/cli", "internal/postgres"}, // the latter with the tag statements
 	"internal/cli":     {"..."},
-	"internal/auditor": {"internal/audit", "internal/config", "internal/daemon", "internal/deadletter", "internal/exit", "internal/postgres", "internal/terminal", "relay", "replication", "router", "sink", "sink/kafka", "slot"},
+	"internal/auditor": {"internal/audit/topics", "sink/kafka/producer", "internal/audit", "internal/config", "internal/daemon", "internal/deadletter", "internal/exit", "internal/postgres", "internal/terminal", "relay", "replication", "router", "sink", "sink/kafka", "slot"},
 	"internal/daemon": {"slot/...", "internal/backfill", "docs", "internal/alerts", "internal/build", "internal/catalog", "internal/check", "internal/config", "internal/deadletter", "internal/exit", "internal/health", "internal/history",
 		"internal/httpserver", "internal/logging", "internal/memory", "internal/postgres", "internal/backfill", "internal/status", "internal/terminal", "relay", "replication", "router", "sink/...", "slot"},
 	"internal/bench":             {"internal/audit", "internal/demo", "internal/embedded/...", "internal/postgres", "replication", "sink", "slot"},
@@ -72,6 +72,9 @@ var allowed = map[string][]string{
 	"slot/monitor":               {"internal/postgres", "slot", "slot/partition"},
 	"slot/partition":             {"internal/postgres", "replication", "slot"},
 	"internal/backfill":          {"internal/postgres", "replication", "router", "sink", "slot", "slot/partition"},
+	"sink/kafka/topicreader":     {"sink", "sink/kafka"},
+	"sink/kafka/producer":        {"sink", "sink/kafka", "sink/kafka/topicreader"},
+	"internal/audit/topics":      {"sink", "sink/kafka"},
 }
 
 type listedPackage struct {
@@ -107,7 +110,7 @@ func TestImports_PointDown(t *testing.T) {
 // TestImports_KeepTheServersOutOfTheRelay looks at what the relay is made of, however indirectly: demo's
 // servers and the tests' parts must not creep into it.
 func TestImports_KeepTheServersOutOfTheRelay(t *testing.T) {
-	for _, name := range []string{"relay", "slot", "sink/kafka", "internal/config"} {
+	for _, name := range []string{"relay", "slot", "sink/kafka/producer", "internal/config"} {
 		out, err := exec.Command("go", "list", "-deps", module+"/"+name).Output()
 		require.NoError(t, err)
 		for _, path := range strings.Fields(string(out)) {
@@ -117,8 +120,23 @@ func TestImports_KeepTheServersOutOfTheRelay(t *testing.T) {
 	}
 }
 
+// TestImports_KeepSaramaForTheAuditor: what franz-go wrote is read back by a client that shares no code
+// with it, and nothing else depends on two clients (docs/decisions/0029).
+func TestImports_KeepSaramaForTheAuditor(t *testing.T) {
+	const sarama = "github.com/IBM/sarama"
+	readers := []string{"internal/audit/topics", "internal/demo", "internal/bench"}
+	for _, p := range listPackages(t) {
+		require.False(t, slices.Contains(p.Imports, sarama) && !slices.Contains(readers, local(p.ImportPath)), "%s imports %s", p.ImportPath, sarama)
+	}
+	for _, name := range []string{"relay", "sink/...", "internal/backfill", "internal/deadletter", "internal/daemon"} {
+		out, err := exec.Command("go", "list", "-deps", module+"/"+name).Output()
+		require.NoError(t, err)
+		require.NotContains(t, strings.Fields(string(out)), sarama, "%s depends on it", name)
+	}
+}
+
 func TestRule_FindsWhatIsForbidden(t *testing.T) {
-	for _, edge := range [][2]string{{"replication", "sink"}, {"relay", "slot"}, {"slot", "relay"}, {"relay", "internal/config"}, {"sink/kafka", "router"}, {"relay", "internal/embedded"}} {
+	for _, edge := range [][2]string{{"replication", "sink"}, {"relay", "slot"}, {"slot", "relay"}, {"relay", "internal/config"}, {"sink/kafka", "router"}, {"sink/kafka", "sink/kafka/producer"}, {"relay", "internal/embedded"}} {
 		rule, known := ruleFor(edge[0])
 		require.True(t, known)
 		require.False(t, slices.Contains(rule, edge[1]) || matches(rule, edge[1]), "%s -> %s", edge[0], edge[1])

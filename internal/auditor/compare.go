@@ -13,13 +13,13 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/postrider/postrider/internal/audit"
+	"github.com/postrider/postrider/internal/audit/topics"
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/daemon"
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/internal/terminal"
 	"github.com/postrider/postrider/relay"
-	"github.com/postrider/postrider/sink/kafka"
 	"github.com/postrider/postrider/slot"
 )
 
@@ -53,7 +53,7 @@ func (o *CompareOptions) Validate() error {
 type comparing struct {
 	options    CompareOptions
 	comparison *audit.Comparison
-	follower   *kafka.Follower
+	follower   *topics.Follower
 	relay      *relay.Relay
 	show       *terminal.Progress
 	began      time.Time // when our slot began; zero: not yet
@@ -75,7 +75,7 @@ func Compare(ctx context.Context, o CompareOptions, cfg config.Config, env daemo
 		return nil, exit.ConfigFailure(err)
 	}
 	// Before the slot, which sees what commits from its creation on: what the other relay makes of that stands behind these ends.
-	follower, err := kafka.Follow(kill, cfg.Sink.Kafka, pattern, o.Prefix, log.With().Str("component", "sink").Logger())
+	follower, err := topics.Follow(kill, cfg.Sink.Kafka, pattern, o.Prefix, log.With().Str("component", "sink").Logger())
 	if err != nil {
 		return nil, exit.Explain(err)
 	}
@@ -131,7 +131,7 @@ func (c *comparing) run(kill, stop context.Context) error {
 		}
 	})
 	background.Go(func() {
-		err := c.follower.Run(ctx, func(r *kafka.Followed) { c.comparison.Theirs(&r.Message, r.Offset, time.Now()) })
+		err := c.follower.Run(ctx, func(r *topics.Followed) { c.comparison.Theirs(&r.Message, r.Offset, time.Now()) })
 		if err != nil {
 			failed <- exit.Explain(fmt.Errorf("read the other relay's topics: %w", err))
 		}

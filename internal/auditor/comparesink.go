@@ -13,7 +13,7 @@ import (
 	"github.com/postrider/postrider/internal/daemon"
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/sink"
-	"github.com/postrider/postrider/sink/kafka"
+	"github.com/postrider/postrider/sink/kafka/producer"
 )
 
 // openSink makes a sink that hands each message to the comparison: at once, or, with a prefix, when the topic of its own has it.
@@ -23,7 +23,7 @@ func (c *comparing) openSink(p *daemon.Pipeline) sink.Open {
 		if c.options.Prefix == "" {
 			return s, nil
 		}
-		shadow, err := kafka.Open(ctx, p.Config.Sink.Kafka, p.Component("sink"), s.published)
+		shadow, err := producer.Open(ctx, p.Config.Sink.Kafka, p.Component("sink"), s.published)
 		if err != nil {
 			return nil, err
 		}

@@ -9,16 +9,17 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/internal/audit"
+	"github.com/postrider/postrider/internal/audit/topics"
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/sink"
-	"github.com/postrider/postrider/sink/kafka"
+	"github.com/postrider/postrider/sink/kafka/producer"
 )
 
 // auditTopics reads the topics. It is the audit's Published.
 type auditTopics struct {
-	*kafka.Reader
-	spans []kafka.Span
+	*topics.Reader
+	spans []topics.Span
 	parts []audit.Partition
 	id    eventID
 	own   *ownLetters
@@ -34,7 +35,7 @@ func openAuditTopics(ctx context.Context, o Options, plan Plan, cfg config.Confi
 	if id.from == "" {
 		id = eventID{from: FromHeader, name: headerOfIDs(cfg)}
 	}
-	reader, err := kafka.OpenReader(ctx, cfg.Sink.Kafka, plan.Committed)
+	reader, err := topics.OpenReader(ctx, cfg.Sink.Kafka, plan.Committed)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +152,7 @@ func (t *auditTopics) Records(ctx context.Context, each func(*audit.Record) erro
 			Position: positionOf(m), Redriven: header(m, sink.HeaderRedriven) != nil,
 		}
 		if m.Key != nil {
-			r.Hash = kafka.KeyHash(m.Key) + 1
+			r.Hash = producer.KeyHash(m.Key) + 1
 		}
 		if t.parts[span].DeadLetter {
 			if r.ID = deadLetterID(m, r.ID); !t.own.has(m) {

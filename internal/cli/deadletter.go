@@ -20,7 +20,7 @@ import (
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/terminal"
 	"github.com/postrider/postrider/sink"
-	"github.com/postrider/postrider/sink/kafka"
+	"github.com/postrider/postrider/sink/kafka/producer"
 )
 
 func newDeadLetter(a *app) *cobra.Command {
@@ -37,7 +37,7 @@ own. It reads and writes that topic alone, but for redrive, which publishes; the
 
 // withDeadLetters runs f with the dead-letter topic. transactional: letters are going to be redriven. Where there is no topic and needs to be none, there
 // is no store either, and no letter for which one would be wanted.
-func (a *app) withDeadLetters(cmd *cobra.Command, transactional bool, f func(ctx context.Context, cfg config.Config, store *kafka.DeadLetters, x *deadletter.Index) error) error {
+func (a *app) withDeadLetters(cmd *cobra.Command, transactional bool, f func(ctx context.Context, cfg config.Config, store *producer.DeadLetters, x *deadletter.Index) error) error {
 	sections := []string{"sink", "deadletter", "log"}
 	if transactional {
 		sections = append(sections, "postgres", "replication", "router", "format")
@@ -57,7 +57,7 @@ func (a *app) withDeadLetters(cmd *cobra.Command, transactional bool, f func(ctx
 		id = "postrider.deadletter." + cfg.DeadLetter.Topic
 	}
 	cfg.Sink.Kafka.Topics.Create = false // to look is not to make
-	store, err := kafka.OpenDeadLetters(ctx, cfg.Sink.Kafka, cfg.DeadLetter.Topic, id, a.newLogger(cfg.Log))
+	store, err := producer.OpenDeadLetters(ctx, cfg.Sink.Kafka, cfg.DeadLetter.Topic, id, a.newLogger(cfg.Log))
 	x := deadletter.NewIndex()
 	switch {
 	case err == nil:
@@ -143,7 +143,7 @@ func newDeadLetterList(a *app) *cobra.Command {
 				return err
 			}
 			f.All = all
-			return a.withDeadLetters(cmd, false, func(_ context.Context, cfg config.Config, _ *kafka.DeadLetters, x *deadletter.Index) error {
+			return a.withDeadLetters(cmd, false, func(_ context.Context, cfg config.Config, _ *producer.DeadLetters, x *deadletter.Index) error {
 				letters := x.List(f)
 				if asJSON {
 					out := make([]letterJSON, len(letters))
@@ -279,7 +279,7 @@ The payload may be confidential: it is printed with --payload alone, as are the 
 			if args[0] == "" {
 				return exit.Usagef("the ID of a dead letter is empty: postrider deadletter list has them")
 			}
-			return a.withDeadLetters(cmd, false, func(ctx context.Context, _ config.Config, _ *kafka.DeadLetters, x *deadletter.Index) error {
+			return a.withDeadLetters(cmd, false, func(ctx context.Context, _ config.Config, _ *producer.DeadLetters, x *deadletter.Index) error {
 				e, err := x.Find(args[0])
 				if err != nil {
 					return exit.Usagef("%v", err)

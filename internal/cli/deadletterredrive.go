@@ -26,7 +26,7 @@ import (
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/sink"
-	"github.com/postrider/postrider/sink/kafka"
+	"github.com/postrider/postrider/sink/kafka/producer"
 	"github.com/postrider/postrider/slot"
 )
 
@@ -48,7 +48,7 @@ itself again. One that still cannot be delivered stops its key there. Letters of
 Publishing and writing down are one Kafka transaction: whoever reads committed records sees each once, also if redrive is killed and run again.
 A letter that was redriven is not redriven again. A second redrive ends the first one.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withDeadLetters(cmd, !dryRun, func(ctx context.Context, cfg config.Config, store *kafka.DeadLetters, x *deadletter.Index) error {
+			return a.withDeadLetters(cmd, !dryRun, func(ctx context.Context, cfg config.Config, store *producer.DeadLetters, x *deadletter.Index) error {
 				letters, err := chosenLetters(x, args, all, &chosen)
 				if err != nil {
 					return err
@@ -92,7 +92,7 @@ func newDeadLetterDiscard(a *app) *cobra.Command {
 		Long: `discard writes down that dead letters are not to be published, and by whom that was decided. They stay in the topic. A key is no longer
 parked when none of its letters is open.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withDeadLetters(cmd, false, func(ctx context.Context, cfg config.Config, store *kafka.DeadLetters, x *deadletter.Index) error {
+			return a.withDeadLetters(cmd, false, func(ctx context.Context, cfg config.Config, store *producer.DeadLetters, x *deadletter.Index) error {
 				letters, err := chosenLetters(x, args, all, &chosen)
 				if err != nil {
 					return err

@@ -24,7 +24,8 @@ import (
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/sink"
-	"github.com/postrider/postrider/sink/kafka"
+	"github.com/postrider/postrider/sink/kafka/producer"
+	"github.com/postrider/postrider/sink/kafka/topicreader"
 )
 
 // recoverCall is one call of recover.
@@ -138,14 +139,14 @@ func (c *recoverCall) recover(ctx context.Context, cfg config.Config) (*backfill
 	parts := backfill.RecoveryParts{
 		Parts: p.BackfillParts("recovery"),
 		OpenTopics: func(ctx context.Context) (backfill.Topics, error) {
-			reader, err := kafka.OpenReader(ctx, cfg.Sink.Kafka, true) // what readers do not see is not delivered
+			reader, err := topicreader.Open(ctx, cfg.Sink.Kafka, true) // what readers do not see is not delivered
 			if err != nil {
 				return nil, err // an interface that holds a nil pointer is not nil
 			}
 			return topicReader{reader}, nil
 		},
 		OpenSink: func(ctx context.Context, done sink.Done) (sink.Sink, error) {
-			s, err := kafka.Open(ctx, cfg.Sink.Kafka, p.Component("sink"), done)
+			s, err := producer.Open(ctx, cfg.Sink.Kafka, p.Component("sink"), done)
 			if err != nil {
 				return nil, err
 			}
@@ -193,7 +194,7 @@ func (a *app) shutOut(ctx context.Context, cfg config.Config) error {
 	if err != nil {
 		return err
 	}
-	s, err := kafka.OpenTransactional(ctx, cfg.Sink.Kafka, cfg.Relay.PositionTopic, a.newLogger(cfg.Log), func(*sink.Message, error) {}, func(pglogrepl.LSN, error) {})
+	s, err := producer.OpenTransactional(ctx, cfg.Sink.Kafka, cfg.Relay.PositionTopic, a.newLogger(cfg.Log), func(*sink.Message, error) {}, func(pglogrepl.LSN, error) {})
 	if err != nil {
 		return err
 	}
@@ -231,8 +232,8 @@ func rowOfLetter(m *sink.Message, system, slot string) (relation, id string) {
 	return relation, id
 }
 
-// topicReader is a kafka.Reader as backfill.Topics.
-type topicReader struct{ *kafka.Reader }
+// topicReader is a topicreader.Reader as backfill.Topics.
+type topicReader struct{ *topicreader.Reader }
 
 func (t topicReader) Read(ctx context.Context, topic string, since time.Time, each func(*sink.Message)) (whole bool, err error) {
 	whole, err = t.Whole(ctx, topic)
@@ -246,7 +247,7 @@ func (t topicReader) Read(ctx context.Context, topic string, since time.Time, ea
 	if err != nil {
 		return false, err
 	}
-	return whole, t.Reader.Read(ctx, spans, func(_ int, _ int64, m *sink.Message) error { each(m); return nil })
+	return whole, t.Reader.Read(ctx, spans, func(m *sink.Message, _ int64) error { each(m); return nil })
 }
 
 // mostNamed is how many open transactions are worth a line.

@@ -16,6 +16,7 @@ import (
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/kafka"
+	"github.com/postrider/postrider/sink/kafka/producer"
 	"github.com/postrider/postrider/slot"
 )
 
@@ -25,7 +26,7 @@ func (i *install) put(broker string, ms ...*sink.Message) {
 	cfg := kafka.DefaultConfig()
 	cfg.Brokers = []string{broker}
 	done := make(chan error, len(ms))
-	s, err := kafka.Open(i.t.Context(), cfg, zerolog.Nop(), func(_ *sink.Message, err error) { done <- err })
+	s, err := producer.Open(i.t.Context(), cfg, zerolog.Nop(), func(_ *sink.Message, err error) { done <- err })
 	require.NoError(i.t, err)
 	defer s.Close(i.t.Context()) //nolint:errcheck // all is acknowledged
 	for _, m := range ms {

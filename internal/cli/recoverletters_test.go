@@ -12,7 +12,7 @@ import (
 	"github.com/postrider/postrider/internal/backfill"
 	"github.com/postrider/postrider/internal/deadletter"
 	"github.com/postrider/postrider/sink"
-	"github.com/postrider/postrider/sink/kafka"
+	"github.com/postrider/postrider/sink/kafka/producer"
 	"github.com/postrider/postrider/slot"
 )
 
@@ -100,7 +100,7 @@ func TestRecover_ShutsOutARelayThatHangs(t *testing.T) {
 	i, broker := newLossy(t, "POSTRIDER_RELAY_EXACTLY_ONCE=true")
 	var system string
 	require.NoError(t, i.conn.QueryRow(t.Context(), "SELECT system_identifier::text FROM pg_control_system()").Scan(&system))
-	hung, err := kgo.NewClient(kgo.SeedBrokers(broker), kgo.TransactionalID(kafka.TransactionalID(sink.Source{SystemID: system, Database: i.db.Name, Slot: i.db.Name})))
+	hung, err := kgo.NewClient(kgo.SeedBrokers(broker), kgo.TransactionalID(producer.TransactionalID(sink.Source{SystemID: system, Database: i.db.Name, Slot: i.db.Name})))
 	require.NoError(t, err)
 	defer hung.Close()
 	require.NoError(t, hung.BeginTransaction())

@@ -14,7 +14,7 @@ import (
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/sink"
-	"github.com/postrider/postrider/sink/kafka"
+	"github.com/postrider/postrider/sink/kafka/producer"
 	"github.com/postrider/postrider/slot"
 )
 
@@ -63,7 +63,7 @@ func (a *app) adopt(ctx context.Context, conn *pgx.Conn, cfg config.Config, yes 
 		return err
 	}
 	now := sink.Position{Source: source, LSN: s.ConfirmedFlushLSN} // the end of no transaction in particular: no commit time
-	stored, err := kafka.ReadPosition(ctx, cfg.Sink.Kafka, cfg.Relay.PositionTopic, source)
+	stored, err := producer.ReadPosition(ctx, cfg.Sink.Kafka, cfg.Relay.PositionTopic, source)
 	if err != nil && !errors.Is(err, sink.ErrUnknownTopic) {
 		return err
 	}
@@ -102,7 +102,7 @@ func (a *app) store(ctx context.Context, cfg config.Config, p sink.Position) err
 	ctx, cancel := context.WithTimeout(ctx, adoptTimeout)
 	defer cancel()
 	done := make(chan error, 2)
-	s, err := kafka.OpenTransactional(ctx, cfg.Sink.Kafka, cfg.Relay.PositionTopic, a.newLogger(cfg.Log), func(*sink.Message, error) {},
+	s, err := producer.OpenTransactional(ctx, cfg.Sink.Kafka, cfg.Relay.PositionTopic, a.newLogger(cfg.Log), func(*sink.Message, error) {},
 		func(_ pglogrepl.LSN, err error) {
 			select {
 			case done <- err:

@@ -9,13 +9,13 @@ import (
 	"github.com/postrider/postrider/internal/deadletter"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/sink"
-	"github.com/postrider/postrider/sink/kafka"
+	"github.com/postrider/postrider/sink/kafka/producer"
 )
 
 // openDeadLetters reads the dead-letter topic, which a policy needs.
 func (p *Pipeline) openDeadLetters(ctx context.Context, source sink.Source, begin pglogrepl.LSN) (deadletter.Handler, error) {
 	log := p.Component("deadletter")
-	store, err := kafka.OpenDeadLetters(ctx, p.Config.Sink.Kafka, p.Config.DeadLetter.Topic, "", log)
+	store, err := producer.OpenDeadLetters(ctx, p.Config.Sink.Kafka, p.Config.DeadLetter.Topic, "", log)
 	if errors.Is(err, sink.ErrUnknownTopic) {
 		return nil, &configError{err}
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/kafka"
+	"github.com/postrider/postrider/sink/kafka/producer"
 	"github.com/postrider/postrider/sink/stdout"
 	"github.com/postrider/postrider/slot"
 	"github.com/postrider/postrider/slot/monitor"
@@ -237,7 +238,7 @@ func (p *Pipeline) openSink(ctx context.Context, done sink.Done) (sink.Sink, err
 	if p.Config.Sink.Kind == config.SinkStdout {
 		return stdout.Open(p.env.Stdout)(ctx, done)
 	}
-	s, err := kafka.Open(ctx, p.kafka(), p.Component("sink"), done)
+	s, err := producer.Open(ctx, p.kafka(), p.Component("sink"), done)
 	if err != nil {
 		return nil, err
 	}
@@ -256,7 +257,7 @@ func (p *Pipeline) kafka() kafka.Config {
 
 // openTransactional is openSink for relay.exactly_once.
 func (p *Pipeline) openTransactional(ctx context.Context, done sink.Done, committed sink.Committed) (sink.Transactional, error) {
-	s, err := kafka.OpenTransactional(ctx, p.kafka(), p.Config.Relay.PositionTopic, p.Component("sink"), done, committed)
+	s, err := producer.OpenTransactional(ctx, p.kafka(), p.Config.Relay.PositionTopic, p.Component("sink"), done, committed)
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/postrider/postrider/internal/memory"
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/relay"
-	"github.com/postrider/postrider/sink/kafka"
 )
 
 // Run runs a relay until it ends or a signal stops it, serves its status, and handles signals. level is the level of
@@ -27,7 +26,6 @@ func Run(ctx context.Context, l *config.Loaded, env Environment, level *logging.
 	requests, endRequests := takeRequests()
 	defer endRequests()
 	memory.Tune(env.Getenv, log)
-	kafka.BridgeLog(log.With().Str("component", "sink").Logger())
 
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -10,7 +10,7 @@ import (
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/sink"
-	"github.com/postrider/postrider/sink/kafka"
+	"github.com/postrider/postrider/sink/kafka/producer"
 	"github.com/postrider/postrider/slot"
 )
 
@@ -19,7 +19,7 @@ func (p *Pipeline) newSnapshot() *backfill.Snapshot {
 	return backfill.NewSnapshot(cfg.Snapshot, backfill.SnapshotParts{
 		Parts: p.BackfillParts("snapshot"),
 		OpenStore: func(ctx context.Context) (backfill.Store, error) {
-			s, err := kafka.OpenProgress(ctx, cfg.Sink.Kafka, cfg.Snapshot.Topic, p.Component("sink"))
+			s, err := producer.OpenProgress(ctx, cfg.Sink.Kafka, cfg.Snapshot.Topic, p.Component("sink"))
 			if err != nil {
 				return nil, err // an interface that holds a nil pointer is not nil
 			}
@@ -78,7 +78,7 @@ func (p *Pipeline) parks(ctx context.Context) (func(m *sink.Message) bool, error
 	}
 	broker := p.Config.Sink.Kafka
 	broker.Topics.Create = false
-	store, err := kafka.OpenDeadLetters(ctx, broker, p.Config.DeadLetter.Topic, "", p.Component("deadletter"))
+	store, err := producer.OpenDeadLetters(ctx, broker, p.Config.DeadLetter.Topic, "", p.Component("deadletter"))
 	if errors.Is(err, sink.ErrUnknownTopic) {
 		return none, nil
 	}

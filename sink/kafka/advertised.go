@@ -9,14 +9,14 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/postrider/postrider/sink"
 )
 
-// A broker names the addresses under which it and the others want to be reached: advertised.listeners.
-// Where that is not what leads to them from here, the first contact works and nothing else does.
+// A broker names the addresses under which it and the others want to be reached:
+// advertised.listeners. Where that is not what leads to them from here, the first contact works
+// and nothing else does.
 
 // AdvertisedError says that a broker cannot be reached under the address that it advertises.
 type AdvertisedError struct {
@@ -28,60 +28,32 @@ func (e *AdvertisedError) Error() string {
 	return fmt.Sprintf("broker %d cannot be reached under the address that it advertises: %v", e.ID, e.Err)
 }
 
-// Unwrap makes it sink.ErrNoBroker, beside its cause: the relay waits until a broker can be reached.
-func (e *AdvertisedError) Unwrap() []error { return []error{sink.ErrNoBroker, translate(e.Err)} }
+// Unwrap makes it sink.ErrNoBroker, beside its cause: the relay waits until a broker can be
+// reached.
+func (e *AdvertisedError) Unwrap() []error { return []error{sink.ErrNoBroker, Translate(e.Err)} }
 
 // FixAdvertised is what to do about an AdvertisedError.
 const FixAdvertised = "correct the broker's advertised.listeners, name resolution or firewall"
 
 const (
-	// advertisedAnswer bounds what a broker may say when it is asked for names alone: those of thousands of brokers.
-	advertisedAnswer = 1 << 20
-	// advertisedDials is how many brokers are dialled; that none of so many can be reached says enough.
+	// advertisedDials is how many brokers are dialled; that none of so many can be reached says
+	// enough.
 	advertisedDials = 64
 	// advertisedNamed is how many of them an error names.
 	advertisedNamed = 3
 	longestHost     = 253 // bytes of a name in DNS: RFC 1035, 2.3.4, without the length octets
 )
 
-// advertised are the brokers of the cluster as alive names them to clients. Where it gives no answer
-// in time there are none, as for a broker that names none: the session finds out why.
-func (c *Config) advertised(ctx context.Context, d *dialer, alive string) []kmsg.MetadataResponseBroker {
-	options, err := c.producing(d)
-	if err != nil {
-		return nil
-	}
-	client, err := kgo.NewClient(append(options, kgo.SeedBrokers(alive), kgo.RequestRetries(0),
-		kgo.BrokerMaxReadBytes(advertisedAnswer), kgo.FetchMaxBytes(advertisedAnswer))...)
-	if err != nil {
-		return nil
-	}
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, c.DialTimeout)
-	defer cancel()
-	// Producers and consumers follow these addresses, and not those of DescribeCluster, which a
-	// proxy may leave as they are.
-	answer, err := noTopics().RequestWith(ctx, client)
-	if err != nil {
-		return nil
-	}
-	slices.SortFunc(answer.Brokers, func(a, b kmsg.MetadataResponseBroker) int {
-		return cmp.Compare(a.NodeID, b.NodeID)
-	})
-	return answer.Brokers
-}
-
-// reachAdvertised connects to the brokers that alive has named, up to a number at once, until one can be
-// reached, and returns why none can. Brokers that are down do not keep a session waiting where
-// others answer. One that advertises the address at which it has answered costs no connection.
-func (d *dialer) reachAdvertised(alive string, advertised []kmsg.MetadataResponseBroker) error {
-	address := func(b kmsg.MetadataResponseBroker) string {
-		return net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
-	}
+// reachAdvertised connects to the brokers that alive has named, up to a number at once, until one
+// can be reached, and returns why none can. Brokers that are down do not keep a session waiting
+// where others answer. One that advertises the address at which it has answered costs no
+// connection.
+func (d *Dialer) reachAdvertised(ctx context.Context, alive string, advertised []kmsg.MetadataResponseBroker) error {
 	isAlive := func(b kmsg.MetadataResponseBroker) bool { return address(b) == alive }
 	if len(advertised) == 0 || slices.ContainsFunc(advertised, isAlive) {
 		return nil
 	}
+	slices.SortFunc(advertised, func(a, b kmsg.MetadataResponseBroker) int { return cmp.Compare(a.NodeID, b.NodeID) })
 	advertised = advertised[:min(len(advertised), advertisedDials)]
 	failed := make([]error, len(advertised))
 	dialled := make(chan bool, len(advertised))
@@ -92,7 +64,7 @@ func (d *dialer) reachAdvertised(alive string, advertised []kmsg.MetadataRespons
 			continue
 		}
 		go func() { // ends with its dial, at the latest when d is cut; never blocks on dialled
-			conn, err := d.Dial("tcp", address(b))
+			conn, err := d.DialContext(ctx, "tcp", address(b))
 			if err == nil {
 				_ = conn.Close()
 			} else {
@@ -110,5 +82,9 @@ func (d *dialer) reachAdvertised(alive string, advertised []kmsg.MetadataRespons
 	if more := len(failed) - len(named); more > 0 {
 		named = append(slices.Clone(named), fmt.Errorf("%d more brokers of the cluster neither", more)) //nolint:err113 // a part of the text
 	}
-	return advise(errors.Join(named...), FixAdvertised)
+	return Advise(errors.Join(named...), FixAdvertised)
+}
+
+func address(b kmsg.MetadataResponseBroker) string {
+	return net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
 }

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/postrider/postrider/sink"
@@ -10,12 +11,17 @@ import (
 // leastAnswer is the number of its request, with which every answer begins.
 const leastAnswer = 4
 
-// firstAnswer bounds the first answer of a connection: which versions of which requests the broker knows, or what it thinks of a login.
+// firstAnswer bounds the first answer of a connection: which versions of which requests the broker
+// has, or the result of a login.
 const firstAnswer = 1 << 20
 
-// answers follows the lengths that stand in front of what a broker says. The clients make room for as much as a length promises before they have read any of it,
-// and for the first answers of a connection sarama does that whatever the length: four gigabytes, if somebody else listens at the address, and
-// also for one that is shorter than what it takes off.
+// errNoAnswer is for what somebody else sent who listens at the address of a broker.
+var errNoAnswer = errors.New("no answer of Kafka")
+
+// answers follows the lengths that stand in front of what a broker sends. Clients make room for as
+// much as a length promises before they have read any of it: franz-go for up to the largest answer
+// also at the beginning, when it is not known who answers, and sarama, by which the audit reads,
+// then for any.
 type answers struct {
 	most  int // bytes of one answer
 	begun bool
@@ -46,7 +52,8 @@ func (a *answers) follow(p []byte) error {
 		}
 		length := int32(binary.BigEndian.Uint32(a.length[:])) //nolint:gosec // as the protocol has it
 		if length < leastAnswer || int(length) > most {
-			return fmt.Errorf("%w: an answer begins with the bytes %q, which is no length: is this a listener of Kafka, without TLS?", sink.ErrUnreachable, a.length[:])
+			return fmt.Errorf("%w: %w: it begins with the bytes %q, which is no length: is this a listener of Kafka, without TLS?",
+				sink.ErrUnreachable, errNoAnswer, a.length[:])
 		}
 		a.begun, a.have, a.left = true, 0, int64(length)
 	}

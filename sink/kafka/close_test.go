@@ -26,11 +26,11 @@ func TestSink_SendsNothingAfterItsConnectionsWereCut(t *testing.T) {
 		}
 	}()
 	cfg := quick(listener.Addr().String())
-	d := newDialer(&cfg)
+	d := NewDialer(&cfg)
 	conn, err := d.Dial("tcp", listener.Addr().String())
 	require.NoError(t, err)
 	peer := <-accepted
-	d.cut(sink.ErrClosed)
+	d.Cut(sink.ErrClosed)
 	_, err = conn.Write([]byte("late"))
 	require.Error(t, err)
 	n, err := peer.Read(make([]byte, 1))

@@ -1,97 +1,241 @@
 package kafka
 
 import (
-	"context"
+	"errors"
 	"fmt"
-	"math/rand/v2"
+	"net"
+	"regexp"
+	"strings"
 	"time"
 
-	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/postrider/postrider/internal/secret"
 )
 
-const (
-	// requestOverhead is what the clients keep free below their largest request.
-	requestOverhead = 10 << 10
+// Config is the section [sink.kafka].
+type Config struct {
+	Brokers         []string      `toml:"brokers"`                // host:port of one or more brokers to start from
+	ClientID        string        `toml:"client_id"`              // name in the broker's logs, metrics and quotas
+	Version         string        `toml:"version"`                // highest protocol level to speak, as a Kafka version; empty: the newest. Lower is negotiated
+	Compression     string        `toml:"compression"`            // none, gzip, snappy, lz4 or zstd
+	MaxMessageBytes int           `toml:"max_message_bytes,size"` // largest message, compressed, and largest batch of several, uncompressed; keep it at the broker's message.max.bytes
+	DialTimeout     time.Duration `toml:"dial_timeout"`           // TCP and TLS handshake together
+	ReadTimeout     time.Duration `toml:"read_timeout"`           // wait for a response before the connection is given up; more than produce_timeout
+	WriteTimeout    time.Duration `toml:"write_timeout"`          // wait for the broker to take a request
+	ProduceTimeout  time.Duration `toml:"produce_timeout"`        // how long the broker waits for its replicas
+	RetryBackoff    time.Duration `toml:"retry_backoff"`          // first pause before a retry; doubles up to 500ms, or this if it is longer
+	DeliveryTimeout time.Duration `toml:"delivery_timeout"`       // without any acknowledgement for this long the session ends
+	Linger          time.Duration `toml:"linger"`                 // longest wait for more messages, and only while they come closer together than this; 0: never wait
+	// TransactionTimeout is how long the broker lets a transaction of exactly_once stay open; at
+	// most its transaction.max.timeout.ms.
+	TransactionTimeout time.Duration `toml:"transaction_timeout"`
+	TLS                TLSConfig     `toml:"tls"`
+	SASL               SASLConfig    `toml:"sasl"`
+	Topics             TopicsConfig  `toml:"topics"`
 
-	// retries bounds what one request may try. It is not the limit that counts, delivery_timeout is; and it must not be
-	// "infinite", because sarama allocates 32 bytes per possible retry and partition.
-	retries    = 200
-	maxBackoff = 2 * time.Second
-
-	// lookupRetries: asking whether a topic exists has to tell soon, but not fall over one lost connection.
-	lookupRetries = 3
-)
-
-// base is what all our connections have in common.
-func (c *Config) base(d *dialer) (*sarama.Config, error) {
-	s := sarama.NewConfig()
-
-	v, err := c.version()
-	if err != nil {
-		return nil, fmt.Errorf("sink.kafka.version: %w", err)
-	}
-	// Sarama takes this as the upper end and lowers each request to what the broker announces (ApiVersionsRequest). 2.8 is
-	// the level that sarama covers completely, and all that a producer without transactions gains from.
-	s.Version = v
-	s.ApiVersionsRequest = true
-	s.ClientID = c.ClientID
-
-	s.Net.DialTimeout = c.DialTimeout
-	s.Net.ReadTimeout = c.ReadTimeout
-	s.Net.WriteTimeout = c.WriteTimeout
-	// Our dialer speaks TLS itself (Net.TLS stays off): it reads the files for each connection, tells a refused
-	// certificate from a refused connection, and can close everything at once.
-	s.Net.Proxy.Enable = true
-	s.Net.Proxy.Dialer = d
-
-	if c.SASL.Mechanism != "" {
-		password, err := c.SASL.Password.Reveal()
-		if err != nil {
-			return nil, fmt.Errorf("sink.kafka.sasl.password: %w", err)
-		}
-		s.Net.SASL.Enable = true
-		s.Net.SASL.Handshake = true
-		s.Net.SASL.Mechanism = sarama.SASLMechanism(c.SASL.Mechanism)
-		s.Net.SASL.User = c.SASL.Username
-		s.Net.SASL.Password = password
-		s.Net.SASL.SCRAMClientGeneratorFunc = scramClient(c.SASL.Mechanism)
-	}
-
-	s.Metadata.Full = false                   // only our topics: a cluster may have thousands
-	s.Metadata.AllowAutoTopicCreation = false // a typing error in a route must not become a topic with the broker's defaults
-	s.Metadata.RefreshFrequency = 5 * time.Minute
-
-	s.MetricRegistry = noMetrics{} // nobody reads sarama's own; they cost time per request and a goroutine for ever
-	return s, nil
+	// Requested is called for each produce request that was written to a broker, from several
+	// goroutines; nil: it is not. Not a key.
+	Requested func(bytes int) `json:"-"`
 }
 
-// lookup is the configuration for asking about topics and creating them: answers soon.
-func (c *Config) lookup(d *dialer) (*sarama.Config, error) {
-	s, err := c.base(d)
-	if err != nil {
-		return nil, err
-	}
-	s.Metadata.Retry.Max = lookupRetries
-	s.Metadata.Retry.Backoff = c.RetryBackoff
-	s.Metadata.Timeout = c.ReadTimeout
-	s.Admin.Timeout = c.ProduceTimeout
-	s.Admin.Retry.Max = lookupRetries
-	s.Admin.Retry.Backoff = c.RetryBackoff
-	return s, nil
+// TLSConfig is the section [sink.kafka.tls]. The files are read at each connect, so a renewed
+// certificate needs no restart.
+type TLSConfig struct {
+	Enabled            bool   `toml:"enabled"`
+	CAFile             string `toml:"ca_file"`              // PEM; empty: the system's authorities
+	CertFile           string `toml:"cert_file"`            // PEM, our certificate; with key_file
+	KeyFile            string `toml:"key_file"`             // PEM
+	ServerName         string `toml:"server_name"`          // name the broker's certificate must carry; empty: the broker's host
+	InsecureSkipVerify bool   `toml:"insecure_skip_verify"` // accept any certificate: for tests only
 }
 
-// exponential doubles from first to last, with a tenth of jitter so that partitions do not come back in step. Once ctx has
-// ended the connections are cut and no retry can succeed: then the rest of them is run through without a pause.
-func exponential(ctx context.Context, first, last time.Duration) func(retry, limit int) time.Duration {
-	return func(retry, _ int) time.Duration {
-		if ctx.Err() != nil {
-			return 0
+// SASLConfig is the section [sink.kafka.sasl]. An empty mechanism means no SASL.
+type SASLConfig struct {
+	Mechanism string        `toml:"mechanism"` // PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512
+	Username  string        `toml:"username"`
+	Password  secret.Secret `toml:"password"` // read anew for each session
+}
+
+// TopicsConfig is the section [sink.kafka.topics]: what to do about a topic that does not exist.
+type TopicsConfig struct {
+	Create            bool `toml:"create"`             // create it; otherwise a missing topic ends the session
+	Partitions        int  `toml:"partitions"`         // of a created topic; required with create
+	ReplicationFactor int  `toml:"replication_factor"` // of a created topic; required with create
+}
+
+// DefaultConfig returns the defaults. Brokers has none.
+func DefaultConfig() Config {
+	return Config{
+		ClientID:           "postrider",
+		Compression:        "none",
+		MaxMessageBytes:    1 << 20,
+		DialTimeout:        10 * time.Second,
+		ReadTimeout:        30 * time.Second,
+		WriteTimeout:       30 * time.Second,
+		ProduceTimeout:     10 * time.Second,
+		RetryBackoff:       100 * time.Millisecond,
+		DeliveryTimeout:    5 * time.Minute,
+		Linger:             time.Millisecond,
+		TransactionTimeout: 5 * time.Minute,
+	}
+}
+
+var codecs = map[string]kgo.CompressionCodec{
+	"none":   kgo.NoCompression(),
+	"gzip":   kgo.GzipCompression(),
+	"snappy": kgo.SnappyCompression(),
+	"lz4":    kgo.Lz4Compression(),
+	"zstd":   kgo.ZstdCompression(),
+}
+
+// kafkaVersion is what Version may be, beside empty.
+var kafkaVersion = regexp.MustCompile(`^(0\.\d+\.\d+\.\d+|\d+\.\d+\.\d+)$`)
+
+// Validate reports every setting that cannot be, by its TOML key. It opens no file and no
+// connection.
+func (c *Config) Validate() error {
+	var errs []error
+	bad := func(key, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("sink.kafka.%s: %s", key, fmt.Sprintf(format, args...)))
+	}
+
+	if len(c.Brokers) == 0 {
+		bad("brokers", `is empty; name at least one broker, like ["kafka-1:9092"]`)
+	}
+	for i, b := range c.Brokers {
+		switch host, port, err := net.SplitHostPort(b); {
+		case strings.ContainsAny(b, "@/\r\n"):
+			bad("brokers", `entry %d is not host:port, like "kafka-1:9092" (it is not shown, since it may hold a password); user and password belong to sink.kafka.sasl`, i+1)
+		case err != nil || host == "" || port == "":
+			bad("brokers", `%q is not host:port, like "kafka-1:9092"`, b)
 		}
-		d := first
-		for i := 1; i < retry && d < last; i++ {
-			d *= 2
+	}
+	if c.ClientID == "" {
+		bad("client_id", "is empty")
+	}
+	if c.Version != "" && !kafkaVersion.MatchString(c.Version) {
+		bad("version", `%q is not a Kafka version, like "3.6.0"`, c.Version)
+	}
+	if _, ok := codecs[c.Compression]; !ok {
+		bad("compression", "%q is none of none, gzip, snappy, lz4, zstd", c.Compression)
+	}
+	if c.MaxMessageBytes < 1024 || c.MaxMessageBytes > 1<<30-1<<20 {
+		bad("max_message_bytes", "%d is not between 1KiB and 1023MiB", c.MaxMessageBytes)
+	}
+	for _, d := range []struct {
+		key   string
+		value time.Duration
+	}{
+		{"dial_timeout", c.DialTimeout}, {"read_timeout", c.ReadTimeout}, {"write_timeout", c.WriteTimeout},
+		{"produce_timeout", c.ProduceTimeout}, {"retry_backoff", c.RetryBackoff}, {"delivery_timeout", c.DeliveryTimeout},
+		{"transaction_timeout", c.TransactionTimeout},
+	} {
+		if d.value < time.Millisecond {
+			bad(d.key, "%s is too short; the least is 1ms", d.value)
 		}
-		d = min(d, last)
-		return d + rand.N(d/10+1)
+	}
+	if c.ReadTimeout <= c.ProduceTimeout {
+		bad("read_timeout", "%s must be longer than produce_timeout (%s): the broker may take that long to answer", c.ReadTimeout, c.ProduceTimeout)
+	}
+	if c.DeliveryTimeout <= c.ReadTimeout {
+		bad("delivery_timeout", "%s must be longer than read_timeout (%s): otherwise nothing is ever retried", c.DeliveryTimeout, c.ReadTimeout)
+	}
+	if c.Linger < 0 || c.Linger > time.Second {
+		bad("linger", "%s is not between 0s and 1s", c.Linger)
+	}
+	c.TLS.validate(bad)
+	c.SASL.validate(bad)
+	c.Topics.validate(bad)
+	return errors.Join(errs...)
+}
+
+// bootstrap is the broker list as Kafka's own tools take it.
+func (c *Config) bootstrap() string { return strings.Join(c.Brokers, ",") }
+
+func (t *TLSConfig) validate(bad func(key, format string, args ...any)) {
+	if !t.Enabled {
+		switch {
+		case t.CAFile != "", t.CertFile != "", t.KeyFile != "", t.ServerName != "", t.InsecureSkipVerify:
+			bad("tls.enabled", "is false although other tls settings are given; set it to true or remove them")
+		}
+		return
+	}
+	for _, file := range []struct{ key, path string }{{"tls.ca_file", t.CAFile}, {"tls.cert_file", t.CertFile}, {"tls.key_file", t.KeyFile}} {
+		if err := secret.CheckPath(file.path); err != nil {
+			bad(file.key, "%v", err)
+		}
+	}
+	if (t.CertFile == "") != (t.KeyFile == "") {
+		bad("tls.cert_file", "and tls.key_file go together; one of them is missing")
+	}
+	if t.InsecureSkipVerify && (t.CAFile != "" || t.ServerName != "") {
+		bad("tls.insecure_skip_verify", "makes tls.ca_file and tls.server_name pointless; remove one or the other")
+	}
+}
+
+func (s *SASLConfig) validate(bad func(key, format string, args ...any)) {
+	switch s.Mechanism {
+	case "":
+		if s.Username != "" || s.Password.IsSet() {
+			bad("sasl.mechanism", "is empty although a username or password is given; use PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
+		}
+		return
+	case saslPlain, saslSCRAM256, saslSCRAM512:
+	default:
+		bad("sasl.mechanism", "%q is none of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512", s.Mechanism)
+	}
+	if s.Username == "" {
+		bad("sasl.username", "is empty")
+	}
+	if !s.Password.IsSet() {
+		bad("sasl.password", "is empty; give sasl.password or sasl.password_file")
+	}
+}
+
+// requestLimit is the largest request with the broker's default socket.request.max.bytes, and so
+// the most that max_message_bytes can be without changing that. The client wants a batch below it
+// before compressing it, too.
+const requestLimit = 100 << 20
+
+// requestOverhead is what the client keeps free below its largest request.
+const requestOverhead = 10 << 10
+
+// answerLimit is the largest answer that is read, if max_message_bytes needs no more. A client
+// makes room for as much as the first bytes of an answer promise before it reads the rest, whoever
+// sent them.
+const answerLimit = 48 << 20
+
+// LargestAnswer is the most that a broker may send at once.
+func (c *Config) LargestAnswer() int32 {
+	return max(answerLimit, int32(c.MaxMessageBytes)+2*requestOverhead) //nolint:gosec // validated
+}
+
+// Codec is how batches are compressed.
+func (c *Config) Codec() kgo.CompressionCodec { return codecs[c.Compression] }
+
+// LargestRequest is what the client may write at once.
+func (c *Config) LargestRequest() int32 {
+	return max(requestLimit, int32(c.MaxMessageBytes)+2*requestOverhead) //nolint:gosec // validated
+}
+
+// LargestBatch bounds a batch before compression. The sink itself keeps batches of several records
+// below max_message_bytes.
+func (c *Config) LargestBatch() int32 {
+	if c.Compression == "none" {
+		return int32(c.MaxMessageBytes) //nolint:gosec // validated
+	}
+	return c.LargestRequest() - requestOverhead
+}
+
+func (t *TopicsConfig) validate(bad func(key, format string, args ...any)) {
+	if !t.Create {
+		return
+	}
+	if t.Partitions < 1 || t.Partitions > 100_000 {
+		bad("topics.partitions", "%d: say how many partitions a created topic gets", t.Partitions)
+	}
+	if t.ReplicationFactor < 1 || t.ReplicationFactor > 100 {
+		bad("topics.replication_factor", "%d: say how many replicas a created topic gets (3 in production)", t.ReplicationFactor)
 	}
 }

@@ -11,33 +11,39 @@ import (
 	"sync"
 )
 
-// dialer makes the connections of one session. It is sarama's proxy.Dialer, and franz-go gets its connections from it, too. Safe for concurrent use.
-type dialer struct {
+// Dialer makes the connections of one client. Safe for concurrent use.
+type Dialer struct {
 	cfg *Config
 	ctx context.Context // ended by cut
 	end context.CancelCauseFunc
 
-	mu    sync.Mutex
-	open  map[*connection]struct{}
-	isCut bool
+	mu   sync.Mutex
+	open map[*connection]struct{}
 }
 
-func newDialer(cfg *Config) *dialer {
+// NewDialer makes one; the caller ends it with Cut.
+func NewDialer(cfg *Config) *Dialer {
 	ctx, end := context.WithCancelCause(context.Background())
-	return &dialer{cfg: cfg, ctx: ctx, end: end, open: map[*connection]struct{}{}}
+	return &Dialer{cfg: cfg, ctx: ctx, end: end, open: map[*connection]struct{}{}}
 }
 
-// Dial connects and, if configured, completes the TLS handshake, within dial_timeout.
-func (d *dialer) Dial(network, addr string) (net.Conn, error) {
+// Dial is DialContext until Cut.
+func (d *Dialer) Dial(network, addr string) (net.Conn, error) {
+	return d.DialContext(context.Background(), network, addr)
+}
+
+// DialContext connects and, if configured, completes the TLS handshake, within dial_timeout.
+func (d *Dialer) DialContext(until context.Context, network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(d.ctx, d.cfg.DialTimeout)
 	defer cancel()
+	defer context.AfterFunc(until, cancel)()
 
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, &connectError{addr: addr, err: d.reason(err)}
 	}
 	discardUnsent(conn)
-	c := &connection{Conn: conn, wire: conn, dialer: d, answers: answers{most: int(d.cfg.largestAnswer())}}
+	c := &connection{Conn: conn, wire: conn, dialer: d, answers: answers{most: int(d.cfg.LargestAnswer())}}
 	if !d.keep(c) {
 		_ = conn.Close()
 		return nil, &connectError{addr: addr, err: context.Cause(d.ctx)}
@@ -61,9 +67,9 @@ func (d *dialer) Dial(network, addr string) (net.Conn, error) {
 }
 
 // discardUnsent makes the kernel discard what it has not sent when the connection is closed, also
-// when the process is killed. By default it goes on sending for minutes, and a request that arrives
-// late is carried out behind those of the next session (docs/decisions/0025). An orderly close loses
-// nothing: every request has its answer by then. The broker sees a reset.
+// when the process is killed. By default it goes on sending for minutes, and a request that
+// arrives late is carried out behind those of the next session (docs/decisions/0025). An orderly
+// close loses nothing: every request has its answer by then. The broker sees a reset.
 func discardUnsent(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // fails only for a closed socket, which the first write reports
@@ -71,14 +77,14 @@ func discardUnsent(conn net.Conn) {
 }
 
 // reason prefers why the dialer was ended to how that looked from inside a system call.
-func (d *dialer) reason(err error) error {
+func (d *Dialer) reason(err error) error {
 	if d.ctx.Err() != nil {
 		return context.Cause(d.ctx)
 	}
 	return err
 }
 
-func (d *dialer) keep(c *connection) bool {
+func (d *Dialer) keep(c *connection) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.ctx.Err() != nil {
@@ -88,36 +94,31 @@ func (d *dialer) keep(c *connection) bool {
 	return true
 }
 
-func (d *dialer) forget(c *connection) {
+func (d *Dialer) forget(c *connection) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.open, c)
 }
 
-// cut closes all connections and makes no more: whatever a client waits for then fails at once.
-func (d *dialer) cut(cause error) {
+// Cut closes all connections and makes no more: whatever a client waits for then fails at once.
+func (d *Dialer) Cut(cause error) {
 	d.end(cause)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.isCut = true
 	for c := range d.open {
 		_ = c.wire.Close() // not through TLS, which would try to say goodbye
 	}
 	clear(d.open)
 }
 
-func (d *dialer) wasCut() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.isCut
-}
+// WasCut reports whether Cut was called.
+func (d *Dialer) WasCut() bool { return d.ctx.Err() != nil }
 
-// connection is one to a broker. Because it is not the *net.TCPConn itself, sarama does not look for dead ones in advance; it
-// notices them when it writes, and repeats the request on another one.
+// connection is one to a broker.
 type connection struct {
 	net.Conn // with TLS, if configured
 	wire     net.Conn
-	dialer   *dialer
+	dialer   *Dialer
 	answers  answers // of the goroutine that reads
 }
 

@@ -1,6 +1,8 @@
 package kafka
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -12,14 +14,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // A broker that hangs reads nothing. What is written to it then waits in the kernel of the relay, and
 // must not arrive once the connection is closed.
 func TestDialer_DiscardsWhatWasNotSent(t *testing.T) {
-	for name, end := range map[string]func(*testing.T, *dialer, net.Conn){
-		"the session is cut": func(_ *testing.T, d *dialer, _ net.Conn) { d.cut(sink.ErrClosed) },
-		"the connection is closed": func(t *testing.T, _ *dialer, conn net.Conn) {
+	for name, end := range map[string]func(*testing.T, *Dialer, net.Conn){
+		"the session is cut": func(_ *testing.T, d *Dialer, _ net.Conn) { d.Cut(sink.ErrClosed) },
+		"the connection is closed": func(t *testing.T, _ *Dialer, conn net.Conn) {
 			require.NoError(t, conn.Close())
 		},
 	} {
@@ -28,8 +31,8 @@ func TestDialer_DiscardsWhatWasNotSent(t *testing.T) {
 			require.NoError(t, err)
 			defer listener.Close()
 			cfg := quick(listener.Addr().String())
-			d := newDialer(&cfg)
-			defer d.cut(sink.ErrClosed)
+			d := NewDialer(&cfg)
+			defer d.Cut(sink.ErrClosed)
 			conn, err := d.Dial("tcp", listener.Addr().String())
 			require.NoError(t, err)
 			broker, err := listener.Accept()
@@ -48,4 +51,45 @@ func TestDialer_DiscardsWhatWasNotSent(t *testing.T) {
 			require.True(t, errors.Is(err, syscall.ECONNRESET), "%v", err)
 		})
 	}
+}
+
+func TestDialer_ReadsCertificatesAtEachConnect(t *testing.T) {
+	a := parts.NewAuthority(t)
+	server := a.Server(x509.Certificate{})
+	server.ClientAuth = tls.RequireAndVerifyClientCert
+	server.ClientCAs = a.Pool()
+	seen := make(chan string, 100)
+	server.VerifyPeerCertificate = func(_ [][]byte, chains [][]*x509.Certificate) error {
+		seen <- chains[0][0].Subject.CommonName
+		return nil
+	}
+	l, err := tls.Listen("tcp", "127.0.0.1:0", server)
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	go func() { // ended by Close of the listener
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.(*tls.Conn).Handshake()
+			_ = c.Close()
+		}
+	}()
+
+	cfg := quick(l.Addr().String())
+	cfg.TLS = TLSConfig{Enabled: true, CAFile: a.CAFile()}
+	cfg.TLS.CertFile, cfg.TLS.KeyFile = a.Issue("before", x509.Certificate{})
+	d := NewDialer(&cfg)
+	defer d.Cut(sink.ErrClosed)
+	_, err = d.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	require.Equal(t, "before", <-seen)
+
+	cert, key := a.Issue("after", x509.Certificate{})
+	require.NoError(t, os.Rename(cert, cfg.TLS.CertFile))
+	require.NoError(t, os.Rename(key, cfg.TLS.KeyFile))
+	_, err = d.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	require.Equal(t, "after", <-seen)
 }

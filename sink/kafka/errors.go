@@ -10,76 +10,96 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/postrider/postrider/sink"
 )
 
-// meaning is the one table from sarama's errors to the sentinels of package sink. What is not listed keeps its own name,
-// and so counts as something that a new session may heal: sequence and epoch errors among them.
+// meaning is the one table from the client's errors, and Kafka's, to the sentinels of package
+// sink. What is not listed keeps its own name, and so counts as something that a new session may
+// heal: sequence and epoch errors among them.
 var meaning = []struct {
 	err error
 	is  error
 }{
-	{sarama.ErrMessageSizeTooLarge, sink.ErrTooLarge},
-	{sarama.ErrMessageSetSizeTooLarge, sink.ErrTooLarge},
-	{sarama.ErrInvalidTimestamp, sink.ErrInvalidRecord},
-	{sarama.ErrInvalidRecord, sink.ErrInvalidRecord},
-	{sarama.ErrInvalidPartition, sink.ErrInvalidRecord},
-	{sarama.ErrInvalidTopic, sink.ErrInvalidTopic},
-	{sarama.ErrUnknownTopicOrPartition, sink.ErrUnknownTopic},
-	{sarama.ErrTopicAuthorizationFailed, sink.ErrPermission},
-	{sarama.ErrClusterAuthorizationFailed, sink.ErrPermission},
-	{sarama.ErrTransactionalIDAuthorizationFailed, sink.ErrPermission},
-	{sarama.ErrSASLAuthenticationFailed, sink.ErrAuthentication},
-	{sarama.ErrUnsupportedSASLMechanism, sink.ErrAuthentication},
-	{sarama.ErrIllegalSASLState, sink.ErrAuthentication},
+	{kerr.MessageTooLarge, sink.ErrTooLarge},
+	{kerr.RecordListTooLarge, sink.ErrTooLarge},
+	{kerr.InvalidTimestamp, sink.ErrInvalidRecord},
+	{kerr.InvalidRecord, sink.ErrInvalidRecord},
+	{kerr.InvalidPartitions, sink.ErrInvalidRecord},
+	{kerr.InvalidTopicException, sink.ErrInvalidTopic},
+	{kerr.UnknownTopicOrPartition, sink.ErrUnknownTopic},
+	{kerr.TopicAuthorizationFailed, sink.ErrPermission},
+	{kerr.ClusterAuthorizationFailed, sink.ErrPermission},
+	{kerr.TransactionalIDAuthorizationFailed, sink.ErrPermission},
+	{kerr.SaslAuthenticationFailed, sink.ErrAuthentication},
+	{kerr.UnsupportedSaslMechanism, sink.ErrAuthentication},
+	{kerr.IllegalSaslState, sink.ErrAuthentication},
 	{errHangUp, sink.ErrAuthentication},
-	{sarama.ErrShuttingDown, sink.ErrClosed},
-	{sarama.ErrClosedClient, sink.ErrClosed},
-	{sarama.ErrNotEnoughReplicas, sink.ErrUnreachable},
-	{sarama.ErrNotEnoughReplicasAfterAppend, sink.ErrUnreachable},
-	{sarama.ErrRequestTimedOut, sink.ErrUnreachable},
-	{sarama.ErrLeaderNotAvailable, sink.ErrUnreachable},
-	{sarama.ErrNotLeaderForPartition, sink.ErrUnreachable},
-	{sarama.ErrBrokerNotAvailable, sink.ErrUnreachable},
-	{sarama.ErrNetworkException, sink.ErrUnreachable},
-	{sarama.ErrKafkaStorageError, sink.ErrUnreachable},
-	{sarama.ErrOutOfBrokers, sink.ErrUnreachable},
-	{sarama.ErrBrokerNotFound, sink.ErrUnreachable},
-	{sarama.ErrNotConnected, sink.ErrUnreachable},
+	{kgo.ErrClientClosed, sink.ErrClosed},
+	{kgo.ErrAborting, sink.ErrClosed},
+	{kerr.NotEnoughReplicas, sink.ErrUnreachable},
+	{kerr.NotEnoughReplicasAfterAppend, sink.ErrUnreachable},
+	{kerr.RequestTimedOut, sink.ErrUnreachable},
+	{kerr.LeaderNotAvailable, sink.ErrUnreachable},
+	{kerr.NotLeaderForPartition, sink.ErrUnreachable},
+	{kerr.BrokerNotAvailable, sink.ErrUnreachable},
+	{kerr.NetworkException, sink.ErrUnreachable},
+	{kerr.KafkaStorageError, sink.ErrUnreachable},
+	{kgo.ErrRecordTimeout, sink.ErrUnreachable},
+	{kgo.ErrRecordRetries, sink.ErrUnreachable},
 	{io.EOF, sink.ErrUnreachable},
 	{io.ErrUnexpectedEOF, sink.ErrUnreachable},
 	{net.ErrClosed, sink.ErrUnreachable},
 	{context.DeadlineExceeded, sink.ErrUnreachable},
 }
 
-// translate adds the sentinel that err stands for. It keeps err in the chain.
-func translate(err error) error {
+// Class is the sentinel of package sink that err stands for; nil: none.
+func Class(err error) error {
 	var failed *connectError
-	if errors.As(err, &failed) {
-		return fmt.Errorf("%w: %w", failed.class(), err)
+	var code *kerr.Error
+	var network net.Error
+	switch {
+	case errors.As(err, &failed):
+		return failed.class()
+	case errors.As(err, &code): // whatever else it wraps
+		err = code
 	}
 	for _, m := range meaning {
 		if errors.Is(err, m.err) {
-			if errors.Is(err, m.is) {
-				return err
-			}
-			return fmt.Errorf("%w: %w", m.is, err)
+			return m.is
 		}
 	}
-	if refusedByPeer(err) {
-		return fmt.Errorf("%w: %w", sink.ErrAuthentication, err)
+	switch {
+	case refusedByPeer(err):
+		return sink.ErrAuthentication
+	case errors.As(err, &network), code == nil && kgo.IsRetryableBrokerErr(err):
+		return sink.ErrUnreachable
 	}
-	var network net.Error
-	if errors.As(err, &network) {
-		return fmt.Errorf("%w: %w", sink.ErrUnreachable, err)
-	}
-	return err
+	return nil
 }
 
-// isVerdict tells what a broker found about the message itself from what happened on the way.
-func isVerdict(err error) bool {
+// Translate adds the sentinel that err stands for. It keeps err in the chain.
+func Translate(err error) error {
+	class := Class(err)
+	if class == nil || errors.Is(err, class) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", class, err)
+}
+
+// Failed is why a request has failed: the end of its context, or what Translate makes of err.
+func Failed(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return Translate(err)
+}
+
+// IsVerdict reports whether err is what a broker found about the message itself, and not what
+// happened on the way.
+func IsVerdict(err error) bool {
 	for _, m := range []error{sink.ErrTooLarge, sink.ErrInvalidRecord, sink.ErrInvalidTopic, sink.ErrUnknownTopic, sink.ErrPermission} {
 		if errors.Is(err, m) {
 			return true
@@ -88,7 +108,8 @@ func isVerdict(err error) bool {
 	return false
 }
 
-// connectError is a connection that did not come about: the TCP connection, or the TLS handshake on top of it.
+// connectError is a connection that did not come about: the TCP connection, or the TLS handshake
+// on top of it.
 type connectError struct {
 	addr string
 	tls  bool
@@ -141,8 +162,9 @@ func (e *connectError) lost() bool {
 	return errors.Is(e.err, context.DeadlineExceeded) || errors.Is(e.err, net.ErrClosed) || errors.Is(e.err, sink.ErrClosed)
 }
 
-// refusedByPeer recognises a TLS alert that the broker sent. Brokers send one when they refuse the client's certificate or
-// miss it; with TLS 1.3 it arrives only with the first response, after the handshake.
+// refusedByPeer recognises a TLS alert that the broker sent. Brokers send one when they refuse the
+// client's certificate or miss it; with TLS 1.3 it arrives only with the first response, after the
+// handshake.
 func refusedByPeer(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "remote error"
@@ -154,7 +176,8 @@ type advised struct {
 	fix string
 }
 
-func advise(err error, format string, args ...any) error {
+// Advise adds to an error what to do about it.
+func Advise(err error, format string, args ...any) error {
 	return &advised{err, fmt.Sprintf(format, args...)}
 }
 

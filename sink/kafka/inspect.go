@@ -5,14 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
 
-	"github.com/IBM/sarama"
+	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
@@ -25,7 +27,8 @@ type Report struct {
 	Brokers    []BrokerReport // as the cluster names them, by id
 	Topics     []TopicReport  // in the order asked for
 	Authoriser Authoriser     // whether ACLs count
-	// Idempotence is why no producer id is given, without which nothing can be published; nil: one was given.
+	// Idempotence is why no producer id is given, without which nothing can be published; nil: one
+	// was given.
 	Idempotence error
 }
 
@@ -46,7 +49,8 @@ type BrokerReport struct {
 	Err     error // why it cannot be reached from here under that address; nil: it can
 }
 
-// TopicReport is one topic. If Err is set, all but Name is unknown; errors.Is(Err, sink.ErrUnknownTopic): it does not exist.
+// TopicReport is one topic. If Err is set, all but Name is unknown; errors.Is(Err,
+// sink.ErrUnknownTopic): it does not exist.
 type TopicReport struct {
 	Name              string
 	Err               error
@@ -78,52 +82,51 @@ type Rights struct {
 	Write bool
 }
 
-// RecordSize is the size of a message as sink.kafka.max_message_bytes counts it: with overhead, before compression.
-func RecordSize(m *sink.Message) int {
-	return batchSize(m)
-}
+// RecordSize is the size of a message as sink.kafka.max_message_bytes counts it: with overhead,
+// before compression.
+func RecordSize(m *sink.Message) int { return BatchHeader + SizeInBatch(m) }
 
-// Inspect connects like Open and asks about the brokers and the topics. It changes nothing, but that a producer id is used up, as each
-// session of a producer does. An error means that no broker could be used at all; what concerns one broker or topic stands in the
-// report. It blocks until ctx ends at most.
+const (
+	// BatchHeader is the size of a batch without records, with the longest numbers.
+	BatchHeader  = 80
+	recordHeader = 36 // of a record in it
+	fieldHeader  = 10 // of a header of a record
+)
+
+// SizeInBatch is at least what a message takes in a batch: what the client compares with the
+// limit.
+func SizeInBatch(m *sink.Message) int { return m.Size() + recordHeader + fieldHeader*len(m.Headers) }
+
+// Inspect connects like Reach and asks about the brokers and the topics. It changes nothing, but
+// that a producer id is used up, as each session of a producer does. An error means that no broker
+// could be used at all; what concerns one broker or topic stands in the report. It blocks until
+// ctx ends at most.
 func Inspect(ctx context.Context, cfg Config, topicNames []string) (Report, error) {
 	if err := cfg.Validate(); err != nil {
 		return Report{}, err
 	}
-	d := newDialer(&cfg)
-	defer d.cut(sink.ErrClosed)
-	defer context.AfterFunc(ctx, func() { d.cut(context.Cause(ctx)) })()
-	if _, err := cfg.answering(ctx, d); err != nil { // who of those that are named can be reached stands in the report
+	d := NewDialer(&cfg)
+	defer d.Cut(sink.ErrClosed)
+	if _, _, err := cfg.answering(ctx, d); err != nil { // the report has those that can be reached
 		return Report{}, err
 	}
-	conf, err := cfg.lookup(d)
+	client, err := cfg.NewClient(d, zerolog.Nop(), kgo.RequestTimeoutOverhead(max(cfg.DialTimeout, 100*time.Millisecond)))
 	if err != nil {
 		return Report{}, err
 	}
-	conf.Net.ReadTimeout = cfg.DialTimeout
-	client, err := sarama.NewClient(cfg.Brokers, conf)
+	defer client.Close()
+	request := metadataRequest(slices.DeleteFunc(slices.Clone(topicNames), func(name string) bool { return CheckName(name) != nil })...)
+	request.IncludeTopicAuthorizedOperations = true
+	cluster, err := request.RequestWith(ctx, client.Client)
 	if err != nil {
-		return Report{}, translate(err)
-	}
-	defer func() { _ = client.Close() }()
-
-	// Without topics this asks for all of them; it is the one request that also tells about brokers on every version.
-	err = client.RefreshMetadata(topicNames...)
-	if ctx.Err() != nil {
-		return Report{}, fmt.Errorf("inspect Kafka at %s: %w", cfg.bootstrap(), context.Cause(ctx))
-	}
-	if len(client.Brokers()) == 0 && err != nil {
-		return Report{}, fmt.Errorf("inspect Kafka at %s: %w", cfg.bootstrap(), translate(err))
+		return Report{}, fmt.Errorf("inspect Kafka at %s: %w", cfg.bootstrap(), Failed(ctx, err))
 	}
 	report := Report{
-		Version: version(client), Brokers: inspectBrokers(client), Authoriser: authoriser(client), Idempotence: idempotence(ctx, client),
+		Version: client.version(ctx), Brokers: client.inspectBrokers(ctx, cluster.Brokers),
+		Authoriser: client.authoriser(ctx), Idempotence: client.idempotence(ctx),
 	}
-	asked := topics{cfg: &cfg, client: client}
-	rights := topicRights(client, topicNames)
 	for _, name := range topicNames {
-		t := asked.inspect(name)
-		t.Rights = rights[name]
-		report.Topics = append(report.Topics, t)
+		report.Topics = append(report.Topics, client.inspectTopic(ctx, cluster, name))
 	}
 	if ctx.Err() != nil {
 		return Report{}, fmt.Errorf("inspect Kafka at %s: %w", cfg.bootstrap(), context.Cause(ctx))
@@ -131,114 +134,68 @@ func Inspect(ctx context.Context, cfg Config, topicNames []string) (Report, erro
 	return report, nil
 }
 
-// authoriser asks for ACLs: a cluster without an authoriser says so, and one with says that we may not look, or shows them.
-func authoriser(client sarama.Client) Authoriser {
-	broker := client.LeastLoadedBroker()
-	if broker == nil {
+// authoriser asks for ACLs: a cluster without an authoriser says so, and one with says that we may
+// not look, or shows them.
+func (c *Client) authoriser(ctx context.Context) Authoriser {
+	request := kmsg.NewPtrDescribeACLsRequest()
+	request.ResourceType, request.ResourcePatternType = kmsg.ACLResourceTypeCluster, kmsg.ACLResourcePatternTypeAny
+	request.Operation, request.PermissionType = kmsg.ACLOperationAny, kmsg.ACLPermissionTypeAny
+	answer, err := request.RequestWith(ctx, c.Client)
+	if err != nil {
 		return AuthoriserUnknown
 	}
-	answer, err := broker.DescribeAcls(&sarama.DescribeAclsRequest{Version: 1, AclFilter: sarama.AclFilter{
-		ResourceType: sarama.AclResourceCluster, ResourcePatternTypeFilter: sarama.AclPatternAny,
-		Operation: sarama.AclOperationAny, PermissionType: sarama.AclPermissionAny,
-	}})
-	switch {
-	case err != nil:
-		return AuthoriserUnknown
-	case answer.Err == sarama.ErrSecurityDisabled:
+	switch err := kerr.ErrorForCode(answer.ErrorCode); {
+	case errors.Is(err, kerr.SecurityDisabled):
 		return AuthoriserOff
-	case answer.Err == sarama.ErrNoError, answer.Err == sarama.ErrClusterAuthorizationFailed:
+	case err == nil, errors.Is(err, kerr.ClusterAuthorizationFailed):
 		return AuthoriserOn
 	}
 	return AuthoriserUnknown
 }
 
-// idempotence asks for a producer id, as a producer does when it opens. A broker that has just started does not have any at once.
-func idempotence(ctx context.Context, client sarama.Client) error {
-	pause := client.Config().Metadata.Retry.Backoff
-	for attempt := 0; ; attempt++ {
-		err := producerID(client)
+// idempotence asks for a producer id, as a producer does when it opens. A broker that has just
+// started does not have any at once.
+func (c *Client) idempotence(ctx context.Context) error {
+	request := kmsg.NewPtrInitProducerIDRequest()
+	request.TransactionTimeoutMillis = int32(time.Minute.Milliseconds())
+	backoff := c.Config.RetryBackoff
+	for try := 0; ; try++ {
+		answer, err := request.RequestWith(ctx, c.Client)
+		if err == nil {
+			err = kerr.ErrorForCode(answer.ErrorCode)
+		}
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, sarama.ErrOffsetsLoadInProgress) || attempt == producerIDRetries || ctx.Err() != nil {
-			return fmt.Errorf("ask for a producer id: %w", translate(err))
+		if !errors.Is(err, kerr.CoordinatorLoadInProgress) || try == producerIDRetries || Pause(ctx, backoff) != nil {
+			return fmt.Errorf("ask for a producer id: %w", Failed(ctx, err))
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
-		pause = min(2*pause, time.Second)
+		backoff = min(2*backoff, time.Second)
 	}
 }
 
 const producerIDRetries = 8 // some seconds, with a first pause of 100 ms
 
-func producerID(client sarama.Client) error {
-	broker := client.LeastLoadedBroker()
-	if broker == nil {
-		return sarama.ErrOutOfBrokers
-	}
-	answer, err := broker.InitProducerID(&sarama.InitProducerIDRequest{Version: 1, TransactionTimeout: time.Minute})
-	if err == nil && answer.Err != sarama.ErrNoError {
-		err = answer.Err
-	}
-	return err
-}
-
-// topicRights asks what the login may do with topics; one that does not exist, or that may not be described, is missing.
-func topicRights(client sarama.Client, names []string) map[string]Rights {
-	broker := client.LeastLoadedBroker()
-	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return checkName(name) != nil })
-	if broker == nil || len(names) == 0 {
-		return nil
-	}
-	request := sarama.NewMetadataRequest(client.Config().Version, names)
-	request.IncludeTopicAuthorizedOperations = true
-	answer, err := broker.GetMetadata(request)
-	if err != nil || answer.Version < 8 {
-		return nil
-	}
-	rights := map[string]Rights{}
-	for _, t := range answer.Topics {
-		if t.Err != sarama.ErrNoError && t.Err != sarama.ErrLeaderNotAvailable || t.TopicAuthorizedOperations == math.MinInt32 {
-			continue
-		}
-		may := func(o sarama.AclOperation) bool { return t.TopicAuthorizedOperations&(1<<o) != 0 }
-		rights[t.Name] = Rights{Known: true, Read: may(sarama.AclOperationRead), Write: may(sarama.AclOperationWrite)}
-	}
-	return rights
-}
-
-func version(client sarama.Client) string {
-	broker := client.LeastLoadedBroker()
-	if broker == nil {
-		return "unknown"
-	}
-	response, err := broker.ApiVersions(&sarama.ApiVersionsRequest{Version: 3, ClientSoftwareName: "postrider", ClientSoftwareVersion: "check"})
+func (c *Client) version(ctx context.Context) string {
+	answer, err := kmsg.NewPtrApiVersionsRequest().RequestWith(ctx, c.Client)
 	if err != nil {
 		return "unknown"
 	}
-	can := kmsg.NewPtrApiVersionsResponse()
-	for _, key := range response.ApiKeys {
-		can.ApiKeys = append(can.ApiKeys, kmsg.ApiVersionsResponseApiKey{ApiKey: key.ApiKey, MinVersion: key.MinVersion, MaxVersion: key.MaxVersion})
-	}
-	return kversion.FromApiVersionsResponse(can).VersionGuess()
+	return kversion.FromApiVersionsResponse(answer).VersionGuess()
 }
 
-// inspectBrokers connects to each broker under its advertised address: what the first contact names may not be what we can reach.
-func inspectBrokers(client sarama.Client) []BrokerReport {
-	brokers := client.Brokers()
-	slices.SortFunc(brokers, func(a, b *sarama.Broker) int { return cmp.Compare(a.ID(), b.ID()) })
+// inspectBrokers connects to each broker under its advertised address: what the first contact
+// names may not be what we can reach.
+func (c *Client) inspectBrokers(ctx context.Context, brokers []kmsg.MetadataResponseBroker) []BrokerReport {
+	brokers = slices.Clone(brokers)
+	slices.SortFunc(brokers, func(a, b kmsg.MetadataResponseBroker) int { return cmp.Compare(a.NodeID, b.NodeID) })
 	reports := make([]BrokerReport, len(brokers))
 	var all sync.WaitGroup
 	for i, b := range brokers {
 		all.Go(func() {
-			reports[i] = BrokerReport{ID: b.ID(), Address: b.Addr()}
-			_ = b.Open(client.Config()) // open already: Connected waits for it
-			if ok, err := b.Connected(); err != nil {
-				reports[i].Err = &AdvertisedError{b.ID(), err}
-			} else if !ok {
-				reports[i].Err = &AdvertisedError{b.ID(), fmt.Errorf("%s: not connected", b.Addr())}
+			reports[i] = BrokerReport{ID: b.NodeID, Address: address(b)}
+			if _, err := c.Config.probe(ctx, address(b), c.Dialer); err != nil {
+				reports[i].Err = &AdvertisedError{b.NodeID, err}
 			}
 		})
 	}
@@ -246,75 +203,61 @@ func inspectBrokers(client sarama.Client) []BrokerReport {
 	return reports
 }
 
-func (t *topics) inspect(name string) TopicReport {
+func (c *Client) inspectTopic(ctx context.Context, cluster *kmsg.MetadataResponse, name string) TopicReport {
 	report := TopicReport{Name: name}
-	if report.Err = checkName(name); report.Err != nil {
+	if report.Err = CheckName(name); report.Err != nil {
 		return report
 	}
-	partitions, err := t.count(name)
-	if err != nil {
-		report.Err = err
-		return report
-	}
-	report.Partitions = int(partitions)
-	for p := range partitions {
-		replicas, err := t.client.Replicas(name, p)
-		if err != nil && !errors.Is(err, sarama.ErrReplicaNotAvailable) {
-			report.Err = fmt.Errorf("look up replicas of partition %d of topic %q: %w", p, name, translate(err))
+	if _, err := partitionsOf(cluster, name); err != nil {
+		if _, report.Err = c.Partitions(ctx, name); report.Err != nil { // which asks again, and says it better
 			return report
 		}
-		if p == 0 || len(replicas) < report.ReplicationFactor {
-			report.ReplicationFactor = len(replicas)
+		if cluster, report.Err = c.Metadata(ctx, name); report.Err != nil {
+			return report
 		}
 	}
-	report.Leaderless = t.leaderless(name, partitions)
-	for p := range partitions {
-		inSync, err := t.client.InSyncReplicas(name, p)
-		if err != nil {
-			report.InSync = nil
-			break
+	for _, t := range cluster.Topics {
+		if t.Topic != nil && *t.Topic == name {
+			report.replicas(t.Partitions)
+			if operations := kadm.DecodeACLOperations(t.AuthorizedOperations); t.AuthorizedOperations != math.MinInt32 {
+				report.Rights = Rights{true, slices.Contains(operations, kadm.OpRead), slices.Contains(operations, kadm.OpWrite)}
+			}
 		}
-		report.InSync = append(report.InSync, len(inSync))
 	}
-	report.ConfigErr = t.configuration(name, &report)
+	report.ConfigErr = c.settings(ctx, name, &report)
 	return report
 }
 
-func (t *topics) leaderless(name string, partitions int32) []int32 {
-	writable, err := t.client.WritablePartitions(name)
-	if err != nil {
-		writable = nil
-	}
-	var none []int32
-	for p := range partitions {
-		if !slices.Contains(writable, p) {
-			none = append(none, p)
+func (r *TopicReport) replicas(partitions []kmsg.MetadataResponseTopicPartition) {
+	slices.SortFunc(partitions, func(a, b kmsg.MetadataResponseTopicPartition) int { return cmp.Compare(a.Partition, b.Partition) })
+	r.Partitions = len(partitions)
+	for i, p := range partitions {
+		if i == 0 || len(p.Replicas) < r.ReplicationFactor {
+			r.ReplicationFactor = len(p.Replicas)
 		}
+		if p.Leader < 0 || errors.Is(kerr.ErrorForCode(p.ErrorCode), kerr.LeaderNotAvailable) {
+			r.Leaderless = append(r.Leaderless, p.Partition)
+		}
+		r.InSync = append(r.InSync, len(p.ISR))
 	}
-	return none
 }
 
-func (t *topics) configuration(name string, report *TopicReport) error {
-	admin, err := sarama.NewClusterAdminFromClient(t.client) // not closed: the client is ours
-	if err != nil {
-		return fmt.Errorf("read configuration of topic %q: %w", name, translate(err))
-	}
-	described, err := admin.DescribeConfigs([]*sarama.ConfigResource{{
-		Type: sarama.TopicResource, Name: name,
-		ConfigNames: slices.Collect(maps.Keys(topicSettings)),
-	}}, sarama.DescribeConfigsOptions{})
-	if err == nil && described[0].ErrorCode != sarama.ErrNoError {
-		err = described[0].ErrorCode
-	}
-	if err != nil {
-		return fmt.Errorf("read configuration of topic %q: %w", name, translate(err))
-	}
-	for _, entry := range described[0].Configs {
-		if read, ok := topicSettings[entry.Name]; ok {
-			if err := read(report, entry.Value); err != nil {
-				return fmt.Errorf("read configuration of topic %q: %s: %w", name, entry.Name, err)
+// settings reads the configuration of a topic into its report.
+func (c *Client) settings(ctx context.Context, topic string, report *TopicReport) error {
+	described, err := kadm.NewClient(c.Client).DescribeTopicConfigs(ctx, topic)
+	if err == nil {
+		var found kadm.ResourceConfig
+		if found, err = described.On(topic, nil); err == nil {
+			err = found.Err
+		}
+		for _, entry := range found.Configs {
+			if read, ok := topicSettings[entry.Key]; ok && entry.Value != nil {
+				err = errors.Join(err, read(report, *entry.Value))
 			}
 		}
+	}
+	if err != nil {
+		return fmt.Errorf("read configuration of topic %q: %w", topic, Failed(ctx, err))
 	}
 	report.TimestampMaxAge = cmp.Or(report.TimestampMaxAge, report.difference)
 	report.TimestampMaxAhead = cmp.Or(report.TimestampMaxAhead, report.difference)
@@ -353,7 +296,8 @@ var topicSettings = map[string]func(*TopicReport, string) error{
 	},
 }
 
-// milliseconds is zero for a number so large that it is no limit: the default is the largest there is.
+// milliseconds is zero for a number so large that it is no limit: the default is the largest there
+// is.
 func milliseconds(text string) (time.Duration, error) {
 	ms, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || ms > math.MaxInt64/int64(time.Millisecond) {

@@ -4,12 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/postrider/postrider/internal/secret"
-	"github.com/postrider/postrider/sink"
 )
 
 func valid() Config {
@@ -74,53 +71,14 @@ func TestConfig_ShowsNoSecretThatStandsInAWrongKey(t *testing.T) {
 	}
 }
 
-// What sarama thinks of the configuration, and the settings that the guarantees rest on.
-func TestConfig_BuildsAnIdempotentProducer(t *testing.T) {
-	for _, compression := range []string{"none", "gzip", "snappy", "lz4", "zstd"} {
-		cfg := valid()
-		cfg.Compression = compression
-		d := newDialer(&cfg)
-		defer d.cut(sink.ErrClosed)
-		s, err := cfg.produce(d)
-		require.NoError(t, err)
-		require.NoError(t, s.Validate())
-		require.True(t, s.Producer.Idempotent)
-		require.Equal(t, sarama.WaitForAll, s.Producer.RequiredAcks)
-		require.Equal(t, 1, s.Net.MaxOpenRequests)
-		require.False(t, s.Metadata.AllowAutoTopicCreation)
-		require.True(t, s.Producer.Return.Successes && s.Producer.Return.Errors)
-	}
-}
-
-// The same of the client that publishes.
-func TestConfig_BuildsAnIdempotentClient(t *testing.T) {
-	for compression := range codecs {
-		for _, limit := range []int{1024, 1 << 20, requestLimit, 1<<30 - 1<<20} {
-			cfg := valid()
-			cfg.Compression, cfg.MaxMessageBytes = compression, limit
-			require.NoError(t, cfg.Validate())
-			d := newDialer(&cfg)
-			defer d.cut(sink.ErrClosed)
-			client, err := cfg.idempotent(d, placed{}, &Sink{})
-			require.NoError(t, err)
-			defer client.Close()
-			require.Equal(t, false, client.OptValue(kgo.DisableIdempotentWrite))
-			require.Equal(t, kgo.AllISRAcks(), client.OptValue(kgo.RequiredAcks))
-			require.Equal(t, false, client.OptValue(kgo.AllowAutoTopicCreation))
-			require.Equal(t, true, client.OptValue(kgo.StopProducerOnDataLossDetected))
-			require.Equal(t, false, client.OptValue(kgo.AllowIdempotentProduceCancellation))
-		}
-	}
-}
-
-func TestExponential_DoublesUpToItsLimit(t *testing.T) {
-	d := newDialer(&Config{})
-	backoff := exponential(d.ctx, 100*time.Millisecond, time.Second)
-	for retry, want := range map[int]time.Duration{1: 100 * time.Millisecond, 2: 200 * time.Millisecond, 4: 800 * time.Millisecond, 9: time.Second} {
-		got := backoff(retry, 0)
+func TestBackoff_DoublesUpToItsLimit(t *testing.T) {
+	cfg := valid()
+	backoff := cfg.Backoff(100 * time.Millisecond)
+	for retry, want := range map[int]time.Duration{1: 100 * time.Millisecond, 2: 200 * time.Millisecond, 3: 400 * time.Millisecond, 9: longestRetry} {
+		got := backoff(retry)
 		require.GreaterOrEqual(t, got, want, "retry %d", retry)
 		require.LessOrEqual(t, got, want*11/10, "retry %d", retry)
 	}
-	d.cut(sink.ErrClosed)
-	require.Zero(t, backoff(5, 0), "a pause after the connections were cut")
+	cfg.RetryBackoff = 2 * longestRetry
+	require.GreaterOrEqual(t, cfg.Backoff(cfg.RetryBackoff)(5), 2*longestRetry)
 }

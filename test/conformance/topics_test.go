@@ -17,6 +17,7 @@ import (
 
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/kafka"
+	"github.com/postrider/postrider/sink/kafka/producer"
 	"github.com/postrider/postrider/test/parts"
 )
 
@@ -31,7 +32,7 @@ type topics struct {
 
 	mu     sync.Mutex
 	known  map[string]int32 // topics that are read, with their partitions
-	sink   *kafka.Sink      // of the case before, for the next one with the same settings
+	sink   *producer.Sink   // of the case before, for the next one with the same settings
 	sinkOf kafka.Config
 	done   chan error // what became of the messages that sink took
 }
@@ -145,7 +146,7 @@ func (ts *topics) open(ctx context.Context, cfg kafka.Config) error {
 	}
 	ts.closeSink()
 	done := make(chan error, 1<<16) // of this sink alone: one that is closed may still report
-	s, err := kafka.Open(ctx, cfg, zerolog.Nop(), func(_ *sink.Message, err error) { done <- err })
+	s, err := producer.Open(ctx, cfg, zerolog.Nop(), func(_ *sink.Message, err error) { done <- err })
 	if err != nil {
 		return fmt.Errorf("open the sink: %w", err)
 	}

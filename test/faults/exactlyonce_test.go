@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/postrider/postrider/sink"
-	"github.com/postrider/postrider/sink/kafka"
+	"github.com/postrider/postrider/sink/kafka/producer"
 	"github.com/postrider/postrider/test/parts"
 )
 
@@ -47,7 +47,7 @@ type reader struct {
 func (r *rig) reader(t testing.TB) *reader {
 	t.Helper()
 	return &reader{
-		rig: r, id: kafka.TransactionalID(r.source(t)), read: map[int32]int64{}, first: map[string]int{},
+		rig: r, id: producer.TransactionalID(r.source(t)), read: map[int32]int64{}, first: map[string]int{},
 		client: r.broker.Client(t, kgo.ConsumeTopics("outbox.event."+r.topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 			kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(), kgo.FetchMaxWait(100*time.Millisecond)),
 	}

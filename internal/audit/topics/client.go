@@ -1,0 +1,185 @@
+package topics
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/xdg-go/scram"
+
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/kafka"
+)
+
+const (
+	// protocol is the level that sarama covers completely; brokers negotiate lower ones.
+	protocol = "2.8.0"
+	// metadataTries is how often a question about topics is repeated.
+	metadataTries = 3
+	// fetchWait is how long a broker waits for records that are not there yet.
+	fetchWait = 500 * time.Millisecond
+	// leaderPause is the pause before a partition is tried again that cannot be read.
+	leaderPause = time.Second
+)
+
+// client is what Reader and Follower have in common. Calls of sarama take no context: within
+// closes the connections when theirs ends, and then the client is of no use.
+type client struct {
+	sarama.Client
+	cfg    kafka.Config
+	dialer *kafka.Dialer
+	admin  sarama.ClusterAdmin // not closed: the client is ours
+}
+
+// connect opens a client. configure adds to the settings; prepare runs with the client. Errors are
+// those of kafka.Config.Reach.
+func connect(ctx context.Context, cfg kafka.Config, configure func(*sarama.Config), prepare func(*client) error) (*client, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if _, err := cfg.Reach(ctx); err != nil {
+		return nil, err
+	}
+	if limit := cfg.LargestAnswer(); limit > sarama.MaxResponseSize {
+		sarama.MaxResponseSize = limit // of the process; the dialer applies the limit of this client
+	}
+	c := &client{cfg: cfg}
+	c.dialer = kafka.NewDialer(&c.cfg)
+	settings, err := settings(&c.cfg, c.dialer)
+	if err == nil {
+		configure(settings)
+		err = c.within(ctx, func() (err error) {
+			if c.Client, err = sarama.NewClient(cfg.Brokers, settings); err != nil {
+				return translate(err)
+			}
+			// The administrator needs the brokers. A leader that is missing now may be there when
+			// it is needed.
+			if err := c.RefreshMetadata(); err != nil && !errors.Is(err, sarama.ErrLeaderNotAvailable) {
+				return translate(err)
+			}
+			if c.admin, err = sarama.NewClusterAdminFromClient(c.Client); err != nil {
+				return translate(err)
+			}
+			return prepare(c)
+		})
+	}
+	if err != nil {
+		c.close()
+		return nil, fmt.Errorf("read topics at %s: %w", c.cfg.Brokers, err)
+	}
+	return c, nil
+}
+
+func settings(cfg *kafka.Config, d *kafka.Dialer) (*sarama.Config, error) {
+	version, err := sarama.ParseKafkaVersion(cmp.Or(cfg.Version, protocol))
+	if err != nil {
+		return nil, fmt.Errorf("sink.kafka.version: %w", err)
+	}
+	s := sarama.NewConfig()
+	s.Version = version
+	s.ClientID = cfg.ClientID
+	s.Net.DialTimeout, s.Net.ReadTimeout, s.Net.WriteTimeout = cfg.DialTimeout, cfg.ReadTimeout, cfg.WriteTimeout
+	s.Net.Proxy.Enable, s.Net.Proxy.Dialer = true, d // which speaks TLS
+	s.Metadata.Full = false                          // a cluster may have thousands of topics
+	s.Metadata.AllowAutoTopicCreation = false
+	s.Metadata.Timeout = cfg.ReadTimeout
+	s.Metadata.Retry.Max, s.Metadata.Retry.Backoff = metadataTries, cfg.RetryBackoff
+	s.Admin.Timeout = cfg.ProduceTimeout
+	s.Admin.Retry.Max, s.Admin.Retry.Backoff = metadataTries, cfg.RetryBackoff
+	if cfg.SASL.Mechanism == "" {
+		return s, nil
+	}
+	password, err := cfg.SASL.Password.Reveal()
+	if err != nil {
+		return nil, fmt.Errorf("sink.kafka.sasl.password: %w", err)
+	}
+	s.Net.SASL.Enable = true
+	s.Net.SASL.Mechanism = sarama.SASLMechanism(cfg.SASL.Mechanism)
+	s.Net.SASL.User, s.Net.SASL.Password = cfg.SASL.Username, password
+	hash := scram.SHA512
+	if cfg.SASL.Mechanism == sarama.SASLTypeSCRAMSHA256 {
+		hash = scram.SHA256
+	}
+	s.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &scramClient{hash: hash} }
+	return s, nil
+}
+
+// scramClient is one exchange.
+type scramClient struct {
+	hash scram.HashGeneratorFcn
+	*scram.ClientConversation
+}
+
+func (c *scramClient) Begin(user, password, authzID string) error {
+	client, err := c.hash.NewClient(user, password, authzID)
+	if err == nil {
+		c.ClientConversation = client.NewConversation()
+	}
+	return err
+}
+
+// within runs calls of sarama until ctx ends, or delivery_timeout.
+func (c *client) within(ctx context.Context, call func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.DeliveryTimeout)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { c.dialer.Cut(context.Cause(ctx)) })
+	err := call()
+	if !stop() && err != nil {
+		return fmt.Errorf("%w: %w", translate(context.Cause(ctx)), err)
+	}
+	return err
+}
+
+// topics returns the topics of the cluster that are not internal, with their partitions.
+func (c *client) topics() (map[string]int32, error) {
+	if err := c.RefreshMetadata(); err != nil && !errors.Is(err, sarama.ErrLeaderNotAvailable) {
+		return nil, translate(err)
+	}
+	names, err := c.Topics()
+	if err != nil {
+		return nil, translate(err)
+	}
+	found := map[string]int32{}
+	for _, topic := range names {
+		partitions, err := c.Partitions(topic)
+		if err != nil || isInternal(topic) {
+			continue // deleted meanwhile
+		}
+		found[topic] = int32(len(partitions)) //nolint:gosec // Kafka counts partitions in 32 bits
+	}
+	return found, nil
+}
+
+func (c *client) close() {
+	if c.Client != nil {
+		_ = c.Client.Close()
+	}
+	c.dialer.Cut(sink.ErrClosed)
+}
+
+// translate gives an error of sarama the sentinel of package sink that it stands for.
+func translate(err error) error {
+	var code sarama.KError
+	class := kafka.Class(err)
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &code):
+		class = kafka.Class(kerr.ErrorForCode(int16(code)))
+	case errors.Is(err, sarama.ErrOutOfBrokers), errors.Is(err, sarama.ErrBrokerNotFound), errors.Is(err, sarama.ErrNotConnected),
+		errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
+		class = sink.ErrUnreachable
+	case errors.Is(err, sarama.ErrClosedClient):
+		class = sink.ErrClosed
+	}
+	if class == nil || errors.Is(err, class) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", class, err)
+}

@@ -1,0 +1,285 @@
+package topics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/kafka"
+)
+
+// Reader reads what topics hold, up to their ends as they were at one moment. It belongs to one
+// goroutine, and once the context of a call has ended it is of no use.
+type Reader struct {
+	*client
+	isolation sarama.IsolationLevel
+}
+
+// Span is a part of a partition: the offsets from From up to End, that one not included.
+type Span struct {
+	Topic     string
+	Partition int32
+	From, End int64
+}
+
+const (
+	// fetchBytes is what one request asks for; a larger batch comes as a whole. Decoded, records
+	// take some times as much.
+	fetchBytes = 1 << 20
+	// readerTries is how often a request is made again: an election is over by then.
+	readerTries = 5
+)
+
+// OpenReader connects. committed: records of open and aborted transactions are left out. Errors
+// are those of kafka.Config.Reach.
+func OpenReader(ctx context.Context, cfg kafka.Config, committed bool) (*Reader, error) {
+	c, err := connect(ctx, cfg, func(*sarama.Config) {}, func(*client) error { return nil })
+	if err != nil {
+		return nil, err
+	}
+	r := &Reader{client: c}
+	if committed {
+		r.isolation = sarama.ReadCommitted
+	}
+	return r, nil
+}
+
+// Topics are those of the cluster that match, sorted; internal ones are left out.
+func (r *Reader) Topics(ctx context.Context, pattern *regexp.Regexp) (names []string, err error) {
+	err = r.within(ctx, func() error {
+		all, err := r.topics()
+		for topic := range all {
+			if pattern.MatchString(topic) {
+				names = append(names, topic)
+			}
+		}
+		return err
+	})
+	slices.Sort(names)
+	return names, err
+}
+
+func isInternal(topic string) bool { return strings.HasPrefix(topic, "__") }
+
+// Spans are the partitions of a topic as they are now, from their first records on, or from the
+// first with a time of since or later if that is not zero. A topic that does not exist is a
+// sink.ErrUnknownTopic.
+func (r *Reader) Spans(ctx context.Context, topic string, since time.Time) ([]Span, error) {
+	var spans []Span
+	err := r.retry(ctx, topic, func() error {
+		spans = nil
+		partitions, err := r.Partitions(topic)
+		if err != nil {
+			return translate(err)
+		}
+		slices.Sort(partitions)
+		from := sarama.OffsetOldest
+		if !since.IsZero() {
+			from = since.UnixMilli()
+		}
+		ends, err := r.offsets(topic, partitions, sarama.OffsetNewest)
+		if err != nil {
+			return err
+		}
+		starts, err := r.offsets(topic, partitions, from)
+		if err != nil {
+			return err
+		}
+		for _, p := range partitions {
+			s := Span{Topic: topic, Partition: p, From: starts[p], End: ends[p]}
+			if s.From < 0 || s.From > s.End { // no record is that young
+				s.From = s.End
+			}
+			spans = append(spans, s)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the offsets of topic %q: %w", topic, err)
+	}
+	return spans, nil
+}
+
+func (r *Reader) offsets(topic string, partitions []int32, at int64) (map[int32]int64, error) {
+	ask := map[int32]int64{}
+	for _, p := range partitions {
+		ask[p] = at
+	}
+	options := &sarama.ListOffsetsOptions{IsolationLevel: r.isolation}
+	found, err := r.admin.ListOffsets(map[string]map[int32]int64{topic: ask}, options)
+	if err != nil {
+		return nil, translate(err)
+	}
+	offsets := map[int32]int64{}
+	for p, result := range found[topic] {
+		if result.Err != nil && !errors.Is(result.Err, sarama.ErrNoError) {
+			return nil, fmt.Errorf("partition %d: %w", p, translate(result.Err))
+		}
+		offsets[p] = result.Offset
+	}
+	return offsets, nil
+}
+
+// WholeFrom tells whether a topic still has every record that was published to it from spans on:
+// none was deleted by retention, unless a record in front of them is left, and none is by
+// compaction. A topic whose configuration may not be read is taken for one without compaction.
+func (r *Reader) WholeFrom(ctx context.Context, topic string, spans []Span) (bool, error) {
+	all, err := r.Spans(ctx, topic, time.Time{})
+	if err != nil {
+		return false, err
+	}
+	for i, s := range all {
+		if s.From > 0 && (i >= len(spans) || s.From >= spans[i].From) {
+			return false, nil
+		}
+	}
+	whole := true
+	err = r.within(ctx, func() error {
+		policy := sarama.ConfigResource{Type: sarama.TopicResource, Name: topic, ConfigNames: []string{"cleanup.policy"}}
+		entries, _ := r.admin.DescribeConfig(policy)
+		for _, e := range entries {
+			whole = whole && !strings.Contains(e.Value, "compact")
+		}
+		return nil
+	})
+	return whole, err
+}
+
+// Read hands over the records of the spans, one span after the other, each by offset; span is its
+// index. What was deleted meanwhile is left out. The message is reused: it is valid until each
+// returns. An error of each is returned, and leaves the reader of no use.
+func (r *Reader) Read(ctx context.Context, spans []Span, each func(span int, offset int64, m *sink.Message) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	fetched := make(chan fetchedBatches, 1)
+	go func() { // ends with the spans or ctx; waited for below
+		defer close(fetched)
+		for i := range spans {
+			if err := r.fetchSpan(ctx, i, spans[i], fetched); err != nil {
+				select {
+				case fetched <- fetchedBatches{err: err}:
+				case <-ctx.Done():
+				}
+				return
+			}
+		}
+	}()
+	defer func() {
+		cancel()
+		for range fetched { //nolint:revive // until it has ended
+		}
+	}()
+	var m sink.Message
+	for f := range fetched {
+		if f.err != nil {
+			return f.err
+		}
+		span := &spans[f.span]
+		m.Topic, m.Partition = span.Topic, span.Partition
+		for _, b := range f.batches {
+			if err := eachRecord(b, f.span, span, &m, each); err != nil {
+				return err
+			}
+		}
+	}
+	return context.Cause(ctx)
+}
+
+type fetchedBatches struct {
+	span    int // index
+	batches []*sarama.RecordBatch
+	err     error
+}
+
+// fetchSpan hands on what stands in a span, batch by batch.
+func (r *Reader) fetchSpan(ctx context.Context, index int, span Span, to chan<- fetchedBatches) error {
+	failed := func(next int64, err error) error {
+		return fmt.Errorf("read partition %d of topic %q at offset %d: %w", span.Partition, span.Topic, next, err)
+	}
+	stall := kafka.NewStall(r.cfg.DeliveryTimeout)
+	for next := span.From; next < span.End; {
+		block, err := r.fetch(ctx, span, next)
+		if errors.Is(err, sarama.ErrOffsetOutOfRange) { // what stood there was deleted
+			var starts map[int32]int64
+			err = r.within(ctx, func() (err error) {
+				starts, err = r.offsets(span.Topic, []int32{span.Partition}, sarama.OffsetOldest)
+				return err
+			})
+			if err == nil && starts[span.Partition] > next {
+				next = starts[span.Partition]
+				continue
+			}
+		}
+		if err != nil {
+			return failed(next, err)
+		}
+		f := fetchedBatches{span: index}
+		before := next
+		f.batches, next = visible(block, r.isolation, next)
+		if next == before && len(block.RecordsSet) > 0 {
+			return failed(next, errors.New("a batch of records in a format from before Kafka 0.11"))
+		}
+		if err := stall.Look(ctx, next > before); err != nil {
+			return failed(next, err)
+		}
+		select {
+		case to <- f:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+func (r *Reader) fetch(ctx context.Context, span Span, offset int64) (block *sarama.FetchResponseBlock, err error) {
+	err = r.retry(ctx, span.Topic, func() error {
+		leader, err := r.Leader(span.Topic, span.Partition)
+		if err != nil {
+			return translate(err)
+		}
+		// Version 11 is known from Kafka 2.3 to 4; below 10 a broker refuses to send zstd.
+		request := &sarama.FetchRequest{Version: 11, MinBytes: 1, MaxBytes: fetchBytes,
+			MaxWaitTime: int32(fetchWait.Milliseconds()), SessionEpoch: -1, Isolation: r.isolation}
+		request.AddBlock(span.Topic, span.Partition, offset, fetchBytes, -1)
+		response, err := leader.Fetch(request)
+		if err != nil {
+			return translate(err)
+		}
+		block = response.GetBlock(span.Topic, span.Partition)
+		switch {
+		case response.ErrorCode != 0:
+			return translate(sarama.KError(response.ErrorCode))
+		case block == nil:
+			return translate(sarama.ErrIncompleteResponse)
+		case !errors.Is(block.Err, sarama.ErrNoError):
+			return translate(block.Err)
+		}
+		return nil
+	})
+	return block, err
+}
+
+// retry asks again while leaders move, as they do just after a topic was created.
+func (r *Reader) retry(ctx context.Context, topic string, call func() error) error {
+	for try := 1; ; try++ {
+		err := r.within(ctx, call)
+		if err == nil || !errors.Is(err, sink.ErrUnreachable) || try == readerTries || ctx.Err() != nil {
+			return err
+		}
+		if err := kafka.Pause(ctx, leaderPause); err != nil {
+			return err
+		}
+		if err := r.within(ctx, func() error { return r.RefreshMetadata(topic) }); err != nil {
+			return translate(err)
+		}
+	}
+}
+
+// Close ends the connections.
+func (r *Reader) Close() { r.close() }

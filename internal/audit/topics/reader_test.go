@@ -1,0 +1,181 @@
+package topics
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/kafka"
+	"github.com/postrider/postrider/test/parts"
+)
+
+func openReader(t *testing.T, b *parts.Broker, committed bool) *Reader {
+	t.Helper()
+	r, err := OpenReader(parts.Within(t, 3*patience), real(b), committed)
+	require.NoError(t, err)
+	t.Cleanup(r.Close)
+	return r
+}
+
+// read returns the values of a topic by partition.
+func (r *Reader) read(t *testing.T, topic string, since time.Time) (values [][]string, spans []Span) {
+	t.Helper()
+	spans, err := r.Spans(parts.Within(t, 3*patience), topic, since)
+	require.NoError(t, err)
+	values = make([][]string, len(spans))
+	last, lastOffset := 0, int64(-1)
+	require.NoError(t, r.Read(parts.Within(t, 3*patience), spans, func(span int, offset int64, m *sink.Message) error {
+		if span != last {
+			last, lastOffset = span, -1
+		}
+		require.Greater(t, offset, lastOffset)
+		require.GreaterOrEqual(t, span, last)
+		lastOffset = offset
+		require.Equal(t, spans[span].Partition, m.Partition)
+		require.Equal(t, "key "+string(m.Value), string(m.Key))
+		require.Equal(t, []sink.Header{{Key: "id", Value: m.Value}}, m.Headers)
+		values[span] = append(values[span], string(m.Value))
+		return nil
+	}))
+	return values, spans
+}
+
+func numberedRecord(topic string, partition int32, n int) *kgo.Record {
+	value := fmt.Appendf(nil, "%d", n)
+	return &kgo.Record{Topic: topic, Partition: partition, Key: fmt.Appendf(nil, "key %d", n), Value: value,
+		Headers: []kgo.RecordHeader{{Key: "id", Value: value}}}
+}
+
+func TestReader_ReadsEveryRecordOnceAndInOrder(t *testing.T) {
+	b := parts.RealKafka(t)
+	topic := b.Topic(t, 3)
+	for i, codec := range []kgo.CompressionCodec{kgo.NoCompression(), kgo.GzipCompression(), kgo.SnappyCompression(), kgo.Lz4Compression(), kgo.ZstdCompression()} {
+		writer := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(codec), kgo.ProducerBatchMaxBytes(20_000))
+		for n := range 2000 {
+			writer.Produce(t.Context(), numberedRecord(topic, int32(n%3), i*2000+n), nil)
+		}
+		require.NoError(t, writer.Flush(t.Context()))
+	}
+	r := openReader(t, b, true)
+	values, spans := r.read(t, topic, time.Time{})
+	require.Len(t, spans, 3)
+	for p, got := range values {
+		var want []string
+		for n := range 10_000 {
+			if n%2000%3 == p {
+				want = append(want, fmt.Sprint(n))
+			}
+		}
+		require.Equal(t, want, got)
+	}
+	// The ends are those of the question, not of the answer.
+	writer := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	require.NoError(t, writer.ProduceSync(t.Context(), numberedRecord(topic, 0, 10_000)).FirstErr())
+	seen := 0
+	require.NoError(t, r.Read(parts.Within(t, 3*patience), spans, func(int, int64, *sink.Message) error { seen++; return nil }))
+	require.Equal(t, 10_000, seen)
+
+	found, err := r.Topics(parts.Within(t, 3*patience), regexp.MustCompile("^"+topic+"$"))
+	require.NoError(t, err)
+	require.Equal(t, []string{topic}, found)
+	_, err = r.Spans(parts.Within(t, 3*patience), topic+"-that-does-not-exist", time.Time{})
+	require.ErrorIs(t, err, sink.ErrUnknownTopic)
+
+	enough := errors.New("enough")
+	require.ErrorIs(t, r.Read(parts.Within(t, 3*patience), spans, func(int, int64, *sink.Message) error { return enough }), enough)
+}
+
+func TestReader_BeginsAtATime(t *testing.T) {
+	b := parts.RealKafka(t)
+	topic := b.Topic(t, 2)
+	writer := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	began := time.Now().Truncate(time.Second).Add(-time.Hour)
+	for n := range 10 {
+		record := numberedRecord(topic, 0, n)
+		record.Timestamp = began.Add(time.Duration(n) * time.Minute)
+		require.NoError(t, writer.ProduceSync(t.Context(), record).FirstErr())
+	}
+	values, spans := openReader(t, b, true).read(t, topic, began.Add(7*time.Minute))
+	require.Equal(t, [][]string{{"7", "8", "9"}, nil}, values)
+	require.Equal(t, []Span{{topic, 0, 7, 10}, {topic, 1, 0, 0}}, spans)
+}
+
+func TestReader_SeesWhatTransactionsLeave(t *testing.T) {
+	b := parts.RealKafka(t)
+	topic := b.Topic(t, 1)
+	n := 0
+	for range 2 {
+		writer := b.Client(t, kgo.TransactionalID(parts.Unique("writer")))
+		for _, end := range []kgo.TransactionEndTry{kgo.TryAbort, kgo.TryCommit, kgo.TryAbort} {
+			require.NoError(t, writer.BeginTransaction())
+			for range 2 {
+				require.NoError(t, writer.ProduceSync(t.Context(), numberedRecord(topic, 0, n)).FirstErr())
+				n++
+			}
+			require.NoError(t, writer.EndTransaction(t.Context(), end))
+		}
+	}
+	committed, _ := openReader(t, b, true).read(t, topic, time.Time{})
+	require.Equal(t, [][]string{{"2", "3", "8", "9"}}, committed)
+	all, _ := openReader(t, b, false).read(t, topic, time.Time{})
+	require.Equal(t, [][]string{{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"}}, all)
+}
+
+// The leader of a topic that was just created, or that moves, may not be the one that is asked.
+func TestReader_AsksAgainForOffsetsWhileLeadersMove(t *testing.T) {
+	c := parts.Cluster(t, kfake.SeedTopics(2, "orders"))
+	r, err := OpenReader(parts.Within(t, patience), quick(c.ListenAddrs()...), true)
+	require.NoError(t, err)
+	t.Cleanup(r.Close)
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Err: kerr.NotLeaderForPartition, Count: 2})
+	spans, err := r.Spans(parts.Within(t, patience), "orders", time.Time{})
+	require.NoError(t, err)
+	require.Len(t, spans, 2)
+}
+
+// A broker that answers at once and brings nothing of what it says that there is, is asked now and
+// then, and given up after a while.
+func TestReader_DoesNotSpinOnAnswersThatBringNothing(t *testing.T) {
+	const patient = 2 * time.Second
+	for name, answer := range map[string]func(*kmsg.FetchResponseTopicPartition){
+		"nothing":      func(p *kmsg.FetchResponseTopicPartition) { p.HighWatermark, p.LastStableOffset = 7, 7 },
+		"out of range": func(p *kmsg.FetchResponseTopicPartition) { p.ErrorCode = kerr.OffsetOutOfRange.Code },
+		"no leader":    func(p *kmsg.FetchResponseTopicPartition) { p.ErrorCode = kerr.NotLeaderForPartition.Code },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := parts.Cluster(t, kfake.SeedTopics(1, "orders"))
+			var asked atomic.Int64
+			c.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+				c.KeepControl()
+				asked.Add(1)
+				of := r.(*kmsg.FetchRequest).Topics[0]
+				response := r.ResponseKind().(*kmsg.FetchResponse)
+				topic, p := kmsg.NewFetchResponseTopic(), kmsg.NewFetchResponseTopicPartition()
+				topic.Topic, topic.TopicID = of.Topic, of.TopicID
+				p.RecordBatches = []byte{}
+				answer(&p)
+				topic.Partitions = append(topic.Partitions, p)
+				response.Topics = append(response.Topics, topic)
+				return response, nil, true
+			})
+			cfg := quick(c.ListenAddrs()...)
+			cfg.ProduceTimeout, cfg.ReadTimeout, cfg.DeliveryTimeout = patient/4, patient/2, patient
+			r, err := OpenReader(parts.Within(t, patience), cfg, false)
+			require.NoError(t, err)
+			t.Cleanup(r.Close)
+			all := []Span{{Topic: "orders", From: 0, End: 7}}
+			require.Error(t, r.Read(parts.Within(t, patience), all, func(int, int64, *sink.Message) error { return nil }))
+			require.LessOrEqual(t, asked.Load(), int64(patient/kafka.ReadPause)+5)
+		})
+	}
+}

@@ -1,0 +1,149 @@
+package producer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/kafka"
+)
+
+const (
+	// waking is how long the client waits with a batch that nobody wakes it for: the first of a
+	// topic, whose leader it has to look up, and one that is repeated. All others are sent when
+	// the flush that brings them is complete (flush.go).
+	waking = 2 * time.Millisecond
+	// unknownRetries is how often brokers may say that they do not have a topic which was there,
+	// before its messages fail: about half a minute.
+	unknownRetries = 30
+	// firstRetry is the pause before the first retry of a transactional producer. A broker that is
+	// still writing the markers of the last transaction sends the next one away for some
+	// milliseconds, so the pause cannot be retry_backoff from the start.
+	firstRetry = 2 * time.Millisecond
+	// transactionLinger lets a transaction that is published before its end fill its batches. A
+	// commit does not wait for it.
+	transactionLinger = 5 * time.Millisecond
+	// bufferedBytes is what the client holds before it makes us wait.
+	bufferedBytes = 32 << 20
+)
+
+// idempotent are the options of the at-least-once sink: never loses, never reorders, gives up
+// late. hook hears of each record.
+func idempotent(c *kafka.Config, partitioner kgo.Partitioner, hook kgo.Hook) []kgo.Opt {
+	return []kgo.Opt{
+		kgo.UnknownTopicRetries(unknownRetries),
+		kgo.StopProducerOnDataLossDetected(), // it would go on under another identity, as if nothing had happened
+		kgo.RecordPartitioner(partitioner),
+		kgo.WithHooks(hook, requests{c.Requested}),
+		kgo.ProducerLinger(waking),
+		kgo.ProducerBatchMaxBytes(c.LargestBatch()),
+		kgo.MaxBufferedRecords(math.MaxInt32), // what is in flight is bounded in front of us, by the relay
+	}
+}
+
+// transactional are the options of a transactional producer.
+func transactional(c *kafka.Config, id string) []kgo.Opt {
+	return []kgo.Opt{
+		kgo.RetryBackoffFn(c.Backoff(firstRetry)),
+		kgo.RetryTimeoutFn(func(key int16) time.Duration {
+			if kmsg.Key(key) == kmsg.EndTxn {
+				return time.Nanosecond // what has become of an unanswered commit, only a new producer finds out
+			}
+			return c.RetryTimeout(key)
+		}),
+		kgo.TransactionalID(id),
+		kgo.TransactionTimeout(c.TransactionTimeout),
+		kgo.ConcurrentTransactionsBackoff(firstRetry),
+		kgo.ProducerLinger(transactionLinger),
+		kgo.ProducerBatchMaxBytes(int32(c.MaxMessageBytes)), //nolint:gosec // validated
+		kgo.MaxBufferedBytes(max(bufferedBytes, 2*c.MaxMessageBytes)),
+		kgo.RecordPartitioner(javaPartitioner{kgo.StickyKeyPartitioner(nil)}),
+		kgo.WithHooks(requests{c.Requested}),
+	}
+}
+
+// single are the options of a producer of records that are waited for one by one.
+func single(c *kafka.Config) []kgo.Opt {
+	return []kgo.Opt{
+		kgo.ProducerLinger(0),
+		kgo.ProducerBatchMaxBytes(c.LargestBatch()),
+		kgo.RecordPartitioner(javaPartitioner{kgo.StickyKeyPartitioner(nil)}),
+	}
+}
+
+var errNoProducerID = errors.New("the broker gives no producer id, without which it would write a request that is repeated twice, or behind others; " +
+	"that takes Kafka 0.11 or later, and a sink.kafka.version that is not below it")
+
+// identify has a client ask for its identity. Where it cannot, the client would go on without one.
+func identify(ctx context.Context, client *kafka.Client) error {
+	id, _, err := client.ProducerID(ctx)
+	if err == nil && id < 0 {
+		return errNoProducerID
+	}
+	return err
+}
+
+// learn returns when the client has a partition that was added to a topic which it may have
+// already.
+func learn(ctx context.Context, client *kafka.Client, topic string, partition int32) error {
+	const again = 10 * time.Millisecond
+	for deadline := time.Now().Add(client.Config.ReadTimeout); ; {
+		if first, _, err := client.PartitionLeader(topic, 0); first < 0 && err == nil {
+			return nil // it has never asked, and will ask when it needs the topic
+		}
+		if leader, _, err := client.PartitionLeader(topic, partition); leader >= 0 || err != nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%w: the producer does not find partition %d of topic %q", sink.ErrUnreachable, partition, topic)
+		}
+		client.ForceMetadataRefresh()
+		if err := kafka.Pause(ctx, again); err != nil {
+			return err
+		}
+	}
+}
+
+// translate is kafka.Translate for records, which fail with the context of the sink when it has
+// ended.
+func translate(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return fmt.Errorf("%w: %w", sink.ErrClosed, err)
+	}
+	return kafka.Translate(err)
+}
+
+// explain is translate, with what to do about errors that only transactions have.
+func explain(c *kafka.Config, err error, id string) error {
+	return c.ExplainTransactional(translate(err), id)
+}
+
+// warn tells what is configured and not safe, in each session.
+func warn(c *kafka.Config, log zerolog.Logger) {
+	if c.TLS.InsecureSkipVerify {
+		log.Warn().Str("reason", "sink.kafka.tls.insecure_skip_verify is true").Msg("broker certificates were not verified")
+	}
+	if c.SASL.Mechanism == "PLAIN" && !c.TLS.Enabled {
+		log.Warn().Str("reason", "sink.kafka.sasl.mechanism is PLAIN and sink.kafka.tls.enabled is false").Msg("password was sent in the clear")
+	}
+}
+
+// requests is a hook of the client that reports each produce request. Requests are what a broker
+// pays for.
+type requests struct{ requested func(bytes int) }
+
+var _ kgo.HookBrokerWrite = requests{}
+
+// OnBrokerWrite is called by the client's goroutines, one per connection.
+func (r requests) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, bytes int, _, _ time.Duration, err error) {
+	if err == nil && key == int16(kmsg.Produce) && r.requested != nil {
+		r.requested(bytes)
+	}
+}

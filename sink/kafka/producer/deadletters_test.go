@@ -1,0 +1,212 @@
+package producer
+
+import (
+	"bytes"
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/kafka"
+	"github.com/postrider/postrider/sink/kafka/topicreader"
+	"github.com/postrider/postrider/test/parts"
+)
+
+func openDeadLetters(t testing.TB, broker *parts.Broker, topic, transactional string, with func(*kafka.Config)) *DeadLetters {
+	t.Helper()
+	cfg := kafka.DefaultConfig()
+	cfg.Brokers = broker.Brokers()
+	if with != nil {
+		with(&cfg)
+	}
+	d, err := OpenDeadLetters(t.Context(), cfg, topic, transactional, zerolog.Nop())
+	require.NoError(t, err)
+	t.Cleanup(d.Close)
+	return d
+}
+
+func readLetters(t testing.TB, d *DeadLetters, wait time.Duration) (values []string, at []int64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(t, d.Read(ctx, wait, func(m *sink.Message, offset int64) {
+		values, at = append(values, string(m.Value)), append(at, offset)
+	}))
+	return values, at
+}
+
+// What fails in a transaction leaves nothing behind, and the store can be used again at once.
+func TestDeadLetters_AppendAllOrNothing(t *testing.T) {
+	broker := parts.RealKafka(t)
+	topic, small := parts.Unique("letters"), parts.Unique("small")
+	broker.CreateTopic(t, topic, 1, nil)
+	broker.CreateTopic(t, small, 1, map[string]string{"max.message.bytes": "2000"})
+	d := openDeadLetters(t, broker, topic, parts.Unique("id"), func(c *kafka.Config) { c.MaxMessageBytes = 50_000 })
+	letter := func(topic string, n int, value string) *sink.Message {
+		return &sink.Message{Topic: topic, Partition: 0, Value: []byte(value), Origin: sink.Origin{Index: uint32(n)}}
+	}
+	for _, size := range []int{10_000, 60_000} { // refused by the broker, and by us
+		began := time.Now()
+		err := d.Append(t.Context(), []*sink.Message{letter(topic, 1, "before"), letter(small, 2, string(bytes.Repeat([]byte("x"), size))), letter(topic, 3, "behind")})
+		require.ErrorIs(t, err, sink.ErrTooLarge)
+		failed := new(sink.MessageError)
+		require.ErrorAs(t, err, &failed)
+		require.EqualValues(t, 2, failed.Origin.Index)
+		require.Less(t, time.Since(began), 20*time.Second)
+	}
+	require.NoError(t, d.Append(t.Context(), []*sink.Message{letter(topic, 1, "a"), letter(small, 2, "b")}))
+	values, at := readLetters(t, d, time.Second)
+	require.Equal(t, []string{"a"}, values)
+	m, err := d.Get(t.Context(), 0, at[0])
+	require.NoError(t, err)
+	require.Equal(t, "a", string(m.Value))
+	values, _ = readLetters(t, d, 0)
+	require.Empty(t, values)
+	require.Len(t, broker.All(t, small), 1)
+}
+
+// Relays share the topic. One that was killed leaves a transaction open, for as long as its timeout. The letters behind it are there, and others do not wait for it.
+func TestDeadLetters_ReadsOnBehindTheOpenTransactionOfAnother(t *testing.T) {
+	for kind, start := range map[string]func(testing.TB) *parts.Broker{
+		"real": func(t testing.TB) *parts.Broker { return parts.RealKafka(t) },
+		"fake": func(t testing.TB) *parts.Broker { b, _ := parts.FakeKafka(t, embedded.KafkaConfig{}); return b },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			broker := start(t)
+			topic := parts.Unique("letters")
+			broker.CreateTopic(t, topic, 1, nil)
+			dead := func(end kgo.TransactionEndTry, values ...string) (decide func()) {
+				client := broker.Client(t, kgo.TransactionalID(parts.Unique("dead")), kgo.TransactionTimeout(time.Minute), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+				require.NoError(t, client.BeginTransaction())
+				for _, value := range values {
+					require.NoError(t, client.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Value: []byte(value)}).FirstErr())
+				}
+				return func() { require.NoError(t, client.EndTransaction(t.Context(), end)) }
+			}
+			ours := openDeadLetters(t, broker, topic, "", nil)
+			write := func(value string) {
+				require.NoError(t, ours.Append(t.Context(), []*sink.Message{{Topic: topic, Partition: 0, Value: []byte(value)}}))
+			}
+			write("before")
+			commit := dead(kgo.TryCommit, "committed 1")
+			abort := dead(kgo.TryAbort, "taken back 1", "taken back 2")
+			write("behind")
+			reader := openDeadLetters(t, broker, topic, "", nil)
+			values, at := readLetters(t, reader, 0)
+			require.Equal(t, []string{"before", "behind"}, values, "nothing of what is open, all of what is not")
+			m, err := reader.Get(t.Context(), 0, at[1])
+			require.NoError(t, err)
+			require.Equal(t, "behind", string(m.Value))
+
+			// The coordinator answers before its markers are in the topic.
+			came := func(want ...string) {
+				t.Helper()
+				var got []string
+				for deadline := time.Now().Add(time.Minute); len(got) < len(want) && time.Now().Before(deadline); {
+					values, _ = readLetters(t, reader, time.Second)
+					got = append(got, values...)
+				}
+				require.ElementsMatch(t, want, got)
+			}
+			abort()
+			write("behind the abort")
+			came("behind the abort")
+			commit()
+			write("behind the commit")
+			came("committed 1", "behind the commit")
+			for len(reader.transactions.Open) > 0 { // the marker of the abort
+				values, _ = readLetters(t, reader, time.Second)
+				require.Empty(t, values)
+			}
+
+			again := openDeadLetters(t, broker, topic, "", nil)
+			values, _ = readLetters(t, again, 0)
+			require.ElementsMatch(t, []string{"before", "behind", "behind the abort", "committed 1", "behind the commit"}, values, "another reader comes to the same")
+		})
+	}
+}
+
+// idleAnswers are those of a broker that answers at once and brings nothing of what it says that there is.
+var idleAnswers = map[string]func(*kmsg.FetchResponseTopicPartition){
+	"nothing":      func(p *kmsg.FetchResponseTopicPartition) { p.HighWatermark, p.LastStableOffset = 7, 7 },
+	"out of range": func(p *kmsg.FetchResponseTopicPartition) { p.ErrorCode = kerr.OffsetOutOfRange.Code },
+	"no leader":    func(p *kmsg.FetchResponseTopicPartition) { p.ErrorCode = kerr.NotLeaderForPartition.Code },
+}
+
+// idly has a broker answer so, and counts how often it is asked.
+func idly(t *testing.T, fake *embedded.Kafka, answer func(*kmsg.FetchResponseTopicPartition)) *atomic.Int64 {
+	var asked atomic.Int64
+	fake.Cluster.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		fake.Cluster.KeepControl()
+		asked.Add(1)
+		response := r.ResponseKind().(*kmsg.FetchResponse)
+		for _, of := range r.(*kmsg.FetchRequest).Topics {
+			t := kmsg.NewFetchResponseTopic()
+			t.Topic, t.TopicID = of.Topic, of.TopicID
+			p := kmsg.NewFetchResponseTopicPartition()
+			p.RecordBatches = []byte{}
+			answer(&p)
+			t.Partitions = append(t.Partitions, p)
+			response.Topics = append(response.Topics, t)
+		}
+		return response, nil, true
+	})
+	return &asked
+}
+
+// Whoever reads a topic asks such a broker now and then, and gives it up after a while.
+func TestTurns_ReadsDoNotSpinOnAnswersThatBringNothing(t *testing.T) {
+	const patient = 2 * time.Second
+	readers := map[string]func(t *testing.T, cfg kafka.Config, topic string) error{
+		"dead letters": func(t *testing.T, cfg kafka.Config, topic string) error {
+			d, err := OpenDeadLetters(t.Context(), cfg, topic, "", zerolog.Nop())
+			require.NoError(t, err)
+			defer d.Close()
+			return d.Read(t.Context(), 0, func(*sink.Message, int64) {})
+		},
+		"progress": func(t *testing.T, cfg kafka.Config, topic string) error {
+			client, err := kafka.Connect(t.Context(), cfg, zerolog.Nop())
+			require.NoError(t, err)
+			p := &Progress{topic, client, topicreader.New(client, false), map[string]int{}}
+			defer p.Close()
+			return p.Read(t.Context(), topic, []int64{0}, func(*sink.Message) {})
+		},
+		"reader": func(t *testing.T, cfg kafka.Config, topic string) error {
+			r, err := topicreader.Open(t.Context(), cfg, false)
+			require.NoError(t, err)
+			defer r.Close()
+			all := []topicreader.Span{{Topic: topic, Partition: 0, From: 0, End: 7}}
+			return r.Read(t.Context(), all, func(*sink.Message, int64) error { return nil })
+		},
+		"tail": func(t *testing.T, cfg kafka.Config, topic string) error {
+			s := openSink(t, cfg, newOutcomes().done)
+			_, err := s.Published(t.Context(), sink.Source{}, &sink.Message{Topic: topic, Origin: sink.Origin{LSN: 1}})
+			return err
+		},
+	}
+	for name, read := range readers {
+		for answered, answer := range idleAnswers {
+			t.Run(name+"/"+answered, func(t *testing.T) {
+				broker, fake := parts.FakeKafka(t, embedded.KafkaConfig{})
+				topic := parts.Unique("letters")
+				broker.CreateTopic(t, topic, 1, nil)
+				writer := openDeadLetters(t, broker, topic, "", nil)
+				require.NoError(t, writer.Append(t.Context(), []*sink.Message{{Topic: topic, Partition: 0, Value: []byte("x")}}))
+				asked := idly(t, fake, answer)
+				cfg := kafka.DefaultConfig()
+				cfg.Brokers = broker.Brokers()
+				cfg.ProduceTimeout, cfg.ReadTimeout, cfg.DeliveryTimeout = patient/4, patient/2, patient
+				require.Error(t, read(t, cfg, topic))
+				require.LessOrEqual(t, asked.Load(), int64(patient/kafka.ReadPause)+5)
+			})
+		}
+	}
+}

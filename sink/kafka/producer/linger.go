@@ -1,0 +1,55 @@
+package producer
+
+import "time"
+
+const (
+	// lingerMessages and lingerBytes are what is worth a request without waiting for more, as long
+	// as none is under way.
+	lingerMessages = 64
+	lingerBytes    = 64 << 10
+	// While flushes are as large as that they follow each other at bulkLingers the linger, or when
+	// there is this much.
+	bulkLingers  = 4
+	bulkMessages = 1000
+	bulkBytes    = 256 << 10
+	// besideBytes is what is worth a request beside another that is under way.
+	besideBytes = 1 << 20
+)
+
+// pace decides when what waits goes to the client.
+//
+// Requests are what costs a broker, not rows: at 1,000 one-row transactions a second, each sent at
+// once, our broker spent 0.4 s of CPU per 1,000 requests and the 99th percentile of the latency
+// was 75 to 105 ms; with a pause of 5 ms between requests it was 24 to 43 ms. But a single message
+// must not wait for company that does not come. So the first message after a pause goes out at
+// once, and only one that follows sooner than the linger waits for the rest of it. While the
+// client waits for an answer, what comes meanwhile makes the next flush: then it goes with the
+// answer, or after the linger if that takes longer.
+type pace struct {
+	linger time.Duration
+	last   time.Time // when something went to the client; zero: never
+	bulk   bool      // it was worth a request by itself
+}
+
+// due is when so many messages and bytes have to go; zero: now. idle says that the client has
+// nothing.
+func (p *pace) due(now time.Time, messages, bytes int, idle bool) time.Time {
+	if p.linger == 0 || bytes >= besideBytes {
+		return time.Time{}
+	}
+	linger, much := p.linger, worth(messages, bytes)
+	if p.bulk {
+		linger, much = bulkLingers*p.linger, messages >= bulkMessages || bytes >= bulkBytes
+	}
+	if !idle {
+		return now.Add(linger)
+	}
+	if due := p.last.Add(linger); due.After(now) && !much {
+		return due
+	}
+	return time.Time{}
+}
+
+func (p *pace) sent(now time.Time, messages, bytes int) { p.last, p.bulk = now, worth(messages, bytes) }
+
+func worth(messages, bytes int) bool { return messages >= lingerMessages || bytes >= lingerBytes }

@@ -1,0 +1,146 @@
+package producer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/kafka"
+	"github.com/postrider/postrider/sink/kafka/topicreader"
+)
+
+// storedPosition is the value of a record in relay.position_topic; its key is positionKey.
+type storedPosition struct {
+	LSN        string    `json:"lsn"`         // commit end, in PostgreSQL's text form
+	CommitTime time.Time `json:"commit_time"` // of the newest transaction
+	Timeline   int32     `json:"timeline"`
+	SystemID   string    `json:"system_id"`
+	Database   string    `json:"database"`
+	Slot       string    `json:"slot"`
+	Events     string    `json:"events,omitempty"` // which ones the server sent
+}
+
+// positionKey names a source whatever its timeline: a failover goes on with the record of the old
+// primary, whose timeline says so.
+func positionKey(s sink.Source) string { return s.SystemID + "/" + s.Database + "/" + s.Slot }
+
+func encodePosition(p sink.Position) []byte {
+	value, err := json.Marshal(storedPosition{
+		LSN: p.LSN.String(), CommitTime: p.CommitTime.UTC(), Timeline: p.Source.Timeline,
+		SystemID: p.Source.SystemID, Database: p.Source.Database, Slot: p.Source.Slot, Events: p.Source.Events,
+	})
+	if err != nil {
+		panic(err) // strings and numbers only; the year of a commit is PostgreSQL's
+	}
+	return value
+}
+
+func decodePosition(value []byte) (sink.Position, error) {
+	var v storedPosition
+	if err := json.Unmarshal(value, &v); err != nil {
+		return sink.Position{}, err
+	}
+	lsn, err := pglogrepl.ParseLSN(v.LSN)
+	if err != nil {
+		return sink.Position{}, err
+	}
+	return sink.Position{
+		Source: sink.Source{SystemID: v.SystemID, Timeline: v.Timeline, Database: v.Database, Slot: v.Slot, Events: v.Events},
+		LSN:    lsn, CommitTime: v.CommitTime,
+	}, nil
+}
+
+// ReadPosition returns what exactly_once has stored for a source, the zero Position if nothing. It
+// shuts out no relay. Errors are those of kafka.Connect; sink.ErrUnknownTopic: there is no such
+// topic yet.
+func ReadPosition(ctx context.Context, cfg kafka.Config, topic string, source sink.Source) (sink.Position, error) {
+	client, err := kafka.Connect(ctx, cfg, zerolog.Nop())
+	if err != nil {
+		return sink.Position{}, err
+	}
+	defer client.Close()
+	var found positions
+	if _, err = client.Partitions(ctx, topic); err == nil {
+		found, err = readPositions(ctx, client, topic)
+	}
+	if err != nil {
+		return sink.Position{}, fmt.Errorf("read relay.position_topic %q: %w", topic, err)
+	}
+	return found.of(topic, source)
+}
+
+// onlyPartition is the one partition of a compacted topic that is used.
+const onlyPartition = 0
+
+// positions are the newest values of each key in a topic.
+type positions struct {
+	committed    map[string][]byte
+	transactions topicreader.Transactions[*kgo.Record]
+}
+
+// readPositions reads the topic to its end, also behind the open transaction of another relay.
+func readPositions(ctx context.Context, client *kafka.Client, topic string) (positions, error) {
+	found := positions{committed: map[string][]byte{}}
+	reader := topicreader.New(client, false)
+	ends, err := reader.Ends(ctx, topic)
+	if err != nil || len(ends[topic]) == 0 {
+		return found, err
+	}
+	all := topicreader.Span{Topic: topic, Partition: onlyPartition, End: ends[topic][onlyPartition]}
+	return found, reader.Scan(ctx, all, 0, found.add)
+}
+
+// add takes a record. The relay writes in transactions; an operator may write without, with the
+// tools of Kafka.
+func (f *positions) add(r *kgo.Record) error {
+	for _, decided := range f.transactions.Add(r, r) {
+		f.committed[string(decided.Key)] = decided.Value
+	}
+	return nil
+}
+
+func (f *positions) of(topic string, source sink.Source) (sink.Position, error) {
+	value := f.committed[positionKey(source)]
+	if value == nil {
+		return sink.Position{}, nil // or a tombstone
+	}
+	p, err := decodePosition(value)
+	if err != nil {
+		return sink.Position{}, kafka.Advise(fmt.Errorf("position of %s in topic %q cannot be read: %w", positionKey(source), topic, err),
+			"see what stands there: kafka-console-consumer.sh --topic %s --from-beginning --property print.key=true", topic)
+	}
+	return p, nil
+}
+
+var errOpenTransaction = errors.New("a transaction of this relay is still open in it, though its producer has been shut out")
+
+// settled is of, when no other producer of the source can be there any more.
+func (f *positions) settled(topic string, source sink.Source) (sink.Position, error) {
+	for _, open := range f.transactions.Open {
+		for _, r := range open {
+			if string(r.Key) == positionKey(source) {
+				return sink.Position{}, fmt.Errorf("topic %q: %w", topic, errOpenTransaction)
+			}
+		}
+	}
+	return f.of(topic, source)
+}
+
+// relatives are the keys of the same database and slot on other systems.
+func (f *positions) relatives(source sink.Source) []string {
+	var keys []string
+	for key := range f.committed {
+		if strings.HasSuffix(key, "/"+source.Database+"/"+source.Slot) && key != positionKey(source) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}

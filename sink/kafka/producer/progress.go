@@ -1,0 +1,111 @@
+package producer
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/kafka"
+	"github.com/postrider/postrider/sink/kafka/topicreader"
+)
+
+// Progress keeps one record for each key in a compacted topic, and reads back what was published
+// to others. It is how a snapshot remembers how far it has come without a disk. It belongs to one
+// goroutine, and once the context of a Save has ended it is of no use.
+type Progress struct {
+	topic  string
+	client *kafka.Client
+	reader *topicreader.Reader
+	known  map[string]int // partitions of each topic, when it was first asked for
+}
+
+// OpenProgress connects, and creates the topic if there is none. Errors are those of
+// kafka.Connect.
+func OpenProgress(ctx context.Context, cfg kafka.Config, topic string, log zerolog.Logger) (*Progress, error) {
+	options := append(single(&cfg),
+		kgo.ProducerBatchMaxBytes(cfg.LargestRequest()-sizeMargin),
+		kgo.ProducerBatchCompression(kgo.GzipCompression())) // offsets of many partitions, in text
+	client, err := kafka.Connect(ctx, cfg, log, options...)
+	if err != nil {
+		return nil, err
+	}
+	if err := client.EnsureCompacted(ctx, topic, log); err != nil {
+		client.Close()
+		return nil, fmt.Errorf("open snapshot.topic %q: %w", topic, err)
+	}
+	return &Progress{topic, client, topicreader.New(client, false), map[string]int{}}, nil
+}
+
+// Load hands over the values of a key in the order of their offsets, an empty one for a tombstone.
+func (p *Progress) Load(ctx context.Context, key string, each func(value []byte)) error {
+	err := p.Read(ctx, p.topic, []int64{0}, func(m *sink.Message) {
+		if string(m.Key) == key {
+			each(m.Value)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("read the progress of the snapshot: %w", err)
+	}
+	return nil
+}
+
+// Save returns when the record is durable.
+func (p *Progress) Save(ctx context.Context, key string, value []byte) error {
+	err := produceSync(ctx, p.client, &kgo.Record{Topic: p.topic, Partition: onlyPartition, Key: []byte(key), Value: value}).FirstErr()
+	if err != nil {
+		return fmt.Errorf("save the progress of the snapshot to topic %q: %w", p.topic, err)
+	}
+	return nil
+}
+
+// produceSync returns when all records are durable or have failed. When ctx ends before that, or
+// delivery_timeout, it closes the client: what is at a broker cannot be taken back otherwise.
+func produceSync(ctx context.Context, client *kafka.Client, records ...*kgo.Record) kgo.ProduceResults {
+	ctx, cancel := context.WithTimeout(ctx, client.Config.DeliveryTimeout)
+	defer cancel()
+	defer context.AfterFunc(ctx, client.Close)()
+	results := client.ProduceSync(ctx, records...)
+	for i := range results {
+		results[i].Err = kafka.Failed(ctx, results[i].Err)
+	}
+	return results
+}
+
+// Ends returns the end offset of each partition of each topic. A topic that does not exist has
+// none.
+func (p *Progress) Ends(ctx context.Context, topics []string) (map[string][]int64, error) {
+	ends, err := p.reader.Ends(ctx, topics...)
+	for topic, found := range ends {
+		n, known := p.known[topic]
+		if !known && len(found) > 0 {
+			n, p.known[topic] = len(found), len(found)
+		}
+		ends[topic] = found[:min(n, len(found))] // those that are added later are read from their beginnings
+	}
+	return ends, err
+}
+
+// Read gives every record of a topic from an offset per partition up to the ends as they are now;
+// partitions beyond those given are read from their beginnings. Records that were deleted
+// meanwhile are left out.
+func (p *Progress) Read(ctx context.Context, topic string, from []int64, each func(*sink.Message)) error {
+	ends, err := p.Ends(ctx, []string{topic})
+	if err != nil {
+		return err
+	}
+	var spans []topicreader.Span
+	for partition, end := range ends[topic] {
+		s := topicreader.Span{Topic: topic, Partition: int32(partition), End: end} //nolint:gosec // Kafka counts them in 32 bits
+		if partition < len(from) {
+			s.From = from[partition]
+		}
+		spans = append(spans, s)
+	}
+	return p.reader.Read(ctx, spans, func(m *sink.Message, _ int64) error { each(m); return nil })
+}
+
+// Close ends the connections.
+func (p *Progress) Close() { p.client.Close() }

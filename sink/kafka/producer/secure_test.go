@@ -1,0 +1,192 @@
+package producer
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/postrider/postrider/internal/secret"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/kafka"
+	"github.com/postrider/postrider/test/parts"
+)
+
+// requireDelivers opens a sink and publishes one message.
+func requireDelivers(t *testing.T, cfg kafka.Config) {
+	t.Helper()
+	got := newOutcomes()
+	s := openSink(t, cfg, got.done)
+	require.NoError(t, s.Publish(parts.Within(t, patience), numbered("orders", 1)))
+	require.NoError(t, got.wait(t, 1)[0].err)
+	require.NoError(t, s.Close(parts.Within(t, patience)))
+}
+
+func TestOpen_WarnsOfWhatIsNotSafe(t *testing.T) {
+	a := parts.NewAuthority(t)
+	open := func(cfg kafka.Config) string {
+		var log bytes.Buffer
+		s, err := Open(parts.Within(t, patience), cfg, zerolog.New(&log).Level(zerolog.InfoLevel), newOutcomes().done)
+		require.NoError(t, err)
+		require.NoError(t, s.Close(parts.Within(t, patience)))
+		return log.String()
+	}
+	secure := parts.Cluster(t, kfake.TLS(a.Server(x509.Certificate{})))
+	cfg := quick(secure.ListenAddrs()...)
+	cfg.TLS = kafka.TLSConfig{Enabled: true, InsecureSkipVerify: true}
+	require.Contains(t, open(cfg), "sink.kafka.tls.insecure_skip_verify")
+	cfg.TLS = kafka.TLSConfig{Enabled: true, CAFile: a.CAFile()}
+	require.Empty(t, open(cfg))
+
+	plain := parts.Cluster(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "rider", "s3cret-canary"))
+	cfg = quick(plain.ListenAddrs()...)
+	cfg.SASL = kafka.SASLConfig{Mechanism: "PLAIN", Username: "rider", Password: secret.Of("s3cret-canary")}
+	require.Contains(t, open(cfg), "in the clear")
+	require.NotContains(t, open(cfg), "canary")
+}
+
+func openFails(t *testing.T, cfg kafka.Config) error {
+	t.Helper()
+	_, err := Open(parts.Within(t, patience), cfg, zerolog.Nop(), newOutcomes().done)
+	require.Error(t, err)
+	t.Log(err)
+	return err
+}
+
+func TestOpen_SpeaksTLS(t *testing.T) {
+	a := parts.NewAuthority(t)
+	c := parts.Cluster(t, kfake.SeedTopics(2, "orders"), kfake.TLS(a.Server(x509.Certificate{})))
+	cfg := quick(c.ListenAddrs()...)
+	cfg.TLS = kafka.TLSConfig{Enabled: true, CAFile: a.CAFile()}
+	requireDelivers(t, cfg)
+
+	t.Run("without verification", func(t *testing.T) {
+		cfg := cfg
+		cfg.TLS = kafka.TLSConfig{Enabled: true, InsecureSkipVerify: true}
+		requireDelivers(t, cfg)
+	})
+	t.Run("unknown authority", func(t *testing.T) {
+		cfg := cfg
+		cfg.TLS = kafka.TLSConfig{Enabled: true}
+		err := openFails(t, cfg)
+		require.ErrorIs(t, err, sink.ErrTLS)
+		var unknown x509.UnknownAuthorityError
+		require.ErrorAs(t, err, &unknown)
+		require.ErrorContains(t, err, "sink.kafka.tls.ca_file")
+	})
+	t.Run("other name", func(t *testing.T) {
+		cfg := cfg
+		cfg.TLS.ServerName = "kafka.example"
+		err := openFails(t, cfg)
+		require.ErrorIs(t, err, sink.ErrTLS)
+		require.ErrorContains(t, err, "kafka.example")
+	})
+	t.Run("no CA file", func(t *testing.T) {
+		cfg := cfg
+		cfg.TLS.CAFile = filepath.Join(t.TempDir(), "none.pem")
+		err := openFails(t, cfg)
+		require.ErrorIs(t, err, sink.ErrTLS)
+		require.ErrorContains(t, err, "sink.kafka.tls.ca_file")
+	})
+	t.Run("client without TLS", func(t *testing.T) {
+		cfg := cfg
+		cfg.TLS = kafka.TLSConfig{}
+		err := openFails(t, cfg)
+		require.ErrorIs(t, err, sink.ErrUnreachable)
+		require.ErrorContains(t, err, "sink.kafka.tls.enabled")
+	})
+}
+
+func TestOpen_RefusesAnExpiredServerCertificate(t *testing.T) {
+	a := parts.NewAuthority(t)
+	c := parts.Cluster(t, kfake.TLS(a.Server(x509.Certificate{NotAfter: time.Now().Add(-time.Minute)})))
+	cfg := quick(c.ListenAddrs()...)
+	cfg.TLS = kafka.TLSConfig{Enabled: true, CAFile: a.CAFile()}
+	err := openFails(t, cfg)
+	require.ErrorIs(t, err, sink.ErrTLS)
+	require.ErrorContains(t, err, "expired")
+}
+
+func TestOpen_SaysThatTheListenerHasNoTLS(t *testing.T) {
+	c := parts.Cluster(t)
+	cfg := quick(c.ListenAddrs()...)
+	cfg.TLS = kafka.TLSConfig{Enabled: true, InsecureSkipVerify: true}
+	err := openFails(t, cfg)
+	require.NotErrorIs(t, err, sink.ErrAuthentication)
+}
+
+func TestOpen_PresentsItsCertificate(t *testing.T) {
+	a := parts.NewAuthority(t)
+	for name, newest := range map[string]uint16{"TLS 1.2": tls.VersionTLS12, "TLS 1.3": tls.VersionTLS13} {
+		t.Run(name, func(t *testing.T) {
+			server := a.Server(x509.Certificate{})
+			server.ClientAuth = tls.RequireAndVerifyClientCert
+			server.ClientCAs = a.Pool()
+			server.MaxVersion = newest
+			c := parts.Cluster(t, kfake.SeedTopics(2, "orders"), kfake.TLS(server))
+			cfg := quick(c.ListenAddrs()...)
+			cfg.TLS = kafka.TLSConfig{Enabled: true, CAFile: a.CAFile()}
+
+			require.ErrorIs(t, openFails(t, cfg), sink.ErrAuthentication, "without a certificate")
+
+			stranger := parts.NewAuthority(t)
+			cfg.TLS.CertFile, cfg.TLS.KeyFile = stranger.Issue("stranger", x509.Certificate{})
+			err := openFails(t, cfg)
+			require.ErrorIs(t, err, sink.ErrAuthentication)
+			require.ErrorContains(t, err, "sink.kafka.tls.cert_file")
+
+			cfg.TLS.CertFile, cfg.TLS.KeyFile = a.Issue("client", x509.Certificate{})
+			requireDelivers(t, cfg)
+		})
+	}
+}
+
+func TestOpen_Authenticates(t *testing.T) {
+	for _, mechanism := range []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"} {
+		t.Run(mechanism, func(t *testing.T) {
+			c := parts.Cluster(t, kfake.SeedTopics(2, "orders"), kfake.EnableSASL(), kfake.Superuser(mechanism, "rider", "s3cret-canary"))
+			cfg := quick(c.ListenAddrs()...)
+			cfg.SASL = kafka.SASLConfig{Mechanism: mechanism, Username: "rider", Password: secret.Of("s3cret-canary")}
+			requireDelivers(t, cfg)
+
+			wrong := cfg
+			wrong.SASL.Password = secret.Of("wr0ng-canary")
+			err := openFails(t, wrong)
+			require.ErrorIs(t, err, sink.ErrAuthentication)
+			require.ErrorContains(t, err, "sink.kafka.sasl")
+			require.NotContains(t, err.Error(), "canary")
+
+			none := cfg
+			none.SASL = kafka.SASLConfig{}
+			err = openFails(t, none)
+			require.ErrorIs(t, err, sink.ErrUnreachable)
+			require.ErrorContains(t, err, "sink.kafka.sasl")
+		})
+	}
+}
+
+func TestOpen_AuthenticatesOverTLS(t *testing.T) {
+	a := parts.NewAuthority(t)
+	c := parts.Cluster(t, kfake.SeedTopics(2, "orders"), kfake.TLS(a.Server(x509.Certificate{})),
+		kfake.EnableSASL(), kfake.Superuser("SCRAM-SHA-512", "rider", "s3cret"))
+	cfg := quick(c.ListenAddrs()...)
+	cfg.TLS = kafka.TLSConfig{Enabled: true, CAFile: a.CAFile()}
+	file := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(file, []byte("s3cret\n"), 0o600))
+	cfg.SASL = kafka.SASLConfig{Mechanism: "SCRAM-SHA-512", Username: "rider", Password: secret.File(file)}
+	requireDelivers(t, cfg)
+}
+
+func TestOpen_RefusesAnUnsupportedMechanism(t *testing.T) {
+	c := parts.Cluster(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "rider", "s3cret"))
+	cfg := quick(c.ListenAddrs()...)
+	cfg.SASL = kafka.SASLConfig{Mechanism: "SCRAM-SHA-512", Username: "rider", Password: secret.Of("s3cret")}
+	require.ErrorIs(t, openFails(t, cfg), sink.ErrAuthentication)
+}

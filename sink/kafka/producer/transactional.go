@@ -1,0 +1,268 @@
+package producer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/kafka"
+)
+
+// TransactionalSink publishes to Kafka in transactions, each of which holds whole transactions of
+// PostgreSQL and the position behind them.
+//
+// It has one producer, and uses it until the first error of any kind, be it a time-out or a lost
+// connection whose outcome nobody knows. Then it fails; the next session makes another producer,
+// which shuts out this one, reads the position that was stored, and goes on from there. There is
+// no other way to recover.
+//
+// Publish, Topic, Begin and Boundary are for one goroutine; Close may be called from any, also
+// during Publish.
+type TransactionalSink struct {
+	lifetime
+	committed     sink.Committed
+	stored        *kafka.Client // asks about topics, and reads positionTopic
+	positionTopic string
+
+	// Set by Begin, before the writer starts.
+	source sink.Source
+	id     string // transactional id
+	client *kafka.Client
+
+	queue  queue
+	writer *transactionWriter
+
+	commits    atomic.Int64
+	busy       atomic.Bool    // a transaction is being ended
+	background sync.WaitGroup // writer and watch
+}
+
+// OpenTransactional connects to the cluster and returns a sink that waits for Begin. positionTopic
+// is created if it is missing. Errors are those of Open. done and committed are called from
+// goroutines of the sink. The caller closes the sink.
+func OpenTransactional(ctx context.Context, cfg kafka.Config, positionTopic string, log zerolog.Logger, done sink.Done, committed sink.Committed) (*TransactionalSink, error) {
+	stored, err := kafka.Connect(ctx, cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	warn(&cfg, log)
+	if err := stored.EnsureCompacted(ctx, positionTopic, log); err != nil {
+		stored.Close()
+		return nil, fmt.Errorf("open relay.position_topic %q: %w", positionTopic, err)
+	}
+	s := &TransactionalSink{committed: committed, stored: stored, positionTopic: positionTopic, queue: newQueue()}
+	s.begin(cfg, log, done)
+	s.topics = topics{client: stored, learn: s.learn, taking: s.taking, known: map[string]int32{}}
+	s.writer = newTransactionWriter(s)
+	return s, nil
+}
+
+var _ sink.Transactional = (*TransactionalSink)(nil)
+
+// TransactionalID names the producer of a source. Database and slot are part of it, so that no two
+// relays of one cluster shut each other out; a slot's name has no dot, so no two sources have the
+// same.
+func TransactionalID(s sink.Source) string {
+	return "postrider." + s.SystemID + "." + s.Database + "." + s.Slot
+}
+
+// Begin makes the producer. When it returns, a former one of the source can commit nothing more,
+// and what it has committed can be seen by readers.
+func (s *TransactionalSink) Begin(ctx context.Context, source sink.Source) (sink.Position, error) {
+	if s.client != nil {
+		return sink.Position{}, errors.New("begun twice")
+	}
+	began := time.Now()
+	s.source, s.id = source, TransactionalID(source)
+	client, err := s.cfg.NewClient(s.dialer, s.log, transactional(&s.cfg, s.id)...)
+	if err != nil {
+		return sink.Position{}, err
+	}
+	position, v2, err := s.start(ctx, client)
+	if err != nil {
+		client.Close()
+		if ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
+		return sink.Position{}, fmt.Errorf("begin Kafka producer with transactional id %q: %w", s.id, err)
+	}
+	s.client = client
+	if !v2 {
+		s.log.Warn().Str("transactional_id", s.id).Str("reason", "the cluster's feature transaction.version is below 2, or the broker is older than Kafka 4.0").
+			Msg("transactions of Kafka have known gaps when requests are delayed")
+	}
+	s.log.Info().Str("transactional_id", s.id).Stringer("end_lsn", position.LSN).Float64("duration", time.Since(began).Seconds()).
+		Msg("transactional producer began")
+	s.background.Go(s.writer.run)                   // ends with taking; Close waits
+	s.background.Go(func() { s.watch(s.progress) }) // the same
+	return position, nil
+}
+
+func (s *TransactionalSink) start(ctx context.Context, client *kafka.Client) (sink.Position, bool, error) {
+	// Kafka answers when every transaction of the former producer has its markers in every
+	// partition.
+	if err := identify(ctx, client); err != nil {
+		return sink.Position{}, false, explain(&s.cfg, err, s.id)
+	}
+	v2, err := client.HasTransactionsV2(ctx)
+	if err != nil {
+		return sink.Position{}, false, err
+	}
+	found, err := readPositions(ctx, s.stored, s.positionTopic)
+	if err != nil {
+		return sink.Position{}, false, err
+	}
+	position, err := found.settled(s.positionTopic, s.source)
+	if err != nil {
+		return sink.Position{}, false, err
+	}
+	if position == (sink.Position{}) {
+		for _, key := range found.relatives(s.source) {
+			s.log.Warn().Str("topic", s.positionTopic).Str("reason", "position of "+key).
+				Msg("no position of this system is stored, but one of another with the same database and slot")
+		}
+	}
+	return position, v2, nil
+}
+
+// Publish takes messages for the transaction to come. It blocks while a topic is looked up for the
+// first time and while the queue is full.
+func (s *TransactionalSink) Publish(ctx context.Context, ms []*sink.Message) error {
+	if s.client == nil {
+		return errors.New("publish before Begin")
+	}
+	s.topics.ahead = ms
+	defer func() { s.topics.ahead = nil }()
+	for _, m := range ms {
+		if s.stopped() {
+			return s.cause()
+		}
+		if err := s.admit(ctx, m); err != nil {
+			s.queue.wake()
+			return err
+		}
+		if err := s.add(ctx, entry{message: m}); err != nil {
+			return err
+		}
+		s.published.Add(1)
+	}
+	s.queue.wake()
+	return nil
+}
+
+func (s *TransactionalSink) add(ctx context.Context, e entry) error {
+	for !s.queue.add(e) {
+		s.queue.wake()
+		select {
+		case <-s.queue.room:
+		case <-s.taking.Done():
+			return s.cause()
+		case <-ctx.Done():
+			s.fail(context.Cause(ctx))
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// Boundary says that what was published are whole transactions up to p.
+func (s *TransactionalSink) Boundary(p sink.Position) {
+	s.queue.close(p)
+	s.queue.wake()
+}
+
+// admit is lifetime's, with the size.
+func (s *TransactionalSink) admit(ctx context.Context, m *sink.Message) error {
+	if err := s.lifetime.admit(ctx, m); err != nil {
+		return untaken(m, err)
+	}
+	if size := kafka.RecordSize(m); size > s.cfg.MaxMessageBytes {
+		return untaken(m, s.tooLarge(m.Topic, size, fmt.Sprintf("%d bytes with overhead", size)))
+	}
+	return nil
+}
+
+func (s *TransactionalSink) learn(ctx context.Context, topic string, partition int32) error {
+	return learn(ctx, s.client, topic, partition)
+}
+
+func (s *TransactionalSink) progress() (answers int64, waiting bool) {
+	reported := s.reported.Load()
+	return reported + s.commits.Load(), s.published.Load() > reported || s.busy.Load()
+}
+
+// report calls done. After the first failure every message counts as failed, also one that the
+// broker has written: nobody will see it.
+func (s *TransactionalSink) report(m *sink.Message, err error) {
+	if err != nil {
+		translated := explain(&s.cfg, err, s.id)
+		if s.stopped() && !kafka.IsVerdict(translated) {
+			translated = s.consequence(translated)
+		}
+		err = &sink.MessageError{Topic: m.Topic, Origin: m.Origin, Err: translated}
+		s.fail(err)
+	} else if s.failed.Load() {
+		err = &sink.MessageError{Topic: m.Topic, Origin: m.Origin, Err: s.consequence(sink.ErrClosed)}
+	}
+	s.reported.Add(1)
+	s.done(m, err)
+}
+
+// Close ends the producer; calling it again does nothing. A commit that is under way is waited for
+// while time allows, and a transaction without a boundary is aborted, so that nobody who reads the
+// topics has to wait for the next session. After half of the time, or at once if the sink has
+// failed, the connections are cut.
+func (s *TransactionalSink) Close(ctx context.Context) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, closeTimeout)
+		defer cancel()
+	}
+	s.refuse()
+	if s.closed.Swap(true) {
+		return nil
+	}
+	finished := make(chan struct{})
+	go s.shutdown(finished) // waited for below; outlives Close only if ctx ends first, and then the cut connections end it
+
+	deadline, _ := ctx.Deadline()
+	patience := time.NewTimer(time.Until(deadline) / 2)
+	defer patience.Stop()
+	select {
+	case <-finished:
+		return nil
+	case <-s.life.Done():
+	case <-patience.C:
+	case <-ctx.Done():
+	}
+	s.end(sink.ErrClosed)
+	s.dialer.Cut(sink.ErrClosed)
+	select {
+	case <-finished:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("close Kafka producer, %d messages in flight: %w", s.published.Load()-s.reported.Load(), context.Cause(ctx))
+	}
+}
+
+func (s *TransactionalSink) shutdown(finished chan<- struct{}) {
+	defer close(finished)
+	s.background.Wait()
+	if s.client != nil {
+		s.client.Close() // fails what it still has
+		s.writer.left.Wait()
+	}
+	for _, e := range s.queue.take() { // never produced
+		if e.message != nil {
+			s.report(e.message, sink.ErrClosed)
+		}
+	}
+	s.stored.Close()
+	s.dialer.Cut(sink.ErrClosed)
+}

@@ -1,0 +1,255 @@
+package producer
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/kafka"
+)
+
+const (
+	// What makes a Kafka transaction large enough not to wait for more transactions of PostgreSQL
+	// that are there already. One transaction of PostgreSQL is never divided.
+	transactionMessages = 10_000
+	transactionBytes    = 16 << 20
+)
+
+// transactionWriter owns the producer from Begin to Close: it alone begins, fills and ends
+// transactions.
+//
+// A commit begins as soon as a boundary is there and the last commit is through, and covers all
+// boundaries that have come meanwhile. So one transaction at a time is published at once, and
+// under load a commit covers many.
+type transactionWriter struct {
+	sink *TransactionalSink
+	left sync.WaitGroup // records that the client has
+
+	open     bool // a transaction is open
+	began    time.Time
+	messages int
+	bytes    int
+
+	mu       sync.Mutex
+	producer producerIdentity // of the records of this transaction; zero: none is acknowledged yet
+	written  map[string]int32 // topics that were written to for the first time, with a partition of each
+	placed   map[string]bool  // topics that the client has stored the partitions of
+}
+
+func newTransactionWriter(s *TransactionalSink) *transactionWriter {
+	return &transactionWriter{sink: s, written: map[string]int32{}, placed: map[string]bool{}}
+}
+
+// producerIdentity is what the broker knows a producer by. All records of a transaction, and its
+// end, must have the same.
+type producerIdentity struct {
+	id    int64
+	epoch int16
+	known bool
+}
+
+var errProducerChanged = errors.New("the producer's identity changed within a transaction: the broker has aborted the first part of it")
+
+// run writes until the sink is stopped. It is the only one who calls committed.
+func (w *transactionWriter) run() {
+	for {
+		select {
+		case <-w.sink.taking.Done():
+			w.finish()
+			return
+		case <-w.sink.queue.filled:
+			w.write(w.sink.queue.take())
+		}
+	}
+}
+
+// finish leaves no transaction open, if the producer is sound.
+func (w *transactionWriter) finish() {
+	s := w.sink
+	if s.failed.Load() {
+		s.committed(0, s.cause())
+		return
+	}
+	if !w.open {
+		return
+	}
+	err := s.client.AbortBufferedRecords(s.life)
+	if err == nil {
+		err = s.client.EndTransaction(s.life, kgo.TryAbort)
+	}
+	if err != nil {
+		s.log.Debug().Err(err).Msg("transaction not aborted; the next session does it")
+	}
+}
+
+// write produces what was taken from the queue, and commits at the last boundary in it, or earlier
+// when the transaction is large.
+func (w *transactionWriter) write(entries []entry) {
+	boundaries := 0
+	for _, e := range entries {
+		if e.message == nil {
+			boundaries++
+		}
+	}
+	for i, e := range entries {
+		if w.sink.stopped() {
+			w.giveUp(entries[i:])
+			return
+		}
+		if e.message != nil {
+			w.produce(e.message)
+			continue
+		}
+		boundaries--
+		if boundaries == 0 || w.messages >= transactionMessages || w.bytes >= transactionBytes {
+			w.commit(e.position)
+		}
+	}
+}
+
+// giveUp reports messages that were never produced.
+func (w *transactionWriter) giveUp(entries []entry) {
+	for _, e := range entries {
+		if e.message != nil {
+			w.sink.report(e.message, sink.ErrClosed)
+		}
+	}
+}
+
+func (w *transactionWriter) begin() bool {
+	if w.open {
+		return true
+	}
+	if err := w.sink.client.BeginTransaction(); err != nil {
+		w.sink.fail(fmt.Errorf("begin a Kafka transaction: %w", explain(&w.sink.cfg, err, w.sink.id)))
+		return false
+	}
+	w.open, w.began = true, time.Now()
+	w.mu.Lock()
+	w.producer = producerIdentity{}
+	w.mu.Unlock()
+	return true
+}
+
+func (w *transactionWriter) produce(m *sink.Message) {
+	if !w.begin() {
+		w.giveUp([]entry{{message: m}})
+		return
+	}
+	w.messages++
+	w.bytes += m.Size()
+	w.left.Add(1)
+	w.sink.client.Produce(w.sink.life, kafkaRecord(m), func(r *kgo.Record, err error) { // called by one goroutine at a time, in the order of each partition
+		defer w.left.Done()
+		w.sink.report(m, w.acknowledged(r, err))
+	})
+}
+
+// acknowledged compares who has written a record with who has written those before it in the
+// transaction.
+func (w *transactionWriter) acknowledged(r *kgo.Record, err error) error {
+	if err != nil {
+		return w.late(err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := producerIdentity{r.ProducerID, r.ProducerEpoch, true}
+	if !w.producer.known {
+		w.producer = now
+	}
+	if w.producer != now {
+		return errProducerChanged
+	}
+	if !w.placed[r.Topic] {
+		w.written[r.Topic] = r.Partition
+	}
+	return nil
+}
+
+// place returns when the client has stored the partitions of all topics that were written to. It
+// sends what waits for a topic before it stores them (franz-go 1.22.2, storePartitionsUpdate), and
+// the end of a transaction begins the sequences anew of those alone that it has stored: the next
+// record of another would be out of sequence, and the session over. So it is a matter of
+// microseconds, and once for each topic.
+func (w *transactionWriter) place() {
+	w.mu.Lock()
+	defer w.mu.Unlock() // nothing is out
+	for topic, partition := range w.written {
+		// Of what has acknowledged a record a leader was known, and the client keeps it. An error
+		// may be that of an earlier load, as of a topic that was just made: it stands until the
+		// partitions are stored, and is believed only when it stays.
+		for began := time.Now(); w.sink.life.Err() == nil; {
+			leader, _, err := w.sink.client.PartitionLeader(topic, partition)
+			if leader >= 0 || err != nil && time.Since(began) > time.Second {
+				break
+			}
+			time.Sleep(min(100*time.Microsecond+time.Since(began)/4, kafka.ReadPause)) // more rarely, the longer it takes
+		}
+		w.placed[topic] = true
+	}
+	clear(w.written)
+}
+
+// late says that a transaction may have been refused because it was open for too long.
+func (w *transactionWriter) late(err error) error {
+	if open := time.Since(w.began); w.open && open >= w.sink.cfg.TransactionTimeout {
+		return kafka.Advise(fmt.Errorf("the transaction was open for %s, longer than sink.kafka.transaction_timeout: %w", open.Round(time.Second), err),
+			"raise sink.kafka.transaction_timeout above the time that the largest transaction takes, %s now", w.sink.cfg.TransactionTimeout)
+	}
+	return err
+}
+
+// commit ends the transaction together with the position behind it.
+func (w *transactionWriter) commit(p sink.Position) {
+	s := w.sink
+	s.busy.Store(true)
+	defer s.busy.Store(false)
+	began := time.Now()
+	if !w.begin() {
+		return
+	}
+	position := &kgo.Record{Topic: s.positionTopic, Partition: onlyPartition, Key: []byte(positionKey(p.Source)), Value: encodePosition(p)}
+	w.left.Add(1)
+	s.client.Produce(s.life, position, func(r *kgo.Record, err error) {
+		defer w.left.Done()
+		if err = w.acknowledged(r, err); err != nil {
+			s.fail(fmt.Errorf("write the position to topic %q: %w", r.Topic, explain(&s.cfg, err, s.id)))
+		}
+	})
+	_ = s.client.Flush(s.life) // fails only with life
+	if s.failed.Load() {
+		return
+	}
+	w.place()
+	if err := w.end(); err != nil {
+		s.fail(fmt.Errorf("commit a Kafka transaction of %d messages up to %s, which may be written or not: %w",
+			w.messages, p.LSN, explain(&s.cfg, w.late(err), s.id)))
+		return
+	}
+	s.commits.Add(1)
+	s.log.Debug().Stringer("end_lsn", p.LSN).Int("messages", w.messages).Float64("duration", time.Since(began).Seconds()).Msg("transaction committed")
+	w.open = false
+	w.messages, w.bytes = 0, 0
+	s.committed(p.LSN, nil)
+}
+
+// end commits, but only if it is still the producer that has written everything: the client makes
+// itself a new identity after some errors, and would commit what came behind them.
+func (w *transactionWriter) end() error {
+	s := w.sink
+	id, epoch, err := s.client.ProducerID(s.life)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	same := w.producer == producerIdentity{id, epoch, true}
+	w.mu.Unlock()
+	if !same {
+		return errProducerChanged
+	}
+	return s.client.EndTransaction(s.life, kgo.TryCommit)
+}

@@ -1,0 +1,118 @@
+package topicreader
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/postrider/postrider/test/parts"
+)
+
+// A partition ends behind its last batch, and not behind its last record: compaction leaves gaps, and
+// batches without records.
+func TestReader_ReadsEveryKindOfBatch(t *testing.T) {
+	records := func(first int64, n int) (rs []kgo.Record) {
+		for i := range n {
+			rs = append(rs, kgo.Record{Offset: first + int64(i), Value: []byte("v")})
+		}
+		return rs
+	}
+	marker := kgo.Record{Offset: 10, Key: []byte{0, 0, 0, markerCommit}}
+	for name, test := range map[string]struct {
+		batch []byte
+		next  int64
+		seen  int // from 10 up to 20
+	}{
+		"whole":            {parts.RecordBatch(10, 2, false, false, records(10, 3)...), 13, 3},
+		"record missing":   {parts.RecordBatch(10, 3, false, false, records(10, 3)...), 14, 3},
+		"empty":            {parts.RecordBatch(10, 3, false, false), 14, 0},
+		"batch missing":    {parts.RecordBatch(12, 2, false, false, records(12, 3)...), 15, 3},
+		"begins before":    {parts.RecordBatch(9, 2, false, false, records(9, 3)...), 12, 2},
+		"goes on behind":   {parts.RecordBatch(19, 2, false, false, records(19, 3)...), 22, 1},
+		"control":          {parts.RecordBatch(10, 0, true, true, marker), 11, 1},
+		"of a transaction": {parts.RecordBatch(10, 2, false, true, records(10, 3)...), 13, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := parts.Cluster(t, kfake.SeedTopics(1, "orders"))
+			asked := make(chan int64, 10)
+			c.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+				c.KeepControl()
+				of := r.(*kmsg.FetchRequest).Topics[0]
+				offset := of.Partitions[0].FetchOffset
+				asked <- offset
+				answer := r.ResponseKind().(*kmsg.FetchResponse)
+				topic, p := kmsg.NewFetchResponseTopic(), kmsg.NewFetchResponseTopicPartition()
+				topic.Topic, topic.TopicID = of.Topic, of.TopicID
+				p.RecordBatches, p.HighWatermark = test.batch, 20
+				if offset >= test.next { // the rest is there, and empty
+					p.RecordBatches = parts.RecordBatch(offset, int32(19-offset), false, false) //nolint:gosec // small
+				}
+				topic.Partitions = append(topic.Partitions, p)
+				answer.Topics = append(answer.Topics, topic)
+				return answer, nil, true
+			})
+			r, err := Open(parts.Within(t, patience), quick(c.ListenAddrs()...), false)
+			require.NoError(t, err)
+			t.Cleanup(r.Close)
+			seen := 0
+			require.NoError(t, r.Scan(parts.Within(t, patience), Span{"orders", 0, 10, 20}, 0, func(record *kgo.Record) error {
+				require.Equal(t, name == "control", record.Attrs.IsControl())
+				require.Equal(t, name == "control" || name == "of a transaction", record.Attrs.IsTransactional())
+				seen++
+				return nil
+			}))
+			require.Equal(t, test.seen, seen)
+			require.Equal(t, int64(10), <-asked)
+			if test.next < 20 {
+				require.Equal(t, test.next, <-asked)
+			}
+			require.Empty(t, asked)
+		})
+	}
+}
+
+// Where retention moves the beginning while a partition is read, the reading goes on there.
+func TestReader_GoesOnBehindWhatRetentionTakes(t *testing.T) {
+	b := parts.RealKafka(t)
+	topic := b.Topic(t, 1)
+	writer := b.Client(t)
+	for n := range 10 {
+		require.NoError(t, writer.ProduceSync(t.Context(), numberedRecord(topic, 0, n)).FirstErr())
+	}
+	r := openReader(t, b, false)
+	_, spans := r.readAll(t, topic, noTime)
+	deleteBefore(t, writer, topic, 7)
+	var offsets []int64
+	require.NoError(t, r.Scan(parts.Within(t, patience), spans[0], 0, func(record *kgo.Record) error {
+		offsets = append(offsets, record.Offset)
+		return nil
+	}))
+	require.Equal(t, []int64{7, 8, 9}, offsets)
+	whole, err := r.Whole(parts.Within(t, patience), topic)
+	require.NoError(t, err)
+	require.False(t, whole)
+}
+
+// A log ends with the marker of a transaction, and a committed reader's in front of one that is open.
+func TestReader_EndsWhereTransactionsDo(t *testing.T) {
+	b := parts.RealKafka(t)
+	topic := b.Topic(t, 1)
+	writer := b.Client(t, kgo.TransactionalID(parts.Unique("writer")))
+	for _, end := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryAbort} {
+		require.NoError(t, writer.BeginTransaction())
+		require.NoError(t, writer.ProduceSync(t.Context(), numberedRecord(topic, 0, 1)).FirstErr())
+		require.NoError(t, writer.EndTransaction(t.Context(), end))
+	}
+	require.NoError(t, writer.BeginTransaction())
+	require.NoError(t, writer.ProduceSync(t.Context(), numberedRecord(topic, 0, 2)).FirstErr())
+	committed, spans := openReader(t, b, true).readAll(t, topic, noTime)
+	require.Equal(t, [][]string{{"1"}}, committed)
+	require.Equal(t, int64(4), spans[0].End, "in front of the open one")
+	all, spans := openReader(t, b, false).readAll(t, topic, noTime)
+	require.Equal(t, [][]string{{"1", "1", "2"}}, all)
+	require.Equal(t, int64(5), spans[0].End)
+	require.NoError(t, writer.EndTransaction(t.Context(), kgo.TryAbort))
+}

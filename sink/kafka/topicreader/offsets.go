@@ -1,0 +1,131 @@
+package topicreader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/kafka"
+)
+
+const (
+	// Times that stand for the ends of a log.
+	endOfLog   = -1
+	startOfLog = -2
+	// consumer has a leader say what consumers can read, and debugging where its log ends, however
+	// far its replicas are.
+	consumer  = -1
+	debugging = -2
+)
+
+// Ends returns the end offset of each partition of each topic. A topic that does not exist has
+// none.
+func (r *Reader) Ends(ctx context.Context, topics ...string) (map[string][]int64, error) {
+	ends := map[string][]int64{}
+	err := r.retry(ctx, "", func(ctx context.Context) error {
+		listed, err := r.listEnds(ctx, topics...)
+		if err != nil {
+			return err
+		}
+		for _, topic := range topics {
+			ends[topic], err = inOrder(listed[topic])
+			if err != nil && !errors.Is(kafka.Class(err), sink.ErrUnknownTopic) {
+				return fmt.Errorf("topic %q: %w", topic, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the end offsets of %s: %w", strings.Join(topics, ", "), err)
+	}
+	return ends, nil
+}
+
+func (r *Reader) listEnds(ctx context.Context, topics ...string) (kadm.ListedOffsets, error) {
+	switch {
+	case len(topics) == 0: // would be all
+		return nil, nil
+	case r.committed:
+		return r.admin.ListCommittedOffsets(ctx, topics...)
+	}
+	return r.admin.ListEndOffsets(ctx, topics...)
+}
+
+// inOrder is by partition.
+func inOrder(listed map[int32]kadm.ListedOffset) ([]int64, error) {
+	offsets := make([]int64, len(listed))
+	for partition, found := range listed {
+		if found.Err != nil {
+			return []int64{}, found.Err
+		}
+		if int(partition) >= len(offsets) {
+			return nil, kerr.LeaderNotAvailable // the answer leaves one out
+		}
+		offsets[partition] = found.Offset
+	}
+	return offsets, nil
+}
+
+// LogEnd is where the leader's log ends, and how far of it can be read. What cannot be, its
+// replicas do not have yet.
+func (r *Reader) LogEnd(ctx context.Context, topic string, partition int32) (end, readable int64, err error) {
+	err = r.retry(ctx, topic, func(ctx context.Context) error {
+		if end, err = r.Offset(ctx, topic, partition, endOfLog, debugging); err != nil {
+			var code *kerr.Error
+			if !errors.As(err, &code) || errors.Is(kafka.Class(err), sink.ErrUnreachable) {
+				return err
+			}
+			end = 0 // not Apache Kafka: what consumers are told has to do
+		}
+		readable, err = r.Offset(ctx, topic, partition, endOfLog, consumer)
+		return err
+	})
+	return end, readable, err
+}
+
+// Start is where a partition begins.
+func (r *Reader) Start(ctx context.Context, topic string, partition int32) (start int64, err error) {
+	err = r.retry(ctx, topic, func(ctx context.Context) error {
+		start, err = r.Offset(ctx, topic, partition, startOfLog, consumer)
+		return err
+	})
+	return start, err
+}
+
+// Offset asks the leader of a partition for the offset at a time.
+func (r *Reader) Offset(ctx context.Context, topic string, partition int32, time int64, replica int32) (int64, error) {
+	led, err := r.leadersOf(ctx, topic)
+	if err != nil {
+		return 0, err
+	}
+	leader, known := led.of[partition]
+	if !known {
+		return 0, kerr.LeaderNotAvailable
+	}
+	request := kmsg.NewPtrListOffsetsRequest()
+	request.ReplicaID = replica
+	of := kmsg.NewListOffsetsRequestTopic()
+	of.Topic = topic
+	p := kmsg.NewListOffsetsRequestTopicPartition()
+	p.Partition, p.Timestamp = partition, time
+	of.Partitions = append(of.Partitions, p)
+	request.Topics = append(request.Topics, of)
+	answer, err := request.RequestWith(ctx, r.client.Broker(int(leader)))
+	if err != nil {
+		return 0, err
+	}
+	for _, t := range answer.Topics {
+		for _, p := range t.Partitions {
+			if p.Partition == partition {
+				return p.Offset, kerr.ErrorForCode(p.ErrorCode)
+			}
+		}
+	}
+	return 0, fmt.Errorf("%w: the answer of a broker does not have partition %d", sink.ErrUnreachable, partition)
+}

@@ -1,0 +1,50 @@
+package parts
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/postrider/postrider/internal/embedded/child"
+)
+
+// Cluster starts an in-process broker that ends with the test.
+func Cluster(t testing.TB, opts ...kfake.Opt) *kfake.Cluster {
+	t.Helper()
+	c, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(1)}, opts...)...)
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	return c
+}
+
+// Within is a context that ends after d, or with the test.
+func Within(t testing.TB, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Nobody is an address where nobody listens.
+func Nobody(t testing.TB) string {
+	t.Helper()
+	port, err := child.FreePort() // none that a connection or another test's listener is given meanwhile
+	require.NoError(t, err)
+	return fmt.Sprintf("127.0.0.1:%d", port)
+}
+
+// SplitPort divides an address.
+func SplitPort(t testing.TB, addr string) (string, int32) {
+	t.Helper()
+	host, text, err := net.SplitHostPort(addr)
+	require.NoError(t, err)
+	port, err := strconv.ParseInt(text, 10, 32)
+	require.NoError(t, err)
+	return host, int32(port)
+}
