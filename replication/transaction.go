@@ -31,10 +31,12 @@ type Transaction struct {
 // ErrTransactionNotFound says that a slot sends no transaction that commits where it was said to.
 var ErrTransactionNotFound = errors.New("transaction is not in what the slot sends")
 
-// FindTransaction reads what the slot would send, without confirming anything, until it has found the transaction that commits at a position,
-// whether or not the server can send it, at most up to where the server writes now. counts tells which events are worth counting. The slot
-// must not be in use. Errors wrap the sentinels of this package or are pgconn's.
-func FindTransaction(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, commit pglogrepl.LSN, counts func(*Event) bool,
+// FindTransaction reads what the slot would send, without confirming anything, until it has found
+// the transaction that commits at a position, whether or not the server can send it, at most up to
+// where the server writes now. counts tells which events are worth counting. The slot must not be
+// in use. Errors wrap the sentinels of this package or are pgconn's.
+func FindTransaction(ctx context.Context, pg *pgconn.Config, cfg Config, slot string,
+	commit pglogrepl.LSN, counts func(*Event) bool,
 	log zerolog.Logger) (Transaction, error) {
 	s, err := Open(ctx, pg, cfg, slot, log)
 	if err != nil {

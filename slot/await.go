@@ -30,7 +30,8 @@ func await(ctx context.Context, conn *pgx.Conn, name string, interval time.Durat
 	return err
 }
 
-// AwaitFree waits until no session reads from the slot, or there is none of this name, or ctx ends. Who has waited still has to be the first to take it.
+// AwaitFree waits until no session reads from the slot, or there is none of this name, or ctx
+// ends. Who has waited still has to be the first to take it.
 func AwaitFree(ctx context.Context, conn *pgx.Conn, name string) error {
 	if err := await(ctx, conn, name, freeInterval, taken); err != nil {
 		return fmt.Errorf("wait for slot %q: %w", name, err)
@@ -38,7 +39,8 @@ func AwaitFree(ctx context.Context, conn *pgx.Conn, name string) error {
 	return nil
 }
 
-// AwaitUnlocked waits until nobody has what TryLock takes, or ctx ends. The slot itself is free, or absent, while somebody copies the tables.
+// AwaitUnlocked waits until nobody has what TryLock takes, or ctx ends. The slot itself is free,
+// or absent, while somebody copies the tables.
 func AwaitUnlocked(ctx context.Context, conn *pgx.Conn, name string) error {
 	if err := await(ctx, conn, name, unlockedInterval, locked); err != nil {
 		return fmt.Errorf("wait for the snapshot of slot %q: %w", name, err)
@@ -50,7 +52,8 @@ func AwaitUnlocked(ctx context.Context, conn *pgx.Conn, name string) error {
 func taken(ctx context.Context, conn *pgx.Conn, name string) (yes bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, freeTimeout)
 	defer cancel()
-	err = conn.QueryRow(ctx, `SELECT active OR confirmed_flush_lsn IS NULL FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`, name).Scan(&yes)
+	err = conn.QueryRow(ctx, `SELECT active OR confirmed_flush_lsn IS NULL FROM
+		pg_catalog.pg_replication_slots WHERE slot_name = $1`, name).Scan(&yes)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
@@ -61,6 +64,7 @@ func taken(ctx context.Context, conn *pgx.Conn, name string) (yes bool, err erro
 func locked(ctx context.Context, conn *pgx.Conn, name string) (yes bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, freeTimeout)
 	defer cancel()
-	err = conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = $1::name)`, lockName(name)).Scan(&yes)
+	err = conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE
+		slot_name = $1::name)`, lockName(name)).Scan(&yes)
 	return yes, postgres.Error(err)
 }

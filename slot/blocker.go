@@ -26,20 +26,25 @@ type blocker struct {
 	Lasting  bool // seen to be older than lasting: it may not end by itself
 }
 
-// selectBlockers takes lasting. Any role may see pg_locks and prepared transactions; the names need no special
-// right either, since when a session's transaction is open takes pg_read_all_stats.
+// selectBlockers takes lasting. Any role may see pg_locks and prepared transactions; the names
+// need no special right either, since when a session's transaction is open takes
+// pg_read_all_stats.
 const selectBlockers = `
 SELECT l.transactionid::text, l.pid, p.gid, coalesce(p.database::text, ''), CASE
-    WHEN l.pid IS NULL THEN pg_catalog.concat('prepared transaction ', pg_catalog.quote_literal(coalesce(p.gid, '?')))
-    ELSE pg_catalog.concat('pid ', l.pid::text, ' (user ', coalesce(a.usename::text, '?'), ', application ',
+    WHEN l.pid IS NULL THEN pg_catalog.concat('prepared transaction ',
+    pg_catalog.quote_literal(coalesce(p.gid, '?')))
+    ELSE pg_catalog.concat('pid ', l.pid::text, ' (user ', coalesce(a.usename::text, '?'),
+    ', application ',
       coalesce(nullif(a.application_name, ''), '?'), ')') END,
-  coalesce(pg_catalog.clock_timestamp() - coalesce(a.xact_start, p.prepared) > $1::pg_catalog.interval, false)
+  coalesce(pg_catalog.clock_timestamp() - coalesce(a.xact_start, p.prepared) >
+  $1::pg_catalog.interval, false)
 FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
 LEFT JOIN pg_catalog.pg_prepared_xacts p ON l.pid IS NULL AND p.transaction = l.transactionid
 WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
   AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()`
 
-// findBlockers returns the transactions for which more conditions hold too. Subtransactions have xids of their own, and so rows.
+// findBlockers returns the transactions for which more conditions hold too. Subtransactions have
+// xids of their own, and so rows.
 func findBlockers(ctx context.Context, conn *pgx.Conn, more string) ([]blocker, error) {
 	rows, err := conn.Query(ctx, selectBlockers+more, lasting)
 	if err != nil {
@@ -72,7 +77,8 @@ func namesOf(blockers []blocker) (names []string) {
 	return names
 }
 
-// endPrepared is what to type to end those that are prepared and lasting: no session that ends takes them with it. Empty: there is none.
+// endPrepared is what to type to end those that are prepared and lasting: no session that ends
+// takes them with it. Empty: there is none.
 func endPrepared(blockers []blocker) string {
 	var b strings.Builder
 	for _, p := range blockers {
@@ -80,7 +86,8 @@ func endPrepared(blockers []blocker) string {
 			continue
 		}
 		if b.Len() == 0 {
-			b.WriteString("\nSELECT gid, prepared, owner, database FROM pg_prepared_xacts ORDER BY prepared; -- they stay until somebody ends them")
+			b.WriteString("\nSELECT gid, prepared, owner, database FROM pg_prepared_xacts ORDER BY " +
+				"prepared; -- they stay until somebody ends them")
 		}
 		b.WriteString("\n" + EndPrepared(*p.GID, p.Database))
 	}
@@ -113,7 +120,8 @@ func PrintableLiteral(s string) string {
 	return b.String() + "'"
 }
 
-// Printable keeps what a client has named itself, or its transaction, from moving the cursor of whoever reads it.
+// Printable keeps what a client has named itself, or its transaction, from moving the cursor of
+// whoever reads it.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

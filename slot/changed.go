@@ -15,13 +15,15 @@ import (
 // renamedBack is the change that leaves no row in the table: see PublicationError.Elsewhere.
 const renamedBack = "the table was renamed and named back"
 
-// ChangedSince is a *PublicationError if a change since an earlier read may have kept inserted rows of
-// a table out of the stream; nil: they came all the time.
-func (p *Publication) ChangedSince(ctx context.Context, conn *pgx.Conn, before *Publication) error {
+// ChangedSince is a *PublicationError if a change since an earlier read may have kept inserted
+// rows of a table out of the stream; nil: they came all the time.
+func (p *Publication) ChangedSince(ctx context.Context, conn *pgx.Conn,
+	before *Publication) error {
 	for i, t := range p.Tables {
 		if what := p.evidence.changedSince(before.evidence, i+1); what != "" {
 			problem := &PublicationError{
-				Publication: p.Name, Table: t.Name, Problem: what, To: p.evidence.end, Elsewhere: what == renamedBack,
+				Publication: p.Name, Table: t.Name, Problem: what, To: p.evidence.end,
+				Elsewhere: what == renamedBack,
 			}
 			if p.filters(i + 1) {
 				problem.SQL = ResetSQL(p, t)
@@ -35,13 +37,15 @@ func (p *Publication) ChangedSince(ctx context.Context, conn *pgx.Conn, before *
 	}
 	return &PublicationError{
 		Publication: p.Name, Table: p.Tables[found[0].n-1].Name, To: p.evidence.end,
-		Problem: "the storage of " + listed(found) + " was replaced, and no column was changed, as by SET UNLOGGED and SET LOGGED",
+		Problem: "the storage of " + listed(found) +
+			" was replaced, and no column was changed, as by SET UNLOGGED and SET LOGGED",
 	}
 }
 
 // filters reports whether a table is published with a row filter or a column list.
 func (p *Publication) filters(n int) bool {
-	return slices.ContainsFunc(p.evidence.of(n), func(e entry) bool { return e.Level == 0 && e.Filtered })
+	return slices.ContainsFunc(p.evidence.of(n),
+		func(e entry) bool { return e.Level == 0 && e.Filtered })
 }
 
 func listed(found []rewritten) string {
@@ -68,7 +72,8 @@ func (p *Publication) AlteredSince(before *Publication) []Alteration {
 			add(is.N, "replica identity changed: inserted rows come as before")
 		}
 		if now.schemaAltered(was, is.N) {
-			add(is.N, "schema of the table altered, and its owner and rights are the same: if it had another name for a moment, "+
+			add(is.N, "schema of the table altered, and its owner and rights are the same: if it had "+
+				"another name for a moment, "+
 				"rows inserted then into another table of this name are not sent")
 		}
 	}
@@ -78,14 +83,16 @@ func (p *Publication) AlteredSince(before *Publication) []Alteration {
 			continue
 		}
 		if is.toast == 0 || was.toast != is.toast && now.reshaped(before.evidence, is.n) {
-			add(is.n, "files of the table replaced, as by VACUUM FULL, CLUSTER or TRUNCATE, or by a change of its columns: "+
+			add(is.n, "files of the table replaced, as by VACUUM FULL, CLUSTER or TRUNCATE, or by a "+
+				"change of its columns: "+
 				"if it was unlogged for a moment, rows inserted then are not sent")
 		}
 	}
 	return found
 }
 
-// changedSince says what has changed that decides whether inserted rows of a table are sent; empty: they came all the time.
+// changedSince says what has changed that decides whether inserted rows of a table are sent;
+// empty: they came all the time.
 func (e *evidence) changedSince(before *evidence, n int) string {
 	was, is := before.Publication, e.Publication
 	switch {
@@ -93,7 +100,8 @@ func (e *evidence) changedSince(before *evidence, n int) string {
 		return "the publication was dropped and recreated"
 	case *was != *is:
 		return "the publication was altered"
-	case before.table(n).OID != e.table(n).OID && !is.AllTables: // one of all tables holds a new table from its first row on
+	// one of all tables holds a new table from its first row on
+	case before.table(n).OID != e.table(n).OID && !is.AllTables:
 		return "the table was dropped and recreated"
 	}
 	old, now := before.of(n), e.of(n)
@@ -107,7 +115,10 @@ func (e *evidence) changedSince(before *evidence, n int) string {
 		return ""
 	case has(differs, func(d entry) bool { return d.Level < 0 }):
 		return "the row filter or column list of a partition was changed"
-	case has(old, func(o entry) bool { return o.Level == 0 && !o.Filtered && slices.Contains(now, o) }):
+	case has(old, func(o entry) bool {
+		return o.Level == 0 && !o.Filtered && slices.Contains(now,
+			o)
+	}):
 		return "" // one entry is enough
 	case has(differs, func(d entry) bool { return d.Filtered }):
 		return "its row filter or column list was changed"
@@ -121,31 +132,37 @@ func (e *evidence) changedSince(before *evidence, n int) string {
 	return "schema " + differs[0].Schema + " was taken out of the publication and added again"
 }
 
-// renamed reports whether a table that is published by itself was called otherwise for a moment, or was in another schema. Its row type in pg_type
-// tells, which a change of the owner writes too; that also writes the TOAST table, and pg_shdepend unless the owner is the first superuser.
+// renamed reports whether a table that is published by itself was called otherwise for a moment,
+// or was in another schema. Its row type in pg_type tells, which a change of the owner writes too;
+// that also writes the TOAST table, and pg_shdepend unless the owner is the first superuser.
 func (e *evidence) renamed(before *evidence, n int) bool {
 	was, is := before.table(n), e.table(n)
 	given := is.Given || was.Owner != is.Owner && is.Owner == firstSuperuser
-	return was.OID == is.OID && was.Named != is.Named && !given && was.TypeACL == is.TypeACL && e.byName(n)
+	return was.OID == is.OID && was.Named != is.Named && !given && was.TypeACL == is.TypeACL &&
+		e.byName(n)
 }
 
 // firstSuperuser is the role that initdb makes: BOOTSTRAP_SUPERUSERID.
 const firstSuperuser = 10
 
-// byName reports whether another table would not be published that has the name of this one. One in the same schema may be.
+// byName reports whether another table would not be published that has the name of this one. One
+// in the same schema may be.
 func (e *evidence) byName(n int) bool {
-	return !e.Publication.AllTables && !slices.ContainsFunc(e.of(n), func(d entry) bool { return d.Level == 0 && d.Schema != "" })
+	return !e.Publication.AllTables && !slices.ContainsFunc(e.of(n),
+		func(d entry) bool { return d.Level == 0 && d.Schema != "" })
 }
 
-// schemaAltered reports whether the schema of a table was written, and has its name, owner and rights: it may have had another name for a moment.
-// GRANT and REVOKE leave the same.
+// schemaAltered reports whether the schema of a table was written, and has its name, owner and
+// rights: it may have had another name for a moment. GRANT and REVOKE leave the same.
 func (e *evidence) schemaAltered(before *evidence, n int) bool {
 	was, is := before.table(n).Schema, e.table(n).Schema
-	return was.OID == is.OID && was.Xmin != is.Xmin && was.Owner == is.Owner && was.ACL == is.ACL && e.byName(n)
+	return was.OID == is.OID && was.Xmin != is.Xmin && was.Owner == is.Owner && was.ACL == is.ACL &&
+		e.byName(n)
 }
 
 func without(entries, others []entry) []entry {
-	return slices.DeleteFunc(slices.Clone(entries), func(e entry) bool { return slices.Contains(others, e) })
+	return slices.DeleteFunc(slices.Clone(entries),
+		func(e entry) bool { return slices.Contains(others, e) })
 }
 
 // rewritten is a table or partition that got another TOAST table.
@@ -154,8 +171,10 @@ type rewritten struct {
 	name string
 }
 
-// rewrittenSince finds the tables and partitions that may have been unlogged for a while: rows inserted then are not in the WAL.
-func (e *evidence) rewrittenSince(ctx context.Context, conn *pgx.Conn, before *evidence) ([]rewritten, error) {
+// rewrittenSince finds the tables and partitions that may have been unlogged for a while: rows
+// inserted then are not in the WAL.
+func (e *evidence) rewrittenSince(ctx context.Context, conn *pgx.Conn,
+	before *evidence) ([]rewritten, error) {
 	var known, fresh []uint32
 	for oid, now := range e.storage {
 		was, seen := before.storage[oid]
@@ -170,10 +189,12 @@ func (e *evidence) rewrittenSince(ctx context.Context, conn *pgx.Conn, before *e
 	return e.rewritten(ctx, conn, known, fresh, uint32(before.xmin))
 }
 
-// reshaped reports whether the columns of a table have changed in a way that makes PostgreSQL write its rows, and those of its partitions, again.
+// reshaped reports whether the columns of a table have changed in a way that makes PostgreSQL
+// write its rows, and those of its partitions, again.
 func (e *evidence) reshaped(before *evidence, n int) bool {
 	for _, now := range e.table(n).Columns {
-		at := slices.IndexFunc(before.table(n).Columns, func(was columnRow) bool { return was.Number == now.Number })
+		at := slices.IndexFunc(before.table(n).
+			Columns, func(was columnRow) bool { return was.Number == now.Number })
 		if at < 0 || !now.Dropped && before.table(n).Columns[at] != now {
 			return true
 		}
@@ -181,9 +202,10 @@ func (e *evidence) reshaped(before *evidence, n int) bool {
 	return false
 }
 
-// The entry of a TOAST table in pg_depend is written when it is made, by CREATE TABLE or by an ALTER TABLE that rewrites the table. What changes a column writes the column
-// in the same transaction. A partition that is rewritten before it is attached for the first time holds no rows of the outbox yet. $2 says of which
-// tables it is known without that.
+// The entry of a TOAST table in pg_depend is written when it is made, by CREATE TABLE or by an
+// ALTER TABLE that rewrites the table. What changes a column writes the column in the same
+// transaction. A partition that is rewritten before it is attached for the first time holds no
+// rows of the outbox yet. $2 says of which tables it is known without that.
 const selectRewritten = `
 SELECT c.oid, ns.nspname::text || '.' || c.relname::text
 FROM ROWS FROM (pg_catalog.unnest($1::oid[]), pg_catalog.unnest($2::boolean[])) AS w(oid, known)
@@ -191,14 +213,19 @@ JOIN pg_catalog.pg_class c ON c.oid = w.oid
 JOIN pg_catalog.pg_namespace ns ON ns.oid = c.relnamespace
 JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid AND d.objid = c.reltoastrelid AND d.objsubid = 0 AND d.refobjid = c.oid
 LEFT JOIN pg_catalog.pg_inherits i ON i.inhrelid = c.oid
-WHERE w.known OR pg_catalog.age(d.xmin) >= 0 AND pg_catalog.age(d.xmin) <= pg_catalog.age($3::text::pg_catalog.xid)
-  AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.xmin = d.xmin)
-  AND (i.inhrelid IS NULL OR pg_catalog.age(i.xmin) < 0 OR pg_catalog.age(i.xmin) > pg_catalog.age(d.xmin))
+WHERE w.known OR pg_catalog.age(d.xmin) >= 0 AND pg_catalog.age(d.xmin) <=
+  pg_catalog.age($3::text::pg_catalog.xid)
+  AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.xmin =
+  d.xmin)
+  AND (i.inhrelid IS NULL OR pg_catalog.age(i.xmin) < 0 OR pg_catalog.age(i.xmin) >
+  pg_catalog.age(d.xmin))
 ORDER BY 2`
 
-// rewritten names the known ones, and finds those among the others that a transaction from xid on has rewritten, and not to change a column. By age, since
-// numbers of transactions wrap around; one that is negative is of a row that was frozen half of them ago.
-func (e *evidence) rewritten(ctx context.Context, conn *pgx.Conn, known, others []uint32, xid uint32) ([]rewritten, error) {
+// rewritten names the known ones, and finds those among the others that a transaction from xid on
+// has rewritten, and not to change a column. By age, since numbers of transactions wrap around;
+// one that is negative is of a row that was frozen half of them ago.
+func (e *evidence) rewritten(ctx context.Context, conn *pgx.Conn, known, others []uint32,
+	xid uint32) ([]rewritten, error) {
 	oids := slices.Concat(known, others)
 	if len(oids) == 0 {
 		return nil, nil
@@ -228,8 +255,10 @@ func within(xid, from, to uint32) bool { return xid-from < to-from }
 
 // Newer is what was created or altered after a slot's catalog horizon.
 type Newer struct {
-	What   []string
-	Unused bool   // the slot may have the horizon of another one, which it takes over when it is made and gives up when it is streamed
+	What []string
+	// the slot may have the horizon of another one, which it takes over when it is made and gives up
+	// when it is streamed
+	Unused bool
 	xmin   uint32 // the horizon
 }
 
@@ -238,12 +267,16 @@ func (n Newer) Find() string { return (&PublicationError{FromXmin: n.xmin}).find
 
 // A slot that is made while another one lags begins with the horizon of that one.
 const selectUnused = `
-SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_replication_slots d WHERE d.slot_name = $1::text AND d.total_txns = 0)
-  AND EXISTS (SELECT FROM pg_catalog.pg_replication_slots s JOIN pg_catalog.pg_replication_slots o ON pg_catalog.age(o.catalog_xmin) >= pg_catalog.age(s.catalog_xmin)
+SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_replication_slots d WHERE d.slot_name = $1::text AND
+  d.total_txns = 0)
+  AND EXISTS (SELECT FROM pg_catalog.pg_replication_slots s JOIN pg_catalog.pg_replication_slots o
+  ON pg_catalog.age(o.catalog_xmin) >= pg_catalog.age(s.catalog_xmin)
     WHERE s.slot_name = $1::text AND o.slot_name <> s.slot_name)`
 
-// NewerThan names what was created or altered after the slot's catalog horizon: the publication, what brings the tables into it, or their storage. Rows committed
-// before such a change and not confirmed yet may not be sent, or end the stream with an error. What is older has been so for all rows that the slot can still send.
+// NewerThan names what was created or altered after the slot's catalog horizon: the publication,
+// what brings the tables into it, or their storage. Rows committed before such a change and not
+// confirmed yet may not be sent, or end the stream with an error. What is older has been so for
+// all rows that the slot can still send.
 func (p *Publication) NewerThan(ctx context.Context, conn *pgx.Conn, s Slot) (Newer, error) {
 	e, found := p.evidence, Newer{xmin: s.CatalogXmin}
 	if !p.Exists || s.CatalogXmin == 0 {
@@ -278,7 +311,8 @@ func (p *Publication) NewerThan(ctx context.Context, conn *pgx.Conn, s Slot) (Ne
 		return found, err
 	}
 	if err := conn.QueryRow(ctx, selectUnused, s.Name).Scan(&found.Unused); err != nil {
-		return found, fmt.Errorf("compare publication %q and slot %q: %w", p.Name, s.Name, postgres.Error(err))
+		return found, fmt.Errorf("compare publication %q and slot %q: %w", p.Name, s.Name,
+			postgres.Error(err))
 	}
 	return found, nil
 }

@@ -9,10 +9,13 @@ import (
 
 // Config is the section [slot].
 type Config struct {
-	Name     string `toml:"name"`
-	Create   bool   `toml:"create"`   // create the slot if it is missing when the process starts; one that was lost never
-	Failover bool   `toml:"failover"` // create it so that standbys can keep a copy; needs PostgreSQL 17
-	// CheckInterval is the time between two looks at slot and publication. It bounds how long rows can be missed unnoticed.
+	Name string `toml:"name"`
+	// create the slot if it is missing when the process starts; one that was lost never
+	Create bool `toml:"create"`
+	// create it so that standbys can keep a copy; needs PostgreSQL 17
+	Failover bool `toml:"failover"`
+	// CheckInterval is the time between two looks at slot and publication. It bounds how long rows
+	// can be missed unnoticed.
 	CheckInterval time.Duration `toml:"check_interval"`
 }
 
@@ -21,7 +24,8 @@ func DefaultConfig() Config {
 	return Config{Name: "postrider", Create: true, CheckInterval: 3 * time.Second}
 }
 
-// The server's rule, which is stricter than that for identifiers: slot names are names of directories.
+// The server's rule, which is stricter than that for identifiers: slot names are names of
+// directories.
 var validName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
 
 // Validate reports every wrong value.
@@ -40,7 +44,8 @@ func (c Config) Validate() error {
 // ValidateName reports whether the server would take a slot of this name.
 func ValidateName(name string) error {
 	if !validName.MatchString(name) {
-		return fmt.Errorf("%q is no name of a slot: 1 to 63 lower-case letters, digits and underscores", name)
+		return fmt.Errorf("%q is no name of a slot: 1 to 63 lower-case letters, digits and underscores",
+			name)
 	}
 	return nil
 }

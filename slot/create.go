@@ -15,19 +15,21 @@ import (
 	"github.com/postrider/postrider/replication"
 )
 
-// The server waits, before a slot exists, for every transaction that was writing when the creation began. This bounds the wait
-// for each of them, so that a creation that is cancelled does not linger on the server for longer. statement_timeout would not
-// end that wait.
+// The server waits, before a slot exists, for every transaction that was writing when the creation
+// began. This bounds the wait for each of them, so that a creation that is cancelled does not
+// linger on the server for longer. statement_timeout would not end that wait.
 const createLockTimeout = 10 * time.Second
 
-// Create makes a logical slot. Every transaction that commits afterwards is delivered; none that committed before is.
-// It blocks while older transactions are still writing: ErrBlocked names them after ten seconds, and the call can be repeated.
+// Create makes a logical slot. Every transaction that commits afterwards is delivered; none that
+// committed before is. It blocks while older transactions are still writing: ErrBlocked names them
+// after ten seconds, and the call can be repeated.
 func Create(ctx context.Context, conn *pgx.Conn, cfg Config) (Slot, error) {
 	return CreateWithin(ctx, conn, cfg, lasting)
 }
 
 // CreateWithin is Create with another limit for the wait for each older transaction.
-func CreateWithin(ctx context.Context, conn *pgx.Conn, cfg Config, wait time.Duration) (Slot, error) {
+func CreateWithin(ctx context.Context, conn *pgx.Conn, cfg Config,
+	wait time.Duration) (Slot, error) {
 	if err := cfg.Validate(); err != nil {
 		return Slot{}, err
 	}
@@ -47,16 +49,19 @@ func CreateWithin(ctx context.Context, conn *pgx.Conn, cfg Config, wait time.Dur
 func canFailover(conn *pgx.Conn, cfg Config) error {
 	if v := postgres.Major(conn); cfg.Failover && v < 17 {
 		return &Error{
-			Err: fmt.Errorf("create slot %q with failover: %w: PostgreSQL %d cannot, it takes 17", cfg.Name, ErrServer, v),
-			Fix: "set slot.failover = false; before 17 the server's high-availability tool has to copy slots",
+			Err: fmt.Errorf("create slot %q with failover: %w: PostgreSQL %d cannot, it takes 17", cfg.Name,
+				ErrServer, v),
+			Fix: "set slot.failover = false; before 17 the server's high-availability tool has to copy " +
+				"slots",
 		}
 	}
 	return nil
 }
 
 // CreateExporting makes a logical slot like Create, over a replication connection, which keeps the
-// exported snapshot until its next command or its end: what had committed before consistent is in the
-// snapshot, what commits after it comes by the slot. sql is asked for the reasons of a failure.
+// exported snapshot until its next command or its end: what had committed before consistent is in
+// the snapshot, what commits after it comes by the slot. sql is asked for the reasons of a
+// failure.
 func CreateExporting(ctx context.Context, conn *pgconn.PgConn, sql *pgx.Conn, cfg Config) (
 	consistent pglogrepl.LSN, snapshot string, err error) {
 	if err := errors.Join(cfg.Validate(), canFailover(sql, cfg)); err != nil {
@@ -81,16 +86,19 @@ func createExporting(ctx context.Context, conn *pgconn.PgConn, cfg Config) (
 		action = "(SNAPSHOT 'export', FAILOVER)"
 	}
 	return pglogrepl.CreateReplicationSlot(ctx, conn, postgres.QuoteName(cfg.Name), plugin,
-		pglogrepl.CreateReplicationSlotOptions{Mode: pglogrepl.LogicalReplication, SnapshotAction: action})
+		pglogrepl.CreateReplicationSlotOptions{Mode: pglogrepl.LogicalReplication,
+			SnapshotAction: action})
 }
 
-// Copy makes the slot of cfg at the position of another one, which stays. It waits for no transaction, and keeps the WAL that the other keeps. pg is
-// for the replication connection that a failover slot takes from PostgreSQL 17 on.
+// Copy makes the slot of cfg at the position of another one, which stays. It waits for no
+// transaction, and keeps the WAL that the other keeps. pg is for the replication connection that a
+// failover slot takes from PostgreSQL 17 on.
 func Copy(ctx context.Context, pg postgres.Config, conn *pgx.Conn, from string, cfg Config) error {
 	if err := errors.Join(cfg.Validate(), canFailover(conn, cfg)); err != nil {
 		return err
 	}
-	if _, err := conn.Exec(ctx, `SELECT pg_catalog.pg_copy_logical_replication_slot($1, $2)`, from, cfg.Name); err != nil {
+	if _, err := conn.Exec(ctx, `SELECT pg_catalog.pg_copy_logical_replication_slot($1, $2)`, from,
+		cfg.Name); err != nil {
 		return fmt.Errorf("copy slot %q: %w", from, createError(ctx, conn, cfg.Name, err))
 	}
 	if !cfg.Failover { // which is not copied
@@ -101,8 +109,11 @@ func Copy(ctx context.Context, pg postgres.Config, conn *pgx.Conn, from string, 
 		return err
 	}
 	defer postgres.Close(replication)
-	if _, err := replication.Exec(ctx, "ALTER_REPLICATION_SLOT "+postgres.QuoteName(cfg.Name)+" (FAILOVER true)").ReadAll(); err != nil {
-		return fmt.Errorf("let standbys keep a copy of slot %q: %w", cfg.Name, commandError(ctx, conn, err, cfg.Name))
+	if _, err := replication.Exec(ctx,
+		"ALTER_REPLICATION_SLOT "+postgres.QuoteName(cfg.Name)+" (FAILOVER true)").
+		ReadAll(); err != nil {
+		return fmt.Errorf("let standbys keep a copy of slot %q: %w", cfg.Name,
+			commandError(ctx, conn, err, cfg.Name))
 	}
 	return nil
 }
@@ -125,7 +136,8 @@ func CreateSQL(cfg Config) string { return createSQL(cfg) + ";" }
 
 // EnsureSQL is CreateSQL where there is no slot of this name.
 func EnsureSQL(cfg Config) string {
-	return createSQL(cfg) + "\nWHERE NOT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = '" + cfg.Name + "');"
+	return createSQL(cfg) + "\nWHERE NOT EXISTS (SELECT FROM pg_catalog.pg_replication_slots " +
+		"WHERE slot_name = '" + cfg.Name + "');"
 }
 
 func createSQL(cfg Config) string {
@@ -133,17 +145,20 @@ func createSQL(cfg Config) string {
 	if cfg.Failover {
 		options += ", failover => true"
 	}
-	return fmt.Sprintf("SELECT pg_catalog.pg_create_logical_replication_slot('%s', '%s', %s)", cfg.Name, plugin, options)
+	return fmt.Sprintf("SELECT pg_catalog.pg_create_logical_replication_slot('%s', '%s', %s)",
+		cfg.Name, plugin, options)
 }
 
-// Blocked says whom the creation of a slot waits for, or has waited for until cause, which may be nil.
+// Blocked says whom the creation of a slot waits for, or has waited for until cause, which may be
+// nil.
 func Blocked(ctx context.Context, conn *pgx.Conn, name string, cause error) error {
 	blockers, err := findBlockers(ctx, conn, ` ORDER BY coalesce(a.xact_start, p.prepared) LIMIT 10`)
 	who := namesOf(blockers)
 	fix := "wait for these transactions to end; then try again"
 	for _, b := range distinct(blockers) {
 		if b.PID != nil && b.Lasting {
-			fix += fmt.Sprintf("\nSELECT pg_terminate_backend(%d); -- takes back what it has written", *b.PID)
+			fix += fmt.Sprintf("\nSELECT pg_terminate_backend(%d); -- takes back what it has written",
+				*b.PID)
 		}
 	}
 	switch {
@@ -160,9 +175,11 @@ func Blocked(ctx context.Context, conn *pgx.Conn, name string, cause error) erro
 }
 
 // noSlotYet is what it means for the WAL that a slot could not be made.
-const noSlotYet = "there is no slot, so nothing is kept: rows committed before it exists are not published"
+const noSlotYet = "there is no slot, so nothing is kept: rows committed before it exists are " +
+	"not published"
 
-// unfit says why the server makes no logical slots: its wal_level, which is the usual reason, or what it said itself.
+// unfit says why the server makes no logical slots: its wal_level, which is the usual reason, or
+// what it said itself.
 func unfit(ctx context.Context, conn *pgx.Conn, name string, cause error) error {
 	var level string
 	err := conn.QueryRow(ctx, `SELECT pg_catalog.current_setting('wal_level')`).Scan(&level)
@@ -173,8 +190,10 @@ func unfit(ctx context.Context, conn *pgx.Conn, name string, cause error) error 
 }
 
 // fixWALLevel is for people with a server of their own, and for those with a managed one.
-const fixWALLevel = "ALTER SYSTEM SET wal_level = logical; -- takes effect when the server is restarted\n" +
-	"on managed services it is a parameter: rds.logical_replication = 1, cloudsql.logical_decoding = on"
+const fixWALLevel = "ALTER SYSTEM SET wal_level = logical; -- takes effect when the server is " +
+	"restarted\n" +
+	"on managed services it is a parameter: rds.logical_replication = 1, " +
+	"cloudsql.logical_decoding = on"
 
 // full is for a server whose slots are all taken.
 func full(ctx context.Context, conn *pgx.Conn, name string, cause error) error {
@@ -190,7 +209,8 @@ func full(ctx context.Context, conn *pgx.Conn, name string, cause error) error {
 // fixSlotLimit leaves room for more than one more: changing it takes a restart.
 func fixSlotLimit(limit int) string {
 	return "postrider slot list   # one that nobody needs can be dropped; or:\n" +
-		fmt.Sprintf("ALTER SYSTEM SET max_replication_slots = %d; -- takes effect when the server is restarted", max(20, 2*limit))
+		fmt.Sprintf("ALTER SYSTEM SET max_replication_slots = %d; -- takes effect when the server is "+
+			"restarted", max(20, 2*limit))
 }
 
 // commandError gives an error of a slot command its sentinel and advice.
@@ -227,5 +247,6 @@ func commandError(ctx context.Context, conn *pgx.Conn, err error, name string) e
 }
 
 func fixReplicationRole(role string) string {
-	return "ALTER ROLE " + role + " REPLICATION; -- as a superuser; on Amazon RDS: GRANT rds_replication TO " + role
+	return "ALTER ROLE " + role +
+		" REPLICATION; -- as a superuser; on Amazon RDS: GRANT rds_replication TO " + role
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/postrider/postrider/replication"
 )
 
-// A cause has one sentence and one advice, whichever command meets it. They are made here, and test/diagnosis compares what the commands print.
+// A cause has one sentence and one advice, whichever command meets it. They are made here, and
+// test/diagnosis compares what the commands print.
 
 // diagnosis is what is wrong in one sentence, and the errors that it stands for.
 type diagnosis struct {
@@ -23,8 +24,9 @@ func (d *diagnosis) Error() string { return d.text }
 
 func (d *diagnosis) Unwrap() []error { return d.is }
 
-// Diagnose names the first thing on the server that keeps rows from being streamed, in the order in which such things are fixed; the slot itself is for
-// Verify. The error is an *Error or a *PublicationError, or that of a question which could not be asked.
+// Diagnose names the first thing on the server that keeps rows from being streamed, in the order
+// in which such things are fixed; the slot itself is for Verify. The error is an *Error or a
+// *PublicationError, or that of a question which could not be asked.
 func Diagnose(ctx context.Context, conn *pgx.Conn, need Requirements) (*Publication, error) {
 	if err := VerifyServer(ctx, conn); err != nil {
 		return nil, err
@@ -37,15 +39,17 @@ func Diagnose(ctx context.Context, conn *pgx.Conn, need Requirements) (*Publicat
 	return p, err
 }
 
-// autoLogical is the version from which a server raises its WAL level by itself when a logical slot is made.
+// autoLogical is the version from which a server raises its WAL level by itself when a logical
+// slot is made.
 const autoLogical = 19
 
-// VerifyServer reports a server from which nothing can be streamed, whatever is made on it: a standby, for which postgres.ErrNotWritable stands since it may be
-// promoted, or ErrServer.
+// VerifyServer reports a server from which nothing can be streamed, whatever is made on it: a
+// standby, for which postgres.ErrNotWritable stands since it may be promoted, or ErrServer.
 func VerifyServer(ctx context.Context, conn *pgx.Conn) error {
 	var standby bool
 	var level string
-	err := conn.QueryRow(ctx, `SELECT pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('wal_level')`).Scan(&standby, &level)
+	err := conn.QueryRow(ctx, `SELECT pg_catalog.pg_is_in_recovery(),
+		pg_catalog.current_setting('wal_level')`).Scan(&standby, &level)
 	switch {
 	case err != nil:
 		return fmt.Errorf("ask the server what it is: %w", postgres.Error(err))
@@ -57,8 +61,8 @@ func VerifyServer(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// VerifyRole reports that the role of the connection may not replicate, as far as its attributes tell. Only the server knows: a session is not refused for it
-// beforehand.
+// VerifyRole reports that the role of the connection may not replicate, as far as its attributes
+// tell. Only the server knows: a session is not refused for it beforehand.
 func VerifyRole(ctx context.Context, conn *pgx.Conn) error {
 	r, err := readRole(ctx, conn)
 	if err == nil && !r.replicates() {
@@ -67,7 +71,8 @@ func VerifyRole(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// Absent says why the slot that need names cannot be made, or should not be made without a thought, where that is so: missing is then only what follows from it.
+// Absent says why the slot that need names cannot be made, or should not be made without a
+// thought, where that is so: missing is then only what follows from it.
 func Absent(ctx context.Context, conn *pgx.Conn, need Requirements, missing error) error {
 	if _, err := Diagnose(ctx, conn, need); err != nil {
 		return err
@@ -83,7 +88,8 @@ func Absent(ctx context.Context, conn *pgx.Conn, need Requirements, missing erro
 	}
 	if e := new(Error); errors.As(missing, &e) {
 		first := *e
-		first.Fix = "postrider slot create " + need.Slot.Name + "   # or postrider init, which makes table and publication too"
+		first.Fix = "postrider slot create " + need.Slot.Name +
+			"   # or postrider init, which makes table and publication too"
 		return &first
 	}
 	return missing
@@ -92,26 +98,32 @@ func Absent(ctx context.Context, conn *pgx.Conn, need Requirements, missing erro
 // aStandby: slots are on the primary, and so is whatever a command would have to write.
 func aStandby() error {
 	return &Error{
-		Err: &diagnosis{"the server is a standby, and rows are relayed from the primary", []error{postgres.ErrNotWritable}},
+		Err: &diagnosis{"the server is a standby, and rows are relayed from the primary",
+			[]error{postgres.ErrNotWritable}},
 		WAL: keptByPrimary,
-		Fix: "name the primary in postgres.url, or all hosts: the writable one is used; or wait for the promotion",
+		Fix: "name the primary in postgres.url, or all hosts: the writable one is used; or wait for " +
+			"the promotion",
 	}
 }
 
 // What is known about the WAL where nobody has looked for the slot.
-const keptMaybe = "nothing is confirmed while this lasts; if the slot exists, it keeps WAL, more with every write"
+const keptMaybe = "nothing is confirmed while this lasts; if the slot exists, it keeps WAL, " +
+	"more with every write"
 
-const keptByPrimary = "if the slot exists on the primary, it keeps WAL there, more with every write"
+const keptByPrimary = "if the slot exists on the primary, it keeps WAL there, more with every " +
+	"write"
 
 func wrongLevel(level string) error {
 	return &Error{
-		Err: &diagnosis{"wal_level is " + level + ", and a logical slot needs logical", []error{ErrServer}},
+		Err: &diagnosis{"wal_level is " + level + ", and a logical slot needs logical",
+			[]error{ErrServer}},
 		WAL: noSlotYet,
 		Fix: fixWALLevel,
 	}
 }
 
-// noRight says that a role may not replicate. cause is the server's refusal, whose words differ from version to version; nil: nothing was tried.
+// noRight says that a role may not replicate. cause is the server's refusal, whose words differ
+// from version to version; nil: nothing was tried.
 func noRight(role string, cause error) error {
 	is := []error{postgres.ErrPermission}
 	if cause != nil {
@@ -127,20 +139,23 @@ func noRight(role string, cause error) error {
 // Held says that another process has the slot.
 func Held(name string, pid int32) error {
 	return &Error{
-		Err: &diagnosis{fmt.Sprintf("slot %q is held by process %d of the database", name, pid), []error{replication.ErrSlotInUse}},
+		Err: &diagnosis{fmt.Sprintf("slot %q is held by process %d of the database", name, pid),
+			[]error{replication.ErrSlotInUse}},
 		WAL: "none beyond the usual: the process that holds the slot confirms what it publishes",
 		Fix: "postrider slot show " + name + "   # its pid holds the slot",
 	}
 }
 
-// RefusedStream finds out why the server has refused to make a slot or to stream from it, on a connection of its own. Other errors come back as they are, with
-// the sentinels of package postgres.
+// RefusedStream finds out why the server has refused to make a slot or to stream from it, on a
+// connection of its own. Other errors come back as they are, with the sentinels of package
+// postgres.
 func RefusedStream(ctx context.Context, pg postgres.Config, name string, err error) error {
 	err = postgres.Error(err)
 	switch state := postgres.SQLState(err); {
 	case errors.Is(err, replication.ErrSlotLost):
 		return err
-	case state == "42501", state == "55000", state == "53400": // insufficient_privilege, object_not_in_prerequisite_state, configuration_limit_exceeded
+	// insufficient_privilege, object_not_in_prerequisite_state, configuration_limit_exceeded
+	case state == "42501", state == "55000", state == "53400":
 		conn, connectErr := postgres.Connect(ctx, pg)
 		if connectErr != nil {
 			return err
@@ -154,7 +169,8 @@ func RefusedStream(ctx context.Context, pg postgres.Config, name string, err err
 	return err
 }
 
-// denied says which right is missing, as far as that is known: the code is also that of an output plugin which may not be used.
+// denied says which right is missing, as far as that is known: the code is also that of an output
+// plugin which may not be used.
 func denied(ctx context.Context, conn *pgx.Conn, err error) error {
 	if r, roleErr := readRole(ctx, conn); roleErr == nil && !r.replicates() {
 		return noRight(r.name, err)

@@ -1,13 +1,13 @@
-// Package slot manages what the relay needs on the server besides the stream: the replication slot, the
-// publication and the tables in it. It works over ordinary SQL connections and never touches the replication
-// connection.
+// Package slot manages what the relay needs on the server besides the stream: the replication
+// slot, the publication and the tables in it. It works over ordinary SQL connections and never
+// touches the replication connection.
 //
 // # Consent
 //
-// A slot is the only memory of what was delivered. One that has been used and is gone, or lost its WAL, is
-// never recreated by the relay itself: rows would be missing silently. A missing slot is created only before
-// the first session of a process, only if the configuration allows it, only for tables that never held a
-// row, and the log says from where on rows are published.
+// A slot is the only memory of what was delivered. One that has been used and is gone, or lost its
+// WAL, is never recreated by the relay itself: rows would be missing silently. A missing slot is
+// created only before the first session of a process, only if the configuration allows it, only
+// for tables that never held a row, and the log says from where on rows are published.
 //
 // The slot:
 //
@@ -23,7 +23,7 @@
 //
 // The tables:
 //
-//   - publication.go  Publication: what the server says about it and its tables, and SQL that repairs it
+//   - publication.go  Publication: what the server says about it, and SQL that repairs it
 //   - evidence.go     the rows of the catalog that decide whether inserted rows are in the stream
 //   - changed.go      what has changed in them since
 //   - owner.go        publications that belong to another role

@@ -11,8 +11,9 @@ import (
 	"github.com/postrider/postrider/replication"
 )
 
-// Errors of this package wrap these, or the sentinels of replication where the stream meets the same condition, or those of
-// postgres. Most are an Error, a LostError or a PublicationError, which say what it means for the WAL and what to type next.
+// Errors of this package wrap these, or the sentinels of replication where the stream meets the
+// same condition, or those of postgres. Most are an Error, a LostError or a PublicationError,
+// which say what it means for the WAL and what to type next.
 var (
 	ErrNotFound   = replication.ErrSlotMissing // no slot of this name
 	ErrExists     = errors.New("replication slot exists already")
@@ -57,10 +58,12 @@ func (e *LostError) Error() string {
 		fmt.Fprintf(&b, " (%s)", e.Reason)
 	}
 	if e.ConfirmedFlushLSN != 0 {
-		fmt.Fprintf(&b, ": everything before %s was delivered, what was committed after it was not", e.ConfirmedFlushLSN)
+		fmt.Fprintf(&b, ": everything before %s was delivered, what was committed after it was not",
+			e.ConfirmedFlushLSN)
 	}
 	if !e.InactiveSince.IsZero() {
-		fmt.Fprintf(&b, "; no session has read from it since %s", e.InactiveSince.UTC().Format(time.RFC3339))
+		fmt.Fprintf(&b, "; no session has read from it since %s", e.InactiveSince.UTC().
+			Format(time.RFC3339))
 	}
 	if e.Gap != nil {
 		if gap := e.Gap.String(); gap != "" {
@@ -79,27 +82,32 @@ func (e *LostError) Advice() (wal, fix string) {
 	if (e.Gone || e.Advanced) && e.CatalogXmin != 0 {
 		recover += fmt.Sprintf(" --from-xmin %d", e.CatalogXmin)
 	}
-	fix = "stop the job that cleans up the outbox, then look what is missing, which changes nothing; with --publish it is published, and the slot is recreated:\n" + recover
+	fix = "stop the job that cleans up the outbox, then look what is missing, which changes " +
+		"nothing; with --publish it is published, and the slot is recreated:\n" + recover
 	if e.Advanced {
 		return "none is kept for the gap; the slot keeps what comes after it",
-			fix + "\nif another relay has published the rows between, or they are not wanted: start this one again"
+			fix + "\nif another relay has published the rows between, or they are not wanted: start " +
+				"this one again"
 	}
 	consent := "postrider slot create " + e.Name
 	if !e.Gone {
 		consent = fmt.Sprintf("postrider slot drop %s --yes; %s", e.Name, consent)
 	}
-	return "the server keeps no WAL for this slot any more; rows committed since are in the table only",
+	return "the server keeps no WAL for this slot any more; rows committed since are in the table " +
+			"only",
 		fix + "\nif they are not wanted, a slot that begins now:\n" + consent
 }
 
-// PublicationError says that the publication does not bring the rows of a table, or not under its name, or did not for a while.
+// PublicationError says that the publication does not bring the rows of a table, or not under its
+// name, or did not for a while.
 type PublicationError struct {
 	Publication string
 	Table       string // as configured; empty: the publication itself
 	Problem     string
 	SQL         string // repairs it; empty if SQL alone cannot
-	// Between From and To something has changed that decides which rows are in the stream, and is as it was again, or otherwise. From is known for what is
-	// wrong now, too: before it, all was well. Zero: not known.
+	// Between From and To something has changed that decides which rows are in the stream, and is as
+	// it was again, or otherwise. From is known for what is wrong now, too: before it, all was well.
+	// Zero: not known.
 	From, To  pglogrepl.LSN
 	FromXmin  uint32 // no transaction that inserted rows after From is older; zero: not known
 	Elsewhere bool   // the rows are in another table, which had the name
@@ -132,30 +140,38 @@ func (e *PublicationError) Unwrap() error { return replication.ErrPublicationMis
 func (e *PublicationError) Advice() (wal, fix string) {
 	find := e.find()
 	if e.To != 0 && e.Elsewhere {
-		return "the slot keeps WAL while the relay is stopped, but rows of the other table are never sent: they are in that table, if it is still there",
-			"find the table that had this name meanwhile, and insert what was written to it; then start the relay:\n" +
-				"INSERT INTO " + QuoteTable(e.Table) + " SELECT * FROM other_table; -- the name that it has now"
+		return "the slot keeps WAL while the relay is stopped, but rows of the other table are never " +
+				"sent: they are in that table, if it is still there",
+			"find the table that had this name meanwhile, and insert what was written to it; then start " +
+				"the relay:\n" +
+				"INSERT INTO " + QuoteTable(e.Table) +
+				" SELECT * FROM other_table; -- the name that it has now"
 	}
 	if e.To != 0 {
-		fix = "stop the job that cleans up the outbox; see which rows are missing, which changes nothing; with --publish they are published; then start the relay:\n" + find
+		fix = "stop the job that cleans up the outbox; see which rows are missing, which changes " +
+			"nothing; with --publish they are published; then start the relay:\n" + find
 		if e.SQL != "" {
 			fix += "\nunless the row filter or column list is meant:\n" + e.SQL
 		}
-		return "the slot keeps WAL while the relay is stopped, but rows that the publication did not bring are never sent: they are in the table", fix
+		return "the slot keeps WAL while the relay is stopped, but rows that the publication did not " +
+			"bring are never sent: they are in the table", fix
 	}
-	wal = "the slot keeps WAL while the relay is stopped, but rows written while the publication does not hold their table are never sent: look for them in the table"
+	wal = "the slot keeps WAL while the relay is stopped, but rows written while the publication " +
+		"does not hold their table are never sent: look for them in the table"
 	switch {
 	case e.NoSlot:
 		wal = noSlotYet
 	case e.InTable:
-		wal = "the slot keeps WAL while the relay is stopped, but rows that are not in the WAL are never sent: they are in the table"
+		wal = "the slot keeps WAL while the relay is stopped, but rows that are not in the WAL are " +
+			"never sent: they are in the table"
 	}
 	if (e.InTable || e.From != 0) && e.SQL != "" {
 		since := ""
 		if e.From != 0 {
 			since = " that were inserted after " + e.From.String()
 		}
-		return wal, e.SQL + "\nthen see which rows" + since + " are missing; with --publish they are published:\n" + find
+		return wal, e.SQL + "\nthen see which rows" + since +
+			" are missing; with --publish they are published:\n" + find
 	}
 	return wal, e.SQL
 }

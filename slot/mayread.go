@@ -10,17 +10,22 @@ import (
 	"github.com/postrider/postrider/internal/postgres"
 )
 
-// MayRead tells why the rows of a table are not to be read by SELECT; empty: they may be. The server
-// plans a SELECT with code of the table's owner and the rights of the reader
+// MayRead tells why the rows of a table are not to be read by SELECT; empty: they may be. The
+// server plans a SELECT with code of the table's owner and the rights of the reader
 // (docs/THREAT-MODEL.md). The right to SELECT is no consent to that, since the owner grants it:
-// consented is, by the configuration or by whoever runs a command. A role may always read what is its own.
-func MayRead(ctx context.Context, conn *pgx.Conn, oid uint32, consented bool) (whyNot string, err error) {
+// consented is, by the configuration or by whoever runs a command. A role may always read what is
+// its own.
+func MayRead(ctx context.Context, conn *pgx.Conn, oid uint32,
+	consented bool) (whyNot string, err error) {
 	var granted, table, own bool
 	err = conn.QueryRow(ctx, `
-		SELECT pg_catalog.has_table_privilege(c.oid, 'SELECT'), c.relkind IN ('r'::"char", 'p'::"char"), NOT EXISTS (
+		SELECT pg_catalog.has_table_privilege(c.oid, 'SELECT'), c.relkind IN ('r'::"char", 'p'::"char"),
+		NOT EXISTS (
 			SELECT FROM pg_catalog.pg_class t WHERE t.relowner <> me.oid
-			  AND (t.oid = c.oid OR t.oid IN (SELECT p.relid::oid FROM pg_catalog.pg_partition_tree(c.oid::regclass) p)))
-		FROM pg_catalog.pg_class c JOIN pg_catalog.pg_roles me ON me.rolname = current_user WHERE c.oid = $1::oid`, oid).Scan(&granted, &table, &own)
+			  AND (t.oid = c.oid OR t.oid IN (SELECT p.relid::oid FROM
+			  pg_catalog.pg_partition_tree(c.oid::regclass) p)))
+		FROM pg_catalog.pg_class c JOIN pg_catalog.pg_roles me ON me.rolname = current_user WHERE c.oid =
+		$1::oid`, oid).Scan(&granted, &table, &own)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return "there is no such table", nil

@@ -10,7 +10,8 @@ import (
 	"github.com/postrider/postrider/internal/postgres"
 )
 
-// owner is a role that owns a publication and is no superuser. It can leave a table out again at any time, or have no inserts published.
+// owner is a role that owns a publication and is no superuser. It can leave a table out again at
+// any time, or have no inserts published.
 type owner struct {
 	oid   uint32
 	name  string
@@ -19,7 +20,8 @@ type owner struct {
 
 const selectOwner = `
 SELECT o.oid, o.rolname::text, CASE WHEN me.rolsuper THEN me.rolname::text ELSE '' END
-FROM pg_catalog.pg_publication p JOIN pg_catalog.pg_roles o ON o.oid = p.pubowner JOIN pg_catalog.pg_roles me ON me.rolname = current_user
+FROM pg_catalog.pg_publication p JOIN pg_catalog.pg_roles o ON o.oid = p.pubowner JOIN
+  pg_catalog.pg_roles me ON me.rolname = current_user
 WHERE p.oid = $1::pg_catalog.oid AND NOT o.rolsuper`
 
 func readOwner(ctx context.Context, conn *pgx.Conn, publication uint32) (*owner, error) {
@@ -28,7 +30,8 @@ func readOwner(ctx context.Context, conn *pgx.Conn, publication uint32) (*owner,
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil, nil
-	case postgres.SQLState(err) == "42501": // pg_roles was closed to all but superusers: the problem is found all the same
+	// pg_roles was closed to all but superusers: the problem is found all the same
+	case postgres.SQLState(err) == "42501":
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("read its owner: %w", postgres.Error(err))
@@ -36,26 +39,30 @@ func readOwner(ctx context.Context, conn *pgx.Conn, publication uint32) (*owner,
 	return &o, nil
 }
 
-// foreign reports whether a table that it lacks is somebody else's than the publication. Whoever may add it still is a superuser, or
-// trusted by both.
+// foreign reports whether a table that it lacks is somebody else's than the publication. Whoever
+// may add it still is a superuser, or trusted by both.
 func (p *Publication) foreign(t Table) bool {
 	return p.owner != nil && t.OID != 0 && p.owner.oid != t.owner
 }
 
-// trusted refuses a publication that somebody else has made where the right to change it says nothing: a superuser has it for every one.
+// trusted refuses a publication that somebody else has made where the right to change it says
+// nothing: a superuser has it for every one.
 func (p *Publication) trusted(t Table) error {
 	if !p.foreign(t) || p.owner.super == "" {
 		return nil
 	}
 	return &Error{
-		Err: fmt.Errorf("publication %q belongs to role %q, who could take table %s out of it at any time: %w",
+		Err: fmt.Errorf("publication %q belongs to role %q, who could take table %s out of it at any "+
+			"time: %w",
 			p.Name, p.owner.name, t.Name, ErrForeign),
 		WAL: "nothing was changed",
-		Fix: "once it is clear who made it, give it to a superuser; or choose another name with replication.publication:\n" + p.takeSQL(),
+		Fix: "once it is clear who made it, give it to a superuser; or choose another name with " +
+			"replication.publication:\n" + p.takeSQL(),
 	}
 }
 
-// takeSQL gives the publication to the superuser who types it: among the owners of several tables it would change hands with each.
+// takeSQL gives the publication to the superuser who types it: among the owners of several tables
+// it would change hands with each.
 func (p *Publication) takeSQL() string {
 	to := "CURRENT_USER"
 	if p.owner.super != "" {

@@ -9,7 +9,8 @@ import (
 	"github.com/postrider/postrider/internal/postgres"
 )
 
-// pg_partition_tree would lock every partition. Nearest last: a partition that is configured itself belongs to its own name.
+// pg_partition_tree would lock every partition. Nearest last: a partition that is configured
+// itself belongs to its own name.
 const selectPartitionOIDs = `
 WITH RECURSIVE tree(n, oid, depth) AS (
   SELECT wanted.n, c.oid, 0
@@ -18,10 +19,12 @@ WITH RECURSIVE tree(n, oid, depth) AS (
   JOIN pg_catalog.pg_class c ON c.relnamespace = ns.oid AND c.relname = wanted.relname
   UNION ALL
   SELECT tree.n, i.inhrelid, tree.depth + 1
-  FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition)
+  FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid JOIN pg_catalog.pg_class c ON
+  c.oid = i.inhrelid AND c.relispartition)
 SELECT n, oid FROM tree ORDER BY depth DESC`
 
-// OIDs gives the tables, and the partitions that they have now, by OID. It does not say what a row in the WAL belongs to, which may be older: see Assigner.
+// OIDs gives the tables, and the partitions that they have now, by OID. It does not say what a row
+// in the WAL belongs to, which may be older: see Assigner.
 func OIDs(ctx context.Context, conn *pgx.Conn, tables []string) (map[uint32]string, error) {
 	schemas, names := SplitTables(tables)
 	oids := map[uint32]string{}
@@ -44,8 +47,10 @@ const selectPartitions = `
 WITH RECURSIVE tree(oid) AS (
   SELECT $1::oid
   UNION ALL
-  SELECT i.inhrelid FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition)
-SELECT pg_catalog.format('%s.%s', n.nspname, c.relname) FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.oid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+  SELECT i.inhrelid FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid JOIN
+  pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition)
+SELECT pg_catalog.format('%s.%s', n.nspname, c.relname) FROM tree JOIN pg_catalog.pg_class c ON
+  c.oid = tree.oid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE tree.oid <> $1`
 
 // PartitionNames are the names under which rows of the table may come, beside its own.

@@ -18,10 +18,12 @@ type Requirements struct {
 	Tables      []string // schema-qualified, as in the catalog
 }
 
-// Prepare makes sure that publication and slot are what a session needs. The slot is created if that is allowed, by the configuration
-// and by mayCreate: no session of this process has used it yet. The publication is looked at first, because a slot
-// never sends what was committed before its publication existed.
-func Prepare(ctx context.Context, conn *pgx.Conn, need Requirements, mayCreate bool, log zerolog.Logger) (Slot, error) {
+// Prepare makes sure that publication and slot are what a session needs. The slot is created if
+// that is allowed, by the configuration and by mayCreate: no session of this process has used it
+// yet. The publication is looked at first, because a slot never sends what was committed before
+// its publication existed.
+func Prepare(ctx context.Context, conn *pgx.Conn, need Requirements, mayCreate bool,
+	log zerolog.Logger) (Slot, error) {
 	p, err := Diagnose(ctx, conn, need)
 	if err != nil {
 		return Slot{}, err
@@ -35,13 +37,17 @@ func Prepare(ctx context.Context, conn *pgx.Conn, need Requirements, mayCreate b
 		return Slot{}, err
 	}
 	if need.Slot.Failover && !s.Failover {
-		log.Warn().Str("slot", need.Slot.Name).Msg("slot.failover is true, but the slot was made without it, and a failover loses it: postrider check says how to change that")
+		log.Warn().Str("slot", need.Slot.Name).
+			Msg("slot.failover is true, but the slot was made without it, and a failover loses it: " +
+				"postrider check says how to change that")
 	}
 	return s, nil
 }
 
-// Find returns the slot if the relay can read from it, or that it is to be created, which mayCreate and the configuration have to allow.
-func Find(ctx context.Context, conn *pgx.Conn, need Requirements, mayCreate bool) (s Slot, create bool, err error) {
+// Find returns the slot if the relay can read from it, or that it is to be created, which
+// mayCreate and the configuration have to allow.
+func Find(ctx context.Context, conn *pgx.Conn, need Requirements,
+	mayCreate bool) (s Slot, create bool, err error) {
 	status, err := Get(ctx, conn, need.Slot.Name)
 	switch {
 	case err == nil:
@@ -72,7 +78,8 @@ func notToBeCreated(name string) error {
 }
 
 func lacksConsent(name, usedTable string) error {
-	return missingSlot(name, "but table "+usedTable+" has held rows: a slot that is made now never sends them", fixConsent(name))
+	return missingSlot(name, "but table "+usedTable+
+		" has held rows: a slot that is made now never sends them", fixConsent(name))
 }
 
 func missingSlot(name, because, fix string) error {
@@ -83,7 +90,8 @@ func missingSlot(name, because, fix string) error {
 	}
 }
 
-func createMissing(ctx context.Context, conn *pgx.Conn, need Requirements, log zerolog.Logger) (Slot, error) {
+func createMissing(ctx context.Context, conn *pgx.Conn, need Requirements,
+	log zerolog.Logger) (Slot, error) {
 	s, err := Create(ctx, conn, need.Slot)
 	if err != nil {
 		return Slot{}, err
@@ -91,21 +99,24 @@ func createMissing(ctx context.Context, conn *pgx.Conn, need Requirements, log z
 	if err := Verify(s, conn.Config().Database); err != nil {
 		return Slot{}, err
 	}
-	log.Warn().Str("slot", s.Name).Bool("failover", s.Failover).Stringer("confirmed_flush_lsn", s.ConfirmedFlushLSN).
+	log.Warn().Str("slot", s.Name).Bool("failover", s.Failover).
+		Stringer("confirmed_flush_lsn", s.ConfirmedFlushLSN).
 		Msg("slot created: what was committed before now is not published")
 	return s, nil
 }
 
-// firstUsedTable names a table that has ever held a row since it was last truncated. Nothing of our own remembers whether a slot was here
-// before, so this is how a first start is told from a slot that was dropped. The size needs no right to read the table, and
-// it stays when rows are deleted in the transaction that inserted them.
+// firstUsedTable names a table that has ever held a row since it was last truncated. Nothing of
+// our own remembers whether a slot was here before, so this is how a first start is told from a
+// slot that was dropped. The size needs no right to read the table, and it stays when rows are
+// deleted in the transaction that inserted them.
 func firstUsedTable(ctx context.Context, conn *pgx.Conn, tables []string) (string, error) {
 	for _, table := range tables {
 		schema, name := SplitTable(table)
 		var bytes int64
 		err := conn.QueryRow(ctx, `
 			SELECT (pg_catalog.pg_relation_size(c.oid)::numeric +
-				COALESCE((SELECT pg_catalog.sum(pg_catalog.pg_relation_size(p.relid)) FROM pg_catalog.pg_partition_tree(c.oid) p), 0))::bigint
+				COALESCE((SELECT pg_catalog.sum(pg_catalog.pg_relation_size(p.relid)) FROM
+				pg_catalog.pg_partition_tree(c.oid) p), 0))::bigint
 			FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 			WHERE n.nspname = $1 AND c.relname = $2`, schema, name).Scan(&bytes)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -133,7 +144,8 @@ func warn(log zerolog.Logger, p *Publication) {
 	}
 	for _, t := range p.Tables {
 		if t.RowFilter != "" {
-			log.Warn().Str("publication", p.Name).Str("relation", t.Name).Msg("publication has a row filter: rows that do not match are not sent")
+			log.Warn().Str("publication", p.Name).Str("relation", t.Name).
+				Msg("publication has a row filter: rows that do not match are not sent")
 		}
 	}
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/postrider/postrider/internal/postgres"
 )
 
-// Publication is what the server says about a publication, and about the tables that are to be in it.
+// Publication is what the server says about a publication, and about the tables that are to be in
+// it.
 type Publication struct {
 	Name      string
 	OID       uint32 // zero: does not exist
@@ -25,9 +26,10 @@ type Publication struct {
 	Update    bool
 	Delete    bool
 	Truncate  bool
-	Tables    []Table  // as asked for, in that order
-	Others    []string // schema-qualified tables that are in it and were not asked for, by name; at most othersLimit
-	More      int      // others beyond that limit
+	Tables    []Table // as asked for, in that order
+	// schema-qualified tables that are in it and were not asked for, by name; at most othersLimit
+	Others []string
+	More   int // others beyond that limit
 
 	evidence *evidence
 	owner    *owner // nil: a superuser, or no table has to be added to it
@@ -37,13 +39,15 @@ const othersLimit = 20
 
 // Table is a table that is to be in a publication.
 type Table struct {
-	Name        string   // as asked for: schema.name
-	OID         uint32   // zero: does not exist
-	Kind        string   // pg_class.relkind: r ordinary, p partitioned, anything else cannot be published
-	Unlogged    bool     //
-	Temporary   bool     //
-	Root        string   // schema-qualified table of which it is a partition; empty: none
-	Membership  uint32   // OID of its entry in the publication by name, under whatever name its rows come; zero: none
+	Name string // as asked for: schema.name
+	OID  uint32 // zero: does not exist
+	// pg_class.relkind: r ordinary, p partitioned, anything else cannot be published
+	Kind      string
+	Unlogged  bool   //
+	Temporary bool   //
+	Root      string // schema-qualified table of which it is a partition; empty: none
+	// OID of its entry in the publication by name, under whatever name its rows come; zero: none
+	Membership  uint32
 	Published   bool     // its rows come, under its own name or those of its partitions
 	Partitions  bool     // they come under the names of its partitions
 	RowFilter   string   // rows that don't match are not sent; empty: none
@@ -53,7 +57,8 @@ type Table struct {
 	AllColumns  bool     // no column list leaves any out
 }
 
-// SplitTable cuts a configured name at its first dot. Names are written as they stand in the catalog, without quotes.
+// SplitTable cuts a configured name at its first dot. Names are written as they stand in the
+// catalog, without quotes.
 func SplitTable(table string) (schema, name string) {
 	schema, name, found := strings.Cut(table, ".")
 	if !found {
@@ -90,23 +95,27 @@ func CreatePublicationSQL(name string, tables []string) string {
 	if len(tables) > 0 {
 		of = " FOR TABLE " + quoteTables(tables)
 	}
-	return "CREATE PUBLICATION " + postgres.QuoteName(name) + of + " WITH (publish = 'insert', publish_via_partition_root = true);"
+	return "CREATE PUBLICATION " + postgres.QuoteName(name) + of +
+		" WITH (publish = 'insert', publish_via_partition_root = true);"
 }
 
-// EnsurePublicationSQL is CreatePublicationSQL where there is none of this name, and adds to one that exists the
-// tables that it lacks, where AddTables would; for psql and for whatever else runs SQL.
+// EnsurePublicationSQL is CreatePublicationSQL where there is none of this name, and adds to one
+// that exists the tables that it lacks, where AddTables would; for psql and for whatever else runs
+// SQL.
 func EnsurePublicationSQL(name string, tables []string) string {
 	var b strings.Builder
-	b.WriteString("DO $postrider$ DECLARE owner name; BEGIN\nIF NOT EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = " + postgres.QuoteText(name) +
+	b.WriteString("DO $postrider$ DECLARE owner name; BEGIN\nIF NOT EXISTS (SELECT FROM " +
+		"pg_catalog.pg_publication WHERE pubname = " + postgres.QuoteText(name) +
 		") THEN\n    " + CreatePublicationSQL(name, tables) + "\nEND IF;\n")
 	for _, t := range tables {
-		fmt.Fprintf(&b, lacksTableSQL+foreignSQL+"    %[3]s\nEND IF;\n", postgres.QuoteText(name), postgres.QuoteText(QuoteTable(t)), addTableSQL(name, t))
+		fmt.Fprintf(&b, lacksTableSQL+foreignSQL+"    %[3]s\nEND IF;\n", postgres.QuoteText(name),
+			postgres.QuoteText(QuoteTable(t)), addTableSQL(name, t))
 	}
 	return b.String() + "END $postrider$;"
 }
 
-// lacksTableSQL asks by the catalog and by the view: the former has a partitioned table whose partitions the latter
-// lists, the latter a table that is published with its schema.
+// lacksTableSQL asks by the catalog and by the view: the former has a partitioned table whose
+// partitions the latter lists, the latter a table that is published with its schema.
 const lacksTableSQL = `IF EXISTS (SELECT FROM pg_catalog.pg_publication p, (SELECT %[2]s::pg_catalog.regclass::pg_catalog.oid) AS t(oid)
     WHERE p.pubname = %[1]s AND NOT p.puballtables
       AND NOT EXISTS (SELECT FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = t.oid)
@@ -129,15 +138,18 @@ const foreignSQL = `    SELECT o.rolname INTO owner FROM pg_catalog.pg_publicati
 
 // addTableSQL adds a table to a publication that is not one of all tables.
 func addTableSQL(publication, table string) string {
-	return "ALTER PUBLICATION " + postgres.QuoteName(publication) + " ADD TABLE " + QuoteTable(table) + ";"
+	return "ALTER PUBLICATION " + postgres.QuoteName(publication) + " ADD TABLE " +
+		QuoteTable(table) + ";"
 }
 
-// The view resolves schemas, FOR ALL TABLES, and what publish_via_partition_root does to partitions. Its columns beyond the
-// names came with 15.
+// The view resolves schemas, FOR ALL TABLES, and what publish_via_partition_root does to
+// partitions. Its columns beyond the names came with 15.
 const selectPublished = `
 SELECT pg_catalog.to_jsonb(t) || pg_catalog.jsonb_build_object('parents', ARRAY(
-  SELECT pg_catalog.format('%s.%s', an.nspname, a.relname) FROM pg_catalog.pg_partition_ancestors(c.oid) p
-  JOIN pg_catalog.pg_class a ON a.oid = p.relid::oid JOIN pg_catalog.pg_namespace an ON an.oid = a.relnamespace WHERE a.oid <> c.oid))
+  SELECT pg_catalog.format('%s.%s', an.nspname, a.relname) FROM
+  pg_catalog.pg_partition_ancestors(c.oid) p
+  JOIN pg_catalog.pg_class a ON a.oid = p.relid::oid JOIN pg_catalog.pg_namespace an ON an.oid =
+  a.relnamespace WHERE a.oid <> c.oid))
 FROM pg_catalog.pg_publication_tables t
 JOIN pg_catalog.pg_namespace n ON n.nspname = t.schemaname
 JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
@@ -145,7 +157,8 @@ WHERE t.pubname = $1 ORDER BY t.schemaname, t.tablename`
 
 const selectColumnNames = `
 SELECT a.attrelid, pg_catalog.array_agg(a.attname::text ORDER BY a.attnum)
-FROM pg_catalog.pg_attribute a WHERE a.attrelid = ANY ($1::oid[]) AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''::"char"
+FROM pg_catalog.pg_attribute a WHERE a.attrelid = ANY ($1::oid[]) AND a.attnum > 0 AND NOT
+  a.attisdropped AND a.attgenerated = ''::"char"
 GROUP BY a.attrelid`
 
 type publishedRow struct {
@@ -157,7 +170,8 @@ type publishedRow struct {
 }
 
 // Inspect reads a publication and the tables. A missing one is no error, see Publication.Problems.
-func Inspect(ctx context.Context, conn *pgx.Conn, name string, tables []string) (*Publication, error) {
+func Inspect(ctx context.Context, conn *pgx.Conn, name string,
+	tables []string) (*Publication, error) {
 	p, err := read(ctx, conn, name, tables)
 	if err == nil {
 		err = p.describe(ctx, conn, tables)
@@ -169,7 +183,8 @@ func Inspect(ctx context.Context, conn *pgx.Conn, name string, tables []string) 
 }
 
 // ReadPublication reads all that Problems needs, in one statement; the owner for the advice alone.
-func ReadPublication(ctx context.Context, conn *pgx.Conn, name string, tables []string) (*Publication, error) {
+func ReadPublication(ctx context.Context, conn *pgx.Conn, name string,
+	tables []string) (*Publication, error) {
 	p, err := read(ctx, conn, name, tables)
 	if err != nil {
 		return nil, fmt.Errorf("read publication %q: %w", name, postgres.Error(err))
@@ -177,14 +192,19 @@ func ReadPublication(ctx context.Context, conn *pgx.Conn, name string, tables []
 	return p, nil
 }
 
-// ReadLSN is the end of the WAL when the publication was read: what was seen was written before it.
+// ReadLSN is the end of the WAL when the publication was read: what was seen was written before
+// it.
 func (p *Publication) ReadLSN() pglogrepl.LSN { return p.evidence.end }
 
-// Transactions says of which transactions the read saw what they did: all before xmin had ended, and
-// none from xmax on had begun.
-func (p *Publication) Transactions() (xmin, xmax uint64) { return p.evidence.xmin, p.evidence.xmax }
+// Transactions says of which transactions the read saw what they did: all before xmin had ended,
+// and none from xmax on had begun.
+func (p *Publication) Transactions() (xmin, xmax uint64) {
+	return p.evidence.xmin,
+		p.evidence.xmax
+}
 
-func read(ctx context.Context, conn *pgx.Conn, name string, tables []string) (*Publication, error) {
+func read(ctx context.Context, conn *pgx.Conn, name string,
+	tables []string) (*Publication, error) {
 	e, err := readEvidence(ctx, conn, name, tables)
 	if err != nil {
 		return nil, err
@@ -200,7 +220,8 @@ func read(ctx context.Context, conn *pgx.Conn, name string, tables []string) (*P
 	for _, row := range e.Tables {
 		t := &p.Tables[row.N-1]
 		t.OID, t.Kind, t.Root, t.owner = row.OID, row.Kind, row.Root, row.Owner
-		t.Unlogged, t.Temporary = row.Persistence == "u" && row.Kind != "p", row.Persistence == "t" // before 18 a partitioned table can be called unlogged, and means nothing by it
+		// before 18 a partitioned table can be called unlogged, and means nothing by it
+		t.Unlogged, t.Temporary = row.Persistence == "u" && row.Kind != "p", row.Persistence == "t"
 	}
 	for _, l := range e.Unsendable {
 		t := &p.Tables[l.N-1]
@@ -279,7 +300,8 @@ func (p *Publication) describe(ctx context.Context, conn *pgx.Conn, tables []str
 	return nil
 }
 
-func (p *Publication) readColumns(ctx context.Context, conn *pgx.Conn) (map[uint32][]string, error) {
+func (p *Publication) readColumns(ctx context.Context,
+	conn *pgx.Conn) (map[uint32][]string, error) {
 	var oids []uint32
 	for _, t := range p.Tables {
 		oids = append(oids, t.OID)
@@ -300,10 +322,12 @@ func (p *Publication) readColumns(ctx context.Context, conn *pgx.Conn) (map[uint
 
 // bringsPartition reports whether a published table is a partition of one that was asked for.
 func (p *Publication) bringsPartition(row publishedRow) bool {
-	return slices.ContainsFunc(p.Tables, func(t Table) bool { return t.Partitions && slices.Contains(row.Parents, t.Name) })
+	return slices.ContainsFunc(p.Tables,
+		func(t Table) bool { return t.Partitions && slices.Contains(row.Parents, t.Name) })
 }
 
-func (p *Publication) readPublished(ctx context.Context, conn *pgx.Conn) (map[string]publishedRow, error) {
+func (p *Publication) readPublished(ctx context.Context,
+	conn *pgx.Conn) (map[string]publishedRow, error) {
 	rows, err := conn.Query(ctx, selectPublished, p.Name)
 	if err != nil {
 		return nil, err
@@ -336,13 +360,16 @@ func (p *Publication) Problems() []*PublicationError {
 		if len(problems) > 0 {
 			fix = "postrider init   # makes table, publication and slot, and leaves alone what exists"
 		}
-		return append(problems, &PublicationError{Publication: p.Name, Problem: "does not exist", SQL: fix})
+		return append(problems, &PublicationError{Publication: p.Name, Problem: "does not exist",
+			SQL: fix})
 	}
 	add := func(table, problem, sql string) {
-		problems = append(problems, &PublicationError{Publication: p.Name, Table: table, Problem: problem, SQL: sql})
+		problems = append(problems, &PublicationError{Publication: p.Name, Table: table,
+			Problem: problem, SQL: sql})
 	}
 	if !p.Insert {
-		add("", "does not publish inserts", "ALTER PUBLICATION "+postgres.QuoteName(p.Name)+" SET (publish = 'insert');")
+		add("", "does not publish inserts",
+			"ALTER PUBLICATION "+postgres.QuoteName(p.Name)+" SET (publish = 'insert');")
 	}
 	for _, t := range p.Tables {
 		switch {
@@ -351,18 +378,23 @@ func (p *Publication) Problems() []*PublicationError {
 		case t.Kind != "r" && t.Kind != "p":
 			add(t.Name, "is no table, and only tables can be published", "correct replication.tables")
 		case t.Unlogged || t.Temporary:
-			add(t.Name, "is unlogged or temporary: its rows never reach the WAL", "ALTER TABLE "+QuoteTable(t.Name)+" SET LOGGED;")
+			add(t.Name, "is unlogged or temporary: its rows never reach the WAL",
+				"ALTER TABLE "+QuoteTable(t.Name)+" SET LOGGED;")
 			problems[len(problems)-1].InTable = true
 		case t.Published && len(t.unsendable) > 0:
 			problems = append(problems, t.unsendable[0].problem(p.Name, t.Name))
 		case t.Published:
 		case t.Kind == "p" && !p.ViaRoot:
-			add(t.Name, "is partitioned, and not it but at most some of its partitions are in publication "+strconv.Quote(p.Name)+p.belonging(t),
-				"ALTER PUBLICATION "+postgres.QuoteName(p.Name)+" SET (publish_via_partition_root = true);"+p.addSQL(t))
+			add(t.Name, "is partitioned, and not it but at most some of its partitions are in publication "+
+				strconv.Quote(p.Name)+p.belonging(t),
+				"ALTER PUBLICATION "+postgres.QuoteName(p.Name)+" SET (publish_via_partition_root = true);"+
+					p.addSQL(t))
 		case t.Root != "" && p.ViaRoot:
-			add(t.Name, "is a partition, and its rows come under the name of "+t.Root, `set replication.tables to "`+t.Root+`"`)
+			add(t.Name, "is a partition, and its rows come under the name of "+t.Root,
+				`set replication.tables to "`+t.Root+`"`)
 		default:
-			add(t.Name, "is not in publication "+strconv.Quote(p.Name)+p.belonging(t), strings.TrimSpace(p.addSQL(t)))
+			add(t.Name, "is not in publication "+strconv.Quote(p.Name)+p.belonging(t),
+				strings.TrimSpace(p.addSQL(t)))
 		}
 	}
 	return problems
@@ -379,7 +411,8 @@ func (p *Publication) lacks(t Table) bool {
 	return p.addSQL(t) != ""
 }
 
-// addSQL is empty for a publication of all tables, to which none can be added, and for a table that is in it already.
+// addSQL is empty for a publication of all tables, to which none can be added, and for a table
+// that is in it already.
 func (p *Publication) addSQL(t Table) string {
 	switch {
 	case p.AllTables || t.Membership != 0:
@@ -398,8 +431,10 @@ func (p *Publication) names() []string {
 	return names
 }
 
-// VerifyPublication reads a publication and returns it, with the first of its problems, a *PublicationError, if it has any.
-func VerifyPublication(ctx context.Context, conn *pgx.Conn, name string, tables []string) (*Publication, error) {
+// VerifyPublication reads a publication and returns it, with the first of its problems, a
+// *PublicationError, if it has any.
+func VerifyPublication(ctx context.Context, conn *pgx.Conn, name string,
+	tables []string) (*Publication, error) {
 	p, err := Inspect(ctx, conn, name, tables)
 	if err != nil {
 		return nil, err
@@ -415,9 +450,10 @@ func (p *Publication) Problem() error {
 	return nil
 }
 
-// EnsurePublication creates the publication if there is none of this name, and says whether it did. One that exists is left
-// as it is: whether it fits is for VerifyPublication to say.
-func EnsurePublication(ctx context.Context, conn *pgx.Conn, name string, tables []string) (created bool, err error) {
+// EnsurePublication creates the publication if there is none of this name, and says whether it
+// did. One that exists is left as it is: whether it fits is for VerifyPublication to say.
+func EnsurePublication(ctx context.Context, conn *pgx.Conn, name string,
+	tables []string) (created bool, err error) {
 	p, err := Inspect(ctx, conn, name, tables)
 	if err != nil || p.Exists {
 		return false, err
@@ -435,9 +471,11 @@ func EnsurePublication(ctx context.Context, conn *pgx.Conn, name string, tables 
 	return true, nil
 }
 
-// AddTables adds those of the tables that a publication lacks, and returns them. Without the right to, the error has the
-// SQL for who has it. What else is wrong with the publication is for VerifyPublication to say.
-func AddTables(ctx context.Context, conn *pgx.Conn, name string, tables []string) (added []string, err error) {
+// AddTables adds those of the tables that a publication lacks, and returns them. Without the right
+// to, the error has the SQL for who has it. What else is wrong with the publication is for
+// VerifyPublication to say.
+func AddTables(ctx context.Context, conn *pgx.Conn, name string,
+	tables []string) (added []string, err error) {
 	p, err := Inspect(ctx, conn, name, tables)
 	if err != nil {
 		return nil, err
@@ -462,9 +500,10 @@ func AddTables(ctx context.Context, conn *pgx.Conn, name string, tables []string
 	return added, nil
 }
 
-// ResetSQL takes filter and column list of a table away, in one transaction, so that no row is inserted
-// without the table in the publication. SET TABLE would remove the other tables.
+// ResetSQL takes filter and column list of a table away, in one transaction, so that no row is
+// inserted without the table in the publication. SET TABLE would remove the other tables.
 func ResetSQL(p *Publication, t Table) string {
 	alter := "ALTER PUBLICATION " + postgres.QuoteName(p.Name)
-	return "BEGIN; " + alter + " DROP TABLE " + QuoteTable(t.Name) + "; " + alter + " ADD TABLE " + QuoteTable(t.Name) + "; COMMIT;"
+	return "BEGIN; " + alter + " DROP TABLE " + QuoteTable(t.Name) + "; " + alter + " ADD TABLE " +
+		QuoteTable(t.Name) + "; COMMIT;"
 }

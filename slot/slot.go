@@ -26,11 +26,14 @@ type Slot struct {
 	Active    bool
 	ActivePID int32 // zero: not active
 
-	CatalogXmin       uint32        // transactions that the slot may still deliver are not older, also when it is lost; zero: none
+	// transactions that the slot may still deliver are not older, also when it is lost; zero: none
+	CatalogXmin       uint32
 	RestartLSN        pglogrepl.LSN // oldest WAL the slot keeps; zero: none
 	ConfirmedFlushLSN pglogrepl.LSN // zero: the creation is not finished
-	WALStatus         string        // reserved, extended, unreserved, lost; empty: the slot keeps no WAL
-	SafeWALSize       *int64        // bytes that may be written before it can be lost, may be negative; nil: no limit, or lost
+	// reserved, extended, unreserved, lost; empty: the slot keeps no WAL
+	WALStatus string
+	// bytes that may be written before it can be lost, may be negative; nil: no limit, or lost
+	SafeWALSize *int64
 
 	Conflicting        bool      // 16: invalidated by recovery on a standby
 	Failover           bool      // 17: standbys may keep a copy
@@ -44,10 +47,12 @@ func (s Slot) Lost() bool {
 	return s.WALStatus == "lost" || s.InvalidationReason != "" || s.Conflicting
 }
 
-// unfinished reports whether the slot is being created: it has no position to read from yet, and is gone if whoever creates it gives up.
+// unfinished reports whether the slot is being created: it has no position to read from yet, and
+// is gone if whoever creates it gives up.
 func (s Slot) Unfinished() bool { return s.Plugin != "" && s.ConfirmedFlushLSN == 0 && !s.Lost() }
 
-// CatalogRow is the row as JSON: the columns differ from version to version, and the members of an object may be missing.
+// CatalogRow is the row as JSON: the columns differ from version to version, and the members of an
+// object may be missing.
 type CatalogRow struct {
 	Name               string     `json:"slot_name"`
 	Plugin             string     `json:"plugin"`
@@ -70,9 +75,11 @@ type CatalogRow struct {
 
 func (r CatalogRow) Slot() (Slot, error) {
 	s := Slot{
-		Name: r.Name, Plugin: r.Plugin, Database: r.Database, Temporary: r.Temporary, TwoPhase: r.TwoPhase,
-		Active: r.Active, ActivePID: r.ActivePID, WALStatus: r.WALStatus, SafeWALSize: r.SafeWALSize,
-		Conflicting: r.Conflicting, Failover: r.Failover, Synced: r.Synced, InvalidationReason: r.InvalidationReason,
+		Name: r.Name, Plugin: r.Plugin, Database: r.Database, Temporary: r.Temporary,
+		TwoPhase: r.TwoPhase,
+		Active:   r.Active, ActivePID: r.ActivePID, WALStatus: r.WALStatus, SafeWALSize: r.SafeWALSize,
+		Conflicting: r.Conflicting, Failover: r.Failover, Synced: r.Synced,
+		InvalidationReason: r.InvalidationReason,
 	}
 	if r.InactiveSince != nil {
 		s.InactiveSince = *r.InactiveSince
@@ -93,9 +100,11 @@ func (r CatalogRow) Slot() (Slot, error) {
 }
 
 // The position at which the server writes, or on a standby replays.
-const CurrentLSNSQL = `CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END`
+const CurrentLSNSQL = `CASE WHEN pg_catalog.pg_is_in_recovery() THEN
+	pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END`
 
-const selectSlots = `SELECT pg_catalog.to_jsonb(s), (` + CurrentLSNSQL + `)::text FROM pg_catalog.pg_replication_slots s`
+const selectSlots = `SELECT pg_catalog.to_jsonb(s), (` + CurrentLSNSQL +
+	`)::text FROM pg_catalog.pg_replication_slots s`
 
 // Get reads one slot, with the server's position. ErrNotFound if there is none of this name.
 func Get(ctx context.Context, conn *pgx.Conn, name string) (Status, error) {
@@ -113,7 +122,8 @@ func NotFound(name string) error {
 	return &Error{
 		Err: &diagnosis{fmt.Sprintf("slot %q does not exist", name), []error{ErrNotFound}},
 		WAL: "nothing is kept for the relay",
-		Fix: "postrider slot list\nif it was the relay's, and it was dropped, look which rows were not delivered:\npostrider recover",
+		Fix: "postrider slot list\nif it was the relay's, and it was dropped, look which rows were " +
+			"not delivered:\npostrider recover",
 	}
 }
 
@@ -151,7 +161,8 @@ func query(ctx context.Context, conn *pgx.Conn, sql string, args ...any) ([]Stat
 	return found, postgres.Error(err)
 }
 
-// Drop removes a slot that no session reads from: the WAL it keeps is released. replication.ErrSlotInUse if it is active.
+// Drop removes a slot that no session reads from: the WAL it keeps is released.
+// replication.ErrSlotInUse if it is active.
 func Drop(ctx context.Context, conn *pgx.Conn, name string) error {
 	if _, err := conn.Exec(ctx, `SELECT pg_catalog.pg_drop_replication_slot($1)`, name); err != nil {
 		return fmt.Errorf("drop slot %q: %w", name, commandError(ctx, conn, err, name))
@@ -159,11 +170,13 @@ func Drop(ctx context.Context, conn *pgx.Conn, name string) error {
 	return nil
 }
 
-// Advance moves the confirmed position of an inactive slot forward, at most to the server's own, and returns where it then
-// stands. Rows in between are never delivered.
-func Advance(ctx context.Context, conn *pgx.Conn, name string, to pglogrepl.LSN) (pglogrepl.LSN, error) {
+// Advance moves the confirmed position of an inactive slot forward, at most to the server's own,
+// and returns where it then stands. Rows in between are never delivered.
+func Advance(ctx context.Context, conn *pgx.Conn, name string,
+	to pglogrepl.LSN) (pglogrepl.LSN, error) {
 	var end string
-	err := conn.QueryRow(ctx, `SELECT end_lsn::text FROM pg_catalog.pg_replication_slot_advance($1, $2::pg_catalog.pg_lsn)`, name, to.String()).Scan(&end)
+	err := conn.QueryRow(ctx, `SELECT end_lsn::text FROM pg_catalog.pg_replication_slot_advance($1,
+		$2::pg_catalog.pg_lsn)`, name, to.String()).Scan(&end)
 	if err != nil {
 		return 0, fmt.Errorf("advance slot %q to %s: %w", name, to, commandError(ctx, conn, err, name))
 	}

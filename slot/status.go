@@ -9,14 +9,15 @@ import (
 	"github.com/postrider/postrider/internal/postgres"
 )
 
-// Status is a slot as it was observed, with the distances an operator asks for. Its JSON has positions in PostgreSQL's text
-// form, and leaves out what is not known.
+// Status is a slot as it was observed, with the distances an operator asks for. Its JSON has
+// positions in PostgreSQL's text form, and leaves out what is not known.
 type Status struct {
 	Slot
 	CurrentWALLSN pglogrepl.LSN // where the server wrote at the time
 	LagBytes      *int64        // CurrentWALLSN - ConfirmedFlushLSN; nil: not known
-	RetainedBytes *int64        // CurrentWALLSN - RestartLSN: what is kept for the slot; nil: nothing, or not known
-	PublicationOK *bool         // the publication brings every table; nil: not looked at
+	// CurrentWALLSN - RestartLSN: what is kept for the slot; nil: nothing, or not known
+	RetainedBytes *int64
+	PublicationOK *bool // the publication brings every table; nil: not looked at
 	// What is wrong with the publication, and what to type next; empty: nothing, or not looked at.
 	PublicationProblem, PublicationFix string
 
@@ -74,12 +75,17 @@ type statusJSON struct {
 // MarshalJSON implements json.Marshaler.
 func (s Status) MarshalJSON() ([]byte, error) {
 	return json.Marshal(statusJSON{
-		Name: s.Name, Plugin: s.Plugin, Database: s.Database, Temporary: s.Temporary, TwoPhase: s.TwoPhase,
-		Active: s.Active, ActivePID: s.ActivePID, CatalogXmin: s.CatalogXmin, WALStatus: s.WALStatus, SafeWALSize: s.SafeWALSize,
-		RestartLSN: lsnText(s.RestartLSN), ConfirmedFlushLSN: lsnText(s.ConfirmedFlushLSN), CurrentWALLSN: lsnText(s.CurrentWALLSN),
-		LagBytes: s.LagBytes, RetainedBytes: s.RetainedBytes, Conflicting: s.Conflicting, Failover: s.Failover, Synced: s.Synced,
+		Name: s.Name, Plugin: s.Plugin, Database: s.Database, Temporary: s.Temporary,
+		TwoPhase: s.TwoPhase,
+		Active:   s.Active, ActivePID: s.ActivePID, CatalogXmin: s.CatalogXmin, WALStatus: s.WALStatus,
+		SafeWALSize: s.SafeWALSize,
+		RestartLSN:  lsnText(s.RestartLSN), ConfirmedFlushLSN: lsnText(s.ConfirmedFlushLSN),
+		CurrentWALLSN: lsnText(s.CurrentWALLSN),
+		LagBytes:      s.LagBytes, RetainedBytes: s.RetainedBytes, Conflicting: s.Conflicting,
+		Failover: s.Failover, Synced: s.Synced,
 		InactiveSince: timeOrNil(s.InactiveSince), InvalidationReason: s.InvalidationReason,
-		PublicationOK: s.PublicationOK, PublicationProblem: s.PublicationProblem, PublicationFix: s.PublicationFix, ObservedAt: timeOrNil(s.ObservedAt), Error: s.Error,
+		PublicationOK: s.PublicationOK, PublicationProblem: s.PublicationProblem,
+		PublicationFix: s.PublicationFix, ObservedAt: timeOrNil(s.ObservedAt), Error: s.Error,
 	})
 }
 
@@ -90,10 +96,12 @@ func (s *Status) UnmarshalJSON(document []byte) error {
 		return err
 	}
 	row := CatalogRow{
-		Name: j.Name, Plugin: j.Plugin, Database: j.Database, Temporary: j.Temporary, TwoPhase: j.TwoPhase,
-		Active: j.Active, ActivePID: j.ActivePID, WALStatus: j.WALStatus, SafeWALSize: j.SafeWALSize,
+		Name: j.Name, Plugin: j.Plugin, Database: j.Database, Temporary: j.Temporary,
+		TwoPhase: j.TwoPhase,
+		Active:   j.Active, ActivePID: j.ActivePID, WALStatus: j.WALStatus, SafeWALSize: j.SafeWALSize,
 		RestartLSN: &j.RestartLSN, ConfirmedFlushLSN: &j.ConfirmedFlushLSN, Conflicting: j.Conflicting,
-		Failover: j.Failover, Synced: j.Synced, InactiveSince: j.InactiveSince, InvalidationReason: j.InvalidationReason,
+		Failover: j.Failover, Synced: j.Synced, InactiveSince: j.InactiveSince,
+		InvalidationReason: j.InvalidationReason,
 	}
 	read, err := row.Slot()
 	if err != nil {
@@ -106,7 +114,8 @@ func (s *Status) UnmarshalJSON(document []byte) error {
 	}
 	*s = Status{
 		Slot: read, CurrentWALLSN: current, LagBytes: j.LagBytes, RetainedBytes: j.RetainedBytes,
-		PublicationOK: j.PublicationOK, PublicationProblem: j.PublicationProblem, PublicationFix: j.PublicationFix, Error: j.Error,
+		PublicationOK: j.PublicationOK, PublicationProblem: j.PublicationProblem,
+		PublicationFix: j.PublicationFix, Error: j.Error,
 	}
 	if j.ObservedAt != nil {
 		s.ObservedAt = *j.ObservedAt

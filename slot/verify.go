@@ -13,13 +13,15 @@ import (
 func Verify(s Slot, database string) error {
 	refuse := func(problem, fix string) error {
 		return &Error{
-			Err: &diagnosis{fmt.Sprintf("slot %q %s", s.Name, problem), []error{replication.ErrSlotUnusable}},
+			Err: &diagnosis{fmt.Sprintf("slot %q %s", s.Name, problem),
+				[]error{replication.ErrSlotUnusable}},
 			WAL: "it keeps WAL until somebody drops it",
 			Fix: fix,
 		}
 	}
 	own := ownName(s.Name)
-	another := fmt.Sprintf("give the relay a slot of its own:\nslot.name = %q\npostrider slot create %s", own, own)
+	another := fmt.Sprintf("give the relay a slot of its own:\nslot.name = %q\npostrider slot "+
+		"create %s", own, own)
 	switch {
 	case s.Lost():
 		return s.lostError()
@@ -32,11 +34,13 @@ func Verify(s Slot, database string) error {
 	case s.Temporary:
 		return refuse("is temporary", another)
 	case s.TwoPhase:
-		return refuse("decodes transactions when they are prepared, maybe to be rolled back later (two_phase)",
+		return refuse("decodes transactions when they are prepared, maybe to be rolled back later "+
+			"(two_phase)",
 			another)
 	case s.ConfirmedFlushLSN == 0:
 		return &Error{
-			Err: &diagnosis{fmt.Sprintf("slot %q has no confirmed position: its creation is not finished", s.Name), []error{replication.ErrSlotInUse}},
+			Err: &diagnosis{fmt.Sprintf("slot %q has no confirmed position: its creation is not finished",
+				s.Name), []error{replication.ErrSlotInUse}},
 			Fix: "wait: the server ends or removes it once the transactions it waits for have ended",
 		}
 	}
@@ -55,7 +59,8 @@ const maxName = 63
 // reasonDisappeared is the reason of a LostError for a slot that was there.
 const reasonDisappeared = "it does not exist any more: it was dropped"
 
-// Disappeared is the error of a slot that was there and is not any more. confirmed is where its gap begins, zero if that is not known.
+// Disappeared is the error of a slot that was there and is not any more. confirmed is where its
+// gap begins, zero if that is not known.
 func Disappeared(name string, confirmed pglogrepl.LSN) error {
 	return &LostError{Name: name, Reason: reasonDisappeared, ConfirmedFlushLSN: confirmed, Gone: true}
 }
@@ -69,6 +74,7 @@ func (s Slot) lostError() error {
 		reason = "conflict with recovery"
 	}
 	return &LostError{
-		Name: s.Name, Reason: reason, ConfirmedFlushLSN: s.ConfirmedFlushLSN, CatalogXmin: s.CatalogXmin, InactiveSince: s.InactiveSince,
+		Name: s.Name, Reason: reason, ConfirmedFlushLSN: s.ConfirmedFlushLSN, CatalogXmin: s.CatalogXmin,
+		InactiveSince: s.InactiveSince,
 	}
 }

@@ -17,26 +17,30 @@ import (
 // visibleInterval is how often the waits of this file look.
 const visibleInterval = 20 * time.Millisecond
 
-// finishTimeout bounds the wait for a transaction that has written its commit and only has to be told of it.
+// finishTimeout bounds the wait for a transaction that has written its commit and only has to be
+// told of it.
 const finishTimeout = 10 * time.Second
 
-// selectFinishing returns the snapshot of the transaction that asks, and the other transactions that are
-// running for others. One that waits for a synchronous standby is left out: it has entered its commit in
-// pg_xact before.
+// selectFinishing returns the snapshot of the transaction that asks, and the other transactions
+// that are running for others. One that waits for a synchronous standby is left out: it has
+// entered its commit in pg_xact before.
 const selectFinishing = `
 SELECT pg_catalog.pg_current_snapshot()::text, ARRAY(
-  SELECT l.transactionid::text FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
-  WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted AND COALESCE(a.wait_event, '') <> 'SyncRep')`
+  SELECT l.transactionid::text FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a
+  ON a.pid = l.pid
+  WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted AND
+  COALESCE(a.wait_event, '') <> 'SyncRep')`
 
-// committing are the transactions of this database that may be. A session that waits for its client between
-// two statements commits nothing, where the role may see its state.
+// committing are the transactions of this database that may be. A session that waits for its
+// client between two statements commits nothing, where the role may see its state.
 const committing = `
-  AND coalesce(a.datname, p.database, pg_catalog.current_database()) = pg_catalog.current_database()
+  AND coalesce(a.datname, p.database, pg_catalog.current_database()) =
+  pg_catalog.current_database()
   AND coalesce(a.state, '') NOT IN ('idle in transaction', 'idle in transaction (aborted)')
 ORDER BY a.backend_start`
 
-// OpenTransactions names those of this database that may have committed and are not visible yet. To an ordinary
-// snapshot they are as good as running.
+// OpenTransactions names those of this database that may have committed and are not visible yet.
+// To an ordinary snapshot they are as good as running.
 func OpenTransactions(ctx context.Context, conn *pgx.Conn) ([]string, error) {
 	open, err := findBlockers(ctx, conn, committing)
 	if err != nil {
@@ -46,8 +50,9 @@ func OpenTransactions(ctx context.Context, conn *pgx.Conn) ([]string, error) {
 }
 
 // NextXID returns an xid, without its epoch, that no transaction reaches which has one by now: for
-// AwaitCommitted, where the snapshot of the slot is not known. It takes that xid: the xmax of a snapshot is
-// behind the last transaction that is visible, and not behind those that are to be waited for.
+// AwaitCommitted, where the snapshot of the slot is not known. It takes that xid: the xmax of a
+// snapshot is behind the last transaction that is visible, and not behind those that are to be
+// waited for.
 func NextXID(ctx context.Context, conn *pgx.Conn) (xid uint32, err error) {
 	tx, err := conn.Begin(ctx)
 	if err == nil {
@@ -60,12 +65,13 @@ func NextXID(ctx context.Context, conn *pgx.Conn) (xid uint32, err error) {
 	return xid, nil
 }
 
-// AwaitCommitted blocks until a snapshot that is taken now sees every transaction that had committed when a
-// slot began, ten seconds at most: then ErrBlocked names who is left, and the call can be repeated. The slot
-// does not send such a transaction, and as long as it waits for a synchronous standby, an ordinary snapshot
-// does not see it either. None of them reaches xmax, or is in running: those of Exported, or what NextXID
-// returned once, and nil. With another xid for each call it may never end, since transactions overlap. What was
-// running comes by the slot, and may wait for just that, where the relay is the synchronous standby.
+// AwaitCommitted blocks until a snapshot that is taken now sees every transaction that had
+// committed when a slot began, ten seconds at most: then ErrBlocked names who is left, and the
+// call can be repeated. The slot does not send such a transaction, and as long as it waits for a
+// synchronous standby, an ordinary snapshot does not see it either. None of them reaches xmax, or
+// is in running: those of Exported, or what NextXID returned once, and nil. With another xid for
+// each call it may never end, since transactions overlap. What was running comes by the slot, and
+// may wait for just that, where the relay is the synchronous standby.
 func AwaitCommitted(ctx context.Context, conn *pgx.Conn, xmax uint32, running []uint32) error {
 	before := &Snapshot{xmax, running}
 	var left []blocker // of those that were running at first
@@ -93,11 +99,14 @@ func AwaitCommitted(ctx context.Context, conn *pgx.Conn, xmax uint32, running []
 func unseen(left []blocker) error {
 	fix := "wait for them to end"
 	if slices.ContainsFunc(left, func(b blocker) bool { return b.PID != nil }) {
-		fix += ", or bring back the synchronous standby that they wait for; if synchronous_standby_names means this relay, take it out:\n" +
-			"SELECT pid, wait_event, state, query FROM pg_stat_activity WHERE pid IN (SELECT pid FROM pg_locks WHERE locktype = 'transactionid');"
+		fix += ", or bring back the synchronous standby that they wait for; if " +
+			"synchronous_standby_names means this relay, take it out:\n" +
+			"SELECT pid, wait_event, state, query FROM pg_stat_activity WHERE pid IN (SELECT pid FROM " +
+			"pg_locks WHERE locktype = 'transactionid');"
 	}
 	return &Error{
-		Err: &diagnosis{"rows that were committed before the slot began may not be visible yet, since transactions are open: " + strings.Join(namesOf(left), ", "),
+		Err: &diagnosis{"rows that were committed before the slot began may not be visible yet, " +
+			"since transactions are open: " + strings.Join(namesOf(left), ", "),
 			[]error{ErrBlocked}},
 		WAL: keptMeanwhile,
 		Fix: fix + endPrepared(left),
@@ -105,13 +114,15 @@ func unseen(left []blocker) error {
 }
 
 // keptMeanwhile is what it means for the WAL that the tables cannot be read yet.
-const keptMeanwhile = "none is lost: the slot keeps what comes after its boundary, more with every write, until the tables were read"
+const keptMeanwhile = "none is lost: the slot keeps what comes after its boundary, more with " +
+	"every write, until the tables were read"
 
-// AwaitFinished blocks until every transaction that the snapshot of conn's transaction takes for committed
-// has entered its commit in pg_xact, ten seconds at most. The snapshot of a new slot is made of the WAL, where
-// a commit stands before it is in pg_xact. Who reads a row in between takes it for one of an aborted
-// transaction, which leaves it out of the snapshot although the slot never sends it, and writes that into the
-// row's hint bits. It has to be called before the first row is read, and returns the snapshot.
+// AwaitFinished blocks until every transaction that the snapshot of conn's transaction takes for
+// committed has entered its commit in pg_xact, ten seconds at most. The snapshot of a new slot is
+// made of the WAL, where a commit stands before it is in pg_xact. Who reads a row in between takes
+// it for one of an aborted transaction, which leaves it out of the snapshot although the slot
+// never sends it, and writes that into the row's hint bits. It has to be called before the first
+// row is read, and returns the snapshot.
 func AwaitFinished(ctx context.Context, conn *pgx.Conn) (*Snapshot, error) {
 	var seen *Snapshot
 	var finishing string // a transaction
@@ -179,8 +190,9 @@ func ParseSnapshot(text string) (*Snapshot, error) {
 	return &s, err
 }
 
-// Sees reports whether it saw a transaction that has committed by now. One from xmax on is of the future, or of two thousand million transactions
-// ago. Zero stands for one of long ago, and nil for a snapshot that saw all.
+// Sees reports whether it saw a transaction that has committed by now. One from xmax on is of the
+// future, or of two thousand million transactions ago. Zero stands for one of long ago, and nil
+// for a snapshot that saw all.
 func (s *Snapshot) Sees(xid uint32) bool {
 	return s == nil || xid == 0 || int32(xid-s.Xmax) < 0 && !slices.Contains(s.Running, xid) //nolint:gosec // as PostgreSQL compares them
 }

@@ -12,21 +12,24 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// Exported is a new slot together with the database as it was at the slot's boundary: what had committed before ConsistentPoint is
-// in the snapshot, and what commits after it comes by the slot.
+// Exported is a new slot together with the database as it was at the slot's boundary: what had
+// committed before ConsistentPoint is in the snapshot, and what commits after it comes by the
+// slot.
 type Exported struct {
 	ConsistentPoint pglogrepl.LSN // also the confirmed position of the slot
 	snapshot        string        // for Begin
-	// Of the snapshot, once Begin has returned, for AwaitCommitted: no transaction in it reaches Xmax, nor is it one of
-	// Running. These are at most as many as the server has sessions and prepared transactions.
+	// Of the snapshot, once Begin has returned, for AwaitCommitted: no transaction in it reaches
+	// Xmax, nor is it one of Running. These are at most as many as the server has sessions and
+	// prepared transactions.
 	Xmax    uint32
 	Running []uint32
 	conn    *pgconn.PgConn
 }
 
-// CreateExported makes a logical slot by a replication connection of its own, which keeps the snapshot
-// until Close. sql is asked for the reasons of a failure.
-func CreateExported(ctx context.Context, pg postgres.Config, sql *pgx.Conn, cfg slot.Config) (*Exported, error) {
+// CreateExported makes a logical slot by a replication connection of its own, which keeps the
+// snapshot until Close. sql is asked for the reasons of a failure.
+func CreateExported(ctx context.Context, pg postgres.Config, sql *pgx.Conn,
+	cfg slot.Config) (*Exported, error) {
 	conn, err := postgres.ConnectReplication(ctx, pg)
 	if err != nil {
 		return nil, err
@@ -39,10 +42,11 @@ func CreateExported(ctx context.Context, pg postgres.Config, sql *pgx.Conn, cfg 
 	return e, nil
 }
 
-// Begin opens a transaction on conn that sees the snapshot, as soon as all that belongs to it can be seen. After
-// that the Exported may be closed.
+// Begin opens a transaction on conn that sees the snapshot, as soon as all that belongs to it can
+// be seen. After that the Exported may be closed.
 func (e *Exported) Begin(ctx context.Context, conn *pgx.Conn) error {
-	if err := begin(ctx, conn, "; SET TRANSACTION SNAPSHOT "+postgres.QuoteText(e.snapshot)); err != nil {
+	if err := begin(ctx, conn, "; SET TRANSACTION SNAPSHOT "+
+		postgres.QuoteText(e.snapshot)); err != nil {
 		return err
 	}
 	seen, err := slot.AwaitFinished(ctx, conn)
@@ -52,8 +56,9 @@ func (e *Exported) Begin(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// BeginNow opens a transaction on conn that sees the database as it is now, and returns a position behind everything it sees. All that
-// had committed when a slot began is visible only after AwaitCommitted.
+// BeginNow opens a transaction on conn that sees the database as it is now, and returns a position
+// behind everything it sees. All that had committed when a slot began is visible only after
+// AwaitCommitted.
 func BeginNow(ctx context.Context, conn *pgx.Conn) (pglogrepl.LSN, error) {
 	if err := begin(ctx, conn, ""); err != nil {
 		return 0, err
@@ -63,7 +68,8 @@ func BeginNow(ctx context.Context, conn *pgx.Conn) (pglogrepl.LSN, error) {
 	// The statement's snapshot is taken before its functions are called.
 	err := conn.QueryRow(ctx, `SELECT pg_catalog.pg_current_wal_insert_lsn()::text,
 		(SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name = 'wal_block_size'),
-		(SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name = 'wal_segment_size')`).Scan(&text, &block, &segment)
+		(SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name =
+		'wal_segment_size')`).Scan(&text, &block, &segment)
 	if err != nil {
 		return 0, fmt.Errorf("read the server's position: %w", postgres.Error(err))
 	}
@@ -71,8 +77,9 @@ func BeginNow(ctx context.Context, conn *pgx.Conn) (pglogrepl.LSN, error) {
 	return endOfRecord(lsn, block, segment), err
 }
 
-// endOfRecord is the end of the last record before the position where the next one is inserted. At the start of a page this lies
-// behind the page's header, where no record ever ends: an idle server would never come to it.
+// endOfRecord is the end of the last record before the position where the next one is inserted. At
+// the start of a page this lies behind the page's header, where no record ever ends: an idle
+// server would never come to it.
 func endOfRecord(insert pglogrepl.LSN, block, segment uint64) pglogrepl.LSN {
 	const shortHeader, longHeader = 24, 40
 	switch at := uint64(insert); {
@@ -85,7 +92,8 @@ func endOfRecord(insert pglogrepl.LSN, block, segment uint64) pglogrepl.LSN {
 }
 
 func begin(ctx context.Context, conn *pgx.Conn, more string) error {
-	if _, err := conn.PgConn().Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"+more).ReadAll(); err != nil {
+	if _, err := conn.PgConn().Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"+more).
+		ReadAll(); err != nil {
 		return fmt.Errorf("begin to read the tables: %w", postgres.Error(err))
 	}
 	return nil

@@ -95,7 +95,8 @@ func (r *Recovery) find(ctx context.Context, topic string) error {
 	return err
 }
 
-// pass goes through the rows once more, now that it is known which were delivered. p publishes the others; nil: nobody does.
+// pass goes through the rows once more, now that it is known which were delivered. p publishes the
+// others; nil: nobody does.
 func (r *Recovery) pass(ctx context.Context, p *publisher) error {
 	undelivered := map[string]int64{}
 	err := r.rows(ctx, func(t int, row routed) error {
@@ -152,7 +153,8 @@ func (r *Recovery) rows(ctx context.Context, each func(t int, row routed) error)
 	return nil
 }
 
-func (r *Recovery) table(ctx context.Context, to *router.Router, rows *Rows, each func(routed) error) error {
+func (r *Recovery) table(ctx context.Context, to *router.Router, rows *Rows,
+	each func(routed) error) error {
 	for n := int64(0); ; n++ {
 		row, err := r.next(ctx, rows, to, n)
 		switch refused := new(router.RowError); {

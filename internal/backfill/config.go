@@ -11,7 +11,8 @@ import (
 type Config struct {
 	Mode    string `toml:"mode"`     // no_data, initial or when_needed
 	OrderBy string `toml:"order_by"` // column by which rows are published; empty: found
-	Topic   string `toml:"topic"`    // compacted topic that remembers how far the snapshot of each slot has come
+	// compacted topic that remembers how far the snapshot of each slot has come
+	Topic string `toml:"topic"`
 }
 
 // The values of snapshot.mode.
@@ -33,10 +34,12 @@ func (c Config) Validate() error {
 	switch c.Mode {
 	case NoData, Initial, WhenNeeded:
 	default:
-		errs = append(errs, fmt.Errorf("snapshot.mode = %q: must be %s, %s or %s", c.Mode, NoData, Initial, WhenNeeded))
+		errs = append(errs, fmt.Errorf("snapshot.mode = %q: must be %s, %s or %s", c.Mode, NoData,
+			Initial, WhenNeeded))
 	}
 	if !sink.ValidTopic(c.Topic) {
-		errs = append(errs, fmt.Errorf("snapshot.topic = %q: a name is 1 to 249 of a-z A-Z 0-9 . _ -", c.Topic))
+		errs = append(errs, fmt.Errorf("snapshot.topic = %q: a name is 1 to 249 of a-z A-Z 0-9 . _ -",
+			c.Topic))
 	}
 	return errors.Join(errs...)
 }

@@ -42,13 +42,15 @@ type ParkedError struct {
 }
 
 func (e *ParkedError) Error() string {
-	return fmt.Sprintf("row %d of the snapshot of table %s: to publish it to topic %q before the open dead letters of its key breaks the key's order", e.Row, e.Table, e.Topic)
+	return fmt.Sprintf("row %d of the snapshot of table %s: to publish it to topic %q before the "+
+		"open dead letters of its key breaks the key's order", e.Row, e.Table, e.Topic)
 }
 
 // Advice is what it means for the WAL, and what to do.
 func (e *ParkedError) Advice() (wal, fix string) {
 	return "it is kept for the slot from the beginning of the snapshot on",
-		"postrider deadletter list, then redrive or discard the letters, and start the relay again: the snapshot goes on"
+		"postrider deadletter list, then redrive or discard the letters, and start the relay again: " +
+			"the snapshot goes on"
 }
 
 // Close ends the connections, and with them the lock.
@@ -59,9 +61,10 @@ func (c *Copy) Close() {
 	c.close()
 }
 
-// Run publishes what is left to publish. When stop ends it finishes the chunk that is on its way and returns nil, and a later Copy goes on;
-// ctx ends it at once. When it returns nil and stop has not ended, the slot may be streamed. Otherwise the error is one
-// of the stream, the router or the sink.
+// Run publishes what is left to publish. When stop ends it finishes the chunk that is on its way
+// and returns nil, and a later Copy goes on; ctx ends it at once. When it returns nil and stop has
+// not ended, the slot may be streamed. Otherwise the error is one of the stream, the router or the
+// sink.
 func (c *Copy) Run(ctx, stop context.Context, to Target, report func(State)) error {
 	reading, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -75,7 +78,8 @@ func (c *Copy) Run(ctx, stop context.Context, to Target, report func(State)) err
 	case err != nil && ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil && errors.Is(context.Cause(reading), errStopped):
-		c.Log.Info().Int64("rows", c.progress.rows).Msg("snapshot interrupted; it goes on with the next start")
+		c.Log.Info().Int64("rows", c.progress.rows).
+			Msg("snapshot interrupted; it goes on with the next start")
 		return nil
 	}
 	return err
@@ -115,7 +119,8 @@ func (c *Copy) run(ctx, reading context.Context, to Target, report func(State)) 
 	}
 	c.metrics.SnapshotCompleted.SetBool(true)
 	c.progress.report()
-	c.Log.Info().Int64("rows", c.progress.rows).Float64("duration", time.Since(c.progress.started).Seconds()).
+	c.Log.Info().Int64("rows", c.progress.rows).
+		Float64("duration", time.Since(c.progress.started).Seconds()).
 		Stringer("confirmed_flush_lsn", c.consistent).Msg("snapshot complete")
 	return nil
 }
@@ -131,7 +136,8 @@ func (c *Copy) estimate(ctx context.Context, report func(State)) error {
 		entry := c.record.table(t)
 		c.progress.estimated += n
 		c.progress.rows += entry.Rows
-		c.Log.Info().Str("relation", t.Name).Str("order", t.Order.String()).Int64("rows", entry.Rows).Int64("estimated_rows", n).
+		c.Log.Info().Str("relation", t.Name).Str("order", t.Order.String()).Int64("rows", entry.Rows).
+			Int64("estimated_rows", n).
 			Bool("resumed", c.resumed).Msg("snapshot started")
 	}
 	c.progress.before = c.progress.rows
@@ -140,7 +146,8 @@ func (c *Copy) estimate(ctx context.Context, report func(State)) error {
 	return nil
 }
 
-// catchUp finds out what must not be published a second time, and begins to read the tables as they are now.
+// catchUp finds out what must not be published a second time, and begins to read the tables as
+// they are now.
 func (c *Copy) catchUp(ctx context.Context) error {
 	if err := c.awaitCommitted(ctx); err != nil {
 		return err
@@ -154,13 +161,15 @@ func (c *Copy) catchUp(ctx context.Context) error {
 		if c.byCommitTime() {
 			from = offsets.First
 		}
-		if err := c.store.Read(ctx, topic, from, func(m *sink.Message) { c.published.add(Fingerprint(m)) }); err != nil {
+		if err := c.store.Read(ctx, topic, from,
+			func(m *sink.Message) { c.published.add(Fingerprint(m)) }); err != nil {
 			return err
 		}
 	}
 	c.published.seal()
 	c.Log.Info().Int("inserted", len(c.inserted)).Int("published", c.published.total).
-		Msg("snapshot resumed; rows that were inserted since it began come by the slot, those that were published already are left out")
+		Msg("snapshot resumed; rows that were inserted since it began come by the slot, those that " +
+			"were published already are left out")
 	return nil
 }
 
@@ -177,8 +186,9 @@ func (c *Copy) awaitCommitted(ctx context.Context) (err error) {
 	return slot.AwaitCommitted(ctx, c.conn, c.record.Xmax, c.record.Running)
 }
 
-// byCommitTime: an update moves a row in that order, and vacuum may make its time unknown, so that rows after a position are not the rest of them.
-// All messages since the beginning of the snapshot are looked for then.
+// byCommitTime: an update moves a row in that order, and vacuum may make its time unknown, so that
+// rows after a position are not the rest of them. All messages since the beginning of the snapshot
+// are looked for then.
 func (c *Copy) byCommitTime() bool {
 	for _, t := range c.tables {
 		if t.Order.Commit {
@@ -189,7 +199,8 @@ func (c *Copy) byCommitTime() bool {
 }
 
 // table publishes one table, chunk by chunk.
-func (c *Copy) table(ctx, reading context.Context, t *TableReader, r *router.Router, w *sink.Waiting) error {
+func (c *Copy) table(ctx, reading context.Context, t *TableReader, r *router.Router,
+	w *sink.Waiting) error {
 	entry := c.record.table(t)
 	if entry.Done {
 		return nil
@@ -238,7 +249,8 @@ type tableChunk struct {
 }
 
 // read takes rows up to the limits of a chunk. The error is about the row behind it.
-func (c *Copy) read(ctx context.Context, entry *TableProgress, rows *Rows, to *router.Router) (ch tableChunk, err error) {
+func (c *Copy) read(ctx context.Context, entry *TableProgress, rows *Rows,
+	to *router.Router) (ch tableChunk, err error) {
 	for !ch.full(c.Limits) && ch.rows < int64(10*c.Limits.Messages) {
 		number := entry.Rows + ch.rows
 		row, err := c.next(ctx, rows, to, number)
@@ -250,7 +262,8 @@ func (c *Copy) read(ctx context.Context, entry *TableProgress, rows *Rows, to *r
 			return ch, err
 		case row.refusal != nil:
 			c.metrics.EventsRefused.Inc()
-			return ch, fmt.Errorf("route row %d of the snapshot of table %s: %w", number, entry.Name, row.refusal)
+			return ch, fmt.Errorf("route row %d of the snapshot of table %s: %w", number, entry.Name,
+				row.refusal)
 		}
 		m := row.message
 		there := m != nil && c.published.unmarked() > 0 && c.published.mark(Fingerprint(m))

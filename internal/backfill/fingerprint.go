@@ -16,7 +16,8 @@ import (
 // Digest is a fingerprint of a message.
 type Digest [16]byte
 
-// Fingerprint is the same for a message and for what is read back of it: topic, key, value and headers, but for those that say who published it.
+// Fingerprint is the same for a message and for what is read back of it: topic, key, value and
+// headers, but for those that say who published it.
 func Fingerprint(m *sink.Message) Digest {
 	h := sha256.New()
 	write(h, []byte(m.Topic))
@@ -34,7 +35,9 @@ func Fingerprint(m *sink.Message) Digest {
 
 // ofTheRun: the header belongs to the process or the session that published, and not to the row.
 func ofTheRun(header string) bool {
-	return header == router.HeaderLSN || header == router.HeaderIndex || header == sink.HeaderSource || header == sink.HeaderRedriven || strings.HasPrefix(header, "__debezium.context.")
+	return header == router.HeaderLSN || header == router.HeaderIndex ||
+		header == sink.HeaderSource || header == sink.HeaderRedriven || strings.HasPrefix(header,
+		"__debezium.context.")
 }
 
 func write(h hash.Hash, b []byte) {
@@ -44,8 +47,8 @@ func write(h hash.Hash, b []byte) {
 	h.Write(b)
 }
 
-// fingerprints is a multiset of messages, each of which can be marked. It takes 17 bytes for a message,
-// and a quarter more while it grows. The nil one is empty.
+// fingerprints is a multiset of messages, each of which can be marked. It takes 17 bytes for a
+// message, and a quarter more while it grows. The nil one is empty.
 type fingerprints struct {
 	buckets [256]bucket // by the first byte
 	total   int
@@ -91,7 +94,8 @@ func (f *fingerprints) unmarkedOf(d Digest) (n int) {
 	return n
 }
 
-// mark marks one of the messages with a fingerprint, and reports whether there was one without a mark.
+// mark marks one of the messages with a fingerprint, and reports whether there was one without a
+// mark.
 func (f *fingerprints) mark(d Digest) bool {
 	if !f.turn(d, false) {
 		return false
@@ -100,8 +104,8 @@ func (f *fingerprints) mark(d Digest) bool {
 	return true
 }
 
-// unmark takes one mark away, and reports whether there was one: of equal messages as many have one as
-// were marked.
+// unmark takes one mark away, and reports whether there was one: of equal messages as many have
+// one as were marked.
 func (f *fingerprints) unmark(d Digest) bool {
 	if !f.turn(d, true) {
 		return false
@@ -123,5 +127,6 @@ func (f *fingerprints) turn(d Digest, mark bool) bool {
 }
 
 func (b *bucket) first(d Digest) int {
-	return sort.Search(len(b.digests), func(i int) bool { return bytes.Compare(b.digests[i][:], d[:]) >= 0 })
+	return sort.Search(len(b.digests),
+		func(i int) bool { return bytes.Compare(b.digests[i][:], d[:]) >= 0 })
 }

@@ -14,13 +14,16 @@ import (
 	"github.com/postrider/postrider/slot/partition"
 )
 
-// Inserted reads the slot's stream from its confirmed position up to a position, confirming nothing, and returns which rows of the tables
-// were inserted there: these come again when the slot is streamed. It takes 16 bytes of memory for each. sql is asked which table
-// the rows of a partition belong to, as the relay decides it.
-func Inserted(ctx context.Context, pg postgres.Config, sql *pgx.Conn, cfg replication.Config, name string, tables []*TableReader, upTo pglogrepl.LSN,
+// Inserted reads the slot's stream from its confirmed position up to a position, confirming
+// nothing, and returns which rows of the tables were inserted there: these come again when the
+// slot is streamed. It takes 16 bytes of memory for each. sql is asked which table the rows of a
+// partition belong to, as the relay decides it.
+func Inserted(ctx context.Context, pg postgres.Config, sql *pgx.Conn, cfg replication.Config,
+	name string, tables []*TableReader, upTo pglogrepl.LSN,
 	log zerolog.Logger) (map[RowID]struct{}, error) {
 	found := finder{
-		maxRowBytes: cfg.MaxRowBytes, tables: map[string]*TableReader{}, of: map[*replication.Relation]assigned{}, ids: map[RowID]struct{}{},
+		maxRowBytes: cfg.MaxRowBytes, tables: map[string]*TableReader{},
+		of: map[*replication.Relation]assigned{}, ids: map[RowID]struct{}{},
 		assigner: partition.New(cfg, name, log), sql: sql,
 	}
 	for _, t := range tables {
@@ -33,7 +36,8 @@ func Inserted(ctx context.Context, pg postgres.Config, sql *pgx.Conn, cfg replic
 	if err != nil {
 		return nil, err
 	}
-	err = replication.ReadInserts(ctx, conn, cfg, name, upTo, log, func(e *replication.Event) error { return found.insert(ctx, e) })
+	err = replication.ReadInserts(ctx, conn, cfg, name, upTo, log,
+		func(e *replication.Event) error { return found.insert(ctx, e) })
 	if err != nil {
 		return nil, fmt.Errorf("find the rows that come by slot %q: %w", name, postgres.Error(err))
 	}
@@ -61,7 +65,8 @@ func (f *finder) table(ctx context.Context, e *replication.Event) (*TableReader,
 	if known, is := f.of[e.Relation]; is && (known.upTo == 0 || e.LSN <= known.upTo) {
 		return known.table, nil
 	}
-	name, upTo, err := f.assigner.Assign(ctx, f.sql, partition.FirstRow{Relation: e.Relation, LSN: e.LSN, XID: e.XID, Index: e.Index})
+	name, upTo, err := f.assigner.Assign(ctx, f.sql,
+		partition.FirstRow{Relation: e.Relation, LSN: e.LSN, XID: e.XID, Index: e.Index})
 	if err != nil {
 		return nil, err
 	}
@@ -76,10 +81,14 @@ func (f *finder) insert(ctx context.Context, e *replication.Event) error {
 	}
 	f.unique = f.unique[:0]
 	for _, k := range t.unique {
-		i := slices.IndexFunc(e.Relation.Columns, func(c replication.Column) bool { return c.Name == k.column })
+		i := slices.IndexFunc(e.Relation.Columns,
+			func(c replication.Column) bool { return c.Name == k.column })
 		if i < 0 {
-			return t.refuse(fmt.Sprintf("had no column %q, or did not publish it, when rows were inserted after the snapshot began", k.column),
-				"undo the change of the table until the snapshot is complete, or set snapshot.mode = \"no_data\" and publish the rest of the rows by hand")
+			return t.refuse(fmt.Sprintf(
+				"had no column %q, or did not publish it, when rows were inserted after the snapshot began",
+				k.column),
+				"undo the change of the table until the snapshot is complete, or set snapshot.mode = "+
+					"\"no_data\" and publish the rest of the rows by hand")
 		}
 		if e.Oversize > 0 && e.Values[i] == nil { // behind the large column
 			return &replication.RowTooLargeError{Bytes: e.Oversize, Max: f.maxRowBytes}

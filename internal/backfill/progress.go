@@ -37,7 +37,8 @@ func (p *progress) advance(rows int64) {
 	}
 	p.logged = time.Now()
 	st := p.state()
-	p.log.Info().Str("relation", st.Table).Int64("rows", st.Rows).Int64("estimated_rows", st.EstimatedRows).
+	p.log.Info().Str("relation", st.Table).Int64("rows", st.Rows).
+		Int64("estimated_rows", st.EstimatedRows).
 		Float64("rows_per_second", st.RowsPerSecond).Msg("snapshot in progress")
 }
 

@@ -28,7 +28,8 @@ func (c *chunk) add(m *sink.Message) {
 
 func (c *chunk) full(l Limits) bool { return len(c.messages) >= l.Messages || c.bytes >= l.Bytes }
 
-// publish returns when every message of the chunk is acknowledged and the record has the ends of their topics.
+// publish returns when every message of the chunk is acknowledged and the record has the ends of
+// their topics.
 func (c *Copy) publish(ctx context.Context, to *sink.Waiting, ch chunk) error {
 	if len(ch.messages) == 0 {
 		return nil
@@ -55,7 +56,8 @@ func (c *Copy) publish(ctx context.Context, to *sink.Waiting, ch chunk) error {
 
 // announce saves the ends of topics before the first message is published to them.
 func (c *Copy) announce(ctx context.Context, topics []string) error {
-	topics = slices.DeleteFunc(topics, func(topic string) bool { _, known := c.record.Topics[topic]; return known })
+	topics = slices.DeleteFunc(topics,
+		func(topic string) bool { _, known := c.record.Topics[topic]; return known })
 	if len(topics) == 0 {
 		return nil
 	}

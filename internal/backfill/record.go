@@ -20,24 +20,29 @@ const (
 	Complete Phase = "complete"
 )
 
-// Record is what is remembered of a snapshot. It is the value, in JSON, of the newest record with the slot's name as key.
+// Record is what is remembered of a snapshot. It is the value, in JSON, of the newest record with
+// the slot's name as key.
 type Record struct {
-	SystemID        string             `json:"system_id"` // of the database cluster
-	Slot            string             `json:"slot"`
-	Phase           Phase              `json:"phase"`
-	ConsistentPoint string             `json:"consistent_point,omitempty"` // of the slot; an LSN
-	Xmax            uint32             `json:"xmax,omitempty"`             // for slot.AwaitCommitted; zero: not known
-	Running         []uint32           `json:"running,omitempty"`          // the same; maxRunning at most
-	Tables          []TableProgress    `json:"tables,omitempty"`
-	Topics          map[string]Offsets `json:"topics,omitempty"` // every one that a message was published to, or is about to be
-	StartedAt       time.Time          `json:"started_at"`
-	// SavedAt orders the records of a key: each is later than the one that it follows. Offsets do not:
-	// a request of a process that is gone may be carried out behind those of the next one.
+	SystemID        string `json:"system_id"` // of the database cluster
+	Slot            string `json:"slot"`
+	Phase           Phase  `json:"phase"`
+	ConsistentPoint string `json:"consistent_point,omitempty"` // of the slot; an LSN
+	// for slot.AwaitCommitted; zero: not known
+	Xmax uint32 `json:"xmax,omitempty"`
+	// the same; maxRunning at most
+	Running []uint32        `json:"running,omitempty"`
+	Tables  []TableProgress `json:"tables,omitempty"`
+	// every one that a message was published to, or is about to be
+	Topics    map[string]Offsets `json:"topics,omitempty"`
+	StartedAt time.Time          `json:"started_at"`
+	// SavedAt orders the records of a key: each is later than the one that it follows. Offsets do
+	// not: a request of a process that is gone may be carried out behind those of the next one.
 	SavedAt time.Time `json:"saved_at"`
 }
 
-// maxRunning bounds a Record, which is saved with every chunk, to some 100 kB. A server that has more transactions at the boundary,
-// and so sessions, is not known; with none in the Record they are waited for.
+// maxRunning bounds a Record, which is saved with every chunk, to some 100 kB. A server that has
+// more transactions at the boundary, and so sessions, is not known; with none in the Record they
+// are waited for.
 const maxRunning = 10_000
 
 // Table is how far one table has been copied.
@@ -57,7 +62,8 @@ type Offsets struct {
 
 // Store keeps records, and reads back what is in topics. kafka.Progress is one.
 type Store interface {
-	// Load hands over the values of a key in the order of their offsets. An empty one deletes those before it.
+	// Load hands over the values of a key in the order of their offsets. An empty one deletes those
+	// before it.
 	Load(ctx context.Context, key string, each func(value []byte)) error
 	Save(ctx context.Context, key string, value []byte) error
 	Ends(ctx context.Context, topics []string) (map[string][]int64, error)

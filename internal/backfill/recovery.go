@@ -20,12 +20,12 @@ type RecoveryParts struct {
 	OpenTopics func(ctx context.Context) (Topics, error)
 	OpenSink   sink.Open
 	Router     func() (*router.Router, error)
-	// DeadLetters is the topic with rows that count as delivered though they are in no other; empty: there
-	// is none. DeadLetter says which row one of its records is of.
+	// DeadLetters is the topic with rows that count as delivered though they are in no other; empty:
+	// there is none. DeadLetter says which row one of its records is of.
 	DeadLetters string
 	DeadLetter  func(m *sink.Message) (relation, id string)
-	// Parked reports, once all of them were read, whether open ones park the key of a message: it belongs
-	// behind them. nil: none does.
+	// Parked reports, once all of them were read, whether open ones park the key of a message: it
+	// belongs behind them. nil: none does.
 	Parked func(m *sink.Message) bool
 	// Say reports what is being done, for people.
 	Say func(format string, args ...any)
@@ -33,9 +33,11 @@ type RecoveryParts struct {
 
 // Topics is where messages can be read back.
 type Topics interface {
-	// Read gives every record of a topic as it is now, from a time on, zero for all, and reports whether the topic still has all that was ever published to it. The
-	// message is each's until it returns. A topic that does not exist has no records, and all of them.
-	Read(ctx context.Context, topic string, since time.Time, each func(*sink.Message)) (whole bool, err error)
+	// Read gives every record of a topic as it is now, from a time on, zero for all, and reports
+	// whether the topic still has all that was ever published to it. The message is each's until it
+	// returns. A topic that does not exist has no records, and all of them.
+	Read(ctx context.Context, topic string, since time.Time, each func(*sink.Message)) (whole bool,
+		err error)
 	Close()
 }
 
@@ -63,13 +65,15 @@ type Recovery struct {
 	times      []string     // time columns of the tables; empty: none
 	candidates fingerprints // of the rows in question, marked as they are found in the topics
 	deadRows   map[deadRow]struct{}
-	partitions map[string]string // the table, by the name of a partition under which its rows may come
+	// the table, by the name of a partition under which its rows may come
+	partitions map[string]string
 }
 
 type deadRow struct{ relation, id string }
 
-// New makes a Recovery and takes the right to publish rows of the tables for the slot. Errors wrap replication.ErrSlotInUse if another process streams
-// from the slot or publishes the tables, or are those of slot.DescribeCopied.
+// New makes a Recovery and takes the right to publish rows of the tables for the slot. Errors wrap
+// replication.ErrSlotInUse if another process streams from the slot or publishes the tables, or
+// are those of slot.DescribeCopied.
 func NewRecovery(ctx context.Context, parts RecoveryParts, sel Selection) (*Recovery, error) {
 	src, err := openSource(ctx, parts.Parts)
 	if err != nil {
@@ -111,7 +115,8 @@ func (r *Recovery) look(ctx context.Context) error {
 		}
 	case status.Lost():
 		r.lost = &status.Slot
-		r.report.State, r.report.Reason, r.report.ConfirmedFlushLSN = "lost", status.InvalidationReason, status.ConfirmedFlushLSN
+		r.report.State, r.report.Reason, r.report.ConfirmedFlushLSN = "lost", status.InvalidationReason,
+			status.ConfirmedFlushLSN
 	default:
 		if err := slot.Verify(status.Slot, r.conn.Config().Database); err != nil {
 			return err
@@ -147,8 +152,10 @@ func (r *Recovery) describeTables(ctx context.Context) error {
 				"name it with --time-column", t.Name)
 		}
 		if reader = reader.InWrittenOrder(); reader.Order.Written {
-			r.parts.Say("rows of table %s are published in the order of the transactions that wrote them last; "+
-				"if that is not the order of a key's rows, set snapshot.order_by to a column with the time of the insert", t.Name)
+			r.parts.Say("rows of table %s are published in the order of the transactions that wrote "+
+				"them last; "+
+				"if that is not the order of a key's rows, set snapshot.order_by to a column with the time "+
+				"of the insert", t.Name)
 		}
 		r.times = append(r.times, sel.TimeColumn)
 		return reader.Select(sel), nil
@@ -161,7 +168,8 @@ func unreadable(err error) error {
 	if !errors.As(err, &advised) {
 		return err
 	}
-	return &slot.Error{Err: err, WAL: "nothing was changed", Fix: strings.TrimSuffix(advised.Fix, InsteadNoData)}
+	return &slot.Error{Err: err, WAL: "nothing was changed",
+		Fix: strings.TrimSuffix(advised.Fix, InsteadNoData)}
 }
 
 // Plan finds out what would be published, and changes nothing.
@@ -183,7 +191,8 @@ func (r *Recovery) Plan(ctx context.Context) (*Report, error) {
 	return &r.report, r.pass(ctx, nil)
 }
 
-// Publish publishes, and makes the slot usable if all of its gap was selected. After an error it can be repeated.
+// Publish publishes, and makes the slot usable if all of its gap was selected. After an error it
+// can be repeated.
 func (r *Recovery) Publish(ctx context.Context) (_ *Report, err error) {
 	if err := r.openTopics(ctx); err != nil {
 		return nil, err
@@ -242,8 +251,10 @@ func (r *Recovery) refuse() error {
 	for _, t := range r.report.Tables {
 		if t.Refused > 0 && !r.sel.SkipRefused {
 			return &slot.Error{
-				Err: fmt.Errorf("%s of table %s cannot be published, the first: %w", rowsText(t.Refused), t.Table, r.report.refused),
-				Fix: "correct the configuration so that they can, as for the relay; or leave them out with --skip-refused",
+				Err: fmt.Errorf("%s of table %s cannot be published, the first: %w", rowsText(t.Refused),
+					t.Table, r.report.refused),
+				Fix: "correct the configuration so that they can, as for the relay; or leave them out with " +
+					"--skip-refused",
 			}
 		}
 	}
@@ -253,18 +264,22 @@ func (r *Recovery) refuse() error {
 			rows = "row of a parked key is"
 		}
 		return &slot.Error{
-			Err: fmt.Errorf("%d %s to be published: to publish before the open dead letters of the same key breaks its order: %w", n, rows, ErrParked),
+			Err: fmt.Errorf("%d %s to be published: to publish before the open dead letters of the same "+
+				"key breaks its order: %w", n, rows, ErrParked),
 			Fix: "postrider deadletter list   # says which keys are parked\n" +
-				"postrider deadletter redrive --key KEY   # or discard, if consumers are never to get them, then recover again",
+				"postrider deadletter redrive --key KEY   # or discard, if consumers are never to get " +
+				"them, then recover again",
 		}
 	}
 	bounded := r.sel.FromXmin != 0 || !r.sel.Since.IsZero() || len(r.sel.IDs) > 0 || r.sel.Partial
 	for _, t := range r.report.Topics {
 		if !t.Whole && !bounded && r.candidates.unmarked() > 0 {
 			return &slot.Error{
-				Err: fmt.Errorf("topic %q has lost its older records by retention or compaction, and the slot is not there to tell which rows it had delivered: %w",
+				Err: fmt.Errorf("topic %q has lost its older records by retention or compaction, and the "+
+					"slot is not there to tell which rows it had delivered: %w",
 					t.Topic, ErrIncomplete),
-				Fix: "postrider recover --since TIME   # rows from before count as delivered; the time when the relay published last\n" +
+				Fix: "postrider recover --since TIME   # rows from before count as delivered; the time " +
+					"when the relay published last\n" +
 					"or, if every row that is not in the topics is wanted: --partial-topics",
 			}
 		}

@@ -14,20 +14,24 @@ func NewSlot(name string) string {
 	return name[:min(len(name), longest-len(suffix))] + suffix
 }
 
-// beginVisible is beginAsIs once all can be seen that had committed when a slot began, which may be there already.
+// beginVisible is beginAsIs once all can be seen that had committed when a slot began, which may
+// be there already.
 func (r *Recovery) beginVisible(ctx context.Context) error {
 	xmax, err := slot.NextXID(ctx, r.conn)
 	if err != nil {
 		return err
 	}
-	if err := r.await(ctx, func() error { return slot.AwaitCommitted(ctx, r.conn, xmax, nil) }); err != nil {
+	if err := r.await(ctx, func() error {
+		return slot.AwaitCommitted(ctx, r.conn, xmax,
+			nil)
+	}); err != nil {
 		return err
 	}
 	return r.beginAsIs(ctx)
 }
 
-// beginAsIs is beginNow behind the boundary of the slot, or else of the new one; without either the
-// transaction is the boundary.
+// beginAsIs is beginNow behind the boundary of the slot, or else of the new one; without either
+// the transaction is the boundary.
 func (r *Recovery) beginAsIs(ctx context.Context) error {
 	name, boundary := r.Need.Slot.Name, r.report.ConfirmedFlushLSN
 	if !r.usable {
@@ -46,7 +50,8 @@ func (r *Recovery) beginAsIs(ctx context.Context) error {
 	return err
 }
 
-// beginAtNewSlot makes the new slot and reads the tables as they were at its boundary; or goes on with the one that an attempt before this has made.
+// beginAtNewSlot makes the new slot and reads the tables as they were at its boundary; or goes on
+// with the one that an attempt before this has made.
 func (r *Recovery) beginAtNewSlot(ctx context.Context) error {
 	cfg := r.Need.Slot
 	cfg.Name, cfg.Failover = NewSlot(cfg.Name), false // the copy of it may be one for failover
@@ -86,11 +91,13 @@ func (r *Recovery) create(ctx context.Context, cfg slot.Config) (exported *Expor
 		return nil, err
 	}
 	r.made = true
-	r.parts.Say("slot %s created: what is committed after %s comes by it", cfg.Name, exported.ConsistentPoint)
+	r.parts.Say("slot %s created: what is committed after %s comes by it", cfg.Name,
+		exported.ConsistentPoint)
 	return exported, nil
 }
 
-// await tries until no transaction stands in the way any more, and says for which it waits. Each try waits by itself.
+// await tries until no transaction stands in the way any more, and says for which it waits. Each
+// try waits by itself.
 func (r *Recovery) await(ctx context.Context, try func() error) error {
 	for {
 		err := try()
@@ -122,8 +129,9 @@ func (r *Recovery) replace(ctx context.Context) error {
 	return nil
 }
 
-// dropSpare drops the new slot of an attempt that ended, as by a kill, when the slot could be streamed again and before this one was dropped. What it
-// keeps was looked for in the tables; nobody would ever stream from it, and it would keep WAL until the disk is full.
+// dropSpare drops the new slot of an attempt that ended, as by a kill, when the slot could be
+// streamed again and before this one was dropped. What it keeps was looked for in the tables;
+// nobody would ever stream from it, and it would keep WAL until the disk is full.
 func (r *Recovery) dropSpare(ctx context.Context) error {
 	if _, err := r.conn.Exec(ctx, "COMMIT"); err != nil { // the reading is over
 		return err
@@ -136,10 +144,13 @@ func (r *Recovery) dropSpare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Only a slot that stands where the copy of it does is surely that one: another may be the one of a relay with that name, or, if the slot was made by hand after an
-	// attempt that ended, all that still has the logical messages from in between.
-	if slot.Verify(spare.Slot, r.conn.Config().Database) != nil || spare.ConfirmedFlushLSN != r.report.ConfirmedFlushLSN {
-		r.parts.Say("slot %s stays and keeps WAL. If an earlier attempt has left it behind, and no relay has it: postrider slot drop %s --yes", name, name)
+	// Only a slot that stands where the copy of it does is surely that one: another may be the one of
+	// a relay with that name, or, if the slot was made by hand after an attempt that ended, all that
+	// still has the logical messages from in between.
+	if slot.Verify(spare.Slot, r.conn.Config().
+		Database) != nil || spare.ConfirmedFlushLSN != r.report.ConfirmedFlushLSN {
+		r.parts.Say("slot %s stays and keeps WAL. If an earlier attempt has left it behind, and no "+
+			"relay has it: postrider slot drop %s --yes", name, name)
 		return nil
 	}
 	if err := slot.Drop(ctx, r.conn, name); err != nil {
@@ -149,7 +160,8 @@ func (r *Recovery) dropSpare(ctx context.Context) error {
 	return nil
 }
 
-// interrupted says what an attempt that ended with err leaves behind. A slot that was made for nothing is dropped.
+// interrupted says what an attempt that ended with err leaves behind. A slot that was made for
+// nothing is dropped.
 func (r *Recovery) interrupted(ctx context.Context, err error) error {
 	name := NewSlot(r.Need.Slot.Name)
 	if r.made && !r.begun {
@@ -163,7 +175,8 @@ func (r *Recovery) interrupted(ctx context.Context, err error) error {
 		}
 	}
 	if r.made || r.begun && !r.usable && r.sel.closing() {
-		r.parts.Say("slot %s stays and keeps WAL, so that this can be repeated and nothing falls between; to give up: postrider slot drop %s --yes", name, name)
+		r.parts.Say("slot %s stays and keeps WAL, so that this can be repeated and nothing falls "+
+			"between; to give up: postrider slot drop %s --yes", name, name)
 	}
 	return err
 }

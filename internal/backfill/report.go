@@ -16,14 +16,16 @@ type Report struct {
 	Reason            string // why it was lost; empty: not known
 	ConfirmedFlushLSN pglogrepl.LSN
 	CurrentLSN        pglogrepl.LSN
-	ConsistentPoint   pglogrepl.LSN // what is committed after it comes by the slot; zero: there is none yet
-	BySlot            int64         // rows of the tables that come by the slot
-	OpenTransactions  []string      // of a plan: who may have committed rows that are not counted, since they are not visible yet
-	Tables            []TableReport
-	Topics            []TopicReport
-	Published         int64
-	Recreated         bool  // the slot can be streamed, and could not before
-	Refusal           error // why Publish would refuse; nil: it would not
+	// what is committed after it comes by the slot; zero: there is none yet
+	ConsistentPoint pglogrepl.LSN
+	BySlot          int64 // rows of the tables that come by the slot
+	// of a plan: who may have committed rows that are not counted, since they are not visible yet
+	OpenTransactions []string
+	Tables           []TableReport
+	Topics           []TopicReport
+	Published        int64
+	Recreated        bool  // the slot can be streamed, and could not before
+	Refusal          error // why Publish would refuse; nil: it would not
 
 	refused error // of the first row that the router refuses
 	parked  int   // rows to be published that belong behind open dead letters of their keys
@@ -50,16 +52,18 @@ type Place struct {
 
 // TopicReport is what was found in one topic.
 type TopicReport struct {
-	Topic       string `json:"topic"`
-	Records     int64  `json:"records"`     // read
-	Whole       bool   `json:"whole"`       // none of its records was deleted by retention or compaction
-	Undelivered int64  `json:"undelivered"` // messages that are to be published to it, or were
+	Topic   string `json:"topic"`
+	Records int64  `json:"records"` // read
+	// none of its records was deleted by retention or compaction
+	Whole       bool  `json:"whole"`
+	Undelivered int64 `json:"undelivered"` // messages that are to be published to it, or were
 }
 
 func (t *TableReport) undelivered(row routed, timeColumn string) {
 	_, id := row.origin()
 	place := &Place{ID: id}
-	i := slices.IndexFunc(row.table.Relation.Columns, func(c replication.Column) bool { return c.Name == timeColumn })
+	i := slices.IndexFunc(row.table.Relation.Columns,
+		func(c replication.Column) bool { return c.Name == timeColumn })
 	if i >= 0 {
 		place.Time = string(row.Values[i])
 	}
@@ -106,7 +110,9 @@ func (r *Report) MarshalJSON() ([]byte, error) {
 		Tables            []TableReport `json:"tables"`
 		Topics            []TopicReport `json:"topics"`
 	}{
-		r.Slot, r.State, r.Reason, text(r.ConfirmedFlushLSN), text(r.CurrentLSN), text(r.ConsistentPoint),
-		r.BySlot, r.Undelivered(), r.Published, r.Recreated, refusal, r.OpenTransactions, r.Tables, r.Topics,
+		r.Slot, r.State, r.Reason, text(r.ConfirmedFlushLSN), text(r.CurrentLSN),
+		text(r.ConsistentPoint),
+		r.BySlot, r.Undelivered(), r.Published, r.Recreated, refusal, r.OpenTransactions, r.Tables,
+		r.Topics,
 	})
 }

@@ -14,11 +14,12 @@ import (
 	"github.com/postrider/postrider/replication"
 )
 
-// fetchSize is how many rows one FETCH asks for. They are taken from the socket one by one, so it costs no memory.
+// fetchSize is how many rows one FETCH asks for. They are taken from the socket one by one, so it
+// costs no memory.
 const fetchSize = 5000
 
-// Rows reads the rows of a table in their order, within a transaction of the caller's. It belongs to one goroutine, and while it is
-// open nobody else may use the connection.
+// Rows reads the rows of a table in their order, within a transaction of the caller's. It belongs
+// to one goroutine, and while it is open nobody else may use the connection.
 type Rows struct {
 	table  *TableReader
 	conn   *pgconn.PgConn
@@ -28,7 +29,8 @@ type Rows struct {
 
 // Row is one row that was in the table.
 type Row struct {
-	Values   [][]byte // one per Relation.Columns, in text format, as replication.Event has them; never written again
+	// one per Relation.Columns, in text format, as replication.Event has them; never written again
+	Values   [][]byte
 	Position Position
 	ID       RowID
 }
@@ -39,17 +41,20 @@ type RowID [16]byte
 // Rows starts to read after a position; nil: from the beginning.
 func (c *TableReader) Rows(ctx context.Context, conn *pgx.Conn, after *Position) (*Rows, error) {
 	r := &Rows{table: c, conn: conn.PgConn()}
-	if _, err := r.conn.Exec(ctx, "DECLARE postrider NO SCROLL CURSOR FOR "+c.sql(after)).ReadAll(); err != nil {
+	if _, err := r.conn.Exec(ctx, "DECLARE postrider NO SCROLL CURSOR FOR "+c.sql(after)).
+		ReadAll(); err != nil {
 		return nil, fmt.Errorf("read table %s: %w", c.Name, postgres.Error(err))
 	}
 	return r, nil
 }
 
-// Next returns the next row, or io.EOF after the last. ctx ends the connection when it ends, also between two calls.
+// Next returns the next row, or io.EOF after the last. ctx ends the connection when it ends, also
+// between two calls.
 func (r *Rows) Next(ctx context.Context) (*Row, error) {
 	for {
 		if r.result == nil {
-			r.result, r.left = r.conn.Exec(ctx, fmt.Sprintf("FETCH FORWARD %d FROM postrider", fetchSize)), fetchSize
+			r.result, r.left = r.conn.Exec(ctx, fmt.Sprintf("FETCH FORWARD %d FROM postrider", fetchSize)),
+				fetchSize
 			r.result.NextResult()
 		}
 		if fetched := r.result.ResultReader(); fetched != nil && fetched.NextRow() {
@@ -58,7 +63,8 @@ func (r *Rows) Next(ctx context.Context) (*Row, error) {
 		}
 		err := r.result.Close()
 		r.result = nil
-		if state := postgres.SQLState(err); state == "XX000" || state == "54000" { // internal_error, program_limit_exceeded: a row above 1 GB in text form
+		// internal_error, program_limit_exceeded: a row above 1 GB in text form
+		if state := postgres.SQLState(err); state == "XX000" || state == "54000" {
 			return nil, fmt.Errorf("read table %s: %w: %w", r.table.Name, replication.ErrUndecodable, err)
 		}
 		if err != nil {

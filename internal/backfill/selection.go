@@ -11,17 +11,18 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// Selection says which rows a Recovery looks for in the topics. Its zero value: all that the slot cannot
-// have delivered, as far as the slot still tells, else all.
+// Selection says which rows a Recovery looks for in the topics. Its zero value: all that the slot
+// cannot have delivered, as far as the slot still tells, else all.
 type Selection struct {
-	// FromXmin leaves out rows that were written by older transactions: with the catalog_xmin of a slot
-	// that was lost, none of those that it did not deliver.
+	// FromXmin leaves out rows that were written by older transactions: with the catalog_xmin of a
+	// slot that was lost, none of those that it did not deliver.
 	FromXmin   uint32
 	Since      time.Time // of TimeColumn, inclusive
 	Until      time.Time // of TimeColumn, exclusive
 	TimeColumn string    // for Since and Until; empty: found
 	IDs        []string  // in text form
-	// Partial takes no account of records that the topics have lost: what is not in them is published.
+	// Partial takes no account of records that the topics have lost: what is not in them is
+	// published.
 	Partial bool
 	// SkipRefused leaves out rows that the router refuses.
 	SkipRefused bool
@@ -30,7 +31,8 @@ type Selection struct {
 // closing reports whether all rows of the gap are selected, so that the slot can be recreated.
 func (s Selection) closing() bool { return len(s.IDs) == 0 && s.Until.IsZero() }
 
-// Select is the table with only the rows of a Selection, which names the time column. c stays as it is.
+// Select is the table with only the rows of a Selection, which names the time column. c stays as
+// it is.
 func (c *TableReader) Select(s Selection) *TableReader {
 	var conditions []string
 	if c.filter != "" {
@@ -61,8 +63,10 @@ func quoteTime(t time.Time) string {
 	return "'" + t.UTC().Format("2006-01-02 15:04:05.999999Z07:00") + "'::pg_catalog.timestamptz"
 }
 
-// InWrittenOrder is the table in the order of the transactions that wrote the rows last, and of the rows within one, if there is no better order. That
-// is no order of commits: transactions that write the same key at the same time can change places, and so can rows of one statement. It is of no use for Rows after a Position.
+// InWrittenOrder is the table in the order of the transactions that wrote the rows last, and of
+// the rows within one, if there is no better order. That is no order of commits: transactions that
+// write the same key at the same time can change places, and so can rows of one statement. It is
+// of no use for Rows after a Position.
 func (c *TableReader) InWrittenOrder() *TableReader {
 	if !c.Order.Random {
 		return c
@@ -73,8 +77,9 @@ func (c *TableReader) InWrittenOrder() *TableReader {
 	return &ordered
 }
 
-// TimeColumn finds the column that says when a row was inserted: the one that is wanted, or the one that rows are ordered by, or created_at, or the
-// only one with a moment. Empty: none of the table's. An error is about the one that is wanted.
+// TimeColumn finds the column that says when a row was inserted: the one that is wanted, or the
+// one that rows are ordered by, or created_at, or the only one with a moment. Empty: none of the
+// table's. An error is about the one that is wanted.
 func (c *TableReader) TimeColumn(wanted string) (string, error) {
 	var moments []string
 	for _, column := range c.Relation.Columns {
@@ -84,11 +89,13 @@ func (c *TableReader) TimeColumn(wanted string) (string, error) {
 	}
 	if wanted != "" {
 		if !slices.Contains(moments, wanted) {
-			exists := slices.ContainsFunc(c.Relation.Columns, func(column replication.Column) bool { return column.Name == wanted })
+			exists := slices.ContainsFunc(c.Relation.Columns,
+				func(column replication.Column) bool { return column.Name == wanted })
 			if !exists {
 				return "", fmt.Errorf("table %s publishes no column %q", c.Name, wanted)
 			}
-			return "", fmt.Errorf("column %q of table %s is of no type with a time: timestamptz, timestamp or date", wanted, c.Name)
+			return "", fmt.Errorf("column %q of table %s is of no type with a time: timestamptz, "+
+				"timestamp or date", wanted, c.Name)
 		}
 		return wanted, nil
 	}

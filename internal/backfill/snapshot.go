@@ -22,7 +22,8 @@ type SnapshotParts struct {
 	Metrics   *metrics.Set
 }
 
-// Snapshot decides, before each session, whether rows already in the tables have to be published first.
+// Snapshot decides, before each session, whether rows already in the tables have to be published
+// first.
 type Snapshot struct {
 	cfg     Config
 	parts   SnapshotParts
@@ -30,13 +31,18 @@ type Snapshot struct {
 }
 
 // New makes a Snapshot. It belongs to one goroutine.
-func NewSnapshot(cfg Config, parts SnapshotParts) *Snapshot { return &Snapshot{cfg: cfg, parts: parts} }
+func NewSnapshot(cfg Config, parts SnapshotParts) *Snapshot {
+	return &Snapshot{cfg: cfg,
+		parts: parts}
+}
 
-// Begin returns a Copy that has to be run before the slot is streamed, or nil. It makes the slot, if a snapshot is due and the
-// configuration allows both; otherwise it leaves the slot alone. first: no session of this process has streamed yet.
+// Begin returns a Copy that has to be run before the slot is streamed, or nil. It makes the slot,
+// if a snapshot is due and the configuration allows both; otherwise it leaves the slot alone.
+// first: no session of this process has streamed yet.
 //
-// An error is replication.ErrSlotInUse if another process is copying, replication.ErrSlotLost if the slot was lost and may not be replaced, an
-// slot.Error with slot.ErrNoSnapshot if the configuration or the table has to be changed, or one of the database or the broker.
+// An error is replication.ErrSlotInUse if another process is copying, replication.ErrSlotLost if
+// the slot was lost and may not be replaced, an slot.Error with slot.ErrNoSnapshot if the
+// configuration or the table has to be changed, or one of the database or the broker.
 func (s *Snapshot) Begin(ctx context.Context, first bool) (*Copy, error) {
 	src, err := openSource(ctx, s.parts.Parts)
 	if err != nil {
@@ -105,7 +111,8 @@ func (f found) exists() bool { return f.Name != "" }
 
 func (f found) usable() bool { return f.exists() && !f.Lost() }
 
-// busy: somebody streams from it, or it is not finished. What that means is for slot.Prepare to say.
+// busy: somebody streams from it, or it is not finished. What that means is for slot.Prepare to
+// say.
 func (f found) busy() bool { return f.usable() && (f.Active || f.ConfirmedFlushLSN == 0) }
 
 type decision int
@@ -123,9 +130,11 @@ func (s *Snapshot) decide(now found, r *Record, system string, first bool) (deci
 	case now.usable() && (r == nil || r.Phase == Complete):
 		return stream, nil
 	case r != nil && r.SystemID != system && (now.usable() || !again):
-		return 0, s.refuse(fmt.Sprintf("snapshot.topic %q remembers the slot on another server (system identifier %s, here it is %s): "+
+		return 0, s.refuse(fmt.Sprintf("snapshot.topic %q remembers the slot on another server "+
+			"(system identifier %s, here it is %s): "+
 			"it was upgraded, restored or replaced", s.cfg.Topic, r.SystemID, system),
-			"to publish all rows that are in the tables here: without a slot of this name, snapshot.mode = \"when_needed\"; to publish none: snapshot.mode = \"no_data\"")
+			"to publish all rows that are in the tables here: without a slot of this name, "+
+				"snapshot.mode = \"when_needed\"; to publish none: snapshot.mode = \"no_data\"")
 	case now.usable():
 		return resume, s.sameSlot(now.Slot, r)
 	case !s.parts.Need.Slot.Create:
@@ -140,19 +149,24 @@ func (s *Snapshot) decide(now found, r *Record, system string, first bool) (deci
 	return create, nil
 }
 
-// sameSlot makes sure that the slot was neither advanced nor recreated since the snapshot was begun.
+// sameSlot makes sure that the slot was neither advanced nor recreated since the snapshot was
+// begun.
 func (s *Snapshot) sameSlot(now slot.Slot, r *Record) error {
 	if r.Phase == Creating || r.ConsistentPoint == now.ConfirmedFlushLSN.String() {
 		return nil
 	}
-	return s.refuse(fmt.Sprintf("it was begun at %s and is not complete, but the slot is confirmed up to %s: another process streamed from it, or recreated it",
+	return s.refuse(fmt.Sprintf("it was begun at %s and is not complete, but the slot is "+
+		"confirmed up to %s: another process streamed from it, or recreated it",
 		r.ConsistentPoint, now.ConfirmedFlushLSN),
-		"to publish all rows that are in the tables: postrider slot drop "+now.Name+" --yes, then snapshot.mode = \"when_needed\"; to publish none of them: snapshot.mode = \"no_data\"")
+		"to publish all rows that are in the tables: postrider slot drop "+now.Name+
+			" --yes, then snapshot.mode = \"when_needed\"; to publish none of them: snapshot.mode = "+
+			"\"no_data\"")
 }
 
 func (s *Snapshot) refuse(problem, fix string) error {
 	return &slot.Error{
-		Err: fmt.Errorf("snapshot of slot %q: %s: %w", s.parts.Need.Slot.Name, problem, slot.ErrNoSnapshot),
+		Err: fmt.Errorf("snapshot of slot %q: %s: %w", s.parts.Need.Slot.Name, problem,
+			slot.ErrNoSnapshot),
 		WAL: "if the slot exists, it keeps WAL, more with every write",
 		Fix: fix,
 	}
@@ -166,7 +180,8 @@ func (s *Snapshot) tell(now found, r *Record) {
 		m.SnapshotCompleted.SetBool(true)
 	case now.usable():
 		s.parts.Log.Info().Str("slot", now.Name).Str("topic", s.cfg.Topic).
-			Msg("slot was there before, made by another program: rows already in the tables are not published")
+			Msg("slot was there before, made by another program: rows already in the tables are not " +
+				"published")
 	}
 }
 
@@ -202,11 +217,14 @@ func (s *Snapshot) create(ctx context.Context, c *Copy, now found, system string
 	}
 	name := s.parts.Need.Slot.Name
 	if c.record != nil && c.record.Phase != Creating || now.exists() {
-		s.parts.Log.Error().Str("slot", name).Stringer("confirmed_flush_lsn", now.ConfirmedFlushLSN).Str("reason", now.InvalidationReason).
-			Msg("slot was lost and is recreated, since snapshot.mode is when_needed: all rows that are in the tables are published, some for the second time, " +
+		s.parts.Log.Error().Str("slot", name).Stringer("confirmed_flush_lsn", now.ConfirmedFlushLSN).
+			Str("reason", now.InvalidationReason).
+			Msg("slot was lost and is recreated, since snapshot.mode is when_needed: all rows that are " +
+				"in the tables are published, some for the second time, " +
 				"and rows that were deleted since they were committed are missing")
 	}
-	fresh := &Record{SystemID: system, Slot: name, Phase: Creating, Topics: map[string]Offsets{}, StartedAt: time.Now().UTC()}
+	fresh := &Record{SystemID: system, Slot: name, Phase: Creating, Topics: map[string]Offsets{},
+		StartedAt: time.Now().UTC()}
 	if c.record != nil {
 		fresh.SavedAt = c.record.SavedAt
 	}
@@ -226,9 +244,11 @@ func (s *Snapshot) create(ctx context.Context, c *Copy, now found, system string
 	if err := c.beginAt(ctx, exported); err != nil {
 		return err
 	}
-	s.parts.Log.Info().Str("slot", name).Bool("failover", s.parts.Need.Slot.Failover).Stringer("confirmed_flush_lsn", exported.ConsistentPoint).
+	s.parts.Log.Info().Str("slot", name).Bool("failover", s.parts.Need.Slot.Failover).
+		Stringer("confirmed_flush_lsn", exported.ConsistentPoint).
 		Msg("slot created; rows that were in the tables before are published first")
-	c.record.Phase, c.record.ConsistentPoint, c.record.Xmax = Copying, exported.ConsistentPoint.String(), exported.Xmax
+	c.record.Phase, c.record.ConsistentPoint, c.record.Xmax = Copying,
+		exported.ConsistentPoint.String(), exported.Xmax
 	if len(exported.Running) <= maxRunning {
 		c.record.Running = exported.Running
 	}
@@ -242,7 +262,8 @@ func (s *Snapshot) resume(ctx context.Context, c *Copy, now slot.Slot) error {
 	}
 	for _, t := range c.tables {
 		if was := c.record.table(t).Order; was != t.Order.String() {
-			return s.refuse(fmt.Sprintf("table %s was being copied in the order of %s, which is %s now", t.Name, was, t.Order),
+			return s.refuse(fmt.Sprintf("table %s was being copied in the order of %s, which is %s now",
+				t.Name, was, t.Order),
 				fmt.Sprintf("undo that until the snapshot is complete: snapshot.order_by = %q", was))
 		}
 	}

@@ -27,8 +27,8 @@ type Parts struct {
 	Log    zerolog.Logger
 }
 
-// source reads the rows of the tables from before a boundary: those that come by the slot are left out.
-// It belongs to one goroutine.
+// source reads the rows of the tables from before a boundary: those that come by the slot are left
+// out. It belongs to one goroutine.
 type source struct {
 	Parts
 	conn       *pgx.Conn  // in a transaction while rows are read
@@ -60,9 +60,10 @@ func (s *source) takeLock(ctx context.Context) (err error) {
 	return err
 }
 
-// describe looks at the tables, before anything is made. each gives the reader to use in the place of the
-// one that is described.
-func (s *source) describe(ctx context.Context, each func(slot.Table, *TableReader) (*TableReader, error)) error {
+// describe looks at the tables, before anything is made. each gives the reader to use in the place
+// of the one that is described.
+func (s *source) describe(ctx context.Context,
+	each func(slot.Table, *TableReader) (*TableReader, error)) error {
 	p, err := slot.VerifyPublication(ctx, s.conn, s.Need.Publication, s.Need.Tables)
 	if err != nil {
 		return err
@@ -90,8 +91,8 @@ func (s *source) beginAt(ctx context.Context, e *Exported) error {
 	return nil
 }
 
-// beginNow reads the tables as they are now, without what comes by a slot that is confirmed up to a
-// boundary; no name: there is no slot.
+// beginNow reads the tables as they are now, without what comes by a slot that is confirmed up to
+// a boundary; no name: there is no slot.
 func (s *source) beginNow(ctx context.Context, name string, boundary pglogrepl.LSN) error {
 	end, err := BeginNow(ctx, s.conn)
 	if err != nil {
@@ -114,8 +115,10 @@ type routed struct {
 	refusal error         // of the router
 }
 
-// next gives the next row from before the boundary, or io.EOF after the last. index numbers the rows.
-func (s *source) next(ctx context.Context, rows *Rows, to *router.Router, index int64) (routed, error) {
+// next gives the next row from before the boundary, or io.EOF after the last. index numbers the
+// rows.
+func (s *source) next(ctx context.Context, rows *Rows, to *router.Router,
+	index int64) (routed, error) {
 	for {
 		row, err := rows.Next(ctx)
 		if err != nil {
@@ -126,7 +129,8 @@ func (s *source) next(ctx context.Context, rows *Rows, to *router.Router, index 
 		}
 		out := routed{Row: row, table: rows.table}
 		out.message, out.refusal = to.Route(&replication.Event{
-			Kind: replication.Insert, Relation: rows.table.Relation, Values: row.Values, LSN: s.consistent, Time: time.Now(),
+			Kind: replication.Insert, Relation: rows.table.Relation, Values: row.Values, LSN: s.consistent,
+			Time:  time.Now(),
 			Index: uint32(index), //nolint:gosec // wraps after four billion rows; for error messages and a header
 		})
 		return out, nil

@@ -49,8 +49,8 @@ func (o Order) String() string {
 	return "id"
 }
 
-// key is an expression that rows are sorted by. Types outside of pg_catalog are compared as text: their operators, and functions that
-// cast them, belong to whoever made the type.
+// key is an expression that rows are sorted by. Types outside of pg_catalog are compared as text:
+// their operators, and functions that cast them, belong to whoever made the type.
 type key struct {
 	column   string
 	sql      string
@@ -65,12 +65,16 @@ type KeyColumns struct {
 	Timestamp string // time of the record; empty: none
 }
 
-// InsteadNoData ends the advice of errors about a table that cannot be read, for those who read it for a snapshot.
+// InsteadNoData ends the advice of errors about a table that cannot be read, for those who read it
+// for a snapshot.
 const InsteadNoData = "; or set snapshot.mode = \"no_data\""
 
-// DescribeCopied looks at a table of a publication. Its partitions that are among tables, those of which all rows are read, are left to themselves. The error is an Error with ErrNoSnapshot if its rows cannot be read in an order, or one
-// with postgres.ErrPermission if they cannot be read at all.
-func NewTableReader(ctx context.Context, conn *pgx.Conn, t slot.Table, tables []string, roles KeyColumns) (*TableReader, error) {
+// DescribeCopied looks at a table of a publication. Its partitions that are among tables, those of
+// which all rows are read, are left to themselves. The error is an Error with ErrNoSnapshot if its
+// rows cannot be read in an order, or one with postgres.ErrPermission if they cannot be read at
+// all.
+func NewTableReader(ctx context.Context, conn *pgx.Conn, t slot.Table, tables []string,
+	roles KeyColumns) (*TableReader, error) {
 	rel, err := t.Relation(ctx, conn)
 	if err != nil {
 		return nil, err
@@ -124,7 +128,8 @@ func (c *TableReader) leave(ctx context.Context, conn *pgx.Conn, tables []string
 
 func readKeys(ctx context.Context, conn *pgx.Conn, table uint32) (map[string]key, error) {
 	rows, err := conn.Query(ctx, `
-		SELECT a.attname, NOT a.attnotnull, CASE WHEN t.typnamespace = 'pg_catalog'::pg_catalog.regnamespace::oid AND t.typtype = 'b'
+		SELECT a.attname, NOT a.attnotnull, CASE WHEN t.typnamespace =
+		'pg_catalog'::pg_catalog.regnamespace::oid AND t.typtype = 'b'
 			THEN pg_catalog.format_type(t.oid, NULL) ELSE '' END
 		FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
 		WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped`, table)
@@ -144,16 +149,22 @@ func readKeys(ctx context.Context, conn *pgx.Conn, table uint32) (map[string]key
 	return keys, postgres.Error(err)
 }
 
-// findUnique finds what tells rows apart and contains the id: a partitioned table's unique indexes have more columns than that.
-func (c *TableReader) findUnique(ctx context.Context, conn *pgx.Conn, columns map[string]key, id string) error {
+// findUnique finds what tells rows apart and contains the id: a partitioned table's unique indexes
+// have more columns than that.
+func (c *TableReader) findUnique(ctx context.Context, conn *pgx.Conn, columns map[string]key,
+	id string) error {
 	if _, exists := columns[id]; !exists {
-		return c.refuse(fmt.Sprintf("has no column %q", id), "set router.table.field.event.id to the column with the id")
+		return c.refuse(fmt.Sprintf("has no column %q", id),
+			"set router.table.field.event.id to the column with the id")
 	}
 	rows, err := conn.Query(ctx, `
-		SELECT ARRAY(SELECT a.attname::text FROM pg_catalog.unnest(i.indkey::pg_catalog.int2[]) WITH ORDINALITY AS k(attnum, n)
-			JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum WHERE k.n <= i.indnkeyatts)
+		SELECT ARRAY(SELECT a.attname::text FROM pg_catalog.unnest(i.indkey::pg_catalog.int2[]) WITH
+		ORDINALITY AS k(attnum, n)
+			JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum WHERE k.n <=
+			i.indnkeyatts)
 		FROM pg_catalog.pg_index i
-		WHERE i.indrelid = $1 AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+		WHERE i.indrelid = $1 AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS
+		NULL
 		ORDER BY i.indnkeyatts, NOT i.indisprimary`, c.Relation.OID)
 	if err != nil {
 		return fmt.Errorf("read the indexes of table %s: %w", c.Name, postgres.Error(err))
@@ -163,7 +174,8 @@ func (c *TableReader) findUnique(ctx context.Context, conn *pgx.Conn, columns ma
 		return fmt.Errorf("read the indexes of table %s: %w", c.Name, postgres.Error(err))
 	}
 	for _, index := range indexes {
-		nullable := slices.ContainsFunc(index, func(column string) bool { return columns[column].nullable })
+		nullable := slices.ContainsFunc(index,
+			func(column string) bool { return columns[column].nullable })
 		if nullable || !slices.Contains(index, id) {
 			continue
 		}
@@ -175,12 +187,15 @@ func (c *TableReader) findUnique(ctx context.Context, conn *pgx.Conn, columns ma
 		}
 		return nil
 	}
-	return c.refuse(fmt.Sprintf("has no unique index on %q without NULLs: rows could not be told apart after an interruption", id),
-		"ALTER TABLE "+slot.QuoteTable(c.Name)+" ADD PRIMARY KEY ("+postgres.QuoteName(id)+")"+InsteadNoData)
+	return c.refuse(fmt.Sprintf("has no unique index on %q without NULLs: rows could not be told "+
+		"apart after an interruption", id),
+		"ALTER TABLE "+slot.QuoteTable(c.Name)+" ADD PRIMARY KEY ("+postgres.QuoteName(id)+")"+
+			InsteadNoData)
 }
 
 // findOrder decides by what rows are sorted. Integer ids are taken for a sequence.
-func (c *TableReader) findOrder(ctx context.Context, conn *pgx.Conn, columns map[string]key, roles KeyColumns) error {
+func (c *TableReader) findOrder(ctx context.Context, conn *pgx.Conn, columns map[string]key,
+	roles KeyColumns) error {
 	by := roles.OrderBy
 	if by == "" {
 		by = roles.Timestamp
@@ -188,7 +203,8 @@ func (c *TableReader) findOrder(ctx context.Context, conn *pgx.Conn, columns map
 	if by != "" {
 		k, exists := columns[by]
 		if !exists {
-			return c.refuse(fmt.Sprintf("has no column %q", by), "set snapshot.order_by to the column that tells when a row was inserted")
+			return c.refuse(fmt.Sprintf("has no column %q", by),
+				"set snapshot.order_by to the column that tells when a row was inserted")
 		}
 		if by != roles.ID {
 			c.order, c.Order = &k, Order{Column: by}
@@ -207,7 +223,8 @@ func (c *TableReader) findOrder(ctx context.Context, conn *pgx.Conn, columns map
 		return nil
 	}
 	c.Order = Order{Commit: true}
-	c.order = &key{sql: "pg_catalog.pg_xact_commit_timestamp(xmin)", typ: "timestamp with time zone", nullable: true}
+	c.order = &key{sql: "pg_catalog.pg_xact_commit_timestamp(xmin)", typ: "timestamp with time zone",
+		nullable: true}
 	return nil
 }
 
@@ -219,12 +236,15 @@ func (c *TableReader) probe(ctx context.Context, conn *pgx.Conn) error {
 		return &slot.Error{
 			Err: fmt.Errorf("read table %s: %w: %w", c.Name, postgres.ErrPermission, err),
 			WAL: "nothing is kept for the relay before the slot exists",
-			Fix: "GRANT SELECT ON " + slot.QuoteTable(c.Name) + " TO " + postgres.QuoteName(conn.Config().User) +
-				"; GRANT USAGE ON SCHEMA " + postgres.QuoteName(c.Relation.Namespace) + " TO " + postgres.QuoteName(conn.Config().User) +
+			Fix: "GRANT SELECT ON " + slot.QuoteTable(c.Name) + " TO " + postgres.QuoteName(conn.Config().
+				User) +
+				"; GRANT USAGE ON SCHEMA " + postgres.QuoteName(c.Relation.Namespace) + " TO " +
+				postgres.QuoteName(conn.Config().User) +
 				InsteadNoData,
 		}
 	case "42883", "42P22": // undefined_function: no ordering; indeterminate_collation
-		return c.refuse("cannot be sorted by "+c.Order.String()+": "+err.Error(), "set snapshot.order_by to a column that can be sorted by, like a timestamp")
+		return c.refuse("cannot be sorted by "+c.Order.String()+": "+err.Error(),
+			"set snapshot.order_by to a column that can be sorted by, like a timestamp")
 	}
 	if err != nil {
 		return fmt.Errorf("read table %s: %w", c.Name, postgres.Error(err))
@@ -242,7 +262,8 @@ func (c *TableReader) refuse(problem, fix string) error {
 // EstimateRows is what the planner expects, which takes the table's size on disk into account.
 func (c *TableReader) EstimateRows(ctx context.Context, conn *pgx.Conn) (int64, error) {
 	var document []byte
-	if err := conn.QueryRow(ctx, "EXPLAIN (FORMAT JSON) SELECT FROM "+c.from+c.where(""), pgx.QueryExecModeSimpleProtocol).Scan(&document); err != nil {
+	if err := conn.QueryRow(ctx, "EXPLAIN (FORMAT JSON) SELECT FROM "+c.from+c.where(""),
+		pgx.QueryExecModeSimpleProtocol).Scan(&document); err != nil {
 		return 0, fmt.Errorf("estimate the rows of table %s: %w", c.Name, postgres.Error(err))
 	}
 	var plans []struct {
@@ -258,7 +279,8 @@ func (c *TableReader) EstimateRows(ctx context.Context, conn *pgx.Conn) (int64, 
 
 // Position is a place in the order of a table's rows: that of the last row before it.
 type Position struct {
-	Order *string  `json:"order,omitempty"` // nil: NULL, or the order has no column beside the unique ones
+	// nil: NULL, or the order has no column beside the unique ones
+	Order *string  `json:"order,omitempty"`
 	Key   []string `json:"key"`
 }
 
@@ -284,7 +306,8 @@ func (c *TableReader) sql(after *Position) string {
 	if after != nil {
 		condition = c.beyond(after)
 	}
-	return "SELECT " + strings.Join(columns, ", ") + " FROM " + c.from + c.where(condition) + " ORDER BY " + strings.Join(sorted, ", ")
+	return "SELECT " + strings.Join(columns, ", ") + " FROM " + c.from + c.where(condition) +
+		" ORDER BY " + strings.Join(sorted, ", ")
 }
 
 // where joins the publication's row filter and a condition, which may be empty both.
@@ -300,7 +323,8 @@ func (c *TableReader) where(condition string) string {
 	return " WHERE (" + c.filter + ") AND " + condition
 }
 
-// beyond is the condition for rows after a position. A comparison with a NULL in it is not true, so what stands first is not repeated.
+// beyond is the condition for rows after a position. A comparison with a NULL in it is not true,
+// so what stands first is not repeated.
 func (c *TableReader) beyond(after *Position) string {
 	keys := c.unique
 	values := after.Key

@@ -14,13 +14,18 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// Advanced judges a slot whose confirmed position, at to, lies beyond from, up to which this process knows everything to be published. It is nil if another
-// relay can have published what lies between: the slot has gone on decoding since last was observed. It is nil too if that cannot
-// be told, since the counters have begun again after streamed, when this process last began to stream, by the server's clock: a crash does that, and
-// whoever resets them. Nor can it be told where somebody else has held the slot, and nothing was ever counted: he may have confirmed that there was
-// nothing. Otherwise somebody made the slot anew, and it never sends what lies between: a LostError. That no row of the tables lies there is no proof that
-// nothing was lost, since rows may be deleted as soon as they are written: it counts only for a slot that was never seen to decode anything, nor to be missing.
-func Advanced(ctx context.Context, conn *pgx.Conn, last Observation, tables []string, consented bool, from, to pglogrepl.LSN, streamed time.Time, held bool) error {
+// Advanced judges a slot whose confirmed position, at to, lies beyond from, up to which this
+// process knows everything to be published. It is nil if another relay can have published what
+// lies between: the slot has gone on decoding since last was observed. It is nil too if that
+// cannot be told, since the counters have begun again after streamed, when this process last began
+// to stream, by the server's clock: a crash does that, and whoever resets them. Nor can it be told
+// where somebody else has held the slot, and nothing was ever counted: he may have confirmed that
+// there was nothing. Otherwise somebody made the slot anew, and it never sends what lies between:
+// a LostError. That no row of the tables lies there is no proof that nothing was lost, since rows
+// may be deleted as soon as they are written: it counts only for a slot that was never seen to
+// decode anything, nor to be missing.
+func Advanced(ctx context.Context, conn *pgx.Conn, last Observation, tables []string,
+	consented bool, from, to pglogrepl.LSN, streamed time.Time, held bool) error {
 	if err := awaitCounters(ctx, conn); err != nil {
 		return err
 	}
@@ -28,7 +33,8 @@ func Advanced(ctx context.Context, conn *pgx.Conn, last Observation, tables []st
 	var since time.Time
 	var reset *time.Time
 	err := conn.QueryRow(ctx, `SELECT coalesce(d.total_txns, 0), d.stats_reset, `+countedSince+`
-		FROM (SELECT) one LEFT JOIN pg_catalog.pg_stat_replication_slots d ON d.slot_name = $1`, last.Slot.Name).Scan(&transactions, &reset, &since)
+		FROM (SELECT) one LEFT JOIN pg_catalog.pg_stat_replication_slots d ON d.slot_name =
+		$1`, last.Slot.Name).Scan(&transactions, &reset, &since)
 	if err != nil {
 		return fmt.Errorf("read the counters of slot %q: %w", last.Slot.Name, postgres.Error(err))
 	}
@@ -36,7 +42,8 @@ func Advanced(ctx context.Context, conn *pgx.Conn, last Observation, tables []st
 		return nil
 	}
 	d := last.Decoding
-	if d != nil && (!d.countedSince.Equal(since) || reset != nil && reset.After(d.ResetAt) || transactions > 0 && transactions >= d.TotalTransactions) {
+	if d != nil && (!d.countedSince.Equal(since) || reset != nil && reset.After(d.ResetAt) ||
+		transactions > 0 && transactions >= d.TotalTransactions) {
 		return nil
 	}
 	remade := slices.ContainsFunc(last.Events, func(e Event) bool {
@@ -46,10 +53,12 @@ func Advanced(ctx context.Context, conn *pgx.Conn, last Observation, tables []st
 		return nil
 	}
 	lost := &slot.LostError{
-		Name: last.Slot.Name, Reason: fmt.Sprintf("another process has recreated it, or advanced it: it begins at %s", to),
+		Name: last.Slot.Name, Reason: fmt.Sprintf(
+			"another process has recreated it, or advanced it: it begins at %s", to),
 		ConfirmedFlushLSN: from, Advanced: true,
 	}
-	if last.Slot.ConfirmedFlushLSN <= from { // or what was observed is the new slot already, which knows nothing of the gap
+	// or what was observed is the new slot already, which knows nothing of the gap
+	if last.Slot.ConfirmedFlushLSN <= from {
 		lost.CatalogXmin = last.Slot.CatalogXmin
 	}
 	lost.Gap = slot.MeasureGap(ctx, conn, lost, tables, consented)
@@ -60,7 +69,8 @@ func Advanced(ctx context.Context, conn *pgx.Conn, last Observation, tables []st
 	return lost
 }
 
-// countersTimeout bounds the wait for counters before 15: a reader asks for new ones and takes stale ones after ten seconds.
+// countersTimeout bounds the wait for counters before 15: a reader asks for new ones and takes
+// stale ones after ten seconds.
 const (
 	countersTimeout  = 15 * time.Second
 	countersInterval = 20 * time.Millisecond
@@ -69,9 +79,10 @@ const (
 // ErrStaleCounters is temporary.
 var ErrStaleCounters = errors.New("the server writes no new statistics")
 
-// awaitCounters blocks until the counters that the server shows are not older than the call. Before 15 they are those of a file, which may be half a second
-// old, and so of a slot of the same name that was dropped since. A statistics collector that hangs, a full stats_temp_directory and a clock that was put back
-// keep it from being written: ErrStaleCounters.
+// awaitCounters blocks until the counters that the server shows are not older than the call.
+// Before 15 they are those of a file, which may be half a second old, and so of a slot of the same
+// name that was dropped since. A statistics collector that hangs, a full stats_temp_directory and
+// a clock that was put back keep it from being written: ErrStaleCounters.
 func awaitCounters(ctx context.Context, conn *pgx.Conn) error {
 	if postgres.Major(conn) >= 15 {
 		return nil
@@ -91,7 +102,8 @@ func awaitCounters(ctx context.Context, conn *pgx.Conn) error {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("wait for the server's counters, which are of %s: %w", written.UTC().Format(time.RFC3339), err)
+		return fmt.Errorf("wait for the server's counters, which are of %s: %w", written.UTC().
+			Format(time.RFC3339), err)
 	}
 	return nil
 }

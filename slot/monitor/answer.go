@@ -73,7 +73,8 @@ type asked struct {
 func ask(ctx context.Context, conn *pgx.Conn, r rights, name string, volume int64) (asked, error) {
 	a := asked{before: time.Now()}
 	var document []byte
-	if err := conn.QueryRow(ctx, observeSQL(postgres.Major(conn), r, volume), name).Scan(&document); err != nil {
+	if err := conn.QueryRow(ctx, observeSQL(postgres.Major(conn), r, volume), name).
+		Scan(&document); err != nil {
 		return asked{}, fmt.Errorf("observe the server: %w", postgres.Error(err))
 	}
 	a.after = time.Now()
@@ -83,11 +84,12 @@ func ask(ctx context.Context, conn *pgx.Conn, r rights, name string, volume int6
 	return a, nil
 }
 
-// clock compares the server's clock at both ends of its work with ours at both ends of the wait. What is left for the two ways may be
-// spread over them in whichever proportion.
+// clock compares the server's clock at both ends of its work with ours at both ends of the wait.
+// What is left for the two ways may be spread over them in whichever proportion.
 func (a asked) clock() *Clock {
 	there, back := a.Now.Sub(a.before), a.after.Sub(a.End)
-	return &Clock{Skew: Seconds((there - back).Seconds() / 2), Error: Seconds(max(0, there+back).Seconds() / 2)}
+	return &Clock{Skew: Seconds((there - back).Seconds() / 2), Error: Seconds(max(0, there+back).
+		Seconds() / 2)}
 }
 
 func (a asked) server() Server {
@@ -163,7 +165,8 @@ func (a asked) standbys(own slot.Slot, all []slot.Status) []StandbySlot {
 	return gate
 }
 
-// Observe looks once: there are no rates, and nothing is known of before. ErrNotFound if there is no slot of this name.
+// Observe looks once: there are no rates, and nothing is known of before. ErrNotFound if there is
+// no slot of this name.
 func Observe(ctx context.Context, conn *pgx.Conn, name string, cfg Config) (Observation, error) {
 	m := Monitor{need: slot.Requirements{Slot: slot.Config{Name: name}}, cfg: cfg}
 	status, err := m.observe(ctx, conn)

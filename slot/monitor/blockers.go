@@ -9,13 +9,14 @@ import (
 const (
 	// A transaction that is younger holds nobody up.
 	youngestBlocker = time.Second
-	// Feedback moves with each query of a standby. One that has not moved for this long, while this many transactions began, is stuck.
+	// Feedback moves with each query of a standby. One that has not moved for this long, while this
+	// many transactions began, is stuck.
 	stuckFeedback    = time.Minute
 	stuckFeedbackAge = 1000 // transactions
 )
 
-// firstSeen remembers since when something is there, for what the server does not date or does not show. Keys name it; what is not
-// looked for in a round is forgotten.
+// firstSeen remembers since when something is there, for what the server does not date or does not
+// show. Keys name it; what is not looked for in a round is forgotten.
 type firstSeen struct {
 	before, now map[string]time.Time
 }
@@ -34,8 +35,8 @@ func (f *firstSeen) since(key string, now time.Time) time.Time {
 	return at
 }
 
-// holders are those who keep restart_lsn or catalog_xmin back, the oldest first. restart_lsn cannot pass the beginning of the oldest transaction
-// that runs, in whichever database.
+// holders are those who keep restart_lsn or catalog_xmin back, the oldest first. restart_lsn
+// cannot pass the beginning of the oldest transaction that runs, in whichever database.
 func (a asked) blockers(seen *firstSeen) []Blocker {
 	type aged struct {
 		Blocker
@@ -73,7 +74,8 @@ func (a asked) blockers(seen *firstSeen) []Blocker {
 		standby(Blocker{PID: s.ActivePID, Application: s.Name}, s.Name+" "+xid, age)
 	}
 	for _, h := range a.Feedback {
-		standby(Blocker{PID: h.PID, Application: h.Application, User: h.User}, strconv.Itoa(int(h.PID))+" "+h.XID, h.Age)
+		standby(Blocker{PID: h.PID, Application: h.Application, User: h.User},
+			strconv.Itoa(int(h.PID))+" "+h.XID, h.Age)
 	}
 	slices.SortStableFunc(found, func(x, y aged) int { return int(y.age - x.age) })
 	var holders []Blocker
@@ -87,7 +89,8 @@ func (a asked) blockers(seen *firstSeen) []Blocker {
 	return holders
 }
 
-// feedback is the older of the two xids that a standby has asked to keep; an age of zero: it has not.
+// feedback is the older of the two xids that a standby has asked to keep; an age of zero: it has
+// not.
 func (s slotAnswer) feedback() (xid string, age int64) {
 	if s.XminAge != nil {
 		xid, age = s.Xmin, *s.XminAge

@@ -2,9 +2,10 @@ package monitor
 
 import "math"
 
-// schedule foretells the server's checkpoints while WAL is written at a steady rate, by the server's own rules
-// (docs/decisions/0013-forecast-of-loss.md). Times are in seconds from the observation on, positions in bytes from the beginning of the
-// segment that is written at that moment; what has passed is negative.
+// schedule foretells the server's checkpoints while WAL is written at a steady rate, by the
+// server's own rules (docs/decisions/0013-forecast-of-loss.md). Times are in seconds from the
+// observation on, positions in bytes from the beginning of the segment that is written at that
+// moment; what has passed is negative.
 type schedule struct {
 	rate     float64 // bytes of WAL per second, not negative
 	position float64 // where the server writes now
@@ -23,23 +24,27 @@ type checkpoint struct {
 }
 
 const (
-	// writeDelay is the server's nap after each page that it writes ahead of its schedule (CheckpointWriteDelay). So few pages make a
-	// short checkpoint, however long it may take.
+	// writeDelay is the server's nap after each page that it writes ahead of its schedule
+	// (CheckpointWriteDelay). So few pages make a short checkpoint, however long it may take.
 	writeDelay = 0.1
-	// seenLate is how late a checkpoint may be seen to end: pg_control is read once an interval, and syncing files takes a while.
+	// seenLate is how late a checkpoint may be seen to end: pg_control is read once an interval, and
+	// syncing files takes a while.
 	seenLate = 15.0
 	pageSize = 8192 // only a server that was built so has another
-	// farAhead is how many checkpoints are gone through one by one. Beyond, the phase of the last one means nothing.
+	// farAhead is how many checkpoints are gone through one by one. Beyond, the phase of the last one
+	// means nothing.
 	farAhead = 20
 )
 
-// newSchedule takes what the server is set to and how fast it writes. takes is left to the caller: how long a checkpoint lasts that begins
-// then, after so many bytes of WAL since the one before.
+// newSchedule takes what the server is set to and how fast it writes. takes is left to the caller:
+// how long a checkpoint lasts that begins then, after so many bytes of WAL since the one before.
 func newSchedule(o Observation, rate float64) schedule {
 	l := o.Limit
-	s := schedule{rate: rate, segment: float64(segmentSize(o)), timeout: max(1, float64(l.CheckpointTimeout))}
+	s := schedule{rate: rate, segment: float64(segmentSize(o)),
+		timeout: max(1, float64(l.CheckpointTimeout))}
 	s.position = float64(uint64(o.Slot.CurrentWALLSN) % uint64(s.segment))
-	s.segments = max(1, math.Floor(math.Floor(float64(l.MaxWALSize)/s.segment)/(1+l.CheckpointTarget)))
+	s.segments = max(1, math.Floor(math.Floor(float64(l.MaxWALSize)/s.segment)/(1+
+		l.CheckpointTarget)))
 	s.spread = l.CheckpointTarget * min(s.timeout, s.seconds(s.segments*s.segment))
 	return s
 }
@@ -78,9 +83,11 @@ func (s schedule) next(c checkpoint) checkpoint {
 	return n
 }
 
-// upcoming is the first checkpoint that has not ended: the one in progress, if one should be, or the next. last is what pg_control tells.
+// upcoming is the first checkpoint that has not ended: the one in progress, if one should be, or
+// the next. last is what pg_control tells.
 func (s schedule) upcoming(last checkpoint) checkpoint {
-	// While nothing is written checkpoints are left out, and their clock goes on. One that should have ended long ago was left out too.
+	// While nothing is written checkpoints are left out, and their clock goes on. One that should
+	// have ended long ago was left out too.
 	written := math.Inf(-1)
 	if s.rate > 0 {
 		written = (last.redo - s.position) / s.rate
@@ -102,8 +109,9 @@ func (s schedule) upcoming(last checkpoint) checkpoint {
 	return c
 }
 
-// first is the first checkpoint from c on that ends at or after the time and begins in a later segment than the position: WAL that is
-// newer than the beginning of a checkpoint is not removed at its end.
+// first is the first checkpoint from c on that ends at or after the time and begins in a later
+// segment than the position: WAL that is newer than the beginning of a checkpoint is not removed
+// at its end.
 func (s schedule) first(c checkpoint, after, behind float64) checkpoint {
 	for range 100 * farAhead {
 		if c.ends >= after && math.Floor(c.redo/s.segment) > math.Floor(behind/s.segment) {

@@ -6,29 +6,35 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// Distance says how the positions of the slot follow the end of the WAL. The distance itself says little: restart_lsn moves in steps, when
-// the server logs its running transactions (every 15 s) and the reader has confirmed beyond that, and no further than the beginning of the
-// oldest transaction that was open then.
+// Distance says how the positions of the slot follow the end of the WAL. The distance itself says
+// little: restart_lsn moves in steps, when the server logs its running transactions (every 15 s)
+// and the reader has confirmed beyond that, and no further than the beginning of the oldest
+// transaction that was open then.
 type Distance struct {
-	// For how long confirmed_flush_lsn and restart_lsn have stood still while WAL was written. Zero: they move, or nothing is written.
+	// For how long confirmed_flush_lsn and restart_lsn have stood still while WAL was written. Zero:
+	// they move, or nothing is written.
 	ConfirmedStill Seconds `json:"confirmed_still_seconds"`
 	RestartStill   Seconds `json:"restart_still_seconds"`
-	// LagGrowth is how fast confirmed_flush_lsn falls behind, in bytes per second, and LagGrowing for how long it has without a break. Zero: it
-	// keeps up.
+	// LagGrowth is how fast confirmed_flush_lsn falls behind, in bytes per second, and LagGrowing for
+	// how long it has without a break. Zero: it keeps up.
 	LagGrowth  float64 `json:"lag_growth"`
 	LagGrowing Seconds `json:"lag_growing_seconds"`
 }
 
 const (
-	// growthWindow is compared with the one before it by the least lag in each: a reader who keeps up has caught up at least once in one.
+	// growthWindow is compared with the one before it by the least lag in each: a reader who keeps up
+	// has caught up at least once in one.
 	growthWindow = 20 * time.Second
 	// growthWindows is how many of them are looked at.
 	growthWindows = 15
-	// behind is how much of the last writing a reader has to have before it to count as one who falls behind, in seconds.
+	// behind is how much of the last writing a reader has to have before it to count as one who falls
+	// behind, in seconds.
 	behind = 10
-	// growthNoise is the part of what is written by which the least lag may grow between two windows of a reader who keeps up.
+	// growthNoise is the part of what is written by which the least lag may grow between two windows
+	// of a reader who keeps up.
 	growthNoise = 0.02
-	// stillNoise is WAL that a reader need not have confirmed: a server that is idle writes some, and says so late.
+	// stillNoise is WAL that a reader need not have confirmed: a server that is idle writes some, and
+	// says so late.
 	stillNoise = 1 << 20
 )
 
@@ -57,7 +63,8 @@ func (rs readings) still(of func(reading) pglogrepl.LSN) Seconds {
 	return Seconds(last.at.Sub(first.at).Seconds())
 }
 
-// lagGrowth goes back from the last reading for as long as the least lag of each window is smaller than that of the one after it.
+// lagGrowth goes back from the last reading for as long as the least lag of each window is smaller
+// than that of the one after it.
 func (rs readings) lagGrowth() (bytesPerSecond float64, lasted Seconds) {
 	if len(rs) < 2 {
 		return 0, 0
@@ -78,7 +85,8 @@ func (rs readings) lagGrowth() (bytesPerSecond float64, lasted Seconds) {
 		if first == end || rs[first].confirmed == 0 {
 			break
 		}
-		if n := len(least); n > 0 && least[n-1] <= lag+max(stillNoise, growthNoise*float64(rs[end].wal-rs[first].wal)) {
+		if n := len(least); n > 0 && least[n-1] <= lag+max(stillNoise,
+			growthNoise*float64(rs[end].wal-rs[first].wal)) {
 			break
 		}
 		least, end = append(least, lag), first
@@ -88,7 +96,8 @@ func (rs readings) lagGrowth() (bytesPerSecond float64, lasted Seconds) {
 		return 0, 0
 	}
 	// It began in the middle of the oldest window.
-	return (least[0] - least[n-1]) / (float64(n-1) * window.Seconds()), Seconds(float64(n) * window.Seconds())
+	return (least[0] - least[n-1]) / (float64(n-1) * window.Seconds()),
+		Seconds(float64(n) * window.Seconds())
 }
 
 func lagOf(r reading) float64 {

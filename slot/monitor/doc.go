@@ -1,9 +1,9 @@
-// Package monitor watches the slot, the publication and the server over one SQL connection, for as long
-// as the process lives.
+// Package monitor watches the slot, the publication and the server over one SQL connection, for as
+// long as the process lives.
 //
-// A dropped publication, or a table that was dropped and recreated, takes rows out of the stream without an
-// error on PostgreSQL 18, and with a late one before. So Monitor compares publication and tables every few
-// seconds, and stops the relay.
+// A dropped publication, or a table that was dropped and recreated, takes rows out of the stream
+// without an error on PostgreSQL 18, and with a late one before. So Monitor compares publication
+// and tables every few seconds, and stops the relay.
 //
 //   - monitor.go      Monitor: connects, looks and listens in turns
 //   - config.go       Config, the section [monitor]

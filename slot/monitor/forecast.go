@@ -9,19 +9,21 @@ import (
 )
 
 const (
-	// A load that has just begun, or ended, shows in the last minute first. Less than that is noise, or the images of whole pages that
-	// follow each checkpoint.
+	// A load that has just begun, or ended, shows in the last minute first. Less than that is noise,
+	// or the images of whole pages that follow each checkpoint.
 	begun, over = 1.25, 0.5
 	// keepsUp is the part of what is written that a reader who has caught up confirms over 5 minutes.
 	keepsUp = 0.9
 	// unsteady is what a steady rate may be off by.
 	unsteady = 0.1
-	// caughtUp is how much of the last writing a reader who has caught up may still have before it, in seconds.
+	// caughtUp is how much of the last writing a reader who has caught up may still have before it,
+	// in seconds.
 	caughtUp = 10
 )
 
-// forecast tells from an observation where it is heading. It has no memory and asks nobody; what each Estimate rests on it says in words.
-// docs/decisions/0013-forecast-of-loss.md gives the reasons, and how far off it was on real servers.
+// forecast tells from an observation where it is heading. It has no memory and asks nobody; what
+// each Estimate rests on it says in words. docs/decisions/0013-forecast-of-loss.md gives the
+// reasons, and how far off it was on real servers.
 func forecast(o Observation) Forecast {
 	f := Forecast{Loss: forecastLoss(o), CatchUp: forecastCatchUp(o)}
 	wal, _ := walRate(o.Rates)
@@ -47,11 +49,13 @@ func forecastLoss(o Observation) Estimate {
 	return limit
 }
 
-// lossByLimit is when max_slot_wal_keep_size takes the slot: not when the limit is passed, but when the first checkpoint after that ends.
+// lossByLimit is when max_slot_wal_keep_size takes the slot: not when the limit is passed, but
+// when the first checkpoint after that ends.
 func lossByLimit(o Observation) Estimate {
 	if o.Slot.SafeWALSize == nil {
 		if o.Limit.Effective == nil {
-			return never("no loss in sight: max_slot_wal_keep_size is not set, so WAL is kept until it is read or the disk is full")
+			return never("no loss in sight: max_slot_wal_keep_size is not set, so WAL is kept until it " +
+				"is read or the disk is full")
 		}
 		return never("not known: the server does not say how much may still be written (safe_wal_size)")
 	}
@@ -67,17 +71,20 @@ func lossByLimit(o Observation) Estimate {
 	case wal.best <= 0:
 		return never("no loss in sight: no WAL is written, by %s", wal.window)
 	case !pressed && !o.Slot.Active:
-		return never("not known yet: no session has read from the slot for less than %d seconds", awayFor)
+		return never("not known yet: no session has read from the slot for less than %d seconds",
+			awayFor)
 	case !pressed:
 		return never("no loss in sight: the reader keeps up, and nothing holds restart_lsn back")
 	case !p.reaches(passed):
-		return never("not known: %s, and the limit is passed in %s if that lasts, by %s", p.text, span(passed), wal.window)
+		return never("not known: %s, and the limit is passed in %s if that lasts, by %s", p.text,
+			span(passed), wal.window)
 	}
 
 	l := outlook{Observation: o, behind: position(o, uint64(o.Slot.RestartLSN))}
 	c := l.loses(wal.best, passed, nil)
 	if safe <= 0 && !pressed && o.Slot.Active && c.ends > RestartStep {
-		return never("no loss in sight: the limit is passed, but the reader keeps up, so restart_lsn moves before a checkpoint ends")
+		return never("no loss in sight: the limit is passed, but the reader keeps up, so restart_lsn " +
+			"moves before a checkpoint ends")
 	}
 	faster, slower := 1.0, 1-unsteady
 	if wal.best > 0 {
@@ -88,7 +95,8 @@ func lossByLimit(o Observation) Estimate {
 	for _, rate := range []float64{wal.best * (1 - unsteady), wal.best, wal.best * (1 + unsteady)} {
 		latest = max(latest, l.latest(rate, passes(safe, p.rate*slower)))
 	}
-	return estimate(c.ends, earliest, latest, "%s; the slot is lost when %s", limitText(o, wal, p, passed), l.endText(c, passed, latest))
+	return estimate(c.ends, earliest, latest, "%s; the slot is lost when %s",
+		limitText(o, wal, p, passed), l.endText(c, passed, latest))
 }
 
 func limitText(o Observation, wal written, p pressure, passed float64) string {
@@ -99,10 +107,12 @@ func limitText(o Observation, wal written, p pressure, passed float64) string {
 	if passed <= 0 {
 		return limit + " is passed"
 	}
-	return fmt.Sprintf("%s; at %s/s of WAL, %s, %s is passed in %s", p.text, slot.Size(wal.best), wal.window, limit, span(passed))
+	return fmt.Sprintf("%s; at %s/s of WAL, %s, %s is passed in %s", p.text, slot.Size(wal.best),
+		wal.window, limit, span(passed))
 }
 
-// lossByIdleness is when idle_replication_slot_timeout takes the slot, again at the end of a checkpoint. A slot that is read from has time.
+// lossByIdleness is when idle_replication_slot_timeout takes the slot, again at the end of a
+// checkpoint. A slot that is read from has time.
 func lossByIdleness(o Observation) Estimate {
 	s, timeout := o.Slot, float64(o.Limit.IdleTimeout)
 	if timeout <= 0 || s.Active || s.InactiveSince.IsZero() || o.Server.Standby && s.Synced {
@@ -117,7 +127,8 @@ func lossByIdleness(o Observation) Estimate {
 	if passed > 0 {
 		what += " in " + span(passed)
 	}
-	return estimate(c.ends, passed, latest, "no session reads from the slot and %s; it is lost when %s", what, l.endText(c, passed, latest))
+	return estimate(c.ends, passed, latest,
+		"no session reads from the slot and %s; it is lost when %s", what, l.endText(c, passed, latest))
 }
 
 // outlook finds the checkpoint that costs the slot.
@@ -126,8 +137,8 @@ type outlook struct {
 	behind float64 // restart_lsn, as a position of the schedule
 }
 
-// loses is the first checkpoint that ends after the time, with WAL written at the rate. takes overrides how long checkpoints last.
-// An end at infinity means that there is none.
+// loses is the first checkpoint that ends after the time, with WAL written at the rate. takes
+// overrides how long checkpoints last. An end at infinity means that there is none.
 func (l outlook) loses(rate, after float64, takes func(begins, wal float64) float64) checkpoint {
 	if math.IsInf(after, 1) {
 		return checkpoint{begins: after, ends: after}
@@ -147,8 +158,8 @@ func (l outlook) loses(rate, after float64, takes func(begins, wal float64) floa
 	return s.first(s.upcoming(last), after, l.behind)
 }
 
-// latest is when the checkpoint ends that loses the slot if checkpoints take as long, or as short, as they can. What is only expected to happen
-// just before one ends may happen just after.
+// latest is when the checkpoint ends that loses the slot if checkpoints take as long, or as short,
+// as they can. What is only expected to happen just before one ends may happen just after.
 func (l outlook) latest(rate, after float64) float64 {
 	if after > 0 {
 		after += seenLate
@@ -161,14 +172,17 @@ func (l outlook) latest(rate, after float64) float64 {
 	return latest + seenLate
 }
 
-// checkpointsKnown: a standby makes restartpoints of the primary's checkpoints, and those are not told here.
+// checkpointsKnown: a standby makes restartpoints of the primary's checkpoints, and those are not
+// told here.
 func (l outlook) checkpointsKnown() bool { return l.Limit.Checkpoint != nil && !l.Server.Standby }
 
 func (l outlook) lastCheckpoint() checkpoint {
 	c, now := l.Limit.Checkpoint, serverNow(l.Observation)
-	last := checkpoint{begins: c.StartedAt.Sub(now).Seconds(), redo: position(l.Observation, uint64(c.RedoLSN))}
+	last := checkpoint{begins: c.StartedAt.Sub(now).
+		Seconds(), redo: position(l.Observation, uint64(c.RedoLSN))}
 	last.ends = last.begins + float64(c.Took)
-	if since := l.Server.StartedAt.Sub(now).Seconds(); !l.Server.StartedAt.IsZero() && since > last.begins {
+	if since := l.Server.StartedAt.Sub(now).
+		Seconds(); !l.Server.StartedAt.IsZero() && since > last.begins {
 		last.begins, last.ends = since, since // the clock of checkpoint_timeout began again
 	}
 	return last
@@ -178,7 +192,8 @@ func (l outlook) lastCheckpoint() checkpoint {
 func (l outlook) checkpointTakes(s schedule) func(begins, wal float64) float64 {
 	c, r := l.Limit.Checkpoint, l.Rates
 	longest := s.spread
-	if took := float64(c.Took); took > float64(l.Limit.CheckpointTimeout)*l.Limit.CheckpointTarget+seenLate {
+	if took := float64(c.Took); took > float64(l.Limit.CheckpointTimeout)*l.Limit.CheckpointTarget+
+		seenLate {
 		longest = took // the disk does not keep to the server's schedule
 	}
 	if r.Pages5m == nil || r.WAL5m == nil || *r.WAL5m <= 0 {
@@ -212,13 +227,17 @@ func (l outlook) endText(c checkpoint, passed, latest float64) string {
 	}
 	switch {
 	case l.Server.Standby:
-		return fmt.Sprintf("a restartpoint ends after that, about %s from now at the latest, if the primary is set like this server", span(latest))
+		return fmt.Sprintf("a restartpoint ends after that, about %s from now at the latest, if the "+
+			"primary is set like this server", span(latest))
 	case l.Limit.Checkpoint == nil:
-		return fmt.Sprintf("the checkpoint that follows ends, %s from now at the latest: when the last one began is not known", span(latest))
+		return fmt.Sprintf("the checkpoint that follows ends, %s from now at the latest: when the "+
+			"last one began is not known", span(latest))
 	case passed > 0:
-		return fmt.Sprintf("the checkpoint that follows ends, about %s from now%s", span(c.ends), unlessIdle)
+		return fmt.Sprintf("the checkpoint that follows ends, about %s from now%s", span(c.ends),
+			unlessIdle)
 	case c.begins > 0:
-		return fmt.Sprintf("the checkpoint that begins in %s ends, about %s from now%s", span(c.begins), span(c.ends), unlessIdle)
+		return fmt.Sprintf("the checkpoint that begins in %s ends, about %s from now%s", span(c.begins),
+			span(c.ends), unlessIdle)
 	}
 	return fmt.Sprintf("the checkpoint that is running ends, about %s from now", span(c.ends))
 }
@@ -238,11 +257,13 @@ func forecastDiskFull(o Observation, loss Estimate) Estimate {
 	used := float64(*o.Limit.WALDirectory)
 	p, pressed := findPressure(o, wal.best)
 	if name := olderSlot(o); name != "" {
-		p, pressed = pressure{rate: wal.best, lasting: true, text: fmt.Sprintf("slot %q keeps older WAL than this one", name)}, true
+		p, pressed = pressure{rate: wal.best, lasting: true,
+			text: fmt.Sprintf("slot %q keeps older WAL than this one", name)}, true
 	}
 	if o.Limit.Effective != nil {
 		if most := float64(*o.Limit.Effective + o.Limit.MaxWALSize); most < volume && used < volume {
-			return never("no full disk in sight: max_slot_wal_keep_size and max_wal_size keep pg_wal at about %s, and the volume has %s", slot.Size(most), slot.Size(volume))
+			return never("no full disk in sight: max_slot_wal_keep_size and max_wal_size keep pg_wal at "+
+				"about %s, and the volume has %s", slot.Size(most), slot.Size(volume))
 		}
 	}
 	free := max(0, volume-used)
@@ -252,14 +273,17 @@ func forecastDiskFull(o Observation, loss Estimate) Estimate {
 	case wal.best <= 0:
 		return never("no full disk in sight: no WAL is written, by %s", wal.window)
 	case !pressed && !o.Slot.Active:
-		return never("not known yet: no session has read from the slot for less than %d seconds", awayFor)
+		return never("not known yet: no session has read from the slot for less than %d seconds",
+			awayFor)
 	case !pressed:
 		return never("no full disk in sight: the reader keeps up, and nothing holds restart_lsn back")
 	case !p.reaches(seconds):
-		return never("not known: %s, and the volume is full in %s if that lasts, by %s", p.text, span(seconds), wal.window)
+		return never("not known: %s, and the volume is full in %s if that lasts, by %s", p.text,
+			span(seconds), wal.window)
 	}
 	if loss.Seconds != nil && *loss.Seconds < seconds {
-		return never("no full disk in sight: the slot is lost before, in about %s, and its WAL with it", span(*loss.Seconds))
+		return never("no full disk in sight: the slot is lost before, in about %s, and its WAL with it",
+			span(*loss.Seconds))
 	}
 	faster, slower := 1.0, 1-unsteady
 	if wal.best > 0 {
@@ -270,7 +294,8 @@ func forecastDiskFull(o Observation, loss Estimate) Estimate {
 		text = "it is full"
 	}
 	return estimate(seconds, min(seconds, passes(free, p.rate*faster)), passes(free, p.rate*slower),
-		"%s: pg_wal has %s of the volume's %s, grows by %s/s, %s, and nothing else grows on it", text, slot.Size(used), slot.Size(volume), slot.Size(p.rate), wal.window)
+		"%s: pg_wal has %s of the volume's %s, grows by %s/s, %s, and nothing else grows on it", text,
+		slot.Size(used), slot.Size(volume), slot.Size(p.rate), wal.window)
 }
 
 // olderSlot is an inactive slot that keeps WAL from before ours.
@@ -301,13 +326,16 @@ func forecastCatchUp(o Observation) Estimate {
 	}
 	lag := float64(*o.Slot.LagBytes)
 	if lag <= caughtUp**r.WAL5m && *r.Drain5m >= keepsUp**r.WAL5m {
-		return estimate(0, 0, 0, "caught up: what waits was written within the last %d seconds", caughtUp)
+		return estimate(0, 0, 0, "caught up: what waits was written within the last %d seconds",
+			caughtUp)
 	}
 	if *r.Drain5m <= *r.WAL5m {
-		return never("not catching up: %s/s are confirmed and %s/s written, over the last 5 minutes", slot.Size(*r.Drain5m), slot.Size(*r.WAL5m))
+		return never("not catching up: %s/s are confirmed and %s/s written, over the last 5 minutes",
+			slot.Size(*r.Drain5m), slot.Size(*r.WAL5m))
 	}
 	return estimate(lag/(*r.Drain5m-*r.WAL5m), lag / *r.Drain5m, math.Inf(1),
-		"%s wait, %s/s are confirmed and %s/s written, over the last 5 minutes", slot.Size(lag), slot.Size(*r.Drain5m), slot.Size(*r.WAL5m))
+		"%s wait, %s/s are confirmed and %s/s written, over the last 5 minutes", slot.Size(lag),
+		slot.Size(*r.Drain5m), slot.Size(*r.WAL5m))
 }
 
 // written is how fast WAL is written, in bytes per second.
@@ -321,7 +349,8 @@ func walRate(r Rates) (written, bool) {
 	if r.WAL5m == nil {
 		return written{}, false
 	}
-	wal := written{best: *r.WAL5m, lowest: *r.WAL5m, highest: *r.WAL5m, window: "the rate of the last 5 minutes"}
+	wal := written{best: *r.WAL5m, lowest: *r.WAL5m, highest: *r.WAL5m,
+		window: "the rate of the last 5 minutes"}
 	if r.WAL1m != nil {
 		if minute := *r.WAL1m; minute > begun*wal.best || minute < over*wal.best {
 			wal.best, wal.window = minute, "the rate of the last minute"
@@ -358,7 +387,8 @@ func never(format string, args ...any) Estimate {
 	return Estimate{Assumption: fmt.Sprintf(format, args...)}
 }
 
-// estimate is one with times. What lies more than a century ahead does not happen, and a latest time as far is left open.
+// estimate is one with times. What lies more than a century ahead does not happen, and a latest
+// time as far is left open.
 func estimate(seconds, earliest, latest float64, format string, args ...any) Estimate {
 	const century = 100 * 365 * 86400
 	if seconds > century {

@@ -14,8 +14,9 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// look looks at slot and publication, and at the server if that is due. problem is what the session that streams must not go on with. With an
-// err nothing was learned, and the last Status stays as it is.
+// look looks at slot and publication, and at the server if that is due. problem is what the
+// session that streams must not go on with. With an err nothing was learned, and the last Status
+// stays as it is.
 func (m *Monitor) look(ctx context.Context, conn *pgx.Conn) (problem, err error) {
 	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
 	defer cancel()
@@ -33,9 +34,11 @@ func (m *Monitor) look(ctx context.Context, conn *pgx.Conn) (problem, err error)
 	}
 	problem = m.publicationProblem(ctx, conn, status)
 	switch {
-	case postgres.SQLState(problem) == "55P03": // a table is locked, so nothing can be inserted into it either
+	// a table is locked, so nothing can be inserted into it either
+	case postgres.SQLState(problem) == "55P03":
 		last := m.Status()
-		status.PublicationOK, status.PublicationProblem, status.PublicationFix, problem = last.PublicationOK, last.PublicationProblem, last.PublicationFix, nil
+		status.PublicationOK, status.PublicationProblem, status.PublicationFix, problem =
+			last.PublicationOK, last.PublicationProblem, last.PublicationFix, nil
 	case problem != nil && !isPublicationError(problem):
 		return nil, problem
 	default:
@@ -53,13 +56,16 @@ func (m *Monitor) look(ctx context.Context, conn *pgx.Conn) (problem, err error)
 	return problem, nil
 }
 
-// stale is postgres.ErrStaleConnection when two looks in a row, this one and one that began then, have found that no session streams: whoever thinks that he
-// does waits on a connection that the server has closed. The network may tell him in a quarter of an hour, or never. One look alone may have come
-// between the end of a stream and the news of it. That nobody was ever seen to stream says nothing: a stream may live for less than the time between two looks.
+// stale is postgres.ErrStaleConnection when two looks in a row, this one and one that began then,
+// have found that no session streams: whoever thinks that he does waits on a connection that the
+// server has closed. The network may tell him in a quarter of an hour, or never. One look alone
+// may have come between the end of a stream and the news of it. That nobody was ever seen to
+// stream says nothing: a stream may live for less than the time between two looks.
 func (m *Monitor) stale(began time.Time) (then time.Time, err error) {
 	now := m.Status()
 	then, m.idleSince = m.idleSince, began
-	if now.Active || now.Synced { // the copy on a standby is never read; the stream is from the primary
+	// the copy on a standby is never read; the stream is from the primary
+	if now.Active || now.Synced {
 		m.idleSince = time.Time{}
 		return time.Time{}, nil
 	}
@@ -83,7 +89,8 @@ func (m *Monitor) status(ctx context.Context, conn *pgx.Conn) (slot.Status, erro
 			return status, err
 		}
 		m.observed = time.Now() // not at once again
-		m.annotate(Note{"monitor", "the server could not be observed beyond slot and publication: " + err.Error()})
+		m.annotate(Note{"monitor", "the server could not be observed beyond slot and publication: " +
+			err.Error()})
 	}
 	status, err := slot.Get(ctx, conn, m.need.Slot.Name)
 	if err != nil {
@@ -102,7 +109,8 @@ const (
 	slotRecreated = "slot_recreated"
 )
 
-// recognise notices a slot that is not the one of the last Status, but another of the same name. d is what decoding has cost; nil: not known.
+// recognise notices a slot that is not the one of the last Status, but another of the same name. d
+// is what decoding has cost; nil: not known.
 func (m *Monitor) noticeNewSlot(now slot.Status, d *Decoding) {
 	before := m.Observation()
 	position := fmt.Sprintf(", confirmed up to %s: what was committed before it was made is not in it", now.ConfirmedFlushLSN)
@@ -118,14 +126,17 @@ func (m *Monitor) noticeNewSlot(now slot.Status, d *Decoding) {
 	m.readings = nil // positions of another slot
 }
 
-// countedSince is SQL for when the server's counters may have begun again. One that crashed discards all of them, without a word about those of
-// the slots; pg_stat_bgwriter tells, also where a backend's death made the postmaster start everything but itself again.
-const countedSince = `(SELECT GREATEST(pg_catalog.pg_postmaster_start_time(), b.stats_reset) FROM pg_catalog.pg_stat_bgwriter b)`
+// countedSince is SQL for when the server's counters may have begun again. One that crashed
+// discards all of them, without a word about those of the slots; pg_stat_bgwriter tells, also
+// where a backend's death made the postmaster start everything but itself again.
+const countedSince = `(SELECT GREATEST(pg_catalog.pg_postmaster_start_time(), b.stats_reset) FROM
+	pg_catalog.pg_stat_bgwriter b)`
 
-// restarted reports whether the counters are those of another slot: they were smaller at a later time, nobody reset them, and the server went on
-// counting all the time.
+// restarted reports whether the counters are those of another slot: they were smaller at a later
+// time, nobody reset them, and the server went on counting all the time.
 func (d *Decoding) restarted(before *Decoding) bool {
-	return d != nil && before != nil && d.TotalTransactions < before.TotalTransactions && !d.ResetAt.After(before.ResetAt) &&
+	return d != nil && before != nil && d.TotalTransactions < before.TotalTransactions &&
+		!d.ResetAt.After(before.ResetAt) &&
 		d.countedSince.Equal(before.countedSince)
 }
 
@@ -139,7 +150,8 @@ func (m *Monitor) gone() error {
 	}
 	if !m.missing {
 		m.missing = true
-		m.record("slot_missing", fmt.Sprintf("slot %q does not exist any more: it was dropped or renamed", last.Name))
+		m.record("slot_missing", fmt.Sprintf(
+			"slot %q does not exist any more: it was dropped or renamed", last.Name))
 	}
 	last.Active, last.ActivePID, last.WALStatus, last.ObservedAt = false, 0, "lost", time.Now()
 	last.RetainedBytes, last.SafeWALSize = nil, nil
@@ -185,18 +197,24 @@ func (m *Monitor) logChanges(before, s slot.Status) {
 		if !slices.Contains([]string{"reserved", "extended"}, s.WALStatus) {
 			event = m.log.Warn()
 		}
-		event.Str("wal_status", s.WALStatus).Str("reason", s.InvalidationReason).Stringer("confirmed_flush_lsn", s.ConfirmedFlushLSN).
+		event.Str("wal_status", s.WALStatus).Str("reason", s.InvalidationReason).
+			Stringer("confirmed_flush_lsn", s.ConfirmedFlushLSN).
 			Msg("slot changed its WAL status")
 	}
 	if s.Lost() && !before.Lost() && !m.missing {
-		m.record("slot_invalidated", fmt.Sprintf("slot %q was invalidated: %s", s.Name, cmp.Or(s.InvalidationReason, "WAL that it needs was removed")))
+		m.record("slot_invalidated",
+			fmt.Sprintf("slot %q was invalidated: %s", s.Name,
+				cmp.Or(s.InvalidationReason, "WAL that it needs was removed")))
 	}
 	switch {
-	case before.PublicationOK == nil || s.PublicationOK == nil || *before.PublicationOK == *s.PublicationOK:
+	case before.PublicationOK == nil || s.PublicationOK == nil ||
+		*before.PublicationOK == *s.PublicationOK:
 	case *s.PublicationOK:
-		m.record("publication_repaired", "the publication brings every table again; rows inserted meanwhile are not sent")
+		m.record("publication_repaired",
+			"the publication brings every table again; rows inserted meanwhile are not sent")
 	default:
-		m.record("publication_broken", "the publication does not bring every table, or did not for a while")
+		m.record("publication_broken",
+			"the publication does not bring every table, or did not for a while")
 	}
 }
 

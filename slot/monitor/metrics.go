@@ -5,8 +5,9 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// Export returns an observer for a Monitor that sets the slot's series. When an observation did not succeed all of them stay as they are,
-// and postrider_slot_observed_timestamp_seconds tells their age.
+// Export returns an observer for a Monitor that sets the slot's series. When an observation did
+// not succeed all of them stay as they are, and postrider_slot_observed_timestamp_seconds tells
+// their age.
 func Export(m *metrics.Set) func(Observation) {
 	return func(o Observation) {
 		if o.Slot.Error != "" {
@@ -71,7 +72,8 @@ func exportServer(m *metrics.Set, o Observation) {
 		m.SlotStreamBytes.Set(float64(d.StreamBytes))
 		m.SlotDecodedBytes.Set(float64(d.TotalBytes))
 	} else { // a slot that was never read from
-		for _, series := range []*metrics.Optional{m.SlotSpillBytes, m.SlotSpillTransactions, m.SlotStreamBytes, m.SlotDecodedBytes} {
+		for _, series := range []*metrics.Optional{m.SlotSpillBytes, m.SlotSpillTransactions,
+			m.SlotStreamBytes, m.SlotDecodedBytes} {
 			series.Clear()
 		}
 	}

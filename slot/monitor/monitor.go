@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// A smart shutdown tells nobody and waits for clients to go: only a new connection is refused. So the connection is
-	// replaced this often, and a smart shutdown waits for us no longer than that. A new connection costs the server 20 ms of CPU, as
-	// much as a minute of looks.
+	// A smart shutdown tells nobody and waits for clients to go: only a new connection is refused. So
+	// the connection is replaced this often, and a smart shutdown waits for us no longer than that. A
+	// new connection costs the server 20 ms of CPU, as much as a minute of looks.
 	renewInterval = 30 * time.Second
 	// How long one look may take. A lock on an outbox table, as by ALTER TABLE, can hold it up.
 	observeTimeout = 5 * time.Second
@@ -36,11 +36,13 @@ const (
 	// Longest attempt to connect to one host, unless postgres.url has a connect_timeout: the name of
 	// a host that does not answer may lead to another address by now.
 	connectTimeout = 4 * time.Second
-	// A server that shuts down refuses at once; one that does not answer at all is taken for stopped after this.
+	// A server that shuts down refuses at once; one that does not answer at all is taken for stopped
+	// after this.
 	probeTimeout = 2 * time.Second
 )
 
-// Monitor looks after slot and publication, and watches the server, over one connection. Make one per process, and Run it once.
+// Monitor looks after slot and publication, and watches the server, over one connection. Make one
+// per process, and Run it once.
 type Monitor struct {
 	postgres postgres.Config
 	need     slot.Requirements
@@ -76,20 +78,24 @@ type Monitor struct {
 	observation Observation // without its Slot, which last is. Its slices are replaced, never written
 }
 
-// New makes a monitor. export is called with every new Observation, from Run's goroutine; it must not block and may be nil.
-func New(pg postgres.Config, need slot.Requirements, cfg Config, export func(Observation), log zerolog.Logger) *Monitor {
+// New makes a monitor. export is called with every new Observation, from Run's goroutine; it must
+// not block and may be nil.
+func New(pg postgres.Config, need slot.Requirements, cfg Config, export func(Observation),
+	log zerolog.Logger) *Monitor {
 	if export == nil {
 		export = func(Observation) {}
 	}
 	pg.ConnectTimeout = min(pg.ConnectTimeout, connectTimeout)
 	return &Monitor{
 		postgres: pg, need: need, cfg: cfg, export: export, log: log,
-		renew: renewInterval, presence: newPresence(), last: slot.Status{Slot: slot.Slot{Name: need.Slot.Name}},
+		renew: renewInterval, presence: newPresence(),
+		last: slot.Status{Slot: slot.Slot{Name: need.Slot.Name}},
 	}
 }
 
-// Observation is what is known of the server, kept while it cannot be asked: Slot.ObservedAt says how old it is, Slot.Error why. It may
-// be called from any goroutine; the slices must not be written.
+// Observation is what is known of the server, kept while it cannot be asked: Slot.ObservedAt says
+// how old it is, Slot.Error why. It may be called from any goroutine; the slices must not be
+// written.
 func (m *Monitor) Observation() Observation {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -98,22 +104,25 @@ func (m *Monitor) Observation() Observation {
 	return o
 }
 
-// ClockSkew is the server's clock minus ours, as last measured: zero while they cannot be told apart. It may be called from any
-// goroutine, for each message.
+// ClockSkew is the server's clock minus ours, as last measured: zero while they cannot be told
+// apart. It may be called from any goroutine, for each message.
 func (m *Monitor) ClockSkew() time.Duration { return time.Duration(m.skew.Load()) }
 
-// Status is the last observation, kept while the server cannot be asked: ObservedAt says how old it is, Error why.
-// It may be called from any goroutine.
+// Status is the last observation, kept while the server cannot be asked: ObservedAt says how old
+// it is, Error why. It may be called from any goroutine.
 func (m *Monitor) Status() slot.Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.last
 }
 
-// Run watches over a connection of its own until ctx ends. problem is called from Run's goroutine with what the session that streams must not go
-// on with, and when the look began that found it: a *PublicationError when rows would be missing and a *LostError when the slot is lost or
-// gone, at each look for as long as that is so, postgres.ErrStaleConnection when no session streams, which only concerns who believes that he does since before
-// that look, and an error that is postgres.ErrStopping when the server shuts down, because the server waits for the session that streams. Everything else heals here.
+// Run watches over a connection of its own until ctx ends. problem is called from Run's goroutine
+// with what the session that streams must not go on with, and when the look began that found it: a
+// *PublicationError when rows would be missing and a *LostError when the slot is lost or gone, at
+// each look for as long as that is so, postgres.ErrStaleConnection when no session streams, which
+// only concerns who believes that he does since before that look, and an error that is
+// postgres.ErrStopping when the server shuts down, because the server waits for the session that
+// streams. Everything else heals here.
 func (m *Monitor) Run(ctx context.Context, problem func(err error, began time.Time)) {
 	refusals, there := 0, time.Now()
 	for {
@@ -152,7 +161,8 @@ func (m *Monitor) Run(ctx context.Context, problem func(err error, began time.Ti
 
 // serverAway reports whether err is that of a server that may be there at any moment.
 func serverAway(err error) bool {
-	for _, one := range []error{postgres.ErrUnreachable, postgres.ErrStarting, postgres.ErrStopping, postgres.ErrNotWritable} {
+	for _, one := range []error{postgres.ErrUnreachable, postgres.ErrStarting, postgres.ErrStopping,
+		postgres.ErrNotWritable} {
 		if errors.Is(err, one) {
 			return true
 		}
@@ -161,7 +171,8 @@ func serverAway(err error) bool {
 }
 
 // watch looks and listens in turns, and returns what ended that. conn is closed then.
-func (m *Monitor) watch(ctx context.Context, conn *pgx.Conn, problem func(err error, began time.Time)) error {
+func (m *Monitor) watch(ctx context.Context, conn *pgx.Conn,
+	problem func(err error, began time.Time)) error {
 	defer func() {
 		if conn != nil {
 			postgres.Close(conn)
@@ -210,11 +221,13 @@ func (m *Monitor) watch(ctx context.Context, conn *pgx.Conn, problem func(err er
 }
 
 // errShortLived ends a watch whose connections are ended again and again.
-var errShortLived = errors.New("the server ends the connections of the monitor soon after they are made")
+var errShortLived = errors.New(
+	"the server ends the connections of the monitor soon after they are made")
 
-// untilLook is the time to the next look, after one that found a problem or nil. Where it was the first to see that no session streams, the look that makes
-// sure comes soon: rows wait while a relay listens to a connection that the server has closed. They
-// wait for the promotion of a standby, too.
+// untilLook is the time to the next look, after one that found a problem or nil. Where it was the
+// first to see that no session streams, the look that makes sure comes soon: rows wait while a
+// relay listens to a connection that the server has closed. They wait for the promotion of a
+// standby, too.
 func (m *Monitor) untilLook(conn *pgx.Conn, found error) time.Duration {
 	next := min(m.need.Slot.CheckInterval, max(m.untilObserved(), time.Millisecond))
 	if found == nil && !m.idleSince.IsZero() || onStandby(conn) {
@@ -223,7 +236,8 @@ func (m *Monitor) untilLook(conn *pgx.Conn, found error) time.Duration {
 	return next
 }
 
-// listen waits on the connection: a shutdown of the server is announced there at once. nil: nothing happened for d.
+// listen waits on the connection: a shutdown of the server is announced there at once. nil:
+// nothing happened for d.
 func listen(ctx context.Context, conn *pgx.Conn, d time.Duration) error {
 	waitCtx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -238,8 +252,9 @@ func listen(ctx context.Context, conn *pgx.Conn, d time.Duration) error {
 	}
 }
 
-// afterLoss finds out what ended the connection: a server that shuts down takes no new one, and then somebody has to be told
-// at once. After pg_terminate_backend, or a crash that is over, there is a connection again.
+// afterLoss finds out what ended the connection: a server that shuts down takes no new one, and
+// then somebody has to be told at once. After pg_terminate_backend, or a crash that is over, there
+// is a connection again.
 func (m *Monitor) afterLoss(ctx context.Context, lost *pgx.Conn, cause error) (*pgx.Conn, error) {
 	postgres.Close(lost)
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -249,16 +264,20 @@ func (m *Monitor) afterLoss(ctx context.Context, lost *pgx.Conn, cause error) (*
 	case err == nil:
 		m.log.Info().Err(cause).Msg("connection of the monitor was ended and replaced")
 		return conn, nil
-	case errors.Is(cause, postgres.ErrStopping) && (errors.Is(err, postgres.ErrStarting) || errors.Is(err, postgres.ErrUnreachable)):
+	case errors.Is(cause, postgres.ErrStopping) &&
+		(errors.Is(err, postgres.ErrStarting) || errors.Is(err, postgres.ErrUnreachable)):
 		return nil, &stoppingError{err}
 	}
 	return nil, err
 }
 
-// Whoever set a timeout for the role did not think of a connection that waits most of the time. Planning takes longer than the
-// statements, and each is the same every time. No plan of ours is worth compiling.
-const settings = `SELECT pg_catalog.pg_postmaster_start_time(), pg_catalog.set_config('idle_session_timeout', '0', false),
-	pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', false), pg_catalog.set_config('jit', 'off', false)`
+// Whoever set a timeout for the role did not think of a connection that waits most of the time.
+// Planning takes longer than the statements, and each is the same every time. No plan of ours is
+// worth compiling.
+const settings = `SELECT pg_catalog.pg_postmaster_start_time(),
+	pg_catalog.set_config('idle_session_timeout', '0', false),
+	pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', false),
+	pg_catalog.set_config('jit', 'off', false)`
 
 func (m *Monitor) connect(ctx context.Context) (*pgx.Conn, error) {
 	conn, started, err := m.dial(ctx)
@@ -291,9 +310,11 @@ func (m *Monitor) dial(ctx context.Context) (conn *pgx.Conn, started time.Time, 
 	return conn, started, nil
 }
 
-// stoppingError marks the end of a server that does not come back at once, unlike a single connection ended with the same code.
+// stoppingError marks the end of a server that does not come back at once, unlike a single
+// connection ended with the same code.
 type stoppingError struct{ err error }
 
-func (e *stoppingError) Error() string { return e.err.Error() } // which says that it takes no connection, and why
+// which says that it takes no connection, and why
+func (e *stoppingError) Error() string { return e.err.Error() }
 
 func (e *stoppingError) Unwrap() []error { return []error{postgres.ErrStopping, e.err} }

@@ -8,26 +8,33 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// Observation is what the Monitor knows of the server: the slot, who holds it back, and where it is heading. What is not known is absent,
-// and a Note says why. Values that could not be read again keep their last value; ObservedAt of Slot says how old they are.
+// Observation is what the Monitor knows of the server: the slot, who holds it back, and where it
+// is heading. What is not known is absent, and a Note says why. Values that could not be read
+// again keep their last value; ObservedAt of Slot says how old they are.
 type Observation struct {
-	Slot     slot.Status `json:"slot"`
-	Server   Server      `json:"server"`
-	Limit    Limit       `json:"limit"`
-	Stream   *Walsender  `json:"stream,omitempty"`   // nil: no session streams from the slot, or it may not be seen
-	Decoding *Decoding   `json:"decoding,omitempty"` // nil: the slot was never used, or not known
-	// CatalogXminAge is the age in transactions of the slot's catalog_xmin; nil: it has none, or it is not known.
+	Slot   slot.Status `json:"slot"`
+	Server Server      `json:"server"`
+	Limit  Limit       `json:"limit"`
+	// nil: no session streams from the slot, or it may not be seen
+	Stream   *Walsender `json:"stream,omitempty"`
+	Decoding *Decoding  `json:"decoding,omitempty"` // nil: the slot was never used, or not known
+	// CatalogXminAge is the age in transactions of the slot's catalog_xmin; nil: it has none, or it
+	// is not known.
 	CatalogXminAge *int64 `json:"catalog_xmin_age,omitempty"`
 
-	Blockers []Blocker     `json:"holders,omitempty"` // who keeps restart_lsn or catalog_xmin back, the oldest first
-	Standbys []StandbySlot `json:"gate,omitempty"`    // slots of synchronized_standby_slots, from 17; only if the slot has failover
-	Others   []slot.Status `json:"others,omitempty"`  // the other slots of the server, by name; empty with monitor.other_slots off
+	// who keeps restart_lsn or catalog_xmin back, the oldest first
+	Blockers []Blocker `json:"holders,omitempty"`
+	// slots of synchronized_standby_slots, from 17; only if the slot has failover
+	Standbys []StandbySlot `json:"gate,omitempty"`
+	// the other slots of the server, by name; empty with monitor.other_slots off
+	Others   []slot.Status `json:"others,omitempty"`
 	Rates    Rates         `json:"rates"`
 	Distance Distance      `json:"distance"`
 	Forecast Forecast      `json:"forecast"`
 	Clock    *Clock        `json:"clock,omitempty"`
 	Notes    []Note        `json:"notes,omitempty"`
-	Events   []Event       `json:"events,omitempty"` // what happened to server and slot while it was watched, the newest first, at most 20
+	// what happened to server and slot while it was watched, the newest first, at most 20
+	Events []Event `json:"events,omitempty"`
 }
 
 // Server is the server as a whole.
@@ -40,26 +47,34 @@ type Server struct {
 
 // Limit is what decides how much WAL is kept, and when it is taken away.
 type Limit struct {
-	MaxSlotWALKeepSize *int64      `json:"max_slot_wal_keep_size,omitempty"` // bytes; nil: no limit
-	WALKeepSize        int64       `json:"wal_keep_size"`                    // bytes
-	Effective          *int64      `json:"effective,omitempty"`              // bytes: the larger of both, if there is a limit
-	MaxWALSize         int64       `json:"max_wal_size"`                     // bytes
-	SegmentSize        int64       `json:"segment_size"`                     // bytes
-	CheckpointTimeout  Seconds     `json:"checkpoint_timeout_seconds"`
-	CheckpointTarget   float64     `json:"checkpoint_completion_target"`
-	SharedBuffers      int64       `json:"shared_buffers"`                        // bytes; no checkpoint writes more pages than fit in
-	IdleTimeout        Seconds     `json:"idle_replication_slot_timeout_seconds"` // 18; zero: none
-	Checkpoint         *Checkpoint `json:"checkpoint,omitempty"`                  // nil: pg_control_checkpoint may not be called
-	VolumeSize         int64       `json:"volume_size,omitempty"`                 // bytes, as configured
-	WALDirectory       *int64      `json:"wal_directory,omitempty"`               // bytes in pg_wal; needs pg_monitor
+	MaxSlotWALKeepSize *int64 `json:"max_slot_wal_keep_size,omitempty"` // bytes; nil: no limit
+	WALKeepSize        int64  `json:"wal_keep_size"`                    // bytes
+	// bytes: the larger of both, if there is a limit
+	Effective         *int64  `json:"effective,omitempty"`
+	MaxWALSize        int64   `json:"max_wal_size"` // bytes
+	SegmentSize       int64   `json:"segment_size"` // bytes
+	CheckpointTimeout Seconds `json:"checkpoint_timeout_seconds"`
+	CheckpointTarget  float64 `json:"checkpoint_completion_target"`
+	// bytes; no checkpoint writes more pages than fit in
+	SharedBuffers int64   `json:"shared_buffers"`
+	IdleTimeout   Seconds `json:"idle_replication_slot_timeout_seconds"` // 18; zero: none
+	// nil: pg_control_checkpoint may not be called
+	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
+	// bytes, as configured
+	VolumeSize int64 `json:"volume_size,omitempty"`
+	// bytes in pg_wal; needs pg_monitor
+	WALDirectory *int64 `json:"wal_directory,omitempty"`
 }
 
 // Checkpoint is the last one that was completed. A slot is invalidated at the end of one.
 type Checkpoint struct {
 	StartedAt time.Time     `json:"started_at"` // by the server's clock
 	RedoLSN   pglogrepl.LSN `json:"-"`
-	Took      Seconds       `json:"took_seconds,omitempty"` // as far as the monitor saw it end; zero: it did not
-	Pages     *int64        `json:"pages,omitempty"`        // what changedPages grew by since StartedAt: the next one's work; nil: the monitor was not there yet
+	// as far as the monitor saw it end; zero: it did not
+	Took Seconds `json:"took_seconds,omitempty"`
+	// what changedPages grew by since StartedAt: the next one's work; nil: the monitor was not there
+	// yet
+	Pages *int64 `json:"pages,omitempty"`
 }
 
 // Walsender is the row of pg_stat_replication of the session that streams from the slot.
@@ -71,10 +86,12 @@ type Walsender struct {
 	SentLSN     pglogrepl.LSN `json:"-"`
 }
 
-// Decoding is the row of pg_stat_replication_slots: what decoding for the slot has cost the server since ResetAt.
+// Decoding is the row of pg_stat_replication_slots: what decoding for the slot has cost the server
+// since ResetAt.
 type Decoding struct {
-	SpillTransactions  int64     `json:"spill_transactions"`
-	SpillBytes         int64     `json:"spill_bytes"` // written to the server's disk, since logical_decoding_work_mem was not enough
+	SpillTransactions int64 `json:"spill_transactions"`
+	// written to the server's disk, since logical_decoding_work_mem was not enough
+	SpillBytes         int64     `json:"spill_bytes"`
 	StreamTransactions int64     `json:"stream_transactions"`
 	StreamBytes        int64     `json:"stream_bytes"`
 	TotalTransactions  int64     `json:"total_transactions"`
@@ -93,16 +110,17 @@ const (
 
 // Holder keeps restart_lsn or catalog_xmin back. No query texts: they hold data.
 type Blocker struct {
-	Kind        string    `json:"kind"`
-	PID         int32     `json:"pid,omitempty"`         // zero: none, or not known
-	Application string    `json:"application,omitempty"` // application_name, or of the standby
-	User        string    `json:"user,omitempty"`
-	Database    string    `json:"database,omitempty"`
-	State       string    `json:"state,omitempty"` // of pg_stat_activity: "idle in transaction"
-	GID         string    `json:"gid,omitempty"`   // of a prepared transaction
-	XID         uint64    `json:"xid,omitempty"`
-	Since       time.Time `json:"since,omitzero"`    // beginning of the transaction; if that may not be seen, when the monitor saw it first
-	Restart     bool      `json:"holds_restart_lsn"` // the slot's restart_lsn cannot pass it
+	Kind        string `json:"kind"`
+	PID         int32  `json:"pid,omitempty"`         // zero: none, or not known
+	Application string `json:"application,omitempty"` // application_name, or of the standby
+	User        string `json:"user,omitempty"`
+	Database    string `json:"database,omitempty"`
+	State       string `json:"state,omitempty"` // of pg_stat_activity: "idle in transaction"
+	GID         string `json:"gid,omitempty"`   // of a prepared transaction
+	XID         uint64 `json:"xid,omitempty"`
+	// beginning of the transaction; if that may not be seen, when the monitor saw it first
+	Since   time.Time `json:"since,omitzero"`
+	Restart bool      `json:"holds_restart_lsn"` // the slot's restart_lsn cannot pass it
 }
 
 // GateSlot is a slot that has to confirm before ours is sent anything.
@@ -112,7 +130,8 @@ type StandbySlot struct {
 	Active        bool      `json:"active"`
 	InactiveSince time.Time `json:"inactive_since,omitzero"`
 	WALStatus     string    `json:"wal_status,omitempty"`
-	Blocks        bool      `json:"blocks"` // it is missing, inactive or lost, so the relay is sent nothing
+	// it is missing, inactive or lost, so the relay is sent nothing
+	Blocks bool `json:"blocks"`
 }
 
 // Rates in bytes of WAL per second. nil: not observed for long enough.
@@ -121,9 +140,11 @@ type Rates struct {
 	WAL1h   *float64 `json:"wal_1h,omitempty"`
 	Drain5m *float64 `json:"drain_5m,omitempty"` // confirmed_flush_lsn moves
 	Drain1h *float64 `json:"drain_1h,omitempty"`
-	// The last minute, at least 30 s: a load that began or a relay that stopped a moment ago shows here first.
+	// The last minute, at least 30 s: a load that began or a relay that stopped a moment ago shows
+	// here first.
 	WAL1m *float64 `json:"wal_1m,omitempty"`
-	// How fast changedPages grows, in pages per second: the longer list a checkpoint has, the longer it takes.
+	// How fast changedPages grows, in pages per second: the longer list a checkpoint has, the longer
+	// it takes.
 	Pages5m *float64 `json:"pages_5m,omitempty"`
 }
 
@@ -132,16 +153,19 @@ type Forecast struct {
 	Loss     Estimate `json:"loss"`      // of the slot
 	DiskFull Estimate `json:"disk_full"` // of the volume with pg_wal
 	CatchUp  Estimate `json:"catch_up"`  // until confirmed_flush_lsn reaches the server
-	// Grows: what is kept for the slot becomes more from moment to moment. False: the reader keeps up, and nothing holds restart_lsn back, as far as known.
+	// Grows: what is kept for the slot becomes more from moment to moment. False: the reader keeps
+	// up, and nothing holds restart_lsn back, as far as known.
 	Grows bool `json:"grows"`
 }
 
 // Estimate is a time from ObservedAt on.
 type Estimate struct {
-	Seconds    *float64 `json:"seconds,omitempty"`  // nil: it does not happen, or cannot be said; the assumption tells which
-	Earliest   *float64 `json:"earliest,omitempty"` // seconds; set if Seconds is
-	Latest     *float64 `json:"latest,omitempty"`   // seconds; nil: open
-	Assumption string   `json:"assumption"`         // one sentence: on what it rests, or why there is none
+	// nil: it does not happen, or cannot be said; the assumption tells which
+	Seconds  *float64 `json:"seconds,omitempty"`
+	Earliest *float64 `json:"earliest,omitempty"` // seconds; set if Seconds is
+	Latest   *float64 `json:"latest,omitempty"`   // seconds; nil: open
+	// one sentence: on what it rests, or why there is none
+	Assumption string `json:"assumption"`
 }
 
 // Clock is how the server's clock stands to ours.
@@ -154,7 +178,10 @@ type Clock struct {
 type Seconds float64
 
 // Duration is the same as a time.Duration.
-func (s Seconds) Duration() time.Duration { return time.Duration(float64(s) * float64(time.Second)) }
+func (s Seconds) Duration() time.Duration {
+	return time.Duration(
+		float64(s) * float64(time.Second))
+}
 
 // Note says why a value is absent.
 type Note struct {
@@ -162,7 +189,8 @@ type Note struct {
 	Text  string `json:"text"`  // "pg_ls_waldir() needs pg_monitor: GRANT pg_monitor TO postrider"
 }
 
-// Event is a change that somebody may ask for later: a restart, a promotion, a slot that was dropped, renamed or recreated.
+// Event is a change that somebody may ask for later: a restart, a promotion, a slot that was
+// dropped, renamed or recreated.
 type Event struct {
 	At   time.Time `json:"at"`
 	Code string    `json:"code"` // snake_case, for machines: server_restarted, slot_missing

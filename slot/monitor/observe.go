@@ -14,15 +14,16 @@ import (
 
 const (
 	keptEvents = 20
-	// A measurement of the clock that is this much better than the last one's error replaces it at once; others wait until that is old.
+	// A measurement of the clock that is this much better than the last one's error replaces it at
+	// once; others wait until that is old.
 	clockAge = time.Minute
 )
 
 // untilObserved is the time until the server is to be observed again.
 func (m *Monitor) untilObserved() time.Duration { return m.cfg.Interval - time.Since(m.observed) }
 
-// observe looks at the server, and returns what it saw of our slot. Only the slot that does not exist is an error that leaves the
-// rest of the Observation new.
+// observe looks at the server, and returns what it saw of our slot. Only the slot that does not
+// exist is an error that leaves the rest of the Observation new.
 func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (slot.Status, error) {
 	a, err := m.ask(ctx, conn)
 	if err != nil {
@@ -35,7 +36,8 @@ func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (slot.Status, err
 	m.observed = a.after
 	before := m.Observation()
 	o := Observation{
-		Server: a.server(), Limit: a.limit(m.cfg.VolumeSize), Decoding: a.decoding(), Clock: m.clock(before.Clock, a), Events: before.Events,
+		Server: a.server(), Limit: a.limit(m.cfg.VolumeSize), Decoding: a.decoding(),
+		Clock: m.clock(before.Clock, a), Events: before.Events,
 		Notes: m.rights.notes(conn.Config().User, m.cfg.VolumeSize),
 	}
 	if o.Stream, err = a.walsender(); err != nil {
@@ -62,7 +64,8 @@ func (m *Monitor) observe(ctx context.Context, conn *pgx.Conn) (slot.Status, err
 	}
 	m.changes(before.Server, o.Server)
 	if found {
-		m.readings = m.readings.add(reading{at: a.after, wal: own.CurrentWALLSN, confirmed: own.ConfirmedFlushLSN, restart: own.RestartLSN, pages: a.Pages})
+		m.readings = m.readings.add(reading{at: a.after, wal: own.CurrentWALLSN,
+			confirmed: own.ConfirmedFlushLSN, restart: own.RestartLSN, pages: a.Pages})
 	}
 	o.Rates, o.Distance = m.readings.rates(), m.readings.distance()
 	if o.Limit.Checkpoint, err = m.lastCheckpoint(a, o.Clock); err != nil {
@@ -102,7 +105,8 @@ func (m *Monitor) ask(ctx context.Context, conn *pgx.Conn) (asked, error) {
 	}
 }
 
-// dateInactivity says since when, by the server's clock, no session streams from another slot, where the server does not: from 17 on it does.
+// dateInactivity says since when, by the server's clock, no session streams from another slot,
+// where the server does not: from 17 on it does.
 func (m *Monitor) dateInactivity(s *slot.Status, now time.Time) {
 	switch {
 	case s.Active:
@@ -120,9 +124,11 @@ func (m *Monitor) changes(before, now Server) {
 	case before.Standby && !now.Standby:
 		m.record("promoted", "the server was promoted: it was a standby")
 	case before.Timeline > 0 && now.Timeline > before.Timeline:
-		m.record("failover", fmt.Sprintf("another server answers: timeline %d, before it was %d", now.Timeline, before.Timeline))
+		m.record("failover", fmt.Sprintf("another server answers: timeline %d, before it was %d",
+			now.Timeline, before.Timeline))
 	case !before.StartedAt.Equal(now.StartedAt):
-		m.record("server_restarted", "the server was restarted at "+now.StartedAt.UTC().Format(time.RFC3339))
+		m.record("server_restarted", "the server was restarted at "+now.StartedAt.UTC().
+			Format(time.RFC3339))
 	default:
 		return
 	}
@@ -150,7 +156,8 @@ func (m *Monitor) lastCheckpoint(a asked, clock *Clock) (*Checkpoint, error) {
 	return &now, nil
 }
 
-// clock keeps the better of two measurements for a while: the shorter the way, the less can be wrong.
+// clock keeps the better of two measurements for a while: the shorter the way, the less can be
+// wrong.
 func (m *Monitor) clock(before *Clock, a asked) *Clock {
 	now := a.clock()
 	if before != nil && before.Error < now.Error && a.after.Sub(m.clockRead) < clockAge {
@@ -167,7 +174,8 @@ func (m *Monitor) clock(before *Clock, a asked) *Clock {
 
 // happened remembers an event and logs it.
 func (m *Monitor) record(code, text string) {
-	m.log.Warn().Str("slot", m.need.Slot.Name).Str("event", code).Str("reason", text).Msg("server or slot changed")
+	m.log.Warn().Str("slot", m.need.Slot.Name).Str("event", code).Str("reason", text).
+		Msg("server or slot changed")
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	events := append([]Event{{At: time.Now(), Code: code, Text: text}}, m.observation.Events...)
@@ -178,6 +186,7 @@ func (m *Monitor) record(code, text string) {
 func (m *Monitor) annotate(n Note) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	notes := slices.DeleteFunc(slices.Clone(m.observation.Notes), func(o Note) bool { return o.Value == n.Value })
+	notes := slices.DeleteFunc(slices.Clone(m.observation.Notes),
+		func(o Note) bool { return o.Value == n.Value })
 	m.observation.Notes = append(notes, n)
 }

@@ -17,15 +17,15 @@ func TestPresence_CountsReturns(t *testing.T) {
 		answers []answer
 		returns int
 	}{
-		"there from the beginning":         {[]answer{first, first, first}, 0},
-		"awaited from the beginning":       {[]answer{refused, refused, first}, 1},
-		"away":                             {[]answer{first, refused, refused}, 0},
-		"away and back as it was":          {[]answer{first, refused, refused, first}, 1},
+		"there from the beginning":      {[]answer{first, first, first}, 0},
+		"awaited from the beginning":    {[]answer{refused, refused, first}, 1},
+		"away":                          {[]answer{first, refused, refused}, 0},
+		"away and back as it was":       {[]answer{first, refused, refused, first}, 1},
 		"away and restarted":            {[]answer{first, refused, second}, 1},
 		"restarted between two answers": {[]answer{first, second}, 1},
-		"twice":                            {[]answer{first, refused, second, refused, second}, 2},
-		"a standby from the beginning":     {[]answer{standby, standby}, 0},
-		"a standby that is promoted":       {[]answer{standby, standby, second}, 1},
+		"twice":                         {[]answer{first, refused, second, refused, second}, 2},
+		"a standby from the beginning":  {[]answer{standby, standby}, 0},
+		"a standby that is promoted":    {[]answer{standby, standby, second}, 1},
 		"another server that is a standby, and then promoted": {[]answer{first, standby, second}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -7,19 +7,23 @@ import (
 )
 
 const (
-	// awayFor is how long nobody has to read before that counts: a relay that reconnects is back by then.
+	// awayFor is how long nobody has to read before that counts: a relay that reconnects is back by
+	// then.
 	awayFor = 10
-	// holdsFor is the age from which a transaction counts as one that holds restart_lsn. Those that end before do not matter.
+	// holdsFor is the age from which a transaction counts as one that holds restart_lsn. Those that
+	// end before do not matter.
 	holdsFor = 30
 	// confirmsNothingFor is how long confirmed_flush_lsn may stand still.
 	confirmsNothingFor = 30
 	// fallsBehindFor is how long the lag has to have grown.
 	fallsBehindFor = 60
-	// RestartStep, in seconds, is the longest step of restart_lsn with a reader who keeps up and no transaction that is older than holdsFor: two logs of
-	// running transactions, 15 s apart and up to 10 s late, and one transaction.
+	// RestartStep, in seconds, is the longest step of restart_lsn with a reader who keeps up and no
+	// transaction that is older than holdsFor: two logs of running transactions, 15 s apart and up to
+	// 10 s late, and one transaction.
 	RestartStep = 75
-	// foreseeable is how far ahead a cause reaches that may end by itself, in times of how long it has lasted. COPY of 5 GB holds restart_lsn
-	// for as long as it runs, and when it ends a limit of 50 GB is nine times as far away.
+	// foreseeable is how far ahead a cause reaches that may end by itself, in times of how long it
+	// has lasted. COPY of 5 GB holds restart_lsn for as long as it runs, and when it ends a limit of
+	// 50 GB is nine times as far away.
 	foreseeable = 8
 )
 
@@ -32,10 +36,14 @@ type pressure struct {
 }
 
 // reaches says whether the cause may be expected to last for so many seconds.
-func (p pressure) reaches(seconds float64) bool { return p.lasting || seconds <= foreseeable*p.lasted }
+func (p pressure) reaches(seconds float64) bool {
+	return p.lasting ||
+		seconds <= foreseeable*p.lasted
+}
 
-// findPressure finds what makes the slot keep more WAL, at the rate at which it is written. A reader who keeps up, with nothing that holds
-// restart_lsn back, keeps no more at any rate of writing.
+// findPressure finds what makes the slot keep more WAL, at the rate at which it is written. A
+// reader who keeps up, with nothing that holds restart_lsn back, keeps no more at any rate of
+// writing.
 func findPressure(o Observation, wal float64) (worst pressure, found bool) {
 	add := func(p pressure) {
 		switch {
@@ -65,7 +73,9 @@ func findPressure(o Observation, wal float64) (worst pressure, found bool) {
 		add(pressure{wal, still, false, "nothing has been confirmed for " + span(still)})
 	}
 	if d.LagGrowing >= fallsBehindFor {
-		add(pressure{d.LagGrowth, float64(d.LagGrowing), false, fmt.Sprintf("the reader has fallen behind by %s/s for %s", slot.Size(d.LagGrowth), span(float64(d.LagGrowing)))})
+		add(pressure{d.LagGrowth, float64(d.LagGrowing), false,
+			fmt.Sprintf("the reader has fallen behind by %s/s for %s", slot.Size(d.LagGrowth),
+				span(float64(d.LagGrowing)))})
 	}
 	if still := float64(d.RestartStill); still >= RestartStep {
 		add(pressure{wal, still, false, "restart_lsn has not moved for " + span(still)})
@@ -75,5 +85,6 @@ func findPressure(o Observation, wal float64) (worst pressure, found bool) {
 
 // Works tells of a transaction that runs a statement at this moment, and may end with it.
 func (h Blocker) Works() bool {
-	return h.Kind == BlockerTransaction && (h.State == "active" || h.State == "fastpath function call")
+	return h.Kind == BlockerTransaction &&
+		(h.State == "active" || h.State == "fastpath function call")
 }

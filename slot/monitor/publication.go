@@ -10,10 +10,12 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// publicationProblem is what is wrong with the publication, or was since the last look, or an error of reading it. before was read before. Between two looks a
-// change can come and go, and rows written meanwhile are not sent: it is said for as long as the process lives, since nobody else knows once the
-// slot is beyond.
-func (m *Monitor) publicationProblem(ctx context.Context, conn *pgx.Conn, before slot.Status) error {
+// publicationProblem is what is wrong with the publication, or was since the last look, or an
+// error of reading it. before was read before. Between two looks a change can come and go, and
+// rows written meanwhile are not sent: it is said for as long as the process lives, since nobody
+// else knows once the slot is beyond.
+func (m *Monitor) publicationProblem(ctx context.Context, conn *pgx.Conn,
+	before slot.Status) error {
 	m.looking.Lock()
 	defer m.looking.Unlock()
 	p, err := slot.ReadPublication(ctx, conn, m.need.Publication, m.need.Tables)
@@ -49,9 +51,10 @@ func (m *Monitor) logAlterations(p *slot.Publication) {
 	}
 }
 
-// Begin is the first look at the publication, for a process that is about to stream for the first time. It warns of what is younger than the slot's horizon: that may have
-// been otherwise for rows that the slot does not send. It has to be before anybody streams, which moves the horizon. It may be called while Run runs,
-// and does nothing when it is called again.
+// Begin is the first look at the publication, for a process that is about to stream for the first
+// time. It warns of what is younger than the slot's horizon: that may have been otherwise for rows
+// that the slot does not send. It has to be before anybody streams, which moves the horizon. It
+// may be called while Run runs, and does nothing when it is called again.
 func (m *Monitor) Begin(ctx context.Context, conn *pgx.Conn) error {
 	m.looking.Lock()
 	defer m.looking.Unlock()
@@ -75,9 +78,11 @@ func (m *Monitor) Begin(ctx context.Context, conn *pgx.Conn) error {
 		if newer.Unused {
 			event = m.log.Info()
 		}
-		event.Str("slot", s.Name).Str("publication", p.Name).Strs("relation", newer.What).Stringer("restart_lsn", s.RestartLSN).
+		event.Str("slot", s.Name).Str("publication", p.Name).Strs("relation", newer.What).
+			Stringer("restart_lsn", s.RestartLSN).
 			Stringer("current_wal_lsn", p.ReadLSN()).Str("next", newer.Find()).
-			Msg("publication or table may have changed after the position of the slot: rows inserted before the change may be missing from the topics")
+			Msg("publication or table may have changed after the position of the slot: rows inserted " +
+				"before the change may be missing from the topics")
 	}
 	if m.lastGood == nil && p.Problem() == nil {
 		m.remember(p, s.CurrentWALLSN)

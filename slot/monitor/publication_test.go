@@ -21,7 +21,7 @@ func TestMonitor_TakesAChangeBetweenItsStatementsForWhatItIs(t *testing.T) {
 	for name, c := range map[string]struct{ sql, text string }{
 		"publication dropped": {"DROP PUBLICATION postrider", "does not exist"},
 		"table taken out":     {"ALTER PUBLICATION postrider DROP TABLE outbox", "is not in publication"},
-		"table recreated":  {"BEGIN; DROP TABLE outbox; CREATE TABLE outbox (id int PRIMARY KEY); COMMIT", "is not in publication"},
+		"table recreated":     {"BEGIN; DROP TABLE outbox; CREATE TABLE outbox (id int PRIMARY KEY); COMMIT", "is not in publication"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range again {

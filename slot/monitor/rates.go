@@ -20,7 +20,8 @@ type reading struct {
 // readings are those of the last hour, the oldest first.
 type readings []reading
 
-// add forgets everything when the WAL went backwards, which it does not on one and the same server.
+// add forgets everything when the WAL went backwards, which it does not on one and the same
+// server.
 func (rs readings) add(r reading) readings {
 	if n := len(rs); n > 0 && r.wal < rs[n-1].wal {
 		rs = rs[:0]
@@ -32,7 +33,8 @@ func (rs readings) add(r reading) readings {
 	return append(slices.Delete(rs, 0, old), r)
 }
 
-// since is the first reading of the window that ends with the last one; ok is false if that is too short a time.
+// since is the first reading of the window that ends with the last one; ok is false if that is too
+// short a time.
 func (rs readings) since(window time.Duration) (first, last reading, ok bool) {
 	if len(rs) == 0 {
 		return reading{}, reading{}, false
@@ -46,8 +48,8 @@ func (rs readings) since(window time.Duration) (first, last reading, ok bool) {
 	return reading{}, last, false
 }
 
-// rate is bytes per second over the window, or over what has been watched of it. A position that went back, as after a crash of the
-// server, has not moved.
+// rate is bytes per second over the window, or over what has been watched of it. A position that
+// went back, as after a crash of the server, has not moved.
 func (rs readings) rate(window time.Duration, of func(reading) pglogrepl.LSN) *float64 {
 	first, last, ok := rs.since(window)
 	if !ok || of(first) == 0 || of(last) == 0 {
@@ -64,7 +66,8 @@ func (rs readings) rates() Rates {
 	wal := func(r reading) pglogrepl.LSN { return r.wal }
 	confirmed := func(r reading) pglogrepl.LSN { return r.confirmed }
 	return Rates{
-		WAL1m: rs.rate(time.Minute, wal), WAL5m: rs.rate(5*time.Minute, wal), WAL1h: rs.rate(time.Hour, wal),
+		WAL1m: rs.rate(time.Minute, wal), WAL5m: rs.rate(5*time.Minute, wal),
+		WAL1h:   rs.rate(time.Hour, wal),
 		Drain5m: rs.rate(5*time.Minute, confirmed), Drain1h: rs.rate(time.Hour, confirmed),
 		Pages5m: rs.pageRate(5 * time.Minute),
 	}
@@ -85,7 +88,8 @@ func (rs readings) pageRate(window time.Duration) *float64 {
 	return new(float64(*last.pages-*first.pages) / last.at.Sub(first.at).Seconds())
 }
 
-// pagesSince is what changedPages grew by since a moment, if a reading is within an interval of it.
+// pagesSince is what changedPages grew by since a moment, if a reading is within an interval of
+// it.
 func (rs readings) pagesSince(t time.Time, interval time.Duration) *int64 {
 	if len(rs) == 0 || rs[len(rs)-1].pages == nil {
 		return nil
@@ -95,7 +99,8 @@ func (rs readings) pagesSince(t time.Time, interval time.Duration) *int64 {
 		if r.at.Before(t) {
 			continue
 		}
-		if r.at.Sub(t) > interval || r.pages == nil || *r.pages > last || i == 0 && r.at.Sub(t) > interval {
+		if r.at.Sub(t) > interval || r.pages == nil || *r.pages > last || i == 0 &&
+			r.at.Sub(t) > interval {
 			return nil
 		}
 		return new(last - *r.pages)

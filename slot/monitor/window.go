@@ -9,8 +9,9 @@ type boundary struct {
 	next uint64 // transactions from it on had not begun: all that they write is behind lsn
 }
 
-// boundaries keeps the position behind which everything is that the last look did not see. That is not the position of the look: a transaction can
-// have written its commit, and be decoded, and still be invisible, for as long as it waits for a synchronous standby.
+// boundaries keeps the position behind which everything is that the last look did not see. That is
+// not the position of the look: a transaction can have written its commit, and be decoded, and
+// still be invisible, for as long as it waits for a synchronous standby.
 type boundaries struct {
 	settled   boundary // every transaction that had begun by then has ended; zero: none is known
 	candidate boundary // becomes it when that is so

@@ -16,14 +16,15 @@ import (
 	"github.com/postrider/postrider/replication"
 )
 
-// Assigner decides to which outbox table a row belongs, by the OID under which it comes and by what
-// was true when it was committed. It never decides by likeness. Safe for concurrent use.
+// Assigner decides to which outbox table a row belongs, by the OID under which it comes and by
+// what was true when it was committed. It never decides by likeness. Safe for concurrent use.
 //
-// The stream itself has the name of the relation at that time, and describes a relation again behind
-// each change of its place in a tree: what holds for the first row of a *replication.Relation holds
-// for all of its rows. Whether it was a partition follows from catalog rows that have not changed
-// since (see proof), or from what this process saw earlier (see assigned). Locks keep the two in
-// order: whoever attaches or detaches a partition waits for its writers, and they for him.
+// The stream itself has the name of the relation at that time, and describes a relation again
+// behind each change of its place in a tree: what holds for the first row of a
+// *replication.Relation holds for all of its rows. Whether it was a partition follows from catalog
+// rows that have not changed since (see proof), or from what this process saw earlier (see
+// assigned). Locks keep the two in order: whoever attaches or detaches a partition waits for its
+// writers, and they for him.
 type Assigner struct {
 	slot, publication string
 	tables            []string
@@ -32,13 +33,15 @@ type Assigner struct {
 	log               zerolog.Logger
 
 	mu       sync.Mutex
-	next     time.Time                // when LookIfDue looks
-	timeline string                   // positions of another one mean nothing
-	oids     map[string]seenTable     // by outbox table, as last seen
-	spans    map[uint32][]assigned    // by relation
-	plain    sight                    // up to here nothing but the outbox tables themselves brings their rows
-	settled  map[string]struct{}      // decisions that the log has said are no longer needed
-	gone     map[uint32]pglogrepl.LSN // relations that were decided on and do not exist: none of their rows commits behind it
+	next     time.Time             // when LookIfDue looks
+	timeline string                // positions of another one mean nothing
+	oids     map[string]seenTable  // by outbox table, as last seen
+	spans    map[uint32][]assigned // by relation
+	// up to here nothing but the outbox tables themselves brings their rows
+	plain   sight
+	settled map[string]struct{} // decisions that the log has said are no longer needed
+	// relations that were decided on and do not exist: none of their rows commits behind it
+	gone map[uint32]pglogrepl.LSN
 }
 
 // seenTable is the relation that has the name of an outbox table.
@@ -58,12 +61,14 @@ type assigned struct {
 // NewAssigner makes an Assigner that knows nothing yet. slotName is the slot that is streamed.
 func New(cfg replication.Config, slotName string, log zerolog.Logger) *Assigner {
 	return &Assigner{
-		slot: slotName, publication: cfg.Publication, tables: cfg.Tables, decisions: cfg.Assignments(), log: log,
+		slot: slotName, publication: cfg.Publication, tables: cfg.Tables, decisions: cfg.Assignments(),
+		log: log,
 		sql: [2]string{
 			strings.Replace(selectProof, "SCHEMA_MEMBERSHIP", schemaMembership, 1),
 			strings.Replace(selectProof, "SCHEMA_MEMBERSHIP", "NULL::pg_catalog.int4", 1),
 		},
-		oids: map[string]seenTable{}, spans: map[uint32][]assigned{}, settled: map[string]struct{}{}, gone: map[uint32]pglogrepl.LSN{},
+		oids: map[string]seenTable{}, spans: map[uint32][]assigned{}, settled: map[string]struct{}{},
+		gone: map[uint32]pglogrepl.LSN{},
 	}
 }
 
@@ -75,10 +80,11 @@ type FirstRow struct {
 	Index    uint32
 }
 
-// Assign finds the outbox table of a row; empty: it belongs to none. That holds for later rows of the
-// same *replication.Relation up to a position; zero: for all. The error is an *UnassignedError if it
-// is not known.
-func (a *Assigner) Assign(ctx context.Context, conn *pgx.Conn, row FirstRow) (table string, upTo pglogrepl.LSN, err error) {
+// Assign finds the outbox table of a row; empty: it belongs to none. That holds for later rows of
+// the same *replication.Relation up to a position; zero: for all. The error is an *UnassignedError
+// if it is not known.
+func (a *Assigner) Assign(ctx context.Context, conn *pgx.Conn,
+	row FirstRow) (table string, upTo pglogrepl.LSN, err error) {
 	if table, known := a.Remembered(row); known {
 		return table, 0, nil
 	}
@@ -109,7 +115,8 @@ func (a *Assigner) Assign(ctx context.Context, conn *pgx.Conn, row FirstRow) (ta
 func (a *Assigner) decided(row FirstRow) (replication.Assignment, bool) {
 	for _, d := range a.decisions {
 		if d.Covers(row.Relation, row.LSN) {
-			a.log.Info().Str("relation", row.Relation.String()).Uint32("oid", d.OID).Str("decision", d.String()).
+			a.log.Info().Str("relation", row.Relation.String()).Uint32("oid", d.OID).
+				Str("decision", d.String()).
 				Msg("rows are assigned by replication.partitions")
 			return d, true
 		}
@@ -146,7 +153,8 @@ func (a *Assigner) isTable(oid uint32) bool {
 }
 
 // ask reads the evidence, and where the WAL was before that.
-func (a *Assigner) ask(ctx context.Context, conn *pgx.Conn, oid uint32) (*proof, walPosition, error) {
+func (a *Assigner) ask(ctx context.Context, conn *pgx.Conn,
+	oid uint32) (*proof, walPosition, error) {
 	before, err := readPosition(ctx, conn)
 	if err != nil {
 		return nil, before, err
@@ -181,7 +189,8 @@ func (a *Assigner) On(timeline int32) {
 // timelineName is a timeline as in the name of a WAL file.
 func timelineName(timeline int32) string { return fmt.Sprintf("%08X", timeline) }
 
-// onTimeline forgets what was seen on another timeline: its positions and OIDs are not those of this one.
+// onTimeline forgets what was seen on another timeline: its positions and OIDs are not those of
+// this one.
 func (a *Assigner) onTimeline(timeline string) {
 	if a.timeline != timeline {
 		a.timeline, a.plain = timeline, sight{}
@@ -199,7 +208,8 @@ type walPosition struct {
 func readPosition(ctx context.Context, conn *pgx.Conn) (p walPosition, err error) {
 	var flushed string
 	err = conn.QueryRow(ctx, `SELECT pg_catalog.pg_current_wal_flush_lsn()::pg_catalog.text,
-		pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_flush_lsn()), 1, 8)`).Scan(&flushed, &p.timeline)
+		pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_flush_lsn()), 1,
+		8)`).Scan(&flushed, &p.timeline)
 	if err != nil {
 		return p, postgres.Error(err)
 	}

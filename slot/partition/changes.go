@@ -18,19 +18,22 @@ const (
 	changesTimeout  = 2 * time.Second
 )
 
-// selectChanging reports whether a transaction, the parameter, is still running for others and may have
-// changed tables: whoever does holds a lock on them that is stronger than a writer's, until the change is
-// visible. Everybody may read pg_locks.
+// selectChanging reports whether a transaction, the parameter, is still running for others and may
+// have changed tables: whoever does holds a lock on them that is stronger than a writer's, until
+// the change is visible. Everybody may read pg_locks.
 const selectChanging = `
-WITH l AS MATERIALIZED (SELECT k.locktype, k.transactionid, k.virtualtransaction, k.mode FROM pg_catalog.pg_locks k WHERE k.granted)
+WITH l AS MATERIALIZED (SELECT k.locktype, k.transactionid, k.virtualtransaction, k.mode FROM
+  pg_catalog.pg_locks k WHERE k.granted)
 SELECT EXISTS (SELECT FROM l t JOIN l s ON s.virtualtransaction = t.virtualtransaction
   WHERE t.locktype = 'transactionid' AND t.transactionid = $1::pg_catalog.xid
-  AND s.locktype = 'relation' AND s.mode NOT IN ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock'))`
+  AND s.locktype = 'relation' AND s.mode NOT IN ('AccessShareLock', 'RowShareLock',
+  'RowExclusiveLock'))`
 
-// AwaitChanges blocks until the catalogs show what a transaction that was decoded has done to tables, two
-// seconds at most. A transaction is decoded as soon as its commit is written: before anybody sees it, and long
-// before where it waits for a synchronous standby. One that only wrote rows is not waited for: the standby it
-// waits for may be the caller. xid is without its epoch, as the stream has it; zero: none is waited for.
+// AwaitChanges blocks until the catalogs show what a transaction that was decoded has done to
+// tables, two seconds at most. A transaction is decoded as soon as its commit is written: before
+// anybody sees it, and long before where it waits for a synchronous standby. One that only wrote
+// rows is not waited for: the standby it waits for may be the caller. xid is without its epoch, as
+// the stream has it; zero: none is waited for.
 func AwaitChanges(ctx context.Context, conn *pgx.Conn, xid uint32) error {
 	if xid == 0 {
 		return nil
@@ -50,8 +53,8 @@ func AwaitChanges(ctx context.Context, conn *pgx.Conn, xid uint32) error {
 	return nil
 }
 
-// sight is how far something was seen: what commits up to a position, but for transactions that were
-// invisible to the one who looked.
+// sight is how far something was seen: what commits up to a position, but for transactions that
+// were invisible to the one who looked.
 type sight struct {
 	to       pglogrepl.LSN
 	snapshot *slot.Snapshot

@@ -1,10 +1,10 @@
-// Package partition proves to which outbox table a row belongs that comes under the name of a partition,
-// or does not know and says so: a likeness is no proof.
+// Package partition proves to which outbox table a row belongs that comes under the name of a
+// partition, or does not know and says so: a likeness is no proof.
 //
 //   - assigner.go    Assigner: the outbox table of a row, and what was learned before
 //   - proof.go       the rows of the catalog that decide, and since when they are as they are
 //   - judge.go       what they prove of each outbox table
-//   - look.go        which relations are partitions now, so that it is known when they no longer are
+//   - look.go        which relations are partitions now, for when they no longer are
 //   - changes.go     waits until the catalog shows what a transaction has changed
 //   - unassigned.go  the error of a row that may belong to several tables
 package partition

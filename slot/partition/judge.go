@@ -57,9 +57,11 @@ func (v *verdict) only(i int) {
 
 // judge weighs the evidence. a.mu is held.
 func (a *Assigner) judge(e *proof, row FirstRow) *verdict {
-	v := &verdict{tables: a.tables, is: make([]belonging, len(a.tables)), because: make([]string, len(a.tables))}
+	v := &verdict{tables: a.tables, is: make([]belonging, len(a.tables)),
+		because: make([]string, len(a.tables))}
 	named := slices.Index(a.tables, row.Relation.String())
-	if named >= 0 && (a.oids[a.tables[named]].oid == row.Relation.OID || !a.isTable(row.Relation.OID)) {
+	if named >= 0 && (a.oids[a.tables[named]].oid == row.Relation.OID ||
+		!a.isTable(row.Relation.OID)) {
 		v.only(named)
 		return v
 	}
@@ -91,7 +93,9 @@ func (a *Assigner) goesOn(e *proof, row FirstRow) (table int, ok bool) {
 			continue
 		}
 		parent := a.oids[s.table].oid
-		if up := slices.IndexFunc(e.Links, func(l linkProof) bool { return l.Parent == parent }); up >= 0 && chainID(e.Links[:up+1]) == s.link {
+		if up := slices.IndexFunc(e.Links,
+			func(l linkProof) bool { return l.Parent == parent }); up >= 0 &&
+			chainID(e.Links[:up+1]) == s.link {
 			return slices.Index(a.tables, s.table), true
 		}
 	}
@@ -112,7 +116,8 @@ func chainID(links []linkProof) string {
 
 // belongs weighs the evidence of one table for a relation of another name.
 func (a *Assigner) belongs(e *proof, row FirstRow, i int) (belonging, string) {
-	t := tableProof{OID: a.oids[a.tables[i]].oid, Kind: "p"} // what had the name when it was last seen
+	// what had the name when it was last seen
+	t := tableProof{OID: a.oids[a.tables[i]].oid, Kind: "p"}
 	if at := slices.IndexFunc(e.Tables, func(t tableProof) bool { return t.N == i+1 }); at >= 0 {
 		t = e.Tables[at]
 	}
@@ -128,7 +133,8 @@ func (a *Assigner) belongs(e *proof, row FirstRow, i int) (belonging, string) {
 	case e.rooted():
 		return a.otherTree(e, t, i)
 	case !e.namedBefore(t.nameProof):
-		return unknown, fmt.Sprintf("%s was created, renamed or given to another owner, or its schema was changed, since the slot's catalog_xmin", a.tables[i])
+		return unknown, fmt.Sprintf("%s was created, renamed or given to another owner, or its "+
+			"schema was changed, since the slot's catalog_xmin", a.tables[i])
 	case t.Kind != "p":
 		return no, ""
 	case e.differs(t, row.Relation):
@@ -137,16 +143,20 @@ func (a *Assigner) belongs(e *proof, row FirstRow, i int) (belonging, string) {
 	return unknown, e.since()
 }
 
-// renamed is for the table itself under another name. A publication that names it is of that table,
-// whatever it was called; unless one of the others that it names may have had the name then.
+// renamed is for the table itself under another name. A publication that names it is of that
+// table, whatever it was called; unless one of the others that it names may have had the name
+// then.
 func (a *Assigner) renamed(e *proof, row FirstRow, t tableProof, i int) (belonging, string) {
-	if p := e.Publication; p != nil && !p.AllTables && t.Member && !slices.ContainsFunc(e.Members, func(m nameProof) bool { return !e.named(m) }) {
+	if p := e.Publication; p != nil && !p.AllTables && t.Member && !slices.ContainsFunc(e.Members,
+		func(m nameProof) bool { return !e.named(m) }) {
 		return yes, ""
 	}
-	if t.N == 0 && a.oids[a.tables[i]].from <= row.LSN { // it was seen under its name before the row, and has it no more
+	// it was seen under its name before the row, and has it no more
+	if t.N == 0 && a.oids[a.tables[i]].from <= row.LSN {
 		return yes, ""
 	}
-	return unknown, fmt.Sprintf("it is %s now, and whether another table had that name then is not known", a.tables[i])
+	return unknown, fmt.Sprintf("it is %s now, and whether another table had that name then is "+
+		"not known", a.tables[i])
 }
 
 // descends is for a partition that has its place below t since before the row.
@@ -158,12 +168,14 @@ func (a *Assigner) descends(e *proof, row FirstRow, t tableProof, i int) (belong
 			}
 			continue
 		}
-		if e.named(l.nameProof) || e.namedLike(l.nameProof, row.Relation) || a.oids[a.tables[i]].from <= row.LSN {
+		if e.named(l.nameProof) || e.namedLike(l.nameProof, row.Relation) ||
+			a.oids[a.tables[i]].from <= row.LSN {
 			return yes, ""
 		}
 		break
 	}
-	return unknown, fmt.Sprintf("%s was renamed or given to another owner, or its schema was changed, since the slot's catalog_xmin", a.tables[i])
+	return unknown, fmt.Sprintf("%s was renamed or given to another owner, or its schema was "+
+		"changed, since the slot's catalog_xmin", a.tables[i])
 }
 
 // otherTree is for a partition that has its place below another table since before the row.
@@ -173,22 +185,24 @@ func (a *Assigner) otherTree(e *proof, t tableProof, i int) (belonging, string) 
 	}
 	for _, l := range e.Links {
 		if !e.named(l.nameProof) {
-			return unknown, fmt.Sprintf("it is a partition of %s.%s, which may have been %s then", l.Namespace, l.Name, a.tables[i])
+			return unknown, fmt.Sprintf("it is a partition of %s.%s, which may have been %s then",
+				l.Namespace, l.Name, a.tables[i])
 		}
 	}
 	return no, ""
 }
 
-// namedLike is named for a table whose schema was changed since, as by GRANT. The row says what that
-// was called: the relation has been in it all the time.
+// namedLike is named for a table whose schema was changed since, as by GRANT. The row says what
+// that was called: the relation has been in it all the time.
 func (e *proof) namedLike(n nameProof, rel *replication.Relation) bool {
 	r := e.Relation
 	return (e.steady(n.Class) || e.steady(n.Type)) && (e.steady(r.Class) || e.steady(r.Type)) &&
 		r.NamespaceOID == n.NamespaceOID && r.Namespace == rel.Namespace
 }
 
-// differs reports whether a relation lacks a column that a partition of t had at the time, or has one that t has never had: a partition has the
-// columns of its table, neither less nor more. The stream may lack one that the partition's own entry in the publication leaves out.
+// differs reports whether a relation lacks a column that a partition of t had at the time, or has
+// one that t has never had: a partition has the columns of its table, neither less nor more. The
+// stream may lack one that the partition's own entry in the publication leaves out.
 func (e *proof) differs(t tableProof, rel *replication.Relation) bool {
 	p := e.Publication
 	complete := !e.columnLists || p != nil && p.AllTables && e.old(p.Age)
@@ -247,9 +261,12 @@ func (e *proof) since() string {
 	case e.pending():
 		return "it is being detached"
 	case e.Relation.Partition && e.linked(len(e.Links)):
-		return "it is a partition of a table that was changed since the slot's catalog_xmin, as when it is detached"
+		return "it is a partition of a table that was changed since the slot's catalog_xmin, as when " +
+			"it is detached"
 	case e.Relation.Partition:
-		return "it was attached since the slot's catalog_xmin, and whether before or after the row is not known"
+		return "it was attached since the slot's catalog_xmin, and whether before or after the row " +
+			"is not known"
 	}
-	return "it is no partition now, was changed since the slot's catalog_xmin, and has the columns of the table"
+	return "it is no partition now, was changed since the slot's catalog_xmin, and has the " +
+		"columns of the table"
 }

@@ -27,26 +27,34 @@ const (
 // selectTree does without pg_partition_tree, which locks every partition. Parameters: slot, OIDs.
 const selectTree = `
 WITH RECURSIVE horizon(age, confirmed) AS (
-  SELECT pg_catalog.age(r.catalog_xmin), r.confirmed_flush_lsn FROM pg_catalog.pg_replication_slots r WHERE r.slot_name = $1::pg_catalog.name),
+  SELECT pg_catalog.age(r.catalog_xmin), r.confirmed_flush_lsn FROM pg_catalog.pg_replication_slots
+  r WHERE r.slot_name = $1::pg_catalog.name),
 tree(root, oid, depth, id, steady) AS (
-  SELECT w.oid, w.oid, 0, ''::pg_catalog.text, true FROM pg_catalog.unnest($2::pg_catalog.oid[]) AS w(oid)
+  SELECT w.oid, w.oid, 0, ''::pg_catalog.text, true FROM pg_catalog.unnest($2::pg_catalog.oid[]) AS
+  w(oid)
   UNION ALL
   SELECT tree.root, i.inhrelid, tree.depth + 1,
     pg_catalog.concat(i.xmin::pg_catalog.text, CASE WHEN tree.depth > 0 THEN '/' END, tree.id),
     tree.steady AND NOT i.inhdetachpending
     -- nor may one between have had the name of another outbox table
-    AND (tree.depth = 0 OR coalesce((SELECT p.xmin = (SELECT b.xmin FROM pg_catalog.pg_attribute b WHERE b.attrelid = p.oid AND b.attnum = -1)
-        OR (pg_catalog.age(p.xmin) < 0 OR pg_catalog.age(p.xmin) > (SELECT age FROM horizon)) AND (pg_catalog.age(s.xmin) < 0 OR pg_catalog.age(s.xmin) > (SELECT age FROM horizon))
-      FROM pg_catalog.pg_class p JOIN pg_catalog.pg_namespace s ON s.oid = p.relnamespace WHERE p.oid = tree.oid), false))
+    AND (tree.depth = 0 OR coalesce((SELECT p.xmin = (SELECT b.xmin FROM pg_catalog.pg_attribute b
+    WHERE b.attrelid = p.oid AND b.attnum = -1)
+        OR (pg_catalog.age(p.xmin) < 0 OR pg_catalog.age(p.xmin) > (SELECT age FROM horizon)) AND
+        (pg_catalog.age(s.xmin) < 0 OR pg_catalog.age(s.xmin) > (SELECT age FROM horizon))
+      FROM pg_catalog.pg_class p JOIN pg_catalog.pg_namespace s ON s.oid = p.relnamespace WHERE
+      p.oid = tree.oid), false))
     AND (
-      coalesce(pg_catalog.age(i.xmin) < 0 OR pg_catalog.age(i.xmin) > (SELECT age FROM horizon), false)
-      OR coalesce(i.xmin = (SELECT b.xmin FROM pg_catalog.pg_attribute b WHERE b.attrelid = i.inhrelid AND b.attnum = -1), false))
+      coalesce(pg_catalog.age(i.xmin) < 0 OR pg_catalog.age(i.xmin) > (SELECT age FROM horizon),
+      false)
+      OR coalesce(i.xmin = (SELECT b.xmin FROM pg_catalog.pg_attribute b WHERE b.attrelid =
+      i.inhrelid AND b.attnum = -1), false))
   FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
   JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition)
-SELECT root, oid, id, steady, coalesce((SELECT confirmed FROM horizon)::pg_catalog.text, '') FROM tree WHERE depth > 0 ORDER BY depth DESC`
+SELECT root, oid, id, steady, coalesce((SELECT confirmed FROM horizon)::pg_catalog.text, '') FROM
+  tree WHERE depth > 0 ORDER BY depth DESC`
 
-// Look learns which relations are partitions of the outbox tables now, so that their rows are known
-// when they are partitions no longer.
+// Look learns which relations are partitions of the outbox tables now, so that their rows are
+// known when they are partitions no longer.
 func (a *Assigner) Look(ctx context.Context, conn *pgx.Conn) error {
 	e, before, err := a.ask(ctx, conn, 0)
 	if err != nil {
@@ -100,7 +108,8 @@ type member struct {
 	sent   string // LSN: nothing before it was still to be sent then
 }
 
-func (a *Assigner) lookAtTree(ctx context.Context, conn *pgx.Conn, e *proof, before walPosition, roots map[uint32]tableProof) (map[uint32]member, error) {
+func (a *Assigner) lookAtTree(ctx context.Context, conn *pgx.Conn, e *proof, before walPosition,
+	roots map[uint32]tableProof) (map[uint32]member, error) {
 	oids := make([]uint32, 0, len(roots))
 	for oid := range roots {
 		oids = append(oids, oid)
@@ -112,10 +121,11 @@ func (a *Assigner) lookAtTree(ctx context.Context, conn *pgx.Conn, e *proof, bef
 	}
 	var m member
 	var oid uint32
-	if _, err := pgx.ForEachRow(rows, []any{&m.root, &oid, &m.link, &m.steady, &m.sent}, func() error {
-		members[oid] = m // nearest last: a partition that is configured itself belongs to its own name
-		return nil
-	}); err != nil {
+	if _, err := pgx.ForEachRow(rows, []any{&m.root, &oid, &m.link, &m.steady, &m.sent},
+		func() error {
+			members[oid] = m // nearest last: a partition that is configured itself belongs to its own name
+			return nil
+		}); err != nil {
 		return nil, err
 	}
 	after, err := readInserted(ctx, conn)
@@ -136,18 +146,21 @@ func (a *Assigner) lookAtTree(ctx context.Context, conn *pgx.Conn, e *proof, bef
 				return nil, err
 			}
 		}
-		a.extend(oid, assigned{table: a.tables[t.N-1], link: m.link, from: from, sight: sight{before.flushed, e.snapshot}})
+		a.extend(oid, assigned{table: a.tables[t.N-1], link: m.link, from: from,
+			sight: sight{before.flushed, e.snapshot}})
 	}
 	return members, nil
 }
 
-// forget drops what is about rows that do not come again, and about places in the trees that are no more.
+// forget drops what is about rows that do not come again, and about places in the trees that are
+// no more.
 func (a *Assigner) forget(e *proof, members map[uint32]member) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for oid, spans := range a.spans {
 		m, is := members[oid]
-		spans = slices.DeleteFunc(spans, func(s assigned) bool { return s.to < e.kept && (!is || s.link != m.link) })
+		spans = slices.DeleteFunc(spans,
+			func(s assigned) bool { return s.to < e.kept && (!is || s.link != m.link) })
 		if a.spans[oid] = spans; len(spans) == 0 {
 			delete(a.spans, oid)
 		}
@@ -231,13 +244,15 @@ func (a *Assigner) needed(d replication.Assignment, e *proof) bool {
 		return e.confirmed < a.gone[d.OID]
 	}
 	schema, name := slot.SplitTable(d.Relation)
-	row := FirstRow{Relation: &replication.Relation{OID: d.OID, Namespace: schema, Name: name}, LSN: e.confirmed}
+	row := FirstRow{Relation: &replication.Relation{OID: d.OID, Namespace: schema, Name: name},
+		LSN: e.confirmed}
 	return !a.judge(e, row).known()
 }
 
 func readInserted(ctx context.Context, conn *pgx.Conn) (pglogrepl.LSN, error) {
 	var text string
-	if err := conn.QueryRow(ctx, "SELECT pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text").Scan(&text); err != nil {
+	if err := conn.QueryRow(ctx, "SELECT pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text").
+		Scan(&text); err != nil {
 		return 0, err
 	}
 	return pglogrepl.ParseLSN(text)

@@ -13,17 +13,20 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// proof is what the catalogs say about the outbox tables and about one relation, all of one snapshot.
+// proof is what the catalogs say about the outbox tables and about one relation, all of one
+// snapshot.
 //
-// Ages count transactions. A catalog row whose age is greater than Horizon was committed before the
-// confirmed position of the slot, and is as it was at the commit of every transaction that the slot
-// still sends. One with Born is as the transaction that created its table left it. Both are steady.
+// Ages count transactions. A catalog row whose age is greater than Horizon was committed before
+// the confirmed position of the slot, and is as it was at the commit of every transaction that the
+// slot still sends. One with Born is as the transaction that created its table left it. Both are
+// steady.
 type proof struct {
-	Horizon     *int32            `json:"horizon"`   // age of the slot's catalog_xmin; nil: no slot
-	Confirmed   string            `json:"confirmed"` // LSN; empty: no slot
-	Kept        string            `json:"kept"`      // LSN: nothing before it comes again, even if the slot rewinds; empty: not known
-	Behind      string            `json:"behind"`    // LSN: what commits behind it was not seen
-	Snapshot    string            `json:"snapshot"`  // that all is of
+	Horizon   *int32 `json:"horizon"`   // age of the slot's catalog_xmin; nil: no slot
+	Confirmed string `json:"confirmed"` // LSN; empty: no slot
+	// LSN: nothing before it comes again, even if the slot rewinds; empty: not known
+	Kept        string            `json:"kept"`
+	Behind      string            `json:"behind"`   // LSN: what commits behind it was not seen
+	Snapshot    string            `json:"snapshot"` // that all is of
 	Publication *publicationProof `json:"publication"`
 	Tables      []tableProof      `json:"tables"`   // by n; one that does not exist is left out
 	Relation    *relationProof    `json:"relation"` // nil: does not exist any more
@@ -62,11 +65,12 @@ type nameProof struct {
 type tableProof struct {
 	nameProof
 
-	N             int           `json:"n"` // from 1
-	OID           uint32        `json:"oid"`
-	Kind          string        `json:"kind"`
-	Member        bool          `json:"member"`         // the publication names it
-	MembershipAge *int32        `json:"membership_age"` // of its entry in the publication, or of that of its schema; nil: none
+	N      int    `json:"n"` // from 1
+	OID    uint32 `json:"oid"`
+	Kind   string `json:"kind"`
+	Member bool   `json:"member"` // the publication names it
+	// of its entry in the publication, or of that of its schema; nil: none
+	MembershipAge *int32        `json:"membership_age"`
 	ColumnList    bool          `json:"column_list"`
 	Columns       []columnProof `json:"columns"`
 }
@@ -100,76 +104,104 @@ type linkProof struct {
 // nameColumns is SQL for a nameProof of the pg_class row c.
 const nameColumns = `
   'class', pg_catalog.json_build_object('age', pg_catalog.age(c.xmin), 'born', coalesce(c.xmin = (
-    SELECT b.xmin FROM pg_catalog.pg_attribute b WHERE b.attrelid = c.oid AND b.attnum = -1), false)),
-  'type', (SELECT pg_catalog.json_build_object('age', pg_catalog.age(y.xmin), 'born', coalesce(y.xmin = (
-    SELECT b.xmin FROM pg_catalog.pg_attribute b WHERE b.attrelid = c.oid AND b.attnum = -1), false))
+    SELECT b.xmin FROM pg_catalog.pg_attribute b WHERE b.attrelid = c.oid AND b.attnum = -1),
+    false)),
+  'type', (SELECT pg_catalog.json_build_object('age', pg_catalog.age(y.xmin), 'born',
+  coalesce(y.xmin = (
+    SELECT b.xmin FROM pg_catalog.pg_attribute b WHERE b.attrelid = c.oid AND b.attnum = -1),
+    false))
     FROM pg_catalog.pg_type y WHERE y.oid = c.reltype),
   'name', c.relname, 'namespace_oid', c.relnamespace::pg_catalog.int8,
   'namespace', (SELECT s.nspname FROM pg_catalog.pg_namespace s WHERE s.oid = c.relnamespace),
-  'namespace_age', (SELECT pg_catalog.age(s.xmin) FROM pg_catalog.pg_namespace s WHERE s.oid = c.relnamespace)`
+  'namespace_age', (SELECT pg_catalog.age(s.xmin) FROM pg_catalog.pg_namespace s WHERE s.oid =
+  c.relnamespace)`
 
 // columnAges is SQL for the ages of the columns of the pg_class row c.
-const columnAges = `(SELECT pg_catalog.json_agg(pg_catalog.json_build_object('age', pg_catalog.age(a.xmin), 'born', coalesce(a.xmin = (
-          SELECT b.xmin FROM pg_catalog.pg_attribute b WHERE b.attrelid = c.oid AND b.attnum = -1), false)))
-        FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)`
+const columnAges = `(SELECT pg_catalog.json_agg(pg_catalog.json_build_object('age',
+	pg_catalog.age(a.xmin), 'born', coalesce(a.xmin = (
+          SELECT b.xmin FROM pg_catalog.pg_attribute b WHERE b.attrelid = c.oid AND b.attnum = -1),
+          false)))
+        FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT
+        a.attisdropped)`
 
-// The system columns of a table are written once, when it is created. Parameters: slot, publication,
-// schemas and names of the outbox tables, OID of the relation.
+// The system columns of a table are written once, when it is created. Parameters: slot,
+// publication, schemas and names of the outbox tables, OID of the relation.
 const selectProof = `
 WITH RECURSIVE up(depth, child, parent, born, age, id, pending) AS (
   SELECT 1, i.inhrelid, i.inhparent,
-    coalesce(i.xmin = (SELECT b.xmin FROM pg_catalog.pg_attribute b WHERE b.attrelid = i.inhrelid AND b.attnum = -1), false),
+    coalesce(i.xmin = (SELECT b.xmin FROM pg_catalog.pg_attribute b WHERE b.attrelid = i.inhrelid
+    AND b.attnum = -1), false),
     pg_catalog.age(i.xmin), i.xmin::text, i.inhdetachpending
-  FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition
+  FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND
+  c.relispartition
   WHERE i.inhrelid = $5::pg_catalog.oid
   UNION ALL
   SELECT up.depth + 1, i.inhrelid, i.inhparent,
-    coalesce(i.xmin = (SELECT b.xmin FROM pg_catalog.pg_attribute b WHERE b.attrelid = i.inhrelid AND b.attnum = -1), false),
+    coalesce(i.xmin = (SELECT b.xmin FROM pg_catalog.pg_attribute b WHERE b.attrelid = i.inhrelid
+    AND b.attnum = -1), false),
     pg_catalog.age(i.xmin), i.xmin::text, i.inhdetachpending
   FROM up JOIN pg_catalog.pg_inherits i ON i.inhrelid = up.parent
   JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition)
 SELECT pg_catalog.json_build_object(
   'behind', pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text,
   'snapshot', pg_catalog.pg_current_snapshot()::pg_catalog.text,
-  'confirmed', coalesce((SELECT r.confirmed_flush_lsn::pg_catalog.text FROM pg_catalog.pg_replication_slots r WHERE r.slot_name = $1::pg_catalog.name), ''),
-  'kept', coalesce((SELECT r.restart_lsn::pg_catalog.text FROM pg_catalog.pg_replication_slots r WHERE r.slot_name = $1::pg_catalog.name), ''),
-  'horizon', (SELECT pg_catalog.age(r.catalog_xmin) FROM pg_catalog.pg_replication_slots r WHERE r.slot_name = $1::pg_catalog.name),
-  'publication', (SELECT pg_catalog.json_build_object('age', pg_catalog.age(p.xmin), 'via_root', p.pubviaroot, 'all_tables', p.puballtables)
+  'confirmed', coalesce((SELECT r.confirmed_flush_lsn::pg_catalog.text FROM
+  pg_catalog.pg_replication_slots r WHERE r.slot_name = $1::pg_catalog.name), ''),
+  'kept', coalesce((SELECT r.restart_lsn::pg_catalog.text FROM pg_catalog.pg_replication_slots r
+  WHERE r.slot_name = $1::pg_catalog.name), ''),
+  'horizon', (SELECT pg_catalog.age(r.catalog_xmin) FROM pg_catalog.pg_replication_slots r WHERE
+  r.slot_name = $1::pg_catalog.name),
+  'publication', (SELECT pg_catalog.json_build_object('age', pg_catalog.age(p.xmin), 'via_root',
+  p.pubviaroot, 'all_tables', p.puballtables)
     FROM pg_catalog.pg_publication p WHERE p.pubname = $2::pg_catalog.name),
   'tables', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object(
       'n', w.n, 'oid', c.oid::pg_catalog.int8, 'kind', c.relkind, ` + nameColumns + `,
       'member', EXISTS (SELECT FROM pg_catalog.pg_publication_rel m
-        JOIN pg_catalog.pg_publication p ON p.oid = m.prpubid WHERE m.prrelid = c.oid AND p.pubname = $2::pg_catalog.name),
+        JOIN pg_catalog.pg_publication p ON p.oid = m.prpubid WHERE m.prrelid = c.oid AND p.pubname
+        = $2::pg_catalog.name),
       'membership_age', coalesce(
         (SELECT pg_catalog.age(m.xmin) FROM pg_catalog.pg_publication_rel m
-          JOIN pg_catalog.pg_publication p ON p.oid = m.prpubid WHERE m.prrelid = c.oid AND p.pubname = $2::pg_catalog.name),
+          JOIN pg_catalog.pg_publication p ON p.oid = m.prpubid WHERE m.prrelid = c.oid AND
+          p.pubname = $2::pg_catalog.name),
         SCHEMA_MEMBERSHIP),
-      'column_list', (SELECT pg_catalog.to_jsonb(m) OPERATOR(pg_catalog.->>) 'prattrs' IS NOT NULL FROM pg_catalog.pg_publication_rel m
-        JOIN pg_catalog.pg_publication p ON p.oid = m.prpubid WHERE m.prrelid = c.oid AND p.pubname = $2::pg_catalog.name),
-      'columns', (SELECT pg_catalog.json_agg(pg_catalog.json_build_object('name', a.attname, 'type', a.atttypid::pg_catalog.int8,
-          'mod', a.atttypmod, 'dropped', a.attisdropped, 'generated', a.attgenerated <> '', 'age', pg_catalog.age(a.xmin)))
+      'column_list', (SELECT pg_catalog.to_jsonb(m) OPERATOR(pg_catalog.->>) 'prattrs' IS NOT NULL
+      FROM pg_catalog.pg_publication_rel m
+        JOIN pg_catalog.pg_publication p ON p.oid = m.prpubid WHERE m.prrelid = c.oid AND p.pubname
+        = $2::pg_catalog.name),
+      'columns', (SELECT pg_catalog.json_agg(pg_catalog.json_build_object('name', a.attname,
+      'type', a.atttypid::pg_catalog.int8,
+          'mod', a.atttypmod, 'dropped', a.attisdropped, 'generated', a.attgenerated <> '', 'age',
+          pg_catalog.age(a.xmin)))
         FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0))), '[]')
-    FROM ROWS FROM (pg_catalog.unnest($3::pg_catalog.name[]), pg_catalog.unnest($4::pg_catalog.name[])) WITH ORDINALITY AS w(nspname, relname, n)
+    FROM ROWS FROM (pg_catalog.unnest($3::pg_catalog.name[]),
+    pg_catalog.unnest($4::pg_catalog.name[])) WITH ORDINALITY AS w(nspname, relname, n)
     JOIN pg_catalog.pg_namespace ns ON ns.nspname = w.nspname
     JOIN pg_catalog.pg_class c ON c.relnamespace = ns.oid AND c.relname = w.relname),
-  'relation', (SELECT pg_catalog.json_build_object('partition', c.relispartition, ` + nameColumns + `,
+  'relation', (SELECT pg_catalog.json_build_object('partition', c.relispartition,
+  ` + nameColumns + `,
       'columns', ` + columnAges + `)
     FROM pg_catalog.pg_class c WHERE c.oid = $5::pg_catalog.oid),
-  'links', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('parent', up.parent::pg_catalog.int8,
+  'links', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('parent',
+  up.parent::pg_catalog.int8,
       'columns', ` + columnAges + `,
-      'link', pg_catalog.json_build_object('age', up.age, 'born', up.born), 'id', up.id, 'pending', up.pending, ` + nameColumns + `) ORDER BY up.depth), '[]')
+      'link', pg_catalog.json_build_object('age', up.age, 'born', up.born), 'id', up.id, 'pending',
+      up.pending, ` + nameColumns + `) ORDER BY up.depth), '[]')
     FROM up JOIN pg_catalog.pg_class c ON c.oid = up.parent),
   'members', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object(` + nameColumns + `)), '[]')
-    FROM pg_catalog.pg_publication_rel m JOIN pg_catalog.pg_publication p ON p.oid = m.prpubid JOIN pg_catalog.pg_class c ON c.oid = m.prrelid
+    FROM pg_catalog.pg_publication_rel m JOIN pg_catalog.pg_publication p ON p.oid = m.prpubid JOIN
+    pg_catalog.pg_class c ON c.oid = m.prrelid
     WHERE p.pubname = $2::pg_catalog.name AND c.oid <> $5::pg_catalog.oid AND EXISTS (
-      SELECT FROM ROWS FROM (pg_catalog.unnest($3::pg_catalog.name[]), pg_catalog.unnest($4::pg_catalog.name[])) AS w(nspname, relname)
+      SELECT FROM ROWS FROM (pg_catalog.unnest($3::pg_catalog.name[]),
+      pg_catalog.unnest($4::pg_catalog.name[])) AS w(nspname, relname)
       JOIN pg_catalog.pg_namespace ns ON ns.nspname = w.nspname
-      JOIN pg_catalog.pg_class o ON o.relnamespace = ns.oid AND o.relname = w.relname WHERE o.oid = $5::pg_catalog.oid))
+      JOIN pg_catalog.pg_class o ON o.relnamespace = ns.oid AND o.relname = w.relname WHERE o.oid =
+      $5::pg_catalog.oid))
 )::pg_catalog.text`
 
 // Publications of schemas came with PostgreSQL 15.
 const schemaMembership = `(SELECT pg_catalog.age(m.xmin) FROM pg_catalog.pg_publication_namespace m
-          JOIN pg_catalog.pg_publication p ON p.oid = m.pnpubid WHERE m.pnnspid = c.relnamespace AND p.pubname = $2::pg_catalog.name)`
+          JOIN pg_catalog.pg_publication p ON p.oid = m.pnpubid WHERE m.pnnspid = c.relnamespace
+          AND p.pubname = $2::pg_catalog.name)`
 
 func (a *Assigner) readProof(ctx context.Context, conn *pgx.Conn, oid uint32) (*proof, error) {
 	sql := a.sql[0]
@@ -189,7 +221,8 @@ func (a *Assigner) readProof(ctx context.Context, conn *pgx.Conn, oid uint32) (*
 	if e.snapshot, err = slot.ParseSnapshot(e.Snapshot); err != nil {
 		return nil, err
 	}
-	for text, to := range map[*string]*pglogrepl.LSN{&e.Behind: &e.behind, &e.Confirmed: &e.confirmed, &e.Kept: &e.kept} {
+	for text, to := range map[*string]*pglogrepl.LSN{&e.Behind: &e.behind, &e.Confirmed: &e.confirmed,
+		&e.Kept: &e.kept} {
 		if *text == "" {
 			continue
 		}
@@ -200,16 +233,16 @@ func (a *Assigner) readProof(ctx context.Context, conn *pgx.Conn, oid uint32) (*
 	return &e, nil
 }
 
-// old reports whether a catalog row of this age was committed before all that the slot still sends.
-// A negative age is that of a frozen row whose xid was used again since.
+// old reports whether a catalog row of this age was committed before all that the slot still
+// sends. A negative age is that of a frozen row whose xid was used again since.
 func (e *proof) old(age int32) bool {
 	return e.Horizon != nil && (age < 0 || age > *e.Horizon)
 }
 
 func (e *proof) steady(r rowAge) bool { return r.Born || e.old(r.Age) }
 
-// named reports whether a table had the name that it has now at the commit of every row that the slot
-// still sends and that can be of it.
+// named reports whether a table had the name that it has now at the commit of every row that the
+// slot still sends and that can be of it.
 func (e *proof) named(n nameProof) bool {
 	return (e.steady(n.Class) || e.steady(n.Type)) && e.old(n.NamespaceAge)
 }
@@ -219,8 +252,8 @@ func (e *proof) namedBefore(n nameProof) bool {
 	return (e.old(n.Class.Age) || e.old(n.Type.Age)) && e.old(n.NamespaceAge)
 }
 
-// neverPartition reports whether a relation that is no partition now has been none all the time: to
-// cease to be one writes its pg_class row and those of all its columns.
+// neverPartition reports whether a relation that is no partition now has been none all the time:
+// to cease to be one writes its pg_class row and those of all its columns.
 func (e *proof) neverPartition() bool {
 	r := e.Relation
 	return r != nil && !r.Partition && e.eitherSteady(r.Class, r.Columns)
@@ -230,8 +263,8 @@ func (e *proof) eitherSteady(class rowAge, columns []rowAge) bool {
 	return e.steady(class) || slices.ContainsFunc(columns, e.steady)
 }
 
-// rooted reports whether the relation has had its place below the table at the top all the time, and
-// that table none below another.
+// rooted reports whether the relation has had its place below the table at the top all the time,
+// and that table none below another.
 func (e *proof) rooted() bool {
 	if len(e.Links) == 0 || e.Relation == nil || !e.Relation.Partition {
 		return false
@@ -250,8 +283,10 @@ func (e *proof) linked(depth int) bool {
 	return true
 }
 
-// viaRoot reports whether the server has sent no row under the name of a partition of t all the time.
+// viaRoot reports whether the server has sent no row under the name of a partition of t all the
+// time.
 func (e *proof) viaRoot(t tableProof) bool {
 	p := e.Publication
-	return p != nil && p.ViaRoot && e.old(p.Age) && (p.AllTables || t.MembershipAge != nil && e.old(*t.MembershipAge))
+	return p != nil && p.ViaRoot && e.old(p.Age) &&
+		(p.AllTables || t.MembershipAge != nil && e.old(*t.MembershipAge))
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/postrider/postrider/replication"
 )
 
-// UnassignedError says that it is not known to which outbox table a row belongs, or whether to any.
+// UnassignedError says that it is not known to which outbox table a row belongs, or whether to
+// any.
 type UnassignedError struct {
 	Relation    string // schema-qualified, as it was when the row was written
 	OID         uint32
@@ -31,8 +32,10 @@ func (e *UnassignedError) Error() string {
 		}
 		because = append(because, b)
 	}
-	return fmt.Sprintf("row %d of transaction %d, which commits at %s, is of %s (OID %d): whether that was a partition of %s then is not known (%s)",
-		e.Index, e.XID, e.LSN, e.Relation, e.OID, strings.Join(e.Candidates, " or "), strings.Join(because, "; "))
+	return fmt.Sprintf("row %d of transaction %d, which commits at %s, is of %s (OID %d): whether "+
+		"that was a partition of %s then is not known (%s)",
+		e.Index, e.XID, e.LSN, e.Relation, e.OID, strings.Join(e.Candidates, " or "),
+		strings.Join(because, "; "))
 }
 
 // Unwrap makes it replication.ErrUnassigned, which halts the relay.
@@ -49,30 +52,38 @@ func (e *UnassignedError) Advice() (wal, fix string) {
 		}
 		fmt.Fprintf(&b, "partitions = [%q]", line)
 		if table == "none" {
-			fmt.Fprintf(&b, "   # if it was another table: its rows are left out; \"%s@%d<=%s = ...\" is for rows up to this one alone", e.Relation, e.OID, e.LSN)
+			fmt.Fprintf(&b, "   # if it was another table: its rows are left out; \"%s@%d<=%s = ...\" "+
+				"is for rows up to this one alone", e.Relation, e.OID, e.LSN)
 		}
 		b.WriteString("\n")
 	}
 	if e.ViaRoot {
-		b.WriteString("publish_via_partition_root is on now, so that this ends with the rows from before it was turned on")
+		b.WriteString("publish_via_partition_root is on now, so that this ends with the rows from " +
+			"before it was turned on")
 	} else {
-		fmt.Fprintf(&b, "so that it does not come to this again, for rows that are written from then on (docs/OUTBOX-TABLES.md):\n"+
-			"ALTER PUBLICATION %s SET (publish_via_partition_root = true);", postgres.QuoteName(e.Publication))
+		fmt.Fprintf(&b, "so that it does not come to this again, for rows that are written from then "+
+			"on (docs/OUTBOX-TABLES.md):\n"+
+			"ALTER PUBLICATION %s SET (publish_via_partition_root = true);",
+			postgres.QuoteName(e.Publication))
 	}
-	return "everything before the row is delivered and confirmed; the slot keeps the row and what comes after it, more with every write", b.String()
+	return "everything before the row is delivered and confirmed; the slot keeps the row and what " +
+		"comes after it, more with every write", b.String()
 }
 
 func (a *Assigner) unassigned(row FirstRow, e *proof, v *verdict) error {
 	err := &UnassignedError{
-		Relation: row.Relation.String(), OID: row.Relation.OID, LSN: row.LSN, XID: row.XID, Index: row.Index,
+		Relation: row.Relation.String(), OID: row.Relation.OID, LSN: row.LSN, XID: row.XID,
+		Index:       row.Index,
 		Publication: a.publication, ViaRoot: e.Publication != nil && e.Publication.ViaRoot,
 	}
 	for i, is := range v.is {
 		switch is {
 		case yes:
-			err.Candidates, err.Because = append(err.Candidates, v.tables[i]), append(err.Because, "it had that name")
+			err.Candidates, err.Because = append(err.Candidates, v.tables[i]),
+				append(err.Because, "it had that name")
 		case unknown:
-			err.Candidates, err.Because = append(err.Candidates, v.tables[i]), append(err.Because, v.because[i])
+			err.Candidates, err.Because = append(err.Candidates, v.tables[i]),
+				append(err.Because, v.because[i])
 		}
 	}
 	return err

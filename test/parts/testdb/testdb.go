@@ -78,7 +78,8 @@ func (d *DB) Config() slot.Config {
 
 // Need is Config with what Outbox makes.
 func (d *DB) Need() slot.Requirements {
-	return slot.Requirements{Slot: d.Config(), Publication: "postrider", Tables: []string{"public.outbox"}}
+	return slot.Requirements{Slot: d.Config(), Publication: "postrider",
+		Tables: []string{"public.outbox"}}
 }
 
 // Role makes a role that may log in to the server, whatever authentication that asks for.
@@ -112,9 +113,10 @@ func (d *DB) Reads(cfg postgres.Config, name string) *pgconn.PgConn {
 	conn, err := postgres.ConnectReplication(d.T.Context(), cfg)
 	require.NoError(d.T, err)
 	d.T.Cleanup(func() { _ = conn.Close(context.Background()) })
-	require.NoError(d.T, pglogrepl.StartReplication(d.T.Context(), conn, name, 0, pglogrepl.StartReplicationOptions{
-		PluginArgs: []string{"proto_version '1'", "publication_names 'postrider'"},
-	}))
+	require.NoError(d.T, pglogrepl.StartReplication(d.T.Context(), conn, name, 0,
+		pglogrepl.StartReplicationOptions{
+			PluginArgs: []string{"proto_version '1'", "publication_names 'postrider'"},
+		}))
 	return conn
 }
 
