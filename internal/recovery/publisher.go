@@ -8,7 +8,7 @@ import (
 
 // publisher gathers messages into chunks for a sink.
 type publisher struct {
-	*sink.Waiting
+	*sink.SyncPublisher
 	limits    Limits
 	chunk     []*sink.Message
 	bytes     int64
@@ -16,8 +16,8 @@ type publisher struct {
 }
 
 func (r *Recovery) openPublisher(ctx context.Context) (*publisher, error) {
-	w, err := sink.OpenWaiting(ctx, r.parts.OpenSink, nil)
-	return &publisher{Waiting: w, limits: r.parts.Limits}, err
+	w, err := sink.OpenSyncPublisher(ctx, r.parts.OpenSink, nil)
+	return &publisher{SyncPublisher: w, limits: r.parts.Limits}, err
 }
 
 // add publishes what has gathered when it is enough.

@@ -11,13 +11,13 @@ import (
 
 // publisher hands chunks to a sink, and keeps account of them in the record.
 type publisher struct {
-	sink   *sink.Waiting
+	sink   *sink.SyncPublisher
 	store  Store
 	record *Record
 }
 
 func (c *Copy) openPublisher(ctx context.Context, open sink.Open) (*publisher, error) {
-	w, err := sink.OpenWaiting(ctx, open, c.delivered)
+	w, err := sink.OpenSyncPublisher(ctx, open, c.delivered)
 	return &publisher{sink: w, store: c.store, record: c.record}, err
 }
 
