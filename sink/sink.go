@@ -1,8 +1,11 @@
-// Package sink says what a broker has to promise so that a position may be confirmed to PostgreSQL.
+// Package sink says what a broker has to promise so that a position may be confirmed to
+// PostgreSQL.
 //
 // A sink takes messages in order and reports each of them exactly once: durable, or failed.
 // It never retries by sending a message again behind later ones of the same partition.
 // The contract stands as a test suite in sink/sinktest; every sink passes it.
+//
+//   - sink.go is the contract; syncpublisher.go publishes chunks and waits for each.
 package sink
 
 import (
@@ -19,8 +22,9 @@ import (
 // ByKey is the Partition of a message whose partition follows from its key.
 const ByKey int32 = -1
 
-// Message is what goes to the broker. The sink owns it from Publish until Done; its slices are never written by the sink. After Done with nil
-// the sink reads neither the message, nor its slices, nor the bytes of key, value and headers any more: the caller writes other rows there.
+// Message is what goes to the broker. The sink owns it from Publish until Done; its slices are
+// never written by the sink. After Done with nil the sink reads neither the message, nor its
+// slices, nor the bytes of key, value and headers any more: the caller writes other rows there.
 type Message struct {
 	Topic     string
 	Key       []byte // nil: no key at all; empty: a key of zero bytes
@@ -29,7 +33,8 @@ type Message struct {
 	Partition int32     // explicit partition, or ByKey
 	Timestamp time.Time // record time; zero: the producer's clock
 
-	// Where the message comes from, for errors, logs and for the caller of Publish. The sink returns them untouched.
+	// Where the message comes from, for errors, logs and for the caller of Publish. The sink
+	// returns them untouched.
 	Origin Origin
 }
 
@@ -42,11 +47,12 @@ type Origin struct {
 	HandedOver  time.Time     // to the sink, by our clock
 	Relation    string        // schema-qualified table, or "message:<prefix>"
 	EventID     string        // text of the id column
-	HeldBytes   int           // of memory that the message holds, what is not published included: its share of the caller's limit
-	Memory      Memory        // in which its bytes lie; nil: nobody wants to know when it is free
+	HeldBytes   int           // of memory, what is not published included, against the caller's limit
+	Memory      Memory        // in which its bytes lie; nil: it is not reused
 }
 
-// Memory is what the bytes of a message lie in: that of the caller of Publish, who alone calls it. What it holds is not written until it is released.
+// Memory is the buffer that the bytes of a message lie in. It belongs to the caller of Publish, who
+// alone calls it, and is not written while it is retained.
 type Memory interface {
 	Retain()
 	Release()
@@ -67,31 +73,35 @@ func (m *Message) Size() int {
 	return n
 }
 
-// Done is called once for every message that Publish took: with nil when the broker has acknowledged it with the configured
-// durability, else with why not. It is called from the sink's goroutines, possibly before Publish returned; it must not block.
-// The acknowledgements of one partition come in order. After the call with nil the sink never reads the message or its bytes again; what has
-// failed, it may still read.
+// Done is called once for every message that Publish took: with nil when the broker has
+// acknowledged it with the configured durability, else with why not. It is called from the sink's
+// goroutines, possibly before Publish returned; it must not block. The acknowledgements of one
+// partition come in order. After the call with nil the sink never reads the message or its bytes
+// again; what has failed, it may still read.
 //
-// After the first failure a sink writes nothing more: what was queued behind the failed message would overtake it, since it will
-// come again. So no acknowledgement follows a failure in the same partition. What fails only because of that is ErrClosed, or
-// ErrUnreachable if the first failure was, and is reported in any order.
+// After the first failure a sink writes nothing more: what was queued behind the failed message
+// would overtake it, since it will come again. So no acknowledgement follows a failure in the same
+// partition. What fails only because of that is ErrClosed, or ErrUnreachable if the first failure
+// was, and is reported in any order.
 type Done func(m *Message, err error)
 
 // Sink hands messages to a broker.
 type Sink interface {
-	// Publish takes messages in order. It may block, until ctx ends, for what it must know before sending (does
-	// the topic exist?) and for room in its queue. On an error none or a leading part of ms was taken: Done is
-	// still called for each of those, at the latest by Close, and the caller must give up the sink, unless the error is a *MessageError
-	// with Untaken. A *MessageError names the first message that was not taken, or the one that failed before; ErrClosed means that the
-	// sink is closed.
-	// One goroutine calls it.
+	// Publish takes messages in order. It may block, until ctx ends, for what it must know before
+	// sending (does the topic exist?) and for room in its queue. On an error none or a leading
+	// part of ms was taken: Done is still called for each of those, at the latest by Close, and
+	// the caller must give up the sink, unless the error is a *MessageError with Untaken. A
+	// *MessageError names the first message that was not taken, or the one that failed before;
+	// ErrClosed means that the sink is closed. One goroutine calls it.
 	Publish(ctx context.Context, ms []*Message) error
-	// Topic returns nil if the topic is there, creating it if that is configured, else an error like Publish's. Its ErrUnknownTopic is one
-	// that the whole cluster agrees on. It is called by the goroutine of Publish.
+	// Topic returns nil if the topic is there, creating it if that is configured, else an error
+	// like Publish's. Its ErrUnknownTopic is one that the whole cluster agrees on. It is called by
+	// the goroutine of Publish.
 	Topic(ctx context.Context, topic string) error
-	// Close ends the sink and waits for its goroutines, at most until ctx ends. What is still in flight is reported to Done as failed,
-	// though the broker may have it. Close is not a flush: wait for Done first. It may be called while Publish blocks, which
-	// then returns, and again, which does nothing. When it returns nil, Done is not called any more.
+	// Close ends the sink and waits for its goroutines, at most until ctx ends. What is still in
+	// flight is reported to Done as failed, though the broker may have it. Close is not a flush:
+	// wait for Done first. It may be called while Publish blocks, which then returns, and again,
+	// which does nothing. When it returns nil, Done is not called any more.
 	Close(ctx context.Context) error
 }
 
@@ -100,15 +110,18 @@ type Open func(ctx context.Context, done Done) (Sink, error)
 
 // What a broker can answer. Sinks wrap these; relay/classify.go turns them into a decision.
 var (
-	ErrUnreachable    = errors.New("broker unreachable")           // no broker answers, or too few replicas do
-	ErrAuthentication = errors.New("broker authentication failed") // SASL or client certificate refused
+	// no broker answers, or too few replicas do
+	ErrUnreachable = errors.New("broker unreachable")
+	// SASL or client certificate refused
+	ErrAuthentication = errors.New("broker authentication failed")
 	ErrTLS            = errors.New("broker TLS handshake failed")
 	ErrPermission     = errors.New("not permitted by the broker") // an ACL is missing
 	ErrUnknownTopic   = errors.New("topic does not exist")
 	ErrInvalidTopic   = errors.New("invalid topic name")
 	ErrTooLarge       = errors.New("message too large")
-	ErrInvalidRecord  = errors.New("record refused by the broker") // timestamp out of range, partition out of range, ...
-	ErrClosed         = errors.New("sink closed")
+	// timestamp out of range, partition out of range, ...
+	ErrInvalidRecord = errors.New("record refused by the broker")
+	ErrClosed        = errors.New("sink closed")
 
 	// ErrNoBroker is ErrUnreachable of a sink that cannot be opened, because no broker answers.
 	ErrNoBroker = fmt.Errorf("%w: none of the brokers answers", ErrUnreachable)
@@ -123,37 +136,42 @@ func (t unknownTopic) Error() string { return fmt.Sprintf("topic %q does not exi
 
 func (t unknownTopic) Unwrap() error { return ErrUnknownTopic }
 
-// ValidTopic tells whether Kafka takes a name for a topic: 1 to 249 of a-z A-Z 0-9 . _ -, and not one or two dots alone.
+// ValidTopic reports whether Kafka takes a name for a topic: 1 to 249 of a-z A-Z 0-9 . _ -, and not
+// one or two dots alone.
 func ValidTopic(name string) bool {
 	if name == "" || len(name) > 249 || name == "." || name == ".." {
 		return false
 	}
 	for i := range len(name) {
 		c := name[i]
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-' {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '.' &&
+			c != '_' && c != '-' {
 			return false
 		}
 	}
 	return true
 }
 
-// Source identifies one history of positions: those of two sources must never be compared, since LSNs are used again after a
-// restore, a failover or in another cluster.
+// Source identifies one history of positions: those of two sources must never be compared, since
+// LSNs are used again after a restore, a failover or in another cluster.
 type Source struct {
 	SystemID string // of the database cluster
 	Timeline int32
 	Database string
 	Slot     string
-	Events   string // what the index of an event counts: the publication, and whether logical messages are read
+	// what the index of an event counts: the publication, and whether logical messages are read
+	Events string
 }
 
-// Header names the source in records. Events is part of it: the same row has another index where other events are counted.
+// Header names the source in records. Events is part of it: the same row has another index where
+// other events are counted.
 func (s Source) Header() string {
 	return fmt.Sprintf("%s/%d/%s/%s", s.SystemID, s.Timeline, s.Slot, s.Events)
 }
 
-// Signature is the value of HeaderSource for the messages of one transaction: Header, and when it was committed. A copy of a database that was put in
-// its place has the source and the positions of the original; its transactions have times of their own.
+// Signature is the value of HeaderSource for the messages of one transaction: Header, and when it
+// was committed. A copy of a database that was put in its place has the source and the positions
+// of the original; its transactions have times of their own.
 func (s Source) Signature(commitTime time.Time) []byte {
 	return AppendSignature(nil, s.Header(), commitTime)
 }
@@ -164,11 +182,13 @@ func AppendSignature(dst []byte, header string, commitTime time.Time) []byte {
 	return strconv.AppendInt(dst, commitTime.UnixMicro(), 10)
 }
 
-// HeaderSource names the header that says by which source a message's position counts: Source.Signature. Together with the position
-// headers it lets a later session recognise what is published.
+// HeaderSource names the header that says by which source a message's position counts:
+// Source.Signature. Together with the position headers it lets a later session recognise what is
+// published.
 const HeaderSource = "postrider.source"
 
-// HeaderRedriven names the header with the ID of the dead letter that a message was, for as long as nobody redrove it.
+// HeaderRedriven names the header with the ID of the dead letter that a message was, for as long
+// as nobody redrove it.
 const HeaderRedriven = "postrider.redriven"
 
 // Position says that everything of transactions that end at or before LSN is published.
@@ -181,9 +201,11 @@ type Position struct {
 // Deduplicator is a Sink that can tell what an earlier session has published.
 type Deduplicator interface {
 	Sink
-	// Published tells whether m is in its topic already and needs not be published again. A message that it has answered false for is published,
-	// and so are those of its key that follow. It blocks while the ends of the partitions of a topic are read, and is called in the order of
-	// positions by the goroutine of Publish, before it. What cannot be told is not published. Errors are like Publish's.
+	// Published reports whether m is in its topic already and needs not be published again. A
+	// message that it has answered false for is published, and so are those of its key that
+	// follow. It blocks while the ends of the partitions of a topic are read, and is called in the
+	// order of positions by the goroutine of Publish, before it. What cannot be told is not
+	// published. Errors are like Publish's.
 	Published(ctx context.Context, source Source, m *Message) (bool, error)
 }
 
@@ -191,25 +213,28 @@ type Deduplicator interface {
 // Done(m, nil) means that the broker has written m; what readers see, Committed says.
 type Transactional interface {
 	Sink
-	// Begin shuts out every other producer of the source, aborts what it left open, and returns the position that the last commit
-	// stored, of whatever timeline; the zero Position if there is none. Called once, before the first Publish, when the slot is held.
+	// Begin shuts out every other producer of the source, aborts what it left open, and returns
+	// the position that the last commit stored, of whatever timeline; the zero Position if there
+	// is none. Called once, before the first Publish, when the slot is held.
 	Begin(ctx context.Context, source Source) (Position, error)
-	// Boundary says that the messages published so far are whole transactions, up to p. Readers will see them together with p,
-	// perhaps with those of later boundaries too; then Committed is called with p.LSN or a later one. It does not block, and is called
-	// by the goroutine of Publish.
+	// Boundary says that the messages published so far are whole transactions, up to p. Readers
+	// will see them together with p, perhaps with those of later boundaries too; then Committed is
+	// called with p.LSN or a later one. It does not block, and is called by the goroutine of
+	// Publish.
 	Boundary(p Position)
 }
 
-// Committed is called when everything up to end can be seen by readers and the position is stored; or with why the sink failed.
-// It is called from the sink's goroutines and must not block.
+// Committed is called when everything up to end can be seen by readers and the position is stored;
+// or with why the sink failed. It is called from the sink's goroutines and must not block.
 type Committed func(end pglogrepl.LSN, err error)
 
-// MessageError is the failure of one message: which one, and why. errors.Is sees through to the sentinel.
+// MessageError is the failure of one message: which one, and why. errors.Is sees through to the
+// sentinel.
 type MessageError struct {
 	Topic  string
 	Origin Origin
-	// Untaken says that Publish has refused the message before anything of it was sent. Those before it were taken, and the sink goes on with
-	// those behind it if the caller wants that.
+	// Untaken says that Publish has refused the message before anything of it was sent. Those
+	// before it were taken, and the sink goes on with those behind it if the caller wants that.
 	Untaken bool
 	Err     error
 }
@@ -222,7 +247,8 @@ func (e *MessageError) Error() string {
 	if e.Origin == (Origin{}) {
 		return "publish" + to + ": " + cause
 	}
-	return fmt.Sprintf("publish event %q of %s at %s index %d%s: %s", e.Origin.EventID, e.Origin.Relation, e.Origin.LSN, e.Origin.Index, to, cause)
+	return fmt.Sprintf("publish event %q of %s at %s index %d%s: %s", e.Origin.EventID,
+		e.Origin.Relation, e.Origin.LSN, e.Origin.Index, to, cause)
 }
 
 func (e *MessageError) Unwrap() error { return e.Err }

@@ -103,7 +103,7 @@ func (c *Copy) run(ctx, reading context.Context, to Target, report func(State)) 
 	if c.parks, err = to.Parks(reading); err != nil {
 		return err
 	}
-	w, err := sink.OpenWaiting(reading, to.OpenSink, c.delivered)
+	w, err := sink.OpenSyncPublisher(reading, to.OpenSink, c.delivered)
 	if err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (c *Copy) byCommitTime() bool {
 
 // table publishes one table, chunk by chunk.
 func (c *Copy) table(ctx, reading context.Context, t *TableReader, r *router.Router,
-	w *sink.Waiting) error {
+	w *sink.SyncPublisher) error {
 	entry := c.record.table(t)
 	if entry.Done {
 		return nil

@@ -30,7 +30,7 @@ func (c *chunk) full(l Limits) bool { return len(c.messages) >= l.Messages || c.
 
 // publish returns when every message of the chunk is acknowledged and the record has the ends of
 // their topics.
-func (c *Copy) publish(ctx context.Context, to *sink.Waiting, ch chunk) error {
+func (c *Copy) publish(ctx context.Context, to *sink.SyncPublisher, ch chunk) error {
 	if len(ch.messages) == 0 {
 		return nil
 	}
@@ -80,7 +80,7 @@ func (c *Copy) delivered(m *sink.Message) {
 
 // publisher gathers messages into chunks for a sink.
 type publisher struct {
-	*sink.Waiting
+	*sink.SyncPublisher
 	limits    Limits
 	chunk     chunk
 	published int64

@@ -215,12 +215,12 @@ func (r *Recovery) Publish(ctx context.Context) (_ *Report, err error) {
 	if err := r.refuse(); err != nil {
 		return nil, err
 	}
-	w, err := sink.OpenWaiting(ctx, r.parts.OpenSink, nil)
+	w, err := sink.OpenSyncPublisher(ctx, r.parts.OpenSink, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer w.Close()
-	p := &publisher{Waiting: w, limits: r.Limits}
+	p := &publisher{SyncPublisher: w, limits: r.Limits}
 	r.begun = true
 	if err := r.pass(ctx, p); err != nil {
 		return nil, err

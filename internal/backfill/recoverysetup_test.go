@@ -202,7 +202,7 @@ func (x *recoveryPlace) letter(relation string, id int) {
 		relation, id, _ := strings.Cut(string(m.Value), " ")
 		return relation, id
 	}
-	w, err := sink.OpenWaiting(x.t.Context(), x.broker.Open, nil)
+	w, err := sink.OpenSyncPublisher(x.t.Context(), x.broker.Open, nil)
 	require.NoError(x.t, err)
 	defer w.Close()
 	require.NoError(x.t, w.Publish(x.t.Context(), []*sink.Message{{Topic: letters, Partition: sink.ByKey, Value: fmt.Appendf(nil, "%s %d", relation, id)}}))

@@ -29,9 +29,9 @@ var (
 	// ErrPooler is how PgBouncer refuses a connection, or a parameter of one: protocol_violation. No server does that to us.
 	ErrPooler = errors.New("a pooler refuses the connection")
 
-	// ErrStaleConnection is ErrUnreachable for a connection that the server has given up without our being told: a network that forgets its
-	// connections, or a wal_sender_timeout whose news got lost.
-	ErrStaleConnection = fmt.Errorf("%w: it has given up the connection, and we were not told", ErrUnreachable)
+	// ErrStaleConnection is ErrUnreachable for a connection that the server has dropped unnoticed: a
+	// network that forgets its connections, or a wal_sender_timeout whose FIN got lost.
+	ErrStaleConnection = fmt.Errorf("%w: the server has dropped the connection unnoticed", ErrUnreachable)
 )
 
 // sqlStates are the codes with which a server refuses or ends a connection. Codes of commands belong to their callers.

@@ -5,11 +5,13 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 )
 
 const (
 	microsPerSecond = 1_000_000
-	microsPerDay    = 86_400 * microsPerSecond
+	secondsPerDay   = 86_400
+	microsPerDay    = secondsPerDay * microsPerSecond
 )
 
 // moment is a parsed date or timestamp of PostgreSQL's ISO style. With infinity not zero the rest
@@ -62,7 +64,8 @@ func ParseMoment(b []byte) (moment, error) {
 	if bc {
 		year = 1 - year
 	}
-	m := moment{days: daysFromCivil(year, month, dom)}
+	midnight := time.Date(int(year), time.Month(month), int(dom), 0, 0, 0, 0, time.UTC)
+	m := moment{days: midnight.Unix() / secondsPerDay}
 	if !hasClock {
 		return m, nil
 	}
@@ -108,34 +111,7 @@ func parseClock(s string) (int64, error) {
 	return (hours*3600+minutes*60+seconds-offset)*microsPerSecond + micros, nil
 }
 
-// daysFromCivil counts the days since 1970-01-01 in the proleptic Gregorian calendar, with a year
-// 0.
-func daysFromCivil(y, m, d int64) int64 {
-	if m <= 2 {
-		y--
-	}
-	era := floorDiv(y, 400)
-	yoe := y - era*400
-	doy := (153*((m+9)%12)+2)/5 + d - 1
-	return era*146097 + yoe*365 + yoe/4 - yoe/100 + doy - 719468
-}
-
-func civilFromDays(z int64) (y, m, d int64) {
-	z += 719468
-	era := floorDiv(z, 146097)
-	doe := z - era*146097
-	yoe := (doe - doe/1460 + doe/36524 - doe/146096) / 365
-	doy := doe - (365*yoe + yoe/4 - yoe/100)
-	mp := (5*doy + 2) / 153
-	y = yoe + era*400
-	if m = mp + 3; m > 12 {
-		m -= 12
-		y++
-	}
-	return y, m, doy - (153*mp+2)/5 + 1
-}
-
-// julianFromDays is civilFromDays in the calendar of before 1582, with a year 0.
+// julianFromDays is a date in the calendar of before 1582, with a year 0.
 func julianFromDays(z int64) (y, m, d int64) {
 	z += 719470 // from 0000-03-01 of that calendar
 	cycle := floorDiv(z, 1461)
@@ -153,7 +129,8 @@ func julianFromDays(z int64) (y, m, d int64) {
 
 // appendDate writes a day as Java's ISO formatter does: more than four digits get a sign.
 func appendDate(dst []byte, days int64) []byte {
-	y, m, d := civilFromDays(days)
+	date := time.Unix(days*secondsPerDay, 0).UTC()
+	y, m, d := int64(date.Year()), int64(date.Month()), int64(date.Day())
 	switch {
 	case y < 0:
 		dst = append(dst, '-')

@@ -6,11 +6,13 @@ import (
 	"time"
 )
 
-// closeTimeout is how long the sink of a Waiting may take to close, as in a session of the relay.
+// closeTimeout is how long the sink of a SyncPublisher may take to close, as in a session of the
+// relay.
 const closeTimeout = 5 * time.Second
 
-// Waiting publishes chunks, and waits until the broker has acknowledged the whole of each. It is for one goroutine.
-type Waiting struct {
+// SyncPublisher publishes chunks, and waits until the broker has acknowledged the whole of each.
+// It is for one goroutine.
+type SyncPublisher struct {
 	sink      Sink
 	delivered func(*Message)
 	failed    context.Context // ends with the first failure
@@ -21,10 +23,11 @@ type Waiting struct {
 	done    chan struct{} // one token: pending became zero
 }
 
-// OpenWaiting opens a sink for it. delivered is called for each message that was acknowledged, from the sink's goroutines; it may be nil.
-// The caller closes what is returned.
-func OpenWaiting(ctx context.Context, open Open, delivered func(*Message)) (*Waiting, error) {
-	w := &Waiting{delivered: delivered, done: make(chan struct{}, 1)}
+// OpenSyncPublisher opens a sink for it. delivered is called for each message that was
+// acknowledged, from the sink's goroutines; it may be nil. The caller closes what is returned.
+func OpenSyncPublisher(ctx context.Context, open Open, delivered func(*Message)) (*SyncPublisher,
+	error) {
+	w := &SyncPublisher{delivered: delivered, done: make(chan struct{}, 1)}
 	w.failed, w.fail = context.WithCancelCause(context.WithoutCancel(ctx))
 	var err error
 	if w.sink, err = open(ctx, w.report); err != nil {
@@ -34,8 +37,9 @@ func OpenWaiting(ctx context.Context, open Open, delivered func(*Message)) (*Wai
 	return w, nil
 }
 
-// Publish returns when all of ms is acknowledged, or with why not; then it is not known which of them the broker has, and Close is all that is left.
-func (w *Waiting) Publish(ctx context.Context, ms []*Message) error {
+// Publish returns when all of ms is acknowledged, or with why not; then it is not known which of
+// them the broker has, and Close is all that is left.
+func (w *SyncPublisher) Publish(ctx context.Context, ms []*Message) error {
 	if len(ms) == 0 {
 		return nil
 	}
@@ -60,7 +64,7 @@ func (w *Waiting) Publish(ctx context.Context, ms []*Message) error {
 }
 
 // report is the sink's Done.
-func (w *Waiting) report(m *Message, err error) {
+func (w *SyncPublisher) report(m *Message, err error) {
 	if err != nil {
 		w.fail(err)
 		return
@@ -78,9 +82,10 @@ func (w *Waiting) report(m *Message, err error) {
 }
 
 // Close ends the sink. What it still holds may be written or not.
-func (w *Waiting) Close() {
+func (w *SyncPublisher) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	_ = w.sink.Close(ctx) // what was not acknowledged is looked for in the topics, by who comes next
+	// what was not acknowledged is looked for in the topics, by who comes next
+	_ = w.sink.Close(ctx)
 	w.fail(nil)
 }

@@ -19,11 +19,11 @@ func numbered(n int) (ms []*sink.Message) {
 	return ms
 }
 
-func TestWaiting_ReturnsWhenTheWholeChunkIsAcknowledged(t *testing.T) {
+func TestSyncPublisher_ReturnsWhenTheWholeChunkIsAcknowledged(t *testing.T) {
 	b := memory.New(1)
 	b.Hold()
 	var delivered atomic.Int32
-	w, err := sink.OpenWaiting(t.Context(), b.Open, func(*sink.Message) { delivered.Add(1) })
+	w, err := sink.OpenSyncPublisher(t.Context(), b.Open, func(*sink.Message) { delivered.Add(1) })
 	require.NoError(t, err)
 	defer w.Close()
 	returned := make(chan error, 1)
@@ -42,7 +42,7 @@ func TestWaiting_ReturnsWhenTheWholeChunkIsAcknowledged(t *testing.T) {
 	require.NoError(t, w.Publish(t.Context(), numbered(2)), "and again")
 }
 
-func TestWaiting_SaysWhyAChunkFailed(t *testing.T) {
+func TestSyncPublisher_SaysWhyAChunkFailed(t *testing.T) {
 	b := memory.New(1)
 	b.Refuse(nil, func(m *sink.Message) error {
 		if m.Value[0] == 1 {
@@ -50,16 +50,16 @@ func TestWaiting_SaysWhyAChunkFailed(t *testing.T) {
 		}
 		return nil
 	})
-	w, err := sink.OpenWaiting(t.Context(), b.Open, nil)
+	w, err := sink.OpenSyncPublisher(t.Context(), b.Open, nil)
 	require.NoError(t, err)
 	defer w.Close()
 	require.ErrorIs(t, w.Publish(t.Context(), numbered(3)), sink.ErrInvalidRecord)
 }
 
-func TestWaiting_EndsWithTheContext(t *testing.T) {
+func TestSyncPublisher_EndsWithTheContext(t *testing.T) {
 	b := memory.New(1)
 	b.Hold()
-	w, err := sink.OpenWaiting(t.Context(), b.Open, nil)
+	w, err := sink.OpenSyncPublisher(t.Context(), b.Open, nil)
 	require.NoError(t, err)
 	defer w.Close()
 	ctx, cancel := context.WithCancelCause(t.Context())

@@ -1,0 +1,122 @@
+package router
+
+import (
+	"errors"
+	"unsafe"
+
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/router/connect"
+	"github.com/postrider/postrider/sink"
+)
+
+// route makes the message of a row. Its order decides which of several faults is reported: that of
+// Debezium.
+func (r *rule) route(m *sink.Message, p *plan, ev *replication.Event,
+	values [][]byte) (err error) {
+	if p.timestamp == nil {
+		m.Timestamp = ev.Time
+	} else if m.Timestamp, err = recordTime(p.timestamp, values[p.timestamp.Index], ev.Time,
+		r.cfg.StrictTypes); err != nil {
+		return err
+	}
+	headers := m.Headers[:0]
+	if cap(headers) < p.headerCount {
+		headers = make([]sink.Header, 0, p.headerCount)
+	}
+	if m.Headers, err = r.makeHeaders(headers, p, ev, values); err != nil {
+		return err
+	}
+	if m.Partition, err = partitionOf(p.partition, values); err != nil {
+		return err
+	}
+	if m.Value, err = r.makeValue(p, values); err != nil {
+		return err
+	}
+	if m.Key, err = r.makeKey(p, values, m.Partition); err != nil {
+		return err
+	}
+	if m.Topic, err = p.topic(values); err != nil {
+		return err
+	}
+	m.Origin = sink.Origin{LSN: ev.LSN, Index: ev.Index, CommitTime: ev.Time, Relation: p.relation,
+		EventID: alias(values[p.id.Index])}
+	return nil
+}
+
+// topic is where a row goes.
+func (p *plan) topic(values [][]byte) (string, error) {
+	routed := values[p.route.Index]
+	if routed == nil {
+		return "", nullRoute(p.route)
+	}
+	if p.route.Read != nil {
+		v, err := p.route.Value(routed)
+		if err != nil {
+			return "", err
+		}
+		if routed, _ = v.(connect.Text); routed == nil {
+			return "", nullRoute(p.route)
+		}
+	}
+	topic, bad := p.rule.topics.of(routed)
+	if bad != nil {
+		return "", bad
+	}
+	return topic, nil
+}
+
+func nullRoute(c *connect.Column) *rowFault {
+	return fault(ReasonNullRoute, "have the application write it, and make the column NOT NULL",
+		"column %s, which decides the topic, is NULL", c.Name)
+}
+
+// makeKey encodes the key. With neither a key nor a partition the rows of one aggregate would go
+// anywhere and lose their order.
+func (r *rule) makeKey(p *plan, values [][]byte, partition int32) ([]byte, error) {
+	raw := values[p.key.Index]
+	if raw == nil && p.key.Def == nil && r.cfg.NullKey == "refuse" && partition == sink.ByKey {
+		return nil, fault(ReasonNullKey, "have the application write it, or set router.null_key "+
+			"to \"publish\" to give up the order of such rows",
+			"column %s, which is the key, is NULL", p.key.Name)
+	}
+	return r.keys.Cell(p.key, raw)
+}
+
+func partitionOf(c *connect.Column, values [][]byte) (int32, error) {
+	if c == nil || values[c.Index] == nil {
+		return sink.ByKey, nil
+	}
+	raw := values[c.Index]
+	v, err := c.Value(raw)
+	if err != nil && !c.Number { // a number that is too large is no partition either
+		return 0, err
+	}
+	if n, ok := v.(int64); ok && err == nil && n >= 0 && n <= 1<<31-1 {
+		return int32(n), nil
+	}
+	return 0, fault(ReasonInvalidPartition,
+		"write a partition that the topic has, or NULL to have the key decide",
+		"column %s: %s is no partition", c.Name, raw)
+}
+
+// rowError says which event it is that a fault belongs to.
+func rowError(ev *replication.Event, relation string, id []byte, err error) error {
+	out := &RowError{Reason: ReasonUnconvertible, Relation: relation, EventID: string(id),
+		LSN: ev.LSN, Index: ev.Index, Err: err}
+	if v := (*connect.ValueError)(nil); errors.As(err, &v) {
+		if out.Hint = v.Hint; v == err { //nolint:errorlint // the error itself
+			out.Err = v.Err
+		}
+	}
+	if f := (*rowFault)(nil); errors.As(err, &f) {
+		out.Reason, out.Hint = f.reason, f.hint
+		if f == err { //nolint:errorlint // the fault itself, not something around it
+			out.Err = f.err
+		}
+	}
+	return out
+}
+
+// alias is the bytes as a string, without a copy. It is good for as long as the bytes of the
+// event: until its message is delivered.
+func alias(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
