@@ -187,12 +187,3 @@ func (e *advised) Unwrap() error { return e.err }
 
 // Advice is what the user needs besides the text. What it means for the WAL is not known here.
 func (e *advised) Advice() (wal, fix string) { return "", e.fix }
-
-// names joins what happened at each broker.
-func names(errs []error) string {
-	texts := make([]string, len(errs))
-	for i, err := range errs {
-		texts[i] = err.Error()
-	}
-	return strings.Join(texts, "; ")
-}

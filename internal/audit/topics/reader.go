@@ -142,10 +142,12 @@ func (r *Reader) WholeFrom(ctx context.Context, topic string, spans []Span) (boo
 	}
 	whole := true
 	err = r.within(ctx, func() error {
-		policy := sarama.ConfigResource{Type: sarama.TopicResource, Name: topic, ConfigNames: []string{"cleanup.policy"}}
-		entries, _ := r.admin.DescribeConfig(policy)
-		for _, e := range entries {
-			whole = whole && !strings.Contains(e.Value, "compact")
+		policy := &sarama.ConfigResource{Type: sarama.TopicResource, Name: topic, ConfigNames: []string{"cleanup.policy"}}
+		described, _ := r.admin.DescribeConfigs([]*sarama.ConfigResource{policy}, sarama.DescribeConfigsOptions{})
+		for _, d := range described {
+			for _, e := range d.Configs {
+				whole = whole && !strings.Contains(e.Value, "compact")
+			}
 		}
 		return nil
 	})

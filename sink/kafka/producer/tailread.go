@@ -95,8 +95,9 @@ func (r *tailReader) read(ctx context.Context) (*tail, error) {
 // partition reads from the end of the log until all that is older is older than the session's
 // first message.
 func (r *tailReader) partition(ctx context.Context, p int32) (f found, err error) {
-	start, end := int64(0), int64(0)
-	if end, err = r.end(ctx, p); err == nil {
+	var start int64
+	end, err := r.end(ctx, p)
+	if err == nil {
 		start, err = r.reader.Start(ctx, r.topic, p)
 	}
 	if err == nil {
