@@ -114,7 +114,8 @@ func (r *tailReader) partition(ctx context.Context, p int32) (f found, err error
 }
 
 // search is partition, between two offsets.
-func (r *tailReader) search(start, end int64, read func(from, to int64) (span, error)) (f found, err error) {
+func (r *tailReader) search(start, end int64,
+	read func(from, to int64) (span, error)) (f found, err error) {
 	gap, step, older := int64(0), int64(tailFirst), 0
 	for to := end; to > start; {
 		at := max(start, to-step)
@@ -132,7 +133,8 @@ func (r *tailReader) search(start, end int64, read func(from, to int64) (span, e
 			return f, nil
 		}
 		if gap > r.gap {
-			r.log.Warn().Str("topic", r.topic).Int32("partition", s.partition).Int64("bytes", gap).Int("events", f.count).
+			r.log.Warn().Str("topic", r.topic).Int32("partition", s.partition).Int64("bytes",
+				gap).Int("events", f.count).
 				Msg("end of the partition read no further for what is published already: what others wrote there is too much; rows may be published again")
 			return f, nil
 		}
