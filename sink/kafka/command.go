@@ -11,7 +11,7 @@ import (
 const usualReplicas = 3
 
 // CreateTopicCommand is what to type for a topic that does not exist, in a cluster of so many
-// brokers; zero: not known. How many partitions is for whoever types it to know.
+// brokers; zero: not known. How many partitions is left to the person who types it.
 func CreateTopicCommand(cfg Config, topic string, brokers int) string {
 	return createCommand(cfg, topic, 6, brokers)
 }

@@ -67,7 +67,7 @@ type TLSConfig struct {
 type SASLConfig struct {
 	Mechanism string        `toml:"mechanism"` // PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512
 	Username  string        `toml:"username"`
-	Password  secret.Secret `toml:"password"` // read anew for each session
+	Password  secret.Secret `toml:"password"` // read again for each client
 }
 
 // TopicsConfig is the section [sink.kafka.topics]: what to do about a topic that does not exist.

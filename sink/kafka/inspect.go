@@ -21,7 +21,7 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// Report is what the check command is told about a cluster.
+// Report is what the check command reports about a cluster.
 type Report struct {
 	// of the broker that was asked, guessed from what it can do, like "v4.1" or "at least v4.1"
 	Version    string
@@ -33,7 +33,7 @@ type Report struct {
 	Idempotence error
 }
 
-// Authoriser tells whether the cluster asks who may do what.
+// Authoriser reports whether the cluster asks who may do what.
 type Authoriser string
 
 // The values of Report.Authoriser. Unknown: the login may not look.
@@ -57,7 +57,7 @@ type TopicReport struct {
 	Err               error
 	Partitions        int
 	ReplicationFactor int     // of the partition that has fewest
-	Leaderless        []int32 // partitions nobody can write to just now
+	Leaderless        []int32 // partitions that cannot be written to just now
 	InSync            []int   // replicas in sync, by partition; empty if not known
 	Rights            Rights
 

@@ -43,7 +43,7 @@ func noTopics() *kmsg.MetadataRequest {
 	return request
 }
 
-// Metadata asks anew about topics.
+// Metadata requests the metadata of topics, never from a cache.
 func (c *Client) Metadata(ctx context.Context, names ...string) (*kmsg.MetadataResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Config.ReadTimeout)
 	defer cancel()
@@ -60,7 +60,7 @@ func (c *Client) Metadata(ctx context.Context, names ...string) (*kmsg.MetadataR
 	return answer, nil
 }
 
-// brokers are those of the cluster, as far as the client has been told.
+// brokers are those of the cluster, as the last answer names them.
 func (c *Client) brokers() []kmsg.MetadataResponseBroker {
 	if known := c.cluster.Load(); known != nil {
 		return *known
@@ -68,7 +68,7 @@ func (c *Client) brokers() []kmsg.MetadataResponseBroker {
 	return nil
 }
 
-// Partitions asks anew for the number of a topic's partitions.
+// Partitions requests the number of a topic's partitions.
 func (c *Client) Partitions(ctx context.Context, topic string) (int32, error) {
 	for try := 1; ; try++ {
 		answer, err := c.Metadata(ctx, topic)

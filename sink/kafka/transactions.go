@@ -18,7 +18,7 @@ import (
 // TransactionState is the topic in which Kafka keeps the state of transactions.
 const TransactionState = "__transaction_state"
 
-// TransactionReport is what the check command is told about a cluster's transactions.
+// TransactionReport is what the check command reports about a cluster's transactions.
 type TransactionReport struct {
 	Version2 bool // the second part of KIP-890 is on
 	// transaction.max.timeout.ms; zero: not known, usually for lack of the right DescribeConfigs on

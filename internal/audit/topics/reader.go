@@ -127,7 +127,7 @@ func (r *Reader) offsets(topic string, partitions []int32, at int64) (map[int32]
 	return offsets, nil
 }
 
-// WholeFrom tells whether a topic still has every record that was published to it from spans on:
+// WholeFrom reports whether a topic still has every record that was published to it from spans on:
 // none was deleted by retention, unless a record in front of them is left, and none is by
 // compaction. A topic whose configuration may not be read is taken for one without compaction.
 func (r *Reader) WholeFrom(ctx context.Context, topic string, spans []Span) (bool, error) {

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// waking is how long the client waits with a batch that nobody wakes it for: the first of a
+	// waking is how long the client waits with a batch that nothing wakes it for: the first of a
 	// topic, whose leader it has to look up, and one that is repeated. All others are sent when
 	// the flush that brings them is complete (flush.go).
 	waking = 2 * time.Millisecond
@@ -35,7 +35,7 @@ const (
 )
 
 // idempotent are the options of the at-least-once sink: never loses, never reorders, gives up
-// late. hook hears of each record.
+// late. hook is called for each record.
 func idempotent(c *kafka.Config, partitioner kgo.Partitioner, hook kgo.Hook) []kgo.Opt {
 	return []kgo.Opt{
 		kgo.UnknownTopicRetries(unknownRetries),

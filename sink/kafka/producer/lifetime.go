@@ -104,7 +104,7 @@ func (l *lifetime) tooLarge(topic string, size int, what string) error {
 
 // latestTimestamp is the last one that the client can write, in milliseconds: it goes through
 // nanoseconds in 64 bits, and what is later would come out as another time without a word. Brokers
-// refuse what is more than an hour ahead unless they are told otherwise.
+// refuse what is more than an hour ahead unless they are configured otherwise.
 const latestTimestamp = int64(1<<63-1) / int64(time.Millisecond)
 
 // fail makes the sink refuse further messages and ends all requests. The first cause stays.
@@ -137,7 +137,7 @@ func (l *lifetime) consequence(err error) error {
 }
 
 // watch ends the session when the cluster answers nothing for delivery_timeout, and says earlier
-// that it hangs. progress counts the answers so far, and tells whether one is waited for. It
+// that it hangs. progress counts the answers so far, and reports whether one is waited for. It
 // returns when the sink stops.
 func (l *lifetime) watch(progress func() (answers int64, waiting bool)) {
 	ticker := time.NewTicker(min(time.Second, l.cfg.DeliveryTimeout/10))

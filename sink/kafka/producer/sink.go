@@ -217,7 +217,7 @@ func (s *Sink) prepare(ctx context.Context, m *sink.Message) (*record, error) {
 	return r, nil
 }
 
-// led tells of a topic's partitions whether they have a leader, as far as the client knows.
+// led reports of a topic's partitions whether they have a leader, as far as the client has them.
 func (s *Sink) led(topic string) func(int32) bool {
 	return func(partition int32) bool {
 		leader, _, err := s.client.PartitionLeader(topic, partition)

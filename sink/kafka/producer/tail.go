@@ -64,10 +64,10 @@ type tail struct {
 	topic  string
 
 	// hashes of the keys of which a row was not there: what follows of them is published
-	again map[uint64]struct{}
-	seed  maphash.Seed // of the hashes
-	told  bool         // that rows are published again
-	all   *tails       // which it belongs to: they count its keys
+	again  map[uint64]struct{}
+	seed   maphash.Seed // of the hashes
+	warned bool         // that rows are published again
+	all    *tails       // which it belongs to: they count its keys
 }
 
 func newTail(log zerolog.Logger, topic string, room int, all *tails) *tail {
@@ -77,7 +77,7 @@ func newTail(log zerolog.Logger, topic string, room int, all *tails) *tail {
 	}
 }
 
-// has tells whether an event was published. It is asked in the order of positions.
+// has reports whether an event was published. It is asked in the order of positions.
 func (t *tail) has(p position, key []byte) bool {
 	if t.newest.before(p) {
 		t.forget()
@@ -92,8 +92,8 @@ func (t *tail) has(p position, key []byte) bool {
 	if there && !again {
 		return true
 	}
-	if there && !t.told {
-		t.told = true
+	if there && !t.warned {
+		t.warned = true
 		t.log.Warn().Str("topic", t.topic).Stringer("lsn", p.lsn).
 			Msg("rows that are in the topic are published again: they follow a row of the same key that is not there, or not there any more")
 	}
@@ -116,14 +116,14 @@ func (t *tail) forget() {
 	t.seen, t.again, t.newest = events{}, nil, position{}
 }
 
-// ends tells whether the tail was read only up to before p, for want of room.
+// ends reports whether the tail was read only up to before p, for want of room.
 func (t *tail) ends(p position) bool {
 	return !t.newest.before(p) && t.seen.until.lsn != 0 && !p.before(t.seen.until)
 }
 
 var _ sink.Deduplicator = (*Sink)(nil)
 
-// Published tells whether an earlier session of the source has published m. The first call for a
+// Published reports whether an earlier session of the source has published m. The first call for a
 // topic reads the ends of its partitions, back to where the positions lie before m's; so the first
 // message of a topic must be the oldest of the session. So does a later one, when what there was
 // room for is behind the session. Where it cannot be told, the answer is false. That includes what
@@ -162,7 +162,9 @@ func (s *Sink) Published(ctx context.Context, source sink.Source, m *sink.Messag
 
 // follow goes on where there was no room any more: what was not there until then is still not to
 // be overtaken. before is used no more: its keys are t's.
-func (t *tail) follow(before *tail) { t.again, t.seed, t.told = before.again, before.seed, before.told }
+func (t *tail) follow(before *tail) {
+	t.again, t.seed, t.warned = before.again, before.seed, before.warned
+}
 
 // readTails reads until ctx or the sink ends.
 func (s *Sink) readTails(ctx context.Context, source sink.Source, topic string, from position,

@@ -44,7 +44,7 @@ func (t *topics) ensure(ctx context.Context, topic string) error {
 	})
 }
 
-// has reports whether the topic has the partition, asking anew if it is beyond what is known:
+// has reports whether the topic has the partition, asking again if it is beyond what is known:
 // partitions can be added.
 func (t *topics) has(ctx context.Context, topic string, partition int32) error {
 	if partition < t.known[topic] {

@@ -204,7 +204,7 @@ func (s *TransactionalSink) progress() (answers int64, waiting bool) {
 }
 
 // report calls done. After the first failure every message counts as failed, also one that the
-// broker has written: nobody will see it.
+// broker has written: no reader will see it.
 func (s *TransactionalSink) report(m *sink.Message, err error) {
 	if err != nil {
 		translated := explain(&s.cfg, err, s.id)
@@ -221,7 +221,7 @@ func (s *TransactionalSink) report(m *sink.Message, err error) {
 }
 
 // Close ends the producer; calling it again does nothing. A commit that is under way is waited for
-// while time allows, and a transaction without a boundary is aborted, so that nobody who reads the
+// while time allows, and a transaction without a boundary is aborted, so that no reader of the
 // topics has to wait for the next session. After half of the time, or at once if the sink has
 // failed, the connections are cut.
 func (s *TransactionalSink) Close(ctx context.Context) error {
