@@ -25,7 +25,8 @@ type AdvertisedError struct {
 }
 
 func (e *AdvertisedError) Error() string {
-	return fmt.Sprintf("broker %d cannot be reached under the address that it advertises: %v", e.ID, e.Err)
+	return fmt.Sprintf("broker %d cannot be reached under the address that it advertises: %v", e.ID,
+		e.Err)
 }
 
 // Unwrap makes it sink.ErrNoBroker, beside its cause: the relay waits until a broker can be
@@ -48,18 +49,21 @@ const (
 // can be reached, and returns why none can. Brokers that are down do not keep a session waiting
 // where others answer. One that advertises the address at which it has answered costs no
 // connection.
-func (d *Dialer) reachAdvertised(ctx context.Context, alive string, advertised []kmsg.MetadataResponseBroker) error {
+func (d *Dialer) reachAdvertised(ctx context.Context, alive string,
+	advertised []kmsg.MetadataResponseBroker) error {
 	isAlive := func(b kmsg.MetadataResponseBroker) bool { return address(b) == alive }
 	if len(advertised) == 0 || slices.ContainsFunc(advertised, isAlive) {
 		return nil
 	}
-	slices.SortFunc(advertised, func(a, b kmsg.MetadataResponseBroker) int { return cmp.Compare(a.NodeID, b.NodeID) })
+	slices.SortFunc(advertised,
+		func(a, b kmsg.MetadataResponseBroker) int { return cmp.Compare(a.NodeID, b.NodeID) })
 	advertised = advertised[:min(len(advertised), advertisedDials)]
 	failed := make([]error, len(advertised))
 	dialled := make(chan bool, len(advertised))
 	for i, b := range advertised {
 		if len(b.Host) > longestHost {
-			failed[i] = &AdvertisedError{b.NodeID, fmt.Errorf("%w: a name of %d bytes", sink.ErrUnreachable, len(b.Host))}
+			failed[i] = &AdvertisedError{b.NodeID,
+				fmt.Errorf("%w: a name of %d bytes", sink.ErrUnreachable, len(b.Host))}
 			dialled <- false
 			continue
 		}

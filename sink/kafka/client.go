@@ -40,7 +40,8 @@ type Client struct {
 	Config *Config
 	Dialer *Dialer
 
-	first   atomic.Int32                                  // index of the seed broker that is asked first
+	// index of the seed broker that is asked first
+	first   atomic.Int32
 	cluster atomic.Pointer[[]kmsg.MetadataResponseBroker] // brokers, as the last answer names them
 }
 
@@ -58,7 +59,8 @@ func (c *Config) NewClient(d *Dialer, log zerolog.Logger, options ...kgo.Opt) (*
 			}
 			return &clientConn{conn, c.WriteTimeout}, nil
 		}),
-		kgo.RequestTimeoutOverhead(max(c.ReadTimeout-c.ProduceTimeout, 100*time.Millisecond)), // its least
+		// its least
+		kgo.RequestTimeoutOverhead(max(c.ReadTimeout-c.ProduceTimeout, 100*time.Millisecond)),
 		kgo.DisableClientMetrics(),
 		kgo.ConnIdleTimeout(idleConnection),
 		kgo.MetadataMinAge(250 * time.Millisecond), // a leader that has moved is found soon
@@ -66,7 +68,8 @@ func (c *Config) NewClient(d *Dialer, log zerolog.Logger, options ...kgo.Opt) (*
 		kgo.RetryBackoffFn(c.Backoff(c.RetryBackoff)),
 		kgo.RequestRetries(math.MaxInt32), // the time is the limit
 		kgo.RetryTimeoutFn(c.RetryTimeout),
-		kgo.RequiredAcks(kgo.AllISRAcks()),                                     // a position is confirmed on the strength of this
+		// a position is confirmed on the strength of this
+		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.ProduceRequestTimeout(max(c.ProduceTimeout, 100*time.Millisecond)), // its least
 		kgo.ProducerBatchCompression(c.Codec()),
 		kgo.BrokerMaxWriteBytes(c.LargestRequest()),
@@ -91,7 +94,8 @@ func (c *Config) NewClient(d *Dialer, log zerolog.Logger, options ...kgo.Opt) (*
 
 // Connect reaches a broker, and opens a client with connections of its own. Errors are those of
 // Reach.
-func Connect(ctx context.Context, cfg Config, log zerolog.Logger, options ...kgo.Opt) (*Client, error) {
+func Connect(ctx context.Context, cfg Config, log zerolog.Logger,
+	options ...kgo.Opt) (*Client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}

@@ -11,14 +11,15 @@ import (
 const usualReplicas = 3
 
 // CreateTopicCommand is what to type for a topic that does not exist, in a cluster of so many
-// brokers; zero: not known. How many partitions is for whoever types it to know.
+// brokers; zero: not known. How many partitions is left to the person who types it.
 func CreateTopicCommand(cfg Config, topic string, brokers int) string {
 	return createCommand(cfg, topic, 6, brokers)
 }
 
 // CreateDeadLetterTopicCommand is CreateTopicCommand for the topic of dead letters.
 func CreateDeadLetterTopicCommand(cfg Config, topic string, brokers int) string {
-	return CreateTopicCommand(cfg, topic, brokers) + " --config cleanup.policy=delete --config retention.ms=-1 --config retention.bytes=-1"
+	return CreateTopicCommand(cfg, topic, brokers) +
+		" --config cleanup.policy=delete --config retention.ms=-1 --config retention.bytes=-1"
 }
 
 // CreateCompactedTopicCommand is CreateTopicCommand for a topic that keeps the newest record of
@@ -42,7 +43,8 @@ func replicas(brokers int) int {
 
 // AddPartitionsCommand is what to type for a topic that needs so many partitions.
 func AddPartitionsCommand(cfg Config, topic string, partitions int32) string {
-	return fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --alter --topic %s --partitions %d", cfg.bootstrap(), topic, partitions)
+	return fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --alter --topic %s --partitions %d",
+		cfg.bootstrap(), topic, partitions)
 }
 
 // RaiseTopicLimitCommand is what to type for a topic that is to take larger batches.
@@ -53,7 +55,8 @@ func RaiseTopicLimitCommand(cfg Config, topic string, bytes int) string {
 
 // FindSmallISRCommand is what to type to see partitions without enough replicas.
 func FindSmallISRCommand(cfg Config) string {
-	return fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --describe --under-min-isr-partitions", cfg.bootstrap())
+	return fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --describe --under-min-isr-partitions",
+		cfg.bootstrap())
 }
 
 // AllowCommand is what an administrator of the cluster types to give our login a right: options of

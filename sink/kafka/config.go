@@ -15,18 +15,30 @@ import (
 
 // Config is the section [sink.kafka].
 type Config struct {
-	Brokers         []string      `toml:"brokers"`                // host:port of one or more brokers to start from
-	ClientID        string        `toml:"client_id"`              // name in the broker's logs, metrics and quotas
-	Version         string        `toml:"version"`                // highest protocol level to speak, as a Kafka version; empty: the newest. Lower is negotiated
-	Compression     string        `toml:"compression"`            // none, gzip, snappy, lz4 or zstd
-	MaxMessageBytes int           `toml:"max_message_bytes,size"` // largest message, compressed, and largest batch of several, uncompressed; keep it at the broker's message.max.bytes
-	DialTimeout     time.Duration `toml:"dial_timeout"`           // TCP and TLS handshake together
-	ReadTimeout     time.Duration `toml:"read_timeout"`           // wait for a response before the connection is given up; more than produce_timeout
-	WriteTimeout    time.Duration `toml:"write_timeout"`          // wait for the broker to take a request
-	ProduceTimeout  time.Duration `toml:"produce_timeout"`        // how long the broker waits for its replicas
-	RetryBackoff    time.Duration `toml:"retry_backoff"`          // first pause before a retry; doubles up to 500ms, or this if it is longer
-	DeliveryTimeout time.Duration `toml:"delivery_timeout"`       // without any acknowledgement for this long the session ends
-	Linger          time.Duration `toml:"linger"`                 // longest wait for more messages, and only while they come closer together than this; 0: never wait
+	// host:port of one or more brokers to start from
+	Brokers []string `toml:"brokers"`
+	// name in the broker's logs, metrics and quotas
+	ClientID string `toml:"client_id"`
+	// highest protocol level to speak, as a Kafka version; empty: the newest. Lower is negotiated
+	Version     string `toml:"version"`
+	Compression string `toml:"compression"` // none, gzip, snappy, lz4 or zstd
+	// largest message, compressed, and largest batch of several, uncompressed; keep it at the
+	// broker's message.max.bytes
+	MaxMessageBytes int           `toml:"max_message_bytes,size"`
+	DialTimeout     time.Duration `toml:"dial_timeout"` // TCP and TLS handshake together
+	// wait for a response before the connection is given up; more than produce_timeout
+	ReadTimeout time.Duration `toml:"read_timeout"`
+	// wait for the broker to take a request
+	WriteTimeout time.Duration `toml:"write_timeout"`
+	// how long the broker waits for its replicas
+	ProduceTimeout time.Duration `toml:"produce_timeout"`
+	// first pause before a retry; doubles up to 500ms, or this if it is longer
+	RetryBackoff time.Duration `toml:"retry_backoff"`
+	// without any acknowledgement for this long the session ends
+	DeliveryTimeout time.Duration `toml:"delivery_timeout"`
+	// longest wait for more messages, and only while they come closer together than this; 0: never
+	// wait
+	Linger time.Duration `toml:"linger"`
 	// TransactionTimeout is how long the broker lets a transaction of exactly_once stay open; at
 	// most its transaction.max.timeout.ms.
 	TransactionTimeout time.Duration `toml:"transaction_timeout"`
@@ -42,11 +54,12 @@ type Config struct {
 // TLSConfig is the section [sink.kafka.tls]. The files are read at each connect, so a renewed
 // certificate needs no restart.
 type TLSConfig struct {
-	Enabled            bool   `toml:"enabled"`
-	CAFile             string `toml:"ca_file"`              // PEM; empty: the system's authorities
-	CertFile           string `toml:"cert_file"`            // PEM, our certificate; with key_file
-	KeyFile            string `toml:"key_file"`             // PEM
-	ServerName         string `toml:"server_name"`          // name the broker's certificate must carry; empty: the broker's host
+	Enabled  bool   `toml:"enabled"`
+	CAFile   string `toml:"ca_file"`   // PEM; empty: the system's authorities
+	CertFile string `toml:"cert_file"` // PEM, our certificate; with key_file
+	KeyFile  string `toml:"key_file"`  // PEM
+	// name the broker's certificate must carry; empty: the broker's host
+	ServerName         string `toml:"server_name"`
 	InsecureSkipVerify bool   `toml:"insecure_skip_verify"` // accept any certificate: for tests only
 }
 
@@ -54,12 +67,13 @@ type TLSConfig struct {
 type SASLConfig struct {
 	Mechanism string        `toml:"mechanism"` // PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512
 	Username  string        `toml:"username"`
-	Password  secret.Secret `toml:"password"` // read anew for each session
+	Password  secret.Secret `toml:"password"` // read again for each client
 }
 
 // TopicsConfig is the section [sink.kafka.topics]: what to do about a topic that does not exist.
 type TopicsConfig struct {
-	Create            bool `toml:"create"`             // create it; otherwise a missing topic ends the session
+	// create it; otherwise a missing topic ends the session
+	Create            bool `toml:"create"`
 	Partitions        int  `toml:"partitions"`         // of a created topic; required with create
 	ReplicationFactor int  `toml:"replication_factor"` // of a created topic; required with create
 }
@@ -127,8 +141,10 @@ func (c *Config) Validate() error {
 		key   string
 		value time.Duration
 	}{
-		{"dial_timeout", c.DialTimeout}, {"read_timeout", c.ReadTimeout}, {"write_timeout", c.WriteTimeout},
-		{"produce_timeout", c.ProduceTimeout}, {"retry_backoff", c.RetryBackoff}, {"delivery_timeout", c.DeliveryTimeout},
+		{"dial_timeout", c.DialTimeout}, {"read_timeout", c.ReadTimeout},
+		{"write_timeout", c.WriteTimeout},
+		{"produce_timeout", c.ProduceTimeout}, {"retry_backoff", c.RetryBackoff},
+		{"delivery_timeout", c.DeliveryTimeout},
 		{"transaction_timeout", c.TransactionTimeout},
 	} {
 		if d.value < time.Millisecond {
@@ -136,10 +152,14 @@ func (c *Config) Validate() error {
 		}
 	}
 	if c.ReadTimeout <= c.ProduceTimeout {
-		bad("read_timeout", "%s must be longer than produce_timeout (%s): the broker may take that long to answer", c.ReadTimeout, c.ProduceTimeout)
+		bad("read_timeout",
+			"%s must be longer than produce_timeout (%s): the broker may take that long to answer",
+			c.ReadTimeout, c.ProduceTimeout)
 	}
 	if c.DeliveryTimeout <= c.ReadTimeout {
-		bad("delivery_timeout", "%s must be longer than read_timeout (%s): otherwise nothing is ever retried", c.DeliveryTimeout, c.ReadTimeout)
+		bad("delivery_timeout",
+			"%s must be longer than read_timeout (%s): otherwise nothing is ever retried",
+			c.DeliveryTimeout, c.ReadTimeout)
 	}
 	if c.Linger < 0 || c.Linger > time.Second {
 		bad("linger", "%s is not between 0s and 1s", c.Linger)
@@ -157,11 +177,13 @@ func (t *TLSConfig) validate(bad func(key, format string, args ...any)) {
 	if !t.Enabled {
 		switch {
 		case t.CAFile != "", t.CertFile != "", t.KeyFile != "", t.ServerName != "", t.InsecureSkipVerify:
-			bad("tls.enabled", "is false although other tls settings are given; set it to true or remove them")
+			bad("tls.enabled",
+				"is false although other tls settings are given; set it to true or remove them")
 		}
 		return
 	}
-	for _, file := range []struct{ key, path string }{{"tls.ca_file", t.CAFile}, {"tls.cert_file", t.CertFile}, {"tls.key_file", t.KeyFile}} {
+	for _, file := range []struct{ key, path string }{{"tls.ca_file", t.CAFile},
+		{"tls.cert_file", t.CertFile}, {"tls.key_file", t.KeyFile}} {
 		if err := secret.CheckPath(file.path); err != nil {
 			bad(file.key, "%v", err)
 		}
@@ -170,7 +192,8 @@ func (t *TLSConfig) validate(bad func(key, format string, args ...any)) {
 		bad("tls.cert_file", "and tls.key_file go together; one of them is missing")
 	}
 	if t.InsecureSkipVerify && (t.CAFile != "" || t.ServerName != "") {
-		bad("tls.insecure_skip_verify", "makes tls.ca_file and tls.server_name pointless; remove one or the other")
+		bad("tls.insecure_skip_verify",
+			"makes tls.ca_file and tls.server_name pointless; remove one or the other")
 	}
 }
 
@@ -178,7 +201,8 @@ func (s *SASLConfig) validate(bad func(key, format string, args ...any)) {
 	switch s.Mechanism {
 	case "":
 		if s.Username != "" || s.Password.IsSet() {
-			bad("sasl.mechanism", "is empty although a username or password is given; use PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
+			bad("sasl.mechanism",
+				"is empty although a username or password is given; use PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
 		}
 		return
 	case saslPlain, saslSCRAM256, saslSCRAM512:
@@ -236,6 +260,7 @@ func (t *TopicsConfig) validate(bad func(key, format string, args ...any)) {
 		bad("topics.partitions", "%d: say how many partitions a created topic gets", t.Partitions)
 	}
 	if t.ReplicationFactor < 1 || t.ReplicationFactor > 100 {
-		bad("topics.replication_factor", "%d: say how many replicas a created topic gets (3 in production)", t.ReplicationFactor)
+		bad("topics.replication_factor",
+			"%d: say how many replicas a created topic gets (3 in production)", t.ReplicationFactor)
 	}
 }

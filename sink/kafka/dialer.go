@@ -43,7 +43,8 @@ func (d *Dialer) DialContext(until context.Context, network, addr string) (net.C
 		return nil, &connectError{addr: addr, err: d.reason(err)}
 	}
 	discardUnsent(conn)
-	c := &connection{Conn: conn, wire: conn, dialer: d, answers: answers{most: int(d.cfg.LargestAnswer())}}
+	c := &connection{Conn: conn, wire: conn, dialer: d,
+		answers: answers{most: int(d.cfg.LargestAnswer())}}
 	if !d.keep(c) {
 		_ = conn.Close()
 		return nil, &connectError{addr: addr, err: context.Cause(d.ctx)}
@@ -156,7 +157,8 @@ func (t *TLSConfig) client(addr string) (*tls.Config, error) {
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("sink.kafka.tls.ca_file: %s: %w", t.CAFile, errors.New("holds no PEM certificate"))
+			return nil, fmt.Errorf("sink.kafka.tls.ca_file: %s: %w", t.CAFile,
+				errors.New("holds no PEM certificate"))
 		}
 	}
 	if t.CertFile != "" {

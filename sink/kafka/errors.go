@@ -100,7 +100,8 @@ func Failed(ctx context.Context, err error) error {
 // IsVerdict reports whether err is what a broker found about the message itself, and not what
 // happened on the way.
 func IsVerdict(err error) bool {
-	for _, m := range []error{sink.ErrTooLarge, sink.ErrInvalidRecord, sink.ErrInvalidTopic, sink.ErrUnknownTopic, sink.ErrPermission} {
+	for _, m := range []error{sink.ErrTooLarge, sink.ErrInvalidRecord, sink.ErrInvalidTopic,
+		sink.ErrUnknownTopic, sink.ErrPermission} {
 		if errors.Is(err, m) {
 			return true
 		}
@@ -159,7 +160,8 @@ func (e *connectError) class() error {
 
 // lost tells a connection that broke during the handshake from a handshake that was refused.
 func (e *connectError) lost() bool {
-	return errors.Is(e.err, context.DeadlineExceeded) || errors.Is(e.err, net.ErrClosed) || errors.Is(e.err, sink.ErrClosed)
+	return errors.Is(e.err, context.DeadlineExceeded) || errors.Is(e.err, net.ErrClosed) ||
+		errors.Is(e.err, sink.ErrClosed)
 }
 
 // refusedByPeer recognises a TLS alert that the broker sent. Brokers send one when they refuse the
@@ -181,18 +183,11 @@ func Advise(err error, format string, args ...any) error {
 	return &advised{err, fmt.Sprintf(format, args...)}
 }
 
-func (e *advised) Error() string { return e.err.Error() + "; " + strings.ReplaceAll(e.fix, "\n", "; ") }
+func (e *advised) Error() string {
+	return e.err.Error() + "; " + strings.ReplaceAll(e.fix, "\n", "; ")
+}
 
 func (e *advised) Unwrap() error { return e.err }
 
 // Advice is what the user needs besides the text. What it means for the WAL is not known here.
 func (e *advised) Advice() (wal, fix string) { return "", e.fix }
-
-// names joins what happened at each broker.
-func names(errs []error) string {
-	texts := make([]string, len(errs))
-	for i, err := range errs {
-		texts[i] = err.Error()
-	}
-	return strings.Join(texts, "; ")
-}

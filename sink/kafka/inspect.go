@@ -21,9 +21,10 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// Report is what the check command is told about a cluster.
+// Report is what the check command reports about a cluster.
 type Report struct {
-	Version    string         // of the broker that was asked, guessed from what it can do, like "v4.1" or "at least v4.1"
+	// of the broker that was asked, guessed from what it can do, like "v4.1" or "at least v4.1"
+	Version    string
 	Brokers    []BrokerReport // as the cluster names them, by id
 	Topics     []TopicReport  // in the order asked for
 	Authoriser Authoriser     // whether ACLs count
@@ -32,7 +33,7 @@ type Report struct {
 	Idempotence error
 }
 
-// Authoriser tells whether the cluster asks who may do what.
+// Authoriser reports whether the cluster asks who may do what.
 type Authoriser string
 
 // The values of Report.Authoriser. Unknown: the login may not look.
@@ -56,21 +57,27 @@ type TopicReport struct {
 	Err               error
 	Partitions        int
 	ReplicationFactor int     // of the partition that has fewest
-	Leaderless        []int32 // partitions nobody can write to just now
+	Leaderless        []int32 // partitions that cannot be written to just now
 	InSync            []int   // replicas in sync, by partition; empty if not known
 	Rights            Rights
 
-	ConfigErr         error         // why the rest is unknown, usually a missing DESCRIBE_CONFIGS permission
-	MinInsync         int           // min.insync.replicas
-	MaxMessageBytes   int           // max.message.bytes, of a batch after compression
-	UncleanElection   bool          // unclean.leader.election.enable: an acknowledged message may be lost
-	CleanupPolicy     string        // cleanup.policy
-	Retention         time.Duration // retention.ms: older records are deleted; zero: no limit
-	RetentionBytes    int64         // retention.bytes of a partition; zero: no limit
-	Compression       string        // compression.type; producer: as the messages come
-	TimestampType     string        // message.timestamp.type: CreateTime or LogAppendTime
-	TimestampMaxAge   time.Duration // message.timestamp.before.max.ms, or difference.max.ms before Kafka 3.6: older records are refused; zero: no limit
-	TimestampMaxAhead time.Duration // message.timestamp.after.max.ms, or difference.max.ms: records from further ahead are refused; zero: no limit
+	// why the rest is unknown, usually a missing DESCRIBE_CONFIGS permission
+	ConfigErr       error
+	MinInsync       int // min.insync.replicas
+	MaxMessageBytes int // max.message.bytes, of a batch after compression
+	// unclean.leader.election.enable: an acknowledged message may be lost
+	UncleanElection bool
+	CleanupPolicy   string        // cleanup.policy
+	Retention       time.Duration // retention.ms: older records are deleted; zero: no limit
+	RetentionBytes  int64         // retention.bytes of a partition; zero: no limit
+	Compression     string        // compression.type; producer: as the messages come
+	TimestampType   string        // message.timestamp.type: CreateTime or LogAppendTime
+	// message.timestamp.before.max.ms, or difference.max.ms before Kafka 3.6: older records are
+	// refused; zero: no limit
+	TimestampMaxAge time.Duration
+	// message.timestamp.after.max.ms, or difference.max.ms: records from further ahead are refused;
+	// zero: no limit
+	TimestampMaxAhead time.Duration
 
 	difference time.Duration // message.timestamp.difference.max.ms
 }
@@ -95,7 +102,9 @@ const (
 
 // SizeInBatch is at least what a message takes in a batch: what the client compares with the
 // limit.
-func SizeInBatch(m *sink.Message) int { return m.Size() + recordHeader + fieldHeader*len(m.Headers) }
+func SizeInBatch(m *sink.Message) int {
+	return m.Size() + recordHeader + fieldHeader*len(m.Headers)
+}
 
 // Inspect connects like Reach and asks about the brokers and the topics. It changes nothing, but
 // that a producer id is used up, as each session of a producer does. An error means that no broker
@@ -110,12 +119,14 @@ func Inspect(ctx context.Context, cfg Config, topicNames []string) (Report, erro
 	if _, _, err := cfg.answering(ctx, d); err != nil { // the report has those that can be reached
 		return Report{}, err
 	}
-	client, err := cfg.NewClient(d, zerolog.Nop(), kgo.RequestTimeoutOverhead(max(cfg.DialTimeout, 100*time.Millisecond)))
+	client, err := cfg.NewClient(d, zerolog.Nop(),
+		kgo.RequestTimeoutOverhead(max(cfg.DialTimeout, 100*time.Millisecond)))
 	if err != nil {
 		return Report{}, err
 	}
 	defer client.Close()
-	request := metadataRequest(slices.DeleteFunc(slices.Clone(topicNames), func(name string) bool { return CheckName(name) != nil })...)
+	request := metadataRequest(slices.DeleteFunc(slices.Clone(topicNames),
+		func(name string) bool { return CheckName(name) != nil })...)
 	request.IncludeTopicAuthorizedOperations = true
 	cluster, err := request.RequestWith(ctx, client.Client)
 	if err != nil {
@@ -167,7 +178,8 @@ func (c *Client) idempotence(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, kerr.CoordinatorLoadInProgress) || try == producerIDRetries || Pause(ctx, backoff) != nil {
+		if !errors.Is(err, kerr.CoordinatorLoadInProgress) || try == producerIDRetries ||
+			Pause(ctx, backoff) != nil {
 			return fmt.Errorf("ask for a producer id: %w", Failed(ctx, err))
 		}
 		backoff = min(2*backoff, time.Second)
@@ -186,9 +198,11 @@ func (c *Client) version(ctx context.Context) string {
 
 // inspectBrokers connects to each broker under its advertised address: what the first contact
 // names may not be what we can reach.
-func (c *Client) inspectBrokers(ctx context.Context, brokers []kmsg.MetadataResponseBroker) []BrokerReport {
+func (c *Client) inspectBrokers(ctx context.Context,
+	brokers []kmsg.MetadataResponseBroker) []BrokerReport {
 	brokers = slices.Clone(brokers)
-	slices.SortFunc(brokers, func(a, b kmsg.MetadataResponseBroker) int { return cmp.Compare(a.NodeID, b.NodeID) })
+	slices.SortFunc(brokers,
+		func(a, b kmsg.MetadataResponseBroker) int { return cmp.Compare(a.NodeID, b.NodeID) })
 	reports := make([]BrokerReport, len(brokers))
 	var all sync.WaitGroup
 	for i, b := range brokers {
@@ -203,13 +217,15 @@ func (c *Client) inspectBrokers(ctx context.Context, brokers []kmsg.MetadataResp
 	return reports
 }
 
-func (c *Client) inspectTopic(ctx context.Context, cluster *kmsg.MetadataResponse, name string) TopicReport {
+func (c *Client) inspectTopic(ctx context.Context, cluster *kmsg.MetadataResponse,
+	name string) TopicReport {
 	report := TopicReport{Name: name}
 	if report.Err = CheckName(name); report.Err != nil {
 		return report
 	}
 	if _, err := partitionsOf(cluster, name); err != nil {
-		if _, report.Err = c.Partitions(ctx, name); report.Err != nil { // which asks again, and says it better
+		// which asks again, and says it better
+		if _, report.Err = c.Partitions(ctx, name); report.Err != nil {
 			return report
 		}
 		if cluster, report.Err = c.Metadata(ctx, name); report.Err != nil {
@@ -220,7 +236,8 @@ func (c *Client) inspectTopic(ctx context.Context, cluster *kmsg.MetadataRespons
 		if t.Topic != nil && *t.Topic == name {
 			report.replicas(t.Partitions)
 			if operations := kadm.DecodeACLOperations(t.AuthorizedOperations); t.AuthorizedOperations != math.MinInt32 {
-				report.Rights = Rights{true, slices.Contains(operations, kadm.OpRead), slices.Contains(operations, kadm.OpWrite)}
+				report.Rights = Rights{true, slices.Contains(operations, kadm.OpRead),
+					slices.Contains(operations, kadm.OpWrite)}
 			}
 		}
 	}
@@ -229,7 +246,10 @@ func (c *Client) inspectTopic(ctx context.Context, cluster *kmsg.MetadataRespons
 }
 
 func (r *TopicReport) replicas(partitions []kmsg.MetadataResponseTopicPartition) {
-	slices.SortFunc(partitions, func(a, b kmsg.MetadataResponseTopicPartition) int { return cmp.Compare(a.Partition, b.Partition) })
+	slices.SortFunc(partitions,
+		func(a, b kmsg.MetadataResponseTopicPartition) int {
+			return cmp.Compare(a.Partition, b.Partition)
+		})
 	r.Partitions = len(partitions)
 	for i, p := range partitions {
 		if i == 0 || len(p.Replicas) < r.ReplicationFactor {
@@ -264,36 +284,36 @@ func (c *Client) settings(ctx context.Context, topic string, report *TopicReport
 	return nil
 }
 
-// topicSettings are those that a report has.
+// topicSettings read those that a report has.
 var topicSettings = map[string]func(*TopicReport, string) error{
-	"min.insync.replicas": func(r *TopicReport, v string) (err error) { r.MinInsync, err = strconv.Atoi(v); return err },
-	"max.message.bytes":   func(r *TopicReport, v string) (err error) { r.MaxMessageBytes, err = strconv.Atoi(v); return err },
-	"unclean.leader.election.enable": func(r *TopicReport, v string) error {
-		r.UncleanElection = v == "true"
-		return nil
-	},
-	"cleanup.policy": func(r *TopicReport, v string) error { r.CleanupPolicy = v; return nil },
-	"retention.ms":   func(r *TopicReport, v string) (err error) { r.Retention, err = milliseconds(v); return err },
-	"retention.bytes": func(r *TopicReport, v string) error {
-		n, err := strconv.ParseInt(v, 10, 64)
-		r.RetentionBytes = max(n, 0)
+	"min.insync.replicas":            number(func(r *TopicReport) *int { return &r.MinInsync }),
+	"max.message.bytes":              number(func(r *TopicReport) *int { return &r.MaxMessageBytes }),
+	"unclean.leader.election.enable": func(r *TopicReport, v string) error { r.UncleanElection = v == "true"; return nil },
+	"cleanup.policy":                 text(func(r *TopicReport) *string { return &r.CleanupPolicy }),
+	"retention.ms":                   limit(func(r *TopicReport) *time.Duration { return &r.Retention }),
+	"retention.bytes": func(r *TopicReport, v string) (err error) {
+		r.RetentionBytes, err = strconv.ParseInt(v, 10, 64)
+		r.RetentionBytes = max(r.RetentionBytes, 0)
 		return err
 	},
-	"compression.type":       func(r *TopicReport, v string) error { r.Compression = v; return nil },
-	"message.timestamp.type": func(r *TopicReport, v string) error { r.TimestampType = v; return nil },
-	"message.timestamp.before.max.ms": func(r *TopicReport, v string) (err error) {
-		r.TimestampMaxAge, err = milliseconds(v)
-		return err
-	},
-	"message.timestamp.after.max.ms": func(r *TopicReport, v string) (err error) {
-		r.TimestampMaxAhead, err = milliseconds(v)
-		return err
-	},
+	"compression.type":                text(func(r *TopicReport) *string { return &r.Compression }),
+	"message.timestamp.type":          text(func(r *TopicReport) *string { return &r.TimestampType }),
+	"message.timestamp.before.max.ms": limit(func(r *TopicReport) *time.Duration { return &r.TimestampMaxAge }),
+	"message.timestamp.after.max.ms":  limit(func(r *TopicReport) *time.Duration { return &r.TimestampMaxAhead }),
 	// Until Kafka 4 it stands for whichever of the two is not set.
-	"message.timestamp.difference.max.ms": func(r *TopicReport, v string) (err error) {
-		r.difference, err = milliseconds(v)
-		return err
-	},
+	"message.timestamp.difference.max.ms": limit(func(r *TopicReport) *time.Duration { return &r.difference }),
+}
+
+func text(field func(*TopicReport) *string) func(*TopicReport, string) error {
+	return func(r *TopicReport, v string) error { *field(r) = v; return nil }
+}
+
+func number(field func(*TopicReport) *int) func(*TopicReport, string) error {
+	return func(r *TopicReport, v string) (err error) { *field(r), err = strconv.Atoi(v); return err }
+}
+
+func limit(field func(*TopicReport) *time.Duration) func(*TopicReport, string) error {
+	return func(r *TopicReport, v string) (err error) { *field(r), err = milliseconds(v); return err }
 }
 
 // milliseconds is zero for a number so large that it is no limit: the default is the largest there

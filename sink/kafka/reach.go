@@ -44,7 +44,8 @@ func (c *Config) interrupted(ctx context.Context) error {
 }
 
 // answering is Reach without a look at the brokers that the first names.
-func (c *Config) answering(ctx context.Context, d *Dialer) (alive string, brokers []kmsg.MetadataResponseBroker, err error) {
+func (c *Config) answering(ctx context.Context,
+	d *Dialer) (alive string, brokers []kmsg.MetadataResponseBroker, err error) {
 	if _, err := c.SASL.mechanism(); err != nil { // no broker's matter
 		return "", nil, err
 	}
@@ -88,7 +89,8 @@ func (c *Config) prober(addr string, d *Dialer) (*prober, error) {
 	quick := *c
 	quick.Brokers = []string{addr}
 	var err error
-	p.Client, err = quick.NewClient(d, zerolog.Nop(), kgo.RequestTimeoutOverhead(max(c.DialTimeout, 100*time.Millisecond)),
+	p.Client, err = quick.NewClient(d, zerolog.Nop(),
+		kgo.RequestTimeoutOverhead(max(c.DialTimeout, 100*time.Millisecond)),
 		kgo.BrokerMaxReadBytes(clusterAnswer), kgo.FetchMaxBytes(clusterAnswer),
 		kgo.Dialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
 			if err := p.came(0, nil); err != nil {
@@ -139,14 +141,16 @@ func (c *probeConn) Read(b []byte) (int, error) {
 
 // probe asks one broker for the brokers of the cluster, as it names them to clients: that takes
 // authentication, and no right. A proxy may leave those of DescribeCluster as they are.
-func (c *Config) probe(ctx context.Context, addr string, d *Dialer) ([]kmsg.MetadataResponseBroker, error) {
+func (c *Config) probe(ctx context.Context, addr string,
+	d *Dialer) ([]kmsg.MetadataResponseBroker, error) {
 	client, err := c.prober(addr, d)
 	if err != nil {
 		return nil, err
 	}
 	defer client.Client.Client.Close()
 	answer, err := noTopics().RequestWith(ctx, client.SeedBrokers()[0])
-	if closedByPeer(err) && client.hasAnswered() { // which may happen once, and does each time where SASL is missing
+	// which may happen once, and does each time where SASL is missing
+	if closedByPeer(err) && client.hasAnswered() {
 		answer, err = noTopics().RequestWith(ctx, client.SeedBrokers()[0])
 	}
 	if err == nil {
@@ -172,7 +176,8 @@ func (c *Config) probe(ctx context.Context, addr string, d *Dialer) ([]kmsg.Meta
 var errHangUp = errors.New("connection closed by the broker during SASL")
 
 func closedByPeer(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, syscall.ECONNRESET)
 }
 
 // endOf leaves out what the client guesses about the end of a connection.
@@ -233,7 +238,8 @@ func (c *Config) unreachable(failed []error) error {
 			hint = "name a listener with TLS in sink.kafka.brokers, or set sink.kafka.tls.enabled = false: openssl s_client -connect " + c.Brokers[0]
 		}
 	}
-	return &OpenError{Brokers: c.Brokers, Class: class, Err: all, Text: strings.Join(texts, "; "), Hint: hint}
+	return &OpenError{Brokers: c.Brokers, Class: class, Err: all, Text: strings.Join(texts, "; "),
+		Hint: hint}
 }
 
 // OpenError says why no broker could be used. errors.Is sees the class and each broker's error.

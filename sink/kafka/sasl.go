@@ -17,8 +17,8 @@ const (
 	saslSCRAM512 = "SCRAM-SHA-512"
 )
 
-// mechanism makes the exchange of a connection; nil: none is configured. The password is read anew
-// for each client.
+// mechanism makes the exchange of a connection; nil: none is configured. The password is read
+// again for each client.
 func (s *SASLConfig) mechanism() (sasl.Mechanism, error) {
 	if s.Mechanism == "" {
 		return nil, nil //nolint:nilnil // there is none

@@ -60,7 +60,8 @@ func AwaitAnswer(ctx context.Context, cfg Config) error {
 		if _, err := cfg.Reach(ctx); !errors.Is(err, sink.ErrNoBroker) {
 			return err
 		}
-		if err := Pause(ctx, min(max(time.Since(began)/10, answerPauseMin), answerPauseMax)); err != nil {
+		if err := Pause(ctx, min(max(time.Since(began)/10, answerPauseMin),
+			answerPauseMax)); err != nil {
 			return err
 		}
 	}

@@ -43,7 +43,7 @@ func noTopics() *kmsg.MetadataRequest {
 	return request
 }
 
-// Metadata asks anew about topics.
+// Metadata requests the metadata of topics, never from a cache.
 func (c *Client) Metadata(ctx context.Context, names ...string) (*kmsg.MetadataResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Config.ReadTimeout)
 	defer cancel()
@@ -60,7 +60,7 @@ func (c *Client) Metadata(ctx context.Context, names ...string) (*kmsg.MetadataR
 	return answer, nil
 }
 
-// brokers are those of the cluster, as far as the client has been told.
+// brokers are those of the cluster, as the last answer names them.
 func (c *Client) brokers() []kmsg.MetadataResponseBroker {
 	if known := c.cluster.Load(); known != nil {
 		return *known
@@ -68,7 +68,7 @@ func (c *Client) brokers() []kmsg.MetadataResponseBroker {
 	return nil
 }
 
-// Partitions asks anew for the number of a topic's partitions.
+// Partitions requests the number of a topic's partitions.
 func (c *Client) Partitions(ctx context.Context, topic string) (int32, error) {
 	for try := 1; ; try++ {
 		answer, err := c.Metadata(ctx, topic)
@@ -101,7 +101,8 @@ func partitionsOf(answer *kmsg.MetadataResponse, topic string) (int32, error) {
 			continue
 		}
 		n := int32(len(t.Partitions)) //nolint:gosec // Kafka counts partitions in 32 bits
-		if err := kerr.ErrorForCode(t.ErrorCode); err != nil && (n == 0 || !errors.Is(err, kerr.LeaderNotAvailable)) {
+		if err := kerr.ErrorForCode(t.ErrorCode); err != nil &&
+			(n == 0 || !errors.Is(err, kerr.LeaderNotAvailable)) {
 			return 0, err
 		}
 		if n == 0 {
@@ -109,7 +110,8 @@ func partitionsOf(answer *kmsg.MetadataResponse, topic string) (int32, error) {
 		}
 		return n, nil
 	}
-	return 0, fmt.Errorf("%w: the broker does not say whether topic %q exists", sink.ErrUnreachable, topic)
+	return 0, fmt.Errorf("%w: the broker does not say whether topic %q exists", sink.ErrUnreachable,
+		topic)
 }
 
 // AllPartitions is Partitions for many topics in one request. What cannot be told, because a topic
@@ -137,10 +139,12 @@ func (c *Client) Confirm(ctx context.Context, topic string, missing error) error
 	for _, broker := range c.brokers() {
 		answer, err := metadataRequest(topic).RequestWith(ctx, c.Broker(int(broker.NodeID)))
 		if err != nil {
-			return fmt.Errorf("%w: look up topic %q at every broker: %w", sink.ErrUnreachable, topic, Failed(ctx, err))
+			return fmt.Errorf("%w: look up topic %q at every broker: %w", sink.ErrUnreachable, topic,
+				Failed(ctx, err))
 		}
 		if _, err := partitionsOf(answer, topic); !errors.Is(err, kerr.UnknownTopicOrPartition) {
-			return fmt.Errorf("%w: the brokers do not agree whether topic %q exists", sink.ErrUnreachable, topic)
+			return fmt.Errorf("%w: the brokers do not agree whether topic %q exists", sink.ErrUnreachable,
+				topic)
 		}
 	}
 	return missing
@@ -158,7 +162,8 @@ func (c *Client) Ensure(ctx context.Context, topic string) (int32, error) {
 	if err := c.createAsConfigured(ctx, topic, nil); err != nil {
 		if errors.Is(err, kerr.InvalidReplicationFactor) {
 			n := len(c.brokers())
-			err = Advise(err, "set sink.kafka.topics.replication_factor = %d: of the brokers there are %d", replicas(n), n)
+			err = Advise(err, "set sink.kafka.topics.replication_factor = %d: of the brokers there are %d",
+				replicas(n), n)
 		}
 		return 0, fmt.Errorf("create topic %q with %d partitions and replication factor %d: %w",
 			topic, c.Config.Topics.Partitions, c.Config.Topics.ReplicationFactor, err)
@@ -167,15 +172,19 @@ func (c *Client) Ensure(ctx context.Context, topic string) (int32, error) {
 }
 
 func (c *Client) notCreated(missing error, command string) error {
-	return Advise(missing, "%s\nor let the relay create it: sink.kafka.topics.create = true, with partitions and replication_factor", command)
+	return Advise(missing,
+		"%s\nor let the relay create it: sink.kafka.topics.create = true, with partitions and replication_factor", command)
 }
 
-func (c *Client) createAsConfigured(ctx context.Context, topic string, settings map[string]string) error {
-	return c.create(ctx, topic, c.Config.Topics.Partitions, c.Config.Topics.ReplicationFactor, settings)
+func (c *Client) createAsConfigured(ctx context.Context, topic string,
+	settings map[string]string) error {
+	return c.create(ctx, topic, c.Config.Topics.Partitions, c.Config.Topics.ReplicationFactor,
+		settings)
 }
 
 // create is content with a topic that is there already. No replicas: the broker's default.
-func (c *Client) create(ctx context.Context, topic string, partitions, replicas int, settings map[string]string) error {
+func (c *Client) create(ctx context.Context, topic string, partitions, replicas int,
+	settings map[string]string) error {
 	if replicas == 0 {
 		replicas = -1
 	}
@@ -200,8 +209,10 @@ func (c *Client) EnsureCompacted(ctx context.Context, topic string, log zerolog.
 	}
 	_, err := c.Partitions(ctx, topic)
 	if errors.Is(err, sink.ErrUnknownTopic) {
-		if err := c.create(ctx, topic, 1, c.Config.Topics.ReplicationFactor, map[string]string{"cleanup.policy": "compact"}); err != nil {
-			return Advise(fmt.Errorf("create it: %w", err), "%s", CreateCompactedTopicCommand(*c.Config, topic, len(c.brokers())))
+		if err := c.create(ctx, topic, 1, c.Config.Topics.ReplicationFactor,
+			map[string]string{"cleanup.policy": "compact"}); err != nil {
+			return Advise(fmt.Errorf("create it: %w", err), "%s",
+				CreateCompactedTopicCommand(*c.Config, topic, len(c.brokers())))
 		}
 		log.Info().Str("topic", topic).Msg("compacted topic created")
 		return nil
@@ -211,7 +222,8 @@ func (c *Client) EnsureCompacted(ctx context.Context, topic string, log zerolog.
 	}
 	var report TopicReport
 	if err := c.settings(ctx, topic, &report); err != nil {
-		log.Warn().Err(err).Str("topic", topic).Msg("cleanup.policy of the topic not read: it has to be compact")
+		log.Warn().Err(err).Str("topic", topic).
+			Msg("cleanup.policy of the topic not read: it has to be compact")
 		return nil
 	}
 	if report.CleanupPolicy != "compact" {
@@ -226,7 +238,8 @@ const brokerDefault = 1_000_000
 
 // EnsureDeadLetters sees that the topic of dead letters is there and keeps all of them, and
 // returns how large one may be. It is created if sink.kafka.topics.create allows that.
-func (c *Client) EnsureDeadLetters(ctx context.Context, topic string, log zerolog.Logger) (limit int, err error) {
+func (c *Client) EnsureDeadLetters(ctx context.Context, topic string,
+	log zerolog.Logger) (limit int, err error) {
 	if err := CheckName(topic); err != nil {
 		return 0, err
 	}
@@ -236,7 +249,8 @@ func (c *Client) EnsureDeadLetters(ctx context.Context, topic string, log zerolo
 		if !c.Config.Topics.Create {
 			return 0, c.notCreated(err, command)
 		}
-		err = c.createAsConfigured(ctx, topic, map[string]string{"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"})
+		err = c.createAsConfigured(ctx, topic,
+			map[string]string{"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"})
 		if err != nil {
 			return 0, Advise(fmt.Errorf("create it: %w", err), "%s", command)
 		}

@@ -18,11 +18,14 @@ import (
 // TransactionState is the topic in which Kafka keeps the state of transactions.
 const TransactionState = "__transaction_state"
 
-// TransactionReport is what the check command is told about a cluster's transactions.
+// TransactionReport is what the check command reports about a cluster's transactions.
 type TransactionReport struct {
-	Version2   bool          // the second part of KIP-890 is on
-	MaxTimeout time.Duration // transaction.max.timeout.ms; zero: not known, usually for lack of the right DescribeConfigs on the cluster
-	IDErr      error         // why a transactional id that begins with "postrider." may not be used; nil: it may
+	Version2 bool // the second part of KIP-890 is on
+	// transaction.max.timeout.ms; zero: not known, usually for lack of the right DescribeConfigs on
+	// the cluster
+	MaxTimeout time.Duration
+	// why a transactional id that begins with "postrider." may not be used; nil: it may
+	IDErr error
 }
 
 // InspectTransactions asks about transactions, and begins none. It blocks until ctx ends at most.
@@ -46,13 +49,15 @@ func InspectTransactions(ctx context.Context, cfg Config) (TransactionReport, er
 	find.CoordinatorKeys = []string{id}
 	answer, err := find.RequestWith(ctx, client.Client)
 	if err != nil {
-		return report, fmt.Errorf("ask for the coordinator of transactional id %q: %w", id, Failed(ctx, err))
+		return report, fmt.Errorf("ask for the coordinator of transactional id %q: %w", id,
+			Failed(ctx, err))
 	}
 	code := answer.ErrorCode
 	for _, c := range answer.Coordinators {
 		code = c.ErrorCode
 	}
-	if err := kerr.ErrorForCode(code); err != nil && !kerr.IsRetriable(err) { // one that is being made is no refusal
+	// one that is being made is no refusal
+	if err := kerr.ErrorForCode(code); err != nil && !kerr.IsRetriable(err) {
 		report.IDErr = cfg.ExplainTransactional(err, id)
 	}
 	return report, nil
@@ -104,7 +109,8 @@ func (c *Config) ExplainTransactional(err error, id string) error {
 		return Advise(fmt.Errorf("sink.kafka.transaction_timeout is %s, and the broker's transaction.max.timeout.ms is less: %w", c.TransactionTimeout, translated),
 			"set sink.kafka.transaction_timeout lower, or on the brokers raise it: transaction.max.timeout.ms=%d", c.TransactionTimeout.Milliseconds())
 	case errors.Is(err, kerr.TransactionalIDAuthorizationFailed):
-		return Advise(translated, "kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --operation Write --operation Describe --transactional-id '%s'",
+		return Advise(translated,
+			"kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --operation Write --operation Describe --transactional-id '%s'",
 			c.bootstrap(), c.SASL.Username, id)
 	}
 	return translated

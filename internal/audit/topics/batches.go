@@ -11,10 +11,12 @@ import (
 
 // visible are the batches of a block that hold records, without those of aborted transactions if
 // they are not to be seen, and the offset behind the block.
-func visible(block *sarama.FetchResponseBlock, isolation sarama.IsolationLevel, next int64) ([]*sarama.RecordBatch, int64) {
-	aborted := slices.SortedFunc(slices.Values(block.AbortedTransactions), func(a, b *sarama.AbortedTransaction) int {
-		return int(a.FirstOffset - b.FirstOffset)
-	})
+func visible(block *sarama.FetchResponseBlock, isolation sarama.IsolationLevel,
+	next int64) ([]*sarama.RecordBatch, int64) {
+	aborted := slices.SortedFunc(slices.Values(block.AbortedTransactions),
+		func(a, b *sarama.AbortedTransaction) int {
+			return int(a.FirstOffset - b.FirstOffset)
+		})
 	open := map[int64]bool{} // producers within an aborted transaction
 	var batches []*sarama.RecordBatch
 	for _, set := range block.RecordsSet {
@@ -43,10 +45,12 @@ func visible(block *sarama.FetchResponseBlock, isolation sarama.IsolationLevel, 
 // isAbort reports whether a control batch is the marker of an abort: its key is a version and a
 // type.
 func isAbort(b *sarama.RecordBatch) bool {
-	return len(b.Records) > 0 && len(b.Records[0].Key) >= 4 && binary.BigEndian.Uint16(b.Records[0].Key[2:]) == 0
+	return len(b.Records) > 0 && len(b.Records[0].Key) >= 4 &&
+		binary.BigEndian.Uint16(b.Records[0].Key[2:]) == 0
 }
 
-func eachRecord(b *sarama.RecordBatch, index int, span *Span, m *sink.Message, each func(int, int64, *sink.Message) error) error {
+func eachRecord(b *sarama.RecordBatch, index int, span *Span, m *sink.Message,
+	each func(int, int64, *sink.Message) error) error {
 	for _, record := range b.Records {
 		at := b.FirstOffset + record.OffsetDelta
 		if at < span.From || at >= span.End {

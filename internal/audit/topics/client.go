@@ -39,7 +39,8 @@ type client struct {
 
 // connect opens a client. configure adds to the settings; prepare runs with the client. Errors are
 // those of kafka.Config.Reach.
-func connect(ctx context.Context, cfg kafka.Config, configure func(*sarama.Config), prepare func(*client) error) (*client, error) {
+func connect(ctx context.Context, cfg kafka.Config, configure func(*sarama.Config),
+	prepare func(*client) error) (*client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -172,7 +173,8 @@ func translate(err error) error {
 		return nil
 	case errors.As(err, &code):
 		class = kafka.Class(kerr.ErrorForCode(int16(code)))
-	case errors.Is(err, sarama.ErrOutOfBrokers), errors.Is(err, sarama.ErrBrokerNotFound), errors.Is(err, sarama.ErrNotConnected),
+	case errors.Is(err, sarama.ErrOutOfBrokers), errors.Is(err, sarama.ErrBrokerNotFound),
+		errors.Is(err, sarama.ErrNotConnected),
 		errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
 		class = sink.ErrUnreachable
 	case errors.Is(err, sarama.ErrClosedClient):

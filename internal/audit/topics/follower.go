@@ -30,10 +30,11 @@ type Follower struct {
 	stop     context.CancelFunc
 	readers  sync.WaitGroup
 
-	mu      sync.Mutex
-	wanted  map[string]bool
-	count   map[string]int32           // partitions of each topic of the cluster
-	ends    map[string]map[int32]int64 // where to begin; a partition that is not there: at its beginning
+	mu     sync.Mutex
+	wanted map[string]bool
+	count  map[string]int32 // partitions of each topic of the cluster
+	// where to begin; a partition that is not there: at its beginning
+	ends    map[string]map[int32]int64
 	reading map[string]map[int32]bool  // partitions
 	parts   []sarama.PartitionConsumer // of them
 }
@@ -61,7 +62,8 @@ const (
 // of topics that match the pattern or are wanted. Topics and partitions that appear later are read
 // from their beginnings. Internal topics, and those with the prefix exclude, are left out. The
 // errors are those of kafka.Config.Reach.
-func Follow(ctx context.Context, cfg kafka.Config, pattern *regexp.Regexp, exclude string, log zerolog.Logger) (*Follower, error) {
+func Follow(ctx context.Context, cfg kafka.Config, pattern *regexp.Regexp, exclude string,
+	log zerolog.Logger) (*Follower, error) {
 	f := &Follower{
 		log: log, pattern: pattern, exclude: exclude, received: make(chan *sarama.ConsumerMessage), wanted: map[string]bool{},
 		count: map[string]int32{}, ends: map[string]map[int32]int64{}, reading: map[string]map[int32]bool{},
@@ -123,7 +125,8 @@ func (f *Follower) askEnds() error {
 				f.ends[topic][p] = result.Offset
 			case f.matches(topic):
 				return fmt.Errorf("partition %d of topic %q: %w", p, topic, translate(result.Err))
-			default: // one that we may not read, or whose leader is away: begun at its end if it is wanted at all
+			// one that we may not read, or whose leader is away: begun at its end if it is wanted at all
+			default:
 				f.ends[topic][p] = sarama.OffsetNewest
 			}
 		}
@@ -200,7 +203,8 @@ func (f *Follower) Run(ctx context.Context, each func(*Followed)) error {
 	case err != nil:
 		return err
 	}
-	looking := make(chan error, 1) // a question cannot be interrupted, and must not hold up the records
+	// a question cannot be interrupted, and must not hold up the records
+	looking := make(chan error, 1)
 	busy := false
 	for {
 		select {
@@ -230,7 +234,8 @@ func (f *Follower) begin() error {
 	var errs []error
 	for _, s := range f.beginnings() {
 		if err := f.read(s.Topic, s.Partition, s.From); err != nil {
-			errs = append(errs, fmt.Errorf("read partition %d of topic %q: %w", s.Partition, s.Topic, translate(err)))
+			errs = append(errs, fmt.Errorf("read partition %d of topic %q: %w", s.Partition, s.Topic,
+				translate(err)))
 		}
 	}
 	return errors.Join(errs...)
@@ -285,7 +290,8 @@ func (f *Follower) read(topic string, partition int32, from int64) error {
 		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		delete(f.reading[topic], partition) // it ended by itself if its place was deleted: begin finds another
+		// it ended by itself if its place was deleted: begin finds another
+		delete(f.reading[topic], partition)
 		if f.ends[topic] == nil {
 			f.ends[topic] = map[int32]int64{}
 		}

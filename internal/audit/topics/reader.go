@@ -127,7 +127,7 @@ func (r *Reader) offsets(topic string, partitions []int32, at int64) (map[int32]
 	return offsets, nil
 }
 
-// WholeFrom tells whether a topic still has every record that was published to it from spans on:
+// WholeFrom reports whether a topic still has every record that was published to it from spans on:
 // none was deleted by retention, unless a record in front of them is left, and none is by
 // compaction. A topic whose configuration may not be read is taken for one without compaction.
 func (r *Reader) WholeFrom(ctx context.Context, topic string, spans []Span) (bool, error) {
@@ -142,10 +142,14 @@ func (r *Reader) WholeFrom(ctx context.Context, topic string, spans []Span) (boo
 	}
 	whole := true
 	err = r.within(ctx, func() error {
-		policy := sarama.ConfigResource{Type: sarama.TopicResource, Name: topic, ConfigNames: []string{"cleanup.policy"}}
-		entries, _ := r.admin.DescribeConfig(policy)
-		for _, e := range entries {
-			whole = whole && !strings.Contains(e.Value, "compact")
+		policy := &sarama.ConfigResource{Type: sarama.TopicResource, Name: topic,
+			ConfigNames: []string{"cleanup.policy"}}
+		described, _ := r.admin.DescribeConfigs([]*sarama.ConfigResource{policy},
+			sarama.DescribeConfigsOptions{})
+		for _, d := range described {
+			for _, e := range d.Configs {
+				whole = whole && !strings.Contains(e.Value, "compact")
+			}
 		}
 		return nil
 	})
@@ -155,7 +159,8 @@ func (r *Reader) WholeFrom(ctx context.Context, topic string, spans []Span) (boo
 // Read hands over the records of the spans, one span after the other, each by offset; span is its
 // index. What was deleted meanwhile is left out. The message is reused: it is valid until each
 // returns. An error of each is returned, and leaves the reader of no use.
-func (r *Reader) Read(ctx context.Context, spans []Span, each func(span int, offset int64, m *sink.Message) error) error {
+func (r *Reader) Read(ctx context.Context, spans []Span,
+	each func(span int, offset int64, m *sink.Message) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	fetched := make(chan fetchedBatches, 1)
 	go func() { // ends with the spans or ctx; waited for below
@@ -198,9 +203,11 @@ type fetchedBatches struct {
 }
 
 // fetchSpan hands on what stands in a span, batch by batch.
-func (r *Reader) fetchSpan(ctx context.Context, index int, span Span, to chan<- fetchedBatches) error {
+func (r *Reader) fetchSpan(ctx context.Context, index int, span Span,
+	to chan<- fetchedBatches) error {
 	failed := func(next int64, err error) error {
-		return fmt.Errorf("read partition %d of topic %q at offset %d: %w", span.Partition, span.Topic, next, err)
+		return fmt.Errorf("read partition %d of topic %q at offset %d: %w", span.Partition, span.Topic,
+			next, err)
 	}
 	stall := kafka.NewStall(r.cfg.DeliveryTimeout)
 	for next := span.From; next < span.End; {
@@ -237,7 +244,8 @@ func (r *Reader) fetchSpan(ctx context.Context, index int, span Span, to chan<- 
 	return nil
 }
 
-func (r *Reader) fetch(ctx context.Context, span Span, offset int64) (block *sarama.FetchResponseBlock, err error) {
+func (r *Reader) fetch(ctx context.Context, span Span,
+	offset int64) (block *sarama.FetchResponseBlock, err error) {
 	err = r.retry(ctx, span.Topic, func() error {
 		leader, err := r.Leader(span.Topic, span.Partition)
 		if err != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// waking is how long the client waits with a batch that nobody wakes it for: the first of a
+	// waking is how long the client waits with a batch that nothing wakes it for: the first of a
 	// topic, whose leader it has to look up, and one that is repeated. All others are sent when
 	// the flush that brings them is complete (flush.go).
 	waking = 2 * time.Millisecond
@@ -35,16 +35,18 @@ const (
 )
 
 // idempotent are the options of the at-least-once sink: never loses, never reorders, gives up
-// late. hook hears of each record.
+// late. hook is called for each record.
 func idempotent(c *kafka.Config, partitioner kgo.Partitioner, hook kgo.Hook) []kgo.Opt {
 	return []kgo.Opt{
 		kgo.UnknownTopicRetries(unknownRetries),
-		kgo.StopProducerOnDataLossDetected(), // it would go on under another identity, as if nothing had happened
+		// it would go on under another identity, as if nothing had happened
+		kgo.StopProducerOnDataLossDetected(),
 		kgo.RecordPartitioner(partitioner),
 		kgo.WithHooks(hook, requests{c.Requested}),
 		kgo.ProducerLinger(waking),
 		kgo.ProducerBatchMaxBytes(c.LargestBatch()),
-		kgo.MaxBufferedRecords(math.MaxInt32), // what is in flight is bounded in front of us, by the relay
+		// what is in flight is bounded in front of us, by the relay
+		kgo.MaxBufferedRecords(math.MaxInt32),
 	}
 }
 
@@ -54,7 +56,8 @@ func transactional(c *kafka.Config, id string) []kgo.Opt {
 		kgo.RetryBackoffFn(c.Backoff(firstRetry)),
 		kgo.RetryTimeoutFn(func(key int16) time.Duration {
 			if kmsg.Key(key) == kmsg.EndTxn {
-				return time.Nanosecond // what has become of an unanswered commit, only a new producer finds out
+				// what has become of an unanswered commit, only a new producer finds out
+				return time.Nanosecond
 			}
 			return c.RetryTimeout(key)
 		}),
@@ -102,7 +105,8 @@ func learn(ctx context.Context, client *kafka.Client, topic string, partition in
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%w: the producer does not find partition %d of topic %q", sink.ErrUnreachable, partition, topic)
+			return fmt.Errorf("%w: the producer does not find partition %d of topic %q",
+				sink.ErrUnreachable, partition, topic)
 		}
 		client.ForceMetadataRefresh()
 		if err := kafka.Pause(ctx, again); err != nil {
@@ -128,10 +132,12 @@ func explain(c *kafka.Config, err error, id string) error {
 // warn tells what is configured and not safe, in each session.
 func warn(c *kafka.Config, log zerolog.Logger) {
 	if c.TLS.InsecureSkipVerify {
-		log.Warn().Str("reason", "sink.kafka.tls.insecure_skip_verify is true").Msg("broker certificates were not verified")
+		log.Warn().Str("reason", "sink.kafka.tls.insecure_skip_verify is true").
+			Msg("broker certificates were not verified")
 	}
 	if c.SASL.Mechanism == "PLAIN" && !c.TLS.Enabled {
-		log.Warn().Str("reason", "sink.kafka.sasl.mechanism is PLAIN and sink.kafka.tls.enabled is false").Msg("password was sent in the clear")
+		log.Warn().Str("reason", "sink.kafka.sasl.mechanism is PLAIN and sink.kafka.tls.enabled is false").
+			Msg("password was sent in the clear")
 	}
 }
 
@@ -142,7 +148,8 @@ type requests struct{ requested func(bytes int) }
 var _ kgo.HookBrokerWrite = requests{}
 
 // OnBrokerWrite is called by the client's goroutines, one per connection.
-func (r requests) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, bytes int, _, _ time.Duration, err error) {
+func (r requests) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, bytes int, _, _ time.Duration,
+	err error) {
 	if err == nil && key == int16(kmsg.Produce) && r.requested != nil {
 		r.requested(bytes)
 	}

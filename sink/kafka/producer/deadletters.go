@@ -46,7 +46,8 @@ type letterPlace struct {
 // is created if sink.kafka.topics.create allows that. With the id of transactions, Append
 // publishes to any topic in one transaction, and every other producer with that id is shut out,
 // now. Errors are those of kafka.Connect.
-func OpenDeadLetters(ctx context.Context, cfg kafka.Config, topic, id string, log zerolog.Logger) (*DeadLetters, error) {
+func OpenDeadLetters(ctx context.Context, cfg kafka.Config, topic, id string,
+	log zerolog.Logger) (*DeadLetters, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -140,7 +141,8 @@ func (d *DeadLetters) Append(ctx context.Context, ms []*sink.Message) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("write %d records, to topic %q and where they belong: %w", len(ms), d.topic, err)
+		return fmt.Errorf("write %d records, to topic %q and where they belong: %w", len(ms), d.topic,
+			err)
 	}
 	return nil
 }
@@ -148,7 +150,8 @@ func (d *DeadLetters) Append(ctx context.Context, ms []*sink.Message) error {
 func (d *DeadLetters) admit(ctx context.Context, m *sink.Message) error {
 	var err error
 	if size := kafka.RecordSize(m); size > d.cfg.MaxMessageBytes {
-		err = fmt.Errorf("%w: %d bytes with overhead, sink.kafka.max_message_bytes is %d", sink.ErrTooLarge, size, d.cfg.MaxMessageBytes)
+		err = fmt.Errorf("%w: %d bytes with overhead, sink.kafka.max_message_bytes is %d",
+			sink.ErrTooLarge, size, d.cfg.MaxMessageBytes)
 	} else {
 		err = d.topics.ensure(ctx, m.Topic) // the client would wait for a topic that is not there
 	}
@@ -158,7 +161,8 @@ func (d *DeadLetters) admit(ctx context.Context, m *sink.Message) error {
 	return nil
 }
 
-func (d *DeadLetters) appendTogether(ctx context.Context, records []*kgo.Record, ms []*sink.Message) error {
+func (d *DeadLetters) appendTogether(ctx context.Context, records []*kgo.Record,
+	ms []*sink.Message) error {
 	if err := d.client.BeginTransaction(); err != nil {
 		return d.explain(ctx, err)
 	}
@@ -198,7 +202,8 @@ func (d *DeadLetters) commit(ctx context.Context, records []*kgo.Record) error {
 
 // firstRefused is the reason why a batch failed, and not what followed from it. Results are in any
 // order.
-func (d *DeadLetters) firstRefused(ctx context.Context, records []*kgo.Record, ms []*sink.Message, results kgo.ProduceResults) error {
+func (d *DeadLetters) firstRefused(ctx context.Context, records []*kgo.Record, ms []*sink.Message,
+	results kgo.ProduceResults) error {
 	of := map[*kgo.Record]error{}
 	for _, result := range results {
 		if result.Err != nil {
@@ -207,12 +212,14 @@ func (d *DeadLetters) firstRefused(ctx context.Context, records []*kgo.Record, m
 	}
 	first := -1
 	for i, r := range records {
-		if of[r] != nil && (first < 0 || kafka.IsVerdict(of[r]) && !kafka.IsVerdict(of[records[first]])) {
+		if of[r] != nil && (first < 0 || kafka.IsVerdict(of[r]) &&
+			!kafka.IsVerdict(of[records[first]])) {
 			first = i
 		}
 	}
 	if first < 0 {
 		return nil
 	}
-	return &sink.MessageError{Topic: ms[first].Topic, Origin: ms[first].Origin, Err: of[records[first]]}
+	return &sink.MessageError{Topic: ms[first].Topic, Origin: ms[first].Origin,
+		Err: of[records[first]]}
 }

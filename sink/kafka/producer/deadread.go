@@ -20,14 +20,16 @@ const deadLetterBytes = 4 << 20
 // the end that it had when it was first asked. If there are none at all it waits for some as long
 // as wait. Records of transactions come once they are committed, and what stands behind an open
 // one before; of one that is open only offsets are kept.
-func (d *DeadLetters) Read(ctx context.Context, wait time.Duration, each func(m *sink.Message, offset int64)) error {
+func (d *DeadLetters) Read(ctx context.Context, wait time.Duration,
+	each func(m *sink.Message, offset int64)) error {
 	if err := d.read(ctx, wait, each); err != nil {
 		return fmt.Errorf("read topic %q: %w", d.topic, err)
 	}
 	return nil
 }
 
-func (d *DeadLetters) read(ctx context.Context, wait time.Duration, each func(m *sink.Message, offset int64)) error {
+func (d *DeadLetters) read(ctx context.Context, wait time.Duration,
+	each func(m *sink.Message, offset int64)) error {
 	n, err := d.client.Partitions(ctx, d.topic)
 	if err != nil {
 		return err
@@ -72,7 +74,8 @@ func (d *DeadLetters) read(ctx context.Context, wait time.Duration, each func(m 
 }
 
 // take hands over what a partition has that is decided.
-func (d *DeadLetters) take(ctx context.Context, a topicreader.Fetched, each func(m *sink.Message, offset int64)) error {
+func (d *DeadLetters) take(ctx context.Context, a topicreader.Fetched,
+	each func(m *sink.Message, offset int64)) error {
 	for _, r := range a.Records {
 		d.next[a.Partition] = r.Offset + 1
 		for _, offset := range d.transactions.Add(r, r.Offset) {
@@ -92,7 +95,8 @@ func (d *DeadLetters) take(ctx context.Context, a topicreader.Fetched, each func
 
 // handCommitted reads the records of transactions that were committed again, and hands them over.
 // After an error it goes on where it was.
-func (d *DeadLetters) handCommitted(ctx context.Context, each func(m *sink.Message, offset int64)) error {
+func (d *DeadLetters) handCommitted(ctx context.Context,
+	each func(m *sink.Message, offset int64)) error {
 	for len(d.committed) > 0 {
 		at := d.committed[0]
 		m, err := d.Get(ctx, at.partition, at.offset)
@@ -108,13 +112,16 @@ func (d *DeadLetters) handCommitted(ctx context.Context, each func(m *sink.Messa
 }
 
 // Get reads one record again; nil if it was deleted.
-func (d *DeadLetters) Get(ctx context.Context, partition int32, offset int64) (*sink.Message, error) {
+func (d *DeadLetters) Get(ctx context.Context, partition int32,
+	offset int64) (*sink.Message, error) {
 	if m, covered := d.find(partition, offset); covered {
 		return m, nil
 	}
-	answers, err := d.reader.Fetch(ctx, d.topic, map[int32]int64{partition: offset}, deadLetterBytes, 0)
+	answers, err := d.reader.Fetch(ctx, d.topic, map[int32]int64{partition: offset}, deadLetterBytes,
+		0)
 	if err != nil {
-		return nil, fmt.Errorf("read offset %d of partition %d of topic %q: %w", offset, partition, d.topic, err)
+		return nil, fmt.Errorf("read offset %d of partition %d of topic %q: %w", offset, partition,
+			d.topic, err)
 	}
 	d.got = answers[0]
 	m, _ := d.find(partition, offset)
@@ -128,7 +135,8 @@ func (d *DeadLetters) find(partition int32, offset int64) (m *sink.Message, cove
 	if len(rs) == 0 || d.got.Partition != partition || offset < rs[0].Offset || offset >= d.got.Next {
 		return nil, false
 	}
-	at, found := slices.BinarySearchFunc(rs, offset, func(r *kgo.Record, offset int64) int { return int(r.Offset - offset) })
+	at, found := slices.BinarySearchFunc(rs, offset,
+		func(r *kgo.Record, offset int64) int { return int(r.Offset - offset) })
 	if !found || rs[at].Attrs.IsControl() {
 		return nil, true
 	}

@@ -1,12 +1,12 @@
-// Package producer is what the relay writes to Kafka: the sink that publishes at least once, the one
-// that publishes exactly once, the progress of a snapshot, and dead letters.
+// Package producer is what the relay writes to Kafka: the sink that publishes at least once, the
+// one that publishes exactly once, the progress of a snapshot, and dead letters.
 //
-// One Sink is one idempotent producer of one session. It retries in place, under the same producer id
-// and sequence numbers, whatever Kafka calls retriable: a stalled broker, a moved leader, too few
-// replicas. So a short outage costs neither a duplicate nor the session. What cannot be healed like
-// that, or lasts longer than delivery_timeout, is reported as the failure of the messages concerned;
-// the caller then closes the sink and opens another. The sink never sends a message again behind
-// later ones.
+// One Sink is one idempotent producer of one session. It retries in place, under the same
+// producer id and sequence numbers, whatever Kafka calls retriable: a stalled broker, a moved
+// leader, too few replicas. So a short outage costs neither a duplicate nor the session. What
+// cannot be healed like that, or lasts longer than delivery_timeout, is reported as the failure
+// of the messages concerned; the caller then closes the sink and opens another. The sink never
+// sends a message again behind later ones.
 //
 //	client.go              the options of each kind of producer, and its identity
 //	topics.go              which topics are there, and with how many partitions

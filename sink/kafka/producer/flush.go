@@ -33,7 +33,8 @@ func (s *Sink) trySend(expired bool) {
 		return
 	}
 	if !expired {
-		if due := s.pace.due(now, s.queues.messages, s.queues.bytes, s.queues.out.Load() == 0); !due.IsZero() {
+		if due := s.pace.due(now, s.queues.messages, s.queues.bytes,
+			s.queues.out.Load() == 0); !due.IsZero() {
 			s.setTimer(now, due)
 			return
 		}
@@ -48,7 +49,8 @@ func (s *Sink) trySend(expired bool) {
 		}
 		s.queues.next(f, now)
 		s.flushes.Add(1) // before shut, as seen under the lock
-		go s.produce(f)  // ends when all of it is reported, at the latest with the client; Close waits for flushes
+		// ends when all of it is reported, at the latest with the client; Close waits for flushes
+		go s.produce(f)
 	}
 	if len(s.queues.newTopics) == 0 {
 		s.timerAt = time.Time{}

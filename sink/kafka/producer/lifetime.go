@@ -84,7 +84,8 @@ func (l *lifetime) admit(ctx context.Context, m *sink.Message) error {
 		}
 	}
 	if ms := m.Timestamp.UnixMilli(); !m.Timestamp.IsZero() && (ms < 0 || ms > latestTimestamp) {
-		return fmt.Errorf("%w: timestamp %s is not between 1970 and 2262", sink.ErrInvalidRecord, m.Timestamp.UTC().Format(time.RFC3339))
+		return fmt.Errorf("%w: timestamp %s is not between 1970 and 2262", sink.ErrInvalidRecord,
+			m.Timestamp.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
@@ -95,13 +96,15 @@ func untaken(m *sink.Message, err error) error {
 
 // tooLarge is the refusal of a message whose batch would take size bytes.
 func (l *lifetime) tooLarge(topic string, size int, what string) error {
-	err := fmt.Errorf("%w: %s, sink.kafka.max_message_bytes is %d", sink.ErrTooLarge, what, l.cfg.MaxMessageBytes)
-	return kafka.Advise(err, "raise it together with the topic's limit: %s", kafka.RaiseTopicLimitCommand(l.cfg, topic, size+1024))
+	err := fmt.Errorf("%w: %s, sink.kafka.max_message_bytes is %d", sink.ErrTooLarge, what,
+		l.cfg.MaxMessageBytes)
+	return kafka.Advise(err, "raise it together with the topic's limit: %s",
+		kafka.RaiseTopicLimitCommand(l.cfg, topic, size+1024))
 }
 
 // latestTimestamp is the last one that the client can write, in milliseconds: it goes through
 // nanoseconds in 64 bits, and what is later would come out as another time without a word. Brokers
-// refuse what is more than an hour ahead unless they are told otherwise.
+// refuse what is more than an hour ahead unless they are configured otherwise.
 const latestTimestamp = int64(1<<63-1) / int64(time.Millisecond)
 
 // fail makes the sink refuse further messages and ends all requests. The first cause stays.
@@ -134,7 +137,7 @@ func (l *lifetime) consequence(err error) error {
 }
 
 // watch ends the session when the cluster answers nothing for delivery_timeout, and says earlier
-// that it hangs. progress counts the answers so far, and tells whether one is waited for. It
+// that it hangs. progress counts the answers so far, and reports whether one is waited for. It
 // returns when the sink stops.
 func (l *lifetime) watch(progress func() (answers int64, waiting bool)) {
 	ticker := time.NewTicker(min(time.Second, l.cfg.DeliveryTimeout/10))
@@ -150,7 +153,8 @@ func (l *lifetime) watch(progress func() (answers int64, waiting bool)) {
 		inFlight := l.published.Load() - l.reported.Load()
 		if answers != last || !waiting {
 			if noticed {
-				l.log.Info().Float64("duration", time.Since(since).Seconds()).Int64("in_flight", inFlight).Msg("broker acknowledges again")
+				l.log.Info().Float64("duration", time.Since(since).Seconds()).Int64("in_flight", inFlight).
+					Msg("broker acknowledges again")
 			}
 			last, since, noticed = answers, time.Now(), false
 			continue
@@ -166,7 +170,8 @@ func (l *lifetime) watch(progress func() (answers int64, waiting bool)) {
 			return
 		case silent >= stallNotice && !noticed:
 			noticed = true
-			l.log.Warn().Float64("duration", silent.Seconds()).Int64("in_flight", inFlight).Msg("broker stopped acknowledging")
+			l.log.Warn().Float64("duration", silent.Seconds()).Int64("in_flight", inFlight).
+				Msg("broker stopped acknowledging")
 		}
 	}
 }

@@ -50,6 +50,8 @@ func (p *pace) due(now time.Time, messages, bytes int, idle bool) time.Time {
 	return time.Time{}
 }
 
-func (p *pace) sent(now time.Time, messages, bytes int) { p.last, p.bulk = now, worth(messages, bytes) }
+func (p *pace) sent(now time.Time, messages, bytes int) {
+	p.last, p.bulk = now, worth(messages, bytes)
+}
 
 func worth(messages, bytes int) bool { return messages >= lingerMessages || bytes >= lingerBytes }

@@ -15,7 +15,7 @@ const stickyBytes = 16 << 10
 // wins, then murmur2 of the key bytes, and without a key a random partition that is kept for a
 // batch's worth. It belongs to the publisher.
 type placement struct {
-	partitions atomic.Int32               // as many as there are, as far as the client knows
+	partitions atomic.Int32               // as many as there are, as far as the client has them
 	led        func(partition int32) bool // has it a leader?
 	sticky     int32
 	left       int // bytes until another sticky partition is chosen
@@ -80,7 +80,7 @@ func (p javaPartitioner) ForTopic(topic string) kgo.TopicPartitioner {
 
 type javaTopicPartitioner struct{ kgo.TopicPartitioner }
 
-// RequiresConsistency tells whether the record must go to its partition even when that has no
+// RequiresConsistency reports whether the record must go to its partition even when that has no
 // leader just now.
 func (p *javaTopicPartitioner) RequiresConsistency(r *kgo.Record) bool {
 	return r.Partition >= 0 || p.TopicPartitioner.RequiresConsistency(r)

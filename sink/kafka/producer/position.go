@@ -53,15 +53,17 @@ func decodePosition(value []byte) (sink.Position, error) {
 		return sink.Position{}, err
 	}
 	return sink.Position{
-		Source: sink.Source{SystemID: v.SystemID, Timeline: v.Timeline, Database: v.Database, Slot: v.Slot, Events: v.Events},
-		LSN:    lsn, CommitTime: v.CommitTime,
+		Source: sink.Source{SystemID: v.SystemID, Timeline: v.Timeline, Database: v.Database,
+			Slot: v.Slot, Events: v.Events},
+		LSN: lsn, CommitTime: v.CommitTime,
 	}, nil
 }
 
 // ReadPosition returns what exactly_once has stored for a source, the zero Position if nothing. It
 // shuts out no relay. Errors are those of kafka.Connect; sink.ErrUnknownTopic: there is no such
 // topic yet.
-func ReadPosition(ctx context.Context, cfg kafka.Config, topic string, source sink.Source) (sink.Position, error) {
+func ReadPosition(ctx context.Context, cfg kafka.Config, topic string,
+	source sink.Source) (sink.Position, error) {
 	client, err := kafka.Connect(ctx, cfg, zerolog.Nop())
 	if err != nil {
 		return sink.Position{}, err
@@ -114,7 +116,8 @@ func (f *positions) of(topic string, source sink.Source) (sink.Position, error) 
 	}
 	p, err := decodePosition(value)
 	if err != nil {
-		return sink.Position{}, kafka.Advise(fmt.Errorf("position of %s in topic %q cannot be read: %w", positionKey(source), topic, err),
+		return sink.Position{}, kafka.Advise(fmt.Errorf("position of %s in topic %q cannot be read: %w",
+			positionKey(source), topic, err),
 			"see what stands there: kafka-console-consumer.sh --topic %s --from-beginning --property print.key=true", topic)
 	}
 	return p, nil

@@ -24,7 +24,8 @@ type Progress struct {
 
 // OpenProgress connects, and creates the topic if there is none. Errors are those of
 // kafka.Connect.
-func OpenProgress(ctx context.Context, cfg kafka.Config, topic string, log zerolog.Logger) (*Progress, error) {
+func OpenProgress(ctx context.Context, cfg kafka.Config, topic string,
+	log zerolog.Logger) (*Progress, error) {
 	options := append(single(&cfg),
 		kgo.ProducerBatchMaxBytes(cfg.LargestRequest()-sizeMargin),
 		kgo.ProducerBatchCompression(kgo.GzipCompression())) // offsets of many partitions, in text
@@ -54,7 +55,8 @@ func (p *Progress) Load(ctx context.Context, key string, each func(value []byte)
 
 // Save returns when the record is durable.
 func (p *Progress) Save(ctx context.Context, key string, value []byte) error {
-	err := produceSync(ctx, p.client, &kgo.Record{Topic: p.topic, Partition: onlyPartition, Key: []byte(key), Value: value}).FirstErr()
+	err := produceSync(ctx, p.client, &kgo.Record{Topic: p.topic, Partition: onlyPartition,
+		Key: []byte(key), Value: value}).FirstErr()
 	if err != nil {
 		return fmt.Errorf("save the progress of the snapshot to topic %q: %w", p.topic, err)
 	}
@@ -63,7 +65,8 @@ func (p *Progress) Save(ctx context.Context, key string, value []byte) error {
 
 // produceSync returns when all records are durable or have failed. When ctx ends before that, or
 // delivery_timeout, it closes the client: what is at a broker cannot be taken back otherwise.
-func produceSync(ctx context.Context, client *kafka.Client, records ...*kgo.Record) kgo.ProduceResults {
+func produceSync(ctx context.Context, client *kafka.Client,
+	records ...*kgo.Record) kgo.ProduceResults {
 	ctx, cancel := context.WithTimeout(ctx, client.Config.DeliveryTimeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, client.Close)()
@@ -83,7 +86,8 @@ func (p *Progress) Ends(ctx context.Context, topics []string) (map[string][]int6
 		if !known && len(found) > 0 {
 			n, p.known[topic] = len(found), len(found)
 		}
-		ends[topic] = found[:min(n, len(found))] // those that are added later are read from their beginnings
+		// those that are added later are read from their beginnings
+		ends[topic] = found[:min(n, len(found))]
 	}
 	return ends, err
 }
@@ -91,7 +95,8 @@ func (p *Progress) Ends(ctx context.Context, topics []string) (map[string][]int6
 // Read gives every record of a topic from an offset per partition up to the ends as they are now;
 // partitions beyond those given are read from their beginnings. Records that were deleted
 // meanwhile are left out.
-func (p *Progress) Read(ctx context.Context, topic string, from []int64, each func(*sink.Message)) error {
+func (p *Progress) Read(ctx context.Context, topic string, from []int64,
+	each func(*sink.Message)) error {
 	ends, err := p.Ends(ctx, []string{topic})
 	if err != nil {
 		return err

@@ -38,7 +38,8 @@ func (r *record) fill(m *sink.Message) {
 	for i := range m.Headers {
 		headers = append(headers, kgo.RecordHeader{Key: m.Headers[i].Key, Value: m.Headers[i].Value})
 	}
-	r.producer = kgo.Record{Topic: m.Topic, Key: m.Key, Value: m.Value, Headers: headers, Timestamp: m.Timestamp, Context: r}
+	r.producer = kgo.Record{Topic: m.Topic, Key: m.Key, Value: m.Value, Headers: headers,
+		Timestamp: m.Timestamp, Context: r}
 }
 
 // empty lets go of the message's bytes.
@@ -89,7 +90,8 @@ func (rs *records) giveBack(used []*record) {
 
 // kafkaRecord is a record that is used once.
 func kafkaRecord(m *sink.Message) *kgo.Record {
-	r := &kgo.Record{Topic: m.Topic, Key: m.Key, Value: m.Value, Partition: m.Partition, Timestamp: m.Timestamp}
+	r := &kgo.Record{Topic: m.Topic, Key: m.Key, Value: m.Value, Partition: m.Partition,
+		Timestamp: m.Timestamp}
 	if len(m.Headers) > 0 {
 		r.Headers = make([]kgo.RecordHeader, len(m.Headers))
 		for i, h := range m.Headers {

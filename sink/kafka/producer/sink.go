@@ -45,7 +45,8 @@ type Sink struct {
 // Open connects to the cluster and returns a sink that is ready to publish, until ctx ends. It
 // does not retry: errors are those of kafka.Config.Reach, or sink.ErrPermission. done is called
 // from goroutines of the sink. The caller closes the sink.
-func Open(ctx context.Context, cfg kafka.Config, log zerolog.Logger, done sink.Done) (*Sink, error) {
+func Open(ctx context.Context, cfg kafka.Config, log zerolog.Logger,
+	done sink.Done) (*Sink, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -216,7 +217,7 @@ func (s *Sink) prepare(ctx context.Context, m *sink.Message) (*record, error) {
 	return r, nil
 }
 
-// led tells of a topic's partitions whether they have a leader, as far as the client knows.
+// led reports of a topic's partitions whether they have a leader, as far as the client has them.
 func (s *Sink) led(topic string) func(int32) bool {
 	return func(partition int32) bool {
 		leader, _, err := s.client.PartitionLeader(topic, partition)
@@ -250,7 +251,8 @@ func (s *Sink) report(m *sink.Message, err error) {
 // left is the failure of a message that was left over when the sink stopped.
 func (s *Sink) left(err error) error {
 	var one *sink.MessageError
-	if errors.Is(err, sink.ErrClosed) && errors.Is(s.cause(), sink.ErrUnreachable) && !errors.As(s.cause(), &one) {
+	if errors.Is(err, sink.ErrClosed) && errors.Is(s.cause(), sink.ErrUnreachable) &&
+		!errors.As(s.cause(), &one) {
 		return s.cause() // says more
 	}
 	return s.consequence(err)
@@ -285,9 +287,11 @@ func (s *Sink) Close(ctx context.Context) error {
 	if s.closed.Swap(true) {
 		return nil
 	}
-	s.turn <- struct{}{} // for good: nobody asks about topics any more. Whoever has it leaves soon, because of stop
+	// for good: nobody asks about topics any more. Whoever has it leaves soon, because of stop
+	s.turn <- struct{}{}
 	finished := make(chan struct{})
-	go s.shutdown(finished) // waited for below; outlives Close only if ctx ends first, and then the cut connections end it
+	// waited for below; outlives Close only if ctx ends first, and then the cut connections end it
+	go s.shutdown(finished)
 
 	if !s.dialer.WasCut() {
 		deadline, _ := ctx.Deadline()

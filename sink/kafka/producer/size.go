@@ -35,7 +35,8 @@ func (s *Sink) fits(r *record) error {
 		return fmt.Errorf("compress a record of %d bytes: %w", size, err)
 	}
 	if compressed > limit {
-		return s.tooLarge(topic, compressed, fmt.Sprintf("%d bytes, %d of them left by %s", size, compressed, s.cfg.Compression))
+		return s.tooLarge(topic, compressed, fmt.Sprintf("%d bytes, %d of them left by %s", size,
+			compressed, s.cfg.Compression))
 	}
 	return nil
 }

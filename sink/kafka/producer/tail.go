@@ -38,29 +38,36 @@ func (p position) before(q position) bool {
 
 // tail is what earlier sessions of a source have published to a topic, from a position on.
 //
-// No row is lost: one is left out only if its own position was read in the topic. Newer rows of its key or of its partition prove nothing. It
-// may have been under way to a partition where its key lies no more, or to another topic.
+// No row is lost: one is left out only if its own position was read in the topic. Newer rows of
+// its key or of its partition prove nothing. It may have been under way to a partition where its
+// key lies no more, or to another topic.
 //
-// Rows of a key keep their order, if no partitions are added, so that they lie in one. Take an older and a newer one:
-//   - The older one is published now: then the newer one follows it, whether it is there or not, because of again.
+// Rows of a key keep their order, if no partitions are added, so that they lie in one. Take an
+// older and a newer one:
+//   - The older one is published now: then the newer one follows it, whether it is there or
+//     not, because of again.
 //   - The older one is left out, the newer one is published now: it comes behind.
-//   - Both are left out: then no record of the older one stands behind the last of the newer one, which would be overtaken, and so not in seen.
-//     That holds also for an older row from before the session's first.
+//   - Both are left out: then no record of the older one stands behind the last of the newer
+//     one, which would be overtaken, and so not in seen. That holds also for an older row
+//     from before the session's first.
 //
-// Neither rule costs anything while sessions are killed and slots rewound. What sessions have published of a key then has no gaps, and the rows with
-// keys in a partition are in order. So a row that is not there has none behind it of its key, and no row is overtaken.
+// Neither rule costs anything while sessions are killed and slots rewound. What sessions have
+// published of a key then has no gaps, and the rows with keys in a partition are in order. So a
+// row that is not there has none behind it of its key, and no row is overtaken.
 //
 // The test of all of this is TestTail_LosesNothingAndKeepsTheOrderOfKeys.
 type tail struct {
-	seen   events   // that are not overtaken: no older row with a key stands behind them in their partition
+	// that are not overtaken: no older row with a key stands behind them in their partition
+	seen   events
 	newest position // behind it nothing is published
 	log    zerolog.Logger
 	topic  string
 
-	again map[uint64]struct{} // hashes of the keys of which a row was not there: what follows of them is published
-	seed  maphash.Seed        // of the hashes
-	told  bool                // that rows are published again
-	all   *tails              // which it belongs to: they count its keys
+	// hashes of the keys of which a row was not there: what follows of them is published
+	again  map[uint64]struct{}
+	seed   maphash.Seed // of the hashes
+	warned bool         // that rows are published again
+	all    *tails       // which it belongs to: they count its keys
 }
 
 func newTail(log zerolog.Logger, topic string, room int, all *tails) *tail {
@@ -70,7 +77,7 @@ func newTail(log zerolog.Logger, topic string, room int, all *tails) *tail {
 	}
 }
 
-// has tells whether an event was published. It is asked in the order of positions.
+// has reports whether an event was published. It is asked in the order of positions.
 func (t *tail) has(p position, key []byte) bool {
 	if t.newest.before(p) {
 		t.forget()
@@ -85,8 +92,8 @@ func (t *tail) has(p position, key []byte) bool {
 	if there && !again {
 		return true
 	}
-	if there && !t.told {
-		t.told = true
+	if there && !t.warned {
+		t.warned = true
 		t.log.Warn().Str("topic", t.topic).Stringer("lsn", p.lsn).
 			Msg("rows that are in the topic are published again: they follow a row of the same key that is not there, or not there any more")
 	}
@@ -109,14 +116,14 @@ func (t *tail) forget() {
 	t.seen, t.again, t.newest = events{}, nil, position{}
 }
 
-// ends tells whether the tail was read only up to before p, for want of room.
+// ends reports whether the tail was read only up to before p, for want of room.
 func (t *tail) ends(p position) bool {
 	return !t.newest.before(p) && t.seen.until.lsn != 0 && !p.before(t.seen.until)
 }
 
 var _ sink.Deduplicator = (*Sink)(nil)
 
-// Published tells whether an earlier session of the source has published m. The first call for a
+// Published reports whether an earlier session of the source has published m. The first call for a
 // topic reads the ends of its partitions, back to where the positions lie before m's; so the first
 // message of a topic must be the oldest of the session. So does a later one, when what there was
 // room for is behind the session. Where it cannot be told, the answer is false. That includes what
@@ -146,7 +153,8 @@ func (s *Sink) Published(ctx context.Context, source sink.Source, m *sink.Messag
 	}
 	t, err := s.readTails(ctx, source, m.Topic, p, s.tails.room(p, m.Topic))
 	if err != nil {
-		return false, &sink.MessageError{Topic: m.Topic, Origin: m.Origin, Err: fmt.Errorf("read what earlier sessions have published: %w", err)}
+		return false, &sink.MessageError{Topic: m.Topic, Origin: m.Origin,
+			Err: fmt.Errorf("read what earlier sessions have published: %w", err)}
 	}
 	s.tails.put(t)
 	return t.has(p, m.Key), nil
@@ -154,10 +162,13 @@ func (s *Sink) Published(ctx context.Context, source sink.Source, m *sink.Messag
 
 // follow goes on where there was no room any more: what was not there until then is still not to
 // be overtaken. before is used no more: its keys are t's.
-func (t *tail) follow(before *tail) { t.again, t.seed, t.told = before.again, before.seed, before.told }
+func (t *tail) follow(before *tail) {
+	t.again, t.seed, t.warned = before.again, before.seed, before.warned
+}
 
 // readTails reads until ctx or the sink ends.
-func (s *Sink) readTails(ctx context.Context, source sink.Source, topic string, from position, room int) (*tail, error) {
+func (s *Sink) readTails(ctx context.Context, source sink.Source, topic string, from position,
+	room int) (*tail, error) {
 	ctx, end := until(ctx, s.taking)
 	defer end()
 	reader := tailReader{

@@ -88,7 +88,8 @@ func (e *events) has(p position) bool {
 // pack merges what is unpacked into what is packed, as far as there is room.
 func (e *events) pack() {
 	slices.SortFunc(e.unpacked, block.compare)
-	p := packer{bytes: make([]byte, 0, len(e.packed)+8*len(e.unpacked)), room: cmp.Or(e.room, tailRoom)}
+	p := packer{bytes: make([]byte, 0, len(e.packed)+8*len(e.unpacked)),
+		room: cmp.Or(e.room, tailRoom)}
 	old := e.first()
 	for _, b := range e.unpacked {
 		for ; old.ok && old.compare(b) < 0; old.next() {

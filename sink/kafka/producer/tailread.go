@@ -95,8 +95,9 @@ func (r *tailReader) read(ctx context.Context) (*tail, error) {
 // partition reads from the end of the log until all that is older is older than the session's
 // first message.
 func (r *tailReader) partition(ctx context.Context, p int32) (f found, err error) {
-	start, end := int64(0), int64(0)
-	if end, err = r.end(ctx, p); err == nil {
+	var start int64
+	end, err := r.end(ctx, p)
+	if err == nil {
 		start, err = r.reader.Start(ctx, r.topic, p)
 	}
 	if err == nil {
@@ -113,7 +114,8 @@ func (r *tailReader) partition(ctx context.Context, p int32) (f found, err error
 }
 
 // search is partition, between two offsets.
-func (r *tailReader) search(start, end int64, read func(from, to int64) (span, error)) (f found, err error) {
+func (r *tailReader) search(start, end int64,
+	read func(from, to int64) (span, error)) (f found, err error) {
 	gap, step, older := int64(0), int64(tailFirst), 0
 	for to := end; to > start; {
 		at := max(start, to-step)
@@ -131,7 +133,8 @@ func (r *tailReader) search(start, end int64, read func(from, to int64) (span, e
 			return f, nil
 		}
 		if gap > r.gap {
-			r.log.Warn().Str("topic", r.topic).Int32("partition", s.partition).Int64("bytes", gap).Int("events", f.count).
+			r.log.Warn().Str("topic", r.topic).Int32("partition", s.partition).Int64("bytes",
+				gap).Int("events", f.count).
 				Msg("end of the partition read no further for what is published already: what others wrote there is too much; rows may be published again")
 			return f, nil
 		}

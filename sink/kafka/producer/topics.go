@@ -15,7 +15,8 @@ type topics struct {
 	learn  func(ctx context.Context, topic string, partition int32) error
 	taking context.Context  // ended: no answer is waited for any more
 	known  map[string]int32 // partitions; asked for again when a message wants one beyond
-	ahead  []*sink.Message  // of the Publish that is under way, until their topics have been asked for
+	// of the Publish that is under way, until their topics have been asked for
+	ahead []*sink.Message
 }
 
 // until is ctx, ended with ErrClosed when taking ends.
@@ -37,10 +38,13 @@ func (t *topics) ensure(ctx context.Context, topic string) error {
 	if t.prefetch(ctx); t.known[topic] > 0 {
 		return nil
 	}
-	return t.ask(ctx, topic, func(ctx context.Context) (int32, error) { return t.client.Ensure(ctx, topic) })
+	return t.ask(ctx, topic, func(ctx context.Context) (int32,
+		error) {
+		return t.client.Ensure(ctx, topic)
+	})
 }
 
-// has reports whether the topic has the partition, asking anew if it is beyond what is known:
+// has reports whether the topic has the partition, asking again if it is beyond what is known:
 // partitions can be added.
 func (t *topics) has(ctx context.Context, topic string, partition int32) error {
 	if partition < t.known[topic] {
@@ -57,7 +61,8 @@ func (t *topics) has(ctx context.Context, topic string, partition int32) error {
 		return err
 	}
 	if n := t.known[topic]; partition >= n {
-		err := fmt.Errorf("%w: partition %d of topic %q, which has %d partitions", sink.ErrInvalidRecord, partition, topic, n)
+		err := fmt.Errorf("%w: partition %d of topic %q, which has %d partitions", sink.ErrInvalidRecord,
+			partition, topic, n)
 		return kafka.Advise(err, "correct the column, or add partitions: %s",
 			kafka.AddPartitionsCommand(*t.client.Config, topic, partition+1))
 	}
@@ -65,7 +70,8 @@ func (t *topics) has(ctx context.Context, topic string, partition int32) error {
 }
 
 // ask waits for an answer until ctx or the sink ends.
-func (t *topics) ask(ctx context.Context, topic string, question func(context.Context) (int32, error)) error {
+func (t *topics) ask(ctx context.Context, topic string,
+	question func(context.Context) (int32, error)) error {
 	ctx, end := until(ctx, t.taking)
 	defer end()
 	n, err := question(ctx)

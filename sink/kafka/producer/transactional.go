@@ -46,7 +46,8 @@ type TransactionalSink struct {
 // OpenTransactional connects to the cluster and returns a sink that waits for Begin. positionTopic
 // is created if it is missing. Errors are those of Open. done and committed are called from
 // goroutines of the sink. The caller closes the sink.
-func OpenTransactional(ctx context.Context, cfg kafka.Config, positionTopic string, log zerolog.Logger, done sink.Done, committed sink.Committed) (*TransactionalSink, error) {
+func OpenTransactional(ctx context.Context, cfg kafka.Config, positionTopic string,
+	log zerolog.Logger, done sink.Done, committed sink.Committed) (*TransactionalSink, error) {
 	stored, err := kafka.Connect(ctx, cfg, log)
 	if err != nil {
 		return nil, err
@@ -56,7 +57,8 @@ func OpenTransactional(ctx context.Context, cfg kafka.Config, positionTopic stri
 		stored.Close()
 		return nil, fmt.Errorf("open relay.position_topic %q: %w", positionTopic, err)
 	}
-	s := &TransactionalSink{committed: committed, stored: stored, positionTopic: positionTopic, queue: newQueue()}
+	s := &TransactionalSink{committed: committed, stored: stored, positionTopic: positionTopic,
+		queue: newQueue()}
 	s.begin(cfg, log, done)
 	s.topics = topics{client: stored, learn: s.learn, taking: s.taking, known: map[string]int32{}}
 	s.writer = newTransactionWriter(s)
@@ -90,21 +92,25 @@ func (s *TransactionalSink) Begin(ctx context.Context, source sink.Source) (sink
 		if ctx.Err() != nil {
 			err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
-		return sink.Position{}, fmt.Errorf("begin Kafka producer with transactional id %q: %w", s.id, err)
+		return sink.Position{}, fmt.Errorf("begin Kafka producer with transactional id %q: %w", s.id,
+			err)
 	}
 	s.client = client
 	if !v2 {
-		s.log.Warn().Str("transactional_id", s.id).Str("reason", "the cluster's feature transaction.version is below 2, or the broker is older than Kafka 4.0").
+		s.log.Warn().Str("transactional_id", s.id).Str("reason",
+			"the cluster's feature transaction.version is below 2, or the broker is older than Kafka 4.0").
 			Msg("transactions of Kafka have known gaps when requests are delayed")
 	}
-	s.log.Info().Str("transactional_id", s.id).Stringer("end_lsn", position.LSN).Float64("duration", time.Since(began).Seconds()).
+	s.log.Info().Str("transactional_id", s.id).Stringer("end_lsn", position.LSN).Float64("duration",
+		time.Since(began).Seconds()).
 		Msg("transactional producer began")
 	s.background.Go(s.writer.run)                   // ends with taking; Close waits
 	s.background.Go(func() { s.watch(s.progress) }) // the same
 	return position, nil
 }
 
-func (s *TransactionalSink) start(ctx context.Context, client *kafka.Client) (sink.Position, bool, error) {
+func (s *TransactionalSink) start(ctx context.Context,
+	client *kafka.Client) (sink.Position, bool, error) {
 	// Kafka answers when every transaction of the former producer has its markers in every
 	// partition.
 	if err := identify(ctx, client); err != nil {
@@ -198,7 +204,7 @@ func (s *TransactionalSink) progress() (answers int64, waiting bool) {
 }
 
 // report calls done. After the first failure every message counts as failed, also one that the
-// broker has written: nobody will see it.
+// broker has written: no reader will see it.
 func (s *TransactionalSink) report(m *sink.Message, err error) {
 	if err != nil {
 		translated := explain(&s.cfg, err, s.id)
@@ -215,7 +221,7 @@ func (s *TransactionalSink) report(m *sink.Message, err error) {
 }
 
 // Close ends the producer; calling it again does nothing. A commit that is under way is waited for
-// while time allows, and a transaction without a boundary is aborted, so that nobody who reads the
+// while time allows, and a transaction without a boundary is aborted, so that no reader of the
 // topics has to wait for the next session. After half of the time, or at once if the sink has
 // failed, the connections are cut.
 func (s *TransactionalSink) Close(ctx context.Context) error {
@@ -229,7 +235,8 @@ func (s *TransactionalSink) Close(ctx context.Context) error {
 		return nil
 	}
 	finished := make(chan struct{})
-	go s.shutdown(finished) // waited for below; outlives Close only if ctx ends first, and then the cut connections end it
+	// waited for below; outlives Close only if ctx ends first, and then the cut connections end it
+	go s.shutdown(finished)
 
 	deadline, _ := ctx.Deadline()
 	patience := time.NewTimer(time.Until(deadline) / 2)
@@ -247,7 +254,8 @@ func (s *TransactionalSink) Close(ctx context.Context) error {
 	case <-finished:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("close Kafka producer, %d messages in flight: %w", s.published.Load()-s.reported.Load(), context.Cause(ctx))
+		return fmt.Errorf("close Kafka producer, %d messages in flight: %w",
+			s.published.Load()-s.reported.Load(), context.Cause(ctx))
 	}
 }
 

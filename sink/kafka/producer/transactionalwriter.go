@@ -36,8 +36,9 @@ type transactionWriter struct {
 
 	mu       sync.Mutex
 	producer producerIdentity // of the records of this transaction; zero: none is acknowledged yet
-	written  map[string]int32 // topics that were written to for the first time, with a partition of each
-	placed   map[string]bool  // topics that the client has stored the partitions of
+	// topics that were written to for the first time, with a partition of each
+	written map[string]int32
+	placed  map[string]bool // topics that the client has stored the partitions of
 }
 
 func newTransactionWriter(s *TransactionalSink) *transactionWriter {
@@ -143,7 +144,8 @@ func (w *transactionWriter) produce(m *sink.Message) {
 	w.messages++
 	w.bytes += m.Size()
 	w.left.Add(1)
-	w.sink.client.Produce(w.sink.life, kafkaRecord(m), func(r *kgo.Record, err error) { // called by one goroutine at a time, in the order of each partition
+	// called by one goroutine at a time, in the order of each partition
+	w.sink.client.Produce(w.sink.life, kafkaRecord(m), func(r *kgo.Record, err error) {
 		defer w.left.Done()
 		w.sink.report(m, w.acknowledged(r, err))
 	})
@@ -187,7 +189,8 @@ func (w *transactionWriter) place() {
 			if leader >= 0 || err != nil && time.Since(began) > time.Second {
 				break
 			}
-			time.Sleep(min(100*time.Microsecond+time.Since(began)/4, kafka.ReadPause)) // more rarely, the longer it takes
+			// more rarely, the longer it takes
+			time.Sleep(min(100*time.Microsecond+time.Since(began)/4, kafka.ReadPause))
 		}
 		w.placed[topic] = true
 	}
@@ -212,7 +215,8 @@ func (w *transactionWriter) commit(p sink.Position) {
 	if !w.begin() {
 		return
 	}
-	position := &kgo.Record{Topic: s.positionTopic, Partition: onlyPartition, Key: []byte(positionKey(p.Source)), Value: encodePosition(p)}
+	position := &kgo.Record{Topic: s.positionTopic, Partition: onlyPartition,
+		Key: []byte(positionKey(p.Source)), Value: encodePosition(p)}
 	w.left.Add(1)
 	s.client.Produce(s.life, position, func(r *kgo.Record, err error) {
 		defer w.left.Done()
@@ -231,7 +235,8 @@ func (w *transactionWriter) commit(p sink.Position) {
 		return
 	}
 	s.commits.Add(1)
-	s.log.Debug().Stringer("end_lsn", p.LSN).Int("messages", w.messages).Float64("duration", time.Since(began).Seconds()).Msg("transaction committed")
+	s.log.Debug().Stringer("end_lsn", p.LSN).Int("messages", w.messages).Float64("duration",
+		time.Since(began).Seconds()).Msg("transaction committed")
 	w.open = false
 	w.messages, w.bytes = 0, 0
 	s.committed(p.LSN, nil)

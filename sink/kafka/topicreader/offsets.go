@@ -74,7 +74,8 @@ func inOrder(listed map[int32]kadm.ListedOffset) ([]int64, error) {
 
 // LogEnd is where the leader's log ends, and how far of it can be read. What cannot be, its
 // replicas do not have yet.
-func (r *Reader) LogEnd(ctx context.Context, topic string, partition int32) (end, readable int64, err error) {
+func (r *Reader) LogEnd(ctx context.Context, topic string,
+	partition int32) (end, readable int64, err error) {
 	err = r.retry(ctx, topic, func(ctx context.Context) error {
 		if end, err = r.Offset(ctx, topic, partition, endOfLog, debugging); err != nil {
 			var code *kerr.Error
@@ -90,7 +91,8 @@ func (r *Reader) LogEnd(ctx context.Context, topic string, partition int32) (end
 }
 
 // Start is where a partition begins.
-func (r *Reader) Start(ctx context.Context, topic string, partition int32) (start int64, err error) {
+func (r *Reader) Start(ctx context.Context, topic string,
+	partition int32) (start int64, err error) {
 	err = r.retry(ctx, topic, func(ctx context.Context) error {
 		start, err = r.Offset(ctx, topic, partition, startOfLog, consumer)
 		return err
@@ -99,7 +101,8 @@ func (r *Reader) Start(ctx context.Context, topic string, partition int32) (star
 }
 
 // Offset asks the leader of a partition for the offset at a time.
-func (r *Reader) Offset(ctx context.Context, topic string, partition int32, time int64, replica int32) (int64, error) {
+func (r *Reader) Offset(ctx context.Context, topic string, partition int32, time int64,
+	replica int32) (int64, error) {
 	led, err := r.leadersOf(ctx, topic)
 	if err != nil {
 		return 0, err
@@ -127,5 +130,6 @@ func (r *Reader) Offset(ctx context.Context, topic string, partition int32, time
 			}
 		}
 	}
-	return 0, fmt.Errorf("%w: the answer of a broker does not have partition %d", sink.ErrUnreachable, partition)
+	return 0, fmt.Errorf("%w: the answer of a broker does not have partition %d", sink.ErrUnreachable,
+		partition)
 }

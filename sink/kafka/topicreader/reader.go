@@ -57,7 +57,8 @@ type Fetched struct {
 // New makes a reader of the records that client sees. committed: those of open and aborted
 // transactions are left out, and the end of a partition is where the first open one begins.
 func New(client *kafka.Client, committed bool) *Reader {
-	return &Reader{client: client, committed: committed, admin: kadm.NewClient(client.Client), unpack: kgo.DefaultDecompressor(), leaders: map[string]leaders{}}
+	return &Reader{client: client, committed: committed, admin: kadm.NewClient(client.Client),
+		unpack: kgo.DefaultDecompressor(), leaders: map[string]leaders{}}
 }
 
 // Open makes a reader with connections of its own, which Close ends. Errors are those of
@@ -75,7 +76,8 @@ func (r *Reader) Close() { r.client.Close() }
 
 // Message is a record as package sink has it.
 func Message(r *kgo.Record) *sink.Message {
-	m := &sink.Message{Topic: r.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value, Timestamp: r.Timestamp}
+	m := &sink.Message{Topic: r.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value,
+		Timestamp: r.Timestamp}
 	for _, h := range r.Headers {
 		m.Headers = append(m.Headers, sink.Header{Key: h.Key, Value: h.Value})
 	}
@@ -86,7 +88,8 @@ func Message(r *kgo.Record) *sink.Message {
 // records that are not there yet as long as wait, or less where several brokers are asked one
 // after the other. Where retention has taken what stands at an offset, Next is where the partition
 // begins.
-func (r *Reader) Fetch(ctx context.Context, topic string, next map[int32]int64, bytes int32, wait time.Duration) (all []Fetched, err error) {
+func (r *Reader) Fetch(ctx context.Context, topic string, next map[int32]int64, bytes int32,
+	wait time.Duration) (all []Fetched, err error) {
 	err = r.retry(ctx, topic, func(ctx context.Context) error {
 		all = nil
 		id, byLeader, err := r.byLeader(ctx, topic, next)
@@ -129,7 +132,8 @@ func (r *Reader) Fetch(ctx context.Context, topic string, next map[int32]int64, 
 }
 
 // byLeader divides the partitions by the brokers that lead them.
-func (r *Reader) byLeader(ctx context.Context, topic string, next map[int32]int64) (id [16]byte, by map[int32][]int32, err error) {
+func (r *Reader) byLeader(ctx context.Context, topic string,
+	next map[int32]int64) (id [16]byte, by map[int32][]int32, err error) {
 	led, err := r.leadersOf(ctx, topic)
 	by = map[int32][]int32{}
 	for partition := range next {
@@ -175,7 +179,8 @@ func (r *Reader) leadersOf(ctx context.Context, topic string) (leaders, error) {
 }
 
 // take reads an answer.
-func (r *Reader) take(ctx context.Context, topic string, next map[int32]int64, asked []int32, answer *kmsg.FetchResponse) (all []Fetched, err error) {
+func (r *Reader) take(ctx context.Context, topic string, next map[int32]int64, asked []int32,
+	answer *kmsg.FetchResponse) (all []Fetched, err error) {
 	for _, t := range answer.Topics {
 		for i := range t.Partitions {
 			p := &t.Partitions[i]
@@ -205,12 +210,14 @@ func (r *Reader) take(ctx context.Context, topic string, next map[int32]int64, a
 		}
 	}
 	if len(all) != len(asked) {
-		return nil, fmt.Errorf("%w: the answer of a broker has %d partitions of %d", sink.ErrUnreachable, len(all), len(asked))
+		return nil, fmt.Errorf("%w: the answer of a broker has %d partitions of %d", sink.ErrUnreachable,
+			len(all), len(asked))
 	}
 	return all, nil
 }
 
-func (r *Reader) decode(topic string, offset int64, p *kmsg.FetchResponseTopicPartition) (Fetched, error) {
+func (r *Reader) decode(topic string, offset int64,
+	p *kmsg.FetchResponseTopicPartition) (Fetched, error) {
 	options := kgo.ProcessFetchPartitionOpts{
 		KeepControlRecords: true, Offset: offset, Topic: topic, Partition: p.Partition,
 	}
@@ -231,7 +238,8 @@ func (r *Reader) retry(ctx context.Context, topic string, call func(context.Cont
 	defer cancel()
 	for try := 1; ; try++ {
 		err := kafka.Failed(ctx, call(ctx))
-		again := errors.Is(err, sink.ErrUnreachable) || kerr.IsRetriable(err) && !errors.Is(err, sink.ErrUnknownTopic)
+		again := errors.Is(err, sink.ErrUnreachable) || kerr.IsRetriable(err) &&
+			!errors.Is(err, sink.ErrUnknownTopic)
 		if err == nil || !again || ctx.Err() != nil || try == tries {
 			return err
 		}

@@ -39,7 +39,8 @@ func (r *Reader) Spans(ctx context.Context, topic string, since time.Time) ([]Sp
 		}
 		starts, err := inOrder(listed[topic])
 		for p := range min(len(starts), len(ends)) {
-			from := min(starts[p], ends[p])                                                          // no record is that young
+			// no record is that young
+			from := min(starts[p], ends[p])
 			spans = append(spans, Span{Topic: topic, Partition: int32(p), From: from, End: ends[p]}) //nolint:gosec // Kafka counts them in 32 bits
 		}
 		return err
@@ -50,7 +51,8 @@ func (r *Reader) Spans(ctx context.Context, topic string, since time.Time) ([]Sp
 	return spans, nil
 }
 
-func (r *Reader) listStarts(ctx context.Context, topic string, since time.Time) (kadm.ListedOffsets, error) {
+func (r *Reader) listStarts(ctx context.Context, topic string,
+	since time.Time) (kadm.ListedOffsets, error) {
 	if since.IsZero() {
 		return r.admin.ListStartOffsets(ctx, topic)
 	}
@@ -74,7 +76,8 @@ func (r *Reader) Whole(ctx context.Context, topic string) (bool, error) {
 
 // Read hands over the records of the spans, one span after the other, each by offset. What was
 // deleted meanwhile is left out. An error of each ends it and is returned.
-func (r *Reader) Read(ctx context.Context, spans []Span, each func(m *sink.Message, offset int64) error) error {
+func (r *Reader) Read(ctx context.Context, spans []Span,
+	each func(m *sink.Message, offset int64) error) error {
 	for _, s := range spans {
 		err := r.Scan(ctx, s, fetchBytes, func(record *kgo.Record) error {
 			if record.Attrs.IsControl() {
@@ -91,7 +94,8 @@ func (r *Reader) Read(ctx context.Context, spans []Span, each func(m *sink.Messa
 
 // Scan is Read for one span with the records of the client, control records too, of which about
 // bytes are in memory at a time; 0: as many as for Read.
-func (r *Reader) Scan(ctx context.Context, s Span, bytes int32, each func(*kgo.Record) error) error {
+func (r *Reader) Scan(ctx context.Context, s Span, bytes int32,
+	each func(*kgo.Record) error) error {
 	if bytes == 0 {
 		bytes = fetchBytes
 	}
@@ -102,7 +106,8 @@ func (r *Reader) Scan(ctx context.Context, s Span, bytes int32, each func(*kgo.R
 			err = stall.Look(ctx, answers[0].Next > next)
 		}
 		if err != nil {
-			return fmt.Errorf("read partition %d of topic %q at offset %d: %w", s.Partition, s.Topic, next, err)
+			return fmt.Errorf("read partition %d of topic %q at offset %d: %w", s.Partition, s.Topic, next,
+				err)
 		}
 		for _, record := range answers[0].Records {
 			if record.Offset >= s.End {
