@@ -126,7 +126,7 @@ func Size(bytes float64) string {
 	return fmt.Sprintf("%s %ciB", strings.TrimSuffix(fmt.Sprintf("%.1f", bytes), ".0"), "KMGTP"[unit])
 }
 
-// fromXmin is the condition for rows written by a transaction or a later one. By age, since
+// FromXminSQL is the condition for rows written by a transaction or a later one. By age, since
 // numbers of transactions wrap around.
 func FromXminSQL(xid uint32) string {
 	return "pg_catalog.age(xmin) <= pg_catalog.age('" + strconv.FormatUint(uint64(xid), 10) +

@@ -12,12 +12,10 @@ import (
 	"github.com/postrider/postrider/replication"
 )
 
-// Lock is the right to publish the rows of the tables for a slot, which one process has at a time.
-// It is a temporary physical slot that keeps no WAL: making one takes REPLICATION, so nobody with
-// lesser rights can take the lock, and it is gone with its session. An advisory lock is for
-// everybody.
-//
-// The session is its own: the server drops temporary slots at any error of a statement.
+// Lock is the right to publish the rows of the tables for a slot, which one process has at a time:
+// a temporary physical slot that keeps no WAL. Making one takes REPLICATION, while any role can
+// take an advisory lock. It ends with its session, which has no other use: the server drops
+// temporary slots at any error of a statement.
 type Lock struct{ conn *pgx.Conn }
 
 // TryLock takes the lock of a slot. An error wraps replication.ErrSlotInUse if another process has

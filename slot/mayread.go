@@ -10,11 +10,10 @@ import (
 	"github.com/postrider/postrider/internal/postgres"
 )
 
-// MayRead tells why the rows of a table are not to be read by SELECT; empty: they may be. The
-// server plans a SELECT with code of the table's owner and the rights of the reader
-// (docs/THREAT-MODEL.md). The right to SELECT is no consent to that, since the owner grants it:
-// consented is, by the configuration or by whoever runs a command. A role may always read what is
-// its own.
+// MayRead says why the rows of a table must not be read by SELECT; empty: they may be. The server
+// plans a SELECT with code of the table's owner and the rights of the reader
+// (docs/THREAT-MODEL.md). The owner grants the right to SELECT, so that is no consent: consented
+// is, by the configuration or a command. A role may always read its own tables.
 func MayRead(ctx context.Context, conn *pgx.Conn, oid uint32,
 	consented bool) (whyNot string, err error) {
 	var granted, table, own bool

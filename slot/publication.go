@@ -67,6 +67,7 @@ func SplitTable(table string) (schema, name string) {
 	return schema, name
 }
 
+// SplitTables is SplitTable for several.
 func SplitTables(tables []string) (schemas, names []string) {
 	schemas, names = make([]string, len(tables)), make([]string, len(tables))
 	for i, t := range tables {
@@ -75,7 +76,7 @@ func SplitTables(tables []string) (schemas, names []string) {
 	return schemas, names
 }
 
-// quoteTable is the name for SQL.
+// QuoteTable is the name for SQL.
 func QuoteTable(table string) string {
 	schema, name := SplitTable(table)
 	return pgx.Identifier{schema, name}.Sanitize()

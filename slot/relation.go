@@ -84,7 +84,7 @@ func TextSQL(c replication.Column) string {
 	return WrittenSQL(postgres.QuoteName(c.Name))
 }
 
-// writtenSQL is SQL for what the type's output function writes, which is the server's for all but
+// WrittenSQL is SQL for what the type's output function writes, which is the server's for all but
 // base types, and those are made by superusers.
 func WrittenSQL(value string) string {
 	return "CASE WHEN NOT (" + value + " IS NULL) THEN pg_catalog.format('%s', " + value + ") END"

@@ -19,9 +19,6 @@ func TestMain(m *testing.M) {
 	parts.Main(m)
 }
 
-// patience is for what is no promise.
-const patience = 2 * time.Minute
-
 // place is a database of its own with what the tests of this package do there.
 type place struct{ *testdb.DB }
 

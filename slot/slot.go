@@ -18,28 +18,32 @@ const plugin = "pgoutput"
 
 // Slot is a row of pg_replication_slots. What the server's version does not have is zero.
 type Slot struct {
-	Name      string
-	Plugin    string // empty for a physical slot
-	Database  string
-	Temporary bool
-	TwoPhase  bool
-	Active    bool
-	ActivePID int32 // zero: not active
+	Name      string `json:"name"`
+	Plugin    string `json:"plugin,omitempty"` // empty for a physical slot
+	Database  string `json:"database,omitempty"`
+	Temporary bool   `json:"temporary,omitempty"`
+	TwoPhase  bool   `json:"two_phase,omitempty"`
+	Active    bool   `json:"active"`
+	ActivePID int32  `json:"active_pid,omitempty"` // zero: not active
 
-	// transactions that the slot may still deliver are not older, also when it is lost; zero: none
-	CatalogXmin       uint32
-	RestartLSN        pglogrepl.LSN // oldest WAL the slot keeps; zero: none
-	ConfirmedFlushLSN pglogrepl.LSN // zero: the creation is not finished
-	// reserved, extended, unreserved, lost; empty: the slot keeps no WAL
-	WALStatus string
-	// bytes that may be written before it can be lost, may be negative; nil: no limit, or lost
-	SafeWALSize *int64
+	// No transaction that the slot may still deliver is older, also when it is lost; zero: none.
+	CatalogXmin       uint32        `json:"catalog_xmin,omitempty"`
+	RestartLSN        pglogrepl.LSN `json:"-"` // oldest WAL the slot keeps; zero: none
+	ConfirmedFlushLSN pglogrepl.LSN `json:"-"` // zero: the creation is not finished
+	// WALStatus is reserved, extended, unreserved or lost; empty: the slot keeps no WAL.
+	WALStatus string `json:"wal_status,omitempty"`
+	// SafeWALSize is the bytes that may be written before it can be lost, may be negative; nil: no
+	// limit, or lost.
+	SafeWALSize *int64 `json:"safe_wal_size,omitempty"`
 
-	Conflicting        bool      // 16: invalidated by recovery on a standby
-	Failover           bool      // 17: standbys may keep a copy
-	Synced             bool      // 17: this is such a copy
-	InactiveSince      time.Time // 17; zero: active, or not known
-	InvalidationReason string    // 17; empty: valid
+	// 16: invalidated by recovery on a standby
+	Conflicting bool `json:"conflicting,omitempty"`
+	// 17: standbys may keep a copy
+	Failover bool `json:"failover"`
+	Synced   bool `json:"synced"` // 17: this is such a copy
+	// 17; zero: active, or not known
+	InactiveSince      time.Time `json:"inactive_since,omitzero"`
+	InvalidationReason string    `json:"invalidation_reason,omitempty"` // 17; empty: valid
 }
 
 // Lost reports whether the slot can never be read from again.
@@ -47,43 +51,24 @@ func (s Slot) Lost() bool {
 	return s.WALStatus == "lost" || s.InvalidationReason != "" || s.Conflicting
 }
 
-// unfinished reports whether the slot is being created: it has no position to read from yet, and
-// is gone if whoever creates it gives up.
+// Unfinished reports whether the slot is being created: it has no position to read from yet, and
+// is gone if its creation is cancelled.
 func (s Slot) Unfinished() bool { return s.Plugin != "" && s.ConfirmedFlushLSN == 0 && !s.Lost() }
 
 // CatalogRow is the row as JSON: the columns differ from version to version, and the members of an
 // object may be missing.
 type CatalogRow struct {
-	Name               string     `json:"slot_name"`
-	Plugin             string     `json:"plugin"`
-	Database           string     `json:"database"`
-	Temporary          bool       `json:"temporary"`
-	TwoPhase           bool       `json:"two_phase"`
-	Active             bool       `json:"active"`
-	ActivePID          int32      `json:"active_pid"`
-	CatalogXmin        *string    `json:"catalog_xmin"`
-	RestartLSN         *string    `json:"restart_lsn"`
-	ConfirmedFlushLSN  *string    `json:"confirmed_flush_lsn"`
-	WALStatus          string     `json:"wal_status"`
-	SafeWALSize        *int64     `json:"safe_wal_size"`
-	Conflicting        bool       `json:"conflicting"`
-	Failover           bool       `json:"failover"`
-	Synced             bool       `json:"synced"`
-	InactiveSince      *time.Time `json:"inactive_since"`
-	InvalidationReason string     `json:"invalidation_reason"`
+	Slot
+	Name              string  `json:"slot_name"`
+	CatalogXmin       *string `json:"catalog_xmin"`
+	RestartLSN        *string `json:"restart_lsn"`
+	ConfirmedFlushLSN *string `json:"confirmed_flush_lsn"`
 }
 
-func (r CatalogRow) Slot() (Slot, error) {
-	s := Slot{
-		Name: r.Name, Plugin: r.Plugin, Database: r.Database, Temporary: r.Temporary,
-		TwoPhase: r.TwoPhase,
-		Active:   r.Active, ActivePID: r.ActivePID, WALStatus: r.WALStatus, SafeWALSize: r.SafeWALSize,
-		Conflicting: r.Conflicting, Failover: r.Failover, Synced: r.Synced,
-		InvalidationReason: r.InvalidationReason,
-	}
-	if r.InactiveSince != nil {
-		s.InactiveSince = *r.InactiveSince
-	}
+// Parse is the Slot with the columns that have another form.
+func (r CatalogRow) Parse() (Slot, error) {
+	s := r.Slot
+	s.Name = r.Name
 	var err error
 	if r.CatalogXmin != nil {
 		xmin, err := strconv.ParseUint(*r.CatalogXmin, 10, 32)
@@ -99,7 +84,7 @@ func (r CatalogRow) Slot() (Slot, error) {
 	return s, err
 }
 
-// The position at which the server writes, or on a standby replays.
+// CurrentLSNSQL is the position at which the server writes, or on a standby replays.
 const CurrentLSNSQL = `CASE WHEN pg_catalog.pg_is_in_recovery() THEN
 	pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END`
 
@@ -118,6 +103,7 @@ func Get(ctx context.Context, conn *pgx.Conn, name string) (Status, error) {
 	return found[0], nil
 }
 
+// NotFound is the error of a slot that does not exist.
 func NotFound(name string) error {
 	return &Error{
 		Err: &diagnosis{fmt.Sprintf("slot %q does not exist", name), []error{ErrNotFound}},
@@ -151,7 +137,7 @@ func query(ctx context.Context, conn *pgx.Conn, sql string, args ...any) ([]Stat
 		if err := json.Unmarshal(document, &r); err != nil {
 			return Status{}, err
 		}
-		s, err := r.Slot()
+		s, err := r.Parse()
 		if err != nil {
 			return Status{}, err
 		}

@@ -66,12 +66,11 @@ func NextXID(ctx context.Context, conn *pgx.Conn) (xid uint32, err error) {
 }
 
 // AwaitCommitted blocks until a snapshot that is taken now sees every transaction that had
-// committed when a slot began, ten seconds at most: then ErrBlocked names who is left, and the
-// call can be repeated. The slot does not send such a transaction, and as long as it waits for a
-// synchronous standby, an ordinary snapshot does not see it either. None of them reaches xmax, or
-// is in running: those of Exported, or what NextXID returned once, and nil. With another xid for
-// each call it may never end, since transactions overlap. What was running comes by the slot, and
-// may wait for just that, where the relay is the synchronous standby.
+// committed when a slot began, ten seconds at most: then ErrBlocked names those that are left, and
+// the call can be repeated. The slot does not send them, and an ordinary snapshot does not see
+// them while they wait for a synchronous standby. None of them reaches xmax or is in running:
+// those of an exported snapshot, or what NextXID returned once, and nil. Another xid for each call
+// may never end, since transactions overlap; those that were running come by the slot.
 func AwaitCommitted(ctx context.Context, conn *pgx.Conn, xmax uint32, running []uint32) error {
 	before := &Snapshot{xmax, running}
 	var left []blocker // of those that were running at first
@@ -118,11 +117,10 @@ const keptMeanwhile = "none is lost: the slot keeps what comes after its boundar
 	"every write, until the tables were read"
 
 // AwaitFinished blocks until every transaction that the snapshot of conn's transaction takes for
-// committed has entered its commit in pg_xact, ten seconds at most. The snapshot of a new slot is
-// made of the WAL, where a commit stands before it is in pg_xact. Who reads a row in between takes
-// it for one of an aborted transaction, which leaves it out of the snapshot although the slot
-// never sends it, and writes that into the row's hint bits. It has to be called before the first
-// row is read, and returns the snapshot.
+// committed has entered its commit in pg_xact, ten seconds at most, and returns the snapshot. That
+// of a new slot is made of the WAL, where a commit stands earlier. A row that is read in between
+// seems to be of an aborted transaction, and the row's hint bits keep that: it would be missing in
+// the snapshot, and the slot never sends it. So it has to be called before the first row is read.
 func AwaitFinished(ctx context.Context, conn *pgx.Conn) (*Snapshot, error) {
 	var seen *Snapshot
 	var finishing string // a transaction

@@ -55,7 +55,7 @@ type finder struct {
 	maxRowBytes int64
 }
 
-// copiedTo is the table that rows of a relation belong to, up to a position; nil: none of ours.
+// assigned is the table that rows of a relation belong to, up to a position; nil: none of ours.
 type assigned struct {
 	table *TableReader
 	upTo  pglogrepl.LSN // zero: all

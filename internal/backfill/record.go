@@ -45,7 +45,7 @@ type Record struct {
 // are waited for.
 const maxRunning = 10_000
 
-// Table is how far one table has been copied.
+// TableProgress is how far one table has been copied.
 type TableProgress struct {
 	Name  string    `json:"name"`
 	Order string    `json:"order"` // slot.Order, as text

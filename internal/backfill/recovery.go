@@ -71,9 +71,9 @@ type Recovery struct {
 
 type deadRow struct{ relation, id string }
 
-// New makes a Recovery and takes the right to publish rows of the tables for the slot. Errors wrap
-// replication.ErrSlotInUse if another process streams from the slot or publishes the tables, or
-// are those of slot.DescribeCopied.
+// NewRecovery makes a Recovery and takes the right to publish rows of the tables for the slot.
+// Errors wrap replication.ErrSlotInUse if another process streams from the slot or publishes the
+// tables, or are those of NewTableReader.
 func NewRecovery(ctx context.Context, parts RecoveryParts, sel Selection) (*Recovery, error) {
 	src, err := openSource(ctx, parts.Parts)
 	if err != nil {

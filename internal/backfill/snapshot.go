@@ -30,7 +30,7 @@ type Snapshot struct {
 	settled bool // this process has seen that they have not, for the slot that is there
 }
 
-// New makes a Snapshot. It belongs to one goroutine.
+// NewSnapshot makes a Snapshot. It belongs to one goroutine.
 func NewSnapshot(cfg Config, parts SnapshotParts) *Snapshot {
 	return &Snapshot{cfg: cfg,
 		parts: parts}

@@ -15,7 +15,7 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// Copied is a table whose rows are to be read, with the order in which they are.
+// TableReader is a table whose rows are to be read, with the order in which they are.
 type TableReader struct {
 	Name     string // schema.name, as configured
 	Relation *replication.Relation
@@ -58,7 +58,7 @@ type key struct {
 	nullable bool
 }
 
-// Roles are the columns of a table that decide the order of its rows.
+// KeyColumns are the columns of a table that decide the order of its rows.
 type KeyColumns struct {
 	ID        string // unique
 	OrderBy   string // snapshot.order_by; empty: found
@@ -69,12 +69,12 @@ type KeyColumns struct {
 // for a snapshot.
 const InsteadNoData = "; or set snapshot.mode = \"no_data\""
 
-// DescribeCopied looks at a table of a publication. Its partitions that are among tables, those of
+// NewTableReader looks at a table of a publication. Its partitions that are among tables, those of
 // which all rows are read, are left to themselves. The error is an Error with ErrNoSnapshot if its
 // rows cannot be read in an order, or one with postgres.ErrPermission if they cannot be read at
 // all.
 func NewTableReader(ctx context.Context, conn *pgx.Conn, t slot.Table, tables []string,
-	roles KeyColumns) (*TableReader, error) {
+	keys KeyColumns) (*TableReader, error) {
 	rel, err := t.Relation(ctx, conn)
 	if err != nil {
 		return nil, err
@@ -89,10 +89,10 @@ func NewTableReader(ctx context.Context, conn *pgx.Conn, t slot.Table, tables []
 	if err != nil {
 		return nil, fmt.Errorf("describe table %s: %w", t.Name, err)
 	}
-	if err := c.findUnique(ctx, conn, columns, roles.ID); err != nil {
+	if err := c.findUnique(ctx, conn, columns, keys.ID); err != nil {
 		return nil, err
 	}
-	if err := c.findOrder(ctx, conn, columns, roles); err != nil {
+	if err := c.findOrder(ctx, conn, columns, keys); err != nil {
 		return nil, err
 	}
 	return c, c.probe(ctx, conn)
@@ -195,10 +195,10 @@ func (c *TableReader) findUnique(ctx context.Context, conn *pgx.Conn, columns ma
 
 // findOrder decides by what rows are sorted. Integer ids are taken for a sequence.
 func (c *TableReader) findOrder(ctx context.Context, conn *pgx.Conn, columns map[string]key,
-	roles KeyColumns) error {
-	by := roles.OrderBy
+	keys KeyColumns) error {
+	by := keys.OrderBy
 	if by == "" {
-		by = roles.Timestamp
+		by = keys.Timestamp
 	}
 	if by != "" {
 		k, exists := columns[by]
@@ -206,12 +206,12 @@ func (c *TableReader) findOrder(ctx context.Context, conn *pgx.Conn, columns map
 			return c.refuse(fmt.Sprintf("has no column %q", by),
 				"set snapshot.order_by to the column that tells when a row was inserted")
 		}
-		if by != roles.ID {
+		if by != keys.ID {
 			c.order, c.Order = &k, Order{Column: by}
 		}
 		return nil
 	}
-	if slices.Contains([]string{"smallint", "integer", "bigint"}, columns[roles.ID].typ) {
+	if slices.Contains([]string{"smallint", "integer", "bigint"}, columns[keys.ID].typ) {
 		return nil
 	}
 	var tracked bool

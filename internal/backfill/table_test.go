@@ -390,7 +390,7 @@ func readPartitions(t *testing.T, publication string) {
 	require.Equal(t, 3, found)
 }
 
-func TestDescribeCopied_Refuses(t *testing.T) {
+func TestNewTableReader_Refuses(t *testing.T) {
 	p := onShared(t, "")
 	for _, c := range []struct{ table, want string }{
 		{`id int NOT NULL, a int NOT NULL); CREATE UNIQUE INDEX ON outbox (id) WHERE (a > 3`, "has no unique index on \"id\""},
@@ -419,7 +419,7 @@ func requireFix(t *testing.T, err error) {
 	require.NotEmpty(t, advised.Fix)
 }
 
-func TestDescribeCopied_SaysWhichRightIsMissing(t *testing.T) {
+func TestNewTableReader_SaysWhichRightIsMissing(t *testing.T) {
 	p := onShared(t, "")
 	p.Outbox()
 	p.Exec(`INSERT INTO outbox VALUES (1)`)

@@ -17,7 +17,7 @@ const (
 	keepsUp = 16 << 20
 )
 
-// unknownCulprit is the culprit where none is seen.
+// unknownCause is the name of a cause where none is seen.
 const unknownCause = "not known"
 
 // findTransactions is what to type if it cannot be seen from here who it is.
@@ -181,7 +181,7 @@ func (f *facts) heldMore() bool {
 	return lag != nil && retained != nil && *retained-*lag > *lag
 }
 
-// holder is the oldest transaction that keeps restart_lsn back, if it is old enough for that.
+// blocker is the oldest transaction that keeps restart_lsn back, if it is old enough for that.
 func (f *facts) blocker() (monitor.Blocker, bool) {
 	for _, h := range f.Observation.Blockers {
 		if h.Restart && f.age(h) > min(runningLogged, f.Config.HeldWarning) {
@@ -198,7 +198,7 @@ func (f *facts) age(h monitor.Blocker) time.Duration {
 	return f.serverTime.Sub(h.Since)
 }
 
-// holding names a holder. What somebody else has chosen, a name or a gid, is shown without control characters.
+// blocking names a blocker. What somebody else has chosen, a name or a gid, is shown without control characters.
 func (f *facts) blocking(h monitor.Blocker) cause {
 	age := Duration(f.age(h))
 	switch h.Kind {
@@ -235,7 +235,7 @@ func (f *facts) blocking(h monitor.Blocker) cause {
 	return cause{culprit, fmt.Sprintf("the %s%s has been open for %s", who, details(h.Application, h), age), end}
 }
 
-// details are what is known of a holder beside its number, in brackets.
+// details are what is known of a blocker beside its number, in brackets.
 func details(application string, h monitor.Blocker) string {
 	var parts []string
 	for _, p := range []struct{ label, value string }{{"", application}, {"user ", h.User}, {"database ", h.Database}, {"", h.State}} {

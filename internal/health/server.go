@@ -26,7 +26,7 @@ func judgePublication(f *facts) Condition {
 	}
 }
 
-// judgeGate: it looks as if no rows came.
+// judgeStandbys: it looks as if no rows came.
 func judgeStandbys(f *facts) Condition {
 	g, blocked := f.standbys()
 	if !blocked {
@@ -41,7 +41,7 @@ func judgeStandbys(f *facts) Condition {
 	return c
 }
 
-// gate names the slots of synchronized_standby_slots that have to confirm before the relay is sent anything, and do not.
+// standbys names the slots of synchronized_standby_slots that have to confirm before the relay is sent anything, and do not.
 func (f *facts) standbys() (c cause, blocked bool) {
 	var names, states, others []string
 	missing := false

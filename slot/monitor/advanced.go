@@ -14,16 +14,14 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// Advanced judges a slot whose confirmed position, at to, lies beyond from, up to which this
-// process knows everything to be published. It is nil if another relay can have published what
-// lies between: the slot has gone on decoding since last was observed. It is nil too if that
-// cannot be told, since the counters have begun again after streamed, when this process last began
-// to stream, by the server's clock: a crash does that, and whoever resets them. Nor can it be told
-// where somebody else has held the slot, and nothing was ever counted: he may have confirmed that
-// there was nothing. Otherwise somebody made the slot anew, and it never sends what lies between:
-// a LostError. That no row of the tables lies there is no proof that nothing was lost, since rows
-// may be deleted as soon as they are written: it counts only for a slot that was never seen to
-// decode anything, nor to be missing.
+// Advanced judges a slot that is confirmed up to to, beyond from, up to which this process has
+// published everything. It is nil if another relay can have published what lies between: the slot
+// has decoded since last was observed, or whether it has is not known, since the counters were
+// reset after streamed, when this process last began to stream, by the server's clock. It is nil
+// too where another process held the slot and nothing was ever counted: it can have confirmed that
+// there was nothing. Otherwise the slot was recreated and never sends what lies between: a
+// LostError. That no row is left in the tables counts only for a slot that was never seen to
+// decode anything, nor to be missing: rows may be deleted as soon as they are written.
 func Advanced(ctx context.Context, conn *pgx.Conn, last Observation, tables []string,
 	consented bool, from, to pglogrepl.LSN, streamed time.Time, held bool) error {
 	if err := awaitCounters(ctx, conn); err != nil {

@@ -55,12 +55,12 @@ func (s slotAnswer) slot() (slot.Slot, error) {
 	if s.CatalogXmin != "" {
 		s.CatalogRow.CatalogXmin = &s.CatalogXmin
 	}
-	return s.CatalogRow.Slot()
+	return s.CatalogRow.Parse()
 }
 
 type blockerAnswer struct {
 	Blocker
-	XID string `json:"xid"` // hides that of Holder
+	XID string `json:"xid"` // hides that of Blocker
 	Age int64  `json:"age"`
 }
 
@@ -143,12 +143,12 @@ func (a asked) decoding() *Decoding {
 	return &a.Decoding.Decoding
 }
 
-// gate is empty unless a slot with failover has to wait for others.
+// standbys is empty unless a slot with failover has to wait for others.
 func (a asked) standbys(own slot.Slot, all []slot.Status) []StandbySlot {
 	if !own.Failover || a.Standbys == nil {
 		return nil
 	}
-	var gate []StandbySlot
+	var standbys []StandbySlot
 	for name := range strings.SplitSeq(*a.Standbys, ",") {
 		name = strings.Trim(strings.TrimSpace(name), `"`)
 		if name == "" {
@@ -160,9 +160,9 @@ func (a asked) standbys(own slot.Slot, all []slot.Status) []StandbySlot {
 			g.Exists, g.Active, g.InactiveSince, g.WALStatus = true, s.Active, s.InactiveSince, s.WALStatus
 			g.Blocks = !s.Active || s.Lost()
 		}
-		gate = append(gate, g)
+		standbys = append(standbys, g)
 	}
-	return gate
+	return standbys
 }
 
 // Observe looks once: there are no rates, and nothing is known of before. ErrNotFound if there is

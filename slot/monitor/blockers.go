@@ -35,7 +35,7 @@ func (f *firstSeen) since(key string, now time.Time) time.Time {
 	return at
 }
 
-// holders are those who keep restart_lsn or catalog_xmin back, the oldest first. restart_lsn
+// blockers are those that keep restart_lsn or catalog_xmin back, the oldest first. restart_lsn
 // cannot pass the beginning of the oldest transaction that runs, in whichever database.
 func (a asked) blockers(seen *firstSeen) []Blocker {
 	type aged struct {
@@ -78,15 +78,15 @@ func (a asked) blockers(seen *firstSeen) []Blocker {
 			strconv.Itoa(int(h.PID))+" "+h.XID, h.Age)
 	}
 	slices.SortStableFunc(found, func(x, y aged) int { return int(y.age - x.age) })
-	var holders []Blocker
+	var blockers []Blocker
 	for _, h := range found {
 		if a.Now.Sub(h.Since) < youngestBlocker {
 			continue
 		}
 		h.Restart = h.Kind != BlockerStandby && h.age == oldest
-		holders = append(holders, h.Blocker)
+		blockers = append(blockers, h.Blocker)
 	}
-	return holders
+	return blockers
 }
 
 // feedback is the older of the two xids that a standby has asked to keep; an age of zero: it has

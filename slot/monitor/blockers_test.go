@@ -17,8 +17,8 @@ func TestBlockers_NamesFeedbackThatIsStuck(t *testing.T) {
 		a.Now = start.Add(after).Add(time.Hour) // the server's clock is ahead
 		behind := age - 10
 		a.Slots = []slotAnswer{
-			{CatalogRow: slot.CatalogRow{Name: "ours", Plugin: "pgoutput"}, CatalogXmin: "700", CatalogXminAge: &age},
-			{CatalogRow: slot.CatalogRow{Name: "by_xmin", ActivePID: 7}, Xmin: "710", XminAge: &behind},
+			{CatalogRow: slot.CatalogRow{Name: "ours", Slot: slot.Slot{Plugin: "pgoutput"}}, CatalogXmin: "700", CatalogXminAge: &age},
+			{CatalogRow: slot.CatalogRow{Name: "by_xmin", Slot: slot.Slot{ActivePID: 7}}, Xmin: "710", XminAge: &behind},
 			{CatalogRow: slot.CatalogRow{Name: "by_catalog_xmin"}, Xmin: "9999", XminAge: new(int64(1)), CatalogXmin: "700", CatalogXminAge: &age},
 			{CatalogRow: slot.CatalogRow{Name: "without_feedback"}},
 		}

@@ -57,10 +57,9 @@ func (m *Monitor) look(ctx context.Context, conn *pgx.Conn) (problem, err error)
 }
 
 // stale is postgres.ErrStaleConnection when two looks in a row, this one and one that began then,
-// have found that no session streams: whoever thinks that he does waits on a connection that the
-// server has closed. The network may tell him in a quarter of an hour, or never. One look alone
-// may have come between the end of a stream and the news of it. That nobody was ever seen to
-// stream says nothing: a stream may live for less than the time between two looks.
+// have found that no session streams: a relay that still waits does so on a connection that the
+// server has closed, and the network may report that late or never. One look alone may have come
+// between the end of a stream and the news of it.
 func (m *Monitor) stale(began time.Time) (then time.Time, err error) {
 	now := m.Status()
 	then, m.idleSince = m.idleSince, began
@@ -109,7 +108,7 @@ const (
 	slotRecreated = "slot_recreated"
 )
 
-// recognise notices a slot that is not the one of the last Status, but another of the same name. d
+// noticeNewSlot notices a slot that is not the one of the last Status, but another of the same name. d
 // is what decoding has cost; nil: not known.
 func (m *Monitor) noticeNewSlot(now slot.Status, d *Decoding) {
 	before := m.Observation()

@@ -116,13 +116,11 @@ func (m *Monitor) Status() slot.Status {
 	return m.last
 }
 
-// Run watches over a connection of its own until ctx ends. problem is called from Run's goroutine
-// with what the session that streams must not go on with, and when the look began that found it: a
-// *PublicationError when rows would be missing and a *LostError when the slot is lost or gone, at
-// each look for as long as that is so, postgres.ErrStaleConnection when no session streams, which
-// only concerns who believes that he does since before that look, and an error that is
-// postgres.ErrStopping when the server shuts down, because the server waits for the session that
-// streams. Everything else heals here.
+// Run watches over a connection of its own until ctx ends. It calls problem, from its own
+// goroutine, with what ends a stream and when the look began that found it: at each look a
+// *PublicationError when rows would be missing and a *LostError when the slot is lost or gone;
+// postgres.ErrStaleConnection when no session streams, for streams that began before that look;
+// and postgres.ErrStopping when the server shuts down, which waits for the stream.
 func (m *Monitor) Run(ctx context.Context, problem func(err error, began time.Time)) {
 	refusals, there := 0, time.Now()
 	for {

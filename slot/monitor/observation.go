@@ -101,14 +101,14 @@ type Decoding struct {
 	countedSince time.Time // see the SQL of that name
 }
 
-// The kinds of a Holder.
+// The kinds of a Blocker.
 const (
 	BlockerTransaction = "transaction"          // open, with a transaction id
 	BlockerPrepared    = "prepared_transaction" // PREPARE TRANSACTION without COMMIT PREPARED
 	BlockerStandby     = "standby_feedback"     // hot_standby_feedback: holds catalog_xmin
 )
 
-// Holder keeps restart_lsn or catalog_xmin back. No query texts: they hold data.
+// Blocker keeps restart_lsn or catalog_xmin back. No query texts: they hold data.
 type Blocker struct {
 	Kind        string `json:"kind"`
 	PID         int32  `json:"pid,omitempty"`         // zero: none, or not known
@@ -123,7 +123,7 @@ type Blocker struct {
 	Restart bool      `json:"holds_restart_lsn"` // the slot's restart_lsn cannot pass it
 }
 
-// GateSlot is a slot that has to confirm before ours is sent anything.
+// StandbySlot is a slot that has to confirm before ours is sent anything.
 type StandbySlot struct {
 	Name          string    `json:"name"`
 	Exists        bool      `json:"exists"`

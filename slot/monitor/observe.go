@@ -172,7 +172,7 @@ func (m *Monitor) clock(before *Clock, a asked) *Clock {
 	return now
 }
 
-// happened remembers an event and logs it.
+// record keeps an event and logs it.
 func (m *Monitor) record(code, text string) {
 	m.log.Warn().Str("slot", m.need.Slot.Name).Str("event", code).Str("reason", text).
 		Msg("server or slot changed")

@@ -12,7 +12,7 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// mostHolders is how many of a kind are listed, the oldest first: the rest waits for them anyway.
+// mostBlockers is how many of a kind are listed, the oldest first: the rest waits for them anyway.
 const mostBlockers = 5
 
 // rights are what the login may ask for beyond what everybody may. PostgreSQL looks at them when a

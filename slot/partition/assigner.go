@@ -17,14 +17,13 @@ import (
 )
 
 // Assigner decides to which outbox table a row belongs, by the OID under which it comes and by
-// what was true when it was committed. It never decides by likeness. Safe for concurrent use.
+// what was true when it was committed, never by likeness. Safe for concurrent use.
 //
-// The stream itself has the name of the relation at that time, and describes a relation again
-// behind each change of its place in a tree: what holds for the first row of a
-// *replication.Relation holds for all of its rows. Whether it was a partition follows from catalog
-// rows that have not changed since (see proof), or from what this process saw earlier (see
-// assigned). Locks keep the two in order: whoever attaches or detaches a partition waits for its
-// writers, and they for him.
+// The stream has the name of the relation at that time, and describes a relation again behind each
+// change of its place in a tree: what holds for the first row of a *replication.Relation holds for
+// all of its rows. Whether it was a partition follows from catalog rows that have not changed
+// since (proof), or from what this process saw earlier (assigned). Locks keep the two in order:
+// who attaches or detaches a partition waits for its writers, and they for the change.
 type Assigner struct {
 	slot, publication string
 	tables            []string
@@ -58,7 +57,7 @@ type assigned struct {
 	sight
 }
 
-// NewAssigner makes an Assigner that knows nothing yet. slotName is the slot that is streamed.
+// New makes an Assigner that knows nothing yet. slotName is the slot that is streamed.
 func New(cfg replication.Config, slotName string, log zerolog.Logger) *Assigner {
 	return &Assigner{
 		slot: slotName, publication: cfg.Publication, tables: cfg.Tables, decisions: cfg.Assignments(),
