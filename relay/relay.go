@@ -409,7 +409,7 @@ func (r *Relay) awaitReturn(ctx, stop context.Context, back func(context.Context
 func (r *Relay) problem(err error, began time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if errors.Is(err, postgres.ErrForgotten) && (r.openFrom.IsZero() || began.Before(r.openFrom)) {
+	if errors.Is(err, postgres.ErrStaleConnection) && (r.openFrom.IsZero() || began.Before(r.openFrom)) {
 		return
 	}
 	if r.fail != nil && !began.Before(r.failFrom) {

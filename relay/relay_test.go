@@ -394,8 +394,8 @@ func TestRelay_StartsAgainWhenTheServerHasForgottenIt(t *testing.T) {
 	forgotten, began := make(chan struct{}), time.Now()
 	x.parts.Watch = func(ctx context.Context, problem func(error, time.Time)) {
 		<-forgotten
-		problem(fmt.Errorf("seen before there was a stream: %w", postgres.ErrForgotten), began)
-		problem(fmt.Errorf("seen now: %w", postgres.ErrForgotten), time.Now())
+		problem(fmt.Errorf("seen before there was a stream: %w", postgres.ErrStaleConnection), began)
+		problem(fmt.Errorf("seen now: %w", postgres.ErrStaleConnection), time.Now())
 		<-ctx.Done()
 	}
 	r := x.run()

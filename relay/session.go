@@ -398,7 +398,7 @@ func (s *session) finish(ctx context.Context, cause error) error {
 		}
 	})
 	var finishErr error
-	if errors.Is(cause, postgres.ErrForgotten) {
+	if errors.Is(cause, postgres.ErrStaleConnection) {
 		s.stream.Abandon()
 	} else {
 		finishErr = s.stream.Finish(drainCtx, drained)

@@ -52,7 +52,7 @@ func (m *Monitor) look(ctx context.Context, conn *pgx.Conn) (problem, err error)
 	return problem, nil
 }
 
-// forgotten is postgres.ErrForgotten when two looks in a row, this one and one that began then, have found that nobody streams: whoever thinks that he
+// forgotten is postgres.ErrStaleConnection when two looks in a row, this one and one that began then, have found that nobody streams: whoever thinks that he
 // does waits on a connection that the server has given up. The network may tell him in a quarter of an hour, or never. One look alone may have come
 // between the end of a stream and the news of it. That nobody was ever seen to stream says nothing: a stream may live for less than the time between two looks.
 func (m *Monitor) forgotten(began time.Time) (then time.Time, err error) {
@@ -65,7 +65,7 @@ func (m *Monitor) forgotten(began time.Time) (then time.Time, err error) {
 	if then.IsZero() {
 		return time.Time{}, nil
 	}
-	return then, fmt.Errorf("slot %q has no walsender: %w", now.Name, postgres.ErrForgotten)
+	return then, fmt.Errorf("slot %q has no walsender: %w", now.Name, postgres.ErrStaleConnection)
 }
 
 func isPublicationError(err error) bool {

@@ -114,7 +114,7 @@ func (m *Monitor) Status() Status {
 
 // Run watches over a connection of its own until ctx ends. problem is called from Run's goroutine with what whoever streams must not go
 // on with, and when the look began that found it: a *PublicationError when rows would be missing and a *LostError when the slot is lost or
-// gone, at each look for as long as that is so, postgres.ErrForgotten when nobody streams, which only concerns who believes that he does since before
+// gone, at each look for as long as that is so, postgres.ErrStaleConnection when nobody streams, which only concerns who believes that he does since before
 // that look, and an error that is postgres.ErrStopping when the server shuts down, because the server waits for whoever streams. Everything else heals here.
 func (m *Monitor) Run(ctx context.Context, problem func(err error, began time.Time)) {
 	refusals, there := 0, time.Now()

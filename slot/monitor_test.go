@@ -71,7 +71,7 @@ func (w *watched) run() {
 	var running sync.WaitGroup
 	running.Go(func() {
 		w.Run(ctx, func(err error, began time.Time) {
-			if errors.Is(err, postgres.ErrForgotten) {
+			if errors.Is(err, postgres.ErrStaleConnection) {
 				select {
 				case w.forgotten <- began:
 				default:
