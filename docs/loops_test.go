@@ -17,7 +17,7 @@ import (
 // context has not ended, or that has a pause in it. For each it says what spaces the turns, and at least by how much. A new one fails this test until
 // somebody has thought of what it does with a neighbour that answers at once.
 var waits = map[string]string{
-	"internal/alerts.Notifier.serve":         "0.5 s after a failure, doubling up to 15 min; nothing is owed after a success (TestTurns_NoAnswerOfAReceiverMakesTheNotifierSpin)",
+	"internal/alerts.Notifier.serve":         "0.5 s after a failure, doubling up to 15 min; nothing is pending after a success (TestTurns_NoAnswerOfAReceiverMakesTheNotifierSpin)",
 	"internal/audit.hashTable.find":          "no neighbour: ends at a free place, and a third of them are",
 	"internal/bench.awaitProgress":           "a ticker, of 5 ms at least; ends after 30 s without progress",
 	"internal/bench.bench.besides":           "a ticker",

@@ -1,5 +1,5 @@
-// Package history keeps the last hour of a relay in memory, for the charts of the status page. It reads
-// no clock and starts no goroutine.
+// Package history keeps the last hour of a relay in memory, for the charts of the status page. It
+// reads no clock and starts no goroutine.
 package history
 
 import (
@@ -26,8 +26,8 @@ type Reading struct {
 	WAL, Drain              *float64 // bytes per second; nil: not known
 }
 
-// Buckets is a histogram: Counts[i] observations lie at or below Bounds[i], in seconds. The last count
-// is that of all observations.
+// Buckets is a histogram: Counts[i] observations lie at or below Bounds[i], in seconds. The last
+// count is that of all observations.
 type Buckets struct {
 	Bounds []float64
 	Counts []uint64 // one more than Bounds
@@ -47,7 +47,8 @@ type Sample struct {
 	InFlight           int       `json:"in_flight"`
 }
 
-// History holds the samples of an hour. The zero value is ready. All methods are safe for concurrent use.
+// History holds the samples of an hour. The zero value is ready. All methods are safe for
+// concurrent use.
 type History struct {
 	mu      sync.Mutex
 	last    Reading

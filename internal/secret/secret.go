@@ -49,16 +49,16 @@ func (s Secret) Reveal() (string, error) {
 	return v, nil
 }
 
-// CheckPath refuses a URL, a key or a certificate in the place of a path: it may be the secret itself.
-// The error does not show it.
+// CheckPath refuses a URL, a key or a certificate in the place of a path: it may be the secret
+// itself. The error does not show it.
 func CheckPath(path string) error {
 	switch {
 	case strings.Contains(path, "://"):
-		return errors.New("the name of the file is a URL (it is not shown here, since it may be a secret): " +
-			"a key that ends in _file takes a path")
+		return errors.New("the name of the file is a URL (it is not shown here, since it may be a " +
+			"secret): a key that ends in _file takes a path")
 	case strings.ContainsAny(path, "\r\n"), strings.Contains(path, "-----BEGIN"):
-		return errors.New("the name of the file is a key or a certificate itself (it is not shown here): " +
-			"a key that ends in _file takes the path of a file that holds it")
+		return errors.New("the name of the file is a key or a certificate itself (it is not shown " +
+			"here): a key that ends in _file takes the path of a file that holds it")
 	}
 	return nil
 }
