@@ -42,7 +42,7 @@ var allowed = map[string][]string{
 	"internal/logging":           {"internal/config", "internal/terminal"},
 
 	// What is configured.
-	"internal/config":     {"internal/alerts", "internal/deadletter", "internal/health", "internal/httpserver", "internal/postgres", "internal/snapshot", "relay", "replication", "router", "sink/...", "slot"},
+	"internal/config":     {"internal/alerts", "internal/deadletter", "internal/health", "internal/httpserver", "internal/postgres", "internal/snapshot", "internal/suggest", "relay", "replication", "router", "sink/...", "slot"},
 	"internal/alerts":     {"internal/health"},
 	"internal/health":     {"relay", "slot"},
 	"internal/snapshot":   {"internal/postgres", "replication", "router", "sink", "slot"},
@@ -67,7 +67,8 @@ var allowed = map[string][]string{
 	"internal/metrics":        {},
 	"internal/secret":         {},
 	"internal/audit":          {"sink"},
-	"internal/debezium":       {},
+	"internal/debezium":       {"internal/suggest"},
+	"internal/suggest":        {},
 	"internal/build":          {},
 	"internal/history":        {},
 	"internal/memory":         {},
