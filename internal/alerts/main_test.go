@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // condition holds for a while before it is told, unless wait is zero.
 func condition(name string, severity health.Severity, wait time.Duration) health.Condition {
 	return health.Condition{
-		Name: name, Severity: severity, For: wait, Reason: "reason of " + name, WAL: "kept", Next: "postrider check", Culprit: "kafka",
+		Name: name, Severity: severity, For: wait, Reason: "reason of " + name, WAL: "kept", Next: "postrider check", Cause: "kafka",
 	}
 }
 

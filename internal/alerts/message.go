@@ -76,7 +76,7 @@ func (p notification) message(about About, receiver, externalURL string) message
 	maps.Copy(all, identity)
 	annotations := labels(map[string]string{
 		"summary": c.Reason, "description": describe(c), "wal": c.WAL, "next": c.Next,
-		"culprit": c.Culprit, "runbook_url": runbook(c.Name),
+		"culprit": c.Cause, "runbook_url": runbook(c.Name),
 	})
 	return message{
 		Version: "4", GroupKey: groupKey(identity), Status: p.status(), Receiver: receiver,
@@ -93,8 +93,8 @@ func (p notification) message(about About, receiver, externalURL string) message
 // describe joins the annotations, for receivers that show one.
 func describe(c health.Condition) string {
 	text := c.Reason
-	if c.Culprit != "" {
-		text += "\nbecause of: " + c.Culprit
+	if c.Cause != "" {
+		text += "\nbecause of: " + c.Cause
 	}
 	if c.WAL != "" {
 		text += "\nWAL: " + c.WAL

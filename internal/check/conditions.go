@@ -103,7 +103,7 @@ func (c *checker) conditions(o slot.Observation) []health.Condition {
 
 // conditionFinding: the relay starts all the same, so nothing of it is an error.
 func conditionFinding(c health.Condition, cfg health.Config) slot.Finding {
-	f := slot.Finding{Severity: slot.SeverityWarning, Code: c.Name, Subject: c.Culprit, Observed: c.Reason, WAL: c.WAL, Fix: c.Next}
+	f := slot.Finding{Severity: slot.SeverityWarning, Code: c.Name, Subject: c.Cause, Observed: c.Reason, WAL: c.WAL, Fix: c.Next}
 	if c.Severity == health.Info {
 		f.Severity = slot.SeverityInfo
 	}

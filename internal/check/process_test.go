@@ -176,7 +176,7 @@ func TestListen_TellsOurRelayFromOthers(t *testing.T) {
 func TestObserved_TakesTheConditionsOfTheRelay(t *testing.T) {
 	c := &checker{loaded: &config.Loaded{Config: config.Default()}}
 	c.relay = &status.Report{PID: 1, Verdict: health.Verdict{Conditions: []health.Condition{
-		{Name: health.TimeToLoss, Severity: health.Critical, Reason: "slot \"postrider\" can be lost in about 20m", WAL: "1 GiB", Next: "postrider resume", Culprit: "paused relay"},
+		{Name: health.TimeToLoss, Severity: health.Critical, Reason: "slot \"postrider\" can be lost in about 20m", WAL: "1 GiB", Next: "postrider resume", Cause: "paused relay"},
 		{Name: health.SlotExtended, Severity: health.Info, Reason: "more is kept"},
 		{Name: health.SlotLost, Severity: health.Critical, Reason: "said by the slot's own finding"},
 	}}}

@@ -62,7 +62,7 @@ func TestReport_KeepsVerdictAndObservationThroughJSON(t *testing.T) {
 		names = append(names, c.Name)
 	}
 	require.Equal(t, []string{health.TimeToLoss, health.StandbyGate, health.Stuck, health.HeldByTransaction, health.OtherSlot, health.ClockSkew}, names)
-	require.Equal(t, "kafka at kafka-1:9092", got.Verdict.Conditions[2].Culprit)
+	require.Equal(t, "kafka at kafka-1:9092", got.Verdict.Conditions[2].Cause)
 
 	var document struct{ Monitor map[string]any }
 	require.NoError(t, json.Unmarshal(b, &document))

@@ -101,7 +101,7 @@ func (b *blamed) awaitCondition(t testing.TB, name, culprit string) (v health.Ve
 			return false, err
 		}
 		for _, c = range v.Conditions {
-			if c.Name == name && c.Culprit == culprit {
+			if c.Name == name && c.Cause == culprit {
 				return true, nil
 			}
 		}
@@ -236,7 +236,7 @@ func TestBlame(t *testing.T) {
 		v, c := b.awaitCondition(t, health.HeldByTransaction, "prepared transaction bob's payment")
 		require.Equal(t, health.Degraded, v.State)
 		require.Contains(t, v.Reason, `prepared transaction "bob's payment" (user postgres, database `+b.Name+`) has waited for COMMIT PREPARED`)
-		require.Equal(t, c.Culprit, b.statusOfDatabase(t, c.Name).Culprit)
+		require.Equal(t, c.Cause, b.statusOfDatabase(t, c.Name).Cause)
 		b.typeNext(t, c, nil)
 		b.awaitOver(t, health.HeldByTransaction)
 	})

@@ -405,8 +405,8 @@ func TestZoo_DangerIsAnnounced(t *testing.T) {
 					after, announced := z.looks(d.within, nil, func(v health.Verdict) bool {
 						for _, c := range v.Conditions {
 							loss := c.Name == health.TimeToLoss || c.Name == health.SlotNearLoss
-							if loss && c.Severity == health.Critical && strings.Contains(c.Culprit+" "+c.Reason, named) {
-								said = fmt.Sprintf("%s %s: %s (%s)", c.Severity, c.Name, c.Reason, c.Culprit)
+							if loss && c.Severity == health.Critical && strings.Contains(c.Cause+" "+c.Reason, named) {
+								said = fmt.Sprintf("%s %s: %s (%s)", c.Severity, c.Name, c.Reason, c.Cause)
 								return true
 							}
 						}

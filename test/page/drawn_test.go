@@ -90,7 +90,7 @@ func TestPage_FillsAllTenParts(t *testing.T) {
 	require.Greater(t, len(v.Conditions), 3)
 	verdict := []string{"Failing", v.Reason, "Means " + v.WAL, "Do ", "Runbook: " + v.Conditions[0].Name}
 	for _, c := range v.Conditions {
-		verdict = append(verdict, c.Name, c.Reason, c.Culprit)
+		verdict = append(verdict, c.Name, c.Reason, c.Cause)
 	}
 	base, _ := s.serve(t, "")
 	p := open(t, base, 1280, 900)

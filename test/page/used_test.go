@@ -28,7 +28,7 @@ func TestPage_TopicNamesAreText(t *testing.T) {
 	s.set("errors", doc{"errors": []doc{{"reason": evil, "class": evil, "count": 1, "first_seen": now, "last_seen": now, "text": evil, "wal": evil, "next": evil, "runbook": evil}}})
 	s.set("verdict", health.Verdict{
 		State: health.Failing, Reason: evil, WAL: evil, Next: evil, Runbook: evil,
-		Conditions: []health.Condition{{Name: evil, Severity: health.Critical, Reason: evil, Culprit: evil}, {Name: evil, Severity: evil, Reason: "second"}},
+		Conditions: []health.Condition{{Name: evil, Severity: health.Critical, Reason: evil, Cause: evil}, {Name: evil, Severity: evil, Reason: "second"}},
 	})
 	o := observation(now)
 	o.Slot.Name, o.Slot.Error, o.Slot.InvalidationReason = evil, evil, evil

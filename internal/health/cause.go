@@ -1,0 +1,169 @@
+package health
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/slot"
+)
+
+// keepsUp is the most WAL between confirmed_flush_lsn and the server while a relay keeps up: one
+// segment.
+const keepsUp = 16 << 20
+
+// unknownCause is the name of a cause that is not found.
+const unknownCause = "not known"
+
+// cause is what a condition is because of.
+type cause struct {
+	name    string // in a few words; empty: there is no cause
+	because string // a clause
+	fix     string // what to type to end it; empty: there is nothing to type
+}
+
+// findCause finds why WAL is kept for the slot: positions are not confirmed, or they are, and an
+// open transaction blocks restart_lsn behind them. The one that keeps more is the cause.
+func (f *facts) findCause() cause {
+	session := f.session()
+	blocker, blocked := f.blocker()
+	if blocked && f.blockedMore() {
+		c := f.blocking(blocker)
+		if session.name != "" && f.idle() { // restart_lsn does not move when the transaction ends either
+			c.because += ", and " + session.because
+		}
+		return c
+	}
+	standby, waits := f.standbyWait()
+	switch {
+	case f.idle():
+		return session
+	case f.hangs():
+		return f.hanging()
+	case f.sinkSilent() > 0:
+		return f.silence()
+	case waits:
+		return standby
+	case session.name != "":
+		return session
+	case blocked:
+		return f.blocking(blocker)
+	}
+	return f.backlog()
+}
+
+// idle reports that no session is open, so nothing is confirmed. A relay that stands by, or does
+// not answer, has no data about the session of another process.
+func (f *facts) idle() bool {
+	switch f.Relay.Phase {
+	case relay.Starting, relay.Snapshotting, relay.Paused, relay.BackingOff, relay.Halted,
+		relay.Stopped:
+		return true
+	case "":
+		return !f.slot.Active
+	}
+	return false
+}
+
+// session is why the relay itself confirms nothing. Empty: it streams.
+func (f *facts) session() cause {
+	r := f.Relay
+	switch r.Phase {
+	case relay.Paused:
+		if f.pausedStandby() {
+			return f.reader()
+		}
+		return cause{"paused relay", f.pauseText(), "postrider resume"}
+	case relay.BackingOff, relay.Halted:
+		return cause{f.failed(), strings.Join(strings.Fields(f.failure()), " "), ""}
+	case relay.Snapshotting:
+		return cause{"snapshot", "the relay is " + snapshotText(r.Snapshot), ""}
+	case relay.Starting:
+		return cause{"relay that starts", "the first session is not open yet", ""}
+	case relay.Stopped:
+		return cause{"stopped relay", "the relay has stopped", "postrider run"}
+	case relay.Standby, "":
+		if f.slot.Active {
+			return f.reader()
+		}
+		if r.Phase == relay.Standby {
+			return cause{"relay that stands by", "the relay stands by and has not taken over", ""}
+		}
+		return cause{"no relay", "no relay is running", f.start()}
+	}
+	return cause{}
+}
+
+// reader is another process that reads the slot.
+func (f *facts) reader() cause {
+	name := fmt.Sprintf("process %d", f.slot.ActivePID)
+	return cause{name, name + " of the database reads the slot, and its relay does not answer here",
+		""}
+}
+
+func (f *facts) pauseText() string {
+	p := f.Relay.Paused
+	text := "the relay has been paused for " + Duration(f.Now.Sub(pausedSince(f.Relay)))
+	if p.Until.IsZero() {
+		text += ", until somebody resumes it"
+	} else {
+		text += ", until " + p.Until.UTC().Format(time.RFC3339)
+	}
+	if p.Reason != "" {
+		text += ": " + slot.Printable(p.Reason)
+	}
+	return text
+}
+
+// failed names what ended the session, by its reason.
+func (f *facts) failed() string {
+	reason := f.Relay.Reason
+	switch {
+	case sinkFailed(reason):
+		return f.sink()
+	case reason == "unknown_topic":
+		return "missing topic"
+	case strings.HasPrefix(reason, "postgres_"), strings.HasPrefix(reason, "server_"),
+		reason == "too_many_connections", reason == "not_writable", reason == "no_such_database",
+		reason == "terminated":
+		return "PostgreSQL"
+	case strings.HasPrefix(reason, "slot_"):
+		return "slot " + f.slot.Name
+	case reason == "publication":
+		return "publication"
+	case f.Relay.Phase == relay.Halted:
+		return "halted relay"
+	}
+	return "failing session"
+}
+
+func sinkFailed(reason string) bool {
+	return reason == "broker" || strings.HasPrefix(reason, "broker_")
+}
+
+// silence is a sink that acknowledges nothing. Call it only while sinkSilent is positive.
+func (f *facts) silence() cause {
+	return cause{f.sink(), fmt.Sprintf("%s has acknowledged nothing for %s, with %d messages in "+
+		"flight",
+		f.sink(), Duration(f.Now.Sub(f.Relay.WaitingSince)), f.Relay.InFlight), ""}
+}
+
+func (f *facts) sink() string { return cmp.Or(f.Sink, "the broker") }
+
+// backlog is the cause where the relay streams and nothing blocks it: it is behind, or keeps up.
+func (f *facts) backlog() cause {
+	rates := f.Observation.Rates
+	switch {
+	case f.slot.LagBytes == nil || *f.slot.LagBytes <= keepsUp:
+		return cause{unknownCause,
+			"the relay keeps up, and no open transaction is seen that would hold restart_lsn back", ""}
+	case rates.WAL5m != nil && rates.Drain5m != nil && *rates.WAL5m > *rates.Drain5m:
+		return cause{"rate of writes", fmt.Sprintf("the server writes %s/s of WAL, and %s/s are "+
+			"confirmed",
+			Bytes(int64(*rates.WAL5m)), Bytes(int64(*rates.Drain5m))), ""}
+	}
+	return cause{"backlog",
+		fmt.Sprintf("the relay is working off a backlog of %s", Bytes(*f.slot.LagBytes)), ""}
+}
