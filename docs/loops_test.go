@@ -50,7 +50,7 @@ var waits = map[string]string{
 	"internal/demo.Demo.readToTheEnd":        "5 ms",
 	"internal/demo.Demo.settle":              "a ticker of 5 ms; ends after 30 s without progress",
 	"internal/demo.waitFor":                  "a ticker of 10 ms",
-	"internal/httpserver.stream.follow":      "one turn for each look of run",
+	"internal/httpserver.stream.follow":      "one turn for each poll",
 	"internal/httpserver.stream.run":         "a ticker of 1 s",
 	"internal/postgres.answering":            "one turn for each host, and one when the look ends",
 	"internal/recovery.Recovery.await":       "10 s: the server's lock_timeout for the creation, or what slot.AwaitCommitted waits",
