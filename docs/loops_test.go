@@ -17,7 +17,7 @@ import (
 // context has not ended, or that has a pause in it. For each it says what spaces the turns, and at least by how much. A new one fails this test until
 // somebody has thought of what it does with a neighbour that answers at once.
 var waits = map[string]string{
-	"internal/alerts.Notifier.serve":              "0.5 s after a failure, doubling up to 15 min; nothing is owed after a success (TestTurns_NoAnswerOfAReceiverMakesTheNotifierSpin)",
+	"internal/alerts.Notifier.serve":              "0.5 s after a failure, doubling up to 15 min; nothing is pending after a success (TestTurns_NoAnswerOfAReceiverMakesTheNotifierSpin)",
 	"internal/audit.hashTable.find":               "no neighbour: ends at a free place, and a third of them are",
 	"internal/audit/topics.Follower.Run":          "one turn for each record, and a ticker of 2 s",
 	"internal/audit/topics.Follower.open":         "1 s, ten times",
@@ -56,7 +56,7 @@ var waits = map[string]string{
 	"internal/demo.Demo.readToTheEnd":             "5 ms",
 	"internal/demo.Demo.settle":                   "a ticker of 5 ms; ends after 30 s without progress",
 	"internal/demo.waitFor":                       "a ticker of 10 ms",
-	"internal/httpserver.stream.follow":           "one turn for each look of run",
+	"internal/httpserver.stream.follow":           "one turn for each poll",
 	"internal/httpserver.stream.run":              "a ticker of 1 s",
 	"internal/memory.Limit":                       "no neighbour: one turn for each control group above",
 	"internal/postgres.Poll":                      "the interval of its callers: 20 ms, and 2 s (slot/partition), 10 s (slot) or 15 s (slot/monitor) in all; 200 ms for a slot, or 1 s for the lock of a snapshot (TestTurns_WhoStandsByLooksNowAndThen)",

@@ -36,7 +36,7 @@ var allowed = map[string][]string{
 	"internal/status/statustest": {"slot/monitor", "internal/health", "internal/status", "relay", "slot"},
 	"internal/exit":              {"slot/monitor", "internal/config", "internal/deadletter", "internal/postgres", "internal/terminal", "relay", "replication", "router", "sink", "sink/kafka", "slot"},
 	"internal/logging":           {"internal/config", "internal/terminal"},
-	"internal/config":            {"internal/alerts", "internal/deadletter", "internal/health", "internal/httpserver", "internal/postgres", "relay", "replication", "router", "sink/...", "slot", "slot/monitor", "internal/backfill", "internal/demo", "internal/audit"},
+	"internal/config":            {"internal/backfill", "slot/monitor", "internal/alerts", "internal/deadletter", "internal/health", "internal/httpserver", "internal/postgres", "internal/snapshot", "internal/suggest", "relay", "replication", "router", "sink/...", "slot"},
 	"internal/alerts":            {"internal/health"},
 	"internal/health":            {"relay", "slot", "slot/monitor"},
 	"internal/catalog":           {"internal/postgres", "router"},
@@ -55,7 +55,7 @@ var allowed = map[string][]string{
 	"internal/metrics":           {},
 	"internal/secret":            {},
 	"internal/audit":             {"sink"},
-	"internal/debezium":          {},
+	"internal/debezium":          {"internal/suggest"},
 	"internal/build":             {},
 	"internal/history":           {},
 	"internal/memory":            {},
@@ -75,6 +75,7 @@ var allowed = map[string][]string{
 	"sink/kafka/topicreader":     {"sink", "sink/kafka"},
 	"sink/kafka/producer":        {"sink", "sink/kafka", "sink/kafka/topicreader"},
 	"internal/audit/topics":      {"sink", "sink/kafka"},
+	"internal/suggest":           {},
 }
 
 type listedPackage struct {

@@ -421,7 +421,7 @@ func TestNotifier_WithoutReceiversDoesNothing(t *testing.T) {
 		b := start(t, DefaultConfig())
 		b.set(condition("PostriderNotReady", health.Critical, 0))
 		pass(time.Hour)
-		require.Empty(t, b.episodes)
+		require.Empty(t, b.incidents)
 	})
 }
 

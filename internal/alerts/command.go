@@ -8,13 +8,15 @@ import (
 	"fmt"
 	"io/fs"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 	"unicode"
 )
 
-// command runs a program for each notification, without a shell, with the payload on its standard input. Exit status 0: it was taken.
+// command runs a program for each notification, without a shell, with the payload on its standard
+// input. Exit status 0 means that it took the notification.
 type command struct {
 	args    []string
 	timeout time.Duration // for the text of an error
@@ -22,7 +24,7 @@ type command struct {
 
 func newCommand(cfg Config) *command { return &command{args: cfg.Command, timeout: cfg.Timeout} }
 
-// closePipes is how long a program that has ended may leave its standard error to others.
+// closePipes is how long children of a program that has ended may keep its standard error open.
 const closePipes = time.Second
 
 func (c *command) send(ctx context.Context, payload message) *failure {
@@ -30,11 +32,12 @@ func (c *command) send(ctx context.Context, payload message) *failure {
 	if err != nil {
 		return &failure{text: "encode notification: " + err.Error(), refused: true}
 	}
-	var said firstLine
+	var stderr limited
 	cmd := exec.CommandContext(ctx, c.args[0], c.args[1:]...)
 	cmd.Env = withoutSecrets(cmd.Environ())
-	cmd.Stdin, cmd.Stderr = bytes.NewReader(body), &said
-	// A group of its own, so that what it started dies with it, and a Ctrl-C on our terminal is not for it.
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(body), &stderr
+	// A process group of its own: its children are killed with it, and a Ctrl-C on our terminal does
+	// not reach it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = closePipes
@@ -42,46 +45,46 @@ func (c *command) send(ctx context.Context, payload message) *failure {
 	if cmd.ProcessState == nil {
 		return c.notStarted(err)
 	}
-	if cmd.ProcessState.Success() { // err may be ErrWaitDelay: it left a child behind
+	if cmd.ProcessState.Success() { // err may be ErrWaitDelay: a child is left
 		return nil
 	}
-	f := &failure{text: "alerts.command: " + cmd.ProcessState.String(), reached: true, next: "postrider alerts test"}
+	f := &failure{text: "alerts.command: " + cmd.ProcessState.String(), reached: true,
+		next: "postrider alerts test"}
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		f.text = fmt.Sprintf("alerts.command: killed after %s (alerts.timeout)", c.timeout)
 	case ctx.Err() != nil:
 		f.text = "alerts.command: killed, since the process ends"
 	}
-	if line := said.String(); line != "" {
-		line = c.withoutArguments(line)
+	if line := c.withoutArguments(stderr.firstLine()); line != "" {
 		f.text += ": " + line[:min(len(line), maxLine)]
 	}
 	return f
 }
 
-// Program is what may be shown of a command: its first item, if that is a name and no whole command line. Arguments may be passwords.
+// Program is what may be shown of a command: its first item, if that is a name and not a command
+// line or a URL. Arguments may be passwords.
 func Program(command []string) string {
-	if len(command) == 0 || strings.ContainsFunc(command[0], unicode.IsSpace) || strings.Contains(command[0], "://") {
+	if len(command) == 0 || strings.ContainsFunc(command[0], unicode.IsSpace) ||
+		strings.Contains(command[0], "://") {
 		return "the first item of alerts.command"
 	}
 	return command[0]
 }
 
-// LookProgram looks for the program of a command. The error shows nothing else of it.
+// LookProgram searches the program of a command. The error shows no other part of the command.
 func LookProgram(command []string) error {
-	_, err := exec.LookPath(command[0])
-	if err == nil {
-		return nil
+	if _, err := exec.LookPath(command[0]); err != nil {
+		return fmt.Errorf("%s: %w", Program(command), withoutPath(err))
 	}
-	return fmt.Errorf("%s: %w", Program(command), bare(err))
+	return nil
 }
 
-// bare is the error without the path that it names.
-func bare(err error) error {
-	if named := new(exec.Error); errors.As(err, &named) {
+func withoutPath(err error) error {
+	if named, ok := errors.AsType[*exec.Error](err); ok {
 		err = named.Err
 	}
-	if named := new(fs.PathError); errors.As(err, &named) {
+	if named, ok := errors.AsType[*fs.PathError](err); ok {
 		err = named.Err
 	}
 	return err
@@ -89,8 +92,8 @@ func bare(err error) error {
 
 const hidden = "********"
 
-// withoutArguments masks the command's arguments in what it has printed, as a shell with -x and many a program repeat them; and of one that reads as a header or
-// as name=value also the value by itself.
+// withoutArguments masks the command's arguments in its output: a shell with -x and many a program
+// repeat them. Of a header and of name=value it also masks the value by itself.
 func (c *command) withoutArguments(line string) string {
 	for _, arg := range c.args[1:] {
 		texts := []string{arg}
@@ -110,63 +113,55 @@ func (c *command) withoutArguments(line string) string {
 	return line
 }
 
-// notStarted tells a program that is not there from a machine that is out of something.
+// notStarted refuses for a missing program, and not for a machine that is out of something.
 func (c *command) notStarted(err error) *failure {
-	f := &failure{text: fmt.Sprintf("alerts.command: %s: %v", Program(c.args), bare(err))}
-	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, exec.ErrDot) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) ||
-		errors.Is(err, syscall.ENOEXEC) {
-		f.refused, f.next = true, "correct alerts.command, or install the program and make it executable, then: postrider alerts test"
+	f := &failure{text: fmt.Sprintf("alerts.command: %s: %v", Program(c.args), withoutPath(err))}
+	missing := []error{exec.ErrNotFound, exec.ErrDot, fs.ErrNotExist, fs.ErrPermission,
+		syscall.ENOEXEC}
+	if slices.ContainsFunc(missing, func(target error) bool { return errors.Is(err, target) }) {
+		f.refused = true
+		f.next = "correct alerts.command, or install the program and make it executable, " +
+			"then: postrider alerts test"
 	}
 	return f
 }
 
-// withoutSecrets leaves out what is ours or libpq's, which may be a password, and what would let the program speak to systemd for us.
+// secretVariables are prefixes of variables that are ours or libpq's and may be passwords, and of
+// those with which a program could speak to systemd in our name.
+var secretVariables = []string{
+	"POSTRIDER_", "PG", "NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_", "CREDENTIALS_DIRECTORY",
+}
+
 func withoutSecrets(env []string) []string {
-	var rest []string
-	for _, v := range env {
-		name, _, _ := strings.Cut(v, "=")
-		ours := false
-		for _, prefix := range []string{"POSTRIDER_", "PG", "NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_", "CREDENTIALS_DIRECTORY"} {
-			ours = ours || strings.HasPrefix(name, prefix)
-		}
-		if !ours {
-			rest = append(rest, v)
-		}
-	}
-	return rest
+	return slices.DeleteFunc(env, func(v string) bool {
+		return slices.ContainsFunc(secretVariables, func(p string) bool {
+			return strings.HasPrefix(v,
+				p)
+		})
+	})
 }
 
-// firstLine keeps the first line of what is written to it, and takes everything.
-type firstLine struct {
-	line  []byte
-	ended bool
-}
-
-// maxLine is how much of it is shown, and keptLine how much is looked through for arguments.
+// maxLine is how much of the first line is shown, and maxOutput how much of the output is searched
+// for it and for arguments.
 const (
-	maxLine  = 300
-	keptLine = 4096
+	maxLine   = 300
+	maxOutput = 4096
 )
 
-func (l *firstLine) Write(b []byte) (int, error) {
-	for _, c := range b {
-		if l.ended || len(l.line) >= keptLine {
-			break
-		}
-		if c == '\n' {
-			l.ended = len(l.line) > 0
-			continue
-		}
-		l.line = append(l.line, c)
-	}
+// limited keeps the beginning of what is written to it, and accepts everything.
+type limited struct{ kept []byte }
+
+func (l *limited) Write(b []byte) (int, error) {
+	l.kept = append(l.kept, b[:min(len(b), maxOutput-len(l.kept))]...)
 	return len(b), nil
 }
 
-func (l *firstLine) String() string {
+func (l *limited) firstLine() string {
+	line, _, _ := strings.Cut(strings.TrimLeft(string(l.kept), "\n"), "\n")
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return ' '
 		}
 		return r
-	}, strings.ToValidUTF8(string(l.line), "")))
+	}, strings.ToValidUTF8(line, "")))
 }

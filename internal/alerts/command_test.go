@@ -30,7 +30,7 @@ func run(t testing.TB, timeout time.Duration, args ...string) *failure {
 	require.NoError(t, cfg.Validate())
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	w := word{condition: condition("PostriderNotReady", health.Critical, 0), severity: critical, startsAt: time.Now()}
+	w := notification{condition: condition("PostriderNotReady", health.Critical, 0), severity: critical, startsAt: time.Now()}
 	return newCommand(cfg).send(ctx, w.message(about, receiverCommand, ""))
 }
 

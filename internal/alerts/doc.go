@@ -1,31 +1,41 @@
-// Package alerts tells people when something is not well, and when it is over, for those who run no Prometheus: by a webhook in
-// Alertmanager's format, and by a command.
+// Package alerts notifies people of conditions, and of their end, where there is no Prometheus: by
+// a webhook in Alertmanager's format, and by a command.
 //
-// What it promises, for each receiver by itself, and each condition by its name:
+// It promises, for each receiver and each condition by itself:
 //
-//  1. A condition that has held for its For is told as firing; again when it gets graver than was told; again each repeat_interval.
+//  1. A condition that has held for its For is sent as firing; again when it becomes more severe;
+//     again
+//     after each repeat_interval.
 //
-//  2. It is told as resolved once it has been gone for a while, longer the more often it comes back: what flaps is firing.
+//  2. It is sent as resolved once it has been gone for a while, longer the more often it comes
+//     back: a
+//     condition that flaps is firing.
 //
-//  3. Resolved is told to nobody who cannot have heard of the condition, and to everybody who can, however long that takes.
+//  3. Resolved is sent to every receiver that may have got firing, however long that takes, and to
+//     no
+//     other.
 //
-//  4. There is no queue: what is told is the difference between how things are and what the receiver took last. A receiver that was away
-//     hears the latest, not the history.
+//  4. There is no queue. A notification is the difference between the present and what the
+//     receiver took
+//     last: a receiver that was away gets the latest state, not the history.
 //
-//  5. The end of the process is the end of no condition.
+//  5. The end of the process resolves nothing.
 //
-//  6. Nothing is kept on disk: a new process tells of everything that holds, and knows of nothing that its predecessor told.
+//  6. Nothing is kept on disk: a new process sends everything that holds, and has no record of
+//     what its
+//     predecessor sent.
 //
-//  7. Update waits for nobody: no receiver can delay the relay, or the other receiver.
+//  7. Update does not block: no receiver can delay the relay or the other receiver.
 //
 // The files:
 //
-//	alerts.go  Notifier: takes the conditions of each second to the receivers
-//	episode.go when a condition is worth a notification, when it repeats and when it is over
-//	message.go the payload: labels and annotations, as Alertmanager has them
-//	webhook.go a receiver that is sent an HTTP POST
-//	command.go a receiver that is a program
-//	trial.go   the test notification of `postrider alerts test`
-//	told.go    what has been sent, and what is still to be sent, for each receiver
-//	config.go  the section [alerts]
+//	alerts.go   Notifier: the conditions of each second
+//	serve.go    sending to a receiver until the process ends
+//	incident.go when a condition is firing, how severe, and when it is over
+//	delivery.go what a receiver took, and what is pending
+//	message.go  the payload: labels and annotations, as Alertmanager has them
+//	webhook.go  a receiver that gets an HTTP POST
+//	command.go  a receiver that is a program
+//	trial.go    the test notification of `postrider alerts test`
+//	config.go   the section [alerts]
 package alerts

@@ -11,7 +11,7 @@ import (
 	"github.com/postrider/postrider/internal/health"
 )
 
-// About says whose conditions they are. It becomes labels; what is empty is left out.
+// About identifies the relay. Its fields become labels, without the empty ones.
 type About struct {
 	Slot     string // name of the slot
 	Database string // name of the database
@@ -26,11 +26,12 @@ const (
 	statusResolved = "resolved"
 )
 
-// message is Alertmanager's webhook payload, version 4, with one alert in it, so that its status is that of the alert and its groupKey
-// belongs to the alert alone.
+// message is Alertmanager's webhook payload, version 4. It has one alert, whose status and
+// identity are those of the message.
 type message struct {
-	Version           string            `json:"version"`
-	GroupKey          string            `json:"groupKey"` // the same for firing and resolved, for every severity and every process
+	Version string `json:"version"`
+	// the same for every status, severity and process
+	GroupKey          string            `json:"groupKey"`
 	TruncatedAlerts   int               `json:"truncatedAlerts"`
 	Status            string            `json:"status"`
 	Receiver          string            `json:"receiver"`
@@ -51,24 +52,8 @@ type alert struct {
 	Fingerprint  string            `json:"fingerprint"` // of what groupKey names
 }
 
-// word is what one receiver is told of one condition at one time. It shares nothing with whoever made it.
-type word struct {
-	condition health.Condition
-	severity  rank
-	resolved  bool
-	repeated  bool
-	startsAt  time.Time
-	endsAt    time.Time // zero unless resolved
-}
-
-func (w word) status() string {
-	if w.resolved {
-		return statusResolved
-	}
-	return statusFiring
-}
-
-// runbook is the heading with the name of the condition, or for what is none, as the test's, the one that explains notifications.
+// runbook is the heading of the condition; for the test notification, the heading about
+// notifications.
 func runbook(name string) string {
 	if slices.Contains(health.Names(), name) {
 		return "docs/RUNBOOKS.md#" + health.Runbook(name)
@@ -76,31 +61,35 @@ func runbook(name string) string {
 	return "docs/ALERTS.md#notifications"
 }
 
-// maxText bounds an annotation, in bytes: a reason may hold what a server said.
+// maxText bounds an annotation, in bytes: a reason may contain an error of a server.
 const maxText = 4 << 10
 
-func (w word) message(about About, receiver, externalURL string) message {
-	// The identity has neither severity nor instance: it stays when either changes, so that the end of a condition finds its beginning,
-	// even one that another process told.
-	identity := labels(map[string]string{"alertname": w.condition.Name, "slot": about.Slot, "database": about.Database, "server": about.Server})
-	all := labels(map[string]string{"severity": w.severity.String(), "instance": about.Instance})
+func (p notification) message(about About, receiver, externalURL string) message {
+	// Without severity and instance: the end of a condition has the identity of its beginning, also
+	// when either changed or another process sent that.
+	c := p.condition
+	identity := labels(map[string]string{
+		"alertname": c.Name, "slot": about.Slot, "database": about.Database, "server": about.Server,
+	})
+	all := labels(map[string]string{"severity": p.severity.String(), "instance": about.Instance})
 	maps.Copy(all, identity)
-	c := w.condition
 	annotations := labels(map[string]string{
-		"summary": c.Reason, "description": describe(c), "wal": c.WAL, "next": c.Next, "culprit": c.Cause,
-		"runbook_url": runbook(c.Name),
+		"summary": c.Reason, "description": describe(c), "wal": c.WAL, "next": c.Next,
+		"culprit": c.Cause, "runbook_url": runbook(c.Name),
 	})
 	return message{
-		Version: "4", GroupKey: groupKey(identity), Status: w.status(), Receiver: receiver,
-		GroupLabels: identity, CommonLabels: all, CommonAnnotations: annotations, ExternalURL: externalURL,
+		Version: "4", GroupKey: groupKey(identity), Status: p.status(), Receiver: receiver,
+		GroupLabels: identity, CommonLabels: all, CommonAnnotations: annotations,
+		ExternalURL: externalURL,
 		Alerts: []alert{{
-			Status: w.status(), Labels: all, Annotations: annotations, StartsAt: w.startsAt.UTC(), EndsAt: w.endsAt.UTC(),
+			Status: p.status(), Labels: all, Annotations: annotations,
+			StartsAt: p.startsAt.UTC(), EndsAt: p.endsAt.UTC(),
 			GeneratorURL: externalURL, Fingerprint: fingerprint(identity),
 		}},
 	}
 }
 
-// describe says everything in one text, for receivers that show one annotation.
+// describe joins the annotations, for receivers that show one.
 func describe(c health.Condition) string {
 	text := c.Reason
 	if c.Cause != "" {
@@ -115,7 +104,7 @@ func describe(c health.Condition) string {
 	return text
 }
 
-// labels leaves out what is empty, as Prometheus does, and cuts off what is too long.
+// labels drops empty values, as Prometheus does, and cuts long ones.
 func labels(m map[string]string) map[string]string {
 	maps.DeleteFunc(m, func(_, value string) bool { return value == "" })
 	for name, value := range m {
@@ -126,7 +115,7 @@ func labels(m map[string]string) map[string]string {
 	return m
 }
 
-// groupKey is written as Alertmanager writes it for a route without matchers.
+// groupKey has the form of Alertmanager's for a route without matchers.
 func groupKey(identity map[string]string) string {
 	var pairs []string
 	for _, name := range slices.Sorted(maps.Keys(identity)) {

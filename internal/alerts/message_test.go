@@ -52,7 +52,7 @@ func decode(t testing.TB, b []byte) payload {
 	return p
 }
 
-func encode(t testing.TB, w word, about About) payload {
+func encode(t testing.TB, w notification, about About) payload {
 	t.Helper()
 	b, err := json.Marshal(w.message(about, "webhook", "https://status.example.com"))
 	require.NoError(t, err)
@@ -60,7 +60,7 @@ func encode(t testing.TB, w word, about About) payload {
 }
 
 func TestMessage_IsAlertmanagersVersion4(t *testing.T) {
-	w := word{
+	w := notification{
 		condition: condition("PostriderNotReady", health.Critical, 0), severity: critical,
 		startsAt: time.Date(2026, 5, 6, 9, 8, 9, 0, time.FixedZone("", 7200)),
 	}
@@ -92,7 +92,7 @@ func TestMessage_IsAlertmanagersVersion4(t *testing.T) {
 }
 
 func TestMessage_KeepsItsIdentityAcrossSeveritiesAndProcesses(t *testing.T) {
-	w := word{condition: condition("PostriderBacklog", health.Warning, 0), severity: warning}
+	w := notification{condition: condition("PostriderBacklog", health.Warning, 0), severity: warning}
 	first := encode(t, w, about)
 	other := about
 	other.Instance, other.Version = "relay-1", "2"
@@ -113,7 +113,7 @@ func TestMessage_KeepsItsIdentityAcrossSeveritiesAndProcesses(t *testing.T) {
 }
 
 func TestMessage_LeavesOutWhatIsEmptyAndCutsWhatIsLong(t *testing.T) {
-	w := word{condition: health.Condition{Name: "PostriderBacklog", Reason: strings.Repeat("ä", maxText)}, severity: info}
+	w := notification{condition: health.Condition{Name: "PostriderBacklog", Reason: strings.Repeat("ä", maxText)}, severity: info}
 	p := encode(t, w, About{Slot: "orders"})
 	require.NotContains(t, p.CommonLabels, "database")
 	require.NotContains(t, p.CommonAnnotations, "next")

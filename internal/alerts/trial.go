@@ -15,22 +15,25 @@ type Result struct {
 	Next     string `json:"next,omitempty"`
 }
 
-// Test tells each receiver of a Config, once, of a condition PostriderTest and that it is over, so that nobody is left with it. It waits at
-// most two timeouts for each.
+// Test sends to each receiver of a Config, once, a condition PostriderTest and its end. It blocks
+// for at most two timeouts per receiver.
 func Test(ctx context.Context, cfg Config, about About) []Result {
 	at := time.Now()
-	w := word{
-		condition: health.Condition{Name: "PostriderTest", Reason: "a test of postrider's notifications: nothing is wrong", Next: "nothing to do"},
-		severity:  info, startsAt: at,
+	firing := notification{
+		condition: health.Condition{
+			Name: "PostriderTest", Next: "nothing to do",
+			Reason: "a test of postrider's notifications: nothing is wrong",
+		},
+		severity: info, startsAt: at,
 	}
-	over := w
-	over.resolved, over.endsAt = true, at
+	resolved := firing
+	resolved.resolved, resolved.endsAt = true, at
 	var results []Result
 	for _, r := range receivers(cfg, about) {
 		result := Result{Receiver: r.name, Taken: true}
-		for _, word := range []word{w, over} {
+		for _, n := range []notification{firing, resolved} {
 			attempt, cancel := context.WithTimeout(ctx, cfg.Timeout)
-			failed := r.sender.send(attempt, word.message(about, r.name, cfg.ExternalURL))
+			failed := r.sender.send(attempt, n.message(about, r.name, cfg.ExternalURL))
 			cancel()
 			if failed != nil {
 				result.Taken, result.Error, result.Next = false, failed.text, failed.next

@@ -20,23 +20,23 @@ import (
 	"github.com/postrider/postrider/internal/secret"
 )
 
-// webhook posts to a URL. Nothing of the URL, of a redirect or of the answer's body is ever in an error: the URL is a secret, and the
-// others may repeat it.
+// webhook posts to a URL. No error contains a part of the URL, of a redirect or of the answer's
+// body: the URL is a secret, and the others may repeat it.
 type webhook struct {
-	url     secret.Secret // read at each attempt: it may be in a file that is rotated
+	url     secret.Secret // read at each attempt: its file may be rotated
 	timeout time.Duration // for the text of an error
 	agent   string
 	client  http.Client
 }
 
-// maxRedirects is for a receiver that moved behind the same address.
+// maxRedirects allows for a receiver that has moved behind the same address.
 const maxRedirects = 3
 
 func newWebhook(cfg Config, version string) *webhook {
 	return &webhook{
 		url: cfg.Webhook, timeout: cfg.Timeout, agent: strings.TrimSuffix("postrider/"+version, "/"),
 		client: http.Client{
-			// No connection is kept: notifications are hours apart, and a name may lead elsewhere by then.
+			// Notifications are hours apart: until the next one the name may have another address.
 			Transport: &http.Transport{
 				Proxy:                  http.ProxyFromEnvironment,
 				DisableKeepAlives:      true,
@@ -49,11 +49,13 @@ func newWebhook(cfg Config, version string) *webhook {
 	}
 }
 
-// follow follows a redirect that keeps host, scheme and method. Any other would show the alert, and maybe the secret, to somebody else, or
-// arrive there as a GET without the alert. The answer is then the redirect itself.
+// follow follows a redirect that keeps host, scheme and method. Another one would disclose the
+// alert, and maybe the secret, or arrive as a GET without the alert: then the redirect itself is
+// the answer.
 func follow(request *http.Request, via []*http.Request) error {
 	first := via[0]
-	if len(via) > maxRedirects || request.Method != first.Method || request.URL.Scheme != first.URL.Scheme || request.URL.Host != first.URL.Host {
+	if len(via) > maxRedirects || request.Method != first.Method ||
+		request.URL.Scheme != first.URL.Scheme || request.URL.Host != first.URL.Host {
 		return http.ErrUseLastResponse
 	}
 	return nil
@@ -62,18 +64,25 @@ func follow(request *http.Request, via []*http.Request) error {
 func (h *webhook) send(ctx context.Context, payload message) *failure {
 	u, err := revealURL(h.url)
 	if err != nil {
-		// A file may be there, or be right, the next time.
-		return &failure{text: "alerts.webhook: " + err.Error(), next: "correct alerts.webhook, or the file it is in"}
+		// Not refused: the file may be right the next time.
+		return &failure{
+			text: "alerts.webhook: " + err.Error(), next: "correct alerts.webhook, or the file it is in",
+		}
 	}
 	body, err := json.Marshal(payload)
 	if err != nil {
 		return &failure{text: "encode notification: " + err.Error(), refused: true}
 	}
 	var written atomic.Bool
-	trace := &httptrace.ClientTrace{WroteRequest: func(i httptrace.WroteRequestInfo) { written.Store(i.Err == nil) }}
-	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), http.MethodPost, u.String(), bytes.NewReader(body))
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		WroteRequest: func(i httptrace.WroteRequestInfo) { written.Store(i.Err == nil) },
+	})
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(),
+		bytes.NewReader(body))
 	if err != nil {
-		return &failure{text: "alerts.webhook: " + errURL.Error(), next: "correct alerts.webhook", refused: true}
+		return &failure{
+			text: "alerts.webhook: " + errURL.Error(), next: "correct alerts.webhook", refused: true,
+		}
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("User-Agent", h.agent)
@@ -84,34 +93,38 @@ func (h *webhook) send(ctx context.Context, payload message) *failure {
 			next: "is the receiver up, and can this machine reach it? postrider alerts test",
 		}
 	}
-	defer response.Body.Close() // not read: it is not needed, may be endless, and may repeat the URL
+	defer response.Body.Close() // not read: it may be endless
 	return judge(response.StatusCode, response.Header, time.Now())
 }
 
-// judge tells what an answer means.
+// judge returns nil for an answer of a receiver that took the notification.
 func judge(code int, header http.Header, now time.Time) *failure {
 	text := fmt.Sprintf("the receiver answered %d %s", code, http.StatusText(code))
 	switch {
 	case code >= 200 && code < 300:
 		return nil
 	case code >= 500:
-		return &failure{text: text, reached: true, after: retryAfter(header, now), next: "look into the receiver's log"}
+		return &failure{text: text, reached: true, after: retryAfter(header, now),
+			next: "look into the receiver's log"}
 	case code == http.StatusTooManyRequests:
 		return &failure{text: text, after: retryAfter(header, now)}
 	case code >= 300 && code < 400:
 		return &failure{
-			text: text + ": a redirect to another host, or one that turns POST into GET, is not followed", refused: true,
-			next: "set alerts.webhook to the URL that it leads to",
+			text: text + ": a redirect to another host, or one that turns POST into GET, is not " +
+				"followed",
+			refused: true, next: "set alerts.webhook to the URL that it leads to",
 		}
 	}
 	next := "look into the receiver's log, correct alerts.webhook, then: postrider alerts test"
 	switch code {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		next = "the secret in alerts.webhook is wrong or was withdrawn; correct it, then: postrider alerts test"
+		next = "the secret in alerts.webhook is wrong or was withdrawn; correct it, then: postrider " +
+			"alerts test"
 	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusGone:
-		next = "nobody takes notifications at this URL; correct alerts.webhook, then: postrider alerts test"
+		next = "no receiver answers at this URL; correct alerts.webhook, then: postrider alerts test"
 	case http.StatusBadRequest, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
-		next = "the receiver has to take Alertmanager's webhook payload, version 4; if it does not, let alerts.command translate"
+		next = "the receiver has to take Alertmanager's webhook payload, version 4; if it does not, " +
+			"let alerts.command translate"
 	}
 	return &failure{text: text, refused: true, next: next}
 }
@@ -128,29 +141,30 @@ func retryAfter(header http.Header, now time.Time) time.Duration {
 	return min(max(wait, 0), retryAfterMax)
 }
 
-// explain says why there was no answer. Only errors that are known to hold nothing of the URL but its host are repeated, and the host is
-// taken out of them: net/url's hold the URL, net/http's may hold what a server echoes.
+// explain is why there is no answer. It repeats only errors that contain no part of the URL but
+// the host, and takes that out: net/url's contain the URL, net/http's may contain what a server
+// echoes.
 func (h *webhook) explain(err error, host string) string {
 	const what = "reach the host of alerts.webhook: "
-	var (
-		lookup      *net.DNSError
-		name        x509.HostnameError
-		certificate *tls.CertificateVerificationError
-		network     *net.OpError
-	)
 	switch {
 	case errors.Is(err, context.Canceled):
 		return what + "the process ended before there was an answer"
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Sprintf("%sno answer within %s (alerts.timeout)", what, h.timeout)
-	case errors.As(err, &lookup):
+	}
+	if lookup, ok := errors.AsType[*net.DNSError](err); ok {
 		return what + lookup.Err
-	case errors.As(err, &name):
+	}
+	if _, ok := errors.AsType[x509.HostnameError](err); ok {
 		return what + "its certificate is for another name"
-	case errors.As(err, &certificate):
-		return what + conceal(certificate.Error(), host)
-	case errors.As(err, &network):
-		return what + conceal(network.Error(), host)
+	}
+	if certificate, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return what + strings.ReplaceAll(certificate.Error(), host, "host")
+	}
+	if network, ok := errors.AsType[*net.OpError](err); ok {
+		return what + strings.ReplaceAll(network.Error(), host, "host")
+	}
+	switch {
 	case errors.Is(err, http.ErrSchemeMismatch):
 		return what + "it speaks http, and the URL says https"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
@@ -158,5 +172,3 @@ func (h *webhook) explain(err error, host string) string {
 	}
 	return what + "the connection broke, or the answer was not HTTP"
 }
-
-func conceal(text, host string) string { return strings.ReplaceAll(text, host, "host") }

@@ -90,7 +90,7 @@ func post(t testing.TB, u string, timeout time.Duration) *failure {
 	require.NoError(t, cfg.Validate())
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	w := word{condition: condition("PostriderNotReady", health.Critical, 0), severity: critical, startsAt: time.Now()}
+	w := notification{condition: condition("PostriderNotReady", health.Critical, 0), severity: critical, startsAt: time.Now()}
 	f := newWebhook(cfg, "1.2.3").send(ctx, w.message(about, receiverWebhook, ""))
 	if f != nil {
 		require.NotContains(t, f.text+f.next, canary)

@@ -6,15 +6,17 @@ import (
 	"slices"
 )
 
-// Adopt returns l with the values that newer has for the keys that may change, and the names of the keys that did and of those that would
-// have. Path and Warnings are those of newer. Neither l nor newer is changed. Secrets are compared by what they are, never by what is printed
-// of them; of one in a file it is the name of the file that counts.
-func (l *Loaded) Adopt(newer *Loaded, may func(key string) bool) (adopted *Loaded, changed, left []string) {
-	adopted = &Loaded{Config: l.Config, Path: newer.Path, Warnings: newer.Warnings, origins: maps.Clone(l.origins), source: l.source}
-	if adopted.origins == nil {
-		adopted.origins = map[string]string{}
+// Adopt returns l with newer's values of the keys that may change, the names of the keys that did,
+// and those that newer would have changed otherwise. Path and Warnings are those of newer. It
+// changes neither l nor newer. Secrets are equal if their values are, or the names of their files.
+func (l *Loaded) Adopt(newer *Loaded, may func(key string) bool) (adopted *Loaded, changed,
+	left []string) {
+	adopted = &Loaded{
+		Config: l.Config, Path: newer.Path, Warnings: newer.Warnings, origins: map[string]string{},
+		source: l.source,
 	}
-	adopted.Config.Router = slices.Clone(l.Config.Router) // or what follows would write into the one of l
+	maps.Copy(adopted.origins, l.origins)
+	adopted.Config.Router = slices.Clone(l.Config.Router) // not to write into that of l
 	given := map[string]key{}
 	for _, k := range keysOf(&newer.Config) {
 		given[k.name] = k
@@ -39,7 +41,7 @@ func (l *Loaded) Adopt(newer *Loaded, may func(key string) bool) (adopted *Loade
 
 func same(a, b key) bool {
 	if a.kind == list && a.field.Len() == 0 && b.field.Len() == 0 {
-		return true // not given, and given as empty
+		return true // nil and empty
 	}
 	return reflect.DeepEqual(a.field.Interface(), b.field.Interface())
 }

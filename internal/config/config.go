@@ -1,27 +1,32 @@
-// Package config is the only one that knows TOML. A Config has one field per section, each the Config type of the package
-// that uses it; the struct tags are the table of keys from which file, environment, flags, print and schema follow.
+// Package config reads, checks and prints the configuration. A Config has one field per section,
+// each the Config type of the package that uses it. The struct tags are the table of keys from
+// which file, environment, flags, print and schema follow.
 //
-// A key is a name ("sink.kafka.brokers"), a field, a default, and lines in config.example.toml: to add one, write the last
-// three, and a test says what is missing.
+// A key is a name ("sink.kafka.brokers"), a field, a default, and lines in config.example.toml: to
+// add one, write the last three; a test fails for what is missing.
 //
-//	config.go       Config and its defaults
-//	load.go         Load: file, environment and flags, in this order
-//	file.go         the TOML file
-//	environment.go  variables, and ${NAME} in values
-//	keys.go         every key, found by reflection
-//	value.go        the text of a value, both ways
-//	validate.go     judging every section
-//	problem.go      what is wrong, with its place
-//	suggest.go      the name that was probably meant
-//	example.go      what config.example.toml says of a key
-//	schema.go       the JSON Schema
-//	print.go        the configuration in effect
-//	mask.go         URLs without their secrets
-//	shown.go        which values may be printed
-//	adopt.go        what a reload takes over
-//	requirements.go what other packages ask of a whole configuration
-//	sink.go         the section [sink]
-//	log.go          the section [log]
+//	config.go      Config and its defaults
+//	keys.go        every key, found by reflection
+//	load.go        Load: file, environment and flags, in this order
+//	file.go        the TOML file
+//	lines.go       the line of each key in the file
+//	environment.go variables, and ${NAME} in values
+//	suggest.go     the name that was probably meant
+//	setvalue.go    setting a key
+//	value.go       the value of a key, as TOML and JSON
+//	units.go       sizes and durations as text
+//	validate.go    the checks of every section
+//	locate.go      which key an error is about
+//	problem.go     an error of the configuration, with its place
+//	print.go       the configuration in effect
+//	shown.go       which values may be printed
+//	mask.go        URLs without their secrets
+//	schema.go      the JSON Schema
+//	example.go     the comments of config.example.toml
+//	adopt.go       what a reload takes over
+//	derived.go     requirements and topics that follow from several sections
+//	sink.go        the section [sink]
+//	log.go         the section [log]
 package config
 
 import (

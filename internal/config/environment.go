@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -28,9 +29,10 @@ func newEnvironment(vars []string) environment {
 	return env
 }
 
-// settings lists what the environment sets. An empty variable is not set: compose files and shells pass such on for what
-// they do not know. A variable with our prefix that means nothing is a warning and not an error, because Kubernetes
-// injects POSTRIDER_PORT and its like for a service named postrider.
+// settings lists the keys that the environment sets. An empty variable sets nothing: compose files
+// and shells make one of a variable that they do not have. An unknown variable with our prefix is
+// a warning and not an error: Kubernetes sets POSTRIDER_PORT and the like for a service named
+// postrider.
 func (env environment) settings(ix *index) (settings []setting, warnings []string) {
 	names := map[string]string{} // variable to key
 	vars := make([]string, 0, len(ix.names))
@@ -38,15 +40,15 @@ func (env environment) settings(ix *index) (settings []setting, warnings []strin
 		names[envName(name)] = name
 		vars = append(vars, envName(name))
 	}
-	for _, v := range env.names() {
+	for _, v := range slices.Sorted(maps.Keys(env)) {
 		if !strings.HasPrefix(v, envPrefix) || strings.HasPrefix(v, envTest) || v == EnvFile {
 			continue
 		}
 		name, known := names[v]
 		if !known {
-			w := fmt.Sprintf("environment variable %s is not a key and is ignored", v)
-			if near := nearest(v, vars); near != "" {
-				w += "; " + didYouMean(near)
+			w := "environment variable " + v + " is not a key and is ignored"
+			if hint := didYouMean(v, vars); hint != "" {
+				w += "; " + hint
 			}
 			warnings = append(warnings, w)
 			continue
@@ -58,19 +60,10 @@ func (env environment) settings(ix *index) (settings []setting, warnings []strin
 	return settings, warnings
 }
 
-func (env environment) names() []string {
-	names := make([]string, 0, len(env))
-	for n := range env {
-		names = append(names, n)
-	}
-	slices.Sort(names)
-	return names
-}
-
 var reference = regexp.MustCompile(`\$?\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
 
-// expand replaces ${NAME}; $${NAME} is ${NAME} itself. A name without a value is an error: an empty password would be
-// tried, and refused, far from here.
+// expand replaces ${NAME}; $${NAME} stands for the text ${NAME}. A name without a value is an
+// error: the server would refuse an empty password with an error that does not name the variable.
 func (env environment) expand(s string) (string, error) {
 	var missing []string
 	out := reference.ReplaceAllStringFunc(s, func(m string) string {
@@ -84,7 +77,9 @@ func (env environment) expand(s string) (string, error) {
 		return env[name]
 	})
 	if len(missing) > 0 {
-		return "", fmt.Errorf("environment variable %s is not set (write $${...} for text that is not one)", strings.Join(missing, ", "))
+		return "", fmt.Errorf("environment variable %s is not set (write $${...} for text that is not "+
+			"one)",
+			strings.Join(missing, ", "))
 	}
 	return out, nil
 }

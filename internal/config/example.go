@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// exampleKey is a line of config.example.toml that shows a key. A # directly before the name, without a blank, marks a key
-// that has no default: the value is a sample.
+// exampleKey matches a line of config.example.toml that shows a key. A # directly before the name
+// marks a key without a default: the value is a sample.
 var exampleKey = regexp.MustCompile(`^(#?)("?)([A-Za-z0-9_.-]+)"? = (.+)$`)
 
 var exampleSection = regexp.MustCompile(`^\[([a-z.]+)\]`)
@@ -19,7 +19,7 @@ type exampleEntry struct {
 	line    int
 }
 
-// readExample lists keys and sections (sample false, name without a key) with the comments above them.
+// readExample lists the keys, and the comments above sections by their names.
 func readExample(example string) (keys []exampleEntry, sections map[string]string) {
 	sections = map[string]string{}
 	section := ""
@@ -33,7 +33,8 @@ func readExample(example string) (keys []exampleEntry, sections map[string]strin
 		}
 		if m := exampleKey.FindStringSubmatch(line); m != nil {
 			keys = append(keys, exampleEntry{
-				name: section + "." + m[3], comment: strings.Join(comment, " "), sample: m[1] == "#", line: i + 1,
+				name: section + "." + m[3], comment: strings.Join(comment, " "), sample: m[1] == "#", line: i +
+					1,
 			})
 			comment = nil
 			continue
@@ -48,7 +49,7 @@ func readExample(example string) (keys []exampleEntry, sections map[string]strin
 	return keys, sections
 }
 
-// Descriptions gives what config.example.toml says about each key, by full name.
+// Descriptions are the comments of config.example.toml, by full name of the key.
 func Descriptions(example string) map[string]string {
 	keys, _ := readExample(example)
 	descriptions := make(map[string]string, len(keys))

@@ -9,29 +9,28 @@ import (
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
-	"github.com/pelletier/go-toml/v2/unstable"
 
 	"github.com/postrider/postrider/router"
 )
 
-// setting is one key as somebody gave it.
+// setting is one key with a value from the file, the environment or a flag.
 type setting struct {
 	name   string // full
 	origin string // "postrider.toml:12", "env POSTRIDER_SLOT_NAME", "flag --slot-name"
-	value  any    // as the TOML library decodes it, or a string from the environment or a flag
-	text   bool   // the value came as text, whatever the key's type
+	value  any    // as the TOML library decodes it
+	text   bool   // value is a string from the environment or a flag
 	line   int    // in the file
 }
 
-// document is a configuration file before its keys are looked at.
+// document is a decoded configuration file.
 type document struct {
 	name    string
-	values  map[string]any // as the TOML library decodes it, but several [[router]] stand under their numbered names
+	values  map[string]any // decoded; several [[router]] have their numbered names as keys
 	lines   map[string]int // by path, as pathID writes it
 	routers int            // rule sets, at least one
 }
 
-// parse reads TOML. The values come from the library's decoder, the lines from its parser.
+// parse decodes TOML. The lines come from the library's parser, since its decoder has none.
 func parse(name string, data []byte) (*document, *Problem) {
 	doc := &document{name: name, routers: 1}
 	if err := toml.Unmarshal(data, &doc.values); err != nil {
@@ -49,7 +48,7 @@ func parse(name string, data []byte) (*document, *Problem) {
 	return doc, nil
 }
 
-// tablesIn is the list of tables that [[name]] gives; nil if it is anything else.
+// tablesIn is v if it is a list of tables, as [[name]] makes it; else nil.
 func tablesIn(v any) []any {
 	list, _ := v.([]any)
 	for _, item := range list {
@@ -60,8 +59,8 @@ func tablesIn(v any) []any {
 	return list
 }
 
-// readFile lists what a configuration file sets. Unknown keys are problems already here, since a section that nobody knows
-// is better said once than once per key.
+// readFile lists the settings of a configuration file. It reports an unknown section once, and not
+// once per key.
 func readFile(ix *index, doc *document) ([]setting, Problems) {
 	f := &file{document: doc, ix: ix, seen: map[string]string{}}
 	f.table(nil, doc.values)
@@ -72,8 +71,9 @@ func readFile(ix *index, doc *document) ([]setting, Problems) {
 // file walks a document.
 type file struct {
 	*document
-	ix       *index
-	seen     map[string]string // full name to pathID: [router] takes route.by.field and "route.by.field" for one key
+	ix *index
+	// full name to pathID: [router] takes route.by.field and "route.by.field" for one key
+	seen     map[string]string
 	settings []setting
 	problems Problems
 }
@@ -120,59 +120,45 @@ func (f *file) value(path []string, v any) {
 		}
 	default:
 		if f.ix.sections[name] {
-			f.problem(path, "expected a section, got "+describe(v, nil), fmt.Sprintf("write [%s] on a line of its own, and its keys below", name))
+			f.problem(path, "expected a section, got "+describe(v, nil),
+				fmt.Sprintf("write [%s] on a line of its own, and its keys below", name))
 			return
 		}
 		f.unknown(path)
 	}
 }
 
-func (f *file) unknown(path []string) {
-	name := unnumbered(strings.Join(path, "."))
-	if cut := withoutConnectorPrefix(name); cut != name {
-		if slices.Contains(f.ix.plain, cut) {
-			f.problem(path, "unknown key", "cut the connector's prefix: "+strings.TrimPrefix(cut, "router."))
-			return
-		}
-	}
-	f.problem(path, "unknown key", didYouMean(nearest(name, f.ix.plain)))
-}
-
 // connectorPrefix stands before the router's options in the configuration of a Debezium connector.
 var connectorPrefix = regexp.MustCompile(`^router\.(transforms\.[^.]+\.)`)
 
-func withoutConnectorPrefix(name string) string {
-	if m := connectorPrefix.FindStringSubmatch(name); m != nil {
-		return "router." + strings.TrimPrefix(name, m[0])
+func (f *file) unknown(path []string) {
+	name := unnumbered(strings.Join(path, "."))
+	option := connectorPrefix.ReplaceAllString(name, "")
+	if option != name && slices.Contains(f.ix.plain, "router."+option) {
+		f.problem(path, "unknown key", "cut the connector's prefix: "+option)
+		return
 	}
-	return name
+	f.problem(path, "unknown key", didYouMean(name, f.ix.plain))
 }
 
 func (f *file) unknownSection(path []string) {
-	name := strings.Join(path, ".")
 	var sections []string
 	for s := range f.ix.sections {
 		sections = append(sections, unnumbered(s))
 	}
 	slices.Sort(sections)
-	hint := ""
-	if near := nearest(name, sections); near != "" {
-		hint = didYouMean("[" + near + "]")
+	near, hint := nearest(strings.Join(path, "."), sections), ""
+	if near != "" {
+		hint = "did you mean [" + near + "]?"
 	}
 	f.problem(path, "unknown section", hint)
-}
-
-func didYouMean(name string) string {
-	if name == "" {
-		return ""
-	}
-	return "did you mean " + name + "?"
 }
 
 func (f *file) problem(path []string, message, hint string) {
 	line := f.line(path)
 	f.problems = append(f.problems, Problem{
-		Origin: f.at(line), Key: strings.Join(path, "."), Err: errors.New(message), Hint: hint, line: line,
+		Origin: f.at(line), Key: strings.Join(path, "."), Err: errors.New(message), Hint: hint,
+		line: line,
 	})
 }
 
@@ -183,89 +169,14 @@ func (f *file) at(line int) string { return fmt.Sprintf("%s:%d", f.name, line) }
 // pathID tells apart ["a.b"] and ["a", "b"], which a joined name does not.
 func pathID(path []string) string { return strings.Join(path, "\x00") }
 
-// keyLines finds the line in which each key and each section of a valid document first stands. With more than one of routers,
-// each has its number in the path.
-func keyLines(data []byte, routers int) map[string]int {
-	k := keyLine{lines: map[string]int{}, several: routers > 1}
-	k.p.Reset(data)
-	var section []string
-	for k.p.NextExpression() {
-		e := k.p.Expression()
-		switch e.Kind {
-		case unstable.ArrayTable:
-			if k.several && isRouter(e) {
-				k.number++
-			}
-			section = k.note(nil, e)
-		case unstable.Table:
-			section = k.note(nil, e)
-		case unstable.KeyValue:
-			k.noteValue(section, e)
-		}
-	}
-	return k.lines
-}
+// unquotedText matches a line that is pasted from a connector's properties.
+var unquotedText = regexp.MustCompile(`^\s*[\w.-]+\s*=\s*[^\s"'\[{]`)
 
-type keyLine struct {
-	p       unstable.Parser
-	lines   map[string]int // by path, as pathID writes it
-	several bool           // [[router]] have numbers
-	number  int            // of the last [[router]], from 1
-}
-
-// isRouter tells whether an expression's key is router alone.
-func isRouter(e *unstable.Node) bool {
-	it := e.Key()
-	return it.Next() && string(it.Node().Data) == routerSection && it.IsLast()
-}
-
-func (k *keyLine) noteValue(section []string, e *unstable.Node) {
-	if k.several && len(section) == 0 && isRouter(e) { // router = [{...}, {...}]
-		for it := e.Value().Children(); it.Next(); {
-			k.number++
-			k.noteTable(k.note(nil, e), it.Node())
-		}
-		return
-	}
-	k.noteTable(k.note(section, e), e.Value())
-}
-
-// noteTable writes down the keys of an inline table, if v is one.
-func (k *keyLine) noteTable(path []string, v *unstable.Node) {
-	if v.Kind != unstable.InlineTable {
-		return
-	}
-	for it := v.Children(); it.Next(); {
-		if it.Node().Kind == unstable.KeyValue {
-			k.noteValue(path, it.Node())
-		}
-	}
-}
-
-// note writes down the line of a key and of every table it opens on the way.
-func (k *keyLine) note(section []string, e *unstable.Node) []string {
-	path := slices.Clone(section)
-	for it := e.Key(); it.Next(); {
-		n := it.Node()
-		name := string(n.Data)
-		if len(path) == 0 && name == routerSection && k.several {
-			name = router.RuleName(k.number-1, k.number+1)
-		}
-		path = append(path, name)
-		if _, noted := k.lines[pathID(path)]; !noted {
-			k.lines[pathID(path)] = 1 + bytes.Count(k.p.Data()[:n.Raw.Offset], []byte("\n"))
-		}
-	}
-	return path
-}
-
-// unquoted is a line as it is pasted from a connector's properties.
-var unquoted = regexp.MustCompile(`^\s*[\w.-]+\s*=\s*[^\s"'\[{]`)
-
-// dottedKey is a key that TOML takes for a key in a table.
+// dottedKey matches a key that TOML reads as a key in a table.
 var dottedKey = regexp.MustCompile(`^\s*(\w+\.[\w.-]+)\s*=`)
 
-// syntaxProblem says where a file is not TOML. It does not quote the line, which may hold a password.
+// syntaxProblem is where a file is not TOML. It does not quote the line, which may contain a
+// password.
 func syntaxProblem(name string, data []byte, err error) Problem {
 	var de *toml.DecodeError
 	if !errors.As(err, &de) {
@@ -281,7 +192,7 @@ func syntaxProblem(name string, data []byte, err error) Problem {
 		return p
 	}
 	switch at := lines[line-1]; {
-	case unquoted.Match(at):
+	case unquotedText.Match(at):
 		p.Hint = "text needs quotes, 'like this'"
 	case strings.Contains(err.Error(), "already defined") && dottedKey.Match(at):
 		p.Hint = fmt.Sprintf("write %q in quotes", dottedKey.FindSubmatch(at)[1])

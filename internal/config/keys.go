@@ -35,7 +35,7 @@ const (
 	secretText
 )
 
-// expected completes "expected ..." in errors about a key of this kind.
+// expected completes "expected ..." in an error.
 func (k kind) expected() string {
 	switch k {
 	case boolean, optionalBoolean:
@@ -58,7 +58,7 @@ func (k kind) expected() string {
 // fileSuffix makes the sibling key of a secret that names the file to read it from.
 const fileSuffix = "_file"
 
-// key is one configuration key. The table of all of them drives the file, the environment, the flags, print and schema.
+// key is one configuration key.
 type key struct {
 	name    string // in full: "sink.kafka.brokers", "router[2].null_key"
 	section string // "sink.kafka", "router[2]"
@@ -67,7 +67,7 @@ type key struct {
 	field   reflect.Value // addressable
 }
 
-// env is the variable that sets the key; empty if none does, because there are several of its section.
+// env is the variable that sets the key; empty: none, because there are several of its section.
 func (k key) env() string {
 	if unnumbered(k.name) != k.name {
 		return ""
@@ -75,17 +75,19 @@ func (k key) env() string {
 	return envName(k.name)
 }
 
-// ofRouter tells whether the key belongs to a rule set.
+// ofRouter reports whether the key belongs to a rule set.
 func (k key) ofRouter() bool { return unnumbered(k.section) == routerSection }
 
-// expands tells whether ${NAME} is replaced in the key's value. Nowhere else, least of all in [router], whose
-// replacements are written ${group}.
+// expands reports whether ${NAME} is replaced in the key's value: in secrets and URLs only. In
+// [router] ${group} belongs to a regular expression.
 func (k key) expands() bool {
-	return k.kind == secretText || k.kind == text && !k.ofRouter() && (k.leaf == "url" || strings.HasSuffix(k.leaf, "_url"))
+	url := k.leaf == "url" || strings.HasSuffix(k.leaf, "_url")
+	return k.kind == secretText || k.kind == text && !k.ofRouter() && url
 }
 
-// keysOf lists the keys of a pointer to a struct of sections, in the order of its fields. A field without a toml tag is
-// not a key. The keys of several [[router]] have numbers, see router.RuleName. It panics on a type it does not know: that is a mistake in a Config struct, and every test meets it.
+// keysOf lists the keys of a pointer to a struct of sections, in the order of its fields. A field
+// without a toml tag is not a key. The keys of several [[router]] have numbers, see
+// router.RuleName. It panics on a field of an unknown type.
 func keysOf(target any) []key {
 	return appendKeys(nil, reflect.ValueOf(target).Elem(), "")
 }
@@ -143,7 +145,7 @@ func kindOf(t reflect.Type, options string) (kind, bool) {
 	return 0, false
 }
 
-// ref is a name that may stand in a file: a key, or the file a secret is read from.
+// ref is a name that may stand in the configuration: a key, or the file of a secret.
 type ref struct {
 	key
 	file bool
@@ -179,15 +181,18 @@ func newIndex(target any) *index {
 	return ix
 }
 
-// isParent tells whether a name is a key, and with a dot behind it the beginning of others.
+// isParent reports whether a name is a key, and with a dot behind it the beginning of others.
 func (ix *index) isParent(name string) bool {
 	_, known := ix.refs[name]
 	return known && ix.leads(name)
 }
 
-// leads tells whether names of keys begin with it.
+// leads reports whether names of keys begin with name and a dot.
 func (ix *index) leads(name string) bool {
-	return slices.ContainsFunc(ix.names, func(n string) bool { return strings.HasPrefix(n, name+".") })
+	return slices.ContainsFunc(ix.names, func(n string) bool {
+		return strings.HasPrefix(n,
+			name+".")
+	})
 }
 
 func (ix *index) add(r ref) {
@@ -202,11 +207,8 @@ func (ix *index) add(r ref) {
 	}
 }
 
-// parent is the section around a section, empty if there is none.
-func parent(section string) string {
-	i := strings.LastIndexByte(section, '.')
-	return section[:max(i, 0)]
-}
+// parent is the section around a section; empty: none.
+func parent(section string) string { return section[:max(strings.LastIndexByte(section, '.'), 0)] }
 
 // envName is the environment variable of a key.
 func envName(name string) string {

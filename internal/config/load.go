@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,14 +12,18 @@ import (
 	"github.com/postrider/postrider/router"
 )
 
-// searchPath is where the configuration file is looked for if none is named.
+// searchPath lists the configuration files of which the first that exists is read, if none is
+// named.
 var searchPath = []string{"postrider.toml", "/etc/postrider/postrider.toml"}
 
 const originDefault = "default"
 
-// Source is where a configuration comes from. Flags beat the environment, which beats the file, which beats the defaults.
+// Source is where a configuration comes from. Flags beat the environment, which beats the file,
+// which beats the defaults.
 type Source struct {
-	Path  string   // configuration file; empty: what POSTRIDER_CONFIG names, else the first that exists of the search path, else none
+	// Path is the configuration file. Empty: the one in POSTRIDER_CONFIG, else the first that exists
+	// of the search path, else none.
+	Path  string
 	Env   []string // "NAME=value"; for keys, and for ${NAME} in URLs and secrets
 	Flags []Flag   // later ones win
 }
@@ -39,8 +44,8 @@ type Loaded struct {
 	source   Source
 }
 
-// Load reads the configuration without judging it as a whole: every key is known and has the right type, which is what a
-// command needs that uses one section. The error is a Problems with all that is wrong.
+// Load reads the configuration without Validate: every key is known and has the right type, which
+// is enough for a command that uses one section. The error is a Problems with every problem.
 func Load(src Source) (*Loaded, error) {
 	l, problems := read(src)
 	if err := problems.or(); err != nil {
@@ -60,7 +65,7 @@ func LoadValid(src Source, sections ...string) (*Loaded, error) {
 		spoilt[topSection(p.Key)] = true
 	}
 	for _, p := range l.validate(sections) {
-		// A key that could not be read still has its default: what follows from that is noise.
+		// A key that could not be read still has its default: problems that follow from that are noise.
 		if !spoilt[topSection(p.Key)] {
 			problems = append(problems, p)
 		}
@@ -71,8 +76,8 @@ func LoadValid(src Source, sections ...string) (*Loaded, error) {
 	return l, nil
 }
 
-// Again reads and judges the same configuration once more: the same file, which has to be there if there was one, under the same environment
-// and flags. The error is a Problems.
+// Again loads and validates the same configuration again: the same file, which must exist if there
+// was one, with the same environment and flags. The error is a Problems.
 func (l *Loaded) Again() (*Loaded, error) {
 	src := l.source
 	if l.Path != "" {
@@ -81,13 +86,9 @@ func (l *Loaded) Again() (*Loaded, error) {
 	return LoadValid(src)
 }
 
-// Origin says where a key's value came from: "default", "postrider.toml:12", "env POSTRIDER_SLOT_NAME" or "flag --slot-name".
-func (l *Loaded) Origin(key string) string {
-	if o, ok := l.origins[key]; ok {
-		return o
-	}
-	return originDefault
-}
+// Origin is the source of a key's value: "default", "postrider.toml:12", "env POSTRIDER_SLOT_NAME"
+// or "flag --slot-name".
+func (l *Loaded) Origin(key string) string { return cmp.Or(l.origins[key], originDefault) }
 
 // read returns nil instead of a configuration if the file could not be read at all.
 func read(src Source) (*Loaded, Problems) {
@@ -122,20 +123,16 @@ func read(src Source) (*Loaded, Problems) {
 	return l, problems
 }
 
+// findFile returns an empty path if there is no file: the environment and the flags may be enough.
 func findFile(path string, env environment) (string, []byte, error) {
-	if path == "" {
-		path = env[EnvFile]
+	named := cmp.Or(path, env[EnvFile])
+	candidates := searchPath
+	if named != "" {
+		candidates = []string{named}
 	}
-	if path != "" {
+	for _, path := range candidates {
 		data, err := os.ReadFile(path)
-		if err != nil {
-			return "", nil, fmt.Errorf("read the file: %w", err)
-		}
-		return path, data, nil
-	}
-	for _, path := range searchPath {
-		data, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
+		if named == "" && errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
@@ -143,13 +140,13 @@ func findFile(path string, env environment) (string, []byte, error) {
 		}
 		return path, data, nil
 	}
-	return "", nil, nil // the environment and the flags may say it all
+	return "", nil, nil
 }
 
 func flagSettings(flags []Flag) []setting {
-	settings := make([]setting, 0, len(flags))
-	for _, f := range flags {
-		settings = append(settings, setting{name: f.Key, origin: "flag " + f.Name, value: f.Value, text: true})
+	settings := make([]setting, len(flags))
+	for i, f := range flags {
+		settings[i] = setting{name: f.Key, origin: "flag " + f.Name, value: f.Value, text: true}
 	}
 	return settings
 }
@@ -157,19 +154,21 @@ func flagSettings(flags []Flag) []setting {
 // apply sets the keys of one layer.
 func (l *Loaded) apply(ix *index, env environment, layer []setting) Problems {
 	var problems Problems
-	given := map[string]string{} // by key the name it was given under: a secret and its file are one key
+	given := map[string]string{} // by key its name in the layer: a secret and its file are one key
 	for _, s := range layer {
 		problem := func(err error, hint string) {
-			problems = append(problems, Problem{Origin: s.origin, Key: s.name, Err: err, Hint: hint, line: s.line})
+			problems = append(problems, Problem{Origin: s.origin, Key: s.name, Err: err, Hint: hint,
+				line: s.line})
 		}
 		r, known := ix.refs[s.name]
 		if !known && slices.Contains(ix.plain, s.name) { // from the environment or a flag
 			problem(errors.New("the file has several [[router]], and this does not say which"),
-				"set it in the file, or for one with --set "+router.RuleName(0, len(l.Config.Router))+strings.TrimPrefix(s.name, routerSection)+"=...")
+				"set it in the file, or for one with --set "+router.RuleName(0, len(l.Config.Router))+
+					strings.TrimPrefix(s.name, routerSection)+"=...")
 			continue
 		}
 		if !known {
-			problem(errors.New("unknown key"), didYouMean(nearest(s.name, ix.names)))
+			problem(errors.New("unknown key"), didYouMean(s.name, ix.names))
 			continue
 		}
 		if other, twice := given[r.key.name]; twice && other != s.name {
@@ -204,7 +203,8 @@ func assign(r ref, env environment, s setting) error {
 	return r.setValue(v)
 }
 
-// exposed warns of a secret on the command line, which every user of the machine can read in the list of processes.
+// exposed warns of a secret on the command line, which every user of the machine can read in the
+// list of processes.
 func exposed(r ref, s setting) string {
 	if r.kind != secretText || r.file || !strings.HasPrefix(s.origin, "flag ") {
 		return ""
@@ -213,5 +213,6 @@ func exposed(r ref, s setting) string {
 	if userinfoURL(v) && MaskURL(v) == v {
 		return "" // a URL without a password
 	}
-	return fmt.Sprintf("%s is readable by others as an argument of this process: use %s or %s%s", s.name, r.env(), s.name, fileSuffix)
+	return fmt.Sprintf("%s is readable by others as an argument of this process: use %s or %s%s",
+		s.name, r.env(), s.name, fileSuffix)
 }

@@ -23,7 +23,8 @@ func defaultLog() Log { return Log{Level: "info", Format: "auto"} }
 
 // Validate reports every wrong value.
 func (l Log) Validate() error {
-	return errors.Join(oneOf("log.level", l.Level, LogLevels), oneOf("log.format", l.Format, LogFormats))
+	return errors.Join(oneOf("log.level", l.Level, LogLevels),
+		oneOf("log.format", l.Format, LogFormats))
 }
 
 func oneOf(key, value string, accepted []string) error {

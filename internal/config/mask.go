@@ -14,7 +14,8 @@ const mask = "********"
 // userinfo is the part of a URL where passwords stand.
 var userinfo = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]*://)([^/?#@]*)@`)
 
-// MaskURL hides the password of a URL, and whatever else of it may hold one, and a key or certificate. Any other text comes back as it is.
+// MaskURL masks the password of a URL and every other part that may contain one, and a key or
+// certificate. It returns any other text as it is.
 func MaskURL(s string) string {
 	if strings.Contains(s, "-----BEGIN") {
 		return mask
@@ -28,8 +29,8 @@ func MaskURL(s string) string {
 		rest = s[len(m[0]):]
 	}
 	u, err := url.Parse(s)
-	// An @ in the rest is the second half of a password with a special character in it; what cannot be read may be
-	// a password where the port belongs.
+	// An @ in the rest follows a password with a special character; a URL that cannot be parsed may
+	// have a password in the place of the port.
 	if err != nil || strings.Contains(rest, "@") {
 		scheme, _, _ := strings.Cut(s, "://")
 		return scheme + "://" + mask
@@ -51,9 +52,13 @@ func MaskURL(s string) string {
 	return rest
 }
 
-// harmlessQuery are parameters of database URLs that hold no secret. Any other is masked: what a web address has may be a token under any name.
-var harmlessQuery = []string{"user", "host", "hostaddr", "port", "dbname", "sslmode", "sslrootcert", "sslcert", "sslkey", "connect_timeout", "application_name",
-	"target_session_attrs", "load_balance_hosts", "krbsrvname", "gssencmode", "channel_binding", "require_auth", "sslnegotiation"}
+// harmlessQuery are parameters of database URLs that are no secrets. All others are masked: in a
+// web address any name may be that of a token.
+var harmlessQuery = []string{
+	"user", "host", "hostaddr", "port", "dbname", "sslmode", "sslrootcert", "sslcert", "sslkey",
+	"connect_timeout", "application_name", "target_session_attrs", "load_balance_hosts", "krbsrvname",
+	"gssencmode", "channel_binding", "require_auth", "sslnegotiation",
+}
 
 func maskQuery(u *url.URL) string {
 	parts := strings.Split(u.RawQuery, "&")
@@ -70,7 +75,8 @@ func maskQuery(u *url.URL) string {
 	return "?" + strings.Join(parts, "&")
 }
 
-// maskSecret is a secret as it may be printed, nil if there is none. Of a URL it shows where it leads; of anything else, nothing.
+// maskSecret is a secret as it may be printed; nil: it is not set. Of a database URL it shows the
+// parts that are no secret, of anything else nothing.
 func maskSecret(s secret.Secret) any {
 	switch {
 	case !s.IsSet():
@@ -85,7 +91,7 @@ func maskSecret(s secret.Secret) any {
 	return MaskURL(v)
 }
 
-// maskPath hides what stands where a path belongs and is the secret itself.
+// maskPath masks a path that may be the secret itself.
 func maskPath(path string) string {
 	if strings.ContainsAny(path, "\r\n") {
 		return mask
@@ -93,7 +99,8 @@ func maskPath(path string) string {
 	return MaskURL(path)
 }
 
-// userinfoURL tells whether a secret has the shape of a database URL, so that MaskURL knows where its password stands.
+// userinfoURL reports whether a secret looks like a database URL, of which MaskURL masks the
+// password only.
 func userinfoURL(s string) bool {
 	scheme, _, found := strings.Cut(s, "://")
 	return found && (scheme == "postgres" || scheme == "postgresql")

@@ -131,7 +131,7 @@ func TestSecrets_OfEveryKeyThatTakesText(t *testing.T) {
 		}
 	}
 	require.Greater(t, texts, 60)
-	for name := range shown {
+	for _, name := range shown {
 		require.Contains(t, newIndex(&c).refs, name, "a key that is shown and is not there")
 	}
 	require.False(t, Shown("section.of_a_key_that_nobody_has_thought_of"))

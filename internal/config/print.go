@@ -11,11 +11,12 @@ import (
 
 // Value is one key of an effective configuration.
 type Value struct {
-	Key    string `json:"key"`    // in full; of a secret read from a file, the key that names the file
+	// in full; of a secret read from a file, the key that names the file
+	Key    string `json:"key"`
 	Value  any    `json:"value"`  // secrets masked; sizes and durations are strings; nil: not set
-	TOML   string `json:"toml"`   // the same as the file has it; empty: not set
+	TOML   string `json:"toml"`   // the same as TOML; empty: not set
 	Origin string `json:"origin"` // see Loaded.Origin
-	Env    string `json:"env"`    // the environment variable that sets it; empty: none does, as with several [[router]]
+	Env    string `json:"env"`    // its environment variable; empty: none, as with several [[router]]
 
 	section, leaf string
 }
@@ -25,20 +26,23 @@ func (l *Loaded) Values() []Value {
 	ix := newIndex(&l.Config)
 	values := make([]Value, len(ix.keys))
 	for i, k := range ix.keys {
-		v := Value{Key: k.name, Value: k.value(), TOML: k.String(), Origin: l.Origin(k.name), Env: k.env(), section: k.section, leaf: k.leaf}
+		v := Value{
+			Key: k.name, Value: k.value(), TOML: k.String(), Origin: l.Origin(k.name), Env: k.env(),
+			section: k.section, leaf: k.leaf,
+		}
 		if k.kind == secretText && k.field.Interface().(secret.Secret).Path() != "" {
 			v.Key, v.leaf, v.Env = v.Key+fileSuffix, v.leaf+fileSuffix, envName(v.Key+fileSuffix)
 		}
 		if first, _, dotted := strings.Cut(k.leaf, "."); dotted && ix.isParent(k.section+"."+first) {
-			v.leaf = `"` + v.leaf + `"` // without quotes TOML would take first for a table
+			v.leaf = `"` + v.leaf + `"` // without quotes TOML makes first a table
 		}
 		values[i] = v
 	}
 	return values
 }
 
-// Print writes the effective configuration as TOML, with the origin of each value behind it. What is not set and has no
-// default is a comment.
+// Print writes the effective configuration as TOML, with the origin behind each value. A key
+// without a value is a comment.
 func (l *Loaded) Print(w io.Writer) error {
 	values := l.Values()
 	width := 0
@@ -76,7 +80,7 @@ func (v Value) line() string {
 	return v.leaf + " = " + v.TOML
 }
 
-// Names lists every key in full, for completion.
+// Names lists the names of all keys, for completion.
 func Names() []string {
 	c := Default() // which has one [router]
 	return newIndex(&c).names

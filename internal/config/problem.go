@@ -7,7 +7,7 @@ import (
 
 // Problem is one thing that is wrong with the configuration.
 type Problem struct {
-	Origin string // "postrider.toml:12", "env POSTRIDER_SLOT_NAME", "flag --slot-name", "default"; empty: nowhere in particular
+	Origin string // see Loaded.Origin; empty: not known
 	Key    string // in full; may be empty
 	Err    error
 	Hint   string // what to do about it; may be empty
@@ -25,7 +25,7 @@ func (p Problem) Error() string {
 	switch {
 	case p.Key == "" || mention(message, p.Key) >= 0:
 	case below != "" && mention(message, below) == 0:
-		// "listen is ..." of a package that does not know its section
+		// "listen is ..." of a package without its section's name
 		b.WriteString(strings.TrimSuffix(p.Key, below))
 	default:
 		b.WriteString(p.Key + ": ")
@@ -37,10 +37,10 @@ func (p Problem) Error() string {
 	return b.String()
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (p Problem) Unwrap() error { return p.Err }
 
-// Problems are all that is wrong with a configuration, in the order of the file, environment and flags.
+// Problems are all problems of a configuration, in the order of file, environment and flags.
 type Problems []Problem
 
 func (ps Problems) Error() string {
@@ -55,7 +55,7 @@ func (ps Problems) Error() string {
 	return b.String()
 }
 
-// Unwrap gives every problem, for errors.Is and errors.As.
+// Unwrap returns every problem, for errors.Is and errors.As.
 func (ps Problems) Unwrap() []error {
 	errs := make([]error, len(ps))
 	for i := range ps {

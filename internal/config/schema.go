@@ -2,9 +2,7 @@ package config
 
 import (
 	"encoding/json"
-	"reflect"
 	"strings"
-	"time"
 )
 
 // schema is the part of JSON Schema that a configuration needs.
@@ -28,7 +26,13 @@ const (
 	sizePattern     = `^[0-9]+ ?(B|KiB|MiB|GiB|TiB)$`
 )
 
-// accepted are the keys that take one of a few words. The packages judge; a test compares.
+var converters = []string{
+	"string", "json", "json+schema", "binary", "short", "integer", "long", "float", "double",
+	"boolean",
+}
+
+// accepted are the keys that take one of a few words. The packages check them; a test compares the
+// two.
 var accepted = map[string][]string{
 	"router.table.op.invalid.behavior":               {"warn", "error", "fatal"},
 	"router.table.field.additional.missing":          {"error", "ignore"},
@@ -37,30 +41,32 @@ var accepted = map[string][]string{
 	"router.field.name.adjustment.mode":              {"none", "avro", "avro_unicode"},
 	"router.decimal.handling.mode":                   {"precise", "string", "double"},
 	"router.binary.handling.mode":                    {"bytes", "base64", "base64-url-safe", "hex"},
-	"router.time.precision.mode":                     {"adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"},
-	"router.interval.handling.mode":                  {"numeric", "string"},
-	"router.hstore.handling.mode":                    {"json", "map"},
-	"router.topic_case":                              {"none", "lower", "kebab"},
-	"router.null_key":                                {"refuse", "publish"},
-	"format.key":                                     {"string", "json", "json+schema", "binary", "short", "integer", "long", "float", "double", "boolean"},
-	"format.value":                                   {"string", "json", "json+schema", "binary", "short", "integer", "long", "float", "double", "boolean"},
-	"format.key.decimal.format":                      {"BASE64", "NUMERIC"},
-	"format.key.delegate":                            {"json", "json+schema", "string"},
-	"format.value.decimal.format":                    {"BASE64", "NUMERIC"},
-	"format.value.delegate":                          {"json", "json+schema", "string"},
-	"format.headers":                                 {"simple", "string", "json", "json+schema"},
-	"sink.kind":                                      {SinkKafka, SinkStdout},
-	"sink.kafka.compression":                         {"none", "gzip", "snappy", "lz4", "zstd"},
-	"sink.kafka.sasl.mechanism":                      {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"},
-	"log.level":                                      LogLevels,
-	"log.format":                                     LogFormats,
+	"router.time.precision.mode": {
+		"adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds",
+	},
+	"router.interval.handling.mode": {"numeric", "string"},
+	"router.hstore.handling.mode":   {"json", "map"},
+	"router.topic_case":             {"none", "lower", "kebab"},
+	"router.null_key":               {"refuse", "publish"},
+	"format.key":                    converters,
+	"format.value":                  converters,
+	"format.key.decimal.format":     {"BASE64", "NUMERIC"},
+	"format.key.delegate":           {"json", "json+schema", "string"},
+	"format.value.decimal.format":   {"BASE64", "NUMERIC"},
+	"format.value.delegate":         {"json", "json+schema", "string"},
+	"format.headers":                {"simple", "string", "json", "json+schema"},
+	"sink.kind":                     {SinkKafka, SinkStdout},
+	"sink.kafka.compression":        {"none", "gzip", "snappy", "lz4", "zstd"},
+	"sink.kafka.sasl.mechanism":     {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"},
+	"log.level":                     LogLevels,
+	"log.format":                    LogFormats,
 }
 
-// Accepted lists the words that a key takes, nothing if it takes more than a few.
+// Accepted lists the words that a key takes; nil if it takes other text.
 func Accepted(key string) []string { return accepted[key] }
 
-// Schema is the JSON Schema (draft 2020-12) of the configuration file, for editors. Its descriptions are the comments of
-// config.example.toml.
+// Schema is the JSON Schema (draft 2020-12) of the configuration file, for editors. Its
+// descriptions are the comments of config.example.toml.
 func Schema(example string) ([]byte, error) {
 	c := Default()
 	descriptions := Descriptions(example)
@@ -91,7 +97,8 @@ func Schema(example string) ([]byte, error) {
 	root.Properties[routerSection] = &schema{
 		Description: rule.Description,
 		OneOf: []*schema{rule, {
-			Type: "array", Items: rule, MinItems: 1, Description: "One [[router]] for each set of rules, with the tables that it is for.",
+			Type: "array", Items: rule, MinItems: 1,
+			Description: "One [[router]] for each set of rules, with the tables that it is for.",
 		}},
 	}
 	return json.MarshalIndent(root, "", "  ")
@@ -99,7 +106,8 @@ func Schema(example string) ([]byte, error) {
 
 func section(description string) *schema {
 	no := false
-	return &schema{Type: "object", Description: description, Properties: map[string]*schema{}, Additional: &no}
+	return &schema{Type: "object", Description: description, Properties: map[string]*schema{},
+		Additional: &no}
 }
 
 func (s *schema) property(name string) *schema {
@@ -109,8 +117,9 @@ func (s *schema) property(name string) *schema {
 	return s.Properties[name]
 }
 
-// dotted adds a leaf with dots a second time as the nested tables that TOML makes of it without quotes. Where the first part is a key
-// itself (format.key), it has to be in quotes.
+// dotted adds a leaf with dots a second time, as the nested tables that TOML makes of it without
+// quotes. It does not where the first part is a key itself (format.key): there the quotes are
+// needed.
 func (s *schema) dotted(leaf string, value *schema) {
 	parts := strings.Split(leaf, ".")
 	if first := s.Properties[parts[0]]; len(parts) == 1 || first != nil && first.Properties == nil {
@@ -139,33 +148,7 @@ func (r ref) schema() *schema {
 		s.Type, s.Items = "array", &schema{Type: "string"}
 	}
 	if !r.file {
-		s.Default = r.defaultValue()
+		s.Default = r.value()
 	}
 	return s
-}
-
-// defaultValue is the value as JSON has it, nil if there is none. Secrets have none.
-func (k key) defaultValue() any {
-	switch k.kind {
-	case secretText:
-		return nil
-	case duration:
-		return FormatDuration(time.Duration(k.field.Int()))
-	case size:
-		return FormatSize(k.field.Int())
-	case optionalBoolean:
-		if k.field.IsNil() {
-			return nil
-		}
-		return k.field.Elem().Bool()
-	case list:
-		if k.field.Len() == 0 {
-			return []string{}
-		}
-	case text:
-		if k.field.String() == "" {
-			return nil
-		}
-	}
-	return reflect.Indirect(k.field).Interface()
 }

@@ -9,7 +9,7 @@ import (
 // The values of sink.kind.
 const (
 	SinkKafka  = "kafka"
-	SinkStdout = "stdout" // JSON lines, for a look at what would be published
+	SinkStdout = "stdout" // JSON lines, to see what would be published
 )
 
 // Sink is the section [sink]: one kind, and a sub-section per kind.
@@ -22,7 +22,7 @@ func defaultSink() Sink {
 	return Sink{Kind: SinkKafka, Kafka: kafka.DefaultConfig()}
 }
 
-// Validate judges the sub-section of the chosen kind alone.
+// Validate checks the sub-section of the chosen kind alone.
 func (s Sink) Validate() error {
 	switch s.Kind {
 	case SinkKafka:

@@ -22,11 +22,13 @@ var formats = map[string]string{
 }
 
 // headerFormats are those that postrider has for headers.
-var headerFormats = map[string]bool{"simple": true, "string": true, "json": true, "json+schema": true}
+var headerFormats = map[string]bool{"simple": true, "string": true, "json": true,
+	"json+schema": true}
 
 const jsonConverter = "org.apache.kafka.connect.json.JsonConverter"
 
-// format finds a converter by its class, in full or, as Kafka Connect's plugin aliases go, by its last part.
+// format finds a converter by its class, in full or, as Kafka Connect's plugin aliases go, by its
+// last part.
 func format(class string) string {
 	if f, ok := formats[class]; ok {
 		return f
@@ -38,7 +40,8 @@ func format(class string) string {
 		return "binary"
 	}
 	for full, f := range formats {
-		if simple := simpleName(full); simple == class || strings.TrimSuffix(simple, "Converter") == class {
+		if simple := simpleName(full); simple == class ||
+			strings.TrimSuffix(simple, "Converter") == class {
 			return f
 		}
 	}
@@ -62,7 +65,7 @@ func (t *translator) converter(part, fromWorker string) string {
 	f := format(class)
 	if f == "" || f == "simple" {
 		t.refuse(name, unknownConverter(class, part))
-		t.refuseOptions(part, "belongs to a converter that postrider does not have")
+		t.refuseBelow(part+".converter.", "belongs to a converter that postrider does not have")
 		return ""
 	}
 	if f == "json+schema" {
@@ -128,11 +131,12 @@ func (t *translator) encoding(part string) {
 	}
 	name = part + ".converter.encoding"
 	if _, given := t.get(name); given {
-		t.notNeeded(name, "has no effect in Kafka Connect either: its StringConverter reads "+part+".converter.converter.encoding").read()
+		t.notNeeded(name, "has no effect in Kafka Connect either: its StringConverter reads "+
+			part+".converter.converter.encoding").attend()
 	}
 }
 
-// delegate is what Debezium's binary converter hands everything to that is not bytes.
+// delegate maps the converter to which Debezium's binary converter passes everything but bytes.
 func (t *translator) delegate(part string) {
 	name := part + ".converter.delegate.converter.type"
 	class, given := t.get(name)
@@ -153,47 +157,48 @@ func (t *translator) delegate(part string) {
 		}
 	case "string":
 	default:
-		t.refuse(name, "postrider's delegates are JsonConverter and StringConverter: name one of them, or none")
+		t.refuse(name, "postrider's delegates are JsonConverter and StringConverter: name one of "+
+			"them, or none")
 		return
 	}
 	t.mapped(name, "", setting{"format", part + ".delegate", f, ""})
 }
 
-// commonOptions ends what a converter's own options have not.
+// commonOptions makes the items of the converter's other options.
 func (t *translator) commonOptions(part string) {
 	prefix := part + ".converter."
 	for _, name := range t.below(prefix) {
 		switch option := strings.TrimPrefix(name, prefix); option {
-		case "schemas.enable", "schemas.cache.size", "decimal.format", "replace.null.with.default", "converter.encoding", "encoding",
-			"converter.type", "plugin.version", "schema.registry.url", "schema.registry.basic.auth.user.info",
+		case "schemas.enable", "schemas.cache.size", "decimal.format", "replace.null.with.default",
+			"converter.encoding", "encoding",
+			"converter.type", "plugin.version", "schema.registry.url",
+			"schema.registry.basic.auth.user.info",
 			"delegate.converter.type", "delegate.converter.type.schemas.cache.size":
 			t.notNeeded(name, "has no effect on what this converter writes")
 		default:
-			t.refuse(name, "is no option of this converter that postrider knows: remove it, or compare the records first (postrider audit)")
+			t.refuse(name, "is no option of this converter that postrider knows: remove it, or compare "+
+				"the records first (postrider audit)")
 		}
 	}
 }
 
 func (t *translator) ignoredOptions(part string) {
 	for _, name := range t.below(part + ".converter.") {
-		t.notNeeded(name, "Kafka Connect ignores it as well: without "+part+".converter in the file the worker's converter is used with the worker's options").read()
+		t.notNeeded(name, "Kafka Connect ignores it as well: without "+part+".converter in the file "+
+			"the worker's converter is used with the worker's options").attend()
 	}
 }
 
-func (t *translator) refuseOptions(part, why string) {
-	for _, name := range t.below(part + ".converter.") {
-		t.refuse(name, why)
-	}
-}
-
-// assumedConverter is for a connector that leaves the choice to its worker.
+// assumedConverter maps the converter of the worker, for a connector that names none.
 func (t *translator) assumedConverter(part, fromWorker string) string {
 	name := part + ".converter"
 	flag := "--" + part + "-converter"
 	if fromWorker == "" {
 		t.doc.set(setting{"format", part + ".replace.null.with.default", true, ""})
-		t.mapped(name, "is not in the file, so the worker's own converter counts: look at "+name+" in its properties. Assumed is JsonConverter "+
-			"with schemas, as in Kafka Connect's samples. If that is wrong every record changes: say it with "+flag, setting{"format", part, "json+schema", ""}).read()
+		t.mapped(name, "is not in the file, so the worker's own converter counts: look at "+name+
+			" in its properties. Assumed is JsonConverter "+
+			"with schemas, as in Kafka Connect's samples. If that is wrong every record changes: say it "+
+			"with "+flag, setting{"format", part, "json+schema", ""}).attend()
 		return "json+schema"
 	}
 	f := fromWorker
@@ -217,40 +222,48 @@ func (t *translator) headerConverter() string {
 	class, given := t.get(name)
 	if !given {
 		t.ignoredOptions("header")
-		t.mapped(name, "is not in the file: Kafka Connect's default, SimpleHeaderConverter, unless the worker has another", setting{"format", "headers", "simple", ""})
+		t.mapped(name, "is not in the file: Kafka Connect's default, SimpleHeaderConverter, unless "+
+			"the worker has another", setting{"format", "headers", "simple", ""})
 		return "simple"
 	}
 	f := format(class)
 	if !headerFormats[f] {
 		t.refuse(name, unknownConverter(class, "header"))
-		t.refuseOptions("header", "belongs to a converter that postrider does not have")
+		t.refuseBelow("header.converter.", "belongs to a converter that postrider does not have")
 		return ""
 	}
 	if f == "json+schema" {
 		f = t.jsonFormat("header")
 	}
 	t.mapped(name, "", setting{"format", "headers", f, ""})
-	for option, harmless := range map[string]string{"decimal.format": "BASE64", "replace.null.with.default": "true", "converter.encoding": "UTF-8", "encoding": "UTF-8"} {
+	for option, harmless := range map[string]string{"decimal.format": "BASE64",
+		"replace.null.with.default": "true", "converter.encoding": "UTF-8", "encoding": "UTF-8"} {
 		name := "header.converter." + option
 		if v, given := t.get(name); given && !strings.EqualFold(v, harmless) {
-			t.refuse(name, "postrider has this option for keys and values only: remove it, or place the column in the value")
+			t.refuse(name, "postrider has this option for keys and values only: remove it, or place the "+
+				"column in the value")
 		}
 	}
 	t.commonOptions("header")
 	return f
 }
 
-// unknownConverter names a converter and what there is instead.
+// unknownConverter is the text about a converter that postrider does not have.
 func unknownConverter(class, part string) string {
 	what := simpleName(class) + " is not among postrider's converters"
 	switch lower := strings.ToLower(class); {
 	case strings.Contains(lower, "cloudevents"):
-		return what + ": CloudEvents are not made. Write the envelope into the payload column, or keep the type and source as headers with table.fields.additional.placement"
-	case strings.Contains(lower, "avro"), strings.Contains(lower, "protobuf"), strings.Contains(lower, "jsonschema"), strings.Contains(lower, "registry"), strings.Contains(lower, "glue"):
-		return what + ": it needs a schema registry. Let the application write the encoded bytes into a bytea payload and use ByteArrayConverter " +
-			"(format.value = \"binary\"), or move the consumers to JsonConverter or StringConverter while Debezium still runs"
+		return what + ": CloudEvents are not made. Write the envelope into the payload column, or " +
+			"keep the type and source as headers with table.fields.additional.placement"
+	case strings.Contains(lower, "avro"), strings.Contains(lower, "protobuf"),
+		strings.Contains(lower, "jsonschema"), strings.Contains(lower, "registry"),
+		strings.Contains(lower, "glue"):
+		return what + ": it needs a schema registry. Let the application write the encoded bytes into " +
+			"a bytea payload and use ByteArrayConverter (format.value = \"binary\"), or move the " +
+			"consumers to JsonConverter or StringConverter while Debezium still runs"
 	case part == "header":
 		return what + " for headers: use SimpleHeaderConverter, StringConverter or JsonConverter"
 	}
-	return what + ": use StringConverter, JsonConverter, ByteArrayConverter, BinaryDataConverter or one of Kafka's number converters"
+	return what + ": use StringConverter, JsonConverter, ByteArrayConverter, BinaryDataConverter " +
+		"or one of Kafka's number converters"
 }

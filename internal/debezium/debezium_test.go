@@ -10,7 +10,7 @@ import (
 // connector is a complete one, with what a test adds to it.
 func connector(more map[string]string) Connector {
 	p := map[string]string{
-		"connector.class":                     postgresConnector,
+		"connector.class":                     "io.debezium.connector.postgresql.PostgresConnector",
 		"database.hostname":                   "db",
 		"database.dbname":                     "shop",
 		"plugin.name":                         "pgoutput",

@@ -79,26 +79,23 @@ var mappedTo = map[string]string{
 func referenceTable(t *testing.T) string {
 	t.Helper()
 	rows := map[string]string{}
-	for _, name := range mappedProperties {
+	for _, name := range known().mapped {
 		require.NotEmpty(t, mappedTo[name], "what becomes of %s?", name)
 		rows[name] = mappedTo[name]
 	}
-	require.Len(t, mappedTo, len(mappedProperties))
-	for name, why := range reasons {
+	require.Len(t, mappedTo, len(known().mapped))
+	for name, why := range known().notNeeded {
 		rows[name] = "not needed: " + why
 	}
-	for name, why := range producerReasons {
-		rows[override+name] = "not needed: " + why
-	}
-	for name, j := range judged {
+	for name, j := range known().judged {
 		fine := "refused: "
-		if len(j.fine) > 0 {
-			fine = strings.Join(j.fine, ", ") + ": not needed, " + j.why + ". Else refused: "
+		if len(j.Fine) > 0 {
+			fine = strings.Join(j.Fine, ", ") + ": not needed, " + j.Why + ". Else refused: "
 		}
-		rows[name] = fine + j.what
+		rows[name] = fine + j.Refused
 	}
-	for _, f := range families {
-		rows[f.prefix+"*"] = "not needed: " + f.why
+	for prefix, why := range known().prefixes {
+		rows[prefix+"*"] = "not needed: " + why
 	}
 	for _, o := range routerOptions {
 		to := "`router." + o.name + "`"
@@ -113,12 +110,12 @@ func referenceTable(t *testing.T) string {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", name, rows[name])
 	}
 	b.WriteString("\n| transform | what it does | instead |\n|---|---|---|\n")
-	for _, name := range slices.Sorted(maps.Keys(otherTransforms)) {
+	for _, name := range slices.Sorted(maps.Keys(known().transforms)) {
 		shown := "`" + name + "`"
 		if name == "" {
 			shown = "any other"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", shown, otherTransforms[name].effect, otherTransforms[name].instead)
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", shown, known().transforms[name].Effect, known().transforms[name].Instead)
 	}
 	return b.String()
 }
@@ -135,5 +132,5 @@ func TestDocs_HaveTheTableOfProperties(t *testing.T) {
 		require.NoError(t, os.WriteFile(page, []byte(text[:from]+want+text[to:]), 0o600))
 		return
 	}
-	require.Equal(t, want, text[from:to], "go test ./debezium -update writes what has changed")
+	require.Equal(t, want, text[from:to], "go test ./internal/debezium -update writes what has changed")
 }

@@ -8,14 +8,17 @@ import (
 	"strings"
 )
 
-// Offset is how far a connector came, as it stores it: its place in the stream of its slot after the last record that Kafka has acknowledged.
-// Everything that the stream brings up to there was published, or was nothing to publish.
+// Offset is a connector's stored position: the place in the stream of its slot after the last
+// record that Kafka has acknowledged. Everything before it was published, or was not to be
+// published.
 type Offset struct {
-	Server   string // topic.prefix of the connector; empty: not told
-	LSN      uint64 // of the last message of the stream; several may share one
-	TxID     uint32 // of its transaction; zero: a message outside of one
-	Type     string // what it was: INSERT, UPDATE, DELETE, TRUNCATE, MESSAGE, BEGIN, COMMIT; empty before Debezium 1.9
-	Events   uint64 // how many rows at LSN were processed; zero: not told, as before Debezium 3.7
+	Server string // topic.prefix of the connector; empty: not known
+	LSN    uint64 // of the last message of the stream; several may share one
+	TxID   uint32 // of its transaction; zero: a message outside of one
+	// what it was: INSERT, UPDATE, DELETE, TRUNCATE, MESSAGE, BEGIN, COMMIT; empty before Debezium
+	// 1.9
+	Type     string
+	Events   uint64 // how many rows at LSN were processed; zero: not known, as before Debezium 3.7
 	Snapshot bool   // of the last row of a snapshot: nothing of the stream was published yet
 }
 
@@ -40,8 +43,8 @@ type storedOffsets struct {
 	} `json:"offsets"`
 }
 
-// ParseOffset reads the answer of GET /connectors/NAME/offsets, one offset alone, as it stands in the topic of offsets, or the file that
-// Debezium Server and standalone workers keep.
+// ParseOffset reads the answer of GET /connectors/NAME/offsets, a single offset from the topic of
+// offsets, or the file that Debezium Server and standalone workers keep.
 func ParseOffset(data []byte) (Offset, error) {
 	data = bytes.TrimSpace(data)
 	if len(data) == 0 {
@@ -77,7 +80,8 @@ func ParseOffset(data []byte) (Offset, error) {
 		for _, o := range all.Offsets {
 			servers = append(servers, fmt.Sprintf("%q", o.Partition.Server))
 		}
-		return Offset{}, fmt.Errorf("several offsets, of the servers %s: give the one object of the connector that used the slot", strings.Join(servers, ", "))
+		return Offset{}, fmt.Errorf("several offsets, of the servers %s: give the one object of the "+
+			"connector that used the slot", strings.Join(servers, ", "))
 	}
 	if all.Offsets[0].Offset == nil {
 		return Offset{}, errors.New("the offset is null: it was reset")
@@ -89,26 +93,32 @@ func (s *storedOffset) offset(server string) (Offset, error) {
 	switch s.Type {
 	case "", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "MESSAGE", "BEGIN", "COMMIT":
 	default:
-		return Offset{}, fmt.Errorf("messageType %q is none that Debezium's PostgreSQL connector is known to write", s.Type)
+		return Offset{}, fmt.Errorf("messageType %q is none that Debezium's PostgreSQL connector is "+
+			"known to write", s.Type)
 	}
 	running := s.Snapshot != nil && s.Snapshot != false && s.Snapshot != "false"
 	switch {
 	case s.LSN == nil || *s.LSN == 0:
 		return Offset{}, errors.New("no lsn in it: not an offset of Debezium's PostgreSQL connector")
 	case running && !s.LastOfSnapshot && !s.SnapshotCompleted:
-		return Offset{}, errors.New("the connector was stopped within its snapshot: let it complete, or publish the rows with [snapshot]")
+		return Offset{}, errors.New("the connector was stopped within its snapshot: let it complete, " +
+			"or publish the rows with [snapshot]")
 	case s.Incremental != "":
-		return Offset{}, errors.New("the connector was stopped within an incremental snapshot: let it complete, or end it with a signal, then stop the connector")
+		return Offset{}, errors.New("the connector was stopped within an incremental snapshot: let it " +
+			"complete, or end it with a signal, then stop the connector")
 	}
-	return Offset{Server: server, LSN: *s.LSN, TxID: uint32(s.TxID), Type: s.Type, Events: s.Events, Snapshot: running}, nil
+	return Offset{Server: server, LSN: *s.LSN, TxID: uint32(s.TxID), Type: s.Type, Events: s.Events,
+		Snapshot: running}, nil
 }
 
-var errNoOffset = errors.New("no offset is stored: the connector has published nothing yet, or it was deleted")
+var errNoOffset = errors.New("no offset is stored: the connector has published nothing yet, or " +
+	"it was deleted")
 
 // serialized is how a Java object on disk begins.
 var serialized = []byte{0xac, 0xed, 0, 5}
 
-// inFile finds the offset among the serialized keys and values of a file: all of them are JSON, and only an offset has an lsn.
+// inFile finds the offset among the serialized keys and values of a file: all of them are JSON,
+// and only an offset has an lsn.
 func inFile(data []byte) ([]byte, error) {
 	var found []byte
 	for rest := data; ; {
@@ -130,7 +140,8 @@ func inFile(data []byte) ([]byte, error) {
 			continue
 		}
 		if found != nil {
-			return nil, errors.New("several offsets in the file: give the one JSON object of the connector that used the slot")
+			return nil, errors.New("several offsets in the file: give the one JSON object of the " +
+				"connector that used the slot")
 		}
 		found = document
 	}

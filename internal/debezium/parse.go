@@ -11,9 +11,10 @@ import (
 // ErrNotConnector marks a file that is none of the kinds that Parse knows.
 var ErrNotConnector = errors.New("not the configuration of a connector")
 
-// Parse reads a connector's configuration: the JSON of Kafka Connect's REST interface, bare or with name and config; Java
-// properties; Debezium Server's application.properties; or a Strimzi KafkaConnector. The kind is known by the content. Errors
-// name the line, never the text: it may be a password.
+// Parse reads a connector's configuration: the JSON of Kafka Connect's REST interface, bare or
+// with name and config; Java properties; Debezium Server's application.properties; or a Strimzi
+// KafkaConnector. The kind is known by the content. Errors name the line, never the text: it may
+// be a password.
 func Parse(filename string, data []byte) (Connector, error) {
 	c, err := parse(filename, data)
 	if err != nil {
@@ -38,10 +39,11 @@ func parse(filename string, data []byte) (Connector, error) {
 	return parseProperties(data)
 }
 
-// isYAML tells YAML from properties by the lines that every Kubernetes object has, or by the name of the file.
+// isYAML recognises YAML by lines that every Kubernetes object has, or by the name of the file.
 func isYAML(filename string, text []byte) bool {
 	for _, line := range bytes.Split(text, []byte("\n")) {
-		if l := string(line); strings.HasPrefix(l, "apiVersion:") || strings.HasPrefix(l, "kind:") || strings.TrimRight(l, " \r") == "---" {
+		if l := string(line); strings.HasPrefix(l, "apiVersion:") || strings.HasPrefix(l, "kind:") ||
+			strings.TrimRight(l, " \r") == "---" {
 			return true
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// parseJSON reads what Kafka Connect's REST interface takes and gives: {"name", "config"}, the map of config alone, and
-// of one connector GET /connectors?expand=info.
+// parseJSON reads requests and answers of Kafka Connect's REST interface: {"name", "config"}, the
+// map of config alone, and of one connector GET /connectors?expand=info.
 func parseJSON(data []byte) (Connector, error) {
 	var doc any
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -20,25 +20,25 @@ func parseJSON(data []byte) (Connector, error) {
 		return Connector{}, jsonError(data, err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return Connector{}, fmt.Errorf("line %d: there is more behind the end of the JSON: keep one connector to a file", lineAt(data, d.InputOffset()))
+		return Connector{}, fmt.Errorf("line %d: there is more behind the end of the JSON: keep one "+
+			"connector to a file", lineAt(data, d.InputOffset()))
 	}
 	if l, ok := doc.([]any); ok && len(l) == 1 {
 		doc = l[0]
 	}
 	object, ok := doc.(map[string]any)
 	if !ok {
-		return Connector{}, fmt.Errorf("expected one JSON object with the connector's properties: %w", ErrNotConnector)
+		return Connector{}, fmt.Errorf("expected one JSON object with the connector's properties: %w",
+			ErrNotConnector)
 	}
 	object, err := expanded(object)
 	if err != nil {
 		return Connector{}, err
 	}
 	var c Connector
+	c.Name, _ = object["name"].(string)
 	if config, ok := object["config"].(map[string]any); ok {
-		c.Name, _ = object["name"].(string)
 		object = config
-	} else {
-		c.Name, _ = object["name"].(string)
 	}
 	if c.Properties, err = flatJSON(object); err != nil {
 		return Connector{}, err
@@ -46,7 +46,8 @@ func parseJSON(data []byte) (Connector, error) {
 	return c, c.check()
 }
 
-// expanded takes the connector out of GET /connectors?expand=info, which has it below its name and "info".
+// expanded finds the connector in an answer of GET /connectors?expand=info, where it is below its
+// name and "info".
 func expanded(object map[string]any) (map[string]any, error) {
 	var found []map[string]any
 	var names []string
@@ -57,7 +58,8 @@ func expanded(object map[string]any) (map[string]any, error) {
 			return object, nil
 		}
 		config, _ := info["config"].(map[string]any)
-		if class, _ := config["connector.class"].(string); strings.HasSuffix(class, "PostgresConnector") {
+		if class, _ := config["connector.class"].(string); strings.HasSuffix(class,
+			"PostgresConnector") {
 			found, names = append(found, info), append(names, name)
 		}
 	}
@@ -68,7 +70,8 @@ func expanded(object map[string]any) (map[string]any, error) {
 		return found[0], nil
 	}
 	slices.Sort(names)
-	return nil, fmt.Errorf("the file has %d connectors for PostgreSQL (%s): keep one of them", len(found), strings.Join(names, ", "))
+	return nil, fmt.Errorf("the file has %d connectors for PostgreSQL (%s): keep one of them",
+		len(found), strings.Join(names, ", "))
 }
 
 func flatJSON(object map[string]any) (map[string]string, error) {
@@ -84,34 +87,40 @@ func flatJSON(object map[string]any) (map[string]string, error) {
 		case nil:
 			return nil, fmt.Errorf("%s is null: remove the line for the default", name)
 		default:
-			return nil, fmt.Errorf("%s is not a text, a number or a boolean: a connector's configuration is flat", name)
+			return nil, fmt.Errorf("%s is not a text, a number or a boolean: a connector's configuration "+
+				"is flat", name)
 		}
 	}
 	return flat, nil
 }
 
-// jsonError says where, without what stands there.
+// jsonError gives the line, and does not quote it.
 func jsonError(data []byte, err error) error {
 	var syntax *json.SyntaxError
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("line %d: the JSON ends in the middle: the file is not complete", lineAt(data, int64(len(bytes.TrimSpace(data)))))
+		return fmt.Errorf("line %d: the JSON ends in the middle: the file is not complete",
+			lineAt(data, int64(len(bytes.TrimSpace(data)))))
 	case errors.As(err, &syntax):
-		return fmt.Errorf("line %d: not valid JSON; often a comma or a quotation mark is missing or too many, here or in the line before", lineAt(data, syntax.Offset-1))
+		return fmt.Errorf("line %d: not valid JSON; often a comma or a quotation mark is missing or "+
+			"too many, here or in the line before", lineAt(data, syntax.Offset-1))
 	}
 	return errors.New("not valid JSON")
 }
 
-// check refuses what is no connector, before every line of it is reported as unknown.
+// check refuses a file that is no connector's, before each of its properties is unknown.
 func (c Connector) check() error {
 	for name := range c.Properties {
-		if name == "connector.class" || strings.HasPrefix(name, "database.") || strings.HasPrefix(name, "transforms") {
+		if name == "connector.class" || strings.HasPrefix(name, "database.") ||
+			strings.HasPrefix(name, "transforms") {
 			return nil
 		}
 	}
-	for _, name := range []string{"group.id", "offset.storage.topic", "offset.storage.file.filename", "config.storage.topic"} {
+	for _, name := range []string{"group.id", "offset.storage.topic", "offset.storage.file.filename",
+		"config.storage.topic"} {
 		if _, worker := c.Properties[name]; worker {
-			return fmt.Errorf("it is the configuration of a worker, not of a connector (from a worker's, --brokers takes bootstrap.servers, "+
+			return fmt.Errorf("it is the configuration of a worker, not of a connector (from a worker's, "+
+				"--brokers takes bootstrap.servers, "+
 				"--key-converter and --value-converter the converters): %w", ErrNotConnector)
 		}
 	}

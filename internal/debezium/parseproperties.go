@@ -11,7 +11,8 @@ import (
 
 var lineNumber = regexp.MustCompile(`[Ll]ine (\d+)`)
 
-// parseProperties reads Java properties: of a standalone worker's connector, or of Debezium Server.
+// parseProperties reads Java properties: of a standalone worker's connector, or of Debezium
+// Server.
 func parseProperties(data []byte) (Connector, error) {
 	loader := properties.Loader{Encoding: properties.UTF8, DisableExpansion: true}
 	p, err := loader.LoadBytes(data)
@@ -27,22 +28,25 @@ func parseProperties(data []byte) (Connector, error) {
 			return serverConnector(flat)
 		}
 	}
-	c := Connector{Name: flat["name"], Properties: flat, spills: true}
+	c := Connector{Name: flat["name"], Properties: flat, wraps: true}
 	return c, c.check()
 }
 
-// serverConnector turns Debezium Server's configuration into that of a connector. Its sink and its formats become what Kafka
-// Connect would have, with the defaults of the server.
+// serverConnector turns Debezium Server's configuration into that of a connector. Its sink and its
+// formats become what Kafka Connect would have, with the defaults of the server.
 func serverConnector(flat map[string]string) (Connector, error) {
-	c := Connector{Server: true, Properties: map[string]string{}, written: map[string]string{}, spills: true}
+	c := Connector{Server: true, Properties: map[string]string{}, written: map[string]string{},
+		wraps: true}
 	profile := regexp.MustCompile(`^%[a-z]+\.`)
 	for written, v := range flat {
 		name := connectName(written)
 		if profile.MatchString(written) {
-			return Connector{}, fmt.Errorf("%s belongs to a profile: keep the lines of one profile, without its name", written)
+			return Connector{}, fmt.Errorf("%s belongs to a profile: keep the lines of one profile, "+
+				"without its name", written)
 		}
 		if other, twice := c.written[name]; twice {
-			return Connector{}, fmt.Errorf("%s and %s are the same: keep one", min(other, written), max(other, written))
+			return Connector{}, fmt.Errorf("%s and %s are the same: keep one", min(other, written),
+				max(other, written))
 		}
 		c.Properties[name], c.written[name] = unescapeServer(v), written
 	}
@@ -56,7 +60,8 @@ func serverConnector(flat map[string]string) (Connector, error) {
 	return c, c.check()
 }
 
-// connectName is a property of the server under the name that it has for a connector. What is none keeps its own.
+// connectName is the connector's name of a property of the server. A property of the server alone
+// keeps its name.
 func connectName(written string) string {
 	for _, p := range [][2]string{
 		{"debezium.source.", ""},
@@ -89,7 +94,7 @@ var serverFormats = map[string]string{
 	"cloudevents":  "io.debezium.converters.CloudEventsConverter",
 }
 
-// serverFormat gives a part its converter. The format, and the options of all formats, may stand there for it alone or for all.
+// serverFormat gives a part its converter. An option may be set for the part, or for all formats.
 func serverFormat(c Connector, part string) {
 	name := part + ".converter"
 	written := "debezium.format." + part

@@ -38,7 +38,8 @@ func parseStrimzi(data []byte) (Connector, error) {
 	case 1:
 		return strimziConnector(found[0])
 	}
-	return Connector{}, fmt.Errorf("%d documents of kind KafkaConnector: keep one of them", len(found))
+	return Connector{}, fmt.Errorf("%d documents of kind KafkaConnector: keep one of them",
+		len(found))
 }
 
 func strimziConnector(doc *yaml.Node) (Connector, error) {
@@ -62,7 +63,8 @@ func strimziConnector(doc *yaml.Node) (Connector, error) {
 			continue // Kubernetes' own
 		}
 		if other, twice := c.written[name]; twice {
-			return Connector{}, fmt.Errorf("%s and %s are the same: keep one", min(other, written), max(other, written))
+			return Connector{}, fmt.Errorf("%s and %s are the same: keep one", min(other, written),
+				max(other, written))
 		}
 		c.Properties[name], c.written[name] = v, written
 	}
@@ -78,7 +80,8 @@ const (
 // flatten writes a tree of mappings as dotted names. Scalars keep the text they have in the file.
 func flatten(n *yaml.Node, path string, depth int, into map[string]string) error {
 	if depth > mostLevels || len(into) > mostEntries {
-		return fmt.Errorf("line %d: more than %d levels deep, or more than %d entries", n.Line, mostLevels, mostEntries)
+		return fmt.Errorf("line %d: more than %d levels deep, or more than %d entries", n.Line,
+			mostLevels, mostEntries)
 	}
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -101,7 +104,8 @@ func flatten(n *yaml.Node, path string, depth int, into map[string]string) error
 		}
 	case yaml.SequenceNode:
 		if strings.HasPrefix(path, "spec.config.") {
-			return fmt.Errorf("line %d: %s is a list: a connector's configuration is flat, with commas in a text", n.Line, path)
+			return fmt.Errorf("line %d: %s is a list: a connector's configuration is flat, with commas "+
+				"in a text", n.Line, path)
 		}
 		into[path] = ""
 	}

@@ -12,14 +12,15 @@ import (
 )
 
 const (
-	// mostWords bounds what one pattern is written out to.
+	// mostWords bounds the names that one pattern expands to.
 	mostWords = 200
 	// matchTimeout ends a match that backtracks without end.
 	matchTimeout = time.Second
 )
 
-// expand writes out a pattern that stands for a few names: `public\.(orders|invoices)_outbox`. A dot stands for itself, since
-// nobody who writes public.outbox means any other character. false: there are too many, or it cannot be read.
+// expand lists the names that a pattern matches, if they are few:
+// `public\.(orders|invoices)_outbox`. A dot is taken literally, as in public.outbox. false: there
+// are too many, or the pattern is not valid.
 func expand(pattern string) ([]string, bool) {
 	re, err := syntax.Parse(strings.TrimSpace(pattern), syntax.Perl)
 	if err != nil {
@@ -32,7 +33,8 @@ func expand(pattern string) ([]string, bool) {
 
 func wordsOf(re *syntax.Regexp) ([]string, bool) {
 	switch re.Op {
-	case syntax.OpEmptyMatch, syntax.OpBeginText, syntax.OpEndText, syntax.OpBeginLine, syntax.OpEndLine:
+	case syntax.OpEmptyMatch, syntax.OpBeginText, syntax.OpEndText, syntax.OpBeginLine,
+		syntax.OpEndLine:
 		return []string{""}, true
 	case syntax.OpLiteral:
 		if re.Flags&syntax.FoldCase != 0 {
@@ -95,8 +97,8 @@ func product(heads, tails []string) []string {
 	return all
 }
 
-// Match tells which names a Java regular expression matches as a whole, in any case of letters, as Debezium reads its
-// lists of tables. It is an error if the expression has something that only Java understands.
+// Match returns the names that a Java regular expression matches as a whole, in any case of
+// letters, as Debezium does for its lists of tables. A construct that only Java has is an error.
 func Match(pattern string, names []string) ([]string, error) {
 	matches, err := compile("(?i)" + pattern)
 	if err != nil {
@@ -116,15 +118,18 @@ func Match(pattern string, names []string) ([]string, error) {
 }
 
 // javaOnly are constructs that Java alone has, or that mean something else elsewhere.
-var javaOnly = []string{"&&", `\Q`, `\p{java`, `\p{Is`, `\p{In`, `\h`, `\R`, `\X`, `++`, `*+`, `?+`, `}+`}
+var javaOnly = []string{"&&", `\Q`, `\p{java`, `\p{Is`, `\p{In`, `\h`, `\R`, `\X`, `++`, `*+`,
+	`?+`, `}+`}
 
-// compile makes a function that tells whether a pattern matches a text as a whole. Go's own engine runs it in linear time; what
-// has look-around or back references goes to one that backtracks, with a time limit.
+// compile returns a function that reports whether a pattern matches a whole text. Go's engine runs
+// in linear time; a pattern with look-around or back references runs in one that backtracks, with
+// a time limit.
 func compile(pattern string) (func(string) (bool, error), error) {
 	shown := strings.TrimPrefix(pattern, "(?i)")
 	for _, construct := range javaOnly {
 		if strings.Contains(pattern, construct) {
-			return nil, fmt.Errorf("pattern %q has %s, which only Java understands: write it another way, or name the tables", shown, construct)
+			return nil, fmt.Errorf("pattern %q has %s, which only Java understands: write it another "+
+				"way, or name the tables", shown, construct)
 		}
 	}
 	whole := `\A(?:` + pattern + `)\z`

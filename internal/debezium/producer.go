@@ -2,7 +2,6 @@ package debezium
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,13 +16,10 @@ const placeholderBroker = "kafka:9092"
 func (t *translator) producer() {
 	t.brokers()
 	t.security()
-	if v, given := t.get(override + "compression.type"); given {
-		if c := strings.ToLower(v); slices.Contains([]string{"none", "gzip", "snappy", "lz4", "zstd"}, c) {
-			t.mapped(override+"compression.type", "", setting{"sink.kafka", "compression", c, ""})
-		} else {
-			t.refuse(override+"compression.type", "must be one of none, gzip, snappy, lz4, zstd")
-		}
-	}
+	t.word(override+"compression.type", []string{"none", "gzip", "snappy", "lz4", "zstd"},
+		func(word string) setting {
+			return setting{"sink.kafka", "compression", word, ""}
+		})
 	if v, given := t.get(override + "client.id"); given {
 		t.mapped(override+"client.id", "", setting{"sink.kafka", "client_id", v, ""})
 	}
@@ -54,9 +50,11 @@ func (t *translator) brokers() {
 		t.mapped(name, text, setting{"sink.kafka", "brokers", brokers, ""})
 		return
 	}
-	s := setting{"sink.kafka", "brokers", []string{placeholderBroker}, "Not in the connector's file: put the worker's bootstrap.servers here."}
-	t.mapped(name, "is not in the file: the worker has them, often with TLS and a login (producer.security.protocol and what belongs to it). "+
-		"Give them with --brokers, or edit sink.kafka, sink.kafka.tls and sink.kafka.sasl", s).read()
+	s := setting{"sink.kafka", "brokers", []string{placeholderBroker},
+		"Not in the connector's file: put the worker's bootstrap.servers here."}
+	t.mapped(name, "is not in the file: the worker has them, often with TLS and a login "+
+		"(producer.security.protocol and what belongs to it). "+
+		"Give them with --brokers, or edit sink.kafka, sink.kafka.tls and sink.kafka.sasl", s).attend()
 }
 
 func (t *translator) requestSize() {
@@ -72,7 +70,8 @@ func (t *translator) requestSize() {
 	case n < 1024:
 		t.notNeeded(name, "is less than the least that postrider takes, 1KiB")
 	case n >= 99<<20:
-		t.refuse(name, "is more than the most that postrider sends, 99MiB: keep large documents elsewhere and their address in the payload")
+		t.refuse(name, "is more than the most that postrider sends, 99MiB: keep large documents "+
+			"elsewhere and their address in the payload")
 	default:
 		t.mapped(name, "", setting{"sink.kafka", "max_message_bytes", size(n), ""})
 	}
@@ -91,35 +90,24 @@ func size(n int64) string {
 
 func (t *translator) linger() {
 	const name = override + "linger.ms"
-	v, given := t.get(name)
-	if !given {
-		return
-	}
-	ms, err := strconv.ParseInt(v, 10, 64)
-	switch {
-	case err != nil || ms < 0:
-		t.refuse(name, "is no number of milliseconds: Kafka refuses it too")
-	case ms > 1000:
+	switch linger, ok := t.milliseconds(name); {
+	case !ok:
+	case linger > time.Second:
 		t.mapped(name, "at most one second", setting{"sink.kafka", "linger", "1s", ""})
 	default:
-		t.mapped(name, "", setting{"sink.kafka", "linger", duration(time.Duration(ms) * time.Millisecond), ""})
+		t.mapped(name, "", setting{"sink.kafka", "linger", duration(linger), ""})
 	}
 }
 
 func (t *translator) deliveryTimeout() {
 	const name = override + "delivery.timeout.ms"
-	v, given := t.get(name)
-	if !given {
-		return
-	}
-	ms, err := strconv.ParseInt(v, 10, 64)
-	switch {
-	case err != nil || ms < 0:
-		t.refuse(name, "is no number of milliseconds: Kafka refuses it too")
-	case ms <= 30_000 || ms > 24*3600*1000:
-		t.notNeeded(name, "postrider never drops a message: after sink.kafka.delivery_timeout without any acknowledgement it starts again from the slot")
+	switch timeout, ok := t.milliseconds(name); {
+	case !ok:
+	case timeout <= 30*time.Second || timeout > 24*time.Hour:
+		t.notNeeded(name, "postrider never drops a message: after sink.kafka.delivery_timeout without "+
+			"any acknowledgement it starts again from the slot")
 	default:
-		t.mapped(name, "", setting{"sink.kafka", "delivery_timeout", duration(time.Duration(ms) * time.Millisecond), ""})
+		t.mapped(name, "", setting{"sink.kafka", "delivery_timeout", duration(timeout), ""})
 	}
 }
 
@@ -131,97 +119,58 @@ func (t *translator) acks() {
 	case v == "all" || v == "-1":
 		t.notNeeded(name, "postrider always waits for all in-sync replicas")
 	default:
-		t.notNeeded(name, "postrider always waits for all in-sync replicas: with fewer, an acknowledged event can be lost").read()
+		t.notNeeded(name, "postrider always waits for all in-sync replicas: with fewer, an "+
+			"acknowledged event can be lost").attend()
 	}
 }
 
-const negotiated = "is negotiated, or has no equal in postrider's client"
-
-// producerReasons are options of the producer that change nothing a consumer sees.
-var producerReasons = map[string]string{
-	"enable.idempotence":                       "postrider's producer is always idempotent",
-	"max.in.flight.requests.per.connection":    "postrider's producer is idempotent and keeps order",
-	"retries":                                  "postrider retries until sink.kafka.delivery_timeout",
-	"retry.backoff.ms":                         "sink.kafka.retry_backoff has a default that doubles",
-	"retry.backoff.max.ms":                     "pauses double up to 500ms",
-	"request.timeout.ms":                       "sink.kafka.produce_timeout and read_timeout have defaults for this",
-	"max.block.ms":                             "postrider waits while the broker is away, and WAL is kept",
-	"batch.size":                               "a batch is what has come meanwhile, up to sink.kafka.max_message_bytes",
-	"buffer.memory":                            "relay.in_flight_bytes bounds what is in flight",
-	"compression.gzip.level":                   "the default level",
-	"compression.lz4.level":                    "the default level",
-	"compression.zstd.level":                   "the default level",
-	"key.serializer":                           "format.key makes the bytes",
-	"value.serializer":                         "format.value makes the bytes",
-	"metadata.max.age.ms":                      "metadata is read again when something moves, and every 5 minutes",
-	"metadata.max.idle.ms":                     "metadata is kept for topics in use",
-	"connections.max.idle.ms":                  "connections are made again when they are needed",
-	"reconnect.backoff.ms":                     negotiated,
-	"reconnect.backoff.max.ms":                 negotiated,
-	"send.buffer.bytes":                        negotiated,
-	"receive.buffer.bytes":                     negotiated,
-	"client.dns.lookup":                        negotiated,
-	"client.rack":                              negotiated,
-	"socket.connection.setup.timeout.ms":       "sink.kafka.dial_timeout has a default for this",
-	"socket.connection.setup.timeout.max.ms":   "sink.kafka.dial_timeout has a default for this",
-	"metric.reporters":                         "postrider's own metrics are at /metrics",
-	"metrics.num.samples":                      "postrider's own metrics are at /metrics",
-	"metrics.recording.level":                  "postrider's own metrics are at /metrics",
-	"metrics.sample.window.ms":                 "postrider's own metrics are at /metrics",
-	"auto.include.jmx.reporter":                "postrider's own metrics are at /metrics",
-	"enable.metrics.push":                      "postrider's own metrics are at /metrics",
-	"security.providers":                       "there is no Java",
-	"transaction.timeout.ms":                   "sink.kafka.transaction_timeout has a default for this; relay.exactly_once uses it",
-	"partitioner.adaptive.partitioning.enable": "applies to records without a key only",
-	"partitioner.availability.timeout.ms":      "applies to records without a key only",
-	"config.providers":                         "secrets come from the environment or from files",
-}
-
+// producerOption judges an option by its value. The others are in the catalog.
 func (t *translator) producerOption(name, option string) {
-	if why, known := producerReasons[option]; known {
-		t.notNeeded(name, why)
-		return
-	}
 	v, _ := t.get(name)
 	switch {
 	case option == "partitioner.class" && (v == "" || strings.HasSuffix(v, ".DefaultPartitioner")):
 		t.notNeeded(name, "postrider chooses the partition as Kafka's default does: murmur2 of the key")
 	case option == "partitioner.class":
-		t.refuse(name, simpleName(v)+" chooses the partition: postrider does as Kafka's default does, murmur2 of the key, "+
+		t.refuse(name, simpleName(v)+" chooses the partition: postrider does as Kafka's default does, "+
+			"murmur2 of the key, "+
 			"or takes it from a column (table.fields.additional.placement = column:partition)")
 	case option == "partitioner.ignore.keys":
 		if on, ok := t.boolean(name, false); ok && on {
-			t.refuse(name, "events with one key are spread over the partitions and lose their order: postrider keeps them together")
+			t.refuse(name, "events with one key are spread over the partitions and lose their order: "+
+				"postrider keeps them together")
 		} else if ok {
 			t.notNeeded(name, "the default")
 		}
 	case option == "interceptor.classes" && v != "":
-		t.refuse(name, "is code that sees every record, which postrider cannot run: its metrics are at /metrics, its logs have a line for each state change")
+		t.refuse(name, "is code that sees every record, which postrider cannot run: its metrics are "+
+			"at /metrics, its logs have a line for each state change")
 	case option == "interceptor.classes":
 		t.notNeeded(name, "is empty")
 	case strings.HasPrefix(option, "confluent.monitoring."):
 		t.notNeeded(name, "postrider's own metrics are at /metrics")
 	case option == "transactional.id":
-		t.refuse(name, "Kafka Connect does not publish in transactions with it. For transactions remove it, and set relay.exactly_once = true: postrider names its own")
+		t.refuse(name, "Kafka Connect does not publish in transactions with it. For transactions "+
+			"remove it, and set relay.exactly_once = true: postrider names its own")
 	case strings.HasPrefix(option, "compression."):
 		t.notNeeded(name, "the default level")
-	default:
-		t.unknown(name)
 	}
 }
 
-// exactlyOnce maps what a connector demands of its worker. What it only requests depends on the worker.
+// exactlyOnce maps what a connector demands of its worker. What it only requests depends on the
+// worker.
 func (t *translator) exactlyOnce() {
 	const name = "exactly.once.support"
 	v, given := t.get(name)
 	switch {
 	case !given:
 	case strings.EqualFold(v, "required"):
-		t.mapped(name, "postrider publishes in transactions of its own: consumers with isolation.level=read_committed see each event once (docs/GUARANTEES.md)",
-			setting{"relay", "exactly_once", true, ""}).read()
+		t.mapped(name, "postrider publishes in transactions of its own: consumers with "+
+			"isolation.level=read_committed see each event once (docs/GUARANTEES.md)",
+			setting{"relay", "exactly_once", true, ""}).attend()
 	case strings.EqualFold(v, "requested"):
-		t.notNeeded(name, "if the worker has exactly.once.source.support=enabled, set relay.exactly_once = true; else events are published at least once, as now, and "+
-			"relay.dedup = \"tail\" leaves out what a crash would repeat").read()
+		t.notNeeded(name, "if the worker has exactly.once.source.support=enabled, set "+
+			"relay.exactly_once = true; else events are published at least once, as now, and "+
+			"relay.dedup = \"tail\" leaves out what a crash would repeat").attend()
 	default:
 		t.refuse(name, "must be requested or required: Kafka Connect refuses it too")
 	}
@@ -232,12 +181,14 @@ const creation = "topic.creation."
 // topics maps the creation of topics by Kafka Connect.
 func (t *translator) topics() {
 	if len(t.below(creation)) == 0 {
-		t.notNeeded(creation+"enable", "no topics are created, unless by the broker for Connect (auto.create.topics.enable). postrider creates none, and waits "+
-			"for one that does not exist: set sink.kafka.topics if new ones come up").read()
+		t.notNeeded(creation+"enable", "no topics are created, unless by the broker for Connect "+
+			"(auto.create.topics.enable). postrider creates none, and waits "+
+			"for one that does not exist: set sink.kafka.topics if new ones come up").attend()
 		return
 	}
 	create := false
-	for _, o := range [][2]string{{"default.partitions", "partitions"}, {"default.replication.factor", "replication_factor"}} {
+	for _, o := range [][2]string{{"default.partitions", "partitions"},
+		{"default.replication.factor", "replication_factor"}} {
 		v, given := t.get(creation + o[0])
 		n, err := strconv.Atoi(v)
 		switch {
@@ -245,7 +196,8 @@ func (t *translator) topics() {
 		case err != nil:
 			t.refuse(creation+o[0], "is no number: Kafka Connect refuses it too")
 		case n < 1:
-			t.refuse(creation+o[0], "leaves the number to the broker: give a number in sink.kafka.topics."+o[1]+", or create the topics beforehand and remove topic.creation")
+			t.refuse(creation+o[0], "leaves the number to the broker: give a number in sink.kafka.topics."+
+				o[1]+", or create the topics beforehand and remove topic.creation")
 		default:
 			t.mapped(creation+o[0], "", setting{"sink.kafka.topics", o[1], n, ""})
 			create = true
@@ -253,7 +205,8 @@ func (t *translator) topics() {
 	}
 	if create {
 		t.doc.set(setting{"sink.kafka.topics", "create", true, ""})
-		for _, o := range [][2]string{{"default.partitions", "partitions"}, {"default.replication.factor", "replication_factor"}} {
+		for _, o := range [][2]string{{"default.partitions", "partitions"},
+			{"default.replication.factor", "replication_factor"}} {
 			if _, given := t.doc.get("sink.kafka.topics", o[1]); !given {
 				t.doc.set(setting{"sink.kafka.topics", o[1], 1, "Not in the connector's file."})
 			}
@@ -272,9 +225,11 @@ func (t *translator) topics() {
 				t.notNeeded(name, "is empty")
 				continue
 			}
-			t.refuse(name, "postrider creates all topics alike: create those of the groups beforehand, with the settings that stand here")
+			t.refuse(name, "postrider creates all topics alike: create those of the groups beforehand, "+
+				"with the settings that stand here")
 		case strings.HasPrefix(name, creation+"default."):
-			t.refuse(name, "postrider creates topics with the broker's defaults: create those that need it beforehand, or set it afterwards (kafka-configs.sh --alter)")
+			t.refuse(name, "postrider creates topics with the broker's defaults: create those that need "+
+				"it beforehand, or set it afterwards (kafka-configs.sh --alter)")
 		default:
 			t.refuse(name, "belongs to a group of topics: create them beforehand")
 		}

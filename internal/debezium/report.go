@@ -1,12 +1,13 @@
 package debezium
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
 )
 
-// importReport says what became of each property of a connector. There are no secrets in it.
+// Report is the translation of a file, for people and as JSON. It contains no secret.
 type Report struct {
 	File       string   `json:"file"`
 	Connector  string   `json:"connector,omitempty"`
@@ -21,10 +22,13 @@ type Report struct {
 	Next       []string `json:"next"`
 }
 
+// NewReport makes a report. toml is nil if the configuration was not written; else output is its
+// file, empty for none.
 func NewReport(file, output string, c Connector, t *Translation, toml []byte) Report {
 	r := Report{
-		File: file, Connector: c.Name, Properties: len(c.Properties), Items: t.Items, Variables: t.Variables,
-		Mapped: t.Count(Mapped), NotNeeded: t.Count(NotNeeded), Refused: len(t.Refused()),
+		File: file, Connector: c.Name, Properties: len(c.Properties), Items: t.Items,
+		Variables: t.Variables,
+		Mapped:    t.Count(Mapped), NotNeeded: t.Count(NotNeeded), Refused: len(t.Refused()),
 	}
 	switch {
 	case toml != nil && output != "":
@@ -38,31 +42,30 @@ func NewReport(file, output string, c Connector, t *Translation, toml []byte) Re
 
 func (r Report) steps(written bool) []string {
 	if r.Refused > 0 {
-		return []string{"correct what is refused, then import again", "--draft writes the configuration without it, to look at"}
+		return []string{"correct what is refused, then import again",
+			"--draft writes the configuration without it, to look at"}
 	}
-	file := r.Output
-	if file == "" {
-		file = "postrider.toml"
-	}
-	steps := []string{
+	file := cmp.Or(r.Output, "postrider.toml")
+	return []string{
 		"set what is marked with ! above, and the passwords, which are never copied",
 		"postrider config validate --config " + file,
 		"postrider check --config " + file,
-		"stop the connector, then: postrider run --config " + file + "   # docs/MIGRATING-FROM-DEBEZIUM.md has the whole way",
+		"stop the connector, then: postrider run --config " + file +
+			"   # docs/MIGRATING-FROM-DEBEZIUM.md has the whole way",
 	}
-	return steps
 }
 
-// reportWidth is that of the text, also on a terminal that is wider: long lines are hard to read.
+// reportWidth is the width of the text, also on a wider terminal: long lines are hard to read.
 const reportWidth = 120
 
-// print writes the report for people: what stands in the way first.
+// Print writes the report for people, the refused properties first.
 func (r Report) Print(w io.Writer) {
 	name := ""
 	if r.Connector != "" {
 		name = ": connector " + r.Connector
 	}
-	fmt.Fprintf(w, "%s%s, %d properties: %d mapped, %d not needed, %d refused\n", r.File, name, r.Properties, r.Mapped, r.NotNeeded, r.Refused)
+	fmt.Fprintf(w, "%s%s, %d properties: %d mapped, %d not needed, %d refused\n", r.File, name,
+		r.Properties, r.Mapped, r.NotNeeded, r.Refused)
 	r.section(w, "refused", func(i Item) bool { return i.Outcome == Refused })
 	r.section(w, "needs attention", func(i Item) bool { return i.Outcome != Refused && i.Attention })
 	r.section(w, "mapped", func(i Item) bool { return i.Outcome == Mapped && !i.Attention })
@@ -101,7 +104,7 @@ func (r Report) section(w io.Writer, title string, in func(Item) bool) {
 	}
 }
 
-// wrapped breaks a text between words; what follows the first line is indented by four.
+// wrapped breaks a text between words and indents all lines but the first by four.
 func wrapped(text string, width, used int) string {
 	const indent = "\n    "
 	var b strings.Builder

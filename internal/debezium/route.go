@@ -49,24 +49,32 @@ var routerOptions = []routerOption{
 	{name: "table.fields.additional.placement", kind: placementOption},
 	{name: "table.field.additional.missing", kind: wordOption, words: []string{"error", "ignore"}},
 	{name: "table.fields.additional.error.on.missing", kind: booleanOption,
-		text: "has this effect up to Debezium 3.5; later versions ignore it and always refuse a missing column"},
+		text: "has this effect up to Debezium 3.5; later versions ignore it and always refuse a " +
+			"missing column"},
 	{name: "route.by.field", kind: columnOption},
 	{name: "route.topic.regex", kind: textOption},
 	{name: "route.topic.replacement", kind: textOption},
 	{name: "route.tombstone.on.empty.payload", kind: booleanOption},
 	{name: "table.expand.json.payload", kind: booleanOption},
-	{name: "table.json.payload.null.behavior", kind: wordOption, words: []string{"ignore", "optional_bytes"}},
-	{name: "table.json.payload.empty.array.behavior", kind: wordOption, words: []string{"ignore", "optional_string"}},
-	{name: "field.name.adjustment.mode", kind: wordOption, words: []string{"none", "avro", "avro_unicode"}},
+	{name: "table.json.payload.null.behavior", kind: wordOption,
+		words: []string{"ignore", "optional_bytes"}},
+	{name: "table.json.payload.empty.array.behavior", kind: wordOption,
+		words: []string{"ignore", "optional_string"}},
+	{name: "field.name.adjustment.mode", kind: wordOption,
+		words: []string{"none", "avro", "avro_unicode"}},
 	{name: "tracing.span.context.field", kind: columnOption, text: tracingText},
 	{name: "tracing.operation.name", kind: textOption, text: tracingText},
 	{name: "tracing.with.context.field.only", kind: booleanOption, text: tracingText},
-	{name: "debezium.op.invalid.behavior", kind: ignoredOption, text: "is the old name of table.op.invalid.behavior, which counts"},
-	{name: "table.field.event.payload.id", kind: ignoredOption, text: "was removed in Debezium 2.0, where the key comes from table.field.event.key; check that it names the same column"},
+	{name: "debezium.op.invalid.behavior", kind: ignoredOption,
+		text: "is the old name of table.op.invalid.behavior, which counts"},
+	{name: "table.field.event.payload.id", kind: ignoredOption,
+		text: "was removed in Debezium 2.0, where the key comes from table.field.event.key; check " +
+			"that it names the same column"},
 	{name: "plugin.version", kind: ignoredOption, text: "there are no plug-ins"},
 }
 
-const tracingText = "Debezium writes tracing headers only where the OpenTelemetry library is on the worker's class path. If consumers see traceparent headers, set router.tracing_headers = true"
+const tracingText = "Debezium writes tracing headers only where the OpenTelemetry library is on " +
+	"the worker's class path. If consumers see traceparent headers, set router.tracing_headers = true"
 
 // routers makes the sections [router], one for each EventRouter.
 func (t *translator) routers() {
@@ -77,7 +85,8 @@ func (t *translator) routers() {
 	common := t.commonRouterSettings()
 	for _, r := range t.routes {
 		r.settings = append(r.settings, common...)
-		t.doc.routers = append(t.doc.routers, routerSection{tables: r.tables, messages: r.messages, settings: r.settings})
+		t.doc.routers = append(t.doc.routers, routerSection{tables: r.tables, messages: r.messages,
+			settings: r.settings})
 	}
 	if len(t.routes) == 0 {
 		t.doc.routers = []routerSection{{settings: common}}
@@ -92,8 +101,10 @@ func (r *route) set(option string, value any) setting {
 
 func (t *translator) routerOptions(r *route) {
 	// Named, because postrider looks for two names of each and Debezium for one.
-	r.columns = map[string]string{"id": "table.field.event.id", "payload": "table.field.event.payload"}
-	for _, d := range [][2]string{{"table.field.event.key", "aggregateid"}, {"route.by.field", "aggregatetype"}} {
+	r.columns = map[string]string{"id": "table.field.event.id",
+		"payload": "table.field.event.payload"}
+	for _, d := range [][2]string{{"table.field.event.key", "aggregateid"},
+		{"route.by.field", "aggregatetype"}} {
 		if _, given := t.get(r.property(d[0])); !given {
 			r.set(d[0], d[1])
 			r.columns[d[1]] = d[0]
@@ -117,7 +128,8 @@ func (t *translator) routerOptions(r *route) {
 			}
 		case wordOption:
 			if o.name == "table.op.invalid.behavior" && t.skips("u") {
-				t.notNeeded(name, "skipped.operations has u: no update reaches the router; postrider only warns of one")
+				t.notNeeded(name, "skipped.operations has u: no update reaches the router; postrider only "+
+					"warns of one")
 			} else if word := strings.ToLower(v); slices.Contains(o.words, word) {
 				t.routed(name, o, r.set(o.name, word))
 			} else {
@@ -125,20 +137,21 @@ func (t *translator) routerOptions(r *route) {
 			}
 		case textOption:
 			if v == "" && o.name == "route.topic.replacement" {
-				t.refuse(name, "is empty: every topic name would be, and the broker refuses that from Debezium too")
+				t.refuse(name, "is empty: every topic name would be, and the broker refuses that from "+
+					"Debezium too")
 			} else {
 				t.routed(name, o, r.set(o.name, v))
 			}
 		case placementOption:
 			t.placement(r, name, v)
 		case ignoredOption:
-			t.notNeeded(name, o.text).read()
+			t.notNeeded(name, o.text).attend()
 		}
 	}
 	for _, name := range t.below("transforms." + r.alias + ".") {
 		switch option := strings.TrimPrefix(name, "transforms."+r.alias+"."); {
 		case option == "predicate" || option == "negate":
-			// said where the tables are divided
+			// its item is made with those of the tables
 		case strings.HasPrefix(option, "collection."):
 			t.refuse(name, "is an option of the router for MongoDB: use the one that starts with table.")
 		default:
@@ -155,13 +168,15 @@ func (t *translator) routed(name string, o routerOption, s setting) {
 // routerColumn maps a column. An empty name is what Debezium fails with at the first row.
 func (t *translator) routerColumn(r *route, o routerOption, column string) {
 	name := r.property(o.name)
-	if placed := t.value(r.property("table.fields.additional.placement"), ""); column == "" && o.name == "table.field.event.schema.version" &&
+	if placed := t.value(r.property("table.fields.additional.placement"), ""); column == "" &&
+		o.name == "table.field.event.schema.version" &&
 		!strings.Contains(strings.ToLower(placed), "envelope") {
-		t.notNeeded(name, "counts only with an envelope").read()
+		t.notNeeded(name, "counts only with an envelope").attend()
 		return
 	}
 	if column == "" {
-		t.refuse(name, "is empty: Debezium fails with the first row. Name a column, or remove the line for the default")
+		t.refuse(name, "is empty: Debezium fails with the first row. Name a column, or remove the "+
+			"line for the default")
 		return
 	}
 	switch o.name {
@@ -176,14 +191,17 @@ func (t *translator) routerColumn(r *route, o routerOption, column string) {
 		r.columns[column] = o.name
 	}
 	if t.connector.Server && o.name == "table.field.event.timestamp" {
-		t.notNeeded(name, "the Kafka sink of Debezium Server does not pass the time on, so consumers never saw it. "+
-			"With postrider the time of a record is that of the commit; set router.table.field.event.timestamp for that of the column").read()
+		t.notNeeded(name, "the Kafka sink of Debezium Server does not pass the time on, so consumers "+
+			"never saw it. "+
+			"With postrider the time of a record is that of the commit; set "+
+			"router.table.field.event.timestamp for that of the column").attend()
 		return
 	}
 	t.routed(name, o, r.set(o.name, column))
 }
 
-// placement checks the list as far as Debezium does at its start, and takes out what Debezium Server ignores.
+// placement checks the list as Debezium does at its start, and removes what Debezium Server
+// ignores.
 func (t *translator) placement(r *route, name, v string) {
 	var kept []string
 	entries := strings.Split(v, ",")
@@ -203,12 +221,14 @@ func (t *translator) placement(r *route, name, v string) {
 			parts[2] = " " // is a name for Debezium: the empty one
 		}
 		if len(parts) < 2 || len(parts) > 3 || parts[0] == "" || parts[1] == "" {
-			t.refuse(name, fmt.Sprintf("entry %q is neither column:placement nor column:placement:alias: Debezium refuses it too", e))
+			t.refuse(name, fmt.Sprintf("entry %q is neither column:placement nor column:placement:alias: "+
+				"Debezium refuses it too", e))
 			return
 		}
 		to := strings.ToLower(parts[1])
 		if to != "header" && to != "envelope" && to != "partition" {
-			t.refuse(name, fmt.Sprintf("entry %q: the placement is header, envelope or partition; Debezium fails with the first row", e))
+			t.refuse(name, fmt.Sprintf("entry %q: the placement is header, envelope or partition; "+
+				"Debezium fails with the first row", e))
 			return
 		}
 		if to == "partition" && t.connector.Server {
@@ -220,17 +240,19 @@ func (t *translator) placement(r *route, name, v string) {
 	}
 	text := ""
 	if dropped != "" {
-		text = fmt.Sprintf("without %q: the Kafka sink of Debezium Server ignores partitions, and the key decides", dropped)
+		text = fmt.Sprintf("without %q: the Kafka sink of Debezium Server ignores partitions, and the "+
+			"key decides", dropped)
 	}
 	if len(kept) == 0 {
 		if text == "" {
 			text = "places no column"
 		}
-		t.notNeeded(name, text).read()
+		t.notNeeded(name, text).attend()
 		return
 	}
 	s := r.set("table.fields.additional.placement", strings.Join(kept, ","))
-	t.item(name, Item{Outcome: Mapped, Settings: []string{s.String()}, Text: text, Attention: dropped != ""})
+	t.item(name, Item{Outcome: Mapped, Settings: []string{s.String()}, Text: text,
+		Attention: dropped != ""})
 }
 
 // common is a setting of every [router].
@@ -240,8 +262,8 @@ func (t *translator) common(key string, value any) setting {
 	return s
 }
 
-// commonRouterSettings are the options of the connector that change what a router sees, and the switches for equality
-// with Debezium where postrider has habits of its own.
+// commonRouterSettings are the options of the connector that change what a router sees, and the
+// switches for equality with Debezium where postrider has habits of its own.
 func (t *translator) commonRouterSettings() []setting {
 	t.topicPrefix()
 	for _, o := range []struct {
@@ -250,19 +272,12 @@ func (t *translator) commonRouterSettings() []setting {
 	}{
 		{"decimal.handling.mode", []string{"precise", "string", "double"}},
 		{"binary.handling.mode", []string{"bytes", "base64", "base64-url-safe", "hex"}},
-		{"time.precision.mode", []string{"adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"}},
+		{"time.precision.mode", []string{"adaptive", "adaptive_time_microseconds", "connect",
+			"isostring", "microseconds", "nanoseconds"}},
 		{"interval.handling.mode", []string{"numeric", "string"}},
 		{"hstore.handling.mode", []string{"json", "map"}},
 	} {
-		v, given := t.get(o.name)
-		if !given {
-			continue
-		}
-		if word := strings.ToLower(v); slices.Contains(o.words, word) {
-			t.mapped(o.name, "", t.common(o.name, word))
-		} else {
-			t.refuse(o.name, "must be one of "+strings.Join(o.words, ", "))
-		}
+		t.word(o.name, o.words, func(word string) setting { return t.common(o.name, word) })
 	}
 	if on, ok := t.boolean("include.unknown.datatypes", false); ok {
 		if _, given := t.get("include.unknown.datatypes"); given {
@@ -272,10 +287,11 @@ func (t *translator) commonRouterSettings() []setting {
 	if on, ok := t.boolean("extended.headers.enabled", true); ok {
 		text := ""
 		if _, given := t.get("extended.headers.enabled"); !given {
-			text = "is not in the file and on by default (Debezium 3.2.1 and later): every record has four __debezium.context headers. " +
-				"Set it to false if the consumers do not see them today"
+			text = "is not in the file and on by default (Debezium 3.2.1 and later): every record has " +
+				"four __debezium.context headers. Set it to false if the consumers do not see them today"
 		}
-		t.mapped("extended.headers.enabled", text, t.common("extended.headers.enabled", on)).Attention = text != ""
+		t.mapped("extended.headers.enabled", text, t.common("extended.headers.enabled",
+			on)).Attention = text != ""
 	}
 	const digits = "money.fraction.digits"
 	if v, given := t.get(digits); given {
@@ -307,7 +323,8 @@ func (t *translator) commonRouterSettings() []setting {
 	return settings
 }
 
-// topicPrefix is in the names of schemas and of the context headers, and the name of the heartbeat topic ends with it.
+// topicPrefix is in the names of schemas and of the context headers, and the name of the heartbeat
+// topic ends with it.
 func (t *translator) topicPrefix() {
 	for _, name := range []string{"topic.prefix", "database.server.name"} {
 		if v, given := t.get(name); given && v != "" {
@@ -320,13 +337,14 @@ func (t *translator) topicPrefix() {
 			return
 		}
 	}
-	text := "is not in the file, and not needed for the topics: names of schemas, the context headers and the name of the heartbeat topic begin with it. "
+	text := "is not in the file, and not needed for the topics: names of schemas, the context " +
+		"headers and the name of the heartbeat topic begin with it. "
 	if t.options.TopicPrefix != "" {
 		text += "As the command line has it"
 	} else {
 		text += "postrider's default is taken; give the one that consumers see today with --topic-prefix"
 	}
-	t.mapped("topic.prefix", text, t.common("topic.prefix", t.prefix())).read()
+	t.mapped("topic.prefix", text, t.common("topic.prefix", t.prefix())).attend()
 }
 
 // prefix is the first part of Debezium's raw topic names.

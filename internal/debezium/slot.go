@@ -9,12 +9,13 @@ import (
 
 var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
 
-// slot maps the slot and the publication, which postrider takes over as they are.
+// slot maps the slot and the publication, which postrider uses as they are.
 func (t *translator) slot() {
 	name, given := t.get("slot.name")
 	switch {
 	case !given || name == "":
-		t.mapped("slot.name", "is not in the file: Debezium's default", setting{"slot", "name", "debezium", ""})
+		t.mapped("slot.name", "is not in the file: Debezium's default",
+			setting{"slot", "name", "debezium", ""})
 	case !slotName.MatchString(name):
 		t.refuse("slot.name", "is no name of a slot: 1 to 63 lower-case letters, digits and underscores")
 	default:
@@ -24,15 +25,18 @@ func (t *translator) slot() {
 	case "pgoutput":
 		t.notNeeded("plugin.name", "postrider reads pgoutput only")
 	default:
-		text := "postrider reads pgoutput, and a slot keeps the plug-in it was made with. While Debezium still runs, give the connector plugin.name=pgoutput " +
-			"and a new slot.name and publication, let the old slot run dry, and import again"
+		text := "postrider reads pgoutput, and a slot keeps the plug-in it was made with. While " +
+			"Debezium still runs, give the connector plugin.name=pgoutput and a new slot.name and " +
+			"publication, let the old slot run dry, and import again"
 		if !given {
-			text = "is not in the file and decoderbufs by default; " + text + ". If the slot is one of pgoutput nevertheless, add the line"
+			text = "is not in the file and decoderbufs by default; " + text +
+				". If the slot is one of pgoutput nevertheless, add the line"
 		}
 		t.refuse("plugin.name", text)
 	}
 	if on, ok := t.boolean("slot.drop.on.stop", false); ok && on {
-		t.refuse("slot.drop.on.stop", "the slot is dropped when Debezium stops, and what happens until the next start is lost. Set it to false and "+
+		t.refuse("slot.drop.on.stop", "the slot is dropped when Debezium stops, and what happens "+
+			"until the next start is lost. Set it to false and "+
 			"restart the connector, or there is nothing to take over; postrider never drops its slot")
 	} else if ok {
 		t.given("slot.drop.on.stop", "postrider never drops its slot")
@@ -52,7 +56,8 @@ func (t *translator) publication() {
 		publication, text = "dbz_publication", "is not in the file: Debezium's default"
 	}
 	t.mapped("publication.name", text, setting{"replication", "publication", publication, ""})
-	t.given("publication.autocreate.mode", "the publication exists, and postrider takes it as it is. One for inserts only spares the server work: "+
+	t.given("publication.autocreate.mode", "the publication exists, and postrider takes it as it "+
+		"is. One for inserts only spares the server work: "+
 		"ALTER PUBLICATION ... SET (publish = 'insert')")
 	t.given("publish.via.partition.root", "the publication exists, and keeps its setting")
 }
@@ -61,18 +66,24 @@ func (t *translator) publication() {
 func (t *translator) snapshot() {
 	const name = "snapshot.mode"
 	mode, given := t.get(name)
-	for _, choice := range append(t.below("snapshot.select.statement.overrides"), "snapshot.include.collection.list") {
+	for _, choice := range append(t.below("snapshot.select.statement.overrides"),
+		"snapshot.include.collection.list") {
 		if _, given := t.get(choice); !given {
 			continue
 		}
 		if m := strings.ToLower(mode); m == "no_data" || m == "never" {
 			t.notNeeded(choice, "there is no snapshot")
 		} else {
-			t.refuse(choice, "chooses rows of the snapshot, and postrider publishes all or none. With the slot of a connector that has run there is no snapshot: use snapshot.mode=no_data")
+			t.refuse(choice, "chooses rows of the snapshot, and postrider publishes all or none. With "+
+				"the slot of a connector that has run there is no snapshot: use snapshot.mode=no_data")
 		}
 	}
-	set := func(mode, text string) *Item { return t.mapped(name, text, setting{"snapshot", "mode", mode, ""}) }
-	const taken = "an existing slot was preceded by Debezium's snapshot: postrider reads rows only when it creates the slot itself"
+	set := func(mode, text string) *Item {
+		return t.mapped(name, text,
+			setting{"snapshot", "mode", mode, ""})
+	}
+	const taken = "an existing slot was preceded by Debezium's snapshot: postrider reads rows only " +
+		"when it creates the slot itself"
 	switch strings.ToLower(mode) {
 	case "":
 		if !given {
@@ -87,19 +98,23 @@ func (t *translator) snapshot() {
 	case "exported":
 		set("initial", "the name of initial before Debezium 2.0; "+taken)
 	case "always":
-		t.refuse(name, "publishes every row of the table again with every start. Use initial; to publish a row again on purpose, insert it again")
+		t.refuse(name, "publishes every row of the table again with every start. Use initial; to "+
+			"publish a row again on purpose, insert it again")
 	case "initial_only":
-		t.refuse(name, "publishes the rows of the table and stops; postrider goes on with what is inserted. Use initial, and stop it when the snapshot is done")
+		t.refuse(name, "publishes the rows of the table and stops; postrider goes on with what is "+
+			"inserted. Use initial, and stop it when the snapshot is done")
 	case "recovery", "schema_only_recovery":
 		t.refuse(name, "is no mode of the connector for PostgreSQL")
 	case "custom", "configuration_based":
-		t.refuse(name, "the mode is decided by code or by options of its own: choose initial, no_data or when_needed")
+		t.refuse(name, "the mode is decided by code or by options of its own: choose initial, no_data "+
+			"or when_needed")
 	default:
 		t.refuse(name, "must be one of initial, no_data, when_needed")
 	}
 }
 
-// heartbeats keep their topic and interval, for consumers that watch it. postrider needs none to let WAL go.
+// heartbeats keep their topic and interval, for consumers that watch it. postrider needs none to
+// let WAL go.
 func (t *translator) heartbeats() {
 	const name = "heartbeat.interval.ms"
 	interval, given := t.get(name)
@@ -116,13 +131,16 @@ func (t *translator) heartbeats() {
 		t.notNeeded(name, "off, as by default with postrider")
 		t.given("topic.heartbeat.prefix", "there are no heartbeats")
 	default:
-		t.mapped(name, "for whoever consumes "+topic+"; postrider lets WAL go on a quiet database without heartbeats, so set it to 0s if nobody does",
+		t.mapped(name, "for whoever consumes "+topic+"; postrider lets WAL go on a quiet database "+
+			"without heartbeats, so set it to 0s if nobody does",
 			setting{"relay", "heartbeat_interval", duration(time.Duration(ms) * time.Millisecond), ""},
 			setting{"relay", "heartbeat_topic", topic, ""})
 		t.given("topic.heartbeat.prefix", "in relay.heartbeat_topic")
 	}
-	t.given("heartbeat.topics.prefix", "is the name before Debezium 2.0 of topic.heartbeat.prefix, and without effect since")
-	t.given("heartbeat.action.query", "is there to move the slot of a quiet database. postrider moves it by what the server says, without writing: "+
+	t.given("heartbeat.topics.prefix", "is the name before Debezium 2.0 of topic.heartbeat.prefix, "+
+		"and without effect since")
+	t.given("heartbeat.action.query", "is there to move the slot of a quiet database. postrider "+
+		"moves it by what the server says, without writing: "+
 		"remove the query, and the table it writes to from the publication")
 }
 

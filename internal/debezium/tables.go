@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// tables finds the outbox tables: what the connector captures, divided among the routers by their predicates.
+// tables finds the outbox tables: what the connector captures, divided among the routers by their
+// predicates.
 func (t *translator) tables() {
 	captured, ok := t.captured()
 	if ok {
@@ -29,15 +30,17 @@ func (t *translator) tables() {
 }
 
 // nameTables is what to do when the tables cannot be known from the file.
-const nameTables = "name them with --table schema.name, or let import-debezium ask the database with --postgres URL"
+const nameTables = "name them with --table schema.name, or let import-debezium ask the database " +
+	"with --postgres URL"
 
-// captured is the list of tables that the connector's filters let through. The items of the filters are made here, except
-// that of table.include.list when all went well. false: it cannot be known.
+// captured lists the tables that the connector's filters let through, and makes the items of the
+// filters, except that of table.include.list without an error. false: the tables are not known.
 func (t *translator) captured() ([]string, bool) {
 	include, given := t.get("table.include.list")
 	if !given {
 		if include, given = t.get("table.whitelist"); given {
-			t.notNeeded("table.whitelist", "the name of table.include.list before Debezium 1.3; its tables are in replication.tables")
+			t.notNeeded("table.whitelist", "the name of table.include.list before Debezium 1.3; its "+
+				"tables are in replication.tables")
 		}
 	}
 	patterns := list(include)
@@ -63,7 +66,7 @@ func (t *translator) captured() ([]string, bool) {
 	return t.filtered(dedup(tables))
 }
 
-// resolve finds the tables of one pattern: in the database if there is one, else by writing the pattern out.
+// resolve finds the tables of one pattern: in the database if there is one, else by expanding it.
 func (t *translator) resolve(pattern string) ([]string, error) {
 	if t.options.Tables != nil {
 		found, err := t.options.Tables(pattern)
@@ -77,10 +80,12 @@ func (t *translator) resolve(pattern string) ([]string, error) {
 	}
 	words, finite := expand(pattern)
 	if !finite {
-		return nil, fmt.Errorf("%q is a pattern whose tables are not in the file: %s", pattern, nameTables)
+		return nil, fmt.Errorf("%q is a pattern whose tables are not in the file: %s", pattern,
+			nameTables)
 	}
 	for _, w := range words {
-		if schema, name, ok := strings.Cut(w, "."); !ok || schema == "" || name == "" || strings.Contains(name, ".") {
+		if schema, name, ok := strings.Cut(w, "."); !ok || schema == "" || name == "" ||
+			strings.Contains(name, ".") {
 			return nil, fmt.Errorf("%q is not schema.table: %s", w, nameTables)
 		}
 	}
@@ -119,7 +124,8 @@ func (t *translator) filtered(tables []string) ([]string, bool) {
 		}
 	}
 	if len(tables) == 0 && t.decode == nil {
-		t.refuse("table.include.list", "is left without a table by the other lists: Debezium publishes nothing")
+		t.refuse("table.include.list", "is left without a table by the other lists: Debezium "+
+			"publishes nothing")
 		return nil, false
 	}
 	return tables, true
@@ -140,7 +146,8 @@ func matchesAny(patterns []string, name string) (bool, error) {
 	return false, nil
 }
 
-// withoutSignals drops the table of signals, which Debezium captures for itself and never publishes.
+// withoutSignals drops the table of signals, which Debezium captures for itself and never
+// publishes.
 func (t *translator) withoutSignals(tables []string) []string {
 	signals, given := t.get("signal.data.collection")
 	if !given {
@@ -149,8 +156,9 @@ func (t *translator) withoutSignals(tables []string) []string {
 	return slices.DeleteFunc(tables, func(table string) bool { return table == signals })
 }
 
-// divide gives each table to the first router whose predicate is true of it. Debezium hands what that router made to the others as well, if
-// their predicates are true of the topic that it has then; they leave it alone, but for one thing: they drop it if its value is null.
+// divide gives each table to the first router whose predicate is true of it. In Debezium the
+// records of that router also pass the later routers whose predicates are true of the new topic:
+// those drop a record with a null value, and change no other.
 func (t *translator) divide(captured []string) {
 	taken, undecided := map[string]bool{}, false
 	for _, r := range t.routes {
@@ -175,29 +183,35 @@ func (t *translator) divide(captured []string) {
 		}
 	}
 	if len(raw) > 0 && len(t.routes) > 0 && !undecided {
-		t.refuse("table.include.list", fmt.Sprintf("no EventRouter is for %s: Debezium publishes its raw change events to %s, and postrider "+
-			"relays outbox tables only. Leave it to a connector of its own, then remove it here", strings.Join(raw, ", "), t.rawTopic(raw[0])))
+		t.refuse("table.include.list", fmt.Sprintf("no EventRouter is for %s: Debezium publishes its "+
+			"raw change events to %s, and postrider "+
+			"relays outbox tables only. Leave it to a connector of its own, then remove it here",
+			strings.Join(raw, ", "), t.rawTopic(raw[0])))
 	}
 }
 
-// predicated says what became of the predicates that could be decided.
+// predicated makes the items of predicates that could be decided.
 func (t *translator) predicated(captured []string) {
 	for n, r := range t.routes {
 		_, given := t.get(r.property("predicate"))
 		switch unused := len(r.tables) == 0 && len(r.messages) == 0 && len(captured) > 0; {
 		case unused && given:
-			t.refuse(r.property("predicate"), "is true of no table: the predicate is asked with the raw topic, "+t.rawTopic(captured[0])+
+			t.refuse(r.property("predicate"), "is true of no table: the predicate is asked with the raw "+
+				"topic, "+t.rawTopic(captured[0])+
 				", not with the one that the router makes")
 		case unused:
-			t.refuse(r.property("type"), "routes nothing: the routers before it take every table. Remove it, or give each a predicate")
+			t.refuse(r.property("type"), "routes nothing: the routers before it take every table. Remove "+
+				"it, or give each a predicate")
 		case given && len(t.routes) > 1:
 			t.notNeeded(r.property("predicate"), r.section+" names its tables and messages instead")
 		case given:
 			t.notNeeded(r.property("predicate"), "replication.tables names the tables instead")
 		}
 		if negate, _ := t.boolean(r.property("negate"), false); negate && n > 0 {
-			t.notNeeded(r.property("negate"), "belongs to the predicate. It is also true of records that a router before has routed: Debezium "+
-				"drops those whose value is null (a NULL payload, a tombstone), and postrider publishes them").read()
+			t.notNeeded(r.property("negate"), "belongs to the predicate. It is also true of records that "+
+				"a router before has routed: Debezium "+
+				"drops those whose value is null (a NULL payload, a tombstone), "+
+				"and postrider publishes them").attend()
 			continue
 		}
 		t.given(r.property("negate"), "belongs to the predicate")
@@ -212,7 +226,7 @@ func (t *translator) predicatesUnknown() {
 	}
 }
 
-// predicateItems ends the definitions of predicates; those of unused ones too.
+// predicateItems makes the items of the predicates' definitions, also of unused ones.
 func (t *translator) predicateItems() {
 	t.given("predicates", "replication.tables names the tables instead")
 	for _, name := range t.below("predicates.") {
@@ -220,7 +234,8 @@ func (t *translator) predicateItems() {
 	}
 }
 
-// divideMessages gives the logical messages to the first router whose predicate is true of their topic.
+// divideMessages gives the logical messages to the first router whose predicate is true of their
+// topic.
 func (t *translator) divideMessages() {
 	if t.decode == nil {
 		return
@@ -229,7 +244,7 @@ func (t *translator) divideMessages() {
 	for _, r := range t.routes {
 		applies, err := t.predicateHolds(r, topic)
 		if err != nil {
-			return // said with the tables
+			return // its item is made with those of the tables
 		}
 		if applies {
 			messages, _ := t.doc.get("replication", "messages")
@@ -237,11 +252,13 @@ func (t *translator) divideMessages() {
 			return
 		}
 	}
-	t.refuse(t.decode.property("predicate"), "no EventRouter is for "+topic+", the raw topic of logical messages: Debezium publishes them there as raw events. "+
-		"Remove the transform, or widen the predicate of the router")
+	t.refuse(t.decode.property("predicate"),
+		"no EventRouter is for "+topic+", the raw topic of logical messages: Debezium publishes them "+
+			"there as raw events. "+
+			"Remove the transform, or widen the predicate of the router")
 }
 
-// predicateHolds tells whether a router is applied to the records of a raw topic.
+// predicateHolds reports whether a router applies to the records of a raw topic.
 func (t *translator) predicateHolds(r *route, topic string) (bool, error) {
 	alias, given := t.get(r.property("predicate"))
 	if !given || alias == "" {
@@ -268,11 +285,12 @@ func (t *translator) predicateHolds(r *route, topic string) (bool, error) {
 		// No record of an insert is one.
 		return negate, nil
 	}
-	return false, fmt.Errorf("%s cannot be decided before there are records: postrider chooses by table alone. Name the outbox tables in "+
+	return false, fmt.Errorf("%s cannot be decided before there are records: postrider chooses by "+
+		"table alone. Name the outbox tables in "+
 		"table.include.list, and remove the predicate", simpleName(class))
 }
 
-// rawTopic is where Debezium would publish a table's change events, and what predicates are asked with.
+// rawTopic is the topic of a table's raw change events, to which predicates apply.
 func (t *translator) rawTopic(table string) string {
 	delimiter := t.value("topic.delimiter", ".")
 	return sanitize(t.prefix() + delimiter + strings.Replace(table, ".", delimiter, 1))
@@ -282,7 +300,8 @@ func (t *translator) rawTopic(table string) string {
 func sanitize(topic string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '_', r == '-':
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '_',
+			r == '-':
 			return r
 		}
 		return '_'

@@ -19,8 +19,9 @@ type setting struct {
 
 func (s setting) String() string { return s.section + "." + s.key + " = " + literal(s.value) }
 
-// name is the key as the file has it. In [format] the options of a converter stand beside its name, value and "value.delegate":
-// without quotes the second would be a table, and TOML refuses a name that is both.
+// name is the key as the file has it. In [format] the options of a converter stand beside its
+// name, value and "value.delegate": without quotes the second would be a table, and TOML refuses a
+// name that is both.
 func (s setting) name() string {
 	if s.section == "format" && strings.Contains(s.key, ".") {
 		return `"` + s.key + `"`
@@ -33,7 +34,7 @@ func (s setting) with(comment string) setting {
 	return s
 }
 
-// document is the file to be. The zero value is empty.
+// document is the file to write. The zero value is empty.
 type document struct {
 	settings []setting
 	routers  []routerSection
@@ -47,12 +48,16 @@ type routerSection struct {
 }
 
 // order is that of config.example.toml.
-var order = []string{"postgres", "slot", "snapshot", "replication", "router", "format", "sink", "sink.kafka", "sink.kafka.tls",
+var order = []string{"postgres", "slot", "snapshot", "replication", "router", "format", "sink",
+	"sink.kafka", "sink.kafka.tls",
 	"sink.kafka.sasl", "sink.kafka.topics", "relay"}
 
 // set adds a key or replaces its value.
 func (d *document) set(s setting) {
-	at := slices.IndexFunc(d.settings, func(o setting) bool { return o.section == s.section && o.key == s.key })
+	at := slices.IndexFunc(d.settings, func(o setting) bool {
+		return o.section == s.section &&
+			o.key == s.key
+	})
 	if at >= 0 {
 		d.settings[at] = s
 		return
@@ -71,7 +76,8 @@ func (d *document) get(section, key string) (any, bool) {
 
 func (d *document) render(variables []string) []byte {
 	var b bytes.Buffer
-	b.WriteString("# Made by postrider import-debezium. postrider config example explains every key.\n")
+	b.WriteString("# Made by postrider import-debezium. postrider config example explains every " +
+		"key.\n")
 	if len(variables) > 0 {
 		fmt.Fprintf(&b, "# Refers to these environment variables: %s.\n", strings.Join(variables, ", "))
 	}

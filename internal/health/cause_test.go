@@ -18,13 +18,13 @@ func unreserved(s *slot.Status) {
 func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 	const transactionText = "the transaction of pid 815 (psql, user bob, database shop, idle in transaction) has been open for 20m0s"
 	for _, c := range []struct {
-		name    string
-		change  []func(*Input)
-		first   string // condition that is the verdict
-		culprit string
-		says    string // in the reason
-		next    string
-		all     []string // names, the gravest first
+		name   string
+		change []func(*Input)
+		first  string // condition that is the verdict
+		cause  string
+		says   string // in the reason
+		next   string
+		all    []string // names, the gravest first
 	}{
 		{
 			"far behind because it is paused",
@@ -99,14 +99,14 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 			[]string{SlotNearLoss, Paused},
 		},
 		{
-			"nothing comes because of the gate",
+			"nothing comes because of the standby",
 			[]func(*Input){gated(deadStandby), retained(5<<30, 5<<30)},
 			StandbyGate, "standby slot standby1", `slot "standby1" of synchronized_standby_slots has been inactive for 5m0s, so PostgreSQL sends the relay nothing`,
 			"SELECT slot_name, active, wal_status FROM pg_replication_slots WHERE slot_type = 'physical'; -- bring the standby of this slot back",
 			[]string{StandbyGate, Backlog},
 		},
 		{
-			"the slot is nearly lost because of the gate",
+			"the slot is nearly lost because of the standby",
 			[]func(*Input){gated(deadStandby), retained(5<<30, 5<<30), safeOf(1 << 30)},
 			SlotNearLoss, "standby slot standby1", `slot "standby1" of synchronized_standby_slots has been inactive for 5m0s, so PostgreSQL sends the relay nothing`,
 			"ALTER SYSTEM SET synchronized_standby_slots = ''; SELECT pg_reload_conf(); -- or bring the standby back; without it in the list " +
@@ -116,7 +116,7 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 		{
 			"the disk is full because of another slot",
 			[]func(*Input){diskFullIn(602), other("crm", 50<<30, nil), retained(1<<20, 2<<20)},
-			TimeToDiskFull, "slot crm", `slot "crm" of database crm has been read by nobody for 3d0h and keeps 50.0 GiB`,
+			TimeToDiskFull, "slot crm", `slot "crm" of database crm has been inactive for 3d0h and keeps 50.0 GiB`,
 			"postrider slot show crm   # ask its owner; it can be dropped if there is none, and what it has not delivered is never delivered",
 			[]string{TimeToDiskFull, OtherSlot},
 		},
@@ -181,7 +181,7 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 			}
 			require.Equal(t, c.all, all)
 			require.Equal(t, c.first, all[0])
-			require.Equal(t, c.culprit, v.Conditions[0].Cause)
+			require.Equal(t, c.cause, v.Conditions[0].Cause)
 			require.Contains(t, v.Reason, c.says)
 			require.Equal(t, c.next, v.Next)
 			require.Equal(t, Runbook(c.first), v.Runbook)
@@ -194,7 +194,7 @@ func TestJudge_ARelayThatStandsByIsAStateOfItsOwn(t *testing.T) {
 	standby := inRelay(func(r *relay.State) { r.Phase, r.Error, r.Reason = relay.Standby, "slot in use", "slot_in_use" })
 	v := Judge(input(standby, retained(5<<30, 5<<30)))
 	require.Equal(t, Standby, v.State)
-	require.Equal(t, "process 4711 of the database holds the slot; this one takes over when it lets go", v.Reason)
+	require.Equal(t, "process 4711 of the database holds the slot; this one takes over when it releases it", v.Reason)
 	require.Empty(t, v.Runbook)
 	require.Equal(t, "process 4711", find(v, Backlog).Cause)
 

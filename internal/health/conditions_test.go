@@ -160,7 +160,7 @@ var conditions = []struct {
 		in.Observation.Limit.VolumeSize, in.Observation.Limit.WALDirectory = 11<<30, new(int64(10<<30))
 	}}, Condition{
 		Name: SlotNearLoss, Severity: Critical, Cause: "backlog",
-		Next:   "postrider slot list   # who keeps how much: the volume has no room for a higher limit",
+		Next:   "postrider slot list   # which slot keeps how much: the volume has no room for a higher limit",
 		Reason: "10 % of max_slot_wal_keep_size is left: 1.0 GiB until the slot can be lost: the relay is working off a backlog of 9.0 GiB",
 		WAL:    `9.0 GiB is kept for slot "postrider", more with every write, until rows are confirmed again; 1.0 GiB until the slot can be lost`,
 	}},
@@ -178,7 +178,7 @@ var conditions = []struct {
 		Name: TimeToDiskFull, Severity: Critical, For: time.Minute, Cause: "kafka at kafka-1:9092",
 		Reason: "the volume with pg_wal is full in about 30m0s: kafka at kafka-1:9092: no broker answers; assumed: nothing else grows",
 		WAL:    "a server whose pg_wal is full stops, for everybody; " + kib4,
-		Next:   "postrider slot list   # who keeps how much; a slot that is not needed can be dropped, else the volume has to grow",
+		Next:   "postrider slot list   # which slot keeps how much; one that is not needed can be dropped, else the volume has to grow",
 	}},
 	{"halted", []func(*Input){inRelay(func(r *relay.State) {
 		r.Phase, r.Since, r.Reason, r.Error = relay.Halted, ago(time.Minute), "null_key", "row 3: no key"
@@ -281,13 +281,13 @@ var conditions = []struct {
 		Name: Paused, Severity: Critical, For: time.Minute, Since: ago(16 * time.Minute), Cause: "paused relay", WAL: kib4, Next: "postrider resume",
 		Reason: "the relay has been paused for 16m0s, until 2026-05-06T07:09:09Z",
 	}},
-	{"no session reads the slot", []func(*Input){func(in *Input) { in.Relay = relay.State{} }, inactive(6 * time.Minute)}, Condition{
+	{"nobody reads the slot", []func(*Input){func(in *Input) { in.Relay = relay.State{} }, inactive(6 * time.Minute)}, Condition{
 		Name: SlotInactive, Severity: Warning, Since: ago(6 * time.Minute), Cause: "no relay", WAL: kib4, Next: "postrider run",
-		Reason: `no session has read slot "postrider" for 6m0s: no relay is running`,
+		Reason: `no process has read slot "postrider" for 6m0s: no relay is running`,
 	}},
-	{"no session reads the slot for long", []func(*Input){backingOff("broker_unreachable", "no broker answers"), inactive(16 * time.Minute)}, Condition{
+	{"nobody reads the slot for long", []func(*Input){backingOff("broker_unreachable", "no broker answers"), inactive(16 * time.Minute)}, Condition{
 		Name: SlotInactive, Severity: Critical, Since: ago(16 * time.Minute), Cause: "kafka at kafka-1:9092", WAL: kib4, Next: "postrider check",
-		Reason: `no session has read slot "postrider" for 16m0s: kafka at kafka-1:9092: no broker answers`,
+		Reason: `no process has read slot "postrider" for 16m0s: kafka at kafka-1:9092: no broker answers`,
 	}},
 	{"an old transaction", []func(*Input){held(transaction(20 * time.Minute))}, Condition{
 		Name: HeldByTransaction, Severity: Warning, Since: ago(20 * time.Minute), Cause: "transaction of pid 815 (psql)",
@@ -331,8 +331,8 @@ var conditions = []struct {
 		other("lost", 9<<30, func(s *slot.Status) { s.WALStatus = "lost" }),
 	}, Condition{
 		Name: OtherSlot, Severity: Warning, For: 5 * time.Minute, Since: ago(72 * time.Hour), Cause: "slot reports, slot crm",
-		Reason: `slot "reports" of database crm has been read by nobody for 3d0h and keeps 5.0 GiB; slot "crm", too, keeps 2.0 GiB`,
-		WAL:    `5.0 GiB is kept for slot "reports", whatever the relay confirms, more with every write, until somebody reads or drops it`,
+		Reason: `slot "reports" of database crm has been inactive for 3d0h and keeps 5.0 GiB; slot "crm", too, keeps 2.0 GiB`,
+		WAL:    `5.0 GiB is kept for slot "reports", whatever the relay confirms, more with every write, until it is read or dropped`,
 		Next:   "postrider slot show reports   # ask its owner; it can be dropped if there is none, and what it has not delivered is never delivered",
 	}},
 	{"far behind", []func(*Input){retained(5<<30, 5<<30), func(in *Input) { in.Observation.Forecast.CatchUp.Seconds = new(90.0) }}, Condition{
@@ -369,13 +369,13 @@ var conditions = []struct {
 	})}, Condition{
 		Name: CatalogXminAge, Severity: Warning, For: 10 * time.Minute, Cause: "standby replica1",
 		Reason: `slot "postrider" keeps catalog rows that are 300000000 transactions old: standby replica1 has reported a transaction that is 1d2h old (hot_standby_feedback)`,
-		WAL:    "it is not WAL alone: catalogs bloat, and at about 2 billion transactions the server takes no writes any more; " + kib4,
+		WAL:    "it is not WAL alone: catalogs bloat, and at about 2 billion transactions the server accepts no writes; " + kib4,
 		Next:   "ALTER SYSTEM SET hot_standby_feedback = off; -- there, then SELECT pg_reload_conf(); or end the query that it runs",
 	}},
 	{"a catalog_xmin that is too old", []func(*Input){func(in *Input) { in.Observation.CatalogXminAge = new(int64(1_000_000_001)) }, paused(time.Minute, "")}, Condition{
 		Name: CatalogXminAge, Severity: Critical, For: 10 * time.Minute, Cause: "paused relay", Next: "postrider resume",
 		Reason: `slot "postrider" keeps catalog rows that are 1000000001 transactions old: the relay has been paused for 1m0s, until somebody resumes it`,
-		WAL:    "it is not WAL alone: catalogs bloat, and at about 2 billion transactions the server takes no writes any more; " + kib4,
+		WAL:    "it is not WAL alone: catalogs bloat, and at about 2 billion transactions the server accepts no writes; " + kib4,
 	}},
 	{"observation old", []func(*Input){inSlot(func(s *slot.Status) { s.ObservedAt, s.Error = ago(2*time.Minute), "read slot: connection lost" })}, Condition{
 		Name: ObservationOld, Severity: Warning, For: time.Minute, Since: ago(2 * time.Minute), Cause: "PostgreSQL", WAL: "not known since then", Next: "postrider check",

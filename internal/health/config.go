@@ -6,23 +6,29 @@ import (
 	"time"
 )
 
-// Config is the section [health]: from when on something is a condition.
+// Config is the section [health]: the thresholds of the conditions.
 type Config struct {
-	UnackedWarning   time.Duration `toml:"unacked_warning"`         // age of the oldest transaction not acknowledged
-	UnackedCritical  time.Duration `toml:"unacked_critical"`        //
-	LagWarning       int64         `toml:"lag_warning,size"`        // bytes between the server and confirmed_flush_lsn
-	RetainedWarning  int64         `toml:"retained_warning,size"`   // bytes kept for the slot
-	SafeWarning      float64       `toml:"safe_warning"`            // part of the limit that is left, 0 to 1
-	SafeCritical     float64       `toml:"safe_critical"`           //
-	LossWarning      time.Duration `toml:"loss_warning"`            // until the slot is lost, or the disk full
-	LossCritical     time.Duration `toml:"loss_critical"`           //
-	InactiveWarning  time.Duration `toml:"inactive_warning"`        // no session reads the slot
-	InactiveCritical time.Duration `toml:"inactive_critical"`       //
-	HeldWarning      time.Duration `toml:"held_warning"`            // age of a transaction that holds restart_lsn
-	XminAgeWarning   int64         `toml:"catalog_xmin_warning"`    // transactions
-	XminAgeCritical  int64         `toml:"catalog_xmin_critical"`   //
-	SkewWarning      time.Duration `toml:"clock_skew_warning"`      // between the server's clock and ours
-	OtherRetained    int64         `toml:"other_slot_warning,size"` // bytes kept for another slot that is inactive
+	// age of the oldest transaction not acknowledged
+	UnackedWarning  time.Duration `toml:"unacked_warning"`
+	UnackedCritical time.Duration `toml:"unacked_critical"` //
+	// bytes from confirmed_flush_lsn to the server
+	LagWarning      int64   `toml:"lag_warning,size"`
+	RetainedWarning int64   `toml:"retained_warning,size"` // bytes kept for the slot
+	SafeWarning     float64 `toml:"safe_warning"`          // part of the limit left, 0 to 1
+	SafeCritical    float64 `toml:"safe_critical"`         //
+	// until the slot is lost, or the disk full
+	LossWarning      time.Duration `toml:"loss_warning"`
+	LossCritical     time.Duration `toml:"loss_critical"`     //
+	InactiveWarning  time.Duration `toml:"inactive_warning"`  // the slot is inactive
+	InactiveCritical time.Duration `toml:"inactive_critical"` //
+	// age of a transaction that blocks restart_lsn
+	HeldWarning     time.Duration `toml:"held_warning"`
+	XminAgeWarning  int64         `toml:"catalog_xmin_warning"`  // transactions
+	XminAgeCritical int64         `toml:"catalog_xmin_critical"` //
+	// between the server's clock and ours
+	SkewWarning time.Duration `toml:"clock_skew_warning"`
+	// bytes kept for another slot that is inactive
+	OtherRetained int64 `toml:"other_slot_warning,size"`
 }
 
 // DefaultConfig returns the defaults; config.example.toml gives the reasons.
@@ -45,23 +51,29 @@ func (c Config) Validate() error {
 	var errs []error
 	ascending := func(name string, low, high time.Duration) {
 		if low <= 0 || high < low {
-			errs = append(errs, fmt.Errorf("health.%s_warning = %s, health.%s_critical = %s: must be positive and in this order", name, low, name, high))
+			errs = append(errs, fmt.Errorf("health.%s_warning = %s, health.%s_critical = %s: "+
+				"must be positive and in this order", name, low, name, high))
 		}
 	}
 	ascending("unacked", c.UnackedWarning, c.UnackedCritical)
 	ascending("inactive", c.InactiveWarning, c.InactiveCritical)
 	if c.LossCritical <= 0 || c.LossWarning < c.LossCritical {
-		errs = append(errs, fmt.Errorf("health.loss_critical = %s, health.loss_warning = %s: must be positive and in this order", c.LossCritical, c.LossWarning))
+		errs = append(errs, fmt.Errorf("health.loss_critical = %s, health.loss_warning = %s: "+
+			"must be positive and in this order", c.LossCritical, c.LossWarning))
 	}
 	if c.SafeCritical < 0 || c.SafeWarning < c.SafeCritical || c.SafeWarning > 1 {
-		errs = append(errs, fmt.Errorf("health.safe_critical = %v, health.safe_warning = %v: must lie between 0 and 1 and in this order", c.SafeCritical, c.SafeWarning))
+		errs = append(errs, fmt.Errorf("health.safe_critical = %v, health.safe_warning = %v: "+
+			"must lie between 0 and 1 and in this order", c.SafeCritical, c.SafeWarning))
 	}
 	if c.XminAgeWarning <= 0 || c.XminAgeCritical < c.XminAgeWarning {
-		errs = append(errs, fmt.Errorf("health.catalog_xmin_warning = %d, health.catalog_xmin_critical = %d: must be positive and in this order", c.XminAgeWarning, c.XminAgeCritical))
+		errs = append(errs, fmt.Errorf("health.catalog_xmin_warning = %d, "+
+			"health.catalog_xmin_critical = %d: "+
+			"must be positive and in this order", c.XminAgeWarning, c.XminAgeCritical))
 	}
 	for name, n := range map[string]int64{
-		"lag_warning": c.LagWarning, "retained_warning": c.RetainedWarning, "other_slot_warning": c.OtherRetained,
-		"held_warning": int64(c.HeldWarning), "clock_skew_warning": int64(c.SkewWarning),
+		"lag_warning": c.LagWarning, "retained_warning": c.RetainedWarning,
+		"other_slot_warning": c.OtherRetained,
+		"held_warning":       int64(c.HeldWarning), "clock_skew_warning": int64(c.SkewWarning),
 	} {
 		if n <= 0 {
 			errs = append(errs, fmt.Errorf("health.%s: must be positive", name))

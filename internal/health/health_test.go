@@ -177,7 +177,7 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 		{
 			"standby", phase(relay.Standby, "slot in use"), observed(nil),
 			Verdict{
-				State: "standby", Reason: "process 4711 of the database holds the slot; this one takes over when it lets go",
+				State: "standby", Reason: "process 4711 of the database holds the slot; this one takes over when it releases it",
 				WAL:  "none beyond the usual: the process that holds the slot confirms what it publishes",
 				Next: "postrider slot show postrider   # nothing has to be done",
 			},
@@ -185,7 +185,7 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 		{
 			"standby, slot not observed", phase(relay.Standby, "slot in use"), slot.Status{},
 			Verdict{
-				State: "standby", Reason: "another process holds the slot; this one takes over when it lets go",
+				State: "standby", Reason: "another process holds the slot; this one takes over when it releases it",
 				WAL:  "none beyond the usual: the process that holds the slot confirms what it publishes",
 				Next: "postrider slot list   # nothing has to be done",
 			},

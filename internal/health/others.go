@@ -9,24 +9,28 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// judgeOthers: another slot of the server that no session reads. They share one disk.
+// judgeOthers: another slot on the same disk is inactive and keeps much WAL.
 func judgeOthers(f *facts) Condition {
 	var dead []slot.Status
 	for _, s := range f.Observation.Others {
-		// A copy on a standby is read by nobody until the failover, and follows the primary.
-		if !s.Active && !s.Synced && !s.Lost() && s.RetainedBytes != nil && *s.RetainedBytes > f.Config.OtherRetained {
+		// A copy on a standby is inactive until the failover, and follows the primary.
+		if !s.Active && !s.Synced && !s.Lost() &&
+			s.RetainedBytes != nil && *s.RetainedBytes > f.Config.OtherRetained {
 			dead = append(dead, s)
 		}
 	}
 	if len(dead) == 0 {
 		return Condition{}
 	}
-	slices.SortStableFunc(dead, func(a, b slot.Status) int { return cmp.Compare(*b.RetainedBytes, *a.RetainedBytes) })
-	first := f.causeOfOther(dead[0])
+	slices.SortStableFunc(dead, func(a, b slot.Status) int {
+		return cmp.Compare(*b.RetainedBytes, *a.RetainedBytes)
+	})
+	first := f.otherCause(dead[0])
 	c := Condition{
-		Severity: Warning, Reason: first.because, Next: first.cure, Cause: first.name, Since: dead[0].InactiveSince, For: 5 * time.Minute,
-		WAL: fmt.Sprintf("%s is kept for slot %q, whatever the relay confirms, more with every write, until somebody reads or drops it",
-			Bytes(*dead[0].RetainedBytes), dead[0].Name),
+		Severity: Warning, Reason: first.because, Next: first.fix, Cause: first.name,
+		Since: dead[0].InactiveSince, For: 5 * time.Minute,
+		WAL: fmt.Sprintf("%s is kept for slot %q, whatever the relay confirms, more with every write, "+
+			"until it is read or dropped", Bytes(*dead[0].RetainedBytes), dead[0].Name),
 	}
 	for _, s := range dead[1:] {
 		c.Cause += ", slot " + s.Name
@@ -35,7 +39,7 @@ func judgeOthers(f *facts) Condition {
 	return c
 }
 
-// largestOther is the other slot that keeps the most, if that is more than is kept for ours.
+// largestOther is the other slot that keeps the most WAL, if that is more than ours keeps.
 func (f *facts) largestOther() (largest slot.Status, found bool) {
 	most := int64(0)
 	if f.slot.RetainedBytes != nil {
@@ -49,7 +53,7 @@ func (f *facts) largestOther() (largest slot.Status, found bool) {
 	return largest, found
 }
 
-func (f *facts) causeOfOther(s slot.Status) cause {
+func (f *facts) otherCause(s slot.Status) cause {
 	where := ""
 	if s.Database != "" {
 		where = " of database " + slot.Printable(s.Database)
@@ -57,17 +61,19 @@ func (f *facts) causeOfOther(s slot.Status) cause {
 	if s.Active {
 		return cause{
 			"slot " + s.Name,
-			fmt.Sprintf("slot %q%s keeps %s, and process %d, which reads it, does not keep up", s.Name, where, Bytes(*s.RetainedBytes), s.ActivePID),
+			fmt.Sprintf("slot %q%s keeps %s, and process %d, which reads it, does not keep up",
+				s.Name, where, Bytes(*s.RetainedBytes), s.ActivePID),
 			"postrider slot show " + s.Name,
 		}
 	}
-	idle := "is read by nobody"
+	idle := "is inactive"
 	if !s.InactiveSince.IsZero() {
-		idle = "has been read by nobody for " + Duration(f.serverTime.Sub(s.InactiveSince))
+		idle = "has been inactive for " + Duration(f.serverTime.Sub(s.InactiveSince))
 	}
 	return cause{
 		"slot " + s.Name,
 		fmt.Sprintf("slot %q%s %s and keeps %s", s.Name, where, idle, Bytes(*s.RetainedBytes)),
-		"postrider slot show " + s.Name + "   # ask its owner; it can be dropped if there is none, and what it has not delivered is never delivered",
+		"postrider slot show " + s.Name + "   # ask its owner; it can be dropped if there is none, " +
+			"and what it has not delivered is never delivered",
 	}
 }

@@ -7,13 +7,14 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// A failover is over in a moment, and what it lost stays lost: who is told for a day will have heard of it.
-const phantomsTold = 24 * time.Hour
+// phantomsReported is how long the condition holds: a failover is over in a moment, and what it
+// lost stays lost.
+const phantomsReported = 24 * time.Hour
 
-// judgePhantoms: consumers have events that the database does not have.
+// judgePhantoms: consumers have events of transactions that a failover lost.
 func judgePhantoms(f *facts) Condition {
 	p := f.Relay.Phantoms
-	if p == (relay.Phantoms{}) || f.Now.Sub(p.At) > phantomsTold {
+	if p == (relay.Phantoms{}) || f.Now.Sub(p.At) > phantomsReported {
 		return Condition{}
 	}
 	count := fmt.Sprintf("%d messages", p.Messages)
@@ -26,9 +27,13 @@ func judgePhantoms(f *facts) Condition {
 	}
 	return Condition{
 		Severity: Warning, Cause: "failover of the database", Since: p.At,
-		Reason: fmt.Sprintf("the server that was promoted to timeline %d has no WAL of timeline %d behind %s, and it was read up to %s: %s that were published are of "+
-			"transactions that do not exist any more", p.Timeline, p.TimelineBefore, where, p.ReceivedLSN, count),
-		WAL:  "nothing is skipped: the relay goes on where the slot of the new primary stands",
-		Next: "postrider audit   # compares the topics with the table: what is published and has no row there; tell its consumers",
+		Reason: fmt.Sprintf("the server that was promoted to timeline %d has no WAL of timeline %d "+
+			"behind %s, "+
+			"and it was read up to %s: %s that were published are of transactions that do not exist any "+
+			"more",
+			p.Timeline, p.TimelineBefore, where, p.ReceivedLSN, count),
+		WAL: "nothing is skipped: the relay goes on where the slot of the new primary stands",
+		Next: "postrider audit   # compares the topics with the table: what is published and has no " +
+			"row there; tell its consumers",
 	}
 }

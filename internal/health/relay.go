@@ -12,20 +12,27 @@ import (
 const (
 	// The session loop turns once a second, whatever database and broker do.
 	loopHangs = time.Minute
-	// A broker that is well acknowledges within milliseconds; three seconds are a pause of its collector, or the move of a leader.
+	// A healthy broker acknowledges within milliseconds; three seconds are a pause of its garbage
+	// collector, or the move of a leader.
 	sinkSilent = 3 * time.Second
-	// A first session opens within a second or two; one that does not is waiting for something.
+	// A first session opens within a second or two.
 	startSlow = 10 * time.Second
 )
 
-// judgeNotReady: nothing is relayed, and it is not because somebody asked for it.
+// judgeNotReady: nothing is relayed, and the relay is not paused.
 func judgeNotReady(f *facts) Condition {
 	r := f.Relay
-	c := Condition{Severity: Critical, Cause: f.session().name, WAL: f.kept(), Next: "postrider check", Since: r.Since, For: time.Minute}
+	c := Condition{
+		Severity: Critical, WAL: f.kept(), Next: "postrider check", Cause: f.session().name,
+		Since: r.Since,
+		For:   time.Minute,
+	}
 	switch {
 	case r == (relay.State{}) && f.slot.Active:
 		c.Severity, c.WAL = Warning, keptElsewhere
-		c.Reason = fmt.Sprintf("slot %q is held by process %d of the database, and no relay answers at http.listen", f.slot.Name, f.slot.ActivePID)
+		c.Reason = fmt.Sprintf("slot %q is held by process %d of the database, and no relay answers "+
+			"at http.listen",
+			f.slot.Name, f.slot.ActivePID)
 		c.Next = "postrider status --http-listen HOST:PORT   # where the relay runs"
 	case r == (relay.State{}):
 		c.Reason, c.Next, c.Since = "no relay is running", f.start(), f.slot.InactiveSince
@@ -53,10 +60,10 @@ func judgeNotReady(f *facts) Condition {
 	return c
 }
 
-// start is what to type where no relay runs, so that one does.
+// start is what to type where no relay runs.
 func (f *facts) start() string {
 	switch {
-	case f.slot.Lost(): // it would exit at once
+	case f.slot.Lost(): // a relay exits at once
 		return f.recoverLost()
 	case f.StartError.Next != "":
 		return f.StartError.Next
@@ -64,10 +71,11 @@ func (f *facts) start() string {
 	return "postrider run"
 }
 
-// keptElsewhere is what a slot costs that another process reads.
-const keptElsewhere = "none beyond the usual: the process that holds the slot confirms what it publishes"
+// keptElsewhere is the text about WAL for a slot that another process reads.
+const keptElsewhere = "none beyond the usual: the process that holds the slot confirms what it " +
+	"publishes"
 
-// failure is why the last session ended. If that was the sink and the error does not say which, it gets its name.
+// failure is why the last session ended, with the name of a sink that failed.
 func (f *facts) failure() string {
 	r := f.Relay
 	if r.Error == "" {
@@ -76,7 +84,10 @@ func (f *facts) failure() string {
 	if f.Sink == "" || !sinkFailed(r.Reason) {
 		return r.Error
 	}
-	for _, part := range strings.FieldsFunc(f.Sink, func(c rune) bool { return c == ' ' || c == ',' }) {
+	for _, part := range strings.FieldsFunc(f.Sink, func(c rune) bool {
+		return c == ' ' ||
+			c == ','
+	}) {
 		if strings.Contains(part, ":") && strings.Contains(r.Error, part) {
 			return r.Error
 		}
@@ -84,39 +95,42 @@ func (f *facts) failure() string {
 	return f.Sink + ": " + r.Error
 }
 
-// judgeStuck: it looks as if it relayed, and does not.
+// judgeStuck: a session is open, and nothing moves.
 func judgeStuck(f *facts) Condition {
 	if f.hangs() {
 		why := f.hanging()
 		return Condition{
-			Severity: Critical, Reason: why.because, WAL: f.kept(), Cause: why.name, Since: f.Relay.LastProgress,
-			Next: "systemctl restart postrider   # or however it was started; report it with the log of the last minutes",
+			Severity: Critical, Reason: why.because, WAL: f.kept(), Cause: why.name,
+			Since: f.Relay.LastProgress,
+			Next: "systemctl restart postrider   # or however it was started; " +
+				"report it with the log of the last minutes",
 		}
 	}
 	silent := f.sinkSilent()
 	if silent == 0 {
 		return Condition{}
 	}
-	c := Condition{Severity: Warning, WAL: f.kept(), Next: "postrider check", Since: f.Relay.WaitingSince, For: time.Minute}
 	why := f.silence()
-	c.Reason, c.Cause = why.because, why.name
-	if silent > f.Config.UnackedWarning {
-		c.Severity = Critical
+	return Condition{
+		Severity: above(silent, 0, f.Config.UnackedWarning), Reason: why.because, WAL: f.kept(),
+		Next: "postrider check", Cause: why.name, Since: f.Relay.WaitingSince, For: time.Minute,
 	}
-	return c
 }
 
 func (f *facts) hangs() bool {
 	r := f.Relay
-	return !r.LastProgress.IsZero() && f.Now.Sub(r.LastProgress) > loopHangs && r.Phase != relay.Stopped && r.Phase != relay.Halted
+	return !r.LastProgress.IsZero() && f.Now.Sub(r.LastProgress) > loopHangs &&
+		r.Phase != relay.Stopped && r.Phase != relay.Halted
 }
 
-// hanging may be asked only while it hangs.
+// hanging is the cause while hangs reports true.
 func (f *facts) hanging() cause {
-	return cause{"session loop", "the session loop has not turned for " + Duration(f.Now.Sub(f.Relay.LastProgress)), ""}
+	return cause{"session loop",
+		"the session loop has not turned for " + Duration(f.Now.Sub(f.Relay.LastProgress)), ""}
 }
 
-// sinkSilent is for how long the sink has acknowledged nothing of what it has; zero: that is not worth a word.
+// sinkSilent is how long the sink has acknowledged nothing of what is in flight; zero: not long
+// enough.
 func (f *facts) sinkSilent() time.Duration {
 	if f.Relay.WaitingSince.IsZero() || f.Relay.InFlight == 0 {
 		return 0
@@ -127,14 +141,16 @@ func (f *facts) sinkSilent() time.Duration {
 	return 0
 }
 
-// judgePaused: somebody asked for it. It becomes as grave as a slot that no session reads, and stays the reason for it.
+// judgePaused: the relay is paused. It becomes as severe as the inactive slot, of which it is the
+// cause.
 func judgePaused(f *facts) Condition {
 	r := f.Relay
 	if r.Phase != relay.Paused {
 		return Condition{}
 	}
 	c := Condition{
-		Severity: Warning, Reason: f.pauseText(), WAL: f.kept(), Next: "postrider resume", Cause: "paused relay",
+		Severity: Warning, Reason: f.pauseText(), WAL: f.kept(), Next: "postrider resume",
+		Cause: "paused relay",
 		Since: pausedSince(r), For: time.Minute,
 	}
 	switch {
@@ -146,12 +162,13 @@ func judgePaused(f *facts) Condition {
 	return c
 }
 
-// pausedStandby reports a pause that keeps nobody from reading the slot: another process does, and did when the pause began.
+// pausedStandby reports a pause during which another process reads the slot, as it did when the
+// pause began.
 func (f *facts) pausedStandby() bool {
 	return f.Relay.Phase == relay.Paused && f.Relay.Paused.StoodBy && f.slot.Active
 }
 
-// pausedSince is zero for no relay that is paused.
+// pausedSince is when the pause began. Call it only for a paused relay.
 func pausedSince(r relay.State) time.Time {
 	if r.Paused.Since.IsZero() {
 		return r.Since
@@ -159,7 +176,7 @@ func pausedSince(r relay.State) time.Time {
 	return r.Paused.Since
 }
 
-// judgeLag: consumers get events late. How late is by the server's clock, which wrote the time of the commit.
+// judgeLag: consumers get events late, by the server's clock, which set the time of the commit.
 func judgeLag(f *facts) Condition {
 	r := f.Relay
 	if r.OldestUnacked.IsZero() {
@@ -167,8 +184,10 @@ func judgeLag(f *facts) Condition {
 	}
 	late := f.serverTime.Sub(r.OldestUnacked)
 	c := Condition{
-		Severity: Warning, Reason: fmt.Sprintf("the oldest transaction in flight was committed %s ago", Duration(late)), WAL: f.kept(),
-		Next: "postrider check   # is the broker slow, or is a backlog being worked off?", For: time.Minute,
+		Severity: above(late, f.Config.UnackedWarning, f.Config.UnackedCritical),
+		Reason:   fmt.Sprintf("the oldest transaction in flight was committed %s ago", Duration(late)),
+		WAL:      f.kept(), For: time.Minute,
+		Next: "postrider check   # is the broker slow, or is a backlog being worked off?",
 	}
 	why := f.backlog()
 	if f.sinkSilent() > 0 {
@@ -177,12 +196,6 @@ func judgeLag(f *facts) Condition {
 	if why.name != unknownCause {
 		c.Reason += ": " + why.because
 		c.Cause = why.name
-	}
-	switch {
-	case late > f.Config.UnackedCritical:
-		c.Severity = Critical
-	case late <= f.Config.UnackedWarning:
-		return Condition{}
 	}
 	return c
 }

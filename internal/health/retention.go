@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -8,27 +9,24 @@ import (
 	"github.com/postrider/postrider/slot/monitor"
 )
 
-// judgeInactive: WAL is kept, and no session reads it.
+// judgeInactive: WAL is kept, and no process reads it.
 func judgeInactive(f *facts) Condition {
 	s := f.slot
-	if s.Active || s.Lost() || s.InactiveSince.IsZero() || f.Relay.Phase == relay.Snapshotting { // which copies tables first, by a slot of its own
+	// A snapshot copies the tables first, with a slot of its own.
+	if s.Active || s.Lost() || s.InactiveSince.IsZero() || f.Relay.Phase == relay.Snapshotting {
 		return Condition{}
 	}
 	idle := f.serverTime.Sub(s.InactiveSince)
-	c := Condition{
-		Severity: Warning, Reason: fmt.Sprintf("no session has read slot %q for %s: %s", s.Name, Duration(idle), f.cause.because), WAL: f.kept(),
-		Next: f.cureOr("postrider check"), Cause: f.cause.name, Since: s.InactiveSince,
+	return Condition{
+		Severity: above(idle, f.Config.InactiveWarning, f.Config.InactiveCritical),
+		Reason: fmt.Sprintf("no process has read slot %q for %s: %s", s.Name, Duration(idle),
+			f.cause.because),
+		WAL: f.kept(), Next: f.fixOr("postrider check"), Cause: f.cause.name,
+		Since: s.InactiveSince,
 	}
-	switch {
-	case idle > f.Config.InactiveCritical:
-		c.Severity = Critical
-	case idle <= f.Config.InactiveWarning:
-		return Condition{}
-	}
-	return c
 }
 
-// judgeHeld: the relay confirms, and yet WAL is kept, or will be.
+// judgeHeld: an open transaction keeps WAL that the relay has confirmed, or will.
 func judgeHeld(f *facts) Condition {
 	s := f.slot
 	if s.Lost() {
@@ -36,32 +34,38 @@ func judgeHeld(f *facts) Condition {
 	}
 	h, found := f.blocker()
 	if f.age(h) < (f.Observation.Distance.RestartStill - monitor.RestartStep).Duration() {
-		h, found = monitor.Blocker{}, false // restart_lsn stood before it began
+		h, found = monitor.Blocker{}, false // restart_lsn stood still before it began
 	}
-	// A step of restart_lsn, or a bulk load while it runs, keeps much for a while too: neither needs anybody.
-	much := s.RetainedBytes != nil && *s.RetainedBytes > f.Config.RetainedWarning && s.LagBytes != nil && *s.LagBytes < keepsUp &&
-		f.Observation.Forecast.Grows && !h.Works()
+	// A step of restart_lsn, or a bulk load while it runs, also keeps much for a while, and is no
+	// problem.
+	much := s.RetainedBytes != nil && *s.RetainedBytes > f.Config.RetainedWarning &&
+		s.LagBytes != nil && *s.LagBytes < keepsUp && f.Observation.Forecast.Grows && !h.Works()
 	c := Condition{Severity: Warning, Next: findTransactions, Cause: unknownCause}
 	if found {
 		why := f.blocking(h)
-		c.Reason, c.Cause, c.Next, c.Since = why.because, why.name, why.cure, h.Since
+		c.Reason, c.Cause, c.Next, c.Since = why.because, why.name, why.fix, h.Since
 	}
 	switch {
 	case found && f.age(h) > f.Config.HeldWarning:
 		c.Reason += ": restart_lsn cannot pass it"
 	case found && much:
 		c.For = 15 * time.Minute
-		c.Reason += fmt.Sprintf(": restart_lsn cannot pass it, and %s is kept though all but %s is confirmed", Bytes(*s.RetainedBytes), Bytes(*s.LagBytes))
+		c.Reason += fmt.Sprintf(": restart_lsn cannot pass it, and %s is kept though all but %s is "+
+			"confirmed",
+			Bytes(*s.RetainedBytes), Bytes(*s.LagBytes))
 	case much:
 		c.For = 15 * time.Minute
-		c.Reason = fmt.Sprintf("%s is kept though all but %s is confirmed: a transaction holds restart_lsn back that cannot be seen, or has just ended",
+		c.Reason = fmt.Sprintf("%s is kept though all but %s is confirmed: a transaction holds "+
+			"restart_lsn back "+
+			"that cannot be seen, or has just ended",
 			Bytes(*s.RetainedBytes), Bytes(*s.LagBytes))
 	default:
 		return Condition{}
 	}
 	c.WAL = "PostgreSQL keeps what was written since it began, more with every write, until it ends"
 	if s.RetainedBytes != nil {
-		c.WAL = fmt.Sprintf("%s is kept for slot %q, more with every write, until it ends", Bytes(*s.RetainedBytes), s.Name)
+		c.WAL = fmt.Sprintf("%s is kept for slot %q, more with every write, until it ends",
+			Bytes(*s.RetainedBytes), s.Name)
 	}
 	return c
 }
@@ -74,7 +78,8 @@ func judgeBacklog(f *facts) Condition {
 	}
 	c := Condition{
 		Severity: Warning, Reason: Bytes(*s.LagBytes) + " of WAL behind the server", WAL: f.kept(),
-		Next: f.cureOr("postrider status --watch   # does it shrink?"), Cause: f.cause.name, For: 5 * time.Minute,
+		Next: f.fixOr("postrider status --watch   # does it shrink?"), Cause: f.cause.name,
+		For: 5 * time.Minute,
 	}
 	if c.Cause != "backlog" {
 		c.Reason += ": " + f.cause.because
@@ -85,31 +90,24 @@ func judgeBacklog(f *facts) Condition {
 	return c
 }
 
-// judgeXminAge: catalogs cannot be cleaned up.
+// judgeXminAge: VACUUM cannot clean the catalogs.
 func judgeXminAge(f *facts) Condition {
 	age := f.Observation.CatalogXminAge
 	if age == nil {
 		return Condition{}
 	}
 	why := f.xminCause()
-	c := Condition{
-		Severity: Warning, Cause: why.name, Next: "postrider check", For: 10 * time.Minute,
-		Reason: fmt.Sprintf("slot %q keeps catalog rows that are %d transactions old: %s", f.slot.Name, *age, why.because),
-		WAL:    "it is not WAL alone: catalogs bloat, and at about 2 billion transactions the server takes no writes any more; " + f.kept(),
+	return Condition{
+		Severity: above(*age, f.Config.XminAgeWarning, f.Config.XminAgeCritical),
+		Reason: fmt.Sprintf("slot %q keeps catalog rows that are %d transactions old: %s",
+			f.slot.Name, *age, why.because),
+		WAL: "it is not WAL alone: catalogs bloat, and at about 2 billion transactions the server " +
+			"accepts no writes; " + f.kept(),
+		Next: cmp.Or(why.fix, "postrider check"), Cause: why.name, For: 10 * time.Minute,
 	}
-	if why.cure != "" {
-		c.Next = why.cure
-	}
-	switch {
-	case *age > f.Config.XminAgeCritical:
-		c.Severity = Critical
-	case *age <= f.Config.XminAgeWarning:
-		return Condition{}
-	}
-	return c
 }
 
-// xminCause is why WAL is kept, unless somebody holds catalog_xmin alone.
+// xminCause is why WAL is kept, unless a transaction blocks catalog_xmin alone.
 func (f *facts) xminCause() cause {
 	if f.idle() {
 		return f.cause

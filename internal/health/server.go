@@ -3,7 +3,6 @@ package health
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
@@ -12,7 +11,7 @@ import (
 
 const observationOld = time.Minute
 
-// judgePublication: the stream runs, but rows are not in it.
+// judgePublication: the stream runs without some rows.
 func judgePublication(f *facts) Condition {
 	if ok := f.slot.PublicationOK; ok == nil || *ok {
 		return Condition{}
@@ -26,23 +25,28 @@ func judgePublication(f *facts) Condition {
 	}
 }
 
-// judgeStandbys: it looks as if no rows came.
-func judgeStandbys(f *facts) Condition {
-	g, blocked := f.standbys()
-	if !blocked {
+// judgeStandby: the server waits for a synchronized standby and sends nothing.
+func judgeStandby(f *facts) Condition {
+	why, waits := f.standbyWait()
+	if !waits {
 		return Condition{}
 	}
-	c := Condition{Severity: Critical, Reason: g.because, WAL: f.kept(), Next: g.cure, Cause: g.name, For: 5 * time.Minute}
+	c := Condition{
+		Severity: Critical, Reason: why.because, WAL: f.kept(), Next: why.fix, Cause: why.name,
+		For: 5 * time.Minute,
+	}
 	for _, s := range f.Observation.Standbys {
-		if s.Blocks && !s.InactiveSince.IsZero() && (c.Since.IsZero() || s.InactiveSince.Before(c.Since)) {
+		if s.Blocks && !s.InactiveSince.IsZero() && (c.Since.IsZero() ||
+			s.InactiveSince.Before(c.Since)) {
 			c.Since = s.InactiveSince
 		}
 	}
 	return c
 }
 
-// standbys names the slots of synchronized_standby_slots that have to confirm before the relay is sent anything, and do not.
-func (f *facts) standbys() (c cause, blocked bool) {
+// standbyWait names the slots of synchronized_standby_slots that do not confirm: until they do,
+// the server sends the relay nothing.
+func (f *facts) standbyWait() (c cause, waits bool) {
 	var names, states, others []string
 	missing := false
 	for _, s := range f.Observation.Standbys {
@@ -60,31 +64,36 @@ func (f *facts) standbys() (c cause, blocked bool) {
 			state = "has been inactive for " + Duration(f.serverTime.Sub(s.InactiveSince))
 		}
 		names = append(names, s.Name)
-		states = append(states, fmt.Sprintf("slot %q of synchronized_standby_slots %s", slot.Printable(s.Name), state))
+		states = append(states, fmt.Sprintf("slot %q of synchronized_standby_slots %s",
+			slot.Printable(s.Name), state))
 	}
 	if len(names) == 0 {
 		return cause{}, false
 	}
-	cure := "SELECT slot_name, active, wal_status FROM pg_replication_slots WHERE slot_type = 'physical'; -- bring the standby of this slot back"
+	fix := "SELECT slot_name, active, wal_status FROM pg_replication_slots WHERE slot_type = " +
+		"'physical'; -- bring the standby of this slot back"
 	if missing || f.nearLoss() {
-		cure = fmt.Sprintf("ALTER SYSTEM SET synchronized_standby_slots = %s; SELECT pg_reload_conf(); -- or bring the standby back; without it in the list "+
-			"consumers can be sent what a failover to that standby loses", slot.PrintableLiteral(strings.Join(others, ", ")))
+		fix = fmt.Sprintf("ALTER SYSTEM SET synchronized_standby_slots = %s; SELECT pg_reload_conf(); "+
+			"-- or bring the standby back; without it in the list consumers can be sent what a failover "+
+			"to that standby loses", slot.PrintableLiteral(strings.Join(others, ", ")))
 	}
 	return cause{
 		"standby slot " + slot.Printable(strings.Join(names, ", ")),
-		strings.Join(states, ", ") + ", so PostgreSQL sends the relay nothing", cure,
+		strings.Join(states, ", ") + ", so PostgreSQL sends the relay nothing", fix,
 	}, true
 }
 
-// judgeObservation: what is known of the server is old.
+// judgeObservation: the last observation of the server is old.
 func judgeObservation(f *facts) Condition {
 	s := f.slot
 	if s.ObservedAt.IsZero() || f.Now.Sub(s.ObservedAt) <= observationOld {
 		return Condition{}
 	}
 	c := Condition{
-		Severity: Warning, Next: "postrider check", WAL: "not known since then", Cause: "PostgreSQL", Since: s.ObservedAt, For: time.Minute,
-		Reason: fmt.Sprintf("the slot was last observed %s ago: lag and retention are not known", Duration(f.Now.Sub(s.ObservedAt))),
+		Severity: Warning, WAL: "not known since then", Next: "postrider check", Cause: "PostgreSQL",
+		Since: s.ObservedAt, For: time.Minute,
+		Reason: fmt.Sprintf("the slot was last observed %s ago: lag and retention are not known",
+			Duration(f.Now.Sub(s.ObservedAt))),
 	}
 	if s.Error != "" {
 		c.Reason += "; " + s.Error
@@ -92,18 +101,21 @@ func judgeObservation(f *facts) Condition {
 	return c
 }
 
-// judgeClock: logs and dashboards of the two machines do not fit together.
+// judgeClock: the times of the two machines differ.
 func judgeClock(f *facts) Condition {
 	c := f.Observation.Clock
-	if c == nil || time.Duration(math.Abs(float64(c.Skew.Duration())))-c.Error.Duration() <= f.Config.SkewWarning {
+	if c == nil || c.Skew.Duration().Abs()-c.Error.Duration() <= f.Config.SkewWarning {
 		return Condition{}
 	}
-	where, by := "ahead of", c.Skew.Duration()
-	if by < 0 {
-		where, by = "behind", -by
+	where := "ahead of"
+	if c.Skew < 0 {
+		where = "behind"
 	}
 	return Condition{
-		Severity: Warning, Reason: fmt.Sprintf("the database server's clock is %s %s ours, give or take %s", Duration(by), where, Duration(c.Error.Duration())),
-		WAL: "nothing: only times are wrong", Next: "timedatectl   # on both machines: is the clock synchronised?", Cause: "clock", For: 5 * time.Minute,
+		Severity: Warning, Cause: "clock", For: 5 * time.Minute,
+		Reason: fmt.Sprintf("the database server's clock is %s %s ours, give or take %s",
+			Duration(c.Skew.Duration().Abs()), where, Duration(c.Error.Duration())),
+		WAL:  "nothing: only times are wrong",
+		Next: "timedatectl   # on both machines: is the clock synchronised?",
 	}
 }

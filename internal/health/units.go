@@ -8,7 +8,7 @@ import (
 // Bytes writes a number of bytes for people: "0 B", "1.5 KiB", "-3.0 GiB".
 func Bytes(n int64) string {
 	if n < 0 {
-		if n == -n { // the one number that has no positive twin
+		if n == -n { // the least int64
 			return "-8.0 EiB"
 		}
 		return "-" + Bytes(-n)
@@ -23,21 +23,21 @@ func Bytes(n int64) string {
 	return fmt.Sprintf("%.1f %ciB", value, "KMGTPE"[unit])
 }
 
-// Duration writes a duration for people, in its two largest units: "0s", "12s", "3m12s", "5h2m", "4d7h". Below a second it
-// says milliseconds, and what is negative, because two clocks differ, is "0s".
+// Duration writes a duration for people, in its two largest units: "12s", "3m12s", "5h2m", "4d7h";
+// below a second in milliseconds. A negative one, of two clocks that differ, is "0s".
 func Duration(d time.Duration) string {
+	seconds := d / time.Second
 	switch {
 	case d <= 0:
 		return "0s"
 	case d < time.Second:
 		return fmt.Sprintf("%dms", d.Milliseconds())
 	case d < time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
+		return fmt.Sprintf("%ds", seconds)
 	case d < time.Hour:
-		return fmt.Sprintf("%dm%ds", int(d.Minutes()), int(d.Seconds())%60)
+		return fmt.Sprintf("%dm%ds", seconds/60, seconds%60)
 	case d < 24*time.Hour:
-		return fmt.Sprintf("%dh%dm", int(d.Hours()), int(d.Minutes())%60)
+		return fmt.Sprintf("%dh%dm", seconds/3600, seconds/60%60)
 	}
-	hours := int(d.Hours())
-	return fmt.Sprintf("%dd%dh", hours/24, hours%24)
+	return fmt.Sprintf("%dd%dh", seconds/86400, seconds/3600%24)
 }

@@ -11,46 +11,49 @@ import (
 )
 
 const (
-	// A condition that somebody is told of only after a while is no line in the log either before it has held for this long: each session
-	// that ends would have two more.
+	// A condition with a For is logged only after it has held for loggedAfter: otherwise each session
+	// that ends would add two lines.
 	loggedAfter = 5 * time.Second
-	// A condition that comes back within this time is the same: one that is there in every other look would fill the log.
+	// A condition that comes back within overAfter is the same: one that is in every other verdict
+	// would fill the log.
 	overAfter = 10 * time.Second
 )
 
-// Watcher remembers the conditions from one verdict to the next: since when each holds, and which the log has. Make one for a process.
+// Watcher follows the conditions from one verdict to the next: since when each holds, and which
+// are logged. A process has one.
 type Watcher struct {
 	metrics *metrics.Set
 	log     zerolog.Logger
 
-	mu       sync.Mutex
-	episodes map[string]*episode // by name
+	mu        sync.Mutex
+	incidents map[string]*incident // by name
 }
 
-// episode is the time for which a condition holds.
-type episode struct {
+// incident is a time during which a condition holds.
+type incident struct {
 	first  time.Time // seen
 	last   time.Time // seen
-	began  time.Time // the earliest that its data have said, or first
-	logged Severity  // with which the log has it; empty: it does not
+	began  time.Time // the earliest Since, or first
+	logged Severity  // of its last line in the log; empty: none
 }
 
 // NewWatcher makes a watcher that exports each verdict and logs what begins and ends.
 func NewWatcher(set *metrics.Set, log zerolog.Logger) *Watcher {
-	return &Watcher{metrics: set, log: log, episodes: map[string]*episode{}}
+	return &Watcher{metrics: set, log: log, incidents: map[string]*incident{}}
 }
 
-// Update takes the verdict of now, to be called each second or so. It exports it, logs each condition that begins, becomes graver or
-// milder, or ends, and returns the verdict with Since of every condition. It does not block.
+// Update takes the present verdict, about once a second. It exports the verdict, logs each
+// condition that begins, changes its severity or ends, and returns the verdict with Since of every
+// condition. It does not block.
 func (w *Watcher) Update(now time.Time, v Verdict) Verdict {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.export(v)
 	for _, c := range v.Conditions {
-		e := w.episodes[c.Name]
+		e := w.incidents[c.Name]
 		if e == nil {
-			e = &episode{first: now, began: now}
-			w.episodes[c.Name] = e
+			e = &incident{first: now, began: now}
+			w.incidents[c.Name] = e
 		}
 		e.last, e.began = now, e.since(c)
 		if e.logged != c.Severity && (c.For == 0 || now.Sub(e.first) >= loggedAfter) {
@@ -62,41 +65,42 @@ func (w *Watcher) Update(now time.Time, v Verdict) Verdict {
 			w.write(message, e.since(c), c)
 		}
 	}
-	for _, name := range Names() { // in their order, so that the log has one
-		if e := w.episodes[name]; e != nil && now.Sub(e.last) >= overAfter {
-			delete(w.episodes, name)
+	for _, name := range Names() { // in order
+		if e := w.incidents[name]; e != nil && now.Sub(e.last) >= overAfter {
+			delete(w.incidents, name)
 			if e.logged != "" {
-				w.log.Info().Str("condition", name).Float64("duration", e.last.Sub(e.first).Seconds()).Msg("condition ended")
+				w.log.Info().Str("condition", name).Float64("duration",
+					e.last.Sub(e.first).Seconds()).Msg("condition ended")
 			}
 		}
 	}
 	return w.fillLocked(v)
 }
 
-// Fill returns the verdict with Since of every condition that the last Update had, for verdicts between two of them. Any goroutine may
-// call it.
+// Fill returns the verdict with Since of every condition that was in the last Update. It is safe
+// for concurrent use.
 func (w *Watcher) Fill(v Verdict) Verdict {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.fillLocked(v)
 }
 
-// fillLocked leaves the slice of the caller alone.
+// fillLocked does not change the slice of the caller.
 func (w *Watcher) fillLocked(v Verdict) Verdict {
 	v.Conditions = slices.Clone(v.Conditions)
 	for i, c := range v.Conditions {
-		if e := w.episodes[c.Name]; e != nil {
+		if e := w.incidents[c.Name]; e != nil {
 			v.Conditions[i].Since = e.since(c)
 		}
 	}
 	return v
 }
 
-// since is when the condition began: the earliest that was said or seen of it, for each attempt to open a session begins a phase
-// of its own.
-func (e *episode) since(c Condition) time.Time {
-	if c.Since.IsZero() || e.began.Before(c.Since) {
-		return e.began
+// since is when the condition began: the earliest of all that are known, since each attempt to
+// open a session begins a phase of its own.
+func (i *incident) since(c Condition) time.Time {
+	if c.Since.IsZero() || i.began.Before(c.Since) {
+		return i.began
 	}
 	return c.Since
 }
@@ -109,7 +113,8 @@ func (w *Watcher) write(message string, since time.Time, c Condition) {
 	case Critical:
 		event = w.log.Error()
 	}
-	event = event.Str("condition", c.Name).Str("severity", string(c.Severity)).Time("since", since).Str("reason", c.Reason)
+	event = event.Str("condition", c.Name).Str("severity", string(c.Severity)).Time("since", since).
+		Str("reason", c.Reason)
 	if c.Cause != "" {
 		event = event.Str("culprit", c.Cause)
 	}

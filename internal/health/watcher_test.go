@@ -142,7 +142,7 @@ func TestWatcher_ExportsStateAndConditions(t *testing.T) {
 		require.NoError(t, testutil.GatherAndCompare(w.reg, strings.NewReader(text), "postrider_health_state", "postrider_health_condition"))
 	}
 	const stateHelp = "# HELP postrider_health_state 1 for the verdict of /status, 0 for the others. failing: rows are not relayed, or will be lost.\n# TYPE postrider_health_state gauge\n"
-	const conditionHelp = "# HELP postrider_health_condition 1 for each condition that holds; its name is that of an alert, and a heading in docs/RUNBOOKS.md.\n# TYPE postrider_health_condition gauge\n"
+	const conditionHelp = "# HELP postrider_health_condition 1 for each condition that holds; its name is that of an alert and of a heading in docs/RUNBOOKS.md.\n# TYPE postrider_health_condition gauge\n"
 	w.at(0, Condition{Name: SlotLost, Severity: Critical}, Condition{Name: ClockSkew, Severity: Warning})
 	want(conditionHelp + `postrider_health_condition{condition="PostriderClockSkew",severity="warning",slot="postrider"} 1
 postrider_health_condition{condition="PostriderSlotLost",severity="critical",slot="postrider"} 1

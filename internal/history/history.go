@@ -1,7 +1,9 @@
-// Package history keeps the last hour of a relay in memory, for the charts of the status page. It has no clock and starts nothing.
+// Package history keeps the last hour of a relay in memory, for the charts of the status page. It
+// reads no clock and starts no goroutine.
 package history
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -12,11 +14,11 @@ const (
 	length   = int(time.Hour / Interval)
 )
 
-// Reading is what the relay's counters and gauges say at a moment.
+// Reading is the relay's counters and gauges at one moment.
 type Reading struct {
 	At        time.Time
 	Published float64 // messages, since the start of the process
-	Failed    float64 // the same
+	Failed    float64 // messages, since the start of the process
 	Latency   Buckets // commit to acknowledgement, since the start of the process
 	InFlight  int     // messages
 
@@ -24,13 +26,14 @@ type Reading struct {
 	WAL, Drain              *float64 // bytes per second; nil: not known
 }
 
-// Buckets is a histogram: Counts[i] observations lie at or below Bounds[i], in seconds; the last count is of all.
+// Buckets is a histogram: Counts[i] observations lie at or below Bounds[i], in seconds. The last
+// count is that of all observations.
 type Buckets struct {
 	Bounds []float64
 	Counts []uint64 // one more than Bounds
 }
 
-// Sample is what happened between two readings.
+// Sample is the difference between two readings.
 type Sample struct {
 	At                 time.Time `json:"at"`
 	PublishedPerSecond float64   `json:"published_per_second"`
@@ -44,14 +47,15 @@ type Sample struct {
 	InFlight           int       `json:"in_flight"`
 }
 
-// History is a ring of samples. The zero value is ready; its methods may be called from any goroutine.
+// History holds the samples of an hour. The zero value is ready. All methods are safe for
+// concurrent use.
 type History struct {
 	mu      sync.Mutex
 	last    Reading
 	samples []Sample // the oldest first
 }
 
-// Add makes a sample of the time since the last reading. The first reading makes none.
+// Add makes a sample of r and the reading before it. The first reading makes none.
 func (h *History) Add(r Reading) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -62,7 +66,7 @@ func (h *History) Add(r Reading) {
 		return
 	}
 	if len(h.samples) == length {
-		h.samples = append(h.samples[:0], h.samples[1:]...)
+		h.samples = slices.Delete(h.samples, 0, 1)
 	}
 	h.samples = append(h.samples, Sample{
 		At:                 r.At,
@@ -80,10 +84,10 @@ func (h *History) Add(r Reading) {
 func (h *History) Samples() []Sample {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return append([]Sample{}, h.samples...)
+	return append([]Sample{}, h.samples...) // [] in JSON, not null
 }
 
-// PublishedPerSecond is that of the newest sample.
+// PublishedPerSecond is the rate in the newest sample.
 func (h *History) PublishedPerSecond() float64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -93,8 +97,8 @@ func (h *History) PublishedPerSecond() float64 {
 	return h.samples[len(h.samples)-1].PublishedPerSecond
 }
 
-// quantile is what Prometheus' histogram_quantile makes of the observations between two readings: linear inside a bucket, the
-// last bound beyond it. nil: there were none.
+// quantile estimates as Prometheus' histogram_quantile does, from the observations between two
+// readings: linear inside a bucket, the last bound beyond all. nil: there are no observations.
 func quantile(q float64, before, after Buckets) *float64 {
 	count := func(i int) float64 {
 		n := float64(after.Counts[i])

@@ -12,19 +12,19 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Scrapes beyond this many at a time are refused: they are answered from memory in milliseconds, so more is a mistake.
+// maxScrapes bounds the scrapes at a time: each takes milliseconds, so more are a mistake.
 const maxScrapes = 8
 
 const index = `postrider
 
 /         the status page, for browsers
-/livez    200 while the process makes progress; asks neither the database nor the broker
-/readyz   200 while rows are relayed, or this process stands by, and which of them; 503 with a reason otherwise
+/livez    200 while the process makes progress; depends on neither the database nor the broker
+/readyz   200 while rows are relayed or this process stands by; 503 with a reason otherwise
 /status   positions, slot, sink and a verdict, as JSON; for people: postrider status
 /metrics  Prometheus metrics
 `
 
-// handler serves h. live is nil without parts: then there is no page.
+// handler serves h. live is nil without parts.
 func handler(h Handlers, live *stream, localOnly func(http.Handler) http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", localOnly(front(h)))
@@ -32,9 +32,7 @@ func handler(h Handlers, live *stream, localOnly func(http.Handler) http.Handler
 		mux.Handle("GET /api/stream", localOnly(live))
 	}
 	for _, p := range h.Parts {
-		mux.Handle("GET /api/"+p.Name, localOnly(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			writeJSON(w, http.StatusOK, p.Get(), h.Log)
-		})))
+		mux.Handle("GET /api/"+p.Name, localOnly(show(p.Get, h.Log)))
 	}
 	if h.Runbook != nil {
 		mux.HandleFunc("GET /runbook/{section}", func(w http.ResponseWriter, r *http.Request) {
@@ -44,23 +42,27 @@ func handler(h Handlers, live *stream, localOnly func(http.Handler) http.Handler
 	mux.HandleFunc("GET /livez", probe(func() (string, error) { return "", h.Live() }, h.Log))
 	mux.HandleFunc("GET /readyz", probe(h.Ready, h.Log))
 	if h.Status != nil {
-		mux.Handle("GET /status", localOnly(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			writeJSON(w, http.StatusOK, h.Status(), h.Log)
-		})))
+		mux.Handle("GET /status", localOnly(show(h.Status, h.Log)))
 	}
 	mux.Handle("GET /metrics", localOnly(promhttp.HandlerFor(h.Metrics, promhttp.HandlerOpts{
 		ErrorLog:            log.New(errorLog{h.Log}, "", 0),
-		ErrorHandling:       promhttp.ContinueOnError, // a series that fails must not take the others away
+		ErrorHandling:       promhttp.ContinueOnError, // one broken series does not hide the others
 		MaxRequestsInFlight: maxScrapes,
 	})))
 	return secured(mux)
+}
+
+// show answers with the JSON of what get returns.
+func show(get func() any, logger zerolog.Logger) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, get(), logger) }
 }
 
 // front answers / with the page for browsers, and with the list of endpoints for curl.
 func front(h Handlers) http.Handler {
 	text := index
 	if h.Runbook != nil {
-		text += "/runbook/HEADING  a section of docs/RUNBOOKS.md; CHECK.md%23HEADING of docs/CHECK.md\n"
+		text += "/runbook/HEADING  a section of docs/RUNBOOKS.md; CHECK.md%23HEADING of " +
+			"docs/CHECK.md\n"
 	}
 	if len(h.Parts) == 0 {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeText(w, text) })
@@ -90,7 +92,7 @@ func writeText(w http.ResponseWriter, text string) {
 // Probe is the answer of /livez and /readyz.
 type Probe struct {
 	OK     bool   `json:"ok"`
-	State  string `json:"state,omitempty"`  // of /readyz, one word: streaming, snapshot or standby; empty if not OK
+	State  string `json:"state,omitempty"`  // of /readyz if OK: streaming, snapshot or standby
 	Reason string `json:"reason,omitempty"` // one word; empty if OK
 	Detail string `json:"detail,omitempty"`
 }
@@ -103,8 +105,7 @@ func probe(ask func() (state string, err error), logger zerolog.Logger) http.Han
 			return
 		}
 		answer := Probe{Reason: "error", Detail: err.Error()}
-		var r *Reason
-		if errors.As(err, &r) {
+		if r, ok := errors.AsType[*Reason](err); ok {
 			answer.Reason, answer.Detail = r.Code, r.Text
 		}
 		writeJSON(w, http.StatusServiceUnavailable, answer, logger)
@@ -112,7 +113,7 @@ func probe(ask func() (state string, err error), logger zerolog.Logger) http.Han
 }
 
 func writeJSON(w http.ResponseWriter, code int, v any, logger zerolog.Logger) {
-	// Into memory first: after the first byte the code could no longer say that it went wrong.
+	// Into memory first: an error after the first byte could not change the code any more.
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetIndent("", "  ")
@@ -127,7 +128,7 @@ func writeJSON(w http.ResponseWriter, code int, v any, logger zerolog.Logger) {
 	_, _ = w.Write(b.Bytes()) // the client may be gone
 }
 
-// secured sets on every answer what keeps a browser from storing, framing, guessing at or running it.
+// secured forbids browsers to store, frame, sniff or run the answers.
 func secured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		head := w.Header()

@@ -11,21 +11,25 @@ import (
 	"strings"
 )
 
-// The page is written in files of its own and served as one document: nothing is fetched but the stream of its data.
+// The files of the page are served as one document. A browser fetches only the stream of its data.
 //
 //go:embed page
 var sources embed.FS
 
-// scripts in the order in which they become the one script of the page.
-var scripts = []string{"format.js", "dom.js", "chart.js", "table.js", "verdict.js", "pipeline.js", "slot.js", "history.js", "lists.js", "stream.js"}
+// scripts in the order in which they become one.
+var scripts = []string{
+	"format.js", "dom.js", "chart.js", "table.js", "verdict.js", "pipeline.js", "slot.js",
+	"history.js",
+	"lists.js", "stream.js",
+}
 
-// page is the document, and the policy under which a browser may run it.
+// page is the document and its Content-Security-Policy.
 type page struct {
 	plain, packed []byte
 	policy        string
 }
 
-// newPage puts the document together. withRunbooks tells it that /runbook/ answers.
+// newPage makes the document, with links to /runbook/ or without.
 func newPage(withRunbooks bool) page {
 	var script strings.Builder
 	for _, name := range scripts {
@@ -49,7 +53,7 @@ func newPage(withRunbooks bool) page {
 	return page{plain: []byte(document), packed: packed.Bytes(), policy: policy(document)}
 }
 
-// source is a file of the page. All are embedded: one that is missing is a mistake of ours that no start survives.
+// source is an embedded file of the page.
 func source(name string) string {
 	b, err := sources.ReadFile("page/" + name)
 	if err != nil {
@@ -58,11 +62,11 @@ func source(name string) string {
 	return string(b)
 }
 
-// inline finds what a browser runs or applies, as it hashes it: everything between the tags.
+// inline matches scripts and styles; a browser hashes everything between the tags.
 var inline = regexp.MustCompile(`(?s)<(script|style)[^>]*>(.*?)</(?:script|style)>`)
 
-// policy lets a browser run this document's own script and nothing else, talk to this server and nobody else, and turn no text into
-// markup: names of topics and tables come from rows, which anybody may have written.
+// policy lets a browser run the document's own script only, connect to this server only, and make
+// no markup of text: names of topics and tables come from rows, whose authors are not trusted.
 func policy(document string) string {
 	allowed := map[string]string{}
 	for _, found := range inline.FindAllStringSubmatch(document, -1) {
@@ -70,8 +74,8 @@ func policy(document string) string {
 		allowed[found[1]] += " 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 	}
 	return "default-src 'none'; script-src" + allowed["script"] + "; style-src" + allowed["style"] +
-		"; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'" +
-		"; require-trusted-types-for 'script'; trusted-types 'none'"
+		"; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors " +
+		"'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 }
 
 func (p page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -87,5 +91,8 @@ func (p page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body) // the client may be gone
 }
 
-// wantsHTML tells browsers, which ask for it by name, from curl and scripts, which get text.
-func wantsHTML(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
+// wantsHTML reports whether a browser asks; curl and scripts get text.
+func wantsHTML(r *http.Request) bool {
+	return strings.Contains(r.Header.Get("Accept"),
+		"text/html")
+}

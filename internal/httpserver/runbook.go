@@ -12,7 +12,7 @@ import (
 	"github.com/yuin/goldmark/extension"
 )
 
-// markdown renders the pages of docs. Markup that stands in them is left out.
+// markdown renders the pages of docs, without their HTML.
 var markdown = goldmark.New(goldmark.WithExtensions(extension.Table))
 
 // writeRunbook answers with a section of the docs: as a page for browsers, as Markdown for curl.
@@ -21,7 +21,8 @@ func writeRunbook(w http.ResponseWriter, r *http.Request, section func(string) s
 	w.Header().Set("Vary", "Accept")
 	switch {
 	case text == "":
-		http.Error(w, "there is no such section in docs/RUNBOOKS.md, or in the page named before the #", http.StatusNotFound)
+		http.Error(w, "there is no such section in docs/RUNBOOKS.md, or in the page named before "+
+			"the #", http.StatusNotFound)
 	case wantsHTML(r):
 		document := runbookPage(text, section)
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -52,7 +53,8 @@ func runbookPage(text string, section func(string) string) string {
 
 var link = regexp.MustCompile(`\[([^\]]+)\]\(([^)\s]+)\)`)
 
-// linked leads links between the pages to where they are served. What the binary does not carry is named.
+// linked replaces links between the pages by links to where they are served. A page that is not
+// embedded becomes its name.
 func linked(text string, section func(string) string) string {
 	return link.ReplaceAllStringFunc(text, func(found string) string {
 		parts := link.FindStringSubmatch(found)

@@ -1,14 +1,17 @@
-// Package httpserver answers metrics, probes, the status and the status page over HTTP. Everything it serves there is read-only; what changes
-// the relay, or looks inside the process, has a listener of its own, and a token: see NewAdmin.
+// Package httpserver serves metrics, probes, the status and the status page over HTTP. All of that
+// is read-only. Requests that change the relay or read the process's profiles have a listener of
+// their own, with a token: see NewAdmin.
 //
-//	server.go  Server: listening and ending
+//	server.go  Server: listening, serving, stopping
 //	handler.go /metrics, /livez, /readyz, /status
 //	page.go    the status page
 //	stream.go  its data, as server-sent events
-//	runbook.go pages of docs as HTML
-//	host.go    which Host headers are answered
+//	clients.go a client of the stream
+//	runbook.go sections of docs as HTML
+//	host.go    which Host headers are accepted
 //	admin.go   the listener that changes the relay
-//	config.go  the section [http]
+//	guard.go   who may use that
+//	config.go  the sections [http] and [admin]
 package httpserver
 
 import (
@@ -18,6 +21,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"strings"
 	"syscall"
 	"time"
 
@@ -25,46 +29,45 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// A client that is slow, or gone, must not hold a connection for longer than this.
+// Limits for slow clients.
 const (
 	readTimeout     = 5 * time.Second
 	writeTimeout    = 15 * time.Second
-	idleTimeout     = time.Minute // longer than the usual scrape interval: a scraper keeps its connection
+	idleTimeout     = time.Minute // longer than the usual scrape interval
 	maxHeaderBytes  = 16 << 10
-	shutdownTimeout = 2 * time.Second // for the requests that are being answered when the process stops
+	shutdownTimeout = 2 * time.Second // for open requests when the process stops
 )
 
-// Handlers are the questions the server answers and who answers them. They are called from many goroutines and must not
-// block. Live, Ready and Metrics must be set; without Status there is no /status.
+// Handlers make the answers. They are called from many goroutines and must not block. Live, Ready
+// and Metrics must be set.
 type Handlers struct {
-	// Live is nil while the process makes progress of its own. It must not depend on the database or the broker:
-	// a restart would not heal them.
+	// Live returns nil while the process itself makes progress. It must not depend on the database or
+	// the broker, which a restart does not fix.
 	Live func() error
-	// Ready returns in one word what the relay does, while that is its work, or standing by for it. Otherwise the error says why not; a
+	// Ready returns the state of a relay that relays or stands by, in one word, else an error; a
 	// *Reason is passed on to the caller.
 	Ready func() (state string, err error)
-	// Status is what /status shows, as JSON.
+	// Status is the JSON of /status. nil: there is no /status.
 	Status func() any
-	// Parts are what the page shows, each with a JSON twin at /api/NAME. Without them there is no page.
+	// Parts are the parts of the page, each also at /api/NAME. nil: there is no page.
 	Parts []Part
-	// Runbook returns the section of a page of docs, given as the JSON of the parts names it: "postriderslotlost", "docs/CHECK.md#wal_level".
-	// Empty if there is none. Without it the page names sections and links to none.
+	// Runbook returns a section of docs by its name in the parts: "postriderslotlost",
+	// "docs/CHECK.md#wal_level"; empty if there is none. nil: the page has no links to sections.
 	Runbook func(section string) string
 	Metrics prometheus.Gatherer
 	Log     zerolog.Logger
 }
 
-// Part is one of the ten parts of the status page.
+// Part is a part of the status page.
 type Part struct {
-	Name string // of its JSON twin: "verdict" is /api/verdict
-	// Get returns what stands in the JSON. It is called from many goroutines and must not block.
-	Get func() any
+	Name string     // "verdict" is at /api/verdict
+	Get  func() any // of the JSON; called from many goroutines, must not block
 }
 
-// Reason says in one word, and in one sentence, why a probe fails.
+// Reason is why a probe fails.
 type Reason struct {
-	Code string // for machines: snake_case, from a small set
-	Text string // for people
+	Code string // one word in snake_case, from a small set
+	Text string // one sentence for people
 }
 
 func (r *Reason) Error() string {
@@ -74,7 +77,7 @@ func (r *Reason) Error() string {
 	return r.Code + ": " + r.Text
 }
 
-// Why an address cannot be listened on.
+// Errors of Listen.
 var (
 	ErrInUse      = errors.New("address is in use by another process")
 	ErrPermission = errors.New("not permitted to listen on the address")
@@ -117,8 +120,8 @@ func newServer(listen, key string, logger zerolog.Logger) *Server {
 	}
 }
 
-// Listen opens the socket, so that a wrong address ends the start before the slot is touched. With an empty address it does
-// nothing. Errors are ErrInUse, ErrPermission, ErrNoAddress, or the system's.
+// Listen opens the socket, before the slot is touched. With an empty address it does nothing.
+// Errors are ErrInUse, ErrPermission, ErrNoAddress, or the system's.
 func (s *Server) Listen() error {
 	if s.config.Listen == "" {
 		return nil
@@ -132,19 +135,19 @@ func (s *Server) Listen() error {
 }
 
 func reason(err error) error {
-	var lookup *net.DNSError
+	_, lookup := errors.AsType[*net.DNSError](err)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return ErrInUse
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
 		return ErrPermission
-	case errors.Is(err, syscall.EADDRNOTAVAIL), errors.As(err, &lookup):
+	case errors.Is(err, syscall.EADDRNOTAVAIL), lookup:
 		return ErrNoAddress
 	}
 	return err
 }
 
-// Addr is where the server listens, nil if it does not.
+// Addr is the address of the server; nil: it does not listen.
 func (s *Server) Addr() net.Addr {
 	if s.listener == nil {
 		return nil
@@ -152,16 +155,15 @@ func (s *Server) Addr() net.Addr {
 	return s.listener.Addr()
 }
 
-// Serve answers requests until ctx ends, then lets those that are being answered finish, for two seconds at most; open pages are ended
-// at once.
-// It blocks; when it returns, the socket is closed and no goroutine is left. Without a socket it only waits for ctx.
-// An error means that the socket broke.
+// Serve answers requests until ctx ends, then ends the streams of open pages at once, and other
+// requests after two seconds at most. It blocks; when it returns, the socket is closed and no
+// goroutine is left. Without a socket it waits for ctx. An error is that of a broken socket.
 func (s *Server) Serve(ctx context.Context) error {
 	if s.listener == nil {
 		<-ctx.Done()
 		return nil
 	}
-	// Started here, owns the accept loop, ends by Shutdown below or by a broken socket; this function waits for it.
+	// Runs the accept loop, ends by Shutdown below or by a broken socket; Serve waits for it.
 	ended := make(chan error, 1)
 	go func() { ended <- s.server.Serve(s.listener) }()
 	endPages := func() {
@@ -177,12 +179,11 @@ func (s *Server) Serve(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	endPages()
-	// ctx has ended: the last answers need a context of their own.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
 	if err := s.server.Shutdown(last); err != nil {
 		s.log.Debug().Err(err).Msg("http requests cut off")
-		_ = s.server.Close() // connections that would not finish; there is nothing to do about an error
+		_ = s.server.Close() // the connections are lost either way
 	}
 	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
 		s.log.Debug().Err(err).Msg("http listener broke while it was closed")
@@ -190,7 +191,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	return nil
 }
 
-// Close gives the socket up when Serve will not be called. It is harmless without Listen.
+// Close closes the socket where Serve is not called.
 func (s *Server) Close() error {
 	if s.listener == nil {
 		return nil
@@ -198,17 +199,10 @@ func (s *Server) Close() error {
 	return s.listener.Close()
 }
 
-// errorLog takes net/http's own messages: broken connections of clients, and panics of handlers.
+// errorLog logs net/http's messages: broken connections of clients, and panics of handlers.
 type errorLog struct{ log zerolog.Logger }
 
 func (l errorLog) Write(p []byte) (int, error) {
-	l.log.Warn().Str("error", trim(p)).Msg("http request failed")
+	l.log.Warn().Str("error", strings.TrimRight(string(p), "\r\n")).Msg("http request failed")
 	return len(p), nil
-}
-
-func trim(p []byte) string {
-	for len(p) > 0 && (p[len(p)-1] == '\n' || p[len(p)-1] == '\r') {
-		p = p[:len(p)-1]
-	}
-	return string(p)
 }

@@ -146,10 +146,10 @@ func TestStream_LooksOnceForAllClients(t *testing.T) {
 	}
 	s.live.mu.Lock()
 	defer s.live.mu.Unlock()
-	require.LessOrEqual(t, c.asked.Load(), int64(s.live.look)+1, "one look may be under way")
+	require.LessOrEqual(t, c.asked.Load(), int64(s.live.version)+1, "one look may be under way")
 }
 
-// The hub by itself, with its clock under control.
+// The poller by itself, with its clock under control.
 func TestStream_HubEndsWithTheLastClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c counter
@@ -157,7 +157,7 @@ func TestStream_HubEndsWithTheLastClient(t *testing.T) {
 		require.True(t, s.enter())
 		synctest.Wait()
 		require.Equal(t, int64(1), c.asked.Load(), "at once")
-		time.Sleep(10 * lookInterval)
+		time.Sleep(10 * pollInterval)
 		synctest.Wait()
 		require.Equal(t, int64(11), c.asked.Load())
 		events, look, _ := s.since(0)
@@ -166,7 +166,7 @@ func TestStream_HubEndsWithTheLastClient(t *testing.T) {
 		require.Empty(t, events)
 
 		s.leave()
-		time.Sleep(10 * lookInterval)
+		time.Sleep(10 * pollInterval)
 		synctest.Wait()
 		require.LessOrEqual(t, c.asked.Load(), int64(12), "nobody looks, so nobody asks")
 		events, _, _ = s.since(0)
@@ -191,7 +191,7 @@ func TestStream_CloseDoesNotWaitForTheNextLook(t *testing.T) {
 func TestStream_IsNotCutByTheServersTimeouts(t *testing.T) {
 	var c counter
 	s := New(Config{Listen: "127.0.0.1:0"}, withParts(c.part("part")))
-	s.server.ReadTimeout, s.server.ReadHeaderTimeout, s.server.WriteTimeout = lookInterval/4, lookInterval/4, lookInterval/4
+	s.server.ReadTimeout, s.server.ReadHeaderTimeout, s.server.WriteTimeout = pollInterval/4, pollInterval/4, pollInterval/4
 	url := serve(t, s)
 	client := follow(t, url, "gzip")
 	client.untilTick()

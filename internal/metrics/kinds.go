@@ -11,12 +11,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-const namespace = "postrider"
-
-// Optional is a gauge that is absent until it is set, because a zero would be read as a position, a time or an empty disk.
-// Its methods may be called from any goroutine and do not allocate.
+// Optional is a gauge that is absent until it is set: a zero would be read as a position, a time
+// or an empty disk. With counter values it is a counter that the server keeps. Its methods are
+// safe for concurrent use and do not allocate.
 type Optional struct {
 	desc *prometheus.Desc
+	kind prometheus.ValueType
 	bits atomic.Uint64 // of a float64; NaN is absent
 }
 
@@ -59,22 +59,12 @@ func (o *Optional) Describe(ch chan<- *prometheus.Desc) { ch <- o.desc }
 // Collect implements prometheus.Collector.
 func (o *Optional) Collect(ch chan<- prometheus.Metric) {
 	if v := math.Float64frombits(o.bits.Load()); !math.IsNaN(v) {
-		ch <- prometheus.MustNewConstMetric(o.desc, prometheus.GaugeValue, v)
+		ch <- prometheus.MustNewConstMetric(o.desc, o.kind, v)
 	}
 }
 
-// counted is an Optional that only grows: a counter that somebody else keeps.
-type counted struct{ *Optional }
-
-// Collect implements prometheus.Collector.
-func (c counted) Collect(ch chan<- prometheus.Metric) {
-	if v := math.Float64frombits(c.bits.Load()); !math.IsNaN(v) {
-		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.CounterValue, v)
-	}
-}
-
-// OptionalVec is a family of gauges by labels, whose members are there only between Set and the Replace that leaves them out.
-// Its methods may be called from any goroutine.
+// OptionalVec is a family of gauges by labels that has exactly the samples of the last Replace.
+// Its methods are safe for concurrent use.
 type OptionalVec struct {
 	desc *prometheus.Desc
 	mu   sync.Mutex
@@ -88,9 +78,12 @@ type OptionalSample struct {
 }
 
 // Sample is a value for OptionalVec.Replace.
-func Sample(value float64, labels ...string) OptionalSample { return OptionalSample{labels, value} }
+func Sample(value float64, labels ...string) OptionalSample {
+	return OptionalSample{labels,
+		value}
+}
 
-// Replace makes samples all there are.
+// Replace sets all samples of the family.
 func (v *OptionalVec) Replace(samples ...OptionalSample) {
 	next := make(map[string]OptionalSample, len(samples))
 	for _, s := range samples {
@@ -113,14 +106,15 @@ func (v *OptionalVec) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Enum is a family of gauges of which one is 1: the value that holds now. All are absent until the first Set.
+// Enum is a family of gauges of which one is 1: the current value. All are absent until the first
+// Set.
 type Enum struct {
 	desc   *prometheus.Desc
 	values []string
 	now    atomic.Pointer[string]
 }
 
-// Set makes value the one that holds. A value that was not declared counts too, and leaves the others 0.
+// Set makes value the current one, also a value that is not among the declared ones.
 func (e *Enum) Set(value string) { e.now.Store(&value) }
 
 // Describe implements prometheus.Collector.
@@ -132,79 +126,10 @@ func (e *Enum) Collect(ch chan<- prometheus.Metric) {
 	if now == nil {
 		return
 	}
-	declared := false
+	ch <- prometheus.MustNewConstMetric(e.desc, prometheus.GaugeValue, 1, *now)
 	for _, v := range e.values {
-		holds := 0.0
-		if v == *now {
-			holds, declared = 1, true
+		if v != *now {
+			ch <- prometheus.MustNewConstMetric(e.desc, prometheus.GaugeValue, 0, v)
 		}
-		ch <- prometheus.MustNewConstMetric(e.desc, prometheus.GaugeValue, holds, v)
 	}
-	if !declared {
-		ch <- prometheus.MustNewConstMetric(e.desc, prometheus.GaugeValue, 1, *now)
-	}
-}
-
-// builder makes and registers one series at a time, so that New reads as a table.
-type builder struct{ reg prometheus.Registerer }
-
-func (b builder) gauge(subsystem, name, help string) prometheus.Gauge {
-	c := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help})
-	b.reg.MustRegister(c)
-	return c
-}
-
-func (b builder) gauges(subsystem, name string, labels []string, help string) *prometheus.GaugeVec {
-	c := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}, labels)
-	b.reg.MustRegister(c)
-	return c
-}
-
-func (b builder) counter(subsystem, name, help string) prometheus.Counter {
-	c := prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help})
-	b.reg.MustRegister(c)
-	return c
-}
-
-func (b builder) counters(subsystem, name, label, help string) *prometheus.CounterVec {
-	c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}, []string{label})
-	b.reg.MustRegister(c)
-	return c
-}
-
-func (b builder) histogram(subsystem, name, help string) prometheus.Histogram {
-	c := prometheus.NewHistogram(prometheus.HistogramOpts{
-		Namespace: namespace, Subsystem: subsystem, Name: name, Help: help, Buckets: latencyBuckets,
-	})
-	b.reg.MustRegister(c)
-	return c
-}
-
-func (b builder) optional(subsystem, name, help string) *Optional {
-	o := &Optional{desc: prometheus.NewDesc(prometheus.BuildFQName(namespace, subsystem, name), help, nil, nil)}
-	o.Clear()
-	b.reg.MustRegister(o)
-	return o
-}
-
-func (b builder) counted(subsystem, name, help string) *Optional {
-	o := &Optional{desc: prometheus.NewDesc(prometheus.BuildFQName(namespace, subsystem, name), help, nil, nil)}
-	o.Clear()
-	b.reg.MustRegister(counted{o})
-	return o
-}
-
-func (b builder) optionals(subsystem, name string, labels []string, help string) *OptionalVec {
-	v := &OptionalVec{desc: prometheus.NewDesc(prometheus.BuildFQName(namespace, subsystem, name), help, labels, nil)}
-	b.reg.MustRegister(v)
-	return v
-}
-
-func (b builder) enum(subsystem, name, label string, values []string, help string) *Enum {
-	e := &Enum{
-		desc:   prometheus.NewDesc(prometheus.BuildFQName(namespace, subsystem, name), help, []string{label}, nil),
-		values: values,
-	}
-	b.reg.MustRegister(e)
-	return e
 }

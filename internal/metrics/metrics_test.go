@@ -77,7 +77,7 @@ func TestSet_ExportsTheSeriesOfTheGoldenFile(t *testing.T) {
 	}
 	want, err := os.ReadFile(golden)
 	require.NoError(t, err)
-	require.Equal(t, string(want), got, "dashboards and alerts use these names; after a change on purpose: go test ./metrics -update")
+	require.Equal(t, string(want), got, "dashboards and alerts use these names; after a change on purpose: go test ./internal/metrics -update")
 }
 
 // describe prints one block per family: type, name, labels, help.
@@ -165,7 +165,7 @@ func TestOptional_ConvertsPositionsAndTimes(t *testing.T) {
 func TestEnum_HasExactlyOneValueThatHolds(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	s := New(reg, "orders")
-	for _, phase := range append([]string{"phase of a newer version"}, phases...) {
+	for _, phase := range append([]string{"phase of a newer version"}, s.Phase.values...) {
 		s.Phase.Set(phase)
 		families, err := reg.Gather()
 		require.NoError(t, err)

@@ -8,7 +8,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// TopicReading is what the series of a topic say.
+// TopicReading holds the values of the series of a topic.
 type TopicReading struct {
 	Topic     string
 	Published float64 // messages acknowledged
@@ -29,14 +29,19 @@ func (s *Set) Topics() []TopicReading {
 	if other != nil {
 		readings = append(readings, other.reading(otherTopics))
 	}
-	slices.SortFunc(readings, func(a, b TopicReading) int { return strings.Compare(a.Topic, b.Topic) })
+	slices.SortFunc(readings, func(a, b TopicReading) int {
+		return strings.Compare(a.Topic,
+			b.Topic)
+	})
 	return readings
 }
 
 func (m *TopicMetrics) reading(name string) TopicReading {
 	return TopicReading{
-		Topic: name, Published: read(m.Published).GetCounter().GetValue(), Bytes: read(m.Bytes).GetCounter().GetValue(),
-		Last: read(m.Last).GetGauge().GetValue(),
+		Topic:     name,
+		Published: read(m.Published).GetCounter().GetValue(),
+		Bytes:     read(m.Bytes).GetCounter().GetValue(),
+		Last:      read(m.Last).GetGauge().GetValue(),
 	}
 }
 
@@ -54,7 +59,8 @@ func (s *Set) Failed() float64 {
 	return total
 }
 
-// Latency reads CommitToAck: how many observations lie at or below each bound, in seconds, and at the end how many there are.
+// Latency reads CommitToAck: how many observations lie at or below each bound, in seconds, and as
+// last count that of all.
 func (s *Set) Latency() (bounds []float64, counts []uint64) {
 	h := read(s.CommitToAck).GetHistogram()
 	for _, b := range h.GetBucket() {
@@ -67,7 +73,8 @@ func (s *Set) Latency() (bounds []float64, counts []uint64) {
 func read(m prometheus.Metric) *dto.Metric {
 	out := new(dto.Metric)
 	if err := m.Write(out); err != nil {
-		panic("metrics: a series that cannot be written: " + err.Error()) // only from labels that are not UTF-8, which ours are
+		// a label is not UTF-8: ours all are
+		panic("metrics: a series cannot be written: " + err.Error())
 	}
 	return out
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// maxTopics bounds the label topic: topic names come from rows, and a series per row would end the scraper before the relay.
+// maxTopics bounds the label topic: topic names come from rows, and a scraper cannot take a series
+// per row.
 const maxTopics = 200
 
 // otherTopics is the label of all topics beyond maxTopics.
@@ -23,15 +24,19 @@ type TopicMetrics struct {
 }
 
 type topics struct {
-	set *Set
+	series struct {
+		Published *prometheus.CounterVec `name:"sink_published_total" labels:"topic"`
+		Bytes     *prometheus.CounterVec `name:"sink_published_bytes_total" labels:"topic"`
+		Last      *prometheus.GaugeVec   `name:"sink_last_published_timestamp_seconds" labels:"topic"`
+	}
 
 	known atomic.Pointer[map[string]*TopicMetrics] // replaced as a whole, never written
-	mu    sync.Mutex                               // held by who replaces known
+	mu    sync.Mutex                               // locked to replace known
 	other *TopicMetrics                            // nil until it is needed
 }
 
-// Topic is the series of a topic; topics beyond the first 200 share one. For a topic that is known it neither locks nor
-// allocates.
+// Topic returns the series of a topic; topics beyond the first 200 share one. For a known topic it
+// neither locks nor allocates.
 func (s *Set) Topic(topic string) *TopicMetrics {
 	if m, ok := (*s.topics.known.Load())[topic]; ok {
 		return m
@@ -52,7 +57,7 @@ func (t *topics) add(topic string) *TopicMetrics {
 		}
 		return t.other
 	}
-	topic = strings.Clone(topic) // its memory may be that of a whole batch of rows
+	topic = strings.Clone(topic) // it may be a part of a whole batch of rows
 	more := maps.Clone(known)
 	m := t.resolve(topic)
 	more[topic] = m
@@ -62,8 +67,8 @@ func (t *topics) add(topic string) *TopicMetrics {
 
 func (t *topics) resolve(label string) *TopicMetrics {
 	return &TopicMetrics{
-		Published: t.set.published.WithLabelValues(label),
-		Bytes:     t.set.publishedBytes.WithLabelValues(label),
-		Last:      t.set.lastPublished.WithLabelValues(label),
+		Published: t.series.Published.WithLabelValues(label),
+		Bytes:     t.series.Bytes.WithLabelValues(label),
+		Last:      t.series.Last.WithLabelValues(label),
 	}
 }

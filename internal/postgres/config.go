@@ -1,16 +1,19 @@
-// Package postgres reaches a PostgreSQL server: it turns one setting into connections for SQL and for replication,
-// and the server's answers into errors that callers can compare.
+// Package postgres connects to a PostgreSQL server: it turns one setting into connections for SQL
+// and for replication, and the server's errors into errors that callers can compare.
 //
-// It knows nothing of slots, publications or rows. None of its errors contains the connection string or a password.
+// It knows nothing of slots, publications or rows. None of its errors contains the connection
+// string or a password.
 //
 //	config.go       the section [postgres]
-//	connect.go      Connect: connections for SQL
-//	hosts.go        several hosts, and which of them is the primary
-//	session.go      settings of a session
+//	connect.go      Connect: connections for SQL and for replication
+//	tls.go          which hosts need verified TLS
+//	hosts.go        several hosts: those that answer come first
+//	session.go      settings of every session, and its end
 //	connecterror.go errors of connecting, without the password
+//	parseerror.go   errors of the connection string, without its text
 //	errors.go       errors of the server
 //	lsn.go          LSNs as text
-//	statements.go   what tests see of the SQL
+//	statements.go   tests observe the SQL
 package postgres
 
 import (
@@ -21,13 +24,14 @@ import (
 	"github.com/postrider/postrider/internal/secret"
 )
 
-// Config says how to reach the database.
+// Config is the section [postgres].
 type Config struct {
-	// URL is a connection URL or a keyword/value string, as libpq takes it. What it leaves open comes from libpq's
-	// environment variables, service file and password file, so that an unset URL is valid.
+	// URL is a connection URL or a keyword/value string, as libpq takes it. What it leaves open
+	// comes from libpq's environment variables, service file and password file, so an unset URL is
+	// valid.
 	URL secret.Secret `toml:"url"`
-	// ConnectTimeout bounds one attempt to connect to one host. The connection string's connect_timeout wins.
-	// Must be positive: without a bound a host that drops packets would hold the relay for minutes.
+	// ConnectTimeout bounds one attempt to connect to one host; connect_timeout in the URL wins.
+	// It is positive: without a bound a host that drops packets holds the relay for minutes.
 	ConnectTimeout time.Duration `toml:"connect_timeout"`
 }
 
@@ -36,10 +40,11 @@ func DefaultConfig() Config {
 	return Config{ConnectTimeout: 10 * time.Second}
 }
 
-// Validate tells what is wrong without reaching for the server. It reads the files that the setting names.
+// Validate checks the setting without a connection. It reads the files that the setting names.
 func (c Config) Validate() error {
 	if c.ConnectTimeout <= 0 {
-		return fmt.Errorf("postgres.connect_timeout = %s: must be greater than zero", c.ConnectTimeout)
+		return fmt.Errorf("postgres.connect_timeout = %s: must be greater than zero",
+			c.ConnectTimeout)
 	}
 	_, err := ParseConfig(c)
 	return err

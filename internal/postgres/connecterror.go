@@ -14,16 +14,17 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// connectError is a pgconn.ConnectError without its configuration, which holds the password. Its text has each cause once.
+// connectError is a pgconn.ConnectError without its configuration, which holds the password. Its
+// text has each cause once.
 type connectError struct {
 	user     string
 	database string
-	tried    []attempt // what counts of it; may be empty
+	tried    []attempt // without dropped ones; may be empty
 	class    error     // one of the sentinels; nil: none
 	err      error     // of the driver, of those attempts
 }
 
-// attempt is what came of one address.
+// attempt is the failure of one address.
 type attempt struct {
 	place   string // host and port as configured, or the path of a socket; empty: not known
 	address string // resolved
@@ -40,15 +41,16 @@ func newConnectError(ce *pgconn.ConnectError) *connectError {
 	}
 	e.dropProbesForTLS()
 	e.class = sentinel(e.err)
-	if refused := new(pgconn.PgError); errors.As(e.err, &refused) && refused.Code == "08P01" { // protocol_violation
+	// protocol_violation
+	if refused, ok := errors.AsType[*pgconn.PgError](e.err); ok && refused.Code == "08P01" {
 		e.class = ErrPooler
 	}
 	return e
 }
 
-// leaves takes apart what the driver has joined.
+// leaves lists the errors that the driver joined.
 func leaves(err error) []error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // this one, not what it wraps
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // not what it wraps
 		var all []error
 		for _, one := range joined.Unwrap() {
 			all = append(all, leaves(one)...)
@@ -63,9 +65,10 @@ func leaves(err error) []error {
 	return []error{err}
 }
 
-// newAttempt reads from the driver's text where it was: ADDRESS (HOST): CAUSE. It has no other way to tell.
+// newAttempt reads the address from the driver's text, ADDRESS (HOST): CAUSE: it has no field for
+// it.
 func newAttempt(cfg *pgconn.Config, err error) attempt {
-	if name := new(net.DNSError); errors.As(err, &name) {
+	if name, ok := errors.AsType[*net.DNSError](err); ok {
 		return attempt{place: withPort(cfg, name.Name), address: name.Name, err: err}
 	}
 	inner := errors.Unwrap(err)
@@ -94,7 +97,8 @@ func withPort(cfg *pgconn.Config, host string) string {
 	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
-// dropProbesForTLS leaves out that a server has no TLS where a connection without was tried too: that one counts.
+// dropProbesForTLS drops each attempt that failed for lack of TLS on the server, if an attempt
+// without TLS at the same address follows: that one counts.
 func (e *connectError) dropProbesForTLS() {
 	probe := func(a attempt) bool {
 		return serverWithoutTLS(a.err) && slices.ContainsFunc(e.tried, func(other attempt) bool {
@@ -124,7 +128,8 @@ func (e *connectError) Error() string {
 	var places, causes, both []string
 	for _, a := range e.tried {
 		cause := oneLine(causeOf(a.err))
-		places, causes, both = append(places, a.place), append(causes, cause), append(both, a.place+": "+cause)
+		places, causes, both = append(places, a.place), append(causes, cause),
+			append(both, a.place+": "+cause)
 	}
 	places, causes, both = distinct(places), distinct(causes), distinct(both)
 	text := strings.Join(causes, "; ")
@@ -154,35 +159,35 @@ func (e *connectError) Unwrap() []error {
 	return []error{e.class, e.err}
 }
 
-// User is the role as which the connection was tried.
+// User is the role that tried to connect.
 func (e *connectError) User() string { return e.user }
 
-// causeOf is the innermost of an attempt: what the driver and the system call above it were about is said already.
+// causeOf is the innermost cause of an attempt. The message around it names the attempt already.
 func causeOf(err error) string {
-	var (
-		server      *pgconn.PgError
-		name        *net.DNSError
-		certificate *tls.CertificateVerificationError
-		system      *os.SyscallError
-	)
-	switch {
-	case errors.As(err, &server):
+	if server, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return serverText(server)
-	case errors.As(err, &name) && name.IsNotFound:
-		return "host name not found"
-	case errors.As(err, &name):
+	}
+	if name, ok := errors.AsType[*net.DNSError](err); ok {
+		if name.IsNotFound {
+			return "host name not found"
+		}
 		return "host name not found: " + name.Err
-	case errors.As(err, &certificate):
+	}
+	if certificate, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return certificate.Error()
-	case serverWithoutTLS(err):
+	}
+	if serverWithoutTLS(err) {
 		return "server refused TLS connection"
-	case errors.As(err, &system):
+	}
+	if system, ok := errors.AsType[*os.SyscallError](err); ok {
 		return system.Err.Error()
-	case errors.Is(err, pgconn.ErrReadOnlyConnection), errors.Is(err, pgconn.ErrStandbyConnection):
+	}
+	switch {
+	case is(err, pgconn.ErrReadOnlyConnection, pgconn.ErrStandbyConnection):
 		return "it takes no writes"
 	case pgconn.Timeout(err):
 		return "no answer in time"
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+	case is(err, io.EOF, io.ErrUnexpectedEOF):
 		return "the connection was closed before the server had answered"
 	}
 	if inner := errors.Unwrap(err); inner != nil {
@@ -191,12 +196,13 @@ func causeOf(err error) string {
 	return err.Error()
 }
 
-// serverText is what the server says, in its own words, and the code by which they can be looked up.
+// serverText is the message of the server, and its SQLSTATE to look up.
 func serverText(e *pgconn.PgError) string { return e.Message + " (" + e.Code + ")" }
 
-// plain is a name as it is, or quoted where that could be misread.
+// plain quotes a name where it could be misread.
 func plain(name string) string {
-	if quoted := strconv.Quote(name); name == "" || quoted != `"`+name+`"` || strings.ContainsAny(name, " /:,;") {
+	if quoted := strconv.Quote(name); name == "" || quoted != `"`+name+`"` ||
+		strings.ContainsAny(name, " /:,;") {
 		return quoted
 	}
 	return name
@@ -212,5 +218,5 @@ func distinct(texts []string) []string {
 	return out
 }
 
-// oneLine joins lines: a text for a log line is one.
+// oneLine joins the lines of a text for a log line.
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

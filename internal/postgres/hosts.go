@@ -9,36 +9,30 @@ import (
 )
 
 const (
-	// hostTimeout bounds the look which of several hosts answer. A host that takes longer is tried last.
+	// hostTimeout bounds PreferAnswering. A host that takes longer is tried last.
 	hostTimeout = time.Second
-	// hostGrace is how long the hosts of the list behind one that takes a connection have after it.
+	// hostGrace is how long after the first accepted connection the later hosts of the list may
+	// answer.
 	hostGrace = 100 * time.Millisecond
-	// earlierGrace is how long those in front of it have: that it is nearer is no reason to prefer it.
-	// No connection on earth takes that long, unless a packet is lost.
+	// earlierGrace is the same for hosts in front of every accepting one: a near host is not
+	// preferred. No connection on earth takes that long, unless a packet is lost.
 	earlierGrace = 500 * time.Millisecond
 )
 
-// PreferAnswering moves those of several hosts to the end that neither take nor refuse a TCP connection now.
-// pgconn tries one host after the other, so that one which is powered off would hold up each connection for
-// its connect_timeout. It blocks for a second at most, and leaves a config with one host alone. The host
-// that comes first is the first of the list of those that answer, however far away, within earlierGrace
-// of the first answer; the others keep their order, too, if they answer within hostGrace.
+// PreferAnswering moves hosts that neither accept nor refuse a TCP connection to the end of the
+// list: pgconn tries one host after the other, so each host that is powered off would delay every
+// connection by its connect_timeout. The order is otherwise kept, among hosts that answer in time
+// (see hostGrace and earlierGrace). It blocks for a second at most, and does nothing for one host.
 func PreferAnswering(ctx context.Context, pc *pgconn.Config) {
-	hosts := append([]*pgconn.FallbackConfig{{Host: pc.Host, Port: pc.Port, TLSConfig: pc.TLSConfig}}, pc.Fallbacks...)
+	hosts := targets(pc)
 	if !severalHosts(hosts) {
 		return
 	}
 	answering := answering(ctx, pc.DialFunc, hosts)
-	slices.SortStableFunc(hosts, func(a, b *pgconn.FallbackConfig) int {
-		switch x, y := answering[address(a)], answering[address(b)]; {
-		case x == y:
-			return 0
-		case x:
-			return -1
-		}
-		return 1
-	})
-	pc.Host, pc.Port, pc.TLSConfig, pc.Fallbacks = hosts[0].Host, hosts[0].Port, hosts[0].TLSConfig, hosts[1:]
+	silent := func(f *pgconn.FallbackConfig) bool { return !answering[address(f)] }
+	last := slices.DeleteFunc(slices.Clone(hosts),
+		func(f *pgconn.FallbackConfig) bool { return !silent(f) })
+	setTargets(pc, append(slices.DeleteFunc(hosts, silent), last...))
 }
 
 func address(f *pgconn.FallbackConfig) [2]string {
@@ -46,8 +40,10 @@ func address(f *pgconn.FallbackConfig) [2]string {
 	return [2]string{network, address}
 }
 
-// answering asks all hosts at once. A server takes no notice of a connection on which nothing is sent.
-func answering(ctx context.Context, dial pgconn.DialFunc, hosts []*pgconn.FallbackConfig) map[[2]string]bool {
+// answering dials all hosts at once. A server ignores a connection on which nothing is sent.
+func answering(
+	ctx context.Context, dial pgconn.DialFunc, hosts []*pgconn.FallbackConfig,
+) map[[2]string]bool {
 	ctx, cancel := context.WithTimeout(ctx, hostTimeout)
 	defer cancel()
 	var pending [][2]string // in the order of the list
@@ -57,12 +53,13 @@ func answering(ctx context.Context, dial pgconn.DialFunc, hosts []*pgconn.Fallba
 		}
 	}
 	type answer struct {
-		from          [2]string
-		taken, spoken bool
+		from               [2]string
+		accepted, answered bool // answered: accepted or refused
 	}
 	answers := make(chan answer)
 	for _, from := range pending {
-		go func() { // ends with the dial, which ends with ctx; each is received below
+		// ends with the dial, which ends with ctx; the loop below receives every answer
+		go func() {
 			conn, err := dial(ctx, from[0], from[1])
 			if err == nil {
 				_ = conn.Close()
@@ -71,8 +68,8 @@ func answering(ctx context.Context, dial pgconn.DialFunc, hosts []*pgconn.Fallba
 		}()
 	}
 	answered := map[[2]string]bool{}
-	earlier := len(pending) // of those pending, in front of every host that has taken a connection
-	var first time.Time     // when the first did
+	earlier := len(pending) // how many of pending are in front of every accepting host
+	var first time.Time     // of an accepted connection
 	enough := time.NewTimer(hostTimeout)
 	defer enough.Stop()
 	for len(pending) > 0 {
@@ -80,14 +77,14 @@ func answering(ctx context.Context, dial pgconn.DialFunc, hosts []*pgconn.Fallba
 		case a := <-answers:
 			at := slices.Index(pending, a.from)
 			pending = slices.Delete(pending, at, at+1)
-			answered[a.from] = a.spoken
+			answered[a.from] = a.answered
 			switch {
-			case a.taken:
+			case a.accepted:
 				earlier = min(earlier, at)
 			case at < earlier:
 				earlier--
 			}
-			if a.taken && first.IsZero() {
+			if a.accepted && first.IsZero() {
 				first = time.Now()
 			}
 			if !first.IsZero() {

@@ -10,7 +10,7 @@ import (
 
 const masked = "********"
 
-// Secret is a password or a URL with one. Whatever prints it, prints asterisks.
+// Secret is a password or a URL with one. Whatever prints it prints asterisks.
 // The zero value is "not set".
 type Secret struct {
 	value string
@@ -20,16 +20,17 @@ type Secret struct {
 // Of makes a secret of a value.
 func Of(value string) Secret { return Secret{value: value} }
 
-// File makes a secret that is read from a file each time it is revealed, so that a rotated password needs no restart.
+// File makes a secret that is read from a file at each Reveal, so that a rotated password needs no
+// restart.
 func File(path string) Secret { return Secret{file: path} }
 
-// IsSet tells whether there is a value or a file.
+// IsSet reports whether there is a value or a file.
 func (s Secret) IsSet() bool { return s.value != "" || s.file != "" }
 
-// Path is the file a secret is read from, empty if it was given by value.
+// Path is the file that the secret is read from; empty if it was given by value.
 func (s Secret) Path() string { return s.file }
 
-// Reveal returns the value. A file's trailing line end is cut off.
+// Reveal returns the value. It cuts off the line end at the end of a file.
 func (s Secret) Reveal() (string, error) {
 	if s.file == "" {
 		return s.value, nil
@@ -43,18 +44,21 @@ func (s Secret) Reveal() (string, error) {
 	}
 	v := strings.TrimRight(string(b), "\r\n")
 	if v == "" {
-		return "", fmt.Errorf("read secret %s: %w", s.file, errors.New("file is empty"))
+		return "", fmt.Errorf("read secret %s: file is empty", s.file)
 	}
 	return v, nil
 }
 
-// CheckPath refuses what stands where a path belongs and is the secret itself: a URL, or a key or certificate. The error does not show it.
+// CheckPath refuses a URL, a key or a certificate in the place of a path: it may be the secret
+// itself. The error does not show it.
 func CheckPath(path string) error {
 	switch {
 	case strings.Contains(path, "://"):
-		return errors.New("the name of the file is a URL (it is not shown here, since it may be a secret): a key that ends in _file takes a path")
+		return errors.New("the name of the file is a URL (it is not shown here, since it may be a " +
+			"secret): a key that ends in _file takes a path")
 	case strings.ContainsAny(path, "\r\n"), strings.Contains(path, "-----BEGIN"):
-		return errors.New("the name of the file is a key or a certificate itself (it is not shown here): a key that ends in _file takes the path of a file that holds it")
+		return errors.New("the name of the file is a key or a certificate itself (it is not shown " +
+			"here): a key that ends in _file takes the path of a file that holds it")
 	}
 	return nil
 }
@@ -66,8 +70,8 @@ func (s Secret) String() string {
 	return masked
 }
 
-// GoString keeps %#v from looking inside.
+// GoString hides the value from %#v.
 func (s Secret) GoString() string { return s.String() }
 
-// MarshalText keeps JSON, TOML and log encoders from looking inside.
+// MarshalText hides the value from JSON, TOML and log encoders.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

@@ -9,18 +9,18 @@ import (
 	"github.com/postrider/postrider/internal/health"
 )
 
-func TestEpisode_HasToBeGoneForLongerTheMoreOftenItComesBack(t *testing.T) {
-	var e episode
+func TestIncident_HasToBeGoneForLongerTheMoreOftenItComesBack(t *testing.T) {
+	var e incident
 	now := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
 	c := condition("PostriderPaused", health.Warning, 0)
 	// round lets it fire for a minute and be gone for longer than it has to, and returns for how long it had to.
 	round := func() time.Duration {
-		e.look(now, &c, false)
+		e.update(now, &c, false)
 		require.True(t, e.firing)
 		gone := now
 		for e.firing {
 			now = now.Add(time.Second)
-			e.look(now, nil, false)
+			e.update(now, nil, false)
 		}
 		return now.Sub(gone)
 	}
@@ -35,17 +35,17 @@ func TestEpisode_HasToBeGoneForLongerTheMoreOftenItComesBack(t *testing.T) {
 	require.Equal(t, resolveAfter, round(), "what was quiet for an hour begins anew")
 }
 
-func TestEpisode_HoldsOnWhileItComesAndGoes(t *testing.T) {
-	var e episode
+func TestIncident_HoldsOnWhileItComesAndGoes(t *testing.T) {
+	var e incident
 	now := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
 	c := condition("PostriderNotReady", health.Critical, time.Minute)
-	e.look(now, &c, true)
+	e.update(now, &c, true)
 	began := e.startsAt
 	for range 100 {
 		now = now.Add(10 * time.Second)
-		e.look(now, nil, false)
+		e.update(now, nil, false)
 		now = now.Add(4 * time.Second)
-		e.look(now, &c, false)
+		e.update(now, &c, false)
 		require.True(t, e.firing)
 		require.Equal(t, critical, e.severity)
 		require.Equal(t, began, e.startsAt)

@@ -1,0 +1,97 @@
+package health
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/slot/monitor"
+)
+
+// runningLogged is how often the background writer logs the running transactions. restart_lsn
+// advances only then, so a younger transaction blocks nothing.
+const runningLogged = 15 * time.Second
+
+// findTransactions is what to type if the blocking transaction is not known.
+const findTransactions = "SELECT pid, xact_start, usename, application_name FROM " +
+	"pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start;"
+
+// blockedMore reports whether more WAL is kept in front of the confirmed position than behind it.
+func (f *facts) blockedMore() bool {
+	lag, retained := f.slot.LagBytes, f.slot.RetainedBytes
+	return lag != nil && retained != nil && *retained-*lag > *lag
+}
+
+// blocker is the oldest transaction that blocks restart_lsn, if it is old enough for that.
+func (f *facts) blocker() (monitor.Blocker, bool) {
+	for _, h := range f.Observation.Blockers {
+		if h.Restart && f.age(h) > min(runningLogged, f.Config.HeldWarning) {
+			return h, true
+		}
+	}
+	return monitor.Blocker{}, false
+}
+
+func (f *facts) age(h monitor.Blocker) time.Duration {
+	if h.Since.IsZero() {
+		return 0
+	}
+	return f.serverTime.Sub(h.Since)
+}
+
+// blocking is the cause of a blocking transaction. Names and gids that a user chose lose their
+// control characters.
+func (f *facts) blocking(h monitor.Blocker) cause {
+	age := Duration(f.age(h))
+	switch {
+	case h.Kind == monitor.BlockerPrepared:
+		gid := slot.Printable(h.GID)
+		return cause{
+			"prepared transaction " + gid,
+			fmt.Sprintf("prepared transaction %q%s has waited for COMMIT PREPARED for %s", gid,
+				details("", h), age),
+			slot.EndPrepared(h.GID, h.Database),
+		}
+	case h.Kind == monitor.BlockerStandby:
+		name := "standby " + slot.Printable(h.Application)
+		return cause{
+			name,
+			fmt.Sprintf("%s has reported a transaction that is %s old (hot_standby_feedback)", name, age),
+			"ALTER SYSTEM SET hot_standby_feedback = off; " +
+				"-- there, then SELECT pg_reload_conf(); or end the query that it runs",
+		}
+	case h.PID == 0:
+		name := fmt.Sprintf("transaction %d", h.XID)
+		return cause{name, fmt.Sprintf("%s%s has been open for %s", name, details("", h), age),
+			findTransactions}
+	}
+	transaction := fmt.Sprintf("transaction of pid %d", h.PID)
+	name := transaction
+	if h.Application != "" {
+		name += " (" + slot.Printable(h.Application) + ")"
+	}
+	end := fmt.Sprintf("SELECT pg_terminate_backend(%d); -- or wait for its end", h.PID)
+	if h.Works() {
+		end = fmt.Sprintf("SELECT xact_start, query FROM pg_stat_activity WHERE pid = %d; "+
+			"-- it is at work: pg_terminate_backend(%[1]d) undoes all of it", h.PID)
+	}
+	return cause{name, fmt.Sprintf("the %s%s has been open for %s", transaction,
+		details(h.Application, h), age), end}
+}
+
+// details are the known attributes of a blocking transaction, in brackets.
+func details(application string, h monitor.Blocker) string {
+	var parts []string
+	for _, p := range []struct{ label, value string }{
+		{"", application}, {"user ", h.User}, {"database ", h.Database}, {"", h.State},
+	} {
+		if p.value != "" {
+			parts = append(parts, p.label+slot.Printable(p.value))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, ", ") + ")"
+}

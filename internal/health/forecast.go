@@ -1,0 +1,78 @@
+package health
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/postrider/postrider/slot/monitor"
+)
+
+// judgeTimeToLoss: at the present rates the limit is reached soon.
+func judgeTimeToLoss(f *facts) Condition {
+	c, about := f.forecast(f.Observation.Forecast.Loss)
+	if c.Severity == "" || f.slot.Lost() {
+		return Condition{}
+	}
+	c.Reason = fmt.Sprintf("slot %q can be lost %s: %s", f.slot.Name, about, f.cause.because) +
+		c.Reason
+	c.WAL = "what has not been delivered by then is lost with it; " + f.kept()
+	c.Next, c.Cause = f.fixOr(f.raiseLimit()), f.cause.name
+	return c
+}
+
+// judgeTimeToDiskFull: at the present rates the volume is full soon. The cause is the slot that
+// keeps the most WAL, ours or another.
+func judgeTimeToDiskFull(f *facts) Condition {
+	c, about := f.forecast(f.Observation.Forecast.DiskFull)
+	if c.Severity == "" {
+		return Condition{}
+	}
+	why := f.cause
+	next := f.fixOr("postrider slot list   # which slot keeps how much; one that is not needed can " +
+		"be dropped, else the volume has to grow")
+	if other, found := f.largestOther(); found {
+		why = f.otherCause(other)
+		next = why.fix
+	}
+	c.Reason = fmt.Sprintf("the volume with pg_wal is full %s: %s", about, why.because) + c.Reason
+	c.WAL = "a server whose pg_wal is full stops, for everybody; " + f.kept()
+	c.Next, c.Cause = next, why.name
+	return c
+}
+
+// forecast returns a condition with the severity of an estimate and its assumption as end of the
+// Reason, and the estimate as text. The estimate counts from the observation, however old that is.
+func (f *facts) forecast(e monitor.Estimate) (c Condition, about string) {
+	if e.Seconds == nil {
+		return Condition{}, ""
+	}
+	passed := 0.0
+	if at := f.slot.ObservedAt; !at.IsZero() {
+		passed = f.Now.Sub(at).Seconds()
+	}
+	in := func(seconds float64) string { return Duration(seconds64(seconds - passed)) }
+	switch left := seconds64(*e.Seconds - passed); {
+	case left < f.Config.LossCritical:
+		c.Severity, c.For = Critical, time.Minute
+	case left < f.Config.LossWarning:
+		c.Severity, c.For = Warning, 10*time.Minute
+	default:
+		return Condition{}, ""
+	}
+	about = "in about " + in(*e.Seconds)
+	switch {
+	case e.Earliest != nil && e.Latest != nil:
+		about += fmt.Sprintf(" (%s to %s)", in(*e.Earliest), in(*e.Latest))
+	case e.Earliest != nil:
+		about += fmt.Sprintf(" (%s at the earliest)", in(*e.Earliest))
+	}
+	if e.Assumption != "" {
+		c.Reason = "; assumed: " + e.Assumption
+	}
+	return c, about
+}
+
+// seconds64 converts without overflow.
+func seconds64(seconds float64) time.Duration {
+	return time.Duration(min(max(seconds, -1e9), 1e9) * float64(time.Second))
+}
