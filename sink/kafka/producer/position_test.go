@@ -3,11 +3,17 @@ package producer
 import (
 	"testing"
 
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/kafka"
 	"github.com/postrider/postrider/sink/kafka/topicreader"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // Once the former producer of a source is shut out, none of its transactions is open. If one is, what it will be is not known, and the position before it is
@@ -46,4 +52,24 @@ func FuzzPosition(f *testing.F) {
 		again.CommitTime = p.CommitTime // the same moment, perhaps in another zone
 		require.Equal(t, p, again)
 	})
+}
+
+// A broker that has just started does not have the topic yet. What it says must not be taken for a
+// topic without a position: the relay would publish again what is there.
+func TestReadPositions_TakesNoMissingTopicForAnEmptyOne(t *testing.T) {
+	c := parts.Cluster(t, kfake.SeedTopics(1, positionTopic))
+	cfg := quick(c.ListenAddrs()...)
+	client, err := kafka.Connect(parts.Within(t, patience), cfg, zerolog.Nop())
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	stale := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: positionTopic, Err: kerr.UnknownTopicOrPartition, Count: -1})
+	_, err = readPositions(parts.Within(t, patience), client, positionTopic)
+	require.ErrorIs(t, err, sink.ErrUnreachable)
+	stale.Remove()
+	_, err = readPositions(parts.Within(t, patience), client, positionTopic)
+	require.NoError(t, err)
+
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: positionTopic, Err: kerr.UnknownTopicOrPartition, Count: 2})
+	_, err = readPositions(parts.Within(t, patience), client, positionTopic)
+	require.NoError(t, err, "it is asked for again")
 }
