@@ -138,3 +138,22 @@ func TestReader_AsksAgainForOffsetsWhileLeadersMove(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, spans, 2)
 }
+
+// A broker that has just started does not have every topic yet. Recovery would publish again what is
+// in one that is taken for missing.
+func TestReader_AsksAgainForATopicThatABrokerDoesNotHave(t *testing.T) {
+	c := parts.Cluster(t, kfake.SeedTopics(2, "orders"))
+	r, err := Open(parts.Within(t, patience), quick(c.ListenAddrs()...), true)
+	require.NoError(t, err)
+	t.Cleanup(r.Close)
+	for range 3 {
+		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "orders", Err: kerr.UnknownTopicOrPartition, Count: 2})
+		spans, err := r.Spans(parts.Within(t, patience), "orders", time.Time{})
+		require.NoError(t, err)
+		require.Len(t, spans, 2)
+		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "orders", Err: kerr.UnknownTopicOrPartition, Count: 2})
+		ends, err := r.Ends(parts.Within(t, patience), "orders", "missing")
+		require.NoError(t, err)
+		require.Equal(t, map[string][]int64{"orders": {0, 0}, "missing": {}}, ends)
+	}
+}
