@@ -16,8 +16,8 @@ import (
 	"github.com/postrider/postrider/test/parts"
 )
 
-// Once the former producer of a source is shut out, none of its transactions is open. If one is, what it will be is not known, and the position before it is
-// not where to go on.
+// Once the former producer of a source is shut out, none of its transactions is open. If one is,
+// what it will be is not known, and the position before it is not where to go on.
 func TestPositions_AreSettledOnlyWithoutAnOpenTransactionOfTheSource(t *testing.T) {
 	other := someSource
 	other.SystemID = "1"
@@ -35,7 +35,8 @@ func TestPositions_AreSettledOnlyWithoutAnOpenTransactionOfTheSource(t *testing.
 	require.ErrorIs(t, err, errOpenTransaction)
 }
 
-// FuzzPosition gives a value that anybody may have written to the position topic. What can be read can be written, and is read as the same again.
+// FuzzPosition gives a value that anybody may have written to the position topic. What can be read
+// can be written, and is read as the same again.
 func FuzzPosition(f *testing.F) {
 	f.Add([]byte(`{"lsn":"0/16B3748","commit_time":"2024-01-02T03:04:05.678901Z","timeline":1,"system_id":"7301234567890123456","database":"shop","slot":"relay"}`))
 	f.Add([]byte(`{"lsn":"FFFFFFFF/FFFFFFFF","timeline":-1}`))
@@ -62,14 +63,16 @@ func TestReadPositions_TakesNoMissingTopicForAnEmptyOne(t *testing.T) {
 	client, err := kafka.Connect(parts.Within(t, patience), cfg, zerolog.Nop())
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
-	stale := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: positionTopic, Err: kerr.UnknownTopicOrPartition, Count: -1})
+	stale := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: positionTopic,
+		Err: kerr.UnknownTopicOrPartition, Count: -1})
 	_, err = readPositions(parts.Within(t, patience), client, positionTopic)
 	require.ErrorIs(t, err, sink.ErrUnreachable)
 	stale.Remove()
 	_, err = readPositions(parts.Within(t, patience), client, positionTopic)
 	require.NoError(t, err)
 
-	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: positionTopic, Err: kerr.UnknownTopicOrPartition, Count: 2})
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: positionTopic,
+		Err: kerr.UnknownTopicOrPartition, Count: 2})
 	_, err = readPositions(parts.Within(t, patience), client, positionTopic)
 	require.NoError(t, err, "it is asked for again")
 }
