@@ -60,7 +60,7 @@ type Offsets struct {
 	Last  []int64 `json:"last"`  // after the last chunk with a message for the topic was acknowledged
 }
 
-// Store keeps records, and reads back what is in topics. kafka.Progress is one.
+// Store keeps records, and reads back what is in topics. producer.Progress is one.
 type Store interface {
 	// Load hands over the values of a key in the order of their offsets. An empty one deletes those
 	// before it.

@@ -37,10 +37,12 @@ func TestAnswers_RefusesWhatIsNoLength(t *testing.T) {
 	require.NoError(t, a.follow([]byte{0, 0}))
 	require.ErrorIs(t, a.follow([]byte{0x13, 0x89}), sink.ErrUnreachable, "5001")
 	a = answers{most: 100 << 20}
-	require.ErrorIs(t, a.follow([]byte{0, 0x10, 0, 1}), sink.ErrUnreachable, "the first answer is about versions")
+	require.ErrorIs(t, a.follow([]byte{0, 0x10, 0, 1}), sink.ErrUnreachable,
+		"the first answer is about versions")
 	for length := range byte(4) {
 		a = answers{most: 5000}
-		require.ErrorIs(t, a.follow([]byte{0, 0, 0, length}), sink.ErrUnreachable, "without room for the number of the request")
+		require.ErrorIs(t, a.follow([]byte{0, 0, 0, length}), sink.ErrUnreachable,
+			"without room for the number of the request")
 	}
 	a = answers{most: 5000}
 	require.ErrorContains(t, a.follow([]byte{0xff, 0xff, 0xff, 0xff}), "is this a listener of Kafka")

@@ -10,7 +10,8 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// What a sink that was closed has not sent never comes: its connections are gone, and it gets no others, though it may still have goroutines.
+// What a sink that was closed has not sent never comes: its connections are gone, and it gets no
+// others, though it may still have goroutines.
 func TestSink_SendsNothingAfterItsConnectionsWereCut(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

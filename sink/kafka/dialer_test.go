@@ -17,8 +17,8 @@ import (
 	"github.com/postrider/postrider/test/parts"
 )
 
-// A broker that hangs reads nothing. What is written to it then waits in the kernel of the relay, and
-// must not arrive once the connection is closed.
+// A broker that hangs reads nothing. What is written to it then waits in the kernel of the relay,
+// and must not arrive once the connection is closed.
 func TestDialer_DiscardsWhatWasNotSent(t *testing.T) {
 	for name, end := range map[string]func(*testing.T, *Dialer, net.Conn){
 		"the session is cut": func(_ *testing.T, d *Dialer, _ net.Conn) { d.Cut(sink.ErrClosed) },

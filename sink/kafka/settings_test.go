@@ -19,31 +19,50 @@ func TestConfig_DefaultsAreValidButForTheBrokers(t *testing.T) {
 	cfg := valid()
 	require.NoError(t, cfg.Validate())
 	cfg = DefaultConfig()
-	require.EqualError(t, cfg.Validate(), `sink.kafka.brokers: is empty; name at least one broker, like ["kafka-1:9092"]`)
+	require.EqualError(t, cfg.Validate(),
+		`sink.kafka.brokers: is empty; name at least one broker, like ["kafka-1:9092"]`)
 }
 
 func TestConfig_NamesTheKeyThatIsWrong(t *testing.T) {
 	for key, spoil := range map[string]func(*Config){
-		"brokers":                   func(c *Config) { c.Brokers = []string{"kafka-1"} },
-		"client_id":                 func(c *Config) { c.ClientID = "" },
-		"version":                   func(c *Config) { c.Version = "new" },
-		"compression":               func(c *Config) { c.Compression = "zip" },
-		"max_message_bytes":         func(c *Config) { c.MaxMessageBytes = 10 },
-		"dial_timeout":              func(c *Config) { c.DialTimeout = 0 },
-		"read_timeout":              func(c *Config) { c.ReadTimeout = c.ProduceTimeout },
-		"write_timeout":             func(c *Config) { c.WriteTimeout = -1 },
-		"produce_timeout":           func(c *Config) { c.ProduceTimeout = 0 },
-		"retry_backoff":             func(c *Config) { c.RetryBackoff = 0 },
-		"delivery_timeout":          func(c *Config) { c.DeliveryTimeout = time.Second },
-		"linger":                    func(c *Config) { c.Linger = time.Minute },
-		"tls.enabled":               func(c *Config) { c.TLS.CAFile = "ca.pem" },
-		"tls.cert_file":             func(c *Config) { c.TLS = TLSConfig{Enabled: true, KeyFile: "key.pem"} },
-		"tls.insecure_skip_verify":  func(c *Config) { c.TLS = TLSConfig{Enabled: true, CAFile: "ca.pem", InsecureSkipVerify: true} },
-		"sasl.mechanism":            func(c *Config) { c.SASL.Username = "rider" },
-		"sasl.username":             func(c *Config) { c.SASL = SASLConfig{Mechanism: "PLAIN", Password: secret.Of("x")} },
-		"sasl.password":             func(c *Config) { c.SASL = SASLConfig{Mechanism: "PLAIN", Username: "rider"} },
-		"topics.partitions":         func(c *Config) { c.Topics = TopicsConfig{Create: true, ReplicationFactor: 1} },
-		"topics.replication_factor": func(c *Config) { c.Topics = TopicsConfig{Create: true, Partitions: 1} },
+		"brokers":           func(c *Config) { c.Brokers = []string{"kafka-1"} },
+		"client_id":         func(c *Config) { c.ClientID = "" },
+		"version":           func(c *Config) { c.Version = "new" },
+		"compression":       func(c *Config) { c.Compression = "zip" },
+		"max_message_bytes": func(c *Config) { c.MaxMessageBytes = 10 },
+		"dial_timeout":      func(c *Config) { c.DialTimeout = 0 },
+		"read_timeout":      func(c *Config) { c.ReadTimeout = c.ProduceTimeout },
+		"write_timeout":     func(c *Config) { c.WriteTimeout = -1 },
+		"produce_timeout":   func(c *Config) { c.ProduceTimeout = 0 },
+		"retry_backoff":     func(c *Config) { c.RetryBackoff = 0 },
+		"delivery_timeout":  func(c *Config) { c.DeliveryTimeout = time.Second },
+		"linger":            func(c *Config) { c.Linger = time.Minute },
+		"tls.enabled":       func(c *Config) { c.TLS.CAFile = "ca.pem" },
+		"tls.cert_file": func(c *Config) {
+			c.TLS = TLSConfig{Enabled: true,
+				KeyFile: "key.pem"}
+		},
+		"tls.insecure_skip_verify": func(c *Config) {
+			c.TLS = TLSConfig{Enabled: true, CAFile: "ca.pem",
+				InsecureSkipVerify: true}
+		},
+		"sasl.mechanism": func(c *Config) { c.SASL.Username = "rider" },
+		"sasl.username": func(c *Config) {
+			c.SASL = SASLConfig{Mechanism: "PLAIN",
+				Password: secret.Of("x")}
+		},
+		"sasl.password": func(c *Config) {
+			c.SASL = SASLConfig{Mechanism: "PLAIN",
+				Username: "rider"}
+		},
+		"topics.partitions": func(c *Config) {
+			c.Topics = TopicsConfig{Create: true,
+				ReplicationFactor: 1}
+		},
+		"topics.replication_factor": func(c *Config) {
+			c.Topics = TopicsConfig{Create: true,
+				Partitions: 1}
+		},
 	} {
 		t.Run(key, func(t *testing.T) {
 			cfg := valid()
@@ -56,12 +75,18 @@ func TestConfig_NamesTheKeyThatIsWrong(t *testing.T) {
 // What was pasted into a wrong key is refused without being shown.
 func TestConfig_ShowsNoSecretThatStandsInAWrongKey(t *testing.T) {
 	for key, spoil := range map[string]func(*Config){
-		"brokers":     func(c *Config) { c.Brokers = []string{"rider:c4n4ry@kafka-1:9092"} },
-		"tls.ca_file": func(c *Config) { c.TLS = TLSConfig{Enabled: true, CAFile: "-----BEGIN CERTIFICATE-----\nc4n4ry"} },
+		"brokers": func(c *Config) { c.Brokers = []string{"rider:c4n4ry@kafka-1:9092"} },
+		"tls.ca_file": func(c *Config) {
+			c.TLS = TLSConfig{Enabled: true,
+				CAFile: "-----BEGIN CERTIFICATE-----\nc4n4ry"}
+		},
 		"tls.cert_file": func(c *Config) {
 			c.TLS = TLSConfig{Enabled: true, KeyFile: "k", CertFile: "-----BEGIN CERTIFICATE-----c4n4ry"}
 		},
-		"tls.key_file": func(c *Config) { c.TLS = TLSConfig{Enabled: true, CertFile: "c", KeyFile: "MIIE\nc4n4ry"} },
+		"tls.key_file": func(c *Config) {
+			c.TLS = TLSConfig{Enabled: true, CertFile: "c",
+				KeyFile: "MIIE\nc4n4ry"}
+		},
 	} {
 		cfg := valid()
 		spoil(&cfg)
@@ -74,7 +99,8 @@ func TestConfig_ShowsNoSecretThatStandsInAWrongKey(t *testing.T) {
 func TestBackoff_DoublesUpToItsLimit(t *testing.T) {
 	cfg := valid()
 	backoff := cfg.Backoff(100 * time.Millisecond)
-	for retry, want := range map[int]time.Duration{1: 100 * time.Millisecond, 2: 200 * time.Millisecond, 3: 400 * time.Millisecond, 9: longestRetry} {
+	for retry, want := range map[int]time.Duration{1: 100 * time.Millisecond,
+		2: 200 * time.Millisecond, 3: 400 * time.Millisecond, 9: longestRetry} {
 		got := backoff(retry)
 		require.GreaterOrEqual(t, got, want, "retry %d", retry)
 		require.LessOrEqual(t, got, want*11/10, "retry %d", retry)

@@ -49,8 +49,10 @@ func (c *Client) Metadata(ctx context.Context, names ...string) (*kmsg.MetadataR
 	defer cancel()
 	seeds, request := c.SeedBrokers(), metadataRequest(names...)
 	answer, err := request.RequestWith(ctx, seeds[int(max(c.first.Load(), 0))%len(seeds)])
-	if err != nil && ctx.Err() == nil {
+	if err != nil {
 		c.first.Add(1)
+	}
+	if err != nil && ctx.Err() == nil {
 		answer, err = request.RequestWith(ctx, c.Client)
 	}
 	if err != nil {

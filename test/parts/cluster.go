@@ -34,7 +34,8 @@ func Within(t testing.TB, d time.Duration) context.Context {
 // Nobody is an address where nobody listens.
 func Nobody(t testing.TB) string {
 	t.Helper()
-	port, err := child.FreePort() // none that a connection or another test's listener is given meanwhile
+	// none that a connection or another test's listener is given meanwhile
+	port, err := child.FreePort()
 	require.NoError(t, err)
 	return fmt.Sprintf("127.0.0.1:%d", port)
 }

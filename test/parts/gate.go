@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Gate is the listener of a broker that can be stalled like a stopped process: connections are made and bytes are taken
-// by the kernel, but the broker reads nothing, so it answers nothing.
+// Gate is the listener of a broker that can be stalled like a stopped process: connections are
+// made and bytes are taken by the kernel, but the broker reads nothing, so it answers nothing.
 type Gate struct {
 	mu    sync.Mutex
 	open  chan struct{} // closed when the gate is open; nil: never shut

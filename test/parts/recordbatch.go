@@ -9,11 +9,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// RecordBatch is a batch as a broker keeps it: of offsets from first to first+span, of which records
-// are left.
-func RecordBatch(first int64, span int32, control, transactional bool, records ...kgo.Record) []byte {
+// RecordBatch is a batch as a broker keeps it: of offsets from first to first+span, of which
+// records are left.
+func RecordBatch(first int64, span int32, control, transactional bool,
+	records ...kgo.Record) []byte {
 	b := kmsg.RecordBatch{
-		FirstOffset: first, LastOffsetDelta: span, Magic: 2, PartitionLeaderEpoch: -1, ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1,
+		FirstOffset: first, LastOffsetDelta: span, Magic: 2, PartitionLeaderEpoch: -1, ProducerID: -1,
+		ProducerEpoch: -1, FirstSequence: -1,
 		FirstTimestamp: time.Now().UnixMilli(), NumRecords: int32(len(records)), //nolint:gosec // a few
 	}
 	if control {
@@ -27,7 +29,8 @@ func RecordBatch(first int64, span int32, control, transactional bool, records .
 		for _, h := range r.Headers {
 			of.Headers = append(of.Headers, kmsg.Header{Key: h.Key, Value: h.Value})
 		}
-		body := of.AppendTo(nil)[1:]                                                // behind the length, which is zero
+		// behind the length, which is zero
+		body := of.AppendTo(nil)[1:]
 		b.Records = append(kbin.AppendVarint(b.Records, int32(len(body))), body...) //nolint:gosec // small
 	}
 	raw := b.AppendTo(nil)

@@ -111,7 +111,9 @@ func TestFollower_GivesRecordsAsTheyAre(t *testing.T) {
 	at := time.UnixMilli(1772611200123)
 	for _, r := range []*kgo.Record{
 		{Topic: topic, Timestamp: at},
-		{Topic: topic, Key: []byte{}, Value: []byte{}, Headers: []kgo.RecordHeader{{Key: "a"}, {Key: "a", Value: []byte{}}, {Key: "b", Value: []byte{0, 255}}}},
+		{Topic: topic, Key: []byte{}, Value: []byte{},
+			Headers: []kgo.RecordHeader{{Key: "a"}, {Key: "a", Value: []byte{}},
+				{Key: "b", Value: []byte{0, 255}}}},
 	} {
 		require.NoError(t, b.Client(t).ProduceSync(t.Context(), r).FirstErr())
 	}
@@ -125,7 +127,8 @@ func TestFollower_GivesRecordsAsTheyAre(t *testing.T) {
 	require.NotNil(t, filled.Message.Value)
 	require.Empty(t, filled.Message.Key)
 	require.Empty(t, filled.Message.Value)
-	require.Equal(t, []sink.Header{{Key: "a"}, {Key: "a", Value: []byte{}}, {Key: "b", Value: []byte{0, 255}}}, filled.Message.Headers)
+	require.Equal(t, []sink.Header{{Key: "a"}, {Key: "a", Value: []byte{}},
+		{Key: "b", Value: []byte{0, 255}}}, filled.Message.Headers)
 	require.Equal(t, int64(1), filled.Offset)
 }
 
@@ -170,21 +173,25 @@ func TestFollower_OutlastsARestartOfTheBroker(t *testing.T) {
 
 func TestFollower_ConnectsAsTheSinkDoes(t *testing.T) {
 	a := parts.NewAuthority(t)
-	broker := parts.Cluster(t, kfake.SeedTopics(2, "orders"), kfake.TLS(a.Server(x509.Certificate{})), kfake.EnableSASL(),
+	broker := parts.Cluster(t, kfake.SeedTopics(2, "orders"), kfake.TLS(a.Server(x509.Certificate{})),
+		kfake.EnableSASL(),
 		kfake.Superuser("SCRAM-SHA-256", "rider", "s3cret-canary"))
 	cfg := unhurried(broker.ListenAddrs()...)
 	cfg.TLS = kafka.TLSConfig{Enabled: true, CAFile: a.CAFile()}
-	cfg.SASL = kafka.SASLConfig{Mechanism: "SCRAM-SHA-256", Username: "rider", Password: secret.Of("s3cret-canary")}
+	cfg.SASL = kafka.SASLConfig{Mechanism: "SCRAM-SHA-256", Username: "rider",
+		Password: secret.Of("s3cret-canary")}
 	f := follow(t, cfg, "orders", "")
 	options := kgo.SASL(scram.Auth{User: "rider", Pass: "s3cret-canary"}.AsSha256Mechanism())
 	pool := x509.NewCertPool()
 	pem, err := os.ReadFile(cfg.TLS.CAFile)
 	require.NoError(t, err)
 	require.True(t, pool.AppendCertsFromPEM(pem))
-	client, err := kgo.NewClient(options, kgo.SeedBrokers(cfg.Brokers...), kgo.DialTLSConfig(&tls.Config{RootCAs: pool}))
+	client, err := kgo.NewClient(options, kgo.SeedBrokers(cfg.Brokers...),
+		kgo.DialTLSConfig(&tls.Config{RootCAs: pool}))
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
-	require.NoError(t, client.ProduceSync(t.Context(), &kgo.Record{Topic: "orders", Value: []byte("1")}).FirstErr())
+	require.NoError(t, client.ProduceSync(t.Context(),
+		&kgo.Record{Topic: "orders", Value: []byte("1")}).FirstErr())
 	require.Len(t, f.next(t, 1), 1)
 
 	for name, wrong := range map[string]func(*kafka.Config){
@@ -195,7 +202,8 @@ func TestFollower_ConnectsAsTheSinkDoes(t *testing.T) {
 			cfg := cfg
 			wrong(&cfg)
 			_, err := Follow(parts.Within(t, patience), cfg, nil, "", zerolog.Nop())
-			require.ErrorIs(t, err, map[string]error{"password": sink.ErrAuthentication, "certificate": sink.ErrTLS}[name])
+			require.ErrorIs(t, err, map[string]error{"password": sink.ErrAuthentication,
+				"certificate": sink.ErrTLS}[name])
 			require.NotContains(t, err.Error(), "canary")
 		})
 	}
@@ -204,7 +212,8 @@ func TestFollower_ConnectsAsTheSinkDoes(t *testing.T) {
 // A follower that was opened and never run can be closed, and so can one whose time is over.
 func TestFollow_GivesUpWithItsContext(t *testing.T) {
 	broker := parts.Cluster(t)
-	f, err := Follow(parts.Within(t, patience), quick(broker.ListenAddrs()...), nil, "", zerolog.Nop())
+	f, err := Follow(parts.Within(t, patience), quick(broker.ListenAddrs()...), nil, "",
+		zerolog.Nop())
 	require.NoError(t, err)
 	f.Close()
 	ctx, cancel := context.WithCancel(context.Background())

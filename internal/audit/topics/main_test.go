@@ -45,8 +45,9 @@ func real(b *parts.Broker) kafka.Config {
 }
 
 const (
-	// sleepingBreaker: when a leader could not be looked up three times, sarama's circuit breaker sleeps
-	// for 10 s before it may be closed again. Nothing can end that sleep, and nothing waits for it.
+	// sleepingBreaker: when a leader could not be looked up three times, sarama's circuit breaker
+	// sleeps for 10 s before it may be closed again. Nothing can end that sleep, and nothing waits
+	// for it.
 	sleepingBreaker = "github.com/eapache/go-resiliency/breaker.(*Breaker).timer"
 	// meters counts sarama's requests for as long as the process lives.
 	meters = "github.com/rcrowley/go-metrics.(*meterArbiter).tick"

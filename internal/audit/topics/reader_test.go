@@ -28,39 +28,44 @@ func openReader(t *testing.T, b *parts.Broker, committed bool) *Reader {
 }
 
 // read returns the values of a topic by partition.
-func (r *Reader) read(t *testing.T, topic string, since time.Time) (values [][]string, spans []Span) {
+func (r *Reader) read(t *testing.T, topic string,
+	since time.Time) (values [][]string, spans []Span) {
 	t.Helper()
 	spans, err := r.Spans(parts.Within(t, 3*patience), topic, since)
 	require.NoError(t, err)
 	values = make([][]string, len(spans))
 	last, lastOffset := 0, int64(-1)
-	require.NoError(t, r.Read(parts.Within(t, 3*patience), spans, func(span int, offset int64, m *sink.Message) error {
-		if span != last {
-			last, lastOffset = span, -1
-		}
-		require.Greater(t, offset, lastOffset)
-		require.GreaterOrEqual(t, span, last)
-		lastOffset = offset
-		require.Equal(t, spans[span].Partition, m.Partition)
-		require.Equal(t, "key "+string(m.Value), string(m.Key))
-		require.Equal(t, []sink.Header{{Key: "id", Value: m.Value}}, m.Headers)
-		values[span] = append(values[span], string(m.Value))
-		return nil
-	}))
+	require.NoError(t, r.Read(parts.Within(t, 3*patience), spans,
+		func(span int, offset int64, m *sink.Message) error {
+			if span != last {
+				last, lastOffset = span, -1
+			}
+			require.Greater(t, offset, lastOffset)
+			require.GreaterOrEqual(t, span, last)
+			lastOffset = offset
+			require.Equal(t, spans[span].Partition, m.Partition)
+			require.Equal(t, "key "+string(m.Value), string(m.Key))
+			require.Equal(t, []sink.Header{{Key: "id", Value: m.Value}}, m.Headers)
+			values[span] = append(values[span], string(m.Value))
+			return nil
+		}))
 	return values, spans
 }
 
 func numberedRecord(topic string, partition int32, n int) *kgo.Record {
 	value := fmt.Appendf(nil, "%d", n)
-	return &kgo.Record{Topic: topic, Partition: partition, Key: fmt.Appendf(nil, "key %d", n), Value: value,
+	return &kgo.Record{Topic: topic, Partition: partition, Key: fmt.Appendf(nil, "key %d", n),
+		Value:   value,
 		Headers: []kgo.RecordHeader{{Key: "id", Value: value}}}
 }
 
 func TestReader_ReadsEveryRecordOnceAndInOrder(t *testing.T) {
 	b := parts.RealKafka(t)
 	topic := b.Topic(t, 3)
-	for i, codec := range []kgo.CompressionCodec{kgo.NoCompression(), kgo.GzipCompression(), kgo.SnappyCompression(), kgo.Lz4Compression(), kgo.ZstdCompression()} {
-		writer := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(codec), kgo.ProducerBatchMaxBytes(20_000))
+	for i, codec := range []kgo.CompressionCodec{kgo.NoCompression(), kgo.GzipCompression(),
+		kgo.SnappyCompression(), kgo.Lz4Compression(), kgo.ZstdCompression()} {
+		writer := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()),
+			kgo.ProducerBatchCompression(codec), kgo.ProducerBatchMaxBytes(20_000))
 		for n := range 2000 {
 			writer.Produce(t.Context(), numberedRecord(topic, int32(n%3), i*2000+n), nil)
 		}
@@ -82,7 +87,8 @@ func TestReader_ReadsEveryRecordOnceAndInOrder(t *testing.T) {
 	writer := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	require.NoError(t, writer.ProduceSync(t.Context(), numberedRecord(topic, 0, 10_000)).FirstErr())
 	seen := 0
-	require.NoError(t, r.Read(parts.Within(t, 3*patience), spans, func(int, int64, *sink.Message) error { seen++; return nil }))
+	require.NoError(t, r.Read(parts.Within(t, 3*patience), spans,
+		func(int, int64, *sink.Message) error { seen++; return nil }))
 	require.Equal(t, 10_000, seen)
 
 	found, err := r.Topics(parts.Within(t, 3*patience), regexp.MustCompile("^"+topic+"$"))
@@ -92,7 +98,8 @@ func TestReader_ReadsEveryRecordOnceAndInOrder(t *testing.T) {
 	require.ErrorIs(t, err, sink.ErrUnknownTopic)
 
 	enough := errors.New("enough")
-	require.ErrorIs(t, r.Read(parts.Within(t, 3*patience), spans, func(int, int64, *sink.Message) error { return enough }), enough)
+	require.ErrorIs(t, r.Read(parts.Within(t, 3*patience), spans,
+		func(int, int64, *sink.Message) error { return enough }), enough)
 }
 
 func TestReader_BeginsAtATime(t *testing.T) {
@@ -137,7 +144,8 @@ func TestReader_AsksAgainForOffsetsWhileLeadersMove(t *testing.T) {
 	r, err := OpenReader(parts.Within(t, patience), quick(c.ListenAddrs()...), true)
 	require.NoError(t, err)
 	t.Cleanup(r.Close)
-	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Err: kerr.NotLeaderForPartition, Count: 2})
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Err: kerr.NotLeaderForPartition,
+		Count: 2})
 	spans, err := r.Spans(parts.Within(t, patience), "orders", time.Time{})
 	require.NoError(t, err)
 	require.Len(t, spans, 2)
@@ -148,7 +156,10 @@ func TestReader_AsksAgainForOffsetsWhileLeadersMove(t *testing.T) {
 func TestReader_DoesNotSpinOnAnswersThatBringNothing(t *testing.T) {
 	const patient = 2 * time.Second
 	for name, answer := range map[string]func(*kmsg.FetchResponseTopicPartition){
-		"nothing":      func(p *kmsg.FetchResponseTopicPartition) { p.HighWatermark, p.LastStableOffset = 7, 7 },
+		"nothing": func(p *kmsg.FetchResponseTopicPartition) {
+			p.HighWatermark,
+				p.LastStableOffset = 7, 7
+		},
 		"out of range": func(p *kmsg.FetchResponseTopicPartition) { p.ErrorCode = kerr.OffsetOutOfRange.Code },
 		"no leader":    func(p *kmsg.FetchResponseTopicPartition) { p.ErrorCode = kerr.NotLeaderForPartition.Code },
 	} {
@@ -174,7 +185,8 @@ func TestReader_DoesNotSpinOnAnswersThatBringNothing(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(r.Close)
 			all := []Span{{Topic: "orders", From: 0, End: 7}}
-			require.Error(t, r.Read(parts.Within(t, patience), all, func(int, int64, *sink.Message) error { return nil }))
+			require.Error(t, r.Read(parts.Within(t, patience), all,
+				func(int, int64, *sink.Message) error { return nil }))
 			require.LessOrEqual(t, asked.Load(), int64(patient/kafka.ReadPause)+5)
 		})
 	}

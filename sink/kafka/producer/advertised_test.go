@@ -45,7 +45,8 @@ func advertise(t *testing.T, c *kfake.Cluster, leader int, addresses ...string) 
 	})
 }
 
-// The first contact works, and nothing that comes after it: rows would time out without a word of why.
+// The first contact works, and nothing that comes after it: rows would time out without a word of
+// why.
 func TestOpen_NamesABrokerThatCannotBeReachedUnderItsAddress(t *testing.T) {
 	c := parts.Cluster(t)
 	gone, other := parts.Nobody(t), parts.Nobody(t)
@@ -80,8 +81,8 @@ func TestOpen_WaitsForNoBrokerThatIsSilent(t *testing.T) {
 	session(t, cfg, []*sink.Message{event("orders", us, 1000, 0, "k")})
 }
 
-// A proxy may give its own addresses to clients, in Metadata, and leave DescribeCluster, which is for
-// tools, as it is.
+// A proxy may give its own addresses to clients, in Metadata, and leave DescribeCluster, which is
+// for tools, as it is.
 func TestOpen_TakesTheAddressesThatClientsAreGiven(t *testing.T) {
 	c := parts.Cluster(t, kfake.SeedTopics(1, "orders"))
 	host, port := parts.SplitPort(t, parts.Nobody(t))

@@ -16,8 +16,9 @@ import (
 	"github.com/postrider/postrider/test/parts"
 )
 
-// BenchmarkSink publishes as the relay does in a drain: transactions of ten rows, 200-byte values, a bounded number in
-// flight. cpu-µs/msg includes the broker in the same process, which discards the records.
+// BenchmarkSink publishes as the relay does in a drain: transactions of ten rows, 200-byte values,
+// a bounded number in flight. cpu-µs/msg includes the broker in the same process, which discards
+// the records.
 func BenchmarkSink(b *testing.B) {
 	for _, per := range []int{1, 10, 100} {
 		b.Run(fmt.Sprintf("batch=%d", per), func(b *testing.B) { benchmarkSink(b, per) })
@@ -46,8 +47,10 @@ func benchmarkSink(b *testing.B, per int) {
 	value := make([]byte, 200)
 	for i := range ms {
 		ms[i] = &sink.Message{
-			Topic: "orders", Key: fmt.Appendf(nil, "%08d", i%5000), Value: value, Partition: sink.ByKey, Timestamp: time.Now(),
-			Headers: []sink.Header{{Key: "id", Value: []byte("3f2504e0-4f89-11d3-9a0c-0305e82c3301")}, {Key: "eventType", Value: []byte("OrderCreated")}},
+			Topic: "orders", Key: fmt.Appendf(nil, "%08d", i%5000), Value: value, Partition: sink.ByKey,
+			Timestamp: time.Now(),
+			Headers: []sink.Header{{Key: "id", Value: []byte("3f2504e0-4f89-11d3-9a0c-0305e82c3301")},
+				{Key: "eventType", Value: []byte("OrderCreated")}},
 		}
 	}
 	ctx := parts.Within(b, time.Minute)

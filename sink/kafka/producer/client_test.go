@@ -49,7 +49,8 @@ func TestClient_IsIdempotent(t *testing.T) {
 			cfg.Compression, cfg.MaxMessageBytes = compression, limit
 			require.NoError(t, cfg.Validate())
 			for name, options := range map[string][]kgo.Opt{
-				"of the sink": idempotent(&cfg, placed{}, &Sink{}), "of single records": single(&cfg), "of transactions": transactional(&cfg, "id"),
+				"of the sink": idempotent(&cfg, placed{}, &Sink{}), "of single records": single(&cfg),
+				"of transactions": transactional(&cfg, "id"),
 			} {
 				d := kafka.NewDialer(&cfg)
 				defer d.Cut(sink.ErrClosed)

@@ -23,9 +23,13 @@ func TestKafka_FulfilsTheContract(t *testing.T) {
 				return Open(ctx, cfg, zerolog.Nop(), done)
 			},
 			Topic: "orders", Partitions: 4,
-			Read:  func(t *testing.T, n int) []sinktest.Record { return asRecords(read(t, c, "orders", n)) },
+			Read: func(t *testing.T, n int) []sinktest.Record {
+				return asRecords(read(t, c, "orders",
+					n))
+			},
 			Stall: func(*testing.T) func() { return gate.Shut() },
-			// The first appears when Close had to cut the connections; the others are the broker's ends of them.
+			// The first appears when Close had to cut the connections; the others are the broker's
+			// ends of them.
 			Outlives: []string{
 				"github.com/twmb/franz-go/pkg/kfake.(*clientConn).read",
 				"github.com/twmb/franz-go/pkg/kfake.(*clientConn).write",
@@ -37,7 +41,8 @@ func TestKafka_FulfilsTheContract(t *testing.T) {
 func asRecords(records []*kgo.Record) []sinktest.Record {
 	out := make([]sinktest.Record, len(records))
 	for i, r := range records {
-		out[i] = sinktest.Record{Partition: r.Partition, Key: r.Key, Value: r.Value, Timestamp: r.Timestamp}
+		out[i] = sinktest.Record{Partition: r.Partition, Key: r.Key, Value: r.Value,
+			Timestamp: r.Timestamp}
 		for _, h := range r.Headers {
 			out[i].Headers = append(out[i].Headers, sink.Header{Key: h.Key, Value: h.Value})
 		}

@@ -32,12 +32,12 @@ type DeadLetters struct {
 
 	next         map[int32]int64                 // offset to read, by partition
 	transactions topicreader.Transactions[int64] // offsets
-	committed    []letterPlace                   // not handed over yet
+	committed    []deadLetterPlace               // not handed over yet
 	got          topicreader.Fetched             // the last answer to Get
 }
 
-// letterPlace is where a dead letter is whose transaction was committed behind it.
-type letterPlace struct {
+// deadLetterPlace is where a dead letter is whose transaction was committed behind it.
+type deadLetterPlace struct {
 	partition int32
 	offset    int64
 }

@@ -20,7 +20,8 @@ import (
 	"github.com/postrider/postrider/test/parts"
 )
 
-func openDeadLetters(t testing.TB, broker *parts.Broker, topic, transactional string, with func(*kafka.Config)) *DeadLetters {
+func openDeadLetters(t testing.TB, broker *parts.Broker, topic, transactional string,
+	with func(*kafka.Config)) *DeadLetters {
 	t.Helper()
 	cfg := kafka.DefaultConfig()
 	cfg.Brokers = broker.Brokers()
@@ -49,20 +50,24 @@ func TestDeadLetters_AppendAllOrNothing(t *testing.T) {
 	topic, small := parts.Unique("letters"), parts.Unique("small")
 	broker.CreateTopic(t, topic, 1, nil)
 	broker.CreateTopic(t, small, 1, map[string]string{"max.message.bytes": "2000"})
-	d := openDeadLetters(t, broker, topic, parts.Unique("id"), func(c *kafka.Config) { c.MaxMessageBytes = 50_000 })
+	d := openDeadLetters(t, broker, topic, parts.Unique("id"),
+		func(c *kafka.Config) { c.MaxMessageBytes = 50_000 })
 	letter := func(topic string, n int, value string) *sink.Message {
-		return &sink.Message{Topic: topic, Partition: 0, Value: []byte(value), Origin: sink.Origin{Index: uint32(n)}}
+		return &sink.Message{Topic: topic, Partition: 0, Value: []byte(value),
+			Origin: sink.Origin{Index: uint32(n)}}
 	}
 	for _, size := range []int{10_000, 60_000} { // refused by the broker, and by us
 		began := time.Now()
-		err := d.Append(t.Context(), []*sink.Message{letter(topic, 1, "before"), letter(small, 2, string(bytes.Repeat([]byte("x"), size))), letter(topic, 3, "behind")})
+		err := d.Append(t.Context(), []*sink.Message{letter(topic, 1, "before"),
+			letter(small, 2, string(bytes.Repeat([]byte("x"), size))), letter(topic, 3, "behind")})
 		require.ErrorIs(t, err, sink.ErrTooLarge)
 		failed := new(sink.MessageError)
 		require.ErrorAs(t, err, &failed)
 		require.EqualValues(t, 2, failed.Origin.Index)
 		require.Less(t, time.Since(began), 20*time.Second)
 	}
-	require.NoError(t, d.Append(t.Context(), []*sink.Message{letter(topic, 1, "a"), letter(small, 2, "b")}))
+	require.NoError(t, d.Append(t.Context(),
+		[]*sink.Message{letter(topic, 1, "a"), letter(small, 2, "b")}))
 	values, at := readLetters(t, d, time.Second)
 	require.Equal(t, []string{"a"}, values)
 	m, err := d.Get(t.Context(), 0, at[0])
@@ -73,27 +78,35 @@ func TestDeadLetters_AppendAllOrNothing(t *testing.T) {
 	require.Len(t, broker.All(t, small), 1)
 }
 
-// Relays share the topic. One that was killed leaves a transaction open, for as long as its timeout. The letters behind it are there, and others do not wait for it.
+// Relays share the topic. One that was killed leaves a transaction open, for as long as its
+// timeout. The letters behind it are there, and others do not wait for it.
 func TestDeadLetters_ReadsOnBehindTheOpenTransactionOfAnother(t *testing.T) {
 	for kind, start := range map[string]func(testing.TB) *parts.Broker{
 		"real": func(t testing.TB) *parts.Broker { return parts.RealKafka(t) },
-		"fake": func(t testing.TB) *parts.Broker { b, _ := parts.FakeKafka(t, embedded.KafkaConfig{}); return b },
+		"fake": func(t testing.TB) *parts.Broker {
+			b,
+				_ := parts.FakeKafka(t, embedded.KafkaConfig{})
+			return b
+		},
 	} {
 		t.Run(kind, func(t *testing.T) {
 			broker := start(t)
 			topic := parts.Unique("letters")
 			broker.CreateTopic(t, topic, 1, nil)
 			dead := func(end kgo.TransactionEndTry, values ...string) (decide func()) {
-				client := broker.Client(t, kgo.TransactionalID(parts.Unique("dead")), kgo.TransactionTimeout(time.Minute), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+				client := broker.Client(t, kgo.TransactionalID(parts.Unique("dead")),
+					kgo.TransactionTimeout(time.Minute), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 				require.NoError(t, client.BeginTransaction())
 				for _, value := range values {
-					require.NoError(t, client.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Value: []byte(value)}).FirstErr())
+					require.NoError(t, client.ProduceSync(t.Context(),
+						&kgo.Record{Topic: topic, Value: []byte(value)}).FirstErr())
 				}
 				return func() { require.NoError(t, client.EndTransaction(t.Context(), end)) }
 			}
 			ours := openDeadLetters(t, broker, topic, "", nil)
 			write := func(value string) {
-				require.NoError(t, ours.Append(t.Context(), []*sink.Message{{Topic: topic, Partition: 0, Value: []byte(value)}}))
+				require.NoError(t, ours.Append(t.Context(),
+					[]*sink.Message{{Topic: topic, Partition: 0, Value: []byte(value)}}))
 			}
 			write("before")
 			commit := dead(kgo.TryCommit, "committed 1")
@@ -101,7 +114,8 @@ func TestDeadLetters_ReadsOnBehindTheOpenTransactionOfAnother(t *testing.T) {
 			write("behind")
 			reader := openDeadLetters(t, broker, topic, "", nil)
 			values, at := readLetters(t, reader, 0)
-			require.Equal(t, []string{"before", "behind"}, values, "nothing of what is open, all of what is not")
+			require.Equal(t, []string{"before", "behind"}, values,
+				"nothing of what is open, all of what is not")
 			m, err := reader.Get(t.Context(), 0, at[1])
 			require.NoError(t, err)
 			require.Equal(t, "behind", string(m.Value))
@@ -110,7 +124,8 @@ func TestDeadLetters_ReadsOnBehindTheOpenTransactionOfAnother(t *testing.T) {
 			came := func(want ...string) {
 				t.Helper()
 				var got []string
-				for deadline := time.Now().Add(time.Minute); len(got) < len(want) && time.Now().Before(deadline); {
+				for deadline := time.Now().Add(time.Minute); len(got) < len(want) &&
+					time.Now().Before(deadline); {
 					values, _ = readLetters(t, reader, time.Second)
 					got = append(got, values...)
 				}
@@ -129,20 +144,26 @@ func TestDeadLetters_ReadsOnBehindTheOpenTransactionOfAnother(t *testing.T) {
 
 			again := openDeadLetters(t, broker, topic, "", nil)
 			values, _ = readLetters(t, again, 0)
-			require.ElementsMatch(t, []string{"before", "behind", "behind the abort", "committed 1", "behind the commit"}, values, "another reader comes to the same")
+			require.ElementsMatch(t, []string{"before", "behind", "behind the abort", "committed 1",
+				"behind the commit"}, values, "another reader comes to the same")
 		})
 	}
 }
 
-// idleAnswers are those of a broker that answers at once and brings nothing of what it says that there is.
+// idleAnswers are those of a broker that answers at once and brings nothing of what it says that
+// there is.
 var idleAnswers = map[string]func(*kmsg.FetchResponseTopicPartition){
-	"nothing":      func(p *kmsg.FetchResponseTopicPartition) { p.HighWatermark, p.LastStableOffset = 7, 7 },
+	"nothing": func(p *kmsg.FetchResponseTopicPartition) {
+		p.HighWatermark,
+			p.LastStableOffset = 7, 7
+	},
 	"out of range": func(p *kmsg.FetchResponseTopicPartition) { p.ErrorCode = kerr.OffsetOutOfRange.Code },
 	"no leader":    func(p *kmsg.FetchResponseTopicPartition) { p.ErrorCode = kerr.NotLeaderForPartition.Code },
 }
 
 // idly has a broker answer so, and counts how often it is asked.
-func idly(t *testing.T, fake *embedded.Kafka, answer func(*kmsg.FetchResponseTopicPartition)) *atomic.Int64 {
+func idly(t *testing.T, fake *embedded.Kafka,
+	answer func(*kmsg.FetchResponseTopicPartition)) *atomic.Int64 {
 	var asked atomic.Int64
 	fake.Cluster.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		fake.Cluster.KeepControl()
@@ -188,7 +209,8 @@ func TestTurns_ReadsDoNotSpinOnAnswersThatBringNothing(t *testing.T) {
 		},
 		"tail": func(t *testing.T, cfg kafka.Config, topic string) error {
 			s := openSink(t, cfg, newOutcomes().done)
-			_, err := s.Published(t.Context(), sink.Source{}, &sink.Message{Topic: topic, Origin: sink.Origin{LSN: 1}})
+			_, err := s.Published(t.Context(), sink.Source{},
+				&sink.Message{Topic: topic, Origin: sink.Origin{LSN: 1}})
 			return err
 		},
 	}
@@ -199,7 +221,8 @@ func TestTurns_ReadsDoNotSpinOnAnswersThatBringNothing(t *testing.T) {
 				topic := parts.Unique("letters")
 				broker.CreateTopic(t, topic, 1, nil)
 				writer := openDeadLetters(t, broker, topic, "", nil)
-				require.NoError(t, writer.Append(t.Context(), []*sink.Message{{Topic: topic, Partition: 0, Value: []byte("x")}}))
+				require.NoError(t, writer.Append(t.Context(),
+					[]*sink.Message{{Topic: topic, Partition: 0, Value: []byte("x")}}))
 				asked := idly(t, fake, answer)
 				cfg := kafka.DefaultConfig()
 				cfg.Brokers = broker.Brokers()

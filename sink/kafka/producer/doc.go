@@ -28,5 +28,5 @@
 //	position.go            the stored position, and reading it back
 //	progress.go            the progress of a snapshot
 //	deadletters.go         dead letters: opening the topic, writing to it
-//	deadread.go            and reading it
+//	deadlettersread.go     and reading it
 package producer

@@ -35,10 +35,12 @@ func addPartitions(t *testing.T, c *kfake.Cluster, topic string, count int32) {
 	require.Zero(t, resp.Topics[0].ErrorCode)
 }
 
-// What Kafka calls retriable is retried in place: no failure is seen, nothing is repeated, nothing overtakes.
+// What Kafka calls retriable is retried in place: no failure is seen, nothing is repeated, nothing
+// overtakes.
 func TestSink_HealsInPlace(t *testing.T) {
 	for _, fault := range []*kerr.Error{
-		kerr.NotLeaderForPartition, kerr.LeaderNotAvailable, kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend,
+		kerr.NotLeaderForPartition, kerr.LeaderNotAvailable, kerr.NotEnoughReplicas,
+		kerr.NotEnoughReplicasAfterAppend,
 		kerr.RequestTimedOut, kerr.KafkaStorageError, kerr.UnknownTopicOrPartition,
 	} {
 		t.Run(fault.Message, func(t *testing.T) {
@@ -49,7 +51,8 @@ func TestSink_HealsInPlace(t *testing.T) {
 			ms := numbered("orders", n)
 			require.NoError(t, s.Publish(parts.Within(t, patience), ms[:100]))
 			got.wait(t, 100)
-			faults := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "orders", Err: fault, Count: 5})
+			faults := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "orders", Err: fault,
+				Count: 5})
 			for at := 100; at < n; at += 20 {
 				require.NoError(t, s.Publish(parts.Within(t, patience), ms[at:at+20]))
 			}
@@ -132,7 +135,8 @@ func TestSink_OutlastsARestart(t *testing.T) {
 	dir := t.TempDir()
 	_, port := parts.SplitPort(t, parts.Nobody(t))
 	start := func() *kfake.Cluster {
-		return parts.Cluster(t, kfake.SeedTopics(3, "orders"), kfake.Ports(int(port)), kfake.DataDir(dir))
+		return parts.Cluster(t, kfake.SeedTopics(3, "orders"), kfake.Ports(int(port)),
+			kfake.DataDir(dir))
 	}
 	c := start()
 	got := newOutcomes()
@@ -168,14 +172,16 @@ func TestSink_GivesUpAfterTheDeliveryTimeout(t *testing.T) {
 		require.ErrorIs(t, o.err, sink.ErrUnreachable)
 		require.ErrorContains(t, o.err, "sink.kafka.delivery_timeout")
 	}
-	require.ErrorIs(t, s.Publish(parts.Within(t, patience), numbered("orders", 1)), sink.ErrUnreachable)
+	require.ErrorIs(t, s.Publish(parts.Within(t, patience), numbered("orders", 1)),
+		sink.ErrUnreachable)
 	require.NoError(t, s.Close(parts.Within(t, patience)))
 }
 
 func TestSink_GivesUpOnTooFewReplicas(t *testing.T) {
 	t.Parallel()
 	c := parts.Cluster(t, kfake.SeedTopics(1, "orders"))
-	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "orders", Err: kerr.NotEnoughReplicas, Count: -1})
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "orders", Err: kerr.NotEnoughReplicas,
+		Count: -1})
 	cfg := quick(c.ListenAddrs()...)
 	cfg.ProduceTimeout, cfg.ReadTimeout, cfg.DeliveryTimeout = 500*time.Millisecond, time.Second, 3*time.Second
 	got := newOutcomes()
@@ -203,15 +209,17 @@ func TestSink_ReportsABrokerThatIsGone(t *testing.T) {
 	require.NoError(t, s.Close(parts.Within(t, patience)))
 }
 
-// Connections are cut at random while messages flow. Should a session fail, the next starts from the first message that
-// was not delivered, as the relay does: then repeats are allowed, gaps and overtaking are not.
+// Connections are cut at random while messages flow. Should a session fail, the next starts from
+// the first message that was not delivered, as the relay does: then repeats are allowed, gaps and
+// overtaking are not.
 func TestSink_LosesNothingWhenConnectionsAreCut(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 1))
 
 	gate := &parts.Gate{}
-	c := parts.Cluster(t, kfake.NumBrokers(3), kfake.SeedTopics(6, "orders"), kfake.ListenFn(gate.Listen))
+	c := parts.Cluster(t, kfake.NumBrokers(3), kfake.SeedTopics(6, "orders"),
+		kfake.ListenFn(gate.Listen))
 	cfg := quick(c.ListenAddrs()...)
 	const n = 6000
 	ms := numbered("orders", n)
@@ -246,7 +254,8 @@ func TestSink_LosesNothingWhenConnectionsAreCut(t *testing.T) {
 	requireNoGap(t, readAll(t, c, "orders", 6), n)
 }
 
-// requireNoGap wants every number, and in each partition none before a smaller one was seen there for the first time.
+// requireNoGap wants every number, and in each partition none before a smaller one was seen there
+// for the first time.
 func requireNoGap(t testing.TB, records []*kgo.Record, n int) {
 	t.Helper()
 	seen, highest := map[int]bool{}, map[int32]int{}
@@ -313,9 +322,11 @@ func TestSink_CloseDoesNotWaitForABrokerThatWasGivenUp(t *testing.T) {
 	}
 }
 
-// What stands behind a failed message must not be written: it would be seen before the failed one, which comes again.
+// What stands behind a failed message must not be written: it would be seen before the failed one,
+// which comes again.
 func TestSink_NothingOvertakesAFailedMessage(t *testing.T) {
-	for _, fault := range []*kerr.Error{kerr.InvalidRecord, kerr.MessageTooLarge, kerr.OutOfOrderSequenceNumber, kerr.UnknownServerError} {
+	for _, fault := range []*kerr.Error{kerr.InvalidRecord, kerr.MessageTooLarge,
+		kerr.OutOfOrderSequenceNumber, kerr.UnknownServerError} {
 		for round := range 5 {
 			t.Run(fmt.Sprintf("%s %d", fault.Message, round), func(t *testing.T) {
 				c := parts.Cluster(t, kfake.SeedTopics(1, "orders"))

@@ -36,8 +36,9 @@ func quick(brokers ...string) kafka.Config {
 	return cfg
 }
 
-// unhurried is quick, but nothing times out because the machine is busy: for tests in which the broker answers, or the test ends the wait. In
-// a transaction one request that is late ends the session.
+// unhurried is quick, but nothing times out because the machine is busy: for tests in which the
+// broker answers, or the test ends the wait. In a transaction one request that is late ends the
+// session.
 func unhurried(brokers ...string) kafka.Config {
 	cfg := quick(brokers...)
 	cfg.DialTimeout = 10 * time.Second
@@ -102,7 +103,8 @@ func openSink(t testing.TB, cfg kafka.Config, done sink.Done) *Sink {
 func read(t testing.TB, c *kfake.Cluster, topic string, n int, opts ...kgo.Opt) []*kgo.Record {
 	t.Helper()
 	client, err := kgo.NewClient(append([]kgo.Opt{
-		kgo.SeedBrokers(c.ListenAddrs()...), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.SeedBrokers(c.ListenAddrs()...), kgo.ConsumeTopics(topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 	}, opts...)...)
 	require.NoError(t, err)
 	defer client.Close()
@@ -120,8 +122,10 @@ func numbered(topic string, n int) []*sink.Message {
 	ms := make([]*sink.Message, n)
 	for i := range ms {
 		ms[i] = &sink.Message{
-			Topic: topic, Key: fmt.Appendf(nil, "key-%d", i%17), Value: fmt.Appendf(nil, "%d", i), Partition: sink.ByKey,
-			Headers: []sink.Header{{Key: "id", Value: fmt.Appendf(nil, "%d", i)}}, Origin: sink.Origin{Index: uint32(i)},
+			Topic: topic, Key: fmt.Appendf(nil, "key-%d", i%17), Value: fmt.Appendf(nil, "%d", i),
+			Partition: sink.ByKey,
+			Headers:   []sink.Header{{Key: "id", Value: fmt.Appendf(nil, "%d", i)}},
+			Origin:    sink.Origin{Index: uint32(i)},
 		}
 	}
 	return ms

@@ -23,7 +23,8 @@ func TestOpen_NamesEveryBrokerItTried(t *testing.T) {
 	err := openFails(t, quick(first, second, "no-such-host.invalid:9092"))
 	require.ErrorIs(t, err, sink.ErrUnreachable)
 	requireAdvice(t, err)
-	for _, text := range []string{first + ": connection refused", second + ": connection refused", "no-such-host.invalid:9092", "sink.kafka.brokers"} {
+	for _, text := range []string{first + ": connection refused", second + ": connection refused",
+		"no-such-host.invalid:9092", "sink.kafka.brokers"} {
 		require.ErrorContains(t, err, text)
 	}
 }
@@ -66,7 +67,8 @@ func writer(topics ...string) kfake.Opt {
 	for _, topic := range topics {
 		for _, op := range []kmsg.ACLOperation{kmsg.ACLOperationWrite, kmsg.ACLOperationDescribe} {
 			acls = append(acls, kfake.ACL{
-				Resource: kmsg.ACLResourceTypeTopic, Name: topic, Pattern: kmsg.ACLResourcePatternTypeLiteral, Operation: op, Allow: true,
+				Resource: kmsg.ACLResourceTypeTopic, Name: topic, Pattern: kmsg.ACLResourcePatternTypeLiteral,
+				Operation: op, Allow: true,
 			})
 		}
 	}
@@ -74,7 +76,8 @@ func writer(topics ...string) kfake.Opt {
 }
 
 func TestPublish_NeedsPermissionForTheTopic(t *testing.T) {
-	c := parts.Cluster(t, kfake.SeedTopics(2, "orders", "secrets"), kfake.EnableSASL(), kfake.EnableACLs(), writer("orders"))
+	c := parts.Cluster(t, kfake.SeedTopics(2, "orders", "secrets"), kfake.EnableSASL(),
+		kfake.EnableACLs(), writer("orders"))
 	cfg := quick(c.ListenAddrs()...)
 	cfg.SASL = kafka.SASLConfig{Mechanism: "PLAIN", Username: "rider", Password: secret.Of("s3cret")}
 	requireDelivers(t, cfg)
@@ -88,7 +91,8 @@ func TestPublish_NeedsPermissionForTheTopic(t *testing.T) {
 }
 
 func TestOpen_NeedsPermissionToProduce(t *testing.T) {
-	c := parts.Cluster(t, kfake.SeedTopics(2, "orders"), kfake.EnableSASL(), kfake.EnableACLs(), writer())
+	c := parts.Cluster(t, kfake.SeedTopics(2, "orders"), kfake.EnableSASL(), kfake.EnableACLs(),
+		writer())
 	cfg := quick(c.ListenAddrs()...)
 	cfg.SASL = kafka.SASLConfig{Mechanism: "PLAIN", Username: "rider", Password: secret.Of("s3cret")}
 	err := openFails(t, cfg)
@@ -96,7 +100,8 @@ func TestOpen_NeedsPermissionToProduce(t *testing.T) {
 	requireAdvice(t, err)
 }
 
-// Without a producer id a client repeats requests all the same, and brokers write them twice, or behind others.
+// Without a producer id a client repeats requests all the same, and brokers write them twice, or
+// behind others.
 func TestOpen_NeedsAProducerID(t *testing.T) {
 	old := kversion.V2_8_0()
 	old.SetMaxKeyVersion(int16(kmsg.InitProducerID), -1)

@@ -34,9 +34,12 @@ func TestPartitioner_PlacesKeysAsJavaDoes(t *testing.T) {
 	} {
 		t.Run(test.key, func(t *testing.T) {
 			m := &sink.Message{Topic: "orders", Key: []byte(test.key), Partition: sink.ByKey}
-			for partitions, want := range map[int32]int32{3: test.of3, 6: test.of6, 12: test.of12, 1<<31 - 1: test.exact} {
+			for partitions, want := range map[int32]int32{3: test.of3, 6: test.of6, 12: test.of12,
+				1<<31 - 1: test.exact} {
 				require.Equal(t, want, place(partitions, m), "of %d partitions", partitions)
-				require.EqualValues(t, want, javaPartitioner{kgo.StickyKeyPartitioner(nil)}.ForTopic("orders").Partition(kafkaRecord(m), int(partitions)))
+				require.EqualValues(t, want,
+					javaPartitioner{kgo.StickyKeyPartitioner(nil)}.ForTopic("orders").Partition(kafkaRecord(m),
+						int(partitions)))
 			}
 		})
 	}
@@ -49,7 +52,8 @@ func place(partitions int32, m *sink.Message) int32 {
 	return p.partition(kafkaRecord(m), m.Partition, kafka.SizeInBatch(m))
 }
 
-// The client counts the partitions, and asks the partitioner with what it has counted. Messages are placed before that, with what the last question said.
+// The client counts the partitions, and asks the partitioner with what it has counted. Messages
+// are placed before that, with what the last question said.
 func TestPartitioner_PlacesKeysInPartitionsThatWereAdded(t *testing.T) {
 	ls := &queues{topics: map[string]*topicQueues{}}
 	client := placed{ls}.ForTopic("orders")
@@ -58,7 +62,8 @@ func TestPartitioner_PlacesKeysInPartitionsThatWereAdded(t *testing.T) {
 	for partitions, want := range map[int]int32{3: 2, 6: 5, 12: 11} { // as Java does
 		r.Partition = 1
 		require.Equal(t, 1, client.Partition(r, partitions), "it has its partition already")
-		require.Equal(t, want, ls.topic("orders").partition(kafkaRecord(m), m.Partition, kafka.SizeInBatch(m)), "of %d partitions", partitions)
+		require.Equal(t, want, ls.topic("orders").partition(kafkaRecord(m), m.Partition,
+			kafka.SizeInBatch(m)), "of %d partitions", partitions)
 	}
 }
 
@@ -66,18 +71,21 @@ func TestPartitioner_PrefersTheExplicitPartition(t *testing.T) {
 	for partition := range int32(2) {
 		m := &sink.Message{Key: []byte("10711fa5"), Partition: partition}
 		require.Equal(t, partition, place(3, m))
-		require.EqualValues(t, partition, javaPartitioner{kgo.StickyKeyPartitioner(nil)}.ForTopic("orders").Partition(kafkaRecord(m), 3))
+		require.EqualValues(t, partition,
+			javaPartitioner{kgo.StickyKeyPartitioner(nil)}.ForTopic("orders").Partition(kafkaRecord(m), 3))
 	}
 }
 
-// The client would count the partitions that have a leader, and write to the one that has that number among them.
+// The client would count the partitions that have a leader, and write to the one that has that
+// number among them.
 func TestPartitioner_CountsPartitionsWithoutALeader(t *testing.T) {
 	record := func(key string, partition int32) *kgo.Record {
 		return kafkaRecord(&sink.Message{Topic: "orders", Key: []byte(key), Partition: partition})
 	}
 	chosen := placed{&queues{topics: map[string]*topicQueues{}}}.ForTopic("orders")
 	choosing := javaPartitioner{kgo.StickyKeyPartitioner(nil)}.ForTopic("orders")
-	for _, r := range []*kgo.Record{record("10711fa5", sink.ByKey), record("10711fa5", 0), record("10711fa5", 1)} {
+	for _, r := range []*kgo.Record{record("10711fa5", sink.ByKey), record("10711fa5", 0),
+		record("10711fa5", 1)} {
 		require.True(t, chosen.RequiresConsistency(r))
 		require.True(t, choosing.RequiresConsistency(r))
 	}

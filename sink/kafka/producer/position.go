@@ -93,11 +93,20 @@ func readPositions(ctx context.Context, client *kafka.Client, topic string) (pos
 	found := positions{committed: map[string][]byte{}}
 	reader := topicreader.New(client, false)
 	ends, err := reader.Ends(ctx, topic)
-	if err != nil || len(ends[topic]) == 0 {
+	if err == nil && len(ends[topic]) == 0 {
+		err = notThere(topic)
+	}
+	if err != nil {
 		return found, err
 	}
 	all := topicreader.Span{Topic: topic, Partition: onlyPartition, End: ends[topic][onlyPartition]}
 	return found, reader.Scan(ctx, all, 0, found.add)
+}
+
+// notThere is for a topic of the relay's own that was there, or was created: without it the relay
+// would begin as if nothing was stored.
+func notThere(topic string) error {
+	return fmt.Errorf("%w: the brokers do not agree whether topic %q exists", sink.ErrUnreachable, topic)
 }
 
 // add takes a record. The relay writes in transactions; an operator may write without, with the

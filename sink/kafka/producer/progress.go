@@ -47,6 +47,9 @@ func (p *Progress) Load(ctx context.Context, key string, each func(value []byte)
 			each(m.Value)
 		}
 	})
+	if err == nil && p.known[p.topic] == 0 {
+		err = notThere(p.topic)
+	}
 	if err != nil {
 		return fmt.Errorf("read the progress of the snapshot: %w", err)
 	}

@@ -25,7 +25,8 @@ func openProgress(t *testing.T, cfg kafka.Config, topic string) *Progress {
 // load returns the values of a key.
 func load(t *testing.T, p *Progress, key string) (values []string) {
 	t.Helper()
-	require.NoError(t, p.Load(parts.Within(t, 3*patience), key, func(value []byte) { values = append(values, string(value)) }))
+	require.NoError(t, p.Load(parts.Within(t, 3*patience), key,
+		func(value []byte) { values = append(values, string(value)) }))
 	return values
 }
 
@@ -70,7 +71,8 @@ func TestProgress_ReadsWhatWasPublishedBehindAnOffset(t *testing.T) {
 				var ms []*sink.Message
 				for i := from; i < to; i++ {
 					ms = append(ms, &sink.Message{
-						Topic: topic, Partition: sink.ByKey, Key: fmt.Appendf(nil, "key %d", i%7), Value: fmt.Appendf(nil, "%d", i),
+						Topic: topic, Partition: sink.ByKey, Key: fmt.Appendf(nil, "key %d", i%7),
+						Value:   fmt.Appendf(nil, "%d", i),
 						Headers: []sink.Header{{Key: "id", Value: fmt.Appendf(nil, "%d", i)}, {Key: "id"}},
 					})
 				}
@@ -104,8 +106,10 @@ func TestProgress_ReadsWhatWasPublishedBehindAnOffset(t *testing.T) {
 
 func TestOpenProgress_RefusesATopicThatForgets(t *testing.T) {
 	c := parts.Cluster(t, kfake.SeedTopics(1, "postrider.snapshot"))
-	_, err := OpenProgress(parts.Within(t, 3*patience), quick(c.ListenAddrs()...), "postrider.snapshot", zerolog.Nop())
-	require.ErrorContains(t, err, "kafka-configs.sh --bootstrap-server "+c.ListenAddrs()[0]+" --alter --topic postrider.snapshot --add-config cleanup.policy=compact")
+	_, err := OpenProgress(parts.Within(t, 3*patience), quick(c.ListenAddrs()...),
+		"postrider.snapshot", zerolog.Nop())
+	require.ErrorContains(t, err,
+		"kafka-configs.sh --bootstrap-server "+c.ListenAddrs()[0]+" --alter --topic postrider.snapshot --add-config cleanup.policy=compact")
 	requireAdvice(t, err)
 }
 

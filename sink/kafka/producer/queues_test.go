@@ -68,7 +68,8 @@ func TestQueues_GiveTheClientOneBatchOfAPartition(t *testing.T) {
 	qt.add(0, 300)
 	qt.add(2, 20)
 	second, sizes := qt.next()
-	require.Equal(t, map[int32][]int{2: {20}}, sizes, "nothing follows a batch that is not acknowledged")
+	require.Equal(t, map[int32][]int{2: {20}}, sizes,
+		"nothing follows a batch that is not acknowledged")
 	freed, idle := qt.queues.acked(first.records[0].queue)
 	require.False(t, freed || idle, "nor one that is in part")
 	_, sizes = qt.next()
@@ -88,12 +89,14 @@ func TestQueues_GiveTheClientOneBatchOfAPartition(t *testing.T) {
 	require.Zero(t, qt.queues.waiting+qt.queues.held+qt.queues.messages+qt.queues.bytes+int(qt.queues.out.Load()))
 }
 
-// A leader that has forgotten the producer takes any sequence number: also that of a second batch whose first it has refused. One record cannot become two.
+// A leader that has forgotten the producer takes any sequence number: also that of a second batch
+// whose first it has refused. One record cannot become two.
 func TestQueues_GiveOneRecordAfterALongPause(t *testing.T) {
 	qt := newQueueTest(1000)
 	qt.add(0, 10, 10)
 	first, sizes := qt.next()
-	require.Equal(t, map[int32][]int{0: {10, 10}}, sizes, "the client itself takes care of the first ever")
+	require.Equal(t, map[int32][]int{0: {10, 10}}, sizes,
+		"the client itself takes care of the first ever")
 	qt.land(first)
 	qt.now = qt.now.Add(forgetful + time.Second)
 	qt.add(0, 10, 10, 10)
@@ -146,12 +149,13 @@ func TestSink_AllocatesAtMostTwicePerRow(t *testing.T) {
 	const window, rows = 5_000, 50_000
 	var failed atomic.Int64
 	room := make(chan struct{}, window)
-	s, err := Open(parts.Within(t, patience), quick(c.ListenAddrs()...), zerolog.Nop(), func(_ *sink.Message, err error) {
-		if err != nil {
-			failed.Add(1)
-		}
-		<-room
-	})
+	s, err := Open(parts.Within(t, patience), quick(c.ListenAddrs()...), zerolog.Nop(),
+		func(_ *sink.Message, err error) {
+			if err != nil {
+				failed.Add(1)
+			}
+			<-room
+		})
 	require.NoError(t, err)
 	defer func() { _ = s.Close(parts.Within(t, patience)) }()
 	ms := numbered("orders", 2*window)

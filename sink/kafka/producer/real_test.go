@@ -68,9 +68,12 @@ func TestKafka_OnARealBroker(t *testing.T) {
 			spoil   func(*sink.Message)
 			is      error
 		}{
-			"size":         {map[string]string{"max.message.bytes": "2000"}, func(m *sink.Message) { m.Value = make([]byte, 5000) }, sink.ErrTooLarge},
-			"timestamp":    {map[string]string{"message.timestamp.before.max.ms": "1000"}, func(m *sink.Message) { m.Timestamp = time.Unix(1e9, 0) }, sink.ErrInvalidRecord},
-			"key required": {map[string]string{"cleanup.policy": "compact"}, func(m *sink.Message) { m.Key = nil }, sink.ErrInvalidRecord},
+			"size": {map[string]string{"max.message.bytes": "2000"},
+				func(m *sink.Message) { m.Value = make([]byte, 5000) }, sink.ErrTooLarge},
+			"timestamp": {map[string]string{"message.timestamp.before.max.ms": "1000"},
+				func(m *sink.Message) { m.Timestamp = time.Unix(1e9, 0) }, sink.ErrInvalidRecord},
+			"key required": {map[string]string{"cleanup.policy": "compact"},
+				func(m *sink.Message) { m.Key = nil }, sink.ErrInvalidRecord},
 		} {
 			t.Run(name, func(t *testing.T) {
 				topic := parts.Unique("topic")
@@ -111,7 +114,8 @@ func TestKafka_OnARealBroker(t *testing.T) {
 		require.Equal(t, time.Hour, report.Topics[0].TimestampMaxAhead, "the default since Kafka 4")
 
 		strict := parts.Unique("topic")
-		b.CreateTopic(t, strict, 1, map[string]string{"message.timestamp.before.max.ms": "86400000", "message.timestamp.type": "LogAppendTime", "compression.type": "gzip"})
+		b.CreateTopic(t, strict, 1, map[string]string{"message.timestamp.before.max.ms": "86400000",
+			"message.timestamp.type": "LogAppendTime", "compression.type": "gzip"})
 		report, err = kafka.Inspect(parts.Within(t, patience), real(b), []string{strict})
 		require.NoError(t, err)
 		require.Equal(t, 24*time.Hour, report.Topics[0].TimestampMaxAge)
@@ -120,7 +124,8 @@ func TestKafka_OnARealBroker(t *testing.T) {
 	})
 }
 
-// requireOutlasts publishes while the broker is away: the same session delivers everything, once and in order.
+// requireOutlasts publishes while the broker is away: the same session delivers everything, once
+// and in order.
 func requireOutlasts(t *testing.T, b *parts.Broker, away func(*Sink) (back func())) {
 	t.Helper()
 	topic := b.Topic(t, 3)
@@ -143,10 +148,11 @@ func requireOutlasts(t *testing.T, b *parts.Broker, away func(*Sink) (back func(
 }
 
 func TestOpen_AuthenticatesAtARealBroker(t *testing.T) {
-	b := parts.ExclusiveKafka(t, parts.KafkaConfig{Protocol: "SASL_PLAINTEXT", Properties: map[string]string{
-		"sasl.enabled.mechanisms":                     "PLAIN",
-		"listener.name.client.plain.sasl.jaas.config": `org.apache.kafka.common.security.plain.PlainLoginModule required user_rider="s3cret";`,
-	}})
+	b := parts.ExclusiveKafka(t, parts.KafkaConfig{Protocol: "SASL_PLAINTEXT",
+		Properties: map[string]string{
+			"sasl.enabled.mechanisms":                     "PLAIN",
+			"listener.name.client.plain.sasl.jaas.config": `org.apache.kafka.common.security.plain.PlainLoginModule required user_rider="s3cret";`,
+		}})
 	topic := b.Topic(t, 1)
 	cfg := real(b)
 	cfg.SASL = kafka.SASLConfig{Mechanism: "PLAIN", Username: "rider", Password: secret.Of("s3cret")}

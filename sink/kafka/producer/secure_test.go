@@ -33,7 +33,8 @@ func TestOpen_WarnsOfWhatIsNotSafe(t *testing.T) {
 	a := parts.NewAuthority(t)
 	open := func(cfg kafka.Config) string {
 		var log bytes.Buffer
-		s, err := Open(parts.Within(t, patience), cfg, zerolog.New(&log).Level(zerolog.InfoLevel), newOutcomes().done)
+		s, err := Open(parts.Within(t, patience), cfg, zerolog.New(&log).Level(zerolog.InfoLevel),
+			newOutcomes().done)
 		require.NoError(t, err)
 		require.NoError(t, s.Close(parts.Within(t, patience)))
 		return log.String()
@@ -47,7 +48,8 @@ func TestOpen_WarnsOfWhatIsNotSafe(t *testing.T) {
 
 	plain := parts.Cluster(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "rider", "s3cret-canary"))
 	cfg = quick(plain.ListenAddrs()...)
-	cfg.SASL = kafka.SASLConfig{Mechanism: "PLAIN", Username: "rider", Password: secret.Of("s3cret-canary")}
+	cfg.SASL = kafka.SASLConfig{Mechanism: "PLAIN", Username: "rider",
+		Password: secret.Of("s3cret-canary")}
 	require.Contains(t, open(cfg), "in the clear")
 	require.NotContains(t, open(cfg), "canary")
 }
@@ -106,7 +108,8 @@ func TestOpen_SpeaksTLS(t *testing.T) {
 
 func TestOpen_RefusesAnExpiredServerCertificate(t *testing.T) {
 	a := parts.NewAuthority(t)
-	c := parts.Cluster(t, kfake.TLS(a.Server(x509.Certificate{NotAfter: time.Now().Add(-time.Minute)})))
+	c := parts.Cluster(t,
+		kfake.TLS(a.Server(x509.Certificate{NotAfter: time.Now().Add(-time.Minute)})))
 	cfg := quick(c.ListenAddrs()...)
 	cfg.TLS = kafka.TLSConfig{Enabled: true, CAFile: a.CAFile()}
 	err := openFails(t, cfg)
@@ -124,7 +127,8 @@ func TestOpen_SaysThatTheListenerHasNoTLS(t *testing.T) {
 
 func TestOpen_PresentsItsCertificate(t *testing.T) {
 	a := parts.NewAuthority(t)
-	for name, newest := range map[string]uint16{"TLS 1.2": tls.VersionTLS12, "TLS 1.3": tls.VersionTLS13} {
+	for name, newest := range map[string]uint16{"TLS 1.2": tls.VersionTLS12,
+		"TLS 1.3": tls.VersionTLS13} {
 		t.Run(name, func(t *testing.T) {
 			server := a.Server(x509.Certificate{})
 			server.ClientAuth = tls.RequireAndVerifyClientCert
@@ -151,9 +155,11 @@ func TestOpen_PresentsItsCertificate(t *testing.T) {
 func TestOpen_Authenticates(t *testing.T) {
 	for _, mechanism := range []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"} {
 		t.Run(mechanism, func(t *testing.T) {
-			c := parts.Cluster(t, kfake.SeedTopics(2, "orders"), kfake.EnableSASL(), kfake.Superuser(mechanism, "rider", "s3cret-canary"))
+			c := parts.Cluster(t, kfake.SeedTopics(2, "orders"), kfake.EnableSASL(),
+				kfake.Superuser(mechanism, "rider", "s3cret-canary"))
 			cfg := quick(c.ListenAddrs()...)
-			cfg.SASL = kafka.SASLConfig{Mechanism: mechanism, Username: "rider", Password: secret.Of("s3cret-canary")}
+			cfg.SASL = kafka.SASLConfig{Mechanism: mechanism, Username: "rider",
+				Password: secret.Of("s3cret-canary")}
 			requireDelivers(t, cfg)
 
 			wrong := cfg
@@ -180,13 +186,15 @@ func TestOpen_AuthenticatesOverTLS(t *testing.T) {
 	cfg.TLS = kafka.TLSConfig{Enabled: true, CAFile: a.CAFile()}
 	file := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(file, []byte("s3cret\n"), 0o600))
-	cfg.SASL = kafka.SASLConfig{Mechanism: "SCRAM-SHA-512", Username: "rider", Password: secret.File(file)}
+	cfg.SASL = kafka.SASLConfig{Mechanism: "SCRAM-SHA-512", Username: "rider",
+		Password: secret.File(file)}
 	requireDelivers(t, cfg)
 }
 
 func TestOpen_RefusesAnUnsupportedMechanism(t *testing.T) {
 	c := parts.Cluster(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "rider", "s3cret"))
 	cfg := quick(c.ListenAddrs()...)
-	cfg.SASL = kafka.SASLConfig{Mechanism: "SCRAM-SHA-512", Username: "rider", Password: secret.Of("s3cret")}
+	cfg.SASL = kafka.SASLConfig{Mechanism: "SCRAM-SHA-512", Username: "rider",
+		Password: secret.Of("s3cret")}
 	require.ErrorIs(t, openFails(t, cfg), sink.ErrAuthentication)
 }

@@ -29,7 +29,8 @@ func half(n int) []byte {
 	return append(noise(n/2), bytes.Repeat([]byte("compressible "), n/2/13)...)
 }
 
-// What the broker takes because it is compressed goes through, and nothing is refused because of what stands beside it.
+// What the broker takes because it is compressed goes through, and nothing is refused because of
+// what stands beside it.
 func TestSink_LimitsWhatIsSent(t *testing.T) {
 	b := parts.ExclusiveKafka(t, parts.KafkaConfig{}) // which takes batches of 1,048,588 bytes
 	for _, compression := range []string{"gzip", "snappy", "lz4", "zstd"} {
@@ -41,7 +42,8 @@ func TestSink_LimitsWhatIsSent(t *testing.T) {
 			s := openSink(t, cfg, got.done)
 			var ms []*sink.Message
 			add := func(value []byte) {
-				ms = append(ms, &sink.Message{Topic: topic, Key: fmt.Append(nil, len(ms)), Value: value, Partition: sink.ByKey})
+				ms = append(ms, &sink.Message{Topic: topic, Key: fmt.Append(nil, len(ms)), Value: value,
+					Partition: sink.ByKey})
 			}
 			for range 2 {
 				add(bytes.Repeat([]byte("compressible "), 200_000/13))
@@ -73,7 +75,8 @@ func TestSink_LimitsWhatIsSent(t *testing.T) {
 
 			err := s.Publish(parts.Within(t, patience), []*sink.Message{
 				{Topic: topic, Key: []byte("before"), Value: []byte("small"), Partition: sink.ByKey},
-				{Topic: topic, Key: []byte("large"), Value: half(2_300_000), Partition: sink.ByKey, Origin: sink.Origin{EventID: "e7"}},
+				{Topic: topic, Key: []byte("large"), Value: half(2_300_000), Partition: sink.ByKey,
+					Origin: sink.Origin{EventID: "e7"}},
 			})
 			require.ErrorIs(t, err, sink.ErrTooLarge)
 			var failed *sink.MessageError
@@ -82,7 +85,8 @@ func TestSink_LimitsWhatIsSent(t *testing.T) {
 			require.ErrorContains(t, err, "left by "+compression)
 			t.Log(err)
 			require.NoError(t, got.wait(t, len(ms)+1)[len(ms)].err)
-			require.NoError(t, s.Publish(parts.Within(t, patience), []*sink.Message{{Topic: topic, Key: []byte("behind"), Partition: sink.ByKey}}))
+			require.NoError(t, s.Publish(parts.Within(t, patience),
+				[]*sink.Message{{Topic: topic, Key: []byte("behind"), Partition: sink.ByKey}}))
 			require.NoError(t, got.wait(t, len(ms)+2)[len(ms)+1].err)
 		})
 	}
@@ -91,7 +95,8 @@ func TestSink_LimitsWhatIsSent(t *testing.T) {
 // eventuallyInFlight waits until the sink has taken n messages.
 func eventuallyInFlight(t *testing.T, s *Sink, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool { return s.published.Load() >= int64(n) }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return s.published.Load() >= int64(n) }, patience,
+		5*time.Millisecond)
 }
 
 func TestSink_RefusesWhatCannotBeMadeSmaller(t *testing.T) {
@@ -102,8 +107,9 @@ func TestSink_RefusesWhatCannotBeMadeSmaller(t *testing.T) {
 		message     sink.Message
 		says        string
 	}{
-		"no compression": {"none", sink.Message{Value: make([]byte, 2<<20)}, "sink.kafka.max_message_bytes is 1048576"},
-		"raw limit":      {"zstd", sink.Message{Value: make([]byte, 100<<20)}, "before compression"},
+		"no compression": {"none", sink.Message{Value: make([]byte, 2<<20)},
+			"sink.kafka.max_message_bytes is 1048576"},
+		"raw limit": {"zstd", sink.Message{Value: make([]byte, 100<<20)}, "before compression"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := real(b)
@@ -126,7 +132,8 @@ func TestSink_SendsALargeKeyOrHeader(t *testing.T) {
 	cfg.Compression = "zstd"
 	session(t, cfg, []*sink.Message{
 		{Topic: topic, Key: bytes.Repeat([]byte("k"), 2<<20), Partition: sink.ByKey},
-		{Topic: topic, Key: []byte("k"), Headers: []sink.Header{{Key: "h", Value: make([]byte, 2<<20)}}, Partition: sink.ByKey},
+		{Topic: topic, Key: []byte("k"), Headers: []sink.Header{{Key: "h", Value: make([]byte, 2<<20)}},
+			Partition: sink.ByKey},
 	})
 	records := b.Consume(t, topic, 2)
 	require.Len(t, records[0].Key, 2<<20)

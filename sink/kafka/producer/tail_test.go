@@ -20,18 +20,22 @@ import (
 	"github.com/postrider/postrider/test/parts"
 )
 
-var us = sink.Source{SystemID: "7300000000000000000", Timeline: 1, Database: "shop", Slot: "postrider", Events: "postrider"}
+var us = sink.Source{SystemID: "7300000000000000000", Timeline: 1, Database: "shop",
+	Slot: "postrider", Events: "postrider"}
 
 // committed is when all transactions of these tests were.
 var committed = time.UnixMicro(1_800_000_000_123_456)
 
 // event is a message as the relay makes it with dedup.
-func event(topic string, source sink.Source, lsn pglogrepl.LSN, index uint32, key string) *sink.Message {
+func event(topic string, source sink.Source, lsn pglogrepl.LSN, index uint32,
+	key string) *sink.Message {
 	m := &sink.Message{
-		Topic: topic, Key: []byte(key), Value: fmt.Appendf(nil, "%s %d", lsn, index), Partition: sink.ByKey,
+		Topic: topic, Key: []byte(key), Value: fmt.Appendf(nil, "%s %d", lsn, index),
+		Partition: sink.ByKey,
 		Headers: []sink.Header{
 			{Key: "id", Value: []byte("x")},
-			{Key: router.HeaderLSN, Value: []byte(lsn.String())}, {Key: router.HeaderIndex, Value: fmt.Appendf(nil, "%d", index)},
+			{Key: router.HeaderLSN, Value: []byte(lsn.String())},
+			{Key: router.HeaderIndex, Value: fmt.Appendf(nil, "%d", index)},
 			{Key: sink.HeaderSource, Value: source.Signature(committed)},
 		},
 		Origin: sink.Origin{LSN: lsn, Index: index, CommitTime: committed},
@@ -46,7 +50,8 @@ func event(topic string, source sink.Source, lsn pglogrepl.LSN, index uint32, ke
 func transactions(topic string, source sink.Source, n int) []*sink.Message {
 	ms := make([]*sink.Message, n)
 	for i := range ms {
-		ms[i] = event(topic, source, pglogrepl.LSN(1000+i/10*100), uint32(i%10), fmt.Sprint("key-", i%23))
+		ms[i] = event(topic, source, pglogrepl.LSN(1000+i/10*100), uint32(i%10),
+			fmt.Sprint("key-", i%23))
 	}
 	return ms
 }
@@ -71,8 +76,10 @@ func session(t testing.TB, cfg kafka.Config, ms []*sink.Message) {
 	require.NoError(t, s.Close(parts.Within(t, patience)))
 }
 
-// requirePublished opens another session and compares what it says of each message with what is so.
-func requirePublished(t testing.TB, cfg kafka.Config, source sink.Source, ms []*sink.Message, is func(i int) bool) {
+// requirePublished opens another session and compares what it says of each message with what is
+// so.
+func requirePublished(t testing.TB, cfg kafka.Config, source sink.Source, ms []*sink.Message,
+	is func(i int) bool) {
 	t.Helper()
 	s := openSink(t, cfg, newOutcomes().done)
 	for i, m := range ms {
@@ -125,7 +132,8 @@ func TestPublished_TellsExactlyWhatEarlierSessionsHavePublished(t *testing.T) {
 			requirePublished(t, cfg, us, ms, is)
 			requirePublished(t, cfg, us, ms[900:], func(i int) bool { return is(i + 900) })
 			requirePublished(t, cfg, us, ms[1600:], func(i int) bool { return is(i + 1600) })
-			requirePublished(t, cfg, sink.Source{SystemID: "1", Timeline: 1, Slot: "postrider"}, ms[:10], func(int) bool { return false })
+			requirePublished(t, cfg, sink.Source{SystemID: "1", Timeline: 1, Slot: "postrider"}, ms[:10],
+				func(int) bool { return false })
 			counted := us
 			counted.Events += "+messages"
 			requirePublished(t, cfg, counted, ms[:10], func(int) bool { return false })
@@ -141,7 +149,8 @@ func TestPublished_TellsExactlyWhatEarlierSessionsHavePublished(t *testing.T) {
 	}
 }
 
-// A key that now belongs into another partition, whose newest event is later: taken for its word, that partition would hide the row.
+// A key that now belongs into another partition, whose newest event is later: taken for its word,
+// that partition would hide the row.
 func TestPublished_LosesNothingWhenPartitionsWereAdded(t *testing.T) {
 	c := parts.Cluster(t, kfake.SeedTopics(2, "orders"))
 	cfg := quick(c.ListenAddrs()...)
@@ -167,12 +176,14 @@ func TestPublished_LosesNothingWhenPartitionsWereAdded(t *testing.T) {
 // deleteBefore does what retention does.
 func deleteBefore(t testing.TB, client *kgo.Client, topic string, partition int32, offset int64) {
 	t.Helper()
-	deleted, err := kadm.NewClient(client).DeleteRecords(parts.Within(t, patience), kadm.OffsetsList{{Topic: topic, Partition: partition, At: offset}}.Offsets())
+	deleted, err := kadm.NewClient(client).DeleteRecords(parts.Within(t, patience),
+		kadm.OffsetsList{{Topic: topic, Partition: partition, At: offset}}.Offsets())
 	require.NoError(t, err)
 	require.NoError(t, deleted.Error())
 }
 
-// What retention has removed is not known to be published. It comes again, and what follows of its keys behind it.
+// What retention has removed is not known to be published. It comes again, and what follows of its
+// keys behind it.
 func TestPublished_RepeatsInOrderWhereRecordsWereDeleted(t *testing.T) {
 	b := parts.RealKafka(t)
 	topic := b.Topic(t, 1)
@@ -182,7 +193,8 @@ func TestPublished_RepeatsInOrderWhereRecordsWereDeleted(t *testing.T) {
 	requirePublished(t, real(b), us, ms[100:], func(int) bool { return false })
 	requirePublished(t, real(b), us, ms[150:], func(i int) bool { return i+150 < 200 })
 
-	// A session was killed while it published them again: the newer ones before its end have to follow once more.
+	// A session was killed while it published them again: the newer ones before its end have to
+	// follow once more.
 	session(t, real(b), ms[100:120])
 	follows := func(i int) bool { return i < 120 }
 	requirePublished(t, real(b), us, ms[100:], func(i int) bool { return follows(i + 100) })
@@ -190,7 +202,8 @@ func TestPublished_RepeatsInOrderWhereRecordsWereDeleted(t *testing.T) {
 	requirePublished(t, real(b), us, ms[150:], func(int) bool { return false })
 }
 
-// Two keys share a partition, and a partition was added in which one of them lies now. Retention has left only the later row of the other.
+// Two keys share a partition, and a partition was added in which one of them lies now. Retention
+// has left only the later row of the other.
 func TestPublished_HidesNoRowBehindALaterOneOfItsPartition(t *testing.T) {
 	c := parts.Cluster(t, kfake.SeedTopics(2, "orders"))
 	cfg := quick(c.ListenAddrs()...)
@@ -203,11 +216,14 @@ func TestPublished_HidesNoRowBehindALaterOneOfItsPartition(t *testing.T) {
 			}
 		}
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	client, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
-	require.NoError(t, client.ProduceSync(parts.Within(t, patience), &kgo.Record{Topic: "orders", Partition: 1, Value: []byte("of another")}).FirstErr())
-	lost := event("orders", us, 1000, 0, key(0, 1)) // on its way to partition 0 when the relay was killed
+	require.NoError(t, client.ProduceSync(parts.Within(t, patience),
+		&kgo.Record{Topic: "orders", Partition: 1, Value: []byte("of another")}).FirstErr())
+	// on its way to partition 0 when the relay was killed
+	lost := event("orders", us, 1000, 0, key(0, 1))
 	session(t, cfg, []*sink.Message{event("orders", us, 2000, 0, key(1, 1))})
 	deleteBefore(t, client, "orders", 1, 1)
 	addPartitions(t, c, "orders", 3)
@@ -215,11 +231,13 @@ func TestPublished_HidesNoRowBehindALaterOneOfItsPartition(t *testing.T) {
 	requirePublished(t, cfg, us, []*sink.Message{lost, there}, func(i int) bool { return i == 1 })
 }
 
-// The routing was changed while rows were not sent yet. Where they belong now, newer rows of other keys are, and of the same key.
+// The routing was changed while rows were not sent yet. Where they belong now, newer rows of other
+// keys are, and of the same key.
 func TestPublished_HidesNoRowThatWasRoutedElsewhereBefore(t *testing.T) {
 	c := parts.Cluster(t, kfake.SeedTopics(2, "orders", "payments"))
 	cfg := quick(c.ListenAddrs()...)
-	client, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	client, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
 	var later []*sink.Message
@@ -230,7 +248,8 @@ func TestPublished_HidesNoRowThatWasRoutedElsewhereBefore(t *testing.T) {
 			later = append(later, m)
 		}
 	}
-	session(t, cfg, []*sink.Message{event("orders", us, 500, 0, "k")}) // orders has no time for what follows
+	// orders has no time for what follows
+	session(t, cfg, []*sink.Message{event("orders", us, 500, 0, "k")})
 	session(t, cfg, later)
 	for partition := range int32(2) {
 		deleteBefore(t, client, "payments", partition, 5)
@@ -257,7 +276,8 @@ func TestPublished_FindsNothingInATopicThatIsNotThere(t *testing.T) {
 	require.False(t, snapshot)
 }
 
-// What the leader has appended and its replicas do not have yet is waited for: the killed relay's last request.
+// What the leader has appended and its replicas do not have yet is waited for: the killed relay's
+// last request.
 func TestPublished_ReadsToTheEndOfTheLeadersLog(t *testing.T) {
 	c := parts.Cluster(t, kfake.SeedTopics(1, "orders"))
 	cfg := quick(c.ListenAddrs()...)
@@ -320,7 +340,8 @@ func TestPublished_GivesUp(t *testing.T) {
 	require.NoError(t, <-closed)
 
 	cfg.DeliveryTimeout, cfg.ReadTimeout, cfg.ProduceTimeout = 3*time.Second, time.Second, 500*time.Millisecond
-	_, err = openSink(t, cfg, newOutcomes().done).Published(parts.Within(t, patience), us, event("orders", us, 7, 0, "k"))
+	_, err = openSink(t, cfg, newOutcomes().done).Published(parts.Within(t, patience), us,
+		event("orders", us, 7, 0, "k"))
 	require.ErrorIs(t, err, sink.ErrUnreachable)
 	require.ErrorContains(t, err, "80 records were not on enough replicas")
 }
@@ -333,13 +354,15 @@ func TestPublished_BoundsTheSearch(t *testing.T) {
 	session(t, cfg, ms[:50])
 	foreign := make([]*sink.Message, 2000)
 	for i := range foreign {
-		foreign[i] = &sink.Message{Topic: "orders", Key: []byte("f"), Value: make([]byte, 1000), Partition: sink.ByKey}
+		foreign[i] = &sink.Message{Topic: "orders", Key: []byte("f"), Value: make([]byte, 1000),
+			Partition: sink.ByKey}
 	}
 	session(t, cfg, foreign)
 	read := func(gap int64) *tail {
 		s := openSink(t, cfg, newOutcomes().done)
 		require.NoError(t, s.Topic(parts.Within(t, patience), "orders"))
-		r := tailReader{reader: topicreader.New(s.client, false), log: zerolog.Nop(), patience: patience, topic: "orders", n: 1,
+		r := tailReader{reader: topicreader.New(s.client, false), log: zerolog.Nop(), patience: patience,
+			topic: "orders", n: 1,
 			source: us.Header(), from: position{lsn: 1000, index: 0}, gap: gap, all: &s.tails}
 		tail, err := r.read(parts.Within(t, patience))
 		require.NoError(t, err)
@@ -374,13 +397,16 @@ func TestTail_TakesItsOwnRecords(t *testing.T) {
 		transactional bool
 		taken         int
 	}{
-		"ours": {headers: ours, taken: 1}, "of another": {}, "control": {headers: ours, control: true}, "of a transaction": {headers: ours, transactional: true},
+		"ours": {headers: ours, taken: 1}, "of another": {}, "control": {headers: ours, control: true},
+		"of a transaction": {headers: ours, transactional: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := span{reader: &tailReader{source: us.Header(), n: 1}}
-			batch := parts.RecordBatch(10, 0, test.control, test.transactional, kgo.Record{Offset: 10, Value: []byte("v"), Headers: test.headers})
+			batch := parts.RecordBatch(10, 0, test.control, test.transactional,
+				kgo.Record{Offset: 10, Value: []byte("v"), Headers: test.headers})
 			p := kmsg.FetchResponseTopicPartition{RecordBatches: batch}
-			f, _ := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{KeepControlRecords: true}, &p, kgo.DefaultDecompressor(), nil)
+			f, _ := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{KeepControlRecords: true}, &p,
+				kgo.DefaultDecompressor(), nil)
 			require.NoError(t, f.Err)
 			require.Len(t, f.Records, 1)
 			require.NoError(t, s.take(f.Records[0]))
@@ -399,7 +425,8 @@ func TestTail_ReadsTheLastHeaderOfAName(t *testing.T) {
 	}
 	require.Equal(t, router.HeaderLSN, headerLSN)
 	require.Equal(t, router.HeaderIndex, headerIndex)
-	p, ok := at(headerLSN, "0/1", headerIndex, "9", sink.HeaderSource, "theirs", headerLSN, "16/B374D848", headerIndex, "3", sink.HeaderSource, string(us.Signature(committed)))
+	p, ok := at(headerLSN, "0/1", headerIndex, "9", sink.HeaderSource, "theirs", headerLSN,
+		"16/B374D848", headerIndex, "3", sink.HeaderSource, string(us.Signature(committed)))
 	require.True(t, ok)
 	require.Equal(t, position{lsn: 0x16B374D848, index: 3, time: committed.UnixMicro()}, p)
 	for _, headers := range [][]string{
@@ -408,7 +435,8 @@ func TestTail_ReadsTheLastHeaderOfAName(t *testing.T) {
 		{headerLSN, "0/1", headerIndex, "9", sink.HeaderSource, "theirs"},
 		{headerLSN, "x", headerIndex, "9", sink.HeaderSource, string(us.Signature(committed))},
 		{headerLSN, "0/1", headerIndex, "-1", sink.HeaderSource, string(us.Signature(committed))},
-		{headerLSN, "0/1", headerIndex, "4294967296", sink.HeaderSource, string(us.Signature(committed))},
+		{headerLSN, "0/1", headerIndex, "4294967296", sink.HeaderSource,
+			string(us.Signature(committed))},
 		{headerIndex, "1", sink.HeaderSource, string(us.Signature(committed))},
 		{headerLSN, "0/0", headerIndex, "1", sink.HeaderSource, string(us.Signature(committed))},
 	} {
@@ -419,7 +447,8 @@ func TestTail_ReadsTheLastHeaderOfAName(t *testing.T) {
 	odd := us
 	odd.Events = "sh@p" // a publication; the time stands behind the last sign
 	p, ok = positionOf([]kgo.RecordHeader{
-		{Key: headerLSN, Value: []byte("0/7")}, {Key: headerIndex, Value: []byte("1")}, {Key: sink.HeaderSource, Value: odd.Signature(committed)},
+		{Key: headerLSN, Value: []byte("0/7")}, {Key: headerIndex, Value: []byte("1")},
+		{Key: sink.HeaderSource, Value: odd.Signature(committed)},
 	}, odd.Header())
 	require.True(t, ok)
 	require.Equal(t, position{lsn: 7, index: 1, time: committed.UnixMicro()}, p)

@@ -14,7 +14,8 @@ func TestEvents_AgreeWithAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		place := rapid.Custom(func(t *rapid.T) position {
 			return position{
-				lsn:   pglogrepl.LSN(1 + rapid.IntRange(0, 8).Draw(t, "lsn")*rapid.SampledFrom([]int{1, 1 << 40}).Draw(t, "scale")),
+				lsn: pglogrepl.LSN(1 + rapid.IntRange(0, 8).Draw(t,
+					"lsn")*rapid.SampledFrom([]int{1, 1 << 40}).Draw(t, "scale")),
 				index: rapid.SampledFrom([]uint32{0, 1, 63, 64, 200, 1<<32 - 1}).Draw(t, "index"),
 				time:  rapid.SampledFrom([]int64{0, -5, 1_800_000_000_123_456}).Draw(t, "time"),
 			}

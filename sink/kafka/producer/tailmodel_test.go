@@ -11,7 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// With more rows to remember than there is room for, the ends are read again further on, and nothing comes twice.
+// With more rows to remember than there is room for, the ends are read again further on, and
+// nothing comes twice.
 func TestPublished_ReadsOnWhereItHadNoRoom(t *testing.T) {
 	ms := transactions("orders", us, 400)
 	var log modelLog
@@ -35,7 +36,8 @@ func placeOf(lsn pglogrepl.LSN, index uint32) position {
 	return position{lsn: lsn, index: index, time: committed.UnixMicro()}
 }
 
-// modelLog is a partition: what is left of its records, and the offsets that it begins with and gives out next.
+// modelLog is a partition: what is left of its records, and the offsets that it begins with and
+// gives out next.
 type modelLog struct {
 	records []modelRecord
 	start   int
@@ -56,8 +58,10 @@ func (l *modelLog) add(r modelRecord) {
 }
 
 // readModel reads the tail of a topic, of which before was read last.
-func readModel(t require.TestingT, partitions []*modelLog, from position, room int, all *tails, before *tail) *tail {
-	r := tailReader{log: zerolog.Nop(), topic: "orders", from: from, gap: 1000, tail: newTail(zerolog.Nop(), "orders", room, all)}
+func readModel(t require.TestingT, partitions []*modelLog, from position, room int, all *tails,
+	before *tail) *tail {
+	r := tailReader{log: zerolog.Nop(), topic: "orders", from: from, gap: 1000,
+		tail: newTail(zerolog.Nop(), "orders", room, all)}
 	for _, l := range partitions {
 		_, err := r.search(int64(l.start), int64(l.end), func(from, to int64) (span, error) {
 			s := span{reader: &r}
@@ -105,7 +109,8 @@ type modelRow struct {
 	last      map[int]int // offset of the last record, by partition
 }
 
-// begin ends the session, of which nothing that is on its way arrives any more, and begins another.
+// begin ends the session, of which nothing that is on its way arrives any more, and begins
+// another.
 func (m *modelTopic) begin(confirmed int) {
 	m.confirmed, m.next, m.tail, m.known = confirmed, confirmed, nil, len(m.partitions)
 	m.tails = &tails{limit: m.keys}
@@ -155,7 +160,8 @@ func (m *modelTopic) arrive(partition int) {
 		m.repeats++
 	}
 	row.came, row.last[partition], m.done[n] = true, l.end, true
-	l.add(modelRecord{key: string(row.key), ours: &keyedEvent{row.position, row.key != nil}, size: 10})
+	l.add(modelRecord{key: string(row.key), ours: &keyedEvent{row.position, row.key != nil},
+		size: 10})
 }
 
 // compact removes what a newer record of its key supersedes, in the first part of a partition.
@@ -169,7 +175,8 @@ func (l *modelLog) compact(before int) {
 	})
 }
 
-// requireOrder requires that the rows of a key came last in the order of their commits in each partition, as far as they are settled.
+// requireOrder requires that the rows of a key came last in the order of their commits in each
+// partition, as far as they are settled.
 func (m *modelTopic) requireOrder() {
 	type place struct {
 		key       string
@@ -187,8 +194,9 @@ func (m *modelTopic) requireOrder() {
 	}
 }
 
-// Whatever becomes of sessions, slots, partitions and records, no row is left out that was not published. Rows of a key are in order if no partitions
-// were added, and while sessions are only killed and slots rewound, no row comes twice.
+// Whatever becomes of sessions, slots, partitions and records, no row is left out that was not
+// published. Rows of a key are in order if no partitions were added, and while sessions are only
+// killed and slots rewound, no row comes twice.
 func TestTail_LosesNothingAndKeepsTheOrderOfKeys(t *testing.T) {
 	repeats, runs := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -211,7 +219,8 @@ func TestTail_LosesNothingAndKeepsTheOrderOfKeys(t *testing.T) {
 			"write": func(t *rapid.T) {
 				for range rapid.IntRange(1, 20).Draw(t, "rows") {
 					n := len(m.rows)
-					row := modelRow{position: position{lsn: pglogrepl.LSN(1000 + n/3*100), index: uint32(n % 3)}, partition: -1, last: map[int]int{}}
+					row := modelRow{position: position{lsn: pglogrepl.LSN(1000 + n/3*100), index: uint32(n % 3)},
+						partition: -1, last: map[int]int{}}
 					if k := rapid.IntRange(0, 5).Draw(t, "key"); k > 0 {
 						row.key = fmt.Append(nil, "key-", k)
 						if k == 5 {
@@ -310,7 +319,8 @@ func TestTail_GivesUpWithTooManyKeys(t *testing.T) {
 	require.Nil(t, now.again)
 }
 
-// What is older than the session's first message says that the search is over only where nothing newer stands before it.
+// What is older than the session's first message says that the search is over only where nothing
+// newer stands before it.
 func TestTail_CountsAsOlderWhatNothingNewerStandsBefore(t *testing.T) {
 	r := &tailReader{from: position{lsn: 100}}
 	r.tail = newTail(zerolog.Nop(), "orders", 0, &tails{})
@@ -329,7 +339,8 @@ func TestTail_CountsAsOlderWhatNothingNewerStandsBefore(t *testing.T) {
 	require.Equal(t, 3, f.count)
 }
 
-// A row that is not there is on its way while the ends are read again: what follows of its key still must not be left out.
+// A row that is not there is on its way while the ends are read again: what follows of its key
+// still must not be left out.
 func TestPublished_ReadsOnAndKeepsWhatIsNotToBeOvertaken(t *testing.T) {
 	ms := transactions("orders", us, 400)
 	var log modelLog
@@ -346,13 +357,15 @@ func TestPublished_ReadsOnAndKeepsWhatIsNotToBeOvertaken(t *testing.T) {
 	}
 }
 
-// The bounds of the search are for what is not ours, and for rows that are older than all that is looked for: newer ones begin both anew.
+// The bounds of the search are for what is not ours, and for rows that are older than all that is
+// looked for: newer ones begin both anew.
 func TestTail_SearchesOnWhereItFindsNewerRows(t *testing.T) {
 	var log modelLog
 	from := placeOf(1000, 0)
 	for i := range 1000 {
 		for _, lsn := range []pglogrepl.LSN{900, 1000 + pglogrepl.LSN(i)} {
-			log.add(modelRecord{ours: &keyedEvent{placeOf(lsn, 0), false}, size: 100}) // without keys nothing is overtaken
+			// without keys nothing is overtaken
+			log.add(modelRecord{ours: &keyedEvent{placeOf(lsn, 0), false}, size: 100})
 		}
 	}
 	now := readModel(t, []*modelLog{&log}, from, 0, &tails{}, nil)
@@ -366,12 +379,14 @@ func TestTail_OvertakesOnlyRowsWithKeys(t *testing.T) {
 	r := &tailReader{from: position{lsn: 100}}
 	r.tail = newTail(zerolog.Nop(), "orders", 0, &tails{})
 	var f found
-	r.add(&f, &span{reader: r, events: []keyedEvent{{position{lsn: 105}, false}, {position{lsn: 106}, true}, {position{lsn: 101}, true}}})
+	r.add(&f, &span{reader: r, events: []keyedEvent{{position{lsn: 105}, false},
+		{position{lsn: 106}, true}, {position{lsn: 101}, true}}})
 	for lsn, there := range map[pglogrepl.LSN]bool{105: true, 106: false, 101: true} {
 		require.Equal(t, there, r.tail.seen.has(position{lsn: lsn}), "row at %s", lsn)
 	}
 
 	r.tail, f = newTail(zerolog.Nop(), "orders", 0, &tails{}), found{}
-	r.add(&f, &span{reader: r, events: []keyedEvent{{position{lsn: 104}, true}, {position{lsn: 102}, false}}})
+	r.add(&f, &span{reader: r, events: []keyedEvent{{position{lsn: 104}, true},
+		{position{lsn: 102}, false}}})
 	require.True(t, r.tail.seen.has(position{lsn: 104}), "a row without a key overtakes none")
 }

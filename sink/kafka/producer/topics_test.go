@@ -23,7 +23,8 @@ func TestPublish_SaysHowToMakeAMissingTopic(t *testing.T) {
 	for range 2 { // asking must not have made it
 		err := s.Publish(parts.Within(t, patience), numbered("invoices", 1))
 		require.ErrorIs(t, err, sink.ErrUnknownTopic)
-		require.ErrorContains(t, err, "kafka-topics.sh --bootstrap-server "+c.ListenAddrs()[0]+" --create --topic invoices")
+		require.ErrorContains(t, err,
+			"kafka-topics.sh --bootstrap-server "+c.ListenAddrs()[0]+" --create --topic invoices")
 		require.ErrorContains(t, err, "sink.kafka.topics.create")
 		requireAdvice(t, err)
 	}
@@ -37,15 +38,19 @@ func TestPublish_AdvisesAsManyReplicasAsThereAreBrokers(t *testing.T) {
 		err := openSink(t, cfg, newOutcomes().done).Topic(parts.Within(t, patience), "invoices")
 		require.ErrorContains(t, err, `topic "invoices" does not exist; kafka-topics.sh`)
 		require.ErrorContains(t, err, " --replication-factor "+replicas+";")
-		require.Contains(t, kafka.CreateDeadLetterTopicCommand(cfg, "dead", brokers), " --replication-factor "+replicas+" ")
-		require.Contains(t, kafka.CreateCompactedTopicCommand(cfg, "kept", brokers), " --replication-factor "+replicas+" ")
+		require.Contains(t, kafka.CreateDeadLetterTopicCommand(cfg, "dead", brokers),
+			" --replication-factor "+replicas+" ")
+		require.Contains(t, kafka.CreateCompactedTopicCommand(cfg, "kept", brokers),
+			" --replication-factor "+replicas+" ")
 
-		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Topic: "invoices", Err: kerr.InvalidReplicationFactor, Count: -1})
+		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Topic: "invoices",
+			Err: kerr.InvalidReplicationFactor, Count: -1})
 		cfg.Topics = kafka.TopicsConfig{Create: true, Partitions: 5, ReplicationFactor: 5}
 		err = openSink(t, cfg, newOutcomes().done).Topic(parts.Within(t, patience), "invoices")
 		require.ErrorContains(t, err, "sink.kafka.topics.replication_factor = "+replicas)
 	}
-	require.Contains(t, kafka.CreateTopicCommand(kafka.DefaultConfig(), "unasked", 0), " --replication-factor 3")
+	require.Contains(t, kafka.CreateTopicCommand(kafka.DefaultConfig(), "unasked", 0),
+		" --replication-factor 3")
 }
 
 // requireAdvice wants what to type next to be told by itself and to stand at the end of the text.
@@ -55,7 +60,8 @@ func requireAdvice(t *testing.T, err error) {
 	require.ErrorAs(t, err, &advised)
 	_, fix := advised.Advice()
 	require.NotEmpty(t, fix)
-	require.True(t, strings.HasSuffix(err.Error(), "; "+strings.ReplaceAll(fix, "\n", "; ")), err.Error())
+	require.True(t, strings.HasSuffix(err.Error(), "; "+strings.ReplaceAll(fix, "\n", "; ")),
+		err.Error())
 }
 
 func TestPublish_CreatesTopicsWhenConfigured(t *testing.T) {
@@ -78,7 +84,8 @@ func TestPublish_CreatesTopicsWhenConfigured(t *testing.T) {
 
 func TestPublish_SaysWhyATopicCannotBeCreated(t *testing.T) {
 	c := parts.Cluster(t)
-	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Topic: "invoices", Err: kerr.TopicAuthorizationFailed, Count: -1})
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Topic: "invoices",
+		Err: kerr.TopicAuthorizationFailed, Count: -1})
 	cfg := quick(c.ListenAddrs()...)
 	cfg.Topics = kafka.TopicsConfig{Create: true, Partitions: 5, ReplicationFactor: 1}
 	s := openSink(t, cfg, newOutcomes().done)
@@ -166,7 +173,8 @@ func TestPublish_RefusesAMessageThatIsTooLarge(t *testing.T) {
 }
 
 func TestPublish_ReportsWhatTheBrokerFindsTooLarge(t *testing.T) {
-	c := parts.Cluster(t, kfake.SeedTopics(1, "orders"), kfake.BrokerConfigs(map[string]string{"message.max.bytes": "5000"}))
+	c := parts.Cluster(t, kfake.SeedTopics(1, "orders"),
+		kfake.BrokerConfigs(map[string]string{"message.max.bytes": "5000"}))
 	got := newOutcomes()
 	s := openSink(t, quick(c.ListenAddrs()...), got.done)
 	ms := numbered("orders", 1)
@@ -174,12 +182,14 @@ func TestPublish_ReportsWhatTheBrokerFindsTooLarge(t *testing.T) {
 	require.NoError(t, s.Publish(parts.Within(t, patience), ms))
 	err := got.wait(t, 1)[0].err
 	require.ErrorIs(t, err, sink.ErrTooLarge)
-	require.ErrorIs(t, s.Publish(parts.Within(t, patience), numbered("orders", 1)), sink.ErrTooLarge, "the sink is to be given up")
+	require.ErrorIs(t, s.Publish(parts.Within(t, patience), numbered("orders", 1)), sink.ErrTooLarge,
+		"the sink is to be given up")
 }
 
 func TestInspect_ReportsBrokersAndTopics(t *testing.T) {
 	c := parts.Cluster(t, kfake.NumBrokers(3), kfake.SeedTopics(4, "orders"))
-	report, err := kafka.Inspect(parts.Within(t, patience), quick(c.ListenAddrs()...), []string{"orders", "nothing", "a b"})
+	report, err := kafka.Inspect(parts.Within(t, patience), quick(c.ListenAddrs()...),
+		[]string{"orders", "nothing", "a b"})
 	require.NoError(t, err)
 	require.NotEqual(t, "unknown", report.Version)
 	require.Len(t, report.Brokers, 3)
@@ -214,7 +224,8 @@ func TestInspect_NamesABrokerThatCannotBeReachedUnderItsAdvertisedAddress(t *tes
 		out.Brokers = []kmsg.MetadataResponseBroker{{NodeID: 7, Host: host, Port: port}}
 		return out, nil, true
 	})
-	report, err := kafka.Inspect(parts.Within(t, patience), quick(c.ListenAddrs()...), []string{"orders"})
+	report, err := kafka.Inspect(parts.Within(t, patience), quick(c.ListenAddrs()...),
+		[]string{"orders"})
 	require.NoError(t, err)
 	require.Len(t, report.Brokers, 1)
 	require.Equal(t, gone, report.Brokers[0].Address)
@@ -226,7 +237,8 @@ func TestInspect_FailsLikeOpen(t *testing.T) {
 	require.ErrorIs(t, err, sink.ErrUnreachable)
 }
 
-// A broker that has just started, or has lost its controller, knows less than the cluster: that is no reason to give rows up.
+// A broker that has just started, or has lost its controller, knows less than the cluster: that is
+// no reason to give rows up.
 func TestTopic_IsMissingOnlyIfAllBrokersSaySo(t *testing.T) {
 	c := parts.Cluster(t, kfake.NumBrokers(3), kfake.SeedTopics(1, "orders"))
 	s := openSink(t, quick(c.ListenAddrs()...), newOutcomes().done)
@@ -237,11 +249,15 @@ func TestTopic_IsMissingOnlyIfAllBrokersSaySo(t *testing.T) {
 	requireAdvice(t, failed.Err)
 
 	for _, knows := range [][]int32{nil, {0}, {1}, {2}} {
-		s := openSink(t, quick(c.ListenAddrs()...), newOutcomes().done) // each remembers what it has found
-		others := slices.DeleteFunc([]int32{0, 1, 2}, func(n int32) bool { return slices.Contains(knows, n) })
-		stale := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Nodes: others, Topic: "orders", Err: kerr.UnknownTopicOrPartition, Count: -1})
+		// each remembers what it has found
+		s := openSink(t, quick(c.ListenAddrs()...), newOutcomes().done)
+		others := slices.DeleteFunc([]int32{0, 1, 2},
+			func(n int32) bool { return slices.Contains(knows, n) })
+		stale := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Nodes: others, Topic: "orders",
+			Err: kerr.UnknownTopicOrPartition, Count: -1})
 		err := s.Topic(parts.Within(t, patience), "orders")
 		stale.Remove()
-		require.Equal(t, len(knows) == 0, errors.Is(err, sink.ErrUnknownTopic), "brokers %v know it: %v", knows, err)
+		require.Equal(t, len(knows) == 0, errors.Is(err, sink.ErrUnknownTopic), "brokers %v know it: %v",
+			knows, err)
 	}
 }

@@ -21,10 +21,12 @@ import (
 
 const positionTopic = "postrider.positions"
 
-var someSource = sink.Source{SystemID: "7301234567890123456", Timeline: 1, Database: "shop", Slot: "relay"}
+var someSource = sink.Source{SystemID: "7301234567890123456", Timeline: 1, Database: "shop",
+	Slot: "relay"}
 
-// bounded is a transactional sink as the contract of every sink knows it: it puts a boundary behind each Publish, as if it were a transaction, and
-// reports messages when readers can see them. That the broker has written them is not enough: Close may abort the transaction yet.
+// bounded is a transactional sink as the contract of every sink knows it: it puts a boundary
+// behind each Publish, as if it were a transaction, and reports messages when readers can see
+// them. That the broker has written them is not enough: Close may abort the transaction yet.
 type bounded struct {
 	*TransactionalSink
 	source sink.Source
@@ -98,10 +100,12 @@ func (b *bounded) Close(ctx context.Context) error {
 	return err
 }
 
-func openBounded(ctx context.Context, cfg kafka.Config, source sink.Source, done sink.Done) (sink.Sink, error) {
+func openBounded(ctx context.Context, cfg kafka.Config, source sink.Source,
+	done sink.Done) (sink.Sink, error) {
 	b := &bounded{source: source, report: done, ends: map[*sink.Message]pglogrepl.LSN{}}
 	var err error
-	if b.TransactionalSink, err = OpenTransactional(ctx, cfg, positionTopic, zerolog.Nop(), b.done, b.committed); err != nil {
+	if b.TransactionalSink, err = OpenTransactional(ctx, cfg, positionTopic, zerolog.Nop(), b.done,
+		b.committed); err != nil {
 		return nil, err
 	}
 	p, err := b.Begin(ctx, source)
@@ -161,7 +165,8 @@ func TestTransactional_OnARealBroker(t *testing.T) {
 			source := someSource
 			source.Slot = parts.Unique("slot")
 			return sinktest.TransactionalSubject{
-				Open: func(ctx context.Context, done sink.Done, committed sink.Committed) (sink.Transactional, error) {
+				Open: func(ctx context.Context, done sink.Done, committed sink.Committed) (sink.Transactional,
+					error) {
 					return OpenTransactional(ctx, real(b), positionTopic, zerolog.Nop(), done, committed)
 				},
 				Source: source, Topic: topic,

@@ -50,9 +50,11 @@ func (c *commits) wait() (pglogrepl.LSN, error) {
 }
 
 // begun opens a sink and begins, without patience for a failure.
-func begun(t testing.TB, cfg kafka.Config, source sink.Source, c *commits) (*TransactionalSink, sink.Position, error) {
+func begun(t testing.TB, cfg kafka.Config, source sink.Source,
+	c *commits) (*TransactionalSink, sink.Position, error) {
 	t.Helper()
-	s, err := OpenTransactional(parts.Within(t, patience), cfg, positionTopic, zerolog.Nop(), func(*sink.Message, error) {}, c.committed)
+	s, err := OpenTransactional(parts.Within(t, patience), cfg, positionTopic, zerolog.Nop(),
+		func(*sink.Message, error) {}, c.committed)
 	if err != nil {
 		return nil, sink.Position{}, err
 	}
@@ -61,8 +63,9 @@ func begun(t testing.TB, cfg kafka.Config, source sink.Source, c *commits) (*Tra
 	return s, p, err
 }
 
-// publishAll publishes transactions of three messages in as many sessions as it takes, each going on behind the stored position, and returns how many it took.
-// With patience it waits for each commit, so that there are as many as there can be.
+// publishAll publishes transactions of three messages in as many sessions as it takes, each going
+// on behind the stored position, and returns how many it took. With patience it waits for each
+// commit, so that there are as many as there can be.
 func publishAll(t *testing.T, cfg kafka.Config, ms []*sink.Message, patient bool) (sessions int) {
 	t.Helper()
 	const size = 3
@@ -92,7 +95,8 @@ func publishAll(t *testing.T, cfg kafka.Config, ms []*sink.Message, patient bool
 	}
 }
 
-// requireCommitted wants the numbered messages in order, once each, as readers of committed records see them.
+// requireCommitted wants the numbered messages in order, once each, as readers of committed
+// records see them.
 func requireCommitted(t *testing.T, c *kfake.Cluster, n int) {
 	t.Helper()
 	requireInOrder(t, read(t, c, "orders", n, kgo.FetchIsolationLevel(kgo.ReadCommitted())), n)
@@ -101,7 +105,8 @@ func requireCommitted(t *testing.T, c *kfake.Cluster, n int) {
 func TestTransactional_EachErrorEndsTheSessionAndTheNextGoesOn(t *testing.T) {
 	for _, key := range []kmsg.Key{kmsg.EndTxn, kmsg.Produce} {
 		for _, fault := range []*kerr.Error{
-			kerr.UnknownServerError, kerr.InvalidProducerEpoch, kerr.ProducerFenced, kerr.InvalidTxnState, kerr.TransactionAbortable,
+			kerr.UnknownServerError, kerr.InvalidProducerEpoch, kerr.ProducerFenced, kerr.InvalidTxnState,
+			kerr.TransactionAbortable,
 			kerr.InvalidProducerIDMapping, kerr.OutOfOrderSequenceNumber, kerr.UnknownProducerID,
 		} {
 			t.Run(fmt.Sprint(key.Name(), " ", fault.Message), func(t *testing.T) {
@@ -115,8 +120,8 @@ func TestTransactional_EachErrorEndsTheSessionAndTheNextGoesOn(t *testing.T) {
 	}
 }
 
-// The client forgets to begin the sequences of a topic anew that it stores too late (place). It does so once in some hundred topics, and more often on a
-// busy machine.
+// The client forgets to begin the sequences of a topic anew that it stores too late (place). It
+// does so once in some hundred topics, and more often on a busy machine.
 func TestTransactional_GoesOnBehindTheFirstTransactionOfATopic(t *testing.T) {
 	const topics = 100
 	names := make([]string, topics)
@@ -124,7 +129,8 @@ func TestTransactional_GoesOnBehindTheFirstTransactionOfATopic(t *testing.T) {
 		names[i] = fmt.Sprintf("orders-%d", i)
 	}
 	got := newCommits()
-	s, _, err := begun(t, unhurried(parts.Cluster(t, kfake.SeedTopics(1, names...)).ListenAddrs()...), someSource, got)
+	s, _, err := begun(t, unhurried(parts.Cluster(t, kfake.SeedTopics(1, names...)).ListenAddrs()...),
+		someSource, got)
 	require.NoError(t, err)
 	for i := range 2 * topics {
 		end := pglogrepl.LSN(i + 1) //nolint:gosec // a number of the test
@@ -166,14 +172,17 @@ func TestTransactional_NoticesAnotherIdentityWithinATransaction(t *testing.T) {
 	w := newTransactionWriter(s)
 	require.NoError(t, w.acknowledged(&kgo.Record{ProducerID: 7, ProducerEpoch: 3}, nil))
 	require.NoError(t, w.acknowledged(&kgo.Record{ProducerID: 7, ProducerEpoch: 3}, nil))
-	require.ErrorIs(t, w.acknowledged(&kgo.Record{ProducerID: 7, ProducerEpoch: 4}, nil), errProducerChanged)
+	require.ErrorIs(t, w.acknowledged(&kgo.Record{ProducerID: 7, ProducerEpoch: 4}, nil),
+		errProducerChanged)
 }
 
-// The client makes itself a new identity after some errors, and the broker has aborted what the former one has written.
+// The client makes itself a new identity after some errors, and the broker has aborted what the
+// former one has written.
 func TestTransactional_CommitsNothingUnderAnotherIdentityThanItsRecords(t *testing.T) {
 	c := parts.Cluster(t, kfake.SeedTopics(1, "orders"))
 	written := make(chan error, 1)
-	s, err := OpenTransactional(parts.Within(t, patience), quick(c.ListenAddrs()...), positionTopic, zerolog.Nop(),
+	s, err := OpenTransactional(parts.Within(t, patience), quick(c.ListenAddrs()...), positionTopic,
+		zerolog.Nop(),
 		func(_ *sink.Message, err error) { written <- err }, newCommits().committed)
 	require.NoError(t, err)
 	defer s.Close(parts.Within(t, patience)) //nolint:errcheck // nothing is out
@@ -192,13 +201,15 @@ func TestTransactional_CommitsNothingUnderAnotherIdentityThanItsRecords(t *testi
 	require.ErrorIs(t, s.writer.end(), errProducerChanged)
 }
 
-// A record was refused, and others of its transaction are written: the position behind them must not become visible. Not even if the requests of the failed
-// sink, which end with it, would still go out.
+// A record was refused, and others of its transaction are written: the position behind them must
+// not become visible. Not even if the requests of the failed sink, which end with it, would still
+// go out.
 func TestTransactional_CommitsNothingOfWhichARecordFailed(t *testing.T) {
 	c := parts.Cluster(t, kfake.SeedTopics(1, "orders"))
 	cfg := quick(c.ListenAddrs()...)
 	written, commits := make(chan error, 1), newCommits()
-	s, err := OpenTransactional(parts.Within(t, patience), cfg, positionTopic, zerolog.Nop(), func(_ *sink.Message, err error) { written <- err }, commits.committed)
+	s, err := OpenTransactional(parts.Within(t, patience), cfg, positionTopic, zerolog.Nop(),
+		func(_ *sink.Message, err error) { written <- err }, commits.committed)
 	require.NoError(t, err)
 	_, err = s.Begin(parts.Within(t, patience), someSource)
 	require.NoError(t, err)
@@ -216,33 +227,40 @@ func TestTransactional_CommitsNothingOfWhichARecordFailed(t *testing.T) {
 
 func TestTransactional_SaysWhatToDoAboutTheTimeout(t *testing.T) {
 	c := parts.Cluster(t, kfake.SeedTopics(1, "orders"))
-	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.InvalidTransactionTimeout, Count: -1})
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.InvalidTransactionTimeout,
+		Count: -1})
 	_, _, err := begun(t, quick(c.ListenAddrs()...), someSource, newCommits())
-	require.ErrorContains(t, err, "sink.kafka.transaction_timeout is 5m0s, and the broker's transaction.max.timeout.ms is less")
+	require.ErrorContains(t, err,
+		"sink.kafka.transaction_timeout is 5m0s, and the broker's transaction.max.timeout.ms is less")
 	requireAdvice(t, err)
 }
 
 func TestTransactional_SaysWhichRightIsMissing(t *testing.T) {
 	c := parts.Cluster(t, kfake.SeedTopics(1, "orders"))
-	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.TransactionalIDAuthorizationFailed, Count: -1})
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID},
+		Err: kerr.TransactionalIDAuthorizationFailed, Count: -1})
 	_, _, err := begun(t, quick(c.ListenAddrs()...), someSource, newCommits())
 	require.ErrorIs(t, err, sink.ErrPermission)
 
-	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.FindCoordinator}, Err: kerr.TransactionalIDAuthorizationFailed, Count: -1})
-	report, inspectErr := kafka.InspectTransactions(parts.Within(t, patience), quick(c.ListenAddrs()...))
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.FindCoordinator},
+		Err: kerr.TransactionalIDAuthorizationFailed, Count: -1})
+	report, inspectErr := kafka.InspectTransactions(parts.Within(t, patience),
+		quick(c.ListenAddrs()...))
 	require.NoError(t, inspectErr)
 	require.ErrorIs(t, report.IDErr, sink.ErrPermission)
 	require.ErrorContains(t, err, "--transactional-id 'postrider.7301234567890123456.shop.relay'")
 	requireAdvice(t, err)
 }
 
-// A transaction of another relay that was killed stays open for a while; nobody else has to wait for it.
+// A transaction of another relay that was killed stays open for a while; nobody else has to wait
+// for it.
 func TestTransactional_BeginsBesideTheOpenTransactionOfAnother(t *testing.T) {
 	c := parts.Cluster(t, kfake.SeedTopics(1, "orders"))
 	cfg := unhurried(c.ListenAddrs()...)
 	publishAll(t, cfg, numbered("orders", 3), false)
 
-	client, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.TransactionalID("postrider.1.other.relay"))
+	client, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...),
+		kgo.TransactionalID("postrider.1.other.relay"))
 	require.NoError(t, err)
 	defer client.Close()
 	require.NoError(t, client.BeginTransaction())
@@ -277,7 +295,8 @@ func TestTransactional_AuthenticatesOverTLS(t *testing.T) {
 				kfake.EnableSASL(), kfake.Superuser(mechanism, "rider", "s3cret"))
 			cfg := unhurried(c.ListenAddrs()...)
 			cfg.TLS = kafka.TLSConfig{Enabled: true, CAFile: a.CAFile()}
-			cfg.SASL = kafka.SASLConfig{Mechanism: mechanism, Username: "rider", Password: secret.Of("s3cret")}
+			cfg.SASL = kafka.SASLConfig{Mechanism: mechanism, Username: "rider",
+				Password: secret.Of("s3cret")}
 			require.Equal(t, 1, publishAll(t, cfg, numbered("orders", 30), false))
 		})
 	}
@@ -288,7 +307,8 @@ func TestTransactional_PlacesKeysAsTheOtherSinkDoes(t *testing.T) {
 	for i := range 2000 {
 		key := fmt.Appendf(nil, "%x", i*i)[:1+i%3]
 		m := &sink.Message{Topic: "orders", Key: key, Partition: sink.ByKey}
-		require.EqualValues(t, place(12, m), other.Partition(&kgo.Record{Key: key, Partition: sink.ByKey}, 12), "key %s", key)
+		require.EqualValues(t, place(12, m),
+			other.Partition(&kgo.Record{Key: key, Partition: sink.ByKey}, 12), "key %s", key)
 	}
 	require.Equal(t, 5, other.Partition(&kgo.Record{Key: []byte("k"), Partition: 5}, 12))
 	require.True(t, other.RequiresConsistency(&kgo.Record{Partition: 5}))

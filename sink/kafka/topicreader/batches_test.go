@@ -11,8 +11,8 @@ import (
 	"github.com/postrider/postrider/test/parts"
 )
 
-// A partition ends behind its last batch, and not behind its last record: compaction leaves gaps, and
-// batches without records.
+// A partition ends behind its last batch, and not behind its last record: compaction leaves gaps,
+// and batches without records.
 func TestReader_ReadsEveryKindOfBatch(t *testing.T) {
 	records := func(first int64, n int) (rs []kgo.Record) {
 		for i := range n {
@@ -58,12 +58,14 @@ func TestReader_ReadsEveryKindOfBatch(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(r.Close)
 			seen := 0
-			require.NoError(t, r.Scan(parts.Within(t, patience), Span{"orders", 0, 10, 20}, 0, func(record *kgo.Record) error {
-				require.Equal(t, name == "control", record.Attrs.IsControl())
-				require.Equal(t, name == "control" || name == "of a transaction", record.Attrs.IsTransactional())
-				seen++
-				return nil
-			}))
+			require.NoError(t, r.Scan(parts.Within(t, patience), Span{"orders", 0, 10, 20}, 0,
+				func(record *kgo.Record) error {
+					require.Equal(t, name == "control", record.Attrs.IsControl())
+					require.Equal(t, name == "control" || name == "of a transaction",
+						record.Attrs.IsTransactional())
+					seen++
+					return nil
+				}))
 			require.Equal(t, test.seen, seen)
 			require.Equal(t, int64(10), <-asked)
 			if test.next < 20 {
@@ -96,7 +98,8 @@ func TestReader_GoesOnBehindWhatRetentionTakes(t *testing.T) {
 	require.False(t, whole)
 }
 
-// A log ends with the marker of a transaction, and a committed reader's in front of one that is open.
+// A log ends with the marker of a transaction, and a committed reader's in front of one that is
+// open.
 func TestReader_EndsWhereTransactionsDo(t *testing.T) {
 	b := parts.RealKafka(t)
 	topic := b.Topic(t, 1)

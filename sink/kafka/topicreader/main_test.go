@@ -51,7 +51,8 @@ var noTime time.Time
 // deleteBefore does what retention does.
 func deleteBefore(t testing.TB, client *kgo.Client, topic string, offset int64) {
 	t.Helper()
-	deleted, err := kadm.NewClient(client).DeleteRecords(parts.Within(t, patience), kadm.OffsetsList{{Topic: topic, At: offset}}.Offsets())
+	deleted, err := kadm.NewClient(client).DeleteRecords(parts.Within(t, patience),
+		kadm.OffsetsList{{Topic: topic, At: offset}}.Offsets())
 	require.NoError(t, err)
 	require.NoError(t, deleted.Error())
 }

@@ -34,8 +34,10 @@ func (r *Reader) Ends(ctx context.Context, topics ...string) (map[string][]int64
 			return err
 		}
 		for _, topic := range topics {
-			ends[topic], err = inOrder(listed[topic])
-			if err != nil && !errors.Is(kafka.Class(err), sink.ErrUnknownTopic) {
+			if ends[topic], err = inOrder(listed[topic]); errors.Is(kafka.Class(err), sink.ErrUnknownTopic) {
+				err = r.isMissing(ctx, topic)
+			}
+			if err != nil {
 				return fmt.Errorf("topic %q: %w", topic, err)
 			}
 		}
@@ -45,6 +47,18 @@ func (r *Reader) Ends(ctx context.Context, topics ...string) (map[string][]int64
 		return nil, fmt.Errorf("read the end offsets of %s: %w", strings.Join(topics, ", "), err)
 	}
 	return ends, nil
+}
+
+// isMissing asks again for a topic that one broker does not have: one that has just started knows less
+// than the cluster. It returns an error unless the topic is missing.
+func (r *Reader) isMissing(ctx context.Context, topic string) error {
+	switch _, err := r.client.Partitions(ctx, topic); {
+	case err == nil:
+		return kerr.LeaderNotAvailable // it is there: list its offsets again
+	case !errors.Is(err, sink.ErrUnknownTopic):
+		return err
+	}
+	return nil
 }
 
 func (r *Reader) listEnds(ctx context.Context, topics ...string) (kadm.ListedOffsets, error) {

@@ -26,40 +26,45 @@ func openReader(t *testing.T, b *parts.Broker, committed bool) *Reader {
 }
 
 // readAll returns the values of a topic by partition.
-func (r *Reader) readAll(t *testing.T, topic string, since time.Time) (values [][]string, spans []Span) {
+func (r *Reader) readAll(t *testing.T, topic string,
+	since time.Time) (values [][]string, spans []Span) {
 	t.Helper()
 	spans, err := r.Spans(parts.Within(t, 3*patience), topic, since)
 	require.NoError(t, err)
 	values = make([][]string, len(spans))
 	last, lastOffset := 0, int64(-1)
-	require.NoError(t, r.Read(parts.Within(t, 3*patience), spans, func(m *sink.Message, offset int64) error {
-		span := slices.IndexFunc(spans, func(s Span) bool { return s.Partition == m.Partition })
-		if span != last {
-			last, lastOffset = span, -1
-		}
-		require.Greater(t, offset, lastOffset)
-		require.GreaterOrEqual(t, span, last)
-		lastOffset = offset
-		require.Equal(t, spans[span].Partition, m.Partition)
-		require.Equal(t, "key "+string(m.Value), string(m.Key))
-		require.Equal(t, []sink.Header{{Key: "id", Value: m.Value}}, m.Headers)
-		values[span] = append(values[span], string(m.Value))
-		return nil
-	}))
+	require.NoError(t, r.Read(parts.Within(t, 3*patience), spans,
+		func(m *sink.Message, offset int64) error {
+			span := slices.IndexFunc(spans, func(s Span) bool { return s.Partition == m.Partition })
+			if span != last {
+				last, lastOffset = span, -1
+			}
+			require.Greater(t, offset, lastOffset)
+			require.GreaterOrEqual(t, span, last)
+			lastOffset = offset
+			require.Equal(t, spans[span].Partition, m.Partition)
+			require.Equal(t, "key "+string(m.Value), string(m.Key))
+			require.Equal(t, []sink.Header{{Key: "id", Value: m.Value}}, m.Headers)
+			values[span] = append(values[span], string(m.Value))
+			return nil
+		}))
 	return values, spans
 }
 
 func numberedRecord(topic string, partition int32, n int) *kgo.Record {
 	value := fmt.Appendf(nil, "%d", n)
-	return &kgo.Record{Topic: topic, Partition: partition, Key: fmt.Appendf(nil, "key %d", n), Value: value,
+	return &kgo.Record{Topic: topic, Partition: partition, Key: fmt.Appendf(nil, "key %d", n),
+		Value:   value,
 		Headers: []kgo.RecordHeader{{Key: "id", Value: value}}}
 }
 
 func TestReader_ReadsEveryRecordOnceAndInOrder(t *testing.T) {
 	b := parts.RealKafka(t)
 	topic := b.Topic(t, 3)
-	for i, codec := range []kgo.CompressionCodec{kgo.NoCompression(), kgo.GzipCompression(), kgo.SnappyCompression(), kgo.Lz4Compression(), kgo.ZstdCompression()} {
-		writer := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(codec), kgo.ProducerBatchMaxBytes(20_000))
+	for i, codec := range []kgo.CompressionCodec{kgo.NoCompression(), kgo.GzipCompression(),
+		kgo.SnappyCompression(), kgo.Lz4Compression(), kgo.ZstdCompression()} {
+		writer := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()),
+			kgo.ProducerBatchCompression(codec), kgo.ProducerBatchMaxBytes(20_000))
 		for n := range 2000 {
 			writer.Produce(t.Context(), numberedRecord(topic, int32(n%3), i*2000+n), nil)
 		}
@@ -81,14 +86,16 @@ func TestReader_ReadsEveryRecordOnceAndInOrder(t *testing.T) {
 	writer := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	require.NoError(t, writer.ProduceSync(t.Context(), numberedRecord(topic, 0, 10_000)).FirstErr())
 	seen := 0
-	require.NoError(t, r.Read(parts.Within(t, 3*patience), spans, func(*sink.Message, int64) error { seen++; return nil }))
+	require.NoError(t, r.Read(parts.Within(t, 3*patience), spans,
+		func(*sink.Message, int64) error { seen++; return nil }))
 	require.Equal(t, 10_000, seen)
 
 	_, err := r.Spans(parts.Within(t, 3*patience), topic+"-that-does-not-exist", time.Time{})
 	require.ErrorIs(t, err, sink.ErrUnknownTopic)
 
 	enough := errors.New("enough")
-	require.ErrorIs(t, r.Read(parts.Within(t, 3*patience), spans, func(*sink.Message, int64) error { return enough }), enough)
+	require.ErrorIs(t, r.Read(parts.Within(t, 3*patience), spans,
+		func(*sink.Message, int64) error { return enough }), enough)
 }
 
 func TestReader_BeginsAtATime(t *testing.T) {
@@ -133,8 +140,30 @@ func TestReader_AsksAgainForOffsetsWhileLeadersMove(t *testing.T) {
 	r, err := Open(parts.Within(t, patience), quick(c.ListenAddrs()...), true)
 	require.NoError(t, err)
 	t.Cleanup(r.Close)
-	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Err: kerr.NotLeaderForPartition, Count: 2})
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Err: kerr.NotLeaderForPartition,
+		Count: 2})
 	spans, err := r.Spans(parts.Within(t, patience), "orders", time.Time{})
 	require.NoError(t, err)
 	require.Len(t, spans, 2)
+}
+
+// A broker that has just started does not have every topic yet. Recovery would publish again what
+// is in one that is taken for missing.
+func TestReader_AsksAgainForATopicThatABrokerDoesNotHave(t *testing.T) {
+	c := parts.Cluster(t, kfake.SeedTopics(2, "orders"))
+	r, err := Open(parts.Within(t, patience), quick(c.ListenAddrs()...), true)
+	require.NoError(t, err)
+	t.Cleanup(r.Close)
+	for range 3 {
+		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "orders",
+			Err: kerr.UnknownTopicOrPartition, Count: 2})
+		spans, err := r.Spans(parts.Within(t, patience), "orders", time.Time{})
+		require.NoError(t, err)
+		require.Len(t, spans, 2)
+		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "orders",
+			Err: kerr.UnknownTopicOrPartition, Count: 2})
+		ends, err := r.Ends(parts.Within(t, patience), "orders", "missing")
+		require.NoError(t, err)
+		require.Equal(t, map[string][]int64{"orders": {0, 0}, "missing": {}}, ends)
+	}
 }

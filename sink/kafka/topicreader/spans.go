@@ -1,7 +1,9 @@
 package topicreader
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -31,6 +33,9 @@ func (r *Reader) Spans(ctx context.Context, topic string, since time.Time) ([]Sp
 			return err
 		}
 		ends, err := inOrder(listed[topic])
+		if errors.Is(kafka.Class(err), sink.ErrUnknownTopic) {
+			return cmp.Or(r.isMissing(ctx, topic), err)
+		}
 		if err != nil {
 			return err
 		}

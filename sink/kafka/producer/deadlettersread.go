@@ -82,7 +82,7 @@ func (d *DeadLetters) take(ctx context.Context, a topicreader.Fetched,
 			if offset == r.Offset {
 				each(topicreader.Message(r), offset)
 			} else {
-				d.committed = append(d.committed, letterPlace{a.Partition, offset})
+				d.committed = append(d.committed, deadLetterPlace{a.Partition, offset})
 			}
 		}
 		if err := d.handCommitted(ctx, each); err != nil {
