@@ -34,7 +34,7 @@ var allowed = map[string][]string{
 	"internal/demo":  {"internal/audit", "internal/postgres"},
 
 	// What tells of it.
-	"internal/watch":             {"internal/config", "internal/exit", "internal/health", "internal/httpserver", "internal/status", "internal/terminal", "slot"},
+	"internal/watch":             {"internal/config", "internal/exit", "internal/health", "internal/history", "internal/httpserver", "internal/status", "internal/terminal", "slot"},
 	"internal/check":             {"internal/alerts", "internal/catalog", "internal/config", "internal/exit", "internal/health", "internal/httpserver", "internal/memory", "internal/postgres", "internal/status", "internal/terminal", "replication", "router", "sink", "sink/kafka", "slot"},
 	"internal/status":            {"internal/build", "internal/config", "internal/exit", "internal/health", "internal/history", "internal/httpserver", "internal/postgres", "internal/terminal", "relay", "replication", "slot"},
 	"internal/status/statustest": {"internal/health", "internal/status", "relay", "slot"},
