@@ -99,7 +99,7 @@ func (s screen) writePipeline(b *strings.Builder, width int) {
 			fmt.Sprintf("%.1f events/s", p.Rates.Published),
 		},
 		{
-			"confirmed", lsn(p.Confirmed), distance(p.Distances.Confirmed, "not yet told"),
+			"confirmed", lsn(p.Confirmed), distance(p.Distances.Confirmed, "not yet confirmed"),
 			rate(p.Rates.Drain, "drained"),
 		},
 		{"restart", lsn(p.Restart), distance(p.Distances.Restart, "held back"), ""},

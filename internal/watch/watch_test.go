@@ -81,7 +81,7 @@ func TestWatch_ShowsWhatThePageShows(t *testing.T) {
 			"postrider degraded  streaming for 1h12m", "the slot keeps much",
 			"next: postrider check",
 			"warning PostriderSlotNearLoss  less than half is left  for 1m",
-			"0/2100", "12.5 events/s", "256 B not yet told",
+			"0/2100", "12.5 events/s", "256 B not yet confirmed",
 			"slot postrider  reserved, 4.2 KiB retained, no limit",
 			"lost in 1h0m: at 1.0 MiB/s of WAL", "██ up to 99.0",
 		},
