@@ -83,7 +83,7 @@ func TestTopicCheck_JudgesEverySetting(t *testing.T) {
 		"compact without keys": {func(t *kafka.TopicReport) { t.CleanupPolicy = "compact" },
 			func(c *config.Config) { c.Router[0].NullKey = "publish" },
 			"topic_cleanup", slot.SeverityWarning, "router.null_key"},
-		"compressed anew": {func(t *kafka.TopicReport) { t.Compression = "gzip" }, nil,
+		"compressed again": {func(t *kafka.TopicReport) { t.Compression = "gzip" }, nil,
 			"topic_compression", slot.SeverityInfo, "compression.type=producer"},
 		"the broker's time": {func(t *kafka.TopicReport) { t.TimestampType = "LogAppendTime" },
 			nil,

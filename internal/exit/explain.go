@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/deadletter"
 	"github.com/postrider/postrider/internal/postgres"
@@ -219,6 +221,16 @@ func keptAfter(err error, st relay.State) string {
 // ConfigFailure is the error of a configuration that cannot be used.
 func ConfigFailure(err error) error {
 	return &Error{Code: Config, Err: err, WAL: KeptMaybe, Next: FixConfiguration}
+}
+
+// Unreadable adds the missing grant to an error of reading table: streaming needs no SELECT.
+func Unreadable(err error, table, role string) error {
+	if !errors.Is(err, postgres.ErrPermission) {
+		return err
+	}
+	return &Error{Code: Permission, Err: err, Next: fmt.Sprintf(
+		"as the owner of the table: GRANT SELECT ON %s TO %s;",
+		table, pgx.Identifier{role}.Sanitize())}
 }
 
 // FixConfiguration leaves out config print, which needs a file that can be read.
