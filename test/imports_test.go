@@ -30,7 +30,7 @@ var allowed = map[string][]string{
 		"internal/httpserver", "internal/logging", "internal/memory", "internal/postgres", "internal/backfill", "internal/status", "internal/terminal", "relay", "replication", "router", "sink/...", "slot"},
 	"internal/bench":             {"internal/audit", "internal/demo", "internal/embedded/...", "internal/postgres", "replication", "sink", "slot"},
 	"internal/demo":              {"internal/audit", "internal/postgres"},
-	"internal/watch":             {"slot/monitor", "internal/config", "internal/exit", "internal/health", "internal/httpserver", "internal/status", "internal/terminal", "slot"},
+	"internal/watch":             {"slot/monitor", "internal/config", "internal/exit", "internal/health", "internal/history", "internal/httpserver", "internal/status", "internal/terminal", "slot"},
 	"internal/check":             {"slot/monitor", "internal/backfill", "internal/alerts", "internal/catalog", "internal/config", "internal/exit", "internal/health", "internal/httpserver", "internal/memory", "internal/postgres", "internal/status", "internal/terminal", "replication", "router", "sink", "sink/kafka", "slot"},
 	"internal/status":            {"slot/monitor", "internal/build", "internal/config", "internal/exit", "internal/health", "internal/history", "internal/httpserver", "internal/postgres", "internal/terminal", "relay", "replication", "slot"},
 	"internal/status/statustest": {"slot/monitor", "internal/health", "internal/status", "relay", "slot"},

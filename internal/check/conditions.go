@@ -12,83 +12,79 @@ import (
 	"github.com/postrider/postrider/slot/monitor"
 )
 
-// requiredOf says what a condition is measured by.
-var requiredOf = map[string]func(c health.Config) string{
-	health.SlotLost: func(health.Config) string { return "a slot that keeps what is not delivered" },
-	health.SlotNearLoss: func(c health.Config) string {
-		return fmt.Sprintf("more than %.0f %% of max_slot_wal_keep_size left (health.safe_warning)", 100*c.SafeWarning)
-	},
-	health.TimeToLoss: func(c health.Config) string {
-		return "more than " + health.Duration(c.LossWarning) + " (health.loss_warning)"
-	},
-	health.TimeToDiskFull: func(c health.Config) string {
-		return "more than " + health.Duration(c.LossWarning) + " (health.loss_warning)"
-	},
-	health.NotReady:          func(health.Config) string { return "a relay that streams, or stands by" },
-	health.Stuck:             func(health.Config) string { return "acknowledgements for what is in flight" },
-	health.StandbyGate:       func(health.Config) string { return "standbys that receive what the relay is to be sent" },
-	health.PublicationBroken: func(health.Config) string { return "a publication that brings every row" },
-	health.PhantomEvents:     func(health.Config) string { return "a database that has everything that was published" },
-	health.Paused:            func(health.Config) string { return "a relay that relays" },
-	health.SlotInactive: func(c health.Config) string {
-		return "somebody who reads the slot within " + health.Duration(c.InactiveWarning) + " (health.inactive_warning)"
-	},
-	health.HeldByTransaction: func(c health.Config) string {
-		return "no transaction older than " + health.Duration(c.HeldWarning) + " (health.held_warning): it keeps WAL for every slot of the server"
-	},
-	health.OtherSlot: func(c health.Config) string {
-		return "less than " + health.Bytes(c.OtherRetained) + " for a slot that nobody reads (health.other_slot_warning)"
-	},
-	health.Backlog: func(c health.Config) string {
-		return "less than " + health.Bytes(c.LagWarning) + " behind the server (health.lag_warning)"
-	},
-	health.LagHigh: func(c health.Config) string {
-		return "less than " + health.Duration(c.UnackedWarning) + " (health.unacked_warning)"
-	},
-	health.CatalogXminAge: func(c health.Config) string {
-		return fmt.Sprintf("less than %d transactions (health.catalog_xmin_warning)", c.XminAgeWarning)
-	},
-	health.ObservationOld: func(health.Config) string { return "an observation each monitor.interval" },
-	health.ClockSkew: func(c health.Config) string {
-		return "less than " + health.Duration(c.SkewWarning) + " (health.clock_skew_warning)"
-	},
-	health.SlotExtended: func(health.Config) string { return "wal_status reserved" },
+// requirements are the limits behind each condition, for slot.Finding.Required.
+func requirements(c health.Config) map[string]string {
+	loss := "more than " + health.Duration(c.LossWarning) + " (health.loss_warning)"
+	return map[string]string{
+		health.SlotLost: "a slot that keeps what is not delivered",
+		health.SlotNearLoss: fmt.Sprintf(
+			"more than %.0f %% of max_slot_wal_keep_size left (health.safe_warning)",
+			100*c.SafeWarning),
+		health.TimeToLoss:        loss,
+		health.TimeToDiskFull:    loss,
+		health.NotReady:          "a relay that streams, or stands by",
+		health.Stuck:             "acknowledgements for what is in flight",
+		health.StandbyGate:       "standbys that receive what the relay is to be sent",
+		health.PublicationBroken: "a publication that brings every row",
+		health.PhantomEvents:     "a database that has everything that was published",
+		health.Paused:            "a relay that relays",
+		health.SlotInactive: "a session that reads the slot within " +
+			health.Duration(c.InactiveWarning) + " (health.inactive_warning)",
+		health.HeldByTransaction: "no transaction older than " + health.Duration(c.HeldWarning) +
+			" (health.held_warning): it keeps WAL for every slot of the server",
+		health.OtherSlot: "less than " + health.Bytes(c.OtherRetained) +
+			" for a slot that nobody reads (health.other_slot_warning)",
+		health.Backlog: "less than " + health.Bytes(c.LagWarning) +
+			" behind the server (health.lag_warning)",
+		health.LagHigh: "less than " + health.Duration(c.UnackedWarning) +
+			" (health.unacked_warning)",
+		health.CatalogXminAge: fmt.Sprintf(
+			"less than %d transactions (health.catalog_xmin_warning)", c.XminAgeWarning),
+		health.ObservationOld: "an observation each monitor.interval",
+		health.ClockSkew: "less than " + health.Duration(c.SkewWarning) +
+			" (health.clock_skew_warning)",
+		health.SlotExtended: "wal_status reserved",
+	}
 }
 
-// observed makes findings of what is watched, too: the conditions, in the words of the status. Those of a relay that answers are its own: it
-// knows rates, and what it waits for. Beside a relay, on its page, they stand in the verdict.
+// observed makes findings of an observation: the conditions, in the words of the status, and what
+// is well. Beside a relay the verdict on its page has the conditions.
 func (c *checker) observed(o monitor.Observation) []slot.Finding {
 	var findings []slot.Finding
 	shown := map[string]bool{}
 	if !c.beside {
+		required := requirements(c.loaded.Config.Health)
 		for _, condition := range c.conditions(o) {
 			shown[condition.Name] = true
-			findings = append(findings, conditionFinding(condition, c.loaded.Config.Health))
+			findings = append(findings, conditionFinding(condition, required[condition.Name]))
 		}
 	}
 	ok := func(condition, code, subject, observed string) {
 		if !shown[condition] {
-			findings = append(findings, slot.Finding{Severity: slot.SeverityOK, Code: code, Subject: subject, Observed: observed})
+			findings = append(findings, okFinding(code, subject, observed))
 		}
 	}
-	ok(health.HeldByTransaction, "transactions", "", oldestHolder(o, time.Now()))
+	ok(health.HeldByTransaction, "transactions", "", oldestTransaction(o, time.Now()))
 	if o.CatalogXminAge != nil {
-		ok(health.CatalogXminAge, "catalog_xmin", o.Slot.Name, fmt.Sprintf("%d transactions old", *o.CatalogXminAge))
+		ok(health.CatalogXminAge, "catalog_xmin", o.Slot.Name,
+			fmt.Sprintf("%d transactions old", *o.CatalogXminAge))
 	}
 	if o.Clock != nil {
-		ok(health.ClockSkew, "clock", "", fmt.Sprintf("the server's and ours are %.3f s apart, give or take %.3f s", o.Clock.Skew, o.Clock.Error))
+		ok(health.ClockSkew, "clock", "",
+			fmt.Sprintf("the server's and ours are %.3f s apart, give or take %.3f s",
+				o.Clock.Skew, o.Clock.Error))
 	}
 	for _, n := range o.Notes {
 		why, grant, _ := strings.Cut(n.Text, ": GRANT ")
-		findings = append(findings, slot.Finding{
-			Severity: slot.SeverityInfo, Code: "monitor_rights", Subject: n.Value, Observed: why,
-			Required: "the right to look at it; the relay itself works without", Fix: "GRANT " + grant,
-		})
+		findings = append(findings, infoFinding("monitor_rights", n.Value, why,
+			"the right to look at it; the relay itself works without", "GRANT "+grant))
 	}
 	return findings
 }
 
-// conditions leaves out what check says itself, and better, and that a relay is needed which is not started yet.
+// conditions are those of the relay that answers, which has rates and knows what it waits for,
+// else those of the observation. It leaves out what check reports itself, and that no relay runs
+// yet.
 func (c *checker) conditions(o monitor.Observation) []health.Condition {
 	cfg := c.loaded.Config
 	without := []string{health.PublicationBroken, health.SlotLost}
@@ -97,25 +93,28 @@ func (c *checker) conditions(o monitor.Observation) []health.Condition {
 		found = c.relay.Verdict.Conditions
 	} else {
 		without = append(without, health.NotReady)
-		found = health.Judge(health.Input{Now: time.Now(), Observation: o, Sink: status.SinkOf(cfg.Sink).String(), Config: cfg.Health}).Conditions
+		found = health.Judge(health.Input{
+			Now: time.Now(), Observation: o, Sink: status.SinkOf(cfg.Sink).String(),
+			Config: cfg.Health,
+		}).Conditions
 	}
-	return slices.DeleteFunc(slices.Clone(found), func(found health.Condition) bool { return slices.Contains(without, found.Name) })
+	return slices.DeleteFunc(slices.Clone(found), func(c health.Condition) bool {
+		return slices.Contains(without, c.Name)
+	})
 }
 
-// conditionFinding: the relay starts all the same, so nothing of it is an error.
-func conditionFinding(c health.Condition, cfg health.Config) slot.Finding {
-	f := slot.Finding{Severity: slot.SeverityWarning, Code: c.Name, Subject: c.Cause, Observed: c.Reason, WAL: c.WAL, Fix: c.Next}
+// conditionFinding is no error: the relay starts in spite of every condition.
+func conditionFinding(c health.Condition, required string) slot.Finding {
+	f := warningFinding(c.Name, c.Cause, c.Reason, required, c.Next)
+	f.WAL = c.WAL
 	if c.Severity == health.Info {
 		f.Severity = slot.SeverityInfo
-	}
-	if required := requiredOf[c.Name]; required != nil {
-		f.Required = required(cfg)
 	}
 	return f
 }
 
-// oldestHolder says who keeps restart_lsn back, if only for a while.
-func oldestHolder(o monitor.Observation, now time.Time) string {
+// oldestTransaction names the transaction that holds restart_lsn back, if only for a while.
+func oldestTransaction(o monitor.Observation, now time.Time) string {
 	for _, h := range o.Blockers {
 		if !h.Restart {
 			continue

@@ -1,13 +1,19 @@
-// Package check finds out, as the relay would meet it, whether everything that a configuration leads to is in order: each Finding says what was
-// observed, what is required and how to fix it. It changes nothing. The findings about the server come from package slot.
+// Package check finds out, as the relay does, whether everything that a configuration leads to is
+// in order: each finding is what was observed, what is required and how to fix it. It changes
+// nothing. The findings about the server come from package slot.
 //
-//	check.go        All, and what becomes of a configuration
+//	check.go        All and Beside: one run, and the configuration
+//	finding.go      findings of each severity, and the exit code
 //	conditions.go   the conditions of package health as findings
-//	process.go      this process: memory, descriptors, addresses, secrets
+//	process.go      this process: memory, descriptors, secrets, the alerts command
+//	listen.go       the addresses, and the relay that has them
+//	columns.go      the columns of a table, and its snapshot
 //	rows.go         the newest rows of a table, routed
 //	kafka.go        the cluster: brokers, TLS, producer id, ACLs
-//	topic.go        the settings of a topic
-//	transactions.go what relay.exactly_once asks of the brokers
-//	deadletters.go  the dead-letter topic
-//	print.go        findings for people, in groups
+//	topic.go        a topic of rows: existence, permission, replicas
+//	settings.go     the settings of a topic of rows
+//	owntopics.go    the topics of the relay itself
+//	transactions.go what relay.exactly_once needs of the brokers
+//	print.go        findings for people
+//	groups.go       the groups of print, and of docs/CHECK.md
 package check

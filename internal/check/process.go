@@ -1,36 +1,28 @@
 package check
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"math"
-	"net"
-	"net/http"
 	"os"
 	"runtime/debug"
-	"strings"
 	"syscall"
-	"time"
 
 	"github.com/postrider/postrider/internal/alerts"
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/internal/httpserver"
 	"github.com/postrider/postrider/internal/memory"
-	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/internal/secret"
-	"github.com/postrider/postrider/internal/status"
 	"github.com/postrider/postrider/slot"
 )
 
-// process looks at where the relay is to run, which is taken to be here. Beside a relay the addresses are its own.
+// process checks where the relay is to run, which is taken to be here. Beside a relay its
+// addresses are not free.
 func (c *checker) process() []slot.Finding {
 	cfg := c.loaded.Config
 	findings := []slot.Finding{
-		judgeMemory(memory.Limit(os.DirFS("/")), debug.SetMemoryLimit(-1), cfg.Relay.InFlightBytes),
+		judgeMemory(memory.Limit(os.DirFS("/")), debug.SetMemoryLimit(-1),
+			cfg.Relay.InFlightBytes),
 		judgeDescriptors(descriptorLimit(), len(cfg.Sink.Kafka.Brokers)),
 	}
 	if !c.beside {
@@ -41,119 +33,77 @@ func (c *checker) process() []slot.Finding {
 		findings = append(findings, adminToken(cfg.Admin.Token))
 		findings = append(findings, adminExposed(cfg.Admin.Listen)...)
 	}
-	findings = append(findings, readable("alerts_webhook", "alerts.webhook", cfg.Alerts.Webhook, "an URL that can be read: without it nobody is told")...)
+	findings = append(findings, readable("alerts_webhook", "alerts.webhook", cfg.Alerts.Webhook,
+		"a URL that can be read: without it no notification is sent")...)
 	return append(findings, checkAlertsCommand(cfg.Alerts.Command)...)
 }
 
-// What a relay needs: what is in flight is there as it was read and as it is sent; garbage is collected before the limit is reached
-// (limitMemory). With 16 MiB in flight, at their peak, 54 MiB were taken in a container of 64 MiB. TestFault31_ContainerLimitSuffices
+// What a relay needs: messages in flight are in memory as read and as sent, and garbage is
+// collected before the limit is reached. With 16 MiB in flight the peak was 54 MiB in a container
+// of 64 MiB. Shown by TestFault31_ContainerLimitSuffices.
 const (
 	baseMemory     = 32 << 20
 	inFlightCopies = 2
 )
 
-// judgeMemory takes bytes. limit is that of the container, zero if there is none; goLimit is GOMEMLIMIT, math.MaxInt64 if it is not set.
+// judgeMemory takes bytes: limit is the container's, zero if there is none; goLimit is GOMEMLIMIT,
+// math.MaxInt64 if it is not set.
 func judgeMemory(limit, goLimit, inFlight int64) slot.Finding {
 	need := baseMemory + inFlightCopies*inFlight
-	f := slot.Finding{Severity: slot.SeverityOK, Code: "memory", Observed: "no limit"}
-	formula := fmt.Sprintf("%s: 32 MiB and twice relay.in_flight_bytes, %s", health.Bytes(need), health.Bytes(inFlight))
+	goNeed := int64(float64(need) * memory.GoShare)
+	formula := fmt.Sprintf("%s: 32 MiB and twice relay.in_flight_bytes, %s",
+		health.Bytes(need), health.Bytes(inFlight))
 	smaller := "or relay.in_flight_bytes = \"1MiB\" or less"
 	if limit > baseMemory {
-		smaller = fmt.Sprintf("or relay.in_flight_bytes = \"%dKiB\"", (limit-baseMemory)/inFlightCopies>>10)
+		smaller = fmt.Sprintf("or relay.in_flight_bytes = \"%dKiB\"",
+			(limit-baseMemory)/inFlightCopies>>10)
 	}
+	container, environment := "the container's limit is "+health.Bytes(limit),
+		"GOMEMLIMIT is "+health.Bytes(goLimit)
 	switch {
 	case limit > 0 && limit < need:
-		f.Severity, f.Observed = slot.SeverityWarning, "the container's limit is "+health.Bytes(limit)
-		f.Required = formula + ": beyond its limit the system kills the relay, and what was in flight comes twice"
-		f.Fix = fmt.Sprintf("give the container %s or more (docker run --memory, resources.limits.memory), %s", health.Bytes(need), smaller)
-	case goLimit < int64(float64(need)*memory.GoShare):
-		f.Severity, f.Observed = slot.SeverityWarning, "GOMEMLIMIT is "+health.Bytes(goLimit)
-		f.Required = "three quarters of " + formula + ": near its limit the relay only collects garbage"
-		f.Fix = fmt.Sprintf("GOMEMLIMIT=%dMiB, or no such variable", int64(float64(need)*memory.GoShare)>>20)
+		return warningFinding("memory", "", container, formula+
+			": beyond its limit the system kills the relay, and what was in flight comes twice",
+			fmt.Sprintf("give the container %s or more (docker run --memory, "+
+				"resources.limits.memory), %s",
+				health.Bytes(need), smaller))
+	case goLimit < goNeed:
+		return warningFinding("memory", "", environment,
+			"three quarters of "+formula+": near its limit the relay only collects garbage",
+			fmt.Sprintf("GOMEMLIMIT=%dMiB, or no such variable", goNeed>>20))
 	case limit > 0:
-		f.Observed = "the container's limit is " + health.Bytes(limit) + ", needed are " + health.Bytes(need)
+		return okFinding("memory", "", container+", needed are "+health.Bytes(need))
 	case goLimit < math.MaxInt64:
-		f.Observed = "GOMEMLIMIT is " + health.Bytes(goLimit) + ", needed are " + health.Bytes(need)
+		return okFinding("memory", "", environment+", needed are "+health.Bytes(need))
 	}
-	return f
+	return okFinding("memory", "", "no limit")
 }
 
-// descriptorsBase is for PostgreSQL, HTTP clients, logs and files; each broker takes up to four connections, two for asking and two for
-// publishing while one is replaced.
+// descriptorsBase is for PostgreSQL, HTTP clients, logs and files. A broker takes up to four
+// connections: two for requests, and two for records while one is replaced.
 const descriptorsBase, descriptorsPerBroker = 64, 4
 
 func judgeDescriptors(limit uint64, brokers int) slot.Finding {
 	need := uint64(descriptorsBase + descriptorsPerBroker*max(brokers, 3)) //nolint:gosec // a handful
-	f := slot.Finding{Severity: slot.SeverityOK, Code: "file_descriptors", Observed: fmt.Sprintf("at most %d", limit)}
+	observed := fmt.Sprintf("at most %d", limit)
 	switch {
 	case limit == 0:
-		f.Observed = "not known"
+		observed = "not known"
 	case limit < need:
-		f.Severity, f.Required = slot.SeverityWarning, fmt.Sprintf("%d: every connection takes one", need)
-		f.Fix = "ulimit -n 1024; for systemd LimitNOFILE=1024"
+		return warningFinding("file_descriptors", "", observed,
+			fmt.Sprintf("%d: every connection takes one", need),
+			"ulimit -n 1024; for systemd LimitNOFILE=1024")
 	}
-	return f
+	return okFinding("file_descriptors", "", observed)
 }
 
+// descriptorLimit is the hard limit, to which Go raises the soft one; zero if not known.
 func descriptorLimit() uint64 {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return 0
 	}
-	return limit.Max // Go raises its own to that
-}
-
-// listen tries whether an address can be listened on. If it is taken, a relay of the same slot may have it.
-func (c *checker) listen(code, address string) []slot.Finding {
-	if address == "" {
-		return nil
-	}
-	f := slot.Finding{Severity: slot.SeverityOK, Code: code, Subject: address, Observed: "free"}
-	l, err := net.Listen("tcp", address)
-	if err == nil {
-		_ = l.Close()
-		return []slot.Finding{f}
-	}
-	f.Severity, f.Class, f.Observed = slot.SeverityError, slot.ClassConfiguration, err.Error()
-	f.Required = "a free address: the relay does not start without"
-	f.Fix = "choose another for " + strings.Replace(code, "_", ".", 1) + ", or stop who has it: ss -ltnp"
-	switch ours := c.loaded.Config.Slot.Name; {
-	case !errors.Is(err, syscall.EADDRINUSE), c.relay == nil:
-	case c.relay.Slot.Name == ours:
-		// The admin listener answers nobody without the token; it is taken to be the same process'.
-		f = slot.Finding{Severity: slot.SeverityOK, Code: code, Subject: address, Observed: fmt.Sprintf("the relay has it, process %d", c.relay.PID)}
-	case code == "http_listen":
-		f.Observed = fmt.Sprintf("the relay of slot %q answers", c.relay.Slot.Name)
-		f.Required = "an address of its own for each relay on one machine"
-	}
-	return []slot.Finding{f}
-}
-
-// relayTimeout bounds the question to whoever listens on our address.
-const relayTimeout = 2 * time.Second
-
-// relayAt is the report of the relay that answers at a URL, nil if none does.
-func relayAt(ctx context.Context, url string) *status.Report {
-	if url == "" {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, relayTimeout)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/status", nil)
-	if err != nil {
-		return nil
-	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	answer, err := client.Do(request)
-	if err != nil {
-		return nil
-	}
-	defer func() { _ = answer.Body.Close() }()
-	var r status.Report
-	if answer.StatusCode != http.StatusOK || json.NewDecoder(io.LimitReader(answer.Body, 4<<20)).Decode(&r) != nil || r.PID == 0 {
-		return nil
-	}
-	return &r
+	return limit.Max
 }
 
 // readable tries to read a secret that comes from a file.
@@ -161,50 +111,40 @@ func readable(code, key string, s secret.Secret, required string) []slot.Finding
 	if s.Path() == "" {
 		return nil
 	}
-	f := slot.Finding{Severity: slot.SeverityOK, Code: code, Subject: config.MaskURL(s.Path()), Observed: "can be read"}
+	path := config.MaskURL(s.Path())
 	if _, err := s.Reveal(); err != nil {
-		f.Severity, f.Observed, f.Required = slot.SeverityWarning, err.Error(), required
-		f.Fix = "correct " + key + "_file, or let the relay's user read the file: chmod, chown, or systemd's LoadCredential="
+		return []slot.Finding{warningFinding(code, path, err.Error(), required, "correct "+key+
+			"_file, or let the relay's user read the file: chmod, chown, or systemd's "+
+			"LoadCredential=")}
 	}
-	return []slot.Finding{f}
+	return []slot.Finding{okFinding(code, path, "can be read")}
 }
 
-// adminToken: run warns of the same when it starts.
+// adminToken warns of what run warns of when it starts.
 func adminToken(s secret.Secret) slot.Finding {
-	if found := readable("admin_token", "admin.token", s, "a token that can be read: until then every request is refused"); found != nil && found[0].Severity != slot.SeverityOK {
+	found := readable("admin_token", "admin.token", s,
+		"a token that can be read: until then every request is refused")
+	if len(found) > 0 && found[0].Severity != slot.SeverityOK {
 		return found[0]
 	}
-	f := slot.Finding{Severity: slot.SeverityOK, Code: "admin_token", Observed: "long enough"}
 	if token, err := s.Reveal(); err == nil && len(token) < httpserver.ShortToken {
-		f.Severity, f.Observed = slot.SeverityWarning, fmt.Sprintf("%d bytes", len(token))
-		f.Required = fmt.Sprintf("at least %d, at random: a shorter one can be found by trying", httpserver.ShortToken)
-		f.Fix = "head -c 32 /dev/urandom | base64"
+		return warningFinding("admin_token", "", fmt.Sprintf("%d bytes", len(token)),
+			fmt.Sprintf("at least %d, at random: a shorter one can be found by trying",
+				httpserver.ShortToken), "head -c 32 /dev/urandom | base64")
 	}
-	return f
+	return okFinding("admin_token", "", "long enough")
 }
 
-// adminExposed: the token goes over the network as it is.
-func adminExposed(address string) []slot.Finding {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil || host != "" && postgres.Local(host) {
-		return nil
-	}
-	return []slot.Finding{{
-		Severity: slot.SeverityWarning, Code: "admin_listen", Subject: address, Observed: "can be reached from other machines, and the token is sent without encryption",
-		Required: "the loopback interface", Fix: `set admin.listen = "127.0.0.1:8433", and reach it through ssh or kubectl port-forward`,
-	}}
-}
-
-// checkAlertsCommand does not run it: it would tell somebody.
+// checkAlertsCommand does not run the command, which would send a notification.
 func checkAlertsCommand(command []string) []slot.Finding {
 	if len(command) == 0 {
 		return nil
 	}
-	f := slot.Finding{Severity: slot.SeverityOK, Code: "alerts_command", Subject: alerts.Program(command), Observed: "is there, and may be run"}
+	program := alerts.Program(command)
 	if err := alerts.LookProgram(command); err != nil {
-		f.Severity, f.Observed = slot.SeverityWarning, err.Error()
-		f.Required = "a program that is there and may be run: else nobody is told"
-		f.Fix = "correct alerts.command, or make it executable: chmod +x " + alerts.Program(command)
+		return []slot.Finding{warningFinding("alerts_command", program, err.Error(),
+			"a program that is there and may be run: else no notification is sent",
+			"correct alerts.command, or make it executable: chmod +x "+program)}
 	}
-	return []slot.Finding{f}
+	return []slot.Finding{okFinding("alerts_command", program, "is there, and may be run")}
 }

@@ -27,9 +27,11 @@ func TestMemoryLimit_IsTheLeastOfTheGroupAndThoseAboveIt(t *testing.T) {
 		files map[string]string
 		want  int64
 	}{
-		"no groups":              {nil, 0},
-		"version 2, a container": {map[string]string{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "134217728\n"}, 128 << 20},
-		"version 2, no limit":    {map[string]string{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max\n"}, 0},
+		"no groups": {nil, 0},
+		"version 2, a container": {map[string]string{"proc/self/cgroup": "0::/\n",
+			"sys/fs/cgroup/memory.max": "134217728\n"}, 128 << 20},
+		"version 2, no limit": {map[string]string{"proc/self/cgroup": "0::/\n",
+			"sys/fs/cgroup/memory.max": "max\n"}, 0},
 		"version 2, systemd": {map[string]string{
 			"proc/self/cgroup": "0::/system.slice/postrider.service\n",
 			"sys/fs/cgroup/system.slice/postrider.service/memory.max":  "max\n",
@@ -38,7 +40,8 @@ func TestMemoryLimit_IsTheLeastOfTheGroupAndThoseAboveIt(t *testing.T) {
 			"sys/fs/cgroup/system.slice/postrider.service/memory.high": "1\n",
 		}, 1 << 30},
 		"version 2, two limits": {map[string]string{
-			"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/memory.max": "1000\n", "sys/fs/cgroup/a/b/memory.max": "2000\n",
+			"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/memory.max": "1000\n",
+			"sys/fs/cgroup/a/b/memory.max": "2000\n",
 		}, 1000},
 		"version 1": {map[string]string{
 			"proc/self/cgroup": "11:cpu,cpuacct:/docker/x\n7:memory:/docker/x\n0::/\n",
@@ -46,9 +49,11 @@ func TestMemoryLimit_IsTheLeastOfTheGroupAndThoseAboveIt(t *testing.T) {
 			"sys/fs/cgroup/memory/memory.limit_in_bytes":          "9223372036854771712\n",
 		}, 256 << 20},
 		"version 1, no limit": {map[string]string{
-			"proc/self/cgroup": "7:memory:/\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+			"proc/self/cgroup":                           "7:memory:/\n",
+			"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
 		}, 0},
-		"nonsense": {map[string]string{"proc/self/cgroup": "?\n:::\n0::/x\n", "sys/fs/cgroup/x/memory.max": "a lot\n"}, 0},
+		"nonsense": {map[string]string{"proc/self/cgroup": "?\n:::\n0::/x\n",
+			"sys/fs/cgroup/x/memory.max": "a lot\n"}, 0},
 	} {
 		root := fstest.MapFS{}
 		for path, text := range c.files {
@@ -56,7 +61,8 @@ func TestMemoryLimit_IsTheLeastOfTheGroupAndThoseAboveIt(t *testing.T) {
 		}
 		require.Equal(t, c.want, memory.Limit(root), name)
 	}
-	require.GreaterOrEqual(t, memory.Limit(os.DirFS("/")), int64(0), "this machine's, whatever it is")
+	require.GreaterOrEqual(t, memory.Limit(os.DirFS("/")), int64(0),
+		"this machine's, whatever it is")
 }
 
 func TestJudgeMemory_ComparesWithTheBudget(t *testing.T) {
@@ -68,7 +74,8 @@ func TestJudgeMemory_ComparesWithTheBudget(t *testing.T) {
 	require.Equal(t, slot.SeverityWarning, f.Severity)
 	require.Contains(t, f.Required, "64.0 MiB: 32 MiB and twice relay.in_flight_bytes, 16.0 MiB")
 	require.Contains(t, f.Fix, `relay.in_flight_bytes = "10240KiB"`)
-	require.Equal(t, slot.SeverityOK, judgeMemory(52<<20, math.MaxInt64, 10240<<10).Severity, "which is the fix")
+	require.Equal(t, slot.SeverityOK, judgeMemory(52<<20, math.MaxInt64, 10240<<10).Severity,
+		"which is the fix")
 	require.Equal(t, slot.SeverityWarning, judgeMemory(30<<20, math.MaxInt64, inFlight).Severity)
 	f = judgeMemory(0, 40<<20, inFlight)
 	require.Equal(t, slot.SeverityWarning, f.Severity)
@@ -110,15 +117,18 @@ func TestReadable_NeedsTheFileOfASecret(t *testing.T) {
 }
 
 func TestCheckAdmin_WarnsAsRunDoes(t *testing.T) {
-	require.Equal(t, slot.SeverityOK, adminToken(secret.Of("t0ken-canary, and long enough to keep")).Severity)
+	require.Equal(t, slot.SeverityOK,
+		adminToken(secret.Of("t0ken-canary, and long enough to keep")).Severity)
 	f := adminToken(secret.Of("t0ken-canary"))
 	require.Equal(t, slot.SeverityWarning, f.Severity)
 	require.NotContains(t, f.Observed, "canary")
 	require.Contains(t, f.Fix, "/dev/urandom")
-	require.Contains(t, adminToken(secret.File(filepath.Join(t.TempDir(), "none"))).Fix, "admin.token_file")
+	require.Contains(t, adminToken(secret.File(filepath.Join(t.TempDir(), "none"))).Fix,
+		"admin.token_file")
 	require.Empty(t, adminExposed("127.0.0.1:8433"))
 	require.Empty(t, adminExposed("localhost:8433"))
-	for _, address := range []string{":8433", "0.0.0.0:8433", "10.0.0.1:8433", "relay.example:8433"} {
+	for _, address := range []string{":8433", "0.0.0.0:8433", "10.0.0.1:8433",
+		"relay.example:8433"} {
 		require.Equal(t, slot.SeverityWarning, adminExposed(address)[0].Severity, address)
 	}
 }
@@ -140,7 +150,7 @@ func answering(t *testing.T, report *status.Report) string {
 func (c *checker) at(t *testing.T, address string) slot.Finding {
 	t.Helper()
 	c.loaded.Config.HTTP.Listen = address
-	c.relay = relayAt(t.Context(), c.loaded.Config.HTTP.LocalURL())
+	c.relay = relayAt(t.Context(), c.loaded.Config.HTTP)
 	found := c.listen("http_listen", address)
 	require.Len(t, found, 1)
 	return found[0]
@@ -162,13 +172,17 @@ func TestListen_TellsOurRelayFromOthers(t *testing.T) {
 	require.Equal(t, slot.ClassConfiguration, f.Class)
 	require.Contains(t, f.Fix, "http.listen")
 
-	own := &status.Report{PID: 4711, Slot: slot.Status{Slot: slot.Slot{Name: "postrider"}}}
+	own := &status.Report{Source: status.SourceDaemon, PID: 4711,
+		Slot: slot.Status{Slot: slot.Slot{Name: "postrider"}}}
 	f = c.at(t, answering(t, own))
 	require.Equal(t, slot.SeverityOK, f.Severity)
 	require.Contains(t, f.Observed, "4711")
-	require.Equal(t, slot.SeverityOK, c.listen("admin_listen", answering(t, nil))[0].Severity, "the same process'")
+	require.Equal(t, slot.SeverityOK, c.listen("admin_listen", answering(t, nil))[0].Severity,
+		"the same process'")
 
-	f = c.at(t, answering(t, &status.Report{PID: 4711, Slot: slot.Status{Slot: slot.Slot{Name: "another"}}}))
+	f = c.at(t, answering(t,
+		&status.Report{Source: status.SourceDaemon, PID: 4711,
+			Slot: slot.Status{Slot: slot.Slot{Name: "another"}}}))
 	require.Equal(t, slot.SeverityError, f.Severity)
 	require.Contains(t, f.Observed, `slot "another"`)
 }
@@ -177,14 +191,19 @@ func TestListen_TellsOurRelayFromOthers(t *testing.T) {
 func TestObserved_TakesTheConditionsOfTheRelay(t *testing.T) {
 	c := &checker{loaded: &config.Loaded{Config: config.Default()}}
 	c.relay = &status.Report{PID: 1, Verdict: health.Verdict{Conditions: []health.Condition{
-		{Name: health.TimeToLoss, Severity: health.Critical, Reason: "slot \"postrider\" can be lost in about 20m", WAL: "1 GiB", Next: "postrider resume", Cause: "paused relay"},
+		{Name: health.TimeToLoss, Severity: health.Critical,
+			Reason: "slot \"postrider\" can be lost in about 20m", WAL: "1 GiB",
+			Next: "postrider resume", Cause: "paused relay"},
 		{Name: health.SlotExtended, Severity: health.Info, Reason: "more is kept"},
-		{Name: health.SlotLost, Severity: health.Critical, Reason: "said by the slot's own finding"},
+		{Name: health.SlotLost, Severity: health.Critical,
+			Reason: "said by the slot's own finding"},
 	}}}
 	findings := completed(c.observed(monitor.Observation{}))
 	require.Equal(t, slot.Finding{
-		Severity: slot.SeverityWarning, Code: "PostriderTimeToLoss", Subject: "paused relay", Observed: "slot \"postrider\" can be lost in about 20m",
-		Required: "more than 6h0m (health.loss_warning)", WAL: "1 GiB", Fix: "postrider resume", Docs: "docs/RUNBOOKS.md#postridertimetoloss",
+		Severity: slot.SeverityWarning, Code: "PostriderTimeToLoss", Subject: "paused relay",
+		Observed: "slot \"postrider\" can be lost in about 20m",
+		Required: "more than 6h0m (health.loss_warning)", WAL: "1 GiB", Fix: "postrider resume",
+		Docs: "docs/RUNBOOKS.md#postridertimetoloss",
 	}, findings[0])
 	require.Equal(t, slot.SeverityInfo, findings[1].Severity)
 	require.Equal(t, "transactions", findings[2].Code)

@@ -18,8 +18,10 @@ import (
 // goodTopic is a topic as it should be, in a cluster of three brokers.
 func goodTopic(change func(*kafka.TopicReport)) kafka.TopicReport {
 	t := kafka.TopicReport{
-		Name: "orders", Partitions: 2, ReplicationFactor: 3, InSync: []int{3, 3}, Rights: kafka.Rights{Known: true, Write: true, Read: true},
-		MinInsync: 2, MaxMessageBytes: 1 << 20, CleanupPolicy: "delete", Compression: "producer", TimestampType: "CreateTime", TimestampMaxAhead: time.Hour,
+		Name: "orders", Partitions: 2, ReplicationFactor: 3, InSync: []int{3, 3},
+		Rights:    kafka.Rights{Known: true, Write: true, Read: true},
+		MinInsync: 2, MaxMessageBytes: 1 << 20, CleanupPolicy: "delete", Compression: "producer",
+		TimestampType: "CreateTime", TimestampMaxAhead: time.Hour,
 	}
 	if change != nil {
 		change(&t)
@@ -30,7 +32,8 @@ func goodTopic(change func(*kafka.TopicReport)) kafka.TopicReport {
 func topicChecker(change func(*config.Config)) topicCheck {
 	cfg := config.Default()
 	cfg.Sink.Kafka.Brokers = []string{"kafka-1:9092"}
-	cfg.Sink.Kafka.SASL = kafka.SASLConfig{Mechanism: "PLAIN", Username: "rider", Password: secret.Of("s3cret-canary")}
+	cfg.Sink.Kafka.SASL = kafka.SASLConfig{Mechanism: "PLAIN", Username: "rider",
+		Password: secret.Of("s3cret-canary")}
 	if change != nil {
 		change(&cfg)
 	}
@@ -57,35 +60,62 @@ func TestTopicCheck_JudgesEverySetting(t *testing.T) {
 		severity slot.Severity
 		fix      string
 	}{
-		"no leader":        {func(t *kafka.TopicReport) { t.Leaderless = []int32{1} }, nil, "topic_leader", slot.SeverityWarning, "start the missing brokers"},
-		"unclean election": {func(t *kafka.TopicReport) { t.UncleanElection = true }, nil, "topic_leader", slot.SeverityWarning, "unclean.leader.election.enable=false"},
-		"one replica": {func(t *kafka.TopicReport) { t.ReplicationFactor, t.MinInsync, t.InSync = 1, 1, []int{1, 1} }, nil,
+		"no leader": {func(t *kafka.TopicReport) { t.Leaderless = []int32{1} }, nil,
+			"topic_leader", slot.SeverityWarning, "start the missing brokers"},
+		"unclean election": {func(t *kafka.TopicReport) { t.UncleanElection = true }, nil,
+			"topic_leader", slot.SeverityWarning, "unclean.leader.election.enable=false"},
+		"one replica": {func(t *kafka.TopicReport) {
+			t.ReplicationFactor, t.MinInsync, t.InSync = 1, 1, []int{1, 1}
+		}, nil,
 			"topic_replicas", slot.SeverityWarning, "kafka-reassign-partitions.sh"},
-		"all replicas needed": {func(t *kafka.TopicReport) { t.MinInsync = 3 }, nil, "topic_replicas", slot.SeverityWarning, "min.insync.replicas=2"},
-		"more than there are": {func(t *kafka.TopicReport) { t.MinInsync = 4 }, nil, "topic_replicas", slot.SeverityError, "min.insync.replicas=2"},
-		"one is enough":       {func(t *kafka.TopicReport) { t.MinInsync = 1 }, nil, "topic_replicas", slot.SeverityWarning, "min.insync.replicas=2"},
-		"too few in sync":     {func(t *kafka.TopicReport) { t.InSync = []int{3, 1} }, nil, "topic_replicas", slot.SeverityWarning, "start the missing brokers"},
-		"smaller messages":    {func(t *kafka.TopicReport) { t.MaxMessageBytes = 1000 }, nil, "topic_size", slot.SeverityWarning, "max.message.bytes=1048576"},
-		"compact":             {func(t *kafka.TopicReport) { t.CleanupPolicy = "compact" }, nil, "topic_cleanup", slot.SeverityInfo, "cleanup.policy=delete"},
-		"compact without keys": {func(t *kafka.TopicReport) { t.CleanupPolicy = "compact" }, func(c *config.Config) { c.Router[0].NullKey = "publish" },
+		"all replicas needed": {func(t *kafka.TopicReport) { t.MinInsync = 3 }, nil,
+			"topic_replicas", slot.SeverityWarning, "min.insync.replicas=2"},
+		"more than there are": {func(t *kafka.TopicReport) { t.MinInsync = 4 }, nil,
+			"topic_replicas", slot.SeverityError, "min.insync.replicas=2"},
+		"one is enough": {func(t *kafka.TopicReport) { t.MinInsync = 1 }, nil,
+			"topic_replicas", slot.SeverityWarning, "min.insync.replicas=2"},
+		"too few in sync": {func(t *kafka.TopicReport) { t.InSync = []int{3, 1} }, nil,
+			"topic_replicas", slot.SeverityWarning, "start the missing brokers"},
+		"smaller messages": {func(t *kafka.TopicReport) { t.MaxMessageBytes = 1000 }, nil,
+			"topic_size", slot.SeverityWarning, "max.message.bytes=1048576"},
+		"compact": {func(t *kafka.TopicReport) { t.CleanupPolicy = "compact" }, nil,
+			"topic_cleanup", slot.SeverityInfo, "cleanup.policy=delete"},
+		"compact without keys": {func(t *kafka.TopicReport) { t.CleanupPolicy = "compact" },
+			func(c *config.Config) { c.Router[0].NullKey = "publish" },
 			"topic_cleanup", slot.SeverityWarning, "router.null_key"},
-		"compressed anew": {func(t *kafka.TopicReport) { t.Compression = "gzip" }, nil, "topic_compression", slot.SeverityInfo, "compression.type=producer"},
-		"the broker's time": {func(t *kafka.TopicReport) { t.TimestampType = "LogAppendTime" }, nil,
+		"compressed again": {func(t *kafka.TopicReport) { t.Compression = "gzip" }, nil,
+			"topic_compression", slot.SeverityInfo, "compression.type=producer"},
+		"the broker's time": {func(t *kafka.TopicReport) { t.TimestampType = "LogAppendTime" },
+			nil,
 			"topic_timestamp", slot.SeverityInfo, "message.timestamp.type=CreateTime"},
-		"no old records": {func(t *kafka.TopicReport) { t.TimestampMaxAge = time.Hour }, nil, "topic_timestamp", slot.SeverityWarning, "message.timestamp.before.max.ms="},
-		"clocks":         {func(t *kafka.TopicReport) { t.TimestampMaxAhead = time.Second }, nil, "topic_timestamp", slot.SeverityWarning, "message.timestamp.after.max.ms="},
-		"no Write":       {func(t *kafka.TopicReport) { t.Rights.Write = false }, nil, "topic_permission", slot.SeverityError, "--allow-principal User:rider --producer --topic orders"},
-		"no Read":        {func(t *kafka.TopicReport) { t.Rights.Read = false }, nil, "topic_permission", slot.SeverityError, "--operation Read --topic orders"},
-		"rights unknown": {func(t *kafka.TopicReport) { t.Rights.Known = false }, nil, "topic_permission", slot.SeverityInfo, "--producer"},
+		"no old records": {func(t *kafka.TopicReport) { t.TimestampMaxAge = time.Hour }, nil,
+			"topic_timestamp", slot.SeverityWarning, "message.timestamp.before.max.ms="},
+		"clocks": {func(t *kafka.TopicReport) { t.TimestampMaxAhead = time.Second }, nil,
+			"topic_timestamp", slot.SeverityWarning, "message.timestamp.after.max.ms="},
+		"no Write": {func(t *kafka.TopicReport) { t.Rights.Write = false }, nil,
+			"topic_permission", slot.SeverityError,
+			"--allow-principal User:rider --producer --topic orders"},
+		"no Read": {func(t *kafka.TopicReport) { t.Rights.Read = false }, nil,
+			"topic_permission", slot.SeverityError, "--operation Read --topic orders"},
+		"rights unknown": {func(t *kafka.TopicReport) { t.Rights.Known = false }, nil,
+			"topic_permission", slot.SeverityInfo, "--producer"},
 		"settings unknown": {func(t *kafka.TopicReport) { t.ConfigErr = sink.ErrPermission }, nil,
 			"topic", slot.SeverityInfo, "--operation DescribeConfigs --topic orders"},
-		"missing": {func(t *kafka.TopicReport) { *t = kafka.TopicReport{Name: "orders", Err: sink.ErrUnknownTopic} }, nil,
-			"topic", slot.SeverityError, "kafka-topics.sh --bootstrap-server kafka-1:9092 --create --topic orders"},
-		"created by the relay": {func(t *kafka.TopicReport) { *t = kafka.TopicReport{Name: "orders", Err: sink.ErrUnknownTopic} },
+		"missing": {func(t *kafka.TopicReport) {
+			*t = kafka.TopicReport{Name: "orders", Err: sink.ErrUnknownTopic}
+		}, nil,
+			"topic", slot.SeverityError,
+			"kafka-topics.sh --bootstrap-server kafka-1:9092 --create --topic orders"},
+		"created by the relay": {func(t *kafka.TopicReport) {
+			*t = kafka.TopicReport{Name: "orders", Err: sink.ErrUnknownTopic}
+		},
 			func(c *config.Config) {
-				c.Sink.Kafka.Topics = kafka.TopicsConfig{Create: true, Partitions: 1, ReplicationFactor: 1}
+				c.Sink.Kafka.Topics = kafka.TopicsConfig{Create: true, Partitions: 1,
+					ReplicationFactor: 1}
 			}, "topic", slot.SeverityInfo, "--create"},
-		"may not be described": {func(t *kafka.TopicReport) { *t = kafka.TopicReport{Name: "orders", Err: sink.ErrPermission} }, nil,
+		"may not be described": {func(t *kafka.TopicReport) {
+			*t = kafka.TopicReport{Name: "orders", Err: sink.ErrPermission}
+		}, nil,
 			"topic", slot.SeverityError, "Describe and Write"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -100,7 +130,9 @@ func TestTopicCheck_JudgesEverySetting(t *testing.T) {
 				require.NotEmpty(t, found[0].Class)
 			}
 			if strings.Contains(found[0].Fix, "--add-config") {
-				require.Contains(t, found[0].Fix, "kafka-configs.sh --bootstrap-server kafka-1:9092 --alter --topic orders --add-config ")
+				require.Contains(t, found[0].Fix,
+					"kafka-configs.sh --bootstrap-server kafka-1:9092 --alter --topic orders "+
+						"--add-config ")
 			}
 		})
 	}
@@ -109,7 +141,8 @@ func TestTopicCheck_JudgesEverySetting(t *testing.T) {
 func TestTopicCheck_SaysNothingOfRightsWhereThereAreNone(t *testing.T) {
 	c := topicChecker(nil)
 	c.acls = false
-	require.Empty(t, wrong(c.topic(goodTopic(func(t *kafka.TopicReport) { t.Rights = kafka.Rights{} }), true)))
+	require.Empty(t,
+		wrong(c.topic(goodTopic(func(t *kafka.TopicReport) { t.Rights = kafka.Rights{} }), true)))
 }
 
 func TestTopicCheck_ComparesTheLargestRow(t *testing.T) {
@@ -126,12 +159,16 @@ func TestTopicCheck_ComparesTheLargestRow(t *testing.T) {
 
 func TestTopicCheck_WantsTheSnapshotsTopicCompacted(t *testing.T) {
 	c := topicChecker(nil)
-	require.Empty(t, wrong(c.snapshot(goodTopic(func(t *kafka.TopicReport) { t.CleanupPolicy = "compact" }))))
+	require.Empty(t,
+		wrong(c.snapshot(goodTopic(func(t *kafka.TopicReport) { t.CleanupPolicy = "compact" }))))
 	f := wrong(c.snapshot(goodTopic(nil)))[0]
 	require.Equal(t, slot.SeverityError, f.Severity)
 	require.Contains(t, f.Fix, "cleanup.policy=compact")
-	require.Equal(t, slot.SeverityInfo, wrong(c.snapshot(kafka.TopicReport{Name: "s", Err: sink.ErrUnknownTopic}))[0].Severity, "the relay makes it")
-	require.Equal(t, slot.SeverityError, wrong(c.snapshot(kafka.TopicReport{Name: "s", Err: sink.ErrPermission}))[0].Severity)
+	require.Equal(t, slot.SeverityInfo,
+		wrong(c.snapshot(kafka.TopicReport{Name: "s", Err: sink.ErrUnknownTopic}))[0].Severity,
+		"the relay makes it")
+	require.Equal(t, slot.SeverityError,
+		wrong(c.snapshot(kafka.TopicReport{Name: "s", Err: sink.ErrPermission}))[0].Severity)
 }
 
 func TestTopicCheck_LooksAtWhatExactlyOnceRestsOn(t *testing.T) {
@@ -144,10 +181,13 @@ func TestTopicCheck_LooksAtWhatExactlyOnceRestsOn(t *testing.T) {
 	f := wrong(c.positions(goodTopic(nil)))[0]
 	require.Equal(t, slot.SeverityError, f.Severity)
 	require.Equal(t, "position_topic", f.Code)
-	require.Equal(t, slot.SeverityInfo, wrong(c.positions(kafka.TopicReport{Name: "p", Err: sink.ErrUnknownTopic}))[0].Severity, "the relay makes it")
+	require.Equal(t, slot.SeverityInfo,
+		wrong(c.positions(kafka.TopicReport{Name: "p", Err: sink.ErrUnknownTopic}))[0].Severity,
+		"the relay makes it")
 	require.Equal(t, "topic_replicas", wrong(c.positions(goodTopic(lone)))[0].Code)
 
-	require.Empty(t, c.transactionState(kafka.TopicReport{Err: sink.ErrUnknownTopic}), "it comes with the first transaction")
+	require.Empty(t, c.transactionState(kafka.TopicReport{Err: sink.ErrUnknownTopic}),
+		"it comes with the first transaction")
 	require.Empty(t, wrong(c.transactionState(goodTopic(compact))))
 	f = wrong(c.transactionState(goodTopic(lone)))[0]
 	require.Equal(t, slot.SeverityWarning, f.Severity)
@@ -155,11 +195,14 @@ func TestTopicCheck_LooksAtWhatExactlyOnceRestsOn(t *testing.T) {
 }
 
 func TestTopicCheck_TakesAHeartbeatThatCannotBePublishedForAWarning(t *testing.T) {
-	f := wrong(topicChecker(nil).heartbeat(kafka.TopicReport{Name: "beats", Err: sink.ErrUnknownTopic}))[0]
+	f := wrong(topicChecker(nil).heartbeat(kafka.TopicReport{Name: "beats",
+		Err: sink.ErrUnknownTopic}))[0]
 	require.Equal(t, slot.SeverityWarning, f.Severity)
 	require.Contains(t, f.Required, "relay.heartbeat_interval")
 	require.Empty(t, f.WAL)
-	f = wrong(topicChecker(nil).heartbeat(goodTopic(func(t *kafka.TopicReport) { t.Rights.Write = false })))[0]
+	f = wrong(topicChecker(nil).heartbeat(goodTopic(func(t *kafka.TopicReport) {
+		t.Rights.Write = false
+	})))[0]
 	require.Equal(t, slot.SeverityWarning, f.Severity)
 }
 
@@ -168,12 +211,17 @@ func TestCheckKafka_JudgesTheWayToTheBrokers(t *testing.T) {
 		change   func(*kafka.Config)
 		severity slot.Severity
 	}{
-		"on this machine":       {func(c *kafka.Config) { c.Brokers = []string{"127.0.0.1:9092"} }, slot.SeverityOK},
-		"in the clear":          {func(*kafka.Config) {}, slot.SeverityInfo},
-		"TLS":                   {func(c *kafka.Config) { c.TLS.Enabled = true }, slot.SeverityOK},
-		"TLS with anybody":      {func(c *kafka.Config) { c.TLS = kafka.TLSConfig{Enabled: true, InsecureSkipVerify: true} }, slot.SeverityWarning},
-		"password in the clear": {func(c *kafka.Config) { c.SASL.Mechanism = "PLAIN" }, slot.SeverityWarning},
-		"SCRAM":                 {func(c *kafka.Config) { c.SASL.Mechanism = "SCRAM-SHA-512" }, slot.SeverityInfo},
+		"on this machine": {func(c *kafka.Config) { c.Brokers = []string{"127.0.0.1:9092"} },
+			slot.SeverityOK},
+		"in the clear": {func(*kafka.Config) {}, slot.SeverityInfo},
+		"TLS":          {func(c *kafka.Config) { c.TLS.Enabled = true }, slot.SeverityOK},
+		"TLS with anybody": {func(c *kafka.Config) {
+			c.TLS = kafka.TLSConfig{Enabled: true, InsecureSkipVerify: true}
+		}, slot.SeverityWarning},
+		"password in the clear": {func(c *kafka.Config) { c.SASL.Mechanism = "PLAIN" },
+			slot.SeverityWarning},
+		"SCRAM": {func(c *kafka.Config) { c.SASL.Mechanism = "SCRAM-SHA-512" },
+			slot.SeverityInfo},
 	} {
 		cfg := kafka.DefaultConfig()
 		cfg.Brokers = []string{"127.0.0.1:9092", "kafka-2.example:9092"}
@@ -192,9 +240,12 @@ func TestCheckKafka_JudgesTheCluster(t *testing.T) {
 	require.Equal(t, slot.SeverityError, f.Severity)
 	require.Equal(t, slot.ClassPermission, f.Class)
 	require.Contains(t, f.Fix, "kafka-acls.sh")
-	require.Equal(t, slot.ClassUnreachable, producerID(cfg, kafka.Report{Idempotence: errors.New("lost")}).Class)
-	require.Equal(t, slot.SeverityOK, authoriserFinding(kafka.Report{Authoriser: kafka.AuthoriserOn}).Severity)
+	require.Equal(t, slot.ClassUnreachable,
+		producerID(cfg, kafka.Report{Idempotence: errors.New("lost")}).Class)
+	require.Equal(t, slot.SeverityOK,
+		authoriserFinding(kafka.Report{Authoriser: kafka.AuthoriserOn}).Severity)
 	for _, a := range []kafka.Authoriser{kafka.AuthoriserOff, kafka.AuthoriserUnknown} {
-		require.Equal(t, slot.SeverityInfo, authoriserFinding(kafka.Report{Authoriser: a}).Severity)
+		require.Equal(t, slot.SeverityInfo,
+			authoriserFinding(kafka.Report{Authoriser: a}).Severity)
 	}
 }

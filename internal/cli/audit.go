@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"runtime/debug"
@@ -18,29 +19,33 @@ import (
 func newAudit(a *app) *cobra.Command {
 	o := auditor.Options{}
 	cmd := &cobra.Command{
-		Use:   "audit",
-		Short: "Compare an outbox table with topics, whatever relay filled them: lost, duplicated, out of order, phantom",
-		Long: `audit reads the outbox tables (or, with --log, a write log) and the topics, and says what is lost, duplicated, out of order, phantom
-or torn. It works on what any relay has published, as long as a record carries the id of its row. It writes nothing, and takes no
-slot and no consumer group. The rows have to be in the table still.
+		Use: "audit",
+		Short: "Compare an outbox table with topics, whatever relay filled them: lost, " +
+			"duplicated, out of order, phantom",
+		Long: `audit reads the outbox tables (or, with --log, a write log) and the topics, and
+says what is lost, duplicated, out of order, phantom or partial. It works on what any relay has
+published, as long as a record carries the id of its row. It writes nothing, and takes no slot and
+no consumer group. The rows have to be in the table still.
 
-The topics are read from their beginnings to their ends as they are at the start; then the tables, in one snapshot. So a row that is
-not published yet counts as lost: beside a relay at work, leave the newest out with --until 1m.
+The topics are read from their beginnings to their ends as they are at the start; then the
+tables, in one snapshot. So a row that is not published yet counts as lost: beside a relay at
+work, leave the newest out with --until 1m.
 
-The rows of a key have to arrive in the order of their commits, which no column of theirs tells: writers fill created_at, and take
-numbers, before they commit. It is judged by the position headers of the records (router.position_headers), by
-the WAL that a slot keeps (--slot), or by a column of which you know that it has this order (--order-by). Where nothing tells it, it is
-not judged, and the report says so.
+The rows of a key have to arrive in the order of their commits, which no column of theirs tells:
+writers fill created_at, and take numbers, before they commit. It is judged by the position
+headers of the records (router.position_headers), by the WAL that a slot keeps (--slot), or by a
+column of which you know that it has this order (--order-by). Where nothing tells it, it is not
+judged, and the report says so.
 
-Exit status: 0 nothing that was judged is wrong; 1 something is, or is not proven, or there was nothing to audit; otherwise as for run.
-docs/AUDIT.md explains the rest.`,
+Exit status: 0 nothing that was judged is wrong; 1 something is, or is not proven, or there was
+nothing to audit; otherwise as for run. docs/AUDIT.md explains the rest.`,
 		Args: knownSubcommand,
 		Example: `  postrider audit
   postrider audit --until 1m --json
   postrider audit --table outbox --topic orders --topic payments --id value:/payload/id
   postrider audit --log written.jsonl --topic orders --set sink.kafka.brokers=kafka:9092`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			plan, err := planAudit(&o, time.Now())
+			plan, err := planAudit(cmd, &o, time.Now())
 			if err != nil {
 				return err
 			}
@@ -60,15 +65,18 @@ docs/AUDIT.md explains the rest.`,
 				return err
 			}
 			if l.Config.Sink.Kind != config.SinkKafka {
-				return &exit.Error{Code: exit.Config, Err: fmt.Errorf("sink.kind is %q: there are no topics to audit", l.Config.Sink.Kind),
-					Next: "postrider audit --set sink.kind=kafka --set sink.kafka.brokers=HOST:PORT"}
+				return &exit.Error{Code: exit.Config,
+					Err: fmt.Errorf("sink.kind is %q: there are no topics to audit",
+						l.Config.Sink.Kind),
+					Next: "postrider audit --set sink.kind=kafka --set " +
+						"sink.kafka.brokers=HOST:PORT"}
 			}
 			cfg := l.Config
 			if len(o.Tables) > 0 {
 				cfg = auditor.OnlyTables(cfg, o.Tables)
 			}
 			if a.env("GOMEMLIMIT") == "" {
-				debug.SetMemoryLimit(plan.Memory) // garbage is no excuse
+				debug.SetMemoryLimit(plan.Memory) // garbage counts
 			}
 			r, err := auditor.Run(cmd.Context(), o, plan, cfg, a.newLogger(l.Config.Log))
 			if err != nil {
@@ -88,36 +96,60 @@ docs/AUDIT.md explains the rest.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringArrayVar(&o.Topics, "topic", nil, "`topic` to read; may be repeated (default: all that match --topics)")
-	f.StringVar(&o.Pattern, "topics", "", "topics that match this `pattern` (default: made of route.topic.replacement)")
-	f.StringArrayVar(&o.Tables, "table", nil, "outbox `table` to read; may be repeated (default: replication.tables)")
-	f.StringVar(&o.Log, "log", "", "`file` with a write log instead of a table: a JSON object per line")
-	f.StringVar(&o.ID, "id", "", "where a record has the id of its row: header:NAME, key or value:/JSON/POINTER (default header:id, or router.header_id)")
-	f.StringVar(&o.IDColumn, "id-column", "", "`column` with the id (default table.field.event.id)")
-	f.StringVar(&o.KeyColumn, "key-column", "", "`column` with the key (default table.field.event.key)")
-	f.StringVar(&o.OrderBy, "order-by", "", "`column` that has the order in which the rows of a key were committed, as you know")
-	f.StringVar(&o.Slot, "slot", "", "read the order of commits from the WAL that this `slot` keeps, which nobody else reads; it stays as it is")
-	f.BoolVar(&o.WantsOrder, "require-order", false, "exit with 1 unless the order of every row was judged")
-	f.StringVar(&o.TimeColumn, "time-column", "", "`column` for --since and --until (default table.field.event.timestamp, else created_at)")
-	f.StringVar(&o.Transaction, "transaction-column", auditor.RowTransaction, "integer `column` with the transaction of a row")
-	f.StringVar(&o.Since, "since", "", "judge only rows from this time on, and read topics from there: a `duration` (1h) or time (2026-01-31T12:00:00Z)")
+	f.StringArrayVar(&o.Topics, "topic", nil,
+		"`topic` to read; may be repeated (default: all that match --topics)")
+	f.StringVar(&o.Pattern, "topics", "",
+		"topics that match this `pattern` (default: made of route.topic.replacement)")
+	f.StringArrayVar(&o.Tables, "table", nil,
+		"outbox `table` to read; may be repeated (default: replication.tables)")
+	f.StringVar(&o.Log, "log", "",
+		"`file` with a write log instead of a table: a JSON object per line")
+	f.StringVar(&o.ID, "id", "",
+		"where a record has the id of its row: header:NAME, key or value:/JSON/POINTER (default "+
+			"header:id, or router.header_id)")
+	f.StringVar(&o.IDColumn, "id-column", "",
+		"`column` with the id (default table.field.event.id)")
+	f.StringVar(&o.KeyColumn, "key-column", "",
+		"`column` with the key (default table.field.event.key)")
+	f.StringVar(&o.OrderBy, "order-by", "",
+		"`column` that has the order in which the rows of a key were committed, as you know")
+	f.StringVar(&o.Slot, "slot", "",
+		"read the order of commits from the WAL that this `slot` keeps, which nobody else "+
+			"reads; it stays as it is")
+	f.BoolVar(&o.WantsOrder, "require-order", false,
+		"exit with 1 unless the order of every row was judged")
+	f.StringVar(&o.TimeColumn, "time-column", "",
+		"`column` for --since and --until (default table.field.event.timestamp, else created_at)")
+	f.StringVar(&o.Transaction, "transaction-column", auditor.RowTransaction,
+		"integer `column` with the transaction of a row")
+	f.StringVar(&o.Since, "since", "",
+		"judge only rows from this time on, and read topics from there: a `duration` (1h) or "+
+			"time (2026-01-31T12:00:00Z)")
 	f.StringVar(&o.Until, "until", "", "judge only rows before this time: a `duration` or time")
-	f.StringVar(&o.Isolation, "isolation", "read_committed", "read_committed or read_uncommitted, as a consumer's isolation.level")
-	f.StringVar(&o.DeadLetters, "dead-letters", "", "`topic` of dead letters: rows there are not lost (default deadletter.topic, if a policy uses it)")
-	f.StringVar(&o.Memory, "memory", "256MiB", "`size` of memory to use; with more rows than fit, the topics are read several times")
+	f.StringVar(&o.Isolation, "isolation", "read_committed",
+		"read_committed or read_uncommitted, as a consumer's isolation.level")
+	f.StringVar(&o.DeadLetters, "dead-letters", "",
+		"`topic` of dead letters: rows there are not lost (default deadletter.topic, if a "+
+			"policy uses it)")
+	f.StringVar(&o.Memory, "memory", "256MiB",
+		"`size` of memory to use; with more rows than fit, the topics are read several times")
 	f.IntVar(&o.Examples, "examples", 5, "faults of each kind to show")
 	f.BoolVar(&o.JSON, "json", false, "print the report as JSON")
-	for _, name := range []string{"topic", "topics", "table", "id", "id-column", "key-column", "order-by", "time-column", "transaction-column", "since", "until", "dead-letters", "memory", "examples"} {
+	for _, name := range []string{"topic", "topics", "table", "id", "id-column", "key-column",
+		"order-by", "time-column", "transaction-column", "since", "until", "dead-letters",
+		"memory", "examples"} {
 		must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
 	}
 	must(cmd.RegisterFlagCompletionFunc("slot", a.slotNamesOfFlag))
-	must(cmd.RegisterFlagCompletionFunc("isolation", cobra.FixedCompletions([]string{"read_committed", "read_uncommitted"}, cobra.ShellCompDirectiveNoFileComp)))
+	must(cmd.RegisterFlagCompletionFunc("isolation",
+		cobra.FixedCompletions([]string{"read_committed", "read_uncommitted"},
+			cobra.ShellCompDirectiveNoFileComp)))
 	cmd.AddCommand(newAuditCompare(a))
 	return cmd
 }
 
-// planAudit reads the flags; now is what durations are subtracted from.
-func planAudit(o *auditor.Options, now time.Time) (p auditor.Plan, err error) {
+// planAudit reads the flags. Durations are subtracted from now.
+func planAudit(cmd *cobra.Command, o *auditor.Options, now time.Time) (p auditor.Plan, err error) {
 	if o.Pattern != "" {
 		if p.Pattern, err = regexp.Compile("^(?:" + o.Pattern + ")$"); err != nil {
 			return p, exit.Usagef("--topics: %v", err)
@@ -128,31 +160,107 @@ func planAudit(o *auditor.Options, now time.Time) (p auditor.Plan, err error) {
 			return p, exit.Usagef("--id %s: %v", o.ID, err)
 		}
 	}
-	if o.Since != "" {
-		if p.Since, err = sinceTime(o.Since, now); err != nil {
-			return p, exit.Usagef("--since %s: %v", o.Since, err)
-		}
+	if p.Since, err = timeFlag(cmd, "since", now); err != nil {
+		return p, err
 	}
-	if o.Until != "" {
-		if p.Until, err = sinceTime(o.Until, now); err != nil {
-			return p, exit.Usagef("--until %s: %v", o.Until, err)
-		}
+	if p.Until, err = timeFlag(cmd, "until", now); err != nil {
+		return p, err
 	}
 	if p.Memory, err = config.ParseSize(o.Memory); err != nil || p.Memory < audit.MinMemory {
-		return p, exit.Usagef("--memory %s: expected a size of %dMiB or more", o.Memory, audit.MinMemory>>20)
+		return p, exit.Usagef("--memory %s: expected a size of %dMiB or more", o.Memory,
+			audit.MinMemory>>20)
 	}
 	switch {
 	case o.Isolation != "read_committed" && o.Isolation != "read_uncommitted":
-		return p, exit.Usagef("--isolation %s: expected read_committed or read_uncommitted", o.Isolation)
+		return p, exit.Usagef("--isolation %s: expected read_committed or read_uncommitted",
+			o.Isolation)
 	case o.Examples < 0:
 		return p, exit.Usagef("--examples must not be negative")
 	case o.Slot != "" && (o.Log != "" || o.OrderBy != ""):
-		return p, exit.Usagef("--slot, --order-by and --log each say in what order rows were committed: give one")
+		return p, exit.Usagef("--slot, --order-by and --log each say in what order rows were " +
+			"committed: give one")
 	case o.Log != "" && o.OrderBy != "":
-		return p, exit.Usagef("--order-by is for a table: the lines of a write log are in the order of commits")
+		return p, exit.Usagef("--order-by is for a table: the lines of a write log are in the " +
+			"order of commits")
 	case o.Log != "" && len(o.Topics) == 0 && o.Pattern == "":
 		return p, exit.Usagef("--log says nothing of topics: name them with --topic or --topics")
 	}
 	p.Committed = o.Isolation == "read_committed"
 	return p, nil
+}
+
+func newAuditCompare(a *app) *cobra.Command {
+	o := auditor.CompareOptions{}
+	cmd := &cobra.Command{
+		Use:   "compare",
+		Short: "Run beside Debezium, or any other relay, and report every byte that differs",
+		Long: `compare routes new rows the way run would, from a temporary slot of its own, reads
+what the other relay publishes of the same rows, and compares topic, partition, key, value,
+headers and timestamp of each event. It publishes nothing, or, with --publish-prefix, everything
+to topics of its own. The other relay, its slot, its topics and its consumer groups stay as they
+are.
+
+Events are matched by the header that carries their id (router.header_id), else by the order per
+key. Not compared are timestamps that are nobody's but the clock's (without
+router.table.field.event.timestamp), and the values of the headers runId, taskId and
+connectorName of __debezium.context.
+
+It ends after --rows or --duration, or with Ctrl-C, and then waits up to --settle for what is
+under way; a second Ctrl-C ends it at once. What the other relay publishes of rows from before
+the beginning is left aside.
+
+Exit status: 0 everything was equal; 1 something differed, or nothing was compared, so that
+nothing is proven; otherwise as for run.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.Validate(); err != nil {
+				return err
+			}
+			l, err := a.load(cmd, "postgres", "replication", "router", "format", "sink", "relay",
+				"log")
+			if err != nil {
+				return err
+			}
+			if l.Config.Sink.Kind != config.SinkKafka {
+				return &exit.Error{Code: exit.Config,
+					Err: fmt.Errorf("sink.kind is %q: there are no topics to compare with",
+						l.Config.Sink.Kind),
+					Next: "postrider audit compare --set sink.kind=kafka --set " +
+						"sink.kafka.brokers=HOST:PORT"}
+			}
+			r, err := auditor.Compare(cmd.Context(), o, l.Config, a.environment(),
+				a.newLogger(l.Config.Log))
+			if r == nil {
+				return err
+			}
+			if o.JSON {
+				err = cmp.Or(err, a.printJSON(r))
+			} else {
+				r.Print(a.Stdout)
+			}
+			if err == nil && r.Result != auditor.ResultEqual {
+				err = exit.Status(exit.Runtime)
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Prefix, "publish-prefix", "",
+		"publish to topics with this `prefix`, like shadow. (default: publish nothing)")
+	f.StringVar(&o.Topics, "topics", "",
+		"also read topics that match this `pattern` and that we route nothing to (default: made "+
+			"of route.topic.replacement)")
+	f.Int64Var(&o.Rows, "rows", 0, "stop after so many compared events (0: no limit)")
+	f.DurationVar(&o.Duration, "duration", 0, "stop after so long (0: no limit)")
+	f.DurationVar(&o.Settle, "settle", 30*time.Second,
+		"how long an event may be missing on one side")
+	f.IntVar(&o.Waiting, "max-waiting", 50_000,
+		"messages that may wait for their other side; together at most 128 MiB")
+	f.IntVar(&o.Details, "max-differences", 10, "differing and missing events to show in detail")
+	f.BoolVar(&o.JSON, "json", false, "print the report as JSON")
+	for _, name := range []string{"publish-prefix", "topics", "rows", "duration", "settle",
+		"max-waiting", "max-differences"} {
+		must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
+	}
+	return cmd
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,15 +43,19 @@ func newBench(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure drain rate, latency and cost, with an audit of every row",
-		Long: `bench measures the relay, as a process of its own, between a PostgreSQL server and a Kafka broker, and audits every run: lost,
-duplicated, out of order. Without a workload it runs a short suite of about a minute: backlogs of 1 and 10 rows per transaction
-and of a single transaction, steady rates of 100 and 1,000 rows a second, an idle outbox in a busy database.
+		Long: `bench measures the relay, as a process of its own, between a PostgreSQL server and
+a Kafka broker, and audits every run: lost, duplicated, out of order. Without a workload it runs a
+short suite of about a minute: backlogs of 1 and 10 rows per transaction and of a single
+transaction, steady rates of 100 and 1,000 rows a second, an idle outbox in a busy database.
 
-The PostgreSQL server is started for it, and so is an in-process stand-in for Kafka, whose rates are not those of a real broker: for
-figures that mean something use --kafka and --postgres. There it makes the schema, publication and slot postrider_bench (--name)
-and topics of that name, refuses to start if they exist, and removes them at the end. The server's WAL grows by what is written.
+The PostgreSQL server is started for it, and so is an in-process stand-in for Kafka, whose rates
+are not those of a real broker: for figures that mean something use --kafka and --postgres. There
+it makes the schema, publication and slot postrider_bench (--name) and topics of that name,
+refuses to start if they exist, and removes them at the end. The server's WAL grows by what is
+written.
 
---set goes to the relay; a configuration file is not read. docs/PERFORMANCE.md says how everything is measured.
+--set goes to the relay; a configuration file is not read. docs/PERFORMANCE.md says how
+everything is measured.
 
 Exit status 0 only if every audit is clean; otherwise as for run.`,
 		Args: knownSubcommand,
@@ -65,11 +70,14 @@ Exit status 0 only if every audit is clean; otherwise as for run.`,
 	f := cmd.PersistentFlags()
 	f.StringVar(&o.postgres, "postgres", "", "use this server instead: a connection `string`")
 	f.StringSliceVar(&o.kafka, "kafka", nil, "use these brokers instead: `host:port,...`")
-	f.StringVar(&o.name, "name", bench.DefaultName, "`name` of the schema, publication and slot, and prefix of the topics")
-	f.StringVar(&o.relay, "relay", "", "measure another build of postrider: its `path` (default: this one)")
+	f.StringVar(&o.name, "name", bench.DefaultName,
+		"`name` of the schema, publication and slot, and prefix of the topics")
+	f.StringVar(&o.relay, "relay", "",
+		"measure another build of postrider: its `path` (default: this one)")
 	f.IntVar(&o.runs, "runs", 1, "repeat each workload so often, and give medians")
-	f.BoolVar(&o.json, "json", false, "print one JSON object")
-	cmd.AddCommand(newBenchDrain(a, o), newBenchRate(a, o), newBenchIdle(a, o), newBenchReport(a), newBenchBroker(a))
+	f.BoolVar(&o.json, "json", false, jsonHelp)
+	cmd.AddCommand(newBenchDrain(a, o), newBenchRate(a, o), newBenchIdle(a, o), newBenchReport(a),
+		newBenchBroker(a))
 	return cmd
 }
 
@@ -103,15 +111,18 @@ func newBenchDrain(a *app, o *benchOptions) *cobra.Command {
 					return err
 				}
 				for _, size := range sizes {
-					workloads = append(workloads, bench.Workload{Kind: bench.Drain, Rows: o.rows, Tx: tx, Size: size})
+					workloads = append(workloads,
+						bench.Workload{Kind: bench.Drain, Rows: o.rows, Tx: tx, Size: size})
 				}
 			}
 			return a.bench(cmd, o, workloads)
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&o.tx, "tx", []string{"10"}, "`rows` per transaction, or all; a list measures each")
-	f.StringSliceVar(&o.size, "size", []string{"200"}, "size of a payload, such as 200, 1kB or 10kB; a list measures each")
+	f.StringSliceVar(&o.tx, "tx", []string{"10"},
+		"`rows` per transaction, or all; a list measures each")
+	f.StringSliceVar(&o.size, "size", []string{"200"},
+		"size of a payload, such as 200, 1kB or 10kB; a list measures each")
 	f.Int64Var(&o.rows, "rows", 100_000, "rows of the backlog")
 	return cmd
 }
@@ -120,9 +131,10 @@ func newBenchRate(a *app, o *benchOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rate",
 		Short: "How soon rows arrive at a steady rate",
-		Long: `rate writes one-row transactions at a steady rate, whatever the relay does, on 16 connections. Latencies are measured from when the row
-was due, so that a writer that is held up hides nothing; from its commit to the consumer; and, by the relay's own histogram, from its
-commit to the broker's acknowledgement. A first second at the same rate does not count.`,
+		Long: `rate writes one-row transactions at a steady rate, whatever the relay does, on 16
+connections. Latencies are measured from when the row was due, so that a writer that is held up
+hides nothing; from its commit to the consumer; and, by the relay's own histogram, from its commit
+to the broker's acknowledgement. A first second at the same rate does not count.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			sizes, err := o.sizes()
@@ -132,15 +144,19 @@ commit to the broker's acknowledgement. A first second at the same rate does not
 			var workloads []bench.Workload
 			for _, rate := range o.rates {
 				for _, size := range sizes {
-					workloads = append(workloads, bench.Workload{Kind: bench.Rate, Rate: rate, Duration: o.duration, Size: size})
+					workloads = append(workloads,
+						bench.Workload{Kind: bench.Rate, Rate: rate, Duration: o.duration,
+							Size: size})
 				}
 			}
 			return a.bench(cmd, o, workloads)
 		},
 	}
 	f := cmd.Flags()
-	f.IntSliceVar(&o.rates, "rate", []int{100, 1000}, "transactions a `second`; a list measures each")
-	f.StringSliceVar(&o.size, "size", []string{"200"}, "size of a payload, such as 200, 1kB or 10kB; a list measures each")
+	f.IntSliceVar(&o.rates, "rate", []int{100, 1000},
+		"transactions a `second`; a list measures each")
+	f.StringSliceVar(&o.size, "size", []string{"200"},
+		"size of a payload, such as 200, 1kB or 10kB; a list measures each")
 	f.DurationVar(&o.duration, "duration", 10*time.Second, "how long each")
 	return cmd
 }
@@ -152,7 +168,8 @@ func newBenchIdle(a *app, o *benchOptions) *cobra.Command {
 		Short: "What an idle outbox in a busy database costs",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.bench(cmd, o, []bench.Workload{{Kind: bench.Idle, Rate: rate, Duration: o.duration, Size: 200}})
+			return a.bench(cmd, o,
+				[]bench.Workload{{Kind: bench.Idle, Rate: rate, Duration: o.duration, Size: 200}})
 		},
 	}
 	f := cmd.Flags()
@@ -165,8 +182,9 @@ func newBenchReport(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "report FILE...",
 		Short: "Print the tables of saved JSON, as Markdown",
-		Long:  `report prints what bench --json has printed as the tables of docs/PERFORMANCE.md. Files of the same build, servers and machine are put together.`,
-		Args:  cobra.MinimumNArgs(1),
+		Long: `report prints what bench --json has printed as the tables of docs/PERFORMANCE.md.
+Files of the same build, servers and machine are put together.`,
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, files []string) error {
 			var reports []*bench.Report
 			for _, path := range files {
@@ -210,7 +228,8 @@ func (o *benchOptions) sizes() (sizes []int, err error) {
 		}
 		n, err := strconv.Atoi(strings.TrimSpace(number))
 		if err != nil || n < 1 || n > bench.MaxSize {
-			return nil, exit.Usagef("--size %s: expected a size from %d to %dkB, such as 200, 1kB or 10kB", text, bench.MinSize, bench.MaxSize/1000)
+			return nil, exit.Usagef("--size %s: expected a size from %d to %dkB, such as 200, "+
+				"1kB or 10kB", text, bench.MinSize, bench.MaxSize/1000)
 		}
 		sizes = append(sizes, n*factor)
 	}
@@ -272,12 +291,13 @@ func (a *app) bench(cmd *cobra.Command, o *benchOptions, workloads []bench.Workl
 	if o.relay == "" {
 		o.relay = binary
 	}
-	cfg := bench.Config{Brokers: o.kafka, Binary: o.relay, Env: a.Env, Set: a.set, Name: o.name, Runs: o.runs}
+	cfg := bench.Config{Brokers: o.kafka, Binary: o.relay, Env: a.Env, Set: a.set, Name: o.name,
+		Runs: o.runs}
 	var endPostgres func() error
 	if cfg.Postgres, endPostgres, err = startPostgres(ctx, o.postgres, "bench", show); err != nil {
 		return err
 	}
-	defer func() { err = firstError(err, endPostgres()) }()
+	defer func() { err = cmp.Or(err, endPostgres()) }()
 	if len(o.kafka) == 0 {
 		show.Say("starting an in-process Kafka broker")
 		broker, err := bench.StartBroker(ctx, binary, "bench", benchBroker)
@@ -298,7 +318,9 @@ func (a *app) bench(cmd *cobra.Command, o *benchOptions, workloads []bench.Workl
 	}
 	switch {
 	case errors.Is(err, sink.ErrUnreachable):
-		return &exit.Error{Code: exit.Unavailable, Err: err, Next: "check --kafka: host:port of a broker that this machine reaches, without TLS and SASL"}
+		return &exit.Error{Code: exit.Unavailable, Err: err,
+			Next: "check --kafka: host:port of a broker that this machine reaches, without TLS " +
+				"and SASL"}
 	case err != nil:
 		return exit.Explain(err)
 	case !report.Clean():

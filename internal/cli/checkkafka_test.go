@@ -21,12 +21,13 @@ func TestCheck_NamesABrokerThatCannotBeReachedUnderItsAddress(t *testing.T) {
 	require.NoError(t, err)
 	number, err := strconv.ParseInt(port, 10, 32)
 	require.NoError(t, err)
-	k.Cluster.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
-		k.Cluster.KeepControl()
-		out := req.ResponseKind().(*kmsg.MetadataResponse)
-		out.Brokers = []kmsg.MetadataResponseBroker{{NodeID: 7, Host: host, Port: int32(number)}}
-		return out, nil, true
-	})
+	k.Cluster.ControlKey(int16(kmsg.Metadata),
+		func(req kmsg.Request) (kmsg.Response, error, bool) {
+			k.Cluster.KeepControl()
+			out := req.ResponseKind().(*kmsg.MetadataResponse)
+			out.Brokers = []kmsg.MetadataResponseBroker{{NodeID: 7, Host: host, Port: int32(number)}}
+			return out, nil, true
+		})
 	i := newInstall(t, "17", k.Brokers()...)
 	i.ok("init")
 	code, found := i.check()

@@ -40,10 +40,14 @@ func TestCheck_SamplesTheNewestRows(t *testing.T) {
 			require.NoError(t, k.CreateTopic("outbox.event.new", 1))
 			i := newInstall(t, version, k.Brokers()...)
 			i.ok("init")
-			i.exec(insertEvent + `SELECT 'old', g::text, 'Happened', '{}' FROM generate_series(1, 40000) g`) // more pages than are read
-			i.exec(insertEvent + `SELECT 'new', g::text, 'Happened', '{}' FROM generate_series(1, 40000) g`)
+			// more pages than are read
+			i.exec(insertEvent +
+				`SELECT 'old', g::text, 'Happened', '{}' FROM generate_series(1, 40000) g`)
+			i.exec(insertEvent +
+				`SELECT 'new', g::text, 'Happened', '{}' FROM generate_series(1, 40000) g`)
 			code, found := i.check()
-			require.Equal(t, exit.OK, code, "the topic of old rows is not needed any more: %+v", found)
+			require.Equal(t, exit.OK, code, "the topic of old rows is not needed any more: %+v",
+				found)
 			require.Contains(t, found["rows"].Observed, "the newest 1000")
 			require.Equal(t, "outbox.event.new", found["topic"].Subject)
 			require.Equal(t, slot.SeverityOK, found["message_size"].Severity)
@@ -51,7 +55,8 @@ func TestCheck_SamplesTheNewestRows(t *testing.T) {
 	}
 }
 
-// The check of the status page runs unattended: a table's owner may grant SELECT, and the server plans reads with his code.
+// The check of the status page runs unattended: a table's owner may grant SELECT, and the server
+// plans reads with his code.
 func TestCheck_BesideARelayReadsNoTableOfAnotherRole(t *testing.T) {
 	i := newInstall(t, "18", kafkaBroker(t).Brokers()...)
 	i.ok("init")
@@ -60,7 +65,8 @@ func TestCheck_BesideARelayReadsNoTableOfAnotherRole(t *testing.T) {
 	cfg.Postgres.URL, cfg.Sink.Kind = secret.Of(i.db.DSN()), config.SinkStdout
 	rows := func(mode string) bool {
 		cfg.Snapshot.Mode = mode
-		return slices.ContainsFunc(check.Beside(t.Context(), &config.Loaded{Config: cfg}, nil), func(f slot.Finding) bool { return f.Code == "rows" })
+		return slices.ContainsFunc(check.Beside(t.Context(), &config.Loaded{Config: cfg}, nil),
+			func(f slot.Finding) bool { return f.Code == "rows" })
 	}
 	require.True(t, rows(backfill.NoData), "its own")
 	i.exec(`ALTER TABLE outbox OWNER TO pg_monitor`) // a role that is there
@@ -95,7 +101,8 @@ func TestCheck_WarnsOfARowThatWouldHaltTheRelay(t *testing.T) {
 	require.Equal(t, slot.SeverityWarning, found["rows"].Severity)
 	require.Contains(t, found["rows"].Fix, "router.null_key")
 	require.Equal(t, slot.SeverityWarning, found["columns_nullable"].Severity)
-	require.Equal(t, "aggregate_type, aggregate_id may be NULL", found["columns_nullable"].Observed)
+	require.Equal(t, "aggregate_type, aggregate_id may be NULL",
+		found["columns_nullable"].Observed)
 
 	_, found = i.check("--set", "router.null_key=publish")
 	require.Equal(t, slot.SeverityOK, found["rows"].Severity, "which is the fix")
@@ -145,9 +152,12 @@ func TestCheck_NamesWhoHoldsTheSlotBack(t *testing.T) {
 			long, err := pgx.Connect(t.Context(), i.db.DSN()+"&application_name=report")
 			require.NoError(t, err)
 			defer func() { _ = long.Close(t.Context()) }()
-			_, err = long.Exec(t.Context(), "BEGIN; SELECT txid_current(); SELECT set_config('application_name', 'report '||pg_backend_pid(), false)")
+			_, err = long.Exec(t.Context(),
+				"BEGIN; SELECT txid_current(); SELECT set_config('application_name', 'report "+
+					"'||pg_backend_pid(), false)")
 			require.NoError(t, err)
-			args := []string{"--set", "health.held_warning=1ms", "--set", "health.inactive_warning=24h", "--set", "health.inactive_critical=24h"}
+			args := []string{"--set", "health.held_warning=1ms", "--set",
+				"health.inactive_warning=24h", "--set", "health.inactive_critical=24h"}
 			var held slot.Finding
 			require.Eventually(t, func() bool {
 				_, found := i.check(args...)
@@ -157,7 +167,8 @@ func TestCheck_NamesWhoHoldsTheSlotBack(t *testing.T) {
 			require.Equal(t, slot.SeverityWarning, held.Severity)
 			require.Equal(t, "docs/RUNBOOKS.md#postriderheldbytransaction", held.Docs)
 			require.NotEmpty(t, held.Required)
-			require.NotContains(t, i.run(append([]string{"check", "--json"}, args...)...).stdout, "PostriderNotReady", "check comes before run")
+			require.NotContains(t, i.run(append([]string{"check", "--json"}, args...)...).stdout,
+				"PostriderNotReady", "check comes before run")
 			i.heal(held)
 			require.Eventually(t, func() bool {
 				_, found := i.check(args...)
@@ -175,11 +186,15 @@ func TestCheck_PutsTheVerdictLast(t *testing.T) {
 		lines := strings.Split(strings.TrimSpace(r.stdout), "\n")
 		return lines[len(lines)-1]
 	}
-	require.Regexp(t, "^degraded: nothing keeps the relay from starting; the first warning: role postgres$", last(i.ok("check")))
-	require.Regexp(t, "^failing: topic no.such: does not exist$", last(i.run("check", "--topic", "no.such")))
+	require.Regexp(t,
+		"^degraded: nothing keeps the relay from starting; the first warning: role postgres$",
+		last(i.ok("check")))
+	require.Regexp(t, "^failing: topic no.such: does not exist$",
+		last(i.run("check", "--topic", "no.such")))
 	require.Equal(t, "ok: nothing keeps the relay from starting", last(i.ok("check", "--offline")))
 	text := i.ok("check").stdout
-	for _, group := range []string{"This process\n", "\n\nPostgreSQL\n", "\n\nPublication and tables\n", "\n\nSlot\n", "\n\nKafka\n"} {
+	for _, group := range []string{"This process\n", "\n\nPostgreSQL\n",
+		"\n\nPublication and tables\n", "\n\nSlot\n", "\n\nKafka\n"} {
 		require.Contains(t, text, group)
 	}
 	require.Contains(t, text, "\nwarning role postgres\n  observed: superuser\n")
@@ -193,8 +208,12 @@ func TestCheck_JSONHasEverythingOfAFinding(t *testing.T) {
 	i.ok("init")
 	_, found := i.check("--topic", "no.such")
 	require.Equal(t, slot.Finding{
-		Severity: slot.SeverityError, Code: "topic", Subject: "no.such", Observed: "does not exist", Required: "an existing topic, or sink.kafka.topics.create",
-		WAL: "the first row for it stops the relay there: the slot keeps what comes after, more with every write", Fix: "kafka-topics.sh --bootstrap-server " + k.Brokers()[0] + " --create --topic no.such --partitions 6 --replication-factor 1",
+		Severity: slot.SeverityError, Code: "topic", Subject: "no.such",
+		Observed: "does not exist", Required: "an existing topic, or sink.kafka.topics.create",
+		WAL: "the first row for it stops the relay there: the slot keeps what comes after, more " +
+			"with every write",
+		Fix: "kafka-topics.sh --bootstrap-server " + k.Brokers()[0] +
+			" --create --topic no.such --partitions 6 --replication-factor 1",
 		Docs: "docs/CHECK.md#topic", Class: slot.ClassConfiguration,
 	}, found["topic"])
 	for code, f := range found {
@@ -214,7 +233,8 @@ func TestSamples_KeepTheirBudget(t *testing.T) {
 	k := kafkaBroker(t)
 	i := newInstall(t, "17", k.Brokers()...)
 	i.ok("init")
-	i.exec(insertEvent + `SELECT 'order', g::text, 'Happened', to_jsonb(repeat('x', 1000000)) FROM generate_series(1, 60) g`)
+	i.exec(insertEvent +
+		`SELECT 'order', g::text, 'Happened', to_jsonb(repeat('x', 1000000)) FROM generate_series(1, 60) g`)
 	_, found := i.check()
 	require.Regexp(t, `the newest [34]\d can be routed`, found["rows"].Observed, "32 MiB of 60")
 }

@@ -15,11 +15,12 @@ import (
 // completionTimeout is how long a shell waits for the names of slots.
 const completionTimeout = 2 * time.Second
 
-// completeFlags makes the shell know the values that only we know. The completion command itself is cobra's.
+// completeFlags completes the values of --set and --config. The completion command is cobra's.
 func (a *app) completeFlags(root *cobra.Command) {
 	descriptions := config.Descriptions(a.Example)
-	keys := func(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
-		var out []string
+	keys := func(
+		_ *cobra.Command, _ []string, begun string,
+	) (out []string, directive cobra.ShellCompDirective) {
 		if key, _, found := strings.Cut(begun, "="); found {
 			for _, word := range config.Accepted(key) {
 				out = append(out, key+"="+word)
@@ -32,21 +33,23 @@ func (a *app) completeFlags(root *cobra.Command) {
 		}
 		return out, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
 	}
-	// The errors say that there is no such flag or that it has a completion already: a mistake of ours.
 	must(root.RegisterFlagCompletionFunc("set", keys))
 	must(root.MarkPersistentFlagFilename("config", "toml"))
 }
 
-// slotNames asks the server for its slots. One that cannot be asked has no names: a shell has no place for an error.
-func (a *app) slotNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+// slotNames completes an argument with the slots of the server. If the server is not reachable
+// there are none: a shell has no place for an error.
+func (a *app) slotNames(cmd *cobra.Command, args []string, _ string) ([]string,
+	cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	return a.listSlots(cmd), cobra.ShellCompDirectiveNoFileComp
 }
 
-// slotNamesOfFlag is slotNames for a flag, which stands beside arguments.
-func (a *app) slotNamesOfFlag(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+// slotNamesOfFlag completes a flag with the slots of the server.
+func (a *app) slotNamesOfFlag(cmd *cobra.Command, _ []string, _ string) ([]string,
+	cobra.ShellCompDirective) {
 	return a.listSlots(cmd), cobra.ShellCompDirectiveNoFileComp
 }
 
@@ -76,6 +79,7 @@ func (a *app) listSlots(cmd *cobra.Command) []string {
 	return names
 }
 
+// must panics if a flag does not exist or has a completion already.
 func must(err error) {
 	if err != nil {
 		panic(err)

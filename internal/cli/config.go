@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -16,22 +15,25 @@ func newConfig(a *app) *cobra.Command {
 		Use:   "config",
 		Short: "Print, validate and describe the configuration",
 	}
-	cmd.AddCommand(newConfigPrint(a), newConfigValidate(a), newConfigSchema(a), newConfigExample(a))
+	cmd.AddCommand(newConfigPrint(a), newConfigValidate(a), newConfigSchema(a),
+		newConfigExample(a))
 	return cmd
 }
 
 func newConfigPrint(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "print",
-		Short: "Print the effective configuration, with the origin of each value and secrets masked",
-		Args:  cobra.NoArgs,
+		Use: "print",
+		Short: "Print the effective configuration, with the origin of each value and secrets " +
+			"masked",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			src, err := a.source(cmd)
 			if err != nil {
 				return err
 			}
-			// Not validated: a configuration that is not complete is the one that people want to look at.
+			// Not validated: a configuration that is not complete is the one that people want to
+			// look at.
 			l, err := config.Load(src)
 			if err != nil {
 				return exit.ConfigFailure(err)
@@ -46,7 +48,7 @@ func newConfigPrint(a *app) *cobra.Command {
 			return l.Print(a.Stdout)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, jsonHelp)
 	return cmd
 }
 
@@ -88,7 +90,7 @@ func newConfigValidate(a *app) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, jsonHelp)
 	return cmd
 }
 
@@ -131,27 +133,13 @@ func newConfigSchema(a *app) *cobra.Command {
 
 func newConfigExample(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:   "example",
-		Short: "Print config.example.toml: every key with its default, its unit and the reason to change it",
-		Args:  cobra.NoArgs,
+		Use: "example",
+		Short: "Print config.example.toml: every key with its default, its unit and the reason " +
+			"to change it",
+		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			_, err := fmt.Fprint(a.Stdout, a.Example)
 			return err
 		},
-	}
-}
-
-// printJSON writes a result as indented JSON, one object to a call.
-func (a *app) printJSON(v any) error {
-	e := json.NewEncoder(a.Stdout)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
-}
-
-// warn prints what is odd about a configuration, for commands that have no log.
-func (a *app) warn(l *config.Loaded) {
-	for _, w := range l.Warnings {
-		fmt.Fprintf(a.Stderr, "postrider: warning: %s\n", w)
 	}
 }

@@ -33,7 +33,8 @@ password = "${PW}"
 `)
 	env := []string{"PW=" + canary, "POSTRIDER_POSTGRES_PASSWORD=" + canary}
 	for _, args := range [][]string{
-		{"config", "print"}, {"config", "print", "--json"}, {"config", "validate"}, {"config", "validate", "--json"},
+		{"config", "print"}, {"config", "print", "--json"}, {"config", "validate"},
+		{"config", "validate", "--json"},
 		{"config", "print", "--set", "postgres.url=host=x password=" + canary},
 		{"config", "print", "--set", "postgres.ulr=postgres://me:" + canary + "@x"},
 		{"config", "validate", "--set", "postgres.url=postgres://me:" + canary},
@@ -47,11 +48,13 @@ password = "${PW}"
 
 func TestConfigPrint_ShowsOriginsAsTextAndJSON(t *testing.T) {
 	inDirectory(t, "[log]\nlevel = 'warn'\n")
-	r := execute(t, []string{"POSTRIDER_SINK_KAFKA_BROKERS=a:1,b:2"}, "config", "print", "--set", "log.format=json")
+	r := execute(t, []string{"POSTRIDER_SINK_KAFKA_BROKERS=a:1,b:2"}, "config", "print", "--set",
+		"log.format=json")
 	require.Equal(t, exit.OK, r.code, r.stderr)
 	require.Regexp(t, `(?m)^level = "warn" +# postrider.toml:2$`, r.stdout)
 	require.Regexp(t, `(?m)^format = "json" +# flag --set$`, r.stdout)
-	require.Regexp(t, `(?m)^brokers = \["a:1", "b:2"\] +# env POSTRIDER_SINK_KAFKA_BROKERS$`, r.stdout)
+	require.Regexp(t, `(?m)^brokers = \["a:1", "b:2"\] +# env POSTRIDER_SINK_KAFKA_BROKERS$`,
+		r.stdout)
 
 	r = execute(t, nil, "config", "print", "--json")
 	var printed struct {
@@ -68,19 +71,24 @@ func TestConfigPrint_ShowsOriginsAsTextAndJSON(t *testing.T) {
 	for _, v := range printed.Values {
 		values[v.Key] = v.Value
 		if v.Key == "log.level" {
-			require.Equal(t, []string{`"warn"`, "postrider.toml:2", "POSTRIDER_LOG_LEVEL"}, []string{v.TOML, v.Origin, v.Env})
+			require.Equal(t, []string{`"warn"`, "postrider.toml:2", "POSTRIDER_LOG_LEVEL"},
+				[]string{v.TOML, v.Origin, v.Env})
 		}
 	}
 	for key, want := range map[string]any{ // as JSON has them: a script need not take quotes off
-		"log.level": "warn", "sink.kafka.brokers": []any{}, "replication.tables": []any{"public.outbox"}, "relay.in_flight_messages": 5000.0, "relay.in_flight_bytes": "8MiB",
-		"relay.drain_timeout": "20s", "slot.create": true, "health.safe_warning": 0.5, "sink.kafka.sasl.password": nil,
+		"log.level": "warn", "sink.kafka.brokers": []any{},
+		"replication.tables": []any{"public.outbox"}, "relay.in_flight_messages": 5000.0,
+		"relay.in_flight_bytes": "8MiB",
+		"relay.drain_timeout":   "20s", "slot.create": true, "health.safe_warning": 0.5,
+		"sink.kafka.sasl.password": nil,
 	} {
 		require.Equal(t, want, values[key], key)
 	}
 }
 
 func TestConfigValidate_ListsEveryProblem(t *testing.T) {
-	inDirectory(t, "[log]\nlevle = 'warn'\n[relay]\nin_flight_messages = 0\n[sink]\nkind = 'stdout'\n")
+	inDirectory(t,
+		"[log]\nlevle = 'warn'\n[relay]\nin_flight_messages = 0\n[sink]\nkind = 'stdout'\n")
 	r := execute(t, nil, "config", "validate")
 	require.Equal(t, exit.Config, r.code)
 	require.Contains(t, r.stderr, "postrider: configuration: 2 problems\n"+
@@ -96,7 +104,9 @@ func TestConfigValidate_ListsEveryProblem(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &v))
 	require.False(t, v.Valid)
 	require.Len(t, v.Problems, 2)
-	require.Equal(t, problem{Origin: "postrider.toml:2", Key: "log.levle", Message: "unknown key", Hint: "did you mean log.level?"}, v.Problems[0])
+	require.Equal(t,
+		problem{Origin: "postrider.toml:2", Key: "log.levle", Message: "unknown key",
+			Hint: "did you mean log.level?"}, v.Problems[0])
 }
 
 func TestConfigValidate_IsQuietAboutAValidOne(t *testing.T) {
@@ -104,7 +114,9 @@ func TestConfigValidate_IsQuietAboutAValidOne(t *testing.T) {
 	r := execute(t, []string{"POSTRIDER_PORT=tcp://10.0.0.1:80"}, "config", "validate")
 	require.Equal(t, exit.OK, r.code, r.stderr)
 	require.Equal(t, "postrider.toml: valid\n", r.stdout)
-	require.Equal(t, "postrider: warning: environment variable POSTRIDER_PORT is not a key and is ignored\n", r.stderr)
+	require.Equal(t,
+		"postrider: warning: environment variable POSTRIDER_PORT is not a key and is ignored\n",
+		r.stderr)
 }
 
 func TestConfigSchemaAndExample_AreMadeOfTheExample(t *testing.T) {
@@ -126,9 +138,12 @@ func TestKeyFlags_SetKeysAndBeatSet(t *testing.T) {
 	cmd := &cobra.Command{Use: "x"}
 	a.globalFlags(cmd)
 	a.keyFlags(cmd, "log.level", "relay.drain_timeout")
-	require.Equal(t, "Longest wait of a stop for messages in flight (relay.drain_timeout)", cmd.Flags().Lookup("relay-drain-timeout").Usage)
+	require.Equal(t, "Longest wait of a stop for messages in flight (relay.drain_timeout)",
+		cmd.Flags().Lookup("relay-drain-timeout").Usage)
 
-	require.NoError(t, cmd.ParseFlags([]string{"--log-level", "debug", "--set", "log.level=warn", "--set", "log.format=json"}))
+	require.NoError(t,
+		cmd.ParseFlags([]string{"--log-level", "debug", "--set", "log.level=warn", "--set",
+			"log.format=json"}))
 	l, err := a.load(cmd, "log")
 	require.NoError(t, err)
 	require.Equal(t, "debug", l.Config.Log.Level)

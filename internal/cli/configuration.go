@@ -22,8 +22,10 @@ const keyAnnotation = "postrider/key"
 
 func (a *app) globalFlags(root *cobra.Command) {
 	f := root.PersistentFlags()
-	f.StringVar(&a.configPath, "config", "", "configuration `file` (default postrider.toml, then /etc/postrider/postrider.toml)")
-	f.StringArrayVar(&a.set, "set", nil, "set a configuration key, as `key=value`; may be repeated")
+	f.StringVar(&a.configPath, "config", "",
+		"configuration `file` (default postrider.toml, then /etc/postrider/postrider.toml)")
+	f.StringArrayVar(&a.set, "set", nil,
+		"set a configuration key, as `key=value`; may be repeated")
 }
 
 // keyFlags gives a command a flag for each of the keys, named after it: slot.name is --slot-name.
@@ -37,14 +39,15 @@ func (a *app) keyFlags(cmd *cobra.Command, keys ...string) {
 		cmd.Flags().Lookup(name).Annotations = map[string][]string{keyAnnotation: {key}}
 		switch words := config.Accepted(key); {
 		case words != nil:
-			must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
+			must(cmd.RegisterFlagCompletionFunc(name,
+				cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
 		case key == "slot.name":
 			must(cmd.RegisterFlagCompletionFunc(name, a.slotNamesOfFlag))
 		}
 	}
 }
 
-// source is where the command's configuration comes from.
+// source is where the configuration of a command comes from.
 func (a *app) source(cmd *cobra.Command) (config.Source, error) {
 	src := config.Source{Path: a.configPath, Env: a.Env}
 	for _, s := range a.set {
@@ -52,18 +55,20 @@ func (a *app) source(cmd *cobra.Command) (config.Source, error) {
 		if !ok || key == "" {
 			return src, exit.Usagef("--set %s: expected key=value", s)
 		}
-		src.Flags = append(src.Flags, config.Flag{Key: strings.TrimSpace(key), Value: value, Name: "--set"})
+		src.Flags = append(src.Flags,
+			config.Flag{Key: strings.TrimSpace(key), Value: value, Name: "--set"})
 	}
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if key := f.Annotations[keyAnnotation]; len(key) == 1 {
-			src.Flags = append(src.Flags, config.Flag{Key: key[0], Value: f.Value.String(), Name: "--" + f.Name})
+			src.Flags = append(src.Flags,
+				config.Flag{Key: key[0], Value: f.Value.String(), Name: "--" + f.Name})
 		}
 	})
 	return src, nil
 }
 
-// load reads the configuration and judges the named sections, all of them if none is named. Its error is ready to be
-// returned from a RunE. The warnings are in the result: log them, or call warn.
+// load reads the configuration and validates the named sections, all of them if none is named. A
+// RunE returns its error as it is, and logs or prints the warnings of the result.
 func (a *app) load(cmd *cobra.Command, sections ...string) (*config.Loaded, error) {
 	src, err := a.source(cmd)
 	if err != nil {
@@ -86,20 +91,22 @@ func (a *app) env(name string) string {
 	return ""
 }
 
-// environment is that of a relay in this process.
+// environment is the environment of a relay in this process.
 func (a *app) environment() daemon.Environment {
 	return daemon.Environment{Stdout: a.Stdout, Stderr: a.Stderr, Getenv: a.env, Hint: a.typed}
 }
 
-// newLogger makes the logger of a command that logs.
+// newLogger returns a logger to stderr.
 func (a *app) newLogger(cfg config.Log) zerolog.Logger {
-	level := new(logging.Level)
-	level.Configure(cfg)
-	return a.newLeveledLogger(cfg, level)
+	log, _ := a.newLeveledLogger(cfg)
+	return log
 }
 
-func (a *app) newLeveledLogger(cfg config.Log, level *logging.Level) zerolog.Logger {
-	return logging.New(a.Stderr, cfg, level, a.colour(a.Stderr))
+// newLeveledLogger returns a logger to stderr, and its level, which can change.
+func (a *app) newLeveledLogger(cfg config.Log) (zerolog.Logger, *logging.Level) {
+	level := new(logging.Level)
+	level.Configure(cfg)
+	return logging.New(a.Stderr, cfg, level, a.colour(a.Stderr)), level
 }
 
 // colour reports whether w gets colours.

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,16 +27,23 @@ func newDeadLetter(a *app) *cobra.Command {
 		Use:     "deadletter",
 		Aliases: []string{"dlq"},
 		Short:   "List, show, redrive and discard dead letters",
-		Long: `deadletter looks after rows that could not be delivered and that the policies of [deadletter] put into a topic of their
-own. It reads and writes that topic alone, but for redrive, which publishes; the relay may run meanwhile.`,
+		Long: `deadletter looks after rows that could not be delivered and that the policies of
+[deadletter] put into a topic of their own. It reads and writes that topic alone, but for redrive,
+which publishes; the relay may run meanwhile.`,
 	}
-	cmd.AddCommand(newDeadLetterList(a), newDeadLetterShow(a), newDeadLetterRedrive(a), newDeadLetterDiscard(a))
+	cmd.AddCommand(newDeadLetterList(a), newDeadLetterShow(a), newDeadLetterRedrive(a),
+		newDeadLetterDiscard(a))
 	return cmd
 }
 
-// withDeadLetters runs f with the dead-letter topic. transactional: letters are going to be redriven. Where there is no topic and needs to be none, there
-// is no store either, and no letter for which one would be wanted.
-func (a *app) withDeadLetters(cmd *cobra.Command, transactional bool, f func(ctx context.Context, cfg config.Config, store *producer.DeadLetters, x *deadletter.Index) error) error {
+// deadLetterFunc is what a command does with the dead-letter topic and the index of its letters.
+// store is nil if there is no topic and no policy needs one; the index is empty then.
+type deadLetterFunc func(
+	ctx context.Context, cfg config.Config, store *producer.DeadLetters, x *deadletter.Index,
+) error
+
+// withDeadLetters runs f with the dead-letter topic, which is open for transactions if f redrives.
+func (a *app) withDeadLetters(cmd *cobra.Command, transactional bool, f deadLetterFunc) error {
 	sections := []string{"sink", "deadletter", "log"}
 	if transactional {
 		sections = append(sections, "postgres", "replication", "router", "format")
@@ -49,15 +55,17 @@ func (a *app) withDeadLetters(cmd *cobra.Command, transactional bool, f func(ctx
 	a.warn(l)
 	cfg := l.Config
 	if cfg.Sink.Kind != config.SinkKafka {
-		return exit.Usagef("sink.kind is %q: dead letters are kept by %s alone", cfg.Sink.Kind, config.SinkKafka)
+		return exit.Usagef("sink.kind is %q: dead letters are kept by %s alone", cfg.Sink.Kind,
+			config.SinkKafka)
 	}
 	ctx := cmd.Context()
 	id := ""
 	if transactional {
 		id = "postrider.deadletter." + cfg.DeadLetter.Topic
 	}
-	cfg.Sink.Kafka.Topics.Create = false // to look is not to make
-	store, err := producer.OpenDeadLetters(ctx, cfg.Sink.Kafka, cfg.DeadLetter.Topic, id, a.newLogger(cfg.Log))
+	cfg.Sink.Kafka.Topics.Create = false // the commands create no topic
+	store, err := producer.OpenDeadLetters(ctx, cfg.Sink.Kafka, cfg.DeadLetter.Topic, id,
+		a.newLogger(cfg.Log))
 	x := deadletter.NewIndex()
 	switch {
 	case err == nil:
@@ -66,31 +74,27 @@ func (a *app) withDeadLetters(cmd *cobra.Command, transactional bool, f func(ctx
 			return exit.Explain(err)
 		}
 	case errors.Is(err, sink.ErrUnknownTopic) && !cfg.DeadLetter.On():
-		a.progress("topic %s does not exist, and no policy of [deadletter] needs it: there are no dead letters", cfg.DeadLetter.Topic)
+		a.progress("topic %s does not exist, and no policy of [deadletter] needs it: there are "+
+			"no dead letters", cfg.DeadLetter.Topic)
 	default:
 		return exit.Explain(err)
 	}
 	for _, err := range x.Unknown {
 		a.progress("left out: %v", err)
 	}
-	if err := f(ctx, cfg, store, x); err != nil {
-		if told := (*exit.Error)(nil); errors.As(err, &told) {
-			return err
-		}
-		return exit.Explain(err)
-	}
-	return nil
+	return explained(f(ctx, cfg, store, x))
 }
 
-// letterFilter is the flags by which letters are chosen.
+// letterFilter is the flags that choose dead letters.
 type letterFilter struct {
-	cause, key, topic, relation, since string
-	cmd                                *cobra.Command
+	cause, key, topic, relation string
+	cmd                         *cobra.Command
 }
 
-// causes are those that a letter can have.
+// causes are those of dead letters.
 var causes = []deadletter.Cause{
-	deadletter.NotRoutable, deadletter.InvalidTopic, deadletter.TooLarge, deadletter.Refused, deadletter.Malformed, deadletter.UnknownTopic, deadletter.Parked,
+	deadletter.NotRoutable, deadletter.InvalidTopic, deadletter.TooLarge, deadletter.Refused,
+	deadletter.Malformed, deadletter.UnknownTopic, deadletter.Parked,
 }
 
 func (f *letterFilter) flags(cmd *cobra.Command) {
@@ -100,34 +104,37 @@ func (f *letterFilter) flags(cmd *cobra.Command) {
 	for i, cause := range causes {
 		words[i] = string(cause)
 	}
-	flags.StringVar(&f.cause, "cause", "", "only those of a `cause`: "+strings.Join(words[:len(words)-1], ", ")+" or "+words[len(words)-1])
-	must(cmd.RegisterFlagCompletionFunc("cause", cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
+	last := len(words) - 1
+	flags.StringVar(&f.cause, "cause", "",
+		"only those of a `cause`: "+strings.Join(words[:last], ", ")+" or "+words[last])
+	must(cmd.RegisterFlagCompletionFunc("cause",
+		cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
 	flags.StringVar(&f.key, "key", "", "only those of a `key` of the messages")
 	flags.StringVar(&f.topic, "topic", "", "only those that belong to a `topic`")
-	flags.StringVar(&f.relation, "relation", "", "only those of a `table`, as schema.table, or of message:PREFIX")
-	flags.StringVar(&f.since, "since", "", "only those since then: a `duration` (1h) or time (2026-01-31T12:00:00Z)")
+	flags.StringVar(&f.relation, "relation", "",
+		"only those of a `table`, as schema.table, or of message:PREFIX")
+	flags.String("since", "",
+		"only those since then: a `duration` (1h) or time (2026-01-31T12:00:00Z)")
 }
 
 func (f *letterFilter) filter() (deadletter.Filter, error) {
-	out := deadletter.Filter{Cause: deadletter.Cause(f.cause), Topic: f.topic, Relation: f.relation}
+	out := deadletter.Filter{Cause: deadletter.Cause(f.cause), Topic: f.topic,
+		Relation: f.relation}
 	if f.cause != "" && !slices.Contains(causes, out.Cause) {
 		return out, exit.Usagef("--cause %s: there is no such cause", f.cause)
 	}
 	if f.cmd.Flags().Changed("key") {
 		out.Key = &f.key
 	}
-	if f.since != "" {
-		var err error
-		if out.Since, err = sinceTime(f.since, time.Now()); err != nil {
-			return out, exit.Usagef("--since %s: %v", f.since, err)
-		}
-	}
-	return out, nil
+	var err error
+	out.Since, err = timeFlag(f.cmd, "since", time.Now())
+	return out, err
 }
 
-// given tells whether any of them was used.
+// given reports whether any of the flags was used.
 func (f *letterFilter) given() bool {
-	return slices.ContainsFunc([]string{"cause", "key", "topic", "relation", "since"}, func(name string) bool { return f.cmd.Flags().Changed(name) })
+	return slices.ContainsFunc([]string{"cause", "key", "topic", "relation", "since"},
+		func(name string) bool { return f.cmd.Flags().Changed(name) })
 }
 
 func newDeadLetterList(a *app) *cobra.Command {
@@ -143,7 +150,9 @@ func newDeadLetterList(a *app) *cobra.Command {
 				return err
 			}
 			f.All = all
-			return a.withDeadLetters(cmd, false, func(_ context.Context, cfg config.Config, _ *producer.DeadLetters, x *deadletter.Index) error {
+			return a.withDeadLetters(cmd, false, func(
+				_ context.Context, cfg config.Config, _ *producer.DeadLetters, x *deadletter.Index,
+			) error {
 				letters := x.List(f)
 				if asJSON {
 					out := make([]letterJSON, len(letters))
@@ -177,7 +186,8 @@ func writeLetters(w io.Writer, letters []*deadletter.Entry, all bool) error {
 		if e.Parks && e.Open() {
 			parked = "yes"
 		}
-		line := []string{e.ID.String(), e.At.UTC().Format(time.RFC3339), string(e.Cause), e.Relation, e.EventID, e.Topic, keyText(e.Key), parked}
+		line := []string{e.ID.String(), e.At.UTC().Format(time.RFC3339), string(e.Cause),
+			e.Relation, e.EventID, e.Topic, keyText(e.Key), parked}
 		if all {
 			line = append(line, resolvedText(e))
 		}
@@ -193,17 +203,19 @@ func resolvedText(e *deadletter.Entry) string {
 	if e.Open() {
 		return ""
 	}
-	return fmt.Sprintf("%s by %s at %s", e.Action, e.ResolvedBy, e.ResolvedAt.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("%s by %s at %s", e.Action, e.ResolvedBy,
+		e.ResolvedAt.UTC().Format(time.RFC3339))
 }
 
 func writeParked(w io.Writer, x *deadletter.Index, topic string) error {
-	parked := x.Parked()
 	open := len(x.List(deadletter.Filter{}))
 	if open == 0 {
 		_, err := fmt.Fprintf(w, "nothing is open in topic %s\n", topic)
 		return err
 	}
-	_, err := fmt.Fprintf(w, "%d open, %s parked; next: postrider deadletter show ID, redrive or discard\n", open, quantity(len(parked), "key"))
+	_, err := fmt.Fprintf(w,
+		"%d open, %s parked; next: postrider deadletter show ID, redrive or discard\n",
+		open, quantity(len(x.Parked()), "key"))
 	return err
 }
 
@@ -214,7 +226,7 @@ func keyText(key []byte) string {
 	return terminal.Printable(string(key))
 }
 
-// letterJSON is a letter as list --json and show --json print it.
+// letterJSON is a dead letter as list --json and show --json print it.
 type letterJSON struct {
 	ID         string     `json:"id"`
 	Form       string     `json:"form"`
@@ -249,9 +261,12 @@ type headerJSON struct {
 
 func jsonOf(e *deadletter.Entry) letterJSON {
 	out := letterJSON{
-		ID: e.ID.String(), Form: string(e.Form), Cause: string(e.Cause), Reason: e.Reason, Error: e.Error, Topic: e.Topic, Key: stringOf(e.Key),
-		Relation: e.Relation, EventID: e.EventID, Position: e.Position, CommitTime: e.CommitTime, Source: e.Source, At: e.At, Parked: e.Parks && e.Open(),
-		Size: e.Size, SHA256: e.SHA256, Partition: e.InPartition, Offset: e.Offset, Action: e.Action, ResolvedBy: e.ResolvedBy,
+		ID: e.ID.String(), Form: string(e.Form), Cause: string(e.Cause), Reason: e.Reason,
+		Error: e.Error, Topic: e.Topic, Key: stringOf(e.Key),
+		Relation: e.Relation, EventID: e.EventID, Position: e.Position, CommitTime: e.CommitTime,
+		Source: e.Source, At: e.At, Parked: e.Parks && e.Open(),
+		Size: e.Size, SHA256: e.SHA256, Partition: e.InPartition, Offset: e.Offset,
+		Action: e.Action, ResolvedBy: e.ResolvedBy,
 	}
 	if !e.Open() {
 		out.ResolvedAt = &e.ResolvedAt
@@ -263,8 +278,7 @@ func stringOf(b []byte) *string {
 	if b == nil {
 		return nil
 	}
-	s := string(b)
-	return &s
+	return new(string(b))
 }
 
 func newDeadLetterShow(a *app) *cobra.Command {
@@ -272,14 +286,18 @@ func newDeadLetterShow(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show ID",
 		Short: "Show one dead letter, its payload only if asked for",
-		Long: `show prints what is known of one dead letter. The beginning of an ID is enough if no other one begins like that.
-The payload may be confidential: it is printed with --payload alone, as are the headers of the message.`,
+		Long: `show prints what is known of one dead letter. The beginning of an ID is enough if
+no other one begins like that. The payload may be confidential: it is printed with --payload
+alone, as are the headers of the message.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if args[0] == "" {
-				return exit.Usagef("the ID of a dead letter is empty: postrider deadletter list has them")
+				return exit.Usagef("the ID of a dead letter is empty: postrider deadletter list " +
+					"has them")
 			}
-			return a.withDeadLetters(cmd, false, func(ctx context.Context, _ config.Config, _ *producer.DeadLetters, x *deadletter.Index) error {
+			return a.withDeadLetters(cmd, false, func(
+				ctx context.Context, _ config.Config, _ *producer.DeadLetters, x *deadletter.Index,
+			) error {
 				e, err := x.Find(args[0])
 				if err != nil {
 					return exit.Usagef("%v", err)
@@ -300,8 +318,9 @@ The payload may be confidential: it is printed with --payload alone, as are the 
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	cmd.Flags().BoolVar(&payload, "payload", false, "also print the value and the headers of the message")
+	cmd.Flags().BoolVar(&asJSON, "json", false, jsonHelp)
+	cmd.Flags().BoolVar(&payload, "payload", false,
+		"also print the value and the headers of the message")
 	return cmd
 }
 
@@ -316,44 +335,25 @@ func ownHeaders(m *sink.Message) (out []headerJSON) {
 
 // writeShown prints the members of the JSON object, one in a line.
 func writeShown(w io.Writer, out letterJSON) error {
-	document, err := json.Marshal(out)
-	if err != nil {
-		return err
-	}
-	decoder := json.NewDecoder(strings.NewReader(string(document)))
-	decoder.UseNumber()
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	if _, err := decoder.Token(); err != nil {
-		return err
-	}
-	for decoder.More() {
-		name, err := decoder.Token()
-		if err != nil {
-			return err
-		}
-		var value any
-		if err := decoder.Decode(&value); err != nil {
-			return err
-		}
-		if name == "headers" {
-			for _, h := range out.Headers {
-				text := "null"
-				if h.Value != nil {
-					text = terminal.Printable(*h.Value)
-				}
-				fmt.Fprintf(t, "header %s\t%s\n", terminal.Printable(h.Key), text)
+	return printMembers(w, out, func(t io.Writer, name string, value any) {
+		if name != "headers" {
+			if value == nil {
+				value = "null"
 			}
-			continue
+			fmt.Fprintf(t, "%s\t%s\n", name, terminal.Printable(fmt.Sprint(value)))
+			return
 		}
-		if value == nil {
-			value = "null"
+		for _, h := range out.Headers {
+			text := "null"
+			if h.Value != nil {
+				text = terminal.Printable(*h.Value)
+			}
+			fmt.Fprintf(t, "header %s\t%s\n", terminal.Printable(h.Key), text)
 		}
-		fmt.Fprintf(t, "%v\t%s\n", name, terminal.Printable(fmt.Sprint(value)))
-	}
-	return t.Flush()
+	})
 }
 
-// whoami is written down with what was done: user@host.
+// whoami is who redrives or discards: user@host.
 func whoami() string {
 	name := "unknown"
 	if u, err := user.Current(); err == nil {

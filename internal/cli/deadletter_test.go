@@ -14,11 +14,14 @@ func TestDeadLetterRedrive_AdvisesTheWholeKeyWhenAnEarlierLetterIsOpen(t *testin
 	behind := func(key string) deadletter.Failure {
 		return deadletter.Failure{Entry: &deadletter.Entry{Letter: deadletter.Letter{Key: []byte(key)}}, Err: deadletter.ErrNotFirst}
 	}
-	require.Equal(t, "all of the key, in order: postrider deadletter redrive --key o-17", afterFailures([]deadletter.Failure{behind("o-17"), behind("o-17")}))
-	require.Contains(t, afterFailures([]deadletter.Failure{behind("it's; -x")}), `--key 'it'\''s; -x'`)
+	require.Equal(t, "all of the key, in order: postrider deadletter redrive --key o-17",
+		afterFailures([]deadletter.Failure{behind("o-17"), behind("o-17")}))
+	require.Contains(t, afterFailures([]deadletter.Failure{behind("it's; -x")}),
+		`--key 'it'\''s; -x'`)
 	require.Contains(t, afterFailures([]deadletter.Failure{behind("\x1b[31m")}), "--key KEY")
 	refused := deadletter.Failure{Entry: &deadletter.Entry{}, Err: sink.ErrTooLarge}
-	require.Contains(t, afterFailures([]deadletter.Failure{refused}), "postrider deadletter discard ID")
+	require.Contains(t, afterFailures([]deadletter.Failure{refused}),
+		"postrider deadletter discard ID")
 	require.NotContains(t, afterFailures([]deadletter.Failure{refused}), "--key")
 }
 
@@ -35,8 +38,11 @@ func TestDeadLetterList_NeedsNoTopicUnlessAPolicyDoes(t *testing.T) {
 	i := newInstall(t, "17", k.Brokers()...)
 	r := i.ok("deadletter", "list", "--json")
 	require.Equal(t, "[]\n", r.stdout)
-	require.Contains(t, r.stderr, "topic postrider.dead_letters does not exist, and no policy of [deadletter] needs it")
-	require.Equal(t, "nothing to redrive\n", i.ok("deadletter", "redrive", "--all", "--yes", "--set", "replication.tables=public.outbox").stdout)
+	require.Contains(t, r.stderr,
+		"topic postrider.dead_letters does not exist, and no policy of [deadletter] needs it")
+	require.Equal(t, "nothing to redrive\n",
+		i.ok("deadletter", "redrive", "--all", "--yes", "--set",
+			"replication.tables=public.outbox").stdout)
 	require.Equal(t, exit.Usage, i.run("deadletter", "show", "abc").code)
 	require.Equal(t, exit.Usage, i.run("deadletter", "list", "--cause", "nonsense").code)
 

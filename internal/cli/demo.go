@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -35,9 +36,9 @@ func newDemo(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show the relay at work on a real PostgreSQL and an audit of what it delivered",
-		Long: `demo starts a PostgreSQL server and an in-process Kafka broker, writes orders with their events, relays the events,
-reads them back from the topics and compares: written, delivered, lost, duplicated, out of order. Ctrl-C ends
-it, with the audit, and leaves nothing behind.
+		Long: `demo starts a PostgreSQL server and an in-process Kafka broker, writes orders with
+their events, relays the events, reads them back from the topics and compares: written, delivered,
+lost, duplicated, out of order. Ctrl-C ends it, with the audit, and leaves nothing behind.
 
 The server's binaries are fetched once and kept in the cache directory, or taken from this machine.
 With --postgres and --kafka it uses what you have: there it makes the schema, publication and slot
@@ -47,7 +48,8 @@ Exit status 0 only if the audit is clean.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.shop.Rate <= 0 || o.shop.Rows < 0 || o.shop.Duration < 0 {
-				return exit.Usagef("--rate must be above zero, --rows and --duration must not be negative")
+				return exit.Usagef("--rate must be above zero, --rows and --duration must not " +
+					"be negative")
 			}
 			return a.demo(cmd.Context(), o)
 		},
@@ -58,7 +60,8 @@ Exit status 0 only if the audit is clean.`,
 	f.Float64Var(&o.shop.Rate, "rate", 1000, "transactions a `second`, each with one event")
 	f.StringVar(&o.postgres, "postgres", "", "use this server instead: a connection `string`")
 	f.StringSliceVar(&o.kafka, "kafka", nil, "use these brokers instead: `host:port,...`")
-	f.StringVar(&o.listen, "listen", "", "`address` for the status page and /metrics (default: none)")
+	f.StringVar(&o.listen, "listen", "",
+		"`address` for the status page and /metrics (default: none)")
 	f.BoolVar(&o.json, "json", false, "print the final report as JSON")
 	return cmd
 }
@@ -73,7 +76,7 @@ func (a *app) demo(ctx context.Context, o demoOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = firstError(err, endPostgres()) }()
+	defer func() { err = cmp.Or(err, endPostgres()) }()
 	brokers, endKafka, err := demoKafka(o, show)
 	if err != nil {
 		return err
@@ -82,7 +85,8 @@ func (a *app) demo(ctx context.Context, o demoOptions) (err error) {
 
 	cfg := demoConfig(o, dsn, brokers)
 	set := prometheus.NewRegistry()
-	d, err := daemon.New(a.environment(), &config.Loaded{Config: cfg}, metrics.New(set, cfg.Slot.Name), log)
+	d, err := daemon.New(a.environment(), &config.Loaded{Config: cfg},
+		metrics.New(set, cfg.Slot.Name), log)
 	if err != nil {
 		return err
 	}
@@ -102,35 +106,33 @@ func (a *app) demo(ctx context.Context, o demoOptions) (err error) {
 		// The topics, slot and tables go even when the run was ended at once.
 		tearDown, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
-		err = firstError(err, shop.TearDown(tearDown))
+		err = cmp.Or(err, shop.TearDown(tearDown))
 	}()
 	demoStarted(show, o)
-	report, err := shop.Run(kill, stop, d.Relay.Run, func() bool { return d.Relay.State().Phase == relay.Streaming }, func(look demo.Progress) {
-		show.Show(demoProgress(look, d.Observation().Slot.LagBytes))
-	})
+	report, err := shop.Run(kill, stop, d.Relay.Run,
+		func() bool { return d.Relay.State().Phase == relay.Streaming }, func(look demo.Progress) {
+			show.Show(demoProgress(look, d.Observation().Slot.LagBytes))
+		})
 	if err != nil {
 		return exit.Explain(err)
 	}
 	return a.printDemo(o, report)
 }
 
-func firstError(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
-}
-
 // startPostgres starts a server for a command, unless one is given.
-func startPostgres(ctx context.Context, given, command string, show *terminal.Progress) (dsn string, end func() error, err error) {
+func startPostgres(ctx context.Context, given, command string,
+	show *terminal.Progress) (dsn string, end func() error, err error) {
 	if given != "" {
 		return given, func() error { return nil }, nil
 	}
 	show.Say("starting PostgreSQL (the first time its binaries are fetched)")
 	server, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{})
 	if err != nil {
-		return "", nil, &exit.Error{Code: exit.Unavailable, Err: fmt.Errorf("start an embedded PostgreSQL: %w", err),
-			Next: "use a server of yours: postrider " + command + " --postgres postgres://user@host/db"}
+		return "", nil,
+			&exit.Error{Code: exit.Unavailable,
+				Err: fmt.Errorf("start an embedded PostgreSQL: %w", err),
+				Next: "use a server of yours: postrider " + command +
+					" --postgres postgres://user@host/db"}
 	}
 	return server.DSN(), server.Close, nil
 }
@@ -163,14 +165,17 @@ func demoConfig(o demoOptions, dsn string, brokers []string) config.Config {
 
 func (a *app) printDemo(o demoOptions, r demo.Report) error {
 	if o.json {
-		encoder := json.NewEncoder(a.Stdout)
-		if err := encoder.Encode(r); err != nil {
+		if err := json.NewEncoder(a.Stdout).Encode(r); err != nil {
 			return err
 		}
 	} else {
-		fmt.Fprintf(a.Stdout, "\n%d events in %.1f s (%.0f/s), commit to consumer p50 %.1f ms, p99 %.1f ms, max %.1f ms\n",
-			r.Delivered, r.Seconds, r.RowsPerSecond, r.LatencyMS.P50, r.LatencyMS.P99, r.LatencyMS.Max)
-		fmt.Fprintf(a.Stdout, "audit: written %d, delivered %d, lost %d, duplicated %d, out of order %d\n",
+		fmt.Fprintf(a.Stdout,
+			"\n%d events in %.1f s (%.0f/s), commit to consumer p50 %.1f ms, p99 %.1f ms, max "+
+				"%.1f ms\n",
+			r.Delivered, r.Seconds, r.RowsPerSecond, r.LatencyMS.P50, r.LatencyMS.P99,
+			r.LatencyMS.Max)
+		fmt.Fprintf(a.Stdout,
+			"audit: written %d, delivered %d, lost %d, duplicated %d, out of order %d\n",
 			r.Written, r.Delivered, r.Lost, r.Duplicated, r.OutOfOrder)
 	}
 	if !r.Clean() {
@@ -188,7 +193,8 @@ func demoStarted(show *terminal.Progress, o demoOptions) {
 }
 
 func demoProgress(p demo.Progress, lag *int64) string {
-	line := fmt.Sprintf("%4.0f s  written %d  delivered %d  p50 %.1f ms  p99 %.1f ms", p.Elapsed.Seconds(), p.Written, p.Delivered,
+	line := fmt.Sprintf("%4.0f s  written %d  delivered %d  p50 %.1f ms  p99 %.1f ms",
+		p.Elapsed.Seconds(), p.Written, p.Delivered,
 		float64(p.P50)/float64(time.Millisecond), float64(p.P99)/float64(time.Millisecond))
 	if lag != nil {
 		line += "  slot lag " + health.Bytes(*lag)

@@ -20,15 +20,16 @@ func newHealthcheck(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "healthcheck",
 		Short: "Ask the relay on this machine whether it is alive, for container probes",
-		Long: `healthcheck asks /livez of the relay that listens on http.listen, and exits with 0 or 1. It prints nothing if all is
-well. /livez depends on neither the database nor the broker, so that a probe never restarts a relay for their sake;
---ready asks /readyz instead, which is 0 only while rows are relayed or this process stands by, and says why not. A relay that is
-paused is alive and not ready.`,
+		Long: `healthcheck asks /livez of the relay that listens on http.listen, and exits with 0
+or 1. It prints nothing if all is well. /livez depends on neither the database nor the broker, so
+that a probe never restarts a relay for their sake; --ready asks /readyz instead, which is 0 only
+while rows are relayed or this process stands by, and says why not. A relay that is paused is
+alive and not ready.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := a.load(cmd, "http")
 			if err != nil {
-				// A probe knows two answers; the text says which of them this is.
+				// A probe has two results: a configuration that cannot be used fails it too.
 				return &exit.Error{Code: exit.Runtime, Err: err}
 			}
 			path := "/livez"
@@ -56,7 +57,8 @@ func checkHealth(ctx context.Context, c httpserver.Config, path string) error {
 	}
 	var probe httpserver.Probe
 	if json.Unmarshal(body, &probe) != nil || probe.Reason == "" {
-		return fmt.Errorf("%s%s answered %d: is it postrider that listens there?", c.LocalURL(), path, code)
+		return fmt.Errorf("%s%s answered %d: is it postrider that listens there?", c.LocalURL(),
+			path, code)
 	}
 	if probe.Detail == "" {
 		return fmt.Errorf("%s: %s", path, probe.Reason)

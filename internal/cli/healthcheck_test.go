@@ -39,12 +39,14 @@ func serveHTTP(t *testing.T, listen string, h httpserver.Handlers) string {
 }
 
 // command runs one command line with a configuration file of the given text.
-func command(t *testing.T, configuration string, args ...string) (code int, stdout, stderr string) {
+func command(t *testing.T, configuration string, args ...string) (code int, stdout,
+	stderr string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "postrider.toml")
 	require.NoError(t, os.WriteFile(path, []byte(configuration), 0o600))
 	r := execute(t, nil, append(args, "--config", path)...)
-	without := func(s string) string { return strings.ReplaceAll(s, " --config "+path, "") } // of hints
+	// of hints
+	without := func(s string) string { return strings.ReplaceAll(s, " --config "+path, "") }
 	return r.code, without(r.stdout), without(r.stderr)
 }
 
@@ -84,7 +86,10 @@ func TestHealthcheck_FailsWithOne(t *testing.T) {
 	require.NoError(t, err)
 	nobody := gone.Addr().String()
 	require.NoError(t, gone.Close())
-	hung := serveHTTP(t, "127.0.0.1:0", httpserver.Handlers{Live: func() error { return errors.New("loop has not turned for 1m0s") }, Ready: isReady})
+	hung := serveHTTP(t, "127.0.0.1:0",
+		httpserver.Handlers{Live: func() error {
+			return errors.New("loop has not turned for 1m0s")
+		}, Ready: isReady})
 	stranger := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(stranger.Close)
 	release := make(chan struct{})
@@ -100,14 +105,16 @@ func TestHealthcheck_FailsWithOne(t *testing.T) {
 	for _, c := range []struct{ name, listen, timeout, want string }{
 		{"nobody listens", nobody, "20s", "connection refused"},
 		{"not alive", "127.0.0.1:" + hung, "20s", "loop has not turned"},
-		{"somebody else listens", strings.TrimPrefix(stranger.URL, "http://"), "20s", "is it postrider"},
+		{"somebody else listens", strings.TrimPrefix(stranger.URL, "http://"), "20s",
+			"is it postrider"},
 		{"no answer", strings.TrimPrefix(mute.URL, "http://"), "200ms", "deadline"},
 		{"no server configured", "", "20s", "http.listen is empty"},
 		{"a wrong address", "nonsense", "20s", "http.listen"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			began := time.Now()
-			code, stdout, stderr := command(t, "[http]\nlisten = \""+c.listen+"\"\n", "healthcheck", "--timeout", c.timeout)
+			code, stdout, stderr := command(t, "[http]\nlisten = \""+c.listen+"\"\n",
+				"healthcheck", "--timeout", c.timeout)
 			require.Equal(t, exit.Runtime, code)
 			require.Empty(t, stdout)
 			require.Contains(t, stderr, c.want)

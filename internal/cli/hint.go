@@ -2,6 +2,7 @@ package cli
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -9,8 +10,7 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// Hints are written in many places, for a configuration that is found by itself. Here they become
-// what the user of this command has to type: every hint passes through typed before it is printed.
+// Every hint passes through typed before it is printed: the packages write hints without --config.
 
 var (
 	hintCommand = regexp.MustCompile(`(?:^|[\s;:(])postrider\b`)
@@ -20,7 +20,7 @@ var (
 	configOption = regexp.MustCompile(` --config (?:'(?:[^']|'\\'')*'|[A-Za-z0-9_./@%+=:-]+)`)
 )
 
-// typed has the commands in a hint read the file that this command was told to read.
+// typed adds --config of this command to the commands in a hint.
 func (a *app) typed(hint string) string {
 	if a.configPath == "" || a.root == nil {
 		return hint
@@ -44,7 +44,7 @@ func (a *app) typed(hint string) string {
 	}
 }
 
-// commandRest is what belongs to a command behind its name: up to the next command or remark.
+// commandRest is the part of text before the next command or remark.
 func commandRest(text string) string {
 	if end := strings.IndexAny(text, ";\n#"); end >= 0 {
 		return text[:end]
@@ -52,8 +52,8 @@ func commandRest(text string) string {
 	return text
 }
 
-// commandLength is the length of a command's name and of its argument, a slot, in the words of text; zero
-// if there is no such command, or one that reads no configuration.
+// commandLength is the length of a command and its argument, a slot, at the beginning of text;
+// zero if it is no command, or one that reads no configuration.
 func (a *app) commandLength(text string) int {
 	cmd, length := a.root, 0
 	for {
@@ -61,14 +61,16 @@ func (a *app) commandLength(text string) int {
 		if word == nil {
 			break
 		}
-		sub := subcommand(cmd, word[1])
-		if sub == nil {
+		i := slices.IndexFunc(cmd.Commands(), func(sub *cobra.Command) bool {
+			return sub.Name() == word[1]
+		})
+		if i < 0 {
 			if strings.Contains(cmd.Use, "NAME") && !strings.HasPrefix(word[1], "-") {
 				length += len(word[0])
 			}
 			break
 		}
-		cmd, length = sub, length+len(word[0])
+		cmd, length = cmd.Commands()[i], length+len(word[0])
 	}
 	switch cmd.Name() {
 	case "version", "demo", "example", "schema", "completion", "import-debezium":
@@ -77,16 +79,7 @@ func (a *app) commandLength(text string) int {
 	return length
 }
 
-func subcommand(cmd *cobra.Command, name string) *cobra.Command {
-	for _, sub := range cmd.Commands() {
-		if sub.Name() == name {
-			return sub
-		}
-	}
-	return nil
-}
-
-// typedFindings is typed for each hint of check.
+// typedFindings applies typed to the fix of each finding.
 func (a *app) typedFindings(findings []slot.Finding) []slot.Finding {
 	for i := range findings {
 		findings[i].Fix = a.typed(findings[i].Fix)

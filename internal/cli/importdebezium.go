@@ -21,8 +21,8 @@ import (
 	"github.com/postrider/postrider/internal/secret"
 )
 
-// importing is one run of import-debezium.
-type importing struct {
+// debeziumImport is one run of import-debezium.
+type debeziumImport struct {
 	app            *app
 	file           string
 	output         string
@@ -39,18 +39,19 @@ type importing struct {
 }
 
 func newImportDebezium(a *app) *cobra.Command {
-	i := &importing{app: a}
+	i := &debeziumImport{app: a}
 	cmd := &cobra.Command{
 		Use:   "import-debezium FILE",
 		Short: "Turn the configuration of a Debezium connector into postrider.toml",
-		Long: `Reads the configuration of a Debezium connector for PostgreSQL with the Outbox Event Router: the JSON of
-Kafka Connect (the map alone, with name and config, or from GET /connectors?expand=info), a properties
-file, Debezium Server's application.properties, or a Strimzi KafkaConnector. "-" reads standard input.
+		Long: `Reads the configuration of a Debezium connector for PostgreSQL with the Outbox
+Event Router: the JSON of Kafka Connect (the map alone, with name and config, or from GET
+/connectors?expand=info), a properties file, Debezium Server's application.properties, or a
+Strimzi KafkaConnector. "-" reads standard input.
 
-The configuration is written to standard output, or to --output. The report on standard error says of
-each property whether it is mapped, not needed (and why), or refused (and what to do). With anything
-refused the exit code is 78 and no configuration is written, unless --draft asks for it.
-Passwords and keys are never copied.`,
+The configuration is written to standard output, or to --output. The report on standard error
+says of each property whether it is mapped, not needed (and why), or refused (and what to do).
+With anything refused the exit code is 78 and no configuration is written, unless --draft asks
+for it. Passwords and keys are never copied.`,
 		Example: `  postrider import-debezium connector.json --brokers kafka-1:9092 --output postrider.toml
   curl -s localhost:8083/connectors/orders | postrider import-debezium -
   postrider import-debezium application.properties --postgres "$DATABASE_URL" --json`,
@@ -61,21 +62,33 @@ Passwords and keys are never copied.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&i.output, "output", "o", "", "write the configuration to this `file` instead of standard output")
+	f.StringVarP(&i.output, "output", "o", "",
+		"write the configuration to this `file` instead of standard output")
 	f.BoolVar(&i.force, "force", false, "overwrite the file of --output")
-	f.BoolVar(&i.draft, "draft", false, "write the configuration although something is refused; the exit code is 78 all the same")
-	f.BoolVar(&i.asJSON, "json", false, "print the report as one JSON object on standard output, the configuration in it unless --output takes it")
-	f.StringVar(&i.databaseURL, "postgres", "", "`URL` of the database, to find the tables of patterns and to look for the columns")
-	f.StringArrayVar(&i.tables, "table", nil, "an outbox `table`, schema.name, where the file has a pattern or nothing; may be repeated")
+	f.BoolVar(&i.draft, "draft", false,
+		"write the configuration although something is refused; the exit code is 78 all the same")
+	f.BoolVar(&i.asJSON, "json", false,
+		"print the report as one JSON object on standard output, the configuration in it unless "+
+			"--output takes it")
+	f.StringVar(&i.databaseURL, "postgres", "",
+		"`URL` of the database, to find the tables of patterns and to look for the columns")
+	f.StringArrayVar(&i.tables, "table", nil,
+		"an outbox `table`, schema.name, where the file has a pattern or nothing; may be repeated")
 	f.StringSliceVar(&i.brokers, "brokers", nil, "the worker's bootstrap.servers, `host:port`,...")
-	f.StringVar(&i.topicPrefix, "topic-prefix", "", "the `prefix` that consumers see, where the file has no topic.prefix (default "+debezium.DefaultTopicPrefix+")")
-	f.StringVar(&i.key, "key-converter", "", "the worker's key.converter, where the file has none: a `class`, or string, json, json+schema, binary")
-	f.StringVar(&i.value, "value-converter", "", "the worker's value.converter, where the file has none: a `class`, or string, json, json+schema, binary")
+	f.StringVar(&i.topicPrefix, "topic-prefix", "",
+		"the `prefix` that consumers see, where the file has no topic.prefix "+
+			"(default "+debezium.DefaultTopicPrefix+")")
+	f.StringVar(&i.key, "key-converter", "",
+		"the worker's key.converter, where the file has none: a `class`, or string, json, "+
+			"json+schema, binary")
+	f.StringVar(&i.value, "value-converter", "",
+		"the worker's value.converter, where the file has none: a `class`, or string, json, "+
+			"json+schema, binary")
 	cmd.MarkFlagsMutuallyExclusive("postgres", "table")
 	return cmd
 }
 
-func (i *importing) run(ctx context.Context) error {
+func (i *debeziumImport) run(ctx context.Context) error {
 	data, err := i.read()
 	if err != nil {
 		return err
@@ -85,7 +98,9 @@ func (i *importing) run(ctx context.Context) error {
 	}
 	connector, err := debezium.Parse(i.file, data)
 	if err != nil {
-		return &exit.Error{Code: exit.Config, Err: err, Next: "give the connector's configuration as Kafka Connect has it: curl -s http://CONNECT:8083/connectors/NAME"}
+		return &exit.Error{Code: exit.Config, Err: err,
+			Next: "give the connector's configuration as Kafka Connect has it: curl -s " +
+				"http://CONNECT:8083/connectors/NAME"}
 	}
 	if i.databaseURL != "" {
 		if err := i.look(ctx); err != nil {
@@ -93,7 +108,8 @@ func (i *importing) run(ctx context.Context) error {
 		}
 	}
 	t := debezium.Translate(connector, debezium.Options{
-		Tables: i.resolver(), KeyConverter: i.key, ValueConverter: i.value, TopicPrefix: i.topicPrefix, Brokers: i.brokers,
+		Tables: i.resolver(), KeyConverter: i.key, ValueConverter: i.value,
+		TopicPrefix: i.topicPrefix, Brokers: i.brokers,
 	})
 	if err := i.judge(t); err != nil {
 		return err
@@ -101,7 +117,7 @@ func (i *importing) run(ctx context.Context) error {
 	return i.write(connector, t)
 }
 
-func (i *importing) read() ([]byte, error) {
+func (i *debeziumImport) read() ([]byte, error) {
 	if i.file == "-" {
 		i.file = "standard input"
 		data, err := io.ReadAll(i.app.Stdin)
@@ -117,20 +133,23 @@ func (i *importing) read() ([]byte, error) {
 	return data, nil
 }
 
-// writable is asked first: nobody wants to read a report and then do it all again.
-func (i *importing) writable() error {
+// writable comes first: a report that cannot be kept is of no use.
+func (i *debeziumImport) writable() error {
 	if i.output == "" || i.force {
 		return nil
 	}
 	if _, err := os.Lstat(i.output); !errors.Is(err, fs.ErrNotExist) {
-		return &exit.Error{Code: exit.Usage, Err: fmt.Errorf("%s exists", i.output), Next: "name another file with --output, or overwrite it with --force"}
+		return &exit.Error{Code: exit.Usage, Err: fmt.Errorf("%s exists", i.output),
+			Next: "name another file with --output, or overwrite it with --force"}
 	}
 	return nil
 }
 
-// look reads tables and columns of the database.
-func (i *importing) look(ctx context.Context) error {
-	conn, err := postgres.Connect(ctx, postgres.Config{URL: secret.Of(i.databaseURL), ConnectTimeout: postgres.DefaultConfig().ConnectTimeout})
+// look reads the tables and columns of the database.
+func (i *debeziumImport) look(ctx context.Context) error {
+	conn, err := postgres.Connect(ctx,
+		postgres.Config{URL: secret.Of(i.databaseURL),
+			ConnectTimeout: postgres.DefaultConfig().ConnectTimeout})
 	if err != nil {
 		return err
 	}
@@ -163,7 +182,7 @@ func (i *importing) look(ctx context.Context) error {
 }
 
 // resolver finds the tables of a pattern in the database or among those of the command line.
-func (i *importing) resolver() func(pattern string) ([]string, error) {
+func (i *debeziumImport) resolver() func(pattern string) ([]string, error) {
 	known := i.tablesInServer
 	if i.databaseURL == "" {
 		known = i.tables
@@ -174,8 +193,9 @@ func (i *importing) resolver() func(pattern string) ([]string, error) {
 	return func(pattern string) ([]string, error) { return debezium.Match(pattern, known) }
 }
 
-// judge reads the new configuration as run would, and looks for the columns. What is wrong is refused with the property that it comes from.
-func (i *importing) judge(t *debezium.Translation) error {
+// judge loads the new configuration as run does, and compares the columns. It refuses a property
+// from which a problem comes.
+func (i *debeziumImport) judge(t *debezium.Translation) error {
 	for _, c := range t.Columns {
 		columns, known := i.columns[c.Table]
 		if known && !c.Optional && !slices.Contains(columns, c.Name) {
@@ -195,8 +215,9 @@ func (i *importing) judge(t *debezium.Translation) error {
 	for _, v := range t.Variables {
 		src.Env = append(src.Env, v+"=x")
 	}
-	// [postgres] is left out: the files and variables that it names are those of another machine.
-	_, err = config.LoadValid(src, "slot", "snapshot", "replication", "router", "format", "sink", "relay")
+	// Without [postgres], whose files and variables are another machine's.
+	_, err = config.LoadValid(src, "slot", "snapshot", "replication", "router", "format", "sink",
+		"relay")
 	var problems config.Problems
 	if err != nil && !errors.As(err, &problems) {
 		return fmt.Errorf("check the configuration: %w", err)
@@ -204,7 +225,7 @@ func (i *importing) judge(t *debezium.Translation) error {
 	already := len(t.Refused()) > 0
 	for _, p := range problems {
 		if already && p.Origin == "default" {
-			continue // what follows from what is missing
+			continue // it follows from a refused property
 		}
 		why := strings.TrimPrefix(p.Err.Error(), p.Key+" ")
 		if p.Hint != "" {
@@ -215,8 +236,8 @@ func (i *importing) judge(t *debezium.Translation) error {
 	return nil
 }
 
-// write prints the report and, if it may, the configuration.
-func (i *importing) write(c debezium.Connector, t *debezium.Translation) error {
+// write prints the report and, unless something is refused, the configuration.
+func (i *debeziumImport) write(c debezium.Connector, t *debezium.Translation) error {
 	refused := len(t.Refused()) > 0
 	var toml []byte
 	if !refused || i.draft {

@@ -31,8 +31,10 @@ func connectorFiles(t *testing.T) []string {
 	return files
 }
 
-// importedEnv has what the written configurations refer to. The URL replaces those that name certificates of other machines.
-var importedEnv = []string{"DB_HOST=db", "DB_PASSWORD=x", "CDC_PASSWORD=x", "DATABASE_USER=x", "DATABASE_HOSTNAME=x", "POSTRIDER_POSTGRES_URL=postgres://db/x"}
+// importedEnv has what the written configurations refer to. The URL replaces those that name
+// certificates of other machines.
+var importedEnv = []string{"DB_HOST=db", "DB_PASSWORD=x", "CDC_PASSWORD=x", "DATABASE_USER=x",
+	"DATABASE_HOSTNAME=x", "POSTRIDER_POSTGRES_URL=postgres://db/x"}
 
 func TestImportDebezium_WritesConfigurationsThatAreValid(t *testing.T) {
 	valid, refused := 0, 0
@@ -123,7 +125,8 @@ func TestImportDebezium_NeverPrintsASecret(t *testing.T) {
 		require.Contains(t, r.stderr, name)
 		require.NotContains(t, r.stderr, canary, name)
 	}
-	r := execute(t, nil, "import-debezium", files[0], "--postgres", "postgres://me:"+canary+"@127.0.0.1:1/x")
+	r := execute(t, nil, "import-debezium", files[0], "--postgres",
+		"postgres://me:"+canary+"@127.0.0.1:1/x")
 	require.Equal(t, exit.Unavailable, r.code, r.stderr)
 	require.NotContains(t, r.stderr, canary)
 }
@@ -140,14 +143,18 @@ func complete(more string) string {
 func TestImportDebezium_NamesTheUnsupportedPattern(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for regex, want := range map[string]string{`\\X(?<routedByValue>.*)`: `the escape \X is not supported`, `(`: "unclosed group"} {
-		require.NoError(t, os.WriteFile("c.json", []byte(complete(`, "transforms.outbox.route.topic.regex": "`+regex+`"`)), 0o600))
+		require.NoError(t,
+			os.WriteFile("c.json",
+				[]byte(complete(`, "transforms.outbox.route.topic.regex": "`+regex+`"`)), 0o600))
 		r := execute(t, nil, "import-debezium", "c.json")
 		require.Equal(t, exit.Config, r.code)
 		require.Empty(t, r.stdout)
 		require.Contains(t, words(r.stderr), "transforms.outbox.route.topic.regex")
 		require.Contains(t, strings.ReplaceAll(words(r.stderr), "'", `"`), want)
 	}
-	require.NoError(t, os.WriteFile("c.json", []byte(complete(`, "transforms.outbox.route.topic.replacement": "x.$7"`)), 0o600))
+	require.NoError(t,
+		os.WriteFile("c.json",
+			[]byte(complete(`, "transforms.outbox.route.topic.replacement": "x.$7"`)), 0o600))
 	r := execute(t, nil, "import-debezium", "c.json")
 	require.Equal(t, exit.Config, r.code)
 	require.Contains(t, words(r.stderr), "transforms.outbox.route.topic.replacement")
@@ -167,14 +174,16 @@ func TestImportDebezium_OverwritesNothingUnasked(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "mine", string(kept))
 
-	r = execute(t, nil, "import-debezium", "c.json", "--output", "postrider.toml", "--force", "--brokers", "k1:9092,k2:9092")
+	r = execute(t, nil, "import-debezium", "c.json", "--output", "postrider.toml", "--force",
+		"--brokers", "k1:9092,k2:9092")
 	require.Equal(t, exit.OK, r.code, r.stderr)
 	require.Empty(t, r.stdout)
 	written, err := os.ReadFile("postrider.toml")
 	require.NoError(t, err)
 	require.Contains(t, string(written), "brokers = ['k1:9092', 'k2:9092']")
 
-	require.NoError(t, os.WriteFile("c.json", []byte(complete(`, "errors.tolerance": "all"`)), 0o600))
+	require.NoError(t,
+		os.WriteFile("c.json", []byte(complete(`, "errors.tolerance": "all"`)), 0o600))
 	r = execute(t, nil, "import-debezium", "c.json", "--output", "draft.toml")
 	require.Equal(t, exit.Config, r.code)
 	require.NoFileExists(t, "draft.toml")
@@ -195,18 +204,22 @@ func TestImportDebezium_ReadsStandardInputAndSaysWhatItCannotRead(t *testing.T) 
 	r = execute(t, nil, "import-debezium", "missing.json")
 	require.Equal(t, exit.Config, r.code)
 	require.Contains(t, r.stderr, "missing.json")
-	require.Equal(t, exit.Usage, execute(t, nil, "import-debezium", "x", "--table", "a.b", "--postgres", "x").code)
+	require.Equal(t, exit.Usage,
+		execute(t, nil, "import-debezium", "x", "--table", "a.b", "--postgres", "x").code)
 }
 
 func TestImportDebezium_TakesFromTheCommandLineWhatTheFileLeavesOut(t *testing.T) {
 	t.Chdir(t.TempDir())
-	text := strings.NewReplacer(`"table.include.list": "public.outbox"`, `"table.include.list": "public\\..*box"`,
-		`"value.converter": "org.apache.kafka.connect.storage.StringConverter",`, "").Replace(complete(""))
+	text := strings.NewReplacer(`"table.include.list": "public.outbox"`,
+		`"table.include.list": "public\\..*box"`,
+		`"value.converter": "org.apache.kafka.connect.storage.StringConverter",`,
+		"").Replace(complete(""))
 	require.NoError(t, os.WriteFile("c.json", []byte(text), 0o600))
 	r := execute(t, nil, "import-debezium", "c.json")
 	require.Equal(t, exit.Config, r.code)
 	require.Contains(t, words(r.stderr), "--table schema.name")
-	r = execute(t, nil, "import-debezium", "c.json", "--table", "public.outbox", "--table", "public.other", "--value-converter", "json")
+	r = execute(t, nil, "import-debezium", "c.json", "--table", "public.outbox", "--table",
+		"public.other", "--value-converter", "json")
 	require.Equal(t, exit.OK, r.code, r.stderr)
 	require.Contains(t, r.stdout, "tables = ['public.outbox']")
 	require.Contains(t, r.stdout, "value = 'json'")
@@ -222,7 +235,9 @@ func TestImportDebezium_LooksAtTheDatabase(t *testing.T) {
 
 	r := i.run("import-debezium", "c.json", "--postgres", i.db.DSN())
 	require.Equal(t, exit.Config, r.code)
-	require.Contains(t, words(r.stderr), "transforms.outbox.table.fields.additional.placement table public.outbox_two has no column type")
+	require.Contains(t, words(r.stderr),
+		"transforms.outbox.table.fields.additional.placement table public.outbox_two has no "+
+			"column type")
 
 	i.exec(`ALTER TABLE outbox_two ADD type text`)
 	r = i.run("import-debezium", "c.json", "--postgres", i.db.DSN())

@@ -23,14 +23,16 @@ func newInit(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Create outbox table, publication and slot",
-		Long: `init creates what is missing, in this order: the outbox table, the publication, the slot. What exists is left as it is,
-but that a table of replication.tables is added to a publication that lacks it.
+		Long: `init creates what is missing, in this order: the outbox table, the publication, the
+slot. What exists is left as it is, but that a table of replication.tables is added to a
+publication that lacks it.
 
-It takes more rights than the relay: ownership of the table, CREATE on the database, REPLICATION. So run it with another
-login, for instance with POSTRIDER_POSTGRES_URL set, or hand the output of --print-sql to whoever has them. The role for
-the relay itself is made by sql/role.sql.
+It takes more rights than the relay: ownership of the table, CREATE on the database, REPLICATION.
+So run it with another login, for instance with POSTRIDER_POSTGRES_URL set, or hand the output of
+--print-sql to whoever has them. The role for the relay itself is made by sql/role.sql.
 
-Presets: plain, partitioned (one partition a day, dropped instead of deleted), debezium (Debezium's column names).`,
+Presets: plain, partitioned (one partition a day, dropped instead of deleted), debezium
+(Debezium's column names).`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := a.load(cmd, "postgres", "slot")
@@ -52,19 +54,22 @@ Presets: plain, partitioned (one partition a day, dropped instead of deleted), d
 				_, err := fmt.Fprint(a.Stdout, s.sql())
 				return err
 			}
-			return a.setUp(cmd.Context(), s, l)
+			return explained(a.setUp(cmd.Context(), s, l))
 		},
 	}
 	cmd.Flags().BoolVar(&printSQL, "print-sql", false, "print the SQL and change nothing")
-	cmd.Flags().StringVar(&table, "table", "", "outbox `table` instead of replication.tables; without a schema in public")
-	cmd.Flags().StringVar(&preset, "preset", sql.Plain, "shape of a new outbox table: "+strings.Join(sql.Presets(), ", "))
-	must(cmd.RegisterFlagCompletionFunc("preset", cobra.FixedCompletions(sql.Presets(), cobra.ShellCompDirectiveNoFileComp)))
+	cmd.Flags().StringVar(&table, "table", "",
+		"outbox `table` instead of replication.tables; without a schema in public")
+	cmd.Flags().StringVar(&preset, "preset", sql.Plain,
+		"shape of a new outbox table: "+strings.Join(sql.Presets(), ", "))
+	must(cmd.RegisterFlagCompletionFunc("preset",
+		cobra.FixedCompletions(sql.Presets(), cobra.ShellCompDirectiveNoFileComp)))
 	must(cmd.RegisterFlagCompletionFunc("table", cobra.NoFileCompletions))
 	a.keyFlags(cmd, "slot.name", "replication.publication")
 	return cmd
 }
 
-// setup is what init makes.
+// setup is what init creates.
 type setup struct {
 	cfg     config.Config
 	preset  string
@@ -84,17 +89,21 @@ func (s *setup) render() error {
 	return nil
 }
 
-// sql is a script for psql, which leaves alone what exists. Its parts are separate transactions: a slot cannot be created in one that has written.
+// sql is a script for psql that leaves what exists. Its parts are separate transactions: a
+// transaction that has written creates no slot.
 func (s *setup) sql() string {
 	var b strings.Builder
-	b.WriteString("-- Whatever this session begins with: names are those of PostgreSQL itself.\nSET search_path = pg_catalog, pg_temp;\n\n")
+	b.WriteString("-- Whatever this session begins with: names are those of PostgreSQL " +
+		"itself.\nSET search_path = pg_catalog, pg_temp;\n\n")
 	for _, script := range s.scripts {
 		b.WriteString(script + "\n")
 	}
-	b.WriteString("-- Inserts only, under the name of the table. Before the slot: it never sends what was committed before its publication.\n")
+	b.WriteString("-- Inserts only, under the name of the table. Before the slot: it never " +
+		"sends what was committed before its publication.\n")
 	b.WriteString(slot.EnsurePublicationSQL(s.cfg.Replication.Publication, s.tables) + "\n\n")
 	if s.cfg.Snapshot.On() {
-		b.WriteString("-- The slot is made by postrider run, which publishes the rows that are in the tables first (snapshot.mode).\n")
+		b.WriteString("-- The slot is made by postrider run, which publishes the rows that are " +
+			"in the tables first (snapshot.mode).\n")
 		return b.String()
 	}
 	b.WriteString("-- From here on the server keeps WAL until the relay has confirmed it.\n")
@@ -105,27 +114,28 @@ func (s *setup) sql() string {
 func (a *app) setUp(ctx context.Context, s setup, l *config.Loaded) error {
 	conn, err := postgres.Connect(ctx, s.cfg.Postgres)
 	if err != nil {
-		return exit.Explain(err)
+		return err
 	}
 	defer postgres.Close(conn)
-	// On a standby nothing can be made, and a slot waits there for what only the primary writes.
+	// A standby creates no table, and its slots wait for what only the primary writes.
 	if err := slot.VerifyServer(ctx, conn); err != nil {
-		return exit.Explain(err)
+		return err
 	}
 	for i, t := range s.tables {
 		if err := a.setUpTable(ctx, conn, t, s.scripts[i]); err != nil {
-			return exit.Explain(err)
+			return err
 		}
 	}
 	if err := a.setUpPublication(ctx, conn, s); err != nil {
-		return exit.Explain(err)
+		return err
 	}
 	if err := a.setUpSlot(ctx, conn, s); err != nil {
-		return exit.Explain(err)
+		return err
 	}
 	for _, t := range s.tables {
 		if !slices.Contains(l.Config.Replication.Tables, t) {
-			a.progress("set replication.tables = [%q] (it is from: %s)", t, l.Origin("replication.tables"))
+			a.progress("set replication.tables = [%q] (it is from: %s)", t,
+				l.Origin("replication.tables"))
 		}
 	}
 	a.progress("%s", a.typed("next: postrider check"))
@@ -149,7 +159,8 @@ func (a *app) setUpTable(ctx context.Context, conn *pgx.Conn, table, script stri
 		return &slot.Error{
 			Err: fmt.Errorf("create table %s: %w", table, postgres.Error(err)),
 			WAL: "nothing was created, nothing is kept",
-			Fix: "run init as a role that may create tables in schema " + schema + ", or hand over: postrider init --print-sql",
+			Fix: "run init as a role that may create tables in schema " + schema +
+				", or hand over: postrider init --print-sql",
 		}
 	}
 	a.progress("table %s created", table)
@@ -168,7 +179,8 @@ func (a *app) setUpPublication(ctx context.Context, conn *pgx.Conn, s setup) err
 	}
 	added, err := slot.AddTables(ctx, conn, name, s.tables)
 	for _, table := range added {
-		a.progress("table %s added to publication %s; the slot never sends rows inserted before", table, name)
+		a.progress("table %s added to publication %s; the slot never sends rows inserted before",
+			table, name)
 	}
 	if err != nil {
 		return err
@@ -191,13 +203,15 @@ func (a *app) setUpSlot(ctx context.Context, conn *pgx.Conn, s setup) error {
 		return err
 	}
 	if s.cfg.Snapshot.On() {
-		a.progress("slot %s is left to postrider run, which publishes the rows that are in the tables first (snapshot.mode = %q)", name, s.cfg.Snapshot.Mode)
+		a.progress("slot %s is left to postrider run, which publishes the rows that are in the "+
+			"tables first (snapshot.mode = %q)", name, s.cfg.Snapshot.Mode)
 		return nil
 	}
 	created, err := a.createSlot(ctx, conn, s.cfg.Slot)
 	if err != nil {
 		return err
 	}
-	a.progress("slot %s created; what is committed after %s is published", name, created.ConfirmedFlushLSN)
+	a.progress("slot %s created; what is committed after %s is published", name,
+		created.ConfirmedFlushLSN)
 	return nil
 }

@@ -19,14 +19,17 @@ func newPause(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pause",
 		Short: "Let go of the slot for a while",
-		Long: `pause asks the relay on admin.listen to finish the open transaction, wait for the broker, confirm and close its connection to
-the slot, as a stop does, but to stay: its monitor, its metrics and its page go on. It returns when the slot is free. A relay that stands by
-has no slot to let go of, and does not take over while it is paused.
+		Long: `pause asks the relay on admin.listen to finish the open transaction, wait for the
+broker, confirm and close its connection to the slot, as a stop does, but to stay: its monitor,
+its metrics and its page go on. It returns when the slot is free. A relay that stands by has no
+slot to let go of, and does not take over while it is paused.
 
-While the relay is paused PostgreSQL keeps WAL for the slot. So a pause ends by itself after --for, and is not kept over a restart of the relay.
-A standby takes over if there is one: pause it first.
+While the relay is paused PostgreSQL keeps WAL for the slot. So a pause ends by itself after
+--for, and is not kept over a restart of the relay. A standby takes over if there is one: pause
+it first.
 
-Exit status: 0 paused, 69 no relay answers, 75 the relay stops, 77 the token is wrong, 78 there is no admin.listen.`,
+Exit status: 0 paused, 69 no relay answers, 75 the relay stops, 77 the token is wrong, 78 there
+is no admin.listen.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := a.load(cmd, "admin")
@@ -45,7 +48,7 @@ Exit status: 0 paused, 69 no relay answers, 75 the relay stops, 77 the token is 
 	}
 	cmd.Flags().DurationVar(&limit, "for", limit, "how long at most; 0 for no limit")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who look at the status meanwhile")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, jsonHelp)
 	a.keyFlags(cmd, "admin.listen")
 	return cmd
 }
@@ -55,7 +58,8 @@ func newResume(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resume",
 		Short: "End a pause",
-		Long: `resume asks the relay on admin.listen to relay again from where the slot stands. If it was not paused it says so, and that is no error.
+		Long: `resume asks the relay on admin.listen to relay again from where the slot stands. If
+it was not paused it says so, and that is no error.
 
 Exit status: 0 resumed, 69 no relay answers, 77 the token is wrong, 78 there is no admin.listen.`,
 		Args: cobra.NoArgs,
@@ -65,7 +69,8 @@ Exit status: 0 resumed, 69 no relay answers, 77 the token is wrong, 78 there is 
 				return err
 			}
 			var answer status.AdminAnswer
-			if err := status.Admin(cmd.Context(), l.Config.Admin, http.MethodPost, "/resume", nil, &answer); err != nil {
+			if err := status.Admin(cmd.Context(), l.Config.Admin, http.MethodPost, "/resume", nil,
+				&answer); err != nil {
 				return err
 			}
 			switch {
@@ -74,12 +79,13 @@ Exit status: 0 resumed, 69 no relay answers, 77 the token is wrong, 78 there is 
 			case answer.WasPaused:
 				_, err = fmt.Fprintln(a.Stdout, "resumed")
 			default:
-				_, err = fmt.Fprintf(a.Stdout, "the relay was not paused: it is %s\n", answer.Phase)
+				_, err = fmt.Fprintf(a.Stdout, "the relay was not paused: it is %s\n",
+					answer.Phase)
 			}
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, jsonHelp)
 	a.keyFlags(cmd, "admin.listen")
 	return cmd
 }
@@ -87,17 +93,21 @@ Exit status: 0 resumed, 69 no relay answers, 77 the token is wrong, 78 there is 
 func (a *app) printPause(answer status.AdminAnswer, now time.Time) error {
 	p := answer.Paused
 	if answer.Phase != relay.Paused {
-		_, err := fmt.Fprintf(a.Stdout, "the relay was resumed meanwhile: it is %s\n", answer.Phase)
+		_, err := fmt.Fprintf(a.Stdout, "the relay was resumed meanwhile: it is %s\n",
+			answer.Phase)
 		return err
 	}
 	text := "paused until it is resumed"
 	if !p.Until.IsZero() {
-		text = fmt.Sprintf("paused until %s, for %s", p.Until.Local().Format("15:04:05"), health.Duration(p.Until.Sub(now).Round(time.Second)))
+		text = fmt.Sprintf("paused until %s, for %s", p.Until.Local().Format("15:04:05"),
+			health.Duration(p.Until.Sub(now).Round(time.Second)))
 	}
 	meanwhile := "PostgreSQL keeps WAL for the slot meanwhile"
 	if p.StoodBy {
-		meanwhile = "another process held the slot when this relay was paused, and this one does not take over meanwhile"
+		meanwhile = "another process held the slot when this relay was paused, and this one " +
+			"does not take over meanwhile"
 	}
-	_, err := fmt.Fprintf(a.Stdout, "%s; %s\n%s\n", text, meanwhile, a.typed("next: postrider resume"))
+	_, err := fmt.Fprintf(a.Stdout, "%s; %s\n%s\n", text, meanwhile,
+		a.typed("next: postrider resume"))
 	return err
 }

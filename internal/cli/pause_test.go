@@ -25,11 +25,13 @@ import (
 
 const pauseToken = "canary-of-the-admin-token"
 
-// serveAdmin runs an admin listener until the test ends and returns a configuration that leads to it.
+// serveAdmin runs an admin listener until the test ends and returns a configuration that leads to
+// it.
 func serveAdmin(t *testing.T, h httpserver.AdminHandlers) (configuration string) {
 	t.Helper()
 	h.Log = zerolog.Nop()
-	s := httpserver.NewAdmin(httpserver.Admin{Listen: "127.0.0.1:0", Token: secret.Of(pauseToken)}, h)
+	s := httpserver.NewAdmin(httpserver.Admin{Listen: "127.0.0.1:0", Token: secret.Of(pauseToken)},
+		h)
 	require.NoError(t, s.Listen())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -50,7 +52,8 @@ func adminFile(t *testing.T, listen, token string) string {
 
 // state is what GET /state says of a relay.
 func state(phase relay.Phase, p relay.Pause) any {
-	return daemon.StateDump{Status: status.Report{Source: status.SourceDaemon, Relay: relay.State{Phase: phase, Since: time.Now(), Paused: p}}}
+	return daemon.StateDump{Status: status.Report{Source: status.SourceDaemon,
+		Relay: relay.State{Phase: phase, Since: time.Now(), Paused: p}}}
 }
 
 func TestPause_ReturnsWhenTheSlotIsFree(t *testing.T) {
@@ -75,7 +78,8 @@ func TestPause_ReturnsWhenTheSlotIsFree(t *testing.T) {
 	})
 	code, stdout, stderr := command(t, file, "pause", "--for", "10m", "--reason", "new brokers")
 	require.Equal(t, exit.OK, code, stderr)
-	require.Regexp(t, `^paused until ..:..:.., for (10m0s|9m\d+s); PostgreSQL keeps WAL for the slot meanwhile\nnext: postrider resume\n$`, stdout)
+	require.Regexp(t,
+		`^paused until ..:..:.., for (10m0s|9m\d+s); PostgreSQL keeps WAL for the slot meanwhile\nnext: postrider resume\n$`, stdout)
 	require.Equal(t, 10*time.Minute, asked.limit)
 	require.Equal(t, "new brokers", asked.reason)
 	require.Equal(t, int32(3), looks.Load())
@@ -94,7 +98,8 @@ func TestPause_ReturnsWhenTheSlotIsFree(t *testing.T) {
 func TestPause_SaysThatItWasTakenBack(t *testing.T) {
 	file := serveAdmin(t, httpserver.AdminHandlers{
 		Pause: func(time.Duration, string) (any, error) {
-			return status.AdminAnswer{Phase: relay.Draining, Paused: relay.Pause{Since: time.Now()}}, nil
+			return status.AdminAnswer{Phase: relay.Draining,
+				Paused: relay.Pause{Since: time.Now()}}, nil
 		},
 		State: func() any { return state(relay.Starting, relay.Pause{}) },
 	})
@@ -105,7 +110,10 @@ func TestPause_SaysThatItWasTakenBack(t *testing.T) {
 
 func TestResume_SaysWhetherThereWasAPause(t *testing.T) {
 	was := true
-	file := serveAdmin(t, httpserver.AdminHandlers{Resume: func() any { return status.AdminAnswer{Phase: relay.Streaming, WasPaused: was} }})
+	file := serveAdmin(t,
+		httpserver.AdminHandlers{Resume: func() any {
+			return status.AdminAnswer{Phase: relay.Streaming, WasPaused: was}
+		}})
 	code, stdout, stderr := command(t, file, "resume")
 	require.Equal(t, exit.OK, code, stderr)
 	require.Equal(t, "resumed\n", stdout)
@@ -117,7 +125,10 @@ func TestResume_SaysWhetherThereWasAPause(t *testing.T) {
 }
 
 func TestPause_ExitsWithWhatIsWrong(t *testing.T) {
-	refusing := serveAdmin(t, httpserver.AdminHandlers{Pause: func(time.Duration, string) (any, error) { return nil, relay.ErrStopping }})
+	refusing := serveAdmin(t,
+		httpserver.AdminHandlers{Pause: func(time.Duration, string) (any, error) {
+			return nil, relay.ErrStopping
+		}})
 	gone, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, gone.Close())
@@ -136,15 +147,21 @@ func TestPause_ExitsWithWhatIsWrong(t *testing.T) {
 		code int
 		says string
 	}{
-		"stopping":      {refusing, nil, exit.Temporary, "the relay refused: the relay is stopping"},
-		"wrong token":   {refusing, []string{"--set", "admin.token_file=" + tokenFile(t, "wrong")}, exit.Permission, "admin.token_file that the relay has"},
-		"no token file": {refusing, []string{"--set", "admin.token_file=/nowhere"}, exit.Permission, "admin.token_file: read secret"},
-		"negative":      {refusing, []string{"--for", "-1s"}, exit.Usage, "for is"},
-		"no listener":   {"", nil, exit.Config, "admin.listen is empty"},
-		"any port":      {adminFile(t, "127.0.0.1:0", "x"), nil, exit.Config, "has port 0"},
-		"nobody":        {adminFile(t, gone.Addr().String(), "x"), nil, exit.Unavailable, "ask the relay"},
-		"somebody else": {adminFile(t, listener.Addr().String(), "x"), nil, exit.Runtime, "is it postrider that listens there?"},
-		"no token":      {"[admin]\nlisten = \"127.0.0.1:1\"\n", nil, exit.Config, "admin.token is not set"},
+		"stopping": {refusing, nil, exit.Temporary,
+			"the relay refused: the relay is stopping"},
+		"wrong token": {refusing, []string{"--set", "admin.token_file=" + tokenFile(t, "wrong")},
+			exit.Permission, "admin.token_file that the relay has"},
+		"no token file": {refusing, []string{"--set", "admin.token_file=/nowhere"},
+			exit.Permission, "admin.token_file: read secret"},
+		"negative":    {refusing, []string{"--for", "-1s"}, exit.Usage, "for is"},
+		"no listener": {"", nil, exit.Config, "admin.listen is empty"},
+		"any port":    {adminFile(t, "127.0.0.1:0", "x"), nil, exit.Config, "has port 0"},
+		"nobody": {adminFile(t, gone.Addr().String(), "x"), nil, exit.Unavailable,
+			"ask the relay"},
+		"somebody else": {adminFile(t, listener.Addr().String(), "x"), nil, exit.Runtime,
+			"is it postrider that listens there?"},
+		"no token": {"[admin]\nlisten = \"127.0.0.1:1\"\n", nil, exit.Config,
+			"admin.token is not set"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := command(t, c.file, append([]string{"pause"}, c.args...)...)

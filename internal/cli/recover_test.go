@@ -26,7 +26,8 @@ func (i *install) put(broker string, ms ...*sink.Message) {
 	cfg := kafka.DefaultConfig()
 	cfg.Brokers = []string{broker}
 	done := make(chan error, len(ms))
-	s, err := producer.Open(i.t.Context(), cfg, zerolog.Nop(), func(_ *sink.Message, err error) { done <- err })
+	s, err := producer.Open(i.t.Context(), cfg, zerolog.Nop(),
+		func(_ *sink.Message, err error) { done <- err })
 	require.NoError(i.t, err)
 	defer s.Close(i.t.Context()) //nolint:errcheck // all is acknowledged
 	for _, m := range ms {
@@ -40,8 +41,10 @@ func (i *install) deliver(broker string, ids ...int) {
 	i.t.Helper()
 	for _, id := range ids {
 		i.put(broker, &sink.Message{
-			Topic: "outbox.event.order", Key: fmt.Append(nil, id), Value: fmt.Appendf(nil, `{"n": %d}`, id), Partition: sink.ByKey,
-			Headers: []sink.Header{{Key: "id", Value: fmt.Append(nil, id)}, {Key: "postrider.lsn", Value: []byte("0/1")}}, Timestamp: time.Now(),
+			Topic: "outbox.event.order", Key: fmt.Append(nil, id),
+			Value: fmt.Appendf(nil, `{"n": %d}`, id), Partition: sink.ByKey,
+			Headers: []sink.Header{{Key: "id", Value: fmt.Append(nil, id)},
+				{Key: "postrider.lsn", Value: []byte("0/1")}}, Timestamp: time.Now(),
 		})
 	}
 }
@@ -87,16 +90,20 @@ func TestRecover_SelectsByTimeAndByID(t *testing.T) {
 	require.Equal(t, "4", all.Tables[0].First.ID)
 	require.Equal(t, "10", all.Tables[0].Last.ID)
 	require.NotEmpty(t, all.Tables[0].First.Time)
-	require.Equal(t, []backfill.TopicReport{{Topic: "outbox.event.order", Records: 4, Whole: true, Undelivered: 6}}, all.Topics)
+	require.Equal(t,
+		[]backfill.TopicReport{{Topic: "outbox.event.order", Records: 4, Whole: true,
+			Undelivered: 6}}, all.Topics)
 
-	require.EqualValues(t, 4, i.recovers("--since", "4h30m").Undelivered, "6 to 10, without 8 and what is below")
+	require.EqualValues(t, 4, i.recovers("--since", "4h30m").Undelivered,
+		"6 to 10, without 8 and what is below")
 	require.EqualValues(t, 3, i.recovers("--until", "3h30m").Undelivered, "4, 5 and 6")
 	require.EqualValues(t, 2, i.recovers("--id", "4,8", "--id", "5").Undelivered)
 	require.Equal(t, exit.Usage, i.run("recover", "--gap", "--id", "4").code)
 	require.Equal(t, exit.Usage, i.run("recover", "--since", "yesterday").code)
 	r := i.run("recover", "--since", "1h", "--time-column", "payload")
 	require.NotZero(t, r.code)
-	require.Contains(t, r.stderr, `column "payload" of table public.outbox is of no type with a time`)
+	require.Contains(t, r.stderr,
+		`column "payload" of table public.outbox is of no type with a time`)
 
 	// Some rows of a gap do not make the slot.
 	some := i.recovers("--publish", "--yes", "--id", "5,8")
@@ -108,10 +115,11 @@ func TestRecover_SelectsByTimeAndByID(t *testing.T) {
 		require.NotEqual(t, i.db.Name, s.Database)
 	}
 
-	require.Equal(t, exit.Usage, i.run("recover", "--publish").code, "nobody typed the slot's name")
+	require.Equal(t, exit.Usage, i.run("recover", "--publish").code,
+		"nobody typed the slot's name")
 	rest := i.typed(i.db.Name+"\n", "recover", "--publish")
 	require.Equal(t, exit.OK, rest.code, rest.stderr)
-	require.Contains(t, rest.stdout, "5 rows published. Slot "+i.db.Name+" is made anew")
+	require.Contains(t, rest.stdout, "5 rows published. Slot "+i.db.Name+" is recreated")
 	require.EqualValues(t, 0, i.recovers("--publish", "--yes").Published)
 	s, err := slot.Get(t.Context(), i.conn, i.db.Name)
 	require.NoError(t, err)
@@ -147,10 +155,14 @@ func TestRecover_CountsDeadLettersAsDelivered(t *testing.T) {
 	i.exec(recoverOutbox)
 	i.insertOld(3)
 	i.exec(`INSERT INTO outbox (aggregate_type, aggregate_id, payload, created_at) VALUES ('no topic', '1', '{}', now())`)
-	for _, id := range []string{"2", "4"} { // one that the broker refused, and one that could not be routed
+	// one that the broker refused, and one that could not be routed
+	for _, id := range []string{"2", "4"} {
 		i.put(k.Brokers()[0], &sink.Message{
-			Topic: "postrider.dead_letters", Partition: sink.ByKey, Value: []byte("{}"), Timestamp: time.Now(),
-			Headers: []sink.Header{{Key: deadletter.HeaderRelation, Value: []byte("public.outbox")}, {Key: deadletter.HeaderEventID, Value: []byte(id)}},
+			Topic: "postrider.dead_letters", Partition: sink.ByKey, Value: []byte("{}"),
+			Timestamp: time.Now(),
+			Headers: []sink.Header{{Key: deadletter.HeaderRelation,
+				Value: []byte("public.outbox")},
+				{Key: deadletter.HeaderEventID, Value: []byte(id)}},
 		})
 	}
 	require.EqualValues(t, 3, i.recovers().Undelivered, "dead letters are not used")
@@ -161,7 +173,8 @@ func TestRecover_CountsDeadLettersAsDelivered(t *testing.T) {
 	require.Zero(t, did.Tables[0].Refused)
 }
 
-// A row of a parked key would overtake the dead letters in front of it, which a redrive publishes later.
+// A row of a parked key would overtake the dead letters in front of it, which a redrive publishes
+// later.
 func TestRecover_RefusesToOvertakeAParkedKey(t *testing.T) {
 	k := kafkaBroker(t)
 	require.NoError(t, k.CreateTopic("outbox.event.order", 3))
@@ -170,27 +183,36 @@ func TestRecover_RefusesToOvertakeAParkedKey(t *testing.T) {
 	i.env = append(i.env, "POSTRIDER_DEADLETTER_REFUSED=dead_letter_key")
 	i.exec(recoverOutbox)
 	i.insertOld(3)
-	header := func(key, value string) sink.Header { return sink.Header{Key: key, Value: []byte(value)} }
+	header := func(key, value string) sink.Header {
+		return sink.Header{Key: key, Value: []byte(value)}
+	}
 	i.put(k.Brokers()[0], &sink.Message{
-		Topic: "postrider.dead_letters", Partition: sink.ByKey, Key: []byte("2"), Value: []byte(`{"n": 2}`), Timestamp: time.Now(),
+		Topic: "postrider.dead_letters", Partition: sink.ByKey, Key: []byte("2"),
+		Value: []byte(`{"n": 2}`), Timestamp: time.Now(),
 		Headers: []sink.Header{
-			header(deadletter.HeaderForm, string(deadletter.FormMessage)), header(deadletter.HeaderID, "0102030405060708090a0b0c"),
-			header(deadletter.HeaderCause, "refused"), header(deadletter.HeaderPosition, "0/1/0"), header(deadletter.HeaderParks, "true"),
-			header(deadletter.HeaderTopic, "outbox.event.order"), header(deadletter.HeaderRelation, "public.outbox"), header(deadletter.HeaderEventID, "2"),
+			header(deadletter.HeaderForm, string(deadletter.FormMessage)),
+			header(deadletter.HeaderID, "0102030405060708090a0b0c"),
+			header(deadletter.HeaderCause, "refused"), header(deadletter.HeaderPosition, "0/1/0"),
+			header(deadletter.HeaderParks, "true"),
+			header(deadletter.HeaderTopic, "outbox.event.order"),
+			header(deadletter.HeaderRelation, "public.outbox"),
+			header(deadletter.HeaderEventID, "2"),
 		},
 	})
 	require.Empty(t, i.recovers().Refusal, "the rows that are missing are of other keys")
 	i.exec(`INSERT INTO outbox (aggregate_id, payload, created_at) VALUES ('2', '{"n": 4}', now())`)
 
 	dry := i.ok("recover")
-	require.Contains(t, dry.stdout, "--publish would refuse: 1 row of a parked key is to be published")
+	require.Contains(t, dry.stdout,
+		"--publish would refuse: 1 row of a parked key is to be published")
 	require.Contains(t, dry.stdout, "postrider deadletter redrive --key KEY")
 	r := i.run("recover", "--publish", "--yes")
 	require.Equal(t, exit.Config, r.code)
 	require.Contains(t, r.stderr, "1 row of a parked key is to be published")
 	require.Contains(t, r.stderr, "postrider deadletter redrive --key KEY")
 	require.Contains(t, r.stderr, "nothing was published")
-	require.EqualValues(t, 1, i.recovers("--publish", "--yes", "--id", "1").Published, "a row of another key")
+	require.EqualValues(t, 1, i.recovers("--publish", "--yes", "--id", "1").Published,
+		"a row of another key")
 
 	i.ok("deadletter", "discard", "--key", "2", "--yes")
 	require.EqualValues(t, 2, i.recovers("--publish", "--yes").Published)
@@ -225,13 +247,17 @@ func TestRecover_NamesOpenTransactions(t *testing.T) {
 		open = append(open, fmt.Sprintf("pid %d", pid+1))
 	}
 	for n, want := range map[int]string{
-		0:             "",
-		1:             "rows of 1 open transaction may not be counted yet: pid 1\n",
-		mostNamed + 2: "rows of 12 open transactions may not be counted yet: pid 1, pid 2, pid 3, pid 4, pid 5, pid 6, pid 7, pid 8, pid 9, pid 10 and 2 more\n",
+		0: "",
+		1: "rows of 1 open transaction may not be counted yet: pid 1\n",
+		mostNamed + 2: "rows of 12 open transactions may not be counted yet: pid 1, pid 2, pid " +
+			"3, pid 4, pid 5, pid 6, pid 7, pid 8, pid 9, pid 10 and 2 more\n",
 	} {
 		var out strings.Builder
 		c := recoverCall{app: &app{}}
-		require.NoError(t, c.print(&out, &backfill.Report{Slot: "s", State: "missing", OpenTransactions: open[:n]}))
-		require.True(t, strings.HasPrefix(out.String(), "slot s was missing\n"+want+"TABLE"), out.String())
+		require.NoError(t,
+			c.print(&out, &backfill.Report{Slot: "s", State: "missing",
+				OpenTransactions: open[:n]}))
+		require.True(t, strings.HasPrefix(out.String(), "slot s was missing\n"+want+"TABLE"),
+			out.String())
 	}
 }

@@ -18,7 +18,8 @@ import (
 
 func headerOf(key, value string) sink.Header { return sink.Header{Key: key, Value: []byte(value)} }
 
-// newLossy has rows 1 to 3 in its outbox, of which nothing is known to be delivered, and topics for events and dead letters.
+// newLossy has rows 1 to 3 in its outbox, of which nothing is known to be delivered, and topics
+// for events and dead letters.
 func newLossy(t *testing.T, env ...string) (i *install, broker string) {
 	t.Helper()
 	k := kafkaBroker(t)
@@ -34,48 +35,61 @@ func newLossy(t *testing.T, env ...string) (i *install, broker string) {
 // letterOfAnother is the dead letter of event 2 of another relay's table.
 func letterOfAnother(relation string) *sink.Message {
 	return &sink.Message{
-		Topic: "postrider.dead_letters", Partition: sink.ByKey, Key: []byte("77"), Value: []byte(`{"other": "shop"}`), Timestamp: time.Now(),
+		Topic: "postrider.dead_letters", Partition: sink.ByKey, Key: []byte("77"),
+		Value: []byte(`{"other": "shop"}`), Timestamp: time.Now(),
 		Headers: []sink.Header{
-			headerOf(deadletter.HeaderForm, string(deadletter.FormMessage)), headerOf(deadletter.HeaderID, "0102030405060708090a0b0c"),
-			headerOf(deadletter.HeaderCause, "refused"), headerOf(deadletter.HeaderPosition, "0/1/0"), headerOf(deadletter.HeaderParks, "false"),
+			headerOf(deadletter.HeaderForm, string(deadletter.FormMessage)),
+			headerOf(deadletter.HeaderID, "0102030405060708090a0b0c"),
+			headerOf(deadletter.HeaderCause, "refused"),
+			headerOf(deadletter.HeaderPosition, "0/1/0"),
+			headerOf(deadletter.HeaderParks, "false"),
 			headerOf(deadletter.HeaderSource, "7300000000000000000/1/another_slot/postrider"),
-			headerOf(deadletter.HeaderTopic, "outbox.event.parcel"), headerOf(deadletter.HeaderRelation, relation), headerOf(deadletter.HeaderEventID, "2"),
+			headerOf(deadletter.HeaderTopic, "outbox.event.parcel"),
+			headerOf(deadletter.HeaderRelation, relation),
+			headerOf(deadletter.HeaderEventID, "2"),
 		},
 	}
 }
 
-// Several relays may share a dead-letter topic: a letter of another one says nothing about a row here that has the same table name and id.
+// Several relays may share a dead-letter topic: a letter of another one says nothing about a row
+// here that has the same table name and id.
 func TestRecover_LeavesOutNoRowForALetterOfAnotherDatabase(t *testing.T) {
 	i, broker := newLossy(t, "POSTRIDER_DEADLETTER_REFUSED=dead_letter")
 	i.put(broker, letterOfAnother("public.outbox"))
 	require.EqualValues(t, 3, i.recovers("--publish", "--yes").Published)
 }
 
-// What was redriven is in the topic, with one header more; its letter may have been deleted since, as docs/DEAD-LETTERS.md recommends.
+// What was redriven is in the topic, with one header more; its letter may have been deleted since,
+// as docs/DEAD-LETTERS.md recommends.
 func TestRecover_FindsWhatWasRedriven(t *testing.T) {
 	i, broker := newLossy(t, "POSTRIDER_DEADLETTER_REFUSED=dead_letter")
 	i.deliver(broker, 1, 3)
 	i.put(broker, &sink.Message{
-		Topic: "outbox.event.order", Key: []byte("2"), Value: []byte(`{"n": 2}`), Partition: sink.ByKey, Timestamp: time.Now(),
-		Headers: []sink.Header{headerOf("id", "2"), headerOf(deadletter.HeaderRedriven, "0102030405060708090a0b0c")},
+		Topic: "outbox.event.order", Key: []byte("2"), Value: []byte(`{"n": 2}`),
+		Partition: sink.ByKey, Timestamp: time.Now(),
+		Headers: []sink.Header{headerOf("id", "2"),
+			headerOf(deadletter.HeaderRedriven, "0102030405060708090a0b0c")},
 	})
 	require.EqualValues(t, 0, i.recovers().Undelivered)
 }
 
-// Killed between its last two steps, a recovery has left two slots. The one that nobody streams keeps WAL for ever.
+// Killed between its last two steps, a recovery has left two slots. The one that nobody streams
+// keeps WAL for ever.
 func TestRecover_DropsTheSecondSlotOfAnInterruptedAttempt(t *testing.T) {
 	i, broker := newLossy(t)
 	i.deliver(broker, 1, 2, 3)
 	spare := backfill.NewSlot(i.db.Name)
 	i.exec("SELECT pg_create_logical_replication_slot('" + spare + "', 'pgoutput')")
 	i.exec("SELECT pg_copy_logical_replication_slot('" + spare + "', '" + i.db.Name + "')")
-	defer i.exec("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '" + spare + "'")
+	defer i.exec("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE " +
+		"slot_name = '" + spare + "'")
 	i.ok("recover", "--publish", "--yes")
 	_, err := slot.Get(t.Context(), i.conn, spare)
 	require.ErrorIs(t, err, slot.ErrNotFound)
 }
 
-// Rows of a partition come under its name, and so do their dead letters; recover reads them from the table.
+// Rows of a partition come under its name, and so do their dead letters; recover reads them from
+// the table.
 func TestRecover_CountsDeadLettersOfPartitionsAsDelivered(t *testing.T) {
 	k := kafkaBroker(t)
 	require.NoError(t, k.CreateTopic("outbox.event.order", 3))
@@ -88,24 +102,32 @@ func TestRecover_CountsDeadLettersOfPartitionsAsDelivered(t *testing.T) {
 		CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert');
 		INSERT INTO outbox (id, aggregate_id, payload) SELECT n, n, jsonb_build_object('n', n) FROM generate_series(1, 3) n`)
 	i.put(k.Brokers()[0], &sink.Message{
-		Topic: "postrider.dead_letters", Partition: sink.ByKey, Value: []byte("{}"), Timestamp: time.Now(),
-		Headers: []sink.Header{headerOf(deadletter.HeaderRelation, "public.outbox_p1"), headerOf(deadletter.HeaderEventID, "2")},
+		Topic: "postrider.dead_letters", Partition: sink.ByKey, Value: []byte("{}"),
+		Timestamp: time.Now(),
+		Headers: []sink.Header{headerOf(deadletter.HeaderRelation, "public.outbox_p1"),
+			headerOf(deadletter.HeaderEventID, "2")},
 	})
 	require.EqualValues(t, 2, i.recovers().Undelivered)
 }
 
-// A relay with exactly_once that hangs, or cannot reach anything but the broker, has a transaction open. What is in it, recover publishes; so it
-// must not be committed afterwards.
+// A relay with exactly_once that hangs, or cannot reach anything but the broker, has a transaction
+// open. What is in it, recover publishes; so it must not be committed afterwards.
 func TestRecover_ShutsOutARelayThatHangs(t *testing.T) {
 	i, broker := newLossy(t, "POSTRIDER_RELAY_EXACTLY_ONCE=true")
 	var system string
-	require.NoError(t, i.conn.QueryRow(t.Context(), "SELECT system_identifier::text FROM pg_control_system()").Scan(&system))
-	hung, err := kgo.NewClient(kgo.SeedBrokers(broker), kgo.TransactionalID(producer.TransactionalID(sink.Source{SystemID: system, Database: i.db.Name, Slot: i.db.Name})))
+	require.NoError(t,
+		i.conn.QueryRow(t.Context(),
+			"SELECT system_identifier::text FROM pg_control_system()").Scan(&system))
+	hung, err := kgo.NewClient(kgo.SeedBrokers(broker),
+		kgo.TransactionalID(producer.TransactionalID(sink.Source{SystemID: system,
+			Database: i.db.Name, Slot: i.db.Name})))
 	require.NoError(t, err)
 	defer hung.Close()
 	require.NoError(t, hung.BeginTransaction())
 	for n := 1; n <= 3; n++ {
-		r := &kgo.Record{Topic: "outbox.event.order", Key: fmt.Append(nil, n), Value: fmt.Appendf(nil, `{"n": %d}`, n), Headers: []kgo.RecordHeader{{Key: "id", Value: fmt.Append(nil, n)}}}
+		r := &kgo.Record{Topic: "outbox.event.order", Key: fmt.Append(nil, n),
+			Value:   fmt.Appendf(nil, `{"n": %d}`, n),
+			Headers: []kgo.RecordHeader{{Key: "id", Value: fmt.Append(nil, n)}}}
 		require.NoError(t, hung.ProduceSync(t.Context(), r).FirstErr())
 	}
 
@@ -136,10 +158,12 @@ func TestRecover_DropsNoSlotOfAnotherDatabase(t *testing.T) {
 	other, err := pgx.ConnectConfig(t.Context(), config)
 	require.NoError(t, err)
 	defer other.Close(t.Context())
-	_, err = other.Exec(t.Context(), "SELECT pg_create_logical_replication_slot('"+spare+"', 'pgoutput')")
+	_, err = other.Exec(t.Context(),
+		"SELECT pg_create_logical_replication_slot('"+spare+"', 'pgoutput')")
 	require.NoError(t, err)
 	i.exec("SELECT pg_create_logical_replication_slot('" + i.db.Name + "', 'pgoutput')")
-	defer i.exec("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '" + spare + "'")
+	defer i.exec("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE " +
+		"slot_name = '" + spare + "'")
 	i.ok("recover", "--publish", "--yes")
 	_, err = slot.Get(t.Context(), i.conn, spare)
 	require.NoError(t, err)

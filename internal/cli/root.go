@@ -1,8 +1,10 @@
-// Package cli is the command line. A command parses, calls and prints; what it does is in other packages.
+// Package cli is the command line. A command parses, calls and prints; what it does is in other
+// packages.
 //
 //	root.go              Main, the list of commands, and version
 //	configuration.go     flags that set keys; loading the configuration
 //	hint.go              hints as they have to be typed with --config
+//	output.go            results, progress, confirmations, and times in flags
 //	completion.go        names of slots for the shell
 //	run.go               run
 //	demo.go              demo
@@ -19,9 +21,8 @@
 //	tail.go              tail
 //	deadletter.go        deadletter list and show
 //	deadletterredrive.go deadletter redrive and discard
-//	audit.go             audit
-//	auditcompare.go      audit compare
-//	notify.go            alerts test
+//	audit.go             audit and audit compare
+//	alerts.go            alerts test
 //	importdebezium.go    import-debezium
 //	config.go            config print, validate, example and schema
 //	healthcheck.go       healthcheck
@@ -41,14 +42,14 @@ import (
 	"github.com/postrider/postrider/internal/exit"
 )
 
-// Process is what a command sees of the process it runs in. Tests give it buffers.
+// Process is the process that a command runs in. Tests replace it with buffers.
 type Process struct {
 	Args   []string // without the program's name
 	Env    []string // "NAME=value", as os.Environ returns it
 	Stdin  io.Reader
 	Stdout io.Writer // results
 	Stderr io.Writer // logs, progress and errors
-	// Example is the text of config.example.toml: the one place where keys are described.
+	// Example is the text of config.example.toml, the one description of the keys.
 	Example string
 }
 
@@ -71,25 +72,27 @@ type app struct {
 	configPath string   // --config
 	set        []string // --set key=value
 	root       *cobra.Command
-	ran        bool // a RunE was reached: an error is no longer one of usage
+	ran        bool // a RunE began: an error is no longer one of usage
 }
 
-// The help has the commands in the order of newRoot. It is cobra's setting for the whole process.
+// The help has the commands in the order of newRoot. This setting of cobra is for the whole
+// process.
 func init() { cobra.EnableCommandSorting = false }
 
 func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "postrider",
 		Short: "Relay a PostgreSQL outbox table to Kafka",
-		Long: `postrider streams the WAL of PostgreSQL, turns rows inserted into an outbox table into messages
-the way Debezium's Outbox Event Router does, and publishes them to Kafka. A position is confirmed
-to PostgreSQL only after the broker has acknowledged everything up to it.`,
+		Long: `postrider streams the WAL of PostgreSQL, turns rows inserted into an outbox table
+into messages the way Debezium's Outbox Event Router does, and publishes them to Kafka. A position
+is confirmed to PostgreSQL only after the broker has acknowledged everything up to it.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	a.root = root
 	root.SuggestionsMinimumDistance = 2
-	// Not cobra's own flag: its template has the linker keep every method of every type, 6 MB of them.
+	// Not cobra's own flag: its template has the linker keep every method of every type, 6 MB of
+	// them.
 	showVersion := root.Flags().Bool("version", false, "print the version")
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
 		if !*showVersion {
@@ -133,7 +136,7 @@ to PostgreSQL only after the broker has acknowledged everything up to it.`,
 	return root
 }
 
-// prepare does for every command what none should have to remember.
+// prepare refuses unknown subcommands, and notes that a RunE began, for every command below cmd.
 func (a *app) prepare(cmd *cobra.Command) {
 	if cmd.HasParent() && cmd.HasSubCommands() && !cmd.Runnable() {
 		cmd.Args = knownSubcommand
@@ -150,7 +153,8 @@ func (a *app) prepare(cmd *cobra.Command) {
 	}
 }
 
-// knownSubcommand refuses `postrider slot lits`, for which cobra would print the help and exit with 0.
+// knownSubcommand refuses `postrider slot lits`, for which cobra would print the help and exit
+// with 0.
 func knownSubcommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -178,6 +182,6 @@ func newVersion(a *app) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, jsonHelp)
 	return cmd
 }

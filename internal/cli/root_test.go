@@ -28,7 +28,8 @@ func execute(t *testing.T, env []string, args ...string) result {
 	example, err := os.ReadFile(exampleFile)
 	require.NoError(t, err)
 	var stdout, stderr bytes.Buffer
-	code := Main(Process{Args: args, Env: env, Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, Example: string(example)})
+	code := Main(Process{Args: args, Env: env, Stdin: strings.NewReader(""), Stdout: &stdout,
+		Stderr: &stderr, Example: string(example)})
 	return result{code, stdout.String(), stderr.String()}
 }
 
@@ -104,7 +105,8 @@ func TestReport_SaysWhatWhereWhatItMeansAndWhatToDo(t *testing.T) {
 
 func TestPrepare_TellsARunThatFailedFromAWrongCall(t *testing.T) {
 	a := &app{}
-	cmd := &cobra.Command{Use: "x", RunE: func(*cobra.Command, []string) error { return errors.New("broke") }}
+	cmd := &cobra.Command{Use: "x",
+		RunE: func(*cobra.Command, []string) error { return errors.New("broke") }}
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	a.prepare(cmd)
 	cmd.SetArgs(nil)
@@ -159,5 +161,6 @@ func TestCompletion_KnowsEveryValueThatOnlyWeKnow(t *testing.T) {
 		require.Contains(t, r.stdout, c.want, c.args)
 	}
 	i.env = append(i.env, "POSTRIDER_POSTGRES_URL=postgres://u@"+closedPort(t)+"/x")
-	require.Equal(t, ":4\n", i.ok("__complete", "slot", "show", "").stdout, "no names, no files and no error where nobody answers")
+	require.Equal(t, ":4\n", i.ok("__complete", "slot", "show", "").stdout,
+		"no names, no files and no error where nobody answers")
 }

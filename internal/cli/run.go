@@ -4,7 +4,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/internal/daemon"
-	"github.com/postrider/postrider/internal/logging"
 )
 
 func newRun(a *app) *cobra.Command {
@@ -12,23 +11,22 @@ func newRun(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Relay until a signal comes",
-		Long: `run streams the slot, publishes and confirms until SIGTERM or SIGINT comes: then it finishes the open
-transaction, waits for the broker, confirms and exits with 0. A second signal ends it at once.
-SIGHUP reads the configuration again: log.level, [health], alerts.severity and alerts.repeat_interval change at once, for the rest
-it says what needs a restart. SIGUSR1 writes the state as one line of JSON. 'postrider pause' lets go of the slot for a while.
+		Long: `run streams the slot, publishes and confirms until SIGTERM or SIGINT comes: then it
+finishes the open transaction, waits for the broker, confirms and exits with 0. A second signal
+ends it at once. SIGHUP reads the configuration again: log.level, [health], alerts.severity and
+alerts.repeat_interval change at once, for the rest it says what needs a restart. SIGUSR1 writes
+the state as one line of JSON. 'postrider pause' lets go of the slot for a while.
 
-Exit status: 0 stopped cleanly, 1 halted by a row, 70 a lost slot or another
-server, 75 the drain timeout struck, 77 permission, 78 configuration. While a host, a topic or a certificate is not in order, run waits
-and tries again; 'postrider check' says at once what is missing.`,
+Exit status: 0 stopped cleanly, 1 halted by a row, 70 a lost slot or another server, 75 the drain
+timeout struck, 77 permission, 78 configuration. While a host, a topic or a certificate is not in
+order, run waits and tries again; 'postrider check' says at once what is missing.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := a.load(cmd)
 			if err != nil {
 				return err
 			}
-			level := new(logging.Level)
-			level.Configure(l.Config.Log)
-			log := a.newLeveledLogger(l.Config.Log, level)
+			log, level := a.newLeveledLogger(l.Config.Log)
 			for _, w := range l.Warnings {
 				log.Warn().Msg(w)
 			}
@@ -38,7 +36,9 @@ and tries again; 'postrider check' says at once what is missing.`,
 			return daemon.Run(cmd.Context(), l, a.environment(), level, log)
 		},
 	}
-	cmd.Flags().BoolVar(&printOnly, "dry-run", false, "route and print as JSON lines from a temporary slot; publish and confirm nothing")
-	a.keyFlags(cmd, "slot.name", "replication.publication", "sink.kind", "sink.kafka.brokers", "http.listen", "log.level", "log.format")
+	cmd.Flags().BoolVar(&printOnly, "dry-run", false,
+		"route and print as JSON lines from a temporary slot; publish and confirm nothing")
+	a.keyFlags(cmd, "slot.name", "replication.publication", "sink.kind", "sink.kafka.brokers",
+		"http.listen", "log.level", "log.format")
 	return cmd
 }

@@ -23,7 +23,8 @@ import (
 	"github.com/postrider/postrider/test/parts"
 )
 
-// install is what a user has: a database, a broker that exists or not, and an environment that leads to them.
+// install is what a user has: a database, a broker that exists or not, and an environment that
+// leads to them.
 type install struct {
 	t    *testing.T
 	db   *parts.Database
@@ -66,7 +67,8 @@ func (i *install) typed(stdin string, args ...string) result {
 	example, err := os.ReadFile(exampleFile)
 	require.NoError(i.t, err)
 	var stdout, stderr bytes.Buffer
-	code := Main(Process{Args: args, Env: i.env, Stdin: strings.NewReader(stdin), Stdout: &stdout, Stderr: &stderr, Example: string(example)})
+	code := Main(Process{Args: args, Env: i.env, Stdin: strings.NewReader(stdin), Stdout: &stdout,
+		Stderr: &stderr, Example: string(example)})
 	return result{code, stdout.String(), stderr.String()}
 }
 
@@ -112,10 +114,14 @@ func TestInit_CreatesWhatIsMissingAndLeavesTheRest(t *testing.T) {
 			i := newInstall(t, "17")
 			r := i.ok("init", "--preset", preset)
 			require.Empty(t, r.stdout)
-			require.Contains(t, r.stderr, "table public.outbox created\npublication postrider created\nslot "+i.db.Name+" created")
+			require.Contains(t, r.stderr,
+				"table public.outbox created\npublication postrider created\nslot "+i.db.Name+" created")
 			r = i.ok("init", "--preset", preset)
-			require.Contains(t, r.stderr, "table public.outbox exists, left as it is\npublication postrider exists, left as it is\nslot "+i.db.Name+" exists, left as it is")
-			_, err := slot.VerifyPublication(t.Context(), i.conn, "postrider", []string{"public.outbox"})
+			require.Contains(t, r.stderr,
+				"table public.outbox exists, left as it is\npublication postrider exists, left "+
+					"as it is\nslot "+i.db.Name+" exists, left as it is")
+			_, err := slot.VerifyPublication(t.Context(), i.conn, "postrider",
+				[]string{"public.outbox"})
 			require.NoError(t, err)
 		})
 	}
@@ -125,7 +131,8 @@ func TestInit_PrintsSQLThatDoesTheSameAndCanBeRepeated(t *testing.T) {
 	for _, preset := range []string{"plain", "partitioned", "debezium"} {
 		t.Run(preset, func(t *testing.T) {
 			i := newInstall(t, "14")
-			r := i.ok("init", "--print-sql", "--table", "Order Events", "--preset", preset, "--replication-publication", `The "publication" isn't`)
+			r := i.ok("init", "--print-sql", "--table", "Order Events", "--preset", preset,
+				"--replication-publication", `The "publication" isn't`)
 			// As psql: one transaction per statement.
 			objects, slotSQL, found := strings.Cut(r.stdout, "-- From here on")
 			require.True(t, found)
@@ -133,13 +140,15 @@ func TestInit_PrintsSQLThatDoesTheSameAndCanBeRepeated(t *testing.T) {
 			for range 2 {
 				i.exec(objects)
 				i.exec("-- From here on" + slotSQL)
-				_, err := slot.VerifyPublication(t.Context(), i.conn, `The "publication" isn't`, []string{"public.Order Events"})
+				_, err := slot.VerifyPublication(t.Context(), i.conn, `The "publication" isn't`,
+					[]string{"public.Order Events"})
 				require.NoError(t, err)
 				status, err := slot.Get(t.Context(), i.conn, i.db.Name)
 				require.NoError(t, err)
 				require.NoError(t, slot.Verify(status.Slot, i.db.Name))
 				if made.Name != "" {
-					require.Equal(t, made.ConfirmedFlushLSN, status.ConfirmedFlushLSN, "the slot is the one that was there")
+					require.Equal(t, made.ConfirmedFlushLSN, status.ConfirmedFlushLSN,
+						"the slot is the one that was there")
 				}
 				made = status
 			}
@@ -147,7 +156,8 @@ func TestInit_PrintsSQLThatDoesTheSameAndCanBeRepeated(t *testing.T) {
 	}
 }
 
-// How the function of an earlier version is replaced, as its owner, who may not replicate: init itself leaves it alone with its table.
+// How the function of an earlier version is replaced, as its owner, who may not replicate: init
+// itself leaves it alone with its table.
 func TestInit_PrintedSQLReplacesTheMaintenance(t *testing.T) {
 	i := newInstall(t, "14")
 	i.ok("init", "--preset", "partitioned")
@@ -158,7 +168,9 @@ func TestInit_PrintedSQLReplacesTheMaintenance(t *testing.T) {
 		ALTER FUNCTION outbox_maintain OWNER TO ` + owner + `;
 		CREATE OR REPLACE FUNCTION outbox_maintain(ahead integer DEFAULT 7, keep interval DEFAULT NULL) RETURNS void LANGUAGE sql AS 'SELECT'`)
 	source := func() (of string) {
-		require.NoError(t, i.conn.QueryRow(t.Context(), "SELECT prosrc FROM pg_proc WHERE proname = 'outbox_maintain'").Scan(&of))
+		require.NoError(t,
+			i.conn.QueryRow(t.Context(),
+				"SELECT prosrc FROM pg_proc WHERE proname = 'outbox_maintain'").Scan(&of))
 		return of
 	}
 	i.ok("init", "--preset", "partitioned")
@@ -172,37 +184,45 @@ func TestInit_PrintedSQLReplacesTheMaintenance(t *testing.T) {
 	require.Contains(t, source(), "DROP TABLE")
 }
 
-// A publication that others made is given the configured tables, and nothing else is changed about it.
+// A publication that others made is given the configured tables, and nothing else is changed about
+// it.
 func TestInit_AddsItsTablesToAPublicationThatExists(t *testing.T) {
 	for _, version := range []string{"14", "18"} {
 		for _, way := range []string{"init", "--print-sql"} {
 			t.Run(version+" "+way, func(t *testing.T) {
 				i := newInstall(t, version)
-				i.exec("CREATE TABLE others (id int PRIMARY KEY); CREATE PUBLICATION postrider FOR TABLE others")
+				i.exec("CREATE TABLE others (id int PRIMARY KEY); CREATE PUBLICATION postrider " +
+					"FOR TABLE others")
 				if way == "init" {
-					require.Contains(t, i.ok("init").stderr, "table public.outbox added to publication postrider")
+					require.Contains(t, i.ok("init").stderr,
+						"table public.outbox added to publication postrider")
 				} else {
-					objects, slotSQL, _ := strings.Cut(i.ok("init", "--print-sql").stdout, "-- From here on")
+					objects, slotSQL, _ := strings.Cut(i.ok("init", "--print-sql").stdout,
+						"-- From here on")
 					i.exec(objects)
 					i.exec("-- From here on" + slotSQL) // a transaction of its own, as with psql
 				}
-				p, err := slot.VerifyPublication(t.Context(), i.conn, "postrider", []string{"public.outbox"})
+				p, err := slot.VerifyPublication(t.Context(), i.conn, "postrider",
+					[]string{"public.outbox"})
 				require.NoError(t, err)
 				require.Equal(t, []string{"public.others"}, p.Others)
 				require.True(t, p.Delete, "its other settings are as they were")
-				require.Contains(t, i.ok("init").stderr, "publication postrider exists, left as it is")
+				require.Contains(t, i.ok("init").stderr,
+					"publication postrider exists, left as it is")
 			})
 		}
 	}
 }
 
-// A superuser may add a table to every publication, and whoever made it could take the table out again.
+// A superuser may add a table to every publication, and whoever made it could take the table out
+// again.
 func TestInit_AddsNoTableToAPublicationOfAnotherRole(t *testing.T) {
 	for _, version := range []string{"14", "18"} {
 		t.Run(version, func(t *testing.T) {
 			i := newInstall(t, version)
 			role := "another_" + i.db.Name
-			i.exec("CREATE ROLE " + role + "; CREATE PUBLICATION postrider; ALTER PUBLICATION postrider OWNER TO " + role)
+			i.exec("CREATE ROLE " + role +
+				"; CREATE PUBLICATION postrider; ALTER PUBLICATION postrider OWNER TO " + role)
 			r := i.run("init")
 			require.Equal(t, exit.Config, r.code, r.stderr)
 			require.Contains(t, r.stderr, `belongs to role "`+role+`"`)
@@ -212,7 +232,8 @@ func TestInit_AddsNoTableToAPublicationOfAnotherRole(t *testing.T) {
 			code, found := i.check()
 			require.Equal(t, exit.Config, code)
 			fix := found["table"].Fix
-			require.Regexp(t, `^ALTER PUBLICATION "postrider" OWNER TO ".*"; ALTER PUBLICATION "postrider" ADD TABLE `, fix)
+			require.Regexp(t,
+				`^ALTER PUBLICATION "postrider" OWNER TO ".*"; ALTER PUBLICATION "postrider" ADD TABLE `, fix)
 			i.exec(fix)
 			require.Contains(t, i.ok("init").stderr, "publication postrider exists, left as it is")
 			i.exec(objects)
@@ -269,9 +290,12 @@ func TestSlot_ListsShowsAndAsksBeforeItDestroys(t *testing.T) {
 
 	i.exec("CREATE TABLE moves_the_wal (a int)")
 	require.Equal(t, exit.Usage, i.run("slot", "advance", name).code, "where to is required")
-	require.Equal(t, exit.Usage, i.run("slot", "advance", name, "--to", "F/0", "--yes").code, "beyond the server")
-	require.Equal(t, exit.Usage, i.run("slot", "advance", name, "--to", "0/1", "--yes").code, "backwards")
-	require.Equal(t, exit.Usage, i.run("slot", "advance", name, "--to", "current").code, "nothing was typed")
+	require.Equal(t, exit.Usage, i.run("slot", "advance", name, "--to", "F/0", "--yes").code,
+		"beyond the server")
+	require.Equal(t, exit.Usage, i.run("slot", "advance", name, "--to", "0/1", "--yes").code,
+		"backwards")
+	require.Equal(t, exit.Usage, i.run("slot", "advance", name, "--to", "current").code,
+		"nothing was typed")
 	r := i.typed(name+"\n", "slot", "advance", name, "--to", "current")
 	require.Equal(t, exit.OK, r.code, r.stderr)
 	after, err := slot.Get(t.Context(), i.conn, name)
@@ -308,8 +332,10 @@ func TestCheck_IsCleanAfterInit(t *testing.T) {
 			i.exec(`INSERT INTO outbox (aggregate_type, aggregate_id, event_type, payload) VALUES ('order', '7', 'OrderCreated', '{}')`)
 			code, found := i.check()
 			require.Equal(t, exit.OK, code, "%+v", found)
-			for _, want := range []string{"configuration", "connection", "server_version", "wal_level", "publication", "table", "columns", "slot", "kafka", "topic"} {
-				require.Equal(t, slot.SeverityOK, found[want].Severity, "%s: %+v", want, found[want])
+			for _, want := range []string{"configuration", "connection", "server_version",
+				"wal_level", "publication", "table", "columns", "slot", "kafka", "topic"} {
+				require.Equal(t, slot.SeverityOK, found[want].Severity, "%s: %+v", want,
+					found[want])
 			}
 			require.Equal(t, "outbox.event.order", found["topic"].Subject)
 			text := i.ok("check")
@@ -326,20 +352,25 @@ func TestCheck_ExitsWithTheClassOfTheProblem(t *testing.T) {
 		setup           func(i *install)
 		args            []string
 	}{
-		{name: "unknown key", code: "configuration", exit: exit.Config, args: []string{"--set", "slot.nam=x"}},
+		{name: "unknown key", code: "configuration", exit: exit.Config,
+			args: []string{"--set", "slot.nam=x"}},
 		{name: "no publication", code: "publication", fix: "CREATE PUBLICATION", exit: exit.Config,
 			setup: func(i *install) { i.exec("DROP PUBLICATION postrider") }},
 		{name: "missing column", code: "columns", exit: exit.Config,
 			setup: func(i *install) { i.exec("ALTER TABLE outbox RENAME payload TO body") }},
 		{name: "no right to replicate", code: "role", fix: "ALTER ROLE", exit: exit.Permission,
 			setup: func(i *install) { i.become("weak_"+i.db.Name, "LOGIN") }},
-		{name: "missing topic", code: "topic", fix: "kafka-topics.sh", exit: exit.Config, args: []string{"--topic", "no.such.topic"}},
+		{name: "missing topic", code: "topic", fix: "kafka-topics.sh", exit: exit.Config,
+			args: []string{"--topic", "no.such.topic"}},
 		{name: "unreachable database", code: "connection", exit: exit.Unavailable,
 			setup: func(i *install) {
-				i.env = append(i.env, "POSTRIDER_POSTGRES_URL=postgres://u:canary@"+closedPort(i.t)+"/db?sslmode=disable")
+				i.env = append(i.env,
+					"POSTRIDER_POSTGRES_URL=postgres://u:canary@"+closedPort(i.t)+"/db?sslmode=disable")
 			}},
 		{name: "unreachable broker", code: "kafka", exit: exit.Unavailable,
-			setup: func(i *install) { i.env = append(i.env, "POSTRIDER_SINK_KAFKA_BROKERS="+closedPort(i.t)) }},
+			setup: func(i *install) {
+				i.env = append(i.env, "POSTRIDER_SINK_KAFKA_BROKERS="+closedPort(i.t))
+			}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			i := newInstall(t, "17", k.Brokers()...)
@@ -361,7 +392,8 @@ func TestCheck_ExitsWithTheClassOfTheProblem(t *testing.T) {
 
 func TestCheck_OfflineConnectsToNothing(t *testing.T) {
 	t.Chdir(t.TempDir())
-	env := []string{"POSTRIDER_POSTGRES_URL=postgres://u:canary@127.0.0.1:1/db", "POSTRIDER_SINK_KAFKA_BROKERS=127.0.0.1:1"}
+	env := []string{"POSTRIDER_POSTGRES_URL=postgres://u:canary@127.0.0.1:1/db",
+		"POSTRIDER_SINK_KAFKA_BROKERS=127.0.0.1:1"}
 	r := execute(t, env, "check", "--offline")
 	require.Equal(t, exit.OK, r.code, r.stdout+r.stderr)
 	require.Contains(t, r.stdout, "1 ok")
@@ -387,8 +419,10 @@ func (i *install) holdSlot() (release func()) {
 	cfg.URL = secret.Of(i.db.DSN())
 	conn, err := postgres.ConnectReplication(i.t.Context(), cfg)
 	require.NoError(i.t, err)
-	require.NoError(i.t, pglogrepl.StartReplication(i.t.Context(), conn, i.db.Name, 0, pglogrepl.StartReplicationOptions{
-		PluginArgs: []string{"proto_version '1'", "publication_names 'postrider'"},
-	}))
+	require.NoError(i.t,
+		pglogrepl.StartReplication(i.t.Context(), conn, i.db.Name, 0,
+			pglogrepl.StartReplicationOptions{
+				PluginArgs: []string{"proto_version '1'", "publication_names 'postrider'"},
+			}))
 	return func() { _ = conn.Close(context.Background()) }
 }

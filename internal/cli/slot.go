@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,13 +26,26 @@ func newSlot(a *app) *cobra.Command {
 		Use:   "slot",
 		Short: "List, show, create, drop, advance and adopt replication slots",
 	}
-	cmd.AddCommand(newSlotList(a), newSlotShow(a), newSlotCreate(a), newSlotDrop(a), newSlotAdvance(a), newSlotAdopt(a))
+	cmd.AddCommand(newSlotList(a), newSlotShow(a), newSlotCreate(a), newSlotDrop(a),
+		newSlotAdvance(a), newSlotAdopt(a))
 	return cmd
 }
 
-// withDatabase runs f with a connection and the configuration, of which it uses postgres and the further sections. name is the slot that the command
-// is about: its argument, or slot.name.
-func (a *app) withDatabase(cmd *cobra.Command, args []string, f func(ctx context.Context, conn *pgx.Conn, cfg config.Config) error, sections ...string) error {
+// databaseFunc is what a command does with a connection.
+type databaseFunc func(ctx context.Context, conn *pgx.Conn, cfg config.Config) error
+
+// withDatabase is connected, and explains the error.
+func (a *app) withDatabase(
+	cmd *cobra.Command, args []string, f databaseFunc, sections ...string,
+) error {
+	return explained(a.connected(cmd, args, f, sections...))
+}
+
+// connected runs f with a connection and the configuration, of which the command uses postgres and
+// the given sections. slot.name is the argument of the command, if it has one.
+func (a *app) connected(
+	cmd *cobra.Command, args []string, f databaseFunc, sections ...string,
+) error {
 	l, err := a.load(cmd, append(sections, "postgres")...)
 	if err != nil {
 		return err
@@ -51,13 +63,7 @@ func (a *app) withDatabase(cmd *cobra.Command, args []string, f func(ctx context
 		return exit.Explain(err)
 	}
 	defer postgres.Close(conn)
-	if err := f(ctx, conn, l.Config); err != nil {
-		if f := (*exit.Error)(nil); errors.As(err, &f) {
-			return err
-		}
-		return exit.Explain(err)
-	}
-	return nil
+	return f(ctx, conn, l.Config)
 }
 
 func newSlotList(a *app) *cobra.Command {
@@ -67,19 +73,20 @@ func newSlotList(a *app) *cobra.Command {
 		Short: "List all replication slots of the server",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withDatabase(cmd, args, func(ctx context.Context, conn *pgx.Conn, _ config.Config) error {
-				slots, err := slot.List(ctx, conn)
-				if err != nil {
-					return err
-				}
-				if asJSON {
-					if slots == nil {
-						slots = []slot.Status{}
+			return a.withDatabase(cmd, args,
+				func(ctx context.Context, conn *pgx.Conn, _ config.Config) error {
+					slots, err := slot.List(ctx, conn)
+					if err != nil {
+						return err
 					}
-					return a.printJSON(slots)
-				}
-				return writeSlots(a.Stdout, slots)
-			})
+					if asJSON {
+						if slots == nil {
+							slots = []slot.Status{}
+						}
+						return a.printJSON(slots)
+					}
+					return writeSlots(a.Stdout, slots)
+				})
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON array")
@@ -90,8 +97,10 @@ func writeSlots(w io.Writer, slots []slot.Status) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(t, "NAME\tDATABASE\tPLUGIN\tACTIVE\tWAL STATUS\tLAG\tRETAINED")
 	for _, s := range slots {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, terminal.OrDash(s.Database), terminal.OrDash(s.Plugin), activeText(s),
-			terminal.OrDash(s.WALStatus), optionalBytes(s.LagBytes), optionalBytes(s.RetainedBytes))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, terminal.OrDash(s.Database),
+			terminal.OrDash(s.Plugin), activeText(s),
+			terminal.OrDash(s.WALStatus), optionalBytes(s.LagBytes),
+			optionalBytes(s.RetainedBytes))
 	}
 	return t.Flush()
 }
@@ -117,56 +126,37 @@ func newSlotShow(a *app) *cobra.Command {
 		Short: "Show one slot, the configured one without a name",
 		Args:  cobra.MaximumNArgs(1), ValidArgsFunction: a.slotNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withDatabase(cmd, args, func(ctx context.Context, conn *pgx.Conn, cfg config.Config) error {
-				s, err := slot.Get(ctx, conn, cfg.Slot.Name)
-				if errors.Is(err, slot.ErrNotFound) && len(args) == 0 { // with a name, it may be that of another relay's
-					err = slot.Absent(ctx, conn, cfg.Requirements(), err)
-				}
-				if err != nil {
-					return err
-				}
-				if asJSON {
-					return a.printJSON(s)
-				}
-				return writeSlot(a.Stdout, s)
-			})
+			return a.withDatabase(cmd, args,
+				func(ctx context.Context, conn *pgx.Conn, cfg config.Config) error {
+					s, err := slot.Get(ctx, conn, cfg.Slot.Name)
+					// a named one may be another relay's
+					if errors.Is(err, slot.ErrNotFound) && len(args) == 0 {
+						err = slot.Absent(ctx, conn, cfg.Requirements(), err)
+					}
+					if err != nil {
+						return err
+					}
+					if asJSON {
+						return a.printJSON(s)
+					}
+					return writeSlot(a.Stdout, s)
+				})
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, jsonHelp)
 	return cmd
 }
 
-// writeSlot prints what is known, under the names that PostgreSQL gives it.
+// writeSlot prints a slot under the names that PostgreSQL has for its columns.
 func writeSlot(w io.Writer, s slot.Status) error {
-	document, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
-	// The order of the JSON object is that of the table; its strings lose their quotes.
-	decoder := json.NewDecoder(strings.NewReader(string(document)))
-	decoder.UseNumber()
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	if _, err := decoder.Token(); err != nil {
-		return err
-	}
-	for decoder.More() {
-		key, err := decoder.Token()
-		if err != nil {
-			return err
-		}
-		value, err := decoder.Token()
-		if err != nil {
-			return err
-		}
-		text := fmt.Sprint(value)
-		if n, ok := value.(json.Number); ok && strings.HasSuffix(fmt.Sprint(key), "_bytes") {
+	return printMembers(w, s, func(t io.Writer, name string, value any) {
+		if n, ok := value.(json.Number); ok && strings.HasSuffix(name, "_bytes") {
 			if bytes, err := n.Int64(); err == nil {
-				text = fmt.Sprintf("%s (%s)", n, health.Bytes(bytes))
+				value = fmt.Sprintf("%s (%s)", n, health.Bytes(bytes))
 			}
 		}
-		fmt.Fprintf(t, "%v\t%s\n", key, text)
-	}
-	return t.Flush()
+		fmt.Fprintf(t, "%s\t%v\n", name, value)
+	})
 }
 
 func newSlotCreate(a *app) *cobra.Command {
@@ -174,39 +164,44 @@ func newSlotCreate(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create [NAME]",
 		Short: "Create a slot: from then on rows are kept until they are published",
-		Long: `create makes a logical slot in the database of postgres.url. It waits for transactions that were writing
-before, and says which. Rows committed before it are not published.
+		Long: `create makes a logical slot in the database of postgres.url. It waits for
+transactions that were writing before, and says which. Rows committed before it are not published.
 
-The publication and its tables are checked first: a slot never sends what was committed before its publication existed.`,
+The publication and its tables are checked first: a slot never sends what was committed before
+its publication existed.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withDatabase(cmd, args, func(ctx context.Context, conn *pgx.Conn, cfg config.Config) error {
-				cfg.Slot.Failover = cfg.Slot.Failover || failover
-				if _, err := slot.Diagnose(ctx, conn, cfg.Requirements()); err != nil {
-					return err
-				}
-				s, err := a.createSlot(ctx, conn, cfg.Slot)
-				if err != nil {
-					return err
-				}
-				if asJSON {
-					status, err := slot.Get(ctx, conn, s.Name)
+			return a.withDatabase(cmd, args,
+				func(ctx context.Context, conn *pgx.Conn, cfg config.Config) error {
+					cfg.Slot.Failover = cfg.Slot.Failover || failover
+					if _, err := slot.Diagnose(ctx, conn, cfg.Requirements()); err != nil {
+						return err
+					}
+					s, err := a.createSlot(ctx, conn, cfg.Slot)
 					if err != nil {
 						return err
 					}
-					return a.printJSON(status)
-				}
-				_, err = fmt.Fprintf(a.Stdout, "slot %s created; what is committed after %s is published\n", s.Name, s.ConfirmedFlushLSN)
-				return err
-			})
+					if asJSON {
+						status, err := slot.Get(ctx, conn, s.Name)
+						if err != nil {
+							return err
+						}
+						return a.printJSON(status)
+					}
+					_, err = fmt.Fprintf(a.Stdout,
+						"slot %s created; what is committed after %s is published\n", s.Name,
+						s.ConfirmedFlushLSN)
+					return err
+				})
 		},
 	}
-	cmd.Flags().BoolVar(&failover, "failover", false, "let standbys keep a copy of it (PostgreSQL 17)")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&failover, "failover", false,
+		"let standbys keep a copy of it (PostgreSQL 17)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, jsonHelp)
 	return cmd
 }
 
-// createSlot waits for older transactions as long as it takes: whoever waits sees for whom, and can interrupt.
+// createSlot waits for older transactions without a limit: it names them, and can be interrupted.
 func (a *app) createSlot(ctx context.Context, conn *pgx.Conn, cfg slot.Config) (slot.Slot, error) {
 	for {
 		s, err := slot.Create(ctx, conn, cfg)
@@ -217,11 +212,6 @@ func (a *app) createSlot(ctx context.Context, conn *pgx.Conn, cfg slot.Config) (
 	}
 }
 
-// progress is a line for people, on stderr.
-func (a *app) progress(format string, args ...any) {
-	fmt.Fprintln(a.Stderr, terminal.OneLine(fmt.Sprintf(format, args...)))
-}
-
 func newSlotDrop(a *app) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
@@ -229,25 +219,27 @@ func newSlotDrop(a *app) *cobra.Command {
 		Short: "Drop a slot: what it keeps is never published",
 		Args:  cobra.ExactArgs(1), ValidArgsFunction: a.slotNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withDatabase(cmd, args, func(ctx context.Context, conn *pgx.Conn, cfg config.Config) error {
-				s, err := slot.Get(ctx, conn, cfg.Slot.Name)
-				if err != nil {
+			return a.withDatabase(cmd, args,
+				func(ctx context.Context, conn *pgx.Conn, cfg config.Config) error {
+					s, err := slot.Get(ctx, conn, cfg.Slot.Name)
+					if err != nil {
+						return err
+					}
+					what := fmt.Sprintf("drops slot %s (%s): rows committed after %s and not "+
+						"published yet are never published by a slot",
+						s.Name, slotText(s), lsnOrNone(s.ConfirmedFlushLSN))
+					if err := a.confirm(s.Name, what, yes); err != nil {
+						return err
+					}
+					if err := slot.Drop(ctx, conn, s.Name); err != nil {
+						return err
+					}
+					_, err = fmt.Fprintf(a.Stdout, "slot %s dropped\n", s.Name)
 					return err
-				}
-				what := fmt.Sprintf("drops slot %s (%s): rows committed after %s and not published yet are never published by a slot",
-					s.Name, slotText(s), lsnOrNone(s.ConfirmedFlushLSN))
-				if err := a.confirm(s.Name, what, yes); err != nil {
-					return err
-				}
-				if err := slot.Drop(ctx, conn, s.Name); err != nil {
-					return err
-				}
-				_, err = fmt.Fprintf(a.Stdout, "slot %s dropped\n", s.Name)
-				return err
-			})
+				})
 		},
 	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for the slot's name")
+	cmd.Flags().BoolVar(&yes, "yes", false, yesHelp)
 	return cmd
 }
 
@@ -267,20 +259,4 @@ func lsnOrNone(lsn pglogrepl.LSN) string {
 		return "its creation"
 	}
 	return lsn.String()
-}
-
-// confirm has the name typed: a wrong slot is dropped in a hurry, and cannot be brought back.
-func (a *app) confirm(name, what string, yes bool) error {
-	if yes {
-		return nil
-	}
-	fmt.Fprintf(a.Stderr, "This %s.\nType the slot's name to go on: ", what)
-	line, err := bufio.NewReader(a.Stdin).ReadString('\n')
-	if strings.TrimSpace(line) == name {
-		return nil
-	}
-	if errors.Is(err, io.EOF) && strings.TrimSpace(line) == "" {
-		return exit.Usagef("nothing was changed: no name on standard input; without a terminal add --yes")
-	}
-	return exit.Usagef("nothing was changed: that is not %s", name)
 }

@@ -64,7 +64,8 @@ func TestSlotAdvance_MovesBehindWhatDebeziumPublished(t *testing.T) {
 	require.Greater(t, confirmed(), moved)
 
 	defer i.holdSlot()()
-	require.Equal(t, exit.Temporary, i.run(append(advance, "--yes")...).code, "somebody reads from it")
+	require.Equal(t, exit.Temporary, i.run(append(advance, "--yes")...).code,
+		"somebody reads from it")
 }
 
 func TestSlotAdvance_RefusesWhatDoesNotFit(t *testing.T) {
@@ -73,7 +74,8 @@ func TestSlotAdvance_RefusesWhatDoesNotFit(t *testing.T) {
 	i.exec(`INSERT INTO outbox (aggregatetype, aggregateid, type, payload) VALUES ('order', '1', 'created', '{}')`)
 	before := i.ok("slot", "show", "--json").stdout
 	for text, says := range map[string]string{
-		`{"lsn":1099511627776,"txId":7,"messageType":"INSERT"}`:                                "not in what the slot sends", // of another server
+		// of another server
+		`{"lsn":1099511627776,"txId":7,"messageType":"INSERT"}`:                                "not in what the slot sends",
 		`{"lsn":5,"snapshot":"INITIAL","snapshot_completed":true,"last_snapshot_record":true}`: "nothing of the slot's stream was published yet",
 		`{"lsn":5}`:      "does not say what the last event was",
 		`{"offsets":[]}`: "no offset is stored",
@@ -88,7 +90,8 @@ func TestSlotAdvance_RefusesWhatDoesNotFit(t *testing.T) {
 		{"--debezium-offsets", "-"},
 		{"--debezium-offsets", "-", "--to", "current", "--yes"},
 	} {
-		require.Equal(t, exit.Usage, i.typed("{}", append([]string{"slot", "advance", i.db.Name}, args...)...).code, args)
+		require.Equal(t, exit.Usage,
+			i.typed("{}", append([]string{"slot", "advance", i.db.Name}, args...)...).code, args)
 	}
 	after := i.ok("slot", "show", "--json").stdout
 	require.Equal(t, confirmedIn(t, before), confirmedIn(t, after))

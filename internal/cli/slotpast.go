@@ -11,41 +11,41 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/daemon"
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/health"
-	"github.com/postrider/postrider/internal/metrics"
-	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/slot"
 )
 
 // pastTransaction steps over the transaction that commits at c.past.
-func (c *advance) pastTransaction(cmd *cobra.Command, name string) error {
+func (c *advance) pastTransaction(cmd *cobra.Command, args []string) error {
 	commit, err := pglogrepl.ParseLSN(c.past)
 	if err != nil || commit == 0 {
 		return exit.Usagef("--past %s: not an LSN as 16/B374D848", c.past)
 	}
-	err = c.connected(cmd, name, func(ctx context.Context, conn *pgx.Conn, cfg config.Config) error {
-		return c.stepOver(ctx, conn, cfg, commit)
-	})
-	if told := (*exit.Error)(nil); err == nil || errors.As(err, &told) {
+	err = c.app.connected(cmd, args,
+		func(ctx context.Context, conn *pgx.Conn, cfg config.Config) error {
+			return c.stepOver(ctx, conn, cfg, commit)
+		}, streamSections...)
+	if f := (*exit.Error)(nil); err == nil || errors.As(err, &f) {
 		return err
 	}
 	f := exit.Explain(err)
 	if errors.Is(err, replication.ErrTransactionNotFound) {
-		f.Code, f.Next = exit.Config, "take the LSN of \"the transaction that commits at\" from the relay's error; if the slot stands behind it already, there is nothing to do"
+		f.Code = exit.Config
+		f.Next = "take the LSN of \"the transaction that commits at\" from the relay's error; " +
+			"if the slot stands behind it already, there is nothing to do"
 	}
-	f.WAL = "none is lost: the slot stays where it is"
+	f.WAL = slotStays
 	return f
 }
 
-func (c *advance) stepOver(ctx context.Context, conn *pgx.Conn, cfg config.Config, commit pglogrepl.LSN) error {
+func (c *advance) stepOver(ctx context.Context, conn *pgx.Conn, cfg config.Config,
+	commit pglogrepl.LSN) error {
 	s, err := slot.Get(ctx, conn, cfg.Slot.Name)
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func (c *advance) stepOver(ctx context.Context, conn *pgx.Conn, cfg config.Confi
 	if err := slot.Verify(s.Slot, conn.Config().Database); err != nil {
 		return err
 	}
-	found, err := c.findTransaction(ctx, cfg, commit)
+	found, err := daemon.FindTransaction(ctx, c.app.environment(), cfg, commit)
 	if err != nil {
 		return err
 	}
@@ -63,29 +63,35 @@ func (c *advance) stepOver(ctx context.Context, conn *pgx.Conn, cfg config.Confi
 	if s, err = released(ctx, conn, s.Name); err != nil {
 		return err
 	}
-	why := fmt.Sprintf("transaction %d, which commits at %s, is never published, unless you do it by hand", found.XID, found.CommitLSN)
+	why := fmt.Sprintf("transaction %d, which commits at %s, is never published, unless you do "+
+		"it by hand", found.XID, found.CommitLSN)
 	if found.Earlier > 0 {
-		why += fmt.Sprintf("; nor are %d rows of %d transactions before it, unless the relay has published them: "+
-			"it has if it halted because of this transaction", found.Earlier, found.EarlierTransactions)
+		why += fmt.Sprintf("; nor are %d rows of %d transactions before it, unless the relay "+
+			"has published them: "+
+			"it has if it halted because of this transaction", found.Earlier,
+			found.EarlierTransactions)
 	}
 	if err := c.move(ctx, conn, s, found.Behind, why); err != nil || c.dryRun {
 		return err
 	}
 	log := c.app.newLogger(cfg.Log)
-	log.Warn().Str("slot", s.Name).Uint32("xid", found.XID).Stringer("lsn", found.CommitLSN).Time("commit_time", found.CommitTime).
-		Stringer("from", s.ConfirmedFlushLSN).Stringer("to", found.Behind).Interface("rows", found.Events).AnErr("reason", found.Unsent).
-		Str("role", conn.Config().User).Msg("slot was moved past a transaction, which is not published")
+	log.Warn().Str("slot", s.Name).Uint32("xid", found.XID).Stringer("lsn",
+		found.CommitLSN).Time("commit_time", found.CommitTime).
+		Stringer("from", s.ConfirmedFlushLSN).Stringer("to", found.Behind).Interface("rows",
+		found.Events).AnErr("reason", found.Unsent).
+		Str("role", conn.Config().User).Msg("slot was moved past a transaction, which is not " +
+		"published")
 	return nil
 }
 
-// released waits until the server has let go of the slot, which it does a moment after it ended the connection.
+// released waits until the server has released the slot, a moment after the end of the connection.
 func released(ctx context.Context, conn *pgx.Conn, name string) (slot.Status, error) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for end := time.Now().Add(5 * time.Second); ; {
 		s, err := slot.Get(ctx, conn, name)
 		if err != nil || !s.Active || time.Now().After(end) {
-			return s, err // one that is in use is refused when it is to be moved
+			return s, err // the server refuses to move one in use
 		}
 		select {
 		case <-tick.C:
@@ -95,32 +101,12 @@ func released(ctx context.Context, conn *pgx.Conn, name string) (slot.Status, er
 	}
 }
 
-// findTransaction reads the slot. Rows of other tables, and messages that are none of ours, do not count.
-func (c *advance) findTransaction(ctx context.Context, cfg config.Config, commit pglogrepl.LSN) (replication.Transaction, error) {
-	log := zerolog.Nop()
-	p := daemon.NewPipeline(c.app.environment(), cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), log)
-	if err := p.PrepareTables(ctx); err != nil {
-		return replication.Transaction{}, err
-	}
-	r, err := p.NewRouter()
-	if err != nil {
-		return replication.Transaction{}, err
-	}
-	pg, err := postgres.ReplicationConfig(cfg.Postgres)
-	if err != nil {
-		return replication.Transaction{}, err
-	}
-	found, err := replication.FindTransaction(ctx, pg, cfg.Replication, cfg.Slot.Name, commit, func(ev *replication.Event) bool {
-		m, err := r.Route(ev)
-		return m != nil || err != nil // an error is of a row that is ours
-	}, log)
-	return found, postgres.Error(err)
-}
-
-// describeTransaction says what is known of it.
-func (c *advance) describeTransaction(ctx context.Context, conn *pgx.Conn, cfg config.Config, t replication.Transaction) error {
+// describeTransaction prints the transaction, and which of its rows the tables still have.
+func (c *advance) describeTransaction(ctx context.Context, conn *pgx.Conn, cfg config.Config,
+	t replication.Transaction) error {
 	out := c.app.Stdout
-	fmt.Fprintf(out, "transaction %d commits at %s, on %s\n", t.XID, t.CommitLSN, t.CommitTime.UTC().Format(time.RFC3339))
+	fmt.Fprintf(out, "transaction %d commits at %s, on %s\n", t.XID, t.CommitLSN,
+		t.CommitTime.UTC().Format(time.RFC3339))
 	rows := "no row of the outbox"
 	if len(t.Events) > 0 {
 		var parts []string
@@ -130,7 +116,8 @@ func (c *advance) describeTransaction(ctx context.Context, conn *pgx.Conn, cfg c
 		rows = "rows of the outbox: " + strings.Join(parts, ", ")
 	}
 	if t.Unsent != nil {
-		fmt.Fprintf(out, "the server cannot send all of it: %v\nbefore that came %s\n", t.Unsent, rows)
+		fmt.Fprintf(out, "the server cannot send all of it: %v\nbefore that came %s\n", t.Unsent,
+			rows)
 	} else {
 		fmt.Fprintln(out, rows)
 	}
@@ -145,9 +132,11 @@ func (c *advance) describeTransaction(ctx context.Context, conn *pgx.Conn, cfg c
 // rowsShown bounds the list of a transaction's rows.
 const rowsShown = 20
 
-// describeRows lists the rows that the table still has of a transaction. It reads the whole table. Rows inserted under a savepoint bear
-// another number, and are not found. Without the right to read the table there is nothing to say.
-func (c *advance) describeRows(ctx context.Context, conn *pgx.Conn, table string, xid uint32) error {
+// describeRows lists the rows that the table still has of a transaction. It reads the whole table,
+// which takes the right to. It does not find rows inserted under a savepoint: their xmin is
+// another.
+func (c *advance) describeRows(ctx context.Context, conn *pgx.Conn, table string,
+	xid uint32) error {
 	schema, name, _ := strings.Cut(table, ".")
 	var key, size string
 	err := conn.QueryRow(ctx, `SELECT coalesce((SELECT pg_catalog.format('pg_catalog.concat_ws('', '', %s)', pg_catalog.string_agg(pg_catalog.quote_ident(k.attname::text), ', ' ORDER BY k.attnum))
@@ -158,14 +147,17 @@ func (c *advance) describeRows(ctx context.Context, conn *pgx.Conn, table string
 		FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass($1)::oid AND pg_catalog.has_table_privilege(c.oid, 'SELECT')`,
 		pgx.Identifier{schema, name}.Sanitize()).Scan(&key, &size)
 	if errors.Is(err, pgx.ErrNoRows) {
-		fmt.Fprintf(c.app.Stdout, "%s: its rows cannot be listed without the right to read it\n", table)
+		fmt.Fprintf(c.app.Stdout, "%s: its rows cannot be listed without the right to read it\n",
+			table)
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("look at the columns of %s: %w", table, err)
 	}
-	rows, err := conn.Query(ctx, fmt.Sprintf("SELECT %s, %s, pg_catalog.count(*) OVER () FROM %s WHERE xmin::text = $1 LIMIT %d",
-		key, size, pgx.Identifier{schema, name}.Sanitize(), rowsShown), fmt.Sprint(xid))
+	rows, err := conn.Query(ctx,
+		fmt.Sprintf("SELECT %s, %s, pg_catalog.count(*) OVER () FROM %s WHERE xmin::text = $1 "+
+			"LIMIT %d",
+			key, size, pgx.Identifier{schema, name}.Sanitize(), rowsShown), fmt.Sprint(xid))
 	if err != nil {
 		return fmt.Errorf("look for the transaction's rows in %s: %w", table, err)
 	}
@@ -183,7 +175,9 @@ func (c *advance) describeRows(ctx context.Context, conn *pgx.Conn, table string
 	case err != nil:
 		return fmt.Errorf("look for the transaction's rows in %s: %w", table, err)
 	case n == 0:
-		fmt.Fprintf(c.app.Stdout, "%s has none of its rows any more, or only such as were inserted under a savepoint\n", table)
+		fmt.Fprintf(c.app.Stdout,
+			"%s has none of its rows any more, or only such as were inserted under a savepoint\n",
+			table)
 	case n < count:
 		fmt.Fprintf(c.app.Stdout, "   and %d more\n", count-n)
 	}

@@ -14,11 +14,13 @@ import (
 	"github.com/postrider/postrider/test/parts"
 )
 
-// inWindows1252 has the install use a database in which a text can stand that the server cannot send: chr(129) is no character of Unicode.
+// inWindows1252 has the install use a database in which a text can stand that the server cannot
+// send: chr(129) is no character of Unicode.
 func (i *install) inWindows1252() {
 	i.t.Helper()
 	name := parts.Unique("db")
-	i.exec(`CREATE DATABASE ` + name + ` ENCODING 'WIN1252' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'`)
+	i.exec(`CREATE DATABASE ` + name +
+		` ENCODING 'WIN1252' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'`)
 	u, err := url.Parse(i.db.DSN())
 	require.NoError(i.t, err)
 	u.Path = "/" + name
@@ -46,8 +48,10 @@ func TestSlotAdvance_StepsOverATransactionThatTheServerCannotSend(t *testing.T) 
 			}
 			start := confirmed()
 			insert := `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES `
-			i.exec(insert + `(gen_random_uuid(), 'order', '1', 'created', 'a'), (gen_random_uuid(), 'order', '2', 'created', 'b')`)
-			i.exec(`BEGIN; ` + insert + `('00000000-0000-0000-0000-00000000000a', 'order', '3', 'created', 'canary');` +
+			i.exec(insert +
+				`(gen_random_uuid(), 'order', '1', 'created', 'a'), (gen_random_uuid(), 'order', '2', 'created', 'b')`)
+			i.exec(`BEGIN; ` + insert +
+				`('00000000-0000-0000-0000-00000000000a', 'order', '3', 'created', 'canary');` +
 				insert + `('00000000-0000-0000-0000-00000000000b', 'order', '4', 'created', chr(129)); COMMIT`)
 			i.exec(insert + `(gen_random_uuid(), 'order', '5', 'created', 'behind')`)
 
@@ -61,7 +65,8 @@ func TestSlotAdvance_StepsOverATransactionThatTheServerCannotSend(t *testing.T) 
 			past := []string{"slot", "advance", i.db.Name, "--past", at[1]}
 			dry := i.ok(append(past, "--dry-run")...)
 			require.Contains(t, dry.stdout, "the server cannot send all of it")
-			require.Contains(t, dry.stdout, "before that came rows of the outbox: 1 of public.outbox")
+			require.Contains(t, dry.stdout,
+				"before that came rows of the outbox: 1 of public.outbox")
 			require.Contains(t, dry.stdout, "public.outbox still has 2 of its rows")
 			require.Contains(t, dry.stdout, "00000000-0000-0000-0000-00000000000b")
 			require.Contains(t, dry.stdout, "2 rows of 1 transactions before it")
@@ -80,7 +85,8 @@ func TestSlotAdvance_StepsOverATransactionThatTheServerCannotSend(t *testing.T) 
 			require.NoError(t, i.conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_logical_slot_peek_binary_changes($1, NULL, NULL,
 				'proto_version', '1', 'publication_names', 'postrider') WHERE get_byte(data, 0) = ascii('I')`, i.db.Name).Scan(&n))
 			require.Equal(t, 1, n)
-			require.Equal(t, exit.Config, i.run(append(past, "--yes")...).code, "it is passed already")
+			require.Equal(t, exit.Config, i.run(append(past, "--yes")...).code,
+				"it is passed already")
 		})
 	}
 }
@@ -110,7 +116,10 @@ func TestSlotAdvance_StepsOverOneTransactionOfMany(t *testing.T) {
 	r = i.ok("slot", "advance", i.db.Name, "--past", commits[2], "--dry-run")
 	require.Contains(t, r.stdout, "1 rows of 1 transactions before it")
 	defer i.holdSlot()()
-	require.Equal(t, exit.Temporary, i.run("slot", "advance", i.db.Name, "--past", commits[1], "--yes").code, "somebody reads from it")
+	require.Equal(t, exit.Temporary,
+		i.run("slot", "advance", i.db.Name, "--past", commits[1], "--yes").code,
+		"somebody reads from it")
 	require.Equal(t, exit.Usage, i.run("slot", "advance", i.db.Name, "--past", "x", "--yes").code)
-	require.Equal(t, exit.Usage, i.run("slot", "advance", i.db.Name, "--past", commits[1], "--to", "current").code)
+	require.Equal(t, exit.Usage,
+		i.run("slot", "advance", i.db.Name, "--past", commits[1], "--to", "current").code)
 }

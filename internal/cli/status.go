@@ -18,20 +18,20 @@ import (
 	"github.com/postrider/postrider/internal/watch"
 )
 
-const (
-	statusRefresh = 2 * time.Second
-)
+const statusRefresh = 2 * time.Second
 
 func newStatus(a *app) *cobra.Command {
 	var asJSON, refresh bool
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show position, lag, retained WAL and a verdict",
-		Long: `status asks the relay that listens on http.listen. If none answers it asks the database for the slot, and says so.
+		Long: `status asks the relay that listens on http.listen. If none answers it asks the
+database for the slot, and says so.
 
-Exit status: 0 if the verdict is ok, standby or degraded, 1 if it is failing, 69 if the relay does not answer and the database cannot be asked.
-With --watch it goes on until a signal comes, and then exits with 0. On a terminal it shows what the status page shows, on screens that
-the keys 1 to 7 and tab choose; elsewhere it writes a line for each refresh.`,
+Exit status: 0 if the verdict is ok, standby or degraded, 1 if it is failing, 69 if the relay
+does not answer and the database cannot be asked. With --watch it goes on until a signal comes,
+and then exits with 0. On a terminal it shows what the status page shows, on screens that the
+keys 1 to 7 and tab choose; elsewhere it writes a line for each refresh.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := a.load(cmd, "http", "slot")
@@ -65,13 +65,15 @@ the keys 1 to 7 and tab choose; elsewhere it writes a line for each refresh.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object, with --watch one per line")
-	cmd.Flags().BoolVar(&refresh, "watch", false, fmt.Sprintf("refresh every %s", health.Duration(statusRefresh)))
+	cmd.Flags().BoolVar(&refresh, "watch", false,
+		fmt.Sprintf("refresh every %s", health.Duration(statusRefresh)))
 	a.keyFlags(cmd, "http.listen", "slot.name")
 	return cmd
 }
 
-// watchStatus writes a line for each refresh until ctx ends.
-func (a *app) watchStatus(ctx context.Context, l *config.Loaded, every time.Duration, asJSON bool) error {
+// watchStatus writes a line every so often until ctx ends.
+func (a *app) watchStatus(ctx context.Context, l *config.Loaded, every time.Duration,
+	asJSON bool) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
@@ -90,7 +92,8 @@ func (a *app) watchStatus(ctx context.Context, l *config.Loaded, every time.Dura
 	}
 }
 
-// showStatus writes one refresh. unreachable is shown like a status: whoever watches waits for it to end.
+// showStatus writes one refresh. An unreachable relay and database are shown like a status: they
+// may come back.
 func (a *app) showStatus(r status.Report, unreachable error, asJSON bool) error {
 	switch {
 	case asJSON && unreachable != nil:
@@ -100,18 +103,22 @@ func (a *app) showStatus(r status.Report, unreachable error, asJSON bool) error 
 	case asJSON:
 		return json.NewEncoder(a.Stdout).Encode(r)
 	case unreachable != nil:
-		_, err := fmt.Fprintf(a.Stdout, "%s unreachable: %s\n", time.Now().UTC().Format(time.RFC3339), terminal.OneLine(unreachable.Error()))
+		_, err := fmt.Fprintf(a.Stdout, "%s unreachable: %s\n",
+			time.Now().UTC().Format(time.RFC3339), terminal.OneLine(unreachable.Error()))
 		return err
 	}
 	_, err := fmt.Fprintln(a.Stdout, status.Line(r, time.Now()))
 	return err
 }
 
-// readStatus is the function of this name, with hints that can be typed here: the daemon names its own configuration in them.
+// readStatus returns the status with the hints for this command: those of the daemon name the
+// daemon's configuration.
 func (a *app) readStatus(ctx context.Context, l *config.Loaded) (status.Report, error) {
 	r, err := status.Status(ctx, l)
 	if a.configPath != "" {
-		r.Verdict.ChangeHints(func(hint string) string { return configOption.ReplaceAllString(hint, "") })
+		r.Verdict.ChangeHints(func(hint string) string {
+			return configOption.ReplaceAllString(hint, "")
+		})
 	}
 	r.Verdict.ChangeHints(a.typed)
 	return r, err

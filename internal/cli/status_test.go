@@ -30,7 +30,8 @@ import (
 // serveStatus runs a daemon that answers with r, and returns a configuration that asks it.
 func serveStatus(t *testing.T, r func() any) string {
 	t.Helper()
-	port := serveHTTP(t, "127.0.0.1:0", httpserver.Handlers{Live: healthy, Ready: isReady, Status: r})
+	port := serveHTTP(t, "127.0.0.1:0",
+		httpserver.Handlers{Live: healthy, Ready: isReady, Status: r})
 	return "[http]\nlisten = \"127.0.0.1:" + port + "\"\n"
 }
 
@@ -58,9 +59,13 @@ func TestStatus_ShowsEveryCondition(t *testing.T) {
 	file := serveStatus(t, func() any {
 		r := statustest.Well()
 		paused := statustest.Streaming(func(s *relay.State) {
-			s.Phase, s.Paused = relay.Paused, relay.Pause{Since: statustest.Now.Add(-2 * time.Minute), Reason: "deploy"}
+			s.Phase, s.Paused = relay.Paused,
+				relay.Pause{Since: statustest.Now.Add(-2 * time.Minute), Reason: "deploy"}
 		})
-		r.Judge(statustest.Now, paused, monitor.Observation{Slot: statustest.Observed(func(s *slot.Status) { s.LagBytes = new(int64(2 << 30)) })}, health.StartError{}, health.DefaultConfig())
+		r.Judge(statustest.Now, paused,
+			monitor.Observation{Slot: statustest.Observed(func(s *slot.Status) {
+				s.LagBytes = new(int64(2 << 30))
+			})}, health.StartError{}, health.DefaultConfig())
 		return r
 	})
 	code, stdout, stderr := command(t, file, "status")
@@ -84,14 +89,18 @@ func TestStatus_PrintsTheReportAsJSON(t *testing.T) {
 }
 
 func TestStatus_ExitsWithTheVerdict(t *testing.T) {
-	for state, want := range map[string]int{health.OK: exit.OK, health.Standby: exit.OK, health.Degraded: exit.OK, health.Failing: exit.Runtime} {
+	for state, want := range map[string]int{health.OK: exit.OK, health.Standby: exit.OK,
+		health.Degraded: exit.OK, health.Failing: exit.Runtime} {
 		r := statustest.Well()
-		r.Verdict = health.Verdict{State: state, Reason: "because", WAL: "1 GiB is kept", Next: "postrider check"}
+		r.Verdict = health.Verdict{State: state, Reason: "because", WAL: "1 GiB is kept",
+			Next: "postrider check"}
 		file := serveStatus(t, func() any { return r })
 		code, stdout, stderr := command(t, file, "status")
 		require.Equal(t, want, code)
 		require.Empty(t, stderr)
-		require.True(t, strings.HasPrefix(stdout, state+": because\n  WAL:  1 GiB is kept\n  next: postrider check\n\n"), stdout)
+		require.True(t,
+			strings.HasPrefix(stdout,
+				state+": because\n  WAL:  1 GiB is kept\n  next: postrider check\n\n"), stdout)
 	}
 }
 
@@ -101,23 +110,27 @@ func TestStatus_AsksTheDatabaseWhenNoDaemonAnswers(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, pg.Close()) })
 	stranger := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(stranger.Close)
-	file := fmt.Sprintf("[postgres]\nurl = %q\n[slot]\nname = \"orders\"\n[http]\nlisten = %q\n", pg.DSN(), strings.TrimPrefix(stranger.URL, "http://"))
+	file := fmt.Sprintf("[postgres]\nurl = %q\n[slot]\nname = \"orders\"\n[http]\nlisten = %q\n",
+		pg.DSN(), strings.TrimPrefix(stranger.URL, "http://"))
 
 	code, stdout, stderr := command(t, file, "status")
 	require.Equal(t, exit.Runtime, code, stderr)
-	require.Contains(t, stdout, `failing: no relay is running, and none could stream: table public.outbox does not exist`)
+	require.Contains(t, stdout,
+		`failing: no relay is running, and none could stream: table public.outbox does not exist`)
 	require.Contains(t, stdout, "  WAL:  there is no slot")
 	require.Contains(t, stdout, "next: postrider init")
 
 	conn, err := pgx.Connect(t.Context(), pg.DSN())
 	require.NoError(t, err)
-	_, err = conn.Exec(t.Context(), "CREATE TABLE outbox (id int); CREATE PUBLICATION postrider FOR TABLE outbox")
+	_, err = conn.Exec(t.Context(),
+		"CREATE TABLE outbox (id int); CREATE PUBLICATION postrider FOR TABLE outbox")
 	require.NoError(t, err)
 	_, stdout, _ = command(t, file, "status")
 	require.Contains(t, stdout, `failing: no relay is running, and slot "orders" does not exist`)
 	require.Contains(t, stdout, "next: postrider run")
 
-	_, err = conn.Exec(t.Context(), "SELECT pg_create_logical_replication_slot('orders', 'pgoutput')")
+	_, err = conn.Exec(t.Context(),
+		"SELECT pg_create_logical_replication_slot('orders', 'pgoutput')")
 	require.NoError(t, err)
 	require.NoError(t, conn.Close(t.Context()))
 
@@ -144,7 +157,9 @@ func TestStatus_FailsWhenNobodyAnswers(t *testing.T) {
 	nobody := strings.TrimPrefix(gone.URL, "http://")
 	gone.Close()
 	const password = "hunter2-canary"
-	file := fmt.Sprintf("[postgres]\nurl = \"postgres://relay:%s@%s/shop?sslmode=disable\"\n[http]\nlisten = %q\n", password, nobody, nobody)
+	file := fmt.Sprintf("[postgres]\nurl = "+
+		"\"postgres://relay:%s@%s/shop?sslmode=disable\"\n[http]\nlisten = %q\n", password, nobody,
+		nobody)
 	code, stdout, stderr := command(t, file, "status")
 	require.Equal(t, exit.Unavailable, code)
 	require.Empty(t, stdout)
@@ -172,11 +187,12 @@ func (c *cancelAfter) Write(p []byte) (int, error) {
 
 func TestStatus_WatchWritesALineForEachRefresh(t *testing.T) {
 	var asked atomic.Uint64
-	port := serveHTTP(t, "127.0.0.1:0", httpserver.Handlers{Live: healthy, Ready: isReady, Status: func() any {
-		r := statustest.Well()
-		r.Relay.Published = asked.Add(1)
-		return r
-	}})
+	port := serveHTTP(t, "127.0.0.1:0",
+		httpserver.Handlers{Live: healthy, Ready: isReady, Status: func() any {
+			r := statustest.Well()
+			r.Relay.Published = asked.Add(1)
+			return r
+		}})
 	l := &config.Loaded{Config: config.Default()}
 	l.Config.HTTP.Listen = "127.0.0.1:" + port
 	for _, asJSON := range []bool{false, true} {
@@ -194,7 +210,9 @@ func TestStatus_WatchWritesALineForEachRefresh(t *testing.T) {
 				require.EqualValues(t, i+1, r.Relay.Published)
 				continue
 			}
-			require.Contains(t, line, fmt.Sprintf(" ok phase=streaming published=%d in_flight=0 lag=\"512 B\" retained=\"4.2 KiB\" streaming for", i+1))
+			require.Contains(t, line,
+				fmt.Sprintf(" ok phase=streaming published=%d in_flight=0 lag=\"512 B\" "+
+					"retained=\"4.2 KiB\" streaming for", i+1))
 		}
 	}
 }

@@ -19,21 +19,21 @@ import (
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
-	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/stdout"
 	"github.com/postrider/postrider/slot"
 )
 
 func newTail(a *app) *cobra.Command {
-	since := ""
 	cmd := &cobra.Command{
 		Use:   "tail",
 		Short: "Print routed messages as they come, without touching the relay's slot",
-		Long: `tail routes new rows the way run would and prints each message as one line of JSON. It streams from a slot of
-its own that ends with it, so the relay's slot, its position and the topics stay as they are.
+		Long: `tail routes new rows the way run would and prints each message as one line of JSON.
+It streams from a slot of its own that ends with it, so the relay's slot, its position and the
+topics stay as they are.
 
---since prints rows that are in the table already before it follows: a duration (1h) or a time (2026-01-31T12:00:00Z),
-compared with the column created_at. Unlike streaming, that needs the right to SELECT.`,
+--since prints rows that are in the table already before it follows: a duration (1h) or a time
+(2026-01-31T12:00:00Z), compared with the column created_at. Unlike streaming, that needs the
+right to SELECT.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := a.load(cmd, "postgres", "replication", "router", "format", "log")
@@ -41,36 +41,35 @@ compared with the column created_at. Unlike streaming, that needs the right to S
 				return err
 			}
 			log := a.newLogger(l.Config.Log)
-			if since != "" {
-				if err := a.printExisting(cmd.Context(), l.Config, since); err != nil {
-					var told *exit.Error
-					if errors.As(err, &told) {
-						return err
-					}
-					return exit.Explain(err)
+			from, err := timeFlag(cmd, "since", time.Now())
+			if err != nil {
+				return err
+			}
+			if !from.IsZero() {
+				if err := a.printExisting(cmd.Context(), l.Config, from); err != nil {
+					return explained(err)
 				}
 			}
 			return daemon.DryRun(cmd.Context(), l.Config, a.environment(), log)
 		},
 	}
-	cmd.Flags().StringVar(&since, "since", "", "print rows from the table first: a `duration` or time")
+	cmd.Flags().String("since", "", "print rows from the table first: a `duration` or time")
 	return cmd
 }
 
-// printExisting prints what is in the tables from a time on, in the order of created_at.
-func (a *app) printExisting(ctx context.Context, cfg config.Config, since string) error {
-	from, err := sinceTime(since, time.Now())
-	if err != nil {
-		return exit.Usagef("--since %s: %v", since, err)
-	}
+// printExisting prints the rows of the tables from a time on, in the order of created_at.
+func (a *app) printExisting(ctx context.Context, cfg config.Config, from time.Time) error {
 	conn, err := postgres.ConnectRows(ctx, cfg.Postgres)
 	if err != nil {
 		return err
 	}
 	defer postgres.Close(conn)
 	r, err := router.New(cfg.Router, cfg.Format, router.Options{
-		Tables: cfg.Replication.Tables, MessagePrefixes: cfg.Replication.Messages, OwnTopics: cfg.OwnTopics(),
-		Describe: func(oid, _ uint32) (*router.Table, error) { return catalog.Describe(ctx, conn, oid) },
+		Tables: cfg.Replication.Tables, MessagePrefixes: cfg.Replication.Messages,
+		OwnTopics: cfg.OwnTopics(),
+		Describe: func(oid, _ uint32) (*router.Table, error) {
+			return catalog.Describe(ctx, conn, oid)
+		},
 	})
 	if err != nil {
 		return fmt.Errorf("%w: %w", relay.ErrConfiguration, err)
@@ -83,7 +82,8 @@ func (a *app) printExisting(ctx context.Context, cfg config.Config, since string
 	return nil
 }
 
-func (a *app) printTable(ctx context.Context, conn *pgx.Conn, r *router.Router, table string, from time.Time) error {
+func (a *app) printTable(ctx context.Context, conn *pgx.Conn, r *router.Router, table string,
+	from time.Time) error {
 	rel, err := slot.Relation(ctx, conn, table)
 	if err != nil {
 		return err
@@ -91,12 +91,8 @@ func (a *app) printTable(ctx context.Context, conn *pgx.Conn, r *router.Router, 
 	// Read before routing: Describe uses the same connection.
 	events, err := existingRows(ctx, conn, rel, from)
 	if err != nil {
-		err = fmt.Errorf("read %s since %s: %w", table, from.Format(time.RFC3339), postgres.Error(err))
-		if errors.Is(err, postgres.ErrPermission) { // which streaming does not need
-			return &exit.Error{Code: exit.Permission, Err: err,
-				Next: fmt.Sprintf("as the owner of the table: GRANT SELECT ON %s TO %s;", table, pgx.Identifier{conn.Config().User}.Sanitize())}
-		}
-		return err
+		return exit.Unreadable(fmt.Errorf("read %s since %s: %w", table, from.Format(time.RFC3339),
+			postgres.Error(err)), table, conn.Config().User)
 	}
 	for i := range events {
 		m, err := r.Route(&events[i])
@@ -104,7 +100,7 @@ func (a *app) printTable(ctx context.Context, conn *pgx.Conn, r *router.Router, 
 			return err
 		}
 		if m != nil {
-			if err := a.printMessage(m); err != nil {
+			if _, err := a.Stdout.Write(append(stdout.Encode(nil, m), '\n')); err != nil {
 				return err
 			}
 		}
@@ -112,18 +108,20 @@ func (a *app) printTable(ctx context.Context, conn *pgx.Conn, r *router.Router, 
 	return nil
 }
 
-func (a *app) printMessage(m *sink.Message) error {
-	_, err := a.Stdout.Write(append(stdout.Encode(nil, m), '\n'))
-	return err
-}
-
-// existingRows reads rows in text format, as the stream would bring them.
-func existingRows(ctx context.Context, conn *pgx.Conn, rel *replication.Relation, from time.Time) ([]replication.Event, error) {
-	at := slices.IndexFunc(rel.Columns, func(c replication.Column) bool { return c.Name == "created_at" && slot.HoldsTime(c) })
+// existingRows reads rows in text format, as the stream brings them.
+func existingRows(
+	ctx context.Context, conn *pgx.Conn, rel *replication.Relation, from time.Time,
+) ([]replication.Event, error) {
+	at := slices.IndexFunc(rel.Columns, func(c replication.Column) bool {
+		return c.Name == "created_at" && slot.HoldsTime(c)
+	})
 	if at < 0 {
-		return nil, errors.New("there is no column created_at of a type with a time: timestamptz, timestamp or date")
+		return nil, errors.New(
+			"there is no column created_at of a type with a time: timestamptz, timestamp or date")
 	}
-	query := "SELECT " + check.ColumnList(rel) + " FROM " + pgx.Identifier{rel.Namespace, rel.Name}.Sanitize() + " WHERE created_at >= $1 ORDER BY created_at"
+	query := "SELECT " + check.ColumnList(rel) + " FROM " +
+		pgx.Identifier{rel.Namespace, rel.Name}.Sanitize() +
+		" WHERE created_at >= $1 ORDER BY created_at"
 	rows, err := conn.Query(ctx, query, pgx.QueryResultFormats{pgx.TextFormatCode}, from)
 	if err != nil {
 		return nil, err
@@ -134,15 +132,4 @@ func existingRows(ctx context.Context, conn *pgx.Conn, rel *replication.Relation
 		targets[at] = &e.Time
 		return e, row.Scan(targets...)
 	})
-}
-
-func sinceTime(text string, now time.Time) (time.Time, error) {
-	if d, err := time.ParseDuration(text); err == nil {
-		return now.Add(-d), nil
-	}
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return at, errors.New("neither a duration (1h30m) nor a time (2026-01-31T12:00:00Z)")
-	}
-	return at, nil
 }

@@ -6,6 +6,8 @@
 //	snapshot.go    rows from before the slot
 //	deadletters.go the dead-letter topic
 //	gap.go         what a lost slot has lost
+//	find.go        a position of the slot, for slot advance
+//	reroute.go     rows of dead letters, routed again
 //	dryrun.go      a relay with a temporary slot
 //	daemon.go      Daemon: the verdict of each second, and who gets it
 //	page.go        the data of the status page

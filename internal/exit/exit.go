@@ -14,17 +14,17 @@ const (
 	Runtime     = 1  // it ran and something went wrong
 	Usage       = 2  // unknown command, flag or argument
 	Unavailable = 69 // a dependency cannot be reached
-	Invariant   = 70 // something that must always hold does not; never restart without a look
+	Invariant   = 70 // an invariant is broken; look before a restart
 	Temporary   = 75 // try again
 	Permission  = 77
 	Config      = 78
 )
 
-// failure is an error with an exit code, and what the user needs besides the error's own text (which says what and where).
-// A RunE returns one; any other error from a RunE ends with exitRuntime.
+// Error is an error with an exit code, and with what the user needs besides the text of Err, which
+// names what failed and where. Any other error that a command returns ends it with Runtime.
 type Error struct {
 	Code int
-	Err  error  // nil: everything has been said on stdout, print nothing
+	Err  error  // nil: the result on stdout is complete, Print prints nothing
 	WAL  string // what it means for the WAL that PostgreSQL keeps; empty if nothing
 	Next string // command, SQL or setting to type next; may have several lines
 }
@@ -38,7 +38,7 @@ func (f *Error) Error() string {
 
 func (f *Error) Unwrap() error { return f.Err }
 
-// exitStatus ends a command with a code and no message, for commands whose result on stdout says it all.
+// Status ends a command with a code and no message: its result is on stdout. OK is no error.
 func Status(code int) error {
 	if code == OK {
 		return nil
@@ -46,12 +46,12 @@ func Status(code int) error {
 	return &Error{Code: code}
 }
 
-// usagef is a wrong call that cobra cannot recognise by itself.
+// Usagef is the error of a wrong call that cobra does not recognise.
 func Usagef(format string, args ...any) error {
 	return &Error{Code: Usage, Err: fmt.Errorf(format, args...)}
 }
 
-// report prints err the way every command's failure is printed, and returns the exit code.
+// Print writes err as every failure of a command is written, and returns the exit code.
 func Print(w io.Writer, err error) int {
 	if err == nil {
 		return OK
@@ -61,7 +61,7 @@ func Print(w io.Writer, err error) int {
 	if f.Err == nil {
 		return f.Code
 	}
-	// err, not f.err: it may have been wrapped on the way up.
+	// err, not f.Err: a caller may have wrapped f.
 	fmt.Fprintf(w, "postrider: %s\n", terminal.Indent(err.Error()))
 	if f.WAL != "" {
 		fmt.Fprintf(w, "  WAL:  %s\n", terminal.IndentBy(f.WAL, "        "))

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/deadletter"
 	"github.com/postrider/postrider/internal/postgres"
@@ -18,45 +20,57 @@ import (
 	"github.com/postrider/postrider/slot/monitor"
 )
 
-// adviser is an error that knows what it means for the WAL and what to type next; package slot's do.
+// adviser is an error with its own advice: what it means for the WAL, and what to type next. Those
+// of package slot are.
 type adviser interface {
 	error
 	Advice() (wal, fix string)
 }
 
-// advice is one row of the table below: the exit code of an error, and what to type where the error does not say.
+// advice is a row of advices: the exit code of an error, and what to type if the error has no
+// advice.
 type advice struct {
 	err  error
 	code int
 	next string
 }
 
-// fixConnection stands for what check says about an error of the connection.
+// fixConnection stands for the fix of slot.ConnectionFinding.
 const fixConnection = "connection"
 
-// advices is looked through from the top; the first error that is in the chain decides.
+// advices is searched from the top; the first error that is in the chain decides.
 var advices = []advice{
 	{relay.ErrSecondSignal, Runtime, ""},
-	{relay.ErrDrainTimeout, Temporary, "start it again; if the broker is well and only slow, raise relay.drain_timeout"},
-	{replication.ErrSlotInUse, Temporary, "postrider slot show   # its pid holds the slot; the relay stands by until it is free"},
+	{relay.ErrDrainTimeout, Temporary,
+		"start it again; if the broker is well and only slow, raise relay.drain_timeout"},
+	{replication.ErrSlotInUse, Temporary,
+		"postrider slot show   # its pid holds the slot; the relay stands by until it is free"},
 	{relay.ErrSlotRenewed, Runtime, ""}, // the next session does it
 	{replication.ErrSlotLost, Invariant, "postrider recover"},
 	{replication.ErrSlotMissing, Config, "postrider slot create"},
-	{replication.ErrSlotUnusable, Config, "postrider check   # says what is wrong with the slot, and what to do"},
-	{replication.ErrPublicationMissing, Config, fixPublicationThen},
+	{replication.ErrSlotUnusable, Config,
+		"postrider check   # says what is wrong with the slot, and what to do"},
+	{replication.ErrPublicationMissing, Config, fixPublication},
 	{slot.ErrNoFreeSlot, Config, "postrider slot list"},
 	{slot.ErrForeign, Config, ""},
 	{slot.ErrServer, Config, "postrider check"},
 	{slot.ErrBlocked, Temporary, "try again when these transactions have ended"},
 	{slot.ErrExists, Runtime, "postrider slot show"},
-	{monitor.ErrStaleCounters, Temporary, "look into the server's log: is stats_temp_directory full or missing, or was its clock put back? A collector that hangs takes a restart of the server"},
-	{replication.ErrIdentityChanged, Invariant, "make sure that postgres.url leads to the right server, and that its slot stands where it should; then start again"},
+	{monitor.ErrStaleCounters, Temporary,
+		"look into the server's log: is stats_temp_directory full or missing, " +
+			"or was its clock put back? A collector that hangs takes a restart of the server"},
+	{replication.ErrIdentityChanged, Invariant,
+		"make sure that postgres.url leads to the right server, " +
+			"and that its slot stands where it should; then start again"},
 	{replication.ErrNotPostgreSQL, Config, ""},
-	{replication.ErrUndecodable, Runtime, "postrider slot advance " + ourSlot + " --past LSN --dry-run   # says what it is about; LSN is where the transaction commits (docs/RUNBOOKS.md: a row that PostgreSQL cannot send)"},
-	{replication.ErrTooManyTables, Config, "leave no tables but the outbox in the publication; WAL of before is sent as it was, so if the same transaction comes again:\n" +
-		"postrider slot advance " + ourSlot + " --past LSN --dry-run   # says what it is about; LSN is where the transaction commits"},
+	{replication.ErrUndecodable, Runtime, fixPastTransaction +
+		" (docs/RUNBOOKS.md: a row that PostgreSQL cannot send)"},
+	{replication.ErrTooManyTables, Config, "leave no tables but the outbox in the publication; " +
+		"WAL of before is sent as it was, so if the same transaction comes again:\n" +
+		fixPastTransaction},
 	{replication.ErrUnassigned, Config, "postrider check"},
-	{replication.ErrPermission, Permission, "postrider check   # prints the GRANT or ALTER ROLE that is missing"},
+	{replication.ErrPermission, Permission,
+		"postrider check   # prints the GRANT or ALTER ROLE that is missing"},
 	{postgres.ErrConfig, Config, "postrider config validate"},
 	{postgres.ErrAuthentication, Permission, fixConnection},
 	{postgres.ErrPermission, Permission, fixConnection},
@@ -69,34 +83,49 @@ var advices = []advice{
 	{postgres.ErrPooler, Config, fixConnection},
 	{postgres.ErrUnreachable, Unavailable, fixConnection},
 	{relay.ErrConfiguration, Config, "postrider check"},
-	{sink.ErrAuthentication, Permission, "check sink.kafka.sasl and the client certificate: postrider check"},
-	{sink.ErrPermission, Permission, "grant the ACL that is named: Describe and Write on the topics, IdempotentWrite on the cluster"},
+	{sink.ErrAuthentication, Permission,
+		"check sink.kafka.sasl and the client certificate: postrider check"},
+	{sink.ErrPermission, Permission,
+		"grant the ACL that is named: Describe and Write on the topics, IdempotentWrite " +
+			"on the cluster"},
 	{sink.ErrTLS, Config, "check sink.kafka.tls: postrider check"},
-	{sink.ErrUnknownTopic, Config, "create the topic, or set sink.kafka.topics.create with partitions and replication_factor"},
-	{sink.ErrTooLarge, Runtime, "raise sink.kafka.max_message_bytes and the topic's max.message.bytes, then start again"},
-	{sink.ErrInvalidTopic, Runtime, "correct route.topic.replacement in [router], then start again"},
+	{sink.ErrUnknownTopic, Config,
+		"create the topic, or set sink.kafka.topics.create with partitions and " +
+			"replication_factor"},
+	{sink.ErrTooLarge, Runtime,
+		"raise sink.kafka.max_message_bytes and the topic's max.message.bytes, then start again"},
+	{sink.ErrInvalidTopic, Runtime,
+		"correct route.topic.replacement in [router], then start again"},
 	{sink.ErrInvalidRecord, Runtime, "correct what the error names, then start again"},
 	{sink.ErrUnreachable, Unavailable, "check sink.kafka.brokers: postrider check"},
 }
 
-// fixPublicationThen is for a stream that has come to WAL from a time without the publication: repairing it now does not change
-// what the server finds there.
-const fixPublicationThen = "postrider check   # repairs what is wrong now\nIf all is well now, the slot stands where the publication did not exist, and it never sends " +
-	"the rows inserted meanwhile:\nfind them in the table and insert them again, then move the slot on:\npostrider slot advance " + ourSlot + " --to current"
+const (
+	// fixPublication is for WAL that was written while the publication did not exist: creating the
+	// publication now does not change what the server finds there.
+	fixPublication = "postrider check   # repairs what is wrong now\n" +
+		"If all is well now, the slot stands where the publication did not exist, and it never " +
+		"sends the rows inserted meanwhile:\n" +
+		"find them in the table and insert them again, then move the slot on:\n" +
+		slotAdvance + anySlot + " --to current"
+	fixPastTransaction = slotAdvance + anySlot +
+		" --past LSN --dry-run   # says what it is about; LSN is where the transaction commits"
+	slotAdvance = "postrider slot advance "
+	anySlot     = "NAME" // For puts slot.name in its place
+)
 
-// ourSlot stands for slot.name in advice that does not know it.
-const ourSlot = "NAME"
-
-// of puts into the advice what only the configuration tells: the name of the slot, and of broker and login.
+// For puts into the advice what only the configuration has: the names of slot, brokers and login.
 func (f *Error) For(cfg config.Config) *Error {
-	f.Next = strings.ReplaceAll(f.Next, "postrider slot advance "+ourSlot, "postrider slot advance "+cfg.Slot.Name)
-	if refused := new(sink.MessageError); errors.As(f.Err, &refused) && errors.Is(f.Err, sink.ErrPermission) {
+	f.Next = strings.ReplaceAll(f.Next, slotAdvance+anySlot, slotAdvance+cfg.Slot.Name)
+	refused := new(sink.MessageError)
+	if errors.As(f.Err, &refused) && errors.Is(f.Err, sink.ErrPermission) {
 		f.Next = kafka.AllowCommand(cfg.Sink.Kafka, "--producer --topic "+refused.Topic)
 	}
 	return f
 }
 
-// explain gives an error its exit code and its advice. The caller may know better what it means for the WAL.
+// Explain gives an error its exit code and its advice. The caller fills in WAL where it has more
+// to say.
 func Explain(err error) *Error {
 	f := &Error{Code: Runtime, Err: err}
 	for _, a := range advices {
@@ -111,7 +140,7 @@ func Explain(err error) *Error {
 	var shape *router.ShapeError
 	var row *router.RowError
 	var large *replication.RowTooLargeError
-	var asked adviser
+	var advised adviser
 	switch {
 	case errors.As(err, &shape):
 		f.Code, f.Next = Config, shape.Hint
@@ -120,8 +149,8 @@ func Explain(err error) *Error {
 		f.Err = fmt.Errorf("event %q of %s can't be published: %w", row.EventID, row.Relation, err)
 	case errors.As(err, &large):
 		f.Code, f.Next = Runtime, large.Hint()
-	case errors.As(err, &asked):
-		wal, fix := asked.Advice()
+	case errors.As(err, &advised):
+		wal, fix := advised.Advice()
 		f.WAL = wal
 		if fix != "" {
 			f.Next, f.Err = fix, withoutAdvice(err, fix)
@@ -130,34 +159,39 @@ func Explain(err error) *Error {
 	return f
 }
 
-// withoutAdvice leaves the advice, with which the text may end, to the line that says what to type next.
+// withoutAdvice removes the advice from the end of the text: Print writes it on a line of its own.
 func withoutAdvice(err error, advice string) error {
-	return &shortened{strings.TrimSuffix(err.Error(), "; "+strings.ReplaceAll(advice, "\n", "; ")), err}
+	text := strings.TrimSuffix(err.Error(), "; "+strings.ReplaceAll(advice, "\n", "; "))
+	return &rewordedError{text, err}
 }
 
-type shortened struct {
+// rewordedError is an error with another text.
+type rewordedError struct {
 	text string
 	err  error
 }
 
-func (s *shortened) Error() string { return s.text }
+func (e *rewordedError) Error() string { return e.text }
 
-func (s *shortened) Unwrap() error { return s.err }
+func (e *rewordedError) Unwrap() error { return e.err }
 
-// relayFailure is explain for an error that ended the relay or one of its sessions. st is its state at the end.
+// OfRelay explains an error that ended the relay or one of its sessions. st is its state at the
+// end.
 func OfRelay(err error, st relay.State) *Error {
 	f := Explain(err)
 	if lost := new(slot.LostError); errors.As(err, &lost) && !st.LastCommit.IsZero() {
-		f.Err = &shortened{fmt.Sprintf("%v; the last transaction that this process delivered was committed at %s", f.Err, st.LastCommit.Format(time.RFC3339Nano)), f.Err}
+		text := fmt.Sprintf("%v; the last transaction that this process delivered was "+
+			"committed at %s", f.Err, st.LastCommit.Format(time.RFC3339Nano))
+		f.Err = &rewordedError{text, f.Err}
 	}
 	if halt := new(relay.HaltError); errors.As(err, &halt) {
-		format := "%s\nor go on without it, and start again; until then it stays in the WAL (docs/DEAD-LETTERS.md):\n" +
-			"deadletter.%s = \"dead_letter\"   # kept in a topic, to be redriven; or \"skip\""
+		without := "it, and start again; until then it stays in the WAL"
 		if halt.Cause == deadletter.UnknownTopic {
-			format = "%s\nor go on without rows whose topic stays missing, and start again (docs/DEAD-LETTERS.md):\n" +
-				"deadletter.%s = \"dead_letter\"   # kept in a topic, to be redriven; or \"skip\""
+			without = "rows whose topic stays missing, and start again"
 		}
-		f.Next = strings.TrimSpace(fmt.Sprintf(format, f.Next, halt.Cause))
+		f.Next = strings.TrimSpace(fmt.Sprintf("%s\nor go on without %s (docs/DEAD-LETTERS.md):\n"+
+			"deadletter.%s = \"dead_letter\"   # kept in a topic, to be redriven; or \"skip\"",
+			f.Next, without, halt.Cause))
 	}
 	if f.WAL == "" {
 		f.WAL = keptAfter(err, st)
@@ -165,10 +199,11 @@ func OfRelay(err error, st relay.State) *Error {
 	return f
 }
 
-// keptMaybe is what is known about the WAL before the slot was seen.
-const KeptMaybe = "nothing is confirmed while this lasts; if the slot exists, it keeps WAL, more with every write"
+// KeptMaybe is Error.WAL before the slot was observed.
+const KeptMaybe = "nothing is confirmed while this lasts; " +
+	"if the slot exists, it keeps WAL, more with every write"
 
-// keptAfter says what the WAL costs where the error itself does not know better.
+// keptAfter is Error.WAL of an error without advice of its own.
 func keptAfter(err error, st relay.State) string {
 	switch {
 	case errors.Is(err, relay.ErrDrainTimeout):
@@ -180,18 +215,25 @@ func keptAfter(err error, st relay.State) string {
 	case st.ConfirmedFlushLSN == 0:
 		return KeptMaybe
 	}
-	return fmt.Sprintf("confirmed up to %s; the slot keeps what comes after it, more with every write, until rows are published again",
-		st.ConfirmedFlushLSN)
+	return fmt.Sprintf("confirmed up to %s; the slot keeps what comes after it, more with every "+
+		"write, until rows are published again", st.ConfirmedFlushLSN)
 }
 
+// ConfigFailure is the error of a configuration that cannot be used.
 func ConfigFailure(err error) error {
-	return &Error{
-		Code: Config,
-		Err:  err,
-		WAL:  KeptMaybe,
-		Next: FixConfiguration,
-	}
+	return &Error{Code: Config, Err: err, WAL: KeptMaybe, Next: FixConfiguration}
 }
 
-// fixConfiguration does not name config print: it needs a file that can be read.
-const FixConfiguration = "postrider config validate   # when it is corrected\npostrider config example   # explains every key"
+// Unreadable adds the missing grant to an error of reading table: streaming needs no SELECT.
+func Unreadable(err error, table, role string) error {
+	if !errors.Is(err, postgres.ErrPermission) {
+		return err
+	}
+	return &Error{Code: Permission, Err: err, Next: fmt.Sprintf(
+		"as the owner of the table: GRANT SELECT ON %s TO %s;",
+		table, pgx.Identifier{role}.Sanitize())}
+}
+
+// FixConfiguration leaves out config print, which needs a file that can be read.
+const FixConfiguration = "postrider config validate   # when it is corrected\n" +
+	"postrider config example   # explains every key"

@@ -13,16 +13,20 @@ import (
 )
 
 func TestExplain_NamesThePolicyOfAHalt(t *testing.T) {
-	row := &router.RowError{Reason: router.ReasonInvalidMessage, Relation: "message:outbox", Err: errors.New("no JSON"), Hint: "emit JSON"}
+	row := &router.RowError{Reason: router.ReasonInvalidMessage, Relation: "message:outbox",
+		Err: errors.New("no JSON"), Hint: "emit JSON"}
 	f := OfRelay(&relay.HaltError{Cause: deadletter.Malformed, Err: row}, relay.State{})
 	require.Equal(t, Runtime, f.Code)
 	require.Contains(t, f.Next, "emit JSON\nor go on without it")
 	require.Contains(t, f.Next, `deadletter.malformed = "dead_letter"`)
-	require.NotContains(t, OfRelay(row, relay.State{}).Next, "deadletter.", "a policy is not why it ends")
+	require.NotContains(t, OfRelay(row, relay.State{}).Next, "deadletter.",
+		"a policy is not why it ends")
 }
 
 func TestExplain_NamesThePolicyForAMissingTopic(t *testing.T) {
-	row := &sink.MessageError{Topic: "typo", Origin: sink.Origin{Relation: "public.outbox", EventID: "7", LSN: 0x1000}, Err: sink.ErrUnknownTopic}
+	row := &sink.MessageError{Topic: "typo",
+		Origin: sink.Origin{Relation: "public.outbox", EventID: "7", LSN: 0x1000},
+		Err:    sink.ErrUnknownTopic}
 	f := OfRelay(&relay.HaltError{Cause: deadletter.UnknownTopic, Err: row}, relay.State{})
 	require.Contains(t, f.Error(), `event "7" of public.outbox at 0/1000 index 0 to topic "typo"`)
 	require.Contains(t, f.Next, "create the topic")

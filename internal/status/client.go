@@ -1,6 +1,7 @@
 package status
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -24,50 +25,67 @@ import (
 	"github.com/postrider/postrider/slot/monitor"
 )
 
-// maxAnswer bounds what is read from the daemon; a status of hundreds of topics is some tens of KiB.
-const maxAnswer = 4 << 20
+const (
+	// DaemonTimeout bounds a request to the relay, which answers from memory.
+	DaemonTimeout   = 3 * time.Second
+	databaseTimeout = 10 * time.Second // a connection and some queries
+	// maxAnswer bounds an answer of the relay; a status of hundreds of topics is some tens of KiB.
+	maxAnswer = 4 << 20
+)
 
-// errNoServer says that the configuration lets nobody ask the daemon.
-var errNoServer = errors.New("http.listen is empty or has port 0: there is no address to ask")
-
-// ask gets a path from the daemon on this machine. An error means that nobody answered.
-func Get(ctx context.Context, c httpserver.Config, path string) (code int, body []byte, err error) {
+// Get requests a path from the relay on this machine. An error means that there is no answer.
+func Get(ctx context.Context, c httpserver.Config, path string) (code int, body []byte,
+	err error) {
 	base := c.LocalURL()
 	if base == "" {
-		return 0, nil, errNoServer
+		return 0, nil, errors.New("http.listen is empty or has port 0: there is no address to ask")
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path, nil)
+	return request(ctx, http.MethodGet, base+path, "", nil)
+}
+
+// request sends one request on a connection of its own, with a bearer token if there is one. It
+// uses no proxy and follows no redirect: the relay is here, and neither may have the token.
+func request(
+	ctx context.Context, method, url, token string, body []byte,
+) (code int, answer []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
 		return 0, nil, fmt.Errorf("ask the relay: %w", err)
 	}
-	// No proxy, whatever the environment says: the daemon is here. No connection kept: one question.
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
 	client := http.Client{
-		Transport:     &http.Transport{DisableKeepAlives: true},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		},
 	}
 	resp, err := client.Do(req)
 	if err != nil {
 		return 0, nil, fmt.Errorf("ask the relay: %w", err)
 	}
 	defer resp.Body.Close()
-	body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	answer, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return 0, nil, fmt.Errorf("read the answer of %s%s: %w", base, path, err)
+		return 0, nil, fmt.Errorf("read the answer of %s: %w", url, err)
 	}
-	return resp.StatusCode, body, nil
+	return resp.StatusCode, answer, nil
 }
 
-// readStatus asks the daemon, and if it does not answer the database.
+// Status returns the report of the relay on this machine, or one from the database if the relay
+// does not answer.
 func Status(ctx context.Context, l *config.Loaded) (Report, error) {
-	r, daemonErr := askDaemon(ctx, l.Config.HTTP)
+	r, daemonErr := FromDaemon(ctx, l.Config.HTTP)
 	if daemonErr == nil {
 		return r, nil
 	}
-	r, err := askDatabase(ctx, l)
+	r, err := fromDatabase(ctx, l)
 	if err != nil {
 		return Report{}, &exit.Error{
 			Code: exit.Unavailable,
-			Err:  fmt.Errorf("the relay does not answer, and the database cannot be asked\n%w\n%w", daemonErr, err),
+			Err: fmt.Errorf("the relay does not answer, and the database cannot be asked\n%w\n%w",
+				daemonErr, err),
 			WAL:  "not known; PostgreSQL keeps WAL for the slot as long as nothing is confirmed",
 			Next: cmp.Or(exit.Explain(err).Next, "postrider check"),
 		}
@@ -76,7 +94,8 @@ func Status(ctx context.Context, l *config.Loaded) (Report, error) {
 	return r, nil
 }
 
-func askDaemon(ctx context.Context, c httpserver.Config) (Report, error) {
+// FromDaemon returns the report of the relay on this machine.
+func FromDaemon(ctx context.Context, c httpserver.Config) (Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, DaemonTimeout)
 	defer cancel()
 	code, body, err := Get(ctx, c, "/status")
@@ -84,54 +103,61 @@ func askDaemon(ctx context.Context, c httpserver.Config) (Report, error) {
 		return Report{}, err
 	}
 	var r Report
-	if err := json.Unmarshal(body, &r); code != http.StatusOK || err != nil || r.Source != SourceDaemon {
-		return Report{}, fmt.Errorf("ask the relay: %s/status answered %d, and not with a status: is it postrider that listens there?",
-			c.LocalURL(), code)
+	err = json.Unmarshal(body, &r)
+	if code != http.StatusOK || err != nil || r.Source != SourceDaemon {
+		return Report{},
+			fmt.Errorf("ask the relay: %s/status answered %d, and not with a status: "+
+				"is it postrider that listens there?", c.LocalURL(), code)
 	}
 	return r, nil
 }
 
-func askDatabase(ctx context.Context, l *config.Loaded) (Report, error) {
+func fromDatabase(ctx context.Context, l *config.Loaded) (Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
 	if err := l.Validate("postgres"); err != nil {
 		return Report{}, err
 	}
-	conn, err := postgres.Connect(ctx, l.Config.Postgres)
+	cfg := l.Config
+	conn, err := postgres.Connect(ctx, cfg.Postgres)
 	if err != nil {
 		return Report{}, fmt.Errorf("ask the database: %w", err)
 	}
-	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it was only read from
-	r := Report{Version: build.Current().Version, Source: SourceDatabase, Sink: SinkOf(l.Config.Sink)}
-	o, err := monitor.Observe(ctx, conn, l.Config.Slot.Name, l.Config.Monitor)
+	defer postgres.Close(conn)
+	r := Report{Version: build.Current().Version, Source: SourceDatabase, Sink: SinkOf(cfg.Sink)}
+	o, err := monitor.Observe(ctx, conn, cfg.Slot.Name, cfg.Monitor)
 	if err != nil && !errors.Is(err, slot.ErrNotFound) {
 		return Report{}, fmt.Errorf("ask the database: %w", postgres.Error(err))
 	}
-	start := startError(ctx, conn, l.Config)
-	if err == nil {
-		r.Judge(time.Now(), relay.State{}, o, start, l.Config.Health)
-		return r, nil
-	}
-	r.Verdict = health.Verdict{
-		State:  health.Failing,
-		Reason: fmt.Sprintf("no relay is running, and slot %q does not exist", l.Config.Slot.Name),
-		WAL:    "none is kept for the relay: rows inserted before the slot exists are not published",
-		Next:   "postrider run   # which creates it",
-	}
-	if start != (health.StartError{}) {
-		r.Verdict.Reason, r.Verdict.WAL, r.Verdict.Next = "no relay is running, and none could stream: "+start.Reason, start.WAL, start.Next
+	start := startError(ctx, conn, cfg)
+	switch {
+	case err == nil:
+		r.Judge(time.Now(), relay.State{}, o, start, cfg.Health)
+	case start != health.StartError{}:
+		r.Verdict = health.Verdict{
+			Reason: "no relay is running, and none could stream: " + start.Reason,
+			WAL:    start.WAL, Next: start.Next, State: health.Failing,
+		}
+	default:
+		r.Verdict = health.Verdict{
+			State:  health.Failing,
+			Reason: fmt.Sprintf("no relay is running, and slot %q does not exist", cfg.Slot.Name),
+			WAL: "none is kept for the relay: rows inserted before the slot exists are not " +
+				"published",
+			Next: "postrider run   # which creates it",
+		}
 	}
 	return r, nil
 }
 
-// startError is why a relay that was started now would not stream, as it would say so itself.
+// startError is why a relay that starts now cannot stream; zero if it can.
 func startError(ctx context.Context, conn *pgx.Conn, cfg config.Config) health.StartError {
 	_, err := slot.Diagnose(ctx, conn, cfg.Requirements())
 	if err == nil {
 		_, _, err = slot.Find(ctx, conn, cfg.Requirements(), true)
 	}
-	if errors.Is(err, slot.ErrNotFound) && cfg.Slot.Create && cfg.Snapshot.On() { // it makes the slot, and publishes what was there
-		err = nil
+	if errors.Is(err, slot.ErrNotFound) && cfg.Slot.Create && cfg.Snapshot.On() {
+		err = nil // the relay creates the slot, and publishes the rows of before
 	}
 	if err == nil {
 		err = slot.VerifyRole(ctx, conn)
@@ -140,10 +166,7 @@ func startError(ctx context.Context, conn *pgx.Conn, cfg config.Config) health.S
 		return health.StartError{}
 	}
 	f := exit.Explain(err)
-	return health.StartError{Reason: f.Error(), WAL: f.WAL, Next: f.Next, Lost: errors.Is(err, replication.ErrSlotLost)}
+	return health.StartError{
+		Reason: f.Error(), WAL: f.WAL, Next: f.Next, Lost: errors.Is(err, replication.ErrSlotLost),
+	}
 }
-
-const (
-	DaemonTimeout   = 3 * time.Second  // it answers from memory
-	databaseTimeout = 10 * time.Second // connect and one query
-)

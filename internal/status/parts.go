@@ -9,7 +9,7 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// pagePipeline is the way of a position, from the server to the slot.
+// Pipeline is the part pipeline: the positions from the server to the slot.
 type Pipeline struct {
 	Phase       relay.Phase `json:"phase"`
 	Since       time.Time   `json:"since"`
@@ -33,7 +33,8 @@ type Pipeline struct {
 	Snapshot      relay.Snapshot `json:"snapshot,omitzero"`
 }
 
-// pageDistances are bytes of WAL between one position and the next; nil: one of the two is not known.
+// Distances are bytes of WAL between one position and the next; nil if one of the two is not
+// known.
 type Distances struct {
 	Received  *int64 `json:"server_to_received,omitempty"`
 	Acked     *int64 `json:"received_to_acked,omitempty"`
@@ -41,6 +42,7 @@ type Distances struct {
 	Restart   *int64 `json:"confirmed_to_restart,omitempty"`
 }
 
+// Rates are those of the last seconds; nil if not known.
 type Rates struct {
 	WAL            *float64 `json:"wal_bytes_per_second,omitempty"`
 	Drain          *float64 `json:"drain_bytes_per_second,omitempty"`
@@ -48,19 +50,23 @@ type Rates struct {
 	PublishedBytes float64  `json:"published_bytes_per_second"`
 }
 
+// History is the part history: samples of the last hour.
 type History struct {
 	Interval float64          `json:"interval_seconds"`
 	Samples  []history.Sample `json:"samples"`
 }
 
+// Events is the part events: the events published last.
 type Events struct {
 	Events []relay.Published `json:"events"`
 }
 
+// Topics is the part topics.
 type Topics struct {
 	Topics []Topic `json:"topics"`
 }
 
+// Topic is what is known of one topic since the start.
 type Topic struct {
 	Topic             string    `json:"topic"`
 	Published         float64   `json:"published"`
@@ -69,25 +75,29 @@ type Topic struct {
 	BytesPerSecond    float64   `json:"bytes_per_second"`
 	Failed            int       `json:"failed"` // refused by the broker
 	LastPublished     time.Time `json:"last_published,omitzero"`
-	Partitions        int       `json:"partitions,omitempty"`         // as check last saw it
+	Partitions        int       `json:"partitions,omitempty"`         // as of the last check
 	ReplicationFactor int       `json:"replication_factor,omitempty"` // the same
-	Warnings          []string  `json:"warnings,omitempty"`           // what check has to say of the topic
+	Warnings          []string  `json:"warnings,omitempty"`           // of the last check
 }
 
+// Errors is the part errors.
 type Errors struct {
 	Errors []Error `json:"errors"`
 }
 
+// Error is a reason for which sessions failed, with its runbook.
 type Error struct {
 	relay.Failure
 	Runbook string `json:"runbook"`
 }
 
+// Config is the part config: the effective values, secrets masked.
 type Config struct {
 	File   string         `json:"file,omitempty"`
 	Values []config.Value `json:"values"`
 }
 
+// Build is the part build: program, process and server.
 type Build struct {
 	Version       string    `json:"version"`
 	Commit        string    `json:"commit,omitempty"`
@@ -100,7 +110,7 @@ type Build struct {
 	ServerVersion string    `json:"server_version,omitempty"`
 }
 
-// checkReport is the part check of the page.
+// Check is the part check: what the last check found.
 type Check struct {
 	Running  bool           `json:"running"`
 	At       time.Time      `json:"at,omitzero"`

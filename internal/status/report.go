@@ -17,17 +17,18 @@ import (
 	"github.com/postrider/postrider/slot/monitor"
 )
 
-// Report is the answer of /status and of `postrider status --json`. In JSON an LSN has PostgreSQL's text form.
+// Report is the answer of /status and of `postrider status --json`. In JSON an LSN has
+// PostgreSQL's text form.
 type Report struct {
 	Verdict     health.Verdict
 	Version     string
-	PID         int       // zero if the daemon did not answer
-	StartedAt   time.Time // zero if the daemon did not answer
-	Source      string    // who answered: "daemon", or "database" when the daemon did not
-	DaemonError string    // why the daemon did not answer
+	PID         int       // zero from the database
+	StartedAt   time.Time // zero from the database
+	Source      string    // SourceDaemon, or SourceDatabase if the daemon does not answer
+	DaemonError string    // why the daemon does not answer
 	Relay       relay.State
-	Slot        slot.Status         // zero until it was observed
-	Monitor     monitor.Observation // what else is known of the server; its Slot is zero, Slot has it
+	Slot        slot.Status         // zero until the first observation
+	Monitor     monitor.Observation // the rest of the observation; its Slot is zero
 	Sink        SinkReport
 }
 
@@ -37,13 +38,13 @@ const (
 	SourceDatabase = "database"
 )
 
-// SinkReport says where messages go. No credentials are in it.
+// SinkReport is where messages go. It has no credentials.
 type SinkReport struct {
 	Kind    string   `json:"kind"`
 	Targets []string `json:"targets,omitempty"` // brokers, host:port
 }
 
-// sinkReport is what the configuration says.
+// SinkOf reports the sink of a configuration.
 func SinkOf(c config.Sink) SinkReport {
 	r := SinkReport{Kind: c.Kind}
 	if c.Kind == config.SinkKafka {
@@ -52,7 +53,7 @@ func SinkOf(c config.Sink) SinkReport {
 	return r
 }
 
-// String is what people call it: "kafka at kafka-1:9092, kafka-2:9092".
+// String is the sink for people: "kafka at kafka-1:9092, kafka-2:9092".
 func (s SinkReport) String() string {
 	if len(s.Targets) == 0 {
 		return s.Kind
@@ -60,25 +61,38 @@ func (s SinkReport) String() string {
 	return s.Kind + " at " + strings.Join(s.Targets, ", ")
 }
 
-// newReport is the report of the running daemon. It is the only place that joins what relay and monitor know of themselves.
-func New(now time.Time, pid int, startedAt time.Time, r relay.State, o monitor.Observation, cfg config.Config) Report {
-	report := Report{Version: build.Current().Version, PID: pid, StartedAt: startedAt, Source: SourceDaemon, Sink: SinkOf(cfg.Sink)}
+// New is the report of the running daemon: the one place that joins relay and monitor.
+func New(
+	now time.Time, pid int, startedAt time.Time, r relay.State, o monitor.Observation,
+	cfg config.Config,
+) Report {
+	report := Report{
+		Version: build.Current().Version, PID: pid, StartedAt: startedAt,
+		Source: SourceDaemon, Sink: SinkOf(cfg.Sink),
+	}
 	report.Judge(now, r, o, health.StartError{}, cfg.Health)
 	return report
 }
 
-// judge fills in what is known, and the verdict that follows from it. A zero State is a relay that did not answer; start is for that.
-func (r *Report) Judge(now time.Time, st relay.State, o monitor.Observation, start health.StartError, cfg health.Config) {
+// Judge fills in state, observation, and the verdict that follows. For a relay that does not
+// answer st is zero, and start is why one that starts now cannot stream.
+func (r *Report) Judge(
+	now time.Time, st relay.State, o monitor.Observation, start health.StartError, cfg health.Config,
+) {
 	r.Relay, r.Slot, r.Monitor = st, o.Slot, o
 	r.Monitor.Slot = slot.Status{}
-	r.Verdict = health.Judge(health.Input{Now: now, Relay: st, Observation: o, Sink: r.Sink.String(), StartError: start, Config: cfg})
+	r.Verdict = health.Judge(health.Input{
+		Now: now, Relay: st, Observation: o, Sink: r.Sink.String(), StartError: start, Config: cfg,
+	})
 }
 
-// lsnText is an LSN in PostgreSQL's text form: a script can hand it back to psql, and no JSON parser rounds it.
+// LSN is an LSN in PostgreSQL's text form: psql takes it, and no JSON parser rounds it.
 type LSN pglogrepl.LSN
 
+// MarshalText implements encoding.TextMarshaler.
 func (l LSN) MarshalText() ([]byte, error) { return []byte(pglogrepl.LSN(l).String()), nil }
 
+// UnmarshalText implements encoding.TextUnmarshaler.
 func (l *LSN) UnmarshalText(b []byte) error {
 	lsn, err := postgres.ParseLSN(string(b))
 	*l = LSN(lsn)
@@ -86,7 +100,7 @@ func (l *LSN) UnmarshalText(b []byte) error {
 }
 
 type (
-	// relayJSON has the positions as text: the outer fields hide the embedded ones of the same name.
+	// relayJSON has the positions as text: its fields hide the embedded ones of the same name.
 	relayJSON struct {
 		relay.State
 		ReceivedLSN       LSN `json:"received_lsn"`
@@ -106,7 +120,7 @@ type (
 		Monitor     *monitorJSON   `json:"monitor,omitempty"`
 		Sink        SinkReport     `json:"sink"`
 	}
-	// monitorJSON is an observation without the slot: the outer field hides the embedded one of the same name.
+	// monitorJSON is an observation without the slot: its field hides the embedded one.
 	monitorJSON struct {
 		monitor.Observation
 		Slot *struct{} `json:"slot,omitempty"`
@@ -120,7 +134,10 @@ func (r Report) MarshalJSON() ([]byte, error) {
 		Source: r.Source, DaemonError: r.DaemonError, Slot: r.Slot, Sink: r.Sink,
 	}
 	if r.Relay != (relay.State{}) {
-		out.Relay = &relayJSON{r.Relay, LSN(r.Relay.ReceivedLSN), LSN(r.Relay.AckedLSN), LSN(r.Relay.ConfirmedFlushLSN)}
+		out.Relay = &relayJSON{
+			r.Relay, LSN(r.Relay.ReceivedLSN), LSN(r.Relay.AckedLSN),
+			LSN(r.Relay.ConfirmedFlushLSN),
+		}
 	}
 	if !reflect.ValueOf(r.Monitor).IsZero() {
 		out.Monitor = &monitorJSON{Observation: r.Monitor}

@@ -19,7 +19,8 @@ import (
 
 func TestReport_KeepsEverythingThroughJSON(t *testing.T) {
 	want := statustest.Well()
-	want.Relay.OldestUnacked, want.Relay.Error, want.DaemonError = statustest.Ago(time.Second), "an error", "another"
+	want.Relay.OldestUnacked, want.Relay.Error, want.DaemonError = statustest.Ago(time.Second),
+		"an error", "another"
 	b, err := json.Marshal(want)
 	require.NoError(t, err)
 	var got status.Report
@@ -31,29 +32,39 @@ func TestReport_KeepsEverythingThroughJSON(t *testing.T) {
 func TestReport_KeepsVerdictAndObservationThroughJSON(t *testing.T) {
 	seconds := 600.0
 	o := monitor.Observation{
-		Slot:           statustest.Observed(nil),
-		Server:         monitor.Server{Version: "17.6", Timeline: 3, StartedAt: statustest.Ago(time.Hour)},
-		Limit:          monitor.Limit{MaxSlotWALKeepSize: new(int64(1 << 30)), Effective: new(int64(1 << 30)), SegmentSize: 16 << 20, CheckpointTimeout: 300},
+		Slot: statustest.Observed(nil),
+		Server: monitor.Server{Version: "17.6", Timeline: 3,
+			StartedAt: statustest.Ago(time.Hour)},
+		Limit: monitor.Limit{MaxSlotWALKeepSize: new(int64(1 << 30)),
+			Effective: new(int64(1 << 30)), SegmentSize: 16 << 20, CheckpointTimeout: 300},
 		Stream:         &monitor.Walsender{PID: 4711, Application: "postrider", State: "streaming"},
 		Decoding:       &monitor.Decoding{SpillBytes: 17},
 		CatalogXminAge: new(int64(42)),
-		Blockers:       []monitor.Blocker{{Kind: monitor.BlockerTransaction, PID: 815, Application: "psql", Since: statustest.Ago(time.Hour), Restart: true}},
-		Standbys:       []monitor.StandbySlot{{Name: "standby1", Blocks: true}},
-		Others:         []slot.Status{{Slot: slot.Slot{Name: "crm"}, RetainedBytes: new(int64(5 << 30)), ObservedAt: statustest.Ago(time.Second)}},
-		Rates:          monitor.Rates{WAL5m: &seconds},
-		Forecast:       monitor.Forecast{Loss: monitor.Estimate{Seconds: &seconds, Assumption: "writes go on"}},
-		Clock:          &monitor.Clock{Skew: 2, Error: 0.5},
-		Notes:          []monitor.Note{{Value: "wal_directory", Text: "needs pg_monitor"}},
-		Events:         []monitor.Event{{At: statustest.Ago(time.Minute), Code: "server_restarted", Text: "the server was restarted"}},
+		Blockers: []monitor.Blocker{{Kind: monitor.BlockerTransaction, PID: 815, Application: "psql",
+			Since: statustest.Ago(time.Hour), Restart: true}},
+		Standbys: []monitor.StandbySlot{{Name: "standby1", Blocks: true}},
+		Others: []slot.Status{{Slot: slot.Slot{Name: "crm"},
+			RetainedBytes: new(int64(5 << 30)), ObservedAt: statustest.Ago(time.Second)}},
+		Rates: monitor.Rates{WAL5m: &seconds},
+		Forecast: monitor.Forecast{Loss: monitor.Estimate{Seconds: &seconds,
+			Assumption: "writes go on"}},
+		Clock: &monitor.Clock{Skew: 2, Error: 0.5},
+		Notes: []monitor.Note{{Value: "wal_directory", Text: "needs pg_monitor"}},
+		Events: []monitor.Event{{At: statustest.Ago(time.Minute),
+			Code: "server_restarted", Text: "the server was restarted"}},
 	}
 	cfg := config.Default()
 	cfg.Sink.Kafka.Brokers = []string{"kafka-1:9092"}
-	want := status.New(statustest.Now, 99, statustest.Ago(2*time.Hour), statustest.Streaming(func(r *relay.State) { r.InFlight, r.WaitingSince = 3, statustest.Ago(10*time.Second) }), o, cfg)
+	want := status.New(statustest.Now, 99, statustest.Ago(2*time.Hour),
+		statustest.Streaming(func(r *relay.State) {
+			r.InFlight, r.WaitingSince = 3, statustest.Ago(10*time.Second)
+		}), o, cfg)
 	b, err := json.Marshal(want)
 	require.NoError(t, err)
 	var got status.Report
 	require.NoError(t, json.Unmarshal(b, &got))
-	for i := range want.Verdict.Conditions { // how long it has to hold is for whoever tells of it, in the same process
+	// how long it has to hold is for whoever tells of it, in the same process
+	for i := range want.Verdict.Conditions {
 		want.Verdict.Conditions[i].For = 0
 	}
 	require.Equal(t, want, got)
@@ -62,7 +73,9 @@ func TestReport_KeepsVerdictAndObservationThroughJSON(t *testing.T) {
 	for _, c := range got.Verdict.Conditions {
 		names = append(names, c.Name)
 	}
-	require.Equal(t, []string{health.TimeToLoss, health.StandbyGate, health.Stuck, health.HeldByTransaction, health.OtherSlot, health.ClockSkew}, names)
+	require.Equal(t,
+		[]string{health.TimeToLoss, health.StandbyGate, health.Stuck, health.HeldByTransaction,
+			health.OtherSlot, health.ClockSkew}, names)
 	require.Equal(t, "kafka at kafka-1:9092", got.Verdict.Conditions[2].Cause)
 
 	var document struct{ Monitor map[string]any }
@@ -96,17 +109,22 @@ func TestReport_LeavesOutWhatNobodyKnows(t *testing.T) {
 func TestWriteReport_ShowsWhatGoesWrong(t *testing.T) {
 	r := statustest.Well()
 	r.Relay = statustest.Streaming(func(r *relay.State) {
-		r.Phase, r.Error, r.InFlight, r.InFlightBytes, r.OldestUnacked = relay.BackingOff, "broker\nunreachable", 3, 3000, statustest.Ago(time.Minute)
+		r.Phase, r.Error, r.InFlight, r.InFlightBytes, r.OldestUnacked = relay.BackingOff,
+			"broker\nunreachable", 3, 3000, statustest.Ago(time.Minute)
 	})
 	r.Slot = statustest.Observed(func(s *slot.Status) {
-		s.SafeWALSize, s.PublicationOK, s.Error = new(int64(-1<<20)), new(false), "read slot: no connection"
+		s.SafeWALSize, s.PublicationOK, s.Error = new(int64(-1<<20)), new(false),
+			"read slot: no connection"
 	})
-	r.Verdict = health.Judge(health.Input{Now: statustest.Now, Relay: r.Relay, Observation: monitor.Observation{Slot: r.Slot}, Config: health.DefaultConfig()})
+	r.Verdict = health.Judge(health.Input{Now: statustest.Now, Relay: r.Relay,
+		Observation: monitor.Observation{Slot: r.Slot}, Config: health.DefaultConfig()})
 	var b strings.Builder
 	require.NoError(t, status.Write(&b, r, statustest.Now, true))
 	for _, want := range []string{
-		"\x1b[1;31mfailing\x1b[0m: ", "last error    broker unreachable\n", "in flight     3 messages, 2.9 KiB, the oldest committed 1m0s ago\n",
-		"wal_status    reserved, -1.0 MiB until the slot can be lost\n", "publication   does not bring every table\n",
+		"\x1b[1;31mfailing\x1b[0m: ", "last error    broker unreachable\n",
+		"in flight     3 messages, 2.9 KiB, the oldest committed 1m0s ago\n",
+		"wal_status    reserved, -1.0 MiB until the slot can be lost\n",
+		"publication   does not bring every table\n",
 		"not since     read slot: no connection\n",
 	} {
 		require.Contains(t, b.String(), want)

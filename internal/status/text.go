@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -14,9 +15,11 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-var stateColours = map[string]string{health.OK: "32", health.Standby: "36", health.Degraded: "33", health.Failing: "31"}
+var stateColours = map[string]string{
+	health.OK: "32", health.Standby: "36", health.Degraded: "33", health.Failing: "31",
+}
 
-// writeReport writes a report for people: the verdict, then what it rests on.
+// Write writes a report for people: the verdict, then what it rests on.
 func Write(w io.Writer, r Report, now time.Time, colour bool) error {
 	state := r.Verdict.State
 	if colour {
@@ -31,13 +34,17 @@ func Write(w io.Writer, r Report, now time.Time, colour bool) error {
 		fmt.Fprintf(&b, "  next: %s\n", terminal.IndentBy(r.Verdict.Next, "        "))
 	}
 	for _, c := range r.Verdict.Conditions {
-		if health.Runbook(c.Name) != r.Verdict.Runbook { // which has just been said
-			fmt.Fprintf(&b, "  also: %s, %s: %s\n        next: %s\n", c.Severity, c.Name, terminal.IndentBy(c.Reason, "        "), terminal.IndentBy(c.Next, "              "))
+		if health.Runbook(c.Name) != r.Verdict.Runbook { // the verdict is another condition's
+			fmt.Fprintf(&b, "  also: %s, %s: %s\n        next: %s\n", c.Severity, c.Name,
+				terminal.IndentBy(c.Reason, "        "),
+				terminal.IndentBy(c.Next, "              "))
 		}
 	}
 	b.WriteByte('\n')
 	t := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
-	row := func(cells ...string) { fmt.Fprintln(t, strings.TrimRight(strings.Join(cells, "\t"), "\t")) }
+	row := func(cells ...string) {
+		fmt.Fprintln(t, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
+	}
 	relayRows(row, r, now)
 	slotRows(row, r, now)
 	if err := t.Flush(); err != nil {
@@ -52,19 +59,24 @@ func relayRows(row func(...string), r Report, now time.Time) {
 		row("relay", "no answer: what follows comes from the database", r.DaemonError)
 		return
 	}
-	row("relay", fmt.Sprintf("%s for %s, pid %d, version %s", r.Relay.Phase, health.Duration(now.Sub(r.Relay.Since)), r.PID, r.Version))
-	row("sessions", fmt.Sprintf("%d since the start %s ago", r.Relay.Sessions, health.Duration(now.Sub(r.StartedAt))))
-	if c := r.Relay.Snapshot; c != (relay.Snapshot{}) {
-		row("snapshot", fmt.Sprintf("%d of about %d rows (%d %%)", c.Rows, c.EstimatedRows, c.Percent()), c.Table)
+	st := r.Relay
+	ago := func(t time.Time) string { return health.Duration(now.Sub(t)) }
+	row("relay", fmt.Sprintf("%s for %s, pid %d, version %s", st.Phase, ago(st.Since), r.PID,
+		r.Version))
+	row("sessions", fmt.Sprintf("%d since the start %s ago", st.Sessions, ago(r.StartedAt)))
+	if c := st.Snapshot; c != (relay.Snapshot{}) {
+		progress := fmt.Sprintf("%d of about %d rows (%d %%)", c.Rows, c.EstimatedRows,
+			c.Percent())
+		row("snapshot", progress, c.Table)
 	}
-	row("published", fmt.Sprintf("%d messages", r.Relay.Published))
-	inFlight := fmt.Sprintf("%d messages, %s", r.Relay.InFlight, health.Bytes(r.Relay.InFlightBytes))
-	if !r.Relay.OldestUnacked.IsZero() {
-		inFlight += fmt.Sprintf(", the oldest committed %s ago", health.Duration(now.Sub(r.Relay.OldestUnacked)))
+	row("published", fmt.Sprintf("%d messages", st.Published))
+	inFlight := fmt.Sprintf("%d messages, %s", st.InFlight, health.Bytes(st.InFlightBytes))
+	if !st.OldestUnacked.IsZero() {
+		inFlight += fmt.Sprintf(", the oldest committed %s ago", ago(st.OldestUnacked))
 	}
 	row("in flight", inFlight)
-	if r.Relay.Error != "" {
-		row("last error", terminal.OneLine(r.Relay.Error))
+	if st.Error != "" {
+		row("last error", terminal.OneLine(st.Error))
 	}
 	row("sink", r.Sink.String())
 }
@@ -81,19 +93,16 @@ func slotRows(row func(...string), r Report, now time.Time) {
 		active = fmt.Sprintf("active for process %d of the database", s.ActivePID)
 	}
 	row("slot", fmt.Sprintf("%s in database %s, %s", s.Name, s.Database, active))
-	status := s.WALStatus
-	if status == "" {
-		status = "no WAL kept"
-	}
+	wal := cmp.Or(s.WALStatus, "no WAL kept")
 	switch {
 	case s.SafeWALSize != nil:
-		status += fmt.Sprintf(", %s until the slot can be lost", health.Bytes(*s.SafeWALSize))
+		wal += fmt.Sprintf(", %s until the slot can be lost", health.Bytes(*s.SafeWALSize))
 	case !s.Lost():
-		status += ", max_slot_wal_keep_size sets no limit"
+		wal += ", max_slot_wal_keep_size sets no limit"
 	}
-	row("wal_status", status)
+	row("wal_status", wal)
 	switch {
-	case s.PublicationOK == nil: // the verdict says what a look at it finds
+	case s.PublicationOK == nil: // from the database the verdict covers it
 		if r.Source != SourceDatabase {
 			row("publication", "not looked at")
 		}
@@ -109,7 +118,8 @@ func slotRows(row func(...string), r Report, now time.Time) {
 	positionRows(row, r)
 }
 
-// positionRows is the way of a position, from the server back to the slot, with the distance from the server.
+// positionRows writes the positions, from the server back to the slot, with the distance from the
+// server.
 func positionRows(row func(...string), r Report) {
 	server := r.Slot.CurrentWALLSN
 	position := func(name string, lsn pglogrepl.LSN, what string) {
@@ -118,10 +128,8 @@ func positionRows(row func(...string), r Report) {
 			return
 		case server == 0:
 			row(name, lsn.String())
-		case lsn >= server: // read after the server's position was observed
-			row(name, lsn.String(), "0 B "+what)
-		default:
-			row(name, lsn.String(), health.Bytes(int64(server-lsn))+" "+what)
+		default: // one beyond server was read after it
+			row(name, lsn.String(), health.Bytes(int64(server-min(lsn, server)))+" "+what)
 		}
 	}
 	if server != 0 {
@@ -133,11 +141,12 @@ func positionRows(row func(...string), r Report) {
 	position("restart", r.Slot.RestartLSN, "kept")
 }
 
-// statusLine is a report on one line, for a log of refreshes.
+// Line is a report on one line, for a log of refreshes.
 func Line(r Report, now time.Time) string {
 	line := fmt.Sprintf("%s %s", now.UTC().Format(time.RFC3339), r.Verdict.State)
 	if r.Source == SourceDaemon {
-		line += fmt.Sprintf(" phase=%s published=%d in_flight=%d", r.Relay.Phase, r.Relay.Published, r.Relay.InFlight)
+		line += fmt.Sprintf(" phase=%s published=%d in_flight=%d", r.Relay.Phase,
+			r.Relay.Published, r.Relay.InFlight)
 	}
 	if r.Slot.LagBytes != nil {
 		line += fmt.Sprintf(" lag=%q", health.Bytes(*r.Slot.LagBytes))

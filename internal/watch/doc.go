@@ -1,5 +1,8 @@
-// Package watch is the screen of `postrider status --watch`: what the status page shows, on a terminal.
+// Package watch is the screen of `postrider status --watch`: the status page on a terminal.
 //
-//	watch.go Screen: looking, and keys
-//	view.go  how it is drawn
+//	watch.go   Screen: the model, keys and refreshes
+//	content.go what is shown, from the relay or the database
+//	view.go    the frame: head, tabs, keys
+//	tabs.go    what each tab shows
+//	text.go    tables, sparklines and numbers
 package watch

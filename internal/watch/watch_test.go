@@ -26,45 +26,65 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-func sampleWatched() watched {
-	o := monitor.Observation{Slot: statustest.Observed(nil), Others: []slot.Status{{Slot: slot.Slot{Name: "forgotten", Plugin: "pgoutput", WALStatus: "extended"}, RetainedBytes: new(int64(7 << 30))}}}
+func sampleContent() content {
+	o := monitor.Observation{Slot: statustest.Observed(nil),
+		Others: []slot.Status{{Slot: slot.Slot{Name: "forgotten", Plugin: "pgoutput",
+			WALStatus: "extended"}, RetainedBytes: new(int64(7 << 30))}}}
 	o.Forecast.Loss = monitor.Estimate{Seconds: new(3600.0), Assumption: "at 1.0 MiB/s of WAL"}
-	w := watched{
+	w := content{
 		at: statustest.Now.Add(-time.Second), slot: o,
 		verdict: health.Verdict{
-			State: health.Degraded, Reason: "the slot keeps much", WAL: "7.0 GiB is kept", Next: "postrider check",
-			Conditions: []health.Condition{{Name: "PostriderSlotNearLoss", Severity: health.Warning, Reason: "less than half is left", Since: statustest.Ago(time.Minute)}},
+			State: health.Degraded, Reason: "the slot keeps much", WAL: "7.0 GiB is kept",
+			Next: "postrider check",
+			Conditions: []health.Condition{{Name: "PostriderSlotNearLoss",
+				Severity: health.Warning, Reason: "less than half is left",
+				Since: statustest.Ago(time.Minute)}},
 		},
 		pipeline: status.Pipeline{
-			Phase: relay.Streaming, Since: statustest.Ago(72 * time.Minute), Server: 0x2100, Received: 0x2000, Acked: 0x2000, Confirmed: 0x1f00, Restart: 0x1000,
-			Distances: status.Distances{Received: new(int64(0x100)), Confirmed: new(int64(0x100)), Restart: new(int64(0xf00))},
-			Rates:     status.Rates{WAL: new(1e6), Published: 12.5},
+			Phase: relay.Streaming, Since: statustest.Ago(72 * time.Minute), Server: 0x2100,
+			Received: 0x2000, Acked: 0x2000, Confirmed: 0x1f00, Restart: 0x1000,
+			Distances: status.Distances{Received: new(int64(0x100)), Confirmed: new(int64(0x100)),
+				Restart: new(int64(0xf00))},
+			Rates: status.Rates{WAL: new(1e6), Published: 12.5},
 		},
-		topics: status.Topics{Topics: []status.Topic{{Topic: "outbox.event.order", Published: 42, PerSecond: 1.5, LastPublished: statustest.Ago(2 * time.Second), Warnings: []string{"partitions without leader"}}}},
-		events: status.Events{Events: []relay.Published{{At: statustest.Ago(time.Second), Topic: "outbox.event.order", EventID: "e-1", LSN: "0/2000", LatencySeconds: .0021, Bytes: 300}}},
+		topics: status.Topics{Topics: []status.Topic{{Topic: "outbox.event.order", Published: 42,
+			PerSecond: 1.5, LastPublished: statustest.Ago(2 * time.Second),
+			Warnings: []string{"partitions without leader"}}}},
+		events: status.Events{Events: []relay.Published{{At: statustest.Ago(time.Second),
+			Topic: "outbox.event.order", EventID: "e-1", LSN: "0/2000", LatencySeconds: .0021,
+			Bytes: 300}}},
 		errors: status.Errors{Errors: []status.Error{{Failure: relay.Failure{Reason: "broker_unreachable", Class: "retryable", Count: 3, FirstSeen: statustest.Ago(time.Hour), LastSeen: statustest.Ago(time.Minute), Text: "no broker\nanswers"}}}},
-		check:  status.Check{At: statustest.Ago(5 * time.Second), Findings: []slot.Finding{{Severity: slot.SeverityWarning, Code: "max_slot_wal_keep_size", Observed: "-1", Fix: "ALTER SYSTEM SET ..."}}},
-		config: status.Config{Values: []config.Value{{Key: "slot.name", Value: "postrider", TOML: `"postrider"`, Origin: "default"}}},
-		build:  status.Build{Version: "v1.2.3"},
+		check: status.Check{At: statustest.Ago(5 * time.Second),
+			Findings: []slot.Finding{{Severity: slot.SeverityWarning,
+				Code: "max_slot_wal_keep_size", Observed: "-1", Fix: "ALTER SYSTEM SET ..."}}},
+		config: status.Config{Values: []config.Value{{Key: "slot.name", Value: "postrider",
+			TOML: `"postrider"`, Origin: "default"}}},
+		build: status.Build{Version: "v1.2.3"},
 	}
 	for i := range 100 {
-		w.history.Samples = append(w.history.Samples, history.Sample{PublishedPerSecond: float64(i), LagBytes: new(int64(i % 10))})
+		w.history.Samples = append(w.history.Samples,
+			history.Sample{PublishedPerSecond: float64(i), LagBytes: new(int64(i % 10))})
 	}
 	return w
 }
 
-func sampleScreen(w watched) screen {
+func sampleScreen(c content) screen {
 	return screen{
-		look: func(watched, tab) watched { return w }, every: time.Hour, now: func() time.Time { return statustest.Now },
-		seen: w, width: 100, height: 40,
+		load: func(content, tab) content { return c }, every: time.Hour,
+		now:     func() time.Time { return statustest.Now },
+		content: c, width: 100, height: 40,
 	}
 }
 
 func TestWatch_ShowsWhatThePageShows(t *testing.T) {
 	for shown, want := range map[tab][]string{
 		tabOverview: {
-			"postrider degraded  streaming for 1h12m", "the slot keeps much", "next: postrider check", "warning PostriderSlotNearLoss  less than half is left  for 1m",
-			"0/2100", "12.5 events/s", "256 B not yet told", "slot postrider  reserved, 4.2 KiB retained, no limit", "lost in 1h0m: at 1.0 MiB/s of WAL", "██ up to 99.0",
+			"postrider degraded  streaming for 1h12m", "the slot keeps much",
+			"next: postrider check",
+			"warning PostriderSlotNearLoss  less than half is left  for 1m",
+			"0/2100", "12.5 events/s", "256 B not yet confirmed",
+			"slot postrider  reserved, 4.2 KiB retained, no limit",
+			"lost in 1h0m: at 1.0 MiB/s of WAL", "██ up to 99.0",
 		},
 		tabSlots:  {"forgotten", "extended", "7.0 GiB"},
 		tabTopics: {"outbox.event.order", "1.5/s", "2s ago", "partitions without leader"},
@@ -73,7 +93,7 @@ func TestWatch_ShowsWhatThePageShows(t *testing.T) {
 		tabCheck:  {"checked 5s ago", "warning", "max_slot_wal_keep_size", "ALTER SYSTEM SET"},
 		tabConfig: {"slot.name", `"postrider"`, "default"},
 	} {
-		s := sampleScreen(sampleWatched())
+		s := sampleScreen(sampleContent())
 		s.tab = shown
 		text := ansi.Strip(s.text())
 		for _, w := range want {
@@ -85,49 +105,53 @@ func TestWatch_ShowsWhatThePageShows(t *testing.T) {
 func TestWatch_FitsTheTerminal(t *testing.T) {
 	for _, size := range [][2]int{{20, 5}, {40, 12}, {80, 24}, {200, 60}} {
 		for shown := range tabs {
-			s := sampleScreen(sampleWatched())
+			s := sampleScreen(sampleContent())
 			s.tab, s.width, s.height = shown, size[0], size[1]
 			lines := strings.Split(s.text(), "\n")
-			require.Len(t, lines, max(size[1], chrome+1), "%s at %v", tabNames[shown], size)
+			require.Len(t, lines, max(size[1], frameLines+1), "%s at %v", tabNames[shown], size)
 			for _, l := range lines {
-				require.LessOrEqual(t, lipgloss.Width(l), size[0], "%s at %v: %q", tabNames[shown], size, l)
+				require.LessOrEqual(t, lipgloss.Width(l), size[0], "%s at %v: %q", tabNames[shown],
+					size, l)
 			}
 		}
 	}
 }
 
 func TestWatch_ScrollsNoFurtherThanThereIsText(t *testing.T) {
-	var m tea.Model = sampleScreen(sampleWatched())
+	var m tea.Model = sampleScreen(sampleContent())
 	m, _ = m.Update(tea.WindowSizeMsg{Width: 80, Height: 10})
 	for range 100 {
 		m, _ = m.Update(tea.KeyPressMsg(tea.Key{Code: tea.KeyDown}))
 	}
 	s := m.(screen)
-	require.Equal(t, s.lines()-(10-chrome), s.scroll)
+	require.Equal(t, s.lines()-(10-frameLines), s.scroll)
 	require.Contains(t, ansi.Strip(s.text()), "retained bytes", "the last line")
 	m, _ = m.Update(tea.KeyPressMsg(tea.Key{Code: tea.KeyHome}))
 	require.Zero(t, m.(screen).scroll)
 }
 
 func TestWatch_FreezesWhatIsShown(t *testing.T) {
-	var m tea.Model = sampleScreen(sampleWatched())
+	var m tea.Model = sampleScreen(sampleContent())
 	m, _ = m.Update(tea.KeyPressMsg(tea.Key{Code: 'p', Text: "p"}))
-	next := sampleWatched()
+	next := sampleContent()
 	next.verdict.State = health.OK
-	m, _ = m.Update(answer(next))
+	m, _ = m.Update(refreshMsg(next))
 	require.Contains(t, ansi.Strip(m.(screen).text()), "postrider degraded")
 	require.Contains(t, ansi.Strip(m.(screen).text()), "frozen 1s ago")
 	m, _ = m.Update(tea.KeyPressMsg(tea.Key{Code: 'p', Text: "p"}))
-	m, _ = m.Update(answer(next))
+	m, _ = m.Update(refreshMsg(next))
 	require.Contains(t, ansi.Strip(m.(screen).text()), "postrider ok")
 }
 
 func TestWatch_SaysWhoAnswersWhenTheRelayDoesNot(t *testing.T) {
 	r := statustest.Well()
 	r.Source, r.DaemonError, r.Relay = status.SourceDatabase, "connection refused", relay.State{}
-	require.Contains(t, ansi.Strip(sampleScreen(watched{at: statustest.Now, database: &r}).text()), "no answer: what follows comes from the database")
-	require.Contains(t, sampleScreen(watched{at: statustest.Now, err: errors.New("neither answers")}).text(), "neither answers")
-	require.Contains(t, sampleScreen(watched{}).text(), "asking ...")
+	require.Contains(t, ansi.Strip(sampleScreen(content{at: statustest.Now, report: &r}).text()),
+		"no answer: what follows comes from the database")
+	require.Contains(t,
+		sampleScreen(content{at: statustest.Now, err: errors.New("neither answers")}).text(),
+		"neither answers")
+	require.Contains(t, sampleScreen(content{}).text(), "asking ...")
 }
 
 func TestWatch_EndsWithAKeyOrASignal(t *testing.T) {
@@ -136,7 +160,8 @@ func TestWatch_EndsWithAKeyOrASignal(t *testing.T) {
 	l.Config.Postgres.URL = secret.Of("postgres://127.0.0.1:1/none")
 	ended := func(ctx context.Context, input io.Reader) error {
 		var out bytes.Buffer
-		return Screen(ctx, l, time.Millisecond, input, &out, []string{"TERM=xterm"}, tea.WithWindowSize(80, 24))
+		return Screen(ctx, l, time.Millisecond, input, &out, []string{"TERM=xterm"},
+			tea.WithWindowSize(80, 24))
 	}
 	require.NoError(t, ended(t.Context(), strings.NewReader("q")))
 	ctx, cancel := context.WithCancel(t.Context())

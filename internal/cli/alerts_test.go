@@ -27,7 +27,9 @@ func TestAlertsTest_SaysWhoTookIt(t *testing.T) {
 		}
 		b, _ := io.ReadAll(r.Body)
 		if json.Unmarshal(b, &m) == nil {
-			got = append(got, fmt.Sprintf("%s %s %s %s", m.Status, m.CommonLabels["alertname"], m.CommonLabels["slot"], m.CommonLabels["database"]))
+			got = append(got,
+				fmt.Sprintf("%s %s %s %s", m.Status, m.CommonLabels["alertname"],
+					m.CommonLabels["slot"], m.CommonLabels["database"]))
 		}
 		w.WriteHeader(code)
 	}))
@@ -35,14 +37,17 @@ func TestAlertsTest_SaysWhoTookIt(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "notify")
 	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\ncat > /dev/null\n"), 0o700))
 	file := func(program string) string {
-		return fmt.Sprintf("[postgres]\nurl = \"postgres://db/shop\"\n[slot]\nname = \"orders\"\n[alerts]\nseverity = \"critical\"\nwebhook = \"%s/CANARY\"\ncommand = [%q]\n",
+		return fmt.Sprintf("[postgres]\nurl = \"postgres://db/shop\"\n[slot]\nname = "+
+			"\"orders\"\n[alerts]\nseverity = \"critical\"\nwebhook = \"%s/CANARY\"\ncommand = "+
+			"[%q]\n",
 			server.URL, program)
 	}
 
 	status, stdout, stderr := command(t, file(program), "alerts", "test")
 	require.Equal(t, exit.OK, status, stderr)
 	require.Equal(t, "webhook   took it\ncommand   took it\n", stdout)
-	require.Equal(t, []string{"firing PostriderTest orders shop", "resolved PostriderTest orders shop"}, got)
+	require.Equal(t,
+		[]string{"firing PostriderTest orders shop", "resolved PostriderTest orders shop"}, got)
 
 	code = http.StatusForbidden
 	status, stdout, stderr = command(t, file(program+"-missing"), "alerts", "test")

@@ -30,8 +30,9 @@ func newAlertsTest(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test",
 		Short: "Send a test notification to every receiver",
-		Long: `test tells alerts.webhook and alerts.command of a condition PostriderTest, and that it is over, whatever alerts.severity is. Run it
-where the relay runs, and as its user: what one machine may reach and execute, another may not.
+		Long: `test tells alerts.webhook and alerts.command of a condition PostriderTest, and that
+it is over, whatever alerts.severity is. Run it where the relay runs, and as its user: what one
+machine may reach and execute, another may not.
 
 Exit status: 0 if every receiver took it, 69 if one did not, 78 if there is none.`,
 		Args: cobra.NoArgs,
@@ -42,7 +43,9 @@ Exit status: 0 if every receiver took it, 69 if one did not, 78 if there is none
 			}
 			if !l.Config.Alerts.On() {
 				return &exit.Error{
-					Code: exit.Config, Err: errors.New("nobody is told: neither alerts.webhook nor alerts.command is set"),
+					Code: exit.Config,
+					Err: errors.New("nobody is told: neither alerts.webhook nor " +
+						"alerts.command is set"),
 					Next: "postrider config example   # section [alerts]",
 				}
 			}
@@ -67,7 +70,7 @@ Exit status: 0 if every receiver took it, 69 if one did not, 78 if there is none
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, jsonHelp)
 	return cmd
 }
 

@@ -14,16 +14,19 @@ import (
 func TestCheck_TopicOfDeadLettersKeepsThem(t *testing.T) {
 	c := topicCheck{kafka: kafka.Config{Brokers: []string{"b:1"}}}
 	for name, want := range map[string]struct {
-		Print    kafka.TopicReport
+		report   kafka.TopicReport
 		severity slot.Severity
 		fix      string
 	}{
-		"missing":   {kafka.TopicReport{Name: "d", Err: sink.ErrUnknownTopic}, slot.SeverityError, "retention.ms=-1"},
-		"compacted": {kafka.TopicReport{Name: "d", CleanupPolicy: "compact"}, slot.SeverityError, "cleanup.policy=delete"},
-		"a week":    {kafka.TopicReport{Name: "d", CleanupPolicy: "delete", Retention: 7 * 24 * time.Hour}, slot.SeverityWarning, "retention.ms=-1"},
-		"for ever":  {kafka.TopicReport{Name: "d", CleanupPolicy: "delete"}, slot.SeverityOK, ""},
+		"missing": {kafka.TopicReport{Name: "d", Err: sink.ErrUnknownTopic}, slot.SeverityError,
+			"retention.ms=-1"},
+		"compacted": {kafka.TopicReport{Name: "d", CleanupPolicy: "compact"}, slot.SeverityError,
+			"cleanup.policy=delete"},
+		"a week": {kafka.TopicReport{Name: "d", CleanupPolicy: "delete",
+			Retention: 7 * 24 * time.Hour}, slot.SeverityWarning, "retention.ms=-1"},
+		"for ever": {kafka.TopicReport{Name: "d", CleanupPolicy: "delete"}, slot.SeverityOK, ""},
 	} {
-		findings := c.deadLetters(want.Print)
+		findings := c.deadLetters(want.report)
 		last := findings[len(findings)-1]
 		require.Equal(t, want.severity, last.Severity, name)
 		require.Contains(t, last.Fix, want.fix, name)

@@ -1,0 +1,138 @@
+package check
+
+import (
+	"errors"
+
+	"github.com/postrider/postrider/internal/health"
+	"github.com/postrider/postrider/internal/terminal"
+	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/sink/kafka"
+	"github.com/postrider/postrider/slot"
+)
+
+// own are the topics that the relay needs besides those of rows, and what checks each.
+func (c topicCheck) own() map[string]func(topicCheck, kafka.TopicReport) []slot.Finding {
+	topics := map[string]func(topicCheck, kafka.TopicReport) []slot.Finding{}
+	if c.all.Relay.HeartbeatInterval > 0 {
+		topics[c.all.HeartbeatTopic()] = topicCheck.heartbeat
+	}
+	if c.all.DeadLetter.On() {
+		topics[c.all.DeadLetter.Topic] = topicCheck.deadLetters
+	}
+	if c.all.Snapshot.On() {
+		topics[c.all.Snapshot.Topic] = topicCheck.snapshot
+	}
+	if c.all.Relay.ExactlyOnce {
+		topics[kafka.TransactionState] = topicCheck.transactionState
+		topics[c.all.Relay.PositionTopic] = topicCheck.positions
+	}
+	return topics
+}
+
+// heartbeat has no errors: rows are relayed without it.
+func (c topicCheck) heartbeat(t kafka.TopicReport) []slot.Finding {
+	findings := c.topic(t, false)
+	for i := range findings {
+		f := &findings[i]
+		if f.Severity == slot.SeverityError {
+			f.Severity, f.WAL, f.Class = slot.SeverityWarning, "", ""
+		}
+		if i == 0 && t.Err != nil {
+			f.Required = "an existing topic for relay.heartbeat_interval, or " +
+				"sink.kafka.topics.create; " +
+				"rows are relayed without it"
+		}
+	}
+	return findings
+}
+
+// snapshot checks the topic that keeps how far a snapshot has come.
+func (c topicCheck) snapshot(t kafka.TopicReport) []slot.Finding {
+	return c.compacted("snapshot_topic", t)
+}
+
+// positions checks the topic that keeps the position of relay.exactly_once.
+func (c topicCheck) positions(t kafka.TopicReport) []slot.Finding {
+	findings := c.compacted("position_topic", t)
+	if t.Err == nil {
+		f := &topicFindings{name: t.Name}
+		c.replicas(f, t)
+		findings = append(findings, f.list...)
+	}
+	return findings
+}
+
+// compacted checks a topic that has to keep the newest record of each key.
+func (c topicCheck) compacted(code string, t kafka.TopicReport) []slot.Finding {
+	f := &topicFindings{name: t.Name}
+	switch {
+	case errors.Is(t.Err, sink.ErrUnknownTopic):
+		f.info(code, "does not exist; the relay creates it",
+			"the right Create on the topic, if the cluster has ACLs",
+			kafka.CreateCompactedTopicCommand(c.kafka, t.Name, c.brokers))
+		return f.list
+	case t.Err != nil:
+		return []slot.Finding{sinkFinding(code, t.Name, t.Err)}
+	}
+	policy := "cleanup.policy " + terminal.OrDash(t.CleanupPolicy)
+	if t.ConfigErr == nil && t.CleanupPolicy != "compact" {
+		f.list = append(f.list, configFinding(code, t.Name, policy,
+			"compact: only that keeps the newest record for as long as the slot lives",
+			c.alter(t.Name, "cleanup.policy=compact")))
+	} else {
+		f.ok(code, policy)
+	}
+	c.permission(f, t, true)
+	return f.list
+}
+
+// deadLetters checks the topic that a policy of [deadletter] needs: it is the only copy of its
+// rows.
+func (c topicCheck) deadLetters(t kafka.TopicReport) []slot.Finding {
+	if t.Err != nil {
+		f := c.missing(t)
+		if errors.Is(t.Err, sink.ErrUnknownTopic) {
+			f.Fix = kafka.CreateDeadLetterTopicCommand(c.kafka, t.Name, c.brokers)
+			if f.Severity == slot.SeverityError {
+				f.WAL = "the relay does not start without it, since a policy of [deadletter] " +
+					"needs it: " +
+					"the slot keeps what is written"
+			}
+		}
+		return []slot.Finding{f}
+	}
+	f := &topicFindings{name: t.Name}
+	f.ok("topic", "for dead letters")
+	c.permission(f, t, true)
+	if t.ConfigErr != nil {
+		return f.list
+	}
+	switch {
+	case t.CleanupPolicy != "delete":
+		f.fail("topic_cleanup", "cleanup.policy "+t.CleanupPolicy,
+			"delete: compact leaves one dead letter of each key, and the relay refuses that",
+			c.alter(t.Name, "cleanup.policy=delete"))
+	case t.Retention > 0:
+		f.warn("topic_cleanup", "retention.ms "+health.Duration(t.Retention),
+			"no limit: dead letters that nobody has redriven by then are lost, "+
+				"and their keys no longer parked", c.alter(t.Name, "retention.ms=-1"))
+	case t.RetentionBytes > 0:
+		f.warn("topic_cleanup", "retention.bytes "+health.Bytes(t.RetentionBytes),
+			"no limit: dead letters beyond it are lost", c.alter(t.Name, "retention.bytes=-1"))
+	}
+	return f.list
+}
+
+// transactionState checks the replicas of Kafka's own topic, as far as the login may see it. The
+// first transaction creates it.
+func (c topicCheck) transactionState(t kafka.TopicReport) []slot.Finding {
+	if t.Err != nil {
+		return nil
+	}
+	f := &topicFindings{name: t.Name}
+	c.replicas(f, t)
+	for i := range f.list {
+		f.list[i].Code = "kafka_transactions"
+	}
+	return f.list
+}
