@@ -50,7 +50,7 @@ func (o Order) String() string {
 }
 
 // key is an expression that rows are sorted by. Types outside of pg_catalog are compared as text:
-// their operators, and functions that cast them, belong to whoever made the type.
+// their operators, and functions that cast them, belong to the maker of the type.
 type key struct {
 	column   string
 	sql      string
