@@ -39,8 +39,8 @@ func AwaitFree(ctx context.Context, conn *pgx.Conn, name string) error {
 	return nil
 }
 
-// AwaitUnlocked waits until nobody has what TryLock takes, or ctx ends. The slot itself is free,
-// or absent, while somebody copies the tables.
+// AwaitUnlocked waits until no process has what TryLock takes, or ctx ends. The slot itself is
+// free, or absent, while a process copies the tables.
 func AwaitUnlocked(ctx context.Context, conn *pgx.Conn, name string) error {
 	if err := await(ctx, conn, name, unlockedInterval, locked); err != nil {
 		return fmt.Errorf("wait for the snapshot of slot %q: %w", name, err)

@@ -121,7 +121,7 @@ func PrintableLiteral(s string) string {
 }
 
 // Printable keeps what a client has named itself, or its transaction, from moving the cursor of
-// whoever reads it.
+// the reader.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

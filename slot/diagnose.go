@@ -106,7 +106,7 @@ func aStandby() error {
 	}
 }
 
-// What is known about the WAL where nobody has looked for the slot.
+// What is known about the WAL where the slot was not looked for.
 const keptMaybe = "nothing is confirmed while this lasts; if the slot exists, it keeps WAL, " +
 	"more with every write"
 

@@ -23,7 +23,8 @@
 //
 // The tables:
 //
-//   - publication.go  Publication: what the server says about it, and SQL that repairs it
+//   - publication.go  Publication: what the server says about it, and what is wrong with it
+//   - publicationsql.go SQL that makes and repairs a publication
 //   - evidence.go     the rows of the catalog that decide whether inserted rows are in the stream
 //   - changed.go      what has changed in them since
 //   - owner.go        publications that belong to another role

@@ -30,7 +30,7 @@ func readOwner(ctx context.Context, conn *pgx.Conn, publication uint32) (*owner,
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil, nil
-	// pg_roles was closed to all but superusers: the problem is found all the same
+	// pg_roles was closed to all but superusers: the problem is found without it
 	case postgres.SQLState(err) == "42501":
 		return nil, nil
 	case err != nil:
@@ -39,7 +39,7 @@ func readOwner(ctx context.Context, conn *pgx.Conn, publication uint32) (*owner,
 	return &o, nil
 }
 
-// foreign reports whether a table that it lacks is somebody else's than the publication. Whoever
+// foreign reports whether a table that it lacks belongs to another role than the publication. Who
 // may add it still is a superuser, or trusted by both.
 func (p *Publication) foreign(t Table) bool {
 	return p.owner != nil && t.OID != 0 && p.owner.oid != t.owner

@@ -57,92 +57,6 @@ type Table struct {
 	AllColumns  bool     // no column list leaves any out
 }
 
-// SplitTable cuts a configured name at its first dot. Names are written as they stand in the
-// catalog, without quotes.
-func SplitTable(table string) (schema, name string) {
-	schema, name, found := strings.Cut(table, ".")
-	if !found {
-		return "public", schema
-	}
-	return schema, name
-}
-
-// SplitTables is SplitTable for several.
-func SplitTables(tables []string) (schemas, names []string) {
-	schemas, names = make([]string, len(tables)), make([]string, len(tables))
-	for i, t := range tables {
-		schemas[i], names[i] = SplitTable(t)
-	}
-	return schemas, names
-}
-
-// QuoteTable is the name for SQL.
-func QuoteTable(table string) string {
-	schema, name := SplitTable(table)
-	return pgx.Identifier{schema, name}.Sanitize()
-}
-
-func quoteTables(tables []string) string {
-	quoted := make([]string, len(tables))
-	for i, t := range tables {
-		quoted[i] = QuoteTable(t)
-	}
-	return strings.Join(quoted, ", ")
-}
-
-// CreatePublicationSQL makes a publication that sends nothing but inserted rows of these tables.
-func CreatePublicationSQL(name string, tables []string) string {
-	of := ""
-	if len(tables) > 0 {
-		of = " FOR TABLE " + quoteTables(tables)
-	}
-	return "CREATE PUBLICATION " + postgres.QuoteName(name) + of +
-		" WITH (publish = 'insert', publish_via_partition_root = true);"
-}
-
-// EnsurePublicationSQL is CreatePublicationSQL where there is none of this name, and adds to one
-// that exists the tables that it lacks, where AddTables would; for psql and for whatever else runs
-// SQL.
-func EnsurePublicationSQL(name string, tables []string) string {
-	var b strings.Builder
-	b.WriteString("DO $postrider$ DECLARE owner name; BEGIN\nIF NOT EXISTS (SELECT FROM " +
-		"pg_catalog.pg_publication WHERE pubname = " + postgres.QuoteText(name) +
-		") THEN\n    " + CreatePublicationSQL(name, tables) + "\nEND IF;\n")
-	for _, t := range tables {
-		fmt.Fprintf(&b, lacksTableSQL+foreignSQL+"    %[3]s\nEND IF;\n", postgres.QuoteText(name),
-			postgres.QuoteText(QuoteTable(t)), addTableSQL(name, t))
-	}
-	return b.String() + "END $postrider$;"
-}
-
-// lacksTableSQL asks by the catalog and by the view: the former has a partitioned table whose
-// partitions the latter lists, the latter a table that is published with its schema.
-const lacksTableSQL = `IF EXISTS (SELECT FROM pg_catalog.pg_publication p, (SELECT %[2]s::pg_catalog.regclass::pg_catalog.oid) AS t(oid)
-    WHERE p.pubname = %[1]s AND NOT p.puballtables
-      AND NOT EXISTS (SELECT FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = t.oid)
-      AND NOT EXISTS (SELECT FROM pg_catalog.pg_publication_tables v JOIN pg_catalog.pg_namespace n ON n.nspname = v.schemaname
-        JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = v.tablename
-        WHERE v.pubname = p.pubname AND c.oid = t.oid)) THEN
-`
-
-// foreignSQL is the condition of Publication.trusted.
-const foreignSQL = `    SELECT o.rolname INTO owner FROM pg_catalog.pg_publication p JOIN pg_catalog.pg_roles o ON o.oid = p.pubowner
-    JOIN pg_catalog.pg_class c ON c.oid = %[2]s::pg_catalog.regclass::pg_catalog.oid JOIN pg_catalog.pg_roles me ON me.rolname = current_user
-    WHERE p.pubname = %[1]s AND me.rolsuper AND NOT o.rolsuper AND o.oid <> c.relowner;
-    IF FOUND THEN
-        RAISE EXCEPTION USING
-            MESSAGE = pg_catalog.format('publication %%I belongs to role %%I, who could take table %%s out of it at any time', %[1]s, owner, %[2]s),
-            HINT = pg_catalog.format('Once it is clear who made it, give it to a superuser: ALTER PUBLICATION %%I OWNER TO %%I; '
-                'or choose another name with replication.publication.', %[1]s, current_user);
-    END IF;
-`
-
-// addTableSQL adds a table to a publication that is not one of all tables.
-func addTableSQL(publication, table string) string {
-	return "ALTER PUBLICATION " + postgres.QuoteName(publication) + " ADD TABLE " +
-		QuoteTable(table) + ";"
-}
-
 // The view resolves schemas, FOR ALL TABLES, and what publish_via_partition_root does to
 // partitions. Its columns beyond the names came with 15.
 const selectPublished = `
@@ -401,29 +315,6 @@ func (p *Publication) Problems() []*PublicationError {
 	return problems
 }
 
-// lacks reports that a table is in the publication in no way, and can be added to it as it is.
-func (p *Publication) lacks(t Table) bool {
-	switch {
-	case t.OID == 0 || t.Kind != "r" && t.Kind != "p" || t.Unlogged || t.Temporary || t.Published:
-		return false
-	case t.Kind == "p" && !p.ViaRoot, t.Root != "" && p.ViaRoot:
-		return false // which takes more than adding it
-	}
-	return p.addSQL(t) != ""
-}
-
-// addSQL is empty for a publication of all tables, to which none can be added, and for a table
-// that is in it already.
-func (p *Publication) addSQL(t Table) string {
-	switch {
-	case p.AllTables || t.Membership != 0:
-		return ""
-	case p.foreign(t):
-		return " " + p.takeSQL() + " " + addTableSQL(p.Name, t.Name) + p.caution()
-	}
-	return " " + addTableSQL(p.Name, t.Name)
-}
-
 func (p *Publication) names() []string {
 	names := make([]string, len(p.Tables))
 	for i, t := range p.Tables {
@@ -449,62 +340,4 @@ func (p *Publication) Problem() error {
 		return problems[0]
 	}
 	return nil
-}
-
-// EnsurePublication creates the publication if there is none of this name, and says whether it
-// did. One that exists is left as it is: whether it fits is for VerifyPublication to say.
-func EnsurePublication(ctx context.Context, conn *pgx.Conn, name string,
-	tables []string) (created bool, err error) {
-	p, err := Inspect(ctx, conn, name, tables)
-	if err != nil || p.Exists {
-		return false, err
-	}
-	sql := CreatePublicationSQL(name, tables)
-	if _, err := conn.Exec(ctx, sql); err != nil {
-		if postgres.SQLState(err) == "42501" {
-			return false, &Error{
-				Err: fmt.Errorf("create publication %q: %w", name, postgres.Error(err)),
-				Fix: "as the owner of the tables, with CREATE on the database:\n" + sql,
-			}
-		}
-		return false, fmt.Errorf("create publication %q: %w", name, postgres.Error(err))
-	}
-	return true, nil
-}
-
-// AddTables adds those of the tables that a publication lacks, and returns them. Without the right
-// to, the error has the SQL for who has it. What else is wrong with the publication is for
-// VerifyPublication to say.
-func AddTables(ctx context.Context, conn *pgx.Conn, name string,
-	tables []string) (added []string, err error) {
-	p, err := Inspect(ctx, conn, name, tables)
-	if err != nil {
-		return nil, err
-	}
-	for _, t := range p.Tables {
-		if !p.lacks(t) {
-			continue
-		}
-		if err := p.trusted(t); err != nil {
-			return added, err
-		}
-		sql := addTableSQL(name, t.Name)
-		if _, err := conn.Exec(ctx, sql); err != nil {
-			err = fmt.Errorf("add table %s to publication %q: %w", t.Name, name, postgres.Error(err))
-			if postgres.SQLState(err) == "42501" {
-				err = &Error{Err: err, Fix: sql + " -- as the owner of the publication and of the table"}
-			}
-			return added, err
-		}
-		added = append(added, t.Name)
-	}
-	return added, nil
-}
-
-// ResetSQL takes filter and column list of a table away, in one transaction, so that no row is
-// inserted without the table in the publication. SET TABLE would remove the other tables.
-func ResetSQL(p *Publication, t Table) string {
-	alter := "ALTER PUBLICATION " + postgres.QuoteName(p.Name)
-	return "BEGIN; " + alter + " DROP TABLE " + QuoteTable(t.Name) + "; " + alter + " ADD TABLE " +
-		QuoteTable(t.Name) + "; COMMIT;"
 }

@@ -43,7 +43,7 @@ func Relation(ctx context.Context, conn *pgx.Conn, table string) (*replication.R
 		return nil, fmt.Errorf("describe table %s: %w", table, postgres.Error(err))
 	}
 	if rel.OID == 0 {
-		return nil, missingTable("", table) // or one without columns, which nobody makes
+		return nil, missingTable("", table) // or it has no columns
 	}
 	return rel, nil
 }
@@ -69,13 +69,13 @@ func (t Table) Relation(ctx context.Context, conn *pgx.Conn) (*replication.Relat
 }
 
 // firstUserOID is PostgreSQL's FirstNormalObjectId: types below it are those of pg_catalog, which
-// nobody can make casts for.
+// only superusers can make casts for.
 const firstUserOID = 16384
 
 // Builtin reports whether a column is of a type of pg_catalog.
 func Builtin(c replication.Column) bool { return c.TypeOID < firstUserOID }
 
-// TextSQL is SQL for the text of a column's value. A cast from a type of somebody's own may be a
+// TextSQL is SQL for the text of a column's value. A cast from a type of a user's own may be a
 // function of theirs, which would run with our rights.
 func TextSQL(c replication.Column) string {
 	if Builtin(c) {

@@ -96,7 +96,7 @@ func (r *Recovery) find(ctx context.Context, topic string) error {
 }
 
 // pass goes through the rows once more, now that it is known which were delivered. p publishes the
-// others; nil: nobody does.
+// others; nil: they stay.
 func (r *Recovery) pass(ctx context.Context, p *publisher) error {
 	undelivered := map[string]int64{}
 	err := r.rows(ctx, func(t int, row routed) error {

@@ -13,7 +13,8 @@
 //
 //   - source.go       the tables as they were before a boundary, in one transaction
 //   - boundary.go     the transaction: that of a slot's snapshot, or one that begins now
-//   - table.go        how the rows of one table are found and sorted
+//   - table.go        the SELECT of one table
+//   - order.go        the columns by which its rows are sorted, and a position among them
 //   - selection.go    a table with only some of its rows
 //   - rows.go         the cursor over a table
 //   - inserted.go     the rows that come by the slot

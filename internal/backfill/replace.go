@@ -131,7 +131,7 @@ func (r *Recovery) replace(ctx context.Context) error {
 
 // dropSpare drops the new slot of an attempt that ended, as by a kill, when the slot could be
 // streamed again and before this one was dropped. What it keeps was looked for in the tables;
-// nobody would ever stream from it, and it would keep WAL until the disk is full.
+// no relay would stream from it, and it would keep WAL until the disk is full.
 func (r *Recovery) dropSpare(ctx context.Context) error {
 	if _, err := r.conn.Exec(ctx, "COMMIT"); err != nil { // the reading is over
 		return err

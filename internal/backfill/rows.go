@@ -19,7 +19,7 @@ import (
 const fetchSize = 5000
 
 // Rows reads the rows of a table in their order, within a transaction of the caller's. It belongs
-// to one goroutine, and while it is open nobody else may use the connection.
+// to one goroutine, and while it is open the connection has no other use.
 type Rows struct {
 	table  *TableReader
 	conn   *pgconn.PgConn

@@ -111,8 +111,8 @@ func (f found) exists() bool { return f.Name != "" }
 
 func (f found) usable() bool { return f.exists() && !f.Lost() }
 
-// busy: somebody streams from it, or it is not finished. What that means is for slot.Prepare to
-// say.
+// busy reports whether a session streams from it, or it is not finished. What that means is for
+// slot.Prepare to say.
 func (f found) busy() bool { return f.usable() && (f.Active || f.ConfirmedFlushLSN == 0) }
 
 type decision int

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// A transaction that is younger holds nobody up.
+	// A transaction that is younger delays no relay.
 	youngestBlocker = time.Second
 	// Feedback moves with each query of a standby. One that has not moved for this long, while this
 	// many transactions began, is stuck.

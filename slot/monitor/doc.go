@@ -29,5 +29,6 @@
 //   - distance.go     how the positions of the slot follow the end of the WAL
 //   - pressure.go     what makes the slot keep more WAL from moment to moment
 //   - checkpoint.go   the server's next checkpoints
+//   - outlook.go      the checkpoint that costs the slot
 //   - forecast.go     when the slot is lost, the disk is full, the reader has caught up
 package monitor

@@ -108,8 +108,8 @@ const (
 	slotRecreated = "slot_recreated"
 )
 
-// noticeNewSlot notices a slot that is not the one of the last Status, but another of the same name. d
-// is what decoding has cost; nil: not known.
+// noticeNewSlot notices a slot that is not the one of the last Status, but another of the same
+// name. d is what decoding has cost; nil: not known.
 func (m *Monitor) noticeNewSlot(now slot.Status, d *Decoding) {
 	before := m.Observation()
 	position := fmt.Sprintf(", confirmed up to %s: what was committed before it was made is not in it", now.ConfirmedFlushLSN)
@@ -132,7 +132,7 @@ const countedSince = `(SELECT GREATEST(pg_catalog.pg_postmaster_start_time(), b.
 	pg_catalog.pg_stat_bgwriter b)`
 
 // restarted reports whether the counters are those of another slot: they were smaller at a later
-// time, nobody reset them, and the server went on counting all the time.
+// time, they were not reset, and the server went on counting all the time.
 func (d *Decoding) restarted(before *Decoding) bool {
 	return d != nil && before != nil && d.TotalTransactions < before.TotalTransactions &&
 		!d.ResetAt.After(before.ResetAt) &&

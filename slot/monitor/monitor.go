@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// A smart shutdown tells nobody and waits for clients to go: only a new connection is refused. So
-	// the connection is replaced this often, and a smart shutdown waits for us no longer than that. A
-	// new connection costs the server 20 ms of CPU, as much as a minute of looks.
+	// A smart shutdown is not announced and waits for clients to go: only a new connection is
+	// refused. So the connection is replaced this often, and a smart shutdown waits for us no longer
+	// than that. A new connection costs the server 20 ms of CPU, as much as a minute of looks.
 	renewInterval = 30 * time.Second
 	// How long one look may take. A lock on an outbox table, as by ALTER TABLE, can hold it up.
 	observeTimeout = 5 * time.Second
@@ -64,7 +64,7 @@ type Monitor struct {
 	clockRead   time.Time
 	missing     bool      // there was no slot when it was last looked for
 	unreachable bool      // the server could not be asked since the last Status
-	idleSince   time.Time // when the look before this one began, if it found nobody who streams
+	idleSince   time.Time // when the look before this one began, if it found that no session streams
 
 	skew atomic.Int64 // nanoseconds; see ClockSkew
 
@@ -251,7 +251,7 @@ func listen(ctx context.Context, conn *pgx.Conn, d time.Duration) error {
 }
 
 // afterLoss finds out what ended the connection: a server that shuts down takes no new one, and
-// then somebody has to be told at once. After pg_terminate_backend, or a crash that is over, there
+// then the stream has to end at once. After pg_terminate_backend, or a crash that is over, there
 // is a connection again.
 func (m *Monitor) afterLoss(ctx context.Context, lost *pgx.Conn, cause error) (*pgx.Conn, error) {
 	postgres.Close(lost)
@@ -269,7 +269,7 @@ func (m *Monitor) afterLoss(ctx context.Context, lost *pgx.Conn, cause error) (*
 	return nil, err
 }
 
-// Whoever set a timeout for the role did not think of a connection that waits most of the time.
+// A timeout of the role is not meant for a connection that waits most of the time.
 // Planning takes longer than the statements, and each is the same every time. No plan of ours is
 // worth compiling.
 const settings = `SELECT pg_catalog.pg_postmaster_start_time(),

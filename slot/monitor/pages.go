@@ -4,7 +4,7 @@ package monitor
 // since the statistics were reset, the server's whole life as a rule: new pages, and those that
 // went to the WAL as a whole since they were changed for the first time after a checkpoint. Its
 // growth is about what the next checkpoint has to write, which no function of the server tells. It
-// goes backwards when somebody resets statistics.
+// goes backwards when statistics are reset.
 //
 // Any role may ask. Backends report what they did once a second, and a transaction that is open
 // only at its end.

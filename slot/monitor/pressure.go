@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// awayFor is how long nobody has to read before that counts: a relay that reconnects is back by
-	// then.
+	// awayFor is how long no session has to read before that counts: a relay that reconnects is back
+	// by then.
 	awayFor = 10
 	// holdsFor is the age from which a transaction counts as one that holds restart_lsn. Those that
 	// end before do not matter.

@@ -12,8 +12,8 @@ import (
 
 // publicationProblem is what is wrong with the publication, or was since the last look, or an
 // error of reading it. before was read before. Between two looks a change can come and go, and
-// rows written meanwhile are not sent: it is said for as long as the process lives, since nobody
-// else knows once the slot is beyond.
+// rows written meanwhile are not sent: it is said for as long as the process lives, since no
+// process else knows once the slot is beyond.
 func (m *Monitor) publicationProblem(ctx context.Context, conn *pgx.Conn,
 	before slot.Status) error {
 	m.looking.Lock()

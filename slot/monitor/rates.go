@@ -73,7 +73,7 @@ func (rs readings) rates() Rates {
 	}
 }
 
-// pageRate begins after the last time that somebody reset the statistics.
+// pageRate begins after the last reset of the statistics.
 func (rs readings) pageRate(window time.Duration) *float64 {
 	for i := len(rs) - 1; i > 0; i-- {
 		if rs[i].pages == nil || rs[i-1].pages == nil || *rs[i].pages < *rs[i-1].pages {

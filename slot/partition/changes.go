@@ -19,7 +19,7 @@ const (
 )
 
 // selectChanging reports whether a transaction, the parameter, is still running for others and may
-// have changed tables: whoever does holds a lock on them that is stronger than a writer's, until
+// have changed tables: one that does holds a lock on them that is stronger than a writer's, until
 // the change is visible. Everybody may read pg_locks.
 const selectChanging = `
 WITH l AS MATERIALIZED (SELECT k.locktype, k.transactionid, k.virtualtransaction, k.mode FROM
