@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postrider/postrider/internal/check/checktest"
 	"github.com/postrider/postrider/test/parts/testdb"
 
 	"github.com/stretchr/testify/require"
@@ -17,7 +18,7 @@ import (
 
 func TestAwaitFree_WaitsForTheReaderToLeave(t *testing.T) {
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
-		p := onShared(t, version)
+		p := checktest.Shared(t, version)
 		p.Outbox()
 		_, err := slot.Create(t.Context(), p.Conn, p.Config())
 		require.NoError(t, err)
@@ -42,7 +43,7 @@ func TestAwaitFree_WaitsForTheReaderToLeave(t *testing.T) {
 }
 
 func TestAwaitFree_EndsWithItsContext(t *testing.T) {
-	p := onShared(t, parts.AnyVersion)
+	p := checktest.Shared(t, parts.AnyVersion)
 	p.Outbox()
 	_, err := slot.Create(t.Context(), p.Conn, p.Config())
 	require.NoError(t, err)
@@ -55,7 +56,7 @@ func TestAwaitFree_EndsWithItsContext(t *testing.T) {
 // While another process copies the tables the slot is free, or not there, and its lock is held.
 func TestAwaitUnlocked_WaitsForTheOneThatCopies(t *testing.T) {
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
-		p := onShared(t, version)
+		p := checktest.Shared(t, version)
 		copier, err := slot.TryLock(t.Context(), p.Postgres, p.Name)
 		require.NoError(t, err)
 
@@ -91,7 +92,7 @@ func (q *countedQueries) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQuer
 // While somebody has the slot, or its lock, the server is asked so often and no oftener.
 func TestTurns_WhoStandsByLooksNowAndThen(t *testing.T) {
 	t.Parallel()
-	p := onShared(t, parts.AnyVersion)
+	p := checktest.Shared(t, parts.AnyVersion)
 	p.Outbox()
 	_, err := slot.Create(t.Context(), p.Conn, p.Config())
 	require.NoError(t, err)

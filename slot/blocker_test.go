@@ -8,19 +8,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/postrider/postrider/internal/check/checktest"
 	"github.com/postrider/postrider/slot"
 )
 
 // A prepared transaction belongs to no session, and nothing but its gid ends it.
 func TestBlocked_SaysHowToEndAPreparedTransaction(t *testing.T) {
 	t.Parallel()
-	for name, wait := range map[string]func(p *place) error{
-		"for the slot": func(p *place) error { _, err := slot.Create(t.Context(), p.Conn, p.Config()); return err },
-		"for the rows": func(p *place) error { return slot.AwaitCommitted(t.Context(), p.Conn, p.NextXID(), nil) }, // takes ten seconds
+	for name, wait := range map[string]func(p *checktest.DB) error{
+		"for the slot": func(p *checktest.DB) error { _, err := slot.Create(t.Context(), p.Conn, p.Config()); return err },
+		"for the rows": func(p *checktest.DB) error { return slot.AwaitCommitted(t.Context(), p.Conn, p.NextXID(), nil) }, // takes ten seconds
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p, _ := onOwn(t, "17", map[string]string{"max_prepared_transactions": "5"})
+			p, _ := checktest.Own(t, "17", map[string]string{"max_prepared_transactions": "5"})
 			p.Open(`SAVEPOINT s; SELECT pg_current_xact_id()`) // a session is advised in another way
 			forgotten := p.Open(`SELECT pg_current_xact_id()`)
 			_, err := forgotten.Exec(t.Context(), `PREPARE TRANSACTION 'it''s'`)
@@ -38,7 +39,7 @@ func TestBlocked_SaysHowToEndAPreparedTransaction(t *testing.T) {
 // Most transactions end by themselves: to end them takes back what somebody has written.
 func TestBlocked_OffersToEndOnlyWhatLasts(t *testing.T) {
 	t.Parallel()
-	p, _ := onOwn(t, "17", nil)
+	p, _ := checktest.Own(t, "17", nil)
 	pid := p.Open(`SELECT pg_current_xact_id()`).PgConn().PID()
 	offer := fmt.Sprintf("SELECT pg_terminate_backend(%d);", pid)
 	err := slot.Blocked(t.Context(), p.Conn, p.Name, nil)

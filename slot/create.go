@@ -85,7 +85,7 @@ func createExporting(ctx context.Context, conn *pgconn.PgConn, cfg Config) (
 	if cfg.Failover {
 		action = "(SNAPSHOT 'export', FAILOVER)"
 	}
-	return pglogrepl.CreateReplicationSlot(ctx, conn, postgres.QuoteName(cfg.Name), plugin,
+	return pglogrepl.CreateReplicationSlot(ctx, conn, postgres.QuoteName(cfg.Name), Plugin,
 		pglogrepl.CreateReplicationSlotOptions{Mode: pglogrepl.LogicalReplication,
 			SnapshotAction: action})
 }
@@ -146,7 +146,7 @@ func createSQL(cfg Config) string {
 		options += ", failover => true"
 	}
 	return fmt.Sprintf("SELECT pg_catalog.pg_create_logical_replication_slot('%s', '%s', %s)",
-		cfg.Name, plugin, options)
+		cfg.Name, Plugin, options)
 }
 
 // Blocked says whom the creation of a slot waits for, or has waited for until cause, which may be
@@ -171,11 +171,11 @@ func Blocked(ctx context.Context, conn *pgx.Conn, name string, cause error) erro
 	if cause != nil {
 		err = fmt.Errorf("%w: %w", err, cause)
 	}
-	return &Error{Err: err, WAL: noSlotYet, Fix: fix + endPrepared(blockers)}
+	return &Error{Err: err, WAL: NoSlotYet, Fix: fix + endPrepared(blockers)}
 }
 
 // noSlotYet is what it means for the WAL that a slot could not be made.
-const noSlotYet = "there is no slot, so nothing is kept: rows committed before it exists are " +
+const NoSlotYet = "there is no slot, so nothing is kept: rows committed before it exists are " +
 	"not published"
 
 // unfit says why the server makes no logical slots: its wal_level, which is the usual reason, or
@@ -186,7 +186,7 @@ func unfit(ctx context.Context, conn *pgx.Conn, name string, cause error) error 
 	if err != nil || level == "logical" {
 		return fmt.Errorf("create slot %q: %w", name, commandError(ctx, conn, cause, name))
 	}
-	return fmt.Errorf("create slot %q: %w", name, wrongLevel(level))
+	return fmt.Errorf("create slot %q: %w", name, WrongLevel(level))
 }
 
 // fixWALLevel is for people with a server of their own, and for those with a managed one.
@@ -201,13 +201,13 @@ func full(ctx context.Context, conn *pgx.Conn, name string, cause error) error {
 	_ = conn.QueryRow(ctx, `SELECT pg_catalog.current_setting('max_replication_slots')::int`).Scan(&limit)
 	return &Error{
 		Err: fmt.Errorf("create slot %q: %w: %w", name, ErrNoFreeSlot, cause),
-		WAL: noSlotYet,
-		Fix: fixSlotLimit(limit),
+		WAL: NoSlotYet,
+		Fix: FixSlotLimit(limit),
 	}
 }
 
 // fixSlotLimit leaves room for more than one more: changing it takes a restart.
-func fixSlotLimit(limit int) string {
+func FixSlotLimit(limit int) string {
 	return "postrider slot list   # one that nobody needs can be dropped; or:\n" +
 		fmt.Sprintf("ALTER SYSTEM SET max_replication_slots = %d; -- takes effect when the server is "+
 			"restarted", max(20, 2*limit))
@@ -239,7 +239,7 @@ func commandError(ctx context.Context, conn *pgx.Conn, err error, name string) e
 	case "55000": // object_not_in_prerequisite_state
 		return &Error{
 			Err: fmt.Errorf("%w: %w", ErrServer, err),
-			WAL: noSlotYet,
+			WAL: NoSlotYet,
 			Fix: "postrider check",
 		}
 	}

@@ -34,7 +34,7 @@ func Diagnose(ctx context.Context, conn *pgx.Conn, need Requirements) (*Publicat
 	p, err := VerifyPublication(ctx, conn, need.Publication, need.Tables)
 	if broken := new(PublicationError); errors.As(err, &broken) {
 		_, missing := Get(ctx, conn, need.Slot.Name)
-		broken.NoSlot = isMissing(missing)
+		broken.NoSlot = IsMissing(missing)
 	}
 	return p, err
 }
@@ -54,9 +54,9 @@ func VerifyServer(ctx context.Context, conn *pgx.Conn) error {
 	case err != nil:
 		return fmt.Errorf("ask the server what it is: %w", postgres.Error(err))
 	case standby:
-		return aStandby()
+		return AStandby()
 	case level != "logical" && postgres.Major(conn) < autoLogical:
-		return wrongLevel(level)
+		return WrongLevel(level)
 	}
 	return nil
 }
@@ -64,9 +64,9 @@ func VerifyServer(ctx context.Context, conn *pgx.Conn) error {
 // VerifyRole reports that the role of the connection may not replicate, as far as its attributes
 // tell. Only the server knows: a session is not refused for it beforehand.
 func VerifyRole(ctx context.Context, conn *pgx.Conn) error {
-	r, err := readRole(ctx, conn)
-	if err == nil && !r.replicates() {
-		return noRight(r.name, nil)
+	r, err := ReadRole(ctx, conn)
+	if err == nil && !r.Replicates() {
+		return NoRight(r.Name, nil)
 	}
 	return err
 }
@@ -80,11 +80,11 @@ func Absent(ctx context.Context, conn *pgx.Conn, need Requirements, missing erro
 	if err := VerifyRole(ctx, conn); err != nil {
 		return err
 	}
-	switch used, err := firstUsedTable(ctx, conn, need.Tables); {
+	switch used, err := FirstUsedTable(ctx, conn, need.Tables); {
 	case err != nil:
 		return err
 	case used != "":
-		return lacksConsent(need.Slot.Name, used)
+		return LacksConsent(need.Slot.Name, used)
 	}
 	if e := new(Error); errors.As(missing, &e) {
 		first := *e
@@ -96,7 +96,7 @@ func Absent(ctx context.Context, conn *pgx.Conn, need Requirements, missing erro
 }
 
 // aStandby: slots are on the primary, and so is whatever a command would have to write.
-func aStandby() error {
+func AStandby() error {
 	return &Error{
 		Err: &diagnosis{"the server is a standby, and rows are relayed from the primary",
 			[]error{postgres.ErrNotWritable}},
@@ -113,18 +113,18 @@ const keptMaybe = "nothing is confirmed while this lasts; if the slot exists, it
 const keptByPrimary = "if the slot exists on the primary, it keeps WAL there, more with every " +
 	"write"
 
-func wrongLevel(level string) error {
+func WrongLevel(level string) error {
 	return &Error{
 		Err: &diagnosis{"wal_level is " + level + ", and a logical slot needs logical",
 			[]error{ErrServer}},
-		WAL: noSlotYet,
+		WAL: NoSlotYet,
 		Fix: fixWALLevel,
 	}
 }
 
 // noRight says that a role may not replicate. cause is the server's refusal, whose words differ
 // from version to version; nil: nothing was tried.
-func noRight(role string, cause error) error {
+func NoRight(role string, cause error) error {
 	is := []error{postgres.ErrPermission}
 	if cause != nil {
 		is = append(is, cause)
@@ -172,8 +172,8 @@ func RefusedStream(ctx context.Context, pg postgres.Config, name string, err err
 // denied says which right is missing, as far as that is known: the code is also that of an output
 // plugin which may not be used.
 func denied(ctx context.Context, conn *pgx.Conn, err error) error {
-	if r, roleErr := readRole(ctx, conn); roleErr == nil && !r.replicates() {
-		return noRight(r.name, err)
+	if r, roleErr := ReadRole(ctx, conn); roleErr == nil && !r.Replicates() {
+		return NoRight(r.Name, err)
 	}
 	return &Error{
 		Err: postgres.Error(err), WAL: keptMaybe,

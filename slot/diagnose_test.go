@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"github.com/postrider/postrider/internal/check/checktest"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/slot"
@@ -18,7 +19,7 @@ import (
 )
 
 // diagnosed is what Diagnose says of a place, and its advice.
-func diagnosed(t *testing.T, p *place) (wal, fix string, err error) {
+func diagnosed(t *testing.T, p *checktest.DB) (wal, fix string, err error) {
 	t.Helper()
 	_, err = slot.Diagnose(t.Context(), p.Conn, p.Need())
 	var advised interface{ Advice() (wal, fix string) }
@@ -32,7 +33,7 @@ func diagnosed(t *testing.T, p *place) (wal, fix string, err error) {
 func TestDiagnose_TellsTheWALLevelAndAStandbyFromALostSlot(t *testing.T) {
 	t.Parallel()
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
-		p, s := onOwn(t, version, map[string]string{"wal_level": "replica"})
+		p, s := checktest.Own(t, version, map[string]string{"wal_level": "replica"})
 		p.Outbox()
 		wal, fix, err := diagnosed(t, p)
 		require.EqualError(t, err, "wal_level is replica, and a logical slot needs logical")
@@ -68,7 +69,7 @@ func TestDiagnose_TellsTheWALLevelAndAStandbyFromALostSlot(t *testing.T) {
 
 // What is to be typed can be typed: no publication is made of a table that does not exist, and no slot keeps what nobody has made.
 func TestDiagnose_AdvisesWhatWorksOnAnEmptyDatabase(t *testing.T) {
-	p := onShared(t, "17")
+	p := checktest.Shared(t, "17")
 	wal, fix, err := diagnosed(t, p)
 	require.EqualError(t, err, "table public.outbox does not exist")
 	require.Contains(t, fix, "postrider init")

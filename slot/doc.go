@@ -39,16 +39,6 @@
 //   - diagnose.go     the cause of a failure, in one sentence
 //   - errors.go       Error, LostError, PublicationError
 //   - gap.go          what a lost slot has not delivered
-//
-// What `postrider check` looks at:
-//
-//   - finding.go                Finding, the result of one check
-//   - preflight.go              Check
-//   - preflight_connection.go   role and connections
-//   - preflight_failover.go     standbys
-//   - preflight_objects.go      publication and tables
-//   - preflight_server.go       version, TLS, pooler
-//   - preflight_settings.go     settings of the server
-//   - preflight_slot.go         the slot
-//   - preflight_table.go        keys, growth and vacuum of a table
+//   - role.go         the role of a connection
+//   - connection.go   what to change when a connection fails
 package slot

@@ -160,7 +160,7 @@ func (e *PublicationError) Advice() (wal, fix string) {
 		"does not hold their table are never sent: look for them in the table"
 	switch {
 	case e.NoSlot:
-		wal = noSlotYet
+		wal = NoSlotYet
 	case e.InTable:
 		wal = "the slot keeps WAL while the relay is stopped, but rows that are not in the WAL are " +
 			"never sent: they are in the table"

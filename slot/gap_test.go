@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/postrider/postrider/internal/check/checktest"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/slot"
 )
@@ -15,7 +16,7 @@ import (
 // finds that he may not read.
 func TestMeasureGap_RunsNoCodeOfATablesOwner(t *testing.T) {
 	testdb.Versions(t, testdb.All, func(t *testing.T, version string) {
-		p := onShared(t, version)
+		p := checktest.Shared(t, version)
 		p.Exec(`CREATE TABLE caught (who text); GRANT INSERT ON caught TO PUBLIC;
 			CREATE FUNCTION act() RETURNS int VOLATILE LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.caught VALUES (current_user); RETURN 1; END $$;
 			CREATE FUNCTION harmless() RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RETURN public.act(); END $$;

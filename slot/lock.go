@@ -56,7 +56,7 @@ func (l *Lock) take(ctx context.Context, slot string) error {
 		return &Error{
 			Err: fmt.Errorf("lock the tables for slot %q: it takes a temporary slot: %w: %w", slot,
 				ErrNoFreeSlot, err),
-			Fix: fixSlotLimit(limit),
+			Fix: FixSlotLimit(limit),
 		}
 	}
 	if err != nil {

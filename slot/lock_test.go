@@ -9,13 +9,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/postrider/postrider/internal/check/checktest"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/slot"
 )
 
 func TestLock_IsForOneProcess(t *testing.T) {
-	p := onShared(t, "")
+	p := checktest.Shared(t, "")
 	one, err := slot.TryLock(t.Context(), p.Postgres, p.Name+"_a")
 	require.NoError(t, err)
 	_, err = slot.TryLock(t.Context(), p.Postgres, p.Name+"_a")
@@ -47,7 +48,7 @@ func TestLock_IsForOneProcess(t *testing.T) {
 // Who may not replicate can neither take the lock nor the name of its slot, nor an advisory lock that stands in its way.
 func TestLock_CannotBeTakenWithLesserRights(t *testing.T) {
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
-		p := onShared(t, version)
+		p := checktest.Shared(t, version)
 		weak := p.Role("weak_" + p.Name)
 		_, err := slot.TryLock(t.Context(), weak, p.Name)
 		require.ErrorIs(t, err, postgres.ErrPermission)
@@ -63,7 +64,7 @@ func TestLock_CannotBeTakenWithLesserRights(t *testing.T) {
 }
 
 func TestLock_SaysThatNoSlotIsFree(t *testing.T) {
-	p, _ := onOwn(t, "18", map[string]string{"max_replication_slots": "1"})
+	p, _ := checktest.Own(t, "18", map[string]string{"max_replication_slots": "1"})
 	p.Exec(fmt.Sprintf("SELECT pg_create_physical_replication_slot('%s')", p.Name))
 	_, err := slot.TryLock(t.Context(), p.Postgres, p.Name)
 	require.ErrorIs(t, err, slot.ErrNoFreeSlot)

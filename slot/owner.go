@@ -41,14 +41,14 @@ func readOwner(ctx context.Context, conn *pgx.Conn, publication uint32) (*owner,
 
 // foreign reports whether a table that it lacks belongs to another role than the publication. Who
 // may add it still is a superuser, or trusted by both.
-func (p *Publication) foreign(t Table) bool {
+func (p *Publication) Foreign(t Table) bool {
 	return p.owner != nil && t.OID != 0 && p.owner.oid != t.owner
 }
 
 // trusted refuses a publication that somebody else has made where the right to change it says
 // nothing: a superuser has it for every one.
 func (p *Publication) trusted(t Table) error {
-	if !p.foreign(t) || p.owner.super == "" {
+	if !p.Foreign(t) || p.owner.super == "" {
 		return nil
 	}
 	return &Error{
@@ -57,13 +57,13 @@ func (p *Publication) trusted(t Table) error {
 			p.Name, p.owner.name, t.Name, ErrForeign),
 		WAL: "nothing was changed",
 		Fix: "once it is clear who made it, give it to a superuser; or choose another name with " +
-			"replication.publication:\n" + p.takeSQL(),
+			"replication.publication:\n" + p.TakeSQL(),
 	}
 }
 
 // takeSQL gives the publication to the superuser who types it: among the owners of several tables
 // it would change hands with each.
-func (p *Publication) takeSQL() string {
+func (p *Publication) TakeSQL() string {
 	to := "CURRENT_USER"
 	if p.owner.super != "" {
 		to = postgres.QuoteName(p.owner.super)
@@ -73,14 +73,14 @@ func (p *Publication) takeSQL() string {
 
 // belonging goes on from the name of the publication.
 func (p *Publication) belonging(t Table) string {
-	if !p.foreign(t) {
+	if !p.Foreign(t) {
 		return ""
 	}
 	return fmt.Sprintf(", which belongs to role %q", p.owner.name)
 }
 
 // caution is the remark behind SQL that takes the publication.
-func (p *Publication) caution() string {
+func (p *Publication) Caution() string {
 	return fmt.Sprintf(" -- once it is clear who role %q is, who could take the table out again; "+
 		"or name another in replication.publication", p.owner.name)
 }

@@ -3,6 +3,8 @@ package slot_test
 import (
 	"testing"
 
+	"github.com/postrider/postrider/internal/check"
+	"github.com/postrider/postrider/internal/check/checktest"
 	"github.com/postrider/postrider/test/parts/testdb"
 
 	"github.com/stretchr/testify/require"
@@ -14,7 +16,7 @@ func TestPublication_TakesPartitionsUnderTheirOwnNames(t *testing.T) {
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		for name, of := range map[string]string{"of the table": "FOR TABLE outbox", "of all tables": "FOR ALL TABLES"} {
 			t.Run(name, func(t *testing.T) {
-				p := onShared(t, version)
+				p := checktest.Shared(t, version)
 				p.Exec(testdb.PartitionedSQL + "CREATE PUBLICATION postrider " + of)
 				got, err := slot.VerifyPublication(t.Context(), p.Conn, "postrider", []string{"public.outbox"})
 				require.NoError(t, err)
@@ -23,9 +25,9 @@ func TestPublication_TakesPartitionsUnderTheirOwnNames(t *testing.T) {
 				require.Subset(t, []string{"public.child", "public.other"}, got.Others, "partitions are no other tables")
 				require.NoError(t, verify(p, "public.outbox", "public.outbox_2_1"), "a partition with a name of its own")
 
-				findings := slot.Check(t.Context(), slot.Preflight{Postgres: p.Postgres, Need: p.Need()})
-				f := finding(t, findings, "partitions")
-				require.Equal(t, slot.SeverityWarning, f.Severity)
+				findings := check.Server(t.Context(), check.Preflight{Postgres: p.Postgres, Need: p.Need()})
+				f := checktest.Finding(t, findings, "partitions")
+				require.Equal(t, check.SeverityWarning, f.Severity)
 				p.Exec(f.Fix)
 				got, err = slot.VerifyPublication(t.Context(), p.Conn, "postrider", []string{"public.outbox"})
 				require.NoError(t, err)
@@ -37,7 +39,7 @@ func TestPublication_TakesPartitionsUnderTheirOwnNames(t *testing.T) {
 
 // A table may be a partition of another one that is relayed, too. What is below both is of the nearest, in whatever order they are named.
 func TestOIDs_GivesAPartitionToTheNearestTable(t *testing.T) {
-	p := onShared(t, "")
+	p := checktest.Shared(t, "")
 	p.Exec(`CREATE TABLE outer_box (id int, payload text) PARTITION BY RANGE (id);
 		CREATE TABLE outer_1 PARTITION OF outer_box FOR VALUES FROM (0) TO (10);
 		CREATE TABLE inner_box PARTITION OF outer_box FOR VALUES FROM (10) TO (20) PARTITION BY LIST (id);
@@ -61,7 +63,7 @@ func TestOIDs_GivesAPartitionToTheNearestTable(t *testing.T) {
 
 // A child by INHERITS is a table of its own: its rows do not come as those of its parent.
 func TestOIDs_LeavesOutChildrenThatAreNoPartitions(t *testing.T) {
-	p := onShared(t, "")
+	p := checktest.Shared(t, "")
 	p.Exec("CREATE TABLE parent (id int); CREATE TABLE child () INHERITS (parent)")
 	oids, err := slot.OIDs(t.Context(), p.Conn, []string{"public.parent"})
 	require.NoError(t, err)

@@ -53,7 +53,7 @@ func Find(ctx context.Context, conn *pgx.Conn, need Requirements,
 	case err == nil:
 		err = Verify(status.Slot, conn.Config().Database)
 		return status.Slot, false, err
-	case !isMissing(err):
+	case !IsMissing(err):
 		return Slot{}, false, err
 	case !mayCreate:
 		return Slot{}, false, Disappeared(need.Slot.Name, 0)
@@ -64,20 +64,20 @@ func Find(ctx context.Context, conn *pgx.Conn, need Requirements,
 
 func mayBeCreated(ctx context.Context, conn *pgx.Conn, need Requirements) error {
 	if !need.Slot.Create {
-		return notToBeCreated(need.Slot.Name)
+		return NotToBeCreated(need.Slot.Name)
 	}
-	used, err := firstUsedTable(ctx, conn, need.Tables)
+	used, err := FirstUsedTable(ctx, conn, need.Tables)
 	if err == nil && used != "" {
-		return lacksConsent(need.Slot.Name, used)
+		return LacksConsent(need.Slot.Name, used)
 	}
 	return err
 }
 
-func notToBeCreated(name string) error {
+func NotToBeCreated(name string) error {
 	return missingSlot(name, "and slot.create is false", "postrider slot create "+name)
 }
 
-func lacksConsent(name, usedTable string) error {
+func LacksConsent(name, usedTable string) error {
 	return missingSlot(name, "but table "+usedTable+
 		" has held rows: a slot that is made now never sends them", fixConsent(name))
 }
@@ -109,7 +109,7 @@ func createMissing(ctx context.Context, conn *pgx.Conn, need Requirements,
 // our own remembers whether a slot was here before, so this is how a first start is told from a
 // slot that was dropped. The size needs no right to read the table, and it stays when rows are
 // deleted in the transaction that inserted them.
-func firstUsedTable(ctx context.Context, conn *pgx.Conn, tables []string) (string, error) {
+func FirstUsedTable(ctx context.Context, conn *pgx.Conn, tables []string) (string, error) {
 	for _, table := range tables {
 		schema, name := SplitTable(table)
 		var bytes int64

@@ -271,7 +271,7 @@ func (p *Publication) Problems() []*PublicationError {
 				problems = append(problems, missingTable(p.Name, t.Name))
 			}
 		}
-		fix := CreatePublicationSQL(p.Name, p.names())
+		fix := CreatePublicationSQL(p.Name, p.Names())
 		if len(problems) > 0 {
 			fix = "postrider init   # makes table, publication and slot, and leaves alone what exists"
 		}
@@ -315,7 +315,7 @@ func (p *Publication) Problems() []*PublicationError {
 	return problems
 }
 
-func (p *Publication) names() []string {
+func (p *Publication) Names() []string {
 	names := make([]string, len(p.Tables))
 	for i, t := range p.Tables {
 		names[i] = t.Name

@@ -12,19 +12,21 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/postrider/postrider/internal/check"
+	"github.com/postrider/postrider/internal/check/checktest"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/slot"
 	"github.com/postrider/postrider/sql"
 )
 
-func verify(p *place, tables ...string) error {
+func verify(p *checktest.DB, tables ...string) error {
 	_, err := slot.VerifyPublication(p.T.Context(), p.Conn, "postrider", tables)
 	return err
 }
 
 // repair runs the SQL that an error advises, and expects it to help.
-func repair(p *place, err error, tables ...string) {
+func repair(p *checktest.DB, err error, tables ...string) {
 	p.T.Helper()
 	var problem *slot.PublicationError
 	require.ErrorAs(p.T, err, &problem)
@@ -45,7 +47,7 @@ func TestPublication_ProblemsAreRepairedByTheirSQL(t *testing.T) {
 				CREATE PUBLICATION postrider FOR TABLE outbox_1`, "partitioned"},
 		} {
 			t.Run(c.name, func(t *testing.T) {
-				p := onShared(t, version)
+				p := checktest.Shared(t, version)
 				p.Exec(c.setup)
 				err := verify(p, "public.outbox")
 				require.ErrorContains(t, err, c.text)
@@ -57,7 +59,7 @@ func TestPublication_ProblemsAreRepairedByTheirSQL(t *testing.T) {
 
 func TestPublication_PartitionedTableComesUnderTheRoot(t *testing.T) {
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
-		p := onShared(t, version)
+		p := checktest.Shared(t, version)
 		script, err := sql.Outbox(sql.Partitioned, "public", "outbox")
 		require.NoError(t, err)
 		p.Exec(script)
@@ -70,7 +72,7 @@ func TestPublication_PartitionedTableComesUnderTheRoot(t *testing.T) {
 }
 
 func TestPublication_SeesWhatCannotBeRepaired(t *testing.T) {
-	p := onShared(t, "17")
+	p := checktest.Shared(t, "17")
 	p.Exec(`CREATE TABLE outbox (id int); CREATE VIEW seen AS SELECT * FROM outbox; CREATE UNLOGGED TABLE unsafe (id int)`)
 	p.Exec(`CREATE PUBLICATION postrider FOR ALL TABLES`)
 	require.NoError(t, verify(p, "public.outbox"))
@@ -82,7 +84,7 @@ func TestPublication_SeesWhatCannotBeRepaired(t *testing.T) {
 }
 
 func TestInspect_ReportsFiltersListsAndOthers(t *testing.T) {
-	p := onShared(t, "18")
+	p := checktest.Shared(t, "18")
 	p.Exec(`CREATE TABLE outbox (id int, a int, b int GENERATED ALWAYS AS (a + 1) STORED, c text); CREATE TABLE other (id int)`)
 	p.Exec(`CREATE PUBLICATION postrider FOR TABLE outbox (id, c) WHERE (id > 3), other WITH (publish = 'insert, update')`)
 	got, err := slot.Inspect(t.Context(), p.Conn, "postrider", []string{"public.outbox"})
@@ -94,13 +96,13 @@ func TestInspect_ReportsFiltersListsAndOthers(t *testing.T) {
 	require.Equal(t, "(id > 3)", got.Tables[0].RowFilter)
 	require.True(t, got.Update)
 
-	findings := slot.Check(t.Context(), slot.Preflight{Postgres: p.Postgres, Need: p.Need()})
+	findings := check.Server(t.Context(), check.Preflight{Postgres: p.Postgres, Need: p.Need()})
 	for _, code := range []string{"row_filter", "publication_tables", "publication_publish"} {
-		f := finding(t, findings, code)
-		require.Equal(t, slot.SeverityWarning, f.Severity, code)
+		f := checktest.Finding(t, findings, code)
+		require.Equal(t, check.SeverityWarning, f.Severity, code)
 	}
-	p.Exec(finding(t, findings, "publication_publish").Fix)
-	p.Exec(finding(t, findings, "publication_tables").Fix)
+	p.Exec(checktest.Finding(t, findings, "publication_publish").Fix)
+	p.Exec(checktest.Finding(t, findings, "publication_tables").Fix)
 	got, err = slot.Inspect(t.Context(), p.Conn, "postrider", []string{"public.outbox"})
 	require.NoError(t, err)
 	require.Empty(t, got.Others)
@@ -110,7 +112,7 @@ func TestInspect_ReportsFiltersListsAndOthers(t *testing.T) {
 }
 
 func TestInspect_Reads14WithoutItsMissingColumns(t *testing.T) {
-	p := onShared(t, "14")
+	p := checktest.Shared(t, "14")
 	p.Exec(`CREATE TABLE outbox (id int, a int, b int GENERATED ALWAYS AS (a + 1) STORED)`)
 	p.Exec(slot.CreatePublicationSQL("postrider", []string{"public.outbox"}))
 	got, err := slot.Inspect(t.Context(), p.Conn, "postrider", []string{"public.outbox"})
@@ -120,7 +122,7 @@ func TestInspect_Reads14WithoutItsMissingColumns(t *testing.T) {
 }
 
 func TestPublication_QuotesNames(t *testing.T) {
-	p := onShared(t, "17")
+	p := checktest.Shared(t, "17")
 	p.Exec(`CREATE SCHEMA "My Shop"; CREATE TABLE "My Shop"."Out""box" (id int)`)
 	_, err := slot.EnsurePublication(t.Context(), p.Conn, `Post"rider`, []string{`My Shop.Out"box`})
 	require.NoError(t, err)
@@ -132,7 +134,7 @@ func TestPublication_QuotesNames(t *testing.T) {
 }
 
 func TestEnsurePublication_NeedsTheOwner(t *testing.T) {
-	p := onShared(t, "17")
+	p := checktest.Shared(t, "17")
 	p.Exec("CREATE TABLE outbox (id int)")
 	p.Exec("CREATE ROLE stranger_" + p.Name + " LOGIN")
 	p.Exec("SET ROLE stranger_" + p.Name)
@@ -143,7 +145,7 @@ func TestEnsurePublication_NeedsTheOwner(t *testing.T) {
 }
 
 // foreign makes an outbox, and a publication without it that belongs to a role which has no right to the table.
-func (p *place) foreign() (role string) {
+func foreign(p *checktest.DB) (role string) {
 	p.T.Helper()
 	role = "another_" + p.Name
 	p.Role(role)
@@ -154,8 +156,8 @@ func (p *place) foreign() (role string) {
 // A superuser may change every publication, so that nothing but its owner tells who made it.
 func TestAddTables_LeavesAPublicationOfAnotherRoleAlone(t *testing.T) {
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
-		p := onShared(t, version)
-		role := p.foreign()
+		p := checktest.Shared(t, version)
+		role := foreign(p)
 		p.Exec(`CREATE ROLE second_` + p.Name + `; ALTER TABLE outbox OWNER TO second_` + p.Name)
 		p.Exec(`CREATE ROLE third_` + p.Name + `; CREATE TABLE tasks (id int PRIMARY KEY); ALTER TABLE tasks OWNER TO third_` + p.Name)
 		tables := []string{"public.outbox", "public.tasks"}
@@ -180,8 +182,8 @@ func TestAddTables_LeavesAPublicationOfAnotherRoleAlone(t *testing.T) {
 
 func TestEnsurePublicationSQL_LeavesAPublicationOfAnotherRoleAlone(t *testing.T) {
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
-		p := onShared(t, version)
-		role := p.foreign()
+		p := checktest.Shared(t, version)
+		role := foreign(p)
 		script := slot.EnsurePublicationSQL("postrider", []string{"public.outbox"})
 		_, err := p.Conn.Exec(t.Context(), script)
 		refused := new(pgconn.PgError)
@@ -212,8 +214,8 @@ func TestVerifyPublication_AdvisesNoTableForAPublicationOfAnotherRole(t *testing
 		ALTER TABLE outbox ATTACH PARTITION outbox_1 DEFAULT`
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		for setup, text := range map[string]string{"": "is not in publication", partitioned: "is partitioned"} {
-			p := onShared(t, version)
-			role := p.foreign()
+			p := checktest.Shared(t, version)
+			role := foreign(p)
 			p.Exec(setup)
 			relay, err := postgres.Connect(t.Context(), p.Role("relay_"+p.Name))
 			require.NoError(t, err)
@@ -242,20 +244,20 @@ func TestVerifyPublication_AdvisesNoTableForAPublicationOfAnotherRole(t *testing
 
 // What check advises against other tables puts the outbox into the publication, too.
 func TestCheck_AdvisesNoTableForAPublicationOfAnotherRole(t *testing.T) {
-	p := onShared(t, "18")
-	p.foreign()
+	p := checktest.Shared(t, "18")
+	foreign(p)
 	p.Exec("CREATE TABLE other (id int); ALTER PUBLICATION postrider ADD TABLE other")
-	findings := slot.Check(t.Context(), slot.Preflight{Postgres: p.Postgres, Need: p.Need()})
+	findings := check.Server(t.Context(), check.Preflight{Postgres: p.Postgres, Need: p.Need()})
 	for _, code := range []string{"table", "publication_tables"} {
-		require.Contains(t, finding(t, findings, code).Fix, " OWNER TO ", code)
+		require.Contains(t, checktest.Finding(t, findings, code).Fix, " OWNER TO ", code)
 	}
-	p.heal(finding(t, findings, "publication_tables"))
+	p.Heal(checktest.Finding(t, findings, "publication_tables"))
 	require.NoError(t, verify(p, "public.outbox"))
 }
 
 func TestRelation_DescribesWhatTheStreamWillBring(t *testing.T) {
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
-		p := onShared(t, version)
+		p := checktest.Shared(t, version)
 		p.Exec(`CREATE TABLE outbox (id int PRIMARY KEY, gone int, "Name" varchar(9), twice int GENERATED ALWAYS AS (id * 2) STORED);
 			ALTER TABLE outbox DROP COLUMN gone`)
 		rel, err := slot.Relation(t.Context(), p.Conn, "public.outbox")

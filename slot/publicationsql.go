@@ -35,7 +35,7 @@ func QuoteTable(table string) string {
 	return pgx.Identifier{schema, name}.Sanitize()
 }
 
-func quoteTables(tables []string) string {
+func QuoteTables(tables []string) string {
 	quoted := make([]string, len(tables))
 	for i, t := range tables {
 		quoted[i] = QuoteTable(t)
@@ -47,7 +47,7 @@ func quoteTables(tables []string) string {
 func CreatePublicationSQL(name string, tables []string) string {
 	of := ""
 	if len(tables) > 0 {
-		of = " FOR TABLE " + quoteTables(tables)
+		of = " FOR TABLE " + QuoteTables(tables)
 	}
 	return "CREATE PUBLICATION " + postgres.QuoteName(name) + of +
 		" WITH (publish = 'insert', publish_via_partition_root = true);"
@@ -113,8 +113,8 @@ func (p *Publication) addSQL(t Table) string {
 	switch {
 	case p.AllTables || t.Membership != 0:
 		return ""
-	case p.foreign(t):
-		return " " + p.takeSQL() + " " + addTableSQL(p.Name, t.Name) + p.caution()
+	case p.Foreign(t):
+		return " " + p.TakeSQL() + " " + addTableSQL(p.Name, t.Name) + p.Caution()
 	}
 	return " " + addTableSQL(p.Name, t.Name)
 }

@@ -5,13 +5,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/postrider/postrider/internal/check/checktest"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/slot"
 )
 
 // A view that somebody puts in the place of the table would run with the rights of whoever reads it.
 func TestRelation_IsATable(t *testing.T) {
-	p := onShared(t, "")
+	p := checktest.Shared(t, "")
 	p.Outbox()
 	_, err := slot.Relation(t.Context(), p.Conn, "public.outbox")
 	require.NoError(t, err)

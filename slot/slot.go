@@ -14,7 +14,7 @@ import (
 )
 
 // plugin is the output plugin whose messages the decoder reads.
-const plugin = "pgoutput"
+const Plugin = "pgoutput"
 
 // Slot is a row of pg_replication_slots. What the server's version does not have is zero.
 type Slot struct {

@@ -12,6 +12,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"github.com/postrider/postrider/internal/check"
+	"github.com/postrider/postrider/internal/check/checktest"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/slot"
@@ -20,7 +22,7 @@ import (
 
 func TestSlot_LivesFromCreateToDrop(t *testing.T) {
 	testdb.Versions(t, testdb.All, func(t *testing.T, version string) {
-		p := onShared(t, version)
+		p := checktest.Shared(t, version)
 		_, err := slot.Get(t.Context(), p.Conn, p.Name)
 		require.ErrorIs(t, err, slot.ErrNotFound)
 
@@ -67,7 +69,7 @@ func names(all []slot.Status) []string {
 
 func TestCreate_WithFailoverNeeds17(t *testing.T) {
 	testdb.Versions(t, []string{"16", "17"}, func(t *testing.T, version string) {
-		p := onShared(t, version)
+		p := checktest.Shared(t, version)
 		cfg := p.Config()
 		cfg.Failover = true
 		s, err := slot.Create(t.Context(), p.Conn, cfg)
@@ -82,7 +84,7 @@ func TestCreate_WithFailoverNeeds17(t *testing.T) {
 
 func TestCreate_SaysWhomItWaitsFor(t *testing.T) {
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
-		p := onShared(t, version)
+		p := checktest.Shared(t, version)
 		p.Exec("CREATE TABLE held (a int)")
 		holder := parts.Connect(t, p.DSN)
 		_, err := holder.Exec(t.Context(), "SET application_name = 'nightly'; BEGIN; INSERT INTO held VALUES (1)")
@@ -103,7 +105,7 @@ func TestCreate_SaysWhomItWaitsFor(t *testing.T) {
 func TestCreate_NeedsAFreeSlot(t *testing.T) {
 	t.Parallel()
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
-		p, _ := onOwn(t, version, map[string]string{"max_replication_slots": "1"})
+		p, _ := checktest.Own(t, version, map[string]string{"max_replication_slots": "1"})
 		_, err := slot.Create(t.Context(), p.Conn, p.Config())
 		require.NoError(t, err)
 		second := p.Config()
@@ -115,15 +117,15 @@ func TestCreate_NeedsAFreeSlot(t *testing.T) {
 		need := p.Need()
 		need.Slot = second
 		p.Outbox()
-		f := finding(t, slot.Check(t.Context(), slot.Preflight{Postgres: p.Postgres, Need: need}), "slot")
-		require.Equal(t, slot.SeverityError, f.Severity)
+		f := checktest.Finding(t, check.Server(t.Context(), check.Preflight{Postgres: p.Postgres, Need: need}), "slot")
+		require.Equal(t, check.SeverityError, f.Severity)
 		require.Contains(t, f.Observed, "1 of 1")
 	})
 }
 
 func TestCreate_NeedsTheRightToReplicate(t *testing.T) {
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
-		p := onShared(t, version)
+		p := checktest.Shared(t, version)
 		p.Exec("CREATE ROLE plain_" + p.Name + " LOGIN")
 		conn := parts.Connect(t, p.DSN)
 		_, err := conn.Exec(t.Context(), "SET ROLE plain_"+p.Name)
@@ -136,14 +138,14 @@ func TestCreate_NeedsTheRightToReplicate(t *testing.T) {
 
 func TestCreate_NeedsLogicalWAL(t *testing.T) {
 	t.Parallel()
-	p, _ := onOwn(t, "17", map[string]string{"wal_level": "replica"})
+	p, _ := checktest.Own(t, "17", map[string]string{"wal_level": "replica"})
 	_, err := slot.Create(t.Context(), p.Conn, p.Config())
 	require.ErrorIs(t, err, slot.ErrServer)
 	require.Contains(t, advice(t, err), "ALTER SYSTEM SET wal_level = logical;")
 }
 
 func TestDrop_RefusesAnActiveSlot(t *testing.T) {
-	p := onShared(t, "17")
+	p := checktest.Shared(t, "17")
 	p.Outbox()
 	_, err := slot.Create(t.Context(), p.Conn, p.Config())
 	require.NoError(t, err)
@@ -161,7 +163,7 @@ func TestDrop_RefusesAnActiveSlot(t *testing.T) {
 }
 
 func TestVerify_RefusesWhatCannotBeRead(t *testing.T) {
-	p := onShared(t, "17")
+	p := checktest.Shared(t, "17")
 	p.Exec(`SELECT pg_create_logical_replication_slot($1 || '_two', 'pgoutput', false, true)`, p.Name)
 	p.Exec(`SELECT pg_create_logical_replication_slot($1 || '_test', 'test_decoding')`, p.Name)
 	p.Exec(`SELECT pg_create_physical_replication_slot($1 || '_phys')`, p.Name)
@@ -183,7 +185,7 @@ func TestVerify_RefusesWhatCannotBeRead(t *testing.T) {
 func TestVerify_StatesTheGapOfALostSlot(t *testing.T) {
 	t.Parallel()
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
-		p, _ := onOwn(t, version, map[string]string{
+		p, _ := checktest.Own(t, version, map[string]string{
 			"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "48MB", "wal_keep_size": "0",
 		})
 		created, err := slot.Create(t.Context(), p.Conn, p.Config())
@@ -210,7 +212,7 @@ func TestVerify_StatesTheGapOfALostSlot(t *testing.T) {
 }
 
 func TestStatus_SurvivesJSON(t *testing.T) {
-	p := onShared(t, "18")
+	p := checktest.Shared(t, "18")
 	_, err := slot.Create(t.Context(), p.Conn, p.Config())
 	require.NoError(t, err)
 	s, err := slot.Get(t.Context(), p.Conn, p.Name)
@@ -230,7 +232,7 @@ func TestStatus_SurvivesJSON(t *testing.T) {
 
 func TestPrepare_CreatesTheSlotOnlyWithConsent(t *testing.T) {
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
-		p := onShared(t, version)
+		p := checktest.Shared(t, version)
 		_, err := slot.Prepare(t.Context(), p.Conn, p.Need(), true, zerolog.Nop())
 		var missing *slot.PublicationError
 		require.ErrorAs(t, err, &missing)
@@ -254,7 +256,7 @@ func TestPrepare_CreatesTheSlotOnlyWithConsent(t *testing.T) {
 
 func TestPrepare_DoesNotMakeASlotForATableThatHasHeldRows(t *testing.T) {
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
-		p := onShared(t, version)
+		p := checktest.Shared(t, version)
 		p.Outbox()
 		_, err := slot.Prepare(t.Context(), p.Conn, p.Need(), true, zerolog.Nop())
 		require.NoError(t, err, "nothing was ever written")
@@ -293,15 +295,4 @@ func advice(t *testing.T, err error) string {
 	require.ErrorAs(t, err, &advised)
 	_, fix := advised.Advice()
 	return fix
-}
-
-func finding(t *testing.T, findings []slot.Finding, code string) slot.Finding {
-	t.Helper()
-	for _, f := range findings {
-		if f.Code == code {
-			return f
-		}
-	}
-	require.Fail(t, "no finding", "%s in %+v", code, findings)
-	return slot.Finding{}
 }

@@ -27,8 +27,8 @@ func Verify(s Slot, database string) error {
 		return s.lostError()
 	case s.Plugin == "":
 		return refuse("is a physical slot", another)
-	case s.Plugin != plugin:
-		return refuse(fmt.Sprintf("has the output plugin %s, not %s", s.Plugin, plugin), another)
+	case s.Plugin != Plugin:
+		return refuse(fmt.Sprintf("has the output plugin %s, not %s", s.Plugin, Plugin), another)
 	case s.Database != database:
 		return refuse(fmt.Sprintf("belongs to database %q, not %q", s.Database, database), another)
 	case s.Temporary:
@@ -65,7 +65,7 @@ func Disappeared(name string, confirmed pglogrepl.LSN) error {
 	return &LostError{Name: name, Reason: reasonDisappeared, ConfirmedFlushLSN: confirmed, Gone: true}
 }
 
-func isMissing(err error) bool { return errors.Is(err, ErrNotFound) }
+func IsMissing(err error) bool { return errors.Is(err, ErrNotFound) }
 
 // lostError is for a slot that is lost.
 func (s Slot) lostError() error {

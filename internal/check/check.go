@@ -23,13 +23,13 @@ const (
 
 // All checks everything that a configuration leads to, within Timeout. topics are checked besides
 // those to which rows are routed.
-func All(ctx context.Context, l *config.Loaded, topics []string) []slot.Finding {
+func All(ctx context.Context, l *config.Loaded, topics []string) []Finding {
 	return checker{loaded: l, topics: topics}.run(ctx)
 }
 
 // Beside is All in the process of a relay, for its status page: it reads little of the tables, and
 // leaves out what the verdict shows. Any goroutine may call it.
-func Beside(ctx context.Context, l *config.Loaded, topics []string) []slot.Finding {
+func Beside(ctx context.Context, l *config.Loaded, topics []string) []Finding {
 	return checker{loaded: l, topics: topics, beside: true}.run(ctx)
 }
 
@@ -41,7 +41,7 @@ type checker struct {
 	relay  *status.Report // of a relay that answers at http.listen; nil: none, or beside
 }
 
-func (c checker) run(ctx context.Context) []slot.Finding {
+func (c checker) run(ctx context.Context) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	cfg := c.loaded.Config
@@ -55,15 +55,15 @@ func (c checker) run(ctx context.Context) []slot.Finding {
 		ours.relay = nil
 	}
 	server, done := context.WithTimeout(ctx, Timeout-kafkaTimeout)
-	findings = append(findings, slot.Check(server, slot.Preflight{
+	findings = append(findings, Server(server, Preflight{
 		Postgres: cfg.Postgres, Need: cfg.Requirements(),
 		Messages: len(cfg.Replication.Messages) > 0,
 		Snapshot: cfg.Snapshot.On(), VolumeSize: cfg.Monitor.VolumeSize, Beside: c.beside,
-		Observe: func(ctx context.Context, conn *pgx.Conn) ([]slot.Finding, error) {
+		Observe: func(ctx context.Context, conn *pgx.Conn) ([]Finding, error) {
 			o, err := monitor.Observe(ctx, conn, cfg.Slot.Name, cfg.Monitor)
 			return ours.observed(o), err
 		},
-		Table: func(ctx context.Context, conn *pgx.Conn, t slot.Table) []slot.Finding {
+		Table: func(ctx context.Context, conn *pgx.Conn, t slot.Table) []Finding {
 			return checkTable(ctx, conn, cfg, t, seen)
 		},
 	})...)
@@ -75,12 +75,12 @@ func (c checker) run(ctx context.Context) []slot.Finding {
 }
 
 // Loaded returns the findings of a configuration that can be used.
-func Loaded(l *config.Loaded) []slot.Finding {
+func Loaded(l *config.Loaded) []Finding {
 	from := l.Path
 	if from == "" {
 		from = "no file: defaults, environment and flags"
 	}
-	findings := []slot.Finding{okFinding("configuration", "", from)}
+	findings := []Finding{okFinding("configuration", "", from)}
 	for _, w := range l.Warnings {
 		findings = append(findings, warningFinding("configuration", "", w,
 			"a configuration that says what is meant", "postrider config print"))
@@ -90,13 +90,13 @@ func Loaded(l *config.Loaded) []slot.Finding {
 
 // Invalid returns the findings of a configuration that cannot be used, one for each problem of
 // err.
-func Invalid(err error) []slot.Finding {
+func Invalid(err error) []Finding {
 	errs := []error{err}
 	var problems config.Problems
 	if errors.As(err, &problems) {
 		errs = problems.Unwrap()
 	}
-	findings := make([]slot.Finding, len(errs))
+	findings := make([]Finding, len(errs))
 	for i, err := range errs {
 		findings[i] = configFinding("configuration", "", err.Error(),
 			"a configuration that can be used", "")

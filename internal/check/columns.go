@@ -21,10 +21,10 @@ import (
 // to seen, if the login may read them.
 func checkTable(
 	ctx context.Context, conn *pgx.Conn, cfg config.Config, t slot.Table, seen *samples,
-) []slot.Finding {
+) []Finding {
 	rel, err := t.Relation(ctx, conn)
 	if err != nil {
-		return []slot.Finding{slot.ErrorFinding("columns", t.Name, err)}
+		return []Finding{ErrorFinding("columns", t.Name, err)}
 	}
 	r, err := router.New(cfg.Router, cfg.Format, router.Options{
 		Tables: cfg.Replication.Tables, MessagePrefixes: cfg.Replication.Messages,
@@ -45,9 +45,9 @@ func checkTable(
 			f.Observed = strings.TrimPrefix(err.Error(), t.Name+" cannot be routed: ")
 			f.Fix = shape.Hint
 		}
-		return []slot.Finding{f}
+		return []Finding{f}
 	}
-	findings := []slot.Finding{okFinding("columns", t.Name, "fit the router")}
+	findings := []Finding{okFinding("columns", t.Name, "fit the router")}
 	findings = append(findings, checkNullable(ctx, conn, cfg, t, rel)...)
 	if cfg.Snapshot.On() {
 		findings = append(findings, checkSnapshot(ctx, conn, cfg, t))
@@ -60,7 +60,7 @@ func checkTable(
 func checkNullable(
 	ctx context.Context, conn *pgx.Conn, cfg config.Config, t slot.Table,
 	rel *replication.Relation,
-) []slot.Finding {
+) []Finding {
 	rule, ok := cfg.Rule(t.Name)
 	if !ok {
 		return nil
@@ -88,7 +88,7 @@ func checkNullable(
 		nullable, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	}
 	if err != nil {
-		return []slot.Finding{slot.ErrorFinding("columns_nullable", t.Name, postgres.Error(err))}
+		return []Finding{ErrorFinding("columns_nullable", t.Name, postgres.Error(err))}
 	}
 	if len(nullable) == 0 {
 		return nil
@@ -99,7 +99,7 @@ func checkNullable(
 		set[i], null[i] = "ALTER COLUMN "+column+" SET NOT NULL", column+" IS NULL"
 	}
 	table := quotedTable(t.Name)
-	return []slot.Finding{warningFinding("columns_nullable", t.Name,
+	return []Finding{warningFinding("columns_nullable", t.Name,
 		strings.Join(nullable, ", ")+" may be NULL",
 		"NOT NULL: a row without its topic or its key cannot be published, and halts the relay",
 		"SELECT * FROM "+table+" WHERE "+strings.Join(null, " OR ")+
@@ -116,10 +116,10 @@ func quotedTable(table string) string {
 // checkSnapshot finds out whether the rows of a table can be published, and in which order.
 func checkSnapshot(
 	ctx context.Context, conn *pgx.Conn, cfg config.Config, t slot.Table,
-) slot.Finding {
+) Finding {
 	c, err := backfill.NewTableReader(ctx, conn, t, cfg.Replication.Tables, cfg.KeyColumns(t.Name))
 	if err != nil {
-		return slot.ErrorFinding("snapshot", t.Name, err)
+		return ErrorFinding("snapshot", t.Name, err)
 	}
 	observed := "rows already in the table are published in the order of " + c.Order.String()
 	if c.Order.Random {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/internal/status"
-	"github.com/postrider/postrider/slot"
 	"github.com/postrider/postrider/slot/monitor"
 )
 
@@ -49,8 +48,8 @@ func requirements(c health.Config) map[string]string {
 
 // observed makes findings of an observation: the conditions, in the words of the status, and what
 // is well. Beside a relay the verdict on its page has the conditions.
-func (c *checker) observed(o monitor.Observation) []slot.Finding {
-	var findings []slot.Finding
+func (c *checker) observed(o monitor.Observation) []Finding {
+	var findings []Finding
 	shown := map[string]bool{}
 	if !c.beside {
 		required := requirements(c.loaded.Config.Health)
@@ -104,11 +103,11 @@ func (c *checker) conditions(o monitor.Observation) []health.Condition {
 }
 
 // conditionFinding is no error: the relay starts in spite of every condition.
-func conditionFinding(c health.Condition, required string) slot.Finding {
+func conditionFinding(c health.Condition, required string) Finding {
 	f := warningFinding(c.Name, c.Cause, c.Reason, required, c.Next)
 	f.WAL = c.WAL
 	if c.Severity == health.Info {
-		f.Severity = slot.SeverityInfo
+		f.Severity = SeverityInfo
 	}
 	return f
 }

@@ -2,95 +2,92 @@ package check
 
 import (
 	"errors"
-	"slices"
+	"fmt"
+	"strconv"
 	"strings"
 
-	"github.com/postrider/postrider/internal/exit"
-	"github.com/postrider/postrider/sink"
+	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/slot"
 )
 
-func okFinding(code, subject, observed string) slot.Finding {
-	return slot.Finding{Severity: slot.SeverityOK, Code: code, Subject: subject,
-		Observed: observed}
+// Severity says what a Finding means for the relay.
+type Severity string
+
+// The severities. Only SeverityError keeps the relay from starting.
+const (
+	SeverityOK      Severity = "ok"
+	SeverityInfo    Severity = "info"
+	SeverityWarning Severity = "warning" // it starts, and will hurt later
+	SeverityError   Severity = "error"
+)
+
+// Class says what kind of problem an error is, for an exit code.
+type Class string
+
+// The classes.
+const (
+	ClassUnreachable   Class = "unreachable"
+	ClassPermission    Class = "permission"
+	ClassConfiguration Class = "configuration"
+)
+
+// Finding is the result of one check.
+type Finding struct {
+	Severity Severity `json:"severity"`
+	Code     string   `json:"code"`              // what was checked, stable, for scripts
+	Subject  string   `json:"subject,omitempty"` // which table, slot, setting
+	Observed string   `json:"observed"`
+	Required string   `json:"required,omitempty"`
+	WAL      string   `json:"wal,omitempty"`   // what it means for the WAL that PostgreSQL keeps
+	Fix      string   `json:"fix,omitempty"`   // SQL, command or setting
+	Docs     string   `json:"docs,omitempty"`  // page and heading that explain it, like docs/CHECK.md#wal_level; empty if all is well
+	Class    Class    `json:"class,omitempty"` // of an error
 }
 
-func infoFinding(code, subject, observed, required, fix string) slot.Finding {
-	return slot.Finding{
-		Severity: slot.SeverityInfo, Code: code, Subject: subject,
-		Observed: observed, Required: required, Fix: fix,
+// ConnectionFinding is the finding of an error of package postgres: the server cannot be talked to.
+func ConnectionFinding(code, subject string, err error) Finding {
+	f := Finding{
+		Severity: SeverityError, Code: code, Subject: subject, Observed: err.Error(), Class: ClassUnreachable,
 	}
-}
-
-func warningFinding(code, subject, observed, required, fix string) slot.Finding {
-	f := infoFinding(code, subject, observed, required, fix)
-	f.Severity = slot.SeverityWarning
-	return f
-}
-
-// configFinding is an error that a change of the configuration fixes.
-func configFinding(code, subject, observed, required, fix string) slot.Finding {
-	f := infoFinding(code, subject, observed, required, fix)
-	f.Severity, f.Class = slot.SeverityError, slot.ClassConfiguration
-	return f
-}
-
-// sinkFinding is the finding of an error of package sink.
-func sinkFinding(code, subject string, err error) slot.Finding {
-	f := slot.Finding{
-		Severity: slot.SeverityError, Code: code, Subject: subject, Observed: err.Error(),
-		Class: slot.ClassUnreachable, Fix: exit.Explain(err).Next,
-	}
-	if f.Fix == "" {
-		f.Fix = "check again; if it stays, the broker's log says more"
-	}
+	f.Required, f.Fix = slot.ConnectionAdvice(err)
 	switch {
-	case errors.Is(err, sink.ErrAuthentication), errors.Is(err, sink.ErrPermission):
-		f.Class = slot.ClassPermission
-	case errors.Is(err, sink.ErrTLS), errors.Is(err, sink.ErrUnknownTopic),
-		errors.Is(err, sink.ErrInvalidTopic):
-		f.Class = slot.ClassConfiguration
+	case errors.Is(err, postgres.ErrAuthentication), errors.Is(err, postgres.ErrPermission):
+		f.Class = ClassPermission
+	case errors.Is(err, postgres.ErrNoSuchDatabase), errors.Is(err, postgres.ErrTLS),
+		errors.Is(err, postgres.ErrConfig), errors.Is(err, postgres.ErrPooler):
+		f.Class = ClassConfiguration
 	}
 	return f
 }
 
-// completed adds to every finding what follows from its code and severity.
-func completed(findings []slot.Finding) []slot.Finding {
-	for i := range findings {
-		f := &findings[i]
-		if f.Severity == slot.SeverityError && f.WAL == "" {
-			f.WAL = exit.KeptMaybe
-		}
-		if f.Severity != slot.SeverityOK {
-			f.Docs = docsOf(f.Code)
-		}
+// ErrorFinding is the finding of any error of this package or of postgres.
+func ErrorFinding(code, subject string, err error) Finding {
+	var advised interface{ Advice() (wal, fix string) }
+	if !errors.As(err, &advised) {
+		return ConnectionFinding(code, subject, err)
 	}
-	return findings
+	wal, fix := advised.Advice()
+	class := ClassConfiguration
+	if errors.Is(err, postgres.ErrPermission) {
+		class = ClassPermission
+	}
+	return Finding{Severity: SeverityError, Code: code, Subject: subject, Observed: about(code, subject, err.Error()), WAL: wal, Fix: fix, Class: class}
 }
 
-// docsOf is the page and heading that explain a code. The code of a condition is the name of its
-// alert and runbook.
-func docsOf(code string) string {
-	if strings.HasPrefix(code, "Postrider") {
-		return "docs/RUNBOOKS.md#" + strings.ToLower(code)
+// about is a sentence without its beginning where that is what the finding is about: code and subject stand in front of it.
+func about(code, subject, sentence string) string {
+	for _, name := range []string{subject, strconv.Quote(subject)} {
+		prefix := code + " " + name + " "
+		if code == subject {
+			prefix = code + " "
+		}
+		if rest, found := strings.CutPrefix(sentence, prefix); found {
+			return rest
+		}
 	}
-	return "docs/CHECK.md#" + code
+	return sentence
 }
 
-// Code is the exit code of the first error: later ones may follow from it.
-func Code(findings []slot.Finding) int {
-	first := slices.IndexFunc(findings, func(f slot.Finding) bool {
-		return f.Severity == slot.SeverityError
-	})
-	if first < 0 {
-		return exit.OK
-	}
-	switch findings[first].Class {
-	case slot.ClassUnreachable:
-		return exit.Unavailable
-	case slot.ClassPermission:
-		return exit.Permission
-	default:
-		return exit.Config
-	}
+func okFinding(code, subject string, observed any) Finding {
+	return Finding{Severity: SeverityOK, Code: code, Subject: subject, Observed: fmt.Sprint(observed)}
 }

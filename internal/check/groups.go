@@ -2,8 +2,6 @@ package check
 
 import (
 	"slices"
-
-	"github.com/postrider/postrider/slot"
 )
 
 // checkGroup is a part of the output of check, and of docs/CHECK.md.
@@ -56,11 +54,11 @@ func groupOf(code string) string {
 
 type groupedFindings struct {
 	name     string
-	findings []slot.Finding
+	findings []Finding
 }
 
 // groups sorts findings by group and leaves their order within one.
-func groups(findings []slot.Finding) []groupedFindings {
+func groups(findings []Finding) []groupedFindings {
 	var sorted []groupedFindings
 	for _, g := range checkGroups {
 		own := groupedFindings{name: g.name}

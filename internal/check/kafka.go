@@ -11,11 +11,10 @@ import (
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/sink/kafka"
-	"github.com/postrider/postrider/slot"
 )
 
 // checkKafka checks the cluster, the topics of seen, and those of the relay itself.
-func checkKafka(ctx context.Context, all config.Config, seen *samples) []slot.Finding {
+func checkKafka(ctx context.Context, all config.Config, seen *samples) []Finding {
 	cfg := all.Sink.Kafka
 	c := topicCheck{kafka: cfg, all: all}
 	own := c.own()
@@ -77,7 +76,7 @@ func nameTopic(all config.Config) string {
 }
 
 // kafkaTLS judges who can listen on the way to the brokers.
-func kafkaTLS(cfg kafka.Config) []slot.Finding {
+func kafkaTLS(cfg kafka.Config) []Finding {
 	const code = "kafka_tls"
 	remote := slices.IndexFunc(cfg.Brokers, func(b string) bool {
 		host, _, err := net.SplitHostPort(b)
@@ -106,11 +105,11 @@ func kafkaTLS(cfg kafka.Config) []slot.Finding {
 			"set sink.kafka.tls.enabled = true, "+
 				"and name the brokers' ports with TLS in sink.kafka.brokers")
 	}
-	return []slot.Finding{f}
+	return []Finding{f}
 }
 
 // producerID judges whether the login has a producer id, without which nothing is published.
-func producerID(cfg kafka.Config, cluster kafka.Report) slot.Finding {
+func producerID(cfg kafka.Config, cluster kafka.Report) Finding {
 	if cluster.Idempotence == nil {
 		return okFinding("producer_id", "", "given: the producer may be idempotent")
 	}
@@ -118,7 +117,7 @@ func producerID(cfg kafka.Config, cluster kafka.Report) slot.Finding {
 	f.Required = "a producer id: without one a retry could repeat and reorder messages. " +
 		"It takes Write on a topic, before Kafka 2.8 IdempotentWrite on the cluster, and Kafka " +
 		"0.11"
-	if f.Class == slot.ClassPermission {
+	if f.Class == ClassPermission {
 		topic := "'*'"
 		if len(cluster.Topics) > 0 {
 			topic = cluster.Topics[0].Name
@@ -128,7 +127,7 @@ func producerID(cfg kafka.Config, cluster kafka.Report) slot.Finding {
 	return f
 }
 
-func authoriserFinding(cluster kafka.Report) slot.Finding {
+func authoriserFinding(cluster kafka.Report) Finding {
 	switch cluster.Authoriser {
 	case kafka.AuthoriserOff:
 		return infoFinding("kafka_acl", "",

@@ -11,19 +11,18 @@ import (
 	"github.com/postrider/postrider/internal/httpserver"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/internal/status"
-	"github.com/postrider/postrider/slot"
 )
 
 // listen tries whether an address can be listened on. If it is taken, the relay of the same slot
 // may have it.
-func (c *checker) listen(code, address string) []slot.Finding {
+func (c *checker) listen(code, address string) []Finding {
 	if address == "" {
 		return nil
 	}
 	l, err := net.Listen("tcp", address)
 	if err == nil {
 		_ = l.Close()
-		return []slot.Finding{okFinding(code, address, "free")}
+		return []Finding{okFinding(code, address, "free")}
 	}
 	f := configFinding(code, address, err.Error(),
 		"a free address: the relay does not start without",
@@ -38,7 +37,7 @@ func (c *checker) listen(code, address string) []slot.Finding {
 		f.Observed = fmt.Sprintf("the relay of slot %q answers", c.relay.Slot.Name)
 		f.Required = "an address of its own for each relay on one machine"
 	}
-	return []slot.Finding{f}
+	return []Finding{f}
 }
 
 // relayAt is the report of the relay that answers at http.listen, nil if none does.
@@ -51,12 +50,12 @@ func relayAt(ctx context.Context, c httpserver.Config) *status.Report {
 }
 
 // adminExposed warns of an admin listener that other machines reach.
-func adminExposed(address string) []slot.Finding {
+func adminExposed(address string) []Finding {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil || host != "" && postgres.Local(host) {
 		return nil
 	}
-	return []slot.Finding{warningFinding("admin_listen", address,
+	return []Finding{warningFinding("admin_listen", address,
 		"can be reached from other machines, and the token is sent without encryption",
 		"the loopback interface",
 		`set admin.listen = "127.0.0.1:8433", and reach it through ssh or kubectl port-forward`)}

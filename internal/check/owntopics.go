@@ -7,12 +7,11 @@ import (
 	"github.com/postrider/postrider/internal/terminal"
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/kafka"
-	"github.com/postrider/postrider/slot"
 )
 
 // own are the topics that the relay needs besides those of rows, and what checks each.
-func (c topicCheck) own() map[string]func(topicCheck, kafka.TopicReport) []slot.Finding {
-	topics := map[string]func(topicCheck, kafka.TopicReport) []slot.Finding{}
+func (c topicCheck) own() map[string]func(topicCheck, kafka.TopicReport) []Finding {
+	topics := map[string]func(topicCheck, kafka.TopicReport) []Finding{}
 	if c.all.Relay.HeartbeatInterval > 0 {
 		topics[c.all.HeartbeatTopic()] = topicCheck.heartbeat
 	}
@@ -30,12 +29,12 @@ func (c topicCheck) own() map[string]func(topicCheck, kafka.TopicReport) []slot.
 }
 
 // heartbeat has no errors: rows are relayed without it.
-func (c topicCheck) heartbeat(t kafka.TopicReport) []slot.Finding {
+func (c topicCheck) heartbeat(t kafka.TopicReport) []Finding {
 	findings := c.topic(t, false)
 	for i := range findings {
 		f := &findings[i]
-		if f.Severity == slot.SeverityError {
-			f.Severity, f.WAL, f.Class = slot.SeverityWarning, "", ""
+		if f.Severity == SeverityError {
+			f.Severity, f.WAL, f.Class = SeverityWarning, "", ""
 		}
 		if i == 0 && t.Err != nil {
 			f.Required = "an existing topic for relay.heartbeat_interval, or " +
@@ -47,12 +46,12 @@ func (c topicCheck) heartbeat(t kafka.TopicReport) []slot.Finding {
 }
 
 // snapshot checks the topic that keeps how far a snapshot has come.
-func (c topicCheck) snapshot(t kafka.TopicReport) []slot.Finding {
+func (c topicCheck) snapshot(t kafka.TopicReport) []Finding {
 	return c.compacted("snapshot_topic", t)
 }
 
 // positions checks the topic that keeps the position of relay.exactly_once.
-func (c topicCheck) positions(t kafka.TopicReport) []slot.Finding {
+func (c topicCheck) positions(t kafka.TopicReport) []Finding {
 	findings := c.compacted("position_topic", t)
 	if t.Err == nil {
 		f := &topicFindings{name: t.Name}
@@ -63,7 +62,7 @@ func (c topicCheck) positions(t kafka.TopicReport) []slot.Finding {
 }
 
 // compacted checks a topic that has to keep the newest record of each key.
-func (c topicCheck) compacted(code string, t kafka.TopicReport) []slot.Finding {
+func (c topicCheck) compacted(code string, t kafka.TopicReport) []Finding {
 	f := &topicFindings{name: t.Name}
 	switch {
 	case errors.Is(t.Err, sink.ErrUnknownTopic):
@@ -72,7 +71,7 @@ func (c topicCheck) compacted(code string, t kafka.TopicReport) []slot.Finding {
 			kafka.CreateCompactedTopicCommand(c.kafka, t.Name, c.brokers))
 		return f.list
 	case t.Err != nil:
-		return []slot.Finding{sinkFinding(code, t.Name, t.Err)}
+		return []Finding{sinkFinding(code, t.Name, t.Err)}
 	}
 	policy := "cleanup.policy " + terminal.OrDash(t.CleanupPolicy)
 	if t.ConfigErr == nil && t.CleanupPolicy != "compact" {
@@ -88,18 +87,18 @@ func (c topicCheck) compacted(code string, t kafka.TopicReport) []slot.Finding {
 
 // deadLetters checks the topic that a policy of [deadletter] needs: it is the only copy of its
 // rows.
-func (c topicCheck) deadLetters(t kafka.TopicReport) []slot.Finding {
+func (c topicCheck) deadLetters(t kafka.TopicReport) []Finding {
 	if t.Err != nil {
 		f := c.missing(t)
 		if errors.Is(t.Err, sink.ErrUnknownTopic) {
 			f.Fix = kafka.CreateDeadLetterTopicCommand(c.kafka, t.Name, c.brokers)
-			if f.Severity == slot.SeverityError {
+			if f.Severity == SeverityError {
 				f.WAL = "the relay does not start without it, since a policy of [deadletter] " +
 					"needs it: " +
 					"the slot keeps what is written"
 			}
 		}
-		return []slot.Finding{f}
+		return []Finding{f}
 	}
 	f := &topicFindings{name: t.Name}
 	f.ok("topic", "for dead letters")
@@ -125,7 +124,7 @@ func (c topicCheck) deadLetters(t kafka.TopicReport) []slot.Finding {
 
 // transactionState checks the replicas of Kafka's own topic, as far as the login may see it. The
 // first transaction creates it.
-func (c topicCheck) transactionState(t kafka.TopicReport) []slot.Finding {
+func (c topicCheck) transactionState(t kafka.TopicReport) []Finding {
 	if t.Err != nil {
 		return nil
 	}

@@ -8,23 +8,22 @@ import (
 
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/kafka"
-	"github.com/postrider/postrider/slot"
 )
 
 func TestCheck_TopicOfDeadLettersKeepsThem(t *testing.T) {
 	c := topicCheck{kafka: kafka.Config{Brokers: []string{"b:1"}}}
 	for name, want := range map[string]struct {
 		report   kafka.TopicReport
-		severity slot.Severity
+		severity Severity
 		fix      string
 	}{
-		"missing": {kafka.TopicReport{Name: "d", Err: sink.ErrUnknownTopic}, slot.SeverityError,
+		"missing": {kafka.TopicReport{Name: "d", Err: sink.ErrUnknownTopic}, SeverityError,
 			"retention.ms=-1"},
-		"compacted": {kafka.TopicReport{Name: "d", CleanupPolicy: "compact"}, slot.SeverityError,
+		"compacted": {kafka.TopicReport{Name: "d", CleanupPolicy: "compact"}, SeverityError,
 			"cleanup.policy=delete"},
 		"a week": {kafka.TopicReport{Name: "d", CleanupPolicy: "delete",
-			Retention: 7 * 24 * time.Hour}, slot.SeverityWarning, "retention.ms=-1"},
-		"for ever": {kafka.TopicReport{Name: "d", CleanupPolicy: "delete"}, slot.SeverityOK, ""},
+			Retention: 7 * 24 * time.Hour}, SeverityWarning, "retention.ms=-1"},
+		"for ever": {kafka.TopicReport{Name: "d", CleanupPolicy: "delete"}, SeverityOK, ""},
 	} {
 		findings := c.deadLetters(want.report)
 		last := findings[len(findings)-1]

@@ -8,28 +8,27 @@ import (
 
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/internal/terminal"
-	"github.com/postrider/postrider/slot"
 )
 
-var severityColours = map[slot.Severity]string{
-	slot.SeverityOK: "32", slot.SeverityInfo: "36", slot.SeverityWarning: "33",
-	slot.SeverityError: "31",
+var severityColours = map[Severity]string{
+	SeverityOK: "32", SeverityInfo: "36", SeverityWarning: "33",
+	SeverityError: "31",
 }
 
 // Write writes a table of all findings in groups, and below it those that are not ok in full: SQL
 // to copy fits in no column.
-func Write(w io.Writer, findings []slot.Finding, colour bool) error {
+func Write(w io.Writer, findings []Finding, colour bool) error {
 	var b strings.Builder
 	writeTable(&b, findings)
-	counts := map[slot.Severity]int{}
+	counts := map[Severity]int{}
 	for _, f := range findings {
 		counts[f.Severity]++
-		if f.Severity != slot.SeverityOK {
+		if f.Severity != SeverityOK {
 			writeFinding(&b, f)
 		}
 	}
-	fmt.Fprintf(&b, "\n%d ok, %d info, %d warning, %d error\n%s\n", counts[slot.SeverityOK],
-		counts[slot.SeverityInfo], counts[slot.SeverityWarning], counts[slot.SeverityError],
+	fmt.Fprintf(&b, "\n%d ok, %d info, %d warning, %d error\n%s\n", counts[SeverityOK],
+		counts[SeverityInfo], counts[SeverityWarning], counts[SeverityError],
 		verdictOf(findings, counts))
 	text := b.String()
 	if colour {
@@ -46,7 +45,7 @@ const (
 	observedWidth = 100
 )
 
-func writeTable(b *strings.Builder, findings []slot.Finding) {
+func writeTable(b *strings.Builder, findings []Finding) {
 	code, subject := len("CHECK"), len("SUBJECT")
 	for _, f := range findings {
 		code = max(code, len(f.Code))
@@ -65,7 +64,7 @@ func writeTable(b *strings.Builder, findings []slot.Finding) {
 		b.WriteString(g.name + "\n")
 		for _, f := range g.findings {
 			observed := terminal.OneLine(f.Observed)
-			if r := []rune(observed); len(r) > observedWidth && f.Severity != slot.SeverityOK {
+			if r := []rune(observed); len(r) > observedWidth && f.Severity != SeverityOK {
 				observed = string(r[:observedWidth-1]) + "…"
 			}
 			row(string(f.Severity), f.Code, subjectOf(f), observed)
@@ -74,7 +73,7 @@ func writeTable(b *strings.Builder, findings []slot.Finding) {
 }
 
 // subjectOf leaves out a subject that repeats the code, as that of a setting does.
-func subjectOf(f slot.Finding) string {
+func subjectOf(f Finding) string {
 	if f.Subject == f.Code {
 		f.Subject = ""
 	}
@@ -82,11 +81,11 @@ func subjectOf(f slot.Finding) string {
 }
 
 // title is code and subject.
-func title(f slot.Finding) string {
+func title(f Finding) string {
 	return strings.TrimSuffix(f.Code+" "+subjectOf(f), " "+terminal.OrDash(""))
 }
 
-func writeFinding(b *strings.Builder, f slot.Finding) {
+func writeFinding(b *strings.Builder, f Finding) {
 	fmt.Fprintf(b, "\n%s %s\n", f.Severity, title(f))
 	for _, line := range []struct{ name, text string }{
 		{"observed:", f.Observed}, {"required:", f.Required}, {"WAL:", f.WAL}, {"fix:", f.Fix},
@@ -99,17 +98,17 @@ func writeFinding(b *strings.Builder, f slot.Finding) {
 }
 
 // verdictOf is the last line, in the words of the status.
-func verdictOf(findings []slot.Finding, counts map[slot.Severity]int) string {
-	first := func(s slot.Severity) slot.Finding {
+func verdictOf(findings []Finding, counts map[Severity]int) string {
+	first := func(s Severity) Finding {
 		return findings[slices.IndexFunc(findings,
-			func(f slot.Finding) bool { return f.Severity == s })]
+			func(f Finding) bool { return f.Severity == s })]
 	}
 	switch {
-	case counts[slot.SeverityError] > 0:
-		f := first(slot.SeverityError)
+	case counts[SeverityError] > 0:
+		f := first(SeverityError)
 		return fmt.Sprintf("%s: %s: %s", health.Failing, title(f), terminal.OneLine(f.Observed))
-	case counts[slot.SeverityWarning] > 0:
-		f := first(slot.SeverityWarning)
+	case counts[SeverityWarning] > 0:
+		f := first(SeverityWarning)
 		return fmt.Sprintf("%s: nothing keeps the relay from starting; the first warning: %s",
 			health.Degraded, title(f))
 	}

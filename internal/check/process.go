@@ -13,14 +13,13 @@ import (
 	"github.com/postrider/postrider/internal/httpserver"
 	"github.com/postrider/postrider/internal/memory"
 	"github.com/postrider/postrider/internal/secret"
-	"github.com/postrider/postrider/slot"
 )
 
 // process checks where the relay is to run, which is taken to be here. Beside a relay its
 // addresses are not free.
-func (c *checker) process() []slot.Finding {
+func (c *checker) process() []Finding {
 	cfg := c.loaded.Config
-	findings := []slot.Finding{
+	findings := []Finding{
 		judgeMemory(memory.Limit(os.DirFS("/")), debug.SetMemoryLimit(-1),
 			cfg.Relay.InFlightBytes),
 		judgeDescriptors(descriptorLimit(), len(cfg.Sink.Kafka.Brokers)),
@@ -48,7 +47,7 @@ const (
 
 // judgeMemory takes bytes: limit is the container's, zero if there is none; goLimit is GOMEMLIMIT,
 // math.MaxInt64 if it is not set.
-func judgeMemory(limit, goLimit, inFlight int64) slot.Finding {
+func judgeMemory(limit, goLimit, inFlight int64) Finding {
 	need := baseMemory + inFlightCopies*inFlight
 	goNeed := int64(float64(need) * memory.GoShare)
 	formula := fmt.Sprintf("%s: 32 MiB and twice relay.in_flight_bytes, %s",
@@ -83,7 +82,7 @@ func judgeMemory(limit, goLimit, inFlight int64) slot.Finding {
 // connections: two for requests, and two for records while one is replaced.
 const descriptorsBase, descriptorsPerBroker = 64, 4
 
-func judgeDescriptors(limit uint64, brokers int) slot.Finding {
+func judgeDescriptors(limit uint64, brokers int) Finding {
 	need := uint64(descriptorsBase + descriptorsPerBroker*max(brokers, 3)) //nolint:gosec // a handful
 	observed := fmt.Sprintf("at most %d", limit)
 	switch {
@@ -107,24 +106,24 @@ func descriptorLimit() uint64 {
 }
 
 // readable tries to read a secret that comes from a file.
-func readable(code, key string, s secret.Secret, required string) []slot.Finding {
+func readable(code, key string, s secret.Secret, required string) []Finding {
 	if s.Path() == "" {
 		return nil
 	}
 	path := config.MaskURL(s.Path())
 	if _, err := s.Reveal(); err != nil {
-		return []slot.Finding{warningFinding(code, path, err.Error(), required, "correct "+key+
+		return []Finding{warningFinding(code, path, err.Error(), required, "correct "+key+
 			"_file, or let the relay's user read the file: chmod, chown, or systemd's "+
 			"LoadCredential=")}
 	}
-	return []slot.Finding{okFinding(code, path, "can be read")}
+	return []Finding{okFinding(code, path, "can be read")}
 }
 
 // adminToken warns of what run warns of when it starts.
-func adminToken(s secret.Secret) slot.Finding {
+func adminToken(s secret.Secret) Finding {
 	found := readable("admin_token", "admin.token", s,
 		"a token that can be read: until then every request is refused")
-	if len(found) > 0 && found[0].Severity != slot.SeverityOK {
+	if len(found) > 0 && found[0].Severity != SeverityOK {
 		return found[0]
 	}
 	if token, err := s.Reveal(); err == nil && len(token) < httpserver.ShortToken {
@@ -136,15 +135,15 @@ func adminToken(s secret.Secret) slot.Finding {
 }
 
 // checkAlertsCommand does not run the command, which would send a notification.
-func checkAlertsCommand(command []string) []slot.Finding {
+func checkAlertsCommand(command []string) []Finding {
 	if len(command) == 0 {
 		return nil
 	}
 	program := alerts.Program(command)
 	if err := alerts.LookProgram(command); err != nil {
-		return []slot.Finding{warningFinding("alerts_command", program, err.Error(),
+		return []Finding{warningFinding("alerts_command", program, err.Error(),
 			"a program that is there and may be run: else no notification is sent",
 			"correct alerts.command, or make it executable: chmod +x "+program)}
 	}
-	return []slot.Finding{okFinding("alerts_command", program, "is there, and may be run")}
+	return []Finding{okFinding("alerts_command", program, "is there, and may be run")}
 }

@@ -67,25 +67,25 @@ func TestMemoryLimit_IsTheLeastOfTheGroupAndThoseAboveIt(t *testing.T) {
 
 func TestJudgeMemory_ComparesWithTheBudget(t *testing.T) {
 	const inFlight = 16 << 20 // 64 MiB are needed
-	require.Equal(t, slot.SeverityOK, judgeMemory(0, math.MaxInt64, inFlight).Severity)
-	require.Equal(t, slot.SeverityOK, judgeMemory(64<<20, math.MaxInt64, inFlight).Severity)
-	require.Equal(t, slot.SeverityOK, judgeMemory(0, 48<<20, inFlight).Severity)
+	require.Equal(t, SeverityOK, judgeMemory(0, math.MaxInt64, inFlight).Severity)
+	require.Equal(t, SeverityOK, judgeMemory(64<<20, math.MaxInt64, inFlight).Severity)
+	require.Equal(t, SeverityOK, judgeMemory(0, 48<<20, inFlight).Severity)
 	f := judgeMemory(52<<20, math.MaxInt64, inFlight)
-	require.Equal(t, slot.SeverityWarning, f.Severity)
+	require.Equal(t, SeverityWarning, f.Severity)
 	require.Contains(t, f.Required, "64.0 MiB: 32 MiB and twice relay.in_flight_bytes, 16.0 MiB")
 	require.Contains(t, f.Fix, `relay.in_flight_bytes = "10240KiB"`)
-	require.Equal(t, slot.SeverityOK, judgeMemory(52<<20, math.MaxInt64, 10240<<10).Severity,
+	require.Equal(t, SeverityOK, judgeMemory(52<<20, math.MaxInt64, 10240<<10).Severity,
 		"which is the fix")
-	require.Equal(t, slot.SeverityWarning, judgeMemory(30<<20, math.MaxInt64, inFlight).Severity)
+	require.Equal(t, SeverityWarning, judgeMemory(30<<20, math.MaxInt64, inFlight).Severity)
 	f = judgeMemory(0, 40<<20, inFlight)
-	require.Equal(t, slot.SeverityWarning, f.Severity)
+	require.Equal(t, SeverityWarning, f.Severity)
 	require.Contains(t, f.Fix, "GOMEMLIMIT=48MiB")
 }
 
 func TestJudgeDescriptors(t *testing.T) {
-	require.Equal(t, slot.SeverityWarning, judgeDescriptors(64, 3).Severity)
-	require.Equal(t, slot.SeverityOK, judgeDescriptors(1024, 3).Severity)
-	require.Equal(t, slot.SeverityOK, judgeDescriptors(0, 3).Severity, "not known")
+	require.Equal(t, SeverityWarning, judgeDescriptors(64, 3).Severity)
+	require.Equal(t, SeverityOK, judgeDescriptors(1024, 3).Severity)
+	require.Equal(t, SeverityOK, judgeDescriptors(0, 3).Severity, "not known")
 	require.Positive(t, descriptorLimit())
 }
 
@@ -94,13 +94,13 @@ func TestCheckAlertsCommand_DoesNotRunIt(t *testing.T) {
 	dir := t.TempDir()
 	program, ran := filepath.Join(dir, "page"), filepath.Join(dir, "ran")
 	f := checkAlertsCommand([]string{program})[0]
-	require.Equal(t, slot.SeverityWarning, f.Severity)
+	require.Equal(t, SeverityWarning, f.Severity)
 	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\ntouch "+ran+"\n"), 0o600))
 	f = checkAlertsCommand([]string{program, "--now"})[0]
-	require.Equal(t, slot.SeverityWarning, f.Severity)
+	require.Equal(t, SeverityWarning, f.Severity)
 	require.Contains(t, f.Fix, "chmod +x "+program)
 	require.NoError(t, os.Chmod(program, 0o700)) //nolint:gosec // which is the fix
-	require.Equal(t, slot.SeverityOK, checkAlertsCommand([]string{program, "--now"})[0].Severity)
+	require.Equal(t, SeverityOK, checkAlertsCommand([]string{program, "--now"})[0].Severity)
 	require.NoFileExists(t, ran)
 }
 
@@ -108,19 +108,19 @@ func TestReadable_NeedsTheFileOfASecret(t *testing.T) {
 	require.Empty(t, readable("admin_token", "admin.token", secret.Of("t0ken-canary"), "a token"))
 	path := filepath.Join(t.TempDir(), "token")
 	f := readable("admin_token", "admin.token", secret.File(path), "a token")[0]
-	require.Equal(t, slot.SeverityWarning, f.Severity)
+	require.Equal(t, SeverityWarning, f.Severity)
 	require.Contains(t, f.Fix, "admin.token_file")
 	require.NoError(t, os.WriteFile(path, []byte("t0ken-canary\n"), 0o600))
 	f = readable("admin_token", "admin.token", secret.File(path), "a token")[0]
-	require.Equal(t, slot.SeverityOK, f.Severity)
+	require.Equal(t, SeverityOK, f.Severity)
 	require.NotContains(t, f.Observed, "canary")
 }
 
 func TestCheckAdmin_WarnsAsRunDoes(t *testing.T) {
-	require.Equal(t, slot.SeverityOK,
+	require.Equal(t, SeverityOK,
 		adminToken(secret.Of("t0ken-canary, and long enough to keep")).Severity)
 	f := adminToken(secret.Of("t0ken-canary"))
-	require.Equal(t, slot.SeverityWarning, f.Severity)
+	require.Equal(t, SeverityWarning, f.Severity)
 	require.NotContains(t, f.Observed, "canary")
 	require.Contains(t, f.Fix, "/dev/urandom")
 	require.Contains(t, adminToken(secret.File(filepath.Join(t.TempDir(), "none"))).Fix,
@@ -129,7 +129,7 @@ func TestCheckAdmin_WarnsAsRunDoes(t *testing.T) {
 	require.Empty(t, adminExposed("localhost:8433"))
 	for _, address := range []string{":8433", "0.0.0.0:8433", "10.0.0.1:8433",
 		"relay.example:8433"} {
-		require.Equal(t, slot.SeverityWarning, adminExposed(address)[0].Severity, address)
+		require.Equal(t, SeverityWarning, adminExposed(address)[0].Severity, address)
 	}
 }
 
@@ -147,7 +147,7 @@ func answering(t *testing.T, report *status.Report) string {
 	return s.Listener.Addr().String()
 }
 
-func (c *checker) at(t *testing.T, address string) slot.Finding {
+func (c *checker) at(t *testing.T, address string) Finding {
 	t.Helper()
 	c.loaded.Config.HTTP.Listen = address
 	c.relay = relayAt(t.Context(), c.loaded.Config.HTTP)
@@ -159,7 +159,7 @@ func (c *checker) at(t *testing.T, address string) slot.Finding {
 func TestListen_TellsOurRelayFromOthers(t *testing.T) {
 	c := &checker{loaded: &config.Loaded{Config: config.Default()}}
 	require.Empty(t, c.listen("admin_listen", ""))
-	require.Equal(t, slot.SeverityOK, c.at(t, "127.0.0.1:0").Severity)
+	require.Equal(t, SeverityOK, c.at(t, "127.0.0.1:0").Severity)
 
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -168,22 +168,22 @@ func TestListen_TellsOurRelayFromOthers(t *testing.T) {
 	require.Equal(t, "free", c.at(t, address).Observed)
 
 	f := c.at(t, answering(t, nil))
-	require.Equal(t, slot.SeverityError, f.Severity)
-	require.Equal(t, slot.ClassConfiguration, f.Class)
+	require.Equal(t, SeverityError, f.Severity)
+	require.Equal(t, ClassConfiguration, f.Class)
 	require.Contains(t, f.Fix, "http.listen")
 
 	own := &status.Report{Source: status.SourceDaemon, PID: 4711,
 		Slot: slot.Status{Slot: slot.Slot{Name: "postrider"}}}
 	f = c.at(t, answering(t, own))
-	require.Equal(t, slot.SeverityOK, f.Severity)
+	require.Equal(t, SeverityOK, f.Severity)
 	require.Contains(t, f.Observed, "4711")
-	require.Equal(t, slot.SeverityOK, c.listen("admin_listen", answering(t, nil))[0].Severity,
+	require.Equal(t, SeverityOK, c.listen("admin_listen", answering(t, nil))[0].Severity,
 		"the same process'")
 
 	f = c.at(t, answering(t,
 		&status.Report{Source: status.SourceDaemon, PID: 4711,
 			Slot: slot.Status{Slot: slot.Slot{Name: "another"}}}))
-	require.Equal(t, slot.SeverityError, f.Severity)
+	require.Equal(t, SeverityError, f.Severity)
 	require.Contains(t, f.Observed, `slot "another"`)
 }
 
@@ -199,13 +199,13 @@ func TestObserved_TakesTheConditionsOfTheRelay(t *testing.T) {
 			Reason: "said by the slot's own finding"},
 	}}}
 	findings := completed(c.observed(monitor.Observation{}))
-	require.Equal(t, slot.Finding{
-		Severity: slot.SeverityWarning, Code: "PostriderTimeToLoss", Subject: "paused relay",
+	require.Equal(t, Finding{
+		Severity: SeverityWarning, Code: "PostriderTimeToLoss", Subject: "paused relay",
 		Observed: "slot \"postrider\" can be lost in about 20m",
 		Required: "more than 6h0m (health.loss_warning)", WAL: "1 GiB", Fix: "postrider resume",
 		Docs: "docs/RUNBOOKS.md#postridertimetoloss",
 	}, findings[0])
-	require.Equal(t, slot.SeverityInfo, findings[1].Severity)
+	require.Equal(t, SeverityInfo, findings[1].Severity)
 	require.Equal(t, "transactions", findings[2].Code)
 
 	c.beside = true

@@ -55,7 +55,7 @@ func (s *samples) add(topic string, size int) {
 // cannot be routed. r has judged rel, so that routing sends no query.
 func (s *samples) table(
 	ctx context.Context, conn *pgx.Conn, r *router.Router, t slot.Table, rel *replication.Relation,
-) []slot.Finding {
+) []Finding {
 	whyNot, err := slot.MayRead(ctx, conn, rel.OID, s.consented)
 	if err != nil || whyNot != "" {
 		return nil // no finding: the relay needs no SELECT
@@ -64,14 +64,14 @@ func (s *samples) table(
 	var row *router.RowError
 	switch {
 	case errors.As(err, &row):
-		return []slot.Finding{warningFinding("rows", t.Name, err.Error(),
+		return []Finding{warningFinding("rows", t.Name, err.Error(),
 			"rows that can be routed: the first that cannot be halts the relay", row.Hint)}
 	case err != nil:
-		return []slot.Finding{infoFinding("rows", t.Name, "not looked at: "+err.Error(),
+		return []Finding{infoFinding("rows", t.Name, "not looked at: "+err.Error(),
 			"nothing: the relay reads no rows of the table", "check again, or name a topic:\n"+
 				"postrider check --topic TOPIC   # one to which route.topic.replacement leads")}
 	}
-	return []slot.Finding{okFinding("rows", t.Name,
+	return []Finding{okFinding("rows", t.Name,
 		fmt.Sprintf("the newest %d can be routed", read))}
 }
 

@@ -8,7 +8,6 @@ import (
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/sink/kafka"
-	"github.com/postrider/postrider/slot"
 )
 
 // settings judges size, elections, cleanup and compression.
@@ -84,7 +83,7 @@ func (c topicCheck) timestamps(f *topicFindings, t kafka.TopicReport) {
 }
 
 // size compares the largest of the newest records with what may be sent.
-func (c topicCheck) size(t kafka.TopicReport, largest int) []slot.Finding {
+func (c topicCheck) size(t kafka.TopicReport, largest int) []Finding {
 	if largest == 0 {
 		return nil
 	}

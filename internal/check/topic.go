@@ -8,7 +8,6 @@ import (
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/kafka"
-	"github.com/postrider/postrider/slot"
 )
 
 // topicCheck judges topics of one cluster.
@@ -27,7 +26,7 @@ func AboutTopic(code string) bool {
 // topicFindings collects the findings of one topic.
 type topicFindings struct {
 	name string
-	list []slot.Finding
+	list []Finding
 }
 
 func (f *topicFindings) ok(code, observed string) {
@@ -58,9 +57,9 @@ func (c topicCheck) alter(topic, setting string) string {
 }
 
 // topic checks a topic to which rows are published.
-func (c topicCheck) topic(t kafka.TopicReport, readable bool) []slot.Finding {
+func (c topicCheck) topic(t kafka.TopicReport, readable bool) []Finding {
 	if t.Err != nil {
-		return []slot.Finding{c.missing(t)}
+		return []Finding{c.missing(t)}
 	}
 	f := &topicFindings{name: t.Name}
 	f.ok("topic", fmt.Sprintf("%d partitions, replication factor %d",
@@ -79,7 +78,7 @@ func (c topicCheck) topic(t kafka.TopicReport, readable bool) []slot.Finding {
 	return f.list
 }
 
-func (c topicCheck) missing(t kafka.TopicReport) slot.Finding {
+func (c topicCheck) missing(t kafka.TopicReport) Finding {
 	create := kafka.CreateTopicCommand(c.kafka, t.Name, c.brokers)
 	switch {
 	case errors.Is(t.Err, sink.ErrUnknownTopic) && c.kafka.Topics.Create:
@@ -108,7 +107,7 @@ func (c topicCheck) permission(f *topicFindings, t kafka.TopicReport, readable b
 	refuse := func(right, required, option string) {
 		f.fail("topic_permission", "the login has no right "+right, required,
 			kafka.AllowCommand(c.kafka, option+" --topic "+t.Name))
-		f.list[len(f.list)-1].Class = slot.ClassPermission
+		f.list[len(f.list)-1].Class = ClassPermission
 	}
 	switch {
 	case !t.Rights.Write:

@@ -7,17 +7,16 @@ import (
 
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/kafka"
-	"github.com/postrider/postrider/slot"
 )
 
 // checkTransactions checks what relay.exactly_once needs of the brokers.
-func checkTransactions(ctx context.Context, cfg kafka.Config) []slot.Finding {
+func checkTransactions(ctx context.Context, cfg kafka.Config) []Finding {
 	const code = "kafka_transactions"
 	report, err := kafka.InspectTransactions(ctx, cfg)
 	if err != nil {
-		return []slot.Finding{sinkFinding("kafka_transactions", "", err)}
+		return []Finding{sinkFinding("kafka_transactions", "", err)}
 	}
-	findings := []slot.Finding{okFinding(code, "", "transaction.version 2 or later")}
+	findings := []Finding{okFinding(code, "", "transaction.version 2 or later")}
 	if !report.Version2 {
 		findings[0] = warningFinding(code, "", "transaction.version is below 2: "+
 			"delayed requests can leave a transaction partial, or lose it",

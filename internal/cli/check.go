@@ -5,7 +5,6 @@ import (
 
 	"github.com/postrider/postrider/internal/check"
 	"github.com/postrider/postrider/internal/exit"
-	"github.com/postrider/postrider/slot"
 )
 
 func newCheck(a *app) *cobra.Command {
@@ -49,11 +48,11 @@ is missing, 78 something is configured wrongly.`,
 }
 
 type checkResult struct {
-	OK       bool           `json:"ok"`
-	Findings []slot.Finding `json:"findings"`
+	OK       bool            `json:"ok"`
+	Findings []check.Finding `json:"findings"`
 }
 
-func (a *app) check(cmd *cobra.Command, offline bool, topics []string) []slot.Finding {
+func (a *app) check(cmd *cobra.Command, offline bool, topics []string) []check.Finding {
 	l, err := a.load(cmd)
 	switch {
 	case err != nil:

@@ -11,7 +11,6 @@ import (
 
 	"github.com/postrider/postrider/internal/check"
 	"github.com/postrider/postrider/internal/exit"
-	"github.com/postrider/postrider/slot"
 )
 
 func TestCheck_NamesABrokerThatCannotBeReachedUnderItsAddress(t *testing.T) {
@@ -32,7 +31,7 @@ func TestCheck_NamesABrokerThatCannotBeReachedUnderItsAddress(t *testing.T) {
 	i.ok("init")
 	code, found := i.check()
 	require.Equal(t, exit.Unavailable, code)
-	require.Equal(t, slot.SeverityError, found["broker"].Severity)
+	require.Equal(t, check.SeverityError, found["broker"].Severity)
 	require.Equal(t, "7 at "+gone, found["broker"].Subject)
 	require.Contains(t, found["broker"].Fix, "advertised.listeners")
 }
@@ -46,7 +45,7 @@ func TestCheck_GivesUpOnABrokerThatHangs(t *testing.T) {
 	began := time.Now()
 	code, found := i.check("--set", "sink.kafka.dial_timeout=300ms")
 	require.Equal(t, exit.Unavailable, code)
-	require.Equal(t, slot.SeverityError, found["kafka"].Severity)
-	require.Equal(t, slot.SeverityOK, found["slot"].Severity, "the rest is there")
+	require.Equal(t, check.SeverityError, found["kafka"].Severity)
+	require.Equal(t, check.SeverityOK, found["slot"].Severity, "the rest is there")
 	require.Less(t, time.Since(began), check.Timeout)
 }

@@ -14,11 +14,10 @@ import (
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/secret"
-	"github.com/postrider/postrider/slot"
 )
 
 // heal types the SQL of a fix, without the remark behind each line.
-func (i *install) heal(f slot.Finding) {
+func (i *install) heal(f check.Finding) {
 	i.t.Helper()
 	for line := range strings.Lines(f.Fix) {
 		sql, _, _ := strings.Cut(line, " -- ")
@@ -50,7 +49,7 @@ func TestCheck_SamplesTheNewestRows(t *testing.T) {
 				found)
 			require.Contains(t, found["rows"].Observed, "the newest 1000")
 			require.Equal(t, "outbox.event.new", found["topic"].Subject)
-			require.Equal(t, slot.SeverityOK, found["message_size"].Severity)
+			require.Equal(t, check.SeverityOK, found["message_size"].Severity)
 		})
 	}
 }
@@ -66,7 +65,7 @@ func TestCheck_BesideARelayReadsNoTableOfAnotherRole(t *testing.T) {
 	rows := func(mode string) bool {
 		cfg.Snapshot.Mode = mode
 		return slices.ContainsFunc(check.Beside(t.Context(), &config.Loaded{Config: cfg}, nil),
-			func(f slot.Finding) bool { return f.Code == "rows" })
+			func(f check.Finding) bool { return f.Code == "rows" })
 	}
 	require.True(t, rows(backfill.NoData), "its own")
 	i.exec(`ALTER TABLE outbox OWNER TO pg_monitor`) // a role that is there
@@ -98,14 +97,14 @@ func TestCheck_WarnsOfARowThatWouldHaltTheRelay(t *testing.T) {
 	i.exec(insertEvent + `VALUES ('order', NULL, 'Happened', '{}')`)
 	code, found := i.check()
 	require.Equal(t, exit.OK, code)
-	require.Equal(t, slot.SeverityWarning, found["rows"].Severity)
+	require.Equal(t, check.SeverityWarning, found["rows"].Severity)
 	require.Contains(t, found["rows"].Fix, "router.null_key")
-	require.Equal(t, slot.SeverityWarning, found["columns_nullable"].Severity)
+	require.Equal(t, check.SeverityWarning, found["columns_nullable"].Severity)
 	require.Equal(t, "aggregate_type, aggregate_id may be NULL",
 		found["columns_nullable"].Observed)
 
 	_, found = i.check("--set", "router.null_key=publish")
-	require.Equal(t, slot.SeverityOK, found["rows"].Severity, "which is the fix")
+	require.Equal(t, check.SeverityOK, found["rows"].Severity, "which is the fix")
 	require.Equal(t, "aggregate_type may be NULL", found["columns_nullable"].Observed)
 
 	i.exec("TRUNCATE outbox")
@@ -123,7 +122,7 @@ func TestCheck_ComparesTheLargestRowWithTheLimits(t *testing.T) {
 	i.exec(insertEvent + `VALUES ('order', '7', 'Happened', to_jsonb(repeat('x', 2000000)))`)
 	code, found := i.check()
 	require.Equal(t, exit.OK, code)
-	require.Equal(t, slot.SeverityWarning, found["message_size"].Severity)
+	require.Equal(t, check.SeverityWarning, found["message_size"].Severity)
 	require.Contains(t, found["message_size"].Required, "sink.kafka.max_message_bytes, 1048576")
 	_, found = i.check("--set", "sink.kafka.max_message_bytes=4MiB")
 	require.Contains(t, found["message_size"].Required, "max.message.bytes, 1048588")
@@ -139,7 +138,7 @@ func TestCheck_ReadsARowOfAnySize(t *testing.T) {
 	code, found := i.check()
 	require.Equal(t, exit.OK, code)
 	require.Equal(t, "the newest 1 can be routed", found["rows"].Observed)
-	require.Equal(t, slot.SeverityWarning, found["message_size"].Severity, "%+v", found)
+	require.Equal(t, check.SeverityWarning, found["message_size"].Severity, "%+v", found)
 	require.Contains(t, found, "output_plugin_libraries", "what is looked at behind the tables")
 }
 
@@ -158,13 +157,13 @@ func TestCheck_NamesWhoHoldsTheSlotBack(t *testing.T) {
 			require.NoError(t, err)
 			args := []string{"--set", "health.held_warning=1ms", "--set",
 				"health.inactive_warning=24h", "--set", "health.inactive_critical=24h"}
-			var held slot.Finding
+			var held check.Finding
 			require.Eventually(t, func() bool {
 				_, found := i.check(args...)
 				held = found["PostriderHeldByTransaction"]
 				return strings.Contains(held.Subject, "(report ")
 			}, 2*time.Minute, 100*time.Millisecond, "a transaction is worth a word after a second")
-			require.Equal(t, slot.SeverityWarning, held.Severity)
+			require.Equal(t, check.SeverityWarning, held.Severity)
 			require.Equal(t, "docs/RUNBOOKS.md#postriderheldbytransaction", held.Docs)
 			require.NotEmpty(t, held.Required)
 			require.NotContains(t, i.run(append([]string{"check", "--json"}, args...)...).stdout,
@@ -207,18 +206,18 @@ func TestCheck_JSONHasEverythingOfAFinding(t *testing.T) {
 	i := newInstall(t, "17", k.Brokers()...)
 	i.ok("init")
 	_, found := i.check("--topic", "no.such")
-	require.Equal(t, slot.Finding{
-		Severity: slot.SeverityError, Code: "topic", Subject: "no.such",
+	require.Equal(t, check.Finding{
+		Severity: check.SeverityError, Code: "topic", Subject: "no.such",
 		Observed: "does not exist", Required: "an existing topic, or sink.kafka.topics.create",
 		WAL: "the first row for it stops the relay there: the slot keeps what comes after, more " +
 			"with every write",
 		Fix: "kafka-topics.sh --bootstrap-server " + k.Brokers()[0] +
 			" --create --topic no.such --partitions 6 --replication-factor 1",
-		Docs: "docs/CHECK.md#topic", Class: slot.ClassConfiguration,
+		Docs: "docs/CHECK.md#topic", Class: check.ClassConfiguration,
 	}, found["topic"])
 	for code, f := range found {
 		require.NotEmpty(t, f.Observed, code)
-		if f.Severity == slot.SeverityOK {
+		if f.Severity == check.SeverityOK {
 			require.Empty(t, f.Docs, code)
 			continue
 		}

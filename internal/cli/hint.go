@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/postrider/postrider/slot"
+	"github.com/postrider/postrider/internal/check"
 )
 
 // Every hint passes through typed before it is printed: the packages write hints without --config.
@@ -80,7 +80,7 @@ func (a *app) commandLength(text string) int {
 }
 
 // typedFindings applies typed to the fix of each finding.
-func (a *app) typedFindings(findings []slot.Finding) []slot.Finding {
+func (a *app) typedFindings(findings []check.Finding) []check.Finding {
 	for i := range findings {
 		findings[i].Fix = a.typed(findings[i].Fix)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/postrider/postrider/internal/check"
 	"github.com/postrider/postrider/internal/embedded"
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/postgres"
@@ -85,15 +86,15 @@ func (i *install) exec(sql string) {
 	require.NoError(i.t, err)
 }
 
-func (i *install) check(args ...string) (int, map[string]slot.Finding) {
+func (i *install) check(args ...string) (int, map[string]check.Finding) {
 	i.t.Helper()
 	r := i.run(append([]string{"check", "--json"}, args...)...)
 	var got checkResult
 	require.NoError(i.t, json.Unmarshal([]byte(r.stdout), &got), r.stdout+r.stderr)
 	require.Equal(i.t, r.code == exit.OK, got.OK)
-	byCode := map[string]slot.Finding{}
+	byCode := map[string]check.Finding{}
 	for _, f := range got.Findings {
-		if have, ok := byCode[f.Code]; !ok || have.Severity != slot.SeverityError {
+		if have, ok := byCode[f.Code]; !ok || have.Severity != check.SeverityError {
 			byCode[f.Code] = f
 		}
 	}
@@ -334,7 +335,7 @@ func TestCheck_IsCleanAfterInit(t *testing.T) {
 			require.Equal(t, exit.OK, code, "%+v", found)
 			for _, want := range []string{"configuration", "connection", "server_version",
 				"wal_level", "publication", "table", "columns", "slot", "kafka", "topic"} {
-				require.Equal(t, slot.SeverityOK, found[want].Severity, "%s: %+v", want,
+				require.Equal(t, check.SeverityOK, found[want].Severity, "%s: %+v", want,
 					found[want])
 			}
 			require.Equal(t, "outbox.event.order", found["topic"].Subject)
@@ -380,7 +381,7 @@ func TestCheck_ExitsWithTheClassOfTheProblem(t *testing.T) {
 			}
 			code, found := i.check(c.args...)
 			require.Equal(t, c.exit, code, "%+v", found)
-			require.Equal(t, slot.SeverityError, found[c.code].Severity, "%+v", found)
+			require.Equal(t, check.SeverityError, found[c.code].Severity, "%+v", found)
 			require.Contains(t, found[c.code].Fix, c.fix)
 			require.NotEmpty(t, found[c.code].Fix)
 			text := i.run(append([]string{"check"}, c.args...)...)

@@ -31,7 +31,6 @@ import (
 	"github.com/postrider/postrider/internal/terminal"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/sink/kafka"
-	"github.com/postrider/postrider/slot"
 	"github.com/postrider/postrider/slot/monitor"
 )
 
@@ -108,7 +107,7 @@ func (d *Daemon) Observation() monitor.Observation {
 }
 
 // findings checks everything, with the topics that messages were published to.
-func (d *Daemon) findings(ctx context.Context) ([]slot.Finding, []kafka.TopicReport) {
+func (d *Daemon) findings(ctx context.Context) ([]check.Finding, []kafka.TopicReport) {
 	var names []string
 	for _, t := range d.metrics.Topics() {
 		names = append(names, t.Topic)

@@ -15,13 +15,12 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"github.com/postrider/postrider/internal/check"
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/internal/secret"
-	"github.com/postrider/postrider/internal/status"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/sink/kafka"
-	"github.com/postrider/postrider/slot"
 	"github.com/postrider/postrider/slot/monitor"
 )
 
@@ -100,12 +99,12 @@ func TestPage_MakesRatesOfWhatWasPublished(t *testing.T) {
 func TestPageCheck_RunsWhileSomebodyLooksAndNotTooOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int32
-		c := pageCheck{run: func(context.Context) ([]slot.Finding, []kafka.TopicReport) {
+		c := pageCheck{run: func(context.Context) ([]check.Finding, []kafka.TopicReport) {
 			runs.Add(1)
-			return []slot.Finding{{Severity: slot.SeverityWarning, Code: "topic", Subject: "orders", Observed: "no leader"}},
+			return []check.Finding{{Severity: check.SeverityWarning, Code: "topic", Subject: "orders", Observed: "no leader"}},
 				[]kafka.TopicReport{{Name: "orders", Partitions: 3, ReplicationFactor: 2}}
 		}}
-		require.Equal(t, status.Check{Findings: []slot.Finding{}}, c.get(time.Now()), "nothing runs before the relay does")
+		require.Equal(t, check.Report{Findings: []check.Finding{}}, c.get(time.Now()), "nothing runs before the relay does")
 		end := c.start(t.Context())
 		require.True(t, c.get(time.Now()).Running)
 		synctest.Wait()

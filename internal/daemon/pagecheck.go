@@ -7,9 +7,7 @@ import (
 
 	"github.com/postrider/postrider/internal/check"
 	"github.com/postrider/postrider/internal/exit"
-	"github.com/postrider/postrider/internal/status"
 	"github.com/postrider/postrider/sink/kafka"
-	"github.com/postrider/postrider/slot"
 )
 
 // checkPause is the time between two checks for the page. They run only while a page is open.
@@ -18,13 +16,13 @@ const checkPause = time.Minute
 // pageCheck keeps the result of the last check, and starts another in the background when it is requested and the
 // last one is old.
 type pageCheck struct {
-	run func(ctx context.Context) ([]slot.Finding, []kafka.TopicReport)
+	run func(ctx context.Context) ([]check.Finding, []kafka.TopicReport)
 
 	mu      sync.Mutex
 	ctx     context.Context // nil: the process does not relay yet, or not any more
 	running bool
 	at      time.Time // when the last one ended
-	found   []slot.Finding
+	found   []check.Finding
 	reports map[string]checkedTopic
 	pending sync.WaitGroup
 }
@@ -50,7 +48,7 @@ func (c *pageCheck) start(ctx context.Context) (end func()) {
 }
 
 // get returns the last result. It does not wait for the check that it starts.
-func (c *pageCheck) get(now time.Time) status.Check {
+func (c *pageCheck) get(now time.Time) check.Report {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ctx != nil && !c.running && now.Sub(c.at) >= checkPause {
@@ -60,9 +58,9 @@ func (c *pageCheck) get(now time.Time) status.Check {
 	}
 	findings := c.found
 	if findings == nil {
-		findings = []slot.Finding{}
+		findings = []check.Finding{}
 	}
-	return status.Check{Running: c.running, At: c.at, OK: !c.at.IsZero() && check.Code(c.found) == exit.OK, Findings: findings}
+	return check.Report{Running: c.running, At: c.at, OK: !c.at.IsZero() && check.Code(c.found) == exit.OK, Findings: findings}
 }
 
 func (c *pageCheck) once(ctx context.Context) {
@@ -76,7 +74,7 @@ func (c *pageCheck) once(ctx context.Context) {
 		}
 	}
 	for _, f := range found {
-		if check.AboutTopic(f.Code) && (f.Severity == slot.SeverityWarning || f.Severity == slot.SeverityError) {
+		if check.AboutTopic(f.Code) && (f.Severity == check.SeverityWarning || f.Severity == check.SeverityError) {
 			r := reports[f.Subject]
 			r.warnings = append(r.warnings, f.Observed)
 			reports[f.Subject] = r

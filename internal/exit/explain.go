@@ -132,7 +132,7 @@ func Explain(err error) *Error {
 		if errors.Is(err, a.err) {
 			f.Code, f.Next = a.code, a.next
 			if a.next == fixConnection {
-				f.Next = slot.ConnectionFinding("", "", err).Fix
+				_, f.Next = slot.ConnectionAdvice(err)
 			}
 			break
 		}

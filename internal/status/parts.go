@@ -6,7 +6,6 @@ import (
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/history"
 	"github.com/postrider/postrider/relay"
-	"github.com/postrider/postrider/slot"
 )
 
 // Pipeline is the part pipeline: the positions from the server to the slot.
@@ -108,12 +107,4 @@ type Build struct {
 	PID           int       `json:"pid"`
 	StartedAt     time.Time `json:"started_at"`
 	ServerVersion string    `json:"server_version,omitempty"`
-}
-
-// Check is the part check: what the last check found.
-type Check struct {
-	Running  bool           `json:"running"`
-	At       time.Time      `json:"at,omitzero"`
-	OK       bool           `json:"ok"`
-	Findings []slot.Finding `json:"findings"`
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/postrider/postrider/internal/check"
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/internal/httpserver"
@@ -25,7 +26,7 @@ type content struct {
 	topics   status.Topics
 	events   status.Events
 	errors   status.Errors
-	check    status.Check
+	check    check.Report
 	config   status.Config
 	build    status.Build
 

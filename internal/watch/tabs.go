@@ -7,6 +7,7 @@ import (
 
 	"charm.land/lipgloss/v2"
 
+	"github.com/postrider/postrider/internal/check"
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/internal/history"
 	"github.com/postrider/postrider/internal/terminal"
@@ -213,7 +214,7 @@ func (s screen) writeCheck(b *strings.Builder, width int) {
 	writeTable(b, width, rows, "severity", "check", "subject", "observed")
 	wrap := lipgloss.NewStyle().Width(width)
 	for _, f := range c.Findings {
-		if f.Severity == slot.SeverityOK || f.Fix == "" {
+		if f.Severity == check.SeverityOK || f.Fix == "" {
 			continue
 		}
 		fmt.Fprintln(b, severity(f.Severity)+" "+strings.TrimSpace(f.Code+" "+f.Subject))

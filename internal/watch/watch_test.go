@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postrider/postrider/internal/check"
 	"github.com/postrider/postrider/internal/status"
 	"github.com/postrider/postrider/internal/status/statustest"
 	"github.com/postrider/postrider/slot/monitor"
@@ -54,8 +55,8 @@ func sampleContent() content {
 			Topic: "outbox.event.order", EventID: "e-1", LSN: "0/2000", LatencySeconds: .0021,
 			Bytes: 300}}},
 		errors: status.Errors{Errors: []status.Error{{Failure: relay.Failure{Reason: "broker_unreachable", Class: "retryable", Count: 3, FirstSeen: statustest.Ago(time.Hour), LastSeen: statustest.Ago(time.Minute), Text: "no broker\nanswers"}}}},
-		check: status.Check{At: statustest.Ago(5 * time.Second),
-			Findings: []slot.Finding{{Severity: slot.SeverityWarning,
+		check: check.Report{At: statustest.Ago(5 * time.Second),
+			Findings: []check.Finding{{Severity: check.SeverityWarning,
 				Code: "max_slot_wal_keep_size", Observed: "-1", Fix: "ALTER SYSTEM SET ..."}}},
 		config: status.Config{Values: []config.Value{{Key: "slot.name", Value: "postrider",
 			TOML: `"postrider"`, Origin: "default"}}},

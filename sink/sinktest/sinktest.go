@@ -1,4 +1,9 @@
 // Package sinktest is the contract of package sink as a test suite. Every sink runs it.
+//
+//	delivery.go      a message is delivered once, in order, with what belongs to it
+//	ending.go        what becomes of messages when a sink ends
+//	reports.go       what Done reports, and when
+//	transactional.go sinks that publish in transactions
 package sinktest
 
 import (

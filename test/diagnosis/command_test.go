@@ -14,11 +14,12 @@ import (
 	"testing"
 	"time"
 
+	findings "github.com/postrider/postrider/internal/check"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/internal/cli"
 	"github.com/postrider/postrider/internal/embedded/child"
-	"github.com/postrider/postrider/slot"
 	"github.com/postrider/postrider/test/parts"
 )
 
@@ -99,11 +100,11 @@ func within(t *testing.T, args ...string) (code int, stdout, stderr string) {
 func (s *site) check(t *testing.T, cause *regexp.Regexp) said {
 	t.Helper()
 	code, stdout, stderr := within(t, "check", "--json", "--config", s.file, "--topic", s.topic())
-	var result struct{ Findings []slot.Finding }
+	var result struct{ Findings []findings.Finding }
 	require.NoError(t, json.Unmarshal([]byte(stdout), &result), stdout+stderr)
 	out := said{code: code}
 	for _, f := range result.Findings {
-		if f.Severity == slot.SeverityOK {
+		if f.Severity == findings.SeverityOK {
 			continue
 		}
 		subject := f.Subject

@@ -15,29 +15,29 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 
+	"github.com/postrider/postrider/internal/check"
 	"github.com/postrider/postrider/internal/embedded"
 	"github.com/postrider/postrider/internal/embedded/child"
-	"github.com/postrider/postrider/slot"
 	"github.com/postrider/postrider/sql"
 	"github.com/postrider/postrider/test/parts"
 )
 
 // checked is the result of `postrider check --json`.
 type checked struct {
-	OK       bool           `json:"ok"`
-	Findings []slot.Finding `json:"findings"`
+	OK       bool            `json:"ok"`
+	Findings []check.Finding `json:"findings"`
 	code     int
 }
 
-func (c checked) of(code string) []slot.Finding {
-	return slices.DeleteFunc(slices.Clone(c.Findings), func(f slot.Finding) bool { return f.Code != code })
+func (c checked) of(code string) []check.Finding {
+	return slices.DeleteFunc(slices.Clone(c.Findings), func(f check.Finding) bool { return f.Code != code })
 }
 
 // worst is the severity that counts among the findings of a code; empty: there is none.
-func (c checked) worst(code string) slot.Severity {
-	worst := slot.Severity("")
-	for _, s := range []slot.Severity{slot.SeverityOK, slot.SeverityInfo, slot.SeverityWarning, slot.SeverityError} {
-		if slices.ContainsFunc(c.of(code), func(f slot.Finding) bool { return f.Severity == s }) {
+func (c checked) worst(code string) check.Severity {
+	worst := check.Severity("")
+	for _, s := range []check.Severity{check.SeverityOK, check.SeverityInfo, check.SeverityWarning, check.SeverityError} {
+		if slices.ContainsFunc(c.of(code), func(f check.Finding) bool { return f.Severity == s }) {
 			worst = s
 		}
 	}
@@ -54,7 +54,7 @@ func (s *shop) check(t testing.TB, env map[string]string, args ...string) checke
 	require.NoError(t, json.Unmarshal(p.stdout.Bytes(), &c), "%s%s", p.stdout.String(), p.log.String())
 	require.Equal(t, code == 0, c.OK)
 	for _, f := range c.Findings {
-		if f.Severity == slot.SeverityOK {
+		if f.Severity == check.SeverityOK {
 			require.Empty(t, f.Docs, f.Code)
 			continue
 		}
@@ -98,20 +98,20 @@ func TestCheck_HasNothingToSayAboutAGoodSetup(t *testing.T) {
 			c := s.check(t, map[string]string{"POSTRIDER_POSTGRES_URL": u.String()}, "--topic", topic)
 			require.Zero(t, c.code)
 			for _, f := range c.Findings {
-				require.NotEqual(t, slot.SeverityWarning, f.Severity, "%+v", f)
+				require.NotEqual(t, check.SeverityWarning, f.Severity, "%+v", f)
 			}
 			for _, code := range []string{"physical_replication", "replication_connection", "role", "wal_level", "topic", "topic_permission", "producer_id", "max_slot_wal_keep_size"} {
 				if code == "topic_permission" && !s.Real {
 					continue
 				}
-				require.NotContains(t, []slot.Severity{slot.SeverityError, slot.SeverityWarning, slot.SeverityInfo}, c.worst(code), "%s: %+v", code, c.of(code))
+				require.NotContains(t, []check.Severity{check.SeverityError, check.SeverityWarning, check.SeverityInfo}, c.worst(code), "%s: %+v", code, c.of(code))
 			}
 		})
 	}
 }
 
 // heal types what the fix of a topic's finding says, as kafka-configs.sh would.
-func (s *shop) healTopic(t *testing.T, f slot.Finding) {
+func (s *shop) healTopic(t *testing.T, f check.Finding) {
 	t.Helper()
 	m := regexp.MustCompile(`^kafka-configs\.sh --bootstrap-server \S+ --alter --topic (\S+) --add-config ([a-z.]+)=([a-zA-Z0-9]+)`).FindStringSubmatch(f.Fix)
 	require.NotNil(t, m, f.Fix)
@@ -130,16 +130,16 @@ func TestCheck_FindsWhatIsWrongWithATopicAndSaysHowToMendIt(t *testing.T) {
 	s.cluster = kafka
 	for setting, want := range map[string]struct {
 		code     string
-		severity slot.Severity
+		severity check.Severity
 	}{
-		"max.message.bytes=1000":                {"topic_size", slot.SeverityWarning},
-		"unclean.leader.election.enable=true":   {"topic_leader", slot.SeverityWarning},
-		"cleanup.policy=compact":                {"topic_cleanup", slot.SeverityInfo},
-		"compression.type=gzip":                 {"topic_compression", slot.SeverityInfo},
-		"message.timestamp.type=LogAppendTime":  {"topic_timestamp", slot.SeverityInfo},
-		"message.timestamp.before.max.ms=60000": {"topic_timestamp", slot.SeverityWarning},
-		"message.timestamp.after.max.ms=60000":  {"topic_timestamp", slot.SeverityWarning},
-		"min.insync.replicas=2":                 {"topic_replicas", slot.SeverityError}, // of one
+		"max.message.bytes=1000":                {"topic_size", check.SeverityWarning},
+		"unclean.leader.election.enable=true":   {"topic_leader", check.SeverityWarning},
+		"cleanup.policy=compact":                {"topic_cleanup", check.SeverityInfo},
+		"compression.type=gzip":                 {"topic_compression", check.SeverityInfo},
+		"message.timestamp.type=LogAppendTime":  {"topic_timestamp", check.SeverityInfo},
+		"message.timestamp.before.max.ms=60000": {"topic_timestamp", check.SeverityWarning},
+		"message.timestamp.after.max.ms=60000":  {"topic_timestamp", check.SeverityWarning},
+		"min.insync.replicas=2":                 {"topic_replicas", check.SeverityError}, // of one
 	} {
 		key, value, _ := strings.Cut(setting, "=")
 		topic := parts.Unique("topic")
@@ -148,7 +148,7 @@ func TestCheck_FindsWhatIsWrongWithATopicAndSaysHowToMendIt(t *testing.T) {
 		found := c.of(want.code)
 		require.Len(t, found, 1, "%s: %+v", setting, c.Findings)
 		require.Equal(t, want.severity, found[0].Severity, setting)
-		require.Equal(t, want.severity != slot.SeverityError, c.OK, setting)
+		require.Equal(t, want.severity != check.SeverityError, c.OK, setting)
 		s.healTopic(t, found[0])
 		await(t, setting+" mended", func() (bool, error) { return s.check(t, nil, "--topic", topic).worst(want.code) == "", nil })
 	}
@@ -166,18 +166,18 @@ func TestCheck_RunsBesideTheRelay(t *testing.T) {
 	require.Contains(t, c.of("http_listen")[0].Observed, "the relay has it, process ")
 	require.Contains(t, c.of("slot")[0].Observed, "active, pid ")
 	require.Empty(t, c.of("slot_holder"))
-	require.Equal(t, slot.SeverityOK, c.worst("replication_connection"))
+	require.Equal(t, check.SeverityOK, c.worst("replication_connection"))
 	require.Equal(t, 1, r.state(t).Sessions)
 	require.Equal(t, "streaming", r.state(t).Phase)
 
 	other := s.check(t, map[string]string{"POSTRIDER_HTTP_LISTEN": listen["POSTRIDER_HTTP_LISTEN"], "POSTRIDER_SLOT_NAME": "another"})
-	require.Equal(t, slot.SeverityError, other.worst("http_listen"), "that one is for a relay of another slot")
+	require.Equal(t, check.SeverityError, other.worst("http_listen"), "that one is for a relay of another slot")
 
 	// The page has the same, made by the relay itself.
 	var page struct {
-		At       string         `json:"at"`
-		OK       bool           `json:"ok"`
-		Findings []slot.Finding `json:"findings"`
+		At       string          `json:"at"`
+		OK       bool            `json:"ok"`
+		Findings []check.Finding `json:"findings"`
 	}
 	await(t, "the check of the page", func() (bool, error) {
 		_, err := getJSON(r.url+"/api/check", &page)
@@ -188,7 +188,7 @@ func TestCheck_RunsBesideTheRelay(t *testing.T) {
 	require.Equal(t, "the relay streams", beside.of("replication_connection")[0].Observed)
 	require.Empty(t, beside.of("http_listen"), "it is its own")
 	require.Empty(t, beside.of("physical_replication"))
-	require.Equal(t, slot.SeverityOK, beside.worst("slot"))
+	require.Equal(t, check.SeverityOK, beside.worst("slot"))
 	require.Equal(t, 1, r.state(t).Sessions)
 	r.stop(t)
 	require.Equal(t, "free", s.check(t, listen).of("http_listen")[0].Observed)
@@ -204,7 +204,7 @@ func TestCheck_TellsTheConditionsOfTheRelayThatAnswers(t *testing.T) {
 	holder := s.Connect(t)
 	_, err = holder.Exec(t.Context(), "BEGIN; SELECT txid_current()")
 	require.NoError(t, err)
-	var held slot.Finding
+	var held check.Finding
 	await(t, "the condition", func() (bool, error) {
 		for _, f := range s.check(t, listen).of("PostriderHeldByTransaction") {
 			held = f
@@ -219,7 +219,7 @@ func TestCheck_TellsTheConditionsOfTheRelayThatAnswers(t *testing.T) {
 	_, err = getJSON(r.url+"/status", &status)
 	require.NoError(t, err)
 	require.Contains(t, status.Verdict.Conditions, struct{ Name, Next string }{held.Code, held.Fix}, "the same words")
-	require.Equal(t, slot.SeverityWarning, held.Severity)
+	require.Equal(t, check.SeverityWarning, held.Severity)
 	_, err = holder.Exec(t.Context(), "ROLLBACK")
 	require.NoError(t, err)
 	await(t, "its end", func() (bool, error) { return s.check(t, listen).worst(held.Code) == "", nil })
@@ -232,14 +232,14 @@ func TestCheck_FindsAStandbyThatHoldsTheRelayBack(t *testing.T) {
 			s := ownServer(t, embedded.PostgresConfig{Version: version})
 			s.do(t, "SELECT pg_create_logical_replication_slot('"+s.slot+"', 'pgoutput', false, false, true)",
 				"ALTER SYSTEM SET synchronized_standby_slots = 'gone'", "SELECT pg_reload_conf()")
-			var gate slot.Finding
+			var gate check.Finding
 			await(t, "the setting", func() (bool, error) {
 				for _, f := range s.check(t, nil).of("PostriderStandbyGate") {
 					gate = f
 				}
 				return gate.Code != "", nil
 			})
-			require.Equal(t, slot.SeverityWarning, gate.Severity)
+			require.Equal(t, check.SeverityWarning, gate.Severity)
 			require.Contains(t, gate.Subject, "gone")
 			fix, _, _ := strings.Cut(gate.Fix, " -- ")
 			for statement := range strings.SplitSeq(strings.TrimSuffix(fix, ";"), ";") {
@@ -276,7 +276,7 @@ func TestCheck_WarnsBeforeTheSlotIsLost(t *testing.T) {
 			}
 			near := s.check(t, nil).of("PostriderSlotNearLoss")
 			require.Len(t, near, 1)
-			require.Equal(t, slot.SeverityWarning, near[0].Severity)
+			require.Equal(t, check.SeverityWarning, near[0].Severity)
 			require.Equal(t, "postrider run --config "+s.file, near[0].Fix)
 			require.NotEmpty(t, near[0].WAL)
 
@@ -290,7 +290,7 @@ func TestCheck_WarnsBeforeTheSlotIsLost(t *testing.T) {
 
 			s.do(t, "BEGIN", "INSERT INTO outbox (aggregate_type, aggregate_id, event_type) VALUES ('order', '1', 'Created')", "PREPARE TRANSACTION 'forgotten'")
 			held := map[string]string{"POSTRIDER_HEALTH_HELD_WARNING": "1ms"}
-			var f slot.Finding
+			var f check.Finding
 			await(t, "the prepared transaction", func() (bool, error) {
 				for _, f = range s.check(t, held).of("PostriderHeldByTransaction") {
 					return true, nil

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/docs"
+	"github.com/postrider/postrider/internal/check"
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/internal/history"
 	"github.com/postrider/postrider/internal/httpserver"
@@ -158,13 +159,13 @@ func inTrouble(now time.Time) *scene {
 			"text": "replication: unexpected EOF", "wal": "kept meanwhile", "next": "nothing; the next session goes on where it was", "runbook": "docs/RUNBOOKS.md#when-a-session-ends-or-the-relay-halts",
 		},
 	}})
-	bad := append([]slot.Finding{
+	bad := append([]check.Finding{
 		{
-			Severity: slot.SeverityError, Code: "kafka", Subject: "kafka-2:9092", Observed: "dial tcp 10.1.2.3:9092: i/o timeout", Required: "a broker that answers",
+			Severity: check.SeverityError, Code: "kafka", Subject: "kafka-2:9092", Observed: "dial tcp 10.1.2.3:9092: i/o timeout", Required: "a broker that answers",
 			Docs: "docs/CHECK.md#kafka", WAL: "kept until it does", Fix: "nc -vz kafka-2 9092   # from here; then the broker's log",
 		},
 		{
-			Severity: slot.SeverityWarning, Code: "max_slot_wal_keep_size", Observed: "3.0 GiB, of which 43 % is left", Required: "room for the longest outage",
+			Severity: check.SeverityWarning, Code: "max_slot_wal_keep_size", Observed: "3.0 GiB, of which 43 % is left", Required: "room for the longest outage",
 			Fix: "ALTER SYSTEM SET max_slot_wal_keep_size = '16GB'; SELECT pg_reload_conf();",
 		},
 	}, findings()...)
@@ -255,15 +256,15 @@ func events(now time.Time) []relay.Published {
 	return list
 }
 
-func findings() []slot.Finding {
-	var list []slot.Finding
+func findings() []check.Finding {
+	var list []check.Finding
 	for _, f := range []string{
 		"configuration /etc/postrider/postrider.toml", "server_version 17.10", "wal_level logical", "replication_slots 3 of 10 in use", "role LOGIN, REPLICATION",
 		"publication postrider publishes inserts", "columns fit the router", "slot orders is healthy", "kafka 3 brokers", "topic outbox.event.order: 24 partitions, 3 replicas",
 		"topic outbox.event.payment: 12 partitions, 3 replicas", "acl Describe, Write, IdempotentWrite", "clock 2 ms apart",
 	} {
 		code, observed, _ := strings.Cut(f, " ")
-		list = append(list, slot.Finding{Severity: slot.SeverityOK, Code: code, Observed: observed})
+		list = append(list, check.Finding{Severity: check.SeverityOK, Code: code, Observed: observed})
 	}
 	return list
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
 
+	"github.com/postrider/postrider/internal/check"
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/relay"
-	"github.com/postrider/postrider/slot"
 	"github.com/postrider/postrider/slot/monitor"
 )
 
@@ -41,7 +41,7 @@ func TestPage_TopicNamesAreText(t *testing.T) {
 	p := pipeline(now)
 	p["error"], p["phase"], p["snapshot"] = evil, evil, doc{"table": evil, "rows": 1, "estimated_rows": 2}
 	s.set("pipeline", p)
-	s.set("check", doc{"findings": []slot.Finding{{Severity: evil, Code: evil, Subject: evil, Observed: evil, Required: evil, Fix: evil}}})
+	s.set("check", doc{"findings": []check.Finding{{Severity: evil, Code: evil, Subject: evil, Observed: evil, Required: evil, Fix: evil}}})
 	s.set("config", doc{"file": evil, "values": []doc{{"key": evil, "value": evil, "origin": evil}}})
 	s.set("build", doc{"version": evil, "commit": evil, "go_version": evil, "server_version": evil})
 

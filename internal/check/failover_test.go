@@ -1,4 +1,4 @@
-package slot_test
+package check_test
 
 import (
 	"bytes"
@@ -18,6 +18,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"github.com/postrider/postrider/internal/check"
+	"github.com/postrider/postrider/internal/check/checktest"
 	"github.com/postrider/postrider/internal/embedded"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/slot"
@@ -25,7 +27,7 @@ import (
 )
 
 // standby receives WAL through a physical slot, as a standby's walreceiver does, and keeps none of it.
-func (p *place) standby(name string) *pgconn.PgConn {
+func standby(p *checktest.DB, name string) *pgconn.PgConn {
 	p.T.Helper()
 	p.Exec(`SELECT pg_create_physical_replication_slot($1, true)`, name)
 	cfg, err := postgres.PhysicalConfig(p.Postgres)
@@ -41,7 +43,7 @@ func (p *place) standby(name string) *pgconn.PgConn {
 }
 
 // feedback sends what a standby with hot_standby_feedback sends: the oldest transaction that it still needs.
-func (p *place) feedback(standby *pgconn.PgConn) {
+func feedback(p *checktest.DB, standby *pgconn.PgConn) {
 	p.T.Helper()
 	var xid uint64
 	require.NoError(p.T, p.Conn.QueryRow(p.T.Context(), `SELECT txid_current()`).Scan(&xid))
@@ -57,18 +59,18 @@ func (p *place) feedback(standby *pgconn.PgConn) {
 func TestCheck_SaysWhetherTheSlotSurvivesAFailover(t *testing.T) {
 	t.Parallel()
 	testdb.Versions(t, []string{"17", "18"}, func(t *testing.T, version string) {
-		p, _ := onOwn(t, version, nil)
+		p, _ := checktest.Own(t, version, nil)
 		p.Outbox()
 		_, err := slot.Create(t.Context(), p.Conn, p.Config())
 		require.NoError(t, err)
 		pre := preflight(p)
-		require.Equal(t, gone, severityOf(slot.Check(t.Context(), pre), "slot_failover"), "there is no standby")
+		require.Equal(t, gone, severityOf(check.Server(t.Context(), pre), "slot_failover"), "there is no standby")
 
-		standby := p.standby("sb1")
-		f := p.awaitFinding(pre, "slot_failover", slot.SeverityInfo)
+		standby := standby(p, "sb1")
+		f := p.AwaitFinding(pre, "slot_failover", check.SeverityInfo)
 		require.Contains(t, f.Observed, "sb1")
 		pre.Need.Slot.Failover = true
-		f = p.awaitFinding(pre, "slot_failover", slot.SeverityWarning)
+		f = p.AwaitFinding(pre, "slot_failover", check.SeverityWarning)
 
 		command := f.Fix[strings.Index(f.Fix, "ALTER_"):strings.Index(f.Fix, "'\nand")]
 		conn, err := postgres.ConnectReplication(t.Context(), p.Postgres)
@@ -76,26 +78,26 @@ func TestCheck_SaysWhetherTheSlotSurvivesAFailover(t *testing.T) {
 		_, err = conn.Exec(t.Context(), command).ReadAll()
 		require.NoError(t, err)
 		require.NoError(t, conn.Close(t.Context()))
-		p.awaitFinding(pre, "slot_failover", slot.SeverityOK)
+		p.AwaitFinding(pre, "slot_failover", check.SeverityOK)
 
-		findings := slot.Check(t.Context(), pre)
-		require.Equal(t, slot.SeverityInfo, severityOf(findings, "standby_copies"))
-		f = finding(t, findings, "hot_standby_feedback")
-		require.Equal(t, slot.SeverityWarning, f.Severity)
+		findings := check.Server(t.Context(), pre)
+		require.Equal(t, check.SeverityInfo, severityOf(findings, "standby_copies"))
+		f = checktest.Finding(t, findings, "hot_standby_feedback")
+		require.Equal(t, check.SeverityWarning, f.Severity)
 		require.Equal(t, "sb1", f.Subject)
-		p.feedback(standby)
-		p.awaitFinding(pre, "hot_standby_feedback", gone)
+		feedback(p, standby)
+		p.AwaitFinding(pre, "hot_standby_feedback", gone)
 
-		f = finding(t, findings, "synchronized_standby_slots")
-		require.Equal(t, slot.SeverityInfo, f.Severity)
+		f = checktest.Finding(t, findings, "synchronized_standby_slots")
+		require.Equal(t, check.SeverityInfo, f.Severity)
 		require.Contains(t, f.Fix, "'sb1'")
-		p.heal(f)
-		p.awaitFinding(pre, "synchronized_standby_slots", slot.SeverityOK)
+		p.Heal(f)
+		p.AwaitFinding(pre, "synchronized_standby_slots", check.SeverityOK)
 	})
 }
 
 func TestPrepare_WarnsOfASlotThatAFailoverLoses(t *testing.T) {
-	p := onShared(t, "17")
+	p := checktest.Shared(t, "17")
 	p.Outbox()
 	need := p.Need()
 	for _, failover := range []bool{false, true} {
@@ -115,16 +117,16 @@ func TestPrepare_WarnsOfASlotThatAFailoverLoses(t *testing.T) {
 
 func TestCheck_SaysBefore17WhoCopiesSlots(t *testing.T) {
 	t.Parallel()
-	p, _ := onOwn(t, "14", nil)
+	p, _ := checktest.Own(t, "14", nil)
 	p.Outbox()
 	_, err := slot.Create(t.Context(), p.Conn, p.Config())
 	require.NoError(t, err)
-	p.standby("sb1")
-	f := p.awaitFinding(preflight(p), "slot_failover", slot.SeverityInfo)
+	standby(p, "sb1")
+	f := p.AwaitFinding(preflight(p), "slot_failover", check.SeverityInfo)
 	require.Contains(t, f.Fix, "pg_failover_slots")
 	pre := preflight(p)
 	pre.Need.Slot.Failover = true
-	require.Equal(t, slot.SeverityError, severityOf(slot.Check(t.Context(), pre), "slot_failover"))
+	require.Equal(t, check.SeverityError, severityOf(check.Server(t.Context(), pre), "slot_failover"))
 }
 
 // A slot whose position the server has not reached comes from another server, or from another branch of its history.
@@ -133,9 +135,9 @@ func TestCheck_FindsASlotAheadOfItsServer(t *testing.T) {
 		state := func(s *embedded.Postgres, name string) string {
 			return filepath.Join(s.DataDir(), "pg_replslot", name, "state")
 		}
-		start := func() (*place, *embedded.Postgres) {
+		start := func() (*checktest.DB, *embedded.Postgres) {
 			s := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: version})
-			return &place{&testdb.DB{T: t, Conn: parts.Connect(t, s.DSN()), DSN: s.DSN(), Postgres: testdb.ConfigOf(s.DSN()), Name: "moved"}}, s
+			return &checktest.DB{DB: &testdb.DB{T: t, Conn: parts.Connect(t, s.DSN()), DSN: s.DSN(), Postgres: testdb.ConfigOf(s.DSN()), Name: "moved"}}, s
 		}
 		far, ahead := start()
 		for range 3 {
@@ -149,13 +151,13 @@ func TestCheck_FindsASlotAheadOfItsServer(t *testing.T) {
 		p, s := start()
 		p.Outbox()
 		p.Exec(`SELECT pg_create_logical_replication_slot('moved', 'pgoutput')`)
-		require.Equal(t, gone, severityOf(slot.Check(t.Context(), preflight(p)), "slot_position"))
+		require.Equal(t, gone, severityOf(check.Server(t.Context(), preflight(p)), "slot_position"))
 		require.NoError(t, s.Stop(t.Context()))
 		require.NoError(t, os.WriteFile(state(s, "moved"), taken, 0o600))
 		require.NoError(t, s.Start(t.Context()))
 
-		f := finding(t, slot.Check(t.Context(), preflight(p)), "slot_position")
-		require.Equal(t, slot.SeverityError, f.Severity)
+		f := checktest.Finding(t, check.Server(t.Context(), preflight(p)), "slot_position")
+		require.Equal(t, check.SeverityError, f.Severity)
 		require.Contains(t, f.Fix, "postrider slot drop moved --yes; postrider slot create moved")
 		require.NotEmpty(t, f.WAL)
 	})

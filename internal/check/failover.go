@@ -1,4 +1,4 @@
-package slot
+package check
 
 import (
 	"context"
@@ -36,7 +36,7 @@ WHERE coalesce(s.slot_type, 'physical') = 'physical' AND coalesce(r.application_
 ORDER BY 1, 2`
 
 // failover looks at what becomes of the slot when a standby is promoted.
-func (c *checker) failover(ctx context.Context) error {
+func (c *serverCheck) failover(ctx context.Context) error {
 	if c.Need.Slot.Failover && postgres.Major(c.conn) < 17 {
 		c.add(Finding{
 			Severity: SeverityError, Code: "slot_failover", Subject: c.Need.Slot.Name, Class: ClassConfiguration,
@@ -65,7 +65,7 @@ func (c *checker) failover(ctx context.Context) error {
 }
 
 // notFailover: the slot stays behind when a standby takes over.
-func (c *checker) notFailover(standbys []standby) {
+func (c *serverCheck) notFailover(standbys []standby) {
 	if len(standbys) == 0 && !c.Need.Slot.Failover {
 		return
 	}
@@ -95,7 +95,7 @@ func names(standbys []standby) string {
 }
 
 // copies: what cannot be seen from here, and what a standby needs to keep a copy.
-func (c *checker) copies(standbys []standby) {
+func (c *serverCheck) copies(standbys []standby) {
 	c.add(Finding{
 		Severity: SeverityInfo, Code: "standby_copies", Subject: c.status.Name, Observed: "whether standbys have a copy cannot be seen from the primary",
 		Required: "on each standby that may be promoted: synced true, temporary false",
@@ -115,7 +115,7 @@ func (c *checker) copies(standbys []standby) {
 }
 
 // gate: standbys that have to have received what the relay is sent.
-func (c *checker) gate(ctx context.Context, standbys []standby) error {
+func (c *serverCheck) gate(ctx context.Context, standbys []standby) error {
 	list, err := c.setting(ctx, "synchronized_standby_slots")
 	if err != nil {
 		return err

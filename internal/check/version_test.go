@@ -1,4 +1,4 @@
-package slot_test
+package check_test
 
 import (
 	"crypto/ecdsa"
@@ -22,6 +22,8 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/require"
 
+	"github.com/postrider/postrider/internal/check"
+	"github.com/postrider/postrider/internal/check/checktest"
 	"github.com/postrider/postrider/internal/embedded"
 	"github.com/postrider/postrider/slot"
 	"github.com/postrider/postrider/test/parts"
@@ -35,10 +37,10 @@ func otherPID(m pgproto3.BackendMessage) {
 }
 
 func TestCheck_NoticesAPooler(t *testing.T) {
-	p := onShared(t, "17")
+	p := checktest.Shared(t, "17")
 	p.Outbox()
 	pre := preflight(p)
-	require.Equal(t, slot.SeverityOK, finding(t, slot.Check(t.Context(), pre), "pooler").Severity)
+	require.Equal(t, check.SeverityOK, checktest.Finding(t, check.Server(t.Context(), pre), "pooler").Severity)
 
 	t.Run("that refuses replication", func(t *testing.T) {
 		pre := pre
@@ -48,11 +50,11 @@ func TestCheck_NoticesAPooler(t *testing.T) {
 			}
 			return &pgproto3.ErrorResponse{Severity: "FATAL", Code: "08P01", Message: "unsupported startup parameter: replication"}
 		}}.start(t, p.DSN))
-		findings := slot.Check(t.Context(), pre)
-		require.Equal(t, slot.SeverityWarning, finding(t, findings, "pooler").Severity)
-		f := finding(t, findings, "replication_connection")
-		require.Equal(t, slot.SeverityError, f.Severity)
-		require.Equal(t, slot.ClassConfiguration, f.Class)
+		findings := check.Server(t.Context(), pre)
+		require.Equal(t, check.SeverityWarning, checktest.Finding(t, findings, "pooler").Severity)
+		f := checktest.Finding(t, findings, "replication_connection")
+		require.Equal(t, check.SeverityError, f.Severity)
+		require.Equal(t, check.ClassConfiguration, f.Class)
 		require.Contains(t, f.Fix, "PgBouncer")
 		require.Len(t, errorsOf(findings), 1)
 	})
@@ -61,17 +63,17 @@ func TestCheck_NoticesAPooler(t *testing.T) {
 		pre.Postgres = testdb.ConfigOf(between{startup: func(map[string]string) *pgproto3.ErrorResponse {
 			return &pgproto3.ErrorResponse{Severity: "FATAL", Code: "08P01", Message: "unsupported startup parameter: options"}
 		}}.start(t, p.DSN))
-		findings := slot.Check(t.Context(), pre)
+		findings := check.Server(t.Context(), pre)
 		require.Len(t, findings, 1)
-		require.Equal(t, slot.ClassConfiguration, findings[0].Class)
+		require.Equal(t, check.ClassConfiguration, findings[0].Class)
 		require.Contains(t, findings[0].Fix, "PgBouncer")
 	})
 	t.Run("that passes replication through", func(t *testing.T) {
 		pre := pre
 		pre.Postgres = testdb.ConfigOf(between{answer: otherPID}.start(t, p.DSN))
-		findings := slot.Check(t.Context(), pre)
-		require.Equal(t, slot.SeverityWarning, finding(t, findings, "pooler").Severity)
-		require.Equal(t, slot.SeverityOK, finding(t, findings, "replication_connection").Severity)
+		findings := check.Server(t.Context(), pre)
+		require.Equal(t, check.SeverityWarning, checktest.Finding(t, findings, "pooler").Severity)
+		require.Equal(t, check.SeverityOK, checktest.Finding(t, findings, "replication_connection").Severity)
 		require.Empty(t, errorsOf(findings))
 	})
 	t.Run("that drops parameters", func(t *testing.T) {
@@ -81,34 +83,34 @@ func TestCheck_NoticesAPooler(t *testing.T) {
 			params["options"] = "-c wal_sender_timeout=0"
 			return nil
 		}}.start(t, p.DSN))
-		f := finding(t, slot.Check(t.Context(), pre), "wal_sender_timeout")
-		require.Equal(t, slot.SeverityWarning, f.Severity)
+		f := checktest.Finding(t, check.Server(t.Context(), pre), "wal_sender_timeout")
+		require.Equal(t, check.SeverityWarning, f.Severity)
 		require.Contains(t, f.Fix, "PgBouncer")
 	})
 }
 
 // No server with these bugs is at hand: one that says it was one is.
 func TestCheck_KnowsVersionsThatHurt(t *testing.T) {
-	p := onShared(t, "17")
+	p := checktest.Shared(t, "17")
 	p.Outbox()
 	for _, c := range []struct {
 		says     string
-		severity slot.Severity
+		severity check.Severity
 		required string
 	}{
-		{"17.6", slot.SeverityOK, ""},
-		{"17.11 (Debian 17.11-1.pgdg12+1)", slot.SeverityOK, ""},
-		{"18.0", slot.SeverityOK, ""},
-		{"18beta1", slot.SeverityOK, ""},
-		{"17.5 (Debian 17.5-1.pgdg12+1)", slot.SeverityWarning, "invalid memory alloc request size"},
-		{"16.9", slot.SeverityWarning, "16.10"},
-		{"15.13", slot.SeverityWarning, "15.14"},
-		{"14.18", slot.SeverityWarning, "14.19"},
-		{"17.4", slot.SeverityWarning, "added to the publication"},
-		{"14.3", slot.SeverityWarning, "added to the publication"},
-		{"19.1", slot.SeverityInfo, "14 to 18"},
-		{"13.22", slot.SeverityError, "14 or newer"},
-		{"15.2-YB-2.25.1.0-b0", slot.SeverityError, "YugabyteDB"},
+		{"17.6", check.SeverityOK, ""},
+		{"17.11 (Debian 17.11-1.pgdg12+1)", check.SeverityOK, ""},
+		{"18.0", check.SeverityOK, ""},
+		{"18beta1", check.SeverityOK, ""},
+		{"17.5 (Debian 17.5-1.pgdg12+1)", check.SeverityWarning, "invalid memory alloc request size"},
+		{"16.9", check.SeverityWarning, "16.10"},
+		{"15.13", check.SeverityWarning, "15.14"},
+		{"14.18", check.SeverityWarning, "14.19"},
+		{"17.4", check.SeverityWarning, "added to the publication"},
+		{"14.3", check.SeverityWarning, "added to the publication"},
+		{"19.1", check.SeverityInfo, "14 to 18"},
+		{"13.22", check.SeverityError, "14 or newer"},
+		{"15.2-YB-2.25.1.0-b0", check.SeverityError, "YugabyteDB"},
 	} {
 		t.Run(c.says, func(t *testing.T) {
 			pre := preflight(p)
@@ -117,10 +119,10 @@ func TestCheck_KnowsVersionsThatHurt(t *testing.T) {
 					s.Value = c.says
 				}
 			}}.start(t, p.DSN))
-			f := finding(t, slot.Check(t.Context(), pre), "server_version")
+			f := checktest.Finding(t, check.Server(t.Context(), pre), "server_version")
 			require.Equal(t, c.severity, f.Severity)
 			require.Contains(t, f.Required, c.required)
-			require.Equal(t, c.severity != slot.SeverityOK, f.Fix != "")
+			require.Equal(t, c.severity != check.SeverityOK, f.Fix != "")
 		})
 	}
 }
@@ -150,9 +152,9 @@ func TestCheck_LooksAtTLSAndAtWhatTheServerSeesOfIt(t *testing.T) {
 			s := parts.ExclusivePostgres(t, embedded.PostgresConfig{
 				Version: version, Params: map[string]string{"ssl": "on"}, Files: map[string][]byte{"server.crt": cert, "server.key": key},
 			})
-			p := &place{testdb.New(t, parts.NewDatabase(t, s.DSN()))}
+			p := &checktest.DB{DB: testdb.New(t, parts.NewDatabase(t, s.DSN()))}
 			p.Outbox()
-			check := func(host, mode string) slot.Finding {
+			found := func(host, mode string) check.Finding {
 				u, err := url.Parse(p.DSN)
 				require.NoError(t, err)
 				u.Host = strings.Replace(u.Host, "127.0.0.1", host, 1)
@@ -163,23 +165,23 @@ func TestCheck_LooksAtTLSAndAtWhatTheServerSeesOfIt(t *testing.T) {
 				u.RawQuery = q.Encode()
 				pre := preflight(p)
 				pre.Postgres = testdb.ConfigOf(u.String())
-				return finding(t, slot.Check(t.Context(), pre), "tls")
+				return checktest.Finding(t, check.Server(t.Context(), pre), "tls")
 			}
-			require.Equal(t, slot.SeverityOK, check("127.0.0.1", "disable").Severity)
-			f := check("0.0.0.0", "disable")
-			require.Equal(t, slot.SeverityWarning, f.Severity)
+			require.Equal(t, check.SeverityOK, found("127.0.0.1", "disable").Severity)
+			f := found("0.0.0.0", "disable")
+			require.Equal(t, check.SeverityWarning, f.Severity)
 			require.Contains(t, f.Observed, "0.0.0.0 is not encrypted")
-			f = check("0.0.0.0", "require")
-			require.Equal(t, slot.SeverityWarning, f.Severity)
+			f = found("0.0.0.0", "require")
+			require.Equal(t, check.SeverityWarning, f.Severity)
 			require.Contains(t, f.Observed, "TLSv1.3")
 			require.Contains(t, f.Fix, "sslmode=verify-full")
-			f = check("0.0.0.0", "verify-full") // which is the fix
-			require.Equal(t, slot.SeverityOK, f.Severity)
+			f = found("0.0.0.0", "verify-full") // which is the fix
+			require.Equal(t, check.SeverityOK, f.Severity)
 			require.Contains(t, f.Observed, "TLSv1.3")
 		})
 	}
 	t.Run("that ends on the way", func(t *testing.T) {
-		p := onShared(t, "17")
+		p := checktest.Shared(t, "17")
 		p.Outbox()
 		pair, err := tls.X509KeyPair(cert, key)
 		require.NoError(t, err)
@@ -189,30 +191,30 @@ func TestCheck_LooksAtTLSAndAtWhatTheServerSeesOfIt(t *testing.T) {
 		u.RawQuery = url.Values{"sslmode": {"verify-full"}, "sslrootcert": {authority}}.Encode()
 		pre := preflight(p)
 		pre.Postgres = testdb.ConfigOf(u.String())
-		f := finding(t, slot.Check(t.Context(), pre), "tls")
-		require.Equal(t, slot.SeverityWarning, f.Severity)
+		f := checktest.Finding(t, check.Server(t.Context(), pre), "tls")
+		require.Equal(t, check.SeverityWarning, f.Severity)
 		require.Contains(t, f.Observed, "not at the server")
 	})
 }
 
 // Servers since August 2026 name the libraries that may decode.
 func TestCheck_FindsThatPgoutputMayNotBeUsed(t *testing.T) {
-	probe := onShared(t, "18")
+	probe := checktest.Shared(t, "18")
 	var known bool
 	require.NoError(t, probe.Conn.QueryRow(t.Context(), `SELECT current_setting('output_plugin_libraries', true) IS NOT NULL`).Scan(&known))
 	if !known {
 		parts.Lacking(t, "output_plugin_libraries", "this PostgreSQL 18 is older than the setting")
 	}
-	p, _ := onOwn(t, "18", nil)
+	p, _ := checktest.Own(t, "18", nil)
 	p.Outbox()
-	require.Equal(t, slot.SeverityOK, finding(t, slot.Check(t.Context(), preflight(p)), "output_plugin_libraries").Severity)
+	require.Equal(t, check.SeverityOK, checktest.Finding(t, check.Server(t.Context(), preflight(p)), "output_plugin_libraries").Severity)
 	p.Exec(`ALTER SYSTEM SET output_plugin_libraries = 'test_decoding'`)
 	p.Exec(`SELECT pg_reload_conf()`)
-	f := p.awaitFinding(preflight(p), "output_plugin_libraries", slot.SeverityError)
+	f := p.AwaitFinding(preflight(p), "output_plugin_libraries", check.SeverityError)
 	_, err := slot.Create(t.Context(), p.Conn, p.Config())
 	require.ErrorContains(t, err, "pgoutput")
-	p.heal(f)
-	p.awaitFinding(preflight(p), "output_plugin_libraries", slot.SeverityOK)
+	p.Heal(f)
+	p.AwaitFinding(preflight(p), "output_plugin_libraries", check.SeverityOK)
 	_, err = slot.Create(t.Context(), p.Conn, p.Config())
 	require.NoError(t, err)
 }
@@ -220,15 +222,15 @@ func TestCheck_FindsThatPgoutputMayNotBeUsed(t *testing.T) {
 func TestCheck_FindsAStandby(t *testing.T) {
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		s := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: version, Files: map[string][]byte{"standby.signal": {}}})
-		pre := slot.Preflight{Postgres: testdb.ConfigOf(s.DSN()), Need: slot.Requirements{Slot: slot.DefaultConfig(), Publication: "postrider", Tables: []string{"public.outbox"}}}
-		f := finding(t, slot.Check(t.Context(), pre), "primary")
-		require.Equal(t, slot.SeverityError, f.Severity)
+		pre := check.Preflight{Postgres: testdb.ConfigOf(s.DSN()), Need: slot.Requirements{Slot: slot.DefaultConfig(), Publication: "postrider", Tables: []string{"public.outbox"}}}
+		f := checktest.Finding(t, check.Server(t.Context(), pre), "primary")
+		require.Equal(t, check.SeverityError, f.Severity)
 		require.Contains(t, f.Fix, "primary")
 
 		_, err := parts.Connect(t, s.DSN()).Exec(t.Context(), "SELECT pg_promote()")
 		require.NoError(t, err)
 		require.Eventually(t, func() bool {
-			return severityOf(slot.Check(t.Context(), pre), "primary") == slot.SeverityOK
+			return severityOf(check.Server(t.Context(), pre), "primary") == check.SeverityOK
 		}, 2*time.Minute, 100*time.Millisecond)
 	})
 }

@@ -1,4 +1,4 @@
-package slot
+package check
 
 import (
 	"context"
@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/slot"
 )
 
 // keys looks at what identifies a row, and at columns that are not sent.
-func (c *checker) keys(ctx context.Context, p *Publication, t Table) error {
+func (c *serverCheck) keys(ctx context.Context, p *slot.Publication, t slot.Table) error {
 	var unique bool
 	var identity string
 	var generated []string
@@ -30,7 +31,7 @@ func (c *checker) keys(ctx context.Context, p *Publication, t Table) error {
 		c.add(Finding{
 			Severity: SeverityInfo, Code: "primary_key", Subject: t.Name, Observed: "no unique index",
 			Required: "one on the id: consumers recognise an event that comes twice by it, and nothing keeps two rows from having the same",
-			Fix:      "ALTER TABLE " + QuoteTable(t.Name) + " ADD PRIMARY KEY (id); -- or the column that router.table.field.event.id names",
+			Fix:      "ALTER TABLE " + slot.QuoteTable(t.Name) + " ADD PRIMARY KEY (id); -- or the column that router.table.field.event.id names",
 		})
 	}
 	if identity == "n" && (p.Update || p.Delete) {
@@ -48,11 +49,11 @@ func (c *checker) keys(ctx context.Context, p *Publication, t Table) error {
 	return nil
 }
 
-func generatedColumns(t Table, generated []string) Finding {
+func generatedColumns(t slot.Table, generated []string) Finding {
 	return Finding{
 		Severity: SeverityInfo, Code: "generated_columns", Subject: t.Name, Observed: strings.Join(generated, ", ") + ": generated, and not sent",
 		Required: "columns that are not generated, where the router needs them",
-		Fix: "if such a column is needed, make it an ordinary one that a trigger or the application fills: ALTER TABLE " + QuoteTable(t.Name) +
+		Fix: "if such a column is needed, make it an ordinary one that a trigger or the application fills: ALTER TABLE " + slot.QuoteTable(t.Name) +
 			" ALTER COLUMN NAME DROP EXPRESSION;",
 	}
 }
@@ -91,14 +92,14 @@ SELECT coalesce(pg_catalog.sum(pg_catalog.pg_total_relation_size(l.oid)), 0)::bi
 FROM leaves l LEFT JOIN pg_catalog.pg_stat_all_tables s ON s.relid = l.oid`
 
 // growth says how large an outbox has become, and whether anything makes it smaller.
-func (c *checker) growth(ctx context.Context, t Table) error {
+func (c *serverCheck) growth(ctx context.Context, t slot.Table) error {
 	var g growth
 	err := c.conn.QueryRow(ctx, selectGrowth, t.OID).
 		Scan(&g.Size, &g.Rows, &g.Dead, &g.Deleted, &g.Vacuumed, &g.AutovacuumOff, &g.Partitioned)
 	if err != nil {
 		return fmt.Errorf("read the size of table %s: %w", t.Name, postgres.Error(err))
 	}
-	whyNot, err := MayRead(ctx, c.conn, t.OID, !c.Beside || c.Snapshot)
+	whyNot, err := slot.MayRead(ctx, c.conn, t.OID, !c.Beside || c.Snapshot)
 	if err != nil {
 		return err
 	}
@@ -114,7 +115,7 @@ func (c *checker) growth(ctx context.Context, t Table) error {
 }
 
 // oldest asks the first rows that the server finds, which are mostly the oldest: that costs it nothing.
-func (c *checker) oldest(ctx context.Context, t Table, g *growth) error {
+func (c *serverCheck) oldest(ctx context.Context, t slot.Table, g *growth) error {
 	err := c.conn.QueryRow(ctx, `
 		SELECT coalesce((SELECT a.attname::text FROM pg_catalog.pg_attribute a
 			WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped AND a.attnotnull AND a.atttypid = 'pg_catalog.timestamptz'::pg_catalog.regtype::oid
@@ -123,7 +124,7 @@ func (c *checker) oldest(ctx context.Context, t Table, g *growth) error {
 		return err
 	}
 	column := postgres.QuoteName(g.TimestampedBy)
-	err = c.conn.QueryRow(ctx, "SELECT pg_catalog.min("+column+") FROM (SELECT "+column+" FROM "+QuoteTable(t.Name)+" LIMIT 100) AS first WHERE pg_catalog.isfinite("+column+")").Scan(&g.Oldest)
+	err = c.conn.QueryRow(ctx, "SELECT pg_catalog.min("+column+") FROM (SELECT "+column+" FROM "+slot.QuoteTable(t.Name)+" LIMIT 100) AS first WHERE pg_catalog.isfinite("+column+")").Scan(&g.Oldest)
 	if err != nil {
 		return fmt.Errorf("look for the oldest row of table %s: %w", t.Name, postgres.Error(err))
 	}
@@ -158,7 +159,7 @@ func (g growth) judge(table string) []Finding {
 		findings = append(findings, Finding{
 			Severity: SeverityWarning, Code: "outbox_dead_rows", Subject: table, Observed: fmt.Sprintf("%d dead rows, %d that live", g.Dead, g.Rows),
 			Required: "a vacuum that keeps up with the deletes; a long transaction, anybody's, keeps it from removing them",
-			Fix:      "VACUUM (ANALYZE) " + QuoteTable(table) + ";",
+			Fix:      "VACUUM (ANALYZE) " + slot.QuoteTable(table) + ";",
 		})
 	}
 	if len(g.AutovacuumOff) > 0 {
@@ -184,5 +185,5 @@ func (g growth) cleanUp(table string) string {
 		return "delete what is published and old, a few thousand rows at a time" + partitions
 	}
 	return fmt.Sprintf("DELETE FROM %s WHERE ctid IN (SELECT ctid FROM %s WHERE %s < now() - interval '7 days' LIMIT 10000); -- again and again, once the rows are published%s",
-		QuoteTable(table), QuoteTable(table), postgres.QuoteName(g.TimestampedBy), partitions)
+		slot.QuoteTable(table), slot.QuoteTable(table), postgres.QuoteName(g.TimestampedBy), partitions)
 }

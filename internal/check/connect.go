@@ -1,4 +1,4 @@
-package slot
+package check
 
 import (
 	"context"
@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/slot"
 )
 
 // connectionsOfARelay is how many connections one relay has at most: it streams over one, watches over another, which is replaced now and
@@ -21,52 +21,28 @@ const connectionsOfARelay = 4
 // soonExpired is how long before the end of a password's life check says so.
 const soonExpired = 14 * 24 * time.Hour
 
-// role is that of a connection.
-type role struct {
-	name        string
-	super       bool
-	replication bool
-	rds         bool       // a member of rds_replication
-	limit       int        // of connections; negative: none
-	until       *time.Time // end of the password's life; nil: none
-}
-
-// replicates reports whether it may replicate.
-func (r role) replicates() bool { return r.super || r.replication || r.rds }
-
-func readRole(ctx context.Context, conn *pgx.Conn) (r role, err error) {
-	err = conn.QueryRow(ctx, `
-		SELECT r.rolname, r.rolsuper, r.rolreplication, r.rolconnlimit, CASE WHEN pg_catalog.isfinite(r.rolvaliduntil) THEN r.rolvaliduntil END,
-		  EXISTS (SELECT FROM pg_catalog.pg_roles m WHERE m.rolname = 'rds_replication' AND pg_catalog.pg_has_role(r.oid, m.oid, 'MEMBER'))
-		FROM pg_catalog.pg_roles r WHERE r.rolname = current_user`).Scan(&r.name, &r.super, &r.replication, &r.limit, &r.until, &r.rds)
-	if err != nil {
-		return role{}, fmt.Errorf("read role: %w", postgres.Error(err))
-	}
-	return r, nil
-}
-
-func (c *checker) role(ctx context.Context) error {
-	r, err := readRole(ctx, c.conn)
+func (c *serverCheck) role(ctx context.Context) error {
+	r, err := slot.ReadRole(ctx, c.conn)
 	if err != nil {
 		return err
 	}
-	user, limit, until := r.name, r.limit, r.until
+	user, limit, until := r.Name, r.Limit, r.Until
 	f := Finding{Severity: SeverityOK, Code: "role", Subject: user}
-	c.replica = r.replicates()
+	c.replica = r.Replicates()
 	switch {
-	case r.super:
+	case r.Super:
 		f.Severity, f.Observed, f.Required = SeverityWarning, "superuser", "LOGIN REPLICATION is enough"
 		f.Fix = "make a role of its own for the relay: sql/role.sql"
-	case r.replication:
+	case r.Replication:
 		f.Observed = "REPLICATION"
-	case r.rds:
+	case r.Rds:
 		f.Observed = "member of rds_replication"
 	default:
-		f = ErrorFinding("role", user, noRight(user, nil))
+		f = ErrorFinding("role", user, slot.NoRight(user, nil))
 		f.Required = "REPLICATION"
 	}
 	c.add(f)
-	if limit >= 0 && limit < connectionsOfARelay && !r.super {
+	if limit >= 0 && limit < connectionsOfARelay && !r.Super {
 		c.add(Finding{
 			Severity: SeverityWarning, Code: "role_connection_limit", Subject: user, Observed: strconv.Itoa(limit),
 			Required: fmt.Sprintf("%d: so many connections has a relay, and twice that while another takes over", connectionsOfARelay),
@@ -84,7 +60,7 @@ func (c *checker) role(ctx context.Context) error {
 }
 
 // senders counts walsenders: the stream takes one, and so does each standby and each base backup.
-func (c *checker) senders(ctx context.Context) error {
+func (c *serverCheck) senders(ctx context.Context) error {
 	var used, limit int
 	err := c.conn.QueryRow(ctx, `SELECT (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_replication), pg_catalog.current_setting('max_wal_senders')::int`).
 		Scan(&used, &limit)
@@ -101,7 +77,7 @@ func (c *checker) senders(ctx context.Context) error {
 }
 
 // replication opens the kind of connection that streams: pg_hba.conf, a pooler between, or the lack of a walsender show only there.
-func (c *checker) replication(ctx context.Context) error {
+func (c *serverCheck) replication(ctx context.Context) error {
 	if !c.replica {
 		return nil // said by role
 	}
@@ -119,7 +95,7 @@ func (c *checker) replication(ctx context.Context) error {
 	if err != nil {
 		c.add(Finding{
 			Severity: SeverityError, Code: "replication_connection", Observed: err.Error(), Required: "a connection that speaks the replication protocol",
-			Fix: fixPooler, Class: ClassConfiguration,
+			Fix: slot.FixPooler, Class: ClassConfiguration,
 		})
 		return nil
 	}
@@ -128,11 +104,11 @@ func (c *checker) replication(ctx context.Context) error {
 }
 
 // refused says why there is no connection for replication.
-func (c *checker) refused(err error) Finding {
+func (c *serverCheck) refused(err error) Finding {
 	f := ConnectionFinding("replication_connection", "", err)
 	switch {
 	case c.pooled && f.Class == ClassUnreachable:
-		f.Required, f.Fix = "a connection for replication, which a pooler answers", fixPooler
+		f.Required, f.Fix = "a connection for replication, which a pooler answers", slot.FixPooler
 	case errors.Is(err, postgres.ErrTooManyConnections) && c.ours:
 		// The relay has the one that it needs.
 		f.Severity, f.Class = SeverityWarning, ""
@@ -154,7 +130,7 @@ const (
 	longSenderTimeout  = time.Minute // the server's default
 )
 
-func (c *checker) senderTimeout(ctx context.Context, conn *pgconn.PgConn) error {
+func (c *serverCheck) senderTimeout(ctx context.Context, conn *pgconn.PgConn) error {
 	results, err := conn.Exec(ctx, `SELECT setting FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'`).ReadAll()
 	if err != nil || len(results) != 1 || len(results[0].Rows) != 1 {
 		return fmt.Errorf("read wal_sender_timeout: %w", postgres.Error(err))
@@ -176,7 +152,7 @@ func (c *checker) senderTimeout(ctx context.Context, conn *pgconn.PgConn) error 
 	if f.Severity != SeverityOK {
 		f.Fix = "take wal_sender_timeout out of postgres.url, and out of ALTER ROLE ... SET, or set it to 15s there"
 		if c.pooled {
-			f.Fix = fixPooler
+			f.Fix = slot.FixPooler
 		}
 	}
 	c.add(f)
@@ -184,7 +160,7 @@ func (c *checker) senderTimeout(ctx context.Context, conn *pgconn.PgConn) error 
 }
 
 // physical finds out whether the role could take a copy of the whole cluster: REPLICATION is enough, unless pg_hba.conf is against it.
-func (c *checker) physical(ctx context.Context) error {
+func (c *serverCheck) physical(ctx context.Context) error {
 	if !c.replica || c.Beside {
 		return nil
 	}

@@ -1,9 +1,11 @@
-package slot_test
+package check_test
 
 import (
 	"fmt"
 	"testing"
 
+	"github.com/postrider/postrider/internal/check"
+	"github.com/postrider/postrider/internal/check/checktest"
 	"github.com/postrider/postrider/test/parts/testdb"
 
 	"github.com/stretchr/testify/require"
@@ -13,13 +15,13 @@ import (
 
 func TestCheck_LooksAtKeysAndColumnsOfATable(t *testing.T) {
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
-		p := onShared(t, version)
+		p := checktest.Shared(t, version)
 		p.Exec(`CREATE TABLE outbox (id int NOT NULL, payload text, size int GENERATED ALWAYS AS (length(payload)) STORED)`)
 		p.Exec(`CREATE PUBLICATION postrider FOR TABLE outbox`)
-		findings := slot.Check(t.Context(), preflight(p))
+		findings := check.Server(t.Context(), preflight(p))
 		require.Empty(t, errorsOf(findings))
-		for code, want := range map[string]slot.Severity{
-			"publication_publish": slot.SeverityWarning, "replica_identity": slot.SeverityWarning, "primary_key": slot.SeverityInfo, "generated_columns": slot.SeverityInfo,
+		for code, want := range map[string]check.Severity{
+			"publication_publish": check.SeverityWarning, "replica_identity": check.SeverityWarning, "primary_key": check.SeverityInfo, "generated_columns": check.SeverityInfo,
 		} {
 			require.Equal(t, want, severityOf(findings, code), code)
 		}
@@ -27,48 +29,48 @@ func TestCheck_LooksAtKeysAndColumnsOfATable(t *testing.T) {
 		_, err := p.Conn.Exec(t.Context(), `DELETE FROM outbox`)
 		require.ErrorContains(t, err, "replica identity", "what replica_identity warns of")
 
-		p.heal(finding(t, findings, "replica_identity"))
+		p.Heal(checktest.Finding(t, findings, "replica_identity"))
 		p.Exec(`DELETE FROM outbox`)
-		findings = slot.Check(t.Context(), preflight(p))
+		findings = check.Server(t.Context(), preflight(p))
 		require.Equal(t, gone, severityOf(findings, "replica_identity"))
 		require.Equal(t, gone, severityOf(findings, "publication_publish"))
 
-		p.heal(finding(t, findings, "primary_key"))
-		require.Equal(t, gone, severityOf(slot.Check(t.Context(), preflight(p)), "primary_key"))
+		p.Heal(checktest.Finding(t, findings, "primary_key"))
+		require.Equal(t, gone, severityOf(check.Server(t.Context(), preflight(p)), "primary_key"))
 
-		require.Contains(t, finding(t, findings, "generated_columns").Observed, "size")
+		require.Contains(t, checktest.Finding(t, findings, "generated_columns").Observed, "size")
 		p.Exec(`ALTER TABLE "public"."outbox" ALTER COLUMN size DROP EXPRESSION`) // as the fix says, with the column's name
-		require.Equal(t, gone, severityOf(slot.Check(t.Context(), preflight(p)), "generated_columns"))
+		require.Equal(t, gone, severityOf(check.Server(t.Context(), preflight(p)), "generated_columns"))
 	})
 }
 
 // From 18 on generated columns can be published, and then they are not missing.
 func TestCheck_KnowsGeneratedColumnsThatArePublished(t *testing.T) {
-	p := onShared(t, "18")
+	p := checktest.Shared(t, "18")
 	p.Exec(`CREATE TABLE outbox (id int PRIMARY KEY, payload text, size int GENERATED ALWAYS AS (length(payload)) STORED)`)
 	p.Exec(`CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert', publish_generated_columns = stored)`)
-	require.Equal(t, gone, severityOf(slot.Check(t.Context(), preflight(p)), "generated_columns"))
+	require.Equal(t, gone, severityOf(check.Server(t.Context(), preflight(p)), "generated_columns"))
 	p.Exec(`ALTER PUBLICATION postrider SET (publish_generated_columns = none)`)
-	require.Equal(t, slot.SeverityInfo, severityOf(slot.Check(t.Context(), preflight(p)), "generated_columns"))
+	require.Equal(t, check.SeverityInfo, severityOf(check.Server(t.Context(), preflight(p)), "generated_columns"))
 }
 
 func TestCheck_SeesATableThatOnlyGrows(t *testing.T) {
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
-		p := onShared(t, version)
+		p := checktest.Shared(t, version)
 		p.Exec(`CREATE TABLE outbox (id int PRIMARY KEY, payload text, created_at timestamptz NOT NULL DEFAULT now())`)
 		p.Exec(slot.CreatePublicationSQL("postrider", []string{"public.outbox"}))
 		p.Exec(`INSERT INTO outbox SELECT g, 'x', '2024-02-03 04:05:06Z' FROM generate_series(1, 10) g`)
-		f := finding(t, slot.Check(t.Context(), preflight(p)), "outbox_size")
-		require.Equal(t, slot.SeverityOK, f.Severity)
+		f := checktest.Finding(t, check.Server(t.Context(), preflight(p)), "outbox_size")
+		require.Equal(t, check.SeverityOK, f.Severity)
 		require.Contains(t, f.Observed, "oldest row about 2024-02-03T04:05:06Z")
 
 		// A million rows, as far as the planner knows.
 		p.Exec(`UPDATE pg_class SET reltuples = 2e6, relpages = 2e4 WHERE oid = 'outbox'::regclass`)
-		f = finding(t, slot.Check(t.Context(), preflight(p)), "outbox_size")
-		require.Equal(t, slot.SeverityInfo, f.Severity)
+		f = checktest.Finding(t, check.Server(t.Context(), preflight(p)), "outbox_size")
+		require.Equal(t, check.SeverityInfo, f.Severity)
 		require.Contains(t, f.Observed, "about 2000000 rows")
-		p.heal(f)                                                    // the DELETE
-		p.awaitFinding(preflight(p), "outbox_size", slot.SeverityOK) // there is a clean-up now
+		p.Heal(f)                                                     // the DELETE
+		p.AwaitFinding(preflight(p), "outbox_size", check.SeverityOK) // there is a clean-up now
 		var left int
 		require.NoError(t, p.Conn.QueryRow(t.Context(), "SELECT count(*) FROM outbox").Scan(&left))
 		require.Zero(t, left)
@@ -77,36 +79,36 @@ func TestCheck_SeesATableThatOnlyGrows(t *testing.T) {
 
 func TestCheck_SeesThatVacuumDoesNotKeepUp(t *testing.T) {
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
-		p := onShared(t, version)
+		p := checktest.Shared(t, version)
 		p.Outbox()
 		p.Exec(`ALTER TABLE outbox SET (autovacuum_enabled = false)`) // it must not come before us
 		p.Exec(`INSERT INTO outbox SELECT g FROM generate_series(1, 120000) g`)
 		p.Exec(`DELETE FROM outbox WHERE id > 10`)
-		f := p.awaitFinding(preflight(p), "outbox_dead_rows", slot.SeverityWarning)
+		f := p.AwaitFinding(preflight(p), "outbox_dead_rows", check.SeverityWarning)
 		require.Contains(t, f.Observed, fmt.Sprint(120000-10))
-		p.heal(f)
-		p.awaitFinding(preflight(p), "outbox_dead_rows", gone)
+		p.Heal(f)
+		p.AwaitFinding(preflight(p), "outbox_dead_rows", gone)
 
-		f = finding(t, slot.Check(t.Context(), preflight(p)), "outbox_autovacuum")
-		require.Equal(t, slot.SeverityWarning, f.Severity)
-		p.heal(f)
-		require.Equal(t, gone, severityOf(slot.Check(t.Context(), preflight(p)), "outbox_autovacuum"))
+		f = checktest.Finding(t, check.Server(t.Context(), preflight(p)), "outbox_autovacuum")
+		require.Equal(t, check.SeverityWarning, f.Severity)
+		p.Heal(f)
+		require.Equal(t, gone, severityOf(check.Server(t.Context(), preflight(p)), "outbox_autovacuum"))
 	})
 }
 
 func TestCheck_AddsUpThePartitions(t *testing.T) {
-	p := onShared(t, "17")
+	p := checktest.Shared(t, "17")
 	p.Exec(`CREATE TABLE outbox (id int, day int, PRIMARY KEY (id, day)) PARTITION BY LIST (day);
 		CREATE TABLE outbox_1 PARTITION OF outbox FOR VALUES IN (1) WITH (autovacuum_enabled = off);
 		CREATE TABLE outbox_2 PARTITION OF outbox FOR VALUES IN (2);
 		INSERT INTO outbox SELECT g, 1 + g % 2 FROM generate_series(1, 100) g; ANALYZE outbox`)
 	p.Exec(slot.CreatePublicationSQL("postrider", []string{"public.outbox"}))
-	findings := slot.Check(t.Context(), preflight(p))
-	require.Contains(t, finding(t, findings, "outbox_size").Observed, "about 100 rows")
-	require.Contains(t, finding(t, findings, "outbox_size").Observed, "partitioned")
-	f := finding(t, findings, "outbox_autovacuum")
+	findings := check.Server(t.Context(), preflight(p))
+	require.Contains(t, checktest.Finding(t, findings, "outbox_size").Observed, "about 100 rows")
+	require.Contains(t, checktest.Finding(t, findings, "outbox_size").Observed, "partitioned")
+	f := checktest.Finding(t, findings, "outbox_autovacuum")
 	require.Contains(t, f.Observed, "outbox_1")
 	require.NotContains(t, f.Observed, "outbox_2")
-	p.heal(f)
-	require.Equal(t, gone, severityOf(slot.Check(t.Context(), preflight(p)), "outbox_autovacuum"))
+	p.Heal(f)
+	require.Equal(t, gone, severityOf(check.Server(t.Context(), preflight(p)), "outbox_autovacuum"))
 }

@@ -1,4 +1,4 @@
-package slot_test
+package check_test
 
 import (
 	"crypto/tls"

@@ -1,4 +1,4 @@
-package slot
+package check
 
 import (
 	"context"
@@ -13,11 +13,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/slot"
 )
 
 // pooler tells whether somebody between answers for the server. A server names the process that it began for the connection; a pooler
 // makes a number up, or names a process that serves others too. For a direct connection it bounds how long a statement may take.
-func (c *checker) pooler(ctx context.Context) error {
+func (c *serverCheck) pooler(ctx context.Context) error {
 	var pid uint32
 	if err := c.conn.QueryRow(ctx, `SELECT pg_catalog.pg_backend_pid()`).Scan(&pid); err != nil {
 		return fmt.Errorf("ask for the process: %w", postgres.Error(err))
@@ -27,22 +28,19 @@ func (c *checker) pooler(ctx context.Context) error {
 		c.add(Finding{
 			Severity: SeverityWarning, Code: "pooler", Observed: "a pooler answers in the place of the server",
 			Required: "the server itself: most poolers refuse replication, and PgBouncer, which passes it through from 1.23 on, refuses the parameters that the relay sets for its rows",
-			Fix:      fixPooler,
+			Fix:      slot.FixPooler,
 		})
 		return nil
 	}
 	c.add(okFinding("pooler", "", "none: the server itself answers"))
-	if err := postgres.SetTimeout(ctx, c.conn, "lock_timeout", LockTimeout); err != nil {
+	if err := postgres.SetTimeout(ctx, c.conn, "lock_timeout", slot.LockTimeout); err != nil {
 		return err
 	}
 	return postgres.SetTimeout(ctx, c.conn, "statement_timeout", checkStatement)
 }
 
-const fixPooler = "name host and port of the server itself in postgres.url, not those of PgBouncer, RDS Proxy, Supavisor or the like; " +
-	"PgBouncer has 6432 by default, PostgreSQL 5432"
-
 // tls compares what postgres.url asks for with what the server sees.
-func (c *checker) tls(ctx context.Context) error {
+func (c *serverCheck) tls(ctx context.Context) error {
 	cfg, err := postgres.ParseConfig(c.Postgres)
 	if err != nil {
 		return err
@@ -96,7 +94,7 @@ func remoteWithoutTLS(cfg *pgx.ConnConfig) (clear, unverified string) {
 	return clear, unverified
 }
 
-func (c *checker) version(context.Context) error {
+func (c *serverCheck) version(context.Context) error {
 	c.add(judgeVersion(c.conn.PgConn().ParameterStatus("server_version")))
 	return nil
 }
@@ -141,21 +139,21 @@ func judgeVersion(text string) Finding {
 	return f
 }
 
-func (c *checker) walLevel(ctx context.Context) error {
+func (c *serverCheck) walLevel(ctx context.Context) error {
 	level, err := c.setting(ctx, "wal_level")
 	if err != nil {
 		return err
 	}
 	f := okFinding("wal_level", "wal_level", level)
 	if level != "logical" {
-		f = ErrorFinding("wal_level", "wal_level", wrongLevel(level))
+		f = ErrorFinding("wal_level", "wal_level", slot.WrongLevel(level))
 		f.Required = "logical"
 	}
 	c.add(f)
 	return nil
 }
 
-func (c *checker) primary(ctx context.Context) error {
+func (c *serverCheck) primary(ctx context.Context) error {
 	var standby bool
 	if err := c.conn.QueryRow(ctx, `SELECT pg_catalog.pg_is_in_recovery()`).Scan(&standby); err != nil {
 		return fmt.Errorf("ask for recovery: %w", postgres.Error(err))
@@ -164,14 +162,14 @@ func (c *checker) primary(ctx context.Context) error {
 		c.add(okFinding("primary", "", "the server is the primary"))
 		return nil
 	}
-	f := ErrorFinding("primary", "", aStandby())
+	f := ErrorFinding("primary", "", slot.AStandby())
 	f.Required = "the primary"
 	c.add(f)
 	return nil
 }
 
 // libraries: what a server may load to decode with is restricted from the minor versions of August 2026 on.
-func (c *checker) libraries(ctx context.Context) error {
+func (c *serverCheck) libraries(ctx context.Context) error {
 	var list string
 	// The view leaves out what the role may not see, where current_setting writes an error into the server's log.
 	err := c.conn.QueryRow(ctx, `SELECT coalesce((SELECT setting FROM pg_catalog.pg_settings WHERE name = 'output_plugin_libraries'), '')`).Scan(&list)
@@ -190,11 +188,11 @@ func judgeLibraries(list string) (f Finding, known bool) {
 	}
 	f = okFinding("output_plugin_libraries", "output_plugin_libraries", list)
 	names := splitList(list)
-	if slices.Contains(names, plugin) {
+	if slices.Contains(names, slot.Plugin) {
 		return f, true
 	}
 	f.Severity, f.Class, f.Required = SeverityError, ClassConfiguration, "pgoutput among them: the slot decodes with it"
-	quoted := []string{postgres.QuoteText(plugin)}
+	quoted := []string{postgres.QuoteText(slot.Plugin)}
 	for _, name := range names {
 		quoted = append(quoted, postgres.QuoteText(name))
 	}

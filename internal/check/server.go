@@ -1,4 +1,4 @@
-package slot
+package check
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/slot"
 )
 
 // The major versions whose pgoutput and catalogues the relay knows.
@@ -27,7 +28,7 @@ const (
 // Preflight is what Check looks at.
 type Preflight struct {
 	Postgres   postgres.Config
-	Need       Requirements
+	Need       slot.Requirements
 	VolumeSize int64 // of monitor.volume_size; zero: not known
 	Messages   bool  // logical decoding messages are relayed, too
 	Snapshot   bool  // rows already in the tables are published, so a slot may be made for tables that have held rows
@@ -35,20 +36,20 @@ type Preflight struct {
 	// proof that there can be one, and a server logs those that it refuses.
 	Beside bool
 	// Table judges the columns of a table that exists and is published; called with a connection that it may query. May be nil.
-	Table func(ctx context.Context, conn *pgx.Conn, table Table) []Finding
+	Table func(ctx context.Context, conn *pgx.Conn, table slot.Table) []Finding
 	// Observe judges what a monitor sees at one look. May be nil.
 	Observe func(ctx context.Context, conn *pgx.Conn) ([]Finding, error)
 }
 
 // Check looks at everything on the server that the relay needs, and reports what it saw, good and bad. It changes nothing.
 // When the server cannot be reached there is one finding. A server that stops answering ends it within half a minute.
-func Check(ctx context.Context, p Preflight) []Finding {
+func Server(ctx context.Context, p Preflight) []Finding {
 	conn, err := postgres.Connect(ctx, p.Postgres)
 	if err != nil {
 		return []Finding{ConnectionFinding("connection", "postgres.url", err)}
 	}
 	defer postgres.Close(conn)
-	c := checker{Preflight: p, conn: conn}
+	c := serverCheck{Preflight: p, conn: conn}
 	c.add(okFinding("connection", conn.Config().Database, "connected as "+conn.Config().User))
 	for _, step := range []struct {
 		code  string
@@ -86,25 +87,25 @@ func Check(ctx context.Context, p Preflight) []Finding {
 	return c.findings
 }
 
-type checker struct {
+type serverCheck struct {
 	Preflight
 	conn     *pgx.Conn
-	pooled   bool    // a pooler answers: what is set for the session could be set for somebody else's
-	replica  bool    // may stream: superuser, REPLICATION or rds_replication
-	status   *Status // of the slot; nil: there is none, or it was not read
-	ours     bool    // it is active, and by a relay that connects as we do
-	held     *holder // who reads the slot; nil: nobody, or not known
+	pooled   bool         // a pooler answers: what is set for the session could be set for somebody else's
+	replica  bool         // may stream: superuser, REPLICATION or rds_replication
+	status   *slot.Status // of the slot; nil: there is none, or it was not read
+	ours     bool         // it is active, and by a relay that connects as we do
+	held     *holder      // who reads the slot; nil: nobody, or not known
 	findings []Finding
 }
 
 // observe looks as the monitor does. Without a slot there is still a clock, and who holds WAL for others.
-func (c *checker) observe(ctx context.Context) error {
+func (c *serverCheck) observe(ctx context.Context) error {
 	if c.Observe == nil {
 		return nil
 	}
 	findings, err := c.Observe(ctx, c.conn)
-	var lost *LostError
-	if gone := errors.As(err, &lost) && lost.Gone; err != nil && !gone && !isMissing(err) {
+	var lost *slot.LostError
+	if gone := errors.As(err, &lost) && lost.Gone; err != nil && !gone && !slot.IsMissing(err) {
 		return err
 	}
 	for _, f := range findings {
@@ -113,9 +114,9 @@ func (c *checker) observe(ctx context.Context) error {
 	return nil
 }
 
-func (c *checker) add(f Finding) { c.findings = append(c.findings, f) }
+func (c *serverCheck) add(f Finding) { c.findings = append(c.findings, f) }
 
-func (c *checker) step(ctx context.Context, times int, run func(context.Context) error) error {
+func (c *serverCheck) step(ctx context.Context, times int, run func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(times)*checkStepTimeout)
 	defer cancel()
 	return run(ctx)
@@ -142,7 +143,7 @@ func unknownOrError(code string, err error, user string) Finding {
 }
 
 // setting reads a parameter of the server; empty if this version does not have it.
-func (c *checker) setting(ctx context.Context, name string) (string, error) {
+func (c *serverCheck) setting(ctx context.Context, name string) (string, error) {
 	var value string
 	err := c.conn.QueryRow(ctx, `SELECT coalesce(pg_catalog.current_setting($1, true), '')`, name).Scan(&value)
 	if err != nil {
@@ -152,7 +153,7 @@ func (c *checker) setting(ctx context.Context, name string) (string, error) {
 }
 
 // bytes reads a parameter that is a size; -1 stays that, absent is zero.
-func (c *checker) bytes(ctx context.Context, name string) (int64, error) {
+func (c *serverCheck) bytes(ctx context.Context, name string) (int64, error) {
 	var n int64
 	err := c.conn.QueryRow(ctx, `
 		SELECT coalesce((SELECT CASE WHEN setting = '-1' THEN -1 ELSE pg_catalog.pg_size_bytes(pg_catalog.current_setting(name)) END

@@ -1,4 +1,4 @@
-package slot
+package check
 
 import (
 	"context"
@@ -6,10 +6,11 @@ import (
 	"strings"
 
 	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/slot"
 )
 
 // keepSize compares the limit of what a slot may keep with what else keeps WAL, and with the disk.
-func (c *checker) keepSize(ctx context.Context) error {
+func (c *serverCheck) keepSize(ctx context.Context) error {
 	text, err := c.setting(ctx, "max_slot_wal_keep_size")
 	if err != nil {
 		return err
@@ -20,7 +21,7 @@ func (c *checker) keepSize(ctx context.Context) error {
 			return err
 		}
 	}
-	slots, err := List(ctx, c.conn)
+	slots, err := slot.List(ctx, c.conn)
 	if err != nil {
 		return err
 	}
@@ -91,7 +92,7 @@ func setKeepSize(bytes int64) string {
 }
 
 // idleTimeout is from 18 on.
-func (c *checker) idleTimeout(ctx context.Context) error {
+func (c *serverCheck) idleTimeout(ctx context.Context) error {
 	idle, err := c.setting(ctx, "idle_replication_slot_timeout")
 	if err != nil || idle == "" {
 		return err
@@ -105,7 +106,7 @@ func (c *checker) idleTimeout(ctx context.Context) error {
 	return nil
 }
 
-func (c *checker) synchronous(ctx context.Context) error {
+func (c *serverCheck) synchronous(ctx context.Context) error {
 	names, err := c.setting(ctx, "synchronous_standby_names")
 	if err != nil {
 		return err
@@ -141,7 +142,7 @@ func namesStandby(setting, name string) bool {
 }
 
 // messages reports who may forge events: everyone may emit logical messages unless that was revoked.
-func (c *checker) messages(ctx context.Context) error {
+func (c *serverCheck) messages(ctx context.Context) error {
 	if !c.Messages {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package slot_test
+package check_test
 
 import (
 	"context"
@@ -13,31 +13,33 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/require"
 
+	"github.com/postrider/postrider/internal/check"
+	"github.com/postrider/postrider/internal/check/checktest"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/slot"
 )
 
 func TestCheck_WarnsOfARoleThatSoonCannotConnect(t *testing.T) {
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
-		p := onShared(t, version)
+		p := checktest.Shared(t, version)
 		p.Outbox()
 		pre := preflight(p)
 		role := "relay_" + p.Name
 		pre.Postgres = p.Role(role)
 		p.Exec(`ALTER ROLE "` + role + `" REPLICATION`)
-		findings := slot.Check(t.Context(), pre)
+		findings := check.Server(t.Context(), pre)
 		for _, code := range []string{"role_connection_limit", "role_valid_until"} {
 			require.Equal(t, gone, severityOf(findings, code))
 		}
 		p.Exec(`ALTER ROLE "` + role + `" CONNECTION LIMIT 3 VALID UNTIL '` + "tomorrow" + `'`)
-		findings = slot.Check(t.Context(), pre)
+		findings = check.Server(t.Context(), pre)
 		require.Empty(t, errorsOf(findings))
 		for _, code := range []string{"role_connection_limit", "role_valid_until"} {
-			f := finding(t, findings, code)
-			require.Equal(t, slot.SeverityWarning, f.Severity)
-			p.heal(f)
+			f := checktest.Finding(t, findings, code)
+			require.Equal(t, check.SeverityWarning, f.Severity)
+			p.Heal(f)
 		}
-		findings = slot.Check(t.Context(), pre)
+		findings = check.Server(t.Context(), pre)
 		for _, code := range []string{"role_connection_limit", "role_valid_until"} {
 			require.Equal(t, gone, severityOf(findings, code))
 		}
@@ -45,7 +47,7 @@ func TestCheck_WarnsOfARoleThatSoonCannotConnect(t *testing.T) {
 }
 
 // severityOf is gone if nothing was found.
-func severityOf(findings []slot.Finding, code string) slot.Severity {
+func severityOf(findings []check.Finding, code string) check.Severity {
 	for _, f := range findings {
 		if f.Code == code {
 			return f.Severity
@@ -57,36 +59,36 @@ func severityOf(findings []slot.Finding, code string) slot.Severity {
 func TestCheck_LeavesARelayThatStreamsInPeace(t *testing.T) {
 	t.Parallel()
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
-		p, _ := onOwn(t, version, map[string]string{"max_wal_senders": "1", "max_replication_slots": "1"})
+		p, _ := checktest.Own(t, version, map[string]string{"max_wal_senders": "1", "max_replication_slots": "1"})
 		p.Outbox()
 		_, err := slot.Create(t.Context(), p.Conn, p.Config())
 		require.NoError(t, err)
 		p.Reads(p.Postgres, p.Name)
 
-		findings := slot.Check(t.Context(), preflight(p))
+		findings := check.Server(t.Context(), preflight(p))
 		require.Empty(t, errorsOf(findings), "the relay has all that it needs")
-		f := finding(t, findings, "slot")
-		require.Equal(t, slot.SeverityOK, f.Severity)
+		f := checktest.Finding(t, findings, "slot")
+		require.Equal(t, check.SeverityOK, f.Severity)
 		require.Contains(t, f.Observed, "active, pid")
 		require.Equal(t, gone, severityOf(findings, "slot_holder"), "it is a relay")
-		for code, want := range map[string]slot.Severity{
-			"max_wal_senders": slot.SeverityWarning, "replication_connection": slot.SeverityWarning, "max_replication_slots": slot.SeverityInfo,
+		for code, want := range map[string]check.Severity{
+			"max_wal_senders": check.SeverityWarning, "replication_connection": check.SeverityWarning, "max_replication_slots": check.SeverityInfo,
 		} {
 			require.Equal(t, want, severityOf(findings, code), code)
-			require.Contains(t, finding(t, findings, code).Fix, "max_", code)
+			require.Contains(t, checktest.Finding(t, findings, code).Fix, "max_", code)
 		}
 
 		beside := preflight(p)
 		beside.Beside = true
-		findings = slot.Check(t.Context(), beside)
-		require.Equal(t, slot.SeverityOK, severityOf(findings, "replication_connection"), "its own stream is the proof")
+		findings = check.Server(t.Context(), beside)
+		require.Equal(t, check.SeverityOK, severityOf(findings, "replication_connection"), "its own stream is the proof")
 		require.Equal(t, gone, severityOf(findings, "physical_replication"))
 	})
 }
 
 func TestCheck_SaysWhoElseHasTheSlot(t *testing.T) {
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
-		p := onShared(t, version)
+		p := checktest.Shared(t, version)
 		p.Outbox()
 		_, err := slot.Create(t.Context(), p.Conn, p.Config())
 		require.NoError(t, err)
@@ -95,37 +97,37 @@ func TestCheck_SaysWhoElseHasTheSlot(t *testing.T) {
 		pre := preflight(p)
 		pre.Postgres = p.Role("relay_" + p.Name)
 		p.Exec(`ALTER ROLE "relay_` + p.Name + `" REPLICATION`)
-		f := finding(t, slot.Check(t.Context(), pre), "slot_holder")
-		require.Equal(t, slot.SeverityWarning, f.Severity)
+		f := checktest.Finding(t, check.Server(t.Context(), pre), "slot_holder")
+		require.Equal(t, check.SeverityWarning, f.Severity)
 		require.Regexp(t, `^is held by process \d+ of the database, application Debezium, role postgres`, f.Observed)
-		p.heal(f)
-		p.awaitFinding(pre, "slot_holder", gone)
+		p.Heal(f)
+		p.AwaitFinding(pre, "slot_holder", gone)
 	})
 }
 
 func TestCheck_SaysHowLongASlotStaysTaken(t *testing.T) {
-	p := onShared(t, "17")
+	p := checktest.Shared(t, "17")
 	p.Outbox()
-	check := func(param string) slot.Finding {
+	found := func(param string) check.Finding {
 		pre := preflight(p)
 		pre.Postgres = testdb.ConfigOf(p.DSN + param)
-		return finding(t, slot.Check(t.Context(), pre), "wal_sender_timeout")
+		return checktest.Finding(t, check.Server(t.Context(), pre), "wal_sender_timeout")
 	}
-	require.Equal(t, slot.SeverityOK, check("").Severity)
-	for param, want := range map[string]slot.Severity{"0": slot.SeverityWarning, "2s": slot.SeverityWarning, "5min": slot.SeverityInfo, "1min": slot.SeverityOK} {
-		f := check("&wal_sender_timeout=" + param)
+	require.Equal(t, check.SeverityOK, found("").Severity)
+	for param, want := range map[string]check.Severity{"0": check.SeverityWarning, "2s": check.SeverityWarning, "5min": check.SeverityInfo, "1min": check.SeverityOK} {
+		f := found("&wal_sender_timeout=" + param)
 		require.Equal(t, want, f.Severity, param)
-		require.Equal(t, want != slot.SeverityOK, strings.Contains(f.Fix, "15s"), param)
+		require.Equal(t, want != check.SeverityOK, strings.Contains(f.Fix, "15s"), param)
 	}
 }
 
 func TestCheck_FindsThatTheRoleMayCopyTheCluster(t *testing.T) {
 	t.Parallel()
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
-		p, s := onOwn(t, version, nil)
+		p, s := checktest.Own(t, version, nil)
 		p.Outbox()
-		f := finding(t, slot.Check(t.Context(), preflight(p)), "physical_replication")
-		require.Equal(t, slot.SeverityInfo, f.Severity)
+		f := checktest.Finding(t, check.Server(t.Context(), preflight(p)), "physical_replication")
+		require.Equal(t, check.SeverityInfo, f.Severity)
 
 		line := regexp.MustCompile(`(?m)^host .*reject$`).FindString(f.Fix)
 		require.NotEmpty(t, line, f.Fix)
@@ -134,25 +136,25 @@ func TestCheck_FindsThatTheRoleMayCopyTheCluster(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(hba, append([]byte(line+"\n"), text...), 0o600))
 		p.Exec("SELECT pg_reload_conf()")
-		p.awaitFinding(preflight(p), "physical_replication", slot.SeverityOK)
-		require.Equal(t, slot.SeverityOK, severityOf(slot.Check(t.Context(), preflight(p)), "replication_connection"), "logical replication still works")
+		p.AwaitFinding(preflight(p), "physical_replication", check.SeverityOK)
+		require.Equal(t, check.SeverityOK, severityOf(check.Server(t.Context(), preflight(p)), "replication_connection"), "logical replication still works")
 	})
 }
 
 // What may not be looked at is missing, with a word about it; the rest is there.
 func TestCheck_GoesOnWithoutARight(t *testing.T) {
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
-		p := onShared(t, version)
+		p := checktest.Shared(t, version)
 		p.Outbox()
 		pre := preflight(p)
 		pre.Postgres = p.Role("relay_" + p.Name)
 		p.Exec(`ALTER ROLE "relay_` + p.Name + `" REPLICATION`)
 		p.Exec(`REVOKE SELECT ON pg_catalog.pg_stat_replication, pg_catalog.pg_stat_all_tables, pg_catalog.pg_stat_ssl FROM PUBLIC`)
-		findings := slot.Check(t.Context(), pre)
+		findings := check.Server(t.Context(), pre)
 		require.Empty(t, errorsOf(findings))
 		for _, code := range []string{"max_wal_senders", "tls"} {
-			f := finding(t, findings, code)
-			require.Equal(t, slot.SeverityInfo, f.Severity)
+			f := checktest.Finding(t, findings, code)
+			require.Equal(t, check.SeverityInfo, f.Severity)
 			require.Contains(t, f.Observed, "not known: ")
 			require.Contains(t, f.Fix, `GRANT pg_monitor TO "relay_`)
 		}
@@ -163,30 +165,30 @@ func TestCheck_GoesOnWithoutARight(t *testing.T) {
 			}
 		}
 		require.Equal(t, 2, tables, "it is published; its size is not known")
-		require.Equal(t, slot.SeverityInfo, severityOf(findings, "slot"))
-		require.Equal(t, slot.SeverityWarning, severityOf(findings, "max_slot_wal_keep_size"))
+		require.Equal(t, check.SeverityInfo, severityOf(findings, "slot"))
+		require.Equal(t, check.SeverityWarning, severityOf(findings, "max_slot_wal_keep_size"))
 	})
 }
 
 func TestCheck_DoesNotWaitForALockedTable(t *testing.T) {
-	p := onShared(t, "17")
+	p := checktest.Shared(t, "17")
 	p.Outbox()
 	_, err := slot.Create(t.Context(), p.Conn, p.Config())
 	require.NoError(t, err)
 	p.Exec("BEGIN")
 	p.Exec("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE")
-	findings := slot.Check(t.Context(), preflight(p))
+	findings := check.Server(t.Context(), preflight(p))
 	require.Empty(t, errorsOf(findings))
-	locked := finding(t, findings, "publication")
-	require.Equal(t, slot.SeverityInfo, locked.Severity)
+	locked := checktest.Finding(t, findings, "publication")
+	require.Equal(t, check.SeverityInfo, locked.Severity)
 	require.Contains(t, locked.Observed, "lock timeout")
 	require.Contains(t, locked.Fix, "ALTER TABLE")
-	require.Equal(t, slot.SeverityOK, severityOf(findings, "slot"), "what comes after it is looked at")
+	require.Equal(t, check.SeverityOK, severityOf(findings, "slot"), "what comes after it is looked at")
 	p.Exec("ROLLBACK")
 }
 
 func TestCheck_EndsWithAServerThatHangs(t *testing.T) {
-	p := onShared(t, "17")
+	p := checktest.Shared(t, "17")
 	p.Outbox()
 	hanging, hang := context.WithCancel(context.Background())
 	answered := 0
@@ -205,7 +207,7 @@ func TestCheck_EndsWithAServerThatHangs(t *testing.T) {
 		<-hanging.Done()
 		cancel(context.DeadlineExceeded)
 	}()
-	findings := slot.Check(ctx, pre)
+	findings := check.Server(ctx, pre)
 	require.Greater(t, len(findings), 3, "%+v", findings)
 	require.NotEmpty(t, errorsOf(findings), "it says that there was no answer")
 	require.ErrorIs(t, context.Cause(ctx), context.DeadlineExceeded)
@@ -213,14 +215,17 @@ func TestCheck_EndsWithAServerThatHangs(t *testing.T) {
 
 func TestCheck_GivesUpOnAServerThatNeverAnswers(t *testing.T) {
 	t.Parallel()
-	p, s := onOwn(t, "17", nil)
+	p, s := checktest.Own(t, "17", nil)
 	require.NoError(t, s.Pause())
 	defer func() { require.NoError(t, s.Resume()) }()
 	pre := preflight(p)
 	pre.Postgres = testdb.ConfigOf(p.DSN + "&connect_timeout=1")
-	findings := slot.Check(t.Context(), pre)
+	findings := check.Server(t.Context(), pre)
 	require.Len(t, findings, 1)
-	require.Equal(t, slot.ClassUnreachable, findings[0].Class)
+	require.Equal(t, check.ClassUnreachable, findings[0].Class)
 	_, err := postgres.Connect(t.Context(), pre.Postgres)
 	require.ErrorIs(t, err, postgres.ErrUnreachable)
 }
+
+// gone is the severity of what is not found at all.
+const gone check.Severity = ""

@@ -1,4 +1,4 @@
-package slot
+package check
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/slot"
 )
 
 // holder is who reads from the slot. What may not be seen is zero.
@@ -35,9 +36,9 @@ func (h holder) String() string {
 }
 
 // readSlot reads the slot for the steps that follow, and who has it.
-func (c *checker) readSlot(ctx context.Context) error {
-	status, err := Get(ctx, c.conn, c.Need.Slot.Name)
-	if isMissing(err) {
+func (c *serverCheck) readSlot(ctx context.Context) error {
+	status, err := slot.Get(ctx, c.conn, c.Need.Slot.Name)
+	if slot.IsMissing(err) {
 		return nil
 	}
 	if err != nil {
@@ -63,13 +64,13 @@ func (c *checker) readSlot(ctx context.Context) error {
 	return nil
 }
 
-func (c *checker) slot(ctx context.Context) error {
+func (c *serverCheck) slot(ctx context.Context) error {
 	name := c.Need.Slot.Name
 	if c.status == nil {
 		return c.room(ctx)
 	}
 	status := *c.status
-	if err := Verify(status.Slot, c.conn.Config().Database); err != nil {
+	if err := slot.Verify(status.Slot, c.conn.Config().Database); err != nil {
 		f := ErrorFinding("slot", name, err)
 		f.Required = "a logical slot of pgoutput in this database that keeps what is not delivered, without two_phase"
 		c.add(f)
@@ -86,8 +87,8 @@ func (c *checker) slot(ctx context.Context) error {
 }
 
 // newerThanSlot finds what may have been otherwise for rows that the slot can still send, or has just passed.
-func (c *checker) newerThanSlot(ctx context.Context, s Status) error {
-	p, err := ReadPublication(ctx, c.conn, c.Need.Publication, c.Need.Tables)
+func (c *serverCheck) newerThanSlot(ctx context.Context, s slot.Status) error {
+	p, err := slot.ReadPublication(ctx, c.conn, c.Need.Publication, c.Need.Tables)
 	if err != nil {
 		return err
 	}
@@ -111,7 +112,7 @@ func (c *checker) newerThanSlot(ctx context.Context, s Status) error {
 
 // judgePosition: a slot cannot be ahead of its server, unless the server was put back to an earlier state around it, or took over without
 // having received everything.
-func judgePosition(s Status) *Finding {
+func judgePosition(s slot.Status) *Finding {
 	if s.CurrentWALLSN == 0 || s.ConfirmedFlushLSN <= s.CurrentWALLSN {
 		return nil
 	}
@@ -125,7 +126,7 @@ func judgePosition(s Status) *Finding {
 	}
 }
 
-func describe(s Status) string {
+func describe(s slot.Status) string {
 	text := "inactive"
 	if s.Active {
 		text = fmt.Sprintf("active, pid %d", s.ActivePID)
@@ -138,7 +139,7 @@ func describe(s Status) string {
 }
 
 // holder says who reads from the slot, if that is not a relay which connects as we do.
-func (c *checker) holder(context.Context) error {
+func (c *serverCheck) holder(context.Context) error {
 	if c.held == nil || c.ours {
 		return nil
 	}
@@ -152,12 +153,12 @@ func (c *checker) holder(context.Context) error {
 }
 
 // room is for a slot that does not exist yet.
-func (c *checker) room(ctx context.Context) error {
+func (c *serverCheck) room(ctx context.Context) error {
 	used, limit, err := c.countSlots(ctx)
 	if err != nil {
 		return err
 	}
-	usedTable, err := firstUsedTable(ctx, c.conn, c.Need.Tables)
+	usedTable, err := slot.FirstUsedTable(ctx, c.conn, c.Need.Tables)
 	if err != nil {
 		return err
 	}
@@ -165,30 +166,30 @@ func (c *checker) room(ctx context.Context) error {
 	switch {
 	case used >= limit:
 		f.Severity, f.Class, f.Required = SeverityError, ClassConfiguration, "a free slot"
-		f.Observed = fmt.Sprintf("does not exist, and there is %v: %d of %d are used", ErrNoFreeSlot, used, limit)
-		f.Fix = fixSlotLimit(limit)
+		f.Observed = fmt.Sprintf("does not exist, and there is %v: %d of %d are used", slot.ErrNoFreeSlot, used, limit)
+		f.Fix = slot.FixSlotLimit(limit)
 	case c.Need.Slot.Create && usedTable != "" && c.Snapshot:
 		f.Severity, f.Required = SeverityInfo, "a slot: run creates it, and publishes the rows that are in the tables first"
 		f.Fix = "postrider run"
 	case c.Need.Slot.Create && usedTable != "":
-		f = ErrorFinding("slot", c.Need.Slot.Name, lacksConsent(c.Need.Slot.Name, usedTable))
+		f = ErrorFinding("slot", c.Need.Slot.Name, slot.LacksConsent(c.Need.Slot.Name, usedTable))
 		f.Required = "consent to a slot that begins now"
 	case c.Need.Slot.Create:
 		f.Severity, f.Required = SeverityInfo, "a slot: run creates it, and then publishes what is committed from then on"
 		f.Fix = "postrider slot create " + c.Need.Slot.Name + "   # or leave it to postrider run"
 	default:
-		f = ErrorFinding("slot", c.Need.Slot.Name, notToBeCreated(c.Need.Slot.Name))
+		f = ErrorFinding("slot", c.Need.Slot.Name, slot.NotToBeCreated(c.Need.Slot.Name))
 		f.Required = "an existing slot"
 	}
 	if f.Severity == SeverityError && f.WAL == "" {
-		f.WAL = noSlotYet
+		f.WAL = slot.NoSlotYet
 	}
 	c.add(f)
 	return nil
 }
 
 // freeSlots is for a slot that exists: some commands take another for a while.
-func (c *checker) freeSlots(ctx context.Context) error {
+func (c *serverCheck) freeSlots(ctx context.Context) error {
 	used, limit, err := c.countSlots(ctx)
 	if err != nil {
 		return err
@@ -196,13 +197,13 @@ func (c *checker) freeSlots(ctx context.Context) error {
 	f := okFinding("max_replication_slots", "max_replication_slots", fmt.Sprintf("%d of %d are used", used, limit))
 	if used >= limit {
 		f.Severity, f.Required = SeverityInfo, "a free one for postrider tail, run --dry-run and audit compare; the relay has its own"
-		f.Fix = fixSlotLimit(limit)
+		f.Fix = slot.FixSlotLimit(limit)
 	}
 	c.add(f)
 	return nil
 }
 
-func (c *checker) countSlots(ctx context.Context) (used, limit int, err error) {
+func (c *serverCheck) countSlots(ctx context.Context) (used, limit int, err error) {
 	err = c.conn.QueryRow(ctx, `SELECT pg_catalog.count(*), pg_catalog.current_setting('max_replication_slots')::int FROM pg_catalog.pg_replication_slots`).
 		Scan(&used, &limit)
 	if err != nil {

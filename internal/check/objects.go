@@ -1,4 +1,4 @@
-package slot
+package check
 
 import (
 	"context"
@@ -7,10 +7,11 @@ import (
 	"strings"
 
 	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/slot"
 )
 
-func (c *checker) publication(ctx context.Context) error {
-	p, err := Inspect(ctx, c.conn, c.Need.Publication, c.Need.Tables)
+func (c *serverCheck) publication(ctx context.Context) error {
+	p, err := slot.Inspect(ctx, c.conn, c.Need.Publication, c.Need.Tables)
 	if err != nil {
 		return err
 	}
@@ -26,7 +27,7 @@ func (c *checker) publication(ctx context.Context) error {
 		c.add(f)
 	}
 	if p.Exists && !bad[""] {
-		c.add(okFinding("publication", p.Name, fmt.Sprintf("publishes inserts of %s", strings.Join(p.names(), ", "))))
+		c.add(okFinding("publication", p.Name, fmt.Sprintf("publishes inserts of %s", strings.Join(p.Names(), ", "))))
 	}
 	c.surplus(p)
 	for _, t := range p.Tables {
@@ -46,7 +47,7 @@ func (c *checker) publication(ctx context.Context) error {
 	return nil
 }
 
-func (c *checker) table(ctx context.Context, p *Publication, t Table) error {
+func (c *serverCheck) table(ctx context.Context, p *slot.Publication, t slot.Table) error {
 	c.add(okFinding("table", t.Name, "published"))
 	if t.Partitions {
 		c.add(Finding{
@@ -58,13 +59,13 @@ func (c *checker) table(ctx context.Context, p *Publication, t Table) error {
 	if t.RowFilter != "" {
 		c.add(Finding{
 			Severity: SeverityWarning, Code: "row_filter", Subject: t.Name, Observed: "WHERE " + t.RowFilter,
-			Required: "no row filter: rows that do not match are never sent", Fix: ResetSQL(p, t) + " -- unless that is meant; a relay that runs stops at the change, start it again",
+			Required: "no row filter: rows that do not match are never sent", Fix: slot.ResetSQL(p, t) + " -- unless that is meant; a relay that runs stops at the change, start it again",
 		})
 	}
 	if !t.AllColumns {
 		c.add(Finding{
 			Severity: SeverityInfo, Code: "column_list", Subject: t.Name, Observed: "only " + strings.Join(t.ColumnNames, ", ") + " are sent",
-			Required: "every column that the router uses, which is looked at next", Fix: ResetSQL(p, t) + " -- if others are wanted, too; a relay that runs stops at the change, start it again",
+			Required: "every column that the router uses, which is looked at next", Fix: slot.ResetSQL(p, t) + " -- if others are wanted, too; a relay that runs stops at the change, start it again",
 		})
 	}
 	if c.Table != nil {
@@ -82,22 +83,22 @@ func (c *checker) table(ctx context.Context, p *Publication, t Table) error {
 }
 
 // surplus reports what the publication sends beyond what is needed.
-func (c *checker) surplus(p *Publication) {
+func (c *serverCheck) surplus(p *slot.Publication) {
 	if len(p.Others) > 0 {
 		observed := strings.Join(p.Others, ", ")
 		if p.More > 0 {
 			observed += fmt.Sprintf(" and %d more", p.More)
 		}
-		fix := "ALTER PUBLICATION " + postgres.QuoteName(p.Name) + " SET TABLE " + quoteTables(p.names()) + ";"
-		if slices.ContainsFunc(p.Tables, func(t Table) bool { return !t.Published && p.foreign(t) }) {
-			fix = p.takeSQL() + " " + fix + p.caution()
+		fix := "ALTER PUBLICATION " + postgres.QuoteName(p.Name) + " SET TABLE " + slot.QuoteTables(p.Names()) + ";"
+		if slices.ContainsFunc(p.Tables, func(t slot.Table) bool { return !t.Published && p.Foreign(t) }) {
+			fix = p.TakeSQL() + " " + fix + p.Caution()
 		}
 		if p.AllTables {
-			fix = "DROP PUBLICATION " + postgres.QuoteName(p.Name) + "; " + CreatePublicationSQL(p.Name, p.names()) + " -- while the relay is stopped and nothing is written"
+			fix = "DROP PUBLICATION " + postgres.QuoteName(p.Name) + "; " + slot.CreatePublicationSQL(p.Name, p.Names()) + " -- while the relay is stopped and nothing is written"
 		}
 		c.add(Finding{
 			Severity: SeverityWarning, Code: "publication_tables", Subject: p.Name, Observed: observed,
-			Required: "only " + strings.Join(p.names(), ", ") + ": other rows are read, decoded and thrown away. Leave them while Debezium, or whoever " +
+			Required: "only " + strings.Join(p.Names(), ", ") + ": other rows are read, decoded and thrown away. Leave them while Debezium, or whoever " +
 				"else, reads from the publication", Fix: fix,
 		})
 	}

@@ -1,0 +1,12 @@
+package check_test
+
+import (
+	"testing"
+
+	"github.com/postrider/postrider/test/parts"
+)
+
+func TestMain(m *testing.M) {
+	parts.AtOnce(3)
+	parts.Main(m)
+}
