@@ -84,7 +84,7 @@ func judgeMemory(limit, goLimit, inFlight int64) slot.Finding {
 const descriptorsBase, descriptorsPerBroker = 64, 4
 
 func judgeDescriptors(limit uint64, brokers int) slot.Finding {
-	need := uint64(descriptorsBase + descriptorsPerBroker*max(brokers, 3)) //nolint:gosec // a handful
+	need := uint64(descriptorsBase + descriptorsPerBroker*max(brokers, 3)) //nolint:gosec // small
 	observed := fmt.Sprintf("at most %d", limit)
 	switch {
 	case limit == 0:
