@@ -11,7 +11,7 @@ import (
 	"github.com/postrider/postrider/slot/monitor"
 )
 
-// requirements are the limits behind each condition, for slot.Finding.Required.
+// requirements are the limits behind each condition, for Finding.Required.
 func requirements(c health.Config) map[string]string {
 	loss := "more than " + health.Duration(c.LossWarning) + " (health.loss_warning)"
 	return map[string]string{

@@ -131,7 +131,7 @@ func authoriserFinding(cluster kafka.Report) Finding {
 	switch cluster.Authoriser {
 	case kafka.AuthoriserOff:
 		return infoFinding("kafka_acl", "",
-			"the cluster has no authoriser: whoever reaches it may read and write every topic",
+			"the cluster has no authoriser: any client may read and write every topic",
 			"an authoriser, if others reach the cluster, too: "+
 				"with one, anybody who may not write cannot forge events",
 			"on the brokers: authorizer.class.name="+
@@ -140,7 +140,7 @@ func authoriserFinding(cluster kafka.Report) Finding {
 	case kafka.AuthoriserUnknown:
 		return infoFinding("kafka_acl", "",
 			"not known: the broker does not tell whether there is an authoriser",
-			"nothing: what the login may do is looked at below", "ask whoever runs the cluster")
+			"nothing: what the login may do is looked at below", "ask its administrators")
 	}
 	return okFinding("kafka_acl", "", "the cluster has an authoriser")
 }

@@ -113,7 +113,7 @@ func (c topicCheck) deadLetters(t kafka.TopicReport) []Finding {
 			c.alter(t.Name, "cleanup.policy=delete"))
 	case t.Retention > 0:
 		f.warn("topic_cleanup", "retention.ms "+health.Duration(t.Retention),
-			"no limit: dead letters that nobody has redriven by then are lost, "+
+			"no limit: dead letters that are not redriven by then are lost, "+
 				"and their keys no longer parked", c.alter(t.Name, "retention.ms=-1"))
 	case t.RetentionBytes > 0:
 		f.warn("topic_cleanup", "retention.bytes "+health.Bytes(t.RetentionBytes),

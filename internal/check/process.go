@@ -83,7 +83,7 @@ func judgeMemory(limit, goLimit, inFlight int64) Finding {
 const descriptorsBase, descriptorsPerBroker = 64, 4
 
 func judgeDescriptors(limit uint64, brokers int) Finding {
-	need := uint64(descriptorsBase + descriptorsPerBroker*max(brokers, 3)) //nolint:gosec // a handful
+	need := uint64(descriptorsBase + descriptorsPerBroker*max(brokers, 3)) //nolint:gosec // small
 	observed := fmt.Sprintf("at most %d", limit)
 	switch {
 	case limit == 0:

@@ -76,8 +76,8 @@ func (c topicCheck) timestamps(f *topicFindings, t kafka.TopicReport) {
 	}
 	if ahead := t.TimestampMaxAhead; ahead > 0 && ahead < clockError {
 		f.warn(code, "message.timestamp.after.max.ms "+health.Duration(ahead),
-			"more than clocks are "+
-				"apart: a record that is further ahead of the broker's is refused, and halts the relay",
+			"more than clocks are apart: a record further ahead of the broker's is refused, "+
+				"and halts the relay",
 			c.alter(t.Name, "message.timestamp.after.max.ms=3600000"))
 	}
 }

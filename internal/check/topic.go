@@ -124,7 +124,7 @@ func (c topicCheck) permission(f *topicFindings, t kafka.TopicReport, readable b
 func (c topicCheck) replicas(f *topicFindings, t kafka.TopicReport) {
 	if len(t.Leaderless) > 0 {
 		f.warn("topic_leader", fmt.Sprintf("partitions %v have no leader", t.Leaderless),
-			"a leader: nobody can write to them just now", "start the missing brokers")
+			"a leader: they cannot be written to just now", "start the missing brokers")
 	}
 	if t.ReplicationFactor == 1 && c.brokers > 1 {
 		f.warn("topic_replicas", "replication factor 1",

@@ -19,7 +19,7 @@ import (
 func newAlerts(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "alerts",
-		Short: "Try out who is told when something is not well",
+		Short: "Try out the receivers of notifications",
 	}
 	cmd.AddCommand(newAlertsTest(a))
 	return cmd
@@ -30,8 +30,8 @@ func newAlertsTest(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test",
 		Short: "Send a test notification to every receiver",
-		Long: `test tells alerts.webhook and alerts.command of a condition PostriderTest, and that
-it is over, whatever alerts.severity is. Run it where the relay runs, and as its user: what one
+		Long: `test notifies alerts.webhook and alerts.command of a condition PostriderTest, and
+of its end, whatever alerts.severity is. Run it where the relay runs, and as its user: what one
 machine may reach and execute, another may not.
 
 Exit status: 0 if every receiver took it, 69 if one did not, 78 if there is none.`,
@@ -44,7 +44,7 @@ Exit status: 0 if every receiver took it, 69 if one did not, 78 if there is none
 			if !l.Config.Alerts.On() {
 				return &exit.Error{
 					Code: exit.Config,
-					Err: errors.New("nobody is told: neither alerts.webhook nor " +
+					Err: errors.New("there is no receiver: neither alerts.webhook nor " +
 						"alerts.command is set"),
 					Next: "postrider config example   # section [alerts]",
 				}
@@ -78,11 +78,11 @@ func writeResults(w io.Writer, results []alerts.Result) error {
 	var b strings.Builder
 	t := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
 	for _, r := range results {
-		said := "took it"
+		result := "took it"
 		if !r.Taken {
-			said = terminal.OneLine(r.Error)
+			result = terminal.OneLine(r.Error)
 		}
-		fmt.Fprintf(t, "%s\t%s\n", r.Receiver, said)
+		fmt.Fprintf(t, "%s\t%s\n", r.Receiver, result)
 		if r.Next != "" {
 			fmt.Fprintf(t, "\tnext: %s\n", terminal.IndentBy(r.Next, "\t      "))
 		}

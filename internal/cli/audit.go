@@ -31,10 +31,10 @@ The topics are read from their beginnings to their ends as they are at the start
 tables, in one snapshot. So a row that is not published yet counts as lost: beside a relay at
 work, leave the newest out with --until 1m.
 
-The rows of a key have to arrive in the order of their commits, which no column of theirs tells:
+The rows of a key have to arrive in the order of their commits, which no column of theirs has:
 writers fill created_at, and take numbers, before they commit. It is judged by the position
 headers of the records (router.position_headers), by the WAL that a slot keeps (--slot), or by a
-column of which you know that it has this order (--order-by). Where nothing tells it, it is not
+column of which you know that it has this order (--order-by). Without any of them it is not
 judged, and the report says so.
 
 Exit status: 0 nothing that was judged is wrong; 1 something is, or is not proven, or there was
@@ -114,7 +114,7 @@ nothing to audit; otherwise as for run. docs/AUDIT.md explains the rest.`,
 	f.StringVar(&o.OrderBy, "order-by", "",
 		"`column` that has the order in which the rows of a key were committed, as you know")
 	f.StringVar(&o.Slot, "slot", "",
-		"read the order of commits from the WAL that this `slot` keeps, which nobody else "+
+		"read the order of commits from the WAL that this `slot` keeps, which nothing else "+
 			"reads; it stays as it is")
 	f.BoolVar(&o.WantsOrder, "require-order", false,
 		"exit with 1 unless the order of every row was judged")
@@ -201,13 +201,13 @@ to topics of its own. The other relay, its slot, its topics and its consumer gro
 are.
 
 Events are matched by the header that carries their id (router.header_id), else by the order per
-key. Not compared are timestamps that are nobody's but the clock's (without
+key. Not compared are timestamps of the clock alone (without
 router.table.field.event.timestamp), and the values of the headers runId, taskId and
 connectorName of __debezium.context.
 
 It ends after --rows or --duration, or with Ctrl-C, and then waits up to --settle for what is
 under way; a second Ctrl-C ends it at once. What the other relay publishes of rows from before
-the beginning is left aside.
+the beginning is ignored.
 
 Exit status: 0 everything was equal; 1 something differed, or nothing was compared, so that
 nothing is proven; otherwise as for run.`,

@@ -142,7 +142,7 @@ func newDeadLetterList(a *app) *cobra.Command {
 	var chosen letterFilter
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the dead letters that nobody has dealt with",
+		Short: "List the open dead letters",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := chosen.filter()
@@ -285,7 +285,7 @@ func newDeadLetterShow(a *app) *cobra.Command {
 	var asJSON, payload bool
 	cmd := &cobra.Command{
 		Use:   "show ID",
-		Short: "Show one dead letter, its payload only if asked for",
+		Short: "Show one dead letter, its payload only with --payload",
 		Long: `show prints what is known of one dead letter. The beginning of an ID is enough if
 no other one begins like that. The payload may be confidential: it is printed with --payload
 alone, as are the headers of the message.`,

@@ -19,12 +19,12 @@ func newHealthcheck(a *app) *cobra.Command {
 	timeout := 3 * time.Second
 	cmd := &cobra.Command{
 		Use:   "healthcheck",
-		Short: "Ask the relay on this machine whether it is alive, for container probes",
-		Long: `healthcheck asks /livez of the relay that listens on http.listen, and exits with 0
-or 1. It prints nothing if all is well. /livez depends on neither the database nor the broker, so
-that a probe never restarts a relay for their sake; --ready asks /readyz instead, which is 0 only
-while rows are relayed or this process stands by, and says why not. A relay that is paused is
-alive and not ready.`,
+		Short: "Check that the relay on this machine is alive, for container probes",
+		Long: `healthcheck requests /livez of the relay that listens on http.listen, and exits
+with 0 or 1. It prints nothing if all is well. /livez depends on neither the database nor the
+broker, so that a probe never restarts a relay for their sake; --ready requests /readyz instead,
+which is 0 only while rows are relayed or this process stands by, and says why
+not. A paused relay is alive and not ready.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := a.load(cmd, "http")
@@ -41,7 +41,7 @@ alive and not ready.`,
 			return checkHealth(ctx, l.Config.HTTP, path)
 		},
 	}
-	cmd.Flags().BoolVar(&ready, "ready", false, "ask /readyz instead of /livez")
+	cmd.Flags().BoolVar(&ready, "ready", false, "request /readyz instead of /livez")
 	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "how long to wait for the answer")
 	a.keyFlags(cmd, "http.listen")
 	return cmd

@@ -50,8 +50,8 @@ Strimzi KafkaConnector. "-" reads standard input.
 
 The configuration is written to standard output, or to --output. The report on standard error
 says of each property whether it is mapped, not needed (and why), or refused (and what to do).
-With anything refused the exit code is 78 and no configuration is written, unless --draft asks
-for it. Passwords and keys are never copied.`,
+With anything refused the exit code is 78 and no configuration is written, unless --draft
+is given. Passwords and keys are never copied.`,
 		Example: `  postrider import-debezium connector.json --brokers kafka-1:9092 --output postrider.toml
   curl -s localhost:8083/connectors/orders | postrider import-debezium -
   postrider import-debezium application.properties --postgres "$DATABASE_URL" --json`,
@@ -66,7 +66,7 @@ for it. Passwords and keys are never copied.`,
 		"write the configuration to this `file` instead of standard output")
 	f.BoolVar(&i.force, "force", false, "overwrite the file of --output")
 	f.BoolVar(&i.draft, "draft", false,
-		"write the configuration although something is refused; the exit code is 78 all the same")
+		"write the configuration although something is refused; the exit code is still 78")
 	f.BoolVar(&i.asJSON, "json", false,
 		"print the report as one JSON object on standard output, the configuration in it unless "+
 			"--output takes it")

@@ -29,7 +29,7 @@ publication that lacks it.
 
 It takes more rights than the relay: ownership of the table, CREATE on the database, REPLICATION.
 So run it with another login, for instance with POSTRIDER_POSTGRES_URL set, or hand the output of
---print-sql to whoever has them. The role for the relay itself is made by sql/role.sql.
+--print-sql to an administrator. sql/role.sql creates the role of the relay itself.
 
 Presets: plain, partitioned (one partition a day, dropped instead of deleted), debezium
 (Debezium's column names).`,

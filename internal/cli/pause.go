@@ -18,11 +18,11 @@ func newPause(a *app) *cobra.Command {
 	limit, reason := httpserver.DefaultPause, ""
 	cmd := &cobra.Command{
 		Use:   "pause",
-		Short: "Let go of the slot for a while",
-		Long: `pause asks the relay on admin.listen to finish the open transaction, wait for the
+		Short: "Release the slot for a while",
+		Long: `pause has the relay on admin.listen finish the open transaction, wait for the
 broker, confirm and close its connection to the slot, as a stop does, but to stay: its monitor,
 its metrics and its page go on. It returns when the slot is free. A relay that stands by has no
-slot to let go of, and does not take over while it is paused.
+slot to release, and does not take over while it is paused.
 
 While the relay is paused PostgreSQL keeps WAL for the slot. So a pause ends by itself after
 --for, and is not kept over a restart of the relay. A standby takes over if there is one: pause
@@ -58,7 +58,7 @@ func newResume(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resume",
 		Short: "End a pause",
-		Long: `resume asks the relay on admin.listen to relay again from where the slot stands. If
+		Long: `resume has the relay on admin.listen relay again from where the slot stands. If
 it was not paused it says so, and that is no error.
 
 Exit status: 0 resumed, 69 no relay answers, 77 the token is wrong, 78 there is no admin.listen.`,

@@ -54,7 +54,7 @@ Rows that were deleted from the tables cannot be published, nor can logical mess
 job that cleans up the outbox first.
 
 Without --since, --until and --id it looks for all rows that the lost slot cannot have delivered,
-as far as the slot still tells (its catalog_xmin), or for all rows of the tables if it was
+as far as the slot still has its catalog_xmin, or for all rows of the tables if it was
 dropped. With --until or --id a lost slot stays lost.
 
 The login needs SELECT on the tables, and to read the topics.`,
@@ -74,7 +74,7 @@ The login needs SELECT on the tables, and to read the topics.`,
 	f.StringSliceVar(&c.selection.IDs, "id", nil, "rows with this `ID`; may be repeated")
 	f.Uint32Var(&c.selection.FromXmin, "from-xmin", 0,
 		"rows of transactions from this `XID` on: the catalog_xmin of a slot that was dropped, "+
-			"as the relay said")
+			"as the relay reported")
 	f.BoolVar(&c.selection.Partial, "partial-topics", false,
 		"publish every row that is not in the topics, even if they have lost their older records")
 	f.BoolVar(&c.selection.SkipRefused, "skip-refused", false,

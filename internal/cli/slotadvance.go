@@ -37,7 +37,7 @@ func newSlotAdvance(a *app) *cobra.Command {
 		Use:               "advance NAME (--to LSN | --past LSN | --debezium-offsets FILE)",
 		ValidArgsFunction: a.slotNames,
 		Short:             "Move a slot forward: what lies between is never published",
-		Long: `advance moves the confirmed position of a slot that nobody uses.
+		Long: `advance moves the confirmed position of a slot that is not in use.
 
 --past steps over one transaction that holds up the slot, because the server cannot send a row of
 it or the relay cannot take one. LSN is where the transaction commits, as the relay's error says.

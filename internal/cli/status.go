@@ -25,11 +25,11 @@ func newStatus(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show position, lag, retained WAL and a verdict",
-		Long: `status asks the relay that listens on http.listen. If none answers it asks the
-database for the slot, and says so.
+		Long: `status shows the report of the relay that listens on http.listen. If none answers
+it reads the slot from the database, and says so.
 
 Exit status: 0 if the verdict is ok, standby or degraded, 1 if it is failing, 69 if the relay
-does not answer and the database cannot be asked. With --watch it goes on until a signal comes,
+does not answer and the database is not reachable. With --watch it goes on until a signal comes,
 and then exits with 0. On a terminal it shows what the status page shows, on screens that the
 keys 1 to 7 and tab choose; elsewhere it writes a line for each refresh.`,
 		Args: cobra.NoArgs,
