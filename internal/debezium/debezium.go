@@ -7,7 +7,7 @@
 //
 //	debezium.go        Translate: every property of a connector
 //	items.go           what becomes of a property: mapped, not needed, refused
-//	catalog.go         catalog.toml: properties and transforms that need no code
+//	catalog.go         catalog.toml: properties, transforms and converters as data
 //	parse.go           Parse: which kind of file it is
 //	parsejson.go       JSON, as Kafka Connect answers it
 //	parseproperties.go a properties file

@@ -97,12 +97,12 @@ func referenceTable(t *testing.T) string {
 	for prefix, why := range known().prefixes {
 		rows[prefix+"*"] = "not needed: " + why
 	}
-	for _, o := range routerOptions {
-		to := "`router." + o.name + "`"
-		if o.kind == ignoredOption {
-			to = "not needed: " + o.text
+	for _, o := range known().router {
+		to := "`router." + o.Name + "`"
+		if o.Kind == "ignored" {
+			to = "not needed: " + o.Text
 		}
-		rows["transforms.*."+o.name] = to
+		rows["transforms.*."+o.Name] = to
 	}
 	var b strings.Builder
 	b.WriteString("| property | what becomes of it |\n|---|---|\n")

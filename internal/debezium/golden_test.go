@@ -67,7 +67,7 @@ func TestSamples_AreTranslatedAsRecorded(t *testing.T) {
 			}
 			want, err := os.ReadFile(golden)
 			require.NoError(t, err)
-			require.Equal(t, string(want), got, "go test ./debezium -update writes what has changed; read the difference")
+			require.Equal(t, string(want), got, "go test ./internal/debezium -update writes what has changed; read the difference")
 		})
 	}
 }

@@ -84,16 +84,6 @@ func unescapeServer(v string) string {
 	return strings.NewReplacer(`\${`, "${", "$${", "${", `\\${`, "${").Replace(v)
 }
 
-// serverFormats are the server's names of converters.
-var serverFormats = map[string]string{
-	"json": jsonConverter, "jsonbytearray": jsonConverter,
-	"simplestring": "org.apache.kafka.connect.storage.StringConverter",
-	"binary":       "io.debezium.converters.BinaryDataConverter",
-	"avro":         "io.confluent.connect.avro.AvroConverter",
-	"protobuf":     "io.confluent.connect.protobuf.ProtobufConverter",
-	"cloudevents":  "io.debezium.converters.CloudEventsConverter",
-}
-
 // serverFormat gives a part its converter. An option may be set for the part, or for all formats.
 func serverFormat(c Connector, part string) {
 	name := part + ".converter"
@@ -102,7 +92,7 @@ func serverFormat(c Connector, part string) {
 	if !given {
 		format = "json"
 	}
-	class, known := serverFormats[strings.ToLower(strings.TrimSpace(format))]
+	class, known := known().serverFormats[strings.ToLower(strings.TrimSpace(format))]
 	if !known {
 		class = format
 	}
