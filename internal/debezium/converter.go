@@ -216,8 +216,10 @@ func (t *translator) headerConverter() string {
 		f = t.jsonFormat("header")
 	}
 	t.mapped(name, "", setting{"format", "headers", f, ""})
-	for option, harmless := range map[string]string{"decimal.format": "BASE64",
-		"replace.null.with.default": "true", "converter.encoding": "UTF-8", "encoding": "UTF-8"} {
+	for option, harmless := range map[string]string{
+		"decimal.format": "BASE64", "replace.null.with.default": "true", "converter.encoding": "UTF-8",
+		"encoding": "UTF-8",
+	} {
 		name := "header.converter." + option
 		if v, given := t.get(name); given && !strings.EqualFold(v, harmless) {
 			t.refuse(name, "postrider has this option for keys and values only: remove it, or place the "+

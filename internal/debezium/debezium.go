@@ -176,8 +176,9 @@ func Translate(c Connector, o Options) *Translation {
 			b.Property)
 	})
 	slices.Sort(t.variables)
-	return &Translation{Items: t.items, Variables: slices.Compact(t.variables),
-		Columns: t.readColumns(), doc: t.doc}
+	return &Translation{
+		Items: t.items, Variables: slices.Compact(t.variables), Columns: t.readColumns(), doc: t.doc,
+	}
 }
 
 // translator goes through the properties. A property is in left until it has its item; none gets

@@ -107,8 +107,10 @@ func (s *storedOffset) offset(server string) (Offset, error) {
 		return Offset{}, errors.New("the connector was stopped within an incremental snapshot: let it " +
 			"complete, or end it with a signal, then stop the connector")
 	}
-	return Offset{Server: server, LSN: *s.LSN, TxID: uint32(s.TxID), Type: s.Type, Events: s.Events,
-		Snapshot: running}, nil
+	return Offset{
+		Server: server, LSN: *s.LSN, TxID: uint32(s.TxID), Type: s.Type, Events: s.Events,
+		Snapshot: running,
+	}, nil
 }
 
 var errNoOffset = errors.New("no offset is stored: the connector has published nothing yet, or " +

@@ -35,8 +35,9 @@ func parseProperties(data []byte) (Connector, error) {
 // serverConnector turns Debezium Server's configuration into that of a connector. Its sink and its
 // formats become what Kafka Connect would have, with the defaults of the server.
 func serverConnector(flat map[string]string) (Connector, error) {
-	c := Connector{Server: true, Properties: map[string]string{}, written: map[string]string{},
-		wraps: true}
+	c := Connector{
+		Server: true, Properties: map[string]string{}, written: map[string]string{}, wraps: true,
+	}
 	profile := regexp.MustCompile(`^%[a-z]+\.`)
 	for written, v := range flat {
 		name := connectName(written)

@@ -27,8 +27,9 @@ func (t *translator) routers() {
 	common := t.commonRouterSettings()
 	for _, r := range t.routes {
 		r.settings = append(r.settings, common...)
-		t.doc.routers = append(t.doc.routers, routerSection{tables: r.tables, messages: r.messages,
-			settings: r.settings})
+		t.doc.routers = append(t.doc.routers, routerSection{
+			tables: r.tables, messages: r.messages, settings: r.settings,
+		})
 	}
 	if len(t.routes) == 0 {
 		t.doc.routers = []routerSection{{settings: common}}
@@ -43,10 +44,12 @@ func (r *route) set(option string, value any) setting {
 
 func (t *translator) routerOptions(r *route) {
 	// Named, because postrider looks for two names of each and Debezium for one.
-	r.columns = map[string]string{"id": "table.field.event.id",
-		"payload": "table.field.event.payload"}
-	for _, d := range [][2]string{{"table.field.event.key", "aggregateid"},
-		{"route.by.field", "aggregatetype"}} {
+	r.columns = map[string]string{
+		"id": "table.field.event.id", "payload": "table.field.event.payload",
+	}
+	for _, d := range [][2]string{
+		{"table.field.event.key", "aggregateid"}, {"route.by.field", "aggregatetype"},
+	} {
 		if _, given := t.get(r.property(d[0])); !given {
 			r.set(d[0], d[1])
 			r.columns[d[1]] = d[0]
@@ -193,8 +196,9 @@ func (t *translator) placement(r *route, name, v string) {
 		return
 	}
 	s := r.set("table.fields.additional.placement", strings.Join(kept, ","))
-	t.item(name, Item{Outcome: Mapped, Settings: []string{s.String()}, Text: text,
-		Attention: dropped != ""})
+	t.item(name, Item{
+		Outcome: Mapped, Settings: []string{s.String()}, Text: text, Attention: dropped != "",
+	})
 }
 
 // common is a setting of every [router].

@@ -48,9 +48,10 @@ type routerSection struct {
 }
 
 // order is that of config.example.toml.
-var order = []string{"postgres", "slot", "snapshot", "replication", "router", "format", "sink",
-	"sink.kafka", "sink.kafka.tls",
-	"sink.kafka.sasl", "sink.kafka.topics", "relay"}
+var order = []string{
+	"postgres", "slot", "snapshot", "replication", "router", "format", "sink", "sink.kafka",
+	"sink.kafka.tls", "sink.kafka.sasl", "sink.kafka.topics", "relay",
+}
 
 // set adds a key or replaces its value.
 func (d *document) set(s setting) {

@@ -125,8 +125,10 @@ func (f *facts) hangs() bool {
 
 // hanging is the cause while hangs reports true.
 func (f *facts) hanging() cause {
-	return cause{"session loop",
-		"the session loop has not turned for " + Duration(f.Now.Sub(f.Relay.LastProgress)), ""}
+	return cause{
+		"session loop",
+		"the session loop has not turned for " + Duration(f.Now.Sub(f.Relay.LastProgress)), "",
+	}
 }
 
 // sinkSilent is how long the sink has acknowledged nothing of what is in flight; zero: not long

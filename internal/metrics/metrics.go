@@ -123,8 +123,10 @@ func New(reg prometheus.Registerer, slotName string) *Set {
 	s := &Set{}
 	register(reg, s)
 	register(reg, &s.topics.series)
-	s.Phase.values = []string{"starting", "snapshot", "streaming", "standby", "backing_off", "paused",
-		"draining", "stopped", "halted"}
+	s.Phase.values = []string{
+		"starting", "snapshot", "streaming", "standby", "backing_off", "paused", "draining", "stopped",
+		"halted",
+	}
 	s.SlotWALStatus.values = []string{"reserved", "extended", "unreserved", "lost"}
 	s.HealthState.values = []string{"ok", "degraded", "failing", "standby"}
 	s.topics.known.Store(&map[string]*TopicMetrics{})
