@@ -43,7 +43,7 @@ type Connector struct {
 	Server bool
 
 	written map[string]string // property to its name in the file, where the two differ
-	// a file of lines: a wrapped value's second line can look like a property
+	// wraps marks a file of lines, where the second line of a wrapped value can look like a property.
 	wraps bool
 }
 
@@ -81,7 +81,7 @@ const (
 type Item struct {
 	Property string  `json:"property"` // as it stands in the file
 	Outcome  Outcome `json:"outcome"`  //
-	// keys of postrider.toml with their values: `slot.name = 'outbox'`
+	// Settings are keys of postrider.toml with their values: `slot.name = 'outbox'`.
 	Settings  []string `json:"settings,omitempty"`
 	Text      string   `json:"text,omitempty"`      // why, or what to do
 	Attention bool     `json:"attention,omitempty"` // to be read before the first start
@@ -90,7 +90,7 @@ type Item struct {
 
 // Translation is the result for one connector.
 type Translation struct {
-	// one per property of the connector, and those with Default set; in order of the names
+	// Items has one item per property and those with Default set, in the order of the names.
 	Items []Item
 	// Variables are the environment variables that the TOML refers to.
 	Variables []string

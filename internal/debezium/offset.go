@@ -15,8 +15,7 @@ type Offset struct {
 	Server string // topic.prefix of the connector; empty: not known
 	LSN    uint64 // of the last message of the stream; several may share one
 	TxID   uint32 // of its transaction; zero: a message outside of one
-	// what it was: INSERT, UPDATE, DELETE, TRUNCATE, MESSAGE, BEGIN, COMMIT; empty before Debezium
-	// 1.9
+	// Type is INSERT, UPDATE, DELETE, TRUNCATE, MESSAGE, BEGIN or COMMIT; empty before Debezium 1.9.
 	Type     string
 	Events   uint64 // how many rows at LSN were processed; zero: not known, as before Debezium 3.7
 	Snapshot bool   // of the last row of a snapshot: nothing of the stream was published yet

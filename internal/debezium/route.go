@@ -96,7 +96,7 @@ func (t *translator) routerOptions(r *route) {
 	for _, name := range t.below("transforms." + r.alias + ".") {
 		switch option := strings.TrimPrefix(name, "transforms."+r.alias+"."); {
 		case option == "predicate" || option == "negate":
-			// its item is made with those of the tables
+			// Its item is made with those of the tables.
 		case strings.HasPrefix(option, "collection."):
 			t.refuse(name, "is an option of the router for MongoDB: use the one that starts with table.")
 		default:

@@ -18,13 +18,13 @@ func unreserved(s *slot.Status) {
 func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 	const transactionText = "the transaction of pid 815 (psql, user bob, database shop, idle in transaction) has been open for 20m0s"
 	for _, c := range []struct {
-		name    string
-		change  []func(*Input)
-		first   string // condition that is the verdict
-		cause string
-		says    string // in the reason
-		next    string
-		all     []string // names, the gravest first
+		name   string
+		change []func(*Input)
+		first  string // condition that is the verdict
+		cause  string
+		says   string // in the reason
+		next   string
+		all    []string // names, the gravest first
 	}{
 		{
 			"far behind because it is paused",
