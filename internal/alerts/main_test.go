@@ -22,11 +22,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // condition holds for a while before it is told, unless wait is zero.
 func condition(name string, severity health.Severity, wait time.Duration) health.Condition {
 	return health.Condition{
-		Name: name, Severity: severity, For: wait, Reason: "reason of " + name, WAL: "kept", Next: "postrider check", Cause: "kafka",
+		Name: name, Severity: severity, For: wait, Reason: "reason of " + name, WAL: "kept",
+		Next: "postrider check", Cause: "kafka",
 	}
 }
 
-var about = About{Slot: "orders", Database: "shop", Server: "db:5432", Instance: "relay-0", Version: "1.2.3"}
+var about = About{
+	Slot: "orders", Database: "shop", Server: "db:5432", Instance: "relay-0", Version: "1.2.3",
+}
 
 // heard is what a receiver was told, and whether it took it.
 type heard struct {
@@ -62,7 +65,8 @@ func (f *fake) answers(answer func(context.Context, message) *failure) {
 	f.answer = answer
 }
 
-// words are "firing warning PostriderX", in the order in which they came; with a "?" if they were not taken.
+// words are "firing warning PostriderX", in the order in which they came; with a "?" if they were
+// not taken.
 func (f *fake) words() []string {
 	var words []string
 	for _, h := range f.all() {

@@ -70,15 +70,20 @@ func TestMessage_IsAlertmanagersVersion4(t *testing.T) {
 	require.Equal(t, "https://status.example.com", *p.ExternalURL)
 	require.Equal(t, "https://status.example.com", *p.Alerts[0].GeneratorURL)
 	require.Equal(t, `{}:{alertname="PostriderNotReady", database="shop", server="db:5432", slot="orders"}`, p.GroupKey)
-	require.Equal(t, map[string]string{"alertname": "PostriderNotReady", "database": "shop", "server": "db:5432", "slot": "orders"}, p.GroupLabels)
 	require.Equal(t, map[string]string{
-		"alertname": "PostriderNotReady", "database": "shop", "server": "db:5432", "slot": "orders", "severity": "critical", "instance": "relay-0",
+		"alertname": "PostriderNotReady", "database": "shop", "server": "db:5432", "slot": "orders",
+	}, p.GroupLabels)
+	require.Equal(t, map[string]string{
+		"alertname": "PostriderNotReady", "database": "shop", "server": "db:5432", "slot": "orders",
+		"severity": "critical", "instance": "relay-0",
 	}, p.Alerts[0].Labels)
 	require.Equal(t, p.Alerts[0].Labels, p.CommonLabels)
 	require.Equal(t, map[string]string{
-		"summary":     "reason of PostriderNotReady",
-		"description": "reason of PostriderNotReady\nbecause of: kafka\nWAL: kept\nnext: postrider check",
-		"wal":         "kept", "next": "postrider check", "culprit": "kafka", "runbook_url": "docs/OPERATIONS.md#postridernotready",
+		"summary": "reason of PostriderNotReady",
+		"description": "reason of PostriderNotReady\nbecause of: kafka\nWAL: kept\nnext: postrider " +
+			"check",
+		"wal": "kept", "next": "postrider check", "culprit": "kafka",
+		"runbook_url": "docs/OPERATIONS.md#postridernotready",
 	}, p.Alerts[0].Annotations)
 	require.Equal(t, p.Alerts[0].Annotations, p.CommonAnnotations)
 	require.Equal(t, "2026-05-06T07:08:09Z", p.Alerts[0].StartsAt.Format(time.RFC3339))
@@ -102,7 +107,8 @@ func TestMessage_KeepsItsIdentityAcrossSeveritiesAndProcesses(t *testing.T) {
 	require.Equal(t, first.GroupKey, second.GroupKey)
 	require.Equal(t, first.Alerts[0].Fingerprint, second.Alerts[0].Fingerprint)
 	for _, change := range []func(*About){
-		func(a *About) { a.Slot = "payments" }, func(a *About) { a.Database = "crm" }, func(a *About) { a.Server = "db-2:5432" },
+		func(a *About) { a.Slot = "payments" }, func(a *About) { a.Database = "crm" },
+		func(a *About) { a.Server = "db-2:5432" },
 	} {
 		other := about
 		change(&other)
@@ -113,7 +119,9 @@ func TestMessage_KeepsItsIdentityAcrossSeveritiesAndProcesses(t *testing.T) {
 }
 
 func TestMessage_LeavesOutWhatIsEmptyAndCutsWhatIsLong(t *testing.T) {
-	w := notification{condition: health.Condition{Name: "PostriderBacklog", Reason: strings.Repeat("ä", maxText)}, severity: info}
+	w := notification{condition: health.Condition{
+		Name: "PostriderBacklog", Reason: strings.Repeat("ä", maxText),
+	}, severity: info}
 	p := encode(t, w, About{Slot: "orders"})
 	require.NotContains(t, p.CommonLabels, "database")
 	require.NotContains(t, p.CommonAnnotations, "next")
