@@ -138,8 +138,7 @@ var secretVariables = []string{
 func withoutSecrets(env []string) []string {
 	return slices.DeleteFunc(env, func(v string) bool {
 		return slices.ContainsFunc(secretVariables, func(p string) bool {
-			return strings.HasPrefix(v,
-				p)
+			return strings.HasPrefix(v, p)
 		})
 	})
 }

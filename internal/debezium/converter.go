@@ -20,8 +20,8 @@ func format(class string) string {
 		return "binary"
 	}
 	for full, f := range known().formats {
-		if simple := simpleName(full); simple == class ||
-			strings.TrimSuffix(simple, "Converter") == class {
+		simple := simpleName(full)
+		if simple == class || strings.TrimSuffix(simple, "Converter") == class {
 			return f
 		}
 	}

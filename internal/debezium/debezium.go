@@ -115,8 +115,7 @@ type Column struct {
 func (t *Translation) Reject(key, why string) {
 	at := slices.IndexFunc(t.Items, func(i Item) bool {
 		return slices.ContainsFunc(i.Settings, func(s string) bool {
-			return strings.HasPrefix(s,
-				key+" = ")
+			return strings.HasPrefix(s, key+" = ")
 		})
 	})
 	if at < 0 {
@@ -172,8 +171,7 @@ func Translate(c Connector, o Options) *Translation {
 	t.columns()
 	t.rest()
 	slices.SortStableFunc(t.items, func(a, b Item) int {
-		return strings.Compare(a.Property,
-			b.Property)
+		return strings.Compare(a.Property, b.Property)
 	})
 	slices.Sort(t.variables)
 	return &Translation{

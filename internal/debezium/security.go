@@ -207,8 +207,8 @@ func (t *translator) unusedSecurity() {
 				"(sink.kafka.tls)")
 		case "sasl.client.callback.handler.class", "sasl.login.callback.handler.class",
 			"sasl.login.class":
-			if protocol, _ := t.get(override +
-				"security.protocol"); strings.HasPrefix(strings.ToUpper(protocol), "SASL_") {
+			protocol, _ := t.get(override + "security.protocol")
+			if strings.HasPrefix(strings.ToUpper(protocol), "SASL_") {
 				t.refuse(name, "is code that logs in, which postrider cannot run: it has PLAIN and SCRAM "+
 					"with a user name and a password")
 			} else {

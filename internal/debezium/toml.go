@@ -56,8 +56,7 @@ var order = []string{
 // set adds a key or replaces its value.
 func (d *document) set(s setting) {
 	at := slices.IndexFunc(d.settings, func(o setting) bool {
-		return o.section == s.section &&
-			o.key == s.key
+		return o.section == s.section && o.key == s.key
 	})
 	if at >= 0 {
 		d.settings[at] = s

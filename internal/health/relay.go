@@ -85,8 +85,7 @@ func (f *facts) failure() string {
 		return r.Error
 	}
 	for _, part := range strings.FieldsFunc(f.Sink, func(c rune) bool {
-		return c == ' ' ||
-			c == ','
+		return c == ' ' || c == ','
 	}) {
 		if strings.Contains(part, ":") && strings.Contains(r.Error, part) {
 			return r.Error

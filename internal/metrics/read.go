@@ -30,8 +30,7 @@ func (s *Set) Topics() []TopicReading {
 		readings = append(readings, other.reading(otherTopics))
 	}
 	slices.SortFunc(readings, func(a, b TopicReading) int {
-		return strings.Compare(a.Topic,
-			b.Topic)
+		return strings.Compare(a.Topic, b.Topic)
 	})
 	return readings
 }
