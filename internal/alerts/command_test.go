@@ -121,7 +121,7 @@ func TestCommand_IsKilledWithAllThatItStarted(t *testing.T) {
 	require.Eventually(t, func() bool { return gone(child) }, 30*time.Second, 10*time.Millisecond)
 }
 
-// gone tells whether a process has ended; whoever adopted it may not have noticed yet.
+// gone reports whether a process has ended; its new parent may not have waited for it yet.
 func gone(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return true

@@ -14,7 +14,7 @@ import (
 	"github.com/postrider/postrider/internal/health"
 )
 
-// listener is what a receiver knows that keeps the latest word of each name, whatever it answered.
+// listener is a receiver that keeps the latest notification of each name, whatever it answered.
 type listener struct {
 	random *rand.Rand
 	knows  map[string]message // what reached it

@@ -300,7 +300,7 @@ func TestWebhook_ReadsItsFileEachTime(t *testing.T) {
 	require.Nil(t, send())
 }
 
-// Over real sockets and in real time: an error or two, then it is told, and then it is over.
+// Over real sockets and in real time: an error or two, then firing, then resolved.
 func TestNotifier_TellsOverHTTPAndLogsNoSecret(t *testing.T) {
 	var mu sync.Mutex
 	answers := []int{500, 429, 200}

@@ -102,7 +102,7 @@ func around(text, word string) string {
 	return text[max(i-60, 0):min(i+60, len(text))]
 }
 
-// Every key that takes text, by construction: what a new one holds is masked until somebody has
+// Every key that takes text, by construction: a new one is masked until somebody has
 // thought of it and put it into the list of those that are shown.
 func TestSecrets_OfEveryKeyThatTakesText(t *testing.T) {
 	c := Default()
@@ -128,7 +128,7 @@ func TestSecrets_OfEveryKeyThatTakesText(t *testing.T) {
 				if recognised || !Shown(k.name) {
 					require.NotContains(t, field.String(), canary, "%s = %s", k.name, value)
 				}
-				if recognised || !Shown(k.name) { // a value of a wrong type is told of, and not shown
+				if recognised || !Shown(k.name) { // a value of a wrong type is reported, and not shown
 					for _, wrong := range []any{value, []any{value, int64(1)}, map[string]any{"x": value}} {
 						if err := (ref{key: field}).setValue(wrong); err != nil {
 							require.NotContains(t, err.Error(), canary, k.name)

@@ -578,7 +578,7 @@ func TestJudge_EachConditionSaysWhatItMeansAndWhatToType(t *testing.T) {
 				require.GreaterOrEqual(t, gravity[v.Conditions[i-1].Severity], gravity[got.Severity],
 					"the gravest come first")
 			}
-			if got.Name != LagHigh { // a backlog that is worked off is nobody's fault
+			if got.Name != LagHigh { // a backlog that is worked off has no other cause
 				require.NotEmpty(t, got.Cause, got.Name)
 			}
 		}

@@ -233,7 +233,7 @@ func TestServer_EndsRequestsThatNeverEnd(t *testing.T) {
 			require.Equal(t, writeTimeout, s.server.WriteTimeout)
 			require.Equal(t, idleTimeout, s.server.IdleTimeout)
 			require.Equal(t, maxHeaderBytes, s.server.MaxHeaderBytes)
-			// nobody wants to wait for longer
+			// longer than any test waits
 			s.server.ReadHeaderTimeout, s.server.ReadTimeout = 100*time.Millisecond, 100*time.Millisecond
 			require.NoError(t, s.Listen())
 			ctx, cancel := context.WithCancel(context.Background())
