@@ -130,7 +130,7 @@ func (n *Notifier) update(now time.Time, conditions []health.Condition, urgent b
 	if len(n.receivers) == 0 {
 		return
 	}
-	// without the lock: a log may be slow
+	// The lock is not held here: a log may be slow.
 	for _, m := range n.apply(now, gravest(conditions), urgent) {
 		n.set.AlertsDropped.Inc()
 		n.log.Warn().Str("receiver", m.receiver).Str("condition", m.condition).

@@ -11,7 +11,8 @@ import (
 	"github.com/postrider/postrider/internal/health"
 )
 
-// pass lets the time pass, and everything that is due happen. The half second puts us between two looks.
+// pass lets the time pass, and everything that is due happen. The half second puts us between two
+// looks.
 func pass(d time.Duration) {
 	time.Sleep(d + 500*time.Millisecond)
 	synctest.Wait()
@@ -34,7 +35,8 @@ func TestNotifier_TellsWhatHasHeldForItsForAndWhenItIsOver(t *testing.T) {
 		require.Empty(t, r.words(), "it has not held for its For")
 		pass(10 * time.Second)
 		require.Equal(t, []string{"firing critical PostriderNotReady"}, r.words())
-		require.WithinDuration(t, began, r.last().Alerts[0].StartsAt, 2*time.Second, "it began when it was seen first")
+		require.WithinDuration(t, began, r.last().Alerts[0].StartsAt, 2*time.Second,
+			"it began when it was seen first")
 		require.True(t, r.last().Alerts[0].EndsAt.IsZero())
 
 		pass(3 * time.Hour)
@@ -45,8 +47,11 @@ func TestNotifier_TellsWhatHasHeldForItsForAndWhenItIsOver(t *testing.T) {
 		pass(resolveAfter - 5*time.Second)
 		require.Len(t, r.words(), 1)
 		pass(10 * time.Second)
-		require.Equal(t, []string{"firing critical PostriderNotReady", "resolved critical PostriderNotReady"}, r.words())
-		require.WithinDuration(t, over, r.last().Alerts[0].EndsAt, 2*time.Second, "it ended when it was seen last")
+		require.Equal(t, []string{
+			"firing critical PostriderNotReady", "resolved critical PostriderNotReady",
+		}, r.words())
+		require.WithinDuration(t, over, r.last().Alerts[0].EndsAt, 2*time.Second,
+			"it ended when it was seen last")
 		pass(4 * time.Hour)
 		require.Len(t, r.words(), 2)
 		require.Equal(t, 2.0, b.sent("webhook"))
@@ -67,7 +72,8 @@ func TestNotifier_SaysNothingOfWhatDoesNotHoldForLong(t *testing.T) {
 	})
 }
 
-// Replicas are missing, and sink.kafka.delivery_timeout is 40 s: each session is silent, then ends, then there is a pause.
+// Replicas are missing, and sink.kafka.delivery_timeout is 40 s: each session is silent, then
+// ends, then there is a pause.
 func TestNotifier_TellsWhatComesAndGoesWithTheSessions(t *testing.T) {
 	inBubble(t, DefaultConfig(), func(t *testing.T, b *bench, r *fake) {
 		for range 20 {
@@ -78,7 +84,8 @@ func TestNotifier_TellsWhatComesAndGoesWithTheSessions(t *testing.T) {
 			b.set(condition("PostriderNotReady", health.Critical, time.Minute))
 			pass(14 * time.Second)
 		}
-		require.Equal(t, []string{"firing critical PostriderStuck"}, r.words(), "and it is not over in between")
+		require.Equal(t, []string{"firing critical PostriderStuck"}, r.words(),
+			"and it is not over in between")
 	})
 }
 
@@ -88,7 +95,8 @@ func TestNotifier_TakesSinceForTheBeginning(t *testing.T) {
 		c.Since = time.Now().Add(-time.Hour)
 		b.set(c)
 		pass(4 * time.Minute)
-		require.Empty(t, r.words(), "For is how long we have seen it: a new process does not tell what it is about to mend")
+		require.Empty(t, r.words(), "For is how long we have seen it: a new process does not tell "+
+			"what it is about to mend")
 		pass(2 * time.Minute)
 		require.Equal(t, c.Since.UTC(), r.last().Alerts[0].StartsAt.UTC())
 	})
@@ -126,9 +134,11 @@ func TestNotifier_WaitsForTheForOfEachSeverity(t *testing.T) {
 		pass(3 * time.Minute)
 		b.set(condition("PostriderLagHigh", health.Critical, 10*time.Minute))
 		pass(3 * time.Minute)
-		require.Equal(t, []string{"firing warning PostriderLagHigh"}, r.words(), "it has been at least a warning for five minutes")
+		require.Equal(t, []string{"firing warning PostriderLagHigh"}, r.words(),
+			"it has been at least a warning for five minutes")
 		pass(8 * time.Minute)
-		require.Equal(t, []string{"firing warning PostriderLagHigh", "firing critical PostriderLagHigh"}, r.words())
+		require.Equal(t, []string{"firing warning PostriderLagHigh", "firing critical PostriderLagHigh"},
+			r.words())
 	})
 }
 
@@ -136,15 +146,19 @@ func TestNotifier_LeavesOutWhatIsBelowTheSeverity(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.Severity = "warning"
 	inBubble(t, cfg, func(t *testing.T, b *bench, r *fake) {
-		b.set(condition("PostriderSlotExtended", health.Info, 0), condition("PostriderBacklog", health.Info, 0))
+		b.set(condition("PostriderSlotExtended", health.Info, 0),
+			condition("PostriderBacklog", health.Info, 0))
 		pass(time.Minute)
 		require.Empty(t, r.words())
-		b.set(condition("PostriderSlotExtended", health.Info, 0), condition("PostriderBacklog", health.Warning, 0))
+		b.set(condition("PostriderSlotExtended", health.Info, 0),
+			condition("PostriderBacklog", health.Warning, 0))
 		pass(time.Minute)
 		require.Equal(t, []string{"firing warning PostriderBacklog"}, r.words())
 		b.set()
 		pass(time.Minute)
-		require.Equal(t, []string{"firing warning PostriderBacklog", "resolved warning PostriderBacklog"}, r.words())
+		require.Equal(t, []string{
+			"firing warning PostriderBacklog", "resolved warning PostriderBacklog",
+		}, r.words())
 	})
 }
 
@@ -166,13 +180,15 @@ func TestNotifier_AdoptsSeverityAndRepetition(t *testing.T) {
 		b.Adopt(cfg)
 		b.set()
 		pass(resolveAfter + 5*time.Second)
-		require.Equal(t, "resolved warning PostriderBacklog", r.words()[2], "what was told is followed to its end")
+		require.Equal(t, "resolved warning PostriderBacklog", r.words()[2],
+			"what was told is followed to its end")
 	})
 }
 
 func TestNotifier_TellsOneNameOnceWhateverItsReason(t *testing.T) {
 	inBubble(t, DefaultConfig(), func(t *testing.T, b *bench, r *fake) {
-		a, c := condition("PostriderOtherSlot", health.Warning, 0), condition("PostriderOtherSlot", health.Critical, 0)
+		a, c := condition("PostriderOtherSlot", health.Warning, 0),
+			condition("PostriderOtherSlot", health.Critical, 0)
 		for range 100 {
 			a.Reason += "."
 			b.set(a, c, a)
@@ -192,7 +208,8 @@ func TestNotifier_Repeats(t *testing.T) {
 		pass(3*time.Hour + 50*time.Minute)
 		require.Len(t, r.words(), 1)
 		pass(20 * time.Minute)
-		require.Equal(t, []string{"firing warning PostriderPaused", "firing warning PostriderPaused"}, r.words())
+		require.Equal(t, []string{"firing warning PostriderPaused", "firing warning PostriderPaused"},
+			r.words())
 		require.Equal(t, "how it is later", r.last().CommonAnnotations["summary"])
 		pass(4 * time.Hour)
 		require.Len(t, r.words(), 3)
@@ -246,15 +263,19 @@ func TestNotifier_TriesAgainWithPauses(t *testing.T) {
 
 		r.answers(nil)
 		pass(backoffMax)
-		require.Equal(t, "firing warning PostriderLagHigh", r.words()[len(r.words())-1], "it is still told, hours later")
+		require.Equal(t, "firing warning PostriderLagHigh", r.words()[len(r.words())-1],
+			"it is still told, hours later")
 		require.Zero(t, b.dropped())
 	})
 }
 
 func TestNotifier_TellsTheLatestToAReceiverThatWasAway(t *testing.T) {
 	inBubble(t, DefaultConfig(), func(t *testing.T, b *bench, r *fake) {
-		r.answers(func(context.Context, message) *failure { return &failure{text: "connection refused"} })
-		b.set(condition("PostriderSlotNearLoss", health.Warning, 0), condition("PostriderBacklog", health.Warning, 0))
+		r.answers(func(context.Context, message) *failure {
+			return &failure{text: "connection refused"}
+		})
+		b.set(condition("PostriderSlotNearLoss", health.Warning, 0),
+			condition("PostriderBacklog", health.Warning, 0))
 		pass(time.Minute)
 		b.set(condition("PostriderSlotNearLoss", health.Critical, 0))
 		pass(time.Hour)
@@ -269,7 +290,9 @@ func TestNotifier_TellsTheLatestToAReceiverThatWasAway(t *testing.T) {
 
 func TestNotifier_TellsOfTheEndWhereAnAttemptMayHaveArrived(t *testing.T) {
 	inBubble(t, DefaultConfig(), func(t *testing.T, b *bench, r *fake) {
-		r.answers(func(context.Context, message) *failure { return &failure{text: "502", reached: true} })
+		r.answers(func(context.Context, message) *failure {
+			return &failure{text: "502", reached: true}
+		})
 		b.set(condition("PostriderBacklog", health.Warning, 0))
 		pass(time.Second)
 		b.set()
@@ -283,7 +306,9 @@ func TestNotifier_TellsOfTheEndWhereAnAttemptMayHaveArrived(t *testing.T) {
 
 func TestNotifier_DoesNotTryAgainWhatIsRefused(t *testing.T) {
 	inBubble(t, DefaultConfig(), func(t *testing.T, b *bench, r *fake) {
-		r.answers(func(context.Context, message) *failure { return &failure{text: "404", refused: true} })
+		r.answers(func(context.Context, message) *failure {
+			return &failure{text: "404", refused: true}
+		})
 		b.set(condition("PostriderPaused", health.Warning, 0))
 		pass(3 * time.Hour)
 		require.Equal(t, []string{"firing warning PostriderPaused?"}, r.words())
@@ -302,15 +327,21 @@ func TestNotifier_DoesNotTryAgainWhatIsRefused(t *testing.T) {
 
 func TestNotifier_LeavesAReceiverAloneThatAsksForIt(t *testing.T) {
 	inBubble(t, DefaultConfig(), func(t *testing.T, b *bench, r *fake) {
-		r.answers(func(context.Context, message) *failure { return &failure{text: "429", after: 20 * time.Minute} })
+		r.answers(func(context.Context, message) *failure {
+			return &failure{text: "429", after: 20 * time.Minute}
+		})
 		b.set(condition("PostriderPaused", health.Warning, 0))
 		pass(2 * time.Second)
 		r.answers(nil)
-		b.set(condition("PostriderPaused", health.Warning, 0), condition("PostriderSlotLost", health.Critical, 0))
+		b.set(condition("PostriderPaused", health.Warning, 0),
+			condition("PostriderSlotLost", health.Critical, 0))
 		pass(19 * time.Minute)
 		require.Len(t, r.words(), 1)
 		pass(2 * time.Minute)
-		require.Equal(t, []string{"firing warning PostriderPaused?", "firing critical PostriderSlotLost", "firing warning PostriderPaused"}, r.words(),
+		require.Equal(t, []string{
+			"firing warning PostriderPaused?", "firing critical PostriderSlotLost",
+			"firing warning PostriderPaused",
+		}, r.words(),
 			"the gravest first")
 	})
 }
@@ -338,7 +369,8 @@ func TestNotifier_AReceiverThatHangsDelaysNobodyElse(t *testing.T) {
 		require.Equal(t, before, time.Now())
 		b.set()
 		pass(time.Minute)
-		require.Equal(t, []string{"firing warning PostriderPaused", "resolved warning PostriderPaused"}, well.words())
+		require.Equal(t, []string{"firing warning PostriderPaused", "resolved warning PostriderPaused"},
+			well.words())
 		b.stop()
 		require.Equal(t, 2.0, b.sent("command"))
 		require.Zero(t, b.sent("webhook"))
@@ -363,7 +395,8 @@ func TestNotifier_WhatChangesWhileItIsSentIsToldAfterwards(t *testing.T) {
 		b.set()
 		pass(time.Minute)
 		require.Equal(t, []string{
-			"firing warning PostriderSlotNearLoss", "firing critical PostriderSlotNearLoss", "resolved critical PostriderSlotNearLoss",
+			"firing warning PostriderSlotNearLoss", "firing critical PostriderSlotNearLoss",
+			"resolved critical PostriderSlotNearLoss",
 		}, r.words())
 	})
 }
@@ -384,7 +417,9 @@ func TestNotifier_TheEndOfTheProcessResolvesNothing(t *testing.T) {
 
 func TestNotifier_TriesOnceMoreWhenTheProcessEnds(t *testing.T) {
 	inBubble(t, DefaultConfig(), func(t *testing.T, b *bench, r *fake) {
-		r.answers(func(context.Context, message) *failure { return &failure{text: "connection refused"} })
+		r.answers(func(context.Context, message) *failure {
+			return &failure{text: "connection refused"}
+		})
 		b.set(condition("PostriderNotReady", health.Critical, 0))
 		pass(time.Hour)
 		r.answers(nil)
@@ -397,7 +432,8 @@ func TestNotifier_TriesOnceMoreWhenTheProcessEnds(t *testing.T) {
 func TestNotifier_DoesNotHoldUpTheEndOfTheProcess(t *testing.T) {
 	inBubble(t, DefaultConfig(), func(t *testing.T, b *bench, r *fake) {
 		r.answers(hangs)
-		b.set(condition("PostriderNotReady", health.Critical, 0), condition("PostriderPaused", health.Warning, 0))
+		b.set(condition("PostriderNotReady", health.Critical, 0),
+			condition("PostriderPaused", health.Warning, 0))
 		pass(2 * time.Second)
 		before := time.Now()
 		b.stop()
@@ -410,9 +446,13 @@ func TestNotifier_TellsTheLastOfAProcessThatHalts(t *testing.T) {
 	inBubble(t, DefaultConfig(), func(t *testing.T, b *bench, r *fake) {
 		b.set(condition("PostriderBacklog", health.Warning, 0))
 		pass(time.Minute)
-		b.Last(time.Now(), []health.Condition{condition("PostriderNotReady", health.Critical, time.Minute)})
+		b.Last(time.Now(), []health.Condition{
+			condition("PostriderNotReady", health.Critical, time.Minute),
+		})
 		b.stop()
-		require.Equal(t, []string{"firing warning PostriderBacklog", "firing critical PostriderNotReady"}, r.words())
+		require.Equal(t, []string{
+			"firing warning PostriderBacklog", "firing critical PostriderNotReady",
+		}, r.words())
 	})
 }
 
@@ -425,7 +465,8 @@ func TestNotifier_WithoutReceiversDoesNothing(t *testing.T) {
 	})
 }
 
-// Whatever a receiver answers at once, it is tried again no faster than the back-off, and ever more rarely.
+// Whatever a receiver answers at once, it is tried again no faster than the back-off, and ever
+// more rarely.
 func TestTurns_NoAnswerOfAReceiverMakesTheNotifierSpin(t *testing.T) {
 	answers := map[string]*failure{
 		"an error":                  {text: "no"},
@@ -439,11 +480,13 @@ func TestTurns_NoAnswerOfAReceiverMakesTheNotifierSpin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, DefaultConfig(), func(t *testing.T, b *bench, r *fake) {
 				r.answers(func(context.Context, message) *failure { return answer })
-				b.set(condition("PostriderNotReady", health.Critical, 0), condition("PostriderSlotLost", health.Critical, 0))
+				b.set(condition("PostriderNotReady", health.Critical, 0),
+					condition("PostriderSlotLost", health.Critical, 0))
 				pass(time.Hour)
 				heard := r.all()
 				require.NotEmpty(t, heard)
-				require.LessOrEqual(t, len(heard), 2*(10+6), "of each: ten while the pause doubles, then one every quarter of an hour")
+				require.LessOrEqual(t, len(heard), 2*(10+6), "of each: ten while the pause doubles, then "+
+					"one every quarter of an hour")
 				tried := map[string]time.Time{}
 				for _, h := range heard {
 					name := h.CommonLabels["alertname"]

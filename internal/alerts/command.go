@@ -48,8 +48,10 @@ func (c *command) send(ctx context.Context, payload message) *failure {
 	if cmd.ProcessState.Success() { // err may be ErrWaitDelay: a child is left
 		return nil
 	}
-	f := &failure{text: "alerts.command: " + cmd.ProcessState.String(), reached: true,
-		next: "postrider alerts test"}
+	f := &failure{
+		text: "alerts.command: " + cmd.ProcessState.String(), reached: true,
+		next: "postrider alerts test",
+	}
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		f.text = fmt.Sprintf("alerts.command: killed after %s (alerts.timeout)", c.timeout)
@@ -116,8 +118,9 @@ func (c *command) withoutArguments(line string) string {
 // notStarted refuses for a missing program, and not for a machine that is out of something.
 func (c *command) notStarted(err error) *failure {
 	f := &failure{text: fmt.Sprintf("alerts.command: %s: %v", Program(c.args), withoutPath(err))}
-	missing := []error{exec.ErrNotFound, exec.ErrDot, fs.ErrNotExist, fs.ErrPermission,
-		syscall.ENOEXEC}
+	missing := []error{
+		exec.ErrNotFound, exec.ErrDot, fs.ErrNotExist, fs.ErrPermission, syscall.ENOEXEC,
+	}
 	if slices.ContainsFunc(missing, func(target error) bool { return errors.Is(err, target) }) {
 		f.refused = true
 		f.next = "correct alerts.command, or install the program and make it executable, " +
@@ -135,8 +138,7 @@ var secretVariables = []string{
 func withoutSecrets(env []string) []string {
 	return slices.DeleteFunc(env, func(v string) bool {
 		return slices.ContainsFunc(secretVariables, func(p string) bool {
-			return strings.HasPrefix(v,
-				p)
+			return strings.HasPrefix(v, p)
 		})
 	})
 }

@@ -30,7 +30,10 @@ func run(t testing.TB, timeout time.Duration, args ...string) *failure {
 	require.NoError(t, cfg.Validate())
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	w := notification{condition: condition("PostriderNotReady", health.Critical, 0), severity: critical, startsAt: time.Now()}
+	w := notification{
+		condition: condition("PostriderNotReady", health.Critical, 0), severity: critical,
+		startsAt: time.Now(),
+	}
 	return newCommand(cfg).send(ctx, w.message(about, receiverCommand, ""))
 }
 
@@ -57,7 +60,8 @@ func TestCommand_GetsThePayloadAndItsArgumentsAsTheyAre(t *testing.T) {
 }
 
 func TestCommand_SaysWhyItFailed(t *testing.T) {
-	f := run(t, time.Minute, script(t, "echo nothing >&1; printf '\\n  no pager:\\033[31m down\\nsecond\\n' >&2; exit 3"))
+	f := run(t, time.Minute, script(t, "echo nothing >&1; printf '\\n  no pager:\\033[31m "+
+		"down\\nsecond\\n' >&2; exit 3"))
 	require.Equal(t, "alerts.command: exit status 3: no pager: [31m down", f.text)
 	require.False(t, f.refused)
 	require.True(t, f.reached, "it may have told somebody before it failed")
@@ -66,15 +70,18 @@ func TestCommand_SaysWhyItFailed(t *testing.T) {
 	require.LessOrEqual(t, len(f.text), maxLine+100)
 }
 
-// An argument may be a password. A shell with -x repeats it, and so does the error of a program that is not there.
+// An argument may be a password. A shell with -x repeats it, and so does the error of a program
+// that is not there.
 func TestCommand_ShowsNoArgument(t *testing.T) {
 	path := script(t, `printf '%s ' "$@" "${2##* }" "${3#*=}" >&2; exit 3`)
-	f := run(t, time.Minute, path, "-H", "Authorization: Bearer "+canary, "--token="+canary, strings.Repeat("x", maxLine)+canary)
+	f := run(t, time.Minute, path, "-H", "Authorization: Bearer "+canary, "--token="+canary,
+		strings.Repeat("x", maxLine)+canary)
 	require.Contains(t, f.text, "alerts.command: exit status 3: -H ")
 	require.NotContains(t, f.text, canary)
 	require.NotContains(t, run(t, time.Minute, "/nothing there/curl -H "+canary).text, canary)
 	require.NotContains(t, run(t, time.Minute, "https://me:"+canary+"@host/x").text, canary)
-	require.ErrorContains(t, LookProgram([]string{"no-such-program"}), "no-such-program: executable file not found")
+	require.ErrorContains(t, LookProgram([]string{"no-such-program"}),
+		"no-such-program: executable file not found")
 	require.NotContains(t, LookProgram([]string{"curl -H " + canary}).Error(), canary)
 	cfg := DefaultConfig()
 	cfg.ExternalURL = "ftp://me:" + canary + "@host/"
@@ -114,7 +121,7 @@ func TestCommand_IsKilledWithAllThatItStarted(t *testing.T) {
 	require.Eventually(t, func() bool { return gone(child) }, 30*time.Second, 10*time.Millisecond)
 }
 
-// gone tells whether a process has ended; whoever adopted it may not have noticed yet.
+// gone reports whether a process has ended; its new parent may not have waited for it yet.
 func gone(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return true

@@ -12,16 +12,12 @@ import (
 
 // Config is the section [alerts]. Without a webhook and a command it notifies nobody.
 type Config struct {
-	// URL; gets Alertmanager's payload, version 4
-	Webhook secret.Secret `toml:"webhook"`
-	// program and arguments; the payload on its input
-	Command []string `toml:"command"`
-	// least one that is sent: info, warning, critical
-	Severity       string        `toml:"severity"`
-	RepeatInterval time.Duration `toml:"repeat_interval"` // of a condition that goes on; 0s: never
+	Webhook        secret.Secret `toml:"webhook"`         // URL for Alertmanager's payload, version 4
+	Command        []string      `toml:"command"`         // program and arguments; payload on stdin
+	Severity       string        `toml:"severity"`        // least: info, warning, critical
+	RepeatInterval time.Duration `toml:"repeat_interval"` // while a condition goes on; 0s: never
 	Timeout        time.Duration `toml:"timeout"`         // of one attempt
-	// of the status page, for people; empty: none
-	ExternalURL string `toml:"external_url"`
+	ExternalURL    string        `toml:"external_url"`    // of the status page; empty: none
 }
 
 // DefaultConfig returns the defaults; config.example.toml gives the reasons.

@@ -14,14 +14,16 @@ import (
 func TestValidate_NamesEveryWrongValueAndShowsNoSecret(t *testing.T) {
 	require.NoError(t, DefaultConfig().Validate())
 	require.False(t, DefaultConfig().On())
-	for _, good := range []string{"http://localhost:9000/hook", "https://user:pw@example.com/a/b?c=d", "https://[::1]:8443/"} {
+	for _, good := range []string{"http://localhost:9000/hook", "https://user:pw@example.com/a/b?c=d",
+		"https://[::1]:8443/"} {
 		cfg := DefaultConfig()
 		cfg.Webhook = secret.Of(good)
 		require.NoError(t, cfg.Validate(), good)
 		require.True(t, cfg.On())
 	}
 	for _, bad := range []string{
-		canary, "ftp://example.com/" + canary, "https:///" + canary, "http://" + canary + ":port", "http://%zz" + canary, "https://example.com/\n" + canary,
+		canary, "ftp://example.com/" + canary, "https:///" + canary, "http://" + canary + ":port",
+		"http://%zz" + canary, "https://example.com/\n" + canary,
 		"mailto:" + canary + "@example.com", "http://:80/" + canary,
 	} {
 		cfg := DefaultConfig()
@@ -36,7 +38,9 @@ func TestValidate_NamesEveryWrongValueAndShowsNoSecret(t *testing.T) {
 		"alerts.repeat_interval": func(c *Config) { c.RepeatInterval = -time.Second },
 		"alerts.timeout":         func(c *Config) { c.Timeout = 0 },
 		"alerts.external_url":    func(c *Config) { c.ExternalURL = "example.com" },
-		"user or a password":     func(c *Config) { c.ExternalURL = "https://me:" + canary + "@example.com" },
+		"user or a password": func(c *Config) {
+			c.ExternalURL = "https://me:" + canary + "@example.com"
+		},
 	} {
 		cfg := DefaultConfig()
 		change(&cfg)

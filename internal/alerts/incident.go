@@ -16,8 +16,9 @@ const (
 	critical
 )
 
-var severities = [...]health.Severity{info: health.Info, warning: health.Warning,
-	critical: health.Critical}
+var severities = [...]health.Severity{
+	info: health.Info, warning: health.Warning, critical: health.Critical,
+}
 
 func (r rank) String() string { return string(severities[r]) }
 

@@ -13,7 +13,8 @@ func TestIncident_HasToBeGoneForLongerTheMoreOftenItComesBack(t *testing.T) {
 	var e incident
 	now := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
 	c := condition("PostriderPaused", health.Warning, 0)
-	// round lets it fire for a minute and be gone for longer than it has to, and returns for how long it had to.
+	// round lets it fire for a minute and be gone for longer than it has to, and returns for how long
+	// it had to.
 	round := func() time.Duration {
 		e.update(now, &c, false)
 		require.True(t, e.firing)
@@ -30,7 +31,9 @@ func TestIncident_HasToBeGoneForLongerTheMoreOftenItComesBack(t *testing.T) {
 		now = now.Add(10 * time.Second)
 	}
 	s := time.Second
-	require.Equal(t, []time.Duration{30 * s, 60 * s, 120 * s, 240 * s, 480 * s, 900 * s, 900 * s, 900 * s}, had)
+	require.Equal(t, []time.Duration{
+		30 * s, 60 * s, 120 * s, 240 * s, 480 * s, 900 * s, 900 * s, 900 * s,
+	}, had)
 	now = now.Add(flapping)
 	require.Equal(t, resolveAfter, round(), "what was quiet for an hour begins anew")
 }
@@ -58,6 +61,7 @@ func TestGravest_KeepsOneOfEachName(t *testing.T) {
 	m := gravest([]health.Condition{low, high, other})
 	require.Len(t, m, 2)
 	require.Equal(t, high, *m["a"])
-	require.Equal(t, warning, rankOf(m["b"].Severity), "a severity that nobody knows is one that somebody should look at")
+	require.Equal(t, warning, rankOf(m["b"].Severity), "a severity that nobody knows is one that "+
+		"somebody should look at")
 	require.Empty(t, gravest(nil))
 }

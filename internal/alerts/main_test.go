@@ -19,23 +19,26 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// condition holds for a while before it is told, unless wait is zero.
+// condition fires after wait.
 func condition(name string, severity health.Severity, wait time.Duration) health.Condition {
 	return health.Condition{
-		Name: name, Severity: severity, For: wait, Reason: "reason of " + name, WAL: "kept", Next: "postrider check", Cause: "kafka",
+		Name: name, Severity: severity, For: wait, Reason: "reason of " + name, WAL: "kept",
+		Next: "postrider check", Cause: "kafka",
 	}
 }
 
-var about = About{Slot: "orders", Database: "shop", Server: "db:5432", Instance: "relay-0", Version: "1.2.3"}
+var about = About{
+	Slot: "orders", Database: "shop", Server: "db:5432", Instance: "relay-0", Version: "1.2.3",
+}
 
-// heard is what a receiver was told, and whether it took it.
+// heard is a notification that reached a receiver.
 type heard struct {
 	message
 	at   time.Time
 	took bool
 }
 
-// fake is a receiver that behaves as it is told to.
+// fake is a receiver with scripted answers.
 type fake struct {
 	mu     sync.Mutex
 	heard  []heard
@@ -62,7 +65,8 @@ func (f *fake) answers(answer func(context.Context, message) *failure) {
 	f.answer = answer
 }
 
-// words are "firing warning PostriderX", in the order in which they came; with a "?" if they were not taken.
+// words are "firing warning PostriderX", in the order in which they came; with a "?" if they were
+// not taken.
 func (f *fake) words() []string {
 	var words []string
 	for _, h := range f.all() {
@@ -86,7 +90,7 @@ func (f *fake) last() heard {
 	return all[len(all)-1]
 }
 
-// bench is a notifier that runs, with what holds, told once a second, as the daemon does it.
+// bench is a running notifier that is updated once a second, as by the daemon.
 type bench struct {
 	*Notifier
 	stop func() // ends Run and waits for it

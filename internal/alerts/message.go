@@ -29,9 +29,8 @@ const (
 // message is Alertmanager's webhook payload, version 4. It has one alert, whose status and
 // identity are those of the message.
 type message struct {
-	Version string `json:"version"`
-	// the same for every status, severity and process
-	GroupKey          string            `json:"groupKey"`
+	Version           string            `json:"version"`
+	GroupKey          string            `json:"groupKey"` // of every status, severity and process
 	TruncatedAlerts   int               `json:"truncatedAlerts"`
 	Status            string            `json:"status"`
 	Receiver          string            `json:"receiver"`

@@ -70,15 +70,20 @@ func TestMessage_IsAlertmanagersVersion4(t *testing.T) {
 	require.Equal(t, "https://status.example.com", *p.ExternalURL)
 	require.Equal(t, "https://status.example.com", *p.Alerts[0].GeneratorURL)
 	require.Equal(t, `{}:{alertname="PostriderNotReady", database="shop", server="db:5432", slot="orders"}`, p.GroupKey)
-	require.Equal(t, map[string]string{"alertname": "PostriderNotReady", "database": "shop", "server": "db:5432", "slot": "orders"}, p.GroupLabels)
 	require.Equal(t, map[string]string{
-		"alertname": "PostriderNotReady", "database": "shop", "server": "db:5432", "slot": "orders", "severity": "critical", "instance": "relay-0",
+		"alertname": "PostriderNotReady", "database": "shop", "server": "db:5432", "slot": "orders",
+	}, p.GroupLabels)
+	require.Equal(t, map[string]string{
+		"alertname": "PostriderNotReady", "database": "shop", "server": "db:5432", "slot": "orders",
+		"severity": "critical", "instance": "relay-0",
 	}, p.Alerts[0].Labels)
 	require.Equal(t, p.Alerts[0].Labels, p.CommonLabels)
 	require.Equal(t, map[string]string{
-		"summary":     "reason of PostriderNotReady",
-		"description": "reason of PostriderNotReady\nbecause of: kafka\nWAL: kept\nnext: postrider check",
-		"wal":         "kept", "next": "postrider check", "culprit": "kafka", "runbook_url": "docs/RUNBOOKS.md#postridernotready",
+		"summary": "reason of PostriderNotReady",
+		"description": "reason of PostriderNotReady\nbecause of: kafka\nWAL: kept\nnext: postrider " +
+			"check",
+		"wal": "kept", "next": "postrider check", "culprit": "kafka",
+		"runbook_url": "docs/RUNBOOKS.md#postridernotready",
 	}, p.Alerts[0].Annotations)
 	require.Equal(t, p.Alerts[0].Annotations, p.CommonAnnotations)
 	require.Equal(t, "2026-05-06T07:08:09Z", p.Alerts[0].StartsAt.Format(time.RFC3339))
@@ -102,7 +107,8 @@ func TestMessage_KeepsItsIdentityAcrossSeveritiesAndProcesses(t *testing.T) {
 	require.Equal(t, first.GroupKey, second.GroupKey)
 	require.Equal(t, first.Alerts[0].Fingerprint, second.Alerts[0].Fingerprint)
 	for _, change := range []func(*About){
-		func(a *About) { a.Slot = "payments" }, func(a *About) { a.Database = "crm" }, func(a *About) { a.Server = "db-2:5432" },
+		func(a *About) { a.Slot = "payments" }, func(a *About) { a.Database = "crm" },
+		func(a *About) { a.Server = "db-2:5432" },
 	} {
 		other := about
 		change(&other)
@@ -113,7 +119,9 @@ func TestMessage_KeepsItsIdentityAcrossSeveritiesAndProcesses(t *testing.T) {
 }
 
 func TestMessage_LeavesOutWhatIsEmptyAndCutsWhatIsLong(t *testing.T) {
-	w := notification{condition: health.Condition{Name: "PostriderBacklog", Reason: strings.Repeat("ä", maxText)}, severity: info}
+	w := notification{condition: health.Condition{
+		Name: "PostriderBacklog", Reason: strings.Repeat("ä", maxText),
+	}, severity: info}
 	p := encode(t, w, About{Slot: "orders"})
 	require.NotContains(t, p.CommonLabels, "database")
 	require.NotContains(t, p.CommonAnnotations, "next")
@@ -123,14 +131,12 @@ func TestMessage_LeavesOutWhatIsEmptyAndCutsWhatIsLong(t *testing.T) {
 }
 
 func TestMessage_LinksToHeadingsThatExist(t *testing.T) {
+	b, err := os.ReadFile("../../docs/RUNBOOKS.md")
+	require.NoError(t, err)
 	headings := map[string]bool{}
-	for _, page := range []string{"docs/RUNBOOKS.md", "docs/ALERTS.md"} {
-		b, err := os.ReadFile("../../" + page)
-		require.NoError(t, err)
-		for line := range strings.Lines(string(b)) {
-			if level, name, found := strings.Cut(strings.TrimSpace(line), " "); found && strings.Trim(level, "#") == "" {
-				headings[page+"#"+strings.ToLower(name)] = true
-			}
+	for line := range strings.Lines(string(b)) {
+		if name, isHeading := strings.CutPrefix(strings.TrimSpace(line), "### "); isHeading {
+			headings["docs/RUNBOOKS.md#"+strings.ToLower(name)] = true
 		}
 	}
 	for _, name := range append(health.Names(), "PostriderTest") {

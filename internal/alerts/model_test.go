@@ -14,7 +14,7 @@ import (
 	"github.com/postrider/postrider/internal/health"
 )
 
-// listener is what a receiver knows that keeps the latest word of each name, whatever it answered.
+// listener is a receiver that keeps the latest notification of each name, whatever it answered.
 type listener struct {
 	random *rand.Rand
 	knows  map[string]message // what reached it
@@ -46,9 +46,11 @@ func (l *listener) hear(ctx context.Context, m message) *failure {
 	return nil
 }
 
-var modelSeed = flag.Uint64("model-seed", 0, "a seed that failed: the number in the name of the subtest")
+var modelSeed = flag.Uint64("model-seed", 0, "a seed that failed: the number in the name of the "+
+	"subtest")
 
-// Whatever comes and goes, and whatever a receiver does to attempts: once things stand still it knows how they are.
+// Whatever comes and goes, and whatever a receiver does to attempts: once things stand still it
+// knows how they are.
 func TestNotifier_EveryReceiverComesToKnowHowThingsAre(t *testing.T) {
 	names := []string{"PostriderBacklog", "PostriderNotReady", "PostriderSlotNearLoss"}
 	for range 40 {

@@ -104,8 +104,9 @@ func judge(code int, header http.Header, now time.Time) *failure {
 	case code >= 200 && code < 300:
 		return nil
 	case code >= 500:
-		return &failure{text: text, reached: true, after: retryAfter(header, now),
-			next: "look into the receiver's log"}
+		return &failure{
+			text: text, reached: true, after: retryAfter(header, now), next: "look into the receiver's log",
+		}
 	case code == http.StatusTooManyRequests:
 		return &failure{text: text, after: retryAfter(header, now)}
 	case code >= 300 && code < 400:

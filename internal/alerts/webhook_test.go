@@ -48,7 +48,8 @@ func newHook(t testing.TB, answer http.HandlerFunc) *hook {
 // stopped is a receiver that does not listen yet.
 func stopped(answer http.HandlerFunc) *hook {
 	h := &hook{got: make(chan []byte, 100)}
-	h.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
 		b, err := io.ReadAll(r.Body)
 		if err == nil {
 			h.got <- b
@@ -90,11 +91,15 @@ func post(t testing.TB, u string, timeout time.Duration) *failure {
 	require.NoError(t, cfg.Validate())
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	w := notification{condition: condition("PostriderNotReady", health.Critical, 0), severity: critical, startsAt: time.Now()}
+	w := notification{
+		condition: condition("PostriderNotReady", health.Critical, 0), severity: critical,
+		startsAt: time.Now(),
+	}
 	f := newWebhook(cfg, "1.2.3").send(ctx, w.message(about, receiverWebhook, ""))
 	if f != nil {
 		require.NotContains(t, f.text+f.next, canary)
-		require.NotContains(t, strings.ToLower(fmt.Sprintf("%v %+v %#v", f, f, *f)), strings.ToLower(canary))
+		require.NotContains(t, strings.ToLower(fmt.Sprintf("%v %+v %#v", f, f, *f)),
+			strings.ToLower(canary))
 		require.NotEmpty(t, f.text)
 	}
 	return f
@@ -119,8 +124,10 @@ func TestWebhook_PostsJSON(t *testing.T) {
 
 func TestWebhook_JudgesTheAnswer(t *testing.T) {
 	for code, want := range map[int]failure{
-		400: {refused: true}, 401: {refused: true}, 403: {refused: true}, 404: {refused: true}, 405: {refused: true}, 408: {refused: true},
-		410: {refused: true}, 413: {refused: true}, 422: {refused: true}, 300: {refused: true}, 304: {refused: true},
+		400: {refused: true}, 401: {refused: true}, 403: {refused: true}, 404: {refused: true},
+		405: {refused: true}, 408: {refused: true},
+		410: {refused: true}, 413: {refused: true}, 422: {refused: true}, 300: {refused: true},
+		304: {refused: true},
 		429: {}, 500: {reached: true}, 502: {reached: true}, 503: {reached: true}, 504: {reached: true},
 	} {
 		h := newHook(t, func(w http.ResponseWriter, r *http.Request) {
@@ -143,7 +150,8 @@ func TestWebhook_JudgesTheAnswer(t *testing.T) {
 func TestRetryAfter_IsReadInSecondsAndAsADate(t *testing.T) {
 	now := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
 	for value, want := range map[string]time.Duration{
-		"": 0, "0": 0, "17": 17 * time.Second, "-3": 0, "soon": 0, "7200": retryAfterMax, "99999999999999999999": 0,
+		"": 0, "0": 0, "17": 17 * time.Second, "-3": 0, "soon": 0, "7200": retryAfterMax,
+		"99999999999999999999":          0,
 		"Wed, 06 May 2026 07:10:09 GMT": 2 * time.Minute, "Wed, 06 May 2020 07:10:09 GMT": 0,
 	} {
 		header := http.Header{}
@@ -176,7 +184,8 @@ func TestWebhook_FollowsARedirectOnTheSameHostOnly(t *testing.T) {
 	require.True(t, post(t, secretURL(t, h.URL), 10*time.Second).refused)
 
 	for _, code = range []int{301, 302, 303, 307, 308} {
-		for _, to = range []string{elsewhere.URL + "/" + canary, "https" + strings.TrimPrefix(h.URL, "http")} {
+		for _, to = range []string{elsewhere.URL + "/" + canary, "https" +
+			strings.TrimPrefix(h.URL, "http")} {
 			f := post(t, secretURL(t, h.URL), 10*time.Second)
 			require.True(t, f.refused)
 			require.Contains(t, f.text, "redirect")
@@ -185,13 +194,15 @@ func TestWebhook_FollowsARedirectOnTheSameHostOnly(t *testing.T) {
 	require.Empty(t, elsewhere.got)
 
 	code, to = http.StatusPermanentRedirect, "/again"
-	require.True(t, post(t, secretURL(t, h.URL), 10*time.Second).refused, "a redirect that does not end")
+	require.True(t, post(t, secretURL(t, h.URL), 10*time.Second).refused,
+		"a redirect that does not end")
 }
 
 func TestWebhook_SaysWhyThereIsNoAnswerWithoutTheURL(t *testing.T) {
 	silent := newHook(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	f := post(t, secretURL(t, silent.URL), 200*time.Millisecond)
-	require.Equal(t, "reach the host of alerts.webhook: no answer within 200ms (alerts.timeout)", f.text)
+	require.Equal(t, "reach the host of alerts.webhook: no answer within 200ms (alerts.timeout)",
+		f.text)
 	require.True(t, f.reached, "it has the alert")
 
 	closed := httptest.NewServer(nil)
@@ -211,14 +222,16 @@ func TestWebhook_SaysWhyThereIsNoAnswerWithoutTheURL(t *testing.T) {
 	require.Contains(t, f.text, "certificate")
 	require.False(t, f.reached)
 	require.Empty(t, secure.got, "nothing is sent to whom we do not trust")
-	f = post(t, secretURL(t, strings.Replace(secure.URL, "127.0.0.1", "localhost", 1)), 10*time.Second)
+	f = post(t, secretURL(t, strings.Replace(secure.URL, "127.0.0.1", "localhost", 1)),
+		10*time.Second)
 	require.Contains(t, f.text, "certificate")
 
 	f = post(t, secretURL(t, "http://"+canary+".invalid"), 10*time.Second)
 	require.False(t, f.reached)
 }
 
-// A server that speaks no HTTP gets into net/http's error with what it says, and this one says what it was sent.
+// A server that speaks no HTTP gets into net/http's error with what it says, and this one says
+// what it was sent.
 func TestWebhook_DoesNotShowWhatAServerEchoes(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -272,7 +285,8 @@ func TestWebhook_ReadsItsFileEachTime(t *testing.T) {
 	require.Contains(t, f.text, path)
 	require.False(t, f.refused, "it may come")
 	for text, refused := range map[string]bool{
-		"": false, canary: false, "ftp://host/" + canary: false, "http://[" + canary: false, "http://host:" + canary: false, "http://%" + canary: false,
+		"": false, canary: false, "ftp://host/" + canary: false, "http://[" + canary: false,
+		"http://host:" + canary: false, "http://%" + canary: false,
 	} {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		f = send()
@@ -286,7 +300,7 @@ func TestWebhook_ReadsItsFileEachTime(t *testing.T) {
 	require.Nil(t, send())
 }
 
-// Over real sockets and in real time: an error or two, then it is told, and then it is over.
+// Over real sockets and in real time: an error or two, then firing, then resolved.
 func TestNotifier_TellsOverHTTPAndLogsNoSecret(t *testing.T) {
 	var mu sync.Mutex
 	answers := []int{500, 429, 200}
@@ -303,7 +317,8 @@ func TestNotifier_TellsOverHTTPAndLogsNoSecret(t *testing.T) {
 	cfg.Webhook = secret.Of(secretURL(t, h.URL))
 	var logged bytes.Buffer
 	registry := prometheus.NewRegistry()
-	n, err := New(cfg, about, metrics.New(registry, "orders"), zerolog.New(&logged).Level(zerolog.DebugLevel))
+	n, err := New(cfg, about, metrics.New(registry, "orders"),
+		zerolog.New(&logged).Level(zerolog.DebugLevel))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup

@@ -27,7 +27,8 @@ func reload(t *testing.T, before, after string) (was, is *Loaded, changed, left 
 func TestAdopt_TakesWhatMayChangeAndNamesTheRest(t *testing.T) {
 	was, is, changed, left := reload(t,
 		"[health]\nunacked_warning = '10s'\n[log]\nlevel = 'info'\n[sink.kafka]\nbrokers = ['a:1']\n",
-		"\n[health]\nunacked_warning = '20s'\nlag_warning = '2GiB'\n[log]\nlevel = 'debug'\nformat = 'json'\n[sink.kafka]\nbrokers = ['b:1']\n")
+		"\n[health]\nunacked_warning = '20s'\nlag_warning = '2GiB'\n[log]\nlevel = 'debug'\nformat = "+
+			"'json'\n[sink.kafka]\nbrokers = ['b:1']\n")
 	require.Equal(t, []string{"health.unacked_warning", "health.lag_warning", "log.level"}, changed)
 	require.Equal(t, []string{"sink.kafka.brokers", "log.format"}, left)
 	require.Equal(t, 20*time.Second, is.Config.Health.UnackedWarning)
@@ -36,7 +37,8 @@ func TestAdopt_TakesWhatMayChangeAndNamesTheRest(t *testing.T) {
 	require.Equal(t, "postrider.toml:3", is.Origin("health.unacked_warning"))
 	require.Equal(t, []string{"a:1"}, is.Config.Sink.Kafka.Brokers, "as it is in use")
 	require.Equal(t, "postrider.toml:6", is.Origin("sink.kafka.brokers"))
-	require.Equal(t, 10*time.Second, was.Config.Health.UnackedWarning, "what others read meanwhile is not touched")
+	require.Equal(t, 10*time.Second, was.Config.Health.UnackedWarning,
+		"what others read meanwhile is not touched")
 	require.Equal(t, "postrider.toml:2", was.Origin("health.unacked_warning"))
 }
 
@@ -55,7 +57,8 @@ func TestAdopt_FindsNothingWhereNothingChanged(t *testing.T) {
 }
 
 func TestAdopt_SeesThatASecretChangedAndShowsNothingOfIt(t *testing.T) {
-	_, is, changed, left := reload(t, "[postgres]\nurl = 'postgres://u:first@db/shop'\n", "[postgres]\nurl = 'postgres://u:second@db/shop'\n")
+	_, is, changed, left := reload(t, "[postgres]\nurl = 'postgres://u:first@db/shop'\n",
+		"[postgres]\nurl = 'postgres://u:second@db/shop'\n")
 	require.Empty(t, changed)
 	require.Equal(t, []string{"postgres.url"}, left)
 	url, err := is.Config.Postgres.URL.Reveal()
@@ -67,7 +70,8 @@ func TestAdopt_SeesThatASecretChangedAndShowsNothingOfIt(t *testing.T) {
 }
 
 func TestAdopt_SeesAnotherNumberOfRuleSets(t *testing.T) {
-	was, is, changed, left := reload(t, "[router]\nnull_key = 'publish'\n", "[[router]]\ntables = ['a']\n[[router]]\ntables = ['b']\n")
+	was, is, changed, left := reload(t, "[router]\nnull_key = 'publish'\n",
+		"[[router]]\ntables = ['a']\n[[router]]\ntables = ['b']\n")
 	require.Empty(t, changed)
 	require.Contains(t, left, "router.null_key")
 	require.Contains(t, left, "router[2].null_key")
@@ -78,7 +82,9 @@ func TestAgain_DoesWithoutNothingThatWasThere(t *testing.T) {
 	write(t, "[slot]\nname = 'a'\n")
 	l, err := Load(Source{Flags: []Flag{{Key: "log.level", Value: "warn", Name: "--log-level"}}})
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile("postrider.toml", []byte("[slot]\nname = 'b'\n[replication]\ntables = ['public.outbox']\n[sink.kafka]\nbrokers = ['a:1']\n"), 0o600))
+	require.NoError(t, os.WriteFile("postrider.toml",
+		[]byte("[slot]\nname = 'b'\n[replication]\ntables = ['public.outbox']\n[sink.kafka]\nbrokers "+
+			"= ['a:1']\n"), 0o600))
 	again, err := l.Again()
 	require.NoError(t, err)
 	require.Equal(t, "b", again.Config.Slot.Name)

@@ -61,7 +61,8 @@ func TestExample_ShowsEveryKeyOnceWithAReason(t *testing.T) {
 			continue
 		}
 		if e.sample != (value == "") {
-			t.Errorf("line %d: %s: a # stands before the keys without a default, and only there (default: %q)", e.line, e.name, value)
+			t.Errorf("line %d: %s: a # stands before the keys without a default, and only there "+
+				"(default: %q)", e.line, e.name, value)
 		}
 		if !strings.HasSuffix(e.comment, ".") {
 			t.Errorf("line %d: %s has no description", e.line, e.name)

@@ -72,7 +72,7 @@ func readFile(ix *index, doc *document) ([]setting, Problems) {
 type file struct {
 	*document
 	ix *index
-	// full name to pathID: [router] takes route.by.field and "route.by.field" for one key
+	// seen maps names to path IDs: in [router], route.by.field and "route.by.field" are one key.
 	seen     map[string]string
 	settings []setting
 	problems Problems

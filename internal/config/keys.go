@@ -190,8 +190,7 @@ func (ix *index) isParent(name string) bool {
 // leads reports whether names of keys begin with name and a dot.
 func (ix *index) leads(name string) bool {
 	return slices.ContainsFunc(ix.names, func(n string) bool {
-		return strings.HasPrefix(n,
-			name+".")
+		return strings.HasPrefix(n, name+".")
 	})
 }
 

@@ -21,7 +21,8 @@ func TestKeys_HaveDistinctVariables(t *testing.T) {
 	require.Contains(t, ix.names, "postgres.url_file")
 }
 
-// What Print shows can be read back, for every kind of key. Text and lists have names of keys that are shown.
+// What Print shows can be read back, for every kind of key. Text and lists have names of keys that
+// are shown.
 func TestKeys_PrintWhatTheyRead(t *testing.T) {
 	var target struct {
 		Section struct {
@@ -84,8 +85,9 @@ func TestKeys_RefuseTextOfAnotherKind(t *testing.T) {
 func TestNearest_FindsTypingErrors(t *testing.T) {
 	known := []string{"slot.name", "sink.kind", "sink.kafka.brokers", "log.level"}
 	for name, want := range map[string]string{
-		"slot.nmae": "slot.name", "sink.knd": "sink.kind", "brokers": "sink.kafka.brokers", "log.levels": "log.level",
-		"LOG.LEVEL": "log.level", "completely.different": "",
+		"slot.nmae": "slot.name", "sink.knd": "sink.kind", "brokers": "sink.kafka.brokers",
+		"log.levels": "log.level",
+		"LOG.LEVEL":  "log.level", "completely.different": "",
 	} {
 		require.Equal(t, want, nearest(name, known), name)
 	}

@@ -157,8 +157,9 @@ func (l *Loaded) apply(ix *index, env environment, layer []setting) Problems {
 	given := map[string]string{} // by key its name in the layer: a secret and its file are one key
 	for _, s := range layer {
 		problem := func(err error, hint string) {
-			problems = append(problems, Problem{Origin: s.origin, Key: s.name, Err: err, Hint: hint,
-				line: s.line})
+			problems = append(problems, Problem{
+				Origin: s.origin, Key: s.name, Err: err, Hint: hint, line: s.line,
+			})
 		}
 		r, known := ix.refs[s.name]
 		if !known && slices.Contains(ix.plain, s.name) { // from the environment or a flag

@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// write makes a configuration file, and a working directory in which it has the name that problems show.
+// write makes a configuration file, and a working directory in which it has the name that problems
+// show.
 func write(t *testing.T, text string) {
 	t.Helper()
 	t.Chdir(t.TempDir())
@@ -26,7 +27,8 @@ func TestLoad_NamesEveryProblem(t *testing.T) {
 	}{
 		"unknown key": {
 			file: "[slot]\n\n[replication]\npublicatoin = 'p'\n",
-			want: []string{"postrider.toml:4: replication.publicatoin: unknown key; did you mean replication.publication?"},
+			want: []string{"postrider.toml:4: replication.publicatoin: unknown key; did you mean " +
+				"replication.publication?"},
 		},
 		"key in the wrong section": {
 			file: "[sink]\nbrokers = ['a:1']\n",
@@ -34,7 +36,8 @@ func TestLoad_NamesEveryProblem(t *testing.T) {
 		},
 		"key outside of a section": {
 			file: "publication = 'p'\n",
-			want: []string{"postrider.toml:1: publication: unknown key; did you mean replication.publication?"},
+			want: []string{"postrider.toml:1: publication: unknown key; did you mean " +
+				"replication.publication?"},
 		},
 		"unknown section": {
 			file: "[kafka]\nbrokers = ['a:1']\nclient_id = 'x'\n",
@@ -42,11 +45,13 @@ func TestLoad_NamesEveryProblem(t *testing.T) {
 		},
 		"unknown router option": {
 			file: "[router]\nroute.by.feild = 'x'\n",
-			want: []string{"postrider.toml:2: router.route.by.feild: unknown key; did you mean router.route.by.field?"},
+			want: []string{"postrider.toml:2: router.route.by.feild: unknown key; did you mean " +
+				"router.route.by.field?"},
 		},
 		"router option with the connector's prefix": {
 			file: "[router]\ntransforms.outbox.route.by.field = 'x'\n",
-			want: []string{"postrider.toml:2: router.transforms.outbox.route.by.field: unknown key; cut the connector's prefix: route.by.field"},
+			want: []string{"postrider.toml:2: router.transforms.outbox.route.by.field: unknown key; cut " +
+				"the connector's prefix: route.by.field"},
 		},
 		"router option without quotes": {
 			file: "[router]\nroute.by.field=aggregate_type\n",
@@ -58,7 +63,8 @@ func TestLoad_NamesEveryProblem(t *testing.T) {
 		},
 		"unknown option of one of several routers": {
 			file: "[[router]]\n\n[[router]]\nroute.by.field = 'y'\nroute.topik.regex = 'x'\n",
-			want: []string{"postrider.toml:5: router[2].route.topik.regex: unknown key; did you mean router.route.topic.regex?"},
+			want: []string{"postrider.toml:5: router[2].route.topik.regex: unknown key; did you mean " +
+				"router.route.topic.regex?"},
 		},
 		"option of one of several routers below a table": {
 			file: "[[router]]\n[router.route]\nby.feild = 'x'\n[[router]]\n[router.route]\nby.field = 7\n",
@@ -69,21 +75,27 @@ func TestLoad_NamesEveryProblem(t *testing.T) {
 		},
 		"several routers in one line": {
 			file: "router = [{ null_key = 'publish' },\n  { null_kee = 'refuse' }]\n",
-			want: []string{"postrider.toml:2: router[2].null_kee: unknown key; did you mean router.null_key?"},
+			want: []string{"postrider.toml:2: router[2].null_kee: unknown key; did you mean " +
+				"router.null_key?"},
 		},
 		"connector's prefix in one of several routers": {
 			file: "[[router]]\n[[router]]\ntransforms.outbox.route.by.field = 'x'\n",
-			want: []string{"postrider.toml:3: router[2].transforms.outbox.route.by.field: unknown key; cut the connector's prefix: route.by.field"},
+			want: []string{"postrider.toml:3: router[2].transforms.outbox.route.by.field: unknown key; " +
+				"cut the connector's prefix: route.by.field"},
 		},
 		"variable for one of several routers": {
 			file: "[[router]]\n[[router]]\n",
 			env:  []string{"POSTRIDER_ROUTER_NULL_KEY=publish"},
-			want: []string{"env POSTRIDER_ROUTER_NULL_KEY: router.null_key: the file has several [[router]]", "--set router[1].null_key=..."},
+			want: []string{"env POSTRIDER_ROUTER_NULL_KEY: router.null_key: the file has several " +
+				"[[router]]", "--set router[1].null_key=..."},
 		},
 		"flag for one of several routers": {
-			file:  "[[router]]\n[[router]]\n",
-			flags: []Flag{{Key: "router.null_key", Value: "publish", Name: "--set"}, {Key: "router[2].null_key", Value: "publish", Name: "--set"}},
-			want:  []string{"configuration: flag --set: router.null_key: the file has several [[router]]"},
+			file: "[[router]]\n[[router]]\n",
+			flags: []Flag{
+				{Key: "router.null_key", Value: "publish", Name: "--set"},
+				{Key: "router[2].null_key", Value: "publish", Name: "--set"},
+			},
+			want: []string{"configuration: flag --set: router.null_key: the file has several [[router]]"},
 		},
 		"no router in a list": {
 			file: "router = []\n",
@@ -135,7 +147,8 @@ func TestLoad_NamesEveryProblem(t *testing.T) {
 		},
 		"key in an inline table": {
 			file: "[sink]\nkafka = { brokers = ['a:1'],\n  tls = { enabeld = true } }\n",
-			want: []string{"postrider.toml:3: sink.kafka.tls.enabeld: unknown key; did you mean sink.kafka.tls.enabled?"},
+			want: []string{"postrider.toml:3: sink.kafka.tls.enabeld: unknown key; did you mean " +
+				"sink.kafka.tls.enabled?"},
 		},
 		"duplicate key": {
 			file: "[log]\nlevel = 'info'\nlevel = 'warn'\n",
@@ -143,7 +156,8 @@ func TestLoad_NamesEveryProblem(t *testing.T) {
 		},
 		"secret and its file": {
 			file: "[postgres]\nurl = 'postgres://a/b'\nurl_file = '/x'\n",
-			want: []string{"postrider.toml:3: postgres.url and postgres.url_file are both given; keep one of them"},
+			want: []string{"postrider.toml:3: postgres.url and postgres.url_file are both given; keep " +
+				"one of them"},
 		},
 		"reference to nothing": {
 			file: "[postgres]\nurl = 'postgres://${DB_USER}:${DB_PW}@db/x'\n",
@@ -163,7 +177,8 @@ func TestLoad_NamesEveryProblem(t *testing.T) {
 			env:   []string{"POSTRIDER_RELAY_IN_FLIGHT_MESSAGES=many"},
 			flags: []Flag{{Key: "relay.backoff_min", Value: "x", Name: "--set"}},
 			want: []string{
-				"configuration: 4 problems\npostrider.toml:2: ", "\npostrider.toml:4: log.levle", "\nenv POSTRIDER_RELAY_IN_FLIGHT_MESSAGES: ",
+				"configuration: 4 problems\npostrider.toml:2: ", "\npostrider.toml:4: log.levle",
+				"\nenv POSTRIDER_RELAY_IN_FLIGHT_MESSAGES: ",
 				"\nflag --set: relay.backoff_min",
 			},
 		},
@@ -194,7 +209,8 @@ drain_timeout = "1s"
 `)
 	l, err := Load(Source{
 		Env: []string{
-			"POSTRIDER_REPLICATION_TABLES=env.a, env.b", "POSTRIDER_RELAY_DRAIN_TIMEOUT=2s", "POSTRIDER_RELAY_IN_FLIGHT_BYTES=2097152",
+			"POSTRIDER_REPLICATION_TABLES=env.a, env.b", "POSTRIDER_RELAY_DRAIN_TIMEOUT=2s",
+			"POSTRIDER_RELAY_IN_FLIGHT_BYTES=2097152",
 			"POSTRIDER_ROUTER_ROUTE_BY_FIELD=kind", "POSTRIDER_LOG_LEVEL=",
 		},
 		Flags: []Flag{{Key: "relay.drain_timeout", Value: "3s", Name: "--relay-drain-timeout"}},
@@ -233,7 +249,8 @@ event.payload = "c"
 	require.Equal(t, "b", r.FieldKey)
 	require.Equal(t, "c", r.FieldPayload)
 	require.Equal(t, "event-id", r.HeaderID)
-	require.Equal(t, "${routedByValue}-$1-${HOME}", r.TopicReplacement, "the router's groups are not environment variables")
+	require.Equal(t, "${routedByValue}-$1-${HOME}", r.TopicReplacement,
+		"the router's groups are not environment variables")
 	require.True(t, r.ExpandJSONPayload)
 	require.Equal(t, "false", normal(l.Config)["router.table.fields.additional.error.on.missing"])
 	require.Equal(t, "postrider.toml:11", l.Origin("router.table.field.event.payload"))
@@ -287,14 +304,19 @@ route.topic.replacement = "${routedByValue}"
 [sink.kafka]
 brokers = ["k:9092"]
 `)
-	l, err := LoadValid(Source{Env: []string{"routedByValue=x"}, Flags: []Flag{{Key: "router[2].header_id", Value: "event", Name: "--set"}}})
+	l, err := LoadValid(Source{
+		Env:   []string{"routedByValue=x"},
+		Flags: []Flag{{Key: "router[2].header_id", Value: "event", Name: "--set"}},
+	})
 	require.NoError(t, err)
 	require.Len(t, l.Config.Router, 2)
 	tasks, orders := l.Config.Router[0], l.Config.Router[1]
 	require.Equal(t, []string{"public.tasks"}, tasks.Tables)
-	require.Equal(t, []string{"kind", "c", "refuse", "id"}, []string{tasks.RouteByField, tasks.FieldPayload, tasks.NullKey, tasks.HeaderID})
+	require.Equal(t, []string{"kind", "c", "refuse", "id"},
+		[]string{tasks.RouteByField, tasks.FieldPayload, tasks.NullKey, tasks.HeaderID})
 	require.True(t, tasks.ExpandJSONPayload)
-	require.Equal(t, []string{"", "payload", "publish", "event"}, []string{orders.RouteByField, orders.FieldPayload, orders.NullKey, orders.HeaderID})
+	require.Equal(t, []string{"", "payload", "publish", "event"},
+		[]string{orders.RouteByField, orders.FieldPayload, orders.NullKey, orders.HeaderID})
 	require.False(t, orders.ExpandJSONPayload)
 	require.Equal(t, "${routedByValue}", orders.TopicReplacement)
 	require.Equal(t, "postrider.toml:13", l.Origin("router[1].table.field.event.payload"))
@@ -326,16 +348,19 @@ func TestLoadValid_NamesTheRouterAndTheLine(t *testing.T) {
 			want: []string{`postrider.toml:2: router[1].tables has "public.outbx", which is not in replication.tables (public.outbox)`},
 		},
 		"a table without a router": {
-			file: "[replication]\ntables = ['public.a', 'public.b', 'public.c']\n[[router]]\ntables = ['public.a']\n[[router]]\ntables = ['public.b']\n",
+			file: "[replication]\ntables = ['public.a', 'public.b', 'public.c']\n[[router]]\ntables = " +
+				"['public.a']\n[[router]]\ntables = ['public.b']\n",
 			want: []string{`postrider.toml:2: replication.tables has "public.c", which no rule set is for: add it to tables of a [[router]]`},
 		},
 		"a table in two": {
-			file: "[replication]\ntables = ['public.a', 'public.b']\n[[router]]\ntables = ['public.a']\n[[router]]\ntables = ['public.b', 'public.a']\n",
+			file: "[replication]\ntables = ['public.a', 'public.b']\n[[router]]\ntables = " +
+				"['public.a']\n[[router]]\ntables = ['public.b', 'public.a']\n",
 			want: []string{`postrider.toml:6: router[2].tables has "public.a", which is in router[1].tables already`},
 		},
 		"two that take the rest": {
 			file: "[[router]]\nnull_key = 'publish'\n[[router]]\n",
-			want: []string{"router[2].tables is empty, as in router[1]: only one rule set may take the tables that no other names"},
+			want: []string{"router[2].tables is empty, as in router[1]: only one rule set may take the " +
+				"tables that no other names"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -379,7 +404,8 @@ func TestLoad_LetsAHigherLayerReplaceASecretFileByAValue(t *testing.T) {
 func TestLoad_WarnsOfUnknownVariablesOfOurs(t *testing.T) {
 	t.Chdir(t.TempDir())
 	l, err := Load(Source{Env: []string{
-		"POSTRIDER_PORT=tcp://10.0.0.1:80", "POSTRIDER_SINK_KAFKA_BROKER=a:1", "POSTRIDER_TEST_POSTGRES=x", "PATH=/bin",
+		"POSTRIDER_PORT=tcp://10.0.0.1:80", "POSTRIDER_SINK_KAFKA_BROKER=a:1",
+		"POSTRIDER_TEST_POSTGRES=x", "PATH=/bin",
 	}})
 	require.NoError(t, err)
 	require.Len(t, l.Warnings, 2)
@@ -426,8 +452,10 @@ listen = "nonsense"
 level = "loud"
 `)
 	_, err := LoadValid(Source{})
-	require.ErrorContains(t, err, "postrider.toml:4: replication.messages: expected a list of strings")
-	require.NotContains(t, err.Error(), "schema-qualified", "a section with a key that cannot be read is not judged further")
+	require.ErrorContains(t, err, "postrider.toml:4: replication.messages: expected a list of "+
+		"strings")
+	require.NotContains(t, err.Error(), "schema-qualified", "a section with a key that cannot be "+
+		"read is not judged further")
 	require.ErrorContains(t, err, "postrider.toml:7: relay.in_flight_messages = 0")
 	require.ErrorContains(t, err, `postrider.toml:10: http.listen is "nonsense"`)
 	require.ErrorContains(t, err, `postrider.toml:13: log.level is "loud"`)
@@ -454,5 +482,6 @@ func TestLoadValid_AsksForNoBrokersOfAnotherSink(t *testing.T) {
 func TestLoadValid_SaysWhereItLookedForAFile(t *testing.T) {
 	t.Chdir(t.TempDir())
 	_, err := LoadValid(Source{})
-	require.ErrorContains(t, err, "no configuration file was found: looked for postrider.toml and /etc/postrider/postrider.toml")
+	require.ErrorContains(t, err, "no configuration file was found: looked for postrider.toml and "+
+		"/etc/postrider/postrider.toml")
 }

@@ -40,15 +40,16 @@ const canary = "c4n4ry"
 
 func TestSecrets_AreInNoOutput(t *testing.T) {
 	files := map[string]string{
-		"url":               "[postgres]\nurl = 'postgres://me:c4n4ry@db/x'\n",
-		"keywords":          "[postgres]\nurl = 'host=db password=c4n4ry'\n",
-		"password":          "[sink.kafka.sasl]\npassword = 'c4n4ry'\nusername = 'me'\n",
-		"variable":          "[postgres]\nurl = 'postgres://me:${PW}@db/x'\n",
-		"wrong type":        "[sink.kafka.sasl]\npassword = ['c4n4ry']\n",
-		"not quoted":        "[sink.kafka.sasl]\npassword = c4n4ry\n",
-		"open string":       "[postgres]\nurl = \"postgres://me:c4n4ry@db/x\n",
-		"wrong escape":      "[postgres]\nurl = \"postgres://me:c4n4ry\\q@db/x\"\n",
-		"duplicate":         "[postgres]\nurl = 'postgres://me:c4n4ry@db/x'\nurl = 'postgres://me:c4n4ry@db/x'\n",
+		"url":          "[postgres]\nurl = 'postgres://me:c4n4ry@db/x'\n",
+		"keywords":     "[postgres]\nurl = 'host=db password=c4n4ry'\n",
+		"password":     "[sink.kafka.sasl]\npassword = 'c4n4ry'\nusername = 'me'\n",
+		"variable":     "[postgres]\nurl = 'postgres://me:${PW}@db/x'\n",
+		"wrong type":   "[sink.kafka.sasl]\npassword = ['c4n4ry']\n",
+		"not quoted":   "[sink.kafka.sasl]\npassword = c4n4ry\n",
+		"open string":  "[postgres]\nurl = \"postgres://me:c4n4ry@db/x\n",
+		"wrong escape": "[postgres]\nurl = \"postgres://me:c4n4ry\\q@db/x\"\n",
+		"duplicate": "[postgres]\nurl = 'postgres://me:c4n4ry@db/x'\nurl = " +
+			"'postgres://me:c4n4ry@db/x'\n",
 		"misspelt":          "[sink.kafka.sasl]\npasswrod = 'c4n4ry'\n",
 		"special character": "[postgres]\nurl = 'postgres://me:c4/n4@rc4n4ry@db/x'\n",
 		"password as port":  "[postgres]\nurl = 'postgres://me:c4n4ry'\n",
@@ -74,13 +75,15 @@ func TestSecrets_AreInNoOutput(t *testing.T) {
 				fmt.Fprintf(&out, "%v\n%+v\n", err, err)
 			}
 			require.NotEmpty(t, out.String())
-			require.False(t, strings.Contains(out.String(), canary), "around the canary: %q", around(out.String(), canary))
+			require.False(t, strings.Contains(out.String(), canary), "around the canary: %q",
+				around(out.String(), canary))
 		})
 	}
 }
 
 func TestPrint_ShowsValuesWithTheirOrigins(t *testing.T) {
-	write(t, "[postgres]\nurl = 'postgres://me:geheim@db/x'\n[sink.kafka.sasl]\npassword_file = '/run/pw'\n")
+	write(t, "[postgres]\nurl = 'postgres://me:geheim@db/x'\n[sink.kafka.sasl]\npassword_file = "+
+		"'/run/pw'\n")
 	l, err := Load(Source{Env: []string{"POSTRIDER_LOG_LEVEL=debug"}})
 	require.NoError(t, err)
 	var out bytes.Buffer
@@ -99,7 +102,8 @@ func around(text, word string) string {
 	return text[max(i-60, 0):min(i+60, len(text))]
 }
 
-// Every key that takes text, by construction: what a new one holds is masked until somebody has thought of it and put it into the list of those that are shown.
+// Every key that takes text, by construction: a new one is masked until somebody has
+// thought of it and put it into the list of those that are shown.
 func TestSecrets_OfEveryKeyThatTakesText(t *testing.T) {
 	c := Default()
 	var texts int
@@ -108,19 +112,23 @@ func TestSecrets_OfEveryKeyThatTakesText(t *testing.T) {
 			continue
 		}
 		texts++
-		for _, value := range []string{canary, "https://me:" + canary + "@host/?auth=" + canary + "#" + canary, "curl -H 'Authorization: Bearer " + canary + "'",
-			"-----BEGIN PRIVATE KEY-----\n" + canary + "\n-----END PRIVATE KEY-----\n", "-----BEGIN PRIVATE KEY----- " + canary, "MIIE\n" + canary, "user:" + canary + "@host:9092"} {
+		for _, value := range []string{canary, "https://me:" + canary + "@host/?auth=" + canary + "#" +
+			canary, "curl -H 'Authorization: Bearer " + canary + "'",
+			"-----BEGIN PRIVATE KEY-----\n" + canary + "\n-----END PRIVATE KEY-----\n",
+			"-----BEGIN PRIVATE KEY----- " + canary, "MIIE\n" + canary, "user:" + canary + "@host:9092"} {
 			d := Default()
 			for _, field := range newIndex(&d).keys {
 				if field.name != k.name {
 					continue
 				}
 				require.NoError(t, ref{key: field}.setText(value))
-				recognised := strings.Contains(value, "://") || strings.Contains(value, "BEGIN") || strings.HasSuffix(k.name, fileSuffix) && strings.Contains(value, "\n") || k.name == "sink.kafka.brokers" && strings.Contains(value, "@")
+				recognised := strings.Contains(value, "://") || strings.Contains(value, "BEGIN") ||
+					strings.HasSuffix(k.name, fileSuffix) && strings.Contains(value, "\n") ||
+					k.name == "sink.kafka.brokers" && strings.Contains(value, "@")
 				if recognised || !Shown(k.name) {
 					require.NotContains(t, field.String(), canary, "%s = %s", k.name, value)
 				}
-				if recognised || !Shown(k.name) { // a value of a wrong type is told of, and not shown
+				if recognised || !Shown(k.name) { // a value of a wrong type is reported, and not shown
 					for _, wrong := range []any{value, []any{value, int64(1)}, map[string]any{"x": value}} {
 						if err := (ref{key: field}).setValue(wrong); err != nil {
 							require.NotContains(t, err.Error(), canary, k.name)

@@ -14,12 +14,23 @@ func TestValidate_JudgesWhatRemembersPositionsAndLetters(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		"dedup without position headers": {func(c *Config) { c.Relay.Dedup = relay.DedupTail }, "router.position_headers = true"},
-		"dedup and exactly once":         {func(c *Config) { c.Relay.Dedup, c.Relay.ExactlyOnce = relay.DedupTail, true }, "leave out dedup"},
-		"exactly once on stdout":         {func(c *Config) { c.Relay.ExactlyOnce, c.Sink.Kind = true, SinkStdout }, `sink.kind = "kafka"`},
-		"letters on stdout":              {func(c *Config) { c.DeadLetter.Refused, c.Sink.Kind = deadletter.DeadLetter, SinkStdout }, `sink.kind = "kafka"`},
-		"letters among positions":        {func(c *Config) { c.DeadLetter.Topic = c.Relay.PositionTopic }, "name two topics"},
-		"positions among snapshots":      {func(c *Config) { c.Relay.PositionTopic = c.Snapshot.Topic }, "name two topics"},
+		"dedup without position headers": {func(c *Config) { c.Relay.Dedup = relay.DedupTail },
+			"router.position_headers = true"},
+		"dedup and exactly once": {func(c *Config) {
+			c.Relay.Dedup,
+				c.Relay.ExactlyOnce = relay.DedupTail, true
+		}, "leave out dedup"},
+		"exactly once on stdout": {func(c *Config) {
+			c.Relay.ExactlyOnce, c.Sink.Kind = true,
+				SinkStdout
+		}, `sink.kind = "kafka"`},
+		"letters on stdout": {func(c *Config) {
+			c.DeadLetter.Refused,
+				c.Sink.Kind = deadletter.DeadLetter, SinkStdout
+		}, `sink.kind = "kafka"`},
+		"letters among positions": {func(c *Config) { c.DeadLetter.Topic = c.Relay.PositionTopic }, "name two topics"},
+		"positions among snapshots": {func(c *Config) { c.Relay.PositionTopic = c.Snapshot.Topic },
+			"name two topics"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := Default()

@@ -11,8 +11,7 @@ import (
 
 // Value is one key of an effective configuration.
 type Value struct {
-	// in full; of a secret read from a file, the key that names the file
-	Key    string `json:"key"`
+	Key    string `json:"key"`    // in full; of a secret in a file, the key that names the file
 	Value  any    `json:"value"`  // secrets masked; sizes and durations are strings; nil: not set
 	TOML   string `json:"toml"`   // the same as TOML; empty: not set
 	Origin string `json:"origin"` // see Loaded.Origin

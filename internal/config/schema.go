@@ -106,8 +106,9 @@ func Schema(example string) ([]byte, error) {
 
 func section(description string) *schema {
 	no := false
-	return &schema{Type: "object", Description: description, Properties: map[string]*schema{},
-		Additional: &no}
+	return &schema{
+		Type: "object", Description: description, Properties: map[string]*schema{}, Additional: &no,
+	}
 }
 
 func (s *schema) property(name string) *schema {

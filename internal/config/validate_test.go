@@ -10,12 +10,14 @@ import (
 
 func TestLocate_FindsTheKeyThatAnErrorIsAbout(t *testing.T) {
 	l := &Loaded{Config: Default(), origins: map[string]string{
-		"sink.kafka.read_timeout": "postrider.toml:7", "router.route.topic.regex": "env POSTRIDER_ROUTER_ROUTE_TOPIC_REGEX",
+		"sink.kafka.read_timeout":  "postrider.toml:7",
+		"router.route.topic.regex": "env POSTRIDER_ROUTER_ROUTE_TOPIC_REGEX",
 	}}
 	keys := keysOf(&l.Config)
 	for _, tt := range []struct{ section, text, key, want string }{
 		{
-			"sink", "sink.kafka.read_timeout: 1s must be longer than produce_timeout (10s)", "sink.kafka.read_timeout",
+			"sink", "sink.kafka.read_timeout: 1s must be longer than produce_timeout (10s)",
+			"sink.kafka.read_timeout",
 			"postrider.toml:7: sink.kafka.read_timeout: 1s must be longer than produce_timeout (10s)",
 		},
 		{
@@ -29,7 +31,8 @@ func TestLocate_FindsTheKeyThatAnErrorIsAbout(t *testing.T) {
 		{"http", "listen is 7", "http.listen", "http.listen is 7"},
 		{"http", "nobody can listen there", "http", "http: nobody can listen there"},
 		{
-			"relay", "relay.backoff_min = 1s, relay.backoff_max = 0s: must be in this order", "relay.backoff_min",
+			"relay", "relay.backoff_min = 1s, relay.backoff_max = 0s: must be in this order",
+			"relay.backoff_min",
 			"relay.backoff_min = 1s, relay.backoff_max = 0s: must be in this order",
 		},
 	} {

@@ -23,6 +23,20 @@ type catalog struct {
 	prefixes   map[string]string          // of properties, to why they are not needed
 	judged     map[string]judged          // by property
 	transforms map[string]transformEffect // by class; the empty one is any other
+
+	router        []routerOption    // in the order of config.example.toml
+	handling      []routerOption    // properties of the connector that every [router] gets
+	formats       map[string]string // converter class to format
+	serverFormats map[string]string // Debezium Server's name of a format to converter class
+}
+
+// routerOption is an option of EventRouter, or a property that every [router] gets.
+type routerOption struct {
+	Name      string   `toml:"name"`
+	Kind      string   `toml:"kind"`      // column, boolean, word, text, placement or ignored
+	Words     []string `toml:"words"`     // accepted, of a word
+	Text      string   `toml:"text"`      // why it is ignored, or a remark
+	Attention bool     `toml:"attention"` // the remark is to be read before the first start
 }
 
 // judged is a property of which some values are not needed and the others are refused.
@@ -54,6 +68,10 @@ var known = sync.OnceValue(func() catalog {
 			Classes []string `toml:"classes"`
 			transformEffect
 		} `toml:"transform"`
+		Router        []routerOption    `toml:"router"`
+		Handling      []routerOption    `toml:"handling"`
+		Formats       map[string]string `toml:"formats"`
+		ServerFormats map[string]string `toml:"server_formats"`
 	}
 	if err := toml.Unmarshal(catalogText, &file); err != nil {
 		panic(fmt.Sprintf("debezium: catalog.toml: %v", err))
@@ -61,6 +79,8 @@ var known = sync.OnceValue(func() catalog {
 	c := catalog{
 		mapped: file.Mapped, notNeeded: map[string]string{}, prefixes: map[string]string{},
 		judged: map[string]judged{}, transforms: map[string]transformEffect{},
+		router: file.Router, handling: file.Handling,
+		formats: file.Formats, serverFormats: file.ServerFormats,
 	}
 	for _, n := range file.NotNeeded {
 		for _, name := range n.Names {
@@ -102,8 +122,8 @@ func (c catalog) nearest(name string) string {
 	}
 	if rest, found := strings.CutPrefix(name, "transforms."); found {
 		alias, _, _ := strings.Cut(rest, ".")
-		for _, o := range routerOptions {
-			names = append(names, "transforms."+alias+"."+o.name)
+		for _, o := range c.router {
+			names = append(names, "transforms."+alias+"."+o.Name)
 		}
 	}
 	slices.Sort(names)

@@ -74,9 +74,11 @@ func (t *translator) readColumns() []Column {
 		for _, table := range r.tables {
 			for _, name := range slices.Sorted(maps.Keys(r.columns)) {
 				option := r.columns[name]
-				columns = append(columns, Column{Table: table, Name: name,
-					Property: t.nameInFile(r.property(option)), Key: r.section + "." + option,
-					Optional: ignore && option == "table.fields.additional.placement"})
+				columns = append(columns, Column{
+					Table: table, Name: name, Property: t.nameInFile(r.property(option)),
+					Key:      r.section + "." + option,
+					Optional: ignore && option == "table.fields.additional.placement",
+				})
 			}
 		}
 	}

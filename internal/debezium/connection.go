@@ -107,10 +107,12 @@ func (t *translator) connection() {
 	}
 	t.databasePassword(s)
 	if _, given := t.get("database.sslmode"); !given {
-		t.item("database.sslmode", Item{Outcome: Mapped, Settings: inURL, Attention: true,
+		t.item("database.sslmode", Item{
+			Outcome: Mapped, Settings: inURL, Attention: true,
 			Text: "is not in the file, so Debezium uses TLS only if the server offers it (prefer). " +
 				"postrider asks a host that is not local for a verified certificate: add sslmode=disable to " +
-				"postgres.url for a database without TLS, or sslmode=require and sslrootcert"})
+				"postgres.url for a database without TLS, or sslmode=require and sslrootcert",
+		})
 	}
 }
 
@@ -127,9 +129,11 @@ func (t *translator) databasePassword(url setting) {
 	}
 	t.doc.set(url.with("The password is not written here: set PGPASSWORD in the environment of " +
 		"postrider, or use url_file."))
-	i := t.item(name, Item{Outcome: Mapped, Settings: []string{"PGPASSWORD"},
+	i := t.item(name, Item{
+		Outcome: Mapped, Settings: []string{"PGPASSWORD"},
 		Text: "is never copied: set PGPASSWORD in the environment of postrider, write it to " +
-			"~/.pgpass, or put the whole URL into a file (postgres.url_file)"})
+			"~/.pgpass, or put the whole URL into a file (postgres.url_file)",
+	})
 	i.attend()
 }
 
@@ -163,22 +167,28 @@ func (t *translator) urlParameters() []string {
 		switch {
 		case p.parameter == "sslmode" && (strings.EqualFold(v, "prefer") ||
 			strings.EqualFold(v, "allow")):
-			t.item(p.property, Item{Outcome: Mapped, Settings: []string{"postgres.url: without sslmode"},
+			t.item(p.property, Item{
+				Outcome: Mapped, Settings: []string{"postgres.url: without sslmode"},
 				Text: "postrider never goes on without TLS by itself: it asks a host that is not local for " +
 					"a verified certificate. Add sslmode=disable to postgres.url for a database without TLS",
-				Attention: true})
+				Attention: true,
+			})
 			continue
 		case p.parameter == "sslmode" && v != strings.ToLower(v):
 			parameter = strings.ToLower(parameter)
 		}
 		query = append(query, parameter)
-		t.item(p.property, Item{Outcome: Mapped, Settings: []string{"postgres.url: " + parameter},
-			Text: p.text, Attention: p.text != ""})
+		t.item(p.property, Item{
+			Outcome: Mapped, Settings: []string{"postgres.url: " + parameter}, Text: p.text,
+			Attention: p.text != "",
+		})
 	}
 	if _, given := t.get("database.sslpassword"); given {
-		t.item("database.sslpassword", Item{Outcome: NotNeeded, Attention: true,
+		t.item("database.sslpassword", Item{
+			Outcome: NotNeeded, Attention: true,
 			Text: "postrider reads a key without a password: decrypt it into a file that only postrider " +
-				"may read (openssl pkey -in KEY -out FILE), and name that as sslkey in postgres.url"})
+				"may read (openssl pkey -in KEY -out FILE), and name that as sslkey in postgres.url",
+		})
 	}
 	return query
 }

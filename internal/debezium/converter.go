@@ -1,36 +1,16 @@
 package debezium
 
 import (
+	"slices"
 	"strings"
 )
-
-// formats are postrider's names of the converters that it has.
-var formats = map[string]string{
-	"org.apache.kafka.connect.storage.StringConverter":       "string",
-	"org.apache.kafka.connect.json.JsonConverter":            "json+schema",
-	"org.apache.kafka.connect.converters.ByteArrayConverter": "binary",
-	"io.debezium.converters.BinaryDataConverter":             "binary",
-	"io.debezium.converters.ByteArrayConverter":              "binary",
-	"io.debezium.converters.ByteBufferConverter":             "binary",
-	"org.apache.kafka.connect.converters.ShortConverter":     "short",
-	"org.apache.kafka.connect.converters.IntegerConverter":   "integer",
-	"org.apache.kafka.connect.converters.LongConverter":      "long",
-	"org.apache.kafka.connect.converters.FloatConverter":     "float",
-	"org.apache.kafka.connect.converters.DoubleConverter":    "double",
-	"org.apache.kafka.connect.converters.BooleanConverter":   "boolean",
-	"org.apache.kafka.connect.storage.SimpleHeaderConverter": "simple",
-}
-
-// headerFormats are those that postrider has for headers.
-var headerFormats = map[string]bool{"simple": true, "string": true, "json": true,
-	"json+schema": true}
 
 const jsonConverter = "org.apache.kafka.connect.json.JsonConverter"
 
 // format finds a converter by its class, in full or, as Kafka Connect's plugin aliases go, by its
 // last part.
 func format(class string) string {
-	if f, ok := formats[class]; ok {
+	if f, ok := known().formats[class]; ok {
 		return f
 	}
 	if strings.Contains(class, ".") {
@@ -39,9 +19,9 @@ func format(class string) string {
 	if class == "ByteArrayConverter" {
 		return "binary"
 	}
-	for full, f := range formats {
-		if simple := simpleName(full); simple == class ||
-			strings.TrimSuffix(simple, "Converter") == class {
+	for full, f := range known().formats {
+		simple := simpleName(full)
+		if simple == class || strings.TrimSuffix(simple, "Converter") == class {
 			return f
 		}
 	}
@@ -227,7 +207,7 @@ func (t *translator) headerConverter() string {
 		return "simple"
 	}
 	f := format(class)
-	if !headerFormats[f] {
+	if !slices.Contains([]string{"simple", "string", "json", "json+schema"}, f) {
 		t.refuse(name, unknownConverter(class, "header"))
 		t.refuseBelow("header.converter.", "belongs to a converter that postrider does not have")
 		return ""
@@ -236,8 +216,10 @@ func (t *translator) headerConverter() string {
 		f = t.jsonFormat("header")
 	}
 	t.mapped(name, "", setting{"format", "headers", f, ""})
-	for option, harmless := range map[string]string{"decimal.format": "BASE64",
-		"replace.null.with.default": "true", "converter.encoding": "UTF-8", "encoding": "UTF-8"} {
+	for option, harmless := range map[string]string{
+		"decimal.format": "BASE64", "replace.null.with.default": "true", "converter.encoding": "UTF-8",
+		"encoding": "UTF-8",
+	} {
 		name := "header.converter." + option
 		if v, given := t.get(name); given && !strings.EqualFold(v, harmless) {
 			t.refuse(name, "postrider has this option for keys and values only: remove it, or place the "+

@@ -7,7 +7,7 @@
 //
 //	debezium.go        Translate: every property of a connector
 //	items.go           what becomes of a property: mapped, not needed, refused
-//	catalog.go         catalog.toml: properties and transforms that need no code
+//	catalog.go         catalog.toml: properties, transforms and converters as data
 //	parse.go           Parse: which kind of file it is
 //	parsejson.go       JSON, as Kafka Connect answers it
 //	parseproperties.go a properties file
@@ -43,7 +43,7 @@ type Connector struct {
 	Server bool
 
 	written map[string]string // property to its name in the file, where the two differ
-	// a file of lines: a wrapped value's second line can look like a property
+	// wraps marks a file of lines, where the second line of a wrapped value can look like a property.
 	wraps bool
 }
 
@@ -81,7 +81,7 @@ const (
 type Item struct {
 	Property string  `json:"property"` // as it stands in the file
 	Outcome  Outcome `json:"outcome"`  //
-	// keys of postrider.toml with their values: `slot.name = 'outbox'`
+	// Settings are keys of postrider.toml with their values: `slot.name = 'outbox'`.
 	Settings  []string `json:"settings,omitempty"`
 	Text      string   `json:"text,omitempty"`      // why, or what to do
 	Attention bool     `json:"attention,omitempty"` // to be read before the first start
@@ -90,7 +90,7 @@ type Item struct {
 
 // Translation is the result for one connector.
 type Translation struct {
-	// one per property of the connector, and those with Default set; in order of the names
+	// Items has one item per property and those with Default set, in the order of the names.
 	Items []Item
 	// Variables are the environment variables that the TOML refers to.
 	Variables []string
@@ -115,8 +115,7 @@ type Column struct {
 func (t *Translation) Reject(key, why string) {
 	at := slices.IndexFunc(t.Items, func(i Item) bool {
 		return slices.ContainsFunc(i.Settings, func(s string) bool {
-			return strings.HasPrefix(s,
-				key+" = ")
+			return strings.HasPrefix(s, key+" = ")
 		})
 	})
 	if at < 0 {
@@ -172,12 +171,12 @@ func Translate(c Connector, o Options) *Translation {
 	t.columns()
 	t.rest()
 	slices.SortStableFunc(t.items, func(a, b Item) int {
-		return strings.Compare(a.Property,
-			b.Property)
+		return strings.Compare(a.Property, b.Property)
 	})
 	slices.Sort(t.variables)
-	return &Translation{Items: t.items, Variables: slices.Compact(t.variables),
-		Columns: t.readColumns(), doc: t.doc}
+	return &Translation{
+		Items: t.items, Variables: slices.Compact(t.variables), Columns: t.readColumns(), doc: t.doc,
+	}
 }
 
 // translator goes through the properties. A property is in left until it has its item; none gets

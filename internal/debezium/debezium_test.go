@@ -63,31 +63,60 @@ func TestTranslate_RefusesNothingOfACompleteConnector(t *testing.T) {
 }
 
 func TestTranslate_MapsConverters(t *testing.T) {
-	const json, str = "org.apache.kafka.connect.json.JsonConverter", "org.apache.kafka.connect.storage.StringConverter"
+	const json, str = "org.apache.kafka.connect.json.JsonConverter",
+		"org.apache.kafka.connect.storage.StringConverter"
 	const bin = "io.debezium.converters.BinaryDataConverter"
 	for name, tt := range map[string]struct {
 		with map[string]string
 		want []string // lines of the file
 	}{
-		"string":                {map[string]string{"value.converter": str}, []string{`value = 'string'`}},
-		"schemas by default":    {map[string]string{"value.converter": json}, []string{`value = 'json+schema'`, `"value.replace.null.with.default" = true`}},
-		"without schemas":       {map[string]string{"value.converter": json, "value.converter.schemas.enable": "False"}, []string{`value = 'json'`}},
-		"key without schemas":   {map[string]string{"key.converter": json, "key.converter.schemas.enable": "false"}, []string{`key = 'json'`}},
-		"decimals":              {map[string]string{"value.converter": json, "value.converter.decimal.format": "numeric"}, []string{`"value.decimal.format" = 'NUMERIC'`}},
-		"no defaults":           {map[string]string{"value.converter": json, "value.converter.replace.null.with.default": "false"}, []string{`"value.replace.null.with.default" = false`}},
-		"encoding":              {map[string]string{"key.converter": str, "key.converter.converter.encoding": "ISO-8859-1"}, []string{`"key.encoding" = 'ISO-8859-1'`}},
-		"short encoding":        {map[string]string{"key.converter": str, "key.converter.encoding": "ISO-8859-1"}, []string{`key = 'string'`}},
-		"Kafka's bytes":         {map[string]string{"value.converter": "org.apache.kafka.connect.converters.ByteArrayConverter"}, []string{`value = 'binary'`}},
-		"Debezium's bytes":      {map[string]string{"value.converter": bin}, []string{`value = 'binary'`}},
-		"delegate with schemas": {map[string]string{"value.converter": bin, "value.converter.delegate.converter.type": json}, []string{`value = 'binary'`, `"value.delegate" = 'json+schema'`}},
-		"delegate without": {map[string]string{"value.converter": bin, "value.converter.delegate.converter.type": json,
-			"value.converter.delegate.converter.type.schemas.enable": "false"}, []string{`"value.delegate" = 'json'`}},
-		"delegate string": {map[string]string{"value.converter": bin, "value.converter.delegate.converter.type": str}, []string{`"value.delegate" = 'string'`}},
-		"long":            {map[string]string{"key.converter": "org.apache.kafka.connect.converters.LongConverter"}, []string{`key = 'long'`}},
-		"integer":         {map[string]string{"key.converter": "org.apache.kafka.connect.converters.IntegerConverter"}, []string{`key = 'integer'`}},
-		"alias":           {map[string]string{"key.converter": "ShortConverter", "value.converter": "Json"}, []string{`key = 'short'`, `value = 'json+schema'`}},
-		"headers":         {map[string]string{"header.converter": json, "header.converter.schemas.enable": "false"}, []string{`headers = 'json'`}},
-		"string headers":  {map[string]string{"header.converter": str}, []string{`headers = 'string'`}},
+		"string": {map[string]string{"value.converter": str},
+			[]string{`value = 'string'`}},
+		"schemas by default": {map[string]string{"value.converter": json},
+			[]string{`value = 'json+schema'`, `"value.replace.null.with.default" = true`}},
+		"without schemas": {map[string]string{
+			"value.converter": json, "value.converter.schemas.enable": "False",
+		}, []string{`value = 'json'`}},
+		"key without schemas": {map[string]string{
+			"key.converter": json, "key.converter.schemas.enable": "false",
+		}, []string{`key = 'json'`}},
+		"decimals": {map[string]string{
+			"value.converter": json, "value.converter.decimal.format": "numeric",
+		}, []string{`"value.decimal.format" = 'NUMERIC'`}},
+		"no defaults": {map[string]string{
+			"value.converter": json, "value.converter.replace.null.with.default": "false",
+		},
+			[]string{`"value.replace.null.with.default" = false`}},
+		"encoding": {map[string]string{
+			"key.converter": str, "key.converter.converter.encoding": "ISO-8859-1",
+		}, []string{`"key.encoding" = 'ISO-8859-1'`}},
+		"short encoding": {map[string]string{
+			"key.converter": str, "key.converter.encoding": "ISO-8859-1",
+		}, []string{`key = 'string'`}},
+		"Kafka's bytes": {map[string]string{"value.converter": "org.apache.kafka.connect.converters.ByteArrayConverter"}, []string{`value = 'binary'`}},
+		"Debezium's bytes": {map[string]string{"value.converter": bin},
+			[]string{`value = 'binary'`}},
+		"delegate with schemas": {map[string]string{
+			"value.converter": bin, "value.converter.delegate.converter.type": json,
+		},
+			[]string{`value = 'binary'`, `"value.delegate" = 'json+schema'`}},
+		"delegate without": {map[string]string{
+			"value.converter": bin, "value.converter.delegate.converter.type": json,
+			"value.converter.delegate.converter.type.schemas.enable": "false",
+		},
+			[]string{`"value.delegate" = 'json'`}},
+		"delegate string": {map[string]string{
+			"value.converter": bin, "value.converter.delegate.converter.type": str,
+		}, []string{`"value.delegate" = 'string'`}},
+		"long":    {map[string]string{"key.converter": "org.apache.kafka.connect.converters.LongConverter"}, []string{`key = 'long'`}},
+		"integer": {map[string]string{"key.converter": "org.apache.kafka.connect.converters.IntegerConverter"}, []string{`key = 'integer'`}},
+		"alias": {map[string]string{
+			"key.converter": "ShortConverter", "value.converter": "Json",
+		}, []string{`key = 'short'`, `value = 'json+schema'`}},
+		"headers": {map[string]string{
+			"header.converter": json, "header.converter.schemas.enable": "false",
+		}, []string{`headers = 'json'`}},
+		"string headers": {map[string]string{"header.converter": str}, []string{`headers = 'string'`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tr := Translate(connector(tt.with), Options{})
@@ -117,7 +146,8 @@ func TestTranslate_NamesConvertersItDoesNotHave(t *testing.T) {
 			require.Contains(t, i.Text, alternative)
 		}
 	}
-	require.Equal(t, Refused, of(t, "header.converter", map[string]string{"header.converter": "org.apache.kafka.connect.converters.LongConverter"}).Outcome)
+	require.Equal(t, Refused, of(t, "header.converter",
+		map[string]string{"header.converter": "org.apache.kafka.connect.converters.LongConverter"}).Outcome)
 }
 
 func TestTranslate_AssumesAWorkersConverterAloud(t *testing.T) {
@@ -128,11 +158,14 @@ func TestTranslate_AssumesAWorkersConverterAloud(t *testing.T) {
 	require.True(t, i.Default)
 	require.Equal(t, []string{"format.value = 'json+schema'"}, i.Settings)
 	require.Contains(t, i.Text, "--value-converter")
-	for given, want := range map[string]string{"json": "json", "org.apache.kafka.connect.storage.StringConverter": "string"} {
+	for given, want := range map[string]string{
+		"json": "json", "org.apache.kafka.connect.storage.StringConverter": "string",
+	} {
 		i = itemOf(t, Translate(c, Options{ValueConverter: given}), "value.converter")
 		require.Equal(t, []string{"format.value = '" + want + "'"}, i.Settings)
 	}
-	i = itemOf(t, Translate(c, Options{ValueConverter: "io.confluent.connect.avro.AvroConverter"}), "value.converter")
+	i = itemOf(t, Translate(c, Options{ValueConverter: "io.confluent.connect.avro.AvroConverter"}),
+		"value.converter")
 	require.Equal(t, Refused, i.Outcome)
 }
 
@@ -147,31 +180,78 @@ func TestTranslate_FindsTheTables(t *testing.T) {
 		refused string // or the text of the refused property
 		of      string
 	}{
-		"escaped":          {map[string]string{"table.include.list": `public\.outbox`}, Options{}, `['public.outbox']`, "", ""},
-		"with blanks":      {map[string]string{"table.include.list": " a.b , c.d ,"}, Options{}, `['a.b', 'c.d']`, "", ""},
-		"quoted names":     {map[string]string{"table.include.list": "Sales Dept.Out Box"}, Options{}, `['Sales Dept.Out Box']`, "", ""},
-		"alternatives":     {map[string]string{"table.include.list": `(a|b)\.outbox(_old)?`}, Options{}, `['a.outbox', 'a.outbox_old', 'b.outbox', 'b.outbox_old']`, "", ""},
-		"a class":          {map[string]string{"table.include.list": `public.outbox_[1-3]`}, Options{}, `['public.outbox_1', 'public.outbox_2', 'public.outbox_3']`, "", ""},
-		"anchors":          {map[string]string{"table.include.list": `^public\.outbox$`}, Options{}, `['public.outbox']`, "", ""},
-		"an open pattern":  {map[string]string{"table.include.list": `public\..*`}, Options{}, "", "--table", "table.include.list"},
-		"no schema":        {map[string]string{"table.include.list": `outbox`}, Options{}, "", "is not schema.table", "table.include.list"},
-		"in the database":  {map[string]string{"table.include.list": `PUBLIC\.out.*`}, inDatabase("public.outbox", "public.other", "public.outbox2"), `['public.outbox', 'public.outbox2']`, "", ""},
-		"not there":        {map[string]string{"table.include.list": `nope\..*`}, inDatabase("public.outbox"), "", "no table matches", "table.include.list"},
-		"Java's own":       {map[string]string{"table.include.list": `public\.[a-z&&[^o]]+`}, inDatabase("public.outbox"), "", "only Java understands", "table.include.list"},
-		"unreadable":       {map[string]string{"table.include.list": `public\.(outbox`}, Options{}, "", "--table", "table.include.list"},
-		"minus excluded":   {map[string]string{"table.include.list": "a.b,a.c", "table.exclude.list": `a\.c`}, Options{}, `['a.b']`, "", ""},
-		"minus schemas":    {map[string]string{"table.include.list": "a.b,c.d", "schema.exclude.list": "c"}, Options{}, `['a.b']`, "", ""},
-		"of schemas":       {map[string]string{"table.include.list": "a.b,c.d", "schema.include.list": "c"}, Options{}, `['c.d']`, "", ""},
-		"none left":        {map[string]string{"table.include.list": "a.b", "schema.include.list": "c"}, Options{}, "", "left without a table", "table.include.list"},
-		"minus signals":    {map[string]string{"table.include.list": "a.b,a.s", "signal.data.collection": "a.s"}, Options{}, `['a.b']`, "", ""},
-		"after another":    {map[string]string{"table.include.list": "a.b,a.c", "predicates": "p", "predicates.p.type": "TopicNameMatches", "predicates.p.pattern": "pg.a.b", "transforms.outbox.predicate": "p"}, Options{}, "", "no EventRouter is for a.c", "table.include.list"},
-		"routed names":     {map[string]string{"predicates": "p", "predicates.p.type": "x.TopicNameMatches", "predicates.p.pattern": "outbox.event.*", "transforms.outbox.predicate": "p"}, Options{}, "", "pg.public.outbox, not with the one", "transforms.outbox.predicate"},
-		"not a tombstone":  {map[string]string{"predicates": "p", "predicates.p.type": "RecordIsTombstone", "transforms.outbox.predicate": "p", "transforms.outbox.negate": "true"}, Options{}, `['public.outbox']`, "", ""},
-		"by a header":      {map[string]string{"predicates": "p", "predicates.p.type": "HasHeaderKey", "predicates.p.name": "h", "transforms.outbox.predicate": "p"}, Options{}, "", "HasHeaderKey cannot be decided", "transforms.outbox.predicate"},
-		"an odd name":      {map[string]string{"table.include.list": "S D.O B", "predicates": "p", "predicates.p.type": "TopicNameMatches", "predicates.p.pattern": "pg.S_D.O_B", "transforms.outbox.predicate": "p"}, Options{}, `['S D.O B']`, "", ""},
-		"a missing one":    {map[string]string{"transforms.outbox.predicate": "p"}, Options{}, "", "predicates.p.type is missing", "transforms.outbox.predicate"},
-		"look-ahead":       {map[string]string{"predicates": "p", "predicates.p.type": "TopicNameMatches", "predicates.p.pattern": `(?!pg\.other).*`, "transforms.outbox.predicate": "p"}, Options{}, `['public.outbox']`, "", ""},
-		"unreadable topic": {map[string]string{"predicates": "p", "predicates.p.type": "TopicNameMatches", "predicates.p.pattern": `\Qpg\E.*`, "transforms.outbox.predicate": "p"}, Options{}, "", `\Q`, "transforms.outbox.predicate"},
+		"escaped": {map[string]string{"table.include.list": `public\.outbox`}, Options{},
+			`['public.outbox']`, "", ""},
+		"with blanks": {map[string]string{"table.include.list": " a.b , c.d ,"}, Options{},
+			`['a.b', 'c.d']`, "", ""},
+		"quoted names": {map[string]string{"table.include.list": "Sales Dept.Out Box"}, Options{},
+			`['Sales Dept.Out Box']`, "", ""},
+		"alternatives": {map[string]string{"table.include.list": `(a|b)\.outbox(_old)?`}, Options{},
+			`['a.outbox', 'a.outbox_old', 'b.outbox', 'b.outbox_old']`, "", ""},
+		"a class": {map[string]string{"table.include.list": `public.outbox_[1-3]`}, Options{},
+			`['public.outbox_1', 'public.outbox_2', 'public.outbox_3']`, "", ""},
+		"anchors": {map[string]string{"table.include.list": `^public\.outbox$`}, Options{},
+			`['public.outbox']`, "", ""},
+		"an open pattern": {map[string]string{"table.include.list": `public\..*`}, Options{}, "",
+			"--table", "table.include.list"},
+		"no schema": {map[string]string{"table.include.list": `outbox`}, Options{}, "",
+			"is not schema.table", "table.include.list"},
+		"in the database": {map[string]string{"table.include.list": `PUBLIC\.out.*`},
+			inDatabase("public.outbox", "public.other", "public.outbox2"),
+			`['public.outbox', 'public.outbox2']`, "", ""},
+		"not there": {map[string]string{"table.include.list": `nope\..*`},
+			inDatabase("public.outbox"), "", "no table matches", "table.include.list"},
+		"Java's own": {map[string]string{"table.include.list": `public\.[a-z&&[^o]]+`},
+			inDatabase("public.outbox"), "", "only Java understands", "table.include.list"},
+		"unreadable": {map[string]string{"table.include.list": `public\.(outbox`}, Options{}, "",
+			"--table", "table.include.list"},
+		"minus excluded": {map[string]string{
+			"table.include.list": "a.b,a.c", "table.exclude.list": `a\.c`,
+		}, Options{}, `['a.b']`, "", ""},
+		"minus schemas": {map[string]string{
+			"table.include.list": "a.b,c.d", "schema.exclude.list": "c",
+		}, Options{}, `['a.b']`, "", ""},
+		"of schemas": {map[string]string{
+			"table.include.list": "a.b,c.d", "schema.include.list": "c",
+		}, Options{}, `['c.d']`, "", ""},
+		"none left": {map[string]string{"table.include.list": "a.b", "schema.include.list": "c"},
+			Options{}, "", "left without a table", "table.include.list"},
+		"minus signals": {map[string]string{
+			"table.include.list": "a.b,a.s", "signal.data.collection": "a.s",
+		}, Options{}, `['a.b']`, "", ""},
+		"after another": {map[string]string{
+			"table.include.list": "a.b,a.c", "predicates": "p", "predicates.p.type": "TopicNameMatches",
+			"predicates.p.pattern": "pg.a.b", "transforms.outbox.predicate": "p",
+		}, Options{}, "", "no EventRouter is for a.c",
+			"table.include.list"},
+		"routed names": {map[string]string{
+			"predicates": "p", "predicates.p.type": "x.TopicNameMatches",
+			"predicates.p.pattern": "outbox.event.*", "transforms.outbox.predicate": "p",
+		}, Options{}, "", "pg.public.outbox, not with the one",
+			"transforms.outbox.predicate"},
+		"not a tombstone": {map[string]string{
+			"predicates": "p", "predicates.p.type": "RecordIsTombstone", "transforms.outbox.predicate": "p",
+			"transforms.outbox.negate": "true",
+		}, Options{}, `['public.outbox']`, "", ""},
+		"by a header": {map[string]string{
+			"predicates": "p", "predicates.p.type": "HasHeaderKey", "predicates.p.name": "h",
+			"transforms.outbox.predicate": "p",
+		}, Options{}, "",
+			"HasHeaderKey cannot be decided", "transforms.outbox.predicate"},
+		"an odd name": {map[string]string{
+			"table.include.list": "S D.O B", "predicates": "p", "predicates.p.type": "TopicNameMatches",
+			"predicates.p.pattern": "pg.S_D.O_B", "transforms.outbox.predicate": "p",
+		}, Options{}, `['S D.O B']`, "", ""},
+		"a missing one": {map[string]string{"transforms.outbox.predicate": "p"}, Options{}, "",
+			"predicates.p.type is missing", "transforms.outbox.predicate"},
+		"look-ahead": {map[string]string{
+			"predicates": "p", "predicates.p.type": "TopicNameMatches",
+			"predicates.p.pattern": `(?!pg\.other).*`, "transforms.outbox.predicate": "p",
+		}, Options{}, `['public.outbox']`, "", ""},
+		"unreadable topic": {map[string]string{
+			"predicates": "p", "predicates.p.type": "TopicNameMatches", "predicates.p.pattern": `\Qpg\E.*`,
+			"transforms.outbox.predicate": "p",
+		}, Options{}, "", `\Q`, "transforms.outbox.predicate"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tr := Translate(connector(tt.with), tt.options)
@@ -232,12 +312,16 @@ func TestTranslate_RefusesWhatLosesOrChangesEvents(t *testing.T) {
 
 func TestTranslate_NamesEachTransformWithItsEffect(t *testing.T) {
 	for class, want := range map[string][]string{
-		"org.apache.kafka.connect.transforms.RegexRouter":        {"RegexRouter, behind the EventRouter", "renames topics", "route.topic.replacement"},
-		"org.apache.kafka.connect.transforms.ReplaceField$Value": {"ReplaceField$Value", "removes or renames fields"},
-		"io.debezium.transforms.Filter":                          {"Filter", "drops records"},
-		"com.example.Custom":                                     {"Custom", "cannot run"},
+		"org.apache.kafka.connect.transforms.RegexRouter": {"RegexRouter, behind the EventRouter",
+			"renames topics", "route.topic.replacement"},
+		"org.apache.kafka.connect.transforms.ReplaceField$Value": {"ReplaceField$Value",
+			"removes or renames fields"},
+		"io.debezium.transforms.Filter": {"Filter", "drops records"},
+		"com.example.Custom":            {"Custom", "cannot run"},
 	} {
-		with := map[string]string{"transforms": "outbox,other", "transforms.other.type": class, "transforms.other.x": "y"}
+		with := map[string]string{
+			"transforms": "outbox,other", "transforms.other.type": class, "transforms.other.x": "y",
+		}
 		i := of(t, "transforms.other.type", with)
 		require.Equal(t, Refused, i.Outcome)
 		for _, w := range want {
@@ -245,25 +329,29 @@ func TestTranslate_NamesEachTransformWithItsEffect(t *testing.T) {
 		}
 		require.Equal(t, Refused, of(t, "transforms.other.x", with).Outcome)
 	}
-	i := of(t, "transforms.other.type", map[string]string{"transforms": "other,outbox", "transforms.other.type": "io.debezium.transforms.ExtractNewRecordState"})
+	i := of(t, "transforms.other.type", map[string]string{
+		"transforms":            "other,outbox",
+		"transforms.other.type": "io.debezium.transforms.ExtractNewRecordState",
+	})
 	require.Contains(t, i.Text, "before the EventRouter")
 	require.Equal(t, Refused, of(t, "transforms", map[string]string{"transforms": ""}).Outcome)
 }
 
 func TestTranslate_KeepsSecretsOfEveryPlace(t *testing.T) {
 	for property, value := range map[string]string{
-		"database.password":                                             "c4n4ry",
-		"database.hostname":                                             "me:c4n4ry@db",
-		"database.sslpassword":                                          "c4n4ry",
-		"database.pasword":                                              "c4n4ry",
-		"heartbeat.action.query":                                        "SELECT 'c4n4ry'",
-		"database.initial.statements":                                   "SELECT 'c4n4ry'",
-		"my.secret.token":                                               "c4n4ry",
-		"value.converter.basic.auth.user.info":                          "u:c4n4ry",
-		"producer.override.ssl.keystore.key":                            "c4n4ry",
-		"producer.override.ssl.keystore.password":                       "c4n4ry",
-		"producer.override.ssl.key.password":                            "c4n4ry",
-		"producer.override.sasl.jaas.config":                            "x required username=\"u\" password=\"c4n4ry\";",
+		"database.password":                       "c4n4ry",
+		"database.hostname":                       "me:c4n4ry@db",
+		"database.sslpassword":                    "c4n4ry",
+		"database.pasword":                        "c4n4ry",
+		"heartbeat.action.query":                  "SELECT 'c4n4ry'",
+		"database.initial.statements":             "SELECT 'c4n4ry'",
+		"my.secret.token":                         "c4n4ry",
+		"value.converter.basic.auth.user.info":    "u:c4n4ry",
+		"producer.override.ssl.keystore.key":      "c4n4ry",
+		"producer.override.ssl.keystore.password": "c4n4ry",
+		"producer.override.ssl.key.password":      "c4n4ry",
+		"producer.override.sasl.jaas.config": "x required username=\"u\" " +
+			"password=\"c4n4ry\";",
 		"producer.override.sasl.oauthbearer.client.secret":              "c4n4ry",
 		"signal.consumer.sasl.jaas.config":                              "c4n4ry",
 		"schema.history.internal.producer.sasl.jaas.config":             "c4n4ry",
@@ -272,7 +360,10 @@ func TestTranslate_KeepsSecretsOfEveryPlace(t *testing.T) {
 		"producer.override.confluent.monitoring.interceptor.sasl.jaas.": "c4n4ry",
 	} {
 		for _, mechanism := range []string{"PLAIN", "OAUTHBEARER"} {
-			c := connector(map[string]string{property: value, "producer.override.security.protocol": "SASL_SSL", "producer.override.sasl.mechanism": mechanism})
+			c := connector(map[string]string{
+				property: value, "producer.override.security.protocol": "SASL_SSL",
+				"producer.override.sasl.mechanism": mechanism,
+			})
 			require.NotContains(t, described(Translate(c, Options{})), canary, property)
 		}
 	}
@@ -280,17 +371,26 @@ func TestTranslate_KeepsSecretsOfEveryPlace(t *testing.T) {
 
 func TestTranslate_TakesTheUserOutOfJAAS(t *testing.T) {
 	for jaas, want := range map[string][2]string{
-		`x.PlainLoginModule required username="me" password="p";`:                      {"me", "password_file = '" + kafkaPasswordFile + "'"},
-		`x.PlainLoginModule required username='me' password='p' ;`:                     {"me", "password_file"},
-		`x.ScramLoginModule required username=me password=p;`:                          {"me", "password_file"},
-		"x.ScramLoginModule required\n  username = \"a b\"\n  password = \"p=\\\"q\";": {"a b", "password_file"},
-		`x.ScramLoginModule required username="me" password="${env:KAFKA_PW}";`:        {"me", "password = '${KAFKA_PW}'"},
-		`x.ScramLoginModule required username="me" password="${file:/x:pw}";`:          {"me", "password_file"},
-		`x.ScramLoginModule required username="${file:/x:user}" password="p";`:         {"postrider", "password_file"},
+		`x.PlainLoginModule required username="me" password="p";`: {"me",
+			"password_file = '" + kafkaPasswordFile + "'"},
+		`x.PlainLoginModule required username='me' password='p' ;`: {"me",
+			"password_file"},
+		`x.ScramLoginModule required username=me password=p;`: {"me",
+			"password_file"},
+		"x.ScramLoginModule required\n  username = \"a b\"\n  password = \"p=\\\"q\";": {"a b",
+			"password_file"},
+		`x.ScramLoginModule required username="me" password="${env:KAFKA_PW}";`: {"me",
+			"password = '${KAFKA_PW}'"},
+		`x.ScramLoginModule required username="me" password="${file:/x:pw}";`: {"me",
+			"password_file"},
+		`x.ScramLoginModule required username="${file:/x:user}" password="p";`: {"postrider",
+			"password_file"},
 		`${file:/x:jaas}`: {"postrider", "password_file"},
 	} {
-		tr := Translate(connector(map[string]string{"producer.override.security.protocol": "SASL_SSL", "producer.override.sasl.mechanism": "SCRAM-SHA-256",
-			"producer.override.sasl.jaas.config": jaas}), Options{})
+		tr := Translate(connector(map[string]string{
+			"producer.override.security.protocol": "SASL_SSL",
+			"producer.override.sasl.mechanism":    "SCRAM-SHA-256", "producer.override.sasl.jaas.config": jaas,
+		}), Options{})
 		require.Empty(t, tr.Refused(), jaas)
 		require.Contains(t, string(tr.TOML()), "username = '"+want[0]+"'", jaas)
 		require.Contains(t, string(tr.TOML()), want[1], jaas)
@@ -307,25 +407,35 @@ func TestTranslate_ReadsReferences(t *testing.T) {
 		"prefix${env:DB_PW}":        "postgres://me@db:5432/shop",
 		"${env:not a name; DROP '}": "postgres://me@db:5432/shop",
 	} {
-		tr := Translate(connector(map[string]string{"database.user": "me", "database.password": password}), Options{})
+		tr := Translate(connector(map[string]string{
+			"database.user": "me", "database.password": password,
+		}), Options{})
 		require.Contains(t, string(tr.TOML()), "url = '"+want+"'", password)
 	}
-	tr := Translate(connector(map[string]string{"database.hostname": "${file:/x:host}", "database.dbname": "a b/c"}), Options{})
+	tr := Translate(connector(map[string]string{"database.hostname": "${file:/x:host}",
+		"database.dbname": "a b/c"}), Options{})
 	require.Contains(t, string(tr.TOML()), "url = 'postgres://${DATABASE_HOSTNAME}:5432/a%20b/c'")
 	require.Equal(t, []string{"DATABASE_HOSTNAME"}, tr.Variables)
 }
 
 func TestTranslate_TakesColumnsAwayThatNobodyReadsOnly(t *testing.T) {
-	require.Equal(t, NotNeeded, of(t, "column.exclude.list", map[string]string{"column.exclude.list": `public\.outbox\.note`}).Outcome)
-	require.Equal(t, Refused, of(t, "column.exclude.list", map[string]string{"column.exclude.list": `public\.outbox\.aggregate.*`}).Outcome)
-	require.Equal(t, NotNeeded, of(t, "column.include.list", map[string]string{"column.include.list": `public\.outbox\.(id|aggregatetype|aggregateid|payload)`}).Outcome)
-	i := of(t, "column.include.list", map[string]string{"column.include.list": `public\.outbox\.(id|aggregatetype|aggregateid)`})
+	require.Equal(t, NotNeeded, of(t, "column.exclude.list",
+		map[string]string{"column.exclude.list": `public\.outbox\.note`}).Outcome)
+	require.Equal(t, Refused, of(t, "column.exclude.list",
+		map[string]string{"column.exclude.list": `public\.outbox\.aggregate.*`}).Outcome)
+	require.Equal(t, NotNeeded, of(t, "column.include.list",
+		map[string]string{"column.include.list": `public\.outbox\.(id|aggregatetype|aggregateid|payload)`}).Outcome)
+	i := of(t, "column.include.list",
+		map[string]string{"column.include.list": `public\.outbox\.(id|aggregatetype|aggregateid)`})
 	require.Equal(t, Refused, i.Outcome)
 	require.Contains(t, i.Text, "public.outbox.payload")
 }
 
 func TestTranslate_RefusesWhatAConnectorCannotBeWithout(t *testing.T) {
-	for _, property := range []string{"connector.class", "database.hostname", "database.dbname", "plugin.name", "table.include.list", "transforms"} {
+	for _, property := range []string{
+		"connector.class", "database.hostname", "database.dbname", "plugin.name", "table.include.list",
+		"transforms",
+	} {
 		c := connector(nil)
 		delete(c.Properties, property)
 		i := itemOf(t, Translate(c, Options{}), property)
@@ -351,7 +461,8 @@ func TestTranslate_DoesWithoutATopicPrefix(t *testing.T) {
 	require.Contains(t, toml, `topic.prefix = 'postrider'`)
 	i, _ = translated(Options{TopicPrefix: "shop"}, nil)
 	require.Equal(t, []string{`router.topic.prefix = 'shop'`}, i.Settings)
-	_, toml = translated(Options{TopicPrefix: "shop"}, map[string]string{"heartbeat.interval.ms": "1000"})
+	_, toml = translated(Options{TopicPrefix: "shop"},
+		map[string]string{"heartbeat.interval.ms": "1000"})
 	require.Contains(t, toml, `heartbeat_topic = '__debezium-heartbeat.shop'`)
 }
 
@@ -362,8 +473,10 @@ func TestTranslate_KnowsTransactionsOfKafka(t *testing.T) {
 	requested := of(t, "exactly.once.support", map[string]string{"exactly.once.support": "requested"})
 	require.Equal(t, NotNeeded, requested.Outcome)
 	require.Contains(t, requested.Text, "relay.exactly_once = true")
-	require.Contains(t, of(t, "transaction.boundary", map[string]string{"transaction.boundary": "interval"}).Text, "relay.exactly_once")
-	require.Contains(t, of(t, "notification.enabled.channels", map[string]string{"notification.enabled.channels": "sink"}).Text, "alerts.webhook")
+	require.Contains(t, of(t, "transaction.boundary",
+		map[string]string{"transaction.boundary": "interval"}).Text, "relay.exactly_once")
+	require.Contains(t, of(t, "notification.enabled.channels",
+		map[string]string{"notification.enabled.channels": "sink"}).Text, "alerts.webhook")
 }
 
 func TestTranslate_DividesLogicalMessagesToo(t *testing.T) {
@@ -372,23 +485,28 @@ func TestTranslate_DividesLogicalMessagesToo(t *testing.T) {
 	require.Empty(t, tr.Refused())
 	require.Contains(t, string(tr.TOML()), "messages = ['*']")
 
-	two := map[string]string{"transforms": "decode,outbox,wal", "transforms.wal.type": eventRouter, "message.prefix.include.list": "a,b",
-		"predicates": "p", "predicates.p.type": "TopicNameMatches", "predicates.p.pattern": `pg\.message`, "transforms.wal.predicate": "p",
-		"transforms.outbox.predicate": "p", "transforms.outbox.negate": "true"}
+	two := map[string]string{
+		"transforms": "decode,outbox,wal", "transforms.wal.type": eventRouter,
+		"message.prefix.include.list": "a,b", "predicates": "p", "predicates.p.type": "TopicNameMatches",
+		"predicates.p.pattern": `pg\.message`, "transforms.wal.predicate": "p",
+		"transforms.outbox.predicate": "p", "transforms.outbox.negate": "true",
+	}
 	two["transforms.decode.type"] = decodeSMT
 	tr = Translate(connector(two), Options{})
 	require.Empty(t, tr.Refused())
 	require.Contains(t, string(tr.TOML()), "[[router]]\ntables = []\nmessages = ['a', 'b']\n")
 	require.Contains(t, string(tr.TOML()), "[[router]]\ntables = ['public.outbox']\n")
 
-	decode["predicates"], decode["predicates.p.type"], decode["predicates.p.pattern"] = "p", "TopicNameMatches", `pg\.public\.outbox`
+	decode["predicates"], decode["predicates.p.type"], decode["predicates.p.pattern"] = "p",
+		"TopicNameMatches", `pg\.public\.outbox`
 	decode["transforms.outbox.predicate"] = "p"
 	i := itemOf(t, Translate(connector(decode), Options{}), "transforms.decode.predicate")
 	require.Contains(t, i.Text, "pg.message")
 }
 
 func TestTranslation_RejectsWhatTheConfigurationRefuses(t *testing.T) {
-	tr := Translate(connector(map[string]string{"transforms.outbox.route.topic.regex": "(?m)x"}), Options{})
+	tr := Translate(connector(map[string]string{"transforms.outbox.route.topic.regex": "(?m)x"}),
+		Options{})
 	tr.Reject("router.route.topic.regex", "not supported")
 	i := itemOf(t, tr, "transforms.outbox.route.topic.regex")
 	require.Equal(t, Refused, i.Outcome)
@@ -409,7 +527,8 @@ func TestUnknownText_NamesTheNearest(t *testing.T) {
 		"transforms.outbox.table.field.event.keys":   "transforms.outbox.table.field.event.key",
 		"producer.override.ssl.truststore.locations": "producer.override.ssl.truststore.location",
 	} {
-		require.Contains(t, of(t, wrong, map[string]string{wrong: "1"}).Text, "did you mean "+right+"?", wrong)
+		require.Contains(t, of(t, wrong, map[string]string{wrong: "1"}).Text, "did you mean "+right+"?",
+			wrong)
 	}
 	require.NotContains(t, of(t, "zzz", map[string]string{"zzz": "1"}).Text, "did you mean")
 }

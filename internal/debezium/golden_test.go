@@ -54,7 +54,8 @@ func described(tr *Translation) string {
 			fmt.Fprintf(&b, "    %s\n", i.Text)
 		}
 	}
-	return fmt.Sprintf("%d mapped, %d not needed, %d refused\n\n%s\n----\n%s", tr.Count(Mapped), tr.Count(NotNeeded), len(tr.Refused()), b.String(), tr.TOML())
+	return fmt.Sprintf("%d mapped, %d not needed, %d refused\n\n%s\n----\n%s", tr.Count(Mapped),
+		tr.Count(NotNeeded), len(tr.Refused()), b.String(), tr.TOML())
 }
 
 func TestSamples_AreTranslatedAsRecorded(t *testing.T) {
@@ -67,16 +68,18 @@ func TestSamples_AreTranslatedAsRecorded(t *testing.T) {
 			}
 			want, err := os.ReadFile(golden)
 			require.NoError(t, err)
-			require.Equal(t, string(want), got, "go test ./debezium -update writes what has changed; read the difference")
+			require.Equal(t, string(want), got, "go test ./internal/debezium -update writes what has "+
+				"changed; read the difference")
 		})
 	}
 }
 
 func TestSamples_GiveEveryPropertyOneItem(t *testing.T) {
 	for path, c := range samples(t) {
-		for _, o := range []Options{{}, {Brokers: []string{"a:1"}, KeyConverter: "string", ValueConverter: "json", Tables: func(string) ([]string, error) {
-			return []string{"public.outbox"}, nil
-		}}} {
+		for _, o := range []Options{{}, {Brokers: []string{"a:1"}, KeyConverter: "string",
+			ValueConverter: "json", Tables: func(string) ([]string, error) {
+				return []string{"public.outbox"}, nil
+			}}} {
 			seen := map[string]int{}
 			for _, i := range Translate(c, o).Items {
 				require.NotEmpty(t, i.Text+strings.Join(i.Settings, ""), "%s: %s", path, i.Property)

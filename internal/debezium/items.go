@@ -12,17 +12,12 @@ import (
 // item gives a property its item. The first one counts: the result of a second call is discarded.
 func (t *translator) item(name string, i Item) *Item {
 	_, inFile := t.connector.Properties[name]
-	if inFile {
-		if _, left := t.left[name]; !left {
-			return &Item{}
-		}
-		delete(t.left, name)
-	} else if slices.ContainsFunc(t.items, func(o Item) bool {
-		return o.Default &&
-			o.Property == name
-	}) {
+	_, left := t.left[name]
+	sameDefault := func(o Item) bool { return o.Default && o.Property == name }
+	if inFile && !left || !inFile && slices.ContainsFunc(t.items, sameDefault) {
 		return &Item{}
 	}
+	delete(t.left, name)
 	if inFile && i.Outcome == Mapped && !canRefer(name) && t.provided(t.connector.Properties[name]) {
 		i = Item{Outcome: Refused, Text: "comes from a config provider or a variable, and postrider " +
 			"takes those in URLs and secrets only: write the value here"}

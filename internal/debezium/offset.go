@@ -15,8 +15,7 @@ type Offset struct {
 	Server string // topic.prefix of the connector; empty: not known
 	LSN    uint64 // of the last message of the stream; several may share one
 	TxID   uint32 // of its transaction; zero: a message outside of one
-	// what it was: INSERT, UPDATE, DELETE, TRUNCATE, MESSAGE, BEGIN, COMMIT; empty before Debezium
-	// 1.9
+	// Type is INSERT, UPDATE, DELETE, TRUNCATE, MESSAGE, BEGIN or COMMIT; empty before Debezium 1.9.
 	Type     string
 	Events   uint64 // how many rows at LSN were processed; zero: not known, as before Debezium 3.7
 	Snapshot bool   // of the last row of a snapshot: nothing of the stream was published yet
@@ -107,8 +106,10 @@ func (s *storedOffset) offset(server string) (Offset, error) {
 		return Offset{}, errors.New("the connector was stopped within an incremental snapshot: let it " +
 			"complete, or end it with a signal, then stop the connector")
 	}
-	return Offset{Server: server, LSN: *s.LSN, TxID: uint32(s.TxID), Type: s.Type, Events: s.Events,
-		Snapshot: running}, nil
+	return Offset{
+		Server: server, LSN: *s.LSN, TxID: uint32(s.TxID), Type: s.Type, Events: s.Events,
+		Snapshot: running,
+	}, nil
 }
 
 var errNoOffset = errors.New("no offset is stored: the connector has published nothing yet, or " +

@@ -16,7 +16,8 @@ func TestParseOffset_ReadsWhatConnectAnswersAndOneAlone(t *testing.T) {
 	require.Equal(t, want, got)
 
 	want.Server = "shop"
-	got, err = debezium.ParseOffset([]byte(`{"offsets":[{"partition":{"server":"shop"},"offset":` + alone + "}]}\n"))
+	got, err = debezium.ParseOffset([]byte(`{"offsets":[{"partition":{"server":"shop"},"offset":` +
+		alone + "}]}\n"))
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 
@@ -48,12 +49,13 @@ func TestParseOffset_RefusesWhatSaysNothingOfTheStream(t *testing.T) {
 }
 
 func TestParseOffset_ReadsTheFileOfDebeziumServer(t *testing.T) {
-	// A map with one entry, as java.io.ObjectOutputStream writes it: the class, its fields, and two arrays of bytes.
+	// A map with one entry, as java.io.ObjectOutputStream writes it: the class, its fields, and two
+	// arrays of bytes.
 	file := func(values ...string) []byte {
-		text := "\xac\xed\x00\x05sr\x00\x11java.util.HashMap\x05\x07\xda\xc1\xc3\x16\x60\xd1\x03\x00\x02F\x00\x0aloadFactorI\x00\x09threshold" +
-			"xp?@\x00\x00\x00\x00\x00\x0cw\x08\x00\x00\x00\x10\x00\x00\x00\x01"
+		text := "\xac\xed\x00\x05sr\x00\x11java.util.HashMap\x05\x07\xda\xc1\xc3\x16\x60\xd1\x03\x00\x02F\x00\x0aloadFactorI\x00\x09thresholdxp?@\x00\x00\x00\x00\x00\x0cw\x08\x00\x00\x00\x10\x00\x00\x00\x01"
 		for _, v := range values {
-			text += "ur\x00\x02[B\xac\xf3\x17\xf8\x06\x08T\xe0\x02\x00\x00xp\x00\x00\x00\x1a" + `["kafka",{"server":"shop"}]` + "uq\x00~\x00\x02\x00\x00\x00\x40" + v
+			text += "ur\x00\x02[B\xac\xf3\x17\xf8\x06\x08T\xe0\x02\x00\x00xp\x00\x00\x00\x1a" +
+				`["kafka",{"server":"shop"}]` + "uq\x00~\x00\x02\x00\x00\x00\x40" + v
 		}
 		return []byte(text + "x")
 	}

@@ -116,8 +116,9 @@ func (c Connector) check() error {
 			return nil
 		}
 	}
-	for _, name := range []string{"group.id", "offset.storage.topic", "offset.storage.file.filename",
-		"config.storage.topic"} {
+	for _, name := range []string{
+		"group.id", "offset.storage.topic", "offset.storage.file.filename", "config.storage.topic",
+	} {
 		if _, worker := c.Properties[name]; worker {
 			return fmt.Errorf("it is the configuration of a worker, not of a connector (from a worker's, "+
 				"--brokers takes bootstrap.servers, "+

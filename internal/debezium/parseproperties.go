@@ -35,8 +35,9 @@ func parseProperties(data []byte) (Connector, error) {
 // serverConnector turns Debezium Server's configuration into that of a connector. Its sink and its
 // formats become what Kafka Connect would have, with the defaults of the server.
 func serverConnector(flat map[string]string) (Connector, error) {
-	c := Connector{Server: true, Properties: map[string]string{}, written: map[string]string{},
-		wraps: true}
+	c := Connector{
+		Server: true, Properties: map[string]string{}, written: map[string]string{}, wraps: true,
+	}
 	profile := regexp.MustCompile(`^%[a-z]+\.`)
 	for written, v := range flat {
 		name := connectName(written)
@@ -84,16 +85,6 @@ func unescapeServer(v string) string {
 	return strings.NewReplacer(`\${`, "${", "$${", "${", `\\${`, "${").Replace(v)
 }
 
-// serverFormats are the server's names of converters.
-var serverFormats = map[string]string{
-	"json": jsonConverter, "jsonbytearray": jsonConverter,
-	"simplestring": "org.apache.kafka.connect.storage.StringConverter",
-	"binary":       "io.debezium.converters.BinaryDataConverter",
-	"avro":         "io.confluent.connect.avro.AvroConverter",
-	"protobuf":     "io.confluent.connect.protobuf.ProtobufConverter",
-	"cloudevents":  "io.debezium.converters.CloudEventsConverter",
-}
-
 // serverFormat gives a part its converter. An option may be set for the part, or for all formats.
 func serverFormat(c Connector, part string) {
 	name := part + ".converter"
@@ -102,7 +93,7 @@ func serverFormat(c Connector, part string) {
 	if !given {
 		format = "json"
 	}
-	class, known := serverFormats[strings.ToLower(strings.TrimSpace(format))]
+	class, known := known().serverFormats[strings.ToLower(strings.TrimSpace(format))]
 	if !known {
 		class = format
 	}

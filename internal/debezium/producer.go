@@ -50,8 +50,10 @@ func (t *translator) brokers() {
 		t.mapped(name, text, setting{"sink.kafka", "brokers", brokers, ""})
 		return
 	}
-	s := setting{"sink.kafka", "brokers", []string{placeholderBroker},
-		"Not in the connector's file: put the worker's bootstrap.servers here."}
+	s := setting{
+		"sink.kafka", "brokers", []string{placeholderBroker},
+		"Not in the connector's file: put the worker's bootstrap.servers here.",
+	}
 	t.mapped(name, "is not in the file: the worker has them, often with TLS and a login "+
 		"(producer.security.protocol and what belongs to it). "+
 		"Give them with --brokers, or edit sink.kafka, sink.kafka.tls and sink.kafka.sasl", s).attend()
@@ -187,8 +189,9 @@ func (t *translator) topics() {
 		return
 	}
 	create := false
-	for _, o := range [][2]string{{"default.partitions", "partitions"},
-		{"default.replication.factor", "replication_factor"}} {
+	for _, o := range [][2]string{
+		{"default.partitions", "partitions"}, {"default.replication.factor", "replication_factor"},
+	} {
 		v, given := t.get(creation + o[0])
 		n, err := strconv.Atoi(v)
 		switch {
@@ -205,8 +208,9 @@ func (t *translator) topics() {
 	}
 	if create {
 		t.doc.set(setting{"sink.kafka.topics", "create", true, ""})
-		for _, o := range [][2]string{{"default.partitions", "partitions"},
-			{"default.replication.factor", "replication_factor"}} {
+		for _, o := range [][2]string{
+			{"default.partitions", "partitions"}, {"default.replication.factor", "replication_factor"},
+		} {
 			if _, given := t.doc.get("sink.kafka.topics", o[1]); !given {
 				t.doc.set(setting{"sink.kafka.topics", o[1], 1, "Not in the connector's file."})
 			}

@@ -42,8 +42,10 @@ func NewReport(file, output string, c Connector, t *Translation, toml []byte) Re
 
 func (r Report) steps(written bool) []string {
 	if r.Refused > 0 {
-		return []string{"correct what is refused, then import again",
-			"--draft writes the configuration without it, to look at"}
+		return []string{
+			"correct what is refused, then import again",
+			"--draft writes the configuration without it, to look at",
+		}
 	}
 	file := cmp.Or(r.Output, "postrider.toml")
 	return []string{

@@ -18,64 +18,6 @@ type route struct {
 	columns  map[string]string // that it reads, with the option that names them
 }
 
-// kind is how an option of the router is read.
-type kind int
-
-const (
-	columnOption kind = iota
-	booleanOption
-	wordOption
-	textOption
-	placementOption
-	ignoredOption
-)
-
-type routerOption struct {
-	name  string
-	kind  kind
-	words []string // accepted, of a wordOption
-	text  string   // why an ignoredOption is ignored, or what to know of another
-}
-
-// routerOptions are those of EventRouter, in the order of config.example.toml.
-var routerOptions = []routerOption{
-	{name: "table.op.invalid.behavior", kind: wordOption, words: []string{"warn", "error", "fatal"}},
-	{name: "table.field.event.id", kind: columnOption},
-	{name: "table.field.event.key", kind: columnOption},
-	{name: "table.field.event.type", kind: columnOption},
-	{name: "table.field.event.payload", kind: columnOption},
-	{name: "table.field.event.timestamp", kind: columnOption},
-	{name: "table.field.event.schema.version", kind: columnOption},
-	{name: "table.fields.additional.placement", kind: placementOption},
-	{name: "table.field.additional.missing", kind: wordOption, words: []string{"error", "ignore"}},
-	{name: "table.fields.additional.error.on.missing", kind: booleanOption,
-		text: "has this effect up to Debezium 3.5; later versions ignore it and always refuse a " +
-			"missing column"},
-	{name: "route.by.field", kind: columnOption},
-	{name: "route.topic.regex", kind: textOption},
-	{name: "route.topic.replacement", kind: textOption},
-	{name: "route.tombstone.on.empty.payload", kind: booleanOption},
-	{name: "table.expand.json.payload", kind: booleanOption},
-	{name: "table.json.payload.null.behavior", kind: wordOption,
-		words: []string{"ignore", "optional_bytes"}},
-	{name: "table.json.payload.empty.array.behavior", kind: wordOption,
-		words: []string{"ignore", "optional_string"}},
-	{name: "field.name.adjustment.mode", kind: wordOption,
-		words: []string{"none", "avro", "avro_unicode"}},
-	{name: "tracing.span.context.field", kind: columnOption, text: tracingText},
-	{name: "tracing.operation.name", kind: textOption, text: tracingText},
-	{name: "tracing.with.context.field.only", kind: booleanOption, text: tracingText},
-	{name: "debezium.op.invalid.behavior", kind: ignoredOption,
-		text: "is the old name of table.op.invalid.behavior, which counts"},
-	{name: "table.field.event.payload.id", kind: ignoredOption,
-		text: "was removed in Debezium 2.0, where the key comes from table.field.event.key; check " +
-			"that it names the same column"},
-	{name: "plugin.version", kind: ignoredOption, text: "there are no plug-ins"},
-}
-
-const tracingText = "Debezium writes tracing headers only where the OpenTelemetry library is on " +
-	"the worker's class path. If consumers see traceparent headers, set router.tracing_headers = true"
-
 // routers makes the sections [router], one for each EventRouter.
 func (t *translator) routers() {
 	for _, r := range t.routes {
@@ -85,8 +27,9 @@ func (t *translator) routers() {
 	common := t.commonRouterSettings()
 	for _, r := range t.routes {
 		r.settings = append(r.settings, common...)
-		t.doc.routers = append(t.doc.routers, routerSection{tables: r.tables, messages: r.messages,
-			settings: r.settings})
+		t.doc.routers = append(t.doc.routers, routerSection{
+			tables: r.tables, messages: r.messages, settings: r.settings,
+		})
 	}
 	if len(t.routes) == 0 {
 		t.doc.routers = []routerSection{{settings: common}}
@@ -101,57 +44,59 @@ func (r *route) set(option string, value any) setting {
 
 func (t *translator) routerOptions(r *route) {
 	// Named, because postrider looks for two names of each and Debezium for one.
-	r.columns = map[string]string{"id": "table.field.event.id",
-		"payload": "table.field.event.payload"}
-	for _, d := range [][2]string{{"table.field.event.key", "aggregateid"},
-		{"route.by.field", "aggregatetype"}} {
+	r.columns = map[string]string{
+		"id": "table.field.event.id", "payload": "table.field.event.payload",
+	}
+	for _, d := range [][2]string{
+		{"table.field.event.key", "aggregateid"}, {"route.by.field", "aggregatetype"},
+	} {
 		if _, given := t.get(r.property(d[0])); !given {
 			r.set(d[0], d[1])
 			r.columns[d[1]] = d[0]
 		}
 	}
-	for _, o := range routerOptions {
-		name := r.property(o.name)
+	for _, o := range known().router {
+		name := r.property(o.Name)
 		v, given := t.get(name)
 		if !given {
 			continue
 		}
-		if o.kind == textOption || o.kind == placementOption {
+		if o.Kind == "text" || o.Kind == "placement" {
 			v = t.connector.Properties[name] // blanks around it count
 		}
-		switch o.kind {
-		case columnOption:
+		switch o.Kind {
+		case "column":
 			t.routerColumn(r, o, v)
-		case booleanOption:
+		case "boolean":
 			if on, ok := t.boolean(name, false); ok {
-				t.routed(name, o, r.set(o.name, on))
+				t.routed(name, o, r.set(o.Name, on))
 			}
-		case wordOption:
-			if o.name == "table.op.invalid.behavior" && t.skips("u") {
+		case "word":
+			if o.Name == "table.op.invalid.behavior" && t.skips("u") {
 				t.notNeeded(name, "skipped.operations has u: no update reaches the router; postrider only "+
 					"warns of one")
-			} else if word := strings.ToLower(v); slices.Contains(o.words, word) {
-				t.routed(name, o, r.set(o.name, word))
+			} else if word := strings.ToLower(v); slices.Contains(o.Words, word) {
+				t.routed(name, o, r.set(o.Name, word))
 			} else {
-				t.refuse(name, "must be one of "+strings.Join(o.words, ", "))
+				t.refuse(name, "must be one of "+strings.Join(o.Words, ", "))
 			}
-		case textOption:
-			if v == "" && o.name == "route.topic.replacement" {
+		case "text":
+			if v == "" && o.Name == "route.topic.replacement" {
 				t.refuse(name, "is empty: every topic name would be, and the broker refuses that from "+
 					"Debezium too")
 			} else {
-				t.routed(name, o, r.set(o.name, v))
+				t.routed(name, o, r.set(o.Name, v))
 			}
-		case placementOption:
+		case "placement":
 			t.placement(r, name, v)
-		case ignoredOption:
-			t.notNeeded(name, o.text).attend()
+		case "ignored":
+			t.notNeeded(name, o.Text).attend()
 		}
 	}
 	for _, name := range t.below("transforms." + r.alias + ".") {
 		switch option := strings.TrimPrefix(name, "transforms."+r.alias+"."); {
 		case option == "predicate" || option == "negate":
-			// its item is made with those of the tables
+			// Its item is made with those of the tables.
 		case strings.HasPrefix(option, "collection."):
 			t.refuse(name, "is an option of the router for MongoDB: use the one that starts with table.")
 		default:
@@ -161,15 +106,15 @@ func (t *translator) routerOptions(r *route) {
 }
 
 func (t *translator) routed(name string, o routerOption, s setting) {
-	i := t.item(name, Item{Outcome: Mapped, Settings: []string{s.String()}, Text: o.text})
-	i.Attention = o.text == tracingText
+	i := t.item(name, Item{Outcome: Mapped, Settings: []string{s.String()}, Text: o.Text})
+	i.Attention = o.Attention
 }
 
 // routerColumn maps a column. An empty name is what Debezium fails with at the first row.
 func (t *translator) routerColumn(r *route, o routerOption, column string) {
-	name := r.property(o.name)
+	name := r.property(o.Name)
 	if placed := t.value(r.property("table.fields.additional.placement"), ""); column == "" &&
-		o.name == "table.field.event.schema.version" &&
+		o.Name == "table.field.event.schema.version" &&
 		!strings.Contains(strings.ToLower(placed), "envelope") {
 		t.notNeeded(name, "counts only with an envelope").attend()
 		return
@@ -179,25 +124,25 @@ func (t *translator) routerColumn(r *route, o routerOption, column string) {
 			"line for the default")
 		return
 	}
-	switch o.name {
+	switch o.Name {
 	case "table.field.event.id":
 		delete(r.columns, "id")
 	case "table.field.event.payload":
 		delete(r.columns, "payload")
 	}
-	if o.name == "table.field.event.type" {
+	if o.Name == "table.field.event.type" {
 		// Debezium never reads it.
 	} else {
-		r.columns[column] = o.name
+		r.columns[column] = o.Name
 	}
-	if t.connector.Server && o.name == "table.field.event.timestamp" {
+	if t.connector.Server && o.Name == "table.field.event.timestamp" {
 		t.notNeeded(name, "the Kafka sink of Debezium Server does not pass the time on, so consumers "+
 			"never saw it. "+
 			"With postrider the time of a record is that of the commit; set "+
 			"router.table.field.event.timestamp for that of the column").attend()
 		return
 	}
-	t.routed(name, o, r.set(o.name, column))
+	t.routed(name, o, r.set(o.Name, column))
 }
 
 // placement checks the list as Debezium does at its start, and removes what Debezium Server
@@ -251,8 +196,9 @@ func (t *translator) placement(r *route, name, v string) {
 		return
 	}
 	s := r.set("table.fields.additional.placement", strings.Join(kept, ","))
-	t.item(name, Item{Outcome: Mapped, Settings: []string{s.String()}, Text: text,
-		Attention: dropped != ""})
+	t.item(name, Item{
+		Outcome: Mapped, Settings: []string{s.String()}, Text: text, Attention: dropped != "",
+	})
 }
 
 // common is a setting of every [router].
@@ -266,18 +212,8 @@ func (t *translator) common(key string, value any) setting {
 // switches for equality with Debezium where postrider has habits of its own.
 func (t *translator) commonRouterSettings() []setting {
 	t.topicPrefix()
-	for _, o := range []struct {
-		name  string
-		words []string
-	}{
-		{"decimal.handling.mode", []string{"precise", "string", "double"}},
-		{"binary.handling.mode", []string{"bytes", "base64", "base64-url-safe", "hex"}},
-		{"time.precision.mode", []string{"adaptive", "adaptive_time_microseconds", "connect",
-			"isostring", "microseconds", "nanoseconds"}},
-		{"interval.handling.mode", []string{"numeric", "string"}},
-		{"hstore.handling.mode", []string{"json", "map"}},
-	} {
-		t.word(o.name, o.words, func(word string) setting { return t.common(o.name, word) })
+	for _, o := range known().handling {
+		t.word(o.Name, o.Words, func(word string) setting { return t.common(o.Name, word) })
 	}
 	if on, ok := t.boolean("include.unknown.datatypes", false); ok {
 		if _, given := t.get("include.unknown.datatypes"); given {

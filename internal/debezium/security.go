@@ -100,13 +100,18 @@ func (t *translator) jaas() {
 	}
 	username := options["username"]
 	if username == "" || t.provided(username) || t.provided(v) && len(options) == 0 {
-		t.doc.set(setting{"sink.kafka.sasl", "username", "postrider",
-			"Comes from elsewhere in the connector's file: put the user's name here."})
-		t.doc.set(setting{"sink.kafka.sasl", "password_file", kafkaPasswordFile,
-			"Write the password into this file, readable by postrider only."})
+		t.doc.set(setting{
+			"sink.kafka.sasl", "username", "postrider",
+			"Comes from elsewhere in the connector's file: put the user's name here.",
+		})
+		t.doc.set(setting{
+			"sink.kafka.sasl", "password_file", kafkaPasswordFile,
+			"Write the password into this file, readable by postrider only.",
+		})
 		if t.provided(v) {
-			t.item(name, Item{Outcome: Mapped, Settings: []string{"sink.kafka.sasl.username",
-				"sink.kafka.sasl.password_file = '" + kafkaPasswordFile + "'"},
+			t.item(name, Item{Outcome: Mapped, Settings: []string{
+				"sink.kafka.sasl.username", "sink.kafka.sasl.password_file = '" + kafkaPasswordFile + "'",
+			},
 				Text: "comes from a config provider: write the user's name into sink.kafka.sasl.username " +
 					"and the password into the file", Attention: true})
 			return
@@ -121,8 +126,10 @@ func (t *translator) jaas() {
 		t.mapped(name, "", user, setting{"sink.kafka.sasl", "password", "${" + variable + "}", ""})
 		return
 	}
-	password := setting{"sink.kafka.sasl", "password_file", kafkaPasswordFile,
-		"Write the password into this file, readable by postrider only."}
+	password := setting{
+		"sink.kafka.sasl", "password_file", kafkaPasswordFile,
+		"Write the password into this file, readable by postrider only.",
+	}
 	t.mapped(name, "the password is never copied: write it into the file, readable by postrider only",
 		user, password).attend()
 }
@@ -200,8 +207,8 @@ func (t *translator) unusedSecurity() {
 				"(sink.kafka.tls)")
 		case "sasl.client.callback.handler.class", "sasl.login.callback.handler.class",
 			"sasl.login.class":
-			if protocol, _ := t.get(override +
-				"security.protocol"); strings.HasPrefix(strings.ToUpper(protocol), "SASL_") {
+			protocol, _ := t.get(override + "security.protocol")
+			if strings.HasPrefix(strings.ToUpper(protocol), "SASL_") {
 				t.refuse(name, "is code that logs in, which postrider cannot run: it has PLAIN and SCRAM "+
 					"with a user name and a password")
 			} else {

@@ -79,8 +79,7 @@ func (t *translator) snapshot() {
 		}
 	}
 	set := func(mode, text string) *Item {
-		return t.mapped(name, text,
-			setting{"snapshot", "mode", mode, ""})
+		return t.mapped(name, text, setting{"snapshot", "mode", mode, ""})
 	}
 	const taken = "an existing slot was preceded by Debezium's snapshot: postrider reads rows only " +
 		"when it creates the slot itself"

@@ -48,15 +48,15 @@ type routerSection struct {
 }
 
 // order is that of config.example.toml.
-var order = []string{"postgres", "slot", "snapshot", "replication", "router", "format", "sink",
-	"sink.kafka", "sink.kafka.tls",
-	"sink.kafka.sasl", "sink.kafka.topics", "relay"}
+var order = []string{
+	"postgres", "slot", "snapshot", "replication", "router", "format", "sink", "sink.kafka",
+	"sink.kafka.tls", "sink.kafka.sasl", "sink.kafka.topics", "relay",
+}
 
 // set adds a key or replaces its value.
 func (d *document) set(s setting) {
 	at := slices.IndexFunc(d.settings, func(o setting) bool {
-		return o.section == s.section &&
-			o.key == s.key
+		return o.section == s.section && o.key == s.key
 	})
 	if at >= 0 {
 		d.settings[at] = s

@@ -47,25 +47,31 @@ func TestTranslate_DoesNotShowTheRestOfAWrappedValue(t *testing.T) {
 		require.NotContains(t, all, "S3CRET")
 		require.Contains(t, spelt(tr.Refused()), "(not shown) a line that begins like no option")
 	}
-	require.Contains(t, spelt(translateLines(t, "some.unheard.of.option=1").Refused()), "some.unheard.of.option is unknown", "options are named")
+	require.Contains(t, spelt(translateLines(t, "some.unheard.of.option=1").Refused()),
+		"some.unheard.of.option is unknown", "options are named")
 }
 
 func TestParse_TakesACertificateInProperties(t *testing.T) {
 	tr := translateLines(t, "producer.override.security.protocol=SSL\nproducer.override.ssl.truststore.type=PEM\n"+
-		"producer.override.ssl.truststore.certificates=\\\n-----BEGIN CERTIFICATE-----\\\nMIIB\\\n-----END CERTIFICATE-----")
+		"producer.override.ssl.truststore.certificates=\\\n-----BEGIN "+
+		"CERTIFICATE-----\\\nMIIB\\\n-----END CERTIFICATE-----")
 	require.Empty(t, tr.Refused(), spelt(tr.Refused()))
 }
 
 func TestTranslate_AsksForTheProtocolThatIsTheWorkers(t *testing.T) {
-	tr := translateLines(t, "producer.override.sasl.jaas.config=x required username=\"u\" password=\"S3CRET\";")
-	require.Contains(t, spelt(tr.Refused()), "producer.override.security.protocol, which says whether, is not in the file")
+	tr := translateLines(t, "producer.override.sasl.jaas.config=x required username=\"u\" "+
+		"password=\"S3CRET\";")
+	require.Contains(t, spelt(tr.Refused()), "producer.override.security.protocol, which says "+
+		"whether, is not in the file")
 	require.NotContains(t, spelt(tr.Items), "did you mean")
 }
 
 func TestTranslate_RefusesALoginThatIsCode(t *testing.T) {
 	tr := translateLines(t, "producer.override.security.protocol=SASL_SSL\nproducer.override.sasl.mechanism=PLAIN\n"+
-		"producer.override.sasl.jaas.config=x required username=\"u\" password=\"p\";\nproducer.override.sasl.client.callback.handler.class=com.example.Login")
-	require.Contains(t, spelt(tr.Refused()), "producer.override.sasl.client.callback.handler.class is code that logs in")
+		"producer.override.sasl.jaas.config=x required username=\"u\" "+
+		"password=\"p\";\nproducer.override.sasl.client.callback.handler.class=com.example.Login")
+	require.Contains(t, spelt(tr.Refused()), "producer.override.sasl.client.callback.handler.class "+
+		"is code that logs in")
 }
 
 func TestTranslate_TellsWhatASecondRouterDrops(t *testing.T) {

@@ -63,8 +63,9 @@ func (f *facts) blocking(h monitor.Blocker) cause {
 		}
 	case h.PID == 0:
 		name := fmt.Sprintf("transaction %d", h.XID)
-		return cause{name, fmt.Sprintf("%s%s has been open for %s", name, details("", h), age),
-			findTransactions}
+		return cause{
+			name, fmt.Sprintf("%s%s has been open for %s", name, details("", h), age), findTransactions,
+		}
 	}
 	transaction := fmt.Sprintf("transaction of pid %d", h.PID)
 	name := transaction
@@ -76,8 +77,10 @@ func (f *facts) blocking(h monitor.Blocker) cause {
 		end = fmt.Sprintf("SELECT xact_start, query FROM pg_stat_activity WHERE pid = %d; "+
 			"-- it is at work: pg_terminate_backend(%[1]d) undoes all of it", h.PID)
 	}
-	return cause{name, fmt.Sprintf("the %s%s has been open for %s", transaction,
-		details(h.Application, h), age), end}
+	return cause{
+		name, fmt.Sprintf("the %s%s has been open for %s", transaction, details(h.Application, h), age),
+		end,
+	}
 }
 
 // details are the known attributes of a blocking transaction, in brackets.

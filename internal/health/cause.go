@@ -99,8 +99,9 @@ func (f *facts) session() cause {
 // reader is another process that reads the slot.
 func (f *facts) reader() cause {
 	name := fmt.Sprintf("process %d", f.slot.ActivePID)
-	return cause{name, name + " of the database reads the slot, and its relay does not answer here",
-		""}
+	return cause{
+		name, name + " of the database reads the slot, and its relay does not answer here", "",
+	}
 }
 
 func (f *facts) pauseText() string {
@@ -157,13 +158,16 @@ func (f *facts) backlog() cause {
 	rates := f.Observation.Rates
 	switch {
 	case f.slot.LagBytes == nil || *f.slot.LagBytes <= keepsUp:
-		return cause{unknownCause,
-			"the relay keeps up, and no open transaction is seen that would hold restart_lsn back", ""}
+		return cause{
+			unknownCause,
+			"the relay keeps up, and no open transaction is seen that would hold restart_lsn back", "",
+		}
 	case rates.WAL5m != nil && rates.Drain5m != nil && *rates.WAL5m > *rates.Drain5m:
 		return cause{"rate of writes", fmt.Sprintf("the server writes %s/s of WAL, and %s/s are "+
 			"confirmed",
 			Bytes(int64(*rates.WAL5m)), Bytes(int64(*rates.Drain5m))), ""}
 	}
-	return cause{"backlog",
-		fmt.Sprintf("the relay is working off a backlog of %s", Bytes(*f.slot.LagBytes)), ""}
+	return cause{
+		"backlog", fmt.Sprintf("the relay is working off a backlog of %s", Bytes(*f.slot.LagBytes)), "",
+	}
 }

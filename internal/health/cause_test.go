@@ -14,9 +14,11 @@ func unreserved(s *slot.Status) {
 	s.WALStatus, s.SafeWALSize = "unreserved", new(int64(-1))
 }
 
-// Of several things that are not well, the verdict names the root and not the symptom, and so does every condition about WAL that is kept.
+// Of several things that are not well, the verdict names the root and not the symptom, and so does
+// every condition about WAL that is kept.
 func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
-	const transactionText = "the transaction of pid 815 (psql, user bob, database shop, idle in transaction) has been open for 20m0s"
+	const transactionText = "the transaction of pid 815 (psql, user bob, database shop, idle in " +
+		"transaction) has been open for 20m0s"
 	for _, c := range []struct {
 		name   string
 		change []func(*Input)
@@ -28,8 +30,10 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 	}{
 		{
 			"far behind because it is paused",
-			[]func(*Input){paused(10*time.Minute, "deploy"), inactive(10 * time.Minute), retained(5<<30, 5<<30)},
-			Paused, "paused relay", "paused for 10m0s, until somebody resumes it: deploy", "postrider resume",
+			[]func(*Input){paused(10*time.Minute, "deploy"), inactive(10 * time.Minute),
+				retained(5<<30, 5<<30)},
+			Paused, "paused relay", "paused for 10m0s, until somebody resumes it: deploy",
+			"postrider resume",
 			[]string{Paused, SlotInactive, Backlog},
 		},
 		{
@@ -40,20 +44,25 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 		},
 		{
 			"near loss because it is paused",
-			[]func(*Input){paused(10*time.Minute, "deploy"), inSlot(unreserved), retained(5<<30, 5<<30), lossIn(62, 2, 302)},
-			SlotNearLoss, "paused relay", "can be lost at the next checkpoint: the relay has been paused for 10m0s", "postrider resume",
+			[]func(*Input){paused(10*time.Minute, "deploy"), inSlot(unreserved), retained(5<<30, 5<<30),
+				lossIn(62, 2, 302)},
+			SlotNearLoss, "paused relay", "can be lost at the next checkpoint: the relay has been paused " +
+				"for 10m0s", "postrider resume",
 			[]string{SlotNearLoss, TimeToLoss, Paused, Backlog},
 		},
 		{
 			"near loss because the broker is dead",
-			[]func(*Input){backingOff("broker_unreachable", "no broker answers"), inSlot(unreserved), retained(5<<30, 5<<30)},
-			SlotNearLoss, "kafka at kafka-1:9092", "at the next checkpoint: kafka at kafka-1:9092: no broker answers", "postrider slot show postrider",
+			[]func(*Input){backingOff("broker_unreachable", "no broker answers"), inSlot(unreserved),
+				retained(5<<30, 5<<30)},
+			SlotNearLoss, "kafka at kafka-1:9092", "at the next checkpoint: kafka at kafka-1:9092: no " +
+				"broker answers", "postrider slot show postrider",
 			[]string{SlotNearLoss, NotReady, Backlog},
 		},
 		{
 			"near loss because the broker is silent",
 			[]func(*Input){silentFor(6 * time.Minute), inSlot(unreserved), retained(5<<30, 5<<30)},
-			SlotNearLoss, "kafka at kafka-1:9092", "kafka at kafka-1:9092 has acknowledged nothing for 6m0s, with 17 messages in flight", "postrider slot show postrider",
+			SlotNearLoss, "kafka at kafka-1:9092", "kafka at kafka-1:9092 has acknowledged nothing for " +
+				"6m0s, with 17 messages in flight", "postrider slot show postrider",
 			[]string{SlotNearLoss, Stuck, LagHigh, Backlog},
 		},
 		{
@@ -64,111 +73,139 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 		},
 		{
 			"much kept because of a prepared transaction",
-			[]func(*Input){held(prepared(2 * time.Hour)), held(transaction(time.Minute)), retained(1<<20, 5<<30), grows},
-			HeldByTransaction, "prepared transaction pay_42", `prepared transaction "pay_42"`, "ROLLBACK PREPARED 'pay_42'; -- in database shop; or COMMIT PREPARED",
+			[]func(*Input){held(prepared(2 * time.Hour)), held(transaction(time.Minute)),
+				retained(1<<20, 5<<30), grows},
+			HeldByTransaction, "prepared transaction pay_42", `prepared transaction "pay_42"`,
+			"ROLLBACK PREPARED 'pay_42'; -- in database shop; or COMMIT PREPARED",
 			[]string{HeldByTransaction},
 		},
 		{
 			"near loss because of a transaction",
 			[]func(*Input){held(transaction(20 * time.Minute)), inSlot(unreserved), retained(1<<20, 5<<30)},
-			SlotNearLoss, "transaction of pid 815 (psql)", transactionText, "SELECT pg_terminate_backend(815); -- or wait for its end",
+			SlotNearLoss, "transaction of pid 815 (psql)", transactionText,
+			"SELECT pg_terminate_backend(815); -- or wait for its end",
 			[]string{SlotNearLoss, HeldByTransaction},
 		},
 		{
 			"near loss because of a transaction, and paused besides",
-			[]func(*Input){held(transaction(20 * time.Minute)), paused(time.Minute, ""), inSlot(unreserved), retained(1<<30, 5<<30)},
-			SlotNearLoss, "transaction of pid 815 (psql)", transactionText + ", and the relay has been paused for 1m0s", "SELECT pg_terminate_backend(815); -- or wait for its end",
+			[]func(*Input){held(transaction(20 * time.Minute)), paused(time.Minute, ""), inSlot(unreserved),
+				retained(1<<30, 5<<30)},
+			SlotNearLoss, "transaction of pid 815 (psql)", transactionText +
+				", and the relay has been paused for 1m0s", "SELECT pg_terminate_backend(815); -- or wait " +
+				"for its end",
 			[]string{SlotNearLoss, Paused, HeldByTransaction},
 		},
 		{
 			"near loss because of a transaction, with a snapshot besides",
-			[]func(*Input){held(transaction(20 * time.Minute)), inRelay(func(r *relay.State) { r.Phase = relay.Snapshotting }), inSlot(unreserved), retained(1<<20, 5<<30)},
-			SlotNearLoss, "transaction of pid 815 (psql)", transactionText + ", and the relay is publishing rows", "SELECT pg_terminate_backend(815); -- or wait for its end",
+			[]func(*Input){held(transaction(20 * time.Minute)),
+				inRelay(func(r *relay.State) { r.Phase = relay.Snapshotting }), inSlot(unreserved),
+				retained(1<<20, 5<<30)},
+			SlotNearLoss, "transaction of pid 815 (psql)", transactionText +
+				", and the relay is publishing rows", "SELECT pg_terminate_backend(815); -- or wait for its " +
+				"end",
 			[]string{SlotNearLoss, HeldByTransaction},
 		},
 		{
 			"near loss because it is paused, and a transaction besides",
-			[]func(*Input){held(transaction(20 * time.Minute)), paused(time.Hour, ""), inSlot(unreserved), retained(4<<30, 5<<30)},
+			[]func(*Input){held(transaction(20 * time.Minute)), paused(time.Hour, ""), inSlot(unreserved),
+				retained(4<<30, 5<<30)},
 			SlotNearLoss, "paused relay", "the relay has been paused for 1h0m", "postrider resume",
 			[]string{SlotNearLoss, Paused, HeldByTransaction, Backlog},
 		},
 		{
 			"transactions that are young hold nothing",
-			[]func(*Input){held(transaction(time.Second)), paused(time.Hour, ""), inSlot(unreserved), retained(1<<20, 5<<30)},
+			[]func(*Input){held(transaction(time.Second)), paused(time.Hour, ""), inSlot(unreserved),
+				retained(1<<20, 5<<30)},
 			SlotNearLoss, "paused relay", "the relay has been paused for 1h0m", "postrider resume",
 			[]string{SlotNearLoss, Paused},
 		},
 		{
 			"nothing comes because of the standby",
 			[]func(*Input){gated(deadStandby), retained(5<<30, 5<<30)},
-			StandbyGate, "standby slot standby1", `slot "standby1" of synchronized_standby_slots has been inactive for 5m0s, so PostgreSQL sends the relay nothing`,
-			"SELECT slot_name, active, wal_status FROM pg_replication_slots WHERE slot_type = 'physical'; -- bring the standby of this slot back",
+			StandbyGate, "standby slot standby1",
+			`slot "standby1" of synchronized_standby_slots has been inactive for 5m0s, so PostgreSQL sends the relay nothing`,
+			"SELECT slot_name, active, wal_status FROM pg_replication_slots WHERE slot_type = " +
+				"'physical'; -- bring the standby of this slot back",
 			[]string{StandbyGate, Backlog},
 		},
 		{
 			"the slot is nearly lost because of the standby",
 			[]func(*Input){gated(deadStandby), retained(5<<30, 5<<30), safeOf(1 << 30)},
-			SlotNearLoss, "standby slot standby1", `slot "standby1" of synchronized_standby_slots has been inactive for 5m0s, so PostgreSQL sends the relay nothing`,
-			"ALTER SYSTEM SET synchronized_standby_slots = ''; SELECT pg_reload_conf(); -- or bring the standby back; without it in the list " +
-				"consumers can be sent what a failover to that standby loses",
+			SlotNearLoss, "standby slot standby1",
+			`slot "standby1" of synchronized_standby_slots has been inactive for 5m0s, so PostgreSQL sends the relay nothing`,
+			"ALTER SYSTEM SET synchronized_standby_slots = ''; SELECT pg_reload_conf(); -- or bring the " +
+				"standby back; without it in the list consumers can be sent what a failover to that standby " +
+				"loses",
 			[]string{SlotNearLoss, StandbyGate, Backlog},
 		},
 		{
 			"the disk is full because of another slot",
 			[]func(*Input){diskFullIn(602), other("crm", 50<<30, nil), retained(1<<20, 2<<20)},
 			TimeToDiskFull, "slot crm", `slot "crm" of database crm has been inactive for 3d0h and keeps 50.0 GiB`,
-			"postrider slot show crm   # ask its owner; it can be dropped if there is none, and what it has not delivered is never delivered",
+			"postrider slot show crm   # ask its owner; it can be dropped if there is none, and what it " +
+				"has not delivered is never delivered",
 			[]string{TimeToDiskFull, OtherSlot},
 		},
 		{
 			"the disk is full because of another slot that somebody reads",
-			[]func(*Input){diskFullIn(602), retained(1<<20, 2<<20), other("crm", 50<<30, func(s *slot.Status) { s.Active, s.ActivePID = true, 99 })},
+			[]func(*Input){diskFullIn(602), retained(1<<20, 2<<20),
+				other("crm", 50<<30, func(s *slot.Status) { s.Active, s.ActivePID = true, 99 })},
 			TimeToDiskFull, "slot crm", `slot "crm" of database crm keeps 50.0 GiB, and process 99, which reads it, does not keep up`, "postrider slot show crm",
 			[]string{TimeToDiskFull},
 		},
 		{
 			"the disk is full because of ours, though another is dead too",
-			[]func(*Input){diskFullIn(602), other("crm", 2<<30, nil), paused(time.Hour, ""), retained(50<<30, 50<<30)},
+			[]func(*Input){diskFullIn(602), other("crm", 2<<30, nil), paused(time.Hour, ""),
+				retained(50<<30, 50<<30)},
 			TimeToDiskFull, "paused relay", "the relay has been paused for 1h0m", "postrider resume",
 			[]string{TimeToDiskFull, Paused, OtherSlot, Backlog},
 		},
 		{
 			"behind because of a snapshot",
 			[]func(*Input){inRelay(func(r *relay.State) {
-				r.Phase, r.Snapshot = relay.Snapshotting, relay.Snapshot{Table: "public.outbox", Rows: 20, EstimatedRows: 100, RowsPerSecond: 5}
+				r.Phase, r.Snapshot = relay.Snapshotting, relay.Snapshot{
+					Table: "public.outbox", Rows: 20, EstimatedRows: 100, RowsPerSecond: 5,
+				}
 			}), retained(5<<30, 5<<30)},
-			Backlog, "snapshot", "publishing rows that were in the tables already: public.outbox, 20 of about 100 rows (20 %), 5 rows/s",
+			Backlog, "snapshot", "publishing rows that were in the tables already: public.outbox, 20 of " +
+				"about 100 rows (20 %), 5 rows/s",
 			"postrider status --watch   # does it shrink?",
 			[]string{Backlog},
 		},
 		{
 			"near loss with no relay at all",
-			[]func(*Input){func(in *Input) { in.Relay = relay.State{} }, inactive(time.Hour), inSlot(unreserved), retained(5<<30, 5<<30)},
+			[]func(*Input){func(in *Input) { in.Relay = relay.State{} }, inactive(time.Hour),
+				inSlot(unreserved), retained(5<<30, 5<<30)},
 			SlotNearLoss, "no relay", "no relay is running", "postrider run",
 			[]string{SlotNearLoss, NotReady, SlotInactive, Backlog},
 		},
 		{
 			"near loss, and the database does not say since when",
-			[]func(*Input){backingOff("postgres_unreachable", "connection refused"), inSlot(func(s *slot.Status) {
-				unreserved(s)
-				s.ObservedAt, s.Error = ago(3*time.Minute), "connection refused"
-			}), retained(5<<30, 5<<30)},
+			[]func(*Input){backingOff("postgres_unreachable", "connection refused"),
+				inSlot(func(s *slot.Status) {
+					unreserved(s)
+					s.ObservedAt, s.Error = ago(3*time.Minute), "connection refused"
+				}), retained(5<<30, 5<<30)},
 			SlotNearLoss, "PostgreSQL", "connection refused", "postrider slot show postrider",
 			[]string{SlotNearLoss, NotReady, Backlog, ObservationOld},
 		},
 		{
 			"a loop that hangs, and a transaction besides",
-			[]func(*Input){inRelay(func(r *relay.State) { r.LastProgress = ago(2 * time.Minute) }), held(transaction(20 * time.Minute)), retained(1<<20, 5<<30)},
+			[]func(*Input){inRelay(func(r *relay.State) { r.LastProgress = ago(2 * time.Minute) }),
+				held(transaction(20 * time.Minute)), retained(1<<20, 5<<30)},
 			Stuck, "session loop", "the session loop has not turned for 2m0s",
-			"systemctl restart postrider   # or however it was started; report it with the log of the last minutes",
+			"systemctl restart postrider   # or however it was started; report it with the log of the " +
+				"last minutes",
 			[]string{Stuck, HeldByTransaction},
 		},
 		{
 			"lost: nothing else about the slot is of interest",
-			[]func(*Input){paused(time.Hour, ""), inactive(time.Hour), held(transaction(20 * time.Minute)), retained(5<<30, 5<<30), lossIn(1, 1, 1), inSlot(func(s *slot.Status) {
-				s.WALStatus = "lost"
-			})},
-			SlotLost, "paused relay", "PostgreSQL removed WAL that had not been delivered; the relay has been paused for 1h0m",
+			[]func(*Input){paused(time.Hour, ""), inactive(time.Hour), held(transaction(20 * time.Minute)),
+				retained(5<<30, 5<<30), lossIn(1, 1, 1), inSlot(func(s *slot.Status) {
+					s.WALStatus = "lost"
+				})},
+			SlotLost, "paused relay", "PostgreSQL removed WAL that had not been delivered; the relay has " +
+				"been paused for 1h0m",
 			`postrider recover   # then docs/RUNBOOKS.md, "slot_lost"`,
 			[]string{SlotLost, Paused},
 		},
@@ -189,17 +226,25 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 	}
 }
 
-// Another process streams; what is wrong with the slot is worth a word all the same, and only what loses rows makes this one fail.
+// Another process streams; what is wrong with the slot is worth a word all the same, and only what
+// loses rows makes this one fail.
 func TestJudge_ARelayThatStandsByIsAStateOfItsOwn(t *testing.T) {
-	standby := inRelay(func(r *relay.State) { r.Phase, r.Error, r.Reason = relay.Standby, "slot in use", "slot_in_use" })
+	standby := inRelay(func(r *relay.State) {
+		r.Phase, r.Error, r.Reason = relay.Standby, "slot in use", "slot_in_use"
+	})
 	v := Judge(input(standby, retained(5<<30, 5<<30)))
 	require.Equal(t, Standby, v.State)
-	require.Equal(t, "process 4711 of the database holds the slot; this one takes over when it releases it", v.Reason)
+	require.Equal(t, "process 4711 of the database holds the slot; this one takes over when it "+
+		"releases it", v.Reason)
 	require.Empty(t, v.Runbook)
 	require.Equal(t, "process 4711", find(v, Backlog).Cause)
 
-	v = Judge(input(standby, held(transaction(20*time.Minute)), retained(1<<20, 5<<30), inSlot(func(s *slot.Status) { s.WALStatus = "extended" })))
-	require.Regexp(t, "has been open for 20m0s$", find(v, SlotExtended).Reason, "the session of the other process is none of ours")
+	v = Judge(input(standby, held(transaction(20*time.Minute)), retained(1<<20, 5<<30),
+		inSlot(func(s *slot.Status) {
+			s.WALStatus = "extended"
+		})))
+	require.Regexp(t, "has been open for 20m0s$", find(v, SlotExtended).Reason,
+		"the session of the other process is none of ours")
 
 	v = Judge(input(standby, inSlot(unreserved)))
 	require.Equal(t, Failing, v.State)
@@ -213,7 +258,8 @@ func TestJudge_ARelayThatStandsByIsAStateOfItsOwn(t *testing.T) {
 	}(), "what is only worth a word leaves the state")
 }
 
-// Names and gids are chosen by whoever is allowed to connect. They end up on terminals, and in SQL that somebody types.
+// Names and gids are chosen by whoever is allowed to connect. They end up on terminals, and in SQL
+// that somebody types.
 func TestHolding_ShowsWhatOthersHaveChosenWithoutHarm(t *testing.T) {
 	evil := prepared(time.Hour)
 	evil.GID = "a'; DROP TABLE x;\n\x1b[2J--\\"

@@ -8,27 +8,29 @@ import (
 
 // Config is the section [health]: the thresholds of the conditions.
 type Config struct {
-	// age of the oldest transaction not acknowledged
+	// Age of the oldest transaction not acknowledged.
 	UnackedWarning  time.Duration `toml:"unacked_warning"`
-	UnackedCritical time.Duration `toml:"unacked_critical"` //
-	// bytes from confirmed_flush_lsn to the server
-	LagWarning      int64   `toml:"lag_warning,size"`
-	RetainedWarning int64   `toml:"retained_warning,size"` // bytes kept for the slot
-	SafeWarning     float64 `toml:"safe_warning"`          // part of the limit left, 0 to 1
-	SafeCritical    float64 `toml:"safe_critical"`         //
-	// until the slot is lost, or the disk full
-	LossWarning      time.Duration `toml:"loss_warning"`
-	LossCritical     time.Duration `toml:"loss_critical"`     //
-	InactiveWarning  time.Duration `toml:"inactive_warning"`  // the slot is inactive
-	InactiveCritical time.Duration `toml:"inactive_critical"` //
-	// age of a transaction that blocks restart_lsn
-	HeldWarning     time.Duration `toml:"held_warning"`
-	XminAgeWarning  int64         `toml:"catalog_xmin_warning"`  // transactions
-	XminAgeCritical int64         `toml:"catalog_xmin_critical"` //
-	// between the server's clock and ours
-	SkewWarning time.Duration `toml:"clock_skew_warning"`
-	// bytes kept for another slot that is inactive
-	OtherRetained int64 `toml:"other_slot_warning,size"`
+	UnackedCritical time.Duration `toml:"unacked_critical"`
+	// Bytes: from confirmed_flush_lsn to the server, and kept for the slot.
+	LagWarning      int64 `toml:"lag_warning,size"`
+	RetainedWarning int64 `toml:"retained_warning,size"`
+	// Part of the limit that is left, 0 to 1.
+	SafeWarning  float64 `toml:"safe_warning"`
+	SafeCritical float64 `toml:"safe_critical"`
+	// Time until the slot is lost, or the disk full.
+	LossWarning  time.Duration `toml:"loss_warning"`
+	LossCritical time.Duration `toml:"loss_critical"`
+	// Time during which the slot is inactive.
+	InactiveWarning  time.Duration `toml:"inactive_warning"`
+	InactiveCritical time.Duration `toml:"inactive_critical"`
+	// Age of a transaction that blocks restart_lsn.
+	HeldWarning time.Duration `toml:"held_warning"`
+	// Transactions.
+	XminAgeWarning  int64 `toml:"catalog_xmin_warning"`
+	XminAgeCritical int64 `toml:"catalog_xmin_critical"`
+	// Skew is between the server's clock and ours; OtherRetained are bytes kept for an inactive slot.
+	SkewWarning   time.Duration `toml:"clock_skew_warning"`
+	OtherRetained int64         `toml:"other_slot_warning,size"`
 }
 
 // DefaultConfig returns the defaults; config.example.toml gives the reasons.

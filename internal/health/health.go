@@ -34,9 +34,9 @@ import (
 type Verdict struct {
 	State  string `json:"state"`  // ok, degraded, failing or standby
 	Reason string `json:"reason"` // one sentence
-	// what it means for the kept WAL; empty: nothing unusual
+	// WAL is what the state means for the kept WAL; empty: nothing unusual.
 	WAL string `json:"wal,omitempty"`
-	// commands or SQL to type, one a line, with remarks; or a sentence
+	// Next has commands or SQL to type, one a line, with remarks, or a sentence.
 	Next       string      `json:"next,omitempty"`
 	Runbook    string      `json:"runbook,omitempty"`    // heading in docs/RUNBOOKS.md; empty: none
 	Conditions []Condition `json:"conditions,omitempty"` // all that hold, the gravest first

@@ -22,7 +22,8 @@ func ago(d time.Duration) time.Time { return now.Add(-d) }
 // streaming is a relay that is well, observed is its slot.
 func streaming(change func(*relay.State)) relay.State {
 	r := relay.State{
-		Phase: relay.Streaming, Since: ago(72 * time.Minute), Sessions: 1, ReceivedLSN: 0x2000, AckedLSN: 0x2000,
+		Phase: relay.Streaming, Since: ago(72 * time.Minute), Sessions: 1, ReceivedLSN: 0x2000,
+		AckedLSN:          0x2000,
 		ConfirmedFlushLSN: 0x1f00, Published: 42, LastProgress: ago(time.Second),
 	}
 	if change != nil {
@@ -34,11 +35,13 @@ func streaming(change func(*relay.State)) relay.State {
 func observed(change func(*slot.Status)) slot.Status {
 	s := slot.Status{
 		Slot: slot.Slot{
-			Name: "postrider", Plugin: "pgoutput", Database: "shop", Active: true, ActivePID: 4711, WALStatus: "reserved",
+			Name: "postrider", Plugin: "pgoutput", Database: "shop", Active: true, ActivePID: 4711,
+			WALStatus:         "reserved",
 			ConfirmedFlushLSN: 0x1f00, RestartLSN: 0x1000,
 		},
-		CurrentWALLSN: 0x2100, LagBytes: new(int64(0x200)), RetainedBytes: new(int64(0x1100)), PublicationOK: new(true),
-		ObservedAt: ago(2 * time.Second),
+		CurrentWALLSN: 0x2100, LagBytes: new(int64(0x200)), RetainedBytes: new(int64(0x1100)),
+		PublicationOK: new(true),
+		ObservedAt:    ago(2 * time.Second),
 	}
 	if change != nil {
 		change(&s)
@@ -71,11 +74,16 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 			Verdict{State: "ok", Reason: "streaming for 1h12m"},
 		},
 		{
-			"well, with messages in flight", streaming(func(r *relay.State) { r.OldestUnacked = ago(3 * time.Second) }), observed(safe(1 << 30)),
+			"well, with messages in flight",
+			streaming(func(r *relay.State) { r.OldestUnacked = ago(3 * time.Second) }),
+			observed(safe(1 << 30)),
 			Verdict{State: "ok", Reason: "streaming for 1h12m"},
 		},
 		{
-			"slot lost, whatever the relay says", phase(relay.Halted, "slot lost"), observed(func(s *slot.Status) { s.WALStatus = "lost" }),
+			"slot lost, whatever the relay says", phase(relay.Halted, "slot lost"),
+			observed(func(s *slot.Status) {
+				s.WALStatus = "lost"
+			}),
 			verdict(
 				SlotLost, "failing", `slot "postrider" is lost: PostgreSQL removed WAL that had not been delivered`,
 				"none is kept for it any more; what was committed after 0/1F00 has not been published",
@@ -83,7 +91,9 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 			),
 		},
 		{
-			"slot invalidated", streaming(nil), observed(func(s *slot.Status) { s.WALStatus, s.InvalidationReason = "reserved", "idle_timeout" }),
+			"slot invalidated", streaming(nil), observed(func(s *slot.Status) {
+				s.WALStatus, s.InvalidationReason = "reserved", "idle_timeout"
+			}),
 			verdict(
 				SlotLost, "failing", `slot "postrider" is lost: idle_timeout`,
 				"none is kept for it any more; what was committed after 0/1F00 has not been published",
@@ -91,7 +101,9 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 			),
 		},
 		{
-			"slot unreserved", streaming(nil), observed(func(s *slot.Status) { s.WALStatus, s.RetainedBytes = "unreserved", new(int64(3<<30)) }),
+			"slot unreserved", streaming(nil), observed(func(s *slot.Status) {
+				s.WALStatus, s.RetainedBytes = "unreserved", new(int64(3<<30))
+			}),
 			verdict(
 				SlotNearLoss, "failing", `slot "postrider" is over max_slot_wal_keep_size and can be lost at the next checkpoint: the relay keeps up, and no open transaction is seen that would hold restart_lsn back`,
 				`what has not been delivered by then is lost with it; 3.0 GiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
@@ -110,7 +122,8 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 			"halted", phase(relay.Halted, "route row 3: no topic"), observed(nil),
 			verdict(
 				NotReady, "failing", "route row 3: no topic",
-				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`, "postrider check",
+				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
+				"postrider check",
 			),
 		},
 		{
@@ -125,14 +138,16 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 			"no relay, nothing known of the slot", relay.State{}, slot.Status{},
 			verdict(
 				NotReady, "failing", "no relay is running",
-				"PostgreSQL keeps WAL for the slot, more with every write, until rows are confirmed again", "postrider run",
+				"PostgreSQL keeps WAL for the slot, more with every write, until rows are confirmed again",
+				"postrider run",
 			),
 		},
 		{
 			"no relay", relay.State{}, observed(func(s *slot.Status) { s.Active, s.ActivePID = false, 0 }),
 			verdict(
 				NotReady, "failing", "no relay is running",
-				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`, "postrider run",
+				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
+				"postrider run",
 			),
 		},
 		{
@@ -144,40 +159,49 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 			),
 		},
 		{
-			"the loop hangs", streaming(func(r *relay.State) { r.LastProgress = ago(2 * time.Minute) }), observed(nil),
+			"the loop hangs", streaming(func(r *relay.State) { r.LastProgress = ago(2 * time.Minute) }),
+			observed(nil),
 			verdict(
 				Stuck, "failing", "the session loop has not turned for 2m0s",
 				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
-				"systemctl restart postrider   # or however it was started; report it with the log of the last minutes",
+				"systemctl restart postrider   # or however it was started; report it with the log of the "+
+					"last minutes",
 			),
 		},
 		{
-			"publication broken", streaming(nil), observed(func(s *slot.Status) { s.PublicationOK = new(false) }),
+			"publication broken", streaming(nil), observed(func(s *slot.Status) {
+				s.PublicationOK = new(false)
+			}),
 			verdict(
 				PublicationBroken, "failing", "the publication does not bring every row",
-				"rows inserted meanwhile are not in the stream, and do not come once it is repaired", "postrider check",
+				"rows inserted meanwhile are not in the stream, and do not come once it is repaired",
+				"postrider check",
 			),
 		},
 		{
 			"backing off", streaming(func(r *relay.State) {
-				r.Phase, r.Error, r.NextAttempt = relay.BackingOff, "broker unreachable", now.Add(4*time.Second)
+				r.Phase, r.Error, r.NextAttempt = relay.BackingOff, "broker unreachable",
+					now.Add(4*time.Second)
 			}), observed(nil),
 			verdict(
 				NotReady, "failing", "broker unreachable; next attempt within 4s",
-				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`, "postrider check",
+				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
+				"postrider check",
 			),
 		},
 		{
 			"backing off, due", phase(relay.BackingOff, "broker unreachable"), slot.Status{},
 			verdict(
 				NotReady, "failing", "broker unreachable; the next attempt is due",
-				"PostgreSQL keeps WAL for the slot, more with every write, until rows are confirmed again", "postrider check",
+				"PostgreSQL keeps WAL for the slot, more with every write, until rows are confirmed again",
+				"postrider check",
 			),
 		},
 		{
 			"standby", phase(relay.Standby, "slot in use"), observed(nil),
 			Verdict{
-				State: "standby", Reason: "process 4711 of the database holds the slot; this one takes over when it releases it",
+				State: "standby", Reason: "process 4711 of the database holds the slot; this one takes over " +
+					"when it releases it",
 				WAL:  "none beyond the usual: the process that holds the slot confirms what it publishes",
 				Next: "postrider slot show postrider   # nothing has to be done",
 			},
@@ -185,27 +209,34 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 		{
 			"standby, slot not observed", phase(relay.Standby, "slot in use"), slot.Status{},
 			Verdict{
-				State: "standby", Reason: "another process holds the slot; this one takes over when it releases it",
+				State: "standby", Reason: "another process holds the slot; this one takes over when it " +
+					"releases it",
 				WAL:  "none beyond the usual: the process that holds the slot confirms what it publishes",
 				Next: "postrider slot list   # nothing has to be done",
 			},
 		},
 		{
-			"starting", streaming(func(r *relay.State) { r.Phase, r.Since = relay.Starting, ago(2*time.Second) }), slot.Status{},
+			"starting", streaming(func(r *relay.State) {
+				r.Phase, r.Since = relay.Starting,
+					ago(2*time.Second)
+			}), slot.Status{},
 			Verdict{
 				State: "degraded", Reason: "the first session is not open yet",
-				WAL: "PostgreSQL keeps WAL for the slot, more with every write, until rows are confirmed again", Next: "postrider check   # if it stays so",
+				WAL: "PostgreSQL keeps WAL for the slot, more with every write, until rows are confirmed " +
+					"again", Next: "postrider check   # if it stays so",
 			},
 		},
 		{
 			"starting for too long", phase(relay.Starting, ""), slot.Status{},
 			verdict(
 				NotReady, "degraded", "the first session is not open after 1h12m",
-				"PostgreSQL keeps WAL for the slot, more with every write, until rows are confirmed again", "postrider check",
+				"PostgreSQL keeps WAL for the slot, more with every write, until rows are confirmed again",
+				"postrider check",
 			),
 		},
 		{
-			"draining", streaming(func(r *relay.State) { r.Phase, r.InFlight = relay.Draining, 17 }), observed(nil),
+			"draining", streaming(func(r *relay.State) { r.Phase, r.InFlight = relay.Draining, 17 }),
+			observed(nil),
 			Verdict{
 				State: "degraded", Reason: "stopping: waits for 17 messages in flight",
 				WAL:  "what is not acknowledged by the end is kept, and published again by the next start",
@@ -213,7 +244,10 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 			},
 		},
 		{
-			"draining for a pause", streaming(func(r *relay.State) { r.Phase, r.InFlight, r.Paused.Since = relay.Draining, 17, ago(time.Second) }), observed(nil),
+			"draining for a pause", streaming(func(r *relay.State) {
+				r.Phase, r.InFlight,
+					r.Paused.Since = relay.Draining, 17, ago(time.Second)
+			}), observed(nil),
 			Verdict{
 				State: "degraded", Reason: "about to pause: waits for 17 messages in flight",
 				WAL:  `4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
@@ -221,14 +255,18 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 			},
 		},
 		{
-			"stopped, a while ago", streaming(func(r *relay.State) { r.Phase, r.LastProgress = relay.Stopped, ago(time.Hour) }), observed(nil),
+			"stopped, a while ago", streaming(func(r *relay.State) {
+				r.Phase,
+					r.LastProgress = relay.Stopped, ago(time.Hour)
+			}), observed(nil),
 			Verdict{
 				State: "degraded", Reason: "stopped", Next: "postrider run",
 				WAL: `4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
 			},
 		},
 		{
-			"late", streaming(func(r *relay.State) { r.OldestUnacked = ago(31 * time.Second) }), observed(nil),
+			"late", streaming(func(r *relay.State) { r.OldestUnacked = ago(31 * time.Second) }),
+			observed(nil),
 			verdict(
 				LagHigh, "degraded", "the oldest transaction in flight was committed 31s ago",
 				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
@@ -236,7 +274,8 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 			),
 		},
 		{
-			"very late", streaming(func(r *relay.State) { r.OldestUnacked = ago(6 * time.Minute) }), observed(nil),
+			"very late", streaming(func(r *relay.State) { r.OldestUnacked = ago(6 * time.Minute) }),
+			observed(nil),
 			verdict(
 				LagHigh, "failing", "the oldest transaction in flight was committed 6m0s ago",
 				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
@@ -246,13 +285,17 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 		{
 			"half of the cap used", streaming(nil), observed(safe(1000)),
 			verdict(
-				SlotNearLoss, "failing", "18 % of max_slot_wal_keep_size is left: 1000 B until the slot can be lost: the relay keeps up, and no open transaction is seen that would hold restart_lsn back",
+				SlotNearLoss, "failing", "18 % of max_slot_wal_keep_size is left: 1000 B until the slot can "+
+					"be lost: the relay keeps up, and no open transaction is seen that would hold restart_lsn "+
+					"back",
 				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again; 1000 B until the slot can be lost`,
 				findTransactions,
 			),
 		},
 		{
-			"far behind", streaming(nil), observed(func(s *slot.Status) { s.LagBytes, s.RetainedBytes = new(int64(5<<30)), new(int64(6<<30)) }),
+			"far behind", streaming(nil), observed(func(s *slot.Status) {
+				s.LagBytes, s.RetainedBytes = new(int64(5<<30)), new(int64(6<<30))
+			}),
 			verdict(
 				Backlog, "degraded", "5.0 GiB of WAL behind the server",
 				`6.0 GiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
@@ -260,31 +303,45 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 			),
 		},
 		{
-			"observation old", streaming(nil), observed(func(s *slot.Status) { s.ObservedAt, s.Error = ago(2*time.Minute), "read slot: connection lost" }),
+			"observation old", streaming(nil), observed(func(s *slot.Status) {
+				s.ObservedAt, s.Error = ago(2*time.Minute), "read slot: connection lost"
+			}),
 			Verdict{
-				State: "degraded", WAL: "not known since then", Next: "postrider check", Runbook: "postriderobservationold",
-				Reason: "the slot was last observed 2m0s ago: lag and retention are not known; read slot: connection lost",
+				State: "degraded", WAL: "not known since then", Next: "postrider check",
+				Runbook: "postriderobservationold",
+				Reason: "the slot was last observed 2m0s ago: lag and retention are not known; read slot: " +
+					"connection lost",
 			},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := Judge(Input{Now: now, Relay: c.relay, Observation: monitor.Observation{Slot: c.slot}, Config: DefaultConfig()})
+			got := Judge(Input{
+				Now: now, Relay: c.relay, Observation: monitor.Observation{Slot: c.slot}, Config: DefaultConfig(),
+			})
 			got.Conditions = nil // theirs are the tests of the conditions
 			require.Equal(t, c.want, got)
 		})
 	}
 }
 
-// Whatever the phase, somebody who reads that it is not well is told what it means and what to type.
+// Whatever the phase, somebody who reads that it is not well is told what it means and what to
+// type.
 func TestJudge_GivesConsequenceAndNextStepWheneverItIsNotWell(t *testing.T) {
-	for _, p := range []relay.Phase{relay.Starting, relay.Snapshotting, relay.Streaming, relay.Standby, relay.BackingOff, relay.Paused, relay.Draining, relay.Stopped, relay.Halted, ""} {
+	for _, p := range []relay.Phase{
+		relay.Starting, relay.Snapshotting, relay.Streaming, relay.Standby, relay.BackingOff,
+		relay.Paused, relay.Draining, relay.Stopped, relay.Halted, "",
+	} {
 		for _, status := range []string{"reserved", "extended", "unreserved", "lost"} {
 			for _, publicationOK := range []bool{true, false} {
 				r := streaming(func(r *relay.State) { r.Phase = p })
 				if p == "" {
 					r = relay.State{}
 				}
-				v := Judge(Input{Now: now, Relay: r, Observation: monitor.Observation{Slot: observed(func(s *slot.Status) { s.WALStatus, s.PublicationOK = status, &publicationOK })}, Config: DefaultConfig()})
+				v := Judge(Input{Now: now, Relay: r,
+					Observation: monitor.Observation{Slot: observed(func(s *slot.Status) {
+						s.WALStatus,
+							s.PublicationOK = status, &publicationOK
+					})}, Config: DefaultConfig()})
 				require.NotEmpty(t, v.Reason)
 				require.Contains(t, []string{OK, Degraded, Failing, Standby}, v.State)
 				if v.State != OK {
@@ -300,7 +357,10 @@ func TestJudge_GivesConsequenceAndNextStepWheneverItIsNotWell(t *testing.T) {
 func TestPhases_AreThoseOfTheMetric(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	set := metrics.New(reg, "postrider")
-	phases := []relay.Phase{relay.Starting, relay.Snapshotting, relay.Streaming, relay.Standby, relay.BackingOff, relay.Paused, relay.Draining, relay.Stopped, relay.Halted}
+	phases := []relay.Phase{
+		relay.Starting, relay.Snapshotting, relay.Streaming, relay.Standby, relay.BackingOff,
+		relay.Paused, relay.Draining, relay.Stopped, relay.Halted,
+	}
 	for _, p := range phases {
 		set.Phase.Set(string(p))
 		n, err := testutil.GatherAndCount(reg, "postrider_relay_phase")
@@ -312,10 +372,14 @@ func TestPhases_AreThoseOfTheMetric(t *testing.T) {
 // Whole segments are removed: more than the setting can be left.
 func TestLossLimit_IsNeverLessThanWhatIsLeft(t *testing.T) {
 	of := func(limit, left, kept int64) monitor.Observation {
-		return monitor.Observation{Limit: monitor.Limit{Effective: &limit}, Slot: slot.Status{Slot: slot.Slot{SafeWALSize: &left}, RetainedBytes: &kept}}
+		return monitor.Observation{
+			Limit: monitor.Limit{Effective: &limit},
+			Slot:  slot.Status{Slot: slot.Slot{SafeWALSize: &left}, RetainedBytes: &kept},
+		}
 	}
 	require.EqualValues(t, 64<<20, LossLimit(of(64<<20, 60<<20, 20<<20)), "the setting")
 	require.EqualValues(t, 80<<20, LossLimit(of(64<<20, 78<<20, 2<<20)))
-	require.EqualValues(t, 80<<20, LossLimit(monitor.Observation{Slot: of(0, 78<<20, 2<<20).Slot}), "the setting is not known")
+	require.EqualValues(t, 80<<20, LossLimit(monitor.Observation{Slot: of(0, 78<<20, 2<<20).Slot}),
+		"the setting is not known")
 	require.Zero(t, LossLimit(monitor.Observation{}))
 }

@@ -46,11 +46,15 @@ func judgePhase(f *facts) Verdict {
 	case relay.Stopped:
 		return Verdict{State: Degraded, Reason: "stopped", WAL: f.kept(), Next: "postrider run"}
 	case relay.Starting:
-		return Verdict{State: Degraded, Reason: "the first session is not open yet", WAL: f.kept(),
-			Next: "postrider check   # if it stays so"}
+		return Verdict{
+			State: Degraded, Reason: "the first session is not open yet", WAL: f.kept(),
+			Next: "postrider check   # if it stays so",
+		}
 	}
-	return Verdict{State: Degraded, Reason: "the relay is " + string(r.Phase), WAL: f.kept(),
-		Next: "postrider check"}
+	return Verdict{
+		State: Degraded, Reason: "the relay is " + string(r.Phase), WAL: f.kept(),
+		Next: "postrider check",
+	}
 }
 
 func snapshotText(s relay.Snapshot) string {

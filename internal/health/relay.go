@@ -85,8 +85,7 @@ func (f *facts) failure() string {
 		return r.Error
 	}
 	for _, part := range strings.FieldsFunc(f.Sink, func(c rune) bool {
-		return c == ' ' ||
-			c == ','
+		return c == ' ' || c == ','
 	}) {
 		if strings.Contains(part, ":") && strings.Contains(r.Error, part) {
 			return r.Error
@@ -125,8 +124,10 @@ func (f *facts) hangs() bool {
 
 // hanging is the cause while hangs reports true.
 func (f *facts) hanging() cause {
-	return cause{"session loop",
-		"the session loop has not turned for " + Duration(f.Now.Sub(f.Relay.LastProgress)), ""}
+	return cause{
+		"session loop",
+		"the session loop has not turned for " + Duration(f.Now.Sub(f.Relay.LastProgress)), "",
+	}
 }
 
 // sinkSilent is how long the sink has acknowledged nothing of what is in flight; zero: not long

@@ -42,14 +42,19 @@ func (w *watched) at(seconds int, conditions ...Condition) (Verdict, []string) {
 	for line := range strings.Lines(w.log.String()) {
 		var fields struct{ Level, Message, Condition, Severity string }
 		require.NoError(w.t, json.Unmarshal([]byte(line), &fields))
-		lines = append(lines, strings.TrimSpace(strings.Join([]string{fields.Level, fields.Message, fields.Condition, fields.Severity}, " ")))
+		lines = append(lines, strings.TrimSpace(strings.Join([]string{
+			fields.Level, fields.Message, fields.Condition, fields.Severity,
+		}, " ")))
 	}
 	return v, lines
 }
 
 func TestWatcher_LogsWhatBeginsChangesAndEndsOnce(t *testing.T) {
 	w := newWatched(t)
-	lost := Condition{Name: SlotLost, Severity: Critical, Reason: "gone", WAL: "none", Next: "postrider check", Cause: "max_slot_wal_keep_size"}
+	lost := Condition{
+		Name: SlotLost, Severity: Critical, Reason: "gone", WAL: "none", Next: "postrider check",
+		Cause: "max_slot_wal_keep_size",
+	}
 	extended := Condition{Name: SlotExtended, Severity: Info}
 	gate := Condition{Name: StandbyGate, Severity: Warning}
 	for _, step := range []struct {
@@ -62,7 +67,8 @@ func TestWatcher_LogsWhatBeginsChangesAndEndsOnce(t *testing.T) {
 		{2, []Condition{extended}, nil},
 		{3, []Condition{gate, extended}, []string{"warn condition began PostriderStandbyGate warning"}},
 		{4, []Condition{lost, gate}, []string{"error condition began PostriderSlotLost critical"}},
-		{5, []Condition{lost, {Name: StandbyGate, Severity: Critical}}, []string{"error condition changed PostriderStandbyGate critical"}},
+		{5, []Condition{lost, {Name: StandbyGate, Severity: Critical}},
+			[]string{"error condition changed PostriderStandbyGate critical"}},
 		{12, []Condition{lost}, nil},
 		{13, []Condition{lost}, []string{"info condition ended PostriderSlotExtended"}},
 		{15, []Condition{lost}, []string{"info condition ended PostriderStandbyGate"}},
@@ -112,7 +118,8 @@ func TestWatcher_AConditionThatComesAndGoesIsOne(t *testing.T) {
 
 func TestWatcher_KeepsSinceWhereTheDataHaveNone(t *testing.T) {
 	w := newWatched(t)
-	without, with := Condition{Name: Backlog, Severity: Warning}, Condition{Name: Paused, Severity: Warning, Since: ago(time.Hour)}
+	without, with := Condition{Name: Backlog, Severity: Warning},
+		Condition{Name: Paused, Severity: Warning, Since: ago(time.Hour)}
 	given := []Condition{without, with}
 	w.at(0, given...)
 	v, _ := w.at(7, given...)
@@ -130,7 +137,9 @@ func TestWatcher_KeepsSinceOfTheFirstAttempt(t *testing.T) {
 	w := newWatched(t)
 	var v Verdict
 	for attempt := range 5 {
-		v, _ = w.at(8*attempt, Condition{Name: NotReady, Severity: Critical, Since: now.Add(time.Duration(8*attempt-2) * time.Second)})
+		v, _ = w.at(8*attempt, Condition{
+			Name: NotReady, Severity: Critical, Since: now.Add(time.Duration(8*attempt-2) * time.Second),
+		})
 	}
 	require.Equal(t, now.Add(-2*time.Second), v.Conditions[0].Since, "as the first attempt had it")
 }
@@ -139,11 +148,16 @@ func TestWatcher_ExportsStateAndConditions(t *testing.T) {
 	w := newWatched(t)
 	want := func(text string) {
 		t.Helper()
-		require.NoError(t, testutil.GatherAndCompare(w.reg, strings.NewReader(text), "postrider_health_state", "postrider_health_condition"))
+		require.NoError(t, testutil.GatherAndCompare(w.reg, strings.NewReader(text),
+			"postrider_health_state", "postrider_health_condition"))
 	}
-	const stateHelp = "# HELP postrider_health_state 1 for the verdict of /status, 0 for the others. failing: rows are not relayed, or will be lost.\n# TYPE postrider_health_state gauge\n"
-	const conditionHelp = "# HELP postrider_health_condition 1 for each condition that holds; its name is that of an alert and of a heading in docs/RUNBOOKS.md.\n# TYPE postrider_health_condition gauge\n"
-	w.at(0, Condition{Name: SlotLost, Severity: Critical}, Condition{Name: ClockSkew, Severity: Warning})
+	const stateHelp = "# HELP postrider_health_state 1 for the verdict of /status, 0 for the " +
+		"others. failing: rows are not relayed, or will be lost.\n# TYPE postrider_health_state gauge\n"
+	const conditionHelp = "# HELP postrider_health_condition 1 for each condition that holds; its " +
+		"name is that of an alert and of a heading in docs/RUNBOOKS.md.\n# TYPE " +
+		"postrider_health_condition gauge\n"
+	w.at(0, Condition{Name: SlotLost, Severity: Critical},
+		Condition{Name: ClockSkew, Severity: Warning})
 	want(conditionHelp + `postrider_health_condition{condition="PostriderClockSkew",severity="warning",slot="postrider"} 1
 postrider_health_condition{condition="PostriderSlotLost",severity="critical",slot="postrider"} 1
 ` + stateHelp + `postrider_health_state{slot="postrider",state="degraded"} 0

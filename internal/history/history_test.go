@@ -14,7 +14,9 @@ func TestHistory_MakesRatesOfTotals(t *testing.T) {
 	h.Add(Reading{At: begin, Published: 1_000, Failed: 3})
 	require.Empty(t, h.Samples(), "one reading is no rate")
 	lag := int64(77)
-	h.Add(Reading{At: begin.Add(10 * time.Second), Published: 1_500, Failed: 4, LagBytes: &lag, InFlight: 5})
+	h.Add(Reading{
+		At: begin.Add(10 * time.Second), Published: 1_500, Failed: 4, LagBytes: &lag, InFlight: 5,
+	})
 	samples := h.Samples()
 	require.Len(t, samples, 1)
 	require.Equal(t, 50.0, samples[0].PublishedPerSecond)
@@ -43,6 +45,8 @@ func TestQuantile_LooksAtTheTimeBetweenTwoReadingsOnly(t *testing.T) {
 	require.InDelta(t, 1.5, *quantile(0.5, before, after), 1e-9)
 	require.InDelta(t, 1.99, *quantile(0.99, before, after), 1e-9)
 	require.Nil(t, quantile(0.5, after, after))
-	require.Equal(t, 4.0, *quantile(0.5, after, Buckets{bounds, []uint64{100, 110, 110, 200}}), "beyond the last bound")
-	require.InDelta(t, 0.5, *quantile(0.5, Buckets{}, before), 1e-9, "the first reading is since the start")
+	require.Equal(t, 4.0, *quantile(0.5, after, Buckets{bounds, []uint64{100, 110, 110, 200}}),
+		"beyond the last bound")
+	require.InDelta(t, 0.5, *quantile(0.5, Buckets{}, before), 1e-9,
+		"the first reading is since the start")
 }

@@ -83,7 +83,8 @@ func startAdmin(t *testing.T, token secret.Secret) *adminRig {
 }
 
 // ask sends a request with the token, unless headers say otherwise; Host is one of them.
-func (a *adminRig) ask(t *testing.T, method, path, body string, headers ...string) (*http.Response, string) {
+func (a *adminRig) ask(t *testing.T, method, path, body string, headers ...string) (*http.Response,
+	string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, a.url+path, strings.NewReader(body))
 	require.NoError(t, err)
@@ -107,7 +108,8 @@ func (a *adminRig) ask(t *testing.T, method, path, body string, headers ...strin
 func TestAdmin_LetsNobodyThroughWithoutTheToken(t *testing.T) {
 	a := startAdmin(t, secret.Of(adminToken))
 	for _, path := range []string{"/", "/state", "/debug/pprof/", "/debug/pprof/heap", "/nothing"} {
-		for _, authorization := range []string{"", "Bearer", "Bearer ", "Bearer wrong", "Basic " + adminToken, adminToken, "Bearer " + adminToken + "x"} {
+		for _, authorization := range []string{"", "Bearer", "Bearer ", "Bearer wrong", "Basic " +
+			adminToken, adminToken, "Bearer " + adminToken + "x"} {
 			resp, body := a.ask(t, http.MethodGet, path, "", "Authorization", authorization)
 			require.Equal(t, http.StatusUnauthorized, resp.StatusCode, "%s with %q", path, authorization)
 			require.Contains(t, resp.Header.Get("WWW-Authenticate"), "Bearer")
@@ -119,7 +121,8 @@ func TestAdmin_LetsNobodyThroughWithoutTheToken(t *testing.T) {
 	resp, _ := a.ask(t, http.MethodPost, "/pause", "", "Authorization", "Bearer wrong")
 	require.Equal(t, http.StatusUnauthorized, resp.StatusCode)
 	require.Zero(t, a.calls)
-	require.Equal(t, 10, strings.Count(a.logged(), "admin request refused"), "and no more in a minute")
+	require.Equal(t, 10, strings.Count(a.logged(), "admin request refused"),
+		"and no more in a minute")
 }
 
 func TestAdmin_RefusesWhatAnotherSiteCaused(t *testing.T) {
@@ -133,7 +136,8 @@ func TestAdmin_RefusesWhatAnotherSiteCaused(t *testing.T) {
 		{[]string{"Origin", "https://evil.example"}, http.StatusForbidden},
 		{[]string{"Origin", "null"}, http.StatusForbidden},
 		{[]string{"Host", "evil.example"}, http.StatusMisdirectedRequest},
-		{[]string{"Host", "evil.example", "Origin", "http://evil.example", "Sec-Fetch-Site", "same-origin"}, http.StatusMisdirectedRequest},
+		{[]string{"Host", "evil.example", "Origin", "http://evil.example", "Sec-Fetch-Site",
+			"same-origin"}, http.StatusMisdirectedRequest},
 		{[]string{"Sec-Fetch-Site", "same-origin"}, http.StatusOK},
 		{[]string{"Sec-Fetch-Site", "none"}, http.StatusOK},
 		{[]string{"Host", "localhost:8433"}, http.StatusOK},
@@ -148,7 +152,9 @@ func TestAdmin_RefusesWhatAnotherSiteCaused(t *testing.T) {
 func TestAdmin_ChangesThingsWithPOSTOnly(t *testing.T) {
 	a := startAdmin(t, secret.Of(adminToken))
 	for _, path := range []string{"/pause", "/resume", "/log-level"} {
-		for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodDelete, http.MethodOptions} {
+		for _, method := range []string{
+			http.MethodGet, http.MethodPut, http.MethodDelete, http.MethodOptions,
+		} {
 			resp, _ := a.ask(t, method, path, "")
 			require.Equal(t, http.StatusMethodNotAllowed, resp.StatusCode, "%s %s", method, path)
 			require.Equal(t, http.MethodPost, resp.Header.Get("Allow"))
@@ -162,7 +168,8 @@ func TestAdmin_ChangesThingsWithPOSTOnly(t *testing.T) {
 func TestAdmin_Pauses(t *testing.T) {
 	a := startAdmin(t, secret.Of(adminToken))
 	for body, want := range map[string]time.Duration{
-		"": time.Hour, "{}": time.Hour, `{"for": "10m"}`: 10 * time.Minute, `{"for": "0s"}`: 0, ` {"for":"1h30m"} ` + "\n": 90 * time.Minute,
+		"": time.Hour, "{}": time.Hour, `{"for": "10m"}`: 10 * time.Minute, `{"for": "0s"}`: 0,
+		` {"for":"1h30m"} ` + "\n": 90 * time.Minute,
 	} {
 		resp, answer := a.ask(t, http.MethodPost, "/pause", body)
 		require.Equal(t, http.StatusOK, resp.StatusCode, answer)
@@ -178,9 +185,12 @@ func TestAdmin_Pauses(t *testing.T) {
 
 	calls := a.calls
 	for body, want := range map[string]int{
-		`{"for": "soon"}`: http.StatusBadRequest, `{"for": "-1s"}`: http.StatusBadRequest, `{"for": 10}`: http.StatusBadRequest,
-		`{"until": "10m"}`: http.StatusBadRequest, `{} {}`: http.StatusBadRequest, `[]`: http.StatusBadRequest, `for=10m`: http.StatusBadRequest,
-		`{"reason": "` + strings.Repeat("x", 201) + `"}`: http.StatusBadRequest, `{"reason": "` + strings.Repeat("x", 5000) + `"}`: http.StatusRequestEntityTooLarge,
+		`{"for": "soon"}`: http.StatusBadRequest, `{"for": "-1s"}`: http.StatusBadRequest,
+		`{"for": 10}`:      http.StatusBadRequest,
+		`{"until": "10m"}`: http.StatusBadRequest, `{} {}`: http.StatusBadRequest,
+		`[]`: http.StatusBadRequest, `for=10m`: http.StatusBadRequest,
+		`{"reason": "` + strings.Repeat("x", 201) + `"}`: http.StatusBadRequest, `{"reason": "` +
+			strings.Repeat("x", 5000) + `"}`: http.StatusRequestEntityTooLarge,
 	} {
 		resp, answer := a.ask(t, http.MethodPost, "/pause", body)
 		require.Equal(t, want, resp.StatusCode, "%.40s: %s", body, answer)
@@ -217,7 +227,8 @@ func TestAdmin_AnswersTheRest(t *testing.T) {
 
 func TestAdmin_ShowsProfilesAndNoArguments(t *testing.T) {
 	a := startAdmin(t, secret.Of(adminToken))
-	for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap?debug=1", "/debug/pprof/goroutine?debug=2", "/debug/pprof/profile?seconds=1", "/debug/pprof/symbol"} {
+	for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap?debug=1",
+		"/debug/pprof/goroutine?debug=2", "/debug/pprof/profile?seconds=1", "/debug/pprof/symbol"} {
 		resp, body := a.ask(t, http.MethodGet, path, "")
 		require.Equal(t, http.StatusOK, resp.StatusCode, path)
 		require.NotEmpty(t, body)
@@ -244,7 +255,8 @@ func TestAdmin_ReadsTheTokenAnew(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, status("first"))
 	require.Equal(t, http.StatusOK, status("second"))
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	require.Equal(t, http.StatusServiceUnavailable, status(""), "an empty file is no token that everybody knows")
+	require.Equal(t, http.StatusServiceUnavailable, status(""),
+		"an empty file is no token that everybody knows")
 	require.NoError(t, os.Remove(file))
 	require.Equal(t, http.StatusServiceUnavailable, status("second"))
 	require.Contains(t, a.logged(), "admin token not read")

@@ -13,10 +13,13 @@ func TestConfig_DefaultIsValidAndLocal(t *testing.T) {
 }
 
 func TestConfig_ValidatesTheAddress(t *testing.T) {
-	for _, good := range []string{"", ":8080", "0.0.0.0:8080", "[::]:8080", "localhost:0", "metrics.example:65535"} {
+	for _, good := range []string{
+		"", ":8080", "0.0.0.0:8080", "[::]:8080", "localhost:0", "metrics.example:65535",
+	} {
 		require.NoError(t, Config{Listen: good}.Validate(), good)
 	}
-	for _, bad := range []string{"8080", "localhost", "localhost:", "localhost:http", "localhost:65536", "localhost:-1", "::1:8080", "http://localhost:8080"} {
+	for _, bad := range []string{"8080", "localhost", "localhost:", "localhost:http",
+		"localhost:65536", "localhost:-1", "::1:8080", "http://localhost:8080"} {
 		require.ErrorContains(t, Config{Listen: bad}.Validate(), "listen is", bad)
 	}
 }

@@ -93,6 +93,5 @@ func (p page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // wantsHTML reports whether a browser asks; curl and scripts get text.
 func wantsHTML(r *http.Request) bool {
-	return strings.Contains(r.Header.Get("Accept"),
-		"text/html")
+	return strings.Contains(r.Header.Get("Accept"), "text/html")
 }

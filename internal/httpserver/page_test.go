@@ -43,13 +43,15 @@ func TestPage_IsForBrowsersAndTheIndexForOthers(t *testing.T) {
 	var c counter
 	url := start(t, withParts(c.part("verdict")))
 	for accept, contentType := range map[string]string{
-		browserAccept: "text/html; charset=utf-8", "*/*": "text/plain; charset=utf-8", "text/plain": "text/plain; charset=utf-8", "": "text/plain; charset=utf-8",
+		browserAccept: "text/html; charset=utf-8", "*/*": "text/plain; charset=utf-8",
+		"text/plain": "text/plain; charset=utf-8", "": "text/plain; charset=utf-8",
 	} {
 		resp, _ := get(t, url+"/", map[string]string{"Accept": accept})
 		require.Equal(t, contentType, resp.Header.Get("Content-Type"), accept)
 		require.Contains(t, resp.Header.Get("Vary"), "Accept")
 	}
-	resp, packed := get(t, url+"/", map[string]string{"Accept": browserAccept, "Accept-Encoding": "gzip, br"})
+	resp, packed := get(t, url+"/", map[string]string{"Accept": browserAccept,
+		"Accept-Encoding": "gzip, br"})
 	require.Equal(t, "gzip", resp.Header.Get("Content-Encoding"))
 	r, err := gzip.NewReader(bytes.NewReader(packed))
 	require.NoError(t, err)
@@ -67,7 +69,8 @@ func TestPage_AllowsItsOwnScriptAndNothingElse(t *testing.T) {
 	document := string(body)
 	policy := resp.Header.Get("Content-Security-Policy")
 	for _, directive := range []string{
-		"default-src 'none'", "connect-src 'self'", "img-src data:", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'",
+		"default-src 'none'", "connect-src 'self'", "img-src data:", "base-uri 'none'",
+		"form-action 'none'", "frame-ancestors 'none'",
 		"require-trusted-types-for 'script'", "trusted-types 'none'",
 	} {
 		require.Contains(t, policy, directive)
@@ -94,21 +97,26 @@ func TestPage_SourcesStandAlone(t *testing.T) {
 		b, err := fs.ReadFile(sources, file)
 		require.NoError(t, err)
 		text := strings.ReplaceAll(string(b), "http://www.w3.org/2000/svg", "")
-		require.NotRegexp(t, regexp.MustCompile(`(?i)https?://|@import|url\(|\bimport\b.*from`), text, file)
+		require.NotRegexp(t, regexp.MustCompile(`(?i)https?://|@import|url\(|\bimport\b.*from`), text,
+			file)
 		require.NotRegexp(t, regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function| style=|\son[a-z]+="`), text, file)
 		if strings.HasSuffix(file, ".js") && file != "page/theme.js" {
-			require.True(t, slices.Contains(scripts, strings.TrimPrefix(file, "page/")), "%s is not part of the page", file)
+			require.True(t, slices.Contains(scripts, strings.TrimPrefix(file, "page/")),
+				"%s is not part of the page", file)
 		}
 	}
 }
 
-// Browsers get a page of it: what is markup in the text is none in the page, and links lead to what the binary has.
+// Browsers get a page of it: what is markup in the text is none in the page, and links lead to
+// what the binary has.
 func TestRunbook_IsRenderedForBrowsers(t *testing.T) {
 	h := new(answers).handlers()
 	h.Runbook = func(section string) string {
 		return map[string]string{
-			"PostriderStuck": "### PostriderStuck\n\n- **Do**: `postrider check`, then [near loss](#near), [checks](CHECK.md#wal_level), [promises](GUARANTEES.md#x), " +
-				"[gone](#gone), [PG](https://www.postgresql.org/docs/)\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n<script>alert(1)</script>\n",
+			"PostriderStuck": "### PostriderStuck\n\n- **Do**: `postrider check`, then [near " +
+				"loss](#near), [checks](CHECK.md#wal_level), [promises](GUARANTEES.md#x), [gone](#gone), " +
+				"[PG](https://www.postgresql.org/docs/)\n\n| a | b |\n|---|---|\n| 1 | 2 " +
+				"|\n\n<script>alert(1)</script>\n",
 			"near": "### near\n", "CHECK.md#wal_level": "### wal_level\n",
 		}[section]
 	}
@@ -119,8 +127,10 @@ func TestRunbook_IsRenderedForBrowsers(t *testing.T) {
 	page := string(body)
 	require.Contains(t, resp.Header.Get("Content-Security-Policy"), policy(page))
 	for _, part := range []string{
-		"<title>PostriderStuck · postrider</title>", "<h3>PostriderStuck</h3>", "<strong>Do</strong>", "<code>postrider check</code>", "<td>1</td>",
-		`<a href="near">near loss</a>`, `<a href="CHECK.md%23wal_level">checks</a>`, "promises (docs/GUARANTEES.md#x), gone,", `<a href="https://www.postgresql.org/docs/">PG</a>`,
+		"<title>PostriderStuck · postrider</title>", "<h3>PostriderStuck</h3>", "<strong>Do</strong>",
+		"<code>postrider check</code>", "<td>1</td>",
+		`<a href="near">near loss</a>`, `<a href="CHECK.md%23wal_level">checks</a>`,
+		"promises (docs/GUARANTEES.md#x), gone,", `<a href="https://www.postgresql.org/docs/">PG</a>`,
 	} {
 		require.Contains(t, page, part)
 	}
@@ -159,9 +169,11 @@ func TestHost_ForeignNamesAreRefusedOnLoopback(t *testing.T) {
 	url := start(t, withParts(c.part("slot")))
 	port := url[strings.LastIndex(url, ":"):]
 	for host, want := range map[string]int{
-		"127.0.0.1" + port: http.StatusOK, "localhost" + port: http.StatusOK, "LOCALHOST": http.StatusOK, "postrider.localhost" + port: http.StatusOK,
-		"[::1]" + port: http.StatusOK, "10.1.2.3" + port: http.StatusOK,
-		"evil.example" + port: http.StatusMisdirectedRequest, "localhost.evil.example" + port: http.StatusMisdirectedRequest, "127.0.0.1.evil.example": http.StatusMisdirectedRequest,
+		"127.0.0.1" + port: http.StatusOK, "localhost" + port: http.StatusOK, "LOCALHOST": http.StatusOK,
+		"postrider.localhost" + port: http.StatusOK,
+		"[::1]" + port:               http.StatusOK, "10.1.2.3" + port: http.StatusOK,
+		"evil.example" + port: http.StatusMisdirectedRequest, "localhost.evil.example" +
+			port: http.StatusMisdirectedRequest, "127.0.0.1.evil.example": http.StatusMisdirectedRequest,
 	} {
 		for _, path := range []string{"/", "/api/slot", "/status", "/metrics"} {
 			resp, _ := get(t, url+path, map[string]string{"Host": host})
@@ -180,7 +192,8 @@ func TestHost_AnyNameWillDoBeyondLoopback(t *testing.T) {
 	serve(t, s)
 	_, port, err := net.SplitHostPort(s.Addr().String())
 	require.NoError(t, err)
-	resp, _ := get(t, "http://127.0.0.1:"+port+"/api/slot", map[string]string{"Host": "postrider.shop.svc"})
+	resp, _ := get(t, "http://127.0.0.1:"+port+"/api/slot",
+		map[string]string{"Host": "postrider.shop.svc"})
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 }
 

@@ -38,7 +38,11 @@ func (a *answers) handlers() Handlers {
 		return nil
 	}
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "postrider_test", Help: "A test."}, func() float64 { return 7 }))
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "postrider_test", Help: "A test.",
+	}, func() float64 {
+		return 7
+	}))
 	return Handlers{
 		Live:  func() error { return load(&a.live) },
 		Ready: func() (string, error) { return "standby", load(&a.ready) },
@@ -93,7 +97,8 @@ func TestServer_AnswersEveryEndpoint(t *testing.T) {
 		t.Run(c.path, func(t *testing.T) {
 			resp, body := request(t, http.MethodGet, url+c.path)
 			require.Equal(t, http.StatusOK, resp.StatusCode)
-			require.True(t, strings.HasPrefix(resp.Header.Get("Content-Type"), c.contentType), resp.Header.Get("Content-Type"))
+			require.True(t, strings.HasPrefix(resp.Header.Get("Content-Type"), c.contentType),
+				resp.Header.Get("Content-Type"))
 			require.Contains(t, body, c.contains)
 
 			resp, body = request(t, http.MethodHead, url+c.path)
@@ -115,7 +120,9 @@ func TestServer_NamesEveryEndpointInTheIndex(t *testing.T) {
 
 func TestServer_OnlyReads(t *testing.T) {
 	url := start(t, new(answers).handlers())
-	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch} {
+	for _, method := range []string{
+		http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch,
+	} {
 		for _, path := range []string{"/", "/livez", "/readyz", "/status", "/metrics"} {
 			resp, _ := request(t, method, url+path)
 			require.Equal(t, http.StatusMethodNotAllowed, resp.StatusCode, "%s %s", method, path)
@@ -140,14 +147,18 @@ func TestProbe_FailsWithTheReason(t *testing.T) {
 		err  error
 		want Probe
 	}{
-		{"a reason", &Reason{Code: "backing_off", Text: "broker unreachable"}, Probe{Reason: "backing_off", Detail: "broker unreachable"}},
-		{"a wrapped reason", fmt.Errorf("ready: %w", &Reason{Code: "starting"}), Probe{Reason: "starting"}},
-		{"any error", errors.New("loop has not turned for 1m0s"), Probe{Reason: "error", Detail: "loop has not turned for 1m0s"}},
+		{"a reason", &Reason{Code: "backing_off", Text: "broker unreachable"},
+			Probe{Reason: "backing_off", Detail: "broker unreachable"}},
+		{"a wrapped reason", fmt.Errorf("ready: %w", &Reason{Code: "starting"}),
+			Probe{Reason: "starting"}},
+		{"any error", errors.New("loop has not turned for 1m0s"),
+			Probe{Reason: "error", Detail: "loop has not turned for 1m0s"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := new(answers)
 			url := start(t, a.handlers())
-			for path, answer := range map[string]*atomic.Pointer[error]{"/livez": &a.live, "/readyz": &a.ready} {
+			for path, answer := range map[string]*atomic.Pointer[error]{"/livez": &a.live,
+				"/readyz": &a.ready} {
 				answer.Store(&c.err)
 				resp, body := request(t, http.MethodGet, url+path)
 				require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
@@ -207,7 +218,8 @@ func TestServer_RefusesHugeHeaders(t *testing.T) {
 	require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, resp.StatusCode)
 }
 
-// TestServer_EndsRequestsThatNeverEnd is about clients that send a byte now and then to hold on to connections (slowloris).
+// TestServer_EndsRequestsThatNeverEnd is about clients that send a byte now and then to hold on to
+// connections (slowloris).
 func TestServer_EndsRequestsThatNeverEnd(t *testing.T) {
 	for name, s := range map[string]*Server{
 		"http": New(Config{Listen: "127.0.0.1:0"}, new(answers).handlers()),
@@ -221,12 +233,15 @@ func TestServer_EndsRequestsThatNeverEnd(t *testing.T) {
 			require.Equal(t, writeTimeout, s.server.WriteTimeout)
 			require.Equal(t, idleTimeout, s.server.IdleTimeout)
 			require.Equal(t, maxHeaderBytes, s.server.MaxHeaderBytes)
-			s.server.ReadHeaderTimeout, s.server.ReadTimeout = 100*time.Millisecond, 100*time.Millisecond // nobody wants to wait for longer
+			// longer than any test waits
+			s.server.ReadHeaderTimeout, s.server.ReadTimeout = 100*time.Millisecond, 100*time.Millisecond
 			require.NoError(t, s.Listen())
 			ctx, cancel := context.WithCancel(context.Background())
 			ended := make(chan error, 1)
 			go func() { ended <- s.Serve(ctx) }()
-			for _, request := range []string{"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Slow: ", "POST /pause HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer token\r\nContent-Length: 100\r\n\r\n{"} {
+			for _, request := range []string{"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
+				"POST /pause HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer token\r\nContent-Length: " +
+					"100\r\n\r\n{"} {
 				c, err := net.Dial("tcp", s.Addr().String())
 				require.NoError(t, err)
 				_, err = io.WriteString(c, request)

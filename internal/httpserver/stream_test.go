@@ -191,7 +191,8 @@ func TestStream_CloseDoesNotWaitForTheNextLook(t *testing.T) {
 func TestStream_IsNotCutByTheServersTimeouts(t *testing.T) {
 	var c counter
 	s := New(Config{Listen: "127.0.0.1:0"}, withParts(c.part("part")))
-	s.server.ReadTimeout, s.server.ReadHeaderTimeout, s.server.WriteTimeout = pollInterval/4, pollInterval/4, pollInterval/4
+	s.server.ReadTimeout, s.server.ReadHeaderTimeout, s.server.WriteTimeout = pollInterval/4,
+		pollInterval/4, pollInterval/4
 	url := serve(t, s)
 	client := follow(t, url, "gzip")
 	client.untilTick()
@@ -239,7 +240,8 @@ func TestStream_RefusesMoreClientsThanItsLimit(t *testing.T) {
 func TestStream_GivesUpAClientThatReadsNothing(t *testing.T) {
 	// More than the buffers of both ends of a connection hold, and new each time.
 	text, n := strings.Repeat("x", 16<<20), new(atomic.Int64)
-	s := New(Config{Listen: "127.0.0.1:0"}, withParts(Part{Name: "huge", Get: func() any { return fmt.Sprint(n.Add(1), text) }}))
+	s := New(Config{Listen: "127.0.0.1:0"}, withParts(Part{Name: "huge",
+		Get: func() any { return fmt.Sprint(n.Add(1), text) }}))
 	s.live.slow = 50 * time.Millisecond
 	serve(t, s)
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.Addr().String())
@@ -271,7 +273,8 @@ func TestStream_EndsWithTheServerAtOnce(t *testing.T) {
 	began := time.Now()
 	cancel()
 	require.NoError(t, <-ended)
-	require.Less(t, time.Since(began), shutdownTimeout, "an open page must not hold up the end of the process")
+	require.Less(t, time.Since(began), shutdownTimeout, "an open page must not hold up the end of "+
+		"the process")
 	for {
 		if _, err := last.next(); err != nil {
 			require.ErrorIs(t, err, io.EOF, "a stream that ends, not one that breaks")

@@ -79,8 +79,9 @@ type OptionalSample struct {
 
 // Sample is a value for OptionalVec.Replace.
 func Sample(value float64, labels ...string) OptionalSample {
-	return OptionalSample{labels,
-		value}
+	return OptionalSample{
+		labels, value,
+	}
 }
 
 // Replace sets all samples of the family.

@@ -57,19 +57,18 @@ type Set struct {
 	Requests       prometheus.Counter     `name:"sink_requests_total"` // produce requests
 	RequestBytes   prometheus.Counter     `name:"sink_request_bytes_total"`
 
-	SlotActive            *Optional `name:"slot_active"`              // SetBool
-	SlotConfirmedFlushLSN *Optional `name:"slot_confirmed_flush_lsn"` // SetLSN
-	SlotRestartLSN        *Optional `name:"slot_restart_lsn"`         // SetLSN
-	SlotServerWALLSN      *Optional `name:"slot_server_wal_lsn"`      // SetLSN
-	SlotLagBytes          *Optional `name:"slot_lag_bytes"`
-	SlotRetainedBytes     *Optional `name:"slot_retained_bytes"`
-	// may be negative
-	SlotSafeWALBytes  *Optional          `name:"slot_safe_wal_bytes"`
-	SlotWALStatus     *Enum              `name:"slot_wal_status" labels:"status"` // wal_status
-	SlotPublicationOK *Optional          `name:"slot_publication_ok"`             // SetBool
-	SlotObserved      *Optional          `name:"slot_observed_timestamp_seconds"` // SetTime
-	SlotObserveErrors prometheus.Counter `name:"slot_observe_errors_total"`
-	// The rest of slot is as in monitor.Observation.
+	SlotActive            *Optional          `name:"slot_active"`              // SetBool
+	SlotConfirmedFlushLSN *Optional          `name:"slot_confirmed_flush_lsn"` // SetLSN
+	SlotRestartLSN        *Optional          `name:"slot_restart_lsn"`         // SetLSN
+	SlotServerWALLSN      *Optional          `name:"slot_server_wal_lsn"`      // SetLSN
+	SlotLagBytes          *Optional          `name:"slot_lag_bytes"`
+	SlotRetainedBytes     *Optional          `name:"slot_retained_bytes"`
+	SlotSafeWALBytes      *Optional          `name:"slot_safe_wal_bytes"`
+	SlotWALStatus         *Enum              `name:"slot_wal_status" labels:"status"` // wal_status
+	SlotPublicationOK     *Optional          `name:"slot_publication_ok"`             // SetBool
+	SlotObserved          *Optional          `name:"slot_observed_timestamp_seconds"` // SetTime
+	SlotObserveErrors     prometheus.Counter `name:"slot_observe_errors_total"`
+	// SlotSafeWALBytes may be negative. The rest of slot is as in monitor.Observation.
 	SlotWALLimitBytes  *Optional    `name:"slot_wal_limit_bytes"`
 	SlotWALRate        *OptionalVec `name:"slot_wal_rate_bytes_per_second" labels:"window"` // 5m, 1h
 	SlotDrainRate      *OptionalVec `name:"slot_drain_rate_bytes_per_second" labels:"window"`
@@ -89,7 +88,7 @@ type Set struct {
 	SlotSpillTransactions *Optional    `name:"slot_spill_transactions_total"`
 	SlotStreamBytes       *Optional    `name:"slot_stream_bytes_total"`
 	SlotDecodedBytes      *Optional    `name:"slot_decoded_bytes_total"`
-	// the server's clock minus ours
+	// The server's clock minus ours.
 	SlotClockSkew     *Optional    `name:"slot_clock_skew_seconds"`
 	SlotOtherActive   *OptionalVec `name:"slot_other_active" labels:"other_slot"`
 	SlotOtherRetained *OptionalVec `name:"slot_other_retained_bytes" labels:"other_slot"`
@@ -123,8 +122,10 @@ func New(reg prometheus.Registerer, slotName string) *Set {
 	s := &Set{}
 	register(reg, s)
 	register(reg, &s.topics.series)
-	s.Phase.values = []string{"starting", "snapshot", "streaming", "standby", "backing_off", "paused",
-		"draining", "stopped", "halted"}
+	s.Phase.values = []string{
+		"starting", "snapshot", "streaming", "standby", "backing_off", "paused", "draining", "stopped",
+		"halted",
+	}
 	s.SlotWALStatus.values = []string{"reserved", "extended", "unreserved", "lost"}
 	s.HealthState.values = []string{"ok", "degraded", "failing", "standby"}
 	s.topics.known.Store(&map[string]*TopicMetrics{})

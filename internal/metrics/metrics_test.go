@@ -26,23 +26,34 @@ func filled(t *testing.T) (*Set, *prometheus.Registry) {
 	s := New(reg, "orders")
 	RegisterBuild(reg, "1.2.3")
 	at := time.Date(2026, 1, 2, 3, 4, 5, 600_000_000, time.UTC)
-	for _, o := range []*Optional{s.AckedLSN, s.ReceivedLSN, s.ConfirmedFlushLSN, s.SlotConfirmedFlushLSN, s.SlotRestartLSN, s.SlotServerWALLSN} {
+	for _, o := range []*Optional{
+		s.AckedLSN, s.ReceivedLSN, s.ConfirmedFlushLSN, s.SlotConfirmedFlushLSN, s.SlotRestartLSN,
+		s.SlotServerWALLSN,
+	} {
 		o.SetLSN(0x1_0000_0010)
 	}
-	for _, o := range []*Optional{s.OldestUnacked, s.LastProgress, s.ConfigLoaded, s.SlotObserved, s.SnapshotEstimated, s.SnapshotCompleted, s.ParkedKeys} {
+	for _, o := range []*Optional{
+		s.OldestUnacked, s.LastProgress, s.ConfigLoaded, s.SlotObserved, s.SnapshotEstimated,
+		s.SnapshotCompleted, s.ParkedKeys,
+	} {
 		o.SetTime(at)
 	}
 	for _, o := range []*Optional{s.SlotLagBytes, s.SlotRetainedBytes, s.SlotSafeWALBytes} {
 		o.Set(-7)
 	}
 	for _, o := range []*Optional{
-		s.ConfigReloaded, s.SlotWALLimitBytes, s.SlotTimeToLoss, s.SlotTimeToDiskFull, s.SlotCatchUp, s.SlotInactiveSince, s.SlotConflicting,
-		s.SlotFailover, s.SlotSynced, s.SlotStandbyBlocked, s.SlotCatalogXminAge, s.SlotSpillBytes, s.SlotSpillTransactions, s.SlotStreamBytes,
+		s.ConfigReloaded, s.SlotWALLimitBytes, s.SlotTimeToLoss, s.SlotTimeToDiskFull, s.SlotCatchUp,
+		s.SlotInactiveSince, s.SlotConflicting,
+		s.SlotFailover, s.SlotSynced, s.SlotStandbyBlocked, s.SlotCatalogXminAge, s.SlotSpillBytes,
+		s.SlotSpillTransactions, s.SlotStreamBytes,
 		s.SlotDecodedBytes, s.SlotClockSkew,
 	} {
 		o.Set(1)
 	}
-	for _, v := range []*OptionalVec{s.SlotWALRate, s.SlotDrainRate, s.SlotInvalidated, s.SlotOldestBlocker, s.SlotOtherActive, s.SlotOtherRetained, s.SlotOtherSafeWAL} {
+	for _, v := range []*OptionalVec{
+		s.SlotWALRate, s.SlotDrainRate, s.SlotInvalidated, s.SlotOldestBlocker, s.SlotOtherActive,
+		s.SlotOtherRetained, s.SlotOtherSafeWAL,
+	} {
 		v.Replace(Sample(1, "5m"))
 	}
 	s.HealthCondition.Replace(Sample(1, "PostriderSlotLost", "critical"))
@@ -77,7 +88,8 @@ func TestSet_ExportsTheSeriesOfTheGoldenFile(t *testing.T) {
 	}
 	want, err := os.ReadFile(golden)
 	require.NoError(t, err)
-	require.Equal(t, string(want), got, "dashboards and alerts use these names; after a change on purpose: go test ./internal/metrics -update")
+	require.Equal(t, string(want), got, "dashboards and alerts use these names; after a change on "+
+		"purpose: go test ./internal/metrics -update")
 }
 
 // describe prints one block per family: type, name, labels, help.
@@ -91,7 +103,8 @@ func describe(t *testing.T, reg prometheus.Gatherer) string {
 		for _, l := range f.GetMetric()[0].GetLabel() {
 			labels = append(labels, l.GetName())
 		}
-		fmt.Fprintf(&b, "%s %s{%s}\n    %s\n", strings.ToLower(f.GetType().String()), f.GetName(), strings.Join(labels, ","), f.GetHelp())
+		fmt.Fprintf(&b, "%s %s{%s}\n    %s\n", strings.ToLower(f.GetType().String()), f.GetName(),
+			strings.Join(labels, ","), f.GetHelp())
 		if h := f.GetMetric()[0].GetHistogram(); h != nil {
 			fmt.Fprintf(&b, "    buckets %s\n", buckets(h))
 		}
@@ -124,15 +137,20 @@ func TestSet_HasNoLabelBeyondTheBoundedOnes(t *testing.T) {
 		names = append(names, n)
 	}
 	sort.Strings(names)
-	require.Equal(t, []string{"cause", "condition", "go_version", "holder", "other_slot", "phase", "reason", "receiver", "result", "severity", "slot", "state", "status", "topic", "version", "window"}, names)
+	require.Equal(t, []string{
+		"cause", "condition", "go_version", "holder", "other_slot", "phase", "reason", "receiver",
+		"result", "severity", "slot", "state", "status", "topic", "version", "window",
+	}, names)
 }
 
 func TestSet_LeavesOutWhatIsNotKnown(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	s := New(reg, "orders")
 	absent := []string{
-		"postrider_relay_acked_lsn", "postrider_relay_oldest_unacked_timestamp_seconds", "postrider_slot_active",
-		"postrider_slot_safe_wal_bytes", "postrider_slot_wal_status", "postrider_slot_observed_timestamp_seconds",
+		"postrider_relay_acked_lsn", "postrider_relay_oldest_unacked_timestamp_seconds",
+		"postrider_slot_active",
+		"postrider_slot_safe_wal_bytes", "postrider_slot_wal_status",
+		"postrider_slot_observed_timestamp_seconds",
 	}
 	n, err := testutil.GatherAndCount(reg, absent...)
 	require.NoError(t, err)
@@ -195,11 +213,13 @@ func TestTopic_BoundsTheLabel(t *testing.T) {
 	n, err := testutil.GatherAndCount(reg, "postrider_sink_published_total")
 	require.NoError(t, err)
 	require.Equal(t, maxTopics+1, n)
-	require.Equal(t, 2.0, testutil.ToFloat64(s.Topic("topic-007").Published), "a topic within the bound keeps its own series")
+	require.Equal(t, 2.0, testutil.ToFloat64(s.Topic("topic-007").Published),
+		"a topic within the bound keeps its own series")
 	require.Equal(t, 50.0, testutil.ToFloat64(s.Topic("one more").Published))
 }
 
-// The bound is on the label, whatever the rows say: a topic that is really called "other" shares its series.
+// The bound is on the label, whatever the rows say: a topic that is really called "other" shares
+// its series.
 func TestTopic_CalledOtherSharesTheSeries(t *testing.T) {
 	s := New(prometheus.NewPedanticRegistry(), "orders")
 	s.Topic("other").Published.Inc()

@@ -30,8 +30,7 @@ func (s *Set) Topics() []TopicReading {
 		readings = append(readings, other.reading(otherTopics))
 	}
 	slices.SortFunc(readings, func(a, b TopicReading) int {
-		return strings.Compare(a.Topic,
-			b.Topic)
+		return strings.Compare(a.Topic, b.Topic)
 	})
 	return readings
 }
@@ -73,7 +72,7 @@ func (s *Set) Latency() (bounds []float64, counts []uint64) {
 func read(m prometheus.Metric) *dto.Metric {
 	out := new(dto.Metric)
 	if err := m.Write(out); err != nil {
-		// a label is not UTF-8: ours all are
+		// Only for a label that is not UTF-8.
 		panic("metrics: a series cannot be written: " + err.Error())
 	}
 	return out

@@ -14,7 +14,9 @@ func TestSet_ReadsItselfBack(t *testing.T) {
 	s.Topic("b").Published.Add(2)
 	s.Topic("a").Bytes.Add(7)
 	s.Topic("a").Last.Set(1_700_000_000.5)
-	require.Equal(t, []TopicReading{{Topic: "a", Bytes: 7, Last: 1_700_000_000.5}, {Topic: "b", Published: 2}}, s.Topics())
+	require.Equal(t, []TopicReading{
+		{Topic: "a", Bytes: 7, Last: 1_700_000_000.5}, {Topic: "b", Published: 2},
+	}, s.Topics())
 	s.PublishErrors.WithLabelValues("too_large").Inc()
 	s.PublishErrors.WithLabelValues("broker_unreachable").Add(2)
 	require.Equal(t, 3.0, s.Failed())

@@ -43,8 +43,7 @@ func DefaultConfig() Config {
 // Validate checks the setting without a connection. It reads the files that the setting names.
 func (c Config) Validate() error {
 	if c.ConnectTimeout <= 0 {
-		return fmt.Errorf("postgres.connect_timeout = %s: must be greater than zero",
-			c.ConnectTimeout)
+		return fmt.Errorf("postgres.connect_timeout = %s: must be greater than zero", c.ConnectTimeout)
 	}
 	_, err := ParseConfig(c)
 	return err

@@ -16,8 +16,10 @@ import (
 // hermetic keeps libpq's environment of the machine out of a test.
 func hermetic(t *testing.T) {
 	t.Helper()
-	for _, name := range []string{"PGHOST", "PGPORT", "PGDATABASE", "PGUSER", "PGPASSWORD", "PGSSLMODE", "PGSERVICE",
-		"PGAPPNAME", "PGTARGETSESSIONATTRS", "PGSSLROOTCERT", "PGCONNECT_TIMEOUT", "PGPASSFILE", "PGSERVICEFILE"} {
+	for _, name := range []string{
+		"PGHOST", "PGPORT", "PGDATABASE", "PGUSER", "PGPASSWORD", "PGSSLMODE", "PGSERVICE", "PGAPPNAME",
+		"PGTARGETSESSIONATTRS", "PGSSLROOTCERT", "PGCONNECT_TIMEOUT", "PGPASSFILE", "PGSERVICEFILE",
+	} {
 		t.Setenv(name, "")
 	}
 	t.Setenv("HOME", t.TempDir())
@@ -62,7 +64,8 @@ func TestParseConfig_LeavesExplicitModes(t *testing.T) {
 	hermetic(t)
 	require.Nil(t, parse(t, "postgres://u@db.example/shop?sslmode=disable").TLSConfig)
 	require.True(t, parse(t, "postgres://u@db.example/shop?sslmode=require").TLSConfig.InsecureSkipVerify)
-	require.Equal(t, "db.example", parse(t, "postgres://u@db.example/shop?sslmode=verify-full").TLSConfig.ServerName)
+	require.Equal(t, "db.example",
+		parse(t, "postgres://u@db.example/shop?sslmode=verify-full").TLSConfig.ServerName)
 	t.Setenv("PGSSLMODE", "disable")
 	require.Nil(t, parse(t, "postgres://u@db.example/shop").TLSConfig)
 }
@@ -153,7 +156,8 @@ func TestConfig_ValidateRefusesWhatCannotWork(t *testing.T) {
 	hermetic(t)
 	require.NoError(t, DefaultConfig().Validate())
 	require.ErrorContains(t, Config{}.Validate(), "connect_timeout")
-	require.ErrorIs(t, Config{URL: secret.File("/nowhere/url"), ConnectTimeout: time.Second}.Validate(), os.ErrNotExist)
+	require.ErrorIs(t, Config{URL: secret.File("/nowhere/url"),
+		ConnectTimeout: time.Second}.Validate(), os.ErrNotExist)
 }
 
 func TestVerified_LeavesTheDriversConfigAlone(t *testing.T) {

@@ -66,19 +66,25 @@ func TestConnect_SaysWhyNot(t *testing.T) {
 	for _, version := range []string{"14", "18"} {
 		t.Run(version, func(t *testing.T) {
 			s := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: version, Password: "right"})
-			with := func(old, replacement string) error { return attempt(t, strings.Replace(s.DSN(), old, replacement, 1)) }
+			with := func(old, replacement string) error {
+				return attempt(t, strings.Replace(s.DSN(), old, replacement, 1))
+			}
 			require.ErrorIs(t, with(":right@", ":canary@"), postgres.ErrAuthentication)
 			require.ErrorIs(t, with("postgres:right@", "absent:canary@"), postgres.ErrAuthentication)
 			require.ErrorIs(t, with("/postgres?", "/absent?"), postgres.ErrNoSuchDatabase)
 			require.ErrorIs(t, with("sslmode=disable", "sslmode=verify-full"), postgres.ErrTLS)
 
 			conn := parts.Connect(t, s.DSN())
-			for _, sql := range []string{"CREATE ROLE weak LOGIN PASSWORD 'weak'", "CREATE DATABASE closed", "REVOKE CONNECT ON DATABASE closed FROM PUBLIC"} {
+			for _, sql := range []string{
+				"CREATE ROLE weak LOGIN PASSWORD 'weak'", "CREATE DATABASE closed",
+				"REVOKE CONNECT ON DATABASE closed FROM PUBLIC",
+			} {
 				_, err := conn.Exec(t.Context(), sql)
 				require.NoError(t, err)
 			}
 			weak := strings.Replace(s.DSN(), "postgres:right@", "weak:weak@", 1)
-			require.ErrorIs(t, attempt(t, strings.Replace(weak, "/postgres?", "/closed?", 1)), postgres.ErrPermission)
+			require.ErrorIs(t, attempt(t, strings.Replace(weak, "/postgres?", "/closed?", 1)),
+				postgres.ErrPermission)
 			_, err := postgres.ConnectReplication(t.Context(), configOf(weak))
 			require.ErrorIs(t, err, postgres.ErrPermission)
 
@@ -86,11 +92,14 @@ func TestConnect_SaysWhyNot(t *testing.T) {
 			require.ErrorIs(t, attempt(t, s.DSN()), postgres.ErrUnreachable)
 		})
 	}
-	require.ErrorIs(t, attempt(t, "postgres://u:canary@"+closedPort(t)+"/db"), postgres.ErrUnreachable)
-	require.ErrorIs(t, attempt(t, "postgres://u:canary@no-such-host.invalid/db"), postgres.ErrUnreachable)
+	require.ErrorIs(t, attempt(t, "postgres://u:canary@"+closedPort(t)+"/db"),
+		postgres.ErrUnreachable)
+	require.ErrorIs(t, attempt(t, "postgres://u:canary@no-such-host.invalid/db"),
+		postgres.ErrUnreachable)
 }
 
-// One cause is said once, whatever else was tried on the way: the driver asks a local server for TLS first.
+// One cause is said once, whatever else was tried on the way: the driver asks a local server for
+// TLS first.
 func TestConnect_SaysEachCauseOnce(t *testing.T) {
 	s := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: "17", Password: "right"})
 	at := fmt.Sprintf("127.0.0.1:%d", s.Port())
@@ -102,14 +111,20 @@ func TestConnect_SaysEachCauseOnce(t *testing.T) {
 	}
 	says(postgres.ErrAuthentication, "postgres://postgres:canary@"+at+"/shop",
 		"connect to "+at+`/shop as postgres: password authentication failed for user "postgres" (28P01)`)
-	says(postgres.ErrNoSuchDatabase, "postgres://postgres:right@"+at+"/shop", "connect to "+at+`/shop as postgres: database "shop" does not exist (3D000)`)
-	says(postgres.ErrTLS, "postgres://postgres:canary@"+at+"/shop?sslmode=require", "connect to "+at+"/shop as postgres: server refused TLS connection")
-	says(postgres.ErrUnreachable, "postgres://u:canary@no-such-host.invalid:5433/shop", "connect to no-such-host.invalid:5433/shop as u: host name not found")
-	says(postgres.ErrUnreachable, "postgres://u:canary@/shop?host=/no/such/directory", "connect to database shop at /no/such/directory/.s.PGSQL.5432 as u: no such file or directory")
+	says(postgres.ErrNoSuchDatabase, "postgres://postgres:right@"+at+"/shop",
+		"connect to "+at+`/shop as postgres: database "shop" does not exist (3D000)`)
+	says(postgres.ErrTLS, "postgres://postgres:canary@"+at+"/shop?sslmode=require",
+		"connect to "+at+"/shop as postgres: server refused TLS connection")
+	says(postgres.ErrUnreachable, "postgres://u:canary@no-such-host.invalid:5433/shop",
+		"connect to no-such-host.invalid:5433/shop as u: host name not found")
+	says(postgres.ErrUnreachable, "postgres://u:canary@/shop?host=/no/such/directory",
+		"connect to database shop at /no/such/directory/.s.PGSQL.5432 as u: no such file or directory")
 	closed := closedPort(t)
-	says(postgres.ErrUnreachable, "postgres://u:canary@"+closed+"/a%20b", "connect to "+closed+`/"a b" as u: connection refused`)
-	says(postgres.ErrAuthentication, "postgres://postgres:canary@"+closed+","+at+"/shop", "connect to database shop as postgres: "+closed+": connection refused; "+
-		at+`: password authentication failed for user "postgres" (28P01)`)
+	says(postgres.ErrUnreachable, "postgres://u:canary@"+closed+"/a%20b",
+		"connect to "+closed+`/"a b" as u: connection refused`)
+	says(postgres.ErrAuthentication, "postgres://postgres:canary@"+closed+","+at+"/shop",
+		"connect to database shop as postgres: "+closed+": connection refused; "+
+			at+`: password authentication failed for user "postgres" (28P01)`)
 
 	_ = parts.Connect(t, s.DSN()) // which a smart shutdown waits for
 	ended, cancel := context.WithCancel(t.Context())
@@ -119,7 +134,8 @@ func TestConnect_SaysEachCauseOnce(t *testing.T) {
 		_, err := postgres.Connect(t.Context(), configOf(s.DSN()))
 		return err != nil
 	}, time.Minute, time.Millisecond)
-	says(postgres.ErrStarting, "postgres://postgres:right@"+at+"/shop", "connect to "+at+"/shop as postgres: the database system is shutting down (57P03)")
+	says(postgres.ErrStarting, "postgres://postgres:right@"+at+"/shop",
+		"connect to "+at+"/shop as postgres: the database system is shutting down (57P03)")
 }
 
 func TestConnect_GivesUpOnAHostThatDoesNotAnswer(t *testing.T) {
@@ -132,7 +148,8 @@ func TestConnect_GivesUpOnAHostThatDoesNotAnswer(t *testing.T) {
 	require.ErrorIs(t, err, postgres.ErrUnreachable)
 }
 
-// A length is believed only as far as it can be true. With 1 GiB, which is what the driver takes, a server that talks nonsense would fill the memory.
+// A length is believed only as far as it can be true. With 1 GiB, which is what the driver takes,
+// a server that talks nonsense would fill the memory.
 func TestConnect_MakesNoRoomForWhatAServerOnlyAnnounces(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -143,7 +160,8 @@ func TestConnect_MakesNoRoomForWhatAServerOnlyAnnounces(t *testing.T) {
 			if err != nil {
 				return
 			}
-			_, _ = c.Write([]byte{'S', 0x3f, 0xff, 0xff, 0x00, 'a'}) // a parameter of nearly 1 GiB, and its first byte
+			// a parameter of nearly 1 GiB, and its first byte
+			_, _ = c.Write([]byte{'S', 0x3f, 0xff, 0xff, 0x00, 'a'})
 			_ = c.(*net.TCPConn).CloseWrite()
 			_, _ = io.Copy(io.Discard, c)
 			_ = c.Close()
@@ -171,7 +189,9 @@ func TestConnectRows_ReadsARowThatIsLongerThanAnyAnswer(t *testing.T) {
 }
 
 func TestConnect_TakesTheWritableOfSeveralHosts(t *testing.T) {
-	readOnly := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: "17", Params: map[string]string{"default_transaction_read_only": "on"}})
+	readOnly := parts.ExclusivePostgres(t, embedded.PostgresConfig{
+		Version: "17", Params: map[string]string{"default_transaction_read_only": "on"},
+	})
 	writable := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: "17"})
 	dsn := func(servers ...*embedded.Postgres) postgres.Config {
 		hosts := []string{closedPort(t)}
@@ -216,7 +236,8 @@ func TestConnect_WaitsForNoHostThatIsOff(t *testing.T) {
 	require.NoError(t, replication.Close(ctx))
 }
 
-// silentHost is an address that no longer answers who wants to connect: its queue of connections is full.
+// silentHost is an address that no longer answers who wants to connect: its queue of connections
+// is full.
 func silentHost(t *testing.T) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
@@ -242,7 +263,8 @@ func silentHost(t *testing.T) string {
 func TestConnectReplication_SetsAShortTimeoutOfItsOwn(t *testing.T) {
 	for _, version := range []string{"14", "18"} {
 		t.Run(version, func(t *testing.T) {
-			conn, err := postgres.ConnectReplication(t.Context(), configOf(parts.Postgres(t, version).DSN()))
+			conn, err := postgres.ConnectReplication(t.Context(),
+				configOf(parts.Postgres(t, version).DSN()))
 			require.NoError(t, err)
 			defer conn.Close(context.Background())
 			results, err := conn.Exec(t.Context(), "SHOW wal_sender_timeout").ReadAll()
@@ -260,7 +282,8 @@ func TestError_TellsTheEndOfAConnection(t *testing.T) {
 	db.Exec(t, fmt.Sprintf("SELECT pg_terminate_backend(%d)", conn.PgConn().PID()))
 	_, err = conn.WaitForNotification(t.Context())
 	require.ErrorIs(t, postgres.Error(err), postgres.ErrStopping)
-	require.EqualError(t, postgres.Error(err), "terminating connection due to administrator command (57P01)")
+	require.EqualError(t, postgres.Error(err), "terminating connection due to administrator "+
+		"command (57P01)")
 	_, err = conn.Exec(t.Context(), "SELECT 1")
 	require.ErrorIs(t, postgres.Error(err), postgres.ErrUnreachable)
 }
@@ -276,20 +299,26 @@ func TestError_LeavesTheRestAlone(t *testing.T) {
 	require.ErrorAs(t, once, &pe)
 }
 
-// Without sslmode a certificate that nobody vouches for is refused, and one that is vouched for is taken.
+// Without sslmode a certificate that nobody vouches for is refused, and one that is vouched for is
+// taken.
 func TestConnect_VerifiesTheCertificateByDefault(t *testing.T) {
 	cert, key := selfSigned(t, "db.example")
 	s := parts.ExclusivePostgres(t, embedded.PostgresConfig{
-		Version: "17", Params: map[string]string{"ssl": "on", "ssl_cert_file": "server.crt", "ssl_key_file": "server.key"},
+		Version: "17", Params: map[string]string{
+			"ssl": "on", "ssl_cert_file": "server.crt", "ssl_key_file": "server.key",
+		},
 		Files: map[string][]byte{"server.crt": cert, "server.key": key},
 	})
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	require.NoError(t, os.WriteFile(ca, cert, 0o600))
 	connect := func(query url.Values) error {
-		cfg := configOf(fmt.Sprintf("postgres://postgres@db.example:%d/postgres?%s", s.Port(), query.Encode()))
+		cfg := configOf(fmt.Sprintf("postgres://postgres@db.example:%d/postgres?%s", s.Port(),
+			query.Encode()))
 		pc, err := postgres.ParseConfig(cfg)
 		require.NoError(t, err)
-		pc.LookupFunc = func(context.Context, string) ([]string, error) { return []string{"127.0.0.1"}, nil }
+		pc.LookupFunc = func(context.Context, string) ([]string, error) {
+			return []string{"127.0.0.1"}, nil
+		}
 		conn, err := pgconn.ConnectConfig(t.Context(), &pc.Config)
 		if err != nil {
 			return postgres.Error(err)
@@ -308,11 +337,13 @@ func selfSigned(t *testing.T, host string) (cert, key []byte) {
 	require.NoError(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: host}, DNSNames: []string{host},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
 	require.NoError(t, err)
 	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
 	require.NoError(t, err)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
 }

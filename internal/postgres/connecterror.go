@@ -41,8 +41,8 @@ func newConnectError(ce *pgconn.ConnectError) *connectError {
 	}
 	e.dropProbesForTLS()
 	e.class = sentinel(e.err)
-	// protocol_violation
-	if refused, ok := errors.AsType[*pgconn.PgError](e.err); ok && refused.Code == "08P01" {
+	const protocolViolation = "08P01"
+	if refused, ok := errors.AsType[*pgconn.PgError](e.err); ok && refused.Code == protocolViolation {
 		e.class = ErrPooler
 	}
 	return e

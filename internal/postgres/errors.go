@@ -16,23 +16,15 @@ import (
 
 // The kinds of errors. Error wraps these; relay/classify.go turns them into a decision.
 var (
-	// no answer, or a lost connection
-	ErrUnreachable = errors.New("PostgreSQL unreachable")
-	// password, pg_hba.conf, unknown role
-	ErrAuthentication = errors.New("authentication refused by PostgreSQL")
-	// the role lacks a right
-	ErrPermission = errors.New("not permitted by PostgreSQL")
-	// it accepts no connections
-	ErrStarting = errors.New("PostgreSQL is starting or shutting down")
-	// shutdown, or an administrator
-	ErrStopping = errors.New("PostgreSQL ended the connection")
-	// certificate, or a server without TLS
-	ErrTLS            = errors.New("TLS to PostgreSQL refused")
-	ErrNoSuchDatabase = errors.New("database does not exist")
-	// max_connections, max_wal_senders
+	ErrUnreachable        = errors.New("PostgreSQL unreachable")
+	ErrAuthentication     = errors.New("authentication refused by PostgreSQL")
+	ErrPermission         = errors.New("not permitted by PostgreSQL")
+	ErrStarting           = errors.New("PostgreSQL is starting or shutting down")
+	ErrStopping           = errors.New("PostgreSQL ended the connection") // or an administrator did
+	ErrTLS                = errors.New("TLS to PostgreSQL refused")       // or no TLS at all
+	ErrNoSuchDatabase     = errors.New("database does not exist")
 	ErrTooManyConnections = errors.New("PostgreSQL has no connection or walsender left")
-	// all are standbys or read-only
-	ErrNotWritable = errors.New("no writable PostgreSQL among the hosts")
+	ErrNotWritable        = errors.New("no writable PostgreSQL among the hosts")
 
 	// ErrPooler is a protocol_violation, with which PgBouncer refuses a connection or one of its
 	// parameters. PostgreSQL itself reports none for our messages.
@@ -49,12 +41,10 @@ var (
 // sqlStates are the codes with which a server refuses or ends a connection. Callers judge the
 // codes of their statements.
 var sqlStates = map[string]error{
-	"28P01": ErrAuthentication, // invalid_password
-	// invalid_authorization_specification: pg_hba.conf, NOLOGIN, no such role
-	"28000": ErrAuthentication,
-	"42501": ErrPermission, // insufficient_privilege
-	// admin_shutdown: also pg_terminate_backend, also a slot's invalidation
-	"57P01": ErrStopping,
+	"28P01": ErrAuthentication,     // invalid_password
+	"28000": ErrAuthentication,     // invalid_authorization_specification: pg_hba.conf, no role
+	"42501": ErrPermission,         // insufficient_privilege
+	"57P01": ErrStopping,           // admin_shutdown: also pg_terminate_backend, an invalidated slot
 	"57P02": ErrStopping,           // crash_shutdown
 	"57P03": ErrStarting,           // cannot_connect_now
 	"57P05": ErrStopping,           // idle_session_timeout

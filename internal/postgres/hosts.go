@@ -58,7 +58,7 @@ func answering(
 	}
 	answers := make(chan answer)
 	for _, from := range pending {
-		// ends with the dial, which ends with ctx; the loop below receives every answer
+		// Ends with the dial, which ends with ctx; the loop below receives every answer.
 		go func() {
 			conn, err := dial(ctx, from[0], from[1])
 			if err == nil {

@@ -26,7 +26,8 @@ func TestPreferAnswering_KeepsTheOrderOfHostsThatAnswer(t *testing.T) {
 		within time.Duration
 	}{
 		{"the first is far", [3]time.Duration{150 * ms, 0, 0}, "123", 150 * ms},
-		{"the first is on the other side of the earth", [3]time.Duration{400 * ms, 0, 0}, "123", 400 * ms},
+		{"the first is on the other side of the earth", [3]time.Duration{400 * ms, 0, 0}, "123",
+			400 * ms},
 		{"the first two are far", [3]time.Duration{400 * ms, 300 * ms, 0}, "123", 400 * ms},
 		{"the first is off", [3]time.Duration{off, 0, 0}, "231", earlierGrace},
 		{"the second is off", [3]time.Duration{0, off, 0}, "132", hostGrace},

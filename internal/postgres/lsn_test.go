@@ -10,13 +10,16 @@ import (
 
 func TestParseLSN_TakesWhatPostgreSQLPrintsAndNothingElse(t *testing.T) {
 	for text, want := range map[string]pglogrepl.LSN{
-		"0/0": 0, "16/B374D848": 0x16_B374D848, "16/b374d848": 0x16_B374D848, "FFFFFFFF/FFFFFFFF": 1<<64 - 1, "0/00000001": 1,
+		"0/0": 0, "16/B374D848": 0x16_B374D848, "16/b374d848": 0x16_B374D848,
+		"FFFFFFFF/FFFFFFFF": 1<<64 - 1, "0/00000001": 1,
 	} {
 		got, err := ParseLSN(text)
 		require.NoError(t, err, text)
 		require.Equal(t, want, got, text)
 	}
-	for _, text := range []string{"", "/", "16", "16/", "/16", "16/B374D848x", "16/B374D848 ", " 16/1", "16/B374D8480", "16/000000001", "100000000/0", "-1/0", "+1/0", "0x1/0", "1_0/0", "1/2/3", "16\n/1"} {
+	for _, text := range []string{"", "/", "16", "16/", "/16", "16/B374D848x", "16/B374D848 ",
+		" 16/1", "16/B374D8480", "16/000000001", "100000000/0", "-1/0", "+1/0", "0x1/0", "1_0/0",
+		"1/2/3", "16\n/1"} {
 		_, err := ParseLSN(text)
 		require.Error(t, err, "%q", text)
 	}

@@ -15,12 +15,14 @@ import (
 	"github.com/postrider/postrider/test/parts"
 )
 
-// Neither the database's owner, nor who may alter the role, nor the connection string decides which schema a name is looked up in.
+// Neither the database's owner, nor who may alter the role, nor the connection string decides
+// which schema a name is looked up in.
 func TestConnect_PinsTheSession(t *testing.T) {
 	for _, version := range []string{"14", "15", "16", "17", "18"} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			s := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: version}) // settings of a role are the whole server's
+			// settings of a role are the whole server's
+			s := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: version})
 			admin := parts.Connect(t, s.DSN())
 			_, err := admin.Exec(t.Context(), `CREATE ROLE relay LOGIN REPLICATION; CREATE SCHEMA evil; GRANT USAGE ON SCHEMA evil TO PUBLIC;
 				CREATE FUNCTION evil.version() RETURNS text LANGUAGE sql AS $$ SELECT 'called'::text $$;
@@ -42,7 +44,8 @@ func TestConnect_PinsTheSession(t *testing.T) {
 
 			unpinned, err := pgx.Connect(t.Context(), u.String())
 			require.NoError(t, err)
-			require.Equal(t, []string{"called"}, answers(t, unpinned.PgConn(), "SELECT version()"), "the trap is set")
+			require.Equal(t, []string{"called"}, answers(t, unpinned.PgConn(), "SELECT version()"),
+				"the trap is set")
 			require.NoError(t, unpinned.Close(t.Context()))
 
 			verify := func(t *testing.T, conn *pgconn.PgConn) {
@@ -52,9 +55,11 @@ func TestConnect_PinsTheSession(t *testing.T) {
 				require.Equal(t, []string{"on"}, answers(t, conn, "SHOW standard_conforming_strings"))
 				require.Equal(t, []string{"off"}, answers(t, conn, "SHOW row_security"))
 				require.Equal(t, []string{"off"}, answers(t, conn, "SHOW quote_all_identifiers"))
-				require.Equal(t, []string{"view, foreign-table"}, answers(t, conn, "SHOW restrict_nonsystem_relation_kind"))
+				require.Equal(t, []string{"view, foreign-table"},
+					answers(t, conn, "SHOW restrict_nonsystem_relation_kind"))
 			}
-			for name, connect := range map[string]func(context.Context, postgres.Config) (*pgx.Conn, error){"Connect": postgres.Connect, "ConnectRows": postgres.ConnectRows} {
+			for name, connect := range map[string]func(context.Context, postgres.Config) (*pgx.Conn,
+				error){"Connect": postgres.Connect, "ConnectRows": postgres.ConnectRows} {
 				t.Run(name, func(t *testing.T) {
 					conn, err := connect(t.Context(), cfg)
 					require.NoError(t, err)

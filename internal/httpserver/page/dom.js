@@ -81,7 +81,7 @@ const ICONS = {
   ok: 'ok', info: 'info', warning: 'warning', degraded: 'warning', critical: 'critical', error: 'critical', failing: 'critical', standby: 'standby',
 };
 
-// badge tells a state by colour, shape and word.
+// badge shows a state by colour, shape and word.
 const badge = (kind, text = kind) => el('span', { class: 'badge ' + kind }, icon(ICONS[kind] ?? 'unknown'), text);
 
 // ago is a time as its age, which ticks; the time itself is its title.
@@ -106,10 +106,10 @@ function remark(next) {
   return found ? [found[1], found[2]] : [next, ''];
 }
 
-// A program or an SQL statement; anything else is a sentence, which nobody should paste.
+// A program or an SQL statement; anything else is a sentence, which is not to be pasted.
 const TYPED = /^(postrider|psql|pg_\w+|createuser|kafka-\S+|systemctl|journalctl|timedatectl|kubectl|docker|openssl|curl|nc|kill) |^[A-Z]{3,} /;
 
-// command is what to do, a line each; what is to be typed has a button that copies it.
+// command has one line per step, with a button that copies what to type.
 const command = (next) => next.split('\n').map(step);
 
 function step(line) {
@@ -146,11 +146,11 @@ async function copyText(button) {
     document.execCommand('copy');
   }
   button.textContent = 'Copied';
-  hear('copied');
+  announce('copied');
   setTimeout(() => { button.textContent = 'Copy'; }, 1500);
 }
 
-// hear is said to those who do not see the page.
-function hear(text) {
+// announce has screen readers read a text.
+function announce(text) {
   document.getElementById('hear').textContent = text;
 }

@@ -1,4 +1,4 @@
-// The slot: how much may still be written, how long that lasts, who is to blame.
+// The slot: how much may still be written, how long that lasts, and the cause.
 
 const WAL_STATUSES = ['reserved', 'extended', 'unreserved', 'lost'];
 
@@ -43,7 +43,8 @@ function safeBar(o) {
       : isNumber(limit) ? 'not known' : 'no limit: max_slot_wal_keep_size is -1, and the disk is what ends it';
     return el('p', { class: 'safe-text' }, el('b', {}, `${bytes(s.retained_bytes)} retained`), `, ${why}`);
   }
-  // Whole segments are removed, so more can be left than the setting says: then the limit is what is left and what is kept.
+  // The server removes whole segments, so more than the setting can be left: the limit is then the sum
+  // of what is left and what is kept.
   const whole = s.safe_wal_size + (s.retained_bytes ?? 0);
   const limit = o.limit?.effective >= s.safe_wal_size ? o.limit.effective : whole;
   const left = limit > 0 ? Math.max(0, Math.min(1, s.safe_wal_size / limit)) : 0;

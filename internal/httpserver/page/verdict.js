@@ -3,7 +3,7 @@
 const STATES = { ok: 'OK', degraded: 'Degraded', failing: 'Failing', standby: 'Standby' };
 const COLOURS = { ok: '#1f883d', degraded: '#b26a00', failing: '#d1242f', standby: '#0969da', unknown: '#808a96' };
 
-// lastVerdict is shown while nobody answers: what was well then need not be well now.
+// lastVerdict is shown, as old, while the relay does not answer.
 function lastVerdict(v) {
   view('verdict').className = 'card verdict unknown';
   show(view('verdict'),
@@ -26,7 +26,7 @@ function showVerdict(v) {
     headline(known, STATES[v.state] ?? v.state),
     el('div', { class: 'said' },
       sentence(v.reason),
-      lead && el('p', { class: 'lead' }, el('b', {}, lead.name), since(lead, ' · '), blamed(lead)),
+      lead && el('p', { class: 'lead' }, el('b', {}, lead.name), since(lead, ' · '), cause(lead)),
       explained({ ...v, runbook: v.runbook && (lead?.name ?? v.runbook) })),
     others.length > 0 && el('ul', { class: 'conditions', 'aria-label': 'Further conditions' }, others.map(condition)));
   tell(known, v, lead);
@@ -40,7 +40,7 @@ function explained({ wal, next, runbook: section }) {
     section && el('div', { 'data-key': 'runbook' }, el('dt', {}, 'Read'), el('dd', {}, runbook(section))));
 }
 
-// sentence has what is wrong in bold, and why after it: reasons are "what: because of what".
+// sentence is a reason, "what: why", with the first part in bold.
 function sentence(reason) {
   const end = reason.search(/: /);
   return el('p', { class: 'reason' }, el('b', {}, end < 0 ? reason : reason.slice(0, end + 1)), end >= 0 && reason.slice(end + 1));
@@ -51,15 +51,15 @@ function since(c, before = '') {
   return at !== undefined && [before + 'for ', ago(at, '')];
 }
 
-// blamed is who it is because of, unless the reason says it.
-const blamed = (c) => c.culprit && !c.reason.includes(c.culprit) && ` · because of ${c.culprit}`;
+// cause names the cause, unless the reason does.
+const cause = (c) => c.culprit && !c.reason.includes(c.culprit) && ` · because of ${c.culprit}`;
 
 const condition = (c) => el('li', { 'data-key': c.name + (c.culprit ?? '') },
   el('details', {},
-    el('summary', {}, badge(c.severity), el('b', {}, c.name), el('span', { class: 'reason' }, c.reason, blamed(c)), el('span', { class: 'lead' }, since(c))),
+    el('summary', {}, badge(c.severity), el('b', {}, c.name), el('span', { class: 'reason' }, c.reason, cause(c)), el('span', { class: 'lead' }, since(c))),
     explained({ ...c, runbook: c.name })));
 
-let told = '';
+let announced = '';
 
 // tell says it where the page itself is not seen: in the tab, and to a screen reader when it changes, not with every figure.
 function tell(state, v, lead) {
@@ -67,8 +67,8 @@ function tell(state, v, lead) {
   document.title = [STATES[state] ?? 'No data', name !== 'postrider' && name, 'postrider'].filter(Boolean).join(' · ');
   paintIcon(state);
   const key = state + (lead?.name ?? '');
-  if (key !== told) hear(`${STATES[state] ?? v.state}: ${v.reason}`);
-  told = key;
+  if (key !== announced) announce(`${STATES[state] ?? v.state}: ${v.reason}`);
+  announced = key;
 }
 
 const MARKS = { ok: 'M4 8.5l3 3 5-6', failing: 'M5 5l6 6M11 5l-6 6', degraded: 'M8 4v5M8 11.8v.2', standby: 'M6 5v6M10 5v6', unknown: 'M5 8h6' };
