@@ -53,7 +53,7 @@ func binaryWithAJumpingClock(t *testing.T) string {
 	replaces, err := json.Marshal(map[string]map[string]string{"Replace": {original: changed}})
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(overlay, replaces, 0o600))
-	said, err := exec.Command("go", "build", "-overlay", overlay, "-o", binary, "postrider").CombinedOutput()
+	said, err := exec.Command("go", "build", "-overlay", overlay, "-o", binary, "github.com/postrider/postrider").CombinedOutput()
 	require.NoError(t, err, string(said))
 	return binary
 }

@@ -27,7 +27,7 @@ var buildBinary = sync.OnceValues(func() (string, error) {
 	if err := lookAtSources(); err != nil {
 		return "", err
 	}
-	if said, err := exec.Command("go", append(args, "postrider")...).CombinedOutput(); err != nil {
+	if said, err := exec.Command("go", append(args, "github.com/postrider/postrider")...).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build postrider: %w\n%s", err, said)
 	}
 	recorded.binary = path

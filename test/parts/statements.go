@@ -52,9 +52,9 @@ func ofTest() bool {
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
 	for {
 		frame, more := frames.Next()
-		if strings.HasPrefix(frame.Function, "postrider/") && !strings.HasPrefix(frame.Function, "postrider/postgres.") &&
-			!strings.HasPrefix(frame.Function, "github.com/postrider/postrider/test/parts.") {
-			return strings.HasSuffix(frame.File, "_test.go") || strings.HasPrefix(frame.Function, "github.com/postrider/postrider/test/")
+		name, ours := strings.CutPrefix(frame.Function, "github.com/postrider/postrider/")
+		if ours && !strings.HasPrefix(name, "internal/postgres.") && !strings.HasPrefix(name, "test/parts.") {
+			return strings.HasSuffix(frame.File, "_test.go") || strings.HasPrefix(name, "test/")
 		}
 		if !more {
 			return false // package postgres: what every session is set to
