@@ -180,7 +180,8 @@ func TestCompare_MatchesWhateverComesFirst(t *testing.T) {
 	}
 }
 
-// Two tables may use the same ids, so a topic or key that differs is a difference only when nothing better has come.
+// Two tables may use the same ids, so a topic or key that differs is a difference only when
+// nothing better has come.
 func TestCompare_WaitsForABetterMatchWhereIDsMayRepeat(t *testing.T) {
 	payments := func(m *sink.Message) { m.Topic = "payments" }
 	several := func(c *CompareConfig) { c.OneSource = false }

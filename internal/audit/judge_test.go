@@ -97,7 +97,7 @@ func TestJudge_FindsEachKindOfFault(t *testing.T) {
 		"a good run": {func(*run) {}, func(*Report) {}},
 		"a record lost": {
 			func(r *run) { r.partitions[1] = slices.Delete(r.partitions[1], 50, 51) },
-			func(v *Report) { v.Lost, v.TornTransactions = 1, 1 },
+			func(v *Report) { v.Lost, v.PartialTransactions = 1, 1 },
 		},
 		"half a transaction lost": {
 			func(r *run) {
@@ -107,7 +107,7 @@ func TestJudge_FindsEachKindOfFault(t *testing.T) {
 					}
 				}
 			},
-			func(v *Report) { v.Lost, v.TornTransactions = 2, 1 },
+			func(v *Report) { v.Lost, v.PartialTransactions = 2, 1 },
 		},
 		"a whole transaction lost": {
 			func(r *run) {
@@ -132,11 +132,11 @@ func TestJudge_FindsEachKindOfFault(t *testing.T) {
 		},
 		"a repetition that ends too soon": {
 			func(r *run) { r.partitions[1] = slices.Insert(r.partitions[1], 90, r.partitions[1][30:33]...) },
-			func(v *Report) { v.Duplicated, v.LongestRepeat, v.TornReplays = 3, 3, 3 },
+			func(v *Report) { v.Duplicated, v.LongestRepeat, v.PartialReplays = 3, 3, 3 },
 		},
 		"a repetition that ends too soon, at the end": {
 			func(r *run) { r.partitions[1] = append(r.partitions[1], r.partitions[1][30:33]...) },
-			func(v *Report) { v.Duplicated, v.LongestRepeat, v.TornReplays = 3, 3, 3 },
+			func(v *Report) { v.Duplicated, v.LongestRepeat, v.PartialReplays = 3, 3, 3 },
 		},
 		"two of a key swapped": {
 			func(r *run) { p := r.partitions[1]; p[30], p[33] = p[33], p[30] },
@@ -217,7 +217,7 @@ func TestJudge_FindsEachKindOfFault(t *testing.T) {
 				shown[e.Kind]++
 			}
 			for kind, count := range map[Kind]int64{
-				Lost: v.Lost, Duplicated: v.Duplicated, OutOfOrder: v.OutOfOrder, Phantom: v.Phantom, TornTransaction: v.TornTransactions, PartitionChange: v.PartitionChanges,
+				Lost: v.Lost, Duplicated: v.Duplicated, OutOfOrder: v.OutOfOrder, Phantom: v.Phantom, PartialTransaction: v.PartialTransactions, PartitionChange: v.PartitionChanges,
 			} {
 				require.Equal(t, min(count, 3), shown[kind], kind)
 			}
@@ -238,7 +238,7 @@ func TestJudge_NamesWhatItFound(t *testing.T) {
 	row := r.rows[slices.IndexFunc(r.rows, func(row Row) bool { return string(row.ID) == id })]
 	require.Equal(t, []Example{
 		{Kind: Lost, ID: id, KeyHash: KeyHash(row.Key), Transaction: row.Transaction, Partition: -1, Offset: -1},
-		{Kind: TornTransaction, Transaction: row.Transaction, Arrived: 3, Missing: 1, Partition: -1, Offset: -1},
+		{Kind: PartialTransaction, Transaction: row.Transaction, Arrived: 3, Missing: 1, Partition: -1, Offset: -1},
 	}, v.Examples)
 }
 
@@ -278,7 +278,7 @@ func TestJudge_PassesMakeNoDifference(t *testing.T) {
 		r.partitions[i] = spoilt
 	}
 	one := r.judge(t, wholeRun)
-	for _, count := range []int64{one.Lost, one.Duplicated, one.OutOfOrder, one.TornReplays, one.Phantom, one.TornTransactions, one.PartitionChanges, one.DeadLettered, one.NotJudged} {
+	for _, count := range []int64{one.Lost, one.Duplicated, one.OutOfOrder, one.PartialReplays, one.Phantom, one.PartialTransactions, one.PartitionChanges, one.DeadLettered, one.NotJudged} {
 		require.Positive(t, count, "%+v", one)
 	}
 	several := wholeRun

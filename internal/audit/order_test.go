@@ -329,7 +329,7 @@ func TestJudge_AccusesNoCorrectTopic(t *testing.T) {
 				d := deliver(seed, n, writers, 3)
 				c.change(d)
 				got := d.judge(t, JudgeConfig{}, writing(d.rows))
-				require.Zero(t, got.Lost+got.OutOfOrder+got.TornReplays+got.Phantom+got.TornTransactions+got.PartitionChanges, "%+v", got)
+				require.Zero(t, got.Lost+got.OutOfOrder+got.PartialReplays+got.Phantom+got.PartialTransactions+got.PartitionChanges, "%+v", got)
 				require.EqualValues(t, []int64{n, n}, []int64{got.Delivered, got.OrderJudged + got.OrderNotJudged})
 				require.Equal(t, d.records()-n, got.Duplicated)
 				if c.want == nil { // what can be judged depends on how keys and sources meet
@@ -413,7 +413,7 @@ func (f injected) found(d *delivery, ordered bool) Report {
 	n, lost := int64(len(d.rows)), int64(f.losses+f.tornTransactions)
 	r := Report{
 		Written: n, Records: d.records(), Delivered: n - lost, Lost: lost, Duplicated: int64(f.duplicates), LongestRepeat: 1,
-		TornTransactions: int64(f.tornTransactions), OrderNotJudged: n - lost, Passes: 1,
+		PartialTransactions: int64(f.tornTransactions), OrderNotJudged: n - lost, Passes: 1,
 	}
 	if ordered {
 		r.OutOfOrder, r.OrderJudged, r.OrderNotJudged = int64(f.swaps), n-lost, 0

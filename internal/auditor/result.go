@@ -73,8 +73,8 @@ func newAuditResult(o Options, written writtenRows, topics *auditTopics, report 
 
 // judgeNoTransactions is for rows that have lost the transaction that inserted them. It takes no verdict back: a torn transaction has a lost row.
 func (r *Result) judgeNoTransactions() {
-	r.TransactionsJudged, r.TornTransactions = false, 0
-	r.leaveOut(audit.TornTransaction)
+	r.TransactionsJudged, r.PartialTransactions = false, 0
+	r.leaveOut(audit.PartialTransaction)
 }
 
 func (r *Result) leaveOut(kind audit.Kind) {
@@ -102,9 +102,9 @@ func (r *Result) Print(w io.Writer) {
 		{"lost", count(r.NotFound == 0, r.Lost), r.lostText()},
 		{"duplicated", count(true, r.Duplicated), fmt.Sprintf("records of rows that had arrived; longest run: %d", r.LongestRepeat)},
 		{"out of order", count(r.OrderJudged > 0 || r.OrderNotJudged == 0, r.OutOfOrder), r.orderText()},
-		{"torn replays", count(true, r.TornReplays), "repetitions that leave a row of their key out"},
+		{"torn replays", count(true, r.PartialReplays), "repetitions that leave a row of their key out"},
 		{"phantom", count(true, r.Phantom), "records of no row, or without an id"},
-		{"torn transactions", count(torn, r.TornTransactions), tornText},
+		{"torn transactions", count(torn, r.PartialTransactions), tornText},
 		{"partition changes", count(true, r.PartitionChanges), r.partitionText()},
 	} {
 		fmt.Fprintf(w, "%s\n", strings.TrimRight(fmt.Sprintf("%-18s %10s  %s", line.name, line.count, line.text), " "))
@@ -203,7 +203,7 @@ func (r *Result) sentence() string {
 
 func exampleText(e *audit.Example) string {
 	text := fmt.Sprintf("%-18s", strings.ReplaceAll(string(e.Kind), "_", " "))
-	if e.Kind == audit.TornTransaction {
+	if e.Kind == audit.PartialTransaction {
 		return fmt.Sprintf("%s transaction %d: %d rows arrived, %d did not", text, e.Transaction, e.Arrived, e.Missing)
 	}
 	text += " id " + orNone([]string{e.ID})

@@ -172,7 +172,7 @@ func merge(runs []Result) (merged Result, spread map[string]Spread) {
 		merged.Duplicated += v.Duplicated
 		merged.OutOfOrder += v.OutOfOrder
 		merged.Phantom += v.Phantom
-		merged.Torn += v.Torn
+		merged.Partial += v.Partial
 		walk(reflect.ValueOf(&runs[i]).Elem(), "", false, func(name string, figure **float64) {
 			if *figure != nil {
 				values[name] = append(values[name], **figure)

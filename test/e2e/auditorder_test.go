@@ -220,7 +220,7 @@ func TestAudit_JudgesTheOrderOfCommits(t *testing.T) {
 	v, code := g.audit(t, "--topic", g.publish(t, tear(t, g.records, torn)))
 	require.Equal(t, 1, code)
 	require.True(t, v.TransactionsJudged)
-	require.EqualValues(t, []int64{torn, torn, 0, 0}, []int64{v.Lost, v.TornTransactions, v.OutOfOrder, v.Duplicated})
+	require.EqualValues(t, []int64{torn, torn, 0, 0}, []int64{v.Lost, v.PartialTransactions, v.OutOfOrder, v.Duplicated})
 
 	g.do(t, "UPDATE outbox SET seen = true WHERE number % 3 = 0") // which gives them another xmin
 	await(t, "statistics of the updates", func() (changed bool, err error) {
@@ -293,7 +293,7 @@ func TestAudit_CallsNothingLostThatRetentionMayHaveRemoved(t *testing.T) {
 	require.NoError(t, err)
 	v, code := g.audit(t)
 	require.Equal(t, []any{1, "not proven", []string{g.topic}}, []any{code, v.Result, v.Removed})
-	require.EqualValues(t, []int64{0, 0, 5}, []int64{v.Lost, v.TornTransactions, v.NotFound})
+	require.EqualValues(t, []int64{0, 0, 5}, []int64{v.Lost, v.PartialTransactions, v.NotFound})
 
 	p := start(t, g.environment(), "audit", "--config", g.file)
 	require.Equal(t, 1, p.wait(t))

@@ -124,7 +124,7 @@ func TestFault08_PromotionWithoutTheEndReportsPhantoms(t *testing.T) {
 			v := p.judge(t)
 			require.Zero(t, v.Lost)
 			require.Zero(t, v.OutOfOrder)
-			require.Zero(t, v.Torn)
+			require.Zero(t, v.Partial)
 			require.EqualValues(t, phantoms, v.Phantom)
 			require.LessOrEqual(t, v.Duplicated, int64(repeats))
 			if c.exactlyOnce {

@@ -209,7 +209,7 @@ func TestFault41_ARequestThatIsCarriedOutLateLosesNothing(t *testing.T) {
 			require.Zero(t, v.Lost)
 			require.Zero(t, v.OutOfOrder)
 			require.Zero(t, v.Phantom)
-			require.Equal(t, int64(1), v.Torn, "the last event of the key is not the newest")
+			require.Equal(t, int64(1), v.Partial, "the last event of the key is not the newest")
 			matrix(t, 41, "dedup "+dedup, fmt.Sprintf("at the broker %v: the request of the killed relay came last, and repeats one batch", all))
 		})
 	}
@@ -305,7 +305,7 @@ func TestFault41_ASnapshotsRequestThatIsCarriedOutLateLosesNothing(t *testing.T)
 	require.Zero(t, v.Lost)
 	require.Zero(t, v.OutOfOrder)
 	require.Zero(t, v.Phantom)
-	require.Equal(t, int64(1), v.Torn, "event 6 follows an old one of its key")
+	require.Equal(t, int64(1), v.Partial, "event 6 follows an old one of its key")
 	matrix(t, 41, "snapshot", fmt.Sprintf("at the broker %v: the request of the killed relay came behind newer rows", all))
 }
 

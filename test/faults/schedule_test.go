@@ -117,7 +117,7 @@ func TestSchedule_RandomFaults(t *testing.T) {
 	require.Zero(t, v.Lost, "lost")
 	require.Zero(t, v.OutOfOrder, "out of order")
 	require.Zero(t, v.Phantom, "published and never committed")
-	require.Zero(t, v.Torn, "repetitions that end too soon")
+	require.Zero(t, v.Partial, "repetitions that end too soon")
 	t.Logf("seed %d, %d faults: %d events, %d repeated: %s", *seed, len(done), v.Written, v.Duplicated, strings.Join(done, ", "))
 	recorder.with(t, func(o *outcome) { o.figures = append(o.figures, fmt.Sprintf("%d faults at random", len(done))) })
 }

@@ -139,7 +139,7 @@ func TestTakeover_AfterACleanStopRepeatsOnlyWhatItSays(t *testing.T) {
 	require.Zero(t, v.Lost)
 	require.Zero(t, v.OutOfOrder)
 	require.Zero(t, v.Phantom)
-	require.Zero(t, v.Torn)
+	require.Zero(t, v.Partial)
 	require.Len(t, repeated, again(t, said))
 
 	s.wayBack(t, process.Signal, len(events), process.Done)
@@ -227,7 +227,7 @@ func TestTakeover_AfterAKillRepeatsWhatDebeziumWouldRepeat(t *testing.T) {
 	require.Zero(t, v.Lost)
 	require.Zero(t, v.OutOfOrder)
 	require.Zero(t, v.Phantom)
-	require.Zero(t, v.Torn)
+	require.Zero(t, v.Partial)
 
 	for i, place := range repeated {
 		require.Equal(t, byDebezium+i, place, "repeated records come first, and in one piece")
