@@ -1,5 +1,6 @@
-// Package auditor runs audits: it reads outbox tables, a slot or a write log on one side and topics on the other, for package audit to judge. It
-// writes nothing but, for a comparison with a prefix, topics of its own. Errors are ready to be printed.
+// Package auditor runs audits: it reads outbox tables, a slot or a write log on one side and
+// topics on the other, for package audit to judge. It writes nothing but, for a comparison with a
+// prefix, topics of its own. Errors are ready to be printed.
 //
 //	auditor.go       Run: one audit of tables or a write log against topics
 //	tables.go        the rows of outbox tables, in one snapshot
