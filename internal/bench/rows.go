@@ -98,8 +98,9 @@ func insertRange(table string) string {
 	return fmt.Sprintf(`INSERT INTO %s (id, aggregate_type, aggregate_id, event_type, payload)
 SELECT pg_catalog.lpad(pg_catalog.to_hex(n), 32, '0')::pg_catalog.uuid,
 	(ARRAY['%s'])[1 + n %% %d::bigint], 'key-' || (n %% %d::bigint)::text, 'created',
-	pg_catalog.format('{"n": %%s, "pad": "%%s"}', n, pg_catalog.substr(
-		pg_catalog.repeat(pg_catalog.md5((n %% %d::bigint)::text), 1 + $3::int / 32), 1,
+	pg_catalog.format('{"n": %%s, "pad": "%%s"}', n,
+		pg_catalog.substr(pg_catalog.repeat(pg_catalog.md5((n %% %d::bigint)::text),
+			1 + $3::int / 32), 1,
 		greatest(1, $3::int - %d - pg_catalog.length(n::text))))::pg_catalog.jsonb
 FROM pg_catalog.generate_series($1::bigint, $2::bigint) n`,
 		table, strings.Join(aggregates, "','"), len(aggregates), keyCount, padCount, len(frame))

@@ -36,7 +36,7 @@ func TestCatalog_AsksManyQuestionsOnOneConnection(t *testing.T) {
 		"current_database() AND pid <> pg_backend_pid()")
 	second := backend()
 	require.NotEqual(t, first, second,
-		"the connection had ended meanwhile: the question is asked again")
+		"the connection had ended: the query runs again")
 	c.Reset()
 	require.NotEqual(t, second, backend())
 }

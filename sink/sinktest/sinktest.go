@@ -22,14 +22,16 @@ type Subject struct {
 	// Topic exists and has Partitions partitions, at least two, and nothing in it.
 	Topic      string
 	Partitions int32
-	// Read returns the records of Topic in the order of each partition, at least n of them. Nil: they cannot be read back.
+	// Read returns the records of Topic in the order of each partition, at least n of them. Nil:
+	// they cannot be read back.
 	Read func(t *testing.T, n int) []Record
-	// Stall makes the broker accept and not answer, until resume is called. Nil: this sink cannot stall.
+	// Stall makes the broker accept and not answer, until resume is called. Nil: this sink cannot
+	// stall.
 	Stall func(t *testing.T) (resume func())
 	// AnyTopic says that there are no unknown topics here.
 	AnyTopic bool
-	// Outlives names functions whose goroutines may be there after Close: of a broker in the same process, or of a library,
-	// if they end by themselves and nothing can hurry them.
+	// Outlives names functions whose goroutines may be there after Close: of a broker in the same
+	// process, or of a library, if they end by themselves and nothing can hurry them.
 	Outlives []string
 }
 
@@ -70,7 +72,8 @@ func Run(t *testing.T, subject func(t *testing.T) Subject) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			subject := subject(t)
-			// The goroutines of the broker behind the sink are there already; those of the sink must be gone at the end.
+			// The goroutines of the broker behind the sink are there already; those of the sink
+			// must be gone at the end.
 			standing := []goleak.Option{goleak.IgnoreCurrent()}
 			for _, function := range subject.Outlives {
 				standing = append(standing, goleak.IgnoreAnyFunction(function))
@@ -83,7 +86,8 @@ func Run(t *testing.T, subject func(t *testing.T) Subject) {
 	}
 }
 
-// requireNoneLeft waits for the end of goroutines. goleak itself waits for half a second, in which a busy machine may not even run them.
+// requireNoneLeft waits for the end of goroutines. goleak itself waits for half a second, in which
+// a busy machine may not even run them.
 func requireNoneLeft(t *testing.T, standing []goleak.Option) {
 	t.Helper()
 	for began := time.Now(); ; {

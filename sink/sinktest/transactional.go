@@ -15,7 +15,8 @@ import (
 
 // TransactionalSubject is a sink.Transactional under test. Each test gets one of its own.
 type TransactionalSubject struct {
-	Open func(ctx context.Context, done sink.Done, committed sink.Committed) (sink.Transactional, error)
+	Open func(ctx context.Context, done sink.Done, committed sink.Committed) (sink.Transactional,
+		error)
 	// Source has never begun.
 	Source sink.Source
 	// Topic exists and has at least two partitions, and nothing in it.
@@ -26,7 +27,8 @@ type TransactionalSubject struct {
 	Outlives []string
 }
 
-// RunTransactional runs what sink.Transactional promises beyond sink.Sink. subject is called once for each test and cleans up with t.Cleanup.
+// RunTransactional runs what sink.Transactional promises beyond sink.Sink. subject is called once
+// for each test and cleans up with t.Cleanup.
 func RunTransactional(t *testing.T, subject func(t *testing.T) TransactionalSubject) {
 	t.Helper()
 	for _, test := range []struct {
@@ -70,7 +72,8 @@ type transactional struct {
 
 func begin(t *testing.T, subject TransactionalSubject, source sink.Source) *transactional {
 	t.Helper()
-	s := &transactional{t: t, subject: subject, reports: newReports(), more: make(chan struct{}, 1)}
+	s := &transactional{t: t, subject: subject, reports: newReports(),
+		more: make(chan struct{}, 1)}
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	var err error
@@ -142,7 +145,8 @@ func (s *transactional) write(ms []*sink.Message) {
 }
 
 func (s *transactional) boundary(lsn pglogrepl.LSN) {
-	s.sink.Boundary(sink.Position{Source: s.subject.Source, LSN: lsn, CommitTime: time.UnixMicro(1_700_000_000_123_456)})
+	s.sink.Boundary(sink.Position{Source: s.subject.Source, LSN: lsn,
+		CommitTime: time.UnixMicro(1_700_000_000_123_456)})
 }
 
 func (s *transactional) close() {
@@ -153,8 +157,9 @@ func (s *transactional) close() {
 	s.reports.requireOnce(s.t)
 }
 
-// requireSeen wants the numbered messages 0 to n-1, once each, ascending in each partition. A commit cannot be undone any more when it is
-// reported, but its markers may still be on their way to the partitions.
+// requireSeen wants the numbered messages 0 to n-1, once each, ascending in each partition. A
+// commit cannot be undone any more when it is reported, but its markers may still be on their way
+// to the partitions.
 func requireSeen(t *testing.T, subject TransactionalSubject, n int) {
 	t.Helper()
 	records := subject.Seen(t)
@@ -166,7 +171,8 @@ func requireSeen(t *testing.T, subject TransactionalSubject, n int) {
 		i := number(t, r.Value)
 		require.False(t, seen[i], "%d is seen twice", i)
 		before, follows := last[r.Partition]
-		require.True(t, !follows || before < i, "partition %d: %d follows %d", r.Partition, i, before)
+		require.True(t, !follows || before < i, "partition %d: %d follows %d", r.Partition, i,
+			before)
 		last[r.Partition], seen[i] = i, true
 	}
 	require.Len(t, seen, n)
@@ -211,7 +217,8 @@ func beginsAtTheStoredPosition(t *testing.T, subject TransactionalSubject) {
 		if i > 0 {
 			require.Equal(t, subject.Source, s.start.Source)
 			require.Equal(t, end-0x10, s.start.LSN)
-			require.True(t, s.start.CommitTime.Equal(time.UnixMicro(1_700_000_000_123_456)), s.start.CommitTime)
+			require.True(t, s.start.CommitTime.Equal(time.UnixMicro(1_700_000_000_123_456)),
+				s.start.CommitTime)
 		}
 		s.write(ms[i*10 : (i+1)*10])
 		s.boundary(end)

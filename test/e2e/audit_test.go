@@ -37,9 +37,9 @@ type audited struct {
 func (s *shop) audit(t testing.TB, args ...string) (audited, int) {
 	t.Helper()
 	p := start(t, s.environment(), append([]string{"audit", "--json", "--config", s.file}, args...)...)
-	code := p.wait(t)
+	code := p.Wait(t)
 	var r audited
-	require.NoError(t, json.Unmarshal(p.stdout.Bytes(), &r), "%s\n%s", p.stdout.String(), p.log.String())
+	require.NoError(t, json.Unmarshal(p.Stdout.Bytes(), &r), "%s\n%s", p.Stdout.String(), p.Log.String())
 	return r, code
 }
 
@@ -87,7 +87,7 @@ route.topic.replacement = %q
 			auditedKeys, from, from+rowsAtOnce-1))
 	}
 	g.awaitConfirmed(t, r)
-	r.stop(t)
+	r.Stop(t)
 	g.records = make([][]*kgo.Record, partitions)
 	for _, record := range g.All(t, g.topic) {
 		g.records[record.Partition] = append(g.records[record.Partition], record)
@@ -247,8 +247,8 @@ func TestAudit_TakesTheTopicsOfTheConfiguration(t *testing.T) {
 
 	// What a person reads.
 	p := start(t, g.environment(), "audit", "--config", g.file)
-	require.Zero(t, p.wait(t))
-	require.Contains(t, p.stdout.String(), "clean: every row arrived exactly once, in order")
+	require.Zero(t, p.Wait(t))
+	require.Contains(t, p.Stdout.String(), "clean: every row arrived exactly once, in order")
 
 	// A row that is not published yet is lost, unless the newest are left out.
 	var until time.Time
@@ -347,7 +347,7 @@ route.topic.replacement = %q
 	r := g.run(t)
 	g.do(t, fmt.Sprintf(`INSERT INTO outbox (id, aggregate_id, written, payload) SELECT n, n %% %d, n, '{}' FROM generate_series(1, %d) n`, keys, rows))
 	g.awaitConfirmed(t, r)
-	r.stop(t)
+	r.Stop(t)
 	records := make([][]*kgo.Record, partitions)
 	for _, record := range g.All(t, g.topic) {
 		records[record.Partition] = append(records[record.Partition], record)
@@ -418,6 +418,6 @@ CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert', publish_
 	env := s.environment()
 	env["POSTRIDER_POSTGRES_URL"] = u.String()
 	p := start(t, env, "audit", "--topic", topic, "--config", s.file)
-	require.Equal(t, 77, p.wait(t), p.log.String())
-	require.Contains(t, p.log.String(), `GRANT SELECT ON "public"."outbox" TO "`+role+`"`)
+	require.Equal(t, 77, p.Wait(t), p.Log.String())
+	require.Contains(t, p.Log.String(), `GRANT SELECT ON "public"."outbox" TO "`+role+`"`)
 }

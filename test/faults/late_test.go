@@ -189,7 +189,7 @@ func TestFault41_ARequestThatIsCarriedOutLateLosesNothing(t *testing.T) {
 			late.armed.Store(true)
 			r.numbered(t, 3, 5, 0)
 			late.wait(t)
-			first.kill(t)
+			first.Kill(t)
 
 			r.bypass()
 			second := r.started(t)
@@ -225,7 +225,7 @@ func TestFault41_ExactlyOnceRefusesARequestThatIsCarriedOutLate(t *testing.T) {
 	late.armed.Store(true)
 	r.numbered(t, 3, 5, 0)
 	late.wait(t)
-	first.kill(t)
+	first.Kill(t)
 
 	r.bypass()
 	second := r.started(t)
@@ -255,7 +255,7 @@ func TestFault41_AKilledRelaySendsNothingMore(t *testing.T) {
 	late.armed.Store(true)
 	r.numbered(t, 3, 3, 900_000) // more than the receiving kernel buffers
 	late.wait(t)
-	first.kill(t)
+	first.Kill(t)
 
 	r.bypass()
 	second := r.started(t)
@@ -284,7 +284,7 @@ func TestFault41_ASnapshotsRequestThatIsCarriedOutLateLosesNothing(t *testing.T)
 	late.armed.Store(true)
 	first := r.start(t)
 	late.wait(t)
-	first.kill(t)
+	first.Kill(t)
 
 	r.bypass()
 	second := r.started(t)
@@ -322,7 +322,7 @@ func TestFault41_ASnapshotsProgressThatArrivesLateDoesNotCount(t *testing.T) {
 	late.armed.Store(true)
 	first := r.start(t)
 	late.wait(t)
-	first.kill(t)
+	first.Kill(t)
 
 	r.bypass()
 	second := r.started(t)

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -39,11 +38,7 @@ func (r *rig) recoverCommand(t testing.TB, args ...string) *exec.Cmd {
 	file := filepath.Join(t.TempDir(), "postrider.toml")
 	require.NoError(t, os.WriteFile(file, []byte(r.config("127.0.0.1:0")), 0o600))
 	cmd := exec.CommandContext(t.Context(), parts.Binary(t), append([]string{"recover", "--config", file}, args...)...)
-	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, "POSTRIDER_") && !strings.HasPrefix(kv, "PG") {
-			cmd.Env = append(cmd.Env, kv)
-		}
-	}
+	cmd.Env = parts.Environment()
 	return cmd
 }
 
@@ -139,9 +134,9 @@ func TestFault10_RecoverAfterTheIdleTimeout(t *testing.T) {
 		})
 	})
 	p := r.start(t)
-	require.Equal(t, 70, p.ended(t, 30*time.Second), "exit code")
-	require.Regexp(t, `is lost \(idle_timeout\): everything before `+r.confirmed(t).String()+` was delivered`, p.said.String())
-	require.Contains(t, p.said.String(), "the gap is from "+r.confirmed(t).String()+" to ")
+	require.Equal(t, 70, p.Wait(t), "exit code")
+	require.Regexp(t, `is lost \(idle_timeout\): everything before `+r.confirmed(t).String()+` was delivered`, p.Log.String())
+	require.Contains(t, p.Log.String(), "the gap is from "+r.confirmed(t).String()+" to ")
 	execute(t, r.dsn, "ALTER SYSTEM SET idle_replication_slot_timeout = 0")
 	execute(t, r.dsn, "SELECT pg_reload_conf()")
 	matrix(t, 10, "idle timeout", recoverExactly(t, r, 400, 100))
@@ -193,7 +188,7 @@ func TestFault10_RecoverIsRepeatedAfterAKillWhileWritersGoOn(t *testing.T) {
 	network := r.throughKafkaProxy(t)
 	r.settings["relay.in_flight_messages"] = "100" // as many chunks as it takes to be killed between two
 	cmd := r.recoverCommand(t, "--publish", "--yes")
-	said := &transcript{}
+	said := &parts.Output{}
 	cmd.Stdout, cmd.Stderr = said, said
 	before := sum(r.broker.EndOffsets(t, "outbox.event."+r.topic))
 	require.NoError(t, cmd.Start())

@@ -69,12 +69,7 @@ func (p *poisonRig) command(ctx context.Context, t testing.TB, args ...string) *
 	file := filepath.Join(t.TempDir(), "postrider.toml")
 	require.NoError(t, os.WriteFile(file, []byte(strings.ReplaceAll(p.config("127.0.0.1:0"), `log.level = "debug"`, `log.level = "info"`)), 0o600))
 	cmd := exec.CommandContext(ctx, parts.Binary(t), append(args, "--config", file)...)
-	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, "POSTRIDER_") && !strings.HasPrefix(kv, "PG") {
-			cmd.Env = append(cmd.Env, kv)
-		}
-	}
-	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0")
+	cmd.Env = parts.Environment()
 	return cmd
 }
 
@@ -390,7 +385,7 @@ func TestFault21_Kill9WritesALetterOnce(t *testing.T) {
 			execute(t, p.dsn, fmt.Sprintf(poisons["bad-headers"].sql, p.topic))
 			bad++
 		}
-		relay.kill(t)
+		relay.Kill(t)
 	}
 	relay := p.started(t)
 	p.drained(t, time.Minute)
@@ -426,7 +421,7 @@ func TestFault19_ATopicThatStaysMissingStopsNoOther(t *testing.T) {
 			mistyped(2)
 			p.row(t, "good", 3)
 			p.drained(t, 9*time.Second) // the topic has been missing for long enough
-			relay.kill(t)
+			relay.Kill(t)
 			mistyped(3)
 			p.row(t, "good", 4)
 			relay = p.started(t)

@@ -40,10 +40,10 @@ var faultsOfASchedule = []struct {
 	name   string
 	strike func(s *scene)
 }{
-	{"relay killed", func(s *scene) { s.p.kill(s.t); s.p = s.r.start(s.t) }},
+	{"relay killed", func(s *scene) { s.p.Kill(s.t); s.p = s.r.start(s.t) }},
 	{"relay stopped", func(s *scene) {
 		s.p.signal(s.t, syscall.SIGTERM)
-		code := s.p.ended(s.t, time.Minute)
+		code := s.p.Wait(s.t)
 		require.Contains(s.t, []int{0, 75}, code, "exit code") // 75 where the broker or the server was not back yet
 		s.p = s.r.start(s.t)
 	}},

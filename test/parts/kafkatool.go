@@ -14,8 +14,8 @@ var kafkaTools = map[string]string{
 	"kafka-topics.sh":  "org.apache.kafka.tools.TopicCommand",
 }
 
-// KafkaTool runs a script of Kafka's, such as kafka-topics.sh, with these arguments, and requires that
-// it succeeds. It needs an exclusive broker, whose jars it takes.
+// KafkaTool runs a script of Kafka's, such as kafka-topics.sh, with these arguments, and requires
+// that it succeeds. It needs an exclusive broker, whose jars it takes.
 func (b *Broker) KafkaTool(t testing.TB, script string, args ...string) {
 	t.Helper()
 	class := kafkaTools[script]

@@ -14,11 +14,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// consumeTimeout bounds every wait for records: a slow machine needs seconds, a lost record forever.
+// consumeTimeout bounds every wait for records: a slow machine needs seconds, a lost record
+// forever.
 const consumeTimeout = time.Minute
 
-// Client opens a client for the test's own reading and writing, past any proxy. It is closed at the end
-// of the test.
+// Client opens a client for the test's own reading and writing, past any proxy. It is closed at
+// the end of the test.
 func (b *Broker) Client(t testing.TB, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
 	client, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(b.direct...)}, opts...)...)
@@ -36,7 +37,8 @@ func (b *Broker) Topic(t testing.TB, partitions int32) string {
 }
 
 // CreateTopic creates a topic with the given settings, if any.
-func (b *Broker) CreateTopic(t testing.TB, name string, partitions int32, configs map[string]string) {
+func (b *Broker) CreateTopic(t testing.TB, name string, partitions int32,
+	configs map[string]string) {
 	t.Helper()
 	request := kmsg.NewPtrCreateTopicsRequest()
 	request.TimeoutMillis = 30_000
@@ -52,9 +54,11 @@ func (b *Broker) CreateTopic(t testing.TB, name string, partitions int32, config
 		response, err := request.RequestWith(t.Context(), client)
 		require.NoError(t, err)
 		require.Len(t, response.Topics, 1)
-		require.NoError(t, kerr.ErrorForCode(response.Topics[0].ErrorCode), "create topic %s", name)
+		require.NoError(t, kerr.ErrorForCode(response.Topics[0].ErrorCode), "create topic %s",
+			name)
 	})
-	// The controller has it; the broker learns of it in a moment, and on a busy machine in a long one.
+	// The controller has it; the broker learns of it in a moment, and on a busy machine in a long
+	// one.
 	for deadline := time.Now().Add(consumeTimeout); b.Partitions(t, name) != partitions; {
 		require.True(t, time.Now().Before(deadline), "topic %s was created and is not there", name)
 	}
@@ -68,17 +72,20 @@ func (b *Broker) DeleteTopic(t testing.TB, name string) {
 	request.TimeoutMillis = 30_000
 	topic := kmsg.NewDeleteTopicsRequestTopic()
 	topic.Topic = kmsg.StringPtr(name)
-	request.Topics, request.TopicNames = append(request.Topics, topic), append(request.TopicNames, name)
+	request.Topics, request.TopicNames = append(request.Topics, topic),
+		append(request.TopicNames, name)
 	b.withClient(t, func(client *kgo.Client) {
 		response, err := request.RequestWith(t.Context(), client)
 		require.NoError(t, err)
 		require.Len(t, response.Topics, 1)
-		require.NoError(t, kerr.ErrorForCode(response.Topics[0].ErrorCode), "delete topic %s", name)
+		require.NoError(t, kerr.ErrorForCode(response.Topics[0].ErrorCode), "delete topic %s",
+			name)
 	})
-	// A broker's metadata forgets the topic first. Until the partitions go, too, it acknowledges records
-	// that go with them.
+	// A broker's metadata forgets the topic first. Until the partitions go, too, it acknowledges
+	// records that go with them.
 	for deadline := time.Now().Add(consumeTimeout); b.hosts(t, name, partitions); {
-		require.True(t, time.Now().Before(deadline), "topic %s was deleted and is still there", name)
+		require.True(t, time.Now().Before(deadline), "topic %s was deleted and is still there",
+			name)
 	}
 }
 
@@ -88,13 +95,18 @@ func (b *Broker) hosts(t testing.TB, topic string, partitions int32) bool {
 	request := endOffsetsRequest(topic, partitions)
 	there := false
 	b.withClient(t, func(client *kgo.Client) {
-		_, err := kmsg.NewPtrMetadataRequest().RequestWith(t.Context(), client) // discovers the brokers
+		// discovers the brokers
+		_, err := kmsg.NewPtrMetadataRequest().RequestWith(t.Context(), client)
 		require.NoError(t, err)
 		for _, broker := range client.DiscoveredBrokers() {
 			answer, err := broker.Request(t.Context(), request)
 			require.NoError(t, err)
 			for _, topic := range answer.(*kmsg.ListOffsetsResponse).Topics {
-				there = there || slices.ContainsFunc(topic.Partitions, func(p kmsg.ListOffsetsResponseTopicPartition) bool { return p.ErrorCode == 0 })
+				there = there ||
+					slices.ContainsFunc(topic.Partitions,
+						func(p kmsg.ListOffsetsResponseTopicPartition) bool {
+							return p.ErrorCode == 0
+						})
 			}
 		}
 	})
@@ -114,7 +126,7 @@ func (b *Broker) Partitions(t testing.TB, topic string) int32 {
 		require.NoError(t, err)
 		require.Len(t, response.Topics, 1)
 		err = kerr.ErrorForCode(response.Topics[0].ErrorCode)
-		if err != kerr.UnknownTopicOrPartition { //nolint:errorlint // ErrorForCode returns the very value
+		if err != kerr.UnknownTopicOrPartition { //nolint:errorlint // that very value
 			require.NoError(t, err)
 		}
 		count = int32(len(response.Topics[0].Partitions))
@@ -136,8 +148,8 @@ func endOffsetsRequest(topic string, partitions int32) *kmsg.ListOffsetsRequest 
 	return request
 }
 
-// EndOffsets returns, for each partition, the offset after the last record that a reader of committed
-// records may see. Markers of transactions take offsets too.
+// EndOffsets returns, for each partition, the offset after the last record that a reader of
+// committed records may see. Markers of transactions take offsets too.
 func (b *Broker) EndOffsets(t testing.TB, topic string) map[int32]int64 {
 	t.Helper()
 	partitions := b.Partitions(t, topic)
@@ -161,27 +173,31 @@ func (b *Broker) EndOffsets(t testing.TB, topic string) map[int32]int64 {
 	return ends
 }
 
-// Consume returns the first n records of the topic, and waits for them. Records of one partition are in
-// order. Uncommitted and aborted ones are not seen.
+// Consume returns the first n records of the topic, and waits for them. Records of one partition
+// are in order. Uncommitted and aborted ones are not seen.
 func (b *Broker) Consume(t testing.TB, topic string, n int) []*kgo.Record {
 	t.Helper()
 	if n == 0 {
 		return nil
 	}
-	records := b.ConsumeUntil(t, []string{topic}, func(records []*kgo.Record) bool { return len(records) >= n })
+	records := b.ConsumeUntil(t, []string{topic},
+		func(records []*kgo.Record) bool { return len(records) >= n })
 	return records[:n]
 }
 
-// ConsumeUntil reads the topics from their start until enough is satisfied with what has been read so
-// far, and returns that. The topics must exist. It fails the test when a minute brings no answer.
-func (b *Broker) ConsumeUntil(t testing.TB, topics []string, enough func([]*kgo.Record) bool) []*kgo.Record {
+// ConsumeUntil reads the topics from their start until enough is satisfied with what has been read
+// so far, and returns that. The topics must exist. It fails the test when a minute brings no
+// answer.
+func (b *Broker) ConsumeUntil(t testing.TB, topics []string,
+	enough func([]*kgo.Record) bool) []*kgo.Record {
 	t.Helper()
 	var records []*kgo.Record
 	b.read(t, topics, func(record *kgo.Record) {
 		if !record.Attrs.IsControl() {
 			records = append(records, record)
 		}
-	}, func() bool { return enough(records) }, func() string { return fmt.Sprintf("%d records", len(records)) })
+	}, func() bool { return enough(records) },
+		func() string { return fmt.Sprintf("%d records", len(records)) })
 	return records
 }
 
@@ -209,10 +225,12 @@ func (b *Broker) All(t testing.TB, topic string) []*kgo.Record {
 }
 
 // read hands over records, markers of transactions included, until done says so.
-func (b *Broker) read(t testing.TB, topics []string, each func(*kgo.Record), done func() bool, soFar func() string) {
+func (b *Broker) read(t testing.TB, topics []string, each func(*kgo.Record), done func() bool,
+	soFar func() string) {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(b.direct...), kgo.ConsumeTopics(topics...),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.KeepControlRecords(), kgo.FetchMaxWait(100*time.Millisecond))
 	require.NoError(t, err)
 	defer client.Close()

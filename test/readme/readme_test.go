@@ -2,16 +2,12 @@
 package readme
 
 import (
-	"bytes"
-	"context"
-	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -19,8 +15,6 @@ import (
 )
 
 func TestMain(m *testing.M) { parts.Main(m) }
-
-const patience = 2 * time.Minute
 
 // blocks returns the contents of the fenced blocks of a language.
 func blocks(t *testing.T, language string) (found []string) {
@@ -32,14 +26,10 @@ func blocks(t *testing.T, language string) (found []string) {
 	return found
 }
 
-func run(t *testing.T, dir, name string, args ...string) (stdout, stderr string, err error) {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
-	var out, errs bytes.Buffer
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &errs
-	err = cmd.Run()
-	return out.String(), errs.String(), err
+func run(t *testing.T, dir string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	p, code := parts.RunRelay(t, parts.RelayConfig{Dir: dir}, args...)
+	return p.Stdout.String(), p.Log.String(), code
 }
 
 // numbers stand for themselves in a comparison of outputs.
@@ -57,8 +47,8 @@ func requirePrinted(t *testing.T, shown string) (stdout string) {
 	args, ok := strings.CutPrefix(command, "$ go run . ")
 	require.True(t, ok, command)
 
-	stdout, stderr, err := run(t, ".", parts.Binary(t), strings.Fields(args)...)
-	require.NoError(t, err, stderr)
+	stdout, stderr, code := run(t, ".", strings.Fields(args)...)
+	require.Zero(t, code, stderr)
 	printed := map[string]bool{}
 	for _, line := range strings.Split(stderr+stdout, "\n") {
 		printed[shape(line)] = true
@@ -99,13 +89,12 @@ func TestREADME_TheConfigurationIsValidAndTheCommandsRun(t *testing.T) {
 	slot := parts.Unique("readme")
 	text += "\n[slot]\nname = \"" + slot + "\"\n[http]\nlisten = \"\"\n"
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "postrider.toml"), []byte(text), 0o600))
-	binary := parts.Binary(t)
 
-	stdout, stderr, err := run(t, dir, binary, "init", "--print-sql")
-	require.NoError(t, err, stderr)
+	stdout, stderr, code := run(t, dir, "init", "--print-sql")
+	require.Zero(t, code, stderr)
 	require.Contains(t, stdout, "CREATE PUBLICATION")
-	_, stderr, err = run(t, dir, binary, "init")
-	require.NoError(t, err, stderr)
+	_, stderr, code = run(t, dir, "init")
+	require.Zero(t, code, stderr)
 
 	for _, line := range strings.Split(strings.TrimSpace(commands[1]), "\n") {
 		line, _, _ = strings.Cut(line, "#")
@@ -113,51 +102,20 @@ func TestREADME_TheConfigurationIsValidAndTheCommandsRun(t *testing.T) {
 		require.Equal(t, "./postrider", args[0])
 		switch args[1] {
 		case "tail", "run": // go on until a signal
-			require.NoError(t, untilItStreams(t, dir, binary, args[1:]...), line)
+			p := parts.StartRelay(t, parts.RelayConfig{Dir: dir}, args[1:]...)
+			p.AwaitLog(t, "streaming started")
+			require.NoError(t, p.Signal(syscall.SIGINT))
+			require.Zero(t, p.Wait(t), line)
 		default:
-			stdout, stderr, err := run(t, dir, binary, args[1:]...)
-			require.NoError(t, err, "%s\n%s%s", line, stdout, stderr)
+			stdout, stderr, code := run(t, dir, args[1:]...)
+			require.Zero(t, code, "%s\n%s%s", line, stdout, stderr)
 		}
 	}
 	for _, args := range [][]string{{"status"}, {"slot", "list"}, {"config", "print"}} {
-		stdout, stderr, err := run(t, dir, binary, args...)
-		var exit *exec.ExitError
-		if errors.As(err, &exit) && args[0] == "status" {
-			err = nil // without a daemon, status may say that something is wrong
+		stdout, stderr, code := run(t, dir, args...)
+		if args[0] != "status" { // without a relay, status may report that something is wrong
+			require.Zero(t, code, "%v\n%s%s", args, stdout, stderr)
 		}
-		require.NoError(t, err, "%v\n%s%s", args, stdout, stderr)
 		require.NotEmpty(t, stdout)
 	}
-}
-
-// untilItStreams starts a command, waits for the line in its log that says it streams, and ends it with SIGINT.
-func untilItStreams(t *testing.T, dir, binary string, args ...string) error {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, args...)
-	cmd.Dir = dir
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	log := &watched{until: "streaming started", seen: cancel}
-	cmd.Stderr = log
-	err := cmd.Run()
-	require.Contains(t, log.text.String(), "streaming started")
-	if cmd.ProcessState.Success() {
-		return nil
-	}
-	return err
-}
-
-// watched calls seen when until has been written to it.
-type watched struct {
-	text  bytes.Buffer
-	until string
-	seen  func()
-}
-
-func (w *watched) Write(p []byte) (int, error) {
-	n, err := w.text.Write(p)
-	if strings.Contains(w.text.String(), w.until) {
-		w.seen()
-	}
-	return n, err
 }

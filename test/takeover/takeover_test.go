@@ -151,7 +151,7 @@ func (s *site) wayBack(t *testing.T, signal func(syscall.Signal) error, before i
 	require.NoError(t, signal(syscall.SIGTERM))
 	select {
 	case <-ended:
-	case <-time.After(patience):
+	case <-time.After(parts.Patience):
 		require.FailNow(t, "postrider does not end")
 	}
 	s.outdateOffset(t)

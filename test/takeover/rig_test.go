@@ -1,13 +1,11 @@
-package handover
+package takeover
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -21,10 +19,6 @@ import (
 
 	"github.com/postrider/postrider/test/parts"
 )
-
-func TestMain(m *testing.M) { parts.Main(m) }
-
-const patience = 2 * time.Minute
 
 // rig is a connector that relays an outbox table, a topic that exists, and one that does not: a row for that one ends the
 // connector after everything before it was published, in the middle of a transaction as well.
@@ -170,7 +164,7 @@ func (r *rig) stopped(wanted func(offset) bool) offset {
 
 func (r *rig) await(done func() bool, otherwise string) {
 	r.t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(parts.Patience)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for !done() {
@@ -185,7 +179,7 @@ func (r *rig) await(done func() bool, otherwise string) {
 func (r *rig) path(name string) string { return filepath.Join(r.dir, name) }
 
 // postrider runs a command with a configuration for the same slot, publication and topics.
-func (r *rig) postrider(args ...string) (stdout, stderr string, err error) {
+func (r *rig) postrider(args ...string) (stdout, stderr string, code int) {
 	r.t.Helper()
 	text := fmt.Sprintf(`
 [postgres]
@@ -204,13 +198,8 @@ brokers = [%q]
 listen = ""
 `, r.db.DSN(), r.name, r.name, r.name+".${routedByValue}", r.broker.Brokers()[0])
 	require.NoError(r.t, os.WriteFile(r.path("postrider.toml"), []byte(text), 0o600))
-	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, parts.Binary(r.t), args...)
-	var out, errs bytes.Buffer
-	cmd.Dir, cmd.Stdout, cmd.Stderr = r.dir, &out, &errs
-	err = cmd.Run()
-	return out.String(), errs.String(), err
+	p, code := parts.RunRelay(r.t, parts.RelayConfig{Dir: r.dir}, args...)
+	return p.Stdout.String(), p.Log.String(), code
 }
 
 var covers = regexp.MustCompile(`the offset covers (\d+) rows published since \S+; (?:none of them is|the last (\d+) are) published again`)
@@ -218,14 +207,15 @@ var covers = regexp.MustCompile(`the offset covers (\d+) rows published since \S
 // advance moves the slot, if Debezium itself has not, and returns how many published rows the offset covers, and how many of them come again.
 func (r *rig) advance(flags ...string) (covered, again int) {
 	r.t.Helper()
-	stdout, stderr, err := r.postrider(append([]string{"slot", "advance", r.name, "--debezium-offsets", "offsets.json", "--yes"}, flags...)...)
-	require.NoError(r.t, err, stdout+stderr)
+	args := []string{"slot", "advance", r.name, "--debezium-offsets", "offsets.json", "--yes"}
+	stdout, stderr, code := r.postrider(append(args, flags...)...)
+	require.Zero(r.t, code, stdout+stderr)
 	if strings.Contains(stdout, "nothing to move") {
 		return 0, 0
 	}
 	match := covers.FindStringSubmatch(stdout)
 	require.NotNil(r.t, match, stdout)
-	covered, err = strconv.Atoi(match[1])
+	covered, err := strconv.Atoi(match[1])
 	require.NoError(r.t, err)
 	if match[2] != "" {
 		again, err = strconv.Atoi(match[2])

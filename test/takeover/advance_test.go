@@ -1,4 +1,4 @@
-package handover
+package takeover
 
 import (
 	"testing"
@@ -157,8 +157,8 @@ func nothing(r *rig) {
 	r.start()
 	r.exec(row("missing", "p1"))
 	r.stopped(func(o offset) bool { return o == offset{} })
-	_, stderr, err := r.postrider("slot", "advance", r.name, "--debezium-offsets", "offsets.json", "--yes")
-	require.Error(r.t, err)
+	_, stderr, code := r.postrider("slot", "advance", r.name, "--debezium-offsets", "offsets.json", "--yes")
+	require.NotZero(r.t, code)
 	require.Contains(r.t, stderr, "no offset is stored")
 	require.Equal(r.t, []string{"p1"}, r.left())
 }
