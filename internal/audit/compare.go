@@ -12,7 +12,7 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// CompareConfig says how two streams of messages are matched.
+// CompareConfig is how two streams of messages are matched.
 type CompareConfig struct {
 	IDHeaders []string // names of the headers that carry an event's id
 	OneSource bool     // there is one table: an id names one event, whatever its topic and key

@@ -119,7 +119,7 @@ func (j *judge) examineLost(ctx context.Context) error {
 	return nil
 }
 
-// rowsOf says how many rows of a transaction arrived, and how many did not.
+// rowsOf counts the rows of a transaction that arrived and those that did not.
 type rowsOf struct{ arrived, missing int64 }
 
 func (j *judge) reportPartial(transactions map[uint64]rowsOf) {

@@ -12,7 +12,7 @@ type Row struct {
 	ID          []byte // unique
 	Key         []byte // rows of one key have an order, that of their commits; nil: it has none
 	Transaction uint64 // zero: not known
-	Judged      bool   // false: its records are no phantoms, and nothing else is said of it
+	Judged      bool   // false: only its records are known, so that they are no phantoms
 }
 
 // Written is what should have been published. Rows gives the same rows in the same order at each
@@ -58,7 +58,7 @@ type Published interface {
 	Records(ctx context.Context, each func(*Record) error) error
 }
 
-// JudgeConfig says how much memory Judge may take, and what it reports.
+// JudgeConfig is the memory that Judge may take, and what it reports.
 type JudgeConfig struct {
 	Memory int64 // in bytes, at least MinMemory
 	// Ordered: the order of Written is that of the commits, as the user claims. It overrides
@@ -73,7 +73,7 @@ type JudgeConfig struct {
 // Report is the result of Judge. An exact relay has zeros from Lost on.
 type Report struct {
 	Written      int64 `json:"written"`       // rows that are judged
-	NotJudged    int64 `json:"not_judged"`    // rows outside of the time that was asked for
+	NotJudged    int64 `json:"not_judged"`    // rows outside of the time that is judged
 	Records      int64 `json:"records"`       // read from the topics, without dead letters
 	Delivered    int64 `json:"delivered"`     // rows that arrived at least once
 	DeadLettered int64 `json:"dead_lettered"` // rows that arrived only as dead letters
@@ -120,10 +120,10 @@ const (
 	bitmaps = 3
 )
 
-// ErrMemory says that the memory does not suffice, and how much would.
+// ErrMemory: the memory does not suffice; its text has the amount that does.
 var ErrMemory = errors.New("not enough memory")
 
-// ErrSameID says that two rows have one id, so that their records look alike.
+// ErrSameID: two rows have one id, so that their records cannot be told apart.
 var ErrSameID = errors.New("two rows have the same id")
 
 // Judge compares what was written with what was published, and blocks until that is done. It holds

@@ -8,8 +8,8 @@ type position struct {
 }
 
 const (
-	sourceUnknown uint16 = iota // nothing says when the row was committed
-	sourceClaimed               // the order of Written, or Commits, says it
+	sourceUnknown uint16 = iota // the place of the commit is not known
+	sourceClaimed               // from the order of Written, or of Commits
 
 	firstSource // of the records' positions
 )

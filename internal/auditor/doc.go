@@ -8,7 +8,7 @@
 //	writelog.go      the lines of a write log
 //	topics.go        the records of topics, up to their ends
 //	id.go            where a record has the id of its row
-//	position.go      where a record says that its row was committed
+//	position.go      the place of the commit in the headers of a record
 //	deadletters.go   which dead letters are of this database
 //	result.go        the report, as text and JSON
 //	compare.go       Compare: a relay whose messages are compared with those of another

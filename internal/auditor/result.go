@@ -154,7 +154,7 @@ func (r *Result) lostText() string {
 		r.NotFound, strings.Join(r.Removed, ", "))
 }
 
-// orderText says whose order it is, and how much of it was judged.
+// orderText names the source of the order, and how much of it was judged.
 func (r *Result) orderText() string {
 	var by string
 	switch {

@@ -21,11 +21,11 @@ import (
 // DefaultName is that of schema, publication and slot, and the beginning of the topics' names.
 const DefaultName = "postrider_bench"
 
-// Config says where to measure, and what.
+// Config is where to measure, and what.
 type Config struct {
 	Postgres  string   // connection string
 	Brokers   []string // host:port
-	BrokerPID int      // of a broker that was started for this; zero: look for it
+	BrokerPID int      // of a broker that was started for this; zero: find it
 	Binary    string   // the relay: a postrider
 	Env       []string // of the relay
 	Set       []string // configuration of the relay, as key=value, below what bench sets
@@ -171,7 +171,7 @@ func (b *bench) setUp(ctx context.Context) error {
 	return nil
 }
 
-// refuse says why an object cannot be made; nil: it exists.
+// refuse is the error for an object that cannot be made; err nil: it exists.
 func (b *bench) refuse(what string, err error) error {
 	var pe *pgconn.PgError
 	// duplicate_schema, duplicate_object

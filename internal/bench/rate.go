@@ -106,7 +106,7 @@ func (r *Result) latencies(load *steady, reader *reader, committed []int64,
 	return counted
 }
 
-// behind says why a rate was not kept up; empty: it was.
+// behind is why a rate was not kept up; empty: it was.
 func (m *Measured) behind() string {
 	switch {
 	case m.Kind != Rate || m.WrittenPerSecond == nil || m.BehindRows == nil:

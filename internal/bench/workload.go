@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Kind says what a workload does.
+// Kind is the kind of a workload.
 type Kind string
 
 // The kinds of workloads.
@@ -26,7 +26,7 @@ type Workload struct {
 	Seconds  float64       `json:"duration_seconds,omitempty"`
 }
 
-// Bounds of what can be asked for.
+// Bounds of a workload.
 const (
 	maxRows     = 50_000_000 // about 1 GiB in bench: it keeps the arrival of each row
 	maxRate     = 1_000_000

@@ -48,7 +48,7 @@ func Topics() []string {
 	return topics
 }
 
-// Config says how much the shop sells.
+// Config is how much the shop sells.
 type Config struct {
 	Rows     int64         // stop after so many; 0: no limit
 	Duration time.Duration // stop after so long; 0: no limit

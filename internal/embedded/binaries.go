@@ -19,7 +19,7 @@ import (
 	"github.com/postrider/postrider/internal/embedded/child"
 )
 
-// DefaultVersion is the major version of PostgreSQL that is started when none is asked for.
+// DefaultVersion is the major version of PostgreSQL that is started when the caller names none.
 const DefaultVersion = "17"
 
 // releases lists, for each major version, the releases to fetch, best first. The later entries are
@@ -32,7 +32,7 @@ var releases = map[string][]string{
 	"18": {"18.6.0", "18.4.0"},
 }
 
-// Versions returns the major versions that StartPostgres knows, oldest first.
+// Versions returns the major versions that StartPostgres accepts, oldest first.
 func Versions() []string {
 	return []string{"14", "15", "16", "17", "18"}
 }
@@ -163,7 +163,7 @@ func fetchServer(ctx context.Context, dir, major, release string) error {
 		}
 	}()
 
-	// The library's download knows no context. When ctx ends first, its goroutine is left to
+	// The library's download takes no context. When ctx ends first, its goroutine is left to
 	// finish on its own, in a directory that is removed.
 	result := make(chan error, 1)
 	go func() { result <- library.Start() }()

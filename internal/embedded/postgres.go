@@ -31,7 +31,7 @@ type PostgresConfig struct {
 	// Params are settings for postgresql.conf, over the package's own (wal_level=logical, 20 slots
 	// and walsenders, fsync off). ALTER SYSTEM overrides both.
 	Params map[string]string
-	// Password of the superuser. Empty means that no connection is asked for one; otherwise all
+	// Password of the superuser. Empty means that no connection needs one; otherwise all
 	// need it, with SCRAM.
 	Password string
 	// HBA replaces pg_hba.conf. Empty means what Password implies.

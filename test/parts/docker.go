@@ -14,7 +14,7 @@ import (
 // errNoDocker means that no engine answers. The next source is then tried without a message.
 var errNoDocker = errors.New("no Docker engine answers")
 
-// dockerPool asks once whether an engine answers.
+// dockerPool connects to the engine once.
 var dockerPool = sync.OnceValues(func() (*dockertest.Pool, error) {
 	if os.Getenv("DOCKER_HOST") == "" && os.Getenv("DOCKER_MACHINE_NAME") == "" {
 		if _, err := os.Stat("/var/run/docker.sock"); err != nil {

@@ -16,7 +16,7 @@ import (
 
 var javaMajor = regexp.MustCompile(`version "(\d+)`)
 
-// checkJava tells what to install when there is no Java that Kafka runs on.
+// checkJava returns an error with what to install, when there is no Java that Kafka runs on.
 func checkJava(ctx context.Context) error {
 	text, err := exec.CommandContext(ctx, "java", "-version").CombinedOutput()
 	if err != nil {
@@ -60,9 +60,9 @@ func fetchJars(ctx context.Context, name string, pom []byte, dir string) error {
 	}
 	cmd := exec.CommandContext(ctx, "mvn", "-q", "-B", "-f", file,
 		"dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory="+dir)
-	if said, err := cmd.CombinedOutput(); err != nil {
+	if output, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("fetch the jars of %s with Maven: %w\n%s", name, err,
-			lastPart(string(said), 2000))
+			lastPart(string(output), 2000))
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/postrider/postrider/internal/embedded/child"
 )
 
-// KafkaConfig says how an exclusive broker differs from a plain one.
+// KafkaConfig is how an exclusive broker differs from a plain one.
 type KafkaConfig struct {
 	// ThroughProxy puts a Proxy before the broker: Brokers leads through it, and so does every
 	// address that the broker advertises there. The helpers of this package go past it.
@@ -38,7 +38,7 @@ type KafkaConfig struct {
 type Broker struct {
 	// Real is false for the in-process stand-in.
 	Real bool
-	// Proxy stands before the broker if it was asked for, else nil.
+	// Proxy is in front of the broker; nil: there is none.
 	Proxy *Proxy
 
 	clients []string          // where the code under test connects
@@ -137,7 +137,7 @@ func startKafkaContainer(ctx context.Context) (*Broker, error) {
 	if image == "" {
 		image = "apache/kafka:" + KafkaVersion
 	}
-	// The broker tells its clients where it is, so the port has to be known before it starts.
+	// The broker announces its address to its clients, so it needs its port when it starts.
 	port, err := child.FreePort()
 	if err != nil {
 		return nil, err

@@ -220,9 +220,9 @@ func formatKafka(ctx context.Context, jars, dir string) error {
 	}
 	cmd := exec.CommandContext(ctx, "java", append(javaFlags(jars), "kafka.tools.StorageTool",
 		"format", "--cluster-id", "cG9zdHJpZGVyLXRlc3RzLQ", "--config", properties)...)
-	if said, err := cmd.CombinedOutput(); err != nil {
+	if output, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("format Kafka's data directory: %w\n%s", err,
-			lastPart(string(said), 2000))
+			lastPart(string(output), 2000))
 	}
 	return nil
 }

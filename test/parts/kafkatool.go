@@ -22,6 +22,6 @@ func (b *Broker) KafkaTool(t testing.TB, script string, args ...string) {
 	require.NotEmpty(t, class, "what does %s run?", script)
 	own := b.own(t)
 	args = append(append(javaFlags(own.jars), own.classes, class), args...)
-	said, err := exec.CommandContext(t.Context(), "java", args...).CombinedOutput()
-	require.NoError(t, err, "%s", said)
+	output, err := exec.CommandContext(t.Context(), "java", args...).CombinedOutput()
+	require.NoError(t, err, "%s", output)
 }

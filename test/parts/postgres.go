@@ -234,8 +234,8 @@ func majorVersion(conn *pgx.Conn) string {
 // imageVersion stands for the major version in the name of an image.
 const imageVersion = "VERSION"
 
-// oneImage tells that the environment names an image of one version, which will do for tests that
-// take any.
+// oneImage reports whether the environment names an image of one version, which will do for tests
+// that take any.
 func oneImage() bool {
 	image := os.Getenv("POSTRIDER_TEST_POSTGRES_IMAGE")
 	return image != "" && !strings.Contains(image, imageVersion)
@@ -243,8 +243,8 @@ func oneImage() bool {
 
 // dockerServer runs the official image, or the one that POSTRIDER_TEST_POSTGRES_IMAGE names, in
 // which VERSION stands for the major version. It has to understand the official image's
-// environment. An image without VERSION in its name serves only tests that take the version that it
-// holds.
+// environment. An image without VERSION in its name serves only tests that take the version that
+// it holds.
 func dockerServer(ctx context.Context, version string) (*server, error) {
 	image := os.Getenv("POSTRIDER_TEST_POSTGRES_IMAGE")
 	if image == "" {
@@ -291,7 +291,7 @@ func dockerServer(ctx context.Context, version string) (*server, error) {
 // eventually repeats try until it succeeds, or ctx ends, or two minutes have passed; then the last
 // error tells why.
 func eventually(ctx context.Context, try func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
