@@ -157,19 +157,3 @@ func pipeline(ctx context.Context, conn *pgx.Conn, name string, transactions [][
 	}
 	return p.Close()
 }
-
-// waitUntil returns false when ctx ended first.
-func waitUntil(ctx context.Context, due time.Time) bool {
-	wait := time.Until(due)
-	if wait <= 0 {
-		return ctx.Err() == nil
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}

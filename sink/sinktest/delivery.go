@@ -96,20 +96,24 @@ func deliversInOrderPerPartition(t *testing.T, s *session) {
 	requireDelivered(t, s, len(ms))
 }
 
-// requireDelivered wants the numbered messages 0 to n-1 in the topic, once each, ascending in each
-// partition.
+// requireDelivered requires the numbered messages 0 to n-1 in the topic.
 func requireDelivered(t *testing.T, s *session, n int) {
 	t.Helper()
-	if !s.readable() {
-		return
+	if s.readable() {
+		requireNumbered(t, s.read(n), n)
 	}
+}
+
+// requireNumbered requires the numbered messages 0 to n-1, once each, ascending in each partition.
+func requireNumbered(t *testing.T, records []Record, n int) {
+	t.Helper()
 	last, seen := map[int32]int{}, map[int]bool{}
-	for _, r := range s.read(n) {
+	for _, r := range records {
 		i := number(t, r.Value)
 		require.False(t, seen[i], "%d was delivered twice", i)
 		before, follows := last[r.Partition]
-		require.True(t, !follows || before < i, "partition %d: %d follows %d", r.Partition, i,
-			before)
+		require.True(t, !follows || before < i,
+			"partition %d: %d follows %d", r.Partition, i, before)
 		last[r.Partition], seen[i] = i, true
 	}
 	require.Len(t, seen, n)

@@ -1,4 +1,10 @@
 // Package sinktest is the contract of package sink as a test suite. Every sink runs it.
+//
+//	sinktest.go      Run: the suite, and the session of a test
+//	delivery.go      what a sink delivers, and where
+//	ending.go        Close, stalls and contexts that end
+//	reports.go       what a sink has reported
+//	transactional.go RunTransactional: what sink.Transactional promises on top
 package sinktest
 
 import (
@@ -72,18 +78,23 @@ func Run(t *testing.T, subject func(t *testing.T) Subject) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			subject := subject(t)
-			// The goroutines of the broker behind the sink are there already; those of the sink
-			// must be gone at the end.
-			standing := []goleak.Option{goleak.IgnoreCurrent()}
-			for _, function := range subject.Outlives {
-				standing = append(standing, goleak.IgnoreAnyFunction(function))
-			}
+			standing := standing(subject.Outlives)
 			s := open(t, subject)
 			test.run(t, s)
 			s.close()
 			requireNoneLeft(t, standing)
 		})
 	}
+}
+
+// standing ignores the goroutines that exist before the sink is opened, such as those of a broker,
+// and those of the named functions.
+func standing(outlives []string) []goleak.Option {
+	options := []goleak.Option{goleak.IgnoreCurrent()}
+	for _, function := range outlives {
+		options = append(options, goleak.IgnoreAnyFunction(function))
+	}
+	return options
 }
 
 // requireNoneLeft waits for the end of goroutines. goleak itself waits for half a second, in which
