@@ -19,7 +19,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/postrider/postrider/internal/embedded/child"
 	"github.com/postrider/postrider/test/parts"
 )
 
@@ -363,13 +362,9 @@ func TestFault41_ARedrivesRequestThatIsCarriedOutLateRepeatsNothing(t *testing.T
 	p.settings["sink.kafka.max_message_bytes"] = "1000000"
 	late := p.holdRequest(t, "event 3")
 	late.armed.Store(true)
-	cmd := p.command(t.Context(), t, "deadletter", "redrive", "--all", "--yes")
-	cmd.SysProcAttr = &syscall.SysProcAttr{}
-	first, err := child.Start(cmd, syscall.SIGKILL)
-	require.NoError(t, err)
+	first := p.startCommand(t, "deadletter", "redrive", "--all", "--yes")
 	late.wait(t)
-	require.NoError(t, first.Signal(syscall.SIGKILL))
-	<-first.Done
+	first.Kill(t)
 
 	p.bypass()
 	_, errs, code := p.cli(t, "deadletter", "redrive", "--all", "--yes")
