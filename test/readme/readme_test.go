@@ -20,7 +20,8 @@ func TestMain(m *testing.M) { parts.Main(m) }
 func blocks(t *testing.T, language string) (found []string) {
 	text, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
-	for _, m := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllSubmatch(text,
+		-1) {
 		found = append(found, string(m[1]))
 	}
 	return found
@@ -37,10 +38,12 @@ var numbers = regexp.MustCompile(`[0-9][0-9,]*(\.[0-9]+)?`)
 
 // shape is a line without its numbers and its widths.
 func shape(line string) string {
-	return strings.Join(strings.Fields(numbers.ReplaceAllString(regexp.MustCompile(`KiB|MiB`).ReplaceAllString(line, "B"), "0")), " ")
+	line = regexp.MustCompile(`KiB|MiB`).ReplaceAllString(line, "B")
+	return strings.Join(strings.Fields(numbers.ReplaceAllString(line, "0")), " ")
 }
 
-// requirePrinted runs a command that README.md shows, and wants each line that it shows to be printed but for the numbers. It returns what went to stdout.
+// requirePrinted runs a command that README.md shows, and wants each line that it shows to be
+// printed but for the numbers. It returns what went to stdout.
 func requirePrinted(t *testing.T, shown string) (stdout string) {
 	t.Helper()
 	command, output, _ := strings.Cut(shown, "\n")
@@ -57,7 +60,8 @@ func requirePrinted(t *testing.T, shown string) (stdout string) {
 		if strings.Contains(line, "slot lag") {
 			continue // a look every five seconds: on a fast machine the demo may be over before
 		}
-		require.True(t, printed[shape(line)], "README.md shows %q, the command printed:\n%s%s", line, stderr, stdout)
+		require.True(t, printed[shape(line)], "README.md shows %q, the command printed:\n%s%s",
+			line, stderr, stdout)
 	}
 	return stdout
 }
@@ -67,9 +71,11 @@ func TestREADME_TheCommandsPrintWhatItShows(t *testing.T) {
 	require.Len(t, shown, 3)
 	require.Equal(t, "$ go test ./...\n", shown[1], "which is what runs this test")
 	demo := requirePrinted(t, shown[0])
-	require.Contains(t, demo, "audit: written 5000, delivered 5000, lost 0, duplicated 0, out of order 0")
+	require.Contains(t, demo,
+		"audit: written 5000, delivered 5000, lost 0, duplicated 0, out of order 0")
 	bench := requirePrinted(t, shown[2])
-	require.Contains(t, bench, "audit: written 20000, delivered 20000, lost 0, duplicated 0, out of order 0")
+	require.Contains(t, bench,
+		"audit: written 20000, delivered 20000, lost 0, duplicated 0, out of order 0")
 }
 
 func TestREADME_TheConfigurationIsValidAndTheCommandsRun(t *testing.T) {

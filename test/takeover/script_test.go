@@ -32,7 +32,8 @@ func newOperator(t *testing.T, variables map[string]string) *operator {
 	for _, section := range strings.Split(string(page), "\n## ")[1:] {
 		heading, text, _ := strings.Cut(section, "\n")
 		var blocks []string
-		for _, m := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(text, -1) {
+		for _, m := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(text,
+			-1) {
 			blocks = append(blocks, m[1])
 		}
 		if len(blocks) > 0 {
