@@ -34,7 +34,7 @@
 //   - decode.go makes events (event.go) in a batch (batch.go), tuple.go the values of a row;
 //   - status.go sends statuses;
 //   - history.go tells servers and branches of their history apart; errors.go has the errors;
-//   - scan.go reads what a slot would send: handover.go finds where another reader has stopped,
+//   - peek.go reads what a slot would send: handover.go finds where another reader has stopped,
 //     transaction.go finds one transaction;
 //   - config.go is the section [replication], assignment.go its partitions.
 package replication

@@ -4,8 +4,8 @@
 // It is pure: no I/O but the functions it is given, no goroutine. Only the ids of runs and spans
 // differ from one start to the next.
 //
-//   - router.go finds the rule set of an event and makes the message; rules.go divides tables
-//     among rule sets;
+//   - router.go finds the rule set of an event, route.go makes the message; rules.go divides
+//     tables among rule sets;
 //   - config.go has the options, validate.go their checks;
 //   - columns.go is the plan of a relation: which column is what; table.go what the catalog adds;
 //   - topic.go names the topic; header.go, tracing.go, position.go make headers; placement.go

@@ -1,7 +1,8 @@
 // Package audit compares what was written with what arrived.
 //
-// Who writes numbers the events of a key 1, 2, 3, ... in commit order, and reports each event that was committed; who reads
-// reports each event that it receives. The verdict then needs one bit per event.
+// The writer numbers the events of a key 1, 2, 3, ... in commit order and reports each event that
+// was committed; the reader reports each event that it receives. The verdict then needs one bit
+// per event.
 //
 //	audit.go      Tally: counts numbered events of both sides while they come
 //	judge.go      Judge: compares what was written with what was published
@@ -14,19 +15,16 @@
 //	waiting.go    messages that wait for that of the other side
 //	difference.go what differs in two messages of the same event
 //	hint.go       why a member differs, where that is known
+//	text.go       texts in the form that a converter of Kafka Connect gives them
 package audit
 
 import "sync"
 
 // Tally counts both sides. All methods are safe for concurrent use.
 type Tally struct {
-	mu         sync.Mutex
-	keys       map[string]*key
-	written    int64
-	delivered  int64 // first receipts
-	duplicated int64
-	outOfOrder int64
-	torn       int64
+	mu      sync.Mutex
+	keys    map[string]*key
+	verdict Verdict // without Lost and Phantom, which only Verdict can count
 }
 
 type key struct {
@@ -36,45 +34,43 @@ type key struct {
 	seen     []uint64 // bit n-1: number n arrived
 }
 
-// Verdict is the result. All but Written and Delivered are zero for a relay that is exact.
+// Verdict is the result. All but Written and Delivered are zero for an exact relay.
 type Verdict struct {
 	Written    int64 `json:"written"`
 	Delivered  int64 `json:"delivered"`    // events that arrived at least once
 	Lost       int64 `json:"lost"`         // committed and never received
 	Duplicated int64 `json:"duplicated"`   // receipts after the first
-	OutOfOrder int64 `json:"out_of_order"` // first receipts after that of a later event of the same key
+	OutOfOrder int64 `json:"out_of_order"` // first receipts behind a later event of their key
 	Phantom    int64 `json:"phantom"`      // received and never committed
-	// Torn counts receipts that leave out the event before them: the one received last for the key is neither the one before,
-	// nor the same, nor a later one. A repetition that goes on to where it began leaves none; one that stops
-	// halfway leaves whoever keeps the last event of a key with an old one.
-	Torn int64 `json:"torn"`
+	// Partial counts receipts that skip the event before them: the last receipt of their key is an
+	// event older than that. A repetition that runs up to where it began has none. One that stops
+	// halfway leaves consumers that keep the last event of a key with an old one.
+	Partial int64 `json:"torn"`
 }
 
-// Clean tells whether nothing is wrong.
-func (v Verdict) Clean() bool {
-	return v.Lost == 0 && v.Duplicated == 0 && v.OutOfOrder == 0 && v.Phantom == 0 && v.Torn == 0
-}
+// Clean reports whether nothing is wrong.
+func (v Verdict) Clean() bool { return v == Verdict{Written: v.Written, Delivered: v.Delivered} }
 
 // New makes an empty tally.
 func New() *Tally { return &Tally{keys: map[string]*key{}} }
 
-// Wrote reports that event number of a key was committed. The numbers of a key begin at 1, leave nothing out, and
-// may be reported in any order.
+// Wrote reports that event number of a key was committed. The numbers of a key begin at 1, have no
+// gaps, and may be reported in any order.
 func (t *Tally) Wrote(k string, number uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.written++
+	t.verdict.Written++
 	e := t.keyLocked(k)
 	e.written = max(e.written, number)
 }
 
-// Received reports that event number of a key arrived, and tells whether it is the first time.
+// Received reports that event number of a key arrived, and returns whether it is the first time.
 func (t *Tally) Received(k string, number uint64) (first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.keyLocked(k)
 	if number > e.latest+1 {
-		t.torn++
+		t.verdict.Partial++
 	}
 	e.latest = number
 	word, bit := (number-1)/64, uint64(1)<<((number-1)%64)
@@ -82,30 +78,30 @@ func (t *Tally) Received(k string, number uint64) (first bool) {
 		e.seen = append(e.seen, 0)
 	}
 	if e.seen[word]&bit != 0 {
-		t.duplicated++
+		t.verdict.Duplicated++
 		return false
 	}
 	e.seen[word] |= bit
-	t.delivered++
+	t.verdict.Delivered++
 	if number < e.received {
-		t.outOfOrder++
+		t.verdict.OutOfOrder++
 	}
 	e.received = max(e.received, number)
 	return true
 }
 
-// Counts are the events committed and the events that arrived so far.
+// Counts returns how many events were committed and how many arrived so far.
 func (t *Tally) Counts() (written, delivered int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.written, t.delivered
+	return t.verdict.Written, t.verdict.Delivered
 }
 
 // Verdict judges what has been reported so far.
 func (t *Tally) Verdict() Verdict {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	v := Verdict{Written: t.written, Delivered: t.delivered, Duplicated: t.duplicated, OutOfOrder: t.outOfOrder, Torn: t.torn}
+	v := t.verdict
 	for _, e := range t.keys {
 		for n := uint64(1); n <= max(e.written, uint64(len(e.seen))*64); n++ {
 			arrived := (n-1)/64 < uint64(len(e.seen)) && e.seen[(n-1)/64]&(1<<((n-1)%64)) != 0

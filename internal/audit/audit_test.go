@@ -29,7 +29,7 @@ func TestVerdict_FindsALostEvent(t *testing.T) {
 	tally.Wrote("a", 101)
 	tally.Wrote("a", 102)
 	tally.Received("a", 102)
-	require.Equal(t, Verdict{Written: 202, Delivered: 201, Lost: 1, Torn: 1}, tally.Verdict())
+	require.Equal(t, Verdict{Written: 202, Delivered: 201, Lost: 1, Partial: 1}, tally.Verdict())
 }
 
 func TestVerdict_FindsALostKey(t *testing.T) {
@@ -70,7 +70,7 @@ func TestVerdict_AcceptsARepetitionThatGoesOnToItsBeginning(t *testing.T) {
 	tally.Received("a", 101)
 	v := tally.Verdict()
 	require.Equal(t, int64(11), v.Duplicated)
-	require.Zero(t, v.Torn)
+	require.Zero(t, v.Partial)
 }
 
 func TestVerdict_FindsARepetitionThatEndsTooSoon(t *testing.T) {
@@ -78,5 +78,5 @@ func TestVerdict_FindsARepetitionThatEndsTooSoon(t *testing.T) {
 	tally.Received("a", 90)
 	tally.Wrote("a", 101)
 	tally.Received("a", 101)
-	require.Equal(t, int64(1), tally.Verdict().Torn)
+	require.Equal(t, int64(1), tally.Verdict().Partial)
 }

@@ -3,7 +3,6 @@ package audit
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -13,23 +12,27 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// CompareConfig says how two streams of messages are matched.
+// CompareConfig is how two streams of messages are matched.
 type CompareConfig struct {
-	IDHeaders  []string                                            // names of the headers that carry an event's id
-	OneSource  bool                                                // there is one table: an id names one event, whatever its topic and key
-	TimeColumn func(relation string) bool                          // whether the time of its messages comes from a column; otherwise it is a clock, which is not compared
-	Partition  func(m *sink.Message) (partition int32, known bool) // where a message of ours goes
-	Settle     time.Duration                                       // how long a message waits for that of the other side
-	MaxWaiting int                                                 // messages of both sides that may wait
-	MaxBytes   int64                                               // of their keys, values and headers
-	MaxDetails int                                                 // differing events, and messages of one side, that are reported in detail
+	IDHeaders []string // names of the headers that carry an event's id
+	OneSource bool     // there is one table: an id names one event, whatever its topic and key
+	// TimeColumn reports whether the time of a relation's messages comes from a column. Otherwise
+	// it is that of a clock, which is not compared.
+	TimeColumn func(relation string) bool
+	// Partition returns where a message of ours goes.
+	Partition  func(m *sink.Message) (partition int32, known bool)
+	Settle     time.Duration // how long a message waits for that of the other side
+	MaxWaiting int           // messages of both sides that may wait
+	MaxBytes   int64         // of their keys, values and headers
+	MaxDetails int           // differing events, and messages of one side, reported in detail
 }
 
-// Comparison matches the messages that postrider makes with those that another relay published, and compares each pair. What waits for its
-// other side is bounded. All methods are safe for concurrent use; none blocks.
+// Comparison matches the messages that postrider makes with those that another relay published,
+// and compares each pair. The number of messages that wait for their other side is bounded. All
+// methods are safe for concurrent use; none blocks.
 //
-// The other relay began earlier and goes on after the end. What it published of rows that were committed before we began can only be told by its
-// place: nothing behind it in its partition had been matched. See leftAside.
+// The other relay began earlier and goes on after the end. Its messages of rows that were
+// committed before the comparison began are known by their place only: see leftAsideLocked.
 type Comparison struct {
 	cfg CompareConfig
 
@@ -38,8 +41,8 @@ type Comparison struct {
 	sequence     uint64
 	closed       bool
 	firstMatch   time.Time            // zero: none yet
-	matched      map[place]uint64     // sequence of the first matched message of theirs in a partition
-	known        recent[fate]         // messages of theirs that were matched, and ids of ours that were given up
+	matched      map[place]uint64     // by partition: sequence of their first matched message
+	known        recent[fate]         // matched messages of theirs, missing ids of ours
 	last         recent[orderedMatch] // by topic and key
 	hints        map[string]int64
 	report       CompareReport
@@ -57,29 +60,31 @@ const (
 	fateMissing
 )
 
-// orderedMatch is the pair of a key that is last in our order.
+// orderedMatch is the pair of a key that is last in our order, by its sequence on both sides.
 type orderedMatch struct {
 	ours, theirs uint64
 	partition    int32 // of theirs: nothing orders two partitions
 }
 
-// startGrace is how long after the first match a partition without any may still bring what was committed before we began. A relay
-// publishes in commit order, so it is the time by which partitions are read unevenly.
+// startGrace is how long after the first match a partition without a match may bring messages of
+// rows from before the beginning. A relay publishes in commit order, so it covers the time by
+// which partitions are read unevenly.
 const startGrace = 5 * time.Second
 
-// recentEntries is how many messages, and how many keys, are remembered to recognise repetitions.
+// recentEntries is how many messages, and how many keys, are kept to recognise repetitions.
 const recentEntries = 200_000
 
-// NewComparison makes an empty one.
+// NewComparison makes an empty comparison.
 func NewComparison(cfg CompareConfig) *Comparison {
 	return &Comparison{
-		cfg: cfg, ours: newWaiting(), theirs: newWaiting(), matched: map[place]uint64{}, hints: map[string]int64{},
+		cfg: cfg, ours: newWaiting(), theirs: newWaiting(),
+		matched: map[place]uint64{}, hints: map[string]int64{},
 		known: newRecent[fate](recentEntries), last: newRecent[orderedMatch](recentEntries),
 		report: CompareReport{Members: map[string]int64{}},
 	}
 }
 
-// Ours takes a message that postrider made. It is not kept; its slices are only until it returns.
+// Ours takes a message that postrider made. It keeps neither the message nor its slices.
 func (c *Comparison) Ours(m *sink.Message, now time.Time) {
 	c.add(&entry{m: *m, id: cmp.Or(c.idOf(m), m.Origin.EventID), ours: true, at: now})
 }
@@ -104,7 +109,8 @@ func (c *Comparison) add(e *entry) {
 		return
 	}
 	c.sideLocked(e.ours).add(e)
-	for c.ours.count+c.theirs.count > c.cfg.MaxWaiting || c.ours.bytes+c.theirs.bytes > c.cfg.MaxBytes {
+	for c.ours.count+c.theirs.count > c.cfg.MaxWaiting ||
+		c.ours.bytes+c.theirs.bytes > c.cfg.MaxBytes {
 		c.resolveLocked(c.oldestLocked(), true)
 	}
 }
@@ -139,11 +145,13 @@ func (c *Comparison) matchLocked(e *entry) *entry {
 	}
 	// Without an id on one side: the same topic, key and value.
 	return other.find(e.topicAndKey(), func(o *entry) bool {
-		return (e.id == "" || o.id == "") && bytes.Equal(o.m.Value, e.m.Value) && (o.m.Value == nil) == (e.m.Value == nil)
+		return (e.id == "" || o.id == "") &&
+			bytes.Equal(o.m.Value, e.m.Value) && (o.m.Value == nil) == (e.m.Value == nil)
 	})
 }
 
-// guessLocked finds the other side of a message that has waited long enough: the same id elsewhere, or the next of the same key.
+// guessLocked finds the other side of a message that has waited long enough: the same id
+// elsewhere, or the next of the same key.
 func (c *Comparison) guessLocked(e *entry) *entry {
 	other := c.sideLocked(!e.ours)
 	if e.id != "" {
@@ -192,20 +200,24 @@ func (c *Comparison) pairLocked(a, b *entry) {
 	}
 	if len(c.report.Differences) < c.cfg.MaxDetails {
 		c.report.Differences = append(c.report.Differences, Difference{
-			EventID: strings.Clone(cmp.Or(ours.m.Origin.EventID, ours.id)), LSN: ours.m.Origin.LSN.String(), Table: ours.m.Origin.Relation,
-			Topic: theirs.m.Topic, Partition: theirs.m.Partition, Offset: theirs.offset, Members: members,
+			EventID: strings.Clone(cmp.Or(ours.m.Origin.EventID, ours.id)),
+			LSN:     ours.m.Origin.LSN.String(), Table: ours.m.Origin.Relation,
+			Topic: theirs.m.Topic, Partition: theirs.m.Partition, Offset: theirs.offset,
+			Members: members,
 		})
 	}
 }
 
-// orderLocked counts a pair that stands on the two sides differently to the pair of its key that is last with us.
+// orderLocked counts a pair that the two sides have in another order, compared with the pair of
+// its key that is last in ours.
 func (c *Comparison) orderLocked(ours, theirs *entry) {
 	if ours.m.Key == nil || theirs.m.Key == nil {
 		return // no key, no order
 	}
 	key := theirs.topicAndKey()
 	last, ok := c.last.get(key)
-	if ok && last.partition == theirs.m.Partition && (ours.sequence > last.ours) != (theirs.sequence > last.theirs) {
+	if ok && last.partition == theirs.m.Partition &&
+		(ours.sequence > last.ours) != (theirs.sequence > last.theirs) {
 		c.report.OutOfOrder++
 	}
 	if !ok || ours.sequence > last.ours {
@@ -213,7 +225,7 @@ func (c *Comparison) orderLocked(ours, theirs *entry) {
 	}
 }
 
-// Expire gives up what has waited for longer than the settle time. Call it now and then.
+// Expire decides about messages that have waited for longer than the settle time. Call it often.
 func (c *Comparison) Expire(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -224,20 +236,23 @@ func (c *Comparison) Expire(now time.Time) {
 	}
 }
 
-// Close ends the counting: a message that comes later is of use only to one that waits already.
+// Close ends the counting: a message that comes later only completes one that waits already.
 func (c *Comparison) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
 }
 
-// Settled tells, after Close, whether nothing that counts is waiting any more: a repetition, and what stands before all matches, does not.
+// Settled reports, after Close, whether no message waits that counts: repetitions, and messages of
+// rows from before the beginning, do not.
 func (c *Comparison) Settled() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.ours.contains(func(e *entry) bool { return !e.late }) && !c.theirs.contains(func(e *entry) bool {
-		return !e.late && !c.repeatsLocked(e) && (c.firstMatch.IsZero() || !c.leftAsideLocked(e))
-	})
+	counts := func(e *entry) bool {
+		return !e.late && (e.ours || !c.repeatsLocked(e) &&
+			(c.firstMatch.IsZero() || !c.leftAsideLocked(e)))
+	}
+	return !c.ours.contains(counts) && !c.theirs.contains(counts)
 }
 
 func (c *Comparison) repeatsLocked(e *entry) bool {
@@ -245,7 +260,8 @@ func (c *Comparison) repeatsLocked(e *entry) bool {
 	return f == fateMatched
 }
 
-// resolveLocked decides about a message whose other side has not come. capped: there was no room for it to wait longer.
+// resolveLocked decides about a message whose other side has not come. capped: it could not wait
+// for longer, for want of room.
 func (c *Comparison) resolveLocked(e *entry, capped bool) {
 	if other := c.guessLocked(e); other != nil {
 		c.pairLocked(e, other)
@@ -256,14 +272,13 @@ func (c *Comparison) resolveLocked(e *entry, capped bool) {
 		return
 	}
 	if e.ours {
-		switch {
-		case capped:
+		if capped {
 			c.report.GivenUp++
-		default:
-			c.report.OnlyPostrider++
-			c.known.put(e.idAlone(), fateMissing)
-			c.unmatchedLocked(e, "postrider")
+			return
 		}
+		c.report.OnlyPostrider++
+		c.known.put(e.idAlone(), fateMissing)
+		c.unmatchedLocked(e, "postrider")
 		return
 	}
 	missing := fate(0)
@@ -286,7 +301,8 @@ func (c *Comparison) resolveLocked(e *entry, capped bool) {
 	}
 }
 
-// leftAsideLocked tells whether a message of theirs may be of a row that was committed before we began.
+// leftAsideLocked reports whether a message of theirs may be of a row that was committed before
+// the comparison began: no message before it in its partition was matched.
 func (c *Comparison) leftAsideLocked(e *entry) bool {
 	first, ok := c.matched[place{e.m.Topic, e.m.Partition}]
 	switch {
@@ -302,7 +318,10 @@ func (c *Comparison) unmatchedLocked(e *entry, side string) {
 	if len(c.report.Unmatched) >= c.cfg.MaxDetails {
 		return
 	}
-	u := Unmatched{Side: side, EventID: e.id, Topic: e.m.Topic, Key: quote(e.m.Key, 0), Value: quote(e.m.Value, 0)}
+	u := Unmatched{
+		Side: side, EventID: e.id, Topic: e.m.Topic,
+		Key: quote(e.m.Key, 0), Value: quote(e.m.Value, 0),
+	}
 	if e.ours {
 		u.LSN, u.Table = e.m.Origin.LSN.String(), e.m.Origin.Relation
 	} else {
@@ -311,7 +330,8 @@ func (c *Comparison) unmatchedLocked(e *entry, side string) {
 	c.report.Unmatched = append(c.report.Unmatched, u)
 }
 
-// Finish gives up everything that still waits; call Expire before. What has not waited for long enough proves nothing.
+// Finish gives up everything that still waits; call Expire before. A message that has not waited
+// for the settle time proves nothing.
 func (c *Comparison) Finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -320,7 +340,7 @@ func (c *Comparison) Finish() {
 	}
 }
 
-// Report is what has been found so far.
+// Report returns what has been found so far.
 func (c *Comparison) Report() CompareReport {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -331,35 +351,18 @@ func (c *Comparison) Report() CompareReport {
 	for text, count := range c.hints {
 		r.Hints = append(r.Hints, Hint{text, count})
 	}
-	slices.SortFunc(r.Hints, func(a, b Hint) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Text, b.Text)) })
+	slices.SortFunc(r.Hints, func(a, b Hint) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Text, b.Text))
+	})
 	return r
 }
 
-// idOf is the value of the first header that carries an id, whatever wrote it: quoted or with a schema, it is the same id.
+// idOf returns the value of the first header that carries an id.
 func (c *Comparison) idOf(m *sink.Message) string {
 	for _, h := range m.Headers {
 		if slices.Contains(c.cfg.IDHeaders, h.Key) {
-			return plainText(h.Value)
+			return string(PlainText(h.Value))
 		}
 	}
 	return ""
-}
-
-// plainText takes a text out of the JSON that a converter may have put around it.
-func plainText(b []byte) string {
-	if len(b) == 0 || b[0] != '"' && b[0] != '{' {
-		return string(b)
-	}
-	var text string
-	if json.Unmarshal(b, &text) == nil {
-		return text
-	}
-	var document struct{ Payload json.RawMessage }
-	if json.Unmarshal(b, &document) != nil || len(document.Payload) == 0 {
-		return string(b)
-	}
-	if json.Unmarshal(document.Payload, &text) == nil {
-		return text
-	}
-	return string(document.Payload)
 }

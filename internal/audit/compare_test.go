@@ -22,9 +22,12 @@ type bench struct {
 
 func newBench(change func(*CompareConfig)) *bench {
 	cfg := CompareConfig{
-		Partition: func(m *sink.Message) (int32, bool) { return m.Partition, m.Partition != sink.ByKey },
-		IDHeaders: []string{"id"}, OneSource: true, TimeColumn: func(relation string) bool { return relation == "public.timed" },
-		Settle: 30 * time.Second, MaxWaiting: 100, MaxBytes: 1 << 20, MaxDetails: 5,
+		Partition: func(m *sink.Message) (int32, bool) {
+			return m.Partition, m.Partition != sink.ByKey
+		},
+		IDHeaders: []string{"id"}, OneSource: true,
+		TimeColumn: func(relation string) bool { return relation == "public.timed" },
+		Settle:     30 * time.Second, MaxWaiting: 100, MaxBytes: 1 << 20, MaxDetails: 5,
 	}
 	if change != nil {
 		change(&cfg)
@@ -52,9 +55,11 @@ func (b *bench) pass(d time.Duration) {
 // message is an event of one key.
 func message(id string, change ...func(*sink.Message)) *sink.Message {
 	m := &sink.Message{
-		Topic: "orders", Partition: 1, Key: []byte("k"), Value: []byte(`{"n": 1}`), Timestamp: noon,
-		Headers: []sink.Header{{Key: "id", Value: []byte(id)}, {Key: "eventType", Value: []byte("made")}},
-		Origin:  sink.Origin{EventID: id, LSN: 0x1600000, Relation: "public.outbox"},
+		Topic: "orders", Partition: 1, Key: []byte("k"), Value: []byte(`{"n": 1}`),
+		Timestamp: noon,
+		Headers: []sink.Header{{Key: "id", Value: []byte(id)},
+			{Key: "eventType", Value: []byte("made")}},
+		Origin: sink.Origin{EventID: id, LSN: 0x1600000, Relation: "public.outbox"},
 	}
 	for _, c := range change {
 		c(m)
@@ -77,46 +82,87 @@ func TestCompare_NamesWhatDiffersAndTheKeyThatMendsIt(t *testing.T) {
 		at           int
 		hint         string
 	}{
-		"nothing":            {none, none, nil, 0, ""},
-		"quoted value":       {value([]byte(`{"a": 1}`)), value([]byte(`"{\"a\": 1}"`)), []string{"value"}, 0, `format.value = "json"`},
-		"unquoted value":     {value([]byte(`"a"`)), value([]byte(`a`)), []string{"value"}, 0, `format.value = "string"`},
-		"schema":             {value([]byte(`"a"`)), value([]byte(`{"schema":{"type":"string"},"payload":"a"}`)), []string{"value"}, 0, `format.value = "json+schema"`},
-		"no schema":          {value([]byte(`{"schema":null,"payload":"a"}`)), value([]byte(`a`)), []string{"value"}, 0, `format.value = "json"`},
-		"one byte":           {value([]byte("abc")), value([]byte("abd")), []string{"value"}, 2, ""},
-		"expanded":           {value([]byte(`{"n": 1}`)), value([]byte(`{"n":1}`)), []string{"value"}, 5, "router.table.expand.json.payload"},
-		"default inside":     {value([]byte(`{"n":null}`)), value([]byte(`{"n":7}`)), []string{"value"}, 5, "router.null_defaults = true"},
-		"default":            {value(nil), value([]byte(`7`)), []string{"value"}, 0, "router.null_defaults = true"},
-		"tombstone":          {value([]byte{}), value(nil), []string{"value"}, 0, "router.route.tombstone.on.empty.payload"},
-		"bytes":              {value([]byte{1}), value([]byte("java.nio.HeapByteBuffer[pos=0 lim=1 cap=1]")), []string{"value"}, 0, "router.java_text"},
-		"topic":              {none, func(m *sink.Message) { m.Topic = "Orders" }, []string{"topic"}, 0, "router.topic_case"},
-		"key":                {none, func(m *sink.Message) { m.Key = []byte(`"k"`); m.Partition = 2 }, []string{"key", "partition"}, 0, `format.key = "json"`},
-		"partition":          {none, func(m *sink.Message) { m.Partition = 3 }, []string{"partition"}, 0, "additional.placement"},
-		"no partition known": {func(m *sink.Message) { m.Partition = sink.ByKey }, none, nil, 0, ""},
-		"header value":       {header(sink.Header{Key: "h", Value: []byte("a")}), header(sink.Header{Key: "h", Value: []byte(`"a"`)}), []string{"header h"}, 0, `format.headers = "json"`},
-		"header missing":     {none, header(sink.Header{Key: "h"}), []string{"header h"}, 0, "only the other relay has a header h"},
-		"header too many":    {header(sink.Header{Key: "h"}), none, []string{"header h"}, 0, "only postrider has a header h"},
-		"header twice":       {header(sink.Header{Key: "h"}, sink.Header{Key: "h"}), header(sink.Header{Key: "h"}), []string{"header h"}, 0, ""},
+		"nothing": {none, none, nil, 0, ""},
+		"quoted value": {value([]byte(`{"a": 1}`)), value([]byte(`"{\"a\": 1}"`)),
+			[]string{"value"}, 0, `format.value = "json"`},
+		"unquoted value": {value([]byte(`"a"`)), value([]byte(`a`)), []string{"value"}, 0,
+			`format.value = "string"`},
+		"schema": {value([]byte(`"a"`)),
+			value([]byte(`{"schema":{"type":"string"},"payload":"a"}`)), []string{"value"}, 0,
+			`format.value = "json+schema"`},
+		"no schema": {value([]byte(`{"schema":null,"payload":"a"}`)), value([]byte(`a`)),
+			[]string{"value"}, 0, `format.value = "json"`},
+		"one byte": {value([]byte("abc")), value([]byte("abd")), []string{"value"}, 2,
+			""},
+		"expanded": {value([]byte(`{"n": 1}`)), value([]byte(`{"n":1}`)),
+			[]string{"value"}, 5, "router.table.expand.json.payload"},
+		"default inside": {value([]byte(`{"n":null}`)), value([]byte(`{"n":7}`)),
+			[]string{"value"}, 5, "router.null_defaults = true"},
+		"default": {value(nil), value([]byte(`7`)), []string{"value"}, 0,
+			"router.null_defaults = true"},
+		"tombstone": {value([]byte{}), value(nil), []string{"value"}, 0,
+			"router.route.tombstone.on.empty.payload"},
+		"bytes": {value([]byte{1}),
+			value([]byte("java.nio.HeapByteBuffer[pos=0 lim=1 cap=1]")), []string{"value"}, 0,
+			"router.java_text"},
+		"topic": {none, func(m *sink.Message) { m.Topic = "Orders" },
+			[]string{"topic"}, 0, "router.topic_case"},
+		"key": {none,
+			func(m *sink.Message) { m.Key = []byte(`"k"`); m.Partition = 2 },
+			[]string{"key", "partition"}, 0, `format.key = "json"`},
+		"partition": {none, func(m *sink.Message) { m.Partition = 3 },
+			[]string{"partition"}, 0, "additional.placement"},
+		"no partition known": {func(m *sink.Message) { m.Partition = sink.ByKey }, none, nil, 0,
+			""},
+		"header value": {header(sink.Header{Key: "h", Value: []byte("a")}),
+			header(sink.Header{Key: "h",
+				Value: []byte(`"a"`)}), []string{"header h"}, 0, `format.headers = "json"`},
+		"header missing": {none, header(sink.Header{Key: "h"}), []string{"header h"}, 0,
+			"only the other relay has a header h"},
+		"header too many": {header(sink.Header{Key: "h"}), none, []string{"header h"}, 0,
+			"only postrider has a header h"},
+		"header twice": {header(sink.Header{Key: "h"}, sink.Header{Key: "h"}),
+			header(sink.Header{Key: "h"}), []string{"header h"}, 0, ""},
 		"header order": {
-			header(sink.Header{Key: "a"}, sink.Header{Key: "b"}), header(sink.Header{Key: "b"}, sink.Header{Key: "a"}), []string{"header order"}, 0, "",
+			header(sink.Header{Key: "a"}, sink.Header{Key: "b"}),
+			header(sink.Header{Key: "b"}, sink.Header{Key: "a"}), []string{"header order"}, 0,
+			"",
 		},
-		"context missing": {none, header(sink.Header{Key: "__debezium.context.taskId"}), []string{"header __debezium.context.taskId"}, 0, "router.extended.headers.enabled = true"},
+		"context missing": {none, header(sink.Header{Key: "__debezium.context.taskId"}),
+			[]string{"header __debezium.context.taskId"}, 0, "router.extended.headers.enabled = " +
+				"true"},
 		"context too many": {
-			header(sink.Header{Key: "__debezium.context.taskId"}), none, []string{"header __debezium.context.taskId"}, 0, "router.extended.headers.enabled = false",
+			header(sink.Header{Key: "__debezium.context.taskId"}), none,
+			[]string{"header __debezium.context.taskId"}, 0,
+			"router.extended.headers.enabled = false",
 		},
 		"run of the connector": {
-			header(sink.Header{Key: "__debezium.context.runId", Value: []byte("a")}), header(sink.Header{Key: "__debezium.context.runId", Value: []byte("b")}), nil, 0, "",
+			header(sink.Header{Key: "__debezium.context.runId", Value: []byte("a")}),
+			header(sink.Header{Key: "__debezium.context.runId", Value: []byte("b")}), nil, 0,
+			"",
 		},
-		"clock":                    {none, func(m *sink.Message) { m.Timestamp = noon.Add(time.Second) }, nil, 0, ""},
-		"time column":              {timed(noon), timed(noon.Add(time.Millisecond)), []string{"timestamp"}, 22, "router.table.field.event.timestamp"},
-		"same time":                {timed(noon), timed(noon.Local()), nil, 0, ""},
-		"time column that is NULL": {func(m *sink.Message) { timed(noon)(m); m.Origin.CommitTime = noon }, timed(noon.Add(time.Second)), nil, 0, ""},
+		"clock": {none,
+			func(m *sink.Message) { m.Timestamp = noon.Add(time.Second) }, nil, 0, ""},
+		"time column": {timed(noon), timed(noon.Add(time.Millisecond)),
+			[]string{"timestamp"}, 22, "router.table.field.event.timestamp"},
+		"same time": {timed(noon), timed(noon.Local()), nil, 0, ""},
+		"time column that is NULL": {func(m *sink.Message) {
+			timed(noon)(m)
+			m.Origin.CommitTime = noon
+		}, timed(noon.Add(time.Second)), nil, 0, ""},
 		"another span": {
-			header(sink.Header{Key: "traceparent", Value: []byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")}),
-			header(sink.Header{Key: "traceparent", Value: []byte("00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01")}), nil, 0, "",
+			header(sink.Header{Key: "traceparent",
+				Value: []byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")}),
+			header(sink.Header{Key: "traceparent",
+				Value: []byte("00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01")}), nil, 0,
+			"",
 		},
 		"another trace": {
-			header(sink.Header{Key: "traceparent", Value: []byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")}),
-			header(sink.Header{Key: "traceparent", Value: []byte("00-1af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01")}), []string{"header traceparent"}, 3, "",
+			header(sink.Header{Key: "traceparent",
+				Value: []byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")}),
+			header(sink.Header{Key: "traceparent",
+				Value: []byte("00-1af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01")}),
+			[]string{"header traceparent"}, 3, "",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -133,7 +179,8 @@ func TestCompare_NamesWhatDiffersAndTheKeyThatMendsIt(t *testing.T) {
 			require.False(t, r.Same())
 			require.Len(t, r.Differences, 1)
 			d := r.Differences[0]
-			require.Equal(t, Difference{EventID: "1", LSN: "0/1600000", Table: d.Table, Topic: d.Topic, Partition: d.Partition, Offset: 1, Members: d.Members}, d)
+			require.Equal(t, Difference{EventID: "1", LSN: "0/1600000", Table: d.Table,
+				Topic: d.Topic, Partition: d.Partition, Offset: 1, Members: d.Members}, d)
 			var members []string
 			for _, m := range d.Members {
 				members = append(members, m.Name)
@@ -180,7 +227,8 @@ func TestCompare_MatchesWhateverComesFirst(t *testing.T) {
 	}
 }
 
-// Two tables may use the same ids, so a topic or key that differs is a difference only when nothing better has come.
+// Two tables may use the same ids, so a topic or key that differs is a difference only when
+// nothing better has come.
 func TestCompare_WaitsForABetterMatchWhereIDsMayRepeat(t *testing.T) {
 	payments := func(m *sink.Message) { m.Topic = "payments" }
 	several := func(c *CompareConfig) { c.OneSource = false }
@@ -243,8 +291,10 @@ func TestCompare_ReportsWhatOneSideLacks(t *testing.T) {
 	require.Equal(t, int64(1), r.OnlyOther)
 	require.False(t, r.Same())
 	require.Equal(t, []Unmatched{
-		{Side: "postrider", EventID: "2", LSN: "0/1600000", Table: "public.outbox", Topic: "orders", Key: `"k"`, Value: `"{\"n\": 1}"`},
-		{Side: "other", EventID: "3", Topic: "orders", Partition: 1, Offset: 2, Key: `"k"`, Value: `"{\"n\": 1}"`},
+		{Side: "postrider", EventID: "2", LSN: "0/1600000", Table: "public.outbox",
+			Topic: "orders", Key: `"k"`, Value: `"{\"n\": 1}"`},
+		{Side: "other", EventID: "3", Topic: "orders", Partition: 1, Offset: 2, Key: `"k"`,
+			Value: `"{\"n\": 1}"`},
 	}, r.Unmatched)
 }
 
@@ -363,7 +413,9 @@ func TestCompare_ProvesNothingWithoutAnEvent(t *testing.T) {
 func TestCompare_BoundsWhatWaits(t *testing.T) {
 	for name, bound := range map[string]func(*CompareConfig){
 		"messages": func(c *CompareConfig) { c.MaxWaiting = 10 },
-		"bytes":    func(c *CompareConfig) { c.MaxBytes = 10 * (entryOverhead + int64(message("1000").Size())) },
+		"bytes": func(c *CompareConfig) {
+			c.MaxBytes = 10 * (entryOverhead + int64(message("1000").Size()))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(bound)

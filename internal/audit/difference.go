@@ -3,7 +3,9 @@ package audit
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/postrider/postrider/sink"
@@ -11,17 +13,19 @@ import (
 
 // CompareReport is the result of a comparison, or its state so far.
 type CompareReport struct {
-	Compared      int64            `json:"compared"` // events that both sides have
-	Equal         int64            `json:"equal"`
-	Differing     int64            `json:"differing"`
-	Members       map[string]int64 `json:"members"`        // events that differ in topic, partition, key, value, timestamp, "header NAME" or "header order"
-	OnlyPostrider int64            `json:"only_postrider"` // missing on the other side
-	OnlyOther     int64            `json:"only_other"`     // missing with us
-	Duplicated    int64            `json:"duplicated"`     // messages of the other side after the first of an event
-	OutOfOrder    int64            `json:"out_of_order"`   // events that stand differently to another of the same key
-	Late          int64            `json:"late"`           // events that came from the other side after they had been given up: not compared
-	GivenUp       int64            `json:"given_up"`       // messages there was no room for until their other side came: not compared
-	LeftAside     int64            `json:"left_aside"`     // messages of the other side, of rows from before we began
+	Compared  int64 `json:"compared"` // events that both sides have
+	Equal     int64 `json:"equal"`
+	Differing int64 `json:"differing"`
+	// Members counts the events that differ in topic, partition, key, value, timestamp,
+	// "header NAME" or "header order".
+	Members       map[string]int64 `json:"members"`
+	OnlyPostrider int64            `json:"only_postrider"` // missing from the other relay
+	OnlyOther     int64            `json:"only_other"`     // missing from postrider
+	Duplicated    int64            `json:"duplicated"`     // messages of the other after the first
+	OutOfOrder    int64            `json:"out_of_order"`   // within their key
+	Late          int64            `json:"late"`           // from the other relay after Settle
+	GivenUp       int64            `json:"given_up"`       // messages without room to wait
+	LeftAside     int64            `json:"left_aside"`     // of the other, from before the start
 	Clocks        int64            `json:"timestamps_not_compared"`
 	NoPartition   int64            `json:"partitions_not_compared"`
 	Postrider     int64            `json:"postrider_messages"`
@@ -32,19 +36,21 @@ type CompareReport struct {
 	Unmatched     []Unmatched      `json:"unmatched,omitempty"`   // the first
 }
 
-// Same tells whether the two sides are known to be equal, which takes at least one event.
+// Same reports whether the two sides are known to be equal, which takes at least one event.
 func (r *CompareReport) Same() bool {
-	return r.Compared > 0 && r.Differing == 0 && r.OnlyPostrider == 0 && r.OnlyOther == 0 && r.Duplicated == 0 && r.OutOfOrder == 0 &&
-		r.Late == 0 && r.GivenUp == 0
+	return r.Compared > 0 && r.Differing == 0 && r.OnlyPostrider == 0 && r.OnlyOther == 0 &&
+		r.Duplicated == 0 && r.OutOfOrder == 0 && r.Late == 0 && r.GivenUp == 0
 }
 
-// Hint is a configuration key that would make two sides equal, and how many differences it is about.
+// Hint is a configuration key that would make two sides equal, and how many differences it is
+// about.
 type Hint struct {
 	Text  string `json:"text"`
 	Count int64  `json:"count"`
 }
 
-// Difference is one event that is not the same on both sides. Partition and offset are those of the other relay's record.
+// Difference is one event that is not the same on both sides. Partition and offset are those of
+// the other relay's record.
 type Difference struct {
 	EventID   string   `json:"event_id"`
 	LSN       string   `json:"lsn"`
@@ -55,7 +61,8 @@ type Difference struct {
 	Members   []Member `json:"members"`
 }
 
-// Member is one part of a message that differs. The texts are quoted, with escapes; null, "missing" or "there" stand bare.
+// Member is one part of a message that differs. The texts are quoted, with escapes; null and
+// missing stand bare.
 type Member struct {
 	Name   string `json:"member"`
 	At     int    `json:"first_differing_byte"`
@@ -66,7 +73,7 @@ type Member struct {
 
 // Unmatched is a message that only one side has.
 type Unmatched struct {
-	Side      string `json:"side"` // which has it: postrider or other
+	Side      string `json:"side"` // that has it: postrider or other
 	EventID   string `json:"event_id,omitempty"`
 	LSN       string `json:"lsn,omitempty"`
 	Table     string `json:"table,omitempty"`
@@ -96,12 +103,12 @@ func (c *Comparison) compareLocked(ours, theirs *sink.Message) []Member {
 	case !known:
 		c.report.NoPartition++
 	case ours.Topic == theirs.Topic && partition != theirs.Partition:
-		p.differ("partition", strconv.AppendInt(nil, int64(partition), 10), strconv.AppendInt(nil, int64(theirs.Partition), 10))
+		p.differ("partition", fmt.Append(nil, partition), fmt.Append(nil, theirs.Partition))
 	}
 	p.content("value", ours.Value, theirs.Value)
 	p.headers()
 	switch {
-	// A column that is NULL leaves it to the clock too.
+	// Where the column is NULL, the time is that of a clock too.
 	case !c.cfg.TimeColumn(ours.Origin.Relation), ours.Timestamp.Equal(ours.Origin.CommitTime):
 		c.report.Clocks++
 	case ours.Timestamp.UnixMilli() != theirs.Timestamp.UnixMilli():
@@ -116,11 +123,18 @@ type pair struct {
 }
 
 func (p *pair) differ(name string, ours, theirs []byte) {
-	at := 0
-	for at < min(len(ours), len(theirs)) && ours[at] == theirs[at] {
+	at := firstDifference(ours, theirs)
+	p.members = append(p.members, Member{
+		Name: name, At: at, Ours: quote(ours, at), Theirs: quote(theirs, at),
+		Hint: p.hint(name, ours, theirs),
+	})
+}
+
+func firstDifference(a, b []byte) (at int) {
+	for at < min(len(a), len(b)) && a[at] == b[at] {
 		at++
 	}
-	p.members = append(p.members, Member{Name: name, At: at, Ours: quote(ours, at), Theirs: quote(theirs, at), Hint: p.hint(name, ours, theirs)})
+	return at
 }
 
 func (p *pair) content(name string, ours, theirs []byte) {
@@ -129,15 +143,15 @@ func (p *pair) content(name string, ours, theirs []byte) {
 	}
 }
 
-// headers compares those of each name among themselves, so that one that is missing does not make all behind it differ; and then the order of
-// those that both sides have.
+// headers compares those of each name among themselves, so that a missing one does not make all
+// behind it differ, and then the order of those that both sides have.
 func (p *pair) headers() {
-	left := make([]bool, len(p.theirs.Headers)) // theirs that were met
-	order := []int{}                            // theirs, in our order
+	matched := make([]bool, len(p.theirs.Headers))
+	order := []int{} // indexes of theirs, in our order
 	for _, h := range p.ours.Headers {
 		found := -1
 		for j, t := range p.theirs.Headers {
-			if t.Key == h.Key && !left[j] {
+			if t.Key == h.Key && !matched[j] {
 				found = j
 				break
 			}
@@ -146,34 +160,36 @@ func (p *pair) headers() {
 			p.oneSided(h, true)
 			continue
 		}
-		left[found] = true
+		matched[found] = true
 		order = append(order, found)
 		if !volatileHeaders[h.Key] && !sameTrace(h, p.theirs.Headers[found]) {
 			p.content("header "+h.Key, h.Value, p.theirs.Headers[found].Value)
 		}
 	}
 	for j, t := range p.theirs.Headers {
-		if !left[j] {
+		if !matched[j] {
 			p.oneSided(t, false)
 		}
 	}
-	for i := 1; i < len(order); i++ {
-		if order[i] < order[i-1] {
-			p.members = append(p.members, Member{Name: "header order", Ours: names(p.ours.Headers), Theirs: names(p.theirs.Headers)})
-			return
-		}
+	if !slices.IsSorted(order) {
+		p.members = append(p.members, Member{
+			Name: "header order", Ours: names(p.ours.Headers), Theirs: names(p.theirs.Headers),
+		})
 	}
 }
 
 func (p *pair) oneSided(h sink.Header, ours bool) {
-	m := Member{Name: "header " + h.Key, Ours: quote(h.Value, 0), Theirs: "missing", Hint: headerHint(h.Key, ours)}
+	m := Member{
+		Name: "header " + h.Key, Ours: quote(h.Value, 0), Theirs: "missing",
+		Hint: headerHint(h.Key, ours),
+	}
 	if !ours {
 		m.Ours, m.Theirs = m.Theirs, m.Ours
 	}
 	p.members = append(p.members, m)
 }
 
-// sameTrace tells whether two headers name the same trace, and differ in nothing but the span that each relay has made.
+// sameTrace reports whether two headers differ in nothing but the span that each relay made.
 func sameTrace(a, b sink.Header) bool {
 	one, other := bytes.Split(a.Value, []byte("-")), bytes.Split(b.Value, []byte("-"))
 	if a.Key != "traceparent" || len(one) != 4 || len(other) != 4 {
@@ -184,21 +200,17 @@ func sameTrace(a, b sink.Header) bool {
 }
 
 func names(headers []sink.Header) string {
-	text := ""
-	for i, h := range headers {
-		if i > 0 {
-			text += ", "
-		}
-		text += h.Key
+	var keys []string
+	for _, h := range headers {
+		keys = append(keys, h.Key)
 	}
-	return text
+	return strings.Join(keys, ", ")
 }
 
-// around is how many bytes are shown on either side of the first that differs.
-const around = 40
-
-// quote shows bytes around a place, with escapes, and with ... where something was left out.
+// quote shows 40 bytes on either side of a place, with escapes, and with ... where bytes are left
+// out.
 func quote(b []byte, at int) string {
+	const around = 40
 	if b == nil {
 		return "null"
 	}

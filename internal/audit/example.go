@@ -13,31 +13,34 @@ type Kind string
 
 // The kinds, in the order in which they are reported.
 const (
-	Lost            Kind = "lost"
-	Duplicated      Kind = "duplicated"
-	OutOfOrder      Kind = "out_of_order"
-	TornReplay      Kind = "torn_replay"
-	Phantom         Kind = "phantom"
-	TornTransaction Kind = "torn_transaction"
-	PartitionChange Kind = "partition_change"
+	Lost               Kind = "lost"
+	Duplicated         Kind = "duplicated"
+	OutOfOrder         Kind = "out_of_order"
+	PartialReplay      Kind = "torn_replay"
+	Phantom            Kind = "phantom"
+	PartialTransaction Kind = "torn_transaction"
+	PartitionChange    Kind = "partition_change"
 )
 
-var kinds = []Kind{Lost, Duplicated, OutOfOrder, TornReplay, Phantom, TornTransaction, PartitionChange}
+var kinds = []Kind{
+	Lost, Duplicated, OutOfOrder, PartialReplay, Phantom, PartialTransaction, PartitionChange,
+}
 
 // Example is one fault. It has neither payload nor key.
 type Example struct {
 	Kind        Kind   `json:"kind"`
 	ID          string `json:"id,omitempty"`
-	KeyHash     string `json:"key_hash,omitempty"` // see KeyHash; empty: no key
-	Topic       string `json:"topic,omitempty"`    // empty: it is nowhere
+	KeyHash     string `json:"key_hash,omitempty"` // of KeyHash; empty: no key
+	Topic       string `json:"topic,omitempty"`    // empty: no topic has it
 	Partition   int32  `json:"partition"`
 	Offset      int64  `json:"offset"`
 	Transaction uint64 `json:"transaction,omitempty"`
-	Arrived     int64  `json:"arrived,omitempty"` // rows of a torn transaction
+	Arrived     int64  `json:"arrived,omitempty"` // rows of a partial transaction
 	Missing     int64  `json:"missing,omitempty"`
 }
 
-// KeyHash stands for a key where the key itself must not be shown: the first 12 hexadecimal digits of its SHA-256.
+// KeyHash stands for a key where the key itself must not be shown: the first 12 hexadecimal digits
+// of its SHA-256.
 func KeyHash(key []byte) string {
 	if key == nil {
 		return ""
@@ -48,47 +51,51 @@ func KeyHash(key []byte) string {
 
 // example keeps the first few of a kind.
 func (j *judge) example(kind Kind, r *Record) {
-	if !j.wantsExample(kind) {
+	if !j.wants(kind) {
 		return
 	}
 	p := &j.parts[r.Partition]
-	j.report.Examples = append(j.report.Examples, Example{
-		Kind: kind, ID: string(r.ID), KeyHash: KeyHash(r.Key), Topic: p.Topic, Partition: p.Number, Offset: r.Offset,
+	j.keep(Example{
+		Kind: kind, ID: string(r.ID), KeyHash: KeyHash(r.Key),
+		Topic: p.Topic, Partition: p.Number, Offset: r.Offset,
 	})
 }
 
-// wantsExample counts one if it is wanted.
-func (j *judge) wantsExample(kind Kind) bool {
-	if j.shown[kind] >= j.cfg.Examples {
-		return false
-	}
-	j.shown[kind]++
-	return true
+func (j *judge) wants(kind Kind) bool { return j.shown[kind] < j.cfg.Examples }
+
+func (j *judge) keep(e Example) {
+	j.shown[e.Kind]++
+	j.report.Examples = append(j.report.Examples, e)
 }
 
-// transactionMemory is for one transaction with a lost row, in bytes: a place in a map, half of which may be empty.
+// transactionMemory is for one transaction with a lost row, in bytes: a place in a map that may be
+// half empty.
 const transactionMemory = 96
 
-// examineLost reads the rows once more, for the ids of those that are lost, and once again for what else their transactions wrote.
+// examineLost reads the rows twice more: for the ids of those that are lost, and for what else
+// their transactions wrote.
 func (j *judge) examineLost(ctx context.Context) error {
 	if j.report.Lost == 0 {
 		return nil
 	}
-	shares := uint64(1 + j.report.Lost*transactionMemory/max(1, j.cfg.Memory-baseMemory)) //nolint:gosec // not negative
+	memory := max(1, j.cfg.Memory-baseMemory)
+	shares := uint64(1 + j.report.Lost*transactionMemory/memory) //nolint:gosec // not negative
 	for share := range shares {
-		torn := map[uint64]rowsOf{} // transactions with a lost row
+		partial := map[uint64]rowsOf{} // transactions with a lost row
 		err := j.rows(ctx, func(r *Row, e judged) error {
 			if !j.lost.has(int64(e.at)) {
 				return nil
 			}
-			if share == 0 && j.wantsExample(Lost) {
-				j.report.Examples = append(j.report.Examples, Example{
-					Kind: Lost, ID: string(r.ID), KeyHash: KeyHash(r.Key), Transaction: r.Transaction, Partition: -1, Offset: -1})
+			if share == 0 && j.wants(Lost) {
+				j.keep(Example{
+					Kind: Lost, ID: string(r.ID), KeyHash: KeyHash(r.Key),
+					Transaction: r.Transaction, Partition: -1, Offset: -1,
+				})
 			}
 			if r.Transaction != 0 && r.Transaction%shares == share {
-				f := torn[r.Transaction]
+				f := partial[r.Transaction]
 				f.missing++
-				torn[r.Transaction] = f
+				partial[r.Transaction] = f
 			}
 			return nil
 		})
@@ -96,39 +103,44 @@ func (j *judge) examineLost(ctx context.Context) error {
 			return err
 		}
 		err = j.rows(ctx, func(r *Row, e judged) error {
-			if f, ok := torn[r.Transaction]; ok && e.bits&bitJudged != 0 && !j.lost.has(int64(e.at)) {
+			f, ok := partial[r.Transaction]
+			if ok && e.bits&bitJudged != 0 && !j.lost.has(int64(e.at)) {
 				f.arrived++
-				torn[r.Transaction] = f
+				partial[r.Transaction] = f
 			}
 			return nil
 		})
 		if err != nil {
 			return err
 		}
-		j.reportTorn(torn)
+		j.reportPartial(partial)
 	}
 	j.sortExamples()
 	return nil
 }
 
-// rowsOf says how many rows of a transaction arrived, and how many did not.
+// rowsOf counts the rows of a transaction that arrived and those that did not.
 type rowsOf struct{ arrived, missing int64 }
 
-func (j *judge) reportTorn(transactions map[uint64]rowsOf) {
+func (j *judge) reportPartial(transactions map[uint64]rowsOf) {
 	for _, id := range slices.Sorted(maps.Keys(transactions)) {
 		f := transactions[id]
 		if f.arrived == 0 {
 			continue
 		}
-		j.report.TornTransactions++
-		if j.wantsExample(TornTransaction) {
-			j.report.Examples = append(j.report.Examples, Example{
-				Kind: TornTransaction, Transaction: id, Arrived: f.arrived, Missing: f.missing, Partition: -1, Offset: -1})
+		j.report.PartialTransactions++
+		if j.wants(PartialTransaction) {
+			j.keep(Example{
+				Kind: PartialTransaction, Transaction: id, Arrived: f.arrived, Missing: f.missing,
+				Partition: -1, Offset: -1,
+			})
 		}
 	}
 }
 
 // sortExamples puts them in the order of the kinds.
 func (j *judge) sortExamples() {
-	slices.SortStableFunc(j.report.Examples, func(a, b Example) int { return slices.Index(kinds, a.Kind) - slices.Index(kinds, b.Kind) })
+	slices.SortStableFunc(j.report.Examples, func(a, b Example) int {
+		return slices.Index(kinds, a.Kind) - slices.Index(kinds, b.Kind)
+	})
 }

@@ -8,28 +8,30 @@ import (
 
 const contextHeaders = "__debezium.context."
 
-// hint names the configuration key that makes a member equal, where that can be told; else it is empty.
+// hint names the configuration key that makes a member equal; empty: none is known.
 func (p *pair) hint(member string, ours, theirs []byte) string {
-	switch {
-	case member == "topic":
+	switch member {
+	case "topic":
 		if strings.EqualFold(p.ours.Topic, p.theirs.Topic) {
-			return "router.topic_case, or the column that router.route.by.field names: the topics differ in case"
+			return "router.topic_case, or the column that router.route.by.field names: " +
+				"the topics differ in case"
 		}
-		return "router.route.topic.replacement, router.route.topic.regex or router.route.by.field: the topic is another"
-	case member == "partition":
+		return "router.route.topic.replacement, router.route.topic.regex or " +
+			"router.route.by.field: the topic is another"
+	case "partition":
 		if !bytes.Equal(p.ours.Key, p.theirs.Key) {
 			return "format.key: the partition follows from the bytes of the key, which differ"
 		}
-		return "router.table.fields.additional.placement: a column for the partition (column:partition); if there is none, the other relay places its keys by another partitioner, or the topic had fewer partitions"
-	case member == "timestamp":
-		return "router.table.field.event.timestamp: the time of the record comes from another column, or from a clock"
-	case member == "key":
-		return contentHint("key", ours, theirs)
-	case member == "value":
-		return contentHint("value", ours, theirs)
-	default:
-		return contentHint("headers", ours, theirs)
+		return "router.table.fields.additional.placement: a column for the partition " +
+			"(column:partition); if there is none, the other relay places its keys by another " +
+			"partitioner, or the topic had fewer partitions"
+	case "timestamp":
+		return "router.table.field.event.timestamp: the time of the record comes from another " +
+			"column, or from a clock"
+	case "key", "value":
+		return contentHint(member, ours, theirs)
 	}
+	return contentHint("headers", ours, theirs)
 }
 
 func contentHint(side string, ours, theirs []byte) string {
@@ -37,9 +39,10 @@ func contentHint(side string, ours, theirs []byte) string {
 	switch {
 	case isNull(ours) != isNull(theirs):
 		if isNull(ours) {
-			return "router.null_defaults = true: the other relay has a column's default in the place of NULL"
+			return nullDefaultHint
 		}
-		return "router.null_defaults = false, and router.route.tombstone.on.empty.payload: the other relay has null"
+		return "router.null_defaults = false, and router.route.tombstone.on.empty.payload: " +
+			"the other relay has null"
 	case wrapped(theirs) && !wrapped(ours):
 		return key + ` = "json+schema": the other relay writes the schema too`
 	case wrapped(ours) && !wrapped(theirs):
@@ -52,11 +55,14 @@ func contentHint(side string, ours, theirs []byte) string {
 		return "router.java_text = true: the other relay prints bytes as Java does"
 	case side == "value" && sameJSON(ours, theirs):
 		return "router.table.expand.json.payload: the same JSON, written in another way"
-	case side == "value" && nullAt(ours, theirs):
-		return "router.null_defaults = true: the other relay has a column's default in the place of NULL"
+	case side == "value" && bytes.HasPrefix(ours[firstDifference(ours, theirs):], []byte("null")):
+		return nullDefaultHint
 	}
 	return ""
 }
+
+const nullDefaultHint = "router.null_defaults = true: the other relay has a column's default " +
+	"in the place of NULL"
 
 func headerHint(name string, ours bool) string {
 	on := " = true"
@@ -71,14 +77,16 @@ func headerHint(name string, ours bool) string {
 	case name == "traceparent", name == "tracestate":
 		return "router.tracing_headers" + on
 	case ours:
-		return "router.table.fields.additional.placement, router.header_id: only postrider has a header " + name
+		return "router.table.fields.additional.placement, router.header_id: " +
+			"only postrider has a header " + name
 	}
-	return "router.table.fields.additional.placement, router.header_id, router.headers_column: only the other relay has a header " + name
+	return "router.table.fields.additional.placement, router.header_id, router.headers_column: " +
+		"only the other relay has a header " + name
 }
 
 func isNull(b []byte) bool { return b == nil || string(b) == "null" }
 
-// unquoted tells whether quoted is the JSON string of text.
+// unquoted reports whether quoted is the JSON string of text.
 func unquoted(quoted, text []byte) bool {
 	if len(quoted) < 2 || quoted[0] != '"' {
 		return false
@@ -87,17 +95,11 @@ func unquoted(quoted, text []byte) bool {
 	return json.Unmarshal(quoted, &inside) == nil && inside == string(text)
 }
 
-// wrapped tells whether it is an envelope of Connect's JSON converter.
+// wrapped reports whether b is an envelope of Connect's JSON converter.
 func wrapped(b []byte) bool {
-	if !bytes.HasPrefix(b, []byte(`{"schema":`)) {
-		return false
-	}
 	var document map[string]json.RawMessage
-	if json.Unmarshal(b, &document) != nil || len(document) != 2 {
-		return false
-	}
-	_, ok := document["payload"]
-	return ok
+	return bytes.HasPrefix(b, []byte(`{"schema":`)) && json.Unmarshal(b, &document) == nil &&
+		len(document) == 2 && document["payload"] != nil
 }
 
 func sameJSON(a, b []byte) bool {
@@ -113,13 +115,4 @@ func sameJSON(a, b []byte) bool {
 	}
 	ca := canonical(a)
 	return ca != nil && bytes.Equal(ca, canonical(b))
-}
-
-// nullAt tells whether the first difference is a null of ours.
-func nullAt(ours, theirs []byte) bool {
-	at := 0
-	for at < min(len(ours), len(theirs)) && ours[at] == theirs[at] {
-		at++
-	}
-	return bytes.HasPrefix(ours[at:], []byte("null"))
 }

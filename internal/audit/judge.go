@@ -12,22 +12,23 @@ type Row struct {
 	ID          []byte // unique
 	Key         []byte // rows of one key have an order, that of their commits; nil: it has none
 	Transaction uint64 // zero: not known
-	Judged      bool   // false: it is known, so that its records are no phantoms, and nothing else is said of it
+	Judged      bool   // false: only its records are known, so that they are no phantoms
 }
 
-// Written is what should have been published. Rows gives the same rows in the same order at each call. The slices of a Row are
-// valid until each returns. An error of each ends it and is returned.
+// Written is what should have been published. Rows gives the same rows in the same order at each
+// call. The slices of a Row are valid until each returns. An error of each ends Rows, which
+// returns it.
 type Written interface {
 	Count(ctx context.Context) (int64, error)
 	Rows(ctx context.Context, each func(*Row) error) error
 }
 
-// Partition is a part of a partition, from one offset up to another, that one not included.
+// Partition is the part of a partition from one offset up to another, which is not included.
 type Partition struct {
 	Topic      string
 	Number     int32
 	From, End  int64
-	DeadLetter bool // of a topic that holds what could not be delivered
+	DeadLetter bool // of the topic of dead letters
 }
 
 // Record is one record of a topic. The slices are valid until each returns.
@@ -36,56 +37,65 @@ type Record struct {
 	Offset    int64
 	ID        []byte   // nil: it has none
 	Key       []byte   // for examples only
-	Hash      int64    // of the key's bytes, as Kafka's default partitioner has it, plus 1; 0: not known
+	Hash      int64    // of the key's bytes by Kafka's default partitioner, plus 1; 0: not known
 	Position  Position // of the row's commit
-	Redriven  bool     // a dead letter that was redriven: it comes when somebody redrives it, in no order
+	Redriven  bool     // a dead letter that was redriven, at any time and so in no order
 }
 
-// Position is the place of a row among all that were committed, as its record says. Positions compare only within one source.
+// Position is the place of a row among all that were committed, as its record says. Positions
+// compare only within one source.
 type Position struct {
-	Source []byte // nil: the record says no position, or not whose
+	Source []byte // nil: the record has no position, or none with a source
 	LSN    uint64 // of the commit
 	Index  uint32 // in the transaction
 	Time   int64  // of the commit, by the server's clock, in microseconds
 }
 
-// Published is what was published. Records gives all records, one partition after the other in the order of Partitions, each by offset, and the
-// same ones at each call.
+// Published is what was published. Records gives all records, one partition after the other in the
+// order of Partitions, each by offset, and the same ones at each call.
 type Published interface {
 	Partitions() []Partition
 	Records(ctx context.Context, each func(*Record) error) error
 }
 
-// JudgeConfig says how much memory Judge may take, and what it reports.
+// JudgeConfig is the memory that Judge may take, and what it reports.
 type JudgeConfig struct {
 	Memory int64 // in bytes, at least MinMemory
-	// Ordered: the order of Written is that of the commits, as the user claims. It wins over positions.
+	// Ordered: the order of Written is that of the commits, as the user claims. It overrides
+	// positions.
 	Ordered bool
-	// Commits gives the ids of rows in the order of their commits, the same ones at each call. It wins over positions, for the rows
-	// that it gives. nil: nothing gives them.
+	// Commits gives the ids of rows in the order of their commits, the same ones at each call. For
+	// the rows that it gives it overrides positions. Nil: the order is not known in this way.
 	Commits  func(ctx context.Context, each func(id []byte) error) error
-	Examples int // of each kind that are reported in detail
+	Examples int // of each kind, how many are reported in detail
 }
 
-// Report is the result of Judge. A relay that is exact has zeros from Lost on.
+// Report is the result of Judge. An exact relay has zeros from Lost on.
 type Report struct {
 	Written      int64 `json:"written"`       // rows that are judged
-	NotJudged    int64 `json:"not_judged"`    // rows outside of the time that was asked for
+	NotJudged    int64 `json:"not_judged"`    // rows outside of the time that is judged
 	Records      int64 `json:"records"`       // read from the topics, without dead letters
 	Delivered    int64 `json:"delivered"`     // rows that arrived at least once
-	DeadLettered int64 `json:"dead_lettered"` // rows that arrived nowhere but in the topic of dead letters
+	DeadLettered int64 `json:"dead_lettered"` // rows that arrived only as dead letters
 
-	Lost             int64 `json:"lost"`
-	Duplicated       int64 `json:"duplicated"`        // records of rows that had arrived before
-	LongestRepeat    int64 `json:"longest_repeat"`    // most such records that follow each other in a partition
-	OutOfOrder       int64 `json:"out_of_order"`      // rows that arrived first behind a later row of their key, in the same partition
-	OrderJudged      int64 `json:"order_judged"`      // rows with a key whose order was judged
-	OrderNotJudged   int64 `json:"order_not_judged"`  // rows with a key of which nothing says when they were committed
-	TornReplays      int64 `json:"torn_replays"`      // repetitions that leave out a row of the key that had arrived, or end before the newest
-	Phantom          int64 `json:"phantom"`           // records of no row, and those without an id
-	TornTransactions int64 `json:"torn_transactions"` // transactions of which some rows arrived and some are lost
-	PartitionChanges int64 `json:"partition_changes"` // keys with records in more than one partition of a topic
-	KeysMoved        int64 `json:"keys_moved"`        // the same, where it can have come from partitions that were added: not judged
+	Lost       int64 `json:"lost"`
+	Duplicated int64 `json:"duplicated"` // records of rows that had arrived before
+	// LongestRepeat is how many such records follow each other in a partition, at most.
+	LongestRepeat int64 `json:"longest_repeat"`
+	// OutOfOrder are rows that arrived first behind a later row of their key, in one partition.
+	OutOfOrder     int64 `json:"out_of_order"`
+	OrderJudged    int64 `json:"order_judged"`     // rows with a key whose order was judged
+	OrderNotJudged int64 `json:"order_not_judged"` // rows with a key and no known place of commit
+	// PartialReplays are repetitions that leave out a row of the key that had arrived, or end
+	// before the newest.
+	PartialReplays int64 `json:"torn_replays"`
+	Phantom        int64 `json:"phantom"` // records of no row, and those without an id
+	// PartialTransactions are those of which some rows arrived and some are lost.
+	PartialTransactions int64 `json:"torn_transactions"`
+	// PartitionChanges are keys with records in more than one partition of a topic; KeysMoved are
+	// those where partitions that were added can explain it, so they are not judged.
+	PartitionChanges int64 `json:"partition_changes"`
+	KeysMoved        int64 `json:"keys_moved"`
 
 	Passes   int       `json:"passes"` // how often the topics were read, to stay within the memory
 	Examples []Example `json:"examples"`
@@ -93,8 +103,8 @@ type Report struct {
 
 // Clean reports whether nothing that was judged is wrong.
 func (r *Report) Clean() bool {
-	return r.Lost == 0 && r.Duplicated == 0 && r.OutOfOrder == 0 && r.TornReplays == 0 && r.Phantom == 0 && r.TornTransactions == 0 &&
-		r.PartitionChanges == 0
+	return r.Lost == 0 && r.Duplicated == 0 && r.OutOfOrder == 0 && r.Phantom == 0 &&
+		r.PartialReplays == 0 && r.PartialTransactions == 0 && r.PartitionChanges == 0
 }
 
 // The memory that is taken, in bytes.
@@ -103,25 +113,30 @@ const (
 	MinMemory = 48 << 20
 	// baseMemory is for what Written and Published hold while they read, and for garbage.
 	baseMemory = 32 << 20
-	// rowMemory is for one row of a pass: what is kept of it, state of its key, and a third more than one place in the table of each.
+	// rowMemory is for one row of a pass: what is kept of it, the state of its key, and 4/3 of a
+	// place in the table of each.
 	rowMemory = 32 + 40 + 2*6
 	// bitmaps are kept of all records: there, of a row, repeated.
 	bitmaps = 3
 )
 
-// ErrMemory says that the memory does not suffice, and how much would.
+// ErrMemory: the memory does not suffice; its text has the amount that does.
 var ErrMemory = errors.New("not enough memory")
 
-// ErrSameID says that two rows have one id, so that records cannot be told apart.
+// ErrSameID: two rows have one id, so that their records cannot be told apart.
 var ErrSameID = errors.New("two rows have the same id")
 
-// Judge compares what was written with what was published. It holds a few bytes of each row; if that is more than the memory, it takes the keys
-// in several passes, and reads rows and topics again for each. It blocks until then; the errors are ErrMemory, ErrSameID, and those of w and p.
+// Judge compares what was written with what was published, and blocks until that is done. It holds
+// a few bytes of each row; where that is more than the memory, it takes the keys in several passes
+// and reads rows and topics again for each. Errors are ErrMemory, ErrSameID, and those of w and p.
 //
-// Rows are known by a hash of 64 bits of their ids: with 100 million rows the chance that two share one is 1 in 4,000.
+// Rows are known by a hash of 64 bits of their ids: with 100 million rows the chance that two
+// share one is 1 in 4,000.
 func Judge(ctx context.Context, cfg JudgeConfig, w Written, p Published) (Report, error) {
-	j := &judge{cfg: cfg, written: w, published: p, parts: p.Partitions(), seed: maphash.MakeSeed(), shown: map[Kind]int{}}
-	j.report.Examples = []Example{}
+	j := &judge{
+		cfg: cfg, written: w, published: p, parts: p.Partitions(),
+		seed: maphash.MakeSeed(), shown: map[Kind]int{}, report: Report{Examples: []Example{}},
+	}
 	if err := j.plan(ctx); err != nil {
 		return j.report, err
 	}
@@ -147,20 +162,19 @@ type judge struct {
 	ranges    []keyRange
 	records   []recordSet // of each partition
 	placed    []placement // of each partition
-	moved     []int64     // by the number of the topic: keys in more than one partition
+	moved     []int64     // keys in more than one partition, by the number of the topic
 	lost      bitmap      // by the place of the row in Written
 	report    Report
 	shown     map[Kind]int // examples
 }
 
-// keyRange is what one pass judges: rows whose key's bucket lies in it, the last one included.
+// keyRange is what one pass judges: the rows whose key's bucket is first, last, or between.
 type keyRange struct {
 	first, last int
 	rows        int64
 }
 
-// buckets is into how many parts the keys are divided for passes.
-const buckets = 1 << 16
+const buckets = 1 << 16 // into which the keys are divided for passes
 
 func bucketOf(key uint64) int { return int(key >> 48) } //nolint:gosec // 16 bits
 
@@ -177,7 +191,7 @@ func (j *judge) plan(ctx context.Context) error {
 	var places int64
 	for _, p := range j.parts {
 		if _, known := topics[p.Topic]; !known {
-			topics[p.Topic] = uint16(len(topics)) //nolint:gosec // a cluster with more topics would not get so far
+			topics[p.Topic] = uint16(len(topics)) //nolint:gosec // no cluster has more
 		}
 		j.topics = append(j.topics, topics[p.Topic])
 		if !p.DeadLetter {
@@ -185,9 +199,12 @@ func (j *judge) plan(ctx context.Context) error {
 		}
 	}
 	j.placed, j.moved = newPlacements(j.parts, j.topics), make([]int64, len(topics))
-	capacity := (j.cfg.Memory - baseMemory - bitmaps*places/8 - j.count/8) / rowMemory
-	if least := baseMemory + bitmaps*places/8 + j.count/8 + rowMemory*min(j.count, 100_000); least > max(j.cfg.Memory, MinMemory) || capacity <= 0 {
-		return fmt.Errorf("%w: %d rows and %d records need %d MiB at least", ErrMemory, j.count, places, least>>20+1)
+	fixed := baseMemory + bitmaps*places/8 + j.count/8
+	capacity := (j.cfg.Memory - fixed) / rowMemory
+	least := fixed + rowMemory*min(j.count, 100_000)
+	if least > max(j.cfg.Memory, MinMemory) || capacity <= 0 {
+		return fmt.Errorf("%w: %d rows and %d records need %d MiB at least",
+			ErrMemory, j.count, places, least>>20+1)
 	}
 	for _, p := range j.parts {
 		j.records = append(j.records, newRecordSet(p))
@@ -198,13 +215,15 @@ func (j *judge) plan(ctx context.Context) error {
 		return nil
 	}
 	var rows [buckets]int64
-	if err := j.rows(ctx, func(_ *Row, e judged) error { rows[bucketOf(e.key)]++; return nil }); err != nil {
+	err = j.rows(ctx, func(_ *Row, e judged) error { rows[bucketOf(e.key)]++; return nil })
+	if err != nil {
 		return err
 	}
 	now := keyRange{}
 	for b, n := range rows {
 		if n > capacity {
-			return fmt.Errorf("%w: one key has about %d rows, which need %d MiB", ErrMemory, n, (j.cfg.Memory+(n-capacity)*rowMemory)>>20+1)
+			return fmt.Errorf("%w: one key has about %d rows, which need %d MiB",
+				ErrMemory, n, (j.cfg.Memory+(n-capacity)*rowMemory)>>20+1)
 		}
 		if now.rows+n > capacity {
 			j.ranges = append(j.ranges, now)
@@ -258,7 +277,8 @@ func (j *judge) pass(ctx context.Context, keys keyRange, first, last bool) error
 	if err := p.readCommits(ctx); err != nil {
 		return err
 	}
-	if err := j.published.Records(ctx, func(r *Record) error { p.record(r, last); return nil }); err != nil {
+	err = j.published.Records(ctx, func(r *Record) error { p.record(r, last); return nil })
+	if err != nil {
 		return err
 	}
 	p.finish()

@@ -56,7 +56,9 @@ func goodRun(n, keys int) *run {
 	for i := range n {
 		key := i * 7 % keys
 		id := fmt.Sprintf("%d-%d", key, i)
-		r.rows = append(r.rows, Row{ID: []byte(id), Key: fmt.Appendf(nil, "key %d", key), Transaction: uint64(i/4 + 1), Judged: true})
+		r.rows = append(r.rows,
+			Row{ID: []byte(id), Key: fmt.Appendf(nil, "key %d", key), Transaction: uint64(i/4 + 1),
+				Judged: true})
 		r.partitions[key%testPartitions] = append(r.partitions[key%testPartitions], id)
 	}
 	return r
@@ -69,7 +71,9 @@ func (r *run) judge(t testing.TB, cfg JudgeConfig) Report {
 		p.From, p.End = 100, 100+2*int64(len(ids))
 		from.parts = append(from.parts, p)
 		for i, id := range ids {
-			record := Record{Partition: len(from.parts) - 1, Offset: p.From + 2*int64(i), Key: []byte("k")} // every other offset is a marker's
+			// every other offset is a marker's
+			record := Record{Partition: len(from.parts) - 1, Offset: p.From + 2*int64(i),
+				Key: []byte("k")}
 			if id != "" {
 				record.ID = []byte(id)
 			}
@@ -97,30 +101,34 @@ func TestJudge_FindsEachKindOfFault(t *testing.T) {
 		"a good run": {func(*run) {}, func(*Report) {}},
 		"a record lost": {
 			func(r *run) { r.partitions[1] = slices.Delete(r.partitions[1], 50, 51) },
-			func(v *Report) { v.Lost, v.TornTransactions = 1, 1 },
+			func(v *Report) { v.Lost, v.PartialTransactions = 1, 1 },
 		},
 		"half a transaction lost": {
 			func(r *run) {
 				for _, row := range r.rows[40:42] {
 					for i, ids := range r.partitions {
-						r.partitions[i] = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return id == string(row.ID) })
+						r.partitions[i] = slices.DeleteFunc(slices.Clone(ids),
+							func(id string) bool { return id == string(row.ID) })
 					}
 				}
 			},
-			func(v *Report) { v.Lost, v.TornTransactions = 2, 1 },
+			func(v *Report) { v.Lost, v.PartialTransactions = 2, 1 },
 		},
 		"a whole transaction lost": {
 			func(r *run) {
 				for _, row := range r.rows[40:44] {
 					for i, ids := range r.partitions {
-						r.partitions[i] = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return id == string(row.ID) })
+						r.partitions[i] = slices.DeleteFunc(slices.Clone(ids),
+							func(id string) bool { return id == string(row.ID) })
 					}
 				}
 			},
 			func(v *Report) { v.Lost = 4 },
 		},
 		"a run repeated": {
-			func(r *run) { r.partitions[1] = slices.Insert(r.partitions[1], 90, r.partitions[1][70:90]...) },
+			func(r *run) {
+				r.partitions[1] = slices.Insert(r.partitions[1], 90, r.partitions[1][70:90]...)
+			},
 			func(v *Report) { v.Duplicated, v.LongestRepeat = 20, 20 },
 		},
 		"a repetition with something new between": {
@@ -131,12 +139,14 @@ func TestJudge_FindsEachKindOfFault(t *testing.T) {
 			func(v *Report) { v.Duplicated, v.LongestRepeat = 8, 5 },
 		},
 		"a repetition that ends too soon": {
-			func(r *run) { r.partitions[1] = slices.Insert(r.partitions[1], 90, r.partitions[1][30:33]...) },
-			func(v *Report) { v.Duplicated, v.LongestRepeat, v.TornReplays = 3, 3, 3 },
+			func(r *run) {
+				r.partitions[1] = slices.Insert(r.partitions[1], 90, r.partitions[1][30:33]...)
+			},
+			func(v *Report) { v.Duplicated, v.LongestRepeat, v.PartialReplays = 3, 3, 3 },
 		},
 		"a repetition that ends too soon, at the end": {
 			func(r *run) { r.partitions[1] = append(r.partitions[1], r.partitions[1][30:33]...) },
-			func(v *Report) { v.Duplicated, v.LongestRepeat, v.TornReplays = 3, 3, 3 },
+			func(v *Report) { v.Duplicated, v.LongestRepeat, v.PartialReplays = 3, 3, 3 },
 		},
 		"two of a key swapped": {
 			func(r *run) { p := r.partitions[1]; p[30], p[33] = p[33], p[30] },
@@ -161,7 +171,10 @@ func TestJudge_FindsEachKindOfFault(t *testing.T) {
 			func(v *Report) { v.OutOfOrder = 3 },
 		},
 		"phantoms, one without an id": {
-			func(r *run) { r.partitions[2] = slices.Insert(r.partitions[2], 5, "rolled back", "", "rolled back") },
+			func(r *run) {
+				r.partitions[2] = slices.Insert(r.partitions[2], 5, "rolled back", "",
+					"rolled back")
+			},
 			func(v *Report) { v.Phantom = 3 },
 		},
 		"a record in another partition": {
@@ -174,7 +187,8 @@ func TestJudge_FindsEachKindOfFault(t *testing.T) {
 		},
 		"dead letters": {
 			func(r *run) {
-				r.deadLetters = []string{r.partitions[1][30], r.partitions[1][31], "of another table"}
+				r.deadLetters = []string{r.partitions[1][30], r.partitions[1][31],
+					"of another table"}
 				r.partitions[1] = slices.Delete(r.partitions[1], 30, 31)
 			},
 			func(v *Report) { v.DeadLettered = 1 },
@@ -217,7 +231,9 @@ func TestJudge_FindsEachKindOfFault(t *testing.T) {
 				shown[e.Kind]++
 			}
 			for kind, count := range map[Kind]int64{
-				Lost: v.Lost, Duplicated: v.Duplicated, OutOfOrder: v.OutOfOrder, Phantom: v.Phantom, TornTransaction: v.TornTransactions, PartitionChange: v.PartitionChanges,
+				Lost: v.Lost, Duplicated: v.Duplicated, OutOfOrder: v.OutOfOrder,
+				Phantom: v.Phantom, PartialTransaction: v.PartialTransactions,
+				PartitionChange: v.PartitionChanges,
 			} {
 				require.Equal(t, min(count, 3), shown[kind], kind)
 			}
@@ -230,15 +246,18 @@ func TestJudge_NamesWhatItFound(t *testing.T) {
 	id := r.partitions[1][30]
 	r.partitions[1] = slices.Insert(r.partitions[1], 31, id)
 	v := r.judge(t, wholeRun)
-	require.Equal(t, []Example{{Kind: Duplicated, ID: id, KeyHash: KeyHash([]byte("k")), Topic: "events", Partition: 1, Offset: 100 + 2*31}}, v.Examples)
+	require.Equal(t, []Example{{Kind: Duplicated, ID: id, KeyHash: KeyHash([]byte("k")),
+		Topic: "events", Partition: 1, Offset: 100 + 2*31}}, v.Examples)
 
 	r = goodRun(600, 10)
 	r.partitions[1] = slices.Delete(r.partitions[1], 30, 31)
 	v = r.judge(t, wholeRun)
 	row := r.rows[slices.IndexFunc(r.rows, func(row Row) bool { return string(row.ID) == id })]
 	require.Equal(t, []Example{
-		{Kind: Lost, ID: id, KeyHash: KeyHash(row.Key), Transaction: row.Transaction, Partition: -1, Offset: -1},
-		{Kind: TornTransaction, Transaction: row.Transaction, Arrived: 3, Missing: 1, Partition: -1, Offset: -1},
+		{Kind: Lost, ID: id, KeyHash: KeyHash(row.Key), Transaction: row.Transaction,
+			Partition: -1, Offset: -1},
+		{Kind: PartialTransaction, Transaction: row.Transaction, Arrived: 3, Missing: 1,
+			Partition: -1, Offset: -1},
 	}, v.Examples)
 }
 
@@ -278,7 +297,9 @@ func TestJudge_PassesMakeNoDifference(t *testing.T) {
 		r.partitions[i] = spoilt
 	}
 	one := r.judge(t, wholeRun)
-	for _, count := range []int64{one.Lost, one.Duplicated, one.OutOfOrder, one.TornReplays, one.Phantom, one.TornTransactions, one.PartitionChanges, one.DeadLettered, one.NotJudged} {
+	for _, count := range []int64{one.Lost, one.Duplicated, one.OutOfOrder, one.PartialReplays,
+		one.Phantom, one.PartialTransactions, one.PartitionChanges, one.DeadLettered,
+		one.NotJudged} {
 		require.Positive(t, count, "%+v", one)
 	}
 	several := wholeRun
@@ -295,11 +316,14 @@ func TestJudge_PassesMakeNoDifference(t *testing.T) {
 
 func TestJudge_RefusesWhatDoesNotFit(t *testing.T) {
 	r := goodRun(200_000, 1)
-	_, err := Judge(t.Context(), JudgeConfig{Memory: baseMemory + rowMemory*100_000, Ordered: true}, writing(r.rows), &reading{})
+	_, err := Judge(t.Context(),
+		JudgeConfig{Memory: baseMemory + rowMemory*100_000, Ordered: true}, writing(r.rows),
+		&reading{})
 	require.ErrorIs(t, err, ErrMemory)
 	require.ErrorContains(t, err, "one key has about 200000 rows")
 
-	_, err = Judge(t.Context(), wholeRun, writing(r.rows), &reading{parts: []Partition{{Topic: "large", End: 1 << 30}}})
+	_, err = Judge(t.Context(), wholeRun, writing(r.rows),
+		&reading{parts: []Partition{{Topic: "large", End: 1 << 30}}})
 	require.ErrorIs(t, err, ErrMemory)
 
 	r.rows[7].ID = r.rows[9].ID

@@ -8,8 +8,8 @@ type position struct {
 }
 
 const (
-	sourceUnknown uint16 = iota // nothing says when the row was committed
-	sourceClaimed               // the order of Written, or Commits, says it
+	sourceUnknown uint16 = iota // the place of the commit is not known
+	sourceClaimed               // from the order of Written, or of Commits
 
 	firstSource // of the records' positions
 )
@@ -21,9 +21,9 @@ func (p position) before(q position) bool {
 // state is how far the rows of a key have come in a topic.
 type state struct {
 	key       uint64
-	newest    position // of the rows that arrived in the partition, by the source of the one that came last
+	newest    position // of the rows in the partition, of the source of the one that came last
 	count     uint32   // rows that arrived, without those out of order
-	last      uint32   // arrival of the row that came last, or again; last <= count
+	last      uint32   // arrival of the row that came last, repeated or not; last <= count
 	partition int32    // index
 	topic     uint16
 	moved     bool
@@ -35,7 +35,7 @@ func (p *pass) order(r *Record, e uint32, first bool, at position) {
 	if s == nil {
 		return
 	}
-	if partition := int32(r.Partition); s.partition != partition { //nolint:gosec // so many there are not
+	if partition := int32(r.Partition); s.partition != partition { //nolint:gosec // never so many
 		if !s.moved {
 			p.moved[s.topic]++
 			p.example(PartitionChange, r)
@@ -52,14 +52,14 @@ func (p *pass) order(r *Record, e uint32, first bool, at position) {
 	case r.Redriven:
 	case first && p.late(s, at):
 		p.report.OutOfOrder++
-		p.example(OutOfOrder, r) // where the key stands is not changed by it
+		p.example(OutOfOrder, r) // and leaves the state of the key as it is
 	default:
 		p.repetition(s, r, e, first)
 	}
 }
 
-// state finds that of the row's key in the record's topic. nil: the row came by another topic, and
-// no other of its key by this one.
+// state returns the state of the row's key in the record's topic. Nil: the row arrived in another
+// topic first, and no row of its key in this one.
 func (p *pass) state(r *Record, e uint32, first bool) *state {
 	topic, key := p.topics[r.Partition], p.entries[e].key
 	at, found := p.keys.find(key+uint64(topic)*0x9E3779B97F4A7C15, func(at uint32) bool {
@@ -69,8 +69,10 @@ func (p *pass) state(r *Record, e uint32, first bool) *state {
 		if !first {
 			return nil
 		}
-		p.states = append(p.states, state{key: key, topic: topic, partition: int32(r.Partition)}) //nolint:gosec // has room: each has a row that came first by it
-		p.keys[at] = uint32(len(p.states))                                                        //nolint:gosec // plan refuses as many
+		// There is room: each state has a row that arrived in its topic first.
+		partition := int32(r.Partition) //nolint:gosec // never so many
+		p.states = append(p.states, state{key: key, topic: topic, partition: partition})
+		p.keys[at] = uint32(len(p.states)) //nolint:gosec // plan refuses as many
 	}
 	return &p.states[p.keys[at]-1]
 }
@@ -94,7 +96,7 @@ func (p *pass) late(s *state, at position) bool {
 }
 
 // repetition compares with how the rows of the key arrived first: a repetition begins at an
-// earlier one and goes on to where it began. That takes no order of commits. A relay that repeats
+// earlier row and runs up to where it began. That takes no order of commits. A relay that repeats
 // rows of the WAL in another order than before was wrong one of the two times.
 func (p *pass) repetition(s *state, r *Record, e uint32, first bool) {
 	if s.moved {
@@ -106,23 +108,23 @@ func (p *pass) repetition(s *state, r *Record, e uint32, first bool) {
 		s.count++
 		arrival = s.count
 		p.entries[e].arrival = arrival
-	case arrival == 0, uint16(p.entries[e].bits>>topicShift) != s.topic: //nolint:gosec // 16 bits
+	case arrival == 0, p.entries[e].bits>>topicShift != uint32(s.topic):
 		return
 	}
 	if arrival > s.last+1 {
-		p.report.TornReplays++
-		p.example(TornReplay, r)
+		p.report.PartialReplays++
+		p.example(PartialReplay, r)
 	}
 	s.last = arrival
 }
 
-// newHistory is how much later than all others, in microseconds, a record with an earlier LSN was
-// committed if its server is a copy that was put in the place of the first. Within one history,
-// commits that write their records at the same time differ by less.
+// newHistory, in microseconds, separates two histories of a source: a record with an earlier LSN
+// that was committed so much later than all before it comes from a copy that replaced the server.
+// Within one history, commits that write their records at the same time differ by less.
 const newHistory = 1_000_000
 
 // histories finds the sources of positions. A source whose positions begin again at a later time
-// has another history from there on: what is in the topic from before does not compare with it.
+// has another history from there on, and positions of two histories do not compare.
 type histories struct {
 	numbers map[string]uint16
 	last    uint16
@@ -141,10 +143,13 @@ type history struct {
 }
 
 func newHistories() histories {
-	return histories{numbers: map[string]uint16{}, last: firstSource - 1, of: map[partitionSource]*history{}}
+	return histories{
+		numbers: map[string]uint16{}, last: firstSource - 1, of: map[partitionSource]*history{},
+	}
 }
 
-// position is that of a record's row. It has to see the records of a partition in their order.
+// position is that of a record's row. It must be called for the records of a partition in their
+// order.
 func (h *histories) position(r *Record) position {
 	if r.Position.Source == nil || r.Redriven {
 		return position{}
@@ -167,7 +172,7 @@ func (h *histories) position(r *Record) position {
 	return position{lsn: at.LSN, index: at.Index, source: of.source}
 }
 
-// next is sourceUnknown when there are more than can be numbered.
+// next returns sourceUnknown when all numbers are taken.
 func (h *histories) next() uint16 {
 	if h.last == 1<<16-1 {
 		return sourceUnknown

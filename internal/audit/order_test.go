@@ -50,12 +50,16 @@ func deliver(seed uint64, n, writers, partitions int) *delivery {
 		for range min(1+d.random.IntN(6), n-len(all)) {
 			key := d.random.IntN(keys)
 			all = append(all, written{
-				arrival: arrival{id: fmt.Sprint("row ", len(all)), key: fmt.Sprint("key ", key), transaction: uint64(began + 700)},
+				arrival: arrival{id: fmt.Sprint("row ", len(all)), key: fmt.Sprint("key ", key),
+					transaction: uint64(began + 700)},
 				created: began*10 + (writer%5-2)*5000, began: began, ends: ends,
 			})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b written) int { return cmp.Or(cmp.Compare(a.ends, b.ends), cmp.Compare(a.began, b.began)) })
+	slices.SortStableFunc(all,
+		func(a, b written) int {
+			return cmp.Or(cmp.Compare(a.ends, b.ends), cmp.Compare(a.began, b.began))
+		})
 	index := uint32(0)
 	for i := range all {
 		if index++; i == 0 || all[i].began != all[i-1].began {
@@ -64,16 +68,20 @@ func deliver(seed uint64, n, writers, partitions int) *delivery {
 		lsn := uint64(0x16_0000_0000 + all[i].ends*1_000_000 + all[i].began)
 		// The time of a commit is taken before its place in the WAL: two that commit at once may
 		// have it the other way round.
-		all[i].position = Position{Source: []byte(deliverySource), LSN: lsn, Index: index, Time: int64(all[i].ends*1000 + d.random.IntN(9000))}
+		all[i].position = Position{Source: []byte(deliverySource), LSN: lsn, Index: index,
+			Time: int64(all[i].ends*1000 + d.random.IntN(9000))}
 	}
 	slices.SortStableFunc(all, func(a, b written) int { return cmp.Compare(a.created, b.created) })
 	for i := range all {
 		all[i].row = i
-		d.rows = append(d.rows, Row{ID: []byte(all[i].id), Key: []byte(all[i].key), Transaction: all[i].transaction, Judged: true})
+		d.rows = append(d.rows,
+			Row{ID: []byte(all[i].id), Key: []byte(all[i].key), Transaction: all[i].transaction,
+				Judged: true})
 		d.commits = append(d.commits, &all[i].arrival)
 	}
 	slices.SortFunc(d.commits, func(a, b *arrival) int {
-		return cmp.Or(cmp.Compare(a.position.LSN, b.position.LSN), cmp.Compare(a.position.Index, b.position.Index))
+		return cmp.Or(cmp.Compare(a.position.LSN, b.position.LSN),
+			cmp.Compare(a.position.Index, b.position.Index))
 	})
 	for _, c := range d.commits {
 		p := hashOf(c.key) % int64(partitions)
@@ -92,7 +100,8 @@ func hashOf(key string) (hash int64) {
 
 func (d *delivery) Partitions() (parts []Partition) {
 	for i := range d.topic {
-		parts = append(parts, Partition{Topic: "events", Number: int32(i), End: int64(len(d.topic[i]))})
+		parts = append(parts, Partition{Topic: "events", Number: int32(i),
+			End: int64(len(d.topic[i]))})
 	}
 	return parts
 }
@@ -101,7 +110,8 @@ func (d *delivery) Records(_ context.Context, each func(*Record) error) error {
 	for p := range d.topic {
 		for at := range d.topic[p] {
 			a := &d.topic[p][at]
-			r := Record{Partition: p, Offset: int64(at), ID: []byte(a.id), Key: []byte(a.key), Hash: hashOf(a.key) + 1, Position: a.position, Redriven: a.redriven}
+			r := Record{Partition: p, Offset: int64(at), ID: []byte(a.id), Key: []byte(a.key),
+				Hash: hashOf(a.key) + 1, Position: a.position, Redriven: a.redriven}
 			if err := each(&r); err != nil {
 				return err
 			}
@@ -180,10 +190,13 @@ func TestJudge_AccusesNoCorrectTopic(t *testing.T) {
 		change func(d *delivery)
 		want   func(d *delivery, r *Report)
 	}{
-		"positions":    {func(*delivery) {}, func(*delivery, *Report) {}},
-		"no positions": {(*delivery).withoutPositions, func(_ *delivery, r *Report) { r.OrderJudged, r.OrderNotJudged = 0, n }},
+		"positions": {func(*delivery) {}, func(*delivery, *Report) {}},
+		"no positions": {(*delivery).withoutPositions,
+			func(_ *delivery, r *Report) { r.OrderJudged, r.OrderNotJudged = 0, n }},
 		"positions without a source": {
-			func(d *delivery) { d.everyRecord(func(_, _ int, a *arrival) { a.position.Source = nil }) },
+			func(d *delivery) {
+				d.everyRecord(func(_, _ int, a *arrival) { a.position.Source = nil })
+			},
 			func(_ *delivery, r *Report) { r.OrderJudged, r.OrderNotJudged = 0, n },
 		},
 		"positions from the middle on": {
@@ -208,7 +221,8 @@ func TestJudge_AccusesNoCorrectTopic(t *testing.T) {
 					for i := range early {
 						early[i].position = Position{}
 					}
-					slices.SortFunc(early, func(a, b arrival) int { return cmp.Compare(a.row, b.row) })
+					slices.SortFunc(early,
+						func(a, b arrival) int { return cmp.Compare(a.row, b.row) })
 					d.topic[p] = of
 				}
 			},
@@ -223,7 +237,8 @@ func TestJudge_AccusesNoCorrectTopic(t *testing.T) {
 			func(d *delivery) {
 				d.everyRecord(func(p, at int, a *arrival) {
 					if at >= len(d.topic[p])/2 {
-						a.position.Source, a.position.LSN = []byte("7300000000000000000/2/postrider/postrider"), a.position.LSN-0x15_0000_0000
+						a.position.Source = []byte("7300000000000000000/2/postrider/postrider")
+						a.position.LSN -= 0x15_0000_0000
 					}
 				})
 			},
@@ -242,16 +257,21 @@ func TestJudge_AccusesNoCorrectTopic(t *testing.T) {
 		},
 		"the server's clock is set back and forth": {
 			func(d *delivery) {
-				d.everyRecord(func(_, _ int, a *arrival) { a.position.Time += int64(a.position.LSN>>33%3) * 60_000_000 })
+				d.everyRecord(func(_, _ int, a *arrival) {
+					a.position.Time += int64(a.position.LSN>>33%3) * 60_000_000
+				})
 			},
 			func(*delivery, *Report) {},
 		},
 		"two relays, one of which was paused": {
-			func(d *delivery) { // the second publishes what the first has not confirmed; then the first goes on with what it has read
+			// the second publishes what the first has not confirmed; then the first goes on with
+			// what it has read
+			func(d *delivery) {
 				for p, of := range d.topic {
 					theirs := slices.Clone(of[len(of)/2:])
 					for i := range theirs {
-						theirs[i].position.Source = []byte("7300000000000000000/1/second/postrider")
+						p := &theirs[i].position
+						p.Source = []byte("7300000000000000000/1/second/postrider")
 					}
 					d.topic[p] = slices.Concat(of[:len(of)/2], theirs, of[len(of)/2:])
 				}
@@ -329,14 +349,19 @@ func TestJudge_AccusesNoCorrectTopic(t *testing.T) {
 				d := deliver(seed, n, writers, 3)
 				c.change(d)
 				got := d.judge(t, JudgeConfig{}, writing(d.rows))
-				require.Zero(t, got.Lost+got.OutOfOrder+got.TornReplays+got.Phantom+got.TornTransactions+got.PartitionChanges, "%+v", got)
-				require.EqualValues(t, []int64{n, n}, []int64{got.Delivered, got.OrderJudged + got.OrderNotJudged})
+				require.Zero(t,
+					got.Lost+got.OutOfOrder+got.PartialReplays+got.Phantom+got.PartialTransactions+
+						got.PartitionChanges, "%+v", got)
+				require.EqualValues(t, []int64{n, n},
+					[]int64{got.Delivered, got.OrderJudged + got.OrderNotJudged})
 				require.Equal(t, d.records()-n, got.Duplicated)
 				if c.want == nil { // what can be judged depends on how keys and sources meet
 					require.Greater(t, got.OrderJudged, int64(n*3/4), "%+v", got)
 					continue
 				}
-				want := Report{Written: n, Delivered: n, Records: d.records(), Duplicated: got.Duplicated, LongestRepeat: got.LongestRepeat, OrderJudged: n, Passes: 1}
+				want := Report{Written: n, Delivered: n, Records: d.records(),
+					Duplicated: got.Duplicated, LongestRepeat: got.LongestRepeat, OrderJudged: n,
+					Passes: 1}
 				c.want(d, &want)
 				require.Equal(t, want, got)
 			}
@@ -362,7 +387,8 @@ func (d *delivery) inject(t testing.TB, f injected) {
 			transactions = append(transactions, c.transaction)
 		}
 	}
-	d.random.Shuffle(len(transactions), func(i, j int) { transactions[i], transactions[j] = transactions[j], transactions[i] })
+	d.random.Shuffle(len(transactions),
+		func(i, j int) { transactions[i], transactions[j] = transactions[j], transactions[i] })
 	gone, whole := map[string]bool{}, map[uint64]bool{}
 	losses, torn := 0, 0
 	for _, x := range transactions {
@@ -412,8 +438,9 @@ func (d *delivery) inject(t testing.TB, f injected) {
 func (f injected) found(d *delivery, ordered bool) Report {
 	n, lost := int64(len(d.rows)), int64(f.losses+f.tornTransactions)
 	r := Report{
-		Written: n, Records: d.records(), Delivered: n - lost, Lost: lost, Duplicated: int64(f.duplicates), LongestRepeat: 1,
-		TornTransactions: int64(f.tornTransactions), OrderNotJudged: n - lost, Passes: 1,
+		Written: n, Records: d.records(), Delivered: n - lost, Lost: lost,
+		Duplicated: int64(f.duplicates), LongestRepeat: 1,
+		PartialTransactions: int64(f.tornTransactions), OrderNotJudged: n - lost, Passes: 1,
 	}
 	if ordered {
 		r.OutOfOrder, r.OrderJudged, r.OrderNotJudged = int64(f.swaps), n-lost, 0
@@ -434,11 +461,15 @@ func TestJudge_FindsEveryInjectedFault(t *testing.T) {
 // requireInjected judges by each thing that tells the order of commits, and by none.
 func requireInjected(t testing.TB, d *delivery) {
 	t.Helper()
-	require.Equal(t, injectedFaults.found(d, true), d.judge(t, JudgeConfig{}, writing(d.rows)), "by positions")
+	require.Equal(t, injectedFaults.found(d, true), d.judge(t, JudgeConfig{}, writing(d.rows)),
+		"by positions")
 	d.withoutPositions()
-	require.Equal(t, injectedFaults.found(d, true), d.judge(t, JudgeConfig{Commits: d.readCommits}, writing(d.rows)), "by the WAL")
-	require.Equal(t, injectedFaults.found(d, true), d.judge(t, JudgeConfig{Ordered: true}, d.inOrder()), "by a write log")
-	require.Equal(t, injectedFaults.found(d, false), d.judge(t, JudgeConfig{}, writing(d.rows)), "by nothing")
+	require.Equal(t, injectedFaults.found(d, true),
+		d.judge(t, JudgeConfig{Commits: d.readCommits}, writing(d.rows)), "by the WAL")
+	require.Equal(t, injectedFaults.found(d, true),
+		d.judge(t, JudgeConfig{Ordered: true}, d.inOrder()), "by a write log")
+	require.Equal(t, injectedFaults.found(d, false), d.judge(t, JudgeConfig{}, writing(d.rows)),
+		"by nothing")
 }
 
 func TestJudge_FindsARecordInAnotherPartitionByPositions(t *testing.T) {
@@ -454,7 +485,8 @@ func TestJudge_FindsARecordInAnotherPartitionByPositions(t *testing.T) {
 			d.topic[to] = slices.Insert(d.topic[to], len(d.topic[to])/2, d.topic[from][at])
 			d.topic[from] = slices.Delete(d.topic[from], at, at+1)
 			got := d.judge(t, JudgeConfig{}, writing(d.rows))
-			require.EqualValues(t, []int64{1, 0}, []int64{got.PartitionChanges, got.KeysMoved}, "from %d to %d", from, to)
+			require.EqualValues(t, []int64{1, 0}, []int64{got.PartitionChanges, got.KeysMoved},
+				"from %d to %d", from, to)
 		}
 	}
 }

@@ -12,8 +12,8 @@ import (
 type judged struct {
 	id, key uint64 // hashes
 	at      uint32 // place in Written
-	commit  uint32 // place among all commits, from 1; 0: only the record's position can tell it
-	arrival uint32 // which row of its key it was to arrive by its topic, from 1; 0: none that a repetition has to bring
+	commit  uint32 // place among all commits, from 1; 0: only the record's position can say it
+	arrival uint32 // place among the first arrivals of its key in its topic, from 1; 0: none
 	bits    uint32 // and, once it has arrived, the number of the topic above topicShift
 }
 
@@ -38,10 +38,13 @@ type pass struct {
 }
 
 func newPass(j *judge, rows int64, first bool) *pass {
-	return &pass{judge: j, first: first, entries: make([]judged, 0, rows), ids: newHashTable(rows), keys: newHashTable(rows), histories: newHistories()}
+	return &pass{
+		judge: j, first: first, entries: make([]judged, 0, rows),
+		ids: newHashTable(rows), keys: newHashTable(rows), histories: newHistories(),
+	}
 }
 
-// index is called when all entries are there.
+// index fills the table of ids; all entries must be there.
 func (p *pass) index() error {
 	for i := range p.entries {
 		id := p.entries[i].id
@@ -82,7 +85,7 @@ func (p *pass) readCommits(ctx context.Context) error {
 	})
 }
 
-// record judges one record. In the last pass those that no pass has found a row for are phantoms.
+// record judges one record. After the last pass, those without a row in any pass are phantoms.
 func (p *pass) record(r *Record, last bool) {
 	place, found := 0, false
 	if r.ID != nil {
@@ -96,7 +99,8 @@ func (p *pass) record(r *Record, last bool) {
 		return
 	}
 	set := &p.records[r.Partition]
-	position := p.histories.position(r) // of each record: a pass must not depend on which keys it judges
+	// Of each record, so that a pass does not depend on which keys it judges.
+	position := p.histories.position(r)
 	if p.first {
 		p.placed[r.Partition].add(r, position)
 	}
@@ -147,17 +151,19 @@ func (p *pass) finish() {
 	}
 	for i := range p.states {
 		if s := &p.states[i]; s.last < s.count && !s.moved {
-			p.report.TornReplays++ // whoever keeps the last event of a key is left with an old one
+			p.report.PartialReplays++ // the last record of the key is not its newest event
 		}
 	}
 }
 
-// hashTable finds a number by a hash: open addressing with a third of the places free. Zero is an empty place, so numbers are stored plus one.
+// hashTable finds a number by a hash: open addressing with a quarter of the places free. Zero is
+// an empty place, so numbers are stored plus one.
 type hashTable []uint32
 
 func newHashTable(n int64) hashTable { return make(hashTable, n+n/3+8) }
 
-// find returns the place of what is, or, if it is not found, could be stored under the hash.
+// find returns the place of the number that satisfies is; where there is none, the place to store
+// it.
 func (t hashTable) find(hash uint64, is func(uint32) bool) (place int, found bool) {
 	at, _ := bits.Mul64(hash*0xD6E8FEB86659FD93, uint64(len(t)))
 	for ; ; at++ {

@@ -9,8 +9,8 @@ type placement struct {
 	topic      uint16
 	partitions int64               // of the topic
 	fewest     int64               // that the topic can have had at the last record
-	fits, not  int64               // records that lie where they would with a number of partitions from then on, and those that do not
-	unknown    bool                // a record says no hash
+	fits, not  int64               // records that some number from fewest on explains, and others
+	unknown    bool                // a record has no hash
 	begins     map[uint16]position // the first in the order of commits, of each source
 	elsewhere  []displaced
 }
@@ -31,13 +31,17 @@ func newPlacements(parts []Partition, topics []uint16) []placement {
 	}
 	out := make([]placement, len(parts))
 	for i := range parts {
-		out[i] = placement{partition: int64(parts[i].Number), topic: topics[i], partitions: count[topics[i]], fewest: 1, begins: map[uint16]position{}}
+		out[i] = placement{
+			partition: int64(parts[i].Number), topic: topics[i], partitions: count[topics[i]],
+			fewest: 1, begins: map[uint16]position{},
+		}
 	}
 	return out
 }
 
 func (p *placement) add(r *Record, at position) {
-	if begin, known := p.begins[at.source]; at.source != sourceUnknown && (!known || at.before(begin)) {
+	begin, known := p.begins[at.source]
+	if at.source != sourceUnknown && (!known || at.before(begin)) {
 		p.begins[at.source] = at
 	}
 	if r.Hash == 0 {
@@ -55,18 +59,20 @@ func (p *placement) add(r *Record, at position) {
 	}
 	p.fewest = n
 	p.fits++
-	if at.source != sourceUnknown && hash%p.partitions != p.partition && len(p.elsewhere) < maxDisplaced {
+	displacedNow := at.source != sourceUnknown && hash%p.partitions != p.partition
+	if displacedNow && len(p.elsewhere) < maxDisplaced {
 		p.elsewhere = append(p.elsewhere, displaced{hash, at})
 	}
 }
 
-// countMoved decides about the keys in more than one partition. It is no fault where partitions
-// that were added explain every record, nor where many records lie elsewhere than Kafka's default
-// partitioner puts them: then the relay, or the rows, place them by rules that are not known here.
+// countMoved decides about the keys in more than one partition. They are no fault where added
+// partitions explain every record, nor where many records lie elsewhere than Kafka's default
+// partitioner puts them: the relay, or the rows, then place them by rules that are not known here.
 func (j *judge) countMoved() {
 	explained := make([]bool, len(j.moved))
 	for topic, moved := range j.moved {
-		if explained[topic] = j.addedPartitions(uint16(topic)); explained[topic] { //nolint:gosec // made of 16 bits
+		explained[topic] = j.addedPartitions(uint16(topic)) //nolint:gosec // made of 16 bits
+		if explained[topic] {
 			j.report.KeysMoved += moved
 		} else {
 			j.report.PartitionChanges += moved
@@ -98,7 +104,8 @@ func (j *judge) addedPartitions(topic uint16) bool {
 	// A record that was repeated after partitions were added has an old position in a new
 	// partition.
 	return j.report.Duplicated > 0 || !slices.ContainsFunc(j.placed, func(p placement) bool {
-		return p.topic == topic && slices.ContainsFunc(p.elsewhere, func(d displaced) bool { return !j.fewer(&p, d) })
+		unexplained := func(d displaced) bool { return !j.fewer(&p, d) }
+		return p.topic == topic && slices.ContainsFunc(p.elsewhere, unexplained)
 	})
 }
 
@@ -107,8 +114,10 @@ func (j *judge) addedPartitions(topic uint16) bool {
 func (j *judge) fewer(p *placement, d displaced) bool {
 	least := p.partition + 1
 	for i := range j.placed {
-		if begin, known := j.placed[i].begins[d.at.source]; known && j.placed[i].topic == p.topic && begin.before(d.at) {
-			least = max(least, j.placed[i].partition+1)
+		other := &j.placed[i]
+		begin, known := other.begins[d.at.source]
+		if known && other.topic == p.topic && begin.before(d.at) {
+			least = max(least, other.partition+1)
 		}
 	}
 	for n := least; n < p.partitions; n++ {

@@ -25,7 +25,8 @@ func newRecordSet(p Partition) recordSet {
 	return recordSet{n: n, there: newBitmap(n), known: newBitmap(n), repeated: newBitmap(n)}
 }
 
-// count walks through the records. Offsets without one, such as those of markers of transactions, end no run.
+// count walks through the records. Offsets without one, such as those of transaction markers, end
+// no run of repetitions.
 func (s *recordSet) count() (records, phantoms, longest int64) {
 	run := int64(0)
 	for at := range s.n {

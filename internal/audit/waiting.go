@@ -42,7 +42,7 @@ func (e *entry) topicAndKey() string {
 	return " " + e.m.Topic + " " + length + " " + string(e.m.Key) + " "
 }
 
-// own copies the message, so that what waits does not keep the buffers alive from which it was read.
+// own copies the message, so that a waiting one does not keep alive the buffers it was read into.
 func (e *entry) own() {
 	e.m.Key, e.m.Value = bytes.Clone(e.m.Key), bytes.Clone(e.m.Value)
 	e.m.Origin.EventID = strings.Clone(e.m.Origin.EventID)
@@ -54,17 +54,18 @@ func (e *entry) own() {
 	}
 }
 
-// waiting holds the messages of one side that have not been matched, in the order in which they came.
+// waiting holds the messages of one side that have not been matched, in the order in which they
+// came.
 type waiting struct {
-	queue []*entry            // with some that wait no longer, except at its front
-	index map[string][]*entry // by identity, by id and by topic and key, each in order
+	queue []*entry            // may hold some that wait no longer, except at the front
+	index map[string][]*entry // by each of names(), in order
 	count int
 	bytes int64
 }
 
 func newWaiting() waiting { return waiting{index: map[string][]*entry{}} }
 
-// entryOverhead is what an entry takes beside its message, roughly.
+// entryOverhead is about what an entry takes in memory beside its message.
 const entryOverhead = 500
 
 func (w *waiting) add(e *entry) {
@@ -86,7 +87,7 @@ func (e *entry) names() []string {
 	return names
 }
 
-// remove is of no effect for one that does not wait.
+// remove does nothing for an entry that does not wait.
 func (w *waiting) remove(e *entry) {
 	if !e.waiting {
 		return
@@ -137,7 +138,8 @@ func (w *waiting) find(name string, is func(*entry) bool) *entry {
 	return nil
 }
 
-// recent remembers the newest of many things by the hash of their names: between limit and twice as many.
+// recent holds the newest of many values by the hash of their names: limit of them at least, and
+// twice as many at most.
 type recent[V any] struct {
 	seed      maphash.Seed
 	limit     int

@@ -20,6 +20,7 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
+// Options are the flags of the command.
 type Options struct {
 	Tables      []string
 	Topics      []string
@@ -42,16 +43,17 @@ type Options struct {
 	JSON        bool
 }
 
-// auditPlan is what the flags mean.
+// Plan is what the flags mean.
 type Plan struct {
 	Pattern      *regexp.Regexp // nil: none was given
-	ID           eventID
+	ID           EventID
 	Since, Until time.Time // zero: no limit
 	Memory       int64     // bytes
 	Committed    bool
 }
 
-// onlyTables leaves of the configuration what is for these tables. One that is not configured goes by the only rule set, or by the defaults.
+// OnlyTables reduces the configuration to these tables. A table that is not configured follows the
+// only rule set, or the defaults.
 func OnlyTables(cfg config.Config, tables []string) config.Config {
 	fallback := router.DefaultConfig()
 	if len(cfg.Router) == 1 {
@@ -80,8 +82,9 @@ type writtenRows interface {
 	Order() string   // what has the order of the commits, as the user says; empty: nothing
 }
 
-// runAudit blocks until topics and tables were read, or a signal came. Errors are ready to be printed.
-func Run(ctx context.Context, o Options, plan Plan, cfg config.Config, log zerolog.Logger) (*Result, error) {
+// Run blocks until topics and tables were read, or a signal came.
+func Run(ctx context.Context, o Options, plan Plan, cfg config.Config,
+	log zerolog.Logger) (*Result, error) {
 	ctx, cancel := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	began := time.Now()
@@ -103,10 +106,11 @@ func Run(ctx context.Context, o Options, plan Plan, cfg config.Config, log zerol
 	if tables == nil {
 		written = &writeLog{path: o.Log, since: plan.Since, until: plan.Until}
 	} else {
-		if err := tables.begin(ctx, o, plan, cfg); err != nil { // behind the topics' ends: what they hold has its row in the snapshot
+		// After the topics' ends were read, so that their records have a row in the snapshot.
+		if err := tables.begin(ctx, o, plan, cfg); err != nil {
 			return nil, auditFailure(err)
 		}
-		written, topics.own = tables, tables.letters
+		written, topics.own = tables, tables.deadLetters
 		if o.Slot != "" {
 			commits, err := tables.commits(ctx, o.Slot, cfg, log)
 			if err != nil {
@@ -127,24 +131,32 @@ func Run(ctx context.Context, o Options, plan Plan, cfg config.Config, log zerol
 	return &r, nil
 }
 
-// auditFailure is explain for an audit, which no WAL waits for.
+// failures are those that an audit explains in its own way.
+var failures = []struct {
+	err  error
+	code int
+	next string
+}{
+	{audit.ErrMemory, exit.Runtime, "raise --memory, or shorten the time with --since"},
+	{audit.ErrSameID, exit.Runtime,
+		"audit one table at a time with --table, or name the column with unique ids: --id-column"},
+	{replication.ErrSlotInUse, exit.Temporary,
+		"postrider audit --slot NAME   # a slot that no process reads: postrider slot list"},
+	{replication.ErrSlotMissing, exit.Config,
+		"postrider audit --slot NAME   # a slot that is there: postrider slot list"},
+	{sink.ErrUnknownTopic, exit.Config, "postrider audit --topic TOPIC   # one that is there"},
+	{sink.ErrPermission, exit.Permission, "grant the ACLs Describe and Read on the topics"},
+}
+
+// auditFailure is exit.Explain for an audit, for which no WAL is retained.
 func auditFailure(err error) error {
-	var told *exit.Error
-	switch {
-	case errors.As(err, &told):
+	if explained := new(exit.Error); errors.As(err, &explained) {
 		return err
-	case errors.Is(err, audit.ErrMemory):
-		return &exit.Error{Code: exit.Runtime, Err: err, Next: "raise --memory, or shorten the time with --since"}
-	case errors.Is(err, audit.ErrSameID):
-		return &exit.Error{Code: exit.Runtime, Err: err, Next: "audit one table at a time with --table, or name the column with unique ids: --id-column"}
-	case errors.Is(err, replication.ErrSlotInUse):
-		return &exit.Error{Code: exit.Temporary, Err: err, Next: "postrider audit --slot NAME   # a slot that no process reads: postrider slot list"}
-	case errors.Is(err, replication.ErrSlotMissing):
-		return &exit.Error{Code: exit.Config, Err: err, Next: "postrider audit --slot NAME   # a slot that is there: postrider slot list"}
-	case errors.Is(err, sink.ErrUnknownTopic):
-		return &exit.Error{Code: exit.Config, Err: err, Next: "postrider audit --topic TOPIC   # one that is there"}
-	case errors.Is(err, sink.ErrPermission):
-		return &exit.Error{Code: exit.Permission, Err: err, Next: "grant the ACLs Describe and Read on the topics"}
+	}
+	for _, f := range failures {
+		if errors.Is(err, f.err) {
+			return &exit.Error{Code: f.code, Err: err, Next: f.next}
+		}
 	}
 	f := exit.Explain(err)
 	f.WAL = ""

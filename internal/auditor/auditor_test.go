@@ -18,12 +18,16 @@ import (
 
 func TestEventID_IsFoundWhereItIs(t *testing.T) {
 	m := &sink.Message{
-		Key: []byte(`{"schema":{"type":"string"},"payload":"k\"1"}`), Value: []byte(`{"a/b": [{"id": 17}, {"id": "x"}, null]}`),
-		Headers: []sink.Header{{Key: "none"}, {Key: "id", Value: []byte(`"6f1c"`)}, {Key: "plain", Value: []byte("6f1c")}},
+		Key:   []byte(`{"schema":{"type":"string"},"payload":"k\"1"}`),
+		Value: []byte(`{"a/b": [{"id": 17}, {"id": "x"}, null]}`),
+		Headers: []sink.Header{{Key: "none"}, {Key: "id", Value: []byte(`"6f1c"`)},
+			{Key: "plain", Value: []byte("6f1c")}},
 	}
 	for text, want := range map[string]string{
-		"header:id": "6f1c", "header:plain": "6f1c", "header:none": "", "header:other": "", "key": `k"1`,
-		"value:/a~1b/0/id": "17", "value:/a~1b/1/id": "x", "value:/a~1b/2": "", "value:/a~1b/3/id": "", "value:/other": "",
+		"header:id": "6f1c", "header:plain": "6f1c", "header:none": "", "header:other": "",
+		"key":              `k"1`,
+		"value:/a~1b/0/id": "17", "value:/a~1b/1/id": "x", "value:/a~1b/2": "",
+		"value:/a~1b/3/id": "", "value:/other": "",
 	} {
 		id, err := ParseEventID(text)
 		require.NoError(t, err)
@@ -32,11 +36,14 @@ func TestEventID_IsFoundWhereItIs(t *testing.T) {
 			require.Nil(t, id.of(m), text)
 		}
 	}
-	require.Equal(t, "row", string(deadLetterID(&sink.Message{Headers: []sink.Header{{Key: deadletter.HeaderEventID, Value: []byte("row")}}}, nil)))
+	require.Equal(t, "row",
+		string(deadLetterID(&sink.Message{Headers: []sink.Header{{Key: deadletter.HeaderEventID,
+			Value: []byte("row")}}}, nil)))
 }
 
 func TestPositionOf_TakesOnlyWhatCanBeCompared(t *testing.T) {
-	source := sink.Source{SystemID: "7300000000000000000", Timeline: 1, Slot: "a@b", Events: "postrider"}
+	source := sink.Source{SystemID: "7300000000000000000", Timeline: 1, Slot: "a@b",
+		Events: "postrider"}
 	headers := func(pairs ...string) (m sink.Message) {
 		for i := 0; i < len(pairs); i += 2 {
 			m.Headers = append(m.Headers, sink.Header{Key: pairs[i], Value: []byte(pairs[i+1])})
@@ -44,8 +51,11 @@ func TestPositionOf_TakesOnlyWhatCanBeCompared(t *testing.T) {
 		return m
 	}
 	signature := string(source.Signature(time.UnixMicro(1_700_000_000_000_001)))
-	m := headers(router.HeaderLSN, "0/1", router.HeaderLSN, "16/B374D848", router.HeaderIndex, "3", sink.HeaderSource, signature)
-	require.Equal(t, audit.Position{Source: []byte(source.Header()), LSN: 0x16B374D848, Index: 3, Time: 1_700_000_000_000_001}, positionOf(&m))
+	m := headers(router.HeaderLSN, "0/1", router.HeaderLSN, "16/B374D848", router.HeaderIndex, "3",
+		sink.HeaderSource, signature)
+	require.Equal(t,
+		audit.Position{Source: []byte(source.Header()), LSN: 0x16B374D848, Index: 3,
+			Time: 1_700_000_000_000_001}, positionOf(&m))
 	for _, pairs := range [][]string{
 		{router.HeaderLSN, "16/B374D848", router.HeaderIndex, "3"}, // of whatever server
 		{router.HeaderLSN, "16/B374D848", sink.HeaderSource, signature},
@@ -53,7 +63,8 @@ func TestPositionOf_TakesOnlyWhatCanBeCompared(t *testing.T) {
 		{router.HeaderLSN, "x", router.HeaderIndex, "3", sink.HeaderSource, signature},
 		{router.HeaderLSN, "0/0", router.HeaderIndex, "3", sink.HeaderSource, signature},
 		{router.HeaderLSN, "16/B374D848", router.HeaderIndex, "-1", sink.HeaderSource, signature},
-		{router.HeaderLSN, "16/B374D848", router.HeaderIndex, "3", sink.HeaderSource, source.Header() + "@x"},
+		{router.HeaderLSN, "16/B374D848", router.HeaderIndex, "3", sink.HeaderSource,
+			source.Header() + "@x"},
 	} {
 		m := headers(pairs...)
 		require.Zero(t, positionOf(&m), pairs)
@@ -84,7 +95,8 @@ func TestOnlyTables_KeepsTheRulesOfEach(t *testing.T) {
 	cfg.Replication.Tables = []string{"public.a", "public.b", "public.c"}
 	got := OnlyTables(cfg, []string{"b", "other.table"})
 	require.Equal(t, []string{"public.b", "other.table"}, got.Replication.Tables)
-	for table, key := range map[string]string{"public.b": "key_b", "other.table": router.DefaultConfig().FieldKey} {
+	for table, key := range map[string]string{"public.b": "key_b",
+		"other.table": router.DefaultConfig().FieldKey} {
 		rule, ok := got.Rule(table)
 		require.True(t, ok)
 		require.Equal(t, key, rule.FieldKey)
@@ -93,11 +105,12 @@ func TestOnlyTables_KeepsTheRulesOfEach(t *testing.T) {
 
 func TestTopicsToRead_FollowsTheReplacement(t *testing.T) {
 	for replacement, c := range map[string]struct{ read, not []string }{
-		"outbox.event.${routedByValue}": {[]string{"outbox.event.order"}, []string{"outboxXevent.order", "other", "shadow.outbox.event.order"}},
-		`$1.events\$x`:                  {[]string{"order.events$x"}, []string{"order.events"}},
-		"orders":                        {[]string{"orders"}, []string{"orders2"}},
-		"${routedByValue}":              {nil, []string{"orders"}},
-		"$1.$2":                         {nil, []string{"a.b"}},
+		"outbox.event.${routedByValue}": {[]string{"outbox.event.order"},
+			[]string{"outboxXevent.order", "other", "shadow.outbox.event.order"}},
+		`$1.events\$x`:     {[]string{"order.events$x"}, []string{"order.events"}},
+		"orders":           {[]string{"orders"}, []string{"orders2"}},
+		"${routedByValue}": {nil, []string{"orders"}},
+		"$1.$2":            {nil, []string{"a.b"}},
 	} {
 		pattern, err := topicsToRead("", []router.Config{{TopicReplacement: replacement}})
 		require.NoError(t, err)
@@ -106,7 +119,8 @@ func TestTopicsToRead_FollowsTheReplacement(t *testing.T) {
 			require.True(t, pattern.MatchString(topic), "%s: %s", replacement, topic)
 		}
 		for _, topic := range c.not {
-			require.False(t, pattern != nil && pattern.MatchString(topic), "%s: %s", replacement, topic)
+			require.False(t, pattern != nil && pattern.MatchString(topic), "%s: %s", replacement,
+				topic)
 		}
 	}
 	pattern, err := topicsToRead("a|b", nil)
@@ -136,13 +150,17 @@ func TestCompareRules_KnowSourcesIDsAndTimes(t *testing.T) {
 func TestCompareResult_SaysWhatDiffers(t *testing.T) {
 	var out bytes.Buffer
 	r := compareResult{Result: resultDifferent, Seconds: 12, CompareReport: audit.CompareReport{
-		Compared: 3, Equal: 1, Differing: 2, Members: map[string]int64{"value": 2, "header id": 1}, OnlyPostrider: 1, Duplicated: 4,
+		Compared: 3, Equal: 1, Differing: 2, Members: map[string]int64{"value": 2, "header id": 1},
+		OnlyPostrider: 1, Duplicated: 4,
 		Hints: []audit.Hint{{Text: `format.value = "json"`, Count: 2}},
 		Differences: []audit.Difference{{
-			EventID: "e1", LSN: "0/16", Table: "public.outbox", Topic: "orders", Partition: 2, Offset: 7,
-			Members: []audit.Member{{Name: "value", At: 1, Ours: `"a"`, Theirs: `"b"`, Hint: `format.value = "json"`}},
+			EventID: "e1", LSN: "0/16", Table: "public.outbox", Topic: "orders", Partition: 2,
+			Offset: 7,
+			Members: []audit.Member{{Name: "value", At: 1, Ours: `"a"`, Theirs: `"b"`,
+				Hint: `format.value = "json"`}},
 		}},
-		Unmatched: []audit.Unmatched{{Side: "postrider", EventID: "e2", LSN: "0/17", Table: "public.outbox", Topic: "orders", Key: `"k"`, Value: "null"}},
+		Unmatched: []audit.Unmatched{{Side: "postrider", EventID: "e2", LSN: "0/17",
+			Table: "public.outbox", Topic: "orders", Key: `"k"`, Value: "null"}},
 	}}
 	r.Print(&out)
 	require.Equal(t, `compared 3 events in 12 s: 1 equal, 2 differing

@@ -23,6 +23,7 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
+// CompareOptions are the flags of audit compare.
 type CompareOptions struct {
 	Prefix   string
 	Topics   string
@@ -41,7 +42,8 @@ func (o *CompareOptions) Validate() error {
 	case o.Settle <= 0 || o.Waiting < 1:
 		return exit.Usagef("--settle and --max-waiting must be above zero")
 	case len(o.Prefix) > 200 || !topicPrefix.MatchString(o.Prefix):
-		return exit.Usagef("--publish-prefix %q: a topic's name has only a-z A-Z 0-9 . _ -", o.Prefix)
+		return exit.Usagef("--publish-prefix %q: a topic's name has only a-z A-Z 0-9 . _ -",
+			o.Prefix)
 	}
 	if _, err := regexp.Compile(o.Topics); err != nil {
 		return exit.Usagef("--topics: %v", err)
@@ -61,9 +63,10 @@ type comparing struct {
 	unpublished atomic.Pointer[error] // why a message did not reach its topic with the prefix
 }
 
-// compare blocks until the end that was asked for, or a signal. What was compared until then is in the result, whatever the error; nil:
-// nothing was.
-func Compare(ctx context.Context, o CompareOptions, cfg config.Config, env daemon.Environment, log zerolog.Logger) (*compareResult, error) {
+// Compare blocks until the end that the options ask for, or a signal. The result has what was
+// compared until then, also with an error; nil: nothing was compared.
+func Compare(ctx context.Context, o CompareOptions, cfg config.Config, env daemon.Environment,
+	log zerolog.Logger) (*compareResult, error) {
 	kill, stop, release := daemon.Signals(ctx, log)
 	defer release()
 	pattern, err := topicsToRead(o.Topics, cfg.Router)
@@ -74,20 +77,25 @@ func Compare(ctx context.Context, o CompareOptions, cfg config.Config, env daemo
 	if err != nil {
 		return nil, exit.ConfigFailure(err)
 	}
-	// Before the slot, which sees what commits from its creation on: what the other relay makes of that stands behind these ends.
-	follower, err := topics.Follow(kill, cfg.Sink.Kafka, pattern, o.Prefix, log.With().Str("component", "sink").Logger())
+	// Before the slot is created: the other relay's messages of the rows that it decodes then lie
+	// behind these ends.
+	follower, err := topics.Follow(kill, cfg.Sink.Kafka, pattern, o.Prefix,
+		log.With().Str("component", "sink").Logger())
 	if err != nil {
 		return nil, exit.Explain(err)
 	}
 	defer follower.Close()
-	c := &comparing{options: o, follower: follower, show: terminal.NewProgress(env.Stderr), comparison: audit.NewComparison(audit.CompareConfig{
-		Partition: follower.Partition, IDHeaders: rules.idHeaders, OneSource: rules.sources == 1, TimeColumn: rules.timeColumn,
-		Settle: o.Settle, MaxWaiting: o.Waiting, MaxBytes: compareBytes, MaxDetails: o.Details,
-	})}
+	c := &comparing{options: o, follower: follower, show: terminal.NewProgress(env.Stderr)}
+	c.comparison = audit.NewComparison(audit.CompareConfig{
+		Partition: follower.Partition, IDHeaders: rules.idHeaders, OneSource: rules.sources == 1,
+		TimeColumn: rules.timeColumn, Settle: o.Settle,
+		MaxWaiting: o.Waiting, MaxBytes: compareBytes, MaxDetails: o.Details,
+	})
 	c.relay = c.newRelay(cfg, env, log)
 	err = c.run(kill, stop)
 	if c.began.IsZero() && err == nil && stop.Err() != nil {
-		return nil, &exit.Error{Code: exit.Runtime, Err: errors.New("stopped before it streamed: nothing was compared")}
+		return nil, &exit.Error{Code: exit.Runtime,
+			Err: errors.New("stopped before it streamed: nothing was compared")}
 	}
 	if !c.began.IsZero() {
 		c.show.End()
@@ -96,9 +104,10 @@ func Compare(ctx context.Context, o CompareOptions, cfg config.Config, env daemo
 	return nil, err
 }
 
-// newRelay makes a relay that hands its messages to the comparison. Its slot belongs to the replication connection, so it is gone with it,
-// however this process ends.
-func (c *comparing) newRelay(cfg config.Config, env daemon.Environment, log zerolog.Logger) *relay.Relay {
+// newRelay makes a relay that hands its messages to the comparison. Its slot belongs to the
+// replication connection and goes with it, however this process ends.
+func (c *comparing) newRelay(cfg config.Config, env daemon.Environment,
+	log zerolog.Logger) *relay.Relay {
 	cfg.Slot.Name = slot.TemporaryName("compare")
 	cfg.Relay.HeartbeatInterval = 0 // what is compared is rows
 	p := daemon.NewPipeline(env, cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), log)
@@ -107,7 +116,8 @@ func (c *comparing) newRelay(cfg config.Config, env daemon.Environment, log zero
 	return relay.New(cfg.Relay, parts)
 }
 
-// run blocks until the comparison has ended; what has been found until then is in it, whatever the error.
+// run blocks until the comparison has ended. It holds what was found until then, also with an
+// error.
 func (c *comparing) run(kill, stop context.Context) error {
 	ctx, cancel := context.WithCancel(kill)
 	defer cancel()
@@ -121,23 +131,28 @@ func (c *comparing) run(kill, stop context.Context) error {
 	relayEnded := make(chan struct{})
 	background.Go(func() {
 		defer close(relayEnded)
-		if err := c.relay.Run(kill, relayStop); err != nil && !errors.Is(err, relay.ErrSecondSignal) { // then the report is of what was there
-			if cause := c.unpublished.Load(); cause != nil && errors.Is(err, daemon.ErrTemporarySlotGone) {
-				err = *cause
-			}
-			f := exit.Explain(err)
-			f.WAL = "nothing changed: the other relay's slot was not touched"
-			failed <- f
+		err := c.relay.Run(kill, relayStop)
+		// the report is of what was compared
+		if err == nil || errors.Is(err, relay.ErrSecondSignal) {
+			return
 		}
+		cause := c.unpublished.Load()
+		if cause != nil && errors.Is(err, daemon.ErrTemporarySlotGone) {
+			err = *cause
+		}
+		f := exit.Explain(err)
+		f.WAL = "nothing changed: the other relay's slot was not touched"
+		failed <- f
 	})
 	background.Go(func() {
-		err := c.follower.Run(ctx, func(r *topics.Followed) { c.comparison.Theirs(&r.Message, r.Offset, time.Now()) })
+		err := c.follower.Run(ctx,
+			func(r *topics.Followed) { c.comparison.Theirs(&r.Message, r.Offset, time.Now()) })
 		if err != nil {
 			failed <- exit.Explain(fmt.Errorf("read the other relay's topics: %w", err))
 		}
 	})
 	err := c.watch(kill, stop, failed)
-	stopRelay() // what it has read is compared
+	stopRelay() // it delivers what it has read, which is compared
 	<-relayEnded
 	if err == nil {
 		select {
@@ -150,7 +165,7 @@ func (c *comparing) run(kill, stop context.Context) error {
 	return err
 }
 
-// watch lets time pass until the end that was asked for has come and what was under way has arrived.
+// watch blocks until the end that the options ask for, and until messages under way have arrived.
 func (c *comparing) watch(kill, stop context.Context, failed <-chan error) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

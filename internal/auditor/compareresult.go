@@ -17,7 +17,7 @@ type compareResult struct {
 	Result        string   `json:"result"` // equal, different, or nothing compared
 	Seconds       float64  `json:"seconds"`
 	PublishPrefix string   `json:"publish_prefix"` // empty: nothing was published
-	Topics        []string `json:"topics"`         // of the other relay, that were read
+	Topics        []string `json:"topics"`         // read, of the other relay
 	audit.CompareReport
 }
 
@@ -27,10 +27,11 @@ const (
 	resultNothing   = "nothing compared"
 )
 
-// result is what has been found until now.
+// result returns what has been found until now.
 func (c *comparing) result() *compareResult {
 	r := &compareResult{
-		Result: resultDifferent, Seconds: time.Since(c.began).Seconds(), PublishPrefix: c.options.Prefix, Topics: c.follower.Topics(),
+		Result: resultDifferent, Seconds: time.Since(c.began).Seconds(),
+		PublishPrefix: c.options.Prefix, Topics: c.follower.Topics(),
 		CompareReport: c.comparison.Report(),
 	}
 	switch {
@@ -43,7 +44,8 @@ func (c *comparing) result() *compareResult {
 }
 
 func (r *compareResult) Print(w io.Writer) {
-	fmt.Fprintf(w, "compared %d events in %.0f s: %d equal, %d differing\n", r.Compared, r.Seconds, r.Equal, r.Differing)
+	fmt.Fprintf(w, "compared %d events in %.0f s: %d equal, %d differing\n", r.Compared, r.Seconds,
+		r.Equal, r.Differing)
 	for _, member := range slices.Sorted(maps.Keys(r.Members)) {
 		fmt.Fprintf(w, "  %-30s %d\n", member, r.Members[member])
 	}
@@ -51,14 +53,18 @@ func (r *compareResult) Print(w io.Writer) {
 		count int64
 		text  string
 	}{
-		{r.OnlyPostrider, "events only from postrider: the other relay did not publish them in time"},
+		{r.OnlyPostrider,
+			"events only from postrider: the other relay did not publish them in time"},
 		{r.OnlyOther, "events only from the other relay"},
 		{r.Duplicated, "duplicates from the other relay"},
 		{r.OutOfOrder, "events in another order than others of their key"},
-		{r.Late, "events not compared: the other relay published them later than --settle; raise it"},
-		{r.GivenUp, "messages not compared: no room to wait for their other side (raise --max-waiting), or ended before --settle"},
+		{r.Late, "events not compared: the other relay published them later than --settle; " +
+			"raise it"},
+		{r.GivenUp, "messages not compared: no room to wait for their other side (raise " +
+			"--max-waiting), or ended before --settle"},
 		{r.LeftAside, "messages of the other relay left aside: rows from before the beginning"},
-		{r.Clocks, "timestamps not compared: they are the clock's (no router.table.field.event.timestamp)"},
+		{r.Clocks, "timestamps not compared: they are the clock's (no " +
+			"router.table.field.event.timestamp)"},
 		{r.NoPartition, "partitions not compared: no key, or no topic of the other relay"},
 	} {
 		if line.count > 0 {
@@ -92,9 +98,11 @@ func (r *compareResult) sentence() string {
 	case r.Postrider == 0 && r.Other == 0:
 		return "nothing compared, nothing proven: no row was committed to the outbox meanwhile"
 	case r.Other == 0:
-		return "nothing compared, nothing proven: the other relay published nothing to " + orNone(r.Topics)
+		return "nothing compared, nothing proven: the other relay published nothing to " +
+			orNone(r.Topics)
 	}
-	return "nothing compared, nothing proven: no event came from both sides; topics read: " + orNone(r.Topics)
+	return "nothing compared, nothing proven: no event came from both sides; topics read: " +
+		orNone(r.Topics)
 }
 
 func orNone(topics []string) string {
@@ -105,9 +113,11 @@ func orNone(topics []string) string {
 }
 
 func printDifference(w io.Writer, d *audit.Difference) {
-	fmt.Fprintf(w, "\nevent %s  %s  %s  topic %s partition %d offset %d\n", d.EventID, d.LSN, d.Table, d.Topic, d.Partition, d.Offset)
+	fmt.Fprintf(w, "\nevent %s  %s  %s  topic %s partition %d offset %d\n", d.EventID, d.LSN,
+		d.Table, d.Topic, d.Partition, d.Offset)
 	for _, m := range d.Members {
-		fmt.Fprintf(w, "  %s, byte %d\n    postrider  %s\n    other      %s\n", m.Name, m.At, m.Ours, m.Theirs)
+		fmt.Fprintf(w, "  %s, byte %d\n    postrider  %s\n    other      %s\n", m.Name, m.At,
+			m.Ours, m.Theirs)
 		if m.Hint != "" {
 			fmt.Fprintf(w, "    hint       %s\n", m.Hint)
 		}
@@ -119,7 +129,8 @@ func printUnmatched(w io.Writer, u *audit.Unmatched) {
 	if u.Side == "other" {
 		where = fmt.Sprintf("topic %s partition %d offset %d", u.Topic, u.Partition, u.Offset)
 	}
-	fmt.Fprintf(w, "\nonly %s: event %s  %s\n  key    %s\n  value  %s\n", strings.Replace(u.Side, "other", "other relay", 1), u.EventID, where, u.Key, u.Value)
+	fmt.Fprintf(w, "\nonly %s: event %s  %s\n  key    %s\n  value  %s\n",
+		strings.Replace(u.Side, "other", "other relay", 1), u.EventID, where, u.Key, u.Value)
 }
 
 func compareStarted(show *terminal.Progress, o CompareOptions) {
@@ -134,7 +145,8 @@ func compareStarted(show *terminal.Progress, o CompareOptions) {
 }
 
 func compareProgress(elapsed time.Duration, r *audit.CompareReport, settling bool) string {
-	line := fmt.Sprintf("%4.0f s  compared %d  equal %d  differing %d  waiting %d  only postrider %d  only other %d", elapsed.Seconds(),
+	line := fmt.Sprintf("%4.0f s  compared %d  equal %d  differing %d  waiting %d  only "+
+		"postrider %d  only other %d", elapsed.Seconds(),
 		r.Compared, r.Equal, r.Differing, r.Waiting, r.OnlyPostrider, r.OnlyOther)
 	if r.GivenUp > 0 {
 		line += fmt.Sprintf("  given up %d", r.GivenUp)

@@ -16,7 +16,8 @@ import (
 	"github.com/postrider/postrider/sink/kafka/producer"
 )
 
-// openSink makes a sink that hands each message to the comparison: at once, or, with a prefix, when the topic of its own has it.
+// openSink makes a sink that hands each message to the comparison: at once, or, with a prefix,
+// when it is published to the topic with the prefix.
 func (c *comparing) openSink(p *daemon.Pipeline) sink.Open {
 	return func(ctx context.Context, done sink.Done) (sink.Sink, error) {
 		s := &compareSink{comparing: c, done: done}
@@ -56,7 +57,8 @@ func (s *compareSink) Publish(ctx context.Context, ms []*sink.Message) error {
 	return err
 }
 
-// note keeps the first error: the session that it ends takes the slot with it, and the next says only that.
+// note keeps the first error: the session that it ends takes its slot with it, and the error of
+// the next session says no more than that.
 func (c *comparing) note(err error) {
 	if err != nil && !errors.Is(err, sink.ErrClosed) && !errors.Is(err, context.Canceled) {
 		c.unpublished.CompareAndSwap(nil, &err)
@@ -87,7 +89,7 @@ func (s *compareSink) Close(ctx context.Context) error {
 	return s.shadow.Close(ctx)
 }
 
-// compareRules is what the comparison has to know of the rules by which rows are routed.
+// compareRules is what the comparison needs of the rules by which rows are routed.
 type compareRules struct {
 	idHeaders []string
 	sources   int             // tables and message prefixes
@@ -95,7 +97,10 @@ type compareRules struct {
 }
 
 func newCompareRules(cfg config.Config) (compareRules, error) {
-	r := compareRules{timed: map[string]bool{}, sources: len(cfg.Replication.Tables) + len(cfg.Replication.Messages), idHeaders: []string{"id"}}
+	r := compareRules{
+		timed: map[string]bool{}, idHeaders: []string{"id"},
+		sources: len(cfg.Replication.Tables) + len(cfg.Replication.Messages),
+	}
 	if slices.Contains(cfg.Replication.Messages, router.AnyPrefix) {
 		r.sources++ // there may be many
 	}
@@ -124,8 +129,9 @@ func (r *compareRules) timeColumn(relation string) bool {
 	return timed
 }
 
-// topicsToRead matches the topics to which the other relay may publish: those of the pattern, else those that the rules could route to.
-// Where nothing in a replacement is literal that would be any topic: nil, so that only those are read to which we route something.
+// topicsToRead matches the topics to which the other relay may publish: those of the pattern, else
+// those to which the rules can route. Nil: the rules can route to any topic, since a replacement
+// has no literal part; then only the topics are read to which postrider routes a row.
 func topicsToRead(pattern string, rules []router.Config) (*regexp.Regexp, error) {
 	if pattern != "" {
 		return regexp.Compile("^(?:" + pattern + ")$")
@@ -141,7 +147,7 @@ func topicsToRead(pattern string, rules []router.Config) (*regexp.Regexp, error)
 	return regexp.Compile("^(?:" + strings.Join(all, "|") + ")$")
 }
 
-// replacement finds what is not literal in a Java replacement: $1, ${name}, and what a backslash makes literal.
+// replacement finds $1, ${name} and characters behind a backslash in a Java replacement.
 var replacement = regexp.MustCompile(`\\.|\$\{[^}]*\}|\$[0-9]+`)
 
 func replacementPattern(text string) (expression string, literal bool) {

@@ -1,5 +1,6 @@
-// Package auditor runs audits: it reads outbox tables, a slot or a write log on one side and topics on the other, for package audit to judge. It
-// writes nothing but, for a comparison with a prefix, topics of its own. Errors are ready to be printed.
+// Package auditor runs audits: it reads outbox tables, a slot or a write log on one side and
+// topics on the other, for package audit to judge. It writes nothing but, for a comparison with a
+// prefix, topics of its own. Errors are ready to be printed.
 //
 //	auditor.go       Run: one audit of tables or a write log against topics
 //	tables.go        the rows of outbox tables, in one snapshot
@@ -7,7 +8,7 @@
 //	writelog.go      the lines of a write log
 //	topics.go        the records of topics, up to their ends
 //	id.go            where a record has the id of its row
-//	position.go      where a record says that its row was committed
+//	position.go      the place of the commit in the headers of a record
 //	deadletters.go   which dead letters are of this database
 //	result.go        the report, as text and JSON
 //	compare.go       Compare: a relay whose messages are compared with those of another

@@ -11,9 +11,9 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// positionOf reads the position headers of a record: one without a source where they are missing
-// or make no sense. The relay's stand behind those that a row brings itself, so the last of a name
-// counts.
+// positionOf reads the position headers of a record. Where they are missing or malformed, the
+// position has no source. The relay's headers follow those that a row brings itself, so the last
+// of a name counts.
 func positionOf(m *sink.Message) audit.Position {
 	var lsn, index, source []byte
 	for i := range m.Headers {

@@ -11,19 +11,23 @@ import (
 	"github.com/postrider/postrider/internal/audit"
 )
 
-// auditResult is the JSON of audit.
+// Result is the JSON of audit.
 type Result struct {
-	Result    string   `json:"result"` // clean, faults, not proven, or nothing audited
-	Seconds   float64  `json:"seconds"`
-	Written   []string `json:"written_to"` // tables, or the file
-	Topics    []string `json:"topics"`
-	OrderBy   string   `json:"order_by"`  // what tells the order of commits: positions, slot NAME, line, or a column; empty: nothing does, and none was judged
-	Isolation string   `json:"isolation"` // as a consumer's isolation.level
-	// NotFound are rows that no topic holds, where a topic does not hold all of its records any more: they are not called lost.
-	NotFound   int64    `json:"not_found"`
-	Removed    []string `json:"records_removed_from"` // topics
-	Tombstones int64    `json:"tombstones"`           // records without a value and an id, left aside
-	// TransactionsJudged: it is known which rows were one transaction, as far as one of its rows is lost.
+	Result  string   `json:"result"` // clean, faults, not proven, or nothing audited
+	Seconds float64  `json:"seconds"`
+	Written []string `json:"written_to"` // tables, or the file
+	Topics  []string `json:"topics"`
+	// OrderBy is what gives the order of commits: positions, slot NAME, line, or a column. Empty:
+	// nothing does, and no order was judged.
+	OrderBy   string `json:"order_by"`
+	Isolation string `json:"isolation"` // as a consumer's isolation.level
+	// NotFound are rows that no topic holds, where a topic has had records removed: not counted as
+	// lost.
+	NotFound int64    `json:"not_found"`
+	Removed  []string `json:"records_removed_from"` // topics
+	// records without a value and an id: not judged
+	Tombstones int64 `json:"tombstones"`
+	// TransactionsJudged: where a row is lost, the other rows of its transaction are known.
 	TransactionsJudged bool `json:"torn_transactions_judged"`
 	audit.Report
 
@@ -38,10 +42,12 @@ const (
 	Nothing  = "nothing audited"
 )
 
-func newAuditResult(o Options, written writtenRows, topics *auditTopics, report audit.Report, took time.Duration) Result {
+func newAuditResult(o Options, written writtenRows, topics *auditTopics, report audit.Report,
+	took time.Duration) Result {
 	r := Result{
-		Seconds: took.Seconds(), Written: written.Names(), Topics: topics.names(), Removed: topics.removed, OrderBy: written.Order(), Isolation: o.Isolation,
-		Report: report, claimed: written.Order() != "", wantsOrder: o.WantsOrder, TransactionsJudged: true,
+		Seconds: took.Seconds(), Written: written.Names(), Topics: topics.names(),
+		Removed: topics.removed, OrderBy: written.Order(), Isolation: o.Isolation, Report: report,
+		claimed: written.Order() != "", wantsOrder: o.WantsOrder, TransactionsJudged: true,
 		Tombstones: topics.tombstones,
 	}
 	switch {
@@ -71,18 +77,21 @@ func newAuditResult(o Options, written writtenRows, topics *auditTopics, report 
 	return r
 }
 
-// judgeNoTransactions is for rows that have lost the transaction that inserted them. It takes no verdict back: a torn transaction has a lost row.
+// judgeNoTransactions is for rows whose inserting transaction is not known. The verdict stays: a
+// partial transaction has a lost row.
 func (r *Result) judgeNoTransactions() {
-	r.TransactionsJudged, r.TornTransactions = false, 0
-	r.leaveOut(audit.TornTransaction)
+	r.TransactionsJudged, r.PartialTransactions = false, 0
+	r.leaveOut(audit.PartialTransaction)
 }
 
 func (r *Result) leaveOut(kind audit.Kind) {
-	r.Examples = slices.DeleteFunc(r.Examples, func(e audit.Example) bool { return e.Kind == kind })
+	r.Examples = slices.DeleteFunc(r.Examples,
+		func(e audit.Example) bool { return e.Kind == kind })
 }
 
 func (r *Result) Print(w io.Writer) {
-	fmt.Fprintf(w, "%s against %s\n\n", strings.Join(r.Written, ", "), strings.Join(r.Topics, ", "))
+	fmt.Fprintf(w, "%s against %s\n\n", strings.Join(r.Written, ", "),
+		strings.Join(r.Topics, ", "))
 	const notJudged = "not judged"
 	count := func(judged bool, n int64) string {
 		if !judged {
@@ -90,24 +99,30 @@ func (r *Result) Print(w io.Writer) {
 		}
 		return strconv.FormatInt(n, 10)
 	}
-	torn := r.TransactionsJudged || r.Lost+r.NotFound == 0 // without a lost row there is none
-	tornText := "some rows arrived, some are lost"
-	if !torn && r.NotFound == 0 {
-		tornText = "rows were updated, which changes their xmin; --transaction-column names a column that stays"
+	partial := r.TransactionsJudged || r.Lost+r.NotFound == 0 // without a lost row there is none
+	partialText := "some rows arrived, some are lost"
+	if !partial && r.NotFound == 0 {
+		partialText = "rows were updated, which changes their xmin; " +
+			"--transaction-column names a column that stays"
 	}
 	for _, line := range []struct{ name, count, text string }{
 		{"written", count(true, r.Report.Written), "rows"},
 		{"delivered", count(true, r.Delivered), ""},
-		{"dead-lettered", count(true, r.DeadLettered), "in the topic of dead letters, and nowhere else"},
+		{"dead-lettered", count(true, r.DeadLettered),
+			"in the topic of dead letters, and nowhere else"},
 		{"lost", count(r.NotFound == 0, r.Lost), r.lostText()},
-		{"duplicated", count(true, r.Duplicated), fmt.Sprintf("records of rows that had arrived; longest run: %d", r.LongestRepeat)},
-		{"out of order", count(r.OrderJudged > 0 || r.OrderNotJudged == 0, r.OutOfOrder), r.orderText()},
-		{"torn replays", count(true, r.TornReplays), "repetitions that leave a row of their key out"},
+		{"duplicated", count(true, r.Duplicated),
+			fmt.Sprintf("records of rows that had arrived; longest run: %d", r.LongestRepeat)},
+		{"out of order", count(r.OrderJudged > 0 || r.OrderNotJudged == 0, r.OutOfOrder),
+			r.orderText()},
+		{"torn replays", count(true, r.PartialReplays),
+			"repetitions that leave a row of their key out"},
 		{"phantom", count(true, r.Phantom), "records of no row, or without an id"},
-		{"torn transactions", count(torn, r.TornTransactions), tornText},
+		{"torn transactions", count(partial, r.PartialTransactions), partialText},
 		{"partition changes", count(true, r.PartitionChanges), r.partitionText()},
 	} {
-		fmt.Fprintf(w, "%s\n", strings.TrimRight(fmt.Sprintf("%-18s %10s  %s", line.name, line.count, line.text), " "))
+		text := fmt.Sprintf("%-18s %10s  %s", line.name, line.count, line.text)
+		fmt.Fprintln(w, strings.TrimRight(text, " "))
 	}
 	fmt.Fprintf(w, "\n%d records read", r.Records)
 	if r.Passes > 1 {
@@ -134,18 +149,20 @@ func (r *Result) lostText() string {
 	if r.NotFound == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d rows are in no topic; %s does not hold all of its records any more (retention, compaction): --since judges younger rows",
+	return fmt.Sprintf("%d rows are in no topic; %s does not hold all of its records any more "+
+		"(retention, compaction): --since judges younger rows",
 		r.NotFound, strings.Join(r.Removed, ", "))
 }
 
-// orderText says whose order it is, and how much of it was judged.
+// orderText names the source of the order, and how much of it was judged.
 func (r *Result) orderText() string {
 	var by string
 	switch {
 	case r.OrderJudged == 0 && r.OrderNotJudged == 0:
 		return "no row with a key arrived"
 	case r.OrderJudged == 0:
-		return `no record says when its row was committed; router.position_headers does, --slot or --order-by can`
+		return "no record says when its row was committed; " +
+			"router.position_headers does, --slot or --order-by can"
 	case r.OrderBy == "line":
 		by = "by the lines of the write log"
 	case r.claimed:
@@ -165,7 +182,8 @@ func (r *Result) orderText() string {
 func (r *Result) partitionText() string {
 	text := "keys in more than one partition of a topic"
 	if r.KeysMoved > 0 {
-		text += fmt.Sprintf("; not judged: %d more, which added partitions or a placement of their own explain", r.KeysMoved)
+		text += fmt.Sprintf("; not judged: %d more, which added partitions or a placement of "+
+			"their own explain", r.KeysMoved)
 	}
 	return text
 }
@@ -176,7 +194,8 @@ func (r *Result) sentence() string {
 	case r.OrderJudged == 0 && r.OrderNotJudged == 0:
 		order = ""
 	case r.OrderJudged > 0 && r.OrderNotJudged > 0:
-		order = fmt.Sprintf("order judged of %d of %d rows", r.OrderJudged, r.OrderJudged+r.OrderNotJudged)
+		order = fmt.Sprintf("order judged of %d of %d rows", r.OrderJudged,
+			r.OrderJudged+r.OrderNotJudged)
 	case r.OrderJudged > 0:
 		order = "in order"
 	}
@@ -194,7 +213,8 @@ func (r *Result) sentence() string {
 		return "nothing audited, nothing proven: there is no row"
 	case Unproven:
 		if r.NotFound > 0 {
-			return fmt.Sprintf("not proven: %d rows are in no topic, and may have been removed", r.NotFound)
+			return fmt.Sprintf("not proven: %d rows are in no topic, and may have been removed",
+				r.NotFound)
 		}
 		return "not proven: " + order
 	}
@@ -203,8 +223,9 @@ func (r *Result) sentence() string {
 
 func exampleText(e *audit.Example) string {
 	text := fmt.Sprintf("%-18s", strings.ReplaceAll(string(e.Kind), "_", " "))
-	if e.Kind == audit.TornTransaction {
-		return fmt.Sprintf("%s transaction %d: %d rows arrived, %d did not", text, e.Transaction, e.Arrived, e.Missing)
+	if e.Kind == audit.PartialTransaction {
+		return fmt.Sprintf("%s transaction %d: %d rows arrived, %d did not", text, e.Transaction,
+			e.Arrived, e.Missing)
 	}
 	text += " id " + orNone([]string{e.ID})
 	if e.KeyHash != "" {

@@ -24,9 +24,11 @@ type slotCommits struct {
 	log  zerolog.Logger
 }
 
-// commits is that of the tables, up to the end of the WAL as it is now.
-func (t *auditTables) commits(ctx context.Context, name string, cfg config.Config, log zerolog.Logger) (*slotCommits, error) {
-	c := &slotCommits{cfg: cfg, slot: name, ids: map[uint32]string{}, log: log.With().Str("component", "replication").Logger()}
+// commits returns the commits of the tables up to the present end of the WAL.
+func (t *auditTables) commits(ctx context.Context, name string, cfg config.Config,
+	log zerolog.Logger) (*slotCommits, error) {
+	c := &slotCommits{cfg: cfg, slot: name, ids: map[uint32]string{},
+		log: log.With().Str("component", "replication").Logger()}
 	oids, err := slot.OIDs(ctx, t.conn, t.Names())
 	if err != nil {
 		return nil, err
@@ -39,7 +41,8 @@ func (t *auditTables) commits(ctx context.Context, name string, cfg config.Confi
 		}
 	}
 	var end string
-	if err := t.conn.QueryRow(ctx, "SELECT pg_catalog.pg_current_wal_flush_lsn()::text").Scan(&end); err != nil {
+	if err := t.conn.QueryRow(ctx,
+		"SELECT pg_catalog.pg_current_wal_flush_lsn()::text").Scan(&end); err != nil {
 		return nil, fmt.Errorf("read where the WAL ends: %w", postgres.Error(err))
 	}
 	c.upTo, err = pglogrepl.ParseLSN(end)

@@ -22,14 +22,15 @@ import (
 
 // auditTables reads outbox tables in one snapshot. It is the audit's Written.
 type auditTables struct {
-	conn    *pgx.Conn
-	tables  []auditTable
-	letters *ownLetters
-	// changed: rows were updated, which gives them the transaction of the update, as far as the server's statistics go back.
+	conn        *pgx.Conn
+	tables      []auditTable
+	deadLetters *deadLetters
+	// changed: by the server's statistics, rows were updated and have the transaction of the
+	// update.
 	changed bool
 }
 
-// auditTable is one of them, with the columns that its rules name.
+// auditTable is a table with the columns that its rules name.
 type auditTable struct {
 	name   string
 	id     string // column
@@ -38,7 +39,8 @@ type auditTable struct {
 	column string // that orders rows, as --order-by says; empty: none does
 }
 
-// openAuditTables connects, and says which table does not exist: before the topics, which nobody has made either where that is so.
+// openAuditTables connects, and returns an error for a table that does not exist. It runs before
+// the topics are opened, which are missing too in that case.
 func openAuditTables(ctx context.Context, cfg config.Config) (*auditTables, error) {
 	conn, err := postgres.ConnectRows(ctx, cfg.Postgres)
 	if err != nil {
@@ -55,8 +57,9 @@ func openAuditTables(ctx context.Context, cfg config.Config) (*auditTables, erro
 }
 
 // begin takes the snapshot, which lasts until close.
-func (t *auditTables) begin(ctx context.Context, o Options, plan Plan, cfg config.Config) (err error) {
-	if t.letters, err = findOwnLetters(ctx, t.conn); err != nil {
+func (t *auditTables) begin(ctx context.Context, o Options, plan Plan,
+	cfg config.Config) (err error) {
+	if t.deadLetters, err = findDeadLetters(ctx, t.conn); err != nil {
 		return err
 	}
 	if _, err := t.conn.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"); err != nil {
@@ -75,7 +78,8 @@ func (t *auditTables) begin(ctx context.Context, o Options, plan Plan, cfg confi
 		if len(o.Tables) > 0 {
 			continue // one that is named may be an archive, or have had another name
 		}
-		if err := t.letters.add(ctx, t.conn, slot.Table{Name: name, OID: rel.OID}); err != nil {
+		if err := t.deadLetters.add(ctx, t.conn,
+			slot.Table{Name: name, OID: rel.OID}); err != nil {
 			return err
 		}
 	}
@@ -86,7 +90,9 @@ func (t *auditTables) begin(ctx context.Context, o Options, plan Plan, cfg confi
 	if err != nil {
 		return err
 	}
-	err = t.conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_all_tables WHERE relid = ANY($1::oid[]) AND n_tup_upd > 0)",
+	err = t.conn.QueryRow(ctx,
+		"SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_all_tables WHERE relid = ANY($1::oid[]) "+
+			"AND n_tup_upd > 0)",
 		slices.Collect(maps.Keys(oids))).Scan(&t.changed)
 	return postgres.Error(err)
 }
@@ -95,21 +101,25 @@ func (t *auditTables) begin(ctx context.Context, o Options, plan Plan, cfg confi
 const RowTransaction = "xmin"
 
 // describeAudited finds the columns of a table.
-func describeAudited(rel *replication.Relation, name string, o Options, plan Plan, cfg config.Config) (auditTable, error) {
+func describeAudited(rel *replication.Relation, name string, o Options, plan Plan,
+	cfg config.Config) (auditTable, error) {
 	rule, _ := cfg.Rule(name)
 	t := auditTable{name: name, from: tableIdentifier(name)}
 	missing := func(what, flag string) error {
-		return &exit.Error{Code: exit.Config, Err: fmt.Errorf("table %s: no column for %s", name, what), Next: "postrider audit " + flag + " COLUMN"}
+		return &exit.Error{Code: exit.Config,
+			Err:  fmt.Errorf("table %s: no column for %s", name, what),
+			Next: "postrider audit " + flag + " COLUMN"}
 	}
 	find := func(names ...string) (replication.Column, bool) {
 		for _, n := range names {
-			if i := slices.IndexFunc(rel.Columns, func(c replication.Column) bool { return c.Name == n }); n != "" && i >= 0 {
+			if i := slices.IndexFunc(rel.Columns,
+				func(c replication.Column) bool { return c.Name == n }); n != "" && i >= 0 {
 				return rel.Columns[i], true
 			}
 		}
 		return replication.Column{}, false
 	}
-	// A column that was named has to be there; what is found otherwise does not.
+	// A column that the user names must exist; one of the rules or a default need not.
 	choose := func(named string, names ...string) (replication.Column, bool) {
 		if named != "" {
 			return find(named)
@@ -142,7 +152,8 @@ func describeAudited(rel *replication.Relation, name string, o Options, plan Pla
 	}
 	sorted := ""
 	if t.column != "" {
-		sorted = "t." + pgx.Identifier{t.column}.Sanitize() + ", " // qualified: the bare name is that of the text, if it is selected, which sorts 10 before 9
+		// Qualified: the bare name is that of the selected text, which sorts 10 before 9.
+		sorted = "t." + pgx.Identifier{t.column}.Sanitize() + ", "
 	}
 	transaction, ok := find(o.Transaction)
 	if !ok { // a column of the system, xmin
@@ -174,7 +185,8 @@ func (t *auditTables) Names() []string {
 	return names
 }
 
-// Order names the column that orders the rows, as --order-by says. No column does so by itself: writers fill it before they commit.
+// Order names the column of --order-by. No other column has the order of commits: writers fill it
+// before they commit.
 func (t *auditTables) Order() string {
 	if len(t.tables) == 0 {
 		return ""
@@ -187,7 +199,8 @@ func (t *auditTables) Count(ctx context.Context) (int64, error) {
 	var all int64
 	for i := range t.tables {
 		var n int64
-		if err := t.conn.QueryRow(ctx, "SELECT pg_catalog.count(*) FROM "+t.tables[i].from).Scan(&n); err != nil {
+		if err := t.conn.QueryRow(ctx,
+			"SELECT pg_catalog.count(*) FROM "+t.tables[i].from).Scan(&n); err != nil {
 			return 0, t.unreadable(&t.tables[i], err)
 		}
 		all += n
@@ -206,7 +219,7 @@ func (t *auditTables) Rows(ctx context.Context, each func(*audit.Row) error) err
 				failed = eachRow(rows.Values(), each)
 			}
 			if failed != nil {
-				t.conn.PgConn().Conn().Close() //nolint:errcheck // or the rest of the rows would be read
+				_ = t.conn.PgConn().Conn().Close() // or Close would read the rest of the rows
 			}
 		}
 		err := results.Close()
@@ -228,14 +241,16 @@ func eachRow(values [][]byte, each func(*audit.Row) error) error {
 	if values[0] == nil {
 		return errors.New("a row has no id: NULL")
 	}
-	return each(&audit.Row{ID: values[0], Key: values[1], Transaction: transaction, Judged: string(values[3]) == "t"})
+	return each(&audit.Row{ID: values[0], Key: values[1], Transaction: transaction,
+		Judged: string(values[3]) == "t"})
 }
 
 func (t *auditTables) unreadable(table *auditTable, err error) error {
 	err = fmt.Errorf("read table %s: %w", table.name, postgres.Error(err))
 	if errors.Is(err, postgres.ErrPermission) {
 		return &exit.Error{Code: exit.Permission, Err: err,
-			Next: fmt.Sprintf("as the owner of the table: GRANT SELECT ON %s TO %s;", table.from, pgx.Identifier{t.conn.Config().User}.Sanitize())}
+			Next: fmt.Sprintf("as the owner of the table: GRANT SELECT ON %s TO %s;",
+				table.from, pgx.Identifier{t.conn.Config().User}.Sanitize())}
 	}
 	return err
 }

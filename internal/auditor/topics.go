@@ -21,19 +21,20 @@ type auditTopics struct {
 	*topics.Reader
 	spans []topics.Span
 	parts []audit.Partition
-	id    eventID
-	own   *ownLetters
-	// removed are topics that do not hold all of their records any more, by retention, compaction or deletion.
+	id    EventID
+	own   *deadLetters
+	// removed are topics whose records were removed in part, by retention, compaction or deletion.
 	removed []string
-	// tombstones are records without a value and an id, as the last reading has found them: they say of no row that it was written.
+	// tombstones are the records without a value and an id in the last reading: they prove no row.
 	tombstones int64
 }
 
 // openAuditTopics connects and notes where the topics end.
-func openAuditTopics(ctx context.Context, o Options, plan Plan, cfg config.Config) (*auditTopics, error) {
+func openAuditTopics(ctx context.Context, o Options, plan Plan, cfg config.Config) (*auditTopics,
+	error) {
 	id := plan.ID
 	if id.from == "" {
-		id = eventID{from: FromHeader, name: headerOfIDs(cfg)}
+		id = EventID{from: FromHeader, name: headerOfIDs(cfg)}
 	}
 	reader, err := topics.OpenReader(ctx, cfg.Sink.Kafka, plan.Committed)
 	if err != nil {
@@ -60,7 +61,8 @@ func (t *auditTopics) find(ctx context.Context, o Options, plan Plan, cfg config
 			return err
 		}
 		if pattern == nil {
-			return exit.Usagef("route.topic.replacement can make any topic: name those to read with --topic or --topics")
+			return exit.Usagef("route.topic.replacement can make any topic: name those to read " +
+				"with --topic or --topics")
 		}
 	}
 	if pattern != nil {
@@ -71,10 +73,13 @@ func (t *auditTopics) find(ctx context.Context, o Options, plan Plan, cfg config
 		names = append(names, found...)
 	}
 	slices.Sort(names)
-	names = slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == dead })
+	names = slices.DeleteFunc(slices.Compact(names),
+		func(name string) bool { return name == dead })
 	if len(names) == 0 {
-		shown := strings.TrimSuffix(strings.TrimPrefix(pattern.String(), "^(?:"), ")$") // it has to match the whole name
-		return &exit.Error{Code: exit.Config, Err: fmt.Errorf("no topic matches %s", shown), Next: "postrider audit --topic TOPIC   # where the rows are published; kafka-topics.sh --bootstrap-server " + cfg.Sink.Kafka.Brokers[0] + " --list"}
+		shown := strings.TrimSuffix(strings.TrimPrefix(pattern.String(), "^(?:"), ")$")
+		return &exit.Error{Code: exit.Config, Err: fmt.Errorf("no topic matches %s", shown),
+			Next: "postrider audit --topic TOPIC   # where the rows are published; " +
+				"kafka-topics.sh --bootstrap-server " + cfg.Sink.Kafka.Brokers[0] + " --list"}
 	}
 	if err := t.add(ctx, names, plan.Since, false); err != nil {
 		return err
@@ -83,16 +88,18 @@ func (t *auditTopics) find(ctx context.Context, o Options, plan Plan, cfg config
 		return nil
 	}
 	err := t.add(ctx, []string{dead}, plan.Since, true)
-	if errors.Is(err, sink.ErrUnknownTopic) && o.DeadLetters == "" { // no row has been poison yet
+	if errors.Is(err, sink.ErrUnknownTopic) && o.DeadLetters == "" { // there is no dead letter yet
 		return nil
 	}
 	return err
 }
 
-// clockMargin is how much earlier than the rows the records may be: by the clocks of brokers, and of those who write rows.
+// clockMargin is how much earlier than its row a record may be, by the clocks of brokers and
+// writers.
 const clockMargin = time.Minute
 
-func (t *auditTopics) add(ctx context.Context, names []string, since time.Time, deadLetter bool) error {
+func (t *auditTopics) add(ctx context.Context, names []string, since time.Time,
+	deadLetter bool) error {
 	if !since.IsZero() {
 		since = since.Add(-clockMargin)
 	}
@@ -112,7 +119,10 @@ func (t *auditTopics) add(ctx context.Context, names []string, since time.Time, 
 		}
 		for _, s := range spans {
 			t.spans = append(t.spans, s)
-			t.parts = append(t.parts, audit.Partition{Topic: s.Topic, Number: s.Partition, From: s.From, End: s.End, DeadLetter: deadLetter})
+			t.parts = append(t.parts, audit.Partition{
+				Topic: s.Topic, Number: s.Partition, From: s.From, End: s.End,
+				DeadLetter: deadLetter,
+			})
 		}
 	}
 	return nil
@@ -148,7 +158,7 @@ func (t *auditTopics) Records(ctx context.Context, each func(*audit.Record) erro
 	t.tombstones = 0
 	return t.Read(ctx, t.spans, func(span int, offset int64, m *sink.Message) error {
 		r = audit.Record{
-			Partition: span, Offset: offset, ID: t.id.of(m), Key: plainText(m.Key),
+			Partition: span, Offset: offset, ID: t.id.of(m), Key: audit.PlainText(m.Key),
 			Position: positionOf(m), Redriven: header(m, sink.HeaderRedriven) != nil,
 		}
 		if m.Key != nil {

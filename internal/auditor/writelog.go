@@ -13,7 +13,8 @@ import (
 	"github.com/postrider/postrider/internal/exit"
 )
 
-// writeLog is a file with a line of JSON for each event that was committed, those of a key in the order of their commits:
+// writeLog is a file with a line of JSON for each event that was committed, the events of a key in
+// the order of their commits:
 //
 //	{"id": "6f1c", "key": "order 1", "transaction": 812, "time": "2026-01-31T12:00:00Z"}
 //
@@ -50,15 +51,17 @@ func (w *writeLog) Rows(ctx context.Context, each func(*audit.Row) error) error 
 		if err := json.Unmarshal(line, &l); err != nil {
 			return fmt.Errorf("%s:%d: %w", w.path, number, err)
 		}
-		id := plainText(l.ID)
+		id := audit.PlainText(l.ID)
 		if id == nil {
 			return fmt.Errorf(`%s:%d: there is no "id"`, w.path, number)
 		}
 		if l.Time.IsZero() && (!w.since.IsZero() || !w.until.IsZero()) {
-			return fmt.Errorf(`%s:%d: there is no "time", which --since and --until need`, w.path, number)
+			return fmt.Errorf(`%s:%d: there is no "time", which --since and --until need`, w.path,
+				number)
 		}
 		judged := !l.Time.Before(w.since) && (w.until.IsZero() || l.Time.Before(w.until))
-		return each(&audit.Row{ID: id, Key: plainText(l.Key), Transaction: l.Transaction, Judged: judged})
+		return each(&audit.Row{ID: id, Key: audit.PlainText(l.Key), Transaction: l.Transaction,
+			Judged: judged})
 	})
 }
 

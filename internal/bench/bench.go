@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/postrider/postrider/internal/audit"
+	"github.com/postrider/postrider/internal/demo"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/internal/secret"
 	"github.com/postrider/postrider/replication"
@@ -20,14 +21,14 @@ import (
 // DefaultName is that of schema, publication and slot, and the beginning of the topics' names.
 const DefaultName = "postrider_bench"
 
-// Config says where to measure, and what.
+// Config is where to measure, and what.
 type Config struct {
 	Postgres  string   // connection string
 	Brokers   []string // host:port
-	BrokerPID int      // of a broker that was started for this; zero: look for it
+	BrokerPID int      // of a broker that was started for this; zero: find it
 	Binary    string   // the relay: a postrider
 	Env       []string // of the relay
-	Set       []string // further configuration of the relay, as key=value; what the bench itself sets wins
+	Set       []string // configuration of the relay, as key=value, below what bench sets
 	Name      string   // a valid name of a slot
 	Runs      int      // of each workload
 }
@@ -37,14 +38,16 @@ type Measured struct {
 	Workload
 	Runs int `json:"runs"`
 	Result
-	NotCarried string            `json:"not_carried,omitempty"` // why a rate was not kept up; empty: it was
+	NotCarried string            `json:"not_carried,omitempty"` // why not; empty: kept up
 	Spread     map[string]Spread `json:"spread"`                // by the names of the figures
 	Each       []Result          `json:"each"`
 }
 
-// Run measures the workloads one after another. What it makes, it removes, also when it fails or ctx ends; what exists already it refuses to
-// touch. On an error it returns the workloads that were finished before. say gets a line of progress.
-func Run(ctx context.Context, cfg Config, workloads []Workload, say func(string)) (*Report, error) {
+// Run measures the workloads one after another. It removes what it made, also when it fails or ctx
+// ends, and refuses to touch what exists already. On an error it returns the workloads that were
+// finished before. say gets a line of progress.
+func Run(ctx context.Context, cfg Config, workloads []Workload, say func(string)) (*Report,
+	error) {
 	b := &bench{cfg: cfg, say: say, pg: postgres.DefaultConfig()}
 	b.pg.URL = secret.Of(cfg.Postgres)
 	report := &Report{Environment: newEnvironment()}
@@ -62,12 +65,11 @@ func Run(ctx context.Context, cfg Config, workloads []Workload, say func(string)
 		}
 	}
 	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx) // whatever was under way failed because of it
+		err = context.Cause(ctx) // the error follows from it
 	}
-	// Also when the run was ended: slot and tables must not stay behind.
-	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
-	return report, errors.Join(err, b.tearDown(leaving))
+	return report, errors.Join(err, b.tearDown(ending))
 }
 
 // bench is one call of Run.
@@ -100,7 +102,8 @@ func (b *bench) connect(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-func (b *bench) connections(ctx context.Context, n int) (conns []*pgx.Conn, closeAll func(), err error) {
+func (b *bench) connections(ctx context.Context, n int) (conns []*pgx.Conn, closeAll func(),
+	err error) {
 	closeAll = func() {
 		for _, c := range conns {
 			postgres.Close(c)
@@ -144,10 +147,13 @@ func (b *bench) setUp(ctx context.Context) error {
 		made      *bool
 	}{
 		{"schema", `CREATE SCHEMA ` + b.cfg.Name, &b.made.schema},
-		{"table", `CREATE TABLE ` + b.table() + ` (id uuid PRIMARY KEY, aggregate_type text NOT NULL, aggregate_id text NOT NULL,
-			event_type text NOT NULL, payload jsonb NOT NULL)`, nil},
-		{"table", `CREATE TABLE ` + b.unrelated() + ` (id bigserial PRIMARY KEY, body text NOT NULL)`, nil},
-		{"publication", slot.CreatePublicationSQL(b.cfg.Name, []string{b.table()}), &b.made.publication},
+		{"table", `CREATE TABLE ` + b.table() + ` (id uuid PRIMARY KEY,
+			aggregate_type text NOT NULL, aggregate_id text NOT NULL, event_type text NOT NULL,
+			payload jsonb NOT NULL)`, nil},
+		{"table", `CREATE TABLE ` + b.unrelated() +
+			` (id bigserial PRIMARY KEY, body text NOT NULL)`, nil},
+		{"publication", slot.CreatePublicationSQL(b.cfg.Name, []string{b.table()}),
+			&b.made.publication},
 	} {
 		if _, err := conn.Exec(ctx, step.sql); err != nil {
 			return b.refuse(step.what, err)
@@ -159,28 +165,36 @@ func (b *bench) setUp(ctx context.Context) error {
 	return nil
 }
 
-// refuse says why an object cannot be made; nil: it exists.
+// refuse is the error for an object that cannot be made; err nil: it exists.
 func (b *bench) refuse(what string, err error) error {
 	var pe *pgconn.PgError
-	if err != nil && (!errors.As(err, &pe) || pe.Code != "42P06" && pe.Code != "42710") { // duplicate_schema, duplicate_object
+	// duplicate_schema, duplicate_object
+	if err != nil && (!errors.As(err, &pe) || pe.Code != "42P06" && pe.Code != "42710") {
 		return fmt.Errorf("create %s %q: %w", what, b.cfg.Name, postgres.Error(err))
 	}
-	return exists(fmt.Errorf("%s %q exists already: another bench is running there, or one was killed, or it is yours", what, b.cfg.Name), fmt.Sprintf(
-		"choose another --name; or, if it is left of a bench:\nSELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_catalog.pg_replication_slots WHERE slot_name = '%[1]s';\n"+
+	return exists(fmt.Errorf("%s %q exists already: another bench is running there, or one was "+
+		"killed, or it is yours", what, b.cfg.Name), fmt.Sprintf(
+		"choose another --name; or, if it is left of a bench:\n"+
+			"SELECT pg_catalog.pg_drop_replication_slot(slot_name) "+
+			"FROM pg_catalog.pg_replication_slots WHERE slot_name = '%[1]s';\n"+
 			"DROP PUBLICATION IF EXISTS %[1]s; DROP SCHEMA IF EXISTS %[1]s CASCADE;", b.cfg.Name))
 }
 
-// freeWalsender makes sure that the relay will get one: it would wait for it, and that would be measured.
+// freeWalsender returns an error when all walsenders are in use: the relay would wait for one, and
+// the wait would be measured.
 func freeWalsender(ctx context.Context, conn *pgx.Conn) error {
 	var limit, used int
-	err := conn.QueryRow(ctx, `SELECT pg_catalog.current_setting('max_wal_senders')::int, (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_replication)`).Scan(&limit, &used)
+	err := conn.QueryRow(ctx, `SELECT pg_catalog.current_setting('max_wal_senders')::int,
+		(SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_replication)`).Scan(&limit, &used)
 	if err != nil {
 		return fmt.Errorf("count the walsenders: %w", postgres.Error(err))
 	}
 	if used >= limit {
 		return &slot.Error{
-			Err: fmt.Errorf("%w: %d of %d walsenders are in use", slot.ErrServer, used, limit), WAL: "nothing was made",
-			Fix: fmt.Sprintf("ALTER SYSTEM SET max_wal_senders = %d; -- takes effect when the server is restarted", max(10, 2*limit)),
+			Err: fmt.Errorf("%w: %d of %d walsenders are in use", slot.ErrServer, used, limit),
+			WAL: "nothing was made",
+			Fix: fmt.Sprintf("ALTER SYSTEM SET max_wal_senders = %d; "+
+				"-- takes effect when the server is restarted", max(10, 2*limit)),
 		}
 	}
 	return nil
@@ -217,20 +231,25 @@ func (b *bench) dropSlot(ctx context.Context, conn *pgx.Conn) error {
 	if !b.made.slot {
 		return nil
 	}
-	// A walsender whose relay was killed takes a moment to notice.
-	for {
-		err := slot.Drop(ctx, conn, b.cfg.Name)
-		if !errors.Is(err, replication.ErrSlotInUse) || !waitUntil(ctx, time.Now().Add(50*time.Millisecond)) {
-			b.made.slot = err != nil && !errors.Is(err, slot.ErrNotFound)
-			if !b.made.slot {
-				return nil
-			}
-			return err
-		}
+	// The walsender of a relay that was killed holds the slot for a moment.
+	err := slot.Drop(ctx, conn, b.cfg.Name)
+	for errors.Is(err, replication.ErrSlotInUse) && pause(ctx, 50*time.Millisecond) {
+		err = slot.Drop(ctx, conn, b.cfg.Name)
 	}
+	if errors.Is(err, slot.ErrNotFound) {
+		err = nil
+	}
+	b.made.slot = err != nil
+	return err
 }
 
-// measure runs a workload as often as configured, each time with an empty table, a slot and topics of its own.
+// pause returns false when ctx ends first.
+func pause(ctx context.Context, d time.Duration) bool {
+	return demo.WaitUntil(ctx, time.Now().Add(d))
+}
+
+// measure runs a workload as often as configured, each time with an empty table, a slot and topics
+// of its own.
 func (b *bench) measure(ctx context.Context, w Workload, prefix string) (*Measured, error) {
 	w.Seconds = w.Duration.Seconds()
 	m := &Measured{Workload: w, Runs: b.cfg.Runs}
@@ -262,7 +281,8 @@ func (b *bench) once(ctx context.Context, w Workload, prefix string) (*Result, e
 	if _, err := conn.Exec(ctx, `TRUNCATE `+b.table()+`, `+b.unrelated()); err != nil {
 		return nil, fmt.Errorf("empty the tables: %w", postgres.Error(err))
 	}
-	if _, err := slot.Create(ctx, conn, slot.Config{Name: b.cfg.Name, CheckInterval: time.Second}); err != nil {
+	if _, err := slot.Create(ctx, conn,
+		slot.Config{Name: b.cfg.Name, CheckInterval: time.Second}); err != nil {
 		return nil, err
 	}
 	b.made.slot = true
@@ -292,7 +312,8 @@ type usage struct {
 	rss               *float64
 }
 
-// used looks at all of them. The walsender is that of the slot now: it is gone when the relay is.
+// used reads the usage of all of them. The walsender is the present one of the slot; it ends with
+// the relay.
 func (b *bench) used(ctx context.Context, conn *pgx.Conn, relay *relay) (usage, error) {
 	got, err := relay.read(ctx)
 	if err != nil {

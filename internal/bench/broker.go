@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -18,7 +17,8 @@ import (
 	"github.com/postrider/postrider/internal/embedded/child"
 )
 
-// Broker is a stand-in for Kafka in a process of its own, so that its CPU is not the load's. Rates and CPU of a real broker are others.
+// Broker stands in for Kafka, in a process of its own, so that its CPU is not that of the load.
+// Rates and CPU of a real broker differ.
 type Broker struct {
 	Address string // host:port
 	PID     int
@@ -30,7 +30,7 @@ type Broker struct {
 // StartBroker runs a command that calls ServeBroker. The caller must Close the broker.
 func StartBroker(ctx context.Context, command ...string) (*Broker, error) {
 	cmd := exec.Command(command[0], command[1:]...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C does not reach it
 	out := &child.Output{}
 	cmd.Stderr = out
 	stdin, err := cmd.StdinPipe()
@@ -57,7 +57,7 @@ func StartBroker(ctx context.Context, command ...string) (*Broker, error) {
 	case b.Address = <-answered:
 		return b, nil
 	case <-proc.Done:
-		return nil, fmt.Errorf("the broker's process ended: %w\n%s", orClean(proc.Err), out.LastLines(5))
+		return nil, fmt.Errorf("the broker's process ended: %w\n%s", proc.End(), out.LastLines(5))
 	case <-ctx.Done():
 		b.Close()
 		return nil, context.Cause(ctx)
@@ -88,8 +88,8 @@ func ServeBroker(stdin io.Reader, stdout io.Writer) error {
 	return err
 }
 
-// stampAppendTime marks the batches as those of a topic with message.timestamp.type = LogAppendTime. The library sets the time of
-// such a batch, but does not know the topic's setting.
+// stampAppendTime marks the batches as those of a topic with message.timestamp.type =
+// LogAppendTime. The library sets the time of such a batch, but ignores the topic's setting.
 func stampAppendTime(request kmsg.Request) {
 	produce, ok := request.(*kmsg.ProduceRequest)
 	if !ok {
@@ -100,17 +100,11 @@ func stampAppendTime(request kmsg.Request) {
 		for _, p := range t.Partitions {
 			if batch := p.Records; len(batch) > attributesAt+2 {
 				batch[attributesAt+1] |= appendTime
-				binary.BigEndian.PutUint32(batch[crcAt:], crc32.Checksum(batch[attributesAt:], castagnoli))
+				binary.BigEndian.PutUint32(batch[crcAt:],
+					crc32.Checksum(batch[attributesAt:], castagnoli))
 			}
 		}
 	}
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-func orClean(err error) error {
-	if err == nil {
-		return errors.New("exit status 0")
-	}
-	return err
-}

@@ -1,8 +1,10 @@
-// Package bench measures the relay: how fast it drains a backlog, how soon a row arrives at a steady rate, what it costs, and what its slot keeps
-// while the database is busy with other things. Every run is audited row by row.
+// Package bench measures the relay: how fast it drains a backlog, how soon a row arrives at a
+// steady rate, what it costs, and what its slot retains while the database writes other tables.
+// Every run is audited row by row.
 //
-// The relay is a child process, so that its CPU and memory are its own; it is looked at from outside, through /metrics and /proc. What cannot be
-// measured, because a part is on another machine or the system does not tell, is nil, never zero.
+// The relay is a child process, so that its CPU and memory are its own; they are read from
+// outside, through /metrics and /proc. A figure that cannot be measured, because a part is on
+// another machine or the system does not provide it, is nil, never zero.
 //
 //	bench.go    Run: every workload, one after the other
 //	workload.go what a workload does

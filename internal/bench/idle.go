@@ -13,18 +13,19 @@ import (
 )
 
 const (
-	// idleRows are written to the outbox before it is left alone, and as many afterwards.
+	// written to the outbox before it is idle, and again afterwards
 	idleRows = 20
-	// idleRate is how fast, a second: each of them is answered for itself.
-	idleRate = 50
-	// idleEvery is how often the slot is looked at meanwhile.
-	idleEvery = 250 * time.Millisecond
-	// unrelatedWriters write to the other table.
-	unrelatedWriters = 4
+	// of them a second: slow enough to be acknowledged one by one
+	idleRate  = 50
+	idleEvery = 250 * time.Millisecond // how often the slot is read in between
+
+	unrelatedWriters = 4 // to the other table
 )
 
-// idle leaves the outbox alone while another table is written to. The latencies are those of the first rows afterwards.
-func (b *bench) idle(ctx context.Context, conn *pgx.Conn, w Workload, prefix string) (*Result, error) {
+// idle writes nothing to the outbox while another table is written to. The latencies are those of
+// the first rows afterwards.
+func (b *bench) idle(ctx context.Context, conn *pgx.Conn, w Workload, prefix string) (*Result,
+	error) {
 	rows := newRows(w.Size)
 	const total = 2 * idleRows
 	relay, reader, end, err := b.startStreaming(ctx, prefix, rows, total)
@@ -46,7 +47,7 @@ func (b *bench) idle(ctx context.Context, conn *pgx.Conn, w Workload, prefix str
 	if err != nil {
 		return nil, err
 	}
-	if err := b.besides(ctx, conn, w, relay, result); err != nil {
+	if err := b.writeUnrelated(ctx, conn, w, relay, result); err != nil {
 		return nil, err
 	}
 	after, err := b.used(ctx, conn, relay)
@@ -62,8 +63,9 @@ func (b *bench) idle(ctx context.Context, conn *pgx.Conn, w Workload, prefix str
 	result.RowsPerSecond = known(0)
 	result.WALBytes = known(stop - start)
 	result.costs(before, after, 0)
-	// No rows: nothing can be said of one.
-	result.RelayCPUPerM, result.WalsenderCPUPerM, result.BrokerCPUPerM, result.AllocsPerRow, result.AllocBytesPerRow = nil, nil, nil, nil, nil
+	// Without rows there is no cost of a row.
+	result.RelayCPUPerM, result.WalsenderCPUPerM, result.BrokerCPUPerM = nil, nil, nil
+	result.AllocsPerRow, result.AllocBytesPerRow = nil, nil
 	result.CPUPerSecond = times(result.CPUSeconds, 1/seconds)
 	result.WalsenderCPUPerSecond = times(result.WalsenderCPUSeconds, 1/seconds)
 	result.ReceivedBytes = minus(after.receivedBytes, before.receivedBytes)
@@ -92,16 +94,18 @@ func (b *bench) idle(ctx context.Context, conn *pgx.Conn, w Workload, prefix str
 }
 
 // writeIdle writes idleRows rows from number first on, and waits until they are delivered.
-func (b *bench) writeIdle(ctx context.Context, relay *relay, rows *rows, committed []int64, first int64) error {
+func (b *bench) writeIdle(ctx context.Context, relay *relay, rows *rows, committed []int64,
+	first int64) error {
 	conns, closeAll, err := b.connections(ctx, 1)
 	if err != nil {
 		return err
 	}
 	defer closeAll()
 	params := b.rowParams(rows)
-	load := &steady{rate: idleRate, total: idleRows, start: time.Now(), until: time.Now().Add(time.Minute),
+	load := &steady{rate: idleRate, total: idleRows, start: time.Now(),
+		until:  time.Now().Add(time.Minute),
 		params: func(n int64) [][]byte { return params(first + n) },
-		committed: func(n int64, _, at time.Time) {
+		committed: func(n int64, at time.Time) {
 			committed[first+n] = at.UnixNano()
 			b.tally.Wrote(rows.key(first+n), rows.number(first+n))
 		}}
@@ -112,16 +116,19 @@ func (b *bench) writeIdle(ctx context.Context, relay *relay, rows *rows, committ
 	return b.awaitDelivered(ctx, relay, written)
 }
 
-// besides writes to the other table, and looks at what the slot keeps meanwhile.
-func (b *bench) besides(ctx context.Context, conn *pgx.Conn, w Workload, relay *relay, result *Result) error {
+// writeUnrelated writes to the other table, and reads what the slot retains in the meantime.
+func (b *bench) writeUnrelated(ctx context.Context, conn *pgx.Conn, w Workload, relay *relay,
+	result *Result) error {
 	conns, closeAll, err := b.connections(ctx, unrelatedWriters)
 	if err != nil {
 		return err
 	}
 	defer closeAll()
 	body := []byte(strings.Repeat("x", w.Size))
-	load := &steady{rate: float64(w.Rate), total: int64(float64(w.Rate) * w.Duration.Seconds()), start: time.Now(),
-		params: func(int64) [][]byte { return [][]byte{body} }, committed: func(int64, time.Time, time.Time) {}}
+	load := &steady{rate: float64(w.Rate), total: int64(float64(w.Rate) * w.Duration.Seconds()),
+		start:     time.Now(),
+		params:    func(int64) [][]byte { return [][]byte{body} },
+		committed: func(int64, time.Time) {}}
 	load.until = load.start.Add(w.Duration)
 	loading, endLoad := context.WithCancel(ctx)
 	var writing sync.WaitGroup
@@ -144,26 +151,33 @@ func (b *bench) besides(ctx context.Context, conn *pgx.Conn, w Workload, relay *
 			over = true
 		}
 		var retained, lag float64
-		err := conn.QueryRow(ctx, `SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), restart_lsn)::double precision,
-				pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), confirmed_flush_lsn)::double precision
-			FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`, b.cfg.Name).Scan(&retained, &lag)
+		err := conn.QueryRow(ctx, slotLagSQL, b.cfg.Name).Scan(&retained, &lag)
 		if err != nil {
-			return fmt.Errorf("look at slot %q: %w", b.cfg.Name, postgres.Error(err))
+			return fmt.Errorf("read slot %q: %w", b.cfg.Name, postgres.Error(err))
 		}
 		most, mostLag = max(most, retained), max(mostLag, lag)
 		if err := relay.alive(); err != nil {
 			return err
 		}
 		if over {
-			result.RetainedBytes, result.RetainedMaxBytes, result.LagMaxBytes = known(retained), known(most), known(mostLag)
+			result.RetainedBytes, result.RetainedMaxBytes, result.LagMaxBytes = known(retained),
+				known(most), known(mostLag)
 			return writeErr
 		}
 	}
 }
 
-// serverPosition is where the server writes, in bytes.
+const slotLagSQL = `SELECT
+	pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(),
+		restart_lsn)::double precision,
+	pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(),
+		confirmed_flush_lsn)::double precision
+FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`
+
+// serverPosition is the end of the server's WAL, in bytes.
 func serverPosition(ctx context.Context, conn *pgx.Conn) (bytes float64, err error) {
-	err = conn.QueryRow(ctx, `SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), '0/0')::double precision`).Scan(&bytes)
+	err = conn.QueryRow(ctx, `SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(),
+		'0/0')::double precision`).Scan(&bytes)
 	if err != nil {
 		return 0, fmt.Errorf("read the server's position: %w", postgres.Error(err))
 	}

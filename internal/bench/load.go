@@ -9,14 +9,16 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/postrider/postrider/internal/demo"
 	"github.com/postrider/postrider/internal/postgres"
 )
 
 const (
-	// writerCount connections write at a steady rate.
+	// writerCount is how many connections write at a steady rate.
 	writerCount = 16
 
-	// A writer that is behind sends what is due in one go, as independent clients would: so many transactions, each with a commit of its own.
+	// burst is how many transactions a writer that is late sends without waiting for the first, as
+	// independent clients would. Each has a commit of its own.
 	burst = 64
 
 	// backlogBurst is the same for a backlog.
@@ -30,14 +32,16 @@ func (b *bench) backlog(ctx context.Context, r *rows, total, tx int64) error {
 		return err
 	}
 	defer postgres.Close(conn)
-	// Nobody waits for these commits, and how fast they are is not what is measured.
+	// The speed of these commits is not measured.
 	if _, err := conn.Exec(ctx, "SET synchronous_commit = off"); err != nil {
 		return fmt.Errorf("set synchronous_commit: %w", err)
 	}
 	const name = "backlog"
 	size, sql := fmt.Append(nil, r.size), insertRange(b.table())
-	params := func(first, last int64) [][]byte { return [][]byte{fmt.Append(nil, first), fmt.Append(nil, last), size} }
-	if one := b.rowParams(r); tx == 1 { // a statement that makes its rows costs several times what one row does
+	params := func(first, last int64) [][]byte {
+		return [][]byte{fmt.Append(nil, first), fmt.Append(nil, last), size}
+	}
+	if one := b.rowParams(r); tx == 1 { // cheaper than a statement that computes its rows
 		sql, params = insertOne(b.table()), func(n, _ int64) [][]byte { return one(n) }
 	}
 	if _, err := conn.Prepare(ctx, name, sql); err != nil {
@@ -58,21 +62,24 @@ func (b *bench) backlog(ctx context.Context, r *rows, total, tx int64) error {
 	return nil
 }
 
-// steady is an open load: transaction n is due n/rate after start, whether or not those before it were quick.
+// steady is an open load: transaction n is due n/rate after start, also when those before it were
+// slow.
 type steady struct {
-	start     time.Time
-	rate      float64 // a second
-	total     int64
-	until     time.Time                                  // nothing is sent later, even if it was due before
-	params    func(n int64) [][]byte                     // of the statement
-	committed func(n int64, due time.Time, at time.Time) // called when the writer saw its commit; from any writer's goroutine
+	start  time.Time
+	rate   float64 // a second
+	total  int64
+	until  time.Time              // nothing is sent later, even if it was due before
+	params func(n int64) [][]byte // of the statement
+	// committed is called from any writer's goroutine with the time of the answer to a commit.
+	committed func(n int64, at time.Time)
 }
 
 func (s *steady) due(n int64) time.Time {
 	return s.start.Add(time.Duration(float64(n) / s.rate * float64(time.Second)))
 }
 
-// write runs one writer per connection until all is written, or until the end. Writer w has transactions w, w+len(conns), ...
+// write runs one writer per connection until all is written, or until the end. Writer w has
+// transactions w, w+len(conns), ...
 func (s *steady) write(ctx context.Context, conns []*pgx.Conn, sql string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -97,8 +104,8 @@ const statement = "steady"
 
 func (s *steady) writer(ctx context.Context, conn *pgx.Conn, n, step int64) error {
 	for n < s.total {
-		if !waitUntil(ctx, s.due(n)) {
-			return nil // the cause is known to who cancelled
+		if !demo.WaitUntil(ctx, s.due(n)) {
+			return nil // write returns the cause
 		}
 		now := time.Now()
 		if now.After(s.until) {
@@ -110,8 +117,7 @@ func (s *steady) writer(ctx context.Context, conn *pgx.Conn, n, step int64) erro
 			transactions = append(transactions, s.params(n))
 		}
 		err := pipeline(ctx, conn, statement, transactions, func(i int, at time.Time) {
-			row := first + int64(i)*step
-			s.committed(row, s.due(row), at)
+			s.committed(first+int64(i)*step, at)
 		})
 		if err != nil {
 			return err
@@ -120,8 +126,10 @@ func (s *steady) writer(ctx context.Context, conn *pgx.Conn, n, step int64) erro
 	return nil
 }
 
-// pipeline sends transactions of one statement without waiting between them, and tells of each when its commit was seen.
-func pipeline(ctx context.Context, conn *pgx.Conn, name string, transactions [][][]byte, committed func(i int, at time.Time)) error {
+// pipeline sends transactions of one statement without waiting between them, and calls committed
+// at the answer to each commit.
+func pipeline(ctx context.Context, conn *pgx.Conn, name string, transactions [][][]byte,
+	committed func(i int, at time.Time)) error {
 	p := conn.PgConn().StartPipeline(ctx)
 	for _, params := range transactions {
 		p.SendQueryPrepared(name, params, nil, nil)
@@ -149,20 +157,4 @@ func pipeline(ctx context.Context, conn *pgx.Conn, name string, transactions [][
 		}
 	}
 	return p.Close()
-}
-
-// waitUntil returns false when ctx ended first.
-func waitUntil(ctx context.Context, due time.Time) bool {
-	wait := time.Until(due)
-	if wait <= 0 {
-		return ctx.Err() == nil
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

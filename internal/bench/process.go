@@ -11,7 +11,8 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// cpuSeconds is what a process has used so far, in user and system mode; nil if this system does not tell, or the process is gone.
+// cpuSeconds is what a process has used so far, in user and system mode; nil if the system does
+// not provide it, or the process is gone.
 func cpuSeconds(pid int) *float64 {
 	proc, err := procfs.NewProc(pid)
 	if err != nil {
@@ -24,8 +25,8 @@ func cpuSeconds(pid int) *float64 {
 	return known(stat.CPUTime())
 }
 
-// peakRSS is the most that a process ever had in memory, in bytes. That of the process' end, as wait gives it, would be that of its parent if
-// that was larger.
+// peakRSS is the most that a process ever had in memory, in bytes. The value that wait returns at
+// its end would be that of its parent, where that is larger.
 func peakRSS(pid int) *float64 {
 	proc, err := procfs.NewProc(pid)
 	if err != nil {
@@ -38,7 +39,8 @@ func peakRSS(pid int) *float64 {
 	return known(float64(status.VmHWM))
 }
 
-// isWalsender tells whether a process id of the server is one of this machine: in a container, or elsewhere, it means another process.
+// isWalsender reports whether a process id of the server means its walsender here too: the server
+// may be in a container or on another machine.
 func isWalsender(pid int) bool {
 	proc, err := procfs.NewProc(pid)
 	if err != nil {
@@ -48,7 +50,8 @@ func isWalsender(pid int) bool {
 	return err == nil && strings.Contains(strings.Join(line, " "), "walsender")
 }
 
-// brokerNames are those of processes whose CPU is a broker's. A port of a container is held by a proxy, which is not.
+// brokerNames are the names of a broker's process. The port of a container is held by a proxy
+// instead.
 var brokerNames = []string{"java", "redpanda"}
 
 // brokerPID finds the broker that listens on an address of this machine.
@@ -74,7 +77,7 @@ func brokerPID(host string, port int) (int, bool) {
 	return 0, false
 }
 
-// listening returns the sockets that listen on a port, as they stand in the lists of open files.
+// listening returns the sockets that listen on a port, by their names among open files.
 func listening(port int) map[string]bool {
 	inodes := map[string]bool{}
 	for _, path := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
@@ -83,9 +86,11 @@ func listening(port int) map[string]bool {
 			continue // another system, or one without IPv6
 		}
 		for line := range strings.Lines(string(text)) {
-			// sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode
+			// sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout
+			// inode
 			fields := strings.Fields(line)
-			if len(fields) > 9 && fields[3] == "0A" && strings.HasSuffix(fields[1], fmt.Sprintf(":%04X", port)) {
+			if len(fields) > 9 && fields[3] == "0A" &&
+				strings.HasSuffix(fields[1], fmt.Sprintf(":%04X", port)) {
 				inodes["socket:["+fields[9]+"]"] = true
 			}
 		}
@@ -93,7 +98,7 @@ func listening(port int) map[string]bool {
 	return inodes
 }
 
-// ours tells whether a host is this machine.
+// ours reports whether a host is this machine.
 func ours(host string) bool {
 	addresses, err := net.LookupIP(host)
 	if err != nil {

@@ -10,9 +10,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/postrider/postrider/internal/audit"
+	"github.com/postrider/postrider/internal/demo"
 )
 
-// reader consumes the topics of a run from their beginnings, audits each record, and keeps when it came.
+// reader consumes the topics of a run from their beginnings, audits each record, and keeps the
+// time of its receipt.
 type reader struct {
 	client *kgo.Client
 	rows   *rows
@@ -32,10 +34,12 @@ type reader struct {
 // openReader starts a reader of total rows. The caller must close it.
 func (b *bench) openReader(prefix string, r *rows, total int64) (*reader, error) {
 	options := []kgo.Opt{kgo.SeedBrokers(b.cfg.Brokers...), kgo.ConsumeTopics(topics(prefix)...),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMinBytes(1), kgo.FetchMaxWait(500 * time.Millisecond),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords()}
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMinBytes(1),
+		kgo.FetchMaxWait(500 * time.Millisecond), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.KeepControlRecords()}
 	if b.cfg.BrokerPID != 0 {
-		// The in-process broker puts its time into batches and leaves their sums as they were. Every value is compared in full anyway.
+		// The in-process broker writes its time into batches without a new checksum. The reader
+		// compares every value in full.
 		options = append(options, kgo.DisableFetchCRCValidation())
 	}
 	client, err := kgo.NewClient(options...)
@@ -43,7 +47,8 @@ func (b *bench) openReader(prefix string, r *rows, total int64) (*reader, error)
 		return nil, fmt.Errorf("open a consumer: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	reader := &reader{client: client, rows: r, tally: b.tally, cancel: cancel, ended: make(chan struct{}),
+	reader := &reader{client: client, rows: r, tally: b.tally, cancel: cancel,
+		ended:    make(chan struct{}),
 		received: make([]int64, total), appended: make([]int64, total)}
 	go func() { // ends with close, which waits
 		defer close(reader.ended)
@@ -84,11 +89,12 @@ func (r *reader) takeLocked(record *kgo.Record, now int64, scratch *[]byte) {
 	r.bytes += int64(len(record.Value))
 	const byBroker = 1
 	if record.Attrs.TimestampType() != byBroker {
-		r.err = fmt.Errorf("topic %q: the broker does not put its own time on the records, though message.timestamp.type is LogAppendTime", record.Topic)
+		r.err = fmt.Errorf("topic %q: the broker does not put its own time on the records, "+
+			"though message.timestamp.type is LogAppendTime", record.Topic)
 	}
 	n, ok := r.rows.find(record.Key, record.Value, scratch)
 	if !ok || n >= int64(len(r.received)) {
-		r.tally.Received("not one of ours", 1) // shows as phantom
+		r.tally.Received("not one of ours", 1) // counts as phantom
 		return
 	}
 	if r.tally.Received(r.rows.key(n), r.rows.number(n)) {
@@ -96,63 +102,26 @@ func (r *reader) takeLocked(record *kgo.Record, now int64, scratch *[]byte) {
 	}
 }
 
-// counted is how many records came so far.
+// counted returns how many records came so far.
 func (r *reader) counted() (records int64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.records, r.err
 }
 
-// quiet is how long nothing may arrive before what is missing counts as lost.
-const quiet = 30 * time.Second
-
-// awaitProgress waits until count reaches want, or has not moved for as long as quiet, or alive returns an error.
-func awaitProgress(ctx context.Context, every time.Duration, want int64, count func() (int64, error), alive func() error) error {
-	last, at := int64(-1), time.Now()
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		n, err := count()
-		if err != nil {
-			return err
-		}
-		if n >= want {
-			return nil
-		}
-		if n != last {
-			last, at = n, time.Now()
-		}
-		if time.Since(at) > quiet {
-			return nil // the audit says what is missing
-		}
-		if err := alive(); err != nil {
-			return err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
 // readToEnd waits until everything that is in the topics has been read.
 func (b *bench) readToEnd(ctx context.Context, prefix string, r *reader) error {
-	total, err := b.records(ctx, prefix)
+	total, err := demo.CountRecords(ctx, b.admin, topics(prefix)...)
 	if err != nil {
 		return err
 	}
-	return awaitProgress(ctx, 5*time.Millisecond, total, r.counted, func() error { return nil })
+	return demo.AwaitProgress(ctx, 5*time.Millisecond, total, r.counted)
 }
 
-// awaitDelivered waits until as many rows arrived as were written, while the relay lives.
+// awaitDelivered waits until as many rows arrived as were written, as long as the relay runs.
 func (b *bench) awaitDelivered(ctx context.Context, relay *relay, written int64) error {
-	return awaitProgress(ctx, 5*time.Millisecond, written, func() (int64, error) { _, delivered := b.tally.Counts(); return delivered, nil }, relay.alive)
-}
-
-func (r *relay) alive() error {
-	if !r.proc.Running() {
-		return r.ended()
-	}
-	return nil
+	return relay.awaitProgress(ctx, 5*time.Millisecond, written, func() (int64, error) {
+		_, delivered := b.tally.Counts()
+		return delivered, nil
+	})
 }

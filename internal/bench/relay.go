@@ -17,10 +17,11 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/postrider/postrider/internal/demo"
 	"github.com/postrider/postrider/internal/embedded/child"
 )
 
-// relay is a running child process of the relay under test.
+// relay is the relay under test, a child process.
 type relay struct {
 	pid     int
 	started time.Time // just before it was started
@@ -30,19 +31,20 @@ type relay struct {
 	client  *http.Client
 }
 
-const (
-	startPatience = 30 * time.Second // to connect and stream
-	stopPatience  = 30 * time.Second // to drain
-)
+// patience is how long the relay may take to connect and stream, and to drain.
+const patience = 30 * time.Second
 
-// startRelay starts the relay and waits until it listens, which it does before it connects to anything.
+// startRelay starts the relay and waits until it listens, which it does before it connects to
+// anything.
 func (b *bench) startRelay(ctx context.Context, prefix string) (*relay, error) {
-	// No file: a configuration that lies about must not change what is measured. The connection string is no argument,
-	// since arguments can be read by every user of the machine.
+	// No file: a configuration that happens to be here must not change what is measured. The
+	// connection string is no argument, since every user of the machine can read arguments.
 	args := []string{"run", "--config", os.DevNull}
 	for _, s := range append(slices.Clone(b.cfg.Set),
-		"slot.name="+b.cfg.Name, "slot.create=false", "replication.publication="+b.cfg.Name, "replication.tables="+b.table(),
-		"router.route.topic.replacement="+prefix+"${routedByValue}", "sink.kafka.brokers="+strings.Join(b.cfg.Brokers, ","),
+		"slot.name="+b.cfg.Name, "slot.create=false", "replication.publication="+b.cfg.Name,
+		"replication.tables="+b.table(),
+		"router.route.topic.replacement="+prefix+"${routedByValue}",
+		"sink.kafka.brokers="+strings.Join(b.cfg.Brokers, ","),
 		"http.listen=127.0.0.1:0", "log.format=json", "log.level=info",
 	) {
 		args = append(args, "--set", s)
@@ -54,8 +56,11 @@ func (b *bench) startRelay(ctx context.Context, prefix string) (*relay, error) {
 		}
 	}
 	cmd.Env = append(cmd.Env, "POSTRIDER_POSTGRES_URL="+b.cfg.Postgres)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us
-	r := &relay{out: &child.Output{}, client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{}}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C does not reach it
+	r := &relay{
+		out:    &child.Output{},
+		client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{}},
+	}
 	cmd.Stdout, cmd.Stderr = r.out, r.out
 	r.started = time.Now()
 	proc, err := child.Start(cmd, syscall.SIGKILL)
@@ -63,9 +68,9 @@ func (b *bench) startRelay(ctx context.Context, prefix string) (*relay, error) {
 		return nil, err
 	}
 	r.proc, r.pid = proc, proc.PID
-	err = r.await(ctx, 2*time.Millisecond, "listen", func(context.Context) (bool, error) {
+	err = r.await(ctx, 2*time.Millisecond, "listen", func() bool {
 		r.url = listenURL(r.out.String())
-		return r.url != "", nil
+		return r.url != ""
 	})
 	if err != nil {
 		r.kill()
@@ -78,46 +83,60 @@ func (b *bench) startRelay(ctx context.Context, prefix string) (*relay, error) {
 func listenURL(log string) string {
 	for line := range strings.Lines(log) {
 		var entry struct{ Message, Listen string }
-		if json.Unmarshal([]byte(line), &entry) == nil && entry.Message == "http listener started" {
+		if json.Unmarshal([]byte(line), &entry) == nil &&
+			entry.Message == "http listener started" {
 			return "http://" + entry.Listen
 		}
 	}
 	return ""
 }
 
-// await waits until done, as long as the relay lives.
-func (r *relay) await(ctx context.Context, every time.Duration, what string, done func(context.Context) (bool, error)) error {
-	patience := time.NewTimer(startPatience)
-	defer patience.Stop()
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		ok, err := done(ctx)
-		if ok || err != nil {
-			return err
-		}
-		select {
-		case <-tick.C:
-		case <-r.proc.Done:
+// await blocks until done, as long as the relay runs.
+func (r *relay) await(ctx context.Context, every time.Duration, what string,
+	done func() bool) error {
+	for deadline := time.Now().Add(patience); !done(); {
+		switch {
+		case !r.proc.Running():
 			return r.ended()
-		case <-patience.C:
-			return fmt.Errorf("the relay does not %s within %s; its log:\n%s", what, startPatience, r.out.LastLines(8))
-		case <-ctx.Done():
+		case time.Now().After(deadline):
+			return r.failed("does not " + what + " within " + patience.String())
+		case !pause(ctx, every):
 			return context.Cause(ctx)
 		}
 	}
+	return nil
 }
 
-// ended is what to say about a relay that should still run.
-func (r *relay) ended() error {
-	return fmt.Errorf("the relay has ended by itself: %w; its log:\n%s", orClean(r.proc.Err), r.out.LastLines(8))
+// awaitProgress is demo.AwaitProgress as long as the relay runs.
+func (r *relay) awaitProgress(ctx context.Context, every time.Duration, want int64,
+	count func() (int64, error)) error {
+	return demo.AwaitProgress(ctx, every, want, func() (int64, error) {
+		n, err := count()
+		if err == nil && n < want {
+			err = r.alive()
+		}
+		return n, err
+	})
 }
 
-// awaitStreaming waits until it is ready.
+func (r *relay) alive() error {
+	if !r.proc.Running() {
+		return r.ended()
+	}
+	return nil
+}
+
+// ended is the error for a relay that should still run.
+func (r *relay) ended() error { return r.failed("has ended by itself: " + r.proc.End().Error()) }
+
+func (r *relay) failed(how string) error {
+	return fmt.Errorf("the relay %s; its log:\n%s", how, r.out.LastLines(8))
+}
+
 func (r *relay) awaitStreaming(ctx context.Context) error {
-	return r.await(ctx, 20*time.Millisecond, "stream", func(ctx context.Context) (bool, error) {
+	return r.await(ctx, 20*time.Millisecond, "stream", func() bool {
 		body, status, err := r.get(ctx, "/readyz")
-		return err == nil && status == http.StatusOK && strings.Contains(string(body), "streaming"), nil
+		return err == nil && status == http.StatusOK && strings.Contains(string(body), "streaming")
 	})
 }
 
@@ -135,7 +154,7 @@ func (r *relay) get(ctx context.Context, path string) (body []byte, status int, 
 	return body, response.StatusCode, err
 }
 
-// reading is what the relay says of itself. A series that it does not have is nil.
+// reading is taken from the relay's metrics. A series that it does not have is nil.
 type reading struct {
 	cpu, mallocs, allocBytes *float64
 	published, receivedBytes *float64
@@ -167,9 +186,14 @@ func (r *relay) read(ctx context.Context) (reading, error) {
 		return known(total)
 	}
 	got := reading{
-		cpu: value("process_cpu_seconds_total"), mallocs: value("go_memstats_mallocs_total"), allocBytes: value("go_memstats_alloc_bytes_total"),
-		published: value("postrider_sink_published_total"), receivedBytes: value("postrider_replication_received_bytes_total"),
-		requests: value("postrider_sink_requests_total"), requestBytes: value("postrider_sink_request_bytes_total"), at: time.Now(),
+		cpu:           value("process_cpu_seconds_total"),
+		mallocs:       value("go_memstats_mallocs_total"),
+		allocBytes:    value("go_memstats_alloc_bytes_total"),
+		published:     value("postrider_sink_published_total"),
+		receivedBytes: value("postrider_replication_received_bytes_total"),
+		requests:      value("postrider_sink_requests_total"),
+		requestBytes:  value("postrider_sink_request_bytes_total"),
+		at:            time.Now(),
 	}
 	if family, ok := families["postrider_relay_commit_to_ack_seconds"]; ok {
 		got.ackBounds, got.ackCounts = histogram(family.GetMetric()[0].GetHistogram())
@@ -180,13 +204,14 @@ func (r *relay) read(ctx context.Context) (reading, error) {
 func histogram(h *dto.Histogram) (bounds, counts []float64) {
 	for _, bucket := range h.GetBucket() {
 		if bound := bucket.GetUpperBound(); bound < 1e9 { // not +Inf
-			bounds, counts = append(bounds, bound), append(counts, float64(bucket.GetCumulativeCount()))
+			bounds, counts = append(bounds, bound),
+				append(counts, float64(bucket.GetCumulativeCount()))
 		}
 	}
 	return bounds, append(counts, float64(h.GetSampleCount()))
 }
 
-// stop ends the relay in an orderly way. It must have drained: a stop that takes long is an error.
+// stop has the relay drain and end. One that takes long is an error.
 func (r *relay) stop() error {
 	defer r.client.CloseIdleConnections()
 	if err := r.proc.Signal(syscall.SIGTERM); err != nil {
@@ -194,12 +219,12 @@ func (r *relay) stop() error {
 	}
 	select {
 	case <-r.proc.Done:
-	case <-time.After(stopPatience):
+	case <-time.After(patience):
 		r.kill()
-		return fmt.Errorf("the relay does not end within %s; its log:\n%s", stopPatience, r.out.LastLines(8))
+		return r.failed("does not end within " + patience.String())
 	}
 	if r.proc.Err != nil {
-		return fmt.Errorf("the relay ended with %w; its log:\n%s", r.proc.Err, r.out.LastLines(8))
+		return r.failed("ended with " + r.proc.Err.Error())
 	}
 	return nil
 }

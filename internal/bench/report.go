@@ -33,7 +33,7 @@ type Environment struct {
 	Embedded  bool      `json:"embedded_postgres"`
 }
 
-// Clean tells whether every row of every run arrived once and in order.
+// Clean reports whether every row of every run arrived once and in order.
 func (r *Report) Clean() bool {
 	for _, w := range r.Workloads {
 		if !w.Clean() || w.Delivered != w.Written {
@@ -43,7 +43,8 @@ func (r *Report) Clean() bool {
 	return true
 }
 
-// Join puts reports of the same environment together, in their order, whatever their dates: long series are measured in pieces.
+// Join puts reports of the same environment together, in their order, whatever their dates: a long
+// series is measured in parts.
 func Join(reports []*Report) (joined []*Report) {
 	for _, r := range reports {
 		i := slices.IndexFunc(joined, func(j *Report) bool {
@@ -52,7 +53,8 @@ func Join(reports []*Report) (joined []*Report) {
 			return e == r.Environment
 		})
 		if i < 0 {
-			joined = append(joined, &Report{Environment: r.Environment, Workloads: slices.Clone(r.Workloads)})
+			joined = append(joined,
+				&Report{Environment: r.Environment, Workloads: slices.Clone(r.Workloads)})
 			continue
 		}
 		joined[i].Date = r.Date
@@ -63,12 +65,13 @@ func Join(reports []*Report) (joined []*Report) {
 
 func newEnvironment() Environment {
 	return Environment{
-		Date: time.Now().UTC().Truncate(time.Second), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
-		Cores: runtime.NumCPU(), CPU: cpuModel(),
+		Date: time.Now().UTC().Truncate(time.Second), Go: runtime.Version(),
+		Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		Cores:    runtime.NumCPU(), CPU: cpuModel(),
 	}
 }
 
-// cpuModel is empty where the system does not tell.
+// cpuModel is empty where the system does not provide it.
 func cpuModel() string {
 	f, err := os.Open("/proc/cpuinfo")
 	if err != nil {
@@ -76,14 +79,15 @@ func cpuModel() string {
 	}
 	defer f.Close()
 	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if name, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(name) == "model name" {
+		if name, value, ok := strings.Cut(lines.Text(), ":"); ok &&
+			strings.TrimSpace(name) == "model name" {
 			return strings.TrimSpace(value)
 		}
 	}
 	return ""
 }
 
-// versions are those of the servers; what cannot be asked is "?".
+// versions are those of the servers; "?": not known.
 func (b *bench) versions(ctx context.Context) (server, cluster string) {
 	server, cluster = "?", "?"
 	if conn, err := b.connect(ctx); err == nil {

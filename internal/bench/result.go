@@ -4,6 +4,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -11,24 +12,33 @@ import (
 	"github.com/postrider/postrider/internal/demo"
 )
 
-// Result is one run of a workload, or the medians of several. Its JSON is a contract with scripts: what demo prints, and more. What was not
-// measured, or means nothing for the workload, is null or absent.
+// Result is one run of a workload, or the medians of several. Its JSON is a contract with scripts:
+// the members of demo's report, and more. A figure that was not measured, or has no meaning for
+// the workload, is null or absent.
 type Result struct {
-	audit.Verdict          // of several runs: the sums
-	Seconds       *float64 `json:"seconds"`         // drain: first to last record, by the broker's clock; else of the measured part
-	RowsPerSecond *float64 `json:"rows_per_second"` // delivered in these seconds
-	LatencyMS     *Latency `json:"latency_ms"`      // rate, idle: commit seen by the writer to record seen by the consumer; drain: start of the relay to append
-	CPUSeconds    *float64 `json:"cpu_seconds"`     // of the relay
-	MaxRSSBytes   *float64 `json:"max_rss_bytes"`   // of the relay
+	audit.Verdict // of several runs: the sums
 
-	IntendedLatencyMS *Latency `json:"intended_latency_ms,omitempty"` // rate: from when the row was due to the consumer
-	AckLatencyMS      *Latency `json:"ack_latency_ms,omitempty"`      // rate: commit to the broker's acknowledgement, from the relay's histogram
+	// Seconds: drain: first to last record, by the broker's clock; else of the measured part.
+	Seconds       *float64 `json:"seconds"`
+	RowsPerSecond *float64 `json:"rows_per_second"` // delivered in Seconds
+	// LatencyMS: rate, idle: commit to receipt; drain: start of the relay to append.
+	LatencyMS   *Latency `json:"latency_ms"`
+	CPUSeconds  *float64 `json:"cpu_seconds"`   // of the relay
+	MaxRSSBytes *float64 `json:"max_rss_bytes"` // of the relay
 
-	LoadSeconds         *float64 `json:"load_seconds,omitempty"`           // drain: writing the backlog
-	StartToFirstSeconds *float64 `json:"start_to_first_seconds,omitempty"` // drain: start of the process to the first record
-	TotalSeconds        *float64 `json:"total_seconds,omitempty"`          // drain: start of the process to the last record
-	WrittenPerSecond    *float64 `json:"written_per_second,omitempty"`     // rate: transactions that were committed
-	BehindRows          *float64 `json:"behind_rows,omitempty"`            // rate: committed and not delivered when the writing ended
+	// IntendedLatencyMS: rate: from when the row was due to the consumer.
+	IntendedLatencyMS *Latency `json:"intended_latency_ms,omitempty"`
+	// AckLatencyMS: rate: commit to the broker's acknowledgement, from the relay's histogram.
+	AckLatencyMS *Latency `json:"ack_latency_ms,omitempty"`
+
+	// Of drain: writing the backlog; and from the start of the process to the first record and to
+	// the last.
+	LoadSeconds         *float64 `json:"load_seconds,omitempty"`
+	StartToFirstSeconds *float64 `json:"start_to_first_seconds,omitempty"`
+	TotalSeconds        *float64 `json:"total_seconds,omitempty"`
+	// Of rate: transactions that were committed, and those not delivered when the writing ended.
+	WrittenPerSecond *float64 `json:"written_per_second,omitempty"`
+	BehindRows       *float64 `json:"behind_rows,omitempty"`
 
 	WalsenderCPUSeconds *float64 `json:"walsender_cpu_seconds"`
 	BrokerCPUSeconds    *float64 `json:"broker_cpu_seconds"`
@@ -41,13 +51,15 @@ type Result struct {
 	ProduceBytes        *float64 `json:"produce_bytes"` // of these requests
 	ValueBytes          *float64 `json:"value_bytes"`   // of the records, uncompressed
 
-	WALBytes              *float64 `json:"wal_bytes,omitempty"`                // idle: written by the whole server meanwhile
-	RetainedBytes         *float64 `json:"retained_bytes,omitempty"`           // idle: kept for the slot, at the end
-	RetainedMaxBytes      *float64 `json:"retained_max_bytes,omitempty"`       // idle: and at most
-	LagMaxBytes           *float64 `json:"lag_max_bytes,omitempty"`            // idle: from the confirmed position to the server's, at most
-	ReceivedBytes         *float64 `json:"received_bytes,omitempty"`           // idle: by the relay from the server
-	CPUPerSecond          *float64 `json:"cpu_per_second,omitempty"`           // idle: of the relay
-	WalsenderCPUPerSecond *float64 `json:"walsender_cpu_per_second,omitempty"` // idle
+	// Of idle: written by the whole server; retained for the slot at the end, and at most; from
+	// the confirmed position to the server's, at most; received by the relay.
+	WALBytes              *float64 `json:"wal_bytes,omitempty"`
+	RetainedBytes         *float64 `json:"retained_bytes,omitempty"`
+	RetainedMaxBytes      *float64 `json:"retained_max_bytes,omitempty"`
+	LagMaxBytes           *float64 `json:"lag_max_bytes,omitempty"`
+	ReceivedBytes         *float64 `json:"received_bytes,omitempty"`
+	CPUPerSecond          *float64 `json:"cpu_per_second,omitempty"` // of the relay
+	WalsenderCPUPerSecond *float64 `json:"walsender_cpu_per_second,omitempty"`
 }
 
 // Latency in milliseconds.
@@ -65,12 +77,14 @@ func newLatency(samples []time.Duration) *Latency {
 		return &Latency{}
 	}
 	slices.Sort(samples)
-	ms := func(q float64) *float64 { return known(float64(demo.Quantile(samples, q)) / float64(time.Millisecond)) }
+	ms := func(q float64) *float64 {
+		return known(float64(demo.Quantile(samples, q)) / float64(time.Millisecond))
+	}
 	return &Latency{P50: ms(.5), P95: ms(.95), P99: ms(.99), P999: ms(.999), Max: ms(1)}
 }
 
-// bucketLatency estimates quantiles from a histogram of seconds, as Prometheus' histogram_quantile does: a line inside of a bucket. The
-// highest value is not known.
+// bucketLatency estimates quantiles from a histogram of seconds, as Prometheus' histogram_quantile
+// does, linear inside of a bucket. The highest value is not known.
 func bucketLatency(before, after reading) *Latency {
 	if len(after.ackBounds) == 0 || len(before.ackBounds) != len(after.ackBounds) {
 		return &Latency{}
@@ -96,21 +110,16 @@ func bucketLatency(before, after reading) *Latency {
 	return &Latency{P50: ms(.5), P95: ms(.95), P99: ms(.99), P999: ms(.999)}
 }
 
-// known is a figure that was measured, with at most six significant digits.
+// known is a figure that was measured, to six significant digits at least; nil: it is no number.
 func known(v float64) *float64 {
-	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
-		if v != 0 {
-			return nil
-		}
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return nil
+	}
+	if math.Abs(v) >= 1e5 {
+		v = math.Round(v)
 		return &v
 	}
-	unit := math.Pow(10, math.Floor(math.Log10(math.Abs(v)))-5)
-	if unit < 1 {
-		v = math.Round(v/unit) * unit
-		v = math.Round(v*1e9) / 1e9
-	} else {
-		v = math.Round(v)
-	}
+	v, _ = strconv.ParseFloat(strconv.FormatFloat(v, 'g', 6, 64), 64) // its own text
 	return &v
 }
 
@@ -130,7 +139,7 @@ func times(a *float64, factor float64) *float64 {
 	return known(*a * factor)
 }
 
-// per is a share of something that has to be there: nil if one was not measured, or there was none.
+// per is nil if one was not measured, or b is zero.
 func per(a, b *float64) *float64 {
 	if a == nil || b == nil || *b == 0 {
 		return nil
@@ -138,7 +147,7 @@ func per(a, b *float64) *float64 {
 	return known(*a / *b)
 }
 
-// costs fills in what follows from the relay's readings, the processes' CPU and the number of rows.
+// costs fills in the figures of the relay's metrics and of the processes' CPU.
 func (r *Result) costs(before, after usage, rows int64) {
 	perMillion := 1e6 / float64(max(1, rows))
 	r.CPUSeconds = minus(after.cpu, before.cpu)
@@ -161,7 +170,8 @@ func (r *Result) allocations(before, after reading) {
 // Spread is the least and the greatest of several runs.
 type Spread [2]float64
 
-// merge makes one result of several runs: sums of the audits, medians of the figures, and between what they lie, by their names in JSON.
+// merge makes one result of several runs: sums of the audits, medians of the figures, and their
+// spread, by their names in JSON.
 func merge(runs []Result) (merged Result, spread map[string]Spread) {
 	values := map[string][]float64{}
 	for i := range runs {
@@ -172,15 +182,15 @@ func merge(runs []Result) (merged Result, spread map[string]Spread) {
 		merged.Duplicated += v.Duplicated
 		merged.OutOfOrder += v.OutOfOrder
 		merged.Phantom += v.Phantom
-		merged.Torn += v.Torn
-		walk(reflect.ValueOf(&runs[i]).Elem(), "", false, func(name string, figure **float64) {
-			if *figure != nil {
-				values[name] = append(values[name], **figure)
-			}
-		})
+		merged.Partial += v.Partial
+		for name, figure := range runs[i].figures() {
+			values[name] = append(values[name], figure)
+		}
 	}
 	spread = map[string]Spread{}
-	walk(reflect.ValueOf(&merged).Elem(), "", true, func(name string, figure **float64) {
+	merged.IntendedLatencyMS, merged.LatencyMS, merged.AckLatencyMS = &Latency{}, &Latency{},
+		&Latency{}
+	walk(reflect.ValueOf(&merged).Elem(), "", func(name string, figure **float64) {
 		if seen := values[name]; len(seen) == len(runs) && len(seen) > 0 {
 			slices.Sort(seen)
 			*figure = known(median(seen))
@@ -195,19 +205,27 @@ func merge(runs []Result) (merged Result, spread map[string]Spread) {
 	return merged, spread
 }
 
-// walk visits every figure of a struct, by its path in JSON; fill makes what is nil on the way.
-func walk(v reflect.Value, prefix string, fill bool, visit func(name string, figure **float64)) {
+// figures are those that were measured, by their names in JSON, such as latency_ms.p99.
+func (r *Result) figures() map[string]float64 {
+	figures := map[string]float64{}
+	walk(reflect.ValueOf(r).Elem(), "", func(name string, figure **float64) {
+		if *figure != nil {
+			figures[name] = **figure
+		}
+	})
+	return figures
+}
+
+// walk visits the figures of a struct by their names in JSON.
+func walk(v reflect.Value, prefix string, visit func(name string, figure **float64)) {
 	for i := range v.NumField() {
 		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
 		switch field := v.Field(i).Addr().Interface().(type) {
 		case **float64:
 			visit(prefix+name, field)
 		case **Latency:
-			if *field == nil && fill {
-				*field = &Latency{}
-			}
 			if *field != nil {
-				walk(reflect.ValueOf(*field).Elem(), prefix+name+".", fill, visit)
+				walk(reflect.ValueOf(*field).Elem(), prefix+name+".", visit)
 			}
 		}
 	}

@@ -10,14 +10,16 @@ import (
 )
 
 const (
-	// keyCount is how many keys the rows are spread over. A multiple of writerCount: each key belongs to one writer, so that
-	// the order of its numbers is that of its commits.
+	// keyCount is how many keys the rows are spread over. It is a multiple of writerCount, so that
+	// each key has one writer and the order of its numbers is that of its commits.
 	keyCount = 10_000
 
-	// padCount texts fill the payloads. They are digits of md5, which compress to about half, as JSON of business data does.
+	// padCount is how many texts fill the payloads. They are digits of md5, which compress to
+	// about half, as JSON of business data does.
 	padCount = 64
 
-	// MinSize and MaxSize bound the size of a payload in bytes: its frame and its number, and what a broker takes by default.
+	// MinSize and MaxSize bound the size of a payload in bytes: room for its frame and its number,
+	// and the default limit of a broker.
 	MinSize = 64
 	MaxSize = 900_000
 )
@@ -25,8 +27,9 @@ const (
 // aggregates are the kinds of things that have events; each has a topic.
 var aggregates = []string{"order", "payment", "customer", "shipment"}
 
-// rows knows what row n of a run looks like: n is its number among all, n/keyCount+1 its number among those of its key. The payload is
-// exactly size bytes of jsonb text, and the same whether SQL or Go has made it.
+// rows makes the rows of a run: n is the number of a row among all, n/keyCount+1 its number among
+// those of its key. The payload is exactly size bytes of jsonb text, the same from SQL and from
+// Go.
 type rows struct {
 	size int
 	keys []string
@@ -49,7 +52,9 @@ func newRows(size int) *rows {
 func (r *rows) key(n int64) string { return r.keys[n%keyCount] }
 
 // number is that of row n among those of its key, from 1.
-func (r *rows) number(n int64) uint64 { return uint64(n/keyCount) + 1 } //nolint:gosec // not negative
+func (r *rows) number(n int64) uint64 {
+	return uint64(n/keyCount) + 1 //nolint:gosec // not negative
+}
 
 func aggregateOf(n int64) string { return aggregates[n%int64(len(aggregates))] }
 
@@ -68,7 +73,8 @@ func (r *rows) appendPayload(b []byte, n int64) []byte {
 
 func (r *rows) appendID(b []byte, n int64) []byte { return fmt.Appendf(b, "%032x", n) }
 
-// find tells which row a record is, if it is one whole and as it was written. scratch is reused from call to call.
+// find returns the number of a record's row, if the record is exactly as it was written. scratch
+// is reused from call to call.
 func (r *rows) find(key, value []byte, scratch *[]byte) (n int64, ok bool) {
 	digits, found := bytes.CutPrefix(value, []byte(`{"n": `))
 	if !found {
@@ -86,16 +92,22 @@ func (r *rows) find(key, value []byte, scratch *[]byte) (n int64, ok bool) {
 	return n, bytes.Equal(value, *scratch) && string(key) == r.key(n)
 }
 
-// insertRange writes rows $1 to $2 with payloads of $3 bytes in one statement, which is one transaction.
+// insertRange writes rows $1 to $2 with payloads of $3 bytes in one statement, which is one
+// transaction.
 func insertRange(table string) string {
 	return fmt.Sprintf(`INSERT INTO %s (id, aggregate_type, aggregate_id, event_type, payload)
-SELECT pg_catalog.lpad(pg_catalog.to_hex(n), 32, '0')::pg_catalog.uuid, (ARRAY['%s'])[1 + n %% %d::bigint], 'key-' || (n %% %d::bigint)::text, 'created',
-	pg_catalog.format('{"n": %%s, "pad": "%%s"}', n, pg_catalog.substr(pg_catalog.repeat(pg_catalog.md5((n %% %d::bigint)::text), 1 + $3::int / 32), 1,
+SELECT pg_catalog.lpad(pg_catalog.to_hex(n), 32, '0')::pg_catalog.uuid,
+	(ARRAY['%s'])[1 + n %% %d::bigint], 'key-' || (n %% %d::bigint)::text, 'created',
+	pg_catalog.format('{"n": %%s, "pad": "%%s"}', n,
+		pg_catalog.substr(pg_catalog.repeat(pg_catalog.md5((n %% %d::bigint)::text),
+			1 + $3::int / 32), 1,
 		greatest(1, $3::int - %d - pg_catalog.length(n::text))))::pg_catalog.jsonb
-FROM pg_catalog.generate_series($1::bigint, $2::bigint) n`, table, strings.Join(aggregates, "','"), len(aggregates), keyCount, padCount, len(frame))
+FROM pg_catalog.generate_series($1::bigint, $2::bigint) n`,
+		table, strings.Join(aggregates, "','"), len(aggregates), keyCount, padCount, len(frame))
 }
 
 // insertOne writes one row: id, aggregate type, key, payload.
 func insertOne(table string) string {
-	return fmt.Sprintf(`INSERT INTO %s (id, aggregate_type, aggregate_id, event_type, payload) VALUES ($1::text::uuid, $2, $3, 'created', $4::text::jsonb)`, table)
+	return `INSERT INTO ` + table + ` (id, aggregate_type, aggregate_id, event_type, payload)
+VALUES ($1::text::uuid, $2, $3, 'created', $4::text::jsonb)`
 }

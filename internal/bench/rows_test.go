@@ -13,7 +13,8 @@ import (
 // The backlog is made by SQL, the steady load in Go, and both are compared with what Go expects.
 func TestRows_AreTheSameFromSQLAndFromGo(t *testing.T) {
 	db := parts.Postgres(t, parts.AnyVersion)
-	db.Exec(t, `CREATE TABLE outbox (id uuid PRIMARY KEY, aggregate_type text, aggregate_id text, event_type text, payload jsonb)`)
+	db.Exec(t, `CREATE TABLE outbox (id uuid PRIMARY KEY, aggregate_type text,
+		aggregate_id text, event_type text, payload jsonb)`)
 	conn := db.Connect(t)
 	for _, size := range []int{MinSize, 200, 1000} {
 		rows := newRows(size)
@@ -21,10 +22,13 @@ func TestRows_AreTheSameFromSQLAndFromGo(t *testing.T) {
 		_, err := conn.Exec(t.Context(), insertRange("outbox"), 9_990, 10_100, size)
 		require.NoError(t, err)
 		one := int64(123_456)
-		_, err = conn.Exec(t.Context(), insertOne("outbox"), string(rows.appendID(nil, one)), aggregateOf(one), rows.key(one), string(rows.appendPayload(nil, one)))
+		_, err = conn.Exec(t.Context(), insertOne("outbox"), string(rows.appendID(nil, one)),
+			aggregateOf(one), rows.key(one), string(rows.appendPayload(nil, one)))
 		require.NoError(t, err)
 
-		found, err := conn.Query(t.Context(), `SELECT replace(id::text, '-', ''), aggregate_type, aggregate_id, payload::text FROM outbox ORDER BY id`)
+		found, err := conn.Query(t.Context(),
+			`SELECT replace(id::text, '-', ''), aggregate_type,
+			aggregate_id, payload::text FROM outbox ORDER BY id`)
 		require.NoError(t, err)
 		var id, aggregate, key, payload string
 		var scratch []byte
@@ -52,8 +56,10 @@ func TestRows_FindOnlyWholeOnes(t *testing.T) {
 	require.Equal(t, int64(20_007), n)
 	require.Equal(t, uint64(3), rows.number(n))
 	for name, record := range map[string][2]string{
-		"another key": {"key-8", string(value)}, "cut": {"key-7", string(value[:99])}, "no number": {"key-7", `{"n": x, "pad": ""}`},
-		"negative": {"key-7", `{"n": -1, "pad": ""}`}, "empty": {"key-7", ""}, "other padding": {"key-7", string(value[:90]) + "zzzzzzzz\"}"},
+		"another key": {"key-8", string(value)}, "cut": {"key-7", string(value[:99])},
+		"no number": {"key-7", `{"n": x, "pad": ""}`},
+		"negative":  {"key-7", `{"n": -1, "pad": ""}`}, "empty": {"key-7", ""},
+		"other padding": {"key-7", string(value[:90]) + "zzzzzzzz\"}"},
 	} {
 		_, ok := rows.find([]byte(record[0]), []byte(record[1]), &scratch)
 		require.False(t, ok, name)
@@ -67,17 +73,23 @@ func TestReader_TellsWhatARelayDidWrong(t *testing.T) {
 		deliver func(deliver func(n int64))
 		want    audit.Verdict
 	}{
-		"exact":    {func(deliver func(int64)) {}, audit.Verdict{Written: total, Delivered: total}},
-		"drops":    {nil, audit.Verdict{Written: total, Delivered: total - 1, Lost: 1}},
-		"repeats":  {func(deliver func(int64)) { deliver(total - 1) }, audit.Verdict{Written: total, Delivered: total, Duplicated: 1}},
-		"invents":  {func(deliver func(int64)) { deliver(total) }, audit.Verdict{Written: total, Delivered: total + 1, Phantom: 1}},
-		"torn way": {func(deliver func(int64)) { deliver(4) }, audit.Verdict{Written: total, Delivered: total, Duplicated: 1}},
+		"exact": {func(deliver func(int64)) {},
+			audit.Verdict{Written: total, Delivered: total}},
+		"drops": {nil, audit.Verdict{Written: total, Delivered: total - 1, Lost: 1}},
+		"repeats": {func(deliver func(int64)) { deliver(total - 1) },
+			audit.Verdict{Written: total, Delivered: total, Duplicated: 1}},
+		"invents": {func(deliver func(int64)) { deliver(total) },
+			audit.Verdict{Written: total, Delivered: total + 1, Phantom: 1}},
+		"torn way": {func(deliver func(int64)) { deliver(4) },
+			audit.Verdict{Written: total, Delivered: total, Duplicated: 1}},
 	} {
 		rows := newRows(MinSize)
-		r := &reader{rows: rows, tally: audit.New(), received: make([]int64, total), appended: make([]int64, total)}
+		r := &reader{rows: rows, tally: audit.New(), received: make([]int64, total),
+			appended: make([]int64, total)}
 		var scratch []byte
 		deliver := func(n int64) {
-			r.takeLocked(&kgo.Record{Key: []byte(rows.key(n)), Value: rows.appendPayload(nil, n), Attrs: kgo.NewRecordAttrs(kgo.RecordAttrsOpts{TimestampType: 1})}, 1, &scratch)
+			r.takeLocked(&kgo.Record{Key: []byte(rows.key(n)), Value: rows.appendPayload(nil, n),
+				Attrs: kgo.NewRecordAttrs(kgo.RecordAttrsOpts{TimestampType: 1})}, 1, &scratch)
 		}
 		for n := range int64(total) {
 			r.tally.Wrote(rows.key(n), rows.number(n))

@@ -9,7 +9,6 @@ import (
 	"unicode/utf8"
 )
 
-// notMeasured stands where there is no figure.
 const notMeasured = "not measured"
 
 // column of a table.
@@ -18,17 +17,18 @@ type column struct {
 	cell  func(m *Measured) string
 }
 
-// WriteTables prints reports as Markdown, which reads well in a terminal too: median, and [least – greatest] of several runs.
+// WriteTables prints reports as Markdown, with the columns aligned for a terminal: medians, and
+// [least – greatest] of several runs.
 func WriteTables(w io.Writer, reports ...*Report) {
 	for i, r := range reports {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
 		fmt.Fprintln(w, r.Environment)
-		r.section(w, "Drain", Drain, drainColumns)
+		r.section(w, "Drain", drainColumns, func(k Kind) bool { return k == Drain })
 		r.latencySection(w)
-		r.section(w, "Idle", Idle, idleColumns)
-		r.costSection(w)
+		r.section(w, "Idle", idleColumns, func(k Kind) bool { return k == Idle })
+		r.section(w, "Cost", costColumns, func(k Kind) bool { return k != Idle })
 		r.audit(w)
 	}
 }
@@ -51,46 +51,46 @@ var drainColumns = []column{
 	{"rows per transaction", func(m *Measured) string { return m.txText() }},
 	{"payload", func(m *Measured) string { return sizeText(m.Size) }},
 	{"rows", func(m *Measured) string { return grouped(float64(m.Rows)) }},
-	{"rows/s", figure("rows_per_second", func(r *Result) *float64 { return r.RowsPerSecond }, 1)},
-	{"start to first record, ms", figure("start_to_first_seconds", func(r *Result) *float64 { return r.StartToFirstSeconds }, 1000)},
-	{"start to last, s", figure("total_seconds", func(r *Result) *float64 { return r.TotalSeconds }, 1)},
+	{"rows/s", figure("rows_per_second", 1)},
+	{"start to first record, ms", figure("start_to_first_seconds", 1000)},
+	{"start to last, s", figure("total_seconds", 1)},
 }
 
 var idleColumns = []column{
 	{"other rows/s", func(m *Measured) string { return grouped(float64(m.Rate)) }},
-	{"seconds", figure("seconds", func(r *Result) *float64 { return r.Seconds }, 1)},
-	{"WAL written, MiB", figure("wal_bytes", func(r *Result) *float64 { return r.WALBytes }, mebi)},
-	{"kept for the slot at the end, MiB", figure("retained_bytes", func(r *Result) *float64 { return r.RetainedBytes }, mebi)},
-	{"at most, MiB", figure("retained_max_bytes", func(r *Result) *float64 { return r.RetainedMaxBytes }, mebi)},
-	{"not confirmed at most, MiB", figure("lag_max_bytes", func(r *Result) *float64 { return r.LagMaxBytes }, mebi)},
-	{"received, MiB", figure("received_bytes", func(r *Result) *float64 { return r.ReceivedBytes }, mebi)},
-	{"relay CPU, ms/s", figure("cpu_per_second", func(r *Result) *float64 { return r.CPUPerSecond }, 1000)},
-	{"walsender CPU, ms/s", figure("walsender_cpu_per_second", func(r *Result) *float64 { return r.WalsenderCPUPerSecond }, 1000)},
-	{"first row afterwards, p50 ms", figure("latency_ms.p50", func(r *Result) *float64 { return r.LatencyMS.P50 }, 1)},
+	{"seconds", figure("seconds", 1)},
+	{"WAL written, MiB", figure("wal_bytes", mebi)},
+	{"kept for the slot at the end, MiB", figure("retained_bytes", mebi)},
+	{"at most, MiB", figure("retained_max_bytes", mebi)},
+	{"not confirmed at most, MiB", figure("lag_max_bytes", mebi)},
+	{"received, MiB", figure("received_bytes", mebi)},
+	{"relay CPU, ms/s", figure("cpu_per_second", 1000)},
+	{"walsender CPU, ms/s", figure("walsender_cpu_per_second", 1000)},
+	{"first row afterwards, p50 ms", figure("latency_ms.p50", 1)},
 }
 
 var costColumns = []column{
 	{"workload", func(m *Measured) string { return m.String() }},
-	{"relay CPU, s per million rows", figure("cpu_seconds_per_million", func(r *Result) *float64 { return r.RelayCPUPerM }, 1)},
-	{"walsender", figure("walsender_cpu_seconds_per_million", func(r *Result) *float64 { return r.WalsenderCPUPerM }, 1)},
-	{"broker", figure("broker_cpu_seconds_per_million", func(r *Result) *float64 { return r.BrokerCPUPerM }, 1)},
-	{"allocations per row", figure("allocs_per_row", func(r *Result) *float64 { return r.AllocsPerRow }, 1)},
-	{"bytes allocated per row", figure("alloc_bytes_per_row", func(r *Result) *float64 { return r.AllocBytesPerRow }, 1)},
-	{"peak RSS, MiB", figure("max_rss_bytes", func(r *Result) *float64 { return r.MaxRSSBytes }, mebi)},
-	{"produce requests", figure("produce_requests", func(r *Result) *float64 { return r.ProduceRequests }, 1)},
-	{"their MB", figure("produce_bytes", func(r *Result) *float64 { return r.ProduceBytes }, 1e-6)},
+	{"relay CPU, s per million rows", figure("cpu_seconds_per_million", 1)},
+	{"walsender", figure("walsender_cpu_seconds_per_million", 1)},
+	{"broker", figure("broker_cpu_seconds_per_million", 1)},
+	{"allocations per row", figure("allocs_per_row", 1)},
+	{"bytes allocated per row", figure("alloc_bytes_per_row", 1)},
+	{"peak RSS, MiB", figure("max_rss_bytes", mebi)},
+	{"produce requests", figure("produce_requests", 1)},
+	{"their MB", figure("produce_bytes", 1e-6)},
 }
 
 const mebi = 1.0 / (1 << 20)
 
-// figure is a cell with a median and its spread.
-func figure(name string, of func(r *Result) *float64, factor float64) func(m *Measured) string {
+// figure is a cell with the median of a figure, by its name in JSON, and its spread.
+func figure(name string, factor float64) func(m *Measured) string {
 	return func(m *Measured) string {
-		v := of(&m.Result)
-		if v == nil {
+		v, ok := m.figures()[name]
+		if !ok {
 			return notMeasured
 		}
-		text := number(*v * factor)
+		text := number(v * factor)
 		if spread, ok := m.Spread[name]; ok && m.Runs > 1 {
 			text += fmt.Sprintf(" [%s – %s]", number(spread[0]*factor), number(spread[1]*factor))
 		}
@@ -98,24 +98,23 @@ func figure(name string, of func(r *Result) *float64, factor float64) func(m *Me
 	}
 }
 
-func (r *Report) section(w io.Writer, title string, kind Kind, columns []column) {
+// section prints a table of the workloads that are wanted.
+func (r *Report) section(w io.Writer, title string, columns []column, wanted func(Kind) bool) {
 	var cells [][]string
 	for i := range r.Workloads {
-		if m := &r.Workloads[i]; m.Kind == kind {
-			cells = append(cells, line(columns, m))
+		if m := &r.Workloads[i]; wanted(m.Kind) {
+			var line []string
+			for _, c := range columns {
+				line = append(line, c.cell(m))
+			}
+			cells = append(cells, line)
 		}
 	}
-	writeTable(w, title, titles(columns), cells)
-}
-
-func (r *Report) costSection(w io.Writer) {
-	var cells [][]string
-	for i := range r.Workloads {
-		if m := &r.Workloads[i]; m.Kind != Idle {
-			cells = append(cells, line(costColumns, m))
-		}
+	var titles []string
+	for _, c := range columns {
+		titles = append(titles, c.title)
 	}
-	writeTable(w, "Cost", titles(costColumns), cells)
+	writeTable(w, title, titles, cells)
 }
 
 // latencySection has a line for each rate and each way to measure.
@@ -127,40 +126,30 @@ func (r *Report) latencySection(w io.Writer) {
 		if m.Kind != Rate {
 			continue
 		}
-		for _, way := range []struct {
-			name, json string
-			of         func(r *Result) *Latency
-		}{
-			{"intended time to consumer", "intended_latency_ms", func(r *Result) *Latency { return r.IntendedLatencyMS }},
-			{"commit to consumer", "latency_ms", func(r *Result) *Latency { return r.LatencyMS }},
-			{"commit to broker ack (histogram)", "ack_latency_ms", func(r *Result) *Latency { return r.AckLatencyMS }},
+		for _, way := range [][2]string{
+			{"intended time to consumer", "intended_latency_ms"},
+			{"commit to consumer", "latency_ms"},
+			{"commit to broker ack (histogram)", "ack_latency_ms"},
 		} {
-			cell := func(name string, of func(l *Latency) *float64) string {
-				return figure(way.json+"."+name, func(r *Result) *float64 {
-					if l := way.of(r); l != nil {
-						return of(l)
-					}
-					return nil
-				}, 1)(m)
+			line := []string{grouped(float64(m.Rate)), figure("written_per_second", 1)(m), way[0]}
+			for _, quantile := range []string{"p50", "p95", "p99", "p999", "max"} {
+				line = append(line, figure(way[1]+"."+quantile, 1)(m))
 			}
-			cells = append(cells, []string{
-				grouped(float64(m.Rate)), figure("written_per_second", func(r *Result) *float64 { return r.WrittenPerSecond }, 1)(m), way.name,
-				cell("p50", func(l *Latency) *float64 { return l.P50 }), cell("p95", func(l *Latency) *float64 { return l.P95 }),
-				cell("p99", func(l *Latency) *float64 { return l.P99 }), cell("p999", func(l *Latency) *float64 { return l.P999 }),
-				cell("max", func(l *Latency) *float64 { return l.Max }),
-			})
+			cells = append(cells, line)
 		}
 		if m.NotCarried != "" {
 			remarks = append(remarks, m.NotCarried)
 		}
 	}
-	writeTable(w, "Latency", []string{"rows/s asked for", "written", "ms from", "p50", "p95", "p99", "p99.9", "max"}, cells)
+	titles := []string{"rows/s asked for", "written", "ms from",
+		"p50", "p95", "p99", "p99.9", "max"}
+	writeTable(w, "Latency", titles, cells)
 	for _, remark := range remarks {
 		fmt.Fprintf(w, "\n%s.\n", remark)
 	}
 }
 
-// audit is one line when all is well, else one for each workload.
+// audit prints one line when all rows are exact, else one for each workload that is not.
 func (r *Report) audit(w io.Writer) {
 	var written, delivered int64
 	fmt.Fprintln(w)
@@ -168,30 +157,18 @@ func (r *Report) audit(w io.Writer) {
 		m := &r.Workloads[i]
 		written, delivered = written+m.Written, delivered+m.Delivered
 		if !m.Clean() {
-			fmt.Fprintf(w, "audit of %s: written %d, delivered %d, lost %d, duplicated %d, out of order %d, phantom %d, torn %d\n", m,
-				m.Written, m.Delivered, m.Lost, m.Duplicated, m.OutOfOrder, m.Phantom, m.Torn)
+			fmt.Fprintf(w, "audit of %s: written %d, delivered %d, lost %d, duplicated %d, "+
+				"out of order %d, phantom %d, torn %d\n", m,
+				m.Written, m.Delivered, m.Lost, m.Duplicated, m.OutOfOrder, m.Phantom, m.Partial)
 		}
 	}
 	if r.Clean() {
-		fmt.Fprintf(w, "audit: written %d, delivered %d, lost 0, duplicated 0, out of order 0\n", written, delivered)
+		fmt.Fprintf(w, "audit: written %d, delivered %d, lost 0, duplicated 0, out of order 0\n",
+			written, delivered)
 	}
 }
 
-func titles(columns []column) (titles []string) {
-	for _, c := range columns {
-		titles = append(titles, c.title)
-	}
-	return titles
-}
-
-func line(columns []column, m *Measured) (cells []string) {
-	for _, c := range columns {
-		cells = append(cells, c.cell(m))
-	}
-	return cells
-}
-
-// writeTable prints nothing for a table without lines. Columns are aligned; the first is text.
+// writeTable prints nothing for a table without lines.
 func writeTable(w io.Writer, title string, titles []string, cells [][]string) {
 	if len(cells) == 0 {
 		return
@@ -204,7 +181,8 @@ func writeTable(w io.Writer, title string, titles []string, cells [][]string) {
 	}
 	write := func(line []string) {
 		for i, cell := range line {
-			fmt.Fprintf(w, "| %s%s ", cell, strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)))
+			fmt.Fprintf(w, "| %s%s ", cell,
+				strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)))
 		}
 		fmt.Fprintln(w, "|")
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/postrider/postrider/internal/demo"
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/slot"
 )
@@ -17,7 +18,8 @@ import (
 // partitions of each topic.
 const partitions = 4
 
-// topics are those of one run, with a prefix of its own: a name that was just deleted cannot be used again at once.
+// topics are those of one run. Each run has a prefix of its own, since the name of a topic that
+// was just deleted is taken for a while.
 func topics(prefix string) []string {
 	var names []string
 	for _, a := range aggregates {
@@ -26,9 +28,10 @@ func topics(prefix string) []string {
 	return names
 }
 
-// connectKafka makes sure that the cluster answers.
+// connectKafka returns when the cluster has answered.
 func (b *bench) connectKafka(ctx context.Context) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(b.cfg.Brokers...), kgo.RetryTimeout(5*time.Second), kgo.DialTimeout(5*time.Second))
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.cfg.Brokers...),
+		kgo.RetryTimeout(5*time.Second), kgo.DialTimeout(5*time.Second))
 	if err != nil {
 		return fmt.Errorf("connect to Kafka at %v: %w", b.cfg.Brokers, err)
 	}
@@ -37,7 +40,8 @@ func (b *bench) connectKafka(ctx context.Context) error {
 	defer cancel()
 	cluster, err := b.admin.BrokerMetadata(ctx)
 	if err != nil {
-		return fmt.Errorf("connect to Kafka at %v: %w: %w", b.cfg.Brokers, sink.ErrUnreachable, err)
+		return fmt.Errorf("connect to Kafka at %v: %w: %w", b.cfg.Brokers, sink.ErrUnreachable,
+			err)
 	}
 	for _, broker := range cluster.Brokers {
 		b.nodes = append(b.nodes, fmt.Sprintf("%s:%d", broker.Host, broker.Port))
@@ -45,26 +49,30 @@ func (b *bench) connectKafka(ctx context.Context) error {
 	return nil
 }
 
-// createTopics makes the topics of a run. One that exists is somebody else's.
+// createTopics makes the topics of a run. One that exists is not the bench's.
 func (b *bench) createTopics(ctx context.Context, prefix string) error {
 	stamped := "LogAppendTime"
+	config := map[string]*string{"message.timestamp.type": &stamped}
 	for _, name := range topics(prefix) {
-		_, err := b.admin.CreateTopic(ctx, partitions, -1, map[string]*string{"message.timestamp.type": &stamped}, name)
+		_, err := b.admin.CreateTopic(ctx, partitions, -1, config, name)
 		switch {
 		case err == nil:
 			b.made.topics = append(b.made.topics, name)
 		case errors.Is(err, kerr.TopicAlreadyExists):
-			return exists(fmt.Errorf("topic %q exists already", name), fmt.Sprintf("delete the topics %s*, if they are of a bench that was killed, or choose another --name", b.cfg.Name))
-		case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
+			return exists(fmt.Errorf("topic %q exists already", name), fmt.Sprintf(
+				"delete the topics %s*, if they are of a bench that was killed, "+
+					"or choose another --name", b.cfg.Name))
+		case errors.Is(err, kerr.TopicAuthorizationFailed),
+			errors.Is(err, kerr.ClusterAuthorizationFailed):
 			return fmt.Errorf("create topic %q: %w: %w", name, sink.ErrPermission, err)
 		default:
 			return fmt.Errorf("create topic %q: %w", name, err)
 		}
 	}
-	// The brokers hear of them a moment later than the controller, and would not know them till then.
+	// The controller has them; the brokers take a moment longer.
 	for deadline := time.Now().Add(topicPatience); ; {
-		_, err := b.records(ctx, prefix)
-		if err == nil || time.Now().After(deadline) || !waitUntil(ctx, time.Now().Add(20*time.Millisecond)) {
+		_, err := demo.CountRecords(ctx, b.admin, topics(prefix)...)
+		if err == nil || time.Now().After(deadline) || !pause(ctx, 20*time.Millisecond) {
 			return err
 		}
 	}
@@ -73,38 +81,18 @@ func (b *bench) createTopics(ctx context.Context, prefix string) error {
 // topicPatience is how long new topics may be without leaders.
 const topicPatience = 10 * time.Second
 
-// exists is the error for something of the bench's name that the bench has not made.
+// exists is the error for an object of the bench's name that the bench has not made.
 func exists(err error, fix string) error {
-	return &slot.Error{Err: err, WAL: "a slot of a bench that was killed keeps WAL until it is dropped", Fix: fix}
+	return &slot.Error{
+		Err: err, WAL: "a slot of a bench that was killed keeps WAL until it is dropped", Fix: fix,
+	}
 }
 
 func (b *bench) deleteTopics(ctx context.Context) error {
 	if len(b.made.topics) == 0 {
 		return nil
 	}
-	deleted, err := b.admin.DeleteTopics(ctx, b.made.topics...)
-	if err != nil {
-		return fmt.Errorf("delete the topics %s*: %w", b.cfg.Name, err)
-	}
+	err := demo.DeleteTopics(ctx, b.admin, b.made.topics...)
 	b.made.topics = nil
-	for _, t := range deleted {
-		if t.Err != nil && !errors.Is(t.Err, kerr.UnknownTopicOrPartition) {
-			return fmt.Errorf("delete topic %q: %w", t.Topic, t.Err)
-		}
-	}
-	return nil
-}
-
-// records is how many there are in the topics.
-func (b *bench) records(ctx context.Context, prefix string) (int64, error) {
-	ends, err := b.admin.ListEndOffsets(ctx, topics(prefix)...)
-	if err == nil {
-		err = ends.Error()
-	}
-	if err != nil {
-		return 0, fmt.Errorf("read the ends of the topics: %w", err)
-	}
-	total := int64(0)
-	ends.Each(func(o kadm.ListedOffset) { total += o.Offset })
-	return total, nil
+	return err
 }

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Kind says what a workload does.
+// Kind is the kind of a workload.
 type Kind string
 
 // The kinds of workloads.
 const (
 	Drain Kind = "drain" // a backlog is written, then the relay is started
-	Rate  Kind = "rate"  // one-row transactions are written at a steady rate, whatever the relay does
+	Rate  Kind = "rate"  // one-row transactions are written at a steady rate
 	Idle  Kind = "idle"  // the outbox is idle, and the database writes other things
 )
 
@@ -19,28 +19,30 @@ const (
 type Workload struct {
 	Kind     Kind          `json:"workload"`
 	Rows     int64         `json:"rows,omitempty"` // drain
-	Tx       int64         `json:"tx,omitempty"`   // drain: rows per transaction; as many as Rows: one transaction
+	Tx       int64         `json:"tx,omitempty"`   // drain: rows per transaction
 	Size     int           `json:"size"`           // of a payload, in bytes
-	Rate     int           `json:"rate,omitempty"` // rate, idle: transactions a second; when idle, in another table
+	Rate     int           `json:"rate,omitempty"` // transactions a second; idle: in another table
 	Duration time.Duration `json:"-"`              // rate, idle; JSON has seconds
 	Seconds  float64       `json:"duration_seconds,omitempty"`
 }
 
-// Bounds of what can be asked for.
+// Bounds of a workload.
 const (
-	maxRows     = 50_000_000 // about 1 GiB of bench's own memory: it keeps when each row arrived
+	maxRows     = 50_000_000 // about 1 GiB in bench: it keeps the arrival of each row
 	maxRate     = 1_000_000
 	minDuration = time.Second
 	maxDuration = time.Hour
 
-	// maxMemory is what a broker that keeps its records in memory may be filled with, in bytes.
+	// maxMemory bounds the values in a broker that keeps its records in memory, in bytes.
 	maxMemory = 1 << 30
 )
 
-// Validate names what cannot be measured. inMemory tells whether the broker is the in-process one.
+// Validate returns an error for what cannot be measured. inMemory: the broker is the in-process
+// one.
 func (w Workload) Validate(inMemory bool) error {
 	if w.Size < MinSize || w.Size > MaxSize {
-		return fmt.Errorf("a payload of %d bytes: it must have %d to %d, since a broker takes records up to 1 MB by default", w.Size, MinSize, MaxSize)
+		return fmt.Errorf("a payload of %d bytes: it must have %d to %d, since a broker takes "+
+			"records up to 1 MB by default", w.Size, MinSize, MaxSize)
 	}
 	rows := w.Rows
 	switch w.Kind {
@@ -58,22 +60,26 @@ func (w Workload) Validate(inMemory bool) error {
 		case w.Rate < 1 || w.Rate > maxRate:
 			return fmt.Errorf("%d transactions a second: there must be 1 to %d", w.Rate, maxRate)
 		case w.Duration < minDuration || w.Duration > maxDuration:
-			return fmt.Errorf("a duration of %s: it must lie between %s and %s", w.Duration, minDuration, maxDuration)
+			return fmt.Errorf("a duration of %s: it must lie between %s and %s", w.Duration,
+				minDuration, maxDuration)
 		}
 		if rows = int64(float64(w.Rate) * w.Duration.Seconds()); w.Kind == Rate && rows > maxRows {
-			return fmt.Errorf("%d/s for %s are %d rows: there must be at most %d", w.Rate, w.Duration, rows, maxRows)
+			return fmt.Errorf("%d/s for %s are %d rows: there must be at most %d", w.Rate,
+				w.Duration, rows, maxRows)
 		}
 		if w.Kind == Idle {
 			rows = 0 // of another table
 		}
 	}
 	if total := rows * int64(w.Size); inMemory && total > maxMemory {
-		return fmt.Errorf("%d rows of %d bytes are %d MB, and the in-process broker keeps them in memory, at most %d MB", rows, w.Size, total/1_000_000, maxMemory/1_000_000)
+		return fmt.Errorf("%d rows of %d bytes are %d MB, and the in-process broker keeps them "+
+			"in memory, at most %d MB", rows, w.Size, total/1_000_000, maxMemory/1_000_000)
 	}
 	return nil
 }
 
-// String is how it is called in progress lines and tables: "drain, 10 rows per transaction, 200 B".
+// String is how it is called in progress lines and tables: "drain, 10 rows per transaction, 200
+// B".
 func (w Workload) String() string {
 	switch w.Kind {
 	case Drain:

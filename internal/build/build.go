@@ -1,4 +1,4 @@
-// Package build says which build of postrider this is.
+// Package build describes the build of postrider that runs.
 package build
 
 import (
@@ -6,10 +6,14 @@ import (
 	"runtime/debug"
 )
 
-// Version is set by the release build: -ldflags "-X github.com/postrider/postrider/internal/build.Version=v1.2.3". Empty: what the Go toolchain recorded.
+// Version is set by the release build:
+//
+//	-ldflags "-X github.com/postrider/postrider/internal/build.Version=v1.2.3"
+//
+// Empty: the version that the Go toolchain recorded.
 var Version string
 
-// build says which build this is.
+// Info describes a build.
 type Info struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"` // commit
@@ -19,8 +23,10 @@ type Info struct {
 	Platform string `json:"platform"`
 }
 
+// Current is the build that runs.
 func Current() Info {
-	b := Info{Version: Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	b := Info{Version: Version, Go: runtime.Version(),
+		Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if ok {
 		if b.Version == "" {
@@ -43,17 +49,16 @@ func Current() Info {
 	return b
 }
 
-// version is the release, or "dev".
+// Release is the version, or "dev".
 func Release() string { return Current().Version }
 
 func (b Info) String() string {
-	s := "postrider " + b.Version
-	if b.Revision != "" {
-		s += " (" + b.Revision
-		if b.Modified {
-			s += ", modified"
-		}
-		s += ")"
+	text := "postrider " + b.Version
+	switch {
+	case b.Modified && b.Revision != "":
+		text += " (" + b.Revision + ", modified)"
+	case b.Revision != "":
+		text += " (" + b.Revision + ")"
 	}
-	return s + " " + b.Go + " " + b.Platform
+	return text + " " + b.Go + " " + b.Platform
 }

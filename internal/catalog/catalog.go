@@ -1,4 +1,5 @@
-// Package catalog asks the database about tables, over one connection that closes when there is nothing to ask.
+// Package catalog queries the database about tables, over one connection that closes when it is
+// idle.
 package catalog
 
 import (
@@ -13,15 +14,15 @@ import (
 	"github.com/postrider/postrider/router"
 )
 
-// questionTimeout bounds a question, with the connection that it may need.
-const questionTimeout = 10 * time.Second
+// queryTimeout bounds a query, with the connection that it may need.
+const queryTimeout = 10 * time.Second
 
-// catalogIdle is how long the connection for questions stays open when there are none. They come in swarms: a session meets all its
-// tables at its start, and a publication of thousands of tables is one question each.
-const catalogIdle = 5 * time.Second
+// idleTimeout is how long an idle connection stays open. A session describes all its tables at its
+// start, with one query for each.
+const idleTimeout = 5 * time.Second
 
-// catalog asks the database about tables. A connection for each question would be one for each table of the publication.
-// It may be used from any goroutine.
+// Catalog queries the database about tables. A connection for each query would be one for each
+// table of the publication. It may be used from any goroutine.
 type Catalog struct {
 	Config postgres.Config
 
@@ -30,10 +31,11 @@ type Catalog struct {
 	idle *time.Timer // closes it
 }
 
-// ask blocks until the question is answered, ten seconds at most. An idle connection may have ended since it was last used: then the question is asked
-// again on another. Errors are postgres.Connect's and the question's.
-func (c *Catalog) Ask(question func(ctx context.Context, conn *pgx.Conn) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), questionTimeout)
+// Ask blocks until query returns, ten seconds at most. An idle connection may have ended since its
+// last use: query is then called again with another. Errors are those of postgres.Connect and
+// query.
+func (c *Catalog) Ask(query func(ctx context.Context, conn *pgx.Conn) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), queryTimeout)
 	defer cancel()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,14 +43,14 @@ func (c *Catalog) Ask(question func(ctx context.Context, conn *pgx.Conn) error) 
 		if c.conn == nil {
 			conn, err := postgres.Connect(ctx, c.Config)
 			if err != nil {
-				return fmt.Errorf("ask the catalog: %w", err)
+				return fmt.Errorf("query the catalog: %w", err)
 			}
 			c.conn = conn
-			c.idle = time.AfterFunc(catalogIdle, func() { c.close(conn) })
+			c.idle = time.AfterFunc(idleTimeout, func() { c.close(conn) })
 		}
-		err := question(ctx, c.conn)
+		err := query(ctx, c.conn)
 		if !c.conn.IsClosed() {
-			c.idle.Reset(catalogIdle)
+			c.idle.Reset(idleTimeout)
 			return err
 		}
 		c.idle.Stop()
@@ -59,7 +61,8 @@ func (c *Catalog) Ask(question func(ctx context.Context, conn *pgx.Conn) error) 
 	}
 }
 
-// reset has the next question asked on a new connection: the database may have failed over.
+// Reset closes the connection, for the next query to open another: the database may have failed
+// over.
 func (c *Catalog) Reset() {
 	c.mu.Lock()
 	conn := c.conn
@@ -81,7 +84,7 @@ func (c *Catalog) close(conn *pgx.Conn) {
 	postgres.Close(conn)
 }
 
-// describe reads what the router needs to know of a table. It blocks for one query.
+// Describe reads what the router needs of a table. It blocks for one query.
 func Describe(ctx context.Context, conn *pgx.Conn, oid uint32) (*router.Table, error) {
 	var document []byte
 	if err := conn.QueryRow(ctx, router.DescribeSQL, oid).Scan(&document); err != nil {

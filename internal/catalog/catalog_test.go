@@ -32,9 +32,11 @@ func TestCatalog_AsksManyQuestionsOnOneConnection(t *testing.T) {
 	require.ErrorIs(t, c.Ask(func(context.Context, *pgx.Conn) error { return wrong }), wrong)
 	require.Equal(t, first, backend(), "an answer that is an error is no reason to connect again")
 
-	db.Exec(t, "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+	db.Exec(t, "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = "+
+		"current_database() AND pid <> pg_backend_pid()")
 	second := backend()
-	require.NotEqual(t, first, second, "the connection had ended meanwhile: the question is asked again")
+	require.NotEqual(t, first, second,
+		"the connection had ended: the query runs again")
 	c.Reset()
 	require.NotEqual(t, second, backend())
 }

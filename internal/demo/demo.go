@@ -1,9 +1,11 @@
-// Package demo is a small shop that uses an outbox: it writes orders with their events, reads the events back from Kafka,
-// and lets package audit compare the two.
+// Package demo is a small shop that uses an outbox: it writes orders with their events, reads the
+// events back from Kafka, and has package audit compare the two.
 //
 //	demo.go    Run: the whole demonstration
 //	write.go   orders and their events
 //	consume.go reading the events back
+//	topics.go  the topics of the events
+//	wait.go    waiting for a time, or for a count that grows
 //	meter.go   the latency from commit to consumer
 //	report.go  the result
 package demo
@@ -16,13 +18,14 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/postrider/postrider/internal/audit"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/internal/secret"
 )
 
-// Names of everything the demo makes, in a database of its own or in yours.
+// Names of everything that the demo makes, in a database of its own or in yours.
 const (
 	Schema      = "postrider_demo"
 	Table       = Schema + ".outbox"
@@ -45,18 +48,18 @@ func Topics() []string {
 	return topics
 }
 
-// Config says how much the shop sells.
+// Config is how much the shop sells.
 type Config struct {
 	Rows     int64         // stop after so many; 0: no limit
 	Duration time.Duration // stop after so long; 0: no limit
 	Rate     float64       // transactions a second, each with one event
 }
 
-// Progress is a look at a running demo.
+// Progress is the state of a running demo.
 type Progress struct {
 	Elapsed            time.Duration
 	Written, Delivered int64
-	P50, P99           time.Duration // of the latencies since the last look
+	P50, P99           time.Duration // of the latencies since the last Progress
 }
 
 // Demo is one run. Set it up, Run it, tear it down.
@@ -89,25 +92,29 @@ CREATE TABLE ` + Table + ` (
 );
 CREATE PUBLICATION ` + Publication + ` FOR TABLE ` + Table + ` WITH (publish = 'insert');`
 
-const createSlotSQL = `SELECT pg_catalog.pg_create_logical_replication_slot('` + Slot + `', 'pgoutput')`
+const createSlotSQL = `
+SELECT pg_catalog.pg_create_logical_replication_slot('` + Slot + `', 'pgoutput')`
 
 const dropSQL = `
 DROP PUBLICATION IF EXISTS ` + Publication + `;
 DROP SCHEMA IF EXISTS ` + Schema + ` CASCADE;`
 
-const dropSlotSQL = `SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_catalog.pg_replication_slots WHERE slot_name = '` + Slot + `' AND NOT active`
+const dropSlotSQL = `SELECT pg_catalog.pg_drop_replication_slot(slot_name)
+FROM pg_catalog.pg_replication_slots WHERE slot_name = '` + Slot + `' AND NOT active`
 
-// SetUp makes tables, publication, slot and topics, after removing what an earlier demo may have left.
+// SetUp makes tables, publication, slot and topics, after removing what an earlier demo may have
+// left.
 func (d *Demo) SetUp(ctx context.Context) error {
 	if err := d.exec(ctx, dropSlotSQL, dropSQL, createSQL, createSlotSQL); err != nil {
 		return fmt.Errorf("set up the demo's tables: %w", err)
 	}
-	return d.createTopics(ctx)
+	return d.withKafka(func(admin *kadm.Client) error { return createTopics(ctx, admin) })
 }
 
 // TearDown removes everything that SetUp and the relay made.
 func (d *Demo) TearDown(ctx context.Context) error {
-	return errors.Join(d.exec(ctx, dropSlotSQL, dropSQL), d.deleteTopics(ctx))
+	deleteTopics := func(admin *kadm.Client) error { return DeleteTopics(ctx, admin, Topics()...) }
+	return errors.Join(d.exec(ctx, dropSlotSQL, dropSQL), d.withKafka(deleteTopics))
 }
 
 func (d *Demo) connect(ctx context.Context) (*pgx.Conn, error) {
@@ -131,10 +138,12 @@ func (d *Demo) exec(ctx context.Context, statements ...string) error {
 	return nil
 }
 
-// Run writes, lets relay relay and reads back, until the configured end or until stop ends; then everything written
-// is waited for, as long as something still arrives. relay is called once, with the contexts of relay.Relay.Run; ready
-// tells when it streams: only then the shop opens, so that the latencies are those of a relay at work.
-func (d *Demo) Run(ctx, stop context.Context, relay func(kill, stop context.Context) error, ready func() bool, look func(Progress)) (Report, error) {
+// Run writes, runs relay and reads back, until the configured end or until stop ends; then it
+// waits for everything written, as long as something still arrives. It calls relay once, with the
+// contexts of relay.Relay.Run, and writes nothing before ready reports that the relay streams, so
+// that the latencies are those of a relay at work. look is called once a second.
+func (d *Demo) Run(ctx, stop context.Context, relay func(kill, stop context.Context) error,
+	ready func() bool, look func(Progress)) (Report, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	relayStop, stopRelay := context.WithCancel(context.WithoutCancel(ctx))
@@ -164,18 +173,24 @@ func (d *Demo) Run(ctx, stop context.Context, relay func(kill, stop context.Cont
 		consumer.Close()
 	}()
 
-	if err := waitFor(ctx, stop, ready); err != nil {
-		return Report{}, err
+	for stop.Err() == nil && !ready() {
+		if !WaitUntil(ctx, time.Now().Add(10*time.Millisecond)) {
+			return Report{}, context.Cause(ctx)
+		}
 	}
 	start := time.Now()
 	background.Go(func() { d.looks(reading, start, look) })
 	if err := d.write(ctx, stop); err != nil {
 		return Report{}, err
 	}
-	d.settle(ctx)
+	written, _ := d.tally.Counts()
+	_ = AwaitProgress(ctx, 5*time.Millisecond, written, func() (int64, error) {
+		_, delivered := d.tally.Counts()
+		return delivered, nil
+	}) // the relay's error, which ends ctx, is returned below
 	seconds := time.Since(start).Seconds()
 	stopRelay()
-	<-relayEnded // drained and confirmed: whatever it still had is in the topics now
+	<-relayEnded // drained and confirmed: all that it had in flight is in the topics now
 	if relayErr != nil {
 		return Report{}, relayErr
 	}
@@ -183,45 +198,6 @@ func (d *Demo) Run(ctx, stop context.Context, relay func(kill, stop context.Cont
 		return Report{}, err
 	}
 	return d.report(seconds), nil
-}
-
-// settlePause is how long the consumer may hear nothing before what is missing counts as lost.
-const settlePause = 30 * time.Second
-
-// settle waits until everything written has arrived, or nothing more does.
-func (d *Demo) settle(ctx context.Context) {
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	last, at := int64(-1), time.Now()
-	for {
-		written, delivered := d.tally.Counts()
-		if delivered != last {
-			last, at = delivered, time.Now()
-		}
-		if delivered >= written || time.Since(at) > settlePause {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-func waitFor(ctx, stop context.Context, ready func() bool) error {
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !ready() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-stop.Done():
-			return nil
-		}
-	}
-	return nil
 }
 
 func (d *Demo) looks(ctx context.Context, start time.Time, look func(Progress)) {
@@ -232,7 +208,8 @@ func (d *Demo) looks(ctx context.Context, start time.Time, look func(Progress)) 
 		case <-tick.C:
 			written, delivered := d.tally.Counts()
 			p50, p99 := d.meter.recent()
-			look(Progress{Elapsed: time.Since(start), Written: written, Delivered: delivered, P50: p50, P99: p99})
+			look(Progress{Elapsed: time.Since(start), Written: written, Delivered: delivered,
+				P50: p50, P99: p99})
 		case <-ctx.Done():
 			return
 		}

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// meter measures from the moment a writer saw its commit succeed to the moment the consumer had the event. Either may be
-// noticed first; an event that was received before its writer noticed the commit took no time.
+// meter measures the time from a writer's commit to the consumer's receipt. An event that is
+// received before its writer has the answer to its commit takes no time.
 type meter struct {
 	mu        sync.Mutex
 	waiting   map[event]time.Time // one side is known: commit, or receipt
 	latencies []time.Duration     // of all events
-	looked    int                 // latencies[looked:] came since the last look
+	looked    int                 // latencies[looked:] came since the last call of recent
 	records   int64               // received, duplicates included
 }
 
@@ -23,15 +23,12 @@ type event struct {
 
 func newMeter() *meter { return &meter{waiting: map[event]time.Time{}} }
 
-func (m *meter) committed(key string, number uint64, at time.Time) {
-	m.pair(event{key, number}, func(received time.Time) time.Duration { return received.Sub(at) }, at)
-}
+func (m *meter) committed(e event, at time.Time) { m.pair(e, at, -1) }
 
-func (m *meter) received(key string, number uint64, at time.Time) {
-	m.pair(event{key, number}, func(committed time.Time) time.Duration { return at.Sub(committed) }, at)
-}
+func (m *meter) received(e event, at time.Time) { m.pair(e, at, 1) }
 
-func (m *meter) pair(e event, latency func(other time.Time) time.Duration, at time.Time) {
+// pair adds a latency when both sides are known: at minus that of the other side, times sign.
+func (m *meter) pair(e event, at time.Time, sign time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	other, ok := m.waiting[e]
@@ -40,7 +37,7 @@ func (m *meter) pair(e event, latency func(other time.Time) time.Duration, at ti
 		return
 	}
 	delete(m.waiting, e)
-	m.latencies = append(m.latencies, max(0, latency(other)))
+	m.latencies = append(m.latencies, max(0, sign*at.Sub(other)))
 }
 
 func (m *meter) count() {
@@ -49,13 +46,13 @@ func (m *meter) count() {
 	m.records++
 }
 
-func (m *meter) counted() int64 {
+func (m *meter) counted() (records int64, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.records
+	return m.records, nil
 }
 
-// recent gives the quantiles of what came since it was last called.
+// recent returns the quantiles of the latencies since its last call.
 func (m *meter) recent() (p50, p99 time.Duration) {
 	m.mu.Lock()
 	fresh := slices.Clone(m.latencies[m.looked:])

@@ -12,10 +12,10 @@ import (
 // Report is the result of a demo. Its JSON is a contract with scripts.
 type Report struct {
 	audit.Verdict
-	Seconds       float64 `json:"seconds"` // from the first transaction until the last event had arrived
+	Seconds       float64 `json:"seconds"` // first transaction to last receipt
 	RowsPerSecond float64 `json:"rows_per_second"`
-	LatencyMS     Latency `json:"latency_ms"`  // commit seen by the writer to event seen by the consumer
-	CPUSeconds    float64 `json:"cpu_seconds"` // of this process: relay, writers, consumer and, where embedded, the broker
+	LatencyMS     Latency `json:"latency_ms"`  // commit to receipt
+	CPUSeconds    float64 `json:"cpu_seconds"` // of this process, embedded broker included
 	MaxRSSBytes   int64   `json:"max_rss_bytes"`
 }
 
@@ -41,7 +41,7 @@ func (d *Demo) report(seconds float64) Report {
 	return r
 }
 
-// usage of this process so far.
+// usage returns what this process has used so far.
 func usage() (cpuSeconds float64, maxRSSBytes int64) {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

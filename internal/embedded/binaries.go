@@ -19,11 +19,11 @@ import (
 	"github.com/postrider/postrider/internal/embedded/child"
 )
 
-// DefaultVersion is the major version of PostgreSQL that is started when none is asked for.
+// DefaultVersion is the major version of PostgreSQL that is started when the caller names none.
 const DefaultVersion = "17"
 
-// releases lists, for each major version, the releases to fetch, best first. The later entries are for
-// platforms that the first one was not built for.
+// releases lists, for each major version, the releases to fetch, best first. The later entries are
+// for platforms that the first one was not built for.
 var releases = map[string][]string{
 	"14": {"14.23.0", "14.22.0", "14.18.0"},
 	"15": {"15.19.0", "15.13.0"},
@@ -32,14 +32,14 @@ var releases = map[string][]string{
 	"18": {"18.6.0", "18.4.0"},
 }
 
-// Versions returns the major versions that StartPostgres knows, oldest first.
+// Versions returns the major versions that StartPostgres accepts, oldest first.
 func Versions() []string {
 	return []string{"14", "15", "16", "17", "18"}
 }
 
 // findServer returns the directory that holds initdb and postgres of the given major version: the
-// cached one, else one found on the machine, else a fetched one. An empty major means DefaultVersion,
-// or whatever newer or older one the machine has when that cannot be fetched.
+// cached one, else one found on the machine, else a fetched one. An empty major means
+// DefaultVersion, or whatever newer or older one the machine has when that cannot be fetched.
 func findServer(ctx context.Context, cache, major string) (binDir string, err error) {
 	wanted := major
 	if wanted == "" {
@@ -47,7 +47,8 @@ func findServer(ctx context.Context, cache, major string) (binDir string, err er
 	}
 	candidates, known := releases[wanted]
 	if !known {
-		return "", fmt.Errorf("PostgreSQL %q is not one of the known major versions %s", wanted, strings.Join(Versions(), ", "))
+		return "", fmt.Errorf("PostgreSQL %q is not one of the known major versions %s", wanted,
+			strings.Join(Versions(), ", "))
 	}
 	for _, release := range candidates {
 		if dir := filepath.Join(cache, "postgres-"+release, "bin"); hasServer(dir) {
@@ -62,7 +63,8 @@ func findServer(ctx context.Context, cache, major string) (binDir string, err er
 	var fetchErrs []error
 	for _, release := range candidates {
 		dir := filepath.Join(cache, "postgres-"+release)
-		err := PrepareOnce(ctx, dir, func(tmp string) error { return fetchServer(ctx, tmp, wanted, release) })
+		err := PrepareOnce(ctx, dir,
+			func(tmp string) error { return fetchServer(ctx, tmp, wanted, release) })
 		if err == nil {
 			return filepath.Join(dir, "bin"), nil
 		}
@@ -78,11 +80,12 @@ func findServer(ctx context.Context, cache, major string) (binDir string, err er
 			}
 		}
 	}
-	return "", fmt.Errorf("get PostgreSQL %s: no server of that version is installed here, and none could be fetched: %w", wanted, errors.Join(fetchErrs...))
+	return "", fmt.Errorf("get PostgreSQL %s: no server of that version is installed here, and "+
+		"none could be fetched: %w", wanted, errors.Join(fetchErrs...))
 }
 
-// installedServers maps major versions to the binary directories found where distributions and package
-// managers put them.
+// installedServers maps major versions to the binary directories found where distributions and
+// package managers put them.
 func installedServers() map[string]string {
 	found := map[string]string{}
 	for _, major := range Versions() {
@@ -122,23 +125,24 @@ func hasServer(binDir string) bool {
 
 // fetchServer fills dir with the binaries of one release.
 //
-// The library has no call that only fetches, so it is asked to start a server on a data directory that
-// cannot be started: it fetches, checks and unpacks the binaries, runs no initdb because the directory
-// names a version, and gives up. What counts is whether the binaries are there afterwards.
+// The library has no call that only fetches, so it starts a server on a data directory that cannot
+// be started: it fetches, checks and unpacks the binaries, runs no initdb because the directory
+// names a version, and fails. Success is that the binaries are there afterwards.
 func fetchServer(ctx context.Context, dir, major, release string) error {
 	work := filepath.Dir(dir)
 	data := filepath.Join(work, "no-data")
 	if err := os.Mkdir(data, 0o700); err != nil {
 		return fmt.Errorf("prepare the fetch: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(data, "PG_VERSION"), []byte(major+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(data, "PG_VERSION"), []byte(major+"\n"),
+		0o600); err != nil {
 		return fmt.Errorf("prepare the fetch: %w", err)
 	}
 	port, err := child.FreePort()
 	if err != nil {
 		return err
 	}
-	var said bytes.Buffer
+	var output bytes.Buffer
 	library := embeddedpostgres.NewDatabase(embeddedpostgres.DefaultConfig().
 		Version(embeddedpostgres.PostgresVersion(release)).
 		Port(uint32(port)).
@@ -146,11 +150,12 @@ func fetchServer(ctx context.Context, dir, major, release string) error {
 		RuntimePath(filepath.Join(work, "runtime")).
 		BinariesPath(dir).
 		DataPath(data).
-		Logger(&said))
+		Logger(&output))
 
 	logs := libraryLogs()
 	defer func() {
-		http.DefaultClient.CloseIdleConnections() // the library downloads with it; leave no goroutine behind
+		// the library downloads with it; leave no goroutine behind
+		http.DefaultClient.CloseIdleConnections()
 		for _, path := range libraryLogs() {
 			if !slices.Contains(logs, path) {
 				_ = os.Remove(path)
@@ -158,8 +163,8 @@ func fetchServer(ctx context.Context, dir, major, release string) error {
 		}
 	}()
 
-	// The library's download knows no context. When ctx ends first, its goroutine is left to finish
-	// on its own, in a directory that is removed.
+	// The library's download takes no context. When ctx ends first, its goroutine is left to
+	// finish on its own, in a directory that is removed.
 	result := make(chan error, 1)
 	go func() { result <- library.Start() }()
 	select {
@@ -178,7 +183,8 @@ func fetchServer(ctx context.Context, dir, major, release string) error {
 
 // libraryLogs lists the log files that the library leaves in the temporary directory.
 func libraryLogs() []string {
-	paths, _ := filepath.Glob(filepath.Join(os.TempDir(), "embedded_postgres_log*")) // the pattern is valid
+	// the pattern is valid
+	paths, _ := filepath.Glob(filepath.Join(os.TempDir(), "embedded_postgres_log*"))
 	return paths
 }
 
@@ -203,11 +209,12 @@ func openToAll(dir string) error {
 	})
 }
 
-// serverVersion asks the binary, for example "17.11".
+// serverVersion is that of the binary, for example "17.11".
 func serverVersion(binDir string) (string, error) {
 	text, err := exec.Command(filepath.Join(binDir, "postgres"), "--version").CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("run %s: %w: %s", filepath.Join(binDir, "postgres"), err, bytes.TrimSpace(text))
+		return "", fmt.Errorf("run %s: %w: %s", filepath.Join(binDir, "postgres"), err,
+			bytes.TrimSpace(text))
 	}
 	for _, field := range strings.Fields(string(text)) {
 		if _, err := strconv.ParseFloat(field, 64); err == nil {

@@ -22,9 +22,10 @@ func CacheDir() (string, error) {
 	if os.Geteuid() == 0 {
 		return makeCacheDir("/var/cache/postrider")
 	}
-	// No HOME: a directory of our own below the temporary one, named by user id so that two users
-	// do not meet, and refused if somebody else made it first.
-	return makeCacheDir(filepath.Join(os.TempDir(), fmt.Sprintf("postrider-cache-%d", os.Geteuid())))
+	// No HOME: a directory below the temporary one, named by the user id. makeCacheDir refuses one
+	// of another user.
+	return makeCacheDir(filepath.Join(os.TempDir(),
+		fmt.Sprintf("postrider-cache-%d", os.Geteuid())))
 }
 
 func makeCacheDir(dir string) (string, error) {
@@ -33,11 +34,12 @@ func makeCacheDir(dir string) (string, error) {
 	}
 	info, err := os.Stat(dir)
 	if err != nil {
-		return "", fmt.Errorf("look at cache directory: %w", err)
+		return "", fmt.Errorf("read cache directory: %w", err)
 	}
-	// Programs are run from here, so it must not be somebody else's.
+	// Programs are run from here, so it must belong to the current user.
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != os.Geteuid() {
-		return "", fmt.Errorf("cache directory %s belongs to user id %d, not to the current user: set XDG_CACHE_HOME to a directory of your own", dir, stat.Uid)
+		return "", fmt.Errorf("cache directory %s belongs to user id %d, not to the current "+
+			"user: set XDG_CACHE_HOME to a directory of your own", dir, stat.Uid)
 	}
 	return dir, nil
 }
@@ -82,7 +84,8 @@ func lockFile(ctx context.Context, path string) (release func(), err error) {
 		select {
 		case <-ctx.Done():
 			_ = f.Close()
-			return nil, fmt.Errorf("wait for another process to release %s: %w", path, context.Cause(ctx))
+			return nil, fmt.Errorf("wait for another process to release %s: %w", path,
+				context.Cause(ctx))
 		case <-tick.C:
 		}
 	}
@@ -101,7 +104,7 @@ func PrepareOnce(ctx context.Context, dir string, fill func(tmp string) error) e
 		return err
 	}
 	defer release()
-	if isDir(dir) { // made while we waited
+	if isDir(dir) { // another process has made it
 		return nil
 	}
 	tmp, err := os.MkdirTemp(filepath.Dir(dir), ".preparing-")

@@ -19,9 +19,10 @@ import (
 	"github.com/postrider/postrider/internal/embedded/child"
 )
 
-// makeCluster creates the data directory: a copy of the prepared one, or one of its own when it needs a
-// password or an identity.
-func makeCluster(ctx context.Context, as child.Account, binDir, cache, data string, cfg PostgresConfig) error {
+// makeCluster creates the data directory: a copy of the prepared one, or one of its own when it
+// needs a password or an identity.
+func makeCluster(ctx context.Context, as child.Account, binDir, cache, data string,
+	cfg PostgresConfig) error {
 	if cfg.Password == "" && !cfg.OwnIdentity {
 		template, err := clusterTemplate(ctx, as, binDir, cache)
 		if err != nil {
@@ -50,7 +51,8 @@ func makeCluster(ctx context.Context, as child.Account, binDir, cache, data stri
 		if cfg.Password != "" {
 			method = "scram-sha-256"
 		}
-		hba = strings.ReplaceAll("local all all METHOD\nhost all all 127.0.0.1/32 METHOD\nhost replication all 127.0.0.1/32 METHOD\n", "METHOD", method)
+		hba = strings.ReplaceAll("local all all METHOD\nhost all all 127.0.0.1/32 METHOD\n"+
+			"host replication all 127.0.0.1/32 METHOD\n", "METHOD", method)
 	}
 	return writeOwned(as, filepath.Join(data, "pg_hba.conf"), []byte(hba))
 }
@@ -61,10 +63,12 @@ func clusterTemplate(ctx context.Context, as child.Account, binDir, cache string
 	if err != nil {
 		return "", err
 	}
-	// Two builds of one version may differ in what initdb writes, so the path of the binaries counts.
+	// Two builds of one version may differ in what initdb writes, so the path of the binaries
+	// counts.
 	build := sha256.Sum256([]byte(binDir))
 	dir := filepath.Join(cache, fmt.Sprintf("data-%s-%x-%d", version, build[:4], as.UID))
-	err = PrepareOnce(ctx, dir, func(tmp string) error { return initCluster(ctx, as, binDir, tmp, "") })
+	err = PrepareOnce(ctx, dir,
+		func(tmp string) error { return initCluster(ctx, as, binDir, tmp, "") })
 	return dir, err
 }
 
@@ -73,7 +77,8 @@ func initCluster(ctx context.Context, as child.Account, binDir, data, password s
 	if err := errors.Join(os.Chmod(data, 0o700), as.Own(data)); err != nil {
 		return fmt.Errorf("hand over data directory: %w", err)
 	}
-	args := []string{"--pgdata", data, "--username", "postgres", "--encoding", "UTF8", "--locale", "C", "--no-sync", "--no-instructions"}
+	args := []string{"--pgdata", data, "--username", "postgres", "--encoding", "UTF8", "--locale",
+		"C", "--no-sync", "--no-instructions"}
 	if password == "" {
 		args = append(args, "--auth", "trust")
 	} else {
@@ -84,9 +89,9 @@ func initCluster(ctx context.Context, as child.Account, binDir, data, password s
 		defer func() { _ = os.Remove(file) }()
 		args = append(args, "--auth", "scram-sha-256", "--pwfile", file)
 	}
-	said := &child.Output{}
+	output := &child.Output{}
 	cmd := as.Command(filepath.Join(binDir, "initdb"), args...)
-	cmd.Stdout, cmd.Stderr = said, said
+	cmd.Stdout, cmd.Stderr = output, output
 	p, err := child.Start(cmd, syscall.SIGKILL)
 	if err != nil {
 		return err
@@ -99,13 +104,13 @@ func initCluster(ctx context.Context, as child.Account, binDir, data, password s
 		return fmt.Errorf("run initdb: %w", context.Cause(ctx))
 	}
 	if p.Err != nil {
-		return fmt.Errorf("run initdb: %w\n%s", p.Err, said.LastLines(20))
+		return fmt.Errorf("run initdb: %w\n%s", p.Err, output.LastLines(20))
 	}
 	return nil
 }
 
-// baseParams suit a server whose data nobody will miss. They stand in postgresql.conf, so that ALTER
-// SYSTEM still overrides them.
+// baseParams suit a server with data of no value. They are in postgresql.conf, so that ALTER
+// SYSTEM overrides them.
 func baseParams(cfg PostgresConfig, socketDir string) map[string]string {
 	params := map[string]string{
 		"listen_addresses":        "127.0.0.1",

@@ -7,8 +7,9 @@ import (
 	"path/filepath"
 )
 
-// CopyFrom replaces the data directory by a copy of another server's, of the same version and with its settings, and puts files into it:
-// standby.signal makes it a standby. Neither may run. The copy keeps the system identifier, and everything the other had not yet recovered.
+// CopyFrom replaces the data directory by a copy of another server's, of the same version and with
+// its settings, and puts files into it: standby.signal makes it a standby. Neither may run. The
+// copy keeps the system identifier and the WAL that the other has not recovered yet.
 func (p *Postgres) CopyFrom(other *Postgres, files map[string]string) error {
 	if p.Running() || other.Running() {
 		return errors.New("copy data directory: a server is running")
@@ -21,7 +22,8 @@ func (p *Postgres) CopyFrom(other *Postgres, files map[string]string) error {
 	if err := copyTree(p.as, other.DataDir(), p.DataDir()); err != nil {
 		return fmt.Errorf("copy data directory: %w", err)
 	}
-	if err := os.Remove(filepath.Join(p.DataDir(), "postmaster.pid")); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(filepath.Join(p.DataDir(), "postmaster.pid")); err != nil &&
+		!errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("copy data directory: %w", err) // that of a server that was killed
 	}
 	for name, content := range files {

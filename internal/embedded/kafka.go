@@ -8,14 +8,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 )
 
-// KafkaConfig says what the in-process broker offers. The zero value is one broker without topics.
+// KafkaConfig is what the in-process broker offers. The zero value is one broker without topics.
 type KafkaConfig struct {
 	// Brokers is how many listen. Zero means one.
 	Brokers int
 	// Topics maps the names of topics that exist from the start to their number of partitions.
 	Topics map[string]int32
-	// AutoCreate makes a topic, with DefaultPartitions, when a client first asks for it. Without it
-	// an unknown topic is an error, as in a production cluster.
+	// AutoCreate makes a topic, with DefaultPartitions, at the first request of a client for it.
+	// Without it an unknown topic is an error, as in a production cluster.
 	AutoCreate bool
 	// DefaultPartitions of a topic made without a number. Zero means the library's default of 10.
 	DefaultPartitions int

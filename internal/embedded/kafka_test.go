@@ -11,14 +11,16 @@ import (
 )
 
 func TestStartKafka_CarriesARecord(t *testing.T) {
-	kafka, err := embedded.StartKafka(embedded.KafkaConfig{Brokers: 2, Topics: map[string]int32{"orders": 3}})
+	kafka, err := embedded.StartKafka(embedded.KafkaConfig{Brokers: 2,
+		Topics: map[string]int32{"orders": 3}})
 	require.NoError(t, err)
 	defer kafka.Close()
 	require.Len(t, kafka.Brokers(), 2)
 	require.NoError(t, kafka.CreateTopic("later", 1))
 	require.ErrorIs(t, kafka.CreateTopic("later", 1), kerr.TopicAlreadyExists)
 
-	client, err := kgo.NewClient(kgo.SeedBrokers(kafka.Brokers()...), kgo.ConsumeTopics("orders", "later"))
+	client, err := kgo.NewClient(kgo.SeedBrokers(kafka.Brokers()...),
+		kgo.ConsumeTopics("orders", "later"))
 	require.NoError(t, err)
 	defer client.Close()
 	record := &kgo.Record{Topic: "orders", Key: []byte("key"), Value: []byte("value")}

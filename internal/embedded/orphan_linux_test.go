@@ -16,7 +16,8 @@ import (
 	"github.com/postrider/postrider/internal/embedded/child"
 )
 
-// parentOf is set in the process that TestPostgres_EndsWithItsParent starts of this very test binary.
+// parentOf is set in the process that TestPostgres_EndsWithItsParent starts of this very test
+// binary.
 const parentOf = "POSTRIDER_EMBEDDED_TEST_DIR"
 
 func TestPostgres_EndsWithItsParent(t *testing.T) {
@@ -48,5 +49,6 @@ func TestPostgres_EndsWithItsParent(t *testing.T) {
 
 	require.NoError(t, parent.Process.Kill())
 	_ = parent.Wait()
-	require.Eventually(t, func() bool { return child.Gone(pid) }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return child.Gone(pid) }, 30*time.Second,
+		10*time.Millisecond)
 }

@@ -18,28 +18,28 @@ import (
 	"github.com/postrider/postrider/internal/embedded/child"
 )
 
-// PostgresConfig says what kind of server to start. The zero value is a good server of DefaultVersion.
+// PostgresConfig describes the server to start. The zero value is a good server of DefaultVersion.
 type PostgresConfig struct {
-	// Version is the major version, "14" to "18". Empty means DefaultVersion, or any version that is
-	// installed when that one can be neither found nor fetched.
+	// Version is the major version, "14" to "18". Empty means DefaultVersion, or any version that
+	// is installed when that one can be neither found nor fetched.
 	Version string
 	// Dir is where the server's own temporary directory is made. Empty means the system's. Every
 	// parent must be open to the user that the server runs as.
 	Dir string
-	// Log gets what the server prints, while it prints it. Nil means that only the end is kept.
+	// Log gets what the server prints, as it prints it. Nil: only the end is kept.
 	Log io.Writer
 	// Params are settings for postgresql.conf, over the package's own (wal_level=logical, 20 slots
 	// and walsenders, fsync off). ALTER SYSTEM overrides both.
 	Params map[string]string
-	// Password of the superuser. Empty means that no connection is asked for one; otherwise all
+	// Password of the superuser. Empty means that no connection needs one; otherwise all
 	// need it, with SCRAM.
 	Password string
 	// HBA replaces pg_hba.conf. Empty means what Password implies.
 	HBA string
 	// Files are written into the data directory, readable by the server only: certificates, keys.
 	Files map[string][]byte
-	// OwnIdentity runs initdb for this server alone. Otherwise servers of one version are copies of
-	// one prepared data directory and share its system identifier.
+	// OwnIdentity runs initdb for this server alone. Otherwise servers of one version are copies
+	// of one prepared data directory and share its system identifier.
 	OwnIdentity bool
 }
 
@@ -56,8 +56,8 @@ const (
 // startTimeout bounds a start whose context has no deadline. Recovery after Kill takes seconds.
 const startTimeout = 2 * time.Minute
 
-// Postgres is one server with one data directory, running or not. Its methods may be called from any
-// goroutine, one at a time: they wait for each other, except for the plain readers.
+// Postgres is one server with one data directory, running or not. Its methods may be called from
+// any goroutine, one at a time: they wait for each other, except for the plain readers.
 type Postgres struct {
 	cfg    PostgresConfig
 	as     child.Account
@@ -71,9 +71,9 @@ type Postgres struct {
 	proc *child.Process // nil before the first start and after an end
 }
 
-// StartPostgres starts a server that is ready for connections when the call returns. It fetches the
-// binaries when this machine has none, which takes as long as the network does. The caller must Close
-// the server.
+// StartPostgres starts a server that is ready for connections when the call returns. It fetches
+// the binaries when this machine has none, which takes as long as the network does. The caller
+// must Close the server.
 func StartPostgres(ctx context.Context, cfg PostgresConfig) (*Postgres, error) {
 	as, err := child.Unprivileged()
 	if err != nil {
@@ -91,7 +91,8 @@ func StartPostgres(ctx context.Context, cfg PostgresConfig) (*Postgres, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Postgres{cfg: cfg, as: as, binDir: binDir, dir: dir, remove: remove, out: &child.Output{}}
+	p := &Postgres{cfg: cfg, as: as, binDir: binDir, dir: dir, remove: remove,
+		out: &child.Output{}}
 	if cfg.Log != nil {
 		p.out.Also = func(b []byte) { _, _ = cfg.Log.Write(b) }
 	}
@@ -106,7 +107,7 @@ func StartPostgres(ctx context.Context, cfg PostgresConfig) (*Postgres, error) {
 		if err == nil {
 			return p, nil
 		}
-		// Between our look at the port and the server's bind another process may take it.
+		// Another process may take the port before the server does.
 		if attempt == 3 || !strings.Contains(p.out.String(), "Address already in use") {
 			return nil, errors.Join(err, p.Close())
 		}
@@ -115,7 +116,8 @@ func StartPostgres(ctx context.Context, cfg PostgresConfig) (*Postgres, error) {
 
 func (p *Postgres) create(ctx context.Context, cache string) error {
 	if p.as.Other && !othersCanEnter(filepath.Dir(p.dir)) {
-		return fmt.Errorf("PostgreSQL does not run as root, and the user it runs as cannot enter %s: choose a directory that is open to it", filepath.Dir(p.dir))
+		return fmt.Errorf("PostgreSQL does not run as root, and the user it runs as cannot "+
+			"enter %s: choose a directory that is open to it", filepath.Dir(p.dir))
 	}
 	if err := p.as.Own(p.dir); err != nil {
 		return fmt.Errorf("hand over server directory: %w", err)
@@ -142,9 +144,10 @@ func (p *Postgres) Start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 
-	cmd := p.as.Command(filepath.Join(p.binDir, "postgres"), "-D", p.DataDir(), "-p", strconv.Itoa(p.port))
+	cmd := p.as.Command(filepath.Join(p.binDir, "postgres"), "-D", p.DataDir(), "-p",
+		strconv.Itoa(p.port))
 	cmd.Stdout, cmd.Stderr = p.out, p.out
-	// A quick shutdown, rather than a kill, takes the server's own children along.
+	// Unlike a kill, an immediate shutdown ends the server's own children too.
 	proc, err := child.Start(cmd, syscall.SIGQUIT)
 	if err != nil {
 		return err
@@ -155,18 +158,20 @@ func (p *Postgres) Start(ctx context.Context) error {
 	for !p.ready(proc.PID) {
 		select {
 		case <-proc.Done:
-			return fmt.Errorf("start PostgreSQL: the server ended: %w\n%s", orExit0(proc.Err), p.out.LastLines(15))
+			return fmt.Errorf("start PostgreSQL: the server ended: %w\n%s", proc.End(),
+				p.out.LastLines(15))
 		case <-ctx.Done():
 			_ = proc.Signal(syscall.SIGQUIT)
-			return fmt.Errorf("start PostgreSQL: not ready: %w\n%s", context.Cause(ctx), p.out.LastLines(15))
+			return fmt.Errorf("start PostgreSQL: not ready: %w\n%s", context.Cause(ctx),
+				p.out.LastLines(15))
 		case <-tick.C:
 		}
 	}
 	return nil
 }
 
-// ready reads what pg_ctl reads: the server writes its state into the eighth line of postmaster.pid, "standby" if
-// it takes connections and no writes. A file left by a killed server names another process.
+// ready reads what pg_ctl reads: the server's state in the eighth line of postmaster.pid, which is
+// "standby" if it takes connections and no writes. The file of a killed server has another pid.
 func (p *Postgres) ready(pid int) bool {
 	text, err := os.ReadFile(filepath.Join(p.DataDir(), "postmaster.pid"))
 	if err != nil {
@@ -185,9 +190,9 @@ func (p *Postgres) Stop(ctx context.Context) error {
 	return p.StopMode(ctx, Fast)
 }
 
-// StopMode shuts the server down and waits until it has ended. When ctx ends first, the server goes on
-// shutting down by itself and the error says so: a fast shutdown waits for every walsender. A server
-// that does not run is left alone.
+// StopMode shuts the server down and waits until it has ended. When ctx ends first, the server
+// goes on shutting down by itself and the error says so: a fast shutdown waits for every
+// walsender. A server that does not run is left alone.
 func (p *Postgres) StopMode(ctx context.Context, mode ShutdownMode) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -260,8 +265,8 @@ func (p *Postgres) Close() error {
 	return errors.Join(err, p.remove())
 }
 
-// Pause stops the server's processes where they are, without closing a connection, as a machine that
-// hangs would. Resume continues them.
+// Pause stops the server's processes where they are, without closing a connection, as a machine
+// that hangs would. Resume continues them.
 func (p *Postgres) Pause() error { return p.signalAll(syscall.SIGSTOP) }
 
 // Resume undoes Pause.
@@ -284,8 +289,8 @@ func (p *Postgres) signalAll(sig syscall.Signal) error {
 	return nil
 }
 
-// SetParam changes postgresql.conf. It counts from the next start on, or after pg_reload_conf() for
-// settings that can be reloaded.
+// SetParam changes postgresql.conf. It counts from the next start on, or after pg_reload_conf()
+// for settings that can be reloaded.
 func (p *Postgres) SetParam(name, value string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -324,11 +329,4 @@ func (p *Postgres) Running() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.proc != nil && p.proc.Running()
-}
-
-func orExit0(err error) error {
-	if err == nil {
-		return errors.New("exit status 0")
-	}
-	return err
 }

@@ -51,10 +51,15 @@ func TestStartPostgres_StartsEveryMajorVersion(t *testing.T) {
 	for _, version := range embedded.Versions() {
 		t.Run(version, func(t *testing.T) {
 			pg := start(t, embedded.PostgresConfig{Version: version})
-			require.Equal(t, version, query[string](t, pg.DSN(), "SELECT (current_setting('server_version_num')::int / 10000)::text"))
+			require.Equal(t, version,
+				query[string](t, pg.DSN(),
+					"SELECT (current_setting('server_version_num')::int / 10000)::text"))
 			require.Equal(t, "logical", query[string](t, pg.DSN(), "SHOW wal_level"))
 			// The slot needs the output plugin, which not every build carries.
-			require.Equal(t, "one", query[string](t, pg.DSN(), "SELECT slot_name::text FROM pg_create_logical_replication_slot('one', 'pgoutput')"))
+			require.Equal(t, "one",
+				query[string](t, pg.DSN(),
+					"SELECT slot_name::text "+
+						"FROM pg_create_logical_replication_slot('one', 'pgoutput')"))
 		})
 	}
 }
@@ -110,7 +115,9 @@ func TestPostgres_CopyFromMakesAStandby(t *testing.T) {
 }
 
 func TestStartPostgres_AsksForThePassword(t *testing.T) {
-	pg := start(t, embedded.PostgresConfig{Password: "it's right", Params: map[string]string{"wal_level": "replica"}})
+	pg := start(t,
+		embedded.PostgresConfig{Password: "it's right",
+			Params: map[string]string{"wal_level": "replica"}})
 	require.Equal(t, "replica", query[string](t, pg.DSN(), "SHOW wal_level"))
 
 	cfg, err := pgx.ParseConfig(pg.DSN())
@@ -124,8 +131,10 @@ func TestStartPostgres_AsksForThePassword(t *testing.T) {
 
 func TestStartPostgres_GivesAnIdentityOfItsOwn(t *testing.T) {
 	const identity = "SELECT system_identifier::text FROM pg_control_system()"
-	copied, own := start(t, embedded.PostgresConfig{}), start(t, embedded.PostgresConfig{OwnIdentity: true})
-	require.NotEqual(t, query[string](t, copied.DSN(), identity), query[string](t, own.DSN(), identity))
+	copied, own := start(t, embedded.PostgresConfig{}),
+		start(t, embedded.PostgresConfig{OwnIdentity: true})
+	require.NotEqual(t, query[string](t, copied.DSN(), identity),
+		query[string](t, own.DSN(), identity))
 }
 
 func TestPostgres_CloseRemovesEverything(t *testing.T) {
@@ -149,7 +158,8 @@ func openDir(t *testing.T, dir string) string {
 }
 
 func TestStartPostgres_ShowsWhyTheServerEnded(t *testing.T) {
-	_, err := embedded.StartPostgres(t.Context(), embedded.PostgresConfig{Params: map[string]string{"wal_level": "nonsense"}})
+	_, err := embedded.StartPostgres(t.Context(),
+		embedded.PostgresConfig{Params: map[string]string{"wal_level": "nonsense"}})
 	require.ErrorContains(t, err, "wal_level")
 }
 

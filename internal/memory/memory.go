@@ -13,17 +13,20 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// gcPercent lets the heap grow by three tenths of what is alive before it is collected. What is alive is bounded by what is in flight, some ten megabytes, and
-// next to nothing is made for a row (docs/decisions/0019), so that collecting often costs nothing: drains of 500,000 rows of 200 bytes took 49.5 MiB and 2.4 s of CPU per
-// million rows at 50, 47.5 MiB and 2.4 s at 35, and 47.8 MiB at 30 on a busier day. 26 MiB of each are pages of the program. A soft limit of 24 MiB did no better, and where more is alive, by larger
-// rows or limits, it would do nothing but collect, while a share grows with it.
+// gcPercent lets the heap grow by three tenths of its live part before a collection. The live part
+// is bounded by what is in flight, about ten megabytes, and almost nothing is allocated for a row
+// (docs/decisions/0019), so that frequent collections cost little: drains of 500,000 rows of 200
+// bytes took 49.5 MiB and 2.4 s of CPU per million rows at 50, 47.5 MiB and 2.4 s at 35. A soft
+// limit of 24 MiB did no better, and with larger rows or limits it would only collect; a share
+// grows along.
 const gcPercent = 30
 
-// goShare is the part of a container's memory that Go may fill before its collector works harder. The rest is for what is counted and is
-// not Go's: pages of the program itself, page tables, and the kernel's buffers of the sockets, which are full while a broker is slow.
+// GoShare is the part of a container's memory that Go may fill before its collector works harder.
+// The rest is for memory that counts and is not Go's: pages of the program, page tables, and the
+// kernel's buffers of the sockets, which are full while a broker is slow.
 const GoShare = 0.75
 
-// tuneCollector sets how Go's collector trades memory for CPU. GOGC and GOMEMLIMIT, where they are set, stay as they are.
+// Tune sets how Go's collector trades memory for CPU. It leaves GOGC and GOMEMLIMIT as they are.
 func Tune(getenv func(string) string, log zerolog.Logger) {
 	if getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -31,8 +34,9 @@ func Tune(getenv func(string) string, log zerolog.Logger) {
 	LimitTo(getenv, Limit(os.DirFS("/")), log)
 }
 
-// limitMemory gives the collector a soft limit below that of the container, so that garbage is collected before the kernel kills the process.
-// container is in bytes, zero for none: then nothing changes.
+// LimitTo gives the collector a soft limit below that of the container, so that it collects
+// garbage before the kernel kills the process. container is in bytes; zero: no limit, and nothing
+// changes.
 func LimitTo(getenv func(string) string, container int64, log zerolog.Logger) {
 	if set := getenv("GOMEMLIMIT"); set != "" {
 		log.Info().Str("GOMEMLIMIT", set).Msg("memory limit taken from the environment")
@@ -43,11 +47,12 @@ func LimitTo(getenv func(string) string, container int64, log zerolog.Logger) {
 	}
 	soft := int64(float64(container) * GoShare)
 	debug.SetMemoryLimit(soft)
-	log.Info().Int64("container_bytes", container).Int64("limit_bytes", soft).Msg("memory limit taken from the container")
+	log.Info().Int64("container_bytes", container).Int64("limit_bytes",
+		soft).Msg("memory limit taken from the container")
 }
 
-// memoryLimit is the least of the limits of our control group and of those above it, in bytes; zero: none, or none that can be seen.
-// root is the root of the file system.
+// Limit is the least of the limits of this process' control group and of those above it, in bytes;
+// zero: none, or none that can be read. root is the root of the file system.
 func Limit(root fs.FS) int64 {
 	groups, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {

@@ -20,9 +20,12 @@ func TestLimitMemory_StaysBelowTheContainer(t *testing.T) {
 		limit     int64
 		says      string
 	}{
-		"a container's limit":     {nil, 64 << 20, 48 << 20, `"container_bytes":67108864,"limit_bytes":50331648`},
-		"none":                    {nil, 0, math.MaxInt64, ""},
-		"GOMEMLIMIT, of the user": {[]string{"GOMEMLIMIT=30MiB"}, 64 << 20, math.MaxInt64, `"GOMEMLIMIT":"30MiB"`}, // the runtime itself has read it
+		"a container's limit": {nil, 64 << 20, 48 << 20,
+			`"container_bytes":67108864,"limit_bytes":50331648`},
+		"none": {nil, 0, math.MaxInt64, ""},
+		// the runtime itself has read it
+		"GOMEMLIMIT, of the user": {[]string{"GOMEMLIMIT=30MiB"}, 64 << 20, math.MaxInt64,
+			`"GOMEMLIMIT":"30MiB"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			debug.SetMemoryLimit(math.MaxInt64)
@@ -37,7 +40,8 @@ func TestLimitMemory_StaysBelowTheContainer(t *testing.T) {
 
 func TestTuneCollector_LeavesGOGCToTheUser(t *testing.T) {
 	t.Cleanup(func() { debug.SetGCPercent(100); debug.SetMemoryLimit(math.MaxInt64) })
-	for env, want := range map[string]int{"GOGC=": gcPercent, "GOGC=80": 100} { // 100: the runtime itself reads the variable, and this process had none
+	// 100: the runtime itself reads the variable, and this process had none
+	for env, want := range map[string]int{"GOGC=": gcPercent, "GOGC=80": 100} {
 		debug.SetGCPercent(100)
 		Tune(getenv(env), zerolog.Nop())
 		require.Equal(t, want, debug.SetGCPercent(100), env)

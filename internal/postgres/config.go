@@ -14,6 +14,9 @@
 //	errors.go       errors of the server
 //	lsn.go          LSNs as text
 //	statements.go   tests observe the SQL
+//	sql.go          quoting, codes of errors, versions
+//	poll.go         asking until the answer is yes
+//	close.go        ending a connection
 package postgres
 
 import (

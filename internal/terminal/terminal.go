@@ -1,4 +1,5 @@
-// Package terminal writes for people: colours where they are wanted, text without control characters, and a line that says how far something is.
+// Package terminal writes for people: colours where they are wanted, text without control
+// characters, and a line with the progress of a command.
 package terminal
 
 import (
@@ -17,14 +18,14 @@ func IsTerminal(w io.Writer) bool {
 	return ok && isatty.IsTerminal(f.Fd())
 }
 
-// colour reports whether w gets colours and lines that overwrite themselves.
+// Colour reports whether w gets colours and lines that overwrite themselves.
 func Colour(w io.Writer, getenv func(string) string) bool {
 	return IsTerminal(w) && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
 }
 
 func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// printable keeps what came from a row from doing something to the terminal.
+// Printable removes the control characters of a text that comes from a row.
 func Printable(s string) string {
 	if !utf8.ValidString(s) {
 		return fmt.Sprintf("%q", s)
@@ -50,10 +51,11 @@ func IndentBy(s, by string) string {
 	return strings.ReplaceAll(strings.TrimRight(s, "\n"), "\n", "\n"+by)
 }
 
-// showEvery is how many calls of a progress lie between two lines where no line can be overwritten.
+// showEvery: where lines cannot be overwritten, one of so many calls of Show writes a line.
 const showEvery = 5
 
-// progress is a line that says how far a command is: overwritten on a terminal, written now and then elsewhere.
+// Progress is a line with the progress of a command: overwritten on a terminal, and elsewhere
+// written at some of the calls.
 type Progress struct {
 	out      io.Writer
 	terminal bool
@@ -62,10 +64,10 @@ type Progress struct {
 
 func NewProgress(w io.Writer) *Progress { return &Progress{out: w, terminal: IsTerminal(w)} }
 
-// say writes a line that stays.
+// Say writes a line that stays.
 func (p *Progress) Say(text string) { fmt.Fprintln(p.out, text) }
 
-// show replaces the line.
+// Show replaces the line.
 func (p *Progress) Show(line string) {
 	p.calls++
 	switch {
@@ -76,7 +78,7 @@ func (p *Progress) Show(line string) {
 	}
 }
 
-// end leaves the line.
+// End ends the line.
 func (p *Progress) End() {
 	if p.terminal && p.calls > 0 {
 		fmt.Fprintln(p.out)

@@ -1,4 +1,7 @@
-// Package memory is a sink for tests: a broker in memory whose answers can be held back and made to fail.
+// Package memory is a sink for tests: a broker in memory whose answers can be held back and made to
+// fail.
+//
+//	session.go one opened sink
 package memory
 
 import (

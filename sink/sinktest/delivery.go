@@ -21,7 +21,10 @@ func numbered(topic string, n int) []*sink.Message {
 			Value:     strconv.AppendInt(nil, int64(i), 10),
 			Partition: sink.ByKey,
 			Headers:   []sink.Header{{Key: "id", Value: strconv.AppendInt(nil, int64(i), 10)}},
-			Origin:    sink.Origin{Index: uint32(i), EventID: strconv.Itoa(i), Relation: "public.outbox"}, //nolint:gosec // small
+			Origin: sink.Origin{
+				Index:   uint32(i), //nolint:gosec // small
+				EventID: strconv.Itoa(i), Relation: "public.outbox",
+			},
 		}
 	}
 	return ms
@@ -93,18 +96,24 @@ func deliversInOrderPerPartition(t *testing.T, s *session) {
 	requireDelivered(t, s, len(ms))
 }
 
-// requireDelivered wants the numbered messages 0 to n-1 in the topic, once each, ascending in each partition.
+// requireDelivered requires the numbered messages 0 to n-1 in the topic.
 func requireDelivered(t *testing.T, s *session, n int) {
 	t.Helper()
-	if !s.readable() {
-		return
+	if s.readable() {
+		requireNumbered(t, s.read(n), n)
 	}
+}
+
+// requireNumbered requires the numbered messages 0 to n-1, once each, ascending in each partition.
+func requireNumbered(t *testing.T, records []Record, n int) {
+	t.Helper()
 	last, seen := map[int32]int{}, map[int]bool{}
-	for _, r := range s.read(n) {
+	for _, r := range records {
 		i := number(t, r.Value)
 		require.False(t, seen[i], "%d was delivered twice", i)
 		before, follows := last[r.Partition]
-		require.True(t, !follows || before < i, "partition %d: %d follows %d", r.Partition, i, before)
+		require.True(t, !follows || before < i,
+			"partition %d: %d follows %d", r.Partition, i, before)
 		last[r.Partition], seen[i] = i, true
 	}
 	require.Len(t, seen, n)
@@ -114,7 +123,8 @@ func keepsNilAndEmptyApart(t *testing.T, s *session) {
 	to := func(key, value []byte) *sink.Message {
 		return &sink.Message{Topic: s.subject.Topic, Key: key, Value: value, Partition: 0}
 	}
-	s.publish(to(nil, []byte("v")), to([]byte{}, []byte("v")), to([]byte("k"), nil), to([]byte("k"), []byte{}), to(nil, nil))
+	s.publish(to(nil, []byte("v")), to([]byte{}, []byte("v")), to([]byte("k"), nil),
+		to([]byte("k"), []byte{}), to(nil, nil))
 	if !s.readable() {
 		return
 	}
@@ -142,7 +152,8 @@ func keepsHeaders(t *testing.T, s *session) {
 	with := &sink.Message{Topic: s.subject.Topic, Value: []byte("with"), Headers: headers}
 	without := &sink.Message{Topic: s.subject.Topic, Value: []byte("without")}
 	s.publish(with, without)
-	s.publish(&sink.Message{Topic: s.subject.Topic, Value: []byte("one"), Headers: headers[:1]}) // after objects may have been reused
+	// after objects may have been reused
+	s.publish(&sink.Message{Topic: s.subject.Topic, Value: []byte("one"), Headers: headers[:1]})
 	if !s.readable() {
 		return
 	}
@@ -161,7 +172,8 @@ func keepsTimestamps(t *testing.T, s *session) {
 	at := time.Date(2024, 2, 29, 12, 30, 15, 123e6, time.UTC)
 	before := time.Now().Truncate(time.Millisecond)
 	s.publish(&sink.Message{Topic: s.subject.Topic, Value: []byte("given"), Timestamp: at})
-	s.publish(&sink.Message{Topic: s.subject.Topic, Value: []byte("later"), Timestamp: at.Add(-time.Hour)})
+	s.publish(&sink.Message{Topic: s.subject.Topic, Value: []byte("later"),
+		Timestamp: at.Add(-time.Hour)})
 	s.publish(&sink.Message{Topic: s.subject.Topic, Value: []byte("clock")})
 	if !s.readable() {
 		return
@@ -182,7 +194,8 @@ func sendsToTheExplicitPartition(t *testing.T, s *session) {
 		return
 	}
 	for _, r := range s.read(len(ms)) {
-		require.Equal(t, int32(number(t, r.Value))%s.subject.Partitions, r.Partition) //nolint:gosec // small
+		want := int32(number(t, r.Value)) % s.subject.Partitions //nolint:gosec // small
+		require.Equal(t, want, r.Partition)
 	}
 }
 
@@ -195,7 +208,8 @@ func sendsEqualKeysToOnePartition(t *testing.T, s *session) {
 	of := map[string]int32{}
 	for _, r := range s.read(len(ms)) {
 		partition, seen := of[string(r.Key)]
-		require.True(t, !seen || partition == r.Partition, "key %s in partitions %d and %d", r.Key, partition, r.Partition)
+		require.True(t, !seen || partition == r.Partition, "key %s in partitions %d and %d", r.Key,
+			partition, r.Partition)
 		of[string(r.Key)] = r.Partition
 	}
 }

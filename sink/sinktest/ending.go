@@ -24,7 +24,8 @@ func closesTwice(t *testing.T, s *session) {
 	s.close()
 }
 
-// closesDuringPublish publishes until Close makes it fail: it must not panic, hang or lose a report.
+// closesDuringPublish publishes until Close makes it fail: it must not panic, hang or lose a
+// report.
 func closesDuringPublish(t *testing.T, s *session) {
 	type result struct {
 		taken []*sink.Message // at least these
@@ -102,7 +103,8 @@ func returnsFromPublishWhenTheContextEnds(t *testing.T, s *session) {
 	ended, end := context.WithCancel(context.Background())
 	end()
 	if s.subject.Stall == nil {
-		_ = s.sink.Publish(ended, numbered(s.subject.Topic, 1)) // may have taken it: it had no reason to wait
+		// may have taken it: it had no reason to wait
+		_ = s.sink.Publish(ended, numbered(s.subject.Topic, 1))
 		return
 	}
 	defer s.subject.Stall(t)()

@@ -1,9 +1,10 @@
 // Package sinktest is the contract of package sink as a test suite. Every sink runs it.
 //
-//	delivery.go      a message is delivered once, in order, with what belongs to it
-//	ending.go        what becomes of messages when a sink ends
-//	reports.go       what Done reports, and when
-//	transactional.go sinks that publish in transactions
+//	sinktest.go      Run: the suite, and the session of a test
+//	delivery.go      what a sink delivers, and where
+//	ending.go        Close, stalls and contexts that end
+//	reports.go       what a sink has reported
+//	transactional.go RunTransactional: what sink.Transactional promises on top
 package sinktest
 
 import (
@@ -27,14 +28,16 @@ type Subject struct {
 	// Topic exists and has Partitions partitions, at least two, and nothing in it.
 	Topic      string
 	Partitions int32
-	// Read returns the records of Topic in the order of each partition, at least n of them. Nil: they cannot be read back.
+	// Read returns the records of Topic in the order of each partition, at least n of them. Nil:
+	// they cannot be read back.
 	Read func(t *testing.T, n int) []Record
-	// Stall makes the broker accept and not answer, until resume is called. Nil: this sink cannot stall.
+	// Stall makes the broker accept and not answer, until resume is called. Nil: this sink cannot
+	// stall.
 	Stall func(t *testing.T) (resume func())
 	// AnyTopic says that there are no unknown topics here.
 	AnyTopic bool
-	// Outlives names functions whose goroutines may be there after Close: of a broker in the same process, or of a library,
-	// if they end by themselves and nothing can hurry them.
+	// Outlives names functions whose goroutines may be there after Close: of a broker in the same
+	// process, or of a library, if they end by themselves and nothing can hurry them.
 	Outlives []string
 }
 
@@ -75,11 +78,7 @@ func Run(t *testing.T, subject func(t *testing.T) Subject) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			subject := subject(t)
-			// The goroutines of the broker behind the sink are there already; those of the sink must be gone at the end.
-			standing := []goleak.Option{goleak.IgnoreCurrent()}
-			for _, function := range subject.Outlives {
-				standing = append(standing, goleak.IgnoreAnyFunction(function))
-			}
+			standing := standing(subject.Outlives)
 			s := open(t, subject)
 			test.run(t, s)
 			s.close()
@@ -88,7 +87,18 @@ func Run(t *testing.T, subject func(t *testing.T) Subject) {
 	}
 }
 
-// requireNoneLeft waits for the end of goroutines. goleak itself waits for half a second, in which a busy machine may not even run them.
+// standing ignores the goroutines that exist before the sink is opened, such as those of a broker,
+// and those of the named functions.
+func standing(outlives []string) []goleak.Option {
+	options := []goleak.Option{goleak.IgnoreCurrent()}
+	for _, function := range outlives {
+		options = append(options, goleak.IgnoreAnyFunction(function))
+	}
+	return options
+}
+
+// requireNoneLeft waits for the end of goroutines. goleak itself waits for half a second, in which
+// a busy machine may not even run them.
 func requireNoneLeft(t *testing.T, standing []goleak.Option) {
 	t.Helper()
 	for began := time.Now(); ; {

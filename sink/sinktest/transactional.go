@@ -8,14 +8,14 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/postrider/postrider/sink"
 )
 
 // TransactionalSubject is a sink.Transactional under test. Each test gets one of its own.
 type TransactionalSubject struct {
-	Open func(ctx context.Context, done sink.Done, committed sink.Committed) (sink.Transactional, error)
+	Open func(ctx context.Context, done sink.Done, committed sink.Committed) (sink.Transactional,
+		error)
 	// Source has never begun.
 	Source sink.Source
 	// Topic exists and has at least two partitions, and nothing in it.
@@ -26,7 +26,8 @@ type TransactionalSubject struct {
 	Outlives []string
 }
 
-// RunTransactional runs what sink.Transactional promises beyond sink.Sink. subject is called once for each test and cleans up with t.Cleanup.
+// RunTransactional runs what sink.Transactional promises beyond sink.Sink. subject is called once
+// for each test and cleans up with t.Cleanup.
 func RunTransactional(t *testing.T, subject func(t *testing.T) TransactionalSubject) {
 	t.Helper()
 	for _, test := range []struct {
@@ -44,10 +45,7 @@ func RunTransactional(t *testing.T, subject func(t *testing.T) TransactionalSubj
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			subject := subject(t)
-			standing := []goleak.Option{goleak.IgnoreCurrent()}
-			for _, function := range subject.Outlives {
-				standing = append(standing, goleak.IgnoreAnyFunction(function))
-			}
+			standing := standing(subject.Outlives)
 			test.run(t, subject)
 			requireNoneLeft(t, standing)
 		})
@@ -56,11 +54,10 @@ func RunTransactional(t *testing.T, subject func(t *testing.T) TransactionalSubj
 
 // transactional is an open sink, and what it reported.
 type transactional struct {
-	t       *testing.T
-	subject TransactionalSubject
-	sink    sink.Transactional
-	reports *reports
-	start   sink.Position // that Begin returned
+	session
+	of    sink.Source
+	tx    sink.Transactional
+	start sink.Position // that Begin returned
 
 	mu     sync.Mutex
 	ends   []pglogrepl.LSN // of successful commits
@@ -70,14 +67,17 @@ type transactional struct {
 
 func begin(t *testing.T, subject TransactionalSubject, source sink.Source) *transactional {
 	t.Helper()
-	s := &transactional{t: t, subject: subject, reports: newReports(), more: make(chan struct{}, 1)}
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	defer cancel()
+	s := &transactional{
+		session: session{t: t, reports: newReports()}, of: subject.Source,
+		more: make(chan struct{}, 1),
+	}
+	ctx := s.context()
 	var err error
-	s.sink, err = subject.Open(ctx, s.reports.done, s.committed)
+	s.tx, err = subject.Open(ctx, s.reports.done, s.committed)
 	require.NoError(t, err)
+	s.sink = s.tx
 	t.Cleanup(func() { _ = s.sink.Close(context.Background()) }) // if the test ended early
-	s.start, err = s.sink.Begin(ctx, source)
+	s.start, err = s.tx.Begin(ctx, source)
 	require.NoError(t, err)
 	return s
 }
@@ -128,57 +128,30 @@ func (s *transactional) untilCommitted(end pglogrepl.LSN) {
 	})
 }
 
-// write publishes and waits until the broker has everything.
-func (s *transactional) write(ms []*sink.Message) {
-	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	defer cancel()
-	before := s.reports.count()
-	require.NoError(s.t, s.sink.Publish(ctx, ms))
-	s.reports.wait(s.t, before+len(ms))
-	for _, m := range ms {
-		require.NoError(s.t, s.reports.of(s.t, m))
-	}
-}
-
 func (s *transactional) boundary(lsn pglogrepl.LSN) {
-	s.sink.Boundary(sink.Position{Source: s.subject.Source, LSN: lsn, CommitTime: time.UnixMicro(1_700_000_000_123_456)})
+	s.tx.Boundary(sink.Position{Source: s.of, LSN: lsn,
+		CommitTime: time.UnixMicro(1_700_000_000_123_456)})
 }
 
-func (s *transactional) close() {
-	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	defer cancel()
-	require.NoError(s.t, s.sink.Close(ctx))
-	s.reports.requireOnce(s.t)
-}
-
-// requireSeen wants the numbered messages 0 to n-1, once each, ascending in each partition. A commit cannot be undone any more when it is
-// reported, but its markers may still be on their way to the partitions.
+// requireSeen wants the numbered messages 0 to n-1, once each, ascending in each partition. A
+// commit cannot be undone any more when it is reported, but its markers may still be on their way
+// to the partitions.
 func requireSeen(t *testing.T, subject TransactionalSubject, n int) {
 	t.Helper()
 	records := subject.Seen(t)
 	for late := time.Now().Add(Patience); len(records) < n && time.Now().Before(late); {
 		records = subject.Seen(t)
 	}
-	last, seen := map[int32]int{}, map[int]bool{}
-	for _, r := range records {
-		i := number(t, r.Value)
-		require.False(t, seen[i], "%d is seen twice", i)
-		before, follows := last[r.Partition]
-		require.True(t, !follows || before < i, "partition %d: %d follows %d", r.Partition, i, before)
-		last[r.Partition], seen[i] = i, true
-	}
-	require.Len(t, seen, n)
+	requireNumbered(t, records, n)
 }
 
 func showsNothingBeforeTheBoundary(t *testing.T, subject TransactionalSubject) {
 	s := begin(t, subject, subject.Source)
 	require.Zero(t, s.start)
 	ms := numbered(subject.Topic, 100)
-	s.write(ms[:60])
+	s.publish(ms[:60]...)
 	require.Empty(t, subject.Seen(t))
-	s.write(ms[60:])
+	s.publish(ms[60:]...)
 	require.Empty(t, subject.Seen(t))
 	s.boundary(1000)
 	s.untilCommitted(1000)
@@ -211,9 +184,10 @@ func beginsAtTheStoredPosition(t *testing.T, subject TransactionalSubject) {
 		if i > 0 {
 			require.Equal(t, subject.Source, s.start.Source)
 			require.Equal(t, end-0x10, s.start.LSN)
-			require.True(t, s.start.CommitTime.Equal(time.UnixMicro(1_700_000_000_123_456)), s.start.CommitTime)
+			require.True(t, s.start.CommitTime.Equal(time.UnixMicro(1_700_000_000_123_456)),
+				s.start.CommitTime)
 		}
-		s.write(ms[i*10 : (i+1)*10])
+		s.publish(ms[i*10 : (i+1)*10]...)
 		s.boundary(end)
 		s.untilCommitted(end)
 		s.close()
@@ -237,10 +211,10 @@ func storesABoundaryWithoutMessages(t *testing.T, subject TransactionalSubject) 
 func beginShutsOutTheFormer(t *testing.T, subject TransactionalSubject) {
 	ms := numbered(subject.Topic, 20)
 	former := begin(t, subject, subject.Source)
-	former.write(ms[:10])
+	former.publish(ms[:10]...)
 	former.boundary(10)
 	former.untilCommitted(10)
-	former.write(ms[10:])
+	former.publish(ms[10:]...)
 
 	latter := begin(t, subject, subject.Source)
 	require.EqualValues(t, 10, latter.start.LSN)
@@ -251,7 +225,7 @@ func beginShutsOutTheFormer(t *testing.T, subject TransactionalSubject) {
 	})
 	requireSeen(t, subject, 10)
 
-	latter.write(ms[10:])
+	latter.publish(ms[10:]...)
 	latter.boundary(20)
 	latter.untilCommitted(20)
 	requireSeen(t, subject, 20)
@@ -262,11 +236,11 @@ func beginShutsOutTheFormer(t *testing.T, subject TransactionalSubject) {
 func beginAbortsWhatACrashLeftOpen(t *testing.T, subject TransactionalSubject) {
 	ms := numbered(subject.Topic, 20)
 	crashed := begin(t, subject, subject.Source)
-	crashed.write(ms[:10]) // and says nothing more
+	crashed.publish(ms[:10]...) // and says nothing more
 
 	s := begin(t, subject, subject.Source)
 	require.Zero(t, s.start)
-	s.write(ms)
+	s.publish(ms...)
 	s.boundary(20)
 	s.untilCommitted(20)
 	requireSeen(t, subject, 20)
@@ -278,10 +252,10 @@ func beginAbortsWhatACrashLeftOpen(t *testing.T, subject TransactionalSubject) {
 func closeAbortsWhatHasNoBoundary(t *testing.T, subject TransactionalSubject) {
 	ms := numbered(subject.Topic, 20)
 	s := begin(t, subject, subject.Source)
-	s.write(ms[:10])
+	s.publish(ms[:10]...)
 	s.boundary(10)
 	s.untilCommitted(10)
-	s.write(ms[10:])
+	s.publish(ms[10:]...)
 	s.close()
 	requireSeen(t, subject, 10)
 
@@ -293,7 +267,7 @@ func closeAbortsWhatHasNoBoundary(t *testing.T, subject TransactionalSubject) {
 func keepsSourcesApart(t *testing.T, subject TransactionalSubject) {
 	ms := numbered(subject.Topic, 20)
 	one := begin(t, subject, subject.Source)
-	one.write(ms[:10])
+	one.publish(ms[:10]...)
 	for _, change := range []func(*sink.Source){
 		func(s *sink.Source) { s.SystemID += "1" },
 		func(s *sink.Source) { s.Database += "_test" },

@@ -1,5 +1,7 @@
 // Package stdout is the sink that prints each message as one line of JSON. A message counts as delivered when the writer
 // has taken it, so this sink is for looking at, in demos and dry runs: a pipe promises nothing.
+//
+//	encode.go the line of a message
 package stdout
 
 import (

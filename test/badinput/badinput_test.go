@@ -119,7 +119,7 @@ func (m mistake) test(t *testing.T, s *site, answers *page) {
 			s.write(t)
 			d := s.start(t)
 			d.await(t, "streaming", func(l logLine) bool { return l.Message == "streaming started" })
-			d.stop(t)
+			d.Stop(t)
 			m.healed(t, s, &e)
 		}
 	}
@@ -146,12 +146,12 @@ func (m mistake) testRetry(t *testing.T, s *site, e *entry) {
 	unready.Detail = s.masked(unready.Detail)
 	e.retried(ended, unready)
 	if m.heal == nil {
-		d.stop(t)
+		d.Stop(t)
 		return
 	}
 	m.heal(t, s, ended.Next)
 	d.awaitReady(t, "readiness true", func(p probe) bool { return p.Code == 200 })
-	d.stop(t)
+	d.Stop(t)
 	m.healed(t, s, e)
 }
 

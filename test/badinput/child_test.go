@@ -1,25 +1,20 @@
 package badinput
 
 import (
-	"bufio"
-	"context"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-)
 
-// patience is how long anything may take before a test gives up on it.
-const patience = 2 * time.Minute
+	"github.com/postrider/postrider/test/parts"
+)
 
 // said is what a process that has ended said.
 type said struct {
@@ -36,30 +31,18 @@ type logLine struct {
 	Listen                                          string
 }
 
-// command prepares postrider in the site's directory, with nothing of this process's environment that could configure it.
-func (s *site) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, s.binary, args...)
-	cmd.Dir = s.dir
-	// A binary with the race detector otherwise rests for a second whenever it ends. It is started some hundred times here.
-	const race = "GORACE=atexit_sleep_ms=0"
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.dir, race}, s.env...)
-	return cmd
+// run starts postrider in the site's directory. Only the site's environment configures it.
+func (s *site) run(t *testing.T, args ...string) *parts.Relay {
+	t.Helper()
+	env := append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.dir, "GORACE=atexit_sleep_ms=0"}, s.env...)
+	return parts.StartRelay(t, parts.RelayConfig{Dir: s.dir, Env: env}, args...)
 }
 
 // exec runs postrider to its end.
 func (s *site) exec(t *testing.T, args ...string) said {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	cmd := s.command(ctx, args...)
-	var stdout, stderr strings.Builder
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
-	require.NoError(t, ctx.Err(), "postrider %s did not end by itself:\n%s", strings.Join(args, " "), stderr.String())
-	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
-		require.NoError(t, err)
-	}
-	out := said{code: cmd.ProcessState.ExitCode(), stdout: stdout.String(), stderr: stderr.String()}
+	p := s.run(t, args...)
+	out := said{code: p.Wait(t), stdout: p.Stdout.String(), stderr: p.Log.String()}
 	out.message, out.log = apart(t, out.stderr)
 	s.noSecret(t, out.stdout+out.stderr)
 	return out
@@ -86,78 +69,46 @@ func parseLine(t *testing.T, line string) (parsed logLine) {
 
 // daemon is a `postrider run` that goes on.
 type daemon struct {
-	cmd   *exec.Cmd
-	lines <-chan logLine // closed at the end of stderr
-	ended chan struct{}  // closed when the process is gone
-	url   string         // of the http listener
-
-	mu   sync.Mutex
-	text strings.Builder // all of stderr
+	*parts.Relay
+	url  string // of the http listener
+	read int    // bytes of the log that await has read
 }
 
 // start starts `postrider run`, and ends it with the test if the test does not.
 func (s *site) start(t *testing.T, args ...string) *daemon {
 	t.Helper()
-	d := &daemon{cmd: s.command(context.WithoutCancel(t.Context()), append([]string{"run"}, args...)...), ended: make(chan struct{})}
-	stderr, err := d.cmd.StderrPipe()
-	require.NoError(t, err)
-	require.NoError(t, d.cmd.Start())
-
-	lines := make(chan logLine, 10_000) // more than any test lets it write
-	d.lines = lines
-	go func() { // ends with the process's stderr; cleanup waits
-		defer close(d.ended)
-		defer close(lines)
-		d.read(stderr, lines)
-		_ = d.cmd.Wait() // its result is read from ProcessState
-	}()
+	d := &daemon{Relay: s.run(t, append([]string{"run"}, args...)...)}
 	t.Cleanup(func() {
-		_ = d.cmd.Process.Kill()
-		<-d.ended
+		d.Kill(t)
 		s.noSecret(t, d.stderr())
-		if t.Failed() {
-			t.Logf("postrider run said:\n%s", d.stderr())
-		}
 	})
 	d.url = "http://" + d.await(t, "the address of the listener", func(l logLine) bool { return l.Listen != "" }).Listen
 	return d
 }
 
-func (d *daemon) read(stderr io.Reader, lines chan<- logLine) {
-	scanner := bufio.NewScanner(stderr)
-	scanner.Buffer(nil, 1<<20)
-	for scanner.Scan() {
-		d.mu.Lock()
-		d.text.WriteString(scanner.Text() + "\n")
-		d.mu.Unlock()
-		var parsed logLine
-		if json.Unmarshal(scanner.Bytes(), &parsed) == nil {
-			lines <- parsed
-		}
-	}
-}
-
-func (d *daemon) stderr() string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.text.String()
-}
+func (d *daemon) stderr() string { return d.Log.String() }
 
 // await reads the log up to a line.
-func (d *daemon) await(t *testing.T, what string, is func(logLine) bool) logLine {
+func (d *daemon) await(t *testing.T, what string, is func(logLine) bool) (found logLine) {
 	t.Helper()
-	timeout := time.After(patience)
-	for {
-		select {
-		case l, ok := <-d.lines:
-			require.True(t, ok, "postrider ended before %s:\n%s", what, d.stderr())
-			if is(l) {
-				return l
+	parts.Await(t, what, func() (bool, error) {
+		running := d.Running() // before the log is read
+		for line := range bytes.Lines(d.Log.Bytes()[d.read:]) {
+			if line[len(line)-1] != '\n' {
+				break
 			}
-		case <-timeout:
-			require.Fail(t, "no log line", "%s did not come:\n%s", what, d.stderr())
+			d.read += len(line)
+			found = logLine{}
+			if json.Unmarshal(line, &found) == nil && is(found) {
+				return true, nil
+			}
 		}
-	}
+		if !running {
+			return false, errors.New("postrider ended:\n" + d.stderr())
+		}
+		return false, nil
+	})
+	return found
 }
 
 // probe is the answer of /readyz.
@@ -177,7 +128,7 @@ func (d *daemon) ready(t *testing.T) probe {
 
 func (d *daemon) get(t *testing.T, path string) (code int, body string) {
 	t.Helper()
-	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Timeout: parts.Patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Get(d.url + path)
 	require.NoError(t, err)
 	defer func() { _ = response.Body.Close() }()
@@ -189,18 +140,6 @@ func (d *daemon) get(t *testing.T, path string) (code int, body string) {
 func (d *daemon) awaitReady(t *testing.T, what string, is func(probe) bool) probe {
 	t.Helper()
 	var last probe
-	require.Eventually(t, func() bool { last = d.ready(t); return is(last) }, patience, 5*time.Millisecond, what)
+	require.Eventually(t, func() bool { last = d.ready(t); return is(last) }, parts.Patience, 5*time.Millisecond, what)
 	return last
-}
-
-// stop asks for a clean end.
-func (d *daemon) stop(t *testing.T) {
-	t.Helper()
-	require.NoError(t, d.cmd.Process.Signal(syscall.SIGTERM))
-	select {
-	case <-d.ended:
-		require.Zero(t, d.cmd.ProcessState.ExitCode(), d.stderr())
-	case <-time.After(patience):
-		require.Fail(t, "postrider did not stop", d.stderr())
-	}
 }

@@ -107,5 +107,5 @@ func TestUnknownVariable_IsAWarningWithTheNearestName(t *testing.T) {
 	// The listener comes after it.
 	require.Contains(t, d.stderr(), `"level":"warn"`)
 	require.Contains(t, d.stderr(), "POSTRIDER_SLOT_NMAE is not a key and is ignored; did you mean POSTRIDER_SLOT_NAME?")
-	d.stop(t)
+	d.Stop(t)
 }

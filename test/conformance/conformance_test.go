@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/postrider/postrider/test/parts"
 )
 
 // workers run cases at the same time, each on a database of its own.
@@ -111,7 +113,7 @@ func (s *suite) tell(t *testing.T, g *golden) {
 
 // check runs one case and judges it.
 func (w *worker) check(g *golden) verdict {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), parts.Patience)
 	defer cancel()
 	var v verdict
 	if got, err := w.run(ctx, g); err != nil {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/rs/zerolog"
@@ -18,9 +17,6 @@ import (
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/test/parts"
 )
-
-// patience bounds every wait for something that takes milliseconds.
-const patience = 2 * time.Minute
 
 // markerPrefix is of the logical messages that say how far the statements of a case have been streamed.
 const markerPrefix = "conformance"
@@ -47,7 +43,7 @@ type database struct {
 // newDatabase makes one that is dropped at the end of the test.
 func newDatabase(t *testing.T) *database {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), parts.Patience)
 	defer cancel()
 	made := parts.Postgres(t, "17")
 	// What the tables of the recordings take from contrib.
@@ -65,7 +61,7 @@ func newDatabase(t *testing.T) *database {
 }
 
 func (db *database) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), parts.Patience)
 	defer cancel()
 	db.end()
 	db.ended.Wait()

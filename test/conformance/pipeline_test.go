@@ -19,6 +19,7 @@ import (
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/slot"
 	"github.com/postrider/postrider/slot/partition"
+	"github.com/postrider/postrider/test/parts"
 )
 
 // pipeline is what makes messages of the events of one case. It is put together as run does it, but on a stream that other cases use too.
@@ -63,7 +64,7 @@ func newPipeline(ctx context.Context, cfg config.Config, db *database) (*pipelin
 
 // describe and home are called by the router: before the stream is followed, and then by its goroutine only.
 func (p *pipeline) describe(oid, _ uint32) (*router.Table, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), parts.Patience)
 	defer cancel()
 	var document []byte
 	if err := p.db.side.QueryRow(ctx, router.DescribeSQL, oid).Scan(&document); err != nil {
@@ -73,7 +74,7 @@ func (p *pipeline) describe(oid, _ uint32) (*router.Table, error) {
 }
 
 func (p *pipeline) home(ev *replication.Event) (string, pglogrepl.LSN, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), parts.Patience)
 	defer cancel()
 	return p.assigner.Assign(ctx, p.db.side, partition.FirstRow{Relation: ev.Relation, LSN: ev.LSN, XID: ev.XID, Index: ev.Index})
 }

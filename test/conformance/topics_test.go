@@ -58,7 +58,7 @@ func newTopics(t *testing.T, cases []*golden) *topics {
 	for topic, n := range partitions {
 		byCount[n] = append(byCount[n], topic)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), parts.Patience)
 	defer cancel()
 	var made []string
 	for n, names := range byCount {
@@ -156,7 +156,7 @@ func (ts *topics) open(ctx context.Context, cfg kafka.Config) error {
 
 func (ts *topics) closeSink() {
 	if ts.sink != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), parts.Patience)
 		defer cancel()
 		_ = ts.sink.Close(ctx)
 		ts.sink = nil

@@ -3,9 +3,7 @@ package diagnosis
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/internal/cli"
-	"github.com/postrider/postrider/internal/embedded/child"
 	"github.com/postrider/postrider/test/parts"
 )
 
@@ -90,7 +87,7 @@ func within(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	go func() { ended <- cli.Main(p) }()
 	select {
 	case code = <-ended:
-	case <-time.After(patience):
+	case <-time.After(parts.Patience):
 		require.FailNow(t, "postrider "+strings.Join(args, " ")+" does not end")
 	}
 	return code, out.String(), errs.String()
@@ -120,56 +117,18 @@ func (s *site) check(t *testing.T, cause *regexp.Regexp) said {
 	return out
 }
 
-// process is a command that streams.
-type process struct {
-	*child.Process
-	output child.Output
-}
-
-func (p *process) printed() string { return p.output.String() }
-
-// start runs the binary; what still runs at the end of the test is killed.
-func (s *site) start(t *testing.T, command string) *process {
+// start runs a command of the binary.
+func (s *site) start(t *testing.T, command string) *parts.Relay {
 	t.Helper()
-	p := &process{}
-	cmd := exec.Command(parts.Binary(t), append(strings.Fields(command), "--config", s.file)...)
-	cmd.Dir = filepath.Dir(s.file)
-	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "POSTRIDER_") && !strings.HasPrefix(v, "PG") {
-			cmd.Env = append(cmd.Env, v)
-		}
-	}
-	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0")
-	cmd.Stdout, cmd.Stderr = &p.output, &p.output
-	cmd.SysProcAttr = &syscall.SysProcAttr{}
-	var err error
-	p.Process, err = child.Start(cmd, syscall.SIGKILL)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		require.NoError(t, p.Signal(syscall.SIGKILL))
-		<-p.Done
-		if t.Failed() {
-			t.Logf("postrider %s printed\n%s", command, p.printed())
-		}
-		require.NotContains(t, p.printed(), "WARNING: DATA RACE")
-	})
-	return p
+	return parts.StartRelay(t, parts.RelayConfig{Dir: filepath.Dir(s.file), OneLog: true},
+		append(strings.Fields(command), "--config", s.file)...)
 }
 
 // stop ends it in order, if it still runs, and returns the exit code.
-func (p *process) stop(t *testing.T) int {
+func stop(t *testing.T, p *parts.Relay) int {
 	t.Helper()
 	require.NoError(t, p.Signal(syscall.SIGTERM))
-	select {
-	case <-p.Done:
-	case <-time.After(patience):
-		require.FailNow(t, "it does not stop", p.printed())
-	}
-	if exit := new(exec.ExitError); errors.As(p.Err, &exit) {
-		return exit.ExitCode()
-	}
-	require.NoError(t, p.Err)
-	return 0
+	return p.Wait(t)
 }
 
 // watch waits until a command has named the cause, or has ended.
@@ -179,15 +138,15 @@ func (s *site) watch(t *testing.T, command string, cause *regexp.Regexp) said {
 	var out said
 	await(t, command+" to name "+cause.String(), func() bool {
 		ended := !p.Running() // before what it has printed is read
-		out = heard(p.printed(), cause)
+		out = heard(p.Log.String(), cause)
 		return ended || out.next != ""
 	})
 	running := p.Running()
-	out.code = p.stop(t)
+	out.code = stop(t, p)
 	if running {
 		out.code = -1
 	}
-	out = said{out.code, heard(p.printed(), cause).text, out.next}
+	out = said{out.code, heard(p.Log.String(), cause).text, out.next}
 	return out
 }
 
@@ -220,10 +179,10 @@ func (s *site) streamsNow(t *testing.T) {
 	t.Helper()
 	p := s.start(t, run)
 	await(t, "a relay that streams", func() bool {
-		require.True(t, p.Running(), p.printed())
-		return strings.Contains(p.printed(), `"message":"streaming started"`)
+		require.True(t, p.Running(), p.Log.String())
+		return strings.Contains(p.Log.String(), `"message":"streaming started"`)
 	})
-	require.Zero(t, p.stop(t), p.printed())
+	require.Zero(t, stop(t, p), p.Log.String())
 }
 
 // nextOf is what stands behind "next:" in what a command prints for people.

@@ -20,9 +20,6 @@ import (
 	"github.com/postrider/postrider/test/parts"
 )
 
-// patience bounds every wait for what takes a second or two; with the race detector it takes longer.
-const patience = 2 * time.Minute
-
 // site is an installation that a condition breaks: a database, a broker and a configuration.
 type site struct {
 	*parts.Database
@@ -146,7 +143,7 @@ func closedPort(t *testing.T) string {
 // await waits until done returns true.
 func await(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(parts.Patience)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for !done() {

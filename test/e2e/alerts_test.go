@@ -133,7 +133,7 @@ func requireNoSecret(t testing.TB, r *relay) {
 		require.NoError(t, response.Body.Close())
 		require.NotContains(t, string(b), secretPath, path)
 	}
-	require.NotContains(t, r.log.String()+r.stdout.String(), secretPath)
+	require.NotContains(t, r.Log.String()+r.Stdout.String(), secretPath)
 }
 
 func TestAlerts_TellOfABrokerThatIsDownAndThatItIsBack(t *testing.T) {
@@ -186,9 +186,9 @@ delivery_timeout = "20s"
 	s.awaitConfirmed(t, r)
 	require.Equal(t, 2, s.count(t, topic))
 	told := len(p.words())
-	r.stop(t)
+	r.Stop(t)
 	require.Len(t, p.words(), told, "the end of the process is no news")
-	require.NotContains(t, r.log.String(), secretPath)
+	require.NotContains(t, r.Log.String(), secretPath)
 }
 
 // A long transaction holds WAL, of which both receivers are to be told, and the webhook never answers. Rows flow all the same.
@@ -217,8 +217,8 @@ func TestAlerts_AWebhookThatHangsDelaysNothing(t *testing.T) {
 	}
 	require.Equal(t, "extended", status)
 
-	await(t, "a request that hangs", func() (bool, error) { return hangs.has("firing info PostriderSlotExtended"), nil })
-	await(t, "what the command was given", func() (bool, error) {
+	parts.Await(t, "a request that hangs", func() (bool, error) { return hangs.has("firing info PostriderSlotExtended"), nil })
+	parts.Await(t, "what the command was given", func() (bool, error) {
 		b, err := os.ReadFile(told)
 		if os.IsNotExist(err) {
 			return false, nil
@@ -231,13 +231,13 @@ func TestAlerts_AWebhookThatHangsDelaysNothing(t *testing.T) {
 		s.awaitConfirmed(t, r)
 		require.Equal(t, n, s.count(t, topic))
 		if n < 3 {
-			await(t, "another request that hangs", func() (bool, error) { return len(hangs.words()) > requests, nil })
+			parts.Await(t, "another request that hangs", func() (bool, error) { return len(hangs.words()) > requests, nil })
 		}
 	}
 	require.Equal(t, 1, r.state(t).Sessions)
-	require.Contains(t, r.awaitLog(t, "notification not sent")["error"], "no answer within 2s")
+	require.Contains(t, r.AwaitLog(t, "notification not sent")["error"], "no answer within 2s")
 	requireNoSecret(t, r)
-	r.stop(t)
+	r.Stop(t)
 	b, err := os.ReadFile(told)
 	require.NoError(t, err)
 	require.NotContains(t, string(b), "resolved", "the end of the process is no news")
@@ -258,8 +258,8 @@ func TestAlerts_ARelayThatHaltsTellsSoBeforeItEnds(t *testing.T) {
 	p := newPager(t, false)
 	r := s.run(t, map[string]string{"POSTRIDER_ALERTS_WEBHOOK": p.url})
 	s.do(t, `INSERT INTO outbox (aggregate_type, aggregate_id, payload) VALUES ('order', NULL, '{}')`)
-	require.Equal(t, 1, r.wait(t))
+	require.Equal(t, 1, r.Wait(t))
 	require.Equal(t, []string{"firing critical PostriderNotReady"}, p.words())
 	require.Contains(t, p.notifications()[0].Alerts[0].Annotations["summary"], "aggregate_id")
-	require.NotContains(t, r.log.String(), secretPath)
+	require.NotContains(t, r.Log.String(), secretPath)
 }

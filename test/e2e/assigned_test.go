@@ -300,13 +300,13 @@ func (a *assigned) relayed(t *testing.T, decisions []string) (left []string) {
 	for {
 		a.write(t)
 		r := a.launch(t)
-		await(t, "a relay that is through, or has halted", func() (bool, error) { return !r.Running() || a.confirmed(t) >= target, nil })
+		parts.Await(t, "a relay that is through, or has halted", func() (bool, error) { return !r.Running() || a.confirmed(t) >= target, nil })
 		if r.Running() {
-			r.stop(t)
+			r.Stop(t)
 			return decisions
 		}
-		require.Equal(t, 78, r.wait(t), "exit code")
-		said := r.log.String()
+		require.Equal(t, 78, r.Wait(t), "exit code")
+		said := r.Log.String()
 		said = said[strings.LastIndex(said, "postrider: "):]
 		require.NotEmpty(t, decisions, "%s", said)
 		for _, part := range []string{"(OID ", "row ", "of transaction ", "which commits at ", "is not known", "WAL:", "next:", "publish_via_partition_root"} {

@@ -37,9 +37,9 @@ type audited struct {
 func (s *shop) audit(t testing.TB, args ...string) (audited, int) {
 	t.Helper()
 	p := start(t, s.environment(), append([]string{"audit", "--json", "--config", s.file}, args...)...)
-	code := p.wait(t)
+	code := p.Wait(t)
 	var r audited
-	require.NoError(t, json.Unmarshal(p.stdout.Bytes(), &r), "%s\n%s", p.stdout.String(), p.log.String())
+	require.NoError(t, json.Unmarshal(p.Stdout.Bytes(), &r), "%s\n%s", p.Stdout.String(), p.Log.String())
 	return r, code
 }
 
@@ -87,7 +87,7 @@ route.topic.replacement = %q
 			auditedKeys, from, from+rowsAtOnce-1))
 	}
 	g.awaitConfirmed(t, r)
-	r.stop(t)
+	r.Stop(t)
 	g.records = make([][]*kgo.Record, partitions)
 	for _, record := range g.All(t, g.topic) {
 		g.records[record.Partition] = append(g.records[record.Partition], record)
@@ -148,7 +148,7 @@ func TestAudit_FindsEachKindOfFault(t *testing.T) {
 		"a good run": {func(r [][]*kgo.Record) [][]*kgo.Record { return r }, func(*audit.Report) {}},
 		"a record dropped": {
 			func(r [][]*kgo.Record) [][]*kgo.Record { r[p] = slices.Delete(r[p], 10, 11); return r },
-			func(v *audit.Report) { v.Lost, v.TornTransactions = 1, 1 },
+			func(v *audit.Report) { v.Lost, v.PartialTransactions = 1, 1 },
 		},
 		"half a transaction dropped": {
 			func(r [][]*kgo.Record) [][]*kgo.Record {
@@ -158,7 +158,7 @@ func TestAudit_FindsEachKindOfFault(t *testing.T) {
 				}
 				return r
 			},
-			func(v *audit.Report) { v.Lost, v.TornTransactions = 3, 1 },
+			func(v *audit.Report) { v.Lost, v.PartialTransactions = 3, 1 },
 		},
 		"a run repeated": {
 			func(r [][]*kgo.Record) [][]*kgo.Record { r[p] = slices.Insert(r[p], 20, r[p][8:20]...); return r },
@@ -227,7 +227,7 @@ func TestAudit_FindsEachKindOfFault(t *testing.T) {
 			require.Equal(t, "faults", v.Result)
 			require.NotEmpty(t, examples)
 			for _, e := range examples {
-				if e.Kind != audit.TornTransaction {
+				if e.Kind != audit.PartialTransaction {
 					require.NotEmpty(t, e.ID)
 					require.Len(t, e.KeyHash, 12)
 				}
@@ -247,8 +247,8 @@ func TestAudit_TakesTheTopicsOfTheConfiguration(t *testing.T) {
 
 	// What a person reads.
 	p := start(t, g.environment(), "audit", "--config", g.file)
-	require.Zero(t, p.wait(t))
-	require.Contains(t, p.stdout.String(), "clean: every row arrived exactly once, in order")
+	require.Zero(t, p.Wait(t))
+	require.Contains(t, p.Stdout.String(), "clean: every row arrived exactly once, in order")
 
 	// A row that is not published yet is lost, unless the newest are left out.
 	var until time.Time
@@ -257,7 +257,7 @@ func TestAudit_TakesTheTopicsOfTheConfiguration(t *testing.T) {
 	v, code = g.audit(t)
 	require.Equal(t, 1, code)
 	require.EqualValues(t, 1, v.Lost)
-	require.Zero(t, v.TornTransactions)
+	require.Zero(t, v.PartialTransactions)
 	v, code = g.audit(t, "--until", until.Format(time.RFC3339Nano))
 	require.Zero(t, code)
 	require.EqualValues(t, 1, v.NotJudged)
@@ -298,8 +298,8 @@ func TestAudit_WorksOnWhateverARelayWrites(t *testing.T) {
 	} {
 		v, code := g.audit(t, args...)
 		require.Equal(t, 1, code, name)
-		require.EqualValues(t, []int64{auditedRows, auditedRows - 1, 1, 1}, []int64{v.Written, v.Delivered, v.Lost, v.TornTransactions}, name)
-		require.Zero(t, v.Phantom+v.OutOfOrder+v.Duplicated+v.PartitionChanges+v.TornReplays, name)
+		require.EqualValues(t, []int64{auditedRows, auditedRows - 1, 1, 1}, []int64{v.Written, v.Delivered, v.Lost, v.PartialTransactions}, name)
+		require.Zero(t, v.Phantom+v.OutOfOrder+v.Duplicated+v.PartitionChanges+v.PartialReplays, name)
 		require.Equal(t, idOf(left), v.Examples[0].ID, name)
 	}
 	dead := g.publish(t, [][]*kgo.Record{{left, {Key: left.Key, Headers: []kgo.RecordHeader{{Key: "id", Value: []byte("of another table")}}}}})
@@ -347,7 +347,7 @@ route.topic.replacement = %q
 	r := g.run(t)
 	g.do(t, fmt.Sprintf(`INSERT INTO outbox (id, aggregate_id, written, payload) SELECT n, n %% %d, n, '{}' FROM generate_series(1, %d) n`, keys, rows))
 	g.awaitConfirmed(t, r)
-	r.stop(t)
+	r.Stop(t)
 	records := make([][]*kgo.Record, partitions)
 	for _, record := range g.All(t, g.topic) {
 		records[record.Partition] = append(records[record.Partition], record)
@@ -401,7 +401,7 @@ CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert', publish_
 		SELECT 'order', 'a', CASE WHEN n < 5 THEN '2019-01-01'::timestamptz ELSE now() END + n * interval '1 s' FROM generate_series(1, 10) n`)
 	v, code := s.audit(t, "--topic", topic)
 	require.Equal(t, 1, code)
-	require.EqualValues(t, []int64{10, 10, 0}, []int64{v.Written, v.Lost, v.TornTransactions})
+	require.EqualValues(t, []int64{10, 10, 0}, []int64{v.Written, v.Lost, v.PartialTransactions})
 
 	role := parts.Unique("reader")
 	s.do(t, "CREATE ROLE "+role+" LOGIN PASSWORD 'x'")
@@ -418,6 +418,6 @@ CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert', publish_
 	env := s.environment()
 	env["POSTRIDER_POSTGRES_URL"] = u.String()
 	p := start(t, env, "audit", "--topic", topic, "--config", s.file)
-	require.Equal(t, 77, p.wait(t), p.log.String())
-	require.Contains(t, p.log.String(), `GRANT SELECT ON "public"."outbox" TO "`+role+`"`)
+	require.Equal(t, 77, p.Wait(t), p.Log.String())
+	require.Contains(t, p.Log.String(), `GRANT SELECT ON "public"."outbox" TO "`+role+`"`)
 }

@@ -38,7 +38,7 @@ route.topic.replacement = %q
 			FROM generate_series(%d, %d) n`, keys, n*rows/transactions, (n+1)*rows/transactions-1))
 	}
 	s.awaitConfirmed(b, r)
-	r.stop(b)
+	r.Stop(b)
 	for b.Loop() {
 		before := childrenCPU(b)
 		v, code := s.audit(b)

@@ -93,7 +93,7 @@ route.topic.replacement = %q
 	require.NoError(t, <-errs)
 	require.Empty(t, errs)
 	g.awaitConfirmed(t, r)
-	r.stop(t)
+	r.Stop(t)
 	g.records = make([][]*kgo.Record, partitions)
 	for _, record := range g.All(t, g.topic) {
 		g.records[record.Partition] = append(g.records[record.Partition], record)
@@ -220,10 +220,10 @@ func TestAudit_JudgesTheOrderOfCommits(t *testing.T) {
 	v, code := g.audit(t, "--topic", g.publish(t, tear(t, g.records, torn)))
 	require.Equal(t, 1, code)
 	require.True(t, v.TransactionsJudged)
-	require.EqualValues(t, []int64{torn, torn, 0, 0}, []int64{v.Lost, v.TornTransactions, v.OutOfOrder, v.Duplicated})
+	require.EqualValues(t, []int64{torn, torn, 0, 0}, []int64{v.Lost, v.PartialTransactions, v.OutOfOrder, v.Duplicated})
 
 	g.do(t, "UPDATE outbox SET seen = true WHERE number % 3 = 0") // which gives them another xmin
-	await(t, "statistics of the updates", func() (changed bool, err error) {
+	parts.Await(t, "statistics of the updates", func() (changed bool, err error) {
 		err = g.sql.QueryRow(t.Context(), "SELECT n_tup_upd > 0 FROM pg_stat_all_tables WHERE relname = 'outbox'").Scan(&changed)
 		return changed, err
 	})
@@ -250,14 +250,14 @@ func TestAudit_JudgesTheOrderOfCommits(t *testing.T) {
 	v, code = g.audit(t, "--topic", bare, "--require-order")
 	require.Equal(t, []any{1, "not proven"}, []any{code, v.Result})
 	p := start(t, g.environment(), "audit", "--config", g.file, "--topic", bare)
-	require.Zero(t, p.wait(t))
-	require.Contains(t, p.stdout.String(), "out of order       not judged  no record says when its row was committed")
-	require.Contains(t, p.stdout.String(), "clean: every row arrived exactly once, order not judged")
+	require.Zero(t, p.Wait(t))
+	require.Contains(t, p.Stdout.String(), "out of order       not judged  no record says when its row was committed")
+	require.Contains(t, p.Stdout.String(), "clean: every row arrived exactly once, order not judged")
 
 	// A column that the user names has no such order here, and the report says whose it is.
 	p = start(t, g.environment(), "audit", "--config", g.file, "--order-by", "created_at")
-	require.Equal(t, 1, p.wait(t))
-	require.Contains(t, p.stdout.String(), "by created_at, as --order-by says")
+	require.Equal(t, 1, p.Wait(t))
+	require.Contains(t, p.Stdout.String(), "by created_at, as --order-by says")
 
 	// Faults are found wherever it says that it judges.
 	_, _, each := contention()
@@ -293,12 +293,12 @@ func TestAudit_CallsNothingLostThatRetentionMayHaveRemoved(t *testing.T) {
 	require.NoError(t, err)
 	v, code := g.audit(t)
 	require.Equal(t, []any{1, "not proven", []string{g.topic}}, []any{code, v.Result, v.Removed})
-	require.EqualValues(t, []int64{0, 0, 5}, []int64{v.Lost, v.TornTransactions, v.NotFound})
+	require.EqualValues(t, []int64{0, 0, 5}, []int64{v.Lost, v.PartialTransactions, v.NotFound})
 
 	p := start(t, g.environment(), "audit", "--config", g.file)
-	require.Equal(t, 1, p.wait(t))
-	require.Contains(t, p.stdout.String(), "lost               not judged  5 rows are in no topic")
-	require.Contains(t, p.stdout.String(), "not proven: 5 rows are in no topic, and may have been removed")
+	require.Equal(t, 1, p.Wait(t))
+	require.Contains(t, p.Stdout.String(), "lost               not judged  5 rows are in no topic")
+	require.Contains(t, p.Stdout.String(), "not proven: 5 rows are in no topic, and may have been removed")
 }
 
 // Partitions that are added move keys.
@@ -320,11 +320,11 @@ route.topic.replacement = %q
 		r := g.run(t)
 		g.do(t, fmt.Sprintf(write, keys, rows/2))
 		g.awaitConfirmed(t, r)
-		r.stop(t)
+		r.Stop(t)
 		if n == 0 {
 			_, err := kadm.NewClient(g.Client(t)).CreatePartitions(t.Context(), 3, g.topic)
 			require.NoError(t, err)
-			await(t, "five partitions", func() (bool, error) { return g.Partitions(t, g.topic) == 5, nil })
+			parts.Await(t, "five partitions", func() (bool, error) { return g.Partitions(t, g.topic) == 5, nil })
 		}
 	}
 	v, code := g.audit(t)

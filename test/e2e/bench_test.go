@@ -43,11 +43,11 @@ type benchReport struct {
 }
 
 // requireBench wants one JSON object with clean audits.
-func requireBench(t testing.TB, p *process, workloads int) benchReport {
+func requireBench(t testing.TB, p *parts.Relay, workloads int) benchReport {
 	t.Helper()
-	require.Zero(t, p.wait(t), "exit code")
+	require.Zero(t, p.Wait(t), "exit code")
 	var r benchReport
-	require.NoError(t, json.Unmarshal(p.stdout.Bytes(), &r), "stdout: %s", p.stdout.String())
+	require.NoError(t, json.Unmarshal(p.Stdout.Bytes(), &r), "stdout: %s", p.Stdout.String())
 	require.Len(t, r.Workloads, workloads)
 	require.Positive(t, r.Cores)
 	require.NotEmpty(t, r.Version)
@@ -72,9 +72,9 @@ func TestBench_DrainsABacklogOnPartsOfItsOwnAndLeavesNothing(t *testing.T) {
 	dir, env := temporary(t)
 	p := start(t, env, "bench", "drain", "--rows", "10000", "--tx", "1,all", "--size", "200", "--runs", "2", "--json")
 	var pids []int
-	await(t, "the relay of the second workload", func() (bool, error) {
+	parts.Await(t, "the relay of the second workload", func() (bool, error) {
 		pids = descendants(t, p.PID)
-		return strings.Contains(p.log.String(), "all rows per transaction") || !p.Running(), nil
+		return strings.Contains(p.Log.String(), "all rows per transaction") || !p.Running(), nil
 	})
 	r := requireBench(t, p, 2)
 	for _, w := range r.Workloads {
@@ -93,11 +93,11 @@ func TestBench_DrainsABacklogOnPartsOfItsOwnAndLeavesNothing(t *testing.T) {
 	requireNothingLeft(t, dir, pids)
 
 	saved := filepath.Join(t.TempDir(), "bench.json")
-	require.NoError(t, os.WriteFile(saved, p.stdout.Bytes(), 0o600))
+	require.NoError(t, os.WriteFile(saved, p.Stdout.Bytes(), 0o600))
 	tables := start(t, nil, "bench", "report", saved)
-	require.Zero(t, tables.wait(t))
-	require.Contains(t, tables.stdout.String(), "| rows per transaction | payload |")
-	require.Contains(t, tables.stdout.String(), "audit: written 40000, delivered 40000, lost 0, duplicated 0, out of order 0")
+	require.Zero(t, tables.Wait(t))
+	require.Contains(t, tables.Stdout.String(), "| rows per transaction | payload |")
+	require.Contains(t, tables.Stdout.String(), "audit: written 40000, delivered 40000, lost 0, duplicated 0, out of order 0")
 }
 
 func TestBench_MeasuresFromTheIntendedTimeAndFromTheCommit(t *testing.T) {
@@ -132,7 +132,7 @@ func newYours(t *testing.T) yours {
 	return yours{newCluster(t), parts.Postgres(t, parts.AnyVersion), parts.Unique("bench")}
 }
 
-func (y yours) start(t *testing.T, args ...string) *process {
+func (y yours) start(t *testing.T, args ...string) *parts.Relay {
 	_, env := temporary(t)
 	return start(t, env, append(append([]string{"bench"}, args...), "--name", y.name, "--postgres", y.db.DSN(), "--kafka", y.list())...)
 }
@@ -152,7 +152,7 @@ func (y yours) requireNothingLeft(t *testing.T) {
 	require.Empty(t, y.left(t))
 	for _, aggregate := range []string{"order", "payment", "customer", "shipment"} {
 		topic := y.name + ".0.0." + aggregate
-		await(t, "the end of topic "+topic, func() (bool, error) { return y.Partitions(t, topic) == 0, nil })
+		parts.Await(t, "the end of topic "+topic, func() (bool, error) { return y.Partitions(t, topic) == 0, nil })
 	}
 }
 
@@ -169,16 +169,16 @@ func TestBench_RemovesWhatItMadeAndRefusesWhatItDidNot(t *testing.T) {
 	} {
 		y.db.Exec(t, thing.make)
 		p := y.start(t, "drain", "--rows", "2000")
-		require.Equal(t, 1, p.wait(t), "exit code")
-		require.Contains(t, p.log.String(), thing.what+` "`+y.name+`" exists already`)
-		require.Contains(t, p.log.String(), "choose another --name")
+		require.Equal(t, 1, p.Wait(t), "exit code")
+		require.Contains(t, p.Log.String(), thing.what+` "`+y.name+`" exists already`)
+		require.Contains(t, p.Log.String(), "choose another --name")
 		require.Equal(t, []string{thing.what + " " + y.name}, y.left(t))
 		y.db.Exec(t, thing.drop)
 	}
 	y.CreateTopic(t, y.name+".0.0.payment", 1, nil)
 	p := y.start(t, "drain", "--rows", "2000")
-	require.Equal(t, 1, p.wait(t), "exit code")
-	require.Contains(t, p.log.String(), `topic "`+y.name+`.0.0.payment" exists already`)
+	require.Equal(t, 1, p.Wait(t), "exit code")
+	require.Contains(t, p.Log.String(), `topic "`+y.name+`.0.0.payment" exists already`)
 	require.Empty(t, y.left(t))
 	require.Equal(t, int32(1), y.Partitions(t, y.name+".0.0.payment"))
 }
@@ -187,12 +187,12 @@ func TestBench_RemovesWhatItMadeWhenInterrupted(t *testing.T) {
 	t.Parallel()
 	y := newYours(t)
 	p := y.start(t, "rate", "--rate", "100", "--duration", "10m", "--json")
-	await(t, "rows under way", func() (bool, error) {
+	parts.Await(t, "rows under way", func() (bool, error) {
 		return y.Partitions(t, y.name+".0.0.order") > 0 && y.EndOffsets(t, y.name+".0.0.order")[0] > 0 || !p.Running(), nil
 	})
 	require.NoError(t, p.Signal(syscall.SIGINT))
-	require.Equal(t, 1, p.wait(t), "exit code")
-	require.Contains(t, p.log.String(), "interrupted")
+	require.Equal(t, 1, p.Wait(t), "exit code")
+	require.Contains(t, p.Log.String(), "interrupted")
 	y.requireNothingLeft(t)
 }
 
@@ -202,17 +202,17 @@ func TestBench_FailsWhenARowArrivesTwice(t *testing.T) {
 	y := newYours(t)
 	p := y.start(t, "rate", "--rate", "100", "--duration", "10s", "--json") // long enough to repeat a row meanwhile
 	topic := y.name + ".0.0.order"
-	await(t, "the first records", func() (bool, error) {
+	parts.Await(t, "the first records", func() (bool, error) {
 		return y.Partitions(t, topic) > 0 && y.EndOffsets(t, topic)[0] > 0 || !p.Running(), nil
 	})
 	first := y.Consume(t, topic, 1)[0]
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), parts.Patience)
 	defer cancel()
 	require.NoError(t, y.Client(t).ProduceSync(ctx, &kgo.Record{Topic: topic, Key: first.Key, Value: first.Value}).FirstErr())
 
-	require.Equal(t, 1, p.wait(t), "exit code")
+	require.Equal(t, 1, p.Wait(t), "exit code")
 	var r benchReport
-	require.NoError(t, json.Unmarshal(p.stdout.Bytes(), &r), "stdout: %s", p.stdout.String())
+	require.NoError(t, json.Unmarshal(p.Stdout.Bytes(), &r), "stdout: %s", p.Stdout.String())
 	require.Equal(t, int64(1), r.Workloads[0].Duplicated)
 	require.Zero(t, r.Workloads[0].Lost)
 	y.requireNothingLeft(t)
@@ -237,9 +237,9 @@ func TestBench_SaysWhatTheServerLacks(t *testing.T) {
 			_, err := parts.Connect(t, server.DSN()).Exec(t.Context(), lack.before)
 			require.NoError(t, err)
 			p := start(t, env, "bench", "drain", "--rows", "100", "--postgres", server.DSN(), "--kafka", c.list(), "--name", parts.Unique("bench"))
-			require.Equal(t, 78, p.wait(t), "exit code")
-			require.Contains(t, p.log.String(), lack.says)
-			require.Contains(t, p.log.String(), "ALTER SYSTEM SET")
+			require.Equal(t, 78, p.Wait(t), "exit code")
+			require.Contains(t, p.Log.String(), lack.says)
+			require.Contains(t, p.Log.String(), "ALTER SYSTEM SET")
 		})
 	}
 }

@@ -95,7 +95,7 @@ func (b *blamed) awaitCondition(t testing.TB, name, culprit string) (v health.Ve
 			t.Logf("the last verdict: %+v", v)
 		}
 	}()
-	await(t, name+" because of "+culprit, func() (bool, error) {
+	parts.Await(t, name+" because of "+culprit, func() (bool, error) {
 		var err error
 		if v, err = b.verdict(); err != nil {
 			return false, err
@@ -112,7 +112,7 @@ func (b *blamed) awaitCondition(t testing.TB, name, culprit string) (v health.Ve
 
 // exports tells whether /metrics has the line.
 func (b *blamed) exports(line string) (bool, error) {
-	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Timeout: parts.Patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Get(b.relay.url + "/metrics")
 	if err != nil {
 		return false, err
@@ -124,7 +124,7 @@ func (b *blamed) exports(line string) (bool, error) {
 
 // logsCulprit tells whether the log names the culprit of a condition that began.
 func (b *blamed) logsCulprit(culprit string) bool {
-	for text := range bytes.Lines(b.relay.log.Bytes()) {
+	for text := range bytes.Lines(b.relay.Log.Bytes()) {
 		var line struct{ Message, Culprit string }
 		if json.Unmarshal(text, &line) == nil && line.Message == "condition began" && line.Culprit == culprit {
 			return true
@@ -136,7 +136,7 @@ func (b *blamed) logsCulprit(culprit string) bool {
 // awaitOver waits until /status has none of the conditions.
 func (b *blamed) awaitOver(t testing.TB, names ...string) {
 	t.Helper()
-	await(t, "the end of "+strings.Join(names, ", "), func() (bool, error) {
+	parts.Await(t, "the end of "+strings.Join(names, ", "), func() (bool, error) {
 		v, err := b.verdict()
 		for _, c := range v.Conditions {
 			for _, name := range names {
@@ -153,12 +153,12 @@ func (b *blamed) awaitOver(t testing.TB, names ...string) {
 func (b *blamed) statusOfDatabase(t testing.TB, name string) (found health.Condition) {
 	t.Helper()
 	p := start(t, b.environment(), "status", "--json", "--config", b.file)
-	require.Zero(t, p.wait(t))
+	require.Zero(t, p.Wait(t))
 	var status struct {
 		Source  string
 		Verdict health.Verdict
 	}
-	require.NoError(t, json.Unmarshal(p.stdout.Bytes(), &status))
+	require.NoError(t, json.Unmarshal(p.Stdout.Bytes(), &status))
 	require.Equal(t, "database", status.Source)
 	for _, c := range status.Verdict.Conditions {
 		if c.Name == name {
@@ -191,7 +191,7 @@ func (b *blamed) postrider(t testing.TB, env map[string]string, args ...string) 
 	all := b.environment()
 	maps.Copy(all, env)
 	p := start(t, all, append(args, "--config", b.file)...)
-	require.Zero(t, p.wait(t), "postrider %s: %s", args, p.log.String())
+	require.Zero(t, p.Wait(t), "postrider %s: %s", args, p.Log.String())
 }
 
 // as opens a connection that calls itself by a name.
@@ -245,7 +245,7 @@ func TestBlame(t *testing.T) {
 		b := blame(t, server, newCluster(t), map[string]string{"POSTRIDER_SLOT_FAILOVER": "true"})
 		b.do(t, "SELECT pg_create_physical_replication_slot('standby1')", "ALTER SYSTEM SET synchronized_standby_slots = 'standby1'", "SELECT pg_reload_conf()")
 		// Each process reads the configuration again in its own time. A walsender that is made from now on has read it.
-		await(t, "a server that has read its configuration", func() (bool, error) {
+		parts.Await(t, "a server that has read its configuration", func() (bool, error) {
 			var gate string
 			err := b.Connect(t).QueryRow(t.Context(), "SHOW synchronized_standby_slots").Scan(&gate)
 			return gate == "standby1", err
@@ -256,7 +256,7 @@ func TestBlame(t *testing.T) {
 		wanted := regexp.MustCompile(`slot "standby1" of synchronized_standby_slots (is|has been) inactive.*, so PostgreSQL sends the relay nothing`)
 		var v health.Verdict
 		var c health.Condition
-		await(t, "the gate as the reason, once there is a session again", func() (bool, error) {
+		parts.Await(t, "the gate as the reason, once there is a session again", func() (bool, error) {
 			v, c = b.awaitCondition(t, health.StandbyGate, "standby slot standby1")
 			return wanted.MatchString(v.Reason), nil
 		})
@@ -267,7 +267,7 @@ func TestBlame(t *testing.T) {
 		b.typeNext(t, c, nil)
 		require.NotContains(t, c.Next[:strings.Index(c.Next, " -- ")], "ALTER SYSTEM", "a standby that may come back is not taken out of the list")
 		b.do(t, "SELECT pg_drop_replication_slot('standby1')")
-		await(t, "a standby that does not come back", func() (bool, error) {
+		parts.Await(t, "a standby that does not come back", func() (bool, error) {
 			_, c = b.awaitCondition(t, health.StandbyGate, "standby slot standby1")
 			return strings.Contains(c.Reason, "does not exist"), nil
 		})
@@ -333,17 +333,17 @@ func TestBlame(t *testing.T) {
 		b.do(t, "ALTER SYSTEM SET max_slot_wal_keep_size = '48MB'", "SELECT pg_reload_conf()")
 		b.writeWAL(t, 64)
 		var c health.Condition
-		await(t, "a slot that is over its limit", func() (bool, error) {
+		parts.Await(t, "a slot that is over its limit", func() (bool, error) {
 			v, c = b.awaitCondition(t, health.SlotNearLoss, culprit)
 			return strings.Contains(c.Reason, "can be lost at the next checkpoint: "), nil
 		})
 		require.Equal(t, health.Failing, v.State)
 		require.Equal(t, c.Reason, v.Reason)
 		require.Contains(t, v.Reason, b.list())
-		await(t, "the condition in the metrics", func() (bool, error) {
+		parts.Await(t, "the condition in the metrics", func() (bool, error) {
 			return b.exports(`postrider_health_condition{condition="PostriderSlotNearLoss",severity="critical",slot="` + b.slot + `"} 1`)
 		})
-		await(t, "the culprit in the log", func() (bool, error) { return b.logsCulprit(culprit), nil })
+		parts.Await(t, "the culprit in the log", func() (bool, error) { return b.logsCulprit(culprit), nil })
 		b.typeNext(t, c, nil)
 		b.awaitOver(t, health.SlotNearLoss)
 

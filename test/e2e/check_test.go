@@ -49,9 +49,9 @@ func (s *shop) check(t testing.TB, env map[string]string, args ...string) checke
 	all := s.environment()
 	maps.Copy(all, env)
 	p := start(t, all, append([]string{"check", "--config", s.file, "--json"}, args...)...)
-	code := p.wait(t)
+	code := p.Wait(t)
 	c := checked{code: code}
-	require.NoError(t, json.Unmarshal(p.stdout.Bytes(), &c), "%s%s", p.stdout.String(), p.log.String())
+	require.NoError(t, json.Unmarshal(p.Stdout.Bytes(), &c), "%s%s", p.Stdout.String(), p.Log.String())
 	require.Equal(t, code == 0, c.OK)
 	for _, f := range c.Findings {
 		if f.Severity == check.SeverityOK {
@@ -150,7 +150,7 @@ func TestCheck_FindsWhatIsWrongWithATopicAndSaysHowToMendIt(t *testing.T) {
 		require.Equal(t, want.severity, found[0].Severity, setting)
 		require.Equal(t, want.severity != check.SeverityError, c.OK, setting)
 		s.healTopic(t, found[0])
-		await(t, setting+" mended", func() (bool, error) { return s.check(t, nil, "--topic", topic).worst(want.code) == "", nil })
+		parts.Await(t, setting+" mended", func() (bool, error) { return s.check(t, nil, "--topic", topic).worst(want.code) == "", nil })
 	}
 }
 
@@ -179,7 +179,7 @@ func TestCheck_RunsBesideTheRelay(t *testing.T) {
 		OK       bool            `json:"ok"`
 		Findings []check.Finding `json:"findings"`
 	}
-	await(t, "the check of the page", func() (bool, error) {
+	parts.Await(t, "the check of the page", func() (bool, error) {
 		_, err := getJSON(r.url+"/api/check", &page)
 		return page.At != "", err
 	})
@@ -190,7 +190,7 @@ func TestCheck_RunsBesideTheRelay(t *testing.T) {
 	require.Empty(t, beside.of("physical_replication"))
 	require.Equal(t, check.SeverityOK, beside.worst("slot"))
 	require.Equal(t, 1, r.state(t).Sessions)
-	r.stop(t)
+	r.Stop(t)
 	require.Equal(t, "free", s.check(t, listen).of("http_listen")[0].Observed)
 }
 
@@ -205,7 +205,7 @@ func TestCheck_TellsTheConditionsOfTheRelayThatAnswers(t *testing.T) {
 	_, err = holder.Exec(t.Context(), "BEGIN; SELECT txid_current()")
 	require.NoError(t, err)
 	var held check.Finding
-	await(t, "the condition", func() (bool, error) {
+	parts.Await(t, "the condition", func() (bool, error) {
 		for _, f := range s.check(t, listen).of("PostriderHeldByTransaction") {
 			held = f
 		}
@@ -222,7 +222,7 @@ func TestCheck_TellsTheConditionsOfTheRelayThatAnswers(t *testing.T) {
 	require.Equal(t, check.SeverityWarning, held.Severity)
 	_, err = holder.Exec(t.Context(), "ROLLBACK")
 	require.NoError(t, err)
-	await(t, "its end", func() (bool, error) { return s.check(t, listen).worst(held.Code) == "", nil })
+	parts.Await(t, "its end", func() (bool, error) { return s.check(t, listen).worst(held.Code) == "", nil })
 }
 
 // From 17 on a standby that is down can keep everything from the relay.
@@ -233,7 +233,7 @@ func TestCheck_FindsAStandbyThatHoldsTheRelayBack(t *testing.T) {
 			s.do(t, "SELECT pg_create_logical_replication_slot('"+s.slot+"', 'pgoutput', false, false, true)",
 				"ALTER SYSTEM SET synchronized_standby_slots = 'gone'", "SELECT pg_reload_conf()")
 			var gate check.Finding
-			await(t, "the setting", func() (bool, error) {
+			parts.Await(t, "the setting", func() (bool, error) {
 				for _, f := range s.check(t, nil).of("PostriderStandbyGate") {
 					gate = f
 				}
@@ -245,7 +245,7 @@ func TestCheck_FindsAStandbyThatHoldsTheRelayBack(t *testing.T) {
 			for statement := range strings.SplitSeq(strings.TrimSuffix(fix, ";"), ";") {
 				s.do(t, statement)
 			}
-			await(t, "the gate to open", func() (bool, error) { return s.check(t, nil).worst("PostriderStandbyGate") == "", nil })
+			parts.Await(t, "the gate to open", func() (bool, error) { return s.check(t, nil).worst("PostriderStandbyGate") == "", nil })
 		})
 	}
 }
@@ -254,8 +254,8 @@ func TestCheck_FindsAStandbyThatHoldsTheRelayBack(t *testing.T) {
 func TestCheck_PrintsWhereToRead(t *testing.T) {
 	s := newShop(t, parts.AnyVersion, checkedSQL, "")
 	p := start(t, s.environment(), "check", "--config", s.file)
-	require.Zero(t, p.wait(t))
-	links := regexp.MustCompile(`(?m)^  see:      (\S+\.md)#\S+$`).FindAllStringSubmatch(p.stdout.String(), -1)
+	require.Zero(t, p.Wait(t))
+	links := regexp.MustCompile(`(?m)^  see:      (\S+\.md)#\S+$`).FindAllStringSubmatch(p.Stdout.String(), -1)
 	require.NotEmpty(t, links)
 	for _, l := range links {
 		_, err := os.Stat(filepath.Join("../..", l[1]))
@@ -282,16 +282,16 @@ func TestCheck_WarnsBeforeTheSlotIsLost(t *testing.T) {
 
 			r := s.run(t) // which is the fix
 			s.awaitConfirmed(t, r)
-			await(t, "the slot to move on", func() (bool, error) {
+			parts.Await(t, "the slot to move on", func() (bool, error) {
 				s.do(t, "CHECKPOINT") // with which the server says which transactions run: restart_lsn follows that
 				return s.check(t, nil).worst("PostriderSlotNearLoss") == "", nil
 			})
-			r.stop(t)
+			r.Stop(t)
 
 			s.do(t, "BEGIN", "INSERT INTO outbox (aggregate_type, aggregate_id, event_type) VALUES ('order', '1', 'Created')", "PREPARE TRANSACTION 'forgotten'")
 			held := map[string]string{"POSTRIDER_HEALTH_HELD_WARNING": "1ms"}
 			var f check.Finding
-			await(t, "the prepared transaction", func() (bool, error) {
+			parts.Await(t, "the prepared transaction", func() (bool, error) {
 				for _, f = range s.check(t, held).of("PostriderHeldByTransaction") {
 					return true, nil
 				}

@@ -33,13 +33,13 @@ func (c cluster) createTopics(t testing.TB, topics ...string) {
 	for _, topic := range topics {
 		if c.Partitions(t, topic) > 0 {
 			c.DeleteTopic(t, topic)
-			await(t, "the end of topic "+topic, func() (bool, error) { return c.Partitions(t, topic) == 0, nil })
+			parts.Await(t, "the end of topic "+topic, func() (bool, error) { return c.Partitions(t, topic) == 0, nil })
 		}
 		c.CreateTopic(t, topic, partitions, nil)
 	}
 	admin := kadm.NewClient(c.Client(t))
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), parts.Patience)
 		defer cancel()
 		_, err := admin.DeleteTopics(ctx, topics...)
 		require.NoError(t, err)

@@ -28,26 +28,26 @@ type compared struct {
 
 // startCompare starts postrider audit compare with a configuration of its own, beside a relay with that of the shop, and waits until it sees
 // what is committed.
-func (s *shop) startCompare(t testing.TB, config string, args ...string) *process {
+func (s *shop) startCompare(t testing.TB, config string, args ...string) *parts.Relay {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "compare.toml")
 	require.NoError(t, os.WriteFile(file, []byte(config), 0o600))
 	p := start(t, s.environment(), append([]string{"audit", "compare", "--config", file}, args...)...)
-	await(t, "the beginning of the comparison", func() (bool, error) {
+	parts.Await(t, "the beginning of the comparison", func() (bool, error) {
 		if !p.Running() {
 			return false, errors.New("the process has ended")
 		}
-		return strings.Contains(p.log.String(), "comparing rows that are committed from now on"), nil
+		return strings.Contains(p.Log.String(), "comparing rows that are committed from now on"), nil
 	})
 	return p
 }
 
-// result waits for the end and reads the report.
-func (p *process) result(t testing.TB) (compared, int) {
+// compareResult waits for the end and reads the report.
+func compareResult(t testing.TB, p *parts.Relay) (compared, int) {
 	t.Helper()
-	code := p.wait(t)
+	code := p.Wait(t)
 	var r compared
-	require.NoError(t, json.Unmarshal(p.stdout.Bytes(), &r), "%s", p.stdout.String())
+	require.NoError(t, json.Unmarshal(p.Stdout.Bytes(), &r), "%s", p.Stdout.String())
 	return r, code
 }
 
@@ -66,14 +66,14 @@ func TestCompare_FindsEqualStreamsEqual(t *testing.T) {
 		r := s.run(t)
 		s.do(t, insertNumbered(1, 20))
 		s.awaitConfirmed(t, r)
-		r.stop(t)
+		r.Stop(t)
 		s.do(t, insertNumbered(21, 40)) // which the relay publishes when the comparison has begun
 
 		p := s.startCompare(t, routeTo(topic, ""), "--json", "--rows", "300")
 		s.do(t, insertNumbered(41, 140))
 		r = s.run(t)
 		s.do(t, insertNumbered(141, 340))
-		result, code := p.result(t)
+		result, code := compareResult(t, p)
 		require.Zero(t, code, "%+v", result)
 		require.Equal(t, "equal", result.Result)
 		require.Equal(t, int64(300), result.Compared)
@@ -85,9 +85,9 @@ func TestCompare_FindsEqualStreamsEqual(t *testing.T) {
 
 		s.awaitConfirmed(t, r)
 		require.Equal(t, 1, r.state(t).Sessions, "the other relay was not disturbed")
-		r.stop(t)
+		r.Stop(t)
 		require.Equal(t, 340, s.count(t, topic), "nothing was published by the comparison")
-		await(t, "the end of its slot", func() (bool, error) { return slices.Equal(s.slots(t), []string{s.slot}), nil })
+		parts.Await(t, "the end of its slot", func() (bool, error) { return slices.Equal(s.slots(t), []string{s.slot}), nil })
 	})
 }
 
@@ -162,7 +162,7 @@ CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert');`
 					s.do(t, sql)
 				}
 			}
-			result, code := p.result(t)
+			result, code := compareResult(t, p)
 			require.Equal(t, int64(8), result.Compared, "%+v", result)
 			require.Zero(t, result.OnlyOther+result.OnlyPostrider+result.Duplicated+result.OutOfOrder+result.GivenUp+result.Late, "%+v", result)
 			if test.members == nil {
@@ -237,7 +237,7 @@ func TestCompare_FindsWhatIsLostRepeatedInventedAndChanged(t *testing.T) {
 		}
 	}
 
-	result, code := p.result(t)
+	result, code := compareResult(t, p)
 	require.Equal(t, 1, code)
 	require.Equal(t, "different", result.Result)
 	require.Equal(t, int64(9), result.Compared, "%+v", result)
@@ -279,8 +279,8 @@ func TestCompare_FailsWithoutAnythingCompared(t *testing.T) {
 				s.do(t, insertNumbered(1, events))
 			}
 			require.NoError(t, p.Signal(syscall.SIGINT))
-			require.Equal(t, 1, p.wait(t))
-			require.Contains(t, p.stdout.String(), "nothing compared, nothing proven")
+			require.Equal(t, 1, p.Wait(t))
+			require.Contains(t, p.Stdout.String(), "nothing compared, nothing proven")
 		})
 	}
 }
@@ -295,9 +295,9 @@ func TestCompare_PublishesToPrefixedTopicsOnly(t *testing.T) {
 	t.Run("topic missing", func(t *testing.T) {
 		p := s.startCompare(t, routeTo(topic, ""), "--publish-prefix", "missing.", "--duration", "1m")
 		s.do(t, insertNumbered(1, 1))
-		require.Equal(t, 78, p.wait(t))
-		require.Regexp(t, `(?m)^postrider: publish event .*: topic "missing\.`+topic+`" does not exist`, p.log.String())
-		require.Regexp(t, `(?m)^  next: kafka-topics.sh .* --create --topic missing\.`+topic, p.log.String())
+		require.Equal(t, 78, p.Wait(t))
+		require.Regexp(t, `(?m)^postrider: publish event .*: topic "missing\.`+topic+`" does not exist`, p.Log.String())
+		require.Regexp(t, `(?m)^  next: kafka-topics.sh .* --create --topic missing\.`+topic, p.Log.String())
 	})
 	s.awaitConfirmed(t, r)
 	before := s.count(t, topic)
@@ -305,7 +305,7 @@ func TestCompare_PublishesToPrefixedTopicsOnly(t *testing.T) {
 	c.createTopics(t, "shadow."+topic)
 	p := s.startCompare(t, routeTo(topic, ""), "--json", "--publish-prefix", "shadow.", "--rows", "50")
 	s.do(t, insertNumbered(2, 51))
-	result, code := p.result(t)
+	result, code := compareResult(t, p)
 	require.Zero(t, code, "%+v", result)
 	require.Equal(t, int64(50), result.Equal)
 	require.Equal(t, "shadow.", result.PublishPrefix)
@@ -334,12 +334,12 @@ func TestCompare_ReadsTopicsThatAppearLater(t *testing.T) {
 	r := s.run(t)
 	p := s.startCompare(t, config, "--json", "--rows", "20")
 	s.do(t, insertNumbered(1, 10), strings.ReplaceAll(insertNumbered(11, 20), "'order'", "'invoice'"))
-	result, code := p.result(t)
+	result, code := compareResult(t, p)
 	require.Zero(t, code, "%+v", result)
 	require.Equal(t, int64(20), result.Equal)
 	require.Zero(t, result.NoPartition, "the topics were there when the events were compared")
 	require.Equal(t, []string{prefix + "invoice", prefix + "order"}, result.Topics)
-	r.stop(t)
+	r.Stop(t)
 	for _, topic := range result.Topics {
 		c.DeleteTopic(t, topic)
 	}
@@ -354,5 +354,5 @@ func TestCompare_LeavesNoSlotWhenKilled(t *testing.T) {
 	p := s.startCompare(t, routeTo(topic, ""), "--publish-prefix", "shadow.")
 	require.Len(t, s.slots(t), 1)
 	require.NoError(t, p.Signal(syscall.SIGKILL))
-	await(t, "the end of its slot", func() (bool, error) { return len(s.slots(t)) == 0, nil })
+	parts.Await(t, "the end of its slot", func() (bool, error) { return len(s.slots(t)) == 0, nil })
 }

@@ -41,10 +41,10 @@ func operate(t *testing.T, mode, more string, rows int, env ...map[string]string
 	require.NoError(t, os.WriteFile(file, []byte(operatorToken+"\n"), 0o600))
 	o.env = map[string]string{"POSTRIDER_ADMIN_LISTEN": "127.0.0.1:0", "POSTRIDER_ADMIN_TOKEN_FILE": file}
 	o.relay = o.listening(append(env, o.env)...)
-	address, ok := o.relay.awaitLog(t, "admin listener started")["listen"].(string)
+	address, ok := o.relay.AwaitLog(t, "admin listener started")["listen"].(string)
 	require.True(t, ok)
 	o.admin, o.env["POSTRIDER_ADMIN_LISTEN"] = "http://"+address, address
-	t.Cleanup(func() { require.NotContains(t, o.relay.log.String(), operatorToken) })
+	t.Cleanup(func() { require.NotContains(t, o.relay.Log.String(), operatorToken) })
 	return o
 }
 
@@ -54,13 +54,13 @@ func (o *operated) command(t testing.TB, args ...string) (code int, printed stri
 	env := o.environment()
 	maps.Copy(env, o.env)
 	p := start(t, env, append(args, "--config", o.file)...)
-	code = p.wait(t)
-	return code, p.stdout.String() + p.log.String()
+	code = p.Wait(t)
+	return code, p.Stdout.String() + p.Log.String()
 }
 
 func (o *operated) phase(t testing.TB, want string) {
 	t.Helper()
-	await(t, "phase "+want, func() (bool, error) {
+	parts.Await(t, "phase "+want, func() (bool, error) {
 		if !o.relay.Running() {
 			return false, errEnded
 		}
@@ -84,7 +84,7 @@ func (o *operated) ask(t testing.TB, method, path, body string, headers ...strin
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
 	}
-	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Timeout: parts.Patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Do(request)
 	require.NoError(t, err)
 	defer response.Body.Close()
@@ -108,7 +108,7 @@ func TestPause_LosesAndRepeatsNothingUnderLoad(t *testing.T) {
 	const pauses = 8
 	for n := range pauses {
 		before := o.count(t, o.topic)
-		await(t, "events of the load", func() (bool, error) { return o.count(t, o.topic) > before, nil })
+		parts.Await(t, "events of the load", func() (bool, error) { return o.count(t, o.topic) > before, nil })
 		code, printed := o.command(t, "pause", "--for", "5m", "--reason", "a test")
 		require.Zero(t, code, printed)
 		require.Contains(t, printed, "PostgreSQL keeps WAL for the slot meanwhile")
@@ -128,7 +128,7 @@ func TestPause_LosesAndRepeatsNothingUnderLoad(t *testing.T) {
 			require.Contains(t, printed, "paused: the relay is paused until")
 		}
 		position := o.lsn(t, "SELECT pg_current_wal_flush_lsn()")
-		await(t, "more WAL than was paused at", func() (bool, error) { return o.lsn(t, "SELECT pg_current_wal_flush_lsn()") > position, nil })
+		parts.Await(t, "more WAL than was paused at", func() (bool, error) { return o.lsn(t, "SELECT pg_current_wal_flush_lsn()") > position, nil })
 		require.Equal(t, published, o.count(t, o.topic), "nothing is published meanwhile")
 		code, printed = o.command(t, "resume")
 		require.Zero(t, code, printed)
@@ -137,8 +137,8 @@ func TestPause_LosesAndRepeatsNothingUnderLoad(t *testing.T) {
 	end()
 	o.requireExact(o.relay, pauses)
 	require.Equal(t, pauses+1, o.relay.state(t).Sessions)
-	require.Nil(t, o.relay.logged("last session did not end cleanly; some rows may be published again"))
-	o.relay.stop(t)
+	require.Nil(t, o.relay.Logged("last session did not end cleanly; some rows may be published again"))
+	o.relay.Stop(t)
 }
 
 func TestPause_EndsByItselfOrWithTheProcess(t *testing.T) {
@@ -147,7 +147,7 @@ func TestPause_EndsByItselfOrWithTheProcess(t *testing.T) {
 	o.phase(t, "streaming")
 	code, printed := o.command(t, "pause", "--for", "300ms")
 	require.Zero(t, code, printed)
-	o.relay.awaitLog(t, "pause is over; its time has come")
+	o.relay.AwaitLog(t, "pause is over; its time has come")
 	o.phase(t, "streaming")
 	code, printed = o.command(t, "resume")
 	require.Zero(t, code)
@@ -163,12 +163,12 @@ func TestPause_EndsByItselfOrWithTheProcess(t *testing.T) {
 	require.Equal(t, "paused", answer.Phase)
 	require.True(t, answer.Paused.Until.IsZero())
 	o.fill(1)
-	o.relay.stop(t)
+	o.relay.Stop(t)
 
 	// Nothing of it is kept.
 	r := o.run(t)
 	o.requireExact(r, 1)
-	r.stop(t)
+	r.Stop(t)
 }
 
 func TestPause_InterruptsASnapshot(t *testing.T) {
@@ -188,7 +188,7 @@ func TestPause_InterruptsASnapshot(t *testing.T) {
 	}
 	o.phase(t, "streaming")
 	o.requireExact(o.relay, 20_000)
-	o.relay.stop(t)
+	o.relay.Stop(t)
 }
 
 func TestReadyz_TellsWhoStandsBy(t *testing.T) {
@@ -212,9 +212,9 @@ func TestReadyz_TellsWhoStandsBy(t *testing.T) {
 	code, printed = o.command(t, "resume")
 	require.Zero(t, code, printed)
 	o.phase(t, "standby")
-	second.relay.stop(t)
+	second.relay.Stop(t)
 	o.phase(t, "streaming")
-	o.relay.stop(t)
+	o.relay.Stop(t)
 }
 
 func TestReload_TakesWhatMayChange(t *testing.T) {
@@ -223,9 +223,9 @@ func TestReload_TakesWhatMayChange(t *testing.T) {
 	o.phase(t, "streaming")
 	o.mode("no_data", "[health]\nlag_warning = \"2MiB\"\n[log]\nlevel = \"debug\"\n[sink.kafka]\nclient_id = \"another\"\n")
 	require.NoError(t, o.relay.Signal(syscall.SIGHUP))
-	left := o.relay.awaitLog(t, "configuration changed where only a restart takes it up")
+	left := o.relay.AwaitLog(t, "configuration changed where only a restart takes it up")
 	require.Equal(t, []any{"sink.kafka.client_id"}, left["keys"])
-	require.Equal(t, []any{`health.lag_warning = "2MiB"`, `log.level = "debug"`}, o.relay.logged("configuration reloaded")["changed"])
+	require.Equal(t, []any{`health.lag_warning = "2MiB"`, `log.level = "debug"`}, o.relay.Logged("configuration reloaded")["changed"])
 	var shown struct {
 		Values []struct{ Key, TOML string }
 	}
@@ -240,14 +240,14 @@ func TestReload_TakesWhatMayChange(t *testing.T) {
 
 	o.configure(t, "[health]\nlag_warning = \"many\"\n")
 	require.NoError(t, o.relay.Signal(syscall.SIGHUP))
-	refused := o.relay.awaitLog(t, "configuration not reloaded; the one in use stays")
+	refused := o.relay.AwaitLog(t, "configuration not reloaded; the one in use stays")
 	require.Len(t, refused["problems"], 1)
 	require.Contains(t, refused["problems"].([]any)[0], "postrider.toml:2: health.lag_warning: ")
 
 	o.fill(10)
 	o.requireExact(o.relay, 11)
 	require.Equal(t, 1, o.relay.state(t).Sessions, "no session ends for it")
-	o.relay.stop(t)
+	o.relay.Stop(t)
 }
 
 func TestSIGUSR1_DumpsTheState(t *testing.T) {
@@ -255,7 +255,7 @@ func TestSIGUSR1_DumpsTheState(t *testing.T) {
 	o := operate(t, "no_data", "", 0, map[string]string{"POSTRIDER_LOG_LEVEL": "info"})
 	o.phase(t, "streaming")
 	require.NoError(t, o.relay.Signal(syscall.SIGUSR1))
-	line, err := json.Marshal(o.relay.awaitLog(t, "state dumped")["state"])
+	line, err := json.Marshal(o.relay.AwaitLog(t, "state dumped")["state"])
 	require.NoError(t, err)
 	_, asked := o.ask(t, http.MethodGet, "/state", "")
 	for _, text := range []string{string(line), asked} {
@@ -273,7 +273,7 @@ func TestSIGUSR1_DumpsTheState(t *testing.T) {
 		require.Positive(t, dumped.Process.HeapBytes)
 		require.Equal(t, "info", dumped.Process.LogLevel)
 	}
-	o.relay.stop(t)
+	o.relay.Stop(t)
 }
 
 func TestAdmin_DoesWhatTheHolderOfTheTokenAsks(t *testing.T) {
@@ -303,11 +303,11 @@ func TestAdmin_DoesWhatTheHolderOfTheTokenAsks(t *testing.T) {
 	status, answer := o.ask(t, http.MethodPost, "/log-level", `{"level": "debug"}`)
 	require.Equal(t, http.StatusOK, status)
 	require.JSONEq(t, `{"level": "debug", "was": "info"}`, answer)
-	o.relay.awaitLog(t, "log level changed until the next reload or restart")
-	asked := o.relay.logged("admin asked")
+	o.relay.AwaitLog(t, "log level changed until the next reload or restart")
+	asked := o.relay.Logged("admin asked")
 	require.Equal(t, "profile", asked["action"])
 	require.Regexp(t, `^127\.0\.0\.1:[0-9]+$`, asked["client"])
-	require.Contains(t, o.relay.log.String(), `"action":"log-level"`)
+	require.Contains(t, o.relay.Log.String(), `"action":"log-level"`)
 
 	code, printed := o.command(t, "pause", "--set", "admin.token_file=/dev/null")
 	require.Equal(t, 77, code)
@@ -319,7 +319,7 @@ func TestAdmin_DoesWhatTheHolderOfTheTokenAsks(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, status)
 	status, _ = getJSON(o.relay.url+"/state", &nothing)
 	require.Equal(t, http.StatusNotFound, status)
-	o.relay.stop(t)
+	o.relay.Stop(t)
 }
 
 // systemd is the socket of a service manager.
@@ -335,7 +335,7 @@ func newSystemd(t *testing.T) *systemd {
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })
-	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(parts.Patience)))
 	return &systemd{conn: conn, env: map[string]string{"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "2000000"}}
 }
 
@@ -375,7 +375,7 @@ func TestSystemd_HearsWhatIsTrue(t *testing.T) {
 	require.NoError(t, o.relay.Signal(syscall.SIGTERM))
 	sd.hear(t, "STOPPING=1")
 	sd.hear(t, "STATUS=stopped")
-	require.Zero(t, o.relay.wait(t))
+	require.Zero(t, o.relay.Wait(t))
 }
 
 // A start that waits for the broker is no failed start: systemd is asked for more time, and is not told that all is well.
@@ -396,6 +396,6 @@ func TestSystemd_WaitsForABrokerThatIsAway(t *testing.T) {
 	sd.hear(t, "EXTEND_TIMEOUT_USEC=")
 	sd.hear(t, "WATCHDOG=1")
 	require.NotContains(t, strings.Join(sd.said, "\n"), "READY=1")
-	o.relay.stop(t)
+	o.relay.Stop(t)
 	sd.hear(t, "STOPPING=1")
 }

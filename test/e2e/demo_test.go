@@ -29,11 +29,11 @@ type demoReport struct {
 }
 
 // requireReport wants one JSON object, and a clean audit.
-func requireReport(t testing.TB, p *process, rows int64) {
+func requireReport(t testing.TB, p *parts.Relay, rows int64) {
 	t.Helper()
-	require.Zero(t, p.wait(t), "exit code")
+	require.Zero(t, p.Wait(t), "exit code")
 	var r demoReport
-	require.NoError(t, json.Unmarshal(p.stdout.Bytes(), &r), "stdout: %s", p.stdout.String())
+	require.NoError(t, json.Unmarshal(p.Stdout.Bytes(), &r), "stdout: %s", p.Stdout.String())
 	require.True(t, r.Clean(), "%+v", r)
 	require.Equal(t, rows, r.Written)
 	require.Equal(t, rows, r.Delivered)
@@ -78,7 +78,7 @@ func descendants(t testing.TB, pid int) []int {
 func requireNothingLeft(t testing.TB, dir string, pids []int) {
 	t.Helper()
 	for _, pid := range pids {
-		await(t, "the end of a process that the demo started", func() (bool, error) { return child.Gone(pid), nil })
+		parts.Await(t, "the end of a process that the demo started", func() (bool, error) { return child.Gone(pid), nil })
 	}
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
@@ -90,9 +90,9 @@ func TestDemo_RunsOnPartsOfItsOwnAndLeavesNothing(t *testing.T) {
 	dir, env := temporary(t)
 	p := start(t, env, "demo", "--rows", "2000", "--json")
 	var pids []int
-	await(t, "the demo's server", func() (bool, error) {
+	parts.Await(t, "the demo's server", func() (bool, error) {
 		pids = descendants(t, p.PID)
-		return strings.Contains(p.log.String(), "writing ") || !p.Running(), nil
+		return strings.Contains(p.Log.String(), "writing ") || !p.Running(), nil
 	})
 	requireReport(t, p, 2000)
 	if runtime.GOOS == "linux" {
@@ -106,14 +106,14 @@ func TestDemo_EndsWithItsAuditWhenInterrupted(t *testing.T) {
 	dir, env := temporary(t)
 	p := start(t, env, "demo", "--json", "--rate", "200")
 	var pids []int
-	await(t, "the demo at work", func() (bool, error) {
+	parts.Await(t, "the demo at work", func() (bool, error) {
 		pids = descendants(t, p.PID)
-		return strings.Contains(p.log.String(), "delivered ") || !p.Running(), nil
+		return strings.Contains(p.Log.String(), "delivered ") || !p.Running(), nil
 	})
 	require.NoError(t, p.Signal(syscall.SIGINT))
-	require.Zero(t, p.wait(t), "exit code")
+	require.Zero(t, p.Wait(t), "exit code")
 	var r demoReport
-	require.NoError(t, json.Unmarshal(p.stdout.Bytes(), &r))
+	require.NoError(t, json.Unmarshal(p.Stdout.Bytes(), &r))
 	require.True(t, r.Clean(), "%+v", r)
 	require.Positive(t, r.Delivered)
 	requireNothingLeft(t, dir, pids)
@@ -137,6 +137,6 @@ func TestDemo_RunsOnPartsOfYoursAndLeavesThemAsTheyWere(t *testing.T) {
 		) leftovers (what)`).Scan(&left))
 	require.Empty(t, left)
 	for _, topic := range []string{"postrider.demo.order", "postrider.demo.payment"} {
-		await(t, "the end of topic "+topic, func() (bool, error) { return c.Partitions(t, topic) == 0, nil })
+		parts.Await(t, "the end of topic "+topic, func() (bool, error) { return c.Partitions(t, topic) == 0, nil })
 	}
 }

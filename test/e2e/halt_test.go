@@ -119,19 +119,19 @@ route.topic.replacement = %q
 
 	if p.skip {
 		advance := start(t, s.environment(), "slot", "advance", s.slot, "--to", after.String(), "--yes")
-		require.Zero(t, advance.wait(t))
+		require.Zero(t, advance.Wait(t))
 	}
 	r = s.run(t, p.repair)
 	s.awaitConfirmed(t, r)
-	r.stop(t)
+	r.Stop(t)
 	requireNothingLost(t, s, ledger, topic, p)
 }
 
 // requireHalt waits until the relay has ended because of the row, and returns the position that it names.
 func requireHalt(t testing.TB, s *shop, r *relay, p poison, index int) pglogrepl.LSN {
 	t.Helper()
-	require.Equal(t, 1, r.wait(t), "exit code")
-	said := r.log.String()
+	require.Equal(t, 1, r.Wait(t), "exit code")
+	said := r.Log.String()
 	message := said[strings.Index(said, "postrider: "):]
 	for _, part := range []string{p.says, poisonID, "public.outbox", fmt.Sprintf("index %d", index), "WAL:", s.confirmed(t).String(), "next: ", "deadletter."} {
 		require.Contains(t, message, part)

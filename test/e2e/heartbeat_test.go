@@ -30,13 +30,13 @@ heartbeat_interval = "50ms"
 heartbeat_topic = %q
 `, topic, heartbeats))
 	r := s.run(t)
-	require.Contains(t, r.awaitLog(t, "heartbeat not published; rows are, and it is tried again")["error"], heartbeats)
+	require.Contains(t, r.AwaitLog(t, "heartbeat not published; rows are, and it is tried again")["error"], heartbeats)
 	s.do(t, `INSERT INTO outbox (aggregate_type, aggregate_id, payload) VALUES ('order', 'a', '{}')`)
 	s.awaitConfirmed(t, r)
 	s.createTopics(t, heartbeats)
-	await(t, "heartbeats", func() (bool, error) { return c.count(t, heartbeats) >= 2, nil })
+	parts.Await(t, "heartbeats", func() (bool, error) { return c.count(t, heartbeats) >= 2, nil })
 	require.Equal(t, 1, r.state(t).Sessions)
-	r.stop(t)
+	r.Stop(t)
 	require.Equal(t, 1, c.count(t, topic))
 	for _, record := range s.All(t, heartbeats) {
 		require.Zero(t, record.Partition)

@@ -239,7 +239,7 @@ table.fields.additional.placement = "event_type:header:eventType"
 	run(min(100, x.n)) // what is done once
 	once, fourTimes := run(x.n), run(4*x.n)
 	sessions := s.sessions(t)
-	r.stop(t)
+	r.Stop(t)
 	ledger.received(t, s.ConsumeUntil(t, topics, func(records []*kgo.Record) bool { return len(records) >= written }))
 	ledger.requireExact(t, written)
 
@@ -328,7 +328,7 @@ in_flight_bytes = "6MiB"`)
 			inFlight := func() float64 { return r.metrics(t)[`postrider_relay_in_flight_messages{slot="`+s.slot+`"}`] }
 			s.do(t, write)
 			before, same := -1.0, 0
-			await(t, "messages in flight, as many as there may be", func() (bool, error) {
+			parts.Await(t, "messages in flight, as many as there may be", func() (bool, error) {
 				now := inFlight() // is brought up to date once a second
 				if now > 0 && now == before {
 					same++
@@ -342,7 +342,7 @@ in_flight_bytes = "6MiB"`)
 			close(answers)
 
 			s.awaitConfirmed(t, r)
-			r.stop(t)
+			r.Stop(t)
 			ledger := newLedger()
 			for n := range 200 {
 				ledger.tally.Wrote("key-0", uint64(n+1)) //nolint:gosec // small
@@ -404,7 +404,7 @@ func TestLinear_EverythingInOneTransaction(t *testing.T) {
 	require.NoError(t, tx.Commit(t.Context()))
 
 	s.awaitConfirmed(t, r)
-	r.stop(t)
+	r.Stop(t)
 	ledger := newLedger()
 	for i := range written {
 		ledger.tally.Wrote(fmt.Sprintf("key-%d", i%keys), uint64(i/keys+1)) //nolint:gosec // small

@@ -61,7 +61,7 @@ messages = ["outbox", "other prefix"]`))
 	)
 	before := s.clock(t)
 	s.awaitConfirmed(t, r)
-	r.stop(t)
+	r.Stop(t)
 
 	records := s.All(t, topic)
 	require.Len(t, records, 8)
@@ -94,7 +94,7 @@ func TestMessages_AreIgnoredUnlessConfigured(t *testing.T) {
 		`SELECT pg_logical_emit_message(true, 'outbox', 'no JSON')`,
 	)
 	s.awaitConfirmed(t, r)
-	r.stop(t)
+	r.Stop(t)
 	require.Zero(t, s.count(t, topic))
 }
 

@@ -58,7 +58,7 @@ func TestPartitions_AreRoutedAsTheirTable(t *testing.T) {
 				unrelated()
 				s.eventsAround(t, ledger, attachDay("2"), "outbox", "outbox", "a", "b")
 				s.awaitConfirmed(t, r)
-				r.stop(t)
+				r.Stop(t)
 
 				// While it does not run: a partition that comes and goes, one that is renamed, and another table that goes.
 				s.events(t, ledger, "outbox", "a", "b")
@@ -70,15 +70,15 @@ func TestPartitions_AreRoutedAsTheirTable(t *testing.T) {
 				unrelated()
 				// Nobody saw the one that came and went.
 				halted := s.launch(t)
-				require.Equal(t, 78, halted.wait(t), "exit code")
-				require.Contains(t, halted.log.String(), "public.outbox_3 (OID ")
-				decision := offeredFor.FindString(halted.log.String())
-				require.NotEmpty(t, decision, "%s", halted.log.String())
+				require.Equal(t, 78, halted.Wait(t), "exit code")
+				require.Contains(t, halted.Log.String(), "public.outbox_3 (OID ")
+				decision := offeredFor.FindString(halted.Log.String())
+				require.NotEmpty(t, decision, "%s", halted.Log.String())
 				s.configure(t, routeTo(topic, "[replication]\n"+decision+"\n"))
 				r = s.run(t)
 				s.events(t, ledger, "outbox", "a", "b")
 				s.awaitConfirmed(t, r)
-				r.stop(t)
+				r.Stop(t)
 
 				// What waits when the publication is changed still has the names of the partitions. PostgreSQL 14 may send rows of the table
 				// without its description then, so nothing may wait there.
@@ -92,7 +92,7 @@ func TestPartitions_AreRoutedAsTheirTable(t *testing.T) {
 				s.do(t, attachDay("5"))
 				s.events(t, ledger, "outbox", "a", "b")
 				s.awaitConfirmed(t, r)
-				r.stop(t)
+				r.Stop(t)
 				ledger.received(t, s.All(t, topic))
 				ledger.requireExact(t, 18)
 			}

@@ -54,7 +54,7 @@ var errEnded = errors.New("the relay has ended")
 
 // relay is a running postrider run.
 type relay struct {
-	*process
+	*parts.Relay
 	url  string
 	peak float64 // resident bytes, as seen in the metrics
 }
@@ -63,10 +63,10 @@ type relay struct {
 func (s *shop) run(t testing.TB, more ...map[string]string) *relay {
 	t.Helper()
 	r := s.launch(t, more...)
-	address, ok := r.awaitLog(t, "http listener started")["listen"].(string)
+	address, ok := r.AwaitLog(t, "http listener started")["listen"].(string)
 	require.True(t, ok)
 	r.url = "http://" + address
-	await(t, "a relay that is ready", func() (bool, error) {
+	parts.Await(t, "a relay that is ready", func() (bool, error) {
 		if !r.Running() {
 			return false, errEnded
 		}
@@ -84,7 +84,7 @@ func (s *shop) launch(t testing.TB, more ...map[string]string) *relay {
 	for _, m := range more {
 		maps.Copy(env, m)
 	}
-	return &relay{process: start(t, env, "run", "--config", s.file)}
+	return &relay{Relay: start(t, env, "run", "--config", s.file)}
 }
 
 // relayState is the part of /status that tests look at.
@@ -108,7 +108,7 @@ func (r *relay) state(t testing.TB) relayState {
 func (s *shop) awaitConfirmed(t testing.TB, r *relay) {
 	t.Helper()
 	target := s.lsn(t, "SELECT pg_current_wal_flush_lsn()")
-	await(t, "a slot confirmed up to "+target.String(), func() (bool, error) {
+	parts.Await(t, "a slot confirmed up to "+target.String(), func() (bool, error) {
 		if r != nil && !r.Running() {
 			return false, errEnded
 		}

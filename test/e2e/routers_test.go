@@ -37,18 +37,18 @@ route.topic.regex = ".*"
 route.topic.replacement = %q
 `, tasks, orders))
 		out := start(t, s.environment(), "check", "--config", s.file, "--json")
-		require.Zero(t, out.wait(t), out.stdout.String())
+		require.Zero(t, out.Wait(t), out.Stdout.String())
 		var result struct {
 			Findings []struct{ Severity, Code, Subject string }
 		}
-		require.NoError(t, json.Unmarshal(out.stdout.Bytes(), &result))
+		require.NoError(t, json.Unmarshal(out.Stdout.Bytes(), &result))
 		for _, table := range []string{"public.outbox", "public.tasks"} {
 			require.Contains(t, result.Findings, struct{ Severity, Code, Subject string }{"ok", "columns", table})
 		}
 
 		r := s.run(t)
 		looker := start(t, s.environment(), "tail", "--config", s.file)
-		looker.awaitLog(t, "streaming started")
+		looker.AwaitLog(t, "streaming started")
 		s.do(t,
 			`BEGIN; INSERT INTO tasks (kind, body) VALUES ('mail', '{"n": 1}');
 				INSERT INTO outbox (aggregate_type, aggregate_id, payload) VALUES ('order', 'a', '{"n": 2}');
@@ -59,7 +59,7 @@ route.topic.replacement = %q
 		)
 		s.awaitConfirmed(t, r)
 		require.Equal(t, 1, r.state(t).Sessions)
-		r.stop(t)
+		r.Stop(t)
 		for topic, want := range map[string]struct {
 			header string
 			values map[string]string
@@ -77,9 +77,9 @@ route.topic.replacement = %q
 			}
 		}
 		for i, topic := range []string{tasks, orders, tasks, orders, tasks} {
-			require.Equal(t, topic, looker.printed(t, 5)[i].Topic)
+			require.Equal(t, topic, printed(t, looker, 5)[i].Topic)
 		}
-		looker.stop(t)
+		looker.Stop(t)
 	})
 }
 
@@ -100,6 +100,6 @@ table.field.event.key = "id"
 table.fields.additional.placement = "level:partition"
 `)
 	out := start(t, s.environment(), "check", "--config", s.file)
-	require.Equal(t, 78, out.wait(t))
-	require.Contains(t, out.stdout.String(), `column "level" is of type level, which is no partition (router[2].table.fields.additional.placement)`)
+	require.Equal(t, 78, out.Wait(t))
+	require.Contains(t, out.Stdout.String(), `column "level" is of type level, which is no partition (router[2].table.fields.additional.placement)`)
 }

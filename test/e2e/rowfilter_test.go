@@ -53,7 +53,7 @@ route.topic.replacement = "$1"`)
 	}
 	for i, r := range relays { // each has had a share
 		require.Positive(t, r.metrics(t)[`postrider_relay_events_total{result="routed",slot="`+s.share(i).slot+`"}`], "slot %d", i)
-		r.stop(t)
+		r.Stop(t)
 	}
 	ledger.received(t, s.All(t, topic))
 	ledger.requireExact(t, 2*keys*transactions)

@@ -216,7 +216,7 @@ func relayShape(t *testing.T, shape shape, sql, config string, rows []row) {
 	}
 	s.do(t, shape.silent...)
 	s.awaitConfirmed(t, r)
-	r.stop(t)
+	r.Stop(t)
 
 	records := map[string][]*kgo.Record{}
 	total := 0

@@ -169,7 +169,7 @@ func (r *relay) snapshotRows() (rows int64, phase string, ok bool) {
 func (c *copied) listening(more ...map[string]string) *relay {
 	c.t.Helper()
 	r := c.launch(c.t, more...)
-	address, ok := r.awaitLog(c.t, "http listener started")["listen"].(string)
+	address, ok := r.AwaitLog(c.t, "http listener started")["listen"].(string)
 	require.True(c.t, ok)
 	r.url = "http://" + address
 	return r
@@ -178,7 +178,7 @@ func (c *copied) listening(more ...map[string]string) *relay {
 // copiedBeyond waits until a relay has copied more rows than that, or streams.
 func (c *copied) copiedBeyond(r *relay, rows int64) (now int64, streams bool) {
 	c.t.Helper()
-	await(c.t, fmt.Sprintf("more than %d rows copied", rows), func() (bool, error) {
+	parts.Await(c.t, fmt.Sprintf("more than %d rows copied", rows), func() (bool, error) {
 		if !r.Running() {
 			return false, errEnded
 		}
@@ -211,19 +211,19 @@ func TestSnapshot_PublishesRowsBeforeDuringAndAfterOnce(t *testing.T) {
 			stop()
 			c.write(2)()
 			c.requireExact(r, 10_000)
-			started := r.logged("snapshot started")
+			started := r.Logged("snapshot started")
 			require.Equal(t, "id", started["order"])
-			require.NotNil(t, r.logged("snapshot complete"))
-			r.stop(t)
+			require.NotNil(t, r.Logged("snapshot complete"))
+			r.Stop(t)
 
 			// Nothing of it happens a second time.
 			again := c.run(t)
-			require.Nil(t, again.logged("snapshot started"))
+			require.Nil(t, again.Logged("snapshot started"))
 			before := c.count(t, c.topic)
 			c.do(t, `INSERT INTO outbox (aggregate_type, aggregate_id, payload) VALUES ('order', 'last', '{"key": "last", "number": 1}')`)
 			c.awaitConfirmed(t, again)
 			require.Equal(t, before+1, c.count(t, c.topic))
-			again.stop(t)
+			again.Stop(t)
 		})
 	}
 }
@@ -276,7 +276,7 @@ func (c *copied) killedWithout(kills int, what string) {
 				c.t.Fatalf("all was copied before kill %d of %d", i+1, kills)
 			}
 		case 2: // while it prepares to go on
-			r.awaitLog(c.t, "snapshot started")
+			r.AwaitLog(c.t, "snapshot started")
 		}
 		require.NoError(c.t, r.Signal(syscall.SIGKILL))
 		<-r.Done
@@ -286,9 +286,9 @@ func (c *copied) killedWithout(kills int, what string) {
 	}
 	r = c.run(c.t)
 	stop()
-	require.NotNil(c.t, r.logged("snapshot resumed; rows that were inserted since it began come by the slot, those that were published already are left out"))
+	require.NotNil(c.t, r.Logged("snapshot resumed; rows that were inserted since it began come by the slot, those that were published already are left out"))
 	c.requireExact(r, 3_000)
-	r.stop(c.t)
+	r.Stop(c.t)
 }
 
 func TestSnapshot_StopsOnSIGTERMAndGoesOn(t *testing.T) {
@@ -301,12 +301,12 @@ func TestSnapshot_StopsOnSIGTERMAndGoesOn(t *testing.T) {
 		var streams bool
 		reached, streams = c.copiedBeyond(r, reached)
 		require.False(t, streams)
-		r.stop(t)
-		require.NotNil(t, r.logged("snapshot interrupted; it goes on with the next start"))
+		r.Stop(t)
+		require.NotNil(t, r.Logged("snapshot interrupted; it goes on with the next start"))
 	}
 	r := c.run(t)
 	c.requireExact(r, 20_000)
-	r.stop(t)
+	r.Stop(t)
 }
 
 func TestSnapshot_SecondRelayStandsBy(t *testing.T) {
@@ -317,15 +317,15 @@ func TestSnapshot_SecondRelayStandsBy(t *testing.T) {
 	_, streams := c.copiedBeyond(first, 0)
 	require.False(t, streams)
 	second := c.listening()
-	await(t, "the second relay standing by", func() (bool, error) {
+	parts.Await(t, "the second relay standing by", func() (bool, error) {
 		_, phase, _ := second.snapshotRows()
 		return phase == "standby", nil
 	})
 	require.NoError(t, first.Signal(syscall.SIGKILL))
 	<-first.Done
-	await(t, "the second relay streaming", func() (bool, error) { return second.state(t).Phase == "streaming", nil })
+	parts.Await(t, "the second relay streaming", func() (bool, error) { return second.state(t).Phase == "streaming", nil })
 	c.requireExact(second, 20_000)
-	second.stop(t)
+	second.Stop(t)
 }
 
 func TestSnapshot_ShowsWhatItDoes(t *testing.T) {
@@ -347,7 +347,7 @@ func TestSnapshot_ShowsWhatItDoes(t *testing.T) {
 		}
 	}
 	// All of one answer: by the next one the snapshot may be over.
-	await(t, "rows copied", func() (bool, error) {
+	parts.Await(t, "rows copied", func() (bool, error) {
 		if !r.Running() {
 			return false, errEnded
 		}
@@ -364,7 +364,7 @@ func TestSnapshot_ShowsWhatItDoes(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, code)
 	c.requireExact(r, 20_000)
-	r.stop(t)
+	r.Stop(t)
 }
 
 func TestSnapshot_NeedsConsentToStartOver(t *testing.T) {
@@ -373,24 +373,24 @@ func TestSnapshot_NeedsConsentToStartOver(t *testing.T) {
 	c.fill(1_000)
 	r := c.run(t)
 	c.awaitConfirmed(t, r)
-	r.stop(t)
+	r.Stop(t)
 	c.do(t, "SELECT pg_drop_replication_slot('"+c.slot+"')")
 	c.fill(100)
 	refused := c.launch(t)
-	require.Equal(t, 70, refused.wait(t))
-	require.Contains(t, refused.log.String(), "postrider slot create "+c.slot)
+	require.Equal(t, 70, refused.Wait(t))
+	require.Contains(t, refused.Log.String(), "postrider slot create "+c.slot)
 
 	c.mode("when_needed", "")
 	r = c.run(t)
 	c.awaitConfirmed(t, r)
-	require.NotNil(t, r.logged("snapshot complete"))
+	require.NotNil(t, r.Logged("snapshot complete"))
 	c.ledger.received(t, c.All(t, c.topic))
 	v := c.ledger.tally.Verdict()
 	require.Zero(t, v.Lost)
 	require.Equal(t, int64(1_000), v.Duplicated, "what was published before the slot was lost, and nothing else")
 
 	// The same while the relay runs. It may have made the slot before ours is seen to be gone.
-	await(t, "a moment in which nobody holds the slot", func() (bool, error) {
+	parts.Await(t, "a moment in which nobody holds the slot", func() (bool, error) {
 		c.do(t, "SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots WHERE slot_name = '"+c.slot+"' AND active")
 		_, err := c.sql.Exec(t.Context(), "SELECT pg_drop_replication_slot($1)", c.slot)
 		var refused *pgconn.PgError
@@ -403,7 +403,7 @@ func TestSnapshot_NeedsConsentToStartOver(t *testing.T) {
 	c.fill(10)
 	c.awaitConfirmed(t, r)
 	require.Equal(t, 1_000+1_100+1_100+10, c.count(t, c.topic))
-	r.stop(t)
+	r.Stop(t)
 }
 
 func TestSnapshot_RenewsASlotThatGoesWhileASessionIsPrepared(t *testing.T) {
@@ -412,13 +412,13 @@ func TestSnapshot_RenewsASlotThatGoesWhileASessionIsPrepared(t *testing.T) {
 	c.fill(100)
 	r := c.run(t)
 	c.awaitConfirmed(t, r)
-	r.stop(t)
+	r.Stop(t)
 
 	r = c.whilePrepared("SELECT pg_drop_replication_slot('"+c.slot+"')", func() *relay { return c.launch(t) })
 	c.awaitCopies(r, 1)
 	c.awaitConfirmed(t, r)
 	require.Equal(t, 200, c.count(t, c.topic))
-	r.stop(t)
+	r.Stop(t)
 }
 
 // whilePrepared runs sql between the two looks at the slot that a session takes before it opens: the second comes after one at the
@@ -431,7 +431,7 @@ func (c *copied) whilePrepared(sql string, begin func() *relay) *relay {
 	_, err = tx.Exec(c.t.Context(), "LOCK pg_catalog.pg_publication IN ACCESS EXCLUSIVE MODE")
 	require.NoError(c.t, err)
 	r := begin()
-	await(c.t, "a session that waits for the lock", func() (bool, error) {
+	parts.Await(c.t, "a session that waits for the lock", func() (bool, error) {
 		waits := false
 		err := c.sql.QueryRow(c.t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1::int = ANY (pg_blocking_pids(pid)))", holder.PgConn().PID()).Scan(&waits)
 		return waits, err
@@ -443,7 +443,7 @@ func (c *copied) whilePrepared(sql string, begin func() *relay) *relay {
 
 func (c *copied) awaitCopies(r *relay, n int) {
 	c.t.Helper()
-	await(c.t, "a snapshot", func() (bool, error) { return strings.Count(r.log.String(), `"message":"snapshot complete"`) == n, nil })
+	parts.Await(c.t, "a snapshot", func() (bool, error) { return strings.Count(r.Log.String(), `"message":"snapshot complete"`) == n, nil })
 }
 
 func TestSnapshot_HaltsAtARowThatCannotBePublished(t *testing.T) {
@@ -454,13 +454,13 @@ func TestSnapshot_HaltsAtARowThatCannotBePublished(t *testing.T) {
 	c.do(t, `INSERT INTO outbox (aggregate_type, payload) VALUES ('order', '{}')`)
 	c.fill(1_000)
 	halted := c.launch(t)
-	require.Equal(t, 1, halted.wait(t))
-	require.Contains(t, halted.log.String(), "aggregate_id")
+	require.Equal(t, 1, halted.Wait(t))
+	require.Contains(t, halted.Log.String(), "aggregate_id")
 	require.Equal(t, 1_000, c.count(t, c.topic), "what stands before it is published")
 	c.do(t, `DELETE FROM outbox WHERE aggregate_id IS NULL`)
 	r := c.run(t)
 	c.requireExact(r, 2_000)
-	r.stop(t)
+	r.Stop(t)
 }
 
 func TestSnapshot_LeavesASlotAloneThatWasThereBefore(t *testing.T) {
@@ -471,7 +471,7 @@ func TestSnapshot_LeavesASlotAloneThatWasThereBefore(t *testing.T) {
 	c.fill(10)
 	r := c.run(t)
 	c.requireExact(r, 10)
-	r.stop(t)
+	r.Stop(t)
 }
 
 func TestSnapshot_OutlastsTheBroker(t *testing.T) {
@@ -496,13 +496,13 @@ func TestSnapshot_OutlastsTheBroker(t *testing.T) {
 			broker.Proxy.Cut()
 		}
 	}
-	await(t, "streaming", func() (bool, error) {
+	parts.Await(t, "streaming", func() (bool, error) {
 		_, phase, _ := r.snapshotRows()
 		return phase == "streaming", nil
 	})
 	stop()
 	c.requireExact(r, 20_000)
-	r.stop(t)
+	r.Stop(t)
 }
 
 // A pair of relays, one of which copies for as long as its tables are large. The other waits for what the first holds, which is no slot.
@@ -516,7 +516,7 @@ func TestSnapshot_AStandbyBesideACopyIsQuiet(t *testing.T) {
 	require.NoError(t, err)
 	r := c.listening()
 	looks := map[time.Time]bool{}
-	await(t, "a standby that has looked often", func() (bool, error) {
+	parts.Await(t, "a standby that has looked often", func() (bool, error) {
 		if !r.Running() {
 			return false, errEnded
 		}
@@ -528,9 +528,9 @@ func TestSnapshot_AStandbyBesideACopyIsQuiet(t *testing.T) {
 		}
 		return len(looks) >= 5, nil
 	})
-	require.Equal(t, 1, bytes.Count(r.log.Bytes(), []byte(`"message":"session ended"`)), "it does not try again while nothing has changed")
+	require.Equal(t, 1, bytes.Count(r.Log.Bytes(), []byte(`"message":"session ended"`)), "it does not try again while nothing has changed")
 	copier.Close()
-	r.awaitLog(t, "snapshot complete")
+	r.AwaitLog(t, "snapshot complete")
 	c.requireExact(r, 10)
-	r.stop(t)
+	r.Stop(t)
 }

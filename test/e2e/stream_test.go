@@ -135,7 +135,7 @@ tables = ["public.outbox", "sales.outbox"]`))
 	})
 
 	s.awaitConfirmed(t, r)
-	r.stop(t)
+	r.Stop(t)
 	ledger.received(t, s.All(t, topic))
 	ledger.requireExact(t, 2000+20*5*2)
 }
@@ -182,7 +182,7 @@ func TestStream_PublishesATransactionBeforeItsEnd(t *testing.T) {
 		SELECT 'order', 'key-' || n %% 1000, 'changed', jsonb_build_object('key', 'key-' || n %% 1000, 'number', n / 1000 + 1)
 		FROM generate_series(0, %d) n`, rows-1))
 	committed := s.lsn(t, "SELECT pg_current_wal_flush_lsn()")
-	await(t, "a message of a transaction whose end the relay has not seen", func() (bool, error) {
+	parts.Await(t, "a message of a transaction whose end the relay has not seen", func() (bool, error) {
 		return s.count(t, topic) > 0, nil
 	})
 	// The gate is still closed, so the rest of the transaction is on the other side of it.
@@ -191,7 +191,7 @@ func TestStream_PublishesATransactionBeforeItsEnd(t *testing.T) {
 	gate.open()
 
 	s.awaitConfirmed(t, r)
-	r.stop(t)
+	r.Stop(t)
 	ledger := newLedger()
 	for n := range rows {
 		ledger.tally.Wrote(fmt.Sprintf("key-%d", n%1000), uint64(n/1000+1))

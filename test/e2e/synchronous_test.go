@@ -30,7 +30,7 @@ func TestSynchronous_ARelayThatIsTheStandbyHoldsUpNoCommit(t *testing.T) {
 			s.configure(t, "[replication]\ntables = [\"public."+table+"\"]\n"+routeTo(topic, ""))
 			r := s.run(t)
 			s.do(t, "ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
-			await(t, "a synchronous standby", func() (yes bool, err error) {
+			parts.Await(t, "a synchronous standby", func() (yes bool, err error) {
 				err = s.sql.QueryRow(t.Context(), "SELECT bool_or(sync_state = 'sync') FROM pg_stat_replication").Scan(&yes)
 				return yes, err
 			})
@@ -39,7 +39,7 @@ func TestSynchronous_ARelayThatIsTheStandbyHoldsUpNoCommit(t *testing.T) {
 			}
 			s.do(t, "ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
 			s.awaitConfirmed(t, r)
-			r.stop(t)
+			r.Stop(t)
 			require.Len(t, s.All(t, topic), 3)
 		})
 	}

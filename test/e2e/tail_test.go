@@ -14,16 +14,16 @@ import (
 )
 
 // printed waits until the process has printed so many messages, and returns them.
-func (p *process) printed(t testing.TB, n int) []message {
+func printed(t testing.TB, p *parts.Relay, n int) []message {
 	t.Helper()
-	await(t, fmt.Sprintf("%d printed lines", n), func() (bool, error) {
+	parts.Await(t, fmt.Sprintf("%d printed lines", n), func() (bool, error) {
 		if !p.Running() {
 			return false, errEnded
 		}
-		return bytes.Count(p.stdout.Bytes(), []byte("\n")) >= n, nil
+		return bytes.Count(p.Stdout.Bytes(), []byte("\n")) >= n, nil
 	})
 	var messages []message
-	for line := range bytes.Lines(p.stdout.Bytes()) {
+	for line := range bytes.Lines(p.Stdout.Bytes()) {
 		var m message
 		require.NoError(t, json.Unmarshal(line, &m), "%s", line)
 		messages = append(messages, m)
@@ -54,29 +54,29 @@ func TestTail_PrintsAndTouchesNothing(t *testing.T) {
 			r := s.run(t)
 			insert("published")
 			s.awaitConfirmed(t, r)
-			r.stop(t)
+			r.Stop(t)
 			position := s.confirmed(t)
 
 			insert("not printed: before it looked")
 			looker := start(t, s.environment(), append(command, "--config", s.file)...)
-			looker.awaitLog(t, "streaming started")
+			looker.AwaitLog(t, "streaming started")
 			insert("1")
 			s.do(t, "BEGIN; INSERT INTO outbox (aggregate_type, aggregate_id) VALUES ('order', 'rolled back'); ROLLBACK")
 			insert("2")
-			printed := looker.printed(t, 2)
-			looker.stop(t)
+			shown := printed(t, looker, 2)
+			looker.Stop(t)
 
 			require.Equal(t, position, s.confirmed(t), "position of the relay's slot")
-			await(t, "the end of its slot, when the server notices", func() (bool, error) { return slices.Equal(s.slots(t), []string{s.slot}), nil })
+			parts.Await(t, "the end of its slot, when the server notices", func() (bool, error) { return slices.Equal(s.slots(t), []string{s.slot}), nil })
 			require.Equal(t, 1, s.count(t, topic), "records in the topic")
 
 			// The relay publishes what was printed.
 			r = s.run(t)
 			s.awaitConfirmed(t, r)
-			r.stop(t)
+			r.Stop(t)
 			records := s.All(t, topic)
 			require.Len(t, records, 4)
-			for i, m := range printed {
+			for i, m := range shown {
 				of := byKey(records, fmt.Sprint(i+1))
 				require.Len(t, of, 1)
 				requireRecord(t, m, time.Time{}, time.Time{}, of[0])
@@ -93,13 +93,13 @@ func TestTail_SaysForWhomItWaits(t *testing.T) {
 	_, err := writer.Exec(t.Context(), "BEGIN; SELECT pg_current_xact_id()")
 	require.NoError(t, err)
 	looker := start(t, s.environment(), "tail", "--config", s.file)
-	waits := looker.awaitLog(t, "temporary slot not created yet")
+	waits := looker.AwaitLog(t, "temporary slot not created yet")
 	pid := writer.PgConn().PID()
 	require.Contains(t, waits["reason"], fmt.Sprintf("waits for open transactions: pid %d (user postgres", pid))
 	require.Contains(t, waits["next"], fmt.Sprintf("SELECT pg_terminate_backend(%d);", pid))
 	s.do(t, fmt.Sprintf("SELECT pg_terminate_backend(%d)", pid))
-	looker.awaitLog(t, "streaming started")
-	looker.stop(t)
+	looker.AwaitLog(t, "streaming started")
+	looker.Stop(t)
 }
 
 // A relay at work is not disturbed either, and what stands in the table can be printed first.
@@ -115,17 +115,17 @@ func TestTail_PrintsFromTheTableBesideARelay(t *testing.T) {
 		`INSERT INTO outbox (aggregate_type, aggregate_id, created_at) VALUES ('order', 'first', now() - interval '1 minute')`,
 	)
 	looker := start(t, s.environment(), "tail", "--since", "1h", "--config", s.file)
-	looker.awaitLog(t, "streaming started")
+	looker.AwaitLog(t, "streaming started")
 	s.do(t, `INSERT INTO outbox (aggregate_type, aggregate_id) VALUES ('order', 'third')`)
 	var keys []string
-	for _, m := range looker.printed(t, 3) {
+	for _, m := range printed(t, looker, 3) {
 		require.Equal(t, topic, m.Topic)
 		keys = append(keys, *m.Key)
 	}
 	require.Equal(t, []string{"first", "second", "third"}, keys)
-	looker.stop(t)
+	looker.Stop(t)
 	s.awaitConfirmed(t, r)
 	require.Equal(t, 1, r.state(t).Sessions)
-	r.stop(t)
+	r.Stop(t)
 	require.Equal(t, 4, s.count(t, topic))
 }

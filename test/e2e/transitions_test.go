@@ -39,7 +39,7 @@ func TestTransitions_OfASlotAreSeenEverywhere(t *testing.T) {
 			require.False(t, w.pager.has("firing critical "+health.SlotLost))
 			w.until(t, "lost", "firing critical "+health.SlotLost)
 
-			await(t, "that it is not near loss any more", func() (bool, error) { return w.pager.has("resolved critical " + health.SlotNearLoss), nil })
+			parts.Await(t, "that it is not near loss any more", func() (bool, error) { return w.pager.has("resolved critical " + health.SlotNearLoss), nil })
 			told := w.pager.words()
 			require.NoError(t, w.relay.Signal(syscall.SIGTERM))
 			<-w.relay.Done
@@ -98,7 +98,7 @@ func (w *watched) pause(t testing.TB) {
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
 	require.Equal(t, http.StatusOK, response.StatusCode, "%s", b)
-	await(t, "a relay that is paused", func() (bool, error) { return w.relay.state(t).Phase == "paused", nil })
+	parts.Await(t, "a relay that is paused", func() (bool, error) { return w.relay.state(t).Phase == "paused", nil })
 }
 
 // until writes WAL, or has it taken away, until the slot has the status, and wants everybody to see that: metrics, status, the page's JSON, and
@@ -114,7 +114,7 @@ func (w *watched) until(t testing.TB, status, word string) {
 		name string
 		look func(testing.TB) (walStatus string, observed time.Time)
 	}{{"/metrics", w.inMetrics}, {"/status", w.inStatus}, {"/api/slot", w.inPage}} {
-		await(t, status+" in "+place.name, func() (bool, error) {
+		parts.Await(t, status+" in "+place.name, func() (bool, error) {
 			is, observed := place.look(t)
 			if is != status && observed.After(at.Add(monitorInterval)) {
 				return false, fmt.Errorf("it says %s, as of %s after the slot was %s", is, observed.Sub(at), status)
@@ -132,7 +132,7 @@ func (w *watched) until(t testing.TB, status, word string) {
 	_, err := getJSON(w.relay.url+"/api/verdict", &v)
 	require.NoError(t, err)
 	require.Contains(t, conditionNames(v), name, "what the slot's part shows, the verdict knows")
-	await(t, word, func() (bool, error) { return w.pager.has(word), nil })
+	parts.Await(t, word, func() (bool, error) { return w.pager.has(word), nil })
 	for _, n := range w.pager.notifications() {
 		if n.word() == word {
 			seen = append(seen, fmt.Sprintf("webhook %.1f s", n.at.Sub(at).Seconds()))

@@ -32,7 +32,7 @@ func requireSoon(t testing.TB, again times) {
 // afterServer returns how long after the server took connections again the first record came. stop ends the server.
 func (r *rig) afterServer(t testing.TB, pg *embedded.Postgres, stop func()) time.Duration {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), parts.Patience)
 	defer cancel()
 	f := r.follow(ctx, t)
 	stop()
@@ -64,7 +64,7 @@ func accepted(ctx context.Context, t testing.TB, dsn string) (*pgx.Conn, time.Ti
 // have to be committed meanwhile.
 func (r *rig) afterBroker(t testing.TB, stop func()) time.Duration {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), parts.Patience)
 	defer cancel()
 	f := r.follow(ctx, t)
 	client := r.broker.Client(t, kgo.RequestRetries(0), kgo.DialTimeout(time.Second))
@@ -81,7 +81,7 @@ func (r *rig) afterBroker(t testing.TB, stop func()) time.Duration {
 // afterNetwork returns how long after the way to the broker was free again the first record came. strike ends the sessions.
 func (r *rig) afterNetwork(t testing.TB, network *parts.Proxy, strike func()) time.Duration {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), parts.Patience)
 	defer cancel()
 	f := r.follow(ctx, t)
 	strike()
@@ -130,7 +130,7 @@ type follower struct {
 // firstAfter returns how long after a time the first record came.
 func (f *follower) firstAfter(t testing.TB, since time.Time) (took time.Duration) {
 	t.Helper()
-	eventually(t, patience, "a record comes", func() bool {
+	eventually(t, parts.Patience, "a record comes", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		first := slices.IndexFunc(f.came, since.Before)

@@ -73,7 +73,7 @@ func TestFault26_AJumpingWallClockLosesNothing(t *testing.T) {
 	var ahead, behind bool
 	during(lasted, func() {
 		p.requireRunning(t)
-		resp, err := p.http.Get("http://" + p.address() + "/livez")
+		resp, err := p.http.Get("http://" + p.Address() + "/livez")
 		if err != nil {
 			return
 		}

@@ -81,7 +81,7 @@ func TestFault01_DedupTailRepeatsNothing(t *testing.T) {
 			l.more(t, 300)
 		}
 		spared += p.events(t, "repeated")
-		p.kill(t)
+		p.Kill(t)
 		network.Delay(0)
 		network.Resume()
 		// What is still on its way to the broker is not covered: see docs/GUARANTEES.md.
@@ -110,7 +110,7 @@ func TestFault01_DedupTailRepeatsNothingOfALargeTransaction(t *testing.T) {
 	r.transaction(t, rows)
 	for range 3 {
 		eventually(t, time.Minute, "a part of it published", func() bool { return p.events(t, "routed") > float64(rows/4) })
-		p.kill(t)
+		p.Kill(t)
 		eventually(t, 30*time.Second, "nothing of the killed relay is in the network", func() bool { return network.Connections() == 0 })
 		p = r.started(t)
 	}
@@ -137,7 +137,7 @@ func TestFault01_DedupTailSharesATopicAndOutlastsTheBroker(t *testing.T) {
 	for i := range kills {
 		p := r.started(t)
 		first.more(t, 1000)
-		p.kill(t)
+		p.Kill(t)
 		if i%2 == 0 {
 			broker.Kill(t)
 			broker.Restart(t)
@@ -174,7 +174,7 @@ func TestFault01_DedupTailLosesNothingWhenMessagesAreReadNoLonger(t *testing.T) 
 		r.tally.Wrote("k", n+1)
 	}
 	p := r.start(t)
-	require.Equal(t, 1, p.ended(t, time.Minute), "halted by the message")
+	require.Equal(t, 1, p.Wait(t), "halted by the message")
 	r.settings["replication.messages"] = "[]"
 	p = r.started(t)
 	r.drained(t, time.Minute)

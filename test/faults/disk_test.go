@@ -90,7 +90,7 @@ func TestFault30_TheRelayNeedsNoDisk(t *testing.T) {
 	l.end(t)
 	r.drained(t, 2*time.Minute)
 	if runtime.GOOS == "linux" {
-		requireNoFileOpenForWriting(t, p.child.PID)
+		requireNoFileOpenForWriting(t, p.PID)
 	}
 	p.stop(t)
 	requireExact(t, r.judge(t))

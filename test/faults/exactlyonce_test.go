@@ -124,7 +124,7 @@ func TestFault01_ExactlyOnceSurvivesKill9(t *testing.T) {
 			network.Stall()
 			l.more(t, 300)
 		}
-		p.kill(t)
+		p.Kill(t)
 		network.Delay(0)
 		network.Resume()
 		reader.shutOut(t)
@@ -204,7 +204,7 @@ func TestFault18_ExactlyOnceGoesOnAfterItsProducerIsFenced(t *testing.T) {
 	p := r.started(t)
 	l := r.load(t, 200)
 	// A fence in the middle of a commit ends the session for another reason: then once more.
-	fenced, named := full(t, 3, 50), func() bool { return p.said.count("another relay has begun with the transactional id") > 0 }
+	fenced, named := full(t, 3, 50), func() bool { return p.Log.Count("another relay has begun with the transactional id") > 0 }
 	for i := 0; i < fenced || !named() && i < 10*fenced; i++ {
 		l.more(t, 300)
 		reader.shutOut(t)
@@ -215,7 +215,7 @@ func TestFault18_ExactlyOnceGoesOnAfterItsProducerIsFenced(t *testing.T) {
 	r.drained(t, time.Minute)
 	p.stop(t)
 	requireExact(t, r.judge(t))
-	require.True(t, named(), "the sessions ended so: %s", p.said.lines("session ended"))
+	require.True(t, named(), "the sessions ended so: %s", p.Log.Lines("session ended"))
 	matrix(t, 18, "exactly once", fmt.Sprintf("fenced %d times", fenced))
 }
 

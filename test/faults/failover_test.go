@@ -46,7 +46,7 @@ func TestFault08_PromotionLosesNothing(t *testing.T) {
 			first := records.firstAfter(t, began)
 			eventually(t, time.Minute, "relay follows the promotion", func() bool {
 				relay.requireRunning(t)
-				return relay.said.count(`"server was promoted`) > 0 && relay.ask().Relay.Phase == "streaming"
+				return relay.Log.Count(`"server was promoted`) > 0 && relay.ask().Relay.Phase == "streaming"
 			})
 			l.more(t, 500)
 			p.drained(t, time.Minute)
@@ -54,7 +54,7 @@ func TestFault08_PromotionLosesNothing(t *testing.T) {
 			l.end(t)
 			p.drained(t, time.Minute)
 			require.Zero(t, relay.ask().Relay.Phantoms.Messages)
-			require.Zero(t, relay.said.count("consumers have messages of transactions that are not in the database"))
+			require.Zero(t, relay.Log.Count("consumers have messages of transactions that are not in the database"))
 			relay.stop(t)
 			v := p.judge(t)
 			requireNothingLost(t, v)
@@ -110,7 +110,7 @@ func TestFault08_PromotionWithoutTheEndReportsPhantoms(t *testing.T) {
 			st := relay.ask()
 			require.Equal(t, phantoms, st.Relay.Phantoms.Messages)
 			require.Equal(t, int32(2), st.Relay.Phantoms.Timeline)
-			require.NotZero(t, relay.said.count("consumers have messages of transactions that are not in the database"))
+			require.NotZero(t, relay.Log.Count("consumers have messages of transactions that are not in the database"))
 			require.InDelta(t, phantoms, relay.metric(t, "postrider_relay_phantom_messages_total"), 0)
 			eventually(t, 30*time.Second, "condition", func() bool { return relay.ask().has("PostriderPhantomEvents") })
 
@@ -124,7 +124,7 @@ func TestFault08_PromotionWithoutTheEndReportsPhantoms(t *testing.T) {
 			v := p.judge(t)
 			require.Zero(t, v.Lost)
 			require.Zero(t, v.OutOfOrder)
-			require.Zero(t, v.Torn)
+			require.Zero(t, v.Partial)
 			require.EqualValues(t, phantoms, v.Phantom)
 			require.LessOrEqual(t, v.Duplicated, int64(repeats))
 			if c.exactlyOnce {

@@ -36,7 +36,7 @@ func TestFault01_Kill9LosesNothing(t *testing.T) {
 			network.Stall()
 			l.more(t, 300)
 		}
-		p.kill(t)
+		p.Kill(t)
 		network.Delay(0)
 		network.Resume()
 	}

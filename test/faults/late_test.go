@@ -19,7 +19,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/postrider/postrider/internal/embedded/child"
 	"github.com/postrider/postrider/test/parts"
 )
 
@@ -189,7 +188,7 @@ func TestFault41_ARequestThatIsCarriedOutLateLosesNothing(t *testing.T) {
 			late.armed.Store(true)
 			r.numbered(t, 3, 5, 0)
 			late.wait(t)
-			first.kill(t)
+			first.Kill(t)
 
 			r.bypass()
 			second := r.started(t)
@@ -209,7 +208,7 @@ func TestFault41_ARequestThatIsCarriedOutLateLosesNothing(t *testing.T) {
 			require.Zero(t, v.Lost)
 			require.Zero(t, v.OutOfOrder)
 			require.Zero(t, v.Phantom)
-			require.Equal(t, int64(1), v.Torn, "the last event of the key is not the newest")
+			require.Equal(t, int64(1), v.Partial, "the last event of the key is not the newest")
 			matrix(t, 41, "dedup "+dedup, fmt.Sprintf("at the broker %v: the request of the killed relay came last, and repeats one batch", all))
 		})
 	}
@@ -225,7 +224,7 @@ func TestFault41_ExactlyOnceRefusesARequestThatIsCarriedOutLate(t *testing.T) {
 	late.armed.Store(true)
 	r.numbered(t, 3, 5, 0)
 	late.wait(t)
-	first.kill(t)
+	first.Kill(t)
 
 	r.bypass()
 	second := r.started(t)
@@ -255,7 +254,7 @@ func TestFault41_AKilledRelaySendsNothingMore(t *testing.T) {
 	late.armed.Store(true)
 	r.numbered(t, 3, 3, 900_000) // more than the receiving kernel buffers
 	late.wait(t)
-	first.kill(t)
+	first.Kill(t)
 
 	r.bypass()
 	second := r.started(t)
@@ -284,7 +283,7 @@ func TestFault41_ASnapshotsRequestThatIsCarriedOutLateLosesNothing(t *testing.T)
 	late.armed.Store(true)
 	first := r.start(t)
 	late.wait(t)
-	first.kill(t)
+	first.Kill(t)
 
 	r.bypass()
 	second := r.started(t)
@@ -305,7 +304,7 @@ func TestFault41_ASnapshotsRequestThatIsCarriedOutLateLosesNothing(t *testing.T)
 	require.Zero(t, v.Lost)
 	require.Zero(t, v.OutOfOrder)
 	require.Zero(t, v.Phantom)
-	require.Equal(t, int64(1), v.Torn, "event 6 follows an old one of its key")
+	require.Equal(t, int64(1), v.Partial, "event 6 follows an old one of its key")
 	matrix(t, 41, "snapshot", fmt.Sprintf("at the broker %v: the request of the killed relay came behind newer rows", all))
 }
 
@@ -322,7 +321,7 @@ func TestFault41_ASnapshotsProgressThatArrivesLateDoesNotCount(t *testing.T) {
 	late.armed.Store(true)
 	first := r.start(t)
 	late.wait(t)
-	first.kill(t)
+	first.Kill(t)
 
 	r.bypass()
 	second := r.started(t)
@@ -363,13 +362,9 @@ func TestFault41_ARedrivesRequestThatIsCarriedOutLateRepeatsNothing(t *testing.T
 	p.settings["sink.kafka.max_message_bytes"] = "1000000"
 	late := p.holdRequest(t, "event 3")
 	late.armed.Store(true)
-	cmd := p.command(t.Context(), t, "deadletter", "redrive", "--all", "--yes")
-	cmd.SysProcAttr = &syscall.SysProcAttr{}
-	first, err := child.Start(cmd, syscall.SIGKILL)
-	require.NoError(t, err)
+	first := p.startCommand(t, "deadletter", "redrive", "--all", "--yes")
 	late.wait(t)
-	require.NoError(t, first.Signal(syscall.SIGKILL))
-	<-first.Done
+	first.Kill(t)
 
 	p.bypass()
 	_, errs, code := p.cli(t, "deadletter", "redrive", "--all", "--yes")

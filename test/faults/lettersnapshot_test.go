@@ -32,9 +32,9 @@ func TestFault10_SnapshotDoesNotOvertakeAParkedKey(t *testing.T) {
 	p.settings["sink.kafka.max_message_bytes"] = "1000000"
 	execute(t, p.dsn, "SELECT pg_drop_replication_slot('"+p.slot+"')")
 	relay = p.start(t)
-	require.Equal(t, 78, relay.ended(t, time.Minute))
-	require.Contains(t, relay.said.String(), "breaks the key's order")
-	require.Contains(t, relay.said.String(), "postrider deadletter list")
+	require.Equal(t, 78, relay.Wait(t))
+	require.Contains(t, relay.Log.String(), "breaks the key's order")
+	require.Contains(t, relay.Log.String(), "postrider deadletter list")
 	require.Equal(t, upTo(3), p.numbers(t, "k"), "nothing of the key")
 
 	_, errs, code := p.cli(t, "deadletter", "redrive", "--all", "--yes")

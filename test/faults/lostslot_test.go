@@ -1,14 +1,10 @@
 package faults
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -33,35 +29,23 @@ type recovered struct {
 	} `json:"tables"`
 }
 
-// recoverCommand is postrider recover with the relay's configuration.
-func (r *rig) recoverCommand(t testing.TB, args ...string) *exec.Cmd {
+// startRecover starts postrider recover with the relay's configuration.
+func (r *rig) startRecover(t testing.TB, args ...string) *parts.Relay {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "postrider.toml")
 	require.NoError(t, os.WriteFile(file, []byte(r.config("127.0.0.1:0")), 0o600))
-	cmd := exec.CommandContext(t.Context(), parts.Binary(t), append([]string{"recover", "--config", file}, args...)...)
-	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, "POSTRIDER_") && !strings.HasPrefix(kv, "PG") {
-			cmd.Env = append(cmd.Env, kv)
-		}
-	}
-	return cmd
+	return parts.StartRelay(t, parts.RelayConfig{}, append([]string{"recover", "--config", file}, args...)...)
 }
 
 // recover runs postrider recover, which has to end with 0.
 func (r *rig) recover(t testing.TB, args ...string) (out recovered) {
 	t.Helper()
-	cmd := r.recoverCommand(t, append(args, "--json")...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	began := time.Now()
-	err := cmd.Run()
-	took := time.Since(began)
-	t.Logf("recover %v:\n%s%s", args, stderr.String(), stdout.String())
-	require.NoError(t, err)
-	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-		t.Logf("recover took %s, %s of CPU and %s", took, cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime(), mib(float64(usage.Maxrss<<10)))
-	}
-	require.NoError(t, json.Unmarshal(stdout.Bytes(), &out))
+	p := r.startRecover(t, append(args, "--json")...)
+	code := p.Wait(t)
+	t.Logf("recover %v took %s:\n%s%s", args, time.Since(began), p.Log.String(), p.Stdout.String())
+	require.Zero(t, code)
+	require.NoError(t, json.Unmarshal(p.Stdout.Bytes(), &out))
 	return out
 }
 
@@ -139,9 +123,9 @@ func TestFault10_RecoverAfterTheIdleTimeout(t *testing.T) {
 		})
 	})
 	p := r.start(t)
-	require.Equal(t, 70, p.ended(t, 30*time.Second), "exit code")
-	require.Regexp(t, `is lost \(idle_timeout\): everything before `+r.confirmed(t).String()+` was delivered`, p.said.String())
-	require.Contains(t, p.said.String(), "the gap is from "+r.confirmed(t).String()+" to ")
+	require.Equal(t, 70, p.Wait(t), "exit code")
+	require.Regexp(t, `is lost \(idle_timeout\): everything before `+r.confirmed(t).String()+` was delivered`, p.Log.String())
+	require.Contains(t, p.Log.String(), "the gap is from "+r.confirmed(t).String()+" to ")
 	execute(t, r.dsn, "ALTER SYSTEM SET idle_replication_slot_timeout = 0")
 	execute(t, r.dsn, "SELECT pg_reload_conf()")
 	matrix(t, 10, "idle timeout", recoverExactly(t, r, 400, 100))
@@ -192,17 +176,14 @@ func TestFault10_RecoverIsRepeatedAfterAKillWhileWritersGoOn(t *testing.T) {
 
 	network := r.throughKafkaProxy(t)
 	r.settings["relay.in_flight_messages"] = "100" // as many chunks as it takes to be killed between two
-	cmd := r.recoverCommand(t, "--publish", "--yes")
-	said := &transcript{}
-	cmd.Stdout, cmd.Stderr = said, said
 	before := sum(r.broker.EndOffsets(t, "outbox.event."+r.topic))
-	require.NoError(t, cmd.Start())
+	killed := r.startRecover(t, "--publish", "--yes")
 	eventually(t, 30*time.Second, "some rows recovered", func() bool {
 		return sum(r.broker.EndOffsets(t, "outbox.event."+r.topic)) > before
 	})
 	network.Stall()
-	require.NoError(t, cmd.Process.Kill())
-	require.Error(t, cmd.Wait(), "it had ended before it was killed: %s", said)
+	killed.Kill(t)
+	require.Error(t, killed.Err, "it had ended before it was killed: %s", &killed.Log)
 	network.Cut()
 	network.Resume()
 	r.requireSlots(t, 1)

@@ -24,13 +24,10 @@ func TestMain(m *testing.M) {
 	parts.Main(m)
 }
 
-// patience is the least that is waited before a test fails: what takes a second can take a minute on a busy machine.
-const patience = 2 * time.Minute
-
-// eventually waits until met, which it asks often, and fails the test with what is waited for when that takes longer than within, and than patience.
+// eventually waits until met, which it asks often, and fails the test with what is waited for when that takes longer than within, and than parts.Patience.
 func eventually(t testing.TB, within time.Duration, what string, met func() bool) {
 	t.Helper()
-	within = max(within, patience)
+	within = max(within, parts.Patience)
 	deadline := time.Now().Add(within)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

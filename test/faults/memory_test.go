@@ -97,7 +97,7 @@ func (c *container) peak() int64 {
 // allocated is what a process has allocated and touched, in bytes. Pages of its program are not counted: the kernel can drop those.
 func (p *process) allocated(t testing.TB) int64 {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.child.PID))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
 	require.NoError(t, err)
 	for line := range bytes.Lines(status) {
 		if value, ok := bytes.CutPrefix(line, []byte("RssAnon:")); ok {
@@ -152,7 +152,7 @@ func TestFault31_ContainerLimitSuffices(t *testing.T) {
 				p.requireRunning(t)
 				most = max(most, p.allocated(t))
 			}
-			require.Equal(t, 1, p.said.count("memory limit taken from"), "lines about the limit")
+			require.Equal(t, 1, p.Log.Count("memory limit taken from"), "lines about the limit")
 
 			r.transaction(t, bulkKeys)
 			r.drained(t, 30*time.Second) // so that the topic is known
@@ -167,7 +167,7 @@ func TestFault31_ContainerLimitSuffices(t *testing.T) {
 
 			l := r.load(t, rate())
 			l.more(t, 500)
-			p.kill(t)
+			p.Kill(t)
 			l.more(t, 500)
 			p = r.started(t)
 			back := r.caughtUp(t)

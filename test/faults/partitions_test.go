@@ -88,8 +88,8 @@ func TestFault40_PartitionsDroppedWhileStoppedHaltTheRelay(t *testing.T) {
 		execute(t, r.dsn, "CREATE TABLE outbox_2 PARTITION OF outbox FOR VALUES IN (2); ALTER TABLE outbox ALTER COLUMN day SET DEFAULT 2; DROP TABLE outbox_1")
 		r.backlog(t, 500)
 		p = r.start(t)
-		require.Equal(t, 78, p.ended(t, patience), "exit code")
-		said := p.said.String()
+		require.Equal(t, 78, p.Wait(t), "exit code")
+		said := p.Log.String()
 		for _, part := range []string{"public.outbox_1 (OID ", "is not known", "publish_via_partition_root"} {
 			require.Contains(t, said, part)
 		}
@@ -99,7 +99,7 @@ func TestFault40_PartitionsDroppedWhileStoppedHaltTheRelay(t *testing.T) {
 		p = r.started(t)
 		r.drained(t, time.Minute)
 		eventually(t, time.Minute, "word that the decision has done its work", func() bool {
-			return regexp.MustCompile(`no longer needed: remove it`).MatchString(p.said.String())
+			return regexp.MustCompile(`no longer needed: remove it`).MatchString(p.Log.String())
 		})
 		p.stop(t)
 		requireExact(t, r.judge(t))

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -63,37 +62,21 @@ func (p *poisonRig) rows(t testing.TB, key string, from, to int) {
 		SELECT '%s', '%s', jsonb_build_object('key', '%s', 'number', n), n FROM generate_series(%d, %d) n`, p.topic, key, key, from, to))
 }
 
-// command is postrider with the relay's configuration, not started yet.
-func (p *poisonRig) command(ctx context.Context, t testing.TB, args ...string) *exec.Cmd {
+// startCommand starts postrider with the relay's configuration.
+func (p *poisonRig) startCommand(t testing.TB, args ...string) *parts.Relay {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "postrider.toml")
-	require.NoError(t, os.WriteFile(file, []byte(strings.ReplaceAll(p.config("127.0.0.1:0"), `log.level = "debug"`, `log.level = "info"`)), 0o600))
-	cmd := exec.CommandContext(ctx, parts.Binary(t), append(args, "--config", file)...)
-	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, "POSTRIDER_") && !strings.HasPrefix(kv, "PG") {
-			cmd.Env = append(cmd.Env, kv)
-		}
-	}
-	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0")
-	return cmd
+	config := strings.ReplaceAll(p.config("127.0.0.1:0"), `log.level = "debug"`, `log.level = "info"`)
+	require.NoError(t, os.WriteFile(file, []byte(config), 0o600))
+	return parts.StartRelay(t, parts.RelayConfig{}, append(args, "--config", file)...)
 }
 
 // cli runs postrider with the relay's configuration, and returns what it prints and its exit status.
 func (p *poisonRig) cli(t testing.TB, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	cmd := p.command(ctx, t, args...)
-	var out, errs strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	err := cmd.Run()
-	require.NoError(t, ctx.Err(), "postrider %s: %s%s", strings.Join(args, " "), out.String(), errs.String())
-	require.NotContains(t, errs.String(), "WARNING: DATA RACE")
-	require.NotContains(t, errs.String(), "panic: ")
-	if err != nil {
-		code = cmd.ProcessState.ExitCode()
-	}
-	return out.String(), errs.String(), code
+	run := p.startCommand(t, args...)
+	code = run.Wait(t)
+	return run.Stdout.String(), run.Log.String(), code
 }
 
 // deadLetter is one as the command lists it.
@@ -390,7 +373,7 @@ func TestFault21_Kill9WritesALetterOnce(t *testing.T) {
 			execute(t, p.dsn, fmt.Sprintf(poisons["bad-headers"].sql, p.topic))
 			bad++
 		}
-		relay.kill(t)
+		relay.Kill(t)
 	}
 	relay := p.started(t)
 	p.drained(t, time.Minute)
@@ -426,7 +409,7 @@ func TestFault19_ATopicThatStaysMissingStopsNoOther(t *testing.T) {
 			mistyped(2)
 			p.row(t, "good", 3)
 			p.drained(t, 9*time.Second) // the topic has been missing for long enough
-			relay.kill(t)
+			relay.Kill(t)
 			mistyped(3)
 			p.row(t, "good", 4)
 			relay = p.started(t)

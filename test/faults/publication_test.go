@@ -24,11 +24,11 @@ func stopsAfter(t *testing.T, version, complaint string, change func(r *rig) str
 
 	began := time.Now()
 	execute(t, r.dsn, change(r))
-	require.Equal(t, 78, p.ended(t, patience), "exit code")
+	require.Equal(t, 78, p.Wait(t), "exit code")
 	t.Logf("PostgreSQL %s: ended after %.1f s", version, time.Since(began).Seconds())
 	require.False(t, p.ready())
-	require.Contains(t, p.said.String(), r.publication)
-	require.Contains(t, p.said.String(), complaint)
+	require.Contains(t, p.Log.String(), r.publication)
+	require.Contains(t, p.Log.String(), complaint)
 	return r, p
 }
 
@@ -62,7 +62,7 @@ func TestFault12_PublicationDroppedConfirmsNothingAfterIt(t *testing.T) {
 		execute(t, r.dsn, "DROP PUBLICATION "+r.publication)
 		execute(t, r.dsn, fmt.Sprintf(insertOne, r.topic))
 		after := currentLSN(t, r.dsn)
-		require.Equal(t, 78, p.ended(t, patience), "exit code")
+		require.Equal(t, 78, p.Wait(t), "exit code")
 		require.Less(t, r.confirmed(t), after, "a row that was not sent is confirmed")
 		require.Zero(t, len(r.broker.All(t, "outbox.event."+r.topic)))
 	})

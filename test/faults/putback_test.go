@@ -49,12 +49,12 @@ func TestFault38_AChangeThatIsPutBackStopsTheRelay(t *testing.T) {
 				execute(t, r.dsn, of(r, c.away)+r.insertUnsent("unsent")+of(r, c.back))
 				to := currentLSN(t, r.dsn) // the row is between the two, with what other tests write beside it
 				r.backlog(t, 500)
-				require.Equal(t, 78, p.ended(t, patience), "exit code")
-				window := regexp.MustCompile(`between ([0-9A-F]+/[0-9A-F]+) and ([0-9A-F]+/[0-9A-F]+)`).FindStringSubmatch(p.said.String())
+				require.Equal(t, 78, p.Wait(t), "exit code")
+				window := regexp.MustCompile(`between ([0-9A-F]+/[0-9A-F]+) and ([0-9A-F]+/[0-9A-F]+)`).FindStringSubmatch(p.Log.String())
 				require.NotNil(t, window)
 				require.Less(t, parseLSN(t, window[1]), to)
 				require.Greater(t, parseLSN(t, window[2]), from)
-				command := recoverFrom.FindStringSubmatch(p.said.String())
+				command := recoverFrom.FindStringSubmatch(p.Log.String())
 				require.NotNil(t, command, "what to type")
 
 				require.EqualValues(t, 1, r.recover(t, "--from-xmin", command[1]).Undelivered)
@@ -84,9 +84,9 @@ func TestFault39_AnUnloggedPartitionStopsTheRelay(t *testing.T) {
 		execute(t, r.dsn, partitionedOutbox+"ALTER PUBLICATION "+r.publication+" ADD TABLE outbox; ALTER PUBLICATION "+r.publication+" SET (publish_via_partition_root = true); "+r.insertUnsent("a"))
 		halts := func(p *process, leaf string) {
 			t.Helper()
-			require.Equal(t, 78, p.ended(t, patience), "exit code")
-			require.Contains(t, p.said.String(), "public."+leaf+" is unlogged")
-			fix := regexp.MustCompile(`ALTER TABLE "public"."` + leaf + `" SET LOGGED;`).FindString(p.said.String())
+			require.Equal(t, 78, p.Wait(t), "exit code")
+			require.Contains(t, p.Log.String(), "public."+leaf+" is unlogged")
+			fix := regexp.MustCompile(`ALTER TABLE "public"."` + leaf + `" SET LOGGED;`).FindString(p.Log.String())
 			execute(t, r.dsn, fix)
 			require.EqualValues(t, 1, r.recover(t, "--publish", "--yes").Published)
 		}

@@ -2,7 +2,6 @@ package faults
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -31,9 +30,9 @@ func restored(t testing.TB) (r *rig, pg, other *embedded.Postgres, otherDSN stri
 func (r *rig) refuses(t testing.TB, p *process, dsn, because string) time.Duration {
 	t.Helper()
 	began := time.Now()
-	require.Equal(t, 70, p.ended(t, time.Minute), "exit code")
+	require.Equal(t, 70, p.Wait(t), "exit code")
 	took := time.Since(began)
-	require.Contains(t, p.said.String(), because)
+	require.Contains(t, p.Log.String(), because)
 	restart := query[string](t, dsn, "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1", r.slot)
 	require.NotEmpty(t, restart)
 	return took
@@ -107,8 +106,8 @@ func TestFault33_SlotAheadOfItsServerIsRefused(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(other.DataDir(), state), kept, 0o600))
 	require.NoError(t, other.Start(t.Context()))
 	p = r.start(t)
-	require.Equal(t, 78, p.ended(t, time.Minute), "exit code")
-	require.Contains(t, p.said.String(), "rows that are written until then would never be sent")
+	require.Equal(t, 78, p.Wait(t), "exit code")
+	require.Contains(t, p.Log.String(), "rows that are written until then would never be sent")
 	require.Zero(t, query[int](t, otherDSN, "SELECT coalesce(max(active_pid), 0) FROM pg_replication_slots WHERE slot_name = $1", r.slot))
 	requireExact(t, r.judge(t))
 	matrix(t, 33, "", "a slot ahead of its server: refused by a process that knew nothing")
@@ -137,9 +136,10 @@ func TestFault33_ExactlyOnceNeedsConsentToGoOnAfterARestore(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "postrider.toml")
 	require.NoError(t, os.WriteFile(file, []byte(r.config("127.0.0.1:0")), 0o600))
-	said, err := exec.Command(parts.Binary(t), "slot", "adopt", "--config", file, "--yes").CombinedOutput()
-	require.NoError(t, err, "%s", said)
-	require.Contains(t, string(said), "stored in topic")
+	adopt, code := parts.RunRelay(t, parts.RelayConfig{OneLog: true},
+		"slot", "adopt", "--config", file, "--yes")
+	require.Zero(t, code, adopt.Log.String())
+	require.Contains(t, adopt.Log.String(), "stored in topic")
 
 	p = r.started(t)
 	l = r.load(t, 100)

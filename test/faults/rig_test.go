@@ -280,7 +280,7 @@ func (r *rig) judge(t testing.TB) audit.Verdict {
 	v := r.tally.Verdict()
 	for key, newest := range r.newest {
 		if r.last[key] < newest {
-			v.Torn++ // the tally waits for what follows, and nothing does
+			v.Partial++ // the tally waits for what follows, and nothing does
 		}
 	}
 	t.Logf("verdict: %+v", v)
@@ -310,7 +310,7 @@ func requireNothingLost(t testing.TB, v audit.Verdict) {
 	require.Positive(t, v.Written)
 	require.Zero(t, v.Lost, "lost")
 	require.Zero(t, v.OutOfOrder, "out of order")
-	require.Zero(t, v.Torn, "repetitions that end too soon")
+	require.Zero(t, v.Partial, "repetitions that end too soon")
 	require.Zero(t, v.Phantom, "published and never committed")
 }
 

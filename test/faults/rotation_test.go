@@ -74,7 +74,7 @@ func TestFault28_APasswordIsChangedWithoutARestart(t *testing.T) {
 	}
 	l.end(t)
 	r.drained(t, time.Minute)
-	require.Zero(t, p.said.count("number "), "a password in the log")
+	require.Zero(t, p.Log.Count("number "), "a password in the log")
 	p.stop(t)
 	v := r.judge(t)
 	requireNothingLost(t, v)

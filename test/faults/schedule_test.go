@@ -40,10 +40,10 @@ var faultsOfASchedule = []struct {
 	name   string
 	strike func(s *scene)
 }{
-	{"relay killed", func(s *scene) { s.p.kill(s.t); s.p = s.r.start(s.t) }},
+	{"relay killed", func(s *scene) { s.p.Kill(s.t); s.p = s.r.start(s.t) }},
 	{"relay stopped", func(s *scene) {
 		s.p.signal(s.t, syscall.SIGTERM)
-		code := s.p.ended(s.t, time.Minute)
+		code := s.p.Wait(s.t)
 		require.Contains(s.t, []int{0, 75}, code, "exit code") // 75 where the broker or the server was not back yet
 		s.p = s.r.start(s.t)
 	}},
@@ -117,7 +117,7 @@ func TestSchedule_RandomFaults(t *testing.T) {
 	require.Zero(t, v.Lost, "lost")
 	require.Zero(t, v.OutOfOrder, "out of order")
 	require.Zero(t, v.Phantom, "published and never committed")
-	require.Zero(t, v.Torn, "repetitions that end too soon")
+	require.Zero(t, v.Partial, "repetitions that end too soon")
 	t.Logf("seed %d, %d faults: %d events, %d repeated: %s", *seed, len(done), v.Written, v.Duplicated, strings.Join(done, ", "))
 	recorder.with(t, func(o *outcome) { o.figures = append(o.figures, fmt.Sprintf("%d faults at random", len(done))) })
 }

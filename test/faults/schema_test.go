@@ -54,8 +54,8 @@ func TestFault13_TableChangesUnderLoadLoseNothing(t *testing.T) {
 
 		// A table of another name is not the one that is configured.
 		do("ALTER TABLE outbox RENAME TO elsewhere")
-		require.Equal(t, 78, p.ended(t, patience), "exit code")
-		require.Contains(t, p.said.String(), "public.outbox")
+		require.Equal(t, 78, p.Wait(t), "exit code")
+		require.Contains(t, p.Log.String(), "public.outbox")
 		do("ALTER TABLE elsewhere RENAME TO outbox")
 		p = r.started(t)
 		r.backlog(t, 500)
@@ -65,8 +65,8 @@ func TestFault13_TableChangesUnderLoadLoseNothing(t *testing.T) {
 		r.tally.Wrote("renamed", 1)
 		do("ALTER TABLE outbox RENAME COLUMN payload TO body; INSERT INTO outbox (aggregate_type, aggregate_id, body, number) VALUES ('" +
 			r.topic + `', 'renamed', '{"key": "renamed", "number": 1}', 1)`)
-		require.Equal(t, 78, p.ended(t, time.Minute), "exit code")
-		require.Contains(t, p.said.String(), "router.table.field.event.payload")
+		require.Equal(t, 78, p.Wait(t), "exit code")
+		require.Contains(t, p.Log.String(), "router.table.field.event.payload")
 		r.settings[`router."table.field.event.payload"`] = `"body"`
 		p = r.started(t)
 		r.drained(t, time.Minute)

@@ -207,8 +207,8 @@ func TestFault33_ServerIsNotTheSameStopsTheRelay(t *testing.T) {
 	r.drained(t, time.Minute)
 	require.NoError(t, pg.Kill())
 	before := query[string](t, other, "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1", r.slot)
-	require.Equal(t, 70, p.ended(t, time.Minute), "exit code")
-	require.Contains(t, p.said.String(), "system identifier is")
+	require.Equal(t, 70, p.Wait(t), "exit code")
+	require.Contains(t, p.Log.String(), "system identifier is")
 	require.Equal(t, before, query[string](t, other, "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1", r.slot),
 		"the slot of the other server has moved")
 	require.NoError(t, pg.Start(t.Context()))

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -97,8 +96,8 @@ func TestFault20_ARowThatIsTooLargeHalts(t *testing.T) {
 	r.backlog(t, 1000)
 	r.large(t, "canary", 3<<20, true)
 	r.backlog(t, 500)
-	require.NotZero(t, p.ended(t, time.Minute))
-	said := p.said.String()
+	require.NotZero(t, p.Wait(t))
+	said := p.Log.String()
 	require.Regexp(t, `a row of \d+ bytes is longer than replication.max_row_bytes = 1048576`, said)
 	require.Contains(t, said, `replication.max_row_bytes = "4MiB"   # then start again`)
 
@@ -204,9 +203,10 @@ func TestFault22_ARowThatCannotBeSentIsSteppedOver(t *testing.T) {
 		execute(t, r.dsn, fmt.Sprintf(`INSERT INTO outbox (aggregate_type, aggregate_id, payload, number, content)
 			VALUES ('x', 'poison', '{}', 1, repeat('x', %d)::bytea)`, size))
 		r.backlog(t, 1000)
-		require.NotZero(t, p.ended(t, 5*time.Minute))
-		require.Equal(t, *long, strings.Contains(p.said.String(), "XX000"), "the server's own error")
-		at := regexp.MustCompile(`in the transaction that commits at ([0-9A-F]+/[0-9A-F]+)`).FindStringSubmatch(p.said.String())
+		eventually(t, 5*time.Minute, "the relay ends", func() bool { return !p.Running() })
+		require.NotZero(t, p.Wait(t))
+		require.Equal(t, *long, strings.Contains(p.Log.String(), "XX000"), "the server's own error")
+		at := regexp.MustCompile(`in the transaction that commits at ([0-9A-F]+/[0-9A-F]+)`).FindStringSubmatch(p.Log.String())
 		require.NotNil(t, at)
 		said := r.printed(t, "slot", "advance", r.slot, "--past", at[1], "--yes")
 		require.Contains(t, said, "public.outbox still has 1 of its rows")
@@ -223,9 +223,9 @@ func (r *rig) printed(t testing.TB, args ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "postrider.toml")
 	require.NoError(t, os.WriteFile(file, []byte(r.config("127.0.0.1:0")), 0o600))
-	out, err := exec.CommandContext(t.Context(), parts.Binary(t), append(args, "--config", file)...).CombinedOutput()
-	require.NoError(t, err, string(out))
-	return string(out)
+	p, code := parts.RunRelay(t, parts.RelayConfig{OneLog: true}, append(args, "--config", file)...)
+	require.Zero(t, code, p.Log.String())
+	return p.Log.String()
 }
 
 // drainedMeanwhile is drained that calls f again and again.

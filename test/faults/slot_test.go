@@ -49,8 +49,8 @@ func TestFault11_SlotMadeAnewWhileRunningStopsTheRelay(t *testing.T) {
 	r.dropSlot(t, "SELECT 1")
 	r.backlog(t, 100)
 	execute(t, r.dsn, "SELECT pg_create_logical_replication_slot('"+r.slot+"', 'pgoutput')")
-	require.Equal(t, 70, p.ended(t, 30*time.Second), "exit code")
-	require.Contains(t, p.said.String(), "postrider recover --config ")
+	require.Equal(t, 70, p.Wait(t), "exit code")
+	require.Contains(t, p.Log.String(), "postrider recover --config ")
 
 	did := r.recover(t, "--publish", "--yes")
 	require.EqualValues(t, 100, did.Published)
@@ -71,12 +71,12 @@ func TestFault11_SlotDroppedWhileRunningStopsTheRelay(t *testing.T) {
 
 	began := time.Now()
 	r.dropSlot(t, "")
-	require.Equal(t, 70, p.ended(t, 30*time.Second), "exit code")
+	require.Equal(t, 70, p.Wait(t), "exit code")
 	t.Logf("ended after %s", time.Since(began))
-	require.Regexp(t, `is lost .*: everything before [0-9A-F]+/[0-9A-F]+ was delivered`, p.said.String())
-	require.Regexp(t, `the gap is from [0-9A-F]+/[0-9A-F]+ to [0-9A-F]+/[0-9A-F]+, \S+ \S+ of WAL`, p.said.String())
-	require.Regexp(t, `at most \d+ rows of public.outbox are in it`, p.said.String())
-	require.Regexp(t, `postrider recover --config \S+ --from-xmin \d+`, p.said.String(), "what to do next")
+	require.Regexp(t, `is lost .*: everything before [0-9A-F]+/[0-9A-F]+ was delivered`, p.Log.String())
+	require.Regexp(t, `the gap is from [0-9A-F]+/[0-9A-F]+ to [0-9A-F]+/[0-9A-F]+, \S+ \S+ of WAL`, p.Log.String())
+	require.Regexp(t, `at most \d+ rows of public.outbox are in it`, p.Log.String())
+	require.Regexp(t, `postrider recover --config \S+ --from-xmin \d+`, p.Log.String(), "what to do next")
 	require.Zero(t, r.slots(t), "slot created again without consent")
 	requireNothingLost(t, r.judge(t))
 }
@@ -95,8 +95,8 @@ func TestFault11_SlotDroppedWhileStoppedNeedsConsent(t *testing.T) {
 	for _, create := range []string{"true", "false"} {
 		r.settings["slot.create"] = create
 		p = r.start(t)
-		require.Equal(t, 78, p.ended(t, 30*time.Second), "exit code with slot.create = %s", create)
-		require.Contains(t, p.said.String(), "postrider slot create "+r.slot, "what to do next")
+		require.Equal(t, 78, p.Wait(t), "exit code with slot.create = %s", create)
+		require.Contains(t, p.Log.String(), "postrider slot create "+r.slot, "what to do next")
 		require.Zero(t, r.slots(t), "slot created again without consent")
 	}
 
@@ -140,21 +140,21 @@ func TestFault10_SlotLostStopsTheRelayAndNamesTheGap(t *testing.T) {
 				}
 				return query[string](t, r.dsn, "SELECT wal_status FROM pg_replication_slots WHERE slot_name = $1", r.slot) == "lost"
 			})
-			require.Equal(t, 70, p.ended(t, 60*time.Second), "exit code")
+			require.Equal(t, 70, p.Wait(t), "exit code")
 			t.Logf("ended after %s", time.Since(began))
-			require.Contains(t, p.said.String(), "everything before "+r.confirmed(t).String()+" was delivered")
-			require.Contains(t, p.said.String(), "the gap is from "+r.confirmed(t).String()+" to ")
-			require.Regexp(t, `at most \d+ rows of public.outbox are in it`, p.said.String())
-			require.Regexp(t, `the last transaction that this process delivered was committed at \d{4}-`, p.said.String())
-			require.Regexp(t, `postrider recover --config \S+`, p.said.String())
+			require.Contains(t, p.Log.String(), "everything before "+r.confirmed(t).String()+" was delivered")
+			require.Contains(t, p.Log.String(), "the gap is from "+r.confirmed(t).String()+" to ")
+			require.Regexp(t, `at most \d+ rows of public.outbox are in it`, p.Log.String())
+			require.Regexp(t, `the last transaction that this process delivered was committed at \d{4}-`, p.Log.String())
+			require.Regexp(t, `postrider recover --config \S+`, p.Log.String())
 			require.Equal(t, 1, r.slots(t))
 			network.Cut() // what the relay had on its way is never written
 			network.Resume()
 
 			// A restart changes nothing: the gap stays known until somebody drops the slot.
 			p = r.start(t)
-			require.Equal(t, 70, p.ended(t, 30*time.Second), "exit code")
-			require.Contains(t, p.said.String(), "everything before "+r.confirmed(t).String()+" was delivered")
+			require.Equal(t, 70, p.Wait(t), "exit code")
+			require.Contains(t, p.Log.String(), "everything before "+r.confirmed(t).String()+" was delivered")
 
 			require.True(t, r.recover(t, "--publish", "--yes").Recreated)
 			p = r.started(t)

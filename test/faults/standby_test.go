@@ -47,7 +47,7 @@ func (w *leaders) look() {
 	defer w.mu.Unlock()
 	claims := func() (n int) {
 		for _, p := range w.relays {
-			if p.child.Running() && p.ask().Relay.Phase == "streaming" {
+			if p.Running() && p.ask().Relay.Phase == "streaming" {
 				n++
 			}
 		}
@@ -110,7 +110,7 @@ func TestFault32_StandbyTakesOver(t *testing.T) {
 
 		before := r.walsender(t)
 		if i%2 == 0 {
-			leader.kill(t)
+			leader.Kill(t)
 			began := time.Now()
 			r.awaitTakeover(t, standby, before)
 			afterKill = append(afterKill, time.Since(began))
@@ -148,7 +148,7 @@ func TestFault32_TwoRelaysKilledAtRandom(t *testing.T) {
 	for range kills {
 		i := random.IntN(2)
 		l.more(t, 50+random.Int64N(300))
-		relays[i].kill(t)
+		relays[i].Kill(t)
 		began := time.Now()
 		relays[i] = r.start(t)
 		watch.among(relays...)

@@ -46,7 +46,7 @@ func TestFault03_SIGTERMWhileKafkaIsDownExitsByTheDrainTimeout(t *testing.T) {
 
 	before := time.Now()
 	p.signal(t, syscall.SIGTERM)
-	require.Equal(t, 75, p.ended(t, 20*time.Second), "exit code")
+	require.Equal(t, 75, p.Wait(t), "exit code")
 	took := time.Since(before)
 	t.Logf("ended after %s", took)
 	require.Greater(t, took, 2*time.Second, "it waits for the broker")
@@ -74,7 +74,7 @@ func TestFault03_SecondSignalStopsAtOnce(t *testing.T) {
 	p.phase(t, "draining", 10*time.Second)
 	before := time.Now()
 	p.insist(syscall.SIGTERM)
-	require.Equal(t, 1, p.ended(t, patience), "exit code")
+	require.Equal(t, 1, p.Wait(t), "exit code")
 	took := time.Since(before)
 	t.Logf("ended after %s", took)
 	require.Less(t, took, 6*time.Second, "a second signal waits for nothing")

@@ -32,7 +32,7 @@ func TestTrap_SIGTERMInMidTransaction(t *testing.T) {
 		p.signal(t, syscall.SIGTERM)
 		p.phase(t, "draining", 10*time.Second)
 		network.Resume()
-		require.Zero(t, p.ended(t, time.Minute), "exit code")
+		require.Zero(t, p.Wait(t), "exit code")
 		p = r.started(t)
 	}
 	r.drained(t, time.Minute)
@@ -61,7 +61,7 @@ func TestTrap_KeepalivesWhileABatchIsPendingThenKill(t *testing.T) {
 		}
 		during(time.Second, func() { p.requireRunning(t) }) // some statuses long
 		require.Less(t, r.confirmed(t), currentLSN(t, r.dsn)-1<<20, "confirmed past what is not acknowledged")
-		p.kill(t)
+		p.Kill(t)
 		network.Cut()
 		network.Resume()
 		p = r.started(t)
@@ -155,13 +155,13 @@ func TestTrap_RowsOfACopyShareAPosition(t *testing.T) {
 				if end == "kill" {
 					network.Resume()
 					eventually(t, 30*time.Second, "some of it arrives", func() bool { return p.ask().Relay.InFlight < inFlight || r.confirmed(t) >= currentLSN(t, r.dsn) })
-					p.kill(t)
+					p.Kill(t)
 					continue
 				}
 				p.signal(t, syscall.SIGTERM)
 				p.phase(t, "draining", 10*time.Second)
 				network.Resume()
-				require.Zero(t, p.ended(t, time.Minute), "exit code")
+				require.Zero(t, p.Wait(t), "exit code")
 			}
 			p := r.started(t)
 			r.drained(t, time.Minute)

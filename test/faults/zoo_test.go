@@ -108,7 +108,7 @@ var adminListening = regexp.MustCompile(`"listen":"([0-9.:]+)"[^\n]*"message":"a
 
 // asks has the relay do what its operator asks for: pause or resume.
 func (z *zoo) asks(what string) {
-	found := adminListening.FindStringSubmatch(z.relay.said.String())
+	found := adminListening.FindStringSubmatch(z.relay.Log.String())
 	require.NotNil(z.t, found)
 	ask, err := http.NewRequestWithContext(z.t.Context(), http.MethodPost, "http://"+found[1]+"/"+what, nil)
 	require.NoError(z.t, err)

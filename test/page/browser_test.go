@@ -23,9 +23,6 @@ import (
 	"github.com/postrider/postrider/test/parts"
 )
 
-// patience bounds every wait for something that is expected within a second or two; on a busy machine it takes longer.
-const patience = 2 * time.Minute
-
 // shared is the Chromium of all tests, started by the first. Each page has a browser context, and so a storage, of its own.
 var shared struct {
 	once sync.Once
@@ -45,7 +42,7 @@ func chromium(t *testing.T) context.Context {
 		parts.AtEnd(func() error {
 			defer end()
 			defer cancel()
-			closing, stop := context.WithTimeout(ctx, patience)
+			closing, stop := context.WithTimeout(ctx, parts.Patience)
 			defer stop()
 			return chromedp.Cancel(closing)
 		})
@@ -149,7 +146,7 @@ func (p *tab) console() []string {
 
 func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	ctx, cancel := context.WithTimeout(p.ctx, parts.Patience)
 	defer cancel()
 	require.NoError(p.t, chromedp.Do(ctx, steps...))
 }
@@ -157,7 +154,7 @@ func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 // await waits until the JavaScript expression is true, also of a page that is loaded meanwhile.
 func (p *tab) await(what, expression string) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	ctx, cancel := context.WithTimeout(p.ctx, parts.Patience)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -177,7 +174,7 @@ func (p *tab) await(what, expression string) {
 // eval returns the value of the JavaScript expression.
 func eval[T any](p *tab, expression string) T {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	ctx, cancel := context.WithTimeout(p.ctx, parts.Patience)
 	defer cancel()
 	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
 	require.NoError(p.t, err, "%s", expression)
@@ -213,7 +210,7 @@ func (p *tab) press(keys string, options ...chromedp.KeyOption) {
 // screenshot keeps the whole page as an artefact of the test.
 func (p *tab) screenshot(name string) []byte {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	ctx, cancel := context.WithTimeout(p.ctx, parts.Patience)
 	defer cancel()
 	png, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
 	require.NoError(p.t, err)

@@ -1,15 +1,9 @@
 package page
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,63 +15,12 @@ import (
 	"github.com/postrider/postrider/test/parts"
 )
 
-// output is what a process printed so far.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
-}
-
-// run starts `postrider run`. Whatever is still running at the end of the test is killed, and what a failed test's process logged is shown.
-func run(t *testing.T, config, listen string) *child.Process {
+// run starts `postrider run`.
+func run(t *testing.T, config, listen string) *parts.Relay {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "postrider.toml")
 	require.NoError(t, os.WriteFile(file, []byte(config), 0o600))
-	cmd := exec.Command(parts.Binary(t), "run", "--config", file, "--http-listen", listen)
-	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "POSTRIDER_") && !strings.HasPrefix(v, "PG") {
-			cmd.Env = append(cmd.Env, v)
-		}
-	}
-	log := &output{}
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{}
-	p, err := child.Start(cmd, syscall.SIGKILL)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		require.NoError(t, p.Signal(syscall.SIGKILL))
-		<-p.Done
-		if t.Failed() {
-			t.Logf("postrider ended with %v; its log:\n%s", p.Err, log)
-		}
-		require.NotContains(t, log.String(), "WARNING: DATA RACE")
-		require.NotContains(t, log.String(), "panic: ")
-	})
-	return p
-}
-
-// stop asks the process to end and requires that it does so cleanly.
-func stop(t *testing.T, p *child.Process) {
-	t.Helper()
-	require.NoError(t, p.Signal(syscall.SIGTERM))
-	select {
-	case <-p.Done:
-	case <-time.After(patience):
-		require.FailNow(t, "the relay does not end")
-	}
-	var exit *exec.ExitError
-	require.False(t, errors.As(p.Err, &exit), "after SIGTERM: %v", p.Err)
+	return parts.StartRelay(t, parts.RelayConfig{}, "run", "--config", file, "--http-listen", listen)
 }
 
 const table = `
@@ -104,7 +47,7 @@ func TestRelay_ShowsAStalledBrokerAndASlotNearItsLoss(t *testing.T) {
 	}
 
 	p := blank(t, "http://"+listen, 1280, 900)
-	require.Eventually(t, func() bool { return chromedp.Do(p.ctx, chromedp.Navigate(p.base+"/")) == nil }, patience, 50*time.Millisecond, "the listener")
+	require.Eventually(t, func() bool { return chromedp.Do(p.ctx, chromedp.Navigate(p.base+"/")) == nil }, parts.Patience, 50*time.Millisecond, "the listener")
 	p.await("streaming", "document.getElementById('pipeline').textContent.includes('streaming')")
 	insert()
 	for part, shown := range map[string]string{
@@ -146,7 +89,7 @@ func TestRelay_ShowsAStalledBrokerAndASlotNearItsLoss(t *testing.T) {
 	p.await("a relay that is well again", "document.querySelector('#verdict.ok') && document.title.startsWith('OK')")
 	p.requireQuiet()
 
-	stop(t, relay)
+	relay.Stop(t)
 	p.await("a word that nobody answers", "!document.getElementById('banner').hidden && document.title.startsWith('No data')")
 	run(t, config, listen)
 	p.await("the relay after its restart", "document.documentElement.dataset.stream === 'live' && document.querySelector('#verdict.ok')")

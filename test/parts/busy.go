@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Busy runs begin, which begins a transaction with an xid, and leaves it in the middle of a statement until end is called, or the
-// test ends: nobody can tell it from one that is committing. end commits it.
+// Busy runs begin, which begins a transaction with an xid, and leaves it in the middle of a
+// statement, where it looks like one that is committing, until end commits it or the test ends.
 func Busy(t testing.TB, dsn, begin string) (pid uint32, end func()) {
 	t.Helper()
 	ctx := t.Context()
@@ -27,7 +27,10 @@ func Busy(t testing.TB, dsn, begin string) (pid uint32, end func()) {
 	t.Cleanup(func() { t.Log(<-done) }) // before the connection is closed
 	require.Eventually(t, func() bool {
 		var waits bool
-		require.NoError(t, gate.QueryRow(ctx, `SELECT wait_event IS NOT DISTINCT FROM 'advisory' FROM pg_stat_activity WHERE pid = $1`, pid).Scan(&waits))
+		require.NoError(t,
+			gate.QueryRow(ctx,
+				`SELECT wait_event IS NOT DISTINCT FROM 'advisory'
+			FROM pg_stat_activity WHERE pid = $1`, pid).Scan(&waits))
 		return waits
 	}, time.Minute, time.Millisecond)
 	return pid, func() {

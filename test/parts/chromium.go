@@ -6,19 +6,22 @@ import (
 	"testing"
 )
 
-// Chromium returns the path of a Chromium: POSTRIDER_TEST_CHROMIUM, or the first of the usual names that is installed. Without one the
-// test is skipped.
+// Chromium returns the path of a Chromium: POSTRIDER_TEST_CHROMIUM, or the first of the usual
+// names that is installed. Without one the test is skipped.
 func Chromium(t testing.TB) string {
 	t.Helper()
 	if path := os.Getenv("POSTRIDER_TEST_CHROMIUM"); path != "" {
 		return path
 	}
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"} {
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome",
+		"google-chrome-stable", "chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path
 		}
 	}
-	lacking(t, "chromium", "no chromium, chromium-browser or google-chrome in PATH, and POSTRIDER_TEST_CHROMIUM is not set")
+	lacking(t, "chromium",
+		"no chromium, chromium-browser or google-chrome in PATH, and POSTRIDER_TEST_CHROMIUM is "+
+			"not set")
 	t.Skip("needs Chromium")
 	return ""
 }

@@ -13,16 +13,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ConnectWorker is a Kafka Connect worker of one test, in distributed mode, with Debezium's PostgreSQL connector in its
-// plugin.path. Its own topics have names that nobody else uses.
+// ConnectWorker is a Kafka Connect worker of one test, in distributed mode, with Debezium's
+// PostgreSQL connector in its plugin.path. Its own topics have names of their own.
 type ConnectWorker struct {
 	process *connectProcess
 	url     string
 	client  *http.Client
 }
 
-// KafkaConnect starts a worker on the broker, with further lines of its properties file over this package's own. It ends
-// with the test, which may kill and restart it. Without Java and Maven, or a real broker, the test is skipped.
+// KafkaConnect starts a worker on the broker, with further lines of its properties file over this
+// package's own. It ends with the test, which may kill and restart it. Without Java and Maven, or
+// a real broker, the test is skipped.
 func KafkaConnect(t testing.TB, broker *Broker, properties map[string]string) *ConnectWorker {
 	t.Helper()
 	if !broker.Real {
@@ -37,7 +38,8 @@ func KafkaConnect(t testing.TB, broker *Broker, properties map[string]string) *C
 		t.Skipf("no Kafka Connect: %v", err)
 	}
 	// Connections that stay open would be goroutines left behind at the end.
-	worker := &ConnectWorker{process: process, url: process.url, client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+	worker := &ConnectWorker{process: process, url: process.url,
+		client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("end of the Kafka Connect log:\n%s", lastPart(process.out.String(), 8000))
@@ -58,7 +60,8 @@ func (w *ConnectWorker) Create(t testing.TB, name string, config map[string]stri
 	w.AwaitRunning(t, name)
 }
 
-// AwaitRunning waits until the connector and its task run, and fails the test if they do not but fail.
+// AwaitRunning waits until the connector and its task run, and fails the test if they do not but
+// fail.
 func (w *ConnectWorker) AwaitRunning(t testing.TB, name string) {
 	t.Helper()
 	failed := ""
@@ -74,11 +77,15 @@ func (w *ConnectWorker) AwaitRunning(t testing.TB, name string) {
 	require.Empty(t, failed, "connector %s has failed", name)
 }
 
-// Stop stops a connector as an operator would, and waits until its task has ended: its offsets stay readable.
+// Stop stops a connector as an operator would, and waits until its task has ended: its offsets
+// stay readable.
 func (w *ConnectWorker) Stop(t testing.TB, name string) {
 	t.Helper()
 	w.must(t, http.MethodPut, "/connectors/"+name+"/stop", nil)
-	w.await(t, name, func(s ConnectorStatus) bool { return s.Connector.State == "STOPPED" && len(s.Tasks) == 0 })
+	w.await(t, name,
+		func(s ConnectorStatus) bool {
+			return s.Connector.State == "STOPPED" && len(s.Tasks) == 0
+		})
 }
 
 // Resume lets a stopped connector run again, from its offsets, and waits until it does.
@@ -88,13 +95,15 @@ func (w *ConnectWorker) Resume(t testing.TB, name string) {
 	w.AwaitRunning(t, name)
 }
 
-// Delete removes a connector. Its offsets stay in the worker's topic, and can no longer be read through the worker.
+// Delete removes a connector. Its offsets stay in the worker's topic, and can no longer be read
+// through the worker.
 func (w *ConnectWorker) Delete(t testing.TB, name string) {
 	t.Helper()
 	w.must(t, http.MethodDelete, "/connectors/"+name, nil)
 }
 
-// Offsets returns what the worker has stored of how far the connector came: the body of GET /connectors/NAME/offsets.
+// Offsets returns what the worker has stored of how far the connector came: the body of GET
+// /connectors/NAME/offsets.
 func (w *ConnectWorker) Offsets(t testing.TB, name string) []byte {
 	t.Helper()
 	return w.must(t, http.MethodGet, "/connectors/"+name+"/offsets", nil)
@@ -116,7 +125,8 @@ type ConnectorState struct {
 func (w *ConnectWorker) Status(t testing.TB, name string) ConnectorStatus {
 	t.Helper()
 	var s ConnectorStatus
-	require.NoError(t, json.Unmarshal(w.must(t, http.MethodGet, "/connectors/"+name+"/status", nil), &s))
+	require.NoError(t,
+		json.Unmarshal(w.must(t, http.MethodGet, "/connectors/"+name+"/status", nil), &s))
 	return s
 }
 
@@ -140,7 +150,8 @@ func (w *ConnectWorker) await(t testing.TB, name string, wanted func(ConnectorSt
 	}))
 }
 
-// must is call for requests that succeed sooner or later: while a worker takes up its work, it refuses them.
+// must is call for requests that succeed sooner or later: while a worker takes up its work, it
+// refuses them.
 func (w *ConnectWorker) must(t testing.TB, method, path string, body any) []byte {
 	t.Helper()
 	var answer []byte
@@ -153,7 +164,8 @@ func (w *ConnectWorker) must(t testing.TB, method, path string, body any) []byte
 
 func (w *ConnectWorker) call(ctx context.Context, method, path string, body any) ([]byte, error) {
 	if !w.process.child.Running() {
-		return nil, fmt.Errorf("the Kafka Connect worker has ended: %s", w.process.out.LastLines(20))
+		return nil, fmt.Errorf("the Kafka Connect worker has ended: %s",
+			w.process.out.LastLines(20))
 	}
 	var sent io.Reader
 	if body != nil {
@@ -178,18 +190,21 @@ func (w *ConnectWorker) call(ctx context.Context, method, path string, body any)
 		return nil, err
 	}
 	if response.StatusCode >= http.StatusMultipleChoices {
-		return nil, fmt.Errorf("%s %s: %s: %s", method, path, response.Status, strings.TrimSpace(string(answer)))
+		return nil, fmt.Errorf("%s %s: %s: %s", method, path, response.Status,
+			strings.TrimSpace(string(answer)))
 	}
 	return answer, nil
 }
 
-// Kill ends the worker as a crash would, and waits until it is gone: offsets that it has not flushed are lost.
+// Kill ends the worker as a crash would, and waits until it is gone: offsets that it has not
+// flushed are lost.
 func (w *ConnectWorker) Kill(t testing.TB) {
 	t.Helper()
 	require.NoError(t, w.process.kill())
 }
 
-// Restart starts the killed worker with its old topics, and waits until it answers and has taken up its work.
+// Restart starts the killed worker with its old topics, and waits until it answers and has taken
+// up its work.
 func (w *ConnectWorker) Restart(t testing.TB) {
 	t.Helper()
 	require.NoError(t, w.process.start())

@@ -14,7 +14,8 @@ import (
 	"github.com/postrider/postrider/test/parts"
 )
 
-// debeziumConfig is that of a connector which routes public.outbox to outbox.event.TYPE of a topic prefix of its own.
+// debeziumConfig is that of a connector which routes public.outbox to outbox.event.TYPE of a topic
+// prefix of its own.
 func debeziumConfig(t *testing.T, db *parts.Database, name string) map[string]string {
 	pg, err := pgconn.ParseConfig(db.DSN())
 	require.NoError(t, err)
@@ -45,8 +46,10 @@ func TestKafkaConnect_RelaysAfterStopKillAndRestart(t *testing.T) {
 	name := parts.Unique("debezium")
 	topic := name + ".order"
 	broker.CreateTopic(t, topic, 1, nil)
-	db.Exec(t, `CREATE TABLE outbox (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), aggregatetype text, aggregateid text, type text, payload text)`)
-	insert := `INSERT INTO outbox (aggregatetype, aggregateid, type, payload) VALUES ('order', '1', 'created', '{}')`
+	db.Exec(t, `CREATE TABLE outbox (id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+		aggregatetype text, aggregateid text, type text, payload text)`)
+	insert := `INSERT INTO outbox (aggregatetype, aggregateid, type, payload)
+		VALUES ('order', '1', 'created', '{}')`
 
 	worker.Create(t, name, debeziumConfig(t, db, name))
 	db.Exec(t, insert)
@@ -67,12 +70,14 @@ func TestKafkaConnect_RelaysAfterStopKillAndRestart(t *testing.T) {
 	db.Exec(t, insert)
 	worker.Restart(t)
 	worker.AwaitRunning(t, name)
-	broker.ConsumeUntil(t, []string{topic}, func(records []*kgo.Record) bool { return len(records) >= 3 })
+	broker.ConsumeUntil(t, []string{topic},
+		func(records []*kgo.Record) bool { return len(records) >= 3 })
 	worker.Delete(t, name)
 }
 
 func TestKafkaConnect_RunsTheVersionsOfThePoms(t *testing.T) {
-	for file, version := range map[string]string{"worker.xml": parts.KafkaVersion, "debezium.xml": parts.DebeziumVersion} {
+	for file, version := range map[string]string{"worker.xml": parts.KafkaVersion,
+		"debezium.xml": parts.DebeziumVersion} {
 		text, err := os.ReadFile("connect/" + file)
 		require.NoError(t, err)
 		var pom struct {

@@ -14,14 +14,15 @@ import (
 	"github.com/postrider/postrider/internal/embedded/child"
 )
 
-// DebeziumVersion is the connector that the tests compare with, the one in connect/debezium.xml; a test holds the two
-// together.
+// DebeziumVersion is the connector that the tests compare with, the one in connect/debezium.xml; a
+// test holds the two together.
 const DebeziumVersion = "3.7.0.Final"
 
 //go:embed connect/worker.xml connect/debezium.xml
 var connectFiles embed.FS
 
-// connectProcess is a Kafka Connect worker in a Java process. What it has to remember is in its topics.
+// connectProcess is a Kafka Connect worker in a Java process. What it has to remember is in its
+// topics.
 type connectProcess struct {
 	jars   string // directory of the class path
 	dir    string // of the properties file; removed by close
@@ -31,8 +32,10 @@ type connectProcess struct {
 	child  *child.Process
 }
 
-// newConnectProcess fetches the jars if this machine has none and writes the properties. It does not start the worker.
-func newConnectProcess(ctx context.Context, brokers []string, properties map[string]string) (*connectProcess, error) {
+// newConnectProcess fetches the jars if this machine has none and writes the properties. It does
+// not start the worker.
+func newConnectProcess(ctx context.Context, brokers []string,
+	properties map[string]string) (*connectProcess, error) {
 	if err := checkJava(ctx); err != nil {
 		return nil, err
 	}
@@ -40,7 +43,8 @@ func newConnectProcess(ctx context.Context, brokers []string, properties map[str
 	if err != nil {
 		return nil, err
 	}
-	debezium, err := prepareJars(ctx, "debezium-"+DebeziumVersion, connectFiles, "connect/debezium.xml")
+	debezium, err := prepareJars(ctx, "debezium-"+DebeziumVersion, connectFiles,
+		"connect/debezium.xml")
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +56,8 @@ func newConnectProcess(ctx context.Context, brokers []string, properties map[str
 	if err != nil {
 		return nil, err
 	}
-	process := &connectProcess{jars: jars, dir: dir, remove: remove, url: fmt.Sprintf("http://127.0.0.1:%d", port), out: &child.Output{}}
+	process := &connectProcess{jars: jars, dir: dir, remove: remove,
+		url: fmt.Sprintf("http://127.0.0.1:%d", port), out: &child.Output{}}
 	all, err := connectProperties(dir, brokers, process.url, debezium)
 	if err == nil {
 		maps.Copy(all, properties)
@@ -64,15 +69,17 @@ func newConnectProcess(ctx context.Context, brokers []string, properties map[str
 	return process, nil
 }
 
-// connectProperties suit a worker that starts fast. Everything that decides what a connector publishes, and when it stores
-// its offsets, is as Kafka Connect has it by default.
-func connectProperties(dir string, brokers []string, url, debezium string) (map[string]string, error) {
+// connectProperties suit a worker that starts fast. Everything that decides what a connector
+// publishes, and when it stores its offsets, is as Kafka Connect has it by default.
+func connectProperties(dir string, brokers []string, url, debezium string) (map[string]string,
+	error) {
 	// Each directory in plugin.path is one plugin.
 	plugins := filepath.Join(dir, "plugins")
 	if err := os.Mkdir(plugins, 0o755); err != nil {
 		return nil, fmt.Errorf("make the directory of plugins: %w", err)
 	}
-	if err := os.Symlink(debezium, filepath.Join(plugins, "debezium-connector-postgres")); err != nil {
+	if err := os.Symlink(debezium,
+		filepath.Join(plugins, "debezium-connector-postgres")); err != nil {
 		return nil, fmt.Errorf("put Debezium among the plugins: %w", err)
 	}
 	group := Unique("connect")
@@ -91,19 +98,26 @@ func connectProperties(dir string, brokers []string, url, debezium string) (map[
 		"value.converter":                   "org.apache.kafka.connect.json.JsonConverter",
 		"listeners":                         url,
 		"plugin.path":                       plugins,
-		"plugin.discovery":                  "service_load", // reads no jar that does not say what it holds
-		"scheduled.rebalance.max.delay.ms":  "0",            // nobody waits for a worker to come back
+		// reads only jars that list their plugins
+		"plugin.discovery": "service_load",
+		// tasks of a worker that has gone start elsewhere at once
+		"scheduled.rebalance.max.delay.ms": "0",
 		// How soon a worker that was killed may take up its work again.
 		"session.timeout.ms":    "6000",
 		"heartbeat.interval.ms": "1000",
 	}, nil
 }
 
-func (c *connectProcess) propertiesFile() string { return filepath.Join(c.dir, "connect.properties") }
+func (c *connectProcess) propertiesFile() string {
+	return filepath.Join(c.dir,
+		"connect.properties")
+}
 
 func (c *connectProcess) start() error {
 	var me child.Account
-	cmd := me.Command("java", append(javaFlags(c.jars), "org.apache.kafka.connect.cli.ConnectDistributed", c.propertiesFile())...)
+	cmd := me.Command("java",
+		append(javaFlags(c.jars), "org.apache.kafka.connect.cli.ConnectDistributed",
+			c.propertiesFile())...)
 	cmd.Dir = c.dir
 	cmd.Stdout, cmd.Stderr = c.out, c.out
 	process, err := child.Start(cmd, syscall.SIGKILL)

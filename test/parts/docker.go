@@ -11,10 +11,10 @@ import (
 	"github.com/ory/dockertest/v3/docker"
 )
 
-// errNoDocker means that no engine answers, which is no problem: the next source is tried in silence.
+// errNoDocker means that no engine answers. The next source is then tried without a message.
 var errNoDocker = errors.New("no Docker engine answers")
 
-// dockerPool asks once whether an engine answers.
+// dockerPool connects to the engine once.
 var dockerPool = sync.OnceValues(func() (*dockertest.Pool, error) {
 	if os.Getenv("DOCKER_HOST") == "" && os.Getenv("DOCKER_MACHINE_NAME") == "" {
 		if _, err := os.Stat("/var/run/docker.sock"); err != nil {
@@ -36,7 +36,8 @@ const containerLifetime = 30 * 60 // seconds
 
 // runContainer starts a container that removes itself at its end. image is name:tag. hostPort on
 // 127.0.0.1 leads to containerPort, such as "5432/tcp"; zero lets the engine choose.
-func runContainer(image, containerPort string, hostPort int, env, cmd []string) (*dockertest.Resource, error) {
+func runContainer(image, containerPort string, hostPort int, env,
+	cmd []string) (*dockertest.Resource, error) {
 	pool, err := dockerPool()
 	if err != nil {
 		return nil, err
@@ -62,15 +63,17 @@ func runContainer(image, containerPort string, hostPort int, env, cmd []string) 
 		return nil, fmt.Errorf("run image %s: %w", image, err)
 	}
 	if err := resource.Expire(containerLifetime); err != nil {
-		return nil, errors.Join(fmt.Errorf("limit the container's life: %w", err), resource.Close())
+		return nil, errors.Join(fmt.Errorf("limit the container's life: %w", err),
+			resource.Close())
 	}
 	return resource, nil
 }
 
-// dockerFailed tells that an engine answers and still does not give a server, before the next source is
-// tried: somebody may want to know why a run takes longer than it should.
+// dockerFailed prints why an engine that answers does not provide a server, before the next source
+// is tried, which takes longer.
 func dockerFailed(what string, err error) {
 	if !errors.Is(err, errNoDocker) {
-		fmt.Fprintf(os.Stderr, "parts: Docker does not give %s, a plain process is tried: %v\n", what, err)
+		fmt.Fprintf(os.Stderr, "parts: Docker does not give %s, a plain process is tried: %v\n",
+			what, err)
 	}
 }

@@ -16,11 +16,12 @@ import (
 
 var javaMajor = regexp.MustCompile(`version "(\d+)`)
 
-// checkJava tells what to install when there is no Java that Kafka runs on.
+// checkJava returns an error with what to install, when there is no Java that Kafka runs on.
 func checkJava(ctx context.Context) error {
 	text, err := exec.CommandContext(ctx, "java", "-version").CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("real Kafka needs Docker, or Java 17 and Maven, and Kafka Connect the latter: run java: %w", err)
+		return fmt.Errorf("real Kafka needs Docker, or Java 17 and Maven, and Kafka Connect the "+
+			"latter: run java: %w", err)
 	}
 	match := javaMajor.FindSubmatch(text)
 	if match == nil {
@@ -32,9 +33,10 @@ func checkJava(ctx context.Context) error {
 	return nil
 }
 
-// prepareJars returns a directory with the jars that a pom asks for and all that they depend on, fetched once
-// and kept in the user's cache. A changed pom is another set of jars.
-func prepareJars(ctx context.Context, name string, files embed.FS, pomPath string) (string, error) {
+// prepareJars returns a directory with the jars that a pom asks for and all that they depend on,
+// fetched once and kept in the user's cache. A changed pom is another set of jars.
+func prepareJars(ctx context.Context, name string, files embed.FS, pomPath string) (string,
+	error) {
 	cache, err := embedded.CacheDir()
 	if err != nil {
 		return "", err
@@ -45,7 +47,8 @@ func prepareJars(ctx context.Context, name string, files embed.FS, pomPath strin
 	}
 	sum := sha256.Sum256(pom)
 	jars := filepath.Join(cache, fmt.Sprintf("%s-%x", name, sum[:4]))
-	err = embedded.PrepareOnce(ctx, jars, func(tmp string) error { return fetchJars(ctx, name, pom, tmp) })
+	err = embedded.PrepareOnce(ctx, jars,
+		func(tmp string) error { return fetchJars(ctx, name, pom, tmp) })
 	return jars, err
 }
 
@@ -57,8 +60,9 @@ func fetchJars(ctx context.Context, name string, pom []byte, dir string) error {
 	}
 	cmd := exec.CommandContext(ctx, "mvn", "-q", "-B", "-f", file,
 		"dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory="+dir)
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("fetch the jars of %s with Maven: %w\n%s", name, err, lastPart(string(said), 2000))
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("fetch the jars of %s with Maven: %w\n%s", name, err,
+			lastPart(string(output), 2000))
 	}
 	return nil
 }

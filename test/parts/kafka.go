@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -16,17 +17,19 @@ import (
 	"github.com/postrider/postrider/internal/embedded/child"
 )
 
-// KafkaConfig says how an exclusive broker differs from a plain one.
+// KafkaConfig is how an exclusive broker differs from a plain one.
 type KafkaConfig struct {
 	// ThroughProxy puts a Proxy before the broker: Brokers leads through it, and so does every
 	// address that the broker advertises there. The helpers of this package go past it.
 	ThroughProxy bool
-	// Protocol of the listener that Brokers names: PLAINTEXT, SASL_PLAINTEXT, SSL or SASL_SSL. Empty
-	// means PLAINTEXT. The listener is called CLIENT in Properties ("listener.name.client...").
+	// Protocol of the listener that Brokers names: PLAINTEXT, SASL_PLAINTEXT, SSL or SASL_SSL.
+	// Empty means PLAINTEXT. The listener is called CLIENT in Properties
+	// ("listener.name.client...").
 	Protocol string
 	// Properties are further lines of server.properties, over this package's own.
 	Properties map[string]string
-	// Listeners are further ones, by name: SASL_PLAINTEXT, PLAINTEXT. Broker.Listener says where they are.
+	// Listeners are further ones, by name: SASL_PLAINTEXT, PLAINTEXT. Broker.Listener says where
+	// they are.
 	Listeners map[string]string
 	// Advertised are addresses that further listeners give for themselves instead of their own.
 	Advertised map[string]string
@@ -36,7 +39,7 @@ type KafkaConfig struct {
 type Broker struct {
 	// Real is false for the in-process stand-in.
 	Real bool
-	// Proxy stands before the broker if it was asked for, else nil.
+	// Proxy is in front of the broker; nil: there is none.
 	Proxy *Proxy
 
 	clients []string          // where the code under test connects
@@ -48,8 +51,8 @@ type Broker struct {
 // Listener is where a further listener of an exclusive broker is, host:port.
 func (b *Broker) Listener(name string) string { return b.further[name] }
 
-// Kafka gives the test the broker that it shares with the others of its package. Topics should have
-// unique names; see Topic.
+// Kafka gives the test the broker that it shares with the others of its package. Topics should
+// have unique names; see Topic.
 func Kafka(t testing.TB) *Broker {
 	t.Helper()
 	run.kafka.once.Do(func() { run.kafka.part, run.kafka.err = startSharedKafka() })
@@ -57,7 +60,8 @@ func Kafka(t testing.TB) *Broker {
 		t.Fatalf("start Kafka: %v", run.kafka.err)
 	}
 	if !run.kafka.part.Real {
-		lacking(t, "kafka", fmt.Sprintf("an in-process broker stands in for a real one: %v", run.kafka.err))
+		lacking(t, "kafka",
+			fmt.Sprintf("an in-process broker stands in for a real one: %v", run.kafka.err))
 	}
 	return run.kafka.part
 }
@@ -72,8 +76,8 @@ func RealKafka(t testing.TB) *Broker {
 	return broker
 }
 
-// ExclusiveKafka starts a broker for this test alone, which it may pause, kill and restart. It is always
-// a process of ours, since those need its process id. It ends with the test.
+// ExclusiveKafka starts a broker for this test alone, which it may pause, kill and restart. It is
+// always a process of ours, since those need its process id. It ends with the test.
 func ExclusiveKafka(t testing.TB, cfg KafkaConfig) *Broker {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
@@ -92,8 +96,8 @@ func ExclusiveKafka(t testing.TB, cfg KafkaConfig) *Broker {
 	return broker
 }
 
-// startSharedKafka goes through the sources in order. With the stand-in comes the error that says why it
-// had to stand in.
+// startSharedKafka goes through the sources in order. With the stand-in comes the error that says
+// why it had to stand in.
 func startSharedKafka() (*Broker, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
@@ -112,7 +116,7 @@ func startSharedKafka() (*Broker, error) {
 	dockerFailed("Kafka", dockerErr)
 	broker, processErr := startKafkaProcess(ctx, KafkaConfig{})
 	if processErr == nil {
-		stopAtEnd(broker.close)
+		AtEnd(broker.close)
 		return broker, nil
 	}
 	why := errors.Join(dockerErr, processErr)
@@ -120,12 +124,12 @@ func startSharedKafka() (*Broker, error) {
 	if err != nil {
 		return nil, errors.Join(why, err)
 	}
-	stopAtEnd(func() error { fake.Close(); return nil })
+	AtEnd(func() error { fake.Close(); return nil })
 	return &Broker{clients: fake.Brokers(), direct: fake.Brokers()}, why
 }
 
-// startKafkaContainer runs the official image, or the one that POSTRIDER_TEST_KAFKA_IMAGE names, which
-// has to understand the official image's environment.
+// startKafkaContainer runs the official image, or the one that POSTRIDER_TEST_KAFKA_IMAGE names,
+// which has to understand the official image's environment.
 func startKafkaContainer(ctx context.Context) (*Broker, error) {
 	if _, err := dockerPool(); err != nil {
 		return nil, err
@@ -134,7 +138,7 @@ func startKafkaContainer(ctx context.Context) (*Broker, error) {
 	if image == "" {
 		image = "apache/kafka:" + KafkaVersion
 	}
-	// The broker tells its clients where it is, so the port has to be known before it starts.
+	// The broker announces its address to its clients, so it needs its port when it starts.
 	port, err := child.FreePort()
 	if err != nil {
 		return nil, err
@@ -149,7 +153,8 @@ func startKafkaContainer(ctx context.Context) (*Broker, error) {
 		"KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://" + address + ",ITSELF://localhost:9094",
 		"KAFKA_INTER_BROKER_LISTENER_NAME=ITSELF",
 		"KAFKA_CONTROLLER_LISTENER_NAMES=CONTROLLER",
-		"KAFKA_LISTENER_SECURITY_PROTOCOL_MAP=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,ITSELF:PLAINTEXT",
+		"KAFKA_LISTENER_SECURITY_PROTOCOL_MAP=" +
+			"CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,ITSELF:PLAINTEXT",
 		"KAFKA_CONTROLLER_QUORUM_VOTERS=1@localhost:9093",
 		"KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR=1",
 		"KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR=1",
@@ -164,16 +169,18 @@ func startKafkaContainer(ctx context.Context) (*Broker, error) {
 	if err := broker.waitReady(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("wait for Kafka in Docker: %w", err), resource.Close())
 	}
-	stopAtEnd(resource.Close)
+	AtEnd(resource.Close)
 	return broker, nil
 }
 
 // Brokers are the addresses that the code under test should bootstrap from.
 func (b *Broker) Brokers() []string { return b.clients }
 
-// waitReady waits until the broker answers and counts itself in: before that it refuses new topics.
+// waitReady waits until the broker answers and counts itself in: before that it refuses new
+// topics.
 func (b *Broker) waitReady(ctx context.Context) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(b.direct...), kgo.RetryTimeout(time.Second), kgo.DialTimeout(time.Second))
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.direct...), kgo.RetryTimeout(time.Second),
+		kgo.DialTimeout(time.Second))
 	if err != nil {
 		return err
 	}
@@ -216,7 +223,8 @@ func (b *Broker) Stop(t testing.TB) {
 	require.NoError(t, b.own(t).stop(t.Context()))
 }
 
-// Restart starts the killed or stopped broker on the same data and ports, and waits until it is ready.
+// Restart starts the killed or stopped broker on the same data and ports, and waits until it is
+// ready.
 func (b *Broker) Restart(t testing.TB) {
 	t.Helper()
 	require.NoError(t, b.own(t).start())
@@ -235,4 +243,25 @@ func (b *Broker) close() error {
 		err = b.Proxy.Close()
 	}
 	return errors.Join(err, b.process.close())
+}
+
+// kafkaTools are the classes that the scripts of a Kafka distribution run, by the script's name.
+var kafkaTools = map[string]string{
+	"kafka-acls.sh":             "org.apache.kafka.tools.AclCommand",
+	"kafka-configs.sh":          "kafka.admin.ConfigCommand",
+	"kafka-topics.sh":           "org.apache.kafka.tools.TopicCommand",
+	"kafka-console-consumer.sh": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+}
+
+// KafkaTool runs a script of Kafka's, such as kafka-topics.sh, with these arguments, requires that
+// it succeeds, and returns what it prints. It needs an exclusive broker, whose jars it takes.
+func (b *Broker) KafkaTool(t testing.TB, script string, args ...string) string {
+	t.Helper()
+	class := kafkaTools[script]
+	require.NotEmpty(t, class, "what does %s run?", script)
+	own := b.own(t)
+	args = append(append(javaFlags(own.jars), own.classes, class), args...)
+	said, err := exec.CommandContext(t.Context(), "java", args...).CombinedOutput()
+	require.NoError(t, err, "%s", said)
+	return string(said)
 }

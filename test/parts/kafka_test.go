@@ -18,7 +18,8 @@ import (
 func produce(t *testing.T, client *kgo.Client, topic string, from, to int) {
 	t.Helper()
 	for i := from; i < to; i++ {
-		record := &kgo.Record{Topic: topic, Partition: int32(i % 2), Value: []byte(strconv.Itoa(i))}
+		record := &kgo.Record{Topic: topic, Partition: int32(i % 2),
+			Value: []byte(strconv.Itoa(i))}
 		require.NoError(t, client.ProduceSync(t.Context(), record).FirstErr())
 	}
 }
@@ -56,7 +57,9 @@ func TestKafka_ShowsCommittedRecordsOnly(t *testing.T) {
 	client := broker.Client(t, kgo.TransactionalID(parts.Unique("tx")))
 	for i, end := range []kgo.TransactionEndTry{kgo.TryAbort, kgo.TryCommit, kgo.TryAbort} {
 		require.NoError(t, client.BeginTransaction())
-		require.NoError(t, client.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Value: []byte(strconv.Itoa(i))}).FirstErr())
+		require.NoError(t,
+			client.ProduceSync(t.Context(),
+				&kgo.Record{Topic: topic, Value: []byte(strconv.Itoa(i))}).FirstErr())
 		require.NoError(t, client.EndTransaction(t.Context(), end))
 	}
 	records := broker.All(t, topic)
@@ -76,7 +79,8 @@ func TestExclusiveKafka_KeepsRecordsAndPortOverKillAndPause(t *testing.T) {
 	broker := parts.ExclusiveKafka(t, parts.KafkaConfig{ThroughProxy: true})
 	addresses := broker.Brokers()
 	topic := broker.Topic(t, 2)
-	client, err := kgo.NewClient(kgo.SeedBrokers(addresses...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	client, err := kgo.NewClient(kgo.SeedBrokers(addresses...),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	require.NoError(t, err)
 	defer client.Close()
 	produce(t, client, topic, 0, 2)

@@ -19,7 +19,8 @@ import (
 	"github.com/postrider/postrider/internal/embedded/child"
 )
 
-// KafkaVersion is the broker that the tests start, the one in kafka/pom.xml; a test holds the two together.
+// KafkaVersion is the broker that the tests start, the one in kafka/pom.xml; a test holds the two
+// together.
 const KafkaVersion = "4.1.2"
 
 //go:embed kafka/pom.xml
@@ -54,15 +55,18 @@ func startKafkaProcess(ctx context.Context, cfg KafkaConfig) (*Broker, error) {
 	return newKafkaProcess(ctx, cfg, cache, "-XX:SharedArchiveFile="+cache.classes)
 }
 
-func newKafkaProcess(ctx context.Context, cfg KafkaConfig, cache kafkaCache, classes string) (*Broker, error) {
+func newKafkaProcess(ctx context.Context, cfg KafkaConfig, cache kafkaCache,
+	classes string) (*Broker, error) {
 	dir, remove, err := child.TempDir("", "postrider-kafka-")
 	if err != nil {
 		return nil, err
 	}
-	process := &kafkaProcess{jars: cache.jars, classes: classes, dir: dir, remove: remove, out: &child.Output{}}
+	process := &kafkaProcess{jars: cache.jars, classes: classes, dir: dir, remove: remove,
+		out: &child.Output{}}
 	broker := &Broker{Real: true, process: process}
 	if err := broker.startNew(ctx, cfg, cache.formatted); err != nil {
-		return nil, errors.Join(fmt.Errorf("start Kafka: %w\n%s", err, process.out.LastLines(20)), broker.close())
+		return nil, errors.Join(fmt.Errorf("start Kafka: %w\n%s", err, process.out.LastLines(20)),
+			broker.close())
 	}
 	return broker, nil
 }
@@ -97,9 +101,11 @@ func (b *Broker) startNew(ctx context.Context, cfg KafkaConfig, formatted string
 		protocol = "PLAINTEXT"
 	}
 	properties := kafkaProperties(data, controller)
-	properties["listeners"] = fmt.Sprintf("CLIENT://%s,DIRECT://%s,CONTROLLER://%s", client, direct, controller)
+	properties["listeners"] = fmt.Sprintf("CLIENT://%s,DIRECT://%s,CONTROLLER://%s", client,
+		direct, controller)
 	properties["advertised.listeners"] = fmt.Sprintf("CLIENT://%s,DIRECT://%s", advertised, direct)
-	properties["listener.security.protocol.map"] = "CLIENT:" + protocol + ",DIRECT:PLAINTEXT,CONTROLLER:PLAINTEXT"
+	properties["listener.security.protocol.map"] = "CLIENT:" + protocol +
+		",DIRECT:PLAINTEXT,CONTROLLER:PLAINTEXT"
 	if err := b.addListeners(properties, cfg); err != nil {
 		return err
 	}
@@ -134,15 +140,17 @@ func (b *Broker) addListeners(properties map[string]string, cfg KafkaConfig) err
 // kafkaProperties suit one small broker that starts fast.
 func kafkaProperties(data, controller string) map[string]string {
 	return map[string]string{
-		"process.roles":                            "broker,controller",
-		"node.id":                                  "1",
-		"controller.quorum.voters":                 "1@" + controller,
-		"controller.listener.names":                "CONTROLLER",
-		"inter.broker.listener.name":               "DIRECT",
-		"listeners":                                "DIRECT://127.0.0.1:0,CONTROLLER://" + controller,
-		"listener.security.protocol.map":           "DIRECT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-		"log.dirs":                                 data,
-		"log.retention.ms":                         "-1", // records of tests carry times of years ago
+		"process.roles":              "broker,controller",
+		"node.id":                    "1",
+		"controller.quorum.voters":   "1@" + controller,
+		"controller.listener.names":  "CONTROLLER",
+		"inter.broker.listener.name": "DIRECT",
+		"listeners": "DIRECT://127.0.0.1:0,CONTROLLER://" +
+			controller,
+		"listener.security.protocol.map": "DIRECT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+		"log.dirs":                       data,
+		// records of tests carry times of years ago
+		"log.retention.ms":                         "-1",
 		"auto.create.topics.enable":                "false",
 		"num.partitions":                           "1",
 		"offsets.topic.replication.factor":         "1",
@@ -152,7 +160,7 @@ func kafkaProperties(data, controller string) map[string]string {
 		"transaction.state.log.min.isr":            "1",
 		"group.initial.rebalance.delay.ms":         "0",
 		"group.coordinator.rebalance.protocols":    "classic,consumer",
-		"controlled.shutdown.enable":               "false", // nobody to hand the partitions to
+		"controlled.shutdown.enable":               "false", // there is no other broker
 		// How soon a broker that was killed may register again.
 		"broker.session.timeout.ms":    "2000",
 		"broker.heartbeat.interval.ms": "400",
@@ -174,23 +182,27 @@ func writeProperties(path string, properties map[string]string) error {
 
 // prepareKafka makes what is not in the cache yet.
 func prepareKafka(ctx context.Context) (cache kafkaCache, err error) {
-	if cache.jars, err = prepareJars(ctx, "kafka-"+KafkaVersion, kafkaFiles, "kafka/pom.xml"); err != nil {
+	if cache.jars, err = prepareJars(ctx, "kafka-"+KafkaVersion, kafkaFiles,
+		"kafka/pom.xml"); err != nil {
 		return kafkaCache{}, err
 	}
 	cache.formatted = cache.jars + "-formatted"
-	err = embedded.PrepareOnce(ctx, cache.formatted, func(tmp string) error { return formatKafka(ctx, cache.jars, tmp) })
+	err = embedded.PrepareOnce(ctx, cache.formatted,
+		func(tmp string) error { return formatKafka(ctx, cache.jars, tmp) })
 	if err != nil {
 		return kafkaCache{}, err
 	}
 	const archive = "classes.jsa"
 	dir := cache.jars + "-classes"
 	cache.classes = filepath.Join(dir, archive)
-	err = embedded.PrepareOnce(ctx, dir, func(tmp string) error { return archiveClasses(ctx, cache, filepath.Join(tmp, archive)) })
+	err = embedded.PrepareOnce(ctx, dir,
+		func(tmp string) error { return archiveClasses(ctx, cache, filepath.Join(tmp, archive)) })
 	return cache, err
 }
 
-// archiveClasses has a broker write down, at its end, what Java made of the classes that it loaded. With that one starts in half of the time, and tests of faults,
-// which start many, take a fifth less of the processor. Another Java than the one that wrote it goes without.
+// archiveClasses has a broker write an archive of its loaded classes at its end. With it a broker
+// starts in half of the time, and tests of faults, which start many, take a fifth less CPU.
+// Another version of Java ignores the archive.
 func archiveClasses(ctx context.Context, cache kafkaCache, file string) error {
 	broker, err := newKafkaProcess(ctx, KafkaConfig{}, cache, "-XX:ArchiveClassesAtExit="+file)
 	if err != nil {
@@ -199,7 +211,8 @@ func archiveClasses(ctx context.Context, cache kafkaCache, file string) error {
 	return errors.Join(broker.process.stop(ctx), broker.close())
 }
 
-// formatKafka makes the data directory that brokers start from. It holds no address, so one serves all.
+// formatKafka makes the data directory that brokers start from. It holds no address, so one serves
+// all.
 func formatKafka(ctx context.Context, jars, dir string) error {
 	properties := filepath.Join(filepath.Dir(dir), "format.properties")
 	if err := writeProperties(properties, kafkaProperties(dir, "127.0.0.1:1")); err != nil {
@@ -207,8 +220,9 @@ func formatKafka(ctx context.Context, jars, dir string) error {
 	}
 	cmd := exec.CommandContext(ctx, "java", append(javaFlags(jars), "kafka.tools.StorageTool",
 		"format", "--cluster-id", "cG9zdHJpZGVyLXRlc3RzLQ", "--config", properties)...)
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("format Kafka's data directory: %w\n%s", err, lastPart(string(said), 2000))
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("format Kafka's data directory: %w\n%s", err,
+			lastPart(string(output), 2000))
 	}
 	return nil
 }
@@ -217,7 +231,8 @@ func (k *kafkaProcess) propertiesFile() string { return filepath.Join(k.dir, "se
 
 func (k *kafkaProcess) start() error {
 	var me child.Account // Kafka has nothing against root
-	cmd := me.Command("java", append(javaFlags(k.jars), k.classes, "kafka.Kafka", k.propertiesFile())...)
+	cmd := me.Command("java",
+		append(javaFlags(k.jars), k.classes, "kafka.Kafka", k.propertiesFile())...)
 	cmd.Dir = k.dir
 	cmd.Stdout, cmd.Stderr = k.out, k.out
 	process, err := child.Start(cmd, syscall.SIGKILL)
@@ -228,7 +243,7 @@ func (k *kafkaProcess) start() error {
 	return nil
 }
 
-// pause returns when every thread stands: the signal alone lets those that run answer a little longer.
+// pause returns when every thread has stopped, which takes a moment after the signal.
 func (k *kafkaProcess) pause() error {
 	if err := k.child.Signal(syscall.SIGSTOP); err != nil {
 		return err
@@ -242,7 +257,7 @@ func (k *kafkaProcess) pause() error {
 	return nil
 }
 
-// stands reads the states of the threads from /proc, and takes the signal's word for it where there is none.
+// stands reads the states of the threads from /proc. Without /proc it returns true.
 func (k *kafkaProcess) stands() bool {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", k.child.PID))
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// run is the state of one test binary. The testing package gives a run no other place to keep what its
-// tests share.
+// run is the state of one test binary. The testing package gives a run no other place to keep what
+// its tests share.
 var run struct {
 	mu       sync.Mutex
 	missing  []string
@@ -32,8 +32,8 @@ type source[T any] struct {
 	err  error
 }
 
-// Main runs the tests of a package, ends the shared servers, looks for leaked goroutines with the given
-// options, lists what was missing, and exits. Call it from TestMain.
+// Main runs the tests of a package, ends the shared servers, looks for leaked goroutines with the
+// given options, lists what was missing, and exits. Call it from TestMain.
 func Main(m *testing.M, leakOptions ...goleak.Option) {
 	recordStatements()
 	status := m.Run()
@@ -66,8 +66,8 @@ func Main(m *testing.M, leakOptions ...goleak.Option) {
 	os.Exit(status)
 }
 
-// AtOnce has so many parallel tests run at once even where there are fewer cores: for packages whose tests wait more than they compute.
-// A larger number on the command line stays. Call it before Main.
+// AtOnce runs n parallel tests at once, also where there are fewer cores: for packages whose tests
+// wait more than they compute. A larger number on the command line stays. Call it before Main.
 func AtOnce(n int) {
 	if !flag.Parsed() {
 		flag.Parse()
@@ -81,7 +81,8 @@ func AtOnce(n int) {
 	}
 }
 
-// leakPatience is how long goroutines may take to end: on a busy machine longer than the half second that goleak waits.
+// leakPatience is how long goroutines may take to end: on a busy machine longer than the half
+// second that goleak waits.
 const leakPatience = 20 * time.Second
 
 // findLeaks returns nil as soon as no goroutine is left.
@@ -94,8 +95,8 @@ func findLeaks(options []goleak.Option) error {
 	}
 }
 
-// lacking notes that a part is missing and why; with the part required, it fails the test. Otherwise the
-// caller decides whether to skip or to go on with something lesser.
+// lacking notes that a part is missing and why; with the part required, it fails the test.
+// Otherwise the caller decides whether to skip or to go on with something lesser.
 func lacking(t testing.TB, part, reason string) {
 	t.Helper()
 	line := part + ": " + reason
@@ -110,8 +111,8 @@ func lacking(t testing.TB, part, reason string) {
 	t.Logf("MISSING PART %s", line)
 }
 
-// Lacking skips a test for want of a part that this package does not give, such as the right to mount a file system; with the part in
-// POSTRIDER_TEST_REQUIRE the test fails instead.
+// Lacking skips a test for want of a part that this package does not provide, such as the right to
+// mount a file system. With the part in POSTRIDER_TEST_REQUIRE the test fails instead.
 func Lacking(t testing.TB, part, reason string) {
 	t.Helper()
 	lacking(t, part, reason)
@@ -119,19 +120,12 @@ func Lacking(t testing.TB, part, reason string) {
 }
 
 func required(part string) bool {
-	for _, name := range strings.Split(os.Getenv("POSTRIDER_TEST_REQUIRE"), ",") {
-		if strings.TrimSpace(name) == part {
-			return true
-		}
-	}
-	return false
+	names := strings.Split(os.Getenv("POSTRIDER_TEST_REQUIRE"), ",")
+	return slices.ContainsFunc(names, func(n string) bool { return strings.TrimSpace(n) == part })
 }
 
-// AtEnd has Main call stop after the last test, for what the tests of a package share beside the parts of this one.
-func AtEnd(stop func() error) { stopAtEnd(stop) }
-
-// stopAtEnd has Main end a shared server.
-func stopAtEnd(stop func() error) {
+// AtEnd has Main call stop after the last test, for what the tests of a package share.
+func AtEnd(stop func() error) {
 	run.mu.Lock()
 	defer run.mu.Unlock()
 	run.stops = append(run.stops, stop)

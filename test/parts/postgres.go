@@ -20,7 +20,8 @@ import (
 // startTimeout bounds the start of a server, a first download of its binaries included.
 const startTimeout = 5 * time.Minute
 
-// AnyVersion of PostgreSQL will do: the endpoint in the environment whatever it is, else the default.
+// AnyVersion of PostgreSQL will do: the endpoint in the environment whatever it is, else the
+// default.
 const AnyVersion = ""
 
 // server is a running PostgreSQL that tests share.
@@ -35,9 +36,10 @@ type Database struct {
 	dsn  string
 }
 
-// Postgres gives the test a database of its own on a shared server of the given major version, "14" to
-// "18", or AnyVersion. The database and its slots are dropped at the end of the test. Settings of the
-// server and its sessions must be left alone; ask for an exclusive server to change them.
+// Postgres gives the test a database of its own on a shared server of the given major version,
+// "14" to "18", or AnyVersion. The database and its slots are dropped at the end of the test.
+// Settings of the server and its sessions must be left alone; ask for an exclusive server to
+// change them.
 func Postgres(t testing.TB, version string) *Database {
 	t.Helper()
 	shared, err := sharedServer(version)
@@ -48,8 +50,8 @@ func Postgres(t testing.TB, version string) *Database {
 	return NewDatabase(t, shared.dsn)
 }
 
-// NewDatabase makes a database for the test on the server of the superuser's dsn, and drops it with its
-// slots at the end of the test, unless the server is gone by then.
+// NewDatabase makes a database for the test on the server of the superuser's dsn, and drops it
+// with its slots at the end of the test, unless the server is gone by then.
 func NewDatabase(t testing.TB, dsn string) *Database {
 	t.Helper()
 	db := &Database{Name: Unique("test")}
@@ -76,7 +78,8 @@ func dropDatabase(t testing.TB, dsn, name string) {
 		return
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	// A walsender may take a moment to notice that its client has gone, and holds its slot till then.
+	// A walsender may take a moment to notice that its client has gone, and holds its slot till
+	// then.
 	_, err = conn.Exec(ctx, `
 		DO $$
 		DECLARE name name;
@@ -92,8 +95,8 @@ func dropDatabase(t testing.TB, dsn, name string) {
 	require.NoError(t, err, "drop the test's database")
 }
 
-// ExclusivePostgres starts a server for this test alone, which it may stop, kill, pause and configure.
-// It is always a plain process, since those need its process id. It ends with the test.
+// ExclusivePostgres starts a server for this test alone, which it may stop, kill, pause and
+// configure. It is always a plain process, since those need its process id. It ends with the test.
 func ExclusivePostgres(t testing.TB, cfg embedded.PostgresConfig) *embedded.Postgres {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
@@ -144,15 +147,15 @@ func Connect(t testing.TB, dsn string) *pgx.Conn {
 	return conn
 }
 
-// Unique returns a name for a slot, publication, table or topic that nobody else uses. Slots belong to
-// the whole server, so a fixed name would meet that of another test.
+// Unique returns a name for a slot, publication, table or topic that is not in use. Slots
+// belong to the whole server, so a fixed name would meet that of another test.
 func Unique(prefix string) string {
 	return fmt.Sprintf("%s_%08x", prefix, rand.Uint32())
 }
 
 func sharedServer(version string) (*server, error) {
 	if version == AnyVersion && os.Getenv("POSTRIDER_TEST_POSTGRES") == "" && !oneImage() {
-		// One server serves both who want any and who want the default. Without it, any other will do.
+		// The server of the default version also serves tests that take any.
 		if shared, err := sharedServer(embedded.DefaultVersion); err == nil {
 			return shared, nil
 		}
@@ -172,9 +175,10 @@ func sharedServer(version string) (*server, error) {
 }
 
 // sharedSettings of a server that all tests of a package use, several at once.
-var sharedSettings = map[string]string{"max_connections": "300", "max_replication_slots": "60", "max_wal_senders": "60"}
+var sharedSettings = map[string]string{"max_connections": "300", "max_replication_slots": "60",
+	"max_wal_senders": "60"}
 
-// startServer goes through the sources in order. What failed on the way is told only if all did.
+// startServer tries the sources in order. Their errors are returned only if all fail.
 func startServer(version string) (*server, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
@@ -187,16 +191,17 @@ func startServer(version string) (*server, error) {
 		return fromDocker, nil
 	}
 	dockerFailed("PostgreSQL "+version, dockerErr)
-	pg, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{Version: version, Params: sharedSettings})
+	pg, err := embedded.StartPostgres(ctx,
+		embedded.PostgresConfig{Version: version, Params: sharedSettings})
 	if err != nil {
 		return nil, errors.Join(dockerErr, err)
 	}
-	stopAtEnd(pg.Close)
+	AtEnd(pg.Close)
 	return &server{dsn: pg.DSN()}, nil
 }
 
-// environmentServer returns nil when the environment names no server of this version. One that is named
-// and does not answer is an error: somebody wanted the tests to run there.
+// environmentServer returns nil when the environment names no server of this version. One that is
+// named and does not answer is an error: the tests are meant to run there.
 func environmentServer(ctx context.Context, version string) (*server, error) {
 	dsn := os.Getenv("POSTRIDER_TEST_POSTGRES")
 	if dsn == "" {
@@ -212,7 +217,8 @@ func environmentServer(ctx context.Context, version string) (*server, error) {
 		return nil, fmt.Errorf("ask POSTRIDER_TEST_POSTGRES for wal_level: %w", err)
 	}
 	if walLevel != "logical" {
-		return nil, fmt.Errorf("POSTRIDER_TEST_POSTGRES has wal_level=%s, and the tests need logical", walLevel)
+		return nil, fmt.Errorf("POSTRIDER_TEST_POSTGRES has wal_level=%s, and the tests need "+
+			"logical", walLevel)
 	}
 	if version != AnyVersion && version != majorVersion(conn) {
 		return nil, nil
@@ -228,15 +234,17 @@ func majorVersion(conn *pgx.Conn) string {
 // imageVersion stands for the major version in the name of an image.
 const imageVersion = "VERSION"
 
-// oneImage tells that the environment names an image of one version, which will do for tests that take any.
+// oneImage reports whether the environment names an image of one version, which will do for tests
+// that take any.
 func oneImage() bool {
 	image := os.Getenv("POSTRIDER_TEST_POSTGRES_IMAGE")
 	return image != "" && !strings.Contains(image, imageVersion)
 }
 
-// dockerServer runs the official image, or the one that POSTRIDER_TEST_POSTGRES_IMAGE names, in which
-// VERSION stands for the major version. It has to understand the official image's environment. An image
-// without VERSION in its name serves nobody who asked for another version than it holds.
+// dockerServer runs the official image, or the one that POSTRIDER_TEST_POSTGRES_IMAGE names, in
+// which VERSION stands for the major version. It has to understand the official image's
+// environment. An image without VERSION in its name serves only tests that take the version that
+// it holds.
 func dockerServer(ctx context.Context, version string) (*server, error) {
 	image := os.Getenv("POSTRIDER_TEST_POSTGRES_IMAGE")
 	if image == "" {
@@ -257,7 +265,8 @@ func dockerServer(ctx context.Context, version string) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	dsn := "postgres://postgres@127.0.0.1:" + resource.GetPort("5432/tcp") + "/postgres?sslmode=disable"
+	dsn := "postgres://postgres@127.0.0.1:" + resource.GetPort("5432/tcp") +
+		"/postgres?sslmode=disable"
 	var major string
 	err = eventually(ctx, func(ctx context.Context) error {
 		conn, err := pgx.Connect(ctx, dsn)
@@ -268,19 +277,21 @@ func dockerServer(ctx context.Context, version string) (*server, error) {
 		return conn.Close(ctx)
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("wait for PostgreSQL in Docker: %w", err), resource.Close())
+		return nil, errors.Join(fmt.Errorf("wait for PostgreSQL in Docker: %w", err),
+			resource.Close())
 	}
 	if version != AnyVersion && version != major {
-		return nil, errors.Join(fmt.Errorf("image %s holds PostgreSQL %s", image, major), resource.Close())
+		return nil, errors.Join(fmt.Errorf("image %s holds PostgreSQL %s", image, major),
+			resource.Close())
 	}
-	stopAtEnd(resource.Close)
+	AtEnd(resource.Close)
 	return &server{dsn: dsn}, nil
 }
 
-// eventually repeats try until it succeeds, or ctx ends, or two minutes have passed; then the last error
-// tells why.
+// eventually repeats try until it succeeds, or ctx ends, or two minutes have passed; then the last
+// error tells why.
 func eventually(ctx context.Context, try func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

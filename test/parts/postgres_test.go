@@ -19,7 +19,8 @@ func TestPostgres_GivesEveryVersion(t *testing.T) {
 			conn := db.Connect(t)
 			var major, walLevel, name string
 			require.NoError(t, conn.QueryRow(t.Context(),
-				"SELECT (current_setting('server_version_num')::int / 10000)::text, current_setting('wal_level'), current_database()").
+				"SELECT (current_setting('server_version_num')::int / 10000)::text, "+
+					"current_setting('wal_level'), current_database()").
 				Scan(&major, &walLevel, &name))
 			require.Equal(t, version, major)
 			require.Equal(t, "logical", walLevel)
@@ -33,7 +34,9 @@ func TestPostgres_SharesTheServerButNotTheDatabase(t *testing.T) {
 	require.NotEqual(t, one.Name, two.Name)
 	one.Exec(t, "CREATE TABLE mine (); INSERT INTO mine DEFAULT VALUES")
 	var there bool
-	require.NoError(t, two.Connect(t).QueryRow(t.Context(), "SELECT to_regclass('mine') IS NOT NULL").Scan(&there))
+	require.NoError(t,
+		two.Connect(t).QueryRow(t.Context(),
+			"SELECT to_regclass('mine') IS NOT NULL").Scan(&there))
 	require.False(t, there)
 }
 
@@ -44,11 +47,13 @@ func TestPostgres_DropsDatabaseAndSlotsAtTheEnd(t *testing.T) {
 	t.Run("uses a slot", func(t *testing.T) {
 		db := parts.Postgres(t, parts.AnyVersion)
 		name = db.Name
-		_, err := db.Connect(t).Exec(t.Context(), "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", slot)
+		_, err := db.Connect(t).Exec(t.Context(),
+			"SELECT pg_create_logical_replication_slot($1, 'pgoutput')", slot)
 		require.NoError(t, err)
 	})
 	var left int
-	require.NoError(t, keep.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1)
+	require.NoError(t, keep.QueryRow(t.Context(), `SELECT
+		(SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1)
 		+ (SELECT count(*) FROM pg_database WHERE datname = $2)`, slot, name).Scan(&left))
 	require.Zero(t, left)
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Proxy forwards TCP connections to one address and makes trouble on demand. Its methods may be called
-// from any goroutine.
+// Proxy forwards TCP connections to one address and makes trouble on demand. Its methods may be
+// called from any goroutine.
 type Proxy struct {
 	target   string
 	listener net.Listener
@@ -38,7 +38,8 @@ func StartProxy(target string) (*Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start proxy: %w", err)
 	}
-	p := &Proxy{target: target, listener: listener, conns: map[net.Conn]struct{}{}, forgot: map[net.Conn]struct{}{}}
+	p := &Proxy{target: target, listener: listener, conns: map[net.Conn]struct{}{},
+		forgot: map[net.Conn]struct{}{}}
 	p.changed = sync.NewCond(&p.mu)
 	p.wg.Add(1)
 	go p.accept() // ends when Close closes the listener
@@ -79,8 +80,9 @@ func (p *Proxy) Pace(bytesPerSecond int) { p.set(func() { p.pace = bytesPerSecon
 // Slice hands data on in pieces of at most that many bytes, each written by itself. Zero ends it.
 func (p *Proxy) Slice(bytes int) { p.set(func() { p.slice = bytes }) }
 
-// Lose ends the connection at a share of the pieces that clients send, from 0 to 1: one half of them after the piece has arrived, so that
-// only the answer is lost, the other half after a part of it. Equal seeds choose alike. Zero ends it.
+// Lose ends the connection at a share of the pieces that clients send, from 0 to 1: one half of
+// them after the piece has arrived, so that only the answer is lost, the other half after a part
+// of it. Equal seeds choose alike. Zero ends it.
 func (p *Proxy) Lose(share float64, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	p.set(func() { p.share, p.lose = share, random.Float64 })
@@ -93,8 +95,8 @@ func (p *Proxy) Lost() int {
 	return p.lost
 }
 
-// Forget leaves the connections that are there open and lets nothing through them any more, in either direction: the network has
-// forgotten them. New ones are served.
+// Forget leaves the connections that are there open and lets nothing through them any more, in
+// either direction: the network has forgotten them. New ones are served.
 func (p *Proxy) Forget() {
 	p.set(func() {
 		for conn := range p.conns {
@@ -152,7 +154,8 @@ func (p *Proxy) accept() {
 	}
 }
 
-// serve connects the client with the target. Dialling in the accept loop is fine: the target is local.
+// serve connects the client with the target. Dialling in the accept loop is fine: the target is
+// local.
 func (p *Proxy) serve(client net.Conn) {
 	server, err := net.DialTimeout("tcp", p.target, 5*time.Second)
 	if err != nil {
@@ -206,7 +209,8 @@ func (p *Proxy) pass(from net.Conn, fromClient bool) bool {
 	return true
 }
 
-// hand writes what has been read as Pace, Slice and Lose want it, and reports whether the connection goes on.
+// hand writes what has been read as Pace, Slice and Lose want it, and reports whether the
+// connection goes on.
 func (p *Proxy) hand(to, from net.Conn, data []byte, fromClient bool) bool {
 	p.mu.Lock()
 	pace, slice := p.pace, p.slice
@@ -223,7 +227,8 @@ func (p *Proxy) hand(to, from net.Conn, data []byte, fromClient bool) bool {
 	}
 	for len(data) > 0 {
 		n := min(slice, len(data))
-		if _, err := to.Write(data[:n]); err != nil || (pace > 0 && !p.wait(from, time.Second*time.Duration(n)/time.Duration(pace))) {
+		if _, err := to.Write(data[:n]); err != nil ||
+			(pace > 0 && !p.wait(from, time.Second*time.Duration(n)/time.Duration(pace))) {
 			return false
 		}
 		data = data[n:]

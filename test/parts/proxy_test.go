@@ -63,7 +63,8 @@ func TestProxy_MakesTroubleOnDemand(t *testing.T) {
 	proxy.Delay(50 * time.Millisecond)
 	begin := time.Now()
 	require.NoError(t, roundTrip(conn, 10*time.Second))
-	require.GreaterOrEqual(t, time.Since(begin), 100*time.Millisecond, "one delay for each direction")
+	require.GreaterOrEqual(t, time.Since(begin), 100*time.Millisecond,
+		"one delay for each direction")
 	proxy.Delay(0)
 
 	proxy.Stall()

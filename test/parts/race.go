@@ -2,5 +2,5 @@
 
 package parts
 
-// RaceDetector tells whether the tests, and so the binary, run with it: several times slower.
+// RaceDetector reports whether the tests run with it, several times slower.
 const RaceDetector = true

@@ -16,7 +16,8 @@ import (
 	"github.com/postrider/postrider/internal/postgres"
 )
 
-// recorded are the statements that the product has sent to servers in this run, each once in normal form.
+// recorded are the statements that postrider has sent to servers in this run, each once in normal
+// form.
 var recorded struct {
 	mu     sync.Mutex
 	seen   map[string]bool // as sent
@@ -24,7 +25,8 @@ var recorded struct {
 	binary string // its own are beside it
 }
 
-// recordStatements has every statement recorded that the product sends: not those that tests send on connections of the product.
+// recordStatements records the statements that postrider sends, without those that tests send on
+// its connections.
 func recordStatements() {
 	recorded.seen, recorded.byForm = map[string]bool{}, map[string]string{}
 	postgres.ObserveStatements(func(statement string) {
@@ -46,14 +48,15 @@ func record(statement string) {
 	}
 }
 
-// ofTest tells whether the innermost caller of our own, beside package postgres, is a test.
+// ofTest reports whether the innermost caller of this module, package postgres aside, is a test.
 func ofTest() bool {
 	var pcs [64]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
 	for {
 		frame, more := frames.Next()
 		name, ours := strings.CutPrefix(frame.Function, "github.com/postrider/postrider/")
-		if ours && !strings.HasPrefix(name, "internal/postgres.") && !strings.HasPrefix(name, "test/parts.") {
+		if ours && !strings.HasPrefix(name, "internal/postgres.") &&
+			!strings.HasPrefix(name, "test/parts.") {
 			return strings.HasSuffix(frame.File, "_test.go") || strings.HasPrefix(name, "test/")
 		}
 		if !more {
@@ -62,8 +65,10 @@ func ofTest() bool {
 	}
 }
 
-// Commands of the replication protocol, which look no names up; transactions and cursors do not either.
-var commands = regexp.MustCompile(`(?i)^\s*(IDENTIFY_SYSTEM|START_REPLICATION|CREATE_REPLICATION_SLOT|ALTER_REPLICATION_SLOT|DROP_REPLICATION_SLOT|` +
+// Commands of the replication protocol, which look no names up; transactions and cursors do not
+// either.
+var commands = regexp.MustCompile(`(?i)^\s*(IDENTIFY_SYSTEM|START_REPLICATION|` +
+	`CREATE_REPLICATION_SLOT|ALTER_REPLICATION_SLOT|DROP_REPLICATION_SLOT|` +
 	`TIMELINE_HISTORY|BEGIN|COMMIT|ROLLBACK|CLOSE|FETCH|SHOW|--\s*ping)\b`)
 
 // What differs from run to run and from table to table.
@@ -71,26 +76,30 @@ var variable = []struct {
 	pattern *regexp.Regexp
 	with    string
 }{
-	{regexp.MustCompile(`'(?:[^']|'')*'(?:::[a-z_.]+(?: (?:with|without) time zone| precision| varying)?)?`), `''`},
+	{regexp.MustCompile(`'(?:[^']|'')*'` +
+		`(?:::[a-z_.]+(?: (?:with|without) time zone| precision| varying)?)?`), `''`},
 	{regexp.MustCompile(`"(?:[^"]|"")*"(?:\."(?:[^"]|"")*")*`), `""`},
 	{regexp.MustCompile(`\bpublic\.\w+`), `""`},
 	{regexp.MustCompile(`\bbench_[0-9a-f]{8}\b`), `postrider_bench`},
 	{regexp.MustCompile(`\b\w+_[0-9a-f]{8}\b`), `x`},
 	{regexp.MustCompile(`(^|[^$\w])\d+\b`), `${1}0`},
-	{regexp.MustCompile(`CASE WHEN NOT \(""(?: IS NULL\)) THEN pg_catalog.format\('', ""\) END`), `""`},
+	{regexp.MustCompile(`CASE WHEN NOT \(""(?: IS NULL\)) THEN pg_catalog.format\('', ""\) END`),
+		`""`},
 	{regexp.MustCompile(`""::text`), `""`},
 	{regexp.MustCompile(`"" NULLS FIRST`), `""`},
 	{regexp.MustCompile(`\bt\.""`), `""`},
 	{regexp.MustCompile(`"" = \$\d+(?: AND "" = \$\d+)*`), `"" = $1`},
-	{regexp.MustCompile(`coalesce\(pg_catalog\.pg_column_size\(\w+\), 0\)::bigint(?: \+ coalesce\(pg_catalog\.pg_column_size\(\w+\), 0\)::bigint)*`), `size`},
+	{regexp.MustCompile(`coalesce\(pg_catalog\.pg_column_size\(\w+\), 0\)::bigint` +
+		`(?: \+ coalesce\(pg_catalog\.pg_column_size\(\w+\), 0\)::bigint)*`), `size`},
 	{regexp.MustCompile(`pg_catalog\.concat_ws\('', [\w, ]+\)`), `keys`},
 	{regexp.MustCompile(`""(?:\s*,\s*"")+`), `""`},
 	{regexp.MustCompile(`''(?:\s*,\s*'')+`), `''`},
 	{regexp.MustCompile(`\s+`), ` `},
 }
 
-// NormalStatement is what two statements have in common that mean the same: literals, names of users' objects and numbers of columns are left out. Empty:
-// the statement names nothing that could be somebody else's.
+// NormalStatement is the same for two statements that differ in literals, names of users' objects
+// and numbers of columns. Empty: the statement has no name that could be resolved to another
+// object.
 func NormalStatement(statement string) string {
 	if commands.MatchString(statement) && !strings.Contains(statement, ";") {
 		return ""
@@ -101,7 +110,7 @@ func NormalStatement(statement string) string {
 	return strings.TrimSpace(statement)
 }
 
-// StatementsFile holds one example of each statement of the product, in Go's quotes, one a line.
+// StatementsFile holds one example of each statement of postrider, in Go's quotes, one a line.
 func StatementsFile() string {
 	_, here, _, _ := runtime.Caller(0)
 	return filepath.Join(filepath.Dir(here), "..", "security", "testdata", "statements")
@@ -129,7 +138,8 @@ func readStatements(path string) ([]string, error) {
 	return all, lines.Err()
 }
 
-// compareStatements returns an exit status: 1 if a statement was sent that the file lacks. With POSTRIDER_TEST_RECORD=1 it is added.
+// compareStatements returns an exit status: 1 if a statement was sent that the file lacks. With
+// POSTRIDER_TEST_RECORD=1 it is added to the file.
 func compareStatements() int {
 	if recorded.binary != "" {
 		sent, err := readStatements(recorded.binary + ".statements")
@@ -169,7 +179,9 @@ func compareStatements() int {
 		}
 		return 0
 	}
-	fmt.Fprintf(os.Stderr, "parts: statements that test/security has not tried against somebody else's operators and functions:\n  %s\nadd them: POSTRIDER_TEST_RECORD=1 go test ./%s\n",
+	fmt.Fprintf(os.Stderr,
+		"parts: statements that test/security has not tried against somebody else's operators "+
+			"and functions:\n  %s\nadd them: POSTRIDER_TEST_RECORD=1 go test ./%s\n",
 		strings.Join(fresh, "\n  "), packageDir())
 	return 1
 }

@@ -2,23 +2,25 @@ package parts
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// consumeTimeout bounds every wait for records: a slow machine needs seconds, a lost record forever.
+// consumeTimeout bounds every wait for records: a slow machine needs seconds, a lost record
+// forever.
 const consumeTimeout = time.Minute
 
-// Client opens a client for the test's own reading and writing, past any proxy. It is closed at the end
-// of the test.
+// Client opens a client for the test's own reading and writing, past any proxy. It is closed at
+// the end of the test.
 func (b *Broker) Client(t testing.TB, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
 	client, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(b.direct...)}, opts...)...)
@@ -36,25 +38,18 @@ func (b *Broker) Topic(t testing.TB, partitions int32) string {
 }
 
 // CreateTopic creates a topic with the given settings, if any.
-func (b *Broker) CreateTopic(t testing.TB, name string, partitions int32, configs map[string]string) {
+func (b *Broker) CreateTopic(t testing.TB, name string, partitions int32,
+	configs map[string]string) {
 	t.Helper()
-	request := kmsg.NewPtrCreateTopicsRequest()
-	request.TimeoutMillis = 30_000
-	topic := kmsg.NewCreateTopicsRequestTopic()
-	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = name, partitions, 1
-	for _, key := range slices.Sorted(maps.Keys(configs)) {
-		config := kmsg.NewCreateTopicsRequestTopicConfig()
-		config.Name, config.Value = key, kmsg.StringPtr(configs[key])
-		topic.Configs = append(topic.Configs, config)
+	settings := map[string]*string{}
+	for key, value := range configs {
+		settings[key] = &value
 	}
-	request.Topics = append(request.Topics, topic)
-	b.withClient(t, func(client *kgo.Client) {
-		response, err := request.RequestWith(t.Context(), client)
-		require.NoError(t, err)
-		require.Len(t, response.Topics, 1)
-		require.NoError(t, kerr.ErrorForCode(response.Topics[0].ErrorCode), "create topic %s", name)
+	b.withAdmin(t, func(admin *kadm.Client) {
+		_, err := admin.CreateTopic(t.Context(), partitions, 1, settings, name)
+		require.NoError(t, err, "create topic %s", name)
 	})
-	// The controller has it; the broker learns of it in a moment, and on a busy machine in a long one.
+	// The controller has it; the broker takes a moment longer, and on a busy machine a long one.
 	for deadline := time.Now().Add(consumeTimeout); b.Partitions(t, name) != partitions; {
 		require.True(t, time.Now().Before(deadline), "topic %s was created and is not there", name)
 	}
@@ -64,124 +59,102 @@ func (b *Broker) CreateTopic(t testing.TB, name string, partitions int32, config
 func (b *Broker) DeleteTopic(t testing.TB, name string) {
 	t.Helper()
 	partitions := b.Partitions(t, name)
-	request := kmsg.NewPtrDeleteTopicsRequest()
-	request.TimeoutMillis = 30_000
-	topic := kmsg.NewDeleteTopicsRequestTopic()
-	topic.Topic = kmsg.StringPtr(name)
-	request.Topics, request.TopicNames = append(request.Topics, topic), append(request.TopicNames, name)
-	b.withClient(t, func(client *kgo.Client) {
-		response, err := request.RequestWith(t.Context(), client)
-		require.NoError(t, err)
-		require.Len(t, response.Topics, 1)
-		require.NoError(t, kerr.ErrorForCode(response.Topics[0].ErrorCode), "delete topic %s", name)
+	b.withAdmin(t, func(admin *kadm.Client) {
+		_, err := admin.DeleteTopic(t.Context(), name)
+		require.NoError(t, err, "delete topic %s", name)
 	})
-	// A broker's metadata forgets the topic first. Until the partitions go, too, it acknowledges records
-	// that go with them.
+	// A broker's metadata lose the topic first. As long as it has the partitions, it acknowledges
+	// records that go with them.
 	for deadline := time.Now().Add(consumeTimeout); b.hosts(t, name, partitions); {
-		require.True(t, time.Now().Before(deadline), "topic %s was deleted and is still there", name)
+		require.True(t, time.Now().Before(deadline), "topic %s is still there", name)
 	}
 }
 
 // hosts reports whether a broker still has a partition of a topic, whatever its metadata say.
-func (b *Broker) hosts(t testing.TB, topic string, partitions int32) bool {
+func (b *Broker) hosts(t testing.TB, topic string, partitions int32) (there bool) {
 	t.Helper()
-	request := endOffsetsRequest(topic, partitions)
-	there := false
-	b.withClient(t, func(client *kgo.Client) {
-		_, err := kmsg.NewPtrMetadataRequest().RequestWith(t.Context(), client) // discovers the brokers
+	request := kmsg.NewPtrListOffsetsRequest()
+	request.ReplicaID = -1
+	of := kmsg.NewListOffsetsRequestTopic()
+	of.Topic = topic
+	for partition := range partitions {
+		one := kmsg.NewListOffsetsRequestTopicPartition()
+		one.Partition, one.Timestamp = partition, -1 // the end
+		of.Partitions = append(of.Partitions, one)
+	}
+	request.Topics = append(request.Topics, of)
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.direct...))
+	require.NoError(t, err)
+	defer client.Close()
+	// Discovers the brokers.
+	_, err = kmsg.NewPtrMetadataRequest().RequestWith(t.Context(), client)
+	require.NoError(t, err)
+	for _, broker := range client.DiscoveredBrokers() {
+		answer, err := broker.Request(t.Context(), request)
 		require.NoError(t, err)
-		for _, broker := range client.DiscoveredBrokers() {
-			answer, err := broker.Request(t.Context(), request)
-			require.NoError(t, err)
-			for _, topic := range answer.(*kmsg.ListOffsetsResponse).Topics {
-				there = there || slices.ContainsFunc(topic.Partitions, func(p kmsg.ListOffsetsResponseTopicPartition) bool { return p.ErrorCode == 0 })
+		for _, topic := range answer.(*kmsg.ListOffsetsResponse).Topics {
+			for _, partition := range topic.Partitions {
+				there = there || partition.ErrorCode == 0
 			}
 		}
-	})
+	}
 	return there
 }
 
 // Partitions returns how many partitions the topic has, and zero for a topic that does not exist.
-func (b *Broker) Partitions(t testing.TB, topic string) int32 {
+func (b *Broker) Partitions(t testing.TB, topic string) (count int32) {
 	t.Helper()
-	request := kmsg.NewPtrMetadataRequest()
-	asked := kmsg.NewMetadataRequestTopic()
-	asked.Topic = kmsg.StringPtr(topic)
-	request.Topics = append(request.Topics, asked)
-	var count int32
-	b.withClient(t, func(client *kgo.Client) {
-		response, err := request.RequestWith(t.Context(), client)
+	b.withAdmin(t, func(admin *kadm.Client) {
+		topics, err := admin.ListTopics(t.Context(), topic)
 		require.NoError(t, err)
-		require.Len(t, response.Topics, 1)
-		err = kerr.ErrorForCode(response.Topics[0].ErrorCode)
-		if err != kerr.UnknownTopicOrPartition { //nolint:errorlint // ErrorForCode returns the very value
+		if err := topics[topic].Err; !errors.Is(err, kerr.UnknownTopicOrPartition) {
 			require.NoError(t, err)
 		}
-		count = int32(len(response.Topics[0].Partitions))
+		count = int32(len(topics[topic].Partitions))
 	})
 	return count
 }
 
-func endOffsetsRequest(topic string, partitions int32) *kmsg.ListOffsetsRequest {
-	request := kmsg.NewPtrListOffsetsRequest()
-	request.ReplicaID, request.IsolationLevel = -1, 1
-	asked := kmsg.NewListOffsetsRequestTopic()
-	asked.Topic = topic
-	for partition := range partitions {
-		one := kmsg.NewListOffsetsRequestTopicPartition()
-		one.Partition, one.Timestamp = partition, -1 // the end
-		asked.Partitions = append(asked.Partitions, one)
-	}
-	request.Topics = append(request.Topics, asked)
-	return request
-}
-
-// EndOffsets returns, for each partition, the offset after the last record that a reader of committed
-// records may see. Markers of transactions take offsets too.
+// EndOffsets returns, for each partition, the offset after the last record that a reader of
+// committed records may see. Markers of transactions take offsets too.
 func (b *Broker) EndOffsets(t testing.TB, topic string) map[int32]int64 {
 	t.Helper()
-	partitions := b.Partitions(t, topic)
-	require.Positive(t, partitions, "topic %s does not exist", topic)
-	request := endOffsetsRequest(topic, partitions)
 	ends := map[int32]int64{}
-	b.withClient(t, func(client *kgo.Client) {
-		for _, shard := range client.RequestSharded(t.Context(), request) {
-			require.NoError(t, shard.Err)
-			response, ok := shard.Resp.(*kmsg.ListOffsetsResponse)
-			require.True(t, ok)
-			for _, answered := range response.Topics {
-				for _, partition := range answered.Partitions {
-					require.NoError(t, kerr.ErrorForCode(partition.ErrorCode))
-					ends[partition.Partition] = partition.Offset
-				}
-			}
-		}
+	b.withAdmin(t, func(admin *kadm.Client) {
+		listed, err := admin.ListCommittedOffsets(t.Context(), topic)
+		require.NoError(t, err)
+		require.NoError(t, listed.Error(), "topic %s", topic)
+		listed.Each(func(o kadm.ListedOffset) { ends[o.Partition] = o.Offset })
 	})
-	require.Len(t, ends, int(partitions))
+	require.NotEmpty(t, ends, "topic %s", topic)
 	return ends
 }
 
-// Consume returns the first n records of the topic, and waits for them. Records of one partition are in
-// order. Uncommitted and aborted ones are not seen.
+// Consume returns the first n records of the topic, and waits for them. Records of one partition
+// are in order. Uncommitted and aborted ones are not seen.
 func (b *Broker) Consume(t testing.TB, topic string, n int) []*kgo.Record {
 	t.Helper()
 	if n == 0 {
 		return nil
 	}
-	records := b.ConsumeUntil(t, []string{topic}, func(records []*kgo.Record) bool { return len(records) >= n })
+	records := b.ConsumeUntil(t, []string{topic},
+		func(records []*kgo.Record) bool { return len(records) >= n })
 	return records[:n]
 }
 
-// ConsumeUntil reads the topics from their start until enough is satisfied with what has been read so
-// far, and returns that. The topics must exist. It fails the test when a minute brings no answer.
-func (b *Broker) ConsumeUntil(t testing.TB, topics []string, enough func([]*kgo.Record) bool) []*kgo.Record {
+// ConsumeUntil reads the topics from their start until enough is satisfied with what has been read
+// so far, and returns that. The topics must exist. It fails the test when a minute brings no
+// answer.
+func (b *Broker) ConsumeUntil(t testing.TB, topics []string,
+	enough func([]*kgo.Record) bool) []*kgo.Record {
 	t.Helper()
 	var records []*kgo.Record
 	b.read(t, topics, func(record *kgo.Record) {
 		if !record.Attrs.IsControl() {
 			records = append(records, record)
 		}
-	}, func() bool { return enough(records) }, func() string { return fmt.Sprintf("%d records", len(records)) })
+	}, func() bool { return enough(records) },
+		func() string { return fmt.Sprintf("%d records", len(records)) })
 	return records
 }
 
@@ -209,10 +182,12 @@ func (b *Broker) All(t testing.TB, topic string) []*kgo.Record {
 }
 
 // read hands over records, markers of transactions included, until done says so.
-func (b *Broker) read(t testing.TB, topics []string, each func(*kgo.Record), done func() bool, soFar func() string) {
+func (b *Broker) read(t testing.TB, topics []string, each func(*kgo.Record), done func() bool,
+	soFar func() string) {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(b.direct...), kgo.ConsumeTopics(topics...),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.KeepControlRecords(), kgo.FetchMaxWait(100*time.Millisecond))
 	require.NoError(t, err)
 	defer client.Close()
@@ -227,10 +202,10 @@ func (b *Broker) read(t testing.TB, topics []string, each func(*kgo.Record), don
 	}
 }
 
-func (b *Broker) withClient(t testing.TB, use func(*kgo.Client)) {
+func (b *Broker) withAdmin(t testing.TB, use func(*kadm.Client)) {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(b.direct...))
 	require.NoError(t, err)
 	defer client.Close()
-	use(client)
+	use(kadm.NewClient(client))
 }

@@ -2,16 +2,12 @@
 package readme
 
 import (
-	"bytes"
-	"context"
-	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -20,26 +16,21 @@ import (
 
 func TestMain(m *testing.M) { parts.Main(m) }
 
-const patience = 2 * time.Minute
-
 // blocks returns the contents of the fenced blocks of a language.
 func blocks(t *testing.T, language string) (found []string) {
 	text, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
-	for _, m := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllSubmatch(text,
+		-1) {
 		found = append(found, string(m[1]))
 	}
 	return found
 }
 
-func run(t *testing.T, dir, name string, args ...string) (stdout, stderr string, err error) {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
-	var out, errs bytes.Buffer
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &errs
-	err = cmd.Run()
-	return out.String(), errs.String(), err
+func run(t *testing.T, dir string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	p, code := parts.RunRelay(t, parts.RelayConfig{Dir: dir}, args...)
+	return p.Stdout.String(), p.Log.String(), code
 }
 
 // numbers stand for themselves in a comparison of outputs.
@@ -47,18 +38,20 @@ var numbers = regexp.MustCompile(`[0-9][0-9,]*(\.[0-9]+)?`)
 
 // shape is a line without its numbers and its widths.
 func shape(line string) string {
-	return strings.Join(strings.Fields(numbers.ReplaceAllString(regexp.MustCompile(`KiB|MiB`).ReplaceAllString(line, "B"), "0")), " ")
+	line = regexp.MustCompile(`KiB|MiB`).ReplaceAllString(line, "B")
+	return strings.Join(strings.Fields(numbers.ReplaceAllString(line, "0")), " ")
 }
 
-// requirePrinted runs a command that README.md shows, and wants each line that it shows to be printed but for the numbers. It returns what went to stdout.
+// requirePrinted runs a command that README.md shows, and wants each line that it shows to be
+// printed but for the numbers. It returns what went to stdout.
 func requirePrinted(t *testing.T, shown string) (stdout string) {
 	t.Helper()
 	command, output, _ := strings.Cut(shown, "\n")
 	args, ok := strings.CutPrefix(command, "$ go run . ")
 	require.True(t, ok, command)
 
-	stdout, stderr, err := run(t, ".", parts.Binary(t), strings.Fields(args)...)
-	require.NoError(t, err, stderr)
+	stdout, stderr, code := run(t, ".", strings.Fields(args)...)
+	require.Zero(t, code, stderr)
 	printed := map[string]bool{}
 	for _, line := range strings.Split(stderr+stdout, "\n") {
 		printed[shape(line)] = true
@@ -67,7 +60,8 @@ func requirePrinted(t *testing.T, shown string) (stdout string) {
 		if strings.Contains(line, "slot lag") {
 			continue // a look every five seconds: on a fast machine the demo may be over before
 		}
-		require.True(t, printed[shape(line)], "README.md shows %q, the command printed:\n%s%s", line, stderr, stdout)
+		require.True(t, printed[shape(line)], "README.md shows %q, the command printed:\n%s%s",
+			line, stderr, stdout)
 	}
 	return stdout
 }
@@ -77,9 +71,11 @@ func TestREADME_TheCommandsPrintWhatItShows(t *testing.T) {
 	require.Len(t, shown, 3)
 	require.Equal(t, "$ go test ./...\n", shown[1], "which is what runs this test")
 	demo := requirePrinted(t, shown[0])
-	require.Contains(t, demo, "audit: written 5000, delivered 5000, lost 0, duplicated 0, out of order 0")
+	require.Contains(t, demo,
+		"audit: written 5000, delivered 5000, lost 0, duplicated 0, out of order 0")
 	bench := requirePrinted(t, shown[2])
-	require.Contains(t, bench, "audit: written 20000, delivered 20000, lost 0, duplicated 0, out of order 0")
+	require.Contains(t, bench,
+		"audit: written 20000, delivered 20000, lost 0, duplicated 0, out of order 0")
 }
 
 func TestREADME_TheConfigurationIsValidAndTheCommandsRun(t *testing.T) {
@@ -99,13 +95,12 @@ func TestREADME_TheConfigurationIsValidAndTheCommandsRun(t *testing.T) {
 	slot := parts.Unique("readme")
 	text += "\n[slot]\nname = \"" + slot + "\"\n[http]\nlisten = \"\"\n"
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "postrider.toml"), []byte(text), 0o600))
-	binary := parts.Binary(t)
 
-	stdout, stderr, err := run(t, dir, binary, "init", "--print-sql")
-	require.NoError(t, err, stderr)
+	stdout, stderr, code := run(t, dir, "init", "--print-sql")
+	require.Zero(t, code, stderr)
 	require.Contains(t, stdout, "CREATE PUBLICATION")
-	_, stderr, err = run(t, dir, binary, "init")
-	require.NoError(t, err, stderr)
+	_, stderr, code = run(t, dir, "init")
+	require.Zero(t, code, stderr)
 
 	for _, line := range strings.Split(strings.TrimSpace(commands[1]), "\n") {
 		line, _, _ = strings.Cut(line, "#")
@@ -113,51 +108,20 @@ func TestREADME_TheConfigurationIsValidAndTheCommandsRun(t *testing.T) {
 		require.Equal(t, "./postrider", args[0])
 		switch args[1] {
 		case "tail", "run": // go on until a signal
-			require.NoError(t, untilItStreams(t, dir, binary, args[1:]...), line)
+			p := parts.StartRelay(t, parts.RelayConfig{Dir: dir}, args[1:]...)
+			p.AwaitLog(t, "streaming started")
+			require.NoError(t, p.Signal(syscall.SIGINT))
+			require.Zero(t, p.Wait(t), line)
 		default:
-			stdout, stderr, err := run(t, dir, binary, args[1:]...)
-			require.NoError(t, err, "%s\n%s%s", line, stdout, stderr)
+			stdout, stderr, code := run(t, dir, args[1:]...)
+			require.Zero(t, code, "%s\n%s%s", line, stdout, stderr)
 		}
 	}
 	for _, args := range [][]string{{"status"}, {"slot", "list"}, {"config", "print"}} {
-		stdout, stderr, err := run(t, dir, binary, args...)
-		var exit *exec.ExitError
-		if errors.As(err, &exit) && args[0] == "status" {
-			err = nil // without a daemon, status may say that something is wrong
+		stdout, stderr, code := run(t, dir, args...)
+		if args[0] != "status" { // without a relay, status may report that something is wrong
+			require.Zero(t, code, "%v\n%s%s", args, stdout, stderr)
 		}
-		require.NoError(t, err, "%v\n%s%s", args, stdout, stderr)
 		require.NotEmpty(t, stdout)
 	}
-}
-
-// untilItStreams starts a command, waits for the line in its log that says it streams, and ends it with SIGINT.
-func untilItStreams(t *testing.T, dir, binary string, args ...string) error {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, args...)
-	cmd.Dir = dir
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	log := &watched{until: "streaming started", seen: cancel}
-	cmd.Stderr = log
-	err := cmd.Run()
-	require.Contains(t, log.text.String(), "streaming started")
-	if cmd.ProcessState.Success() {
-		return nil
-	}
-	return err
-}
-
-// watched calls seen when until has been written to it.
-type watched struct {
-	text  bytes.Buffer
-	until string
-	seen  func()
-}
-
-func (w *watched) Write(p []byte) (int, error) {
-	n, err := w.text.Write(p)
-	if strings.Contains(w.text.String(), w.until) {
-		w.seen()
-	}
-	return n, err
 }

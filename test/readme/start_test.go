@@ -1,7 +1,6 @@
 package readme
 
 import (
-	"context"
 	"net/url"
 	"os"
 	"os/exec"
@@ -73,8 +72,8 @@ func (n *newcomer) types(t *testing.T, line string) {
 		if words[1] == "slot" {
 			n.stop() // Ctrl-C in the second terminal
 		}
-		stdout, stderr, err := run(t, n.dir, parts.Binary(t), words[1:]...)
-		require.NoError(t, err, "%s\n%s%s", line, stdout, stderr)
+		stdout, stderr, code := run(t, n.dir, words[1:]...)
+		require.Zero(t, code, "%s\n%s%s", line, stdout, stderr)
 		n.printed.WriteString(stdout)
 	default:
 		t.Fatalf("who runs %q?", line)
@@ -96,26 +95,12 @@ func (n *newcomer) psql(t *testing.T, args []string) {
 	require.NoError(t, err, sql)
 }
 
-// run starts the relay, and returns when it streams. It is stopped before the slot is dropped, as the page says.
+// run starts the relay, and returns when it streams. stop ends it, as the page says before the slot is dropped.
 func (n *newcomer) run(t *testing.T) {
 	t.Helper()
-	streams, seen := context.WithCancel(t.Context())
-	cmd := exec.CommandContext(t.Context(), parts.Binary(t), "run")
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	log := &watched{until: "streaming started", seen: seen}
-	cmd.Dir, cmd.Stderr = n.dir, log
-	require.NoError(t, cmd.Start())
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	select {
-	case <-streams.Done():
-	case err := <-ended:
-		t.Fatalf("the relay ended: %v\n%s", err, log.text.String())
-	}
-	n.stop = func() {
-		require.NoError(t, cmd.Process.Signal(os.Interrupt))
-		require.NoError(t, <-ended)
-	}
+	relay := parts.StartRelay(t, parts.RelayConfig{Dir: n.dir}, "run")
+	relay.AwaitLog(t, "streaming started")
+	n.stop = func() { relay.Stop(t) }
 }
 
 // shellWords divides a line as a shell does, as far as the page needs it.

@@ -1,17 +1,16 @@
 package security
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -217,15 +216,8 @@ func TestHostile_ServersAndBrokersNeitherCrashNorFillTheRelay(t *testing.T) {
 			b.keys["postgres.url"] = toml(dsn.String())
 
 			file := b.with(t, nil)
-			var cmd *exec.Cmd
-			var log strings.Builder
-			ended := make(chan error, 1)
-			start := func() {
-				cmd = exec.CommandContext(t.Context(), b.binary, "run", "--config", file)
-				cmd.Stderr = &log
-				require.NoError(t, cmd.Start())
-				go func(cmd *exec.Cmd) { ended <- cmd.Wait() }(cmd) // ends with the process, which ends with the test's context
-			}
+			var relay *parts.Relay
+			start := func() { relay = parts.StartRelay(t, parts.RelayConfig{}, "run", "--config", file) }
 			start()
 			connections := map[string]uint64{"server": 40, "broker": 5}[who] // the Kafka client takes its time between two
 			const most = 400 << 20                                           // with the race detector, which multiplies what is used
@@ -236,17 +228,17 @@ func TestHostile_ServersAndBrokersNeitherCrashNorFillTheRelay(t *testing.T) {
 				defer tick.Stop()
 				for !met() {
 					select {
-					case err := <-ended:
-						// A bit is enough for a wal_level that no slot can have: the relay ends as it does for a true one, and is started again.
-						exit := new(exec.ExitError)
-						if !errors.As(err, &exit) || exit.ExitCode() < 64 || exit.ExitCode() > 78 {
-							t.Fatalf("the relay ended (%v) before %s:\n%s", err, what, last(log.String()))
+					case <-relay.Done:
+						// A bit is enough for a wal_level that no slot can have: the relay ends as it
+						// does for a true one, and is started again.
+						if code := relay.Wait(t); code < 64 || code > 78 {
+							t.Fatalf("the relay ended with %d before %s:\n%s", code, what, last(relay.Log.String()))
 						}
 						start()
 					case <-deadline:
 						t.Fatalf("not in time: %s (%d connections)", what, l.count())
 					case <-tick.C:
-						peak = max(peak, residentBytes(t, cmd.Process.Pid))
+						peak = max(peak, residentBytes(t, relay.PID))
 					}
 				}
 			}
@@ -257,15 +249,10 @@ func TestHostile_ServersAndBrokersNeitherCrashNorFillTheRelay(t *testing.T) {
 				require.NoError(t, conn.QueryRow(t.Context(), `SELECT active FROM pg_replication_slots WHERE slot_name = $1`, slot).Scan(&caught))
 				return caught
 			})
-			require.NoError(t, cmd.Process.Signal(os.Interrupt))
-			select {
-			case err := <-ended:
-				require.NoError(t, err, last(log.String()))
-			case <-time.After(40 * time.Second):
-				t.Fatal("the relay does not stop")
-			}
-			require.NotContains(t, log.String(), "panic")
-			require.NotContains(t, log.String(), "DATA RACE")
+			asked := time.Now()
+			require.NoError(t, relay.Signal(syscall.SIGINT))
+			require.Zero(t, relay.Wait(t), last(relay.Log.String()))
+			require.Less(t, time.Since(asked), 40*time.Second, "the relay does not stop")
 			require.Less(t, peak, int64(most), "resident bytes")
 			t.Logf("%d connections, at most %d MiB resident", l.count(), peak>>20)
 		})

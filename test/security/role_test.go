@@ -3,9 +3,7 @@ package security
 import (
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -60,10 +58,7 @@ func TestRole_IsEnoughAndNoMore(t *testing.T) {
 			config := b.with(t, nil)
 			checked := b.run(t, time.Minute, nil, "check", "--config", config)
 			require.NotContains(t, checked, "\nerror ", checked)
-			var log strings.Builder
-			cmd := exec.CommandContext(t.Context(), b.binary, "run", "--config", config)
-			cmd.Stderr = &log
-			require.NoError(t, cmd.Start())
+			relay := parts.StartRelay(t, parts.RelayConfig{}, "run", "--config", config)
 			conn := parts.Connect(t, dsn("postgres"))
 			ask := func(query string) (yes bool) {
 				require.NoError(t, conn.QueryRow(t.Context(), query).Scan(&yes))
@@ -91,9 +86,9 @@ func TestRole_IsEnoughAndNoMore(t *testing.T) {
 			require.NoError(t, do("setup", "GRANT SELECT ON outbox TO postrider"))
 			require.NoError(t, do("postrider", "SELECT * FROM outbox"))
 
-			require.NoError(t, cmd.Process.Signal(os.Interrupt))
-			require.NoError(t, cmd.Wait(), log.String())
-			require.NotContains(t, log.String(), `"level":"error"`)
+			require.NoError(t, relay.Signal(syscall.SIGINT))
+			require.Zero(t, relay.Wait(t), relay.Log.String())
+			require.NotContains(t, relay.Log.String(), `"level":"error"`)
 		})
 	}
 }

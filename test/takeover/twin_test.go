@@ -23,9 +23,11 @@ func (s *site) copySlot(t *testing.T) string {
 	return twin
 }
 
-// repeatedByDebezium is what Debezium itself would have published a second time: those of the published events that a connector publishes
-// which has the stored offset, and the copied slot. Its topic is its own.
-func (s *site) repeatedByDebezium(t *testing.T, twin string, stored []byte, published []event) []event {
+// repeatedByDebezium is what Debezium itself would have published a second time: those of the
+// published events that a connector publishes which has the stored offset, and the copied slot.
+// Its topic is its own.
+func (s *site) repeatedByDebezium(t *testing.T, twin string, stored []byte,
+	published []event) []event {
 	t.Helper()
 	config := maps.Clone(s.config)
 	topic := twin + ".order"
@@ -35,11 +37,14 @@ func (s *site) repeatedByDebezium(t *testing.T, twin string, stored []byte, publ
 	})
 	s.broker.CreateTopic(t, topic, 1, nil)
 	worker := parts.KafkaConnect(t, s.broker, nil)
-	request(t, http.MethodPost, worker.URL()+"/connectors", map[string]any{"name": twin, "config": config, "initial_state": "STOPPED"})
+	request(t, http.MethodPost, worker.URL()+"/connectors",
+		map[string]any{"name": twin, "config": config, "initial_state": "STOPPED"})
 	worker.Stop(t, twin)
-	request(t, http.MethodPatch, worker.URL()+"/connectors/"+twin+"/offsets", map[string]any{"offsets": []any{
-		map[string]any{"partition": map[string]string{"server": twin}, "offset": json.RawMessage(stored)},
-	}})
+	request(t, http.MethodPatch, worker.URL()+"/connectors/"+twin+"/offsets",
+		map[string]any{"offsets": []any{
+			map[string]any{"partition": map[string]string{"server": twin},
+				"offset": json.RawMessage(stored)},
+		}})
 	worker.Resume(t, twin)
 
 	before := map[event]bool{}

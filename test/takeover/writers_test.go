@@ -33,8 +33,9 @@ type writers struct {
 	rows int
 }
 
-// startWriters has two sessions write rows, so that transactions overlap: single rows, several in one statement, and several by COPY,
-// which share one LSN. Between them come events of which nothing is published: updates, deletions, other tables.
+// startWriters has two sessions write rows, so that transactions overlap: single rows, several in
+// one statement, and several by COPY, which share one LSN. Between them come events of which
+// nothing is published: updates, deletions, other tables.
 func startWriters(t *testing.T, db *parts.Database, tally *audit.Tally, round int) *writers {
 	t.Helper()
 	w := &writers{stop: make(chan struct{})}
@@ -43,7 +44,8 @@ func startWriters(t *testing.T, db *parts.Database, tally *audit.Tally, round in
 		require.NoError(t, err)
 		w.done.Go(func() {
 			defer func() { _ = conn.Close(context.Background()) }()
-			if err := w.write(context.Background(), conn, tally, fmt.Sprintf("%d/%d", round, i)); err != nil {
+			if err := w.write(context.Background(), conn, tally,
+				fmt.Sprintf("%d/%d", round, i)); err != nil {
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				w.errs = append(w.errs, err)
@@ -53,7 +55,8 @@ func startWriters(t *testing.T, db *parts.Database, tally *audit.Tally, round in
 	return w
 }
 
-func (w *writers) write(ctx context.Context, conn *pgx.Conn, tally *audit.Tally, name string) error {
+func (w *writers) write(ctx context.Context, conn *pgx.Conn, tally *audit.Tally,
+	name string) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	next := map[string]uint64{}
@@ -66,7 +69,8 @@ func (w *writers) write(ctx context.Context, conn *pgx.Conn, tally *audit.Tally,
 		written := map[string][]uint64{}
 		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 			var xid uint64
-			if err := tx.QueryRow(ctx, `SELECT pg_current_xact_id()::text::bigint`).Scan(&xid); err != nil {
+			if err := tx.QueryRow(ctx,
+				`SELECT pg_current_xact_id()::text::bigint`).Scan(&xid); err != nil {
 				return err
 			}
 			var rows [][]any
@@ -99,7 +103,8 @@ func (w *writers) write(ctx context.Context, conn *pgx.Conn, tally *audit.Tally,
 func (w *writers) transaction(ctx context.Context, tx pgx.Tx, turn int, rows [][]any) error {
 	columns := []string{"aggregatetype", "aggregateid", "type", "payload"}
 	if turn%3 == 0 {
-		if _, err := tx.CopyFrom(ctx, pgx.Identifier{"outbox"}, columns, pgx.CopyFromRows(rows)); err != nil {
+		if _, err := tx.CopyFrom(ctx, pgx.Identifier{"outbox"}, columns,
+			pgx.CopyFromRows(rows)); err != nil {
 			return err
 		}
 	} else {
@@ -107,7 +112,9 @@ func (w *writers) transaction(ctx context.Context, tx pgx.Tx, turn int, rows [][
 		for i, r := range rows {
 			values[i] = fmt.Sprintf("('%s', '%s', '%s', '%s')", r...)
 		}
-		if _, err := tx.Exec(ctx, `INSERT INTO outbox (`+strings.Join(columns, ", ")+`) VALUES `+strings.Join(values, ", ")); err != nil {
+		if _, err := tx.Exec(ctx,
+			`INSERT INTO outbox (`+strings.Join(columns, ", ")+`) VALUES `+strings.Join(values,
+				", ")); err != nil {
 			return err
 		}
 	}
@@ -116,9 +123,13 @@ func (w *writers) transaction(ctx context.Context, tx pgx.Tx, turn int, rows [][
 	case 0:
 		_, err = tx.Exec(ctx, `INSERT INTO orders (note) VALUES ('not an event')`)
 	case 1:
-		_, err = tx.Exec(ctx, `DELETE FROM outbox WHERE id = (SELECT id FROM outbox WHERE aggregateid = $1 LIMIT 1)`, rows[0][1])
+		_, err = tx.Exec(ctx,
+			`DELETE FROM outbox WHERE id = (SELECT id FROM outbox WHERE aggregateid = $1 LIMIT 1)`,
+			rows[0][1])
 	case 2:
-		_, err = tx.Exec(ctx, `UPDATE outbox SET type = 'seen' WHERE id = (SELECT id FROM outbox WHERE aggregateid = $1 LIMIT 1)`, rows[0][1])
+		_, err = tx.Exec(ctx,
+			`UPDATE outbox SET type = 'seen'
+			WHERE id = (SELECT id FROM outbox WHERE aggregateid = $1 LIMIT 1)`, rows[0][1])
 	}
 	return err
 }
@@ -132,8 +143,10 @@ func (w *writers) end(t *testing.T) int {
 	return w.rows
 }
 
-// receive reports the records to the tally, and returns the events that came for the second time, with their places among the records.
-func receive(t *testing.T, tally *audit.Tally, records []*kgo.Record) (events []event, repeated []int) {
+// receive reports the records to the tally, and returns the events that came for the second time,
+// with their places among the records.
+func receive(t *testing.T, tally *audit.Tally, records []*kgo.Record) (events []event,
+	repeated []int) {
 	t.Helper()
 	for i, r := range records {
 		e := event{Key: string(r.Key)}

@@ -12,7 +12,7 @@ type Output struct {
 	Also func([]byte) // gets every piece, one at a time; set before the first
 }
 
-// outputLimit is how much is kept: enough for a server's last words, little enough to print.
+// outputLimit is how much is kept: enough for a server's last lines, and short enough to print.
 const outputLimit = 256 << 10
 
 // Write never fails.

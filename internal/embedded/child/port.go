@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// FreePort looks below the range from which systems take the ports of outgoing connections, so that a
-// stopped server's port is still free when it starts again.
+// FreePort looks below the range from which systems take the ports of outgoing connections, so
+// that a stopped server's port is still free when it starts again.
 func FreePort() (int, error) {
 	var err error
 	for range 50 {

@@ -17,8 +17,8 @@ type Process struct {
 }
 
 // Start starts cmd and reaps it. Where the system offers it, the child gets onParentDeath when
-// this process dies. The command needs SysProcAttr, as from Account.Command. Start does not wait for
-// anything but the start itself.
+// this process dies. The command needs SysProcAttr, as from Account.Command. Start does not wait
+// for anything but the start itself.
 func Start(cmd *exec.Cmd, onParentDeath syscall.Signal) (*Process, error) {
 	// Children of the child inherit its output, and may outlive it by a moment.
 	cmd.WaitDelay = 5 * time.Second
@@ -27,8 +27,8 @@ func Start(cmd *exec.Cmd, onParentDeath syscall.Signal) (*Process, error) {
 	p := &Process{Done: make(chan struct{})}
 	started := make(chan error, 1)
 	go func() {
-		// The signal on the parent's death is really one on the death of the starting thread, so the
-		// thread has to live as long as the child.
+		// The signal on the parent's death is really one on the death of the starting thread, so
+		// the thread has to live as long as the child.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		if err := cmd.Start(); err != nil {
@@ -44,6 +44,14 @@ func Start(cmd *exec.Cmd, onParentDeath syscall.Signal) (*Process, error) {
 		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
 	return p, nil
+}
+
+// End is how the child ended, exit status 0 included, for an error message. Call it after Done.
+func (p *Process) End() error {
+	if p.Err == nil {
+		return errors.New("exit status 0")
+	}
+	return p.Err
 }
 
 // Running reports whether the child has not been reaped yet.

@@ -12,8 +12,8 @@ func signalOnParentDeath(attr *syscall.SysProcAttr, sig syscall.Signal) {
 	attr.Pdeathsig = sig
 }
 
-// Children lists the processes that pid has started and not reaped. A kernel without that list gives
-// none.
+// Children lists the processes that pid has started and not reaped. A kernel without that list
+// gives none.
 func Children(pid int) []int {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	if err != nil {
@@ -28,8 +28,8 @@ func Children(pid int) []int {
 	return pids
 }
 
-// Gone reports whether pid has ended. An orphan may stay a zombie for long where process 1 does not
-// reap; it holds nothing any more.
+// Gone reports whether pid has ended. An orphan may stay a zombie for long where process 1 does
+// not reap; it holds nothing any more.
 func Gone(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 // ownerFile in a directory of TempDir is locked for as long as the directory's owner lives.
 const ownerFile = "owner.lock"
 
-// TempDir makes a directory for a child's files in parent, or in the system's temporary directory when
-// parent is empty, and returns its removal. It also removes directories of the same prefix there whose
-// owners were killed before they could.
+// TempDir makes a directory for a child's files in parent, or in the system's temporary directory
+// when parent is empty, and returns its removal. It also removes directories of the same prefix
+// there whose owners were killed before they could.
 func TempDir(parent, prefix string) (dir string, remove func() error, err error) {
 	if parent == "" {
 		parent = os.TempDir()
@@ -29,12 +29,13 @@ func TempDir(parent, prefix string) (dir string, remove func() error, err error)
 		err = syscall.Flock(int(owner.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	}
 	if err != nil {
-		return "", nil, errors.Join(fmt.Errorf("lock temporary directory: %w", err), os.RemoveAll(dir))
+		return "", nil,
+			errors.Join(fmt.Errorf("lock temporary directory: %w", err), os.RemoveAll(dir))
 	}
 	return dir, func() error { return errors.Join(os.RemoveAll(dir), owner.Close()) }, nil
 }
 
-// sweep is best effort: what it cannot remove belongs to somebody else or is in use.
+// sweep ignores errors: what it cannot remove belongs to another user or is in use.
 func sweep(parent, prefix string) {
 	files, _ := filepath.Glob(filepath.Join(parent, prefix+"*", ownerFile)) // the pattern is valid
 	for _, path := range files {

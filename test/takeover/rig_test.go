@@ -1,13 +1,11 @@
-package handover
+package takeover
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -22,12 +20,9 @@ import (
 	"github.com/postrider/postrider/test/parts"
 )
 
-func TestMain(m *testing.M) { parts.Main(m) }
-
-const patience = 2 * time.Minute
-
-// rig is a connector that relays an outbox table, a topic that exists, and one that does not: a row for that one ends the
-// connector after everything before it was published, in the middle of a transaction as well.
+// rig is a connector that relays an outbox table, a topic that exists, and one that does not: a
+// row for that one ends the connector after everything before it was published, in the middle of a
+// transaction as well.
 type rig struct {
 	t      *testing.T
 	db     *parts.Database
@@ -40,13 +35,16 @@ type rig struct {
 }
 
 func newRig(t *testing.T, worker *parts.ConnectWorker, broker *parts.Broker) *rig {
-	r := &rig{t: t, db: parts.Postgres(t, "17"), broker: broker, worker: worker, name: parts.Unique("handover"), dir: t.TempDir()}
+	r := &rig{t: t, db: parts.Postgres(t, "17"), broker: broker, worker: worker,
+		name: parts.Unique("handover"), dir: t.TempDir()}
 	r.conn = r.db.Connect(t)
-	r.exec(`CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, aggregatetype text, aggregateid text, type text, payload text)`)
+	r.exec(`CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+		aggregatetype text, aggregateid text, type text, payload text)`)
 	r.exec(`CREATE TABLE business (n bigint PRIMARY KEY)`)
 	r.exec(`CREATE PUBLICATION ` + r.name + ` FOR ALL TABLES`) // as Debezium would make it
 	broker.CreateTopic(t, r.topic(), 1, nil)
-	for _, name := range []string{"__debezium-heartbeat." + r.name, r.name + ".transaction", r.name + ".message"} {
+	for _, name := range []string{"__debezium-heartbeat." + r.name, r.name + ".transaction",
+		r.name + ".message"} {
 		broker.CreateTopic(t, name, 1, nil)
 	}
 
@@ -92,12 +90,14 @@ func (r *rig) exec(sql string, args ...any) {
 
 // row is the VALUES of one event for a topic: open, or missing.
 func row(topic, payload string) string {
-	return fmt.Sprintf(`INSERT INTO outbox (aggregatetype, aggregateid, type, payload) VALUES ('%s', '1', 'created', '%s')`, topic, payload)
+	return fmt.Sprintf(`INSERT INTO outbox (aggregatetype, aggregateid, type, payload)
+		VALUES ('%s', '1', 'created', '%s')`, topic, payload)
 }
 
 // emit is a logical message.
 func emit(transactional bool, payload string) string {
-	return fmt.Sprintf("SELECT pg_logical_emit_message(%v, 'outbox', '%s')", transactional, payload)
+	return fmt.Sprintf("SELECT pg_logical_emit_message(%v, 'outbox', '%s')", transactional,
+		payload)
 }
 
 // transaction runs statements in one transaction.
@@ -109,8 +109,10 @@ func (r *rig) transaction(statements ...string) {
 // copied writes rows with COPY: those of one call share an LSN.
 func (r *rig) copied(topic string, payloads ...string) {
 	r.t.Helper()
-	_, err := r.conn.CopyFrom(r.t.Context(), pgx.Identifier{"outbox"}, []string{"aggregatetype", "aggregateid", "type", "payload"},
-		pgx.CopyFromSlice(len(payloads), func(i int) ([]any, error) { return []any{topic, "1", "created", payloads[i]}, nil }))
+	_, err := r.conn.CopyFrom(r.t.Context(), pgx.Identifier{"outbox"},
+		[]string{"aggregatetype", "aggregateid", "type", "payload"},
+		pgx.CopyFromSlice(len(payloads),
+			func(i int) ([]any, error) { return []any{topic, "1", "created", payloads[i]}, nil }))
 	require.NoError(r.t, err)
 }
 
@@ -138,8 +140,8 @@ type offset struct {
 	CommitLSN uint64 `json:"lsn_commit"`
 }
 
-// stopped waits until the connector has stored an offset like the wanted one, stops it, and returns the offset, which is also
-// written to the file offsets.json.
+// stopped waits until the connector has stored an offset like the wanted one, stops it, and
+// returns the offset, which is also written to the file offsets.json.
 func (r *rig) stopped(wanted func(offset) bool) offset {
 	r.t.Helper()
 	stored := func() (o offset) {
@@ -162,7 +164,10 @@ func (r *rig) stopped(wanted func(offset) bool) offset {
 	require.True(r.t, wanted(o), "%+v", o)
 	r.await(func() bool { // a task that hangs when it is stopped holds it a little longer
 		var active bool
-		require.NoError(r.t, r.conn.QueryRow(r.t.Context(), `SELECT active FROM pg_replication_slots WHERE slot_name = $1`, r.name).Scan(&active))
+		require.NoError(r.t,
+			r.conn.QueryRow(r.t.Context(),
+				`SELECT active FROM pg_replication_slots
+				WHERE slot_name = $1`, r.name).Scan(&active))
 		return !active
 	}, "the slot stays in use")
 	return o
@@ -170,7 +175,7 @@ func (r *rig) stopped(wanted func(offset) bool) offset {
 
 func (r *rig) await(done func() bool, otherwise string) {
 	r.t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(parts.Patience)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for !done() {
@@ -185,7 +190,7 @@ func (r *rig) await(done func() bool, otherwise string) {
 func (r *rig) path(name string) string { return filepath.Join(r.dir, name) }
 
 // postrider runs a command with a configuration for the same slot, publication and topics.
-func (r *rig) postrider(args ...string) (stdout, stderr string, err error) {
+func (r *rig) postrider(args ...string) (stdout, stderr string, code int) {
 	r.t.Helper()
 	text := fmt.Sprintf(`
 [postgres]
@@ -204,28 +209,26 @@ brokers = [%q]
 listen = ""
 `, r.db.DSN(), r.name, r.name, r.name+".${routedByValue}", r.broker.Brokers()[0])
 	require.NoError(r.t, os.WriteFile(r.path("postrider.toml"), []byte(text), 0o600))
-	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, parts.Binary(r.t), args...)
-	var out, errs bytes.Buffer
-	cmd.Dir, cmd.Stdout, cmd.Stderr = r.dir, &out, &errs
-	err = cmd.Run()
-	return out.String(), errs.String(), err
+	p, code := parts.RunRelay(r.t, parts.RelayConfig{Dir: r.dir}, args...)
+	return p.Stdout.String(), p.Log.String(), code
 }
 
-var covers = regexp.MustCompile(`the offset covers (\d+) rows published since \S+; (?:none of them is|the last (\d+) are) published again`)
+var covers = regexp.MustCompile(`the offset covers (\d+) rows published since \S+; ` +
+	`(?:none of them is|the last (\d+) are) published again`)
 
-// advance moves the slot, if Debezium itself has not, and returns how many published rows the offset covers, and how many of them come again.
+// advance moves the slot, if Debezium itself has not, and returns how many published rows the
+// offset covers, and how many of them come again.
 func (r *rig) advance(flags ...string) (covered, again int) {
 	r.t.Helper()
-	stdout, stderr, err := r.postrider(append([]string{"slot", "advance", r.name, "--debezium-offsets", "offsets.json", "--yes"}, flags...)...)
-	require.NoError(r.t, err, stdout+stderr)
+	args := []string{"slot", "advance", r.name, "--debezium-offsets", "offsets.json", "--yes"}
+	stdout, stderr, code := r.postrider(append(args, flags...)...)
+	require.Zero(r.t, code, stdout+stderr)
 	if strings.Contains(stdout, "nothing to move") {
 		return 0, 0
 	}
 	match := covers.FindStringSubmatch(stdout)
 	require.NotNil(r.t, match, stdout)
-	covered, err = strconv.Atoi(match[1])
+	covered, err := strconv.Atoi(match[1])
 	require.NoError(r.t, err)
 	if match[2] != "" {
 		again, err = strconv.Atoi(match[2])
@@ -239,8 +242,10 @@ var payload = regexp.MustCompile(`p\d+`)
 // left is what the slot would send of the outbox now, by payload.
 func (r *rig) left() (payloads []string) {
 	r.t.Helper()
-	rows, err := r.conn.Query(r.t.Context(), `SELECT data FROM pg_logical_slot_peek_binary_changes($1, NULL, NULL,
-		'proto_version', '1', 'publication_names', $2, 'messages', 'true') WHERE get_byte(data, 0) IN (ascii('I'), ascii('M'))`, r.name, r.name)
+	rows, err := r.conn.Query(r.t.Context(), `SELECT data
+		FROM pg_logical_slot_peek_binary_changes($1, NULL, NULL,
+		'proto_version', '1', 'publication_names', $2, 'messages', 'true')
+		WHERE get_byte(data, 0) IN (ascii('I'), ascii('M'))`, r.name, r.name)
 	require.NoError(r.t, err)
 	messages, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
 	require.NoError(r.t, err)
@@ -268,7 +273,8 @@ func (r *rig) setOffset(change func(map[string]any)) {
 	change(all.Offsets[0].Offset)
 	body, err := json.Marshal(all)
 	require.NoError(r.t, err)
-	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodPatch, r.worker.URL()+"/connectors/"+r.name+"/offsets", bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodPatch,
+		r.worker.URL()+"/connectors/"+r.name+"/offsets", bytes.NewReader(body))
 	require.NoError(r.t, err)
 	request.Header.Set("Content-Type", "application/json")
 	request.Close = true

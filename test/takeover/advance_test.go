@@ -1,4 +1,4 @@
-package handover
+package takeover
 
 import (
 	"testing"
@@ -8,14 +8,15 @@ import (
 	"github.com/postrider/postrider/test/parts"
 )
 
-// What the slot sends after the advance must begin with the first row that Debezium did not publish, or with the transaction of
-// that row.
+// What the slot sends after the advance must begin with the first row that Debezium did not
+// publish, or with the transaction of that row.
 func TestSlotAdvance_FitsTheOffsetsOfDebezium(t *testing.T) {
 	broker := parts.RealKafka(t)
 	// Offsets are stored as they come, or the test would wait a minute for each.
 	worker := parts.KafkaConnect(t, broker, map[string]string{
 		"offset.flush.interval.ms": "100",
-		"offset.flush.timeout.ms":  "1000", // which a connector takes that has failed to publish a row
+		// which a connector takes that has failed to publish a row
+		"offset.flush.timeout.ms": "1000",
 	})
 	for name, test := range map[string]func(*rig){
 		"last row of a transaction":       lastRow,
@@ -40,7 +41,8 @@ func TestSlotAdvance_FitsTheOffsetsOfDebezium(t *testing.T) {
 func lastRow(r *rig) {
 	r.start()
 	r.exec(row("open", "p1"))
-	r.transaction(row("open", "p2"), row("open", "p3"), `UPDATE outbox SET payload = ''`, `INSERT INTO business VALUES (1)`, `DELETE FROM outbox`)
+	r.transaction(row("open", "p2"), row("open", "p3"), `UPDATE outbox SET payload = ''`,
+		`INSERT INTO business VALUES (1)`, `DELETE FROM outbox`)
 	r.published(3)
 	r.stopped(func(o offset) bool { return o.Type == "INSERT" })
 	r.exec(row("open", "p4"))
@@ -65,8 +67,9 @@ func part(r *rig) {
 	require.Equal(r.t, []string{"p1", "p2", "p3", "p5"}, r.published(4))
 }
 
-// The rows of a COPY share one LSN, and if it begins the transaction, the Begin has that too. Debezium then takes the Begin for a
-// row when it starts again, so the number that it stores is one too high from there on.
+// The rows of a COPY share one LSN, and if it begins the transaction, the Begin has that too.
+// Debezium then takes the Begin for a row when it starts again, so the number that it stores is
+// one too high from there on.
 func oneCopy(r *rig) {
 	r.start()
 	r.copied("open", "p1", "p2", "p3", "p4", "p5")
@@ -75,11 +78,13 @@ func oneCopy(r *rig) {
 	covered, again := r.advance()
 	require.Equal(r.t, 4, covered)
 	require.Equal(r.t, 4, again)
-	require.Equal(r.t, []string{"p1", "p2", "p3", "p4", "p5"}, r.left(), "it may as well have been the fourth row, for the second time")
+	require.Equal(r.t, []string{"p1", "p2", "p3", "p4", "p5"}, r.left(),
+		"it may as well have been the fourth row, for the second time")
 
 	r.setOffset(func(stored map[string]any) { stored["lsn_events_processed"] = o.Events - 2 })
 	r.worker.Resume(r.t, r.name)
-	require.Equal(r.t, []string{"p1", "p2", "p3", "p4", "p5", "p3", "p4", "p5"}, r.published(8), "the third row was published")
+	require.Equal(r.t, []string{"p1", "p2", "p3", "p4", "p5", "p3", "p4", "p5"}, r.published(8),
+		"the third row was published")
 	r.stopped(func(o offset) bool { return o.Events == 6 })
 	_, again = r.advance()
 	require.Zero(r.t, again)
@@ -157,8 +162,9 @@ func nothing(r *rig) {
 	r.start()
 	r.exec(row("missing", "p1"))
 	r.stopped(func(o offset) bool { return o == offset{} })
-	_, stderr, err := r.postrider("slot", "advance", r.name, "--debezium-offsets", "offsets.json", "--yes")
-	require.Error(r.t, err)
+	_, stderr, code := r.postrider("slot", "advance", r.name, "--debezium-offsets", "offsets.json",
+		"--yes")
+	require.NotZero(r.t, code)
 	require.Contains(r.t, stderr, "no offset is stored")
 	require.Equal(r.t, []string{"p1"}, r.left())
 }

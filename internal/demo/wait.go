@@ -1,0 +1,47 @@
+package demo
+
+import (
+	"context"
+	"time"
+)
+
+// WaitUntil returns false when ctx ends first.
+func WaitUntil(ctx context.Context, due time.Time) bool {
+	wait := time.Until(due)
+	if wait <= 0 || ctx.Err() != nil {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// quiet is how long nothing may arrive before what is missing counts as lost.
+const quiet = 30 * time.Second
+
+// AwaitProgress blocks until count reaches want, or has not moved for 30 seconds: the audit
+// reports what is missing. Errors are those of count and the cause of ctx.
+func AwaitProgress(ctx context.Context, every time.Duration, want int64,
+	count func() (int64, error)) error {
+	last, moved := int64(-1), time.Now()
+	for {
+		n, err := count()
+		if err != nil {
+			return err
+		}
+		if n != last {
+			last, moved = n, time.Now()
+		}
+		if n >= want || time.Since(moved) > quiet {
+			return nil
+		}
+		if !WaitUntil(ctx, time.Now().Add(every)) {
+			return context.Cause(ctx)
+		}
+	}
+}
