@@ -10,7 +10,8 @@ import (
 	"github.com/postrider/postrider/internal/postgres"
 )
 
-// This file is only in the binary that tests build: it writes the statements that the program sends beside the binary. TestStatements_CallNobodyElsesCode
+// This file is only in the binary that tests build: it writes the statements that the program
+// sends beside the binary. TestStatements_CallNobodyElsesCode
 func init() {
 	path, err := os.Executable()
 	if err != nil {

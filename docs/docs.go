@@ -1,5 +1,5 @@
-// Package docs holds the pages for people. The relay carries those that are needed in the night, so that a runbook is there when the
-// network is not.
+// Package docs holds the pages for people. The relay carries those that are needed in the night,
+// so that a runbook is there when the network is not.
 package docs
 
 import (
@@ -12,9 +12,10 @@ import (
 //go:embed RUNBOOKS.md SLOTS.md EXIT-CODES.md CHECK.md TROUBLESHOOTING.md
 var carried embed.FS
 
-// Section returns the part of a page under a heading, with the headings below it, as Markdown; empty if there
-// is none. link has the form of a link to it, "docs/CHECK.md#wal_level". Without a page, RUNBOOKS.md and
-// SLOTS.md are searched, as for links to OPERATIONS.md, which both were once. The case of letters does not matter.
+// Section returns the part of a page under a heading, with the headings below it, as Markdown;
+// empty if there is none. link has the form of a link to it, "docs/CHECK.md#wal_level". Without a
+// page, RUNBOOKS.md and SLOTS.md are searched, as for links to OPERATIONS.md, which both were
+// once. The case of letters does not matter.
 func Section(link string) string {
 	page, heading, found := strings.Cut(strings.TrimPrefix(link, "docs/"), "#")
 	if !found {
@@ -41,7 +42,8 @@ func section(page, heading string) string {
 			if level > 0 && n <= level {
 				break
 			}
-			if anchor(line[n:]) == anchor(heading) { // a group of checks may have the name of one of them, which is meant then
+			// a group of checks may have the name of one of them, which is meant then
+			if anchor(line[n:]) == anchor(heading) {
 				level = n
 				found.Reset()
 			}
@@ -66,5 +68,6 @@ var dropped = regexp.MustCompile(`[^\p{L}\p{N}_\- ]`)
 
 // anchor is what links to a heading end with.
 func anchor(heading string) string {
-	return strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(strings.TrimSpace(heading)), ""), " ", "-")
+	return strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(strings.TrimSpace(heading)),
+		""), " ", "-")
 }

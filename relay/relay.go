@@ -259,7 +259,8 @@ func (r *Relay) log(class Class, reason string, err error, pause time.Duration) 
 func (r *Relay) problem(err error, began time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if errors.Is(err, postgres.ErrStaleConnection) && (r.openFrom.IsZero() || began.Before(r.openFrom)) {
+	if errors.Is(err, postgres.ErrStaleConnection) && (r.openFrom.IsZero() ||
+		began.Before(r.openFrom)) {
 		return
 	}
 	if r.fail != nil && !began.Before(r.failFrom) {

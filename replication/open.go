@@ -192,10 +192,12 @@ func (s *Stream) raiseWorkMem(ctx context.Context, bytes int64) error {
 	}
 	const kiB = 1 << 10 // its unit
 	sql := fmt.Sprintf("SELECT pg_catalog.set_config('logical_decoding_work_mem', '%d', false) "+
-		"WHERE pg_catalog.pg_size_bytes(pg_catalog.current_setting('logical_decoding_work_mem')) < %d", bytes/kiB, bytes/kiB*kiB)
+		"WHERE pg_catalog.pg_size_bytes(pg_catalog.current_setting('logical_decoding_work_mem')) < %d",
+		bytes/kiB, bytes/kiB*kiB)
 	_, err := s.conn.Exec(ctx, sql).ReadAll()
 	if postgres.SQLState(err) != "" {
-		s.log.Warn().Err(err).Msg("logical_decoding_work_mem not raised: large transactions go through the server's disk")
+		s.log.Warn().Err(err).Msg("logical_decoding_work_mem not raised: large transactions go " +
+			"through the server's disk")
 		return nil
 	}
 	if err != nil {

@@ -51,8 +51,8 @@ type Origin struct {
 	Memory      Memory        // in which its bytes lie; nil: it is not reused
 }
 
-// Memory is the buffer that the bytes of a message lie in. It belongs to the caller of Publish, who
-// alone calls it, and is not written while it is retained.
+// Memory is the buffer that the bytes of a message lie in. It belongs to the caller of Publish,
+// who alone calls it, and is not written while it is retained.
 type Memory interface {
 	Retain()
 	Release()
@@ -136,8 +136,8 @@ func (t unknownTopic) Error() string { return fmt.Sprintf("topic %q does not exi
 
 func (t unknownTopic) Unwrap() error { return ErrUnknownTopic }
 
-// ValidTopic reports whether Kafka takes a name for a topic: 1 to 249 of a-z A-Z 0-9 . _ -, and not
-// one or two dots alone.
+// ValidTopic reports whether Kafka takes a name for a topic: 1 to 249 of a-z A-Z 0-9 . _ -, and
+// not one or two dots alone.
 func ValidTopic(name string) bool {
 	if name == "" || len(name) > 249 || name == "." || name == ".." {
 		return false

@@ -198,7 +198,8 @@ const fixWALLevel = "ALTER SYSTEM SET wal_level = logical; -- takes effect when 
 // full is for a server whose slots are all taken.
 func full(ctx context.Context, conn *pgx.Conn, name string, cause error) error {
 	var limit int // stays zero if it cannot be read
-	_ = conn.QueryRow(ctx, `SELECT pg_catalog.current_setting('max_replication_slots')::int`).Scan(&limit)
+	_ = conn.QueryRow(ctx,
+		`SELECT pg_catalog.current_setting('max_replication_slots')::int`).Scan(&limit)
 	return &Error{
 		Err: fmt.Errorf("create slot %q: %w: %w", name, ErrNoFreeSlot, cause),
 		WAL: NoSlotYet,

@@ -52,7 +52,8 @@ func (l *Lock) take(ctx context.Context, slot string) error {
 		}
 	case "53400": // configuration_limit_exceeded
 		var limit int // stays zero if it cannot be read
-		_ = l.conn.QueryRow(ctx, `SELECT pg_catalog.current_setting('max_replication_slots')::int`).Scan(&limit)
+		_ = l.conn.QueryRow(ctx,
+			`SELECT pg_catalog.current_setting('max_replication_slots')::int`).Scan(&limit)
 		return &Error{
 			Err: fmt.Errorf("lock the tables for slot %q: it takes a temporary slot: %w: %w", slot,
 				ErrNoFreeSlot, err),

@@ -192,5 +192,6 @@ func ParseSnapshot(text string) (*Snapshot, error) {
 // future, or of two thousand million transactions ago. Zero stands for one of long ago, and nil
 // for a snapshot that saw all.
 func (s *Snapshot) Sees(xid uint32) bool {
-	return s == nil || xid == 0 || int32(xid-s.Xmax) < 0 && !slices.Contains(s.Running, xid) //nolint:gosec // as PostgreSQL compares them
+	return s == nil || xid == 0 || int32(xid-s.Xmax) < 0 && !slices.Contains(s.Running,
+		xid) //nolint:gosec // as PostgreSQL compares them
 }

@@ -1,4 +1,5 @@
-// Package sql holds the SQL that makes the server ready: runnable with psql as it is, and rendered for another table.
+// Package sql holds the SQL that makes the server ready: runnable with psql as it is, and rendered
+// for another table.
 package sql
 
 import (
@@ -45,22 +46,27 @@ var ownName = regexp.MustCompile(`\bpublic\.(outbox\w*)`)
 // A name is put between quotes, in SQL and in literals inside of it. These could end those.
 var unsafeName = regexp.MustCompile(`['"$\\.\x00-\x1f]`)
 
-// longestSuffix is that of the names made from the table's: a day's partition, as outbox_20260101, or outbox_maintain.
+// longestSuffix is that of the names made from the table's: a day's partition, as outbox_20260101,
+// or outbox_maintain.
 const longestSuffix = len("_maintain")
 
-// Outbox returns the script that makes an outbox table of a preset, and does nothing where there is one of this name.
+// Outbox returns the script that makes an outbox table of a preset, and does nothing where there
+// is one of this name.
 func Outbox(preset, schema, table string) (string, error) {
-	script, ok := map[string]string{Plain: outbox, Partitioned: outboxPartitioned, Debezium: outboxDebezium}[preset]
+	script, ok := map[string]string{Plain: outbox, Partitioned: outboxPartitioned,
+		Debezium: outboxDebezium}[preset]
 	if !ok {
 		return "", fmt.Errorf("unknown preset %q: %s", preset, strings.Join(Presets(), ", "))
 	}
 	for _, name := range []string{schema, table} {
 		if name == "" || unsafeName.MatchString(name) {
-			return "", fmt.Errorf("%q cannot be the name of an outbox table: no quotes, dots, dollar signs or backslashes", schema+"."+table)
+			return "", fmt.Errorf("%q cannot be the name of an outbox table: no quotes, dots, dollar "+
+				"signs or backslashes", schema+"."+table)
 		}
 	}
 	if len(table)+longestSuffix > 63 {
-		return "", fmt.Errorf("%q is too long for the name of an outbox table: at most %d bytes", table, 63-longestSuffix)
+		return "", fmt.Errorf("%q is too long for the name of an outbox table: at most %d bytes", table,
+			63-longestSuffix)
 	}
 	if schema == "public" && table == "outbox" {
 		return script, nil

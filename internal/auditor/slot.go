@@ -55,17 +55,20 @@ func (c *slotCommits) read(ctx context.Context, each func(id []byte) error) erro
 	if err != nil {
 		return err
 	}
-	err = replication.ReadInserts(ctx, pg, c.cfg.Replication, c.slot, c.upTo, c.log, func(e *replication.Event) error {
-		id, ours := c.ids[e.Relation.OID]
-		if !ours {
-			return nil
-		}
-		at := slices.IndexFunc(e.Relation.Columns, func(column replication.Column) bool { return column.Name == id })
-		if at < 0 || e.Values[at] == nil { // not published, or behind a column that is too large: its order is not judged
-			return nil
-		}
-		return each(e.Values[at])
-	})
+	err = replication.ReadInserts(ctx, pg, c.cfg.Replication, c.slot, c.upTo, c.log,
+		func(e *replication.Event) error {
+			id, ours := c.ids[e.Relation.OID]
+			if !ours {
+				return nil
+			}
+			at := slices.IndexFunc(e.Relation.Columns,
+				func(column replication.Column) bool { return column.Name == id })
+			// not published, or behind a column that is too large: its order is not judged
+			if at < 0 || e.Values[at] == nil {
+				return nil
+			}
+			return each(e.Values[at])
+		})
 	if err != nil {
 		return fmt.Errorf("read the order of commits from slot %q: %w", c.slot, postgres.Error(err))
 	}

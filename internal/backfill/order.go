@@ -139,7 +139,8 @@ func (c *TableReader) findOrder(ctx context.Context, conn *pgx.Conn, columns map
 		return nil
 	}
 	var tracked bool
-	if err := conn.QueryRow(ctx, `SELECT pg_catalog.current_setting('track_commit_timestamp')::boolean`).Scan(&tracked); err != nil {
+	if err := conn.QueryRow(ctx,
+		`SELECT pg_catalog.current_setting('track_commit_timestamp')::boolean`).Scan(&tracked); err != nil {
 		return fmt.Errorf("read setting track_commit_timestamp: %w", postgres.Error(err))
 	}
 	if !tracked {

@@ -39,8 +39,10 @@ ORDER BY 1, 2`
 func (c *serverCheck) failover(ctx context.Context) error {
 	if c.Need.Slot.Failover && postgres.Major(c.conn) < 17 {
 		c.add(Finding{
-			Severity: SeverityError, Code: "slot_failover", Subject: c.Need.Slot.Name, Class: ClassConfiguration,
-			Observed: fmt.Sprintf("PostgreSQL %d", postgres.Major(c.conn)), Required: "PostgreSQL 17 for slot.failover", Fix: "set slot.failover = false",
+			Severity: SeverityError, Code: "slot_failover", Subject: c.Need.Slot.Name,
+			Class:    ClassConfiguration,
+			Observed: fmt.Sprintf("PostgreSQL %d", postgres.Major(c.conn)),
+			Required: "PostgreSQL 17 for slot.failover", Fix: "set slot.failover = false",
 		})
 		return nil
 	}
@@ -69,15 +71,21 @@ func (c *serverCheck) notFailover(standbys []standby) {
 	if len(standbys) == 0 && !c.Need.Slot.Failover {
 		return
 	}
-	f := Finding{Severity: SeverityInfo, Code: "slot_failover", Subject: c.status.Name, Observed: "standbys keep no copy of the slot: " + names(standbys)}
-	f.Required = "a copy, if the database fails over to a standby: there the slot does not exist, and rows written until a new one is made are not sent"
+	f := Finding{Severity: SeverityInfo, Code: "slot_failover", Subject: c.status.Name,
+		Observed: "standbys keep no copy of the slot: " + names(standbys)}
+	f.Required = "a copy, if the database fails over to a standby: there the slot does not exist, " +
+		"and rows written until a new one is made are not sent"
 	if c.Need.Slot.Failover {
-		f.Severity, f.Observed, f.Required = SeverityWarning, "the slot was made without failover", "failover, since slot.failover is true: it counts only when the slot is made"
+		f.Severity, f.Observed, f.Required = SeverityWarning, "the slot was made without failover",
+			"failover, since slot.failover is true: it counts only when the slot is made"
 	}
-	f.Fix = "turn it on while the relay is stopped, from 17 on:\npsql 'dbname=" + c.conn.Config().Database + " replication=database' -c '" + alterFailover(c.status.Name) +
-		"'\nand set slot.failover = true; how to prepare the standbys: docs/SLOTS.md, \"Failover of the database\""
+	f.Fix = "turn it on while the relay is stopped, from 17 on:\npsql 'dbname=" +
+		c.conn.Config().Database + " replication=database' -c '" + alterFailover(c.status.Name) +
+		"'\nand set slot.failover = true; how to prepare the standbys: docs/SLOTS.md, \"Failover of " +
+		"the database\""
 	if postgres.Major(c.conn) < 17 {
-		f.Fix = "before 17 the server's high-availability tool has to copy slots: Patroni's permanent slots, the extension pg_failover_slots"
+		f.Fix = "before 17 the server's high-availability tool has to copy slots: Patroni's permanent " +
+			"slots, the extension pg_failover_slots"
 	}
 	c.add(f)
 }
@@ -97,19 +105,24 @@ func names(standbys []standby) string {
 // copies: what cannot be seen from here, and what a standby needs to keep a copy.
 func (c *serverCheck) copies(standbys []standby) {
 	c.add(Finding{
-		Severity: SeverityInfo, Code: "standby_copies", Subject: c.status.Name, Observed: "whether standbys have a copy cannot be seen from the primary",
+		Severity: SeverityInfo, Code: "standby_copies", Subject: c.status.Name,
+		Observed: "whether standbys have a copy cannot be seen from the primary",
 		Required: "on each standby that may be promoted: synced true, temporary false",
-		Fix: "look there: SELECT slot_name, synced, temporary, invalidation_reason FROM pg_replication_slots;\n" +
-			"it takes sync_replication_slots = on, hot_standby_feedback = on, primary_slot_name and a dbname in primary_conninfo; a copy stays temporary until the slot has moved",
+		Fix: "look there: SELECT slot_name, synced, temporary, invalidation_reason FROM " +
+			"pg_replication_slots;\n" +
+			"it takes sync_replication_slots = on, hot_standby_feedback = on, primary_slot_name and a " +
+			"dbname in primary_conninfo; a copy stays temporary until the slot has moved",
 	})
 	for _, s := range standbys {
 		if s.Feedback {
 			continue
 		}
 		c.add(Finding{
-			Severity: SeverityWarning, Code: "hot_standby_feedback", Subject: s.String(), Observed: "the standby does not say what it still needs",
+			Severity: SeverityWarning, Code: "hot_standby_feedback", Subject: s.String(),
+			Observed: "the standby does not say what it still needs",
 			Required: "hot_standby_feedback on the standby: without it no copy of the slot is kept there",
-			Fix:      "on the standby: ALTER SYSTEM SET hot_standby_feedback = on; SELECT pg_reload_conf();",
+			Fix: "on the standby: ALTER SYSTEM SET hot_standby_feedback = on; SELECT " +
+				"pg_reload_conf();",
 		})
 	}
 }
@@ -127,12 +140,15 @@ func (c *serverCheck) gate(ctx context.Context, standbys []standby) error {
 				slots = append(slots, s.Slot)
 			}
 		}
-		f := Finding{Severity: SeverityInfo, Code: "synchronized_standby_slots", Subject: "synchronized_standby_slots", Observed: "empty"}
-		f.Required = "the slots of the standbys that may be promoted: else the relay can publish what is lost with the primary"
+		f := Finding{Severity: SeverityInfo, Code: "synchronized_standby_slots",
+			Subject: "synchronized_standby_slots", Observed: "empty"}
+		f.Required = "the slots of the standbys that may be promoted: else the relay can publish what " +
+			"is lost with the primary"
 		if len(slots) == 0 {
 			slots = []string{"NAME"}
 		}
-		f.Fix = "ALTER SYSTEM SET synchronized_standby_slots = '" + strings.Join(slots, ", ") + "'; SELECT pg_reload_conf(); -- then a standby that is down holds the relay back"
+		f.Fix = "ALTER SYSTEM SET synchronized_standby_slots = '" + strings.Join(slots, ", ") +
+			"'; SELECT pg_reload_conf(); -- then a standby that is down holds the relay back"
 		c.add(f)
 		return nil
 	}

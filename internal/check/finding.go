@@ -38,16 +38,19 @@ type Finding struct {
 	Subject  string   `json:"subject,omitempty"` // which table, slot, setting
 	Observed string   `json:"observed"`
 	Required string   `json:"required,omitempty"`
-	WAL      string   `json:"wal,omitempty"`   // what it means for the WAL that PostgreSQL keeps
-	Fix      string   `json:"fix,omitempty"`   // SQL, command or setting
-	Docs     string   `json:"docs,omitempty"`  // page and heading that explain it, like docs/CHECK.md#wal_level; empty if all is well
-	Class    Class    `json:"class,omitempty"` // of an error
+	WAL      string   `json:"wal,omitempty"` // what it means for the WAL that PostgreSQL keeps
+	Fix      string   `json:"fix,omitempty"` // SQL, command or setting
+	// page and heading that explain it, like docs/CHECK.md#wal_level; empty if all is well
+	Docs  string `json:"docs,omitempty"`
+	Class Class  `json:"class,omitempty"` // of an error
 }
 
-// ConnectionFinding is the finding of an error of package postgres: the server cannot be talked to.
+// ConnectionFinding is the finding of an error of package postgres: the server cannot be talked
+// to.
 func ConnectionFinding(code, subject string, err error) Finding {
 	f := Finding{
-		Severity: SeverityError, Code: code, Subject: subject, Observed: err.Error(), Class: ClassUnreachable,
+		Severity: SeverityError, Code: code, Subject: subject, Observed: err.Error(),
+		Class: ClassUnreachable,
 	}
 	f.Required, f.Fix = slot.ConnectionAdvice(err)
 	switch {
@@ -71,10 +74,12 @@ func ErrorFinding(code, subject string, err error) Finding {
 	if errors.Is(err, postgres.ErrPermission) {
 		class = ClassPermission
 	}
-	return Finding{Severity: SeverityError, Code: code, Subject: subject, Observed: about(code, subject, err.Error()), WAL: wal, Fix: fix, Class: class}
+	return Finding{Severity: SeverityError, Code: code, Subject: subject, Observed: about(code,
+		subject, err.Error()), WAL: wal, Fix: fix, Class: class}
 }
 
-// about is a sentence without its beginning where that is what the finding is about: code and subject stand in front of it.
+// about is a sentence without its beginning where that is what the finding is about: code and
+// subject stand in front of it.
 func about(code, subject, sentence string) string {
 	for _, name := range []string{subject, strconv.Quote(subject)} {
 		prefix := code + " " + name + " "

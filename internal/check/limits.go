@@ -50,34 +50,42 @@ func (k keepSizes) judge(text string) Finding {
 	limit := k.limit
 	if k.keep > limit && limit >= 0 {
 		limit = k.keep // the server takes the larger
-		f.Observed += fmt.Sprintf("; wal_keep_size, %d MB, is larger and counts in its place", k.keep>>20)
+		f.Observed += fmt.Sprintf("; wal_keep_size, %d MB, is larger and counts in its place",
+			k.keep>>20)
 	}
 	least := k.wal + 2*k.kept
 	switch {
 	case limit < 0 && k.volume <= 0:
-		f.Severity, f.Required = SeverityWarning, "a limit below the free space of the disk: without one a relay that is stopped for long fills it"
-		f.Fix = "SHOW data_directory; -- df -h there says what is free; half of that is a good limit, here for 100 GB:\n" + setKeepSize(max(50<<30, least))
+		f.Severity, f.Required = SeverityWarning, "a limit below the free space of the disk: without "+
+			"one a relay that is stopped for long fills it"
+		f.Fix = "SHOW data_directory; -- df -h there says what is free; half of that is a good limit, " +
+			"here for 100 GB:\n" + setKeepSize(max(50<<30, least))
 	case limit < 0:
-		f.Severity, f.Required = SeverityWarning, "a limit below the free space of the disk: without one a relay that is stopped for long fills it"
+		f.Severity, f.Required = SeverityWarning, "a limit below the free space of the disk: without "+
+			"one a relay that is stopped for long fills it"
 		f.Fix = k.halfOfVolume(least)
 	case k.volume > 0 && limit+k.wal > k.volume:
 		f.Severity = SeverityWarning
-		f.Required = fmt.Sprintf("with max_wal_size, %d MB, less than monitor.volume_size, %d MB: else the disk is full before the slot is given up", k.wal>>20, k.volume>>20)
+		f.Required = fmt.Sprintf("with max_wal_size, %d MB, less than monitor.volume_size, %d MB: "+
+			"else the disk is full before the slot is given up", k.wal>>20, k.volume>>20)
 		f.Fix = k.halfOfVolume(least)
 	case limit <= k.wal:
 		f.Severity = SeverityInfo
-		f.Required = fmt.Sprintf("more than max_wal_size, %d MB: a checkpoint can come when less than that was written, so a short stop can lose the slot, and wal_status "+
+		f.Required = fmt.Sprintf("more than max_wal_size, %d MB: a checkpoint can come when less than "+
+			"that was written, so a short stop can lose the slot, and wal_status "+
 			"goes from reserved to unreserved at once", k.wal>>20)
 		f.Fix = setKeepSize(4*k.wal) + " -- if the disk has room"
 	}
 	return f
 }
 
-// halfOfVolume is a limit that leaves the other half free, unless it would take a slot of the server.
+// halfOfVolume is a limit that leaves the other half free, unless it would take a slot of the
+// server.
 func (k keepSizes) halfOfVolume(least int64) string {
 	half := (k.volume - k.wal) / 2
 	if half < least {
-		return fmt.Sprintf("a larger disk for pg_wal, or a smaller max_wal_size: half of what is left beside it, %d MB, is no limit for slots that keep %d MB now",
+		return fmt.Sprintf("a larger disk for pg_wal, or a smaller max_wal_size: half of what is left "+
+			"beside it, %d MB, is no limit for slots that keep %d MB now",
 			max(0, half)>>20, k.kept>>20)
 	}
 	fix := setKeepSize(half) + " -- or a larger disk"
@@ -88,7 +96,8 @@ func (k keepSizes) halfOfVolume(least int64) string {
 }
 
 func setKeepSize(bytes int64) string {
-	return fmt.Sprintf("ALTER SYSTEM SET max_slot_wal_keep_size = '%dMB'; SELECT pg_reload_conf();", bytes>>20)
+	return fmt.Sprintf("ALTER SYSTEM SET max_slot_wal_keep_size = '%dMB'; SELECT pg_reload_conf();",
+		bytes>>20)
 }
 
 // idleTimeout is from 18 on.
@@ -99,7 +108,8 @@ func (c *serverCheck) idleTimeout(ctx context.Context) error {
 	}
 	f := okFinding("idle_replication_slot_timeout", "idle_replication_slot_timeout", idle)
 	if idle != "0" {
-		f.Severity, f.Required = SeverityWarning, "0, or longer than the relay is ever stopped: after it the slot is lost"
+		f.Severity, f.Required = SeverityWarning, "0, or longer than the relay is ever stopped: after "+
+			"it the slot is lost"
 		f.Fix = "ALTER SYSTEM SET idle_replication_slot_timeout = 0; SELECT pg_reload_conf();"
 	}
 	c.add(f)
@@ -115,13 +125,18 @@ func (c *serverCheck) synchronous(ctx context.Context) error {
 	if names == "" {
 		f.Observed = "empty"
 	}
-	if own := c.conn.Config().RuntimeParams["application_name"]; strings.Contains(names, "*") || namesStandby(names, own) {
+	if own := c.conn.Config().RuntimeParams["application_name"]; strings.Contains(names, "*") ||
+		namesStandby(names, own) {
 		f.Severity = SeverityWarning
-		f.Required = "the standbys by name: with * the relay becomes a synchronous standby, and commits wait for it"
-		f.Fix = "SELECT application_name, state FROM pg_stat_replication; -- then with those of the standbys: ALTER SYSTEM SET synchronous_standby_names = 'NAME, ...'; SELECT pg_reload_conf();"
+		f.Required = "the standbys by name: with * the relay becomes a synchronous standby, and " +
+			"commits wait for it"
+		f.Fix = "SELECT application_name, state FROM pg_stat_replication; -- then with those of the " +
+			"standbys: ALTER SYSTEM SET synchronous_standby_names = 'NAME, ...'; SELECT pg_reload_conf();"
 		if !strings.Contains(names, "*") {
-			f.Required = "the standbys alone: " + own + " is the relay's application_name, and commits wait for it"
-			f.Fix = "in postgres.url: application_name=postrider_relay, or another name that is not in the list; then start the relay again"
+			f.Required = "the standbys alone: " + own + " is the relay's application_name, and commits " +
+				"wait for it"
+			f.Fix = "in postgres.url: application_name=postrider_relay, or another name that is not in " +
+				"the list; then start the relay again"
 		}
 	}
 	c.add(f)
@@ -141,7 +156,8 @@ func namesStandby(setting, name string) bool {
 	return false
 }
 
-// messages reports who may forge events: everyone may emit logical messages unless that was revoked.
+// messages reports who may forge events: everyone may emit logical messages unless that was
+// revoked.
 func (c *serverCheck) messages(ctx context.Context) error {
 	if !c.Messages {
 		return nil
@@ -156,8 +172,10 @@ func (c *serverCheck) messages(ctx context.Context) error {
 	}
 	f := okFinding("emit_message", "pg_logical_emit_message", "not executable by PUBLIC")
 	if len(open) > 0 {
-		f.Severity, f.Observed, f.Required = SeverityWarning, "executable by PUBLIC", "executable by the application alone: whoever may call it can forge events"
-		f.Fix = "REVOKE EXECUTE ON FUNCTION " + strings.Join(open, ", ") + " FROM PUBLIC; -- then GRANT it to the application's role"
+		f.Severity, f.Observed, f.Required = SeverityWarning, "executable by PUBLIC",
+			"executable by the application alone: whoever may call it can forge events"
+		f.Fix = "REVOKE EXECUTE ON FUNCTION " + strings.Join(open, ", ") +
+			" FROM PUBLIC; -- then GRANT it to the application's role"
 	}
 	c.add(f)
 	return nil

@@ -19,8 +19,9 @@ const (
 )
 
 const (
-	// How long one step of Check may take, and one statement of it: a server that hangs is told within seconds, and a lock on an outbox
-	// table, as by ALTER TABLE, is waited for no longer than the watcher waits.
+	// How long one step of Check may take, and one statement of it: a server that hangs is told
+	// within seconds, and a lock on an outbox table, as by ALTER TABLE, is waited for no longer than
+	// the watcher waits.
 	checkStepTimeout = 10 * time.Second
 	checkStatement   = 5 * time.Second
 )
@@ -31,18 +32,22 @@ type Preflight struct {
 	Need       slot.Requirements
 	VolumeSize int64 // of monitor.volume_size; zero: not known
 	Messages   bool  // logical decoding messages are relayed, too
-	Snapshot   bool  // rows already in the tables are published, so a slot may be made for tables that have held rows
-	// Beside means that a relay of ours runs in this process. While it streams no connection for replication is tried: it is the
-	// proof that there can be one, and a server logs those that it refuses.
+	// rows already in the tables are published, so a slot may be made for tables that have held rows
+	Snapshot bool
+	// Beside means that a relay of ours runs in this process. While it streams no connection for
+	// replication is tried: it is the proof that there can be one, and a server logs those that it
+	// refuses.
 	Beside bool
-	// Table judges the columns of a table that exists and is published; called with a connection that it may query. May be nil.
+	// Table judges the columns of a table that exists and is published; called with a connection that
+	// it may query. May be nil.
 	Table func(ctx context.Context, conn *pgx.Conn, table slot.Table) []Finding
 	// Observe judges what a monitor sees at one look. May be nil.
 	Observe func(ctx context.Context, conn *pgx.Conn) ([]Finding, error)
 }
 
-// Check looks at everything on the server that the relay needs, and reports what it saw, good and bad. It changes nothing.
-// When the server cannot be reached there is one finding. A server that stops answering ends it within half a minute.
+// Check looks at everything on the server that the relay needs, and reports what it saw, good and
+// bad. It changes nothing. When the server cannot be reached there is one finding. A server that
+// stops answering ends it within half a minute.
 func Server(ctx context.Context, p Preflight) []Finding {
 	conn, err := postgres.Connect(ctx, p.Postgres)
 	if err != nil {
@@ -89,8 +94,9 @@ func Server(ctx context.Context, p Preflight) []Finding {
 
 type serverCheck struct {
 	Preflight
-	conn     *pgx.Conn
-	pooled   bool         // a pooler answers: what is set for the session could be set for somebody else's
+	conn *pgx.Conn
+	// a pooler answers: what is set for the session could be set for somebody else's
+	pooled   bool
 	replica  bool         // may stream: superuser, REPLICATION or rds_replication
 	status   *slot.Status // of the slot; nil: there is none, or it was not read
 	ours     bool         // it is active, and by a relay that connects as we do
@@ -98,7 +104,8 @@ type serverCheck struct {
 	findings []Finding
 }
 
-// observe looks as the monitor does. Without a slot there is still a clock, and who holds WAL for others.
+// observe looks as the monitor does. Without a slot there is still a clock, and who holds WAL for
+// others.
 func (c *serverCheck) observe(ctx context.Context) error {
 	if c.Observe == nil {
 		return nil
@@ -122,8 +129,8 @@ func (c *serverCheck) step(ctx context.Context, times int, run func(context.Cont
 	return run(ctx)
 }
 
-// unknownOrError is the finding of a step that failed. A right that is missing to look, a lock or a slow statement makes what it looks at
-// unknown and nothing worse: the relay needs none of them.
+// unknownOrError is the finding of a step that failed. A right that is missing to look, a lock or
+// a slow statement makes what it looks at unknown and nothing worse: the relay needs none of them.
 func unknownOrError(code string, err error, user string) Finding {
 	f := Finding{Severity: SeverityInfo, Code: code, Observed: "not known: " + err.Error()}
 	switch postgres.SQLState(err) {
@@ -145,7 +152,8 @@ func unknownOrError(code string, err error, user string) Finding {
 // setting reads a parameter of the server; empty if this version does not have it.
 func (c *serverCheck) setting(ctx context.Context, name string) (string, error) {
 	var value string
-	err := c.conn.QueryRow(ctx, `SELECT coalesce(pg_catalog.current_setting($1, true), '')`, name).Scan(&value)
+	err := c.conn.QueryRow(ctx, `SELECT coalesce(pg_catalog.current_setting($1, true), '')`,
+		name).Scan(&value)
 	if err != nil {
 		return "", fmt.Errorf("read setting %s: %w", name, postgres.Error(err))
 	}

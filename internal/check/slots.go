@@ -24,7 +24,8 @@ type holder struct {
 
 func (h holder) String() string {
 	text := fmt.Sprintf("process %d of the database", h.PID)
-	for _, part := range []struct{ name, value string }{{"application ", h.Application}, {"role ", h.User}, {"from ", h.Address}} {
+	for _, part := range []struct{ name, value string }{{"application ", h.Application},
+		{"role ", h.User}, {"from ", h.Address}} {
 		if part.value != "" {
 			text += ", " + part.name + part.value
 		}
@@ -72,7 +73,8 @@ func (c *serverCheck) slot(ctx context.Context) error {
 	status := *c.status
 	if err := slot.Verify(status.Slot, c.conn.Config().Database); err != nil {
 		f := ErrorFinding("slot", name, err)
-		f.Required = "a logical slot of pgoutput in this database that keeps what is not delivered, without two_phase"
+		f.Required = "a logical slot of pgoutput in this database that keeps what is not delivered, " +
+			"without two_phase"
 		c.add(f)
 		return nil
 	}
@@ -86,7 +88,8 @@ func (c *serverCheck) slot(ctx context.Context) error {
 	return c.freeSlots(ctx)
 }
 
-// newerThanSlot finds what may have been otherwise for rows that the slot can still send, or has just passed.
+// newerThanSlot finds what may have been otherwise for rows that the slot can still send, or has
+// just passed.
 func (c *serverCheck) newerThanSlot(ctx context.Context, s slot.Status) error {
 	p, err := slot.ReadPublication(ctx, c.conn, c.Need.Publication, c.Need.Tables)
 	if err != nil {
@@ -97,31 +100,39 @@ func (c *serverCheck) newerThanSlot(ctx context.Context, s slot.Status) error {
 		return err
 	}
 	f := Finding{
-		Severity: SeverityWarning, Code: "publication_before_slot", Subject: strings.Join(newer.What, ", "),
+		Severity: SeverityWarning, Code: "publication_before_slot", Subject: strings.Join(newer.What,
+			", "),
 		Observed: "created or altered after the slot's position",
-		Required: fmt.Sprintf("publication first, then slot, and no change later: rows inserted between %s and %s may be missing from the topics", s.RestartLSN, p.ReadLSN()),
-		Fix:      "stop the relay, see which rows are missing, which changes nothing; with --publish they are published:\n" + newer.Find(),
+		Required: fmt.Sprintf("publication first, then slot, and no change later: rows inserted "+
+			"between %s and %s may be missing from the topics", s.RestartLSN, p.ReadLSN()),
+		Fix: "stop the relay, see which rows are missing, which changes nothing; with --publish " +
+			"they are published:\n" + newer.Find(),
 	}
 	if newer.Unused {
 		f.Severity = SeverityInfo
-		f.Observed = "maybe created or altered after the slot's position: it was not streamed yet, and its horizon is that of another slot"
+		f.Observed = "maybe created or altered after the slot's position: it was not streamed yet, " +
+			"and its horizon is that of another slot"
 	}
 	c.add(f)
 	return nil
 }
 
-// judgePosition: a slot cannot be ahead of its server, unless the server was put back to an earlier state around it, or took over without
-// having received everything.
+// judgePosition: a slot cannot be ahead of its server, unless the server was put back to an
+// earlier state around it, or took over without having received everything.
 func judgePosition(s slot.Status) *Finding {
 	if s.CurrentWALLSN == 0 || s.ConfirmedFlushLSN <= s.CurrentWALLSN {
 		return nil
 	}
 	return &Finding{
 		Severity: SeverityError, Code: "slot_position", Subject: s.Name, Class: ClassConfiguration,
-		Observed: fmt.Sprintf("confirmed_flush_lsn %s is beyond the server's own position, %s", s.ConfirmedFlushLSN, s.CurrentWALLSN),
-		Required: "a position that the server has reached: what it writes until then is taken for delivered, and never sent",
-		WAL:      "none is lost, and none of what is written up to that position comes; rows that were published before may no longer be in the table",
-		Fix: fmt.Sprintf("was the server restored from a backup, or promoted before it had everything? Find the rows written since then, and give your consent "+
+		Observed: fmt.Sprintf("confirmed_flush_lsn %s is beyond the server's own position, %s",
+			s.ConfirmedFlushLSN, s.CurrentWALLSN),
+		Required: "a position that the server has reached: what it writes until then is taken for " +
+			"delivered, and never sent",
+		WAL: "none is lost, and none of what is written up to that position comes; rows that " +
+			"were published before may no longer be in the table",
+		Fix: fmt.Sprintf("was the server restored from a backup, or promoted before it had "+
+			"everything? Find the rows written since then, and give your consent "+
 			"to a new slot:\npostrider slot drop %s --yes; postrider slot create %s", s.Name, s.Name),
 	}
 }
@@ -144,9 +155,12 @@ func (c *serverCheck) holder(context.Context) error {
 		return nil
 	}
 	f := Finding{
-		Severity: SeverityWarning, Code: "slot_holder", Subject: c.Need.Slot.Name, Observed: "is held by " + c.held.String(),
-		Required: "nobody but the relay: it stands by for as long as another has the slot, and what the other confirms never comes to it",
-		Fix:      fmt.Sprintf("SELECT pg_terminate_backend(%d); -- once that process is stopped, or it comes back; or give the relay a slot of its own (slot.name)", c.held.PID),
+		Severity: SeverityWarning, Code: "slot_holder", Subject: c.Need.Slot.Name,
+		Observed: "is held by " + c.held.String(),
+		Required: "nobody but the relay: it stands by for as long as another has the slot, and what " +
+			"the other confirms never comes to it",
+		Fix: fmt.Sprintf("SELECT pg_terminate_backend(%d); -- once that process is stopped, or "+
+			"it comes back; or give the relay a slot of its own (slot.name)", c.held.PID),
 	}
 	c.add(f)
 	return nil
@@ -162,20 +176,24 @@ func (c *serverCheck) room(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f := Finding{Code: "slot", Subject: c.Need.Slot.Name, Observed: fmt.Sprintf("does not exist; %d of %d slots are used", used, limit)}
+	f := Finding{Code: "slot", Subject: c.Need.Slot.Name, Observed: fmt.Sprintf("does not exist; "+
+		"%d of %d slots are used", used, limit)}
 	switch {
 	case used >= limit:
 		f.Severity, f.Class, f.Required = SeverityError, ClassConfiguration, "a free slot"
-		f.Observed = fmt.Sprintf("does not exist, and there is %v: %d of %d are used", slot.ErrNoFreeSlot, used, limit)
+		f.Observed = fmt.Sprintf("does not exist, and there is %v: %d of %d are used",
+			slot.ErrNoFreeSlot, used, limit)
 		f.Fix = slot.FixSlotLimit(limit)
 	case c.Need.Slot.Create && usedTable != "" && c.Snapshot:
-		f.Severity, f.Required = SeverityInfo, "a slot: run creates it, and publishes the rows that are in the tables first"
+		f.Severity, f.Required = SeverityInfo, "a slot: run creates it, and publishes the rows that "+
+			"are in the tables first"
 		f.Fix = "postrider run"
 	case c.Need.Slot.Create && usedTable != "":
 		f = ErrorFinding("slot", c.Need.Slot.Name, slot.LacksConsent(c.Need.Slot.Name, usedTable))
 		f.Required = "consent to a slot that begins now"
 	case c.Need.Slot.Create:
-		f.Severity, f.Required = SeverityInfo, "a slot: run creates it, and then publishes what is committed from then on"
+		f.Severity, f.Required = SeverityInfo, "a slot: run creates it, and then publishes what is "+
+			"committed from then on"
 		f.Fix = "postrider slot create " + c.Need.Slot.Name + "   # or leave it to postrider run"
 	default:
 		f = ErrorFinding("slot", c.Need.Slot.Name, slot.NotToBeCreated(c.Need.Slot.Name))
@@ -194,9 +212,11 @@ func (c *serverCheck) freeSlots(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f := okFinding("max_replication_slots", "max_replication_slots", fmt.Sprintf("%d of %d are used", used, limit))
+	f := okFinding("max_replication_slots", "max_replication_slots", fmt.Sprintf("%d of %d are used",
+		used, limit))
 	if used >= limit {
-		f.Severity, f.Required = SeverityInfo, "a free one for postrider tail, run --dry-run and audit compare; the relay has its own"
+		f.Severity, f.Required = SeverityInfo, "a free one for postrider tail, run --dry-run and "+
+			"audit compare; the relay has its own"
 		f.Fix = slot.FixSlotLimit(limit)
 	}
 	c.add(f)
@@ -204,7 +224,8 @@ func (c *serverCheck) freeSlots(ctx context.Context) error {
 }
 
 func (c *serverCheck) countSlots(ctx context.Context) (used, limit int, err error) {
-	err = c.conn.QueryRow(ctx, `SELECT pg_catalog.count(*), pg_catalog.current_setting('max_replication_slots')::int FROM pg_catalog.pg_replication_slots`).
+	err = c.conn.QueryRow(ctx,
+		`SELECT pg_catalog.count(*), pg_catalog.current_setting('max_replication_slots')::int FROM pg_catalog.pg_replication_slots`).
 		Scan(&used, &limit)
 	if err != nil {
 		return 0, 0, fmt.Errorf("count slots: %w", postgres.Error(err))

@@ -30,19 +30,24 @@ func (c *serverCheck) keys(ctx context.Context, p *slot.Publication, t slot.Tabl
 	if !unique {
 		c.add(Finding{
 			Severity: SeverityInfo, Code: "primary_key", Subject: t.Name, Observed: "no unique index",
-			Required: "one on the id: consumers recognise an event that comes twice by it, and nothing keeps two rows from having the same",
-			Fix:      "ALTER TABLE " + slot.QuoteTable(t.Name) + " ADD PRIMARY KEY (id); -- or the column that router.table.field.event.id names",
+			Required: "one on the id: consumers recognise an event that comes twice by it, and nothing " +
+				"keeps two rows from having the same",
+			Fix: "ALTER TABLE " + slot.QuoteTable(t.Name) + " ADD PRIMARY KEY (id); -- or the " +
+				"column that router.table.field.event.id names",
 		})
 	}
 	if identity == "n" && (p.Update || p.Delete) {
 		c.add(Finding{
-			Severity: SeverityWarning, Code: "replica_identity", Subject: t.Name, Observed: "none, and the publication publishes updates or deletes",
-			Required: "inserts only, or a primary key: as it is, UPDATE and DELETE on the table fail, and with them the clean-up",
-			Fix:      "ALTER PUBLICATION " + postgres.QuoteName(p.Name) + " SET (publish = 'insert');",
+			Severity: SeverityWarning, Code: "replica_identity", Subject: t.Name,
+			Observed: "none, and the publication publishes updates or deletes",
+			Required: "inserts only, or a primary key: as it is, UPDATE and DELETE on the table fail, " +
+				"and with them the clean-up",
+			Fix: "ALTER PUBLICATION " + postgres.QuoteName(p.Name) + " SET (publish = 'insert');",
 		})
 	}
 	// From 18 on a publication can send them.
-	generated = slices.DeleteFunc(generated, func(name string) bool { return slices.Contains(t.ColumnNames, name) })
+	generated = slices.DeleteFunc(generated,
+		func(name string) bool { return slices.Contains(t.ColumnNames, name) })
 	if len(generated) > 0 {
 		c.add(generatedColumns(t, generated))
 	}
@@ -51,19 +56,23 @@ func (c *serverCheck) keys(ctx context.Context, p *slot.Publication, t slot.Tabl
 
 func generatedColumns(t slot.Table, generated []string) Finding {
 	return Finding{
-		Severity: SeverityInfo, Code: "generated_columns", Subject: t.Name, Observed: strings.Join(generated, ", ") + ": generated, and not sent",
+		Severity: SeverityInfo, Code: "generated_columns", Subject: t.Name,
+		Observed: strings.Join(generated, ", ") + ": generated, and not sent",
 		Required: "columns that are not generated, where the router needs them",
-		Fix: "if such a column is needed, make it an ordinary one that a trigger or the application fills: ALTER TABLE " + slot.QuoteTable(t.Name) +
+		Fix: "if such a column is needed, make it an ordinary one that a trigger or the application " +
+			"fills: ALTER TABLE " + slot.QuoteTable(t.Name) +
 			" ALTER COLUMN NAME DROP EXPRESSION;",
 	}
 }
 
-// From when on the size of an outbox is worth a word. The relay reads none of it, so what hurts is the database: its disk, its backups, and
-// the vacuum after a clean-up that comes late.
+// From when on the size of an outbox is worth a word. The relay reads none of it, so what hurts is
+// the database: its disk, its backups, and the vacuum after a clean-up that comes late.
 const (
 	manyRows  = 1_000_000
 	largeSize = 10 << 30
-	deadRows  = 100_000 // a fifth of the rows that live is when autovacuum begins; twice as many means that it does not keep up
+	// a fifth of the rows that live is when autovacuum begins; twice as many means that it does not
+	// keep up
+	deadRows = 100_000
 )
 
 // growth is what the statistics say of a table with all its partitions.
@@ -114,7 +123,8 @@ func (c *serverCheck) growth(ctx context.Context, t slot.Table) error {
 	return nil
 }
 
-// oldest asks the first rows that the server finds, which are mostly the oldest: that costs it nothing.
+// oldest asks the first rows that the server finds, which are mostly the oldest: that costs it
+// nothing.
 func (c *serverCheck) oldest(ctx context.Context, t slot.Table, g *growth) error {
 	err := c.conn.QueryRow(ctx, `
 		SELECT coalesce((SELECT a.attname::text FROM pg_catalog.pg_attribute a
@@ -124,7 +134,9 @@ func (c *serverCheck) oldest(ctx context.Context, t slot.Table, g *growth) error
 		return err
 	}
 	column := postgres.QuoteName(g.TimestampedBy)
-	err = c.conn.QueryRow(ctx, "SELECT pg_catalog.min("+column+") FROM (SELECT "+column+" FROM "+slot.QuoteTable(t.Name)+" LIMIT 100) AS first WHERE pg_catalog.isfinite("+column+")").Scan(&g.Oldest)
+	err = c.conn.QueryRow(ctx, "SELECT pg_catalog.min("+column+") FROM (SELECT "+column+" FROM "+
+		slot.QuoteTable(t.Name)+" LIMIT 100) AS first WHERE pg_catalog.isfinite("+column+
+		")").Scan(&g.Oldest)
 	if err != nil {
 		return fmt.Errorf("look for the oldest row of table %s: %w", t.Name, postgres.Error(err))
 	}
@@ -148,7 +160,8 @@ func (g growth) String() string {
 func (g growth) judge(table string) []Finding {
 	f := okFinding("outbox_size", table, g)
 	if g.Size >= largeSize || g.Rows >= manyRows && g.Deleted == 0 && !g.Partitioned {
-		f.Severity, f.Required = SeverityInfo, "a clean-up: nothing of what is published is needed in the table, but for the days in which a lost slot can be repaired with it"
+		f.Severity, f.Required = SeverityInfo, "a clean-up: nothing of what is published is needed in "+
+			"the table, but for the days in which a lost slot can be repaired with it"
 		if g.Size >= largeSize {
 			f.Severity = SeverityWarning
 		}
@@ -157,9 +170,11 @@ func (g growth) judge(table string) []Finding {
 	findings := []Finding{f}
 	if g.Dead >= deadRows && g.Dead > 2*g.Rows {
 		findings = append(findings, Finding{
-			Severity: SeverityWarning, Code: "outbox_dead_rows", Subject: table, Observed: fmt.Sprintf("%d dead rows, %d that live", g.Dead, g.Rows),
-			Required: "a vacuum that keeps up with the deletes; a long transaction, anybody's, keeps it from removing them",
-			Fix:      "VACUUM (ANALYZE) " + slot.QuoteTable(table) + ";",
+			Severity: SeverityWarning, Code: "outbox_dead_rows", Subject: table,
+			Observed: fmt.Sprintf("%d dead rows, %d that live", g.Dead, g.Rows),
+			Required: "a vacuum that keeps up with the deletes; a long transaction, anybody's, keeps it " +
+				"from removing them",
+			Fix: "VACUUM (ANALYZE) " + slot.QuoteTable(table) + ";",
 		})
 	}
 	if len(g.AutovacuumOff) > 0 {
@@ -169,21 +184,26 @@ func (g growth) judge(table string) []Finding {
 			fix += "ALTER TABLE " + leaf + " RESET (autovacuum_enabled); "
 		}
 		findings = append(findings, Finding{
-			Severity: SeverityWarning, Code: "outbox_autovacuum", Subject: table, Observed: "off for " + list,
-			Required: "on: deleted rows stay on the disk, and the table's transaction ids age until the server stops for them", Fix: strings.TrimSpace(fix),
+			Severity: SeverityWarning, Code: "outbox_autovacuum", Subject: table, Observed: "off for " +
+				list,
+			Required: "on: deleted rows stay on the disk, and the table's transaction ids age until the " +
+				"server stops for them", Fix: strings.TrimSpace(fix),
 		})
 	}
 	return findings
 }
 
 func (g growth) cleanUp(table string) string {
-	partitions := "; a table with a partition for each day, which is dropped as a whole, costs nothing: postrider init --preset partitioned --print-sql"
+	partitions := "; a table with a partition for each day, which is dropped as a whole, costs " +
+		"nothing: postrider init --preset partitioned --print-sql"
 	switch {
 	case g.Partitioned:
-		return "drop the partitions whose rows are published and old: DROP TABLE ...; with sql/outbox_partitioned.sql: SELECT public.outbox_maintain(7, interval '7 days');"
+		return "drop the partitions whose rows are published and old: DROP TABLE ...; with " +
+			"sql/outbox_partitioned.sql: SELECT public.outbox_maintain(7, interval '7 days');"
 	case g.TimestampedBy == "":
 		return "delete what is published and old, a few thousand rows at a time" + partitions
 	}
-	return fmt.Sprintf("DELETE FROM %s WHERE ctid IN (SELECT ctid FROM %s WHERE %s < now() - interval '7 days' LIMIT 10000); -- again and again, once the rows are published%s",
+	return fmt.Sprintf("DELETE FROM %s WHERE ctid IN (SELECT ctid FROM %s WHERE %s < now() - "+
+		"interval '7 days' LIMIT 10000); -- again and again, once the rows are published%s",
 		slot.QuoteTable(table), slot.QuoteTable(table), postgres.QuoteName(g.TimestampedBy), partitions)
 }

@@ -16,8 +16,9 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// pooler tells whether somebody between answers for the server. A server names the process that it began for the connection; a pooler
-// makes a number up, or names a process that serves others too. For a direct connection it bounds how long a statement may take.
+// pooler tells whether somebody between answers for the server. A server names the process that it
+// began for the connection; a pooler makes a number up, or names a process that serves others too.
+// For a direct connection it bounds how long a statement may take.
 func (c *serverCheck) pooler(ctx context.Context) error {
 	var pid uint32
 	if err := c.conn.QueryRow(ctx, `SELECT pg_catalog.pg_backend_pid()`).Scan(&pid); err != nil {
@@ -26,9 +27,11 @@ func (c *serverCheck) pooler(ctx context.Context) error {
 	c.pooled = pid != c.conn.PgConn().PID()
 	if c.pooled {
 		c.add(Finding{
-			Severity: SeverityWarning, Code: "pooler", Observed: "a pooler answers in the place of the server",
-			Required: "the server itself: most poolers refuse replication, and PgBouncer, which passes it through from 1.23 on, refuses the parameters that the relay sets for its rows",
-			Fix:      slot.FixPooler,
+			Severity: SeverityWarning, Code: "pooler", Observed: "a pooler answers in the place of the " +
+				"server",
+			Required: "the server itself: most poolers refuse replication, and PgBouncer, which passes " +
+				"it through from 1.23 on, refuses the parameters that the relay sets for its rows",
+			Fix: slot.FixPooler,
 		})
 		return nil
 	}
@@ -47,7 +50,8 @@ func (c *serverCheck) tls(ctx context.Context) error {
 	}
 	var encrypted bool
 	var version, cipher string
-	err = c.conn.QueryRow(ctx, `SELECT ssl, coalesce(version, ''), coalesce(cipher, '') FROM pg_catalog.pg_stat_ssl WHERE pid = pg_catalog.pg_backend_pid()`).
+	err = c.conn.QueryRow(ctx,
+		`SELECT ssl, coalesce(version, ''), coalesce(cipher, '') FROM pg_catalog.pg_stat_ssl WHERE pid = pg_catalog.pg_backend_pid()`).
 		Scan(&encrypted, &version, &cipher)
 	if err != nil {
 		return fmt.Errorf("read pg_stat_ssl: %w", postgres.Error(err))
@@ -56,18 +60,22 @@ func (c *serverCheck) tls(ctx context.Context) error {
 	if !encrypted {
 		f.Observed = "none; the connection does not leave this machine"
 	}
-	fix := "in postgres.url: sslmode=verify-full&sslrootcert=FILE, with the authority that signed the server's certificate"
+	fix := "in postgres.url: sslmode=verify-full&sslrootcert=FILE, with the authority that signed " +
+		"the server's certificate"
 	warn := func(observed, required string) {
 		f.Severity, f.Observed, f.Required, f.Fix = SeverityWarning, observed, required, fix
 	}
 	clear, unverified := remoteWithoutTLS(cfg)
 	switch {
 	case clear != "":
-		warn("the connection to "+clear+" is not encrypted (sslmode=disable)", "TLS: else who listens on the way reads every row and can take the login over")
+		warn("the connection to "+clear+" is not encrypted (sslmode=disable)", "TLS: else who listens "+
+			"on the way reads every row and can take the login over")
 	case unverified != "":
-		warn(f.Observed+", and whoever answers as "+unverified+" is believed", "sslmode=verify-full: else who stands in between can pose as the server")
+		warn(f.Observed+", and whoever answers as "+unverified+" is believed", "sslmode=verify-full: "+
+			"else who stands in between can pose as the server")
 	case !encrypted && isTLS(c.conn):
-		warn("encrypted from here, and not at the server", "TLS up to the server: somebody in between, like a pooler, decrypts and passes on in the clear")
+		warn("encrypted from here, and not at the server", "TLS up to the server: somebody in "+
+			"between, like a pooler, decrypts and passes on in the clear")
 	}
 	c.add(f)
 	return nil
@@ -78,10 +86,12 @@ func isTLS(conn *pgx.Conn) bool {
 	return ours
 }
 
-// remoteWithoutTLS names a host on another machine to which postgres.url allows a connection that is not encrypted, and one of
-// which no certificate is verified. Which of several hosts is the writable one changes.
+// remoteWithoutTLS names a host on another machine to which postgres.url allows a connection that
+// is not encrypted, and one of which no certificate is verified. Which of several hosts is the
+// writable one changes.
 func remoteWithoutTLS(cfg *pgx.ConnConfig) (clear, unverified string) {
-	hosts := append([]*pgconn.FallbackConfig{{Host: cfg.Host, TLSConfig: cfg.TLSConfig}}, cfg.Fallbacks...)
+	hosts := append([]*pgconn.FallbackConfig{{Host: cfg.Host, TLSConfig: cfg.TLSConfig}},
+		cfg.Fallbacks...)
 	for _, h := range hosts {
 		switch {
 		case postgres.Local(h.Host):
@@ -101,10 +111,11 @@ func (c *serverCheck) version(context.Context) error {
 
 var numbers = regexp.MustCompile(`^(\d+)\.(\d+)`)
 
-// healed is, for each major version, the minor that healed what the one before it had broken while healing something else: since these,
-// what a transaction learns of changes to the catalogue is passed on to others once, and not again and again (release notes of
-// August 2025; 18 never had it). Up to two minors before, it was not passed on at all, and rows of transactions that were open while
-// their table was added to the publication were missing.
+// healed is, for each major version, the minor that healed what the one before it had broken while
+// healing something else: since these, what a transaction learns of changes to the catalogue is
+// passed on to others once, and not again and again (release notes of August 2025; 18 never had
+// it). Up to two minors before, it was not passed on at all, and rows of transactions that were
+// open while their table was added to the publication were missing.
 var healed = map[int]int{14: 19, 15: 14, 16: 10, 17: 6}
 
 // judgeVersion takes the version as the server introduces itself: "17.5 (Debian 17.5-1.pgdg12+1)".
@@ -116,24 +127,30 @@ func judgeVersion(text string) Finding {
 	}
 	major, _ := strconv.Atoi(found[1])
 	minor, _ := strconv.Atoi(found[2])
-	fix := fmt.Sprintf("update the server to %d.%d or newer: the package, then a restart; data stays as it is", major, healed[major])
+	fix := fmt.Sprintf("update the server to %d.%d or newer: the package, then a restart; data "+
+		"stays as it is", major, healed[major])
 	switch {
 	case strings.Contains(text, "-YB-"):
-		f.Severity, f.Class, f.Required = SeverityError, ClassConfiguration, "PostgreSQL: the positions in YugabyteDB's keepalives can't be trusted"
+		f.Severity, f.Class, f.Required = SeverityError, ClassConfiguration,
+			"PostgreSQL: the positions in YugabyteDB's keepalives can't be trusted"
 		f.Fix = "relay from PostgreSQL"
 	case major < oldestServer:
-		f.Severity, f.Class, f.Required = SeverityError, ClassConfiguration, fmt.Sprintf("%d or newer", oldestServer)
+		f.Severity, f.Class, f.Required = SeverityError, ClassConfiguration, fmt.Sprintf("%d or newer",
+			oldestServer)
 		f.Fix = "upgrade the server"
 	case major > newestServer:
-		f.Severity, f.Required = SeverityInfo, fmt.Sprintf("%d to %d, with which postrider is tested", oldestServer, newestServer)
+		f.Severity, f.Required = SeverityInfo, fmt.Sprintf("%d to %d, with which postrider is tested",
+			oldestServer, newestServer)
 		f.Fix = "look for a newer postrider; nothing is known to be wrong"
 	case minor == healed[major]-1:
 		f.Severity, f.Fix = SeverityWarning, fix
-		f.Required = fmt.Sprintf("%d.%d: this minor's decoding can end with \"invalid memory alloc request size\" when tables are created or altered while "+
+		f.Required = fmt.Sprintf("%d.%d: this minor's decoding can end with \"invalid memory alloc "+
+			"request size\" when tables are created or altered while "+
 			"transactions are open, again and again at the same place", major, healed[major])
 	case minor < healed[major]-1:
 		f.Severity, f.Fix = SeverityWarning, fix
-		f.Required = fmt.Sprintf("%d.%d: before it, rows of a transaction that is open while its table is added to the publication may not be sent",
+		f.Required = fmt.Sprintf("%d.%d: before it, rows of a transaction that is open while its "+
+			"table is added to the publication may not be sent",
 			major, healed[major])
 	}
 	return f
@@ -155,7 +172,8 @@ func (c *serverCheck) walLevel(ctx context.Context) error {
 
 func (c *serverCheck) primary(ctx context.Context) error {
 	var standby bool
-	if err := c.conn.QueryRow(ctx, `SELECT pg_catalog.pg_is_in_recovery()`).Scan(&standby); err != nil {
+	if err := c.conn.QueryRow(ctx,
+		`SELECT pg_catalog.pg_is_in_recovery()`).Scan(&standby); err != nil {
 		return fmt.Errorf("ask for recovery: %w", postgres.Error(err))
 	}
 	if !standby {
@@ -168,11 +186,14 @@ func (c *serverCheck) primary(ctx context.Context) error {
 	return nil
 }
 
-// libraries: what a server may load to decode with is restricted from the minor versions of August 2026 on.
+// libraries: what a server may load to decode with is restricted from the minor versions of August
+// 2026 on.
 func (c *serverCheck) libraries(ctx context.Context) error {
 	var list string
-	// The view leaves out what the role may not see, where current_setting writes an error into the server's log.
-	err := c.conn.QueryRow(ctx, `SELECT coalesce((SELECT setting FROM pg_catalog.pg_settings WHERE name = 'output_plugin_libraries'), '')`).Scan(&list)
+	// The view leaves out what the role may not see, where current_setting writes an error into the
+	// server's log.
+	err := c.conn.QueryRow(ctx,
+		`SELECT coalesce((SELECT setting FROM pg_catalog.pg_settings WHERE name = 'output_plugin_libraries'), '')`).Scan(&list)
 	if err != nil {
 		return fmt.Errorf("read setting output_plugin_libraries: %w", postgres.Error(err))
 	}
@@ -191,11 +212,13 @@ func judgeLibraries(list string) (f Finding, known bool) {
 	if slices.Contains(names, slot.Plugin) {
 		return f, true
 	}
-	f.Severity, f.Class, f.Required = SeverityError, ClassConfiguration, "pgoutput among them: the slot decodes with it"
+	f.Severity, f.Class, f.Required = SeverityError, ClassConfiguration,
+		"pgoutput among them: the slot decodes with it"
 	quoted := []string{postgres.QuoteText(slot.Plugin)}
 	for _, name := range names {
 		quoted = append(quoted, postgres.QuoteText(name))
 	}
-	f.Fix = "ALTER SYSTEM SET output_plugin_libraries = " + strings.Join(quoted, ", ") + "; SELECT pg_reload_conf();"
+	f.Fix = "ALTER SYSTEM SET output_plugin_libraries = " + strings.Join(quoted, ", ") +
+		"; SELECT pg_reload_conf();"
 	return f, true
 }

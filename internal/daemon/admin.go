@@ -22,8 +22,8 @@ type levelAnswer struct {
 	Was   string `json:"was"`
 }
 
-// listenAdmin serves admin.listen, if it is set, until end is called. An unreadable or short token and an address
-// that other machines reach are warnings: the relay runs without the listener.
+// listenAdmin serves admin.listen, if it is set, until end is called. An unreadable or short token
+// and an address that other machines reach are warnings: the relay runs without the listener.
 func (d *Daemon) listenAdmin(ctx context.Context, log zerolog.Logger) (end func(), err error) {
 	c := d.cfg.Admin
 	if c.Listen == "" {
@@ -42,11 +42,14 @@ func (d *Daemon) listenAdmin(ctx context.Context, log zerolog.Logger) (end func(
 	case err != nil:
 		log.Warn().Err(err).Msg("admin token cannot be read; every request is refused until it can")
 	case len(token) < httpserver.ShortToken:
-		log.Warn().Str("next", "head -c 32 /dev/urandom | base64").Msg("admin token is so short that it can be found by trying")
+		log.Warn().Str("next", "head -c 32 /dev/urandom | base64").Msg("admin token is so short that " +
+			"it can be found by trying")
 	}
 	if server.Exposed() {
-		log.Warn().Stringer("listen", server.Addr()).Str("next", `set admin.listen = "127.0.0.1:8433", and reach it through ssh or kubectl port-forward`).
-			Msg("admin listener can be reached from other machines, and its token is sent without encryption")
+		log.Warn().Stringer("listen", server.Addr()).Str("next",
+			`set admin.listen = "127.0.0.1:8433", and reach it through ssh or kubectl port-forward`).
+			Msg("admin listener can be reached from other machines, and its token is sent without " +
+				"encryption")
 	}
 	return end, nil
 }
@@ -70,16 +73,19 @@ func (d *Daemon) resume() any {
 
 func (d *Daemon) setLogLevel(name string, log zerolog.Logger) (any, error) {
 	if !slices.Contains(config.LogLevels, name) {
-		return nil, fmt.Errorf("level is %q: it must be one of %s", name, strings.Join(config.LogLevels, ", "))
+		return nil, fmt.Errorf("level is %q: it must be one of %s", name, strings.Join(config.LogLevels,
+			", "))
 	}
 	was := d.live.level.Get().String()
 	d.live.level.Configure(config.Log{Level: name})
-	log.Info().Str("log_level", name).Str("log_level_before", was).Msg("log level changed until the next reload or restart")
+	log.Info().Str("log_level", name).Str("log_level_before", was).Msg("log level changed until " +
+		"the next reload or restart")
 	return levelAnswer{Level: name, Was: was}, nil
 }
 
 // serve runs a server until the returned function is called. key is the one of its address.
-func serve(ctx context.Context, server *httpserver.Server, log zerolog.Logger, key string) (end func(), err error) {
+func serve(ctx context.Context, server *httpserver.Server, log zerolog.Logger,
+	key string) (end func(), err error) {
 	name, _, _ := strings.Cut(key, ".")
 	if err := server.Listen(); err != nil {
 		code := exit.Config
@@ -88,7 +94,8 @@ func serve(ctx context.Context, server *httpserver.Server, log zerolog.Logger, k
 		}
 		return nil, &exit.Error{
 			Code: code, Err: err, WAL: exit.KeptMaybe,
-			Next: fmt.Sprintf("postrider status   # does a relay answer there?\nor choose a free address for %s, \"\" for none", key),
+			Next: fmt.Sprintf("postrider status   # does a relay answer there?\nor choose a free address "+
+				"for %s, \"\" for none", key),
 		}
 	}
 	if addr := server.Addr(); addr != nil {

@@ -34,11 +34,12 @@ import (
 	"github.com/postrider/postrider/slot/monitor"
 )
 
-// stuckAfter is how long the session loop may stand still before the process counts as hung. The loop turns once
-// a second in every state.
+// stuckAfter is how long the session loop may stand still before the process counts as hung. The
+// loop turns once a second in every state.
 const stuckAfter = 30 * time.Second
 
-// Daemon is a running relay with its status: it joins what relay, monitor and configuration report.
+// Daemon is a running relay with its status: it joins what relay, monitor and configuration
+// report.
 type Daemon struct {
 	env      Environment
 	cfg      config.Config // as it was at the start; for what a reload may change, see live
@@ -56,15 +57,19 @@ type Daemon struct {
 	requests   *requests
 }
 
-func New(env Environment, l *config.Loaded, set *metrics.Set, log zerolog.Logger) (*Daemon, error) {
+func New(env Environment, l *config.Loaded, set *metrics.Set, log zerolog.Logger) (*Daemon,
+	error) {
 	p := NewPipeline(env, l.Config, set, log)
-	d := &Daemon{env: env, cfg: l.Config, live: newLive(l, new(logging.Level)), pipeline: p, Relay: relay.New(l.Config.Relay, p.parts()), metrics: set, started: time.Now()}
+	d := &Daemon{env: env, cfg: l.Config, live: newLive(l, new(logging.Level)), pipeline: p,
+		Relay: relay.New(l.Config.Relay, p.parts()), metrics: set, started: time.Now()}
 	var err error
-	d.notifier, err = alerts.New(l.Config.Alerts, AboutAlerts(l.Config), set, log.With().Str("component", "alerts").Str("slot", l.Config.Slot.Name).Logger())
+	d.notifier, err = alerts.New(l.Config.Alerts, AboutAlerts(l.Config), set,
+		log.With().Str("component", "alerts").Str("slot", l.Config.Slot.Name).Logger())
 	if err != nil {
 		return nil, &exit.Error{Code: exit.Config, Err: err, Next: "postrider config validate"}
 	}
-	d.health = health.NewWatcher(set, log.With().Str("component", "health").Str("slot", l.Config.Slot.Name).Logger())
+	d.health = health.NewWatcher(set, log.With().Str("component", "health").Str("slot",
+		l.Config.Slot.Name).Logger())
 	d.page = newPage(d)
 	p.observed = d.page.observed
 	return d, nil
@@ -72,13 +77,14 @@ func New(env Environment, l *config.Loaded, set *metrics.Set, log zerolog.Logger
 
 func (d *Daemon) alive() error {
 	if standing := time.Since(d.Relay.State().LastProgress); standing > stuckAfter {
-		return &httpserver.Reason{Code: "stuck", Text: fmt.Sprintf("the session loop has not turned for %s", standing.Round(time.Second))}
+		return &httpserver.Reason{Code: "stuck", Text: fmt.Sprintf("the session loop has not turned "+
+			"for %s", standing.Round(time.Second))}
 	}
 	return nil
 }
 
-// ready returns the phase of a relay that streams or stands by. A paused relay is not ready, so that nobody takes its
-// silence for health; it is live, since a restart would end the pause.
+// ready returns the phase of a relay that streams or stands by. A paused relay is not ready, so
+// that nobody takes its silence for health; it is live, since a restart would end the pause.
 func (d *Daemon) ready() (state string, err error) {
 	st := d.Relay.State()
 	switch {
@@ -94,7 +100,8 @@ func (d *Daemon) ready() (state string, err error) {
 
 // report is the response to GET /status.
 func (d *Daemon) report() status.Report {
-	r := status.New(time.Now(), os.Getpid(), d.started, d.Relay.State(), d.Observation(), d.live.config().Config)
+	r := status.New(time.Now(), os.Getpid(), d.started, d.Relay.State(), d.Observation(),
+		d.live.config().Config)
 	r.Verdict.ChangeHints(d.env.Hint)
 	r.Verdict = d.health.Fill(r.Verdict)
 	return r
@@ -127,22 +134,27 @@ func (d *Daemon) findings(ctx context.Context) ([]check.Finding, []kafka.TopicRe
 }
 
 // Listen serves metrics and status until end is called.
-func (d *Daemon) Listen(ctx context.Context, gatherer prometheus.Gatherer, log zerolog.Logger) (end func(), err error) {
+func (d *Daemon) Listen(ctx context.Context, gatherer prometheus.Gatherer,
+	log zerolog.Logger) (end func(), err error) {
 	return serve(ctx, httpserver.New(d.cfg.HTTP, httpserver.Handlers{
-		Live: d.alive, Ready: d.ready, Status: func() any { return d.report() }, Parts: d.page.parts(), Runbook: docs.Section, Metrics: gatherer,
+		Live: d.alive, Ready: d.ready, Status: func() any { return d.report() }, Parts: d.page.parts(),
+		Runbook: docs.Section, Metrics: gatherer,
 		Log: log.With().Str("component", "httpserver").Logger(),
 	}), log, "http.listen")
 }
 
-// StartWatch runs watch and the notifier until end is called. stop is the context that the relay gets.
+// StartWatch runs watch and the notifier until end is called. stop is the context that the relay
+// gets.
 func (d *Daemon) StartWatch(ctx, stop context.Context, log zerolog.Logger) (end func()) {
 	watching, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var watch sync.WaitGroup
 	watch.Go(func() { d.watch(watching, stop, log) })
-	telling, endTelling := context.WithCancel(stop) // while the relay drains, conditions end that are not resolved
+	// while the relay drains, conditions end that are not resolved
+	telling, endTelling := context.WithCancel(stop)
 	watch.Go(func() { d.notifier.Run(telling) })
 	return func() {
-		if d.Relay.State().Phase == relay.Halted { // the process ends before the conditions have held long enough to be notified
+		// the process ends before the conditions have held long enough to be notified
+		if d.Relay.State().Phase == relay.Halted {
 			d.notifier.Last(time.Now(), d.Verdict().Conditions)
 		}
 		cancel()
@@ -151,8 +163,9 @@ func (d *Daemon) StartWatch(ctx, stop context.Context, log zerolog.Logger) (end 
 	}
 }
 
-// watch judges the relay each second until ctx ends, and passes the verdict to the log, the metrics, the receivers
-// of notifications, the charts of the page and systemd. It also handles the signals in d.requests.
+// watch judges the relay each second until ctx ends, and passes the verdict to the log, the
+// metrics, the receivers of notifications, the charts of the page and systemd. It also handles the
+// signals in d.requests.
 func (d *Daemon) watch(ctx, stop context.Context, log zerolog.Logger) {
 	defer d.page.check.start(ctx)()
 	tick := time.NewTicker(time.Second)
@@ -184,8 +197,8 @@ func (d *Daemon) watch(ctx, stop context.Context, log zerolog.Logger) {
 	}
 }
 
-// AboutAlerts names the source of notifications: slot, host, server and database. It leaves out what the connection
-// string does not give.
+// AboutAlerts names the source of notifications: slot, host, server and database. It leaves out
+// what the connection string does not give.
 func AboutAlerts(cfg config.Config) alerts.About {
 	about := alerts.About{Slot: cfg.Slot.Name, Version: build.Release()}
 	about.Instance, _ = os.Hostname()

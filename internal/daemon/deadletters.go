@@ -13,9 +13,11 @@ import (
 )
 
 // openDeadLetters reads the dead-letter topic, which a policy needs.
-func (p *Pipeline) openDeadLetters(ctx context.Context, source sink.Source, begin pglogrepl.LSN) (deadletter.Handler, error) {
+func (p *Pipeline) openDeadLetters(ctx context.Context, source sink.Source,
+	begin pglogrepl.LSN) (deadletter.Handler, error) {
 	log := p.Component("deadletter")
-	store, err := producer.OpenDeadLetters(ctx, p.Config.Sink.Kafka, p.Config.DeadLetter.Topic, "", log)
+	store, err := producer.OpenDeadLetters(ctx, p.Config.Sink.Kafka, p.Config.DeadLetter.Topic, "",
+		log)
 	if errors.Is(err, sink.ErrUnknownTopic) {
 		return nil, &configError{err}
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// dryRun relays from a temporary slot to stdout until a signal comes. The slot belongs to the replication connection, so it is gone
-// with it, however this process ends.
+// dryRun relays from a temporary slot to stdout until a signal comes. The slot belongs to the
+// replication connection, so it is gone with it, however this process ends.
 func DryRun(ctx context.Context, cfg config.Config, env Environment, log zerolog.Logger) error {
 	cfg.Slot.Name = slot.TemporaryName("tail")
 	cfg.Relay.HeartbeatInterval = 0 // what is printed is rows
@@ -53,7 +53,8 @@ func (p *Pipeline) Temporary() relay.Parts {
 			return nil, err
 		}
 		opened := p.reportBlocked(ctx)
-		s, err := replication.OpenTemporary(ctx, pg, p.Config.Replication, p.Config.Slot.Name, p.Component("replication"))
+		s, err := replication.OpenTemporary(ctx, pg, p.Config.Replication, p.Config.Slot.Name,
+			p.Component("replication"))
 		opened()
 		if err != nil {
 			if err = slot.RefusedStream(ctx, p.Config.Postgres, p.Config.Slot.Name, err); unfit(err) {
@@ -66,13 +67,15 @@ func (p *Pipeline) Temporary() relay.Parts {
 	return parts
 }
 
-var ErrTemporarySlotGone = fmt.Errorf("%w: the connection was lost, and the temporary slot with it", relay.ErrConfiguration)
+var ErrTemporarySlotGone = fmt.Errorf("%w: the connection was lost, and the temporary slot with "+
+	"it", relay.ErrConfiguration)
 
-// blockedNotice is the interval between two log lines about what the creation of a temporary slot waits for.
+// blockedNotice is the interval between two log lines about what the creation of a temporary slot
+// waits for.
 const blockedNotice = 3 * time.Second
 
-// reportBlocked logs, until end is called, which transactions the creation of a slot waits for. The server waits
-// for them without a limit and reports nothing.
+// reportBlocked logs, until end is called, which transactions the creation of a slot waits for.
+// The server waits for them without a limit and reports nothing.
 func (p *Pipeline) reportBlocked(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var reporting sync.WaitGroup
@@ -93,7 +96,8 @@ func (p *Pipeline) reportBlocked(ctx context.Context) (end func()) {
 			postgres.Close(conn)
 			if ctx.Err() == nil {
 				log := p.Component("replication")
-				log.Warn().Str("reason", f.Error()).Str("next", p.env.Hint(f.Next)).Msg("temporary slot not created yet")
+				log.Warn().Str("reason", f.Error()).Str("next", p.env.Hint(f.Next)).Msg("temporary slot not " +
+					"created yet")
 			}
 		}
 	})

@@ -17,7 +17,8 @@ import (
 // gapTimeout bounds how long the message about a lost slot waits for the database.
 const gapTimeout = 20 * time.Second
 
-// lastGap caches the last measured gap: session and monitor find the same lost slot, again and again.
+// lastGap caches the last measured gap: session and monitor find the same lost slot, again and
+// again.
 type lastGap struct {
 	mu   sync.Mutex // held while the gap is measured; guards the fields below
 	from pglogrepl.LSN
@@ -25,8 +26,8 @@ type lastGap struct {
 	gap  *slot.Gap
 }
 
-// measured adds to a slot.LostError where the gap begins, which an invalidated slot no longer reports, and how large
-// it is. Other errors stay as they are. Safe for concurrent use.
+// measured adds to a slot.LostError where the gap begins, which an invalidated slot no longer
+// reports, and how large it is. Other errors stay as they are. Safe for concurrent use.
 func (p *Pipeline) measured(ctx context.Context, err error) error {
 	lost := new(slot.LostError)
 	if !errors.As(err, &lost) {
@@ -50,7 +51,8 @@ func (p *Pipeline) measured(ctx context.Context, err error) error {
 			return err
 		}
 		defer postgres.Close(conn)
-		g.from, g.gone, g.gap = lost.ConfirmedFlushLSN, lost.Gone, slot.MeasureGap(ctx, conn, lost, p.Config.Replication.Tables, p.Config.Snapshot.On())
+		g.from, g.gone, g.gap = lost.ConfirmedFlushLSN, lost.Gone, slot.MeasureGap(ctx, conn, lost,
+			p.Config.Replication.Tables, p.Config.Snapshot.On())
 	}
 	lost.Gap = g.gap
 	return err
@@ -58,7 +60,8 @@ func (p *Pipeline) measured(ctx context.Context, err error) error {
 
 // moved is relay.Parts.Moved.
 func (p *Pipeline) moved(ctx context.Context, m relay.Move) error {
-	if p.renewed.After(m.Streamed) || m.Held && p.renews() { // recreated by this process, or by the one that had the slot, with the rows of the tables
+	// recreated by this process, or by the one that had the slot, with the rows of the tables
+	if p.renewed.After(m.Streamed) || m.Held && p.renews() {
 		return nil
 	}
 	conn, err := postgres.Connect(ctx, p.Config.Postgres)
@@ -66,5 +69,6 @@ func (p *Pipeline) moved(ctx context.Context, m relay.Move) error {
 		return err
 	}
 	defer postgres.Close(conn)
-	return monitor.Advanced(ctx, conn, p.monitor.Observation(), p.Config.Replication.Tables, p.Config.Snapshot.On(), m.Acked, m.Confirmed, m.Streamed.Add(p.monitor.ClockSkew()), m.Held)
+	return monitor.Advanced(ctx, conn, p.monitor.Observation(), p.Config.Replication.Tables,
+		p.Config.Snapshot.On(), m.Acked, m.Confirmed, m.Streamed.Add(p.monitor.ClockSkew()), m.Held)
 }

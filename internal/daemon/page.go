@@ -17,7 +17,8 @@ import (
 	"github.com/postrider/postrider/slot/monitor"
 )
 
-// page has the data of the status page, each part as the JSON of /api/NAME. All of it comes from memory.
+// page has the data of the status page, each part as the JSON of /api/NAME. All of it comes from
+// memory.
 type page struct {
 	d       *Daemon
 	history history.History
@@ -30,8 +31,9 @@ type page struct {
 	moment moment // of the last observation
 }
 
-// moment has the positions at the time of an observation. The relay knows its own positions at any time; beside
-// those of the server, which are seconds old, newer ones would show WAL that waits nowhere.
+// moment has the positions at the time of an observation. The relay knows its own positions at any
+// time; beside those of the server, which are seconds old, newer ones would show WAL that waits
+// nowhere.
 type moment struct {
 	at                                            time.Time
 	server, received, acked, confirmed, restarted pglogrepl.LSN
@@ -47,7 +49,8 @@ func (p *page) take(o monitor.Observation, st relay.State) {
 		return
 	}
 	p.moment = moment{
-		at: o.Slot.ObservedAt, server: max(o.Slot.CurrentWALLSN, st.ReceivedLSN), received: st.ReceivedLSN, acked: st.AckedLSN,
+		at: o.Slot.ObservedAt, server: max(o.Slot.CurrentWALLSN, st.ReceivedLSN),
+		received: st.ReceivedLSN, acked: st.AckedLSN,
 		confirmed: o.Slot.ConfirmedFlushLSN, restarted: o.Slot.RestartLSN,
 	}
 }
@@ -87,14 +90,16 @@ func (p *page) sample(now time.Time) {
 		published += t.Published
 		before[t.Topic] = t
 		if was := p.before[t.Topic]; !p.at.IsZero() && seconds > 0 {
-			rates[t.Topic] = topicRate{(t.Published - was.Published) / seconds, (t.Bytes - was.Bytes) / seconds}
+			rates[t.Topic] = topicRate{(t.Published - was.Published) / seconds,
+				(t.Bytes - was.Bytes) / seconds}
 		}
 	}
 	p.before, p.rates, p.at = before, rates, now
 	p.mu.Unlock()
 	reading := history.Reading{
 		At: now, Published: published, Failed: p.d.metrics.Failed(), InFlight: st.InFlight,
-		LagBytes: o.Slot.LagBytes, RetainedBytes: o.Slot.RetainedBytes, WAL: o.Rates.WAL5m, Drain: o.Rates.Drain5m,
+		LagBytes: o.Slot.LagBytes, RetainedBytes: o.Slot.RetainedBytes, WAL: o.Rates.WAL5m,
+		Drain: o.Rates.Drain5m,
 	}
 	reading.Latency.Bounds, reading.Latency.Counts = p.d.metrics.Latency()
 	p.history.Add(reading)
@@ -111,18 +116,22 @@ func (p *page) pipeline() status.Pipeline {
 	m := p.moment
 	p.mu.Unlock()
 	return status.Pipeline{
-		Phase: st.Phase, Since: st.Since, Paused: st.Paused, NextAttempt: st.NextAttempt, Error: st.Error, Sessions: st.Sessions,
-		At: m.at, Server: status.LSN(m.server), Received: status.LSN(m.received), Acked: status.LSN(m.acked), Confirmed: status.LSN(m.confirmed), Restart: status.LSN(m.restarted),
+		Phase: st.Phase, Since: st.Since, Paused: st.Paused, NextAttempt: st.NextAttempt,
+		Error: st.Error, Sessions: st.Sessions,
+		At: m.at, Server: status.LSN(m.server), Received: status.LSN(m.received),
+		Acked: status.LSN(m.acked), Confirmed: status.LSN(m.confirmed), Restart: status.LSN(m.restarted),
 		Distances: status.Distances{
-			Received: between(m.server, m.received), Acked: between(m.received, m.acked), Confirmed: between(m.acked, m.confirmed), Restart: between(m.confirmed, m.restarted),
+			Received: between(m.server, m.received), Acked: between(m.received, m.acked),
+			Confirmed: between(m.acked, m.confirmed), Restart: between(m.confirmed, m.restarted),
 		},
-		Rates: rates, Published: st.Published, InFlight: st.InFlight, InFlightBytes: st.InFlightBytes, OldestUnacked: st.OldestUnacked,
-		Snapshot: st.Snapshot,
+		Rates: rates, Published: st.Published, InFlight: st.InFlight, InFlightBytes: st.InFlightBytes,
+		OldestUnacked: st.OldestUnacked,
+		Snapshot:      st.Snapshot,
 	}
 }
 
-// between is the distance in bytes, nil if one position is unknown. It is never negative: a new session has received
-// less than the slot has confirmed.
+// between is the distance in bytes, nil if one position is unknown. It is never negative: a new
+// session has received less than the slot has confirmed.
 func between(ahead, behind pglogrepl.LSN) *int64 {
 	if ahead == 0 || behind == 0 {
 		return nil
@@ -146,7 +155,8 @@ func (p *page) topics() status.Topics {
 		r := status.Topic{
 			Topic: t.Topic, Published: t.Published, Bytes: t.Bytes, Failed: refused[t.Topic],
 			PerSecond: p.rates[t.Topic].messages, BytesPerSecond: p.rates[t.Topic].bytes,
-			Partitions: seen[t.Topic].partitions, ReplicationFactor: seen[t.Topic].replicas, Warnings: seen[t.Topic].warnings,
+			Partitions: seen[t.Topic].partitions, ReplicationFactor: seen[t.Topic].replicas,
+			Warnings: seen[t.Topic].warnings,
 		}
 		if t.Last > 0 {
 			r.LastPublished = time.UnixMilli(int64(t.Last * 1e3)).UTC()
@@ -167,7 +177,8 @@ func (p *page) errors() status.Errors {
 	failures := p.d.Relay.Failures()
 	rows := make([]status.Error, len(failures))
 	for i, f := range failures {
-		rows[i] = status.Error{Failure: f, Runbook: "docs/RUNBOOKS.md#when-a-session-ends-or-the-relay-halts"}
+		rows[i] = status.Error{Failure: f,
+			Runbook: "docs/RUNBOOKS.md#when-a-session-ends-or-the-relay-halts"}
 	}
 	return status.Errors{Errors: rows}
 }
@@ -180,7 +191,8 @@ func (p *page) config() status.Config {
 func (p *page) build() status.Build {
 	b := build.Current()
 	return status.Build{
-		Version: b.Version, Commit: b.Revision, Modified: b.Modified, GoVersion: b.Go, OS: runtime.GOOS, Arch: runtime.GOARCH,
-		PID: os.Getpid(), StartedAt: p.d.started, ServerVersion: p.d.Observation().Server.Version,
+		Version: b.Version, Commit: b.Revision, Modified: b.Modified, GoVersion: b.Go, OS: runtime.GOOS,
+		Arch: runtime.GOARCH,
+		PID:  os.Getpid(), StartedAt: p.d.started, ServerVersion: p.d.Observation().Server.Version,
 	}
 }

@@ -13,8 +13,8 @@ import (
 // checkPause is the time between two checks for the page. They run only while a page is open.
 const checkPause = time.Minute
 
-// pageCheck keeps the result of the last check, and starts another in the background when it is requested and the
-// last one is old.
+// pageCheck keeps the result of the last check, and starts another in the background when it is
+// requested and the last one is old.
 type pageCheck struct {
 	run func(ctx context.Context) ([]check.Finding, []kafka.TopicReport)
 
@@ -60,7 +60,8 @@ func (c *pageCheck) get(now time.Time) check.Report {
 	if findings == nil {
 		findings = []check.Finding{}
 	}
-	return check.Report{Running: c.running, At: c.at, OK: !c.at.IsZero() && check.Code(c.found) == exit.OK, Findings: findings}
+	return check.Report{Running: c.running, At: c.at, OK: !c.at.IsZero() &&
+		check.Code(c.found) == exit.OK, Findings: findings}
 }
 
 func (c *pageCheck) once(ctx context.Context) {
@@ -74,7 +75,8 @@ func (c *pageCheck) once(ctx context.Context) {
 		}
 	}
 	for _, f := range found {
-		if check.AboutTopic(f.Code) && (f.Severity == check.SeverityWarning || f.Severity == check.SeverityError) {
+		if check.AboutTopic(f.Code) && (f.Severity == check.SeverityWarning ||
+			f.Severity == check.SeverityError) {
 			r := reports[f.Subject]
 			r.warnings = append(r.warnings, f.Observed)
 			reports[f.Subject] = r

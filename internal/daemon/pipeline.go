@@ -29,18 +29,21 @@ import (
 	"github.com/postrider/postrider/slot/partition"
 )
 
-// Pipeline builds the parts of a relay from a configuration. It connects packages that must not import each other.
+// Pipeline builds the parts of a relay from a configuration. It connects packages that must not
+// import each other.
 type Pipeline struct {
-	env      Environment
-	Config   config.Config
-	metrics  *metrics.Set
-	log      zerolog.Logger
-	monitor  *monitor.Monitor
-	observed func(monitor.Observation) // called with each, by the goroutine of the monitor; may be nil
+	env     Environment
+	Config  config.Config
+	metrics *metrics.Set
+	log     zerolog.Logger
+	monitor *monitor.Monitor
+	// called with each, by the goroutine of the monitor; may be nil
+	observed func(monitor.Observation)
 	snapshot *backfill.Snapshot
 	copy     *backfill.Copy // from prepare to the end of runSnapshot; nil: there is nothing to copy
-	renewed  time.Time      // when this process last created the slot together with a snapshot; of the relay's goroutine
-	gap      lastGap
+	// when this process last created the slot together with a snapshot; of the relay's goroutine
+	renewed time.Time
+	gap     lastGap
 	// State of the session that is prepared; of the same goroutine, which then makes its router.
 	returns  int // Monitor.Returns
 	Tables   []slot.Table
@@ -50,16 +53,19 @@ type Pipeline struct {
 	timeline int32          // of the rows of that session
 }
 
-func NewPipeline(env Environment, cfg config.Config, set *metrics.Set, log zerolog.Logger) *Pipeline {
-	p := &Pipeline{env: env, Config: cfg, metrics: set, log: log, catalog: catalog.Catalog{Config: cfg.Postgres}}
+func NewPipeline(env Environment, cfg config.Config, set *metrics.Set,
+	log zerolog.Logger) *Pipeline {
+	p := &Pipeline{env: env, Config: cfg, metrics: set, log: log,
+		catalog: catalog.Catalog{Config: cfg.Postgres}}
 	p.assigner = partition.New(cfg.Replication, cfg.Slot.Name, p.Component("slot"))
 	export := monitor.Export(set)
-	p.monitor = monitor.New(cfg.Postgres, cfg.Requirements(), cfg.Monitor, func(o monitor.Observation) {
-		export(o)
-		if p.observed != nil {
-			p.observed(o)
-		}
-	}, p.Component("slot"))
+	p.monitor = monitor.New(cfg.Postgres, cfg.Requirements(), cfg.Monitor,
+		func(o monitor.Observation) {
+			export(o)
+			if p.observed != nil {
+				p.observed(o)
+			}
+		}, p.Component("slot"))
 	p.monitor.Assigner = p.assigner
 	p.snapshot = p.newSnapshot()
 	return p
@@ -93,7 +99,8 @@ func (p *Pipeline) parts() relay.Parts {
 		},
 		Rows:        relay.Rows{Router: p.sessionRouter, Timeline: p.rowsFrom},
 		DeadLetters: relay.DeadLetters{Policies: p.Config.DeadLetter, Open: p.openDeadLetters},
-		Source:      sink.Source{Database: p.database(), Slot: p.Config.Slot.Name, Events: counted(p.Config.Replication)},
+		Source: sink.Source{Database: p.database(), Slot: p.Config.Slot.Name,
+			Events: counted(p.Config.Replication)},
 		Explain: func(err error, st relay.State) (what, wal, next string) {
 			f := exit.OfRelay(err, st).For(p.Config)
 			return f.Error(), f.WAL, p.env.Hint(f.Next)
@@ -178,7 +185,8 @@ func (p *Pipeline) checkShapes(ctx context.Context, conn *pgx.Conn) error {
 			return err
 		}
 	}
-	publication, err := slot.Inspect(ctx, conn, p.Config.Replication.Publication, p.Config.Replication.Tables)
+	publication, err := slot.Inspect(ctx, conn, p.Config.Replication.Publication,
+		p.Config.Replication.Tables)
 	if err != nil {
 		return err
 	}
@@ -189,8 +197,8 @@ func (p *Pipeline) checkShapes(ctx context.Context, conn *pgx.Conn) error {
 // standbyLook is how long a relay stands by before it verifies everything again.
 const standbyLook = time.Minute
 
-// awaitSlot polls the slot alone, which is cheap enough to do often. With a snapshot it also polls the lock of the
-// process that copies the tables.
+// awaitSlot polls the slot alone, which is cheap enough to do often. With a snapshot it also polls
+// the lock of the process that copies the tables.
 func (p *Pipeline) awaitSlot(ctx context.Context) error {
 	conn, err := postgres.Connect(ctx, p.Config.Postgres)
 	if err != nil {
@@ -209,8 +217,8 @@ func (p *Pipeline) awaitSlot(ctx context.Context) error {
 	return err
 }
 
-// awaitServer waits until the monitor has connected again: a session that polls by itself would delay the next
-// shutdown of the server.
+// awaitServer waits until the monitor has connected again: a session that polls by itself would
+// delay the next shutdown of the server.
 func (p *Pipeline) awaitServer(ctx context.Context) error {
 	return p.monitor.AwaitReturn(ctx, p.returns)
 }
@@ -224,9 +232,11 @@ func (p *Pipeline) openStream(ctx context.Context) (*replication.Stream, error) 
 	if err != nil {
 		return nil, err
 	}
-	s, err := replication.Open(ctx, pg, streamed(p.Config), p.Config.Slot.Name, p.Component("replication"))
+	s, err := replication.Open(ctx, pg, streamed(p.Config), p.Config.Slot.Name,
+		p.Component("replication"))
 	switch {
-	case errors.Is(err, replication.ErrSlotMissing): // it was there in prepare: dropped since then, and not to be created again
+	case errors.Is(err, replication.ErrSlotMissing):
+		// it was there in prepare: dropped since then, and not to be created again
 		return nil, p.renewable(p.measured(ctx, slot.Disappeared(p.Config.Slot.Name, 0)))
 	case err != nil:
 		return nil, p.renewable(slot.RefusedStream(ctx, p.Config.Postgres, p.Config.Slot.Name, err))
@@ -256,23 +266,26 @@ func (p *Pipeline) kafka() kafka.Config {
 }
 
 // openTransactional is openSink for relay.exactly_once.
-func (p *Pipeline) openTransactional(ctx context.Context, done sink.Done, committed sink.Committed) (sink.Transactional, error) {
-	s, err := producer.OpenTransactional(ctx, p.kafka(), p.Config.Relay.PositionTopic, p.Component("sink"), done, committed)
+func (p *Pipeline) openTransactional(ctx context.Context, done sink.Done,
+	committed sink.Committed) (sink.Transactional, error) {
+	s, err := producer.OpenTransactional(ctx, p.kafka(), p.Config.Relay.PositionTopic,
+		p.Component("sink"), done, committed)
 	if err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// streamed is the replication configuration of a relay. With exactly_once the stored position may be that of a logical
-// message that is no longer published: the server has to send it nevertheless.
+// streamed is the replication configuration of a relay. With exactly_once the stored position may
+// be that of a logical message that is no longer published: the server has to send it
+// nevertheless.
 func streamed(cfg config.Config) replication.Config {
 	cfg.Replication.Witness = cfg.Relay.ExactlyOnce
 	return cfg.Replication
 }
 
-// counted names the set of events that the server sends, which the index of an event counts. It changes with the
-// set, so that positions of different sets are not compared.
+// counted names the set of events that the server sends, which the index of an event counts. It
+// changes with the set, so that positions of different sets are not compared.
 func counted(cfg replication.Config) string {
 	if len(cfg.Messages) == 0 {
 		return cfg.Publication
@@ -290,11 +303,12 @@ func (p *Pipeline) database() string {
 }
 
 func (p *Pipeline) heartbeat(at time.Time) (*sink.Message, error) {
-	return router.Heartbeat(p.Config.Format, p.Config.HeartbeatTopic(), p.Config.Router[0].TopicPrefix, at)
+	return router.Heartbeat(p.Config.Format, p.Config.HeartbeatTopic(),
+		p.Config.Router[0].TopicPrefix, at)
 }
 
-// sessionRouter makes the router of a session. Rows of the session before may come again after their partitions were
-// dropped, so it keeps the assignments of the old router.
+// sessionRouter makes the router of a session. Rows of the session before may come again after
+// their partitions were dropped, so it keeps the assignments of the old router.
 func (p *Pipeline) sessionRouter() (r *router.Router, err error) {
 	if p.router != nil {
 		for _, a := range p.router.Assigned() {
@@ -305,7 +319,8 @@ func (p *Pipeline) sessionRouter() (r *router.Router, err error) {
 	return p.router, err
 }
 
-// rowsFrom sets the timeline of the rows of a session. A position names other rows on another timeline.
+// rowsFrom sets the timeline of the rows of a session. A position names other rows on another
+// timeline.
 func (p *Pipeline) rowsFrom(timeline int32) {
 	p.timeline = timeline
 	p.assigner.On(timeline)
@@ -333,11 +348,13 @@ func (p *Pipeline) updated(table, behavior string) {
 	if behavior == "error" {
 		event = log.Error()
 	}
-	event.Str("relation", table).Msg("a row of the outbox was updated; updates are not published (router.table.op.invalid.behavior)")
+	event.Str("relation", table).Msg("a row of the outbox was updated; updates are not published " +
+		"(router.table.op.invalid.behavior)")
 }
 
 // parentTable finds the configured table of a relation, once per relation.
-func (p *Pipeline) parentTable(ev *replication.Event) (table string, upTo pglogrepl.LSN, err error) {
+func (p *Pipeline) parentTable(ev *replication.Event) (table string, upTo pglogrepl.LSN,
+	err error) {
 	row := partition.FirstRow{Relation: ev.Relation, LSN: ev.LSN, XID: ev.XID, Index: ev.Index}
 	if table, known := p.assigner.Remembered(row); known {
 		return table, 0, nil
@@ -349,13 +366,14 @@ func (p *Pipeline) parentTable(ev *replication.Event) (table string, upTo pglogr
 	return table, upTo, err
 }
 
-// describe reads the columns of a relation, once per shape, after the transaction of its first row: that may have
-// added columns.
+// describe reads the columns of a relation, once per shape, after the transaction of its first
+// row: that may have added columns.
 func (p *Pipeline) describe(oid, xid uint32) (t *router.Table, err error) {
 	err = p.catalog.Ask(func(ctx context.Context, conn *pgx.Conn) error {
 		if err := partition.AwaitChanges(ctx, conn, xid); err != nil {
 			log := p.Component("router")
-			log.Warn().Err(err).Uint32("oid", oid).Msg("types of columns that this transaction has added are taken as text")
+			log.Warn().Err(err).Uint32("oid", oid).Msg("types of columns that this transaction has added " +
+				"are taken as text")
 		}
 		t, err = catalog.Describe(ctx, conn, oid)
 		return err

@@ -30,7 +30,8 @@ func reloadable(key string) bool {
 	return strings.HasPrefix(key, "health.")
 }
 
-// live is the configuration in use, which a reload replaces. Any goroutine may read it; Daemon.watch alone reloads.
+// live is the configuration in use, which a reload replaces. Any goroutine may read it;
+// Daemon.watch alone reloads.
 type live struct {
 	loaded atomic.Pointer[config.Loaded] // in use, not merely in the file
 	level  *logging.Level
@@ -66,8 +67,8 @@ func (d *Daemon) obey(s os.Signal, log zerolog.Logger) {
 	}
 }
 
-// reload reads the configuration again. Reloadable keys take effect at once; other changed keys are logged as ones
-// that need a restart. A configuration with a problem changes nothing.
+// reload reads the configuration again. Reloadable keys take effect at once; other changed keys
+// are logged as ones that need a restart. A configuration with a problem changes nothing.
 func (d *Daemon) reload(log zerolog.Logger) {
 	was := d.live.config()
 	newer, err := was.Again()
@@ -79,15 +80,18 @@ func (d *Daemon) reload(log zerolog.Logger) {
 	}
 	now, changed, left := was.Adopt(newer, reloadable)
 	d.live.loaded.Store(now)
-	d.live.level.Configure(now.Config.Log) // also if the key has not changed: what was set over the admin listener ends here
+	// also if the key has not changed: what was set over the admin listener ends here
+	d.live.level.Configure(now.Config.Log)
 	d.notifier.Adopt(now.Config.Alerts)
 	d.metrics.ConfigLoaded.SetTime(time.Now())
 	for _, w := range now.Warnings {
 		log.Warn().Msg(w)
 	}
-	log.Info().Str("file", now.Path).Strs("changed", values(now, changed)).Msg("configuration reloaded")
+	log.Info().Str("file", now.Path).Strs("changed",
+		values(now, changed)).Msg("configuration reloaded")
 	if len(left) > 0 {
-		log.Warn().Strs("keys", left).Str("next", "systemctl restart postrider   # or however it was started").
+		log.Warn().Strs("keys", left).Str("next", "systemctl restart postrider   # or however it was "+
+			"started").
 			Msg("configuration changed where only a restart takes it up")
 	}
 }
@@ -133,12 +137,14 @@ type processFigures struct {
 
 func (d *Daemon) state() StateDump {
 	samples := []figures.Sample{
-		{Name: "/sched/goroutines:goroutines"}, {Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/total:bytes"},
+		{Name: "/sched/goroutines:goroutines"}, {Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/memory/classes/total:bytes"},
 		{Name: "/gc/heap/goal:bytes"}, {Name: "/gc/cycles/total:gc-cycles"},
 	}
 	figures.Read(samples)
 	n := func(i int) uint64 { return samples[i].Value.Uint64() }
-	return StateDump{d.report(), processFigures{d.live.level.Get().String(), n(0), n(1), n(2), n(3), n(4)}}
+	return StateDump{d.report(), processFigures{d.live.level.Get().String(), n(0), n(1), n(2), n(3),
+		n(4)}}
 }
 
 // dump writes the state as one line of JSON, whatever format and level the log has.

@@ -17,9 +17,10 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// Run runs a relay until it ends or a signal stops it, serves its status, and handles signals. level is the level of
-// log. Errors are of package exit.
-func Run(ctx context.Context, l *config.Loaded, env Environment, level *logging.Level, log zerolog.Logger) error {
+// Run runs a relay until it ends or a signal stops it, serves its status, and handles signals.
+// level is the level of log. Errors are of package exit.
+func Run(ctx context.Context, l *config.Loaded, env Environment, level *logging.Level,
+	log zerolog.Logger) error {
 	cfg := l.Config
 	kill, stop, release := Signals(ctx, log)
 	defer release()
@@ -28,7 +29,8 @@ func Run(ctx context.Context, l *config.Loaded, env Environment, level *logging.
 	memory.Tune(env.Getenv, log)
 
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	metrics.RegisterBuild(registry, build.Release())
 	set := metrics.New(registry, cfg.Slot.Name)
 	set.ConfigLoaded.SetTime(time.Now())
@@ -47,7 +49,8 @@ func Run(ctx context.Context, l *config.Loaded, env Environment, level *logging.
 		endListener()
 		return err
 	}
-	log.Info().Str("version", build.Release()).Str("slot", cfg.Slot.Name).Str("publication", cfg.Replication.Publication).
+	log.Info().Str("version", build.Release()).Str("slot", cfg.Slot.Name).Str("publication",
+		cfg.Replication.Publication).
 		Strs("tables", cfg.Replication.Tables).Str("sink", cfg.Sink.Kind).Msg("relay started")
 
 	endWatch := d.StartWatch(ctx, stop, log)
@@ -61,7 +64,8 @@ func Run(ctx context.Context, l *config.Loaded, env Environment, level *logging.
 // runFailure explains how the relay ended. st is its last state.
 func runFailure(err error, st relay.State, cfg config.Config, log zerolog.Logger) error {
 	if err == nil {
-		log.Info().Stringer("acked_lsn", st.AckedLSN).Uint64("published", st.Published).Msg("relay stopped")
+		log.Info().Stringer("acked_lsn", st.AckedLSN).Uint64("published",
+			st.Published).Msg("relay stopped")
 		return nil
 	}
 	return exit.OfRelay(err, st).For(cfg)

@@ -11,12 +11,13 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// sameSignal is how soon a second signal still counts as the first: a supervisor that signals a process and its
-// group, like timeout(1), sends two.
+// sameSignal is how soon a second signal still counts as the first: a supervisor that signals a
+// process and its group, like timeout(1), sends two.
 const sameSignal = 250 * time.Millisecond
 
 // Signals returns two contexts: stop ends with the first SIGTERM or SIGINT, kill with the second.
-func Signals(ctx context.Context, log zerolog.Logger) (kill, stop context.Context, release func()) {
+func Signals(ctx context.Context, log zerolog.Logger) (kill, stop context.Context,
+	release func()) {
 	kill, cancelKill := context.WithCancel(ctx)
 	stop, cancelStop := context.WithCancel(ctx)
 	received := make(chan os.Signal, 2)
@@ -60,12 +61,14 @@ type requests struct {
 // takeRequests receives them until end is called.
 func takeRequests() (r *requests, end func()) {
 	// nohup ignores SIGHUP so that the process survives its terminal.
-	r = &requests{received: make(chan os.Signal, 4), terminal: !signal.Ignored(syscall.SIGHUP) && hasTerminal()}
+	r = &requests{received: make(chan os.Signal, 4), terminal: !signal.Ignored(syscall.SIGHUP) &&
+		hasTerminal()}
 	signal.Notify(r.received, syscall.SIGHUP, syscall.SIGUSR1)
 	return r, func() { signal.Stop(r.received) }
 }
 
-// hungUp reports whether a SIGHUP came because the terminal is closed in which the process was started.
+// hungUp reports whether a SIGHUP came because the terminal is closed in which the process was
+// started.
 func (r *requests) hungUp() bool { return r.terminal && !hasTerminal() }
 
 // hasTerminal reports whether the process has a controlling terminal.

@@ -62,7 +62,8 @@ func (p *Pipeline) runSnapshot(ctx, stop context.Context, report func(relay.Snap
 		return nil
 	}
 	defer p.endSnapshot()
-	err := p.copy.Run(ctx, stop, backfill.Target{OpenSink: p.openSink, Router: p.NewRouter, Parks: p.parks},
+	err := p.copy.Run(ctx, stop, backfill.Target{OpenSink: p.openSink, Router: p.NewRouter,
+		Parks: p.parks},
 		func(s backfill.State) { report(relay.Snapshot(s)) })
 	if parked := new(backfill.ParkedError); errors.As(err, &parked) {
 		return &configError{err}
@@ -78,7 +79,8 @@ func (p *Pipeline) parks(ctx context.Context) (func(m *sink.Message) bool, error
 	}
 	broker := p.Config.Sink.Kafka
 	broker.Topics.Create = false
-	store, err := producer.OpenDeadLetters(ctx, broker, p.Config.DeadLetter.Topic, "", p.Component("deadletter"))
+	store, err := producer.OpenDeadLetters(ctx, broker, p.Config.DeadLetter.Topic, "",
+		p.Component("deadletter"))
 	if errors.Is(err, sink.ErrUnknownTopic) {
 		return none, nil
 	}
@@ -128,10 +130,14 @@ func (r *renewed) Unwrap() []error { return []error{relay.ErrSlotRenewed, r.err}
 
 // Advice says what the error means for the WAL and what to type.
 func (r *renewed) Advice() (wal, fix string) {
-	return "none is kept for the slot any more; the next session recreates it and publishes all rows that are in the tables, " +
+	return "none is kept for the slot any more; the next session recreates it and publishes all " +
+		"rows that are in the tables, " +
 		"since snapshot.mode is when_needed", ""
 }
 
 func (p *Pipeline) watch(ctx context.Context, problem func(error, time.Time)) {
-	p.monitor.Run(ctx, func(err error, began time.Time) { problem(p.renewable(p.measured(ctx, err)), began) })
+	p.monitor.Run(ctx, func(err error, began time.Time) {
+		problem(p.renewable(p.measured(ctx, err)),
+			began)
+	})
 }

@@ -16,15 +16,17 @@ import (
 )
 
 const (
-	// While the process starts or stops, each message asks systemd for extendFor beyond TimeoutStartSec and
-	// TimeoutStopSec. They are sent only while the session loop turns, so a hung process is still ended.
+	// While the process starts or stops, each message asks systemd for extendFor beyond
+	// TimeoutStartSec and TimeoutStopSec. They are sent only while the session loop turns, so a hung
+	// process is still ended.
 	extendFor   = time.Minute
 	extendEvery = 10 * time.Second
 	statusEvery = 10 * time.Second
 )
 
-// supervisor notifies systemd, if it started the process with Type=notify or notify-reload: of readiness, status and
-// the watchdog. It belongs to the goroutine of Daemon.watch. nil: no systemd.
+// supervisor notifies systemd, if it started the process with Type=notify or notify-reload: of
+// readiness, status and the watchdog. It belongs to the goroutine of Daemon.watch. nil: no
+// systemd.
 type supervisor struct {
 	log      zerolog.Logger
 	watchdog time.Duration              // WatchdogSec; zero: none
@@ -56,8 +58,8 @@ func newSupervisor(getenv func(string) string, log zerolog.Logger) *supervisor {
 	return s
 }
 
-// look is called each second. It feeds the watchdog, and asks for more time, only if the session loop has turned since
-// the last call.
+// look is called each second. It feeds the watchdog, and asks for more time, only if the session
+// loop has turned since the last call.
 func (s *supervisor) look(now time.Time, r status.Report) {
 	if s == nil {
 		return
@@ -84,10 +86,11 @@ func (s *supervisor) look(now time.Time, r status.Report) {
 	s.notify(words)
 }
 
-// started reports whether the relay holds the slot, stands by or is paused. It waits for a database or a broker that
-// is away.
+// started reports whether the relay holds the slot, stands by or is paused. It waits for a
+// database or a broker that is away.
 func started(st relay.State) bool {
-	return st.Ready() && (st.Phase != relay.Streaming || st.ConfirmedFlushLSN != 0) || st.Phase == relay.Paused
+	return st.Ready() && (st.Phase != relay.Streaming || st.ConfirmedFlushLSN != 0) ||
+		st.Phase == relay.Paused
 }
 
 // stop notifies that the process drains and will end.
@@ -96,7 +99,8 @@ func (s *supervisor) stop() {
 		return
 	}
 	s.stopping = true
-	s.notify([]string{sd.SdNotifyStopping, fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", extendFor.Microseconds())})
+	s.notify([]string{sd.SdNotifyStopping, fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d",
+		extendFor.Microseconds())})
 }
 
 // end sends the last status, which `systemctl status` goes on to show.
@@ -108,8 +112,8 @@ func (s *supervisor) end(r status.Report) {
 	s.notify([]string{"STATUS=" + systemdStatus(r)})
 }
 
-// reload notifies of a reload before and after it. A process that is not ready yet sends nothing: systemd would take
-// the end of the reload for readiness.
+// reload notifies of a reload before and after it. A process that is not ready yet sends nothing:
+// systemd would take the end of the reload for readiness.
 func (s *supervisor) reload(reload func()) {
 	if s == nil || !s.ready {
 		reload()

@@ -97,7 +97,8 @@ func idOf(source, relation string, p position, commitTime time.Time) ID {
 	var at [20]byte
 	binary.BigEndian.PutUint64(at[:], uint64(p.lsn))
 	binary.BigEndian.PutUint32(at[8:], p.index)
-	binary.BigEndian.PutUint64(at[12:], uint64(commitTime.UnixMicro())) //nolint:gosec // only to tell times apart
+	binary.BigEndian.PutUint64(at[12:],
+		uint64(commitTime.UnixMicro())) //nolint:gosec // only to tell times apart
 	h.Write(at[:])
 	return ID(h.Sum(nil)[:len(ID{})])
 }

@@ -223,7 +223,8 @@ func (t *Tracker) write(r row, p Poison, parks bool) (*sink.Message, error) {
 
 // Follow implements Desk.
 func (t *Tracker) Follow(ev *replication.Event, m *sink.Message) (*sink.Message, error) {
-	if t.parked.Load() == 0 && int64(m.Origin.LSN) > t.kept.Load() { //nolint:gosec // an LSN is a byte position
+	if t.parked.Load() == 0 &&
+		int64(m.Origin.LSN) > t.kept.Load() { //nolint:gosec // an LSN is a byte position
 		return nil, nil
 	}
 	r := newRow(t.writer.source, ev, m)

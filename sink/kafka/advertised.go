@@ -84,7 +84,8 @@ func (d *Dialer) reachAdvertised(ctx context.Context, alive string,
 	}
 	named := failed[:min(len(failed), advertisedNamed)]
 	if more := len(failed) - len(named); more > 0 {
-		named = append(slices.Clone(named), fmt.Errorf("%d more brokers of the cluster neither", more)) //nolint:err113 // a part of the text
+		named = append(slices.Clone(named), fmt.Errorf("%d more brokers of the cluster neither",
+			more)) //nolint:err113 // a part of the text
 	}
 	return Advise(errors.Join(named...), FixAdvertised)
 }

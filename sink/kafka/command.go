@@ -29,7 +29,8 @@ func CreateCompactedTopicCommand(cfg Config, topic string, brokers int) string {
 }
 
 func createCommand(cfg Config, topic string, partitions, brokers int) string {
-	return fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions %d --replication-factor %d",
+	return fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions %d "+
+		"--replication-factor %d",
 		cfg.bootstrap(), topic, partitions, replicas(brokers))
 }
 
@@ -49,7 +50,8 @@ func AddPartitionsCommand(cfg Config, topic string, partitions int32) string {
 
 // RaiseTopicLimitCommand is what to type for a topic that is to take larger batches.
 func RaiseTopicLimitCommand(cfg Config, topic string, bytes int) string {
-	return fmt.Sprintf("kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config max.message.bytes=%d",
+	return fmt.Sprintf("kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config "+
+		"max.message.bytes=%d",
 		cfg.bootstrap(), topic, bytes)
 }
 
@@ -65,7 +67,8 @@ func FindSmallISRCommand(cfg Config) string {
 func AllowCommand(cfg Config, right string) string {
 	login, remark := cmp.Or(cfg.SASL.Username, "ANONYMOUS"), ""
 	if cfg.SASL.Username == "" && cfg.TLS.CertFile != "" {
-		login, remark = "NAME", "   # NAME: the subject of sink.kafka.tls.cert_file, as the brokers map it"
+		login, remark = "NAME", "   # NAME: the subject of sink.kafka.tls.cert_file, as the brokers "+
+			"map it"
 	}
 	return fmt.Sprintf("kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s %s%s",
 		cfg.bootstrap(), login, right, remark)

@@ -121,7 +121,8 @@ func (e *connectError) Error() string {
 	var notTLS tls.RecordHeaderError
 	switch {
 	case errors.As(e.err, &notTLS):
-		return e.addr + ": TLS handshake: the listener does not speak TLS; use its TLS port, or set sink.kafka.tls.enabled = false"
+		return e.addr + ": TLS handshake: the listener does not speak TLS; use its TLS port, or set " +
+			"sink.kafka.tls.enabled = false"
 	case e.tls && errors.Is(e.err, context.DeadlineExceeded):
 		return e.addr + ": TLS handshake: no answer within dial_timeout; is it a listener with TLS?"
 	case e.tls:

@@ -149,7 +149,8 @@ func Inspect(ctx context.Context, cfg Config, topicNames []string) (Report, erro
 // not look, or shows them.
 func (c *Client) authoriser(ctx context.Context) Authoriser {
 	request := kmsg.NewPtrDescribeACLsRequest()
-	request.ResourceType, request.ResourcePatternType = kmsg.ACLResourceTypeCluster, kmsg.ACLResourcePatternTypeAny
+	request.ResourceType, request.ResourcePatternType = kmsg.ACLResourceTypeCluster,
+		kmsg.ACLResourcePatternTypeAny
 	request.Operation, request.PermissionType = kmsg.ACLOperationAny, kmsg.ACLPermissionTypeAny
 	answer, err := request.RequestWith(ctx, c.Client)
 	if err != nil {
@@ -286,11 +287,15 @@ func (c *Client) settings(ctx context.Context, topic string, report *TopicReport
 
 // topicSettings read those that a report has.
 var topicSettings = map[string]func(*TopicReport, string) error{
-	"min.insync.replicas":            number(func(r *TopicReport) *int { return &r.MinInsync }),
-	"max.message.bytes":              number(func(r *TopicReport) *int { return &r.MaxMessageBytes }),
-	"unclean.leader.election.enable": func(r *TopicReport, v string) error { r.UncleanElection = v == "true"; return nil },
-	"cleanup.policy":                 text(func(r *TopicReport) *string { return &r.CleanupPolicy }),
-	"retention.ms":                   limit(func(r *TopicReport) *time.Duration { return &r.Retention }),
+	"min.insync.replicas": number(func(r *TopicReport) *int { return &r.MinInsync }),
+	"max.message.bytes":   number(func(r *TopicReport) *int { return &r.MaxMessageBytes }),
+	"unclean.leader.election.enable": func(r *TopicReport,
+		v string) error {
+		r.UncleanElection = v == "true"
+		return nil
+	},
+	"cleanup.policy": text(func(r *TopicReport) *string { return &r.CleanupPolicy }),
+	"retention.ms":   limit(func(r *TopicReport) *time.Duration { return &r.Retention }),
 	"retention.bytes": func(r *TopicReport, v string) (err error) {
 		r.RetentionBytes, err = strconv.ParseInt(v, 10, 64)
 		r.RetentionBytes = max(r.RetentionBytes, 0)

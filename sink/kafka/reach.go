@@ -226,16 +226,20 @@ func (c *Config) unreachable(failed []error) error {
 			hint = "the broker refused our certificate: check sink.kafka.tls.cert_file and key_file"
 		}
 	case errors.Is(class, sink.ErrTLS):
-		hint = "check sink.kafka.tls.ca_file and server_name against the broker's certificate: openssl s_client -connect " +
+		hint = "check sink.kafka.tls.ca_file and server_name against the broker's certificate: " +
+			"openssl s_client -connect " +
 			c.Brokers[0] + " -showcerts"
 	default:
-		hint = "check sink.kafka.brokers, and that a broker listens there: kafka-broker-api-versions.sh --bootstrap-server " + c.bootstrap()
+		hint = "check sink.kafka.brokers, and that a broker listens there: " +
+			"kafka-broker-api-versions.sh --bootstrap-server " + c.bootstrap()
 		var handshake *connectError
 		switch {
 		case !c.TLS.Enabled && (closedByPeer(all) || errors.Is(all, errNoAnswer)):
-			hint = "a listener with TLS or SASL does that to a client without: check sink.kafka.tls.enabled and sink.kafka.sasl"
+			hint = "a listener with TLS or SASL does that to a client without: check " +
+				"sink.kafka.tls.enabled and sink.kafka.sasl"
 		case errors.As(all, &handshake) && handshake.tls:
-			hint = "name a listener with TLS in sink.kafka.brokers, or set sink.kafka.tls.enabled = false: openssl s_client -connect " + c.Brokers[0]
+			hint = "name a listener with TLS in sink.kafka.brokers, or set sink.kafka.tls.enabled = " +
+				"false: openssl s_client -connect " + c.Brokers[0]
 		}
 	}
 	return &OpenError{Brokers: c.Brokers, Class: class, Err: all, Text: strings.Join(texts, "; "),

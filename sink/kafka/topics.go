@@ -175,7 +175,8 @@ func (c *Client) Ensure(ctx context.Context, topic string) (int32, error) {
 
 func (c *Client) notCreated(missing error, command string) error {
 	return Advise(missing,
-		"%s\nor let the relay create it: sink.kafka.topics.create = true, with partitions and replication_factor", command)
+		"%s\nor let the relay create it: sink.kafka.topics.create = true, with partitions and "+
+			"replication_factor", command)
 }
 
 func (c *Client) createAsConfigured(ctx context.Context, topic string,
@@ -195,8 +196,9 @@ func (c *Client) create(ctx context.Context, topic string, partitions, replicas 
 		values[key] = &value
 	}
 	admin := kadm.NewClient(c.Client)
-	admin.SetTimeoutMillis(int32(c.Config.ProduceTimeout.Milliseconds()))               //nolint:gosec // some seconds
-	_, err := admin.CreateTopic(ctx, int32(partitions), int16(replicas), values, topic) //nolint:gosec // validated
+	admin.SetTimeoutMillis(int32(c.Config.ProduceTimeout.Milliseconds())) //nolint:gosec // some seconds
+	_, err := admin.CreateTopic(ctx, int32(partitions), int16(replicas), values,
+		topic) //nolint:gosec // validated
 	if errors.Is(err, kerr.TopicAlreadyExists) {
 		return nil
 	}
@@ -229,8 +231,10 @@ func (c *Client) EnsureCompacted(ctx context.Context, topic string, log zerolog.
 		return nil
 	}
 	if report.CleanupPolicy != "compact" {
-		return Advise(fmt.Errorf("cleanup.policy is %s, and only compact keeps the newest record for as long as the slot lives", report.CleanupPolicy),
-			"kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config cleanup.policy=compact", c.Config.bootstrap(), topic)
+		return Advise(fmt.Errorf("cleanup.policy is %s, and only compact keeps the newest record for "+
+			"as long as the slot lives", report.CleanupPolicy),
+			"kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config cleanup.policy=compact",
+			c.Config.bootstrap(), topic)
 	}
 	return nil
 }
@@ -268,8 +272,10 @@ func (c *Client) EnsureDeadLetters(ctx context.Context, topic string,
 		return min(c.Config.MaxMessageBytes, brokerDefault), nil
 	}
 	if report.CleanupPolicy != "delete" {
-		return 0, Advise(fmt.Errorf("cleanup.policy is %s, which leaves one record of each key, and dead letters of the same key belong together", report.CleanupPolicy),
-			"kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config cleanup.policy=delete", c.Config.bootstrap(), topic)
+		return 0, Advise(fmt.Errorf("cleanup.policy is %s, which leaves one record of each key, and "+
+			"dead letters of the same key belong together", report.CleanupPolicy),
+			"kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config cleanup.policy=delete",
+			c.Config.bootstrap(), topic)
 	}
 	if report.MaxMessageBytes > 0 {
 		return min(c.Config.MaxMessageBytes, report.MaxMessageBytes), nil

@@ -104,13 +104,17 @@ func (c *Config) ExplainTransactional(err error, id string) error {
 	translated := Translate(err)
 	switch {
 	case errors.Is(err, kerr.ProducerFenced), errors.Is(err, kerr.InvalidProducerEpoch):
-		return fmt.Errorf("another relay has begun with the transactional id %q, or the broker has ended the transaction: %w", id, translated)
+		return fmt.Errorf("another relay has begun with the transactional id %q, or the broker has "+
+			"ended the transaction: %w", id, translated)
 	case errors.Is(err, kerr.InvalidTransactionTimeout):
-		return Advise(fmt.Errorf("sink.kafka.transaction_timeout is %s, and the broker's transaction.max.timeout.ms is less: %w", c.TransactionTimeout, translated),
-			"set sink.kafka.transaction_timeout lower, or on the brokers raise it: transaction.max.timeout.ms=%d", c.TransactionTimeout.Milliseconds())
+		return Advise(fmt.Errorf("sink.kafka.transaction_timeout is %s, and the broker's "+
+			"transaction.max.timeout.ms is less: %w", c.TransactionTimeout, translated),
+			"set sink.kafka.transaction_timeout lower, or on the brokers raise it: "+
+				"transaction.max.timeout.ms=%d", c.TransactionTimeout.Milliseconds())
 	case errors.Is(err, kerr.TransactionalIDAuthorizationFailed):
 		return Advise(translated,
-			"kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --operation Write --operation Describe --transactional-id '%s'",
+			"kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --operation Write "+
+				"--operation Describe --transactional-id '%s'",
 			c.bootstrap(), c.SASL.Username, id)
 	}
 	return translated

@@ -1,5 +1,5 @@
-// Package memory is a sink for tests: a broker in memory whose answers can be held back and made to
-// fail.
+// Package memory is a sink for tests: a broker in memory whose answers can be held back and made
+// to fail.
 //
 //	session.go one opened sink
 package memory
@@ -17,7 +17,8 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// Broker keeps what was delivered, over any number of sessions. Its zero value is not usable; see New. Safe for concurrent use.
+// Broker keeps what was delivered, over any number of sessions. Its zero value is not usable; see
+// New. Safe for concurrent use.
 type Broker struct {
 	mu         sync.Mutex
 	changed    *sync.Cond // anything below has changed
@@ -35,7 +36,8 @@ type Broker struct {
 	opened     int
 }
 
-// New returns an empty broker where every topic exists and has the given number of partitions, at least one.
+// New returns an empty broker where every topic exists and has the given number of partitions, at
+// least one.
 func New(partitions int32) *Broker {
 	b := &Broker{partitions: max(partitions, 1), capacity: 1 << 20}
 	b.changed = sync.NewCond(&b.mu)
@@ -57,7 +59,8 @@ func (b *Broker) Capacity(n int) {
 	b.capacity = n
 }
 
-// Hold makes the broker take messages and not answer. Neither are they delivered until they are released.
+// Hold makes the broker take messages and not answer. Neither are they delivered until they are
+// released.
 func (b *Broker) Hold() {
 	defer b.change()()
 	b.held, b.permits = true, 0
@@ -73,8 +76,8 @@ func (b *Broker) Release(n int) {
 	b.permits += n
 }
 
-// FailNext makes the next message fail with err, and with it all that the session has or takes behind it. Several calls queue up,
-// one session each.
+// FailNext makes the next message fail with err, and with it all that the session has or takes
+// behind it. Several calls queue up, one session each.
 func (b *Broker) FailNext(err error) {
 	defer b.change()()
 	b.failNext = append(b.failNext, err)
@@ -86,8 +89,9 @@ func (b *Broker) FailOpen(err error) {
 	b.failOpen = append(b.failOpen, err)
 }
 
-// Refuse makes Publish not take a message for which untaken returns an error, and a message that was taken fail with the error of refuse, and with
-// it all that the session has behind it. Nil: none.
+// Refuse makes Publish not take a message for which untaken returns an error, and a message that
+// was taken fail with the error of refuse, and with it all that the session has behind it. Nil:
+// none.
 func (b *Broker) Refuse(untaken, refuse func(*sink.Message) error) {
 	defer b.change()()
 	b.untaken, b.refuse = untaken, refuse
@@ -119,7 +123,8 @@ func (b *Broker) WaitFor(ctx context.Context, n int) error {
 	return b.wait(ctx, "delivered", n, func() int { return len(b.messages) })
 }
 
-// WaitPublished returns when at least n messages were taken, delivered or not, or with the error of ctx.
+// WaitPublished returns when at least n messages were taken, delivered or not, or with the error
+// of ctx.
 func (b *Broker) WaitPublished(ctx context.Context, n int) error {
 	return b.wait(ctx, "published", n, func() int { return b.published })
 }
@@ -130,7 +135,8 @@ func (b *Broker) wait(ctx context.Context, what string, n int, count func() int)
 	defer b.mu.Unlock()
 	for count() < n {
 		if ctx.Err() != nil {
-			return fmt.Errorf("wait for %d messages to be %s, %d are: %w", n, what, count(), context.Cause(ctx))
+			return fmt.Errorf("wait for %d messages to be %s, %d are: %w", n, what, count(),
+				context.Cause(ctx))
 		}
 		b.changed.Wait()
 	}

@@ -85,7 +85,8 @@ func (s *session) answer() {
 	}
 }
 
-// next waits for the next message that may be answered and returns it with its failure, if it has one. Nil: closed.
+// next waits for the next message that may be answered and returns it with its failure, if it has
+// one. Nil: closed.
 func (s *session) next() (*sink.Message, error) {
 	b := s.broker
 	defer b.change()()

@@ -12,7 +12,8 @@ import (
 
 const timestampFormat = "2006-01-02T15:04:05.000Z07:00"
 
-// Encode appends the message to line as one JSON object, without a line end, and returns the longer line. Its members:
+// Encode appends the message to line as one JSON object, without a line end, and returns the
+// longer line. Its members:
 //
 //	topic
 //	partition    the explicit one; absent when it follows from the key
@@ -20,7 +21,8 @@ const timestampFormat = "2006-01-02T15:04:05.000Z07:00"
 //	headers      an array of {"key": ..., "value": ...}, in order; absent when there are none
 //	timestamp    RFC 3339 with milliseconds, UTC; absent when the producer's clock decides
 //
-// Bytes that are not UTF-8 stand as base64 under key_base64 or value_base64 instead of key or value.
+// Bytes that are not UTF-8 stand as base64 under key_base64 or value_base64 instead of key or
+// value.
 func Encode(line []byte, m *sink.Message) []byte {
 	line = append(line, `{"topic":`...)
 	line = appendString(line, m.Topic)

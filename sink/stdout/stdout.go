@@ -1,5 +1,6 @@
-// Package stdout is the sink that prints each message as one line of JSON. A message counts as delivered when the writer
-// has taken it, so this sink is for looking at, in demos and dry runs: a pipe promises nothing.
+// Package stdout is the sink that prints each message as one line of JSON. A message counts as
+// delivered when the writer has taken it, so this sink is for looking at, in demos and dry runs: a
+// pipe promises nothing.
 //
 //	encode.go the line of a message
 package stdout
@@ -38,7 +39,8 @@ func Open(w io.Writer) sink.Open {
 // Topic is there, whatever its name.
 func (s *Sink) Topic(context.Context, string) error { return nil }
 
-// Publish prints the messages and reports them before it returns. A writer that blocks makes it block, whatever ctx says.
+// Publish prints the messages and reports them before it returns. A writer that blocks makes it
+// block, whatever ctx says.
 func (s *Sink) Publish(ctx context.Context, ms []*sink.Message) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -112,7 +112,8 @@ const (
 // name. d is what decoding has cost; nil: not known.
 func (m *Monitor) noticeNewSlot(now slot.Status, d *Decoding) {
 	before := m.Observation()
-	position := fmt.Sprintf(", confirmed up to %s: what was committed before it was made is not in it", now.ConfirmedFlushLSN)
+	position := fmt.Sprintf(", confirmed up to %s: what was committed before it was made is not in "+
+		"it", now.ConfirmedFlushLSN)
 	switch {
 	case m.missing:
 		m.record(slotCreated, fmt.Sprintf("slot %q is there again", now.Name)+position)

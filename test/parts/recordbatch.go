@@ -25,13 +25,15 @@ func RecordBatch(first int64, span int32, control, transactional bool,
 		b.Attributes |= 1 << 4
 	}
 	for _, r := range records {
-		of := kmsg.Record{OffsetDelta: int32(r.Offset - first), Key: r.Key, Value: r.Value} //nolint:gosec // small
+		of := kmsg.Record{OffsetDelta: int32(r.Offset - first), Key: r.Key,
+			Value: r.Value} //nolint:gosec // small
 		for _, h := range r.Headers {
 			of.Headers = append(of.Headers, kmsg.Header{Key: h.Key, Value: h.Value})
 		}
 		// behind the length, which is zero
 		body := of.AppendTo(nil)[1:]
-		b.Records = append(kbin.AppendVarint(b.Records, int32(len(body))), body...) //nolint:gosec // small
+		b.Records = append(kbin.AppendVarint(b.Records, int32(len(body))),
+			body...) //nolint:gosec // small
 	}
 	raw := b.AppendTo(nil)
 	b.Length = int32(len(raw) - 12)                                            //nolint:gosec // small

@@ -56,7 +56,8 @@ func eachRecord(b *sarama.RecordBatch, index int, span *Span, m *sink.Message,
 		if at < span.From || at >= span.End {
 			continue
 		}
-		m.Key, m.Value, m.Timestamp = record.Key, record.Value, b.FirstTimestamp.Add(record.TimestampDelta)
+		m.Key, m.Value, m.Timestamp = record.Key, record.Value,
+			b.FirstTimestamp.Add(record.TimestampDelta)
 		m.Headers = headers(m.Headers[:0], record.Headers)
 		if err := each(index, at, m); err != nil {
 			return err

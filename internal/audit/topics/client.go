@@ -85,7 +85,8 @@ func settings(cfg *kafka.Config, d *kafka.Dialer) (*sarama.Config, error) {
 	s := sarama.NewConfig()
 	s.Version = version
 	s.ClientID = cfg.ClientID
-	s.Net.DialTimeout, s.Net.ReadTimeout, s.Net.WriteTimeout = cfg.DialTimeout, cfg.ReadTimeout, cfg.WriteTimeout
+	s.Net.DialTimeout, s.Net.ReadTimeout, s.Net.WriteTimeout = cfg.DialTimeout, cfg.ReadTimeout,
+		cfg.WriteTimeout
 	s.Net.Proxy.Enable, s.Net.Proxy.Dialer = true, d // which speaks TLS
 	s.Metadata.Full = false                          // a cluster may have thousands of topics
 	s.Metadata.AllowAutoTopicCreation = false

@@ -65,8 +65,10 @@ const (
 func Follow(ctx context.Context, cfg kafka.Config, pattern *regexp.Regexp, exclude string,
 	log zerolog.Logger) (*Follower, error) {
 	f := &Follower{
-		log: log, pattern: pattern, exclude: exclude, received: make(chan *sarama.ConsumerMessage), wanted: map[string]bool{},
-		count: map[string]int32{}, ends: map[string]map[int32]int64{}, reading: map[string]map[int32]bool{},
+		log: log, pattern: pattern, exclude: exclude, received: make(chan *sarama.ConsumerMessage),
+		wanted: map[string]bool{},
+		count:  map[string]int32{}, ends: map[string]map[int32]int64{},
+		reading: map[string]map[int32]bool{},
 	}
 	f.ended, f.stop = context.WithCancel(context.WithoutCancel(ctx))
 	_, err := connect(ctx, cfg, func(s *sarama.Config) {

@@ -48,7 +48,8 @@ func (p *DB) Heal(f check.Finding) {
 
 // AwaitFinding checks until the finding of a code has a severity: settings are reloaded, and
 // statistics written, a moment later.
-func (p *DB) AwaitFinding(pre check.Preflight, code string, severity check.Severity) check.Finding {
+func (p *DB) AwaitFinding(pre check.Preflight, code string,
+	severity check.Severity) check.Finding {
 	p.T.Helper()
 	var last check.Finding
 	require.Eventually(p.T, func() bool {

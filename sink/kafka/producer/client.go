@@ -81,7 +81,8 @@ func single(c *kafka.Config) []kgo.Opt {
 	}
 }
 
-var errNoProducerID = errors.New("the broker gives no producer id, without which it would write a request that is repeated twice, or behind others; " +
+var errNoProducerID = errors.New("the broker gives no producer id, without which it would write " +
+	"a request that is repeated twice, or behind others; " +
 	"that takes Kafka 0.11 or later, and a sink.kafka.version that is not below it")
 
 // identify has a client ask for its identity. Where it cannot, the client would go on without one.
@@ -136,7 +137,8 @@ func warn(c *kafka.Config, log zerolog.Logger) {
 			Msg("broker certificates were not verified")
 	}
 	if c.SASL.Mechanism == "PLAIN" && !c.TLS.Enabled {
-		log.Warn().Str("reason", "sink.kafka.sasl.mechanism is PLAIN and sink.kafka.tls.enabled is false").
+		log.Warn().Str("reason", "sink.kafka.sasl.mechanism is PLAIN and sink.kafka.tls.enabled is "+
+			"false").
 			Msg("password was sent in the clear")
 	}
 }

@@ -162,7 +162,8 @@ func (l *lifetime) watch(progress func() (answers int64, waiting bool)) {
 		silent := time.Since(since)
 		switch {
 		case silent >= l.cfg.DeliveryTimeout:
-			cause := kafka.Advise(fmt.Errorf("%w: no acknowledgement for %s (sink.kafka.delivery_timeout), %d messages in flight",
+			cause := kafka.Advise(fmt.Errorf("%w: no acknowledgement for %s "+
+				"(sink.kafka.delivery_timeout), %d messages in flight",
 				sink.ErrUnreachable, l.cfg.DeliveryTimeout, inFlight),
 				"look for partitions without enough replicas: %s", kafka.FindSmallISRCommand(l.cfg))
 			l.fail(cause)

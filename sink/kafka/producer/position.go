@@ -35,7 +35,8 @@ func positionKey(s sink.Source) string { return s.SystemID + "/" + s.Database + 
 func encodePosition(p sink.Position) []byte {
 	value, err := json.Marshal(storedPosition{
 		LSN: p.LSN.String(), CommitTime: p.CommitTime.UTC(), Timeline: p.Source.Timeline,
-		SystemID: p.Source.SystemID, Database: p.Source.Database, Slot: p.Source.Slot, Events: p.Source.Events,
+		SystemID: p.Source.SystemID, Database: p.Source.Database, Slot: p.Source.Slot,
+		Events: p.Source.Events,
 	})
 	if err != nil {
 		panic(err) // strings and numbers only; the year of a commit is PostgreSQL's
@@ -106,7 +107,8 @@ func readPositions(ctx context.Context, client *kafka.Client, topic string) (pos
 // notThere is for a topic of the relay's own that was there, or was created: without it the relay
 // would begin as if nothing was stored.
 func notThere(topic string) error {
-	return fmt.Errorf("%w: the brokers do not agree whether topic %q exists", sink.ErrUnreachable, topic)
+	return fmt.Errorf("%w: the brokers do not agree whether topic %q exists", sink.ErrUnreachable,
+		topic)
 }
 
 // add takes a record. The relay writes in transactions; an operator may write without, with the
@@ -127,12 +129,14 @@ func (f *positions) of(topic string, source sink.Source) (sink.Position, error) 
 	if err != nil {
 		return sink.Position{}, kafka.Advise(fmt.Errorf("position of %s in topic %q cannot be read: %w",
 			positionKey(source), topic, err),
-			"see what stands there: kafka-console-consumer.sh --topic %s --from-beginning --property print.key=true", topic)
+			"see what stands there: kafka-console-consumer.sh --topic %s --from-beginning --property "+
+				"print.key=true", topic)
 	}
 	return p, nil
 }
 
-var errOpenTransaction = errors.New("a transaction of this relay is still open in it, though its producer has been shut out")
+var errOpenTransaction = errors.New("a transaction of this relay is still open in it, though " +
+	"its producer has been shut out")
 
 // settled is of, when no other producer of the source can be there any more.
 func (f *positions) settled(topic string, source sink.Source) (sink.Position, error) {

@@ -106,7 +106,8 @@ func (p *Progress) Read(ctx context.Context, topic string, from []int64,
 	}
 	var spans []topicreader.Span
 	for partition, end := range ends[topic] {
-		s := topicreader.Span{Topic: topic, Partition: int32(partition), End: end} //nolint:gosec // Kafka counts them in 32 bits
+		s := topicreader.Span{Topic: topic, Partition: int32(partition),
+			End: end} //nolint:gosec // Kafka counts them in 32 bits
 		if partition < len(from) {
 			s.From = from[partition]
 		}

@@ -27,8 +27,10 @@ func (s *Sink) fits(r *record) error {
 		return s.tooLarge(topic, size, fmt.Sprintf("%d bytes with overhead", size))
 	}
 	if most := int(s.cfg.LargestBatch()) - sizeMargin; size > most {
-		return kafka.Advise(fmt.Errorf("%w: %d bytes before compression, and at most %d can be sent with sink.kafka.max_message_bytes at %d",
-			sink.ErrTooLarge, size, most, limit), "set sink.kafka.max_message_bytes = %d", size+2*sizeMargin)
+		return kafka.Advise(fmt.Errorf("%w: %d bytes before compression, and at most %d can be sent "+
+			"with sink.kafka.max_message_bytes at %d",
+			sink.ErrTooLarge, size, most, limit), "set sink.kafka.max_message_bytes = %d", size+
+			2*sizeMargin)
 	}
 	compressed, err := s.compressed(r)
 	if err != nil {

@@ -95,14 +95,16 @@ func (t *tail) has(p position, key []byte) bool {
 	if there && !t.warned {
 		t.warned = true
 		t.log.Warn().Str("topic", t.topic).Stringer("lsn", p.lsn).
-			Msg("rows that are in the topic are published again: they follow a row of the same key that is not there, or not there any more")
+			Msg("rows that are in the topic are published again: they follow a row of the same key that " +
+				"is not there, or not there any more")
 	}
 	if again {
 		return false
 	}
 	if !t.all.takeKey(p) {
 		t.log.Warn().Str("topic", t.topic).Stringer("lsn", p.lsn).Int("keys", t.all.mostKeys()).
-			Msg("all rows of the topic are published again from here on: rows of too many keys are not there")
+			Msg("all rows of the topic are published again from here on: rows of too many keys are not " +
+				"there")
 		t.forget()
 		return false
 	}

@@ -135,7 +135,8 @@ func (r *tailReader) search(start, end int64,
 		if gap > r.gap {
 			r.log.Warn().Str("topic", r.topic).Int32("partition", s.partition).Int64("bytes",
 				gap).Int("events", f.count).
-				Msg("end of the partition read no further for what is published already: what others wrote there is too much; rows may be published again")
+				Msg("end of the partition read no further for what is published already: what others wrote " +
+					"there is too much; rows may be published again")
 			return f, nil
 		}
 		step = min(step*4, max(tailFirst, tailFetch*(to-at)/max(s.bytes, 1)), tailMost)
@@ -176,7 +177,8 @@ func (r *tailReader) end(ctx context.Context, p int32) (int64, error) {
 	end, readable, err := r.reader.LogEnd(ctx, r.topic, p)
 	for err == nil && readable < end {
 		if time.Now().After(r.deadline) {
-			return 0, fmt.Errorf("%w: %d records were not on enough replicas for %s (sink.kafka.delivery_timeout)",
+			return 0, fmt.Errorf("%w: %d records were not on enough replicas for %s "+
+				"(sink.kafka.delivery_timeout)",
 				sink.ErrUnreachable, end-readable, r.patience)
 		}
 		if err = kafka.Pause(ctx, tailPause); err == nil {

@@ -53,7 +53,8 @@ type producerIdentity struct {
 	known bool
 }
 
-var errProducerChanged = errors.New("the producer's identity changed within a transaction: the broker has aborted the first part of it")
+var errProducerChanged = errors.New("the producer's identity changed within a transaction: the " +
+	"broker has aborted the first part of it")
 
 // run writes until the sink is stopped. It is the only one who calls committed.
 func (w *transactionWriter) run() {
@@ -200,8 +201,10 @@ func (w *transactionWriter) place() {
 // late says that a transaction may have been refused because it was open for too long.
 func (w *transactionWriter) late(err error) error {
 	if open := time.Since(w.began); w.open && open >= w.sink.cfg.TransactionTimeout {
-		return kafka.Advise(fmt.Errorf("the transaction was open for %s, longer than sink.kafka.transaction_timeout: %w", open.Round(time.Second), err),
-			"raise sink.kafka.transaction_timeout above the time that the largest transaction takes, %s now", w.sink.cfg.TransactionTimeout)
+		return kafka.Advise(fmt.Errorf("the transaction was open for %s, longer than "+
+			"sink.kafka.transaction_timeout: %w", open.Round(time.Second), err),
+			"raise sink.kafka.transaction_timeout above the time that the largest transaction takes, %s "+
+				"now", w.sink.cfg.TransactionTimeout)
 	}
 	return err
 }
@@ -230,7 +233,8 @@ func (w *transactionWriter) commit(p sink.Position) {
 	}
 	w.place()
 	if err := w.end(); err != nil {
-		s.fail(fmt.Errorf("commit a Kafka transaction of %d messages up to %s, which may be written or not: %w",
+		s.fail(fmt.Errorf("commit a Kafka transaction of %d messages up to %s, which may be written "+
+			"or not: %w",
 			w.messages, p.LSN, explain(&s.cfg, w.late(err), s.id)))
 		return
 	}

@@ -34,7 +34,8 @@ func (r *Reader) Ends(ctx context.Context, topics ...string) (map[string][]int64
 			return err
 		}
 		for _, topic := range topics {
-			if ends[topic], err = inOrder(listed[topic]); errors.Is(kafka.Class(err), sink.ErrUnknownTopic) {
+			if ends[topic], err = inOrder(listed[topic]); errors.Is(kafka.Class(err),
+				sink.ErrUnknownTopic) {
 				err = r.isMissing(ctx, topic)
 			}
 			if err != nil {
@@ -49,8 +50,8 @@ func (r *Reader) Ends(ctx context.Context, topics ...string) (map[string][]int64
 	return ends, nil
 }
 
-// isMissing asks again for a topic that one broker does not have: one that has just started knows less
-// than the cluster. It returns an error unless the topic is missing.
+// isMissing asks again for a topic that one broker does not have: one that has just started knows
+// less than the cluster. It returns an error unless the topic is missing.
 func (r *Reader) isMissing(ctx context.Context, topic string) error {
 	switch _, err := r.client.Partitions(ctx, topic); {
 	case err == nil:

@@ -101,7 +101,8 @@ func (r *Reader) Fetch(ctx context.Context, topic string, next map[int32]int64, 
 		}
 		for leader, partitions := range byLeader {
 			request := kmsg.NewPtrFetchRequest()
-			request.MinBytes, request.MaxBytes, request.MaxWaitMillis = 1, bytes, int32(max(wait.Milliseconds(), 1)) //nolint:gosec // seconds
+			request.MinBytes, request.MaxBytes, request.MaxWaitMillis = 1, bytes,
+				int32(max(wait.Milliseconds(), 1)) //nolint:gosec // seconds
 			if r.committed {
 				request.IsolationLevel = 1
 			}
@@ -191,7 +192,8 @@ func (r *Reader) take(ctx context.Context, topic string, next map[int32]int64, a
 			case errors.Is(err, kerr.OffsetOutOfRange): // what stood there was deleted
 				start, err := r.Offset(ctx, topic, p.Partition, startOfLog, consumer)
 				if err == nil && start <= offset {
-					err = fmt.Errorf("%w: partition %d begins at offset %d, and the broker says that %d is out of range",
+					err = fmt.Errorf("%w: partition %d begins at offset %d, and the broker says that %d is out "+
+						"of range",
 						sink.ErrUnreachable, p.Partition, start, offset)
 				}
 				if err != nil {

@@ -46,7 +46,8 @@ func (r *Reader) Spans(ctx context.Context, topic string, since time.Time) ([]Sp
 		for p := range min(len(starts), len(ends)) {
 			// no record is that young
 			from := min(starts[p], ends[p])
-			spans = append(spans, Span{Topic: topic, Partition: int32(p), From: from, End: ends[p]}) //nolint:gosec // Kafka counts them in 32 bits
+			spans = append(spans, Span{Topic: topic, Partition: int32(p), From: from,
+				End: ends[p]}) //nolint:gosec // Kafka counts them in 32 bits
 		}
 		return err
 	})
