@@ -131,12 +131,15 @@ func TestMessage_LeavesOutWhatIsEmptyAndCutsWhatIsLong(t *testing.T) {
 }
 
 func TestMessage_LinksToHeadingsThatExist(t *testing.T) {
-	b, err := os.ReadFile("../../docs/RUNBOOKS.md")
-	require.NoError(t, err)
 	headings := map[string]bool{}
-	for line := range strings.Lines(string(b)) {
-		if name, isHeading := strings.CutPrefix(strings.TrimSpace(line), "### "); isHeading {
-			headings["docs/RUNBOOKS.md#"+strings.ToLower(name)] = true
+	for _, page := range []string{"docs/RUNBOOKS.md", "docs/ALERTS.md"} {
+		b, err := os.ReadFile("../../" + page)
+		require.NoError(t, err)
+		for line := range strings.Lines(string(b)) {
+			level, name, found := strings.Cut(strings.TrimSpace(line), " ")
+			if found && strings.Trim(level, "#") == "" {
+				headings[page+"#"+strings.ToLower(name)] = true
+			}
 		}
 	}
 	for _, name := range append(health.Names(), "PostriderTest") {

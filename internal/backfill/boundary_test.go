@@ -93,6 +93,7 @@ func (p *place) commitOnlyInTheWAL() (written int, finish func()) {
 		go func() {
 			_, err := flusher.Exec(ctx, `INSERT INTO other VALUES (3)`)
 			flushed <- err
+			close(flushed)
 		}()
 		go func() {
 			_, err := writer.Exec(context.WithoutCancel(ctx), `INSERT INTO outbox VALUES ($1)`, id)
@@ -120,6 +121,7 @@ func (p *place) commitOnlyInTheWAL() (written int, finish func()) {
 			select {
 			case err := <-done: // not caught
 				require.NoError(p.T, err)
+				require.NoError(p.T, <-flushed) // or that it was nil before
 				ended = true
 			default:
 			}

@@ -19,9 +19,12 @@ func TestInserted_AsksAgainBehindAPosition(t *testing.T) {
 	rel := &replication.Relation{OID: 99, Namespace: "public", Name: "part"}
 	outbox, other := &TableReader{Name: "public.outbox"}, &TableReader{Name: "public.other"}
 	f := finder{assigner: a, tables: map[string]*TableReader{"public.outbox": outbox, "public.other": other}, of: map[*replication.Relation]assigned{rel: {other, 100}}}
-	for lsn, want := range map[pglogrepl.LSN]*TableReader{100: other, 101: outbox} {
-		got, err := f.table(t.Context(), &replication.Event{Relation: rel, LSN: lsn})
+	for _, row := range []struct {
+		lsn   pglogrepl.LSN
+		table *TableReader
+	}{{100, other}, {101, outbox}} {
+		got, err := f.table(t.Context(), &replication.Event{Relation: rel, LSN: row.lsn})
 		require.NoError(t, err)
-		require.Same(t, want, got, "row at %s", lsn)
+		require.Same(t, row.table, got, "row at %s", row.lsn)
 	}
 }
