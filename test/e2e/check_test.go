@@ -60,7 +60,7 @@ func (s *shop) check(t testing.TB, env map[string]string, args ...string) checke
 		}
 		require.NotEmpty(t, f.Required, "%+v", f)
 		require.NotEmpty(t, f.Fix, "%+v", f)
-		require.Regexp(t, `^docs/(CHECK|OPERATIONS)\.md#`, f.Docs)
+		require.Regexp(t, `^docs/(CHECK|RUNBOOKS)\.md#`, f.Docs)
 	}
 	return c
 }

@@ -44,6 +44,6 @@ func TestRunbook_IsAPageOfItsOwn(t *testing.T) {
 		}
 	}
 	require.Equal(t, "PostriderSlotNearLoss", eval[string](p, "document.querySelector('main h3').textContent"))
-	require.Equal(t, "what-wal_status-says-and-what-to-do", eval[string](p, "document.querySelector('main a').getAttribute('href')"))
+	require.Equal(t, "SLOTS.md%23what-wal_status-says-and-what-to-do", eval[string](p, "document.querySelector('main a').getAttribute('href')"))
 	p.requireQuiet()
 }
