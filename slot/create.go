@@ -174,7 +174,7 @@ func Blocked(ctx context.Context, conn *pgx.Conn, name string, cause error) erro
 	return &Error{Err: err, WAL: NoSlotYet, Fix: fix + endPrepared(blockers)}
 }
 
-// noSlotYet is what it means for the WAL that a slot could not be made.
+// NoSlotYet is what it means for the WAL that a slot could not be made.
 const NoSlotYet = "there is no slot, so nothing is kept: rows committed before it exists are " +
 	"not published"
 
@@ -207,7 +207,7 @@ func full(ctx context.Context, conn *pgx.Conn, name string, cause error) error {
 	}
 }
 
-// fixSlotLimit leaves room for more than one more: changing it takes a restart.
+// FixSlotLimit leaves room for more than one more: changing it takes a restart.
 func FixSlotLimit(limit int) string {
 	return "postrider slot list   # one that nobody needs can be dropped; or:\n" +
 		fmt.Sprintf("ALTER SYSTEM SET max_replication_slots = %d; -- takes effect when the server is "+

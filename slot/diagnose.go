@@ -95,7 +95,7 @@ func Absent(ctx context.Context, conn *pgx.Conn, need Requirements, missing erro
 	return missing
 }
 
-// aStandby: slots are on the primary, and so is whatever a command would have to write.
+// AStandby: slots are on the primary, and so is whatever a command would have to write.
 func AStandby() error {
 	return &Error{
 		Err: &diagnosis{"the server is a standby, and rows are relayed from the primary",
@@ -122,7 +122,7 @@ func WrongLevel(level string) error {
 	}
 }
 
-// noRight says that a role may not replicate. cause is the server's refusal, whose words differ
+// NoRight says that a role may not replicate. cause is the server's refusal, whose words differ
 // from version to version; nil: nothing was tried.
 func NoRight(role string, cause error) error {
 	is := []error{postgres.ErrPermission}

@@ -39,7 +39,7 @@ func readOwner(ctx context.Context, conn *pgx.Conn, publication uint32) (*owner,
 	return &o, nil
 }
 
-// foreign reports whether a table that it lacks belongs to another role than the publication. Who
+// Foreign reports whether a table that it lacks belongs to another role than the publication. Who
 // may add it still is a superuser, or trusted by both.
 func (p *Publication) Foreign(t Table) bool {
 	return p.owner != nil && t.OID != 0 && p.owner.oid != t.owner
@@ -61,7 +61,7 @@ func (p *Publication) trusted(t Table) error {
 	}
 }
 
-// takeSQL gives the publication to the superuser who types it: among the owners of several tables
+// TakeSQL gives the publication to the superuser who types it: among the owners of several tables
 // it would change hands with each.
 func (p *Publication) TakeSQL() string {
 	to := "CURRENT_USER"
@@ -79,7 +79,7 @@ func (p *Publication) belonging(t Table) string {
 	return fmt.Sprintf(", which belongs to role %q", p.owner.name)
 }
 
-// caution is the remark behind SQL that takes the publication.
+// Caution is the remark behind SQL that takes the publication.
 func (p *Publication) Caution() string {
 	return fmt.Sprintf(" -- once it is clear who role %q is, who could take the table out again; "+
 		"or name another in replication.publication", p.owner.name)

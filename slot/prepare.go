@@ -105,7 +105,7 @@ func createMissing(ctx context.Context, conn *pgx.Conn, need Requirements,
 	return s, nil
 }
 
-// firstUsedTable names a table that has ever held a row since it was last truncated. Nothing of
+// FirstUsedTable names a table that has ever held a row since it was last truncated. Nothing of
 // our own remembers whether a slot was here before, so this is how a first start is told from a
 // slot that was dropped. The size needs no right to read the table, and it stays when rows are
 // deleted in the transaction that inserted them.

@@ -10,7 +10,7 @@ import (
 	"github.com/postrider/postrider/internal/postgres"
 )
 
-// Role is the role of a connection.
+// role is the role of a connection.
 type role struct {
 	Name        string
 	Super       bool
@@ -20,7 +20,7 @@ type role struct {
 	Until       *time.Time // end of the password's life; nil: none
 }
 
-// replicates reports whether it may replicate.
+// Replicates reports whether it may replicate.
 func (r role) Replicates() bool { return r.Super || r.Replication || r.Rds }
 
 // ReadRole reads the role of a connection. It blocks for one query.

@@ -13,7 +13,7 @@ import (
 	"github.com/postrider/postrider/internal/postgres"
 )
 
-// plugin is the output plugin whose messages the decoder reads.
+// Plugin is the output plugin whose messages the decoder reads.
 const Plugin = "pgoutput"
 
 // Slot is a row of pg_replication_slots. What the server's version does not have is zero.

@@ -97,7 +97,7 @@ func (t *auditTables) begin(ctx context.Context, o Options, plan Plan,
 	return postgres.Error(err)
 }
 
-// rowTransaction is the column that has the transaction that wrote a row last.
+// RowTransaction is the column that has the transaction that wrote a row last.
 const RowTransaction = "xmin"
 
 // describeAudited finds the columns of a table.

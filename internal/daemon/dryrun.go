@@ -19,7 +19,7 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// dryRun relays from a temporary slot to stdout until a signal comes. The slot belongs to the
+// DryRun relays from a temporary slot to stdout until a signal comes. The slot belongs to the
 // replication connection, so it is gone with it, however this process ends.
 func DryRun(ctx context.Context, cfg config.Config, env Environment, log zerolog.Logger) error {
 	cfg.Slot.Name = slot.TemporaryName("tail")
@@ -37,7 +37,7 @@ func DryRun(ctx context.Context, cfg config.Config, env Environment, log zerolog
 	return nil
 }
 
-// temporary is parts with a slot that ends with the connection, and that is the only one touched.
+// Temporary is parts with a slot that ends with the connection, and that is the only one touched.
 func (p *Pipeline) Temporary() relay.Parts {
 	parts := p.parts()
 	parts.Server.Prepare = func(ctx context.Context, first bool) error {

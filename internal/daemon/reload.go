@@ -120,7 +120,7 @@ func values(l *config.Loaded, keys []string) []string {
 	return lines
 }
 
-// stateDump is the answer to SIGUSR1 and to GET /state of the admin listener.
+// StateDump is the answer to SIGUSR1 and to GET /state of the admin listener.
 type StateDump struct {
 	Status  status.Report  `json:"status"`
 	Process processFigures `json:"process"`

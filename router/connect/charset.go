@@ -23,7 +23,7 @@ func (c charset) recode(utf8 []byte) []byte {
 	return c(utf8)
 }
 
-// charsetOf finds a character set by the name that Java or the IANA has for it.
+// CharsetOf finds a character set by the name that Java or the IANA has for it.
 func CharsetOf(name string) (charset, error) {
 	switch strings.ToUpper(strings.ReplaceAll(name, "_", "-")) {
 	case "", "UTF-8", "UTF8":

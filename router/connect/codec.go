@@ -51,7 +51,7 @@ func named(k Kind, name string, read func([]byte) (any, error)) codec {
 	return codec{Schema: Schema{Kind: k, Name: name, Version: "1"}, Read: read}
 }
 
-// codecOf finds the mapping of a type under the configured handling modes.
+// CodecOf finds the mapping of a type under the configured handling modes.
 func CodecOf(t *Type, h *Handling) (codec, error) {
 	switch {
 	case t.Kind == "d" && t.Base != nil:

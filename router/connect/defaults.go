@@ -32,7 +32,7 @@ var clocks = map[string]bool{"current_timestamp": true, "current_time": true, "c
 // unread are types whose literals Debezium does not read; a function's neutral value it takes.
 var unread = map[string]bool{"money": true, "timetz": true}
 
-// defaultValue reads a column's default from its expression; nil: none, or none that can be known.
+// DefaultValue reads a column's default from its expression; nil: none, or none that can be known.
 func DefaultValue(expression string, t *Type, c *codec) any {
 	if expression == "" || t.Kind == "d" || strings.HasPrefix(expression, "NULL::") {
 		return nil

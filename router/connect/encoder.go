@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// converter is the format of one side with its options.
+// Converter is the format of one side with its options.
 type Converter struct {
 	Format, Decimals, Encoding, Delegate string
 	Defaults                             bool
 }
 
-// encoder writes values to bytes as one of Kafka Connect's converters does.
+// Encoder writes values to bytes as one of Kafka Connect's converters does.
 type Encoder struct {
 	Format   string // string | json | json+schema | binary | simple, or one of numberKinds
 	java     javaText
@@ -23,7 +23,7 @@ type Encoder struct {
 	Delegate string  // the format of what is no bytes, with format binary; empty: an error
 }
 
-// newEncoder makes the encoder of a valid converter.
+// NewEncoder makes the encoder of a valid converter.
 func NewEncoder(c Converter, java bool) Encoder {
 	set, _ := CharsetOf(c.Encoding)
 	return Encoder{Format: c.Format, java: javaText(java),
@@ -31,13 +31,13 @@ func NewEncoder(c Converter, java bool) Encoder {
 		Delegate: c.Delegate}
 }
 
-// numberKinds are the formats of Connect's number converters, with the type that each takes.
+// NumberKinds are the formats of Connect's number converters, with the type that each takes.
 var NumberKinds = map[string]Kind{
 	"short": KindInt16, "integer": KindInt32, "long": KindInt64, "float": KindFloat,
 	"double": KindDouble, "boolean": KindBool,
 }
 
-// column is a column of a relation with what is needed to write it.
+// Column is a column of a relation with what is needed to write it.
 type Column struct {
 	Index  int
 	Name   string
@@ -51,7 +51,7 @@ type Column struct {
 	Prefix []byte // of format json+schema, up to the payload
 }
 
-// cell encodes a column's text. It returns the text itself where nothing has to change. Nil is a
+// Cell encodes a column's text. It returns the text itself where nothing has to change. Nil is a
 // null.
 func (e *Encoder) Cell(c *Column, raw []byte) ([]byte, error) {
 	if raw == nil {
@@ -93,7 +93,7 @@ func (e *Encoder) Cell(c *Column, raw []byte) ([]byte, error) {
 	return e.Value(c.Schema, c.Prefix, v)
 }
 
-// value reads a column's text; NULL gives the default, which is nil unless defaults take its
+// Value reads a column's text; NULL gives the default, which is nil unless defaults take its
 // place.
 func (c *Column) Value(raw []byte) (any, error) {
 	if raw == nil {
@@ -109,7 +109,7 @@ func (c *Column) Value(raw []byte) (any, error) {
 	return v, nil
 }
 
-// value encodes a value of a schema. A nil schema is none, as for an expanded empty array.
+// Value encodes a value of a schema. A nil schema is none, as for an expanded empty array.
 func (e *Encoder) Value(s *Schema, prefix []byte, v any) ([]byte, error) {
 	switch e.Format {
 	case "json", "json+schema":

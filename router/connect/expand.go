@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// expander turns JSON text into Connect values with a schema made of the text, as
+// Expander turns JSON text into Connect values with a schema made of the text, as
 // table.expand.json.payload asks.
 type Expander struct {
 	KeepNulls  bool // table.json.payload.null.behavior = optional_bytes
@@ -19,7 +19,7 @@ type Expander struct {
 	Left       int  // of what the text at hand may become, in bytes; see expandedLimit
 }
 
-// expandedLimit bounds what a text may become. Objects in an array get each other's members, as
+// ExpandedLimit bounds what a text may become. Objects in an array get each other's members, as
 // nulls, and the name of a schema is the path to it: a text of a hundred kilobytes, made for it,
 // would become a gigabyte.
 func ExpandedLimit(length int) int { return 16*length + 1<<20 }
@@ -34,7 +34,7 @@ func (e *Expander) spend(n int) error {
 	return nil
 }
 
-// expansion is what became of a text.
+// Expansion is what became of a text.
 type Expansion struct {
 	Schema *Schema // nil with done: an empty array at the top has none
 	Value  any
@@ -44,7 +44,7 @@ type Expansion struct {
 	Poison bool
 }
 
-// expand gives the schema and value of a JSON text. Only objects become structs. Text that is no
+// Expand gives the schema and value of a JSON text. Only objects become structs. Text that is no
 // JSON, or holds an array of different kinds, stays as it is; what has a schema that its own
 // values do not fit is poison, as in Debezium.
 func (e *Expander) Expand(t Text) Expansion {
@@ -84,7 +84,7 @@ var (
 	emptyArray = &Schema{Kind: KindArray, Optional: true, items: optionalString, placeholder: true}
 )
 
-// schemaOf makes the schema of a JSON value; nil without an error: the value is left out.
+// SchemaOf makes the schema of a JSON value; nil without an error: the value is left out.
 func (e *Expander) SchemaOf(path string, n *JSONNode) (*Schema, error) {
 	switch n.Kind {
 	case JSONString:
@@ -228,7 +228,7 @@ func (e *Expander) itemSchema(path string, n *JSONNode) (*Schema, error) {
 
 var errMisfit = errors.New("a value that does not fit the schema")
 
-// build makes the value of a JSON node under a schema.
+// Build makes the value of a JSON node under a schema.
 func (e *Expander) Build(n *JSONNode, s *Schema) (any, error) {
 	if n.Kind == JSONNull {
 		if !s.Optional {

@@ -18,7 +18,7 @@ const (
 	JSONObject
 )
 
-// jsonNode is a JSON value with its source text.
+// JSONNode is a JSON value with its source text.
 type JSONNode struct {
 	Kind    jsonKind
 	Raw     []byte // as it stands in the source
@@ -69,7 +69,7 @@ const (
 
 var ErrJSON = errors.New("no valid JSON")
 
-// parseJSON reads one value. As Jackson's tree reader it ignores what follows it, and of a member
+// ParseJSON reads one value. As Jackson's tree reader it ignores what follows it, and of a member
 // that is given twice the first place and the last value count.
 func ParseJSON(b []byte) (*JSONNode, error) {
 	p := jsonReader{in: b}

@@ -13,7 +13,7 @@ type Type struct {
 	Base   *Type    `json:"base"`   // of a domain: the type at the end of the chain
 }
 
-// root is the type that a domain is made of, or the type itself.
+// Root is the type that a domain is made of, or the type itself.
 func (t *Type) Root() *Type {
 	for t.Kind == "d" && t.Base != nil {
 		t = t.Base
@@ -21,7 +21,7 @@ func (t *Type) Root() *Type {
 	return t
 }
 
-// describe names a type for people.
+// Describe names a type for people.
 func (t *Type) Describe() string {
 	if t == nil {
 		return "unknown"
@@ -29,7 +29,7 @@ func (t *Type) Describe() string {
 	return t.Name
 }
 
-// builtin gives the type of an OID that every server has; nil for all others.
+// Builtin gives the type of an OID that every server has; nil for all others.
 func Builtin(oid uint32, mod int32) *Type {
 	if name, ok := builtinTypes[oid]; ok {
 		return &Type{OID: oid, Name: name, Kind: "b", Mod: mod}

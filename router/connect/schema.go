@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// kind is a Kafka Connect schema type.
+// Kind is a Kafka Connect schema type.
 type Kind uint8
 
 const (
@@ -29,7 +29,7 @@ func (k Kind) String() string {
 		"bytes", "array", "map", "struct"}[k]
 }
 
-// schema is a Kafka Connect schema. It is immutable once it is in use.
+// Schema is a Kafka Connect schema. It is immutable once it is in use.
 type Schema struct {
 	Kind     Kind
 	Optional bool
@@ -64,12 +64,12 @@ var (
 	requiredDouble = &Schema{Kind: KindDouble}
 )
 
-// index is the place of the field of that name, -1 if there is none.
+// Index is the place of the field of that name, -1 if there is none.
 func (s *Schema) Index(name string) int {
 	return slices.IndexFunc(s.Fields, func(f *Field) bool { return f.Name == name })
 }
 
-// takes reports whether a value made for another schema can be put in a field of this one: Connect
+// Takes reports whether a value made for another schema can be put in a field of this one: Connect
 // looks at the kind, and at the names of its own logical types alone.
 func (s *Schema) Takes(v any, made *Schema) bool {
 	switch {
@@ -86,7 +86,7 @@ func (s *Schema) Takes(v any, made *Schema) bool {
 	return !strings.HasPrefix(s.Name, own) && !strings.HasPrefix(made.Name, own)
 }
 
-// equal compares as Connect's schemas are compared: everything counts, the order of fields too.
+// Equal compares as Connect's schemas are compared: everything counts, the order of fields too.
 func (s *Schema) Equal(o *Schema) bool {
 	if s == o {
 		return true

@@ -24,7 +24,7 @@ type moment struct {
 
 func (m moment) epochMillis() int64 { return m.days*86_400_000 + m.micros/1000 }
 
-// epochMicros is as Debezium counts: the seconds are cut to what there is room for, and what is
+// EpochMicros is as Debezium counts: the seconds are cut to what there is room for, and what is
 // added to that begins anew.
 func (m moment) EpochMicros() int64 {
 	seconds := m.days*86_400 + m.micros/microsPerSecond
@@ -40,7 +40,7 @@ func (m moment) EpochMicros() int64 {
 
 func wrap(a, b int64) int64 { return a + b }
 
-// parseMoment reads "2019-03-24", "2019-03-24 20:52:59.123456", "0044-03-15 10:00:00+05:30 BC",
+// ParseMoment reads "2019-03-24", "2019-03-24 20:52:59.123456", "0044-03-15 10:00:00+05:30 BC",
 // "infinity". A time zone offset is taken off, so that the result is UTC.
 func ParseMoment(b []byte) (moment, error) {
 	s := string(b)

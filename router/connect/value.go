@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// text is a string; it may hold lone surrogates as three bytes each.
+// Text is a string; it may hold lone surrogates as three bytes each.
 type Text []byte
 
 // buffer is what Java holds as a ByteBuffer: columns of type bytea and of unknown types.
@@ -207,7 +207,7 @@ func appendPlainBytes(dst, b []byte, top bool) []byte {
 	return base64.StdEncoding.AppendEncode(dst, b)
 }
 
-// appendEncoded writes text to UTF-8, where Java has a question mark for a lone surrogate.
+// AppendEncoded writes text to UTF-8, where Java has a question mark for a lone surrogate.
 func AppendEncoded(dst []byte, s Text) []byte {
 	for i := 0; i < len(s); i++ {
 		if s[i] == 0xED && i+2 < len(s) && s[i+1] >= 0xA0 {

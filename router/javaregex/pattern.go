@@ -61,7 +61,7 @@ func Compile(pattern string) (*Pattern, error) {
 	return p, nil
 }
 
-// matches reports whether the pattern matches all of s.
+// Matches reports whether the pattern matches all of s.
 func (p *Pattern) Matches(s string) (bool, error) {
 	if p.lineFull != nil {
 		return p.lineFull.MatchString(s), nil
@@ -73,7 +73,7 @@ func (p *Pattern) Matches(s string) (bool, error) {
 	return p.backFull.MatchString(s)
 }
 
-// replaceFirst replaces the first find, as Matcher.replaceFirst does.
+// ReplaceFirst replaces the first find, as Matcher.replaceFirst does.
 func (p *Pattern) ReplaceFirst(s string, r Replacement) (string, error) {
 	if p.lineFind != nil {
 		at := p.lineFind.FindStringSubmatchIndex(s)

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// replacement is a parsed Java replacement text: literals and group numbers in turn.
+// Replacement is a parsed Java replacement text: literals and group numbers in turn.
 type Replacement []replacementPart
 
 type replacementPart struct {
@@ -16,7 +16,7 @@ type replacementPart struct {
 	group   int // -1: a literal
 }
 
-// parseReplacement reads $n, ${name} and backslash escapes. Unlike Java it finds bad references
+// ParseReplacement reads $n, ${name} and backslash escapes. Unlike Java it finds bad references
 // before the first row.
 func ParseReplacement(s string, p *Pattern) (Replacement, error) {
 	var r Replacement

@@ -65,7 +65,7 @@ func ofTest() bool {
 	}
 }
 
-// Commands of the replication protocol, which look no names up; transactions and cursors do not
+// commands of the replication protocol, which look no names up; transactions and cursors do not
 // either.
 var commands = regexp.MustCompile(`(?i)^\s*(IDENTIFY_SYSTEM|START_REPLICATION|` +
 	`CREATE_REPLICATION_SLOT|ALTER_REPLICATION_SLOT|DROP_REPLICATION_SLOT|` +
