@@ -115,10 +115,36 @@ func (b *Broker) Partitions(t testing.TB, topic string) (count int32) {
 	return count
 }
 
+// AwaitMarkers returns when the transactions that have ended by now have all their markers. The
+// broker answers the request that ends a transaction before it writes them, and a reader of
+// committed records sees its records only then. Open transactions are left alone.
+func (b *Broker) AwaitMarkers(t testing.TB) {
+	t.Helper()
+	b.withAdmin(t, func(admin *kadm.Client) {
+		list := func() kadm.ListedTransactions {
+			ending, err := admin.ListTransactions(t.Context(), nil,
+				[]string{"PrepareCommit", "PrepareAbort"})
+			require.NoError(t, err)
+			return ending
+		}
+		waiting := list()
+		for deadline := time.Now().Add(consumeTimeout); len(waiting) > 0; {
+			require.True(t, time.Now().Before(deadline), "no markers of %v", waiting.TransactionalIDs())
+			ending := list()
+			maps.DeleteFunc(waiting, func(id string, _ kadm.ListedTransaction) bool {
+				_, still := ending[id]
+				return !still
+			})
+		}
+	})
+}
+
 // EndOffsets returns, for each partition, the offset after the last record that a reader of
-// committed records may see. Markers of transactions take offsets too.
+// committed records may see, those of transactions that have just ended included. Markers of
+// transactions take offsets too.
 func (b *Broker) EndOffsets(t testing.TB, topic string) map[int32]int64 {
 	t.Helper()
+	b.AwaitMarkers(t)
 	ends := map[int32]int64{}
 	b.withAdmin(t, func(admin *kadm.Client) {
 		listed, err := admin.ListCommittedOffsets(t.Context(), topic)

@@ -68,6 +68,7 @@ func TestDeadLetters_AppendAllOrNothing(t *testing.T) {
 	}
 	require.NoError(t, d.Append(t.Context(),
 		[]*sink.Message{letter(topic, 1, "a"), letter(small, 2, "b")}))
+	broker.AwaitMarkers(t)
 	values, at := readLetters(t, d, time.Second)
 	require.Equal(t, []string{"a"}, values)
 	m, err := d.Get(t.Context(), 0, at[0])
