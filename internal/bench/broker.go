@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -88,18 +89,20 @@ func ServeBroker(stdin io.Reader, stdout io.Writer) error {
 	return err
 }
 
-// stampAppendTime marks the batches as those of a topic with message.timestamp.type =
-// LogAppendTime. The library sets the time of such a batch, but ignores the topic's setting.
+// stampAppendTime writes the time into the batches as the largest of their records, where a reader
+// finds that of a topic with message.timestamp.type = LogAppendTime. The library ignores the
+// topic's setting, and writes no checksum for batches that are marked themselves.
 func stampAppendTime(request kmsg.Request) {
 	produce, ok := request.(*kmsg.ProduceRequest)
 	if !ok {
 		return
 	}
-	const crcAt, attributesAt, appendTime = 17, 21, 0x08
+	const crcAt, attributesAt, maxTimestampAt = 17, 21, 35 // of a batch in format 2
+	now := uint64(time.Now().UnixMilli())                  //nolint:gosec // after 1970
 	for _, t := range produce.Topics {
 		for _, p := range t.Partitions {
-			if batch := p.Records; len(batch) > attributesAt+2 {
-				batch[attributesAt+1] |= appendTime
+			if batch := p.Records; len(batch) > maxTimestampAt+8 {
+				binary.BigEndian.PutUint64(batch[maxTimestampAt:], now)
 				binary.BigEndian.PutUint32(batch[crcAt:],
 					crc32.Checksum(batch[attributesAt:], castagnoli))
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postrider/postrider/internal/demo"
 	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/slot"
 )
 
@@ -71,12 +72,10 @@ func (b *bench) drain(ctx context.Context, conn *pgx.Conn, w Workload, prefix st
 		return nil, err
 	}
 
-	reader, err := b.openReader(prefix, rows, w.Rows)
-	if err != nil {
-		return nil, err
-	}
-	defer reader.close()
-	if err := b.readToEnd(ctx, prefix, reader); err != nil {
+	reader := b.newReader(rows, w.Rows)
+	if err := b.readTopics(ctx, prefix, func(m *sink.Message) {
+		reader.take(m, m.Timestamp)
+	}); err != nil {
 		return nil, err
 	}
 	result.drained(reader, toFirst)
@@ -87,7 +86,7 @@ func (b *bench) drain(ctx context.Context, conn *pgx.Conn, w Workload, prefix st
 func (r *Result) drained(reader *reader, toFirst time.Duration) {
 	reader.mu.Lock()
 	defer reader.mu.Unlock()
-	appended := slices.DeleteFunc(reader.appended, func(at int64) bool { return at == 0 })
+	appended := slices.DeleteFunc(reader.times, func(at int64) bool { return at == 0 })
 	r.ValueBytes, r.Seconds = known(float64(reader.bytes)), known(0)
 	if len(appended) == 0 {
 		r.LatencyMS = newLatency(nil)
@@ -96,10 +95,10 @@ func (r *Result) drained(reader *reader, toFirst time.Duration) {
 	first, last := slices.Min(appended), slices.Max(appended)
 	var samples []time.Duration
 	for _, at := range appended {
-		samples = append(samples, toFirst+time.Duration(at-first)*time.Millisecond)
+		samples = append(samples, toFirst+time.Duration(at-first))
 	}
 	r.LatencyMS = newLatency(samples)
-	seconds := float64(last-first) / 1000
+	seconds := time.Duration(last - first).Seconds()
 	r.Seconds, r.TotalSeconds = known(seconds), known(toFirst.Seconds()+seconds)
 	if seconds > 0 {
 		r.RowsPerSecond = known(float64(len(appended)) / seconds)

@@ -84,7 +84,7 @@ func (b *bench) idle(ctx context.Context, conn *pgx.Conn, w Workload, prefix str
 	defer reader.mu.Unlock()
 	var samples []time.Duration
 	for n := idleRows; n < total; n++ {
-		if at := reader.received[n]; at != 0 {
+		if at := reader.times[n]; at != 0 {
 			samples = append(samples, max(0, time.Duration(at-committed[n])))
 		}
 	}

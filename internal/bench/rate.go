@@ -95,7 +95,7 @@ func (r *Result) latencies(load *steady, reader *reader, committed []int64,
 			continue // the load ended before it
 		}
 		counted++
-		if at := reader.received[n]; at != 0 {
+		if at := reader.times[n]; at != 0 {
 			// The consumer may have the record before the writer has the answer to its commit.
 			sinceCommit = append(sinceCommit, max(0, time.Duration(at-committed[n])))
 			sinceDue = append(sinceDue, time.Unix(0, at).Sub(load.due(n)))
@@ -130,12 +130,12 @@ func (b *bench) startStreaming(ctx context.Context, prefix string, rows *rows,
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	reader, err := b.openReader(prefix, rows, total)
+	reader, closeReader, err := b.follow(ctx, prefix, rows, total)
 	if err != nil {
 		relay.kill()
 		return nil, nil, nil, err
 	}
-	end := func() { relay.kill(); reader.close() }
+	end := func() { relay.kill(); closeReader() }
 	if err := relay.awaitStreaming(ctx); err != nil {
 		end()
 		return nil, nil, nil, err

@@ -2,103 +2,66 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"github.com/postrider/postrider/internal/audit"
+	audited "github.com/postrider/postrider/internal/audit/topics"
 	"github.com/postrider/postrider/internal/demo"
+	"github.com/postrider/postrider/sink"
 )
 
-// reader consumes the topics of a run from their beginnings, audits each record, and keeps the
-// time of its receipt.
+// reader audits the records of a run, and keeps a time of the first record of each row.
 type reader struct {
-	client *kgo.Client
-	rows   *rows
-	tally  *audit.Tally
+	rows  *rows
+	tally *audit.Tally
 
-	cancel context.CancelFunc
-	ended  chan struct{}
-
-	mu       sync.Mutex
-	received []int64 // Unix ns of row n's first receipt; zero: not yet
-	appended []int64 // Unix ms of its first record, by the broker's clock
-	records  int64   // with duplicates, and the markers of transactions
-	bytes    int64   // of their values
-	err      error
+	mu      sync.Mutex
+	times   []int64 // Unix ns, of row n; zero: not yet
+	records int64   // with duplicates
+	bytes   int64   // of their values
+	err     error
+	scratch []byte
 }
 
-// openReader starts a reader of total rows. The caller must close it.
-func (b *bench) openReader(prefix string, r *rows, total int64) (*reader, error) {
-	options := []kgo.Opt{kgo.SeedBrokers(b.cfg.Brokers...), kgo.ConsumeTopics(topics(prefix)...),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMinBytes(1),
-		kgo.FetchMaxWait(500 * time.Millisecond), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.KeepControlRecords()}
-	if b.cfg.BrokerPID != 0 {
-		// The in-process broker writes its time into batches without a new checksum. The reader
-		// compares every value in full.
-		options = append(options, kgo.DisableFetchCRCValidation())
-	}
-	client, err := kgo.NewClient(options...)
+// newReader makes a reader of total rows.
+func (b *bench) newReader(r *rows, total int64) *reader {
+	return &reader{rows: r, tally: b.tally, times: make([]int64, total)}
+}
+
+// follow starts a reader of what is published from now on, which keeps the times of receipt. The
+// caller must call end.
+func (b *bench) follow(ctx context.Context, prefix string, rows *rows,
+	total int64) (r *reader, end func(), err error) {
+	follower, err := demo.Follow(ctx, b.cfg.Brokers, topics(prefix))
 	if err != nil {
-		return nil, fmt.Errorf("open a consumer: %w", err)
+		return nil, nil, err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	reader := &reader{client: client, rows: r, tally: b.tally, cancel: cancel,
-		ended:    make(chan struct{}),
-		received: make([]int64, total), appended: make([]int64, total)}
-	go func() { // ends with close, which waits
-		defer close(reader.ended)
-		reader.run(ctx)
-	}()
-	return reader, nil
-}
-
-func (r *reader) close() {
-	r.cancel()
-	<-r.ended
-	r.client.Close()
-}
-
-func (r *reader) run(ctx context.Context) {
-	var scratch []byte
-	for ctx.Err() == nil {
-		fetches := r.client.PollFetches(ctx)
-		now := time.Now().UnixNano()
+	r = b.newReader(rows, total)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() {
+		err := follower.Run(ctx, func(f *audited.Followed) { r.take(&f.Message, time.Now()) })
 		r.mu.Lock()
-		for _, e := range fetches.Errors() {
-			if !errors.Is(e.Err, context.Canceled) {
-				r.err = fmt.Errorf("read topic %q: %w", e.Topic, e.Err)
-			}
-		}
-		for it := fetches.RecordIter(); !it.Done(); {
-			r.takeLocked(it.Next(), now, &scratch)
-		}
-		r.mu.Unlock()
-	}
+		defer r.mu.Unlock()
+		r.err = err
+	})
+	return r, func() { cancel(); running.Wait(); follower.Close() }, nil
 }
 
-func (r *reader) takeLocked(record *kgo.Record, now int64, scratch *[]byte) {
+func (r *reader) take(m *sink.Message, at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.records++
-	if record.Attrs.IsControl() {
-		return
-	}
-	r.bytes += int64(len(record.Value))
-	const byBroker = 1
-	if record.Attrs.TimestampType() != byBroker {
-		r.err = fmt.Errorf("topic %q: the broker does not put its own time on the records, "+
-			"though message.timestamp.type is LogAppendTime", record.Topic)
-	}
-	n, ok := r.rows.find(record.Key, record.Value, scratch)
-	if !ok || n >= int64(len(r.received)) {
+	r.bytes += int64(len(m.Value))
+	n, ok := r.rows.find(m.Key, m.Value, &r.scratch)
+	if !ok || n >= int64(len(r.times)) {
 		r.tally.Received("not one of ours", 1) // counts as phantom
 		return
 	}
 	if r.tally.Received(r.rows.key(n), r.rows.number(n)) {
-		r.received[n], r.appended[n] = now, record.Timestamp.UnixMilli()
+		r.times[n] = at.UnixNano()
 	}
 }
 
@@ -109,13 +72,37 @@ func (r *reader) counted() (records int64, err error) {
 	return r.records, r.err
 }
 
-// readToEnd waits until everything that is in the topics has been read.
+// readToEnd waits until r has read everything that is in the topics.
 func (b *bench) readToEnd(ctx context.Context, prefix string, r *reader) error {
-	total, err := demo.CountRecords(ctx, b.admin, topics(prefix)...)
-	if err != nil {
+	total := int64(0)
+	if err := b.readTopics(ctx, prefix, func(*sink.Message) { total++ }); err != nil {
 		return err
 	}
 	return demo.AwaitProgress(ctx, 5*time.Millisecond, total, r.counted)
+}
+
+// readTopics hands over the committed records of the topics with the times when they were
+// appended. A message is valid until each returns.
+func (b *bench) readTopics(ctx context.Context, prefix string, each func(*sink.Message)) error {
+	reader, err := audited.OpenReader(ctx, demo.KafkaConfig(b.cfg.Brokers), true)
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	reader.AppendTimes = true
+	for _, topic := range topics(prefix) {
+		spans, err := reader.Spans(ctx, topic, time.Time{})
+		if err != nil {
+			return err
+		}
+		if err := reader.Read(ctx, spans, func(_ int, _ int64, m *sink.Message) error {
+			each(m)
+			return nil
+		}); err != nil {
+			return fmt.Errorf("read topic %q: %w", topic, err)
+		}
+	}
+	return nil
 }
 
 // awaitDelivered waits until as many rows arrived as were written, as long as the relay runs.

@@ -2,11 +2,12 @@ package bench
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/postrider/postrider/internal/audit"
+	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/test/parts"
 )
 
@@ -84,12 +85,10 @@ func TestReader_TellsWhatARelayDidWrong(t *testing.T) {
 			audit.Verdict{Written: total, Delivered: total, Duplicated: 1}},
 	} {
 		rows := newRows(MinSize)
-		r := &reader{rows: rows, tally: audit.New(), received: make([]int64, total),
-			appended: make([]int64, total)}
-		var scratch []byte
+		r := (&bench{tally: audit.New()}).newReader(rows, total)
 		deliver := func(n int64) {
-			r.takeLocked(&kgo.Record{Key: []byte(rows.key(n)), Value: rows.appendPayload(nil, n),
-				Attrs: kgo.NewRecordAttrs(kgo.RecordAttrsOpts{TimestampType: 1})}, 1, &scratch)
+			r.take(&sink.Message{Key: []byte(rows.key(n)), Value: rows.appendPayload(nil, n)},
+				time.Now())
 		}
 		for n := range int64(total) {
 			r.tally.Wrote(rows.key(n), rows.number(n))

@@ -3,39 +3,46 @@ package demo
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/postrider/postrider/internal/audit/topics"
+	"github.com/postrider/postrider/sink/kafka"
 )
 
-func (d *Demo) openConsumer() (*kgo.Client, error) {
-	client, err := kgo.NewClient(kgo.SeedBrokers(d.brokers...), kgo.ConsumeTopics(Topics()...),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.FetchMinBytes(1), kgo.FetchMaxWait(500*time.Millisecond))
+// Follow reads what is published from now on to topics that exist, with a client that shares no
+// code with the one that publishes. The caller must Close the follower.
+func Follow(ctx context.Context, brokers, names []string) (*topics.Follower, error) {
+	f, err := topics.Follow(ctx, KafkaConfig(brokers), nil, "", zerolog.Nop())
 	if err != nil {
-		return nil, fmt.Errorf("open a consumer at %v: %w", d.brokers, err)
+		return nil, err
 	}
-	return client, nil
+	for _, name := range names {
+		f.Want(name)
+	}
+	return f, nil
 }
 
-// consume reports what arrives until ctx ends.
-func (d *Demo) consume(ctx context.Context, client *kgo.Client) {
-	for ctx.Err() == nil {
-		fetches := client.PollFetches(ctx)
-		now := time.Now()
-		fetches.EachRecord(func(r *kgo.Record) {
-			var p payload
-			if json.Unmarshal(r.Value, &p) != nil || p.Number == 0 || string(r.Key) != p.Key {
-				p = payload{Key: "not one of ours", Number: 1} // counts as phantom
-			}
-			if d.tally.Received(p.Key, p.Number) {
-				d.meter.received(event{p.Key, p.Number}, now)
-			}
-			d.meter.count()
-		})
+// KafkaConfig is the configuration of a client that reads topics at brokers.
+func KafkaConfig(brokers []string) kafka.Config {
+	cfg := kafka.DefaultConfig()
+	cfg.Brokers = brokers
+	return cfg
+}
+
+// received takes note of a record.
+func (d *Demo) received(r *topics.Followed) {
+	var p payload
+	m := &r.Message
+	if json.Unmarshal(m.Value, &p) != nil || p.Number == 0 || string(m.Key) != p.Key {
+		p = payload{Key: "not one of ours", Number: 1} // counts as phantom
 	}
+	if d.tally.Received(p.Key, p.Number) {
+		d.meter.received(event{p.Key, p.Number}, time.Now())
+	}
+	d.meter.count()
 }
 
 // readToTheEnd waits until the consumer has read every record that is in the topics.

@@ -158,14 +158,18 @@ func (d *Demo) Run(ctx, stop context.Context, relay func(kill, stop context.Cont
 			cancel(relayErr)
 		}
 	})
-	consumer, err := d.openConsumer()
+	consumer, err := Follow(ctx, d.brokers, Topics())
 	if err != nil {
 		stopRelay()
 		background.Wait()
 		return Report{}, err
 	}
 	reading, stopReading := context.WithCancel(context.WithoutCancel(ctx))
-	background.Go(func() { d.consume(reading, consumer) })
+	background.Go(func() {
+		if err := consumer.Run(reading, d.received); err != nil {
+			cancel(err)
+		}
+	})
 	defer func() {
 		stopRelay()
 		stopReading()

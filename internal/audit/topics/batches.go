@@ -49,7 +49,7 @@ func isAbort(b *sarama.RecordBatch) bool {
 		binary.BigEndian.Uint16(b.Records[0].Key[2:]) == 0
 }
 
-func eachRecord(b *sarama.RecordBatch, index int, span *Span, m *sink.Message,
+func eachRecord(b *sarama.RecordBatch, appendTimes bool, index int, span *Span, m *sink.Message,
 	each func(int, int64, *sink.Message) error) error {
 	for _, record := range b.Records {
 		at := b.FirstOffset + record.OffsetDelta
@@ -58,6 +58,9 @@ func eachRecord(b *sarama.RecordBatch, index int, span *Span, m *sink.Message,
 		}
 		m.Key, m.Value, m.Timestamp = record.Key, record.Value,
 			b.FirstTimestamp.Add(record.TimestampDelta)
+		if b.LogAppendTime || appendTimes {
+			m.Timestamp = b.MaxTimestamp
+		}
 		m.Headers = headers(m.Headers[:0], record.Headers)
 		if err := each(index, at, m); err != nil {
 			return err

@@ -18,6 +18,10 @@ import (
 // Reader reads what topics hold, up to their ends as they were at one moment. It belongs to one
 // goroutine, and once the context of a call has ended it is of no use.
 type Reader struct {
+	// AppendTimes gives each record the largest time of its batch, which is when the broker
+	// appended it if the batch has no other.
+	AppendTimes bool
+
 	*client
 	isolation sarama.IsolationLevel
 }
@@ -188,7 +192,7 @@ func (r *Reader) Read(ctx context.Context, spans []Span,
 		span := &spans[f.span]
 		m.Topic, m.Partition = span.Topic, span.Partition
 		for _, b := range f.batches {
-			if err := eachRecord(b, f.span, span, &m, each); err != nil {
+			if err := eachRecord(b, r.AppendTimes, f.span, span, &m, each); err != nil {
 				return err
 			}
 		}
