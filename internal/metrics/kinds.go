@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 )
 
 // Optional is a gauge that is absent until it is set: a zero would be read as a position, a time
@@ -132,5 +134,40 @@ func (e *Enum) Collect(ch chan<- prometheus.Metric) {
 		if v != *now {
 			ch <- prometheus.MustNewConstMetric(e.desc, prometheus.GaugeValue, 0, v)
 		}
+	}
+}
+
+// former exports a counter under the name that it had before, for rules and dashboards that read
+// that one.
+type former struct {
+	now    *prometheus.CounterVec
+	labels []string
+	desc   *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (f *former) Describe(ch chan<- *prometheus.Desc) { ch <- f.desc }
+
+// Collect implements prometheus.Collector.
+func (f *former) Collect(ch chan<- prometheus.Metric) {
+	metrics := make(chan prometheus.Metric)
+	go func() { // ends with the range below
+		defer close(metrics)
+		f.now.Collect(metrics)
+	}()
+	for m := range metrics {
+		var read dto.Metric
+		if err := m.Write(&read); err != nil {
+			ch <- prometheus.NewInvalidMetric(f.desc, err)
+			continue
+		}
+		values := make([]string, len(f.labels))
+		for _, pair := range read.GetLabel() {
+			if i := slices.Index(f.labels, pair.GetName()); i >= 0 {
+				values[i] = pair.GetValue()
+			}
+		}
+		ch <- prometheus.MustNewConstMetric(f.desc, prometheus.CounterValue,
+			read.GetCounter().GetValue(), values...)
 	}
 }

@@ -108,7 +108,7 @@ type Set struct {
 	SnapshotCompleted *Optional          `name:"snapshot_completed"` // SetBool
 
 	// The cause is "parked" for a row that follows an earlier one of its key.
-	DeadLetters       *prometheus.CounterVec `name:"deadletter_letters_total" labels:"cause"`
+	DeadLetters       *prometheus.CounterVec `name:"dead_letters_total" labels:"cause" formerly:"deadletter_letters_total"`
 	DeadLetterSkipped *prometheus.CounterVec `name:"deadletter_skipped_total" labels:"cause"`
 	ParkedKeys        *Optional              `name:"deadletter_parked_keys"`
 

@@ -180,6 +180,27 @@ func TestOptional_ConvertsPositionsAndTimes(t *testing.T) {
 	require.Zero(t, testutil.CollectAndCount(s.OldestUnacked))
 }
 
+// Rules and dashboards that read a series by its former name still do.
+func TestSet_ExportsARenamedSeriesUnderBothNames(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	s := New(reg, "orders")
+	s.DeadLetters.WithLabelValues("parked").Add(2)
+	s.DeadLetters.WithLabelValues("too_large").Inc()
+	for _, name := range []string{"postrider_dead_letters_total",
+		"postrider_deadletter_letters_total"} {
+		help := "Deprecated: renamed to postrider_dead_letters_total."
+		if name == "postrider_dead_letters_total" {
+			help = helps()["dead_letters_total"]
+		}
+		require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
+# HELP `+name+` `+help+`
+# TYPE `+name+` counter
+`+name+`{cause="parked",slot="orders"} 2
+`+name+`{cause="too_large",slot="orders"} 1
+`), name))
+	}
+}
+
 func TestEnum_HasExactlyOneValueThatHolds(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	s := New(reg, "orders")

@@ -34,7 +34,8 @@ var helps = sync.OnceValue(func() map[string]string {
 })
 
 // register makes and registers the series of every field of *set that has a tag name. It panics on
-// a series without a help text and on a field of an unknown type.
+// a series without a help text and on a field of an unknown type. A tag formerly has a
+// *prometheus.CounterVec exported under that name, too.
 func register(reg prometheus.Registerer, set any) {
 	fields := reflect.ValueOf(set).Elem()
 	for i := range fields.NumField() {
@@ -43,8 +44,17 @@ func register(reg prometheus.Registerer, set any) {
 			s := newSeries(field)
 			fields.Field(i).Set(reflect.ValueOf(s))
 			reg.MustRegister(s)
+			if former := field.Tag.Get("formerly"); former != "" {
+				reg.MustRegister(newFormer(former, field, s.(*prometheus.CounterVec)))
+			}
 		}
 	}
+}
+
+func newFormer(name string, field reflect.StructField, now *prometheus.CounterVec) *former {
+	labels := strings.Fields(field.Tag.Get("labels"))
+	return &former{now: now, labels: labels, desc: prometheus.NewDesc("postrider_"+name,
+		"Deprecated: renamed to postrider_"+field.Tag.Get("name")+".", labels, nil)}
 }
 
 func newSeries(field reflect.StructField) prometheus.Collector {
