@@ -89,6 +89,7 @@ var poisonings = map[string]struct {
 }
 
 func TestPoison_FollowsThePolicy(t *testing.T) {
+	t.Parallel()
 	for name, poisoning := range poisonings {
 		for policy, want := range map[deadletter.Policy][]string{
 			deadletter.DeadLetter:    {"a1", poisoning.cause, "b2", "a3"},

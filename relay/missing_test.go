@@ -65,6 +65,7 @@ func TestMissing_EachSessionNamesTheRowAndThePolicy(t *testing.T) {
 }
 
 func TestMissing_FollowsThePolicyOnceTheTopicIsMissingForLongEnough(t *testing.T) {
+	t.Parallel()
 	for policy, want := range map[deadletter.Policy][]string{
 		deadletter.DeadLetter:    {"a1", "unknown_topic", "b2", "a3"},
 		deadletter.DeadLetterKey: {"a1", "unknown_topic", "parked b2", "a3"},
@@ -122,6 +123,7 @@ func (u unsure) Topic(ctx context.Context, topic string) error {
 
 // A cluster that is away, or whose brokers do not agree, has not said that a topic is missing.
 func TestMissing_NoRowIsGivenUpWhileTheClusterIsNotSure(t *testing.T) {
+	t.Parallel()
 	x := newSetup(t)
 	x.policies(deadletter.DeadLetter)
 	x.parts.DeadLetters.Policies.UnknownTopic, x.parts.DeadLetters.Policies.UnknownTopicAfter = deadletter.DeadLetter, time.Second

@@ -17,6 +17,7 @@ import (
 
 // What is read before a session begins, as the dead letters, may take longer than the server waits for a status.
 func TestOpen_OutlastsTheTimeoutOfTheServer(t *testing.T) {
+	t.Parallel()
 	const patienceOfTheServer = 2 * time.Second
 	x := newSetup(t)
 	x.policies(deadletter.DeadLetter)

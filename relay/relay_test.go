@@ -244,6 +244,7 @@ func TestRelay_SaysSinceWhenTheSinkAcknowledgesNothing(t *testing.T) {
 }
 
 func TestRelay_ALongDrainIsProgress(t *testing.T) {
+	t.Parallel()
 	x := newSetup(t)
 	r := x.run()
 	r.waitPhase(relay.Streaming)
@@ -262,6 +263,7 @@ func TestRelay_ALongDrainIsProgress(t *testing.T) {
 
 // A broker that hangs is asked for a new topic for up to four times read_timeout, two minutes.
 func TestRelay_ASinkThatWaitsIsProgress(t *testing.T) {
+	t.Parallel()
 	x := newSetup(t)
 	x.broker.Capacity(1)
 	x.broker.Hold()

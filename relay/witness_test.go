@@ -14,6 +14,7 @@ import (
 
 // The slot is rewound after the last transaction was published, and what is read was changed meanwhile. That it is the same history is seen all the same.
 func TestExactlyOnce_KnowsTheStoredTransactionWhateverIsReadNow(t *testing.T) {
+	t.Parallel()
 	const message = `SELECT pg_logical_emit_message(%t, 'outbox', '{"id": 7, "aggregatetype": "Order", "aggregateid": "key", "payload": "the last"}')`
 	row := `INSERT INTO outbox VALUES (7, 'Order', 'key', 'the last')`
 	change := map[string]struct {

@@ -363,6 +363,7 @@ func TestStream_IdlePositionsReleaseWAL(t *testing.T) {
 }
 
 func TestStream_StatusesGoOnWhileNobodyTakesTheEvents(t *testing.T) {
+	t.Parallel()
 	x := newTable(t, "18")
 	x.cfg.StatusInterval = 200 * time.Millisecond
 	pg := x.pg()
@@ -478,6 +479,7 @@ func TestStream_LeavesOutWhatIsTooLong(t *testing.T) {
 
 // Statuses go on while a long row is read and thrown away, and it takes no memory.
 func TestStream_StatusesGoOnWhileARowIsThrownAway(t *testing.T) {
+	t.Parallel()
 	x := newTable(t, "18")
 	x.cfg.MaxRowBytes = 1 << 20
 	x.cfg.StatusInterval = 100 * time.Millisecond

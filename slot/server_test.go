@@ -7,6 +7,5 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	parts.AtOnce(3)
 	parts.Main(m)
 }

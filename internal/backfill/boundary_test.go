@@ -19,6 +19,7 @@ import (
 // The commit of a transaction is in the WAL before it is in pg_xact, and a new slot's snapshot is made of the
 // WAL. A backend is held between the two.
 func TestCreateExported_ReadsARowWhoseCommitIsOnlyInTheWAL(t *testing.T) {
+	t.Parallel()
 	testdb.Versions(t, testdb.All, func(t *testing.T, version string) {
 		p, _ := onOwn(t, version, map[string]string{"fsync": "on", "commit_delay": "100000", "commit_siblings": "0", "full_page_writes": "off"})
 		ctx := t.Context()

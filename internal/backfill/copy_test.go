@@ -69,6 +69,7 @@ func TestCopy_TakesNoMoreThanAChunkAtATime(t *testing.T) {
 
 // Wherever it is cut off, the next Copy goes on there: each row that was in the table before is published once, in order, and none that comes by the slot.
 func TestCopy_GoesOnWhereverItWasCutOff(t *testing.T) {
+	t.Parallel()
 	const rows = 5
 	for what, cut := range map[string]func(x *snapshotPlace, n int){
 		"a record is not saved": func(x *snapshotPlace, n int) {

@@ -31,6 +31,7 @@ func (x *recoveryPlace) await(sql string, args ...any) {
 // Transactions overlap on a busy server: there is always an open one. A recovery that goes on with the slot of
 // an earlier attempt waits for those that were there when it began, however often it has to try.
 func TestRecovery_WaitsOnlyForTransactionsThatWereThereFirst(t *testing.T) {
+	t.Parallel()
 	x := newRecoveryPlace(t)
 	x.insert(1, 2)
 	x.refuse("1")

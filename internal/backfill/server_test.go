@@ -10,7 +10,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	parts.AtOnce(3)
 	parts.Main(m)
 }
 

@@ -165,6 +165,7 @@ func TestInserted_EndsOnAServerThatIsIdle(t *testing.T) {
 }
 
 func TestBeginNow_IsBehindCommitsThatAreNotFlushed(t *testing.T) {
+	t.Parallel()
 	p := onShared(t, "")
 	p.Outbox()
 	ctx := t.Context()
@@ -213,6 +214,7 @@ func TestCreateExported_CanFailOver(t *testing.T) {
 }
 
 func TestRows_GoesOnBehindAPosition(t *testing.T) {
+	t.Parallel()
 	const ids = `'00000000-0000-0000-0000-00000000000'||n`
 	for _, c := range []struct {
 		name, table string

@@ -76,6 +76,7 @@ func TestAdvanced_TakesAnIdleSlotThatAnotherRelayHeld(t *testing.T) {
 
 // Rows may be deleted in the transaction that writes them: that none is there says nothing about what a slot that was recreated leaves out.
 func TestAdvanced_RefusesAnotherSlotWhereNoRowIsLeft(t *testing.T) {
+	t.Parallel()
 	testdb.Versions(t, testdb.All, func(t *testing.T, version string) {
 		p := onShared(t, version)
 		p.Outbox()

@@ -162,6 +162,7 @@ var putBack = []struct {
 }
 
 func TestMonitor_NoticesAChangeThatWasPutBackBetweenTwoLooks(t *testing.T) {
+	t.Parallel()
 	for _, version := range supported {
 		t.Run(version, func(t *testing.T) {
 			for _, c := range putBack {
@@ -197,6 +198,7 @@ func TestMonitor_NoticesAChangeThatWasPutBackBetweenTwoLooks(t *testing.T) {
 
 // Other changes in the same transaction, or of the tree, do not hide that a table was unlogged.
 func TestMonitor_NoticesAnUnloggedTableBesideOtherChanges(t *testing.T) {
+	t.Parallel()
 	for _, version := range supported {
 		t.Run(version, func(t *testing.T) {
 			for _, c := range []struct{ setup, away, back, text string }{
@@ -266,6 +268,7 @@ var innocent = map[string][]string{
 }
 
 func TestMonitor_LetsInnocentChangesBe(t *testing.T) {
+	t.Parallel()
 	for _, version := range supported {
 		t.Run(version, func(t *testing.T) {
 			server := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: version})
@@ -361,6 +364,7 @@ func TestBoundaries_AreBehindWhatTheLookDidNotSee(t *testing.T) {
 }
 
 func TestPublication_NamesAPartitionThatNeverReachesTheWAL(t *testing.T) {
+	t.Parallel()
 	for _, version := range supported {
 		t.Run(version, func(t *testing.T) {
 			l := newLooks(t, parts.Postgres(t, version).DSN(), partitionedOutbox, "CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish_via_partition_root = true)")
@@ -421,6 +425,7 @@ func TestMonitor_BeginWarnsOfWhatIsYoungerThanTheSlot(t *testing.T) {
 
 // GRANT and REVOKE write a schema too, so that this is no proof.
 func TestMonitor_TellsOfASchemaThatWasRenamedAndNamedBack(t *testing.T) {
+	t.Parallel()
 	for _, version := range supported {
 		t.Run(version, func(t *testing.T) {
 			l := newLooks(t, parts.Postgres(t, version).DSN(), plainOutbox, "CREATE PUBLICATION postrider FOR TABLE outbox")
@@ -438,6 +443,7 @@ func TestMonitor_TellsOfASchemaThatWasRenamedAndNamedBack(t *testing.T) {
 
 // A new owner does not hide a new name.
 func TestMonitor_NoticesATableThatWasRenamedBesideANewOwner(t *testing.T) {
+	t.Parallel()
 	for _, version := range supported {
 		t.Run(version, func(t *testing.T) {
 			l := newLooks(t, parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: version}).DSN(), plainOutbox, "CREATE PUBLICATION postrider FOR TABLE outbox")

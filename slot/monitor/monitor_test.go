@@ -292,6 +292,7 @@ func TestMonitor_OutlivesLostConnections(t *testing.T) {
 }
 
 func TestMonitor_HasOneConnectionAtMost(t *testing.T) {
+	t.Parallel()
 	p := onShared(t, "17")
 	p.Outbox()
 	_, err := slot.Create(t.Context(), p.Conn, p.Config())
@@ -341,6 +342,7 @@ func TestMonitor_WaitsForALockedTable(t *testing.T) {
 }
 
 func TestMonitor_GoesOnAfterThePublicationWasBroken(t *testing.T) {
+	t.Parallel()
 	p := onShared(t, "17")
 	p.Exec(testdb.PartitionedSQL + "CREATE PUBLICATION postrider FOR TABLE outbox WITH (publish = 'insert', publish_via_partition_root = true)")
 	w := watch(t, p, p.Need())
@@ -369,6 +371,7 @@ func TestMonitor_DoesNotForgetABrokenPublicationThatIsRepaired(t *testing.T) {
 }
 
 func TestMonitor_GoesOnWhenTheSlotIsDroppedAndMade(t *testing.T) {
+	t.Parallel()
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p := onShared(t, version)
 		p.Outbox()
@@ -453,6 +456,7 @@ func TestMonitor_ObservesBeforeThereIsASlot(t *testing.T) {
 
 // Whoever creates a slot waits for transactions that run, and may give up. Neither is a loss: there was no slot yet.
 func TestMonitor_CallsNoSlotLostThatIsBeingCreated(t *testing.T) {
+	t.Parallel()
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p := onShared(t, version)
 		p.Outbox()

@@ -153,6 +153,7 @@ func TestObserve_NeedsNoMoreThanToReplicate(t *testing.T) {
 }
 
 func TestMonitor_SeesAGrant(t *testing.T) {
+	t.Parallel()
 	p := onShared(t, "17")
 	p.Outbox()
 	_, err := slot.Create(t.Context(), p.Conn, p.Config())

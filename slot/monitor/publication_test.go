@@ -15,6 +15,7 @@ import (
 // What is committed while the publication is read must not be taken for something else. Looks follow one another without a pause here, so that many of the
 // changes come in the middle of one.
 func TestMonitor_TakesAChangeBetweenItsStatementsForWhatItIs(t *testing.T) {
+	t.Parallel()
 	const again = 40
 	db := parts.Postgres(t, "17")
 	looking, changing := db.Connect(t), db.Connect(t)

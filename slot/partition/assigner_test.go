@@ -36,6 +36,7 @@ func (p *place) now(rel *replication.Relation) partition.FirstRow {
 
 // What a look has seen, and what was decided, is known when the partition is gone.
 func TestAssigner_RemembersPartitionsThatAreGone(t *testing.T) {
+	t.Parallel()
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p := onShared(t, version)
 		p.Exec(testdb.PartitionedSQL + "CREATE PUBLICATION postrider FOR ALL TABLES")
@@ -252,6 +253,7 @@ func TestAssigner_KnowsThatPublicationsLeaveColumnsOut(t *testing.T) {
 // A transaction is decoded when its commit is written, and visible later: long after it, if it waits for a synchronous standby. Meanwhile the catalogs
 // are still as they were before it.
 func TestAssigner_WaitsUntilChangesOfTablesAreVisible(t *testing.T) {
+	t.Parallel()
 	testdb.Versions(t, testdb.OldAndNew, func(t *testing.T, version string) {
 		p := onShared(t, version)
 		p.Exec(testdb.PartitionedSQL + "CREATE PUBLICATION postrider FOR ALL TABLES")

@@ -9,7 +9,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	parts.AtOnce(3)
 	parts.Main(m)
 }
 

@@ -16,6 +16,5 @@ import (
 var long = flag.Bool("long", false, "on all versions of PostgreSQL")
 
 func TestMain(m *testing.M) {
-	parts.AtOnce(4)
 	parts.Main(m)
 }

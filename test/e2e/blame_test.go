@@ -206,6 +206,7 @@ func (b *blamed) as(t testing.TB, application string) *pgx.Conn {
 // TestBlame provokes what makes a server keep WAL, one after the other, and wants the culprit by name. Then it types what is to be typed next, and
 // wants that to help.
 func TestBlame(t *testing.T) {
+	t.Parallel()
 	server := parts.ExclusivePostgres(t, embedded.PostgresConfig{Version: "17", Params: map[string]string{
 		"max_prepared_transactions": "5", "max_wal_size": "1GB", "min_wal_size": "32MB",
 	}})

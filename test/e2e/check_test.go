@@ -125,6 +125,7 @@ func (s *shop) healTopic(t *testing.T, f check.Finding) {
 }
 
 func TestCheck_FindsWhatIsWrongWithATopicAndSaysHowToMendIt(t *testing.T) {
+	t.Parallel()
 	kafka := cluster{parts.RealKafka(t)}
 	s := ownServer(t, embedded.PostgresConfig{})
 	s.cluster = kafka
@@ -196,6 +197,7 @@ func TestCheck_RunsBesideTheRelay(t *testing.T) {
 
 // What the relay's monitor knows is said in its words.
 func TestCheck_TellsTheConditionsOfTheRelayThatAnswers(t *testing.T) {
+	t.Parallel()
 	s := newShop(t, parts.AnyVersion, checkedSQL, "health.held_warning = \"1s\"\n[monitor]\ninterval = \"1s\"\n")
 	port, err := child.FreePort()
 	require.NoError(t, err)
@@ -264,6 +266,7 @@ func TestCheck_PrintsWhereToRead(t *testing.T) {
 }
 
 func TestCheck_WarnsBeforeTheSlotIsLost(t *testing.T) {
+	t.Parallel()
 	for _, version := range []string{"14", "18"} {
 		t.Run(version, func(t *testing.T) {
 			s := ownServer(t, embedded.PostgresConfig{Version: version, Params: map[string]string{

@@ -11,6 +11,5 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	parts.AtOnce(4)
 	parts.Main(m)
 }

@@ -20,7 +20,6 @@ func TestMain(m *testing.M) {
 	if *long {
 		parts.AtEnd(func() error { return writeReport(recorder.outcomes) })
 	}
-	parts.AtOnce(6)
 	parts.Main(m)
 }
 

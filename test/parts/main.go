@@ -32,10 +32,11 @@ type source[T any] struct {
 	err  error
 }
 
-// Main runs the tests of a package, ends the shared servers, looks for leaked goroutines with the
-// given options, lists what was missing, and exits. Call it from TestMain.
+// Main runs the tests of a package, six parallel ones at once, ends the shared servers, looks for
+// leaked goroutines with the given options, lists what was missing, and exits. Call it from TestMain.
 func Main(m *testing.M, leakOptions ...goleak.Option) {
 	recordStatements()
+	runAtOnce()
 	status := m.Run()
 	if status == 0 {
 		status = compareStatements()
@@ -66,17 +67,20 @@ func Main(m *testing.M, leakOptions ...goleak.Option) {
 	os.Exit(status)
 }
 
-// AtOnce runs n parallel tests at once, also where there are fewer cores: for packages whose tests
-// wait more than they compute. A larger number on the command line stays. Call it before Main.
-func AtOnce(n int) {
+// atOnce is how many parallel tests of a package run at once, also where there are fewer cores: they
+// wait for servers more than they compute.
+const atOnce = 6
+
+// runAtOnce sets atOnce, unless the command line has -parallel.
+func runAtOnce() {
 	if !flag.Parsed() {
 		flag.Parse()
 	}
 	f := flag.Lookup("test.parallel")
-	if f.Value.String() != f.DefValue || runtime.GOMAXPROCS(0) >= n {
+	if f.Value.String() != f.DefValue || runtime.GOMAXPROCS(0) >= atOnce {
 		return
 	}
-	if err := f.Value.Set(strconv.Itoa(n)); err != nil {
+	if err := f.Value.Set(strconv.Itoa(atOnce)); err != nil {
 		panic(err)
 	}
 }

@@ -11,7 +11,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	parts.AtOnce(4)
 	parts.Main(m, goleak.IgnoreAnyFunction(sleepingBreaker), goleak.IgnoreAnyFunction(meters))
 }
 

@@ -154,6 +154,7 @@ func TestReader_AsksAgainForOffsetsWhileLeadersMove(t *testing.T) {
 // A broker that answers at once and brings nothing of what it says that there is, is asked now and
 // then, and given up after a while.
 func TestReader_DoesNotSpinOnAnswersThatBringNothing(t *testing.T) {
+	t.Parallel()
 	const patient = 2 * time.Second
 	for name, answer := range map[string]func(*kmsg.FetchResponseTopicPartition){
 		"nothing": func(p *kmsg.FetchResponseTopicPartition) {

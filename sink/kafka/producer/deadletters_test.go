@@ -186,6 +186,7 @@ func idly(t *testing.T, fake *embedded.Kafka,
 
 // Whoever reads a topic asks such a broker now and then, and gives it up after a while.
 func TestTurns_ReadsDoNotSpinOnAnswersThatBringNothing(t *testing.T) {
+	t.Parallel()
 	const patient = 2 * time.Second
 	readers := map[string]func(t *testing.T, cfg kafka.Config, topic string) error{
 		"dead letters": func(t *testing.T, cfg kafka.Config, topic string) error {

@@ -38,6 +38,7 @@ func addPartitions(t *testing.T, c *kfake.Cluster, topic string, count int32) {
 // What Kafka calls retriable is retried in place: no failure is seen, nothing is repeated, nothing
 // overtakes.
 func TestSink_HealsInPlace(t *testing.T) {
+	t.Parallel()
 	for _, fault := range []*kerr.Error{
 		kerr.NotLeaderForPartition, kerr.LeaderNotAvailable, kerr.NotEnoughReplicas,
 		kerr.NotEnoughReplicasAfterAppend,

@@ -113,6 +113,7 @@ func TestInspect_CountsReplicasInSync(t *testing.T) {
 }
 
 func TestInspect_AsksARealAuthoriser(t *testing.T) {
+	t.Parallel()
 	b := parts.ExclusiveKafka(t, parts.KafkaConfig{Protocol: "SASL_PLAINTEXT",
 		Properties: map[string]string{
 			"sasl.enabled.mechanisms":                     "PLAIN",

@@ -17,7 +17,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	parts.AtOnce(4)
 	parts.Main(m)
 }
 

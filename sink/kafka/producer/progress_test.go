@@ -54,6 +54,7 @@ func TestProgress_KeepsTheNewestRecordOfEachKey(t *testing.T) {
 }
 
 func TestProgress_ReadsWhatWasPublishedBehindAnOffset(t *testing.T) {
+	t.Parallel()
 	b := parts.RealKafka(t)
 	for _, compression := range []string{"none", "gzip", "snappy", "lz4", "zstd"} {
 		t.Run(compression, func(t *testing.T) {

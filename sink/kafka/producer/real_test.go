@@ -24,6 +24,7 @@ func real(b *parts.Broker) kafka.Config {
 
 // One broker for all of these: each has its own topics, and leaves the broker running.
 func TestKafka_OnARealBroker(t *testing.T) {
+	t.Parallel()
 	b := parts.ExclusiveKafka(t, parts.KafkaConfig{})
 
 	t.Run("FulfilsTheContract", func(t *testing.T) {
@@ -148,6 +149,7 @@ func requireOutlasts(t *testing.T, b *parts.Broker, away func(*Sink) (back func(
 }
 
 func TestOpen_AuthenticatesAtARealBroker(t *testing.T) {
+	t.Parallel()
 	b := parts.ExclusiveKafka(t, parts.KafkaConfig{Protocol: "SASL_PLAINTEXT",
 		Properties: map[string]string{
 			"sasl.enabled.mechanisms":                     "PLAIN",

@@ -32,6 +32,7 @@ func half(n int) []byte {
 // What the broker takes because it is compressed goes through, and nothing is refused because of
 // what stands beside it.
 func TestSink_LimitsWhatIsSent(t *testing.T) {
+	t.Parallel()
 	b := parts.ExclusiveKafka(t, parts.KafkaConfig{}) // which takes batches of 1,048,588 bytes
 	for _, compression := range []string{"gzip", "snappy", "lz4", "zstd"} {
 		t.Run(compression, func(t *testing.T) {

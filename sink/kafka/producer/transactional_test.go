@@ -140,6 +140,7 @@ func TestTransactional_FulfilsTheContract(t *testing.T) {
 }
 
 func TestTransactional_OnARealBroker(t *testing.T) {
+	t.Parallel()
 	b := parts.ExclusiveKafka(t, parts.KafkaConfig{})
 	t.Run("FulfilsTheContract", func(t *testing.T) {
 		sinktest.Run(t, func(t *testing.T) sinktest.Subject {
