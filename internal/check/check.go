@@ -56,8 +56,7 @@ func (c checker) run(ctx context.Context) []Finding {
 	}
 	server, done := context.WithTimeout(ctx, Timeout-kafkaTimeout)
 	findings = append(findings, Server(server, Preflight{
-		Postgres: cfg.Postgres, Need: cfg.Requirements(),
-		Messages: len(cfg.Replication.Messages) > 0,
+		Postgres: cfg.Postgres, Need: cfg.Requirements(), Messages: len(cfg.Replication.Messages) > 0,
 		Snapshot: cfg.Snapshot.On(), VolumeSize: cfg.Monitor.VolumeSize, Beside: c.beside,
 		Observe: func(ctx context.Context, conn *pgx.Conn) ([]Finding, error) {
 			o, err := monitor.Observe(ctx, conn, cfg.Slot.Name, cfg.Monitor)
@@ -80,9 +79,9 @@ func Loaded(l *config.Loaded) []Finding {
 	if from == "" {
 		from = "no file: defaults, environment and flags"
 	}
-	findings := []Finding{okFinding("configuration", "", from)}
+	findings := []Finding{found("configuration", "", from)}
 	for _, w := range l.Warnings {
-		findings = append(findings, warningFinding("configuration", "", w,
+		findings = append(findings, found("configuration", "", w).warn(
 			"a configuration that says what is meant", "postrider config print"))
 	}
 	return completed(findings)
@@ -98,8 +97,7 @@ func Invalid(err error) []Finding {
 	}
 	findings := make([]Finding, len(errs))
 	for i, err := range errs {
-		findings[i] = configFinding("configuration", "", err.Error(),
-			"a configuration that can be used", "")
+		findings[i] = found("configuration", "", err).fail("a configuration that can be used", "")
 	}
 	findings[len(errs)-1].Fix = exit.FixConfiguration
 	return completed(findings)

@@ -24,7 +24,7 @@ func checkTable(
 ) []Finding {
 	rel, err := t.Relation(ctx, conn)
 	if err != nil {
-		return []Finding{ErrorFinding("columns", t.Name, err)}
+		return []Finding{errorFinding("columns", t.Name, err)}
 	}
 	r, err := router.New(cfg.Router, cfg.Format, router.Options{
 		Tables: cfg.Replication.Tables, MessagePrefixes: cfg.Replication.Messages,
@@ -37,29 +37,27 @@ func checkTable(
 		err = r.Check(rel)
 	}
 	if err != nil {
-		f := configFinding("columns", t.Name, err.Error(),
-			"the columns that the router is to use, of types that it can",
-			"postrider config validate")
-		var shape *router.ShapeError
-		if errors.As(err, &shape) {
+		f := found("columns", t.Name, err).fail("the columns that the router is to use, of types that "+
+			"it can", "postrider config validate")
+		if shape := new(router.ShapeError); errors.As(err, &shape) {
 			f.Observed = strings.TrimPrefix(err.Error(), t.Name+" cannot be routed: ")
 			f.Fix = shape.Hint
 		}
 		return []Finding{f}
 	}
-	findings := []Finding{okFinding("columns", t.Name, "fit the router")}
-	findings = append(findings, checkNullable(ctx, conn, cfg, t, rel)...)
+	fs := findings{found("columns", t.Name, "fit the router")}
+	fs.add(checkNullable(ctx, conn, cfg, t, rel)...)
 	if cfg.Snapshot.On() {
-		findings = append(findings, checkSnapshot(ctx, conn, cfg, t))
+		fs.add(checkSnapshot(ctx, conn, cfg, t))
 	}
-	return append(findings, seen.table(ctx, conn, r, t, rel)...)
+	fs.add(seen.table(ctx, conn, r, t, rel)...)
+	return fs
 }
 
 // checkNullable finds columns of topic and key that may be NULL: a row without one halts the
 // relay.
 func checkNullable(
-	ctx context.Context, conn *pgx.Conn, cfg config.Config, t slot.Table,
-	rel *replication.Relation,
+	ctx context.Context, conn *pgx.Conn, cfg config.Config, t slot.Table, rel *replication.Relation,
 ) []Finding {
 	rule, ok := cfg.Rule(t.Name)
 	if !ok {
@@ -68,9 +66,8 @@ func checkNullable(
 	// first is the first name that is a column of the table, "" if none is.
 	first := func(names ...string) string {
 		for _, name := range names {
-			if name != "" && slices.ContainsFunc(rel.Columns, func(c replication.Column) bool {
-				return c.Name == name
-			}) {
+			isName := func(c replication.Column) bool { return c.Name == name }
+			if slices.ContainsFunc(rel.Columns, isName) {
 				return name
 			}
 		}
@@ -88,29 +85,23 @@ func checkNullable(
 		nullable, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	}
 	if err != nil {
-		return []Finding{ErrorFinding("columns_nullable", t.Name, postgres.Error(err))}
+		return []Finding{errorFinding("columns_nullable", t.Name, postgres.Error(err))}
 	}
 	if len(nullable) == 0 {
 		return nil
 	}
 	set, null := make([]string, len(nullable)), make([]string, len(nullable))
 	for i, name := range nullable {
-		column := pgx.Identifier{name}.Sanitize()
+		column := postgres.QuoteName(name)
 		set[i], null[i] = "ALTER COLUMN "+column+" SET NOT NULL", column+" IS NULL"
 	}
-	table := quotedTable(t.Name)
-	return []Finding{warningFinding("columns_nullable", t.Name,
-		strings.Join(nullable, ", ")+" may be NULL",
+	table := slot.QuoteTable(t.Name)
+	f := found("columns_nullable", t.Name, strings.Join(nullable, ", ")+" may be NULL")
+	return []Finding{f.warn(
 		"NOT NULL: a row without its topic or its key cannot be published, and halts the relay",
 		"SELECT * FROM "+table+" WHERE "+strings.Join(null, " OR ")+
 			"; -- rows that have to be corrected or deleted first\n"+
 			"ALTER TABLE "+table+" "+strings.Join(set, ", ")+";")}
-}
-
-// quotedTable is schema.name as SQL.
-func quotedTable(table string) string {
-	schema, name := slot.SplitTable(table)
-	return pgx.Identifier{schema, name}.Sanitize()
 }
 
 // checkSnapshot finds out whether the rows of a table can be published, and in which order.
@@ -119,13 +110,13 @@ func checkSnapshot(
 ) Finding {
 	c, err := backfill.NewTableReader(ctx, conn, t, cfg.Replication.Tables, cfg.KeyColumns(t.Name))
 	if err != nil {
-		return ErrorFinding("snapshot", t.Name, err)
+		return errorFinding("snapshot", t.Name, err)
 	}
-	observed := "rows already in the table are published in the order of " + c.Order.String()
+	f := found("snapshot", t.Name,
+		"rows already in the table are published in the order of "+c.Order.String())
 	if c.Order.Random {
-		return warningFinding("snapshot", t.Name, observed,
-			"an order that keeps the rows of a key in the order of their inserts",
+		return f.warn("an order that keeps the rows of a key in the order of their inserts",
 			"if ids are random: set snapshot.order_by to a column with the time of the insert")
 	}
-	return okFinding("snapshot", t.Name, observed)
+	return f
 }

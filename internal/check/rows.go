@@ -61,18 +61,18 @@ func (s *samples) table(
 		return nil // no finding: the relay needs no SELECT
 	}
 	read, err := s.read(ctx, conn, r, t, rel)
+	f := found("rows", t.Name, fmt.Sprintf("the newest %d can be routed", read))
 	var row *router.RowError
 	switch {
 	case errors.As(err, &row):
-		return []Finding{warningFinding("rows", t.Name, err.Error(),
-			"rows that can be routed: the first that cannot be halts the relay", row.Hint)}
+		f.Observed = err.Error()
+		f = f.warn("rows that can be routed: the first that cannot be halts the relay", row.Hint)
 	case err != nil:
-		return []Finding{infoFinding("rows", t.Name, "not looked at: "+err.Error(),
-			"nothing: the relay reads no rows of the table", "check again, or name a topic:\n"+
-				"postrider check --topic TOPIC   # one to which route.topic.replacement leads")}
+		f.Observed = "not looked at: " + err.Error()
+		f = f.info("nothing: the relay reads no rows of the table",
+			"check again, or name a topic:\n"+checkTopic)
 	}
-	return []Finding{okFinding("rows", t.Name,
-		fmt.Sprintf("the newest %d can be routed", read))}
+	return []Finding{f}
 }
 
 // read reads in text format, as the stream brings the rows, by a cursor: their size is not known.
@@ -89,8 +89,8 @@ func (s *samples) read(
 	}
 	defer postgres.AllowRows(conn)()
 	defer func() { _ = tx.Rollback(ctx) }()
-	if _, err := tx.Exec(ctx,
-		"DECLARE sample NO SCROLL CURSOR FOR SELECT "+ColumnList(rel)+" FROM "+from); err != nil {
+	_, err = tx.Exec(ctx, "DECLARE sample NO SCROLL CURSOR FOR SELECT "+ColumnList(rel)+" FROM "+from)
+	if err != nil {
 		return 0, postgres.Error(err)
 	}
 	// One row, then as many as the mean size lets expect.
@@ -100,10 +100,9 @@ func (s *samples) read(
 		if err != nil {
 			return rows, postgres.Error(err)
 		}
-		events, err := pgx.CollectRows(fetched,
-			func(row pgx.CollectableRow) (replication.Event, error) {
-				return TextRow(row, rel), nil
-			})
+		events, err := pgx.CollectRows(fetched, func(row pgx.CollectableRow) (replication.Event, error) {
+			return TextRow(row, rel), nil
+		})
 		if err != nil {
 			return rows, postgres.Error(err)
 		}
@@ -142,7 +141,7 @@ func TextRow(row pgx.CollectableRow, rel *replication.Relation) replication.Even
 func ColumnList(rel *replication.Relation) string {
 	names := make([]string, len(rel.Columns))
 	for i, c := range rel.Columns {
-		names[i] = pgx.Identifier{c.Name}.Sanitize()
+		names[i] = postgres.QuoteName(c.Name)
 	}
 	return strings.Join(names, ", ")
 }
@@ -160,7 +159,7 @@ func newest(ctx context.Context, conn *pgx.Conn, t slot.Table) (from string, err
 		ORDER BY c.oid DESC LIMIT 1`, t.OID).Scan(&name, &pages)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return quotedTable(t.Name), nil
+		return slot.QuoteTable(t.Name), nil
 	case err != nil:
 		return "", postgres.Error(err)
 	case pages <= samplePages:
@@ -172,7 +171,7 @@ func newest(ctx context.Context, conn *pgx.Conn, t slot.Table) (from string, err
 		return "", postgres.Error(err)
 	}
 	if !some {
-		return name, nil
+		from = name
 	}
 	return from, nil
 }
