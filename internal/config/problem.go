@@ -71,3 +71,95 @@ func (ps Problems) or() error {
 	}
 	return ps
 }
+
+// split undoes errors.Join. It does not split other errors that wrap several.
+func split(err error) []error {
+	if err == nil {
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
+	}
+	var parts []error
+	var texts []string
+	for _, e := range joined.Unwrap() {
+		parts = append(parts, split(e)...)
+		texts = append(texts, e.Error())
+	}
+	if strings.Join(texts, "\n") != err.Error() {
+		return []error{err}
+	}
+	return parts
+}
+
+// locate finds the key that an error of a section is about, and its origin: the key whose name
+// comes first in the text, in full or without its section; of two at the same place the longer
+// one.
+func (l *Loaded) locate(keys []key, section string, err error) Problem {
+	if unnumbered(section) != section { // a rule set's errors do not have its number
+		err = &numberedError{err, section}
+	}
+	p := Problem{Key: section, Err: err}
+	text := err.Error()
+	first, longest := len(text), 0
+	for _, k := range keys {
+		i := mention(text, k.name)
+		if i < 0 && topSection(k.name) != section {
+			continue
+		}
+		below := strings.TrimPrefix(k.name, section+".") // "kafka.brokers"
+		if j := mention(text, below); i < 0 && (j == 0 || j > 0 && strings.ContainsAny(below, "._")) {
+			i = j // not for a single word within a sentence, which may be just a word
+		}
+		if i >= 0 && (i < first || i == first && len(below) > longest) {
+			p.Key, p.Origin, first, longest = k.name, l.Origin(k.name), i, len(below)
+		}
+	}
+	return p
+}
+
+// numberedError adds the number of the section to the text of an error.
+type numberedError struct {
+	err     error
+	section string // "router[2]"
+}
+
+func (e *numberedError) Error() string { return numbered(e.err.Error(), e.section) }
+
+func (e *numberedError) Unwrap() error { return e.err }
+
+// numbered adds the number of the section to the names of keys in a text.
+func numbered(text, section string) string {
+	return strings.ReplaceAll(text, unnumbered(section)+".", section+".")
+}
+
+// mention is the index of name as a whole name in text; -1: it is not there.
+func mention(text, name string) int {
+	for from := 0; ; {
+		i := strings.Index(text[from:], name)
+		if i < 0 {
+			return -1
+		}
+		i += from
+		end := i + len(name)
+		startsHere := i == 0 || !partOfName(text[i-1])
+		// A full stop ends a sentence, unless another part of a name follows.
+		endsHere := end == len(text) || !partOfName(text[end]) ||
+			text[end] == '.' && (end+1 == len(text) || !partOfName(text[end+1]))
+		if startsHere && endsHere {
+			return i
+		}
+		from = end
+	}
+}
+
+func partOfName(c byte) bool {
+	return c == '_' || c == '.' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' &&
+		c <= '9'
+}
+
+func topSection(name string) string {
+	section, _, _ := strings.Cut(name, ".")
+	return section
+}
