@@ -69,6 +69,8 @@ func kindOf(t reflect.Type, options string) (kind, bool) {
 	return 0, false
 }
 
+func (k key) boolean() bool { return k.kind == boolean || k.kind == optionalBoolean }
+
 // setText sets a key to the text of an environment variable or a flag. Commas separate the items
 // of a list. No error repeats a secret.
 func (k key) setText(s string) error {
@@ -105,70 +107,46 @@ func (k key) setText(s string) error {
 
 // setValue sets a key to a value as the TOML library decodes it.
 func (k key) setValue(v any) error {
-	if s, ok := v.(string); ok {
-		switch k.kind {
-		case text:
-			k.field.SetString(s)
-			return nil
-		case secretText:
-			k.field.Set(reflect.ValueOf(secret.Of(s)))
-			return nil
-		case secretFile:
-			k.field.Set(reflect.ValueOf(secret.File(s)))
-			return nil
-		case duration:
-			d, err := time.ParseDuration(s)
-			if err != nil {
-				return fmt.Errorf("expected %s, got %q", k.kind.expected(), s)
-			}
-			k.field.SetInt(int64(d))
-			return nil
-		case size:
-			n, err := ParseSize(s)
-			if err != nil {
-				return err
-			}
-			v = n
-		case boolean, optionalBoolean:
-			// Lines pasted from a connector's configuration quote everything.
-			if k.ofRouter() && (s == "true" || s == "false") {
-				v = s == "true"
-			}
+	var err error
+	switch s, isText := v.(string); {
+	case k.kind == list:
+		if items, ok := v.([]any); ok {
+			return k.setList(items)
 		}
+	case k.kind == duration && isText:
+		if v, err = time.ParseDuration(s); err != nil {
+			return fmt.Errorf("expected %s, got %q", k.kind.expected(), s)
+		}
+	case k.kind == duration:
+		return k.wrongType(v)
+	case k.kind == size && isText:
+		if v, err = ParseSize(s); err != nil {
+			return err
+		}
+	case k.kind == secretText && isText:
+		v = secret.Of(s)
+	case k.kind == secretFile && isText:
+		v = secret.File(s)
+	case k.ofRouter() && k.boolean() && (s == "true" || s == "false"):
+		v = s == "true" // lines pasted from a connector's configuration quote everything
 	}
-	switch v := v.(type) {
-	case bool:
-		switch k.kind {
-		case boolean:
-			k.field.SetBool(v)
-			return nil
-		case optionalBoolean:
-			k.field.Set(reflect.ValueOf(&v))
-			return nil
-		}
-	case int64:
-		switch k.kind {
-		case integer, size:
-			if k.field.OverflowInt(v) {
-				return fmt.Errorf("%d is out of range", v)
-			}
-			k.field.SetInt(v)
-			return nil
-		case float:
-			k.field.SetFloat(float64(v))
-			return nil
-		}
-	case float64:
-		if k.kind == float {
-			k.field.SetFloat(v)
-			return nil
-		}
-	case []any:
-		if k.kind == list {
-			return k.setList(v)
-		}
+	if n, ok := v.(int64); ok && k.kind == float {
+		v = float64(n)
 	}
-	return k.wrongType(v)
+	if b, ok := v.(bool); ok && k.kind == optionalBoolean {
+		v = &b
+	}
+	value, to := reflect.ValueOf(v), k.field.Type()
+	switch {
+	case value.CanInt() && k.field.CanInt():
+		if k.field.OverflowInt(value.Int()) {
+			return fmt.Errorf("%d is out of range", v)
+		}
+	case value.Kind() != to.Kind() || !value.CanConvert(to):
+		return k.wrongType(v)
+	}
+	k.field.Set(value.Convert(to))
+	return nil
 }
 
 func (k key) setList(items []any) error {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -134,29 +135,14 @@ func numbered(text, section string) string {
 	return strings.ReplaceAll(text, unnumbered(section)+".", section+".")
 }
 
-// mention is the index of name as a whole name in text; -1: it is not there.
+// mention is the index of name as a whole name in text; -1: it is not there. A full stop behind it
+// ends a sentence, unless another part of a name follows.
 func mention(text, name string) int {
-	for from := 0; ; {
-		i := strings.Index(text[from:], name)
-		if i < 0 {
-			return -1
-		}
-		i += from
-		end := i + len(name)
-		startsHere := i == 0 || !partOfName(text[i-1])
-		// A full stop ends a sentence, unless another part of a name follows.
-		endsHere := end == len(text) || !partOfName(text[end]) ||
-			text[end] == '.' && (end+1 == len(text) || !partOfName(text[end+1]))
-		if startsHere && endsHere {
-			return i
-		}
-		from = end
+	whole := regexp.MustCompile(`(?:^|[^\w.])(` + regexp.QuoteMeta(name) + `)\.?(?:$|[^\w.])`)
+	if m := whole.FindStringSubmatchIndex(text); m != nil {
+		return m[2]
 	}
-}
-
-func partOfName(c byte) bool {
-	return c == '_' || c == '.' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' &&
-		c <= '9'
+	return -1
 }
 
 func topSection(name string) string {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"os"
 	"runtime"
 	"sync"
@@ -9,11 +10,14 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/postrider/postrider/internal/build"
+	"github.com/postrider/postrider/internal/check"
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/history"
 	"github.com/postrider/postrider/internal/httpserver"
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/internal/status"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/sink/kafka"
 	"github.com/postrider/postrider/slot/monitor"
 )
 
@@ -39,9 +43,7 @@ type moment struct {
 	server, received, acked, confirmed, restarted pglogrepl.LSN
 }
 
-// observed keeps the positions of an observation.
-func (p *page) observed(o monitor.Observation) { p.take(o, p.d.Relay.State()) }
-
+// take keeps the positions of an observation.
 func (p *page) take(o monitor.Observation, st relay.State) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -57,41 +59,35 @@ func (p *page) take(o monitor.Observation, st relay.State) {
 
 type topicRate struct{ messages, bytes float64 } // per second
 
-func newPage(d *Daemon) *page {
-	p := &page{d: d}
-	p.check.run = d.findings
-	return p
-}
-
 func (p *page) parts() []httpserver.Part {
 	return []httpserver.Part{
 		{Name: "verdict", Get: func() any { return p.d.Verdict() }},
-		{Name: "pipeline", Get: func() any { return p.pipeline() }},
+		{Name: "pipeline", Get: p.pipeline},
 		{Name: "slot", Get: func() any { return p.d.Observation() }},
-		{Name: "history", Get: func() any { return p.pastHour() }},
-		{Name: "topics", Get: func() any { return p.topics() }},
+		{Name: "history", Get: p.pastHour},
+		{Name: "topics", Get: p.topics},
 		{Name: "events", Get: func() any { return status.Events{Events: p.d.Relay.Recent()} }},
-		{Name: "errors", Get: func() any { return p.errors() }},
+		{Name: "errors", Get: p.errors},
 		{Name: "check", Get: func() any { return p.check.get(time.Now()) }},
-		{Name: "config", Get: func() any { return p.config() }},
-		{Name: "build", Get: func() any { return p.build() }},
+		{Name: "config", Get: p.config},
+		{Name: "build", Get: p.build},
 	}
 }
 
 // sample is called each history.Interval.
 func (p *page) sample(now time.Time) {
 	st, o := p.d.Relay.State(), p.d.Observation()
-	topics := p.d.metrics.Topics()
 	published := 0.0
 	rates, before := map[string]topicRate{}, map[string]metrics.TopicReading{}
 	p.mu.Lock()
 	seconds := now.Sub(p.at).Seconds()
-	for _, t := range topics {
+	for _, t := range p.d.metrics.Topics() {
 		published += t.Published
 		before[t.Topic] = t
 		if was := p.before[t.Topic]; !p.at.IsZero() && seconds > 0 {
-			rates[t.Topic] = topicRate{(t.Published - was.Published) / seconds,
-				(t.Bytes - was.Bytes) / seconds}
+			rates[t.Topic] = topicRate{
+				(t.Published - was.Published) / seconds, (t.Bytes - was.Bytes) / seconds,
+			}
 		}
 	}
 	p.before, p.rates, p.at = before, rates, now
@@ -105,7 +101,7 @@ func (p *page) sample(now time.Time) {
 	p.history.Add(reading)
 }
 
-func (p *page) pipeline() status.Pipeline {
+func (p *page) pipeline() any {
 	st, o := p.d.Relay.State(), p.d.Observation()
 	rates := status.Rates{WAL: o.Rates.WAL5m, Drain: o.Rates.Drain5m}
 	p.mu.Lock()
@@ -125,8 +121,7 @@ func (p *page) pipeline() status.Pipeline {
 			Confirmed: between(m.acked, m.confirmed), Restart: between(m.confirmed, m.restarted),
 		},
 		Rates: rates, Published: st.Published, InFlight: st.InFlight, InFlightBytes: st.InFlightBytes,
-		OldestUnacked: st.OldestUnacked,
-		Snapshot:      st.Snapshot,
+		OldestUnacked: st.OldestUnacked, Snapshot: st.Snapshot,
 	}
 }
 
@@ -142,11 +137,11 @@ func between(ahead, behind pglogrepl.LSN) *int64 {
 	return new(int64(ahead - behind))
 }
 
-func (p *page) pastHour() status.History {
+func (p *page) pastHour() any {
 	return status.History{Interval: history.Interval.Seconds(), Samples: p.history.Samples()}
 }
 
-func (p *page) topics() status.Topics {
+func (p *page) topics() any {
 	readings, refused, seen := p.d.metrics.Topics(), p.d.Relay.Refused(), p.check.topics()
 	rows := make([]status.Topic, 0, len(readings))
 	p.mu.Lock()
@@ -173,26 +168,108 @@ func (p *page) topics() status.Topics {
 	return status.Topics{Topics: rows}
 }
 
-func (p *page) errors() status.Errors {
-	failures := p.d.Relay.Failures()
-	rows := make([]status.Error, len(failures))
-	for i, f := range failures {
-		rows[i] = status.Error{Failure: f,
-			Runbook: "docs/RUNBOOKS.md#when-a-session-ends-or-the-relay-halts"}
+func (p *page) errors() any {
+	rows := []status.Error{}
+	for _, f := range p.d.Relay.Failures() {
+		rows = append(rows, status.Error{
+			Failure: f, Runbook: "docs/RUNBOOKS.md#when-a-session-ends-or-the-relay-halts",
+		})
 	}
 	return status.Errors{Errors: rows}
 }
 
-func (p *page) config() status.Config {
-	l := p.d.live.config()
+func (p *page) config() any {
+	l := p.d.loaded.Load()
 	return status.Config{File: l.Path, Values: l.Values()}
 }
 
-func (p *page) build() status.Build {
+func (p *page) build() any {
 	b := build.Current()
 	return status.Build{
-		Version: b.Version, Commit: b.Revision, Modified: b.Modified, GoVersion: b.Go, OS: runtime.GOOS,
-		Arch: runtime.GOARCH,
-		PID:  os.Getpid(), StartedAt: p.d.started, ServerVersion: p.d.Observation().Server.Version,
+		Version: b.Version, Commit: b.Revision, Modified: b.Modified, GoVersion: b.Go,
+		OS: runtime.GOOS, Arch: runtime.GOARCH, PID: os.Getpid(), StartedAt: p.d.started,
+		ServerVersion: p.d.Observation().Server.Version,
 	}
+}
+
+// checkPause is the time between two checks for the page. They run only while a page is open.
+const checkPause = time.Minute
+
+// pageCheck keeps the result of the last check, and starts another in the background when it is
+// requested and the last one is old.
+type pageCheck struct {
+	run func(ctx context.Context) ([]check.Finding, []kafka.TopicReport)
+
+	mu      sync.Mutex
+	ctx     context.Context // nil: the process does not relay yet, or not any more
+	running bool
+	at      time.Time // when the last one ended
+	found   []check.Finding
+	reports map[string]checkedTopic
+	pending sync.WaitGroup
+}
+
+type checkedTopic struct {
+	partitions, replicas int
+	warnings             []string
+}
+
+// start allows checks until end is called, which waits for the running one.
+func (c *pageCheck) start(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	c.mu.Lock()
+	c.ctx = ctx
+	c.mu.Unlock()
+	return func() {
+		cancel()
+		c.mu.Lock()
+		c.ctx = nil
+		c.mu.Unlock()
+		c.pending.Wait()
+	}
+}
+
+// get returns the last result. It does not wait for the check that it starts.
+func (c *pageCheck) get(now time.Time) check.Report {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctx != nil && !c.running && now.Sub(c.at) >= checkPause {
+		c.running = true
+		ctx := c.ctx
+		c.pending.Go(func() { c.once(ctx) })
+	}
+	return check.Report{
+		Running: c.running, At: c.at, OK: !c.at.IsZero() && check.Code(c.found) == exit.OK,
+		Findings: append([]check.Finding{}, c.found...),
+	}
+}
+
+func (c *pageCheck) once(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, check.Timeout)
+	defer cancel()
+	found, topics := c.run(ctx)
+	reports := map[string]checkedTopic{}
+	for _, t := range topics {
+		if t.Err == nil {
+			reports[t.Name] = checkedTopic{partitions: t.Partitions, replicas: t.ReplicationFactor}
+		}
+	}
+	for _, f := range found {
+		harm := f.Severity == check.SeverityWarning || f.Severity == check.SeverityError
+		if check.AboutTopic(f.Code) && harm {
+			r := reports[f.Subject]
+			r.warnings = append(r.warnings, f.Observed)
+			reports[f.Subject] = r
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running, c.at, c.found, c.reports = false, time.Now(), found, reports
+}
+
+// topics is what the last check saw of them, by name.
+func (c *pageCheck) topics() map[string]checkedTopic {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reports // replaced as a whole, never written
 }
