@@ -63,7 +63,7 @@ func (c checker) run(ctx context.Context) []Finding {
 			return ours.observed(o), err
 		},
 		Table: func(ctx context.Context, conn *pgx.Conn, t slot.Table) []Finding {
-			return checkTable(ctx, conn, cfg, t, seen)
+			return tableCheck{conn: conn, cfg: cfg, table: t, seen: seen}.run(ctx)
 		},
 	})...)
 	done()

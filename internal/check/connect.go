@@ -146,14 +146,10 @@ func (c *serverCheck) role(ctx context.Context) error {
 
 // senders counts walsenders: the stream takes one, and so does each standby and each base backup.
 func (c *serverCheck) senders(ctx context.Context) error {
-	var used, limit int
-	err := c.row(ctx, "count walsenders", `
-		SELECT (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_replication),
-		  pg_catalog.current_setting('max_wal_senders')::int`).Scan(&used, &limit)
+	f, used, limit, err := c.used(ctx, "max_wal_senders", "pg_stat_replication")
 	if err != nil {
 		return err
 	}
-	f := found("max_wal_senders", "max_wal_senders", fmt.Sprintf("%d of %d are used", used, limit))
 	if used >= limit {
 		f = f.warn("a free one: for the stream, if it does not run, and for the take-over by another "+
 			"relay",

@@ -91,7 +91,7 @@ func TestCheck_GroupsEveryCode(t *testing.T) {
 	paths, err := filepath.Glob("*.go")
 	require.NoError(t, err)
 	literal := regexp.MustCompile(`(?:\b(?:found|sinkFinding|errorFinding|connectionFinding|` +
-		`readable|listen|compacted)\(|\t\t\{|code(?:, id)? = )"([a-z]+(?:_[a-z]+)*)"`)
+		`readable|listen|compacted)\(|used\(ctx, |\t\t\{|code(?:, id)? = )"([a-z]+(?:_[a-z]+)*)"`)
 	found := map[string]bool{}
 	for _, path := range paths {
 		if strings.HasSuffix(path, "_test.go") {

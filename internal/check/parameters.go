@@ -228,7 +228,8 @@ func (k keepSizes) judge(text string) Finding {
 		return f.warn(unlimited, k.halfOfVolume())
 	case k.volume > 0 && limit+k.wal > k.volume:
 		return f.warn(fmt.Sprintf("with max_wal_size, %d MB, less than monitor.volume_size, %d MB: "+
-			"else the disk is full before the slot is invalidated", k.wal>>20, k.volume>>20), k.halfOfVolume())
+			"else the disk is full before the slot is invalidated", k.wal>>20, k.volume>>20),
+			k.halfOfVolume())
 	case limit <= k.wal:
 		return f.info(fmt.Sprintf("more than max_wal_size, %d MB: a checkpoint can come when less than "+
 			"that was written, so a short stop can lose the slot, and wal_status goes from reserved to "+

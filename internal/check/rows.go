@@ -51,17 +51,15 @@ func (s *samples) add(topic string, size int) {
 	s.largest[topic] = max(s.largest[topic], size)
 }
 
-// table routes the newest rows of a table that the login may read, and reports the first that
-// cannot be routed. r has judged rel, so that routing sends no query.
-func (s *samples) table(
-	ctx context.Context, conn *pgx.Conn, r *router.Router, t slot.Table, rel *replication.Relation,
-) []Finding {
-	whyNot, err := slot.MayRead(ctx, conn, rel.OID, s.consented)
+// rows routes the newest rows of the table, if the login may read them, and reports the first that
+// cannot be routed. r has judged c.rel, so that routing sends no query.
+func (c tableCheck) rows(ctx context.Context, r *router.Router) []Finding {
+	whyNot, err := slot.MayRead(ctx, c.conn, c.rel.OID, c.seen.consented)
 	if err != nil || whyNot != "" {
 		return nil // no finding: the relay needs no SELECT
 	}
-	read, err := s.read(ctx, conn, r, t, rel)
-	f := found("rows", t.Name, fmt.Sprintf("the newest %d can be routed", read))
+	read, err := c.read(ctx, r)
+	f := found("rows", c.table.Name, fmt.Sprintf("the newest %d can be routed", read))
 	var row *router.RowError
 	switch {
 	case errors.As(err, &row):
@@ -76,10 +74,9 @@ func (s *samples) table(
 }
 
 // read reads in text format, as the stream brings the rows, by a cursor: their size is not known.
-func (s *samples) read(
-	ctx context.Context, conn *pgx.Conn, r *router.Router, t slot.Table, rel *replication.Relation,
-) (rows int, err error) {
-	from, err := newest(ctx, conn, t)
+func (c tableCheck) read(ctx context.Context, r *router.Router) (rows int, err error) {
+	s, conn, rel := c.seen, c.conn, c.rel
+	from, err := newest(ctx, conn, c.table)
 	if err != nil {
 		return 0, err
 	}

@@ -192,3 +192,12 @@ func (c *serverCheck) judged(name string, judge func(f Finding, text string) Fin
 		return err
 	}
 }
+
+// used counts the rows of a view that a setting limits; f is the finding of that setting.
+func (c *serverCheck) used(
+	ctx context.Context, setting, view string,
+) (f Finding, used, limit int, err error) {
+	err = c.row(ctx, "count "+view, `SELECT (SELECT pg_catalog.count(*) FROM pg_catalog.`+view+
+		`), pg_catalog.current_setting('`+setting+`')::int`).Scan(&used, &limit)
+	return found(setting, setting, fmt.Sprintf("%d of %d are used", used, limit)), used, limit, err
+}

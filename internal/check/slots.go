@@ -154,7 +154,7 @@ func (c *serverCheck) holder(context.Context) error {
 
 // missingSlot judges what run would do about a slot that does not exist.
 func (c *serverCheck) missingSlot(ctx context.Context) error {
-	used, limit, err := c.countSlots(ctx)
+	_, used, limit, err := c.used(ctx, "max_replication_slots", "pg_replication_slots")
 	if err != nil {
 		return err
 	}
@@ -191,23 +191,14 @@ func (c *serverCheck) missingSlot(ctx context.Context) error {
 
 // freeSlots is for a slot that exists: some commands take another for a while.
 func (c *serverCheck) freeSlots(ctx context.Context) error {
-	used, limit, err := c.countSlots(ctx)
+	f, used, limit, err := c.used(ctx, "max_replication_slots", "pg_replication_slots")
 	if err != nil {
 		return err
 	}
-	f := found("max_replication_slots", "max_replication_slots",
-		fmt.Sprintf("%d of %d are used", used, limit))
 	if used >= limit {
 		f = f.info("a free one for postrider tail, run --dry-run and audit compare; the relay has its "+
 			"own", slot.FixSlotLimit(limit))
 	}
 	c.add(f)
 	return nil
-}
-
-func (c *serverCheck) countSlots(ctx context.Context) (used, limit int, err error) {
-	err = c.row(ctx, "count slots", `
-		SELECT pg_catalog.count(*), pg_catalog.current_setting('max_replication_slots')::int
-		FROM pg_catalog.pg_replication_slots`).Scan(&used, &limit)
-	return used, limit, err
 }

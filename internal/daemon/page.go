@@ -32,28 +32,29 @@ type page struct {
 	before map[string]metrics.TopicReading // of the last sample
 	at     time.Time                       // of the last sample
 	rates  map[string]topicRate
-	moment moment // of the last observation
-}
-
-// moment has the positions at the time of an observation. The relay knows its own positions at any
-// time; beside those of the server, which are seconds old, newer ones would show WAL that waits
-// nowhere.
-type moment struct {
-	at                                            time.Time
-	server, received, acked, confirmed, restarted pglogrepl.LSN
+	// the positions at the time of the last observation: beside those of the server, which are
+	// seconds old, newer ones of the relay would show WAL that waits nowhere
+	observed status.Pipeline
 }
 
 // take keeps the positions of an observation.
 func (p *page) take(o monitor.Observation, st relay.State) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if o.Slot.ObservedAt.Equal(p.moment.at) { // nothing new
+	s := o.Slot
+	if s.ObservedAt.Equal(p.observed.At) { // nothing new
 		return
 	}
-	p.moment = moment{
-		at: o.Slot.ObservedAt, server: max(o.Slot.CurrentWALLSN, st.ReceivedLSN),
-		received: st.ReceivedLSN, acked: st.AckedLSN,
-		confirmed: o.Slot.ConfirmedFlushLSN, restarted: o.Slot.RestartLSN,
+	server := max(s.CurrentWALLSN, st.ReceivedLSN)
+	p.observed = status.Pipeline{
+		At: s.ObservedAt, Server: status.LSN(server), Received: status.LSN(st.ReceivedLSN),
+		Acked: status.LSN(st.AckedLSN), Confirmed: status.LSN(s.ConfirmedFlushLSN),
+		Restart: status.LSN(s.RestartLSN),
+		Distances: status.Distances{
+			Received: between(server, st.ReceivedLSN), Acked: between(st.ReceivedLSN, st.AckedLSN),
+			Confirmed: between(st.AckedLSN, s.ConfirmedFlushLSN),
+			Restart:   between(s.ConfirmedFlushLSN, s.RestartLSN),
+		},
 	}
 }
 
@@ -103,26 +104,18 @@ func (p *page) sample(now time.Time) {
 
 func (p *page) pipeline() any {
 	st, o := p.d.Relay.State(), p.d.Observation()
-	rates := status.Rates{WAL: o.Rates.WAL5m, Drain: o.Rates.Drain5m}
 	p.mu.Lock()
+	defer p.mu.Unlock()
+	v := p.observed
+	v.Phase, v.Since, v.Paused, v.NextAttempt = st.Phase, st.Since, st.Paused, st.NextAttempt
+	v.Error, v.Sessions, v.Snapshot, v.Published = st.Error, st.Sessions, st.Snapshot, st.Published
+	v.InFlight, v.InFlightBytes, v.OldestUnacked = st.InFlight, st.InFlightBytes, st.OldestUnacked
+	v.Rates.WAL, v.Rates.Drain = o.Rates.WAL5m, o.Rates.Drain5m
 	for _, r := range p.rates {
-		rates.Published += r.messages
-		rates.PublishedBytes += r.bytes
+		v.Rates.Published += r.messages
+		v.Rates.PublishedBytes += r.bytes
 	}
-	m := p.moment
-	p.mu.Unlock()
-	return status.Pipeline{
-		Phase: st.Phase, Since: st.Since, Paused: st.Paused, NextAttempt: st.NextAttempt,
-		Error: st.Error, Sessions: st.Sessions,
-		At: m.at, Server: status.LSN(m.server), Received: status.LSN(m.received),
-		Acked: status.LSN(m.acked), Confirmed: status.LSN(m.confirmed), Restart: status.LSN(m.restarted),
-		Distances: status.Distances{
-			Received: between(m.server, m.received), Acked: between(m.received, m.acked),
-			Confirmed: between(m.acked, m.confirmed), Restart: between(m.confirmed, m.restarted),
-		},
-		Rates: rates, Published: st.Published, InFlight: st.InFlight, InFlightBytes: st.InFlightBytes,
-		OldestUnacked: st.OldestUnacked, Snapshot: st.Snapshot,
-	}
+	return v
 }
 
 // between is the distance in bytes, nil if one position is unknown. It is never negative: a new
