@@ -6,8 +6,7 @@
 //	finding.go    Finding, its severities and classes, and the exit code
 //	conditions.go the conditions of package health as findings
 //	process.go    this process: memory, descriptors, addresses, secrets, the alerts command
-//	columns.go    the columns of a table, and its snapshot
-//	rows.go       the newest rows of a table, routed
+//	columns.go    the columns of a table, its snapshot, and its newest rows, routed
 //	kafka.go      the cluster: brokers, TLS, producer id, ACLs, transactions
 //	topic.go      a topic of rows: existence, permission, replicas, settings
 //	owntopics.go  the topics of the relay itself

@@ -3,7 +3,7 @@ package daemon
 import (
 	"errors"
 	"os"
-	figures "runtime/metrics"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -100,22 +100,18 @@ type StateDump struct {
 
 type processFigures struct {
 	LogLevel   string `json:"log_level"`
-	Goroutines uint64 `json:"goroutines"`
+	Goroutines int    `json:"goroutines"`
 	HeapBytes  uint64 `json:"heap_bytes"`  // of objects, live or not yet collected
 	TotalBytes uint64 `json:"total_bytes"` // that the Go runtime has from the system
 	HeapGoal   uint64 `json:"heap_goal_bytes"`
-	GCCycles   uint64 `json:"gc_cycles"`
+	GCCycles   uint32 `json:"gc_cycles"`
 }
 
 func (d *Daemon) state() StateDump {
-	samples := []figures.Sample{
-		{Name: "/sched/goroutines:goroutines"}, {Name: "/memory/classes/heap/objects:bytes"},
-		{Name: "/memory/classes/total:bytes"}, {Name: "/gc/heap/goal:bytes"},
-		{Name: "/gc/cycles/total:gc-cycles"},
-	}
-	figures.Read(samples)
-	n := func(i int) uint64 { return samples[i].Value.Uint64() }
-	return StateDump{d.report(), processFigures{d.level.Get().String(), n(0), n(1), n(2), n(3), n(4)}}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return StateDump{d.report(), processFigures{d.level.Get().String(), runtime.NumGoroutine(),
+		m.HeapAlloc, m.Sys, m.NextGC, m.NumGC}}
 }
 
 // dump writes the state as one line of JSON, whatever format and level the log has.
