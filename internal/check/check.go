@@ -50,17 +50,13 @@ func (c checker) run(ctx context.Context) []Finding {
 	if !c.beside {
 		c.relay = relayAt(ctx, cfg.HTTP)
 	}
-	ours := c
-	if c.relay != nil && c.relay.Slot.Name != cfg.Slot.Name {
-		ours.relay = nil
-	}
 	server, done := context.WithTimeout(ctx, Timeout-kafkaTimeout)
 	findings = append(findings, Server(server, Preflight{
 		Postgres: cfg.Postgres, Need: cfg.Requirements(), Messages: len(cfg.Replication.Messages) > 0,
 		Snapshot: cfg.Snapshot.On(), VolumeSize: cfg.Monitor.VolumeSize, Beside: c.beside,
 		Observe: func(ctx context.Context, conn *pgx.Conn) ([]Finding, error) {
 			o, err := monitor.Observe(ctx, conn, cfg.Slot.Name, cfg.Monitor)
-			return ours.observed(o), err
+			return c.observed(o), err
 		},
 		Table: func(ctx context.Context, conn *pgx.Conn, t slot.Table) []Finding {
 			return tableCheck{conn: conn, cfg: cfg, table: t, seen: seen}.run(ctx)

@@ -78,16 +78,16 @@ func (c *checker) observed(o monitor.Observation) []Finding {
 	return fs
 }
 
-// conditions are those of the relay that answers, which has rates and its own state, else those of
+// conditions are those of the relay that answers for this slot, which has rates and its own state, else those of
 // the observation. It leaves out what check reports itself, and that no relay runs yet.
 func (c *checker) conditions(o monitor.Observation) []health.Condition {
 	without := []string{health.PublicationBroken, health.SlotLost}
 	var found []health.Condition
-	if c.relay != nil {
+	cfg := c.loaded.Config
+	if c.relay != nil && c.relay.Slot.Name == cfg.Slot.Name {
 		found = slices.Clone(c.relay.Verdict.Conditions)
 	} else {
 		without = append(without, health.NotReady)
-		cfg := c.loaded.Config
 		found = health.Judge(health.Input{Now: time.Now(), Observation: o,
 			Sink: status.SinkOf(cfg.Sink).String(), Config: cfg.Health}).Conditions
 	}

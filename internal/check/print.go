@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -13,6 +14,8 @@ import (
 var severityColours = map[Severity]string{
 	SeverityOK: "32", SeverityInfo: "36", SeverityWarning: "33", SeverityError: "31",
 }
+
+var severityAtStart = regexp.MustCompile(`(?m)^(ok|info|warning|error) `)
 
 // Write writes a table of all findings in groups, and below it those that are not ok in full: SQL
 // to copy fits in no column.
@@ -30,8 +33,11 @@ func Write(w io.Writer, findings []Finding, colour bool) error {
 		counts[SeverityInfo], counts[SeverityWarning], counts[SeverityError],
 		verdictOf(findings, counts))
 	text := b.String()
-	if colour {
-		text = colourSeverities(text)
+	if colour { // after the columns are aligned
+		text = severityAtStart.ReplaceAllStringFunc(text, func(s string) string {
+			s = strings.TrimSpace(s)
+			return "\x1b[" + severityColours[Severity(s)] + "m" + s + "\x1b[0m "
+		})
 	}
 	_, err := io.WriteString(w, text)
 	return err
@@ -102,8 +108,7 @@ func writeFinding(b *strings.Builder, f Finding) {
 // verdictOf is the last line, in the words of the status.
 func verdictOf(findings []Finding, counts map[Severity]int) string {
 	first := func(s Severity) Finding {
-		return findings[slices.IndexFunc(findings,
-			func(f Finding) bool { return f.Severity == s })]
+		return findings[slices.IndexFunc(findings, func(f Finding) bool { return f.Severity == s })]
 	}
 	switch {
 	case counts[SeverityError] > 0:
@@ -115,19 +120,6 @@ func verdictOf(findings []Finding, counts map[Severity]int) string {
 			health.Degraded, title(f))
 	}
 	return health.OK + ": nothing keeps the relay from starting"
-}
-
-// colourSeverities colours the severity at the beginning of a line, after the columns are aligned.
-func colourSeverities(text string) string {
-	lines := strings.Split(text, "\n")
-	for i, line := range lines {
-		for severity, code := range severityColours {
-			if rest, ok := strings.CutPrefix(line, string(severity)+" "); ok {
-				lines[i] = "\x1b[" + code + "m" + string(severity) + "\x1b[0m " + rest
-			}
-		}
-	}
-	return strings.Join(lines, "\n")
 }
 
 // checkGroup is a part of the output of check, and of docs/CHECK.md.
