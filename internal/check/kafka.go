@@ -77,7 +77,7 @@ func nameTopic(all config.Config) string {
 		"   # VALUE: one of the column that route.by.field names"
 }
 
-// kafkaTLS judges who can eavesdrop on the way to the brokers.
+// kafkaTLS judges whether others can eavesdrop on the way to the brokers.
 func kafkaTLS(cfg kafka.Config) Finding {
 	remote := slices.IndexFunc(cfg.Brokers, func(b string) bool {
 		host, _, err := net.SplitHostPort(b)

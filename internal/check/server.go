@@ -13,7 +13,7 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// The major versions whose pgoutput and catalogues the relay knows.
+// The major versions whose pgoutput and catalogs the relay supports.
 const (
 	oldestServer = 14
 	newestServer = 18
@@ -35,7 +35,7 @@ type Preflight struct {
 	Messages   bool  // logical decoding messages are relayed, too
 	// rows already in the tables are published, so a slot may be made for tables that have held rows
 	Snapshot bool
-	// Beside means that a relay of ours runs in this process. While it streams no connection for
+	// Beside means that a relay runs in this process. While it streams no connection for
 	// replication is tried: it is the proof that there can be one, and a server logs those that it
 	// refuses.
 	Beside bool

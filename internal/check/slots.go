@@ -51,7 +51,7 @@ func (c *serverCheck) readSlot(ctx context.Context) error {
 		return nil
 	}
 	h := holder{PID: status.ActivePID}
-	err = c.row(ctx, fmt.Sprintf("read who has slot %q", status.Name), `
+	err = c.row(ctx, fmt.Sprintf("read which session has slot %q", status.Name), `
 		SELECT coalesce(application_name, ''), coalesce(usename::text, ''), coalesce(client_addr::text, ''), backend_start
 		FROM pg_catalog.pg_stat_activity WHERE pid = $1`, h.PID).
 		Scan(&h.Application, &h.User, &h.Address, &h.Since)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/jackc/pglogrepl"
@@ -176,13 +175,9 @@ func (r *Rerouter) condition(
 	if len(values) > 0 || l.EventID == "" {
 		return strings.Join(conditions, " AND "), values
 	}
-	cfg := r.pipeline.Config
-	column := cfg.Router[0].FieldID
-	rules, err := router.Divide(cfg.Router, cfg.Replication.Tables, cfg.Replication.Messages)
-	for _, rule := range rules {
-		if err == nil && slices.Contains(rule.Tables, d.Relation) {
-			column = rule.FieldID
-		}
+	column := r.pipeline.Config.Router[0].FieldID
+	if rule, found := r.pipeline.Config.Rule(d.Relation); found {
+		column = rule.FieldID
 	}
 	return equals(rel, column, 1), [][]byte{[]byte(l.EventID)}
 }

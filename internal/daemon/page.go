@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"maps"
 	"os"
 	"runtime"
 	"sync"
@@ -135,28 +136,25 @@ func (p *page) pastHour() any {
 }
 
 func (p *page) topics() any {
-	readings, refused, seen := p.d.metrics.Topics(), p.d.Relay.Refused(), p.check.topics()
-	rows := make([]status.Topic, 0, len(readings))
+	readings, failed, seen := p.d.metrics.Topics(), p.d.Relay.Refused(), p.check.topics()
+	unpublished := maps.Clone(failed)
+	for _, t := range readings {
+		delete(unpublished, t.Topic)
+	}
+	for name := range unpublished {
+		readings = append(readings, metrics.TopicReading{Topic: name})
+	}
+	rows := make([]status.Topic, len(readings))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	row := func(t metrics.TopicReading) {
-		r := status.Topic{
-			Topic: t.Topic, Published: t.Published, Bytes: t.Bytes, Failed: refused[t.Topic],
-			PerSecond: p.rates[t.Topic].messages, BytesPerSecond: p.rates[t.Topic].bytes,
-			Partitions: seen[t.Topic].partitions, ReplicationFactor: seen[t.Topic].replicas,
-			Warnings: seen[t.Topic].warnings,
-		}
+	for i, t := range readings {
+		r := seen[t.Topic]
+		r.Topic, r.Published, r.Bytes, r.Failed = t.Topic, t.Published, t.Bytes, failed[t.Topic]
+		r.PerSecond, r.BytesPerSecond = p.rates[t.Topic].messages, p.rates[t.Topic].bytes
 		if t.Last > 0 {
 			r.LastPublished = time.UnixMilli(int64(t.Last * 1e3)).UTC()
 		}
-		rows = append(rows, r)
-		delete(refused, t.Topic)
-	}
-	for _, t := range readings {
-		row(t)
-	}
-	for name := range refused {
-		row(metrics.TopicReading{Topic: name})
+		rows[i] = r
 	}
 	return status.Topics{Topics: rows}
 }
@@ -198,13 +196,8 @@ type pageCheck struct {
 	running bool
 	at      time.Time // when the last one ended
 	found   []check.Finding
-	reports map[string]checkedTopic
+	reports map[string]status.Topic // what the last check found of each
 	pending sync.WaitGroup
-}
-
-type checkedTopic struct {
-	partitions, replicas int
-	warnings             []string
 }
 
 // start allows checks until end is called, which waits for the running one.
@@ -241,17 +234,17 @@ func (c *pageCheck) once(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, check.Timeout)
 	defer cancel()
 	found, topics := c.run(ctx)
-	reports := map[string]checkedTopic{}
+	reports := map[string]status.Topic{}
 	for _, t := range topics {
 		if t.Err == nil {
-			reports[t.Name] = checkedTopic{partitions: t.Partitions, replicas: t.ReplicationFactor}
+			reports[t.Name] = status.Topic{Partitions: t.Partitions, ReplicationFactor: t.ReplicationFactor}
 		}
 	}
 	for _, f := range found {
 		harm := f.Severity == check.SeverityWarning || f.Severity == check.SeverityError
 		if check.AboutTopic(f.Code) && harm {
 			r := reports[f.Subject]
-			r.warnings = append(r.warnings, f.Observed)
+			r.Warnings = append(r.Warnings, f.Observed)
 			reports[f.Subject] = r
 		}
 	}
@@ -261,7 +254,7 @@ func (c *pageCheck) once(ctx context.Context) {
 }
 
 // topics is what the last check saw of them, by name.
-func (c *pageCheck) topics() map[string]checkedTopic {
+func (c *pageCheck) topics() map[string]status.Topic {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.reports // replaced as a whole, never written
