@@ -82,16 +82,16 @@ func (c *checker) observed(o monitor.Observation) []Finding {
 // the observation. It leaves out what check reports itself, and that no relay runs yet.
 func (c *checker) conditions(o monitor.Observation) []health.Condition {
 	without := []string{health.PublicationBroken, health.SlotLost}
-	var found []health.Condition
+	var all []health.Condition
 	cfg := c.loaded.Config
 	if c.relay != nil && c.relay.Slot.Name == cfg.Slot.Name {
-		found = slices.Clone(c.relay.Verdict.Conditions)
+		all = slices.Clone(c.relay.Verdict.Conditions)
 	} else {
 		without = append(without, health.NotReady)
-		found = health.Judge(health.Input{Now: time.Now(), Observation: o,
+		all = health.Judge(health.Input{Now: time.Now(), Observation: o,
 			Sink: status.SinkOf(cfg.Sink).String(), Config: cfg.Health}).Conditions
 	}
-	return slices.DeleteFunc(found, func(c health.Condition) bool {
+	return slices.DeleteFunc(all, func(c health.Condition) bool {
 		return slices.Contains(without, c.Name)
 	})
 }

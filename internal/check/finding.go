@@ -74,7 +74,7 @@ func (f Finding) fail(required, fix string) Finding {
 // findings collects what one part of check finds.
 type findings []Finding
 
-func (fs *findings) add(found ...Finding) { *fs = append(*fs, found...) }
+func (fs *findings) add(more ...Finding) { *fs = append(*fs, more...) }
 
 // connectionFinding is the finding of an error of package postgres about a connection.
 func connectionFinding(code, subject string, err error) Finding {
@@ -131,7 +131,7 @@ func about(code, subject, sentence string) string {
 		if code == subject {
 			prefix = code + " "
 		}
-		if rest, found := strings.CutPrefix(sentence, prefix); found {
+		if rest, cut := strings.CutPrefix(sentence, prefix); cut {
 			return rest
 		}
 	}

@@ -226,17 +226,16 @@ func (l *Loaded) Adopt(newer *Loaded, may func(key string) bool) (adopted *Loade
 	for _, k := range keysOf(&adopted.Config) {
 		g, found := given[k.name]
 		delete(given, k.name)
-		if found && same(k, g) {
-			adopted.origins[k.name] = newer.Origin(k.name)
-			continue
-		}
-		if !found || !may(k.name) { // not found: the number of [[router]] has changed
+		switch {
+		case found && same(k, g):
+		case !found || !may(k.name): // not found: the number of [[router]] has changed
 			left = append(left, k.name)
 			continue
+		default:
+			k.field.Set(g.field)
+			changed = append(changed, k.name)
 		}
-		k.field.Set(g.field)
 		adopted.origins[k.name] = newer.Origin(k.name)
-		changed = append(changed, k.name)
 	}
 	return adopted, changed, append(left, slices.Sorted(maps.Keys(given))...)
 }

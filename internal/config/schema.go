@@ -67,7 +67,7 @@ func Schema(example string) ([]byte, error) {
 	c := Default()
 	descriptions := Descriptions(example)
 	_, sections := readExample(example)
-	root := section("")
+	root := newSection()
 	root.Dialect = "https://json-schema.org/draft/2020-12/schema"
 	root.Title = "postrider.toml"
 	ix := newIndex(&c)
@@ -100,16 +100,13 @@ func Schema(example string) ([]byte, error) {
 	return json.MarshalIndent(root, "", "  ")
 }
 
-func section(description string) *schema {
-	no := false
-	return &schema{
-		Type: "object", Description: description, Properties: map[string]*schema{}, Additional: &no,
-	}
+func newSection() *schema {
+	return &schema{Type: "object", Properties: map[string]*schema{}, Additional: new(false)}
 }
 
 func (s *schema) property(name string) *schema {
 	if s.Properties[name] == nil {
-		s.Properties[name] = section("")
+		s.Properties[name] = newSection()
 	}
 	return s.Properties[name]
 }
@@ -163,26 +160,23 @@ func readExample(example string) (keys []exampleEntry, sections map[string]strin
 	section := ""
 	var comment []string
 	for i, line := range strings.Split(example, "\n") {
-		if m := exampleSection.FindStringSubmatch(line); m != nil {
-			section = m[1]
-			sections[section] = strings.Join(comment, " ")
-			comment = nil
-			continue
-		}
-		if m := exampleKey.FindStringSubmatch(line); m != nil {
-			keys = append(keys, exampleEntry{
-				name: section + "." + m[3], comment: strings.Join(comment, " "), sample: m[1] == "#", line: i +
-					1,
-			})
-			comment = nil
-			continue
-		}
 		words, isComment := strings.CutPrefix(line, "#")
-		if !isComment || strings.TrimSpace(words) == "" {
-			comment = nil
+		words = strings.TrimSpace(words)
+		heading, key := exampleSection.FindStringSubmatch(line), exampleKey.FindStringSubmatch(line)
+		switch {
+		case heading != nil:
+			section = heading[1]
+			sections[section] = strings.Join(comment, " ")
+		case key != nil:
+			keys = append(keys, exampleEntry{
+				name: section + "." + key[3], comment: strings.Join(comment, " "),
+				sample: key[1] == "#", line: i + 1,
+			})
+		case isComment && words != "":
+			comment = append(comment, words)
 			continue
 		}
-		comment = append(comment, strings.TrimSpace(words))
+		comment = nil
 	}
 	return keys, sections
 }

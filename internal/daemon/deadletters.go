@@ -41,8 +41,7 @@ func (p *Pipeline) openDeadLetters(ctx context.Context, source sink.Source,
 	}
 	tracker, err := deadletter.Open(ctx, deadletter.Options{
 		Topic: p.Config.DeadLetter.Topic, Store: store, Source: source, Confirmed: begin,
-		Address: func(ev *replication.Event) (string, []byte, bool) { return r.Address(ev) },
-		Metrics: p.metrics, Log: log,
+		Address: r.Address, Metrics: p.metrics, Log: log,
 	})
 	if err != nil {
 		return nil, err
