@@ -50,21 +50,16 @@ func (c checker) run(ctx context.Context) []Finding {
 	if !c.beside {
 		c.relay = relayAt(ctx, cfg.HTTP)
 	}
-	ours := c
-	if c.relay != nil && c.relay.Slot.Name != cfg.Slot.Name {
-		ours.relay = nil
-	}
 	server, done := context.WithTimeout(ctx, Timeout-kafkaTimeout)
 	findings = append(findings, Server(server, Preflight{
-		Postgres: cfg.Postgres, Need: cfg.Requirements(),
-		Messages: len(cfg.Replication.Messages) > 0,
+		Postgres: cfg.Postgres, Need: cfg.Requirements(), Messages: len(cfg.Replication.Messages) > 0,
 		Snapshot: cfg.Snapshot.On(), VolumeSize: cfg.Monitor.VolumeSize, Beside: c.beside,
 		Observe: func(ctx context.Context, conn *pgx.Conn) ([]Finding, error) {
 			o, err := monitor.Observe(ctx, conn, cfg.Slot.Name, cfg.Monitor)
-			return ours.observed(o), err
+			return c.observed(o), err
 		},
 		Table: func(ctx context.Context, conn *pgx.Conn, t slot.Table) []Finding {
-			return checkTable(ctx, conn, cfg, t, seen)
+			return tableCheck{conn: conn, cfg: cfg, table: t, seen: seen}.run(ctx)
 		},
 	})...)
 	done()
@@ -80,9 +75,9 @@ func Loaded(l *config.Loaded) []Finding {
 	if from == "" {
 		from = "no file: defaults, environment and flags"
 	}
-	findings := []Finding{okFinding("configuration", "", from)}
+	findings := []Finding{found("configuration", "", from)}
 	for _, w := range l.Warnings {
-		findings = append(findings, warningFinding("configuration", "", w,
+		findings = append(findings, found("configuration", "", w).warn(
 			"a configuration that says what is meant", "postrider config print"))
 	}
 	return completed(findings)
@@ -98,8 +93,7 @@ func Invalid(err error) []Finding {
 	}
 	findings := make([]Finding, len(errs))
 	for i, err := range errs {
-		findings[i] = configFinding("configuration", "", err.Error(),
-			"a configuration that can be used", "")
+		findings[i] = found("configuration", "", err).fail("a configuration that can be used", "")
 	}
 	findings[len(errs)-1].Fix = exit.FixConfiguration
 	return completed(findings)

@@ -1,8 +1,10 @@
 package check
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -14,63 +16,66 @@ import (
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
+	"github.com/postrider/postrider/sink/kafka"
 	"github.com/postrider/postrider/slot"
 )
 
-// checkTable has the router judge the columns of a table, and adds the topics of its newest rows
-// to seen, if the login may read them.
-func checkTable(
-	ctx context.Context, conn *pgx.Conn, cfg config.Config, t slot.Table, seen *samples,
-) []Finding {
-	rel, err := t.Relation(ctx, conn)
-	if err != nil {
-		return []Finding{ErrorFinding("columns", t.Name, err)}
+// tableCheck checks the columns of a table that is published.
+type tableCheck struct {
+	conn  *pgx.Conn
+	cfg   config.Config
+	table slot.Table
+	rel   *replication.Relation
+	seen  *samples
+}
+
+// run has the router judge the columns of the table, and adds the topics of its newest rows to
+// seen, if the login may read them.
+func (c tableCheck) run(ctx context.Context) []Finding {
+	var err error
+	name := c.table.Name
+	if c.rel, err = c.table.Relation(ctx, c.conn); err != nil {
+		return []Finding{errorFinding("columns", name, err)}
 	}
-	r, err := router.New(cfg.Router, cfg.Format, router.Options{
-		Tables: cfg.Replication.Tables, MessagePrefixes: cfg.Replication.Messages,
-		OwnTopics: cfg.OwnTopics(),
+	r, err := router.New(c.cfg.Router, c.cfg.Format, router.Options{
+		Tables: c.cfg.Replication.Tables, MessagePrefixes: c.cfg.Replication.Messages,
+		OwnTopics: c.cfg.OwnTopics(),
 		Describe: func(oid, _ uint32) (*router.Table, error) {
-			return catalog.Describe(ctx, conn, oid)
+			return catalog.Describe(ctx, c.conn, oid)
 		},
 	})
 	if err == nil {
-		err = r.Check(rel)
+		err = r.Check(c.rel)
 	}
 	if err != nil {
-		f := configFinding("columns", t.Name, err.Error(),
-			"the columns that the router is to use, of types that it can",
-			"postrider config validate")
-		var shape *router.ShapeError
-		if errors.As(err, &shape) {
-			f.Observed = strings.TrimPrefix(err.Error(), t.Name+" cannot be routed: ")
+		f := found("columns", name, err).fail("the columns that the router is to use, of types that "+
+			"it can", "postrider config validate")
+		if shape := new(router.ShapeError); errors.As(err, &shape) {
+			f.Observed = strings.TrimPrefix(err.Error(), name+" cannot be routed: ")
 			f.Fix = shape.Hint
 		}
 		return []Finding{f}
 	}
-	findings := []Finding{okFinding("columns", t.Name, "fit the router")}
-	findings = append(findings, checkNullable(ctx, conn, cfg, t, rel)...)
-	if cfg.Snapshot.On() {
-		findings = append(findings, checkSnapshot(ctx, conn, cfg, t))
+	fs := findings{found("columns", name, "fit the router")}
+	fs.add(c.nullable(ctx)...)
+	if c.cfg.Snapshot.On() {
+		fs.add(c.snapshot(ctx))
 	}
-	return append(findings, seen.table(ctx, conn, r, t, rel)...)
+	fs.add(c.rows(ctx, r)...)
+	return fs
 }
 
-// checkNullable finds columns of topic and key that may be NULL: a row without one halts the
-// relay.
-func checkNullable(
-	ctx context.Context, conn *pgx.Conn, cfg config.Config, t slot.Table,
-	rel *replication.Relation,
-) []Finding {
-	rule, ok := cfg.Rule(t.Name)
+// nullable finds columns of topic and key that may be NULL: a row without one halts the relay.
+func (c tableCheck) nullable(ctx context.Context) []Finding {
+	rule, ok := c.cfg.Rule(c.table.Name)
 	if !ok {
 		return nil
 	}
 	// first is the first name that is a column of the table, "" if none is.
 	first := func(names ...string) string {
 		for _, name := range names {
-			if name != "" && slices.ContainsFunc(rel.Columns, func(c replication.Column) bool {
-				return c.Name == name
-			}) {
+			isName := func(column replication.Column) bool { return column.Name == name }
+			if slices.ContainsFunc(c.rel.Columns, isName) {
 				return name
 			}
 		}
@@ -80,52 +85,203 @@ func checkNullable(
 	if rule.NullKey == "refuse" && !strings.Contains(rule.AdditionalPlacement, ":partition") {
 		needed = append(needed, first(rule.FieldKey, "aggregate_id", "aggregateid"))
 	}
-	rows, err := conn.Query(ctx, `
+	rows, err := c.conn.Query(ctx, `
 		SELECT attname::text FROM pg_catalog.pg_attribute WHERE attrelid = $1 AND attname = ANY ($2) AND NOT attnotnull ORDER BY attnum`,
-		rel.OID, needed)
+		c.rel.OID, needed)
 	var nullable []string
 	if err == nil {
 		nullable, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	}
 	if err != nil {
-		return []Finding{ErrorFinding("columns_nullable", t.Name, postgres.Error(err))}
+		return []Finding{errorFinding("columns_nullable", c.table.Name, postgres.Error(err))}
 	}
 	if len(nullable) == 0 {
 		return nil
 	}
 	set, null := make([]string, len(nullable)), make([]string, len(nullable))
 	for i, name := range nullable {
-		column := pgx.Identifier{name}.Sanitize()
+		column := postgres.QuoteName(name)
 		set[i], null[i] = "ALTER COLUMN "+column+" SET NOT NULL", column+" IS NULL"
 	}
-	table := quotedTable(t.Name)
-	return []Finding{warningFinding("columns_nullable", t.Name,
-		strings.Join(nullable, ", ")+" may be NULL",
+	table := slot.QuoteTable(c.table.Name)
+	f := found("columns_nullable", c.table.Name, strings.Join(nullable, ", ")+" may be NULL")
+	return []Finding{f.warn(
 		"NOT NULL: a row without its topic or its key cannot be published, and halts the relay",
 		"SELECT * FROM "+table+" WHERE "+strings.Join(null, " OR ")+
 			"; -- rows that have to be corrected or deleted first\n"+
 			"ALTER TABLE "+table+" "+strings.Join(set, ", ")+";")}
 }
 
-// quotedTable is schema.name as SQL.
-func quotedTable(table string) string {
-	schema, name := slot.SplitTable(table)
-	return pgx.Identifier{schema, name}.Sanitize()
-}
-
-// checkSnapshot finds out whether the rows of a table can be published, and in which order.
-func checkSnapshot(
-	ctx context.Context, conn *pgx.Conn, cfg config.Config, t slot.Table,
-) Finding {
-	c, err := backfill.NewTableReader(ctx, conn, t, cfg.Replication.Tables, cfg.KeyColumns(t.Name))
+// snapshot finds out whether the rows of the table can be published, and in which order.
+func (c tableCheck) snapshot(ctx context.Context) Finding {
+	name := c.table.Name
+	reader, err := backfill.NewTableReader(ctx, c.conn, c.table, c.cfg.Replication.Tables,
+		c.cfg.KeyColumns(name))
 	if err != nil {
-		return ErrorFinding("snapshot", t.Name, err)
+		return errorFinding("snapshot", name, err)
 	}
-	observed := "rows already in the table are published in the order of " + c.Order.String()
-	if c.Order.Random {
-		return warningFinding("snapshot", t.Name, observed,
-			"an order that keeps the rows of a key in the order of their inserts",
+	order := reader.Order
+	f := found("snapshot", name,
+		"rows already in the table are published in the order of "+order.String())
+	if order.Random {
+		return f.warn("an order that keeps the rows of a key in the order of their inserts",
 			"if ids are random: set snapshot.order_by to a column with the time of the insert")
 	}
-	return okFinding("snapshot", t.Name, observed)
+	return f
+}
+
+// Limits of what check reads of a table: rows, bytes, and pages from its end, where the newest
+// rows mostly lie. Beside a relay rows and bytes are a tenth: its page checks again and again.
+const (
+	sampleRows  = 1000
+	sampleBytes = 32 << 20
+	samplePages = 256
+)
+
+// samples are rows of the tables, routed: the topics to check, and the largest record of each.
+type samples struct {
+	rows, bytes int            // limits for each table
+	consented   bool           // see slot.MayRead
+	topics      []string       // those that the user named first
+	largest     map[string]int // bytes of a record, with overhead, by topic
+}
+
+func newSamples(named []string, beside, snapshot bool) *samples {
+	s := &samples{
+		rows: sampleRows, bytes: sampleBytes, consented: snapshot || !beside,
+		topics: slices.Clone(named), largest: map[string]int{},
+	}
+	if beside {
+		s.rows, s.bytes = sampleRows/10, sampleBytes/10
+	}
+	return s
+}
+
+func (s *samples) add(topic string, size int) {
+	if !slices.Contains(s.topics, topic) {
+		s.topics = append(s.topics, topic)
+	}
+	s.largest[topic] = max(s.largest[topic], size)
+}
+
+// rows routes the newest rows of the table, if the login may read them, and reports the first that
+// cannot be routed. r has judged c.rel, so that routing sends no query.
+func (c tableCheck) rows(ctx context.Context, r *router.Router) []Finding {
+	whyNot, err := slot.MayRead(ctx, c.conn, c.rel.OID, c.seen.consented)
+	if err != nil || whyNot != "" {
+		return nil // no finding: the relay needs no SELECT
+	}
+	read, err := c.read(ctx, r)
+	f := found("rows", c.table.Name, fmt.Sprintf("the newest %d can be routed", read))
+	var row *router.RowError
+	switch {
+	case errors.As(err, &row):
+		f.Observed = err.Error()
+		f = f.warn("rows that can be routed: the first that cannot be halts the relay", row.Hint)
+	case err != nil:
+		f.Observed = "not looked at: " + err.Error()
+		f = f.info("nothing: the relay reads no rows of the table",
+			"check again, or name a topic:\n"+checkTopic)
+	}
+	return []Finding{f}
+}
+
+// read reads in text format, as the stream brings the rows, by a cursor: their size is not known.
+func (c tableCheck) read(ctx context.Context, r *router.Router) (rows int, err error) {
+	s, conn, rel := c.seen, c.conn, c.rel
+	from, err := newest(ctx, conn, c.table)
+	if err != nil {
+		return 0, err
+	}
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{AccessMode: pgx.ReadOnly})
+	if err != nil {
+		return 0, postgres.Error(err)
+	}
+	defer postgres.AllowRows(conn)()
+	defer func() { _ = tx.Rollback(ctx) }()
+	_, err = tx.Exec(ctx, "DECLARE sample NO SCROLL CURSOR FOR SELECT "+ColumnList(rel)+" FROM "+from)
+	if err != nil {
+		return 0, postgres.Error(err)
+	}
+	// One row, then as many as the mean size lets expect.
+	for n, size := 1, 0; rows < s.rows && size < s.bytes; {
+		fetched, err := tx.Query(ctx, fmt.Sprintf("FETCH FORWARD %d FROM sample", n),
+			pgx.QueryResultFormats{pgx.TextFormatCode})
+		if err != nil {
+			return rows, postgres.Error(err)
+		}
+		events, err := pgx.CollectRows(fetched, func(row pgx.CollectableRow) (replication.Event, error) {
+			return TextRow(row, rel), nil
+		})
+		if err != nil {
+			return rows, postgres.Error(err)
+		}
+		for i := range events {
+			m, err := r.Route(&events[i])
+			if err != nil {
+				return rows, err
+			}
+			if m != nil {
+				s.add(m.Topic, kafka.RecordSize(m))
+				size += m.Size()
+			}
+			rows++
+		}
+		if len(events) < n {
+			return rows, nil
+		}
+		n = min(10*n, s.rows-rows, (s.bytes-size)/(size/rows+1)+1)
+	}
+	return rows, nil
+}
+
+// TextRow is a row that was read in text format: the output of the types' output functions, as in
+// the stream. A cast to text can be a function of the type's owner.
+func TextRow(row pgx.CollectableRow, rel *replication.Relation) replication.Event {
+	e := replication.Event{
+		Kind: replication.Insert, Relation: rel, Values: make([][]byte, len(rel.Columns)),
+	}
+	for i, raw := range row.RawValues()[:len(rel.Columns)] {
+		e.Values[i] = bytes.Clone(raw) // the driver's buffer; nil stays nil
+	}
+	return e
+}
+
+// ColumnList is the columns of a relation as SQL, in its order.
+func ColumnList(rel *replication.Relation) string {
+	names := make([]string, len(rel.Columns))
+	for i, c := range rel.Columns {
+		names[i] = postgres.QuoteName(c.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// newest is what to select from for the newest rows: the end of the table, or of its youngest
+// partition that has rows and may be read. If the end is empty it is the whole table.
+func newest(ctx context.Context, conn *pgx.Conn, t slot.Table) (from string, err error) {
+	var name string
+	var pages int64
+	err = conn.QueryRow(ctx, `
+		SELECT c.oid::regclass::text, pg_catalog.pg_relation_size(c.oid) / pg_catalog.current_setting('block_size')::int
+		FROM pg_catalog.pg_class c
+		WHERE (c.oid = $1 OR c.oid IN (SELECT p.relid::oid FROM pg_catalog.pg_partition_tree($1::oid::regclass) p WHERE p.isleaf))
+		  AND c.relkind = 'r' AND pg_catalog.pg_relation_size(c.oid) > 0 AND pg_catalog.has_table_privilege(c.oid, 'SELECT')
+		ORDER BY c.oid DESC LIMIT 1`, t.OID).Scan(&name, &pages)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return slot.QuoteTable(t.Name), nil
+	case err != nil:
+		return "", postgres.Error(err)
+	case pages <= samplePages:
+		return name, nil
+	}
+	from = fmt.Sprintf("%s WHERE ctid >= '(%d,0)'::tid", name, pages-samplePages)
+	var some bool
+	if err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+from+")").Scan(&some); err != nil {
+		return "", postgres.Error(err)
+	}
+	if !some {
+		from = name
+	}
+	return from, nil
 }

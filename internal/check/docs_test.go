@@ -90,7 +90,8 @@ func TestCheck_GroupsEveryCode(t *testing.T) {
 	require.Equal(t, slices.Compact(slices.Clone(known)), known, "a code stands in one group")
 	paths, err := filepath.Glob("*.go")
 	require.NoError(t, err)
-	literal := regexp.MustCompile(`(?:Code: |(?:okFinding|infoFinding|warningFinding|configFinding|sinkFinding|ErrorFinding|ConnectionFinding|readable|listen|compacted)\(|f\.(?:ok|info|warn|fail)\(|ok\([A-Za-z.]+, |\t\t\{)"([a-z]+(?:_[a-z]+)*)"`)
+	literal := regexp.MustCompile(`(?:\b(?:found|sinkFinding|errorFinding|connectionFinding|` +
+		`readable|listen|compacted)\(|used\(ctx, |\t\t\{|code(?:, id)? = )"([a-z]+(?:_[a-z]+)*)"`)
 	found := map[string]bool{}
 	for _, path := range paths {
 		if strings.HasSuffix(path, "_test.go") {

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -14,7 +15,7 @@ import (
 type standby struct {
 	Application string // of its walreceiver
 	Slot        string // physical slot that it uses; empty: none
-	Feedback    bool   // hot_standby_feedback: it says what it still needs
+	Feedback    bool   // hot_standby_feedback: it reports which rows it still needs
 }
 
 func (s standby) String() string {
@@ -27,7 +28,7 @@ func (s standby) String() string {
 	return s.Application + " (slot " + s.Slot + ")"
 }
 
-// Tools that receive WAL, too, and cannot be promoted.
+// pg_basebackup and pg_receivewal receive WAL, too, and cannot be promoted.
 const selectStandbys = `
 SELECT coalesce(r.application_name, ''), coalesce(s.slot_name::text, ''), coalesce(s.xmin, r.backend_xmin) IS NOT NULL
 FROM pg_catalog.pg_stat_replication r LEFT JOIN pg_catalog.pg_replication_slots s ON s.active_pid = r.pid
@@ -35,15 +36,12 @@ WHERE coalesce(s.slot_type, 'physical') = 'physical' AND coalesce(r.application_
   AND coalesce(r.state, 'streaming') IN ('streaming', 'catchup')
 ORDER BY 1, 2`
 
-// failover looks at what becomes of the slot when a standby is promoted.
+// failover judges what becomes of the slot when a standby is promoted.
 func (c *serverCheck) failover(ctx context.Context) error {
-	if c.Need.Slot.Failover && postgres.Major(c.conn) < 17 {
-		c.add(Finding{
-			Severity: SeverityError, Code: "slot_failover", Subject: c.Need.Slot.Name,
-			Class:    ClassConfiguration,
-			Observed: fmt.Sprintf("PostgreSQL %d", postgres.Major(c.conn)),
-			Required: "PostgreSQL 17 for slot.failover", Fix: "set slot.failover = false",
-		})
+	major, wanted := postgres.Major(c.conn), c.Need.Slot.Failover
+	if wanted && major < 17 {
+		c.add(found("slot_failover", c.Need.Slot.Name, fmt.Sprintf("PostgreSQL %d", major)).fail(
+			"PostgreSQL 17 for slot.failover", "set slot.failover = false"))
 		return nil
 	}
 	if c.status == nil {
@@ -57,82 +55,70 @@ func (c *serverCheck) failover(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read standbys: %w", postgres.Error(err))
 	}
-	if !c.status.Failover {
-		c.notFailover(standbys)
-		return nil
+	switch {
+	case c.status.Failover:
+		c.add(found("slot_failover", c.status.Name, "standbys may keep a copy"))
+		c.copies(standbys)
+		return c.synchronized(ctx, standbys)
+	case wanted || len(standbys) > 0:
+		c.add(c.notFailover(standbys))
 	}
-	c.add(okFinding("slot_failover", c.status.Name, "standbys may keep a copy"))
-	c.copies(standbys)
-	return c.gate(ctx, standbys)
+	return nil
 }
 
-// notFailover: the slot stays behind when a standby takes over.
-func (c *serverCheck) notFailover(standbys []standby) {
-	if len(standbys) == 0 && !c.Need.Slot.Failover {
-		return
-	}
-	f := Finding{Severity: SeverityInfo, Code: "slot_failover", Subject: c.status.Name,
-		Observed: "standbys keep no copy of the slot: " + names(standbys)}
-	f.Required = "a copy, if the database fails over to a standby: there the slot does not exist, " +
-		"and rows written until a new one is made are not sent"
-	if c.Need.Slot.Failover {
-		f.Severity, f.Observed, f.Required = SeverityWarning, "the slot was made without failover",
-			"failover, since slot.failover is true: it counts only when the slot is made"
-	}
-	f.Fix = "turn it on while the relay is stopped, from 17 on:\npsql 'dbname=" +
-		c.conn.Config().Database + " replication=database' -c '" + alterFailover(c.status.Name) +
-		"'\nand set slot.failover = true; how to prepare the standbys: docs/SLOTS.md, \"Failover of " +
-		"the database\""
+// notFailover is for a slot that stays behind when a standby takes over.
+func (c *serverCheck) notFailover(standbys []standby) Finding {
+	name := c.status.Name
+	fix := fmt.Sprintf("turn it on while the relay is stopped, from 17 on:\npsql 'dbname=%s "+
+		"replication=database' -c 'ALTER_REPLICATION_SLOT %q ( FAILOVER true );'\nand set "+
+		"slot.failover = true; how to prepare the standbys: docs/SLOTS.md, \"Failover of the "+
+		"database\"", c.conn.Config().Database, name)
 	if postgres.Major(c.conn) < 17 {
-		f.Fix = "before 17 the server's high-availability tool has to copy slots: Patroni's permanent " +
+		fix = "before 17 the server's high-availability tool has to copy slots: Patroni's permanent " +
 			"slots, the extension pg_failover_slots"
 	}
-	c.add(f)
-}
-
-func alterFailover(slot string) string {
-	return `ALTER_REPLICATION_SLOT "` + slot + `" ( FAILOVER true );`
-}
-
-func names(standbys []standby) string {
-	list := make([]string, len(standbys))
+	if c.Need.Slot.Failover {
+		return found("slot_failover", name, "the slot was made without failover").warn(
+			"failover, since slot.failover is true: it counts only when the slot is made", fix)
+	}
+	names := make([]string, len(standbys))
 	for i, s := range standbys {
-		list[i] = s.String()
+		names[i] = s.String()
 	}
-	return strings.Join(list, ", ")
+	return found("slot_failover", name,
+		"standbys keep no copy of the slot: "+strings.Join(names, ", ")).info(
+		"a copy, if the database fails over to a standby: there the slot does not exist, and rows "+
+			"written until a new one is made are not sent", fix)
 }
 
-// copies: what cannot be seen from here, and what a standby needs to keep a copy.
+// copies reports what cannot be seen from here, and what a standby needs to keep a copy.
 func (c *serverCheck) copies(standbys []standby) {
-	c.add(Finding{
-		Severity: SeverityInfo, Code: "standby_copies", Subject: c.status.Name,
-		Observed: "whether standbys have a copy cannot be seen from the primary",
-		Required: "on each standby that may be promoted: synced true, temporary false",
-		Fix: "look there: SELECT slot_name, synced, temporary, invalidation_reason FROM " +
-			"pg_replication_slots;\n" +
-			"it takes sync_replication_slots = on, hot_standby_feedback = on, primary_slot_name and a " +
-			"dbname in primary_conninfo; a copy stays temporary until the slot has moved",
-	})
+	c.add(found("standby_copies", c.status.Name,
+		"whether standbys have a copy cannot be seen from the primary").info(
+		"on each standby that may be promoted: synced true, temporary false",
+		"look there: SELECT slot_name, synced, temporary, invalidation_reason FROM "+
+			"pg_replication_slots;\n"+
+			"it takes sync_replication_slots = on, hot_standby_feedback = on, primary_slot_name and a "+
+			"dbname in primary_conninfo; a copy stays temporary until the slot has moved"))
 	for _, s := range standbys {
-		if s.Feedback {
-			continue
+		if !s.Feedback {
+			c.add(found("hot_standby_feedback", s.String(),
+				"the standby does not report what it still needs").warn(
+				"hot_standby_feedback on the standby: without it no copy of the slot is kept there",
+				"on the standby: ALTER SYSTEM SET hot_standby_feedback = on; SELECT pg_reload_conf();"))
 		}
-		c.add(Finding{
-			Severity: SeverityWarning, Code: "hot_standby_feedback", Subject: s.String(),
-			Observed: "the standby does not say what it still needs",
-			Required: "hot_standby_feedback on the standby: without it no copy of the slot is kept there",
-			Fix: "on the standby: ALTER SYSTEM SET hot_standby_feedback = on; SELECT " +
-				"pg_reload_conf();",
-		})
 	}
 }
 
-// gate: standbys that have to have received what the relay is sent.
-func (c *serverCheck) gate(ctx context.Context, standbys []standby) error {
-	list, err := c.setting(ctx, "synchronized_standby_slots")
+// synchronized reports which standbys have to receive first what the relay is sent. Whether one of
+// them holds the relay back is a condition.
+func (c *serverCheck) synchronized(ctx context.Context, standbys []standby) error {
+	const name = "synchronized_standby_slots"
+	list, _, err := c.setting(ctx, name)
 	if err != nil {
 		return err
 	}
+	f := found("synchronized_standby_slots", name, list)
 	if list == "" {
 		var slots []string
 		for _, s := range standbys {
@@ -140,30 +126,13 @@ func (c *serverCheck) gate(ctx context.Context, standbys []standby) error {
 				slots = append(slots, s.Slot)
 			}
 		}
-		f := Finding{Severity: SeverityInfo, Code: "synchronized_standby_slots",
-			Subject: "synchronized_standby_slots", Observed: "empty"}
-		f.Required = "the slots of the standbys that may be promoted: else the relay can publish what " +
-			"is lost with the primary"
-		if len(slots) == 0 {
-			slots = []string{"NAME"}
-		}
-		f.Fix = "ALTER SYSTEM SET synchronized_standby_slots = '" + strings.Join(slots, ", ") +
-			"'; SELECT pg_reload_conf(); -- then a standby that is down holds the relay back"
-		c.add(f)
-		return nil
+		f.Observed = "empty"
+		f = f.info("the slots of the standbys that may be promoted: else the relay can publish what is "+
+			"lost with the primary",
+			"ALTER SYSTEM SET synchronized_standby_slots = '"+
+				cmp.Or(strings.Join(slots, ", "), "NAME")+"'; SELECT pg_reload_conf(); -- then a standby "+
+				"that is down holds the relay back")
 	}
-	// Whether one of them holds the relay back is a condition.
-	c.add(okFinding("synchronized_standby_slots", "synchronized_standby_slots", list))
+	c.add(f)
 	return nil
-}
-
-// splitList cuts a setting that is a list of names.
-func splitList(list string) []string {
-	var items []string
-	for item := range strings.SplitSeq(list, ",") {
-		if item = strings.Trim(item, ` "`); item != "" {
-			items = append(items, item)
-		}
-	}
-	return items
 }

@@ -1,12 +1,17 @@
 package check
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/postgres"
+	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/slot"
 )
 
@@ -45,54 +50,136 @@ type Finding struct {
 	Class Class  `json:"class,omitempty"` // of an error
 }
 
-// ConnectionFinding is the finding of an error of package postgres: the server cannot be talked
-// to.
-func ConnectionFinding(code, subject string, err error) Finding {
-	f := Finding{
-		Severity: SeverityError, Code: code, Subject: subject, Observed: err.Error(),
-		Class: ClassUnreachable,
+// found is a finding without a problem; info, warn and fail make it one with a problem.
+func found(code, subject string, observed any) Finding {
+	return Finding{Severity: SeverityOK, Code: code, Subject: subject, Observed: fmt.Sprint(observed)}
+}
+
+func (f Finding) info(required, fix string) Finding {
+	f.Severity, f.Required, f.Fix = SeverityInfo, required, fix
+	return f
+}
+
+func (f Finding) warn(required, fix string) Finding {
+	f.Severity, f.Required, f.Fix = SeverityWarning, required, fix
+	return f
+}
+
+// fail makes f an error that a change of the configuration fixes.
+func (f Finding) fail(required, fix string) Finding {
+	f.Severity, f.Required, f.Fix, f.Class = SeverityError, required, fix, ClassConfiguration
+	return f
+}
+
+// findings collects what one part of check finds.
+type findings []Finding
+
+func (fs *findings) add(more ...Finding) { *fs = append(*fs, more...) }
+
+// connectionFinding is the finding of an error of package postgres about a connection.
+func connectionFinding(code, subject string, err error) Finding {
+	f := found(code, subject, err).fail(slot.ConnectionAdvice(err))
+	f.Class = classOf(err)
+	return f
+}
+
+// errorFinding is the finding of an error of package postgres or slot.
+func errorFinding(code, subject string, err error) Finding {
+	var advised interface{ Advice() (wal, fix string) }
+	if !errors.As(err, &advised) {
+		return connectionFinding(code, subject, err)
 	}
-	f.Required, f.Fix = slot.ConnectionAdvice(err)
-	switch {
-	case errors.Is(err, postgres.ErrAuthentication), errors.Is(err, postgres.ErrPermission):
+	wal, fix := advised.Advice()
+	f := found(code, subject, about(code, subject, err.Error())).fail("", fix)
+	f.WAL = wal
+	if errors.Is(err, postgres.ErrPermission) {
 		f.Class = ClassPermission
-	case errors.Is(err, postgres.ErrNoSuchDatabase), errors.Is(err, postgres.ErrTLS),
-		errors.Is(err, postgres.ErrConfig), errors.Is(err, postgres.ErrPooler):
-		f.Class = ClassConfiguration
 	}
 	return f
 }
 
-// ErrorFinding is the finding of any error of this package or of postgres.
-func ErrorFinding(code, subject string, err error) Finding {
-	var advised interface{ Advice() (wal, fix string) }
-	if !errors.As(err, &advised) {
-		return ConnectionFinding(code, subject, err)
-	}
-	wal, fix := advised.Advice()
-	class := ClassConfiguration
-	if errors.Is(err, postgres.ErrPermission) {
-		class = ClassPermission
-	}
-	return Finding{Severity: SeverityError, Code: code, Subject: subject, Observed: about(code,
-		subject, err.Error()), WAL: wal, Fix: fix, Class: class}
+// sinkFinding is the finding of an error of package sink.
+func sinkFinding(code, subject string, err error) Finding {
+	fix := cmp.Or(exit.Explain(err).Next, "check again; if it stays, the broker's log says more")
+	f := found(code, subject, err).fail("", fix)
+	f.Class = classOf(err)
+	return f
 }
 
-// about is a sentence without its beginning where that is what the finding is about: code and
-// subject stand in front of it.
+// classOf is the class of an error of package postgres or sink.
+func classOf(err error) Class {
+	is := func(target error) bool { return errors.Is(err, target) }
+	switch {
+	case slices.ContainsFunc([]error{
+		postgres.ErrAuthentication, postgres.ErrPermission, sink.ErrAuthentication, sink.ErrPermission,
+	}, is):
+		return ClassPermission
+	case slices.ContainsFunc([]error{
+		postgres.ErrNoSuchDatabase, postgres.ErrTLS, postgres.ErrConfig, postgres.ErrPooler,
+		sink.ErrTLS, sink.ErrUnknownTopic, sink.ErrInvalidTopic,
+	}, is):
+		return ClassConfiguration
+	}
+	return ClassUnreachable
+}
+
+// about cuts code and subject off the beginning of a sentence, since the output shows them before
+// it.
 func about(code, subject, sentence string) string {
 	for _, name := range []string{subject, strconv.Quote(subject)} {
 		prefix := code + " " + name + " "
 		if code == subject {
 			prefix = code + " "
 		}
-		if rest, found := strings.CutPrefix(sentence, prefix); found {
+		if rest, cut := strings.CutPrefix(sentence, prefix); cut {
 			return rest
 		}
 	}
 	return sentence
 }
 
-func okFinding(code, subject string, observed any) Finding {
-	return Finding{Severity: SeverityOK, Code: code, Subject: subject, Observed: fmt.Sprint(observed)}
+// completed adds to every finding what follows from its code and severity.
+func completed(findings []Finding) []Finding {
+	for i := range findings {
+		f := &findings[i]
+		if f.Severity == SeverityError {
+			f.WAL = cmp.Or(f.WAL, exit.KeptMaybe)
+		}
+		if f.Severity != SeverityOK {
+			f.Docs = docsOf(f.Code)
+		}
+	}
+	return findings
+}
+
+// docsOf is the page and heading that explain a code. The code of a condition is the name of its
+// alert and runbook.
+func docsOf(code string) string {
+	if strings.HasPrefix(code, "Postrider") {
+		return "docs/RUNBOOKS.md#" + strings.ToLower(code)
+	}
+	return "docs/CHECK.md#" + code
+}
+
+// Code is the exit code of the first error: later ones may follow from it.
+func Code(findings []Finding) int {
+	first := slices.IndexFunc(findings, func(f Finding) bool { return f.Severity == SeverityError })
+	if first < 0 {
+		return exit.OK
+	}
+	switch findings[first].Class {
+	case ClassUnreachable:
+		return exit.Unavailable
+	case ClassPermission:
+		return exit.Permission
+	}
+	return exit.Config
+}
+
+// Report is the part check of the status page: what the last check found.
+type Report struct {
+	Running  bool      `json:"running"`
+	At       time.Time `json:"at,omitzero"`
+	OK       bool      `json:"ok"`
+	Findings []Finding `json:"findings"`
 }

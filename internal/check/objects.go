@@ -10,6 +10,11 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
+const (
+	restartAfter = "a relay that runs stops at the change, start it again"
+	whileShared  = "Leave it while Debezium, or another client, reads from the publication"
+)
+
 func (c *serverCheck) publication(ctx context.Context) error {
 	p, err := slot.Inspect(ctx, c.conn, c.Need.Publication, c.Need.Tables)
 	if err != nil {
@@ -19,17 +24,16 @@ func (c *serverCheck) publication(ctx context.Context) error {
 	for _, problem := range p.Problems() {
 		bad[problem.Table] = true
 		problem.NoSlot = c.status == nil
-		f := ErrorFinding("publication", p.Name, problem)
+		f := errorFinding("publication", p.Name, problem)
 		if problem.Table != "" {
 			f.Code, f.Subject = "table", problem.Table
 		}
-		f.Observed, f.Required = problem.Problem, "every row of the outbox in the stream, under its "+
-			"table's name"
+		f.Observed = problem.Problem
+		f.Required = "every row of the outbox in the stream, under its table's name"
 		c.add(f)
 	}
 	if p.Exists && !bad[""] {
-		c.add(okFinding("publication", p.Name, fmt.Sprintf("publishes inserts of %s",
-			strings.Join(p.Names(), ", "))))
+		c.add(found("publication", p.Name, "publishes inserts of "+strings.Join(p.Names(), ", ")))
 	}
 	c.surplus(p)
 	for _, t := range p.Tables {
@@ -41,50 +45,37 @@ func (c *serverCheck) publication(ctx context.Context) error {
 		case c.conn.IsClosed():
 			return err
 		case err != nil:
-			f := unknownOrError("table", err, c.conn.Config().User)
-			f.Subject = t.Name
-			c.add(f)
+			c.add(unknownOrError("table", t.Name, err, c.conn.Config().User))
 		}
 	}
 	return nil
 }
 
 func (c *serverCheck) table(ctx context.Context, p *slot.Publication, t slot.Table) error {
-	c.add(okFinding("table", t.Name, "published"))
+	c.add(found("table", t.Name, "published"))
 	if t.Partitions {
-		c.add(Finding{
-			Severity: SeverityWarning, Code: "partitions", Subject: t.Name,
-			Observed: "rows come under the names of its partitions; the relay routes them all the same",
-			Required: "rows under the name of the table: the relay halts in front of rows of a partition " +
-				"that was detached or dropped before they were delivered, if it cannot know what they are",
-			Fix: "ALTER PUBLICATION " + postgres.QuoteName(p.Name) +
-				" SET (publish_via_partition_root = true); -- a relay that runs stops at the change, start " +
-				"it again",
-		})
+		c.add(found("partitions", t.Name, "rows come under the names of its partitions; the relay "+
+			"routes them nevertheless").warn(
+			"rows under the name of the table: the relay halts in front of rows of a partition that "+
+				"was detached or dropped before they were delivered, if it cannot know what they are",
+			"ALTER PUBLICATION "+postgres.QuoteName(p.Name)+" SET (publish_via_partition_root = true); "+
+				"-- "+restartAfter))
 	}
 	if t.RowFilter != "" {
-		c.add(Finding{
-			Severity: SeverityWarning, Code: "row_filter", Subject: t.Name, Observed: "WHERE " +
-				t.RowFilter,
-			Required: "no row filter: rows that do not match are never sent", Fix: slot.ResetSQL(p, t) +
-				" -- unless that is meant; a relay that runs stops at the change, start it again",
-		})
+		c.add(found("row_filter", t.Name, "WHERE "+t.RowFilter).warn(
+			"no row filter: rows that do not match are never sent",
+			slot.ResetSQL(p, t)+" -- unless that is meant; "+restartAfter))
 	}
 	if !t.AllColumns {
-		c.add(Finding{
-			Severity: SeverityInfo, Code: "column_list", Subject: t.Name, Observed: "only " +
-				strings.Join(t.ColumnNames, ", ") + " are sent",
-			Required: "every column that the router uses, which is looked at next", Fix: slot.ResetSQL(p,
-				t) + " -- if others are wanted, too; a relay that runs stops at the change, start it again",
-		})
+		c.add(found("column_list", t.Name, "only "+strings.Join(t.ColumnNames, ", ")+" are sent").info(
+			"every column that the router uses, which is looked at next",
+			slot.ResetSQL(p, t)+" -- if others are wanted, too; "+restartAfter))
 	}
 	if c.Table != nil {
-		for _, f := range c.Table(ctx, c.conn, t) {
-			c.add(f)
-		}
+		c.add(c.Table(ctx, c.conn, t)...)
 	}
 	if c.conn.IsClosed() {
-		return nil // and said there
+		return nil // Table has reported it
 	}
 	if err := c.keys(ctx, p, t); err != nil {
 		return err
@@ -94,40 +85,28 @@ func (c *serverCheck) table(ctx context.Context, p *slot.Publication, t slot.Tab
 
 // surplus reports what the publication sends beyond what is needed.
 func (c *serverCheck) surplus(p *slot.Publication) {
+	name, tables := postgres.QuoteName(p.Name), p.Names()
 	if len(p.Others) > 0 {
 		observed := strings.Join(p.Others, ", ")
 		if p.More > 0 {
 			observed += fmt.Sprintf(" and %d more", p.More)
 		}
-		fix := "ALTER PUBLICATION " + postgres.QuoteName(p.Name) + " SET TABLE " +
-			slot.QuoteTables(p.Names()) + ";"
-		if slices.ContainsFunc(p.Tables, func(t slot.Table) bool {
-			return !t.Published &&
-				p.Foreign(t)
-		}) {
+		foreign := func(t slot.Table) bool { return !t.Published && p.Foreign(t) }
+		fix := "ALTER PUBLICATION " + name + " SET TABLE " + slot.QuoteTables(tables) + ";"
+		switch {
+		case p.AllTables:
+			fix = "DROP PUBLICATION " + name + "; " + slot.CreatePublicationSQL(p.Name, tables) +
+				" -- while the relay is stopped and nothing is written"
+		case slices.ContainsFunc(p.Tables, foreign):
 			fix = p.TakeSQL() + " " + fix + p.Caution()
 		}
-		if p.AllTables {
-			fix = "DROP PUBLICATION " + postgres.QuoteName(p.Name) + "; " +
-				slot.CreatePublicationSQL(p.Name, p.Names()) + " -- while the relay is stopped and nothing " +
-				"is written"
-		}
-		c.add(Finding{
-			Severity: SeverityWarning, Code: "publication_tables", Subject: p.Name, Observed: observed,
-			Required: "only " + strings.Join(p.Names(), ", ") + ": other rows are read, decoded and " +
-				"thrown away. Leave them while Debezium, or whoever " +
-				"else, reads from the publication", Fix: fix,
-		})
+		c.add(found("publication_tables", p.Name, observed).warn("only "+strings.Join(tables, ", ")+
+			": other rows are read, decoded and thrown away. "+whileShared, fix))
 	}
 	if p.Exists && p.Insert && (p.Update || p.Delete || p.Truncate) {
-		c.add(Finding{
-			Severity: SeverityWarning, Code: "publication_publish", Subject: p.Name,
-			Observed: "publishes updates, deletes or truncates",
-			Required: "publish = 'insert': else a DELETE fails on a table without a replica identity, " +
-				"and updates are handled as " +
-				"router.table.op.invalid.behavior says. Leave it while Debezium, or whoever else, reads " +
-				"from the publication",
-			Fix: "ALTER PUBLICATION " + postgres.QuoteName(p.Name) + " SET (publish = 'insert');",
-		})
+		c.add(found("publication_publish", p.Name, "publishes updates, deletes or truncates").warn(
+			"publish = 'insert': else a DELETE fails on a table without a replica identity, and updates "+
+				"are handled as router.table.op.invalid.behavior says. "+whileShared,
+			"ALTER PUBLICATION "+name+" SET (publish = 'insert');"))
 	}
 }

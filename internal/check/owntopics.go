@@ -30,19 +30,17 @@ func (c topicCheck) own() map[string]func(topicCheck, kafka.TopicReport) []Findi
 
 // heartbeat has no errors: rows are relayed without it.
 func (c topicCheck) heartbeat(t kafka.TopicReport) []Finding {
-	findings := c.topic(t, false)
-	for i := range findings {
-		f := &findings[i]
-		if f.Severity == SeverityError {
-			f.Severity, f.WAL, f.Class = SeverityWarning, "", ""
-		}
-		if i == 0 && t.Err != nil {
-			f.Required = "an existing topic for relay.heartbeat_interval, or " +
-				"sink.kafka.topics.create; " +
-				"rows are relayed without it"
+	fs := c.topic(t, false)
+	for i := range fs {
+		if fs[i].Severity == SeverityError {
+			fs[i].Severity, fs[i].WAL, fs[i].Class = SeverityWarning, "", ""
 		}
 	}
-	return findings
+	if t.Err != nil {
+		fs[0].Required = "an existing topic for relay.heartbeat_interval, or " +
+			"sink.kafka.topics.create; rows are relayed without it"
+	}
+	return fs
 }
 
 // snapshot checks the topic that keeps how far a snapshot has come.
@@ -52,37 +50,29 @@ func (c topicCheck) snapshot(t kafka.TopicReport) []Finding {
 
 // positions checks the topic that keeps the position of relay.exactly_once.
 func (c topicCheck) positions(t kafka.TopicReport) []Finding {
-	findings := c.compacted("position_topic", t)
+	fs := c.compacted("position_topic", t)
 	if t.Err == nil {
-		f := &topicFindings{name: t.Name}
-		c.replicas(f, t)
-		findings = append(findings, f.list...)
+		fs = append(fs, c.replicas(t)...)
 	}
-	return findings
+	return fs
 }
 
 // compacted checks a topic that has to keep the newest record of each key.
 func (c topicCheck) compacted(code string, t kafka.TopicReport) []Finding {
-	f := &topicFindings{name: t.Name}
 	switch {
 	case errors.Is(t.Err, sink.ErrUnknownTopic):
-		f.info(code, "does not exist; the relay creates it",
+		return []Finding{found(code, t.Name, "does not exist; the relay creates it").info(
 			"the right Create on the topic, if the cluster has ACLs",
-			kafka.CreateCompactedTopicCommand(c.kafka, t.Name, c.brokers))
-		return f.list
+			kafka.CreateCompactedTopicCommand(c.kafka, t.Name, c.brokers))}
 	case t.Err != nil:
 		return []Finding{sinkFinding(code, t.Name, t.Err)}
 	}
-	policy := "cleanup.policy " + terminal.OrDash(t.CleanupPolicy)
+	f := found(code, t.Name, "cleanup.policy "+terminal.OrDash(t.CleanupPolicy))
 	if t.ConfigErr == nil && t.CleanupPolicy != "compact" {
-		f.list = append(f.list, configFinding(code, t.Name, policy,
-			"compact: only that keeps the newest record for as long as the slot lives",
-			c.alter(t.Name, "cleanup.policy=compact")))
-	} else {
-		f.ok(code, policy)
+		f = f.fail("compact: only that keeps the newest record for as long as the slot lives",
+			c.alter(t.Name, "cleanup.policy", "compact"))
 	}
-	c.permission(f, t, true)
-	return f.list
+	return append([]Finding{f}, c.permission(t, true)...)
 }
 
 // deadLetters checks the topic that a policy of [deadletter] needs: it is the only copy of its
@@ -93,33 +83,32 @@ func (c topicCheck) deadLetters(t kafka.TopicReport) []Finding {
 		if errors.Is(t.Err, sink.ErrUnknownTopic) {
 			f.Fix = kafka.CreateDeadLetterTopicCommand(c.kafka, t.Name, c.brokers)
 			if f.Severity == SeverityError {
-				f.WAL = "the relay does not start without it, since a policy of [deadletter] " +
-					"needs it: " +
-					"the slot keeps what is written"
+				f.WAL = "the relay does not start without it, since a policy of [deadletter] needs it: the " +
+					"slot keeps what is written"
 			}
 		}
 		return []Finding{f}
 	}
-	f := &topicFindings{name: t.Name}
-	f.ok("topic", "for dead letters")
-	c.permission(f, t, true)
-	if t.ConfigErr != nil {
-		return f.list
+	fs := findings{found("topic", t.Name, "for dead letters")}
+	fs.add(c.permission(t, true)...)
+	cleanup := func(setting, value string) Finding {
+		return found("topic_cleanup", t.Name, setting+" "+value)
 	}
 	switch {
+	case t.ConfigErr != nil:
 	case t.CleanupPolicy != "delete":
-		f.fail("topic_cleanup", "cleanup.policy "+t.CleanupPolicy,
+		fs.add(cleanup("cleanup.policy", t.CleanupPolicy).stop(
 			"delete: compact leaves one dead letter of each key, and the relay refuses that",
-			c.alter(t.Name, "cleanup.policy=delete"))
+			c.alter(t.Name, "cleanup.policy", "delete")))
 	case t.Retention > 0:
-		f.warn("topic_cleanup", "retention.ms "+health.Duration(t.Retention),
-			"no limit: dead letters that are not redriven by then are lost, "+
-				"and their keys no longer parked", c.alter(t.Name, "retention.ms=-1"))
+		fs.add(cleanup("retention.ms", health.Duration(t.Retention)).warn(
+			"no limit: dead letters that are not redriven by then are lost, and their keys no longer "+
+				"parked", c.alter(t.Name, "retention.ms", -1)))
 	case t.RetentionBytes > 0:
-		f.warn("topic_cleanup", "retention.bytes "+health.Bytes(t.RetentionBytes),
-			"no limit: dead letters beyond it are lost", c.alter(t.Name, "retention.bytes=-1"))
+		fs.add(cleanup("retention.bytes", health.Bytes(t.RetentionBytes)).warn(
+			"no limit: dead letters beyond it are lost", c.alter(t.Name, "retention.bytes", -1)))
 	}
-	return f.list
+	return fs
 }
 
 // transactionState checks the replicas of Kafka's own topic, as far as the login may see it. The
@@ -128,10 +117,9 @@ func (c topicCheck) transactionState(t kafka.TopicReport) []Finding {
 	if t.Err != nil {
 		return nil
 	}
-	f := &topicFindings{name: t.Name}
-	c.replicas(f, t)
-	for i := range f.list {
-		f.list[i].Code = "kafka_transactions"
+	fs := c.replicas(t)
+	for i := range fs {
+		fs[i].Code = "kafka_transactions"
 	}
-	return f.list
+	return fs
 }

@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -11,9 +12,10 @@ import (
 )
 
 var severityColours = map[Severity]string{
-	SeverityOK: "32", SeverityInfo: "36", SeverityWarning: "33",
-	SeverityError: "31",
+	SeverityOK: "32", SeverityInfo: "36", SeverityWarning: "33", SeverityError: "31",
 }
+
+var severityAtStart = regexp.MustCompile(`(?m)^(ok|info|warning|error) `)
 
 // Write writes a table of all findings in groups, and below it those that are not ok in full: SQL
 // to copy fits in no column.
@@ -31,8 +33,11 @@ func Write(w io.Writer, findings []Finding, colour bool) error {
 		counts[SeverityInfo], counts[SeverityWarning], counts[SeverityError],
 		verdictOf(findings, counts))
 	text := b.String()
-	if colour {
-		text = colourSeverities(text)
+	if colour { // after the columns are aligned
+		text = severityAtStart.ReplaceAllStringFunc(text, func(s string) string {
+			s = strings.TrimSpace(s)
+			return "\x1b[" + severityColours[Severity(s)] + "m" + s + "\x1b[0m "
+		})
 	}
 	_, err := io.WriteString(w, text)
 	return err
@@ -57,12 +62,15 @@ func writeTable(b *strings.Builder, findings []Finding) {
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
 	row("", "CHECK", "SUBJECT", "OBSERVED")
-	for i, g := range groups(findings) {
-		if i > 0 {
-			b.WriteByte('\n')
-		}
-		b.WriteString(g.name + "\n")
-		for _, f := range g.findings {
+	before := ""
+	for _, g := range checkGroups {
+		heading := before + g.name + "\n"
+		for _, f := range findings {
+			if groupOf(f.Code) != g.name {
+				continue
+			}
+			b.WriteString(heading)
+			heading, before = "", "\n"
 			observed := terminal.OneLine(f.Observed)
 			if r := []rune(observed); len(r) > observedWidth && f.Severity != SeverityOK {
 				observed = string(r[:observedWidth-1]) + "…"
@@ -100,8 +108,7 @@ func writeFinding(b *strings.Builder, f Finding) {
 // verdictOf is the last line, in the words of the status.
 func verdictOf(findings []Finding, counts map[Severity]int) string {
 	first := func(s Severity) Finding {
-		return findings[slices.IndexFunc(findings,
-			func(f Finding) bool { return f.Severity == s })]
+		return findings[slices.IndexFunc(findings, func(f Finding) bool { return f.Severity == s })]
 	}
 	switch {
 	case counts[SeverityError] > 0:
@@ -115,15 +122,49 @@ func verdictOf(findings []Finding, counts map[Severity]int) string {
 	return health.OK + ": nothing keeps the relay from starting"
 }
 
-// colourSeverities colours the severity at the beginning of a line, after the columns are aligned.
-func colourSeverities(text string) string {
-	lines := strings.Split(text, "\n")
-	for i, line := range lines {
-		for severity, code := range severityColours {
-			if rest, ok := strings.CutPrefix(line, string(severity)+" "); ok {
-				lines[i] = "\x1b[" + code + "m" + string(severity) + "\x1b[0m " + rest
-			}
+// checkGroup is a part of the output of check, and of docs/CHECK.md.
+type checkGroup struct {
+	name  string
+	codes []string
+}
+
+// checkGroups are in the order of the output. A code in none of them belongs to Slot, as those of
+// conditions do.
+var checkGroups = []checkGroup{
+	{"This process", []string{
+		"configuration", "memory", "file_descriptors", "http_listen", "admin_listen",
+		"admin_token", "alerts_command", "alerts_webhook",
+	}},
+	{"PostgreSQL", []string{
+		"connection", "pooler", "tls", "server_version", "wal_level", "primary", "role",
+		"role_connection_limit", "role_valid_until", "max_wal_senders", "replication_connection",
+		"wal_sender_timeout", "physical_replication", "output_plugin_libraries", "clock",
+	}},
+	{"Publication and tables", []string{
+		"publication", "publication_tables", "publication_publish", "emit_message", "table",
+		"partitions", "row_filter", "column_list", "columns", "columns_nullable",
+		"generated_columns", "primary_key", "replica_identity", "snapshot", "rows", "outbox_size",
+		"outbox_dead_rows", "outbox_autovacuum",
+	}},
+	{"Slot", []string{
+		"slot", "slot_position", "slot_holder", "slot_failover", "publication_before_slot",
+		"max_replication_slots", "max_slot_wal_keep_size", "idle_replication_slot_timeout",
+		"synchronous_standby_names", "synchronized_standby_slots", "standby_copies",
+		"hot_standby_feedback", "transactions", "catalog_xmin", "monitor_rights",
+	}},
+	{"Kafka", []string{
+		"kafka", "broker", "kafka_tls", "kafka_acl", "producer_id", "kafka_transactions", "topics",
+		"topic", "topic_permission", "topic_leader", "topic_replicas", "topic_size",
+		"topic_timestamp", "topic_cleanup", "topic_compression", "snapshot_topic",
+		"position_topic", "message_size",
+	}},
+}
+
+func groupOf(code string) string {
+	for _, g := range checkGroups {
+		if slices.Contains(g.codes, code) {
+			return g.name
 		}
 	}
-	return strings.Join(lines, "\n")
+	return "Slot"
 }

@@ -1,10 +1,14 @@
 package check
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math"
+	"net"
 	"os"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/postrider/postrider/internal/alerts"
@@ -12,29 +16,31 @@ import (
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/internal/httpserver"
 	"github.com/postrider/postrider/internal/memory"
+	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/internal/secret"
+	"github.com/postrider/postrider/internal/status"
 )
 
 // process checks where the relay is to run, which is taken to be here. Beside a relay its
 // addresses are not free.
 func (c *checker) process() []Finding {
 	cfg := c.loaded.Config
-	findings := []Finding{
-		judgeMemory(memory.Limit(os.DirFS("/")), debug.SetMemoryLimit(-1),
-			cfg.Relay.InFlightBytes),
+	fs := findings{
+		judgeMemory(memory.Limit(os.DirFS("/")), debug.SetMemoryLimit(-1), cfg.Relay.InFlightBytes),
 		judgeDescriptors(descriptorLimit(), len(cfg.Sink.Kafka.Brokers)),
 	}
 	if !c.beside {
-		findings = append(findings, c.listen("http_listen", cfg.HTTP.Listen)...)
-		findings = append(findings, c.listen("admin_listen", cfg.Admin.Listen)...)
+		fs.add(c.listen("http_listen", cfg.HTTP.Listen)...)
+		fs.add(c.listen("admin_listen", cfg.Admin.Listen)...)
 	}
 	if cfg.Admin.Listen != "" {
-		findings = append(findings, adminToken(cfg.Admin.Token))
-		findings = append(findings, adminExposed(cfg.Admin.Listen)...)
+		fs.add(adminToken(cfg.Admin.Token))
+		fs.add(adminExposed(cfg.Admin.Listen)...)
 	}
-	findings = append(findings, readable("alerts_webhook", "alerts.webhook", cfg.Alerts.Webhook,
+	fs.add(readable("alerts_webhook", "alerts.webhook", cfg.Alerts.Webhook,
 		"a URL that can be read: without it no notification is sent")...)
-	return append(findings, checkAlertsCommand(cfg.Alerts.Command)...)
+	fs.add(checkAlertsCommand(cfg.Alerts.Command)...)
+	return fs
 }
 
 // What a relay needs: messages in flight are in memory as read and as sent, and garbage is
@@ -50,32 +56,33 @@ const (
 func judgeMemory(limit, goLimit, inFlight int64) Finding {
 	need := baseMemory + inFlightCopies*inFlight
 	goNeed := int64(float64(need) * memory.GoShare)
-	formula := fmt.Sprintf("%s: 32 MiB and twice relay.in_flight_bytes, %s",
-		health.Bytes(need), health.Bytes(inFlight))
-	smaller := "or relay.in_flight_bytes = \"1MiB\" or less"
-	if limit > baseMemory {
-		smaller = fmt.Sprintf("or relay.in_flight_bytes = \"%dKiB\"",
-			(limit-baseMemory)/inFlightCopies>>10)
-	}
-	container, environment := "the container's limit is "+health.Bytes(limit),
-		"GOMEMLIMIT is "+health.Bytes(goLimit)
+	formula := fmt.Sprintf("%s: 32 MiB and twice relay.in_flight_bytes, %s", health.Bytes(need),
+		health.Bytes(inFlight))
+	needed := ", needed are " + health.Bytes(need)
+	container := found("memory", "", "the container's limit is "+health.Bytes(limit))
+	environment := found("memory", "", "GOMEMLIMIT is "+health.Bytes(goLimit))
 	switch {
 	case limit > 0 && limit < need:
-		return warningFinding("memory", "", container, formula+
-			": beyond its limit the system kills the relay, and what was in flight comes twice",
-			fmt.Sprintf("give the container %s or more (docker run --memory, "+
-				"resources.limits.memory), %s",
-				health.Bytes(need), smaller))
+		smaller := `"1MiB" or less`
+		if limit > baseMemory {
+			smaller = fmt.Sprintf(`"%dKiB"`, (limit-baseMemory)/inFlightCopies>>10)
+		}
+		return container.warn(
+			formula+": beyond its limit the system kills the relay, and what was in flight comes twice",
+			"give the container "+health.Bytes(need)+" or more (docker run --memory, "+
+				"resources.limits.memory), or relay.in_flight_bytes = "+smaller)
 	case goLimit < goNeed:
-		return warningFinding("memory", "", environment,
+		return environment.warn(
 			"three quarters of "+formula+": near its limit the relay only collects garbage",
 			fmt.Sprintf("GOMEMLIMIT=%dMiB, or no such variable", goNeed>>20))
 	case limit > 0:
-		return okFinding("memory", "", container+", needed are "+health.Bytes(need))
+		container.Observed += needed
+		return container
 	case goLimit < math.MaxInt64:
-		return okFinding("memory", "", environment+", needed are "+health.Bytes(need))
+		environment.Observed += needed
+		return environment
 	}
-	return okFinding("memory", "", "no limit")
+	return found("memory", "", "no limit")
 }
 
 // descriptorsBase is for PostgreSQL, HTTP clients, logs and files. A broker takes up to four
@@ -84,16 +91,15 @@ const descriptorsBase, descriptorsPerBroker = 64, 4
 
 func judgeDescriptors(limit uint64, brokers int) Finding {
 	need := uint64(descriptorsBase + descriptorsPerBroker*max(brokers, 3)) //nolint:gosec // small
-	observed := fmt.Sprintf("at most %d", limit)
+	f := found("file_descriptors", "", fmt.Sprintf("at most %d", limit))
 	switch {
 	case limit == 0:
-		observed = "not known"
+		f.Observed = "not known"
 	case limit < need:
-		return warningFinding("file_descriptors", "", observed,
-			fmt.Sprintf("%d: every connection takes one", need),
+		return f.warn(fmt.Sprintf("%d: every connection takes one", need),
 			"ulimit -n 1024; for systemd LimitNOFILE=1024")
 	}
-	return okFinding("file_descriptors", "", observed)
+	return f
 }
 
 // descriptorLimit is the hard limit, to which Go raises the soft one; zero if not known.
@@ -105,33 +111,80 @@ func descriptorLimit() uint64 {
 	return limit.Max
 }
 
+// listen tries whether an address can be listened on. If it is taken, the relay of the same slot
+// may have it.
+func (c *checker) listen(code, address string) []Finding {
+	if address == "" {
+		return nil
+	}
+	l, err := net.Listen("tcp", address)
+	if err == nil {
+		_ = l.Close()
+		return []Finding{found(code, address, "free")}
+	}
+	key := strings.Replace(code, "_", ".", 1)
+	f := found(code, address, err).fail("a free address: the relay does not start without",
+		"choose another for "+key+", or stop the process that has it: ss -ltnp")
+	switch {
+	case !errors.Is(err, syscall.EADDRINUSE), c.relay == nil:
+	case c.relay.Slot.Name == c.loaded.Config.Slot.Name:
+		// The admin listener answers nothing without the token: it is taken to be the same relay's.
+		f = found(code, address, fmt.Sprintf("the relay has it, process %d", c.relay.PID))
+	case code == "http_listen":
+		f.Observed = fmt.Sprintf("the relay of slot %q answers", c.relay.Slot.Name)
+		f.Required = "an address of its own for each relay on one machine"
+	}
+	return []Finding{f}
+}
+
+// relayAt is the report of the relay that answers at http.listen, nil if none does.
+func relayAt(ctx context.Context, c httpserver.Config) *status.Report {
+	r, err := status.FromDaemon(ctx, c)
+	if err != nil || r.PID == 0 {
+		return nil
+	}
+	return &r
+}
+
+// adminExposed warns of an admin listener that other machines reach.
+func adminExposed(address string) []Finding {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil || host != "" && postgres.Local(host) {
+		return nil
+	}
+	return []Finding{found("admin_listen", address,
+		"can be reached from other machines, and the token is sent without encryption").warn(
+		"the loopback interface",
+		`set admin.listen = "127.0.0.1:8433", and reach it through ssh or kubectl port-forward`)}
+}
+
 // readable tries to read a secret that comes from a file.
 func readable(code, key string, s secret.Secret, required string) []Finding {
 	if s.Path() == "" {
 		return nil
 	}
-	path := config.MaskURL(s.Path())
+	f := found(code, config.MaskURL(s.Path()), "can be read")
 	if _, err := s.Reveal(); err != nil {
-		return []Finding{warningFinding(code, path, err.Error(), required, "correct "+key+
-			"_file, or let the relay's user read the file: chmod, chown, or systemd's "+
-			"LoadCredential=")}
+		f.Observed = err.Error()
+		f = f.warn(required, "correct "+key+"_file, or let the relay's user read the file: chmod, "+
+			"chown, or systemd's LoadCredential=")
 	}
-	return []Finding{okFinding(code, path, "can be read")}
+	return []Finding{f}
 }
 
 // adminToken warns of what run warns of when it starts.
 func adminToken(s secret.Secret) Finding {
-	found := readable("admin_token", "admin.token", s,
+	unread := readable("admin_token", "admin.token", s,
 		"a token that can be read: until then every request is refused")
-	if len(found) > 0 && found[0].Severity != SeverityOK {
-		return found[0]
+	if len(unread) > 0 && unread[0].Severity != SeverityOK {
+		return unread[0]
 	}
 	if token, err := s.Reveal(); err == nil && len(token) < httpserver.ShortToken {
-		return warningFinding("admin_token", "", fmt.Sprintf("%d bytes", len(token)),
+		return found("admin_token", "", fmt.Sprintf("%d bytes", len(token))).warn(
 			fmt.Sprintf("at least %d, at random: a shorter one can be found by trying",
 				httpserver.ShortToken), "head -c 32 /dev/urandom | base64")
 	}
-	return okFinding("admin_token", "", "long enough")
+	return found("admin_token", "", "long enough")
 }
 
 // checkAlertsCommand does not run the command, which would send a notification.
@@ -140,10 +193,11 @@ func checkAlertsCommand(command []string) []Finding {
 		return nil
 	}
 	program := alerts.Program(command)
+	f := found("alerts_command", program, "is there, and may be run")
 	if err := alerts.LookProgram(command); err != nil {
-		return []Finding{warningFinding("alerts_command", program, err.Error(),
-			"a program that is there and may be run: else no notification is sent",
-			"correct alerts.command, or make it executable: chmod +x "+program)}
+		f.Observed = err.Error()
+		f = f.warn("a program that is there and may be run: else no notification is sent",
+			"correct alerts.command, or make it executable: chmod +x "+program)
 	}
-	return []Finding{okFinding("alerts_command", program, "is there, and may be run")}
+	return []Finding{f}
 }

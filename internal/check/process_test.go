@@ -190,7 +190,7 @@ func TestListen_TellsOurRelayFromOthers(t *testing.T) {
 // A relay that answers has watched for longer than one look.
 func TestObserved_TakesTheConditionsOfTheRelay(t *testing.T) {
 	c := &checker{loaded: &config.Loaded{Config: config.Default()}}
-	c.relay = &status.Report{PID: 1, Verdict: health.Verdict{Conditions: []health.Condition{
+	c.relay = &status.Report{PID: 1, Slot: slot.Status{Slot: slot.Slot{Name: "postrider"}}, Verdict: health.Verdict{Conditions: []health.Condition{
 		{Name: health.TimeToLoss, Severity: health.Critical,
 			Reason: "slot \"postrider\" can be lost in about 20m", WAL: "1 GiB",
 			Next: "postrider resume", Cause: "paused relay"},

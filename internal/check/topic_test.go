@@ -225,7 +225,7 @@ func TestCheckKafka_JudgesTheWayToTheBrokers(t *testing.T) {
 		cfg := kafka.DefaultConfig()
 		cfg.Brokers = []string{"127.0.0.1:9092", "kafka-2.example:9092"}
 		c.change(&cfg)
-		f := kafkaTLS(cfg)[0]
+		f := kafkaTLS(cfg)
 		require.Equal(t, c.severity, f.Severity, name)
 		require.Equal(t, c.severity != SeverityOK, f.Fix != "", name)
 	}

@@ -5,31 +5,26 @@
 // A key is a name ("sink.kafka.brokers"), a field, a default, and lines in config.example.toml: to
 // add one, write the last three; a test fails for what is missing.
 //
-//	config.go      Config and its defaults
+//	config.go      Config, its defaults, what follows from several sections, [sink] and [log]
 //	keys.go        every key, found by reflection
-//	load.go        Load: file, environment and flags, in this order
-//	file.go        the TOML file
-//	lines.go       the line of each key in the file
-//	environment.go variables, and ${NAME} in values
-//	suggest.go     the name that was probably meant
-//	setvalue.go    setting a key
-//	value.go       the value of a key, as TOML and JSON
-//	units.go       sizes and durations as text
+//	kind.go        the types of keys: reading, setting and printing a value
+//	load.go        Load: file, environment and flags, in this order; what a reload takes over
+//	file.go        the TOML file, with the line of each key
+//	environment.go variables, ${NAME} in values, and the name that was probably meant
 //	validate.go    the checks of every section
-//	locate.go      which key an error is about
-//	problem.go     an error of the configuration, with its place
+//	problem.go     an error of the configuration, with its key and place
 //	print.go       the configuration in effect
-//	shown.go       which values may be printed
-//	mask.go        URLs without their secrets
-//	schema.go      the JSON Schema
-//	example.go     the comments of config.example.toml
-//	adopt.go       what a reload takes over
-//	derived.go     requirements and topics that follow from several sections
-//	sink.go        the section [sink]
-//	log.go         the section [log]
+//	mask.go        which values may be printed, and URLs without their secrets
+//	schema.go      the JSON Schema, and the comments of config.example.toml
 package config
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
 	"github.com/postrider/postrider/internal/alerts"
 	"github.com/postrider/postrider/internal/backfill"
 	"github.com/postrider/postrider/internal/deadletter"
@@ -39,6 +34,7 @@ import (
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
+	"github.com/postrider/postrider/sink/kafka"
 	"github.com/postrider/postrider/slot"
 	"github.com/postrider/postrider/slot/monitor"
 )
@@ -70,7 +66,7 @@ func Default() Config {
 		Replication: replication.DefaultConfig(),
 		Router:      []router.Config{router.DefaultConfig()},
 		Format:      router.DefaultFormat(),
-		Sink:        defaultSink(),
+		Sink:        Sink{Kind: SinkKafka, Kafka: kafka.DefaultConfig()},
 		Snapshot:    backfill.DefaultConfig(),
 		Relay:       relay.DefaultConfig(),
 		DeadLetter:  deadletter.DefaultConfig(),
@@ -78,6 +74,96 @@ func Default() Config {
 		Health:      health.DefaultConfig(),
 		Alerts:      alerts.DefaultConfig(),
 		HTTP:        httpserver.DefaultConfig(),
-		Log:         defaultLog(),
+		Log:         Log{Level: "info", Format: "auto"},
 	}
+}
+
+// Requirements are the relay's requirements of the server.
+func (c Config) Requirements() slot.Requirements {
+	return slot.Requirements{
+		Slot: c.Slot, Publication: c.Replication.Publication, Tables: c.Replication.Tables,
+	}
+}
+
+// KeyColumns are the columns that the table's router uses.
+func (c Config) KeyColumns(table string) backfill.KeyColumns {
+	r := backfill.KeyColumns{ID: router.DefaultConfig().FieldID, OrderBy: c.Snapshot.OrderBy}
+	if rule, found := c.Rule(table); found {
+		r.ID, r.Timestamp = rule.FieldID, rule.FieldTimestamp
+	}
+	return r
+}
+
+// Rule is the rule set of a table; false: no rule set is for it, or the rule sets are not valid.
+func (c Config) Rule(table string) (router.Config, bool) {
+	rules, err := router.Divide(c.Router, c.Replication.Tables, c.Replication.Messages)
+	if err != nil {
+		return router.Config{}, false
+	}
+	for _, r := range rules {
+		if slices.Contains(r.Tables, table) {
+			return r, true
+		}
+	}
+	return router.Config{}, false
+}
+
+// OwnTopics are the topics of the relay itself. No event is published to one of them, whatever its
+// row asks for: a forged position would make the relay leave out rows.
+func (c Config) OwnTopics() []string {
+	own := []string{c.DeadLetter.Topic, c.Relay.PositionTopic, c.Snapshot.Topic}
+	return slices.DeleteFunc(own, func(topic string) bool { return topic == "" })
+}
+
+// HeartbeatTopic is where heartbeats go.
+func (c Config) HeartbeatTopic() string {
+	return cmp.Or(c.Relay.HeartbeatTopic, router.HeartbeatTopic(c.Router[0].TopicPrefix))
+}
+
+// The values of sink.kind.
+const (
+	SinkKafka  = "kafka"
+	SinkStdout = "stdout" // JSON lines, to see what would be published
+)
+
+// Sink is the section [sink]: one kind, and a sub-section per kind.
+type Sink struct {
+	Kind  string       `toml:"kind"`
+	Kafka kafka.Config `toml:"kafka"`
+}
+
+// Validate checks the sub-section of the chosen kind alone.
+func (s Sink) Validate() error {
+	switch s.Kind {
+	case SinkKafka:
+		return s.Kafka.Validate()
+	case SinkStdout:
+		return nil
+	}
+	return fmt.Errorf("sink.kind is %q: it must be %s or %s", s.Kind, SinkKafka, SinkStdout)
+}
+
+// Log is the section [log].
+type Log struct {
+	Level  string `toml:"level"`  // trace | debug | info | warn | error
+	Format string `toml:"format"` // auto | console | json
+}
+
+// The accepted values.
+var (
+	LogLevels  = []string{"trace", "debug", "info", "warn", "error"}
+	LogFormats = []string{"auto", "console", "json"}
+)
+
+// Validate reports every wrong value.
+func (l Log) Validate() error {
+	return errors.Join(oneOf("log.level", l.Level, LogLevels),
+		oneOf("log.format", l.Format, LogFormats))
+}
+
+func oneOf(key, value string, accepted []string) error {
+	if slices.Contains(accepted, value) {
+		return nil
+	}
+	return fmt.Errorf("%s is %q: it must be one of %s", key, value, strings.Join(accepted, ", "))
 }

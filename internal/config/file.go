@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
+	"github.com/pelletier/go-toml/v2/unstable"
 
 	"github.com/postrider/postrider/router"
 )
@@ -25,26 +26,23 @@ type setting struct {
 // document is a decoded configuration file.
 type document struct {
 	name    string
+	data    []byte
 	values  map[string]any // decoded; several [[router]] have their numbered names as keys
-	lines   map[string]int // by path, as pathID writes it
 	routers int            // rule sets, at least one
 }
 
-// parse decodes TOML. The lines come from the library's parser, since its decoder has none.
 func parse(name string, data []byte) (*document, *Problem) {
-	doc := &document{name: name, routers: 1}
+	doc := &document{name: name, data: data, routers: 1}
 	if err := toml.Unmarshal(data, &doc.values); err != nil {
 		p := syntaxProblem(name, data, err)
 		return nil, &p
 	}
 	if rules := tablesIn(doc.values[routerSection]); len(rules) > 1 {
 		doc.routers = len(rules)
-		delete(doc.values, routerSection)
 		for i, rule := range rules {
 			doc.values[router.RuleName(i, len(rules))] = rule
 		}
 	}
-	doc.lines = keyLines(data, doc.routers)
 	return doc, nil
 }
 
@@ -59,73 +57,136 @@ func tablesIn(v any) []any {
 	return list
 }
 
-// readFile lists the settings of a configuration file. It reports an unknown section once, and not
-// once per key.
-func readFile(ix *index, doc *document) ([]setting, Problems) {
-	f := &file{document: doc, ix: ix, seen: map[string]string{}}
-	f.table(nil, doc.values)
-	slices.SortStableFunc(f.settings, func(a, b setting) int { return a.line - b.line })
-	return f.settings, f.problems
+// lookup is the value at a path. A list of one table is the table.
+func (doc *document) lookup(path []string) any {
+	var v any = doc.values
+	for _, part := range path {
+		if tables := tablesIn(v); len(tables) == 1 {
+			v = tables[0]
+		}
+		table, _ := v.(map[string]any)
+		v = table[part]
+	}
+	return v
 }
 
-// file walks a document.
+// file walks a document with the library's parser, since its decoder has no lines.
 type file struct {
 	*document
-	ix *index
-	// seen maps names to path IDs: in [router], route.by.field and "route.by.field" are one key.
-	seen     map[string]string
+	ix       *index
+	lines    map[string]int  // the first of each key and section, by path, as pathID writes it
+	closed   map[string]bool // by path: what is below it is part of its value, or of its problem
+	given    map[string]int  // line of each key: route.by.field and "route.by.field" are one
+	number   int             // of the last of several [[router]], from 1
 	settings []setting
 	problems Problems
 }
 
-func (f *file) table(path []string, t map[string]any) {
-	for k, v := range t {
-		f.value(append(slices.Clone(path), k), v)
+// readFile lists the settings of a configuration file. It reports an unknown section once, and not
+// once per key.
+func readFile(ix *index, doc *document) ([]setting, Problems) {
+	f := &file{document: doc, ix: ix, lines: map[string]int{}, closed: map[string]bool{},
+		given: map[string]int{}}
+	var parser unstable.Parser
+	parser.Reset(doc.data)
+	var section []string
+	for parser.NextExpression() {
+		switch e := parser.Expression(); e.Kind {
+		case unstable.ArrayTable:
+			if f.several(nil, e) {
+				f.number++
+			}
+			section = f.note(nil, e)
+		case unstable.Table:
+			section = f.note(nil, e)
+		case unstable.KeyValue:
+			f.keyValue(section, e)
+		}
+	}
+	return f.settings, f.problems
+}
+
+// several reports whether e is the section router, of which the document has several.
+func (f *file) several(section []string, e *unstable.Node) bool {
+	it := e.Key()
+	return f.routers > 1 && len(section) == 0 && it.Next() &&
+		string(it.Node().Data) == routerSection && it.IsLast()
+}
+
+func (f *file) keyValue(section []string, e *unstable.Node) {
+	if !f.several(section, e) {
+		f.inline(f.note(section, e), e.Value())
+		return
+	}
+	for it := e.Value().Children(); it.Next(); { // router = [{...}, {...}]
+		f.number++
+		f.inline(f.note(nil, e), it.Node())
 	}
 }
 
-func (f *file) value(path []string, v any) {
-	name := strings.Join(path, ".")
-	below, isTable := v.(map[string]any)
-	if isTable && f.ix.isParent(name) { // key.decimal.format without quotes, where key is a key too
-		f.table(path, below)
+// inline walks a value: inline tables have keys, too.
+func (f *file) inline(path []string, v *unstable.Node) {
+	if v.Kind != unstable.InlineTable && v.Kind != unstable.Array {
 		return
 	}
-	if _, known := f.ix.refs[name]; known {
-		if first, twice := f.seen[name]; twice {
-			f.problem(path, fmt.Sprintf("given twice, also in line %d", f.lines[first]), "")
-			return
+	for it := v.Children(); it.Next(); {
+		if e := it.Node(); e.Kind == unstable.KeyValue {
+			f.keyValue(path, e)
+		} else {
+			f.inline(path, e)
 		}
-		f.seen[name] = pathID(path)
-		line := f.line(path)
+	}
+}
+
+// note reads a key or section and every one around it, each once.
+func (f *file) note(section []string, e *unstable.Node) []string {
+	path := slices.Clone(section)
+	for it := e.Key(); it.Next(); {
+		n, around := it.Node(), pathID(path)
+		part := string(n.Data)
+		if len(path) == 0 && part == routerSection && f.routers > 1 {
+			part = router.RuleName(f.number-1, f.routers)
+		}
+		path = append(path, part)
+		id := pathID(path)
+		if _, noted := f.lines[id]; !noted {
+			f.lines[id] = 1 + bytes.Count(f.data[:n.Raw.Offset], []byte("\n"))
+			f.closed[id] = f.closed[around] || f.read(path)
+		}
+	}
+	return path
+}
+
+// read adds the setting or the problem at a path. It reports false for a section: the keys below
+// it are read by themselves.
+func (f *file) read(path []string) (closed bool) {
+	name, v, line := strings.Join(path, "."), f.lookup(path), f.lines[pathID(path)]
+	table, isTable := v.(map[string]any)
+	_, isList := v.([]any)
+	_, known := f.ix.byName[name]
+	switch {
+	case isTable && f.ix.isParent(name): // key.decimal.format without quotes, where key is a key too
+		return false
+	case known && f.given[name] > 0:
+		f.problem(path, fmt.Sprintf("given twice, also in line %d", f.given[name]), "")
+	case known:
+		f.given[name] = line
 		f.settings = append(f.settings, setting{name: name, origin: f.at(line), value: v, line: line})
-		return
-	}
-	inRouter := unnumbered(path[0]) == routerSection
-	switch v := v.(type) {
-	case map[string]any:
-		if inRouter && len(v) > 0 || f.ix.leads(name) {
-			f.table(path, v)
-			return
-		}
+	case isTable && (f.ix.leads(name) || unnumbered(path[0]) == routerSection && len(table) > 0):
+		return false
+	case isTable:
 		f.unknownSection(path)
-	case []any:
-		switch tables := tablesIn(v); {
-		case !f.ix.sections[name]:
-			f.unknown(path)
-		case len(tables) == 1:
-			f.table(path, tables[0].(map[string]any))
-		default:
-			f.problem(path, "expected one section", fmt.Sprintf("write [%s] once", name))
-		}
-	default:
-		if f.ix.sections[name] {
-			f.problem(path, "expected a section, got "+describe(v, nil),
-				fmt.Sprintf("write [%s] on a line of its own, and its keys below", name))
-			return
-		}
+	case !f.ix.sections[name]:
 		f.unknown(path)
+	case len(tablesIn(v)) == 1:
+		return false
+	case isList:
+		f.problem(path, "expected one section", fmt.Sprintf("write [%s] once", name))
+	default:
+		f.problem(path, "expected a section, got "+describe(v, nil),
+			fmt.Sprintf("write [%s] on a line of its own, and its keys below", name))
 	}
+	return true
 }
 
 // connectorPrefix stands before the router's options in the configuration of a Debezium connector.
@@ -147,26 +208,24 @@ func (f *file) unknownSection(path []string) {
 		sections = append(sections, unnumbered(s))
 	}
 	slices.Sort(sections)
-	near, hint := nearest(strings.Join(path, "."), sections), ""
-	if near != "" {
+	hint := ""
+	if near := nearest(strings.Join(path, "."), sections); near != "" {
 		hint = "did you mean [" + near + "]?"
 	}
 	f.problem(path, "unknown section", hint)
 }
 
 func (f *file) problem(path []string, message, hint string) {
-	line := f.line(path)
+	line := f.lines[pathID(path)]
 	f.problems = append(f.problems, Problem{
 		Origin: f.at(line), Key: strings.Join(path, "."), Err: errors.New(message), Hint: hint,
 		line: line,
 	})
 }
 
-func (f *file) line(path []string) int { return f.lines[pathID(path)] }
-
 func (f *file) at(line int) string { return fmt.Sprintf("%s:%d", f.name, line) }
 
-// pathID tells apart ["a.b"] and ["a", "b"], which a joined name does not.
+// pathID distinguishes ["a.b"] and ["a", "b"], which a joined name does not.
 func pathID(path []string) string { return strings.Join(path, "\x00") }
 
 // unquotedText matches a line that is pasted from a connector's properties.

@@ -51,15 +51,15 @@ func TestKeys_PrintWhatTheyRead(t *testing.T) {
 	require.Len(t, ix.names, len(texts))
 	for name, values := range texts {
 		for _, v := range values {
-			r := ix.refs[name]
+			r := ix.byName[name]
 			require.NoError(t, r.setText(v), "%s = %s", name, v)
 			want := reflect.New(r.field.Type()).Elem()
 			want.Set(r.field)
 
-			doc, wrong := parse("x", []byte("[router]\n"+r.leaf+" = "+r.key.String()))
+			doc, wrong := parse("x", []byte("[router]\n"+r.leaf+" = "+r.String()))
 			require.Nil(t, wrong)
 			settings, problems := readFile(ix, doc)
-			require.Empty(t, problems, "%s = %s", name, r.key.String())
+			require.Empty(t, problems, "%s = %s", name, r.String())
 			require.NoError(t, r.setValue(settings[0].value))
 			require.Equal(t, want.Interface(), r.field.Interface(), "%s = %s", name, v)
 		}
@@ -78,7 +78,7 @@ func TestKeys_RefuseTextOfAnotherKind(t *testing.T) {
 		if name == "relay.in_flight_bytes" {
 			continue // a negative number of bytes is for relay to refuse
 		}
-		require.ErrorContains(t, ix.refs[name].setText(text), "expected ", name)
+		require.ErrorContains(t, ix.byName[name].setText(text), "expected ", name)
 	}
 }
 

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -156,64 +158,91 @@ func (l *Loaded) apply(ix *index, env environment, layer []setting) Problems {
 	var problems Problems
 	given := map[string]string{} // by key its name in the layer: a secret and its file are one key
 	for _, s := range layer {
-		problem := func(err error, hint string) {
-			problems = append(problems, Problem{
-				Origin: s.origin, Key: s.name, Err: err, Hint: hint, line: s.line,
-			})
-		}
-		r, known := ix.refs[s.name]
-		if !known && slices.Contains(ix.plain, s.name) { // from the environment or a flag
-			problem(errors.New("the file has several [[router]], and this does not say which"),
-				"set it in the file, or for one with --set "+router.RuleName(0, len(l.Config.Router))+
-					strings.TrimPrefix(s.name, routerSection)+"=...")
-			continue
-		}
-		if !known {
-			problem(errors.New("unknown key"), didYouMean(s.name, ix.names))
-			continue
-		}
-		if other, twice := given[r.key.name]; twice && other != s.name {
-			problem(fmt.Errorf("%s and %s are both given", other, s.name), "keep one of them")
-			continue
-		}
-		given[r.key.name] = s.name
-		if err := assign(r, env, s); err != nil {
-			problem(err, "")
-			continue
-		}
-		l.origins[r.key.name] = s.origin
-		if w := exposed(r, s); w != "" {
-			l.Warnings = append(l.Warnings, w)
+		if hint, err := l.set(ix, env, s, given); err != nil {
+			problems = append(problems, Problem{s.origin, s.name, err, hint, s.line})
 		}
 	}
 	return problems
 }
 
-func assign(r ref, env environment, s setting) error {
-	v := s.value
-	if str, ok := v.(string); ok && r.expands() {
-		expanded, err := env.expand(str)
-		if err != nil {
-			return err
+func (l *Loaded) set(
+	ix *index, env environment, s setting, given map[string]string,
+) (hint string, err error) {
+	k, known := ix.byName[s.name]
+	if !known && slices.Contains(ix.plain, s.name) { // from the environment or a flag
+		first := router.RuleName(0, len(l.Config.Router)) + strings.TrimPrefix(s.name, routerSection)
+		return "set it in the file, or for one with --set " + first + "=...",
+			errors.New("the file has several [[router]], and this does not say which")
+	}
+	if !known {
+		return didYouMean(s.name, ix.names), errors.New("unknown key")
+	}
+	owner := k.owner()
+	if other := cmp.Or(given[owner], s.name); other != s.name {
+		return "keep one of them", fmt.Errorf("%s and %s are both given", other, s.name)
+	}
+	given[owner] = s.name
+	written, isText := s.value.(string)
+	v := written
+	if isText && k.expands() {
+		if v, err = env.expand(written); err != nil {
+			return "", err
 		}
-		v = expanded
+		s.value = v
 	}
-	if str, ok := v.(string); ok && s.text {
-		return r.setText(str)
+	if s.text {
+		err = k.setText(v)
+	} else {
+		err = k.setValue(s.value)
 	}
-	return r.setValue(v)
+	if err != nil {
+		return "", err
+	}
+	l.origins[owner] = s.origin
+	// Every user of the machine can read arguments in the list of processes.
+	harmless := userinfoURL(written) && MaskURL(written) == written // it has no password
+	if k.kind == secretText && strings.HasPrefix(s.origin, "flag ") && !harmless {
+		l.Warnings = append(l.Warnings, fmt.Sprintf("%s is readable by others as an argument of this "+
+			"process: use %s or %s%s", s.name, k.env(), s.name, fileSuffix))
+	}
+	return "", nil
 }
 
-// exposed warns of a secret on the command line, which every user of the machine can read in the
-// list of processes.
-func exposed(r ref, s setting) string {
-	if r.kind != secretText || r.file || !strings.HasPrefix(s.origin, "flag ") {
-		return ""
+// Adopt returns l with newer's values of the keys that may change, the names of the keys that did,
+// and those that newer would have changed otherwise. Path and Warnings are those of newer. It
+// changes neither l nor newer. Secrets are equal if their values are, or the names of their files.
+func (l *Loaded) Adopt(newer *Loaded, may func(key string) bool) (adopted *Loaded, changed,
+	left []string) {
+	adopted = &Loaded{
+		Config: l.Config, Path: newer.Path, Warnings: newer.Warnings, origins: map[string]string{},
+		source: l.source,
 	}
-	v, _ := s.value.(string)
-	if userinfoURL(v) && MaskURL(v) == v {
-		return "" // a URL without a password
+	maps.Copy(adopted.origins, l.origins)
+	adopted.Config.Router = slices.Clone(l.Config.Router) // not to write into that of l
+	given := map[string]key{}
+	for _, k := range keysOf(&newer.Config) {
+		given[k.name] = k
 	}
-	return fmt.Sprintf("%s is readable by others as an argument of this process: use %s or %s%s",
-		s.name, r.env(), s.name, fileSuffix)
+	for _, k := range keysOf(&adopted.Config) {
+		g, found := given[k.name]
+		delete(given, k.name)
+		switch {
+		case found && same(k, g):
+		case !found || !may(k.name): // not found: the number of [[router]] has changed
+			left = append(left, k.name)
+			continue
+		default:
+			k.field.Set(g.field)
+			changed = append(changed, k.name)
+		}
+		adopted.origins[k.name] = newer.Origin(k.name)
+	}
+	return adopted, changed, append(left, slices.Sorted(maps.Keys(given))...)
+}
+
+func same(a, b key) bool {
+	if a.kind == list && a.field.Len() == 0 && b.field.Len() == 0 {
+		return true // nil and empty
+	}
+	return reflect.DeepEqual(a.field.Interface(), b.field.Interface())
 }

@@ -59,7 +59,7 @@ func TestLoad_NamesEveryProblem(t *testing.T) {
 		},
 		"router option twice, once in quotes": {
 			file: "[router]\nroute.by.field = 'x'\n'route.by.field' = 'y'\n",
-			want: []string{"router.route.by.field: given twice, also in line"},
+			want: []string{"postrider.toml:3: router.route.by.field: given twice, also in line 2"},
 		},
 		"unknown option of one of several routers": {
 			file: "[[router]]\n\n[[router]]\nroute.by.field = 'y'\nroute.topik.regex = 'x'\n",
@@ -100,6 +100,10 @@ func TestLoad_NamesEveryProblem(t *testing.T) {
 		"no router in a list": {
 			file: "router = []\n",
 			want: []string{"postrider.toml:1: router: expected one section; write [router] once"},
+		},
+		"section in a list in one line": {
+			file: "\nrelay = [{ drain_timeout = 20 }]\n",
+			want: []string{"postrider.toml:2: relay.drain_timeout: expected a duration"},
 		},
 		"several of another section": {
 			file: "[[relay]]\n[[relay]]\n",

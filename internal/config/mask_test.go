@@ -121,7 +121,7 @@ func TestSecrets_OfEveryKeyThatTakesText(t *testing.T) {
 				if field.name != k.name {
 					continue
 				}
-				require.NoError(t, ref{key: field}.setText(value))
+				require.NoError(t, field.setText(value))
 				recognised := strings.Contains(value, "://") || strings.Contains(value, "BEGIN") ||
 					strings.HasSuffix(k.name, fileSuffix) && strings.Contains(value, "\n") ||
 					k.name == "sink.kafka.brokers" && strings.Contains(value, "@")
@@ -130,7 +130,7 @@ func TestSecrets_OfEveryKeyThatTakesText(t *testing.T) {
 				}
 				if recognised || !Shown(k.name) { // a value of a wrong type is reported, and not shown
 					for _, wrong := range []any{value, []any{value, int64(1)}, map[string]any{"x": value}} {
-						if err := (ref{key: field}).setValue(wrong); err != nil {
+						if err := field.setValue(wrong); err != nil {
 							require.NotContains(t, err.Error(), canary, k.name)
 						}
 					}
@@ -140,7 +140,7 @@ func TestSecrets_OfEveryKeyThatTakesText(t *testing.T) {
 	}
 	require.Greater(t, texts, 60)
 	for _, name := range shown {
-		require.Contains(t, newIndex(&c).refs, name, "a key that is shown and is not there")
+		require.Contains(t, newIndex(&c).byName, name, "a key that is shown and is not there")
 	}
 	require.False(t, Shown("section.of_a_key_that_nobody_has_thought_of"))
 	require.False(t, Shown("alerts.command"))

@@ -25,17 +25,14 @@ func (l *Loaded) Values() []Value {
 	ix := newIndex(&l.Config)
 	values := make([]Value, len(ix.keys))
 	for i, k := range ix.keys {
-		v := Value{
-			Key: k.name, Value: k.value(), TOML: k.String(), Origin: l.Origin(k.name), Env: k.env(),
-			section: k.section, leaf: k.leaf,
-		}
+		origin := l.Origin(k.name)
 		if k.kind == secretText && k.field.Interface().(secret.Secret).Path() != "" {
-			v.Key, v.leaf, v.Env = v.Key+fileSuffix, v.leaf+fileSuffix, envName(v.Key+fileSuffix)
+			k = k.fileKey()
 		}
 		if first, _, dotted := strings.Cut(k.leaf, "."); dotted && ix.isParent(k.section+"."+first) {
-			v.leaf = `"` + v.leaf + `"` // without quotes TOML makes first a table
+			k.leaf = `"` + k.leaf + `"` // without quotes TOML makes first a table
 		}
-		values[i] = v
+		values[i] = Value{k.name, k.value(), k.String(), origin, k.env(), k.section, k.leaf}
 	}
 	return values
 }

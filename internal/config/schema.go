@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/json"
+	"regexp"
 	"strings"
 )
 
@@ -20,11 +21,6 @@ type schema struct {
 	OneOf       []*schema          `json:"oneOf,omitempty"`
 	Additional  *bool              `json:"additionalProperties,omitempty"`
 }
-
-const (
-	durationPattern = `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
-	sizePattern     = `^[0-9]+ ?(B|KiB|MiB|GiB|TiB)$`
-)
 
 var converters = []string{
 	"string", "json", "json+schema", "binary", "short", "integer", "long", "float", "double",
@@ -71,27 +67,27 @@ func Schema(example string) ([]byte, error) {
 	c := Default()
 	descriptions := Descriptions(example)
 	_, sections := readExample(example)
-	root := section("")
+	root := newSection()
 	root.Dialect = "https://json-schema.org/draft/2020-12/schema"
 	root.Title = "postrider.toml"
 	ix := newIndex(&c)
 	for _, name := range ix.names {
-		r := ix.refs[name]
-		s := r.schema()
-		s.Description = descriptions[r.key.name]
-		if r.file {
-			s.Description = "File with the value of " + r.leaf + "; read again at each connection."
+		k := ix.byName[name]
+		s := k.schema()
+		s.Description = descriptions[k.name]
+		if k.kind == secretFile {
+			s.Description = "File with the value of " + strings.TrimSuffix(k.leaf, fileSuffix) +
+				"; read again at each connection."
 		}
 		parentOf := root
-		for part := range strings.SplitSeq(r.section, ".") {
+		for part := range strings.SplitSeq(k.section, ".") {
 			parentOf = parentOf.property(part)
 		}
 		if parentOf.Description == "" {
-			parentOf.Description = sections[r.section]
+			parentOf.Description = sections[k.section]
 		}
-		leaf := strings.TrimPrefix(r.name(), r.section+".")
-		parentOf.Properties[leaf] = s
-		parentOf.dotted(leaf, s)
+		parentOf.Properties[k.leaf] = s
+		parentOf.dotted(k.leaf, s)
 	}
 	rule := root.Properties[routerSection]
 	root.Properties[routerSection] = &schema{
@@ -104,16 +100,13 @@ func Schema(example string) ([]byte, error) {
 	return json.MarshalIndent(root, "", "  ")
 }
 
-func section(description string) *schema {
-	no := false
-	return &schema{
-		Type: "object", Description: description, Properties: map[string]*schema{}, Additional: &no,
-	}
+func newSection() *schema {
+	return &schema{Type: "object", Properties: map[string]*schema{}, Additional: new(false)}
 }
 
 func (s *schema) property(name string) *schema {
 	if s.Properties[name] == nil {
-		s.Properties[name] = section("")
+		s.Properties[name] = newSection()
 	}
 	return s.Properties[name]
 }
@@ -132,24 +125,68 @@ func (s *schema) dotted(leaf string, value *schema) {
 	s.Properties[parts[len(parts)-1]] = value
 }
 
-func (r ref) schema() *schema {
-	s := &schema{Type: "string", Enum: Accepted(r.name())}
-	switch r.kind {
-	case boolean, optionalBoolean:
-		s.Type = "boolean"
-	case integer:
-		s.Type = "integer"
-	case float:
-		s.Type = "number"
+func (k key) schema() *schema {
+	s := &schema{Type: kinds[k.kind].schemaType, Pattern: kinds[k.kind].pattern,
+		Enum: Accepted(k.name)}
+	switch k.kind {
 	case size:
-		s.Type, s.Pattern = []string{"string", "integer"}, sizePattern
-	case duration:
-		s.Pattern = durationPattern
+		s.Type = []string{"string", "integer"}
 	case list:
-		s.Type, s.Items = "array", &schema{Type: "string"}
+		s.Items = &schema{Type: "string"}
 	}
-	if !r.file {
-		s.Default = r.value()
+	if k.kind != secretFile {
+		s.Default = k.value()
 	}
 	return s
+}
+
+// exampleKey matches a line of config.example.toml that shows a key. A # directly before the name
+// marks a key without a default: the value is a sample.
+var exampleKey = regexp.MustCompile(`^(#?)("?)([A-Za-z0-9_.-]+)"? = (.+)$`)
+
+var exampleSection = regexp.MustCompile(`^\[([a-z.]+)\]`)
+
+// exampleEntry is a key as config.example.toml shows it.
+type exampleEntry struct {
+	name    string // in full
+	comment string // the lines above it, joined
+	sample  bool   // not the default
+	line    int
+}
+
+// readExample lists the keys, and the comments above sections by their names.
+func readExample(example string) (keys []exampleEntry, sections map[string]string) {
+	sections = map[string]string{}
+	section := ""
+	var comment []string
+	for i, line := range strings.Split(example, "\n") {
+		words, isComment := strings.CutPrefix(line, "#")
+		words = strings.TrimSpace(words)
+		heading, key := exampleSection.FindStringSubmatch(line), exampleKey.FindStringSubmatch(line)
+		switch {
+		case heading != nil:
+			section = heading[1]
+			sections[section] = strings.Join(comment, " ")
+		case key != nil:
+			keys = append(keys, exampleEntry{
+				name: section + "." + key[3], comment: strings.Join(comment, " "),
+				sample: key[1] == "#", line: i + 1,
+			})
+		case isComment && words != "":
+			comment = append(comment, words)
+			continue
+		}
+		comment = nil
+	}
+	return keys, sections
+}
+
+// Descriptions are the comments of config.example.toml, by full name of the key.
+func Descriptions(example string) map[string]string {
+	keys, _ := readExample(example)
+	descriptions := make(map[string]string, len(keys))
+	for _, k := range keys {
+		descriptions[k.name] = k.comment
+	}
+	return descriptions
 }

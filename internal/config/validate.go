@@ -49,17 +49,22 @@ func (c Config) validateRules() error {
 	return err
 }
 
+// needsKafka refuses a sink without topics; what ends with need or needs.
+func (c Config) needsKafka(what, does string) error {
+	if c.Sink.Kind == SinkKafka {
+		return nil
+	}
+	return fmt.Errorf("%s sink.kind = %q: nothing else %s", what, SinkKafka, does)
+}
+
 // validateSnapshot also checks that the sink can store how far a snapshot has come.
 func (c Config) validateSnapshot() error {
-	if err := c.Snapshot.Validate(); err != nil {
-		return err
+	err := c.Snapshot.Validate()
+	if err == nil && c.Snapshot.On() {
+		err = c.needsKafka(fmt.Sprintf("snapshot.mode = %q needs", c.Snapshot.Mode),
+			"remembers which rows were published")
 	}
-	if c.Snapshot.On() && c.Sink.Kind != SinkKafka {
-		return fmt.Errorf("snapshot.mode = %q needs sink.kind = %q: nothing else remembers which rows "+
-			"were published",
-			c.Snapshot.Mode, SinkKafka)
-	}
-	return nil
+	return err
 }
 
 // validateHeartbeat makes a heartbeat: not every format can.
@@ -77,18 +82,21 @@ func (c Config) validateHeartbeat() error {
 
 // validatePositions checks that the sink and the messages support what [relay] asks for.
 func (c Config) validatePositions() error {
-	switch {
-	case c.Relay.PositionTopic == c.Snapshot.Topic:
+	if c.Relay.PositionTopic == c.Snapshot.Topic {
 		return fmt.Errorf("relay.position_topic and snapshot.topic are both %q: name two topics",
 			c.Snapshot.Topic)
-	case (c.Relay.ExactlyOnce || c.Relay.Dedup == relay.DedupTail) && c.Sink.Kind != SinkKafka:
-		return fmt.Errorf("relay.exactly_once and relay.dedup need sink.kind = %q: nothing else "+
-			"remembers positions", SinkKafka)
-	case c.Relay.Dedup == relay.DedupTail &&
-		slices.ContainsFunc(c.Router, func(r router.Config) bool { return !r.PositionHeaders }):
+	}
+	tail := c.Relay.Dedup == relay.DedupTail
+	if c.Relay.ExactlyOnce || tail {
+		err := c.needsKafka("relay.exactly_once and relay.dedup need", "remembers positions")
+		if err != nil {
+			return err
+		}
+	}
+	without := func(r router.Config) bool { return !r.PositionHeaders }
+	if tail && slices.ContainsFunc(c.Router, without) {
 		return fmt.Errorf("relay.dedup = %q needs router.position_headers = true: what is in a topic "+
-			"is "+
-			"recognised by them", relay.DedupTail)
+			"is recognised by them", relay.DedupTail)
 	}
 	return nil
 }
@@ -102,13 +110,11 @@ func (c Config) validateDeadLetters() error {
 	} {
 		if c.DeadLetter.Topic == other.topic {
 			return fmt.Errorf("deadletter.topic and %s are both %q: the one is a log and the other is "+
-				"compacted; "+
-				"name two topics", other.key, other.topic)
+				"compacted; name two topics", other.key, other.topic)
 		}
 	}
-	if c.DeadLetter.On() && c.Sink.Kind != SinkKafka {
-		return fmt.Errorf("policy dead_letter needs sink.kind = %q: nothing else keeps dead letters",
-			SinkKafka)
+	if c.DeadLetter.On() {
+		return c.needsKafka("policy dead_letter needs", "keeps dead letters")
 	}
 	return nil
 }

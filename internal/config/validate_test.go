@@ -62,7 +62,7 @@ func TestAccepted_AgreesWithThePackages(t *testing.T) {
 		for _, word := range append([]string{"nonsense"}, words...) {
 			c := Default()
 			c.Sink.Kafka.SASL.Username = "me"
-			r, known := newIndex(&c).refs[name]
+			r, known := newIndex(&c).byName[name]
 			require.True(t, known, name)
 			require.NoError(t, r.setText(word))
 

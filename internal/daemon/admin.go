@@ -42,8 +42,8 @@ func (d *Daemon) listenAdmin(ctx context.Context, log zerolog.Logger) (end func(
 	case err != nil:
 		log.Warn().Err(err).Msg("admin token cannot be read; every request is refused until it can")
 	case len(token) < httpserver.ShortToken:
-		log.Warn().Str("next", "head -c 32 /dev/urandom | base64").Msg("admin token is so short that " +
-			"it can be found by trying")
+		log.Warn().Str("next", "head -c 32 /dev/urandom | base64").
+			Msg("admin token is so short that it can be found by trying")
 	}
 	if server.Exposed() {
 		log.Warn().Stringer("listen", server.Addr()).Str("next",
@@ -55,7 +55,7 @@ func (d *Daemon) listenAdmin(ctx context.Context, log zerolog.Logger) (end func(
 }
 
 func (d *Daemon) pause(limit time.Duration, reason string) (any, error) {
-	until := time.Time{}
+	var until time.Time
 	if limit > 0 {
 		until = time.Now().Add(limit)
 	}
@@ -73,13 +73,13 @@ func (d *Daemon) resume() any {
 
 func (d *Daemon) setLogLevel(name string, log zerolog.Logger) (any, error) {
 	if !slices.Contains(config.LogLevels, name) {
-		return nil, fmt.Errorf("level is %q: it must be one of %s", name, strings.Join(config.LogLevels,
-			", "))
+		return nil, fmt.Errorf("level is %q: it must be one of %s", name,
+			strings.Join(config.LogLevels, ", "))
 	}
-	was := d.live.level.Get().String()
-	d.live.level.Configure(config.Log{Level: name})
-	log.Info().Str("log_level", name).Str("log_level_before", was).Msg("log level changed until " +
-		"the next reload or restart")
+	was := d.level.Get().String()
+	d.level.Configure(config.Log{Level: name})
+	log.Info().Str("log_level", name).Str("log_level_before", was).
+		Msg("log level changed until the next reload or restart")
 	return levelAnswer{Level: name, Was: was}, nil
 }
 
@@ -94,8 +94,8 @@ func serve(ctx context.Context, server *httpserver.Server, log zerolog.Logger,
 		}
 		return nil, &exit.Error{
 			Code: code, Err: err, WAL: exit.KeptMaybe,
-			Next: fmt.Sprintf("postrider status   # does a relay answer there?\nor choose a free address "+
-				"for %s, \"\" for none", key),
+			Next: "postrider status   # does a relay answer there?\n" +
+				"or choose a free address for " + key + `, "" for none`,
 		}
 	}
 	if addr := server.Addr(); addr != nil {

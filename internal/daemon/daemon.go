@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,8 +43,9 @@ const stuckAfter = 30 * time.Second
 // report.
 type Daemon struct {
 	env      Environment
-	cfg      config.Config // as it was at the start; for what a reload may change, see live
-	live     *live
+	cfg      config.Config                 // as it was at the start
+	loaded   atomic.Pointer[config.Loaded] // in use; watch alone replaces it, when it reloads
+	level    *logging.Level
 	Relay    *relay.Relay
 	pipeline *Pipeline
 	metrics  *metrics.Set
@@ -57,61 +59,67 @@ type Daemon struct {
 	requests   *requests
 }
 
-func New(env Environment, l *config.Loaded, set *metrics.Set, log zerolog.Logger) (*Daemon,
-	error) {
-	p := NewPipeline(env, l.Config, set, log)
-	d := &Daemon{env: env, cfg: l.Config, live: newLive(l, new(logging.Level)), pipeline: p,
-		Relay: relay.New(l.Config.Relay, p.parts()), metrics: set, started: time.Now()}
-	var err error
-	d.notifier, err = alerts.New(l.Config.Alerts, AboutAlerts(l.Config), set,
-		log.With().Str("component", "alerts").Str("slot", l.Config.Slot.Name).Logger())
+// New builds a relay and its status. It starts nothing.
+func New(
+	env Environment, l *config.Loaded, set *metrics.Set, log zerolog.Logger,
+) (*Daemon, error) {
+	component := func(name string) zerolog.Logger {
+		return log.With().Str("component", name).Str("slot", l.Config.Slot.Name).Logger()
+	}
+	notifier, err := alerts.New(l.Config.Alerts, AboutAlerts(l.Config), set, component("alerts"))
 	if err != nil {
 		return nil, &exit.Error{Code: exit.Config, Err: err, Next: "postrider config validate"}
 	}
-	d.health = health.NewWatcher(set, log.With().Str("component", "health").Str("slot",
-		l.Config.Slot.Name).Logger())
-	d.page = newPage(d)
-	p.observed = d.page.observed
+	p := NewPipeline(env, l.Config, set, log)
+	d := &Daemon{
+		env: env, cfg: l.Config, level: new(logging.Level), pipeline: p,
+		Relay: relay.New(l.Config.Relay, p.parts()), metrics: set, notifier: notifier,
+		health: health.NewWatcher(set, component("health")), started: time.Now(),
+	}
+	d.loaded.Store(l)
+	d.page = &page{d: d, check: pageCheck{run: d.findings}}
+	p.observed = func(o monitor.Observation) { d.page.take(o, d.Relay.State()) }
 	return d, nil
 }
 
 func (d *Daemon) alive() error {
 	if standing := time.Since(d.Relay.State().LastProgress); standing > stuckAfter {
-		return &httpserver.Reason{Code: "stuck", Text: fmt.Sprintf("the session loop has not turned "+
-			"for %s", standing.Round(time.Second))}
+		return &httpserver.Reason{Code: "stuck", Text: fmt.Sprintf(
+			"the session loop has not turned for %s", standing.Round(time.Second))}
 	}
 	return nil
 }
 
 // ready returns the phase of a relay that streams or stands by. A paused relay is not ready, so
-// that nobody takes its silence for health; it is live, since a restart would end the pause.
+// that its silence is not taken for health; it is live, since a restart would end the pause.
 func (d *Daemon) ready() (state string, err error) {
 	st := d.Relay.State()
+	reason := &httpserver.Reason{Code: string(st.Phase), Text: st.Error}
 	switch {
 	case st.Ready():
 		return string(st.Phase), nil
 	case st.Phase == relay.Paused:
-		return "", &httpserver.Reason{Code: string(st.Phase), Text: pauseText(st.Paused)}
+		reason.Text = pauseText(st.Paused)
 	case st.Error == "":
-		return "", &httpserver.Reason{Code: string(st.Phase), Text: "the relay is " + string(st.Phase)}
+		reason.Text = "the relay is " + string(st.Phase)
 	}
-	return "", &httpserver.Reason{Code: string(st.Phase), Text: st.Error}
+	return "", reason
 }
 
 // report is the response to GET /status.
 func (d *Daemon) report() status.Report {
 	r := status.New(time.Now(), os.Getpid(), d.started, d.Relay.State(), d.Observation(),
-		d.live.config().Config)
+		d.loaded.Load().Config)
 	r.Verdict.ChangeHints(d.env.Hint)
 	r.Verdict = d.health.Fill(r.Verdict)
 	return r
 }
 
+// Verdict is the state of the relay now, with every condition that holds.
 func (d *Daemon) Verdict() health.Verdict { return d.report().Verdict }
 
-func (d *Daemon) Observation() monitor.Observation {
-	return d.pipeline.monitor.Observation()
-}
+// Observation is the last one of the monitor.
+func (d *Daemon) Observation() monitor.Observation { return d.pipeline.monitor.Observation() }
 
 // findings checks everything, with the topics that messages were published to.
 func (d *Daemon) findings(ctx context.Context) ([]check.Finding, []kafka.TopicReport) {
@@ -119,7 +127,7 @@ func (d *Daemon) findings(ctx context.Context) ([]check.Finding, []kafka.TopicRe
 	for _, t := range d.metrics.Topics() {
 		names = append(names, t.Topic)
 	}
-	found := check.Beside(ctx, d.live.config(), names)
+	found := check.Beside(ctx, d.loaded.Load(), names)
 	for i := range found {
 		found[i].Fix = d.env.Hint(found[i].Fix)
 	}
@@ -134,13 +142,15 @@ func (d *Daemon) findings(ctx context.Context) ([]check.Finding, []kafka.TopicRe
 }
 
 // Listen serves metrics and status until end is called.
-func (d *Daemon) Listen(ctx context.Context, gatherer prometheus.Gatherer,
-	log zerolog.Logger) (end func(), err error) {
-	return serve(ctx, httpserver.New(d.cfg.HTTP, httpserver.Handlers{
-		Live: d.alive, Ready: d.ready, Status: func() any { return d.report() }, Parts: d.page.parts(),
-		Runbook: docs.Section, Metrics: gatherer,
+func (d *Daemon) Listen(
+	ctx context.Context, gatherer prometheus.Gatherer, log zerolog.Logger,
+) (end func(), err error) {
+	server := httpserver.New(d.cfg.HTTP, httpserver.Handlers{
+		Live: d.alive, Ready: d.ready, Status: func() any { return d.report() },
+		Parts: d.page.parts(), Runbook: docs.Section, Metrics: gatherer,
 		Log: log.With().Str("component", "httpserver").Logger(),
-	}), log, "http.listen")
+	})
+	return serve(ctx, server, log, "http.listen")
 }
 
 // StartWatch runs watch and the notifier until end is called. stop is the context that the relay

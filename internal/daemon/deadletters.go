@@ -3,13 +3,23 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/rs/zerolog"
 
+	"github.com/postrider/postrider/internal/check"
+	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/deadletter"
+	"github.com/postrider/postrider/internal/exit"
+	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/kafka/producer"
+	"github.com/postrider/postrider/slot"
 )
 
 // openDeadLetters reads the dead-letter topic, which a policy needs.
@@ -19,7 +29,7 @@ func (p *Pipeline) openDeadLetters(ctx context.Context, source sink.Source,
 	store, err := producer.OpenDeadLetters(ctx, p.Config.Sink.Kafka, p.Config.DeadLetter.Topic, "",
 		log)
 	if errors.Is(err, sink.ErrUnknownTopic) {
-		return nil, &configError{err}
+		return nil, configError(err)
 	}
 	if err != nil {
 		return nil, err
@@ -31,11 +41,153 @@ func (p *Pipeline) openDeadLetters(ctx context.Context, source sink.Source,
 	}
 	tracker, err := deadletter.Open(ctx, deadletter.Options{
 		Topic: p.Config.DeadLetter.Topic, Store: store, Source: source, Confirmed: begin,
-		Address: func(ev *replication.Event) (string, []byte, bool) { return r.Address(ev) },
-		Metrics: p.metrics, Log: log,
+		Address: r.Address, Metrics: p.metrics, Log: log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	return tracker, nil
+}
+
+// parks reads which keys are parked by open dead letters.
+func (p *Pipeline) parks(ctx context.Context) (func(m *sink.Message) bool, error) {
+	none := func(*sink.Message) bool { return false }
+	if !p.Config.DeadLetter.On() {
+		return none, nil
+	}
+	broker := p.Config.Sink.Kafka
+	broker.Topics.Create = false
+	store, err := producer.OpenDeadLetters(ctx, broker, p.Config.DeadLetter.Topic, "",
+		p.Component("deadletter"))
+	if errors.Is(err, sink.ErrUnknownTopic) {
+		return none, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	letters, err := deadletter.Read(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	return letters.Parks(), nil
+}
+
+// Rerouter routes rows of dead letters again, as the relay does. It connects to the database when
+// it first needs it. One goroutine uses it.
+type Rerouter struct {
+	pipeline *Pipeline
+	conn     *pgx.Conn
+	router   *router.Router
+}
+
+// NewRerouter returns a Rerouter, which the caller closes.
+func NewRerouter(env Environment, cfg config.Config, log zerolog.Logger) *Rerouter {
+	return &Rerouter{pipeline: unmeasured(env, cfg, log)}
+}
+
+// Close closes the connection, if there is one.
+func (r *Rerouter) Close() {
+	if r.conn != nil {
+		postgres.Close(r.conn)
+	}
+}
+
+func (r *Rerouter) open(ctx context.Context) (err error) {
+	if r.conn == nil {
+		if r.conn, err = postgres.ConnectRows(ctx, r.pipeline.Config.Postgres); err != nil {
+			return err
+		}
+	}
+	if r.router == nil {
+		if err := r.pipeline.PrepareTables(ctx); err != nil {
+			return err
+		}
+		r.router, err = r.pipeline.NewRouter()
+	}
+	return err
+}
+
+// Route routes a row again.
+func (r *Rerouter) Route(ctx context.Context, ev *replication.Event) (*sink.Message, error) {
+	if err := r.open(ctx); err != nil {
+		return nil, err
+	}
+	return r.router.Route(ev)
+}
+
+// Row reads the row of a letter that has only a claim: its key, or the id of its event.
+func (r *Rerouter) Row(
+	ctx context.Context, l *deadletter.Letter, d deadletter.Document,
+) (*replication.Event, error) {
+	if err := r.open(ctx); err != nil {
+		return nil, err
+	}
+	rel, err := r.relation(ctx, d.Relation)
+	if err != nil {
+		return nil, err
+	}
+	where, values := r.condition(l, d, rel)
+	if len(values) == 0 {
+		return nil, fmt.Errorf("nothing is known by which its row in %s could be found", d.Relation)
+	}
+	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s LIMIT 2", check.ColumnList(rel),
+		pgx.Identifier{rel.Namespace, rel.Name}.Sanitize(), where)
+	// In text format, as the stream brings it.
+	result := r.conn.PgConn().ExecParams(ctx, query, values, nil, nil, nil).Read()
+	if result.Err != nil {
+		err := fmt.Errorf("read the row from %s: %w", d.Relation, postgres.Error(result.Err))
+		return nil, exit.Unreadable(err, d.Relation, r.conn.Config().User)
+	}
+	switch len(result.Rows) {
+	case 0:
+		return nil, fmt.Errorf("its row is no longer in %s", d.Relation)
+	case 1:
+		return &replication.Event{
+			Kind: replication.Insert, XID: d.XID, Relation: rel, Values: result.Rows[0],
+		}, nil
+	}
+	return nil, fmt.Errorf("several rows of %s could be it", d.Relation)
+}
+
+// relation is a table with its published columns, or with all if it is not published.
+func (r *Rerouter) relation(ctx context.Context, name string) (*replication.Relation, error) {
+	for _, t := range r.pipeline.Tables {
+		if t.Name == name {
+			return t.Relation(ctx, r.conn)
+		}
+	}
+	return slot.Relation(ctx, r.conn, name)
+}
+
+// condition is the SQL condition of the row of a claim, and its parameters.
+func (r *Rerouter) condition(
+	l *deadletter.Letter, d deadletter.Document, rel *replication.Relation,
+) (where string, values [][]byte) {
+	var conditions []string
+	for _, c := range d.Columns {
+		if c.Value != nil {
+			values = append(values, *c.Value)
+			conditions = append(conditions, equals(rel, c.Name, len(values)))
+		}
+	}
+	if len(values) > 0 || l.EventID == "" {
+		return strings.Join(conditions, " AND "), values
+	}
+	column := r.pipeline.Config.Router[0].FieldID
+	if rule, found := r.pipeline.Config.Rule(d.Relation); found {
+		column = rule.FieldID
+	}
+	return equals(rel, column, 1), [][]byte{[]byte(l.EventID)}
+}
+
+// equals compares a column with a parameter. A column of a type that is not built in is compared
+// as text: PostgreSQL could choose a cast of the type's owner.
+func equals(rel *replication.Relation, column string, parameter int) string {
+	for _, c := range rel.Columns {
+		if c.Name == column && !slot.Builtin(c) {
+			return fmt.Sprintf("%s = $%d", slot.TextSQL(c), parameter)
+		}
+	}
+	return fmt.Sprintf("%s = $%d", postgres.QuoteName(column), parameter)
 }

@@ -3,15 +3,13 @@
 //
 //	run.go         Run: from the configuration to the end of the process
 //	pipeline.go    Pipeline: the parts of a relay
+//	routing.go     the router of a session, and what it reads from the database
 //	snapshot.go    rows from before the slot
-//	deadletters.go the dead-letter topic
-//	gap.go         what a lost slot has lost
-//	find.go        a position of the slot, for slot advance
-//	reroute.go     rows of dead letters, routed again
-//	dryrun.go      a relay with a temporary slot
-//	daemon.go      Daemon: the verdict of each second, and who gets it
-//	page.go        the data of the status page
-//	pagecheck.go   check, for the page
+//	deadletters.go the dead-letter topic, and rows of dead letters, routed again
+//	lost.go        what a lost slot has lost
+//	dryrun.go      a relay with a temporary slot, and a position of the slot for slot advance
+//	daemon.go      Daemon: the verdict of each second, and its receivers
+//	page.go        the data of the status page, with check
 //	admin.go       pause, resume and log level, on admin.listen
 //	reload.go      SIGHUP and SIGUSR1
 //	signals.go     SIGTERM and SIGINT

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
@@ -19,6 +21,11 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
+// unmeasured is a Pipeline whose metrics are not served.
+func unmeasured(env Environment, cfg config.Config, log zerolog.Logger) *Pipeline {
+	return NewPipeline(env, cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), log)
+}
+
 // DryRun relays from a temporary slot to stdout until a signal comes. The slot belongs to the
 // replication connection, so it is gone with it, however this process ends.
 func DryRun(ctx context.Context, cfg config.Config, env Environment, log zerolog.Logger) error {
@@ -26,8 +33,7 @@ func DryRun(ctx context.Context, cfg config.Config, env Environment, log zerolog
 	cfg.Relay.HeartbeatInterval = 0 // what is printed is rows
 	kill, stop, release := Signals(ctx, log)
 	defer release()
-	p := NewPipeline(env, cfg, metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), log)
-	parts := p.Temporary()
+	parts := unmeasured(env, cfg, log).Temporary()
 	parts.Broker.OpenSink = stdout.Open(env.Stdout)
 	if err := relay.New(cfg.Relay, parts).Run(kill, stop); err != nil {
 		f := exit.Explain(err)
@@ -57,10 +63,7 @@ func (p *Pipeline) Temporary() relay.Parts {
 			p.Component("replication"))
 		opened()
 		if err != nil {
-			if err = slot.RefusedStream(ctx, p.Config.Postgres, p.Config.Slot.Name, err); unfit(err) {
-				err = &configError{err}
-			}
-			return nil, err
+			return nil, unfit(slot.RefusedStream(ctx, p.Config.Postgres, p.Config.Slot.Name, err))
 		}
 		return s, nil
 	}
@@ -96,10 +99,57 @@ func (p *Pipeline) reportBlocked(ctx context.Context) (end func()) {
 			postgres.Close(conn)
 			if ctx.Err() == nil {
 				log := p.Component("replication")
-				log.Warn().Str("reason", f.Error()).Str("next", p.env.Hint(f.Next)).Msg("temporary slot not " +
-					"created yet")
+				log.Warn().Str("reason", f.Error()).Str("next", p.env.Hint(f.Next)).
+					Msg("temporary slot not created yet")
 			}
 		}
 	})
 	return func() { cancel(); reporting.Wait() }
+}
+
+// FindHandover reads the slot to the last event that Debezium published, without moving the slot.
+func FindHandover(
+	ctx context.Context, env Environment, cfg config.Config, last replication.LastEvent,
+) (replication.Handover, error) {
+	pg, isRow, err := rows(ctx, env, cfg)
+	if err != nil {
+		return replication.Handover{}, err
+	}
+	found, err := replication.FindHandover(
+		ctx, pg, cfg.Replication, cfg.Slot.Name, last, isRow, zerolog.Nop())
+	return found, postgres.Error(err)
+}
+
+// FindTransaction reads the slot to the transaction that commits at an LSN, without moving the
+// slot.
+func FindTransaction(
+	ctx context.Context, env Environment, cfg config.Config, commit pglogrepl.LSN,
+) (replication.Transaction, error) {
+	pg, isRow, err := rows(ctx, env, cfg)
+	if err != nil {
+		return replication.Transaction{}, err
+	}
+	found, err := replication.FindTransaction(
+		ctx, pg, cfg.Replication, cfg.Slot.Name, commit, isRow, zerolog.Nop())
+	return found, postgres.Error(err)
+}
+
+// rows returns how to connect, and which events are rows or messages of the relay: those that the
+// router of run routes. A row with an error is one of them.
+func rows(ctx context.Context, env Environment, cfg config.Config) (
+	*pgconn.Config, func(*replication.Event) bool, error,
+) {
+	p := unmeasured(env, cfg, zerolog.Nop()) // run logs the warnings about rows
+	if err := p.PrepareTables(ctx); err != nil {
+		return nil, nil, err
+	}
+	r, err := p.NewRouter()
+	if err != nil {
+		return nil, nil, err
+	}
+	pg, err := postgres.ReplicationConfig(cfg.Postgres)
+	return pg, func(ev *replication.Event) bool {
+		m, err := r.Route(ev)
+		return m != nil || err != nil
+	}, err
 }

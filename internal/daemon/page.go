@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"context"
+	"maps"
 	"os"
 	"runtime"
 	"sync"
@@ -9,11 +11,14 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/postrider/postrider/internal/build"
+	"github.com/postrider/postrider/internal/check"
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/history"
 	"github.com/postrider/postrider/internal/httpserver"
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/internal/status"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/sink/kafka"
 	"github.com/postrider/postrider/slot/monitor"
 )
 
@@ -28,70 +33,63 @@ type page struct {
 	before map[string]metrics.TopicReading // of the last sample
 	at     time.Time                       // of the last sample
 	rates  map[string]topicRate
-	moment moment // of the last observation
+	// the positions at the time of the last observation: beside those of the server, which are
+	// seconds old, newer ones of the relay would show WAL that waits nowhere
+	observed status.Pipeline
 }
 
-// moment has the positions at the time of an observation. The relay knows its own positions at any
-// time; beside those of the server, which are seconds old, newer ones would show WAL that waits
-// nowhere.
-type moment struct {
-	at                                            time.Time
-	server, received, acked, confirmed, restarted pglogrepl.LSN
-}
-
-// observed keeps the positions of an observation.
-func (p *page) observed(o monitor.Observation) { p.take(o, p.d.Relay.State()) }
-
+// take keeps the positions of an observation.
 func (p *page) take(o monitor.Observation, st relay.State) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if o.Slot.ObservedAt.Equal(p.moment.at) { // nothing new
+	s := o.Slot
+	if s.ObservedAt.Equal(p.observed.At) { // nothing new
 		return
 	}
-	p.moment = moment{
-		at: o.Slot.ObservedAt, server: max(o.Slot.CurrentWALLSN, st.ReceivedLSN),
-		received: st.ReceivedLSN, acked: st.AckedLSN,
-		confirmed: o.Slot.ConfirmedFlushLSN, restarted: o.Slot.RestartLSN,
+	server := max(s.CurrentWALLSN, st.ReceivedLSN)
+	p.observed = status.Pipeline{
+		At: s.ObservedAt, Server: status.LSN(server), Received: status.LSN(st.ReceivedLSN),
+		Acked: status.LSN(st.AckedLSN), Confirmed: status.LSN(s.ConfirmedFlushLSN),
+		Restart: status.LSN(s.RestartLSN),
+		Distances: status.Distances{
+			Received: between(server, st.ReceivedLSN), Acked: between(st.ReceivedLSN, st.AckedLSN),
+			Confirmed: between(st.AckedLSN, s.ConfirmedFlushLSN),
+			Restart:   between(s.ConfirmedFlushLSN, s.RestartLSN),
+		},
 	}
 }
 
 type topicRate struct{ messages, bytes float64 } // per second
 
-func newPage(d *Daemon) *page {
-	p := &page{d: d}
-	p.check.run = d.findings
-	return p
-}
-
 func (p *page) parts() []httpserver.Part {
 	return []httpserver.Part{
 		{Name: "verdict", Get: func() any { return p.d.Verdict() }},
-		{Name: "pipeline", Get: func() any { return p.pipeline() }},
+		{Name: "pipeline", Get: p.pipeline},
 		{Name: "slot", Get: func() any { return p.d.Observation() }},
-		{Name: "history", Get: func() any { return p.pastHour() }},
-		{Name: "topics", Get: func() any { return p.topics() }},
+		{Name: "history", Get: p.pastHour},
+		{Name: "topics", Get: p.topics},
 		{Name: "events", Get: func() any { return status.Events{Events: p.d.Relay.Recent()} }},
-		{Name: "errors", Get: func() any { return p.errors() }},
+		{Name: "errors", Get: p.errors},
 		{Name: "check", Get: func() any { return p.check.get(time.Now()) }},
-		{Name: "config", Get: func() any { return p.config() }},
-		{Name: "build", Get: func() any { return p.build() }},
+		{Name: "config", Get: p.config},
+		{Name: "build", Get: p.build},
 	}
 }
 
 // sample is called each history.Interval.
 func (p *page) sample(now time.Time) {
 	st, o := p.d.Relay.State(), p.d.Observation()
-	topics := p.d.metrics.Topics()
 	published := 0.0
 	rates, before := map[string]topicRate{}, map[string]metrics.TopicReading{}
 	p.mu.Lock()
 	seconds := now.Sub(p.at).Seconds()
-	for _, t := range topics {
+	for _, t := range p.d.metrics.Topics() {
 		published += t.Published
 		before[t.Topic] = t
 		if was := p.before[t.Topic]; !p.at.IsZero() && seconds > 0 {
-			rates[t.Topic] = topicRate{(t.Published - was.Published) / seconds,
-				(t.Bytes - was.Bytes) / seconds}
+			rates[t.Topic] = topicRate{
+				(t.Published - was.Published) / seconds, (t.Bytes - was.Bytes) / seconds,
+			}
 		}
 	}
 	p.before, p.rates, p.at = before, rates, now
@@ -105,29 +103,20 @@ func (p *page) sample(now time.Time) {
 	p.history.Add(reading)
 }
 
-func (p *page) pipeline() status.Pipeline {
+func (p *page) pipeline() any {
 	st, o := p.d.Relay.State(), p.d.Observation()
-	rates := status.Rates{WAL: o.Rates.WAL5m, Drain: o.Rates.Drain5m}
 	p.mu.Lock()
+	defer p.mu.Unlock()
+	v := p.observed
+	v.Phase, v.Since, v.Paused, v.NextAttempt = st.Phase, st.Since, st.Paused, st.NextAttempt
+	v.Error, v.Sessions, v.Snapshot, v.Published = st.Error, st.Sessions, st.Snapshot, st.Published
+	v.InFlight, v.InFlightBytes, v.OldestUnacked = st.InFlight, st.InFlightBytes, st.OldestUnacked
+	v.Rates.WAL, v.Rates.Drain = o.Rates.WAL5m, o.Rates.Drain5m
 	for _, r := range p.rates {
-		rates.Published += r.messages
-		rates.PublishedBytes += r.bytes
+		v.Rates.Published += r.messages
+		v.Rates.PublishedBytes += r.bytes
 	}
-	m := p.moment
-	p.mu.Unlock()
-	return status.Pipeline{
-		Phase: st.Phase, Since: st.Since, Paused: st.Paused, NextAttempt: st.NextAttempt,
-		Error: st.Error, Sessions: st.Sessions,
-		At: m.at, Server: status.LSN(m.server), Received: status.LSN(m.received),
-		Acked: status.LSN(m.acked), Confirmed: status.LSN(m.confirmed), Restart: status.LSN(m.restarted),
-		Distances: status.Distances{
-			Received: between(m.server, m.received), Acked: between(m.received, m.acked),
-			Confirmed: between(m.acked, m.confirmed), Restart: between(m.confirmed, m.restarted),
-		},
-		Rates: rates, Published: st.Published, InFlight: st.InFlight, InFlightBytes: st.InFlightBytes,
-		OldestUnacked: st.OldestUnacked,
-		Snapshot:      st.Snapshot,
-	}
+	return v
 }
 
 // between is the distance in bytes, nil if one position is unknown. It is never negative: a new
@@ -142,57 +131,131 @@ func between(ahead, behind pglogrepl.LSN) *int64 {
 	return new(int64(ahead - behind))
 }
 
-func (p *page) pastHour() status.History {
+func (p *page) pastHour() any {
 	return status.History{Interval: history.Interval.Seconds(), Samples: p.history.Samples()}
 }
 
-func (p *page) topics() status.Topics {
-	readings, refused, seen := p.d.metrics.Topics(), p.d.Relay.Refused(), p.check.topics()
-	rows := make([]status.Topic, 0, len(readings))
+func (p *page) topics() any {
+	readings, failed, seen := p.d.metrics.Topics(), p.d.Relay.Refused(), p.check.topics()
+	unpublished := maps.Clone(failed)
+	for _, t := range readings {
+		delete(unpublished, t.Topic)
+	}
+	for name := range unpublished {
+		readings = append(readings, metrics.TopicReading{Topic: name})
+	}
+	rows := make([]status.Topic, len(readings))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	row := func(t metrics.TopicReading) {
-		r := status.Topic{
-			Topic: t.Topic, Published: t.Published, Bytes: t.Bytes, Failed: refused[t.Topic],
-			PerSecond: p.rates[t.Topic].messages, BytesPerSecond: p.rates[t.Topic].bytes,
-			Partitions: seen[t.Topic].partitions, ReplicationFactor: seen[t.Topic].replicas,
-			Warnings: seen[t.Topic].warnings,
-		}
+	for i, t := range readings {
+		r := seen[t.Topic]
+		r.Topic, r.Published, r.Bytes, r.Failed = t.Topic, t.Published, t.Bytes, failed[t.Topic]
+		r.PerSecond, r.BytesPerSecond = p.rates[t.Topic].messages, p.rates[t.Topic].bytes
 		if t.Last > 0 {
 			r.LastPublished = time.UnixMilli(int64(t.Last * 1e3)).UTC()
 		}
-		rows = append(rows, r)
-		delete(refused, t.Topic)
-	}
-	for _, t := range readings {
-		row(t)
-	}
-	for name := range refused {
-		row(metrics.TopicReading{Topic: name})
+		rows[i] = r
 	}
 	return status.Topics{Topics: rows}
 }
 
-func (p *page) errors() status.Errors {
-	failures := p.d.Relay.Failures()
-	rows := make([]status.Error, len(failures))
-	for i, f := range failures {
-		rows[i] = status.Error{Failure: f,
-			Runbook: "docs/RUNBOOKS.md#when-a-session-ends-or-the-relay-halts"}
+func (p *page) errors() any {
+	rows := []status.Error{}
+	for _, f := range p.d.Relay.Failures() {
+		rows = append(rows, status.Error{
+			Failure: f, Runbook: "docs/RUNBOOKS.md#when-a-session-ends-or-the-relay-halts",
+		})
 	}
 	return status.Errors{Errors: rows}
 }
 
-func (p *page) config() status.Config {
-	l := p.d.live.config()
+func (p *page) config() any {
+	l := p.d.loaded.Load()
 	return status.Config{File: l.Path, Values: l.Values()}
 }
 
-func (p *page) build() status.Build {
+func (p *page) build() any {
 	b := build.Current()
 	return status.Build{
-		Version: b.Version, Commit: b.Revision, Modified: b.Modified, GoVersion: b.Go, OS: runtime.GOOS,
-		Arch: runtime.GOARCH,
-		PID:  os.Getpid(), StartedAt: p.d.started, ServerVersion: p.d.Observation().Server.Version,
+		Version: b.Version, Commit: b.Revision, Modified: b.Modified, GoVersion: b.Go,
+		OS: runtime.GOOS, Arch: runtime.GOARCH, PID: os.Getpid(), StartedAt: p.d.started,
+		ServerVersion: p.d.Observation().Server.Version,
 	}
+}
+
+// checkPause is the time between two checks for the page. They run only while a page is open.
+const checkPause = time.Minute
+
+// pageCheck keeps the result of the last check, and starts another in the background when it is
+// requested and the last one is old.
+type pageCheck struct {
+	run func(ctx context.Context) ([]check.Finding, []kafka.TopicReport)
+
+	mu      sync.Mutex
+	ctx     context.Context // nil: the process does not relay yet, or not any more
+	running bool
+	at      time.Time // when the last one ended
+	found   []check.Finding
+	reports map[string]status.Topic // what the last check found of each
+	pending sync.WaitGroup
+}
+
+// start allows checks until end is called, which waits for the running one.
+func (c *pageCheck) start(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	c.mu.Lock()
+	c.ctx = ctx
+	c.mu.Unlock()
+	return func() {
+		cancel()
+		c.mu.Lock()
+		c.ctx = nil
+		c.mu.Unlock()
+		c.pending.Wait()
+	}
+}
+
+// get returns the last result. It does not wait for the check that it starts.
+func (c *pageCheck) get(now time.Time) check.Report {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctx != nil && !c.running && now.Sub(c.at) >= checkPause {
+		c.running = true
+		ctx := c.ctx
+		c.pending.Go(func() { c.once(ctx) })
+	}
+	return check.Report{
+		Running: c.running, At: c.at, OK: !c.at.IsZero() && check.Code(c.found) == exit.OK,
+		Findings: append([]check.Finding{}, c.found...),
+	}
+}
+
+func (c *pageCheck) once(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, check.Timeout)
+	defer cancel()
+	found, topics := c.run(ctx)
+	reports := map[string]status.Topic{}
+	for _, t := range topics {
+		if t.Err == nil {
+			reports[t.Name] = status.Topic{Partitions: t.Partitions, ReplicationFactor: t.ReplicationFactor}
+		}
+	}
+	for _, f := range found {
+		harm := f.Severity == check.SeverityWarning || f.Severity == check.SeverityError
+		if check.AboutTopic(f.Code) && harm {
+			r := reports[f.Subject]
+			r.Warnings = append(r.Warnings, f.Observed)
+			reports[f.Subject] = r
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running, c.at, c.found, c.reports = false, time.Now(), found, reports
+}
+
+// topics is what the last check saw of them, by name.
+func (c *pageCheck) topics() map[string]status.Topic {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reports // replaced as a whole, never written
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/metrics"
 	"github.com/postrider/postrider/internal/secret"
+	"github.com/postrider/postrider/internal/status"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/sink/kafka"
 	"github.com/postrider/postrider/slot/monitor"
@@ -115,7 +116,7 @@ func TestPageCheck_RunsWhileSomebodyLooksAndNotTooOften(t *testing.T) {
 			require.Len(t, r.Findings, 1)
 		}
 		require.EqualValues(t, 1, runs.Load())
-		require.Equal(t, checkedTopic{partitions: 3, replicas: 2, warnings: []string{"no leader"}}, c.topics()["orders"])
+		require.Equal(t, status.Topic{Partitions: 3, ReplicationFactor: 2, Warnings: []string{"no leader"}}, c.topics()["orders"])
 		time.Sleep(checkPause) // of the bubble's clock
 		require.True(t, c.get(time.Now()).Running)
 		end()

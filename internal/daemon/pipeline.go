@@ -3,11 +3,9 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/rs/zerolog"
 
@@ -32,13 +30,12 @@ import (
 // Pipeline builds the parts of a relay from a configuration. It connects packages that must not
 // import each other.
 type Pipeline struct {
-	env     Environment
-	Config  config.Config
-	metrics *metrics.Set
-	log     zerolog.Logger
-	monitor *monitor.Monitor
-	// called with each, by the goroutine of the monitor; may be nil
-	observed func(monitor.Observation)
+	env      Environment
+	Config   config.Config
+	metrics  *metrics.Set
+	log      zerolog.Logger
+	monitor  *monitor.Monitor
+	observed func(monitor.Observation) // called with each, by the goroutine of the monitor
 	snapshot *backfill.Snapshot
 	copy     *backfill.Copy // from prepare to the end of runSnapshot; nil: there is nothing to copy
 	// when this process last created the slot together with a snapshot; of the relay's goroutine
@@ -55,17 +52,17 @@ type Pipeline struct {
 
 func NewPipeline(env Environment, cfg config.Config, set *metrics.Set,
 	log zerolog.Logger) *Pipeline {
-	p := &Pipeline{env: env, Config: cfg, metrics: set, log: log,
-		catalog: catalog.Catalog{Config: cfg.Postgres}}
-	p.assigner = partition.New(cfg.Replication, cfg.Slot.Name, p.Component("slot"))
+	p := &Pipeline{
+		env: env, Config: cfg, metrics: set, log: log, observed: func(monitor.Observation) {},
+		catalog: catalog.Catalog{Config: cfg.Postgres},
+	}
 	export := monitor.Export(set)
 	p.monitor = monitor.New(cfg.Postgres, cfg.Requirements(), cfg.Monitor,
 		func(o monitor.Observation) {
 			export(o)
-			if p.observed != nil {
-				p.observed(o)
-			}
+			p.observed(o)
 		}, p.Component("slot"))
+	p.assigner = partition.New(cfg.Replication, cfg.Slot.Name, p.Component("slot"))
 	p.monitor.Assigner = p.assigner
 	p.snapshot = p.newSnapshot()
 	return p
@@ -99,8 +96,9 @@ func (p *Pipeline) parts() relay.Parts {
 		},
 		Rows:        relay.Rows{Router: p.sessionRouter, Timeline: p.rowsFrom},
 		DeadLetters: relay.DeadLetters{Policies: p.Config.DeadLetter, Open: p.openDeadLetters},
-		Source: sink.Source{Database: p.database(), Slot: p.Config.Slot.Name,
-			Events: counted(p.Config.Replication)},
+		Source: sink.Source{
+			Database: p.database(), Slot: p.Config.Slot.Name, Events: counted(p.Config.Replication),
+		},
 		Explain: func(err error, st relay.State) (what, wal, next string) {
 			f := exit.OfRelay(err, st).For(p.Config)
 			return f.Error(), f.WAL, p.env.Hint(f.Next)
@@ -129,10 +127,8 @@ func (p *Pipeline) prepare(ctx context.Context, first bool) (err error) {
 	}()
 	s, err := slot.Prepare(ctx, conn, p.Config.Requirements(), first, p.Component("slot"))
 	switch {
-	case unfit(err):
-		return &configError{err}
 	case err != nil:
-		return p.renewable(p.measured(ctx, err)) // lost, maybe in the moment since beginSnapshot looked
+		return p.lost(ctx, unfit(err)) // lost, maybe in the moment since beginSnapshot looked
 	case s.Active:
 		return slot.Held(s.Name, s.ActivePID)
 	}
@@ -142,17 +138,13 @@ func (p *Pipeline) prepare(ctx context.Context, first bool) (err error) {
 	return p.checkShapes(ctx, conn)
 }
 
-// unfit reports whether an error stays until somebody changes the configuration of the server.
-func unfit(err error) bool {
-	return errors.Is(err, slot.ErrServer) || errors.Is(err, slot.ErrNoFreeSlot)
+// unfit marks an error that stays until the configuration of the server changes.
+func unfit(err error) error {
+	if errors.Is(err, slot.ErrServer) || errors.Is(err, slot.ErrNoFreeSlot) {
+		return configError(err)
+	}
+	return err
 }
-
-// configError is a relay.ErrConfiguration with the text of another error.
-type configError struct{ err error }
-
-func (e *configError) Error() string { return e.err.Error() }
-
-func (e *configError) Unwrap() []error { return []error{relay.ErrConfiguration, e.err} }
 
 // PrepareTables is prepare without a slot.
 func (p *Pipeline) PrepareTables(ctx context.Context) error {
@@ -161,11 +153,8 @@ func (p *Pipeline) PrepareTables(ctx context.Context) error {
 		return err
 	}
 	defer postgres.Close(conn)
-	switch _, err := slot.Diagnose(ctx, conn, p.Config.Requirements()); {
-	case unfit(err):
-		return &configError{err}
-	case err != nil:
-		return err
+	if _, err := slot.Diagnose(ctx, conn, p.Config.Requirements()); err != nil {
+		return unfit(err)
 	}
 	return p.checkShapes(ctx, conn)
 }
@@ -237,7 +226,7 @@ func (p *Pipeline) openStream(ctx context.Context) (*replication.Stream, error) 
 	switch {
 	case errors.Is(err, replication.ErrSlotMissing):
 		// it was there in prepare: dropped since then, and not to be created again
-		return nil, p.renewable(p.measured(ctx, slot.Disappeared(p.Config.Slot.Name, 0)))
+		return nil, p.lost(ctx, slot.Disappeared(p.Config.Slot.Name, 0))
 	case err != nil:
 		return nil, p.renewable(slot.RefusedStream(ctx, p.Config.Postgres, p.Config.Slot.Name, err))
 	}
@@ -305,80 +294,6 @@ func (p *Pipeline) database() string {
 func (p *Pipeline) heartbeat(at time.Time) (*sink.Message, error) {
 	return router.Heartbeat(p.Config.Format, p.Config.HeartbeatTopic(),
 		p.Config.Router[0].TopicPrefix, at)
-}
-
-// sessionRouter makes the router of a session. Rows of the session before may come again after
-// their partitions were dropped, so it keeps the assignments of the old router.
-func (p *Pipeline) sessionRouter() (r *router.Router, err error) {
-	if p.router != nil {
-		for _, a := range p.router.Assigned() {
-			p.assigner.Remember(p.timeline, a.OID, a.Table, a.First, a.Last)
-		}
-	}
-	p.router, err = p.NewRouter()
-	return p.router, err
-}
-
-// rowsFrom sets the timeline of the rows of a session. A position names other rows on another
-// timeline.
-func (p *Pipeline) rowsFrom(timeline int32) {
-	p.timeline = timeline
-	p.assigner.On(timeline)
-}
-
-func (p *Pipeline) NewRouter() (*router.Router, error) {
-	r, err := router.New(p.Config.Router, p.Config.Format, router.Options{
-		Tables:          p.Config.Replication.Tables,
-		ParentTable:     p.parentTable,
-		MessagePrefixes: p.Config.Replication.Messages,
-		Describe:        p.describe,
-		Updated:         p.updated,
-		OwnTopics:       p.Config.OwnTopics(),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", relay.ErrConfiguration, err)
-	}
-	return r, nil
-}
-
-// updated logs the first update of a table in a session.
-func (p *Pipeline) updated(table, behavior string) {
-	log := p.Component("router")
-	event := log.Warn()
-	if behavior == "error" {
-		event = log.Error()
-	}
-	event.Str("relation", table).Msg("a row of the outbox was updated; updates are not published " +
-		"(router.table.op.invalid.behavior)")
-}
-
-// parentTable finds the configured table of a relation, once per relation.
-func (p *Pipeline) parentTable(ev *replication.Event) (table string, upTo pglogrepl.LSN,
-	err error) {
-	row := partition.FirstRow{Relation: ev.Relation, LSN: ev.LSN, XID: ev.XID, Index: ev.Index}
-	if table, known := p.assigner.Remembered(row); known {
-		return table, 0, nil
-	}
-	err = p.catalog.Ask(func(ctx context.Context, conn *pgx.Conn) error {
-		table, upTo, err = p.assigner.Assign(ctx, conn, row)
-		return err
-	})
-	return table, upTo, err
-}
-
-// describe reads the columns of a relation, once per shape, after the transaction of its first
-// row: that may have added columns.
-func (p *Pipeline) describe(oid, xid uint32) (t *router.Table, err error) {
-	err = p.catalog.Ask(func(ctx context.Context, conn *pgx.Conn) error {
-		if err := partition.AwaitChanges(ctx, conn, xid); err != nil {
-			log := p.Component("router")
-			log.Warn().Err(err).Uint32("oid", oid).Msg("types of columns that this transaction has added " +
-				"are taken as text")
-		}
-		t, err = catalog.Describe(ctx, conn, oid)
-		return err
-	})
-	return t, err
 }
 
 // Environment is what a relay uses of its process.

@@ -3,22 +3,16 @@ package daemon
 import (
 	"errors"
 	"os"
-
-	"github.com/postrider/postrider/internal/logging"
-	"github.com/postrider/postrider/internal/status"
-
-	figures "runtime/metrics"
+	"runtime"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
 
-	"github.com/postrider/postrider/internal/alerts"
 	"github.com/postrider/postrider/internal/config"
-	"github.com/postrider/postrider/internal/health"
+	"github.com/postrider/postrider/internal/status"
 )
 
 // reloadable reports whether a key takes effect while the relay runs.
@@ -29,28 +23,6 @@ func reloadable(key string) bool {
 	}
 	return strings.HasPrefix(key, "health.")
 }
-
-// live is the configuration in use, which a reload replaces. Any goroutine may read it;
-// Daemon.watch alone reloads.
-type live struct {
-	loaded atomic.Pointer[config.Loaded] // in use, not merely in the file
-	level  *logging.Level
-}
-
-func newLive(l *config.Loaded, level *logging.Level) *live {
-	v := &live{level: level}
-	v.loaded.Store(l)
-	return v
-}
-
-// config is the configuration in use and its origin. It must not be changed.
-func (v *live) config() *config.Loaded { return v.loaded.Load() }
-
-// thresholds are the ones in use.
-func (d *Daemon) thresholds() health.Config { return d.live.config().Config.Health }
-
-// alerting is the configuration of notifications in use.
-func (d *Daemon) alerting() alerts.Config { return d.live.config().Config.Alerts }
 
 // obey handles a signal.
 func (d *Daemon) obey(s os.Signal, log zerolog.Logger) {
@@ -70,7 +42,7 @@ func (d *Daemon) obey(s os.Signal, log zerolog.Logger) {
 // reload reads the configuration again. Reloadable keys take effect at once; other changed keys
 // are logged as ones that need a restart. A configuration with a problem changes nothing.
 func (d *Daemon) reload(log zerolog.Logger) {
-	was := d.live.config()
+	was := d.loaded.Load()
 	newer, err := was.Again()
 	d.metrics.ConfigReloaded.SetBool(err == nil)
 	if err != nil {
@@ -79,19 +51,19 @@ func (d *Daemon) reload(log zerolog.Logger) {
 		return
 	}
 	now, changed, left := was.Adopt(newer, reloadable)
-	d.live.loaded.Store(now)
+	d.loaded.Store(now)
 	// also if the key has not changed: what was set over the admin listener ends here
-	d.live.level.Configure(now.Config.Log)
+	d.level.Configure(now.Config.Log)
 	d.notifier.Adopt(now.Config.Alerts)
 	d.metrics.ConfigLoaded.SetTime(time.Now())
 	for _, w := range now.Warnings {
 		log.Warn().Msg(w)
 	}
-	log.Info().Str("file", now.Path).Strs("changed",
-		values(now, changed)).Msg("configuration reloaded")
+	log.Info().Str("file", now.Path).Strs("changed", values(now, changed)).
+		Msg("configuration reloaded")
 	if len(left) > 0 {
-		log.Warn().Strs("keys", left).Str("next", "systemctl restart postrider   # or however it was "+
-			"started").
+		const next = "systemctl restart postrider   # or however it was started"
+		log.Warn().Strs("keys", left).Str("next", next).
 			Msg("configuration changed where only a restart takes it up")
 	}
 }
@@ -128,23 +100,18 @@ type StateDump struct {
 
 type processFigures struct {
 	LogLevel   string `json:"log_level"`
-	Goroutines uint64 `json:"goroutines"`
+	Goroutines int    `json:"goroutines"`
 	HeapBytes  uint64 `json:"heap_bytes"`  // of objects, live or not yet collected
 	TotalBytes uint64 `json:"total_bytes"` // that the Go runtime has from the system
 	HeapGoal   uint64 `json:"heap_goal_bytes"`
-	GCCycles   uint64 `json:"gc_cycles"`
+	GCCycles   uint32 `json:"gc_cycles"`
 }
 
 func (d *Daemon) state() StateDump {
-	samples := []figures.Sample{
-		{Name: "/sched/goroutines:goroutines"}, {Name: "/memory/classes/heap/objects:bytes"},
-		{Name: "/memory/classes/total:bytes"},
-		{Name: "/gc/heap/goal:bytes"}, {Name: "/gc/cycles/total:gc-cycles"},
-	}
-	figures.Read(samples)
-	n := func(i int) uint64 { return samples[i].Value.Uint64() }
-	return StateDump{d.report(), processFigures{d.live.level.Get().String(), n(0), n(1), n(2), n(3),
-		n(4)}}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return StateDump{d.report(), processFigures{d.level.Get().String(), runtime.NumGoroutine(),
+		m.HeapAlloc, m.Sys, m.NextGC, m.NumGC}}
 }
 
 // dump writes the state as one line of JSON, whatever format and level the log has.

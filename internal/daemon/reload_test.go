@@ -49,7 +49,7 @@ func newReloadRig(t *testing.T, more string) *reloadRig {
 	x.log = logging.New(&x.written, config.Log{Format: "json"}, level, false)
 	x.Daemon, err = New(testEnvironment(&x.written), l, metrics.New(x.registry, "postrider"), x.log)
 	require.NoError(t, err)
-	x.live.level = level
+	x.level = level
 	t.Cleanup(func() { require.NotContains(t, x.written.String(), "canary") })
 	return x
 }
@@ -95,8 +95,8 @@ func TestReload_ChangesLevelAndThresholdsAtOnce(t *testing.T) {
 	lines := x.reloadWith(t, reloadable1+"[health]\nunacked_warning = \"7s\"\n[alerts]\nseverity = \"critical\"\n[log]\nlevel = \"debug\"\n")
 	require.Equal(t, []any{`health.unacked_warning = "7s"`, `alerts.severity = "critical"`, `log.level = "debug"`}, lines["configuration reloaded"]["changed"])
 	require.Len(t, lines, 1)
-	require.Equal(t, 7*time.Second, x.thresholds().UnackedWarning)
-	require.Equal(t, "critical", x.alerting().Severity)
+	require.Equal(t, 7*time.Second, x.loaded.Load().Config.Health.UnackedWarning)
+	require.Equal(t, "critical", x.loaded.Load().Config.Alerts.Severity)
 	require.Contains(t, part(t, x.Daemon, "config")["values"], map[string]any{
 		"key": "health.unacked_warning", "value": "7s", "toml": `"7s"`, "origin": x.file + ":11", "env": "POSTRIDER_HEALTH_UNACKED_WARNING",
 	})
@@ -113,7 +113,7 @@ func TestReload_NamesWhatNeedsARestart(t *testing.T) {
 		"[postgres]\nurl = \"postgres://postrider:canary2@db/shop\"\n[replication]\ntables = [\"public.outbox\"]\n[sink.kafka]\nbrokers = [\"kafka-2:9092\"]\n[admin]\ntoken = \"canary\"\n")
 	require.Equal(t, []any{"postgres.url", "sink.kafka.brokers", "http.listen"}, lines["configuration changed where only a restart takes it up"]["keys"])
 	require.Nil(t, lines["configuration reloaded"], "an info, which is not written any more")
-	require.Equal(t, []string{"kafka-1:9092"}, x.live.config().Config.Sink.Kafka.Brokers)
+	require.Equal(t, []string{"kafka-1:9092"}, x.loaded.Load().Config.Sink.Kafka.Brokers)
 
 	lines = x.reloadWith(t, reloadable1)
 	require.Nil(t, lines["configuration changed where only a restart takes it up"], "it is as it was at the start again")
@@ -133,12 +133,12 @@ func TestReload_RefusesABrokenFileAsAWhole(t *testing.T) {
 		require.Equal(t, "error", refused["level"], name)
 		require.Len(t, lines, 1, name)
 		require.InDelta(t, 0, *x.gauge(t, "postrider_relay_config_reload_successful"), 0)
-		require.Equal(t, config.Default().Health, x.thresholds())
-		require.Equal(t, zerolog.InfoLevel, x.live.level.Get())
+		require.Equal(t, config.Default().Health, x.loaded.Load().Config.Health)
+		require.Equal(t, zerolog.InfoLevel, x.level.Get())
 	}
 	require.NoError(t, os.Remove(x.file))
 	x.reload(x.log)
-	require.Equal(t, []string{"kafka-1:9092"}, x.live.config().Config.Sink.Kafka.Brokers)
+	require.Equal(t, []string{"kafka-1:9092"}, x.loaded.Load().Config.Sink.Kafka.Brokers)
 	require.NotEmpty(t, x.reloadWith(t, reloadable1)["configuration reloaded"], "and the next one is taken")
 }
 
@@ -147,9 +147,9 @@ func TestReload_EndsALevelThatWasSetByHand(t *testing.T) {
 	answer, err := x.setLogLevel("trace", x.log)
 	require.NoError(t, err)
 	require.Equal(t, levelAnswer{Level: "trace", Was: "info"}, answer)
-	require.Equal(t, zerolog.TraceLevel, x.live.level.Get())
+	require.Equal(t, zerolog.TraceLevel, x.level.Get())
 	x.reload(x.log)
-	require.Equal(t, zerolog.InfoLevel, x.live.level.Get())
+	require.Equal(t, zerolog.InfoLevel, x.level.Get())
 	for _, wrong := range []string{"", "loud", "disabled", "DEBUG"} {
 		_, err = x.setLogLevel(wrong, x.log)
 		require.ErrorContains(t, err, "trace, debug, info, warn, error", wrong)

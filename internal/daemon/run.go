@@ -14,7 +14,6 @@ import (
 	"github.com/postrider/postrider/internal/logging"
 	"github.com/postrider/postrider/internal/memory"
 	"github.com/postrider/postrider/internal/metrics"
-	"github.com/postrider/postrider/relay"
 )
 
 // Run runs a relay until it ends or a signal stops it, serves its status, and handles signals.
@@ -39,34 +38,29 @@ func Run(ctx context.Context, l *config.Loaded, env Environment, level *logging.
 	if err != nil {
 		return err
 	}
-	d.live.level, d.requests, d.supervisor = level, requests, newSupervisor(env.Getenv, log)
+	d.level, d.requests, d.supervisor = level, requests, newSupervisor(env.Getenv, log)
 	endListener, err := d.Listen(ctx, registry, log)
 	if err != nil {
 		return err
 	}
+	defer endListener() // last: probes and the last scrape see the drain
 	endAdmin, err := d.listenAdmin(ctx, log)
 	if err != nil {
-		endListener()
 		return err
 	}
-	log.Info().Str("version", build.Release()).Str("slot", cfg.Slot.Name).Str("publication",
-		cfg.Replication.Publication).
-		Strs("tables", cfg.Replication.Tables).Str("sink", cfg.Sink.Kind).Msg("relay started")
+	defer endAdmin()
+	log.Info().Str("version", build.Release()).Str("slot", cfg.Slot.Name).
+		Str("publication", cfg.Replication.Publication).Strs("tables", cfg.Replication.Tables).
+		Str("sink", cfg.Sink.Kind).Msg("relay started")
 
 	endWatch := d.StartWatch(ctx, stop, log)
 	err = d.Relay.Run(kill, stop)
 	endWatch()
-	endAdmin()
-	endListener() // last: probes and the last scrape see the drain
-	return runFailure(err, d.Relay.State(), cfg, log)
-}
-
-// runFailure explains how the relay ended. st is its last state.
-func runFailure(err error, st relay.State, cfg config.Config, log zerolog.Logger) error {
-	if err == nil {
-		log.Info().Stringer("acked_lsn", st.AckedLSN).Uint64("published",
-			st.Published).Msg("relay stopped")
-		return nil
+	st := d.Relay.State()
+	if err != nil {
+		return exit.OfRelay(err, st).For(cfg)
 	}
-	return exit.OfRelay(err, st).For(cfg)
+	log.Info().Stringer("acked_lsn", st.AckedLSN).Uint64("published", st.Published).
+		Msg("relay stopped")
+	return nil
 }

@@ -21,31 +21,24 @@ func Signals(ctx context.Context, log zerolog.Logger) (kill, stop context.Contex
 	kill, cancelKill := context.WithCancel(ctx)
 	stop, cancelStop := context.WithCancel(ctx)
 	received := make(chan os.Signal, 2)
-	var first time.Time
 	signal.Notify(received, syscall.SIGTERM, os.Interrupt)
-	done := make(chan struct{})
 	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			select {
-			case s := <-received:
-				if stop.Err() == nil {
-					first = time.Now()
-					log.Info().Stringer("signal", s).Msg("stop requested; a second signal stops at once")
-					cancelStop()
-					continue
-				}
-				if time.Since(first) > sameSignal {
-					cancelKill()
-				}
-			case <-done:
-				return
+	wg.Go(func() { // ends with received, waited for by release
+		var first time.Time
+		for s := range received {
+			switch {
+			case stop.Err() == nil:
+				first = time.Now()
+				log.Info().Stringer("signal", s).Msg("stop requested; a second signal stops at once")
+				cancelStop()
+			case time.Since(first) > sameSignal:
+				cancelKill()
 			}
 		}
 	})
 	return kill, stop, func() {
-		signal.Stop(received)
-		close(done)
+		signal.Stop(received) // which sends no more when it returns
+		close(received)
 		wg.Wait()
 		cancelStop()
 		cancelKill()
@@ -61,8 +54,8 @@ type requests struct {
 // takeRequests receives them until end is called.
 func takeRequests() (r *requests, end func()) {
 	// nohup ignores SIGHUP so that the process survives its terminal.
-	r = &requests{received: make(chan os.Signal, 4), terminal: !signal.Ignored(syscall.SIGHUP) &&
-		hasTerminal()}
+	terminal := !signal.Ignored(syscall.SIGHUP) && hasTerminal()
+	r = &requests{received: make(chan os.Signal, 4), terminal: terminal}
 	signal.Notify(r.received, syscall.SIGHUP, syscall.SIGUSR1)
 	return r, func() { signal.Stop(r.received) }
 }

@@ -14,16 +14,13 @@ import (
 )
 
 // gcPercent lets the heap grow by three tenths of its live part before a collection. The live part
-// is bounded by what is in flight, about ten megabytes, and almost nothing is allocated for a row
-// (docs/decisions/0019), so that frequent collections cost little: drains of 500,000 rows of 200
-// bytes took 49.5 MiB and 2.4 s of CPU per million rows at 50, 47.5 MiB and 2.4 s at 35. A soft
-// limit of 24 MiB did no better, and with larger rows or limits it would only collect; a share
-// grows along.
+// is what is in flight, about ten megabytes, and almost nothing is allocated for a row
+// (docs/decisions/0019): drains of 500,000 rows of 200 bytes took 49.5 MiB and 2.4 s of CPU per
+// million rows at 50, 47.5 MiB and 2.4 s at 35. A soft limit of 24 MiB did no better.
 const gcPercent = 30
 
 // GoShare is the part of a container's memory that Go may fill before its collector works harder.
-// The rest is for memory that counts and is not Go's: pages of the program, page tables, and the
-// kernel's buffers of the sockets, which are full while a broker is slow.
+// The rest is for the program's pages, page tables, and the kernel's buffers of the sockets.
 const GoShare = 0.75
 
 // Tune sets how Go's collector trades memory for CPU. It leaves GOGC and GOMEMLIMIT as they are.
@@ -34,9 +31,8 @@ func Tune(getenv func(string) string, log zerolog.Logger) {
 	LimitTo(getenv, Limit(os.DirFS("/")), log)
 }
 
-// LimitTo gives the collector a soft limit below that of the container, so that it collects
-// garbage before the kernel kills the process. container is in bytes; zero: no limit, and nothing
-// changes.
+// LimitTo gives the collector a soft limit below that of the container, in bytes, so that it
+// collects garbage before the kernel kills the process. Zero: no limit, and nothing changes.
 func LimitTo(getenv func(string) string, container int64, log zerolog.Logger) {
 	if set := getenv("GOMEMLIMIT"); set != "" {
 		log.Info().Str("GOMEMLIMIT", set).Msg("memory limit taken from the environment")
