@@ -2,10 +2,9 @@ package cli
 
 import (
 	"cmp"
-	"fmt"
+	"io"
 	"regexp"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -50,26 +49,21 @@ nothing to audit; otherwise as for run. docs/AUDIT.md explains the rest.`,
 				return err
 			}
 			sections := []string{"sink", "log"}
-			switch {
-			case o.Log != "":
-			case len(o.Tables) > 0:
+			if o.Log == "" {
 				sections = append(sections, "postgres")
-			default:
-				sections = append(sections, "postgres", "replication", "router")
+				if len(o.Tables) == 0 {
+					sections = append(sections, "replication", "router")
+				}
 			}
-			if o.Slot != "" && !slices.Contains(sections, "replication") {
+			if o.Slot != "" {
 				sections = append(sections, "replication")
 			}
 			l, err := a.load(cmd, sections...)
 			if err != nil {
 				return err
 			}
-			if l.Config.Sink.Kind != config.SinkKafka {
-				return &exit.Error{Code: exit.Config,
-					Err: fmt.Errorf("sink.kind is %q: there are no topics to audit",
-						l.Config.Sink.Kind),
-					Next: "postrider audit --set sink.kind=kafka --set " +
-						"sink.kafka.brokers=HOST:PORT"}
+			if err := requireKafka(l.Config, "audit", "postrider audit"); err != nil {
+				return err
 			}
 			cfg := l.Config
 			if len(o.Tables) > 0 {
@@ -82,17 +76,11 @@ nothing to audit; otherwise as for run. docs/AUDIT.md explains the rest.`,
 			if err != nil {
 				return err
 			}
-			if o.JSON {
-				if err := a.printJSON(r); err != nil {
-					return err
-				}
-			} else {
-				r.Print(a.Stdout)
-			}
-			if r.Result != auditor.Clean {
-				return exit.Status(exit.Runtime)
-			}
-			return nil
+			err = a.print(r, func(w io.Writer) error {
+				r.Print(w)
+				return nil
+			})
+			return cmp.Or(err, statusUnless(r.Result == auditor.Clean, exit.Runtime))
 		},
 	}
 	f := cmd.Flags()
@@ -134,16 +122,12 @@ nothing to audit; otherwise as for run. docs/AUDIT.md explains the rest.`,
 	f.StringVar(&o.Memory, "memory", "256MiB",
 		"`size` of memory to use; with more rows than fit, the topics are read several times")
 	f.IntVar(&o.Examples, "examples", 5, "faults of each kind to show")
-	f.BoolVar(&o.JSON, "json", false, "print the report as JSON")
-	for _, name := range []string{"topic", "topics", "table", "id", "id-column", "key-column",
-		"order-by", "time-column", "transaction-column", "since", "until", "dead-letters",
-		"memory", "examples"} {
-		must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
-	}
-	must(cmd.RegisterFlagCompletionFunc("slot", a.slotNamesOfFlag))
-	must(cmd.RegisterFlagCompletionFunc("isolation",
-		cobra.FixedCompletions([]string{"read_committed", "read_uncommitted"},
-			cobra.ShellCompDirectiveNoFileComp)))
+	a.jsonFlag(cmd, "print the report as JSON")
+	completeNothing(cmd, "topic", "topics", "table", "id", "id-column", "key-column", "order-by",
+		"time-column", "transaction-column", "since", "until", "dead-letters", "memory",
+		"examples")
+	must(cmd.RegisterFlagCompletionFunc("slot", a.slotNames))
+	completeWords(cmd, "isolation", []string{"read_committed", "read_uncommitted"})
 	cmd.AddCommand(newAuditCompare(a))
 	return cmd
 }
@@ -221,27 +205,20 @@ nothing is proven; otherwise as for run.`,
 			if err != nil {
 				return err
 			}
-			if l.Config.Sink.Kind != config.SinkKafka {
-				return &exit.Error{Code: exit.Config,
-					Err: fmt.Errorf("sink.kind is %q: there are no topics to compare with",
-						l.Config.Sink.Kind),
-					Next: "postrider audit compare --set sink.kind=kafka --set " +
-						"sink.kafka.brokers=HOST:PORT"}
+			if err := requireKafka(l.Config, "compare with", "postrider audit compare"); err != nil {
+				return err
 			}
 			r, err := auditor.Compare(cmd.Context(), o, l.Config, a.environment(),
 				a.newLogger(l.Config.Log))
 			if r == nil {
 				return err
 			}
-			if o.JSON {
-				err = cmp.Or(err, a.printJSON(r))
-			} else {
-				r.Print(a.Stdout)
-			}
-			if err == nil && r.Result != auditor.ResultEqual {
-				err = exit.Status(exit.Runtime)
-			}
-			return err
+			shown := a.print(r, func(w io.Writer) error {
+				r.Print(w)
+				return nil
+			})
+			return cmp.Or(err, shown,
+				statusUnless(r.Result == auditor.ResultEqual, exit.Runtime))
 		},
 	}
 	f := cmd.Flags()
@@ -257,10 +234,8 @@ nothing is proven; otherwise as for run.`,
 	f.IntVar(&o.Waiting, "max-waiting", 50_000,
 		"messages that may wait for their other side; together at most 128 MiB")
 	f.IntVar(&o.Details, "max-differences", 10, "differing and missing events to show in detail")
-	f.BoolVar(&o.JSON, "json", false, "print the report as JSON")
-	for _, name := range []string{"publish-prefix", "topics", "rows", "duration", "settle",
-		"max-waiting", "max-differences"} {
-		must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
-	}
+	a.jsonFlag(cmd, "print the report as JSON")
+	completeNothing(cmd, "publish-prefix", "topics", "rows", "duration", "settle", "max-waiting",
+		"max-differences")
 	return cmd
 }

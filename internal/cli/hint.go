@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/postrider/postrider/internal/check"
 )
 
 // Every hint passes through typed before it is printed: the packages write hints without --config.
@@ -27,7 +25,7 @@ func (a *app) typed(hint string) string {
 	}
 	option := " --config " + a.configPath
 	if !plainPath.MatchString(a.configPath) {
-		option = " --config '" + strings.ReplaceAll(a.configPath, "'", `'\''`) + "'"
+		option = " --config " + quoted(a.configPath)
 	}
 	var b strings.Builder
 	for {
@@ -79,10 +77,5 @@ func (a *app) commandLength(text string) int {
 	return length
 }
 
-// typedFindings applies typed to the fix of each finding.
-func (a *app) typedFindings(findings []check.Finding) []check.Finding {
-	for i := range findings {
-		findings[i].Fix = a.typed(findings[i].Fix)
-	}
-	return findings
-}
+// quoted is a word for a shell.
+func quoted(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }

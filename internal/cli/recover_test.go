@@ -253,9 +253,9 @@ func TestRecover_NamesOpenTransactions(t *testing.T) {
 			"3, pid 4, pid 5, pid 6, pid 7, pid 8, pid 9, pid 10 and 2 more\n",
 	} {
 		var out strings.Builder
-		c := recoverCall{app: &app{}}
+		c := recovery{app: &app{}}
 		require.NoError(t,
-			c.print(&out, &backfill.Report{Slot: "s", State: "missing",
+			c.write(&out, &backfill.Report{Slot: "s", State: "missing",
 				OpenTransactions: open[:n]}))
 		require.True(t, strings.HasPrefix(out.String(), "slot s was missing\n"+want+"TABLE"),
 			out.String())

@@ -199,8 +199,8 @@ func TestStatus_WatchWritesALineForEachRefresh(t *testing.T) {
 		asked.Store(0)
 		ctx, cancel := context.WithCancel(t.Context())
 		out := &cancelAfter{lines: 3, cancel: cancel}
-		a := &app{Process: Process{Stdout: out}}
-		require.NoError(t, a.watchStatus(ctx, l, time.Millisecond, asJSON))
+		a := &app{Process: Process{Stdout: out}, json: asJSON}
+		require.NoError(t, a.watchStatus(ctx, l, time.Millisecond))
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 		require.Len(t, lines, 3)
 		for i, line := range lines {

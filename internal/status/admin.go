@@ -129,3 +129,9 @@ func refusal(code int, text []byte, url string) error {
 	}
 	return f
 }
+
+// Resume ends a pause of the relay.
+func Resume(ctx context.Context, c httpserver.Admin) (answer AdminAnswer, err error) {
+	err = Admin(ctx, c, http.MethodPost, "/resume", nil, &answer)
+	return answer, err
+}
