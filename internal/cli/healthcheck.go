@@ -49,19 +49,15 @@ not. A paused relay is alive and not ready.`,
 
 func checkHealth(ctx context.Context, c httpserver.Config, path string) error {
 	code, body, err := status.Get(ctx, c, path)
-	if err != nil {
+	if err != nil || code == http.StatusOK {
 		return err
-	}
-	if code == http.StatusOK {
-		return nil
 	}
 	var probe httpserver.Probe
 	if json.Unmarshal(body, &probe) != nil || probe.Reason == "" {
-		return fmt.Errorf("%s%s answered %d: is it postrider that listens there?", c.LocalURL(),
-			path, code)
+		return status.NotPostrider(c.LocalURL()+path, code)
 	}
-	if probe.Detail == "" {
-		return fmt.Errorf("%s: %s", path, probe.Reason)
+	if probe.Detail != "" {
+		probe.Reason += ": " + probe.Detail
 	}
-	return fmt.Errorf("%s: %s: %s", path, probe.Reason, probe.Detail)
+	return fmt.Errorf("%s: %s", path, probe.Reason)
 }

@@ -94,10 +94,11 @@ func (s screen) head() string {
 func (s screen) tabLine() string {
 	names := make([]string, tabs)
 	for i, name := range tabNames {
-		names[i] = faint.Render(fmt.Sprintf("%d %s", i+1, name))
+		style := faint
 		if tab(i) == s.tab {
-			names[i] = bold.Underline(true).Render(fmt.Sprintf("%d %s", i+1, name))
+			style = bold.Underline(true)
 		}
+		names[i] = style.Render(fmt.Sprintf("%d %s", i+1, name))
 	}
 	return strings.Join(names, "  ")
 }
