@@ -29,7 +29,6 @@ of its end, whatever alerts.severity is. Run it where the relay runs, and as its
 machine may reach and execute, another may not.
 
 Exit status: 0 if every receiver took it, 69 if one did not, 78 if there is none.`,
-		Args: cobra.NoArgs,
 		RunE: a.configured(func(ctx context.Context, l *config.Loaded) error {
 			if !l.Config.Alerts.On() {
 				return &exit.Error{

@@ -27,14 +27,8 @@ import (
 // benchmark is one call of bench.
 type benchmark struct {
 	*app
-	postgres string
-	kafka    []string
-	name     string
-	relay    string // path of the build to measure
-	runs     int
-	sizes    []string
-	tx       []string
-	rows     int64
+	cfg   bench.Config
+	sizes []string
 }
 
 func newBench(a *app) *cobra.Command {
@@ -75,16 +69,16 @@ Exit status 0 only if every audit is clean; otherwise as for run.`,
 		},
 	}
 	f := cmd.PersistentFlags()
-	f.StringVar(&b.postgres, "postgres", "", "use this server instead: a connection `string`")
-	f.StringSliceVar(&b.kafka, "kafka", nil, "use these brokers instead: `host:port,...`")
-	f.StringVar(&b.name, "name", bench.DefaultName,
+	f.StringVar(&b.cfg.Postgres, "postgres", "", "use this server instead: a connection `string`")
+	f.StringSliceVar(&b.cfg.Brokers, "kafka", nil, "use these brokers instead: `host:port,...`")
+	f.StringVar(&b.cfg.Name, "name", bench.DefaultName,
 		"`name` of the schema, publication and slot, and prefix of the topics")
-	f.StringVar(&b.relay, "relay", "",
+	f.StringVar(&b.cfg.Binary, "relay", "",
 		"measure another build of postrider: its `path` (default: this one)")
-	f.IntVar(&b.runs, "runs", 1, "repeat each workload so often, and give medians")
+	f.IntVar(&b.cfg.Runs, "runs", 1, "repeat each workload so often, and give medians")
 	f.BoolVar(&a.json, "json", false, "print one JSON object")
 	broker := &cobra.Command{
-		Use: benchBroker, Hidden: true, Args: cobra.NoArgs,
+		Use: benchBroker, Hidden: true,
 		RunE: func(*cobra.Command, []string) error { return bench.ServeBroker(a.Stdin, a.Stdout) },
 	}
 	cmd.AddCommand(b.drainCommand(), b.rateCommand(), b.idleCommand(), newBenchReport(a), broker)
@@ -100,28 +94,29 @@ func (b *benchmark) sizeFlag(cmd *cobra.Command) {
 }
 
 func (b *benchmark) drainCommand() *cobra.Command {
+	var texts []string
+	var rows int64
 	cmd := &cobra.Command{
 		Use:   "drain",
 		Short: "How fast a backlog is drained",
-		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var workloads []bench.Workload
-			for _, text := range b.tx {
+			for _, text := range texts {
 				tx, err := strconv.ParseInt(text, 10, 64)
 				if text == "all" {
-					tx, err = b.rows, nil
+					tx, err = rows, nil
 				} else if err != nil || tx < 1 {
 					return exit.Usagef("--tx %s: expected a number of rows from 1 on, or all", text)
 				}
-				workloads = append(workloads, bench.Workload{Kind: bench.Drain, Rows: b.rows, Tx: tx})
+				workloads = append(workloads, bench.Workload{Kind: bench.Drain, Rows: rows, Tx: tx})
 			}
 			return b.measureSizes(cmd, workloads)
 		},
 	}
-	cmd.Flags().StringSliceVar(&b.tx, "tx", []string{"10"},
+	cmd.Flags().StringSliceVar(&texts, "tx", []string{"10"},
 		"`rows` per transaction, or all; a list measures each")
 	b.sizeFlag(cmd)
-	cmd.Flags().Int64Var(&b.rows, "rows", 100_000, "rows of the backlog")
+	cmd.Flags().Int64Var(&rows, "rows", 100_000, "rows of the backlog")
 	return cmd
 }
 
@@ -135,7 +130,6 @@ func (b *benchmark) rateCommand() *cobra.Command {
 connections. Latencies are measured from when the row was due, so that a writer that is held up
 hides nothing; from its commit to the consumer; and, by the relay's own histogram, from its commit
 to the broker's acknowledgement. A first second at the same rate does not count.`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var workloads []bench.Workload
 			for _, rate := range rates {
@@ -158,7 +152,6 @@ func (b *benchmark) idleCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "idle",
 		Short: "What an idle outbox in a busy database costs",
-		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return b.measure(cmd, []bench.Workload{
 				{Kind: bench.Idle, Rate: rate, Duration: duration, Size: 200}})
@@ -221,27 +214,22 @@ func (b *benchmark) measureSizes(cmd *cobra.Command, workloads []bench.Workload)
 	return b.measure(cmd, sized)
 }
 
-func (b *benchmark) validate(workloads []bench.Workload) error {
-	if b.runs < 1 || b.runs > 1000 {
-		return exit.Usagef("--runs %d: expected 1 to 1000", b.runs)
+func (b *benchmark) measure(cmd *cobra.Command, workloads []bench.Workload) (err error) {
+	cfg := b.cfg
+	embedded, inProcess := cfg.Postgres == "", len(cfg.Brokers) == 0
+	if cfg.Runs < 1 || cfg.Runs > 1000 {
+		return exit.Usagef("--runs %d: expected 1 to 1000", cfg.Runs)
 	}
-	if err := slot.ValidateName(b.name); err != nil {
+	if err := slot.ValidateName(cfg.Name); err != nil {
 		return exit.Usagef("--name: %w", err)
 	}
 	if len(workloads) == 0 {
 		return exit.Usagef("nothing to measure: a list is empty")
 	}
 	for _, w := range workloads {
-		if err := w.Validate(len(b.kafka) == 0); err != nil {
+		if err := w.Validate(inProcess); err != nil {
 			return exit.Usagef("%w", err)
 		}
-	}
-	return nil
-}
-
-func (b *benchmark) measure(cmd *cobra.Command, workloads []bench.Workload) (err error) {
-	if err := b.validate(workloads); err != nil {
-		return err
 	}
 	src, err := b.source(cmd)
 	if err != nil {
@@ -261,14 +249,14 @@ func (b *benchmark) measure(cmd *cobra.Command, workloads []bench.Workload) (err
 		return fmt.Errorf("find this program, to start the relay: %w", err)
 	}
 	show := terminal.NewProgress(b.Stderr)
-	cfg := bench.Config{Brokers: b.kafka, Binary: cmp.Or(b.relay, binary), Env: b.Env, Set: b.set,
-		Name: b.name, Runs: b.runs}
+	cfg.Binary, cfg.Env, cfg.Set = cmp.Or(cfg.Binary, binary), b.Env, b.set
 	var endPostgres func() error
-	if cfg.Postgres, endPostgres, err = startPostgres(ctx, b.postgres, "bench", show); err != nil {
+	cfg.Postgres, endPostgres, err = startPostgres(ctx, cfg.Postgres, "bench", show)
+	if err != nil {
 		return err
 	}
 	defer func() { err = cmp.Or(err, endPostgres()) }()
-	if len(b.kafka) == 0 {
+	if inProcess {
 		show.Say("starting an in-process Kafka broker")
 		broker, err := bench.StartBroker(ctx, binary, "bench", benchBroker)
 		if err != nil {
@@ -279,8 +267,8 @@ func (b *benchmark) measure(cmd *cobra.Command, workloads []bench.Workload) (err
 	}
 	report, err := bench.Run(ctx, cfg, workloads, show.Say)
 	report.Version, report.Revision = build.Release(), build.Current().Revision
-	report.Embedded, report.InProcess = b.postgres == "", len(b.kafka) == 0
-	if report.InProcess {
+	report.Embedded, report.InProcess = embedded, inProcess
+	if inProcess {
 		report.Kafka = "in-process stand-in"
 	}
 	if len(report.Workloads) > 0 { // also what was finished before something went wrong

@@ -25,7 +25,6 @@ Topics are those of the newest rows in the table, if the login may read it, and 
 
 Exit status: 0 nothing keeps the relay from starting, 69 something cannot be reached, 77 a right
 is missing, 78 something is configured wrongly.`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var findings []check.Finding
 			switch l, err := a.load(cmd); {

@@ -16,7 +16,6 @@ func newConfig(a *app) *cobra.Command {
 		Use: "example",
 		Short: "Print config.example.toml: every key with its default, its unit and the reason " +
 			"to change it",
-		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error { return a.printf("%s", a.Example) },
 	}
 	return group("config", "Print, validate and describe the configuration",
@@ -28,7 +27,6 @@ func newConfigPrint(a *app) *cobra.Command {
 		Use: "print",
 		Short: "Print the effective configuration, with the origin of each value and secrets " +
 			"masked",
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			src, err := a.source(cmd)
 			if err != nil {
@@ -67,7 +65,6 @@ func newConfigValidate(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate",
 		Short: "Check the configuration without connecting to anything",
-		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := a.load(cmd)
 			if a.json {
@@ -103,7 +100,6 @@ func newConfigSchema(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of the configuration file, for editors",
-		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			s, err := config.Schema(a.Example)
 			if err != nil {

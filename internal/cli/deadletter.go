@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/deadletter"
@@ -83,71 +84,53 @@ func (a *app) withLetters(cmd *cobra.Command, redrives bool, f func(x *letters) 
 
 // letterFilter is the flags that choose dead letters.
 type letterFilter struct {
-	cause, key, topic, relation string
-	cmd                         *cobra.Command
+	deadletter.Filter
+	flags *pflag.FlagSet
 }
 
-// causes are those of dead letters.
-var causes = []string{
-	string(deadletter.NotRoutable), string(deadletter.InvalidTopic), string(deadletter.TooLarge),
-	string(deadletter.Refused), string(deadletter.Malformed), string(deadletter.UnknownTopic),
-	string(deadletter.Parked),
-}
-
-func (f *letterFilter) flags(cmd *cobra.Command) {
-	f.cmd = cmd
-	flags := cmd.Flags()
+func newLetterFilter(cmd *cobra.Command) *letterFilter {
+	f := &letterFilter{flags: cmd.Flags()}
+	causes := []string{
+		string(deadletter.NotRoutable), string(deadletter.InvalidTopic),
+		string(deadletter.TooLarge), string(deadletter.Refused), string(deadletter.Malformed),
+		string(deadletter.UnknownTopic), string(deadletter.Parked)}
 	last := len(causes) - 1
-	flags.StringVar(&f.cause, "cause", "",
-		"only those of a `cause`: "+strings.Join(causes[:last], ", ")+" or "+causes[last])
-	completeWords(cmd, "cause", causes)
-	flags.StringVar(&f.key, "key", "", "only those of a `key` of the messages")
-	flags.StringVar(&f.topic, "topic", "", "only those that belong to a `topic`")
-	flags.StringVar(&f.relation, "relation", "",
+	wordFlag(cmd, (*string)(&f.Cause), "cause", "",
+		"only those of a `cause`: "+strings.Join(causes[:last], ", ")+" or "+causes[last], causes)
+	f.flags.String("key", "", "only those of a `key` of the messages")
+	f.flags.StringVar(&f.Topic, "topic", "", "only those that belong to a `topic`")
+	f.flags.StringVar(&f.Relation, "relation", "",
 		"only those of a `table`, as schema.table, or of message:PREFIX")
-	flags.String("since", "",
+	timeFlag(cmd, &f.Since, "since",
 		"only those since then: a `duration` (1h) or time (2026-01-31T12:00:00Z)")
+	return f
 }
 
-func (f *letterFilter) filter() (deadletter.Filter, error) {
-	out := deadletter.Filter{Cause: deadletter.Cause(f.cause), Topic: f.topic,
-		Relation: f.relation}
-	if f.cause != "" && !slices.Contains(causes, f.cause) {
-		return out, exit.Usagef("--cause %s: there is no such cause", f.cause)
+// filter is the filter of the flags, also of an empty --key.
+func (f *letterFilter) filter() deadletter.Filter {
+	if key, err := f.flags.GetString("key"); err == nil && f.flags.Changed("key") {
+		f.Key = &key
 	}
-	if f.cmd.Flags().Changed("key") {
-		out.Key = &f.key
-	}
-	var err error
-	out.Since, err = timeFlag(f.cmd, "since", time.Now())
-	return out, err
+	return f.Filter
 }
 
 // given reports whether any of the flags was used.
 func (f *letterFilter) given() bool {
 	return slices.ContainsFunc([]string{"cause", "key", "topic", "relation", "since"},
-		f.cmd.Flags().Changed)
+		f.flags.Changed)
 }
 
 func newDeadLetterList(a *app) *cobra.Command {
-	var all bool
-	var chosen letterFilter
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the open dead letters",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			f, err := chosen.filter()
-			if err != nil {
-				return err
-			}
-			f.All = all
-			return a.withLetters(cmd, false, func(x *letters) error { return x.list(f) })
-		},
 	}
+	chosen := newLetterFilter(cmd)
+	cmd.Flags().BoolVar(&chosen.All, "all", false, "also those that were redriven or discarded")
 	a.jsonFlag(cmd, "print one JSON array")
-	cmd.Flags().BoolVar(&all, "all", false, "also those that were redriven or discarded")
-	chosen.flags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return a.withLetters(cmd, false, func(x *letters) error { return x.list(chosen.filter()) })
+	}
 	return cmd
 }
 

@@ -24,29 +24,19 @@ const redriveWait = 10 * time.Second
 
 // resolution is a command that chooses dead letters and resolves them.
 type resolution struct {
-	word          string // redrive or discard
-	past          string // redriven or discarded
-	effect        string // for the confirmation, with a %s for the letters
-	filter        letterFilter
-	all, dryRun   bool
-	transactional bool
-	resolve       func(x *letters, chosen []*deadletter.Entry) error
+	redrives    bool   // or it discards
+	word, past  string // redrive, redriven
+	effect      string // for the confirmation, with a %s for the letters
+	filter      *letterFilter
+	all, dryRun bool
+	changed     bool
 }
 
 func newDeadLetterRedrive(a *app) *cobra.Command {
-	changed := false
-	r := &resolution{word: "redrive", past: "redriven", effect: "publishes %s", transactional: true}
-	r.resolve = func(x *letters, chosen []*deadletter.Entry) error {
-		log := x.newLogger(x.cfg.Log)
-		again := daemon.NewRerouter(x.environment(), x.cfg, log)
-		defer again.Close()
-		redriver := deadletter.Redriver{
-			Topic: x.cfg.DeadLetter.Topic, Store: x.store, Route: again.Route, Row: again.Row,
-			Who: whoami(), Changed: changed, Wait: redriveWait, Log: log,
-		}
-		return x.redriven(redriver.Redrive(x.ctx, x.index, chosen))
-	}
-	cmd := r.command(a, "Publish dead letters where they belong", `redrive publishes dead letters to
+	r := &resolution{redrives: true, word: "redrive", past: "redriven", effect: "publishes %s"}
+	cmd := r.command(a)
+	cmd.Short = "Publish dead letters where they belong"
+	cmd.Long = `redrive publishes dead letters to
 the topics that they belong to, and records who did. Rows that could not be routed are routed
 again with the configuration as it is now; those that were too large are read from the table,
 which takes the right to SELECT.
@@ -57,8 +47,8 @@ Letters of keys that are not parked come behind what was published since.
 
 Publishing and recording are one Kafka transaction: a consumer that reads committed records gets
 each once, also if redrive is killed and run again. A letter that was redriven is not redriven
-again. A second redrive ends the first one.`)
-	cmd.Flags().BoolVar(&changed, "changed", false,
+again. A second redrive ends the first one.`
+	cmd.Flags().BoolVar(&r.changed, "changed", false,
 		"publish a row that was too large even if it is no longer what it was when it was "+
 			"committed")
 	return cmd
@@ -67,26 +57,20 @@ again. A second redrive ends the first one.`)
 func newDeadLetterDiscard(a *app) *cobra.Command {
 	r := &resolution{word: "discard", past: "discarded",
 		effect: "lets %s go: consumers never get them"}
-	r.resolve = func(x *letters, chosen []*deadletter.Entry) error {
-		redriver := deadletter.Redriver{Topic: x.cfg.DeadLetter.Topic, Store: x.store,
-			Who: whoami(), Log: x.newLogger(x.cfg.Log)}
-		done, err := redriver.Discard(x.ctx, chosen)
-		if len(done) > 0 {
-			fmt.Fprintf(x.Stdout, "%s discarded\n", lettersText(done))
-		}
-		return err
-	}
-	return r.command(a, "Let dead letters go: consumers never get them", `discard records that dead
+	cmd := r.command(a)
+	cmd.Short = "Let dead letters go: consumers never get them"
+	cmd.Long = `discard records that dead
 letters are not to be published, and who decided that. They stay in the topic. A key is no longer
-parked when none of its letters is open.`)
+parked when none of its letters is open.`
+	return cmd
 }
 
-func (r *resolution) command(a *app, short, long string) *cobra.Command {
+func (r *resolution) command(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   r.word + " (ID... | --key KEY | --all | other filters)",
-		Short: short, Long: long,
+		Use:  r.word + " (ID... | --key KEY | --all | other filters)",
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withLetters(cmd, r.transactional && !r.dryRun, func(x *letters) error {
+			return a.withLetters(cmd, r.redrives && !r.dryRun, func(x *letters) error {
 				return r.run(x, args)
 			})
 		},
@@ -96,7 +80,7 @@ func (r *resolution) command(a *app, short, long string) *cobra.Command {
 	flags.BoolVar(&a.yes, "yes", false, "do not ask")
 	flags.BoolVar(&r.dryRun, "dry-run", false,
 		"list what would be "+r.past+", and change nothing")
-	r.filter.flags(cmd)
+	r.filter = newLetterFilter(cmd)
 	return cmd
 }
 
@@ -114,11 +98,23 @@ func (r *resolution) run(x *letters, ids []string) error {
 	if err := x.confirmWord(r.word, r.word, "answer", effect); err != nil {
 		return err
 	}
-	return r.resolve(x, chosen)
+	redriver := deadletter.Redriver{Topic: x.cfg.DeadLetter.Topic, Store: x.store, Who: whoami(),
+		Changed: r.changed, Wait: redriveWait, Log: x.newLogger(x.cfg.Log)}
+	if r.redrives {
+		again := daemon.NewRerouter(x.environment(), x.cfg, redriver.Log)
+		defer again.Close()
+		redriver.Route, redriver.Row = again.Route, again.Row
+		return x.redriven(redriver.Redrive(x.ctx, x.index, chosen))
+	}
+	done, err := redriver.Discard(x.ctx, chosen)
+	if len(done) > 0 {
+		fmt.Fprintf(x.Stdout, "%s discarded\n", lettersText(done))
+	}
+	return err
 }
 
 // choose returns the chosen letters that are open: resolving a letter again does nothing.
-func (r *resolution) choose(x *deadletter.Index, ids []string) (open []*deadletter.Entry, _ error) {
+func (r *resolution) choose(x *deadletter.Index, ids []string) ([]*deadletter.Entry, error) {
 	ways := 0
 	for _, used := range []bool{len(ids) > 0, r.all, r.filter.given()} {
 		if used {
@@ -129,9 +125,9 @@ func (r *resolution) choose(x *deadletter.Index, ids []string) (open []*deadlett
 		return nil, exit.Usagef("say which: IDs, or --all, or filters like --key")
 	}
 	if len(ids) == 0 {
-		f, err := r.filter.filter()
-		return x.List(f), err
+		return x.List(r.filter.filter()), nil
 	}
+	var open []*deadletter.Entry
 	for _, id := range ids {
 		e, err := x.Find(id)
 		if err != nil {

@@ -47,7 +47,6 @@ With --postgres and --kafka it uses what you have: there it makes the schema, pu
 postrider_demo and two topics, and removes them at the end.
 
 Exit status 0 only if the audit is clean.`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.shop.Rate <= 0 || o.shop.Rows < 0 || o.shop.Duration < 0 {
 				return exit.Usagef("--rate must be above zero, --rows and --duration must not " +

@@ -2,14 +2,15 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/internal/config"
-	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/slot"
 )
@@ -44,22 +45,54 @@ func (a *app) keyFlags(cmd *cobra.Command, keys ...string) {
 	}
 }
 
-// timeFlag is the value of a flag with a time, or with a duration before now; zero without a
-// value.
-func timeFlag(cmd *cobra.Command, flag string, now time.Time) (time.Time, error) {
-	text, err := cmd.Flags().GetString(flag)
-	if err != nil || text == "" {
-		return time.Time{}, err
+// parsed is a flag whose text is parsed as it is given. An empty text is no value.
+type parsed struct {
+	text  string
+	parse func(text string) error
+}
+
+func (p *parsed) String() string { return p.text }
+
+func (p *parsed) Type() string { return "string" }
+
+func (p *parsed) Set(text string) error {
+	p.text = text
+	if text == "" {
+		return nil
 	}
-	if d, err := time.ParseDuration(text); err == nil {
-		return now.Add(-d), nil
-	}
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return at, exit.Usagef("--%s %s: neither a duration (1h30m) nor a time "+
-			"(2026-01-31T12:00:00Z)", flag, text)
-	}
-	return at, nil
+	return p.parse(text)
+}
+
+// parsedFlag gives a command a flag with a default. Its error is one of usage.
+func parsedFlag(cmd *cobra.Command, name, value, help string, parse func(text string) error) {
+	cmd.Flags().Var(&parsed{value, parse}, name, help)
+}
+
+// timeFlag gives a command a flag with a time, or with a duration before now.
+func timeFlag(cmd *cobra.Command, at *time.Time, name, help string) {
+	parsedFlag(cmd, name, "", help, func(text string) (err error) {
+		if d, err := time.ParseDuration(text); err == nil {
+			*at = time.Now().Add(-d)
+			return nil
+		}
+		if *at, err = time.Parse(time.RFC3339, text); err != nil {
+			return errors.New("neither a duration (1h30m) nor a time (2026-01-31T12:00:00Z)")
+		}
+		return nil
+	})
+}
+
+// wordFlag gives a command a flag that takes one of some words.
+func wordFlag(cmd *cobra.Command, into *string, name, value, help string, words []string) {
+	*into = value
+	last := len(words) - 1
+	parsedFlag(cmd, name, value, help, func(text string) error {
+		if *into = text; !slices.Contains(words, text) {
+			return fmt.Errorf("expected %s or %s", strings.Join(words[:last], ", "), words[last])
+		}
+		return nil
+	})
+	completeWords(cmd, name, words)
 }
 
 // completeSet completes the value of --set. The completion command is cobra's.

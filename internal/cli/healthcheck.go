@@ -25,7 +25,6 @@ with 0 or 1. It prints nothing if all is well. /livez depends on neither the dat
 broker, so that a probe never restarts a relay for their sake; --ready requests /readyz instead,
 which is 0 only while rows are relayed or this process stands by, and says why
 not. A paused relay is alive and not ready.`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := a.load(cmd, "http")
 			if err != nil {

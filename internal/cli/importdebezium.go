@@ -70,7 +70,8 @@ is given. Passwords and keys are never copied.`,
 		"`URL` of the database, to find the tables of patterns and to look for the columns")
 	f.StringArrayVar(&i.tables, "table", nil,
 		"an outbox `table`, schema.name, where the file has a pattern or nothing; may be repeated")
-	f.StringSliceVar(&i.options.Brokers, "brokers", nil, "the worker's bootstrap.servers, `host:port`,...")
+	f.StringSliceVar(&i.options.Brokers, "brokers", nil,
+		"the worker's bootstrap.servers, `host:port`,...")
 	f.StringVar(&i.options.TopicPrefix, "topic-prefix", "",
 		"the `prefix` that consumers see, where the file has no topic.prefix "+
 			"(default "+debezium.DefaultTopicPrefix+")")

@@ -33,7 +33,6 @@ So run it with another login, for instance with POSTRIDER_POSTGRES_URL set, or h
 
 Presets: plain, partitioned (one partition a day, dropped instead of deleted), debezium
 (Debezium's column names).`,
-		Args: cobra.NoArgs,
 		RunE: a.configured(func(ctx context.Context, l *config.Loaded) error {
 			a.warn(l.Warnings)
 			o.cfg, o.tables = l.Config, l.Config.Replication.Tables
@@ -90,23 +89,17 @@ type setup struct {
 // sql is a script for psql that leaves what exists. Its parts are separate transactions: a
 // transaction that has written creates no slot.
 func (o *setup) sql() string {
-	var b strings.Builder
-	b.WriteString("-- Whatever this session begins with: names are those of PostgreSQL " +
-		"itself.\nSET search_path = pg_catalog, pg_temp;\n\n")
-	for _, script := range o.scripts {
-		b.WriteString(script + "\n")
-	}
-	b.WriteString("-- Inserts only, under the name of the table. Before the slot: it never " +
-		"sends what was committed before its publication.\n")
-	b.WriteString(slot.EnsurePublicationSQL(o.cfg.Replication.Publication, o.tables) + "\n\n")
+	last := "-- From here on the server keeps WAL until the relay has confirmed it.\n" +
+		slot.EnsureSQL(o.cfg.Slot)
 	if o.cfg.Snapshot.On() {
-		b.WriteString("-- The slot is made by postrider run, which publishes the rows that are " +
-			"in the tables first (snapshot.mode).\n")
-		return b.String()
+		last = "-- The slot is made by postrider run, which publishes the rows that are in the " +
+			"tables first (snapshot.mode)."
 	}
-	b.WriteString("-- From here on the server keeps WAL until the relay has confirmed it.\n")
-	b.WriteString(slot.EnsureSQL(o.cfg.Slot) + "\n")
-	return b.String()
+	return "-- Whatever this session begins with: names are those of PostgreSQL itself.\n" +
+		"SET search_path = pg_catalog, pg_temp;\n\n" + strings.Join(o.scripts, "\n") + "\n" +
+		"-- Inserts only, under the name of the table. Before the slot: it never sends what was " +
+		"committed before its publication.\n" +
+		slot.EnsurePublicationSQL(o.cfg.Replication.Publication, o.tables) + "\n\n" + last + "\n"
 }
 
 // run creates what is missing.

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -132,3 +134,44 @@ func statusUnless(good bool, code int) error {
 	}
 	return exit.Status(code)
 }
+
+var (
+	// hintCommand is a command in a hint, up to the first thing that is not a word.
+	hintCommand  = regexp.MustCompile(`(?:^|[\s;:(])postrider(?: [A-Za-z0-9_-]+)+`)
+	plainPath    = regexp.MustCompile(`^[A-Za-z0-9_./@%+=:-]+$`)
+	configOption = regexp.MustCompile(` --config (?:'(?:[^']|'\\'')*'|[A-Za-z0-9_./@%+=:-]+)`)
+)
+
+// typed adds --config of this command to the commands in a hint, which the packages write without
+// it. Every hint passes through typed before it is printed.
+func (a *app) typed(hint string) string {
+	if a.configPath == "" || a.root == nil {
+		return hint
+	}
+	path := a.configPath
+	if !plainPath.MatchString(path) {
+		path = quoted(path)
+	}
+	return hintCommand.ReplaceAllStringFunc(hint, func(text string) string {
+		words := strings.Split(text, " ")
+		first := 1 + slices.IndexFunc(words, func(w string) bool {
+			return strings.HasSuffix(w, "postrider")
+		})
+		cmd, rest, err := a.root.Find(words[first:])
+		end := len(words) - len(rest) // of the command and its argument, a slot
+		if err != nil || end == first || slices.Contains(rest, "--config") ||
+			slices.Contains(withoutConfiguration, cmd.Name()) {
+			return text
+		}
+		if strings.Contains(cmd.Use, "NAME") && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
+			end++
+		}
+		return strings.Join(slices.Insert(words, end, "--config", path), " ")
+	})
+}
+
+var withoutConfiguration = []string{"version", "demo", "example", "schema", "completion",
+	"import-debezium"}
+
+// quoted is a word for a shell.
+func quoted(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }

@@ -31,7 +31,6 @@ it first.
 
 Exit status: 0 paused, 69 no relay answers, 75 the relay stops, 77 the token is wrong, 78 there
 is no admin.listen.`,
-		Args: cobra.NoArgs,
 		RunE: a.configured(func(ctx context.Context, l *config.Loaded) error {
 			answer, err := status.Pause(ctx, l.Config.Admin, limit, reason)
 			if err != nil {
@@ -55,7 +54,6 @@ func newResume(a *app) *cobra.Command {
 it was not paused it says so, and that is no error.
 
 Exit status: 0 resumed, 69 no relay answers, 77 the token is wrong, 78 there is no admin.listen.`,
-		Args: cobra.NoArgs,
 		RunE: a.configured(func(ctx context.Context, l *config.Loaded) error {
 			answer, err := status.Resume(ctx, l.Config.Admin)
 			if err != nil {

@@ -57,17 +57,16 @@ as far as the slot still has its catalog_xmin, or for all rows of the tables if 
 dropped. With --until or --id a lost slot stays lost.
 
 The login needs SELECT on the tables, and to read the topics.`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
 	}
 	f := cmd.Flags()
 	f.BoolVar(&c.publish, "publish", false, "publish what is missing, and recreate the slot")
 	a.yesFlag(cmd)
 	f.BoolVar(&c.gap, "gap", false, "all rows of the gap: the default")
-	f.String("since", "",
+	timeFlag(cmd, &c.selection.Since, "since",
 		"rows from a `TIME` on: 2026-01-31T12:00:00Z, or a duration before now (36h); older "+
 			"ones count as delivered")
-	f.String("until", "", "rows from before a `TIME`")
+	timeFlag(cmd, &c.selection.Until, "until", "rows from before a `TIME`")
 	f.StringVar(&c.selection.TimeColumn, "time-column", "",
 		"`COLUMN` with the time of the insert, for --since and --until; found if not given")
 	f.StringSliceVar(&c.selection.IDs, "id", nil, "rows with this `ID`; may be repeated")
@@ -82,16 +81,9 @@ The login needs SELECT on the tables, and to read the topics.`,
 	return cmd
 }
 
-func (c *recovery) run(cmd *cobra.Command) (err error) {
+func (c *recovery) run(cmd *cobra.Command) error {
 	if c.gap && (cmd.Flags().Changed("until") || len(c.selection.IDs) > 0) {
 		return exit.Usagef("--gap is all rows: not with --until or --id")
-	}
-	now := time.Now()
-	if c.selection.Since, err = timeFlag(cmd, "since", now); err != nil {
-		return err
-	}
-	if c.selection.Until, err = timeFlag(cmd, "until", now); err != nil {
-		return err
 	}
 	l, err := c.load(cmd)
 	if err != nil {
@@ -111,14 +103,6 @@ func (c *recovery) run(cmd *cobra.Command) (err error) {
 		}
 	}
 	report, err := c.recover()
-	if errors.Is(err, backfill.ErrIncomplete) || errors.Is(err, backfill.ErrParked) {
-		f := (*exit.Error)(nil)
-		if !errors.As(err, &f) {
-			f = exit.Explain(err)
-			err = f
-		}
-		f.Code = exit.Config
-	}
 	if err != nil {
 		return err
 	}
@@ -208,9 +192,9 @@ func (c *recovery) abortTransaction() error {
 	return errors.Join(err, closeSink(c.ctx, s))
 }
 
-// rowOfLetter is backfill.RecoveryParts.DeadLetter. It leaves out records that are no dead letters,
-// and those of another relay that shares the topic: its tables and ids may have the same names.
-// system is empty if it is not known.
+// rowOfLetter returns the row of a dead letter, and nothing for other records and for a letter of
+// another relay that shares the topic: its tables and ids may have the same names. system is empty
+// if it is not known.
 func rowOfLetter(m *sink.Message, system, slot string) (relation, id string) {
 	for _, h := range m.Headers {
 		switch h.Key {

@@ -4,8 +4,7 @@
 //	root.go              Main, the list of commands, and version
 //	frame.go             the configuration and the connection of a command
 //	flags.go             flags of several commands, and their completion
-//	output.go            results, progress and confirmations
-//	hint.go              hints as they have to be typed with --config
+//	output.go            results, progress, confirmations, and hints as they have to be typed
 //	run.go               run
 //	demo.go              demo
 //	bench.go             bench
@@ -133,11 +132,15 @@ func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// prepare refuses unknown subcommands, and notes that a RunE began, for every command below cmd.
+// prepare has every command below cmd refuse unknown subcommands and arguments, and note that its
+// RunE began.
 func (a *app) prepare(cmd *cobra.Command) {
 	if cmd.HasParent() && cmd.HasSubCommands() && !cmd.Runnable() {
 		cmd.Args = knownSubcommand
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
+	if cmd.HasParent() && cmd.Args == nil {
+		cmd.Args = cobra.NoArgs
 	}
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -168,7 +171,6 @@ func newVersion(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if a.json {
 				return json.NewEncoder(a.Stdout).Encode(build.Current())

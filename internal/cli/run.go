@@ -23,7 +23,6 @@ the state as one line of JSON. 'postrider pause' releases the slot for a while.
 Exit status: 0 stopped cleanly, 1 halted by a row, 70 a lost slot or another server, 75 the drain
 timeout struck, 77 permission, 78 configuration. While a host, a topic or a certificate is not in
 order, run waits and tries again; 'postrider check' says at once what is missing.`,
-		Args: cobra.NoArgs,
 		RunE: a.configured(func(ctx context.Context, l *config.Loaded) error {
 			log, level := a.newLeveledLogger(l.Config.Log)
 			for _, w := range l.Warnings {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"net"
@@ -65,12 +64,7 @@ func (i *install) run(args ...string) result {
 // typed runs a command with something on standard input.
 func (i *install) typed(stdin string, args ...string) result {
 	i.t.Helper()
-	example, err := os.ReadFile(exampleFile)
-	require.NoError(i.t, err)
-	var stdout, stderr bytes.Buffer
-	code := Main(Process{Args: args, Env: i.env, Stdin: strings.NewReader(stdin), Stdout: &stdout,
-		Stderr: &stderr, Example: string(example)})
-	return result{code, stdout.String(), stderr.String()}
+	return executeWith(i.t, stdin, i.env, args...)
 }
 
 func (i *install) ok(args ...string) result {

@@ -24,7 +24,6 @@ func newSlotList(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List all replication slots of the server",
-		Args:  cobra.NoArgs,
 		RunE: a.connected(func(s *session) error {
 			slots, err := slot.List(s.ctx, s.conn)
 			if err != nil {

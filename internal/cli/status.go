@@ -34,7 +34,6 @@ Exit status: 0 if the verdict is ok, standby or degraded, 1 if it is failing, 69
 does not answer and the database is not reachable. With --watch it goes on until a signal comes,
 and then exits with 0. On a terminal it shows what the status page shows, on screens that the
 keys 1 to 7 and tab choose; elsewhere it writes a line for each refresh.`,
-		Args: cobra.NoArgs,
 		RunE: a.configured(func(ctx context.Context, l *config.Loaded) error {
 			if refresh {
 				ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)

@@ -24,6 +24,7 @@ import (
 )
 
 func newTail(a *app) *cobra.Command {
+	var from time.Time
 	cmd := &cobra.Command{
 		Use:   "tail",
 		Short: "Print routed messages as they come, without touching the relay's slot",
@@ -34,26 +35,16 @@ topics stay as they are.
 --since prints rows that are in the table already before it follows: a duration (1h) or a time
 (2026-01-31T12:00:00Z), compared with the column created_at. Unlike streaming, that needs the
 right to SELECT.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, err := a.load(cmd, "postgres", "replication", "router", "format", "log")
-			if err != nil {
-				return err
-			}
-			from, err := timeFlag(cmd, "since", time.Now())
-			if err != nil {
-				return err
-			}
-			ctx, cfg := cmd.Context(), l.Config
+		RunE: a.configured(func(ctx context.Context, l *config.Loaded) error {
 			if !from.IsZero() {
-				if err := a.printExisting(ctx, cfg, from); err != nil {
+				if err := a.printExisting(ctx, l.Config, from); err != nil {
 					return err
 				}
 			}
-			return daemon.DryRun(ctx, cfg, a.environment(), a.newLogger(cfg.Log))
-		},
+			return daemon.DryRun(ctx, l.Config, a.environment(), a.newLogger(l.Config.Log))
+		}, "postgres", "replication", "router", "format", "log"),
 	}
-	cmd.Flags().String("since", "", "print rows from the table first: a `duration` or time")
+	timeFlag(cmd, &from, "since", "print rows from the table first: a `duration` or time")
 	return cmd
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/internal/terminal"
 	"github.com/postrider/postrider/relay"
@@ -27,12 +28,7 @@ func Write(w io.Writer, r Report, now time.Time, colour bool) error {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s\n", state, terminal.Indent(r.Verdict.Reason))
-	if r.Verdict.WAL != "" {
-		fmt.Fprintf(&b, "  WAL:  %s\n", r.Verdict.WAL)
-	}
-	if r.Verdict.Next != "" {
-		fmt.Fprintf(&b, "  next: %s\n", terminal.IndentBy(r.Verdict.Next, "        "))
-	}
+	exit.PrintAdvice(&b, r.Verdict.WAL, r.Verdict.Next)
 	for _, c := range r.Verdict.Conditions {
 		if health.Runbook(c.Name) != r.Verdict.Runbook { // the verdict is another condition's
 			fmt.Fprintf(&b, "  also: %s, %s: %s\n        next: %s\n", c.Severity, c.Name,
