@@ -103,9 +103,10 @@ func (b *benchmark) drainCommand() *cobra.Command {
 			var workloads []bench.Workload
 			for _, text := range texts {
 				tx, err := strconv.ParseInt(text, 10, 64)
-				if text == "all" {
-					tx, err = rows, nil
-				} else if err != nil || tx < 1 {
+				switch {
+				case text == "all":
+					tx = rows
+				case err != nil || tx < 1:
 					return exit.Usagef("--tx %s: expected a number of rows from 1 on, or all", text)
 				}
 				workloads = append(workloads, bench.Workload{Kind: bench.Drain, Rows: rows, Tx: tx})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
@@ -126,6 +127,14 @@ func requireKafka(cfg config.Config, use, command string) error {
 	return &exit.Error{Code: exit.Config,
 		Err:  fmt.Errorf("sink.kind is %q: there are no topics to %s", cfg.Sink.Kind, use),
 		Next: command + " --set sink.kind=kafka --set sink.kafka.brokers=HOST:PORT"}
+}
+
+// read reads a file, or standard input for "-".
+func (a *app) read(path string) ([]byte, error) {
+	if path == "-" {
+		return io.ReadAll(a.Stdin)
+	}
+	return os.ReadFile(path)
 }
 
 // env looks a variable up, "" if it is not set.

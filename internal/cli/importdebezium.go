@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -85,9 +84,12 @@ is given. Passwords and keys are never copied.`,
 }
 
 func (i *debeziumImport) run(ctx context.Context) error {
-	data, err := i.read()
+	data, err := i.read(i.file)
 	if err != nil {
-		return err
+		return &exit.Error{Code: exit.Config, Err: err}
+	}
+	if i.file == "-" {
+		i.file = "standard input"
 	}
 	// First: a report that cannot be kept is of no use.
 	if i.output != "" && !i.force {
@@ -119,20 +121,6 @@ func (i *debeziumImport) run(ctx context.Context) error {
 		return err
 	}
 	return i.write(connector, t)
-}
-
-func (i *debeziumImport) read() (data []byte, err error) {
-	if i.file == "-" {
-		i.file = "standard input"
-		if data, err = io.ReadAll(i.Stdin); err != nil {
-			return nil, fmt.Errorf("read standard input: %w", err)
-		}
-		return data, nil
-	}
-	if data, err = os.ReadFile(i.file); err != nil {
-		return nil, &exit.Error{Code: exit.Config, Err: err}
-	}
-	return data, nil
 }
 
 // look reads the tables and columns of the database.

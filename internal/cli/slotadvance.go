@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/jackc/pglogrepl"
@@ -139,12 +137,7 @@ const slotStays = "none is lost: the slot stays where it is"
 
 // lastEvent reads the offset.
 func (c *advance) lastEvent(a *app) (last replication.LastEvent, err error) {
-	var data []byte
-	if c.offsets == "-" {
-		data, err = io.ReadAll(a.Stdin)
-	} else {
-		data, err = os.ReadFile(c.offsets)
-	}
+	data, err := a.read(c.offsets)
 	if err != nil {
 		return last, exit.Usagef("--debezium-offsets %s: %v", c.offsets, err)
 	}

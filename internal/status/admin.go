@@ -69,7 +69,7 @@ func admin(
 	if base == "" {
 		return &exit.Error{
 			Code: exit.Config,
-			Err:  errors.New("admin.listen is empty or has port 0: there is no address to ask"),
+			Err:  errors.New("admin.listen is empty or has port 0: there is no address to connect to"),
 			Next: "set admin.listen = \"127.0.0.1:8433\" and admin.token_file, and start the " +
 				"relay again",
 		}

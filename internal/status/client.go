@@ -36,7 +36,7 @@ const (
 func Get(ctx context.Context, c httpserver.Config, path string) (code int, body []byte, err error) {
 	base := c.LocalURL()
 	if base == "" {
-		return 0, nil, errors.New("http.listen is empty or has port 0: there is no address to ask")
+		return 0, nil, errors.New("http.listen is empty or has port 0: there is no address to connect to")
 	}
 	return request(ctx, http.MethodGet, base+path, "", nil)
 }
@@ -48,7 +48,7 @@ func request(
 ) (code int, answer []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
-		return 0, nil, fmt.Errorf("ask the relay: %w", err)
+		return 0, nil, fmt.Errorf("query the relay: %w", err)
 	}
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
@@ -61,7 +61,7 @@ func request(
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return 0, nil, fmt.Errorf("ask the relay: %w", err)
+		return 0, nil, fmt.Errorf("query the relay: %w", err)
 	}
 	defer resp.Body.Close()
 	answer, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
@@ -82,7 +82,7 @@ func Status(ctx context.Context, l *config.Loaded) (Report, error) {
 	if err != nil {
 		return Report{}, &exit.Error{
 			Code: exit.Unavailable,
-			Err: fmt.Errorf("the relay does not answer, and the database cannot be asked\n%w\n%w",
+			Err: fmt.Errorf("the relay does not answer, and the database cannot be queried\n%w\n%w",
 				daemonErr, err),
 			WAL:  "not known; PostgreSQL keeps WAL for the slot as long as nothing is confirmed",
 			Next: cmp.Or(exit.Explain(err).Next, "postrider check"),
@@ -96,7 +96,7 @@ func Status(ctx context.Context, l *config.Loaded) (Report, error) {
 func FromDaemon(ctx context.Context, c httpserver.Config) (r Report, err error) {
 	err = GetJSON(ctx, c, "/status", &r)
 	if err == nil && r.Source != SourceDaemon {
-		err = fmt.Errorf("ask the relay: %w", NotPostrider(c.LocalURL()+"/status", http.StatusOK))
+		err = fmt.Errorf("query the relay: %w", NotPostrider(c.LocalURL()+"/status", http.StatusOK))
 	}
 	return r, err
 }
@@ -110,7 +110,7 @@ func GetJSON(ctx context.Context, c httpserver.Config, path string, into any) er
 		return err
 	}
 	if code != http.StatusOK || json.Unmarshal(body, into) != nil {
-		return fmt.Errorf("ask the relay: %w", NotPostrider(c.LocalURL()+path, code))
+		return fmt.Errorf("query the relay: %w", NotPostrider(c.LocalURL()+path, code))
 	}
 	return nil
 }
@@ -129,13 +129,13 @@ func fromDatabase(ctx context.Context, l *config.Loaded) (Report, error) {
 	cfg := l.Config
 	conn, err := postgres.Connect(ctx, cfg.Postgres)
 	if err != nil {
-		return Report{}, fmt.Errorf("ask the database: %w", err)
+		return Report{}, fmt.Errorf("query the database: %w", err)
 	}
 	defer postgres.Close(conn)
 	r := Report{Version: build.Current().Version, Source: SourceDatabase, Sink: SinkOf(cfg.Sink)}
 	o, err := monitor.Observe(ctx, conn, cfg.Slot.Name, cfg.Monitor)
 	if err != nil && !errors.Is(err, slot.ErrNotFound) {
-		return Report{}, fmt.Errorf("ask the database: %w", postgres.Error(err))
+		return Report{}, fmt.Errorf("query the database: %w", postgres.Error(err))
 	}
 	start := startError(ctx, conn, cfg)
 	switch {

@@ -42,7 +42,7 @@ func (s screen) View() tea.View {
 func (s screen) state() string {
 	switch {
 	case s.content.at.IsZero():
-		return "asking"
+		return "connecting"
 	case s.content.err != nil:
 		return "unreachable"
 	case s.content.report != nil:
@@ -108,7 +108,7 @@ func (s screen) body(width int) []string {
 	var b strings.Builder
 	switch c := s.content; {
 	case c.at.IsZero():
-		b.WriteString("asking ...")
+		b.WriteString("connecting ...")
 	case c.err != nil:
 		exit.Print(&b, c.err)
 	case c.report != nil:
