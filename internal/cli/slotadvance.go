@@ -51,10 +51,10 @@ says how many rows are published again.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if c.offsets != "" {
-				return c.behindDebezium(a)(cmd, args)
+				return c.behindDebezium(a, cmd, args)
 			}
 			if c.past != "" {
-				return c.pastTransaction(a)(cmd, args)
+				return c.pastTransaction(a, cmd, args)
 			}
 			var target pglogrepl.LSN // zero: the server's own position
 			if c.to != "current" {
@@ -117,20 +117,17 @@ func (c *advance) move(s *session, found slot.Status, target pglogrepl.LSN, why 
 }
 
 // behindDebezium moves the slot behind what a stopped connector has published.
-func (c *advance) behindDebezium(a *app) runFunc {
-	return func(cmd *cobra.Command, args []string) error {
-		if c.offsets == "-" && !a.yes && !c.dryRun {
-			return exit.Usagef("--debezium-offsets - takes standard input, where the slot's name " +
-				"would be typed: add --yes or --dry-run")
-		}
-		last, err := c.lastEvent(a)
-		if err != nil {
-			return err
-		}
-		return a.connected(func(s *session) error {
-			return c.handOver(s, last)
-		}, streamSections...)(cmd, args)
+func (c *advance) behindDebezium(a *app, cmd *cobra.Command, args []string) error {
+	if c.offsets == "-" && !a.yes && !c.dryRun {
+		return exit.Usagef("--debezium-offsets - takes standard input, where the slot's name " +
+			"would be typed: add --yes or --dry-run")
 	}
+	last, err := c.lastEvent(a)
+	if err != nil {
+		return err
+	}
+	handOver := func(s *session) error { return c.handOver(s, last) }
+	return a.connected(handOver, streamSections...)(cmd, args)
 }
 
 const slotStays = "none is lost: the slot stays where it is"

@@ -21,27 +21,25 @@ import (
 )
 
 // pastTransaction steps over the transaction that commits at c.past.
-func (c *advance) pastTransaction(a *app) runFunc {
-	return func(cmd *cobra.Command, args []string) error {
-		commit, err := pglogrepl.ParseLSN(c.past)
-		if err != nil || commit == 0 {
-			return exit.Usagef("--past %s: not an LSN as 16/B374D848", c.past)
-		}
-		return a.connected(func(s *session) error {
-			err := c.stepOver(s, commit)
-			if f := (*exit.Error)(nil); err == nil || errors.As(err, &f) {
-				return err
-			}
-			f := exit.Explain(err)
-			if errors.Is(err, replication.ErrTransactionNotFound) {
-				f.Code = exit.Config
-				f.Next = "take the LSN of \"the transaction that commits at\" from the relay's " +
-					"error; if the slot stands behind it already, there is nothing to do"
-			}
-			f.WAL = slotStays
-			return f
-		}, streamSections...)(cmd, args)
+func (c *advance) pastTransaction(a *app, cmd *cobra.Command, args []string) error {
+	commit, err := pglogrepl.ParseLSN(c.past)
+	if err != nil || commit == 0 {
+		return exit.Usagef("--past %s: not an LSN as 16/B374D848", c.past)
 	}
+	return a.connected(func(s *session) error {
+		err := c.stepOver(s, commit)
+		if f := (*exit.Error)(nil); err == nil || errors.As(err, &f) {
+			return err
+		}
+		f := exit.Explain(err)
+		if errors.Is(err, replication.ErrTransactionNotFound) {
+			f.Code = exit.Config
+			f.Next = "take the LSN of \"the transaction that commits at\" from the relay's " +
+				"error; if the slot stands behind it already, there is nothing to do"
+		}
+		f.WAL = slotStays
+		return f
+	}, streamSections...)(cmd, args)
 }
 
 func (c *advance) stepOver(s *session, commit pglogrepl.LSN) error {
