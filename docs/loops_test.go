@@ -33,8 +33,6 @@ var waits = map[string]string{
 	"internal/bench.relay.await":                  "a ticker; ends after a minute or so",
 	"internal/bench.steady.writer":                "the next due time of the load",
 	"internal/catalog.Catalog.Ask":                "no wait: two turns at most",
-	"internal/cli.app.commandLength":              "no neighbour: through a text",
-	"internal/cli.app.typed":                      "no neighbour: through a text",
 	"internal/cli.app.watchStatus":                "a ticker of 2 s",
 	"internal/cli.session.createSlot":             "10 s: the server's lock_timeout for the creation",
 	"internal/cli.session.releasedSlot":           "a ticker of 50 ms, for 5 s",
