@@ -35,7 +35,7 @@ var allowed = map[string][]string{
 	"internal/status":            {"slot/monitor", "internal/build", "internal/config", "internal/exit", "internal/health", "internal/history", "internal/httpserver", "internal/postgres", "internal/terminal", "relay", "replication", "slot"},
 	"internal/check/checktest":   {"internal/check", "internal/embedded", "slot", "test/..."},
 	"internal/status/statustest": {"slot/monitor", "internal/health", "internal/status", "relay", "slot"},
-	"internal/exit":              {"slot/monitor", "internal/config", "internal/deadletter", "internal/postgres", "internal/terminal", "relay", "replication", "router", "sink", "sink/kafka", "slot"},
+	"internal/exit":              {"internal/backfill", "slot/monitor", "internal/config", "internal/deadletter", "internal/postgres", "internal/terminal", "relay", "replication", "router", "sink", "sink/kafka", "slot"},
 	"internal/logging":           {"internal/config", "internal/terminal"},
 	"internal/config":            {"internal/backfill", "slot/monitor", "internal/alerts", "internal/deadletter", "internal/health", "internal/httpserver", "internal/postgres", "internal/snapshot", "internal/suggest", "relay", "replication", "router", "sink/...", "slot"},
 	"internal/alerts":            {"internal/health"},

@@ -20,13 +20,11 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-// Options are the flags of the command.
+// Options are the flags of the command, besides those of Plan.
 type Options struct {
 	Tables      []string
 	Topics      []string
-	Pattern     string
 	Log         string
-	ID          string
 	IDColumn    string
 	KeyColumn   string
 	OrderBy     string
@@ -34,16 +32,12 @@ type Options struct {
 	WantsOrder  bool
 	TimeColumn  string
 	Transaction string
-	Since       string
-	Until       string
 	Isolation   string
 	DeadLetters string
-	Memory      string
 	Examples    int
-	JSON        bool
 }
 
-// Plan is what the flags mean.
+// Plan is what the flags mean that are parsed.
 type Plan struct {
 	Pattern      *regexp.Regexp // nil: none was given
 	ID           EventID

@@ -32,7 +32,6 @@ type CompareOptions struct {
 	Settle   time.Duration
 	Waiting  int
 	Details  int
-	JSON     bool
 }
 
 func (o *CompareOptions) Validate() error {

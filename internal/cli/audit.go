@@ -3,9 +3,9 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"regexp"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,7 +17,7 @@ import (
 )
 
 func newAudit(a *app) *cobra.Command {
-	o := auditor.Options{}
+	o, plan := auditor.Options{}, auditor.Plan{Memory: 256 << 20}
 	cmd := &cobra.Command{
 		Use: "audit",
 		Short: "Compare an outbox table with topics, whatever relay filled them: lost, " +
@@ -45,31 +45,25 @@ nothing to audit; otherwise as for run. docs/AUDIT.md explains the rest.`,
   postrider audit --table outbox --topic orders --topic payments --id value:/payload/id
   postrider audit --log written.jsonl --topic orders --set sink.kafka.brokers=kafka:9092`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			plan, err := planAudit(cmd, &o, time.Now())
-			if err != nil {
+			if err := validateAudit(&o, &plan); err != nil {
 				return err
 			}
 			sections := []string{"sink", "log"}
-			switch {
-			case o.Log != "":
-			case len(o.Tables) > 0:
+			if o.Log == "" {
 				sections = append(sections, "postgres")
-			default:
-				sections = append(sections, "postgres", "replication", "router")
+				if len(o.Tables) == 0 {
+					sections = append(sections, "replication", "router")
+				}
 			}
-			if o.Slot != "" && !slices.Contains(sections, "replication") {
+			if o.Slot != "" {
 				sections = append(sections, "replication")
 			}
 			l, err := a.load(cmd, sections...)
 			if err != nil {
 				return err
 			}
-			if l.Config.Sink.Kind != config.SinkKafka {
-				return &exit.Error{Code: exit.Config,
-					Err: fmt.Errorf("sink.kind is %q: there are no topics to audit",
-						l.Config.Sink.Kind),
-					Next: "postrider audit --set sink.kind=kafka --set " +
-						"sink.kafka.brokers=HOST:PORT"}
+			if err := requireKafka(l.Config, "audit", "postrider audit"); err != nil {
+				return err
 			}
 			cfg := l.Config
 			if len(o.Tables) > 0 {
@@ -82,31 +76,33 @@ nothing to audit; otherwise as for run. docs/AUDIT.md explains the rest.`,
 			if err != nil {
 				return err
 			}
-			if o.JSON {
-				if err := a.printJSON(r); err != nil {
-					return err
-				}
-			} else {
-				r.Print(a.Stdout)
-			}
-			if r.Result != auditor.Clean {
-				return exit.Status(exit.Runtime)
-			}
-			return nil
+			err = a.print(r, func(w io.Writer) error {
+				r.Print(w)
+				return nil
+			})
+			return cmp.Or(err, statusUnless(r.Result == auditor.Clean, exit.Runtime))
 		},
 	}
 	f := cmd.Flags()
 	f.StringArrayVar(&o.Topics, "topic", nil,
 		"`topic` to read; may be repeated (default: all that match --topics)")
-	f.StringVar(&o.Pattern, "topics", "",
-		"topics that match this `pattern` (default: made of route.topic.replacement)")
+	parsedFlag(cmd, "topics", "",
+		"topics that match this `pattern` (default: made of route.topic.replacement)",
+		func(text string) (err error) {
+			plan.Pattern, err = regexp.Compile("^(?:" + text + ")$")
+			return err
+		})
 	f.StringArrayVar(&o.Tables, "table", nil,
 		"outbox `table` to read; may be repeated (default: replication.tables)")
 	f.StringVar(&o.Log, "log", "",
 		"`file` with a write log instead of a table: a JSON object per line")
-	f.StringVar(&o.ID, "id", "",
+	parsedFlag(cmd, "id", "",
 		"where a record has the id of its row: header:NAME, key or value:/JSON/POINTER (default "+
-			"header:id, or router.header_id)")
+			"header:id, or router.header_id)",
+		func(text string) (err error) {
+			plan.ID, err = auditor.ParseEventID(text)
+			return err
+		})
 	f.StringVar(&o.IDColumn, "id-column", "",
 		"`column` with the id (default table.field.event.id)")
 	f.StringVar(&o.KeyColumn, "key-column", "",
@@ -122,71 +118,50 @@ nothing to audit; otherwise as for run. docs/AUDIT.md explains the rest.`,
 		"`column` for --since and --until (default table.field.event.timestamp, else created_at)")
 	f.StringVar(&o.Transaction, "transaction-column", auditor.RowTransaction,
 		"integer `column` with the transaction of a row")
-	f.StringVar(&o.Since, "since", "",
+	timeFlag(cmd, &plan.Since, "since",
 		"judge only rows from this time on, and read topics from there: a `duration` (1h) or "+
 			"time (2026-01-31T12:00:00Z)")
-	f.StringVar(&o.Until, "until", "", "judge only rows before this time: a `duration` or time")
-	f.StringVar(&o.Isolation, "isolation", "read_committed",
-		"read_committed or read_uncommitted, as a consumer's isolation.level")
+	timeFlag(cmd, &plan.Until, "until", "judge only rows before this time: a `duration` or time")
+	wordFlag(cmd, &o.Isolation, "isolation", "read_committed",
+		"read_committed or read_uncommitted, as a consumer's isolation.level",
+		[]string{"read_committed", "read_uncommitted"})
 	f.StringVar(&o.DeadLetters, "dead-letters", "",
 		"`topic` of dead letters: rows there are not lost (default deadletter.topic, if a "+
 			"policy uses it)")
-	f.StringVar(&o.Memory, "memory", "256MiB",
-		"`size` of memory to use; with more rows than fit, the topics are read several times")
+	parsedFlag(cmd, "memory", "256MiB",
+		"`size` of memory to use; with more rows than fit, the topics are read several times",
+		func(text string) (err error) {
+			if plan.Memory, err = config.ParseSize(text); err != nil || plan.Memory < audit.MinMemory {
+				return fmt.Errorf("expected a size of %dMiB or more", audit.MinMemory>>20)
+			}
+			return nil
+		})
 	f.IntVar(&o.Examples, "examples", 5, "faults of each kind to show")
-	f.BoolVar(&o.JSON, "json", false, "print the report as JSON")
-	for _, name := range []string{"topic", "topics", "table", "id", "id-column", "key-column",
-		"order-by", "time-column", "transaction-column", "since", "until", "dead-letters",
-		"memory", "examples"} {
-		must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
-	}
-	must(cmd.RegisterFlagCompletionFunc("slot", a.slotNamesOfFlag))
-	must(cmd.RegisterFlagCompletionFunc("isolation",
-		cobra.FixedCompletions([]string{"read_committed", "read_uncommitted"},
-			cobra.ShellCompDirectiveNoFileComp)))
+	a.jsonFlag(cmd, "print the report as JSON")
+	completeNothing(cmd, "topic", "topics", "table", "id", "id-column", "key-column", "order-by",
+		"time-column", "transaction-column", "since", "until", "dead-letters", "memory",
+		"examples")
+	must(cmd.RegisterFlagCompletionFunc("slot", a.slotNames))
 	cmd.AddCommand(newAuditCompare(a))
 	return cmd
 }
 
-// planAudit reads the flags. Durations are subtracted from now.
-func planAudit(cmd *cobra.Command, o *auditor.Options, now time.Time) (p auditor.Plan, err error) {
-	if o.Pattern != "" {
-		if p.Pattern, err = regexp.Compile("^(?:" + o.Pattern + ")$"); err != nil {
-			return p, exit.Usagef("--topics: %v", err)
-		}
-	}
-	if o.ID != "" {
-		if p.ID, err = auditor.ParseEventID(o.ID); err != nil {
-			return p, exit.Usagef("--id %s: %v", o.ID, err)
-		}
-	}
-	if p.Since, err = timeFlag(cmd, "since", now); err != nil {
-		return p, err
-	}
-	if p.Until, err = timeFlag(cmd, "until", now); err != nil {
-		return p, err
-	}
-	if p.Memory, err = config.ParseSize(o.Memory); err != nil || p.Memory < audit.MinMemory {
-		return p, exit.Usagef("--memory %s: expected a size of %dMiB or more", o.Memory,
-			audit.MinMemory>>20)
-	}
+// validateAudit refuses flags that do not go together.
+func validateAudit(o *auditor.Options, plan *auditor.Plan) error {
+	plan.Committed = o.Isolation == "read_committed"
 	switch {
-	case o.Isolation != "read_committed" && o.Isolation != "read_uncommitted":
-		return p, exit.Usagef("--isolation %s: expected read_committed or read_uncommitted",
-			o.Isolation)
 	case o.Examples < 0:
-		return p, exit.Usagef("--examples must not be negative")
+		return exit.Usagef("--examples must not be negative")
 	case o.Slot != "" && (o.Log != "" || o.OrderBy != ""):
-		return p, exit.Usagef("--slot, --order-by and --log each say in what order rows were " +
+		return exit.Usagef("--slot, --order-by and --log each say in what order rows were " +
 			"committed: give one")
 	case o.Log != "" && o.OrderBy != "":
-		return p, exit.Usagef("--order-by is for a table: the lines of a write log are in the " +
+		return exit.Usagef("--order-by is for a table: the lines of a write log are in the " +
 			"order of commits")
-	case o.Log != "" && len(o.Topics) == 0 && o.Pattern == "":
-		return p, exit.Usagef("--log says nothing of topics: name them with --topic or --topics")
+	case o.Log != "" && len(o.Topics) == 0 && plan.Pattern == nil:
+		return exit.Usagef("--log says nothing of topics: name them with --topic or --topics")
 	}
-	p.Committed = o.Isolation == "read_committed"
-	return p, nil
+	return nil
 }
 
 func newAuditCompare(a *app) *cobra.Command {
@@ -211,7 +186,6 @@ the beginning is ignored.
 
 Exit status: 0 everything was equal; 1 something differed, or nothing was compared, so that
 nothing is proven; otherwise as for run.`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
 				return err
@@ -221,27 +195,21 @@ nothing is proven; otherwise as for run.`,
 			if err != nil {
 				return err
 			}
-			if l.Config.Sink.Kind != config.SinkKafka {
-				return &exit.Error{Code: exit.Config,
-					Err: fmt.Errorf("sink.kind is %q: there are no topics to compare with",
-						l.Config.Sink.Kind),
-					Next: "postrider audit compare --set sink.kind=kafka --set " +
-						"sink.kafka.brokers=HOST:PORT"}
+			err = requireKafka(l.Config, "compare with", "postrider audit compare")
+			if err != nil {
+				return err
 			}
 			r, err := auditor.Compare(cmd.Context(), o, l.Config, a.environment(),
 				a.newLogger(l.Config.Log))
 			if r == nil {
 				return err
 			}
-			if o.JSON {
-				err = cmp.Or(err, a.printJSON(r))
-			} else {
-				r.Print(a.Stdout)
-			}
-			if err == nil && r.Result != auditor.ResultEqual {
-				err = exit.Status(exit.Runtime)
-			}
-			return err
+			shown := a.print(r, func(w io.Writer) error {
+				r.Print(w)
+				return nil
+			})
+			return cmp.Or(err, shown,
+				statusUnless(r.Result == auditor.ResultEqual, exit.Runtime))
 		},
 	}
 	f := cmd.Flags()
@@ -257,10 +225,8 @@ nothing is proven; otherwise as for run.`,
 	f.IntVar(&o.Waiting, "max-waiting", 50_000,
 		"messages that may wait for their other side; together at most 128 MiB")
 	f.IntVar(&o.Details, "max-differences", 10, "differing and missing events to show in detail")
-	f.BoolVar(&o.JSON, "json", false, "print the report as JSON")
-	for _, name := range []string{"publish-prefix", "topics", "rows", "duration", "settle",
-		"max-waiting", "max-differences"} {
-		must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
-	}
+	a.jsonFlag(cmd, "print the report as JSON")
+	completeNothing(cmd, "publish-prefix", "topics", "rows", "duration", "settle", "max-waiting",
+		"max-differences")
 	return cmd
 }

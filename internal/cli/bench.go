@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -23,23 +24,15 @@ import (
 	"github.com/postrider/postrider/slot"
 )
 
-type benchOptions struct {
-	postgres string
-	kafka    []string
-	name     string
-	relay    string
-	runs     int
-	json     bool
-	size     []string
-
-	tx       []string
-	rows     int64
-	rates    []int
-	duration time.Duration
+// benchmark is one call of bench.
+type benchmark struct {
+	*app
+	cfg   bench.Config
+	sizes []string
 }
 
 func newBench(a *app) *cobra.Command {
-	o := &benchOptions{}
+	b := &benchmark{app: a}
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure drain rate, latency and cost, with an audit of every row",
@@ -64,70 +57,73 @@ Exit status 0 only if every audit is clean; otherwise as for run.`,
   postrider bench rate --rate 100,1000,5000 --duration 30s --json > rate.json
   postrider bench report drain.json rate.json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.bench(cmd, o, suite())
+			const size = 200
+			return b.measure(cmd, []bench.Workload{
+				{Kind: bench.Drain, Rows: 50_000, Tx: 1, Size: size},
+				{Kind: bench.Drain, Rows: 100_000, Tx: 10, Size: size},
+				{Kind: bench.Drain, Rows: 100_000, Tx: 100_000, Size: size},
+				{Kind: bench.Rate, Rate: 100, Duration: 8 * time.Second, Size: size},
+				{Kind: bench.Rate, Rate: 1000, Duration: 8 * time.Second, Size: size},
+				{Kind: bench.Idle, Rate: 1000, Duration: 10 * time.Second, Size: size},
+			})
 		},
 	}
 	f := cmd.PersistentFlags()
-	f.StringVar(&o.postgres, "postgres", "", "use this server instead: a connection `string`")
-	f.StringSliceVar(&o.kafka, "kafka", nil, "use these brokers instead: `host:port,...`")
-	f.StringVar(&o.name, "name", bench.DefaultName,
+	f.StringVar(&b.cfg.Postgres, "postgres", "", "use this server instead: a connection `string`")
+	f.StringSliceVar(&b.cfg.Brokers, "kafka", nil, "use these brokers instead: `host:port,...`")
+	f.StringVar(&b.cfg.Name, "name", bench.DefaultName,
 		"`name` of the schema, publication and slot, and prefix of the topics")
-	f.StringVar(&o.relay, "relay", "",
+	f.StringVar(&b.cfg.Binary, "relay", "",
 		"measure another build of postrider: its `path` (default: this one)")
-	f.IntVar(&o.runs, "runs", 1, "repeat each workload so often, and give medians")
-	f.BoolVar(&o.json, "json", false, jsonHelp)
-	cmd.AddCommand(newBenchDrain(a, o), newBenchRate(a, o), newBenchIdle(a, o), newBenchReport(a),
-		newBenchBroker(a))
+	f.IntVar(&b.cfg.Runs, "runs", 1, "repeat each workload so often, and give medians")
+	f.BoolVar(&a.json, "json", false, "print one JSON object")
+	broker := &cobra.Command{
+		Use: benchBroker, Hidden: true,
+		RunE: func(*cobra.Command, []string) error { return bench.ServeBroker(a.Stdin, a.Stdout) },
+	}
+	cmd.AddCommand(b.drainCommand(), b.rateCommand(), b.idleCommand(), newBenchReport(a), broker)
 	return cmd
 }
 
-// suite is about a minute's work on embedded parts.
-func suite() []bench.Workload {
-	const size = 200
-	return []bench.Workload{
-		{Kind: bench.Drain, Rows: 50_000, Tx: 1, Size: size},
-		{Kind: bench.Drain, Rows: 100_000, Tx: 10, Size: size},
-		{Kind: bench.Drain, Rows: 100_000, Tx: 100_000, Size: size},
-		{Kind: bench.Rate, Rate: 100, Duration: 8 * time.Second, Size: size},
-		{Kind: bench.Rate, Rate: 1000, Duration: 8 * time.Second, Size: size},
-		{Kind: bench.Idle, Rate: 1000, Duration: 10 * time.Second, Size: size},
-	}
+// benchBroker is the hidden command of the in-process broker.
+const benchBroker = "in-process-broker"
+
+func (b *benchmark) sizeFlag(cmd *cobra.Command) {
+	cmd.Flags().StringSliceVar(&b.sizes, "size", []string{"200"},
+		"size of a payload, such as 200, 1kB or 10kB; a list measures each")
 }
 
-func newBenchDrain(a *app, o *benchOptions) *cobra.Command {
+func (b *benchmark) drainCommand() *cobra.Command {
+	var texts []string
+	var rows int64
 	cmd := &cobra.Command{
 		Use:   "drain",
 		Short: "How fast a backlog is drained",
-		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			sizes, err := o.sizes()
-			if err != nil {
-				return err
-			}
 			var workloads []bench.Workload
-			for _, text := range o.tx {
-				tx, err := o.txRows(text)
-				if err != nil {
-					return err
+			for _, text := range texts {
+				tx, err := strconv.ParseInt(text, 10, 64)
+				switch {
+				case text == "all":
+					tx = rows
+				case err != nil || tx < 1:
+					return exit.Usagef("--tx %s: expected a number of rows from 1 on, or all", text)
 				}
-				for _, size := range sizes {
-					workloads = append(workloads,
-						bench.Workload{Kind: bench.Drain, Rows: o.rows, Tx: tx, Size: size})
-				}
+				workloads = append(workloads, bench.Workload{Kind: bench.Drain, Rows: rows, Tx: tx})
 			}
-			return a.bench(cmd, o, workloads)
+			return b.measureSizes(cmd, workloads)
 		},
 	}
-	f := cmd.Flags()
-	f.StringSliceVar(&o.tx, "tx", []string{"10"},
+	cmd.Flags().StringSliceVar(&texts, "tx", []string{"10"},
 		"`rows` per transaction, or all; a list measures each")
-	f.StringSliceVar(&o.size, "size", []string{"200"},
-		"size of a payload, such as 200, 1kB or 10kB; a list measures each")
-	f.Int64Var(&o.rows, "rows", 100_000, "rows of the backlog")
+	b.sizeFlag(cmd)
+	cmd.Flags().Int64Var(&rows, "rows", 100_000, "rows of the backlog")
 	return cmd
 }
 
-func newBenchRate(a *app, o *benchOptions) *cobra.Command {
+func (b *benchmark) rateCommand() *cobra.Command {
+	var rates []int
+	var duration time.Duration
 	cmd := &cobra.Command{
 		Use:   "rate",
 		Short: "How soon rows arrive at a steady rate",
@@ -135,46 +131,35 @@ func newBenchRate(a *app, o *benchOptions) *cobra.Command {
 connections. Latencies are measured from when the row was due, so that a writer that is held up
 hides nothing; from its commit to the consumer; and, by the relay's own histogram, from its commit
 to the broker's acknowledgement. A first second at the same rate does not count.`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			sizes, err := o.sizes()
-			if err != nil {
-				return err
-			}
 			var workloads []bench.Workload
-			for _, rate := range o.rates {
-				for _, size := range sizes {
-					workloads = append(workloads,
-						bench.Workload{Kind: bench.Rate, Rate: rate, Duration: o.duration,
-							Size: size})
-				}
+			for _, rate := range rates {
+				workloads = append(workloads,
+					bench.Workload{Kind: bench.Rate, Rate: rate, Duration: duration})
 			}
-			return a.bench(cmd, o, workloads)
+			return b.measureSizes(cmd, workloads)
 		},
 	}
-	f := cmd.Flags()
-	f.IntSliceVar(&o.rates, "rate", []int{100, 1000},
+	cmd.Flags().IntSliceVar(&rates, "rate", []int{100, 1000},
 		"transactions a `second`; a list measures each")
-	f.StringSliceVar(&o.size, "size", []string{"200"},
-		"size of a payload, such as 200, 1kB or 10kB; a list measures each")
-	f.DurationVar(&o.duration, "duration", 10*time.Second, "how long each")
+	b.sizeFlag(cmd)
+	cmd.Flags().DurationVar(&duration, "duration", 10*time.Second, "how long each")
 	return cmd
 }
 
-func newBenchIdle(a *app, o *benchOptions) *cobra.Command {
+func (b *benchmark) idleCommand() *cobra.Command {
 	var rate int
+	var duration time.Duration // its default is not that of rate
 	cmd := &cobra.Command{
 		Use:   "idle",
 		Short: "What an idle outbox in a busy database costs",
-		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.bench(cmd, o,
-				[]bench.Workload{{Kind: bench.Idle, Rate: rate, Duration: o.duration, Size: 200}})
+			return b.measure(cmd, []bench.Workload{
+				{Kind: bench.Idle, Rate: rate, Duration: duration, Size: 200}})
 		},
 	}
-	f := cmd.Flags()
-	f.IntVar(&rate, "rate", 1000, "transactions a `second` in another table")
-	f.DurationVar(&o.duration, "duration", 30*time.Second, "how long")
+	cmd.Flags().IntVar(&rate, "rate", 1000, "transactions a `second` in another table")
+	cmd.Flags().DurationVar(&duration, "duration", 30*time.Second, "how long")
 	return cmd
 }
 
@@ -207,77 +192,54 @@ Files of the same build, servers and machine are put together.`,
 	}
 }
 
-// benchBroker is the hidden command of the in-process broker.
-const benchBroker = "in-process-broker"
+var benchSize = regexp.MustCompile(`^\s*(\d+)\s*([kKM]?)B?$`)
 
-func newBenchBroker(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use: benchBroker, Hidden: true, Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return bench.ServeBroker(a.Stdin, a.Stdout) },
-	}
-}
-
-// sizes are bytes.
-func (o *benchOptions) sizes() (sizes []int, err error) {
-	for _, text := range o.size {
-		number, factor := strings.TrimSuffix(strings.TrimSpace(text), "B"), 1
-		for suffix, f := range map[string]int{"k": 1_000, "K": 1_000, "M": 1_000_000} {
-			if cut, ok := strings.CutSuffix(number, suffix); ok {
-				number, factor = cut, f
+// measureSizes measures each workload with each of --size.
+func (b *benchmark) measureSizes(cmd *cobra.Command, workloads []bench.Workload) error {
+	var sized []bench.Workload
+	for _, w := range workloads {
+		for _, text := range b.sizes {
+			m := benchSize.FindStringSubmatch(strings.TrimSpace(text))
+			n := 0
+			if m != nil {
+				n, _ = strconv.Atoi(m[1])
 			}
+			if n < 1 || n > bench.MaxSize {
+				return exit.Usagef("--size %s: expected a size from %d to %dkB, such as 200, "+
+					"1kB or 10kB", text, bench.MinSize, bench.MaxSize/1000)
+			}
+			w.Size = n * map[string]int{"": 1, "k": 1_000, "K": 1_000, "M": 1_000_000}[m[2]]
+			sized = append(sized, w)
 		}
-		n, err := strconv.Atoi(strings.TrimSpace(number))
-		if err != nil || n < 1 || n > bench.MaxSize {
-			return nil, exit.Usagef("--size %s: expected a size from %d to %dkB, such as 200, "+
-				"1kB or 10kB", text, bench.MinSize, bench.MaxSize/1000)
-		}
-		sizes = append(sizes, n*factor)
 	}
-	return sizes, nil
+	return b.measure(cmd, sized)
 }
 
-func (o *benchOptions) txRows(text string) (int64, error) {
-	if text == "all" {
-		return o.rows, nil
+func (b *benchmark) measure(cmd *cobra.Command, workloads []bench.Workload) (err error) {
+	cfg := b.cfg
+	embedded, inProcess := cfg.Postgres == "", len(cfg.Brokers) == 0
+	if cfg.Runs < 1 || cfg.Runs > 1000 {
+		return exit.Usagef("--runs %d: expected 1 to 1000", cfg.Runs)
 	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 1 {
-		return 0, exit.Usagef("--tx %s: expected a number of rows from 1 on, or all", text)
-	}
-	return n, nil
-}
-
-func (o *benchOptions) validate(workloads []bench.Workload) error {
-	if o.runs < 1 || o.runs > 1000 {
-		return exit.Usagef("--runs %d: expected 1 to 1000", o.runs)
-	}
-	if err := slot.ValidateName(o.name); err != nil {
+	if err := slot.ValidateName(cfg.Name); err != nil {
 		return exit.Usagef("--name: %w", err)
 	}
 	if len(workloads) == 0 {
 		return exit.Usagef("nothing to measure: a list is empty")
 	}
 	for _, w := range workloads {
-		if err := w.Validate(len(o.kafka) == 0); err != nil {
+		if err := w.Validate(inProcess); err != nil {
 			return exit.Usagef("%w", err)
 		}
 	}
-	return nil
-}
-
-func (a *app) bench(cmd *cobra.Command, o *benchOptions, workloads []bench.Workload) (err error) {
-	if err := o.validate(workloads); err != nil {
-		return err
-	}
-	src, err := a.source(cmd)
+	src, err := b.source(cmd)
 	if err != nil {
 		return err
 	}
 	if _, err := config.Load(config.Source{Path: os.DevNull, Flags: src.Flags}); err != nil {
 		return exit.ConfigFailure(err)
 	}
-	log := a.newLogger(config.Log{Level: "warn", Format: "auto"})
-	kill, stop, release := daemon.Signals(cmd.Context(), log)
+	kill, stop, release := daemon.Signals(cmd.Context(), b.warningLogger())
 	defer release()
 	ctx, cancel := context.WithCancelCause(kill)
 	defer cancel(nil)
@@ -287,18 +249,15 @@ func (a *app) bench(cmd *cobra.Command, o *benchOptions, workloads []bench.Workl
 	if err != nil {
 		return fmt.Errorf("find this program, to start the relay: %w", err)
 	}
-	show := terminal.NewProgress(a.Stderr)
-	if o.relay == "" {
-		o.relay = binary
-	}
-	cfg := bench.Config{Brokers: o.kafka, Binary: o.relay, Env: a.Env, Set: a.set, Name: o.name,
-		Runs: o.runs}
+	show := terminal.NewProgress(b.Stderr)
+	cfg.Binary, cfg.Env, cfg.Set = cmp.Or(cfg.Binary, binary), b.Env, b.set
 	var endPostgres func() error
-	if cfg.Postgres, endPostgres, err = startPostgres(ctx, o.postgres, "bench", show); err != nil {
+	cfg.Postgres, endPostgres, err = startPostgres(ctx, cfg.Postgres, "bench", show)
+	if err != nil {
 		return err
 	}
 	defer func() { err = cmp.Or(err, endPostgres()) }()
-	if len(o.kafka) == 0 {
+	if inProcess {
 		show.Say("starting an in-process Kafka broker")
 		broker, err := bench.StartBroker(ctx, binary, "bench", benchBroker)
 		if err != nil {
@@ -309,32 +268,23 @@ func (a *app) bench(cmd *cobra.Command, o *benchOptions, workloads []bench.Workl
 	}
 	report, err := bench.Run(ctx, cfg, workloads, show.Say)
 	report.Version, report.Revision = build.Release(), build.Current().Revision
-	report.Embedded, report.InProcess = o.postgres == "", len(o.kafka) == 0
-	if report.InProcess {
+	report.Embedded, report.InProcess = embedded, inProcess
+	if inProcess {
 		report.Kafka = "in-process stand-in"
 	}
 	if len(report.Workloads) > 0 { // also what was finished before something went wrong
-		err = errors.Join(a.printBench(o, report), err)
+		if b.json {
+			err = errors.Join(json.NewEncoder(b.Stdout).Encode(report), err)
+		} else {
+			bench.WriteTables(b.Stdout, report)
+		}
 	}
-	switch {
-	case errors.Is(err, sink.ErrUnreachable):
+	if errors.Is(err, sink.ErrUnreachable) {
 		return &exit.Error{Code: exit.Unavailable, Err: err,
 			Next: "check --kafka: host:port of a broker that this machine reaches, without TLS " +
 				"and SASL"}
-	case err != nil:
-		return exit.Explain(err)
-	case !report.Clean():
-		return exit.Status(exit.Runtime)
 	}
-	return nil
+	return cmp.Or(err, statusUnless(report.Clean(), exit.Runtime))
 }
 
 var errInterrupted = errors.New("interrupted: what was not finished is left out")
-
-func (a *app) printBench(o *benchOptions, r *bench.Report) error {
-	if o.json {
-		return json.NewEncoder(a.Stdout).Encode(r)
-	}
-	bench.WriteTables(a.Stdout, r)
-	return nil
-}

@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"cmp"
+	"io"
+
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/internal/check"
@@ -8,7 +11,7 @@ import (
 )
 
 func newCheck(a *app) *cobra.Command {
-	var asJSON, offline bool
+	offline := false
 	var topics []string
 	cmd := &cobra.Command{
 		Use:   "check",
@@ -22,23 +25,27 @@ Topics are those of the newest rows in the table, if the login may read it, and 
 
 Exit status: 0 nothing keeps the relay from starting, 69 something cannot be reached, 77 a right
 is missing, 78 something is configured wrongly.`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			findings := a.check(cmd, offline, topics)
-			var err error
-			if asJSON {
-				err = a.printJSON(checkResult{OK: check.Code(findings) == exit.OK,
-					Findings: findings})
-			} else {
-				err = check.Write(a.Stdout, findings, a.colour(a.Stdout))
+			var findings []check.Finding
+			switch l, err := a.load(cmd); {
+			case err != nil:
+				findings = check.Invalid(err)
+			case offline:
+				findings = check.Loaded(l)
+			default:
+				findings = check.All(cmd.Context(), l, topics)
 			}
-			if err != nil {
-				return err
+			for i := range findings {
+				findings[i].Fix = a.typed(findings[i].Fix)
 			}
-			return exit.Status(check.Code(findings))
+			code := check.Code(findings)
+			err := a.print(checkResult{code == exit.OK, findings}, func(w io.Writer) error {
+				return check.Write(w, findings, a.colour(w))
+			})
+			return cmp.Or(err, exit.Status(code))
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, jsonHelp)
+	a.jsonFlag(cmd, "")
 	cmd.Flags().BoolVar(&offline, "offline", false,
 		"check the configuration only; connect to nothing")
 	cmd.Flags().StringArrayVar(&topics, "topic", nil,
@@ -50,15 +57,4 @@ is missing, 78 something is configured wrongly.`,
 type checkResult struct {
 	OK       bool            `json:"ok"`
 	Findings []check.Finding `json:"findings"`
-}
-
-func (a *app) check(cmd *cobra.Command, offline bool, topics []string) []check.Finding {
-	l, err := a.load(cmd)
-	switch {
-	case err != nil:
-		return a.typedFindings(check.Invalid(err))
-	case offline:
-		return a.typedFindings(check.Loaded(l))
-	}
-	return a.typedFindings(check.All(cmd.Context(), l, topics))
 }

@@ -35,9 +35,7 @@ const insertEvent = `INSERT INTO outbox (aggregate_type, aggregate_id, event_typ
 func TestCheck_SamplesTheNewestRows(t *testing.T) {
 	for _, version := range []string{"14", "18"} {
 		t.Run(version, func(t *testing.T) {
-			k := kafkaBroker(t)
-			require.NoError(t, k.CreateTopic("outbox.event.new", 1))
-			i := newInstall(t, version, k.Brokers()...)
+			i, _ := installWithKafka(t, version, topics{"outbox.event.new": 1})
 			i.ok("init")
 			// more pages than are read
 			i.exec(insertEvent +
@@ -76,9 +74,7 @@ func TestCheck_BesideARelayReadsNoTableOfAnotherRole(t *testing.T) {
 }
 
 func TestCheck_SamplesTheYoungestPartitionThatHasRows(t *testing.T) {
-	k := kafkaBroker(t)
-	require.NoError(t, k.CreateTopic("outbox.event.new", 1))
-	i := newInstall(t, "17", k.Brokers()...)
+	i, _ := installWithKafka(t, "17", topics{"outbox.event.new": 1})
 	i.ok("init", "--preset", "partitioned") // with empty partitions of days to come
 	i.exec(`CREATE TABLE outbox_old PARTITION OF outbox FOR VALUES FROM ('2020-01-01') TO ('2020-01-02')`)
 	i.exec(`INSERT INTO outbox (aggregate_type, aggregate_id, event_type, created_at) VALUES ('old', '1', 'Happened', '2020-01-01 12:00')`)
@@ -89,9 +85,7 @@ func TestCheck_SamplesTheYoungestPartitionThatHasRows(t *testing.T) {
 }
 
 func TestCheck_WarnsOfARowThatWouldHaltTheRelay(t *testing.T) {
-	k := kafkaBroker(t)
-	require.NoError(t, k.CreateTopic("outbox.event.order", 1))
-	i := newInstall(t, "17", k.Brokers()...)
+	i, _ := installWithKafka(t, "17", topics{"outbox.event.order": 1})
 	i.ok("init")
 	i.exec(`ALTER TABLE outbox ALTER COLUMN aggregate_id DROP NOT NULL, ALTER COLUMN aggregate_type DROP NOT NULL`)
 	i.exec(insertEvent + `VALUES ('order', NULL, 'Happened', '{}')`)
@@ -115,9 +109,7 @@ func TestCheck_WarnsOfARowThatWouldHaltTheRelay(t *testing.T) {
 }
 
 func TestCheck_ComparesTheLargestRowWithTheLimits(t *testing.T) {
-	k := kafkaBroker(t)
-	require.NoError(t, k.CreateTopic("outbox.event.order", 1))
-	i := newInstall(t, "17", k.Brokers()...)
+	i, _ := installWithKafka(t, "17", topics{"outbox.event.order": 1})
 	i.ok("init")
 	i.exec(insertEvent + `VALUES ('order', '7', 'Happened', to_jsonb(repeat('x', 2000000)))`)
 	code, found := i.check()
@@ -130,9 +122,7 @@ func TestCheck_ComparesTheLargestRowWithTheLimits(t *testing.T) {
 
 // A row of more than what answers about the server may measure.
 func TestCheck_ReadsARowOfAnySize(t *testing.T) {
-	k := kafkaBroker(t)
-	require.NoError(t, k.CreateTopic("outbox.event.order", 1))
-	i := newInstall(t, "17", k.Brokers()...)
+	i, _ := installWithKafka(t, "17", topics{"outbox.event.order": 1})
 	i.ok("init")
 	i.exec(insertEvent + `VALUES ('order', '7', 'Happened', to_jsonb(repeat('x', 20000000)))`)
 	code, found := i.check()
@@ -145,8 +135,7 @@ func TestCheck_ReadsARowOfAnySize(t *testing.T) {
 func TestCheck_NamesWhoHoldsTheSlotBack(t *testing.T) {
 	for _, version := range []string{"14", "18"} {
 		t.Run(version, func(t *testing.T) {
-			k := kafkaBroker(t)
-			i := newInstall(t, version, k.Brokers()...)
+			i, _ := installWithKafka(t, version, nil)
 			i.ok("init")
 			long, err := pgx.Connect(t.Context(), i.db.DSN()+"&application_name=report")
 			require.NoError(t, err)
@@ -178,8 +167,7 @@ func TestCheck_NamesWhoHoldsTheSlotBack(t *testing.T) {
 }
 
 func TestCheck_PutsTheVerdictLast(t *testing.T) {
-	k := kafkaBroker(t)
-	i := newInstall(t, "17", k.Brokers()...)
+	i, _ := installWithKafka(t, "17", nil)
 	i.ok("init")
 	last := func(r result) string {
 		lines := strings.Split(strings.TrimSpace(r.stdout), "\n")
@@ -202,8 +190,7 @@ func TestCheck_PutsTheVerdictLast(t *testing.T) {
 
 // The shape of --json is what scripts rely on.
 func TestCheck_JSONHasEverythingOfAFinding(t *testing.T) {
-	k := kafkaBroker(t)
-	i := newInstall(t, "17", k.Brokers()...)
+	i, k := installWithKafka(t, "17", nil)
 	i.ok("init")
 	_, found := i.check("--topic", "no.such")
 	require.Equal(t, check.Finding{
@@ -229,8 +216,7 @@ func TestCheck_JSONHasEverythingOfAFinding(t *testing.T) {
 
 // Rows of any size, and any number of them, take no more memory than the sample's budget.
 func TestSamples_KeepTheirBudget(t *testing.T) {
-	k := kafkaBroker(t)
-	i := newInstall(t, "17", k.Brokers()...)
+	i, _ := installWithKafka(t, "17", nil)
 	i.ok("init")
 	i.exec(insertEvent +
 		`SELECT 'order', g::text, 'Happened', to_jsonb(repeat('x', 1000000)) FROM generate_series(1, 60) g`)

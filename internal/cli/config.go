@@ -1,32 +1,32 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/exit"
+	"github.com/postrider/postrider/internal/status"
 )
 
 func newConfig(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "config",
-		Short: "Print, validate and describe the configuration",
+	example := &cobra.Command{
+		Use: "example",
+		Short: "Print config.example.toml: every key with its default, its unit and the reason " +
+			"to change it",
+		RunE: func(*cobra.Command, []string) error { return a.printf("%s", a.Example) },
 	}
-	cmd.AddCommand(newConfigPrint(a), newConfigValidate(a), newConfigSchema(a),
-		newConfigExample(a))
-	return cmd
+	return group("config", "Print, validate and describe the configuration",
+		newConfigPrint(a), newConfigValidate(a), newConfigSchema(a), example)
 }
 
 func newConfigPrint(a *app) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "print",
 		Short: "Print the effective configuration, with the origin of each value and secrets " +
 			"masked",
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			src, err := a.source(cmd)
 			if err != nil {
@@ -38,17 +38,11 @@ func newConfigPrint(a *app) *cobra.Command {
 			if err != nil {
 				return exit.ConfigFailure(err)
 			}
-			a.warn(l)
-			if asJSON {
-				return a.printJSON(struct {
-					File   string         `json:"file,omitempty"`
-					Values []config.Value `json:"values"`
-				}{l.Path, l.Values()})
-			}
-			return l.Print(a.Stdout)
+			a.warn(l.Warnings)
+			return a.print(status.Config{File: l.Path, Values: l.Values()}, l.Print)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, jsonHelp)
+	a.jsonFlag(cmd, "")
 	return cmd
 }
 
@@ -68,29 +62,22 @@ type problem struct {
 }
 
 func newConfigValidate(a *app) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "validate",
 		Short: "Check the configuration without connecting to anything",
-		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := a.load(cmd)
-			if asJSON {
+			if a.json {
 				return a.validateJSON(l, err)
 			}
 			if err != nil {
 				return err
 			}
-			a.warn(l)
-			from := l.Path
-			if from == "" {
-				from = "configuration without a file"
-			}
-			_, err = fmt.Fprintf(a.Stdout, "%s: valid\n", from)
-			return err
+			a.warn(l.Warnings)
+			return a.printf("%s: valid\n", cmp.Or(l.Path, "configuration without a file"))
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, jsonHelp)
+	a.jsonFlag(cmd, "")
 	return cmd
 }
 
@@ -106,40 +93,19 @@ func (a *app) validateJSON(l *config.Loaded, err error) error {
 	if l != nil {
 		v.File, v.Warnings = l.Path, append(v.Warnings, l.Warnings...)
 	}
-	if err := a.printJSON(v); err != nil {
-		return err
-	}
-	if !v.Valid {
-		return exit.Status(exit.Config)
-	}
-	return nil
+	return cmp.Or(a.printJSON(v), statusUnless(v.Valid, exit.Config))
 }
 
 func newConfigSchema(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of the configuration file, for editors",
-		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			s, err := config.Schema(a.Example)
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(a.Stdout, "%s\n", s)
-			return err
-		},
-	}
-}
-
-func newConfigExample(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use: "example",
-		Short: "Print config.example.toml: every key with its default, its unit and the reason " +
-			"to change it",
-		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprint(a.Stdout, a.Example)
-			return err
+			return a.printf("%s\n", s)
 		},
 	}
 }

@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/user"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/deadletter"
@@ -23,232 +21,192 @@ import (
 )
 
 func newDeadLetter(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "deadletter",
-		Aliases: []string{"dlq"},
-		Short:   "List, show, redrive and discard dead letters",
-		Long: `deadletter looks after rows that could not be delivered and that the policies of
+	cmd := group("deadletter", "List, show, redrive and discard dead letters",
+		newDeadLetterList(a), newDeadLetterShow(a), newDeadLetterRedrive(a), newDeadLetterDiscard(a))
+	cmd.Aliases = []string{"dlq"}
+	cmd.Long = `deadletter looks after rows that could not be delivered and that the policies of
 [deadletter] put into a topic of their own. It reads and writes that topic alone, but for redrive,
-which publishes; the relay may run meanwhile.`,
-	}
-	cmd.AddCommand(newDeadLetterList(a), newDeadLetterShow(a), newDeadLetterRedrive(a),
-		newDeadLetterDiscard(a))
+which publishes; the relay may run meanwhile.`
 	return cmd
 }
 
-// deadLetterFunc is what a command does with the dead-letter topic and the index of its letters.
-// store is nil if there is no topic and no policy needs one; the index is empty then.
-type deadLetterFunc func(
-	ctx context.Context, cfg config.Config, store *producer.DeadLetters, x *deadletter.Index,
-) error
+// letters is a call of a command with the dead-letter topic.
+type letters struct {
+	*app
+	ctx context.Context
+	cfg config.Config
+	// store is nil if there is no topic and no policy needs one; the index is empty then.
+	store *producer.DeadLetters
+	index *deadletter.Index
+}
 
-// withDeadLetters runs f with the dead-letter topic, which is open for transactions if f redrives.
-func (a *app) withDeadLetters(cmd *cobra.Command, transactional bool, f deadLetterFunc) error {
+// withLetters runs f with the dead-letter topic, which is open for transactions if f redrives.
+func (a *app) withLetters(cmd *cobra.Command, redrives bool, f func(x *letters) error) error {
 	sections := []string{"sink", "deadletter", "log"}
-	if transactional {
+	if redrives {
 		sections = append(sections, "postgres", "replication", "router", "format")
 	}
 	l, err := a.load(cmd, sections...)
 	if err != nil {
 		return err
 	}
-	a.warn(l)
+	a.warn(l.Warnings)
 	cfg := l.Config
 	if cfg.Sink.Kind != config.SinkKafka {
 		return exit.Usagef("sink.kind is %q: dead letters are kept by %s alone", cfg.Sink.Kind,
 			config.SinkKafka)
 	}
-	ctx := cmd.Context()
 	id := ""
-	if transactional {
+	if redrives {
 		id = "postrider.deadletter." + cfg.DeadLetter.Topic
 	}
 	cfg.Sink.Kafka.Topics.Create = false // the commands create no topic
-	store, err := producer.OpenDeadLetters(ctx, cfg.Sink.Kafka, cfg.DeadLetter.Topic, id,
+	x := &letters{app: a, ctx: cmd.Context(), cfg: cfg, index: deadletter.NewIndex()}
+	x.store, err = producer.OpenDeadLetters(x.ctx, cfg.Sink.Kafka, cfg.DeadLetter.Topic, id,
 		a.newLogger(cfg.Log))
-	x := deadletter.NewIndex()
 	switch {
 	case err == nil:
-		defer store.Close()
-		if x, err = deadletter.Read(ctx, store); err != nil {
-			return exit.Explain(err)
+		defer x.store.Close()
+		if x.index, err = deadletter.Read(x.ctx, x.store); err != nil {
+			return err
 		}
 	case errors.Is(err, sink.ErrUnknownTopic) && !cfg.DeadLetter.On():
 		a.progress("topic %s does not exist, and no policy of [deadletter] needs it: there are "+
 			"no dead letters", cfg.DeadLetter.Topic)
 	default:
-		return exit.Explain(err)
+		return err
 	}
-	for _, err := range x.Unknown {
+	for _, err := range x.index.Unknown {
 		a.progress("left out: %v", err)
 	}
-	return explained(f(ctx, cfg, store, x))
+	return f(x)
 }
 
 // letterFilter is the flags that choose dead letters.
 type letterFilter struct {
-	cause, key, topic, relation string
-	cmd                         *cobra.Command
+	deadletter.Filter
+	flags *pflag.FlagSet
 }
 
-// causes are those of dead letters.
-var causes = []deadletter.Cause{
-	deadletter.NotRoutable, deadletter.InvalidTopic, deadletter.TooLarge, deadletter.Refused,
-	deadletter.Malformed, deadletter.UnknownTopic, deadletter.Parked,
-}
-
-func (f *letterFilter) flags(cmd *cobra.Command) {
-	f.cmd = cmd
-	flags := cmd.Flags()
-	words := make([]string, len(causes))
-	for i, cause := range causes {
-		words[i] = string(cause)
-	}
-	last := len(words) - 1
-	flags.StringVar(&f.cause, "cause", "",
-		"only those of a `cause`: "+strings.Join(words[:last], ", ")+" or "+words[last])
-	must(cmd.RegisterFlagCompletionFunc("cause",
-		cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
-	flags.StringVar(&f.key, "key", "", "only those of a `key` of the messages")
-	flags.StringVar(&f.topic, "topic", "", "only those that belong to a `topic`")
-	flags.StringVar(&f.relation, "relation", "",
+func newLetterFilter(cmd *cobra.Command) *letterFilter {
+	f := &letterFilter{flags: cmd.Flags()}
+	causes := []string{
+		string(deadletter.NotRoutable), string(deadletter.InvalidTopic),
+		string(deadletter.TooLarge), string(deadletter.Refused), string(deadletter.Malformed),
+		string(deadletter.UnknownTopic), string(deadletter.Parked)}
+	last := len(causes) - 1
+	wordFlag(cmd, (*string)(&f.Cause), "cause", "",
+		"only those of a `cause`: "+strings.Join(causes[:last], ", ")+" or "+causes[last], causes)
+	f.flags.String("key", "", "only those of a `key` of the messages")
+	f.flags.StringVar(&f.Topic, "topic", "", "only those that belong to a `topic`")
+	f.flags.StringVar(&f.Relation, "relation", "",
 		"only those of a `table`, as schema.table, or of message:PREFIX")
-	flags.String("since", "",
+	timeFlag(cmd, &f.Since, "since",
 		"only those since then: a `duration` (1h) or time (2026-01-31T12:00:00Z)")
+	return f
 }
 
-func (f *letterFilter) filter() (deadletter.Filter, error) {
-	out := deadletter.Filter{Cause: deadletter.Cause(f.cause), Topic: f.topic,
-		Relation: f.relation}
-	if f.cause != "" && !slices.Contains(causes, out.Cause) {
-		return out, exit.Usagef("--cause %s: there is no such cause", f.cause)
+// filter is the filter of the flags, also of an empty --key.
+func (f *letterFilter) filter() deadletter.Filter {
+	if key, err := f.flags.GetString("key"); err == nil && f.flags.Changed("key") {
+		f.Key = &key
 	}
-	if f.cmd.Flags().Changed("key") {
-		out.Key = &f.key
-	}
-	var err error
-	out.Since, err = timeFlag(f.cmd, "since", time.Now())
-	return out, err
+	return f.Filter
 }
 
 // given reports whether any of the flags was used.
 func (f *letterFilter) given() bool {
 	return slices.ContainsFunc([]string{"cause", "key", "topic", "relation", "since"},
-		func(name string) bool { return f.cmd.Flags().Changed(name) })
+		f.flags.Changed)
 }
 
 func newDeadLetterList(a *app) *cobra.Command {
-	var asJSON, all bool
-	var chosen letterFilter
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the open dead letters",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			f, err := chosen.filter()
-			if err != nil {
-				return err
-			}
-			f.All = all
-			return a.withDeadLetters(cmd, false, func(
-				_ context.Context, cfg config.Config, _ *producer.DeadLetters, x *deadletter.Index,
-			) error {
-				letters := x.List(f)
-				if asJSON {
-					out := make([]letterJSON, len(letters))
-					for i, e := range letters {
-						out[i] = jsonOf(e)
-					}
-					return a.printJSON(out)
-				}
-				if err := writeLetters(a.Stdout, letters, all); err != nil {
-					return err
-				}
-				return writeParked(a.Stderr, x, cfg.DeadLetter.Topic)
-			})
-		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON array")
-	cmd.Flags().BoolVar(&all, "all", false, "also those that were redriven or discarded")
-	chosen.flags(cmd)
+	chosen := newLetterFilter(cmd)
+	cmd.Flags().BoolVar(&chosen.All, "all", false, "also those that were redriven or discarded")
+	a.jsonFlag(cmd, "print one JSON array")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return a.withLetters(cmd, false, func(x *letters) error { return x.list(chosen.filter()) })
+	}
 	return cmd
 }
 
-func writeLetters(w io.Writer, letters []*deadletter.Entry, all bool) error {
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	header := "ID\tAT\tCAUSE\tRELATION\tEVENT\tTOPIC\tKEY\tPARKED"
-	if all {
-		header += "\tRESOLVED"
-	}
-	fmt.Fprintln(t, header)
-	for _, e := range letters {
-		parked := "no"
-		if e.Parks && e.Open() {
-			parked = "yes"
+func (x *letters) list(f deadletter.Filter) error {
+	found := x.index.List(f)
+	if x.json {
+		out := make([]letterJSON, len(found))
+		for i, e := range found {
+			out[i] = jsonOf(e)
 		}
-		line := []string{e.ID.String(), e.At.UTC().Format(time.RFC3339), string(e.Cause),
-			e.Relation, e.EventID, e.Topic, keyText(e.Key), parked}
-		if all {
-			line = append(line, resolvedText(e))
-		}
-		for i := range line {
-			line[i] = terminal.OrDash(terminal.Printable(line[i]))
-		}
-		fmt.Fprintln(t, strings.Join(line, "\t"))
+		return x.printJSON(out)
 	}
-	return t.Flush()
-}
-
-func resolvedText(e *deadletter.Entry) string {
-	if e.Open() {
-		return ""
-	}
-	return fmt.Sprintf("%s by %s at %s", e.Action, e.ResolvedBy,
-		e.ResolvedAt.UTC().Format(time.RFC3339))
-}
-
-func writeParked(w io.Writer, x *deadletter.Index, topic string) error {
-	open := len(x.List(deadletter.Filter{}))
-	if open == 0 {
-		_, err := fmt.Fprintf(w, "nothing is open in topic %s\n", topic)
+	if err := writeLetters(x.Stdout, found, f.All); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w,
+	open := len(x.index.List(deadletter.Filter{}))
+	if open == 0 {
+		_, err := fmt.Fprintf(x.Stderr, "nothing is open in topic %s\n", x.cfg.DeadLetter.Topic)
+		return err
+	}
+	_, err := fmt.Fprintf(x.Stderr,
 		"%d open, %s parked; next: postrider deadletter show ID, redrive or discard\n",
-		open, quantity(len(x.Parked()), "key"))
+		open, quantity(len(x.index.Parked()), "key"))
 	return err
 }
 
-func keyText(key []byte) string {
-	if key == nil {
-		return ""
+func writeLetters(w io.Writer, found []*deadletter.Entry, all bool) error {
+	lines := [][]string{
+		{"ID", "AT", "CAUSE", "RELATION", "EVENT", "TOPIC", "KEY", "PARKED", "RESOLVED"}}
+	for _, e := range found {
+		parked, resolved := "no", ""
+		if e.Parks && e.Open() {
+			parked = "yes"
+		}
+		if !e.Open() {
+			resolved = fmt.Sprintf("%s by %s at %s", e.Action, e.ResolvedBy,
+				e.ResolvedAt.UTC().Format(time.RFC3339))
+		}
+		line := []string{e.ID.String(), e.At.UTC().Format(time.RFC3339), string(e.Cause),
+			e.Relation, e.EventID, e.Topic, string(e.Key), parked, resolved}
+		for i := range line {
+			line[i] = terminal.OrDash(terminal.Printable(line[i]))
+		}
+		lines = append(lines, line)
 	}
-	return terminal.Printable(string(key))
+	if !all {
+		for i, line := range lines {
+			lines[i] = line[:len(line)-1]
+		}
+	}
+	return writeTable(w, lines...)
 }
 
 // letterJSON is a dead letter as list --json and show --json print it.
 type letterJSON struct {
-	ID         string     `json:"id"`
-	Form       string     `json:"form"`
-	Cause      string     `json:"cause"`
-	Reason     string     `json:"reason"`
-	Error      string     `json:"error,omitempty"`
-	Topic      string     `json:"topic,omitempty"`
-	Key        *string    `json:"key"`
-	Relation   string     `json:"relation"`
-	EventID    string     `json:"event_id"`
-	Position   string     `json:"position"`
-	CommitTime time.Time  `json:"commit_time"`
-	Source     string     `json:"source"`
-	At         time.Time  `json:"at"`
-	Parked     bool       `json:"parked"`
-	Size       int64      `json:"size,omitempty"`
-	SHA256     string     `json:"sha256,omitempty"`
-	Partition  int32      `json:"partition"` // in the dead-letter topic
-	Offset     int64      `json:"offset"`
-	Action     string     `json:"action,omitempty"`
-	ResolvedBy string     `json:"resolved_by,omitempty"`
-	ResolvedAt *time.Time `json:"resolved_at,omitempty"`
+	ID         deadletter.ID    `json:"id"`
+	Form       deadletter.Form  `json:"form"`
+	Cause      deadletter.Cause `json:"cause"`
+	Reason     string           `json:"reason"`
+	Error      string           `json:"error,omitempty"`
+	Topic      string           `json:"topic,omitempty"`
+	Key        *string          `json:"key"`
+	Relation   string           `json:"relation"`
+	EventID    string           `json:"event_id"`
+	Position   string           `json:"position"`
+	CommitTime time.Time        `json:"commit_time"`
+	Source     string           `json:"source"`
+	At         time.Time        `json:"at"`
+	Parked     bool             `json:"parked"`
+	Size       int64            `json:"size,omitempty"`
+	SHA256     string           `json:"sha256,omitempty"`
+	Partition  int32            `json:"partition"` // in the dead-letter topic
+	Offset     int64            `json:"offset"`
+	Action     string           `json:"action,omitempty"`
+	ResolvedBy string           `json:"resolved_by,omitempty"`
+	ResolvedAt time.Time        `json:"resolved_at,omitzero"`
 
 	Headers []headerJSON `json:"headers,omitempty"`
 	Payload *string      `json:"payload,omitempty"`
@@ -260,18 +218,13 @@ type headerJSON struct {
 }
 
 func jsonOf(e *deadletter.Entry) letterJSON {
-	out := letterJSON{
-		ID: e.ID.String(), Form: string(e.Form), Cause: string(e.Cause), Reason: e.Reason,
-		Error: e.Error, Topic: e.Topic, Key: stringOf(e.Key),
-		Relation: e.Relation, EventID: e.EventID, Position: e.Position, CommitTime: e.CommitTime,
-		Source: e.Source, At: e.At, Parked: e.Parks && e.Open(),
+	return letterJSON{
+		ID: e.ID, Form: e.Form, Cause: e.Cause, Reason: e.Reason, Error: e.Error, Topic: e.Topic,
+		Key: stringOf(e.Key), Relation: e.Relation, EventID: e.EventID, Position: e.Position,
+		CommitTime: e.CommitTime, Source: e.Source, At: e.At, Parked: e.Parks && e.Open(),
 		Size: e.Size, SHA256: e.SHA256, Partition: e.InPartition, Offset: e.Offset,
-		Action: e.Action, ResolvedBy: e.ResolvedBy,
+		Action: e.Action, ResolvedBy: e.ResolvedBy, ResolvedAt: e.ResolvedAt,
 	}
-	if !e.Open() {
-		out.ResolvedAt = &e.ResolvedAt
-	}
-	return out
 }
 
 func stringOf(b []byte) *string {
@@ -282,7 +235,7 @@ func stringOf(b []byte) *string {
 }
 
 func newDeadLetterShow(a *app) *cobra.Command {
-	var asJSON, payload bool
+	payload := false
 	cmd := &cobra.Command{
 		Use:   "show ID",
 		Short: "Show one dead letter, its payload only with --payload",
@@ -295,73 +248,54 @@ alone, as are the headers of the message.`,
 				return exit.Usagef("the ID of a dead letter is empty: postrider deadletter list " +
 					"has them")
 			}
-			return a.withDeadLetters(cmd, false, func(
-				ctx context.Context, _ config.Config, _ *producer.DeadLetters, x *deadletter.Index,
-			) error {
-				e, err := x.Find(args[0])
-				if err != nil {
-					return exit.Usagef("%v", err)
-				}
-				out := jsonOf(e)
-				if payload {
-					m, err := x.Message(ctx, e)
-					if err != nil {
-						return err
-					}
-					out.Payload = stringOf(m.Value)
-					out.Headers = ownHeaders(m)
-				}
-				if asJSON {
-					return a.printJSON(out)
-				}
-				return writeShown(a.Stdout, out)
+			return a.withLetters(cmd, false, func(x *letters) error {
+				return x.show(args[0], payload)
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, jsonHelp)
+	a.jsonFlag(cmd, "")
 	cmd.Flags().BoolVar(&payload, "payload", false,
 		"also print the value and the headers of the message")
 	return cmd
 }
 
-func ownHeaders(m *sink.Message) (out []headerJSON) {
-	for _, h := range m.Headers {
-		if !strings.HasPrefix(h.Key, "postrider.dead_letter.") {
-			out = append(out, headerJSON{h.Key, stringOf(h.Value)})
+func (x *letters) show(id string, payload bool) error {
+	e, err := x.index.Find(id)
+	if err != nil {
+		return exit.Usagef("%v", err)
+	}
+	out := jsonOf(e)
+	if payload {
+		m, err := x.index.Message(x.ctx, e)
+		if err != nil {
+			return err
+		}
+		out.Payload = stringOf(m.Value)
+		for _, h := range m.Headers {
+			if !strings.HasPrefix(h.Key, "postrider.dead_letter.") {
+				out.Headers = append(out.Headers, headerJSON{h.Key, stringOf(h.Value)})
+			}
 		}
 	}
-	return out
+	return x.print(out, func(w io.Writer) error { return writeShown(w, out) })
 }
 
 // writeShown prints the members of the JSON object, one in a line.
 func writeShown(w io.Writer, out letterJSON) error {
-	return printMembers(w, out, func(t io.Writer, name string, value any) {
+	return writeMembers(w, out, func(name string, value any) (lines [][]string) {
 		if name != "headers" {
 			if value == nil {
 				value = "null"
 			}
-			fmt.Fprintf(t, "%s\t%s\n", name, terminal.Printable(fmt.Sprint(value)))
-			return
+			return [][]string{{name, terminal.Printable(fmt.Sprint(value))}}
 		}
 		for _, h := range out.Headers {
 			text := "null"
 			if h.Value != nil {
 				text = terminal.Printable(*h.Value)
 			}
-			fmt.Fprintf(t, "header %s\t%s\n", terminal.Printable(h.Key), text)
+			lines = append(lines, []string{"header " + terminal.Printable(h.Key), text})
 		}
+		return lines
 	})
-}
-
-// whoami is who redrives or discards: user@host.
-func whoami() string {
-	name := "unknown"
-	if u, err := user.Current(); err == nil {
-		name = u.Username
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	return name + "@" + host
 }

@@ -34,8 +34,7 @@ func TestDeadLetterShow_RefusesAnEmptyID(t *testing.T) {
 
 // The defaults make no dead letters, so there need not be a topic for them.
 func TestDeadLetterList_NeedsNoTopicUnlessAPolicyDoes(t *testing.T) {
-	k := kafkaBroker(t)
-	i := newInstall(t, "17", k.Brokers()...)
+	i, _ := installWithKafka(t, "17", nil)
 	r := i.ok("deadletter", "list", "--json")
 	require.Equal(t, "[]\n", r.stdout)
 	require.Contains(t, r.stderr,

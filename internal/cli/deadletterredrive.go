@@ -1,9 +1,10 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/user"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,12 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/daemon"
 	"github.com/postrider/postrider/internal/deadletter"
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/terminal"
-	"github.com/postrider/postrider/sink/kafka/producer"
 )
 
 // redriveWait is how long the relay may take to report that a key is no longer parked. It reads
@@ -25,40 +24,19 @@ const redriveWait = 10 * time.Second
 
 // resolution is a command that chooses dead letters and resolves them.
 type resolution struct {
-	app               *app
-	word              string // redrive or discard
-	past              string // redriven or discarded
-	filter            letterFilter
-	all, yes, dryRun  bool
-	changed, redrives bool
-	effect            func(letters string) string // for the confirmation
-	resolve           func(context.Context, resolving) error
-}
-
-// resolving is what a resolution works on.
-type resolving struct {
-	cfg     config.Config
-	store   *producer.DeadLetters
-	index   *deadletter.Index
-	letters []*deadletter.Entry
+	redrives    bool   // or it discards
+	word, past  string // redrive, redriven
+	effect      string // for the confirmation, with a %s for the letters
+	filter      *letterFilter
+	all, dryRun bool
+	changed     bool
 }
 
 func newDeadLetterRedrive(a *app) *cobra.Command {
-	r := &resolution{
-		app: a, word: "redrive", past: "redriven", redrives: true,
-		effect: func(letters string) string { return "publishes " + letters },
-	}
-	r.resolve = func(ctx context.Context, x resolving) error {
-		again := daemon.NewRerouter(a.environment(), x.cfg, a.newLogger(x.cfg.Log))
-		defer again.Close()
-		redriver := deadletter.Redriver{
-			Topic: x.cfg.DeadLetter.Topic, Store: x.store, Route: again.Route, Row: again.Row,
-			Who: whoami(), Changed: r.changed, Wait: redriveWait, Log: a.newLogger(x.cfg.Log),
-		}
-		out, err := redriver.Redrive(ctx, x.index, x.letters)
-		return a.redriven(out, err)
-	}
-	cmd := r.command("Publish dead letters where they belong", `redrive publishes dead letters to
+	r := &resolution{redrives: true, word: "redrive", past: "redriven", effect: "publishes %s"}
+	cmd := r.command(a)
+	cmd.Short = "Publish dead letters where they belong"
+	cmd.Long = `redrive publishes dead letters to
 the topics that they belong to, and records who did. Rows that could not be routed are routed
 again with the configuration as it is now; those that were too large are read from the table,
 which takes the right to SELECT.
@@ -69,7 +47,7 @@ Letters of keys that are not parked come behind what was published since.
 
 Publishing and recording are one Kafka transaction: a consumer that reads committed records gets
 each once, also if redrive is killed and run again. A letter that was redriven is not redriven
-again. A second redrive ends the first one.`)
+again. A second redrive ends the first one.`
 	cmd.Flags().BoolVar(&r.changed, "changed", false,
 		"publish a row that was too large even if it is no longer what it was when it was "+
 			"committed")
@@ -77,74 +55,68 @@ again. A second redrive ends the first one.`)
 }
 
 func newDeadLetterDiscard(a *app) *cobra.Command {
-	r := &resolution{
-		app: a, word: "discard", past: "discarded",
-		effect: func(letters string) string {
-			return "lets " + letters + " go: consumers never get them"
-		},
-		resolve: func(ctx context.Context, x resolving) error {
-			redriver := deadletter.Redriver{
-				Topic: x.cfg.DeadLetter.Topic, Store: x.store, Who: whoami(),
-				Log: a.newLogger(x.cfg.Log),
-			}
-			done, err := redriver.Discard(ctx, x.letters)
-			if len(done) > 0 {
-				fmt.Fprintf(a.Stdout, "%s discarded\n", lettersText(done))
-			}
-			return err
-		},
-	}
-	return r.command("Let dead letters go: consumers never get them", `discard records that dead
+	r := &resolution{word: "discard", past: "discarded",
+		effect: "lets %s go: consumers never get them"}
+	cmd := r.command(a)
+	cmd.Short = "Let dead letters go: consumers never get them"
+	cmd.Long = `discard records that dead
 letters are not to be published, and who decided that. They stay in the topic. A key is no longer
-parked when none of its letters is open.`)
+parked when none of its letters is open.`
+	return cmd
 }
 
-func (r *resolution) command(short, long string) *cobra.Command {
+func (r *resolution) command(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   r.word + " (ID... | --key KEY | --all | other filters)",
-		Short: short, Long: long,
+		Use:  r.word + " (ID... | --key KEY | --all | other filters)",
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return r.app.withDeadLetters(cmd, r.redrives && !r.dryRun, func(
-				ctx context.Context, cfg config.Config, store *producer.DeadLetters,
-				x *deadletter.Index,
-			) error {
-				letters, err := chosenLetters(x, args, r.all, &r.filter)
-				if err != nil {
-					return err
-				}
-				return r.run(ctx, resolving{cfg, store, x, letters})
+			return a.withLetters(cmd, r.redrives && !r.dryRun, func(x *letters) error {
+				return r.run(x, args)
 			})
 		},
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&r.all, "all", false, "all that are open")
-	flags.BoolVar(&r.yes, "yes", false, "do not ask")
+	flags.BoolVar(&a.yes, "yes", false, "do not ask")
 	flags.BoolVar(&r.dryRun, "dry-run", false,
 		"list what would be "+r.past+", and change nothing")
-	r.filter.flags(cmd)
+	r.filter = newLetterFilter(cmd)
 	return cmd
 }
 
-func (r *resolution) run(ctx context.Context, x resolving) error {
+func (r *resolution) run(x *letters, ids []string) error {
+	chosen, err := r.choose(x.index, ids)
 	switch {
-	case len(x.letters) == 0:
-		_, err := fmt.Fprintln(r.app.Stdout, "nothing to "+r.word)
+	case err != nil:
 		return err
+	case len(chosen) == 0:
+		return x.printf("nothing to %s\n", r.word)
 	case r.dryRun:
-		return writeLetters(r.app.Stdout, x.letters, false)
+		return writeLetters(x.Stdout, chosen, false)
 	}
-	effect := r.effect(lettersText(x.letters))
-	if err := r.app.confirmWord(r.word, r.word, "answer", effect, r.yes); err != nil {
+	effect := fmt.Sprintf(r.effect, lettersText(chosen))
+	if err := x.confirmWord(r.word, r.word, "answer", effect); err != nil {
 		return err
 	}
-	return r.resolve(ctx, x)
+	redriver := deadletter.Redriver{Topic: x.cfg.DeadLetter.Topic, Store: x.store, Who: whoami(),
+		Changed: r.changed, Wait: redriveWait, Log: x.newLogger(x.cfg.Log)}
+	if r.redrives {
+		again := daemon.NewRerouter(x.environment(), x.cfg, redriver.Log)
+		defer again.Close()
+		redriver.Route, redriver.Row = again.Route, again.Row
+		return x.redriven(redriver.Redrive(x.ctx, x.index, chosen))
+	}
+	done, err := redriver.Discard(x.ctx, chosen)
+	if len(done) > 0 {
+		fmt.Fprintf(x.Stdout, "%s discarded\n", lettersText(done))
+	}
+	return err
 }
 
-// chosenLetters are the chosen letters that are open: resolving a letter again does nothing.
-func chosenLetters(x *deadletter.Index, ids []string, all bool,
-	chosen *letterFilter) ([]*deadletter.Entry, error) {
+// choose returns the chosen letters that are open: resolving a letter again does nothing.
+func (r *resolution) choose(x *deadletter.Index, ids []string) ([]*deadletter.Entry, error) {
 	ways := 0
-	for _, used := range []bool{len(ids) > 0, all, chosen.given()} {
+	for _, used := range []bool{len(ids) > 0, r.all, r.filter.given()} {
 		if used {
 			ways++
 		}
@@ -153,20 +125,19 @@ func chosenLetters(x *deadletter.Index, ids []string, all bool,
 		return nil, exit.Usagef("say which: IDs, or --all, or filters like --key")
 	}
 	if len(ids) == 0 {
-		f, err := chosen.filter()
-		return x.List(f), err
+		return x.List(r.filter.filter()), nil
 	}
-	var letters []*deadletter.Entry
+	var open []*deadletter.Entry
 	for _, id := range ids {
 		e, err := x.Find(id)
 		if err != nil {
 			return nil, exit.Usagef("%v", err)
 		}
 		if e.Open() {
-			letters = append(letters, e)
+			open = append(open, e)
 		}
 	}
-	return letters, nil
+	return open, nil
 }
 
 func lettersText(letters []*deadletter.Entry) string {
@@ -174,25 +145,25 @@ func lettersText(letters []*deadletter.Entry) string {
 }
 
 // redriven prints the outcome.
-func (a *app) redriven(out deadletter.Outcome, err error) error {
+func (x *letters) redriven(out deadletter.Outcome, err error) error {
 	if len(out.Redriven) > 0 {
-		fmt.Fprintf(a.Stdout, "%s redriven\n", lettersText(out.Redriven))
+		fmt.Fprintf(x.Stdout, "%s redriven\n", lettersText(out.Redriven))
 	}
 	for _, at := range out.Unparked {
-		fmt.Fprintf(a.Stdout, "key %s of topic %s is no longer parked\n",
+		fmt.Fprintf(x.Stdout, "key %s of topic %s is no longer parked\n",
 			terminal.Printable(at.Key), terminal.Printable(at.Topic))
 	}
 	for _, at := range out.Waiting {
-		a.progress("key %s of topic %s: the relay has not reported that it publishes it again. "+
+		x.progress("key %s of topic %s: the relay has not reported that it publishes it again. "+
 			"If it runs it may be behind: list after a while, and redrive what has come; "+
 			"else it goes on when it is started",
 			terminal.Printable(at.Key), terminal.Printable(at.Topic))
 	}
 	for _, f := range out.Failed {
-		a.progress("dead letter %s not redriven: %s", f.Entry.ID,
+		x.progress("dead letter %s not redriven: %s", f.Entry.ID,
 			terminal.Printable(f.Err.Error()))
 		if f.Behind > 0 {
-			a.progress("  nor the %d behind it, of the same key", f.Behind)
+			x.progress("  nor the %d behind it, of the same key", f.Behind)
 		}
 	}
 	switch {
@@ -244,5 +215,18 @@ func shellWord(key []byte) string {
 	case terminal.Printable(text) != text:
 		return "KEY"
 	}
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+	return quoted(text)
+}
+
+// whoami is who redrives or discards: user@host.
+func whoami() string {
+	name := "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return name + "@" + host
 }

@@ -13,10 +13,7 @@ import (
 
 // To look at what would be redriven ends no redrive that is under way.
 func TestDeadLetter_DryRunOfRedriveShutsOutNobody(t *testing.T) {
-	k := kafkaBroker(t)
-	require.NoError(t, k.CreateTopic("outbox.event.order", 1))
-	require.NoError(t, k.CreateTopic("postrider.dead_letters", 1))
-	i := newInstall(t, "17", k.Brokers()...)
+	i, k := installWithKafka(t, "17", topics{"outbox.event.order": 1, "postrider.dead_letters": 1})
 	h := func(key, value string) sink.Header { return sink.Header{Key: key, Value: []byte(value)} }
 	i.put(k.Brokers()[0], &sink.Message{
 		Topic: "postrider.dead_letters", Partition: sink.ByKey, Key: []byte("2"),

@@ -23,16 +23,18 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-type demoOptions struct {
+// demonstration is one call of demo.
+type demonstration struct {
+	*app
 	shop     demo.Config
 	postgres string
 	kafka    []string
 	listen   string
-	json     bool
+	show     *terminal.Progress
 }
 
 func newDemo(a *app) *cobra.Command {
-	o := demoOptions{}
+	o := demonstration{app: a, show: terminal.NewProgress(a.Stderr)}
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show the relay at work on a real PostgreSQL and an audit of what it delivered",
@@ -45,13 +47,12 @@ With --postgres and --kafka it uses what you have: there it makes the schema, pu
 postrider_demo and two topics, and removes them at the end.
 
 Exit status 0 only if the audit is clean.`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.shop.Rate <= 0 || o.shop.Rows < 0 || o.shop.Duration < 0 {
 				return exit.Usagef("--rate must be above zero, --rows and --duration must not " +
 					"be negative")
 			}
-			return a.demo(cmd.Context(), o)
+			return o.run(cmd.Context())
 		},
 	}
 	f := cmd.Flags()
@@ -62,30 +63,34 @@ Exit status 0 only if the audit is clean.`,
 	f.StringSliceVar(&o.kafka, "kafka", nil, "use these brokers instead: `host:port,...`")
 	f.StringVar(&o.listen, "listen", "",
 		"`address` for the status page and /metrics (default: none)")
-	f.BoolVar(&o.json, "json", false, "print the final report as JSON")
+	a.jsonFlag(cmd, "print the final report as JSON")
 	return cmd
 }
 
-func (a *app) demo(ctx context.Context, o demoOptions) (err error) {
-	log := a.newLogger(config.Log{Level: "warn", Format: "auto"})
+func (o *demonstration) run(ctx context.Context) (err error) {
+	log := o.warningLogger()
 	kill, stop, release := daemon.Signals(ctx, log)
 	defer release()
-	show := terminal.NewProgress(a.Stderr)
 
-	dsn, endPostgres, err := startPostgres(kill, o.postgres, "demo", show)
+	dsn, endPostgres, err := startPostgres(kill, o.postgres, "demo", o.show)
 	if err != nil {
 		return err
 	}
 	defer func() { err = cmp.Or(err, endPostgres()) }()
-	brokers, endKafka, err := demoKafka(o, show)
-	if err != nil {
-		return err
+	brokers := o.kafka
+	if len(brokers) == 0 {
+		o.show.Say("starting an in-process Kafka broker")
+		broker, err := embedded.StartKafka(embedded.KafkaConfig{})
+		if err != nil {
+			return fmt.Errorf("start an in-process Kafka broker: %w", err)
+		}
+		defer broker.Close()
+		brokers = broker.Brokers()
 	}
-	defer endKafka()
 
-	cfg := demoConfig(o, dsn, brokers)
+	cfg := o.config(dsn, brokers)
 	set := prometheus.NewRegistry()
-	d, err := daemon.New(a.environment(), &config.Loaded{Config: cfg},
+	d, err := daemon.New(o.environment(), &config.Loaded{Config: cfg},
 		metrics.New(set, cfg.Slot.Name), log)
 	if err != nil {
 		return err
@@ -100,7 +105,7 @@ func (a *app) demo(ctx context.Context, o demoOptions) (err error) {
 
 	shop := demo.New(o.shop, dsn, brokers)
 	if err := shop.SetUp(kill); err != nil {
-		return exit.Explain(err)
+		return err
 	}
 	defer func() {
 		// The topics, slot and tables go even when the run was ended at once.
@@ -108,15 +113,19 @@ func (a *app) demo(ctx context.Context, o demoOptions) (err error) {
 		defer cancel()
 		err = cmp.Or(err, shop.TearDown(tearDown))
 	}()
-	demoStarted(show, o)
-	report, err := shop.Run(kill, stop, d.Relay.Run,
-		func() bool { return d.Relay.State().Phase == relay.Streaming }, func(look demo.Progress) {
-			show.Show(demoProgress(look, d.Observation().Slot.LagBytes))
-		})
-	if err != nil {
-		return exit.Explain(err)
+	o.show.Say(fmt.Sprintf("writing %.0f orders a second, each with an event in %s; topics %s",
+		o.shop.Rate, demo.Table, strings.Join(demo.Topics(), ", ")))
+	if o.shop.Rows == 0 && o.shop.Duration == 0 {
+		o.show.Say("Ctrl-C stops")
 	}
-	return a.printDemo(o, report)
+	streaming := func() bool { return d.Relay.State().Phase == relay.Streaming }
+	report, err := shop.Run(kill, stop, d.Relay.Run, streaming, func(p demo.Progress) {
+		o.progress(p, d.Observation().Slot.LagBytes)
+	})
+	if err != nil {
+		return err
+	}
+	return cmp.Or(o.print(report), statusUnless(report.Clean(), exit.Runtime))
 }
 
 // startPostgres starts a server for a command, unless one is given.
@@ -128,29 +137,16 @@ func startPostgres(ctx context.Context, given, command string,
 	show.Say("starting PostgreSQL (the first time its binaries are fetched)")
 	server, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{})
 	if err != nil {
-		return "", nil,
-			&exit.Error{Code: exit.Unavailable,
-				Err: fmt.Errorf("start an embedded PostgreSQL: %w", err),
-				Next: "use a server of yours: postrider " + command +
-					" --postgres postgres://user@host/db"}
+		return "", nil, &exit.Error{
+			Code: exit.Unavailable, Err: fmt.Errorf("start an embedded PostgreSQL: %w", err),
+			Next: "use a server of yours: postrider " + command +
+				" --postgres postgres://user@host/db"}
 	}
 	return server.DSN(), server.Close, nil
 }
 
-func demoKafka(o demoOptions, show *terminal.Progress) (brokers []string, end func(), err error) {
-	if len(o.kafka) > 0 {
-		return o.kafka, func() {}, nil
-	}
-	show.Say("starting an in-process Kafka broker")
-	broker, err := embedded.StartKafka(embedded.KafkaConfig{})
-	if err != nil {
-		return nil, nil, fmt.Errorf("start an in-process Kafka broker: %w", err)
-	}
-	return broker.Brokers(), broker.Close, nil
-}
-
-// demoConfig is the default configuration, pointed at the demo's names.
-func demoConfig(o demoOptions, dsn string, brokers []string) config.Config {
+// config is the default configuration with the names of the demo.
+func (o *demonstration) config(dsn string, brokers []string) config.Config {
 	cfg := config.Default()
 	cfg.Postgres.URL = secret.Of(dsn)
 	cfg.Slot.Name = demo.Slot
@@ -163,41 +159,22 @@ func demoConfig(o demoOptions, dsn string, brokers []string) config.Config {
 	return cfg
 }
 
-func (a *app) printDemo(o demoOptions, r demo.Report) error {
+func (o *demonstration) print(r demo.Report) error {
 	if o.json {
-		if err := json.NewEncoder(a.Stdout).Encode(r); err != nil {
-			return err
-		}
-	} else {
-		fmt.Fprintf(a.Stdout,
-			"\n%d events in %.1f s (%.0f/s), commit to consumer p50 %.1f ms, p99 %.1f ms, max "+
-				"%.1f ms\n",
-			r.Delivered, r.Seconds, r.RowsPerSecond, r.LatencyMS.P50, r.LatencyMS.P99,
-			r.LatencyMS.Max)
-		fmt.Fprintf(a.Stdout,
-			"audit: written %d, delivered %d, lost %d, duplicated %d, out of order %d\n",
-			r.Written, r.Delivered, r.Lost, r.Duplicated, r.OutOfOrder)
+		return json.NewEncoder(o.Stdout).Encode(r)
 	}
-	if !r.Clean() {
-		return exit.Status(exit.Runtime)
-	}
-	return nil
+	return o.printf("\n%d events in %.1f s (%.0f/s), commit to consumer p50 %.1f ms, p99 %.1f ms, "+
+		"max %.1f ms\naudit: written %d, delivered %d, lost %d, duplicated %d, out of order %d\n",
+		r.Delivered, r.Seconds, r.RowsPerSecond, r.LatencyMS.P50, r.LatencyMS.P99, r.LatencyMS.Max,
+		r.Written, r.Delivered, r.Lost, r.Duplicated, r.OutOfOrder)
 }
 
-func demoStarted(show *terminal.Progress, o demoOptions) {
-	show.Say(fmt.Sprintf("writing %.0f orders a second, each with an event in %s; topics %s",
-		o.shop.Rate, demo.Table, strings.Join(demo.Topics(), ", ")))
-	if o.shop.Rows == 0 && o.shop.Duration == 0 {
-		show.Say("Ctrl-C stops")
-	}
-}
-
-func demoProgress(p demo.Progress, lag *int64) string {
+func (o *demonstration) progress(p demo.Progress, lag *int64) {
 	line := fmt.Sprintf("%4.0f s  written %d  delivered %d  p50 %.1f ms  p99 %.1f ms",
 		p.Elapsed.Seconds(), p.Written, p.Delivered,
 		float64(p.P50)/float64(time.Millisecond), float64(p.P99)/float64(time.Millisecond))
 	if lag != nil {
 		line += "  slot lag " + health.Bytes(*lag)
 	}
-	return line
+	o.show.Show(line)
 }

@@ -25,7 +25,6 @@ with 0 or 1. It prints nothing if all is well. /livez depends on neither the dat
 broker, so that a probe never restarts a relay for their sake; --ready requests /readyz instead,
 which is 0 only while rows are relayed or this process stands by, and says why
 not. A paused relay is alive and not ready.`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := a.load(cmd, "http")
 			if err != nil {
@@ -49,19 +48,15 @@ not. A paused relay is alive and not ready.`,
 
 func checkHealth(ctx context.Context, c httpserver.Config, path string) error {
 	code, body, err := status.Get(ctx, c, path)
-	if err != nil {
+	if err != nil || code == http.StatusOK {
 		return err
-	}
-	if code == http.StatusOK {
-		return nil
 	}
 	var probe httpserver.Probe
 	if json.Unmarshal(body, &probe) != nil || probe.Reason == "" {
-		return fmt.Errorf("%s%s answered %d: is it postrider that listens there?", c.LocalURL(),
-			path, code)
+		return status.NotPostrider(c.LocalURL()+path, code)
 	}
-	if probe.Detail == "" {
-		return fmt.Errorf("%s: %s", path, probe.Reason)
+	if probe.Detail != "" {
+		probe.Reason += ": " + probe.Detail
 	}
-	return fmt.Errorf("%s: %s: %s", path, probe.Reason, probe.Detail)
+	return fmt.Errorf("%s: %s", path, probe.Reason)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -21,21 +20,17 @@ import (
 	"github.com/postrider/postrider/internal/secret"
 )
 
-// debeziumImport is one run of import-debezium.
+// debeziumImport is one call of import-debezium.
 type debeziumImport struct {
-	app            *app
-	file           string
-	output         string
-	force          bool
-	draft          bool
-	asJSON         bool
-	databaseURL    string
-	tables         []string
-	brokers        []string
-	topicPrefix    string
-	key, value     string
-	tablesInServer []string            // with --postgres
-	columns        map[string][]string // of them
+	*app
+	file        string
+	output      string
+	force       bool
+	draft       bool
+	databaseURL string
+	tables      []string            // that a pattern may match: of --table or of the database
+	columns     map[string][]string // of the tables of the database
+	options     debezium.Options
 }
 
 func newImportDebezium(a *app) *cobra.Command {
@@ -67,34 +62,41 @@ is given. Passwords and keys are never copied.`,
 	f.BoolVar(&i.force, "force", false, "overwrite the file of --output")
 	f.BoolVar(&i.draft, "draft", false,
 		"write the configuration although something is refused; the exit code is still 78")
-	f.BoolVar(&i.asJSON, "json", false,
+	a.jsonFlag(cmd,
 		"print the report as one JSON object on standard output, the configuration in it unless "+
 			"--output takes it")
 	f.StringVar(&i.databaseURL, "postgres", "",
 		"`URL` of the database, to find the tables of patterns and to look for the columns")
 	f.StringArrayVar(&i.tables, "table", nil,
 		"an outbox `table`, schema.name, where the file has a pattern or nothing; may be repeated")
-	f.StringSliceVar(&i.brokers, "brokers", nil, "the worker's bootstrap.servers, `host:port`,...")
-	f.StringVar(&i.topicPrefix, "topic-prefix", "",
+	f.StringSliceVar(&i.options.Brokers, "brokers", nil,
+		"the worker's bootstrap.servers, `host:port`,...")
+	f.StringVar(&i.options.TopicPrefix, "topic-prefix", "",
 		"the `prefix` that consumers see, where the file has no topic.prefix "+
 			"(default "+debezium.DefaultTopicPrefix+")")
-	f.StringVar(&i.key, "key-converter", "",
-		"the worker's key.converter, where the file has none: a `class`, or string, json, "+
-			"json+schema, binary")
-	f.StringVar(&i.value, "value-converter", "",
-		"the worker's value.converter, where the file has none: a `class`, or string, json, "+
-			"json+schema, binary")
+	const converter = ", where the file has none: a `class`, or string, json, json+schema, binary"
+	f.StringVar(&i.options.KeyConverter, "key-converter", "",
+		"the worker's key.converter"+converter)
+	f.StringVar(&i.options.ValueConverter, "value-converter", "",
+		"the worker's value.converter"+converter)
 	cmd.MarkFlagsMutuallyExclusive("postgres", "table")
 	return cmd
 }
 
 func (i *debeziumImport) run(ctx context.Context) error {
-	data, err := i.read()
+	data, err := i.read(i.file)
 	if err != nil {
-		return err
+		return &exit.Error{Code: exit.Config, Err: err}
 	}
-	if err := i.writable(); err != nil {
-		return err
+	if i.file == "-" {
+		i.file = "standard input"
+	}
+	// First: a report that cannot be kept is of no use.
+	if i.output != "" && !i.force {
+		if _, err := os.Lstat(i.output); !errors.Is(err, fs.ErrNotExist) {
+			return &exit.Error{Code: exit.Usage, Err: fmt.Errorf("%s exists", i.output),
+				Next: "name another file with --output, or overwrite it with --force"}
+		}
 	}
 	connector, err := debezium.Parse(i.file, data)
 	if err != nil {
@@ -103,58 +105,27 @@ func (i *debeziumImport) run(ctx context.Context) error {
 				"http://CONNECT:8083/connectors/NAME"}
 	}
 	if i.databaseURL != "" {
-		if err := i.look(ctx); err != nil {
-			return exit.Explain(err)
+		cfg := config.Config{Postgres: postgres.Config{URL: secret.Of(i.databaseURL),
+			ConnectTimeout: postgres.DefaultConfig().ConnectTimeout}}
+		if err := i.connect(ctx, cfg, i.look); err != nil {
+			return err
 		}
 	}
-	t := debezium.Translate(connector, debezium.Options{
-		Tables: i.resolver(), KeyConverter: i.key, ValueConverter: i.value,
-		TopicPrefix: i.topicPrefix, Brokers: i.brokers,
-	})
+	if i.databaseURL != "" || len(i.tables) > 0 {
+		i.options.Tables = func(pattern string) ([]string, error) {
+			return debezium.Match(pattern, i.tables)
+		}
+	}
+	t := debezium.Translate(connector, i.options)
 	if err := i.judge(t); err != nil {
 		return err
 	}
 	return i.write(connector, t)
 }
 
-func (i *debeziumImport) read() ([]byte, error) {
-	if i.file == "-" {
-		i.file = "standard input"
-		data, err := io.ReadAll(i.app.Stdin)
-		if err != nil {
-			return nil, fmt.Errorf("read standard input: %w", err)
-		}
-		return data, nil
-	}
-	data, err := os.ReadFile(i.file)
-	if err != nil {
-		return nil, &exit.Error{Code: exit.Config, Err: err}
-	}
-	return data, nil
-}
-
-// writable comes first: a report that cannot be kept is of no use.
-func (i *debeziumImport) writable() error {
-	if i.output == "" || i.force {
-		return nil
-	}
-	if _, err := os.Lstat(i.output); !errors.Is(err, fs.ErrNotExist) {
-		return &exit.Error{Code: exit.Usage, Err: fmt.Errorf("%s exists", i.output),
-			Next: "name another file with --output, or overwrite it with --force"}
-	}
-	return nil
-}
-
 // look reads the tables and columns of the database.
-func (i *debeziumImport) look(ctx context.Context) error {
-	conn, err := postgres.Connect(ctx,
-		postgres.Config{URL: secret.Of(i.databaseURL),
-			ConnectTimeout: postgres.DefaultConfig().ConnectTimeout})
-	if err != nil {
-		return err
-	}
-	defer postgres.Close(conn)
-	rows, err := conn.Query(ctx, `SELECT pg_catalog.format('%s.%s', n.nspname, c.relname), a.attname
+func (i *debeziumImport) look(s *session) error {
+	rows, err := s.conn.Query(s.ctx, `SELECT pg_catalog.format('%s.%s', n.nspname, c.relname), a.attname
 		FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 		LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 		WHERE c.relkind IN ('r', 'p') AND n.nspname <> 'information_schema' AND n.nspname::text NOT LIKE 'pg\_%'
@@ -167,7 +138,7 @@ func (i *debeziumImport) look(ctx context.Context) error {
 	var column *string
 	_, err = pgx.ForEachRow(rows, []any{&table, &column}, func() error {
 		if _, known := i.columns[table]; !known {
-			i.tablesInServer = append(i.tablesInServer, table)
+			i.tables = append(i.tables, table)
 			i.columns[table] = []string{}
 		}
 		if column != nil {
@@ -181,18 +152,6 @@ func (i *debeziumImport) look(ctx context.Context) error {
 	return nil
 }
 
-// resolver finds the tables of a pattern in the database or among those of the command line.
-func (i *debeziumImport) resolver() func(pattern string) ([]string, error) {
-	known := i.tablesInServer
-	if i.databaseURL == "" {
-		known = i.tables
-	}
-	if i.databaseURL == "" && len(known) == 0 {
-		return nil
-	}
-	return func(pattern string) ([]string, error) { return debezium.Match(pattern, known) }
-}
-
 // judge loads the new configuration as run does, and compares the columns. It refuses a property
 // from which a problem comes.
 func (i *debeziumImport) judge(t *debezium.Translation) error {
@@ -202,24 +161,8 @@ func (i *debeziumImport) judge(t *debezium.Translation) error {
 			t.Reject(c.Key, fmt.Sprintf("table %s has no column %s", c.Table, c.Name))
 		}
 	}
-	dir, err := os.MkdirTemp("", "postrider-import-")
+	problems, err := problemsOf(t)
 	if err != nil {
-		return fmt.Errorf("check the configuration: %w", err)
-	}
-	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "postrider.toml")
-	if err := os.WriteFile(path, t.TOML(), 0o600); err != nil {
-		return fmt.Errorf("check the configuration: %w", err)
-	}
-	src := config.Source{Path: path}
-	for _, v := range t.Variables {
-		src.Env = append(src.Env, v+"=x")
-	}
-	// Without [postgres], whose files and variables are another machine's.
-	_, err = config.LoadValid(src, "slot", "snapshot", "replication", "router", "format", "sink",
-		"relay")
-	var problems config.Problems
-	if err != nil && !errors.As(err, &problems) {
 		return fmt.Errorf("check the configuration: %w", err)
 	}
 	already := len(t.Refused()) > 0
@@ -236,6 +179,30 @@ func (i *debeziumImport) judge(t *debezium.Translation) error {
 	return nil
 }
 
+// problemsOf loads the configuration without [postgres], whose files and variables are another
+// machine's.
+func problemsOf(t *debezium.Translation) (problems config.Problems, err error) {
+	dir, err := os.MkdirTemp("", "postrider-import-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "postrider.toml")
+	if err := os.WriteFile(path, t.TOML(), 0o600); err != nil {
+		return nil, err
+	}
+	src := config.Source{Path: path}
+	for _, v := range t.Variables {
+		src.Env = append(src.Env, v+"=x")
+	}
+	_, err = config.LoadValid(src, "slot", "snapshot", "replication", "router", "format", "sink",
+		"relay")
+	if errors.As(err, &problems) {
+		return problems, nil
+	}
+	return nil, err
+}
+
 // write prints the report and, unless something is refused, the configuration.
 func (i *debeziumImport) write(c debezium.Connector, t *debezium.Translation) error {
 	refused := len(t.Refused()) > 0
@@ -249,20 +216,17 @@ func (i *debeziumImport) write(c debezium.Connector, t *debezium.Translation) er
 		}
 	}
 	r := debezium.NewReport(i.file, i.output, c, t, toml)
-	if i.asJSON {
-		if err := i.app.printJSON(r); err != nil {
+	if i.json {
+		if err := i.printJSON(r); err != nil {
 			return err
 		}
 	} else {
-		r.Print(i.app.Stderr)
+		r.Print(i.Stderr)
 		if toml != nil && i.output == "" {
-			if _, err := i.app.Stdout.Write(toml); err != nil {
+			if _, err := i.Stdout.Write(toml); err != nil {
 				return fmt.Errorf("write the configuration: %w", err)
 			}
 		}
 	}
-	if refused {
-		return exit.Status(exit.Config)
-	}
-	return nil
+	return statusUnless(!refused, exit.Config)
 }

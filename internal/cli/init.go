@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/internal/config"
@@ -19,7 +18,8 @@ import (
 
 func newInit(a *app) *cobra.Command {
 	var printSQL bool
-	var table, preset string
+	var table string
+	o := setup{}
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Create outbox table, publication and slot",
@@ -33,38 +33,47 @@ So run it with another login, for instance with POSTRIDER_POSTGRES_URL set, or h
 
 Presets: plain, partitioned (one partition a day, dropped instead of deleted), debezium
 (Debezium's column names).`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, err := a.load(cmd, "postgres", "slot")
-			if err != nil {
-				return err
-			}
-			a.warn(l)
-			s := setup{cfg: l.Config, preset: preset, tables: l.Config.Replication.Tables}
+		RunE: a.configured(func(ctx context.Context, l *config.Loaded) error {
+			a.warn(l.Warnings)
+			o.cfg, o.tables = l.Config, l.Config.Replication.Tables
 			if table != "" {
 				if !strings.Contains(table, ".") {
 					table = "public." + table
 				}
-				s.tables = []string{table}
+				o.tables = []string{table}
 			}
-			if err := s.render(); err != nil {
-				return exit.Usagef("%v", err)
+			for _, t := range o.tables {
+				schema, name := slot.SplitTable(t)
+				script, err := sql.Outbox(o.preset, schema, name)
+				if err != nil {
+					return exit.Usagef("%v", err)
+				}
+				o.scripts = append(o.scripts, script)
 			}
 			if printSQL {
-				_, err := fmt.Fprint(a.Stdout, s.sql())
+				return a.printf("%s", o.sql())
+			}
+			if err := a.connect(ctx, l.Config, o.run); err != nil {
 				return err
 			}
-			return explained(a.setUp(cmd.Context(), s, l))
-		},
+			for _, t := range o.tables {
+				if !slices.Contains(l.Config.Replication.Tables, t) {
+					a.progress("set replication.tables = [%q] (it is from: %s)", t,
+						l.Origin("replication.tables"))
+				}
+			}
+			a.progress("%s", a.typed("next: postrider check"))
+			a.progress("%s", a.typed("then: postrider run"))
+			return nil
+		}, "postgres", "slot"),
 	}
 	cmd.Flags().BoolVar(&printSQL, "print-sql", false, "print the SQL and change nothing")
 	cmd.Flags().StringVar(&table, "table", "",
 		"outbox `table` instead of replication.tables; without a schema in public")
-	cmd.Flags().StringVar(&preset, "preset", sql.Plain,
+	cmd.Flags().StringVar(&o.preset, "preset", sql.Plain,
 		"shape of a new outbox table: "+strings.Join(sql.Presets(), ", "))
-	must(cmd.RegisterFlagCompletionFunc("preset",
-		cobra.FixedCompletions(sql.Presets(), cobra.ShellCompDirectiveNoFileComp)))
-	must(cmd.RegisterFlagCompletionFunc("table", cobra.NoFileCompletions))
+	completeWords(cmd, "preset", sql.Presets())
+	completeNothing(cmd, "table")
 	a.keyFlags(cmd, "slot.name", "replication.publication")
 	return cmd
 }
@@ -77,85 +86,52 @@ type setup struct {
 	scripts []string // one per table
 }
 
-func (s *setup) render() error {
-	for _, t := range s.tables {
-		schema, name := slot.SplitTable(t)
-		script, err := sql.Outbox(s.preset, schema, name)
-		if err != nil {
-			return err
-		}
-		s.scripts = append(s.scripts, script)
-	}
-	return nil
-}
-
 // sql is a script for psql that leaves what exists. Its parts are separate transactions: a
 // transaction that has written creates no slot.
-func (s *setup) sql() string {
-	var b strings.Builder
-	b.WriteString("-- Whatever this session begins with: names are those of PostgreSQL " +
-		"itself.\nSET search_path = pg_catalog, pg_temp;\n\n")
-	for _, script := range s.scripts {
-		b.WriteString(script + "\n")
+func (o *setup) sql() string {
+	last := "-- From here on the server keeps WAL until the relay has confirmed it.\n" +
+		slot.EnsureSQL(o.cfg.Slot)
+	if o.cfg.Snapshot.On() {
+		last = "-- The slot is made by postrider run, which publishes the rows that are in the " +
+			"tables first (snapshot.mode)."
 	}
-	b.WriteString("-- Inserts only, under the name of the table. Before the slot: it never " +
-		"sends what was committed before its publication.\n")
-	b.WriteString(slot.EnsurePublicationSQL(s.cfg.Replication.Publication, s.tables) + "\n\n")
-	if s.cfg.Snapshot.On() {
-		b.WriteString("-- The slot is made by postrider run, which publishes the rows that are " +
-			"in the tables first (snapshot.mode).\n")
-		return b.String()
-	}
-	b.WriteString("-- From here on the server keeps WAL until the relay has confirmed it.\n")
-	b.WriteString(slot.EnsureSQL(s.cfg.Slot) + "\n")
-	return b.String()
+	return "-- Whatever this session begins with: names are those of PostgreSQL itself.\n" +
+		"SET search_path = pg_catalog, pg_temp;\n\n" + strings.Join(o.scripts, "\n") + "\n" +
+		"-- Inserts only, under the name of the table. Before the slot: it never sends what was " +
+		"committed before its publication.\n" +
+		slot.EnsurePublicationSQL(o.cfg.Replication.Publication, o.tables) + "\n\n" + last + "\n"
 }
 
-func (a *app) setUp(ctx context.Context, s setup, l *config.Loaded) error {
-	conn, err := postgres.Connect(ctx, s.cfg.Postgres)
-	if err != nil {
-		return err
-	}
-	defer postgres.Close(conn)
+// run creates what is missing.
+func (o *setup) run(s *session) error {
 	// A standby creates no table, and its slots wait for what only the primary writes.
-	if err := slot.VerifyServer(ctx, conn); err != nil {
+	if err := slot.VerifyServer(s.ctx, s.conn); err != nil {
 		return err
 	}
-	for i, t := range s.tables {
-		if err := a.setUpTable(ctx, conn, t, s.scripts[i]); err != nil {
+	for i, t := range o.tables {
+		if err := s.createTable(t, o.scripts[i]); err != nil {
 			return err
 		}
 	}
-	if err := a.setUpPublication(ctx, conn, s); err != nil {
+	if err := s.createPublication(o.tables); err != nil {
 		return err
 	}
-	if err := a.setUpSlot(ctx, conn, s); err != nil {
-		return err
-	}
-	for _, t := range s.tables {
-		if !slices.Contains(l.Config.Replication.Tables, t) {
-			a.progress("set replication.tables = [%q] (it is from: %s)", t,
-				l.Origin("replication.tables"))
-		}
-	}
-	a.progress("%s", a.typed("next: postrider check"))
-	a.progress("%s", a.typed("then: postrider run"))
-	return nil
+	return s.createMissingSlot()
 }
 
-func (a *app) setUpTable(ctx context.Context, conn *pgx.Conn, table, script string) error {
+func (s *session) createTable(table, script string) error {
 	schema, name := slot.SplitTable(table)
 	var exists bool
-	err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+	err := s.conn.QueryRow(s.ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 		WHERE n.nspname = $1 AND c.relname = $2)`, schema, name).Scan(&exists)
 	if err != nil {
 		return fmt.Errorf("look for table %s: %w", table, postgres.Error(err))
 	}
 	if exists {
-		a.progress("table %s exists, left as it is", table)
+		s.progress("table %s exists, left as it is", table)
 		return nil
 	}
-	if _, err := conn.Exec(ctx, script); err != nil {
+	if _, err := s.conn.Exec(s.ctx, script); err != nil {
 		return &slot.Error{
 			Err: fmt.Errorf("create table %s: %w", table, postgres.Error(err)),
 			WAL: "nothing was created, nothing is kept",
@@ -163,55 +139,54 @@ func (a *app) setUpTable(ctx context.Context, conn *pgx.Conn, table, script stri
 				", or hand over: postrider init --print-sql",
 		}
 	}
-	a.progress("table %s created", table)
+	s.progress("table %s created", table)
 	return nil
 }
 
-func (a *app) setUpPublication(ctx context.Context, conn *pgx.Conn, s setup) error {
+func (s *session) createPublication(tables []string) error {
 	name := s.cfg.Replication.Publication
-	created, err := slot.EnsurePublication(ctx, conn, name, s.tables)
+	created, err := slot.EnsurePublication(s.ctx, s.conn, name, tables)
 	if err != nil {
 		return err
 	}
 	if created {
-		a.progress("publication %s created", name)
+		s.progress("publication %s created", name)
 		return nil
 	}
-	added, err := slot.AddTables(ctx, conn, name, s.tables)
+	added, err := slot.AddTables(s.ctx, s.conn, name, tables)
 	for _, table := range added {
-		a.progress("table %s added to publication %s; the slot never sends rows inserted before",
+		s.progress("table %s added to publication %s; the slot never sends rows inserted before",
 			table, name)
 	}
 	if err != nil {
 		return err
 	}
 	if len(added) == 0 {
-		a.progress("publication %s exists, left as it is", name)
+		s.progress("publication %s exists, left as it is", name)
 	}
-	_, err = slot.VerifyPublication(ctx, conn, name, s.tables)
+	_, err = slot.VerifyPublication(s.ctx, s.conn, name, tables)
 	return err
 }
 
-func (a *app) setUpSlot(ctx context.Context, conn *pgx.Conn, s setup) error {
+func (s *session) createMissingSlot() error {
 	name := s.cfg.Slot.Name
-	status, err := slot.Get(ctx, conn, name)
-	if err == nil {
-		a.progress("slot %s exists, left as it is", name)
-		return slot.Verify(status.Slot, conn.Config().Database)
-	}
-	if !errors.Is(err, slot.ErrNotFound) {
+	found, err := s.slot()
+	switch {
+	case err == nil:
+		s.progress("slot %s exists, left as it is", name)
+		return slot.Verify(found.Slot, s.conn.Config().Database)
+	case !errors.Is(err, slot.ErrNotFound):
 		return err
-	}
-	if s.cfg.Snapshot.On() {
-		a.progress("slot %s is left to postrider run, which publishes the rows that are in the "+
+	case s.cfg.Snapshot.On():
+		s.progress("slot %s is left to postrider run, which publishes the rows that are in the "+
 			"tables first (snapshot.mode = %q)", name, s.cfg.Snapshot.Mode)
 		return nil
 	}
-	created, err := a.createSlot(ctx, conn, s.cfg.Slot)
+	created, err := s.createSlot()
 	if err != nil {
 		return err
 	}
-	a.progress("slot %s created; what is committed after %s is published", name,
+	s.progress("slot %s created; what is committed after %s is published", name,
 		created.ConfirmedFlushLSN)
 	return nil
 }

@@ -3,27 +3,44 @@ package cli
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/terminal"
 )
 
-const (
-	yesHelp  = "do not ask for the slot's name"
-	jsonHelp = "print one JSON object"
-)
+func (a *app) jsonFlag(cmd *cobra.Command, help string) {
+	cmd.Flags().BoolVar(&a.json, "json", false, cmp.Or(help, "print one JSON object"))
+}
 
-// printJSON writes a result as indented JSON, one object to a call.
+func (a *app) yesFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&a.yes, "yes", false, "do not ask for the slot's name")
+}
+
+// printf writes a result for people.
+func (a *app) printf(format string, args ...any) error {
+	_, err := fmt.Fprintf(a.Stdout, format, args...)
+	return err
+}
+
+// print writes a result as indented JSON with --json, and otherwise with text.
+func (a *app) print(v any, text func(w io.Writer) error) error {
+	if a.json {
+		return a.printJSON(v)
+	}
+	return text(a.Stdout)
+}
+
 func (a *app) printJSON(v any) error {
 	e := json.NewEncoder(a.Stdout)
 	e.SetIndent("", "  ")
@@ -31,9 +48,18 @@ func (a *app) printJSON(v any) error {
 	return e.Encode(v)
 }
 
-// printMembers writes the members of a JSON object as a table, in their order. row writes one of
-// them as cells that end in tabs and lines.
-func printMembers(w io.Writer, v any, row func(t io.Writer, name string, value any)) error {
+// writeTable writes lines of cells in columns.
+func writeTable(w io.Writer, lines ...[]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	for _, cells := range lines {
+		fmt.Fprintln(t, strings.Join(cells, "\t"))
+	}
+	return t.Flush()
+}
+
+// writeMembers writes the members of a JSON object as a table, in their order. row makes the lines
+// of one of them.
+func writeMembers(w io.Writer, v any, row func(name string, value any) [][]string) error {
 	document, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -43,7 +69,7 @@ func printMembers(w io.Writer, v any, row func(t io.Writer, name string, value a
 	if _, err := decoder.Token(); err != nil {
 		return err
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	var lines [][]string
 	for decoder.More() {
 		name, err := decoder.Token()
 		if err != nil {
@@ -53,9 +79,9 @@ func printMembers(w io.Writer, v any, row func(t io.Writer, name string, value a
 		if err := decoder.Decode(&value); err != nil {
 			return err
 		}
-		row(t, fmt.Sprint(name), value)
+		lines = append(lines, row(fmt.Sprint(name), value)...)
 	}
-	return t.Flush()
+	return writeTable(w, lines...)
 }
 
 // progress writes a line for people to stderr.
@@ -63,21 +89,21 @@ func (a *app) progress(format string, args ...any) {
 	fmt.Fprintln(a.Stderr, terminal.OneLine(fmt.Sprintf(format, args...)))
 }
 
-// warn prints the warnings about a configuration, for commands without a log.
-func (a *app) warn(l *config.Loaded) {
-	for _, w := range l.Warnings {
+// warn prints warnings, for commands without a log.
+func (a *app) warn(warnings []string) {
+	for _, w := range warnings {
 		fmt.Fprintf(a.Stderr, "postrider: warning: %s\n", w)
 	}
 }
 
-// confirm has the name of the slot typed before what the command does, unless yes is set.
-func (a *app) confirm(name, what string, yes bool) error {
-	return a.confirmWord(name, "the slot's name", "name", what, yes)
+// confirm has the name of the slot typed before what the command does, unless there is --yes.
+func (a *app) confirm(name, what string) error {
+	return a.confirmWord(name, "the slot's name", "name", what)
 }
 
 // confirmWord has word typed, which the prompt calls named; a missing one is called missing.
-func (a *app) confirmWord(word, named, missing, what string, yes bool) error {
-	if yes {
+func (a *app) confirmWord(word, named, missing, what string) error {
+	if a.yes {
 		return nil
 	}
 	fmt.Fprintf(a.Stderr, "This %s.\nType %s to go on: ", what, named)
@@ -93,14 +119,6 @@ func (a *app) confirmWord(word, named, missing, what string, yes bool) error {
 	return exit.Usagef("nothing was changed: that is not %s", word)
 }
 
-// explained gives an error an exit code and advice, unless it has them.
-func explained(err error) error {
-	if f := (*exit.Error)(nil); err == nil || errors.As(err, &f) {
-		return err
-	}
-	return exit.Explain(err)
-}
-
 // quantity is a number of things: 1 row, 2 rows.
 func quantity[N int | int64](n N, thing string) string {
 	if n == 1 {
@@ -109,21 +127,51 @@ func quantity[N int | int64](n N, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// timeFlag is the value of a flag with a time, or with a duration before now; zero without a
-// value.
-func timeFlag(cmd *cobra.Command, flag string, now time.Time) (time.Time, error) {
-	text, err := cmd.Flags().GetString(flag)
-	if err != nil || text == "" {
-		return time.Time{}, err
+// statusUnless ends a command with a code and no message unless its result is good.
+func statusUnless(good bool, code int) error {
+	if good {
+		return nil
 	}
-	if d, err := time.ParseDuration(text); err == nil {
-		return now.Add(-d), nil
-	}
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return at, exit.Usagef("--%s %s: neither a duration (1h30m) nor a time "+
-			"(2026-01-31T12:00:00Z)",
-			flag, text)
-	}
-	return at, nil
+	return exit.Status(code)
 }
+
+var (
+	// hintCommand is a command in a hint, up to the first thing that is not a word.
+	hintCommand  = regexp.MustCompile(`(?:^|[\s;:(])postrider(?: [A-Za-z0-9_-]+)+`)
+	plainPath    = regexp.MustCompile(`^[A-Za-z0-9_./@%+=:-]+$`)
+	configOption = regexp.MustCompile(` --config (?:'(?:[^']|'\\'')*'|[A-Za-z0-9_./@%+=:-]+)`)
+)
+
+// typed adds --config of this command to the commands in a hint, which the packages write without
+// it. Every hint passes through typed before it is printed.
+func (a *app) typed(hint string) string {
+	if a.configPath == "" || a.root == nil {
+		return hint
+	}
+	path := a.configPath
+	if !plainPath.MatchString(path) {
+		path = quoted(path)
+	}
+	return hintCommand.ReplaceAllStringFunc(hint, func(text string) string {
+		words := strings.Split(text, " ")
+		first := 1 + slices.IndexFunc(words, func(w string) bool {
+			return strings.HasSuffix(w, "postrider")
+		})
+		cmd, rest, err := a.root.Find(words[first:])
+		end := len(words) - len(rest) // of the command and its argument, a slot
+		if err != nil || end == first || slices.Contains(rest, "--config") ||
+			slices.Contains(withoutConfiguration, cmd.Name()) {
+			return text
+		}
+		if strings.Contains(cmd.Use, "NAME") && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
+			end++
+		}
+		return strings.Join(slices.Insert(words, end, "--config", path), " ")
+	})
+}
+
+var withoutConfiguration = []string{"version", "demo", "example", "schema", "completion",
+	"import-debezium"}
+
+// quoted is a word for a shell.
+func quoted(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }

@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"context"
 	"fmt"
-	"net/http"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/internal/httpserver"
 	"github.com/postrider/postrider/internal/status"
@@ -14,7 +16,6 @@ import (
 )
 
 func newPause(a *app) *cobra.Command {
-	var asJSON bool
 	limit, reason := httpserver.DefaultPause, ""
 	cmd := &cobra.Command{
 		Use:   "pause",
@@ -30,31 +31,22 @@ it first.
 
 Exit status: 0 paused, 69 no relay answers, 75 the relay stops, 77 the token is wrong, 78 there
 is no admin.listen.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, err := a.load(cmd, "admin")
+		RunE: a.configured(func(ctx context.Context, l *config.Loaded) error {
+			answer, err := status.Pause(ctx, l.Config.Admin, limit, reason)
 			if err != nil {
 				return err
 			}
-			answer, err := status.Pause(cmd.Context(), l.Config.Admin, limit, reason)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return a.printJSON(answer)
-			}
-			return a.printPause(answer, time.Now())
-		},
+			return a.print(answer, func(io.Writer) error { return a.printPause(answer) })
+		}, "admin"),
 	}
 	cmd.Flags().DurationVar(&limit, "for", limit, "how long at most; 0 for no limit")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who look at the status meanwhile")
-	cmd.Flags().BoolVar(&asJSON, "json", false, jsonHelp)
+	a.jsonFlag(cmd, "")
 	a.keyFlags(cmd, "admin.listen")
 	return cmd
 }
 
 func newResume(a *app) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "resume",
 		Short: "End a pause",
@@ -62,52 +54,37 @@ func newResume(a *app) *cobra.Command {
 it was not paused it says so, and that is no error.
 
 Exit status: 0 resumed, 69 no relay answers, 77 the token is wrong, 78 there is no admin.listen.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, err := a.load(cmd, "admin")
+		RunE: a.configured(func(ctx context.Context, l *config.Loaded) error {
+			answer, err := status.Resume(ctx, l.Config.Admin)
 			if err != nil {
 				return err
 			}
-			var answer status.AdminAnswer
-			if err := status.Admin(cmd.Context(), l.Config.Admin, http.MethodPost, "/resume", nil,
-				&answer); err != nil {
-				return err
-			}
-			switch {
-			case asJSON:
-				return a.printJSON(answer)
-			case answer.WasPaused:
-				_, err = fmt.Fprintln(a.Stdout, "resumed")
-			default:
-				_, err = fmt.Fprintf(a.Stdout, "the relay was not paused: it is %s\n",
-					answer.Phase)
-			}
-			return err
-		},
+			return a.print(answer, func(io.Writer) error {
+				if answer.WasPaused {
+					return a.printf("resumed\n")
+				}
+				return a.printf("the relay was not paused: it is %s\n", answer.Phase)
+			})
+		}, "admin"),
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, jsonHelp)
+	a.jsonFlag(cmd, "")
 	a.keyFlags(cmd, "admin.listen")
 	return cmd
 }
 
-func (a *app) printPause(answer status.AdminAnswer, now time.Time) error {
-	p := answer.Paused
+func (a *app) printPause(answer status.AdminAnswer) error {
 	if answer.Phase != relay.Paused {
-		_, err := fmt.Fprintf(a.Stdout, "the relay was resumed meanwhile: it is %s\n",
-			answer.Phase)
-		return err
+		return a.printf("the relay was resumed meanwhile: it is %s\n", answer.Phase)
 	}
 	text := "paused until it is resumed"
-	if !p.Until.IsZero() {
-		text = fmt.Sprintf("paused until %s, for %s", p.Until.Local().Format("15:04:05"),
-			health.Duration(p.Until.Sub(now).Round(time.Second)))
+	if until := answer.Paused.Until; !until.IsZero() {
+		text = fmt.Sprintf("paused until %s, for %s", until.Local().Format("15:04:05"),
+			health.Duration(time.Until(until).Round(time.Second)))
 	}
 	meanwhile := "PostgreSQL keeps WAL for the slot meanwhile"
-	if p.StoodBy {
+	if answer.Paused.StoodBy {
 		meanwhile = "another process held the slot when this relay was paused, and this one " +
 			"does not take over meanwhile"
 	}
-	_, err := fmt.Fprintf(a.Stdout, "%s; %s\n%s\n", text, meanwhile,
-		a.typed("next: postrider resume"))
-	return err
+	return a.printf("%s; %s\n%s\n", text, meanwhile, a.typed("next: postrider resume"))
 }

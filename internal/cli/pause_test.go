@@ -157,7 +157,7 @@ func TestPause_ExitsWithWhatIsWrong(t *testing.T) {
 		"no listener": {"", nil, exit.Config, "admin.listen is empty"},
 		"any port":    {adminFile(t, "127.0.0.1:0", "x"), nil, exit.Config, "has port 0"},
 		"nobody": {adminFile(t, gone.Addr().String(), "x"), nil, exit.Unavailable,
-			"ask the relay"},
+			"query the relay"},
 		"somebody else": {adminFile(t, listener.Addr().String(), "x"), nil, exit.Runtime,
 			"is it postrider that listens there?"},
 		"no token": {"[admin]\nlisten = \"127.0.0.1:1\"\n", nil, exit.Config,

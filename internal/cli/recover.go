@@ -8,7 +8,6 @@ import (
 	"io"
 	"strings"
 	"sync"
-	"text/tabwriter"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -22,23 +21,23 @@ import (
 	"github.com/postrider/postrider/internal/deadletter"
 	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/metrics"
-	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/kafka/producer"
 	"github.com/postrider/postrider/sink/kafka/topicreader"
 )
 
-// recoverCall is one call of recover.
-type recoverCall struct {
-	app          *app
-	publish, yes bool
-	gap          bool
-	asJSON       bool
-	selection    backfill.Selection
+// recovery is one call of recover.
+type recovery struct {
+	*app
+	ctx       context.Context
+	cfg       config.Config
+	publish   bool
+	gap       bool
+	selection backfill.Selection
 }
 
 func newRecover(a *app) *cobra.Command {
-	c := recoverCall{app: a}
+	c := recovery{app: a}
 	cmd := &cobra.Command{
 		Use:   "recover",
 		Short: "Publish the rows that a lost slot did not deliver, from the tables",
@@ -58,17 +57,16 @@ as far as the slot still has its catalog_xmin, or for all rows of the tables if 
 dropped. With --until or --id a lost slot stays lost.
 
 The login needs SELECT on the tables, and to read the topics.`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
 	}
 	f := cmd.Flags()
 	f.BoolVar(&c.publish, "publish", false, "publish what is missing, and recreate the slot")
-	f.BoolVar(&c.yes, "yes", false, yesHelp)
+	a.yesFlag(cmd)
 	f.BoolVar(&c.gap, "gap", false, "all rows of the gap: the default")
-	f.String("since", "",
+	timeFlag(cmd, &c.selection.Since, "since",
 		"rows from a `TIME` on: 2026-01-31T12:00:00Z, or a duration before now (36h); older "+
 			"ones count as delivered")
-	f.String("until", "", "rows from before a `TIME`")
+	timeFlag(cmd, &c.selection.Until, "until", "rows from before a `TIME`")
 	f.StringVar(&c.selection.TimeColumn, "time-column", "",
 		"`COLUMN` with the time of the insert, for --since and --until; found if not given")
 	f.StringSliceVar(&c.selection.IDs, "id", nil, "rows with this `ID`; may be repeated")
@@ -79,153 +77,124 @@ The login needs SELECT on the tables, and to read the topics.`,
 		"publish every row that is not in the topics, even if they have lost their older records")
 	f.BoolVar(&c.selection.SkipRefused, "skip-refused", false,
 		"leave out rows that cannot be routed")
-	f.BoolVar(&c.asJSON, "json", false, jsonHelp)
+	a.jsonFlag(cmd, "")
 	return cmd
 }
 
-func (c *recoverCall) run(cmd *cobra.Command) error {
-	if err := c.times(cmd); err != nil {
-		return err
-	}
-	l, err := c.app.load(cmd)
-	if err != nil {
-		return err
-	}
-	c.app.warn(l)
-	cfg := l.Config
-	if cfg.Sink.Kind != config.SinkKafka {
-		return exit.Usagef("recover reads topics back: sink.kind has to be kafka")
-	}
-	if len(cfg.Replication.Tables) == 0 {
-		return exit.Usagef("replication.tables is empty: logical messages are in no table")
-	}
-	if c.publish {
-		what := fmt.Sprintf("publishes rows of the tables that are not in their topics, and "+
-			"recreates slot %s if it is lost", cfg.Slot.Name)
-		if err := c.app.confirm(cfg.Slot.Name, what, c.yes); err != nil {
-			return err
-		}
-	}
-	report, err := c.recover(cmd.Context(), cfg)
-	if err != nil {
-		err = explained(err)
-		if errors.Is(err, backfill.ErrIncomplete) || errors.Is(err, backfill.ErrParked) {
-			if f := (*exit.Error)(nil); errors.As(err, &f) {
-				f.Code = exit.Config
-			}
-		}
-		return err
-	}
-	if c.asJSON {
-		return c.app.printJSON(report)
-	}
-	return c.print(c.app.Stdout, report)
-}
-
-// times reads the flags with times.
-func (c *recoverCall) times(cmd *cobra.Command) (err error) {
+func (c *recovery) run(cmd *cobra.Command) error {
 	if c.gap && (cmd.Flags().Changed("until") || len(c.selection.IDs) > 0) {
 		return exit.Usagef("--gap is all rows: not with --until or --id")
 	}
-	now := time.Now()
-	if c.selection.Since, err = timeFlag(cmd, "since", now); err != nil {
+	l, err := c.load(cmd)
+	if err != nil {
 		return err
 	}
-	c.selection.Until, err = timeFlag(cmd, "until", now)
-	return err
+	c.warn(l.Warnings)
+	c.ctx, c.cfg = cmd.Context(), l.Config
+	switch name := c.cfg.Slot.Name; {
+	case c.cfg.Sink.Kind != config.SinkKafka:
+		return exit.Usagef("recover reads topics back: sink.kind has to be kafka")
+	case len(c.cfg.Replication.Tables) == 0:
+		return exit.Usagef("replication.tables is empty: logical messages are in no table")
+	case c.publish:
+		if err := c.confirm(name, fmt.Sprintf("publishes rows of the tables that are not in "+
+			"their topics, and recreates slot %s if it is lost", name)); err != nil {
+			return err
+		}
+	}
+	report, err := c.recover()
+	if err != nil {
+		return err
+	}
+	return c.print(report, func(w io.Writer) error { return c.write(w, report) })
 }
 
-func (c *recoverCall) recover(ctx context.Context, cfg config.Config) (*backfill.Report, error) {
-	a := c.app
-	p := daemon.NewPipeline(a.environment(), cfg,
-		metrics.New(prometheus.NewRegistry(), cfg.Slot.Name), a.newLogger(cfg.Log))
-	if err := p.PrepareTables(ctx); err != nil { // what the router needs to know
+func (c *recovery) recover() (*backfill.Report, error) {
+	p := daemon.NewPipeline(c.environment(), c.cfg,
+		metrics.New(prometheus.NewRegistry(), c.cfg.Slot.Name), c.newLogger(c.cfg.Log))
+	if err := p.PrepareTables(c.ctx); err != nil { // what the router needs to know
 		return nil, err
 	}
 	parts := backfill.RecoveryParts{
 		Parts: p.BackfillParts("recovery"),
 		OpenTopics: func(ctx context.Context) (backfill.Topics, error) {
-			reader, err := topicreader.Open(ctx, cfg.Sink.Kafka, true) // committed records only
+			reader, err := topicreader.Open(ctx, c.cfg.Sink.Kafka, true) // committed records only
 			if err != nil {
 				return nil, err // not reader: an interface with a nil pointer is not nil
 			}
 			return topicReader{reader}, nil
 		},
 		OpenSink: func(ctx context.Context, done sink.Done) (sink.Sink, error) {
-			s, err := producer.Open(ctx, cfg.Sink.Kafka, p.Component("sink"), done)
+			s, err := producer.Open(ctx, c.cfg.Sink.Kafka, p.Component("sink"), done)
 			if err != nil {
 				return nil, err
 			}
 			return s, nil
 		},
 		Router: p.NewRouter,
-		Say:    a.progress,
+		Say:    c.progress,
 	}
-	if cfg.DeadLetter.On() {
-		system, err := systemIdentifier(ctx, cfg.Postgres)
-		if err != nil {
+	if c.cfg.DeadLetter.On() {
+		if err := c.countDeadLetters(&parts); err != nil {
 			return nil, err
 		}
-		letters := deadletter.NewIndex()
-		parts.DeadLetters = cfg.DeadLetter.Topic
-		parts.DeadLetter = func(m *sink.Message) (relation, id string) {
-			own := *m
-			own.Key = bytes.Clone(m.Key) // the reader overwrites m
-			letters.Take(&own, 0)        // a key is in one partition, which is read in order
-			return rowOfLetter(m, system, cfg.Slot.Name)
-		}
-		parks := sync.OnceValue(letters.Parks)
-		parts.Parked = func(m *sink.Message) bool { return parks()(m) }
 	}
-	r, err := backfill.NewRecovery(ctx, parts, c.selection)
+	r, err := backfill.NewRecovery(c.ctx, parts, c.selection)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
 	if !c.publish {
-		return r.Plan(ctx)
+		return r.Plan(c.ctx)
 	}
-	if cfg.Relay.ExactlyOnce {
-		if err := a.shutOut(ctx, cfg); err != nil {
+	if c.cfg.Relay.ExactlyOnce {
+		if err := c.abortTransaction(); err != nil {
 			return nil, err
 		}
 	}
-	return r.Publish(ctx)
+	return r.Publish(c.ctx)
 }
 
-// shutOut aborts the open transaction of a relay with exactly_once that may only hang: it could
-// commit after its rows were published from the tables. What an earlier attempt published behind
-// it can be read then.
-func (a *app) shutOut(ctx context.Context, cfg config.Config) error {
-	source, err := sourceOf(ctx, cfg)
+// countDeadLetters has rows with a dead letter count as delivered.
+func (c *recovery) countDeadLetters(parts *backfill.RecoveryParts) error {
+	var system string
+	err := c.connect(c.ctx, c.cfg, func(s *session) (err error) {
+		system, err = auditor.SystemIdentifier(s.ctx, s.conn)
+		return err
+	})
+	index := deadletter.NewIndex()
+	parts.DeadLetters = c.cfg.DeadLetter.Topic
+	parts.DeadLetter = func(m *sink.Message) (relation, id string) {
+		own := *m
+		own.Key = bytes.Clone(m.Key) // the reader overwrites m
+		index.Take(&own, 0)          // a key is in one partition, which is read in order
+		return rowOfLetter(m, system, c.cfg.Slot.Name)
+	}
+	parks := sync.OnceValue(index.Parks)
+	parts.Parked = func(m *sink.Message) bool { return parks()(m) }
+	return err
+}
+
+// abortTransaction aborts the open transaction of a relay with exactly_once that may only hang: it
+// could commit after its rows were published from the tables. What an earlier attempt published
+// behind it can be read then.
+func (c *recovery) abortTransaction() error {
+	source, err := sourceOf(c.ctx, c.cfg)
 	if err != nil {
 		return err
 	}
-	s, err := producer.OpenTransactional(ctx, cfg.Sink.Kafka, cfg.Relay.PositionTopic,
-		a.newLogger(cfg.Log),
-		func(*sink.Message, error) {}, func(pglogrepl.LSN, error) {})
+	s, err := producer.OpenTransactional(c.ctx, c.cfg.Sink.Kafka, c.cfg.Relay.PositionTopic,
+		c.newLogger(c.cfg.Log), func(*sink.Message, error) {}, func(pglogrepl.LSN, error) {})
 	if err != nil {
 		return err
 	}
-	_, err = s.Begin(ctx, source)
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeSinkTimeout)
-	defer cancel()
-	return errors.Join(err, s.Close(closing))
+	_, err = s.Begin(c.ctx, source)
+	return errors.Join(err, closeSink(c.ctx, s))
 }
 
-// systemIdentifier is that of the server, over a connection of its own.
-func systemIdentifier(ctx context.Context, cfg postgres.Config) (string, error) {
-	conn, err := postgres.Connect(ctx, cfg)
-	if err != nil {
-		return "", err
-	}
-	defer postgres.Close(conn)
-	return auditor.SystemIdentifier(ctx, conn)
-}
-
-// rowOfLetter is recovery.Parts.DeadLetter. It leaves out records that are no dead letters, and
-// those of another relay that shares the topic: its tables and ids may have the same names. system
-// is empty if it is not known.
+// rowOfLetter returns the row of a dead letter, and nothing for other records and for a letter of
+// another relay that shares the topic: its tables and ids may have the same names. system is empty
+// if it is not known.
 func rowOfLetter(m *sink.Message, system, slot string) (relation, id string) {
 	for _, h := range m.Headers {
 		switch h.Key {
@@ -243,7 +212,7 @@ func rowOfLetter(m *sink.Message, system, slot string) (relation, id string) {
 	return relation, id
 }
 
-// topicReader is a kafka.Reader as backfill.Topics.
+// topicReader is a topicreader.Reader as backfill.Topics.
 type topicReader struct{ *topicreader.Reader }
 
 func (t topicReader) Read(ctx context.Context, topic string, since time.Time,
@@ -259,15 +228,17 @@ func (t topicReader) Read(ctx context.Context, topic string, since time.Time,
 	if err != nil {
 		return false, err
 	}
-	return whole, t.Reader.Read(ctx, spans,
-		func(m *sink.Message, _ int64) error { each(m); return nil })
+	return whole, t.Reader.Read(ctx, spans, func(m *sink.Message, _ int64) error {
+		each(m)
+		return nil
+	})
 }
 
 // mostNamed bounds the list of open transactions.
 const mostNamed = 10
 
-// print writes what was found and done, and what to type next.
-func (c *recoverCall) print(w io.Writer, r *backfill.Report) error {
+// write writes what was found and done, and what to type next.
+func (c *recovery) write(w io.Writer, r *backfill.Report) error {
 	fmt.Fprintf(w, "slot %s was %s", r.Slot, r.State)
 	if r.Reason != "" {
 		fmt.Fprintf(w, " (%s)", r.Reason)
@@ -288,32 +259,32 @@ func (c *recoverCall) print(w io.Writer, r *backfill.Report) error {
 			quantity(n, "open transaction"),
 			strings.Join(r.OpenTransactions[:min(n, mostNamed)], ", "), more)
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	verb := "TO PUBLISH"
 	if c.publish {
 		verb = "PUBLISHED"
 	}
-	fmt.Fprintf(t,
-		"TABLE\tROWS COMPARED\tIN TOPICS\tDEAD LETTERS\tNO MESSAGE\tREFUSED\t%s\tFIRST\tLAST\n",
-		verb)
-	for _, table := range r.Tables {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", table.Table, table.Rows,
-			table.Delivered, table.DeadLetters,
-			table.NoMessage, table.Refused, table.Undelivered, placeText(table.First),
-			placeText(table.Last))
-	}
-	fmt.Fprintf(t, "\nTOPIC\tRECORDS READ\t%s\n", verb)
-	for _, topic := range r.Topics {
-		note := ""
-		if !topic.Whole {
-			note = "   (older records are gone)"
+	lines := [][]string{{"TABLE", "ROWS COMPARED", "IN TOPICS", "DEAD LETTERS", "NO MESSAGE",
+		"REFUSED", verb, "FIRST", "LAST"}}
+	for _, t := range r.Tables {
+		line := []string{t.Table}
+		for _, n := range []int64{t.Rows, t.Delivered, t.DeadLetters, t.NoMessage, t.Refused,
+			t.Undelivered} {
+			line = append(line, fmt.Sprint(n))
 		}
-		fmt.Fprintf(t, "%s\t%d\t%d%s\n", topic.Topic, topic.Records, topic.Undelivered, note)
+		lines = append(lines, append(line, placeText(t.First), placeText(t.Last)))
 	}
-	if err := t.Flush(); err != nil {
+	lines = append(lines, nil, []string{"TOPIC", "RECORDS READ", verb})
+	for _, t := range r.Topics {
+		published := fmt.Sprint(t.Undelivered)
+		if !t.Whole {
+			published += "   (older records are gone)"
+		}
+		lines = append(lines, []string{t.Topic, fmt.Sprint(t.Records), published})
+	}
+	if err := writeTable(w, lines...); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\n%s\n", c.app.typed(c.outcome(r)))
+	_, err := fmt.Fprintf(w, "\n%s\n", c.typed(c.outcome(r)))
 	return err
 }
 
@@ -328,22 +299,21 @@ func placeText(p *backfill.Place) string {
 }
 
 // outcome is the last line.
-func (c *recoverCall) outcome(r *backfill.Report) string {
+func (c *recovery) outcome(r *backfill.Report) string {
 	rows := quantity(r.Undelivered(), "row")
-	these, are := "these ", " are"
-	if r.Undelivered() == 1 {
-		these, are = "this ", " is"
-	}
 	switch {
 	case r.Refusal != nil:
-		f := exit.Explain(r.Refusal)
-		return fmt.Sprintf("--publish would refuse: %v\nnext: %s", r.Refusal, f.Next)
-	case !c.publish && r.State == "usable":
-		return "Nothing was changed. With --publish " + these + rows + are +
-			" published; the slot stays as it is."
+		return fmt.Sprintf("--publish would refuse: %v\nnext: %s", r.Refusal,
+			exit.Explain(r.Refusal).Next)
 	case !c.publish:
-		return "Nothing was changed. With --publish " + these + rows + are +
-			" published, and the slot is recreated."
+		these, slot := "these "+rows+" are", ", and the slot is recreated."
+		if r.Undelivered() == 1 {
+			these = "this 1 row is"
+		}
+		if r.State == "usable" {
+			slot = "; the slot stays as it is."
+		}
+		return "Nothing was changed. With --publish " + these + " published" + slot
 	case r.Recreated:
 		return fmt.Sprintf("%s published. Slot %s is recreated: what was committed after %s "+
 			"comes by it. Start the relay: postrider run", rows, r.Slot, r.ConsistentPoint)
@@ -353,6 +323,3 @@ func (c *recoverCall) outcome(r *backfill.Report) string {
 	return fmt.Sprintf("%s published. Slot %s is %s as before: postrider recover, without --id "+
 		"and --until, recreates it", rows, r.Slot, r.State)
 }
-
-// closeSinkTimeout bounds how long a sink that has nothing in flight takes to close.
-const closeSinkTimeout = time.Second

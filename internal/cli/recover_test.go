@@ -74,9 +74,7 @@ func (i *install) recovers(args ...string) (out struct {
 }
 
 func TestRecover_SelectsByTimeAndByID(t *testing.T) {
-	k := kafkaBroker(t)
-	require.NoError(t, k.CreateTopic("outbox.event.order", 3))
-	i := newInstall(t, "17", k.Brokers()...)
+	i, k := installWithKafka(t, "17", topics{"outbox.event.order": 3})
 	i.exec(recoverOutbox)
 	i.insertOld(10)
 	i.deliver(k.Brokers()[0], 1, 2, 3, 8)
@@ -132,9 +130,7 @@ func TestRecover_SelectsByTimeAndByID(t *testing.T) {
 }
 
 func TestRecover_LeavesNothingBehindWhenItRefuses(t *testing.T) {
-	k := kafkaBroker(t)
-	require.NoError(t, k.CreateTopic("outbox.event.order", 3))
-	i := newInstall(t, "17", k.Brokers()...)
+	i, _ := installWithKafka(t, "17", topics{"outbox.event.order": 3})
 	i.exec(recoverOutbox)
 	i.insertOld(3)
 	i.exec(`INSERT INTO outbox (aggregate_type, aggregate_id, payload, created_at) VALUES ('no topic', '1', '{}', now())`)
@@ -148,10 +144,7 @@ func TestRecover_LeavesNothingBehindWhenItRefuses(t *testing.T) {
 }
 
 func TestRecover_CountsDeadLettersAsDelivered(t *testing.T) {
-	k := kafkaBroker(t)
-	require.NoError(t, k.CreateTopic("outbox.event.order", 3))
-	require.NoError(t, k.CreateTopic("postrider.dead_letters", 1))
-	i := newInstall(t, "17", k.Brokers()...)
+	i, k := installWithKafka(t, "17", topics{"outbox.event.order": 3, "postrider.dead_letters": 1})
 	i.exec(recoverOutbox)
 	i.insertOld(3)
 	i.exec(`INSERT INTO outbox (aggregate_type, aggregate_id, payload, created_at) VALUES ('no topic', '1', '{}', now())`)
@@ -176,10 +169,7 @@ func TestRecover_CountsDeadLettersAsDelivered(t *testing.T) {
 // A row of a parked key would overtake the dead letters in front of it, which a redrive publishes
 // later.
 func TestRecover_RefusesToOvertakeAParkedKey(t *testing.T) {
-	k := kafkaBroker(t)
-	require.NoError(t, k.CreateTopic("outbox.event.order", 3))
-	require.NoError(t, k.CreateTopic("postrider.dead_letters", 1))
-	i := newInstall(t, "17", k.Brokers()...)
+	i, k := installWithKafka(t, "17", topics{"outbox.event.order": 3, "postrider.dead_letters": 1})
 	i.env = append(i.env, "POSTRIDER_DEADLETTER_REFUSED=dead_letter_key")
 	i.exec(recoverOutbox)
 	i.insertOld(3)
@@ -220,8 +210,7 @@ func TestRecover_RefusesToOvertakeAParkedKey(t *testing.T) {
 }
 
 func TestRecover_NamesTheGrantThatIsMissing(t *testing.T) {
-	k := kafkaBroker(t)
-	i := newInstall(t, "17", k.Brokers()...)
+	i, _ := installWithKafka(t, "17", nil)
 	i.exec(recoverOutbox)
 	i.insertOld(1)
 	role := i.db.Name + "_role"
@@ -253,9 +242,9 @@ func TestRecover_NamesOpenTransactions(t *testing.T) {
 			"3, pid 4, pid 5, pid 6, pid 7, pid 8, pid 9, pid 10 and 2 more\n",
 	} {
 		var out strings.Builder
-		c := recoverCall{app: &app{}}
+		c := recovery{app: &app{}}
 		require.NoError(t,
-			c.print(&out, &backfill.Report{Slot: "s", State: "missing",
+			c.write(&out, &backfill.Report{Slot: "s", State: "missing",
 				OpenTransactions: open[:n]}))
 		require.True(t, strings.HasPrefix(out.String(), "slot s was missing\n"+want+"TABLE"),
 			out.String())

@@ -91,10 +91,7 @@ func TestRecover_DropsTheSecondSlotOfAnInterruptedAttempt(t *testing.T) {
 // Rows of a partition come under its name, and so do their dead letters; recover reads them from
 // the table.
 func TestRecover_CountsDeadLettersOfPartitionsAsDelivered(t *testing.T) {
-	k := kafkaBroker(t)
-	require.NoError(t, k.CreateTopic("outbox.event.order", 3))
-	require.NoError(t, k.CreateTopic("postrider.dead_letters", 1))
-	i := newInstall(t, "17", k.Brokers()...)
+	i, k := installWithKafka(t, "17", topics{"outbox.event.order": 3, "postrider.dead_letters": 1})
 	i.env = append(i.env, "POSTRIDER_DEADLETTER_REFUSED=dead_letter")
 	i.exec(`CREATE TABLE outbox (id bigint PRIMARY KEY, aggregate_type text NOT NULL DEFAULT 'order',
 		aggregate_id text NOT NULL, payload jsonb, created_at timestamptz NOT NULL DEFAULT now()) PARTITION BY RANGE (id);

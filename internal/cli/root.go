@@ -2,10 +2,9 @@
 // packages.
 //
 //	root.go              Main, the list of commands, and version
-//	configuration.go     flags that set keys; loading the configuration
-//	hint.go              hints as they have to be typed with --config
-//	output.go            results, progress, confirmations, and times in flags
-//	completion.go        names of slots for the shell
+//	frame.go             the configuration and the connection of a command
+//	flags.go             flags of several commands, and their completion
+//	output.go            results, progress, confirmations, and hints as they have to be typed
 //	run.go               run
 //	demo.go              demo
 //	bench.go             bench
@@ -57,23 +56,32 @@ type Process struct {
 func Main(p Process) int {
 	a := &app{Process: p}
 	err := newRoot(a).ExecuteContext(context.Background())
-	if err != nil && !a.ran {
-		err = &exit.Error{Code: exit.Usage, Err: err}
+	f := (*exit.Error)(nil)
+	switch {
+	case err == nil:
+		return exit.OK
+	case !a.ran:
+		f = &exit.Error{Code: exit.Usage, Err: err}
+		err = f
+	case !errors.As(err, &f):
+		f = exit.Explain(err)
+		err = f
 	}
-	if f := (*exit.Error)(nil); errors.As(err, &f) {
-		f.Next = a.typed(f.Next)
-	}
+	f.Next = a.typed(f.Next)
 	return exit.Print(p.Stderr, err)
 }
 
-// app is shared by the commands of one process.
+// app is what the commands of one process share.
 type app struct {
 	Process
 	configPath string   // --config
 	set        []string // --set key=value
+	json, yes  bool     // --json and --yes, of commands that have them
 	root       *cobra.Command
 	ran        bool // a RunE began: an error is no longer one of usage
 }
+
+type runFunc = func(*cobra.Command, []string) error
 
 // The help has the commands in the order of newRoot. This setting of cobra is for the whole
 // process.
@@ -98,8 +106,7 @@ is confirmed to PostgreSQL only after the broker has acknowledged everything up 
 		if !*showVersion {
 			return cmd.Help()
 		}
-		_, err := fmt.Fprintln(a.Stdout, build.Current())
-		return err
+		return a.printf("%v\n", build.Current())
 	}
 	root.SetArgs(a.Args)
 	root.SetIn(a.Stdin)
@@ -109,38 +116,31 @@ is confirmed to PostgreSQL only after the broker has acknowledged everything up 
 		return fmt.Errorf("%w\nSee '%s --help'.", err, cmd.CommandPath())
 	})
 	a.globalFlags(root)
-	a.completeFlags(root)
-
-	// One line per command, in the order of the help.
-	root.AddCommand(
-		newRun(a),
-		newDemo(a),
-		newBench(a),
-		newInit(a),
-		newCheck(a),
-		newStatus(a),
-		newPause(a),
-		newResume(a),
-		newSlot(a),
-		newRecover(a),
-		newTail(a),
-		newDeadLetter(a),
-		newAudit(a),
-		newAlerts(a),
-		newImportDebezium(a),
-		newConfig(a),
-		newHealthcheck(a),
-		newVersion(a),
-	)
+	// In the order of the help.
+	root.AddCommand(newRun(a), newDemo(a), newBench(a), newInit(a), newCheck(a), newStatus(a),
+		newPause(a), newResume(a), newSlot(a), newRecover(a), newTail(a), newDeadLetter(a),
+		newAudit(a), newAlerts(a), newImportDebezium(a), newConfig(a), newHealthcheck(a),
+		newVersion(a))
 	a.prepare(root)
 	return root
 }
 
-// prepare refuses unknown subcommands, and notes that a RunE began, for every command below cmd.
+// group is a command that only has others below it.
+func group(use, short string, subs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short}
+	cmd.AddCommand(subs...)
+	return cmd
+}
+
+// prepare has every command below cmd refuse unknown subcommands and arguments, and note that its
+// RunE began.
 func (a *app) prepare(cmd *cobra.Command) {
 	if cmd.HasParent() && cmd.HasSubCommands() && !cmd.Runnable() {
 		cmd.Args = knownSubcommand
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
+	if cmd.HasParent() && cmd.Args == nil {
+		cmd.Args = cobra.NoArgs
 	}
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -168,20 +168,16 @@ func knownSubcommand(cmd *cobra.Command, args []string) error {
 }
 
 func newVersion(a *app) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			b := build.Current()
-			if asJSON {
-				return json.NewEncoder(a.Stdout).Encode(b)
+			if a.json {
+				return json.NewEncoder(a.Stdout).Encode(build.Current())
 			}
-			_, err := fmt.Fprintln(a.Stdout, b)
-			return err
+			return a.printf("%v\n", build.Current())
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, jsonHelp)
+	a.jsonFlag(cmd, "")
 	return cmd
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/internal/build"
@@ -25,10 +26,15 @@ type result struct {
 // execute runs one command line in memory, with the real example and no environment but env.
 func execute(t *testing.T, env []string, args ...string) result {
 	t.Helper()
+	return executeWith(t, "", env, args...)
+}
+
+func executeWith(t *testing.T, stdin string, env []string, args ...string) result {
+	t.Helper()
 	example, err := os.ReadFile(exampleFile)
 	require.NoError(t, err)
 	var stdout, stderr bytes.Buffer
-	code := Main(Process{Args: args, Env: env, Stdin: strings.NewReader(""), Stdout: &stdout,
+	code := Main(Process{Args: args, Env: env, Stdin: strings.NewReader(stdin), Stdout: &stdout,
 		Stderr: &stderr, Example: string(example)})
 	return result{code, stdout.String(), stderr.String()}
 }
@@ -112,6 +118,20 @@ func TestPrepare_TellsARunThatFailedFromAWrongCall(t *testing.T) {
 	cmd.SetArgs(nil)
 	require.Error(t, cmd.Execute())
 	require.True(t, a.ran)
+}
+
+// Flags of two commands that share a variable have the default of the command that was made last.
+func TestFlags_HaveTheDefaultsThatTheHelpNames(t *testing.T) {
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			require.Equal(t, f.DefValue, f.Value.String(), "%s --%s", cmd.CommandPath(), f.Name)
+		})
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk(newRoot(&app{}))
 }
 
 func TestVersion_IsOneJSONObject(t *testing.T) {

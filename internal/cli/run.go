@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
+	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/daemon"
 )
 
@@ -20,21 +23,16 @@ the state as one line of JSON. 'postrider pause' releases the slot for a while.
 Exit status: 0 stopped cleanly, 1 halted by a row, 70 a lost slot or another server, 75 the drain
 timeout struck, 77 permission, 78 configuration. While a host, a topic or a certificate is not in
 order, run waits and tries again; 'postrider check' says at once what is missing.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, err := a.load(cmd)
-			if err != nil {
-				return err
-			}
+		RunE: a.configured(func(ctx context.Context, l *config.Loaded) error {
 			log, level := a.newLeveledLogger(l.Config.Log)
 			for _, w := range l.Warnings {
 				log.Warn().Msg(w)
 			}
 			if printOnly {
-				return daemon.DryRun(cmd.Context(), l.Config, a.environment(), log)
+				return daemon.DryRun(ctx, l.Config, a.environment(), log)
 			}
-			return daemon.Run(cmd.Context(), l, a.environment(), level, log)
-		},
+			return daemon.Run(ctx, l, a.environment(), level, log)
+		}),
 	}
 	cmd.Flags().BoolVar(&printOnly, "dry-run", false,
 		"route and print as JSON lines from a temporary slot; publish and confirm nothing")

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"net"
@@ -65,12 +64,7 @@ func (i *install) run(args ...string) result {
 // typed runs a command with something on standard input.
 func (i *install) typed(stdin string, args ...string) result {
 	i.t.Helper()
-	example, err := os.ReadFile(exampleFile)
-	require.NoError(i.t, err)
-	var stdout, stderr bytes.Buffer
-	code := Main(Process{Args: args, Env: i.env, Stdin: strings.NewReader(stdin), Stdout: &stdout,
-		Stderr: &stderr, Example: string(example)})
-	return result{code, stdout.String(), stderr.String()}
+	return executeWith(i.t, stdin, i.env, args...)
 }
 
 func (i *install) ok(args ...string) result {
@@ -99,6 +93,19 @@ func (i *install) check(args ...string) (int, map[string]check.Finding) {
 		}
 	}
 	return r.code, byCode
+}
+
+// topics are names of topics with their partitions.
+type topics map[string]int32
+
+// installWithKafka is newInstall with a broker that has the topics.
+func installWithKafka(t *testing.T, version string, has topics) (*install, *embedded.Kafka) {
+	t.Helper()
+	k := kafkaBroker(t)
+	for topic, partitions := range has {
+		require.NoError(t, k.CreateTopic(topic, partitions))
+	}
+	return newInstall(t, version, k.Brokers()...), k
 }
 
 func kafkaBroker(t *testing.T) *embedded.Kafka {
@@ -326,9 +333,7 @@ func TestSlot_DropRefusesOneInUse(t *testing.T) {
 func TestCheck_IsCleanAfterInit(t *testing.T) {
 	for _, version := range []string{"14", "18"} {
 		t.Run(version, func(t *testing.T) {
-			k := kafkaBroker(t)
-			require.NoError(t, k.CreateTopic("outbox.event.order", 3))
-			i := newInstall(t, version, k.Brokers()...)
+			i, _ := installWithKafka(t, version, topics{"outbox.event.order": 3})
 			i.ok("init")
 			i.exec(`INSERT INTO outbox (aggregate_type, aggregate_id, event_type, payload) VALUES ('order', '7', 'OrderCreated', '{}')`)
 			code, found := i.check()

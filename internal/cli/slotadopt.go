@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/internal/config"
@@ -22,10 +21,9 @@ import (
 const adoptTimeout = time.Minute
 
 func newSlotAdopt(a *app) *cobra.Command {
-	var yes bool
 	cmd := &cobra.Command{
 		Use:               "adopt [NAME]",
-		ValidArgsFunction: a.slotNames,
+		ValidArgsFunction: a.slotArgument,
 		Short: "With relay.exactly_once, go on with a server that was restored, or " +
 			"is another one",
 		Long: `adopt is the consent to a server whose history does not lead through the position
@@ -37,40 +35,33 @@ as published from then on, and what lies behind is published: rows that the old 
 that point and that were published before come again if the new server has them. The relay has to
 be stopped. Without relay.exactly_once nothing is stored, and to start the relay is the consent.`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withDatabase(cmd, args,
-				func(ctx context.Context, conn *pgx.Conn, cfg config.Config) error {
-					return a.adopt(ctx, conn, cfg, yes)
-				}, "sink", "relay")
-		},
+		RunE: a.connected((*session).adopt, "sink", "relay"),
 	}
-	cmd.Flags().BoolVar(&yes, "yes", false, yesHelp)
+	a.yesFlag(cmd)
 	return cmd
 }
 
-func (a *app) adopt(ctx context.Context, conn *pgx.Conn, cfg config.Config, yes bool) error {
-	if !cfg.Relay.ExactlyOnce {
+func (s *session) adopt() error {
+	topic := s.cfg.Relay.PositionTopic
+	if !s.cfg.Relay.ExactlyOnce {
 		return exit.Usagef("relay.exactly_once is off: no position is stored, and to start the " +
 			"relay is the consent")
 	}
-	s, err := slot.Get(ctx, conn, cfg.Slot.Name)
+	found, err := s.usableSlot()
 	if err != nil {
 		return err
 	}
-	if err := slot.Verify(s.Slot, conn.Config().Database); err != nil {
-		return err
-	}
-	if s.Active {
-		return &slot.Error{Err: slot.Held(s.Name, s.ActivePID),
+	if found.Active {
+		return &slot.Error{Err: slot.Held(found.Name, found.ActivePID),
 			WAL: "none is lost: the slot stays as it is", Fix: "stop the relay first"}
 	}
-	source, err := sourceOf(ctx, cfg)
+	source, err := sourceOf(s.ctx, s.cfg)
 	if err != nil {
 		return err
 	}
 	// without a commit time: it ends no transaction
-	now := sink.Position{Source: source, LSN: s.ConfirmedFlushLSN}
-	stored, err := producer.ReadPosition(ctx, cfg.Sink.Kafka, cfg.Relay.PositionTopic, source)
+	now := sink.Position{Source: source, LSN: found.ConfirmedFlushLSN}
+	stored, err := producer.ReadPosition(s.ctx, s.cfg.Sink.Kafka, topic, source)
 	if err != nil && !errors.Is(err, sink.ErrUnknownTopic) {
 		return err
 	}
@@ -78,18 +69,16 @@ func (a *app) adopt(ctx context.Context, conn *pgx.Conn, cfg config.Config, yes 
 	if stored.LSN != 0 {
 		was = fmt.Sprintf("%s of timeline %d", stored.LSN, stored.Source.Timeline)
 	}
-	what := fmt.Sprintf("stores that all is published up to %s of timeline %d of system %s, "+
-		"where slot %s stands, in place of: %s",
-		now.LSN, source.Timeline, source.SystemID, s.Name, was)
-	if err := a.confirm(s.Name, what, yes); err != nil {
+	at := fmt.Sprintf("%s of timeline %d of system %s", now.LSN, source.Timeline, source.SystemID)
+	what := fmt.Sprintf("stores that all is published up to %s, where slot %s stands, in place "+
+		"of: %s", at, found.Name, was)
+	if err := s.confirm(found.Name, what); err != nil {
 		return err
 	}
-	if err := a.store(ctx, cfg, now); err != nil {
+	if err := s.store(now); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(a.Stdout, "position %s of timeline %d of system %s stored in topic %s\n",
-		now.LSN, source.Timeline, source.SystemID, cfg.Relay.PositionTopic)
-	return err
+	return s.printf("position %s stored in topic %s\n", at, topic)
 }
 
 // sourceOf identifies server, database and slot.
@@ -109,35 +98,38 @@ func sourceOf(ctx context.Context, cfg config.Config) (sink.Source, error) {
 
 // store writes a position as a relay does, which fences a producer that still publishes for the
 // slot.
-func (a *app) store(ctx context.Context, cfg config.Config, p sink.Position) error {
-	ctx, cancel := context.WithTimeout(ctx, adoptTimeout)
+func (s *session) store(p sink.Position) error {
+	ctx, cancel := context.WithTimeout(s.ctx, adoptTimeout)
 	defer cancel()
-	done := make(chan error, 2)
-	s, err := producer.OpenTransactional(ctx, cfg.Sink.Kafka, cfg.Relay.PositionTopic,
-		a.newLogger(cfg.Log), func(*sink.Message, error) {},
+	stored := make(chan error, 1)
+	kafka, err := producer.OpenTransactional(ctx, s.cfg.Sink.Kafka, s.cfg.Relay.PositionTopic,
+		s.newLogger(s.cfg.Log), func(*sink.Message, error) {},
 		func(_ pglogrepl.LSN, err error) {
 			select {
-			case done <- err:
+			case stored <- err:
 			default:
 			}
 		})
 	if err != nil {
 		return err
 	}
-	defer func() {
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeSinkTimeout)
-		defer cancel()
-		_ = s.Close(closing)
-	}()
-	if _, err := s.Begin(ctx, p.Source); err != nil {
+	defer func() { _ = closeSink(ctx, kafka) }()
+	if _, err := kafka.Begin(ctx, p.Source); err != nil {
 		return err
 	}
-	s.Boundary(p)
+	kafka.Boundary(p)
 	select {
-	case err := <-done:
+	case err := <-stored:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("store the position in topic %q: %w", cfg.Relay.PositionTopic,
+		return fmt.Errorf("store the position in topic %q: %w", s.cfg.Relay.PositionTopic,
 			context.Cause(ctx))
 	}
+}
+
+// closeSink closes a sink that has nothing in flight.
+func closeSink(ctx context.Context, s sink.Sink) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	return s.Close(ctx)
 }

@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os/signal"
 	"syscall"
 	"time"
@@ -21,7 +23,7 @@ import (
 const statusRefresh = 2 * time.Second
 
 func newStatus(a *app) *cobra.Command {
-	var asJSON, refresh bool
+	refresh := false
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show position, lag, retained WAL and a verdict",
@@ -32,48 +34,35 @@ Exit status: 0 if the verdict is ok, standby or degraded, 1 if it is failing, 69
 does not answer and the database is not reachable. With --watch it goes on until a signal comes,
 and then exits with 0. On a terminal it shows what the status page shows, on screens that the
 keys 1 to 7 and tab choose; elsewhere it writes a line for each refresh.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, err := a.load(cmd, "http", "slot")
-			if err != nil {
-				return err
-			}
+		RunE: a.configured(func(ctx context.Context, l *config.Loaded) error {
 			if refresh {
-				ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+				ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 				defer stop()
-				if !asJSON && terminal.IsTerminal(a.Stdout) && a.env("TERM") != "dumb" {
+				if !a.json && terminal.IsTerminal(a.Stdout) && a.env("TERM") != "dumb" {
 					return watch.Screen(ctx, l, statusRefresh, a.Stdin, a.Stdout, a.Env)
 				}
-				return a.watchStatus(ctx, l, statusRefresh, asJSON)
+				return a.watchStatus(ctx, l, statusRefresh)
 			}
-			r, err := a.readStatus(cmd.Context(), l)
+			r, err := a.readStatus(ctx, l)
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				err = a.printJSON(r)
-			} else {
-				err = status.Write(a.Stdout, r, time.Now(), a.colour(a.Stdout))
-			}
-			if err != nil {
-				return err
-			}
-			if r.Verdict.State == health.Failing {
-				return exit.Status(exit.Runtime)
-			}
-			return nil
-		},
+			err = a.print(r, func(w io.Writer) error {
+				return status.Write(w, r, time.Now(), a.colour(w))
+			})
+			return cmp.Or(err, statusUnless(r.Verdict.State != health.Failing, exit.Runtime))
+		}, "http", "slot"),
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object, with --watch one per line")
+	a.jsonFlag(cmd, "print one JSON object, with --watch one per line")
 	cmd.Flags().BoolVar(&refresh, "watch", false,
 		fmt.Sprintf("refresh every %s", health.Duration(statusRefresh)))
 	a.keyFlags(cmd, "http.listen", "slot.name")
 	return cmd
 }
 
-// watchStatus writes a line every so often until ctx ends.
-func (a *app) watchStatus(ctx context.Context, l *config.Loaded, every time.Duration,
-	asJSON bool) error {
+// watchStatus writes a line every so often until ctx ends. An unreachable relay and database are
+// shown like a status: they may come back.
+func (a *app) watchStatus(ctx context.Context, l *config.Loaded, every time.Duration) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
@@ -81,7 +70,19 @@ func (a *app) watchStatus(ctx context.Context, l *config.Loaded, every time.Dura
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err := a.showStatus(r, err, asJSON); err != nil {
+		var shown any = r
+		line := status.Line(r, time.Now())
+		if err != nil {
+			shown = map[string]string{"error": err.Error()}
+			line = fmt.Sprintf("%s unreachable: %s", time.Now().UTC().Format(time.RFC3339),
+				terminal.OneLine(err.Error()))
+		}
+		if a.json {
+			err = json.NewEncoder(a.Stdout).Encode(shown)
+		} else {
+			err = a.printf("%s\n", line)
+		}
+		if err != nil {
 			return err
 		}
 		select {
@@ -90,25 +91,6 @@ func (a *app) watchStatus(ctx context.Context, l *config.Loaded, every time.Dura
 			return nil
 		}
 	}
-}
-
-// showStatus writes one refresh. An unreachable relay and database are shown like a status: they
-// may come back.
-func (a *app) showStatus(r status.Report, unreachable error, asJSON bool) error {
-	switch {
-	case asJSON && unreachable != nil:
-		return json.NewEncoder(a.Stdout).Encode(struct {
-			Error string `json:"error"`
-		}{unreachable.Error()})
-	case asJSON:
-		return json.NewEncoder(a.Stdout).Encode(r)
-	case unreachable != nil:
-		_, err := fmt.Fprintf(a.Stdout, "%s unreachable: %s\n",
-			time.Now().UTC().Format(time.RFC3339), terminal.OneLine(unreachable.Error()))
-		return err
-	}
-	_, err := fmt.Fprintln(a.Stdout, status.Line(r, time.Now()))
-	return err
 }
 
 // readStatus returns the status with the hints for this command: those of the daemon name the

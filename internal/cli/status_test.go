@@ -163,9 +163,9 @@ func TestStatus_FailsWhenNobodyAnswers(t *testing.T) {
 	code, stdout, stderr := command(t, file, "status")
 	require.Equal(t, exit.Unavailable, code)
 	require.Empty(t, stdout)
-	require.Contains(t, stderr, "the relay does not answer, and the database cannot be asked")
-	require.Contains(t, stderr, "ask the relay: ")
-	require.Contains(t, stderr, "ask the database: ")
+	require.Contains(t, stderr, "the relay does not answer, and the database cannot be queried")
+	require.Contains(t, stderr, "query the relay: ")
+	require.Contains(t, stderr, "query the database: ")
 	require.Contains(t, stderr, "next: start the server")
 	require.NotContains(t, stderr, password)
 }
@@ -199,8 +199,8 @@ func TestStatus_WatchWritesALineForEachRefresh(t *testing.T) {
 		asked.Store(0)
 		ctx, cancel := context.WithCancel(t.Context())
 		out := &cancelAfter{lines: 3, cancel: cancel}
-		a := &app{Process: Process{Stdout: out}}
-		require.NoError(t, a.watchStatus(ctx, l, time.Millisecond, asJSON))
+		a := &app{Process: Process{Stdout: out}, json: asJSON}
+		require.NoError(t, a.watchStatus(ctx, l, time.Millisecond))
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 		require.Len(t, lines, 3)
 		for i, line := range lines {

@@ -24,6 +24,7 @@ import (
 )
 
 func newTail(a *app) *cobra.Command {
+	var from time.Time
 	cmd := &cobra.Command{
 		Use:   "tail",
 		Short: "Print routed messages as they come, without touching the relay's slot",
@@ -34,26 +35,16 @@ topics stay as they are.
 --since prints rows that are in the table already before it follows: a duration (1h) or a time
 (2026-01-31T12:00:00Z), compared with the column created_at. Unlike streaming, that needs the
 right to SELECT.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, err := a.load(cmd, "postgres", "replication", "router", "format", "log")
-			if err != nil {
-				return err
-			}
-			log := a.newLogger(l.Config.Log)
-			from, err := timeFlag(cmd, "since", time.Now())
-			if err != nil {
-				return err
-			}
+		RunE: a.configured(func(ctx context.Context, l *config.Loaded) error {
 			if !from.IsZero() {
-				if err := a.printExisting(cmd.Context(), l.Config, from); err != nil {
-					return explained(err)
+				if err := a.printExisting(ctx, l.Config, from); err != nil {
+					return err
 				}
 			}
-			return daemon.DryRun(cmd.Context(), l.Config, a.environment(), log)
-		},
+			return daemon.DryRun(ctx, l.Config, a.environment(), a.newLogger(l.Config.Log))
+		}, "postgres", "replication", "router", "format", "log"),
 	}
-	cmd.Flags().String("since", "", "print rows from the table first: a `duration` or time")
+	timeFlag(cmd, &from, "since", "print rows from the table first: a `duration` or time")
 	return cmd
 }
 
@@ -74,44 +65,41 @@ func (a *app) printExisting(ctx context.Context, cfg config.Config, from time.Ti
 	if err != nil {
 		return fmt.Errorf("%w: %w", relay.ErrConfiguration, err)
 	}
+	s := &session{a, ctx, cfg, conn}
 	for _, table := range cfg.Replication.Tables {
-		if err := a.printTable(ctx, conn, r, table, from); err != nil {
+		if err := s.printTable(r, table, from); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (a *app) printTable(ctx context.Context, conn *pgx.Conn, r *router.Router, table string,
-	from time.Time) error {
-	rel, err := slot.Relation(ctx, conn, table)
+func (s *session) printTable(r *router.Router, table string, from time.Time) error {
+	rel, err := slot.Relation(s.ctx, s.conn, table)
 	if err != nil {
 		return err
 	}
 	// Read before routing: Describe uses the same connection.
-	events, err := existingRows(ctx, conn, rel, from)
+	events, err := s.existingRows(rel, from)
 	if err != nil {
 		return exit.Unreadable(fmt.Errorf("read %s since %s: %w", table, from.Format(time.RFC3339),
-			postgres.Error(err)), table, conn.Config().User)
+			postgres.Error(err)), table, s.conn.Config().User)
 	}
 	for i := range events {
 		m, err := r.Route(&events[i])
+		if err == nil && m != nil {
+			_, err = s.Stdout.Write(append(stdout.Encode(nil, m), '\n'))
+		}
 		if err != nil {
 			return err
-		}
-		if m != nil {
-			if _, err := a.Stdout.Write(append(stdout.Encode(nil, m), '\n')); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
 }
 
 // existingRows reads rows in text format, as the stream brings them.
-func existingRows(
-	ctx context.Context, conn *pgx.Conn, rel *replication.Relation, from time.Time,
-) ([]replication.Event, error) {
+func (s *session) existingRows(rel *replication.Relation, from time.Time) (
+	[]replication.Event, error) {
 	at := slices.IndexFunc(rel.Columns, func(c replication.Column) bool {
 		return c.Name == "created_at" && slot.HoldsTime(c)
 	})
@@ -122,7 +110,7 @@ func existingRows(
 	query := "SELECT " + check.ColumnList(rel) + " FROM " +
 		pgx.Identifier{rel.Namespace, rel.Name}.Sanitize() +
 		" WHERE created_at >= $1 ORDER BY created_at"
-	rows, err := conn.Query(ctx, query, pgx.QueryResultFormats{pgx.TextFormatCode}, from)
+	rows, err := s.conn.Query(s.ctx, query, pgx.QueryResultFormats{pgx.TextFormatCode}, from)
 	if err != nil {
 		return nil, err
 	}

@@ -1,3 +1,7 @@
+// Package exit holds how a command ends: exit codes, and errors with what they mean for the WAL
+// and what to type next.
+//
+//	explain.go Explain: the table of errors
 package exit
 
 import (
@@ -63,11 +67,15 @@ func Print(w io.Writer, err error) int {
 	}
 	// err, not f.Err: a caller may have wrapped f.
 	fmt.Fprintf(w, "postrider: %s\n", terminal.Indent(err.Error()))
-	if f.WAL != "" {
-		fmt.Fprintf(w, "  WAL:  %s\n", terminal.IndentBy(f.WAL, "        "))
-	}
-	if f.Next != "" {
-		fmt.Fprintf(w, "  next: %s\n", terminal.IndentBy(f.Next, "        "))
-	}
+	PrintAdvice(w, f.WAL, f.Next)
 	return f.Code
+}
+
+// PrintAdvice writes what is below the text of a failure or of a verdict.
+func PrintAdvice(w io.Writer, wal, next string) {
+	for _, a := range [][2]string{{"WAL:  ", wal}, {"next: ", next}} {
+		if a[1] != "" {
+			fmt.Fprintf(w, "  %s%s\n", a[0], terminal.IndentBy(a[1], "        "))
+		}
+	}
 }

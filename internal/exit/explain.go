@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postrider/postrider/internal/backfill"
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/deadletter"
 	"github.com/postrider/postrider/internal/postgres"
@@ -41,6 +42,8 @@ const fixConnection = "connection"
 // advices is searched from the top; the first error that is in the chain decides.
 var advices = []advice{
 	{relay.ErrSecondSignal, Runtime, ""},
+	{backfill.ErrIncomplete, Config, ""},
+	{backfill.ErrParked, Config, ""},
 	{relay.ErrDrainTimeout, Temporary,
 		"start it again; if the broker is well and only slow, raise relay.drain_timeout"},
 	{replication.ErrSlotInUse, Temporary,

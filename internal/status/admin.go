@@ -32,26 +32,18 @@ func Pause(
 ) (AdminAnswer, error) {
 	order := map[string]string{"for": limit.String(), "reason": reason}
 	var answer AdminAnswer
-	if err := Admin(ctx, c, http.MethodPost, "/pause", order, &answer); err != nil {
+	if err := admin(ctx, c, http.MethodPost, "/pause", order, &answer); err != nil {
 		return AdminAnswer{}, err
 	}
 	tick := time.NewTicker(pausePoll)
 	defer tick.Stop()
 	for {
-		var now struct {
-			Status struct {
-				Relay struct {
-					Phase  relay.Phase `json:"phase"`
-					Paused relay.Pause `json:"paused"`
-				} `json:"relay"`
-			} `json:"status"`
-		}
-		if err := Admin(ctx, c, http.MethodGet, "/state", nil, &now); err != nil {
+		var now struct{ Status struct{ Relay AdminAnswer } }
+		if err := admin(ctx, c, http.MethodGet, "/state", nil, &now); err != nil {
 			return AdminAnswer{}, err
 		}
-		r := now.Status.Relay
-		answer.Phase, answer.Paused = r.Phase, r.Paused
-		if r.Phase == relay.Paused || r.Paused.Since.IsZero() {
+		answer.Phase, answer.Paused = now.Status.Relay.Phase, now.Status.Relay.Paused
+		if answer.Phase == relay.Paused || answer.Paused.Since.IsZero() {
 			return answer, nil
 		}
 		select {
@@ -62,16 +54,22 @@ func Pause(
 	}
 }
 
-// Admin sends a request to the admin listener of the relay on this machine, and decodes the
+// Resume ends a pause of the relay.
+func Resume(ctx context.Context, c httpserver.Admin) (answer AdminAnswer, err error) {
+	err = admin(ctx, c, http.MethodPost, "/resume", nil, &answer)
+	return answer, err
+}
+
+// admin sends a request to the admin listener of the relay on this machine, and decodes the
 // answer. body is sent as JSON unless it is nil.
-func Admin(
+func admin(
 	ctx context.Context, c httpserver.Admin, method, path string, body, answer any,
 ) error {
 	base := httpserver.Config{Listen: c.Listen}.LocalURL()
 	if base == "" {
 		return &exit.Error{
 			Code: exit.Config,
-			Err:  errors.New("admin.listen is empty or has port 0: there is no address to ask"),
+			Err:  errors.New("admin.listen is empty or has port 0: there is no address to connect to"),
 			Next: "set admin.listen = \"127.0.0.1:8433\" and admin.token_file, and start the " +
 				"relay again",
 		}
@@ -89,7 +87,7 @@ func Admin(
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, DaemonTimeout)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	code, text, err := request(ctx, method, base+path, token, document)
 	if err != nil {
@@ -101,9 +99,8 @@ func Admin(
 	if code != http.StatusOK {
 		return refusal(code, text, base+path)
 	}
-	if err := json.Unmarshal(text, answer); err != nil {
-		return fmt.Errorf("%s%s did not answer with what was asked for: "+
-			"is it postrider that listens there?", base, path)
+	if json.Unmarshal(text, answer) != nil {
+		return NotPostrider(base+path, code)
 	}
 	return nil
 }
@@ -112,7 +109,7 @@ func Admin(
 func refusal(code int, text []byte, url string) error {
 	var refused httpserver.AdminError
 	if json.Unmarshal(text, &refused) != nil || refused.Error == "" {
-		return fmt.Errorf("%s answered %d: is it postrider that listens there?", url, code)
+		return NotPostrider(url, code)
 	}
 	codes := map[int]int{
 		http.StatusUnauthorized: exit.Permission,

@@ -26,19 +26,17 @@ import (
 )
 
 const (
-	// DaemonTimeout bounds a request to the relay, which answers from memory.
-	DaemonTimeout   = 3 * time.Second
+	requestTimeout  = 3 * time.Second  // to the relay, which answers from memory
 	databaseTimeout = 10 * time.Second // a connection and some queries
 	// maxAnswer bounds an answer of the relay; a status of hundreds of topics is some tens of KiB.
 	maxAnswer = 4 << 20
 )
 
 // Get requests a path from the relay on this machine. An error means that there is no answer.
-func Get(ctx context.Context, c httpserver.Config, path string) (code int, body []byte,
-	err error) {
+func Get(ctx context.Context, c httpserver.Config, path string) (code int, body []byte, err error) {
 	base := c.LocalURL()
 	if base == "" {
-		return 0, nil, errors.New("http.listen is empty or has port 0: there is no address to ask")
+		return 0, nil, errors.New("http.listen is empty or has port 0: there is no address to connect to")
 	}
 	return request(ctx, http.MethodGet, base+path, "", nil)
 }
@@ -50,7 +48,7 @@ func request(
 ) (code int, answer []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
-		return 0, nil, fmt.Errorf("ask the relay: %w", err)
+		return 0, nil, fmt.Errorf("query the relay: %w", err)
 	}
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
@@ -63,7 +61,7 @@ func request(
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return 0, nil, fmt.Errorf("ask the relay: %w", err)
+		return 0, nil, fmt.Errorf("query the relay: %w", err)
 	}
 	defer resp.Body.Close()
 	answer, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
@@ -84,7 +82,7 @@ func Status(ctx context.Context, l *config.Loaded) (Report, error) {
 	if err != nil {
 		return Report{}, &exit.Error{
 			Code: exit.Unavailable,
-			Err: fmt.Errorf("the relay does not answer, and the database cannot be asked\n%w\n%w",
+			Err: fmt.Errorf("the relay does not answer, and the database cannot be queried\n%w\n%w",
 				daemonErr, err),
 			WAL:  "not known; PostgreSQL keeps WAL for the slot as long as nothing is confirmed",
 			Next: cmp.Or(exit.Explain(err).Next, "postrider check"),
@@ -95,21 +93,31 @@ func Status(ctx context.Context, l *config.Loaded) (Report, error) {
 }
 
 // FromDaemon returns the report of the relay on this machine.
-func FromDaemon(ctx context.Context, c httpserver.Config) (Report, error) {
-	ctx, cancel := context.WithTimeout(ctx, DaemonTimeout)
+func FromDaemon(ctx context.Context, c httpserver.Config) (r Report, err error) {
+	err = GetJSON(ctx, c, "/status", &r)
+	if err == nil && r.Source != SourceDaemon {
+		err = fmt.Errorf("query the relay: %w", NotPostrider(c.LocalURL()+"/status", http.StatusOK))
+	}
+	return r, err
+}
+
+// GetJSON decodes the answer of the relay on this machine to a request for a path.
+func GetJSON(ctx context.Context, c httpserver.Config, path string, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	code, body, err := Get(ctx, c, "/status")
+	code, body, err := Get(ctx, c, path)
 	if err != nil {
-		return Report{}, err
+		return err
 	}
-	var r Report
-	err = json.Unmarshal(body, &r)
-	if code != http.StatusOK || err != nil || r.Source != SourceDaemon {
-		return Report{},
-			fmt.Errorf("ask the relay: %s/status answered %d, and not with a status: "+
-				"is it postrider that listens there?", c.LocalURL(), code)
+	if code != http.StatusOK || json.Unmarshal(body, into) != nil {
+		return fmt.Errorf("query the relay: %w", NotPostrider(c.LocalURL()+path, code))
 	}
-	return r, nil
+	return nil
+}
+
+// NotPostrider is the error of an answer that a relay does not give.
+func NotPostrider(url string, code int) error {
+	return fmt.Errorf("%s answered %d: is it postrider that listens there?", url, code)
 }
 
 func fromDatabase(ctx context.Context, l *config.Loaded) (Report, error) {
@@ -121,32 +129,31 @@ func fromDatabase(ctx context.Context, l *config.Loaded) (Report, error) {
 	cfg := l.Config
 	conn, err := postgres.Connect(ctx, cfg.Postgres)
 	if err != nil {
-		return Report{}, fmt.Errorf("ask the database: %w", err)
+		return Report{}, fmt.Errorf("query the database: %w", err)
 	}
 	defer postgres.Close(conn)
 	r := Report{Version: build.Current().Version, Source: SourceDatabase, Sink: SinkOf(cfg.Sink)}
 	o, err := monitor.Observe(ctx, conn, cfg.Slot.Name, cfg.Monitor)
 	if err != nil && !errors.Is(err, slot.ErrNotFound) {
-		return Report{}, fmt.Errorf("ask the database: %w", postgres.Error(err))
+		return Report{}, fmt.Errorf("query the database: %w", postgres.Error(err))
 	}
 	start := startError(ctx, conn, cfg)
 	switch {
 	case err == nil:
 		r.Judge(time.Now(), relay.State{}, o, start, cfg.Health)
-	case start != health.StartError{}:
-		r.Verdict = health.Verdict{
-			Reason: "no relay is running, and none could stream: " + start.Reason,
-			WAL:    start.WAL, Next: start.Next, State: health.Failing,
-		}
-	default:
-		r.Verdict = health.Verdict{
-			State:  health.Failing,
+		return r, nil
+	case start == health.StartError{}:
+		start = health.StartError{
 			Reason: fmt.Sprintf("no relay is running, and slot %q does not exist", cfg.Slot.Name),
 			WAL: "none is kept for the relay: rows inserted before the slot exists are not " +
 				"published",
 			Next: "postrider run   # which creates it",
 		}
+	default:
+		start.Reason = "no relay is running, and none could stream: " + start.Reason
 	}
+	r.Verdict = health.Verdict{State: health.Failing, Reason: start.Reason, WAL: start.WAL,
+		Next: start.Next}
 	return r, nil
 }
 

@@ -1,8 +1,14 @@
+// Package status is what a relay reports of itself: the report of /status, the parts of the status
+// page, and the client that gets them. Where no relay answers, the report comes from the database.
+//
+//	parts.go  the parts of the page, /api/NAME
+//	client.go requests to the relay on this machine, and a report from the database
+//	admin.go  requests to the admin listener: pause and resume
+//	text.go   a report for people
 package status
 
 import (
 	"encoding/json"
-	"reflect"
 	"strings"
 	"time"
 
@@ -115,9 +121,9 @@ type (
 		StartedAt   time.Time      `json:"started_at,omitzero"`
 		Source      string         `json:"source"`
 		DaemonError string         `json:"daemon_error,omitempty"`
-		Relay       *relayJSON     `json:"relay,omitempty"`
+		Relay       relayJSON      `json:"relay,omitzero"`
 		Slot        slot.Status    `json:"slot,omitzero"`
-		Monitor     *monitorJSON   `json:"monitor,omitempty"`
+		Monitor     monitorJSON    `json:"monitor,omitzero"`
 		Sink        SinkReport     `json:"sink"`
 	}
 	// monitorJSON is an observation without the slot: its field hides the embedded one.
@@ -129,20 +135,12 @@ type (
 
 // MarshalJSON implements json.Marshaler.
 func (r Report) MarshalJSON() ([]byte, error) {
-	out := reportJSON{
-		Verdict: r.Verdict, Version: r.Version, PID: r.PID, StartedAt: r.StartedAt,
-		Source: r.Source, DaemonError: r.DaemonError, Slot: r.Slot, Sink: r.Sink,
-	}
-	if r.Relay != (relay.State{}) {
-		out.Relay = &relayJSON{
-			r.Relay, LSN(r.Relay.ReceivedLSN), LSN(r.Relay.AckedLSN),
-			LSN(r.Relay.ConfirmedFlushLSN),
-		}
-	}
-	if !reflect.ValueOf(r.Monitor).IsZero() {
-		out.Monitor = &monitorJSON{Observation: r.Monitor}
-	}
-	return json.Marshal(out)
+	st := r.Relay
+	return json.Marshal(reportJSON{
+		r.Verdict, r.Version, r.PID, r.StartedAt, r.Source, r.DaemonError,
+		relayJSON{st, LSN(st.ReceivedLSN), LSN(st.AckedLSN), LSN(st.ConfirmedFlushLSN)},
+		r.Slot, monitorJSON{Observation: r.Monitor}, r.Sink,
+	})
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -151,18 +149,11 @@ func (r *Report) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &in); err != nil {
 		return err
 	}
-	*r = Report{
-		Verdict: in.Verdict, Version: in.Version, PID: in.PID, StartedAt: in.StartedAt,
-		Source: in.Source, DaemonError: in.DaemonError, Slot: in.Slot, Sink: in.Sink,
-	}
-	if in.Monitor != nil {
-		r.Monitor = in.Monitor.Observation
-	}
-	if in.Relay != nil {
-		r.Relay = in.Relay.State
-		r.Relay.ReceivedLSN = pglogrepl.LSN(in.Relay.ReceivedLSN)
-		r.Relay.AckedLSN = pglogrepl.LSN(in.Relay.AckedLSN)
-		r.Relay.ConfirmedFlushLSN = pglogrepl.LSN(in.Relay.ConfirmedFlushLSN)
-	}
+	st := in.Relay.State
+	st.ReceivedLSN = pglogrepl.LSN(in.Relay.ReceivedLSN)
+	st.AckedLSN = pglogrepl.LSN(in.Relay.AckedLSN)
+	st.ConfirmedFlushLSN = pglogrepl.LSN(in.Relay.ConfirmedFlushLSN)
+	*r = Report{in.Verdict, in.Version, in.PID, in.StartedAt, in.Source, in.DaemonError, st, in.Slot,
+		in.Monitor.Observation, in.Sink}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
+	"github.com/postrider/postrider/internal/exit"
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/internal/terminal"
 	"github.com/postrider/postrider/relay"
@@ -27,12 +28,7 @@ func Write(w io.Writer, r Report, now time.Time, colour bool) error {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s\n", state, terminal.Indent(r.Verdict.Reason))
-	if r.Verdict.WAL != "" {
-		fmt.Fprintf(&b, "  WAL:  %s\n", r.Verdict.WAL)
-	}
-	if r.Verdict.Next != "" {
-		fmt.Fprintf(&b, "  next: %s\n", terminal.IndentBy(r.Verdict.Next, "        "))
-	}
+	exit.PrintAdvice(&b, r.Verdict.WAL, r.Verdict.Next)
 	for _, c := range r.Verdict.Conditions {
 		if health.Runbook(c.Name) != r.Verdict.Runbook { // the verdict is another condition's
 			fmt.Fprintf(&b, "  also: %s, %s: %s\n        next: %s\n", c.Severity, c.Name,
@@ -47,6 +43,7 @@ func Write(w io.Writer, r Report, now time.Time, colour bool) error {
 	}
 	relayRows(row, r, now)
 	slotRows(row, r, now)
+	positionRows(row, r)
 	if err := t.Flush(); err != nil {
 		return err
 	}
@@ -85,7 +82,6 @@ func slotRows(row func(...string), r Report, now time.Time) {
 	s := r.Slot
 	if s.ObservedAt.IsZero() {
 		row("slot", "not observed yet")
-		positionRows(row, r)
 		return
 	}
 	active := "inactive"
@@ -102,10 +98,9 @@ func slotRows(row func(...string), r Report, now time.Time) {
 	}
 	row("wal_status", wal)
 	switch {
-	case s.PublicationOK == nil: // from the database the verdict covers it
-		if r.Source != SourceDatabase {
-			row("publication", "not looked at")
-		}
+	case s.PublicationOK == nil && r.Source == SourceDatabase: // the verdict covers it
+	case s.PublicationOK == nil:
+		row("publication", "not looked at")
 	case *s.PublicationOK:
 		row("publication", "brings every table")
 	default:
@@ -115,7 +110,6 @@ func slotRows(row func(...string), r Report, now time.Time) {
 	if s.Error != "" {
 		row("not since", terminal.OneLine(s.Error))
 	}
-	positionRows(row, r)
 }
 
 // positionRows writes the positions, from the server back to the slot, with the distance from the
@@ -125,7 +119,6 @@ func positionRows(row func(...string), r Report) {
 	position := func(name string, lsn pglogrepl.LSN, what string) {
 		switch {
 		case lsn == 0:
-			return
 		case server == 0:
 			row(name, lsn.String())
 		default: // one beyond server was read after it
@@ -143,16 +136,16 @@ func positionRows(row func(...string), r Report) {
 
 // Line is a report on one line, for a log of refreshes.
 func Line(r Report, now time.Time) string {
-	line := fmt.Sprintf("%s %s", now.UTC().Format(time.RFC3339), r.Verdict.State)
+	line := now.UTC().Format(time.RFC3339) + " " + r.Verdict.State
 	if r.Source == SourceDaemon {
 		line += fmt.Sprintf(" phase=%s published=%d in_flight=%d", r.Relay.Phase,
 			r.Relay.Published, r.Relay.InFlight)
 	}
-	if r.Slot.LagBytes != nil {
-		line += fmt.Sprintf(" lag=%q", health.Bytes(*r.Slot.LagBytes))
+	if n := r.Slot.LagBytes; n != nil {
+		line += fmt.Sprintf(" lag=%q", health.Bytes(*n))
 	}
-	if r.Slot.RetainedBytes != nil {
-		line += fmt.Sprintf(" retained=%q", health.Bytes(*r.Slot.RetainedBytes))
+	if n := r.Slot.RetainedBytes; n != nil {
+		line += fmt.Sprintf(" retained=%q", health.Bytes(*n))
 	}
 	return line + " " + terminal.OneLine(r.Verdict.Reason)
 }

@@ -2,15 +2,11 @@ package watch
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/postrider/postrider/internal/check"
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/health"
-	"github.com/postrider/postrider/internal/httpserver"
 	"github.com/postrider/postrider/internal/status"
 	"github.com/postrider/postrider/slot/monitor"
 )
@@ -38,43 +34,18 @@ type content struct {
 func load(ctx context.Context, l *config.Loaded, before content, t tab) content {
 	c := before
 	c.report, c.err = nil, nil
-	parts := map[string]any{"verdict": &c.verdict, "build": &c.build, "pipeline": &c.pipeline}
-	switch t {
-	case tabOverview:
-		parts["slot"], parts["history"] = &c.slot, &c.history
-	case tabSlots:
-		parts["slot"] = &c.slot
-	case tabTopics:
-		parts["topics"] = &c.topics
-	case tabEvents:
-		parts["events"] = &c.events
-	case tabErrors:
-		parts["errors"] = &c.errors
-	case tabCheck:
-		parts["check"] = &c.check
-	case tabConfig:
-		parts["config"] = &c.config
+	into := map[string]any{
+		"verdict": &c.verdict, "build": &c.build, "pipeline": &c.pipeline, "slot": &c.slot,
+		"history": &c.history, "topics": &c.topics, "events": &c.events, "errors": &c.errors,
+		"check": &c.check, "config": &c.config,
 	}
-	for name, into := range parts {
-		if err := loadPart(ctx, l.Config.HTTP, name, into); err != nil {
+	for _, part := range append([]string{"verdict", "build", "pipeline"}, tabParts[t]...) {
+		if status.GetJSON(ctx, l.Config.HTTP, "/api/"+part, into[part]) != nil {
 			return loadReport(ctx, l)
 		}
 	}
 	c.at = time.Now()
 	return c
-}
-
-func loadPart(ctx context.Context, c httpserver.Config, name string, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, status.DaemonTimeout)
-	defer cancel()
-	code, body, err := status.Get(ctx, c, "/api/"+name)
-	if err != nil {
-		return err
-	}
-	if code != http.StatusOK {
-		return fmt.Errorf("ask the relay: %s/api/%s answered %d", c.LocalURL(), name, code)
-	}
-	return json.Unmarshal(body, into)
 }
 
 // loadReport is for a relay that does not answer, or is one without parts.

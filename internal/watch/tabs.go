@@ -8,8 +8,10 @@ import (
 	"charm.land/lipgloss/v2"
 
 	"github.com/postrider/postrider/internal/check"
+	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/health"
 	"github.com/postrider/postrider/internal/history"
+	"github.com/postrider/postrider/internal/status"
 	"github.com/postrider/postrider/internal/terminal"
 	"github.com/postrider/postrider/slot"
 	"github.com/postrider/postrider/slot/monitor"
@@ -24,8 +26,7 @@ func (s screen) writeTab(b *strings.Builder, width int) {
 	case tabSlots:
 		s.writeSlots(b, width)
 	case tabTopics:
-		rows := [][]string{}
-		for _, t := range s.content.topics.Topics {
+		rows := rowsOf(s.content.topics.Topics, func(t status.Topic) []string {
 			last, partitions := "-", "-"
 			if !t.LastPublished.IsZero() {
 				last = s.ago(t.LastPublished) + " ago"
@@ -33,40 +34,31 @@ func (s screen) writeTab(b *strings.Builder, width int) {
 			if t.Partitions > 0 {
 				partitions = fmt.Sprint(t.Partitions)
 			}
-			rows = append(rows, []string{
-				t.Topic, fmt.Sprintf("%.1f/s", t.PerSecond),
-				health.Bytes(int64(t.BytesPerSecond)) + "/s",
-				fmt.Sprintf("%.0f", t.Published), fmt.Sprint(t.Failed), last, partitions,
-				strings.Join(t.Warnings, "; "),
-			})
-		}
+			return []string{t.Topic, fmt.Sprintf("%.1f/s", t.PerSecond),
+				health.Bytes(int64(t.BytesPerSecond)) + "/s", fmt.Sprintf("%.0f", t.Published),
+				fmt.Sprint(t.Failed), last, partitions, strings.Join(t.Warnings, "; ")}
+		})
 		writeTable(b, width, rows,
 			"topic", "events", "bytes", "in all", "refused", "last", "partitions", "warnings")
 	case tabEvents:
-		rows := [][]string{}
+		var rows [][]string
 		for _, e := range s.content.events.Events {
-			rows = append(rows, []string{
-				s.ago(e.At), e.Topic, e.EventID, e.LSN,
-				fmt.Sprintf("%.1f ms", 1e3*e.LatencySeconds), health.Bytes(int64(e.Bytes)),
-			})
+			rows = append(rows, []string{s.ago(e.At), e.Topic, e.EventID, e.LSN,
+				fmt.Sprintf("%.1f ms", 1e3*e.LatencySeconds), health.Bytes(int64(e.Bytes))})
 		}
 		writeTable(b, width, rows, "ago", "topic", "event id", "lsn", "latency", "size")
 	case tabErrors:
-		rows := [][]string{}
-		for _, e := range s.content.errors.Errors {
-			rows = append(rows, []string{
-				e.Reason, e.Class, fmt.Sprint(e.Count), s.ago(e.FirstSeen), s.ago(e.LastSeen),
-				terminal.OneLine(e.Text),
-			})
-		}
+		rows := rowsOf(s.content.errors.Errors, func(e status.Error) []string {
+			return []string{e.Reason, e.Class, fmt.Sprint(e.Count), s.ago(e.FirstSeen),
+				s.ago(e.LastSeen), terminal.OneLine(e.Text)}
+		})
 		writeTable(b, width, rows, "reason", "class", "count", "first", "last", "text")
 	case tabCheck:
 		s.writeCheck(b, width)
 	case tabConfig:
-		rows := [][]string{}
-		for _, v := range s.content.config.Values {
-			rows = append(rows, []string{v.Key, v.TOML, v.Origin})
-		}
+		rows := rowsOf(s.content.config.Values, func(v config.Value) []string {
+			return []string{v.Key, v.TOML, v.Origin}
+		})
 		writeTable(b, width, rows, "key", "value", "origin")
 	}
 }
@@ -96,14 +88,10 @@ func (s screen) writePipeline(b *strings.Builder, width int) {
 	writeTable(b, width, [][]string{
 		{"server WAL", lsn(p.Server), "", rate(p.Rates.WAL, "written")},
 		{"received", lsn(p.Received), distance(p.Distances.Received, "behind the server"), ""},
-		{
-			"acked", lsn(p.Acked), distance(p.Distances.Acked, "in flight or being read"),
-			fmt.Sprintf("%.1f events/s", p.Rates.Published),
-		},
-		{
-			"confirmed", lsn(p.Confirmed), distance(p.Distances.Confirmed, "not yet confirmed"),
-			rate(p.Rates.Drain, "drained"),
-		},
+		{"acked", lsn(p.Acked), distance(p.Distances.Acked, "in flight or being read"),
+			fmt.Sprintf("%.1f events/s", p.Rates.Published)},
+		{"confirmed", lsn(p.Confirmed), distance(p.Distances.Confirmed, "not yet confirmed"),
+			rate(p.Rates.Drain, "drained")},
 		{"restart", lsn(p.Restart), distance(p.Distances.Restart, "held back"), ""},
 	}, "position", "lsn", "distance", "rate")
 	retained := "unknown"
@@ -112,14 +100,11 @@ func (s screen) writePipeline(b *strings.Builder, width int) {
 	}
 	fmt.Fprintf(b, "slot %s  %s, %s retained%s\n",
 		o.Slot.Name, terminal.OrDash(o.Slot.WALStatus), retained, limitText(o))
-	for _, f := range []struct {
-		what string
-		e    monitor.Estimate
-	}{{"lost", o.Forecast.Loss}, {"disk full", o.Forecast.DiskFull},
-		{"caught up", o.Forecast.CatchUp}} {
-		if f.e.Seconds != nil {
-			left := time.Duration(*f.e.Seconds * float64(time.Second))
-			fmt.Fprintf(b, "%s in %s: %s\n", f.what, health.Duration(left), f.e.Assumption)
+	forecast := []monitor.Estimate{o.Forecast.Loss, o.Forecast.DiskFull, o.Forecast.CatchUp}
+	for i, what := range []string{"lost", "disk full", "caught up"} {
+		if e := forecast[i]; e.Seconds != nil {
+			left := time.Duration(*e.Seconds * float64(time.Second))
+			fmt.Fprintf(b, "%s in %s: %s\n", what, health.Duration(left), e.Assumption)
 		}
 	}
 	for _, h := range o.Blockers {
@@ -159,31 +144,26 @@ func (s screen) writeHistory(b *strings.Builder, width int) {
 		{"retained bytes", "%.0f",
 			func(s history.Sample) *float64 { return asFloat(s.RetainedBytes) }},
 	} {
-		values := make([]*float64, len(samples))
-		for i := range samples {
-			values[i] = line.value(samples[i])
-		}
-		bars, high := sparkline(values, room)
+		bars, high := sparkline(rowsOf(samples, line.value), room)
 		fmt.Fprintf(b, "%-14s %s %s\n", line.name, bars,
 			faint.Render("up to "+fmt.Sprintf(line.format, high)))
 	}
 }
 
 func (s screen) writeSlots(b *strings.Builder, width int) {
-	rows := [][]string{}
-	for _, o := range append([]slot.Status{s.content.slot.Slot}, s.content.slot.Others...) {
-		active := "inactive"
+	slots := append([]slot.Status{s.content.slot.Slot}, s.content.slot.Others...)
+	rows := rowsOf(slots, func(o slot.Status) []string {
+		row := []string{o.Name, o.Plugin, o.Database, "inactive", o.WALStatus, "-", "-", "-"}
 		if o.Active {
-			active = fmt.Sprintf("pid %d", o.ActivePID)
+			row[3] = fmt.Sprintf("pid %d", o.ActivePID)
 		}
-		row := []string{o.Name, o.Plugin, o.Database, active, o.WALStatus, "-", "-", "-"}
 		for i, n := range []*int64{o.LagBytes, o.RetainedBytes, o.SafeWALSize} {
 			if n != nil {
 				row[5+i] = health.Bytes(*n)
 			}
 		}
-		rows = append(rows, row)
-	}
+		return row
+	})
 	writeTable(b, width, rows,
 		"slot", "plugin", "database", "active", "wal_status", "lag", "retained", "left")
 	for _, n := range s.content.slot.Notes {
@@ -205,12 +185,9 @@ func (s screen) writeCheck(b *strings.Builder, width int) {
 	default:
 		fmt.Fprintf(b, "checked %s ago\n", s.ago(c.At))
 	}
-	rows := [][]string{}
-	for _, f := range c.Findings {
-		rows = append(rows, []string{
-			string(f.Severity), f.Code, f.Subject, terminal.OneLine(f.Observed),
-		})
-	}
+	rows := rowsOf(c.Findings, func(f check.Finding) []string {
+		return []string{string(f.Severity), f.Code, f.Subject, terminal.OneLine(f.Observed)}
+	})
 	writeTable(b, width, rows, "severity", "check", "subject", "observed")
 	wrap := lipgloss.NewStyle().Width(width)
 	for _, f := range c.Findings {

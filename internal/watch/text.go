@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -36,6 +37,14 @@ func writeTable(b *strings.Builder, width int, rows [][]string, headers ...strin
 	fmt.Fprintln(b)
 }
 
+func rowsOf[T, R any](values []T, row func(T) R) []R {
+	rows := make([]R, len(values))
+	for i := range values {
+		rows[i] = row(values[i])
+	}
+	return rows
+}
+
 // sparkline draws the last values that fit, and returns the highest of them. Nil is a blank.
 func sparkline(values []*float64, width int) (bars string, high float64) {
 	values = values[max(0, len(values)-width):]
@@ -45,18 +54,15 @@ func sparkline(values []*float64, width int) (bars string, high float64) {
 		}
 	}
 	levels := []rune("▁▂▃▄▅▆▇█")
-	var b strings.Builder
+	drawn := []rune{}
 	for _, v := range values {
-		switch {
-		case v == nil:
-			b.WriteByte(' ')
-		case high == 0:
-			b.WriteRune(levels[0])
-		default:
-			b.WriteRune(levels[int(max(0, *v)/high*float64(len(levels)-1)+.5)])
+		level := ' '
+		if v != nil {
+			level = levels[int(max(0, *v)/cmp.Or(high, 1)*float64(len(levels)-1)+.5)]
 		}
+		drawn = append(drawn, level)
 	}
-	return b.String(), high
+	return string(drawn), high
 }
 
 func (s screen) ago(t time.Time) string { return health.Duration(s.now().Sub(t)) }

@@ -42,7 +42,7 @@ func (s screen) View() tea.View {
 func (s screen) state() string {
 	switch {
 	case s.content.at.IsZero():
-		return "asking"
+		return "connecting"
 	case s.content.err != nil:
 		return "unreachable"
 	case s.content.report != nil:
@@ -94,10 +94,11 @@ func (s screen) head() string {
 func (s screen) tabLine() string {
 	names := make([]string, tabs)
 	for i, name := range tabNames {
-		names[i] = faint.Render(fmt.Sprintf("%d %s", i+1, name))
+		style := faint
 		if tab(i) == s.tab {
-			names[i] = bold.Underline(true).Render(fmt.Sprintf("%d %s", i+1, name))
+			style = bold.Underline(true)
 		}
+		names[i] = style.Render(fmt.Sprintf("%d %s", i+1, name))
 	}
 	return strings.Join(names, "  ")
 }
@@ -107,7 +108,7 @@ func (s screen) body(width int) []string {
 	var b strings.Builder
 	switch c := s.content; {
 	case c.at.IsZero():
-		b.WriteString("asking ...")
+		b.WriteString("connecting ...")
 	case c.err != nil:
 		exit.Print(&b, c.err)
 	case c.report != nil:

@@ -1,3 +1,9 @@
+// Package watch is the screen of `postrider status --watch`: the status page on a terminal.
+//
+//	content.go what is shown, from the relay or the database
+//	view.go    the frame: head, tabs, keys
+//	tabs.go    what each tab shows
+//	text.go    tables, sparklines and numbers
 package watch
 
 import (
@@ -25,7 +31,12 @@ const (
 	tabs
 )
 
-var tabNames = [tabs]string{"overview", "slots", "topics", "events", "errors", "check", "config"}
+var (
+	tabNames = [tabs]string{"overview", "slots", "topics", "events", "errors", "check", "config"}
+	// tabParts are the parts of the status page that a tab shows, besides those of every tab.
+	tabParts = [tabs][]string{
+		{"slot", "history"}, {"slot"}, {"topics"}, {"events"}, {"errors"}, {"check"}, {"config"}}
+)
 
 // screen is the model of status --watch on a terminal.
 type screen struct {

@@ -152,7 +152,7 @@ func TestWatch_SaysWhoAnswersWhenTheRelayDoesNot(t *testing.T) {
 	require.Contains(t,
 		sampleScreen(content{at: statustest.Now, err: errors.New("neither answers")}).text(),
 		"neither answers")
-	require.Contains(t, sampleScreen(content{}).text(), "asking ...")
+	require.Contains(t, sampleScreen(content{}).text(), "connecting ...")
 }
 
 func TestWatch_EndsWithAKeyOrASignal(t *testing.T) {
