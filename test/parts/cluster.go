@@ -2,7 +2,6 @@ package parts
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"strconv"
 	"testing"
@@ -11,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"github.com/postrider/postrider/internal/embedded/child"
+	"github.com/postrider/postrider/internal/embedded"
 )
 
 // Cluster starts an in-process broker that ends with the test.
@@ -21,6 +20,17 @@ func Cluster(t testing.TB, opts ...kfake.Opt) *kfake.Cluster {
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c
+}
+
+// FakeKafka starts an in-process cluster for this test alone, whose answers the test chooses:
+// errors of brokers on demand, leaders that move. It shows how the relay handles such an answer,
+// not what a real broker does. It ends with the test.
+func FakeKafka(t testing.TB, cfg embedded.KafkaConfig) (*Broker, *embedded.Kafka) {
+	t.Helper()
+	fake, err := embedded.StartKafka(cfg)
+	require.NoError(t, err)
+	t.Cleanup(fake.Close)
+	return &Broker{clients: fake.Brokers(), direct: fake.Brokers()}, fake
 }
 
 // Within is a context that ends after d, or with the test.
@@ -35,9 +45,9 @@ func Within(t testing.TB, d time.Duration) context.Context {
 func Nobody(t testing.TB) string {
 	t.Helper()
 	// none that a connection or another test's listener is given meanwhile
-	port, err := child.FreePort()
+	address, err := freeAddress()
 	require.NoError(t, err)
-	return fmt.Sprintf("127.0.0.1:%d", port)
+	return address
 }
 
 // SplitPort divides an address.

@@ -32,15 +32,13 @@
 //	traps.go          objects that stand in for those of PostgreSQL, to catch unqualified names
 //	kafka.go          Kafka, shared or of one test
 //	kafkaprocess.go   a broker as a plain process
-//	fakekafka.go      an in-process broker for all tests of a package
-//	cluster.go        an in-process broker of one test, with chosen answers
+//	cluster.go        in-process brokers of one test, with chosen answers
 //	gate.go           a listener that can be stalled
 //	recordbatch.go    record batches as a broker keeps them
 //	authority.go      certificates
 //	topics.go         topics and their records
 //	connect.go        a worker of Kafka Connect with Debezium
-//	connectprocess.go its process
-//	jars.go           Java programs, fetched with Maven
+//	java.go           Java programs, fetched with Maven
 //	docker.go         servers in containers
 //	proxy.go          Proxy: a network between client and server that fails on demand
 //	chromium.go       Chromium

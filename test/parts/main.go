@@ -17,23 +17,16 @@ import (
 
 // run is the state of one test binary. The testing package gives a run no other place to keep what
 // its tests share.
-var run struct {
+var run = struct {
 	mu       sync.Mutex
 	missing  []string
 	stops    []func() error // of the shared servers, in the order they were started
-	postgres map[string]*source[*server]
-	kafka    source[*Broker]
-}
-
-// source starts a shared part at most once, and remembers why it could not.
-type source[T any] struct {
-	once sync.Once
-	part T
-	err  error
-}
+	postgres map[string]func() (dsn string, err error)
+}{postgres: map[string]func() (string, error){}}
 
 // Main runs the tests of a package, six parallel ones at once, ends the shared servers, looks for
-// leaked goroutines with the given options, lists what was missing, and exits. Call it from TestMain.
+// leaked goroutines with the given options, lists what was missing, and exits. Call it from
+// TestMain.
 func Main(m *testing.M, leakOptions ...goleak.Option) {
 	recordStatements()
 	runAtOnce()

@@ -1,6 +1,7 @@
 package parts
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,11 +26,6 @@ const startTimeout = 5 * time.Minute
 // default.
 const AnyVersion = ""
 
-// server is a running PostgreSQL that tests share.
-type server struct {
-	dsn string // of a superuser
-}
-
 // Database is a test's own database on a server that it shares with other tests.
 type Database struct {
 	// Name of the database.
@@ -42,12 +39,12 @@ type Database struct {
 // change them.
 func Postgres(t testing.TB, version string) *Database {
 	t.Helper()
-	shared, err := sharedServer(version)
+	dsn, err := sharedServer(version)
 	if err != nil {
 		lacking(t, "postgres", err.Error())
 		t.Skipf("no PostgreSQL %s: %v", version, err)
 	}
-	return NewDatabase(t, shared.dsn)
+	return NewDatabase(t, dsn)
 }
 
 // NewDatabase makes a database for the test on the server of the superuser's dsn, and drops it
@@ -55,12 +52,7 @@ func Postgres(t testing.TB, version string) *Database {
 func NewDatabase(t testing.TB, dsn string) *Database {
 	t.Helper()
 	db := &Database{Name: Unique("test")}
-	conn, err := pgx.Connect(t.Context(), dsn)
-	require.NoError(t, err)
-	_, err = conn.Exec(t.Context(), "CREATE DATABASE "+db.Name)
-	require.NoError(t, err)
-	require.NoError(t, conn.Close(t.Context()))
-
+	(&Database{dsn: dsn}).Exec(t, "CREATE DATABASE "+db.Name)
 	u, err := url.Parse(dsn)
 	require.NoError(t, err)
 	u.Path = "/" + db.Name
@@ -153,25 +145,22 @@ func Unique(prefix string) string {
 	return fmt.Sprintf("%s_%08x", prefix, rand.Uint32())
 }
 
-func sharedServer(version string) (*server, error) {
+// sharedServer returns the URL of a superuser.
+func sharedServer(version string) (dsn string, err error) {
 	if version == AnyVersion && os.Getenv("POSTRIDER_TEST_POSTGRES") == "" && !oneImage() {
 		// The server of the default version also serves tests that take any.
-		if shared, err := sharedServer(embedded.DefaultVersion); err == nil {
-			return shared, nil
+		if dsn, err := sharedServer(embedded.DefaultVersion); err == nil {
+			return dsn, nil
 		}
 	}
 	run.mu.Lock()
-	if run.postgres == nil {
-		run.postgres = map[string]*source[*server]{}
-	}
-	src := run.postgres[version]
-	if src == nil {
-		src = &source[*server]{}
-		run.postgres[version] = src
+	start := run.postgres[version]
+	if start == nil {
+		start = sync.OnceValues(func() (string, error) { return startServer(version) })
+		run.postgres[version] = start
 	}
 	run.mu.Unlock()
-	src.once.Do(func() { src.part, src.err = startServer(version) })
-	return src.part, src.err
+	return start()
 }
 
 // sharedSettings of a server that all tests of a package use, several at once.
@@ -179,51 +168,50 @@ var sharedSettings = map[string]string{"max_connections": "300", "max_replicatio
 	"max_wal_senders": "60"}
 
 // startServer tries the sources in order. Their errors are returned only if all fail.
-func startServer(version string) (*server, error) {
+func startServer(version string) (dsn string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	fromEnvironment, err := environmentServer(ctx, version)
-	if fromEnvironment != nil || err != nil {
-		return fromEnvironment, err
+	if dsn, err = environmentServer(ctx, version); dsn != "" || err != nil {
+		return dsn, err
 	}
-	fromDocker, dockerErr := dockerServer(ctx, version)
+	dsn, dockerErr := dockerServer(ctx, version)
 	if dockerErr == nil {
-		return fromDocker, nil
+		return dsn, nil
 	}
 	dockerFailed("PostgreSQL "+version, dockerErr)
 	pg, err := embedded.StartPostgres(ctx,
 		embedded.PostgresConfig{Version: version, Params: sharedSettings})
 	if err != nil {
-		return nil, errors.Join(dockerErr, err)
+		return "", errors.Join(dockerErr, err)
 	}
 	AtEnd(pg.Close)
-	return &server{dsn: pg.DSN()}, nil
+	return pg.DSN(), nil
 }
 
-// environmentServer returns nil when the environment names no server of this version. One that is
+// environmentServer returns "" when the environment names no server of this version. One that is
 // named and does not answer is an error: the tests are meant to run there.
-func environmentServer(ctx context.Context, version string) (*server, error) {
+func environmentServer(ctx context.Context, version string) (string, error) {
 	dsn := os.Getenv("POSTRIDER_TEST_POSTGRES")
 	if dsn == "" {
-		return nil, nil
+		return "", nil
 	}
 	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
-		return nil, fmt.Errorf("connect to POSTRIDER_TEST_POSTGRES: %w", err)
+		return "", fmt.Errorf("connect to POSTRIDER_TEST_POSTGRES: %w", err)
 	}
 	defer func() { _ = conn.Close(ctx) }()
 	var walLevel string
 	if err := conn.QueryRow(ctx, "SHOW wal_level").Scan(&walLevel); err != nil {
-		return nil, fmt.Errorf("ask POSTRIDER_TEST_POSTGRES for wal_level: %w", err)
+		return "", fmt.Errorf("read wal_level of POSTRIDER_TEST_POSTGRES: %w", err)
 	}
 	if walLevel != "logical" {
-		return nil, fmt.Errorf("POSTRIDER_TEST_POSTGRES has wal_level=%s, and the tests need "+
+		return "", fmt.Errorf("POSTRIDER_TEST_POSTGRES has wal_level=%s, and the tests need "+
 			"logical", walLevel)
 	}
 	if version != AnyVersion && version != majorVersion(conn) {
-		return nil, nil
+		return "", nil
 	}
-	return &server{dsn: dsn}, nil
+	return dsn, nil
 }
 
 func majorVersion(conn *pgx.Conn) string {
@@ -245,27 +233,19 @@ func oneImage() bool {
 // which VERSION stands for the major version. It has to understand the official image's
 // environment. An image without VERSION in its name serves only tests that take the version that
 // it holds.
-func dockerServer(ctx context.Context, version string) (*server, error) {
-	image := os.Getenv("POSTRIDER_TEST_POSTGRES_IMAGE")
-	if image == "" {
-		image = "postgres:" + imageVersion
-	}
-	tag := version
-	if tag == AnyVersion {
-		tag = embedded.DefaultVersion
-	}
-	image = strings.ReplaceAll(image, imageVersion, tag)
+func dockerServer(ctx context.Context, version string) (dsn string, err error) {
+	image := cmp.Or(os.Getenv("POSTRIDER_TEST_POSTGRES_IMAGE"), "postgres:"+imageVersion)
+	image = strings.ReplaceAll(image, imageVersion, cmp.Or(version, embedded.DefaultVersion))
 	command := []string{"postgres", "-c", "wal_level=logical", "-c", "fsync=off"}
 	for name, value := range sharedSettings {
 		command = append(command, "-c", name+"="+value)
 	}
-	resource, err := runContainer(image, "5432/tcp", 0,
-		[]string{"POSTGRES_HOST_AUTH_METHOD=trust"},
-		command)
+	resource, err := runContainer(image, "5432/tcp", "0",
+		[]string{"POSTGRES_HOST_AUTH_METHOD=trust"}, command)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	dsn := "postgres://postgres@127.0.0.1:" + resource.GetPort("5432/tcp") +
+	dsn = "postgres://postgres@127.0.0.1:" + resource.GetPort("5432/tcp") +
 		"/postgres?sslmode=disable"
 	var major string
 	err = eventually(ctx, func(ctx context.Context) error {
@@ -276,20 +256,20 @@ func dockerServer(ctx context.Context, version string) (*server, error) {
 		major = majorVersion(conn)
 		return conn.Close(ctx)
 	})
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("wait for PostgreSQL in Docker: %w", err),
-			resource.Close())
+	switch {
+	case err != nil:
+		err = fmt.Errorf("wait for PostgreSQL in Docker: %w", err)
+	case version != AnyVersion && version != major:
+		err = fmt.Errorf("image %s holds PostgreSQL %s", image, major)
+	default:
+		AtEnd(resource.Close)
+		return dsn, nil
 	}
-	if version != AnyVersion && version != major {
-		return nil, errors.Join(fmt.Errorf("image %s holds PostgreSQL %s", image, major),
-			resource.Close())
-	}
-	AtEnd(resource.Close)
-	return &server{dsn: dsn}, nil
+	return "", errors.Join(err, resource.Close())
 }
 
 // eventually repeats try until it succeeds, or ctx ends, or two minutes have passed; then the last
-// error tells why.
+// error is returned.
 func eventually(ctx context.Context, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
