@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/twmb/franz-go/pkg/kadm"
 
-	"github.com/postrider/postrider/internal/audit"
 	"github.com/postrider/postrider/internal/demo"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/internal/secret"
@@ -55,12 +54,9 @@ func Run(ctx context.Context, cfg Config, workloads []Workload, say func(string)
 	if err == nil {
 		report.Postgres, report.Kafka = b.versions(ctx)
 	}
-	for i, w := range workloads {
-		if err != nil {
-			break
-		}
+	for i := 0; err == nil && i < len(workloads); i++ {
 		var m *Measured
-		if m, err = b.measure(ctx, w, fmt.Sprintf("%s.%d", cfg.Name, i)); err == nil {
+		if m, err = b.measure(ctx, workloads[i], fmt.Sprintf("%s.%d", cfg.Name, i)); err == nil {
 			report.Workloads = append(report.Workloads, *m)
 		}
 	}
@@ -80,7 +76,6 @@ type bench struct {
 	admin *kadm.Client
 	nodes []string // of the cluster, host:port
 	pids  []int    // of the brokers, where they are known
-	tally *audit.Tally
 
 	// made is what has to be removed.
 	made struct {
@@ -259,50 +254,51 @@ func (b *bench) measure(ctx context.Context, w Workload, prefix string) (*Measur
 			line += fmt.Sprintf(", run %d of %d", i+1, b.cfg.Runs)
 		}
 		b.say(line)
-		r, err := b.once(ctx, w, fmt.Sprintf("%s.%d.", prefix, i))
-		if err != nil {
+		r := &run{bench: b, Workload: w, prefix: fmt.Sprintf("%s.%d.", prefix, i),
+			reader: newReader(newRows(w.Size), w.outboxRows())}
+		if err := r.once(ctx); err != nil {
 			return nil, fmt.Errorf("%s: %w", w, err)
 		}
-		r.Verdict = b.tally.Verdict()
-		m.Each = append(m.Each, *r)
+		r.result.Verdict = r.tally.Verdict()
+		m.Each = append(m.Each, r.result)
 	}
 	m.Result, m.Spread = merge(m.Each)
 	m.NotCarried = m.behind()
 	return m, nil
 }
 
-func (b *bench) once(ctx context.Context, w Workload, prefix string) (*Result, error) {
-	b.tally = audit.New()
-	conn, err := b.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer postgres.Close(conn)
-	if _, err := conn.Exec(ctx, `TRUNCATE `+b.table()+`, `+b.unrelated()); err != nil {
-		return nil, fmt.Errorf("empty the tables: %w", postgres.Error(err))
-	}
-	if _, err := slot.Create(ctx, conn,
-		slot.Config{Name: b.cfg.Name, CheckInterval: time.Second}); err != nil {
-		return nil, err
-	}
-	b.made.slot = true
-	if err := b.createTopics(ctx, prefix); err != nil {
-		return nil, err
-	}
+// run is one run of a workload, with topics of its own.
+type run struct {
+	*bench
+	Workload
+	*reader
+	prefix string // of the topics
+	conn   *pgx.Conn
+	relay  *relay
+	result Result
+}
 
-	var r *Result
-	switch w.Kind {
-	case Drain:
-		r, err = b.drain(ctx, conn, w, prefix)
-	case Rate:
-		r, err = b.rate(ctx, conn, w, prefix)
-	default:
-		r, err = b.idle(ctx, conn, w, prefix)
+func (r *run) once(ctx context.Context) (err error) {
+	if r.conn, err = r.connect(ctx); err != nil {
+		return err
 	}
-	if err != nil {
-		return nil, err
+	defer postgres.Close(r.conn)
+	if _, err := r.conn.Exec(ctx, `TRUNCATE `+r.table()+`, `+r.unrelated()); err != nil {
+		return fmt.Errorf("empty the tables: %w", postgres.Error(err))
 	}
-	return r, errors.Join(b.dropSlot(ctx, conn), b.deleteTopics(ctx))
+	if _, err := slot.Create(ctx, r.conn,
+		slot.Config{Name: r.cfg.Name, CheckInterval: time.Second}); err != nil {
+		return err
+	}
+	r.made.slot = true
+	if err := r.createTopics(ctx, r.prefix); err != nil {
+		return err
+	}
+	workload := map[Kind]func(context.Context) error{Drain: r.drain, Rate: r.rate, Idle: r.idle}
+	if err := workload[r.Kind](ctx); err != nil {
+		return err
+	}
+	return errors.Join(r.dropSlot(ctx, r.conn), r.deleteTopics(ctx))
 }
 
 // usage is what relay, walsender and brokers have used so far.
@@ -314,34 +310,26 @@ type usage struct {
 
 // used reads the usage of all of them. The walsender is the present one of the slot; it ends with
 // the relay.
-func (b *bench) used(ctx context.Context, conn *pgx.Conn, relay *relay) (usage, error) {
-	got, err := relay.read(ctx)
-	if err != nil {
-		return usage{}, err
+func (r *run) used(ctx context.Context) (u usage, err error) {
+	if u.reading, err = r.relay.read(ctx); err != nil {
+		return u, err
 	}
-	u := usage{reading: got, broker: b.brokerCPU(), rss: peakRSS(relay.pid)}
-	status, err := slot.Get(ctx, conn, b.cfg.Name)
-	if err != nil {
-		return usage{}, err
-	}
-	if pid := int(status.ActivePID); pid != 0 && isWalsender(pid) {
+	u.broker, u.rss = r.brokerCPU(), peakRSS(r.relay.PID)
+	status, err := slot.Get(ctx, r.conn, r.cfg.Name)
+	if pid := int(status.ActivePID); err == nil && pid != 0 && isWalsender(pid) {
 		u.walsender = cpuSeconds(pid)
 	}
-	return u, nil
+	return u, err
 }
 
 // brokerCPU is that of all brokers together; nil if one of them is not known.
 func (b *bench) brokerCPU() *float64 {
-	total := 0.0
-	for _, pid := range b.pids {
-		used := cpuSeconds(pid)
-		if used == nil {
-			return nil
-		}
-		total += *used
-	}
 	if len(b.pids) == 0 {
 		return nil
 	}
-	return known(total)
+	total := known(0)
+	for _, pid := range b.pids {
+		total = plus(total, cpuSeconds(pid))
+	}
+	return total
 }

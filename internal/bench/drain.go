@@ -16,6 +16,8 @@ import (
 )
 
 const (
+	// How often the tally is read.
+	often = 5 * time.Millisecond
 	// How often the ends of the topics are read: often until the first record is there, since that
 	// time is measured, then seldom, since it costs the broker CPU. The time of the drain is taken
 	// from the records.
@@ -24,72 +26,62 @@ const (
 )
 
 // drain writes a backlog, then starts the relay. The records are read and audited after the drain.
-func (b *bench) drain(ctx context.Context, conn *pgx.Conn, w Workload, prefix string) (*Result,
-	error) {
-	rows := newRows(w.Size)
-	result, writing := &Result{}, time.Now()
-	if err := b.backlog(ctx, rows, w.Rows, w.Tx); err != nil {
-		return nil, err
+func (r *run) drain(ctx context.Context) error {
+	writing := time.Now()
+	if err := r.backlog(ctx); err != nil {
+		return err
 	}
-	result.LoadSeconds = known(time.Since(writing).Seconds())
-	end, err := b.flushed(ctx, conn)
+	r.result.LoadSeconds = known(time.Since(writing).Seconds())
+	end, err := r.flushed(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 
 	// the relay and the walsender are new
-	before := usage{broker: b.brokerCPU(), walsender: known(0)}
-	before.cpu, before.requests, before.requestBytes = known(0), known(0), known(0)
-	relay, err := b.startRelay(ctx, prefix)
+	before := usage{broker: r.brokerCPU(), walsender: known(0), reading: reading{
+		cpu: known(0), requests: known(0), requestBytes: known(0)}}
+	if err := r.startRelay(ctx); err != nil {
+		return err
+	}
+	defer r.relay.kill()
+	records := func() (int64, error) { return demo.CountRecords(ctx, r.admin, topics(r.prefix)...) }
+	if err := r.relay.awaitProgress(ctx, firstEvery, 1, records); err != nil {
+		return err
+	}
+	toFirst := time.Since(r.relay.started)
+	first, err := r.relay.read(ctx) // after the allocations of the start
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer relay.kill()
-	records := func() (int64, error) { return demo.CountRecords(ctx, b.admin, topics(prefix)...) }
-	if err := relay.awaitProgress(ctx, firstEvery, 1, records); err != nil {
-		return nil, err
+	if err := r.relay.awaitProgress(ctx, drainEvery, r.Rows, records); err != nil {
+		return err
 	}
-	toFirst := time.Since(relay.started)
-	result.StartToFirstSeconds = known(toFirst.Seconds())
-	first, err := relay.read(ctx) // after the allocations of the start
+	if err := r.awaitConfirmed(ctx, end); err != nil {
+		return err
+	}
+	after, err := r.used(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := relay.awaitProgress(ctx, drainEvery, w.Rows, records); err != nil {
-		return nil, err
+	r.result.costs(before, after, r.Rows)
+	r.result.allocations(first, after.reading)
+	if err := r.relay.stop(); err != nil {
+		return err
 	}
-	if err := b.awaitConfirmed(ctx, conn, relay, end); err != nil {
-		return nil, err
+	if err := r.readTopics(ctx, func(m *sink.Message) { r.take(m, m.Timestamp) }); err != nil {
+		return err
 	}
-	after, err := b.used(ctx, conn, relay)
-	if err != nil {
-		return nil, err
-	}
-	result.costs(before, after, w.Rows)
-	result.allocations(first, after.reading)
-	result.MaxRSSBytes = after.rss
-	if err := relay.stop(); err != nil {
-		return nil, err
-	}
-
-	reader := b.newReader(rows, w.Rows)
-	if err := b.readTopics(ctx, prefix, func(m *sink.Message) {
-		reader.take(m, m.Timestamp)
-	}); err != nil {
-		return nil, err
-	}
-	result.drained(reader, toFirst)
-	return result, nil
+	r.drained(toFirst)
+	return nil
 }
 
 // drained takes the time of the drain from the records.
-func (r *Result) drained(reader *reader, toFirst time.Duration) {
-	reader.mu.Lock()
-	defer reader.mu.Unlock()
-	appended := slices.DeleteFunc(reader.times, func(at int64) bool { return at == 0 })
-	r.ValueBytes, r.Seconds = known(float64(reader.bytes)), known(0)
+func (r *run) drained(toFirst time.Duration) {
+	appended := slices.DeleteFunc(r.received, func(at int64) bool { return at == 0 })
+	r.result.StartToFirstSeconds = known(toFirst.Seconds())
+	r.result.ValueBytes, r.result.Seconds = known(float64(r.bytes)), known(0)
+	r.result.LatencyMS = newLatency(nil)
 	if len(appended) == 0 {
-		r.LatencyMS = newLatency(nil)
 		return
 	}
 	first, last := slices.Min(appended), slices.Max(appended)
@@ -97,23 +89,21 @@ func (r *Result) drained(reader *reader, toFirst time.Duration) {
 	for _, at := range appended {
 		samples = append(samples, toFirst+time.Duration(at-first))
 	}
-	r.LatencyMS = newLatency(samples)
-	seconds := time.Duration(last - first).Seconds()
-	r.Seconds, r.TotalSeconds = known(seconds), known(toFirst.Seconds()+seconds)
-	if seconds > 0 {
-		r.RowsPerSecond = known(float64(len(appended)) / seconds)
-	}
+	r.result.LatencyMS = newLatency(samples)
+	took := time.Duration(last - first)
+	r.result.Seconds, r.result.TotalSeconds = known(took.Seconds()), known((toFirst + took).Seconds())
+	r.result.RowsPerSecond = per(known(float64(len(appended))), r.result.Seconds)
 }
 
 // flushed makes the server flush its WAL, since a walsender sends nothing else, and returns a
 // position behind all rows.
-func (b *bench) flushed(ctx context.Context, conn *pgx.Conn) (pglogrepl.LSN, error) {
+func (r *run) flushed(ctx context.Context) (pglogrepl.LSN, error) {
 	var text string
-	err := conn.QueryRow(ctx, `SELECT pg_catalog.pg_current_wal_insert_lsn()::text`).Scan(&text)
+	err := r.conn.QueryRow(ctx, `SELECT pg_catalog.pg_current_wal_insert_lsn()::text`).Scan(&text)
 	if err != nil {
 		return 0, fmt.Errorf("read the server's position: %w", postgres.Error(err))
 	}
-	_, err = conn.Exec(ctx, `SET synchronous_commit = local; INSERT INTO `+b.unrelated()+
+	_, err = r.conn.Exec(ctx, `SET synchronous_commit = local; INSERT INTO `+r.unrelated()+
 		` (body) VALUES ('flush')`, pgx.QueryExecModeSimpleProtocol)
 	if err != nil {
 		return 0, fmt.Errorf("flush the WAL: %w", postgres.Error(err))
@@ -122,11 +112,10 @@ func (b *bench) flushed(ctx context.Context, conn *pgx.Conn) (pglogrepl.LSN, err
 }
 
 // awaitConfirmed waits until the slot's confirmed position reaches end, as long as the relay runs.
-func (b *bench) awaitConfirmed(ctx context.Context, conn *pgx.Conn, relay *relay,
-	end pglogrepl.LSN) error {
+func (r *run) awaitConfirmed(ctx context.Context, end pglogrepl.LSN) error {
 	want := int64(end) //nolint:gosec // only compared
-	return relay.awaitProgress(ctx, drainEvery, want, func() (int64, error) {
-		status, err := slot.Get(ctx, conn, b.cfg.Name)
+	return r.relay.awaitProgress(ctx, drainEvery, want, func() (int64, error) {
+		status, err := slot.Get(ctx, r.conn, r.cfg.Name)
 		return int64(status.ConfirmedFlushLSN), err //nolint:gosec // only compared
 	})
 }

@@ -24,119 +24,92 @@ const (
 
 // idle writes nothing to the outbox while another table is written to. The latencies are those of
 // the first rows afterwards.
-func (b *bench) idle(ctx context.Context, conn *pgx.Conn, w Workload, prefix string) (*Result,
-	error) {
-	rows := newRows(w.Size)
-	const total = 2 * idleRows
-	relay, reader, end, err := b.startStreaming(ctx, prefix, rows, total)
+func (r *run) idle(ctx context.Context) error {
+	end, err := r.startStreaming(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer end()
-	committed := make([]int64, total)
-	if err := b.writeIdle(ctx, relay, rows, committed, 0); err != nil {
-		return nil, err
+	if _, err := r.writeIdle(ctx, 0); err != nil {
+		return err
 	}
 
-	result := &Result{}
-	start, err := serverPosition(ctx, conn)
+	start, err := serverPosition(ctx, r.conn)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	before, err := b.used(ctx, conn, relay)
+	before, err := r.used(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := b.writeUnrelated(ctx, conn, w, relay, result); err != nil {
-		return nil, err
+	if err := r.writeUnrelated(ctx); err != nil {
+		return err
 	}
-	after, err := b.used(ctx, conn, relay)
+	after, err := r.used(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	stop, err := serverPosition(ctx, conn)
+	stop, err := serverPosition(ctx, r.conn)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	seconds := after.at.Sub(before.at).Seconds()
-	result.Seconds = known(seconds)
-	result.RowsPerSecond = known(0)
+	result, seconds := &r.result, after.at.Sub(before.at).Seconds()
+	result.Seconds, result.RowsPerSecond = known(seconds), known(0)
 	result.WALBytes = known(stop - start)
 	result.costs(before, after, 0)
-	// Without rows there is no cost of a row.
-	result.RelayCPUPerM, result.WalsenderCPUPerM, result.BrokerCPUPerM = nil, nil, nil
-	result.AllocsPerRow, result.AllocBytesPerRow = nil, nil
 	result.CPUPerSecond = times(result.CPUSeconds, 1/seconds)
 	result.WalsenderCPUPerSecond = times(result.WalsenderCPUSeconds, 1/seconds)
 	result.ReceivedBytes = minus(after.receivedBytes, before.receivedBytes)
 
-	if err := b.writeIdle(ctx, relay, rows, committed, idleRows); err != nil {
-		return nil, err
+	load, err := r.writeIdle(ctx, idleRows)
+	if err != nil {
+		return err
 	}
-	result.MaxRSSBytes = peakRSS(relay.pid)
-	if err := relay.stop(); err != nil {
-		return nil, err
+	result.MaxRSSBytes = peakRSS(r.relay.PID)
+	if err := r.relay.stop(); err != nil {
+		return err
 	}
-	if err := b.readToEnd(ctx, prefix, reader); err != nil {
-		return nil, err
+	if err := r.readToEnd(ctx); err != nil {
+		return err
 	}
-	reader.mu.Lock()
-	defer reader.mu.Unlock()
-	var samples []time.Duration
-	for n := idleRows; n < total; n++ {
-		if at := reader.times[n]; at != 0 {
-			samples = append(samples, max(0, time.Duration(at-committed[n])))
-		}
-	}
-	result.LatencyMS = newLatency(samples)
-	result.ValueBytes = known(float64(reader.bytes))
-	return result, nil
+	r.latencies(load, idleRows)
+	return nil
 }
 
 // writeIdle writes idleRows rows from number first on, and waits until they are delivered.
-func (b *bench) writeIdle(ctx context.Context, relay *relay, rows *rows, committed []int64,
-	first int64) error {
-	conns, closeAll, err := b.connections(ctx, 1)
+func (r *run) writeIdle(ctx context.Context, first int64) (*steady, error) {
+	conns, closeAll, err := r.connections(ctx, 1)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer closeAll()
-	params := b.rowParams(rows)
-	load := &steady{rate: idleRate, total: idleRows, start: time.Now(),
-		until:  time.Now().Add(time.Minute),
-		params: func(n int64) [][]byte { return params(first + n) },
-		committed: func(n int64, at time.Time) {
-			committed[first+n] = at.UnixNano()
-			b.tally.Wrote(rows.key(first+n), rows.number(first+n))
-		}}
-	if err := load.write(ctx, conns, insertOne(b.table())); err != nil {
-		return err
+	load := r.load(idleRate, idleRows, first)
+	load.until = load.start.Add(time.Minute)
+	if err := load.write(ctx, conns, insertOne(r.table())); err != nil {
+		return nil, err
 	}
-	written, _ := b.tally.Counts()
-	return b.awaitDelivered(ctx, relay, written)
+	return load, r.awaitDelivered(ctx)
 }
 
 // writeUnrelated writes to the other table, and reads what the slot retains in the meantime.
-func (b *bench) writeUnrelated(ctx context.Context, conn *pgx.Conn, w Workload, relay *relay,
-	result *Result) error {
-	conns, closeAll, err := b.connections(ctx, unrelatedWriters)
+func (r *run) writeUnrelated(ctx context.Context) error {
+	conns, closeAll, err := r.connections(ctx, unrelatedWriters)
 	if err != nil {
 		return err
 	}
 	defer closeAll()
-	body := []byte(strings.Repeat("x", w.Size))
-	load := &steady{rate: float64(w.Rate), total: int64(float64(w.Rate) * w.Duration.Seconds()),
-		start:     time.Now(),
+	body := []byte(strings.Repeat("x", r.Size))
+	load := &steady{rate: float64(r.Rate), total: r.total(), start: time.Now(),
+		until:     time.Now().Add(r.Duration),
 		params:    func(int64) [][]byte { return [][]byte{body} },
 		committed: func(int64, time.Time) {}}
-	load.until = load.start.Add(w.Duration)
 	loading, endLoad := context.WithCancel(ctx)
 	var writing sync.WaitGroup
 	var writeErr error
 	ended := make(chan struct{})
 	writing.Go(func() { // ends with the load, or with endLoad
 		defer close(ended)
-		writeErr = load.write(loading, conns, `INSERT INTO `+b.unrelated()+` (body) VALUES ($1)`)
+		writeErr = load.write(loading, conns, `INSERT INTO `+r.unrelated()+` (body) VALUES ($1)`)
 	})
 	defer writing.Wait()
 	defer endLoad()
@@ -151,17 +124,17 @@ func (b *bench) writeUnrelated(ctx context.Context, conn *pgx.Conn, w Workload, 
 			over = true
 		}
 		var retained, lag float64
-		err := conn.QueryRow(ctx, slotLagSQL, b.cfg.Name).Scan(&retained, &lag)
+		err := r.conn.QueryRow(ctx, slotLagSQL, r.cfg.Name).Scan(&retained, &lag)
 		if err != nil {
-			return fmt.Errorf("read slot %q: %w", b.cfg.Name, postgres.Error(err))
+			return fmt.Errorf("read slot %q: %w", r.cfg.Name, postgres.Error(err))
 		}
 		most, mostLag = max(most, retained), max(mostLag, lag)
-		if err := relay.alive(); err != nil {
+		if err := r.relay.alive(); err != nil {
 			return err
 		}
 		if over {
-			result.RetainedBytes, result.RetainedMaxBytes, result.LagMaxBytes = known(retained),
-				known(most), known(mostLag)
+			r.result.RetainedBytes, r.result.RetainedMaxBytes, r.result.LagMaxBytes =
+				known(retained), known(most), known(mostLag)
 			return writeErr
 		}
 	}

@@ -25,9 +25,9 @@ const (
 	backlogBurst = 200
 )
 
-// backlog writes rows 0 to total-1 in transactions of tx rows.
-func (b *bench) backlog(ctx context.Context, r *rows, total, tx int64) error {
-	conn, err := b.connect(ctx)
+// backlog writes the rows of a drain.
+func (r *run) backlog(ctx context.Context) error {
+	conn, err := r.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -37,27 +37,27 @@ func (b *bench) backlog(ctx context.Context, r *rows, total, tx int64) error {
 		return fmt.Errorf("set synchronous_commit: %w", err)
 	}
 	const name = "backlog"
-	size, sql := fmt.Append(nil, r.size), insertRange(b.table())
+	size, sql := fmt.Append(nil, r.Size), insertRange(r.table())
 	params := func(first, last int64) [][]byte {
 		return [][]byte{fmt.Append(nil, first), fmt.Append(nil, last), size}
 	}
-	if one := b.rowParams(r); tx == 1 { // cheaper than a statement that computes its rows
-		sql, params = insertOne(b.table()), func(n, _ int64) [][]byte { return one(n) }
+	if r.Tx == 1 { // cheaper than a statement that computes its rows
+		sql, params = insertOne(r.table()), func(n, _ int64) [][]byte { return r.params(n) }
 	}
 	if _, err := conn.Prepare(ctx, name, sql); err != nil {
 		return fmt.Errorf("prepare the backlog: %w", err)
 	}
-	for n := int64(0); n < total; {
+	for n := int64(0); n < r.Rows; {
 		var transactions [][][]byte
-		for ; n < total && len(transactions) < backlogBurst; n += tx {
-			transactions = append(transactions, params(n, min(n+tx, total)-1))
+		for ; n < r.Rows && len(transactions) < backlogBurst; n += r.Tx {
+			transactions = append(transactions, params(n, min(n+r.Tx, r.Rows)-1))
 		}
 		if err := pipeline(ctx, conn, name, transactions, func(int, time.Time) {}); err != nil {
 			return fmt.Errorf("write the backlog: %w", err)
 		}
 	}
-	for n := range total {
-		b.tally.Wrote(r.key(n), r.number(n))
+	for n := range r.Rows {
+		r.tally.Wrote(r.key(n), r.number(n))
 	}
 	return nil
 }
@@ -72,6 +72,13 @@ type steady struct {
 	params func(n int64) [][]byte // of the statement
 	// committed is called from any writer's goroutine with the time of the answer to a commit.
 	committed func(n int64, at time.Time)
+}
+
+// load is a steady load of count rows from number first on, which begins now.
+func (r *run) load(rate float64, count, first int64) *steady {
+	return &steady{start: time.Now(), rate: rate, total: count,
+		params:    func(n int64) [][]byte { return r.params(first + n) },
+		committed: func(n int64, at time.Time) { r.wrote(first+n, at) }}
 }
 
 func (s *steady) due(n int64) time.Time {
@@ -135,26 +142,21 @@ func pipeline(ctx context.Context, conn *pgx.Conn, name string, transactions [][
 		p.SendQueryPrepared(name, params, nil, nil)
 		p.SendPipelineSync() // ends the transaction
 	}
-	if err := p.Flush(); err != nil {
-		_ = p.Close()
-		return err
-	}
-	for i := 0; i < len(transactions); {
-		result, err := p.GetResults()
-		if err != nil {
-			_ = p.Close()
-			return err
-		}
+	err := p.Flush()
+	for i := 0; err == nil && i < len(transactions); {
+		var result any
+		result, err = p.GetResults()
 		switch result := result.(type) {
 		case *pgconn.ResultReader:
-			if _, err := result.Close(); err != nil {
-				_ = p.Close()
-				return err
-			}
+			_, err = result.Close()
 		case *pgconn.PipelineSync:
 			committed(i, time.Now())
 			i++
 		}
+	}
+	if err != nil {
+		_ = p.Close()
+		return err
 	}
 	return p.Close()
 }

@@ -3,7 +3,6 @@ package bench
 import (
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,7 +54,12 @@ func isWalsender(pid int) bool {
 var brokerNames = []string{"java", "redpanda"}
 
 // brokerPID finds the broker that listens on an address of this machine.
-func brokerPID(host string, port int) (int, bool) {
+func brokerPID(address string) (int, bool) {
+	host, text, _ := net.SplitHostPort(address)
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, false
+	}
 	inodes := listening(port)
 	if len(inodes) == 0 || !ours(host) {
 		return 0, false
@@ -77,22 +81,21 @@ func brokerPID(host string, port int) (int, bool) {
 	return 0, false
 }
 
+// tcpListen is TCP_LISTEN of Linux's net/tcp_states.h.
+const tcpListen = 10
+
 // listening returns the sockets that listen on a port, by their names among open files.
 func listening(port int) map[string]bool {
 	inodes := map[string]bool{}
-	for _, path := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			continue // another system, or one without IPv6
-		}
-		for line := range strings.Lines(string(text)) {
-			// sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout
-			// inode
-			fields := strings.Fields(line)
-			if len(fields) > 9 && fields[3] == "0A" &&
-				strings.HasSuffix(fields[1], fmt.Sprintf(":%04X", port)) {
-				inodes["socket:["+fields[9]+"]"] = true
-			}
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return nil
+	}
+	four, _ := fs.NetTCP() // on another system, or without IPv6, there are none
+	six, _ := fs.NetTCP6()
+	for _, socket := range append(four, six...) {
+		if socket.St == tcpListen && socket.LocalPort == uint64(port) {
+			inodes[fmt.Sprintf("socket:[%d]", socket.Inode)] = true
 		}
 	}
 	return inodes
@@ -120,15 +123,7 @@ func ours(host string) bool {
 func brokerPIDs(addresses []string) []int {
 	var pids []int
 	for _, address := range addresses {
-		host, text, err := net.SplitHostPort(address)
-		if err != nil {
-			return nil
-		}
-		port, err := strconv.Atoi(text)
-		if err != nil {
-			return nil
-		}
-		pid, found := brokerPID(host, port)
+		pid, found := brokerPID(address)
 		if !found {
 			return nil
 		}

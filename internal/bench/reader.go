@@ -12,33 +12,38 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// reader audits the records of a run, and keeps a time of the first record of each row.
+// reader audits the rows of a run, and keeps the times of each: of its commit, and of its first
+// record.
 type reader struct {
-	rows  *rows
-	tally *audit.Tally
+	*rows
+	tally     *audit.Tally
+	committed []int64 // Unix ns, of row n; zero: not yet; each written by one writer
 
-	mu      sync.Mutex
-	times   []int64 // Unix ns, of row n; zero: not yet
-	records int64   // with duplicates
-	bytes   int64   // of their values
-	err     error
-	scratch []byte
+	mu       sync.Mutex
+	received []int64 // likewise
+	records  int64   // with duplicates
+	bytes    int64   // of their values
+	err      error
+	scratch  []byte
 }
 
-// newReader makes a reader of total rows.
-func (b *bench) newReader(r *rows, total int64) *reader {
-	return &reader{rows: r, tally: b.tally, times: make([]int64, total)}
+func newReader(rows *rows, total int64) *reader {
+	return &reader{rows: rows, tally: audit.New(), committed: make([]int64, total),
+		received: make([]int64, total)}
 }
 
-// follow starts a reader of what is published from now on, which keeps the times of receipt. The
-// caller must call end.
-func (b *bench) follow(ctx context.Context, prefix string, rows *rows,
-	total int64) (r *reader, end func(), err error) {
-	follower, err := demo.Follow(ctx, b.cfg.Brokers, topics(prefix))
+// wrote takes note of the commit of row n.
+func (r *reader) wrote(n int64, at time.Time) {
+	r.committed[n] = at.UnixNano()
+	r.tally.Wrote(r.key(n), r.number(n))
+}
+
+// follow reads what is published from now on, with the times of receipt. The caller must call end.
+func (r *run) follow(ctx context.Context) (end func(), err error) {
+	follower, err := demo.Follow(ctx, r.cfg.Brokers, topics(r.prefix))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	r = b.newReader(rows, total)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -47,7 +52,11 @@ func (b *bench) follow(ctx context.Context, prefix string, rows *rows,
 		defer r.mu.Unlock()
 		r.err = err
 	})
-	return r, func() { cancel(); running.Wait(); follower.Close() }, nil
+	return func() {
+		cancel()
+		running.Wait()
+		follower.Close()
+	}, nil
 }
 
 func (r *reader) take(m *sink.Message, at time.Time) {
@@ -55,13 +64,13 @@ func (r *reader) take(m *sink.Message, at time.Time) {
 	defer r.mu.Unlock()
 	r.records++
 	r.bytes += int64(len(m.Value))
-	n, ok := r.rows.find(m.Key, m.Value, &r.scratch)
-	if !ok || n >= int64(len(r.times)) {
+	n, ok := r.find(m.Key, m.Value, &r.scratch)
+	if !ok || n >= int64(len(r.received)) {
 		r.tally.Received("not one of ours", 1) // counts as phantom
 		return
 	}
-	if r.tally.Received(r.rows.key(n), r.rows.number(n)) {
-		r.times[n] = at.UnixNano()
+	if r.tally.Received(r.key(n), r.number(n)) {
+		r.received[n] = at.UnixNano()
 	}
 }
 
@@ -72,33 +81,56 @@ func (r *reader) counted() (records int64, err error) {
 	return r.records, r.err
 }
 
-// readToEnd waits until r has read everything that is in the topics.
-func (b *bench) readToEnd(ctx context.Context, prefix string, r *reader) error {
+// latencies fills in those of the rows from first on, and returns how many of them were written.
+func (r *run) latencies(load *steady, first int64) (counted int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var sinceCommit, sinceDue []time.Duration
+	for n := first; n < int64(len(r.committed)); n++ {
+		if r.committed[n] == 0 {
+			continue // the load ended before it
+		}
+		counted++
+		if at := r.received[n]; at != 0 {
+			// The consumer may have the record before the writer has the answer to its commit.
+			sinceCommit = append(sinceCommit, max(0, time.Duration(at-r.committed[n])))
+			sinceDue = append(sinceDue, time.Unix(0, at).Sub(load.due(n)))
+		}
+	}
+	r.result.LatencyMS, r.result.ValueBytes = newLatency(sinceCommit), known(float64(r.bytes))
+	if r.Kind == Rate {
+		r.result.IntendedLatencyMS = newLatency(sinceDue)
+	}
+	return counted
+}
+
+// readToEnd waits until the reader has everything that is in the topics.
+func (r *run) readToEnd(ctx context.Context) error {
 	total := int64(0)
-	if err := b.readTopics(ctx, prefix, func(*sink.Message) { total++ }); err != nil {
+	if err := r.readTopics(ctx, func(*sink.Message) { total++ }); err != nil {
 		return err
 	}
-	return demo.AwaitProgress(ctx, 5*time.Millisecond, total, r.counted)
+	return demo.AwaitProgress(ctx, often, total, r.counted)
 }
 
 // readTopics hands over the committed records of the topics with the times when they were
 // appended. A message is valid until each returns.
-func (b *bench) readTopics(ctx context.Context, prefix string, each func(*sink.Message)) error {
-	reader, err := audited.OpenReader(ctx, demo.KafkaConfig(b.cfg.Brokers), true)
+func (r *run) readTopics(ctx context.Context, each func(*sink.Message)) error {
+	reader, err := audited.OpenReader(ctx, demo.KafkaConfig(r.cfg.Brokers), true)
 	if err != nil {
 		return err
 	}
 	defer reader.Close()
 	reader.AppendTimes = true
-	for _, topic := range topics(prefix) {
+	for _, topic := range topics(r.prefix) {
 		spans, err := reader.Spans(ctx, topic, time.Time{})
-		if err != nil {
-			return err
+		if err == nil {
+			err = reader.Read(ctx, spans, func(_ int, _ int64, m *sink.Message) error {
+				each(m)
+				return nil
+			})
 		}
-		if err := reader.Read(ctx, spans, func(_ int, _ int64, m *sink.Message) error {
-			each(m)
-			return nil
-		}); err != nil {
+		if err != nil {
 			return fmt.Errorf("read topic %q: %w", topic, err)
 		}
 	}
@@ -106,9 +138,10 @@ func (b *bench) readTopics(ctx context.Context, prefix string, each func(*sink.M
 }
 
 // awaitDelivered waits until as many rows arrived as were written, as long as the relay runs.
-func (b *bench) awaitDelivered(ctx context.Context, relay *relay, written int64) error {
-	return relay.awaitProgress(ctx, 5*time.Millisecond, written, func() (int64, error) {
-		_, delivered := b.tally.Counts()
+func (r *run) awaitDelivered(ctx context.Context) error {
+	written, _ := r.tally.Counts()
+	return r.relay.awaitProgress(ctx, often, written, func() (int64, error) {
+		_, delivered := r.tally.Counts()
 		return delivered, nil
 	})
 }

@@ -23,9 +23,8 @@ import (
 
 // relay is the relay under test, a child process.
 type relay struct {
-	pid     int
+	*child.Process
 	started time.Time // just before it was started
-	proc    *child.Process
 	out     *child.Output
 	url     string // of its listener
 	client  *http.Client
@@ -36,47 +35,41 @@ const patience = 30 * time.Second
 
 // startRelay starts the relay and waits until it listens, which it does before it connects to
 // anything.
-func (b *bench) startRelay(ctx context.Context, prefix string) (*relay, error) {
+func (r *run) startRelay(ctx context.Context) (err error) {
 	// No file: a configuration that happens to be here must not change what is measured. The
 	// connection string is no argument, since every user of the machine can read arguments.
 	args := []string{"run", "--config", os.DevNull}
-	for _, s := range append(slices.Clone(b.cfg.Set),
-		"slot.name="+b.cfg.Name, "slot.create=false", "replication.publication="+b.cfg.Name,
-		"replication.tables="+b.table(),
-		"router.route.topic.replacement="+prefix+"${routedByValue}",
-		"sink.kafka.brokers="+strings.Join(b.cfg.Brokers, ","),
+	for _, s := range append(slices.Clone(r.cfg.Set),
+		"slot.name="+r.cfg.Name, "slot.create=false", "replication.publication="+r.cfg.Name,
+		"replication.tables="+r.table(),
+		"router.route.topic.replacement="+r.prefix+"${routedByValue}",
+		"sink.kafka.brokers="+strings.Join(r.cfg.Brokers, ","),
 		"http.listen=127.0.0.1:0", "log.format=json", "log.level=info",
 	) {
 		args = append(args, "--set", s)
 	}
-	cmd := exec.Command(b.cfg.Binary, args...)
-	for _, v := range b.cfg.Env {
+	cmd := exec.Command(r.cfg.Binary, args...)
+	for _, v := range r.cfg.Env {
 		if !strings.HasPrefix(v, "POSTRIDER_") {
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
-	cmd.Env = append(cmd.Env, "POSTRIDER_POSTGRES_URL="+b.cfg.Postgres)
+	cmd.Env = append(cmd.Env, "POSTRIDER_POSTGRES_URL="+r.cfg.Postgres)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C does not reach it
-	r := &relay{
-		out:    &child.Output{},
-		client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{}},
+	r.relay = &relay{started: time.Now(), out: &child.Output{},
+		client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{}}}
+	cmd.Stdout, cmd.Stderr = r.relay.out, r.relay.out
+	if r.relay.Process, err = child.Start(cmd, syscall.SIGKILL); err != nil {
+		return err
 	}
-	cmd.Stdout, cmd.Stderr = r.out, r.out
-	r.started = time.Now()
-	proc, err := child.Start(cmd, syscall.SIGKILL)
-	if err != nil {
-		return nil, err
-	}
-	r.proc, r.pid = proc, proc.PID
-	err = r.await(ctx, 2*time.Millisecond, "listen", func() bool {
-		r.url = listenURL(r.out.String())
-		return r.url != ""
+	err = r.relay.await(ctx, 2*time.Millisecond, "listen", func() bool {
+		r.relay.url = listenURL(r.relay.out.String())
+		return r.relay.url != ""
 	})
 	if err != nil {
-		r.kill()
-		return nil, err
+		r.relay.kill()
 	}
-	return r, nil
+	return err
 }
 
 // listenURL finds the address in the log.
@@ -95,12 +88,13 @@ func listenURL(log string) string {
 func (r *relay) await(ctx context.Context, every time.Duration, what string,
 	done func() bool) error {
 	for deadline := time.Now().Add(patience); !done(); {
-		switch {
-		case !r.proc.Running():
-			return r.ended()
-		case time.Now().After(deadline):
+		if err := r.alive(); err != nil {
+			return err
+		}
+		if time.Now().After(deadline) {
 			return r.failed("does not " + what + " within " + patience.String())
-		case !pause(ctx, every):
+		}
+		if !pause(ctx, every) {
 			return context.Cause(ctx)
 		}
 	}
@@ -120,14 +114,11 @@ func (r *relay) awaitProgress(ctx context.Context, every time.Duration, want int
 }
 
 func (r *relay) alive() error {
-	if !r.proc.Running() {
-		return r.ended()
+	if r.Running() {
+		return nil
 	}
-	return nil
+	return r.failed("has ended by itself: " + r.End().Error())
 }
-
-// ended is the error for a relay that should still run.
-func (r *relay) ended() error { return r.failed("has ended by itself: " + r.proc.End().Error()) }
 
 func (r *relay) failed(how string) error {
 	return fmt.Errorf("the relay %s; its log:\n%s", how, r.out.LastLines(8))
@@ -213,25 +204,20 @@ func histogram(h *dto.Histogram) (bounds, counts []float64) {
 
 // stop has the relay drain and end. One that takes long is an error.
 func (r *relay) stop() error {
-	defer r.client.CloseIdleConnections()
-	if err := r.proc.Signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	select {
-	case <-r.proc.Done:
-	case <-time.After(patience):
-		r.kill()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	defer r.kill()
+	if err := r.Stop(ctx, syscall.SIGTERM); err != nil {
 		return r.failed("does not end within " + patience.String())
 	}
-	if r.proc.Err != nil {
-		return r.failed("ended with " + r.proc.Err.Error())
+	if r.Err != nil {
+		return r.failed("ended with " + r.Err.Error())
 	}
 	return nil
 }
 
 // kill ends the relay at once, unless it has ended.
 func (r *relay) kill() {
-	_ = r.proc.Signal(syscall.SIGKILL)
-	<-r.proc.Done
+	_ = r.Kill()
 	r.client.CloseIdleConnections()
 }

@@ -123,42 +123,49 @@ func known(v float64) *float64 {
 	return &v
 }
 
-// minus is nil if either was not measured.
-func minus(a, b *float64) *float64 {
+// both is nil unless a and b were measured.
+func both(a, b *float64, combine func(a, b float64) float64) *float64 {
 	if a == nil || b == nil {
 		return nil
 	}
-	return known(*a - *b)
+	return known(combine(*a, *b))
 }
 
-// times is nil if it was not measured.
+func plus(a, b *float64) *float64 {
+	return both(a, b, func(a, b float64) float64 { return a + b })
+}
+
+func minus(a, b *float64) *float64 {
+	return both(a, b, func(a, b float64) float64 { return a - b })
+}
+
 func times(a *float64, factor float64) *float64 {
-	if a == nil {
-		return nil
-	}
-	return known(*a * factor)
+	return both(a, &factor, func(a, b float64) float64 { return a * b })
 }
 
-// per is nil if one was not measured, or b is zero.
+// per is nil also if b is zero.
 func per(a, b *float64) *float64 {
-	if a == nil || b == nil || *b == 0 {
-		return nil
-	}
-	return known(*a / *b)
+	return both(a, b, func(a, b float64) float64 { return a / b })
 }
 
-// costs fills in the figures of the relay's metrics and of the processes' CPU.
+// costs fills in the figures of the relay's metrics and of the processes. Without rows there is no
+// cost of a row.
 func (r *Result) costs(before, after usage, rows int64) {
-	perMillion := 1e6 / float64(max(1, rows))
+	perMillion := func(seconds *float64) *float64 {
+		return times(per(seconds, known(float64(rows))), 1e6)
+	}
 	r.CPUSeconds = minus(after.cpu, before.cpu)
 	r.WalsenderCPUSeconds = minus(after.walsender, before.walsender)
 	r.BrokerCPUSeconds = minus(after.broker, before.broker)
-	r.RelayCPUPerM = times(r.CPUSeconds, perMillion)
-	r.WalsenderCPUPerM = times(r.WalsenderCPUSeconds, perMillion)
-	r.BrokerCPUPerM = times(r.BrokerCPUSeconds, perMillion)
+	r.RelayCPUPerM = perMillion(r.CPUSeconds)
+	r.WalsenderCPUPerM = perMillion(r.WalsenderCPUSeconds)
+	r.BrokerCPUPerM = perMillion(r.BrokerCPUSeconds)
 	r.ProduceRequests = minus(after.requests, before.requests)
 	r.ProduceBytes = minus(after.requestBytes, before.requestBytes)
-	r.allocations(before.reading, after.reading)
+	r.MaxRSSBytes = after.rss
+	if rows > 0 {
+		r.allocations(before.reading, after.reading)
+	}
 }
 
 func (r *Result) allocations(before, after reading) {
