@@ -93,13 +93,13 @@ func Compare(ctx context.Context, o CompareOptions, cfg config.Config, env daemo
 	})
 	c.relay = c.newRelay(cfg, env, log)
 	err = c.run(kill, stop)
-	if c.began.IsZero() && err == nil && stop.Err() != nil {
-		return nil, &exit.Error{Code: exit.Runtime,
-			Err: errors.New("stopped before it streamed: nothing was compared")}
-	}
-	if !c.began.IsZero() {
+	switch {
+	case !c.began.IsZero():
 		c.show.End()
 		return c.result(), err
+	case err == nil && stop.Err() != nil:
+		err = &exit.Error{Code: exit.Runtime,
+			Err: errors.New("stopped before it streamed: nothing was compared")}
 	}
 	return nil, err
 }

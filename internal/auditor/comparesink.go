@@ -36,7 +36,7 @@ func (c *comparing) openSink(p *daemon.Pipeline) sink.Open {
 type compareSink struct {
 	*comparing
 	done   sink.Done
-	shadow sink.Sink // nil: nothing is published
+	shadow sink.Sink // publishes to the topics with the prefix; nil: nothing is published
 }
 
 // Publish never blocks without a prefix.

@@ -92,10 +92,9 @@ func (r *Result) leaveOut(kind audit.Kind) {
 func (r *Result) Print(w io.Writer) {
 	fmt.Fprintf(w, "%s against %s\n\n", strings.Join(r.Written, ", "),
 		strings.Join(r.Topics, ", "))
-	const notJudged = "not judged"
 	count := func(judged bool, n int64) string {
 		if !judged {
-			return notJudged
+			return "not judged"
 		}
 		return strconv.FormatInt(n, 10)
 	}

@@ -30,19 +30,17 @@ type auditTopics struct {
 }
 
 // openAuditTopics connects and notes where the topics end.
-func openAuditTopics(ctx context.Context, o Options, plan Plan, cfg config.Config) (*auditTopics,
-	error) {
-	id := plan.ID
-	if id.from == "" {
-		id = EventID{from: FromHeader, name: headerOfIDs(cfg)}
+func openAuditTopics(ctx context.Context, o Options, plan Plan, cfg config.Config) (
+	t *auditTopics, err error) {
+	t = &auditTopics{id: plan.ID, removed: []string{}}
+	if t.id.from == "" {
+		t.id = EventID{from: fromHeader, name: headerOfIDs(cfg)}
 	}
-	reader, err := topics.OpenReader(ctx, cfg.Sink.Kafka, plan.Committed)
-	if err != nil {
+	if t.Reader, err = topics.OpenReader(ctx, cfg.Sink.Kafka, plan.Committed); err != nil {
 		return nil, err
 	}
-	t := &auditTopics{Reader: reader, id: id, removed: []string{}}
 	if err := t.find(ctx, o, plan, cfg); err != nil {
-		reader.Close()
+		t.Close()
 		return nil, err
 	}
 	return t, nil
@@ -73,8 +71,7 @@ func (t *auditTopics) find(ctx context.Context, o Options, plan Plan, cfg config
 		names = append(names, found...)
 	}
 	slices.Sort(names)
-	names = slices.DeleteFunc(slices.Compact(names),
-		func(name string) bool { return name == dead })
+	names = slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == dead })
 	if len(names) == 0 {
 		shown := strings.TrimSuffix(strings.TrimPrefix(pattern.String(), "^(?:"), ")$")
 		return &exit.Error{Code: exit.Config, Err: fmt.Errorf("no topic matches %s", shown),
@@ -104,25 +101,21 @@ func (t *auditTopics) add(ctx context.Context, names []string, since time.Time,
 		since = since.Add(-clockMargin)
 	}
 	for _, name := range names {
+		whole := deadLetter
 		spans, err := t.Spans(ctx, name, since)
+		if err == nil && !deadLetter {
+			whole, err = t.WholeFrom(ctx, name, spans)
+		}
 		if err != nil {
 			return err
 		}
-		if !deadLetter {
-			whole, err := t.WholeFrom(ctx, name, spans)
-			if err != nil {
-				return err
-			}
-			if !whole {
-				t.removed = append(t.removed, name)
-			}
+		if !whole {
+			t.removed = append(t.removed, name)
 		}
 		for _, s := range spans {
 			t.spans = append(t.spans, s)
-			t.parts = append(t.parts, audit.Partition{
-				Topic: s.Topic, Number: s.Partition, From: s.From, End: s.End,
-				DeadLetter: deadLetter,
-			})
+			t.parts = append(t.parts, audit.Partition{Topic: s.Topic, Number: s.Partition,
+				From: s.From, End: s.End, DeadLetter: deadLetter})
 		}
 	}
 	return nil

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -95,24 +97,6 @@ func (b *bench) connect(ctx context.Context) (*pgx.Conn, error) {
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
 	return conn, nil
-}
-
-func (b *bench) connections(ctx context.Context, n int) (conns []*pgx.Conn, closeAll func(),
-	err error) {
-	closeAll = func() {
-		for _, c := range conns {
-			postgres.Close(c)
-		}
-	}
-	for range n {
-		conn, err := b.connect(ctx)
-		if err != nil {
-			closeAll()
-			return nil, nil, err
-		}
-		conns = append(conns, conn)
-	}
-	return conns, closeAll, nil
 }
 
 // setUp makes schema, tables and publication. Nothing of that name may exist.
@@ -272,10 +256,27 @@ type run struct {
 	*bench
 	Workload
 	*reader
-	prefix string // of the topics
-	conn   *pgx.Conn
-	relay  *relay
-	result Result
+	prefix        string // of the topics
+	conn          *pgx.Conn
+	relay         *relay
+	load          *steady
+	backlogEnd    pglogrepl.LSN // of drain: a position behind it
+	before, after usage         // of the measured part
+	result        Result
+	ends          []func()
+}
+
+// atEnd has end called at the end of the run, before those of earlier calls.
+func (r *run) atEnd(end func()) { r.ends = append(r.ends, end) }
+
+// inOrder takes steps up to the first that fails.
+func inOrder(ctx context.Context, steps ...func(context.Context) error) error {
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *run) once(ctx context.Context) (err error) {
@@ -295,7 +296,11 @@ func (r *run) once(ctx context.Context) (err error) {
 		return err
 	}
 	workload := map[Kind]func(context.Context) error{Drain: r.drain, Rate: r.rate, Idle: r.idle}
-	if err := workload[r.Kind](ctx); err != nil {
+	err = workload[r.Kind](ctx)
+	for _, end := range slices.Backward(r.ends) {
+		end()
+	}
+	if err != nil {
 		return err
 	}
 	return errors.Join(r.dropSlot(ctx, r.conn), r.deleteTopics(ctx))
@@ -304,13 +309,14 @@ func (r *run) once(ctx context.Context) (err error) {
 // usage is what relay, walsender and brokers have used so far.
 type usage struct {
 	reading
-	walsender, broker *float64
-	rss               *float64
+	at                     time.Time
+	walsender, broker, rss *float64
 }
 
 // used reads the usage of all of them. The walsender is the present one of the slot; it ends with
 // the relay.
 func (r *run) used(ctx context.Context) (u usage, err error) {
+	u.at = time.Now()
 	if u.reading, err = r.relay.read(ctx); err != nil {
 		return u, err
 	}
@@ -320,6 +326,11 @@ func (r *run) used(ctx context.Context) (u usage, err error) {
 		u.walsender = cpuSeconds(pid)
 	}
 	return u, err
+}
+
+func (r *run) useAfter(ctx context.Context) (err error) {
+	r.after, err = r.used(ctx)
+	return err
 }
 
 // brokerCPU is that of all brokers together; nil if one of them is not known.

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/internal/demo"
@@ -27,50 +26,28 @@ const (
 
 // drain writes a backlog, then starts the relay. The records are read and audited after the drain.
 func (r *run) drain(ctx context.Context) error {
-	writing := time.Now()
-	if err := r.backlog(ctx); err != nil {
-		return err
-	}
-	r.result.LoadSeconds = known(time.Since(writing).Seconds())
-	end, err := r.flushed(ctx)
-	if err != nil {
-		return err
-	}
-
 	// the relay and the walsender are new
-	before := usage{broker: r.brokerCPU(), walsender: known(0), reading: reading{
+	r.before = usage{broker: r.brokerCPU(), walsender: known(0), reading: reading{
 		cpu: known(0), requests: known(0), requestBytes: known(0)}}
-	if err := r.startRelay(ctx); err != nil {
-		return err
-	}
-	defer r.relay.kill()
+	var toFirst time.Duration
+	var first reading // after the allocations of the start
 	records := func() (int64, error) { return demo.CountRecords(ctx, r.admin, topics(r.prefix)...) }
-	if err := r.relay.awaitProgress(ctx, firstEvery, 1, records); err != nil {
+	err := inOrder(ctx, r.backlog, r.flush, r.startRelay, func(ctx context.Context) (err error) {
+		if err = r.relay.awaitProgress(ctx, firstEvery, 1, records); err == nil {
+			toFirst = time.Since(r.relay.started)
+			first, err = r.relay.read(ctx)
+		}
 		return err
-	}
-	toFirst := time.Since(r.relay.started)
-	first, err := r.relay.read(ctx) // after the allocations of the start
+	}, func(ctx context.Context) error {
+		return r.relay.awaitProgress(ctx, drainEvery, r.Rows, records)
+	}, r.awaitConfirmed, r.useAfter, r.stopRelay, func(ctx context.Context) error {
+		return r.readTopics(ctx, func(m *sink.Message) { r.take(m, m.Timestamp) })
+	})
 	if err != nil {
 		return err
 	}
-	if err := r.relay.awaitProgress(ctx, drainEvery, r.Rows, records); err != nil {
-		return err
-	}
-	if err := r.awaitConfirmed(ctx, end); err != nil {
-		return err
-	}
-	after, err := r.used(ctx)
-	if err != nil {
-		return err
-	}
-	r.result.costs(before, after, r.Rows)
-	r.result.allocations(first, after.reading)
-	if err := r.relay.stop(); err != nil {
-		return err
-	}
-	if err := r.readTopics(ctx, func(m *sink.Message) { r.take(m, m.Timestamp) }); err != nil {
-		return err
-	}
+	r.costs(r.Rows)
+	r.result.allocations(first, r.after.reading)
 	r.drained(toFirst)
 	return nil
 }
@@ -95,25 +72,27 @@ func (r *run) drained(toFirst time.Duration) {
 	r.result.RowsPerSecond = per(known(float64(len(appended))), r.result.Seconds)
 }
 
-// flushed makes the server flush its WAL, since a walsender sends nothing else, and returns a
-// position behind all rows.
-func (r *run) flushed(ctx context.Context) (pglogrepl.LSN, error) {
+// flush makes the server flush its WAL, since a walsender sends nothing else, and notes a position
+// behind all rows.
+func (r *run) flush(ctx context.Context) error {
 	var text string
 	err := r.conn.QueryRow(ctx, `SELECT pg_catalog.pg_current_wal_insert_lsn()::text`).Scan(&text)
 	if err != nil {
-		return 0, fmt.Errorf("read the server's position: %w", postgres.Error(err))
+		return fmt.Errorf("read the server's position: %w", postgres.Error(err))
 	}
 	_, err = r.conn.Exec(ctx, `SET synchronous_commit = local; INSERT INTO `+r.unrelated()+
 		` (body) VALUES ('flush')`, pgx.QueryExecModeSimpleProtocol)
 	if err != nil {
-		return 0, fmt.Errorf("flush the WAL: %w", postgres.Error(err))
+		return fmt.Errorf("flush the WAL: %w", postgres.Error(err))
 	}
-	return postgres.ParseLSN(text)
+	r.backlogEnd, err = postgres.ParseLSN(text)
+	return err
 }
 
-// awaitConfirmed waits until the slot's confirmed position reaches end, as long as the relay runs.
-func (r *run) awaitConfirmed(ctx context.Context, end pglogrepl.LSN) error {
-	want := int64(end) //nolint:gosec // only compared
+// awaitConfirmed waits until the slot's confirmed position reaches the end of the backlog, as long
+// as the relay runs.
+func (r *run) awaitConfirmed(ctx context.Context) error {
+	want := int64(r.backlogEnd) //nolint:gosec // only compared
 	return r.relay.awaitProgress(ctx, drainEvery, want, func() (int64, error) {
 		status, err := slot.Get(ctx, r.conn, r.cfg.Name)
 		return int64(status.ConfirmedFlushLSN), err //nolint:gosec // only compared

@@ -25,91 +25,64 @@ const (
 // idle writes nothing to the outbox while another table is written to. The latencies are those of
 // the first rows afterwards.
 func (r *run) idle(ctx context.Context) error {
-	end, err := r.startStreaming(ctx)
+	var walBefore, walAfter float64
+	err := inOrder(ctx, r.startStreaming, r.writeIdle, func(ctx context.Context) (err error) {
+		if walBefore, err = serverPosition(ctx, r.conn); err == nil {
+			r.before, err = r.used(ctx)
+		}
+		return err
+	}, r.writeUnrelated, r.useAfter, func(ctx context.Context) (err error) {
+		walAfter, err = serverPosition(ctx, r.conn)
+		return err
+	}, r.writeIdle)
 	if err != nil {
 		return err
 	}
-	defer end()
-	if _, err := r.writeIdle(ctx, 0); err != nil {
-		return err
-	}
-
-	start, err := serverPosition(ctx, r.conn)
-	if err != nil {
-		return err
-	}
-	before, err := r.used(ctx)
-	if err != nil {
-		return err
-	}
-	if err := r.writeUnrelated(ctx); err != nil {
-		return err
-	}
-	after, err := r.used(ctx)
-	if err != nil {
-		return err
-	}
-	stop, err := serverPosition(ctx, r.conn)
-	if err != nil {
-		return err
-	}
-	result, seconds := &r.result, after.at.Sub(before.at).Seconds()
+	result, seconds := &r.result, r.after.at.Sub(r.before.at).Seconds()
+	r.costs(0)
+	result.MaxRSSBytes = peakRSS(r.relay.PID)
 	result.Seconds, result.RowsPerSecond = known(seconds), known(0)
-	result.WALBytes = known(stop - start)
-	result.costs(before, after, 0)
+	result.WALBytes = known(walAfter - walBefore)
 	result.CPUPerSecond = times(result.CPUSeconds, 1/seconds)
 	result.WalsenderCPUPerSecond = times(result.WalsenderCPUSeconds, 1/seconds)
-	result.ReceivedBytes = minus(after.receivedBytes, before.receivedBytes)
-
-	load, err := r.writeIdle(ctx, idleRows)
-	if err != nil {
+	result.ReceivedBytes = minus(r.after.receivedBytes, r.before.receivedBytes)
+	if err := inOrder(ctx, r.stopRelay, r.readToEnd); err != nil {
 		return err
 	}
-	result.MaxRSSBytes = peakRSS(r.relay.PID)
-	if err := r.relay.stop(); err != nil {
-		return err
-	}
-	if err := r.readToEnd(ctx); err != nil {
-		return err
-	}
-	r.latencies(load, idleRows)
+	r.latencies(idleRows)
 	return nil
 }
 
-// writeIdle writes idleRows rows from number first on, and waits until they are delivered.
-func (r *run) writeIdle(ctx context.Context, first int64) (*steady, error) {
-	conns, closeAll, err := r.connections(ctx, 1)
+// writeIdle writes the next idleRows rows, and waits until they are delivered.
+func (r *run) writeIdle(ctx context.Context) error {
+	load, err := r.newLoad(ctx, 1, insertOne(r.table()), idleRate, idleRows, time.Minute)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer closeAll()
-	load := r.load(idleRate, idleRows, first)
-	load.until = load.start.Add(time.Minute)
-	if err := load.write(ctx, conns, insertOne(r.table())); err != nil {
-		return nil, err
+	if r.load != nil {
+		load.first = idleRows
 	}
-	return load, r.awaitDelivered(ctx)
+	r.load = load
+	return inOrder(ctx, load.write, r.awaitDelivered)
 }
 
 // writeUnrelated writes to the other table, and reads what the slot retains in the meantime.
 func (r *run) writeUnrelated(ctx context.Context) error {
-	conns, closeAll, err := r.connections(ctx, unrelatedWriters)
+	load, err := r.newLoad(ctx, unrelatedWriters, `INSERT INTO `+r.unrelated()+` (body) VALUES ($1)`,
+		float64(r.Rate), r.total(), r.Duration)
 	if err != nil {
 		return err
 	}
-	defer closeAll()
 	body := []byte(strings.Repeat("x", r.Size))
-	load := &steady{rate: float64(r.Rate), total: r.total(), start: time.Now(),
-		until:     time.Now().Add(r.Duration),
-		params:    func(int64) [][]byte { return [][]byte{body} },
-		committed: func(int64, time.Time) {}}
+	load.params = func(int64) [][]byte { return [][]byte{body} }
+	load.committed = func(int64, time.Time) {}
 	loading, endLoad := context.WithCancel(ctx)
 	var writing sync.WaitGroup
 	var writeErr error
 	ended := make(chan struct{})
 	writing.Go(func() { // ends with the load, or with endLoad
 		defer close(ended)
-		writeErr = load.write(loading, conns, `INSERT INTO `+r.unrelated()+` (body) VALUES ($1)`)
+		writeErr = load.write(loading)
 	})
 	defer writing.Wait()
 	defer endLoad()

@@ -65,40 +65,52 @@ func (r *run) backlog(ctx context.Context) error {
 // steady is an open load: transaction n is due n/rate after start, also when those before it were
 // slow.
 type steady struct {
+	conns  []*pgx.Conn // of a writer each
 	start  time.Time
 	rate   float64 // a second
 	total  int64
-	until  time.Time              // nothing is sent later, even if it was due before
-	params func(n int64) [][]byte // of the statement
+	until  time.Time                // nothing is sent later, even if it was due before
+	first  int64                    // row of transaction 0
+	params func(row int64) [][]byte // of the statement
 	// committed is called from any writer's goroutine with the time of the answer to a commit.
-	committed func(n int64, at time.Time)
+	committed func(row int64, at time.Time)
 }
 
-// load is a steady load of count rows from number first on, which begins now.
-func (r *run) load(rate float64, count, first int64) *steady {
-	return &steady{start: time.Now(), rate: rate, total: count,
-		params:    func(n int64) [][]byte { return r.params(first + n) },
-		committed: func(n int64, at time.Time) { r.wrote(first+n, at) }}
+const statement = "steady"
+
+// newLoad connects the writers of a load of rows, which begins now.
+func (r *run) newLoad(ctx context.Context, writers int, sql string, rate float64, total int64,
+	duration time.Duration) (*steady, error) {
+	s := &steady{rate: rate, total: total, params: r.params, committed: r.wrote}
+	for range writers {
+		conn, err := r.connect(ctx)
+		if err != nil {
+			return nil, err
+		}
+		r.atEnd(func() { postgres.Close(conn) })
+		if _, err := conn.Prepare(ctx, statement, sql); err != nil {
+			return nil, fmt.Errorf("prepare a writer: %w", err)
+		}
+		s.conns = append(s.conns, conn)
+	}
+	s.start = time.Now()
+	s.until = s.start.Add(duration)
+	return s, nil
 }
 
 func (s *steady) due(n int64) time.Time {
 	return s.start.Add(time.Duration(float64(n) / s.rate * float64(time.Second)))
 }
 
-// write runs one writer per connection until all is written, or until the end. Writer w has
-// transactions w, w+len(conns), ...
-func (s *steady) write(ctx context.Context, conns []*pgx.Conn, sql string) error {
+// write runs the writers until all is written, or until the end. Writer w has transactions w,
+// w+len(conns), ...
+func (s *steady) write(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	for _, conn := range conns {
-		if _, err := conn.Prepare(ctx, statement, sql); err != nil {
-			return fmt.Errorf("prepare a writer: %w", err)
-		}
-	}
 	var writers sync.WaitGroup
-	for w, conn := range conns {
+	for w, conn := range s.conns {
 		writers.Go(func() {
-			if err := s.writer(ctx, conn, int64(w), int64(len(conns))); err != nil {
+			if err := s.writer(ctx, conn, int64(w), int64(len(s.conns))); err != nil {
 				cancel(fmt.Errorf("write at a steady rate: %w", err))
 			}
 		})
@@ -106,8 +118,6 @@ func (s *steady) write(ctx context.Context, conns []*pgx.Conn, sql string) error
 	writers.Wait()
 	return context.Cause(ctx)
 }
-
-const statement = "steady"
 
 func (s *steady) writer(ctx context.Context, conn *pgx.Conn, n, step int64) error {
 	for n < s.total {
@@ -121,10 +131,10 @@ func (s *steady) writer(ctx context.Context, conn *pgx.Conn, n, step int64) erro
 		first := n
 		var transactions [][][]byte
 		for ; n < s.total && len(transactions) < burst && !s.due(n).After(now); n += step {
-			transactions = append(transactions, s.params(n))
+			transactions = append(transactions, s.params(s.first+n))
 		}
 		err := pipeline(ctx, conn, statement, transactions, func(i int, at time.Time) {
-			s.committed(first+int64(i)*step, at)
+			s.committed(s.first+first+int64(i)*step, at)
 		})
 		if err != nil {
 			return err

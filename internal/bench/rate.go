@@ -17,59 +17,43 @@ const carriedShare = 0.97
 
 // rate writes one-row transactions at a steady rate while the relay streams and a consumer reads.
 func (r *run) rate(ctx context.Context) error {
-	end, err := r.startStreaming(ctx)
+	var ended time.Time // the writing
+	err := inOrder(ctx, r.startStreaming, func(ctx context.Context) error {
+		err := r.writeSteadily(ctx)
+		ended = time.Now()
+		written, delivered := r.tally.Counts()
+		r.result.BehindRows = known(float64(written - delivered))
+		return err
+	}, r.awaitDelivered, r.useAfter, r.stopRelay, r.readToEnd)
 	if err != nil {
 		return err
 	}
-	defer end()
-	conns, closeAll, err := r.connections(ctx, writerCount)
-	if err != nil {
-		return err
-	}
-	defer closeAll()
+	began := r.load.start.Add(warmUp)
+	counted := r.latencies(int64(len(r.committed)) - r.total())
+	r.costs(counted)
+	r.result.AckLatencyMS = bucketLatency(r.before.reading, r.after.reading)
+	r.result.WrittenPerSecond = known(float64(counted) / ended.Sub(began).Seconds())
+	r.result.Seconds = known(r.after.at.Sub(began).Seconds())
+	r.result.RowsPerSecond = per(known(float64(counted)), r.result.Seconds)
+	return nil
+}
 
-	load := r.load(float64(r.Rate), int64(len(r.committed)), 0)
-	load.start = time.Now().Add(100 * time.Millisecond)
-	load.until = load.start.Add(warmUp + r.Duration)
-	counting := load.start.Add(warmUp)
+// writeSteadily writes the load, and reads the usage when the warm-up is over.
+func (r *run) writeSteadily(ctx context.Context) (err error) {
+	r.load, err = r.newLoad(ctx, writerCount, insertOne(r.table()), float64(r.Rate),
+		int64(len(r.committed)), warmUp+r.Duration)
+	if err != nil {
+		return err
+	}
 	loading, endLoad := context.WithCancelCause(ctx)
 	defer endLoad(nil)
 	written := make(chan error, 1)
-	// Ends with the load, or with endLoad; waited for below.
-	go func() { written <- load.write(loading, conns, insertOne(r.table())) }()
-	demo.WaitUntil(ctx, counting)
-	before, err := r.used(ctx)
-	if err != nil {
+	go func() { written <- r.load.write(loading) }() // ends with the load, or with endLoad
+	demo.WaitUntil(ctx, r.load.start.Add(warmUp))
+	if r.before, err = r.used(ctx); err != nil {
 		endLoad(err)
 	}
-	if err := <-written; err != nil {
-		return err
-	}
-	ended := time.Now()
-	all, delivered := r.tally.Counts()
-	r.result.BehindRows = known(float64(all - delivered))
-	if err := r.awaitDelivered(ctx); err != nil {
-		return err
-	}
-	settled := time.Now()
-	after, err := r.used(ctx)
-	if err != nil {
-		return err
-	}
-	if err := r.relay.stop(); err != nil {
-		return err
-	}
-	if err := r.readToEnd(ctx); err != nil {
-		return err
-	}
-
-	counted := r.latencies(load, int64(len(r.committed))-r.total())
-	r.result.AckLatencyMS = bucketLatency(before.reading, after.reading)
-	r.result.WrittenPerSecond = known(float64(counted) / ended.Sub(counting).Seconds())
-	r.result.Seconds = known(settled.Sub(counting).Seconds())
-	r.result.RowsPerSecond = per(known(float64(counted)), r.result.Seconds)
-	r.result.costs(before, after, counted)
-	return nil
+	return <-written
 }
 
 // behind is why a rate was not kept up; empty: it was.
@@ -89,23 +73,7 @@ func (m *Measured) behind() string {
 	return ""
 }
 
-// startStreaming starts a relay that streams and a reader that reads. end ends both.
-func (r *run) startStreaming(ctx context.Context) (end func(), err error) {
-	if err := r.startRelay(ctx); err != nil {
-		return nil, err
-	}
-	closeReader, err := r.follow(ctx)
-	if err != nil {
-		r.relay.kill()
-		return nil, err
-	}
-	end = func() {
-		r.relay.kill()
-		closeReader()
-	}
-	if err := r.relay.awaitStreaming(ctx); err != nil {
-		end()
-		return nil, err
-	}
-	return end, nil
+// startStreaming starts a relay that streams and a reader that reads.
+func (r *run) startStreaming(ctx context.Context) error {
+	return inOrder(ctx, r.startRelay, r.follow, r.awaitStreaming)
 }

@@ -38,11 +38,11 @@ func (r *reader) wrote(n int64, at time.Time) {
 	r.tally.Wrote(r.key(n), r.number(n))
 }
 
-// follow reads what is published from now on, with the times of receipt. The caller must call end.
-func (r *run) follow(ctx context.Context) (end func(), err error) {
+// follow reads what is published from now on until the end of the run, with the times of receipt.
+func (r *run) follow(ctx context.Context) error {
 	follower, err := demo.Follow(ctx, r.cfg.Brokers, topics(r.prefix))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
@@ -52,11 +52,12 @@ func (r *run) follow(ctx context.Context) (end func(), err error) {
 		defer r.mu.Unlock()
 		r.err = err
 	})
-	return func() {
+	r.atEnd(func() {
 		cancel()
 		running.Wait()
 		follower.Close()
-	}, nil
+	})
+	return nil
 }
 
 func (r *reader) take(m *sink.Message, at time.Time) {
@@ -82,7 +83,7 @@ func (r *reader) counted() (records int64, err error) {
 }
 
 // latencies fills in those of the rows from first on, and returns how many of them were written.
-func (r *run) latencies(load *steady, first int64) (counted int64) {
+func (r *run) latencies(first int64) (counted int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var sinceCommit, sinceDue []time.Duration
@@ -94,7 +95,7 @@ func (r *run) latencies(load *steady, first int64) (counted int64) {
 		if at := r.received[n]; at != 0 {
 			// The consumer may have the record before the writer has the answer to its commit.
 			sinceCommit = append(sinceCommit, max(0, time.Duration(at-r.committed[n])))
-			sinceDue = append(sinceDue, time.Unix(0, at).Sub(load.due(n)))
+			sinceDue = append(sinceDue, time.Unix(0, at).Sub(r.load.due(n)))
 		}
 	}
 	r.result.LatencyMS, r.result.ValueBytes = newLatency(sinceCommit), known(float64(r.bytes))

@@ -62,14 +62,11 @@ func (r *run) startRelay(ctx context.Context) (err error) {
 	if r.relay.Process, err = child.Start(cmd, syscall.SIGKILL); err != nil {
 		return err
 	}
-	err = r.relay.await(ctx, 2*time.Millisecond, "listen", func() bool {
+	r.atEnd(r.relay.kill)
+	return r.relay.await(ctx, 2*time.Millisecond, "listen", func() bool {
 		r.relay.url = listenURL(r.relay.out.String())
 		return r.relay.url != ""
 	})
-	if err != nil {
-		r.relay.kill()
-	}
-	return err
 }
 
 // listenURL finds the address in the log.
@@ -124,9 +121,9 @@ func (r *relay) failed(how string) error {
 	return fmt.Errorf("the relay %s; its log:\n%s", how, r.out.LastLines(8))
 }
 
-func (r *relay) awaitStreaming(ctx context.Context) error {
-	return r.await(ctx, 20*time.Millisecond, "stream", func() bool {
-		body, status, err := r.get(ctx, "/readyz")
+func (r *run) awaitStreaming(ctx context.Context) error {
+	return r.relay.await(ctx, 20*time.Millisecond, "stream", func() bool {
+		body, status, err := r.relay.get(ctx, "/readyz")
 		return err == nil && status == http.StatusOK && strings.Contains(string(body), "streaming")
 	})
 }
@@ -152,7 +149,6 @@ type reading struct {
 	requests, requestBytes   *float64
 	ackBounds                []float64 // seconds
 	ackCounts                []float64 // observations at or below each bound; one more: all
-	at                       time.Time
 }
 
 func (r *relay) read(ctx context.Context) (reading, error) {
@@ -184,7 +180,6 @@ func (r *relay) read(ctx context.Context) (reading, error) {
 		receivedBytes: value("postrider_replication_received_bytes_total"),
 		requests:      value("postrider_sink_requests_total"),
 		requestBytes:  value("postrider_sink_request_bytes_total"),
-		at:            time.Now(),
 	}
 	if family, ok := families["postrider_relay_commit_to_ack_seconds"]; ok {
 		got.ackBounds, got.ackCounts = histogram(family.GetMetric()[0].GetHistogram())
@@ -202,16 +197,15 @@ func histogram(h *dto.Histogram) (bounds, counts []float64) {
 	return bounds, append(counts, float64(h.GetSampleCount()))
 }
 
-// stop has the relay drain and end. One that takes long is an error.
-func (r *relay) stop() error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+// stopRelay has the relay drain and end. One that takes long is an error.
+func (r *run) stopRelay(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	defer r.kill()
-	if err := r.Stop(ctx, syscall.SIGTERM); err != nil {
-		return r.failed("does not end within " + patience.String())
+	if err := r.relay.Stop(ctx, syscall.SIGTERM); err != nil {
+		return r.relay.failed("does not end within " + patience.String())
 	}
-	if r.Err != nil {
-		return r.failed("ended with " + r.Err.Error())
+	if err := r.relay.Err; err != nil {
+		return r.relay.failed("ended with " + err.Error())
 	}
 	return nil
 }

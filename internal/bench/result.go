@@ -150,7 +150,8 @@ func per(a, b *float64) *float64 {
 
 // costs fills in the figures of the relay's metrics and of the processes. Without rows there is no
 // cost of a row.
-func (r *Result) costs(before, after usage, rows int64) {
+func (run *run) costs(rows int64) {
+	r, before, after := &run.result, &run.before, &run.after
 	perMillion := func(seconds *float64) *float64 {
 		return times(per(seconds, known(float64(rows))), 1e6)
 	}

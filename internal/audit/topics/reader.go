@@ -1,6 +1,7 @@
 package topics
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -167,16 +168,11 @@ func (r *Reader) Read(ctx context.Context, spans []Span,
 	each func(span int, offset int64, m *sink.Message) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	fetched := make(chan fetchedBatches, 1)
-	go func() { // ends with the spans or ctx; waited for below
+	var failed error // read only after fetched is closed
+	go func() {      // ends with the spans or ctx; waited for below
 		defer close(fetched)
-		for i := range spans {
-			if err := r.fetchSpan(ctx, i, spans[i], fetched); err != nil {
-				select {
-				case fetched <- fetchedBatches{err: err}:
-				case <-ctx.Done():
-				}
-				return
-			}
+		for i := 0; failed == nil && i < len(spans); i++ {
+			failed = r.fetchSpan(ctx, i, spans[i], fetched)
 		}
 	}()
 	defer func() {
@@ -186,9 +182,6 @@ func (r *Reader) Read(ctx context.Context, spans []Span,
 	}()
 	var m sink.Message
 	for f := range fetched {
-		if f.err != nil {
-			return f.err
-		}
 		span := &spans[f.span]
 		m.Topic, m.Partition = span.Topic, span.Partition
 		for _, b := range f.batches {
@@ -197,24 +190,26 @@ func (r *Reader) Read(ctx context.Context, spans []Span,
 			}
 		}
 	}
-	return context.Cause(ctx)
+	return cmp.Or(context.Cause(ctx), failed)
 }
 
 type fetchedBatches struct {
 	span    int // index
 	batches []*sarama.RecordBatch
-	err     error
 }
 
-// fetchSpan hands on what stands in a span, batch by batch.
+// fetchSpan hands on what a span has, batch by batch.
 func (r *Reader) fetchSpan(ctx context.Context, index int, span Span,
-	to chan<- fetchedBatches) error {
-	failed := func(next int64, err error) error {
-		return fmt.Errorf("read partition %d of topic %q at offset %d: %w", span.Partition, span.Topic,
-			next, err)
-	}
+	to chan<- fetchedBatches) (err error) {
+	next := span.From
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("read partition %d of topic %q at offset %d: %w", span.Partition,
+				span.Topic, next, err)
+		}
+	}()
 	stall := kafka.NewStall(r.cfg.DeliveryTimeout)
-	for next := span.From; next < span.End; {
+	for next < span.End {
 		block, err := r.fetch(ctx, span, next)
 		if errors.Is(err, sarama.ErrOffsetOutOfRange) { // what stood there was deleted
 			var starts map[int32]int64
@@ -228,16 +223,15 @@ func (r *Reader) fetchSpan(ctx context.Context, index int, span Span,
 			}
 		}
 		if err != nil {
-			return failed(next, err)
+			return err
 		}
-		f := fetchedBatches{span: index}
-		before := next
+		f, before := fetchedBatches{span: index}, next
 		f.batches, next = visible(block, r.isolation, next)
 		if next == before && len(block.RecordsSet) > 0 {
-			return failed(next, errors.New("a batch of records in a format from before Kafka 0.11"))
+			return errors.New("a batch of records in a format from before Kafka 0.11")
 		}
 		if err := stall.Look(ctx, next > before); err != nil {
-			return failed(next, err)
+			return err
 		}
 		select {
 		case to <- f:
