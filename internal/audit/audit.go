@@ -97,6 +97,13 @@ func (t *Tally) Counts() (written, delivered int64) {
 	return t.verdict.Written, t.verdict.Delivered
 }
 
+// Receipts returns how many events arrived so far, those included that arrived before.
+func (t *Tally) Receipts() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.verdict.Delivered + t.verdict.Duplicated
+}
+
 // Verdict judges what has been reported so far.
 func (t *Tally) Verdict() Verdict {
 	t.mu.Lock()
@@ -117,10 +124,8 @@ func (t *Tally) Verdict() Verdict {
 }
 
 func (t *Tally) keyLocked(k string) *key {
-	e := t.keys[k]
-	if e == nil {
-		e = &key{}
-		t.keys[k] = e
+	if t.keys[k] == nil {
+		t.keys[k] = &key{}
 	}
-	return e
+	return t.keys[k]
 }

@@ -94,11 +94,9 @@ func (w *waiting) remove(e *entry) {
 	}
 	e.waiting = false
 	for _, name := range e.names() {
-		left := slices.DeleteFunc(w.index[name], func(o *entry) bool { return o == e })
-		if len(left) == 0 {
+		w.index[name] = slices.DeleteFunc(w.index[name], func(o *entry) bool { return o == e })
+		if len(w.index[name]) == 0 {
 			delete(w.index, name)
-		} else {
-			w.index[name] = left
 		}
 	}
 	w.count--
@@ -124,16 +122,14 @@ func (w *waiting) contains(is func(*entry) bool) bool {
 }
 
 func (w *waiting) first(name string) *entry {
-	if found := w.index[name]; len(found) > 0 {
-		return found[0]
-	}
-	return nil
+	return w.find(name, func(*entry) bool { return true })
 }
 
 func (w *waiting) find(name string, is func(*entry) bool) *entry {
-	found := w.index[name]
-	if i := slices.IndexFunc(found, is); i >= 0 {
-		return found[i]
+	for _, e := range w.index[name] {
+		if is(e) {
+			return e
+		}
 	}
 	return nil
 }
@@ -159,9 +155,9 @@ func (r *recent[V]) put(name string, v V) {
 
 func (r *recent[V]) get(name string) (V, bool) {
 	hash := maphash.String(r.seed, name)
-	if v, ok := r.now[hash]; ok {
-		return v, true
+	v, ok := r.now[hash]
+	if !ok {
+		v, ok = r.then[hash]
 	}
-	v, ok := r.then[hash]
 	return v, ok
 }

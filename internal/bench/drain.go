@@ -15,8 +15,6 @@ import (
 )
 
 const (
-	// How often the tally is read.
-	often = 5 * time.Millisecond
 	// How often the ends of the topics are read: often until the first record is there, since that
 	// time is measured, then seldom, since it costs the broker CPU. The time of the drain is taken
 	// from the records.

@@ -10,32 +10,27 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// cpuSeconds is what a process has used so far, in user and system mode; nil if the system does
-// not provide it, or the process is gone.
-func cpuSeconds(pid int) *float64 {
+// of reads about a process; nil if the system does not provide it, or the process is gone.
+func of[T any](pid int, read func(procfs.Proc) (T, error), figure func(T) float64) *float64 {
 	proc, err := procfs.NewProc(pid)
 	if err != nil {
 		return nil
 	}
-	stat, err := proc.Stat()
+	from, err := read(proc)
 	if err != nil {
 		return nil
 	}
-	return known(stat.CPUTime())
+	return known(figure(from))
 }
+
+// cpuSeconds is what a process has used so far, in user and system mode.
+func cpuSeconds(pid int) *float64 { return of(pid, procfs.Proc.Stat, procfs.ProcStat.CPUTime) }
 
 // peakRSS is the most that a process ever had in memory, in bytes. The value that wait returns at
 // its end would be that of its parent, where that is larger.
 func peakRSS(pid int) *float64 {
-	proc, err := procfs.NewProc(pid)
-	if err != nil {
-		return nil
-	}
-	status, err := proc.NewStatus()
-	if err != nil {
-		return nil
-	}
-	return known(float64(status.VmHWM))
+	return of(pid, procfs.Proc.NewStatus,
+		func(s procfs.ProcStatus) float64 { return float64(s.VmHWM) })
 }
 
 // isWalsender reports whether a process id of the server means its walsender here too: the server
@@ -57,20 +52,13 @@ var brokerNames = []string{"java", "redpanda"}
 func brokerPID(address string) (int, bool) {
 	host, text, _ := net.SplitHostPort(address)
 	port, err := strconv.Atoi(text)
-	if err != nil {
+	if err != nil || !ours(host) {
 		return 0, false
 	}
 	inodes := listening(port)
-	if len(inodes) == 0 || !ours(host) {
-		return 0, false
-	}
-	processes, err := procfs.AllProcs()
-	if err != nil {
-		return 0, false
-	}
+	processes, _ := procfs.AllProcs() // none on another system
 	for _, p := range processes {
-		name, err := p.Comm()
-		if err != nil || !slices.Contains(brokerNames, name) {
+		if name, err := p.Comm(); err != nil || !slices.Contains(brokerNames, name) {
 			continue
 		}
 		targets, err := p.FileDescriptorTargets()
@@ -107,10 +95,7 @@ func ours(host string) bool {
 	if err != nil {
 		return false
 	}
-	interfaces, err := net.InterfaceAddrs()
-	if err != nil {
-		return false
-	}
+	interfaces, _ := net.InterfaceAddrs() // without them only loopback is ours
 	return slices.ContainsFunc(addresses, func(ip net.IP) bool {
 		return ip.IsLoopback() || slices.ContainsFunc(interfaces, func(a net.Addr) bool {
 			network, ok := a.(*net.IPNet)

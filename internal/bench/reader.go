@@ -21,7 +21,6 @@ type reader struct {
 
 	mu       sync.Mutex
 	received []int64 // likewise
-	records  int64   // with duplicates
 	bytes    int64   // of their values
 	err      error
 	scratch  []byte
@@ -63,7 +62,6 @@ func (r *run) follow(ctx context.Context) error {
 func (r *reader) take(m *sink.Message, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.records++
 	r.bytes += int64(len(m.Value))
 	n, ok := r.find(m.Key, m.Value, &r.scratch)
 	if !ok || n >= int64(len(r.received)) {
@@ -73,13 +71,6 @@ func (r *reader) take(m *sink.Message, at time.Time) {
 	if r.tally.Received(r.key(n), r.number(n)) {
 		r.received[n] = at.UnixNano()
 	}
-}
-
-// counted returns how many records came so far.
-func (r *reader) counted() (records int64, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.records, r.err
 }
 
 // latencies fills in those of the rows from first on, and returns how many of them were written.
@@ -111,7 +102,11 @@ func (r *run) readToEnd(ctx context.Context) error {
 	if err := r.readTopics(ctx, func(*sink.Message) { total++ }); err != nil {
 		return err
 	}
-	return demo.AwaitProgress(ctx, often, total, r.counted)
+	return demo.AwaitProgress(ctx, demo.Often, total, func() (int64, error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.tally.Receipts(), r.err
+	})
 }
 
 // readTopics hands over the committed records of the topics with the times when they were
@@ -141,7 +136,7 @@ func (r *run) readTopics(ctx context.Context, each func(*sink.Message)) error {
 // awaitDelivered waits until as many rows arrived as were written, as long as the relay runs.
 func (r *run) awaitDelivered(ctx context.Context) error {
 	written, _ := r.tally.Counts()
-	return r.relay.awaitProgress(ctx, often, written, func() (int64, error) {
+	return r.relay.awaitProgress(ctx, demo.Often, written, func() (int64, error) {
 		_, delivered := r.tally.Counts()
 		return delivered, nil
 	})

@@ -1,13 +1,13 @@
 package bench
 
 import (
-	"bufio"
 	"context"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 
 	"github.com/postrider/postrider/internal/postgres"
 )
@@ -35,12 +35,8 @@ type Environment struct {
 
 // Clean reports whether every row of every run arrived once and in order.
 func (r *Report) Clean() bool {
-	for _, w := range r.Workloads {
-		if !w.Clean() || w.Delivered != w.Written {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(r.Workloads,
+		func(w Measured) bool { return !w.Clean() || w.Delivered != w.Written })
 }
 
 // Join puts reports of the same environment together, in their order, whatever their dates: a long
@@ -73,18 +69,15 @@ func newEnvironment() Environment {
 
 // cpuModel is empty where the system does not provide it.
 func cpuModel() string {
-	f, err := os.Open("/proc/cpuinfo")
+	fs, err := procfs.NewDefaultFS()
 	if err != nil {
 		return ""
 	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if name, value, ok := strings.Cut(lines.Text(), ":"); ok &&
-			strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(value)
-		}
+	cpus, err := fs.CPUInfo()
+	if err != nil || len(cpus) == 0 {
+		return ""
 	}
-	return ""
+	return cpus[0].ModelName
 }
 
 // versions are those of the servers; "?": not known.

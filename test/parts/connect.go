@@ -41,15 +41,13 @@ var connectFiles embed.FS
 func KafkaConnect(t testing.TB, broker *Broker, properties map[string]string) *ConnectWorker {
 	t.Helper()
 	if !broker.Real {
-		lacking(t, "connect", "no real Kafka broker to run it on")
-		t.Skip("Kafka Connect needs a real Kafka broker")
+		Lacking(t, "connect", "no real Kafka broker to run it on")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
 	worker, err := newConnectWorker(ctx, broker.direct, properties)
 	if err != nil {
-		lacking(t, "connect", err.Error())
-		t.Skipf("no Kafka Connect: %v", err)
+		Lacking(t, "connect", err.Error())
 	}
 	t.Cleanup(func() {
 		if t.Failed() {

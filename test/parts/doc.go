@@ -28,7 +28,6 @@
 //	binary.go         builds postrider
 //	statements.go     records the SQL statements that postrider sends
 //	postgres.go       PostgreSQL, shared or of one test
-//	busy.go           a session that commits and does not end
 //	traps.go          objects that stand in for those of PostgreSQL, to catch unqualified names
 //	kafka.go          Kafka, shared or of one test
 //	kafkaprocess.go   a broker as a plain process
@@ -41,8 +40,7 @@
 //	java.go           Java programs, fetched with Maven
 //	docker.go         servers in containers
 //	proxy.go          Proxy: a network between client and server that fails on demand
-//	chromium.go       Chromium
-//	promtool.go       Prometheus' promtool
+//	programs.go       Chromium, and Prometheus' promtool
 //	race.go           whether the race detector is on
 //	norace.go         that it is not
 package parts

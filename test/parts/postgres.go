@@ -41,8 +41,7 @@ func Postgres(t testing.TB, version string) *Database {
 	t.Helper()
 	dsn, err := sharedServer(version)
 	if err != nil {
-		lacking(t, "postgres", err.Error())
-		t.Skipf("no PostgreSQL %s: %v", version, err)
+		Lacking(t, "postgres", err.Error())
 	}
 	return NewDatabase(t, dsn)
 }
@@ -95,8 +94,7 @@ func ExclusivePostgres(t testing.TB, cfg embedded.PostgresConfig) *embedded.Post
 	defer cancel()
 	pg, err := embedded.StartPostgres(ctx, cfg)
 	if err != nil {
-		lacking(t, "postgres", err.Error())
-		t.Skipf("no PostgreSQL %s: %v", cfg.Version, err)
+		Lacking(t, "postgres", err.Error())
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -137,6 +135,39 @@ func Connect(t testing.TB, dsn string) *pgx.Conn {
 		_ = conn.Close(ctx)
 	})
 	return conn
+}
+
+// Busy runs begin, which begins a transaction with an xid, and leaves it in the middle of a
+// statement, where it looks like one that is committing, until end commits it or the test ends.
+func Busy(t testing.TB, dsn, begin string) (pid uint32, end func()) {
+	t.Helper()
+	ctx := t.Context()
+	gate, conn := Connect(t, dsn), Connect(t, dsn)
+	pid = conn.PgConn().PID()
+	_, err := gate.Exec(ctx, `SELECT pg_advisory_lock($1)`, pid)
+	require.NoError(t, err)
+	_, err = conn.Exec(ctx, begin)
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() { // ends with end, or with the test
+		_, err := conn.Exec(ctx, `SELECT pg_advisory_lock($1)`, pid)
+		done <- err
+		close(done)
+	}()
+	t.Cleanup(func() { t.Log(<-done) }) // before the connection is closed
+	Await(t, "the advisory lock", func() (waits bool, err error) {
+		err = gate.QueryRow(ctx, `SELECT wait_event IS NOT DISTINCT FROM 'advisory'
+			FROM pg_stat_activity WHERE pid = $1`, pid).Scan(&waits)
+		return waits, err
+	})
+	return pid, func() {
+		t.Helper()
+		_, err := gate.Exec(ctx, `SELECT pg_advisory_unlock($1)`, pid)
+		require.NoError(t, err)
+		require.NoError(t, <-done)
+		_, err = conn.Exec(ctx, `COMMIT`)
+		require.NoError(t, err)
+	}
 }
 
 // Unique returns a name for a slot, publication, table or topic that is not in use. Slots

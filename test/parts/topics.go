@@ -50,9 +50,7 @@ func (b *Broker) CreateTopic(t testing.TB, name string, partitions int32,
 		require.NoError(t, err, "create topic %s", name)
 	})
 	// The controller has it; the broker takes a moment longer, and on a busy machine a long one.
-	for deadline := time.Now().Add(consumeTimeout); b.Partitions(t, name) != partitions; {
-		require.True(t, time.Now().Before(deadline), "topic %s was created and is not there", name)
-	}
+	Await(t, "topic "+name, func() (bool, error) { return b.Partitions(t, name) == partitions, nil })
 }
 
 // DeleteTopic deletes a topic, and returns when no broker takes records for it any more.
@@ -65,9 +63,8 @@ func (b *Broker) DeleteTopic(t testing.TB, name string) {
 	})
 	// A broker's metadata lose the topic first. As long as it has the partitions, it acknowledges
 	// records that go with them.
-	for deadline := time.Now().Add(consumeTimeout); b.hosts(t, name, partitions); {
-		require.True(t, time.Now().Before(deadline), "topic %s is still there", name)
-	}
+	Await(t, "the end of topic "+name,
+		func() (bool, error) { return !b.hosts(t, name, partitions), nil })
 }
 
 // hosts reports whether a broker still has a partition of a topic, whatever its metadata say.
@@ -128,14 +125,14 @@ func (b *Broker) AwaitMarkers(t testing.TB) {
 			return ending
 		}
 		waiting := list()
-		for deadline := time.Now().Add(consumeTimeout); len(waiting) > 0; {
-			require.True(t, time.Now().Before(deadline), "no markers of %v", waiting.TransactionalIDs())
+		Await(t, "markers of transactions", func() (bool, error) {
 			ending := list()
 			maps.DeleteFunc(waiting, func(id string, _ kadm.ListedTransaction) bool {
 				_, still := ending[id]
 				return !still
 			})
-		}
+			return len(waiting) == 0, nil
+		})
 	})
 }
 

@@ -19,9 +19,17 @@ func Chromium(t testing.TB) string {
 			return path
 		}
 	}
-	lacking(t, "chromium",
-		"no chromium, chromium-browser or google-chrome in PATH, and POSTRIDER_TEST_CHROMIUM is "+
-			"not set")
-	t.Skip("needs Chromium")
+	Lacking(t, "chromium", "no chromium, chromium-browser or google-chrome in PATH, and "+
+		"POSTRIDER_TEST_CHROMIUM is not set")
 	return ""
+}
+
+// Promtool is the path of Prometheus' promtool, which checks alert rules and runs their tests.
+func Promtool(t testing.TB) string {
+	t.Helper()
+	path, err := exec.LookPath("promtool")
+	if err != nil {
+		Lacking(t, "promtool", err.Error()+" (Debian package prometheus)")
+	}
+	return path
 }
