@@ -225,7 +225,7 @@ func (c *Comparison) Expire(now time.Time) {
 	}
 }
 
-// Close ends the counting: a message that comes later only completes one that waits already.
+// Close ends the counting: a later message only completes one that waits already.
 func (c *Comparison) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -249,8 +249,8 @@ func (c *Comparison) repeatsLocked(e *entry) bool {
 	return f == fateMatched
 }
 
-// resolveLocked decides about a message whose other side has not come. capped: it could not wait
-// for longer, for want of room.
+// resolveLocked decides about a message without its other side. capped: it could wait no longer,
+// because there is no room.
 func (c *Comparison) resolveLocked(e *entry, capped bool) {
 	if other := c.counterpartLocked(e, true); other != nil {
 		c.pairLocked(e, other)

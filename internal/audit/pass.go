@@ -12,7 +12,7 @@ import (
 type judged struct {
 	id, key uint64 // hashes
 	at      uint32 // place in Written
-	commit  uint32 // place among all commits, from 1; 0: only the record's position can say it
+	commit  uint32 // place among all commits, from 1; 0: only the record's position may have it
 	arrival uint32 // place among the first arrivals of its key in its topic, from 1; 0: none
 	bits    uint32 // and, once it has arrived, the number of the topic above topicShift
 }

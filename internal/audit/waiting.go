@@ -16,7 +16,7 @@ type entry struct {
 	m        sink.Message
 	id       string // of the event; empty: not known
 	ours     bool
-	late     bool // came after the end of the comparison
+	late     bool // arrived after the end of the comparison
 	offset   int64
 	sequence uint64 // of arrival, over both sides
 	at       time.Time
@@ -54,10 +54,9 @@ func (e *entry) own() {
 	}
 }
 
-// waiting holds the messages of one side that have not been matched, in the order in which they
-// came.
+// waiting has the messages of one side that have not been matched, in order of arrival.
 type waiting struct {
-	queue []*entry            // may hold some that wait no longer, except at the front
+	queue []*entry            // may have some that wait no longer, except at the front
 	index map[string][]*entry // by each of names(), in order
 	count int
 	bytes int64
@@ -134,7 +133,7 @@ func (w *waiting) find(name string, is func(*entry) bool) *entry {
 	return nil
 }
 
-// recent holds the newest of many values by the hash of their names: limit of them at least, and
+// recent keeps the newest of many values by the hash of their names: limit of them at least, and
 // twice as many at most.
 type recent[V any] struct {
 	seed      maphash.Seed

@@ -54,7 +54,7 @@ func (d *deadLetters) add(ctx context.Context, conn *pgx.Conn, t slot.Table) err
 }
 
 // has reports whether m may be a dead letter of the tables: one without headers about its source
-// may be. Nil stands for a write log, for which all may be.
+// may be. Nil is that of a write log: every dead letter may be of it.
 func (d *deadLetters) has(m *sink.Message) bool {
 	if d == nil {
 		return true

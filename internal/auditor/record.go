@@ -81,7 +81,7 @@ func deadLetterID(m *sink.Message, id []byte) []byte {
 }
 
 // positionOf reads the position headers of a record. Where they are missing or malformed, the
-// position has no source. The relay's headers follow those that a row brings itself, so the last
+// position has no source. The relay's headers follow those of the row itself, so the last
 // of a name counts.
 func positionOf(m *sink.Message) audit.Position {
 	var lsn, index, source []byte

@@ -21,7 +21,7 @@ type Result struct {
 	// nothing does, and no order was judged.
 	OrderBy   string `json:"order_by"`
 	Isolation string `json:"isolation"` // as a consumer's isolation.level
-	// NotFound are rows that no topic holds, where a topic has had records removed: not counted as
+	// NotFound are rows in no topic, where records of a topic were removed: they do not count as
 	// lost.
 	NotFound int64    `json:"not_found"`
 	Removed  []string `json:"records_removed_from"` // topics

@@ -34,7 +34,7 @@ type Config struct {
 	Runs      int      // of each workload
 }
 
-// Measured is a workload and what came out.
+// Measured is a workload with its results.
 type Measured struct {
 	Workload
 	Runs int `json:"runs"`
@@ -67,7 +67,7 @@ func Run(ctx context.Context, cfg Config, workloads []Workload, say func(string)
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
-	return report, errors.Join(err, b.tearDown(ending))
+	return report, errors.Join(err, b.undoTo(ending, 0))
 }
 
 // bench is one call of Run.
@@ -76,14 +76,34 @@ type bench struct {
 	pg    postgres.Config
 	say   func(string)
 	admin *kadm.Client
-	nodes []string // of the cluster, host:port
-	pids  []int    // of the brokers, where they are known
+	nodes []string                      // of the cluster, host:port
+	pids  []int                         // of the brokers, where they are known
+	undo  []func(context.Context) error // removes what was made and ends what was started
+}
 
-	// made is what has to be removed.
-	made struct {
-		schema, publication, slot bool
-		topics                    []string
+// atEnd has undo called at the end of the run or, before the first, at the end of the bench.
+func (b *bench) atEnd(undo func(context.Context) error) { b.undo = append(b.undo, undo) }
+
+// undoTo undoes all but the first n, the latest first.
+func (b *bench) undoTo(ctx context.Context, n int) (err error) {
+	for _, undo := range slices.Backward(b.undo[n:]) {
+		err = errors.Join(err, undo(ctx))
 	}
+	b.undo = b.undo[:n]
+	return err
+}
+
+// execAtEnd is atEnd with a statement.
+func (b *bench) execAtEnd(sql string) {
+	b.atEnd(func(ctx context.Context) error {
+		conn, err := b.connect(ctx)
+		if err != nil {
+			return fmt.Errorf("remove what was made: %w", err)
+		}
+		defer postgres.Close(conn)
+		_, err = conn.Exec(ctx, sql)
+		return err
+	})
 }
 
 func (b *bench) table() string { return b.cfg.Name + ".outbox" }
@@ -121,24 +141,21 @@ func (b *bench) setUp(ctx context.Context) error {
 	} else if !errors.Is(err, slot.ErrNotFound) {
 		return err
 	}
-	for _, step := range []struct {
-		what, sql string
-		made      *bool
-	}{
-		{"schema", `CREATE SCHEMA ` + b.cfg.Name, &b.made.schema},
+	for _, step := range []struct{ what, sql, undo string }{
+		{"schema", `CREATE SCHEMA ` + b.cfg.Name, `DROP SCHEMA IF EXISTS ` + b.cfg.Name + ` CASCADE`},
 		{"table", `CREATE TABLE ` + b.table() + ` (id uuid PRIMARY KEY,
 			aggregate_type text NOT NULL, aggregate_id text NOT NULL, event_type text NOT NULL,
-			payload jsonb NOT NULL)`, nil},
+			payload jsonb NOT NULL)`, ""},
 		{"table", `CREATE TABLE ` + b.unrelated() +
-			` (id bigserial PRIMARY KEY, body text NOT NULL)`, nil},
+			` (id bigserial PRIMARY KEY, body text NOT NULL)`, ""},
 		{"publication", slot.CreatePublicationSQL(b.cfg.Name, []string{b.table()}),
-			&b.made.publication},
+			`DROP PUBLICATION IF EXISTS ` + b.cfg.Name},
 	} {
 		if _, err := conn.Exec(ctx, step.sql); err != nil {
 			return b.refuse(step.what, err)
 		}
-		if step.made != nil {
-			*step.made = true
+		if step.undo != "" {
+			b.execAtEnd(step.undo)
 		}
 	}
 	return nil
@@ -179,46 +196,20 @@ func freeWalsender(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// tearDown removes what was made.
-func (b *bench) tearDown(ctx context.Context) error {
-	if b.admin == nil {
-		return nil
-	}
-	defer b.admin.Close()
-	err := b.deleteTopics(ctx)
-	if !b.made.schema && !b.made.slot {
-		return err
-	}
-	conn, connErr := b.connect(ctx)
-	if connErr != nil {
-		return errors.Join(err, fmt.Errorf("remove what was made: %w", connErr))
+func (b *bench) dropSlot(ctx context.Context) error {
+	conn, err := b.connect(ctx)
+	if err != nil {
+		return fmt.Errorf("remove what was made: %w", err)
 	}
 	defer postgres.Close(conn)
-	err = errors.Join(err, b.dropSlot(ctx, conn))
-	if b.made.publication {
-		_, dropErr := conn.Exec(ctx, `DROP PUBLICATION IF EXISTS `+b.cfg.Name)
-		err = errors.Join(err, dropErr)
-	}
-	if b.made.schema {
-		_, dropErr := conn.Exec(ctx, `DROP SCHEMA IF EXISTS `+b.cfg.Name+` CASCADE`)
-		err = errors.Join(err, dropErr)
-	}
-	return err
-}
-
-func (b *bench) dropSlot(ctx context.Context, conn *pgx.Conn) error {
-	if !b.made.slot {
-		return nil
-	}
-	// The walsender of a relay that was killed holds the slot for a moment.
-	err := slot.Drop(ctx, conn, b.cfg.Name)
+	// The walsender of a relay that was killed has the slot for a moment.
+	err = slot.Drop(ctx, conn, b.cfg.Name)
 	for errors.Is(err, replication.ErrSlotInUse) && pause(ctx, 50*time.Millisecond) {
 		err = slot.Drop(ctx, conn, b.cfg.Name)
 	}
 	if errors.Is(err, slot.ErrNotFound) {
-		err = nil
+		return nil
 	}
-	b.made.slot = err != nil
 	return err
 }
 
@@ -263,11 +254,7 @@ type run struct {
 	backlogEnd    pglogrepl.LSN // of drain: a position behind it
 	before, after usage         // of the measured part
 	result        Result
-	ends          []func()
 }
-
-// atEnd has end called at the end of the run, before those of earlier calls.
-func (r *run) atEnd(end func()) { r.ends = append(r.ends, end) }
 
 // inOrder takes steps up to the first that fails.
 func inOrder(ctx context.Context, steps ...func(context.Context) error) error {
@@ -280,6 +267,7 @@ func inOrder(ctx context.Context, steps ...func(context.Context) error) error {
 }
 
 func (r *run) once(ctx context.Context) (err error) {
+	before := len(r.undo)
 	if r.conn, err = r.connect(ctx); err != nil {
 		return err
 	}
@@ -291,19 +279,15 @@ func (r *run) once(ctx context.Context) (err error) {
 		slot.Config{Name: r.cfg.Name, CheckInterval: time.Second}); err != nil {
 		return err
 	}
-	r.made.slot = true
+	r.atEnd(r.dropSlot)
 	if err := r.createTopics(ctx, r.prefix); err != nil {
 		return err
 	}
 	workload := map[Kind]func(context.Context) error{Drain: r.drain, Rate: r.rate, Idle: r.idle}
-	err = workload[r.Kind](ctx)
-	for _, end := range slices.Backward(r.ends) {
-		end()
-	}
-	if err != nil {
+	if err := workload[r.Kind](ctx); err != nil {
 		return err
 	}
-	return errors.Join(r.dropSlot(ctx, r.conn), r.deleteTopics(ctx))
+	return r.undoTo(ctx, before)
 }
 
 // usage is what relay, walsender and brokers have used so far.

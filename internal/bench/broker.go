@@ -17,7 +17,7 @@ import (
 	"github.com/postrider/postrider/internal/embedded/child"
 )
 
-// Broker stands in for Kafka, in a process of its own, so that its CPU is not that of the load.
+// Broker is a stand-in for Kafka in a process of its own, so that its CPU is not that of the load.
 // Rates and CPU of a real broker differ.
 type Broker struct {
 	Address string // host:port

@@ -87,7 +87,10 @@ func (r *run) newLoad(ctx context.Context, writers int, sql string, rate float64
 		if err != nil {
 			return nil, err
 		}
-		r.atEnd(func() { postgres.Close(conn) })
+		r.atEnd(func(context.Context) error {
+			postgres.Close(conn)
+			return nil
+		})
 		if _, err := conn.Prepare(ctx, statement, sql); err != nil {
 			return nil, fmt.Errorf("prepare a writer: %w", err)
 		}

@@ -44,7 +44,7 @@ func isWalsender(pid int) bool {
 	return err == nil && strings.Contains(strings.Join(line, " "), "walsender")
 }
 
-// brokerNames are the names of a broker's process. The port of a container is held by a proxy
+// brokerNames are the names of a broker's process. The port of a container belongs to a proxy
 // instead.
 var brokerNames = []string{"java", "redpanda"}
 

@@ -31,7 +31,7 @@ func newReader(rows *rows, total int64) *reader {
 		received: make([]int64, total)}
 }
 
-// wrote takes note of the commit of row n.
+// wrote records the commit of row n.
 func (r *reader) wrote(n int64, at time.Time) {
 	r.committed[n] = at.UnixNano()
 	r.tally.Wrote(r.key(n), r.number(n))
@@ -51,10 +51,11 @@ func (r *run) follow(ctx context.Context) error {
 		defer r.mu.Unlock()
 		r.err = err
 	})
-	r.atEnd(func() {
+	r.atEnd(func(context.Context) error {
 		cancel()
 		running.Wait()
 		follower.Close()
+		return nil
 	})
 	return nil
 }

@@ -211,7 +211,7 @@ func (r *run) stopRelay(ctx context.Context) error {
 }
 
 // kill ends the relay at once, unless it has ended.
-func (r *relay) kill() {
-	_ = r.Kill()
+func (r *relay) kill(context.Context) error {
 	r.client.CloseIdleConnections()
+	return r.Kill()
 }

@@ -36,6 +36,10 @@ func (b *bench) connectKafka(ctx context.Context) error {
 		return fmt.Errorf("connect to Kafka at %v: %w", b.cfg.Brokers, err)
 	}
 	b.admin = kadm.NewClient(client)
+	b.atEnd(func(context.Context) error {
+		client.Close()
+		return nil
+	})
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	cluster, err := b.admin.BrokerMetadata(ctx)
@@ -57,7 +61,7 @@ func (b *bench) createTopics(ctx context.Context, prefix string) error {
 		_, err := b.admin.CreateTopic(ctx, partitions, -1, config, name)
 		switch {
 		case err == nil:
-			b.made.topics = append(b.made.topics, name)
+			b.atEnd(func(ctx context.Context) error { return demo.DeleteTopics(ctx, b.admin, name) })
 		case errors.Is(err, kerr.TopicAlreadyExists):
 			return exists(fmt.Errorf("topic %q exists already", name), fmt.Sprintf(
 				"delete the topics %s*, if they are of a bench that was killed, "+
@@ -86,13 +90,4 @@ func exists(err error, fix string) error {
 	return &slot.Error{
 		Err: err, WAL: "a slot of a bench that was killed keeps WAL until it is dropped", Fix: fix,
 	}
-}
-
-func (b *bench) deleteTopics(ctx context.Context) error {
-	if len(b.made.topics) == 0 {
-		return nil
-	}
-	err := demo.DeleteTopics(ctx, b.admin, b.made.topics...)
-	b.made.topics = nil
-	return err
 }

@@ -95,7 +95,7 @@ func KafkaConfig(brokers []string) kafka.Config {
 	return cfg
 }
 
-// received takes note of a record.
+// received counts a record.
 func (d *Demo) received(r *topics.Followed) {
 	var p payload
 	m := &r.Message

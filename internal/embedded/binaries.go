@@ -37,7 +37,7 @@ var releases = map[string][]string{
 // Versions returns the major versions that StartPostgres accepts, oldest first.
 func Versions() []string { return slices.Sorted(maps.Keys(releases)) }
 
-// findServer returns the directory that holds initdb and postgres of the given major version: the
+// findServer returns the directory with initdb and postgres of the given major version: the
 // cached one, else one found on the machine, else a fetched one. An empty major means
 // DefaultVersion, or whatever newer or older one the machine has when that cannot be fetched.
 func findServer(ctx context.Context, cache, major string) (binDir string, err error) {

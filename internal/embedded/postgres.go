@@ -26,7 +26,7 @@ type PostgresConfig struct {
 	// Dir is where the server's own temporary directory is made. Empty means the system's. Every
 	// parent must be open to the user that the server runs as.
 	Dir string
-	// Log gets what the server prints, as it prints it. Nil: only the end is kept.
+	// Log receives what the server prints, as it prints it. Nil: only the end is kept.
 	Log io.Writer
 	// Params are settings for postgresql.conf, over the package's own (wal_level=logical, 20 slots
 	// and walsenders, fsync off). ALTER SYSTEM overrides both.
@@ -189,7 +189,7 @@ func (p *Postgres) ready(pid int) bool {
 func (p *Postgres) Stop(ctx context.Context) error { return p.StopMode(ctx, Fast) }
 
 // StopMode shuts the server down and waits until it has ended. When ctx ends first, the server
-// goes on shutting down by itself and the error says so: a fast shutdown waits for every
+// still shuts down, and the error says so: a fast shutdown waits for every
 // walsender. A server that does not run is left alone.
 func (p *Postgres) StopMode(ctx context.Context, mode ShutdownMode) error {
 	if err := p.proc.Load().Stop(ctx, syscall.Signal(mode)); err != nil {
@@ -268,7 +268,7 @@ func (p *Postgres) Port() int { return p.port }
 // DataDir is the server's data directory.
 func (p *Postgres) DataDir() string { return filepath.Join(p.dir, "data") }
 
-// BinDir holds the server's programs.
+// BinDir has the server's programs.
 func (p *Postgres) BinDir() string { return p.binDir }
 
 // Output returns the last 256 KiB of what the server printed, over all its starts.

@@ -42,7 +42,7 @@ var buildBinary = sync.OnceValues(func() (string, error) {
 func readSources() error {
 	gomod, err := exec.Command("go", "env", "GOMOD").Output()
 	if err != nil {
-		return fmt.Errorf("ask for the directory of the module: %w", err)
+		return fmt.Errorf("find the directory of the module: %w", err)
 	}
 	return filepath.WalkDir(filepath.Dir(strings.TrimSpace(string(gomod))),
 		func(path string, d fs.DirEntry, err error) error {

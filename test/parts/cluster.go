@@ -41,7 +41,7 @@ func Within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
-// Nobody is an address where nobody listens.
+// Nobody is an address without a listener.
 func Nobody(t testing.TB) string {
 	t.Helper()
 	// none that a connection or another test's listener is given meanwhile

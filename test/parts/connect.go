@@ -29,7 +29,7 @@ type ConnectWorker struct {
 }
 
 // DebeziumVersion is the connector that the tests compare with, the one in connect/debezium.xml; a
-// test holds the two together.
+// test compares the two.
 const DebeziumVersion = "3.7.0.Final"
 
 //go:embed connect/worker.xml connect/debezium.xml
@@ -113,7 +113,7 @@ func connectProperties(brokers []string, url, plugins string) map[string]string 
 		"plugin.path":       plugins,
 		// reads only jars that list their plugins
 		"plugin.discovery": "service_load",
-		// tasks of a worker that has gone start elsewhere at once
+		// tasks of a worker that has ended start elsewhere at once
 		"scheduled.rebalance.max.delay.ms": "0",
 		// how soon a worker that was killed may take up its work again
 		"session.timeout.ms":    "6000",
@@ -180,7 +180,7 @@ func (w *ConnectWorker) Delete(t testing.TB, name string) {
 	w.must(t, http.MethodDelete, "/connectors/"+name, nil)
 }
 
-// Offsets returns what the worker has stored of how far the connector came: the body of GET
+// Offsets returns the stored progress of the connector: the body of GET
 // /connectors/NAME/offsets.
 func (w *ConnectWorker) Offsets(t testing.TB, name string) []byte {
 	t.Helper()
@@ -274,7 +274,7 @@ func (w *ConnectWorker) call(ctx context.Context, method, path string, body any)
 	return answer, nil
 }
 
-// Kill ends the worker as a crash would, and waits until it is gone: offsets that it has not
+// Kill ends the worker as a crash would, and waits for its end: offsets that it has not
 // flushed are lost.
 func (w *ConnectWorker) Kill(t testing.TB) {
 	t.Helper()

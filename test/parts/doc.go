@@ -4,10 +4,10 @@
 // In this order: an endpoint in the environment (POSTRIDER_TEST_POSTGRES, a superuser's URL;
 // POSTRIDER_TEST_KAFKA, host:port,...), Docker when an engine answers, a plain process (PostgreSQL
 // binaries fetched once; Kafka's jars through Maven on Java 17). Only for Kafka there is a last
-// resort, an in-process broker, which is not the real thing and says so.
+// resort, an in-process broker, which the run reports as a missing part.
 //
-// A server is started by the first test of a package that asks and shared by the others, each of
-// which gets a database or topics of its own. Tests that stop, kill or pause a server ask for an
+// The first test of a package that needs a server starts it. The others share it, each with a
+// database or topics of its own. Tests that stop, kill or pause a server use an
 // exclusive one.
 //
 // A package that uses this one has

@@ -83,7 +83,7 @@ func checkJava(ctx context.Context) error {
 	return nil
 }
 
-// prepareJars returns a directory with the jars that a pom asks for and all that they depend on,
+// prepareJars returns a directory with the jars of a pom and all that they depend on,
 // fetched once and kept in the user's cache. A changed pom is another set of jars.
 func prepareJars(ctx context.Context, name string, files embed.FS, pomPath string) (
 	string, error) {

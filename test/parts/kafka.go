@@ -31,8 +31,8 @@ type KafkaConfig struct {
 	Protocol string
 	// Properties are further lines of server.properties, over this package's own.
 	Properties map[string]string
-	// Listeners are further ones, by name: SASL_PLAINTEXT, PLAINTEXT. Broker.Listener says where
-	// they are.
+	// Listeners are further ones, by name: SASL_PLAINTEXT, PLAINTEXT. Broker.Listener has
+	// their addresses.
 	Listeners map[string]string
 	// Advertised are addresses that further listeners give for themselves instead of their own.
 	Advertised map[string]string
@@ -209,7 +209,7 @@ func (b *Broker) Resume(t testing.TB) {
 	require.NoError(t, b.own(t).Resume())
 }
 
-// Kill ends the process as a crash would, and waits until it is gone.
+// Kill ends the process as a crash would, and waits for its end.
 func (b *Broker) Kill(t testing.TB) {
 	t.Helper()
 	require.NoError(t, b.own(t).Kill())

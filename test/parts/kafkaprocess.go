@@ -17,8 +17,8 @@ import (
 	"github.com/postrider/postrider/internal/embedded/child"
 )
 
-// KafkaVersion is the broker that the tests start, the one in kafka/pom.xml; a test holds the two
-// together.
+// KafkaVersion is the broker that the tests start, the one in kafka/pom.xml; a test compares
+// the two.
 const KafkaVersion = "4.1.2"
 
 //go:embed kafka/pom.xml
@@ -181,8 +181,7 @@ func archiveClasses(ctx context.Context, cache kafkaCache, file string) error {
 	return errors.Join(broker.process.Stop(ctx, syscall.SIGTERM), broker.close())
 }
 
-// formatKafka makes the data directory that brokers start from. It holds no address, so one serves
-// all.
+// formatKafka makes the data directory that all brokers start from. It contains no address.
 func formatKafka(ctx context.Context, jars, dir string) error {
 	properties := filepath.Join(filepath.Dir(dir), "format.properties")
 	if err := writeProperties(properties, kafkaProperties(dir, "127.0.0.1:1")); err != nil {

@@ -57,7 +57,7 @@ func Main(m *testing.M, leakOptions ...goleak.Option) {
 	os.Exit(status)
 }
 
-// atOnce is how many parallel tests of a package run at once, also where there are fewer cores: they
+// atOnce is how many parallel tests of a package run at once, also with fewer cores: they
 // wait for servers more than they compute.
 const atOnce = 6
 
@@ -101,7 +101,7 @@ func lacking(t testing.TB, part, reason string) {
 	run.mu.Unlock()
 	if required := strings.Split(os.Getenv("POSTRIDER_TEST_REQUIRE"), ","); slices.ContainsFunc(
 		required, func(name string) bool { return strings.TrimSpace(name) == part }) {
-		t.Fatalf("%s, and POSTRIDER_TEST_REQUIRE asks for it", line)
+		t.Fatalf("%s, and POSTRIDER_TEST_REQUIRE has it", line)
 	}
 	t.Logf("MISSING PART %s", line)
 }

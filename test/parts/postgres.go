@@ -35,8 +35,8 @@ type Database struct {
 
 // Postgres gives the test a database of its own on a shared server of the given major version,
 // "14" to "18", or AnyVersion. The database and its slots are dropped at the end of the test.
-// Settings of the server and its sessions must be left alone; ask for an exclusive server to
-// change them.
+// Settings of the server and its sessions must be left alone; to change them, use an
+// exclusive server.
 func Postgres(t testing.TB, version string) *Database {
 	t.Helper()
 	dsn, err := sharedServer(version)
@@ -47,7 +47,7 @@ func Postgres(t testing.TB, version string) *Database {
 }
 
 // NewDatabase makes a database for the test on the server of the superuser's dsn, and drops it
-// with its slots at the end of the test, unless the server is gone by then.
+// with its slots at the end of the test, unless the server has ended by then.
 func NewDatabase(t testing.TB, dsn string) *Database {
 	t.Helper()
 	db := &Database{Name: Unique("test")}
@@ -69,7 +69,7 @@ func dropDatabase(t testing.TB, dsn, name string) {
 		return
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	// A walsender may take a moment to notice that its client has gone, and holds its slot till
+	// A walsender may take a moment to notice the end of its client, and has its slot until
 	// then.
 	_, err = conn.Exec(ctx, `
 		DO $$
@@ -250,7 +250,7 @@ func majorVersion(conn *pgx.Conn) string {
 	return major
 }
 
-// imageVersion stands for the major version in the name of an image.
+// imageVersion is replaced by the major version in the name of an image.
 const imageVersion = "VERSION"
 
 // oneImage reports whether the environment names an image of one version, which will do for tests
@@ -263,7 +263,7 @@ func oneImage() bool {
 // dockerServer runs the official image, or the one that POSTRIDER_TEST_POSTGRES_IMAGE names, in
 // which VERSION stands for the major version. It has to understand the official image's
 // environment. An image without VERSION in its name serves only tests that take the version that
-// it holds.
+// it has.
 func dockerServer(ctx context.Context, version string) (dsn string, err error) {
 	image := cmp.Or(os.Getenv("POSTRIDER_TEST_POSTGRES_IMAGE"), "postgres:"+imageVersion)
 	image = strings.ReplaceAll(image, imageVersion, cmp.Or(version, embedded.DefaultVersion))
@@ -291,7 +291,7 @@ func dockerServer(ctx context.Context, version string) (dsn string, err error) {
 	case err != nil:
 		err = fmt.Errorf("wait for PostgreSQL in Docker: %w", err)
 	case version != AnyVersion && version != major:
-		err = fmt.Errorf("image %s holds PostgreSQL %s", image, major)
+		err = fmt.Errorf("image %s has PostgreSQL %s", image, major)
 	default:
 		AtEnd(resource.Close)
 		return dsn, nil

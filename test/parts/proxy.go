@@ -59,7 +59,7 @@ func (p *Proxy) Refuse() {
 	})
 }
 
-// Stall goes on accepting connections and reading nothing from them, until Resume: a network that
+// Stall accepts connections and reads nothing from them, until Resume: a network that
 // drops every packet. Up to one buffer a connection may be on its way already.
 func (p *Proxy) Stall() { p.set(func() { p.stalled = true }) }
 
@@ -187,13 +187,13 @@ func (p *Proxy) pass(from net.Conn, fromClient bool) bool {
 	gone, delay := p.goneLocked(from), p.delay
 	p.mu.Unlock()
 	if !gone {
-		<-time.After(delay) // the delay is what was asked for
+		<-time.After(delay) // the caller has set this delay
 	}
 	return !gone
 }
 
-// hand writes what has been read as Pace, Slice and Lose want it, and reports whether the
-// connection goes on.
+// hand writes what has been read, as Pace, Slice and Lose were set, and reports whether the
+// connection remains.
 func (p *Proxy) hand(to, from net.Conn, data []byte, fromClient bool) bool {
 	p.mu.Lock()
 	pace, slice := p.pace, p.slice
@@ -219,9 +219,9 @@ func (p *Proxy) hand(to, from net.Conn, data []byte, fromClient bool) bool {
 	return !ends
 }
 
-// wait holds a connection back, and reports whether it still exists.
+// wait delays a connection, and reports whether it still exists.
 func (p *Proxy) wait(from net.Conn, d time.Duration) bool {
-	<-time.After(d) // the delay is what was asked for
+	<-time.After(d) // the caller has set this delay
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.goneLocked(from)

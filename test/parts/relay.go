@@ -69,7 +69,7 @@ func (o *Output) Lines(part string) (found []string) {
 	return found
 }
 
-// RelayConfig says how to start postrider. The zero value starts the binary of the tests.
+// RelayConfig is how to start postrider. The zero value starts the binary of the tests.
 type RelayConfig struct {
 	Command []string // in place of the binary, before the arguments
 	Dir     string   // empty: an empty directory

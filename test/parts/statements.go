@@ -110,7 +110,7 @@ func NormalStatement(statement string) string {
 	return strings.TrimSpace(statement)
 }
 
-// StatementsFile holds one example of each statement of postrider, in Go's quotes, one a line.
+// StatementsFile has one example of each statement of postrider, in Go's quotes, one a line.
 func StatementsFile() string {
 	_, here, _, _ := runtime.Caller(0)
 	return filepath.Join(filepath.Dir(here), "..", "security", "testdata", "statements")

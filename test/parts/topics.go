@@ -67,7 +67,7 @@ func (b *Broker) DeleteTopic(t testing.TB, name string) {
 		func() (bool, error) { return !b.hosts(t, name, partitions), nil })
 }
 
-// hosts reports whether a broker still has a partition of a topic, whatever its metadata say.
+// hosts reports whether a broker still has a partition of a topic, whatever its metadata is.
 func (b *Broker) hosts(t testing.TB, topic string, partitions int32) (there bool) {
 	t.Helper()
 	request := kmsg.NewPtrListOffsetsRequest()
@@ -166,8 +166,7 @@ func (b *Broker) Consume(t testing.TB, topic string, n int) []*kgo.Record {
 }
 
 // ConsumeUntil reads the topics from their start until enough is satisfied with what has been read
-// so far, and returns that. The topics must exist. It fails the test when a minute brings no
-// answer.
+// so far, and returns that. The topics must exist. It fails the test after a minute.
 func (b *Broker) ConsumeUntil(t testing.TB, topics []string,
 	enough func([]*kgo.Record) bool) []*kgo.Record {
 	t.Helper()
@@ -181,7 +180,7 @@ func (b *Broker) ConsumeUntil(t testing.TB, topics []string,
 	return records
 }
 
-// All returns every committed record that the topic holds now.
+// All returns every committed record that the topic has now.
 func (b *Broker) All(t testing.TB, topic string) []*kgo.Record {
 	t.Helper()
 	missing := b.EndOffsets(t, topic)
@@ -190,7 +189,7 @@ func (b *Broker) All(t testing.TB, topic string) []*kgo.Record {
 	b.read(t, []string{topic}, func(record *kgo.Record) {
 		end, waiting := missing[record.Partition]
 		if !waiting {
-			return // written since we asked for the ends
+			return // written after the ends were read
 		}
 		if record.Offset+1 >= end {
 			delete(missing, record.Partition)
@@ -204,7 +203,7 @@ func (b *Broker) All(t testing.TB, topic string) []*kgo.Record {
 	return records
 }
 
-// read hands over records, markers of transactions included, until done says so.
+// read passes records, markers of transactions included, to each until done returns true.
 func (b *Broker) read(t testing.TB, topics []string, each func(*kgo.Record), done func() bool,
 	soFar func() string) {
 	t.Helper()

@@ -9,8 +9,8 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// visible are the batches of a block that hold records, without those of aborted transactions if
-// they are not to be seen, and the offset behind the block.
+// visible returns the batches of a block with records, and the offset behind the block. Readers of
+// committed records do not see those of aborted transactions.
 func visible(block *sarama.FetchResponseBlock, isolation sarama.IsolationLevel,
 	next int64) ([]*sarama.RecordBatch, int64) {
 	aborted := slices.SortedFunc(slices.Values(block.AbortedTransactions),

@@ -56,7 +56,7 @@ const (
 	followBytes = 256 << 10
 	// followRefresh is how often new topics and partitions are looked for.
 	followRefresh = 2 * time.Second
-	// followTries is how often the ends of partitions without a leader are asked for again: an
+	// followTries is how often the ends of partitions without a leader are read again: an
 	// election takes less.
 	followTries = 10
 )
@@ -194,7 +194,7 @@ func (f *Follower) Topics() []string {
 }
 
 // Run hands over each record, in the order of its partition, until ctx ends; then it returns nil.
-// It tries for ever to read what cannot be read just now, and logs why.
+// It retries for ever what it cannot read, and logs why.
 func (f *Follower) Run(ctx context.Context, each func(*Followed)) error {
 	tick := time.NewTicker(followRefresh)
 	defer tick.Stop()
@@ -207,7 +207,7 @@ func (f *Follower) Run(ctx context.Context, each func(*Followed)) error {
 	case err != nil:
 		return err
 	}
-	// A request cannot be interrupted, and must not hold up the records. Nil: none is under way.
+	// A request cannot be interrupted, and must not delay the records. Nil: none is under way.
 	var looking chan error
 	for {
 		select {

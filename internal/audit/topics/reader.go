@@ -16,8 +16,8 @@ import (
 	"github.com/postrider/postrider/sink/kafka"
 )
 
-// Reader reads what topics hold, up to their ends as they were at one moment. It belongs to one
-// goroutine, and once the context of a call has ended it is of no use.
+// Reader reads the records of topics, up to their ends at one moment. It belongs to one goroutine,
+// and is of no use once the context of a call has ended.
 type Reader struct {
 	// AppendTimes gives each record the largest time of its batch, which is when the broker
 	// appended it if the batch has no other.
@@ -35,7 +35,7 @@ type Span struct {
 }
 
 const (
-	// fetchBytes is what one request asks for; a larger batch comes as a whole. Decoded, records
+	// fetchBytes is the limit of one request; a larger batch arrives as a whole. Decoded, records
 	// take some times as much.
 	fetchBytes = 1 << 20
 	// readerTries is how often a request is made again: an election is over by then.
@@ -134,7 +134,7 @@ func (r *Reader) offsets(topic string, partitions []int32, at int64) (map[int32]
 
 // WholeFrom reports whether a topic still has every record that was published to it from spans on:
 // none was deleted by retention, unless a record in front of them is left, and none is by
-// compaction. A topic whose configuration may not be read is taken for one without compaction.
+// compaction. A topic whose configuration may not be read counts as one without compaction.
 func (r *Reader) WholeFrom(ctx context.Context, topic string, spans []Span) (bool, error) {
 	all, err := r.Spans(ctx, topic, time.Time{})
 	if err != nil {
@@ -271,7 +271,7 @@ func (r *Reader) fetch(ctx context.Context, span Span,
 	return block, err
 }
 
-// retry asks again while leaders move, as they do just after a topic was created.
+// retry repeats a call while leaders move, as they do just after a topic was created.
 func (r *Reader) retry(ctx context.Context, topic string, call func() error) error {
 	for try := 1; ; try++ {
 		err := r.within(ctx, call)

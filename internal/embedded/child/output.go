@@ -9,7 +9,7 @@ import (
 type Output struct {
 	mu   sync.Mutex
 	tail []byte
-	Also func([]byte) // gets every piece, one at a time; set before the first
+	Also func([]byte) // receives every piece, one at a time; set before the first
 }
 
 // outputLimit is how much is kept: enough for a server's last lines, and short enough to print.

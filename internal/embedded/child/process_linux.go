@@ -32,7 +32,7 @@ func Children(pid int) []int {
 }
 
 // Gone reports whether pid has ended. An orphan may stay a zombie for long where process 1 does
-// not reap; it holds nothing any more.
+// not reap; its files and locks are released.
 func Gone(pid int) bool {
 	state := state(fmt.Sprintf("/proc/%d/stat", pid))
 	return state == 0 || state == 'Z' || state == 'X'
@@ -52,7 +52,7 @@ func state(stat string) byte {
 	if err != nil {
 		return 0
 	}
-	// The state follows the name, which stands in parentheses and may contain anything.
+	// The state follows the name, which is in parentheses and may contain anything.
 	at := bytes.LastIndex(text, []byte(") "))
 	return text[at+len(") ")]
 }
