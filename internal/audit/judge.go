@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"slices"
 )
 
 // Row is one row of an outbox table, or one line of a write log.
@@ -148,7 +149,11 @@ func Judge(ctx context.Context, cfg JudgeConfig, w Written, p Published) (Report
 	}
 	j.countRecords()
 	j.countMoved()
-	return j.report, j.examineLost(ctx)
+	err := j.examineLost(ctx)
+	slices.SortStableFunc(j.report.Examples, func(a, b Example) int {
+		return slices.Index(kinds, a.Kind) - slices.Index(kinds, b.Kind)
+	})
+	return j.report, err
 }
 
 type judge struct {
@@ -293,5 +298,4 @@ func (j *judge) countRecords() {
 		j.report.Phantom += phantoms
 		j.report.LongestRepeat = max(j.report.LongestRepeat, longest)
 	}
-	j.sortExamples()
 }

@@ -31,8 +31,7 @@ type Result struct {
 	TransactionsJudged bool `json:"torn_transactions_judged"`
 	audit.Report
 
-	claimed    bool // the order is that of a column or a file, as the user says
-	wantsOrder bool
+	claimed bool // the order is that of a column or a file, by the user's word
 }
 
 const (
@@ -47,8 +46,7 @@ func newAuditResult(o Options, written writtenRows, topics *auditTopics, report 
 	r := Result{
 		Seconds: took.Seconds(), Written: written.Names(), Topics: topics.names(),
 		Removed: topics.removed, OrderBy: written.Order(), Isolation: o.Isolation, Report: report,
-		claimed: written.Order() != "", wantsOrder: o.WantsOrder, TransactionsJudged: true,
-		Tombstones: topics.tombstones,
+		claimed: written.Order() != "", TransactionsJudged: true, Tombstones: topics.tombstones,
 	}
 	switch {
 	case r.claimed || r.OrderJudged == 0:
@@ -69,7 +67,7 @@ func newAuditResult(o Options, written writtenRows, topics *auditTopics, report 
 		r.Result = Nothing
 	case !r.Clean():
 		r.Result = Faults
-	case r.NotFound > 0 || r.wantsOrder && r.OrderNotJudged > 0:
+	case r.NotFound > 0 || o.WantsOrder && r.OrderNotJudged > 0:
 		r.Result = Unproven
 	default:
 		r.Result = Clean

@@ -76,7 +76,6 @@ type bench struct {
 	pg    postgres.Config
 	say   func(string)
 	admin *kadm.Client
-	nodes []string                      // of the cluster, host:port
 	pids  []int                         // of the brokers, where they are known
 	undo  []func(context.Context) error // removes what was made and ends what was started
 }
@@ -124,7 +123,6 @@ func (b *bench) setUp(ctx context.Context) error {
 	if err := b.connectKafka(ctx); err != nil {
 		return err
 	}
-	b.pids = brokerPIDs(b.nodes)
 	if b.cfg.BrokerPID != 0 {
 		b.pids = []int{b.cfg.BrokerPID}
 	}

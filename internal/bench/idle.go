@@ -122,8 +122,9 @@ FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`
 
 // serverPosition is the end of the server's WAL, in bytes.
 func serverPosition(ctx context.Context, conn *pgx.Conn) (bytes float64, err error) {
-	err = conn.QueryRow(ctx, `SELECT pg_catalog.pg_wal_lsn_diff(
-		pg_catalog.pg_current_wal_insert_lsn(), '0/0')::double precision`).Scan(&bytes)
+	err = conn.QueryRow(ctx, `SELECT
+		pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), '0/0')::double precision`,
+	).Scan(&bytes)
 	if err != nil {
 		return 0, fmt.Errorf("read the server's position: %w", postgres.Error(err))
 	}

@@ -3,15 +3,16 @@ package bench
 import (
 	"fmt"
 	"net"
+	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/prometheus/procfs"
+	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// of reads about a process; nil if the system does not provide it, or the process is gone.
-func of[T any](pid int, read func(procfs.Proc) (T, error), figure func(T) float64) *float64 {
+// processFigure reads a figure of a process; nil if the system does not provide it, or the process is gone.
+func processFigure[T any](pid int, read func(procfs.Proc) (T, error), figure func(T) float64) *float64 {
 	proc, err := procfs.NewProc(pid)
 	if err != nil {
 		return nil
@@ -24,12 +25,14 @@ func of[T any](pid int, read func(procfs.Proc) (T, error), figure func(T) float6
 }
 
 // cpuSeconds is what a process has used so far, in user and system mode.
-func cpuSeconds(pid int) *float64 { return of(pid, procfs.Proc.Stat, procfs.ProcStat.CPUTime) }
+func cpuSeconds(pid int) *float64 {
+	return processFigure(pid, procfs.Proc.Stat, procfs.ProcStat.CPUTime)
+}
 
 // peakRSS is the most that a process ever had in memory, in bytes. The value that wait returns at
 // its end would be that of its parent, where that is larger.
 func peakRSS(pid int) *float64 {
-	return of(pid, procfs.Proc.NewStatus,
+	return processFigure(pid, procfs.Proc.NewStatus,
 		func(s procfs.ProcStatus) float64 { return float64(s.VmHWM) })
 }
 
@@ -49,10 +52,8 @@ func isWalsender(pid int) bool {
 var brokerNames = []string{"java", "redpanda"}
 
 // brokerPID finds the broker that listens on an address of this machine.
-func brokerPID(address string) (int, bool) {
-	host, text, _ := net.SplitHostPort(address)
-	port, err := strconv.Atoi(text)
-	if err != nil || !ours(host) {
+func brokerPID(host string, port int32) (int, bool) {
+	if !ours(host) {
 		return 0, false
 	}
 	inodes := listening(port)
@@ -69,21 +70,22 @@ func brokerPID(address string) (int, bool) {
 	return 0, false
 }
 
-// tcpListen is TCP_LISTEN of Linux's net/tcp_states.h.
-const tcpListen = 10
-
 // listening returns the sockets that listen on a port, by their names among open files.
-func listening(port int) map[string]bool {
+func listening(port int32) map[string]bool {
 	inodes := map[string]bool{}
-	fs, err := procfs.NewDefaultFS()
-	if err != nil {
-		return nil
-	}
-	four, _ := fs.NetTCP() // on another system, or without IPv6, there are none
-	six, _ := fs.NetTCP6()
-	for _, socket := range append(four, six...) {
-		if socket.St == tcpListen && socket.LocalPort == uint64(port) {
-			inodes[fmt.Sprintf("socket:[%d]", socket.Inode)] = true
+	for _, path := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // another system, or one without IPv6
+		}
+		for line := range strings.Lines(string(text)) {
+			// sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout
+			// inode
+			fields := strings.Fields(line)
+			if len(fields) > 9 && fields[3] == "0A" &&
+				strings.HasSuffix(fields[1], fmt.Sprintf(":%04X", port)) {
+				inodes["socket:["+fields[9]+"]"] = true
+			}
 		}
 	}
 	return inodes
@@ -105,10 +107,10 @@ func ours(host string) bool {
 }
 
 // brokerPIDs finds all brokers of the cluster, or none.
-func brokerPIDs(addresses []string) []int {
+func brokerPIDs(brokers kadm.BrokerDetails) []int {
 	var pids []int
-	for _, address := range addresses {
-		pid, found := brokerPID(address)
+	for _, broker := range brokers {
+		pid, found := brokerPID(broker.Host, broker.Port)
 		if !found {
 			return nil
 		}

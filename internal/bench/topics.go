@@ -47,9 +47,7 @@ func (b *bench) connectKafka(ctx context.Context) error {
 		return fmt.Errorf("connect to Kafka at %v: %w: %w", b.cfg.Brokers, sink.ErrUnreachable,
 			err)
 	}
-	for _, broker := range cluster.Brokers {
-		b.nodes = append(b.nodes, fmt.Sprintf("%s:%d", broker.Host, broker.Port))
-	}
+	b.pids = brokerPIDs(cluster.Brokers)
 	return nil
 }
 

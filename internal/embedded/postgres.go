@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/url"
 	"os"
@@ -26,8 +25,6 @@ type PostgresConfig struct {
 	// Dir is where the server's own temporary directory is made. Empty means the system's. Every
 	// parent must be open to the user that the server runs as.
 	Dir string
-	// Log receives what the server prints, as it prints it. Nil: only the end is kept.
-	Log io.Writer
 	// Params are settings for postgresql.conf, over the package's own (wal_level=logical, 20 slots
 	// and walsenders, fsync off). ALTER SYSTEM overrides both.
 	Params map[string]string
@@ -90,9 +87,6 @@ func StartPostgres(ctx context.Context, cfg PostgresConfig) (*Postgres, error) {
 		return nil, err
 	}
 	p := &Postgres{cfg: cfg, as: as, binDir: binDir, dir: dir, remove: remove, out: &child.Output{}}
-	if cfg.Log != nil {
-		p.out.Also = func(b []byte) { _, _ = cfg.Log.Write(b) }
-	}
 	if err = p.create(ctx, cache); err == nil {
 		err = p.startNew(ctx)
 	}

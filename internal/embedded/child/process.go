@@ -86,7 +86,7 @@ func signal(pid int, sig syscall.Signal) error {
 // signalAll sends sig to the child and to the processes that it has started.
 func (p *Process) signalAll(sig syscall.Signal) error {
 	err := p.Signal(sig)
-	for _, pid := range Children(p.PID) {
+	for _, pid := range childrenOf(p.PID) {
 		err = errors.Join(err, signal(pid, sig))
 	}
 	return err
@@ -117,7 +117,7 @@ func (p *Process) Kill() error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil || !p.Running() {
 		return err
 	}
-	children := Children(p.PID)
+	children := childrenOf(p.PID)
 	err := p.Signal(syscall.SIGKILL)
 	for _, pid := range children {
 		err = errors.Join(err, signal(pid, syscall.SIGKILL))
@@ -143,7 +143,7 @@ func (p *Process) Pause() error {
 	if err := p.signalAll(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	for _, pid := range append(Children(p.PID), p.PID) {
+	for _, pid := range append(childrenOf(p.PID), p.PID) {
 		if !eventually(func() bool { return stopped(pid) }) {
 			return fmt.Errorf("process %d still runs after SIGSTOP", pid)
 		}

@@ -15,9 +15,9 @@ func signalOnParentDeath(attr *syscall.SysProcAttr, sig syscall.Signal) {
 	attr.Pdeathsig = sig
 }
 
-// Children lists the processes that pid has started and not reaped. A kernel without that list
+// childrenOf lists the processes that pid has started and not reaped. A kernel without that list
 // gives none.
-func Children(pid int) []int {
+func childrenOf(pid int) []int {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	if err != nil {
 		return nil

@@ -13,8 +13,8 @@ import (
 // signalOnParentDeath does nothing: only Linux offers it.
 func signalOnParentDeath(*syscall.SysProcAttr, syscall.Signal) {}
 
-// Children lists the processes that pid has started.
-func Children(pid int) []int {
+// childrenOf lists the processes that pid has started.
+func childrenOf(pid int) []int {
 	text, err := exec.Command("pgrep", "-P", strconv.Itoa(pid)).Output()
 	if err != nil {
 		return nil
