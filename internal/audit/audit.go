@@ -9,7 +9,6 @@
 //	pass.go       one pass over rows and records, within the memory that is allowed
 //	order.go      are the rows of a key in the order of their commits?
 //	placement.go  is a record in the partition of its key?
-//	recordset.go  sets with a few bits for each record
 //	example.go    the faults that a report shows
 //	compare.go    Comparison: matches the messages of two relays while they arrive
 //	waiting.go    messages that wait for that of the other side

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -288,17 +289,17 @@ func (r *run) once(ctx context.Context) (err error) {
 	return r.undoTo(ctx, before)
 }
 
-// usage is what relay, walsender and brokers have used so far.
+// usage is what relay, walsender and brokers have used so far. NaN: not known.
 type usage struct {
 	reading
 	at                     time.Time
-	walsender, broker, rss *float64
+	walsender, broker, rss float64
 }
 
 // used reads the usage of all of them. The walsender is the present one of the slot; it ends with
 // the relay.
 func (r *run) used(ctx context.Context) (u usage, err error) {
-	u.at = time.Now()
+	u.at, u.walsender = time.Now(), math.NaN()
 	if u.reading, err = r.relay.read(ctx); err != nil {
 		return u, err
 	}
@@ -315,14 +316,13 @@ func (r *run) useAfter(ctx context.Context) (err error) {
 	return err
 }
 
-// brokerCPU is that of all brokers together; nil if one of them is not known.
-func (b *bench) brokerCPU() *float64 {
+// brokerCPU is that of all brokers together; NaN if one of them is not known.
+func (b *bench) brokerCPU() (total float64) {
 	if len(b.pids) == 0 {
-		return nil
+		return math.NaN()
 	}
-	total := known(0)
 	for _, pid := range b.pids {
-		total = plus(total, cpuSeconds(pid))
+		total += cpuSeconds(pid)
 	}
 	return total
 }

@@ -24,9 +24,7 @@ const (
 
 // drain writes a backlog, then starts the relay. The records are read and audited after the drain.
 func (r *run) drain(ctx context.Context) error {
-	// the relay and the walsender are new
-	r.before = usage{broker: r.brokerCPU(), walsender: known(0), reading: reading{
-		cpu: known(0), requests: known(0), requestBytes: known(0)}}
+	r.before = usage{broker: r.brokerCPU()} // the relay and the walsender are new
 	var toFirst time.Duration
 	var first reading // after the allocations of the start
 	records := func() (int64, error) { return demo.CountRecords(ctx, r.admin, topics(r.prefix)...) }
@@ -67,7 +65,7 @@ func (r *run) drained(toFirst time.Duration) {
 	r.result.LatencyMS = newLatency(samples)
 	took := time.Duration(last - first)
 	r.result.Seconds, r.result.TotalSeconds = known(took.Seconds()), known((toFirst + took).Seconds())
-	r.result.RowsPerSecond = per(known(float64(len(appended))), r.result.Seconds)
+	r.result.RowsPerSecond = known(float64(len(appended)) / took.Seconds())
 }
 
 // flush makes the server flush its WAL, since a walsender sends nothing else, and notes a position

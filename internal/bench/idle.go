@@ -40,12 +40,12 @@ func (r *run) idle(ctx context.Context) error {
 	}
 	result, seconds := &r.result, r.after.at.Sub(r.before.at).Seconds()
 	r.costs(0)
-	result.MaxRSSBytes = peakRSS(r.relay.PID)
+	result.MaxRSSBytes = known(peakRSS(r.relay.PID))
 	result.Seconds, result.RowsPerSecond = known(seconds), known(0)
 	result.WALBytes = known(walAfter - walBefore)
-	result.CPUPerSecond = times(result.CPUSeconds, 1/seconds)
-	result.WalsenderCPUPerSecond = times(result.WalsenderCPUSeconds, 1/seconds)
-	result.ReceivedBytes = minus(r.after.receivedBytes, r.before.receivedBytes)
+	result.CPUPerSecond = known((r.after.cpu - r.before.cpu) / seconds)
+	result.WalsenderCPUPerSecond = known((r.after.walsender - r.before.walsender) / seconds)
+	result.ReceivedBytes = known(r.after.receivedBytes - r.before.receivedBytes)
 	if err := inOrder(ctx, r.stopRelay, r.readToEnd); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"slices"
@@ -11,29 +12,32 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// processFigure reads a figure of a process; nil if the system does not provide it, or the process is gone.
-func processFigure[T any](pid int, read func(procfs.Proc) (T, error), figure func(T) float64) *float64 {
+// cpuSeconds is what a process has used so far, in user and system mode. NaN: the system does not
+// provide it, or the process has ended.
+func cpuSeconds(pid int) float64 {
 	proc, err := procfs.NewProc(pid)
 	if err != nil {
-		return nil
+		return math.NaN()
 	}
-	from, err := read(proc)
+	stat, err := proc.Stat()
 	if err != nil {
-		return nil
+		return math.NaN()
 	}
-	return known(figure(from))
-}
-
-// cpuSeconds is what a process has used so far, in user and system mode.
-func cpuSeconds(pid int) *float64 {
-	return processFigure(pid, procfs.Proc.Stat, procfs.ProcStat.CPUTime)
+	return stat.CPUTime()
 }
 
 // peakRSS is the most that a process ever had in memory, in bytes. The value that wait returns at
-// its end would be that of its parent, where that is larger.
-func peakRSS(pid int) *float64 {
-	return processFigure(pid, procfs.Proc.NewStatus,
-		func(s procfs.ProcStatus) float64 { return float64(s.VmHWM) })
+// its end would be that of its parent, where that is larger. NaN: as of cpuSeconds.
+func peakRSS(pid int) float64 {
+	proc, err := procfs.NewProc(pid)
+	if err != nil {
+		return math.NaN()
+	}
+	status, err := proc.NewStatus()
+	if err != nil {
+		return math.NaN()
+	}
+	return float64(status.VmHWM)
 }
 
 // isWalsender reports whether a process id of the server means its walsender here too: the server

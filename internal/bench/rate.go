@@ -33,8 +33,8 @@ func (r *run) rate(ctx context.Context) error {
 	r.costs(counted)
 	r.result.AckLatencyMS = bucketLatency(r.before.reading, r.after.reading)
 	r.result.WrittenPerSecond = known(float64(counted) / ended.Sub(began).Seconds())
-	r.result.Seconds = known(r.after.at.Sub(began).Seconds())
-	r.result.RowsPerSecond = per(known(float64(counted)), r.result.Seconds)
+	seconds := r.after.at.Sub(began).Seconds()
+	r.result.Seconds, r.result.RowsPerSecond = known(seconds), known(float64(counted)/seconds)
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"os/exec"
@@ -142,11 +143,11 @@ func (r *relay) get(ctx context.Context, path string) (body []byte, status int, 
 	return body, response.StatusCode, err
 }
 
-// reading is taken from the relay's metrics. A series that it does not have is nil.
+// reading is taken from the relay's metrics. A series that it does not have is NaN.
 type reading struct {
-	cpu, mallocs, allocBytes *float64
-	published, receivedBytes *float64
-	requests, requestBytes   *float64
+	cpu, mallocs, allocBytes float64
+	published, receivedBytes float64
+	requests, requestBytes   float64
 	ackBounds                []float64 // seconds
 	ackCounts                []float64 // observations at or below each bound; one more: all
 }
@@ -161,16 +162,15 @@ func (r *relay) read(ctx context.Context) (reading, error) {
 	if err != nil {
 		return reading{}, fmt.Errorf("read the relay's metrics: %w", err)
 	}
-	value := func(name string) *float64 {
+	value := func(name string) (total float64) {
 		family, ok := families[name]
 		if !ok {
-			return nil
+			return math.NaN()
 		}
-		total := 0.0
 		for _, m := range family.GetMetric() {
 			total += m.GetCounter().GetValue() + m.GetGauge().GetValue()
 		}
-		return known(total)
+		return total
 	}
 	got := reading{
 		cpu:           value("process_cpu_seconds_total"),

@@ -2,13 +2,17 @@ package parts
 
 import (
 	"context"
+	"hash/crc32"
 	"net"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/postrider/postrider/internal/embedded"
 )
@@ -58,4 +62,36 @@ func SplitPort(t testing.TB, addr string) (string, int32) {
 	port, err := strconv.ParseInt(text, 10, 32)
 	require.NoError(t, err)
 	return host, int32(port)
+}
+
+// RecordBatch is a batch as a broker keeps it: of offsets from first to first+span, of which
+// records are left.
+func RecordBatch(first int64, span int32, control, transactional bool,
+	records ...kgo.Record) []byte {
+	b := kmsg.RecordBatch{
+		FirstOffset: first, LastOffsetDelta: span, Magic: 2, PartitionLeaderEpoch: -1, ProducerID: -1,
+		ProducerEpoch: -1, FirstSequence: -1,
+		FirstTimestamp: time.Now().UnixMilli(), NumRecords: int32(len(records)), //nolint:gosec // a few
+	}
+	if control {
+		b.Attributes |= 1 << 5
+	}
+	if transactional {
+		b.Attributes |= 1 << 4
+	}
+	for _, r := range records {
+		of := kmsg.Record{OffsetDelta: int32(r.Offset - first), Key: r.Key,
+			Value: r.Value} //nolint:gosec // small
+		for _, h := range r.Headers {
+			of.Headers = append(of.Headers, kmsg.Header{Key: h.Key, Value: h.Value})
+		}
+		// behind the length, which is zero
+		body := of.AppendTo(nil)[1:]
+		b.Records = append(kbin.AppendVarint(b.Records, int32(len(body))),
+			body...) //nolint:gosec // small
+	}
+	raw := b.AppendTo(nil)
+	b.Length = int32(len(raw) - 12)                                            //nolint:gosec // small
+	b.CRC = int32(crc32.Checksum(raw[21:], crc32.MakeTable(crc32.Castagnoli))) //nolint:gosec // bits
+	return b.AppendTo(nil)
 }

@@ -25,22 +25,20 @@
 //
 //	main.go           Main: the run of a package's tests
 //	relay.go          Relay: a running postrider, its output and its end
-//	binary.go         builds postrider
 //	statements.go     records the SQL statements that postrider sends
 //	postgres.go       PostgreSQL, shared or of one test
 //	traps.go          objects that stand in for those of PostgreSQL, to catch unqualified names
 //	kafka.go          Kafka, shared or of one test
 //	kafkaprocess.go   a broker as a plain process
-//	cluster.go        in-process brokers of one test, with chosen answers
+//	cluster.go        in-process brokers of one test, with chosen answers and batches
 //	gate.go           a listener that can be stalled
-//	recordbatch.go    record batches as a broker keeps them
 //	authority.go      certificates
 //	topics.go         topics and their records
 //	connect.go        a worker of Kafka Connect with Debezium
 //	java.go           Java programs, fetched with Maven
 //	docker.go         servers in containers
 //	proxy.go          Proxy: a network between client and server that fails on demand
-//	programs.go       Chromium, and Prometheus' promtool
+//	programs.go       postrider, which it builds; Chromium, and Prometheus' promtool
 //	race.go           whether the race detector is on
 //	norace.go         that it is not
 package parts

@@ -1,9 +1,16 @@
 package parts
 
 import (
+	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Chromium returns the path of a Chromium: POSTRIDER_TEST_CHROMIUM, or the first of the usual
@@ -31,5 +38,65 @@ func Promtool(t testing.TB) string {
 	if err != nil {
 		Lacking(t, "promtool", err.Error()+" (Debian package prometheus)")
 	}
+	return path
+}
+
+var buildBinary = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "postrider-binary-")
+	if err != nil {
+		return "", fmt.Errorf("make a directory for the binary: %w", err)
+	}
+	AtEnd(func() error { return os.RemoveAll(dir) })
+	path := filepath.Join(dir, "postrider")
+	// statements: it records those it sends
+	args := []string{"build", "-tags", "statements", "-o", path}
+	if RaceDetector && packageDir() == raceBinary {
+		args = append(args, "-race")
+	}
+	if err := readSources(); err != nil {
+		return "", err
+	}
+	args = append(args, "github.com/postrider/postrider")
+	if output, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build postrider: %w\n%s", err, output)
+	}
+	recorded.binary = path
+	return path, nil
+})
+
+// readSources makes the sources of the binary inputs of the test: go test repeats an earlier
+// result while the package and the files that the test reads are unchanged, and does not count
+// those that a compiler reads.
+func readSources() error {
+	gomod, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		return fmt.Errorf("find the directory of the module: %w", err)
+	}
+	return filepath.WalkDir(filepath.Dir(strings.TrimSpace(string(gomod))),
+		func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			if name := d.Name(); d.IsDir() && (name == ".git" || name == "testdata") {
+				return filepath.SkipDir
+			}
+			if strings.HasSuffix(path, "_test.go") {
+				return nil
+			}
+			_, err = os.Stat(path)
+			return err
+		})
+}
+
+// raceBinary is the package whose tests run the binary with the race detector, if they have it
+// themselves. It takes three times the CPU time, and the other packages do the same with the
+// binary.
+const raceBinary = "test/e2e"
+
+// Binary builds postrider once for the tests of a package and returns where it is.
+func Binary(t testing.TB) string {
+	t.Helper()
+	path, err := buildBinary()
+	require.NoError(t, err)
 	return path
 }

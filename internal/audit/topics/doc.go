@@ -4,6 +4,5 @@
 //
 //	client.go    the connection: sarama's settings, its errors
 //	reader.go    Reader: the records of topics, up to their ends
-//	batches.go   which batches of an answer a reader sees
 //	follower.go  Follower: what is published from now on
 package topics
