@@ -224,13 +224,13 @@ func (d *deadLetters) has(m *sink.Message) bool {
 	if relation != nil && len(d.relations) > 0 && !slices.Contains(d.relations, string(relation)) {
 		return false
 	}
-	system, slot, ok := LetterSource(header(m, deadletter.HeaderSource))
+	system, slot, ok := DeadLetterSource(header(m, deadletter.HeaderSource))
 	return !ok || !slices.Contains(d.foreign, slot) && (d.system == "" || system == d.system)
 }
 
-// LetterSource splits the value of deadletter.HeaderSource, which is sink.Source.Header. It leaves
-// out the timeline, which changes with each promotion.
-func LetterSource(value []byte) (system, slot string, ok bool) {
+// DeadLetterSource splits the value of deadletter.HeaderSource, which is sink.Source.Header. It
+// leaves out the timeline, which changes with each promotion.
+func DeadLetterSource(value []byte) (system, slot string, ok bool) {
 	part := strings.SplitN(string(value), "/", 4)
 	if len(part) != 4 {
 		return "", "", false

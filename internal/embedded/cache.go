@@ -113,11 +113,9 @@ func PrepareOnce(ctx context.Context, dir string, fill func(tmp string) error) e
 	}
 	defer func() { _ = os.RemoveAll(tmp) }()
 	content := filepath.Join(tmp, "content")
-	if err := os.Mkdir(content, 0o755); err != nil {
+	// open to the server's user
+	if err := errors.Join(os.Mkdir(content, 0o755), os.Chmod(tmp, 0o755)); err != nil {
 		return fmt.Errorf("make temporary directory: %w", err)
-	}
-	if err := os.Chmod(tmp, 0o755); err != nil {
-		return fmt.Errorf("open temporary directory to the server's user: %w", err)
 	}
 	if err := fill(content); err != nil {
 		return err

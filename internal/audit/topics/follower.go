@@ -32,9 +32,9 @@ type Follower struct {
 
 	mu      sync.Mutex
 	wanted  map[string]bool
-	count   map[string]int32    // partitions of each topic of the cluster
-	next    map[partition]int64 // offset to begin at; not there: the first of the partition
-	reading map[partition]sarama.PartitionConsumer
+	count   map[string]int32                       // partitions of each topic of the cluster
+	next    map[partition]int64                    // offset to begin at; not there: the first of the partition
+	reading map[partition]sarama.PartitionConsumer // nil: it has ended by itself
 }
 
 type partition struct {
@@ -290,7 +290,7 @@ func (f *Follower) read(p partition, from int64) error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		// it ended by itself if its place was deleted: begin finds another
-		delete(f.reading, p)
+		f.reading[p] = nil
 		f.next[p] = next
 	})
 	return nil
@@ -309,7 +309,9 @@ func (f *Follower) Close() {
 	f.dialer.Cut(sink.ErrClosed)
 	f.mu.Lock()
 	for _, consumer := range f.reading {
-		consumer.AsyncClose()
+		if consumer != nil {
+			consumer.AsyncClose()
+		}
 	}
 	f.mu.Unlock()
 	f.readers.Wait()

@@ -88,7 +88,10 @@ func signal(pid int, sig syscall.Signal) error {
 
 // signalAll sends sig to the child and to the processes that it has started.
 func (p *Process) signalAll(sig syscall.Signal) error {
-	err := p.Signal(sig)
+	if !p.Running() {
+		return nil
+	}
+	err := signal(p.PID, sig)
 	for _, pid := range childrenOf(p.PID) {
 		err = errors.Join(err, signal(pid, sig))
 	}
