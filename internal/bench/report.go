@@ -1,13 +1,13 @@
 package bench
 
 import (
+	"bufio"
 	"context"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/prometheus/procfs"
 
 	"github.com/postrider/postrider/internal/postgres"
 )
@@ -69,15 +69,18 @@ func newEnvironment() Environment {
 
 // cpuModel is empty where the system does not provide it.
 func cpuModel() string {
-	fs, err := procfs.NewDefaultFS()
+	f, err := os.Open("/proc/cpuinfo")
 	if err != nil {
 		return ""
 	}
-	cpus, err := fs.CPUInfo()
-	if err != nil || len(cpus) == 0 {
-		return ""
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if name, value, ok := strings.Cut(lines.Text(), ":"); ok &&
+			strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
 	}
-	return cpus[0].ModelName
+	return ""
 }
 
 // versions are those of the servers; "?": not known.
