@@ -4,18 +4,17 @@
 // was committed; the reader reports each event that it receives. The verdict then needs one bit
 // per event.
 //
-//	audit.go      Tally: counts numbered events of both sides while they come
+//	audit.go      Tally: counts numbered events of both sides while they arrive
 //	judge.go      Judge: compares what was written with what was published
 //	pass.go       one pass over rows and records, within the memory that is allowed
 //	order.go      are the rows of a key in the order of their commits?
 //	placement.go  is a record in the partition of its key?
-//	recordset.go  sets and tables that hold a few bytes for each event
 //	example.go    the faults that a report shows
-//	compare.go    Comparison: matches the messages of two relays while they come
+//	compare.go    Comparison: matches the messages of two relays while they arrive
 //	waiting.go    messages that wait for that of the other side
 //	difference.go what differs in two messages of the same event
 //	hint.go       why a member differs, where that is known
-//	text.go       texts in the form that a converter of Kafka Connect gives them
+//	text.go       texts without what a converter of Kafka Connect adds
 package audit
 
 import "sync"
@@ -97,6 +96,13 @@ func (t *Tally) Counts() (written, delivered int64) {
 	return t.verdict.Written, t.verdict.Delivered
 }
 
+// Receipts returns how many events arrived so far, those included that arrived before.
+func (t *Tally) Receipts() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.verdict.Delivered + t.verdict.Duplicated
+}
+
 // Verdict judges what has been reported so far.
 func (t *Tally) Verdict() Verdict {
 	t.mu.Lock()
@@ -117,10 +123,8 @@ func (t *Tally) Verdict() Verdict {
 }
 
 func (t *Tally) keyLocked(k string) *key {
-	e := t.keys[k]
-	if e == nil {
-		e = &key{}
-		t.keys[k] = e
+	if t.keys[k] == nil {
+		t.keys[k] = &key{}
 	}
-	return e
+	return t.keys[k]
 }

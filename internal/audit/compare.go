@@ -104,7 +104,7 @@ func (c *Comparison) add(e *entry) {
 	} else {
 		c.report.Other++
 	}
-	if other := c.matchLocked(e); other != nil {
+	if other := c.counterpartLocked(e, false); other != nil {
 		c.pairLocked(e, other)
 		return
 	}
@@ -130,36 +130,25 @@ func (c *Comparison) oldestLocked() *entry {
 	return t
 }
 
-// matchLocked finds the other side of a message where there is no doubt.
-func (c *Comparison) matchLocked(e *entry) *entry {
+// counterpartLocked finds the other side of a message: by topic, key and id, or by id where there
+// is one source. A guess, for a message that has waited long enough, takes the same id elsewhere,
+// or the next of the same key.
+func (c *Comparison) counterpartLocked(e *entry, guess bool) *entry {
 	other := c.sideLocked(!e.ours)
 	if e.id != "" {
-		if found := other.first(e.identity()); found != nil {
+		found := other.first(e.identity())
+		if found == nil && (guess || c.cfg.OneSource) {
+			found = other.first(e.idAlone())
+		}
+		if found != nil {
 			return found
 		}
-		if c.cfg.OneSource {
-			if found := other.first(e.idAlone()); found != nil {
-				return found
-			}
-		}
 	}
-	// Without an id on one side: the same topic, key and value.
+	// Without an id on one side: the same topic and key, and the same value.
 	return other.find(e.topicAndKey(), func(o *entry) bool {
-		return (e.id == "" || o.id == "") &&
-			bytes.Equal(o.m.Value, e.m.Value) && (o.m.Value == nil) == (e.m.Value == nil)
+		return (e.id == "" || o.id == "") && (guess ||
+			bytes.Equal(o.m.Value, e.m.Value) && (o.m.Value == nil) == (e.m.Value == nil))
 	})
-}
-
-// guessLocked finds the other side of a message that has waited long enough: the same id
-// elsewhere, or the next of the same key.
-func (c *Comparison) guessLocked(e *entry) *entry {
-	other := c.sideLocked(!e.ours)
-	if e.id != "" {
-		if found := other.first(e.idAlone()); found != nil {
-			return found
-		}
-	}
-	return other.find(e.topicAndKey(), func(o *entry) bool { return e.id == "" || o.id == "" })
 }
 
 func (c *Comparison) pairLocked(a, b *entry) {
@@ -236,7 +225,7 @@ func (c *Comparison) Expire(now time.Time) {
 	}
 }
 
-// Close ends the counting: a message that comes later only completes one that waits already.
+// Close ends the counting: a later message only completes one that waits already.
 func (c *Comparison) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -260,10 +249,10 @@ func (c *Comparison) repeatsLocked(e *entry) bool {
 	return f == fateMatched
 }
 
-// resolveLocked decides about a message whose other side has not come. capped: it could not wait
-// for longer, for want of room.
+// resolveLocked decides about a message without its other side. capped: it could wait no longer,
+// because there is no room.
 func (c *Comparison) resolveLocked(e *entry, capped bool) {
-	if other := c.guessLocked(e); other != nil {
+	if other := c.counterpartLocked(e, true); other != nil {
 		c.pairLocked(e, other)
 		return
 	}
@@ -281,14 +270,11 @@ func (c *Comparison) resolveLocked(e *entry, capped bool) {
 		c.unmatchedLocked(e, "postrider")
 		return
 	}
-	missing := fate(0)
-	if e.id != "" {
-		missing, _ = c.known.get(e.idAlone())
-	}
+	missing, _ := c.known.get(e.idAlone())
 	switch {
 	case c.repeatsLocked(e):
 		c.report.Duplicated++
-	case missing == fateMissing:
+	case e.id != "" && missing == fateMissing:
 		c.report.OnlyPostrider--
 		c.report.Late++
 	case c.leftAsideLocked(e):

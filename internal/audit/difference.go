@@ -84,7 +84,7 @@ type Unmatched struct {
 	Value     string `json:"value"`
 }
 
-// volatileHeaders differ from one run of a connector to the next, so their values say nothing.
+// volatileHeaders differ from one run of a connector to the next; their values are not compared.
 var volatileHeaders = map[string]bool{
 	"__debezium.context.runId":         true,
 	"__debezium.context.taskId":        true,

@@ -115,7 +115,6 @@ func (j *judge) examineLost(ctx context.Context) error {
 		}
 		j.reportPartial(partial)
 	}
-	j.sortExamples()
 	return nil
 }
 
@@ -136,11 +135,4 @@ func (j *judge) reportPartial(transactions map[uint64]rowsOf) {
 			})
 		}
 	}
-}
-
-// sortExamples puts them in the order of the kinds.
-func (j *judge) sortExamples() {
-	slices.SortStableFunc(j.report.Examples, func(a, b Example) int {
-		return slices.Index(kinds, a.Kind) - slices.Index(kinds, b.Kind)
-	})
 }

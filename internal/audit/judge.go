@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"slices"
 )
 
 // Row is one row of an outbox table, or one line of a write log.
@@ -111,7 +112,7 @@ func (r *Report) Clean() bool {
 const (
 	// MinMemory is the least that Judge works with.
 	MinMemory = 48 << 20
-	// baseMemory is for what Written and Published hold while they read, and for garbage.
+	// baseMemory is for what Written and Published need while they read, and for garbage.
 	baseMemory = 32 << 20
 	// rowMemory is for one row of a pass: what is kept of it, the state of its key, and 4/3 of a
 	// place in the table of each.
@@ -123,12 +124,12 @@ const (
 // ErrMemory: the memory does not suffice; its text has the amount that does.
 var ErrMemory = errors.New("not enough memory")
 
-// ErrSameID: two rows have one id, so that their records cannot be told apart.
+// ErrSameID: two rows have one id, so that their records cannot be distinguished.
 var ErrSameID = errors.New("two rows have the same id")
 
-// Judge compares what was written with what was published, and blocks until that is done. It holds
-// a few bytes of each row; where that is more than the memory, it takes the keys in several passes
-// and reads rows and topics again for each. Errors are ErrMemory, ErrSameID, and those of w and p.
+// Judge compares what was written with what was published, and blocks until that is done. It keeps
+// a few bytes of each row. Where they exceed the memory, it takes the keys in several passes, and
+// reads rows and topics again for each. Errors are ErrMemory, ErrSameID, and those of w and p.
 //
 // Rows are known by a hash of 64 bits of their ids: with 100 million rows the chance that two
 // share one is 1 in 4,000.
@@ -148,7 +149,11 @@ func Judge(ctx context.Context, cfg JudgeConfig, w Written, p Published) (Report
 	}
 	j.countRecords()
 	j.countMoved()
-	return j.report, j.examineLost(ctx)
+	err := j.examineLost(ctx)
+	slices.SortStableFunc(j.report.Examples, func(a, b Example) int {
+		return slices.Index(kinds, a.Kind) - slices.Index(kinds, b.Kind)
+	})
+	return j.report, err
 }
 
 type judge struct {
@@ -293,5 +298,4 @@ func (j *judge) countRecords() {
 		j.report.Phantom += phantoms
 		j.report.LongestRepeat = max(j.report.LongestRepeat, longest)
 	}
-	j.sortExamples()
 }

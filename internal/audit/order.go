@@ -1,6 +1,6 @@
 package audit
 
-// position is where a row stands among the commits. Positions compare only within one source.
+// position is the place of a row among the commits. Positions compare only within one source.
 type position struct {
 	lsn    uint64 // or, of sourceClaimed, the number of the row
 	index  uint32

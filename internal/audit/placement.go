@@ -2,7 +2,7 @@ package audit
 
 import "slices"
 
-// placement is where the records of a partition would lie by Kafka's default partitioner: at the
+// placement is where the records of a partition would be by Kafka's default partitioner: at the
 // hash of the key modulo the number of partitions, which only grows.
 type placement struct {
 	partition  int64
@@ -15,7 +15,7 @@ type placement struct {
 	elsewhere  []displaced
 }
 
-// displaced is a record that lies where it would with fewer partitions than there are.
+// displaced is a record in the partition that its key had with fewer partitions than there are.
 type displaced struct {
 	hash int64
 	at   position
@@ -66,8 +66,8 @@ func (p *placement) add(r *Record, at position) {
 }
 
 // countMoved decides about the keys in more than one partition. They are no fault where added
-// partitions explain every record, nor where many records lie elsewhere than Kafka's default
-// partitioner puts them: the relay, or the rows, then place them by rules that are not known here.
+// partitions explain every record, nor where many records are elsewhere than Kafka's default
+// partitioner puts them: then the relay, or the rows, place them by other rules.
 func (j *judge) countMoved() {
 	explained := make([]bool, len(j.moved))
 	for topic, moved := range j.moved {
@@ -85,7 +85,7 @@ func (j *judge) countMoved() {
 	})
 }
 
-// addedPartitions reports whether the records of a topic can lie where they do because partitions
+// addedPartitions reports whether the records of a topic can be where they are because partitions
 // were added, or by other rules.
 func (j *judge) addedPartitions(topic uint16) bool {
 	var fits, not int64

@@ -16,7 +16,7 @@ type entry struct {
 	m        sink.Message
 	id       string // of the event; empty: not known
 	ours     bool
-	late     bool // came after the end of the comparison
+	late     bool // arrived after the end of the comparison
 	offset   int64
 	sequence uint64 // of arrival, over both sides
 	at       time.Time
@@ -54,10 +54,9 @@ func (e *entry) own() {
 	}
 }
 
-// waiting holds the messages of one side that have not been matched, in the order in which they
-// came.
+// waiting has the messages of one side that have not been matched, in order of arrival.
 type waiting struct {
-	queue []*entry            // may hold some that wait no longer, except at the front
+	queue []*entry            // may have some that wait no longer, except at the front
 	index map[string][]*entry // by each of names(), in order
 	count int
 	bytes int64
@@ -94,11 +93,9 @@ func (w *waiting) remove(e *entry) {
 	}
 	e.waiting = false
 	for _, name := range e.names() {
-		left := slices.DeleteFunc(w.index[name], func(o *entry) bool { return o == e })
-		if len(left) == 0 {
+		w.index[name] = slices.DeleteFunc(w.index[name], func(o *entry) bool { return o == e })
+		if len(w.index[name]) == 0 {
 			delete(w.index, name)
-		} else {
-			w.index[name] = left
 		}
 	}
 	w.count--
@@ -124,21 +121,19 @@ func (w *waiting) contains(is func(*entry) bool) bool {
 }
 
 func (w *waiting) first(name string) *entry {
-	if found := w.index[name]; len(found) > 0 {
-		return found[0]
-	}
-	return nil
+	return w.find(name, func(*entry) bool { return true })
 }
 
 func (w *waiting) find(name string, is func(*entry) bool) *entry {
-	found := w.index[name]
-	if i := slices.IndexFunc(found, is); i >= 0 {
-		return found[i]
+	for _, e := range w.index[name] {
+		if is(e) {
+			return e
+		}
 	}
 	return nil
 }
 
-// recent holds the newest of many values by the hash of their names: limit of them at least, and
+// recent keeps the newest of many values by the hash of their names: limit of them at least, and
 // twice as many at most.
 type recent[V any] struct {
 	seed      maphash.Seed
@@ -159,9 +154,9 @@ func (r *recent[V]) put(name string, v V) {
 
 func (r *recent[V]) get(name string) (V, bool) {
 	hash := maphash.String(r.seed, name)
-	if v, ok := r.now[hash]; ok {
-		return v, true
+	v, ok := r.now[hash]
+	if !ok {
+		v, ok = r.then[hash]
 	}
-	v, ok := r.then[hash]
 	return v, ok
 }

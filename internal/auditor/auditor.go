@@ -76,7 +76,7 @@ type writtenRows interface {
 	Order() string   // what has the order of the commits, as the user says; empty: nothing
 }
 
-// Run blocks until topics and tables were read, or a signal came.
+// Run blocks until topics and tables were read, or until a signal.
 func Run(ctx context.Context, o Options, plan Plan, cfg config.Config,
 	log zerolog.Logger) (*Result, error) {
 	ctx, cancel := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)

@@ -76,7 +76,7 @@ func Compare(ctx context.Context, o CompareOptions, cfg config.Config, env daemo
 	if err != nil {
 		return nil, exit.ConfigFailure(err)
 	}
-	// Before the slot is created: the other relay's messages of the rows that it decodes then lie
+	// Before the slot is created: the other relay's messages of the rows that it decodes then are
 	// behind these ends.
 	follower, err := topics.Follow(kill, cfg.Sink.Kafka, pattern, o.Prefix,
 		log.With().Str("component", "sink").Logger())
@@ -92,13 +92,13 @@ func Compare(ctx context.Context, o CompareOptions, cfg config.Config, env daemo
 	})
 	c.relay = c.newRelay(cfg, env, log)
 	err = c.run(kill, stop)
-	if c.began.IsZero() && err == nil && stop.Err() != nil {
-		return nil, &exit.Error{Code: exit.Runtime,
-			Err: errors.New("stopped before it streamed: nothing was compared")}
-	}
-	if !c.began.IsZero() {
+	switch {
+	case !c.began.IsZero():
 		c.show.End()
 		return c.result(), err
+	case err == nil && stop.Err() != nil:
+		err = &exit.Error{Code: exit.Runtime,
+			Err: errors.New("stopped before it streamed: nothing was compared")}
 	}
 	return nil, err
 }
@@ -115,8 +115,8 @@ func (c *comparing) newRelay(cfg config.Config, env daemon.Environment,
 	return relay.New(cfg.Relay, parts)
 }
 
-// run blocks until the comparison has ended. It holds what was found until then, also with an
-// error.
+// run blocks until the comparison has ended. The comparison has what was found until then, also
+// with an error.
 func (c *comparing) run(kill, stop context.Context) error {
 	ctx, cancel := context.WithCancel(kill)
 	defer cancel()

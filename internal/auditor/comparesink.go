@@ -36,7 +36,7 @@ func (c *comparing) openSink(p *daemon.Pipeline) sink.Open {
 type compareSink struct {
 	*comparing
 	done   sink.Done
-	shadow sink.Sink // nil: nothing is published
+	shadow sink.Sink // publishes to the topics with the prefix; nil: nothing is published
 }
 
 // Publish never blocks without a prefix.
@@ -58,7 +58,7 @@ func (s *compareSink) Publish(ctx context.Context, ms []*sink.Message) error {
 }
 
 // note keeps the first error: the session that it ends takes its slot with it, and the error of
-// the next session says no more than that.
+// the next session only follows from that.
 func (c *comparing) note(err error) {
 	if err != nil && !errors.Is(err, sink.ErrClosed) && !errors.Is(err, context.Canceled) {
 		c.unpublished.CompareAndSwap(nil, &err)

@@ -6,10 +6,8 @@
 //	tables.go        the rows of outbox tables, in one snapshot
 //	slot.go          the order of commits, read from a slot that is left as it is
 //	writelog.go      the lines of a write log
-//	topics.go        the records of topics, up to their ends
-//	id.go            where a record has the id of its row
-//	position.go      the place of the commit in the headers of a record
-//	deadletters.go   which dead letters are of this database
+//	topics.go        the records of topics, up to their ends; dead letters of the tables
+//	record.go        the id of its row in a record, and the place of its commit
 //	result.go        the report, as text and JSON
 //	compare.go       Compare: a relay whose messages are compared with those of another
 //	comparesink.go   the sink that hands messages to the comparison

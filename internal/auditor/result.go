@@ -21,7 +21,7 @@ type Result struct {
 	// nothing does, and no order was judged.
 	OrderBy   string `json:"order_by"`
 	Isolation string `json:"isolation"` // as a consumer's isolation.level
-	// NotFound are rows that no topic holds, where a topic has had records removed: not counted as
+	// NotFound are rows in no topic, where records of a topic were removed: they do not count as
 	// lost.
 	NotFound int64    `json:"not_found"`
 	Removed  []string `json:"records_removed_from"` // topics
@@ -31,8 +31,7 @@ type Result struct {
 	TransactionsJudged bool `json:"torn_transactions_judged"`
 	audit.Report
 
-	claimed    bool // the order is that of a column or a file, as the user says
-	wantsOrder bool
+	claimed bool // the order is that of a column or a file, by the user's word
 }
 
 const (
@@ -47,8 +46,7 @@ func newAuditResult(o Options, written writtenRows, topics *auditTopics, report 
 	r := Result{
 		Seconds: took.Seconds(), Written: written.Names(), Topics: topics.names(),
 		Removed: topics.removed, OrderBy: written.Order(), Isolation: o.Isolation, Report: report,
-		claimed: written.Order() != "", wantsOrder: o.WantsOrder, TransactionsJudged: true,
-		Tombstones: topics.tombstones,
+		claimed: written.Order() != "", TransactionsJudged: true, Tombstones: topics.tombstones,
 	}
 	switch {
 	case r.claimed || r.OrderJudged == 0:
@@ -69,7 +67,7 @@ func newAuditResult(o Options, written writtenRows, topics *auditTopics, report 
 		r.Result = Nothing
 	case !r.Clean():
 		r.Result = Faults
-	case r.NotFound > 0 || r.wantsOrder && r.OrderNotJudged > 0:
+	case r.NotFound > 0 || o.WantsOrder && r.OrderNotJudged > 0:
 		r.Result = Unproven
 	default:
 		r.Result = Clean
@@ -92,10 +90,9 @@ func (r *Result) leaveOut(kind audit.Kind) {
 func (r *Result) Print(w io.Writer) {
 	fmt.Fprintf(w, "%s against %s\n\n", strings.Join(r.Written, ", "),
 		strings.Join(r.Topics, ", "))
-	const notJudged = "not judged"
 	count := func(judged bool, n int64) string {
 		if !judged {
-			return notJudged
+			return "not judged"
 		}
 		return strconv.FormatInt(n, 10)
 	}

@@ -33,12 +33,9 @@ func (t *auditTables) commits(ctx context.Context, name string, cfg config.Confi
 	if err != nil {
 		return nil, err
 	}
-	for oid, table := range oids {
-		for i := range t.tables {
-			if t.tables[i].name == table {
-				c.ids[oid] = t.tables[i].id
-			}
-		}
+	for oid, name := range oids {
+		at := slices.IndexFunc(t.tables, func(table auditTable) bool { return table.name == name })
+		c.ids[oid] = t.tables[at].id
 	}
 	var end string
 	if err := t.conn.QueryRow(ctx,

@@ -75,11 +75,10 @@ func (t *auditTables) begin(ctx context.Context, o Options, plan Plan,
 			return err
 		}
 		t.tables = append(t.tables, table)
-		if len(o.Tables) > 0 {
-			continue // one that is named may be an archive, or have had another name
+		if len(o.Tables) == 0 { // one that is named may be an archive, or have had another name
+			err = t.deadLetters.add(ctx, t.conn, slot.Table{Name: name, OID: rel.OID})
 		}
-		if err := t.deadLetters.add(ctx, t.conn,
-			slot.Table{Name: name, OID: rel.OID}); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -90,9 +89,8 @@ func (t *auditTables) begin(ctx context.Context, o Options, plan Plan,
 	if err != nil {
 		return err
 	}
-	err = t.conn.QueryRow(ctx,
-		"SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_all_tables WHERE relid = ANY($1::oid[]) "+
-			"AND n_tup_upd > 0)",
+	err = t.conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_all_tables "+
+		"WHERE relid = ANY($1::oid[]) AND n_tup_upd > 0)",
 		slices.Collect(maps.Keys(oids))).Scan(&t.changed)
 	return postgres.Error(err)
 }
@@ -102,14 +100,8 @@ const RowTransaction = "xmin"
 
 // describeAudited finds the columns of a table.
 func describeAudited(rel *replication.Relation, name string, o Options, plan Plan,
-	cfg config.Config) (auditTable, error) {
+	cfg config.Config) (t auditTable, err error) {
 	rule, _ := cfg.Rule(name)
-	t := auditTable{name: name, from: tableIdentifier(name)}
-	missing := func(what, flag string) error {
-		return &exit.Error{Code: exit.Config,
-			Err:  fmt.Errorf("table %s: no column for %s", name, what),
-			Next: "postrider audit " + flag + " COLUMN"}
-	}
 	find := func(names ...string) (replication.Column, bool) {
 		for _, n := range names {
 			if i := slices.IndexFunc(rel.Columns,
@@ -120,40 +112,34 @@ func describeAudited(rel *replication.Relation, name string, o Options, plan Pla
 		return replication.Column{}, false
 	}
 	// A column that the user names must exist; one of the rules or a default need not.
-	choose := func(named string, names ...string) (replication.Column, bool) {
+	column := func(what, flag, named string, names ...string) replication.Column {
 		if named != "" {
-			return find(named)
+			names = []string{named}
 		}
-		return find(names...)
+		c, ok := find(names...)
+		if err == nil && (!ok || what == "the time" && !slot.HoldsTime(c)) {
+			err = &exit.Error{Code: exit.Config,
+				Err:  fmt.Errorf("table %s: no column for %s", name, what),
+				Next: "postrider audit " + flag + " COLUMN"}
+		}
+		return c
 	}
-	id, ok := choose(o.IDColumn, rule.FieldID)
-	if !ok {
-		return t, missing("the id", "--id-column")
-	}
-	key, ok := choose(o.KeyColumn, rule.FieldKey, "aggregate_id", "aggregateid")
-	if !ok {
-		return t, missing("the key", "--key-column")
-	}
-	t.id = id.Name
+	id := column("the id", "--id-column", o.IDColumn, rule.FieldID)
+	key := column("the key", "--key-column", o.KeyColumn, rule.FieldKey, "aggregate_id",
+		"aggregateid")
+	t = auditTable{name: name, from: tableIdentifier(name), id: id.Name}
+	sorted, judged := "", "true"
 	if o.OrderBy != "" {
-		order, ok := find(o.OrderBy)
-		if !ok {
-			return t, missing("the order", "--order-by")
-		}
-		t.column = order.Name
-	}
-	judged := "true"
-	if !plan.Since.IsZero() || !plan.Until.IsZero() {
-		at, ok := choose(o.TimeColumn, rule.FieldTimestamp, "created_at")
-		if !ok || !slot.HoldsTime(at) {
-			return t, missing("the time", "--time-column")
-		}
-		judged = within(pgx.Identifier{at.Name}.Sanitize(), plan.Since, plan.Until)
-	}
-	sorted := ""
-	if t.column != "" {
+		t.column = column("the order", "--order-by", o.OrderBy).Name
 		// Qualified: the bare name is that of the selected text, which sorts 10 before 9.
 		sorted = "t." + pgx.Identifier{t.column}.Sanitize() + ", "
+	}
+	if !plan.Since.IsZero() || !plan.Until.IsZero() {
+		at := column("the time", "--time-column", o.TimeColumn, rule.FieldTimestamp, "created_at")
+		judged = within(pgx.Identifier{at.Name}.Sanitize(), plan.Since, plan.Until)
+	}
+	if err != nil {
+		return t, err
 	}
 	transaction, ok := find(o.Transaction)
 	if !ok { // a column of the system, xmin
@@ -212,21 +198,16 @@ func (t *auditTables) Count(ctx context.Context) (int64, error) {
 func (t *auditTables) Rows(ctx context.Context, each func(*audit.Row) error) error {
 	for i := range t.tables {
 		results := t.conn.PgConn().Exec(ctx, t.tables[i].query)
-		var failed error
-		for failed == nil && results.NextResult() {
-			rows := results.ResultReader()
-			for failed == nil && rows.NextRow() {
-				failed = eachRow(rows.Values(), each)
-			}
-			if failed != nil {
-				_ = t.conn.PgConn().Conn().Close() // or Close would read the rest of the rows
+		for results.NextResult() {
+			for rows := results.ResultReader(); rows.NextRow(); {
+				if err := eachRow(rows.Values(), each); err != nil {
+					_ = t.conn.PgConn().Conn().Close() // or Close would read the rest of the rows
+					_ = results.Close()
+					return err
+				}
 			}
 		}
-		err := results.Close()
-		if failed != nil {
-			return failed
-		}
-		if err != nil {
+		if err := results.Close(); err != nil {
 			return t.unreadable(&t.tables[i], err)
 		}
 	}

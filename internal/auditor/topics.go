@@ -8,12 +8,18 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/postrider/postrider/internal/audit"
 	"github.com/postrider/postrider/internal/audit/topics"
 	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/deadletter"
 	"github.com/postrider/postrider/internal/exit"
+	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/kafka/producer"
+	"github.com/postrider/postrider/slot"
 )
 
 // auditTopics reads the topics. It is the audit's Published.
@@ -30,19 +36,17 @@ type auditTopics struct {
 }
 
 // openAuditTopics connects and notes where the topics end.
-func openAuditTopics(ctx context.Context, o Options, plan Plan, cfg config.Config) (*auditTopics,
-	error) {
-	id := plan.ID
-	if id.from == "" {
-		id = EventID{from: FromHeader, name: headerOfIDs(cfg)}
+func openAuditTopics(ctx context.Context, o Options, plan Plan, cfg config.Config) (
+	t *auditTopics, err error) {
+	t = &auditTopics{id: plan.ID, removed: []string{}}
+	if t.id.from == "" {
+		t.id = EventID{from: fromHeader, name: headerOfIDs(cfg)}
 	}
-	reader, err := topics.OpenReader(ctx, cfg.Sink.Kafka, plan.Committed)
-	if err != nil {
+	if t.Reader, err = topics.OpenReader(ctx, cfg.Sink.Kafka, plan.Committed); err != nil {
 		return nil, err
 	}
-	t := &auditTopics{Reader: reader, id: id, removed: []string{}}
 	if err := t.find(ctx, o, plan, cfg); err != nil {
-		reader.Close()
+		t.Close()
 		return nil, err
 	}
 	return t, nil
@@ -73,8 +77,7 @@ func (t *auditTopics) find(ctx context.Context, o Options, plan Plan, cfg config
 		names = append(names, found...)
 	}
 	slices.Sort(names)
-	names = slices.DeleteFunc(slices.Compact(names),
-		func(name string) bool { return name == dead })
+	names = slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == dead })
 	if len(names) == 0 {
 		shown := strings.TrimSuffix(strings.TrimPrefix(pattern.String(), "^(?:"), ")$")
 		return &exit.Error{Code: exit.Config, Err: fmt.Errorf("no topic matches %s", shown),
@@ -104,25 +107,21 @@ func (t *auditTopics) add(ctx context.Context, names []string, since time.Time,
 		since = since.Add(-clockMargin)
 	}
 	for _, name := range names {
+		whole := deadLetter
 		spans, err := t.Spans(ctx, name, since)
+		if err == nil && !deadLetter {
+			whole, err = t.WholeFrom(ctx, name, spans)
+		}
 		if err != nil {
 			return err
 		}
-		if !deadLetter {
-			whole, err := t.WholeFrom(ctx, name, spans)
-			if err != nil {
-				return err
-			}
-			if !whole {
-				t.removed = append(t.removed, name)
-			}
+		if !whole {
+			t.removed = append(t.removed, name)
 		}
 		for _, s := range spans {
 			t.spans = append(t.spans, s)
-			t.parts = append(t.parts, audit.Partition{
-				Topic: s.Topic, Number: s.Partition, From: s.From, End: s.End,
-				DeadLetter: deadLetter,
-			})
+			t.parts = append(t.parts, audit.Partition{Topic: s.Topic, Number: s.Partition,
+				From: s.From, End: s.End, DeadLetter: deadLetter})
 		}
 	}
 	return nil
@@ -175,4 +174,66 @@ func (t *auditTopics) Records(ctx context.Context, each func(*audit.Record) erro
 		}
 		return each(&r)
 	})
+}
+
+// deadLetters recognizes the dead letters of the audited tables among those of other relays that
+// share their topic: another database may have tables and ids of the same names.
+type deadLetters struct {
+	system  string   // identifier; empty: not known
+	foreign []string // slots of other databases of the server
+	// relations are the names under which rows of the tables are decoded: their own and those of
+	// their partitions. None: any name.
+	relations []string
+}
+
+func findDeadLetters(ctx context.Context, conn *pgx.Conn) (d *deadLetters, err error) {
+	d = &deadLetters{}
+	if d.system, err = SystemIdentifier(ctx, conn); err != nil {
+		return nil, err
+	}
+	rows, _ := conn.Query(ctx, "SELECT slot_name::text FROM pg_catalog.pg_replication_slots "+
+		"WHERE database <> pg_catalog.current_database()") // CollectRows returns the error
+	d.foreign, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	return d, postgres.Error(err)
+}
+
+// SystemIdentifier is that of the server. It is empty where the server does not give it, as
+// managed services may not.
+func SystemIdentifier(ctx context.Context, conn *pgx.Conn) (id string, err error) {
+	err = conn.QueryRow(ctx,
+		"SELECT system_identifier::text FROM pg_catalog.pg_control_system()").Scan(&id)
+	if refused := new(pgconn.PgError); errors.As(err, &refused) && !conn.IsClosed() {
+		return "", nil
+	}
+	return id, postgres.Error(err)
+}
+
+func (d *deadLetters) add(ctx context.Context, conn *pgx.Conn, t slot.Table) error {
+	names, err := t.PartitionNames(ctx, conn)
+	d.relations = append(append(d.relations, names...), t.Name)
+	return err
+}
+
+// has reports whether m may be a dead letter of the tables: one without headers about its source
+// may be. Nil is that of a write log: every dead letter may be of it.
+func (d *deadLetters) has(m *sink.Message) bool {
+	if d == nil {
+		return true
+	}
+	relation := header(m, deadletter.HeaderRelation)
+	if relation != nil && len(d.relations) > 0 && !slices.Contains(d.relations, string(relation)) {
+		return false
+	}
+	system, slot, ok := DeadLetterSource(header(m, deadletter.HeaderSource))
+	return !ok || !slices.Contains(d.foreign, slot) && (d.system == "" || system == d.system)
+}
+
+// DeadLetterSource splits the value of deadletter.HeaderSource, which is sink.Source.Header. It
+// leaves out the timeline, which changes with each promotion.
+func DeadLetterSource(value []byte) (system, slot string, ok bool) {
+	part := strings.SplitN(string(value), "/", 4)
+	if len(part) != 4 {
+		return "", "", false
+	}
+	return part[0], part[2], true
 }

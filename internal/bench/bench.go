@@ -4,13 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/twmb/franz-go/pkg/kadm"
 
-	"github.com/postrider/postrider/internal/audit"
 	"github.com/postrider/postrider/internal/demo"
 	"github.com/postrider/postrider/internal/postgres"
 	"github.com/postrider/postrider/internal/secret"
@@ -33,7 +35,7 @@ type Config struct {
 	Runs      int      // of each workload
 }
 
-// Measured is a workload and what came out.
+// Measured is a workload with its results.
 type Measured struct {
 	Workload
 	Runs int `json:"runs"`
@@ -55,12 +57,9 @@ func Run(ctx context.Context, cfg Config, workloads []Workload, say func(string)
 	if err == nil {
 		report.Postgres, report.Kafka = b.versions(ctx)
 	}
-	for i, w := range workloads {
-		if err != nil {
-			break
-		}
+	for i := 0; err == nil && i < len(workloads); i++ {
 		var m *Measured
-		if m, err = b.measure(ctx, w, fmt.Sprintf("%s.%d", cfg.Name, i)); err == nil {
+		if m, err = b.measure(ctx, workloads[i], fmt.Sprintf("%s.%d", cfg.Name, i)); err == nil {
 			report.Workloads = append(report.Workloads, *m)
 		}
 	}
@@ -69,7 +68,7 @@ func Run(ctx context.Context, cfg Config, workloads []Workload, say func(string)
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
-	return report, errors.Join(err, b.tearDown(ending))
+	return report, errors.Join(err, b.undoTo(ending, 0))
 }
 
 // bench is one call of Run.
@@ -78,15 +77,33 @@ type bench struct {
 	pg    postgres.Config
 	say   func(string)
 	admin *kadm.Client
-	nodes []string // of the cluster, host:port
-	pids  []int    // of the brokers, where they are known
-	tally *audit.Tally
+	pids  []int                         // of the brokers, where they are known
+	undo  []func(context.Context) error // removes what was made and ends what was started
+}
 
-	// made is what has to be removed.
-	made struct {
-		schema, publication, slot bool
-		topics                    []string
+// atEnd has undo called at the end of the run or, before the first, at the end of the bench.
+func (b *bench) atEnd(undo func(context.Context) error) { b.undo = append(b.undo, undo) }
+
+// undoTo undoes all but the first n, the latest first.
+func (b *bench) undoTo(ctx context.Context, n int) (err error) {
+	for _, undo := range slices.Backward(b.undo[n:]) {
+		err = errors.Join(err, undo(ctx))
 	}
+	b.undo = b.undo[:n]
+	return err
+}
+
+// execAtEnd is atEnd with a statement.
+func (b *bench) execAtEnd(sql string) {
+	b.atEnd(func(ctx context.Context) error {
+		conn, err := b.connect(ctx)
+		if err != nil {
+			return fmt.Errorf("remove what was made: %w", err)
+		}
+		defer postgres.Close(conn)
+		_, err = conn.Exec(ctx, sql)
+		return err
+	})
 }
 
 func (b *bench) table() string { return b.cfg.Name + ".outbox" }
@@ -102,30 +119,11 @@ func (b *bench) connect(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-func (b *bench) connections(ctx context.Context, n int) (conns []*pgx.Conn, closeAll func(),
-	err error) {
-	closeAll = func() {
-		for _, c := range conns {
-			postgres.Close(c)
-		}
-	}
-	for range n {
-		conn, err := b.connect(ctx)
-		if err != nil {
-			closeAll()
-			return nil, nil, err
-		}
-		conns = append(conns, conn)
-	}
-	return conns, closeAll, nil
-}
-
 // setUp makes schema, tables and publication. Nothing of that name may exist.
 func (b *bench) setUp(ctx context.Context) error {
 	if err := b.connectKafka(ctx); err != nil {
 		return err
 	}
-	b.pids = brokerPIDs(b.nodes)
 	if b.cfg.BrokerPID != 0 {
 		b.pids = []int{b.cfg.BrokerPID}
 	}
@@ -142,24 +140,21 @@ func (b *bench) setUp(ctx context.Context) error {
 	} else if !errors.Is(err, slot.ErrNotFound) {
 		return err
 	}
-	for _, step := range []struct {
-		what, sql string
-		made      *bool
-	}{
-		{"schema", `CREATE SCHEMA ` + b.cfg.Name, &b.made.schema},
+	for _, step := range []struct{ what, sql, undo string }{
+		{"schema", `CREATE SCHEMA ` + b.cfg.Name, `DROP SCHEMA IF EXISTS ` + b.cfg.Name + ` CASCADE`},
 		{"table", `CREATE TABLE ` + b.table() + ` (id uuid PRIMARY KEY,
 			aggregate_type text NOT NULL, aggregate_id text NOT NULL, event_type text NOT NULL,
-			payload jsonb NOT NULL)`, nil},
+			payload jsonb NOT NULL)`, ""},
 		{"table", `CREATE TABLE ` + b.unrelated() +
-			` (id bigserial PRIMARY KEY, body text NOT NULL)`, nil},
+			` (id bigserial PRIMARY KEY, body text NOT NULL)`, ""},
 		{"publication", slot.CreatePublicationSQL(b.cfg.Name, []string{b.table()}),
-			&b.made.publication},
+			`DROP PUBLICATION IF EXISTS ` + b.cfg.Name},
 	} {
 		if _, err := conn.Exec(ctx, step.sql); err != nil {
 			return b.refuse(step.what, err)
 		}
-		if step.made != nil {
-			*step.made = true
+		if step.undo != "" {
+			b.execAtEnd(step.undo)
 		}
 	}
 	return nil
@@ -200,46 +195,20 @@ func freeWalsender(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// tearDown removes what was made.
-func (b *bench) tearDown(ctx context.Context) error {
-	if b.admin == nil {
-		return nil
-	}
-	defer b.admin.Close()
-	err := b.deleteTopics(ctx)
-	if !b.made.schema && !b.made.slot {
-		return err
-	}
-	conn, connErr := b.connect(ctx)
-	if connErr != nil {
-		return errors.Join(err, fmt.Errorf("remove what was made: %w", connErr))
+func (b *bench) dropSlot(ctx context.Context) error {
+	conn, err := b.connect(ctx)
+	if err != nil {
+		return fmt.Errorf("remove what was made: %w", err)
 	}
 	defer postgres.Close(conn)
-	err = errors.Join(err, b.dropSlot(ctx, conn))
-	if b.made.publication {
-		_, dropErr := conn.Exec(ctx, `DROP PUBLICATION IF EXISTS `+b.cfg.Name)
-		err = errors.Join(err, dropErr)
-	}
-	if b.made.schema {
-		_, dropErr := conn.Exec(ctx, `DROP SCHEMA IF EXISTS `+b.cfg.Name+` CASCADE`)
-		err = errors.Join(err, dropErr)
-	}
-	return err
-}
-
-func (b *bench) dropSlot(ctx context.Context, conn *pgx.Conn) error {
-	if !b.made.slot {
-		return nil
-	}
-	// The walsender of a relay that was killed holds the slot for a moment.
-	err := slot.Drop(ctx, conn, b.cfg.Name)
+	// The walsender of a relay that was killed has the slot for a moment.
+	err = slot.Drop(ctx, conn, b.cfg.Name)
 	for errors.Is(err, replication.ErrSlotInUse) && pause(ctx, 50*time.Millisecond) {
 		err = slot.Drop(ctx, conn, b.cfg.Name)
 	}
 	if errors.Is(err, slot.ErrNotFound) {
-		err = nil
+		return nil
 	}
-	b.made.slot = err != nil
 	return err
 }
 
@@ -259,89 +228,101 @@ func (b *bench) measure(ctx context.Context, w Workload, prefix string) (*Measur
 			line += fmt.Sprintf(", run %d of %d", i+1, b.cfg.Runs)
 		}
 		b.say(line)
-		r, err := b.once(ctx, w, fmt.Sprintf("%s.%d.", prefix, i))
-		if err != nil {
+		r := &run{bench: b, Workload: w, prefix: fmt.Sprintf("%s.%d.", prefix, i),
+			reader: newReader(newRows(w.Size), w.outboxRows())}
+		if err := r.once(ctx); err != nil {
 			return nil, fmt.Errorf("%s: %w", w, err)
 		}
-		r.Verdict = b.tally.Verdict()
-		m.Each = append(m.Each, *r)
+		r.result.Verdict = r.tally.Verdict()
+		m.Each = append(m.Each, r.result)
 	}
 	m.Result, m.Spread = merge(m.Each)
 	m.NotCarried = m.behind()
 	return m, nil
 }
 
-func (b *bench) once(ctx context.Context, w Workload, prefix string) (*Result, error) {
-	b.tally = audit.New()
-	conn, err := b.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer postgres.Close(conn)
-	if _, err := conn.Exec(ctx, `TRUNCATE `+b.table()+`, `+b.unrelated()); err != nil {
-		return nil, fmt.Errorf("empty the tables: %w", postgres.Error(err))
-	}
-	if _, err := slot.Create(ctx, conn,
-		slot.Config{Name: b.cfg.Name, CheckInterval: time.Second}); err != nil {
-		return nil, err
-	}
-	b.made.slot = true
-	if err := b.createTopics(ctx, prefix); err != nil {
-		return nil, err
-	}
-
-	var r *Result
-	switch w.Kind {
-	case Drain:
-		r, err = b.drain(ctx, conn, w, prefix)
-	case Rate:
-		r, err = b.rate(ctx, conn, w, prefix)
-	default:
-		r, err = b.idle(ctx, conn, w, prefix)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return r, errors.Join(b.dropSlot(ctx, conn), b.deleteTopics(ctx))
+// run is one run of a workload, with topics of its own.
+type run struct {
+	*bench
+	Workload
+	*reader
+	prefix        string // of the topics
+	conn          *pgx.Conn
+	relay         *relay
+	load          *steady
+	backlogEnd    pglogrepl.LSN // of drain: a position behind it
+	before, after usage         // of the measured part
+	result        Result
 }
 
-// usage is what relay, walsender and brokers have used so far.
+// inOrder takes steps up to the first that fails.
+func inOrder(ctx context.Context, steps ...func(context.Context) error) error {
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) once(ctx context.Context) (err error) {
+	before := len(r.undo)
+	if r.conn, err = r.connect(ctx); err != nil {
+		return err
+	}
+	defer postgres.Close(r.conn)
+	if _, err := r.conn.Exec(ctx, `TRUNCATE `+r.table()+`, `+r.unrelated()); err != nil {
+		return fmt.Errorf("empty the tables: %w", postgres.Error(err))
+	}
+	if _, err := slot.Create(ctx, r.conn,
+		slot.Config{Name: r.cfg.Name, CheckInterval: time.Second}); err != nil {
+		return err
+	}
+	r.atEnd(r.dropSlot)
+	if err := r.createTopics(ctx, r.prefix); err != nil {
+		return err
+	}
+	workload := map[Kind]func(context.Context) error{Drain: r.drain, Rate: r.rate, Idle: r.idle}
+	if err := workload[r.Kind](ctx); err != nil {
+		return err
+	}
+	return r.undoTo(ctx, before)
+}
+
+// usage is what relay, walsender and brokers have used so far. NaN: not known.
 type usage struct {
 	reading
-	walsender, broker *float64
-	rss               *float64
+	at                     time.Time
+	walsender, broker, rss float64
 }
 
 // used reads the usage of all of them. The walsender is the present one of the slot; it ends with
 // the relay.
-func (b *bench) used(ctx context.Context, conn *pgx.Conn, relay *relay) (usage, error) {
-	got, err := relay.read(ctx)
-	if err != nil {
-		return usage{}, err
+func (r *run) used(ctx context.Context) (u usage, err error) {
+	u.at, u.walsender = time.Now(), math.NaN()
+	if u.reading, err = r.relay.read(ctx); err != nil {
+		return u, err
 	}
-	u := usage{reading: got, broker: b.brokerCPU(), rss: peakRSS(relay.pid)}
-	status, err := slot.Get(ctx, conn, b.cfg.Name)
-	if err != nil {
-		return usage{}, err
-	}
-	if pid := int(status.ActivePID); pid != 0 && isWalsender(pid) {
+	u.broker, u.rss = r.brokerCPU(), peakRSS(r.relay.PID)
+	status, err := slot.Get(ctx, r.conn, r.cfg.Name)
+	if pid := int(status.ActivePID); err == nil && pid != 0 && isWalsender(pid) {
 		u.walsender = cpuSeconds(pid)
 	}
-	return u, nil
+	return u, err
 }
 
-// brokerCPU is that of all brokers together; nil if one of them is not known.
-func (b *bench) brokerCPU() *float64 {
-	total := 0.0
-	for _, pid := range b.pids {
-		used := cpuSeconds(pid)
-		if used == nil {
-			return nil
-		}
-		total += *used
-	}
+func (r *run) useAfter(ctx context.Context) (err error) {
+	r.after, err = r.used(ctx)
+	return err
+}
+
+// brokerCPU is that of all brokers together; NaN if one of them is not known.
+func (b *bench) brokerCPU() (total float64) {
 	if len(b.pids) == 0 {
-		return nil
+		return math.NaN()
 	}
-	return known(total)
+	for _, pid := range b.pids {
+		total += cpuSeconds(pid)
+	}
+	return total
 }

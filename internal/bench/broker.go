@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bufio"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -18,7 +17,7 @@ import (
 	"github.com/postrider/postrider/internal/embedded/child"
 )
 
-// Broker stands in for Kafka, in a process of its own, so that its CPU is not that of the load.
+// Broker is a stand-in for Kafka in a process of its own, so that its CPU is not that of the load.
 // Rates and CPU of a real broker differ.
 type Broker struct {
 	Address string // host:port
@@ -32,44 +31,34 @@ type Broker struct {
 func StartBroker(ctx context.Context, command ...string) (*Broker, error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C does not reach it
-	out := &child.Output{}
-	cmd.Stderr = out
+	out, log := &child.Output{}, &child.Output{}
+	cmd.Stdout, cmd.Stderr = out, log
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
-	read, write := io.Pipe()
-	cmd.Stdout = write
 	proc, err := child.Start(cmd, syscall.SIGKILL)
 	if err != nil {
 		return nil, err
 	}
 	b := &Broker{PID: proc.PID, proc: proc, stdin: stdin}
-	answered := make(chan string, 1)
-	go func() { // ends with the process, whose end closes the pipe
-		lines := bufio.NewScanner(read)
-		if lines.Scan() {
-			answered <- strings.TrimSpace(lines.Text())
+	for !strings.HasSuffix(out.String(), "\n") {
+		switch {
+		case !proc.Running():
+			return nil, fmt.Errorf("the broker's process ended: %w\n%s", proc.End(), log.LastLines(5))
+		case !pause(ctx, 2*time.Millisecond):
+			b.Close()
+			return nil, context.Cause(ctx)
 		}
-		_, _ = io.Copy(io.Discard, read)
-	}()
-	go func() { <-proc.Done; _ = write.Close() }()
-	select {
-	case b.Address = <-answered:
-		return b, nil
-	case <-proc.Done:
-		return nil, fmt.Errorf("the broker's process ended: %w\n%s", proc.End(), out.LastLines(5))
-	case <-ctx.Done():
-		b.Close()
-		return nil, context.Cause(ctx)
 	}
+	b.Address = strings.TrimSpace(out.String())
+	return b, nil
 }
 
 // Close ends the broker and waits for its end. Its records are gone.
 func (b *Broker) Close() {
 	_ = b.stdin.Close()
-	_ = b.proc.Signal(syscall.SIGKILL)
-	<-b.proc.Done
+	_ = b.proc.Kill()
 }
 
 // ServeBroker starts a broker, prints its address, and blocks until stdin ends.

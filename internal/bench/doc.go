@@ -16,8 +16,7 @@
 //	relay.go    the relay under test, a child process
 //	process.go  CPU and memory of a process
 //	broker.go   a stand-in for Kafka, in a process of its own
-//	topics.go   the topics of a run
-//	reader.go   reads and audits what arrives
+//	topics.go   the topics of a run, and the audit of what arrives there
 //	result.go   what was measured of one workload
 //	report.go   what was measured, and where
 //	table.go    the report for people

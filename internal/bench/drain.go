@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/internal/demo"
@@ -24,72 +23,38 @@ const (
 )
 
 // drain writes a backlog, then starts the relay. The records are read and audited after the drain.
-func (b *bench) drain(ctx context.Context, conn *pgx.Conn, w Workload, prefix string) (*Result,
-	error) {
-	rows := newRows(w.Size)
-	result, writing := &Result{}, time.Now()
-	if err := b.backlog(ctx, rows, w.Rows, w.Tx); err != nil {
-		return nil, err
-	}
-	result.LoadSeconds = known(time.Since(writing).Seconds())
-	end, err := b.flushed(ctx, conn)
+func (r *run) drain(ctx context.Context) error {
+	r.before = usage{broker: r.brokerCPU()} // the relay and the walsender are new
+	var toFirst time.Duration
+	var first reading // after the allocations of the start
+	records := func() (int64, error) { return demo.CountRecords(ctx, r.admin, topics(r.prefix)...) }
+	err := inOrder(ctx, r.backlog, r.flush, r.startRelay, func(ctx context.Context) (err error) {
+		if err = r.relay.awaitProgress(ctx, firstEvery, 1, records); err == nil {
+			toFirst = time.Since(r.relay.started)
+			first, err = r.relay.read(ctx)
+		}
+		return err
+	}, func(ctx context.Context) error {
+		return r.relay.awaitProgress(ctx, drainEvery, r.Rows, records)
+	}, r.awaitConfirmed, r.useAfter, r.stopRelay, func(ctx context.Context) error {
+		return r.readTopics(ctx, func(m *sink.Message) { r.take(m, m.Timestamp) })
+	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-
-	// the relay and the walsender are new
-	before := usage{broker: b.brokerCPU(), walsender: known(0)}
-	before.cpu, before.requests, before.requestBytes = known(0), known(0), known(0)
-	relay, err := b.startRelay(ctx, prefix)
-	if err != nil {
-		return nil, err
-	}
-	defer relay.kill()
-	records := func() (int64, error) { return demo.CountRecords(ctx, b.admin, topics(prefix)...) }
-	if err := relay.awaitProgress(ctx, firstEvery, 1, records); err != nil {
-		return nil, err
-	}
-	toFirst := time.Since(relay.started)
-	result.StartToFirstSeconds = known(toFirst.Seconds())
-	first, err := relay.read(ctx) // after the allocations of the start
-	if err != nil {
-		return nil, err
-	}
-	if err := relay.awaitProgress(ctx, drainEvery, w.Rows, records); err != nil {
-		return nil, err
-	}
-	if err := b.awaitConfirmed(ctx, conn, relay, end); err != nil {
-		return nil, err
-	}
-	after, err := b.used(ctx, conn, relay)
-	if err != nil {
-		return nil, err
-	}
-	result.costs(before, after, w.Rows)
-	result.allocations(first, after.reading)
-	result.MaxRSSBytes = after.rss
-	if err := relay.stop(); err != nil {
-		return nil, err
-	}
-
-	reader := b.newReader(rows, w.Rows)
-	if err := b.readTopics(ctx, prefix, func(m *sink.Message) {
-		reader.take(m, m.Timestamp)
-	}); err != nil {
-		return nil, err
-	}
-	result.drained(reader, toFirst)
-	return result, nil
+	r.costs(r.Rows)
+	r.result.allocations(first, r.after.reading)
+	r.drained(toFirst)
+	return nil
 }
 
 // drained takes the time of the drain from the records.
-func (r *Result) drained(reader *reader, toFirst time.Duration) {
-	reader.mu.Lock()
-	defer reader.mu.Unlock()
-	appended := slices.DeleteFunc(reader.times, func(at int64) bool { return at == 0 })
-	r.ValueBytes, r.Seconds = known(float64(reader.bytes)), known(0)
+func (r *run) drained(toFirst time.Duration) {
+	appended := slices.DeleteFunc(r.received, func(at int64) bool { return at == 0 })
+	r.result.StartToFirstSeconds = known(toFirst.Seconds())
+	r.result.ValueBytes, r.result.Seconds = known(float64(r.bytes)), known(0)
+	r.result.LatencyMS = newLatency(nil)
 	if len(appended) == 0 {
-		r.LatencyMS = newLatency(nil)
 		return
 	}
 	first, last := slices.Min(appended), slices.Max(appended)
@@ -97,36 +62,35 @@ func (r *Result) drained(reader *reader, toFirst time.Duration) {
 	for _, at := range appended {
 		samples = append(samples, toFirst+time.Duration(at-first))
 	}
-	r.LatencyMS = newLatency(samples)
-	seconds := time.Duration(last - first).Seconds()
-	r.Seconds, r.TotalSeconds = known(seconds), known(toFirst.Seconds()+seconds)
-	if seconds > 0 {
-		r.RowsPerSecond = known(float64(len(appended)) / seconds)
-	}
+	r.result.LatencyMS = newLatency(samples)
+	took := time.Duration(last - first)
+	r.result.Seconds, r.result.TotalSeconds = known(took.Seconds()), known((toFirst + took).Seconds())
+	r.result.RowsPerSecond = known(float64(len(appended)) / took.Seconds())
 }
 
-// flushed makes the server flush its WAL, since a walsender sends nothing else, and returns a
-// position behind all rows.
-func (b *bench) flushed(ctx context.Context, conn *pgx.Conn) (pglogrepl.LSN, error) {
+// flush makes the server flush its WAL, since a walsender sends nothing else, and notes a position
+// behind all rows.
+func (r *run) flush(ctx context.Context) error {
 	var text string
-	err := conn.QueryRow(ctx, `SELECT pg_catalog.pg_current_wal_insert_lsn()::text`).Scan(&text)
+	err := r.conn.QueryRow(ctx, `SELECT pg_catalog.pg_current_wal_insert_lsn()::text`).Scan(&text)
 	if err != nil {
-		return 0, fmt.Errorf("read the server's position: %w", postgres.Error(err))
+		return fmt.Errorf("read the server's position: %w", postgres.Error(err))
 	}
-	_, err = conn.Exec(ctx, `SET synchronous_commit = local; INSERT INTO `+b.unrelated()+
+	_, err = r.conn.Exec(ctx, `SET synchronous_commit = local; INSERT INTO `+r.unrelated()+
 		` (body) VALUES ('flush')`, pgx.QueryExecModeSimpleProtocol)
 	if err != nil {
-		return 0, fmt.Errorf("flush the WAL: %w", postgres.Error(err))
+		return fmt.Errorf("flush the WAL: %w", postgres.Error(err))
 	}
-	return postgres.ParseLSN(text)
+	r.backlogEnd, err = postgres.ParseLSN(text)
+	return err
 }
 
-// awaitConfirmed waits until the slot's confirmed position reaches end, as long as the relay runs.
-func (b *bench) awaitConfirmed(ctx context.Context, conn *pgx.Conn, relay *relay,
-	end pglogrepl.LSN) error {
-	want := int64(end) //nolint:gosec // only compared
-	return relay.awaitProgress(ctx, drainEvery, want, func() (int64, error) {
-		status, err := slot.Get(ctx, conn, b.cfg.Name)
+// awaitConfirmed waits until the slot's confirmed position reaches the end of the backlog, as long
+// as the relay runs.
+func (r *run) awaitConfirmed(ctx context.Context) error {
+	want := int64(r.backlogEnd) //nolint:gosec // only compared
+	return r.relay.awaitProgress(ctx, drainEvery, want, func() (int64, error) {
+		status, err := slot.Get(ctx, r.conn, r.cfg.Name)
 		return int64(status.ConfirmedFlushLSN), err //nolint:gosec // only compared
 	})
 }

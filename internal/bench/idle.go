@@ -24,119 +24,65 @@ const (
 
 // idle writes nothing to the outbox while another table is written to. The latencies are those of
 // the first rows afterwards.
-func (b *bench) idle(ctx context.Context, conn *pgx.Conn, w Workload, prefix string) (*Result,
-	error) {
-	rows := newRows(w.Size)
-	const total = 2 * idleRows
-	relay, reader, end, err := b.startStreaming(ctx, prefix, rows, total)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	committed := make([]int64, total)
-	if err := b.writeIdle(ctx, relay, rows, committed, 0); err != nil {
-		return nil, err
-	}
-
-	result := &Result{}
-	start, err := serverPosition(ctx, conn)
-	if err != nil {
-		return nil, err
-	}
-	before, err := b.used(ctx, conn, relay)
-	if err != nil {
-		return nil, err
-	}
-	if err := b.writeUnrelated(ctx, conn, w, relay, result); err != nil {
-		return nil, err
-	}
-	after, err := b.used(ctx, conn, relay)
-	if err != nil {
-		return nil, err
-	}
-	stop, err := serverPosition(ctx, conn)
-	if err != nil {
-		return nil, err
-	}
-	seconds := after.at.Sub(before.at).Seconds()
-	result.Seconds = known(seconds)
-	result.RowsPerSecond = known(0)
-	result.WALBytes = known(stop - start)
-	result.costs(before, after, 0)
-	// Without rows there is no cost of a row.
-	result.RelayCPUPerM, result.WalsenderCPUPerM, result.BrokerCPUPerM = nil, nil, nil
-	result.AllocsPerRow, result.AllocBytesPerRow = nil, nil
-	result.CPUPerSecond = times(result.CPUSeconds, 1/seconds)
-	result.WalsenderCPUPerSecond = times(result.WalsenderCPUSeconds, 1/seconds)
-	result.ReceivedBytes = minus(after.receivedBytes, before.receivedBytes)
-
-	if err := b.writeIdle(ctx, relay, rows, committed, idleRows); err != nil {
-		return nil, err
-	}
-	result.MaxRSSBytes = peakRSS(relay.pid)
-	if err := relay.stop(); err != nil {
-		return nil, err
-	}
-	if err := b.readToEnd(ctx, prefix, reader); err != nil {
-		return nil, err
-	}
-	reader.mu.Lock()
-	defer reader.mu.Unlock()
-	var samples []time.Duration
-	for n := idleRows; n < total; n++ {
-		if at := reader.times[n]; at != 0 {
-			samples = append(samples, max(0, time.Duration(at-committed[n])))
+func (r *run) idle(ctx context.Context) error {
+	var walBefore, walAfter float64
+	err := inOrder(ctx, r.startStreaming, r.writeIdle, func(ctx context.Context) (err error) {
+		if walBefore, err = serverPosition(ctx, r.conn); err == nil {
+			r.before, err = r.used(ctx)
 		}
+		return err
+	}, r.writeUnrelated, r.useAfter, func(ctx context.Context) (err error) {
+		walAfter, err = serverPosition(ctx, r.conn)
+		return err
+	}, r.writeIdle)
+	if err != nil {
+		return err
 	}
-	result.LatencyMS = newLatency(samples)
-	result.ValueBytes = known(float64(reader.bytes))
-	return result, nil
+	result, seconds := &r.result, r.after.at.Sub(r.before.at).Seconds()
+	r.costs(0)
+	result.MaxRSSBytes = known(peakRSS(r.relay.PID))
+	result.Seconds, result.RowsPerSecond = known(seconds), known(0)
+	result.WALBytes = known(walAfter - walBefore)
+	result.CPUPerSecond = known((r.after.cpu - r.before.cpu) / seconds)
+	result.WalsenderCPUPerSecond = known((r.after.walsender - r.before.walsender) / seconds)
+	result.ReceivedBytes = known(r.after.receivedBytes - r.before.receivedBytes)
+	if err := inOrder(ctx, r.stopRelay, r.readToEnd); err != nil {
+		return err
+	}
+	r.latencies(idleRows)
+	return nil
 }
 
-// writeIdle writes idleRows rows from number first on, and waits until they are delivered.
-func (b *bench) writeIdle(ctx context.Context, relay *relay, rows *rows, committed []int64,
-	first int64) error {
-	conns, closeAll, err := b.connections(ctx, 1)
+// writeIdle writes the next idleRows rows, and waits until they are delivered.
+func (r *run) writeIdle(ctx context.Context) error {
+	load, err := r.newLoad(ctx, 1, insertOne(r.table()), idleRate, idleRows, time.Minute)
 	if err != nil {
 		return err
 	}
-	defer closeAll()
-	params := b.rowParams(rows)
-	load := &steady{rate: idleRate, total: idleRows, start: time.Now(),
-		until:  time.Now().Add(time.Minute),
-		params: func(n int64) [][]byte { return params(first + n) },
-		committed: func(n int64, at time.Time) {
-			committed[first+n] = at.UnixNano()
-			b.tally.Wrote(rows.key(first+n), rows.number(first+n))
-		}}
-	if err := load.write(ctx, conns, insertOne(b.table())); err != nil {
-		return err
+	if r.load != nil {
+		load.first = idleRows
 	}
-	written, _ := b.tally.Counts()
-	return b.awaitDelivered(ctx, relay, written)
+	r.load = load
+	return inOrder(ctx, load.write, r.awaitDelivered)
 }
 
 // writeUnrelated writes to the other table, and reads what the slot retains in the meantime.
-func (b *bench) writeUnrelated(ctx context.Context, conn *pgx.Conn, w Workload, relay *relay,
-	result *Result) error {
-	conns, closeAll, err := b.connections(ctx, unrelatedWriters)
+func (r *run) writeUnrelated(ctx context.Context) error {
+	load, err := r.newLoad(ctx, unrelatedWriters, `INSERT INTO `+r.unrelated()+` (body) VALUES ($1)`,
+		float64(r.Rate), r.total(), r.Duration)
 	if err != nil {
 		return err
 	}
-	defer closeAll()
-	body := []byte(strings.Repeat("x", w.Size))
-	load := &steady{rate: float64(w.Rate), total: int64(float64(w.Rate) * w.Duration.Seconds()),
-		start:     time.Now(),
-		params:    func(int64) [][]byte { return [][]byte{body} },
-		committed: func(int64, time.Time) {}}
-	load.until = load.start.Add(w.Duration)
+	body := []byte(strings.Repeat("x", r.Size))
+	load.params = func(int64) [][]byte { return [][]byte{body} }
+	load.committed = func(int64, time.Time) {}
 	loading, endLoad := context.WithCancel(ctx)
 	var writing sync.WaitGroup
 	var writeErr error
 	ended := make(chan struct{})
 	writing.Go(func() { // ends with the load, or with endLoad
 		defer close(ended)
-		writeErr = load.write(loading, conns, `INSERT INTO `+b.unrelated()+` (body) VALUES ($1)`)
+		writeErr = load.write(loading)
 	})
 	defer writing.Wait()
 	defer endLoad()
@@ -151,17 +97,17 @@ func (b *bench) writeUnrelated(ctx context.Context, conn *pgx.Conn, w Workload, 
 			over = true
 		}
 		var retained, lag float64
-		err := conn.QueryRow(ctx, slotLagSQL, b.cfg.Name).Scan(&retained, &lag)
+		err := r.conn.QueryRow(ctx, slotLagSQL, r.cfg.Name).Scan(&retained, &lag)
 		if err != nil {
-			return fmt.Errorf("read slot %q: %w", b.cfg.Name, postgres.Error(err))
+			return fmt.Errorf("read slot %q: %w", r.cfg.Name, postgres.Error(err))
 		}
 		most, mostLag = max(most, retained), max(mostLag, lag)
-		if err := relay.alive(); err != nil {
+		if err := r.relay.alive(); err != nil {
 			return err
 		}
 		if over {
-			result.RetainedBytes, result.RetainedMaxBytes, result.LagMaxBytes = known(retained),
-				known(most), known(mostLag)
+			r.result.RetainedBytes, r.result.RetainedMaxBytes, r.result.LagMaxBytes =
+				known(retained), known(most), known(mostLag)
 			return writeErr
 		}
 	}
@@ -176,8 +122,9 @@ FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`
 
 // serverPosition is the end of the server's WAL, in bytes.
 func serverPosition(ctx context.Context, conn *pgx.Conn) (bytes float64, err error) {
-	err = conn.QueryRow(ctx, `SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(),
-		'0/0')::double precision`).Scan(&bytes)
+	err = conn.QueryRow(ctx, `SELECT
+		pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), '0/0')::double precision`,
+	).Scan(&bytes)
 	if err != nil {
 		return 0, fmt.Errorf("read the server's position: %w", postgres.Error(err))
 	}

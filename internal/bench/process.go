@@ -2,41 +2,42 @@ package bench
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/prometheus/procfs"
+	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// cpuSeconds is what a process has used so far, in user and system mode; nil if the system does
-// not provide it, or the process is gone.
-func cpuSeconds(pid int) *float64 {
+// cpuSeconds is what a process has used so far, in user and system mode. NaN: the system does not
+// provide it, or the process has ended.
+func cpuSeconds(pid int) float64 {
 	proc, err := procfs.NewProc(pid)
 	if err != nil {
-		return nil
+		return math.NaN()
 	}
 	stat, err := proc.Stat()
 	if err != nil {
-		return nil
+		return math.NaN()
 	}
-	return known(stat.CPUTime())
+	return stat.CPUTime()
 }
 
 // peakRSS is the most that a process ever had in memory, in bytes. The value that wait returns at
-// its end would be that of its parent, where that is larger.
-func peakRSS(pid int) *float64 {
+// its end would be that of its parent, where that is larger. NaN: as of cpuSeconds.
+func peakRSS(pid int) float64 {
 	proc, err := procfs.NewProc(pid)
 	if err != nil {
-		return nil
+		return math.NaN()
 	}
 	status, err := proc.NewStatus()
 	if err != nil {
-		return nil
+		return math.NaN()
 	}
-	return known(float64(status.VmHWM))
+	return float64(status.VmHWM)
 }
 
 // isWalsender reports whether a process id of the server means its walsender here too: the server
@@ -50,23 +51,19 @@ func isWalsender(pid int) bool {
 	return err == nil && strings.Contains(strings.Join(line, " "), "walsender")
 }
 
-// brokerNames are the names of a broker's process. The port of a container is held by a proxy
+// brokerNames are the names of a broker's process. The port of a container belongs to a proxy
 // instead.
 var brokerNames = []string{"java", "redpanda"}
 
 // brokerPID finds the broker that listens on an address of this machine.
-func brokerPID(host string, port int) (int, bool) {
+func brokerPID(host string, port int32) (int, bool) {
+	if !ours(host) {
+		return 0, false
+	}
 	inodes := listening(port)
-	if len(inodes) == 0 || !ours(host) {
-		return 0, false
-	}
-	processes, err := procfs.AllProcs()
-	if err != nil {
-		return 0, false
-	}
+	processes, _ := procfs.AllProcs() // none on another system
 	for _, p := range processes {
-		name, err := p.Comm()
-		if err != nil || !slices.Contains(brokerNames, name) {
+		if name, err := p.Comm(); err != nil || !slices.Contains(brokerNames, name) {
 			continue
 		}
 		targets, err := p.FileDescriptorTargets()
@@ -78,7 +75,7 @@ func brokerPID(host string, port int) (int, bool) {
 }
 
 // listening returns the sockets that listen on a port, by their names among open files.
-func listening(port int) map[string]bool {
+func listening(port int32) map[string]bool {
 	inodes := map[string]bool{}
 	for _, path := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		text, err := os.ReadFile(path)
@@ -104,10 +101,7 @@ func ours(host string) bool {
 	if err != nil {
 		return false
 	}
-	interfaces, err := net.InterfaceAddrs()
-	if err != nil {
-		return false
-	}
+	interfaces, _ := net.InterfaceAddrs() // without them only loopback is ours
 	return slices.ContainsFunc(addresses, func(ip net.IP) bool {
 		return ip.IsLoopback() || slices.ContainsFunc(interfaces, func(a net.Addr) bool {
 			network, ok := a.(*net.IPNet)
@@ -117,18 +111,10 @@ func ours(host string) bool {
 }
 
 // brokerPIDs finds all brokers of the cluster, or none.
-func brokerPIDs(addresses []string) []int {
+func brokerPIDs(brokers kadm.BrokerDetails) []int {
 	var pids []int
-	for _, address := range addresses {
-		host, text, err := net.SplitHostPort(address)
-		if err != nil {
-			return nil
-		}
-		port, err := strconv.Atoi(text)
-		if err != nil {
-			return nil
-		}
-		pid, found := brokerPID(host, port)
+	for _, broker := range brokers {
+		pid, found := brokerPID(broker.Host, broker.Port)
 		if !found {
 			return nil
 		}

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/postrider/postrider/internal/demo"
 )
 
@@ -18,92 +16,44 @@ const warmUp = time.Second
 const carriedShare = 0.97
 
 // rate writes one-row transactions at a steady rate while the relay streams and a consumer reads.
-func (b *bench) rate(ctx context.Context, conn *pgx.Conn, w Workload, prefix string) (*Result,
-	error) {
-	rows := newRows(w.Size)
-	warm := int64(float64(w.Rate) * warmUp.Seconds())
-	total := warm + int64(float64(w.Rate)*w.Duration.Seconds())
-	relay, reader, end, err := b.startStreaming(ctx, prefix, rows, total)
+func (r *run) rate(ctx context.Context) error {
+	var ended time.Time // the writing
+	err := inOrder(ctx, r.startStreaming, func(ctx context.Context) error {
+		err := r.writeSteadily(ctx)
+		ended = time.Now()
+		written, delivered := r.tally.Counts()
+		r.result.BehindRows = known(float64(written - delivered))
+		return err
+	}, r.awaitDelivered, r.useAfter, r.stopRelay, r.readToEnd)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer end()
-	conns, closeAll, err := b.connections(ctx, writerCount)
-	if err != nil {
-		return nil, err
-	}
-	defer closeAll()
+	began := r.load.start.Add(warmUp)
+	counted := r.latencies(int64(len(r.committed)) - r.total())
+	r.costs(counted)
+	r.result.AckLatencyMS = bucketLatency(r.before.reading, r.after.reading)
+	r.result.WrittenPerSecond = known(float64(counted) / ended.Sub(began).Seconds())
+	seconds := r.after.at.Sub(began).Seconds()
+	r.result.Seconds, r.result.RowsPerSecond = known(seconds), known(float64(counted)/seconds)
+	return nil
+}
 
-	committed := make([]int64, total) // Unix ns; each written by one writer
-	load := &steady{rate: float64(w.Rate), total: total, params: b.rowParams(rows),
-		start: time.Now().Add(100 * time.Millisecond),
-		committed: func(n int64, at time.Time) {
-			committed[n] = at.UnixNano()
-			b.tally.Wrote(rows.key(n), rows.number(n))
-		}}
-	load.until = load.start.Add(warmUp + w.Duration)
-	counting := load.start.Add(warmUp)
+// writeSteadily writes the load, and reads the usage when the warm-up is over.
+func (r *run) writeSteadily(ctx context.Context) (err error) {
+	r.load, err = r.newLoad(ctx, writerCount, insertOne(r.table()), float64(r.Rate),
+		int64(len(r.committed)), warmUp+r.Duration)
+	if err != nil {
+		return err
+	}
 	loading, endLoad := context.WithCancelCause(ctx)
 	defer endLoad(nil)
 	written := make(chan error, 1)
-	// Ends with the load, or with endLoad; waited for below.
-	go func() { written <- load.write(loading, conns, insertOne(b.table())) }()
-	demo.WaitUntil(ctx, counting)
-	before, err := b.used(ctx, conn, relay)
-	if err != nil {
+	go func() { written <- r.load.write(loading) }() // ends with the load, or with endLoad
+	demo.WaitUntil(ctx, r.load.start.Add(warmUp))
+	if r.before, err = r.used(ctx); err != nil {
 		endLoad(err)
 	}
-	if err := <-written; err != nil {
-		return nil, err
-	}
-	ended := time.Now()
-	behind, delivered := b.tally.Counts()
-	behind -= delivered
-	if err := b.awaitDelivered(ctx, relay, behind+delivered); err != nil {
-		return nil, err
-	}
-	settled := time.Now()
-	after, err := b.used(ctx, conn, relay)
-	if err != nil {
-		return nil, err
-	}
-	if err := relay.stop(); err != nil {
-		return nil, err
-	}
-	if err := b.readToEnd(ctx, prefix, reader); err != nil {
-		return nil, err
-	}
-
-	result := &Result{MaxRSSBytes: after.rss, BehindRows: known(float64(behind)),
-		AckLatencyMS: bucketLatency(before.reading, after.reading)}
-	counted := result.latencies(load, reader, committed, warm)
-	result.WrittenPerSecond = known(float64(counted) / ended.Sub(counting).Seconds())
-	result.Seconds = known(settled.Sub(counting).Seconds())
-	result.RowsPerSecond = per(known(float64(counted)), result.Seconds)
-	result.costs(before, after, counted)
-	return result, nil
-}
-
-// latencies fills in those of the rows from first on, and returns how many of them were written.
-func (r *Result) latencies(load *steady, reader *reader, committed []int64,
-	first int64) (counted int64) {
-	reader.mu.Lock()
-	defer reader.mu.Unlock()
-	var sinceCommit, sinceDue []time.Duration
-	for n := first; n < int64(len(committed)); n++ {
-		if committed[n] == 0 {
-			continue // the load ended before it
-		}
-		counted++
-		if at := reader.times[n]; at != 0 {
-			// The consumer may have the record before the writer has the answer to its commit.
-			sinceCommit = append(sinceCommit, max(0, time.Duration(at-committed[n])))
-			sinceDue = append(sinceDue, time.Unix(0, at).Sub(load.due(n)))
-		}
-	}
-	r.LatencyMS, r.IntendedLatencyMS = newLatency(sinceCommit), newLatency(sinceDue)
-	r.ValueBytes = known(float64(reader.bytes))
-	return counted
+	return <-written
 }
 
 // behind is why a rate was not kept up; empty: it was.
@@ -123,30 +73,7 @@ func (m *Measured) behind() string {
 	return ""
 }
 
-// startStreaming starts a relay that streams and a reader that reads. end ends both.
-func (b *bench) startStreaming(ctx context.Context, prefix string, rows *rows,
-	total int64) (*relay, *reader, func(), error) {
-	relay, err := b.startRelay(ctx, prefix)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	reader, closeReader, err := b.follow(ctx, prefix, rows, total)
-	if err != nil {
-		relay.kill()
-		return nil, nil, nil, err
-	}
-	end := func() { relay.kill(); closeReader() }
-	if err := relay.awaitStreaming(ctx); err != nil {
-		end()
-		return nil, nil, nil, err
-	}
-	return relay, reader, end, nil
-}
-
-// rowParams are those of insertOne.
-func (b *bench) rowParams(rows *rows) func(n int64) [][]byte {
-	return func(n int64) [][]byte {
-		return [][]byte{rows.appendID(nil, n), []byte(aggregateOf(n)), []byte(rows.key(n)),
-			rows.appendPayload(nil, n)}
-	}
+// startStreaming starts a relay that streams and a reader that reads.
+func (r *run) startStreaming(ctx context.Context) error {
+	return inOrder(ctx, r.startRelay, r.follow, r.awaitStreaming)
 }

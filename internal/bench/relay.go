@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"os/exec"
@@ -23,9 +24,8 @@ import (
 
 // relay is the relay under test, a child process.
 type relay struct {
-	pid     int
+	*child.Process
 	started time.Time // just before it was started
-	proc    *child.Process
 	out     *child.Output
 	url     string // of its listener
 	client  *http.Client
@@ -36,47 +36,38 @@ const patience = 30 * time.Second
 
 // startRelay starts the relay and waits until it listens, which it does before it connects to
 // anything.
-func (b *bench) startRelay(ctx context.Context, prefix string) (*relay, error) {
+func (r *run) startRelay(ctx context.Context) (err error) {
 	// No file: a configuration that happens to be here must not change what is measured. The
 	// connection string is no argument, since every user of the machine can read arguments.
 	args := []string{"run", "--config", os.DevNull}
-	for _, s := range append(slices.Clone(b.cfg.Set),
-		"slot.name="+b.cfg.Name, "slot.create=false", "replication.publication="+b.cfg.Name,
-		"replication.tables="+b.table(),
-		"router.route.topic.replacement="+prefix+"${routedByValue}",
-		"sink.kafka.brokers="+strings.Join(b.cfg.Brokers, ","),
+	for _, s := range append(slices.Clone(r.cfg.Set),
+		"slot.name="+r.cfg.Name, "slot.create=false", "replication.publication="+r.cfg.Name,
+		"replication.tables="+r.table(),
+		"router.route.topic.replacement="+r.prefix+"${routedByValue}",
+		"sink.kafka.brokers="+strings.Join(r.cfg.Brokers, ","),
 		"http.listen=127.0.0.1:0", "log.format=json", "log.level=info",
 	) {
 		args = append(args, "--set", s)
 	}
-	cmd := exec.Command(b.cfg.Binary, args...)
-	for _, v := range b.cfg.Env {
+	cmd := exec.Command(r.cfg.Binary, args...)
+	for _, v := range r.cfg.Env {
 		if !strings.HasPrefix(v, "POSTRIDER_") {
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
-	cmd.Env = append(cmd.Env, "POSTRIDER_POSTGRES_URL="+b.cfg.Postgres)
+	cmd.Env = append(cmd.Env, "POSTRIDER_POSTGRES_URL="+r.cfg.Postgres)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C does not reach it
-	r := &relay{
-		out:    &child.Output{},
-		client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{}},
+	r.relay = &relay{started: time.Now(), out: &child.Output{},
+		client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{}}}
+	cmd.Stdout, cmd.Stderr = r.relay.out, r.relay.out
+	if r.relay.Process, err = child.Start(cmd, syscall.SIGKILL); err != nil {
+		return err
 	}
-	cmd.Stdout, cmd.Stderr = r.out, r.out
-	r.started = time.Now()
-	proc, err := child.Start(cmd, syscall.SIGKILL)
-	if err != nil {
-		return nil, err
-	}
-	r.proc, r.pid = proc, proc.PID
-	err = r.await(ctx, 2*time.Millisecond, "listen", func() bool {
-		r.url = listenURL(r.out.String())
-		return r.url != ""
+	r.atEnd(r.relay.kill)
+	return r.relay.await(ctx, 2*time.Millisecond, "listen", func() bool {
+		r.relay.url = listenURL(r.relay.out.String())
+		return r.relay.url != ""
 	})
-	if err != nil {
-		r.kill()
-		return nil, err
-	}
-	return r, nil
 }
 
 // listenURL finds the address in the log.
@@ -95,12 +86,13 @@ func listenURL(log string) string {
 func (r *relay) await(ctx context.Context, every time.Duration, what string,
 	done func() bool) error {
 	for deadline := time.Now().Add(patience); !done(); {
-		switch {
-		case !r.proc.Running():
-			return r.ended()
-		case time.Now().After(deadline):
+		if err := r.alive(); err != nil {
+			return err
+		}
+		if time.Now().After(deadline) {
 			return r.failed("does not " + what + " within " + patience.String())
-		case !pause(ctx, every):
+		}
+		if !pause(ctx, every) {
 			return context.Cause(ctx)
 		}
 	}
@@ -120,22 +112,19 @@ func (r *relay) awaitProgress(ctx context.Context, every time.Duration, want int
 }
 
 func (r *relay) alive() error {
-	if !r.proc.Running() {
-		return r.ended()
+	if r.Running() {
+		return nil
 	}
-	return nil
+	return r.failed("has ended by itself: " + r.End().Error())
 }
-
-// ended is the error for a relay that should still run.
-func (r *relay) ended() error { return r.failed("has ended by itself: " + r.proc.End().Error()) }
 
 func (r *relay) failed(how string) error {
 	return fmt.Errorf("the relay %s; its log:\n%s", how, r.out.LastLines(8))
 }
 
-func (r *relay) awaitStreaming(ctx context.Context) error {
-	return r.await(ctx, 20*time.Millisecond, "stream", func() bool {
-		body, status, err := r.get(ctx, "/readyz")
+func (r *run) awaitStreaming(ctx context.Context) error {
+	return r.relay.await(ctx, 20*time.Millisecond, "stream", func() bool {
+		body, status, err := r.relay.get(ctx, "/readyz")
 		return err == nil && status == http.StatusOK && strings.Contains(string(body), "streaming")
 	})
 }
@@ -154,14 +143,13 @@ func (r *relay) get(ctx context.Context, path string) (body []byte, status int, 
 	return body, response.StatusCode, err
 }
 
-// reading is taken from the relay's metrics. A series that it does not have is nil.
+// reading is taken from the relay's metrics. A series that it does not have is NaN.
 type reading struct {
-	cpu, mallocs, allocBytes *float64
-	published, receivedBytes *float64
-	requests, requestBytes   *float64
+	cpu, mallocs, allocBytes float64
+	published, receivedBytes float64
+	requests, requestBytes   float64
 	ackBounds                []float64 // seconds
 	ackCounts                []float64 // observations at or below each bound; one more: all
-	at                       time.Time
 }
 
 func (r *relay) read(ctx context.Context) (reading, error) {
@@ -174,16 +162,15 @@ func (r *relay) read(ctx context.Context) (reading, error) {
 	if err != nil {
 		return reading{}, fmt.Errorf("read the relay's metrics: %w", err)
 	}
-	value := func(name string) *float64 {
+	value := func(name string) (total float64) {
 		family, ok := families[name]
 		if !ok {
-			return nil
+			return math.NaN()
 		}
-		total := 0.0
 		for _, m := range family.GetMetric() {
 			total += m.GetCounter().GetValue() + m.GetGauge().GetValue()
 		}
-		return known(total)
+		return total
 	}
 	got := reading{
 		cpu:           value("process_cpu_seconds_total"),
@@ -193,7 +180,6 @@ func (r *relay) read(ctx context.Context) (reading, error) {
 		receivedBytes: value("postrider_replication_received_bytes_total"),
 		requests:      value("postrider_sink_requests_total"),
 		requestBytes:  value("postrider_sink_request_bytes_total"),
-		at:            time.Now(),
 	}
 	if family, ok := families["postrider_relay_commit_to_ack_seconds"]; ok {
 		got.ackBounds, got.ackCounts = histogram(family.GetMetric()[0].GetHistogram())
@@ -211,27 +197,21 @@ func histogram(h *dto.Histogram) (bounds, counts []float64) {
 	return bounds, append(counts, float64(h.GetSampleCount()))
 }
 
-// stop has the relay drain and end. One that takes long is an error.
-func (r *relay) stop() error {
-	defer r.client.CloseIdleConnections()
-	if err := r.proc.Signal(syscall.SIGTERM); err != nil {
-		return err
+// stopRelay has the relay drain and end. One that takes long is an error.
+func (r *run) stopRelay(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	if err := r.relay.Stop(ctx, syscall.SIGTERM); err != nil {
+		return r.relay.failed("does not end within " + patience.String())
 	}
-	select {
-	case <-r.proc.Done:
-	case <-time.After(patience):
-		r.kill()
-		return r.failed("does not end within " + patience.String())
-	}
-	if r.proc.Err != nil {
-		return r.failed("ended with " + r.proc.Err.Error())
+	if err := r.relay.Err; err != nil {
+		return r.relay.failed("ended with " + err.Error())
 	}
 	return nil
 }
 
 // kill ends the relay at once, unless it has ended.
-func (r *relay) kill() {
-	_ = r.proc.Signal(syscall.SIGKILL)
-	<-r.proc.Done
+func (r *relay) kill(context.Context) error {
 	r.client.CloseIdleConnections()
+	return r.Kill()
 }

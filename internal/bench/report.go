@@ -35,12 +35,8 @@ type Environment struct {
 
 // Clean reports whether every row of every run arrived once and in order.
 func (r *Report) Clean() bool {
-	for _, w := range r.Workloads {
-		if !w.Clean() || w.Delivered != w.Written {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(r.Workloads,
+		func(w Measured) bool { return !w.Clean() || w.Delivered != w.Written })
 }
 
 // Join puts reports of the same environment together, in their order, whatever their dates: a long

@@ -110,7 +110,8 @@ func bucketLatency(before, after reading) *Latency {
 	return &Latency{P50: ms(.5), P95: ms(.95), P99: ms(.99), P999: ms(.999)}
 }
 
-// known is a figure that was measured, to six significant digits at least; nil: it is no number.
+// known is a figure to six significant digits at least. Nil: v is no number, since a part of it was
+// not measured, or it was divided by zero.
 func known(v float64) *float64 {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return nil
@@ -123,48 +124,28 @@ func known(v float64) *float64 {
 	return &v
 }
 
-// minus is nil if either was not measured.
-func minus(a, b *float64) *float64 {
-	if a == nil || b == nil {
-		return nil
+// costs fills in the figures of the relay's metrics and of the processes. Without rows there is no
+// cost of a row.
+func (r *run) costs(rows int64) {
+	before, after, result := &r.before, &r.after, &r.result
+	million := float64(rows) / 1e6
+	cpu, walsender := after.cpu-before.cpu, after.walsender-before.walsender
+	broker := after.broker - before.broker
+	result.CPUSeconds, result.RelayCPUPerM = known(cpu), known(cpu/million)
+	result.WalsenderCPUSeconds, result.WalsenderCPUPerM = known(walsender), known(walsender/million)
+	result.BrokerCPUSeconds, result.BrokerCPUPerM = known(broker), known(broker/million)
+	result.ProduceRequests = known(after.requests - before.requests)
+	result.ProduceBytes = known(after.requestBytes - before.requestBytes)
+	result.MaxRSSBytes = known(after.rss)
+	if rows > 0 {
+		result.allocations(before.reading, after.reading)
 	}
-	return known(*a - *b)
-}
-
-// times is nil if it was not measured.
-func times(a *float64, factor float64) *float64 {
-	if a == nil {
-		return nil
-	}
-	return known(*a * factor)
-}
-
-// per is nil if one was not measured, or b is zero.
-func per(a, b *float64) *float64 {
-	if a == nil || b == nil || *b == 0 {
-		return nil
-	}
-	return known(*a / *b)
-}
-
-// costs fills in the figures of the relay's metrics and of the processes' CPU.
-func (r *Result) costs(before, after usage, rows int64) {
-	perMillion := 1e6 / float64(max(1, rows))
-	r.CPUSeconds = minus(after.cpu, before.cpu)
-	r.WalsenderCPUSeconds = minus(after.walsender, before.walsender)
-	r.BrokerCPUSeconds = minus(after.broker, before.broker)
-	r.RelayCPUPerM = times(r.CPUSeconds, perMillion)
-	r.WalsenderCPUPerM = times(r.WalsenderCPUSeconds, perMillion)
-	r.BrokerCPUPerM = times(r.BrokerCPUSeconds, perMillion)
-	r.ProduceRequests = minus(after.requests, before.requests)
-	r.ProduceBytes = minus(after.requestBytes, before.requestBytes)
-	r.allocations(before.reading, after.reading)
 }
 
 func (r *Result) allocations(before, after reading) {
-	published := minus(after.published, before.published)
-	r.AllocsPerRow = per(minus(after.mallocs, before.mallocs), published)
-	r.AllocBytesPerRow = per(minus(after.allocBytes, before.allocBytes), published)
+	published := after.published - before.published
+	r.AllocsPerRow = known((after.mallocs - before.mallocs) / published)
+	r.AllocBytesPerRow = known((after.allocBytes - before.allocBytes) / published)
 }
 
 // Spread is the least and the greatest of several runs.

@@ -73,6 +73,12 @@ func (r *rows) appendPayload(b []byte, n int64) []byte {
 
 func (r *rows) appendID(b []byte, n int64) []byte { return fmt.Appendf(b, "%032x", n) }
 
+// params are those of insertOne for row n.
+func (r *rows) params(n int64) [][]byte {
+	return [][]byte{r.appendID(nil, n), []byte(aggregateOf(n)), []byte(r.key(n)),
+		r.appendPayload(nil, n)}
+}
+
 // find returns the number of a record's row, if the record is exactly as it was written. scratch
 // is reused from call to call.
 func (r *rows) find(key, value []byte, scratch *[]byte) (n int64, ok bool) {

@@ -85,7 +85,7 @@ func TestReader_TellsWhatARelayDidWrong(t *testing.T) {
 			audit.Verdict{Written: total, Delivered: total, Duplicated: 1}},
 	} {
 		rows := newRows(MinSize)
-		r := (&bench{tally: audit.New()}).newReader(rows, total)
+		r := newReader(rows, total)
 		deliver := func(n int64) {
 			r.take(&sink.Message{Key: []byte(rows.key(n)), Value: rows.appendPayload(nil, n)},
 				time.Now())

@@ -100,19 +100,19 @@ func figure(name string, factor float64) func(m *Measured) string {
 
 // section prints a table of the workloads that are wanted.
 func (r *Report) section(w io.Writer, title string, columns []column, wanted func(Kind) bool) {
+	titles := make([]string, len(columns))
+	for i, c := range columns {
+		titles[i] = c.title
+	}
 	var cells [][]string
 	for i := range r.Workloads {
 		if m := &r.Workloads[i]; wanted(m.Kind) {
-			var line []string
-			for _, c := range columns {
-				line = append(line, c.cell(m))
+			line := make([]string, len(columns))
+			for i, c := range columns {
+				line[i] = c.cell(m)
 			}
 			cells = append(cells, line)
 		}
-	}
-	var titles []string
-	for _, c := range columns {
-		titles = append(titles, c.title)
 	}
 	writeTable(w, title, titles, cells)
 }

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/postrider/postrider/internal/audit"
+	audited "github.com/postrider/postrider/internal/audit/topics"
 	"github.com/postrider/postrider/internal/demo"
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/slot"
@@ -36,6 +39,10 @@ func (b *bench) connectKafka(ctx context.Context) error {
 		return fmt.Errorf("connect to Kafka at %v: %w", b.cfg.Brokers, err)
 	}
 	b.admin = kadm.NewClient(client)
+	b.atEnd(func(context.Context) error {
+		client.Close()
+		return nil
+	})
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	cluster, err := b.admin.BrokerMetadata(ctx)
@@ -43,9 +50,7 @@ func (b *bench) connectKafka(ctx context.Context) error {
 		return fmt.Errorf("connect to Kafka at %v: %w: %w", b.cfg.Brokers, sink.ErrUnreachable,
 			err)
 	}
-	for _, broker := range cluster.Brokers {
-		b.nodes = append(b.nodes, fmt.Sprintf("%s:%d", broker.Host, broker.Port))
-	}
+	b.pids = brokerPIDs(cluster.Brokers)
 	return nil
 }
 
@@ -57,7 +62,7 @@ func (b *bench) createTopics(ctx context.Context, prefix string) error {
 		_, err := b.admin.CreateTopic(ctx, partitions, -1, config, name)
 		switch {
 		case err == nil:
-			b.made.topics = append(b.made.topics, name)
+			b.atEnd(func(ctx context.Context) error { return demo.DeleteTopics(ctx, b.admin, name) })
 		case errors.Is(err, kerr.TopicAlreadyExists):
 			return exists(fmt.Errorf("topic %q exists already", name), fmt.Sprintf(
 				"delete the topics %s*, if they are of a bench that was killed, "+
@@ -88,11 +93,133 @@ func exists(err error, fix string) error {
 	}
 }
 
-func (b *bench) deleteTopics(ctx context.Context) error {
-	if len(b.made.topics) == 0 {
-		return nil
+// reader audits the rows of a run, and keeps the times of each: of its commit, and of its first
+// record.
+type reader struct {
+	*rows
+	tally     *audit.Tally
+	committed []int64 // Unix ns, of row n; zero: not yet; each written by one writer
+
+	mu       sync.Mutex
+	received []int64 // likewise
+	bytes    int64   // of their values
+	err      error
+	scratch  []byte
+}
+
+func newReader(rows *rows, total int64) *reader {
+	return &reader{rows: rows, tally: audit.New(), committed: make([]int64, total),
+		received: make([]int64, total)}
+}
+
+// wrote records the commit of row n.
+func (r *reader) wrote(n int64, at time.Time) {
+	r.committed[n] = at.UnixNano()
+	r.tally.Wrote(r.key(n), r.number(n))
+}
+
+// follow reads what is published from now on until the end of the run, with the times of receipt.
+func (r *run) follow(ctx context.Context) error {
+	follower, err := demo.Follow(ctx, r.cfg.Brokers, topics(r.prefix))
+	if err != nil {
+		return err
 	}
-	err := demo.DeleteTopics(ctx, b.admin, b.made.topics...)
-	b.made.topics = nil
-	return err
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() {
+		err := follower.Run(ctx, func(f *audited.Followed) { r.take(&f.Message, time.Now()) })
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.err = err
+	})
+	r.atEnd(func(context.Context) error {
+		cancel()
+		running.Wait()
+		follower.Close()
+		return nil
+	})
+	return nil
+}
+
+func (r *reader) take(m *sink.Message, at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.bytes += int64(len(m.Value))
+	n, ok := r.find(m.Key, m.Value, &r.scratch)
+	if !ok || n >= int64(len(r.received)) {
+		r.tally.Received("not one of ours", 1) // counts as phantom
+		return
+	}
+	if r.tally.Received(r.key(n), r.number(n)) {
+		r.received[n] = at.UnixNano()
+	}
+}
+
+// latencies fills in those of the rows from first on, and returns how many of them were written.
+func (r *run) latencies(first int64) (counted int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var sinceCommit, sinceDue []time.Duration
+	for n := first; n < int64(len(r.committed)); n++ {
+		if r.committed[n] == 0 {
+			continue // the load ended before it
+		}
+		counted++
+		if at := r.received[n]; at != 0 {
+			// The consumer may have the record before the writer has the answer to its commit.
+			sinceCommit = append(sinceCommit, max(0, time.Duration(at-r.committed[n])))
+			sinceDue = append(sinceDue, time.Unix(0, at).Sub(r.load.due(n)))
+		}
+	}
+	r.result.LatencyMS, r.result.ValueBytes = newLatency(sinceCommit), known(float64(r.bytes))
+	if r.Kind == Rate {
+		r.result.IntendedLatencyMS = newLatency(sinceDue)
+	}
+	return counted
+}
+
+// readToEnd waits until the reader has everything that is in the topics.
+func (r *run) readToEnd(ctx context.Context) error {
+	total := int64(0)
+	if err := r.readTopics(ctx, func(*sink.Message) { total++ }); err != nil {
+		return err
+	}
+	return demo.AwaitProgress(ctx, demo.Often, total, func() (int64, error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.tally.Receipts(), r.err
+	})
+}
+
+// readTopics hands over the committed records of the topics with the times when they were
+// appended. A message is valid until each returns.
+func (r *run) readTopics(ctx context.Context, each func(*sink.Message)) error {
+	reader, err := audited.OpenReader(ctx, demo.KafkaConfig(r.cfg.Brokers), true)
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	reader.AppendTimes = true
+	for _, topic := range topics(r.prefix) {
+		spans, err := reader.Spans(ctx, topic, time.Time{})
+		if err == nil {
+			err = reader.Read(ctx, spans, func(_ int, _ int64, m *sink.Message) error {
+				each(m)
+				return nil
+			})
+		}
+		if err != nil {
+			return fmt.Errorf("read topic %q: %w", topic, err)
+		}
+	}
+	return nil
+}
+
+// awaitDelivered waits until as many rows arrived as were written, as long as the relay runs.
+func (r *run) awaitDelivered(ctx context.Context) error {
+	written, _ := r.tally.Counts()
+	return r.relay.awaitProgress(ctx, demo.Often, written, func() (int64, error) {
+		_, delivered := r.tally.Counts()
+		return delivered, nil
+	})
 }

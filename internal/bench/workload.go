@@ -63,7 +63,7 @@ func (w Workload) Validate(inMemory bool) error {
 			return fmt.Errorf("a duration of %s: it must lie between %s and %s", w.Duration,
 				minDuration, maxDuration)
 		}
-		if rows = int64(float64(w.Rate) * w.Duration.Seconds()); w.Kind == Rate && rows > maxRows {
+		if rows = w.total(); w.Kind == Rate && rows > maxRows {
 			return fmt.Errorf("%d/s for %s are %d rows: there must be at most %d", w.Rate,
 				w.Duration, rows, maxRows)
 		}
@@ -76,6 +76,20 @@ func (w Workload) Validate(inMemory bool) error {
 			"in memory, at most %d MB", rows, w.Size, total/1_000_000, maxMemory/1_000_000)
 	}
 	return nil
+}
+
+// total is how many transactions are due in the duration.
+func (w Workload) total() int64 { return int64(float64(w.Rate) * w.Duration.Seconds()) }
+
+// outboxRows is how many rows a run writes to the outbox, at most.
+func (w Workload) outboxRows() int64 {
+	switch w.Kind {
+	case Drain:
+		return w.Rows
+	case Rate:
+		return int64(float64(w.Rate)*warmUp.Seconds()) + w.total()
+	}
+	return 2 * idleRows
 }
 
 // String is how it is called in progress lines and tables: "drain, 10 rows per transaction, 200

@@ -199,7 +199,7 @@ func rowOfLetter(m *sink.Message, system, slot string) (relation, id string) {
 	for _, h := range m.Headers {
 		switch h.Key {
 		case deadletter.HeaderSource:
-			if ofSystem, ofSlot, ok := auditor.LetterSource(h.Value); ok &&
+			if ofSystem, ofSlot, ok := auditor.DeadLetterSource(h.Value); ok &&
 				(system != "" && ofSystem != system || ofSlot != slot) {
 				return "", ""
 			}

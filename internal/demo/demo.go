@@ -3,11 +3,9 @@
 //
 //	demo.go    Run: the whole demonstration
 //	write.go   orders and their events
-//	consume.go reading the events back
-//	topics.go  the topics of the events
+//	topics.go  the topics of the events, and reading them back
 //	wait.go    waiting for a time, or for a count that grows
-//	meter.go   the latency from commit to consumer
-//	report.go  the result
+//	report.go  the result, with the latencies from commit to consumer
 package demo
 
 import (
@@ -128,7 +126,7 @@ func (d *Demo) exec(ctx context.Context, statements ...string) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
+	defer postgres.Close(conn)
 	for _, s := range statements {
 		// Simple protocol: several statements in one string.
 		if _, err := conn.Exec(ctx, s, pgx.QueryExecModeSimpleProtocol); err != nil {
@@ -188,7 +186,7 @@ func (d *Demo) Run(ctx, stop context.Context, relay func(kill, stop context.Cont
 		return Report{}, err
 	}
 	written, _ := d.tally.Counts()
-	_ = AwaitProgress(ctx, 5*time.Millisecond, written, func() (int64, error) {
+	_ = AwaitProgress(ctx, Often, written, func() (int64, error) {
 		_, delivered := d.tally.Counts()
 		return delivered, nil
 	}) // the relay's error, which ends ctx, is returned below
@@ -210,10 +208,10 @@ func (d *Demo) looks(ctx context.Context, start time.Time, look func(Progress)) 
 	for {
 		select {
 		case <-tick.C:
-			written, delivered := d.tally.Counts()
-			p50, p99 := d.meter.recent()
-			look(Progress{Elapsed: time.Since(start), Written: written, Delivered: delivered,
-				P50: p50, P99: p99})
+			p := Progress{Elapsed: time.Since(start)}
+			p.Written, p.Delivered = d.tally.Counts()
+			p.P50, p.P99 = d.meter.recent()
+			look(p)
 		case <-ctx.Done():
 			return
 		}

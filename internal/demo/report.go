@@ -3,6 +3,8 @@ package demo
 import (
 	"math"
 	"runtime"
+	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -28,7 +30,9 @@ type Latency struct {
 }
 
 func (d *Demo) report(seconds float64) Report {
-	all := d.meter.sorted()
+	d.meter.mu.Lock()
+	all := slices.Sorted(slices.Values(d.meter.latencies))
+	d.meter.mu.Unlock()
 	ms := func(q float64) float64 {
 		return math.Round(float64(Quantile(all, q))/float64(time.Millisecond)*1000) / 1000
 	}
@@ -53,4 +57,54 @@ func usage() (cpuSeconds float64, maxRSSBytes int64) {
 		rss *= 1024 // kilobytes elsewhere
 	}
 	return math.Round(cpu.Seconds()*1000) / 1000, rss
+}
+
+// meter measures the time from a writer's commit to the consumer's receipt. An event that is
+// received before its writer has the answer to its commit takes no time.
+type meter struct {
+	mu        sync.Mutex
+	waiting   map[event]time.Time // one side is known: commit, or receipt
+	latencies []time.Duration     // of all events
+	looked    int                 // latencies[looked:] came since the last call of recent
+}
+
+type event struct {
+	key    string
+	number uint64
+}
+
+func newMeter() *meter { return &meter{waiting: map[event]time.Time{}} }
+
+func (m *meter) committed(e event, at time.Time) { m.pair(e, at, -1) }
+
+func (m *meter) received(e event, at time.Time) { m.pair(e, at, 1) }
+
+// pair adds a latency when both sides are known: at minus that of the other side, times sign.
+func (m *meter) pair(e event, at time.Time, sign time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	other, ok := m.waiting[e]
+	if !ok {
+		m.waiting[e] = at
+		return
+	}
+	delete(m.waiting, e)
+	m.latencies = append(m.latencies, max(0, sign*at.Sub(other)))
+}
+
+// recent returns the quantiles of the latencies since its last call.
+func (m *meter) recent() (p50, p99 time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	fresh := slices.Sorted(slices.Values(m.latencies[m.looked:]))
+	m.looked = len(m.latencies)
+	return Quantile(fresh, .5), Quantile(fresh, .99)
+}
+
+// Quantile of a sorted list; zero of an empty one.
+func Quantile(sorted []time.Duration, q float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }

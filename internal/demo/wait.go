@@ -7,22 +7,20 @@ import (
 
 // WaitUntil returns false when ctx ends first.
 func WaitUntil(ctx context.Context, due time.Time) bool {
-	wait := time.Until(due)
-	if wait <= 0 || ctx.Err() != nil {
-		return ctx.Err() == nil
+	if wait := time.Until(due); wait > 0 {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return ctx.Err() == nil
 }
 
 // quiet is how long nothing may arrive before what is missing counts as lost.
 const quiet = 30 * time.Second
+
+// Often is how often a count is read that costs nothing.
+const Often = 5 * time.Millisecond
 
 // AwaitProgress blocks until count reaches want, or has not moved for 30 seconds: the audit
 // reports what is missing. Errors are those of count and the cause of ctx.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/internal/postgres"
 )
 
 const (
@@ -46,7 +48,7 @@ func (d *Demo) write(ctx, stop context.Context) error {
 		if err != nil {
 			return fmt.Errorf("connect a writer: %w", err)
 		}
-		defer conn.Close(context.WithoutCancel(ctx))
+		defer postgres.Close(conn)
 		conns[i] = conn
 	}
 	start := time.Now()
@@ -77,10 +79,8 @@ func (d *Demo) writer(ctx, open context.Context, conn *pgx.Conn, index int,
 		}
 		order := rand.IntN(ordersPerWriter)
 		aggregate := aggregates[order%len(aggregates)]
-		p := payload{
-			Key:    fmt.Sprintf("%s-%d-%d", aggregate, index, order),
-			Number: numbers[order] + 1, Amount: rand.Float64() * 100,
-		}
+		p := payload{Key: fmt.Sprintf("%s-%d-%d", aggregate, index, order),
+			Number: numbers[order] + 1, Amount: rand.Float64() * 100}
 		document, err := json.Marshal(p)
 		if err != nil {
 			return err

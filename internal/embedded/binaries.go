@@ -2,10 +2,12 @@ package embedded
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -33,18 +35,13 @@ var releases = map[string][]string{
 }
 
 // Versions returns the major versions that StartPostgres accepts, oldest first.
-func Versions() []string {
-	return []string{"14", "15", "16", "17", "18"}
-}
+func Versions() []string { return slices.Sorted(maps.Keys(releases)) }
 
-// findServer returns the directory that holds initdb and postgres of the given major version: the
+// findServer returns the directory with initdb and postgres of the given major version: the
 // cached one, else one found on the machine, else a fetched one. An empty major means
 // DefaultVersion, or whatever newer or older one the machine has when that cannot be fetched.
 func findServer(ctx context.Context, cache, major string) (binDir string, err error) {
-	wanted := major
-	if wanted == "" {
-		wanted = DefaultVersion
-	}
+	wanted := cmp.Or(major, DefaultVersion)
 	candidates, known := releases[wanted]
 	if !known {
 		return "", fmt.Errorf("PostgreSQL %q is not one of the known major versions %s", wanted,
@@ -102,14 +99,10 @@ func installedServers() map[string]string {
 			}
 		}
 	}
-	if path, err := exec.LookPath("postgres"); err == nil {
-		if text, err := exec.Command(path, "--version").Output(); err == nil {
-			fields := strings.Fields(string(text))
-			major, _, _ := strings.Cut(fields[len(fields)-1], ".")
-			if dir := filepath.Dir(path); found[major] == "" && hasServer(dir) {
-				found[major] = dir
-			}
-		}
+	if path, err := exec.LookPath("postgres"); err == nil && hasServer(filepath.Dir(path)) {
+		version, _ := serverVersion(filepath.Dir(path)) // empty: not found either
+		major, _, _ := strings.Cut(version, ".")
+		found[major] = cmp.Or(found[major], filepath.Dir(path))
 	}
 	return found
 }
@@ -131,11 +124,8 @@ func hasServer(binDir string) bool {
 func fetchServer(ctx context.Context, dir, major, release string) error {
 	work := filepath.Dir(dir)
 	data := filepath.Join(work, "no-data")
-	if err := os.Mkdir(data, 0o700); err != nil {
-		return fmt.Errorf("prepare the fetch: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(data, "PG_VERSION"), []byte(major+"\n"),
-		0o600); err != nil {
+	if err := errors.Join(os.Mkdir(data, 0o700), os.WriteFile(filepath.Join(data, "PG_VERSION"),
+		[]byte(major+"\n"), 0o600)); err != nil {
 		return fmt.Errorf("prepare the fetch: %w", err)
 	}
 	port, err := child.FreePort()
@@ -211,10 +201,10 @@ func openToAll(dir string) error {
 
 // serverVersion is that of the binary, for example "17.11".
 func serverVersion(binDir string) (string, error) {
-	text, err := exec.Command(filepath.Join(binDir, "postgres"), "--version").CombinedOutput()
+	program := filepath.Join(binDir, "postgres")
+	text, err := exec.Command(program, "--version").CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("run %s: %w: %s", filepath.Join(binDir, "postgres"), err,
-			bytes.TrimSpace(text))
+		return "", fmt.Errorf("run %s: %w: %s", program, err, bytes.TrimSpace(text))
 	}
 	for _, field := range strings.Fields(string(text)) {
 		if _, err := strconv.ParseFloat(field, 64); err == nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// CacheDir returns the directory, made if missing, that holds what is fetched or prepared once for
+// CacheDir returns the directory, made if missing, for what is fetched or prepared once for
 // all processes of this user. It honours XDG_CACHE_HOME on Linux. For root it is a directory that
 // other users can enter, since the server does not run as root.
 func CacheDir() (string, error) {
@@ -64,7 +64,7 @@ func othersCanEnter(dir string) bool {
 }
 
 // lockFile waits for the exclusive lock on path, which processes share, and returns its release.
-// The kernel drops the lock when the holder dies, so there are no stale locks.
+// The kernel drops the lock when the process dies, so there are no stale locks.
 func lockFile(ctx context.Context, path string) (release func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -113,11 +113,9 @@ func PrepareOnce(ctx context.Context, dir string, fill func(tmp string) error) e
 	}
 	defer func() { _ = os.RemoveAll(tmp) }()
 	content := filepath.Join(tmp, "content")
-	if err := os.Mkdir(content, 0o755); err != nil {
+	// open to the server's user
+	if err := errors.Join(os.Mkdir(content, 0o755), os.Chmod(tmp, 0o755)); err != nil {
 		return fmt.Errorf("make temporary directory: %w", err)
-	}
-	if err := os.Chmod(tmp, 0o755); err != nil {
-		return fmt.Errorf("open temporary directory to the server's user: %w", err)
 	}
 	if err := fill(content); err != nil {
 		return err

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -40,8 +39,7 @@ func makeCluster(ctx context.Context, as child.Account, binDir, cache, data stri
 		}
 	}
 	for name, content := range cfg.Files {
-		path := filepath.Join(data, name)
-		if err := writeOwned(as, path, content); err != nil {
+		if err := writeOwned(as, filepath.Join(data, name), content); err != nil {
 			return err
 		}
 	}
@@ -96,12 +94,8 @@ func initCluster(ctx context.Context, as child.Account, binDir, data, password s
 	if err != nil {
 		return err
 	}
-	select {
-	case <-p.Done:
-	case <-ctx.Done():
-		_ = p.Signal(syscall.SIGKILL)
-		<-p.Done
-		return fmt.Errorf("run initdb: %w", context.Cause(ctx))
+	if err := p.Await(ctx); err != nil {
+		return fmt.Errorf("run initdb: %w", errors.Join(err, p.Kill()))
 	}
 	if p.Err != nil {
 		return fmt.Errorf("run initdb: %w\n%s", p.Err, output.LastLines(20))
@@ -155,39 +149,21 @@ func copyTree(as child.Account, from, to string) error {
 		if err != nil {
 			return err
 		}
-		rel, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
-		}
 		info, err := entry.Info()
 		if err != nil {
 			return err
 		}
-		target := filepath.Join(to, rel)
-		if entry.IsDir() {
-			err = os.Mkdir(target, info.Mode().Perm())
+		target := filepath.Join(to, strings.TrimPrefix(path, from))
+		if mode := info.Mode().Perm(); entry.IsDir() {
+			err = os.Mkdir(target, mode)
 		} else {
-			err = copyFile(path, target, info.Mode().Perm())
+			var content []byte
+			if content, err = os.ReadFile(path); err == nil {
+				err = os.WriteFile(target, content, mode)
+			}
 		}
-		if err != nil {
-			return err
-		}
-		return as.Own(target)
+		return errors.Join(err, as.Own(target))
 	})
-}
-
-func copyFile(from, to string, mode fs.FileMode) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = in.Close() }()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
 }
 
 // writeOwned writes a private file of the account.

@@ -6,11 +6,10 @@
 // Nothing here is meant for data that matters: fsync is off.
 //
 // PostgreSQL refuses to run as root. When the caller is root, the server runs as the user postgres
-// if there is one and as nobody otherwise, and the cache lies where that user can read it.
+// if there is one and as nobody otherwise, and the cache is where that user can read it.
 //
 //	postgres.go a PostgreSQL server as a child process
 //	cluster.go  initdb
-//	copy.go     a copy of a cluster, for a standby
 //	binaries.go fetching the server
 //	cache.go    where it is kept
 //	kafka.go    an in-process Kafka broker

@@ -9,36 +9,22 @@ import (
 )
 
 // KafkaConfig is what the in-process broker offers. The zero value is one broker without topics.
+// It creates no topics by itself.
 type KafkaConfig struct {
-	// Brokers is how many listen. Zero means one.
-	Brokers int
-	// Topics maps the names of topics that exist from the start to their number of partitions.
-	Topics map[string]int32
-	// AutoCreate makes a topic, with DefaultPartitions, at the first request of a client for it.
-	// Without it an unknown topic is an error, as in a production cluster.
-	AutoCreate bool
-	// DefaultPartitions of a topic made without a number. Zero means the library's default of 10.
-	DefaultPartitions int
-	// Options are handed to kfake as they are, after all of the above: SASL, TLS, ACLs, limits.
-	Options []kfake.Opt
+	Brokers int              // how many listen; zero: one
+	Topics  map[string]int32 // that exist from the start, with their numbers of partitions
+	Options []kfake.Opt      // SASL, TLS, ACLs, limits; applied after all of the above
 }
 
 // Kafka is an in-process broker that speaks Kafka's protocol on 127.0.0.1 and keeps its records in
 // memory. It may be used from any goroutine.
 type Kafka struct {
-	// Cluster is the broker itself, for injected faults and leader moves.
-	Cluster *kfake.Cluster
+	Cluster *kfake.Cluster // the broker itself, for injected faults and leader moves
 }
 
 // StartKafka starts a broker that answers when the call returns. The caller must Close it.
 func StartKafka(cfg KafkaConfig) (*Kafka, error) {
 	opts := []kfake.Opt{kfake.NumBrokers(max(cfg.Brokers, 1))}
-	if cfg.AutoCreate {
-		opts = append(opts, kfake.AllowAutoTopicCreation())
-	}
-	if cfg.DefaultPartitions > 0 {
-		opts = append(opts, kfake.DefaultNumPartitions(cfg.DefaultPartitions))
-	}
 	for _, topic := range slices.Sorted(maps.Keys(cfg.Topics)) {
 		opts = append(opts, kfake.SeedTopics(cfg.Topics[topic], topic))
 	}

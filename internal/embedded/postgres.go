@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -26,8 +25,6 @@ type PostgresConfig struct {
 	// Dir is where the server's own temporary directory is made. Empty means the system's. Every
 	// parent must be open to the user that the server runs as.
 	Dir string
-	// Log gets what the server prints, as it prints it. Nil: only the end is kept.
-	Log io.Writer
 	// Params are settings for postgresql.conf, over the package's own (wal_level=logical, 20 slots
 	// and walsenders, fsync off). ALTER SYSTEM overrides both.
 	Params map[string]string
@@ -57,7 +54,7 @@ const (
 const startTimeout = 2 * time.Minute
 
 // Postgres is one server with one data directory, running or not. Its methods may be called from
-// any goroutine, one at a time: they wait for each other, except for the plain readers.
+// any goroutine, but Start only while no other call of Start runs.
 type Postgres struct {
 	cfg    PostgresConfig
 	as     child.Account
@@ -66,9 +63,7 @@ type Postgres struct {
 	remove func() error
 	port   int // chosen once, so that a restarted server answers under the same DSN
 	out    *child.Output
-
-	mu   sync.Mutex
-	proc *child.Process // nil before the first start and after an end
+	proc   atomic.Pointer[child.Process] // of the last start; nil: there was none
 }
 
 // StartPostgres starts a server that is ready for connections when the call returns. It fetches
@@ -91,27 +86,14 @@ func StartPostgres(ctx context.Context, cfg PostgresConfig) (*Postgres, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Postgres{cfg: cfg, as: as, binDir: binDir, dir: dir, remove: remove,
-		out: &child.Output{}}
-	if cfg.Log != nil {
-		p.out.Also = func(b []byte) { _, _ = cfg.Log.Write(b) }
+	p := &Postgres{cfg: cfg, as: as, binDir: binDir, dir: dir, remove: remove, out: &child.Output{}}
+	if err = p.create(ctx, cache); err == nil {
+		err = p.startNew(ctx)
 	}
-	if err := p.create(ctx, cache); err != nil {
+	if err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
-	for attempt := 1; ; attempt++ {
-		if p.port, err = child.FreePort(); err != nil {
-			return nil, errors.Join(err, p.Close())
-		}
-		err = p.Start(ctx)
-		if err == nil {
-			return p, nil
-		}
-		// Another process may take the port before the server does.
-		if attempt == 3 || !strings.Contains(p.out.String(), "Address already in use") {
-			return nil, errors.Join(err, p.Close())
-		}
-	}
+	return p, nil
 }
 
 func (p *Postgres) create(ctx context.Context, cache string) error {
@@ -133,12 +115,24 @@ func (p *Postgres) create(ctx context.Context, cache string) error {
 	return configure(p.DataDir(), baseParams(p.cfg, socketDir))
 }
 
+// startNew chooses a port, which another process may take before the server does.
+func (p *Postgres) startNew(ctx context.Context) (err error) {
+	for range 3 {
+		if p.port, err = child.FreePort(); err != nil {
+			return err
+		}
+		err = p.Start(ctx)
+		if err == nil || !strings.Contains(p.Output(), "Address already in use") {
+			return err
+		}
+	}
+	return err
+}
+
 // Start starts the stopped or killed server again, on the same data and port, and waits until it
 // accepts connections, at most until ctx ends.
 func (p *Postgres) Start(ctx context.Context) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.proc != nil && p.proc.Running() {
+	if p.Running() {
 		return errors.New("start PostgreSQL: it is running")
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
@@ -152,7 +146,7 @@ func (p *Postgres) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.proc = proc
+	p.proc.Store(proc)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for !p.ready(proc.PID) {
@@ -186,129 +180,79 @@ func (p *Postgres) ready(pid int) bool {
 }
 
 // Stop is StopMode with Fast.
-func (p *Postgres) Stop(ctx context.Context) error {
-	return p.StopMode(ctx, Fast)
-}
+func (p *Postgres) Stop(ctx context.Context) error { return p.StopMode(ctx, Fast) }
 
 // StopMode shuts the server down and waits until it has ended. When ctx ends first, the server
-// goes on shutting down by itself and the error says so: a fast shutdown waits for every
+// still shuts down, and the error says so: a fast shutdown waits for every
 // walsender. A server that does not run is left alone.
 func (p *Postgres) StopMode(ctx context.Context, mode ShutdownMode) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.proc == nil {
-		return nil
-	}
-	if err := p.proc.Signal(syscall.Signal(mode)); err != nil {
-		return fmt.Errorf("stop PostgreSQL: %w", err)
-	}
-	select {
-	case <-p.proc.Done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("stop PostgreSQL: it is still shutting down: %w", context.Cause(ctx))
-	}
-}
-
-// Kill ends the server and its children as a crash would, and waits until they are gone.
-func (p *Postgres) Kill() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.killLocked()
-}
-
-func (p *Postgres) killLocked() error {
-	if p.proc == nil || !p.proc.Running() {
-		return nil
-	}
-	// Stopped first, so that it starts no child between the listing and the kill.
-	if err := p.proc.Signal(syscall.SIGSTOP); err != nil {
-		return err
-	}
-	children := child.Children(p.proc.PID)
-	if err := p.proc.Signal(syscall.SIGKILL); err != nil {
-		return err
-	}
-	for _, pid := range children {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
-	}
-	<-p.proc.Done
-	deadline := time.After(10 * time.Second)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for _, pid := range children {
-		for !child.Gone(pid) {
-			select {
-			case <-tick.C:
-			case <-deadline:
-				return fmt.Errorf("kill PostgreSQL: process %d is still there", pid)
-			}
-		}
+	if err := p.proc.Load().Stop(ctx, syscall.Signal(mode)); err != nil {
+		return fmt.Errorf("stop PostgreSQL: it is still shutting down: %w", err)
 	}
 	return nil
 }
 
+// Kill ends the server and its children as a crash would, and waits until they are gone.
+func (p *Postgres) Kill() error { return p.proc.Load().Kill() }
+
 // Close ends the server, quickly and whatever its state, and removes its data.
-func (p *Postgres) Close() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var err error
-	if p.proc != nil {
-		_ = p.proc.Signal(syscall.SIGCONT)
-		_ = p.proc.Signal(syscall.SIGQUIT)
-		select {
-		case <-p.proc.Done:
-		case <-time.After(10 * time.Second):
-			err = p.killLocked()
+func (p *Postgres) Close() (err error) {
+	if proc := p.proc.Load(); proc != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = proc.Resume()
+		if proc.Stop(ctx, syscall.SIGQUIT) != nil {
+			err = proc.Kill()
 		}
 	}
 	return errors.Join(err, p.remove())
 }
 
-// Pause stops the server's processes where they are, without closing a connection, as a machine
-// that hangs would. Resume continues them.
-func (p *Postgres) Pause() error { return p.signalAll(syscall.SIGSTOP) }
+// Pause stops the server's processes where they are. Resume continues them.
+func (p *Postgres) Pause() error { return p.proc.Load().Pause() }
 
 // Resume undoes Pause.
-func (p *Postgres) Resume() error { return p.signalAll(syscall.SIGCONT) }
+func (p *Postgres) Resume() error { return p.proc.Load().Resume() }
 
-func (p *Postgres) signalAll(sig syscall.Signal) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.proc == nil || !p.proc.Running() {
-		return errors.New("PostgreSQL is not running")
+// CopyFrom replaces the data directory by a copy of another server's, of the same version and with
+// its settings, and puts files into it: standby.signal makes it a standby. Neither may run. The
+// copy keeps the system identifier and the WAL that the other has not recovered yet.
+func (p *Postgres) CopyFrom(other *Postgres, files map[string]string) error {
+	if p.Running() || other.Running() {
+		return errors.New("copy data directory: a server is running")
 	}
-	if err := p.proc.Signal(sig); err != nil {
-		return err
+	err := os.RemoveAll(p.DataDir())
+	if err == nil {
+		err = copyTree(p.as, other.DataDir(), p.DataDir())
 	}
-	for _, pid := range child.Children(p.proc.PID) {
-		if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return fmt.Errorf("send %v to process %d: %w", sig, pid, err)
+	if err == nil { // that of a server that was killed
+		err = os.RemoveAll(filepath.Join(p.DataDir(), "postmaster.pid"))
+	}
+	if err != nil {
+		return fmt.Errorf("copy data directory: %w", err)
+	}
+	for name, content := range files {
+		if err := writeOwned(p.as, filepath.Join(p.DataDir(), name), []byte(content)); err != nil {
+			return err
 		}
 	}
-	return nil
+	return p.SetParam("unix_socket_directories", "")
 }
 
 // SetParam changes postgresql.conf. It counts from the next start on, or after pg_reload_conf()
 // for settings that can be reloaded.
 func (p *Postgres) SetParam(name, value string) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	return configure(p.DataDir(), map[string]string{name: value})
 }
 
 // DSN is the URL of the database postgres, as the superuser, over TCP.
 func (p *Postgres) DSN() string {
-	u := url.URL{
-		Scheme:   "postgres",
-		User:     url.User("postgres"),
-		Host:     net.JoinHostPort("127.0.0.1", strconv.Itoa(p.port)),
-		Path:     "/postgres",
-		RawQuery: "sslmode=disable",
-	}
+	user := url.User("postgres")
 	if p.cfg.Password != "" {
-		u.User = url.UserPassword("postgres", p.cfg.Password)
+		user = url.UserPassword("postgres", p.cfg.Password)
 	}
+	u := url.URL{Scheme: "postgres", User: user, Path: "/postgres", RawQuery: "sslmode=disable",
+		Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(p.port))}
 	return u.String()
 }
 
@@ -318,7 +262,7 @@ func (p *Postgres) Port() int { return p.port }
 // DataDir is the server's data directory.
 func (p *Postgres) DataDir() string { return filepath.Join(p.dir, "data") }
 
-// BinDir holds the server's programs.
+// BinDir has the server's programs.
 func (p *Postgres) BinDir() string { return p.binDir }
 
 // Output returns the last 256 KiB of what the server printed, over all its starts.
@@ -326,7 +270,6 @@ func (p *Postgres) Output() string { return p.out.String() }
 
 // Running reports whether the server's main process exists.
 func (p *Postgres) Running() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.proc != nil && p.proc.Running()
+	proc := p.proc.Load()
+	return proc != nil && proc.Running()
 }

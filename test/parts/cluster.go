@@ -2,16 +2,19 @@ package parts
 
 import (
 	"context"
-	"fmt"
+	"hash/crc32"
 	"net"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/postrider/postrider/internal/embedded/child"
+	"github.com/postrider/postrider/internal/embedded"
 )
 
 // Cluster starts an in-process broker that ends with the test.
@@ -23,6 +26,17 @@ func Cluster(t testing.TB, opts ...kfake.Opt) *kfake.Cluster {
 	return c
 }
 
+// FakeKafka starts an in-process cluster for this test alone, whose answers the test chooses:
+// errors of brokers on demand, leaders that move. It shows how the relay handles such an answer,
+// not what a real broker does. It ends with the test.
+func FakeKafka(t testing.TB, cfg embedded.KafkaConfig) (*Broker, *embedded.Kafka) {
+	t.Helper()
+	fake, err := embedded.StartKafka(cfg)
+	require.NoError(t, err)
+	t.Cleanup(fake.Close)
+	return &Broker{clients: fake.Brokers(), direct: fake.Brokers()}, fake
+}
+
 // Within is a context that ends after d, or with the test.
 func Within(t testing.TB, d time.Duration) context.Context {
 	t.Helper()
@@ -31,13 +45,13 @@ func Within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
-// Nobody is an address where nobody listens.
+// Nobody is an address without a listener.
 func Nobody(t testing.TB) string {
 	t.Helper()
 	// none that a connection or another test's listener is given meanwhile
-	port, err := child.FreePort()
+	address, err := freeAddress()
 	require.NoError(t, err)
-	return fmt.Sprintf("127.0.0.1:%d", port)
+	return address
 }
 
 // SplitPort divides an address.
@@ -48,4 +62,36 @@ func SplitPort(t testing.TB, addr string) (string, int32) {
 	port, err := strconv.ParseInt(text, 10, 32)
 	require.NoError(t, err)
 	return host, int32(port)
+}
+
+// RecordBatch is a batch as a broker keeps it: of offsets from first to first+span, of which
+// records are left.
+func RecordBatch(first int64, span int32, control, transactional bool,
+	records ...kgo.Record) []byte {
+	b := kmsg.RecordBatch{
+		FirstOffset: first, LastOffsetDelta: span, Magic: 2, PartitionLeaderEpoch: -1, ProducerID: -1,
+		ProducerEpoch: -1, FirstSequence: -1,
+		FirstTimestamp: time.Now().UnixMilli(), NumRecords: int32(len(records)), //nolint:gosec // a few
+	}
+	if control {
+		b.Attributes |= 1 << 5
+	}
+	if transactional {
+		b.Attributes |= 1 << 4
+	}
+	for _, r := range records {
+		of := kmsg.Record{OffsetDelta: int32(r.Offset - first), Key: r.Key,
+			Value: r.Value} //nolint:gosec // small
+		for _, h := range r.Headers {
+			of.Headers = append(of.Headers, kmsg.Header{Key: h.Key, Value: h.Value})
+		}
+		// behind the length, which is zero
+		body := of.AppendTo(nil)[1:]
+		b.Records = append(kbin.AppendVarint(b.Records, int32(len(body))),
+			body...) //nolint:gosec // small
+	}
+	raw := b.AppendTo(nil)
+	b.Length = int32(len(raw) - 12)                                            //nolint:gosec // small
+	b.CRC = int32(crc32.Checksum(raw[21:], crc32.MakeTable(crc32.Castagnoli))) //nolint:gosec // bits
+	return b.AppendTo(nil)
 }

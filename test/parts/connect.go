@@ -3,23 +3,37 @@ package parts
 import (
 	"bytes"
 	"context"
+	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/postrider/postrider/internal/embedded/child"
 )
 
 // ConnectWorker is a Kafka Connect worker of one test, in distributed mode, with Debezium's
 // PostgreSQL connector in its plugin.path. Its own topics have names of their own.
 type ConnectWorker struct {
-	process *connectProcess
+	process *javaProcess
 	url     string
 	client  *http.Client
 }
+
+// DebeziumVersion is the connector that the tests compare with, the one in connect/debezium.xml; a
+// test compares the two.
+const DebeziumVersion = "3.7.0.Final"
+
+//go:embed connect/worker.xml connect/debezium.xml
+var connectFiles embed.FS
 
 // KafkaConnect starts a worker on the broker, with further lines of its properties file over this
 // package's own. It ends with the test, which may kill and restart it. Without Java and Maven, or
@@ -27,27 +41,91 @@ type ConnectWorker struct {
 func KafkaConnect(t testing.TB, broker *Broker, properties map[string]string) *ConnectWorker {
 	t.Helper()
 	if !broker.Real {
-		lacking(t, "connect", "no real Kafka broker to run it on")
-		t.Skip("Kafka Connect needs a real Kafka broker")
+		Lacking(t, "connect", "no real Kafka broker to run it on")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
-	process, err := newConnectProcess(ctx, broker.direct, properties)
+	worker, err := newConnectWorker(ctx, broker.direct, properties)
 	if err != nil {
-		lacking(t, "connect", err.Error())
-		t.Skipf("no Kafka Connect: %v", err)
+		Lacking(t, "connect", err.Error())
 	}
-	// Connections that stay open would be goroutines left behind at the end.
-	worker := &ConnectWorker{process: process, url: process.url,
-		client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("end of the Kafka Connect log:\n%s", lastPart(process.out.String(), 8000))
+			t.Logf("end of the Kafka Connect log:\n%s", lastPart(worker.process.out.String(), 8000))
 		}
-		require.NoError(t, process.close())
+		require.NoError(t, worker.process.close())
 	})
 	worker.Restart(t)
 	return worker
+}
+
+// newConnectWorker fetches the jars if this machine has none and writes the properties. It does
+// not start the worker.
+func newConnectWorker(ctx context.Context, brokers []string, properties map[string]string) (
+	*ConnectWorker, error) {
+	if err := checkJava(ctx); err != nil {
+		return nil, err
+	}
+	jars, err := prepareJars(ctx, "connect-"+KafkaVersion, connectFiles, "connect/worker.xml")
+	if err != nil {
+		return nil, err
+	}
+	debezium, err := prepareJars(ctx, "debezium-"+DebeziumVersion, connectFiles,
+		"connect/debezium.xml")
+	if err != nil {
+		return nil, err
+	}
+	port, err := child.FreePort()
+	if err != nil {
+		return nil, err
+	}
+	process, err := newJavaProcess("connect", "org.apache.kafka.connect.cli.ConnectDistributed",
+		javaFlags(jars))
+	if err != nil {
+		return nil, err
+	}
+	// Each directory in plugin.path is one plugin.
+	plugins := filepath.Join(process.dir, "plugins")
+	w := &ConnectWorker{process: process, url: fmt.Sprintf("http://127.0.0.1:%d", port),
+		// Connections that stay open would be goroutines left behind at the end.
+		client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+	all := connectProperties(brokers, w.url, plugins)
+	maps.Copy(all, properties)
+	err = errors.Join(os.Mkdir(plugins, 0o755),
+		os.Symlink(debezium, filepath.Join(plugins, "debezium-connector-postgres")),
+		writeProperties(process.propertiesFile(), all))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("prepare Kafka Connect: %w", err), process.close())
+	}
+	return w, nil
+}
+
+// connectProperties suit a worker that starts fast. Everything that decides what a connector
+// publishes, and when it stores its offsets, is as Kafka Connect has it by default.
+func connectProperties(brokers []string, url, plugins string) map[string]string {
+	group := Unique("connect")
+	p := map[string]string{
+		"bootstrap.servers": strings.Join(brokers, ","),
+		"group.id":          group,
+		"key.converter":     "org.apache.kafka.connect.json.JsonConverter",
+		"value.converter":   "org.apache.kafka.connect.json.JsonConverter",
+		"listeners":         url,
+		"plugin.path":       plugins,
+		// reads only jars that list their plugins
+		"plugin.discovery": "service_load",
+		// tasks of a worker that has ended start elsewhere at once
+		"scheduled.rebalance.max.delay.ms": "0",
+		// how soon a worker that was killed may take up its work again
+		"session.timeout.ms":    "6000",
+		"heartbeat.interval.ms": "1000",
+	}
+	for _, kind := range []string{"config", "offset", "status"} {
+		p[kind+".storage.topic"] = group + "." + kind + "s"
+		p[kind+".storage.replication.factor"] = "1"
+	}
+	p["status.storage.topic"] = group + ".status"
+	p["offset.storage.partitions"], p["status.storage.partitions"] = "1", "1"
+	return p
 }
 
 // URL is where the worker's REST interface is, without a slash at its end.
@@ -102,7 +180,7 @@ func (w *ConnectWorker) Delete(t testing.TB, name string) {
 	w.must(t, http.MethodDelete, "/connectors/"+name, nil)
 }
 
-// Offsets returns what the worker has stored of how far the connector came: the body of GET
+// Offsets returns the stored progress of the connector: the body of GET
 // /connectors/NAME/offsets.
 func (w *ConnectWorker) Offsets(t testing.TB, name string) []byte {
 	t.Helper()
@@ -121,20 +199,21 @@ type ConnectorState struct {
 	Trace string `json:"trace"` // of the exception, if it failed
 }
 
-// Status asks how the connector is.
-func (w *ConnectWorker) Status(t testing.TB, name string) ConnectorStatus {
+// Status requests how the connector is.
+func (w *ConnectWorker) Status(t testing.TB, name string) (s ConnectorStatus) {
 	t.Helper()
-	var s ConnectorStatus
-	require.NoError(t,
-		json.Unmarshal(w.must(t, http.MethodGet, "/connectors/"+name+"/status", nil), &s))
+	w.await(t, name, func(now ConnectorStatus) bool {
+		s = now
+		return true
+	})
 	return s
 }
 
-// await waits until the connector's status is as wanted.
+// await waits until the connector's status is as wanted. Just after a connector was created, a
+// worker may not have it yet.
 func (w *ConnectWorker) await(t testing.TB, name string, wanted func(ConnectorStatus) bool) {
 	t.Helper()
 	require.NoError(t, eventually(t.Context(), func(ctx context.Context) error {
-		// Asking for a connector that a worker has just been told of, it may not know it yet.
 		body, err := w.call(ctx, http.MethodGet, "/connectors/"+name+"/status", nil)
 		if err != nil {
 			return err
@@ -163,19 +242,18 @@ func (w *ConnectWorker) must(t testing.TB, method, path string, body any) []byte
 }
 
 func (w *ConnectWorker) call(ctx context.Context, method, path string, body any) ([]byte, error) {
-	if !w.process.child.Running() {
+	if !w.process.Running() {
 		return nil, fmt.Errorf("the Kafka Connect worker has ended: %s",
 			w.process.out.LastLines(20))
 	}
-	var sent io.Reader
+	var document []byte
 	if body != nil {
-		document, err := json.Marshal(body)
-		if err != nil {
+		var err error
+		if document, err = json.Marshal(body); err != nil {
 			return nil, err
 		}
-		sent = bytes.NewReader(document)
 	}
-	request, err := http.NewRequestWithContext(ctx, method, w.url+path, sent)
+	request, err := http.NewRequestWithContext(ctx, method, w.url+path, bytes.NewReader(document))
 	if err != nil {
 		return nil, err
 	}
@@ -196,11 +274,11 @@ func (w *ConnectWorker) call(ctx context.Context, method, path string, body any)
 	return answer, nil
 }
 
-// Kill ends the worker as a crash would, and waits until it is gone: offsets that it has not
+// Kill ends the worker as a crash would, and waits for its end: offsets that it has not
 // flushed are lost.
 func (w *ConnectWorker) Kill(t testing.TB) {
 	t.Helper()
-	require.NoError(t, w.process.kill())
+	require.NoError(t, w.process.Kill())
 }
 
 // Restart starts the killed worker with its old topics, and waits until it answers and has taken

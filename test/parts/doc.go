@@ -4,10 +4,10 @@
 // In this order: an endpoint in the environment (POSTRIDER_TEST_POSTGRES, a superuser's URL;
 // POSTRIDER_TEST_KAFKA, host:port,...), Docker when an engine answers, a plain process (PostgreSQL
 // binaries fetched once; Kafka's jars through Maven on Java 17). Only for Kafka there is a last
-// resort, an in-process broker, which is not the real thing and says so.
+// resort, an in-process broker, which the run reports as a missing part.
 //
-// A server is started by the first test of a package that asks and shared by the others, each of
-// which gets a database or topics of its own. Tests that stop, kill or pause a server ask for an
+// The first test of a package that needs a server starts it. The others share it, each with a
+// database or topics of its own. Tests that stop, kill or pause a server use an
 // exclusive one.
 //
 // A package that uses this one has
@@ -25,26 +25,20 @@
 //
 //	main.go           Main: the run of a package's tests
 //	relay.go          Relay: a running postrider, its output and its end
-//	binary.go         builds postrider
 //	statements.go     records the SQL statements that postrider sends
 //	postgres.go       PostgreSQL, shared or of one test
-//	busy.go           a session that commits and does not end
 //	traps.go          objects that stand in for those of PostgreSQL, to catch unqualified names
 //	kafka.go          Kafka, shared or of one test
 //	kafkaprocess.go   a broker as a plain process
-//	fakekafka.go      an in-process broker for all tests of a package
-//	cluster.go        an in-process broker of one test, with chosen answers
+//	cluster.go        in-process brokers of one test, with chosen answers and batches
 //	gate.go           a listener that can be stalled
-//	recordbatch.go    record batches as a broker keeps them
 //	authority.go      certificates
 //	topics.go         topics and their records
 //	connect.go        a worker of Kafka Connect with Debezium
-//	connectprocess.go its process
-//	jars.go           Java programs, fetched with Maven
+//	java.go           Java programs, fetched with Maven
 //	docker.go         servers in containers
 //	proxy.go          Proxy: a network between client and server that fails on demand
-//	chromium.go       Chromium
-//	promtool.go       Prometheus' promtool
+//	programs.go       postrider, which it builds; Chromium, and Prometheus' promtool
 //	race.go           whether the race detector is on
 //	norace.go         that it is not
 package parts

@@ -35,9 +35,9 @@ var dockerPool = sync.OnceValues(func() (*dockertest.Pool, error) {
 const containerLifetime = 30 * 60 // seconds
 
 // runContainer starts a container that removes itself at its end. image is name:tag. hostPort on
-// 127.0.0.1 leads to containerPort, such as "5432/tcp"; zero lets the engine choose.
-func runContainer(image, containerPort string, hostPort int, env,
-	cmd []string) (*dockertest.Resource, error) {
+// 127.0.0.1 leads to containerPort, such as "5432/tcp"; "0" lets the engine choose.
+func runContainer(image, containerPort, hostPort string, env, cmd []string) (
+	*dockertest.Resource, error) {
 	pool, err := dockerPool()
 	if err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func runContainer(image, containerPort string, hostPort int, env,
 		Cmd:          cmd,
 		ExposedPorts: []string{containerPort},
 		PortBindings: map[docker.Port][]docker.PortBinding{
-			docker.Port(containerPort): {{HostIP: "127.0.0.1", HostPort: fmt.Sprint(hostPort)}},
+			docker.Port(containerPort): {{HostIP: "127.0.0.1", HostPort: hostPort}},
 		},
 	}, func(host *docker.HostConfig) {
 		host.AutoRemove = true

@@ -1,12 +1,16 @@
 package parts
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -14,7 +18,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/postrider/postrider/internal/embedded"
-	"github.com/postrider/postrider/internal/embedded/child"
 )
 
 // KafkaConfig is how an exclusive broker differs from a plain one.
@@ -28,8 +31,8 @@ type KafkaConfig struct {
 	Protocol string
 	// Properties are further lines of server.properties, over this package's own.
 	Properties map[string]string
-	// Listeners are further ones, by name: SASL_PLAINTEXT, PLAINTEXT. Broker.Listener says where
-	// they are.
+	// Listeners are further ones, by name: SASL_PLAINTEXT, PLAINTEXT. Broker.Listener has
+	// their addresses.
 	Listeners map[string]string
 	// Advertised are addresses that further listeners give for themselves instead of their own.
 	Advertised map[string]string
@@ -44,7 +47,7 @@ type Broker struct {
 
 	clients []string          // where the code under test connects
 	direct  []string          // where the helpers connect
-	process *kafkaProcess     // nil unless it is a process of ours
+	process *javaProcess      // nil unless it is a process of ours
 	further map[string]string // addresses of KafkaConfig.Listeners
 }
 
@@ -55,15 +58,14 @@ func (b *Broker) Listener(name string) string { return b.further[name] }
 // have unique names; see Topic.
 func Kafka(t testing.TB) *Broker {
 	t.Helper()
-	run.kafka.once.Do(func() { run.kafka.part, run.kafka.err = startSharedKafka() })
-	if run.kafka.part == nil {
-		t.Fatalf("start Kafka: %v", run.kafka.err)
+	broker, err := sharedKafka()
+	if broker == nil {
+		t.Fatalf("start Kafka: %v", err)
 	}
-	if !run.kafka.part.Real {
-		lacking(t, "kafka",
-			fmt.Sprintf("an in-process broker stands in for a real one: %v", run.kafka.err))
+	if !broker.Real {
+		lacking(t, "kafka", fmt.Sprintf("an in-process broker stands in for a real one: %v", err))
 	}
-	return run.kafka.part
+	return broker
 }
 
 // RealKafka is Kafka for tests that mean nothing against a stand-in: they are skipped there.
@@ -84,8 +86,7 @@ func ExclusiveKafka(t testing.TB, cfg KafkaConfig) *Broker {
 	defer cancel()
 	broker, err := startKafkaProcess(ctx, cfg)
 	if err != nil {
-		lacking(t, "kafka", err.Error())
-		t.Skipf("no Kafka process: %v", err)
+		Lacking(t, "kafka", err.Error())
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -96,9 +97,9 @@ func ExclusiveKafka(t testing.TB, cfg KafkaConfig) *Broker {
 	return broker
 }
 
-// startSharedKafka goes through the sources in order. With the stand-in comes the error that says
-// why it had to stand in.
-func startSharedKafka() (*Broker, error) {
+// sharedKafka goes through the sources in order, once. With the stand-in it returns the error of
+// the real ones.
+var sharedKafka = sync.OnceValues(func() (*Broker, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	if addresses := os.Getenv("POSTRIDER_TEST_KAFKA"); addresses != "" {
@@ -126,7 +127,7 @@ func startSharedKafka() (*Broker, error) {
 	}
 	AtEnd(func() error { fake.Close(); return nil })
 	return &Broker{clients: fake.Brokers(), direct: fake.Brokers()}, why
-}
+})
 
 // startKafkaContainer runs the official image, or the one that POSTRIDER_TEST_KAFKA_IMAGE names,
 // which has to understand the official image's environment.
@@ -134,16 +135,13 @@ func startKafkaContainer(ctx context.Context) (*Broker, error) {
 	if _, err := dockerPool(); err != nil {
 		return nil, err
 	}
-	image := os.Getenv("POSTRIDER_TEST_KAFKA_IMAGE")
-	if image == "" {
-		image = "apache/kafka:" + KafkaVersion
-	}
+	image := cmp.Or(os.Getenv("POSTRIDER_TEST_KAFKA_IMAGE"), "apache/kafka:"+KafkaVersion)
 	// The broker announces its address to its clients, so it needs its port when it starts.
-	port, err := child.FreePort()
+	address, err := freeAddress()
 	if err != nil {
 		return nil, err
 	}
-	address := fmt.Sprintf("127.0.0.1:%d", port)
+	_, port, _ := strings.Cut(address, ":")
 	resource, err := runContainer(image, "9092/tcp", port, []string{
 		"KAFKA_NODE_ID=1",
 		"KAFKA_PROCESS_ROLES=broker,controller",
@@ -186,7 +184,7 @@ func (b *Broker) waitReady(ctx context.Context) error {
 	}
 	defer client.Close()
 	return eventually(ctx, func(ctx context.Context) error {
-		if b.process != nil && !b.process.child.Running() {
+		if b.process != nil && !b.process.Running() {
 			return errors.New("the process ended")
 		}
 		if err := client.Ping(ctx); err != nil {
@@ -202,25 +200,25 @@ func (b *Broker) waitReady(ctx context.Context) error {
 // Pause stops the process where it is: connections stay open and nothing answers.
 func (b *Broker) Pause(t testing.TB) {
 	t.Helper()
-	require.NoError(t, b.own(t).pause())
+	require.NoError(t, b.own(t).Pause())
 }
 
 // Resume undoes Pause.
 func (b *Broker) Resume(t testing.TB) {
 	t.Helper()
-	require.NoError(t, b.own(t).resume())
+	require.NoError(t, b.own(t).Resume())
 }
 
-// Kill ends the process as a crash would, and waits until it is gone.
+// Kill ends the process as a crash would, and waits for its end.
 func (b *Broker) Kill(t testing.TB) {
 	t.Helper()
-	require.NoError(t, b.own(t).kill())
+	require.NoError(t, b.own(t).Kill())
 }
 
 // Stop shuts the broker down in an orderly way and waits for its end.
 func (b *Broker) Stop(t testing.TB) {
 	t.Helper()
-	require.NoError(t, b.own(t).stop(t.Context()))
+	require.NoError(t, b.own(t).Stop(Within(t, time.Minute), syscall.SIGTERM))
 }
 
 // Restart starts the killed or stopped broker on the same data and ports, and waits until it is
@@ -231,7 +229,7 @@ func (b *Broker) Restart(t testing.TB) {
 	require.NoError(t, b.waitReady(t.Context()), b.process.out.LastLines(20))
 }
 
-func (b *Broker) own(t testing.TB) *kafkaProcess {
+func (b *Broker) own(t testing.TB) *javaProcess {
 	t.Helper()
 	require.NotNil(t, b.process, "only an exclusive broker may be disturbed")
 	return b.process
@@ -259,8 +257,7 @@ func (b *Broker) KafkaTool(t testing.TB, script string, args ...string) string {
 	t.Helper()
 	class := kafkaTools[script]
 	require.NotEmpty(t, class, "what does %s run?", script)
-	own := b.own(t)
-	args = append(append(javaFlags(own.jars), own.classes, class), args...)
+	args = slices.Concat(b.own(t).java, []string{class}, args)
 	said, err := exec.CommandContext(t.Context(), "java", args...).CombinedOutput()
 	require.NoError(t, err, "%s", said)
 	return string(said)

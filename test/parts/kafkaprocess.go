@@ -1,7 +1,6 @@
 package parts
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"embed"
@@ -13,28 +12,17 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
-	"time"
 
 	"github.com/postrider/postrider/internal/embedded"
 	"github.com/postrider/postrider/internal/embedded/child"
 )
 
-// KafkaVersion is the broker that the tests start, the one in kafka/pom.xml; a test holds the two
-// together.
+// KafkaVersion is the broker that the tests start, the one in kafka/pom.xml; a test compares
+// the two.
 const KafkaVersion = "4.1.2"
 
 //go:embed kafka/pom.xml
 var kafkaFiles embed.FS
-
-// kafkaProcess is a broker and controller in one Java process, with its data.
-type kafkaProcess struct {
-	jars    string // directory of the class path
-	classes string // the flag about the archive of its classes
-	dir     string // everything of this broker; removed by close
-	remove  func() error
-	out     *child.Output
-	child   *child.Process
-}
 
 // kafkaCache is what brokers start from, made once and kept in the user's cache.
 type kafkaCache struct {
@@ -57,12 +45,10 @@ func startKafkaProcess(ctx context.Context, cfg KafkaConfig) (*Broker, error) {
 
 func newKafkaProcess(ctx context.Context, cfg KafkaConfig, cache kafkaCache,
 	classes string) (*Broker, error) {
-	dir, remove, err := child.TempDir("", "postrider-kafka-")
+	process, err := newJavaProcess("kafka", "kafka.Kafka", append(javaFlags(cache.jars), classes))
 	if err != nil {
 		return nil, err
 	}
-	process := &kafkaProcess{jars: cache.jars, classes: classes, dir: dir, remove: remove,
-		out: &child.Output{}}
 	broker := &Broker{Real: true, process: process}
 	if err := broker.startNew(ctx, cfg, cache.formatted); err != nil {
 		return nil, errors.Join(fmt.Errorf("start Kafka: %w\n%s", err, process.out.LastLines(20)),
@@ -73,22 +59,18 @@ func newKafkaProcess(ctx context.Context, cfg KafkaConfig, cache kafkaCache,
 
 // startNew gives the broker its ports, its configuration and its formatted data, and starts it.
 func (b *Broker) startNew(ctx context.Context, cfg KafkaConfig, formatted string) error {
-	ports := make([]string, 3)
-	for i := range ports {
-		port, err := child.FreePort()
-		if err != nil {
-			return err
-		}
-		ports[i] = fmt.Sprintf("127.0.0.1:%d", port)
+	client, clientErr := freeAddress()
+	direct, directErr := freeAddress()
+	controller, err := freeAddress()
+	if err = errors.Join(clientErr, directErr, err); err != nil {
+		return err
 	}
-	client, direct, controller := ports[0], ports[1], ports[2]
 	advertised := client
 	if cfg.ThroughProxy {
-		proxy, err := StartProxy(client)
-		if err != nil {
+		if b.Proxy, err = StartProxy(client); err != nil {
 			return err
 		}
-		b.Proxy, advertised = proxy, proxy.Addr()
+		advertised = b.Proxy.Addr()
 	}
 	b.clients, b.direct = []string{advertised}, []string{direct}
 
@@ -96,16 +78,12 @@ func (b *Broker) startNew(ctx context.Context, cfg KafkaConfig, formatted string
 	if err := os.CopyFS(data, os.DirFS(formatted)); err != nil {
 		return fmt.Errorf("copy the formatted data directory: %w", err)
 	}
-	protocol := cfg.Protocol
-	if protocol == "" {
-		protocol = "PLAINTEXT"
-	}
 	properties := kafkaProperties(data, controller)
 	properties["listeners"] = fmt.Sprintf("CLIENT://%s,DIRECT://%s,CONTROLLER://%s", client,
 		direct, controller)
 	properties["advertised.listeners"] = fmt.Sprintf("CLIENT://%s,DIRECT://%s", advertised, direct)
-	properties["listener.security.protocol.map"] = "CLIENT:" + protocol +
-		",DIRECT:PLAINTEXT,CONTROLLER:PLAINTEXT"
+	properties["listener.security.protocol.map"] = "CLIENT:" +
+		cmp.Or(cfg.Protocol, "PLAINTEXT") + ",DIRECT:PLAINTEXT,CONTROLLER:PLAINTEXT"
 	if err := b.addListeners(properties, cfg); err != nil {
 		return err
 	}
@@ -119,15 +97,19 @@ func (b *Broker) startNew(ctx context.Context, cfg KafkaConfig, formatted string
 	return b.waitReady(ctx)
 }
 
+func freeAddress() (string, error) {
+	port, err := child.FreePort()
+	return fmt.Sprintf("127.0.0.1:%d", port), err
+}
+
 // addListeners adds those of KafkaConfig.Listeners.
 func (b *Broker) addListeners(properties map[string]string, cfg KafkaConfig) error {
 	b.further = map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Listeners)) {
-		port, err := child.FreePort()
+		address, err := freeAddress()
 		if err != nil {
 			return err
 		}
-		address := fmt.Sprintf("127.0.0.1:%d", port)
 		b.further[name] = address
 		advertised := cmp.Or(cfg.Advertised[name], address)
 		properties["listeners"] += "," + name + "://" + address
@@ -140,13 +122,12 @@ func (b *Broker) addListeners(properties map[string]string, cfg KafkaConfig) err
 // kafkaProperties suit one small broker that starts fast.
 func kafkaProperties(data, controller string) map[string]string {
 	return map[string]string{
-		"process.roles":              "broker,controller",
-		"node.id":                    "1",
-		"controller.quorum.voters":   "1@" + controller,
-		"controller.listener.names":  "CONTROLLER",
-		"inter.broker.listener.name": "DIRECT",
-		"listeners": "DIRECT://127.0.0.1:0,CONTROLLER://" +
-			controller,
+		"process.roles":                  "broker,controller",
+		"node.id":                        "1",
+		"controller.quorum.voters":       "1@" + controller,
+		"controller.listener.names":      "CONTROLLER",
+		"inter.broker.listener.name":     "DIRECT",
+		"listeners":                      "DIRECT://127.0.0.1:0,CONTROLLER://" + controller,
 		"listener.security.protocol.map": "DIRECT:PLAINTEXT,CONTROLLER:PLAINTEXT",
 		"log.dirs":                       data,
 		// records of tests carry times of years ago
@@ -167,17 +148,6 @@ func kafkaProperties(data, controller string) map[string]string {
 		"num.network.threads":          "2",
 		"num.io.threads":               "4",
 	}
-}
-
-func writeProperties(path string, properties map[string]string) error {
-	var text bytes.Buffer
-	for _, name := range slices.Sorted(maps.Keys(properties)) {
-		fmt.Fprintf(&text, "%s=%s\n", name, properties[name])
-	}
-	if err := os.WriteFile(path, text.Bytes(), 0o600); err != nil {
-		return fmt.Errorf("write properties: %w", err)
-	}
-	return nil
 }
 
 // prepareKafka makes what is not in the cache yet.
@@ -208,11 +178,10 @@ func archiveClasses(ctx context.Context, cache kafkaCache, file string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(broker.process.stop(ctx), broker.close())
+	return errors.Join(broker.process.Stop(ctx, syscall.SIGTERM), broker.close())
 }
 
-// formatKafka makes the data directory that brokers start from. It holds no address, so one serves
-// all.
+// formatKafka makes the data directory that all brokers start from. It contains no address.
 func formatKafka(ctx context.Context, jars, dir string) error {
 	properties := filepath.Join(filepath.Dir(dir), "format.properties")
 	if err := writeProperties(properties, kafkaProperties(dir, "127.0.0.1:1")); err != nil {
@@ -225,86 +194,4 @@ func formatKafka(ctx context.Context, jars, dir string) error {
 			lastPart(string(output), 2000))
 	}
 	return nil
-}
-
-func (k *kafkaProcess) propertiesFile() string { return filepath.Join(k.dir, "server.properties") }
-
-func (k *kafkaProcess) start() error {
-	var me child.Account // Kafka has nothing against root
-	cmd := me.Command("java",
-		append(javaFlags(k.jars), k.classes, "kafka.Kafka", k.propertiesFile())...)
-	cmd.Dir = k.dir
-	cmd.Stdout, cmd.Stderr = k.out, k.out
-	process, err := child.Start(cmd, syscall.SIGKILL)
-	if err != nil {
-		return err
-	}
-	k.child = process
-	return nil
-}
-
-// pause returns when every thread has stopped, which takes a moment after the signal.
-func (k *kafkaProcess) pause() error {
-	if err := k.child.Signal(syscall.SIGSTOP); err != nil {
-		return err
-	}
-	for end := time.Now().Add(10 * time.Second); !k.stands(); {
-		if time.Now().After(end) {
-			return errors.New("broker still runs after SIGSTOP")
-		}
-		time.Sleep(time.Millisecond)
-	}
-	return nil
-}
-
-// stands reads the states of the threads from /proc. Without /proc it returns true.
-func (k *kafkaProcess) stands() bool {
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", k.child.PID))
-	if err != nil {
-		return true
-	}
-	for _, thread := range threads {
-		stat, err := os.ReadFile(thread)
-		if err != nil {
-			continue // it has ended
-		}
-		// The state follows the name, which stands in parentheses and may hold anything.
-		if i := bytes.LastIndexByte(stat, ')'); i >= 0 && i+2 < len(stat) && stat[i+2] != 'T' {
-			return false
-		}
-	}
-	return true
-}
-
-func (k *kafkaProcess) resume() error { return k.child.Signal(syscall.SIGCONT) }
-
-func (k *kafkaProcess) kill() error {
-	if err := k.child.Signal(syscall.SIGKILL); err != nil {
-		return err
-	}
-	<-k.child.Done
-	return nil
-}
-
-func (k *kafkaProcess) stop(ctx context.Context) error {
-	if err := k.child.Signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	select {
-	case <-k.child.Done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("stop Kafka: %w", context.Cause(ctx))
-	case <-time.After(time.Minute):
-		return errors.New("stop Kafka: still running after a minute")
-	}
-}
-
-// close ends the broker, whatever its state, and removes its data.
-func (k *kafkaProcess) close() error {
-	var err error
-	if k.child != nil {
-		err = k.kill()
-	}
-	return errors.Join(err, k.remove())
 }

@@ -17,57 +17,47 @@ import (
 
 // run is the state of one test binary. The testing package gives a run no other place to keep what
 // its tests share.
-var run struct {
+var run = struct {
 	mu       sync.Mutex
 	missing  []string
 	stops    []func() error // of the shared servers, in the order they were started
-	postgres map[string]*source[*server]
-	kafka    source[*Broker]
-}
-
-// source starts a shared part at most once, and remembers why it could not.
-type source[T any] struct {
-	once sync.Once
-	part T
-	err  error
-}
+	postgres map[string]func() (dsn string, err error)
+}{postgres: map[string]func() (string, error){}}
 
 // Main runs the tests of a package, six parallel ones at once, ends the shared servers, looks for
-// leaked goroutines with the given options, lists what was missing, and exits. Call it from TestMain.
+// leaked goroutines with the given options, lists what was missing, and exits. Call it from
+// TestMain.
 func Main(m *testing.M, leakOptions ...goleak.Option) {
 	recordStatements()
 	runAtOnce()
 	status := m.Run()
-	if status == 0 {
-		status = compareStatements()
+	check := func(err error) {
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "parts: %v\n", err)
+			status = max(status, 1)
+		}
 	}
-
+	if status == 0 {
+		check(compareStatements())
+	}
 	run.mu.Lock()
 	stops, missing := run.stops, run.missing
 	run.mu.Unlock()
 	for _, stop := range slices.Backward(stops) {
-		if err := stop(); err != nil {
-			fmt.Fprintf(os.Stderr, "parts: end a shared server: %v\n", err)
-			status = max(status, 1)
-		}
+		check(stop())
 	}
 	// After a failed test, goroutines that it left behind would only hide the failure.
 	if status == 0 {
-		if err := findLeaks(leakOptions); err != nil {
-			fmt.Fprintf(os.Stderr, "parts: %v\n", err)
-			status = 1
-		}
+		check(findLeaks(leakOptions))
 	}
 	if len(missing) > 0 {
-		fmt.Fprintf(os.Stderr, "\nMISSING PARTS, not everything was tested:\n")
-		for _, line := range missing {
-			fmt.Fprintf(os.Stderr, "  - %s\n", line)
-		}
+		fmt.Fprintf(os.Stderr, "\nMISSING PARTS, not everything was tested:\n  - %s\n",
+			strings.Join(missing, "\n  - "))
 	}
 	os.Exit(status)
 }
 
-// atOnce is how many parallel tests of a package run at once, also where there are fewer cores: they
+// atOnce is how many parallel tests of a package run at once, also with fewer cores: they
 // wait for servers more than they compute.
 const atOnce = 6
 
@@ -99,8 +89,8 @@ func findLeaks(options []goleak.Option) error {
 	}
 }
 
-// lacking notes that a part is missing and why; with the part required, it fails the test.
-// Otherwise the caller decides whether to skip or to go on with something lesser.
+// lacking notes that a part is missing and why. With the part in POSTRIDER_TEST_REQUIRE the test
+// fails. Otherwise the caller decides whether to skip or to go on with something lesser.
 func lacking(t testing.TB, part, reason string) {
 	t.Helper()
 	line := part + ": " + reason
@@ -109,23 +99,19 @@ func lacking(t testing.TB, part, reason string) {
 		run.missing = append(run.missing, line)
 	}
 	run.mu.Unlock()
-	if required(part) {
-		t.Fatalf("%s, and POSTRIDER_TEST_REQUIRE asks for it", line)
+	if required := strings.Split(os.Getenv("POSTRIDER_TEST_REQUIRE"), ","); slices.ContainsFunc(
+		required, func(name string) bool { return strings.TrimSpace(name) == part }) {
+		t.Fatalf("%s, and POSTRIDER_TEST_REQUIRE has it", line)
 	}
 	t.Logf("MISSING PART %s", line)
 }
 
-// Lacking skips a test for want of a part that this package does not provide, such as the right to
-// mount a file system. With the part in POSTRIDER_TEST_REQUIRE the test fails instead.
+// Lacking skips a test without a part, such as the right to mount a file system. With the part in
+// POSTRIDER_TEST_REQUIRE the test fails instead.
 func Lacking(t testing.TB, part, reason string) {
 	t.Helper()
 	lacking(t, part, reason)
 	t.Skipf("no %s: %s", part, reason)
-}
-
-func required(part string) bool {
-	names := strings.Split(os.Getenv("POSTRIDER_TEST_REQUIRE"), ",")
-	return slices.ContainsFunc(names, func(n string) bool { return strings.TrimSpace(n) == part })
 }
 
 // AtEnd has Main call stop after the last test, for what the tests of a package share.

@@ -1,6 +1,7 @@
 package parts
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,11 +26,6 @@ const startTimeout = 5 * time.Minute
 // default.
 const AnyVersion = ""
 
-// server is a running PostgreSQL that tests share.
-type server struct {
-	dsn string // of a superuser
-}
-
 // Database is a test's own database on a server that it shares with other tests.
 type Database struct {
 	// Name of the database.
@@ -38,29 +35,23 @@ type Database struct {
 
 // Postgres gives the test a database of its own on a shared server of the given major version,
 // "14" to "18", or AnyVersion. The database and its slots are dropped at the end of the test.
-// Settings of the server and its sessions must be left alone; ask for an exclusive server to
-// change them.
+// Settings of the server and its sessions must be left alone; to change them, use an
+// exclusive server.
 func Postgres(t testing.TB, version string) *Database {
 	t.Helper()
-	shared, err := sharedServer(version)
+	dsn, err := sharedServer(version)
 	if err != nil {
-		lacking(t, "postgres", err.Error())
-		t.Skipf("no PostgreSQL %s: %v", version, err)
+		Lacking(t, "postgres", err.Error())
 	}
-	return NewDatabase(t, shared.dsn)
+	return NewDatabase(t, dsn)
 }
 
 // NewDatabase makes a database for the test on the server of the superuser's dsn, and drops it
-// with its slots at the end of the test, unless the server is gone by then.
+// with its slots at the end of the test, unless the server has ended by then.
 func NewDatabase(t testing.TB, dsn string) *Database {
 	t.Helper()
 	db := &Database{Name: Unique("test")}
-	conn, err := pgx.Connect(t.Context(), dsn)
-	require.NoError(t, err)
-	_, err = conn.Exec(t.Context(), "CREATE DATABASE "+db.Name)
-	require.NoError(t, err)
-	require.NoError(t, conn.Close(t.Context()))
-
+	(&Database{dsn: dsn}).Exec(t, "CREATE DATABASE "+db.Name)
 	u, err := url.Parse(dsn)
 	require.NoError(t, err)
 	u.Path = "/" + db.Name
@@ -78,7 +69,7 @@ func dropDatabase(t testing.TB, dsn, name string) {
 		return
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	// A walsender may take a moment to notice that its client has gone, and holds its slot till
+	// A walsender may take a moment to notice the end of its client, and has its slot until
 	// then.
 	_, err = conn.Exec(ctx, `
 		DO $$
@@ -103,8 +94,7 @@ func ExclusivePostgres(t testing.TB, cfg embedded.PostgresConfig) *embedded.Post
 	defer cancel()
 	pg, err := embedded.StartPostgres(ctx, cfg)
 	if err != nil {
-		lacking(t, "postgres", err.Error())
-		t.Skipf("no PostgreSQL %s: %v", cfg.Version, err)
+		Lacking(t, "postgres", err.Error())
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -147,31 +137,61 @@ func Connect(t testing.TB, dsn string) *pgx.Conn {
 	return conn
 }
 
+// Busy runs begin, which begins a transaction with an xid, and leaves it in the middle of a
+// statement, where it looks like one that is committing, until end commits it or the test ends.
+func Busy(t testing.TB, dsn, begin string) (pid uint32, end func()) {
+	t.Helper()
+	ctx := t.Context()
+	gate, conn := Connect(t, dsn), Connect(t, dsn)
+	pid = conn.PgConn().PID()
+	_, err := gate.Exec(ctx, `SELECT pg_advisory_lock($1)`, pid)
+	require.NoError(t, err)
+	_, err = conn.Exec(ctx, begin)
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() { // ends with end, or with the test
+		_, err := conn.Exec(ctx, `SELECT pg_advisory_lock($1)`, pid)
+		done <- err
+		close(done)
+	}()
+	t.Cleanup(func() { t.Log(<-done) }) // before the connection is closed
+	Await(t, "the advisory lock", func() (waits bool, err error) {
+		err = gate.QueryRow(ctx, `SELECT wait_event IS NOT DISTINCT FROM 'advisory'
+			FROM pg_stat_activity WHERE pid = $1`, pid).Scan(&waits)
+		return waits, err
+	})
+	return pid, func() {
+		t.Helper()
+		_, err := gate.Exec(ctx, `SELECT pg_advisory_unlock($1)`, pid)
+		require.NoError(t, err)
+		require.NoError(t, <-done)
+		_, err = conn.Exec(ctx, `COMMIT`)
+		require.NoError(t, err)
+	}
+}
+
 // Unique returns a name for a slot, publication, table or topic that is not in use. Slots
 // belong to the whole server, so a fixed name would meet that of another test.
 func Unique(prefix string) string {
 	return fmt.Sprintf("%s_%08x", prefix, rand.Uint32())
 }
 
-func sharedServer(version string) (*server, error) {
+// sharedServer returns the URL of a superuser.
+func sharedServer(version string) (dsn string, err error) {
 	if version == AnyVersion && os.Getenv("POSTRIDER_TEST_POSTGRES") == "" && !oneImage() {
 		// The server of the default version also serves tests that take any.
-		if shared, err := sharedServer(embedded.DefaultVersion); err == nil {
-			return shared, nil
+		if dsn, err := sharedServer(embedded.DefaultVersion); err == nil {
+			return dsn, nil
 		}
 	}
 	run.mu.Lock()
-	if run.postgres == nil {
-		run.postgres = map[string]*source[*server]{}
-	}
-	src := run.postgres[version]
-	if src == nil {
-		src = &source[*server]{}
-		run.postgres[version] = src
+	start := run.postgres[version]
+	if start == nil {
+		start = sync.OnceValues(func() (string, error) { return startServer(version) })
+		run.postgres[version] = start
 	}
 	run.mu.Unlock()
-	src.once.Do(func() { src.part, src.err = startServer(version) })
-	return src.part, src.err
+	return start()
 }
 
 // sharedSettings of a server that all tests of a package use, several at once.
@@ -179,51 +199,50 @@ var sharedSettings = map[string]string{"max_connections": "300", "max_replicatio
 	"max_wal_senders": "60"}
 
 // startServer tries the sources in order. Their errors are returned only if all fail.
-func startServer(version string) (*server, error) {
+func startServer(version string) (dsn string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	fromEnvironment, err := environmentServer(ctx, version)
-	if fromEnvironment != nil || err != nil {
-		return fromEnvironment, err
+	if dsn, err = environmentServer(ctx, version); dsn != "" || err != nil {
+		return dsn, err
 	}
-	fromDocker, dockerErr := dockerServer(ctx, version)
+	dsn, dockerErr := dockerServer(ctx, version)
 	if dockerErr == nil {
-		return fromDocker, nil
+		return dsn, nil
 	}
 	dockerFailed("PostgreSQL "+version, dockerErr)
 	pg, err := embedded.StartPostgres(ctx,
 		embedded.PostgresConfig{Version: version, Params: sharedSettings})
 	if err != nil {
-		return nil, errors.Join(dockerErr, err)
+		return "", errors.Join(dockerErr, err)
 	}
 	AtEnd(pg.Close)
-	return &server{dsn: pg.DSN()}, nil
+	return pg.DSN(), nil
 }
 
-// environmentServer returns nil when the environment names no server of this version. One that is
+// environmentServer returns "" when the environment names no server of this version. One that is
 // named and does not answer is an error: the tests are meant to run there.
-func environmentServer(ctx context.Context, version string) (*server, error) {
+func environmentServer(ctx context.Context, version string) (string, error) {
 	dsn := os.Getenv("POSTRIDER_TEST_POSTGRES")
 	if dsn == "" {
-		return nil, nil
+		return "", nil
 	}
 	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
-		return nil, fmt.Errorf("connect to POSTRIDER_TEST_POSTGRES: %w", err)
+		return "", fmt.Errorf("connect to POSTRIDER_TEST_POSTGRES: %w", err)
 	}
 	defer func() { _ = conn.Close(ctx) }()
 	var walLevel string
 	if err := conn.QueryRow(ctx, "SHOW wal_level").Scan(&walLevel); err != nil {
-		return nil, fmt.Errorf("ask POSTRIDER_TEST_POSTGRES for wal_level: %w", err)
+		return "", fmt.Errorf("read wal_level of POSTRIDER_TEST_POSTGRES: %w", err)
 	}
 	if walLevel != "logical" {
-		return nil, fmt.Errorf("POSTRIDER_TEST_POSTGRES has wal_level=%s, and the tests need "+
+		return "", fmt.Errorf("POSTRIDER_TEST_POSTGRES has wal_level=%s, and the tests need "+
 			"logical", walLevel)
 	}
 	if version != AnyVersion && version != majorVersion(conn) {
-		return nil, nil
+		return "", nil
 	}
-	return &server{dsn: dsn}, nil
+	return dsn, nil
 }
 
 func majorVersion(conn *pgx.Conn) string {
@@ -231,7 +250,7 @@ func majorVersion(conn *pgx.Conn) string {
 	return major
 }
 
-// imageVersion stands for the major version in the name of an image.
+// imageVersion is replaced by the major version in the name of an image.
 const imageVersion = "VERSION"
 
 // oneImage reports whether the environment names an image of one version, which will do for tests
@@ -244,28 +263,20 @@ func oneImage() bool {
 // dockerServer runs the official image, or the one that POSTRIDER_TEST_POSTGRES_IMAGE names, in
 // which VERSION stands for the major version. It has to understand the official image's
 // environment. An image without VERSION in its name serves only tests that take the version that
-// it holds.
-func dockerServer(ctx context.Context, version string) (*server, error) {
-	image := os.Getenv("POSTRIDER_TEST_POSTGRES_IMAGE")
-	if image == "" {
-		image = "postgres:" + imageVersion
-	}
-	tag := version
-	if tag == AnyVersion {
-		tag = embedded.DefaultVersion
-	}
-	image = strings.ReplaceAll(image, imageVersion, tag)
+// it has.
+func dockerServer(ctx context.Context, version string) (dsn string, err error) {
+	image := cmp.Or(os.Getenv("POSTRIDER_TEST_POSTGRES_IMAGE"), "postgres:"+imageVersion)
+	image = strings.ReplaceAll(image, imageVersion, cmp.Or(version, embedded.DefaultVersion))
 	command := []string{"postgres", "-c", "wal_level=logical", "-c", "fsync=off"}
 	for name, value := range sharedSettings {
 		command = append(command, "-c", name+"="+value)
 	}
-	resource, err := runContainer(image, "5432/tcp", 0,
-		[]string{"POSTGRES_HOST_AUTH_METHOD=trust"},
-		command)
+	resource, err := runContainer(image, "5432/tcp", "0",
+		[]string{"POSTGRES_HOST_AUTH_METHOD=trust"}, command)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	dsn := "postgres://postgres@127.0.0.1:" + resource.GetPort("5432/tcp") +
+	dsn = "postgres://postgres@127.0.0.1:" + resource.GetPort("5432/tcp") +
 		"/postgres?sslmode=disable"
 	var major string
 	err = eventually(ctx, func(ctx context.Context) error {
@@ -276,20 +287,20 @@ func dockerServer(ctx context.Context, version string) (*server, error) {
 		major = majorVersion(conn)
 		return conn.Close(ctx)
 	})
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("wait for PostgreSQL in Docker: %w", err),
-			resource.Close())
+	switch {
+	case err != nil:
+		err = fmt.Errorf("wait for PostgreSQL in Docker: %w", err)
+	case version != AnyVersion && version != major:
+		err = fmt.Errorf("image %s has PostgreSQL %s", image, major)
+	default:
+		AtEnd(resource.Close)
+		return dsn, nil
 	}
-	if version != AnyVersion && version != major {
-		return nil, errors.Join(fmt.Errorf("image %s holds PostgreSQL %s", image, major),
-			resource.Close())
-	}
-	AtEnd(resource.Close)
-	return &server{dsn: dsn}, nil
+	return "", errors.Join(err, resource.Close())
 }
 
 // eventually repeats try until it succeeds, or ctx ends, or two minutes have passed; then the last
-// error tells why.
+// error is returned.
 func eventually(ctx context.Context, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()

@@ -41,8 +41,7 @@ func StartProxy(target string) (*Proxy, error) {
 	p := &Proxy{target: target, listener: listener, conns: map[net.Conn]struct{}{},
 		forgot: map[net.Conn]struct{}{}}
 	p.changed = sync.NewCond(&p.mu)
-	p.wg.Add(1)
-	go p.accept() // ends when Close closes the listener
+	p.wg.Go(p.accept) // ends when Close closes the listener
 	return p, nil
 }
 
@@ -50,21 +49,17 @@ func StartProxy(target string) (*Proxy, error) {
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
 // Cut closes all connections now. New ones are accepted; see Refuse.
-func (p *Proxy) Cut() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.cutLocked()
-}
+func (p *Proxy) Cut() { p.set(p.cutLocked) }
 
 // Refuse cuts all connections and closes each new one at once, until Resume.
 func (p *Proxy) Refuse() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.refuse = true
-	p.cutLocked()
+	p.set(func() {
+		p.refuse = true
+		p.cutLocked()
+	})
 }
 
-// Stall goes on accepting connections and reading nothing from them, until Resume: a network that
+// Stall accepts connections and reads nothing from them, until Resume: a network that
 // drops every packet. Up to one buffer a connection may be on its way already.
 func (p *Proxy) Stall() { p.set(func() { p.stalled = true }) }
 
@@ -137,20 +132,17 @@ func (p *Proxy) cutLocked() {
 	}
 	clear(p.conns)
 	clear(p.forgot)
-	p.changed.Broadcast()
 }
 
 func (p *Proxy) accept() {
-	defer p.wg.Done()
 	for {
 		client, err := p.listener.Accept()
-		if err != nil {
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			continue
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err == nil:
+			p.serve(client)
 		}
-		p.serve(client)
 	}
 }
 
@@ -169,24 +161,18 @@ func (p *Proxy) serve(client net.Conn) {
 		return
 	}
 	p.conns[client], p.conns[server] = struct{}{}, struct{}{}
-	p.wg.Add(2)
 	// Each copies one direction, ends with either connection, and closes both.
-	go p.copy(client, server, false)
-	go p.copy(server, client, true)
+	p.wg.Go(func() { p.copy(client, server, false) })
+	p.wg.Go(func() { p.copy(server, client, true) })
 }
 
 func (p *Proxy) copy(to, from net.Conn, fromClient bool) {
-	defer p.wg.Done()
 	defer p.drop(to, from)
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
-		if n > 0 {
-			if !p.pass(from, fromClient) || !p.hand(to, from, buf[:n], fromClient) {
-				return
-			}
-		}
-		if err != nil {
+		if n > 0 && (!p.pass(from, fromClient) || !p.hand(to, from, buf[:n], fromClient)) ||
+			err != nil {
 			return
 		}
 	}
@@ -200,17 +186,14 @@ func (p *Proxy) pass(from net.Conn, fromClient bool) bool {
 	}
 	gone, delay := p.goneLocked(from), p.delay
 	p.mu.Unlock()
-	if gone {
-		return false
+	if !gone {
+		<-time.After(delay) // the caller has set this delay
 	}
-	if delay > 0 {
-		<-time.After(delay) // the delay is what was asked for
-	}
-	return true
+	return !gone
 }
 
-// hand writes what has been read as Pace, Slice and Lose want it, and reports whether the
-// connection goes on.
+// hand writes what has been read, as Pace, Slice and Lose were set, and reports whether the
+// connection remains.
 func (p *Proxy) hand(to, from net.Conn, data []byte, fromClient bool) bool {
 	p.mu.Lock()
 	pace, slice := p.pace, p.slice
@@ -236,9 +219,9 @@ func (p *Proxy) hand(to, from net.Conn, data []byte, fromClient bool) bool {
 	return !ends
 }
 
-// wait holds a connection back, and reports whether it still exists.
+// wait delays a connection, and reports whether it still exists.
 func (p *Proxy) wait(from net.Conn, d time.Duration) bool {
-	<-time.After(d) // the delay is what was asked for
+	<-time.After(d) // the caller has set this delay
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.goneLocked(from)
@@ -256,12 +239,11 @@ func (p *Proxy) forgottenLocked(conn net.Conn) bool {
 
 // drop closes a pair of connections, which wakes the goroutine of the other direction.
 func (p *Proxy) drop(a, b net.Conn) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.conns, a)
-	delete(p.conns, b)
-	delete(p.forgot, a)
-	delete(p.forgot, b)
-	_, _ = a.Close(), b.Close()
-	p.changed.Broadcast()
+	p.set(func() {
+		for _, conn := range []net.Conn{a, b} {
+			delete(p.conns, conn)
+			delete(p.forgot, conn)
+			_ = conn.Close()
+		}
+	})
 }

@@ -35,7 +35,7 @@ func Environment(further ...string) []string {
 	return append(env, further...)
 }
 
-// Output is what a process has printed so far. It may be used from any goroutine.
+// Output is all that a process has printed so far. It may be used from any goroutine.
 type Output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -47,19 +47,19 @@ func (o *Output) Write(b []byte) (int, error) {
 	return o.buf.Write(b)
 }
 
-// Bytes is a copy.
-func (o *Output) Bytes() []byte {
+func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return bytes.Clone(o.buf.Bytes())
+	return o.buf.String()
 }
 
-func (o *Output) String() string { return string(o.Bytes()) }
+// Bytes is a copy.
+func (o *Output) Bytes() []byte { return []byte(o.String()) }
 
 // Count returns how often part occurs.
 func (o *Output) Count(part string) int { return strings.Count(o.String(), part) }
 
-// Lines returns those that hold part.
+// Lines returns those that contain part.
 func (o *Output) Lines(part string) (found []string) {
 	for line := range strings.Lines(o.String()) {
 		if strings.Contains(line, part) {
@@ -69,7 +69,7 @@ func (o *Output) Lines(part string) (found []string) {
 	return found
 }
 
-// RelayConfig says how to start postrider. The zero value starts the binary of the tests.
+// RelayConfig is how to start postrider. The zero value starts the binary of the tests.
 type RelayConfig struct {
 	Command []string // in place of the binary, before the arguments
 	Dir     string   // empty: an empty directory

@@ -110,7 +110,7 @@ func NormalStatement(statement string) string {
 	return strings.TrimSpace(statement)
 }
 
-// StatementsFile holds one example of each statement of postrider, in Go's quotes, one a line.
+// StatementsFile has one example of each statement of postrider, in Go's quotes, one a line.
 func StatementsFile() string {
 	_, here, _, _ := runtime.Caller(0)
 	return filepath.Join(filepath.Dir(here), "..", "security", "testdata", "statements")
@@ -138,14 +138,13 @@ func readStatements(path string) ([]string, error) {
 	return all, lines.Err()
 }
 
-// compareStatements returns an exit status: 1 if a statement was sent that the file lacks. With
+// compareStatements returns an error if a statement was sent that the file lacks. With
 // POSTRIDER_TEST_RECORD=1 it is added to the file.
-func compareStatements() int {
+func compareStatements() error {
 	if recorded.binary != "" {
 		sent, err := readStatements(recorded.binary + ".statements")
 		if err != nil && !os.IsNotExist(err) {
-			fmt.Fprintf(os.Stderr, "parts: read what the binary sent: %v\n", err)
-			return 1
+			return fmt.Errorf("read what the binary sent: %w", err)
 		}
 		for _, statement := range sent {
 			record(statement)
@@ -153,48 +152,38 @@ func compareStatements() int {
 	}
 	known, err := Statements()
 	if err != nil && !os.IsNotExist(err) {
-		fmt.Fprintf(os.Stderr, "parts: %v\n", err)
-		return 1
+		return err
 	}
 	for _, statement := range known {
 		delete(recorded.byForm, NormalStatement(statement))
-	}
-	if len(recorded.byForm) == 0 {
-		return 0
 	}
 	var fresh []string
 	for _, statement := range recorded.byForm {
 		fresh = append(fresh, strconv.Quote(statement))
 	}
 	slices.Sort(fresh)
-	if os.Getenv("POSTRIDER_TEST_RECORD") != "" {
-		f, err := os.OpenFile(StatementsFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-		if err == nil {
-			_, err = f.WriteString(strings.Join(fresh, "\n") + "\n")
-			err = errors.Join(err, f.Close())
-		}
-		if err != nil {
-			fmt.Fprintf(os.Stderr, "parts: %v\n", err)
-			return 1
-		}
-		return 0
+	switch {
+	case len(fresh) == 0:
+		return nil
+	case os.Getenv("POSTRIDER_TEST_RECORD") == "":
+		return fmt.Errorf("statements that test/security has not tried against somebody else's "+
+			"operators and functions:\n  %s\nadd them: POSTRIDER_TEST_RECORD=1 go test ./%s",
+			strings.Join(fresh, "\n  "), packageDir())
 	}
-	fmt.Fprintf(os.Stderr,
-		"parts: statements that test/security has not tried against somebody else's operators "+
-			"and functions:\n  %s\nadd them: POSTRIDER_TEST_RECORD=1 go test ./%s\n",
-		strings.Join(fresh, "\n  "), packageDir())
-	return 1
+	f, err := os.OpenFile(StatementsFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(strings.Join(fresh, "\n") + "\n")
+	return errors.Join(err, f.Close())
 }
 
 // packageDir is that of the tests, below the module: go test runs them there.
 func packageDir() string {
 	_, here, _, _ := runtime.Caller(0)
-	dir, err := os.Getwd()
-	if err != nil {
-		return "..."
-	}
+	dir, wdErr := os.Getwd()
 	rel, err := filepath.Rel(filepath.Join(filepath.Dir(here), "..", ".."), dir)
-	if err != nil {
+	if wdErr != nil || err != nil {
 		return "..."
 	}
 	return filepath.ToSlash(rel)

@@ -50,9 +50,7 @@ func (b *Broker) CreateTopic(t testing.TB, name string, partitions int32,
 		require.NoError(t, err, "create topic %s", name)
 	})
 	// The controller has it; the broker takes a moment longer, and on a busy machine a long one.
-	for deadline := time.Now().Add(consumeTimeout); b.Partitions(t, name) != partitions; {
-		require.True(t, time.Now().Before(deadline), "topic %s was created and is not there", name)
-	}
+	Await(t, "topic "+name, func() (bool, error) { return b.Partitions(t, name) == partitions, nil })
 }
 
 // DeleteTopic deletes a topic, and returns when no broker takes records for it any more.
@@ -65,12 +63,11 @@ func (b *Broker) DeleteTopic(t testing.TB, name string) {
 	})
 	// A broker's metadata lose the topic first. As long as it has the partitions, it acknowledges
 	// records that go with them.
-	for deadline := time.Now().Add(consumeTimeout); b.hosts(t, name, partitions); {
-		require.True(t, time.Now().Before(deadline), "topic %s is still there", name)
-	}
+	Await(t, "the end of topic "+name,
+		func() (bool, error) { return !b.hosts(t, name, partitions), nil })
 }
 
-// hosts reports whether a broker still has a partition of a topic, whatever its metadata say.
+// hosts reports whether a broker still has a partition of a topic, whatever its metadata is.
 func (b *Broker) hosts(t testing.TB, topic string, partitions int32) (there bool) {
 	t.Helper()
 	request := kmsg.NewPtrListOffsetsRequest()
@@ -128,14 +125,14 @@ func (b *Broker) AwaitMarkers(t testing.TB) {
 			return ending
 		}
 		waiting := list()
-		for deadline := time.Now().Add(consumeTimeout); len(waiting) > 0; {
-			require.True(t, time.Now().Before(deadline), "no markers of %v", waiting.TransactionalIDs())
+		Await(t, "markers of transactions", func() (bool, error) {
 			ending := list()
 			maps.DeleteFunc(waiting, func(id string, _ kadm.ListedTransaction) bool {
 				_, still := ending[id]
 				return !still
 			})
-		}
+			return len(waiting) == 0, nil
+		})
 	})
 }
 
@@ -169,8 +166,7 @@ func (b *Broker) Consume(t testing.TB, topic string, n int) []*kgo.Record {
 }
 
 // ConsumeUntil reads the topics from their start until enough is satisfied with what has been read
-// so far, and returns that. The topics must exist. It fails the test when a minute brings no
-// answer.
+// so far, and returns that. The topics must exist. It fails the test after a minute.
 func (b *Broker) ConsumeUntil(t testing.TB, topics []string,
 	enough func([]*kgo.Record) bool) []*kgo.Record {
 	t.Helper()
@@ -184,7 +180,7 @@ func (b *Broker) ConsumeUntil(t testing.TB, topics []string,
 	return records
 }
 
-// All returns every committed record that the topic holds now.
+// All returns every committed record that the topic has now.
 func (b *Broker) All(t testing.TB, topic string) []*kgo.Record {
 	t.Helper()
 	missing := b.EndOffsets(t, topic)
@@ -193,7 +189,7 @@ func (b *Broker) All(t testing.TB, topic string) []*kgo.Record {
 	b.read(t, []string{topic}, func(record *kgo.Record) {
 		end, waiting := missing[record.Partition]
 		if !waiting {
-			return // written since we asked for the ends
+			return // written after the ends were read
 		}
 		if record.Offset+1 >= end {
 			delete(missing, record.Partition)
@@ -207,7 +203,7 @@ func (b *Broker) All(t testing.TB, topic string) []*kgo.Record {
 	return records
 }
 
-// read hands over records, markers of transactions included, until done says so.
+// read passes records, markers of transactions included, to each until done returns true.
 func (b *Broker) read(t testing.TB, topics []string, each func(*kgo.Record), done func() bool,
 	soFar func() string) {
 	t.Helper()

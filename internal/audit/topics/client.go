@@ -87,7 +87,7 @@ func settings(cfg *kafka.Config, d *kafka.Dialer) (*sarama.Config, error) {
 	s.ClientID = cfg.ClientID
 	s.Net.DialTimeout, s.Net.ReadTimeout, s.Net.WriteTimeout = cfg.DialTimeout, cfg.ReadTimeout,
 		cfg.WriteTimeout
-	s.Net.Proxy.Enable, s.Net.Proxy.Dialer = true, d // which speaks TLS
+	s.Net.Proxy.Enable, s.Net.Proxy.Dialer = true, d // with TLS
 	s.Metadata.Full = false                          // a cluster may have thousands of topics
 	s.Metadata.AllowAutoTopicCreation = false
 	s.Metadata.Timeout = cfg.ReadTimeout
@@ -108,7 +108,9 @@ func settings(cfg *kafka.Config, d *kafka.Dialer) (*sarama.Config, error) {
 	if cfg.SASL.Mechanism == sarama.SASLTypeSCRAMSHA256 {
 		hash = scram.SHA256
 	}
-	s.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &scramClient{hash: hash} }
+	s.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient {
+		return &scramClient{hash: hash}
+	}
 	return s, nil
 }
 
@@ -165,7 +167,7 @@ func (c *client) close() {
 	c.dialer.Cut(sink.ErrClosed)
 }
 
-// translate gives an error of sarama the sentinel of package sink that it stands for.
+// translate wraps an error of sarama with the sentinel of package sink for it.
 func translate(err error) error {
 	var code sarama.KError
 	class := kafka.Class(err)

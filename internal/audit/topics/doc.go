@@ -3,7 +3,6 @@
 // (docs/decisions/0029). It leaves no trace in the cluster: there is no consumer group.
 //
 //	client.go    the connection: sarama's settings, its errors
-//	reader.go    Reader: what topics hold up to their ends
-//	batches.go   which batches of an answer a reader sees
+//	reader.go    Reader: the records of topics, up to their ends
 //	follower.go  Follower: what is published from now on
 package topics

@@ -30,13 +30,16 @@ type Follower struct {
 	stop     context.CancelFunc
 	readers  sync.WaitGroup
 
-	mu     sync.Mutex
-	wanted map[string]bool
-	count  map[string]int32 // partitions of each topic of the cluster
-	// where to begin; a partition that is not there: at its beginning
-	ends    map[string]map[int32]int64
-	reading map[string]map[int32]bool  // partitions
-	parts   []sarama.PartitionConsumer // of them
+	mu      sync.Mutex
+	wanted  map[string]bool
+	count   map[string]int32                       // partitions of each topic of the cluster
+	next    map[partition]int64                    // offset to begin at; not there: the first of the partition
+	reading map[partition]sarama.PartitionConsumer // nil: it has ended by itself
+}
+
+type partition struct {
+	topic  string
+	number int32
 }
 
 // Followed is one record. The slices are the caller's.
@@ -53,7 +56,7 @@ const (
 	followBytes = 256 << 10
 	// followRefresh is how often new topics and partitions are looked for.
 	followRefresh = 2 * time.Second
-	// followTries is how often the ends of partitions without a leader are asked for again: an
+	// followTries is how often the ends of partitions without a leader are read again: an
 	// election takes less.
 	followTries = 10
 )
@@ -66,9 +69,8 @@ func Follow(ctx context.Context, cfg kafka.Config, pattern *regexp.Regexp, exclu
 	log zerolog.Logger) (*Follower, error) {
 	f := &Follower{
 		log: log, pattern: pattern, exclude: exclude, received: make(chan *sarama.ConsumerMessage),
-		wanted: map[string]bool{},
-		count:  map[string]int32{}, ends: map[string]map[int32]int64{},
-		reading: map[string]map[int32]bool{},
+		wanted: map[string]bool{}, count: map[string]int32{}, next: map[partition]int64{},
+		reading: map[partition]sarama.PartitionConsumer{},
 	}
 	f.ended, f.stop = context.WithCancel(context.WithoutCancel(ctx))
 	_, err := connect(ctx, cfg, func(s *sarama.Config) {
@@ -87,7 +89,7 @@ func Follow(ctx context.Context, cfg kafka.Config, pattern *regexp.Regexp, exclu
 
 func (f *Follower) open(ctx context.Context) error {
 	for try := 0; ; try++ {
-		err := errors.Join(f.look(), f.askEnds())
+		err := errors.Join(f.look(), f.readEnds())
 		if err == nil {
 			break
 		}
@@ -104,39 +106,38 @@ func (f *Follower) open(ctx context.Context) error {
 	return translate(err)
 }
 
-func (f *Follower) askEnds() error {
-	ask := map[string]map[int32]int64{}
+func (f *Follower) readEnds() error {
+	newest := map[string]map[int32]int64{}
 	for topic, n := range f.count {
-		ask[topic] = map[int32]int64{}
+		newest[topic] = map[int32]int64{}
 		for p := range n {
-			ask[topic][p] = sarama.OffsetNewest
+			newest[topic][p] = sarama.OffsetNewest
 		}
 	}
-	if len(ask) == 0 {
+	if len(newest) == 0 {
 		return nil
 	}
-	found, err := f.admin.ListOffsets(ask, nil)
+	found, err := f.admin.ListOffsets(newest, nil)
 	if err != nil {
 		return translate(err)
 	}
 	for topic, partitions := range found {
-		f.ends[topic] = map[int32]int64{}
 		for p, result := range partitions {
-			switch {
-			case result.Err == nil || errors.Is(result.Err, sarama.ErrNoError):
-				f.ends[topic][p] = result.Offset
-			case f.matches(topic):
-				return fmt.Errorf("partition %d of topic %q: %w", p, topic, translate(result.Err))
-			// one that we may not read, or whose leader is away: begun at its end if it is wanted at all
-			default:
-				f.ends[topic][p] = sarama.OffsetNewest
+			end := result.Offset
+			if result.Err != nil && !errors.Is(result.Err, sarama.ErrNoError) {
+				if f.matches(topic) {
+					return fmt.Errorf("partition %d of topic %q: %w", p, topic, translate(result.Err))
+				}
+				// It may not be read, or its leader is away: if it is wanted at all, from its end on.
+				end = sarama.OffsetNewest
 			}
+			f.next[partition{topic, p}] = end
 		}
 	}
 	return nil
 }
 
-// look asks for all topics and their partitions.
+// look reads the list of all topics and their partitions.
 func (f *Follower) look() error {
 	found, err := f.topics()
 	if err != nil {
@@ -175,7 +176,8 @@ func (f *Follower) Partition(m *sink.Message) (int32, bool) {
 	if n == 0 || m.Key == nil {
 		return 0, false
 	}
-	at, err := sarama.NewMurmur2Partitioner(m.Topic).Partition(&sarama.ProducerMessage{Key: sarama.ByteEncoder(m.Key)}, n)
+	at, err := sarama.NewMurmur2Partitioner(m.Topic).Partition(
+		&sarama.ProducerMessage{Key: sarama.ByteEncoder(m.Key)}, n)
 	return at, err == nil
 }
 
@@ -184,15 +186,15 @@ func (f *Follower) Topics() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var names []string
-	for topic := range f.reading {
-		names = append(names, topic)
+	for p := range f.reading {
+		names = append(names, p.topic)
 	}
 	slices.Sort(names)
-	return names
+	return slices.Compact(names)
 }
 
 // Run hands over each record, in the order of its partition, until ctx ends; then it returns nil.
-// It tries for ever to read what cannot be read just now, and logs why.
+// It retries for ever what it cannot read, and logs why.
 func (f *Follower) Run(ctx context.Context, each func(*Followed)) error {
 	tick := time.NewTicker(followRefresh)
 	defer tick.Stop()
@@ -205,25 +207,25 @@ func (f *Follower) Run(ctx context.Context, each func(*Followed)) error {
 	case err != nil:
 		return err
 	}
-	// a question cannot be interrupted, and must not hold up the records
-	looking := make(chan error, 1)
-	busy := false
+	// A request cannot be interrupted, and must not delay the records. Nil: none is under way.
+	var looking chan error
 	for {
 		select {
 		case <-ctx.Done():
-			if busy {
+			if looking != nil {
 				<-looking //nolint:errcheck // it was cut
 			}
 			return nil
 		case m := <-f.received:
 			each(followed(m))
 		case <-tick.C:
-			if !busy {
-				busy = true
-				go func() { looking <- errors.Join(f.look(), f.begin()) }() // waited for above
+			if looking == nil {
+				done := make(chan error, 1)
+				go func() { done <- errors.Join(f.look(), f.begin()) }() // waited for above
+				looking = done
 			}
 		case err := <-looking:
-			busy = false
+			looking = nil
 			if err != nil && ctx.Err() == nil {
 				f.log.Warn().Err(err).Msg("topics not read; trying again")
 			}
@@ -232,58 +234,53 @@ func (f *Follower) Run(ctx context.Context, each func(*Followed)) error {
 }
 
 // begin reads every partition that should be read and is not. One goroutine at a time calls it.
-func (f *Follower) begin() error {
-	var errs []error
-	for _, s := range f.beginnings() {
-		if err := f.read(s.Topic, s.Partition, s.From); err != nil {
-			errs = append(errs, fmt.Errorf("read partition %d of topic %q: %w", s.Partition, s.Topic,
-				translate(err)))
+func (f *Follower) begin() (err error) {
+	for p, from := range f.beginnings() {
+		if failed := f.read(p, from); failed != nil {
+			err = errors.Join(err, fmt.Errorf("read partition %d of topic %q: %w", p.number, p.topic,
+				translate(failed)))
 		}
 	}
-	return errors.Join(errs...)
+	return err
 }
 
-// beginnings are spans without ends.
-func (f *Follower) beginnings() []Span {
+// beginnings returns the offset of each partition to begin with.
+func (f *Follower) beginnings() map[partition]int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var all []Span
+	all := map[partition]int64{}
 	for topic, n := range f.count {
 		if !f.matches(topic) && !f.wanted[topic] {
 			continue
 		}
-		for p := range n {
-			if f.reading[topic][p] {
+		for number := range n {
+			p := partition{topic, number}
+			if f.reading[p] != nil {
 				continue
 			}
-			from, known := f.ends[topic][p]
-			if !known {
-				from = sarama.OffsetOldest
+			all[p] = sarama.OffsetOldest
+			if from, known := f.next[p]; known {
+				all[p] = from
 			}
-			all = append(all, Span{Topic: topic, Partition: p, From: from})
 		}
 	}
 	return all
 }
 
-func (f *Follower) read(topic string, partition int32, from int64) error {
-	part, err := f.consumer.ConsumePartition(topic, partition, from)
+func (f *Follower) read(p partition, from int64) error {
+	consumer, err := f.consumer.ConsumePartition(p.topic, p.number, from)
 	if errors.Is(err, sarama.ErrOffsetOutOfRange) { // deleted and recreated, or expired
-		part, err = f.consumer.ConsumePartition(topic, partition, sarama.OffsetOldest)
+		consumer, err = f.consumer.ConsumePartition(p.topic, p.number, sarama.OffsetOldest)
 	}
 	if err != nil {
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.reading[topic] == nil {
-		f.reading[topic] = map[int32]bool{}
-	}
-	f.reading[topic][partition] = true
-	f.parts = append(f.parts, part)
+	f.reading[p] = consumer
 	f.readers.Go(func() { // ends when Close closes the partition's consumer
 		next := from
-		for m := range part.Messages() {
+		for m := range consumer.Messages() {
 			next = m.Offset + 1
 			select {
 			case f.received <- m:
@@ -293,11 +290,8 @@ func (f *Follower) read(topic string, partition int32, from int64) error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		// it ended by itself if its place was deleted: begin finds another
-		delete(f.reading[topic], partition)
-		if f.ends[topic] == nil {
-			f.ends[topic] = map[int32]int64{}
-		}
-		f.ends[topic][partition] = next
+		f.reading[p] = nil
+		f.next[p] = next
 	})
 	return nil
 }
@@ -313,9 +307,13 @@ func followed(m *sarama.ConsumerMessage) *Followed {
 func (f *Follower) Close() {
 	f.stop()
 	f.dialer.Cut(sink.ErrClosed)
-	for _, part := range f.parts {
-		part.AsyncClose()
+	f.mu.Lock()
+	for _, consumer := range f.reading {
+		if consumer != nil {
+			consumer.AsyncClose()
+		}
 	}
+	f.mu.Unlock()
 	f.readers.Wait()
 	if f.consumer != nil {
 		_ = f.consumer.Close()

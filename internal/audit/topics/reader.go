@@ -1,7 +1,9 @@
 package topics
 
 import (
+	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"regexp"
@@ -15,8 +17,8 @@ import (
 	"github.com/postrider/postrider/sink/kafka"
 )
 
-// Reader reads what topics hold, up to their ends as they were at one moment. It belongs to one
-// goroutine, and once the context of a call has ended it is of no use.
+// Reader reads the records of topics, up to their ends at one moment. It belongs to one goroutine,
+// and is of no use once the context of a call has ended.
 type Reader struct {
 	// AppendTimes gives each record the largest time of its batch, which is when the broker
 	// appended it if the batch has no other.
@@ -34,7 +36,7 @@ type Span struct {
 }
 
 const (
-	// fetchBytes is what one request asks for; a larger batch comes as a whole. Decoded, records
+	// fetchBytes is the limit of one request; a larger batch arrives as a whole. Decoded, records
 	// take some times as much.
 	fetchBytes = 1 << 20
 	// readerTries is how often a request is made again: an election is over by then.
@@ -133,7 +135,7 @@ func (r *Reader) offsets(topic string, partitions []int32, at int64) (map[int32]
 
 // WholeFrom reports whether a topic still has every record that was published to it from spans on:
 // none was deleted by retention, unless a record in front of them is left, and none is by
-// compaction. A topic whose configuration may not be read is taken for one without compaction.
+// compaction. A topic whose configuration may not be read counts as one without compaction.
 func (r *Reader) WholeFrom(ctx context.Context, topic string, spans []Span) (bool, error) {
 	all, err := r.Spans(ctx, topic, time.Time{})
 	if err != nil {
@@ -167,16 +169,11 @@ func (r *Reader) Read(ctx context.Context, spans []Span,
 	each func(span int, offset int64, m *sink.Message) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	fetched := make(chan fetchedBatches, 1)
-	go func() { // ends with the spans or ctx; waited for below
+	var failed error // read only after fetched is closed
+	go func() {      // ends with the spans or ctx; waited for below
 		defer close(fetched)
-		for i := range spans {
-			if err := r.fetchSpan(ctx, i, spans[i], fetched); err != nil {
-				select {
-				case fetched <- fetchedBatches{err: err}:
-				case <-ctx.Done():
-				}
-				return
-			}
+		for i := 0; failed == nil && i < len(spans); i++ {
+			failed = r.fetchSpan(ctx, i, spans[i], fetched)
 		}
 	}()
 	defer func() {
@@ -186,9 +183,6 @@ func (r *Reader) Read(ctx context.Context, spans []Span,
 	}()
 	var m sink.Message
 	for f := range fetched {
-		if f.err != nil {
-			return f.err
-		}
 		span := &spans[f.span]
 		m.Topic, m.Partition = span.Topic, span.Partition
 		for _, b := range f.batches {
@@ -197,24 +191,26 @@ func (r *Reader) Read(ctx context.Context, spans []Span,
 			}
 		}
 	}
-	return context.Cause(ctx)
+	return cmp.Or(context.Cause(ctx), failed)
 }
 
 type fetchedBatches struct {
 	span    int // index
 	batches []*sarama.RecordBatch
-	err     error
 }
 
-// fetchSpan hands on what stands in a span, batch by batch.
+// fetchSpan hands on what a span has, batch by batch.
 func (r *Reader) fetchSpan(ctx context.Context, index int, span Span,
-	to chan<- fetchedBatches) error {
-	failed := func(next int64, err error) error {
-		return fmt.Errorf("read partition %d of topic %q at offset %d: %w", span.Partition, span.Topic,
-			next, err)
-	}
+	to chan<- fetchedBatches) (err error) {
+	next := span.From
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("read partition %d of topic %q at offset %d: %w", span.Partition,
+				span.Topic, next, err)
+		}
+	}()
 	stall := kafka.NewStall(r.cfg.DeliveryTimeout)
-	for next := span.From; next < span.End; {
+	for next < span.End {
 		block, err := r.fetch(ctx, span, next)
 		if errors.Is(err, sarama.ErrOffsetOutOfRange) { // what stood there was deleted
 			var starts map[int32]int64
@@ -228,16 +224,15 @@ func (r *Reader) fetchSpan(ctx context.Context, index int, span Span,
 			}
 		}
 		if err != nil {
-			return failed(next, err)
+			return err
 		}
-		f := fetchedBatches{span: index}
-		before := next
+		f, before := fetchedBatches{span: index}, next
 		f.batches, next = visible(block, r.isolation, next)
 		if next == before && len(block.RecordsSet) > 0 {
-			return failed(next, errors.New("a batch of records in a format from before Kafka 0.11"))
+			return errors.New("a batch of records in a format from before Kafka 0.11")
 		}
 		if err := stall.Look(ctx, next > before); err != nil {
-			return failed(next, err)
+			return err
 		}
 		select {
 		case to <- f:
@@ -277,7 +272,7 @@ func (r *Reader) fetch(ctx context.Context, span Span,
 	return block, err
 }
 
-// retry asks again while leaders move, as they do just after a topic was created.
+// retry repeats a call while leaders move, as they do just after a topic was created.
 func (r *Reader) retry(ctx context.Context, topic string, call func() error) error {
 	for try := 1; ; try++ {
 		err := r.within(ctx, call)
@@ -295,3 +290,70 @@ func (r *Reader) retry(ctx context.Context, topic string, call func() error) err
 
 // Close ends the connections.
 func (r *Reader) Close() { r.close() }
+
+// visible returns the batches of a block with records, and the offset behind the block. Readers of
+// committed records do not see those of aborted transactions.
+func visible(block *sarama.FetchResponseBlock, isolation sarama.IsolationLevel,
+	next int64) ([]*sarama.RecordBatch, int64) {
+	aborted := slices.SortedFunc(slices.Values(block.AbortedTransactions),
+		func(a, b *sarama.AbortedTransaction) int {
+			return int(a.FirstOffset - b.FirstOffset)
+		})
+	open := map[int64]bool{} // producers within an aborted transaction
+	var batches []*sarama.RecordBatch
+	for _, set := range block.RecordsSet {
+		b := set.RecordBatch
+		if b == nil || b.PartialTrailingRecord {
+			continue
+		}
+		for len(aborted) > 0 && aborted[0].FirstOffset <= b.LastOffset() {
+			open[aborted[0].ProducerID] = true
+			aborted = aborted[1:]
+		}
+		switch {
+		case b.Control:
+			if isAbort(b) {
+				delete(open, b.ProducerID)
+			}
+		case b.IsTransactional && open[b.ProducerID] && isolation == sarama.ReadCommitted:
+		default:
+			batches = append(batches, b)
+		}
+		next = max(next, b.LastOffset()+1)
+	}
+	return batches, next
+}
+
+// isAbort reports whether a control batch is the marker of an abort: its key is a version and a
+// type.
+func isAbort(b *sarama.RecordBatch) bool {
+	return len(b.Records) > 0 && len(b.Records[0].Key) >= 4 &&
+		binary.BigEndian.Uint16(b.Records[0].Key[2:]) == 0
+}
+
+func eachRecord(b *sarama.RecordBatch, appendTimes bool, index int, span *Span, m *sink.Message,
+	each func(int, int64, *sink.Message) error) error {
+	for _, record := range b.Records {
+		at := b.FirstOffset + record.OffsetDelta
+		if at < span.From || at >= span.End {
+			continue
+		}
+		m.Key, m.Value, m.Timestamp = record.Key, record.Value,
+			b.FirstTimestamp.Add(record.TimestampDelta)
+		if b.LogAppendTime || appendTimes {
+			m.Timestamp = b.MaxTimestamp
+		}
+		m.Headers = headers(m.Headers[:0], record.Headers)
+		if err := each(index, at, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func headers(to []sink.Header, from []*sarama.RecordHeader) []sink.Header {
+	for _, h := range from {
+		to = append(to, sink.Header{Key: string(h.Key), Value: h.Value})
+	}
+	return to
+}

@@ -5,11 +5,10 @@ import (
 	"sync"
 )
 
-// Output keeps the end of what a process printed and copies all of it to another writer, if any.
+// Output keeps the end of what a process printed.
 type Output struct {
 	mu   sync.Mutex
 	tail []byte
-	Also func([]byte) // gets every piece, one at a time; set before the first
 }
 
 // outputLimit is how much is kept: enough for a server's last lines, and short enough to print.
@@ -19,9 +18,6 @@ const outputLimit = 256 << 10
 func (o *Output) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.Also != nil {
-		o.Also(b)
-	}
 	o.tail = append(o.tail, b...)
 	if extra := len(o.tail) - outputLimit; extra > 0 {
 		o.tail = append(o.tail[:0], o.tail[extra:]...)

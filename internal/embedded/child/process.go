@@ -1,10 +1,14 @@
 package child
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -15,6 +19,9 @@ type Process struct {
 	Done chan struct{} // closed when the child has been reaped
 	Err  error         // how it ended; read only after Done
 }
+
+// killPatience bounds the wait for processes that were stopped or killed.
+const killPatience = 10 * time.Second
 
 // Start starts cmd and reaps it. Where the system offers it, the child gets onParentDeath when
 // this process dies. The command needs SysProcAttr, as from Account.Command. Start does not wait
@@ -69,8 +76,110 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	if !p.Running() {
 		return nil
 	}
-	if err := syscall.Kill(p.PID, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return fmt.Errorf("send %v to process %d: %w", sig, p.PID, err)
+	return signal(p.PID, sig)
+}
+
+func signal(pid int, sig syscall.Signal) error {
+	if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("send %v to process %d: %w", sig, pid, err)
 	}
 	return nil
+}
+
+// signalAll sends sig to the child and to the processes that it has started.
+func (p *Process) signalAll(sig syscall.Signal) error {
+	if !p.Running() {
+		return nil
+	}
+	err := signal(p.PID, sig)
+	for _, pid := range childrenOf(p.PID) {
+		err = errors.Join(err, signal(pid, sig))
+	}
+	return err
+}
+
+// Stop sends sig and waits for the end of the child, as Await does.
+func (p *Process) Stop(ctx context.Context, sig syscall.Signal) error {
+	if err := p.Signal(sig); err != nil {
+		return err
+	}
+	return p.Await(ctx)
+}
+
+// Await waits for the end of the child. When ctx ends first, its cause is returned.
+func (p *Process) Await(ctx context.Context) error {
+	select {
+	case <-p.Done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Kill ends the child and the processes that it has started as a crash would, and waits until
+// they are gone.
+func (p *Process) Kill() error {
+	// Stopped first, so that it starts no process between the listing and the kill.
+	if err := p.Signal(syscall.SIGSTOP); err != nil || !p.Running() {
+		return err
+	}
+	children := childrenOf(p.PID)
+	err := p.Signal(syscall.SIGKILL)
+	for _, pid := range children {
+		err = errors.Join(err, signal(pid, syscall.SIGKILL))
+	}
+	if err != nil {
+		return err
+	}
+	<-p.Done
+	for _, pid := range children {
+		if !eventually(func() bool { return Gone(pid) }) {
+			return fmt.Errorf("process %d is still there after SIGKILL", pid)
+		}
+	}
+	return nil
+}
+
+// Pause stops the child and the processes that it has started where they are, without closing a
+// connection, as a machine that hangs would. It returns when every thread has stopped.
+func (p *Process) Pause() error {
+	if !p.Running() {
+		return errors.New("the process has ended")
+	}
+	if err := p.signalAll(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	for _, pid := range append(childrenOf(p.PID), p.PID) {
+		if !eventually(func() bool { return stopped(pid) }) {
+			return fmt.Errorf("process %d still runs after SIGSTOP", pid)
+		}
+	}
+	return nil
+}
+
+// Resume undoes Pause.
+func (p *Process) Resume() error { return p.signalAll(syscall.SIGCONT) }
+
+func eventually(done func() bool) bool {
+	for deadline := time.Now().Add(killPatience); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+	return true
+}
+
+// FreePort looks below the range from which systems take the ports of outgoing connections, so
+// that a stopped server's port is still free when it starts again.
+func FreePort() (int, error) {
+	var err error
+	for range 50 {
+		port := 20000 + rand.IntN(10000)
+		var listener net.Listener
+		listener, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err == nil {
+			return port, listener.Close()
+		}
+	}
+	return 0, fmt.Errorf("find a free port: %w", err)
 }

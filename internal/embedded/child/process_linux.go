@@ -1,8 +1,11 @@
 package child
 
 import (
+	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -12,9 +15,9 @@ func signalOnParentDeath(attr *syscall.SysProcAttr, sig syscall.Signal) {
 	attr.Pdeathsig = sig
 }
 
-// Children lists the processes that pid has started and not reaped. A kernel without that list
+// childrenOf lists the processes that pid has started and not reaped. A kernel without that list
 // gives none.
-func Children(pid int) []int {
+func childrenOf(pid int) []int {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	if err != nil {
 		return nil
@@ -29,12 +32,27 @@ func Children(pid int) []int {
 }
 
 // Gone reports whether pid has ended. An orphan may stay a zombie for long where process 1 does
-// not reap; it holds nothing any more.
+// not reap; its files and locks are released.
 func Gone(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	state := state(fmt.Sprintf("/proc/%d/stat", pid))
+	return state == 0 || state == 'Z' || state == 'X'
+}
+
+// stopped reports whether every thread of pid has stopped or ended.
+func stopped(pid int) bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)) // the pattern is valid
+	return !slices.ContainsFunc(threads, func(stat string) bool {
+		return !strings.ContainsRune("TtZX\x00", rune(state(stat)))
+	})
+}
+
+// state reads the state of a process or thread; zero: it has ended.
+func state(stat string) byte {
+	text, err := os.ReadFile(stat)
 	if err != nil {
-		return true
+		return 0
 	}
-	_, rest, _ := strings.Cut(string(stat), ") ")
-	return strings.HasPrefix(rest, "Z") || strings.HasPrefix(rest, "X")
+	// The state follows the name, which is in parentheses and may contain anything.
+	at := bytes.LastIndex(text, []byte(") "))
+	return text[at+len(") ")]
 }

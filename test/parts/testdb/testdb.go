@@ -82,7 +82,7 @@ func (d *DB) Need() slot.Requirements {
 		Tables: []string{"public.outbox"}}
 }
 
-// Role makes a role that may log in to the server, whatever authentication that asks for.
+// Role makes a role that may log in to the server, whatever authentication it requires.
 func (d *DB) Role(name string) postgres.Config {
 	d.T.Helper()
 	d.Exec(`CREATE ROLE ` + name + ` LOGIN`)

@@ -13,6 +13,34 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// Chromium returns the path of a Chromium: POSTRIDER_TEST_CHROMIUM, or the first of the usual
+// names that is installed. Without one the test is skipped.
+func Chromium(t testing.TB) string {
+	t.Helper()
+	if path := os.Getenv("POSTRIDER_TEST_CHROMIUM"); path != "" {
+		return path
+	}
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome",
+		"google-chrome-stable", "chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	Lacking(t, "chromium", "no chromium, chromium-browser or google-chrome in PATH, and "+
+		"POSTRIDER_TEST_CHROMIUM is not set")
+	return ""
+}
+
+// Promtool is the path of Prometheus' promtool, which checks alert rules and runs their tests.
+func Promtool(t testing.TB) string {
+	t.Helper()
+	path, err := exec.LookPath("promtool")
+	if err != nil {
+		Lacking(t, "promtool", err.Error()+" (Debian package prometheus)")
+	}
+	return path
+}
+
 var buildBinary = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "postrider-binary-")
 	if err != nil {
@@ -42,7 +70,7 @@ var buildBinary = sync.OnceValues(func() (string, error) {
 func readSources() error {
 	gomod, err := exec.Command("go", "env", "GOMOD").Output()
 	if err != nil {
-		return fmt.Errorf("ask for the directory of the module: %w", err)
+		return fmt.Errorf("find the directory of the module: %w", err)
 	}
 	return filepath.WalkDir(filepath.Dir(strings.TrimSpace(string(gomod))),
 		func(path string, d fs.DirEntry, err error) error {

@@ -1,18 +1,68 @@
 package parts
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"embed"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
+	"syscall"
 
 	"github.com/postrider/postrider/internal/embedded"
+	"github.com/postrider/postrider/internal/embedded/child"
 )
+
+// javaProcess is a program in Java with a properties file. It has no process before its start.
+type javaProcess struct {
+	java   []string // flags
+	class  string
+	dir    string // everything of this process; removed by close
+	remove func() error
+	out    *child.Output
+	*child.Process
+}
+
+func newJavaProcess(name, class string, java []string) (*javaProcess, error) {
+	dir, remove, err := child.TempDir("", "postrider-"+name+"-")
+	return &javaProcess{java: java, class: class, dir: dir, remove: remove, out: &child.Output{}}, err
+}
+
+func (j *javaProcess) propertiesFile() string { return filepath.Join(j.dir, "properties") }
+
+func (j *javaProcess) start() (err error) {
+	var me child.Account // neither Kafka nor Connect has anything against root
+	cmd := me.Command("java", slices.Concat(j.java, []string{j.class, j.propertiesFile()})...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = j.dir, j.out, j.out
+	j.Process, err = child.Start(cmd, syscall.SIGKILL)
+	return err
+}
+
+// close ends the process, whatever its state, and removes its files.
+func (j *javaProcess) close() (err error) {
+	if j.Process != nil {
+		err = j.Kill()
+	}
+	return errors.Join(err, j.remove())
+}
+
+func writeProperties(path string, properties map[string]string) error {
+	var text bytes.Buffer
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		fmt.Fprintf(&text, "%s=%s\n", name, properties[name])
+	}
+	if err := os.WriteFile(path, text.Bytes(), 0o600); err != nil {
+		return fmt.Errorf("write properties: %w", err)
+	}
+	return nil
+}
 
 var javaMajor = regexp.MustCompile(`version "(\d+)`)
 
@@ -33,10 +83,10 @@ func checkJava(ctx context.Context) error {
 	return nil
 }
 
-// prepareJars returns a directory with the jars that a pom asks for and all that they depend on,
+// prepareJars returns a directory with the jars of a pom and all that they depend on,
 // fetched once and kept in the user's cache. A changed pom is another set of jars.
-func prepareJars(ctx context.Context, name string, files embed.FS, pomPath string) (string,
-	error) {
+func prepareJars(ctx context.Context, name string, files embed.FS, pomPath string) (
+	string, error) {
 	cache, err := embedded.CacheDir()
 	if err != nil {
 		return "", err

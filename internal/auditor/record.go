@@ -1,25 +1,30 @@
 package auditor
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"strconv"
 	"strings"
+
+	"github.com/jackc/pglogrepl"
 
 	"github.com/postrider/postrider/internal/audit"
 	"github.com/postrider/postrider/internal/deadletter"
+	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/sink"
 )
 
 // Where a record may have the id of its row.
 const (
-	FromHeader = "header"
-	FromKey    = "key"
-	FromValue  = "value"
+	fromHeader = "header"
+	fromKey    = "key"
+	fromValue  = "value"
 )
 
 // EventID finds the id of a row in a record.
 type EventID struct {
-	from string   // FromHeader, FromKey or FromValue
+	from string   // fromHeader, fromKey or fromValue
 	name string   // of the header
 	path []string // of the JSON pointer into the value
 }
@@ -28,16 +33,16 @@ type EventID struct {
 func ParseEventID(text string) (EventID, error) {
 	kind, rest, _ := strings.Cut(text, ":")
 	switch {
-	case kind == FromKey && rest == "":
-		return EventID{from: FromKey}, nil
-	case kind == FromHeader && rest != "":
-		return EventID{from: FromHeader, name: rest}, nil
-	case kind == FromValue && strings.HasPrefix(rest, "/"):
+	case kind == fromKey && rest == "":
+		return EventID{from: fromKey}, nil
+	case kind == fromHeader && rest != "":
+		return EventID{from: fromHeader, name: rest}, nil
+	case kind == fromValue && strings.HasPrefix(rest, "/"):
 		path := strings.Split(rest[1:], "/")
 		for i := range path {
 			path[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(path[i])
 		}
-		return EventID{from: FromValue, path: path}, nil
+		return EventID{from: fromValue, path: path}, nil
 	}
 	return EventID{}, errors.New("expected header:NAME, key or value:/JSON/POINTER")
 }
@@ -45,9 +50,9 @@ func ParseEventID(text string) (EventID, error) {
 // of returns nil if the record has no id.
 func (e *EventID) of(m *sink.Message) []byte {
 	switch e.from {
-	case FromKey:
+	case fromKey:
 		return audit.PlainText(m.Key)
-	case FromHeader:
+	case fromHeader:
 		return audit.PlainText(header(m, e.name))
 	}
 	value := json.RawMessage(m.Value)
@@ -73,4 +78,32 @@ func deadLetterID(m *sink.Message, id []byte) []byte {
 		return named
 	}
 	return id
+}
+
+// positionOf reads the position headers of a record. Where they are missing or malformed, the
+// position has no source. The relay's headers follow those of the row itself, so the last
+// of a name counts.
+func positionOf(m *sink.Message) audit.Position {
+	var lsn, index, source []byte
+	for i := range m.Headers {
+		switch h := &m.Headers[i]; h.Key {
+		case router.HeaderLSN:
+			lsn = h.Value
+		case router.HeaderIndex:
+			index = h.Value
+		case sink.HeaderSource:
+			source = h.Value
+		}
+	}
+	end := bytes.LastIndexByte(source, '@')
+	if lsn == nil || index == nil || end < 0 {
+		return audit.Position{}
+	}
+	at, lsnErr := pglogrepl.ParseLSN(string(lsn))
+	n, indexErr := strconv.ParseUint(string(index), 10, 32)
+	micros, timeErr := strconv.ParseInt(string(source[end+1:]), 10, 64)
+	if errors.Join(lsnErr, indexErr, timeErr) != nil || at == 0 {
+		return audit.Position{}
+	}
+	return audit.Position{Source: source[:end], LSN: uint64(at), Index: uint32(n), Time: micros}
 }
