@@ -78,11 +78,11 @@ func (c *Config) answering(ctx context.Context,
 // takes authentication, and no right. A proxy may not rewrite those of DescribeCluster.
 func (c *Config) probe(ctx context.Context, addr string,
 	d *Dialer) ([]kmsg.MetadataResponseBroker, error) {
-	answer, answered, err := c.requestOnce(ctx, addr, d, noTopics())
+	answer, answered, err := c.requestOnce(ctx, addr, d, metadataRequest())
 	if closedByPeer(err) && answered { // once may be chance; without SASL it is each time
 		// By a client of its own: the first one returns the error before it gives up the connection
 		// (franz-go 1.22.2, handleResp), and a request between the two fails with that connection.
-		answer, _, err = c.requestOnce(ctx, addr, d, noTopics())
+		answer, _, err = c.requestOnce(ctx, addr, d, metadataRequest())
 	}
 	if err == nil {
 		return answer.(*kmsg.MetadataResponse).Brokers, nil
