@@ -47,7 +47,7 @@ func (d *Dialer) DialContext(until context.Context, network, addr string) (net.C
 	c := &connection{Conn: conn, wire: conn, dialer: d,
 		answers: answers{most: int(d.cfg.LargestAnswer())}}
 	d.mu.Lock()
-	cut := d.WasCut()
+	cut := d.ctx.Err() != nil
 	if !cut {
 		d.open[c] = struct{}{}
 	}
@@ -106,8 +106,8 @@ func (d *Dialer) Cut(cause error) {
 	clear(d.open)
 }
 
-// WasCut reports whether Cut was called.
-func (d *Dialer) WasCut() bool { return d.ctx.Err() != nil }
+// WhenCut ends with Cut.
+func (d *Dialer) WhenCut() context.Context { return d.ctx }
 
 // connection is one to a broker.
 type connection struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/rs/zerolog"
@@ -121,6 +122,9 @@ func (d *DeadLetters) explain(ctx context.Context, err error) error {
 // readers of committed records see all or none; else a part may be written when it fails. An error
 // is a *sink.MessageError if one message is the reason, by its Origin.
 func (d *DeadLetters) Append(ctx context.Context, ms []*sink.Message) error {
+	if len(ms) == 0 {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.DeliveryTimeout)
 	defer cancel()
 	records := make([]*kgo.Record, len(ms))
@@ -171,30 +175,19 @@ func (d *DeadLetters) appendTogether(ctx context.Context, records []*kgo.Record,
 		err = d.commit(ctx, records)
 	}
 	if err != nil {
-		ended := d.client.AbortBufferedRecords(ctx)
-		if ended == nil {
-			ended = d.client.EndTransaction(ctx, kgo.TryAbort)
-		}
-		if ended != nil { // the next to begin has the broker abort it
+		if ended := abort(ctx, d.client); ended != nil { // the next to begin makes the broker abort it
 			return errors.Join(err, d.begin(ctx))
 		}
 	}
 	return err
 }
 
-// commit ends the transaction, but only if it is still the producer that has written everything:
-// the client makes itself a new identity after some errors.
 func (d *DeadLetters) commit(ctx context.Context, records []*kgo.Record) error {
-	id, epoch, err := d.client.ProducerID(ctx)
-	if err != nil {
-		return d.explain(ctx, err)
+	writer := identityOf(records[0])
+	if slices.ContainsFunc(records, func(r *kgo.Record) bool { return identityOf(r) != writer }) {
+		return errProducerChanged
 	}
-	for _, r := range records {
-		if r.ProducerID != id || r.ProducerEpoch != epoch {
-			return errProducerChanged
-		}
-	}
-	if err := d.client.EndTransaction(ctx, kgo.TryCommit); err != nil {
+	if err := commit(ctx, d.client, writer); err != nil {
 		return fmt.Errorf("commit, which is written or not: %w", d.explain(ctx, err))
 	}
 	return nil

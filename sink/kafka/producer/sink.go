@@ -55,7 +55,12 @@ func Open(ctx context.Context, cfg kafka.Config, log zerolog.Logger,
 		return nil, err
 	}
 	warn(&cfg, log)
-	s := newSink(cfg, log, done)
+	s := &Sink{
+		queues: queues{limit: cfg.MaxMessageBytes, topics: map[string]*topicQueues{}},
+		pace:   pace{linger: cfg.Linger},
+		turn:   make(chan struct{}, 1), room: make(chan struct{}, 1),
+	}
+	s.begin(cfg, log, done)
 	if err := s.connect(ctx, alive); err != nil {
 		s.dialer.Cut(sink.ErrClosed)
 		return nil, fmt.Errorf("open Kafka producer at %s: %w", strings.Join(cfg.Brokers, ","), err)
@@ -64,19 +69,8 @@ func Open(ctx context.Context, cfg kafka.Config, log zerolog.Logger,
 	return s, nil
 }
 
-// newSink makes a sink without a client.
-func newSink(cfg kafka.Config, log zerolog.Logger, done sink.Done) *Sink {
-	s := &Sink{
-		queues: queues{limit: cfg.MaxMessageBytes, topics: map[string]*topicQueues{}},
-		pace:   pace{linger: cfg.Linger},
-		turn:   make(chan struct{}, 1), room: make(chan struct{}, 1),
-	}
-	s.begin(cfg, log, done)
-	return s
-}
-
-// connect makes the client, and has it ask for its producer id. It asks one broker, and is given
-// one that answers; for later, when brokers come and go, it gets the whole list.
+// connect makes the client and requests its producer id: of a broker that answers. For later, when
+// brokers come and go, the client gets the whole list.
 func (s *Sink) connect(ctx context.Context, alive string) error {
 	options := append(idempotent(&s.cfg, placed{&s.queues}, s), kgo.SeedBrokers(alive))
 	client, err := s.cfg.NewClient(s.dialer, s.log, options...)
@@ -104,15 +98,12 @@ func (s *Sink) connect(ctx context.Context, alive string) error {
 }
 
 func (s *Sink) start() {
-	s.topics = topics{client: s.client, learn: s.learn, taking: s.taking, known: map[string]int32{}}
+	s.topics.client, s.topics.producer = s.client, s.client
 	s.timer = time.AfterFunc(time.Hour, s.expire)
-	s.background.Go(func() { // ends with taking; Close waits
-		s.watch(s.progress)
-		if s.dialer.WasCut() {
-			s.closeClient() // given up: this has it report what it has
-		}
-	})
-	s.background.Go(s.failPending) // ends with taking; Close waits
+	// when the cluster was given up: the client then reports what it has
+	context.AfterFunc(s.dialer.WhenCut(), s.closeClient)
+	s.background.Go(func() { s.watch(s.progress) }) // ends with taking; Close waits
+	s.background.Go(s.failPending)                  // the same
 }
 
 var _ sink.Sink = (*Sink)(nil)
@@ -225,10 +216,6 @@ func (s *Sink) led(topic string) func(int32) bool {
 	}
 }
 
-func (s *Sink) learn(ctx context.Context, topic string, partition int32) error {
-	return learn(ctx, s.client, topic, partition)
-}
-
 func (s *Sink) progress() (answers int64, waiting bool) {
 	reported := s.reported.Load()
 	return reported, s.published.Load() > reported
@@ -278,50 +265,13 @@ func (s *Sink) failPending() {
 // once if the cluster was given up already, the connections are cut and the rest is reported as
 // failed.
 func (s *Sink) Close(ctx context.Context) error {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, closeTimeout)
-		defer cancel()
-	}
-	s.refuse()
-	if s.closed.Swap(true) {
-		return nil
-	}
-	// for good: nobody asks about topics any more. Whoever has it leaves soon, because of stop
-	s.turn <- struct{}{}
-	finished := make(chan struct{})
-	// waited for below; outlives Close only if ctx ends first, and then the cut connections end it
-	go s.shutdown(finished)
-
-	if !s.dialer.WasCut() {
-		deadline, _ := ctx.Deadline()
-		patience := time.NewTimer(time.Until(deadline) * 3 / 4)
-		defer patience.Stop()
-		select {
-		case <-finished:
-			return nil
-		case <-patience.C:
-		case <-ctx.Done():
-		}
-	}
-
-	left := s.published.Load() - s.reported.Load()
-	s.end(sink.ErrClosed)
-	s.dialer.Cut(sink.ErrClosed)
-	go s.closeClient() // shutdown waits for it
-	select {
-	case <-finished:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("close Kafka producer, %d messages in flight: %w", left, context.Cause(ctx))
-	}
-}
-
-func (s *Sink) shutdown(finished chan<- struct{}) {
-	defer close(finished)
-	s.background.Wait()
-	s.flushes.Wait()
-	s.timer.Stop()
-	s.closeClient()
-	s.dialer.Cut(sink.ErrClosed)
+	return s.close(ctx, 0.75, s.dialer.WhenCut(), func() {
+		// for good: nothing asks about topics any more. A Publish that has it ends with taking
+		s.turn <- struct{}{}
+		s.background.Wait()
+		s.flushes.Wait()
+		s.timer.Stop()
+		s.closeClient()
+		s.dialer.Cut(sink.ErrClosed)
+	})
 }

@@ -60,7 +60,7 @@ func OpenTransactional(ctx context.Context, cfg kafka.Config, positionTopic stri
 	s := &TransactionalSink{committed: committed, stored: stored, positionTopic: positionTopic,
 		queue: newQueue()}
 	s.begin(cfg, log, done)
-	s.topics = topics{client: stored, learn: s.learn, taking: s.taking, known: map[string]int32{}}
+	s.topics.client = stored
 	s.writer = newTransactionWriter(s)
 	return s, nil
 }
@@ -95,7 +95,7 @@ func (s *TransactionalSink) Begin(ctx context.Context, source sink.Source) (sink
 		return sink.Position{}, fmt.Errorf("begin Kafka producer with transactional id %q: %w", s.id,
 			err)
 	}
-	s.client = client
+	s.client, s.topics.producer = client, client
 	if !v2 {
 		s.log.Warn().Str("transactional_id", s.id).Str("reason",
 			"the cluster's feature transaction.version is below 2, or the broker is older than Kafka 4.0").
@@ -110,31 +110,26 @@ func (s *TransactionalSink) Begin(ctx context.Context, source sink.Source) (sink
 }
 
 func (s *TransactionalSink) start(ctx context.Context,
-	client *kafka.Client) (sink.Position, bool, error) {
+	client *kafka.Client) (position sink.Position, v2 bool, err error) {
 	// Kafka answers when every transaction of the former producer has its markers in every
 	// partition.
-	if err := identify(ctx, client); err != nil {
-		return sink.Position{}, false, explain(&s.cfg, err, s.id)
+	if err = identify(ctx, client); err != nil {
+		return position, false, explain(&s.cfg, err, s.id)
 	}
-	v2, err := client.HasTransactionsV2(ctx)
-	if err != nil {
-		return sink.Position{}, false, err
+	var found positions
+	if v2, err = client.HasTransactionsV2(ctx); err == nil {
+		found, err = readPositions(ctx, s.stored, s.positionTopic)
 	}
-	found, err := readPositions(ctx, s.stored, s.positionTopic)
-	if err != nil {
-		return sink.Position{}, false, err
+	if err == nil {
+		position, err = found.settled(s.positionTopic, s.source)
 	}
-	position, err := found.settled(s.positionTopic, s.source)
-	if err != nil {
-		return sink.Position{}, false, err
-	}
-	if position == (sink.Position{}) {
+	if err == nil && position == (sink.Position{}) {
 		for _, key := range found.relatives(s.source) {
 			s.log.Warn().Str("topic", s.positionTopic).Str("reason", "position of "+key).
 				Msg("no position of this system is stored, but one of another with the same database and slot")
 		}
 	}
-	return position, v2, nil
+	return position, v2, err
 }
 
 // Publish takes messages for the transaction to come. It blocks while a topic is looked up for the
@@ -194,10 +189,6 @@ func (s *TransactionalSink) admit(ctx context.Context, m *sink.Message) error {
 	return nil
 }
 
-func (s *TransactionalSink) learn(ctx context.Context, topic string, partition int32) error {
-	return learn(ctx, s.client, topic, partition)
-}
-
 func (s *TransactionalSink) progress() (answers int64, waiting bool) {
 	reported := s.reported.Load()
 	return reported + s.commits.Load(), s.published.Load() > reported || s.busy.Load()
@@ -225,52 +216,14 @@ func (s *TransactionalSink) report(m *sink.Message, err error) {
 // topics has to wait for the next session. After half of the time, or at once if the sink has
 // failed, the connections are cut.
 func (s *TransactionalSink) Close(ctx context.Context) error {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, closeTimeout)
-		defer cancel()
-	}
-	s.refuse()
-	if s.closed.Swap(true) {
-		return nil
-	}
-	finished := make(chan struct{})
-	// waited for below; outlives Close only if ctx ends first, and then the cut connections end it
-	go s.shutdown(finished)
-
-	deadline, _ := ctx.Deadline()
-	patience := time.NewTimer(time.Until(deadline) / 2)
-	defer patience.Stop()
-	select {
-	case <-finished:
-		return nil
-	case <-s.life.Done():
-	case <-patience.C:
-	case <-ctx.Done():
-	}
-	s.end(sink.ErrClosed)
-	s.dialer.Cut(sink.ErrClosed)
-	select {
-	case <-finished:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("close Kafka producer, %d messages in flight: %w",
-			s.published.Load()-s.reported.Load(), context.Cause(ctx))
-	}
-}
-
-func (s *TransactionalSink) shutdown(finished chan<- struct{}) {
-	defer close(finished)
-	s.background.Wait()
-	if s.client != nil {
-		s.client.Close() // fails what it still has
-		s.writer.left.Wait()
-	}
-	for _, e := range s.queue.take() { // never produced
-		if e.message != nil {
-			s.report(e.message, sink.ErrClosed)
+	return s.close(ctx, 0.5, s.life, func() {
+		s.background.Wait()
+		if s.client != nil {
+			s.client.Close() // fails what it still has
+			s.writer.left.Wait()
 		}
-	}
-	s.stored.Close()
-	s.dialer.Cut(sink.ErrClosed)
+		s.writer.giveUp(s.queue.take())
+		s.stored.Close()
+		s.dialer.Cut(sink.ErrClosed)
+	})
 }

@@ -1,7 +1,6 @@
 package producer
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -45,17 +44,6 @@ func newTransactionWriter(s *TransactionalSink) *transactionWriter {
 	return &transactionWriter{sink: s, written: map[string]int32{}, placed: map[string]bool{}}
 }
 
-// producerIdentity is what the broker knows a producer by. All records of a transaction, and its
-// end, must have the same.
-type producerIdentity struct {
-	id    int64
-	epoch int16
-	known bool
-}
-
-var errProducerChanged = errors.New("the producer's identity changed within a transaction: the " +
-	"broker has aborted the first part of it")
-
 // run writes until the sink is stopped. It is the only one who calls committed.
 func (w *transactionWriter) run() {
 	for {
@@ -79,11 +67,7 @@ func (w *transactionWriter) finish() {
 	if !w.open {
 		return
 	}
-	err := s.client.AbortBufferedRecords(s.life)
-	if err == nil {
-		err = s.client.EndTransaction(s.life, kgo.TryAbort)
-	}
-	if err != nil {
+	if err := abort(s.life, s.client); err != nil {
 		s.log.Debug().Err(err).Msg("transaction not aborted; the next session does it")
 	}
 }
@@ -160,7 +144,7 @@ func (w *transactionWriter) acknowledged(r *kgo.Record, err error) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := producerIdentity{r.ProducerID, r.ProducerEpoch, true}
+	now := identityOf(r)
 	if !w.producer.known {
 		w.producer = now
 	}
@@ -232,7 +216,10 @@ func (w *transactionWriter) commit(p sink.Position) {
 		return
 	}
 	w.place()
-	if err := w.end(); err != nil {
+	w.mu.Lock()
+	writer := w.producer
+	w.mu.Unlock()
+	if err := commit(s.life, s.client, writer); err != nil {
 		s.fail(fmt.Errorf("commit a Kafka transaction of %d messages up to %s, which may be written "+
 			"or not: %w",
 			w.messages, p.LSN, explain(&s.cfg, w.late(err), s.id)))
@@ -244,21 +231,4 @@ func (w *transactionWriter) commit(p sink.Position) {
 	w.open = false
 	w.messages, w.bytes = 0, 0
 	s.committed(p.LSN, nil)
-}
-
-// end commits, but only if it is still the producer that has written everything: the client makes
-// itself a new identity after some errors, and would commit what came behind them.
-func (w *transactionWriter) end() error {
-	s := w.sink
-	id, epoch, err := s.client.ProducerID(s.life)
-	if err != nil {
-		return err
-	}
-	w.mu.Lock()
-	same := w.producer == producerIdentity{id, epoch, true}
-	w.mu.Unlock()
-	if !same {
-		return errProducerChanged
-	}
-	return s.client.EndTransaction(s.life, kgo.TryCommit)
 }
