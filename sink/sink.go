@@ -159,9 +159,9 @@ func (s Source) Header() string {
 	return fmt.Sprintf("%s/%d/%s/%s", s.SystemID, s.Timeline, s.Slot, s.Events)
 }
 
-// Signature is the value of HeaderSource for the messages of one transaction: Header, and when it
-// was committed. A copy of a database that was put in its place has the source and the positions
-// of the original; its transactions have times of their own.
+// Signature is the value of HeaderSource for the messages of one transaction: Header, and the
+// commit time, by which it differs from that of a copy of the database with the same source and
+// positions.
 func (s Source) Signature(commitTime time.Time) []byte {
 	return AppendSignature(nil, s.Header(), commitTime)
 }
@@ -172,9 +172,8 @@ func AppendSignature(dst []byte, header string, commitTime time.Time) []byte {
 	return strconv.AppendInt(dst, commitTime.UnixMicro(), 10)
 }
 
-// HeaderSource names the header that says by which source a message's position counts:
-// Source.Signature. Together with the position headers it lets a later session recognise what is
-// published.
+// HeaderSource names the header with Source.Signature: with the position headers a later session
+// recognises by it what is published.
 const HeaderSource = "postrider.source"
 
 // HeaderRedriven names the header with the ID of the dead letter that a message was, for as long
@@ -206,10 +205,9 @@ type Transactional interface {
 	// the position that the last commit stored, of whatever timeline; the zero Position if there
 	// is none. Called once, before the first Publish, when the slot is held.
 	Begin(ctx context.Context, source Source) (Position, error)
-	// Boundary says that the messages published so far are whole transactions, up to p. Readers
-	// will see them together with p, perhaps with those of later boundaries too; then Committed is
-	// called with p.LSN or a later one. It does not block, and is called by the goroutine of
-	// Publish.
+	// Boundary marks the messages so far as whole transactions, up to p. Readers will see them
+	// together with p, perhaps with later boundaries too; then Committed is called with p.LSN or a
+	// later one. It does not block, and is for the goroutine of Publish.
 	Boundary(p Position)
 }
 

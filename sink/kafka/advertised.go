@@ -39,9 +39,8 @@ const (
 	longestHost     = 253 // bytes of a name in DNS: RFC 1035, 2.3.4, without the length octets
 )
 
-// reachAdvertised connects to the brokers that alive has named, up to a number at once, until one
-// can be reached, and returns why none can. A broker that advertises the address at which it has
-// answered costs no connection.
+// reachAdvertised connects to brokers that alive has named until one can be reached, or returns
+// why none can. It makes no connection if one advertises the address at which it has answered.
 func (d *Dialer) reachAdvertised(ctx context.Context, alive string,
 	advertised []kmsg.MetadataResponseBroker) error {
 	isAlive := func(b kmsg.MetadataResponseBroker) bool { return address(b) == alive }

@@ -18,9 +18,9 @@ const firstAnswer = 1 << 20
 // errNoAnswer is for bytes of another protocol.
 var errNoAnswer = errors.New("no answer of Kafka")
 
-// answers checks the length in front of each answer of a broker. Clients allocate what a length
-// promises before they read any of it: franz-go up to the largest answer, also at the beginning,
-// when it is not known who answers; sarama, by which the audit reads, then any length.
+// answers checks the length in front of each answer: clients allocate what it promises before
+// they read. franz-go does up to the largest answer, also when it is not known who answers;
+// sarama any.
 type answers struct {
 	most  int // bytes of one answer
 	begun bool

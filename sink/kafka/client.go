@@ -19,9 +19,8 @@ import (
 )
 
 const (
-	// idleConnection is how long a connection may be unused: less than Kafka allows by default,
-	// and as long as with Java's clients, so that a message after a pause does not wait for
-	// handshakes.
+	// idleConnection is shorter than Kafka's own limit, and as long as with Java's clients: a
+	// message after a pause does not wait for handshakes.
 	idleConnection = 9 * time.Minute
 	// longestRetry is the longest pause before a retry, unless retry_backoff is longer: consumers
 	// wait for the return of a leader.
@@ -41,8 +40,9 @@ type Client struct {
 	Config *Config
 	Dialer *Dialer
 
-	first   atomic.Int32                                  // index of the seed broker that is requested first
-	cluster atomic.Pointer[[]kmsg.MetadataResponseBroker] // brokers, as the last answer names them
+	first atomic.Int64 // index of the seed broker that is requested first
+	// brokers, as the last answer names them
+	cluster atomic.Pointer[[]kmsg.MetadataResponseBroker]
 }
 
 // NewClient makes a client; it connects when it is used. options add to those that all have. The
@@ -62,7 +62,9 @@ func (c *Config) NewClient(d *Dialer, log zerolog.Logger, options ...kgo.Opt) (*
 	if err != nil {
 		return nil, err
 	}
-	return &Client{Client: client, Config: c, Dialer: d}, nil
+	made := &Client{Client: client, Config: c, Dialer: d}
+	made.cluster.Store(new([]kmsg.MetadataResponseBroker))
+	return made, nil
 }
 
 type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -125,7 +127,7 @@ func Connect(ctx context.Context, cfg Config, log zerolog.Logger,
 // AskFirst makes one of the configured brokers the first that is asked about topics, until it
 // fails: brokers that are silent cost dial_timeout.
 func (c *Client) AskFirst(broker string) {
-	c.first.Store(int32(slices.Index(c.Config.Brokers, broker))) //nolint:gosec // a few
+	c.first.Store(int64(slices.Index(c.Config.Brokers, broker)))
 }
 
 // Close ends the connections, and every call. It may be called from any goroutine.

@@ -185,15 +185,14 @@ func (t *TLSConfig) validate(bad func(key, format string, args ...any)) {
 }
 
 func (s *SASLConfig) validate(bad func(key, format string, args ...any)) {
-	switch s.Mechanism {
-	case "":
+	if s.Mechanism == "" {
 		if s.Username != "" || s.Password.IsSet() {
 			bad("sasl.mechanism",
 				"is empty although a username or password is given; use PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
 		}
 		return
-	case saslPlain, saslSCRAM256, saslSCRAM512:
-	default:
+	}
+	if s.Mechanism != saslPlain && scramHashes[s.Mechanism] == nil {
 		bad("sasl.mechanism", "%q is none of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512", s.Mechanism)
 	}
 	if s.Username == "" {
@@ -205,9 +204,8 @@ func (s *SASLConfig) validate(bad func(key, format string, args ...any)) {
 }
 
 const (
-	// requestLimit is the largest request with the broker's default socket.request.max.bytes, and so
-	// the most that max_message_bytes can be without changing that. The client requires a batch to be
-	// below it before compression, too.
+	// requestLimit is the broker's default socket.request.max.bytes, and so the most that
+	// max_message_bytes can be. The client requires uncompressed batches to be below it, too.
 	requestLimit = 100 << 20
 	// requestOverhead is what the client keeps free below its largest request.
 	requestOverhead = 10 << 10

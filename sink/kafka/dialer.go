@@ -74,10 +74,10 @@ func (d *Dialer) DialContext(until context.Context, network, addr string) (net.C
 	return c, nil
 }
 
-// discardUnsent makes the kernel discard what it has not sent when the connection is closed, also
-// when the process is killed: a request that arrives minutes late is carried out behind those of
-// the next session (docs/decisions/0025). An orderly close loses nothing: every request has its
-// answer by then. The broker sees a reset.
+// discardUnsent makes the kernel discard unsent bytes when the connection is closed, also when
+// the process is killed: a request that arrives late is carried out behind those of the next
+// session (docs/decisions/0025). An orderly close loses nothing: every request has its answer by
+// then.
 func discardUnsent(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // fails only for a closed socket, which the first write reports

@@ -106,9 +106,8 @@ func SizeInBatch(m *sink.Message) int {
 	return m.Size() + recordHeader + fieldHeader*len(m.Headers)
 }
 
-// Inspect connects like Reach and reports about the brokers and the topics. It changes nothing, but
-// uses up a producer id, as each session of a producer does. An error means that no broker could be
-// used; what concerns one broker or topic is in the report.
+// Inspect connects like Reach and reports about brokers and topics. It changes nothing, but uses
+// up a producer id. An error means that no broker could be used at all.
 func Inspect(ctx context.Context, cfg Config, topicNames []string) (Report, error) {
 	if err := cfg.Validate(); err != nil {
 		return Report{}, err

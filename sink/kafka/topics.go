@@ -45,7 +45,7 @@ func (c *Client) Metadata(ctx context.Context, names ...string) (*kmsg.MetadataR
 	if err != nil {
 		c.first.Add(1)
 	}
-	if err != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil { // else the client may still use the request
 		answer, err = request.RequestWith(ctx, c.Client)
 	}
 	if err != nil {
@@ -56,12 +56,7 @@ func (c *Client) Metadata(ctx context.Context, names ...string) (*kmsg.MetadataR
 }
 
 // brokers are those of the cluster, as the last answer names them.
-func (c *Client) brokers() []kmsg.MetadataResponseBroker {
-	if known := c.cluster.Load(); known != nil {
-		return *known
-	}
-	return nil
-}
+func (c *Client) brokers() []kmsg.MetadataResponseBroker { return *c.cluster.Load() }
 
 // Partitions requests the number of a topic's partitions.
 func (c *Client) Partitions(ctx context.Context, topic string) (int32, error) {
@@ -132,8 +127,8 @@ func (c *Client) AllPartitions(ctx context.Context, topics []string) map[string]
 	return found
 }
 
-// Confirm requests a topic of every broker after one of them does not have it, and returns missing
-// if none has: a broker that has just started, or has lost its controller, knows less than the
+// Confirm requests a topic of every broker after one does not have it, and returns missing if
+// none has: a broker that has just started, or has lost its controller, knows less than the
 // cluster.
 func (c *Client) Confirm(ctx context.Context, topic string, missing error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Config.ReadTimeout)
@@ -184,10 +179,11 @@ func (c *Client) notCreated(missing error, command string) error {
 func (c *Client) create(ctx context.Context, topic string, partitions int,
 	settings map[string]*string) error {
 	replicas := cmp.Or(c.Config.Topics.ReplicationFactor, -1)
+	//nolint:gosec // validated, and some seconds
+	n, factor, wait := int32(partitions), int16(replicas), int32(c.Config.ProduceTimeout.Milliseconds())
 	admin := kadm.NewClient(c.Client)
-	admin.SetTimeoutMillis(int32(c.Config.ProduceTimeout.Milliseconds()))          //nolint:gosec // some seconds
-	_, err := admin.CreateTopic(ctx, int32(partitions), int16(replicas), settings, //nolint:gosec // validated
-		topic)
+	admin.SetTimeoutMillis(wait)
+	_, err := admin.CreateTopic(ctx, n, factor, settings, topic)
 	if errors.Is(err, kerr.TopicAlreadyExists) {
 		return nil
 	}

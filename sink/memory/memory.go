@@ -89,9 +89,8 @@ func (b *Broker) FailOpen(err error) {
 	b.failOpen = append(b.failOpen, err)
 }
 
-// Refuse makes Publish not take a message for which untaken returns an error, and a message that
-// was taken fail with the error of refuse, and with it all that the session has behind it. Nil:
-// none.
+// Refuse makes Publish not take a message for which untaken returns an error, and fails, with all
+// behind it, a taken message for which refuse does. Both may be nil.
 func (b *Broker) Refuse(untaken, refuse func(*sink.Message) error) {
 	defer b.change()()
 	b.untaken, b.refuse = untaken, refuse

@@ -49,7 +49,8 @@ type Record struct {
 	Timestamp  time.Time
 }
 
-// Run runs the suite. subject is called once for each test and cleans up with t.Cleanup.
+// Run runs the suite; not in a parallel test, since it looks for goroutines that are left. subject is
+// called once for each test and cleans up with t.Cleanup.
 func Run(t *testing.T, subject func(t *testing.T) Subject) {
 	t.Helper()
 	for _, test := range []struct {
@@ -87,9 +88,9 @@ func Run(t *testing.T, subject func(t *testing.T) Subject) {
 	}
 }
 
-// standing returns a check that no goroutines are left but those that exist now, such as
-// those of a broker, and those of the named functions. It waits for their end: goleak itself waits
-// for half a second, in which a busy machine may not even run them.
+// standing returns a check that no goroutines are left but those that exist now and those of the
+// named functions. It waits longer than goleak: a busy machine may not run them for half a
+// second.
 func standing(t *testing.T, outlives []string) func() {
 	options := []goleak.Option{goleak.IgnoreCurrent()}
 	for _, function := range outlives {

@@ -133,9 +133,8 @@ func (s *transactional) boundary(lsn pglogrepl.LSN) {
 		CommitTime: time.UnixMicro(1_700_000_000_123_456)})
 }
 
-// requireSeen wants the numbered messages 0 to n-1, once each, ascending in each partition. A
-// commit cannot be undone any more when it is reported, but its markers may still be on their way
-// to the partitions.
+// requireSeen wants the numbered messages 0 to n-1, once each, ascending in each partition, once
+// the markers of the commit are in the partitions.
 func requireSeen(t *testing.T, subject TransactionalSubject, n int) {
 	t.Helper()
 	records := subject.Seen(t)

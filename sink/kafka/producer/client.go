@@ -16,16 +16,14 @@ import (
 )
 
 const (
-	// waking is how long the client waits with a batch that nothing wakes it for: the first of a
-	// topic, whose leader it has to look up, and one that is repeated. All others are sent when
-	// the flush that brings them is complete (flush.go).
+	// waking is how long the client waits with a batch that no flush completes (flush.go): the
+	// first of a topic, whose leader it has to look up, and one that is repeated.
 	waking = 2 * time.Millisecond
 	// unknownRetries is how often brokers may say that they do not have a topic which was there,
 	// before its messages fail: about half a minute.
 	unknownRetries = 30
-	// firstRetry is the pause before the first retry of a transactional producer. A broker that is
-	// still writing the markers of the last transaction sends the next one away for some
-	// milliseconds, so the pause cannot be retry_backoff from the start.
+	// firstRetry is shorter than retry_backoff: a broker that still writes the markers of the last
+	// transaction refuses the next one for some milliseconds.
 	firstRetry = 2 * time.Millisecond
 	// transactionLinger lets a transaction that is published before its end fill its batches. A
 	// commit does not wait for it.

@@ -15,9 +15,8 @@ import (
 	"github.com/postrider/postrider/sink/kafka/topicreader"
 )
 
-// DeadLetters reads and writes the dead-letter topic, which is a log of dead letters and of what
-// became of them. Its methods are for one goroutine, but for Close. An Append that was interrupted
-// by its context leaves it of no use; after any other error it can be used again.
+// DeadLetters reads and writes the dead-letter topic. Its methods are for one goroutine, but for
+// Close. After an Append that its context interrupted it must be closed.
 type DeadLetters struct {
 	cfg           kafka.Config
 	log           zerolog.Logger
@@ -43,10 +42,9 @@ type deadLetterPlace struct {
 	offset    int64
 }
 
-// OpenDeadLetters connects, and sees that the topic is there and keeps what is written to it: it
-// is created if sink.kafka.topics.create allows that. With the id of transactions, Append
-// publishes to any topic in one transaction, and every other producer with that id is shut out,
-// now. Errors are those of kafka.Connect.
+// OpenDeadLetters connects and ensures the topic, which it creates if sink.kafka.topics.create
+// allows that. With the id of transactions, Append publishes to any topic in one transaction, and
+// every other producer with that id is shut out, now. Errors are those of kafka.Connect.
 func OpenDeadLetters(ctx context.Context, cfg kafka.Config, topic, id string,
 	log zerolog.Logger) (*DeadLetters, error) {
 	if err := cfg.Validate(); err != nil {
@@ -203,12 +201,12 @@ func (d *DeadLetters) firstRefused(ctx context.Context, records []*kgo.Record, m
 			of[result.Record] = d.explain(ctx, result.Err)
 		}
 	}
-	first := -1
-	for i, r := range records {
-		if of[r] != nil && (first < 0 || kafka.IsVerdict(of[r]) &&
-			!kafka.IsVerdict(of[records[first]])) {
-			first = i
-		}
+	refused := func(only func(error) bool) int {
+		return slices.IndexFunc(records, func(r *kgo.Record) bool { return of[r] != nil && only(of[r]) })
+	}
+	first := refused(kafka.IsVerdict)
+	if first < 0 {
+		first = refused(func(error) bool { return true })
 	}
 	if first < 0 {
 		return nil

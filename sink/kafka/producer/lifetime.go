@@ -118,6 +118,18 @@ func (l *lifetime) stopped() bool { return l.taking.Err() != nil }
 // cause is why the sink takes nothing more.
 func (l *lifetime) cause() error { return context.Cause(l.taking) }
 
+// until returns when there is a token, or with the reason why none is waited for any more.
+func (l *lifetime) until(ctx context.Context, token <-chan struct{}) error {
+	select {
+	case <-token:
+		return nil
+	case <-l.taking.Done():
+		return l.cause()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // consequence is the failure of a message that failed only because the sink had stopped.
 func (l *lifetime) consequence(err error) error {
 	class := sink.ErrClosed

@@ -11,9 +11,8 @@ import (
 	"github.com/postrider/postrider/sink/kafka"
 )
 
-// record is a producer record that is reused from message to message: their allocation would be a
-// good part of the sink's cost. It is the context of its own producer record, where the hook finds
-// it again.
+// record is a producer record that is reused: its allocation would be a good part of the sink's
+// cost. It is the context of its own producer record, where the hook finds it again.
 type record struct {
 	producer kgo.Record
 	message  *sink.Message

@@ -23,7 +23,7 @@ type Sink struct {
 	closeClient func() // once
 	compressor  kgo.Compressor
 
-	turn    chan struct{} // holds a token while Publish runs
+	turn    sync.Mutex // of Publish
 	records records
 	taken   []*record    // of this Publish
 	last    string       // topic of the last message
@@ -42,9 +42,9 @@ type Sink struct {
 	background sync.WaitGroup
 }
 
-// Open connects to the cluster and returns a sink that is ready to publish, until ctx ends. It
-// does not retry: errors are those of kafka.Config.Reach, or sink.ErrPermission. done is called
-// from goroutines of the sink. The caller closes the sink.
+// Open connects, until ctx ends, and returns a sink that the caller closes. It does not retry:
+// errors are those of kafka.Config.Reach, or sink.ErrPermission. done is called from the sink's
+// goroutines.
 func Open(ctx context.Context, cfg kafka.Config, log zerolog.Logger,
 	done sink.Done) (*Sink, error) {
 	if err := cfg.Validate(); err != nil {
@@ -58,7 +58,7 @@ func Open(ctx context.Context, cfg kafka.Config, log zerolog.Logger,
 	s := &Sink{
 		queues: queues{limit: cfg.MaxMessageBytes, topics: map[string]*topicQueues{}},
 		pace:   pace{linger: cfg.Linger},
-		turn:   make(chan struct{}, 1), room: make(chan struct{}, 1),
+		room:   make(chan struct{}, 1),
 	}
 	s.begin(cfg, log, done)
 	if err := s.connect(ctx, alive); err != nil {
@@ -110,17 +110,11 @@ var _ sink.Sink = (*Sink)(nil)
 
 // Publish hands messages to the producer. It blocks while a topic is looked up for the first time
 // and while too much waits. A message that cannot be sent as it is comes back as a
-// *sink.MessageError; the messages before it are taken.
+// *sink.MessageError.
 func (s *Sink) Publish(ctx context.Context, ms []*sink.Message) error {
-	select {
-	case s.turn <- struct{}{}:
-	case <-s.taking.Done():
-		return s.cause()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	defer func() { <-s.turn }()
-	if s.stopped() { // select chooses at random
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	if s.stopped() {
 		return s.cause()
 	}
 	if err := s.wait(ctx); err != nil {
@@ -174,12 +168,8 @@ func (s *Sink) wait(ctx context.Context) error {
 		if !full && ctx.Err() == nil {
 			return nil
 		}
-		select {
-		case <-s.room:
-		case <-s.taking.Done():
-			return s.cause()
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := s.until(ctx, s.room); err != nil {
+			return err
 		}
 	}
 }
@@ -208,7 +198,7 @@ func (s *Sink) prepare(ctx context.Context, m *sink.Message) (*record, error) {
 	return r, nil
 }
 
-// led reports of a topic's partitions whether they have a leader, as far as the client has them.
+// led reports whether a partition of a topic has a leader, as far as the client has it.
 func (s *Sink) led(topic string) func(int32) bool {
 	return func(partition int32) bool {
 		leader, _, err := s.client.PartitionLeader(topic, partition)
@@ -251,23 +241,21 @@ func (s *Sink) failPending() {
 	<-s.taking.Done()
 	s.verdict.Lock() // the failure itself comes first
 	defer s.verdict.Unlock()
-	left := s.queues.close()
-	for _, r := range left {
+	for _, r := range s.queues.close() {
 		m := r.message
 		s.reported.Add(1)
 		s.done(m, &sink.MessageError{Topic: m.Topic, Origin: m.Origin, Err: s.left(sink.ErrClosed)})
 	}
 }
 
-// Close ends the producer; calling it again does nothing. What is out at the broker is waited for
-// while time allows: an answer now spares a duplicate later, and a request given up now could
-// still be carried out after those of the next session. In the last quarter of the time, or at
-// once if the cluster was given up already, the connections are cut and the rest is reported as
-// failed.
+// Close ends the producer. It waits for answers: one now spares a duplicate later, and a request
+// that is given up could still be carried out after those of the next session. In the last
+// quarter of the time, or at once if the cluster was given up, it cuts the connections and
+// reports the rest as failed.
 func (s *Sink) Close(ctx context.Context) error {
 	return s.close(ctx, 0.75, s.dialer.WhenCut(), func() {
-		// for good: nothing asks about topics any more. A Publish that has it ends with taking
-		s.turn <- struct{}{}
+		s.turn.Lock()   // a Publish ends with taking, and none begins behind it
+		s.turn.Unlock() //nolint:staticcheck // an empty section waits
 		s.background.Wait()
 		s.flushes.Wait()
 		s.timer.Stop()

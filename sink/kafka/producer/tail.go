@@ -115,15 +115,13 @@ func (t *tail) ends(p position) bool {
 
 var _ sink.Deduplicator = (*Sink)(nil)
 
-// Published reports whether an earlier session of the source has published m, and false where that
-// is not certain, as for a missing topic: Publish reports that one. The first call for a topic reads
-// the ends of its partitions, back to positions before m's; so the first message of a topic must be
-// the oldest of the session. A later call does so when the session has passed what there was room
-// for.
+// Published reports whether an earlier session of the source has published m, and false where
+// that is not certain. The first call for a topic reads the ends of its partitions, back to
+// positions before m's: the first message of a topic must be the oldest of the session.
 //
-// It finds what has been acknowledged, and what the brokers have appended and not acknowledged yet:
-// the ends are those of the leaders' logs, and it waits for the replicas. It does not find what gets
-// to a leader after the ends were read, from a network or from the queue of a broker that hangs.
+// It finds what the brokers have appended, also unacknowledged: it reads to the ends of the
+// leaders' logs, and waits for the replicas. It misses what gets to a leader later, from a
+// network or from the queue of a broker that hangs.
 func (s *Sink) Published(ctx context.Context, source sink.Source, m *sink.Message) (bool, error) {
 	p := position{m.Origin.LSN, m.Origin.Index, m.Origin.CommitTime.UnixMicro()}
 	if p.lsn == 0 {

@@ -82,9 +82,8 @@ func (t *topics) ask(ctx context.Context, topic string,
 	return nil
 }
 
-// prefetch asks about all new topics of the messages ahead in one request: ten thousand topics one
-// by one are ten thousand round trips, during which nothing is published. ensure asks again about
-// topics that are missing or being created.
+// prefetch asks about all new topics of the messages ahead in one request, and not in one for
+// each. ensure asks again about topics that are missing or being created.
 func (t *topics) prefetch(ctx context.Context) {
 	names := t.unknown(t.ahead)
 	t.ahead = nil

@@ -14,16 +14,13 @@ import (
 	"github.com/postrider/postrider/sink/kafka"
 )
 
-// TransactionalSink publishes to Kafka in transactions, each of which holds whole transactions of
-// PostgreSQL and the position behind them.
+// TransactionalSink publishes to Kafka in transactions, each of which contains whole transactions
+// of PostgreSQL and the position behind them. It has one producer until the first error of any
+// kind, also a time-out whose outcome is unknown. Then it fails; the next session makes another
+// producer, which shuts out this one, reads the stored position, and goes on from there.
 //
-// It has one producer, and uses it until the first error of any kind, be it a time-out or a lost
-// connection whose outcome nobody knows. Then it fails; the next session makes another producer,
-// which shuts out this one, reads the position that was stored, and goes on from there. There is
-// no other way to recover.
-//
-// Publish, Topic, Begin and Boundary are for one goroutine; Close may be called from any, also
-// during Publish.
+// Publish, Topic, Begin and Boundary are for one goroutine; Close is for any, also during
+// Publish.
 type TransactionalSink struct {
 	lifetime
 	committed     sink.Committed
@@ -43,9 +40,8 @@ type TransactionalSink struct {
 	background sync.WaitGroup // writer and watch
 }
 
-// OpenTransactional connects to the cluster and returns a sink that waits for Begin. positionTopic
-// is created if it is missing. Errors are those of Open. done and committed are called from
-// goroutines of the sink. The caller closes the sink.
+// OpenTransactional connects, creates positionTopic if it is missing, and returns a sink that
+// waits for Begin, as Open does. done and committed are called from the sink's goroutines.
 func OpenTransactional(ctx context.Context, cfg kafka.Config, positionTopic string,
 	log zerolog.Logger, done sink.Done, committed sink.Committed) (*TransactionalSink, error) {
 	stored, err := kafka.Connect(ctx, cfg, log)
@@ -67,9 +63,8 @@ func OpenTransactional(ctx context.Context, cfg kafka.Config, positionTopic stri
 
 var _ sink.Transactional = (*TransactionalSink)(nil)
 
-// TransactionalID names the producer of a source. Database and slot are part of it, so that no two
-// relays of one cluster shut each other out; a slot's name has no dot, so no two sources have the
-// same.
+// TransactionalID names the producer of a source. With database and slot no two relays of a
+// cluster shut each other out; a slot's name has no dot, so no two sources have the same.
 func TransactionalID(s sink.Source) string {
 	return "postrider." + s.SystemID + "." + s.Database + "." + s.Slot
 }
@@ -160,13 +155,9 @@ func (s *TransactionalSink) Publish(ctx context.Context, ms []*sink.Message) err
 func (s *TransactionalSink) add(ctx context.Context, e entry) error {
 	for !s.queue.add(e) {
 		s.queue.wake()
-		select {
-		case <-s.queue.room:
-		case <-s.taking.Done():
-			return s.cause()
-		case <-ctx.Done():
-			s.fail(context.Cause(ctx))
-			return context.Cause(ctx)
+		if err := s.until(ctx, s.queue.room); err != nil {
+			s.fail(err)
+			return err
 		}
 	}
 	return nil
@@ -211,10 +202,9 @@ func (s *TransactionalSink) report(m *sink.Message, err error) {
 	s.done(m, err)
 }
 
-// Close ends the producer; calling it again does nothing. A commit that is under way is waited for
-// while time allows, and a transaction without a boundary is aborted, so that no reader of the
-// topics has to wait for the next session. After half of the time, or at once if the sink has
-// failed, the connections are cut.
+// Close ends the producer. It waits for a commit that is under way, and aborts a transaction
+// without a boundary, so that no reader waits for the next session. After half of the time, or at
+// once if the sink has failed, it cuts the connections.
 func (s *TransactionalSink) Close(ctx context.Context) error {
 	return s.close(ctx, 0.5, s.life, func() {
 		s.background.Wait()

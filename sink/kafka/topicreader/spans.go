@@ -21,8 +21,7 @@ type Span struct {
 }
 
 // Spans are the partitions of a topic as they are now, from their first records on, or from the
-// first with a time of since or later if that is not zero. A topic that does not exist is a
-// sink.ErrUnknownTopic.
+// first at or after since if that is not zero. sink.ErrUnknownTopic: it does not exist.
 func (r *Reader) Spans(ctx context.Context, topic string, since time.Time) ([]Span, error) {
 	var spans []Span
 	err := r.retry(ctx, topic, func(ctx context.Context) error {
