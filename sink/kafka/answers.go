@@ -52,8 +52,7 @@ func (a *answers) follow(p []byte) error {
 		length := int32(binary.BigEndian.Uint32(a.length[:])) //nolint:gosec // as the protocol has it
 		if length < leastAnswer || int(length) > most {
 			return fmt.Errorf("%w: %w: it begins with the bytes %q, which is no length: is this a "+
-				"listener of Kafka, without TLS?",
-				sink.ErrUnreachable, errNoAnswer, a.length[:])
+				"listener of Kafka, without TLS?", sink.ErrUnreachable, errNoAnswer, a.length[:])
 		}
 		a.begun, a.have, a.left = true, 0, int64(length)
 	}

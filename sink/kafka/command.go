@@ -29,8 +29,7 @@ func CreateCompactedTopicCommand(cfg Config, topic string, brokers int) string {
 
 func createCommand(cfg Config, topic string, partitions, brokers int) string {
 	return fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions %d "+
-		"--replication-factor %d",
-		cfg.bootstrap(), topic, partitions, replicas(brokers))
+		"--replication-factor %d", cfg.bootstrap(), topic, partitions, replicas(brokers))
 }
 
 // replicas is the usual number, or as many as there are brokers: a cluster refuses more.
@@ -50,8 +49,7 @@ func AddPartitionsCommand(cfg Config, topic string, partitions int32) string {
 // RaiseTopicLimitCommand makes a topic take batches of so many bytes.
 func RaiseTopicLimitCommand(cfg Config, topic string, bytes int) string {
 	return fmt.Sprintf("kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config "+
-		"max.message.bytes=%d",
-		cfg.bootstrap(), topic, bytes)
+		"max.message.bytes=%d", cfg.bootstrap(), topic, bytes)
 }
 
 // FindSmallISRCommand lists partitions without enough replicas.

@@ -36,8 +36,7 @@ func (s *Stall) Look(ctx context.Context, moved bool) error {
 	}
 	if silent := time.Since(s.since); silent >= s.limit {
 		return fmt.Errorf("%w: it has sent nothing for %s (sink.kafka.delivery_timeout) of what it "+
-			"reports for the partition",
-			sink.ErrUnreachable, s.limit)
+			"reports for the partition", sink.ErrUnreachable, s.limit)
 	}
 	return Pause(ctx, ReadPause)
 }

@@ -107,8 +107,7 @@ func (c *Config) ExplainTransactional(err error, id string) error {
 	case errors.Is(err, kerr.TransactionalIDAuthorizationFailed):
 		return Advise(translated,
 			"kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --operation Write "+
-				"--operation Describe --transactional-id '%s'",
-			c.bootstrap(), c.SASL.Username, id)
+				"--operation Describe --transactional-id '%s'", c.bootstrap(), c.SASL.Username, id)
 	}
 	return translated
 }

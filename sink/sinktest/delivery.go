@@ -86,8 +86,7 @@ func requireNumbered(t *testing.T, records []Record, n int) {
 		i := number(t, r.Value)
 		require.False(t, seen[i], "%d was delivered twice", i)
 		before, follows := last[r.Partition]
-		require.True(t, !follows || before < i,
-			"partition %d: %d follows %d", r.Partition, i, before)
+		require.True(t, !follows || before < i, "partition %d: %d follows %d", r.Partition, i, before)
 		last[r.Partition], seen[i] = i, true
 	}
 	require.Len(t, seen, n)

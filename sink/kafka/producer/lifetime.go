@@ -161,8 +161,7 @@ func (l *lifetime) close(ctx context.Context, part float64, givenUp context.Cont
 		shutdown()
 	}()
 	deadline, _ := ctx.Deadline()
-	patience, cancel := context.WithTimeout(ctx,
-		time.Duration(part*float64(time.Until(deadline))))
+	patience, cancel := context.WithTimeout(ctx, time.Duration(part*float64(time.Until(deadline))))
 	defer cancel()
 	select {
 	case <-finished:

@@ -178,8 +178,7 @@ func (r *tailReader) end(ctx context.Context, p int32) (int64, error) {
 	for err == nil && readable < end {
 		if time.Now().After(r.deadline) {
 			return 0, fmt.Errorf("%w: %d records were not on enough replicas for %s "+
-				"(sink.kafka.delivery_timeout)",
-				sink.ErrUnreachable, end-readable, r.patience)
+				"(sink.kafka.delivery_timeout)", sink.ErrUnreachable, end-readable, r.patience)
 		}
 		if err = kafka.Pause(ctx, tailPause); err == nil {
 			_, readable, err = r.reader.LogEnd(ctx, r.topic, p)

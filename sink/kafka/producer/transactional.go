@@ -135,12 +135,12 @@ func (s *TransactionalSink) Publish(ctx context.Context, ms []*sink.Message) err
 	}
 	s.topics.ahead = ms
 	defer func() { s.topics.ahead = nil }()
+	defer s.queue.wake()
 	for _, m := range ms {
 		if s.stopped() {
 			return s.cause()
 		}
 		if err := s.admit(ctx, m); err != nil {
-			s.queue.wake()
 			return err
 		}
 		if err := s.add(ctx, entry{message: m}); err != nil {
@@ -148,7 +148,6 @@ func (s *TransactionalSink) Publish(ctx context.Context, ms []*sink.Message) err
 		}
 		s.published.Add(1)
 	}
-	s.queue.wake()
 	return nil
 }
 

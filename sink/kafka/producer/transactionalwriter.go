@@ -213,8 +213,7 @@ func (w *transactionWriter) commit(p sink.Position) {
 	w.mu.Unlock()
 	if err := commit(s.life, s.client, writer); err != nil {
 		s.fail(fmt.Errorf("commit a Kafka transaction of %d messages up to %s, which may be written "+
-			"or not: %w",
-			w.messages, p.LSN, explain(&s.cfg, w.late(err), s.id)))
+			"or not: %w", w.messages, p.LSN, explain(&s.cfg, w.late(err), s.id)))
 		return
 	}
 	s.commits.Add(1)
