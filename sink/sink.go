@@ -1,9 +1,9 @@
-// Package sink says what a broker has to promise so that a position may be confirmed to
+// Package sink is the contract of a broker: what must hold before a position may be confirmed to
 // PostgreSQL.
 //
 // A sink takes messages in order and reports each of them exactly once: durable, or failed.
 // It never retries by sending a message again behind later ones of the same partition.
-// The contract stands as a test suite in sink/sinktest; every sink passes it.
+// The contract is a test suite in sink/sinktest; every sink passes it.
 //
 //   - sink.go is the contract; syncpublisher.go publishes chunks and waits for each.
 package sink
@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -22,9 +23,9 @@ import (
 // ByKey is the Partition of a message whose partition follows from its key.
 const ByKey int32 = -1
 
-// Message is what goes to the broker. The sink owns it from Publish until Done; its slices are
-// never written by the sink. After Done with nil the sink reads neither the message, nor its
-// slices, nor the bytes of key, value and headers any more: the caller writes other rows there.
+// Message is what goes to the broker. The sink owns it from Publish until Done and never writes its
+// slices. After Done with nil it reads neither the message nor the bytes of key, value and headers
+// any more: the caller writes other rows there.
 type Message struct {
 	Topic     string
 	Key       []byte // nil: no key at all; empty: a key of zero bytes
@@ -33,8 +34,7 @@ type Message struct {
 	Partition int32     // explicit partition, or ByKey
 	Timestamp time.Time // record time; zero: the producer's clock
 
-	// Where the message comes from, for errors, logs and for the caller of Publish. The sink
-	// returns them untouched.
+	// Origin is for errors, logs and the caller of Publish: the sink returns it untouched.
 	Origin Origin
 }
 
@@ -51,8 +51,8 @@ type Origin struct {
 	Memory      Memory        // in which its bytes lie; nil: it is not reused
 }
 
-// Memory is the buffer that the bytes of a message lie in. It belongs to the caller of Publish,
-// who alone calls it, and is not written while it is retained.
+// Memory is the buffer with the bytes of a message. It is not written while it is retained. Only the
+// caller of Publish calls it.
 type Memory interface {
 	Retain()
 	Release()
@@ -74,34 +74,33 @@ func (m *Message) Size() int {
 }
 
 // Done is called once for every message that Publish took: with nil when the broker has
-// acknowledged it with the configured durability, else with why not. It is called from the sink's
-// goroutines, possibly before Publish returned; it must not block. The acknowledgements of one
-// partition come in order. After the call with nil the sink never reads the message or its bytes
-// again; what has failed, it may still read.
+// acknowledged it with the configured durability, else with the reason. It is called from the
+// sink's goroutines, possibly before Publish returned; it must not block. The acknowledgements of
+// one partition come in order.
 //
-// After the first failure a sink writes nothing more: what was queued behind the failed message
-// would overtake it, since it will come again. So no acknowledgement follows a failure in the same
-// partition. What fails only because of that is ErrClosed, or ErrUnreachable if the first failure
-// was, and is reported in any order.
+// After the first failure a sink writes nothing more: messages queued behind the failed one would
+// overtake it, since it will come again. So no acknowledgement follows a failure in the same
+// partition. The failures that follow from it are ErrClosed, or ErrUnreachable if the first one
+// was, in any order. The sink may still read failed messages.
 type Done func(m *Message, err error)
 
 // Sink hands messages to a broker.
 type Sink interface {
-	// Publish takes messages in order. It may block, until ctx ends, for what it must know before
-	// sending (does the topic exist?) and for room in its queue. On an error none or a leading
-	// part of ms was taken: Done is still called for each of those, at the latest by Close, and
-	// the caller must give up the sink, unless the error is a *MessageError with Untaken. A
-	// *MessageError names the first message that was not taken, or the one that failed before;
-	// ErrClosed means that the sink is closed. One goroutine calls it.
+	// Publish takes messages in order, for one goroutine. It may block, until ctx ends, for room in
+	// its queue and until it knows that the topic exists. On an error none or a leading part of ms
+	// was taken: Done is still called for each of those, at the latest by Close, and the caller must
+	// give up the sink, unless the error is a *MessageError with Untaken. A *MessageError names the
+	// first message that was not taken, or the one that failed before; ErrClosed means that the sink
+	// is closed.
 	Publish(ctx context.Context, ms []*Message) error
-	// Topic returns nil if the topic is there, creating it if that is configured, else an error
-	// like Publish's. Its ErrUnknownTopic is one that the whole cluster agrees on. It is called by
-	// the goroutine of Publish.
+	// Topic returns nil if the topic exists, creating it if that is configured, else an error like
+	// Publish's. ErrUnknownTopic means that the whole cluster agrees. The goroutine of Publish calls
+	// it.
 	Topic(ctx context.Context, topic string) error
-	// Close ends the sink and waits for its goroutines, at most until ctx ends. What is still in
-	// flight is reported to Done as failed, though the broker may have it. Close is not a flush:
-	// wait for Done first. It may be called while Publish blocks, which then returns, and again,
-	// which does nothing. When it returns nil, Done is not called any more.
+	// Close ends the sink and waits for its goroutines, at most until ctx ends. It reports messages in
+	// flight to Done as failed, though the broker may have them: wait for Done first. It may be called
+	// while Publish blocks, which then returns, and again, which does nothing. When it returns nil,
+	// Done is not called any more.
 	Close(ctx context.Context) error
 }
 
@@ -133,23 +132,14 @@ func UnknownTopic(topic string) error { return unknownTopic(topic) }
 type unknownTopic string
 
 func (t unknownTopic) Error() string { return fmt.Sprintf("topic %q does not exist", string(t)) }
-
 func (t unknownTopic) Unwrap() error { return ErrUnknownTopic }
+
+var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
 
 // ValidTopic reports whether Kafka takes a name for a topic: 1 to 249 of a-z A-Z 0-9 . _ -, and
 // not one or two dots alone.
 func ValidTopic(name string) bool {
-	if name == "" || len(name) > 249 || name == "." || name == ".." {
-		return false
-	}
-	for i := range len(name) {
-		c := name[i]
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '.' &&
-			c != '_' && c != '-' {
-			return false
-		}
-	}
-	return true
+	return topicName.MatchString(name) && name != "." && name != ".."
 }
 
 // Source identifies one history of positions: those of two sources must never be compared, since
@@ -169,9 +159,9 @@ func (s Source) Header() string {
 	return fmt.Sprintf("%s/%d/%s/%s", s.SystemID, s.Timeline, s.Slot, s.Events)
 }
 
-// Signature is the value of HeaderSource for the messages of one transaction: Header, and when it
-// was committed. A copy of a database that was put in its place has the source and the positions
-// of the original; its transactions have times of their own.
+// Signature is the value of HeaderSource for the messages of one transaction: Header, and the
+// commit time, by which it differs from that of a copy of the database with the same source and
+// positions.
 func (s Source) Signature(commitTime time.Time) []byte {
 	return AppendSignature(nil, s.Header(), commitTime)
 }
@@ -182,9 +172,8 @@ func AppendSignature(dst []byte, header string, commitTime time.Time) []byte {
 	return strconv.AppendInt(dst, commitTime.UnixMicro(), 10)
 }
 
-// HeaderSource names the header that says by which source a message's position counts:
-// Source.Signature. Together with the position headers it lets a later session recognise what is
-// published.
+// HeaderSource names the header with Source.Signature: with the position headers a later session
+// recognises by it what is published.
 const HeaderSource = "postrider.source"
 
 // HeaderRedriven names the header with the ID of the dead letter that a message was, for as long
@@ -201,11 +190,10 @@ type Position struct {
 // Deduplicator is a Sink that can tell what an earlier session has published.
 type Deduplicator interface {
 	Sink
-	// Published reports whether m is in its topic already and needs not be published again. A
-	// message that it has answered false for is published, and so are those of its key that
-	// follow. It blocks while the ends of the partitions of a topic are read, and is called in the
-	// order of positions by the goroutine of Publish, before it. What cannot be told is not
-	// published. Errors are like Publish's.
+	// Published reports whether m is in its topic already and needs not be published again; false if
+	// that is not certain. After false for a message it must be published, and so must those of its
+	// key that follow. It blocks while the ends of the partitions of a topic are read, and is called
+	// in the order of positions by the goroutine of Publish, before it. Errors are like Publish's.
 	Published(ctx context.Context, source Source, m *Message) (bool, error)
 }
 
@@ -217,10 +205,9 @@ type Transactional interface {
 	// the position that the last commit stored, of whatever timeline; the zero Position if there
 	// is none. Called once, before the first Publish, when the slot is held.
 	Begin(ctx context.Context, source Source) (Position, error)
-	// Boundary says that the messages published so far are whole transactions, up to p. Readers
-	// will see them together with p, perhaps with those of later boundaries too; then Committed is
-	// called with p.LSN or a later one. It does not block, and is called by the goroutine of
-	// Publish.
+	// Boundary marks the messages so far as whole transactions, up to p. Readers will see them
+	// together with p, perhaps with later boundaries too; then Committed is called with p.LSN or a
+	// later one. It does not block, and is for the goroutine of Publish.
 	Boundary(p Position)
 }
 

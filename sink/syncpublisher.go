@@ -2,7 +2,6 @@ package sink
 
 import (
 	"context"
-	"sync"
 	"time"
 )
 
@@ -15,77 +14,66 @@ const closeTimeout = 5 * time.Second
 type SyncPublisher struct {
 	sink      Sink
 	delivered func(*Message)
-	failed    context.Context // ends with the first failure
-	fail      context.CancelCauseFunc
-
-	mu      sync.Mutex
-	pending int
-	done    chan struct{} // one token: pending became zero
+	results   chan error // of the messages of a chunk; it has room for all of them
+	failed    error      // nothing is published behind it
 }
 
 // OpenSyncPublisher opens a sink for it. delivered is called for each message that was
 // acknowledged, from the sink's goroutines; it may be nil. The caller closes what is returned.
 func OpenSyncPublisher(ctx context.Context, open Open, delivered func(*Message)) (*SyncPublisher,
 	error) {
-	w := &SyncPublisher{delivered: delivered, done: make(chan struct{}, 1)}
-	w.failed, w.fail = context.WithCancelCause(context.WithoutCancel(ctx))
+	w := &SyncPublisher{delivered: delivered}
 	var err error
-	if w.sink, err = open(ctx, w.report); err != nil {
-		w.fail(nil)
+	w.sink, err = open(ctx, w.report)
+	if err != nil {
 		return nil, err
 	}
 	return w, nil
 }
 
-// Publish returns when all of ms is acknowledged, or with why not; then it is not known which of
-// them the broker has, and Close is all that is left.
+// Publish returns when all of ms is acknowledged, or with the reason of the first failure; then it
+// is not known which of them the broker has, and Close is all that is left.
 func (w *SyncPublisher) Publish(ctx context.Context, ms []*Message) error {
-	if len(ms) == 0 {
-		return nil
+	if w.failed == nil && len(ms) > 0 {
+		w.failed = w.publish(ctx, ms)
 	}
+	return w.failed
+}
+
+func (w *SyncPublisher) publish(ctx context.Context, ms []*Message) error {
 	now := time.Now()
 	for _, m := range ms {
 		m.Origin.HandedOver = now
 	}
-	w.mu.Lock()
-	w.pending = len(ms)
-	w.mu.Unlock()
+	w.results = make(chan error, len(ms))
 	if err := w.sink.Publish(ctx, ms); err != nil {
 		return err
 	}
-	select {
-	case <-w.done:
-		return nil
-	case <-w.failed.Done():
-		return context.Cause(w.failed)
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	for range ms {
+		select {
+		case err := <-w.results:
+			if err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
+	return nil
 }
 
 // report is the sink's Done.
 func (w *SyncPublisher) report(m *Message, err error) {
-	if err != nil {
-		w.fail(err)
-		return
-	}
-	if w.delivered != nil {
+	if err == nil && w.delivered != nil {
 		w.delivered(m)
 	}
-	w.mu.Lock()
-	w.pending--
-	last := w.pending == 0
-	w.mu.Unlock()
-	if last {
-		w.done <- struct{}{} // there is room: the token of the chunk before was taken
-	}
+	w.results <- err
 }
 
-// Close ends the sink. What it still holds may be written or not.
+// Close ends the sink. The broker may have messages that were not acknowledged: whoever comes next
+// looks for them in the topics.
 func (w *SyncPublisher) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	// what was not acknowledged is looked for in the topics, by who comes next
 	_ = w.sink.Close(ctx)
-	w.fail(nil)
 }

@@ -14,11 +14,8 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// A broker names the addresses under which it and the others want to be reached:
-// advertised.listeners. Where that is not what leads to them from here, the first contact works
-// and nothing else does.
-
-// AdvertisedError says that a broker cannot be reached under the address that it advertises.
+// AdvertisedError says that a broker cannot be reached under the address that it advertises
+// (advertised.listeners): the first contact works, and nothing else does.
 type AdvertisedError struct {
 	ID  int32
 	Err error // with the address
@@ -37,27 +34,20 @@ func (e *AdvertisedError) Unwrap() []error { return []error{sink.ErrNoBroker, Tr
 const FixAdvertised = "correct the broker's advertised.listeners, name resolution or firewall"
 
 const (
-	// advertisedDials is how many brokers are dialled; that none of so many can be reached says
-	// enough.
-	advertisedDials = 64
-	// advertisedNamed is how many of them an error names.
-	advertisedNamed = 3
+	advertisedDials = 64  // brokers that are dialled
+	advertisedNamed = 3   // brokers that an error names
 	longestHost     = 253 // bytes of a name in DNS: RFC 1035, 2.3.4, without the length octets
 )
 
-// reachAdvertised connects to the brokers that alive has named, up to a number at once, until one
-// can be reached, and returns why none can. Brokers that are down do not keep a session waiting
-// where others answer. One that advertises the address at which it has answered costs no
-// connection.
+// reachAdvertised connects to brokers that alive has named until one can be reached, or returns
+// why none can. It makes no connection if one advertises the address at which it has answered.
 func (d *Dialer) reachAdvertised(ctx context.Context, alive string,
 	advertised []kmsg.MetadataResponseBroker) error {
 	isAlive := func(b kmsg.MetadataResponseBroker) bool { return address(b) == alive }
 	if len(advertised) == 0 || slices.ContainsFunc(advertised, isAlive) {
 		return nil
 	}
-	slices.SortFunc(advertised,
-		func(a, b kmsg.MetadataResponseBroker) int { return cmp.Compare(a.NodeID, b.NodeID) })
-	advertised = advertised[:min(len(advertised), advertisedDials)]
+	advertised = byID(advertised)[:min(len(advertised), advertisedDials)]
 	failed := make([]error, len(advertised))
 	dialled := make(chan bool, len(advertised))
 	for i, b := range advertised {
@@ -88,6 +78,11 @@ func (d *Dialer) reachAdvertised(ctx context.Context, alive string,
 			more)) //nolint:err113 // a part of the text
 	}
 	return Advise(errors.Join(named...), FixAdvertised)
+}
+
+func byID(brokers []kmsg.MetadataResponseBroker) []kmsg.MetadataResponseBroker {
+	return slices.SortedFunc(slices.Values(brokers),
+		func(a, b kmsg.MetadataResponseBroker) int { return cmp.Compare(a.NodeID, b.NodeID) })
 }
 
 func address(b kmsg.MetadataResponseBroker) string {

@@ -8,20 +8,19 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// leastAnswer is the number of its request, with which every answer begins.
+// leastAnswer is the size of the request's number, with which every answer begins.
 const leastAnswer = 4
 
 // firstAnswer bounds the first answer of a connection: which versions of which requests the broker
 // has, or the result of a login.
 const firstAnswer = 1 << 20
 
-// errNoAnswer is for what somebody else sent who listens at the address of a broker.
+// errNoAnswer is for bytes of another protocol.
 var errNoAnswer = errors.New("no answer of Kafka")
 
-// answers follows the lengths that stand in front of what a broker sends. Clients make room for as
-// much as a length promises before they have read any of it: franz-go for up to the largest answer
-// also at the beginning, when it is not known who answers, and sarama, by which the audit reads,
-// then for any.
+// answers checks the length in front of each answer: clients allocate what it promises before
+// they read. franz-go does up to the largest answer, also when it is not known who answers;
+// sarama any.
 type answers struct {
 	most  int // bytes of one answer
 	begun bool
@@ -31,7 +30,7 @@ type answers struct {
 	left   int64 // bytes of the answer that are still to come
 }
 
-// follow is given all that is read, in order. The error ends the connection.
+// follow takes all that is read, in order. The error ends the connection.
 func (a *answers) follow(p []byte) error {
 	for len(p) > 0 {
 		if a.left > 0 {
@@ -53,8 +52,7 @@ func (a *answers) follow(p []byte) error {
 		length := int32(binary.BigEndian.Uint32(a.length[:])) //nolint:gosec // as the protocol has it
 		if length < leastAnswer || int(length) > most {
 			return fmt.Errorf("%w: %w: it begins with the bytes %q, which is no length: is this a "+
-				"listener of Kafka, without TLS?",
-				sink.ErrUnreachable, errNoAnswer, a.length[:])
+				"listener of Kafka, without TLS?", sink.ErrUnreachable, errNoAnswer, a.length[:])
 		}
 		a.begun, a.have, a.left = true, 0, int64(length)
 	}

@@ -2,9 +2,7 @@ package kafka
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"net"
@@ -21,9 +19,8 @@ import (
 )
 
 const (
-	// idleConnection is how long a connection may be unused: less than Kafka allows by default,
-	// and as long as with Java's clients, so that a message after a pause does not wait for
-	// handshakes.
+	// idleConnection is shorter than Kafka's own limit, and as long as with Java's clients: a
+	// message after a pause does not wait for handshakes.
 	idleConnection = 9 * time.Minute
 	// longestRetry is the longest pause before a retry, unless retry_backoff is longer: consumers
 	// wait for the return of a leader.
@@ -33,34 +30,53 @@ const (
 	lookupPatience = time.Second
 )
 
-// Client is one set of connections to a cluster, with which the relay asks, reads and writes. All
-// calls end with their contexts. Why franz-go: docs/decisions/0016 and 0029.
+// leastTimeout is the shortest time-out that the client takes.
+const leastTimeout = 100 * time.Millisecond
+
+// Client is one set of connections to a cluster, with which the relay requests, reads and writes.
+// All calls end with their contexts. Why franz-go: docs/decisions/0016 and 0029.
 type Client struct {
 	*kgo.Client
 	Config *Config
 	Dialer *Dialer
 
-	// index of the seed broker that is asked first
-	first   atomic.Int32
-	cluster atomic.Pointer[[]kmsg.MetadataResponseBroker] // brokers, as the last answer names them
+	first atomic.Int64 // index of the seed broker that is requested first
+	// brokers, as the last answer names them
+	cluster atomic.Pointer[[]kmsg.MetadataResponseBroker]
 }
 
 // NewClient makes a client; it connects when it is used. options add to those that all have. The
 // caller closes it.
 func (c *Config) NewClient(d *Dialer, log zerolog.Logger, options ...kgo.Opt) (*Client, error) {
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := d.DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return &clientConn{conn, c.WriteTimeout}, nil
+	}
+	// The client takes a connection that ends before its first answer for one to a listener with
+	// TLS or SASL, and fails all records of it. Reach has shown that the listener fits.
+	all := append([]kgo.Opt{kgo.AlwaysRetryEOF()}, options...)
+	client, err := c.newClient(log, dial, all...)
+	if err != nil {
+		return nil, err
+	}
+	made := &Client{Client: client, Config: c, Dialer: d}
+	made.cluster.Store(new([]kmsg.MetadataResponseBroker))
+	return made, nil
+}
+
+type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
+
+func (c *Config) newClient(log zerolog.Logger, dial dialFunc,
+	options ...kgo.Opt) (*kgo.Client, error) {
 	all := []kgo.Opt{
 		kgo.SeedBrokers(c.Brokers...),
 		kgo.ClientID(c.ClientID),
 		kgo.WithLogger(clientLog{log}),
-		kgo.Dialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := d.DialContext(ctx, network, addr)
-			if err != nil {
-				return nil, err
-			}
-			return &clientConn{conn, c.WriteTimeout}, nil
-		}),
-		// its least
-		kgo.RequestTimeoutOverhead(max(c.ReadTimeout-c.ProduceTimeout, 100*time.Millisecond)),
+		kgo.Dialer(dial),
+		kgo.RequestTimeoutOverhead(max(c.ReadTimeout-c.ProduceTimeout, leastTimeout)),
 		kgo.DisableClientMetrics(),
 		kgo.ConnIdleTimeout(idleConnection),
 		kgo.MetadataMinAge(250 * time.Millisecond), // a leader that has moved is found soon
@@ -68,16 +84,15 @@ func (c *Config) NewClient(d *Dialer, log zerolog.Logger, options ...kgo.Opt) (*
 		kgo.RetryBackoffFn(c.Backoff(c.RetryBackoff)),
 		kgo.RequestRetries(math.MaxInt32), // the time is the limit
 		kgo.RetryTimeoutFn(c.RetryTimeout),
-		// a position is confirmed on the strength of this
-		kgo.RequiredAcks(kgo.AllISRAcks()),
-		kgo.ProduceRequestTimeout(max(c.ProduceTimeout, 100*time.Millisecond)), // its least
+		kgo.RequiredAcks(kgo.AllISRAcks()), // a position is confirmed on the strength of this
+		kgo.ProduceRequestTimeout(max(c.ProduceTimeout, leastTimeout)),
 		kgo.ProducerBatchCompression(c.Codec()),
 		kgo.BrokerMaxWriteBytes(c.LargestRequest()),
 		kgo.BrokerMaxReadBytes(c.LargestAnswer()),
 		kgo.FetchMaxBytes(c.LargestAnswer()), // may not be more
 	}
-	if versions := c.versions(); versions != nil {
-		all = append(all, kgo.MaxVersions(versions))
+	if c.Version != "" {
+		all = append(all, kgo.MaxVersions(kversion.FromString(c.Version)))
 	}
 	switch mechanism, err := c.SASL.mechanism(); {
 	case err != nil:
@@ -85,11 +100,7 @@ func (c *Config) NewClient(d *Dialer, log zerolog.Logger, options ...kgo.Opt) (*
 	case mechanism != nil:
 		all = append(all, kgo.SASL(mechanism))
 	}
-	client, err := kgo.NewClient(append(all, options...)...)
-	if err != nil {
-		return nil, err
-	}
-	return &Client{Client: client, Config: c, Dialer: d}, nil
+	return kgo.NewClient(append(all, options...)...)
 }
 
 // Connect reaches a broker, and opens a client with connections of its own. Errors are those of
@@ -113,24 +124,16 @@ func Connect(ctx context.Context, cfg Config, log zerolog.Logger,
 	return client, nil
 }
 
-// AskFirst has one of the brokers of the configuration asked about topics before others, until it
+// AskFirst makes one of the configured brokers the first that is asked about topics, until it
 // fails: brokers that are silent cost dial_timeout.
 func (c *Client) AskFirst(broker string) {
-	c.first.Store(int32(slices.Index(c.Config.Brokers, broker)))
-} //nolint:gosec // a few
+	c.first.Store(int64(slices.Index(c.Config.Brokers, broker)))
+}
 
 // Close ends the connections, and every call. It may be called from any goroutine.
 func (c *Client) Close() {
 	c.Dialer.Cut(sink.ErrClosed)
 	c.Client.Close()
-}
-
-// versions is nil if there is no limit.
-func (c *Config) versions() *kversion.Versions {
-	if c.Version == "" {
-		return nil
-	}
-	return kversion.FromString(c.Version)
 }
 
 // RetryTimeout is how long a request is repeated. That of a record is the sink's matter.
@@ -156,25 +159,12 @@ func (c *Config) Backoff(first time.Duration) func(tries int) time.Duration {
 	}
 }
 
-// clientConn is a connection of a client.
+// clientConn has write_timeout in place of the client's own, which follows from read_timeout.
 type clientConn struct {
 	net.Conn
 	writeTimeout time.Duration
 }
 
-// Read does not let the client take a connection that was closed before the first answer for one
-// to a listener that wants TLS or SASL, and give up all records of it: that the listener fits is
-// known from Reach.
-func (c *clientConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF
-	}
-	return n, err
-}
-
-// SetWriteDeadline puts write_timeout in the place of the client's own, which comes from
-// read_timeout.
 func (c *clientConn) SetWriteDeadline(t time.Time) error {
 	if now := time.Now(); t.After(now) {
 		t = now.Add(c.writeTimeout)

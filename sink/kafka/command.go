@@ -5,33 +5,31 @@ import (
 	"fmt"
 )
 
-// What people type, for advice.
+// Commands that messages advise.
 
 // usualReplicas is how many a topic has in production.
 const usualReplicas = 3
 
-// CreateTopicCommand is what to type for a topic that does not exist, in a cluster of so many
-// brokers; zero: not known. How many partitions is left to the person who types it.
+// CreateTopicCommand creates a topic in a cluster of so many brokers; zero: not known. The operator
+// changes the number of partitions.
 func CreateTopicCommand(cfg Config, topic string, brokers int) string {
 	return createCommand(cfg, topic, 6, brokers)
 }
 
-// CreateDeadLetterTopicCommand is CreateTopicCommand for the topic of dead letters.
+// CreateDeadLetterTopicCommand creates the topic of dead letters.
 func CreateDeadLetterTopicCommand(cfg Config, topic string, brokers int) string {
 	return CreateTopicCommand(cfg, topic, brokers) +
 		" --config cleanup.policy=delete --config retention.ms=-1 --config retention.bytes=-1"
 }
 
-// CreateCompactedTopicCommand is CreateTopicCommand for a topic that keeps the newest record of
-// each key.
+// CreateCompactedTopicCommand creates a topic that keeps the newest record of each key.
 func CreateCompactedTopicCommand(cfg Config, topic string, brokers int) string {
 	return createCommand(cfg, topic, 1, brokers) + " --config cleanup.policy=compact"
 }
 
 func createCommand(cfg Config, topic string, partitions, brokers int) string {
 	return fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions %d "+
-		"--replication-factor %d",
-		cfg.bootstrap(), topic, partitions, replicas(brokers))
+		"--replication-factor %d", cfg.bootstrap(), topic, partitions, replicas(brokers))
 }
 
 // replicas is the usual number, or as many as there are brokers: a cluster refuses more.
@@ -42,28 +40,26 @@ func replicas(brokers int) int {
 	return usualReplicas
 }
 
-// AddPartitionsCommand is what to type for a topic that needs so many partitions.
+// AddPartitionsCommand gives a topic so many partitions.
 func AddPartitionsCommand(cfg Config, topic string, partitions int32) string {
 	return fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --alter --topic %s --partitions %d",
 		cfg.bootstrap(), topic, partitions)
 }
 
-// RaiseTopicLimitCommand is what to type for a topic that is to take larger batches.
+// RaiseTopicLimitCommand makes a topic take batches of so many bytes.
 func RaiseTopicLimitCommand(cfg Config, topic string, bytes int) string {
 	return fmt.Sprintf("kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config "+
-		"max.message.bytes=%d",
-		cfg.bootstrap(), topic, bytes)
+		"max.message.bytes=%d", cfg.bootstrap(), topic, bytes)
 }
 
-// FindSmallISRCommand is what to type to see partitions without enough replicas.
+// FindSmallISRCommand lists partitions without enough replicas.
 func FindSmallISRCommand(cfg Config) string {
-	return fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --describe --under-min-isr-partitions",
-		cfg.bootstrap())
+	return "kafka-topics.sh --bootstrap-server " + cfg.bootstrap() +
+		" --describe --under-min-isr-partitions"
 }
 
-// AllowCommand is what an administrator of the cluster types to give our login a right: options of
-// kafka-acls.sh, the topic among them. A login by certificate has a name that only the brokers
-// know.
+// AllowCommand gives our login a right: options of kafka-acls.sh, the topic among them. Only the
+// brokers know the name of a login by certificate.
 func AllowCommand(cfg Config, right string) string {
 	login, remark := cmp.Or(cfg.SASL.Username, "ANONYMOUS"), ""
 	if cfg.SASL.Username == "" && cfg.TLS.CertFile != "" {

@@ -15,10 +15,8 @@ import (
 
 // Config is the section [sink.kafka].
 type Config struct {
-	// host:port of one or more brokers to start from
-	Brokers []string `toml:"brokers"`
-	// name in the broker's logs, metrics and quotas
-	ClientID string `toml:"client_id"`
+	Brokers  []string `toml:"brokers"`   // host:port of one or more brokers to start from
+	ClientID string   `toml:"client_id"` // name in the broker's logs, metrics and quotas
 	// highest protocol level to speak, as a Kafka version; empty: the newest. Lower is negotiated
 	Version     string `toml:"version"`
 	Compression string `toml:"compression"` // none, gzip, snappy, lz4 or zstd
@@ -27,27 +25,24 @@ type Config struct {
 	MaxMessageBytes int           `toml:"max_message_bytes,size"`
 	DialTimeout     time.Duration `toml:"dial_timeout"` // TCP and TLS handshake together
 	// wait for a response before the connection is given up; more than produce_timeout
-	ReadTimeout time.Duration `toml:"read_timeout"`
-	// wait for the broker to take a request
-	WriteTimeout time.Duration `toml:"write_timeout"`
-	// how long the broker waits for its replicas
-	ProduceTimeout time.Duration `toml:"produce_timeout"`
+	ReadTimeout    time.Duration `toml:"read_timeout"`
+	WriteTimeout   time.Duration `toml:"write_timeout"`   // for the broker to take a request
+	ProduceTimeout time.Duration `toml:"produce_timeout"` // for the broker's replicas
 	// first pause before a retry; doubles up to 500ms, or this if it is longer
 	RetryBackoff time.Duration `toml:"retry_backoff"`
 	// without any acknowledgement for this long the session ends
 	DeliveryTimeout time.Duration `toml:"delivery_timeout"`
-	// longest wait for more messages, and only while they come closer together than this; 0: never
-	// wait
+	// longest wait for more messages, and only while they come closer together than this; 0: none
 	Linger time.Duration `toml:"linger"`
-	// TransactionTimeout is how long the broker lets a transaction of exactly_once stay open; at
-	// most its transaction.max.timeout.ms.
+	// how long the broker lets a transaction of exactly_once stay open; at most its
+	// transaction.max.timeout.ms
 	TransactionTimeout time.Duration `toml:"transaction_timeout"`
 	TLS                TLSConfig     `toml:"tls"`
 	SASL               SASLConfig    `toml:"sasl"`
 	Topics             TopicsConfig  `toml:"topics"`
 
 	// Requested is called for each produce request that was written to a broker, from several
-	// goroutines; nil: it is not. Not a key.
+	// goroutines; it may be nil. Not a key.
 	Requested func(bytes int) `json:"-"`
 }
 
@@ -72,8 +67,7 @@ type SASLConfig struct {
 
 // TopicsConfig is the section [sink.kafka.topics]: what to do about a topic that does not exist.
 type TopicsConfig struct {
-	// create it; otherwise a missing topic ends the session
-	Create            bool `toml:"create"`
+	Create            bool `toml:"create"`             // else a missing topic ends the session
 	Partitions        int  `toml:"partitions"`         // of a created topic; required with create
 	ReplicationFactor int  `toml:"replication_factor"` // of a created topic; required with create
 }
@@ -137,18 +131,12 @@ func (c *Config) Validate() error {
 	if c.MaxMessageBytes < 1024 || c.MaxMessageBytes > 1<<30-1<<20 {
 		bad("max_message_bytes", "%d is not between 1KiB and 1023MiB", c.MaxMessageBytes)
 	}
-	for _, d := range []struct {
-		key   string
-		value time.Duration
-	}{
-		{"dial_timeout", c.DialTimeout}, {"read_timeout", c.ReadTimeout},
-		{"write_timeout", c.WriteTimeout},
-		{"produce_timeout", c.ProduceTimeout}, {"retry_backoff", c.RetryBackoff},
-		{"delivery_timeout", c.DeliveryTimeout},
-		{"transaction_timeout", c.TransactionTimeout},
-	} {
-		if d.value < time.Millisecond {
-			bad(d.key, "%s is too short; the least is 1ms", d.value)
+	for i, d := range []time.Duration{c.DialTimeout, c.ReadTimeout, c.WriteTimeout,
+		c.ProduceTimeout, c.RetryBackoff, c.DeliveryTimeout, c.TransactionTimeout} {
+		if d < time.Millisecond {
+			keys := []string{"dial_timeout", "read_timeout", "write_timeout", "produce_timeout",
+				"retry_backoff", "delivery_timeout", "transaction_timeout"}
+			bad(keys[i], "%s is too short; the least is 1ms", d)
 		}
 	}
 	if c.ReadTimeout <= c.ProduceTimeout {
@@ -175,8 +163,7 @@ func (c *Config) bootstrap() string { return strings.Join(c.Brokers, ",") }
 
 func (t *TLSConfig) validate(bad func(key, format string, args ...any)) {
 	if !t.Enabled {
-		switch {
-		case t.CAFile != "", t.CertFile != "", t.KeyFile != "", t.ServerName != "", t.InsecureSkipVerify:
+		if *t != (TLSConfig{}) {
 			bad("tls.enabled",
 				"is false although other tls settings are given; set it to true or remove them")
 		}
@@ -198,15 +185,14 @@ func (t *TLSConfig) validate(bad func(key, format string, args ...any)) {
 }
 
 func (s *SASLConfig) validate(bad func(key, format string, args ...any)) {
-	switch s.Mechanism {
-	case "":
+	if s.Mechanism == "" {
 		if s.Username != "" || s.Password.IsSet() {
 			bad("sasl.mechanism",
 				"is empty although a username or password is given; use PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
 		}
 		return
-	case saslPlain, saslSCRAM256, saslSCRAM512:
-	default:
+	}
+	if s.Mechanism != saslPlain && scramHashes[s.Mechanism] == nil {
 		bad("sasl.mechanism", "%q is none of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512", s.Mechanism)
 	}
 	if s.Username == "" {
@@ -217,31 +203,29 @@ func (s *SASLConfig) validate(bad func(key, format string, args ...any)) {
 	}
 }
 
-// requestLimit is the largest request with the broker's default socket.request.max.bytes, and so
-// the most that max_message_bytes can be without changing that. The client wants a batch below it
-// before compressing it, too.
-const requestLimit = 100 << 20
-
-// requestOverhead is what the client keeps free below its largest request.
-const requestOverhead = 10 << 10
-
-// answerLimit is the largest answer that is read, if max_message_bytes needs no more. A client
-// makes room for as much as the first bytes of an answer promise before it reads the rest, whoever
-// sent them.
-const answerLimit = 48 << 20
+const (
+	// requestLimit is the broker's default socket.request.max.bytes, and so the most that
+	// max_message_bytes can be. The client requires uncompressed batches to be below it, too.
+	requestLimit = 100 << 20
+	// requestOverhead is what the client keeps free below its largest request.
+	requestOverhead = 10 << 10
+	// answerLimit is the largest answer that is read, if max_message_bytes needs no more. A client
+	// allocates as much as the first bytes of an answer promise.
+	answerLimit = 48 << 20
+)
 
 // LargestAnswer is the most that a broker may send at once.
-func (c *Config) LargestAnswer() int32 {
-	return max(answerLimit, int32(c.MaxMessageBytes)+2*requestOverhead) //nolint:gosec // validated
+func (c *Config) LargestAnswer() int32 { return c.atLeast(answerLimit) }
+
+// LargestRequest is what the client may write at once.
+func (c *Config) LargestRequest() int32 { return c.atLeast(requestLimit) }
+
+func (c *Config) atLeast(limit int32) int32 {
+	return max(limit, int32(c.MaxMessageBytes)+2*requestOverhead) //nolint:gosec // validated
 }
 
 // Codec is how batches are compressed.
 func (c *Config) Codec() kgo.CompressionCodec { return codecs[c.Compression] }
-
-// LargestRequest is what the client may write at once.
-func (c *Config) LargestRequest() int32 {
-	return max(requestLimit, int32(c.MaxMessageBytes)+2*requestOverhead) //nolint:gosec // validated
-}
 
 // LargestBatch bounds a batch before compression. The sink itself keeps batches of several records
 // below max_message_bytes.

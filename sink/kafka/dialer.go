@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -45,7 +46,13 @@ func (d *Dialer) DialContext(until context.Context, network, addr string) (net.C
 	discardUnsent(conn)
 	c := &connection{Conn: conn, wire: conn, dialer: d,
 		answers: answers{most: int(d.cfg.LargestAnswer())}}
-	if !d.keep(c) {
+	d.mu.Lock()
+	cut := d.ctx.Err() != nil
+	if !cut {
+		d.open[c] = struct{}{}
+	}
+	d.mu.Unlock()
+	if cut {
 		_ = conn.Close()
 		return nil, &connectError{addr: addr, err: context.Cause(d.ctx)}
 	}
@@ -67,32 +74,19 @@ func (d *Dialer) DialContext(until context.Context, network, addr string) (net.C
 	return c, nil
 }
 
-// discardUnsent makes the kernel discard what it has not sent when the connection is closed, also
-// when the process is killed. By default it goes on sending for minutes, and a request that
-// arrives late is carried out behind those of the next session (docs/decisions/0025). An orderly
-// close loses nothing: every request has its answer by then. The broker sees a reset.
+// discardUnsent makes the kernel discard unsent bytes when the connection is closed, also when
+// the process is killed: a request that arrives late is carried out behind those of the next
+// session (docs/decisions/0025). An orderly close loses nothing: every request has its answer by
+// then.
 func discardUnsent(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // fails only for a closed socket, which the first write reports
 	}
 }
 
-// reason prefers why the dialer was ended to how that looked from inside a system call.
+// reason is the cause of Cut, if that is what err comes from.
 func (d *Dialer) reason(err error) error {
-	if d.ctx.Err() != nil {
-		return context.Cause(d.ctx)
-	}
-	return err
-}
-
-func (d *Dialer) keep(c *connection) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.ctx.Err() != nil {
-		return false
-	}
-	d.open[c] = struct{}{}
-	return true
+	return cmp.Or(context.Cause(d.ctx), err)
 }
 
 func (d *Dialer) forget(c *connection) {
@@ -112,8 +106,8 @@ func (d *Dialer) Cut(cause error) {
 	clear(d.open)
 }
 
-// WasCut reports whether Cut was called.
-func (d *Dialer) WasCut() bool { return d.ctx.Err() != nil }
+// WhenCut ends with Cut.
+func (d *Dialer) WhenCut() context.Context { return d.ctx }
 
 // connection is one to a broker.
 type connection struct {
@@ -136,6 +130,8 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
+var errNoCertificate = errors.New("contains no PEM certificate")
+
 // client builds the TLS configuration for one connection to addr, reading the files.
 func (t *TLSConfig) client(addr string) (*tls.Config, error) {
 	host, _, err := net.SplitHostPort(addr)
@@ -157,8 +153,7 @@ func (t *TLSConfig) client(addr string) (*tls.Config, error) {
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("sink.kafka.tls.ca_file: %s: %w", t.CAFile,
-				errors.New("holds no PEM certificate"))
+			return nil, fmt.Errorf("sink.kafka.tls.ca_file: %s: %w", t.CAFile, errNoCertificate)
 		}
 	}
 	if t.CertFile != "" {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -16,43 +17,32 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// meaning is the one table from the client's errors, and Kafka's, to the sentinels of package
+// classes is the one table from the client's errors, and Kafka's, to the sentinels of package
 // sink. What is not listed keeps its own name, and so counts as something that a new session may
 // heal: sequence and epoch errors among them.
-var meaning = []struct {
-	err error
-	is  error
+var classes = []struct {
+	is error
+	of []error
 }{
-	{kerr.MessageTooLarge, sink.ErrTooLarge},
-	{kerr.RecordListTooLarge, sink.ErrTooLarge},
-	{kerr.InvalidTimestamp, sink.ErrInvalidRecord},
-	{kerr.InvalidRecord, sink.ErrInvalidRecord},
-	{kerr.InvalidPartitions, sink.ErrInvalidRecord},
-	{kerr.InvalidTopicException, sink.ErrInvalidTopic},
-	{kerr.UnknownTopicOrPartition, sink.ErrUnknownTopic},
-	{kerr.TopicAuthorizationFailed, sink.ErrPermission},
-	{kerr.ClusterAuthorizationFailed, sink.ErrPermission},
-	{kerr.TransactionalIDAuthorizationFailed, sink.ErrPermission},
-	{kerr.SaslAuthenticationFailed, sink.ErrAuthentication},
-	{kerr.UnsupportedSaslMechanism, sink.ErrAuthentication},
-	{kerr.IllegalSaslState, sink.ErrAuthentication},
-	{errHangUp, sink.ErrAuthentication},
-	{kgo.ErrClientClosed, sink.ErrClosed},
-	{kgo.ErrAborting, sink.ErrClosed},
-	{kerr.NotEnoughReplicas, sink.ErrUnreachable},
-	{kerr.NotEnoughReplicasAfterAppend, sink.ErrUnreachable},
-	{kerr.RequestTimedOut, sink.ErrUnreachable},
-	{kerr.LeaderNotAvailable, sink.ErrUnreachable},
-	{kerr.NotLeaderForPartition, sink.ErrUnreachable},
-	{kerr.BrokerNotAvailable, sink.ErrUnreachable},
-	{kerr.NetworkException, sink.ErrUnreachable},
-	{kerr.KafkaStorageError, sink.ErrUnreachable},
-	{kgo.ErrRecordTimeout, sink.ErrUnreachable},
-	{kgo.ErrRecordRetries, sink.ErrUnreachable},
-	{io.EOF, sink.ErrUnreachable},
-	{io.ErrUnexpectedEOF, sink.ErrUnreachable},
-	{net.ErrClosed, sink.ErrUnreachable},
-	{context.DeadlineExceeded, sink.ErrUnreachable},
+	{sink.ErrTooLarge, []error{kerr.MessageTooLarge, kerr.RecordListTooLarge}},
+	{sink.ErrInvalidRecord, []error{kerr.InvalidTimestamp, kerr.InvalidRecord,
+		kerr.InvalidPartitions}},
+	{sink.ErrInvalidTopic, []error{kerr.InvalidTopicException}},
+	{sink.ErrUnknownTopic, []error{kerr.UnknownTopicOrPartition}},
+	{sink.ErrPermission, []error{kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed,
+		kerr.TransactionalIDAuthorizationFailed}},
+	{sink.ErrAuthentication, []error{kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism,
+		kerr.IllegalSaslState, errHangUp}},
+	{sink.ErrClosed, []error{kgo.ErrClientClosed, kgo.ErrAborting}},
+	{sink.ErrUnreachable, []error{kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend,
+		kerr.RequestTimedOut, kerr.LeaderNotAvailable, kerr.NotLeaderForPartition,
+		kerr.BrokerNotAvailable, kerr.NetworkException, kerr.KafkaStorageError,
+		kgo.ErrRecordTimeout, kgo.ErrRecordRetries, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed,
+		context.DeadlineExceeded}},
+}
+
+func isAny(err error, targets ...error) bool {
+	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 }
 
 // Class is the sentinel of package sink that err stands for; nil: none.
@@ -66,9 +56,9 @@ func Class(err error) error {
 	case errors.As(err, &code): // whatever else it wraps
 		err = code
 	}
-	for _, m := range meaning {
-		if errors.Is(err, m.err) {
-			return m.is
+	for _, class := range classes {
+		if isAny(err, class.of...) {
+			return class.is
 		}
 	}
 	switch {
@@ -100,17 +90,11 @@ func Failed(ctx context.Context, err error) error {
 // IsVerdict reports whether err is what a broker found about the message itself, and not what
 // happened on the way.
 func IsVerdict(err error) bool {
-	for _, m := range []error{sink.ErrTooLarge, sink.ErrInvalidRecord, sink.ErrInvalidTopic,
-		sink.ErrUnknownTopic, sink.ErrPermission} {
-		if errors.Is(err, m) {
-			return true
-		}
-	}
-	return false
+	return isAny(err, sink.ErrTooLarge, sink.ErrInvalidRecord, sink.ErrInvalidTopic,
+		sink.ErrUnknownTopic, sink.ErrPermission)
 }
 
-// connectError is a connection that did not come about: the TCP connection, or the TLS handshake
-// on top of it.
+// connectError is a failed TCP connection, or TLS handshake on top of it.
 type connectError struct {
 	addr string
 	tls  bool
@@ -119,31 +103,29 @@ type connectError struct {
 
 func (e *connectError) Error() string {
 	var notTLS tls.RecordHeaderError
+	var name *net.DNSError
+	late := errors.Is(e.err, context.DeadlineExceeded)
+	text := fmt.Sprint(e.err)
 	switch {
 	case errors.As(e.err, &notTLS):
-		return e.addr + ": TLS handshake: the listener does not speak TLS; use its TLS port, or set " +
+		text = "the listener does not speak TLS; use its TLS port, or set " +
 			"sink.kafka.tls.enabled = false"
-	case e.tls && errors.Is(e.err, context.DeadlineExceeded):
-		return e.addr + ": TLS handshake: no answer within dial_timeout; is it a listener with TLS?"
+	case e.tls && late:
+		text = "no answer within dial_timeout; is it a listener with TLS?"
 	case e.tls:
-		return fmt.Sprintf("%s: TLS handshake: %v", e.addr, e.err)
 	case errors.Is(e.err, syscall.ECONNREFUSED):
-		return e.addr + ": connection refused"
-	case errors.Is(e.err, context.DeadlineExceeded):
-		return e.addr + ": no answer within dial_timeout"
+		text = "connection refused"
+	case late:
+		text = "no answer within dial_timeout"
+	case errors.As(e.err, &name) && name.IsNotFound:
+		text = "host name not found"
+	case name != nil:
+		text = "host name not found: " + name.Err
 	}
-	var name *net.DNSError
-	if errors.As(e.err, &name) {
-		return e.addr + ": host name not found" + dnsDetail(name)
+	if e.tls {
+		text = "TLS handshake: " + text
 	}
-	return fmt.Sprintf("%s: %v", e.addr, e.err)
-}
-
-func dnsDetail(e *net.DNSError) string {
-	if e.IsNotFound {
-		return ""
-	}
-	return ": " + e.Err
+	return e.addr + ": " + text
 }
 
 func (e *connectError) Unwrap() error { return e.err }
@@ -152,28 +134,20 @@ func (e *connectError) class() error {
 	switch {
 	case refusedByPeer(e.err):
 		return sink.ErrAuthentication
-	case e.tls && !e.lost():
-		return sink.ErrTLS
-	default:
-		return sink.ErrUnreachable
+	case e.tls && !isAny(e.err, context.DeadlineExceeded, net.ErrClosed, sink.ErrClosed):
+		return sink.ErrTLS // else the connection was lost during the handshake
 	}
+	return sink.ErrUnreachable
 }
 
-// lost tells a connection that broke during the handshake from a handshake that was refused.
-func (e *connectError) lost() bool {
-	return errors.Is(e.err, context.DeadlineExceeded) || errors.Is(e.err, net.ErrClosed) ||
-		errors.Is(e.err, sink.ErrClosed)
-}
-
-// refusedByPeer recognises a TLS alert that the broker sent. Brokers send one when they refuse the
-// client's certificate or miss it; with TLS 1.3 it arrives only with the first response, after the
-// handshake.
+// refusedByPeer reports whether the broker sent a TLS alert. Brokers send one when they refuse or
+// miss the client's certificate; with TLS 1.3 it comes after the handshake.
 func refusedByPeer(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "remote error"
 }
 
-// advised is an error with what to do about it, which stands at the end of the text too.
+// advised is an error with what to do about it, also at the end of its text.
 type advised struct {
 	err error
 	fix string
@@ -190,5 +164,5 @@ func (e *advised) Error() string {
 
 func (e *advised) Unwrap() error { return e.err }
 
-// Advice is what the user needs besides the text. What it means for the WAL is not known here.
+// Advice is what the user needs besides the text. The consequence for the WAL is not known here.
 func (e *advised) Advice() (wal, fix string) { return "", e.fix }

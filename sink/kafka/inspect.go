@@ -106,10 +106,8 @@ func SizeInBatch(m *sink.Message) int {
 	return m.Size() + recordHeader + fieldHeader*len(m.Headers)
 }
 
-// Inspect connects like Reach and asks about the brokers and the topics. It changes nothing, but
-// that a producer id is used up, as each session of a producer does. An error means that no broker
-// could be used at all; what concerns one broker or topic stands in the report. It blocks until
-// ctx ends at most.
+// Inspect connects like Reach and reports about brokers and topics. It changes nothing, but uses
+// up a producer id. An error means that no broker could be used at all.
 func Inspect(ctx context.Context, cfg Config, topicNames []string) (Report, error) {
 	if err := cfg.Validate(); err != nil {
 		return Report{}, err
@@ -120,7 +118,7 @@ func Inspect(ctx context.Context, cfg Config, topicNames []string) (Report, erro
 		return Report{}, err
 	}
 	client, err := cfg.NewClient(d, zerolog.Nop(),
-		kgo.RequestTimeoutOverhead(max(cfg.DialTimeout, 100*time.Millisecond)))
+		kgo.RequestTimeoutOverhead(max(cfg.DialTimeout, leastTimeout)))
 	if err != nil {
 		return Report{}, err
 	}
@@ -145,8 +143,7 @@ func Inspect(ctx context.Context, cfg Config, topicNames []string) (Report, erro
 	return report, nil
 }
 
-// authoriser asks for ACLs: a cluster without an authoriser says so, and one with says that we may
-// not look, or shows them.
+// authoriser requests ACLs: without an authoriser the cluster answers so.
 func (c *Client) authoriser(ctx context.Context) Authoriser {
 	request := kmsg.NewPtrDescribeACLsRequest()
 	request.ResourceType, request.ResourcePatternType = kmsg.ACLResourceTypeCluster,
@@ -165,8 +162,8 @@ func (c *Client) authoriser(ctx context.Context) Authoriser {
 	return AuthoriserUnknown
 }
 
-// idempotence asks for a producer id, as a producer does when it opens. A broker that has just
-// started does not have any at once.
+// idempotence requests a producer id, as a producer does when it opens. A broker that has just
+// started has none yet.
 func (c *Client) idempotence(ctx context.Context) error {
 	request := kmsg.NewPtrInitProducerIDRequest()
 	request.TransactionTimeoutMillis = int32(time.Minute.Milliseconds())
@@ -197,13 +194,10 @@ func (c *Client) version(ctx context.Context) string {
 	return kversion.FromApiVersionsResponse(answer).VersionGuess()
 }
 
-// inspectBrokers connects to each broker under its advertised address: what the first contact
-// names may not be what we can reach.
+// inspectBrokers connects to each broker under its advertised address.
 func (c *Client) inspectBrokers(ctx context.Context,
 	brokers []kmsg.MetadataResponseBroker) []BrokerReport {
-	brokers = slices.Clone(brokers)
-	slices.SortFunc(brokers,
-		func(a, b kmsg.MetadataResponseBroker) int { return cmp.Compare(a.NodeID, b.NodeID) })
+	brokers = byID(brokers)
 	reports := make([]BrokerReport, len(brokers))
 	var all sync.WaitGroup
 	for i, b := range brokers {
@@ -233,13 +227,12 @@ func (c *Client) inspectTopic(ctx context.Context, cluster *kmsg.MetadataRespons
 			return report
 		}
 	}
-	for _, t := range cluster.Topics {
-		if t.Topic != nil && *t.Topic == name {
-			report.replicas(t.Partitions)
-			if operations := kadm.DecodeACLOperations(t.AuthorizedOperations); t.AuthorizedOperations != math.MinInt32 {
-				report.Rights = Rights{true, slices.Contains(operations, kadm.OpRead),
-					slices.Contains(operations, kadm.OpWrite)}
-			}
+	if t, err := TopicOf(cluster, name); err == nil {
+		report.replicas(t.Partitions)
+		if rights := t.AuthorizedOperations; rights != math.MinInt32 {
+			allowed := kadm.DecodeACLOperations(rights)
+			report.Rights = Rights{true, slices.Contains(allowed, kadm.OpRead),
+				slices.Contains(allowed, kadm.OpWrite)}
 		}
 	}
 	report.ConfigErr = c.settings(ctx, name, &report)
@@ -248,9 +241,7 @@ func (c *Client) inspectTopic(ctx context.Context, cluster *kmsg.MetadataRespons
 
 func (r *TopicReport) replicas(partitions []kmsg.MetadataResponseTopicPartition) {
 	slices.SortFunc(partitions,
-		func(a, b kmsg.MetadataResponseTopicPartition) int {
-			return cmp.Compare(a.Partition, b.Partition)
-		})
+		func(a, b kmsg.MetadataResponseTopicPartition) int { return int(a.Partition - b.Partition) })
 	r.Partitions = len(partitions)
 	for i, p := range partitions {
 		if i == 0 || len(p.Replicas) < r.ReplicationFactor {
@@ -272,8 +263,8 @@ func (c *Client) settings(ctx context.Context, topic string, report *TopicReport
 			err = found.Err
 		}
 		for _, entry := range found.Configs {
-			if read, ok := topicSettings[entry.Key]; ok && entry.Value != nil {
-				err = errors.Join(err, read(report, *entry.Value))
+			if entry.Value != nil {
+				err = errors.Join(err, report.set(entry.Key, *entry.Value))
 			}
 		}
 	}
@@ -285,40 +276,34 @@ func (c *Client) settings(ctx context.Context, topic string, report *TopicReport
 	return nil
 }
 
-// topicSettings read those that a report has.
-var topicSettings = map[string]func(*TopicReport, string) error{
-	"min.insync.replicas": number(func(r *TopicReport) *int { return &r.MinInsync }),
-	"max.message.bytes":   number(func(r *TopicReport) *int { return &r.MaxMessageBytes }),
-	"unclean.leader.election.enable": func(r *TopicReport,
-		v string) error {
-		r.UncleanElection = v == "true"
-		return nil
-	},
-	"cleanup.policy": text(func(r *TopicReport) *string { return &r.CleanupPolicy }),
-	"retention.ms":   limit(func(r *TopicReport) *time.Duration { return &r.Retention }),
-	"retention.bytes": func(r *TopicReport, v string) (err error) {
-		r.RetentionBytes, err = strconv.ParseInt(v, 10, 64)
+// set takes one setting; it ignores those that a report does not have.
+func (r *TopicReport) set(key, value string) (err error) {
+	switch key {
+	case "min.insync.replicas":
+		r.MinInsync, err = strconv.Atoi(value)
+	case "max.message.bytes":
+		r.MaxMessageBytes, err = strconv.Atoi(value)
+	case "unclean.leader.election.enable":
+		r.UncleanElection = value == "true"
+	case "cleanup.policy":
+		r.CleanupPolicy = value
+	case "retention.ms":
+		r.Retention, err = milliseconds(value)
+	case "retention.bytes":
+		r.RetentionBytes, err = strconv.ParseInt(value, 10, 64)
 		r.RetentionBytes = max(r.RetentionBytes, 0)
-		return err
-	},
-	"compression.type":                text(func(r *TopicReport) *string { return &r.Compression }),
-	"message.timestamp.type":          text(func(r *TopicReport) *string { return &r.TimestampType }),
-	"message.timestamp.before.max.ms": limit(func(r *TopicReport) *time.Duration { return &r.TimestampMaxAge }),
-	"message.timestamp.after.max.ms":  limit(func(r *TopicReport) *time.Duration { return &r.TimestampMaxAhead }),
-	// Until Kafka 4 it stands for whichever of the two is not set.
-	"message.timestamp.difference.max.ms": limit(func(r *TopicReport) *time.Duration { return &r.difference }),
-}
-
-func text(field func(*TopicReport) *string) func(*TopicReport, string) error {
-	return func(r *TopicReport, v string) error { *field(r) = v; return nil }
-}
-
-func number(field func(*TopicReport) *int) func(*TopicReport, string) error {
-	return func(r *TopicReport, v string) (err error) { *field(r), err = strconv.Atoi(v); return err }
-}
-
-func limit(field func(*TopicReport) *time.Duration) func(*TopicReport, string) error {
-	return func(r *TopicReport, v string) (err error) { *field(r), err = milliseconds(v); return err }
+	case "compression.type":
+		r.Compression = value
+	case "message.timestamp.type":
+		r.TimestampType = value
+	case "message.timestamp.before.max.ms":
+		r.TimestampMaxAge, err = milliseconds(value)
+	case "message.timestamp.after.max.ms":
+		r.TimestampMaxAhead, err = milliseconds(value)
+	case "message.timestamp.difference.max.ms": // until Kafka 4, in place of whichever is not set
+		r.difference, err = milliseconds(value)
+	}
+	return err
 }
 
 // milliseconds is zero for a number so large that it is no limit: the default is the largest there

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -18,14 +18,13 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// clusterAnswer bounds what a broker may send when it is asked for brokers alone: thousands of
-// names.
+// clusterAnswer bounds an answer that names brokers alone: thousands of names.
 const clusterAnswer = 1 << 20
 
-// Reach asks every configured broker at once and returns the first that answers, completely
-// authenticated. One of those that it names has to be reachable under its advertised address: with
-// these everything else is done. It does not retry: the errors wrap sink.ErrUnreachable, ErrTLS,
-// ErrAuthentication or ErrPermission and say what was tried.
+// Reach requests an answer of every configured broker at once and returns the first broker that
+// answers, completely authenticated. One of those that it names must be reachable under its
+// advertised address: with these everything else is done. Reach does not retry: errors wrap
+// sink.ErrUnreachable, ErrTLS, ErrAuthentication or ErrPermission and say what was tried.
 func (c *Config) Reach(ctx context.Context) (alive string, err error) {
 	d := NewDialer(c)
 	defer d.Cut(sink.ErrClosed)
@@ -43,10 +42,10 @@ func (c *Config) interrupted(ctx context.Context) error {
 	return fmt.Errorf("connect to Kafka at %s: %w", c.bootstrap(), context.Cause(ctx))
 }
 
-// answering is Reach without a look at the brokers that the first names.
+// answering is Reach without the advertised addresses of the brokers that the first names.
 func (c *Config) answering(ctx context.Context,
 	d *Dialer) (alive string, brokers []kmsg.MetadataResponseBroker, err error) {
-	if _, err := c.SASL.mechanism(); err != nil { // no broker's matter
+	if _, err := c.SASL.mechanism(); err != nil { // concerns no broker
 		return "", nil, err
 	}
 	type answer struct {
@@ -75,38 +74,95 @@ func (c *Config) answering(ctx context.Context,
 	return "", nil, c.unreachable(failed)
 }
 
-// prober is a client of one broker, which says nothing for dial_timeout at most. It does not
-// connect again to one that has not answered, as clients do at once.
+// probe requests the brokers of the cluster from one broker, as it names them to clients: that
+// takes authentication, and no right. A proxy may not rewrite those of DescribeCluster.
+func (c *Config) probe(ctx context.Context, addr string,
+	d *Dialer) ([]kmsg.MetadataResponseBroker, error) {
+	answer, answered, err := c.requestOnce(ctx, addr, d, metadataRequest())
+	if closedByPeer(err) && answered { // once may be chance; without SASL it is each time
+		// By a client of its own: the first one returns the error before it gives up the connection
+		// (franz-go 1.22.2, handleResp), and a request between the two fails with that connection.
+		answer, _, err = c.requestOnce(ctx, addr, d, metadataRequest())
+	}
+	if err == nil {
+		return answer.(*kmsg.MetadataResponse).Brokers, nil
+	}
+	var failed *connectError
+	var timeout net.Error
+	switch {
+	case errors.As(err, &failed):
+		return nil, failed // names the address itself
+	case closedByPeer(err) && c.SASL.Mechanism != "" && c.answersWithoutSASL(ctx, addr, d):
+		// Kafka answers with an error code; brokers before 1.0 and other implementations hang up.
+		return nil, fmt.Errorf("%s: %w %s", addr, errHangUp, c.SASL.Mechanism)
+	case closedByPeer(err):
+		if errors.As(err, new(*kgo.ErrFirstReadEOF)) {
+			err = io.EOF // without what the client guesses about it
+		}
+		return nil, fmt.Errorf("%s: the broker closed the connection: %w", addr, err)
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return nil, fmt.Errorf("%s: connected, and got no answer within dial_timeout: %w", addr, err)
+	}
+	return nil, fmt.Errorf("%s: %w", addr, err)
+}
+
+var errHangUp = errors.New("connection closed by the broker during SASL")
+
+func closedByPeer(err error) bool {
+	return isAny(err, io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE)
+}
+
+// answersWithoutSASL reports whether the broker answers up to the point where it requires
+// authentication.
+func (c *Config) answersWithoutSASL(ctx context.Context, addr string, d *Dialer) bool {
+	open := *c
+	open.SASL = SASLConfig{}
+	_, _, err := open.requestOnce(ctx, addr, d, kmsg.NewPtrApiVersionsRequest())
+	return err == nil
+}
+
+// requestOnce sends a request to one broker, by a client of its own that gives up after
+// dial_timeout of silence. answered: the broker sent something.
+func (c *Config) requestOnce(ctx context.Context, addr string, d *Dialer,
+	request kmsg.Request) (answer kmsg.Response, answered bool, err error) {
+	p := &prober{dialer: d}
+	one := *c
+	one.Brokers = []string{addr}
+	client, err := one.newClient(zerolog.Nop(), p.dial,
+		kgo.RequestTimeoutOverhead(max(c.DialTimeout, leastTimeout)),
+		kgo.BrokerMaxReadBytes(clusterAnswer), kgo.FetchMaxBytes(clusterAnswer))
+	if err != nil {
+		return nil, false, err
+	}
+	defer client.Close()
+	answer, err = client.SeedBrokers()[0].Request(ctx, request)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return answer, p.answered, err
+}
+
+// prober dials for requestOnce. It does not connect again to a broker that has sent nothing, as
+// the client does at once.
 type prober struct {
-	*Client
+	dialer   *Dialer
 	mu       sync.Mutex
-	answered bool  // the broker has sent something
+	answered bool
 	failed   error // of the last connection
 }
 
-func (c *Config) prober(addr string, d *Dialer) (*prober, error) {
-	p := &prober{}
-	quick := *c
-	quick.Brokers = []string{addr}
-	var err error
-	p.Client, err = quick.NewClient(d, zerolog.Nop(),
-		kgo.RequestTimeoutOverhead(max(c.DialTimeout, 100*time.Millisecond)),
-		kgo.BrokerMaxReadBytes(clusterAnswer), kgo.FetchMaxBytes(clusterAnswer),
-		kgo.Dialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
-			if err := p.came(0, nil); err != nil {
-				return nil, err
-			}
-			conn, err := d.DialContext(ctx, network, addr)
-			if err != nil {
-				return nil, p.came(0, err)
-			}
-			return &probeConn{conn, p}, nil
-		}))
-	return p, err
+func (p *prober) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	if err := p.result(0, nil); err != nil {
+		return nil, err
+	}
+	conn, err := p.dialer.DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, p.result(0, err)
+	}
+	return &probeConn{conn, p}, nil
 }
 
-// came notes what came of a connection, and returns why there is no other.
-func (p *prober) came(bytes int, err error) error {
+// result records the result of a dial or read, and returns why the broker is not to be used.
+func (p *prober) result(bytes int, err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.answered = p.answered || bytes > 0
@@ -119,13 +175,6 @@ func (p *prober) came(bytes int, err error) error {
 	return p.failed
 }
 
-func (p *prober) hasAnswered() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.answered
-}
-
-// probeConn shows the end of a connection as it is.
 type probeConn struct {
 	net.Conn
 	prober *prober
@@ -133,117 +182,44 @@ type probeConn struct {
 
 func (c *probeConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if errors.Is(err, syscall.ECONNRESET) { // after which the client would try others at once
+	if errors.Is(err, syscall.ECONNRESET) { // the client would connect again at once
 		err = io.EOF
 	}
-	return n, c.prober.came(n, err)
+	return n, c.prober.result(n, err)
 }
 
-// probe asks one broker for the brokers of the cluster, as it names them to clients: that takes
-// authentication, and no right. A proxy may leave those of DescribeCluster as they are.
-func (c *Config) probe(ctx context.Context, addr string,
-	d *Dialer) ([]kmsg.MetadataResponseBroker, error) {
-	client, err := c.prober(addr, d)
-	if err != nil {
-		return nil, err
-	}
-	defer client.Client.Client.Close()
-	answer, err := noTopics().RequestWith(ctx, client.SeedBrokers()[0])
-	// which may happen once, and does each time where SASL is missing
-	if closedByPeer(err) && client.hasAnswered() {
-		answer, err = noTopics().RequestWith(ctx, client.SeedBrokers()[0])
-	}
-	if err == nil {
-		return answer.Brokers, nil
-	}
-	var failed *connectError
-	var timeout net.Error
-	switch {
-	case errors.As(err, &failed):
-		return nil, failed // names the address itself
-	case closedByPeer(err) && c.SASL.Mechanism != "" && c.answersWithoutSASL(ctx, addr, d):
-		// Kafka answers with an error code; brokers before 1.0 and other implementations just hang
-		// up.
-		return nil, fmt.Errorf("%s: %w %s", addr, errHangUp, c.SASL.Mechanism)
-	case closedByPeer(err):
-		return nil, fmt.Errorf("%s: the broker closed the connection: %w", addr, endOf(err))
-	case errors.As(err, &timeout) && timeout.Timeout():
-		return nil, fmt.Errorf("%s: connected, and got no answer within dial_timeout: %w", addr, err)
-	}
-	return nil, fmt.Errorf("%s: %w", addr, err)
-}
-
-var errHangUp = errors.New("connection closed by the broker during SASL")
-
-func closedByPeer(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, syscall.ECONNRESET)
-}
-
-// endOf leaves out what the client guesses about the end of a connection.
-func endOf(err error) error {
-	if errors.As(err, new(*kgo.ErrFirstReadEOF)) {
-		return io.EOF
-	}
-	return err
-}
-
-// answersWithoutSASL reports whether the broker answers up to the point where it wants
-// authentication.
-func (c *Config) answersWithoutSASL(ctx context.Context, addr string, d *Dialer) bool {
-	open := *c
-	open.SASL = SASLConfig{}
-	client, err := open.prober(addr, d)
-	if err != nil {
-		return false
-	}
-	defer client.Client.Client.Close()
-	_, err = kmsg.NewPtrApiVersionsRequest().RequestWith(ctx, client.SeedBrokers()[0])
-	return err == nil
-}
-
-// unreachable makes one error of the failures of all brokers. The class is that of the failure
-// that says most: a refused password on one broker matters more than another broker being down.
+// unreachable makes one error of the failures of all brokers. Its class is the most telling one: a
+// refused password on one broker matters more than another broker being down.
 func (c *Config) unreachable(failed []error) error {
-	class, texts := sink.ErrUnreachable, make([]string, len(failed))
+	e := &OpenError{Brokers: c.Brokers, Class: sink.ErrUnreachable, Err: errors.Join(failed...)}
+	e.Text = strings.ReplaceAll(e.Err.Error(), "\n", "; ")
 	var chosen error
-	for i, err := range failed {
-		texts[i] = err.Error()
-	}
-	for _, candidate := range []error{sink.ErrAuthentication, sink.ErrTLS, sink.ErrPermission} {
-		for _, err := range failed {
-			if chosen == nil && errors.Is(Translate(err), candidate) {
-				class, chosen = candidate, err
-			}
+	for _, class := range []error{sink.ErrPermission, sink.ErrTLS, sink.ErrAuthentication} {
+		of := func(err error) bool { return errors.Is(Translate(err), class) }
+		if i := slices.IndexFunc(failed, of); i >= 0 {
+			e.Class, chosen = class, failed[i]
 		}
 	}
-	all := errors.Join(failed...)
-	var hint string
+	var connect *connectError
 	switch {
-	case errors.Is(class, sink.ErrAuthentication):
-		hint = "check sink.kafka.sasl.mechanism, username and password"
-		if refusedByPeer(chosen) {
-			hint = "the broker refused our certificate: check sink.kafka.tls.cert_file and key_file"
-		}
-	case errors.Is(class, sink.ErrTLS):
-		hint = "check sink.kafka.tls.ca_file and server_name against the broker's certificate: " +
-			"openssl s_client -connect " +
-			c.Brokers[0] + " -showcerts"
+	case errors.Is(e.Class, sink.ErrAuthentication) && refusedByPeer(chosen):
+		e.Hint = "the broker refused our certificate: check sink.kafka.tls.cert_file and key_file"
+	case errors.Is(e.Class, sink.ErrAuthentication):
+		e.Hint = "check sink.kafka.sasl.mechanism, username and password"
+	case errors.Is(e.Class, sink.ErrTLS):
+		e.Hint = "check sink.kafka.tls.ca_file and server_name against the broker's certificate: " +
+			"openssl s_client -connect " + c.Brokers[0] + " -showcerts"
+	case !c.TLS.Enabled && (closedByPeer(e.Err) || errors.Is(e.Err, errNoAnswer)):
+		e.Hint = "a listener with TLS or SASL does that to a client without: check " +
+			"sink.kafka.tls.enabled and sink.kafka.sasl"
+	case errors.As(e.Err, &connect) && connect.tls:
+		e.Hint = "name a listener with TLS in sink.kafka.brokers, or set sink.kafka.tls.enabled = " +
+			"false: openssl s_client -connect " + c.Brokers[0]
 	default:
-		hint = "check sink.kafka.brokers, and that a broker listens there: " +
+		e.Hint = "check sink.kafka.brokers, and that a broker listens there: " +
 			"kafka-broker-api-versions.sh --bootstrap-server " + c.bootstrap()
-		var handshake *connectError
-		switch {
-		case !c.TLS.Enabled && (closedByPeer(all) || errors.Is(all, errNoAnswer)):
-			hint = "a listener with TLS or SASL does that to a client without: check " +
-				"sink.kafka.tls.enabled and sink.kafka.sasl"
-		case errors.As(all, &handshake) && handshake.tls:
-			hint = "name a listener with TLS in sink.kafka.brokers, or set sink.kafka.tls.enabled = " +
-				"false: openssl s_client -connect " + c.Brokers[0]
-		}
 	}
-	return &OpenError{Brokers: c.Brokers, Class: class, Err: all, Text: strings.Join(texts, "; "),
-		Hint: hint}
+	return e
 }
 
 // OpenError says why no broker could be used. errors.Is sees the class and each broker's error.
@@ -259,7 +235,7 @@ func (e *OpenError) Error() string {
 	return fmt.Sprintf("connect to Kafka: %v: %s; %s", e.Class, e.Text, e.Hint)
 }
 
-// Advice is what the user needs besides the text. What it means for the WAL is not known here.
+// Advice is what the user needs besides the text. The consequence for the WAL is not known here.
 func (e *OpenError) Advice() (wal, fix string) { return "", e.Hint }
 
 func (e *OpenError) Unwrap() []error {

@@ -11,11 +11,12 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-const (
-	saslPlain    = "PLAIN"
-	saslSCRAM256 = "SCRAM-SHA-256"
-	saslSCRAM512 = "SCRAM-SHA-512"
-)
+const saslPlain = "PLAIN"
+
+var scramHashes = map[string]scram.HashGeneratorFcn{
+	"SCRAM-SHA-256": scram.SHA256,
+	"SCRAM-SHA-512": scram.SHA512,
+}
 
 // mechanism makes the exchange of a connection; nil: none is configured. The password is read
 // again for each client.
@@ -29,14 +30,11 @@ func (s *SASLConfig) mechanism() (sasl.Mechanism, error) {
 		return nil, fmt.Errorf("sink.kafka.sasl.password: %w", err)
 	case s.Mechanism == saslPlain:
 		return plain.Auth{User: s.Username, Pass: password}.AsMechanism(), nil
-	case s.Mechanism == saslSCRAM256:
-		return scramMechanism{s.Mechanism, s.Username, password, scram.SHA256}, nil
 	}
-	return scramMechanism{s.Mechanism, s.Username, password, scram.SHA512}, nil
+	return scramMechanism{s.Mechanism, s.Username, password, scramHashes[s.Mechanism]}, nil
 }
 
-// scramMechanism takes the place of franz-go's, which takes names and passwords only when they are
-// prepared as RFC 5802 wants it.
+// scramMechanism replaces franz-go's, which does not prepare names and passwords as RFC 5802 wants.
 type scramMechanism struct {
 	name, user, password string
 	hash                 scram.HashGeneratorFcn

@@ -38,30 +38,22 @@ func TestConfig_NamesTheKeyThatIsWrong(t *testing.T) {
 		"delivery_timeout":  func(c *Config) { c.DeliveryTimeout = time.Second },
 		"linger":            func(c *Config) { c.Linger = time.Minute },
 		"tls.enabled":       func(c *Config) { c.TLS.CAFile = "ca.pem" },
-		"tls.cert_file": func(c *Config) {
-			c.TLS = TLSConfig{Enabled: true,
-				KeyFile: "key.pem"}
-		},
+		"tls.cert_file":     func(c *Config) { c.TLS = TLSConfig{Enabled: true, KeyFile: "key.pem"} },
 		"tls.insecure_skip_verify": func(c *Config) {
-			c.TLS = TLSConfig{Enabled: true, CAFile: "ca.pem",
-				InsecureSkipVerify: true}
+			c.TLS = TLSConfig{Enabled: true, CAFile: "ca.pem", InsecureSkipVerify: true}
 		},
 		"sasl.mechanism": func(c *Config) { c.SASL.Username = "rider" },
 		"sasl.username": func(c *Config) {
-			c.SASL = SASLConfig{Mechanism: "PLAIN",
-				Password: secret.Of("x")}
+			c.SASL = SASLConfig{Mechanism: "PLAIN", Password: secret.Of("x")}
 		},
 		"sasl.password": func(c *Config) {
-			c.SASL = SASLConfig{Mechanism: "PLAIN",
-				Username: "rider"}
+			c.SASL = SASLConfig{Mechanism: "PLAIN", Username: "rider"}
 		},
 		"topics.partitions": func(c *Config) {
-			c.Topics = TopicsConfig{Create: true,
-				ReplicationFactor: 1}
+			c.Topics = TopicsConfig{Create: true, ReplicationFactor: 1}
 		},
 		"topics.replication_factor": func(c *Config) {
-			c.Topics = TopicsConfig{Create: true,
-				Partitions: 1}
+			c.Topics = TopicsConfig{Create: true, Partitions: 1}
 		},
 	} {
 		t.Run(key, func(t *testing.T) {
@@ -77,15 +69,13 @@ func TestConfig_ShowsNoSecretThatStandsInAWrongKey(t *testing.T) {
 	for key, spoil := range map[string]func(*Config){
 		"brokers": func(c *Config) { c.Brokers = []string{"rider:c4n4ry@kafka-1:9092"} },
 		"tls.ca_file": func(c *Config) {
-			c.TLS = TLSConfig{Enabled: true,
-				CAFile: "-----BEGIN CERTIFICATE-----\nc4n4ry"}
+			c.TLS = TLSConfig{Enabled: true, CAFile: "-----BEGIN CERTIFICATE-----\nc4n4ry"}
 		},
 		"tls.cert_file": func(c *Config) {
 			c.TLS = TLSConfig{Enabled: true, KeyFile: "k", CertFile: "-----BEGIN CERTIFICATE-----c4n4ry"}
 		},
 		"tls.key_file": func(c *Config) {
-			c.TLS = TLSConfig{Enabled: true, CertFile: "c",
-				KeyFile: "MIIE\nc4n4ry"}
+			c.TLS = TLSConfig{Enabled: true, CertFile: "c", KeyFile: "MIIE\nc4n4ry"}
 		},
 	} {
 		cfg := valid()

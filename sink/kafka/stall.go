@@ -18,8 +18,8 @@ const (
 	answerPauseMax = 500 * time.Millisecond
 )
 
-// Stall spaces the requests of a read that brings nothing, and ends it: a broker that answers at
-// once, and without what it reports that there is, must not be asked in a circle.
+// Stall spaces the requests of a read that brings nothing, and ends the read after limit. A broker
+// that answers at once without the records that it reports would be asked in a tight loop.
 type Stall struct {
 	limit time.Duration
 	since time.Time // when it last brought something
@@ -36,8 +36,7 @@ func (s *Stall) Look(ctx context.Context, moved bool) error {
 	}
 	if silent := time.Since(s.since); silent >= s.limit {
 		return fmt.Errorf("%w: it has sent nothing for %s (sink.kafka.delivery_timeout) of what it "+
-			"reports for the partition",
-			sink.ErrUnreachable, s.limit)
+			"reports for the partition", sink.ErrUnreachable, s.limit)
 	}
 	return Pause(ctx, ReadPause)
 }

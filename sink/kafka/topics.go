@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,21 +26,13 @@ func CheckName(topic string) error {
 	return nil
 }
 
-// metadataRequest asks about topics.
+// metadataRequest is a request about topics, or about brokers alone.
 func metadataRequest(names ...string) *kmsg.MetadataRequest {
-	request := noTopics()
-	for _, name := range names {
-		topic := kmsg.NewMetadataRequestTopic()
-		topic.Topic = kmsg.StringPtr(name)
-		request.Topics = append(request.Topics, topic)
-	}
-	return request
-}
-
-// noTopics is a question for brokers alone.
-func noTopics() *kmsg.MetadataRequest {
 	request := kmsg.NewPtrMetadataRequest()
-	request.Topics = []kmsg.MetadataRequestTopic{} // empty; nil are all
+	request.Topics = []kmsg.MetadataRequestTopic{} // nil would be all topics
+	for _, name := range names {
+		request.Topics = append(request.Topics, kmsg.MetadataRequestTopic{Topic: &name})
+	}
 	return request
 }
 
@@ -52,7 +45,7 @@ func (c *Client) Metadata(ctx context.Context, names ...string) (*kmsg.MetadataR
 	if err != nil {
 		c.first.Add(1)
 	}
-	if err != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil { // else the client may still use the request
 		answer, err = request.RequestWith(ctx, c.Client)
 	}
 	if err != nil {
@@ -63,12 +56,7 @@ func (c *Client) Metadata(ctx context.Context, names ...string) (*kmsg.MetadataR
 }
 
 // brokers are those of the cluster, as the last answer names them.
-func (c *Client) brokers() []kmsg.MetadataResponseBroker {
-	if known := c.cluster.Load(); known != nil {
-		return *known
-	}
-	return nil
-}
+func (c *Client) brokers() []kmsg.MetadataResponseBroker { return *c.cluster.Load() }
 
 // Partitions requests the number of a topic's partitions.
 func (c *Client) Partitions(ctx context.Context, topic string) (int32, error) {
@@ -95,45 +83,52 @@ func (c *Client) Partitions(ctx context.Context, topic string) (int32, error) {
 	}
 }
 
-// partitionsOf is what an answer says of a topic. Leaders that are being elected are no error: the
-// producer waits for them.
+// partitionsOf is the number of a topic's partitions in an answer. Leaders that are being elected
+// are no error: the producer waits for them.
 func partitionsOf(answer *kmsg.MetadataResponse, topic string) (int32, error) {
-	for _, t := range answer.Topics {
-		if t.Topic == nil || *t.Topic != topic {
-			continue
-		}
-		n := int32(len(t.Partitions)) //nolint:gosec // Kafka counts partitions in 32 bits
-		if err := kerr.ErrorForCode(t.ErrorCode); err != nil &&
-			(n == 0 || !errors.Is(err, kerr.LeaderNotAvailable)) {
-			return 0, err
-		}
-		if n == 0 {
-			return 0, kerr.LeaderNotAvailable
-		}
-		return n, nil
+	t, err := TopicOf(answer, topic)
+	if err != nil {
+		return 0, err
 	}
-	return 0, fmt.Errorf("%w: the broker does not say whether topic %q exists", sink.ErrUnreachable,
-		topic)
+	n := int32(len(t.Partitions)) //nolint:gosec // Kafka counts partitions in 32 bits
+	switch err := kerr.ErrorForCode(t.ErrorCode); {
+	case err != nil && (n == 0 || !errors.Is(err, kerr.LeaderNotAvailable)):
+		return 0, err
+	case n == 0:
+		return 0, kerr.LeaderNotAvailable
+	}
+	return n, nil
 }
 
-// AllPartitions is Partitions for many topics in one request. What cannot be told, because a topic
-// is missing or being created, is left out.
+// TopicOf is one topic of an answer.
+func TopicOf(answer *kmsg.MetadataResponse, topic string) (*kmsg.MetadataResponseTopic, error) {
+	for i, t := range answer.Topics {
+		if t.Topic != nil && *t.Topic == topic {
+			return &answer.Topics[i], nil
+		}
+	}
+	return nil, fmt.Errorf("%w: the broker does not say whether topic %q exists",
+		sink.ErrUnreachable, topic)
+}
+
+// AllPartitions is Partitions for many topics in one request. It leaves out topics that are missing
+// or being created.
 func (c *Client) AllPartitions(ctx context.Context, topics []string) map[string]int32 {
 	answer, err := c.Metadata(ctx, topics...)
 	if err != nil {
 		return nil
 	}
 	found := map[string]int32{}
-	for _, topic := range answer.Topics {
-		if topic.Topic != nil && topic.ErrorCode == 0 && len(topic.Partitions) > 0 {
-			found[*topic.Topic] = int32(len(topic.Partitions)) //nolint:gosec // Kafka counts partitions in 32 bits
+	for _, topic := range topics {
+		if t, err := TopicOf(answer, topic); err == nil && t.ErrorCode == 0 && len(t.Partitions) > 0 {
+			found[topic] = int32(len(t.Partitions)) //nolint:gosec // Kafka counts them in 32 bits
 		}
 	}
 	return found
 }
 
-// Confirm asks every broker for a topic that one of them does not have, and returns missing if all
-// say the same: one that has just started, or has lost its controller, knows less than the
+// Confirm requests a topic of every broker after one does not have it, and returns missing if
+// none has: a broker that has just started, or has lost its controller, knows less than the
 // cluster.
 func (c *Client) Confirm(ctx context.Context, topic string, missing error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Config.ReadTimeout)
@@ -161,7 +156,7 @@ func (c *Client) Ensure(ctx context.Context, topic string) (int32, error) {
 	if !c.Config.Topics.Create {
 		return 0, c.notCreated(err, CreateTopicCommand(*c.Config, topic, len(c.brokers())))
 	}
-	if err := c.createAsConfigured(ctx, topic, nil); err != nil {
+	if err := c.create(ctx, topic, c.Config.Topics.Partitions, nil); err != nil {
 		if errors.Is(err, kerr.InvalidReplicationFactor) {
 			n := len(c.brokers())
 			err = Advise(err, "set sink.kafka.topics.replication_factor = %d: of the brokers there are %d",
@@ -179,112 +174,115 @@ func (c *Client) notCreated(missing error, command string) error {
 			"replication_factor", command)
 }
 
-func (c *Client) createAsConfigured(ctx context.Context, topic string,
-	settings map[string]string) error {
-	return c.create(ctx, topic, c.Config.Topics.Partitions, c.Config.Topics.ReplicationFactor,
-		settings)
-}
-
-// create is content with a topic that is there already. No replicas: the broker's default.
-func (c *Client) create(ctx context.Context, topic string, partitions, replicas int,
-	settings map[string]string) error {
-	if replicas == 0 {
-		replicas = -1
-	}
-	values := map[string]*string{}
-	for key, value := range settings {
-		values[key] = &value
-	}
+// create accepts a topic that is there already. Without a replication factor the topic gets the
+// broker's default.
+func (c *Client) create(ctx context.Context, topic string, partitions int,
+	settings map[string]*string) error {
+	replicas := cmp.Or(c.Config.Topics.ReplicationFactor, -1)
+	//nolint:gosec // validated, and some seconds
+	n, factor, wait := int32(partitions), int16(replicas), int32(c.Config.ProduceTimeout.Milliseconds())
 	admin := kadm.NewClient(c.Client)
-	admin.SetTimeoutMillis(int32(c.Config.ProduceTimeout.Milliseconds())) //nolint:gosec // some seconds
-	_, err := admin.CreateTopic(ctx, int32(partitions), int16(replicas), values,
-		topic) //nolint:gosec // validated
+	admin.SetTimeoutMillis(wait)
+	_, err := admin.CreateTopic(ctx, n, factor, settings, topic)
 	if errors.Is(err, kerr.TopicAlreadyExists) {
 		return nil
 	}
 	return Failed(ctx, err)
 }
 
-// EnsureCompacted sees that a topic of the relay's own keeps the newest record of each key for
-// ever, and creates it with one partition if there is none.
-func (c *Client) EnsureCompacted(ctx context.Context, topic string, log zerolog.Logger) error {
+// ownTopic is a topic that the relay keeps for itself.
+type ownTopic struct {
+	partitions int
+	mayCreate  bool
+	settings   map[string]string
+	command    func(cfg Config, topic string, brokers int) string // that creates it
+	why        string                                             // another cleanup.policy is wrong
+}
+
+// ensure creates the topic if it is missing. Otherwise it reads its settings: err is that of
+// reading, unread why they could not be read.
+func (o ownTopic) ensure(ctx context.Context, c *Client,
+	topic string) (created bool, report TopicReport, unread, err error) {
 	if err := CheckName(topic); err != nil {
-		return err
+		return false, report, nil, err
 	}
-	_, err := c.Partitions(ctx, topic)
+	_, err = c.Partitions(ctx, topic)
 	if errors.Is(err, sink.ErrUnknownTopic) {
-		if err := c.create(ctx, topic, 1, c.Config.Topics.ReplicationFactor,
-			map[string]string{"cleanup.policy": "compact"}); err != nil {
-			return Advise(fmt.Errorf("create it: %w", err), "%s",
-				CreateCompactedTopicCommand(*c.Config, topic, len(c.brokers())))
+		command := o.command(*c.Config, topic, len(c.brokers()))
+		if !o.mayCreate {
+			return false, report, nil, c.notCreated(err, command)
 		}
-		log.Info().Str("topic", topic).Msg("compacted topic created")
-		return nil
+		settings := map[string]*string{}
+		for key, value := range o.settings {
+			settings[key] = &value
+		}
+		if err := c.create(ctx, topic, o.partitions, settings); err != nil {
+			return false, report, nil, Advise(fmt.Errorf("create it: %w", err), "%s", command)
+		}
+		return true, report, nil, nil
 	}
 	if err != nil {
-		return err
+		return false, report, nil, err
 	}
-	var report TopicReport
-	if err := c.settings(ctx, topic, &report); err != nil {
-		log.Warn().Err(err).Str("topic", topic).
+	unread = c.settings(ctx, topic, &report)
+	if is, wanted := report.CleanupPolicy, o.settings["cleanup.policy"]; unread == nil && is != wanted {
+		err = Advise(fmt.Errorf("cleanup.policy is %s, %s", is, o.why),
+			"kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config cleanup.policy=%s",
+			c.Config.bootstrap(), topic, wanted)
+	}
+	return false, report, unread, err
+}
+
+// EnsureCompacted makes sure that a topic of the relay's own keeps the newest record of each key
+// for ever, and creates it with one partition if it is missing.
+func (c *Client) EnsureCompacted(ctx context.Context, topic string, log zerolog.Logger) error {
+	created, _, unread, err := ownTopic{
+		1, true, map[string]string{"cleanup.policy": "compact"}, CreateCompactedTopicCommand,
+		"and only compact keeps the newest record for as long as the slot lives",
+	}.ensure(ctx, c, topic)
+	switch {
+	case created:
+		log.Info().Str("topic", topic).Msg("compacted topic created")
+	case unread != nil:
+		log.Warn().Err(unread).Str("topic", topic).
 			Msg("cleanup.policy of the topic not read: it has to be compact")
-		return nil
 	}
-	if report.CleanupPolicy != "compact" {
-		return Advise(fmt.Errorf("cleanup.policy is %s, and only compact keeps the newest record for "+
-			"as long as the slot lives", report.CleanupPolicy),
-			"kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config cleanup.policy=compact",
-			c.Config.bootstrap(), topic)
-	}
-	return nil
+	return err
 }
 
 // brokerDefault is a broker's message.max.bytes unless it was set, less its own overhead.
 const brokerDefault = 1_000_000
 
-// EnsureDeadLetters sees that the topic of dead letters is there and keeps all of them, and
-// returns how large one may be. It is created if sink.kafka.topics.create allows that.
+// EnsureDeadLetters makes sure that the topic of dead letters exists and keeps all of them, and
+// returns the largest size of one. It is created if sink.kafka.topics.create allows that.
 func (c *Client) EnsureDeadLetters(ctx context.Context, topic string,
 	log zerolog.Logger) (limit int, err error) {
-	if err := CheckName(topic); err != nil {
-		return 0, err
+	own := ownTopic{
+		c.Config.Topics.Partitions, c.Config.Topics.Create,
+		map[string]string{"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"},
+		CreateDeadLetterTopicCommand, "which leaves one record of each key, and dead letters of the " +
+			"same key belong together",
 	}
-	_, err = c.Partitions(ctx, topic)
-	if errors.Is(err, sink.ErrUnknownTopic) {
-		command := CreateDeadLetterTopicCommand(*c.Config, topic, len(c.brokers()))
-		if !c.Config.Topics.Create {
-			return 0, c.notCreated(err, command)
-		}
-		err = c.createAsConfigured(ctx, topic,
-			map[string]string{"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"})
-		if err != nil {
-			return 0, Advise(fmt.Errorf("create it: %w", err), "%s", command)
-		}
+	created, report, unread, err := own.ensure(ctx, c, topic)
+	if created {
 		log.Info().Str("topic", topic).Msg("topic for dead letters created")
-		_, err = c.Partitions(ctx, topic)
+		if _, err = c.Partitions(ctx, topic); err == nil {
+			_, report, unread, err = own.ensure(ctx, c, topic)
+		}
 	}
-	if err != nil {
+	most := c.Config.MaxMessageBytes
+	switch {
+	case err != nil:
 		return 0, err
+	case unread != nil:
+		log.Debug().Err(unread).Str("topic", topic).Msg("settings of the dead-letter topic not read")
+		return min(most, brokerDefault), nil
 	}
-	var report TopicReport
-	if err := c.settings(ctx, topic, &report); err != nil {
-		log.Debug().Err(err).Str("topic", topic).Msg("settings of the dead-letter topic not read")
-		return min(c.Config.MaxMessageBytes, brokerDefault), nil
-	}
-	if report.CleanupPolicy != "delete" {
-		return 0, Advise(fmt.Errorf("cleanup.policy is %s, which leaves one record of each key, and "+
-			"dead letters of the same key belong together", report.CleanupPolicy),
-			"kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config cleanup.policy=delete",
-			c.Config.bootstrap(), topic)
-	}
-	if report.MaxMessageBytes > 0 {
-		return min(c.Config.MaxMessageBytes, report.MaxMessageBytes), nil
-	}
-	return c.Config.MaxMessageBytes, nil
+	return min(most, cmp.Or(max(report.MaxMessageBytes, 0), most)), nil
 }
 
-// IsCompacted reports whether compaction deletes records of a topic. A topic whose settings may
-// not be read is taken for one without.
+// IsCompacted reports whether compaction deletes records of a topic. It is false for a topic whose
+// settings may not be read.
 func (c *Client) IsCompacted(ctx context.Context, topic string) bool {
 	var report TopicReport
 	return c.settings(ctx, topic, &report) == nil && strings.Contains(report.CleanupPolicy, "compact")

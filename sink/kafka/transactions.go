@@ -44,21 +44,14 @@ func InspectTransactions(ctx context.Context, cfg Config) (TransactionReport, er
 	}
 	report.MaxTimeout = client.maxTransactionTimeout(ctx)
 
-	find := kmsg.NewPtrFindCoordinatorRequest()
-	find.CoordinatorType, find.CoordinatorKey = 1, id
-	find.CoordinatorKeys = []string{id}
-	answer, err := find.RequestWith(ctx, client.Client)
-	if err != nil {
+	found := kadm.NewClient(client.Client).FindTxnCoordinators(ctx, id)[id]
+	var code *kerr.Error
+	switch answered := errors.As(found.Err, &code); {
+	case answered && !code.Retriable: // one that is being made is no refusal
+		report.IDErr = cfg.ExplainTransactional(code, id)
+	case !answered && found.Err != nil:
 		return report, fmt.Errorf("ask for the coordinator of transactional id %q: %w", id,
-			Failed(ctx, err))
-	}
-	code := answer.ErrorCode
-	for _, c := range answer.Coordinators {
-		code = c.ErrorCode
-	}
-	// one that is being made is no refusal
-	if err := kerr.ErrorForCode(code); err != nil && !kerr.IsRetriable(err) {
-		report.IDErr = cfg.ExplainTransactional(err, id)
+			Failed(ctx, found.Err))
 	}
 	return report, nil
 }
@@ -103,7 +96,7 @@ func (c *Client) HasTransactionsV2(ctx context.Context) (bool, error) {
 func (c *Config) ExplainTransactional(err error, id string) error {
 	translated := Translate(err)
 	switch {
-	case errors.Is(err, kerr.ProducerFenced), errors.Is(err, kerr.InvalidProducerEpoch):
+	case isAny(err, kerr.ProducerFenced, kerr.InvalidProducerEpoch):
 		return fmt.Errorf("another relay has begun with the transactional id %q, or the broker has "+
 			"ended the transaction: %w", id, translated)
 	case errors.Is(err, kerr.InvalidTransactionTimeout):
@@ -114,8 +107,7 @@ func (c *Config) ExplainTransactional(err error, id string) error {
 	case errors.Is(err, kerr.TransactionalIDAuthorizationFailed):
 		return Advise(translated,
 			"kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --operation Write "+
-				"--operation Describe --transactional-id '%s'",
-			c.bootstrap(), c.SASL.Username, id)
+				"--operation Describe --transactional-id '%s'", c.bootstrap(), c.SASL.Username, id)
 	}
 	return translated
 }

@@ -89,9 +89,8 @@ func (b *Broker) FailOpen(err error) {
 	b.failOpen = append(b.failOpen, err)
 }
 
-// Refuse makes Publish not take a message for which untaken returns an error, and a message that
-// was taken fail with the error of refuse, and with it all that the session has behind it. Nil:
-// none.
+// Refuse makes Publish not take a message for which untaken returns an error, and fails, with all
+// behind it, a taken message for which refuse does. Both may be nil.
 func (b *Broker) Refuse(untaken, refuse func(*sink.Message) error) {
 	defer b.change()()
 	b.untaken, b.refuse = untaken, refuse
@@ -149,15 +148,20 @@ func (b *Broker) Open(ctx context.Context, done sink.Done) (sink.Sink, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	if len(b.failOpen) > 0 {
-		err := b.failOpen[0]
-		b.failOpen = b.failOpen[1:]
+	if err := pop(&b.failOpen); err != nil {
 		return nil, err
 	}
 	b.opened++
 	s := &session{broker: b, done: done, finished: make(chan struct{})}
 	go s.answer() // ended by Close, which waits for it
 	return s, nil
+}
+
+func pop(errs *[]error) (first error) {
+	if len(*errs) > 0 {
+		first, *errs = (*errs)[0], (*errs)[1:]
+	}
+	return first
 }
 
 // change locks the broker; the function it returns unlocks it and wakes who waits for a change.
@@ -173,7 +177,7 @@ func (b *Broker) wakeWhenDone(ctx context.Context) func() bool {
 	return context.AfterFunc(ctx, func() { b.change()() })
 }
 
-// store keeps a copy. The caller holds the lock.
+// storeLocked stores a copy.
 func (b *Broker) storeLocked(m *sink.Message) {
 	stored := *m
 	stored.Key, stored.Value = bytes.Clone(m.Key), bytes.Clone(m.Value)

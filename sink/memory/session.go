@@ -34,13 +34,12 @@ func (s *session) Publish(ctx context.Context, ms []*sink.Message) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err := b.checkLocked(m); err != nil {
-			return &sink.MessageError{Topic: m.Topic, Origin: m.Origin, Untaken: true, Err: err}
+		err := b.checkLocked(m)
+		if err == nil && b.untaken != nil {
+			err = b.untaken(m)
 		}
-		if b.untaken != nil {
-			if err := b.untaken(m); err != nil {
-				return &sink.MessageError{Topic: m.Topic, Origin: m.Origin, Untaken: true, Err: err}
-			}
+		if err != nil {
+			return &sink.MessageError{Topic: m.Topic, Origin: m.Origin, Untaken: true, Err: err}
 		}
 		s.queue = append(s.queue, m)
 		b.published++
@@ -49,7 +48,7 @@ func (s *session) Publish(ctx context.Context, ms []*sink.Message) error {
 	return nil
 }
 
-// Topic tells whether the topic is there.
+// Topic reports whether the topic is there.
 func (s *session) Topic(_ context.Context, topic string) error {
 	s.broker.mu.Lock()
 	defer s.broker.mu.Unlock()
@@ -104,28 +103,21 @@ func (s *session) next() (*sink.Message, error) {
 	if b.held {
 		b.permits--
 	}
-	if len(b.failNext) > 0 {
-		err := b.failNext[0]
-		b.failNext = b.failNext[1:]
-		s.failed = true
-		return m, err
+	err := pop(&b.failNext)
+	if err == nil && b.refuse != nil {
+		err = b.refuse(m)
 	}
-	if b.refuse != nil {
-		if err := b.refuse(m); err != nil {
-			s.failed = true
-			return m, err
-		}
+	if s.failed = err != nil; !s.failed {
+		b.storeLocked(m)
 	}
-	b.storeLocked(m)
-	return m, nil
+	return m, err
 }
 
 // Close fails what was not answered.
 func (s *session) Close(ctx context.Context) error {
-	func() {
-		defer s.broker.change()()
-		s.closed = true
-	}()
+	unlock := s.broker.change()
+	s.closed = true
+	unlock()
 	select {
 	case <-s.finished:
 		return nil

@@ -95,7 +95,7 @@ func catchesUpAfterAStall(t *testing.T, s *session) {
 	for _, m := range ms {
 		require.NoError(t, s.reports.of(t, m))
 	}
-	requireDelivered(t, s, len(ms))
+	requireNumbered(t, s.read(len(ms)), len(ms))
 }
 
 // returnsFromPublishWhenTheContextEnds fills the sink of a stalled broker until it blocks.

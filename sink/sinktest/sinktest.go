@@ -9,6 +9,7 @@ package sinktest
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -28,8 +29,7 @@ type Subject struct {
 	// Topic exists and has Partitions partitions, at least two, and nothing in it.
 	Topic      string
 	Partitions int32
-	// Read returns the records of Topic in the order of each partition, at least n of them. Nil:
-	// they cannot be read back.
+	// Read returns the records of Topic in the order of each partition, at least n of them.
 	Read func(t *testing.T, n int) []Record
 	// Stall makes the broker accept and not answer, until resume is called. Nil: this sink cannot
 	// stall.
@@ -49,7 +49,8 @@ type Record struct {
 	Timestamp  time.Time
 }
 
-// Run runs the suite. subject is called once for each test and cleans up with t.Cleanup.
+// Run runs the suite; not in a parallel test, since it looks for goroutines that are left. subject is
+// called once for each test and cleans up with t.Cleanup.
 func Run(t *testing.T, subject func(t *testing.T) Subject) {
 	t.Helper()
 	for _, test := range []struct {
@@ -78,37 +79,30 @@ func Run(t *testing.T, subject func(t *testing.T) Subject) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			subject := subject(t)
-			standing := standing(subject.Outlives)
+			requireNoneLeft := standing(t, subject.Outlives)
 			s := open(t, subject)
 			test.run(t, s)
 			s.close()
-			requireNoneLeft(t, standing)
+			requireNoneLeft()
 		})
 	}
 }
 
-// standing ignores the goroutines that exist before the sink is opened, such as those of a broker,
-// and those of the named functions.
-func standing(outlives []string) []goleak.Option {
+// standing returns a check that no goroutines are left but those that exist now and those of the
+// named functions. It waits longer than goleak: a busy machine may not run them for half a
+// second.
+func standing(t *testing.T, outlives []string) func() {
 	options := []goleak.Option{goleak.IgnoreCurrent()}
 	for _, function := range outlives {
 		options = append(options, goleak.IgnoreAnyFunction(function))
 	}
-	return options
-}
-
-// requireNoneLeft waits for the end of goroutines. goleak itself waits for half a second, in which
-// a busy machine may not even run them.
-func requireNoneLeft(t *testing.T, standing []goleak.Option) {
-	t.Helper()
-	for began := time.Now(); ; {
-		err := goleak.Find(standing...)
-		if err == nil {
-			return
+	return func() {
+		t.Helper()
+		err := goleak.Find(options...)
+		for began := time.Now(); err != nil && time.Since(began) < Patience; {
+			err = goleak.Find(options...)
 		}
-		if time.Since(began) > Patience {
-			require.NoError(t, err)
-		}
+		require.NoError(t, err)
 	}
 }
 
@@ -146,20 +140,26 @@ func (s *session) close() {
 // publish hands over messages and waits until all of them are delivered.
 func (s *session) publish(ms ...*sink.Message) {
 	s.t.Helper()
+	s.publishBy(max(len(ms), 1), ms...)
+}
+
+// publishBy is publish with at most so many messages at once.
+func (s *session) publishBy(most int, ms ...*sink.Message) {
+	s.t.Helper()
 	before := s.reports.count()
-	require.NoError(s.t, s.sink.Publish(s.context(), ms))
+	for part := range slices.Chunk(ms, most) {
+		require.NoError(s.t, s.sink.Publish(s.context(), part))
+	}
 	s.reports.wait(s.t, before+len(ms))
 	for _, m := range ms {
 		require.NoError(s.t, s.reports.of(s.t, m))
 	}
 }
 
-// read returns the records of the topic, or ends the test's part that needs them.
+// read returns the records of the topic, of which there must be n.
 func (s *session) read(n int) []Record {
 	s.t.Helper()
 	records := s.subject.Read(s.t, n)
 	require.Len(s.t, records, n)
 	return records
 }
-
-func (s *session) readable() bool { return s.subject.Read != nil }

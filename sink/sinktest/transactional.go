@@ -45,9 +45,9 @@ func RunTransactional(t *testing.T, subject func(t *testing.T) TransactionalSubj
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			subject := subject(t)
-			standing := standing(subject.Outlives)
+			requireNoneLeft := standing(t, subject.Outlives)
 			test.run(t, subject)
-			requireNoneLeft(t, standing)
+			requireNoneLeft()
 		})
 	}
 }
@@ -133,9 +133,8 @@ func (s *transactional) boundary(lsn pglogrepl.LSN) {
 		CommitTime: time.UnixMicro(1_700_000_000_123_456)})
 }
 
-// requireSeen wants the numbered messages 0 to n-1, once each, ascending in each partition. A
-// commit cannot be undone any more when it is reported, but its markers may still be on their way
-// to the partitions.
+// requireSeen wants the numbered messages 0 to n-1, once each, ascending in each partition, once
+// the markers of the commit are in the partitions.
 func requireSeen(t *testing.T, subject TransactionalSubject, n int) {
 	t.Helper()
 	records := subject.Seen(t)
@@ -143,6 +142,14 @@ func requireSeen(t *testing.T, subject TransactionalSubject, n int) {
 		records = subject.Seen(t)
 	}
 	requireNumbered(t, records, n)
+}
+
+// upTo publishes messages, and waits until they are committed with a position.
+func (s *transactional) upTo(end pglogrepl.LSN, ms ...*sink.Message) {
+	s.t.Helper()
+	s.publish(ms...)
+	s.boundary(end)
+	s.untilCommitted(end)
 }
 
 func showsNothingBeforeTheBoundary(t *testing.T, subject TransactionalSubject) {
@@ -153,8 +160,7 @@ func showsNothingBeforeTheBoundary(t *testing.T, subject TransactionalSubject) {
 	require.Empty(t, subject.Seen(t))
 	s.publish(ms[60:]...)
 	require.Empty(t, subject.Seen(t))
-	s.boundary(1000)
-	s.untilCommitted(1000)
+	s.upTo(1000)
 	requireSeen(t, subject, 100)
 	s.close()
 }
@@ -187,9 +193,7 @@ func beginsAtTheStoredPosition(t *testing.T, subject TransactionalSubject) {
 			require.True(t, s.start.CommitTime.Equal(time.UnixMicro(1_700_000_000_123_456)),
 				s.start.CommitTime)
 		}
-		s.publish(ms[i*10 : (i+1)*10]...)
-		s.boundary(end)
-		s.untilCommitted(end)
+		s.upTo(end, ms[i*10:(i+1)*10]...)
 		s.close()
 	}
 	requireSeen(t, subject, 30)
@@ -197,11 +201,9 @@ func beginsAtTheStoredPosition(t *testing.T, subject TransactionalSubject) {
 
 func storesABoundaryWithoutMessages(t *testing.T, subject TransactionalSubject) {
 	s := begin(t, subject, subject.Source)
-	s.boundary(10)
-	s.untilCommitted(10)
+	s.upTo(10)
 	s.boundary(20)
-	s.boundary(30)
-	s.untilCommitted(30)
+	s.upTo(30)
 	s.close()
 	again := begin(t, subject, subject.Source)
 	require.EqualValues(t, 30, again.start.LSN)
@@ -211,9 +213,7 @@ func storesABoundaryWithoutMessages(t *testing.T, subject TransactionalSubject) 
 func beginShutsOutTheFormer(t *testing.T, subject TransactionalSubject) {
 	ms := numbered(subject.Topic, 20)
 	former := begin(t, subject, subject.Source)
-	former.publish(ms[:10]...)
-	former.boundary(10)
-	former.untilCommitted(10)
+	former.upTo(10, ms[:10]...)
 	former.publish(ms[10:]...)
 
 	latter := begin(t, subject, subject.Source)
@@ -225,9 +225,7 @@ func beginShutsOutTheFormer(t *testing.T, subject TransactionalSubject) {
 	})
 	requireSeen(t, subject, 10)
 
-	latter.publish(ms[10:]...)
-	latter.boundary(20)
-	latter.untilCommitted(20)
+	latter.upTo(20, ms[10:]...)
 	requireSeen(t, subject, 20)
 	former.close()
 	latter.close()
@@ -240,9 +238,7 @@ func beginAbortsWhatACrashLeftOpen(t *testing.T, subject TransactionalSubject) {
 
 	s := begin(t, subject, subject.Source)
 	require.Zero(t, s.start)
-	s.publish(ms...)
-	s.boundary(20)
-	s.untilCommitted(20)
+	s.upTo(20, ms...)
 	requireSeen(t, subject, 20)
 	s.close()
 	crashed.close()
@@ -252,9 +248,7 @@ func beginAbortsWhatACrashLeftOpen(t *testing.T, subject TransactionalSubject) {
 func closeAbortsWhatHasNoBoundary(t *testing.T, subject TransactionalSubject) {
 	ms := numbered(subject.Topic, 20)
 	s := begin(t, subject, subject.Source)
-	s.publish(ms[:10]...)
-	s.boundary(10)
-	s.untilCommitted(10)
+	s.upTo(10, ms[:10]...)
 	s.publish(ms[10:]...)
 	s.close()
 	requireSeen(t, subject, 10)
@@ -279,8 +273,7 @@ func keepsSourcesApart(t *testing.T, subject TransactionalSubject) {
 		require.Zero(t, other.start)
 		other.close()
 	}
-	one.boundary(10) // none of them has shut it out
-	one.untilCommitted(10)
+	one.upTo(10) // none of them has shut it out
 	one.close()
 
 	source := subject.Source

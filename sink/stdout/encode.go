@@ -24,28 +24,23 @@ const timestampFormat = "2006-01-02T15:04:05.000Z07:00"
 // Bytes that are not UTF-8 stand as base64 under key_base64 or value_base64 instead of key or
 // value.
 func Encode(line []byte, m *sink.Message) []byte {
-	line = append(line, `{"topic":`...)
-	line = appendString(line, m.Topic)
+	line = appendString(append(line, `{"topic":`...), m.Topic)
 	if m.Partition != sink.ByKey {
-		line = append(line, `,"partition":`...)
-		line = strconv.AppendInt(line, int64(m.Partition), 10)
+		line = strconv.AppendInt(append(line, `,"partition":`...), int64(m.Partition), 10)
 	}
-	line = append(line, ',')
-	line = appendBytes(line, "key", m.Key)
-	line = append(line, ',')
-	line = appendBytes(line, "value", m.Value)
-	if len(m.Headers) > 0 {
-		line = append(line, `,"headers":[`...)
-		for i, h := range m.Headers {
-			if i > 0 {
-				line = append(line, ',')
-			}
-			line = append(line, `{"key":`...)
-			line = appendString(line, h.Key)
+	line = appendBytes(append(line, ','), "key", m.Key)
+	line = appendBytes(append(line, ','), "value", m.Value)
+	for i, h := range m.Headers {
+		if i == 0 {
+			line = append(line, `,"headers":[`...)
+		} else {
 			line = append(line, ',')
-			line = appendBytes(line, "value", h.Value)
-			line = append(line, '}')
 		}
+		line = appendString(append(line, `{"key":`...), h.Key)
+		line = appendBytes(append(line, ','), "value", h.Value)
+		line = append(line, '}')
+	}
+	if len(m.Headers) > 0 {
 		line = append(line, ']')
 	}
 	if !m.Timestamp.IsZero() {
@@ -57,19 +52,15 @@ func Encode(line []byte, m *sink.Message) []byte {
 }
 
 func appendBytes(line []byte, name string, b []byte) []byte {
-	line = append(line, '"')
-	line = append(line, name...)
+	line = append(append(line, '"'), name...)
 	switch {
 	case b == nil:
 		return append(line, `":null`...)
 	case utf8.Valid(b):
-		line = append(line, `":`...)
-		return appendString(line, string(b))
-	default:
-		line = append(line, `_base64":"`...)
-		line = base64.StdEncoding.AppendEncode(line, b)
-		return append(line, '"')
+		return appendString(append(line, `":`...), string(b))
 	}
+	line = base64.StdEncoding.AppendEncode(append(line, `_base64":"`...), b)
+	return append(line, '"')
 }
 
 // appendString quotes s. Marshalling a string cannot fail.

@@ -44,13 +44,12 @@ func (s *Sink) Topic(context.Context, string) error { return nil }
 func (s *Sink) Publish(ctx context.Context, ms []*sink.Message) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	switch {
+	case s.closed:
 		return sink.ErrClosed
-	}
-	if ctx.Err() != nil {
+	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	}
-	if s.broken != nil {
+	case s.broken != nil:
 		return s.broken
 	}
 	for _, m := range ms {

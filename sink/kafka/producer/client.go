@@ -16,16 +16,14 @@ import (
 )
 
 const (
-	// waking is how long the client waits with a batch that nothing wakes it for: the first of a
-	// topic, whose leader it has to look up, and one that is repeated. All others are sent when
-	// the flush that brings them is complete (flush.go).
+	// waking is how long the client waits with a batch that no flush completes (flush.go): the
+	// first of a topic, whose leader it has to look up, and one that is repeated.
 	waking = 2 * time.Millisecond
 	// unknownRetries is how often brokers may say that they do not have a topic which was there,
 	// before its messages fail: about half a minute.
 	unknownRetries = 30
-	// firstRetry is the pause before the first retry of a transactional producer. A broker that is
-	// still writing the markers of the last transaction sends the next one away for some
-	// milliseconds, so the pause cannot be retry_backoff from the start.
+	// firstRetry is shorter than retry_backoff: a broker that still writes the markers of the last
+	// transaction refuses the next one for some milliseconds.
 	firstRetry = 2 * time.Millisecond
 	// transactionLinger lets a transaction that is published before its end fill its batches. A
 	// commit does not wait for it.
@@ -85,7 +83,7 @@ var errNoProducerID = errors.New("the broker gives no producer id, without which
 	"a request that is repeated twice, or behind others; " +
 	"that takes Kafka 0.11 or later, and a sink.kafka.version that is not below it")
 
-// identify has a client ask for its identity. Where it cannot, the client would go on without one.
+// identify requests the identity of a client. Where there is none, the client would go on without.
 func identify(ctx context.Context, client *kafka.Client) error {
 	id, _, err := client.ProducerID(ctx)
 	if err == nil && id < 0 {
@@ -94,26 +92,38 @@ func identify(ctx context.Context, client *kafka.Client) error {
 	return err
 }
 
-// learn returns when the client has a partition that was added to a topic which it may have
-// already.
-func learn(ctx context.Context, client *kafka.Client, topic string, partition int32) error {
-	const again = 10 * time.Millisecond
-	for deadline := time.Now().Add(client.Config.ReadTimeout); ; {
-		if first, _, err := client.PartitionLeader(topic, 0); first < 0 && err == nil {
-			return nil // it has never asked, and will ask when it needs the topic
-		}
-		if leader, _, err := client.PartitionLeader(topic, partition); leader >= 0 || err != nil {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%w: the producer does not find partition %d of topic %q",
-				sink.ErrUnreachable, partition, topic)
-		}
-		client.ForceMetadataRefresh()
-		if err := kafka.Pause(ctx, again); err != nil {
-			return err
-		}
+// producerIdentity is what the broker knows a producer by. All records of a transaction, and its
+// end, must have the same: the client makes itself a new one after some errors.
+type producerIdentity struct {
+	id    int64
+	epoch int16
+	known bool
+}
+
+func identityOf(r *kgo.Record) producerIdentity {
+	return producerIdentity{r.ProducerID, r.ProducerEpoch, true}
+}
+
+var errProducerChanged = errors.New("the producer's identity changed within a transaction: the " +
+	"broker has aborted the first part of it")
+
+// commit ends a transaction that writer has written, if the client is still writer.
+func commit(ctx context.Context, client *kafka.Client, writer producerIdentity) error {
+	id, epoch, err := client.ProducerID(ctx)
+	if err != nil {
+		return err
 	}
+	if writer != (producerIdentity{id, epoch, true}) {
+		return errProducerChanged
+	}
+	return client.EndTransaction(ctx, kgo.TryCommit)
+}
+
+func abort(ctx context.Context, client *kafka.Client) error {
+	if err := client.AbortBufferedRecords(ctx); err != nil {
+		return err
+	}
+	return client.EndTransaction(ctx, kgo.TryAbort)
 }
 
 // translate is kafka.Translate for records, which fail with the context of the sink when it has
@@ -130,7 +140,7 @@ func explain(c *kafka.Config, err error, id string) error {
 	return c.ExplainTransactional(translate(err), id)
 }
 
-// warn tells what is configured and not safe, in each session.
+// warn logs settings that are not safe, in each session.
 func warn(c *kafka.Config, log zerolog.Logger) {
 	if c.TLS.InsecureSkipVerify {
 		log.Warn().Str("reason", "sink.kafka.tls.insecure_skip_verify is true").

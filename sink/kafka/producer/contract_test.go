@@ -24,8 +24,7 @@ func TestKafka_FulfilsTheContract(t *testing.T) {
 			},
 			Topic: "orders", Partitions: 4,
 			Read: func(t *testing.T, n int) []sinktest.Record {
-				return asRecords(read(t, c, "orders",
-					n))
+				return asRecords(read(t, c, "orders", n))
 			},
 			Stall: func(*testing.T) func() { return gate.Shut() },
 			// The first appears when Close had to cut the connections; the others are the broker's

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/rs/zerolog"
@@ -14,9 +15,8 @@ import (
 	"github.com/postrider/postrider/sink/kafka/topicreader"
 )
 
-// DeadLetters reads and writes the dead-letter topic, which is a log of dead letters and of what
-// became of them. Its methods are for one goroutine, but for Close. An Append that was interrupted
-// by its context leaves it of no use; after any other error it can be used again.
+// DeadLetters reads and writes the dead-letter topic. Its methods are for one goroutine, but for
+// Close. After an Append that its context interrupted it must be closed.
 type DeadLetters struct {
 	cfg           kafka.Config
 	log           zerolog.Logger
@@ -42,10 +42,9 @@ type deadLetterPlace struct {
 	offset    int64
 }
 
-// OpenDeadLetters connects, and sees that the topic is there and keeps what is written to it: it
-// is created if sink.kafka.topics.create allows that. With the id of transactions, Append
-// publishes to any topic in one transaction, and every other producer with that id is shut out,
-// now. Errors are those of kafka.Connect.
+// OpenDeadLetters connects and ensures the topic, which it creates if sink.kafka.topics.create
+// allows that. With the id of transactions, Append publishes to any topic in one transaction, and
+// every other producer with that id is shut out, now. Errors are those of kafka.Connect.
 func OpenDeadLetters(ctx context.Context, cfg kafka.Config, topic, id string,
 	log zerolog.Logger) (*DeadLetters, error) {
 	if err := cfg.Validate(); err != nil {
@@ -121,6 +120,9 @@ func (d *DeadLetters) explain(ctx context.Context, err error) error {
 // readers of committed records see all or none; else a part may be written when it fails. An error
 // is a *sink.MessageError if one message is the reason, by its Origin.
 func (d *DeadLetters) Append(ctx context.Context, ms []*sink.Message) error {
+	if len(ms) == 0 {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.DeliveryTimeout)
 	defer cancel()
 	records := make([]*kgo.Record, len(ms))
@@ -171,30 +173,19 @@ func (d *DeadLetters) appendTogether(ctx context.Context, records []*kgo.Record,
 		err = d.commit(ctx, records)
 	}
 	if err != nil {
-		ended := d.client.AbortBufferedRecords(ctx)
-		if ended == nil {
-			ended = d.client.EndTransaction(ctx, kgo.TryAbort)
-		}
-		if ended != nil { // the next to begin has the broker abort it
+		if ended := abort(ctx, d.client); ended != nil { // the next to begin makes the broker abort it
 			return errors.Join(err, d.begin(ctx))
 		}
 	}
 	return err
 }
 
-// commit ends the transaction, but only if it is still the producer that has written everything:
-// the client makes itself a new identity after some errors.
 func (d *DeadLetters) commit(ctx context.Context, records []*kgo.Record) error {
-	id, epoch, err := d.client.ProducerID(ctx)
-	if err != nil {
-		return d.explain(ctx, err)
+	writer := identityOf(records[0])
+	if slices.ContainsFunc(records, func(r *kgo.Record) bool { return identityOf(r) != writer }) {
+		return errProducerChanged
 	}
-	for _, r := range records {
-		if r.ProducerID != id || r.ProducerEpoch != epoch {
-			return errProducerChanged
-		}
-	}
-	if err := d.client.EndTransaction(ctx, kgo.TryCommit); err != nil {
+	if err := commit(ctx, d.client, writer); err != nil {
 		return fmt.Errorf("commit, which is written or not: %w", d.explain(ctx, err))
 	}
 	return nil
@@ -210,12 +201,12 @@ func (d *DeadLetters) firstRefused(ctx context.Context, records []*kgo.Record, m
 			of[result.Record] = d.explain(ctx, result.Err)
 		}
 	}
-	first := -1
-	for i, r := range records {
-		if of[r] != nil && (first < 0 || kafka.IsVerdict(of[r]) &&
-			!kafka.IsVerdict(of[records[first]])) {
-			first = i
-		}
+	refused := func(only func(error) bool) int {
+		return slices.IndexFunc(records, func(r *kgo.Record) bool { return of[r] != nil && only(of[r]) })
+	}
+	first := refused(kafka.IsVerdict)
+	if first < 0 {
+		first = refused(func(error) bool { return true })
 	}
 	if first < 0 {
 		return nil

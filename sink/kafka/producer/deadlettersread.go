@@ -16,10 +16,9 @@ import (
 // deadLetterBytes is what one request asks for; a larger batch comes as a whole.
 const deadLetterBytes = 4 << 20
 
-// Read hands over the records from where the last Read ended, until every partition was read to
-// the end that it had when it was first asked. If there are none at all it waits for some as long
-// as wait. Records of transactions come once they are committed, and what stands behind an open
-// one before; of one that is open only offsets are kept.
+// Read hands over the records from the end of the last Read, until every partition was read to the
+// end that it had at first. If there are none it waits up to wait for some. Records of a transaction
+// come when it is committed; records behind an open one come before that.
 func (d *DeadLetters) Read(ctx context.Context, wait time.Duration,
 	each func(m *sink.Message, offset int64)) error {
 	if err := d.read(ctx, wait, each); err != nil {

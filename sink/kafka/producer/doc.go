@@ -18,8 +18,7 @@
 //	record.go              reused records
 //	size.go                what a broker takes
 //	partitioner.go         Java's murmur2, or the explicit partition
-//	tail.go                dedup: what earlier sessions have published to a topic
-//	tails.go               of all topics, in bounded memory
+//	tail.go                dedup: what earlier sessions have published, in bounded memory
 //	tailread.go            how it is read
 //	tailevents.go          a set of positions in little memory
 //	transactional.go       the exactly-once sink: Begin, Publish, Close

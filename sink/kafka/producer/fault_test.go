@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -64,6 +66,26 @@ func TestSink_HealsInPlace(t *testing.T) {
 			requireInOrder(t, read(t, c, "orders", n), n)
 		})
 	}
+}
+
+// A broker that stops may close a connection before the first answer on it. That says nothing about
+// TLS or SASL any more, and fails no record.
+func TestSink_OutlastsConnectionsThatEndBeforeTheFirstAnswer(t *testing.T) {
+	c := parts.Cluster(t, kfake.SeedTopics(1, "orders"))
+	got := newOutcomes()
+	s := openSink(t, quick(c.ListenAddrs()...), got.done)
+	require.NoError(t, s.Publish(parts.Within(t, patience), numbered("orders", 1)))
+	got.wait(t, 1)
+	var requests atomic.Int32
+	c.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		return nil, io.EOF, requests.Add(1) < 6
+	})
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "orders",
+		Err: kerr.NotLeaderForPartition}) // the client looks for the leader
+	require.NoError(t, s.Publish(parts.Within(t, patience), numbered("orders", 1)))
+	require.NoError(t, got.wait(t, 2)[1].err)
+	require.GreaterOrEqual(t, requests.Load(), int32(6))
 }
 
 // What it does not call so is reported, and the sink takes no more.

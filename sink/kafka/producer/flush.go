@@ -17,8 +17,8 @@ func (f *flush) add(next *record) {
 	f.producer = append(f.producer, &next.producer)
 }
 
-// trySend hands over what waits, if it is due, and sees to it that it will be. Whatever may have
-// changed that calls it: Publish, an acknowledgement, or the timer, with expired.
+// trySend gives what waits to the client if it is due, else it sets the timer. Publish, an
+// acknowledgement, and the timer, with expired, call it.
 func (s *Sink) trySend(expired bool) {
 	s.queues.mu.Lock()
 	defer s.queues.mu.Unlock()
@@ -26,26 +26,20 @@ func (s *Sink) trySend(expired bool) {
 		return
 	}
 	now := time.Now()
-	if later := s.queues.prefetchTopics(now); !later.IsZero() {
-		s.setTimer(now, later)
-	}
+	s.setTimer(now, s.queues.prefetchTopics(now))
 	if len(s.queues.ready) == 0 {
 		return
 	}
-	if !expired {
-		if due := s.pace.due(now, s.queues.messages, s.queues.bytes,
-			s.queues.out.Load() == 0); !due.IsZero() {
-			s.setTimer(now, due)
-			return
-		}
+	messages, bytes := s.queues.messages, s.queues.bytes
+	if due := s.pace.due(now, messages, bytes, s.queues.out.Load() == 0); !expired && !due.IsZero() {
+		s.setTimer(now, due)
+		return
 	}
-	s.pace.sent(now, s.queues.messages, s.queues.bytes)
+	s.pace.sent(now, messages, bytes)
 	for len(s.queues.ready) > 0 {
-		var f *flush
+		f := &flush{}
 		if n := len(s.idle); n > 0 {
 			f, s.idle = s.idle[n-1], s.idle[:n-1]
-		} else {
-			f = &flush{}
 		}
 		s.queues.next(f, now)
 		s.flushes.Add(1) // before shut, as seen under the lock
@@ -62,10 +56,10 @@ func (s *Sink) trySend(expired bool) {
 	}
 }
 
-// setTimer has the timer expire when something is due, unless it does earlier. The caller holds
-// the lock of the queues.
+// setTimer makes the timer expire when something is due, unless it does earlier; zero: nothing is.
+// The caller holds the lock of the queues.
 func (s *Sink) setTimer(now, due time.Time) {
-	if s.timerAt.IsZero() || due.Before(s.timerAt) {
+	if !due.IsZero() && (s.timerAt.IsZero() || due.Before(s.timerAt)) {
 		s.timerAt = due
 		s.timer.Reset(due.Sub(now))
 	}
@@ -79,9 +73,8 @@ func (s *Sink) expire() {
 	s.trySend(true)
 }
 
-// produce gives a flush to the client and takes its records back when they are all reported.
-// ProduceSync is what makes it one: the client does not begin to send until it has the last
-// record, and then sends at once.
+// produce gives a flush to the client and takes its records back when they are all reported. With
+// ProduceSync the client sends when it has the last record, at once.
 func (s *Sink) produce(f *flush) {
 	defer s.flushes.Done()
 	s.client.ProduceSync(s.life, f.producer...)
@@ -107,14 +100,13 @@ func (s *Sink) OnProduceRecordUnbuffered(p *kgo.Record, err error) {
 		s.report(m, err)
 	}
 	freed, idle := s.queues.acked(r.queue)
-	if !freed && !idle {
-		return
-	}
 	if freed {
 		s.queues.mu.Lock()
 		r.queue.lastAck = time.Now()
 		s.queues.makeReady(r.queue)
 		s.queues.mu.Unlock()
 	}
-	s.trySend(false)
+	if freed || idle {
+		s.trySend(false)
+	}
 }

@@ -15,15 +15,11 @@ import (
 )
 
 const (
-	// closeTimeout bounds a Close whose context has no deadline.
-	closeTimeout = 10 * time.Second
-	// stallNotice is how long acknowledgements may stay away before that is worth a line in the
-	// log.
-	stallNotice = 10 * time.Second
+	closeTimeout = 10 * time.Second // of a Close whose context has no deadline
+	stallNotice  = 10 * time.Second // without acknowledgements, until a line in the log
 )
 
-// lifetime is what both sinks have in common: what they take, what they have reported, and how
-// they end.
+// lifetime is the common part of both sinks: admission, the count of what was reported, the end.
 type lifetime struct {
 	cfg    kafka.Config
 	log    zerolog.Logger
@@ -50,14 +46,15 @@ func (l *lifetime) begin(cfg kafka.Config, log zerolog.Logger, done sink.Done) {
 	l.dialer = kafka.NewDialer(&l.cfg)
 	l.taking, l.stop = context.WithCancelCause(context.Background())
 	l.life, l.end = context.WithCancelCause(context.Background())
+	l.topics = topics{taking: l.taking, known: map[string]int32{}}
 }
 
-// Topic asks the cluster for a topic, and all of its brokers before it says that there is none.
+// Topic requests a topic of the cluster, and of all its brokers before it says that there is none.
 func (l *lifetime) Topic(ctx context.Context, topic string) error {
 	err := l.topics.ensure(ctx, topic)
 	if errors.Is(err, sink.ErrUnknownTopic) {
 		missing := err
-		err = l.topics.ask(ctx, topic, func(ctx context.Context) (int32, error) {
+		err = l.topics.ask(ctx, topic, func(ctx context.Context, topic string) (int32, error) {
 			return 0, l.topics.client.Confirm(ctx, topic, missing)
 		})
 	}
@@ -70,10 +67,8 @@ func (l *lifetime) Topic(ctx context.Context, topic string) error {
 // admit checks everything about a message but its size that can be checked without sending, so
 // that a poison message is found before it spoils a batch.
 func (l *lifetime) admit(ctx context.Context, m *sink.Message) error {
-	if _, ok := l.topics.known[m.Topic]; !ok {
-		if err := l.topics.ensure(ctx, m.Topic); err != nil {
-			return err
-		}
+	if err := l.topics.ensure(ctx, m.Topic); err != nil {
+		return err
 	}
 	if m.Partition != sink.ByKey {
 		if m.Partition < 0 {
@@ -103,8 +98,7 @@ func (l *lifetime) tooLarge(topic string, size int, what string) error {
 }
 
 // latestTimestamp is the last one that the client can write, in milliseconds: it goes through
-// nanoseconds in 64 bits, and what is later would come out as another time without a word. Brokers
-// refuse what is more than an hour ahead unless they are configured otherwise.
+// nanoseconds in 64 bits, and writes another time for a later one.
 const latestTimestamp = int64(1<<63-1) / int64(time.Millisecond)
 
 // fail makes the sink refuse further messages and ends all requests. The first cause stays.
@@ -124,6 +118,18 @@ func (l *lifetime) stopped() bool { return l.taking.Err() != nil }
 // cause is why the sink takes nothing more.
 func (l *lifetime) cause() error { return context.Cause(l.taking) }
 
+// until returns when there is a token, or with the reason why none is waited for any more.
+func (l *lifetime) until(ctx context.Context, token <-chan struct{}) error {
+	select {
+	case <-token:
+		return nil
+	case <-l.taking.Done():
+		return l.cause()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // consequence is the failure of a message that failed only because the sink had stopped.
 func (l *lifetime) consequence(err error) error {
 	class := sink.ErrClosed
@@ -136,7 +142,45 @@ func (l *lifetime) consequence(err error) error {
 	return fmt.Errorf("%w: %w", class, err)
 }
 
-// watch ends the session when the cluster answers nothing for delivery_timeout, and says earlier
+// close runs shutdown and waits for its end: for a part of the time that ctx allows, or until
+// givenUp ends, and after that, with the connections cut, for the rest of the time.
+func (l *lifetime) close(ctx context.Context, part float64, givenUp context.Context,
+	shutdown func()) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, closeTimeout)
+		defer cancel()
+	}
+	l.refuse()
+	if l.closed.Swap(true) {
+		return nil
+	}
+	finished := make(chan struct{})
+	go func() { // waited for below; outlives close only if ctx ends, and the cut connections end it
+		defer close(finished)
+		shutdown()
+	}()
+	deadline, _ := ctx.Deadline()
+	patience, cancel := context.WithTimeout(ctx, time.Duration(part*float64(time.Until(deadline))))
+	defer cancel()
+	select {
+	case <-finished:
+		return nil
+	case <-givenUp.Done():
+	case <-patience.Done():
+	}
+	left := l.published.Load() - l.reported.Load()
+	l.end(sink.ErrClosed)
+	l.dialer.Cut(sink.ErrClosed)
+	select {
+	case <-finished:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("close Kafka producer, %d messages in flight: %w", left, context.Cause(ctx))
+	}
+}
+
+// watch ends the session when the cluster answers nothing for delivery_timeout, and logs earlier
 // that it hangs. progress counts the answers so far, and reports whether one is waited for. It
 // returns when the sink stops.
 func (l *lifetime) watch(progress func() (answers int64, waiting bool)) {

@@ -11,9 +11,9 @@ import (
 // key: Java's batch.size.
 const stickyBytes = 16 << 10
 
-// placement chooses the partitions of one topic as Java's producer does: an explicit partition
-// wins, then murmur2 of the key bytes, and without a key a random partition that is kept for a
-// batch's worth. It belongs to the publisher.
+// placement chooses the partitions of one topic as Java's producer does: the explicit one, else
+// by murmur2 of the key, else a random one that is kept for a batch's worth. For the publisher
+// only.
 type placement struct {
 	partitions atomic.Int32               // as many as there are, as far as the client has them
 	led        func(partition int32) bool // has it a leader?
@@ -53,8 +53,8 @@ func (p *placement) partition(r *kgo.Record, explicit int32, size int) int32 {
 	return p.sticky
 }
 
-// placed is the partitioner of a client whose records have their partition. What it is told about
-// the topic, it passes on.
+// placed is the partitioner of a client whose records have their partition. It passes on the number
+// of partitions.
 type placed struct{ queues *queues }
 
 func (p placed) ForTopic(topic string) kgo.TopicPartitioner {

@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,11 +34,9 @@ type storedPosition struct {
 func positionKey(s sink.Source) string { return s.SystemID + "/" + s.Database + "/" + s.Slot }
 
 func encodePosition(p sink.Position) []byte {
-	value, err := json.Marshal(storedPosition{
-		LSN: p.LSN.String(), CommitTime: p.CommitTime.UTC(), Timeline: p.Source.Timeline,
-		SystemID: p.Source.SystemID, Database: p.Source.Database, Slot: p.Source.Slot,
-		Events: p.Source.Events,
-	})
+	of := p.Source
+	value, err := json.Marshal(storedPosition{p.LSN.String(), p.CommitTime.UTC(), of.Timeline,
+		of.SystemID, of.Database, of.Slot, of.Events})
 	if err != nil {
 		panic(err) // strings and numbers only; the year of a commit is PostgreSQL's
 	}
@@ -46,23 +45,18 @@ func encodePosition(p sink.Position) []byte {
 
 func decodePosition(value []byte) (sink.Position, error) {
 	var v storedPosition
-	if err := json.Unmarshal(value, &v); err != nil {
+	err := json.Unmarshal(value, &v)
+	lsn, lsnErr := pglogrepl.ParseLSN(v.LSN)
+	if err = cmp.Or(err, lsnErr); err != nil {
 		return sink.Position{}, err
 	}
-	lsn, err := pglogrepl.ParseLSN(v.LSN)
-	if err != nil {
-		return sink.Position{}, err
-	}
-	return sink.Position{
-		Source: sink.Source{SystemID: v.SystemID, Timeline: v.Timeline, Database: v.Database,
-			Slot: v.Slot, Events: v.Events},
-		LSN: lsn, CommitTime: v.CommitTime,
-	}, nil
+	source := sink.Source{SystemID: v.SystemID, Timeline: v.Timeline, Database: v.Database,
+		Slot: v.Slot, Events: v.Events}
+	return sink.Position{Source: source, LSN: lsn, CommitTime: v.CommitTime}, nil
 }
 
-// ReadPosition returns what exactly_once has stored for a source, the zero Position if nothing. It
-// shuts out no relay. Errors are those of kafka.Connect; sink.ErrUnknownTopic: there is no such
-// topic yet.
+// ReadPosition returns what exactly_once has stored for a source, or the zero Position. It shuts
+// out no relay. Errors are those of kafka.Connect, or sink.ErrUnknownTopic.
 func ReadPosition(ctx context.Context, cfg kafka.Config, topic string,
 	source sink.Source) (sink.Position, error) {
 	client, err := kafka.Connect(ctx, cfg, zerolog.Nop())
@@ -104,8 +98,8 @@ func readPositions(ctx context.Context, client *kafka.Client, topic string) (pos
 	return found, reader.Scan(ctx, all, 0, found.add)
 }
 
-// notThere is for a topic of the relay's own that was there, or was created: without it the relay
-// would begin as if nothing was stored.
+// notThere is the error for a topic of the relay's own that existed: without it the relay would
+// begin as if nothing was stored.
 func notThere(topic string) error {
 	return fmt.Errorf("%w: the brokers do not agree whether topic %q exists", sink.ErrUnreachable,
 		topic)

@@ -12,9 +12,8 @@ import (
 	"github.com/postrider/postrider/sink/kafka/topicreader"
 )
 
-// Progress keeps one record for each key in a compacted topic, and reads back what was published
-// to others. It is how a snapshot remembers how far it has come without a disk. It belongs to one
-// goroutine, and once the context of a Save has ended it is of no use.
+// Progress keeps one record for each key in a compacted topic, and reads what was published to
+// others: the memory of a snapshot. It is for one goroutine. A Save whose context ends closes it.
 type Progress struct {
 	topic  string
 	client *kafka.Client
@@ -95,9 +94,8 @@ func (p *Progress) Ends(ctx context.Context, topics []string) (map[string][]int6
 	return ends, err
 }
 
-// Read gives every record of a topic from an offset per partition up to the ends as they are now;
-// partitions beyond those given are read from their beginnings. Records that were deleted
-// meanwhile are left out.
+// Read gives every record of a topic from an offset per partition, else from its beginning, up to
+// the ends as they are now, but for deleted ones.
 func (p *Progress) Read(ctx context.Context, topic string, from []int64,
 	each func(*sink.Message)) error {
 	ends, err := p.Ends(ctx, []string{topic})

@@ -10,16 +10,13 @@ import (
 
 const (
 	// forgetful is the time without an acknowledgement after which the leader may have forgotten
-	// the producer. It forgets one that has been silent for producer.id.expiration.ms, a day by
-	// default. Silence is the age of the last record's timestamp: where that is a day old it
-	// forgets now and then in any case (docs/decisions/0016).
+	// the producer: after producer.id.expiration.ms, by the timestamps of records
+	// (docs/decisions/0016).
 	forgetful = time.Minute
-	// flushPartitions bounds a flush, because the client compares each record's partition with all
-	// of it.
+	// flushPartitions bounds a flush: the client compares each record's partition with all of it.
 	flushPartitions = 64
-	// perTopic is how long nothing goes to a new topic after the last one that was new, for each
-	// topic that there is, and unless as many are new. The client asks for all of them again
-	// whenever it gets a new one; that must not grow with the square of their number.
+	// perTopic, times the number of topics, spaces new topics, unless as many are new: the client
+	// asks for all topics again whenever it gets a new one.
 	perTopic = time.Millisecond
 	// What may wait here; the relay's own limits are lower by default. One message more is always
 	// taken.
@@ -27,14 +24,11 @@ const (
 	waitingBytes    = 64 << 20
 )
 
-// queues holds what was published and is not with the client yet, by partition.
-//
-// The client never has more than one batch of a partition. That is what makes a failure safe:
-// there is nothing behind it that could be written, and nothing follows, since the queue stays
-// closed until every message of the batch is reported. So it does not matter how the client
-// numbers and renumbers what it repeats, and batches form here while one is under way. The price
-// is one round trip per batch and partition, as with a producer that has one request in flight;
-// other partitions of the broker do not wait for it.
+// queues holds what was published and is not with the client yet, by partition. The client never
+// has more than one batch of a partition. That makes a failure safe: nothing behind it could be
+// written, and nothing follows, since the queue stays closed until every message of the batch is
+// reported. So it does not matter how the client numbers what it repeats. The price is one round
+// trip per batch and partition; other partitions of the broker do not wait for it.
 type queues struct {
 	limit int // bytes of a batch of several records
 
@@ -88,12 +82,10 @@ func (t *topicQueues) queue(partition int32) *partitionQueue {
 	for int(partition) >= len(t.queues) {
 		t.queues = append(t.queues, nil)
 	}
-	q := t.queues[partition]
-	if q == nil {
-		q = &partitionQueue{topic: t}
-		t.queues[partition] = q
+	if t.queues[partition] == nil {
+		t.queues[partition] = &partitionQueue{topic: t}
 	}
-	return q
+	return t.queues[partition]
 }
 
 // add puts records at the ends of their queues. False: they are shut, and nothing was taken. The

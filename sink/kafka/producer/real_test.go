@@ -24,7 +24,7 @@ func real(b *parts.Broker) kafka.Config {
 
 // One broker for all of these: each has its own topics, and leaves the broker running.
 func TestKafka_OnARealBroker(t *testing.T) {
-	t.Parallel()
+	// not parallel: the contract looks for goroutines that are left, of whatever test
 	b := parts.ExclusiveKafka(t, parts.KafkaConfig{})
 
 	t.Run("FulfilsTheContract", func(t *testing.T) {

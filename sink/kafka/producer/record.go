@@ -11,9 +11,8 @@ import (
 	"github.com/postrider/postrider/sink/kafka"
 )
 
-// record is a producer record that is reused from message to message: at 100,000 messages a second
-// their allocation would be a good part of the sink's cost. It stands as the context of its own
-// producer record, by which it is found again.
+// record is a producer record that is reused: its allocation would be a good part of the sink's
+// cost. It is the context of its own producer record, where the hook finds it again.
 type record struct {
 	producer kgo.Record
 	message  *sink.Message
@@ -25,7 +24,7 @@ type record struct {
 
 var _ context.Context = (*record)(nil)
 
-// A record ends never; the producer is told by the context of its call when it has to end.
+// A record never ends; the context of the produce call ends the production.
 func (r *record) Deadline() (time.Time, bool) { return time.Time{}, false }
 func (r *record) Done() <-chan struct{}       { return nil }
 func (r *record) Err() error                  { return nil }
@@ -34,10 +33,7 @@ func (r *record) Value(any) any               { return nil }
 func (r *record) fill(m *sink.Message) {
 	r.message = m
 	r.size = kafka.SizeInBatch(m)
-	headers := r.producer.Headers[:0]
-	for i := range m.Headers {
-		headers = append(headers, kgo.RecordHeader{Key: m.Headers[i].Key, Value: m.Headers[i].Value})
-	}
+	headers := appendHeaders(r.producer.Headers[:0], m)
 	r.producer = kgo.Record{Topic: m.Topic, Key: m.Key, Value: m.Value, Headers: headers,
 		Timestamp: m.Timestamp, Context: r}
 }
@@ -93,10 +89,14 @@ func kafkaRecord(m *sink.Message) *kgo.Record {
 	r := &kgo.Record{Topic: m.Topic, Key: m.Key, Value: m.Value, Partition: m.Partition,
 		Timestamp: m.Timestamp}
 	if len(m.Headers) > 0 {
-		r.Headers = make([]kgo.RecordHeader, len(m.Headers))
-		for i, h := range m.Headers {
-			r.Headers[i] = kgo.RecordHeader{Key: h.Key, Value: h.Value}
-		}
+		r.Headers = appendHeaders(make([]kgo.RecordHeader, 0, len(m.Headers)), m)
 	}
 	return r
+}
+
+func appendHeaders(headers []kgo.RecordHeader, m *sink.Message) []kgo.RecordHeader {
+	for i := range m.Headers {
+		headers = append(headers, kgo.RecordHeader(m.Headers[i]))
+	}
+	return headers
 }

@@ -23,7 +23,7 @@ type Sink struct {
 	closeClient func() // once
 	compressor  kgo.Compressor
 
-	turn    chan struct{} // holds a token while Publish runs
+	turn    sync.Mutex // of Publish
 	records records
 	taken   []*record    // of this Publish
 	last    string       // topic of the last message
@@ -42,9 +42,9 @@ type Sink struct {
 	background sync.WaitGroup
 }
 
-// Open connects to the cluster and returns a sink that is ready to publish, until ctx ends. It
-// does not retry: errors are those of kafka.Config.Reach, or sink.ErrPermission. done is called
-// from goroutines of the sink. The caller closes the sink.
+// Open connects, until ctx ends, and returns a sink that the caller closes. It does not retry:
+// errors are those of kafka.Config.Reach, or sink.ErrPermission. done is called from the sink's
+// goroutines.
 func Open(ctx context.Context, cfg kafka.Config, log zerolog.Logger,
 	done sink.Done) (*Sink, error) {
 	if err := cfg.Validate(); err != nil {
@@ -55,7 +55,12 @@ func Open(ctx context.Context, cfg kafka.Config, log zerolog.Logger,
 		return nil, err
 	}
 	warn(&cfg, log)
-	s := newSink(cfg, log, done)
+	s := &Sink{
+		queues: queues{limit: cfg.MaxMessageBytes, topics: map[string]*topicQueues{}},
+		pace:   pace{linger: cfg.Linger},
+		room:   make(chan struct{}, 1),
+	}
+	s.begin(cfg, log, done)
 	if err := s.connect(ctx, alive); err != nil {
 		s.dialer.Cut(sink.ErrClosed)
 		return nil, fmt.Errorf("open Kafka producer at %s: %w", strings.Join(cfg.Brokers, ","), err)
@@ -64,19 +69,8 @@ func Open(ctx context.Context, cfg kafka.Config, log zerolog.Logger,
 	return s, nil
 }
 
-// newSink makes a sink without a client.
-func newSink(cfg kafka.Config, log zerolog.Logger, done sink.Done) *Sink {
-	s := &Sink{
-		queues: queues{limit: cfg.MaxMessageBytes, topics: map[string]*topicQueues{}},
-		pace:   pace{linger: cfg.Linger},
-		turn:   make(chan struct{}, 1), room: make(chan struct{}, 1),
-	}
-	s.begin(cfg, log, done)
-	return s
-}
-
-// connect makes the client, and has it ask for its producer id. It asks one broker, and is given
-// one that answers; for later, when brokers come and go, it gets the whole list.
+// connect makes the client and requests its producer id: of a broker that answers. For later, when
+// brokers come and go, the client gets the whole list.
 func (s *Sink) connect(ctx context.Context, alive string) error {
 	options := append(idempotent(&s.cfg, placed{&s.queues}, s), kgo.SeedBrokers(alive))
 	client, err := s.cfg.NewClient(s.dialer, s.log, options...)
@@ -104,32 +98,23 @@ func (s *Sink) connect(ctx context.Context, alive string) error {
 }
 
 func (s *Sink) start() {
-	s.topics = topics{client: s.client, learn: s.learn, taking: s.taking, known: map[string]int32{}}
+	s.topics.client, s.topics.producer = s.client, s.client
 	s.timer = time.AfterFunc(time.Hour, s.expire)
-	s.background.Go(func() { // ends with taking; Close waits
-		s.watch(s.progress)
-		if s.dialer.WasCut() {
-			s.closeClient() // given up: this has it report what it has
-		}
-	})
-	s.background.Go(s.failPending) // ends with taking; Close waits
+	// when the cluster was given up: the client then reports what it has
+	context.AfterFunc(s.dialer.WhenCut(), s.closeClient)
+	s.background.Go(func() { s.watch(s.progress) }) // ends with taking; Close waits
+	s.background.Go(s.failPending)                  // the same
 }
 
 var _ sink.Sink = (*Sink)(nil)
 
 // Publish hands messages to the producer. It blocks while a topic is looked up for the first time
 // and while too much waits. A message that cannot be sent as it is comes back as a
-// *sink.MessageError; the messages before it are taken.
+// *sink.MessageError.
 func (s *Sink) Publish(ctx context.Context, ms []*sink.Message) error {
-	select {
-	case s.turn <- struct{}{}:
-	case <-s.taking.Done():
-		return s.cause()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	defer func() { <-s.turn }()
-	if s.stopped() { // select chooses at random
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	if s.stopped() {
 		return s.cause()
 	}
 	if err := s.wait(ctx); err != nil {
@@ -183,12 +168,8 @@ func (s *Sink) wait(ctx context.Context) error {
 		if !full && ctx.Err() == nil {
 			return nil
 		}
-		select {
-		case <-s.room:
-		case <-s.taking.Done():
-			return s.cause()
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := s.until(ctx, s.room); err != nil {
+			return err
 		}
 	}
 }
@@ -217,16 +198,12 @@ func (s *Sink) prepare(ctx context.Context, m *sink.Message) (*record, error) {
 	return r, nil
 }
 
-// led reports of a topic's partitions whether they have a leader, as far as the client has them.
+// led reports whether a partition of a topic has a leader, as far as the client has it.
 func (s *Sink) led(topic string) func(int32) bool {
 	return func(partition int32) bool {
 		leader, _, err := s.client.PartitionLeader(topic, partition)
 		return err == nil && leader >= 0
 	}
-}
-
-func (s *Sink) learn(ctx context.Context, topic string, partition int32) error {
-	return learn(ctx, s.client, topic, partition)
 }
 
 func (s *Sink) progress() (answers int64, waiting bool) {
@@ -264,64 +241,25 @@ func (s *Sink) failPending() {
 	<-s.taking.Done()
 	s.verdict.Lock() // the failure itself comes first
 	defer s.verdict.Unlock()
-	left := s.queues.close()
-	for _, r := range left {
+	for _, r := range s.queues.close() {
 		m := r.message
 		s.reported.Add(1)
 		s.done(m, &sink.MessageError{Topic: m.Topic, Origin: m.Origin, Err: s.left(sink.ErrClosed)})
 	}
 }
 
-// Close ends the producer; calling it again does nothing. What is out at the broker is waited for
-// while time allows: an answer now spares a duplicate later, and a request given up now could
-// still be carried out after those of the next session. In the last quarter of the time, or at
-// once if the cluster was given up already, the connections are cut and the rest is reported as
-// failed.
+// Close ends the producer. It waits for answers: one now spares a duplicate later, and a request
+// that is given up could still be carried out after those of the next session. In the last
+// quarter of the time, or at once if the cluster was given up, it cuts the connections and
+// reports the rest as failed.
 func (s *Sink) Close(ctx context.Context) error {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, closeTimeout)
-		defer cancel()
-	}
-	s.refuse()
-	if s.closed.Swap(true) {
-		return nil
-	}
-	// for good: nobody asks about topics any more. Whoever has it leaves soon, because of stop
-	s.turn <- struct{}{}
-	finished := make(chan struct{})
-	// waited for below; outlives Close only if ctx ends first, and then the cut connections end it
-	go s.shutdown(finished)
-
-	if !s.dialer.WasCut() {
-		deadline, _ := ctx.Deadline()
-		patience := time.NewTimer(time.Until(deadline) * 3 / 4)
-		defer patience.Stop()
-		select {
-		case <-finished:
-			return nil
-		case <-patience.C:
-		case <-ctx.Done():
-		}
-	}
-
-	left := s.published.Load() - s.reported.Load()
-	s.end(sink.ErrClosed)
-	s.dialer.Cut(sink.ErrClosed)
-	go s.closeClient() // shutdown waits for it
-	select {
-	case <-finished:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("close Kafka producer, %d messages in flight: %w", left, context.Cause(ctx))
-	}
-}
-
-func (s *Sink) shutdown(finished chan<- struct{}) {
-	defer close(finished)
-	s.background.Wait()
-	s.flushes.Wait()
-	s.timer.Stop()
-	s.closeClient()
-	s.dialer.Cut(sink.ErrClosed)
+	return s.close(ctx, 0.75, s.dialer.WhenCut(), func() {
+		s.turn.Lock()   // a Publish ends with taking, and none begins behind it
+		s.turn.Unlock() //nolint:staticcheck // an empty section waits
+		s.background.Wait()
+		s.flushes.Wait()
+		s.timer.Stop()
+		s.closeClient()
+		s.dialer.Cut(sink.ErrClosed)
+	})
 }

@@ -13,10 +13,9 @@ import (
 // sizeMargin is what is kept free below the largest batch.
 const sizeMargin = 10 << 10
 
-// fits reports whether the broker would take a record, by the limit that it applies: to the batch
-// as it is sent, compressed. What could be too large is compressed to find out, and travels in a
-// batch of its own (queues.next): then it takes no others with it, and what the broker says is
-// about it alone.
+// fits reports whether the broker would take a record: its limit is for the compressed batch. One
+// that could be too large is compressed to find out, and is sent in a batch of its own
+// (queues.next).
 func (s *Sink) fits(r *record) error {
 	limit, size := s.cfg.MaxMessageBytes, kafka.BatchHeader+r.size
 	if size <= limit {

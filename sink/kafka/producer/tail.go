@@ -1,12 +1,13 @@
 package producer
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"hash/maphash"
 	"strconv"
-	"strings"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/rs/zerolog"
@@ -38,24 +39,18 @@ func (p position) before(q position) bool {
 
 // tail is what earlier sessions of a source have published to a topic, from a position on.
 //
-// No row is lost: one is left out only if its own position was read in the topic. Newer rows of
-// its key or of its partition prove nothing. It may have been under way to a partition where its
-// key lies no more, or to another topic.
+// No row is lost: one is left out only if its own position was read in the topic. Newer rows of its
+// key or of its partition prove nothing: it may have been under way to another partition or topic.
 //
-// Rows of a key keep their order, if no partitions are added, so that they lie in one. Take an
-// older and a newer one:
-//   - The older one is published now: then the newer one follows it, whether it is there or
-//     not, because of again.
-//   - The older one is left out, the newer one is published now: it comes behind.
-//   - Both are left out: then no record of the older one stands behind the last of the newer
-//     one, which would be overtaken, and so not in seen. That holds also for an older row
-//     from before the session's first.
+// Two rows of a key keep their order, if no partitions are added, so that both are in one:
+//   - The older one is published now: the newer one follows it, published or not, because of again.
+//   - Only the older one is left out: the newer one comes behind it.
+//   - Both are left out: then no record of the older one is behind the last of the newer one, which
+//     would be overtaken, and so not in seen, even if the older one is from before the session.
 //
-// Neither rule costs anything while sessions are killed and slots rewound. What sessions have
-// published of a key then has no gaps, and the rows with keys in a partition are in order. So a
-// row that is not there has none behind it of its key, and no row is overtaken.
-//
-// The test of all of this is TestTail_LosesNothingAndKeepsTheOrderOfKeys.
+// Neither rule costs anything while sessions are killed and slots rewound: what they have published
+// of a key has no gaps, and the rows with keys in a partition are in order.
+// TestTail_LosesNothingAndKeepsTheOrderOfKeys shows all of this.
 type tail struct {
 	// that are not overtaken: no older row with a key stands behind them in their partition
 	seen   events
@@ -77,7 +72,7 @@ func newTail(log zerolog.Logger, topic string, room int, all *tails) *tail {
 	}
 }
 
-// has reports whether an event was published. It is asked in the order of positions.
+// has reports whether an event was published. It is called in the order of positions.
 func (t *tail) has(p position, key []byte) bool {
 	if t.newest.before(p) {
 		t.forget()
@@ -89,30 +84,25 @@ func (t *tail) has(p position, key []byte) bool {
 	}
 	hash := maphash.Bytes(t.seed, key)
 	_, again := t.again[hash]
-	if there && !again {
-		return true
-	}
-	if there && !t.warned {
+	switch {
+	case there && again && !t.warned:
 		t.warned = true
 		t.log.Warn().Str("topic", t.topic).Stringer("lsn", p.lsn).
 			Msg("rows that are in the topic are published again: they follow a row of the same key that " +
 				"is not there, or not there any more")
-	}
-	if again {
-		return false
-	}
-	if !t.all.takeKey(p) {
+	case there || again:
+	case t.all.takeKey(p):
+		t.again[hash] = struct{}{}
+	default:
 		t.log.Warn().Str("topic", t.topic).Stringer("lsn", p.lsn).Int("keys", t.all.mostKeys()).
 			Msg("all rows of the topic are published again from here on: rows of too many keys are not " +
 				"there")
 		t.forget()
-		return false
 	}
-	t.again[hash] = struct{}{}
-	return false
+	return there && !again
 }
 
-// forget lets go of everything: nothing counts as published then, and no keys are held.
+// forget frees everything: nothing counts as published then, and no keys are held.
 func (t *tail) forget() {
 	t.all.keys -= len(t.again)
 	t.seen, t.again, t.newest = events{}, nil, position{}
@@ -125,16 +115,13 @@ func (t *tail) ends(p position) bool {
 
 var _ sink.Deduplicator = (*Sink)(nil)
 
-// Published reports whether an earlier session of the source has published m. The first call for a
-// topic reads the ends of its partitions, back to where the positions lie before m's; so the first
-// message of a topic must be the oldest of the session. So does a later one, when what there was
-// room for is behind the session. Where it cannot be told, the answer is false. That includes what
-// a topic does not say at all, because it is missing: Publish reports that.
+// Published reports whether an earlier session of the source has published m, and false where
+// that is not certain. The first call for a topic reads the ends of its partitions, back to
+// positions before m's: the first message of a topic must be the oldest of the session.
 //
-// What has been acknowledged is always found. So is what the brokers have appended and not
-// acknowledged yet: the ends are those of the leaders' logs, and what the replicas do not have yet
-// is waited for. What is still on its way to a leader, in a network or in the queue of a broker
-// that hangs, is not found if it gets there after the ends were read.
+// It finds what the brokers have appended, also unacknowledged: it reads to the ends of the
+// leaders' logs, and waits for the replicas. It misses what gets to a leader later, from a
+// network or from the queue of a broker that hangs.
 func (s *Sink) Published(ctx context.Context, source sink.Source, m *sink.Message) (bool, error) {
 	p := position{m.Origin.LSN, m.Origin.Index, m.Origin.CommitTime.UnixMicro()}
 	if p.lsn == 0 {
@@ -160,12 +147,6 @@ func (s *Sink) Published(ctx context.Context, source sink.Source, m *sink.Messag
 	}
 	s.tails.put(t)
 	return t.has(p, m.Key), nil
-}
-
-// follow goes on where there was no room any more: what was not there until then is still not to
-// be overtaken. before is used no more: its keys are t's.
-func (t *tail) follow(before *tail) {
-	t.again, t.seed, t.warned = before.again, before.seed, before.warned
 }
 
 // readTails reads until ctx or the sink ends.
@@ -195,19 +176,80 @@ func positionOf(headers []kgo.RecordHeader, source string) (p position, ok bool)
 			from = h.Value
 		}
 	}
-	name, committed, ok := cutLast(string(from), "@")
-	if !ok || name != source {
+	name, committed, ok := []byte(nil), []byte(nil), false
+	if i := bytes.LastIndexByte(from, '@'); i >= 0 {
+		name, committed, ok = from[:i], from[i+1:], true
+	}
+	if !ok || string(name) != source {
 		return position{}, false
 	}
 	at, lsnErr := pglogrepl.ParseLSN(string(lsn))
 	n, indexErr := strconv.ParseUint(string(index), 10, 32)
-	micros, timeErr := strconv.ParseInt(committed, 10, 64)
+	micros, timeErr := strconv.ParseInt(string(committed), 10, 64)
 	return position{at, uint32(n), micros}, errors.Join(lsnErr, indexErr, timeErr) == nil && at != 0
 }
 
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
+// tailKeys is how many keys the tails of a sink hold together: 5 MiB, as a key takes up to 39
+// bytes. Of a relay that was killed, at most relay.in_flight_messages rows are missing.
+const tailKeys = 1 << 17
+
+// tails are those of a sink, and what they may hold together. They belong to the goroutine of
+// Publish.
+type tails struct {
+	topics map[string]*tail
+	keys   int // in again of all of them, at most mostKeys
+	limit  int // of keys; zero: tailKeys
+}
+
+func (a *tails) mostKeys() int { return cmp.Or(a.limit, tailKeys) }
+
+// room is how many blocks the tail of a topic may hold from p on.
+func (a *tails) room(p position, topic string) int {
+	a.forgetBefore(p)
+	room := tailRoom
+	for other, t := range a.topics {
+		if other != topic {
+			room -= t.seen.blocks
+		}
 	}
-	return s, "", false
+	return max(room, tailLeast)
+}
+
+// put takes in what was just read of a topic.
+func (a *tails) put(t *tail) {
+	if a.topics == nil {
+		a.topics = map[string]*tail{}
+	}
+	if before := a.topics[t.topic]; before != nil {
+		t.follow(before)
+	}
+	a.topics[t.topic] = t
+}
+
+// follow takes the keys of before, which is used no more: rows that were missing until then are
+// still not to be overtaken.
+func (t *tail) follow(before *tail) {
+	t.again, t.seed, t.warned = before.again, before.seed, before.warned
+}
+
+// takeKey counts one more key of a tail from p on, and reports whether there is room. A tail without
+// forgets, so each tail fails here once, and forgetBefore is rare.
+func (a *tails) takeKey(p position) bool {
+	if a.keys >= a.mostKeys() {
+		a.forgetBefore(p)
+	}
+	if a.keys >= a.mostKeys() {
+		return false
+	}
+	a.keys++
+	return true
+}
+
+// forgetBefore empties the tails that the session has passed.
+func (a *tails) forgetBefore(p position) {
+	for _, t := range a.topics {
+		if t.newest.before(p) {
+			t.forget()
+		}
+	}
 }

@@ -18,9 +18,8 @@ const (
 	tailFresh = 1 << 16
 )
 
-// events is a set of positions in little memory. It holds room blocks, those with the lowest
-// positions: everything before until. It is made for a session, which asks in the order of
-// positions.
+// events is a set of positions in little memory, made for lookups in the order of positions. It
+// holds the room blocks with the lowest positions: everything before until.
 type events struct {
 	room     int      // zero: tailRoom
 	until    position // what is not before it did not fit; zero: everything did

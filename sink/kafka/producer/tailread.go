@@ -35,8 +35,7 @@ const (
 	tailPause = 25 * time.Millisecond
 )
 
-// tailReader reads the ends of the partitions of a topic, backwards, as far as a session needs
-// them.
+// tailReader reads the ends of the partitions of a topic backwards, as far as a session needs them.
 type tailReader struct {
 	reader   *topicreader.Reader
 	log      zerolog.Logger
@@ -103,7 +102,8 @@ func (r *tailReader) partition(ctx context.Context, p int32) (f found, err error
 	if err == nil {
 		f, err = r.search(start, end, func(from, to int64) (span, error) {
 			s := span{reader: r, partition: p}
-			err := s.read(ctx, from, to)
+			step := topicreader.Span{Topic: r.topic, Partition: p, From: from, End: to}
+			err := r.reader.Scan(ctx, step, tailFetch, s.take)
 			return s, err
 		})
 	}
@@ -178,8 +178,7 @@ func (r *tailReader) end(ctx context.Context, p int32) (int64, error) {
 	for err == nil && readable < end {
 		if time.Now().After(r.deadline) {
 			return 0, fmt.Errorf("%w: %d records were not on enough replicas for %s "+
-				"(sink.kafka.delivery_timeout)",
-				sink.ErrUnreachable, end-readable, r.patience)
+				"(sink.kafka.delivery_timeout)", sink.ErrUnreachable, end-readable, r.patience)
 		}
 		if err = kafka.Pause(ctx, tailPause); err == nil {
 			_, readable, err = r.reader.LogEnd(ctx, r.topic, p)
@@ -201,12 +200,6 @@ type span struct {
 type keyedEvent struct {
 	position
 	keyed bool
-}
-
-// read reads the records from one offset up to another.
-func (s *span) read(ctx context.Context, from, to int64) error {
-	all := topicreader.Span{Topic: s.reader.topic, Partition: s.partition, From: from, End: to}
-	return s.reader.reader.Scan(ctx, all, tailFetch, s.take)
 }
 
 // take takes a record. One of a transaction is none of ours: it may have been taken back.

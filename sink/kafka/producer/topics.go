@@ -3,6 +3,7 @@ package producer
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/postrider/postrider/sink"
 	"github.com/postrider/postrider/sink/kafka"
@@ -10,11 +11,10 @@ import (
 
 // topics has the topics that exist. It belongs to the publisher.
 type topics struct {
-	client *kafka.Client // asks
-	// learn returns when the producer, which has a view of its own, has a partition that is there.
-	learn  func(ctx context.Context, topic string, partition int32) error
-	taking context.Context  // ended: no answer is waited for any more
-	known  map[string]int32 // partitions; asked for again when a message wants one beyond
+	client   *kafka.Client    // which is asked
+	producer *kafka.Client    // which has a view of its own
+	taking   context.Context  // ended: no answer is waited for any more
+	known    map[string]int32 // partitions; asked for again when a message wants one beyond
 	// of the Publish that is under way, until their topics have been asked for
 	ahead []*sink.Message
 }
@@ -38,10 +38,7 @@ func (t *topics) ensure(ctx context.Context, topic string) error {
 	if t.prefetch(ctx); t.known[topic] > 0 {
 		return nil
 	}
-	return t.ask(ctx, topic, func(ctx context.Context) (int32,
-		error) {
-		return t.client.Ensure(ctx, topic)
-	})
+	return t.ask(ctx, topic, t.client.Ensure)
 }
 
 // has reports whether the topic has the partition, asking again if it is beyond what is known:
@@ -50,7 +47,7 @@ func (t *topics) has(ctx context.Context, topic string, partition int32) error {
 	if partition < t.known[topic] {
 		return nil
 	}
-	err := t.ask(ctx, topic, func(ctx context.Context) (int32, error) {
+	err := t.ask(ctx, topic, func(ctx context.Context, topic string) (int32, error) {
 		n, err := t.client.Partitions(ctx, topic)
 		if err == nil && partition < n {
 			err = t.learn(ctx, topic, partition)
@@ -71,10 +68,10 @@ func (t *topics) has(ctx context.Context, topic string, partition int32) error {
 
 // ask waits for an answer until ctx or the sink ends.
 func (t *topics) ask(ctx context.Context, topic string,
-	question func(context.Context) (int32, error)) error {
+	question func(context.Context, string) (int32, error)) error {
 	ctx, end := until(ctx, t.taking)
 	defer end()
-	n, err := question(ctx)
+	n, err := question(ctx, topic)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("look up topic %q: %w", topic, context.Cause(ctx))
@@ -85,10 +82,8 @@ func (t *topics) ask(ctx context.Context, topic string,
 	return nil
 }
 
-// prefetch asks about all topics of the messages ahead that are used for the first time, in one
-// request: ten thousand topics one by one are ten thousand round trips, during which nothing is
-// published. What it does not find out, because a topic is missing or being created, ensure asks
-// again and says well.
+// prefetch asks about all new topics of the messages ahead in one request, and not in one for
+// each. ensure asks again about topics that are missing or being created.
 func (t *topics) prefetch(ctx context.Context) {
 	names := t.unknown(t.ahead)
 	t.ahead = nil
@@ -104,24 +99,38 @@ func (t *topics) prefetch(ctx context.Context) {
 
 // unknown is the topics of messages that are not known, each once.
 func (t *topics) unknown(ms []*sink.Message) (names []string) {
-	var listed map[string]struct{}
+	listed := map[string]bool{}
 	last := ""
 	for _, m := range ms {
 		if m.Topic == last {
 			continue
 		}
 		last = m.Topic
-		if _, known := t.known[last]; known || kafka.CheckName(last) != nil {
-			continue
+		if _, known := t.known[last]; !known && !listed[last] && kafka.CheckName(last) == nil {
+			listed[last] = true
+			names = append(names, last)
 		}
-		if _, twice := listed[last]; twice {
-			continue
-		}
-		if listed == nil {
-			listed = map[string]struct{}{}
-		}
-		listed[last] = struct{}{}
-		names = append(names, last)
 	}
 	return names
+}
+
+// learn returns when the producer has a partition that was added to a topic which it may have.
+func (t *topics) learn(ctx context.Context, topic string, partition int32) error {
+	const again = 10 * time.Millisecond
+	for deadline := time.Now().Add(t.client.Config.ReadTimeout); ; {
+		if first, _, err := t.producer.PartitionLeader(topic, 0); first < 0 && err == nil {
+			return nil // it has never asked, and will ask when it needs the topic
+		}
+		if leader, _, err := t.producer.PartitionLeader(topic, partition); leader >= 0 || err != nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%w: the producer does not find partition %d of topic %q",
+				sink.ErrUnreachable, partition, topic)
+		}
+		t.producer.ForceMetadataRefresh()
+		if err := kafka.Pause(ctx, again); err != nil {
+			return err
+		}
+	}
 }

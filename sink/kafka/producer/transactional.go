@@ -14,16 +14,13 @@ import (
 	"github.com/postrider/postrider/sink/kafka"
 )
 
-// TransactionalSink publishes to Kafka in transactions, each of which holds whole transactions of
-// PostgreSQL and the position behind them.
+// TransactionalSink publishes to Kafka in transactions, each of which contains whole transactions
+// of PostgreSQL and the position behind them. It has one producer until the first error of any
+// kind, also a time-out whose outcome is unknown. Then it fails; the next session makes another
+// producer, which shuts out this one, reads the stored position, and goes on from there.
 //
-// It has one producer, and uses it until the first error of any kind, be it a time-out or a lost
-// connection whose outcome nobody knows. Then it fails; the next session makes another producer,
-// which shuts out this one, reads the position that was stored, and goes on from there. There is
-// no other way to recover.
-//
-// Publish, Topic, Begin and Boundary are for one goroutine; Close may be called from any, also
-// during Publish.
+// Publish, Topic, Begin and Boundary are for one goroutine; Close is for any, also during
+// Publish.
 type TransactionalSink struct {
 	lifetime
 	committed     sink.Committed
@@ -43,9 +40,8 @@ type TransactionalSink struct {
 	background sync.WaitGroup // writer and watch
 }
 
-// OpenTransactional connects to the cluster and returns a sink that waits for Begin. positionTopic
-// is created if it is missing. Errors are those of Open. done and committed are called from
-// goroutines of the sink. The caller closes the sink.
+// OpenTransactional connects, creates positionTopic if it is missing, and returns a sink that
+// waits for Begin, as Open does. done and committed are called from the sink's goroutines.
 func OpenTransactional(ctx context.Context, cfg kafka.Config, positionTopic string,
 	log zerolog.Logger, done sink.Done, committed sink.Committed) (*TransactionalSink, error) {
 	stored, err := kafka.Connect(ctx, cfg, log)
@@ -60,16 +56,15 @@ func OpenTransactional(ctx context.Context, cfg kafka.Config, positionTopic stri
 	s := &TransactionalSink{committed: committed, stored: stored, positionTopic: positionTopic,
 		queue: newQueue()}
 	s.begin(cfg, log, done)
-	s.topics = topics{client: stored, learn: s.learn, taking: s.taking, known: map[string]int32{}}
+	s.topics.client = stored
 	s.writer = newTransactionWriter(s)
 	return s, nil
 }
 
 var _ sink.Transactional = (*TransactionalSink)(nil)
 
-// TransactionalID names the producer of a source. Database and slot are part of it, so that no two
-// relays of one cluster shut each other out; a slot's name has no dot, so no two sources have the
-// same.
+// TransactionalID names the producer of a source. With database and slot no two relays of a
+// cluster shut each other out; a slot's name has no dot, so no two sources have the same.
 func TransactionalID(s sink.Source) string {
 	return "postrider." + s.SystemID + "." + s.Database + "." + s.Slot
 }
@@ -95,7 +90,7 @@ func (s *TransactionalSink) Begin(ctx context.Context, source sink.Source) (sink
 		return sink.Position{}, fmt.Errorf("begin Kafka producer with transactional id %q: %w", s.id,
 			err)
 	}
-	s.client = client
+	s.client, s.topics.producer = client, client
 	if !v2 {
 		s.log.Warn().Str("transactional_id", s.id).Str("reason",
 			"the cluster's feature transaction.version is below 2, or the broker is older than Kafka 4.0").
@@ -110,31 +105,26 @@ func (s *TransactionalSink) Begin(ctx context.Context, source sink.Source) (sink
 }
 
 func (s *TransactionalSink) start(ctx context.Context,
-	client *kafka.Client) (sink.Position, bool, error) {
+	client *kafka.Client) (position sink.Position, v2 bool, err error) {
 	// Kafka answers when every transaction of the former producer has its markers in every
 	// partition.
-	if err := identify(ctx, client); err != nil {
-		return sink.Position{}, false, explain(&s.cfg, err, s.id)
+	if err = identify(ctx, client); err != nil {
+		return position, false, explain(&s.cfg, err, s.id)
 	}
-	v2, err := client.HasTransactionsV2(ctx)
-	if err != nil {
-		return sink.Position{}, false, err
+	var found positions
+	if v2, err = client.HasTransactionsV2(ctx); err == nil {
+		found, err = readPositions(ctx, s.stored, s.positionTopic)
 	}
-	found, err := readPositions(ctx, s.stored, s.positionTopic)
-	if err != nil {
-		return sink.Position{}, false, err
+	if err == nil {
+		position, err = found.settled(s.positionTopic, s.source)
 	}
-	position, err := found.settled(s.positionTopic, s.source)
-	if err != nil {
-		return sink.Position{}, false, err
-	}
-	if position == (sink.Position{}) {
+	if err == nil && position == (sink.Position{}) {
 		for _, key := range found.relatives(s.source) {
 			s.log.Warn().Str("topic", s.positionTopic).Str("reason", "position of "+key).
 				Msg("no position of this system is stored, but one of another with the same database and slot")
 		}
 	}
-	return position, v2, nil
+	return position, v2, err
 }
 
 // Publish takes messages for the transaction to come. It blocks while a topic is looked up for the
@@ -145,12 +135,12 @@ func (s *TransactionalSink) Publish(ctx context.Context, ms []*sink.Message) err
 	}
 	s.topics.ahead = ms
 	defer func() { s.topics.ahead = nil }()
+	defer s.queue.wake()
 	for _, m := range ms {
 		if s.stopped() {
 			return s.cause()
 		}
 		if err := s.admit(ctx, m); err != nil {
-			s.queue.wake()
 			return err
 		}
 		if err := s.add(ctx, entry{message: m}); err != nil {
@@ -158,20 +148,15 @@ func (s *TransactionalSink) Publish(ctx context.Context, ms []*sink.Message) err
 		}
 		s.published.Add(1)
 	}
-	s.queue.wake()
 	return nil
 }
 
 func (s *TransactionalSink) add(ctx context.Context, e entry) error {
 	for !s.queue.add(e) {
 		s.queue.wake()
-		select {
-		case <-s.queue.room:
-		case <-s.taking.Done():
-			return s.cause()
-		case <-ctx.Done():
-			s.fail(context.Cause(ctx))
-			return context.Cause(ctx)
+		if err := s.until(ctx, s.queue.room); err != nil {
+			s.fail(err)
+			return err
 		}
 	}
 	return nil
@@ -192,10 +177,6 @@ func (s *TransactionalSink) admit(ctx context.Context, m *sink.Message) error {
 		return untaken(m, s.tooLarge(m.Topic, size, fmt.Sprintf("%d bytes with overhead", size)))
 	}
 	return nil
-}
-
-func (s *TransactionalSink) learn(ctx context.Context, topic string, partition int32) error {
-	return learn(ctx, s.client, topic, partition)
 }
 
 func (s *TransactionalSink) progress() (answers int64, waiting bool) {
@@ -220,57 +201,18 @@ func (s *TransactionalSink) report(m *sink.Message, err error) {
 	s.done(m, err)
 }
 
-// Close ends the producer; calling it again does nothing. A commit that is under way is waited for
-// while time allows, and a transaction without a boundary is aborted, so that no reader of the
-// topics has to wait for the next session. After half of the time, or at once if the sink has
-// failed, the connections are cut.
+// Close ends the producer. It waits for a commit that is under way, and aborts a transaction
+// without a boundary, so that no reader waits for the next session. After half of the time, or at
+// once if the sink has failed, it cuts the connections.
 func (s *TransactionalSink) Close(ctx context.Context) error {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, closeTimeout)
-		defer cancel()
-	}
-	s.refuse()
-	if s.closed.Swap(true) {
-		return nil
-	}
-	finished := make(chan struct{})
-	// waited for below; outlives Close only if ctx ends first, and then the cut connections end it
-	go s.shutdown(finished)
-
-	deadline, _ := ctx.Deadline()
-	patience := time.NewTimer(time.Until(deadline) / 2)
-	defer patience.Stop()
-	select {
-	case <-finished:
-		return nil
-	case <-s.life.Done():
-	case <-patience.C:
-	case <-ctx.Done():
-	}
-	s.end(sink.ErrClosed)
-	s.dialer.Cut(sink.ErrClosed)
-	select {
-	case <-finished:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("close Kafka producer, %d messages in flight: %w",
-			s.published.Load()-s.reported.Load(), context.Cause(ctx))
-	}
-}
-
-func (s *TransactionalSink) shutdown(finished chan<- struct{}) {
-	defer close(finished)
-	s.background.Wait()
-	if s.client != nil {
-		s.client.Close() // fails what it still has
-		s.writer.left.Wait()
-	}
-	for _, e := range s.queue.take() { // never produced
-		if e.message != nil {
-			s.report(e.message, sink.ErrClosed)
+	return s.close(ctx, 0.5, s.life, func() {
+		s.background.Wait()
+		if s.client != nil {
+			s.client.Close() // fails what it still has
+			s.writer.left.Wait()
 		}
-	}
-	s.stored.Close()
-	s.dialer.Cut(sink.ErrClosed)
+		s.writer.giveUp(s.queue.take())
+		s.stored.Close()
+		s.dialer.Cut(sink.ErrClosed)
+	})
 }

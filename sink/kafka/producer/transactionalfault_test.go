@@ -198,7 +198,7 @@ func TestTransactional_CommitsNothingUnderAnotherIdentityThanItsRecords(t *testi
 	require.NoError(t, err)
 	require.NotEqual(t, []any{before, epoch}, []any{after, next})
 	require.NoError(t, s.client.BeginTransaction())
-	require.ErrorIs(t, s.writer.end(), errProducerChanged)
+	require.ErrorIs(t, commit(t.Context(), s.client, s.writer.producer), errProducerChanged)
 }
 
 // A record was refused, and others of its transaction are written: the position behind them must

@@ -1,7 +1,6 @@
 package producer
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -20,11 +19,8 @@ const (
 )
 
 // transactionWriter owns the producer from Begin to Close: it alone begins, fills and ends
-// transactions.
-//
-// A commit begins as soon as a boundary is there and the last commit is through, and covers all
-// boundaries that have come meanwhile. So one transaction at a time is published at once, and
-// under load a commit covers many.
+// transactions. A commit begins when there is a boundary and the last commit is through, and
+// covers all boundaries that have come meanwhile: under load one commit covers many.
 type transactionWriter struct {
 	sink *TransactionalSink
 	left sync.WaitGroup // records that the client has
@@ -44,17 +40,6 @@ type transactionWriter struct {
 func newTransactionWriter(s *TransactionalSink) *transactionWriter {
 	return &transactionWriter{sink: s, written: map[string]int32{}, placed: map[string]bool{}}
 }
-
-// producerIdentity is what the broker knows a producer by. All records of a transaction, and its
-// end, must have the same.
-type producerIdentity struct {
-	id    int64
-	epoch int16
-	known bool
-}
-
-var errProducerChanged = errors.New("the producer's identity changed within a transaction: the " +
-	"broker has aborted the first part of it")
 
 // run writes until the sink is stopped. It is the only one who calls committed.
 func (w *transactionWriter) run() {
@@ -79,11 +64,7 @@ func (w *transactionWriter) finish() {
 	if !w.open {
 		return
 	}
-	err := s.client.AbortBufferedRecords(s.life)
-	if err == nil {
-		err = s.client.EndTransaction(s.life, kgo.TryAbort)
-	}
-	if err != nil {
+	if err := abort(s.life, s.client); err != nil {
 		s.log.Debug().Err(err).Msg("transaction not aborted; the next session does it")
 	}
 }
@@ -91,23 +72,20 @@ func (w *transactionWriter) finish() {
 // write produces what was taken from the queue, and commits at the last boundary in it, or earlier
 // when the transaction is large.
 func (w *transactionWriter) write(entries []entry) {
-	boundaries := 0
-	for _, e := range entries {
+	last := -1
+	for i, e := range entries {
 		if e.message == nil {
-			boundaries++
+			last = i
 		}
 	}
 	for i, e := range entries {
-		if w.sink.stopped() {
+		switch {
+		case w.sink.stopped():
 			w.giveUp(entries[i:])
 			return
-		}
-		if e.message != nil {
+		case e.message != nil:
 			w.produce(e.message)
-			continue
-		}
-		boundaries--
-		if boundaries == 0 || w.messages >= transactionMessages || w.bytes >= transactionBytes {
+		case i == last || w.messages >= transactionMessages || w.bytes >= transactionBytes:
 			w.commit(e.position)
 		}
 	}
@@ -160,7 +138,7 @@ func (w *transactionWriter) acknowledged(r *kgo.Record, err error) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := producerIdentity{r.ProducerID, r.ProducerEpoch, true}
+	now := identityOf(r)
 	if !w.producer.known {
 		w.producer = now
 	}
@@ -174,17 +152,15 @@ func (w *transactionWriter) acknowledged(r *kgo.Record, err error) error {
 }
 
 // place returns when the client has stored the partitions of all topics that were written to. It
-// sends what waits for a topic before it stores them (franz-go 1.22.2, storePartitionsUpdate), and
-// the end of a transaction begins the sequences anew of those alone that it has stored: the next
-// record of another would be out of sequence, and the session over. So it is a matter of
-// microseconds, and once for each topic.
+// sends to a topic before it stores them (franz-go 1.22.2, storePartitionsUpdate), and the end of a
+// transaction begins the sequences anew only of those that are stored: the next record of another
+// would be out of sequence. It takes microseconds, once for each topic.
 func (w *transactionWriter) place() {
 	w.mu.Lock()
 	defer w.mu.Unlock() // nothing is out
 	for topic, partition := range w.written {
-		// Of what has acknowledged a record a leader was known, and the client keeps it. An error
-		// may be that of an earlier load, as of a topic that was just made: it stands until the
-		// partitions are stored, and is believed only when it stays.
+		// A leader was known, and the client keeps it. An error may be that of an earlier load of a
+		// new topic, until the partitions are stored: it counts only when it stays.
 		for began := time.Now(); w.sink.life.Err() == nil; {
 			leader, _, err := w.sink.client.PartitionLeader(topic, partition)
 			if leader >= 0 || err != nil && time.Since(began) > time.Second {
@@ -232,10 +208,12 @@ func (w *transactionWriter) commit(p sink.Position) {
 		return
 	}
 	w.place()
-	if err := w.end(); err != nil {
+	w.mu.Lock()
+	writer := w.producer
+	w.mu.Unlock()
+	if err := commit(s.life, s.client, writer); err != nil {
 		s.fail(fmt.Errorf("commit a Kafka transaction of %d messages up to %s, which may be written "+
-			"or not: %w",
-			w.messages, p.LSN, explain(&s.cfg, w.late(err), s.id)))
+			"or not: %w", w.messages, p.LSN, explain(&s.cfg, w.late(err), s.id)))
 		return
 	}
 	s.commits.Add(1)
@@ -244,21 +222,4 @@ func (w *transactionWriter) commit(p sink.Position) {
 	w.open = false
 	w.messages, w.bytes = 0, 0
 	s.committed(p.LSN, nil)
-}
-
-// end commits, but only if it is still the producer that has written everything: the client makes
-// itself a new identity after some errors, and would commit what came behind them.
-func (w *transactionWriter) end() error {
-	s := w.sink
-	id, epoch, err := s.client.ProducerID(s.life)
-	if err != nil {
-		return err
-	}
-	w.mu.Lock()
-	same := w.producer == producerIdentity{id, epoch, true}
-	w.mu.Unlock()
-	if !same {
-		return errProducerChanged
-	}
-	return s.client.EndTransaction(s.life, kgo.TryCommit)
 }

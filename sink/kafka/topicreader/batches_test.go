@@ -20,7 +20,7 @@ func TestReader_ReadsEveryKindOfBatch(t *testing.T) {
 		}
 		return rs
 	}
-	marker := kgo.Record{Offset: 10, Key: []byte{0, 0, 0, markerCommit}}
+	marker := kgo.Record{Offset: 10, Key: []byte{0, 0, 0, 1}} // of a commit
 	for name, test := range map[string]struct {
 		batch []byte
 		next  int64

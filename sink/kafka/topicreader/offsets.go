@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// Times that stand for the ends of a log.
+	// Times that mean the ends of a log.
 	endOfLog   = -1
 	startOfLog = -2
-	// consumer has a leader say what consumers can read, and debugging where its log ends, however
-	// far its replicas are.
+	// Replica ids. For consumer a leader answers with what consumers can read, for debugging with the
+	// end of its own log, however far its replicas are.
 	consumer  = -1
 	debugging = -2
 )
@@ -87,8 +87,8 @@ func inOrder(listed map[int32]kadm.ListedOffset) ([]int64, error) {
 	return offsets, nil
 }
 
-// LogEnd is where the leader's log ends, and how far of it can be read. What cannot be, its
-// replicas do not have yet.
+// LogEnd is the end of the leader's log, and of the part that can be read: the replicas do not have
+// the rest yet.
 func (r *Reader) LogEnd(ctx context.Context, topic string,
 	partition int32) (end, readable int64, err error) {
 	err = r.retry(ctx, topic, func(ctx context.Context) error {
@@ -97,7 +97,7 @@ func (r *Reader) LogEnd(ctx context.Context, topic string,
 			if !errors.As(err, &code) || errors.Is(kafka.Class(err), sink.ErrUnreachable) {
 				return err
 			}
-			end = 0 // not Apache Kafka: what consumers are told has to do
+			end = 0 // not Apache Kafka: consumers' end has to do
 		}
 		readable, err = r.Offset(ctx, topic, partition, endOfLog, consumer)
 		return err
@@ -128,12 +128,10 @@ func (r *Reader) Offset(ctx context.Context, topic string, partition int32, time
 	}
 	request := kmsg.NewPtrListOffsetsRequest()
 	request.ReplicaID = replica
-	of := kmsg.NewListOffsetsRequestTopic()
-	of.Topic = topic
 	p := kmsg.NewListOffsetsRequestTopicPartition()
 	p.Partition, p.Timestamp = partition, time
-	of.Partitions = append(of.Partitions, p)
-	request.Topics = append(request.Topics, of)
+	request.Topics = []kmsg.ListOffsetsRequestTopic{{Topic: topic,
+		Partitions: []kmsg.ListOffsetsRequestTopicPartition{p}}}
 	answer, err := request.RequestWith(ctx, r.client.Broker(int(leader)))
 	if err != nil {
 		return 0, err

@@ -18,10 +18,8 @@ import (
 )
 
 const (
-	// fetchWait is how long a broker waits for records that are not there yet.
-	fetchWait = 500 * time.Millisecond
-	// fetchBytes is what one request asks for; a larger batch comes as a whole.
-	fetchBytes = 4 << 20
+	fetchWait  = 500 * time.Millisecond // of a broker for records that are not there yet
+	fetchBytes = 4 << 20                // of one request; a larger batch comes as a whole
 	// tries is how often a request is made, with pauses that double from firstPause on: an
 	// election is over by then.
 	tries      = 6
@@ -84,36 +82,39 @@ func Message(r *kgo.Record) *sink.Message {
 	return m
 }
 
-// Fetch asks for what stands at the offsets next, by partition, about bytes of each. It waits for
-// records that are not there yet as long as wait, or less where several brokers are asked one
-// after the other. Where retention has taken what stands at an offset, Next is where the partition
-// begins.
+// Fetch requests the records at the offsets next, by partition, about bytes of each. It waits up to
+// wait for records that are not there yet, or less where several brokers are asked one after the
+// other. Where retention has deleted the records at an offset, Next is the start of the partition.
 func (r *Reader) Fetch(ctx context.Context, topic string, next map[int32]int64, bytes int32,
 	wait time.Duration) (all []Fetched, err error) {
 	err = r.retry(ctx, topic, func(ctx context.Context) error {
 		all = nil
-		id, byLeader, err := r.byLeader(ctx, topic, next)
+		led, err := r.leadersOf(ctx, topic)
 		if err != nil {
 			return err
+		}
+		byLeader := map[int32][]kmsg.FetchRequestTopicPartition{}
+		for partition, offset := range next {
+			leader, known := led.of[partition]
+			if !known {
+				return kerr.LeaderNotAvailable
+			}
+			p := kmsg.NewFetchRequestTopicPartition()
+			p.Partition, p.FetchOffset, p.PartitionMaxBytes = partition, offset, bytes
+			byLeader[leader] = append(byLeader[leader], p)
 		}
 		if len(byLeader) > 1 {
 			wait = min(wait, fetchWait)
 		}
 		for leader, partitions := range byLeader {
 			request := kmsg.NewPtrFetchRequest()
-			request.MinBytes, request.MaxBytes, request.MaxWaitMillis = 1, bytes,
-				int32(max(wait.Milliseconds(), 1)) //nolint:gosec // seconds
+			request.MinBytes, request.MaxBytes = 1, bytes
+			request.MaxWaitMillis = int32(max(wait.Milliseconds(), 1)) //nolint:gosec // seconds
 			if r.committed {
 				request.IsolationLevel = 1
 			}
-			of := kmsg.NewFetchRequestTopic()
-			of.Topic, of.TopicID = topic, id
-			for _, partition := range partitions {
-				p := kmsg.NewFetchRequestTopicPartition()
-				p.Partition, p.FetchOffset, p.PartitionMaxBytes = partition, next[partition], bytes
-				of.Partitions = append(of.Partitions, p)
-			}
-			request.Topics = append(request.Topics, of)
+			request.Topics = []kmsg.FetchRequestTopic{{Topic: topic, TopicID: led.id,
+				Partitions: partitions}}
 			answer, err := request.RequestWith(ctx, r.client.Broker(int(leader)))
 			if err == nil {
 				err = kerr.ErrorForCode(answer.ErrorCode)
@@ -121,30 +122,29 @@ func (r *Reader) Fetch(ctx context.Context, topic string, next map[int32]int64, 
 			if err != nil {
 				return err
 			}
-			fetched, err := r.take(ctx, topic, next, partitions, answer)
-			if err != nil {
-				return err
+			before := len(all)
+			for _, t := range answer.Topics {
+				for i := range t.Partitions {
+					p := &t.Partitions[i]
+					offset, known := next[p.Partition]
+					if !known {
+						continue
+					}
+					f, err := r.decode(ctx, topic, offset, p)
+					if err != nil {
+						return err
+					}
+					all = append(all, f)
+				}
 			}
-			all = append(all, fetched...)
+			if n := len(all) - before; n != len(partitions) {
+				return fmt.Errorf("%w: the answer of a broker has %d partitions of %d",
+					sink.ErrUnreachable, n, len(partitions))
+			}
 		}
 		return nil
 	})
 	return all, err
-}
-
-// byLeader divides the partitions by the brokers that lead them.
-func (r *Reader) byLeader(ctx context.Context, topic string,
-	next map[int32]int64) (id [16]byte, by map[int32][]int32, err error) {
-	led, err := r.leadersOf(ctx, topic)
-	by = map[int32][]int32{}
-	for partition := range next {
-		leader, known := led.of[partition]
-		if err == nil && !known {
-			err = kerr.LeaderNotAvailable
-		}
-		by[leader] = append(by[leader], partition)
-	}
-	return led.id, by, err
 }
 
 func (r *Reader) leadersOf(ctx context.Context, topic string) (leaders, error) {
@@ -158,19 +158,17 @@ func (r *Reader) leadersOf(ctx context.Context, topic string) (leaders, error) {
 	if err != nil {
 		return led, err
 	}
-	led.of = map[int32]int32{}
-	for _, t := range answer.Topics {
-		if t.Topic == nil || *t.Topic != topic {
-			continue
-		}
-		if err := kerr.ErrorForCode(t.ErrorCode); err != nil {
-			return led, err
-		}
-		led.id = t.TopicID
-		for _, p := range t.Partitions {
-			if p.Leader >= 0 {
-				led.of[p.Partition] = p.Leader
-			}
+	t, err := kafka.TopicOf(answer, topic)
+	if err == nil {
+		err = kerr.ErrorForCode(t.ErrorCode)
+	}
+	if err != nil {
+		return led, err
+	}
+	led = leaders{t.TopicID, map[int32]int32{}}
+	for _, p := range t.Partitions {
+		if p.Leader >= 0 {
+			led.of[p.Partition] = p.Leader
 		}
 	}
 	r.mu.Lock()
@@ -179,47 +177,21 @@ func (r *Reader) leadersOf(ctx context.Context, topic string) (leaders, error) {
 	return led, nil
 }
 
-// take reads an answer.
-func (r *Reader) take(ctx context.Context, topic string, next map[int32]int64, asked []int32,
-	answer *kmsg.FetchResponse) (all []Fetched, err error) {
-	for _, t := range answer.Topics {
-		for i := range t.Partitions {
-			p := &t.Partitions[i]
-			offset, known := next[p.Partition]
-			err := kerr.ErrorForCode(p.ErrorCode)
-			switch {
-			case !known:
-			case errors.Is(err, kerr.OffsetOutOfRange): // what stood there was deleted
-				start, err := r.Offset(ctx, topic, p.Partition, startOfLog, consumer)
-				if err == nil && start <= offset {
-					err = fmt.Errorf("%w: partition %d begins at offset %d, and the broker says that %d is out "+
-						"of range",
-						sink.ErrUnreachable, p.Partition, start, offset)
-				}
-				if err != nil {
-					return nil, err
-				}
-				all = append(all, Fetched{Partition: p.Partition, Next: start, End: -1})
-			case err != nil:
-				return nil, err
-			default:
-				f, err := r.decode(topic, offset, p)
-				if err != nil {
-					return nil, err
-				}
-				all = append(all, f)
-			}
-		}
-	}
-	if len(all) != len(asked) {
-		return nil, fmt.Errorf("%w: the answer of a broker has %d partitions of %d", sink.ErrUnreachable,
-			len(all), len(asked))
-	}
-	return all, nil
-}
-
-func (r *Reader) decode(topic string, offset int64,
+// decode reads the answer for a partition from an offset on.
+func (r *Reader) decode(ctx context.Context, topic string, offset int64,
 	p *kmsg.FetchResponseTopicPartition) (Fetched, error) {
+	err := kerr.ErrorForCode(p.ErrorCode)
+	if errors.Is(err, kerr.OffsetOutOfRange) { // the records there were deleted
+		start, err := r.Offset(ctx, topic, p.Partition, startOfLog, consumer)
+		if err == nil && start <= offset {
+			err = fmt.Errorf("%w: partition %d begins at offset %d, and the broker says that %d is out "+
+				"of range", sink.ErrUnreachable, p.Partition, start, offset)
+		}
+		return Fetched{Partition: p.Partition, Next: start, End: -1}, err
+	}
+	if err != nil {
+		return Fetched{}, err
+	}
 	options := kgo.ProcessFetchPartitionOpts{
 		KeepControlRecords: true, Offset: offset, Topic: topic, Partition: p.Partition,
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/postrider/postrider/sink"
@@ -22,8 +21,7 @@ type Span struct {
 }
 
 // Spans are the partitions of a topic as they are now, from their first records on, or from the
-// first with a time of since or later if that is not zero. A topic that does not exist is a
-// sink.ErrUnknownTopic.
+// first at or after since if that is not zero. sink.ErrUnknownTopic: it does not exist.
 func (r *Reader) Spans(ctx context.Context, topic string, since time.Time) ([]Span, error) {
 	var spans []Span
 	err := r.retry(ctx, topic, func(ctx context.Context) error {
@@ -39,15 +37,18 @@ func (r *Reader) Spans(ctx context.Context, topic string, since time.Time) ([]Sp
 		if err != nil {
 			return err
 		}
-		if listed, err = r.listStarts(ctx, topic, since); err != nil {
+		if since.IsZero() {
+			listed, err = r.admin.ListStartOffsets(ctx, topic)
+		} else {
+			listed, err = r.admin.ListOffsetsAfterMilli(ctx, since.UnixMilli(), topic)
+		}
+		if err != nil {
 			return err
 		}
 		starts, err := inOrder(listed[topic])
 		for p := range min(len(starts), len(ends)) {
-			// no record is that young
-			from := min(starts[p], ends[p])
-			spans = append(spans, Span{Topic: topic, Partition: int32(p), From: from,
-				End: ends[p]}) //nolint:gosec // Kafka counts them in 32 bits
+			from := min(starts[p], ends[p])                             // the end: no record is that young
+			spans = append(spans, Span{topic, int32(p), from, ends[p]}) //nolint:gosec // 32 bits in Kafka
 		}
 		return err
 	})
@@ -55,14 +56,6 @@ func (r *Reader) Spans(ctx context.Context, topic string, since time.Time) ([]Sp
 		return nil, fmt.Errorf("read the offsets of topic %q: %w", topic, err)
 	}
 	return spans, nil
-}
-
-func (r *Reader) listStarts(ctx context.Context, topic string,
-	since time.Time) (kadm.ListedOffsets, error) {
-	if since.IsZero() {
-		return r.admin.ListStartOffsets(ctx, topic)
-	}
-	return r.admin.ListOffsetsAfterMilli(ctx, since.UnixMilli(), topic)
 }
 
 // Whole reports whether a topic still has every record that was published to it: none was deleted
@@ -98,8 +91,8 @@ func (r *Reader) Read(ctx context.Context, spans []Span,
 	return nil
 }
 
-// Scan is Read for one span with the records of the client, control records too, of which about
-// bytes are in memory at a time; 0: as many as for Read.
+// Scan is Read for one span with the client's records, control records too, about bytes at a time;
+// 0: as many as for Read.
 func (r *Reader) Scan(ctx context.Context, s Span, bytes int32,
 	each func(*kgo.Record) error) error {
 	if bytes == 0 {

@@ -1,20 +1,12 @@
 package topicreader
 
 import (
-	"encoding/binary"
-
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// The types of control records, as Kafka numbers them.
-const (
-	markerAbort  = 0
-	markerCommit = 1
-)
-
-// Transactions judges records by the marker of their own transaction. A reader of committed
-// records stops in front of one that is open: that of a relay which was killed may stay open until
-// its transaction_timeout, and what stands behind it is there.
+// Transactions judges records by the marker of their own transaction: a reader of committed
+// records would stop at the open one of a killed relay until transaction_timeout.
 type Transactions[T any] struct {
 	// Open holds what is in transactions of which neither commit nor abort was read.
 	Open map[Writer][]T
@@ -32,11 +24,12 @@ func (t *Transactions[T]) Add(r *kgo.Record, kept T) (decided []T) {
 	writer := Writer{r.ProducerID, r.Partition}
 	switch {
 	case r.Attrs.IsControl():
-		switch marker(r) {
-		case markerCommit:
+		var key kmsg.ControlRecordKey
+		switch err := key.ReadFrom(r.Key); {
+		case err == nil && key.Type == kmsg.ControlRecordKeyTypeCommit:
 			decided = t.Open[writer]
 			delete(t.Open, writer)
-		case markerAbort:
+		case err == nil && key.Type == kmsg.ControlRecordKeyTypeAbort:
 			delete(t.Open, writer)
 		}
 		return decided
@@ -48,12 +41,4 @@ func (t *Transactions[T]) Add(r *kgo.Record, kept T) (decided []T) {
 		return nil
 	}
 	return []T{kept}
-}
-
-// marker is the type of a control record: its key is a version and the type. -1: neither of both.
-func marker(r *kgo.Record) int {
-	if len(r.Key) < 4 {
-		return -1
-	}
-	return int(binary.BigEndian.Uint16(r.Key[2:]))
 }
