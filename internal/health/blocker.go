@@ -19,8 +19,8 @@ const findTransactions = "SELECT pid, xact_start, usename, application_name FROM
 
 // blockedMore reports whether more WAL is kept in front of the confirmed position than behind it.
 func (f *facts) blockedMore() bool {
-	lag, retained := f.slot.LagBytes, f.slot.RetainedBytes
-	return lag != nil && retained != nil && *retained-*lag > *lag
+	lag := known(f.slot.LagBytes)
+	return f.slot.LagBytes != nil && known(f.slot.RetainedBytes)-lag > lag
 }
 
 // blocker is the oldest transaction that blocks restart_lsn, if it is old enough for that.
@@ -63,9 +63,8 @@ func (f *facts) blocking(h monitor.Blocker) cause {
 		}
 	case h.PID == 0:
 		name := fmt.Sprintf("transaction %d", h.XID)
-		return cause{
-			name, fmt.Sprintf("%s%s has been open for %s", name, details("", h), age), findTransactions,
-		}
+		return cause{name, fmt.Sprintf("%s%s has been open for %s", name, details("", h), age),
+			findTransactions}
 	}
 	transaction := fmt.Sprintf("transaction of pid %d", h.PID)
 	name := transaction

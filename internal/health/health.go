@@ -118,8 +118,11 @@ func Judge(in Input) Verdict {
 	f.cause = f.findCause()
 	v := judgePhase(f)
 	for _, r := range rules {
+		if r.live && f.slot.Lost() {
+			continue
+		}
 		if c := r.judge(f); c.Severity != "" {
-			c.Name = r.name
+			c.Name, c.WAL, c.Next = r.name, cmp.Or(c.WAL, f.kept()), cmp.Or(c.Next, "postrider check")
 			v.Conditions = append(v.Conditions, c)
 		}
 	}

@@ -14,8 +14,7 @@ func judgeOthers(f *facts) Condition {
 	var dead []slot.Status
 	for _, s := range f.Observation.Others {
 		// A copy on a standby is inactive until the failover, and follows the primary.
-		if !s.Active && !s.Synced && !s.Lost() &&
-			s.RetainedBytes != nil && *s.RetainedBytes > f.Config.OtherRetained {
+		if !s.Active && !s.Synced && !s.Lost() && known(s.RetainedBytes) > f.Config.OtherRetained {
 			dead = append(dead, s)
 		}
 	}
@@ -41,39 +40,32 @@ func judgeOthers(f *facts) Condition {
 
 // largestOther is the other slot that keeps the most WAL, if that is more than ours keeps.
 func (f *facts) largestOther() (largest slot.Status, found bool) {
-	most := int64(0)
-	if f.slot.RetainedBytes != nil {
-		most = *f.slot.RetainedBytes
-	}
+	most := known(f.slot.RetainedBytes)
 	for _, s := range f.Observation.Others {
-		if s.RetainedBytes != nil && !s.Lost() && *s.RetainedBytes > most {
-			largest, most, found = s, *s.RetainedBytes, true
+		if kept := known(s.RetainedBytes); kept > most && !s.Lost() {
+			largest, most, found = s, kept, true
 		}
 	}
 	return largest, found
 }
 
 func (f *facts) otherCause(s slot.Status) cause {
-	where := ""
+	name, kept := fmt.Sprintf("slot %q", s.Name), Bytes(*s.RetainedBytes)
 	if s.Database != "" {
-		where = " of database " + slot.Printable(s.Database)
+		name += " of database " + slot.Printable(s.Database)
 	}
+	c := cause{name: "slot " + s.Name, fix: "postrider slot show " + s.Name}
 	if s.Active {
-		return cause{
-			"slot " + s.Name,
-			fmt.Sprintf("slot %q%s keeps %s, and process %d, which reads it, does not keep up",
-				s.Name, where, Bytes(*s.RetainedBytes), s.ActivePID),
-			"postrider slot show " + s.Name,
-		}
+		c.because = fmt.Sprintf("%s keeps %s, and process %d, which reads it, does not keep up", name,
+			kept, s.ActivePID)
+		return c
 	}
 	idle := "is inactive"
 	if !s.InactiveSince.IsZero() {
 		idle = "has been inactive for " + Duration(f.serverTime.Sub(s.InactiveSince))
 	}
-	return cause{
-		"slot " + s.Name,
-		fmt.Sprintf("slot %q%s %s and keeps %s", s.Name, where, idle, Bytes(*s.RetainedBytes)),
-		"postrider slot show " + s.Name + "   # ask its owner; it can be dropped if there is none, " +
-			"and what it has not delivered is never delivered",
-	}
+	c.because = fmt.Sprintf("%s %s and keeps %s", name, idle, kept)
+	c.fix += "   # ask its owner; it can be dropped if there is none, and what it has not delivered " +
+		"is never delivered"
+	return c
 }

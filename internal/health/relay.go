@@ -22,23 +22,18 @@ const (
 // judgeNotReady: nothing is relayed, and the relay is not paused.
 func judgeNotReady(f *facts) Condition {
 	r := f.Relay
-	c := Condition{
-		Severity: Critical, WAL: f.kept(), Next: "postrider check", Cause: f.session().name,
-		Since: r.Since,
-		For:   time.Minute,
-	}
+	c := Condition{Severity: Critical, Cause: f.session().name, Since: r.Since, For: time.Minute}
 	switch {
 	case r == (relay.State{}) && f.slot.Active:
 		c.Severity, c.WAL = Warning, keptElsewhere
 		c.Reason = fmt.Sprintf("slot %q is held by process %d of the database, and no relay answers "+
-			"at http.listen",
-			f.slot.Name, f.slot.ActivePID)
+			"at http.listen", f.slot.Name, f.slot.ActivePID)
 		c.Next = "postrider status --http-listen HOST:PORT   # where the relay runs"
 	case r == (relay.State{}):
 		c.Reason, c.Next, c.Since = "no relay is running", f.start(), f.slot.InactiveSince
 		if o := f.StartError; o != (StartError{}) && !o.Lost {
 			c.Reason += ", and none could stream: " + o.Reason
-			c.WAL = cmp.Or(o.WAL, c.WAL)
+			c.WAL = o.WAL
 		}
 	case r.Phase == relay.Halted:
 		c.Reason = f.failure()
@@ -54,9 +49,7 @@ func judgeNotReady(f *facts) Condition {
 	default:
 		return Condition{}
 	}
-	if r.Next != "" && c.Next == "postrider check" {
-		c.Next = r.Next
-	}
+	c.Next = cmp.Or(c.Next, r.Next)
 	return c
 }
 
@@ -99,8 +92,7 @@ func judgeStuck(f *facts) Condition {
 	if f.hangs() {
 		why := f.hanging()
 		return Condition{
-			Severity: Critical, Reason: why.because, WAL: f.kept(), Cause: why.name,
-			Since: f.Relay.LastProgress,
+			Severity: Critical, Reason: why.because, Cause: why.name, Since: f.Relay.LastProgress,
 			Next: "systemctl restart postrider   # or however it was started; " +
 				"report it with the log of the last minutes",
 		}
@@ -111,8 +103,8 @@ func judgeStuck(f *facts) Condition {
 	}
 	why := f.silence()
 	return Condition{
-		Severity: above(silent, 0, f.Config.UnackedWarning), Reason: why.because, WAL: f.kept(),
-		Next: "postrider check", Cause: why.name, Since: f.Relay.WaitingSince, For: time.Minute,
+		Severity: above(silent, 0, f.Config.UnackedWarning), Reason: why.because, Cause: why.name,
+		Since: f.Relay.WaitingSince, For: time.Minute,
 	}
 }
 
@@ -124,10 +116,8 @@ func (f *facts) hangs() bool {
 
 // hanging is the cause while hangs reports true.
 func (f *facts) hanging() cause {
-	return cause{
-		"session loop",
-		"the session loop has not turned for " + Duration(f.Now.Sub(f.Relay.LastProgress)), "",
-	}
+	return because("session loop", "the session loop has not turned for %s",
+		Duration(f.Now.Sub(f.Relay.LastProgress)))
 }
 
 // sinkSilent is how long the sink has acknowledged nothing of what is in flight; zero: not long
@@ -150,8 +140,7 @@ func judgePaused(f *facts) Condition {
 		return Condition{}
 	}
 	c := Condition{
-		Severity: Warning, Reason: f.pauseText(), WAL: f.kept(), Next: "postrider resume",
-		Cause: "paused relay",
+		Severity: Warning, Reason: f.pauseText(), Next: "postrider resume", Cause: "paused relay",
 		Since: pausedSince(r), For: time.Minute,
 	}
 	switch {
@@ -187,16 +176,15 @@ func judgeLag(f *facts) Condition {
 	c := Condition{
 		Severity: above(late, f.Config.UnackedWarning, f.Config.UnackedCritical),
 		Reason:   fmt.Sprintf("the oldest transaction in flight was committed %s ago", Duration(late)),
-		WAL:      f.kept(), For: time.Minute,
-		Next: "postrider check   # is the broker slow, or is a backlog being worked off?",
+		For:      time.Minute,
+		Next:     "postrider check   # is the broker slow, or is a backlog being worked off?",
 	}
 	why := f.backlog()
 	if f.sinkSilent() > 0 {
 		why = f.silence()
 	}
 	if why.name != unknownCause {
-		c.Reason += ": " + why.because
-		c.Cause = why.name
+		c.Reason, c.Cause = c.Reason+": "+why.because, why.name
 	}
 	return c
 }

@@ -20,8 +20,7 @@ func judgePublication(f *facts) Condition {
 		Severity: Critical,
 		Reason:   cmp.Or(f.slot.PublicationProblem, "the publication does not bring every row"),
 		WAL:      "rows inserted meanwhile are not in the stream, and do not come once it is repaired",
-		Next:     cmp.Or(f.slot.PublicationFix, "postrider check"),
-		Cause:    "publication",
+		Next:     f.slot.PublicationFix, Cause: "publication",
 	}
 }
 
@@ -31,10 +30,8 @@ func judgeStandby(f *facts) Condition {
 	if !waits {
 		return Condition{}
 	}
-	c := Condition{
-		Severity: Critical, Reason: why.because, WAL: f.kept(), Next: why.fix, Cause: why.name,
-		For: 5 * time.Minute,
-	}
+	c := Condition{Severity: Critical, Reason: why.because, Next: why.fix, Cause: why.name,
+		For: 5 * time.Minute}
 	for _, s := range f.Observation.Standbys {
 		if s.Blocks && !s.InactiveSince.IsZero() && (c.Since.IsZero() ||
 			s.InactiveSince.Before(c.Since)) {
@@ -90,8 +87,8 @@ func judgeObservation(f *facts) Condition {
 		return Condition{}
 	}
 	c := Condition{
-		Severity: Warning, WAL: "not known since then", Next: "postrider check", Cause: "PostgreSQL",
-		Since: s.ObservedAt, For: time.Minute,
+		Severity: Warning, WAL: "not known since then", Cause: "PostgreSQL", Since: s.ObservedAt,
+		For: time.Minute,
 		Reason: fmt.Sprintf("the slot was last observed %s ago: lag and retention are not known",
 			Duration(f.Now.Sub(s.ObservedAt))),
 	}
