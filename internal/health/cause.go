@@ -22,6 +22,13 @@ type cause struct {
 	name    string // in a few words; empty: there is no cause
 	because string // a clause
 	fix     string // what to type to end it; empty: there is nothing to type
+	since   time.Time
+}
+
+// condition is the condition that the cause alone makes.
+func (c cause) condition(s Severity, notifiedAfter time.Duration) Condition {
+	return Condition{Severity: s, Reason: c.because, Next: c.fix, Cause: c.name, Since: c.since,
+		For: notifiedAfter}
 }
 
 // because makes a cause without a fix.
@@ -80,7 +87,7 @@ func (f *facts) session() cause {
 		if f.pausedStandby() {
 			return f.reader()
 		}
-		return cause{"paused relay", f.pauseText(), "postrider resume"}
+		return f.pause()
 	case relay.BackingOff, relay.Halted:
 		return cause{name: f.failed(), because: strings.Join(strings.Fields(f.failure()), " ")}
 	case relay.Snapshotting:
@@ -88,7 +95,7 @@ func (f *facts) session() cause {
 	case relay.Starting:
 		return because("relay that starts", "the first session is not open yet")
 	case relay.Stopped:
-		return cause{"stopped relay", "the relay has stopped", "postrider run"}
+		return cause{name: "stopped relay", because: "the relay has stopped", fix: "postrider run"}
 	case relay.Standby, "":
 		if f.slot.Active {
 			return f.reader()
@@ -96,7 +103,7 @@ func (f *facts) session() cause {
 		if r.Phase == relay.Standby {
 			return because("relay that stands by", "the relay stands by and has not taken over")
 		}
-		return cause{"no relay", "no relay is running", f.start()}
+		return cause{name: "no relay", because: "no relay is running", fix: f.start()}
 	}
 	return cause{}
 }
@@ -107,9 +114,14 @@ func (f *facts) reader() cause {
 	return because(name, "%s of the database reads the slot, and its relay does not answer here", name)
 }
 
-func (f *facts) pauseText() string {
+// pause is the cause while the relay is paused.
+func (f *facts) pause() cause {
 	p := f.Relay.Paused
-	text := "the relay has been paused for " + Duration(f.Now.Sub(pausedSince(f.Relay)))
+	since := p.Since
+	if since.IsZero() {
+		since = f.Relay.Since
+	}
+	text := "the relay has been paused for " + Duration(f.Now.Sub(since))
 	if p.Until.IsZero() {
 		text += ", until somebody resumes it"
 	} else {
@@ -118,7 +130,7 @@ func (f *facts) pauseText() string {
 	if p.Reason != "" {
 		text += ": " + slot.Printable(p.Reason)
 	}
-	return text
+	return cause{"paused relay", text, "postrider resume", since}
 }
 
 // failed names what ended the session, by its reason.
@@ -149,8 +161,10 @@ func sinkFailed(reason string) bool {
 
 // silence is a sink that acknowledges nothing. Call it only while sinkSilent is positive.
 func (f *facts) silence() cause {
-	return because(f.sink(), "%s has acknowledged nothing for %s, with %d messages in flight",
+	c := because(f.sink(), "%s has acknowledged nothing for %s, with %d messages in flight",
 		f.sink(), Duration(f.Now.Sub(f.Relay.WaitingSince)), f.Relay.InFlight)
+	c.since = f.Relay.WaitingSince
+	return c
 }
 
 func (f *facts) sink() string { return cmp.Or(f.Sink, "the broker") }

@@ -24,13 +24,9 @@ func judgeOthers(f *facts) Condition {
 	slices.SortStableFunc(dead, func(a, b slot.Status) int {
 		return cmp.Compare(*b.RetainedBytes, *a.RetainedBytes)
 	})
-	first := f.otherCause(dead[0])
-	c := Condition{
-		Severity: Warning, Reason: first.because, Next: first.fix, Cause: first.name,
-		Since: dead[0].InactiveSince, For: 5 * time.Minute,
-		WAL: fmt.Sprintf("%s is kept for slot %q, whatever the relay confirms, more with every write, "+
-			"until it is read or dropped", Bytes(*dead[0].RetainedBytes), dead[0].Name),
-	}
+	c := f.otherCause(dead[0]).condition(Warning, 5*time.Minute)
+	c.WAL = fmt.Sprintf("%s is kept for slot %q, whatever the relay confirms, more with every write, "+
+		"until it is read or dropped", Bytes(*dead[0].RetainedBytes), dead[0].Name)
 	for _, s := range dead[1:] {
 		c.Cause += ", slot " + s.Name
 		c.Reason += fmt.Sprintf("; slot %q, too, keeps %s", s.Name, Bytes(*s.RetainedBytes))
@@ -54,7 +50,7 @@ func (f *facts) otherCause(s slot.Status) cause {
 	if s.Database != "" {
 		name += " of database " + slot.Printable(s.Database)
 	}
-	c := cause{name: "slot " + s.Name, fix: "postrider slot show " + s.Name}
+	c := cause{name: "slot " + s.Name, fix: "postrider slot show " + s.Name, since: s.InactiveSince}
 	if s.Active {
 		c.because = fmt.Sprintf("%s keeps %s, and process %d, which reads it, does not keep up", name,
 			kept, s.ActivePID)

@@ -90,22 +90,12 @@ func (f *facts) failure() string {
 // judgeStuck: a session is open, and nothing moves.
 func judgeStuck(f *facts) Condition {
 	if f.hangs() {
-		why := f.hanging()
-		return Condition{
-			Severity: Critical, Reason: why.because, Cause: why.name, Since: f.Relay.LastProgress,
-			Next: "systemctl restart postrider   # or however it was started; " +
-				"report it with the log of the last minutes",
-		}
+		c := f.hanging().condition(Critical, 0)
+		c.Next = "systemctl restart postrider   # or however it was started; " +
+			"report it with the log of the last minutes"
+		return c
 	}
-	silent := f.sinkSilent()
-	if silent == 0 {
-		return Condition{}
-	}
-	why := f.silence()
-	return Condition{
-		Severity: above(silent, 0, f.Config.UnackedWarning), Reason: why.because, Cause: why.name,
-		Since: f.Relay.WaitingSince, For: time.Minute,
-	}
+	return f.silence().condition(above(f.sinkSilent(), 0, f.Config.UnackedWarning), time.Minute)
 }
 
 func (f *facts) hangs() bool {
@@ -116,8 +106,10 @@ func (f *facts) hangs() bool {
 
 // hanging is the cause while hangs reports true.
 func (f *facts) hanging() cause {
-	return because("session loop", "the session loop has not turned for %s",
+	c := because("session loop", "the session loop has not turned for %s",
 		Duration(f.Now.Sub(f.Relay.LastProgress)))
+	c.since = f.Relay.LastProgress
+	return c
 }
 
 // sinkSilent is how long the sink has acknowledged nothing of what is in flight; zero: not long
@@ -135,14 +127,10 @@ func (f *facts) sinkSilent() time.Duration {
 // judgePaused: the relay is paused. It becomes as severe as the inactive slot, of which it is the
 // cause.
 func judgePaused(f *facts) Condition {
-	r := f.Relay
-	if r.Phase != relay.Paused {
+	if f.Relay.Phase != relay.Paused {
 		return Condition{}
 	}
-	c := Condition{
-		Severity: Warning, Reason: f.pauseText(), Next: "postrider resume", Cause: "paused relay",
-		Since: pausedSince(r), For: time.Minute,
-	}
+	c := f.pause().condition(Warning, time.Minute)
 	switch {
 	case f.pausedStandby():
 		c.WAL = keptElsewhere
@@ -156,14 +144,6 @@ func judgePaused(f *facts) Condition {
 // pause began.
 func (f *facts) pausedStandby() bool {
 	return f.Relay.Phase == relay.Paused && f.Relay.Paused.StoodBy && f.slot.Active
-}
-
-// pausedSince is when the pause began. Call it only for a paused relay.
-func pausedSince(r relay.State) time.Time {
-	if r.Paused.Since.IsZero() {
-		return r.Since
-	}
-	return r.Paused.Since
 }
 
 // judgeLag: consumers get events late, by the server's clock, which set the time of the commit.

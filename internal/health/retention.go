@@ -37,22 +37,21 @@ func judgeHeld(f *facts) Condition {
 	kept, lag := known(s.RetainedBytes), known(s.LagBytes)
 	much := kept > f.Config.RetainedWarning && s.LagBytes != nil && lag < keepsUp &&
 		f.Observation.Forecast.Grows && !h.Works()
-	c := Condition{Severity: Warning, Next: findTransactions, Cause: unknownCause}
+	why := cause{name: unknownCause, fix: findTransactions}
 	if found {
-		why := f.blocking(h)
-		c.Reason, c.Cause, c.Next, c.Since = why.because, why.name, why.fix, h.Since
+		why = f.blocking(h)
 	}
+	c := why.condition(Warning, 15*time.Minute)
+	unconfirmed := fmt.Sprintf("%s is kept though all but %s is confirmed", Bytes(kept), Bytes(lag))
 	switch {
 	case found && f.age(h) > f.Config.HeldWarning:
+		c.For = 0
 		c.Reason += ": restart_lsn cannot pass it"
 	case found && much:
-		c.For = 15 * time.Minute
-		c.Reason += fmt.Sprintf(": restart_lsn cannot pass it, and %s is kept though all but %s is "+
-			"confirmed", Bytes(kept), Bytes(lag))
+		c.Reason += ": restart_lsn cannot pass it, and " + unconfirmed
 	case much:
-		c.For = 15 * time.Minute
-		c.Reason = fmt.Sprintf("%s is kept though all but %s is confirmed: a transaction holds "+
-			"restart_lsn back that cannot be seen, or has just ended", Bytes(kept), Bytes(lag))
+		c.Reason = unconfirmed + ": a transaction holds restart_lsn back that cannot be seen, or has " +
+			"just ended"
 	default:
 		return Condition{}
 	}

@@ -30,15 +30,7 @@ func judgeStandby(f *facts) Condition {
 	if !waits {
 		return Condition{}
 	}
-	c := Condition{Severity: Critical, Reason: why.because, Next: why.fix, Cause: why.name,
-		For: 5 * time.Minute}
-	for _, s := range f.Observation.Standbys {
-		if s.Blocks && !s.InactiveSince.IsZero() && (c.Since.IsZero() ||
-			s.InactiveSince.Before(c.Since)) {
-			c.Since = s.InactiveSince
-		}
-	}
-	return c
+	return why.condition(Critical, 5*time.Minute)
 }
 
 // standbyWait names the slots of synchronized_standby_slots that do not confirm: until they do,
@@ -60,6 +52,9 @@ func (f *facts) standbyWait() (c cause, waits bool) {
 		case !s.InactiveSince.IsZero():
 			state = "has been inactive for " + Duration(f.serverTime.Sub(s.InactiveSince))
 		}
+		if at := s.InactiveSince; !at.IsZero() && (c.since.IsZero() || at.Before(c.since)) {
+			c.since = at
+		}
 		names = append(names, s.Name)
 		states = append(states, fmt.Sprintf("slot %q of synchronized_standby_slots %s",
 			slot.Printable(s.Name), state))
@@ -67,17 +62,16 @@ func (f *facts) standbyWait() (c cause, waits bool) {
 	if len(names) == 0 {
 		return cause{}, false
 	}
-	fix := "SELECT slot_name, active, wal_status FROM pg_replication_slots WHERE slot_type = " +
+	c.fix = "SELECT slot_name, active, wal_status FROM pg_replication_slots WHERE slot_type = " +
 		"'physical'; -- bring the standby of this slot back"
 	if missing || f.nearLoss() {
-		fix = fmt.Sprintf("ALTER SYSTEM SET synchronized_standby_slots = %s; SELECT pg_reload_conf(); "+
+		c.fix = fmt.Sprintf("ALTER SYSTEM SET synchronized_standby_slots = %s; SELECT pg_reload_conf(); "+
 			"-- or bring the standby back; without it in the list consumers can be sent what a failover "+
 			"to that standby loses", slot.PrintableLiteral(strings.Join(others, ", ")))
 	}
-	return cause{
-		"standby slot " + slot.Printable(strings.Join(names, ", ")),
-		strings.Join(states, ", ") + ", so PostgreSQL sends the relay nothing", fix,
-	}, true
+	c.name = "standby slot " + slot.Printable(strings.Join(names, ", "))
+	c.because = strings.Join(states, ", ") + ", so PostgreSQL sends the relay nothing"
+	return c, true
 }
 
 // judgeObservation: the last observation of the server is old.
