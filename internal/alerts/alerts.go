@@ -115,14 +115,14 @@ func (n *Notifier) wake() {
 // a while. It does not block and does not keep the slice. Once the context of Run has ended it
 // does nothing.
 func (n *Notifier) Update(now time.Time, conditions []health.Condition) {
-	n.update(now, gravest(conditions), false)
+	n.update(now, mostSevere(conditions), false)
 }
 
 // Last is Update for a process that is about to end by itself, as a relay that halts: it fires
 // each condition without waiting for its For, and resolves nothing. Call it before the context of
 // Run ends; Run sends it.
 func (n *Notifier) Last(now time.Time, conditions []health.Condition) {
-	n.update(now, gravest(conditions), true)
+	n.update(now, mostSevere(conditions), true)
 }
 
 func (n *Notifier) update(now time.Time, present map[string]*health.Condition, urgent bool) {

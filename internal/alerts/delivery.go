@@ -55,7 +55,7 @@ func (p notification) content() content { return content{p.resolved, p.severity}
 
 // delivery is what one receiver took of one incident. It reads no clock.
 type delivery struct {
-	severity rank      // gravest that it took; none: nothing, or it may have got the end since
+	severity rank      // highest that it took; none: nothing, or it may have got the end since
 	maybe    bool      // it may have got a failed attempt: it is sent the end, and the next beginning
 	at       time.Time // when it took the last notification
 

@@ -77,7 +77,7 @@ func New(env Environment, l *config.Loaded, set *metrics.Set, log zerolog.Logger
 
 func (d *Daemon) alive() error {
 	if standing := time.Since(d.Relay.State().LastProgress); standing > stuckAfter {
-		return &httpserver.Reason{Code: "stuck", Text: fmt.Sprintf("the session loop has not turned "+
+		return &httpserver.Reason{Code: "stuck", Text: fmt.Sprintf("the session loop has not run "+
 			"for %s", standing.Round(time.Second))}
 	}
 	return nil
@@ -219,7 +219,7 @@ func AboutAlerts(cfg config.Config) alerts.About {
 
 // pauseText reports until when a pause lasts, and why.
 func pauseText(p relay.Pause) string {
-	text := "the relay is paused until somebody resumes it"
+	text := "the relay is paused until it is resumed"
 	if !p.Until.IsZero() {
 		text = "the relay is paused until " + p.Until.UTC().Format(time.RFC3339)
 	}

@@ -111,7 +111,8 @@ func (f *facts) session() cause {
 // reader is another process that reads the slot.
 func (f *facts) reader() cause {
 	name := fmt.Sprintf("process %d", f.slot.ActivePID)
-	return because(name, "%s of the database reads the slot, and its relay does not answer here", name)
+	return because(name, "%s of the database reads the slot, and its relay does not answer here",
+		name)
 }
 
 // pause is the cause while the relay is paused.
@@ -123,7 +124,7 @@ func (f *facts) pause() cause {
 	}
 	text := "the relay has been paused for " + Duration(f.Now.Sub(since))
 	if p.Until.IsZero() {
-		text += ", until somebody resumes it"
+		text += ", until it is resumed"
 	} else {
 		text += ", until " + p.Until.UTC().Format(time.RFC3339)
 	}
@@ -180,7 +181,7 @@ func (f *facts) backlog() cause {
 		return because("rate of writes", "the server writes %s/s of WAL, and %s/s are confirmed",
 			Bytes(int64(*rates.WAL5m)), Bytes(int64(*rates.Drain5m)))
 	}
-	return because("backlog", "the relay is working off a backlog of %s", Bytes(lag))
+	return because("backlog", "the relay is catching up with a backlog of %s", Bytes(lag))
 }
 
 // known is a value, or zero if it is not known.

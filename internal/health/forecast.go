@@ -33,7 +33,7 @@ func judgeTimeToDiskFull(f *facts) Condition {
 		why = f.otherCause(other)
 	}
 	c.Reason = fmt.Sprintf("the volume with pg_wal is full %s: %s%s", about, why.because, c.Reason)
-	c.WAL = "a server whose pg_wal is full stops, for everybody; " + f.kept()
+	c.WAL = "PostgreSQL stops when pg_wal is full; " + f.kept()
 	c.Cause = why.name
 	c.Next = cmp.Or(why.fix, "postrider slot list   # which slot keeps how much; one that is not "+
 		"needed can be dropped, else the volume has to grow")

@@ -30,7 +30,7 @@ const (
 
 // rules find the conditions, in the order in which they count within a severity: what can lose
 // rows, then what keeps rows from being relayed, then what follows from that. A judge returns a
-// Condition without Severity if it does not hold. Those with live hold only for a slot that is not
+// Condition without Severity if there is none. Those with live apply only for a slot that is not
 // lost. Judge fills in WAL and Next where a judge leaves them empty.
 var rules = []struct {
 	name  string

@@ -25,8 +25,8 @@ func judgeOthers(f *facts) Condition {
 		return cmp.Compare(*b.RetainedBytes, *a.RetainedBytes)
 	})
 	c := f.otherCause(dead[0]).condition(Warning, 5*time.Minute)
-	c.WAL = fmt.Sprintf("%s is kept for slot %q, whatever the relay confirms, more with every write, "+
-		"until it is read or dropped", Bytes(*dead[0].RetainedBytes), dead[0].Name)
+	c.WAL = fmt.Sprintf("%s is kept for slot %q, whatever the relay confirms, more with every "+
+		"write, until it is read or dropped", Bytes(*dead[0].RetainedBytes), dead[0].Name)
 	for _, s := range dead[1:] {
 		c.Cause += ", slot " + s.Name
 		c.Reason += fmt.Sprintf("; slot %q, too, keeps %s", s.Name, Bytes(*s.RetainedBytes))
@@ -61,7 +61,7 @@ func (f *facts) otherCause(s slot.Status) cause {
 		idle = "has been inactive for " + Duration(f.serverTime.Sub(s.InactiveSince))
 	}
 	c.because = fmt.Sprintf("%s %s and keeps %s", name, idle, kept)
-	c.fix += "   # ask its owner; it can be dropped if there is none, and what it has not delivered " +
-		"is never delivered"
+	c.fix += "   # ask its owner; it can be dropped if there is none, and what it has not " +
+		"delivered is never delivered"
 	return c
 }

@@ -31,7 +31,7 @@ func judgePhantoms(f *facts) Condition {
 			"behind %s, and it was read up to %s: %s that were published are of transactions that do "+
 			"not exist any more",
 			p.Timeline, p.TimelineBefore, where, p.ReceivedLSN, count),
-		WAL: "nothing is skipped: the relay goes on where the slot of the new primary stands",
+		WAL: "nothing is skipped: the relay goes on from the position of the new primary's slot",
 		Next: "postrider audit   # compares the topics with the table: what is published and has no " +
 			"row there; tell its consumers",
 	}

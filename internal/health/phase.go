@@ -23,7 +23,7 @@ func judgePhase(f *facts) Verdict {
 			show = "postrider slot show " + f.slot.Name
 		}
 		v.State, v.WAL, v.Next = Standby, keptElsewhere, show+"   # nothing has to be done"
-		v.Reason = reader + " holds the slot; this one takes over when it releases it"
+		v.Reason = reader + " streams from the slot; this relay takes over when it disconnects"
 	case relay.Snapshotting:
 		v.Reason = snapshotText(r.Snapshot)
 		v.Next = "postrider status --watch   # new rows follow when it is complete"
@@ -31,7 +31,7 @@ func judgePhase(f *facts) Verdict {
 		waits := fmt.Sprintf(": waits for %d messages in flight", r.InFlight)
 		if !r.Paused.Since.IsZero() {
 			v.Reason = "about to pause" + waits
-			v.Next = "postrider status --watch   # postrider resume takes it back"
+			v.Next = "postrider status --watch   # postrider resume cancels the pause"
 			break
 		}
 		v.Reason = "stopping" + waits

@@ -106,7 +106,7 @@ func (f *facts) hangs() bool {
 
 // hanging is the cause while hangs reports true.
 func (f *facts) hanging() cause {
-	c := because("session loop", "the session loop has not turned for %s",
+	c := because("session loop", "the session loop has not run for %s",
 		Duration(f.Now.Sub(f.Relay.LastProgress)))
 	c.since = f.Relay.LastProgress
 	return c

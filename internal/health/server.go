@@ -65,9 +65,9 @@ func (f *facts) standbyWait() (c cause, waits bool) {
 	c.fix = "SELECT slot_name, active, wal_status FROM pg_replication_slots WHERE slot_type = " +
 		"'physical'; -- bring the standby of this slot back"
 	if missing || f.nearLoss() {
-		c.fix = fmt.Sprintf("ALTER SYSTEM SET synchronized_standby_slots = %s; SELECT pg_reload_conf(); "+
-			"-- or bring the standby back; without it in the list consumers can be sent what a failover "+
-			"to that standby loses", slot.PrintableLiteral(strings.Join(others, ", ")))
+		c.fix = fmt.Sprintf("ALTER SYSTEM SET synchronized_standby_slots = %s; "+
+			"SELECT pg_reload_conf(); -- or bring the standby back; without it in the list consumers "+
+			"can be sent what a failover to that standby loses", slot.PrintableLiteral(strings.Join(others, ", ")))
 	}
 	c.name = "standby slot " + slot.Printable(strings.Join(names, ", "))
 	c.because = strings.Join(states, ", ") + ", so PostgreSQL sends the relay nothing"
@@ -104,7 +104,7 @@ func judgeClock(f *facts) Condition {
 	}
 	return Condition{
 		Severity: Warning, Cause: "clock", For: 5 * time.Minute,
-		Reason: fmt.Sprintf("the database server's clock is %s %s ours, give or take %s",
+		Reason: fmt.Sprintf("the database server's clock is %s %s the relay's, within %s",
 			Duration(c.Skew.Duration().Abs()), where, Duration(c.Error.Duration())),
 		WAL:  "nothing: only times are wrong",
 		Next: "timedatectl   # on both machines: is the clock synchronised?",

@@ -86,7 +86,7 @@ func (a *admin) mux() http.Handler {
 		"/debug/pprof/cmdline": text("postrider"),
 	} {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
-			a.note(r, "profile").Str("path", r.URL.Path).Msg("admin asked")
+			a.note(r, "profile").Str("path", r.URL.Path).Msg("admin request")
 			handler(w, r)
 		})
 	}
@@ -126,7 +126,7 @@ func (a *admin) pause(w http.ResponseWriter, r *http.Request) {
 	}
 	answer, err := a.Pause(limit, request.Reason)
 	a.note(r, "pause").Dur("for", limit).Str("reason", request.Reason).AnErr("refused", err).
-		Msg("admin asked")
+		Msg("admin request")
 	if err != nil {
 		a.fail(w, http.StatusConflict, err.Error(), "")
 		return
@@ -138,7 +138,7 @@ func (a *admin) resume(w http.ResponseWriter, r *http.Request) {
 	if !a.read(w, r, &struct{}{}) {
 		return
 	}
-	a.note(r, "resume").Msg("admin asked")
+	a.note(r, "resume").Msg("admin request")
 	a.answer(w, http.StatusOK, a.Resume())
 }
 
@@ -149,7 +149,7 @@ func (a *admin) logLevel(w http.ResponseWriter, r *http.Request) {
 	if !a.read(w, r, &request) {
 		return
 	}
-	a.note(r, "log-level").Str("log_level", request.Level).Msg("admin asked")
+	a.note(r, "log-level").Str("log_level", request.Level).Msg("admin request")
 	answer, err := a.LogLevel(request.Level)
 	if err != nil {
 		a.fail(w, http.StatusBadRequest, err.Error(), `send {"level": "debug"}`)

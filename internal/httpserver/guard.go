@@ -19,7 +19,7 @@ func (a *admin) guarded(next http.Handler) http.Handler {
 		if !isLocal(r.Host, a.configured) {
 			a.refuse(w, r, http.StatusMisdirectedRequest, "host",
 				"admin.listen is not known by this name",
-				"ask for an address, for localhost, or for the host in admin.listen")
+				"use an address, localhost, or the host in admin.listen")
 			return
 		}
 		if err := origin.Check(r); err != nil {

@@ -107,7 +107,8 @@ func New(c Config, h Handlers) *Server {
 func newServer(listen, key string, logger zerolog.Logger) *Server {
 	return &Server{config: Config{Listen: listen}, key: key, log: logger, server: &http.Server{
 		ReadHeaderTimeout: readTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: log.New(errorLog{logger}, "", 0),
+		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog: log.New(errorLog{logger}, "", 0),
 	}}
 }
 
