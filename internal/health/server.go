@@ -67,7 +67,8 @@ func (f *facts) standbyWait() (c cause, waits bool) {
 	if missing || f.nearLoss() {
 		c.fix = fmt.Sprintf("ALTER SYSTEM SET synchronized_standby_slots = %s; "+
 			"SELECT pg_reload_conf(); -- or bring the standby back; without it in the list consumers "+
-			"can be sent what a failover to that standby loses", slot.PrintableLiteral(strings.Join(others, ", ")))
+			"can be sent what a failover to that standby loses",
+			slot.PrintableLiteral(strings.Join(others, ", ")))
 	}
 	c.name = "standby slot " + slot.Printable(strings.Join(names, ", "))
 	c.because = strings.Join(states, ", ") + ", so PostgreSQL sends the relay nothing"
