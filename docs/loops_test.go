@@ -47,7 +47,7 @@ var waits = map[string]string{
 	"internal/demo.Demo.Run":                      "10 ms",
 	"internal/demo.Demo.looks":                    "a ticker of 1 s",
 	"internal/demo.createTopics":                  "100 ms",
-	"internal/httpserver.stream.follow":           "one turn for each poll",
+	"internal/httpserver.stream.ServeHTTP":        "one turn for each poll",
 	"internal/httpserver.stream.run":              "a ticker of 1 s",
 	"internal/memory.Limit":                       "no neighbour: one turn for each control group above",
 	"internal/postgres.Poll":                      "the interval of its callers: 20 ms, and 2 s (slot/partition), 10 s (slot) or 15 s (slot/monitor) in all; 200 ms for a slot, or 1 s for the lock of a snapshot (TestTurns_WhoStandsByLooksNowAndThen)",

@@ -77,8 +77,7 @@ func New(cfg Config, about About, set *metrics.Set, log zerolog.Logger) (*Notifi
 	return n, nil
 }
 
-func receivers(cfg Config, about About) []*receiver {
-	var rs []*receiver
+func receivers(cfg Config, about About) (rs []*receiver) {
 	if cfg.Webhook.IsSet() {
 		rs = append(rs, newReceiver(receiverWebhook, newWebhook(cfg, about.Version)))
 	}
@@ -112,44 +111,29 @@ func (n *Notifier) wake() {
 	}
 }
 
-// Update takes all conditions that hold now, about once a second; an absent one is over after a
-// while. It does not block and does not keep the slice. Once the context of Run has ended it does
-// nothing.
+// Update takes all conditions that are true now, about once a second; an absent one is over after
+// a while. It does not block and does not keep the slice. Once the context of Run has ended it
+// does nothing.
 func (n *Notifier) Update(now time.Time, conditions []health.Condition) {
-	n.update(now, conditions, false)
+	n.update(now, mostSevere(conditions), false)
 }
 
 // Last is Update for a process that is about to end by itself, as a relay that halts: it fires
-// what holds without waiting for its For, and resolves nothing. Call it before the context of Run
-// ends; Run sends it.
+// each condition without waiting for its For, and resolves nothing. Call it before the context of
+// Run ends; Run sends it.
 func (n *Notifier) Last(now time.Time, conditions []health.Condition) {
-	n.update(now, conditions, true)
+	n.update(now, mostSevere(conditions), true)
 }
 
-func (n *Notifier) update(now time.Time, conditions []health.Condition, urgent bool) {
+func (n *Notifier) update(now time.Time, present map[string]*health.Condition, urgent bool) {
 	if len(n.receivers) == 0 {
 		return
 	}
-	// The lock is not held here: a log may be slow.
-	for _, m := range n.apply(now, gravest(conditions), urgent) {
-		n.set.AlertsDropped.Inc()
-		n.log.Warn().Str("receiver", m.receiver).Str("condition", m.condition).
-			Msg("condition ended before the receiver could be notified")
-	}
-	n.wake()
-}
-
-type missed struct{ receiver, condition string }
-
-// apply updates the incidents, and returns those that ended before a receiver took them.
-func (n *Notifier) apply(
-	now time.Time, present map[string]*health.Condition, urgent bool,
-) (all []missed) {
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	select {
 	case <-n.stopped:
-		return nil
+		n.mu.Unlock()
+		return
 	default:
 	}
 	for name := range present {
@@ -157,13 +141,26 @@ func (n *Notifier) apply(
 			n.incidents[name] = &incident{}
 		}
 	}
+	missed := map[*receiver][]string{} // names of conditions
 	for name, i := range n.incidents {
 		i.update(now, present[name], urgent)
 		for _, r := range n.receivers {
 			if d := r.deliveries[name]; d != nil && d.missed(i) {
-				all = append(all, missed{r.name, name})
+				missed[r] = append(missed[r], name)
 			}
 		}
 	}
-	return all
+	n.mu.Unlock() // a log may be slow
+	for r, names := range missed {
+		n.dropped(r, names, "condition ended before the receiver could be notified")
+	}
+	n.wake()
+}
+
+// dropped counts and logs conditions of which the receiver took no notification.
+func (n *Notifier) dropped(r *receiver, conditions []string, why string) {
+	for _, name := range conditions {
+		n.set.AlertsDropped.Inc()
+		n.log.Warn().Str("receiver", r.name).Str("condition", name).Msg(why)
+	}
 }

@@ -37,15 +37,10 @@ func (p notification) status() string {
 	return statusFiring
 }
 
-// compare orders notifications by urgency.
+// compare orders notifications by urgency: firing before resolved.
 func (p notification) compare(other notification) int {
-	switch {
-	case p.resolved && !other.resolved:
-		return 1
-	case !p.resolved && other.resolved:
-		return -1
-	}
-	return cmp.Or(cmp.Compare(other.severity, p.severity),
+	return cmp.Or(strings.Compare(p.status(), other.status()),
+		cmp.Compare(other.severity, p.severity),
 		strings.Compare(p.condition.Name, other.condition.Name))
 }
 
@@ -60,7 +55,7 @@ func (p notification) content() content { return content{p.resolved, p.severity}
 
 // delivery is what one receiver took of one incident. It reads no clock.
 type delivery struct {
-	severity rank      // gravest that it took; none: nothing, or it may have got the end since
+	severity rank      // highest that it took; none: nothing, or it may have got the end since
 	maybe    bool      // it may have got a failed attempt: it is sent the end, and the next beginning
 	at       time.Time // when it took the last notification
 
@@ -71,10 +66,9 @@ type delivery struct {
 	nextAttempt time.Time // zero while wasRefused: never
 }
 
-// pending returns the notification that the receiver has not taken; ok is false if there is none.
-func (d *delivery) pending(i *incident, least rank, repeat time.Duration) (p notification,
-	ok bool) {
-	p = notification{condition: i.condition, severity: i.severity, startsAt: i.startsAt}
+// pending returns the notification that the receiver has not taken, and whether there is one.
+func (d *delivery) pending(i *incident, least rank, repeat time.Duration) (notification, bool) {
+	p := notification{condition: i.condition, severity: i.severity, startsAt: i.startsAt}
 	switch {
 	case i.firing && d.severity == none && i.severity >= least:
 	case i.firing && d.severity != none && i.severity > d.severity:

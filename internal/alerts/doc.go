@@ -3,28 +3,17 @@
 //
 // It promises, for each receiver and each condition by itself:
 //
-//  1. A condition that has held for its For is sent as firing; again when it becomes more severe;
-//     again
-//     after each repeat_interval.
-//
-//  2. It is sent as resolved once it has been gone for a while, longer the more often it comes
-//     back: a
-//     condition that flaps is firing.
-//
+//  1. A condition that has lasted for its For is sent as firing; again when it becomes more
+//     severe; again after each repeat_interval.
+//  2. It is sent as resolved once it has been absent for a while, longer the more often it
+//     returns: a condition that flaps is firing.
 //  3. Resolved is sent to every receiver that may have got firing, however long that takes, and to
-//     no
-//     other.
-//
+//     no other.
 //  4. There is no queue. A notification is the difference between the present and what the
-//     receiver took
-//     last: a receiver that was away gets the latest state, not the history.
-//
+//     receiver took last: a receiver that was down gets the latest state, not the history.
 //  5. The end of the process resolves nothing.
-//
-//  6. Nothing is kept on disk: a new process sends everything that holds, and has no record of
-//     what its
-//     predecessor sent.
-//
+//  6. Nothing is stored on disk: a new process sends every present condition, and has no record of
+//     what its predecessor sent.
 //  7. Update does not block: no receiver can delay the relay or the other receiver.
 //
 // The files:

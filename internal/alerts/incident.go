@@ -50,7 +50,7 @@ type incident struct {
 	condition  health.Condition // as last seen
 	levels     [critical + 1]level
 	firing     bool
-	severity   rank // while firing: the gravest level that has held for its For, as of now
+	severity   rank // while firing: the highest level that has lasted for its For, as of now
 	startsAt   time.Time
 	seen       time.Time     // last; zero: never
 	endedAt    time.Time     // when it last stopped firing; zero: never, or it is firing
@@ -91,11 +91,11 @@ func (i *incident) update(now time.Time, c *health.Condition, urgent bool) {
 	}
 }
 
-// reached updates the levels, and returns the gravest that has held for its For.
+// reached updates the levels, and returns the highest that has lasted for its For.
 func (i *incident) reached(now time.Time, urgent bool) rank {
 	severity := rankOf(i.condition.Severity)
 	i.levels[severity].wait, i.levels[severity].known = i.condition.For, true
-	gravest := none
+	highest := none
 	for r := info; r <= critical; r++ {
 		l := &i.levels[r]
 		if r > severity {
@@ -110,10 +110,10 @@ func (i *incident) reached(now time.Time, urgent bool) rank {
 			wait = l.wait
 		}
 		if urgent || now.Sub(l.since) >= wait {
-			gravest = r
+			highest = r
 		}
 	}
-	return gravest
+	return highest
 }
 
 // fire begins a time of firing. It starts at first, when the condition was first seen, or at the
@@ -131,8 +131,8 @@ func (i *incident) fire(now, first time.Time, severity rank) {
 	i.firing, i.severity, i.endedAt = true, severity, time.Time{}
 }
 
-// gravest keeps one condition of each name.
-func gravest(conditions []health.Condition) map[string]*health.Condition {
+// mostSevere keeps one condition of each name.
+func mostSevere(conditions []health.Condition) map[string]*health.Condition {
 	m := make(map[string]*health.Condition, len(conditions))
 	for i := range conditions {
 		c := &conditions[i]

@@ -58,10 +58,10 @@ func TestIncident_HoldsOnWhileItComesAndGoes(t *testing.T) {
 func TestGravest_KeepsOneOfEachName(t *testing.T) {
 	low, high := condition("a", health.Info, 0), condition("a", health.Critical, 0)
 	other := condition("b", "unheard of", 0)
-	m := gravest([]health.Condition{low, high, other})
+	m := mostSevere([]health.Condition{low, high, other})
 	require.Len(t, m, 2)
 	require.Equal(t, high, *m["a"])
 	require.Equal(t, warning, rankOf(m["b"].Severity), "a severity that nobody knows is one that "+
 		"somebody should look at")
-	require.Empty(t, gravest(nil))
+	require.Empty(t, mostSevere(nil))
 }

@@ -91,14 +91,12 @@ func (p notification) message(about About, receiver, externalURL string) message
 // describe joins the annotations, for receivers that show one.
 func describe(c health.Condition) string {
 	text := c.Reason
-	if c.Cause != "" {
-		text += "\nbecause of: " + c.Cause
-	}
-	if c.WAL != "" {
-		text += "\nWAL: " + c.WAL
-	}
-	if c.Next != "" {
-		text += "\nnext: " + c.Next
+	for _, part := range [][2]string{
+		{"because of", c.Cause}, {"WAL", c.WAL}, {"next", c.Next},
+	} {
+		if part[1] != "" {
+			text += "\n" + part[0] + ": " + part[1]
+		}
 	}
 	return text
 }

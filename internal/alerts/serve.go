@@ -36,9 +36,8 @@ func (n *Notifier) Run(ctx context.Context) {
 	wg.Wait()
 	for _, r := range n.receivers {
 		for _, p := range n.pending(r, false) {
-			n.set.AlertsDropped.Inc()
-			n.log.Warn().Str("receiver", r.name).Str("condition", p.condition.Name).
-				Msg("process ended before the receiver could be notified")
+			n.dropped(r, []string{p.condition.Name},
+				"process ended before the receiver could be notified")
 		}
 	}
 }

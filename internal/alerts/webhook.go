@@ -147,25 +147,23 @@ func retryAfter(header http.Header, now time.Time) time.Duration {
 // echoes.
 func (h *webhook) explain(err error, host string) string {
 	const what = "reach the host of alerts.webhook: "
+	lookup, isLookup := errors.AsType[*net.DNSError](err)
+	certificate, isCertificate := errors.AsType[*tls.CertificateVerificationError](err)
+	_, otherName := errors.AsType[x509.HostnameError](err)
+	network, isNetwork := errors.AsType[*net.OpError](err)
 	switch {
 	case errors.Is(err, context.Canceled):
 		return what + "the process ended before there was an answer"
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Sprintf("%sno answer within %s (alerts.timeout)", what, h.timeout)
-	}
-	if lookup, ok := errors.AsType[*net.DNSError](err); ok {
+	case isLookup:
 		return what + lookup.Err
-	}
-	if _, ok := errors.AsType[x509.HostnameError](err); ok {
+	case otherName:
 		return what + "its certificate is for another name"
-	}
-	if certificate, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+	case isCertificate:
 		return what + strings.ReplaceAll(certificate.Error(), host, "host")
-	}
-	if network, ok := errors.AsType[*net.OpError](err); ok {
+	case isNetwork:
 		return what + strings.ReplaceAll(network.Error(), host, "host")
-	}
-	switch {
 	case errors.Is(err, http.ErrSchemeMismatch):
 		return what + "it speaks http, and the URL says https"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):

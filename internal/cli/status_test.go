@@ -70,10 +70,10 @@ func TestStatus_ShowsEveryCondition(t *testing.T) {
 	})
 	code, stdout, stderr := command(t, file, "status")
 	require.Equal(t, exit.OK, code, stderr)
-	require.True(t, strings.HasPrefix(stdout, `degraded: the relay has been paused for 2m0s, until somebody resumes it: deploy
+	require.True(t, strings.HasPrefix(stdout, `degraded: the relay has been paused for 2m0s, until it is resumed: deploy
   WAL:  4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again
   next: postrider resume
-  also: warning, PostriderBacklog: 2.0 GiB of WAL behind the server: the relay has been paused for 2m0s, until somebody resumes it: deploy
+  also: warning, PostriderBacklog: 2.0 GiB of WAL behind the server: the relay has been paused for 2m0s, until it is resumed: deploy
         next: postrider resume
 
 `), stdout)

@@ -85,7 +85,7 @@ func New(
 func (d *Daemon) alive() error {
 	if standing := time.Since(d.Relay.State().LastProgress); standing > stuckAfter {
 		return &httpserver.Reason{Code: "stuck", Text: fmt.Sprintf(
-			"the session loop has not turned for %s", standing.Round(time.Second))}
+			"the session loop has not run for %s", standing.Round(time.Second))}
 	}
 	return nil
 }
@@ -229,7 +229,7 @@ func AboutAlerts(cfg config.Config) alerts.About {
 
 // pauseText reports until when a pause lasts, and why.
 func pauseText(p relay.Pause) string {
-	text := "the relay is paused until somebody resumes it"
+	text := "the relay is paused until it is resumed"
 	if !p.Until.IsZero() {
 		text = "the relay is paused until " + p.Until.UTC().Format(time.RFC3339)
 	}

@@ -155,7 +155,7 @@ func testEnvironment(stderr io.Writer) Environment {
 
 func TestPauseText_SaysUntilWhenAndWhy(t *testing.T) {
 	until := time.Date(2026, 9, 30, 12, 0, 0, 0, time.UTC)
-	require.Equal(t, "the relay is paused until somebody resumes it", pauseText(relay.Pause{}))
+	require.Equal(t, "the relay is paused until it is resumed", pauseText(relay.Pause{}))
 	require.Equal(t, "the relay is paused until 2026-09-30T12:00:00Z: new brokers", pauseText(relay.Pause{Until: until, Reason: "new\nbrokers"}))
 }
 

@@ -19,8 +19,8 @@ const findTransactions = "SELECT pid, xact_start, usename, application_name FROM
 
 // blockedMore reports whether more WAL is kept in front of the confirmed position than behind it.
 func (f *facts) blockedMore() bool {
-	lag, retained := f.slot.LagBytes, f.slot.RetainedBytes
-	return lag != nil && retained != nil && *retained-*lag > *lag
+	lag := known(f.slot.LagBytes)
+	return f.slot.LagBytes != nil && known(f.slot.RetainedBytes)-lag > lag
 }
 
 // blocker is the oldest transaction that blocks restart_lsn, if it is old enough for that.
@@ -43,44 +43,35 @@ func (f *facts) age(h monitor.Blocker) time.Duration {
 // blocking is the cause of a blocking transaction. Names and gids that a user chose lose their
 // control characters.
 func (f *facts) blocking(h monitor.Blocker) cause {
-	age := Duration(f.age(h))
+	age, c := Duration(f.age(h)), cause{since: h.Since}
 	switch {
 	case h.Kind == monitor.BlockerPrepared:
 		gid := slot.Printable(h.GID)
-		return cause{
-			"prepared transaction " + gid,
-			fmt.Sprintf("prepared transaction %q%s has waited for COMMIT PREPARED for %s", gid,
-				details("", h), age),
-			slot.EndPrepared(h.GID, h.Database),
-		}
+		c.name, c.fix = "prepared transaction "+gid, slot.EndPrepared(h.GID, h.Database)
+		c.because = fmt.Sprintf("prepared transaction %q%s has waited for COMMIT PREPARED for %s", gid,
+			details("", h), age)
 	case h.Kind == monitor.BlockerStandby:
-		name := "standby " + slot.Printable(h.Application)
-		return cause{
-			name,
-			fmt.Sprintf("%s has reported a transaction that is %s old (hot_standby_feedback)", name, age),
-			"ALTER SYSTEM SET hot_standby_feedback = off; " +
-				"-- there, then SELECT pg_reload_conf(); or end the query that it runs",
-		}
+		c.name = "standby " + slot.Printable(h.Application)
+		c.because = fmt.Sprintf("%s has reported a transaction that is %s old (hot_standby_feedback)",
+			c.name, age)
+		c.fix = "ALTER SYSTEM SET hot_standby_feedback = off; " +
+			"-- there, then SELECT pg_reload_conf(); or end the query that it runs"
 	case h.PID == 0:
-		name := fmt.Sprintf("transaction %d", h.XID)
-		return cause{
-			name, fmt.Sprintf("%s%s has been open for %s", name, details("", h), age), findTransactions,
+		c.name, c.fix = fmt.Sprintf("transaction %d", h.XID), findTransactions
+		c.because = fmt.Sprintf("%s%s has been open for %s", c.name, details("", h), age)
+	default:
+		c.name = fmt.Sprintf("transaction of pid %d", h.PID)
+		c.because = fmt.Sprintf("the %s%s has been open for %s", c.name, details(h.Application, h), age)
+		if h.Application != "" {
+			c.name += " (" + slot.Printable(h.Application) + ")"
+		}
+		c.fix = fmt.Sprintf("SELECT pg_terminate_backend(%d); -- or wait for its end", h.PID)
+		if h.Works() {
+			c.fix = fmt.Sprintf("SELECT xact_start, query FROM pg_stat_activity WHERE pid = %d; "+
+				"-- it is at work: pg_terminate_backend(%[1]d) undoes all of it", h.PID)
 		}
 	}
-	transaction := fmt.Sprintf("transaction of pid %d", h.PID)
-	name := transaction
-	if h.Application != "" {
-		name += " (" + slot.Printable(h.Application) + ")"
-	}
-	end := fmt.Sprintf("SELECT pg_terminate_backend(%d); -- or wait for its end", h.PID)
-	if h.Works() {
-		end = fmt.Sprintf("SELECT xact_start, query FROM pg_stat_activity WHERE pid = %d; "+
-			"-- it is at work: pg_terminate_backend(%[1]d) undoes all of it", h.PID)
-	}
-	return cause{
-		name, fmt.Sprintf("the %s%s has been open for %s", transaction, details(h.Application, h), age),
-		end,
-	}
+	return c
 }
 
 // details are the known attributes of a blocking transaction, in brackets.

@@ -22,6 +22,18 @@ type cause struct {
 	name    string // in a few words; empty: there is no cause
 	because string // a clause
 	fix     string // what to type to end it; empty: there is nothing to type
+	since   time.Time
+}
+
+// condition is the condition that the cause alone makes.
+func (c cause) condition(s Severity, notifiedAfter time.Duration) Condition {
+	return Condition{Severity: s, Reason: c.because, Next: c.fix, Cause: c.name, Since: c.since,
+		For: notifiedAfter}
+}
+
+// because makes a cause without a fix.
+func because(name, format string, args ...any) cause {
+	return cause{name: name, because: fmt.Sprintf(format, args...)}
 }
 
 // findCause finds why WAL is kept for the slot: positions are not confirmed, or they are, and an
@@ -75,23 +87,23 @@ func (f *facts) session() cause {
 		if f.pausedStandby() {
 			return f.reader()
 		}
-		return cause{"paused relay", f.pauseText(), "postrider resume"}
+		return f.pause()
 	case relay.BackingOff, relay.Halted:
-		return cause{f.failed(), strings.Join(strings.Fields(f.failure()), " "), ""}
+		return cause{name: f.failed(), because: strings.Join(strings.Fields(f.failure()), " ")}
 	case relay.Snapshotting:
-		return cause{"snapshot", "the relay is " + snapshotText(r.Snapshot), ""}
+		return cause{name: "snapshot", because: "the relay is " + snapshotText(r.Snapshot)}
 	case relay.Starting:
-		return cause{"relay that starts", "the first session is not open yet", ""}
+		return because("relay that starts", "the first session is not open yet")
 	case relay.Stopped:
-		return cause{"stopped relay", "the relay has stopped", "postrider run"}
+		return cause{name: "stopped relay", because: "the relay has stopped", fix: "postrider run"}
 	case relay.Standby, "":
 		if f.slot.Active {
 			return f.reader()
 		}
 		if r.Phase == relay.Standby {
-			return cause{"relay that stands by", "the relay stands by and has not taken over", ""}
+			return because("relay that stands by", "the relay stands by and has not taken over")
 		}
-		return cause{"no relay", "no relay is running", f.start()}
+		return cause{name: "no relay", because: "no relay is running", fix: f.start()}
 	}
 	return cause{}
 }
@@ -99,23 +111,27 @@ func (f *facts) session() cause {
 // reader is another process that reads the slot.
 func (f *facts) reader() cause {
 	name := fmt.Sprintf("process %d", f.slot.ActivePID)
-	return cause{
-		name, name + " of the database reads the slot, and its relay does not answer here", "",
-	}
+	return because(name, "%s of the database reads the slot, and its relay does not answer here",
+		name)
 }
 
-func (f *facts) pauseText() string {
+// pause is the cause while the relay is paused.
+func (f *facts) pause() cause {
 	p := f.Relay.Paused
-	text := "the relay has been paused for " + Duration(f.Now.Sub(pausedSince(f.Relay)))
+	since := p.Since
+	if since.IsZero() {
+		since = f.Relay.Since
+	}
+	text := "the relay has been paused for " + Duration(f.Now.Sub(since))
 	if p.Until.IsZero() {
-		text += ", until somebody resumes it"
+		text += ", until it is resumed"
 	} else {
 		text += ", until " + p.Until.UTC().Format(time.RFC3339)
 	}
 	if p.Reason != "" {
 		text += ": " + slot.Printable(p.Reason)
 	}
-	return text
+	return cause{"paused relay", text, "postrider resume", since}
 }
 
 // failed names what ended the session, by its reason.
@@ -146,28 +162,32 @@ func sinkFailed(reason string) bool {
 
 // silence is a sink that acknowledges nothing. Call it only while sinkSilent is positive.
 func (f *facts) silence() cause {
-	return cause{f.sink(), fmt.Sprintf("%s has acknowledged nothing for %s, with %d messages in "+
-		"flight",
-		f.sink(), Duration(f.Now.Sub(f.Relay.WaitingSince)), f.Relay.InFlight), ""}
+	c := because(f.sink(), "%s has acknowledged nothing for %s, with %d messages in flight",
+		f.sink(), Duration(f.Now.Sub(f.Relay.WaitingSince)), f.Relay.InFlight)
+	c.since = f.Relay.WaitingSince
+	return c
 }
 
 func (f *facts) sink() string { return cmp.Or(f.Sink, "the broker") }
 
 // backlog is the cause where the relay streams and nothing blocks it: it is behind, or keeps up.
 func (f *facts) backlog() cause {
-	rates := f.Observation.Rates
+	lag, rates := known(f.slot.LagBytes), f.Observation.Rates
 	switch {
-	case f.slot.LagBytes == nil || *f.slot.LagBytes <= keepsUp:
-		return cause{
-			unknownCause,
-			"the relay keeps up, and no open transaction is seen that would hold restart_lsn back", "",
-		}
+	case lag <= keepsUp:
+		return because(unknownCause,
+			"the relay keeps up, and no open transaction is seen that would hold restart_lsn back")
 	case rates.WAL5m != nil && rates.Drain5m != nil && *rates.WAL5m > *rates.Drain5m:
-		return cause{"rate of writes", fmt.Sprintf("the server writes %s/s of WAL, and %s/s are "+
-			"confirmed",
-			Bytes(int64(*rates.WAL5m)), Bytes(int64(*rates.Drain5m))), ""}
+		return because("rate of writes", "the server writes %s/s of WAL, and %s/s are confirmed",
+			Bytes(int64(*rates.WAL5m)), Bytes(int64(*rates.Drain5m)))
 	}
-	return cause{
-		"backlog", fmt.Sprintf("the relay is working off a backlog of %s", Bytes(*f.slot.LagBytes)), "",
+	return because("backlog", "the relay is catching up with a backlog of %s", Bytes(lag))
+}
+
+// known is a value, or zero if it is not known.
+func known(v *int64) int64 {
+	if v == nil {
+		return 0
 	}
+	return *v
 }

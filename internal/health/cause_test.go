@@ -32,7 +32,7 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 			"far behind because it is paused",
 			[]func(*Input){paused(10*time.Minute, "deploy"), inactive(10 * time.Minute),
 				retained(5<<30, 5<<30)},
-			Paused, "paused relay", "paused for 10m0s, until somebody resumes it: deploy",
+			Paused, "paused relay", "paused for 10m0s, until it is resumed: deploy",
 			"postrider resume",
 			[]string{Paused, SlotInactive, Backlog},
 		},
@@ -193,7 +193,7 @@ func TestJudge_NamesTheCulpritOfACombination(t *testing.T) {
 			"a loop that hangs, and a transaction besides",
 			[]func(*Input){inRelay(func(r *relay.State) { r.LastProgress = ago(2 * time.Minute) }),
 				held(transaction(20 * time.Minute)), retained(1<<20, 5<<30)},
-			Stuck, "session loop", "the session loop has not turned for 2m0s",
+			Stuck, "session loop", "the session loop has not run for 2m0s",
 			"systemctl restart postrider   # or however it was started; report it with the log of the " +
 				"last minutes",
 			[]string{Stuck, HeldByTransaction},
@@ -234,8 +234,8 @@ func TestJudge_ARelayThatStandsByIsAStateOfItsOwn(t *testing.T) {
 	})
 	v := Judge(input(standby, retained(5<<30, 5<<30)))
 	require.Equal(t, Standby, v.State)
-	require.Equal(t, "process 4711 of the database holds the slot; this one takes over when it "+
-		"releases it", v.Reason)
+	require.Equal(t, "process 4711 of the database streams from the slot; this relay takes over "+
+		"when it disconnects", v.Reason)
 	require.Empty(t, v.Runbook)
 	require.Equal(t, "process 4711", find(v, Backlog).Cause)
 

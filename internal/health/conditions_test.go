@@ -153,7 +153,7 @@ var conditions = []struct {
 				"wal_removed", nil, nil
 		})}, Condition{
 		Name: SlotLost, Severity: Critical, Cause: "paused relay",
-		Reason: `slot "postrider" is lost: wal_removed; the relay has been paused for 1h0m, until somebody resumes it: move of the brokers`,
+		Reason: `slot "postrider" is lost: wal_removed; the relay has been paused for 1h0m, until it is resumed: move of the brokers`,
 		WAL:    "none is kept for it any more; what was committed after 0/1F00 has not been published",
 		Next:   `postrider recover   # then docs/RUNBOOKS.md, "slot_lost"`,
 	}},
@@ -169,7 +169,7 @@ var conditions = []struct {
 		Condition{
 			Name: SlotNearLoss, Severity: Warning, For: 5 * time.Minute, Cause: "backlog", Next: askForRoom,
 			Reason: "40 % of max_slot_wal_keep_size is left: 4.0 GiB until the slot can be lost: the " +
-				"relay is working off a backlog of 6.0 GiB",
+				"relay is catching up with a backlog of 6.0 GiB",
 			WAL: `6.0 GiB is kept for slot "postrider", more with every write, until rows are confirmed again; 4.0 GiB until the slot can be lost`,
 		}},
 	{"most of the limit used", []func(*Input){safeOf(1 << 30), retained(9<<30, 9<<30),
@@ -189,7 +189,7 @@ var conditions = []struct {
 			Next: "ALTER SYSTEM SET max_slot_wal_keep_size = '25600MB'; SELECT pg_reload_conf(); -- " +
 				"half of the volume's 30.0 GiB more; set it back later",
 			Reason: "10 % of max_slot_wal_keep_size is left: 1.0 GiB until the slot can be lost: the " +
-				"relay is working off a backlog of 9.0 GiB",
+				"relay is catching up with a backlog of 9.0 GiB",
 			WAL: `9.0 GiB is kept for slot "postrider", more with every write, until rows are confirmed again; 1.0 GiB until the slot can be lost`,
 		}},
 	{"most of the limit used, on a volume without room",
@@ -200,14 +200,14 @@ var conditions = []struct {
 			Next: "postrider slot list   # which slot keeps how much: the volume has no room for a " +
 				"higher limit",
 			Reason: "10 % of max_slot_wal_keep_size is left: 1.0 GiB until the slot can be lost: the " +
-				"relay is working off a backlog of 9.0 GiB",
+				"relay is catching up with a backlog of 9.0 GiB",
 			WAL: `9.0 GiB is kept for slot "postrider", more with every write, until rows are confirmed again; 1.0 GiB until the slot can be lost`,
 		}},
 	{"lost in hours", []func(*Input){lossIn(3*3600+2, 2*3600+2, 4*3600+2), paused(time.Hour, "")},
 		Condition{
 			Name: TimeToLoss, Severity: Warning, For: 10 * time.Minute, Cause: "paused relay",
 			Next:   "postrider resume",
-			Reason: `slot "postrider" can be lost in about 3h0m (2h0m to 4h0m): the relay has been paused for 1h0m, until somebody resumes it; assumed: writes go on at 2.0 MiB/s`,
+			Reason: `slot "postrider" can be lost in about 3h0m (2h0m to 4h0m): the relay has been paused for 1h0m, until it is resumed; assumed: writes go on at 2.0 MiB/s`,
 			WAL:    "what has not been delivered by then is lost with it; " + kib4,
 		}},
 	{"lost in minutes", []func(*Input){lossIn(602, 302, 902)}, Condition{
@@ -222,7 +222,7 @@ var conditions = []struct {
 		Name: TimeToDiskFull, Severity: Critical, For: time.Minute, Cause: "kafka at kafka-1:9092",
 		Reason: "the volume with pg_wal is full in about 30m0s: kafka at kafka-1:9092: no broker " +
 			"answers; assumed: nothing else grows",
-		WAL: "a server whose pg_wal is full stops, for everybody; " + kib4,
+		WAL: "PostgreSQL stops when pg_wal is full; " + kib4,
 		Next: "postrider slot list   # which slot keeps how much; one that is not needed can be " +
 			"dropped, else the volume has to grow",
 	}},
@@ -304,7 +304,7 @@ var conditions = []struct {
 	}},
 	{"the loop hangs", []func(*Input){inRelay(func(r *relay.State) { r.LastProgress = ago(2 * time.Minute) })}, Condition{
 		Name: Stuck, Severity: Critical, Since: ago(2 * time.Minute), Cause: "session loop", WAL: kib4,
-		Reason: "the session loop has not turned for 2m0s",
+		Reason: "the session loop has not run for 2m0s",
 		Next: "systemctl restart postrider   # or however it was started; report it with the log of " +
 			"the last minutes",
 	}},
@@ -334,7 +334,7 @@ var conditions = []struct {
 		Reason: "the server that was promoted to timeline 4 has no WAL of timeline 3 behind 0/1000, " +
 			"and it was read up to 0/2000: 3 messages that were published are of transactions that do " +
 			"not exist any more",
-		WAL: "nothing is skipped: the relay goes on where the slot of the new primary stands",
+		WAL: "nothing is skipped: the relay goes on from the position of the new primary's slot",
 		Next: "postrider audit   # compares the topics with the table: what is published and has no " +
 			"row there; tell its consumers",
 	}},
@@ -346,21 +346,21 @@ var conditions = []struct {
 		Reason: "the server that was promoted to timeline 4 has no WAL of timeline 3 behind an " +
 			"unknown position, and it was read up to 0/2000: at least 16384 messages that were published " +
 			"are of transactions that do not exist any more",
-		WAL: "nothing is skipped: the relay goes on where the slot of the new primary stands",
+		WAL: "nothing is skipped: the relay goes on from the position of the new primary's slot",
 		Next: "postrider audit   # compares the topics with the table: what is published and has no " +
 			"row there; tell its consumers",
 	}},
 	{"paused", []func(*Input){paused(12*time.Minute, "deploy\x1b[31m of the brokers")}, Condition{
 		Name: Paused, Severity: Warning, For: time.Minute, Since: ago(12 * time.Minute),
 		Cause: "paused relay", WAL: kib4, Next: "postrider resume",
-		Reason: "the relay has been paused for 12m0s, until somebody resumes it: deploy?[31m of the " +
+		Reason: "the relay has been paused for 12m0s, until it is resumed: deploy?[31m of the " +
 			"brokers",
 	}},
 	{"a standby is paused", []func(*Input){paused(16*time.Minute, ""),
 		inRelay(func(r *relay.State) { r.Paused.StoodBy = true })}, Condition{
 		Name: Paused, Severity: Warning, For: time.Minute, Since: ago(16 * time.Minute),
 		Cause: "paused relay", WAL: keptElsewhere, Next: "postrider resume",
-		Reason: "the relay has been paused for 16m0s, until somebody resumes it",
+		Reason: "the relay has been paused for 16m0s, until it is resumed",
 	}},
 	{"paused for too long", []func(*Input){paused(16*time.Minute, ""),
 		inRelay(func(r *relay.State) { r.Paused.Until = now.Add(time.Minute) })}, Condition{
@@ -499,7 +499,7 @@ var conditions = []struct {
 			paused(time.Minute, "")}, Condition{
 			Name: CatalogXminAge, Severity: Critical, For: 10 * time.Minute, Cause: "paused relay",
 			Next:   "postrider resume",
-			Reason: `slot "postrider" keeps catalog rows that are 1000000001 transactions old: the relay has been paused for 1m0s, until somebody resumes it`,
+			Reason: `slot "postrider" keeps catalog rows that are 1000000001 transactions old: the relay has been paused for 1m0s, until it is resumed`,
 			WAL: "it is not WAL alone: catalogs bloat, and at about 2 billion transactions the server " +
 				"accepts no writes; " + kib4,
 		}},
@@ -519,7 +519,7 @@ var conditions = []struct {
 	}}, Condition{
 		Name: ClockSkew, Severity: Warning, For: 5 * time.Minute, Cause: "clock",
 		WAL:    "nothing: only times are wrong",
-		Reason: "the database server's clock is 3s behind ours, give or take 10ms",
+		Reason: "the database server's clock is 3s behind the relay's, within 10ms",
 		Next:   "timedatectl   # on both machines: is the clock synchronised?",
 	}},
 	{"extended", []func(*Input){inSlot(extended), held(transaction(time.Minute))}, Condition{
@@ -576,7 +576,7 @@ func TestJudge_EachConditionSaysWhatItMeansAndWhatToType(t *testing.T) {
 			require.NotEmpty(t, got.WAL, got.Name)
 			require.NotEmpty(t, got.Next, got.Name)
 			if i > 0 {
-				require.GreaterOrEqual(t, gravity[v.Conditions[i-1].Severity], gravity[got.Severity],
+				require.GreaterOrEqual(t, severityOrder[v.Conditions[i-1].Severity], severityOrder[got.Severity],
 					"the gravest come first")
 			}
 			if got.Name != LagHigh { // a backlog that is worked off has no other cause

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -50,27 +51,16 @@ func DefaultConfig() Config {
 
 // Validate reports every wrong value.
 func (c Config) Validate() error {
-	var errs []error
-	ascending := func(name string, low, high time.Duration) {
-		if low <= 0 || high < low {
-			errs = append(errs, fmt.Errorf("health.%s_warning = %s, health.%s_critical = %s: "+
-				"must be positive and in this order", name, low, name, high))
-		}
-	}
-	ascending("unacked", c.UnackedWarning, c.UnackedCritical)
-	ascending("inactive", c.InactiveWarning, c.InactiveCritical)
-	if c.LossCritical <= 0 || c.LossWarning < c.LossCritical {
-		errs = append(errs, fmt.Errorf("health.loss_critical = %s, health.loss_warning = %s: "+
-			"must be positive and in this order", c.LossCritical, c.LossWarning))
+	errs := []error{
+		ascending("unacked_warning", c.UnackedWarning, "unacked_critical", c.UnackedCritical),
+		ascending("inactive_warning", c.InactiveWarning, "inactive_critical", c.InactiveCritical),
+		ascending("loss_critical", c.LossCritical, "loss_warning", c.LossWarning),
+		ascending("catalog_xmin_warning", c.XminAgeWarning, "catalog_xmin_critical",
+			c.XminAgeCritical),
 	}
 	if c.SafeCritical < 0 || c.SafeWarning < c.SafeCritical || c.SafeWarning > 1 {
 		errs = append(errs, fmt.Errorf("health.safe_critical = %v, health.safe_warning = %v: "+
 			"must lie between 0 and 1 and in this order", c.SafeCritical, c.SafeWarning))
-	}
-	if c.XminAgeWarning <= 0 || c.XminAgeCritical < c.XminAgeWarning {
-		errs = append(errs, fmt.Errorf("health.catalog_xmin_warning = %d, "+
-			"health.catalog_xmin_critical = %d: "+
-			"must be positive and in this order", c.XminAgeWarning, c.XminAgeCritical))
 	}
 	for name, n := range map[string]int64{
 		"lag_warning": c.LagWarning, "retained_warning": c.RetainedWarning,
@@ -82,4 +72,12 @@ func (c Config) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func ascending[T cmp.Ordered](lowName string, low T, highName string, high T) error {
+	if low > *new(T) && low <= high {
+		return nil
+	}
+	return fmt.Errorf("health.%s = %v, health.%s = %v: must be positive and in this order",
+		lowName, low, highName, high)
 }

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -10,12 +11,12 @@ import (
 // judgeTimeToLoss: at the present rates the limit is reached soon.
 func judgeTimeToLoss(f *facts) Condition {
 	c, about := f.forecast(f.Observation.Forecast.Loss)
-	if c.Severity == "" || f.slot.Lost() {
-		return Condition{}
+	if c.Severity == "" {
+		return c
 	}
-	c.Reason = fmt.Sprintf("slot %q can be lost %s: %s", f.slot.Name, about, f.cause.because) +
-		c.Reason
-	c.WAL = "what has not been delivered by then is lost with it; " + f.kept()
+	c.Reason = fmt.Sprintf("slot %q can be lost %s: %s%s", f.slot.Name, about, f.cause.because,
+		c.Reason)
+	c.WAL = lostByThen + f.kept()
 	c.Next, c.Cause = f.fixOr(f.raiseLimit()), f.cause.name
 	return c
 }
@@ -25,18 +26,17 @@ func judgeTimeToLoss(f *facts) Condition {
 func judgeTimeToDiskFull(f *facts) Condition {
 	c, about := f.forecast(f.Observation.Forecast.DiskFull)
 	if c.Severity == "" {
-		return Condition{}
+		return c
 	}
 	why := f.cause
-	next := f.fixOr("postrider slot list   # which slot keeps how much; one that is not needed can " +
-		"be dropped, else the volume has to grow")
 	if other, found := f.largestOther(); found {
 		why = f.otherCause(other)
-		next = why.fix
 	}
-	c.Reason = fmt.Sprintf("the volume with pg_wal is full %s: %s", about, why.because) + c.Reason
-	c.WAL = "a server whose pg_wal is full stops, for everybody; " + f.kept()
-	c.Next, c.Cause = next, why.name
+	c.Reason = fmt.Sprintf("the volume with pg_wal is full %s: %s%s", about, why.because, c.Reason)
+	c.WAL = "PostgreSQL stops when pg_wal is full; " + f.kept()
+	c.Cause = why.name
+	c.Next = cmp.Or(why.fix, "postrider slot list   # which slot keeps how much; one that is not "+
+		"needed can be dropped, else the volume has to grow")
 	return c
 }
 
@@ -46,12 +46,12 @@ func (f *facts) forecast(e monitor.Estimate) (c Condition, about string) {
 	if e.Seconds == nil {
 		return Condition{}, ""
 	}
-	passed := 0.0
+	passed := time.Duration(0)
 	if at := f.slot.ObservedAt; !at.IsZero() {
-		passed = f.Now.Sub(at).Seconds()
+		passed = f.Now.Sub(at)
 	}
-	in := func(seconds float64) string { return Duration(seconds64(seconds - passed)) }
-	switch left := seconds64(*e.Seconds - passed); {
+	in := func(seconds float64) string { return Duration(seconds64(seconds) - passed) }
+	switch left := seconds64(*e.Seconds) - passed; {
 	case left < f.Config.LossCritical:
 		c.Severity, c.For = Critical, time.Minute
 	case left < f.Config.LossWarning:

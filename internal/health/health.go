@@ -1,7 +1,7 @@
 // Package health judges the relay and its slot: it finds conditions, each with its reason, what it
-// means for the WAL and what to type next, and makes the verdict from the gravest. Judge is pure:
-// no I/O, no clock. A condition has the name of its alert in deploy/prometheus and of its heading
-// in docs/RUNBOOKS.md, so that page, status, log, notification and rule use the same words.
+// means for the WAL and what to type next. The most severe one is the verdict. Judge is pure: no
+// I/O, no clock. A condition has the name of its alert in deploy/prometheus and of its heading in
+// docs/RUNBOOKS.md, so that page, status, log, notification and rule use the same words.
 //
 //	health.go    Judge: the verdict
 //	names.go     the conditions, in the order in which they count
@@ -30,7 +30,7 @@ import (
 	"github.com/postrider/postrider/slot/monitor"
 )
 
-// Verdict is the state, with the gravest of the conditions behind it.
+// Verdict is the state, with the most severe of its conditions.
 type Verdict struct {
 	State  string `json:"state"`  // ok, degraded, failing or standby
 	Reason string `json:"reason"` // one sentence
@@ -39,7 +39,7 @@ type Verdict struct {
 	// Next has commands or SQL to type, one a line, with remarks, or a sentence.
 	Next       string      `json:"next,omitempty"`
 	Runbook    string      `json:"runbook,omitempty"`    // heading in docs/RUNBOOKS.md; empty: none
-	Conditions []Condition `json:"conditions,omitempty"` // all that hold, the gravest first
+	Conditions []Condition `json:"conditions,omitempty"` // all, the most severe first
 }
 
 // ChangeHints replaces Next of the verdict and of its conditions.
@@ -61,7 +61,7 @@ type Condition struct {
 	// "kafka at kafka-1:9092", "paused relay".
 	Cause string    `json:"culprit,omitempty"`
 	Since time.Time `json:"since,omitzero"` // as far as known; a Watcher fills in what is not
-	// For is how long it has to hold before a notification; it is part of the verdict at once.
+	// For is how long it has to last before a notification; it is part of the verdict at once.
 	For time.Duration `json:"-"`
 }
 
@@ -109,7 +109,7 @@ type facts struct {
 	cause      cause     // why WAL is kept for the slot
 }
 
-// Judge finds all conditions that hold, and the verdict of the gravest.
+// Judge finds all conditions, and the verdict of the most severe.
 func Judge(in Input) Verdict {
 	f := &facts{Input: in, slot: in.Observation.Slot, serverTime: in.Now}
 	if c := in.Observation.Clock; c != nil {
@@ -118,13 +118,16 @@ func Judge(in Input) Verdict {
 	f.cause = f.findCause()
 	v := judgePhase(f)
 	for _, r := range rules {
+		if r.live && f.slot.Lost() {
+			continue
+		}
 		if c := r.judge(f); c.Severity != "" {
-			c.Name = r.name
+			c.Name, c.WAL, c.Next = r.name, cmp.Or(c.WAL, f.kept()), cmp.Or(c.Next, "postrider check")
 			v.Conditions = append(v.Conditions, c)
 		}
 	}
 	slices.SortStableFunc(v.Conditions, func(a, b Condition) int {
-		return cmp.Compare(gravity[b.Severity], gravity[a.Severity])
+		return cmp.Compare(severityOrder[b.Severity], severityOrder[a.Severity])
 	})
 	if len(v.Conditions) > 0 {
 		v.take(v.Conditions[0])
@@ -132,9 +135,10 @@ func Judge(in Input) Verdict {
 	return v
 }
 
-var gravity = map[Severity]int{Info: 0, Warning: 1, Critical: 2}
+var severityOrder = map[Severity]int{Info: 0, Warning: 1, Critical: 2}
 
-// take makes the gravest condition the reason. A warning does not degrade a relay that stands by.
+// take makes the most severe condition the reason. A warning does not degrade a relay that stands
+// by.
 func (v *Verdict) take(c Condition) {
 	switch {
 	case c.Severity == Critical:

@@ -162,7 +162,7 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 			"the loop hangs", streaming(func(r *relay.State) { r.LastProgress = ago(2 * time.Minute) }),
 			observed(nil),
 			verdict(
-				Stuck, "failing", "the session loop has not turned for 2m0s",
+				Stuck, "failing", "the session loop has not run for 2m0s",
 				`4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
 				"systemctl restart postrider   # or however it was started; report it with the log of the "+
 					"last minutes",
@@ -200,8 +200,8 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 		{
 			"standby", phase(relay.Standby, "slot in use"), observed(nil),
 			Verdict{
-				State: "standby", Reason: "process 4711 of the database holds the slot; this one takes over " +
-					"when it releases it",
+				State: "standby", Reason: "process 4711 of the database streams from the slot; this relay takes over " +
+					"when it disconnects",
 				WAL:  "none beyond the usual: the process that holds the slot confirms what it publishes",
 				Next: "postrider slot show postrider   # nothing has to be done",
 			},
@@ -209,8 +209,8 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 		{
 			"standby, slot not observed", phase(relay.Standby, "slot in use"), slot.Status{},
 			Verdict{
-				State: "standby", Reason: "another process holds the slot; this one takes over when it " +
-					"releases it",
+				State: "standby", Reason: "another process streams from the slot; this relay takes over " +
+					"when it disconnects",
 				WAL:  "none beyond the usual: the process that holds the slot confirms what it publishes",
 				Next: "postrider slot list   # nothing has to be done",
 			},
@@ -251,7 +251,7 @@ func TestJudge_NamesReasonConsequenceAndNextStep(t *testing.T) {
 			Verdict{
 				State: "degraded", Reason: "about to pause: waits for 17 messages in flight",
 				WAL:  `4.2 KiB is kept for slot "postrider", more with every write, until rows are confirmed again`,
-				Next: "postrider status --watch   # postrider resume takes it back",
+				Next: "postrider status --watch   # postrider resume cancels the pause",
 			},
 		},
 		{

@@ -36,6 +36,8 @@ func (f *facts) raiseLimit() string {
 	return "SHOW data_directory; -- then df -h there; only if it has room: " + set(2**l.Effective)
 }
 
+const lostByThen = "what has not been delivered by then is lost with it; "
+
 const recoverLost = `postrider recover   # then docs/RUNBOOKS.md, "slot_lost"`
 
 // recoverLost is the hint of the relay itself, or of one that was started now.
@@ -60,30 +62,25 @@ func judgeLost(f *facts) Condition {
 		Reason: fmt.Sprintf("slot %q is lost: %s", s.Name,
 			cmp.Or(s.InvalidationReason, "PostgreSQL removed WAL that had not been delivered")),
 		WAL: fmt.Sprintf("none is kept for it any more; what was committed after %s has not been "+
-			"published",
-			s.ConfirmedFlushLSN),
+			"published", s.ConfirmedFlushLSN),
 		Next:  f.recoverLost(),
 		Cause: f.invalidatedBy(),
 	}
 	// A relay may have halted or ended because the slot is lost: that is not the cause.
 	if f.Relay.Phase == relay.Paused || f.Relay.Phase == relay.BackingOff {
-		c.Cause = f.cause.name
-		c.Reason += "; " + f.cause.because
+		c.Cause, c.Reason = f.cause.name, c.Reason+"; "+f.cause.because
 	}
 	return c
 }
 
 // invalidatedBy names why the server invalidated the slot.
 func (f *facts) invalidatedBy() string {
-	switch f.slot.InvalidationReason {
-	case "idle_timeout":
+	switch reason := f.slot.InvalidationReason; {
+	case reason == "idle_timeout":
 		return "idle_replication_slot_timeout"
-	case "rows_removed":
-		return "recovery on a standby"
-	case "wal_level_insufficient":
+	case reason == "wal_level_insufficient":
 		return "wal_level"
-	}
-	if f.slot.Conflicting {
+	case reason == "rows_removed", f.slot.Conflicting:
 		return "recovery on a standby"
 	}
 	return "max_slot_wal_keep_size"
@@ -93,17 +90,13 @@ func (f *facts) invalidatedBy() string {
 func judgeNearLoss(f *facts) Condition {
 	s := f.slot
 	left, known := f.safePart()
-	c := Condition{WAL: f.kept(), Next: f.fixOr(f.raiseLimit()), Cause: f.cause.name}
+	c := Condition{Severity: Critical, Next: f.fixOr(f.raiseLimit()), Cause: f.cause.name}
 	switch {
-	case s.Lost():
-		return Condition{}
 	case s.WALStatus == "unreserved", known && *s.SafeWALSize <= 0:
-		c.Severity = Critical
 		c.Reason = fmt.Sprintf("slot %q is over max_slot_wal_keep_size and can be lost at the next "+
 			"checkpoint", s.Name)
-		c.WAL = "what has not been delivered by then is lost with it; " + c.WAL
+		c.WAL = lostByThen + f.kept()
 	case known && left < f.Config.SafeCritical:
-		c.Severity = Critical
 		c.Reason = f.nearText(left)
 	case known && left < f.Config.SafeWarning && (f.Observation.Forecast.Grows || !s.Active):
 		// Otherwise it is a step of restart_lsn.
@@ -148,10 +141,7 @@ func (f *facts) safePart() (float64, bool) {
 // not known. The server removes whole segments, so more than max_slot_wal_keep_size can be left.
 // The limit is then the sum of what is left and what is kept, which both count from restart_lsn.
 func LossLimit(o monitor.Observation) int64 {
-	limit := int64(0)
-	if o.Limit.Effective != nil {
-		limit = *o.Limit.Effective
-	}
+	limit := known(o.Limit.Effective)
 	if s := o.Slot; s.SafeWALSize != nil && s.RetainedBytes != nil &&
 		(limit == 0 || *s.SafeWALSize > limit) {
 		limit = max(limit, *s.SafeWALSize+*s.RetainedBytes)
@@ -162,7 +152,7 @@ func LossLimit(o monitor.Observation) int64 {
 // judgeExtended: more WAL is kept than usual, which is the first sign of a problem.
 func judgeExtended(f *facts) Condition {
 	s := f.slot
-	if s.WALStatus != "extended" || s.Lost() {
+	if s.WALStatus != "extended" {
 		return Condition{}
 	}
 	because := f.cause.because
@@ -170,8 +160,7 @@ func judgeExtended(f *facts) Condition {
 		because = "the relay keeps up, and restart_lsn follows in steps"
 	}
 	return Condition{
-		Severity: Info, WAL: f.kept(), Next: f.fixOr("postrider slot show " + s.Name),
-		Cause:  f.cause.name,
+		Severity: Info, Next: f.fixOr("postrider slot show " + s.Name), Cause: f.cause.name,
 		Reason: fmt.Sprintf("more WAL than max_wal_size is kept for slot %q: %s", s.Name, because),
 	}
 }
@@ -188,10 +177,9 @@ func (f *facts) kept() string {
 		return "PostgreSQL keeps WAL for the slot, more with every write, until rows are confirmed again"
 	}
 	text := fmt.Sprintf("%s is kept for slot %q, more with every write, until rows are confirmed "+
-		"again",
-		Bytes(*s.RetainedBytes), s.Name)
-	if s.SafeWALSize != nil && *s.SafeWALSize > 0 {
-		text += fmt.Sprintf("; %s until the slot can be lost", Bytes(*s.SafeWALSize))
+		"again", Bytes(*s.RetainedBytes), s.Name)
+	if left := known(s.SafeWALSize); left > 0 {
+		text += fmt.Sprintf("; %s until the slot can be lost", Bytes(left))
 	}
 	return text
 }

@@ -30,30 +30,32 @@ const (
 
 // rules find the conditions, in the order in which they count within a severity: what can lose
 // rows, then what keeps rows from being relayed, then what follows from that. A judge returns a
-// Condition without Severity if it does not hold.
+// Condition without Severity if there is none. Those with live apply only for a slot that is not
+// lost. Judge fills in WAL and Next where a judge leaves them empty.
 var rules = []struct {
 	name  string
 	judge func(*facts) Condition
+	live  bool
 }{
-	{SlotLost, judgeLost},
-	{SlotNearLoss, judgeNearLoss},
-	{TimeToLoss, judgeTimeToLoss},
-	{TimeToDiskFull, judgeTimeToDiskFull},
-	{NotReady, judgeNotReady},
-	{Stuck, judgeStuck},
-	{StandbyGate, judgeStandby},
-	{PublicationBroken, judgePublication},
-	{PhantomEvents, judgePhantoms},
-	{Paused, judgePaused},
-	{SlotInactive, judgeInactive},
-	{HeldByTransaction, judgeHeld},
-	{OtherSlot, judgeOthers},
-	{Backlog, judgeBacklog},
-	{LagHigh, judgeLag},
-	{CatalogXminAge, judgeXminAge},
-	{ObservationOld, judgeObservation},
-	{ClockSkew, judgeClock},
-	{SlotExtended, judgeExtended},
+	{SlotLost, judgeLost, false},
+	{SlotNearLoss, judgeNearLoss, true},
+	{TimeToLoss, judgeTimeToLoss, true},
+	{TimeToDiskFull, judgeTimeToDiskFull, false},
+	{NotReady, judgeNotReady, false},
+	{Stuck, judgeStuck, false},
+	{StandbyGate, judgeStandby, false},
+	{PublicationBroken, judgePublication, false},
+	{PhantomEvents, judgePhantoms, false},
+	{Paused, judgePaused, false},
+	{SlotInactive, judgeInactive, true},
+	{HeldByTransaction, judgeHeld, true},
+	{OtherSlot, judgeOthers, false},
+	{Backlog, judgeBacklog, true},
+	{LagHigh, judgeLag, false},
+	{CatalogXminAge, judgeXminAge, false},
+	{ObservationOld, judgeObservation, false},
+	{ClockSkew, judgeClock, false},
+	{SlotExtended, judgeExtended, true},
 }
 
 // Names lists the names of all conditions.

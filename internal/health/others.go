@@ -14,8 +14,7 @@ func judgeOthers(f *facts) Condition {
 	var dead []slot.Status
 	for _, s := range f.Observation.Others {
 		// A copy on a standby is inactive until the failover, and follows the primary.
-		if !s.Active && !s.Synced && !s.Lost() &&
-			s.RetainedBytes != nil && *s.RetainedBytes > f.Config.OtherRetained {
+		if !s.Active && !s.Synced && !s.Lost() && known(s.RetainedBytes) > f.Config.OtherRetained {
 			dead = append(dead, s)
 		}
 	}
@@ -25,13 +24,9 @@ func judgeOthers(f *facts) Condition {
 	slices.SortStableFunc(dead, func(a, b slot.Status) int {
 		return cmp.Compare(*b.RetainedBytes, *a.RetainedBytes)
 	})
-	first := f.otherCause(dead[0])
-	c := Condition{
-		Severity: Warning, Reason: first.because, Next: first.fix, Cause: first.name,
-		Since: dead[0].InactiveSince, For: 5 * time.Minute,
-		WAL: fmt.Sprintf("%s is kept for slot %q, whatever the relay confirms, more with every write, "+
-			"until it is read or dropped", Bytes(*dead[0].RetainedBytes), dead[0].Name),
-	}
+	c := f.otherCause(dead[0]).condition(Warning, 5*time.Minute)
+	c.WAL = fmt.Sprintf("%s is kept for slot %q, whatever the relay confirms, more with every "+
+		"write, until it is read or dropped", Bytes(*dead[0].RetainedBytes), dead[0].Name)
 	for _, s := range dead[1:] {
 		c.Cause += ", slot " + s.Name
 		c.Reason += fmt.Sprintf("; slot %q, too, keeps %s", s.Name, Bytes(*s.RetainedBytes))
@@ -41,39 +36,32 @@ func judgeOthers(f *facts) Condition {
 
 // largestOther is the other slot that keeps the most WAL, if that is more than ours keeps.
 func (f *facts) largestOther() (largest slot.Status, found bool) {
-	most := int64(0)
-	if f.slot.RetainedBytes != nil {
-		most = *f.slot.RetainedBytes
-	}
+	most := known(f.slot.RetainedBytes)
 	for _, s := range f.Observation.Others {
-		if s.RetainedBytes != nil && !s.Lost() && *s.RetainedBytes > most {
-			largest, most, found = s, *s.RetainedBytes, true
+		if kept := known(s.RetainedBytes); kept > most && !s.Lost() {
+			largest, most, found = s, kept, true
 		}
 	}
 	return largest, found
 }
 
 func (f *facts) otherCause(s slot.Status) cause {
-	where := ""
+	name, kept := fmt.Sprintf("slot %q", s.Name), Bytes(*s.RetainedBytes)
 	if s.Database != "" {
-		where = " of database " + slot.Printable(s.Database)
+		name += " of database " + slot.Printable(s.Database)
 	}
+	c := cause{name: "slot " + s.Name, fix: "postrider slot show " + s.Name, since: s.InactiveSince}
 	if s.Active {
-		return cause{
-			"slot " + s.Name,
-			fmt.Sprintf("slot %q%s keeps %s, and process %d, which reads it, does not keep up",
-				s.Name, where, Bytes(*s.RetainedBytes), s.ActivePID),
-			"postrider slot show " + s.Name,
-		}
+		c.because = fmt.Sprintf("%s keeps %s, and process %d, which reads it, does not keep up", name,
+			kept, s.ActivePID)
+		return c
 	}
 	idle := "is inactive"
 	if !s.InactiveSince.IsZero() {
 		idle = "has been inactive for " + Duration(f.serverTime.Sub(s.InactiveSince))
 	}
-	return cause{
-		"slot " + s.Name,
-		fmt.Sprintf("slot %q%s %s and keeps %s", s.Name, where, idle, Bytes(*s.RetainedBytes)),
-		"postrider slot show " + s.Name + "   # ask its owner; it can be dropped if there is none, " +
-			"and what it has not delivered is never delivered",
-	}
+	c.because = fmt.Sprintf("%s %s and keeps %s", name, idle, kept)
+	c.fix += "   # ask its owner; it can be dropped if there is none, and what it has not " +
+		"delivered is never delivered"
+	return c
 }

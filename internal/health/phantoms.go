@@ -28,11 +28,10 @@ func judgePhantoms(f *facts) Condition {
 	return Condition{
 		Severity: Warning, Cause: "failover of the database", Since: p.At,
 		Reason: fmt.Sprintf("the server that was promoted to timeline %d has no WAL of timeline %d "+
-			"behind %s, "+
-			"and it was read up to %s: %s that were published are of transactions that do not exist any "+
-			"more",
+			"behind %s, and it was read up to %s: %s that were published are of transactions that do "+
+			"not exist any more",
 			p.Timeline, p.TimelineBefore, where, p.ReceivedLSN, count),
-		WAL: "nothing is skipped: the relay goes on where the slot of the new primary stands",
+		WAL: "nothing is skipped: the relay goes on from the position of the new primary's slot",
 		Next: "postrider audit   # compares the topics with the table: what is published and has no " +
 			"row there; tell its consumers",
 	}

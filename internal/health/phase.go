@@ -10,6 +10,7 @@ import (
 // are conditions.
 func judgePhase(f *facts) Verdict {
 	r := f.Relay
+	v := Verdict{State: Degraded, WAL: f.kept(), Next: "postrider check"}
 	switch r.Phase {
 	case relay.Streaming:
 		return Verdict{State: OK, Reason: "streaming for " + Duration(f.Now.Sub(r.Since))}
@@ -21,40 +22,29 @@ func judgePhase(f *facts) Verdict {
 		if f.slot.Name != "" {
 			show = "postrider slot show " + f.slot.Name
 		}
-		return Verdict{
-			State: Standby, Reason: reader + " holds the slot; this one takes over when it releases it",
-			WAL: keptElsewhere, Next: show + "   # nothing has to be done",
-		}
+		v.State, v.WAL, v.Next = Standby, keptElsewhere, show+"   # nothing has to be done"
+		v.Reason = reader + " streams from the slot; this relay takes over when it disconnects"
 	case relay.Snapshotting:
-		return Verdict{
-			State: Degraded, Reason: snapshotText(r.Snapshot), WAL: f.kept(),
-			Next: "postrider status --watch   # new rows follow when it is complete",
-		}
+		v.Reason = snapshotText(r.Snapshot)
+		v.Next = "postrider status --watch   # new rows follow when it is complete"
 	case relay.Draining:
+		waits := fmt.Sprintf(": waits for %d messages in flight", r.InFlight)
 		if !r.Paused.Since.IsZero() {
-			return Verdict{
-				State: Degraded, Reason: fmt.Sprintf("about to pause: waits for %d messages in flight",
-					r.InFlight), WAL: f.kept(),
-				Next: "postrider status --watch   # postrider resume takes it back",
-			}
+			v.Reason = "about to pause" + waits
+			v.Next = "postrider status --watch   # postrider resume cancels the pause"
+			break
 		}
-		return Verdict{
-			State: Degraded, Reason: fmt.Sprintf("stopping: waits for %d messages in flight", r.InFlight),
-			WAL:  "what is not acknowledged by the end is kept, and published again by the next start",
-			Next: "postrider status --watch   # it ends within relay.drain_timeout",
-		}
+		v.Reason = "stopping" + waits
+		v.WAL = "what is not acknowledged by the end is kept, and published again by the next start"
+		v.Next = "postrider status --watch   # it ends within relay.drain_timeout"
 	case relay.Stopped:
-		return Verdict{State: Degraded, Reason: "stopped", WAL: f.kept(), Next: "postrider run"}
+		v.Reason, v.Next = "stopped", "postrider run"
 	case relay.Starting:
-		return Verdict{
-			State: Degraded, Reason: "the first session is not open yet", WAL: f.kept(),
-			Next: "postrider check   # if it stays so",
-		}
+		v.Reason, v.Next = "the first session is not open yet", "postrider check   # if it stays so"
+	default:
+		v.Reason = "the relay is " + string(r.Phase)
 	}
-	return Verdict{
-		State: Degraded, Reason: "the relay is " + string(r.Phase), WAL: f.kept(),
-		Next: "postrider check",
-	}
+	return v
 }
 
 func snapshotText(s relay.Snapshot) string {

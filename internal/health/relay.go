@@ -22,23 +22,18 @@ const (
 // judgeNotReady: nothing is relayed, and the relay is not paused.
 func judgeNotReady(f *facts) Condition {
 	r := f.Relay
-	c := Condition{
-		Severity: Critical, WAL: f.kept(), Next: "postrider check", Cause: f.session().name,
-		Since: r.Since,
-		For:   time.Minute,
-	}
+	c := Condition{Severity: Critical, Cause: f.session().name, Since: r.Since, For: time.Minute}
 	switch {
 	case r == (relay.State{}) && f.slot.Active:
 		c.Severity, c.WAL = Warning, keptElsewhere
 		c.Reason = fmt.Sprintf("slot %q is held by process %d of the database, and no relay answers "+
-			"at http.listen",
-			f.slot.Name, f.slot.ActivePID)
+			"at http.listen", f.slot.Name, f.slot.ActivePID)
 		c.Next = "postrider status --http-listen HOST:PORT   # where the relay runs"
 	case r == (relay.State{}):
 		c.Reason, c.Next, c.Since = "no relay is running", f.start(), f.slot.InactiveSince
 		if o := f.StartError; o != (StartError{}) && !o.Lost {
 			c.Reason += ", and none could stream: " + o.Reason
-			c.WAL = cmp.Or(o.WAL, c.WAL)
+			c.WAL = o.WAL
 		}
 	case r.Phase == relay.Halted:
 		c.Reason = f.failure()
@@ -54,9 +49,7 @@ func judgeNotReady(f *facts) Condition {
 	default:
 		return Condition{}
 	}
-	if r.Next != "" && c.Next == "postrider check" {
-		c.Next = r.Next
-	}
+	c.Next = cmp.Or(c.Next, r.Next)
 	return c
 }
 
@@ -97,23 +90,12 @@ func (f *facts) failure() string {
 // judgeStuck: a session is open, and nothing moves.
 func judgeStuck(f *facts) Condition {
 	if f.hangs() {
-		why := f.hanging()
-		return Condition{
-			Severity: Critical, Reason: why.because, WAL: f.kept(), Cause: why.name,
-			Since: f.Relay.LastProgress,
-			Next: "systemctl restart postrider   # or however it was started; " +
-				"report it with the log of the last minutes",
-		}
+		c := f.hanging().condition(Critical, 0)
+		c.Next = "systemctl restart postrider   # or however it was started; " +
+			"report it with the log of the last minutes"
+		return c
 	}
-	silent := f.sinkSilent()
-	if silent == 0 {
-		return Condition{}
-	}
-	why := f.silence()
-	return Condition{
-		Severity: above(silent, 0, f.Config.UnackedWarning), Reason: why.because, WAL: f.kept(),
-		Next: "postrider check", Cause: why.name, Since: f.Relay.WaitingSince, For: time.Minute,
-	}
+	return f.silence().condition(above(f.sinkSilent(), 0, f.Config.UnackedWarning), time.Minute)
 }
 
 func (f *facts) hangs() bool {
@@ -124,10 +106,10 @@ func (f *facts) hangs() bool {
 
 // hanging is the cause while hangs reports true.
 func (f *facts) hanging() cause {
-	return cause{
-		"session loop",
-		"the session loop has not turned for " + Duration(f.Now.Sub(f.Relay.LastProgress)), "",
-	}
+	c := because("session loop", "the session loop has not run for %s",
+		Duration(f.Now.Sub(f.Relay.LastProgress)))
+	c.since = f.Relay.LastProgress
+	return c
 }
 
 // sinkSilent is how long the sink has acknowledged nothing of what is in flight; zero: not long
@@ -145,15 +127,10 @@ func (f *facts) sinkSilent() time.Duration {
 // judgePaused: the relay is paused. It becomes as severe as the inactive slot, of which it is the
 // cause.
 func judgePaused(f *facts) Condition {
-	r := f.Relay
-	if r.Phase != relay.Paused {
+	if f.Relay.Phase != relay.Paused {
 		return Condition{}
 	}
-	c := Condition{
-		Severity: Warning, Reason: f.pauseText(), WAL: f.kept(), Next: "postrider resume",
-		Cause: "paused relay",
-		Since: pausedSince(r), For: time.Minute,
-	}
+	c := f.pause().condition(Warning, time.Minute)
 	switch {
 	case f.pausedStandby():
 		c.WAL = keptElsewhere
@@ -169,14 +146,6 @@ func (f *facts) pausedStandby() bool {
 	return f.Relay.Phase == relay.Paused && f.Relay.Paused.StoodBy && f.slot.Active
 }
 
-// pausedSince is when the pause began. Call it only for a paused relay.
-func pausedSince(r relay.State) time.Time {
-	if r.Paused.Since.IsZero() {
-		return r.Since
-	}
-	return r.Paused.Since
-}
-
 // judgeLag: consumers get events late, by the server's clock, which set the time of the commit.
 func judgeLag(f *facts) Condition {
 	r := f.Relay
@@ -187,16 +156,15 @@ func judgeLag(f *facts) Condition {
 	c := Condition{
 		Severity: above(late, f.Config.UnackedWarning, f.Config.UnackedCritical),
 		Reason:   fmt.Sprintf("the oldest transaction in flight was committed %s ago", Duration(late)),
-		WAL:      f.kept(), For: time.Minute,
-		Next: "postrider check   # is the broker slow, or is a backlog being worked off?",
+		For:      time.Minute,
+		Next:     "postrider check   # is the broker slow, or is a backlog being worked off?",
 	}
 	why := f.backlog()
 	if f.sinkSilent() > 0 {
 		why = f.silence()
 	}
 	if why.name != unknownCause {
-		c.Reason += ": " + why.because
-		c.Cause = why.name
+		c.Reason, c.Cause = c.Reason+": "+why.because, why.name
 	}
 	return c
 }

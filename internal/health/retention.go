@@ -1,8 +1,8 @@
 package health
 
 import (
-	"cmp"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/postrider/postrider/relay"
@@ -13,7 +13,7 @@ import (
 func judgeInactive(f *facts) Condition {
 	s := f.slot
 	// A snapshot copies the tables first, with a slot of its own.
-	if s.Active || s.Lost() || s.InactiveSince.IsZero() || f.Relay.Phase == relay.Snapshotting {
+	if s.Active || s.InactiveSince.IsZero() || f.Relay.Phase == relay.Snapshotting {
 		return Condition{}
 	}
 	idle := f.serverTime.Sub(s.InactiveSince)
@@ -21,65 +21,55 @@ func judgeInactive(f *facts) Condition {
 		Severity: above(idle, f.Config.InactiveWarning, f.Config.InactiveCritical),
 		Reason: fmt.Sprintf("no process has read slot %q for %s: %s", s.Name, Duration(idle),
 			f.cause.because),
-		WAL: f.kept(), Next: f.fixOr("postrider check"), Cause: f.cause.name,
-		Since: s.InactiveSince,
+		Next: f.cause.fix, Cause: f.cause.name, Since: s.InactiveSince,
 	}
 }
 
 // judgeHeld: an open transaction keeps WAL that the relay has confirmed, or will.
 func judgeHeld(f *facts) Condition {
 	s := f.slot
-	if s.Lost() {
-		return Condition{}
-	}
 	h, found := f.blocker()
 	if f.age(h) < (f.Observation.Distance.RestartStill - monitor.RestartStep).Duration() {
 		h, found = monitor.Blocker{}, false // restart_lsn stood still before it began
 	}
 	// A step of restart_lsn, or a bulk load while it runs, also keeps much for a while, and is no
 	// problem.
-	much := s.RetainedBytes != nil && *s.RetainedBytes > f.Config.RetainedWarning &&
-		s.LagBytes != nil && *s.LagBytes < keepsUp && f.Observation.Forecast.Grows && !h.Works()
-	c := Condition{Severity: Warning, Next: findTransactions, Cause: unknownCause}
+	kept, lag := known(s.RetainedBytes), known(s.LagBytes)
+	much := kept > f.Config.RetainedWarning && s.LagBytes != nil && lag < keepsUp &&
+		f.Observation.Forecast.Grows && !h.Works()
+	why := cause{name: unknownCause, fix: findTransactions}
 	if found {
-		why := f.blocking(h)
-		c.Reason, c.Cause, c.Next, c.Since = why.because, why.name, why.fix, h.Since
+		why = f.blocking(h)
 	}
+	c := why.condition(Warning, 15*time.Minute)
+	unconfirmed := fmt.Sprintf("%s is kept though all but %s is confirmed", Bytes(kept), Bytes(lag))
 	switch {
 	case found && f.age(h) > f.Config.HeldWarning:
+		c.For = 0
 		c.Reason += ": restart_lsn cannot pass it"
 	case found && much:
-		c.For = 15 * time.Minute
-		c.Reason += fmt.Sprintf(": restart_lsn cannot pass it, and %s is kept though all but %s is "+
-			"confirmed",
-			Bytes(*s.RetainedBytes), Bytes(*s.LagBytes))
+		c.Reason += ": restart_lsn cannot pass it, and " + unconfirmed
 	case much:
-		c.For = 15 * time.Minute
-		c.Reason = fmt.Sprintf("%s is kept though all but %s is confirmed: a transaction holds "+
-			"restart_lsn back "+
-			"that cannot be seen, or has just ended",
-			Bytes(*s.RetainedBytes), Bytes(*s.LagBytes))
+		c.Reason = unconfirmed + ": a transaction holds restart_lsn back that cannot be seen, or has " +
+			"just ended"
 	default:
 		return Condition{}
 	}
 	c.WAL = "PostgreSQL keeps what was written since it began, more with every write, until it ends"
 	if s.RetainedBytes != nil {
 		c.WAL = fmt.Sprintf("%s is kept for slot %q, more with every write, until it ends",
-			Bytes(*s.RetainedBytes), s.Name)
+			Bytes(kept), s.Name)
 	}
 	return c
 }
 
 // judgeBacklog: the relay is far behind, or does not move.
 func judgeBacklog(f *facts) Condition {
-	s := f.slot
-	if s.LagBytes == nil || *s.LagBytes <= f.Config.LagWarning || s.Lost() {
-		return Condition{}
-	}
+	lag := known(f.slot.LagBytes)
 	c := Condition{
-		Severity: Warning, Reason: Bytes(*s.LagBytes) + " of WAL behind the server", WAL: f.kept(),
-		Next: f.fixOr("postrider status --watch   # does it shrink?"), Cause: f.cause.name,
-		For: 5 * time.Minute,
+		Severity: above(lag, f.Config.LagWarning, math.MaxInt64), Cause: f.cause.name,
+		Reason: Bytes(lag) + " of WAL behind the server", For: 5 * time.Minute,
+		Next: f.fixOr("postrider status --watch   # does it shrink?"),
 	}
 	if c.Cause != "backlog" {
 		c.Reason += ": " + f.cause.because
@@ -92,18 +82,14 @@ func judgeBacklog(f *facts) Condition {
 
 // judgeXminAge: VACUUM cannot clean the catalogs.
 func judgeXminAge(f *facts) Condition {
-	age := f.Observation.CatalogXminAge
-	if age == nil {
-		return Condition{}
-	}
-	why := f.xminCause()
+	age, why := known(f.Observation.CatalogXminAge), f.xminCause()
 	return Condition{
-		Severity: above(*age, f.Config.XminAgeWarning, f.Config.XminAgeCritical),
+		Severity: above(age, f.Config.XminAgeWarning, f.Config.XminAgeCritical),
 		Reason: fmt.Sprintf("slot %q keeps catalog rows that are %d transactions old: %s",
-			f.slot.Name, *age, why.because),
+			f.slot.Name, age, why.because),
 		WAL: "it is not WAL alone: catalogs bloat, and at about 2 billion transactions the server " +
 			"accepts no writes; " + f.kept(),
-		Next: cmp.Or(why.fix, "postrider check"), Cause: why.name, For: 10 * time.Minute,
+		Next: why.fix, Cause: why.name, For: 10 * time.Minute,
 	}
 }
 

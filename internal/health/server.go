@@ -20,8 +20,7 @@ func judgePublication(f *facts) Condition {
 		Severity: Critical,
 		Reason:   cmp.Or(f.slot.PublicationProblem, "the publication does not bring every row"),
 		WAL:      "rows inserted meanwhile are not in the stream, and do not come once it is repaired",
-		Next:     cmp.Or(f.slot.PublicationFix, "postrider check"),
-		Cause:    "publication",
+		Next:     f.slot.PublicationFix, Cause: "publication",
 	}
 }
 
@@ -31,17 +30,7 @@ func judgeStandby(f *facts) Condition {
 	if !waits {
 		return Condition{}
 	}
-	c := Condition{
-		Severity: Critical, Reason: why.because, WAL: f.kept(), Next: why.fix, Cause: why.name,
-		For: 5 * time.Minute,
-	}
-	for _, s := range f.Observation.Standbys {
-		if s.Blocks && !s.InactiveSince.IsZero() && (c.Since.IsZero() ||
-			s.InactiveSince.Before(c.Since)) {
-			c.Since = s.InactiveSince
-		}
-	}
-	return c
+	return why.condition(Critical, 5*time.Minute)
 }
 
 // standbyWait names the slots of synchronized_standby_slots that do not confirm: until they do,
@@ -63,6 +52,9 @@ func (f *facts) standbyWait() (c cause, waits bool) {
 		case !s.InactiveSince.IsZero():
 			state = "has been inactive for " + Duration(f.serverTime.Sub(s.InactiveSince))
 		}
+		if at := s.InactiveSince; !at.IsZero() && (c.since.IsZero() || at.Before(c.since)) {
+			c.since = at
+		}
 		names = append(names, s.Name)
 		states = append(states, fmt.Sprintf("slot %q of synchronized_standby_slots %s",
 			slot.Printable(s.Name), state))
@@ -70,17 +62,17 @@ func (f *facts) standbyWait() (c cause, waits bool) {
 	if len(names) == 0 {
 		return cause{}, false
 	}
-	fix := "SELECT slot_name, active, wal_status FROM pg_replication_slots WHERE slot_type = " +
+	c.fix = "SELECT slot_name, active, wal_status FROM pg_replication_slots WHERE slot_type = " +
 		"'physical'; -- bring the standby of this slot back"
 	if missing || f.nearLoss() {
-		fix = fmt.Sprintf("ALTER SYSTEM SET synchronized_standby_slots = %s; SELECT pg_reload_conf(); "+
-			"-- or bring the standby back; without it in the list consumers can be sent what a failover "+
-			"to that standby loses", slot.PrintableLiteral(strings.Join(others, ", ")))
+		c.fix = fmt.Sprintf("ALTER SYSTEM SET synchronized_standby_slots = %s; "+
+			"SELECT pg_reload_conf(); -- or bring the standby back; without it in the list consumers "+
+			"can be sent what a failover to that standby loses",
+			slot.PrintableLiteral(strings.Join(others, ", ")))
 	}
-	return cause{
-		"standby slot " + slot.Printable(strings.Join(names, ", ")),
-		strings.Join(states, ", ") + ", so PostgreSQL sends the relay nothing", fix,
-	}, true
+	c.name = "standby slot " + slot.Printable(strings.Join(names, ", "))
+	c.because = strings.Join(states, ", ") + ", so PostgreSQL sends the relay nothing"
+	return c, true
 }
 
 // judgeObservation: the last observation of the server is old.
@@ -90,8 +82,8 @@ func judgeObservation(f *facts) Condition {
 		return Condition{}
 	}
 	c := Condition{
-		Severity: Warning, WAL: "not known since then", Next: "postrider check", Cause: "PostgreSQL",
-		Since: s.ObservedAt, For: time.Minute,
+		Severity: Warning, WAL: "not known since then", Cause: "PostgreSQL", Since: s.ObservedAt,
+		For: time.Minute,
 		Reason: fmt.Sprintf("the slot was last observed %s ago: lag and retention are not known",
 			Duration(f.Now.Sub(s.ObservedAt))),
 	}
@@ -113,7 +105,7 @@ func judgeClock(f *facts) Condition {
 	}
 	return Condition{
 		Severity: Warning, Cause: "clock", For: 5 * time.Minute,
-		Reason: fmt.Sprintf("the database server's clock is %s %s ours, give or take %s",
+		Reason: fmt.Sprintf("the database server's clock is %s %s the relay's, within %s",
 			Duration(c.Skew.Duration().Abs()), where, Duration(c.Error.Duration())),
 		WAL:  "nothing: only times are wrong",
 		Next: "timedatectl   # on both machines: is the clock synchronised?",

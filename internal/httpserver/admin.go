@@ -72,10 +72,7 @@ func (s *Server) Exposed() bool {
 
 func (a *admin) mux() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter,
-		_ *http.Request) {
-		writeText(w, adminIndex)
-	})
+	mux.HandleFunc("GET /{$}", text(adminIndex))
 	mux.HandleFunc("GET /state", show(a.State, a.Log))
 	mux.HandleFunc("POST /pause", a.pause)
 	mux.HandleFunc("POST /resume", a.resume)
@@ -86,13 +83,10 @@ func (a *admin) mux() http.Handler {
 		"/debug/pprof/symbol":  pprof.Symbol,
 		"/debug/pprof/trace":   pprof.Trace,
 		// An argument may be a secret: --set postgres.url=...
-		"/debug/pprof/cmdline": func(w http.ResponseWriter,
-			_ *http.Request) {
-			writeText(w, "postrider")
-		},
+		"/debug/pprof/cmdline": text("postrider"),
 	} {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
-			a.note(r, "profile").Str("path", r.URL.Path).Msg("admin asked")
+			a.note(r, "profile").Str("path", r.URL.Path).Msg("admin request")
 			handler(w, r)
 		})
 	}
@@ -120,26 +114,23 @@ func (a *admin) pause(w http.ResponseWriter, r *http.Request) {
 	if request.For != nil {
 		var err error
 		if limit, err = time.ParseDuration(*request.For); err != nil || limit < 0 {
-			a.answer(w, http.StatusBadRequest, AdminError{
-				fmt.Sprintf("for is %q", *request.For), `send a duration such as "10m", or "0s" for no limit`,
-			})
+			a.fail(w, http.StatusBadRequest, fmt.Sprintf("for is %q", *request.For),
+				`send a duration such as "10m", or "0s" for no limit`)
 			return
 		}
 	}
 	if len(request.Reason) > maxPauseReason || !utf8.ValidString(request.Reason) {
-		a.answer(w, http.StatusBadRequest, AdminError{
-			fmt.Sprintf("reason is too long, or is not text: at most %d bytes", maxPauseReason), "",
-		})
+		a.fail(w, http.StatusBadRequest,
+			fmt.Sprintf("reason is too long, or is not text: at most %d bytes", maxPauseReason), "")
 		return
 	}
-	line := a.note(r, "pause").Dur("for", limit).Str("reason", request.Reason)
 	answer, err := a.Pause(limit, request.Reason)
+	a.note(r, "pause").Dur("for", limit).Str("reason", request.Reason).AnErr("refused", err).
+		Msg("admin request")
 	if err != nil {
-		line.AnErr("refused", err).Msg("admin asked")
-		a.answer(w, http.StatusConflict, AdminError{err.Error(), ""})
+		a.fail(w, http.StatusConflict, err.Error(), "")
 		return
 	}
-	line.Msg("admin asked")
 	a.answer(w, http.StatusOK, answer)
 }
 
@@ -147,7 +138,7 @@ func (a *admin) resume(w http.ResponseWriter, r *http.Request) {
 	if !a.read(w, r, &struct{}{}) {
 		return
 	}
-	a.note(r, "resume").Msg("admin asked")
+	a.note(r, "resume").Msg("admin request")
 	a.answer(w, http.StatusOK, a.Resume())
 }
 
@@ -158,10 +149,10 @@ func (a *admin) logLevel(w http.ResponseWriter, r *http.Request) {
 	if !a.read(w, r, &request) {
 		return
 	}
-	a.note(r, "log-level").Str("log_level", request.Level).Msg("admin asked")
+	a.note(r, "log-level").Str("log_level", request.Level).Msg("admin request")
 	answer, err := a.LogLevel(request.Level)
 	if err != nil {
-		a.answer(w, http.StatusBadRequest, AdminError{err.Error(), `send {"level": "debug"}`})
+		a.fail(w, http.StatusBadRequest, err.Error(), `send {"level": "debug"}`)
 		return
 	}
 	a.answer(w, http.StatusOK, answer)
@@ -174,28 +165,29 @@ func (a *admin) read(w http.ResponseWriter, r *http.Request, into any) bool {
 	d.DisallowUnknownFields()
 	err := d.Decode(into)
 	if err == nil {
-		if _, more := d.Token(); errors.Is(more, io.EOF) {
-			return true
+		if _, err = d.Token(); !errors.Is(err, io.EOF) {
+			err = errors.New("more than one JSON object")
 		}
-		err = errors.New("more than one JSON object")
 	}
 	if errors.Is(err, io.EOF) {
 		return true
 	}
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		a.answer(w, http.StatusRequestEntityTooLarge, AdminError{
-			fmt.Sprintf("the request is larger than %d bytes", maxAdminBody), "",
-		})
+		a.fail(w, http.StatusRequestEntityTooLarge,
+			fmt.Sprintf("the request is larger than %d bytes", maxAdminBody), "")
 		return false
 	}
-	a.answer(w, http.StatusBadRequest, AdminError{
-		"the request is not the JSON object that is expected: " + err.Error(),
-		"GET / of this listener lists what can be sent",
-	})
+	a.fail(w, http.StatusBadRequest,
+		"the request is not the JSON object that is expected: "+err.Error(),
+		"GET / of this listener lists what can be sent")
 	return false
 }
 
 func (a *admin) answer(w http.ResponseWriter, code int, v any) { writeJSON(w, code, v, a.Log) }
+
+func (a *admin) fail(w http.ResponseWriter, code int, text, next string) {
+	a.answer(w, code, AdminError{text, next})
+}
 
 // note begins the line of the log for a request.
 func (a *admin) note(r *http.Request, action string) *zerolog.Event {

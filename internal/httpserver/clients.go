@@ -2,9 +2,8 @@ package httpserver
 
 import (
 	"compress/gzip"
-	"context"
+	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -27,58 +26,45 @@ func (s *stream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer s.leave()
 
-	out := &eventWriter{to: w, connection: http.NewResponseController(w), slow: s.slow}
+	var packed *gzip.Writer // nil: plain
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		// An hour of samples shrinks to a quarter, repeated events to nearly nothing.
 		head.Set("Content-Encoding", "gzip")
-		out.packed = gzip.NewWriter(w)
-		defer out.packed.Close()
+		packed = gzip.NewWriter(w)
+		defer packed.Close()
 	}
-	if err := s.follow(r.Context(), out); err != nil {
-		s.log.Debug().Err(err).Str("client", r.RemoteAddr).Msg("status page gave up a client")
-	}
-}
-
-// follow returns nil when the client disconnects or the server ends, else the error of a write.
-func (s *stream) follow(gone context.Context, out *eventWriter) error {
-	var version uint64
-	for {
+	for version := uint64(0); ; {
 		events, last, next := s.since(version)
 		version = last
-		if err := out.send(events); err != nil {
-			return err
+		if err := s.send(w, packed, events); err != nil {
+			s.log.Debug().Err(err).Str("client", r.RemoteAddr).Msg("status page gave up a client")
+			return
 		}
 		select {
 		case <-next:
-		case <-gone.Done():
-			return nil
+		case <-r.Context().Done():
+			return
 		case <-s.closed:
-			return nil
+			return
 		}
 	}
 }
 
-// eventWriter writes to one client, compressed if it accepts that: an hour of samples shrinks to a
-// quarter, repeated events to nearly nothing.
-type eventWriter struct {
-	to         io.Writer
-	packed     *gzip.Writer // nil: plain
-	connection *http.ResponseController
-	slow       time.Duration
-}
-
-func (e *eventWriter) send(events []byte) error {
+// send writes events to a client, at most for s.slow.
+func (s *stream) send(w http.ResponseWriter, packed *gzip.Writer, events []byte) error {
+	connection := http.NewResponseController(w)
 	// This replaces the server's deadline, which is for answers that end.
-	if err := e.connection.SetWriteDeadline(time.Now().Add(e.slow)); err != nil {
+	if err := connection.SetWriteDeadline(time.Now().Add(s.slow)); err != nil {
 		return err
 	}
-	var err error
-	if e.packed == nil {
-		_, err = e.to.Write(events)
-	} else if _, err = e.packed.Write(events); err == nil {
-		err = e.packed.Flush()
+	if packed == nil {
+		if _, err := w.Write(events); err != nil {
+			return err
+		}
+		return connection.Flush()
 	}
-	if err != nil {
+	if _, err := packed.Write(events); err != nil {
 		return err
 	}
-	return e.connection.Flush()
+	return errors.Join(packed.Flush(), connection.Flush())
 }

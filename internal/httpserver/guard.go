@@ -17,35 +17,29 @@ func (a *admin) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxAdminBody)
 		if !isLocal(r.Host, a.configured) {
-			a.refuse(w, r, http.StatusMisdirectedRequest, "host", AdminError{
+			a.refuse(w, r, http.StatusMisdirectedRequest, "host",
 				"admin.listen is not known by this name",
-				"ask for an address, for localhost, or for the host in admin.listen",
-			})
+				"use an address, localhost, or the host in admin.listen")
 			return
 		}
 		if err := origin.Check(r); err != nil {
-			a.refuse(w, r, http.StatusForbidden, "origin", AdminError{
-				"a page of another site may not do this", "postrider pause, postrider resume, or curl",
-			})
+			a.refuse(w, r, http.StatusForbidden, "origin", "a page of another site may not do this",
+				"postrider pause, postrider resume, or curl")
 			return
 		}
-		valid, err := a.valid(r.Header.Get("Authorization"))
-		if err != nil {
+		switch valid, err := a.valid(r.Header.Get("Authorization")); {
+		case err != nil:
 			a.Log.Error().Err(err).Msg("admin token not read; every request is refused")
-			a.refuse(w, r, http.StatusServiceUnavailable, "no_token", AdminError{
-				"the relay cannot read admin.token_file, its log says why", "",
-			})
-			return
-		}
-		if !valid {
+			a.refuse(w, r, http.StatusServiceUnavailable, "no_token",
+				"the relay cannot read admin.token_file, its log says why", "")
+		case !valid:
 			w.Header().Set("WWW-Authenticate", `Bearer realm="postrider admin"`)
-			a.refuse(w, r, http.StatusUnauthorized, "token", AdminError{
-				"the token is missing or wrong", "send the header Authorization: Bearer TOKEN, with the " +
-					"token that admin.token or the file admin.token_file holds",
-			})
-			return
+			a.refuse(w, r, http.StatusUnauthorized, "token", "the token is missing or wrong",
+				"send the header Authorization: Bearer TOKEN, with the token that admin.token or the "+
+					"file admin.token_file holds")
+		default:
+			next.ServeHTTP(w, r)
 		}
-		next.ServeHTTP(w, r)
 	})
 }
 
@@ -65,11 +59,11 @@ func (a *admin) valid(authorization string) (bool, error) {
 }
 
 // refuse answers and logs, a few times a minute at most.
-func (a *admin) refuse(w http.ResponseWriter, r *http.Request, code int, reason string,
-	e AdminError) {
+func (a *admin) refuse(w http.ResponseWriter, r *http.Request, code int,
+	reason, text, next string) {
 	if a.refused.Sample(zerolog.WarnLevel) {
 		a.Log.Warn().Str("client", r.RemoteAddr).Str("reason", reason).Int("status", code).
 			Str("method", r.Method).Str("path", r.URL.Path).Msg("admin request refused")
 	}
-	a.answer(w, code, e)
+	a.fail(w, code, text, next)
 }

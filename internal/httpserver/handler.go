@@ -59,19 +59,19 @@ func show(get func() any, logger zerolog.Logger) http.HandlerFunc {
 
 // front answers / with the page for browsers, and with the list of endpoints for curl.
 func front(h Handlers) http.Handler {
-	text := index
+	list := index
 	if h.Runbook != nil {
-		text += "/runbook/HEADING  a section of docs/RUNBOOKS.md; CHECK.md%23HEADING of " +
+		list += "/runbook/HEADING  a section of docs/RUNBOOKS.md; CHECK.md%23HEADING of " +
 			"docs/CHECK.md\n"
 	}
 	if len(h.Parts) == 0 {
-		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeText(w, text) })
+		return text(list)
 	}
 	var names []string
 	for _, p := range h.Parts {
 		names = append(names, p.Name)
 	}
-	text += "/api/NAME  a part of the status page, as JSON: " + strings.Join(names, ", ") + "\n" +
+	list += "/api/NAME  a part of the status page, as JSON: " + strings.Join(names, ", ") + "\n" +
 		"/api/stream  all of them, again whenever they change, as server-sent events\n"
 	document := newPage(h.Runbook != nil)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -80,8 +80,13 @@ func front(h Handlers) http.Handler {
 			return
 		}
 		w.Header().Set("Vary", "Accept")
-		writeText(w, text)
+		writeText(w, list)
 	})
+}
+
+// text answers with a fixed text.
+func text(s string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { writeText(w, s) }
 }
 
 func writeText(w http.ResponseWriter, text string) {

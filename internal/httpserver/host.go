@@ -16,7 +16,7 @@ func (s *Server) localOnly(next http.Handler) http.Handler {
 		if tcp, ok := s.Addr().(*net.TCPAddr); ok && tcp.IP.IsLoopback() &&
 			!isLocal(r.Host, configured) {
 			http.Error(w, "http.listen is an address of this machine only, and is not known by this name: "+
-				"ask for localhost, or have the proxy send Host: localhost", http.StatusMisdirectedRequest)
+				"use localhost, or have the proxy send Host: localhost", http.StatusMisdirectedRequest)
 			return
 		}
 		next.ServeHTTP(w, r)

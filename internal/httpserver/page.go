@@ -19,8 +19,7 @@ var sources embed.FS
 // scripts in the order in which they become one.
 var scripts = []string{
 	"format.js", "dom.js", "chart.js", "table.js", "verdict.js", "pipeline.js", "slot.js",
-	"history.js",
-	"lists.js", "stream.js",
+	"history.js", "lists.js", "stream.js",
 }
 
 // page is the document and its Content-Security-Policy.

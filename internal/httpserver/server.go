@@ -105,19 +105,11 @@ func New(c Config, h Handlers) *Server {
 }
 
 func newServer(listen, key string, logger zerolog.Logger) *Server {
-	return &Server{
-		config: Config{Listen: listen},
-		key:    key,
-		log:    logger,
-		server: &http.Server{
-			ReadHeaderTimeout: readTimeout,
-			ReadTimeout:       readTimeout,
-			WriteTimeout:      writeTimeout,
-			IdleTimeout:       idleTimeout,
-			MaxHeaderBytes:    maxHeaderBytes,
-			ErrorLog:          log.New(errorLog{logger}, "", 0),
-		},
-	}
+	return &Server{config: Config{Listen: listen}, key: key, log: logger, server: &http.Server{
+		ReadHeaderTimeout: readTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog: log.New(errorLog{logger}, "", 0),
+	}}
 }
 
 // Listen opens the socket, before the slot is touched. With an empty address it does nothing.
@@ -166,19 +158,18 @@ func (s *Server) Serve(ctx context.Context) error {
 	// Runs the accept loop, ends by Shutdown below or by a broken socket; Serve waits for it.
 	ended := make(chan error, 1)
 	go func() { ended <- s.server.Serve(s.listener) }()
-	endPages := func() {
-		if s.live != nil {
-			s.live.close()
-		}
-	}
-
+	var broken error
 	select {
-	case err := <-ended:
-		endPages()
-		return errors.Join(fmt.Errorf("serve http on %s: %w", s.config.Listen, err), s.server.Close())
+	case broken = <-ended:
 	case <-ctx.Done():
 	}
-	endPages()
+	if s.live != nil {
+		s.live.close()
+	}
+	if broken != nil {
+		return errors.Join(fmt.Errorf("serve http on %s: %w", s.config.Listen, broken),
+			s.server.Close())
+	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
 	if err := s.server.Shutdown(last); err != nil {

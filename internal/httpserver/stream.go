@@ -127,8 +127,8 @@ func (s *stream) poll() bool {
 func (s *stream) encode(p Part) (data []byte) {
 	defer func() {
 		if fault := recover(); fault != nil {
-			s.log.Error().Str("part", p.Name).Interface("error",
-				fault).Msg("part of the status page failed")
+			s.log.Error().Str("part", p.Name).Interface("error", fault).
+				Msg("part of the status page failed")
 			data = nil
 		}
 	}()

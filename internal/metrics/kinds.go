@@ -10,14 +10,19 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 )
+
+// described is the part of a prometheus.Collector that all have in common.
+type described struct{ desc *prometheus.Desc }
+
+// Describe implements prometheus.Collector.
+func (d described) Describe(ch chan<- *prometheus.Desc) { ch <- d.desc }
 
 // Optional is a gauge that is absent until it is set: a zero would be read as a position, a time
 // or an empty disk. With counter values it is a counter that the server keeps. Its methods are
 // safe for concurrent use and do not allocate.
 type Optional struct {
-	desc *prometheus.Desc
+	described
 	kind prometheus.ValueType
 	bits atomic.Uint64 // of a float64; NaN is absent
 }
@@ -27,11 +32,11 @@ func (o *Optional) Set(v float64) { o.bits.Store(math.Float64bits(v)) }
 
 // SetBool sets 1 or 0.
 func (o *Optional) SetBool(v bool) {
+	n := 0.0
 	if v {
-		o.Set(1)
-		return
+		n = 1
 	}
-	o.Set(0)
+	o.Set(n)
 }
 
 // SetLSN sets a byte position; the zero LSN is "not known" and clears it.
@@ -55,9 +60,6 @@ func (o *Optional) SetTime(t time.Time) {
 // Clear makes the series absent.
 func (o *Optional) Clear() { o.Set(math.NaN()) }
 
-// Describe implements prometheus.Collector.
-func (o *Optional) Describe(ch chan<- *prometheus.Desc) { ch <- o.desc }
-
 // Collect implements prometheus.Collector.
 func (o *Optional) Collect(ch chan<- prometheus.Metric) {
 	if v := math.Float64frombits(o.bits.Load()); !math.IsNaN(v) {
@@ -68,9 +70,9 @@ func (o *Optional) Collect(ch chan<- prometheus.Metric) {
 // OptionalVec is a family of gauges by labels that has exactly the samples of the last Replace.
 // Its methods are safe for concurrent use.
 type OptionalVec struct {
-	desc *prometheus.Desc
-	mu   sync.Mutex
-	now  map[string]OptionalSample // by joined labels
+	described
+	mu  sync.Mutex
+	now map[string]OptionalSample // by joined labels
 }
 
 // OptionalSample is a member of an OptionalVec.
@@ -81,9 +83,7 @@ type OptionalSample struct {
 
 // Sample is a value for OptionalVec.Replace.
 func Sample(value float64, labels ...string) OptionalSample {
-	return OptionalSample{
-		labels, value,
-	}
+	return OptionalSample{labels, value}
 }
 
 // Replace sets all samples of the family.
@@ -97,9 +97,6 @@ func (v *OptionalVec) Replace(samples ...OptionalSample) {
 	v.now = next
 }
 
-// Describe implements prometheus.Collector.
-func (v *OptionalVec) Describe(ch chan<- *prometheus.Desc) { ch <- v.desc }
-
 // Collect implements prometheus.Collector.
 func (v *OptionalVec) Collect(ch chan<- prometheus.Metric) {
 	v.mu.Lock()
@@ -112,62 +109,37 @@ func (v *OptionalVec) Collect(ch chan<- prometheus.Metric) {
 // Enum is a family of gauges of which one is 1: the current value. All are absent until the first
 // Set.
 type Enum struct {
-	desc   *prometheus.Desc
+	OptionalVec
 	values []string
-	now    atomic.Pointer[string]
 }
 
 // Set makes value the current one, also a value that is not among the declared ones.
-func (e *Enum) Set(value string) { e.now.Store(&value) }
-
-// Describe implements prometheus.Collector.
-func (e *Enum) Describe(ch chan<- *prometheus.Desc) { ch <- e.desc }
-
-// Collect implements prometheus.Collector.
-func (e *Enum) Collect(ch chan<- prometheus.Metric) {
-	now := e.now.Load()
-	if now == nil {
-		return
-	}
-	ch <- prometheus.MustNewConstMetric(e.desc, prometheus.GaugeValue, 1, *now)
+func (e *Enum) Set(value string) {
+	samples := make([]OptionalSample, 0, len(e.values)+1)
 	for _, v := range e.values {
-		if v != *now {
-			ch <- prometheus.MustNewConstMetric(e.desc, prometheus.GaugeValue, 0, v)
-		}
+		samples = append(samples, Sample(0, v))
 	}
+	e.Replace(append(samples, Sample(1, value))...) // the last of one label counts
 }
 
 // former exports a counter under the name that it had before, for rules and dashboards that read
 // that one.
 type former struct {
+	described
 	now    *prometheus.CounterVec
 	labels []string
-	desc   *prometheus.Desc
 }
-
-// Describe implements prometheus.Collector.
-func (f *former) Describe(ch chan<- *prometheus.Desc) { ch <- f.desc }
 
 // Collect implements prometheus.Collector.
 func (f *former) Collect(ch chan<- prometheus.Metric) {
-	metrics := make(chan prometheus.Metric)
-	go func() { // ends with the range below
-		defer close(metrics)
-		f.now.Collect(metrics)
-	}()
-	for m := range metrics {
-		var read dto.Metric
-		if err := m.Write(&read); err != nil {
-			ch <- prometheus.NewInvalidMetric(f.desc, err)
-			continue
-		}
+	for m := range collect(f.now) {
 		values := make([]string, len(f.labels))
-		for _, pair := range read.GetLabel() {
+		for _, pair := range m.GetLabel() {
 			if i := slices.Index(f.labels, pair.GetName()); i >= 0 {
 				values[i] = pair.GetValue()
 			}
 		}
 		ch <- prometheus.MustNewConstMetric(f.desc, prometheus.CounterValue,
-			read.GetCounter().GetValue(), values...)
+			m.GetCounter().GetValue(), values...)
 	}
 }

@@ -1,8 +1,9 @@
 package metrics
 
 import (
+	"iter"
+	"maps"
 	"slices"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -19,41 +20,23 @@ type TopicReading struct {
 // Topics reads the series of all topics, by name.
 func (s *Set) Topics() []TopicReading {
 	known := *s.topics.known.Load()
-	readings := make([]TopicReading, 0, len(known)+1)
-	for name, m := range known {
-		readings = append(readings, m.reading(name))
+	readings := make([]TopicReading, 0, len(known))
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		m := known[name]
+		readings = append(readings, TopicReading{
+			Topic:     name,
+			Published: read(m.Published).GetCounter().GetValue(),
+			Bytes:     read(m.Bytes).GetCounter().GetValue(),
+			Last:      read(m.Last).GetGauge().GetValue(),
+		})
 	}
-	s.topics.mu.Lock()
-	other := s.topics.other
-	s.topics.mu.Unlock()
-	if other != nil {
-		readings = append(readings, other.reading(otherTopics))
-	}
-	slices.SortFunc(readings, func(a, b TopicReading) int {
-		return strings.Compare(a.Topic, b.Topic)
-	})
 	return readings
 }
 
-func (m *TopicMetrics) reading(name string) TopicReading {
-	return TopicReading{
-		Topic:     name,
-		Published: read(m.Published).GetCounter().GetValue(),
-		Bytes:     read(m.Bytes).GetCounter().GetValue(),
-		Last:      read(m.Last).GetGauge().GetValue(),
-	}
-}
-
 // Failed is the number of messages that the sink reported as failed.
-func (s *Set) Failed() float64 {
-	collected := make(chan prometheus.Metric)
-	go func() {
-		defer close(collected)
-		s.PublishErrors.Collect(collected)
-	}()
-	total := 0.0
-	for m := range collected {
-		total += read(m).GetCounter().GetValue()
+func (s *Set) Failed() (total float64) {
+	for m := range collect(s.PublishErrors) {
+		total += m.GetCounter().GetValue()
 	}
 	return total
 }
@@ -67,6 +50,21 @@ func (s *Set) Latency() (bounds []float64, counts []uint64) {
 		counts = append(counts, b.GetCumulativeCount())
 	}
 	return bounds, append(counts, h.GetSampleCount())
+}
+
+// collect returns the series of a collector.
+func collect(c prometheus.Collector) iter.Seq[*dto.Metric] {
+	return func(yield func(*dto.Metric) bool) {
+		metrics := make(chan prometheus.Metric)
+		go func() { // ends with the range below, which reads to the end
+			defer close(metrics)
+			c.Collect(metrics)
+		}()
+		more := true
+		for m := range metrics {
+			more = more && yield(read(m))
+		}
+	}
 }
 
 func read(m prometheus.Metric) *dto.Metric {

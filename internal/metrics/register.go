@@ -53,8 +53,9 @@ func register(reg prometheus.Registerer, set any) {
 
 func newFormer(name string, field reflect.StructField, now *prometheus.CounterVec) *former {
 	labels := strings.Fields(field.Tag.Get("labels"))
-	return &former{now: now, labels: labels, desc: prometheus.NewDesc("postrider_"+name,
-		"Deprecated: renamed to postrider_"+field.Tag.Get("name")+".", labels, nil)}
+	desc := prometheus.NewDesc("postrider_"+name,
+		"Deprecated: renamed to postrider_"+field.Tag.Get("name")+".", labels, nil)
+	return &former{described{desc}, now, labels}
 }
 
 func newSeries(field reflect.StructField) prometheus.Collector {
@@ -64,7 +65,7 @@ func newSeries(field reflect.StructField) prometheus.Collector {
 		panic("metrics: help.txt has no text for " + name)
 	}
 	opts := prometheus.Opts{Namespace: "postrider", Name: name, Help: help}
-	desc := prometheus.NewDesc("postrider_"+name, help, labels, nil)
+	desc := described{prometheus.NewDesc("postrider_"+name, help, labels, nil)}
 	switch field.Type {
 	case reflect.TypeFor[prometheus.Counter]():
 		return prometheus.NewCounter(prometheus.CounterOpts(opts))
@@ -79,11 +80,11 @@ func newSeries(field reflect.StructField) prometheus.Collector {
 			Namespace: "postrider", Name: name, Help: help, Buckets: latencyBuckets,
 		})
 	case reflect.TypeFor[*OptionalVec]():
-		return &OptionalVec{desc: desc}
+		return &OptionalVec{described: desc}
 	case reflect.TypeFor[*Enum]():
-		return &Enum{desc: desc}
+		return &Enum{OptionalVec: OptionalVec{described: desc}}
 	case reflect.TypeFor[*Optional]():
-		o := &Optional{desc: desc, kind: prometheus.GaugeValue}
+		o := &Optional{described: desc, kind: prometheus.GaugeValue}
 		if strings.HasSuffix(name, "_total") {
 			o.kind = prometheus.CounterValue
 		}

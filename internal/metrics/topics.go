@@ -30,9 +30,8 @@ type topics struct {
 		Last      *prometheus.GaugeVec   `name:"sink_last_published_timestamp_seconds" labels:"topic"`
 	}
 
-	known atomic.Pointer[map[string]*TopicMetrics] // replaced as a whole, never written
+	known atomic.Pointer[map[string]*TopicMetrics] // by label; replaced as a whole, never written
 	mu    sync.Mutex                               // locked to replace known
-	other *TopicMetrics                            // nil until it is needed
 }
 
 // Topic returns the series of a topic; topics beyond the first 200 share one. For a known topic it
@@ -48,27 +47,21 @@ func (t *topics) add(topic string) *TopicMetrics {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	known := *t.known.Load()
-	if m, ok := known[topic]; ok {
+	label := topic
+	if known[topic] == nil && len(known) >= maxTopics {
+		label = otherTopics
+	}
+	if m := known[label]; m != nil {
 		return m
 	}
-	if len(known) >= maxTopics {
-		if t.other == nil {
-			t.other = t.resolve(otherTopics)
-		}
-		return t.other
-	}
-	topic = strings.Clone(topic) // it may be a part of a whole batch of rows
-	more := maps.Clone(known)
-	m := t.resolve(topic)
-	more[topic] = m
-	t.known.Store(&more)
-	return m
-}
-
-func (t *topics) resolve(label string) *TopicMetrics {
-	return &TopicMetrics{
+	label = strings.Clone(label) // it may be a part of a whole batch of rows
+	m := &TopicMetrics{
 		Published: t.series.Published.WithLabelValues(label),
 		Bytes:     t.series.Bytes.WithLabelValues(label),
 		Last:      t.series.Last.WithLabelValues(label),
 	}
+	more := maps.Clone(known)
+	more[label] = m
+	t.known.Store(&more)
+	return m
 }

@@ -304,7 +304,7 @@ func TestAdmin_DoesWhatTheHolderOfTheTokenAsks(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 	require.JSONEq(t, `{"level": "debug", "was": "info"}`, answer)
 	o.relay.AwaitLog(t, "log level changed until the next reload or restart")
-	asked := o.relay.Logged("admin asked")
+	asked := o.relay.Logged("admin request")
 	require.Equal(t, "profile", asked["action"])
 	require.Regexp(t, `^127\.0\.0\.1:[0-9]+$`, asked["client"])
 	require.Contains(t, o.relay.Log.String(), `"action":"log-level"`)

@@ -44,7 +44,7 @@ function doing(p) {
 
 function paused({ until, reason }) {
   const end = moment(until);
-  return (end === undefined ? 'until somebody resumes' : `until ${clockTime(end)}`) + (reason ? ` (${reason})` : '');
+  return (end === undefined ? 'until it is resumed' : `until ${clockTime(end)}`) + (reason ? ` (${reason})` : '');
 }
 
 function snapshot(s) {
