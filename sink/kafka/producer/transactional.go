@@ -211,7 +211,7 @@ func (s *TransactionalSink) Close(ctx context.Context) error {
 			s.client.Close() // fails what it still has
 			s.writer.left.Wait()
 		}
-		s.writer.giveUp(s.queue.take())
+		s.writer.giveUp(s.queue.end())
 		s.stored.Close()
 		s.dialer.Cut(sink.ErrClosed)
 	})

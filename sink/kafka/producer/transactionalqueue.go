@@ -18,8 +18,9 @@ type queue struct {
 
 	mu       sync.Mutex
 	entries  []entry
-	messages int // <= queueMessages
-	bytes    int // <= queueBytes, but an empty queue takes any one message
+	messages int  // <= queueMessages
+	bytes    int  // <= queueBytes, but an empty queue takes any one message
+	ended    bool // nothing takes any more; no entry is added
 }
 
 // entry is a message, or the boundary behind the messages before it.
@@ -32,12 +33,12 @@ func newQueue() queue {
 	return queue{filled: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 }
 
-// add returns false if there is no room.
+// add returns false if there is no room, or after end.
 func (q *queue) add(e entry) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	size := e.message.Size()
-	if q.messages >= queueMessages || q.messages > 0 && q.bytes+size > queueBytes {
+	if q.ended || q.messages >= queueMessages || q.messages > 0 && q.bytes+size > queueBytes {
 		return false
 	}
 	q.entries = append(q.entries, e)
@@ -69,6 +70,15 @@ func (q *queue) take() []entry {
 	default:
 	}
 	return entries
+}
+
+// end returns what is left, and has add refuse what a Publish that is under way still brings: no
+// writer would take it, and it would never be reported.
+func (q *queue) end() []entry {
+	q.mu.Lock()
+	q.ended = true
+	q.mu.Unlock()
+	return q.take()
 }
 
 func (q *queue) wake() {
