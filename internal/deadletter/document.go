@@ -70,8 +70,7 @@ func text(value []byte) *Text {
 	if value == nil {
 		return nil
 	}
-	t := Text(value)
-	return &t
+	return new(Text(value))
 }
 
 func (t *Text) bytes() []byte {
@@ -153,6 +152,8 @@ func (d Document) event() (*replication.Event, error) {
 		return nil, fmt.Errorf("a row of the kind %q is not known to this version", d.Kind)
 	}
 	ev.Relation = &replication.Relation{OID: d.OID, Namespace: d.Schema, Name: d.Table}
+	var old [][]byte
+	known := false
 	for _, c := range d.Columns {
 		ev.Relation.Columns = append(ev.Relation.Columns,
 			replication.Column{Name: c.Name, TypeOID: c.Type, TypeMod: c.Modifier, Key: c.Key})
@@ -160,16 +161,11 @@ func (d Document) event() (*replication.Event, error) {
 		if c.Unchanged {
 			value = replication.Unchanged
 		}
-		ev.Values = append(ev.Values, value)
-		if c.Old != nil {
-			for len(ev.Old) < len(ev.Values)-1 {
-				ev.Old = append(ev.Old, nil)
-			}
-			ev.Old = append(ev.Old, c.Old.bytes())
-		}
+		ev.Values, old = append(ev.Values, value), append(old, c.Old.bytes())
+		known = known || c.Old != nil
 	}
-	for ev.Old != nil && len(ev.Old) < len(ev.Values) {
-		ev.Old = append(ev.Old, nil)
+	if known {
+		ev.Old = old
 	}
 	return ev, nil
 }

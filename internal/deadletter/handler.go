@@ -36,10 +36,9 @@ type Handler interface {
 	Close()
 }
 
-// ErrKept says of a row that was read again that its dead letter is in its topic already. The row
-// counts as delivered.
+// ErrKept: the dead letter of a row that was read again is in its topic. The row counts as
+// delivered.
 var ErrKept = errors.New("the dead letter of this row is in its topic already")
 
-// ErrHold says of a row that its key is being redriven, and that it may soon be published to its
-// own topic.
+// ErrHold: the key of a row is being redriven. The row may soon be published to its own topic.
 var ErrHold = errors.New("the key of this row is being redriven")

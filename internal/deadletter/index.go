@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -156,12 +157,9 @@ func inOrder(letters []*Entry) {
 	slices.SortStableFunc(letters, func(a, b *Entry) int {
 		switch {
 		case a.InPartition == b.InPartition:
-			return int(min(max(a.Offset-b.Offset, -1), 1))
+			return cmp.Compare(a.Offset, b.Offset)
 		case a.Source == b.Source && a.position != b.position:
-			if a.position.before(b.position) {
-				return -1
-			}
-			return 1
+			return a.position.compare(b.position)
 		}
 		return a.At.Compare(b.At)
 	})
@@ -176,18 +174,19 @@ func (x *Index) Message(ctx context.Context, e *Entry) (*sink.Message, error) {
 	return m, err
 }
 
-// Kept returns, for each partition that has letters, the offset of its first open one: what stands
-// before it nobody needs. The offset is -1 if there is none.
+// Kept returns, for each partition that has letters, the offset of its first open one, before which
+// nothing is needed. The offset is -1 if there is none.
 func (x *Index) Kept() map[int32]int64 {
 	kept := map[int32]int64{}
 	for _, e := range x.entries {
 		first, known := kept[e.InPartition]
-		switch {
-		case !known && e.Open() || e.Open() && (first < 0 || e.Offset < first):
-			kept[e.InPartition] = e.Offset
-		case !known:
-			kept[e.InPartition] = -1
+		if !known {
+			first = -1
 		}
+		if e.Open() && (first < 0 || e.Offset < first) {
+			first = e.Offset
+		}
+		kept[e.InPartition] = first
 	}
 	return kept
 }

@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -18,14 +19,13 @@ import (
 // Headers of the records of the dead-letter topic. Those of the message itself stand before them,
 // unchanged.
 const (
-	prefix       = "postrider.dead_letter."
-	HeaderForm   = prefix + "form"   // Form
-	HeaderID     = prefix + "id"     // ID
-	HeaderCause  = prefix + "cause"  // Cause, or Parked
-	HeaderReason = prefix + "reason" // as in the log: null_route, too_large, ...
-	HeaderError  = prefix + "error"  // for people, shortened
-	// where the message belongs; not with a row whose topic is not known
-	HeaderTopic      = prefix + "topic"
+	prefix           = "postrider.dead_letter."
+	HeaderForm       = prefix + "form"        // Form
+	HeaderID         = prefix + "id"          // ID
+	HeaderCause      = prefix + "cause"       // Cause, or Parked
+	HeaderReason     = prefix + "reason"      // as in the log: null_route, too_large, ...
+	HeaderError      = prefix + "error"       // for people, shortened
+	HeaderTopic      = prefix + "topic"       // where the message belongs, if that is known
 	HeaderPartition  = prefix + "partition"   // if the row has one of its own
 	HeaderTimestamp  = prefix + "timestamp"   // of the message, Unix milliseconds
 	HeaderRelation   = prefix + "relation"    // schema-qualified table, or "message:<prefix>"
@@ -34,16 +34,13 @@ const (
 	HeaderCommitTime = prefix + "commit_time" // RFC 3339, by the server's clock
 	HeaderSource     = prefix + "source"      // sink.Source.Header
 	HeaderParks      = prefix + "parks"       // "true": later rows of the key follow
-	// of a claim: bytes of key, value and headers; or of the row, if nothing else is known
-	HeaderSize = prefix + "size"
-	// of a claim: of the value, hexadecimal, where it is known
-	HeaderSHA256 = prefix + "sha256"
-	HeaderAt     = prefix + "at" // RFC 3339, by the relay's clock
+	HeaderSize       = prefix + "size"        // of a claim: bytes of the message, else of the row
+	HeaderSHA256     = prefix + "sha256"      // of a claim's value, hexadecimal, if known
+	HeaderAt         = prefix + "at"          // RFC 3339, by the relay's clock
 )
 
-// HeaderRedriven is the ID of the letter, on a message that was redriven. Such a message has no
-// position headers: it is published outside of the order of positions, and who compares positions
-// would take it for a repeat.
+// HeaderRedriven is the ID of the dead letter, on a message that was redriven. Such a message has
+// no position headers: it is published out of order, and would be taken for a repeat.
 const HeaderRedriven = sink.HeaderRedriven
 
 // Form says what a record of the dead-letter topic is.
@@ -89,18 +86,12 @@ func ParseID(text string) (id ID, err error) {
 // copy of the database that was put in its place. The relation tells a row from a logical message
 // outside of a transaction, which may have the same position.
 func idOf(source, relation string, p position, commitTime time.Time) ID {
-	h := sha256.New()
-	h.Write([]byte(source))
-	h.Write([]byte{0})
-	h.Write([]byte(relation))
-	h.Write([]byte{0})
-	var at [20]byte
-	binary.BigEndian.PutUint64(at[:], uint64(p.lsn))
-	binary.BigEndian.PutUint32(at[8:], p.index)
-	binary.BigEndian.PutUint64(at[12:],
-		uint64(commitTime.UnixMicro())) //nolint:gosec // only to tell times apart
-	h.Write(at[:])
-	return ID(h.Sum(nil)[:len(ID{})])
+	text := []byte(source + "\x00" + relation + "\x00")
+	text = binary.BigEndian.AppendUint64(text, uint64(p.lsn))
+	text = binary.BigEndian.AppendUint32(text, p.index)
+	text = binary.BigEndian.AppendUint64(text, uint64(commitTime.UnixMicro())) //nolint:gosec // ID
+	sum := sha256.Sum256(text)
+	return ID(sum[:len(ID{})])
 }
 
 // position of an event; positions of one source can be compared.
@@ -109,9 +100,11 @@ type position struct {
 	index uint32
 }
 
-func (p position) before(q position) bool {
-	return p.lsn < q.lsn || p.lsn == q.lsn && p.index < q.index
+func (p position) compare(q position) int {
+	return cmp.Or(cmp.Compare(p.lsn, q.lsn), cmp.Compare(p.index, q.index))
 }
+
+func (p position) before(q position) bool { return p.compare(q) < 0 }
 
 func (p position) String() string { return fmt.Sprintf("%s/%d", p.lsn, p.index) }
 
@@ -151,11 +144,10 @@ type Letter struct {
 	Size       int64
 	SHA256     string
 	At         time.Time
-	// Where the letter is in the dead-letter topic.
-	InPartition int32
-	Offset      int64
 
-	position position
+	InPartition int32 // of the dead-letter topic
+	Offset      int64
+	position    position
 }
 
 // Address is that of its message. Only that of a letter that parks means anything.
@@ -197,12 +189,7 @@ func parse(m *sink.Message, offset int64) (e entry, err error) {
 	form := Form(h[HeaderForm])
 	switch form {
 	case FormMessage, FormRow, FormClaim:
-		e.letter, err = parseLetter(form, m, h)
-		if err != nil {
-			return entry{}, fmt.Errorf("letter at offset %d of partition %d: %w", offset,
-				m.Partition, err)
-		}
-		e.letter.InPartition, e.letter.Offset = m.Partition, offset
+		e.letter, err = parseLetter(form, m, h, offset)
 	case FormResolution:
 		e.resolution = new(Resolution)
 		err = json.Unmarshal(m.Value, e.resolution)
@@ -228,13 +215,48 @@ func headersOf(m *sink.Message) map[string]string {
 	return h
 }
 
-func parseLetter(form Form, m *sink.Message, h map[string]string) (*Letter, error) {
-	l := &Letter{
+// headers are own, which are those of the message itself, and what a record says of its letter.
+func (l *Letter) headers(own []sink.Header) []sink.Header {
+	all := make([]sink.Header, 0, len(own)+17)
+	all = append(all, own...)
+	add := func(key, value string) {
+		all = append(all, sink.Header{Key: key, Value: []byte(value)})
+	}
+	for _, h := range [...][2]string{
+		{HeaderForm, string(l.Form)}, {HeaderID, l.ID.String()}, {HeaderCause, string(l.Cause)},
+		{HeaderReason, l.Reason}, {HeaderError, l.Error}, {HeaderPosition, l.Position},
+		{HeaderCommitTime, l.CommitTime.UTC().Format(time.RFC3339Nano)},
+		{HeaderSource, l.Source}, {HeaderRelation, l.Relation}, {HeaderEventID, l.EventID},
+		{HeaderAt, l.At.UTC().Format(time.RFC3339Nano)},
+		{HeaderParks, strconv.FormatBool(l.Parks)},
+	} {
+		add(h[0], h[1])
+	}
+	if l.Topic != "" {
+		add(HeaderTopic, l.Topic)
+	}
+	if l.Partition != sink.ByKey {
+		add(HeaderPartition, strconv.Itoa(int(l.Partition)))
+	}
+	if !l.Timestamp.IsZero() {
+		add(HeaderTimestamp, strconv.FormatInt(l.Timestamp.UnixMilli(), 10))
+	}
+	if l.SHA256 != "" {
+		add(HeaderSHA256, l.SHA256)
+	}
+	if l.Form == FormClaim {
+		add(HeaderSize, strconv.FormatInt(l.Size, 10))
+	}
+	return all
+}
+
+// parseLetter reads what headers wrote.
+func parseLetter(form Form, m *sink.Message, h map[string]string, offset int64) (*Letter, error) {
+	l := &Letter{InPartition: m.Partition, Offset: offset,
 		Form: form, Cause: Cause(h[HeaderCause]), Reason: h[HeaderReason], Error: h[HeaderError],
-		Topic: h[HeaderTopic], Key: m.Key,
-		Partition: sink.ByKey, Relation: h[HeaderRelation], EventID: h[HeaderEventID],
-		Position: h[HeaderPosition], Source: h[HeaderSource],
-		Parks: h[HeaderParks] == "true", SHA256: h[HeaderSHA256],
+		Topic: h[HeaderTopic], Key: m.Key, Partition: sink.ByKey,
+		Relation: h[HeaderRelation], EventID: h[HeaderEventID], Position: h[HeaderPosition],
+		Source: h[HeaderSource], Parks: h[HeaderParks] == "true", SHA256: h[HeaderSHA256],
 	}
 	var err error
 	if l.ID, err = ParseID(h[HeaderID]); err != nil {
