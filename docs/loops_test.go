@@ -62,7 +62,6 @@ var waits = map[string]string{
 	"relay.Relay.keepHeartbeat":                   "a ticker of relay.heartbeat_interval",
 	"relay.Relay.stayPaused":                      "one turn for each request, and one when the time is over",
 	"relay.Relay.work":                            "half of relay.backoff_min, doubling up to relay.backoff_max without progress, or to 500 ms while what is missed is said to be back each time (TestTurns_NoErrorMakesTheRelaySpin, TestTurns_NoReturnMakesTheRelaySpin, TestTurns_AStandbyDoesNotSpinHoweverTheSlotLooks)",
-	"relay.recent.delivered":                      "no neighbour: compare and swap",
 	"relay.session.add":                           "one turn for each acknowledgement, or 1 s",
 	"relay.session.drain":                         "one turn for each acknowledgement, or 1 s",
 	"relay.session.follow":                        "one turn for each hold of a key, which is asked for once",

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,10 +27,9 @@ func (e *HaltError) Error() string { return e.Err.Error() }
 
 func (e *HaltError) Unwrap() error { return e.Err }
 
-// causeOf is the cause whose policy decides about an error. False: none does, the relay halts or
-// tries again.
+// causeOf is the cause whose policy decides about an error. False: none does.
 func causeOf(err error) (deadletter.Cause, bool) {
-	if row := new(router.RowError); errors.As(err, &row) {
+	if row, ok := errors.AsType[*router.RowError](err); ok {
 		switch row.Reason {
 		case router.ReasonInvalidTopic:
 			return deadletter.InvalidTopic, true
@@ -40,18 +40,21 @@ func causeOf(err error) (deadletter.Cause, bool) {
 		}
 		return deadletter.NotRoutable, true
 	}
-	if large := new(replication.RowTooLargeError); errors.As(err, &large) {
+	if _, ok := errors.AsType[*replication.RowTooLargeError](err); ok {
 		return deadletter.TooLarge, true
 	}
-	switch {
-	case errors.Is(err, sink.ErrTooLarge):
-		return deadletter.TooLarge, true
-	case errors.Is(err, sink.ErrInvalidTopic):
-		return deadletter.InvalidTopic, true
-	case errors.Is(err, sink.ErrInvalidRecord):
-		return deadletter.Refused, true
-	case errors.Is(err, sink.ErrUnknownTopic):
-		return deadletter.UnknownTopic, true
+	for _, answer := range [...]struct {
+		err   error
+		cause deadletter.Cause
+	}{
+		{sink.ErrTooLarge, deadletter.TooLarge},
+		{sink.ErrInvalidTopic, deadletter.InvalidTopic},
+		{sink.ErrInvalidRecord, deadletter.Refused},
+		{sink.ErrUnknownTopic, deadletter.UnknownTopic},
+	} {
+		if errors.Is(err, answer.err) {
+			return answer.cause, true
+		}
 	}
 	return "", false
 }
@@ -80,8 +83,7 @@ func (s *session) oversize(e *replication.Event) error {
 	if e.Relation != nil {
 		of = e.Relation.String()
 	}
-	return fmt.Errorf("row %d of %s, in the transaction that commits at %s: %w", e.Index, of,
-		e.LSN,
+	return fmt.Errorf("row %d of %s, in the transaction that commits at %s: %w", e.Index, of, e.LSN,
 		&replication.RowTooLargeError{Bytes: e.Oversize, Max: s.stream.MaxRowBytes()})
 }
 
@@ -90,20 +92,16 @@ func (s *session) oversize(e *replication.Event) error {
 func (s *session) poisoned(ctx context.Context, p deadletter.Poison) error {
 	s.metrics.EventsRefused.Inc()
 	letter, err := s.dispose(p)
-	if err != nil {
-		if publishErr := s.publish(ctx); publishErr != nil { // everything before it leaves
-			return publishErr
-		}
-		if p.Message == nil && p.Event.Oversize == 0 {
-			err = fmt.Errorf("route row %d of the transaction that commits at %s: %w",
-				p.Event.Index, p.Event.LSN, err)
-		}
-		return err
-	}
-	if letter == nil {
+	switch {
+	case err == nil && letter == nil:
 		return nil
+	case err == nil:
+		return s.take(ctx, p.Event, letter)
+	case p.Message == nil && p.Event.Oversize == 0:
+		err = fmt.Errorf("route row %d of the transaction that commits at %s: %w",
+			p.Event.Index, p.Event.LSN, err)
 	}
-	return s.take(ctx, p.Event, letter)
+	return cmp.Or(s.publish(ctx), err) // everything before it leaves
 }
 
 // dispose returns the dead letter of a row, or nil if it is skipped. The error is the row's own if
@@ -122,10 +120,9 @@ func (s *session) dispose(p deadletter.Poison) (*sink.Message, error) {
 	}
 	_, p.Reason = Classify(p.Err, false)
 	event := s.log.Warn().Str("cause", string(p.Cause)).Str("reason", p.Reason).Err(p.Err)
-	switch {
-	case p.Event != nil:
+	if p.Event != nil {
 		event.Stringer("lsn", p.Event.LSN).Uint32("index", p.Event.Index)
-	case p.Message != nil:
+	} else {
 		event.Stringer("lsn", p.Message.Origin.LSN).Uint32("index", p.Message.Origin.Index)
 	}
 	if p.Policy == deadletter.Skip {
@@ -147,8 +144,7 @@ func (s *session) dispose(p deadletter.Poison) (*sink.Message, error) {
 }
 
 // follow returns what is published for a routed message: its dead letter if its key is parked, nil
-// if that is in its topic already, else the message. While the key is redriven that may take a
-// moment: what is behind the message waits, too.
+// if that is in its topic already, else the message. It may wait while the key is redriven.
 func (s *session) follow(ctx context.Context, e *replication.Event, m *sink.Message,
 ) (*sink.Message, error) {
 	if s.deadLetters == nil {
@@ -169,10 +165,10 @@ func (s *session) follow(ctx context.Context, e *replication.Event, m *sink.Mess
 		default:
 			return m, nil
 		}
-		if err := s.settle(ctx); err != nil {
-			return nil, err
+		if err = s.settle(ctx); err == nil {
+			err = s.deadLetters.Wait(ctx, m)
 		}
-		if err := s.deadLetters.Wait(ctx, m); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -181,23 +177,19 @@ func (s *session) follow(ctx context.Context, e *replication.Event, m *sink.Mess
 // refusedBySink deals with the first of ms, which Publish has not taken, and returns what to hand
 // over instead. The error ends the session.
 func (s *session) refusedBySink(ms []*sink.Message, err error) ([]*sink.Message, error) {
-	failed := new(sink.MessageError)
-	if errors.As(err, &failed) && !failed.Untaken && refusesBatch(err) {
-		// The sink reports it to Done as well, which notes the message. Whichever comes first, the
-		// session ends in the same way.
+	failed, ok := errors.AsType[*sink.MessageError](err)
+	if ok && !failed.Untaken && refusesBatch(err) {
+		// Done notes the message. Whichever comes first, the session ends in the same way.
 		return nil, fmt.Errorf("%w: %w", errRefused, err)
 	}
-	if failed == nil || !failed.Untaken || !sameEvent(ms[0], failed.Origin) ||
-		s.isDeadLetter(failed.Topic) {
-		return nil, err
-	}
 	cause, known := causeOf(err)
-	if !known || cause == deadletter.UnknownTopic { // which is not known at once: see missing.go
+	if !ok || !failed.Untaken || !sameEvent(ms[0], failed.Origin) || s.isDeadLetter(failed.Topic) ||
+		!known || cause == deadletter.UnknownTopic { // of which one answer is not enough: missing.go
 		return nil, err
 	}
 	m := ms[0]
 	if cause == deadletter.Refused && !s.candidates.isConfirmed(m) {
-		return nil, s.candidates.refusedAlone(m, err)
+		return nil, s.candidates.note(m, err, 1)
 	}
 	letter, halt := s.dispose(deadletter.Poison{Message: m, Err: err})
 	if halt != nil {

@@ -7,9 +7,8 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// heartbeat publishes records that belong to no row, through a sink of its own: they never stand
-// in the window, so no position waits for them, and a topic that is not there or not permitted
-// ends no session.
+// heartbeat publishes records that belong to no row, through a sink of its own: no position waits
+// for them, and a topic that is not there or not permitted ends no session.
 type heartbeat struct {
 	make   func(at time.Time) (*sink.Message, error)
 	open   sink.Open
@@ -20,9 +19,8 @@ type heartbeat struct {
 // keepHeartbeat publishes one each interval while the relay is at work, until ctx or stop ends. It
 // begins with the first session.
 func (r *Relay) keepHeartbeat(ctx, stop context.Context) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := either(ctx, stop)
 	defer cancel()
-	defer context.AfterFunc(stop, cancel)()
 	h := heartbeat{make: r.parts.Broker.Heartbeat, open: r.parts.Broker.OpenSink}
 	defer func() { h.close(sinkCloseTimeoutKilled) }()
 	tick := time.NewTicker(r.cfg.HeartbeatInterval)
@@ -64,14 +62,11 @@ func (h *heartbeat) beat(ctx context.Context) error {
 	}
 	if h.sink == nil {
 		result := make(chan error, 1)
-		h.result = result
-		if h.sink, err = h.open(ctx, func(_ *sink.Message,
-			err error) {
-			result <- err
-		}); err != nil {
-			h.sink = nil
+		opened, err := h.open(ctx, func(_ *sink.Message, err error) { result <- err })
+		if err != nil {
 			return err
 		}
+		h.sink, h.result = opened, result
 	}
 	if err = h.sink.Publish(ctx, []*sink.Message{m}); err == nil {
 		select {

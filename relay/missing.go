@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,11 +22,11 @@ type awaited struct {
 	place seen // the server whose position the row has
 }
 
-// await remembers the row that a session ended with, if its topic was missing, and returns err
-// with the policy for it.
+// awaitTopic remembers the row that a session ended with, if its topic was missing, and returns
+// err with the policy for it.
 func (r *Relay) awaitTopic(err error) error {
-	failed := new(sink.MessageError)
-	if !errors.As(err, &failed) || !errors.Is(err, sink.ErrUnknownTopic) {
+	failed, ok := errors.AsType[*sink.MessageError](err)
+	if !ok || !errors.Is(err, sink.ErrUnknownTopic) {
 		return err
 	}
 	o := failed.Origin
@@ -37,9 +39,8 @@ func (r *Relay) awaitTopic(err error) error {
 	return r.missing.undecided(failed.Topic, err)
 }
 
-// askForAwaited asks for the topic that the last session ended for, unless the stream does not
-// bring its row again: the slot was moved past it, or the server is another one, where the row may
-// never have been.
+// retryAwaited looks for the topic that the last session ended for, unless the stream does not
+// bring its row again: the slot was advanced past it, or the server is another one.
 func (r *Relay) retryAwaited(ctx context.Context, s *session) error {
 	a := r.awaited
 	if a == nil {
@@ -60,8 +61,7 @@ func (r *Relay) retryAwaited(ctx context.Context, s *session) error {
 		err = nil // the row becomes what the policy says
 	}
 	if err != nil {
-		failed := new(sink.MessageError)
-		if errors.As(err, &failed) {
+		if failed, ok := errors.AsType[*sink.MessageError](err); ok {
 			err = failed.Err
 		}
 		return r.missing.undecided(a.topic, &sink.MessageError{Topic: a.topic, Origin: a.row,
@@ -71,11 +71,10 @@ func (r *Relay) retryAwaited(ctx context.Context, s *session) error {
 	return nil
 }
 
-// missing knows since when topics do not exist that rows belong to, from session to session. It
-// belongs to the goroutine of Run, and to the pump while there is one.
+// missing is since when topics of rows do not exist, from session to session. It belongs to the
+// goroutine of Run, and to the pump while there is one.
 type missing struct {
-	// that a topic has to be missing until its rows are poison; zero: they never are
-	after  time.Duration
+	after  time.Duration // that makes the rows of a missing topic poison; zero: they never are
 	gap    time.Duration // between two answers, at most; else the time in between does not count
 	topics map[string]*absence
 }
@@ -90,7 +89,7 @@ type absence struct {
 const (
 	// missingTopics bounds how many topics are remembered. The names come from rows.
 	missingTopics = 1000
-	// missingFresh is how long an answer holds for the rows behind the one that it was asked for.
+	// missingFresh is how long an answer counts for the rows behind.
 	missingFresh = time.Second
 )
 
@@ -142,28 +141,18 @@ func (m *missing) undecided(topic string, err error) error {
 	}
 }
 
-// makeRoom forgets the topic that was asked for longest ago.
+// makeRoom forgets the topic with the oldest answer.
 func (m *missing) makeRoom() {
-	if len(m.topics) < missingTopics {
-		return
+	if len(m.topics) >= missingTopics {
+		delete(m.topics, slices.MinFunc(slices.Collect(maps.Keys(m.topics)),
+			func(a, b string) int { return m.topics[a].last.Compare(m.topics[b].last) }))
 	}
-	oldest := ""
-	for topic, a := range m.topics {
-		if oldest == "" || a.last.Before(m.topics[oldest].last) {
-			oldest = topic
-		}
-	}
-	delete(m.topics, oldest)
 }
 
-// unsettle restarts the time of all topics that are not missing for long enough: the cluster
-// has said something else, or nothing.
+// unsettle restarts the time of all topics that are not missing for long enough: the cluster gave
+// another answer, or none.
 func (m *missing) unsettle() {
-	for topic, a := range m.topics {
-		if !a.settled {
-			delete(m.topics, topic)
-		}
-	}
+	maps.DeleteFunc(m.topics, func(_ string, a *absence) bool { return !a.settled })
 }
 
 // absent returns why a message cannot be delivered if its topic has been missing for long enough,
@@ -185,8 +174,8 @@ func (s *session) absent(ctx context.Context, m *sink.Message) (reason, err erro
 		Err: fmt.Errorf("missing since %s: %w", a.since.UTC().Format(time.RFC3339), a.err)}, nil
 }
 
-// gone does with a row whose topic does not exist what the policy says. False: it exists, as far
-// as is known.
+// missingTopic does with a row whose topic does not exist what the policy says. False: it exists,
+// as far as is known.
 func (s *session) missingTopic(ctx context.Context, e *replication.Event, m *sink.Message,
 ) (bool, error) {
 	reason, err := s.absent(ctx, m)

@@ -9,18 +9,17 @@ import (
 // ErrStopping says that a relay that is about to end, or has ended, is not paused.
 var ErrStopping = errors.New("the relay is stopping")
 
-// Pause asks the relay to end its session as a stop does, which leaves the slot to itself, and to
-// open no other until Resume, or until the time comes if it is not zero. It does not wait for
-// that: the phase is Paused as soon as the slot is free. A relay that is paused already takes the
-// new reason and time. Watch goes on.
+// Pause ends the session as a stop does, which releases the slot, and opens no other until Resume,
+// or until the time comes if it is not zero. It does not wait: the phase is Paused as soon as the
+// slot is free. A relay that is paused already takes the new reason and time. Watch goes on.
 //
-// Nothing of it is kept: another process relays at once, and so does this one after a restart. The
+// A pause is not stored: another process relays at once, and this one does after a restart. The
 // error is ErrStopping. Safe for concurrent use.
 func (r *Relay) Pause(reason string, until time.Time) (Pause, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.stopAsked != nil && r.stopAsked() != nil || r.state.Phase == Stopped ||
-		r.state.Phase == Halted {
+	ended := r.state.Phase == Stopped || r.state.Phase == Halted
+	if ended || r.stopping != nil && r.stopping() != nil {
 		return Pause{}, ErrStopping
 	}
 	p := Pause{Since: time.Now(), Until: until, Reason: reason, StoodBy: r.state.Phase == Standby}
@@ -79,10 +78,9 @@ func (r *Relay) stayPaused(ctx, stop context.Context) bool {
 			r.enter(Paused, nil)
 			r.logPause(asked)
 		}
-		timer := time.NewTimer(time.Until(asked.Until))
-		due := timer.C
-		if asked.Until.IsZero() {
-			due = nil
+		var due <-chan time.Time
+		if !asked.Until.IsZero() {
+			due = time.After(time.Until(asked.Until))
 		}
 		select {
 		case <-changed:
@@ -91,10 +89,8 @@ func (r *Relay) stayPaused(ctx, stop context.Context) bool {
 				Msg("pause is over; its time has come")
 			r.endPause(asked)
 		case <-ctx.Done():
+			return false
 		case <-stop.Done():
-		}
-		timer.Stop()
-		if ctx.Err() != nil || stop.Err() != nil {
 			return false
 		}
 	}

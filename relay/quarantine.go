@@ -23,7 +23,7 @@ var errRefused = errors.New("refused by the broker; tried again by itself")
 // they were sent. The limit is the broker's for a whole batch, so most of them may be cleared.
 type candidates struct {
 	retries int
-	count   atomic.Int32 // of known, so that a row costs no lock while there are none
+	count   atomic.Int64 // of known, so that a row costs no lock while there are none
 	probing atomic.Bool  // nothing but one candidate is in flight
 
 	mu    sync.Mutex
@@ -70,10 +70,8 @@ func (c *candidates) isConfirmed(m *sink.Message) bool {
 func (c *candidates) cleared(m *sink.Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, found := c.known[identityOf(m)]; found {
-		delete(c.known, identityOf(m))
-		c.count.Add(-1)
-	}
+	delete(c.known, identityOf(m))
+	c.countLocked()
 }
 
 // forget drops those that do not come again, because all before that position is confirmed. Each
@@ -82,8 +80,10 @@ func (c *candidates) forget(before pglogrepl.LSN) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	maps.DeleteFunc(c.known, func(id identity, _ *candidate) bool { return id.lsn < before })
-	c.count.Store(int32(len(c.known))) //nolint:gosec // they were in flight, which is bounded
+	c.countLocked()
 }
+
+func (c *candidates) countLocked() { c.count.Store(int64(len(c.known))) }
 
 // refusesBatch reports whether the broker's answer to a batch leaves open which of its records is
 // the reason.
@@ -97,20 +97,16 @@ func (c *candidates) refused(m *sink.Message, err error) error {
 	if !refusesBatch(err) {
 		return err
 	}
+	refusals := 0
 	if c.probing.Load() {
-		return c.refusedAlone(m, err)
+		refusals = 1
 	}
-	c.note(m, err, 0)
-	return fmt.Errorf("%w: %w", errRefused, err)
+	return c.note(m, err, refusals)
 }
 
-// refusedAlone is refused for one that nothing else can have been the reason for.
-func (c *candidates) refusedAlone(m *sink.Message, err error) error {
-	c.note(m, err, 1)
-	return fmt.Errorf("%w: %w", errRefused, err)
-}
-
-func (c *candidates) note(m *sink.Message, err error, refusals int) {
+// note counts refusals of one with nothing else in flight, and returns the error by which the session
+// ends.
+func (c *candidates) note(m *sink.Message, err error, refusals int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	found := c.known[identityOf(m)]
@@ -120,11 +116,12 @@ func (c *candidates) note(m *sink.Message, err error, refusals int) {
 			c.known = map[identity]*candidate{}
 		}
 		c.known[identityOf(m)] = found
-		c.count.Add(1)
+		c.countLocked()
 	}
 	found.err = err
 	found.refusals += refusals
 	found.confirmed = found.refusals >= c.retries
+	return fmt.Errorf("%w: %w", errRefused, err)
 }
 
 // probe publishes a candidate with nothing else in flight, so that a refusal is its own; or

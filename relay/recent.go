@@ -13,11 +13,9 @@ import (
 )
 
 const (
-	recentEvents = 100
-	// A person reads no more than this, and the result loop must not pay for more.
-	recentPause = 20 * time.Millisecond
-	// Names of topics come from rows.
-	refusedTopics = 200
+	recentEvents  = 100
+	recentPause   = 20 * time.Millisecond // a person reads no more, and each costs the sink time
+	refusedTopics = 200                   // names of topics come from rows
 )
 
 // Published is an event that the broker acknowledged, without its content.
@@ -58,11 +56,9 @@ type recent struct {
 
 // delivered keeps a sample of events, at most one in recentPause. It is called for every message.
 func (r *recent) delivered(m *sink.Message, now time.Time, late time.Duration) {
-	for commit := m.Origin.CommitTime.UnixMicro(); ; { // partitions acknowledge in any order
-		was := r.commit.Load()
-		if commit <= was || r.commit.CompareAndSwap(was, commit) {
-			break
-		}
+	commit := m.Origin.CommitTime.UnixMicro() // partitions acknowledge in any order
+	for was := r.commit.Load(); commit > was && !r.commit.CompareAndSwap(was, commit); {
+		was = r.commit.Load()
 	}
 	last, at := r.last.Load(), now.UnixNano()
 	if at-last < int64(recentPause) || !r.last.CompareAndSwap(last, at) {
@@ -87,8 +83,8 @@ func (r *recent) lastCommit() time.Time {
 	return time.Time{}
 }
 
-// refusedBy counts a message that a topic did not take. What fails because something before it
-// failed says nothing about its topic.
+// refusedBy counts a message that a topic did not take, unless it failed because something before
+// it did.
 func (r *recent) refusedBy(topic string, err error) {
 	if errors.Is(err, sink.ErrClosed) || errors.Is(err, sink.ErrUnreachable) {
 		return
@@ -133,10 +129,7 @@ func (r *Relay) Recent() []Published {
 func (r *Relay) Failures() []Failure {
 	r.recent.mu.Lock()
 	defer r.recent.mu.Unlock()
-	failures := make([]Failure, 0, len(r.recent.failures))
-	for _, f := range r.recent.failures {
-		failures = append(failures, f)
-	}
+	failures := slices.AppendSeq([]Failure{}, maps.Values(r.recent.failures)) // [] in JSON, not null
 	slices.SortFunc(failures, func(a, b Failure) int { return b.LastSeen.Compare(a.LastSeen) })
 	return failures
 }

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -19,27 +20,25 @@ type Relay struct {
 	candidates candidates
 
 	// Of the goroutine in Run alone; missing and published of the pump while there is one.
-	openedAt time.Time // when the stream of the last session was opened
-	paused   bool      // since the last session, maybe to work on the slot
-	held     bool      // since the last session, by another process
-	// row that ended the last session because its topic is not there, or nil
-	awaited   *awaited
+	openedAt  time.Time     // when the stream of the last session was opened
+	paused    bool          // since the last session, maybe to work on the slot
+	held      bool          // since the last session, by another process
+	awaited   *awaited      // row that ended the last session as it has no topic; or nil
 	missing   missing       // topics
 	seen      seen          // the server of the last session; see identity.go
 	published publishedRing // by that server's positions
 
-	mu        sync.Mutex // guards what follows
-	state     State
-	session   *session                // the open one, or nil
-	counted   uint64                  // bytes received by session that the metrics have
-	streamed  bool                    // a session of this process has been open
-	fail      context.CancelCauseFunc // ends the attempt under way, or nil
-	failFrom  time.Time               // when fail was set
-	openFrom  time.Time               // when the stream of session was opened; zero without one
-	stopAsked func() error            // whether Run was asked to stop; nil before Run
-	// ends the session under way, or the wait for the next, for a pause; nil before Run
-	endWork      func()
-	pauseChanged chan struct{} // closed and replaced whenever state.Paused changes
+	mu           sync.Mutex // guards what follows
+	state        State
+	session      *session                // the open one, or nil
+	counted      uint64                  // bytes received by session that the metrics have
+	streamed     bool                    // a session of this process has been open
+	fail         context.CancelCauseFunc // ends the attempt under way, or nil
+	failFrom     time.Time               // when fail was set
+	openFrom     time.Time               // when the stream of session was opened; zero without one
+	stopping     func() error            // the Err of Run's stop; nil before Run
+	endWork      func()                  // ends the context work for a pause; nil before Run
+	pauseChanged chan struct{}           // closed and replaced whenever state.Paused changes
 }
 
 // New makes a relay. Run it once.
@@ -48,17 +47,15 @@ func New(cfg Config, parts Parts) *Relay {
 		parts.Server.ClockSkew = func() time.Duration { return 0 }
 	}
 	now := time.Now()
-	return &Relay{
-		cfg: cfg, parts: parts, state: State{Phase: Starting, Since: now, LastProgress: now},
-		pauseChanged: make(chan struct{}),
-		candidates:   candidates{retries: parts.DeadLetters.Policies.Retries},
-		missing:      newMissing(cfg, parts.DeadLetters.Policies),
+	return &Relay{cfg: cfg, parts: parts, pauseChanged: make(chan struct{}),
+		state:      State{Phase: Starting, Since: now, LastProgress: now},
+		candidates: candidates{retries: parts.DeadLetters.Policies.Retries},
+		missing:    newMissing(cfg, parts.DeadLetters.Policies),
 	}
 }
 
 // Run relays until stop ends, then drains and returns nil, or until an error that no new session
-// can heal. ctx is the second signal: when it ends, Run returns without waiting for anything. In
-// between it may be paused; see Pause.
+// can heal. ctx is the second signal: when it ends, Run returns without waiting for anything.
 func (r *Relay) Run(ctx, stop context.Context) error {
 	ctx, cancel := withCause(ctx, ErrSecondSignal)
 	var beside sync.WaitGroup
@@ -70,7 +67,7 @@ func (r *Relay) Run(ctx, stop context.Context) error {
 	defer beside.Wait()
 	defer cancel()
 	r.mu.Lock()
-	r.stopAsked = stop.Err
+	r.stopping = stop.Err
 	r.mu.Unlock()
 	for {
 		work, end := r.untilPaused(stop)
@@ -94,15 +91,17 @@ func (r *Relay) work(ctx, stop, work context.Context) error {
 	var furthest pglogrepl.LSN // that any session has acked
 	for work.Err() == nil {
 		err := r.attempt(ctx, work)
-		// Who pauses the relay because the broker is away wants it to stay.
+		if err == nil {
+			return nil
+		}
+		class, reason := Classify(err, !r.hasStreamed())
+		// A pause while the broker is away does not halt the relay.
 		pausing := work.Err() != nil && stop.Err() == nil && errors.Is(err, ErrDrainTimeout)
 		switch {
-		case err == nil:
-			return nil
 		case ctx.Err() != nil:
 			r.enter(Stopped, context.Cause(ctx))
 			return context.Cause(ctx)
-		case r.halts(err) && !pausing:
+		case class != Retryable && !pausing:
 			r.enter(Halted, err)
 			return err
 		case work.Err() != nil:
@@ -112,7 +111,6 @@ func (r *Relay) work(ctx, stop, work context.Context) error {
 			}
 			return nil
 		}
-		class, reason := Classify(err, !r.hasStreamed())
 		r.held = r.held || reason == reasonSlotInUse
 		// Publishing the beginning of a transaction again and again is no progress.
 		acked := r.State().AckedLSN
@@ -123,22 +121,20 @@ func (r *Relay) work(ctx, stop, work context.Context) error {
 		}
 		r.log(class, reason, err, pause)
 		r.backOff(reason, err, pause)
+		waiting, cancel := either(ctx, work)
 		switch back := r.returning(reason, err); {
 		case reason == reasonSlotInUse:
-			pause = r.standBy(ctx, work, &pauses, pause)
+			pause = r.standBy(waiting, &pauses, pause)
 		case back != nil:
-			pause = r.awaitReturn(ctx, work, back, pause, least)
+			pause = awaitReturn(waiting, back, pause, least)
 		}
-		if !r.wait(ctx, work, pause) {
+		over := wait(waiting, pause)
+		cancel()
+		if !over {
 			return nil
 		}
 	}
 	return nil
-}
-
-func (r *Relay) halts(err error) bool {
-	class, _ := Classify(err, !r.hasStreamed())
-	return class == Fatal || class == Poison
 }
 
 // attempt is one session, with Watch beside it. It returns nil only after a clean stop.
@@ -146,10 +142,8 @@ func (r *Relay) attempt(process, stop context.Context) error {
 	ctx, fail := context.WithCancelCause(process)
 	defer fail(nil)
 	// Until the session is open there is nothing to drain: stop ends the opening.
-	opening, opened := context.WithCancel(ctx)
-	defer context.AfterFunc(stop, opened)()
+	opening, opened := either(ctx, stop)
 	defer opened()
-
 	if err := r.parts.Server.Prepare(opening, !r.hasStreamed()); err != nil {
 		return err
 	}
@@ -157,24 +151,17 @@ func (r *Relay) attempt(process, stop context.Context) error {
 	r.setFail(fail)
 	defer r.setFail(nil)
 	if err := r.snapshot(ctx, stop); err != nil || stop.Err() != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			return cause
-		}
-		return err
+		return cmp.Or(context.Cause(ctx), err)
 	}
 	s, err := r.open(opening, fail)
 	if err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			return cause
-		}
-		return err
+		return cmp.Or(context.Cause(ctx), err)
 	}
 	defer r.close(s)
 	// One drain timeout for the rest of the open transaction and for what is in flight.
 	defer afterwards(stop, func() {
 		r.enter(Draining, nil)
-		timer := time.AfterFunc(r.cfg.DrainTimeout, func() { fail(ErrDrainTimeout) })
-		context.AfterFunc(ctx, func() { timer.Stop() })
+		after(ctx, r.cfg.DrainTimeout, func() { fail(ErrDrainTimeout) })
 	})()
 	cause := r.awaitTopic(s.pumpAll(ctx, stop))
 	if cause == nil {
@@ -191,10 +178,7 @@ func (r *Relay) snapshot(ctx, stop context.Context) error {
 	}
 	limited, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(stop, func() {
-		timer := time.AfterFunc(r.cfg.DrainTimeout, cancel)
-		context.AfterFunc(limited, func() { timer.Stop() })
-	})()
+	defer context.AfterFunc(stop, func() { after(limited, r.cfg.DrainTimeout, cancel) })()
 	err := r.parts.Server.Snapshot(limited, stop, r.report)
 	if stop.Err() != nil && ctx.Err() == nil {
 		return nil
@@ -254,13 +238,13 @@ func (r *Relay) log(class Class, reason string, err error, pause time.Duration) 
 	}
 }
 
-// problem ends the session, if it was prepared before Watch began to look, or if it streamed by
-// then, where that is the problem.
+// problem ends the session for what Watch has found since the session was prepared; for a stale
+// connection, since its stream was opened.
 func (r *Relay) problem(err error, began time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if errors.Is(err, postgres.ErrStaleConnection) && (r.openFrom.IsZero() ||
-		began.Before(r.openFrom)) {
+	stale := errors.Is(err, postgres.ErrStaleConnection)
+	if stale && (r.openFrom.IsZero() || began.Before(r.openFrom)) {
 		return
 	}
 	if r.fail != nil && !began.Before(r.failFrom) {
@@ -274,8 +258,20 @@ func (r *Relay) setFail(fail context.CancelCauseFunc) {
 	r.fail, r.failFrom, r.openFrom = fail, time.Now(), time.Time{}
 }
 
-// afterwards is context.AfterFunc, but end waits for f if it has begun: what comes after end is
-// not overtaken by it.
+// either returns a context that ends with ctx or stop.
+func either(ctx, stop context.Context) (context.Context, context.CancelFunc) {
+	both, cancel := context.WithCancel(ctx)
+	release := context.AfterFunc(stop, cancel)
+	return both, func() { release(); cancel() }
+}
+
+// after calls f after d, unless ctx ends before.
+func after(ctx context.Context, d time.Duration, f func()) {
+	timer := time.AfterFunc(d, f)
+	context.AfterFunc(ctx, func() { timer.Stop() })
+}
+
+// afterwards is context.AfterFunc, but end waits for f if it has begun.
 func afterwards(ctx context.Context, f func()) (end func()) {
 	done := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { defer close(done); f() })

@@ -1,13 +1,13 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/rs/zerolog"
 
 	"github.com/postrider/postrider/internal/deadletter"
@@ -19,21 +19,18 @@ import (
 )
 
 const (
-	// Batches between stream and pump: one that is read while the other is routed. The limit on
-	// memory is the window's.
+	// Batches between stream and pump: one is read while the other is routed. The window bounds
+	// the memory.
 	batchesQueued = 2
-	// How long a session that can confirm nothing any more waits for its producer to get rid of
-	// what it has.
+	// How long a session that can confirm nothing any more waits for what its producer has.
 	briefDrain = 5 * time.Second
-	// How long a sink may take to close. What it still holds then is published again by the next
-	// session.
+	// How long a sink may take to close. The next session publishes what it still has then.
 	sinkCloseTimeout = 5 * time.Second
 	// The same after a second signal.
 	sinkCloseTimeoutKilled = 500 * time.Millisecond
 )
 
-// session is one attempt from open to close. It shares the window and, through that, the sink's
-// result loop.
+// session is one attempt from open to close.
 type session struct {
 	cfg      Config
 	policies deadletter.Config
@@ -59,9 +56,9 @@ type session struct {
 
 	messages     messages
 	acknowledged atomic.Uint64
-	progress     atomic.Int64 // Unix nanoseconds: when the pump last turned
+	progress     atomic.Int64 // when the pump last turned, Unix nanoseconds
+	moved        atomic.Int64 // last acknowledgement, or batch with nothing in flight; the same
 	waits        atomic.Bool  // for the sink, which ends a wait for a broker by itself
-	moved        atomic.Int64 // the same: last acknowledgement, or batch with nothing in flight
 	failed       atomic.Bool  // the sink failed: what is in flight may or may not be written
 
 	// Of the pump alone; abandoned is read after the pump has ended.
@@ -93,10 +90,7 @@ func (s *session) pumpAll(ctx, stop context.Context) error {
 		}
 	})
 	wg.Wait()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return streamErr
+	return cmp.Or(context.Cause(ctx), streamErr)
 }
 
 // pump routes and publishes in WAL order until batches is closed.
@@ -128,24 +122,20 @@ func (s *session) relay(ctx context.Context, b *replication.Batch) error {
 	for i := range b.Events {
 		e := &b.Events[i]
 		s.held = min(s.held, replication.ChunkBytes) + e.Bytes
+		var err error
 		switch e.Kind {
 		case replication.Begin:
 			s.metrics.Transactions.Inc()
-			if err := s.begin(e); err != nil {
-				return err
-			}
+			err = s.begin(e)
 		case replication.Insert, replication.Update, replication.Message:
-			if err := s.row(ctx, e); err != nil {
-				return err
-			}
+			err = s.row(ctx, e)
 		case replication.Commit:
-			if err := s.commit(e); err != nil {
-				return err
-			}
+			err = s.commit(e)
 		case replication.Idle:
-			if err := s.idle(e); err != nil {
-				return err
-			}
+			err = s.idle(e)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return s.publish(ctx)
@@ -234,9 +224,9 @@ func (s *session) take(ctx context.Context, e *replication.Event, m *sink.Messag
 	return s.add(ctx, m)
 }
 
-// finish ends a session whose pump has ended with cause: wait for what is in flight as long as
-// that is of use, confirm, close. The order matters: the final status must come after the last
-// acknowledgement, and the sink must be gone before another session opens one.
+// finish ends a session whose pump has ended with cause: it waits for what is in flight as long as
+// that is of use, confirms, and closes. The final status must come after the last acknowledgement,
+// and the sink must be closed before another session opens one.
 func (s *session) finish(ctx context.Context, cause error) error {
 	drainCtx, cancel := context.WithTimeoutCause(ctx, s.patience(cause), ErrDrainTimeout)
 	defer cancel()
@@ -255,23 +245,17 @@ func (s *session) finish(ctx context.Context, cause error) error {
 		finishErr = s.stream.Finish(drainCtx, drained)
 	}
 	wg.Wait()
-	closeTimeout := sinkCloseTimeout
 	if errors.Is(cause, ErrSecondSignal) || errors.Is(context.Cause(ctx), ErrSecondSignal) {
-		closeTimeout = sinkCloseTimeoutKilled
+		s.closeSink(sinkCloseTimeoutKilled)
+	} else {
+		s.closeSink(sinkCloseTimeout)
 	}
-	s.closeSink(closeTimeout)
 	if messages, _, _ := s.window.load(); messages > s.abandoned {
 		s.log.Warn().Int("in_flight", messages-s.abandoned).
 			Stringer("acked_lsn", s.window.ackedLSN()).
 			Msg("session ended with messages in flight; they are published again by the next one")
 	}
-	if cause == nil && drainErr != nil {
-		return drainErr
-	}
-	if cause != nil {
-		return cause
-	}
-	return finishErr
+	return cmp.Or(cause, drainErr, finishErr)
 }
 
 // patience is how long what is in flight may take, after a session that ended with cause. A sink
@@ -281,15 +265,16 @@ func (s *session) patience(cause error) time.Duration {
 	if cause != nil {
 		how = find(cause).drain
 	}
-	if s.failed.Load() {
-		how = drainNot
+	switch {
+	case how == drainNot || s.failed.Load():
+		return 0
+	case how == drainBriefly:
+		return min(briefDrain, s.cfg.DrainTimeout)
 	}
-	return map[drain]time.Duration{drainFully: s.cfg.DrainTimeout,
-		drainBriefly: min(briefDrain, s.cfg.DrainTimeout), drainNot: 0}[how]
+	return s.cfg.DrainTimeout
 }
 
-// drain waits until nothing is in flight but what the sink does not have. The pump has ended, so
-// the wait itself beats.
+// drain waits until nothing is in flight but what the sink does not have.
 func (s *session) drain(ctx context.Context) error {
 	for {
 		if messages, _, _ := s.window.load(); messages <= s.abandoned {
@@ -307,8 +292,4 @@ func (s *session) closeSink(timeout time.Duration) {
 	if err := s.sink.Close(ctx); err != nil {
 		s.log.Warn().Err(err).Msg("sink not closed cleanly")
 	}
-}
-
-func (s *session) positions() (received, acked, confirmed pglogrepl.LSN) {
-	return s.stream.ReceivedLSN(), s.window.ackedLSN(), s.stream.ConfirmedFlushLSN()
 }

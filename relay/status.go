@@ -11,7 +11,8 @@ func (r *Relay) State() State {
 	defer r.mu.Unlock()
 	st := r.state
 	if s := r.session; s != nil {
-		st.ReceivedLSN, st.AckedLSN, st.ConfirmedFlushLSN = s.positions()
+		st.ReceivedLSN, st.AckedLSN = s.stream.ReceivedLSN(), s.window.ackedLSN()
+		st.ConfirmedFlushLSN = s.stream.ConfirmedFlushLSN()
 		st.InFlight, st.InFlightBytes, st.OldestUnacked = s.window.load()
 		if st.InFlight > 0 {
 			st.WaitingSince = time.Unix(0, s.moved.Load())
@@ -21,10 +22,9 @@ func (r *Relay) State() State {
 			st.LastProgress = time.Unix(0, s.progress.Load())
 		}
 		st.LastCommit = r.recent.lastCommit()
-		r.state.LastCommit = st.LastCommit
-		r.state.ReceivedLSN, r.state.AckedLSN, r.state.ConfirmedFlushLSN = st.ReceivedLSN,
-			st.AckedLSN, st.ConfirmedFlushLSN
-		r.state.LastProgress = st.LastProgress
+		r.state.LastCommit, r.state.LastProgress = st.LastCommit, st.LastProgress
+		r.state.ReceivedLSN, r.state.AckedLSN = st.ReceivedLSN, st.AckedLSN
+		r.state.ConfirmedFlushLSN = st.ConfirmedFlushLSN
 	} else if st.Phase != Halted && st.Phase != Stopped {
 		st.LastProgress = time.Now() // every wait outside a session is bounded
 	}
@@ -47,10 +47,15 @@ func (r *Relay) enter(p Phase, err error) {
 		}
 	}
 	r.parts.Metrics.Phase.Set(string(p))
-	r.parts.Metrics.Paused.Set(0)
-	if p == Paused {
-		r.parts.Metrics.Paused.Set(1)
+	setBool(r.parts.Metrics.Paused, p == Paused)
+}
+
+func setBool(g interface{ Set(float64) }, is bool) {
+	value := 0.0
+	if is {
+		value = 1
 	}
+	g.Set(value)
 }
 
 // keepGauges observes once a second until ctx ends.
@@ -85,10 +90,7 @@ func (r *Relay) observe() {
 	m.InFlight.Set(float64(st.InFlight))
 	m.InFlightBytes.Set(float64(st.InFlightBytes))
 	m.LastProgress.SetTime(st.LastProgress)
-	m.Ready.Set(0)
-	if st.Ready() {
-		m.Ready.Set(1)
-	}
+	setBool(m.Ready, st.Ready())
 	if st.OldestUnacked.IsZero() {
 		m.OldestUnacked.Clear()
 	} else {
