@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgproto3"
@@ -39,17 +39,13 @@ func (s *Stream) Finish(ctx context.Context, drained <-chan struct{}) error {
 	return s.awaitEnd(ctx)
 }
 
-// Abandon is Finish for a connection that the server has dropped unnoticed: no status would be
-// read or answered.
+// Abandon is Finish for a connection that the server has dropped: it would read no status.
 func (s *Stream) Abandon() { _ = s.conn.Conn().Close() }
-
-// holdInterval is below every wal_sender_timeout that anybody sets.
-const holdInterval = 300 * time.Millisecond
 
 // KeepAlive sends statuses until done is closed, while the caller is not ready to Run. They
 // confirm what the slot has.
 func (s *Stream) KeepAlive(done <-chan struct{}) {
-	tick := time.NewTicker(min(s.schedule.interval, holdInterval))
+	tick := time.NewTicker(min(s.schedule.interval, keepAliveInterval))
 	defer tick.Stop()
 	for {
 		select {
@@ -63,45 +59,39 @@ func (s *Stream) KeepAlive(done <-chan struct{}) {
 	}
 }
 
-// How long the server gets to answer CopyDone. It may be in the middle of sending a large
-// transaction, or on a machine that is busy.
-const endTimeout = 5 * time.Second
-
-// The same when the time to drain is over, or after a second signal.
-const endTimeoutBrief = 2 * time.Second
+const (
+	// How long the server gets to answer CopyDone. It may be in the middle of sending a large
+	// transaction, or on a machine that is busy.
+	endTimeout = 5 * time.Second
+	// The same when the time to drain is over, or after a second signal.
+	endTimeoutBrief = 2 * time.Second
+	// Below every wal_sender_timeout in use.
+	keepAliveInterval = 300 * time.Millisecond
+)
 
 // awaitEnd reads on until the server has answered CopyDone. Closing a socket with unread data
 // would reset the connection and could throw away the final status with it.
 func (s *Stream) awaitEnd(ctx context.Context) error {
-	if err := s.conn.Conn().SetReadDeadline(s.now().Add(endTimeout)); err != nil {
+	timeout := func(d time.Duration) error { return s.conn.Conn().SetReadDeadline(s.now().Add(d)) }
+	if err := timeout(endTimeout); err != nil {
 		return fmt.Errorf("end replication stream: %w", err)
 	}
-	defer context.AfterFunc(ctx, func() {
-		_ = s.conn.Conn().
-			SetReadDeadline(s.now().Add(endTimeoutBrief))
-	})()
+	defer context.AfterFunc(ctx, func() { _ = timeout(endTimeoutBrief) })()
 	for {
 		typ, _, _, ok, err := s.wire.next()
 		switch {
-		case err != nil:
-			return fmt.Errorf("end replication stream: %w", err)
 		case ok && (typ == 'C' || typ == 'E'):
-			return s.terminate()
-		case ok:
-			continue
+			s.conn.Frontend().Send(&pgproto3.Terminate{})
+			_ = s.conn.Frontend().Flush() // courtesy: the server has everything it needs
+			return nil
+		case err == nil && !ok:
+			err = s.wire.fill()
 		}
-		if err := s.wire.fill(); err != nil {
-			var timeout net.Error
-			if errors.As(err, &timeout) && timeout.Timeout() {
-				return errors.New("end replication stream: no answer from the server in time")
-			}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return errors.New("end replication stream: no answer from the server in time")
+		}
+		if err != nil {
 			return fmt.Errorf("end replication stream: %w", err)
 		}
 	}
-}
-
-func (s *Stream) terminate() error {
-	s.conn.Frontend().Send(&pgproto3.Terminate{})
-	_ = s.conn.Frontend().Flush() // courtesy: the server has everything it needs
-	return nil
 }

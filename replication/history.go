@@ -3,6 +3,7 @@ package replication
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -42,18 +43,14 @@ type Descent int
 
 // The ways in which it can. Only after Continued everything before the place is still there.
 const (
-	Continued Descent = iota // the history leads through the place
-	// a server was promoted that did not have everything: the fork lies before the place
-	Forked
-	// the same, but an operator chose where: recovery to an earlier point
-	Restored
-	// the place is of the server's own timeline, and the server has not come so far
-	Rewound
-	OlderBranch  // the server is on a timeline before that of the place
-	OtherCluster // another system identifier
-	// the history leads through the position, but not through the transaction that ended there
-	Diverged
-	NotKnown // a newer timeline, and the server cannot tell where it begins
+	Continued    Descent = iota // the history leads through the place
+	Forked                      // a server without everything was promoted: fork < place
+	Restored                    // the same, where an operator chose: recovery to an earlier point
+	Rewound                     // the server has not come so far on the place's timeline
+	OlderBranch                 // the server is on a timeline before that of the place
+	OtherCluster                // another system identifier
+	Diverged                    // the transaction that ended at the place is not in the history
+	NotKnown                    // a newer timeline, and the server cannot tell where it begins
 )
 
 func (d Descent) String() string {
@@ -100,13 +97,8 @@ func (id Identity) Continues(p Place) (d Descent, fork pglogrepl.LSN) {
 // These words are part of the file format since PostgreSQL 9; a promoted standby writes "no
 // recovery target specified".
 func (s Switch) chosen() bool {
-	for _, prefix := range []string{"before ", "after ", "at restore point ",
-		"reached consistency"} {
-		if strings.HasPrefix(s.Reason, prefix) {
-			return true
-		}
-	}
-	return false
+	chosen := []string{"before ", "after ", "at restore point ", "reached consistency"}
+	return slices.ContainsFunc(chosen, func(p string) bool { return strings.HasPrefix(s.Reason, p) })
 }
 
 // parseHistory reads a timeline history file: lines of timeline, LSN and reason with tabs between,
@@ -115,26 +107,17 @@ func parseHistory(file []byte) ([]Switch, error) {
 	var history []Switch
 	for line := range bytes.Lines(file) {
 		text, _, _ := strings.Cut(string(line), "#")
-		fields := strings.SplitN(strings.TrimSpace(text), "\t", 3)
-		if fields[0] == "" {
+		if text = strings.TrimSpace(text); text == "" {
 			continue
 		}
-		if len(fields) < 2 {
+		first, rest, _ := strings.Cut(text, "\t")
+		at, reason, _ := strings.Cut(rest, "\t")
+		timeline, err := strconv.ParseInt(first, 10, 32)
+		lsn, lsnErr := pglogrepl.ParseLSN(strings.TrimSpace(at))
+		if err != nil || lsnErr != nil {
 			return nil, fmt.Errorf("%w: timeline history has the line %q", ErrProtocol, text)
 		}
-		timeline, err := strconv.ParseInt(fields[0], 10, 32)
-		if err != nil {
-			return nil, fmt.Errorf("%w: timeline history has the line %q", ErrProtocol, text)
-		}
-		lsn, err := pglogrepl.ParseLSN(strings.TrimSpace(fields[1]))
-		if err != nil {
-			return nil, fmt.Errorf("%w: timeline history has the line %q", ErrProtocol, text)
-		}
-		s := Switch{Timeline: int32(timeline), LSN: lsn}
-		if len(fields) == 3 {
-			s.Reason = strings.TrimSpace(fields[2])
-		}
-		history = append(history, s)
+		history = append(history, Switch{int32(timeline), lsn, strings.TrimSpace(reason)})
 	}
 	return history, nil
 }

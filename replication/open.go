@@ -21,10 +21,7 @@ import (
 // package or are pgconn's.
 func Open(ctx context.Context, pg *pgconn.Config, cfg Config, slot string,
 	log zerolog.Logger) (*Stream, error) {
-	return open(ctx, pg, cfg, slot, log, func(context.Context,
-		*pgconn.PgConn) error {
-		return nil
-	})
+	return open(ctx, pg, cfg, slot, log, nil)
 }
 
 // OpenTemporary is Open with a slot that is made for this connection and ends with it: it sees
@@ -67,7 +64,10 @@ func open(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, log z
 	}
 	s.conn = conn
 	_, s.secure = conn.Conn().(*tls.Conn)
-	if err = prepare(ctx, conn); err == nil {
+	if prepare != nil {
+		err = prepare(ctx, conn)
+	}
+	if err == nil {
 		err = s.start(ctx, cfg, slot)
 	}
 	if err != nil {
