@@ -21,8 +21,7 @@ const (
 	standbyPause = time.Second
 	// Before a standby looks at the slot: several do not try at the same moment.
 	standbyJitter = 100 * time.Millisecond
-	// While the database cannot be reached or takes no writes, unless it is seen to be back: it
-	// may be a failover, and consumers wait for its end.
+	// While the database is away or takes no writes: consumers wait for a failover to end.
 	databasePause = 5 * time.Second
 )
 
@@ -31,8 +30,7 @@ var databaseAway = map[string]bool{"postgres_unreachable": true, "not_writable":
 	"server_starting": true}
 
 // backoff spaces sessions with jitter: each pause is drawn evenly from half the least ceiling to a
-// ceiling that doubles with every failure, so that relays that failed together do not come back
-// together, and none comes back at once.
+// ceiling that doubles with every failure, so that several relays do not come back together.
 type backoff struct {
 	min, max time.Duration
 	failures int
@@ -61,8 +59,7 @@ func (b *backoff) next(reason string, progress bool) (pause, least time.Duration
 }
 
 // freed returns how long after the last session the next may begin, when the slot is reported free
-// after waited. A takeover does not wait. A relay that finds the slot in use each time, although
-// it is reported free, waits longer each time: what uses it is not what is looked at.
+// after waited. It grows with every failure: the slot may be in use although it is reported free.
 func (b *backoff) freed(waited time.Duration) time.Duration {
 	if waited >= b.max {
 		b.failures = 0
@@ -94,8 +91,7 @@ func wait(ctx context.Context, pause time.Duration) bool {
 	}
 }
 
-// standBy waits for the slot, and returns what is left of the pause: all of it if it is not known
-// that the slot is free.
+// standBy waits for the slot, and returns what is left of pause if it is not known to be free.
 func (r *Relay) standBy(ctx context.Context, pauses *backoff, pause time.Duration) time.Duration {
 	began := time.Now()
 	if r.parts.Server.AwaitSlot != nil && wait(ctx, jitter(standbyJitter)) &&
@@ -116,8 +112,7 @@ func (r *Relay) returning(reason string, err error) func(context.Context) error 
 	return nil
 }
 
-// awaitReturn waits until back returns nil, for the least pause at least, and returns what is left
-// of the pause.
+// awaitReturn waits until back returns nil, at least for least, and returns what is left of pause.
 func awaitReturn(ctx context.Context, back func(context.Context) error,
 	pause, least time.Duration) time.Duration {
 	until := time.Now().Add(pause)

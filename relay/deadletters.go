@@ -12,12 +12,10 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// causeParked is the label of a row that is a dead letter only because an earlier one of its key
-// is.
+// causeParked is the label of a row that follows its parked key.
 const causeParked = "parked"
 
-// HaltError is a row's own error when the relay halts for it because the policy for its cause says
-// so, or waits for its topic.
+// HaltError is the error of a row by whose policy the relay halts, or waits for its topic.
 type HaltError struct {
 	Cause deadletter.Cause // the key in [deadletter]
 	Err   error
@@ -83,12 +81,11 @@ func (s *session) oversize(e *replication.Event) error {
 	if e.Relation != nil {
 		of = e.Relation.String()
 	}
-	return fmt.Errorf("row %d of %s, in the transaction that commits at %s: %w", e.Index, of, e.LSN,
-		&replication.RowTooLargeError{Bytes: e.Oversize, Max: s.stream.MaxRowBytes()})
+	return fmt.Errorf("row %d of %s, in the transaction that commits at %s: %w", e.Index, of,
+		e.LSN, &replication.RowTooLargeError{Bytes: e.Oversize, Max: s.stream.MaxRowBytes()})
 }
 
-// poisoned does with a row what the policy for its cause says. Event and Err of p are set, and
-// Message if the row could be routed.
+// poisoned does with a row what its policy says. Event and Err of p are set; Message if routed.
 func (s *session) poisoned(ctx context.Context, p deadletter.Poison) error {
 	s.metrics.EventsRefused.Inc()
 	letter, err := s.dispose(p)
@@ -104,8 +101,7 @@ func (s *session) poisoned(ctx context.Context, p deadletter.Poison) error {
 	return cmp.Or(s.publish(ctx), err) // everything before it leaves
 }
 
-// dispose returns the dead letter of a row, or nil if it is skipped. The error is the row's own if
-// the relay has to halt.
+// dispose returns the dead letter of a row, nil if it is skipped, or its own error to halt with.
 func (s *session) dispose(p deadletter.Poison) (*sink.Message, error) {
 	var known bool
 	if p.Cause, known = causeOf(p.Err); !known {
@@ -174,21 +170,22 @@ func (s *session) follow(ctx context.Context, e *replication.Event, m *sink.Mess
 	}
 }
 
-// refusedBySink deals with the first of ms, which Publish has not taken, and returns what to hand
-// over instead. The error ends the session.
+// refusedBySink returns what to hand over instead of ms, whose first Publish has not taken. The
+// error ends the session.
 func (s *session) refusedBySink(ms []*sink.Message, err error) ([]*sink.Message, error) {
 	failed, ok := errors.AsType[*sink.MessageError](err)
 	if ok && !failed.Untaken && refusesBatch(err) {
 		// Done notes the message. Whichever comes first, the session ends in the same way.
 		return nil, fmt.Errorf("%w: %w", errRefused, err)
 	}
+	m := ms[0]
+	first := ok && failed.Untaken && sameEvent(m, failed.Origin)
 	cause, known := causeOf(err)
-	if !ok || !failed.Untaken || !sameEvent(ms[0], failed.Origin) || s.isDeadLetter(failed.Topic) ||
-		!known || cause == deadletter.UnknownTopic { // of which one answer is not enough: missing.go
+	// Of a topic that is not known one answer is not enough (missing.go).
+	if !first || s.isDeadLetter(m.Topic) || !known || cause == deadletter.UnknownTopic {
 		return nil, err
 	}
-	m := ms[0]
-	if cause == deadletter.Refused && !s.candidates.isConfirmed(m) {
+	if cause == deadletter.Refused && !s.candidates.find(m).confirmed {
 		return nil, s.candidates.note(m, err, 1)
 	}
 	letter, halt := s.dispose(deadletter.Poison{Message: m, Err: err})
@@ -204,8 +201,7 @@ func (s *session) refusedBySink(ms []*sink.Message, err error) ([]*sink.Message,
 	return ms, s.followUp(ms[1:])
 }
 
-// followUp has messages that were routed before a key was parked follow to the dead-letter topic.
-// Dead letters among them belong there.
+// followUp replaces messages that were routed before their key was parked by dead letters.
 func (s *session) followUp(ms []*sink.Message) error {
 	for i, follower := range ms {
 		if s.isDeadLetter(follower.Topic) {

@@ -16,8 +16,7 @@ type heartbeat struct {
 	result chan error
 }
 
-// keepHeartbeat publishes one each interval while the relay is at work, until ctx or stop ends. It
-// begins with the first session.
+// keepHeartbeat publishes one each interval while a session is open, until ctx or stop ends.
 func (r *Relay) keepHeartbeat(ctx, stop context.Context) {
 	ctx, cancel := either(ctx, stop)
 	defer cancel()
@@ -42,19 +41,15 @@ func (r *Relay) keepHeartbeat(ctx, stop context.Context) {
 		case err == nil && failing:
 			r.parts.Log.Info().Msg("heartbeats are published again")
 		case err != nil && !failing:
-			event := r.parts.Log.Warn().Err(err)
-			if r.parts.Explain != nil {
-				_, _, next := r.parts.Explain(err, r.State())
-				event = event.Str("next", next)
-			}
-			event.Msg("heartbeat not published; rows are, and it is tried again")
+			_, _, next := r.parts.Explain(err, r.State())
+			r.parts.Log.Warn().Err(err).Str("next", next).
+				Msg("heartbeat not published; rows are, and it is tried again")
 		}
 		failing = err != nil
 	}
 }
 
-// beat publishes one record and waits for its acknowledgement. A sink that failed takes nothing
-// more, so the next beat gets another.
+// beat publishes one record and waits for its acknowledgement. After an error the sink is closed.
 func (h *heartbeat) beat(ctx context.Context) error {
 	m, err := h.make(time.Now())
 	if err != nil {

@@ -14,16 +14,15 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// awaited is a row whose topic does not exist. It ended a session, and the next one asks for the
-// topic first: the rows of the transaction in front of this one would come again.
+// awaited is a row that ended a session because its topic does not exist. The next one looks for
+// the topic first: else it would publish the rows in front of the row again.
 type awaited struct {
 	topic string
 	row   sink.Origin
 	place seen // the server whose position the row has
 }
 
-// awaitTopic remembers the row that a session ended with, if its topic was missing, and returns
-// err with the policy for it.
+// awaitTopic remembers the row that ended a session if its topic is missing, and explains err.
 func (r *Relay) awaitTopic(err error) error {
 	failed, ok := errors.AsType[*sink.MessageError](err)
 	if !ok || !errors.Is(err, sink.ErrUnknownTopic) {
@@ -71,8 +70,7 @@ func (r *Relay) retryAwaited(ctx context.Context, s *session) error {
 	return nil
 }
 
-// missing is since when topics of rows do not exist, from session to session. It belongs to the
-// goroutine of Run, and to the pump while there is one.
+// missing is since when topics of rows do not exist. Of the goroutine of Run, or the pump.
 type missing struct {
 	after  time.Duration // that makes the rows of a missing topic poison; zero: they never are
 	gap    time.Duration // between two answers, at most; else the time in between does not count
@@ -101,8 +99,7 @@ func newMissing(cfg Config, policies deadletter.Config) missing {
 	return m
 }
 
-// judge takes an answer about a topic, and reports whether its rows are poison now. An answer that
-// leaves it open restarts the time.
+// judge takes an answer about a topic, and reports whether its rows are poison now.
 func (m *missing) judge(topic string, answer error, now time.Time) bool {
 	a := m.topics[topic]
 	if m.after == 0 {
@@ -124,8 +121,7 @@ func (m *missing) judge(topic string, answer error, now time.Time) bool {
 	return a.settled
 }
 
-// undecided adds to the error of a row whose topic is missing what becomes of it: the relay waits,
-// for ever or until the time is over.
+// undecided adds to the error of a row whose topic is missing until when the relay waits.
 func (m *missing) undecided(topic string, err error) error {
 	switch a := m.topics[topic]; {
 	case !errors.Is(err, sink.ErrUnknownTopic):
@@ -149,14 +145,12 @@ func (m *missing) makeRoom() {
 	}
 }
 
-// unsettle restarts the time of all topics that are not missing for long enough: the cluster gave
-// another answer, or none.
+// unsettle restarts the time of all topics that are not missing for long enough.
 func (m *missing) unsettle() {
 	maps.DeleteFunc(m.topics, func(_ string, a *absence) bool { return !a.settled })
 }
 
-// absent returns why a message cannot be delivered if its topic has been missing for long enough,
-// and still is. Another error ends the session.
+// absent returns why a message is poison, as its topic is missing for long enough and still is.
 func (s *session) absent(ctx context.Context, m *sink.Message) (reason, err error) {
 	a := s.missing.topics[m.Topic]
 	if a == nil || !a.settled || s.isDeadLetter(m.Topic) {
@@ -174,8 +168,7 @@ func (s *session) absent(ctx context.Context, m *sink.Message) (reason, err erro
 		Err: fmt.Errorf("missing since %s: %w", a.since.UTC().Format(time.RFC3339), a.err)}, nil
 }
 
-// missingTopic does with a row whose topic does not exist what the policy says. False: it exists,
-// as far as is known.
+// missingTopic does with a row whose topic does not exist what the policy says; else false.
 func (s *session) missingTopic(ctx context.Context, e *replication.Event, m *sink.Message,
 ) (bool, error) {
 	reason, err := s.absent(ctx, m)

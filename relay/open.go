@@ -29,8 +29,7 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 		return nil, err
 	}
 	s.window = newWindow(s.stream.SeedLSN(), r.cfg.InFlightMessages, r.cfg.InFlightBytes)
-	// To read what earlier sessions have left in the topics may take longer than the server waits
-	// for a status.
+	// The topics may take longer to read than the server waits for a status.
 	done := make(chan struct{})
 	var alive sync.WaitGroup
 	alive.Go(func() { s.stream.KeepAlive(done) })
@@ -77,8 +76,8 @@ func (r *Relay) openSink(ctx context.Context, s *session) (err error) {
 	return nil
 }
 
-// resume compares the server with what this process and the topics have of earlier sessions. The
-// slot is held: no other relay publishes.
+// resume compares server and topics with earlier sessions. The slot is ours: no one else
+// publishes.
 func (r *Relay) resume(ctx context.Context, s *session) error {
 	id, seed, timeline := s.stream.Identity(), s.stream.SeedLSN(), r.seen.Timeline
 	r.candidates.forget(seed)

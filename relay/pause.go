@@ -10,11 +10,9 @@ import (
 var ErrStopping = errors.New("the relay is stopping")
 
 // Pause ends the session as a stop does, which releases the slot, and opens no other until Resume,
-// or until the time comes if it is not zero. It does not wait: the phase is Paused as soon as the
-// slot is free. A relay that is paused already takes the new reason and time. Watch goes on.
-//
-// A pause is not stored: another process relays at once, and this one does after a restart. The
-// error is ErrStopping. Safe for concurrent use.
+// or until the time comes if it is not zero. It does not wait for the phase Paused, and it is not
+// stored: another process relays at once. A relay that is paused already takes the new reason and
+// time. The error is ErrStopping. Safe for concurrent use.
 func (r *Relay) Pause(reason string, until time.Time) (Pause, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -33,8 +31,7 @@ func (r *Relay) Pause(reason string, until time.Time) (Pause, error) {
 	return p, nil
 }
 
-// Resume ends a pause, and returns false if there was none. A session that is still being ended
-// for the pause is ended, and the next one follows. Safe for concurrent use.
+// Resume ends a pause, and returns false if there was none. Safe for concurrent use.
 func (r *Relay) Resume() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -82,19 +82,17 @@ func (s *session) handOver(ctx context.Context, ms []*sink.Message) error {
 	return nil
 }
 
-// notTaken is how many messages the sink did not take when Publish failed: those from the one that
-// the error names, else all.
+// notTaken is how many messages Publish did not take: from the one that err names, else all.
 func notTaken(ms []*sink.Message, err error) int {
 	if failed, ok := errors.AsType[*sink.MessageError](err); ok {
 		// those taken may be delivered by now: nothing else of them may be read
-		i := slices.IndexFunc(ms, func(m *sink.Message) bool { return sameEvent(m, failed.Origin) })
-		return len(ms) - max(i, 0)
+		named := func(m *sink.Message) bool { return sameEvent(m, failed.Origin) }
+		return len(ms) - max(0, slices.IndexFunc(ms, named))
 	}
 	return len(ms)
 }
 
-// sameEvent reports whether a message is of that event. The LSN would not do: a message outside of
-// a transaction can have that of the commit behind it.
+// sameEvent compares by index, since a message outside of a transaction may share its LSN.
 func sameEvent(m *sink.Message, of sink.Origin) bool {
 	return m.Origin.Transaction == of.Transaction && m.Origin.Index == of.Index
 }

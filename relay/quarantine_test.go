@@ -22,9 +22,9 @@ func TestSuspects_DoNotConvictTheRowBehindAMessageOutsideOfATransaction(t *testi
 	s := candidates{retries: 1}
 	at := sink.Origin{LSN: 700}
 	require.ErrorIs(t, s.note(refusedRow("message:orders", at), sink.ErrTooLarge, 1), errRefused)
-	require.True(t, s.isConfirmed(refusedRow("message:orders", at)))
-	require.False(t, s.isConfirmed(refusedRow("public.outbox", at)))
-	_, known := s.find(refusedRow("public.outbox", at))
+	require.True(t, s.find(refusedRow("message:orders", at)).confirmed)
+	require.False(t, s.find(refusedRow("public.outbox", at)).confirmed)
+	known := s.find(refusedRow("public.outbox", at)).err != nil
 	require.False(t, known)
 }
 
@@ -34,8 +34,8 @@ func TestSuspects_AreForgottenWhenTheyDoNotComeAgain(t *testing.T) {
 	_ = s.note(old, sink.ErrTooLarge, 1)
 	_ = s.note(next, sink.ErrTooLarge, 1)
 	s.forget(800)
-	require.False(t, s.isConfirmed(old))
-	require.True(t, s.isConfirmed(next))
+	require.False(t, s.find(old).confirmed)
+	require.True(t, s.find(next).confirmed)
 	require.True(t, s.any())
 	s.forget(801)
 	require.False(t, s.any())

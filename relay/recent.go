@@ -83,8 +83,7 @@ func (r *recent) lastCommit() time.Time {
 	return time.Time{}
 }
 
-// refusedBy counts a message that a topic did not take, unless it failed because something before
-// it did.
+// refusedBy counts a message that a topic did not take. Those behind it are not counted.
 func (r *recent) refusedBy(topic string, err error) {
 	if errors.Is(err, sink.ErrClosed) || errors.Is(err, sink.ErrUnreachable) {
 		return
@@ -112,8 +111,7 @@ func (r *recent) failed(f Failure, now time.Time) {
 	r.failures[f.Reason] = f
 }
 
-// Recent returns a sample of the events that the broker acknowledged, the newest first: at most
-// 100, and not more than fifty in a second.
+// Recent returns a sample of the acknowledged events, newest first: at most 100, 50 a second.
 func (r *Relay) Recent() []Published {
 	r.recent.mu.Lock()
 	defer r.recent.mu.Unlock()
@@ -129,13 +127,12 @@ func (r *Relay) Recent() []Published {
 func (r *Relay) Failures() []Failure {
 	r.recent.mu.Lock()
 	defer r.recent.mu.Unlock()
-	failures := slices.AppendSeq([]Failure{}, maps.Values(r.recent.failures)) // [] in JSON, not null
-	slices.SortFunc(failures, func(a, b Failure) int { return b.LastSeen.Compare(a.LastSeen) })
-	return failures
+	latest := func(a, b Failure) int { return b.LastSeen.Compare(a.LastSeen) }
+	failures := slices.SortedFunc(maps.Values(r.recent.failures), latest)
+	return append([]Failure{}, failures...) // [] in JSON, not null
 }
 
-// Refused returns how many messages the broker refused, by topic; those that failed with the
-// connection are not among them.
+// Refused returns how many messages the broker refused, by topic; not what a connection lost.
 func (r *Relay) Refused() map[string]int {
 	r.recent.mu.Lock()
 	defer r.recent.mu.Unlock()

@@ -20,13 +20,13 @@ type Relay struct {
 	candidates candidates
 
 	// Of the goroutine in Run alone; missing and published of the pump while there is one.
-	openedAt  time.Time     // when the stream of the last session was opened
-	paused    bool          // since the last session, maybe to work on the slot
-	held      bool          // since the last session, by another process
-	awaited   *awaited      // row that ended the last session as it has no topic; or nil
-	missing   missing       // topics
-	seen      seen          // the server of the last session; see identity.go
-	published publishedRing // by that server's positions
+	openedAt  time.Time       // when the stream of the last session was opened
+	paused    bool            // since the last session, maybe to work on the slot
+	held      bool            // since the last session, by another process
+	awaited   *awaited        // row that ended the last session as it has no topic; or nil
+	missing   missing         // topics
+	seen      seen            // the server of the last session; see identity.go
+	published publishedCounts // by that server's positions
 
 	mu           sync.Mutex // guards what follows
 	state        State
@@ -46,6 +46,11 @@ func New(cfg Config, parts Parts) *Relay {
 	if parts.Server.ClockSkew == nil {
 		parts.Server.ClockSkew = func() time.Duration { return 0 }
 	}
+	if parts.Explain == nil {
+		parts.Explain = func(err error, _ State) (string, string, string) {
+			return err.Error(), "", ""
+		}
+	}
 	now := time.Now()
 	return &Relay{cfg: cfg, parts: parts, pauseChanged: make(chan struct{}),
 		state:      State{Phase: Starting, Since: now, LastProgress: now},
@@ -55,7 +60,7 @@ func New(cfg Config, parts Parts) *Relay {
 }
 
 // Run relays until stop ends, then drains and returns nil, or until an error that no new session
-// can heal. ctx is the second signal: when it ends, Run returns without waiting for anything.
+// can fix. When ctx ends, at the second signal, Run returns without waiting for anything.
 func (r *Relay) Run(ctx, stop context.Context) error {
 	ctx, cancel := withCause(ctx, ErrSecondSignal)
 	var beside sync.WaitGroup
@@ -84,8 +89,7 @@ func (r *Relay) Run(ctx, stop context.Context) error {
 	}
 }
 
-// work relays until stop or a pause ends the context of the same name, or until an error that no
-// new session can heal.
+// work relays until stop or a pause ends the context work, or an error that is not retried.
 func (r *Relay) work(ctx, stop, work context.Context) error {
 	pauses := backoff{min: r.cfg.BackoffMin, max: r.cfg.BackoffMax}
 	var furthest pglogrepl.LSN // that any session has acked
@@ -170,8 +174,7 @@ func (r *Relay) attempt(process, stop context.Context) error {
 	return s.finish(process, cause) // the session's context is over; the process is not
 }
 
-// snapshot gives the hook its drain timeout. What that interrupts is found in the topics by the
-// next attempt, so it is no error.
+// snapshot limits the hook to the drain timeout. The next attempt goes on from the topics.
 func (r *Relay) snapshot(ctx, stop context.Context) error {
 	if r.parts.Server.Snapshot == nil {
 		return nil
@@ -219,23 +222,16 @@ func (r *Relay) backOff(reason string, err error, pause time.Duration) {
 func (r *Relay) log(class Class, reason string, err error, pause time.Duration) {
 	r.parts.Metrics.SessionsEnded.WithLabelValues(reason).Inc()
 	st := r.State()
-	failure := Failure{Reason: reason, Class: class.String(), Text: err.Error()}
-	event := r.parts.Log.Warn()
-	if reason == reasonSlotInUse {
-		event = r.parts.Log.Info()
-	}
-	if r.parts.Explain != nil {
-		what, wal, next := r.parts.Explain(err, st)
-		event = event.Str("error", what).Str("wal", wal).Str("next", next)
-		failure.Text, failure.WAL, failure.Next = what, wal, next
-	} else {
-		event = event.Err(err)
-	}
-	event.Str("reason", reason).Stringer("class", class).Stringer("acked_lsn", st.AckedLSN).
-		Dur("backoff", pause).Msg("session ended")
+	what, wal, next := r.parts.Explain(err, st)
+	event := r.parts.Log.Info()
 	if reason != reasonSlotInUse {
-		r.recent.failed(failure, time.Now())
+		event = r.parts.Log.Warn()
+		r.recent.failed(Failure{Reason: reason, Class: class.String(), Text: what, WAL: wal,
+			Next: next}, time.Now())
 	}
+	event.Str("error", what).Str("wal", wal).Str("next", next).Str("reason", reason).
+		Stringer("class", class).Stringer("acked_lsn", st.AckedLSN).Dur("backoff", pause).
+		Msg("session ended")
 }
 
 // problem ends the session for what Watch has found since the session was prepared; for a stale

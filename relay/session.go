@@ -19,8 +19,7 @@ import (
 )
 
 const (
-	// Batches between stream and pump: one is read while the other is routed. The window bounds
-	// the memory.
+	// Batches between stream and pump: one is read while the other is routed.
 	batchesQueued = 2
 	// How long a session that can confirm nothing any more waits for what its producer has.
 	briefDrain = 5 * time.Second
@@ -51,7 +50,7 @@ type session struct {
 	recent     *recent
 	candidates *candidates
 	missing    *missing
-	published  *publishedRing
+	published  *publishedCounts
 	clockSkew  func() time.Duration
 
 	messages     messages
@@ -72,8 +71,7 @@ type session struct {
 	boundary    boundary
 }
 
-// pumpAll moves events until the stream ends or the session fails, and returns why: nil after a
-// clean stop. stream and pump have ended when it returns.
+// pumpAll runs stream and pump until both end, and returns why: nil after a clean stop.
 func (s *session) pumpAll(ctx, stop context.Context) error {
 	batches := make(chan *replication.Batch, batchesQueued)
 	var wg sync.WaitGroup
@@ -152,8 +150,7 @@ func (s *session) begin(e *replication.Event) error {
 	return err
 }
 
-// commit closes the open transaction in the window. With exactly_once, one that has messages is
-// held there until readers see it.
+// commit closes the open transaction in the window, held if readers do not see its messages yet.
 func (s *session) commit(e *replication.Event) error {
 	closes, err := s.resume.commit(e)
 	switch {
@@ -217,16 +214,16 @@ func (s *session) take(ctx context.Context, e *replication.Event, m *sink.Messag
 		return err
 	}
 	if s.candidates.any() {
-		if c, known := s.candidates.find(m); known {
+		if c := s.candidates.find(m); c.err != nil {
 			return s.probe(ctx, e, m, c)
 		}
 	}
 	return s.add(ctx, m)
 }
 
-// finish ends a session whose pump has ended with cause: it waits for what is in flight as long as
-// that is of use, confirms, and closes. The final status must come after the last acknowledgement,
-// and the sink must be closed before another session opens one.
+// finish ends a session whose pump has ended with cause: it waits for what is in flight, confirms,
+// and closes. The final status must come after the last acknowledgement, and the sink must be
+// closed before another session opens one.
 func (s *session) finish(ctx context.Context, cause error) error {
 	drainCtx, cancel := context.WithTimeoutCause(ctx, s.patience(cause), ErrDrainTimeout)
 	defer cancel()
@@ -258,8 +255,7 @@ func (s *session) finish(ctx context.Context, cause error) error {
 	return cmp.Or(cause, drainErr, finishErr)
 }
 
-// patience is how long what is in flight may take, after a session that ended with cause. A sink
-// that has failed answers nothing more.
+// patience is how long what is in flight may take. A sink that has failed answers nothing more.
 func (s *session) patience(cause error) time.Duration {
 	how := drainFully
 	if cause != nil {

@@ -51,12 +51,11 @@ type Pause struct {
 	StoodBy bool      `json:"stood_by,omitempty"` // another process used the slot when it began
 }
 
-// State is a snapshot of the relay for probes, the status page and the status command.
-// Positions keep their last known value while disconnected.
+// State is a snapshot of the relay. Positions keep their last value while disconnected.
 type State struct {
 	Phase             Phase         `json:"phase"`
 	Since             time.Time     `json:"since"`            // when Phase began
-	Error             string        `json:"error,omitempty"`  // why the last session failed, or empty
+	Error             string        `json:"error,omitempty"`  // of the last session, or empty
 	Reason            string        `json:"reason,omitempty"` // of Error: broker_unreachable, ...
 	Next              string        `json:"next,omitempty"`   // what to do about Error, in lines
 	NextAttempt       time.Time     `json:"next_attempt,omitzero"`

@@ -41,10 +41,7 @@ func (r *Relay) enter(p Phase, err error) {
 	r.state.Error, r.state.Reason, r.state.Next = "", "", ""
 	if err != nil {
 		_, r.state.Reason = Classify(err, false)
-		r.state.Error = err.Error()
-		if r.parts.Explain != nil {
-			r.state.Error, _, r.state.Next = r.parts.Explain(err, r.state)
-		}
+		r.state.Error, _, r.state.Next = r.parts.Explain(err, r.state)
 	}
 	r.parts.Metrics.Phase.Set(string(p))
 	setBool(r.parts.Metrics.Paused, p == Paused)

@@ -9,12 +9,11 @@ import (
 )
 
 // window is the transactions in flight, in WAL order. It is the only place where a position
-// advances.
+// advances. The pump alone calls begin, tryAdd, replace, commit and idle.
 //
-// One goroutine, the pump, calls begin, tryAdd, replace, commit and idle; any goroutine calls the
-// others. A transaction stays until it is finished: committed, all of its messages done, and not
-// held. Then it leaves its position to the one before it. So memory grows with the messages in
-// flight, not with the transactions that were delivered behind one that is not.
+// A transaction is finished when it is committed, its messages are done, and it is not held. Then
+// it leaves its position to the one before it. So memory grows with the messages in flight, not
+// with the transactions that were delivered behind one that is not.
 type window struct {
 	maxMessages int
 	maxBytes    int64
@@ -42,8 +41,7 @@ type transaction struct {
 	pending    int  // messages added and not done, >= 0
 	had        bool // a message
 	held       bool // readers do not see its messages yet
-	// end of the longest run of finished transactions and idle positions behind this one; end
-	// itself if there are none
+	// end of the finished transactions and idle positions right behind this one; at least end
 	covered    pglogrepl.LSN
 	prev, next *transaction
 }
@@ -116,8 +114,7 @@ func (w *window) commit(end pglogrepl.LSN, hold bool) {
 	w.finishLocked(t)
 }
 
-// visible releases the held transactions that end at end or before, and calls seen with the commit
-// time of each.
+// visible releases the held transactions that end at end or before, with a call of seen for each.
 func (w *window) visible(end pglogrepl.LSN, seen func(commitTime time.Time)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -144,8 +141,7 @@ func (w *window) idle(end pglogrepl.LSN) {
 	w.coverLocked(w.root.prev, end)
 }
 
-// done takes one delivered message of a transaction out of the window. It is called once for each
-// message added.
+// done takes a delivered message out of the window. It is called once for each message added.
 func (w *window) done(number uint64, bytes int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -171,8 +167,7 @@ func (w *window) finishLocked(t *transaction) {
 	w.free = t
 }
 
-// coverLocked has everything between t and end delivered. It is where the acked LSN advances: when
-// t is root. An idle position may be before the seed.
+// coverLocked moves t to end, before which all is delivered. Of root, that is the acked LSN.
 func (w *window) coverLocked(t *transaction, end pglogrepl.LSN) {
 	if end > t.covered {
 		t.covered = end

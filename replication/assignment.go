@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// Assignment is an entry of Config.Partitions: the operator's decision about the rows of a
-// relation of which PostgreSQL no longer reports whether it was a partition of an outbox table.
+// Assignment is the operator's decision about the rows of a relation of which PostgreSQL no longer
+// reports whether it was a partition of an outbox table: an entry of Config.Partitions.
 type Assignment struct {
 	Relation string        // schema-qualified, as it was when the rows were written
 	OID      uint32        // of the relation
@@ -24,8 +24,7 @@ const noTable = "none"
 var assignmentText = regexp.MustCompile(
 	`^(.+?)@([0-9]+)(?:<=([0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}))?\s*=\s*(.+)$`)
 
-// ParseAssignment reads "schema.name@OID = schema.table" or "schema.name@OID = none". The OID may
-// be followed by "<=LSN".
+// ParseAssignment reads "schema.name@OID = schema.table", or "= none"; "<=LSN" may follow the OID.
 func ParseAssignment(s string) (Assignment, error) {
 	m := assignmentText.FindStringSubmatch(s)
 	if m == nil {
@@ -76,8 +75,7 @@ func (c Config) Assignments() []Assignment {
 	return out
 }
 
-// validatePartitions reports every entry that is malformed, names an unknown table, or repeats
-// another.
+// validatePartitions reports entries that are malformed, name no known table, or repeat another.
 func (c Config) validatePartitions() (errs []error) {
 	type subject struct {
 		oid  uint32

@@ -14,16 +14,13 @@ func postgresTime(us int64) time.Time { return time.UnixMicro(us + postgresEpoch
 
 const (
 	maxColumns = 1600 // of a table, PostgreSQL's MaxHeapAttributeNumber
-	// Bytes of all relation messages that are remembered: those of tens of thousands of tables.
-	// The server says each once in a connection, so none can be forgotten.
+	// Of all relation messages. The server sends each once per connection: none can be forgotten.
 	maxRelationBytes = 32 << 20
 )
 
 // decoder turns pgoutput messages of protocol 1, or 2 without streaming, into events. It does no
-// I/O. Its state is the relation cache and the open transaction; a new connection needs a new
-// decoder.
-//
-// Message formats: PostgreSQL documentation, "Logical Replication Message Formats".
+// I/O. A new connection needs a new decoder. Formats: PostgreSQL documentation, "Logical
+// Replication Message Formats".
 type decoder struct {
 	relations map[uint32]*Relation
 	lengths   map[uint32]int // bytes of the message that described each of them
@@ -47,8 +44,7 @@ func newDecoder() *decoder {
 	return &decoder{relations: map[uint32]*Relation{}, lengths: map[uint32]int{}}
 }
 
-// decode appends to b what one pgoutput message means. sent is when the server sent it, in
-// microseconds by PostgreSQL's count.
+// decode appends to b what one pgoutput message means. sent is by the server, in microseconds.
 func (d *decoder) decode(msg []byte, sent int64, b *Batch) error {
 	if len(msg) == 0 {
 		return fmt.Errorf("%w: empty", ErrProtocol)
@@ -97,8 +93,7 @@ func (d *decoder) decode(msg []byte, sent int64, b *Batch) error {
 	return c.err(msg[0])
 }
 
-// decodeTruncated appends the event of a message that was too long, of which only the beginning is
-// there. over is the length of the whole.
+// decodeTruncated is decode for the beginning of a message that was too long: over bytes in all.
 func (d *decoder) decodeTruncated(msg []byte, over, sent int64, b *Batch) error {
 	if len(msg) == 0 {
 		return fmt.Errorf("%w: empty", ErrProtocol)
@@ -170,8 +165,7 @@ func (d *decoder) insert(c *cursor, b *Batch) error {
 	return nil
 }
 
-// update reads a changed row. The old one precedes it if its key changed ('K', nothing but the key
-// in it) or if the replica identity is full ('O').
+// update reads a changed row, after the old one if its key changed (K) or all of it is known (O).
 func (d *decoder) update(c *cursor, b *Batch) error {
 	rel, err := d.described(c)
 	if err != nil {

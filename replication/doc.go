@@ -19,8 +19,8 @@
 //
 // # Connection ownership
 //
-// The goroutine in Stream.Run owns the connection: it alone reads and writes. While the receiver of
-// the events has no room, Run waits for room and for the next status.
+// The goroutine in Stream.Run owns the connection: it alone reads and writes. While the receiver
+// of the events has no room, Run waits for room and for the next status.
 //
 // # Files
 //

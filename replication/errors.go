@@ -24,13 +24,12 @@ var (
 	ErrNotPostgreSQL   = errors.New("server is not PostgreSQL")
 	ErrUndecodable     = errors.New("server can't decode a row")
 	ErrTooManyTables   = errors.New("publication has too many wide tables")
-	// ErrUnassigned is of a row that came with the stream, not of the stream: see
-	// slot.UnassignedError.
+	// ErrUnassigned is of a row, not of the stream: see slot.UnassignedError.
 	ErrUnassigned = errors.New("which table a row belongs to is not known")
 )
 
-// RowTooLargeError says that a row is longer than replication.max_row_bytes. Run hands over an event
-// with Oversize instead. The stream ends with the error only for what is no row.
+// RowTooLargeError: a row is longer than replication.max_row_bytes. Run hands over an event with
+// Oversize instead; the stream ends with the error only for what is no row.
 type RowTooLargeError struct{ Bytes, Max int64 }
 
 func (e *RowTooLargeError) Error() string {
@@ -38,8 +37,7 @@ func (e *RowTooLargeError) Error() string {
 		e.Max)
 }
 
-// Hint is the setting with which the row would be taken: the next power of two, in MiB, up to
-// PostgreSQL's own limit for a row.
+// Hint is the setting with which the row is taken: the next power of two, at most 1 GiB.
 func (e *RowTooLargeError) Hint() string {
 	limit := int64(1 << 20)
 	for limit < e.Bytes && limit < 1<<30 {

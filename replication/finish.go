@@ -10,9 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// Finish ends the stream after Run has returned: it keeps the connection alive until drained is
-// closed or ctx ends, sends the final status, and closes. It returns nil only if the server has
-// read that status: the slot then stands at ConfirmedFlushLSN.
+// Finish ends the stream after Run has returned: it sends statuses until drained is closed or ctx
+// ends, then the final one, and closes. It returns nil only if the server has read that one.
 func (s *Stream) Finish(ctx context.Context, drained <-chan struct{}) error {
 	defer s.conn.Conn().Close()
 	tick := time.NewTicker(s.schedule.interval)
@@ -42,8 +41,7 @@ func (s *Stream) Finish(ctx context.Context, drained <-chan struct{}) error {
 // Abandon is Finish for a connection that the server has dropped: it would read no status.
 func (s *Stream) Abandon() { _ = s.conn.Conn().Close() }
 
-// KeepAlive sends statuses until done is closed, while the caller is not ready to Run. They
-// confirm what the slot has.
+// KeepAlive confirms what the slot has, until done is closed, while the caller prepares to Run.
 func (s *Stream) KeepAlive(done <-chan struct{}) {
 	tick := time.NewTicker(min(s.schedule.interval, keepAliveInterval))
 	defer tick.Stop()
@@ -60,8 +58,7 @@ func (s *Stream) KeepAlive(done <-chan struct{}) {
 }
 
 const (
-	// How long the server gets to answer CopyDone. It may be in the middle of sending a large
-	// transaction, or on a machine that is busy.
+	// How long the server, which may be sending a large transaction, gets to answer CopyDone.
 	endTimeout = 5 * time.Second
 	// The same when the time to drain is over, or after a second signal.
 	endTimeoutBrief = 2 * time.Second

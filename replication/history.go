@@ -10,15 +10,13 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// Identity tells one database cluster, and one branch of its history, from another, and how far
-// that has come.
+// Identity is a database cluster, a branch of its history, and how far that has come.
 type Identity struct {
 	SystemID      string
 	Timeline      int32
 	ServerVersion string
 	WrittenLSN    pglogrepl.LSN // the server's own position: everything before it is on its disk
-	// the timelines before Timeline, the oldest first; empty on the first one, or if the server
-	// could not tell
+	// the timelines before Timeline, oldest first; empty if the server could not tell
 	History []Switch
 }
 
@@ -30,8 +28,7 @@ type Switch struct {
 	Reason string // as the server noted it: where recovery ended
 }
 
-// Place is a position in the WAL with the history it belongs to: LSNs are used again after a
-// failover or a restore, and mean something else.
+// Place is a position in the WAL with its history: LSNs are used again after a failover.
 type Place struct {
 	SystemID string
 	Timeline int32
@@ -58,9 +55,8 @@ func (d Descent) String() string {
 		"other_cluster", "diverged", "not_known"}[d]
 }
 
-// Continues reports whether the history of the server leads through a place that was known before.
-// Unless it does, fork is the position from which on what was read there is not part of it; zero
-// where that is not known.
+// Continues compares the server's history with a place that was known before. fork is from where
+// on what was read there is not part of it; zero if that is not known.
 func (id Identity) Continues(p Place) (d Descent, fork pglogrepl.LSN) {
 	switch {
 	case p.SystemID != id.SystemID:
@@ -93,16 +89,16 @@ func (id Identity) Continues(p Place) (d Descent, fork pglogrepl.LSN) {
 	return Forked, left.LSN
 }
 
-// chosen reports whether recovery ended where a person wanted, not where there was no more WAL.
-// These words are part of the file format since PostgreSQL 9; a promoted standby writes "no
-// recovery target specified".
+// chosen reports whether a person chose where recovery ended. These words are part of the file
+// format since PostgreSQL 9; a promoted standby writes "no recovery target specified".
 func (s Switch) chosen() bool {
 	chosen := []string{"before ", "after ", "at restore point ", "reached consistency"}
-	return slices.ContainsFunc(chosen, func(p string) bool { return strings.HasPrefix(s.Reason, p) })
+	begins := func(prefix string) bool { return strings.HasPrefix(s.Reason, prefix) }
+	return slices.ContainsFunc(chosen, begins)
 }
 
-// parseHistory reads a timeline history file: lines of timeline, LSN and reason with tabs between,
-// and comments.
+// parseHistory reads a timeline history file: timeline, LSN and reason with tabs between,
+// comments.
 func parseHistory(file []byte) ([]Switch, error) {
 	var history []Switch
 	for line := range bytes.Lines(file) {

@@ -15,21 +15,18 @@ import (
 )
 
 const (
-	// receiveBuffer is the size that a socket requests; the kernel doubles it. It is small, so that
-	// the walsender finds it full and sends in large pieces while a backlog is read: while there is
-	// room, each of its messages is a packet with a way through the whole stack. A million rows in
-	// transactions of ten take the walsender 3.5 s of CPU that way, and 5 s with a buffer that
-	// grows (docs/decisions/0002).
+	// receiveBuffer is the size that a socket requests; the kernel doubles it. The walsender finds
+	// it full and sends in large pieces while a backlog is read: a million rows in transactions
+	// of ten take it 3.5 s of CPU, and 5 s with a buffer that grows (docs/decisions/0002).
 	receiveBuffer = 96 << 10
-	// maxRoundTrip bounds the distance of a server for which the buffer may shrink. Over a longer
-	// way, no more than receiveBuffer arrives in a round trip.
+	// maxRoundTrip bounds the distance of a server for which the buffer may shrink: no more than
+	// receiveBuffer arrives in a round trip.
 	maxRoundTrip = 500 * time.Microsecond
 )
 
 // lowWaterConn is a TCP connection with a low-water mark: the kernel wakes a reader only when so
-// many bytes have come. With a backlog the walsender does one system call per message, and each
-// would wake the thread that waits for all sockets, though the next read is a matter of time
-// (pace.go). That took half of the relay's CPU, and a part of the walsender's.
+// many bytes have come. Each message of a backlog would wake the thread that waits for all
+// sockets, which took half of the relay's CPU, though the next read is a matter of time (pace.go).
 //
 // The mark stays as long as each read finds something. The first that does not resets it to one
 // byte before it waits. All but mark belongs to the reader alone.
@@ -42,8 +39,7 @@ type lowWaterConn struct {
 	nonBlocking bool         // a read that finds nothing ends as if its deadline were over
 }
 
-// lowWaterDial has dial's connections take a low-water mark and hands each to made: nil if it is
-// no TCP connection.
+// lowWaterDial hands made each connection of dial; nil if it takes no low-water mark.
 func lowWaterDial(dial pgconn.DialFunc, made func(*lowWaterConn)) pgconn.DialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
@@ -69,17 +65,16 @@ func lowWaterDial(dial pgconn.DialFunc, made func(*lowWaterConn)) pgconn.DialFun
 }
 
 // setRcvLowat sets the low-water mark from the next read on. It must not be called during a read,
-// which would go on waiting for more than it wants. A nil connection has none.
+// which would go on waiting for more than it wants. It does nothing to nil.
 func (c *lowWaterConn) setRcvLowat(bytes int32) {
 	if c != nil && c.mark.Load() != bytes && c.set(syscall.SO_RCVLOWAT, int(bytes)) == nil {
 		c.mark.Store(bytes)
 	}
 }
 
-// shrinkRecvBuf makes the receive buffer small, for as long as it is read without a pause, or
-// gives it back to the kernel. A small one loses what comes when it is full, acknowledgements of
-// our packets included; each retransmission takes twice as long, until the server drops the
-// connection.
+// shrinkRecvBuf makes the receive buffer small, while it is read without a pause, or gives it back
+// to the kernel. A small one that is full loses acknowledgements of our packets, too, until the
+// server drops the connection.
 func (c *lowWaterConn) shrinkRecvBuf(shrink bool) {
 	if c == nil || !c.shrinkable || c.shrunk == shrink {
 		return
@@ -116,8 +111,8 @@ func (c *lowWaterConn) roundTrip() (d time.Duration, err error) {
 	return d, errors.Join(err, failed)
 }
 
-// await waits until the low-water mark is reached, or there is no room for more. It may find out
-// only by the deadline that the connection has ended: the deadline has to be near.
+// await waits until the low-water mark is reached, or there is no room for more. Set a near read
+// deadline: it may not find out otherwise that the connection has ended.
 func (c *lowWaterConn) await() {
 	checked := false
 	_ = c.raw.Read(func(fd uintptr) bool { // an error comes again in the read that follows

@@ -7,8 +7,8 @@ const (
 	// per message: with one-row transactions, reading as soon as there was something cost 36 to
 	// 43 s of CPU per million rows, walsender 14 s.
 	readInterval = time.Millisecond
-	// Reads that may follow each other at once after a pause. A transaction of one row arrives as
-	// up to three pieces (Begin, Insert, Commit), and an isolated one must not wait.
+	// Reads that may follow each other at once after a pause: a transaction of one row, which must
+	// not wait, arrives as up to three pieces.
 	readBurst = 4
 
 	// A stream that is behind by staleness waits for worthReading bytes, up to longestPause: its
@@ -20,14 +20,13 @@ const (
 	// shrunkTimeout is how long the receive buffer may stay small while nothing is read.
 	shrunkTimeout = 20 * time.Millisecond
 
-	// A server that is busy with other tables sends a keepalive of 23 bytes for each of their
-	// transactions. Keepalives may wait as long, and no row does: its Begin, Insert and Commit
-	// have 51, at least 38 and 56 bytes. A short logical message that is not transactional may.
+	// A busy server sends a keepalive of 23 bytes for each transaction of other tables. Those may
+	// wait for so many bytes, and no row does: Begin, Insert and Commit have 145 at least.
 	worthWaking = 128
 )
 
-// pace spaces reads: at most one per readInterval in the long run, at once after a pause. It is
-// the generic cell rate algorithm.
+// pace spaces reads by the generic cell rate algorithm: at most one per readInterval in the long
+// run.
 type pace struct {
 	next time.Time // when the read after the burst would be due: theoretical arrival time
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// sent is one message of the server, with the events that it was decoded to. They are valid until
-// the next message.
+// sent is one message of the server, with its events. They are valid until the next message.
 type sent struct {
 	lsn    pglogrepl.LSN // at which it was sent; zero: no WAL data
 	wal    []byte        // message of pgoutput; nil: none
@@ -20,8 +19,7 @@ type sent struct {
 	err    error // why it could not be decoded, or the error that the server sent
 }
 
-// peek reads what a slot sends, confirming nothing, until visit is done or everything before upTo
-// was read. It does not end the stream.
+// peek reads what a slot sends, confirming nothing, until visit is done or upTo is reached.
 func (s *Stream) peek(ctx context.Context, upTo pglogrepl.LSN,
 	visit func(sent) (done bool, err error)) error {
 	defer onDone(ctx, func() { _ = s.conn.Conn().SetReadDeadline(time.Unix(1, 0)) })()
@@ -54,18 +52,16 @@ func (s *Stream) peek(ctx context.Context, upTo pglogrepl.LSN,
 	return nil
 }
 
-// endPeek sends the position that the slot has. Without the orderly end, the server would hold the
-// slot a little longer.
+// endPeek ends the stream in order: else the server would use the slot a little longer.
 func (s *Stream) endPeek(ctx context.Context) error {
 	drained := make(chan struct{})
 	close(drained)
 	return s.Finish(ctx, drained)
 }
 
-// ReadInserts reads what a slot sends from its confirmed position up to another one, confirming
-// nothing, and gives the inserts in the order of their commits. An event is valid until each
-// returns; an error of each ends it and is returned. The slot is free again when ReadInserts
-// returns nil.
+// ReadInserts reads what a slot sends up to a position, confirming nothing, and calls each with
+// the inserts in the order of their commits. An event is valid until each returns. An error of
+// each ends it. The slot is free again when ReadInserts returns nil.
 func ReadInserts(ctx context.Context, pg *pgconn.Config, cfg Config, slot string,
 	upTo pglogrepl.LSN,
 	log zerolog.Logger, each func(*Event) error) error {

@@ -31,10 +31,9 @@ type Transaction struct {
 // ErrTransactionNotFound says that a slot sends no transaction that commits where it was said to.
 var ErrTransactionNotFound = errors.New("transaction is not in what the slot sends")
 
-// FindTransaction reads what the slot would send, without confirming anything, until it has found
-// the transaction that commits at a position, whether or not the server can send it, at most up to
-// where the server writes now. counts tells which events are worth counting. The slot must not be
-// in use. Errors wrap the sentinels of this package or are pgconn's.
+// FindTransaction reads what the slot would send, confirming nothing, up to the transaction that
+// commits at a position, at most to where the server writes now. counts reports whether an event
+// counts. The slot must not be in use. Errors wrap the sentinels of this package or are pgconn's.
 func FindTransaction(ctx context.Context, pg *pgconn.Config, cfg Config, slot string,
 	commit pglogrepl.LSN, counts func(*Event) bool,
 	log zerolog.Logger) (Transaction, error) {
@@ -53,8 +52,7 @@ func FindTransaction(ctx context.Context, pg *pgconn.Config, cfg Config, slot st
 		case m.err != nil && t.XID == 0:
 			return true, m.err
 		case m.err != nil:
-			// It ends with its commit record, which is longer than the 8 bytes that records are aligned
-			// to: nothing else commits there.
+			// Its commit record is longer than the alignment of 8 bytes: nothing else ends there.
 			t.Unsent, t.Behind, done = m.err, commit+8, true
 		default:
 			t.take(m.events, counts)

@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// row reads the columns of one row. What an update left unchanged and out of line is not in it: it
-// is taken from old, if the whole old row is known.
+// row reads one row. A value that an update left out is that of old, if the whole old row is
+// known.
 func row(c *cursor, typ byte, rel *Relation, old [][]byte, b *Batch) ([][]byte, error) {
 	n := int(c.uint16())
 	if c.failed {
@@ -64,8 +64,7 @@ func leading(c *cursor, rel *Relation, values [][]byte) error {
 	return nil
 }
 
-// cursor reads from the front of a message. Past the end it returns zeros and remembers that it
-// failed, so that a sequence of reads needs one check.
+// cursor reads a message. Past the end it returns zeros and has failed: one check is enough.
 type cursor struct {
 	rest   []byte
 	failed bool

@@ -43,8 +43,7 @@ type Config struct {
 	UnknownTopic Policy `toml:"unknown_topic"` // Halt: the relay waits for the topic
 	// UnknownTopicAfter is how long a topic has to be missing, by each answer of the cluster.
 	UnknownTopicAfter time.Duration `toml:"unknown_topic_after"`
-	// Retries is how often the broker refuses a record by itself, each time in another session,
-	// until the record is Refused or TooLarge.
+	// Retries is how often the broker refuses a record by itself until it is Refused or TooLarge.
 	Retries int    `toml:"retries"`
 	Topic   string `toml:"topic"`
 }

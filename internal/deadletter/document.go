@@ -10,8 +10,7 @@ import (
 	"github.com/postrider/postrider/replication"
 )
 
-// Document is the value of a letter that is no message: a row, or a logical message, as the server
-// sent it.
+// Document is the value of a dead letter without a message: a row or logical message as it was sen
 type Document struct {
 	Kind     string `json:"kind"` // insert, update or message
 	Relation string `json:"relation,omitempty"`
@@ -114,8 +113,7 @@ func documentOf(ev *replication.Event) Document {
 	return d
 }
 
-// claimOf says where the row of an event is: by its key as far as it was read, else by all its
-// short values.
+// claimOf says where the row is: by its key as far as it was read, else by its short values.
 func claimOf(ev *replication.Event) Document {
 	d := documentOf(ev)
 	d.Content = nil
@@ -182,8 +180,7 @@ func parseDocument(value []byte) (d Document, err error) {
 
 const maxErrorText = 500
 
-// errorText is an error for a header: no longer than a line can be, and without what a terminal
-// would obey.
+// errorText is an error for a header: short, and without what a terminal would obey.
 func errorText(err error) string {
 	if err == nil {
 		return ""

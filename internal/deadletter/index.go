@@ -39,8 +39,7 @@ func Read(ctx context.Context, store Store) (*Index, error) {
 	return x, x.Update(ctx, 0)
 }
 
-// NewIndex makes an empty index for records that the caller reads: see Take. Update and Message
-// are not for it.
+// NewIndex makes an empty index for Take alone: it cannot Update, nor return a Message.
 func NewIndex() *Index {
 	return &Index{byID: map[ID]*Entry{}, unparked: map[Address]int{}}
 }
@@ -109,8 +108,7 @@ type Filter struct {
 	Since    time.Time
 }
 
-// List returns the letters that are meant, in the order in which they were written to their
-// partitions.
+// List returns the letters of a filter, in the order of their partitions.
 func (x *Index) List(f Filter) []*Entry {
 	var list []*Entry
 	for _, e := range x.entries {
@@ -142,8 +140,7 @@ func (x *Index) Parked() map[Address][]*Entry {
 	return parked
 }
 
-// Parks returns a function that reports whether open letters park the key of a message, which
-// belongs behind them then.
+// Parks returns a function that reports whether open letters park the key of a message.
 func (x *Index) Parks() func(m *sink.Message) bool {
 	parked := x.Parked()
 	return func(m *sink.Message) bool {
@@ -151,8 +148,7 @@ func (x *Index) Parks() func(m *sink.Message) bool {
 	}
 }
 
-// inOrder sorts the letters of one key as their rows were committed. The topic has them so, unless
-// partitions were added to it.
+// inOrder sorts letters of one key as their rows were committed, also in several partitions.
 func inOrder(letters []*Entry) {
 	slices.SortStableFunc(letters, func(a, b *Entry) int {
 		switch {
@@ -174,8 +170,8 @@ func (x *Index) Message(ctx context.Context, e *Entry) (*sink.Message, error) {
 	return m, err
 }
 
-// Kept returns, for each partition that has letters, the offset of its first open one, before which
-// nothing is needed. The offset is -1 if there is none.
+// Kept returns, for each partition that has letters, the offset of its first open one, or -1:
+// nothing before it is needed.
 func (x *Index) Kept() map[int32]int64 {
 	kept := map[int32]int64{}
 	for _, e := range x.entries {

@@ -81,8 +81,7 @@ func (w *writer) letter(r *row, p Poison, parks bool) (*sink.Message, error) {
 	return out, w.claim(out, r)
 }
 
-// claim makes out a record that says where the row is. What would still be too long is left out,
-// the message's own headers first.
+// claim writes where the row is. If the message's own headers, or key columns, are too long, witho
 func (w *writer) claim(out *sink.Message, r *row) (err error) {
 	d := Document{Kind: "insert", Relation: r.Relation}
 	if r.ev != nil {
@@ -124,8 +123,7 @@ func (d Document) encode() ([]byte, error) {
 	return value, nil
 }
 
-// describe names an event that was not routed. Its id is the key column, if there is one: what the
-// router would take is not known here.
+// describe names an event that was not routed. Its id is the first short key column.
 func describe(ev *replication.Event) (relation, id string) {
 	if ev.Kind == replication.Message {
 		return "message:" + ev.Prefix, ""

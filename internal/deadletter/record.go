@@ -16,8 +16,7 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// Headers of the records of the dead-letter topic. Those of the message itself stand before them,
-// unchanged.
+// Headers of the records of the dead-letter topic, behind those of the message itself.
 const (
 	prefix           = "postrider.dead_letter."
 	HeaderForm       = prefix + "form"        // Form
@@ -82,9 +81,8 @@ func ParseID(text string) (id ID, err error) {
 	return ID(b), nil
 }
 
-// idOf is always the same for a row of a source. The time of the commit tells it from a row of a
-// copy of the database that was put in its place. The relation tells a row from a logical message
-// outside of a transaction, which may have the same position.
+// idOf is always the same for a row of a source. The commit time tells it from a row of a copy of
+// the database, the relation from a logical message with the same position.
 func idOf(source, relation string, p position, commitTime time.Time) ID {
 	text := []byte(source + "\x00" + relation + "\x00")
 	text = binary.BigEndian.AppendUint64(text, uint64(p.lsn))
@@ -168,8 +166,7 @@ const (
 	Discarded = "discarded"
 )
 
-// Unparked is the value of a record in which the relay says that it publishes the rows of a key
-// again.
+// Unparked is the value of a record: the relay publishes the rows of a key again.
 type Unparked struct {
 	Topic string    `json:"topic"`
 	Key   []byte    `json:"key"` // base64

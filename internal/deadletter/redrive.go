@@ -62,8 +62,7 @@ const (
 )
 
 // Redrive redrives letters: all open ones of each key if it is parked, in order, and those that
-// come meanwhile; of other letters those in the list. The error is one of the Store: what was
-// written before is.
+// come meanwhile; else those in the list. An error is one of the Store: what was written stays.
 func (r *Redriver) Redrive(ctx context.Context, x *Index, letters []*Entry) (Outcome, error) {
 	run := redrive{Redriver: r, x: x}
 	var single []*Entry
@@ -95,7 +94,7 @@ type redrive struct {
 }
 
 // key redrives the chosen letters of a parked key. If those are all that were open, it redrives
-// the ones that come, too, until the relay publishes the rows of the key again.
+// what comes, too, until the relay publishes the rows of the key again.
 func (r *redrive) key(ctx context.Context, key Address, chosen []*Entry) error {
 	open := r.x.Parked()[key]
 	n := 0
@@ -203,8 +202,8 @@ func (r *redrive) message(ctx context.Context, e *Entry) (*sink.Message, error) 
 	if m.Topic == r.Topic {
 		return nil, fmt.Errorf("it belongs to %q, the topic of the dead letters itself", m.Topic)
 	}
-	// Out of the order of positions: it must not be taken for a repeat, nor for how far its
-	// partition has come.
+	// It is out of order, and must not be taken for a repeat, nor for the progress of its
+	// partition.
 	m.Headers = slices.DeleteFunc(slices.Clone(m.Headers), func(h sink.Header) bool {
 		return h.Key == router.HeaderLSN || h.Key == router.HeaderIndex ||
 			h.Key == sink.HeaderSource
@@ -249,8 +248,7 @@ func (r *redrive) routed(ctx context.Context, e *Entry, record *sink.Message,
 	return m, nil
 }
 
-// publish writes messages with their resolution. The failure is that of one message; then nothing
-// was written.
+// publish writes messages with their resolution, or nothing if one message has a failure.
 func (r *redrive) publish(ctx context.Context, letters []*Entry, ms []*sink.Message, hold bool,
 ) (*Failure, error) {
 	for i := range ms {
@@ -280,8 +278,7 @@ func poison(err error) bool {
 		func(verdict error) bool { return errors.Is(err, verdict) })
 }
 
-// Discard records that letters are not published. It is done for all of them or, if it fails,
-// perhaps for some.
+// Discard resolves letters without publishing them. If it fails, it returns those that are done.
 func (r *Redriver) Discard(ctx context.Context, letters []*Entry) (done []*Entry, err error) {
 	letters = slices.DeleteFunc(slices.Clone(letters), func(e *Entry) bool { return !e.Open() })
 	for part := range slices.Chunk(letters, 1000) {
@@ -293,8 +290,7 @@ func (r *Redriver) Discard(ctx context.Context, letters []*Entry) (done []*Entry
 	return done, nil
 }
 
-// resolve writes messages and, behind them, a resolution for each partition that has some of the
-// letters. The letters have the result before they are read again.
+// resolve writes messages and, behind them, a resolution in each partition with some of the letter
 func (r *Redriver) resolve(ctx context.Context, letters []*Entry, ms []*sink.Message,
 	action string, hold bool) error {
 	at := time.Now().UTC()

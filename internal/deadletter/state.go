@@ -10,8 +10,8 @@ import (
 // holdFor is how long a row waits for the one who redrives its key.
 const holdFor = time.Second
 
-// state says which keys are parked, from the records of the topic in any order and the letters that
-// are about to be written. It is not safe for concurrent use.
+// state says which keys are parked, from the records of the topic in any order and the letters
+// about to be written. It is not safe for concurrent use.
 type state struct {
 	source    string
 	confirmed pglogrepl.LSN // rows of transactions that ended before are not read again
@@ -23,14 +23,12 @@ type state struct {
 	newest   position       // of kept
 }
 
-// begun says that what is read from now on was written in this session, whose rows do not come
-// again.
+// begun: what is read from now on was written in this session, whose rows do not come again.
 func (s *state) begun() { s.confirmed = math.MaxUint64 }
 
 // parkedKey has at least one open letter.
 type parkedKey struct {
-	// open has the position of each one's row: zero, and so before every row, for a letter of
-	// another source, whose positions say nothing here.
+	// open has the position of each row; zero, before every row, for a letter of another source.
 	open  map[ID]position
 	hold  time.Time // until when a row of the key waits
 	asked bool      // a row has waited
@@ -95,8 +93,7 @@ func (s *state) isKept(id ID, p position) bool {
 	return !s.newest.before(p) && s.kept[id]
 }
 
-// follows reports whether a row has to follow its key. One in front of all open letters of the key
-// was published before they were made.
+// follows reports whether a row is behind an open letter of its key; else it was published before.
 func (s *state) follows(a Address, p position) bool {
 	k := s.keys[a]
 	if k == nil {
@@ -110,8 +107,7 @@ func (s *state) follows(a Address, p position) bool {
 	return false
 }
 
-// holds reports whether a row of a parked key has to wait, once for each resolution that asks for
-// it.
+// holds reports whether a row of a parked key has to wait: once for each resolution with Hold.
 func (s *state) holds(a Address, now time.Time) bool {
 	k := s.keys[a]
 	if k == nil || k.asked || !now.Before(k.hold) {

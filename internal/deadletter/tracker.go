@@ -19,12 +19,11 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// Store reads and writes the dead-letter topic. Its methods belong to one goroutine, but for
-// Close.
+// Store reads and writes the dead-letter topic. Its methods, but Close, belong to one goroutine.
 type Store interface {
-	// Read hands over the records from where the last Read ended up to the end of the topic as it
-	// is now, those of transactions once they are committed. If there are none it waits for some
-	// as long as wait. Topic, Partition, Key, Value, Headers and Timestamp are set.
+	// Read hands over the records from where the last Read ended up to the end of the topic, those
+	// of transactions once they are committed. If there are none it waits for some, up to wait.
+	// Topic, Partition, Key, Value, Headers and Timestamp are set.
 	Read(ctx context.Context, wait time.Duration, each func(m *sink.Message, offset int64)) error
 	// Get reads one record again; nil if it is gone.
 	Get(ctx context.Context, partition int32, offset int64) (*sink.Message, error)
@@ -73,8 +72,7 @@ type Tracker struct {
 
 var _ Handler = (*Tracker)(nil)
 
-// Open reads the topic to its end. Then it follows it, until Close. The errors are those of the
-// Store, which it closes in any case.
+// Open reads the topic to its end, and follows it until Close. It closes the Store on an error.
 func Open(ctx context.Context, o Options) (*Tracker, error) {
 	t := &Tracker{
 		opts: o,
