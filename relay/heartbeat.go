@@ -10,8 +10,7 @@ import (
 // heartbeat publishes records that belong to no row, through a sink of its own: no position waits
 // for them, and a topic that is not there or not permitted ends no session.
 type heartbeat struct {
-	make   func(at time.Time) (*sink.Message, error)
-	open   sink.Open
+	Broker
 	sink   sink.Sink // nil: to be opened
 	result chan error
 }
@@ -20,7 +19,7 @@ type heartbeat struct {
 func (r *Relay) keepHeartbeat(ctx, stop context.Context) {
 	ctx, cancel := either(ctx, stop)
 	defer cancel()
-	h := heartbeat{make: r.parts.Broker.Heartbeat, open: r.parts.Broker.OpenSink}
+	h := heartbeat{Broker: r.parts.Broker}
 	defer func() { h.close(sinkCloseTimeoutKilled) }()
 	tick := time.NewTicker(r.cfg.HeartbeatInterval)
 	defer tick.Stop()
@@ -51,13 +50,13 @@ func (r *Relay) keepHeartbeat(ctx, stop context.Context) {
 
 // beat publishes one record and waits for its acknowledgement. After an error the sink is closed.
 func (h *heartbeat) beat(ctx context.Context) error {
-	m, err := h.make(time.Now())
+	m, err := h.Heartbeat(time.Now())
 	if err != nil {
 		return err
 	}
 	if h.sink == nil {
 		result := make(chan error, 1)
-		opened, err := h.open(ctx, func(_ *sink.Message, err error) { result <- err })
+		opened, err := h.OpenSink(ctx, func(_ *sink.Message, err error) { result <- err })
 		if err != nil {
 			return err
 		}

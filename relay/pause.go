@@ -84,7 +84,11 @@ func (r *Relay) stayPaused(ctx, stop context.Context) bool {
 		case <-due:
 			r.parts.Log.Info().Time("until", asked.Until).
 				Msg("pause is over; its time has come")
-			r.endPause(asked)
+			r.mu.Lock()
+			if r.state.Paused == asked { // else it was changed meanwhile
+				r.setPauseLocked(Pause{})
+			}
+			r.mu.Unlock()
 		case <-ctx.Done():
 			return false
 		case <-stop.Done():
@@ -96,15 +100,6 @@ func (r *Relay) stayPaused(ctx, stop context.Context) bool {
 		r.parts.Log.Info().Dur("duration", time.Since(logged.Since)).Msg("relay resumed")
 	}
 	return true
-}
-
-// endPause resumes, unless the pause was changed meanwhile.
-func (r *Relay) endPause(p Pause) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.state.Paused == p {
-		r.setPauseLocked(Pause{})
-	}
 }
 
 func (r *Relay) logPause(p Pause) {

@@ -77,11 +77,7 @@ func (c Config) Assignments() []Assignment {
 
 // validatePartitions reports entries that are malformed, name no known table, or repeat another.
 func (c Config) validatePartitions() (errs []error) {
-	type subject struct {
-		oid  uint32
-		upTo pglogrepl.LSN
-	}
-	seen := map[subject]string{}
+	seen := map[Assignment]string{} // by OID and UpTo
 	for _, s := range c.Partitions {
 		a, err := ParseAssignment(s)
 		switch {
@@ -92,7 +88,7 @@ func (c Config) validatePartitions() (errs []error) {
 			errs = append(errs, fmt.Errorf(
 				"replication.partitions: %q: table %s is not in replication.tables", s, a.Table))
 		}
-		key := subject{a.OID, a.UpTo}
+		key := Assignment{OID: a.OID, UpTo: a.UpTo}
 		if other, twice := seen[key]; twice {
 			errs = append(errs, fmt.Errorf(
 				"replication.partitions: %q and %q are about the same rows", other, s))

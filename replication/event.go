@@ -54,6 +54,9 @@ type Event struct {
 	Chunk *Chunk // that Values, Old and Content lie in; nil for who makes an Event himself
 }
 
+// isRow reports whether the event is what a router takes.
+func (e *Event) isRow() bool { return e.Kind == Insert || e.Kind == Update || e.Kind == Message }
+
 // ChunkBytes is how much is read into one buffer, if no message is longer.
 const ChunkBytes = chunkSize
 

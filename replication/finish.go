@@ -14,19 +14,8 @@ import (
 // ends, then the final one, and closes. It returns nil only if the server has read that one.
 func (s *Stream) Finish(ctx context.Context, drained <-chan struct{}) error {
 	defer s.conn.Conn().Close()
-	tick := time.NewTicker(s.schedule.interval)
-	defer tick.Stop()
-	for waiting := true; waiting; {
-		select {
-		case <-drained:
-			waiting = false
-		case <-ctx.Done():
-			waiting = false
-		case now := <-tick.C:
-			if err := s.sendStatus(now); err != nil {
-				return err
-			}
-		}
+	if err := s.sendStatuses(s.schedule.interval, drained, ctx.Done()); err != nil {
+		return err
 	}
 	if err := s.sendStatus(s.now()); err != nil {
 		return err
@@ -43,15 +32,23 @@ func (s *Stream) Abandon() { _ = s.conn.Conn().Close() }
 
 // KeepAlive confirms what the slot has, until done is closed, while the caller prepares to Run.
 func (s *Stream) KeepAlive(done <-chan struct{}) {
-	tick := time.NewTicker(min(s.schedule.interval, keepAliveInterval))
+	// Run or Finish reports the error.
+	_ = s.sendStatuses(min(s.schedule.interval, keepAliveInterval), done, nil)
+}
+
+// sendStatuses sends one each interval, until one of two channels is closed.
+func (s *Stream) sendStatuses(interval time.Duration, done, ended <-chan struct{}) error {
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-done:
-			return
+			return nil
+		case <-ended:
+			return nil
 		case now := <-tick.C:
-			if s.sendStatus(now) != nil {
-				return // Run or Finish reports it
+			if err := s.sendStatus(now); err != nil {
+				return err
 			}
 		}
 	}

@@ -141,8 +141,7 @@ func (f *finder) event(at pglogrepl.LSN, typ byte, events []Event) {
 // want is how many rows at the LSN of the last event were published.
 func (f *finder) want() int64 {
 	n := f.last.Count
-	switch f.last.Type {
-	case 'T', 'M': // each has an LSN of its own
+	if f.last.Type == 'T' || f.last.Type == 'M' { // each has an LSN of its own
 		return 1
 	}
 	if n > 1 && f.last.BeginCounts && f.begin == f.last.LSN {
@@ -153,11 +152,8 @@ func (f *finder) want() int64 {
 
 func (f *finder) count(events []Event) (n int) {
 	for i := range events {
-		switch events[i].Kind {
-		case Insert, Update, Message:
-			if f.routed(&events[i]) {
-				n++
-			}
+		if events[i].isRow() && f.routed(&events[i]) {
+			n++
 		}
 	}
 	return n

@@ -53,8 +53,7 @@ func lowWaterDial(dial pgconn.DialFunc, made func(*lowWaterConn)) pgconn.DialFun
 		}
 		raw, err := tcp.SyscallConn()
 		if err != nil {
-			made(nil)
-			return conn, nil
+			return nil, err
 		}
 		c := &lowWaterConn{Conn: conn, raw: raw}
 		rtt, err := c.roundTrip() // zero: not measured

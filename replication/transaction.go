@@ -70,29 +70,20 @@ func FindTransaction(ctx context.Context, pg *pgconn.Config, cfg Config, slot st
 // take counts events: of the transaction itself once it has begun, before that of the others.
 func (t *Transaction) take(events []Event, counts func(*Event) bool) {
 	for i := range events {
-		e := &events[i]
-		switch e.Kind {
-		case Insert, Update, Message:
-			if !counts(e) {
-				continue
-			}
-			if t.XID == 0 {
-				t.Earlier++
-				continue
-			}
-			name := "message " + e.Prefix
-			if e.Relation != nil {
-				name = e.Relation.String()
-			}
-			t.Events[name]++
-		case Begin:
+		switch e := &events[i]; {
+		case e.isRow() && !counts(e):
+		case e.isRow() && t.XID == 0:
+			t.Earlier++
+		case e.isRow() && e.Relation != nil:
+			t.Events[e.Relation.String()]++
+		case e.isRow():
+			t.Events["message "+e.Prefix]++
+		case e.Kind == Begin:
 			t.counted = t.Earlier
-		case Commit, Idle:
-			if t.XID != 0 {
-				t.Behind = e.LSN
-			} else if e.Kind == Commit && t.Earlier > t.counted {
-				t.EarlierTransactions++
-			}
+		case t.XID != 0:
+			t.Behind = e.LSN
+		case e.Kind == Commit && t.Earlier > t.counted:
+			t.EarlierTransactions++
 		}
 	}
 }
