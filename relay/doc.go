@@ -45,6 +45,6 @@
 //   - resume.go, exactlyonce.go and dedup.go are what relay.exactly_once and relay.dedup add;
 //   - deadletters.go, quarantine.go and missing.go deal with rows that cannot be delivered;
 //   - identity.go recognizes servers; heartbeat.go publishes heartbeats;
-//   - status.go reports the State of state.go, recent.go what happened lately;
+//   - state.go reports the State, recent.go what happened lately;
 //   - config.go is the section [relay].
 package relay

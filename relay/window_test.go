@@ -152,6 +152,11 @@ func TestWindow_MisuseOfOurOwnPanics(t *testing.T) {
 	require.True(t, w.tryAdd(1))
 	w.done(tx, 1)
 	require.Panics(t, func() { w.done(tx, 1) })
+	w.commit(1, false)
+	next := w.begin(anyTime)
+	require.True(t, w.tryAdd(1))
+	require.Panics(t, func() { w.done(tx, 1) }, "a message of another transaction is in its place")
+	w.done(next, 1)
 }
 
 func TestWindow_WaitMovedEndsWithItsContext(t *testing.T) {

@@ -2,6 +2,7 @@ package replication
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -45,11 +46,15 @@ func newDecoder() *decoder {
 }
 
 // decode appends to b what one pgoutput message means. sent is by the server, in microseconds.
-func (d *decoder) decode(msg []byte, sent int64, b *Batch) error {
+// over is the length of one that was too long, of which msg is the beginning; else 0.
+func (d *decoder) decode(msg []byte, over, sent int64, b *Batch) error {
 	if len(msg) == 0 {
 		return fmt.Errorf("%w: empty", ErrProtocol)
 	}
-	c := cursor{rest: msg[1:]}
+	c := cursor{rest: msg[1:], over: over}
+	if over > 0 && !strings.Contains("IUMDT", string(msg[:1])) {
+		return fmt.Errorf("%w: message %q of %d bytes", ErrProtocol, msg[0], over)
+	}
 	switch msg[0] {
 	case 'B':
 		d.lsn, d.time = pglogrepl.LSN(c.uint64()), postgresTime(int64(c.uint64()))
@@ -79,7 +84,7 @@ func (d *decoder) decode(msg []byte, sent int64, b *Batch) error {
 	case 'I':
 		return d.insert(&c, b)
 	case 'M':
-		return d.logical(&c, sent, 0, b)
+		return d.logical(&c, sent, b)
 	case 'R':
 		return d.relation(&c)
 	case 'U': // not published by our publication, as what follows; another publication may
@@ -91,38 +96,6 @@ func (d *decoder) decode(msg []byte, sent int64, b *Batch) error {
 		return fmt.Errorf("%w: unknown message type %q", ErrProtocol, msg[0])
 	}
 	return c.err(msg[0])
-}
-
-// decodeTruncated is decode for the beginning of a message that was too long: over bytes in all.
-func (d *decoder) decodeTruncated(msg []byte, over, sent int64, b *Batch) error {
-	if len(msg) == 0 {
-		return fmt.Errorf("%w: empty", ErrProtocol)
-	}
-	c := cursor{rest: msg[1:]}
-	switch msg[0] {
-	case 'I', 'U':
-		rel, err := d.described(&c)
-		if err != nil {
-			return err
-		}
-		kind, values := Insert, b.values(len(rel.Columns))
-		clear(values)
-		if msg[0] == 'U' {
-			// its old row stands in front: which columns are whole is not worth knowing
-			kind = Update
-		} else if err := leading(&c, rel, values); err != nil {
-			return err
-		}
-		e := d.next(b, kind)
-		e.Relation, e.Values, e.Oversize = rel, values, over
-	case 'M':
-		return d.logical(&c, sent, over, b)
-	case 'D', 'T':
-		d.ignored++
-	default:
-		return fmt.Errorf("%w: message %q of %d bytes", ErrProtocol, msg[0], over)
-	}
-	return nil
 }
 
 // begin appends the Begin of the open transaction, once.
@@ -161,7 +134,7 @@ func (d *decoder) insert(c *cursor, b *Batch) error {
 		return err
 	}
 	e := d.next(b, Insert)
-	e.Relation, e.Values = rel, values
+	e.Relation, e.Values, e.Oversize = rel, values, c.over
 	return nil
 }
 
@@ -170,6 +143,12 @@ func (d *decoder) update(c *cursor, b *Batch) error {
 	rel, err := d.described(c)
 	if err != nil {
 		return err
+	}
+	if c.over > 0 { // its old row comes first: which columns are whole is not worth knowing
+		e := d.next(b, Update)
+		e.Relation, e.Values, e.Oversize = rel, b.values(len(rel.Columns)), c.over
+		clear(e.Values)
+		return nil
 	}
 	tuple := c.byte()
 	var old, whole [][]byte
@@ -216,17 +195,17 @@ func (d *decoder) notNew(c *cursor, rel *Relation, typ byte) error {
 	return fmt.Errorf("%w: message %q of %s without a new tuple", ErrProtocol, typ, rel)
 }
 
-// logical reads a logical message, or the beginning of one with over bytes. One between
+// logical reads a logical message, or the beginning of one. One between
 // transactions is a transaction of its own here. Its position is where its WAL record ends, and
 // is confirmed without one byte more: the commit record of a transaction can begin right there,
 // and that transaction would then never be sent.
-func (d *decoder) logical(c *cursor, sent, over int64, b *Batch) error {
+func (d *decoder) logical(c *cursor, sent int64, b *Batch) error {
 	transactional := c.byte()&1 != 0
 	lsn := pglogrepl.LSN(c.uint64())
 	prefix := c.cstring()
 	length := int(c.uint32())
 	var content []byte
-	if over == 0 {
+	if c.over == 0 {
 		content = c.bytes(length)
 	}
 	if c.failed {
@@ -248,14 +227,14 @@ func (d *decoder) logical(c *cursor, sent, over int64, b *Batch) error {
 		b.add(Event{Kind: Begin, LSN: lsn, Time: at})
 		if !unread {
 			b.add(Event{Kind: Message, LSN: lsn, Time: at, Prefix: prefix, Content: content,
-				Oversize: over})
+				Oversize: c.over})
 		}
 		b.add(Event{Kind: Commit, LSN: lsn, Time: at})
 		return nil
 	}
 	if !unread {
 		e := d.next(b, Message)
-		e.Prefix, e.Content, e.Oversize = prefix, content, over
+		e.Prefix, e.Content, e.Oversize = prefix, content, c.over
 	} else if transactional {
 		d.begin(b)
 	}

@@ -32,7 +32,7 @@
 //   - decode.go makes events (event.go) in a batch (batch.go), tuple.go the values of a row;
 //   - status.go sends statuses;
 //   - history.go tells servers and branches of their history apart; errors.go has the errors;
-//   - peek.go reads what a slot would send: handover.go finds where another reader has stopped,
-//     transaction.go finds one transaction;
+//   - peek.go reads what a slot would send, and finds one transaction in it; handover.go finds
+//     where another reader has stopped;
 //   - config.go is the section [replication], assignment.go its partitions.
 package replication

@@ -167,14 +167,8 @@ func (s *Stream) copyData(body []byte, over int64, b *Batch) error {
 		s.last.onlyKeepalives = false
 		// The positions in front of the payload are no progress: a relation message has zeros.
 		sent := int64(binary.BigEndian.Uint64(body[17:25]))
-		var err error
 		events := len(b.Events)
-		if over > 0 {
-			err = s.decoder.decodeTruncated(body[25:], over, sent, b)
-		} else {
-			err = s.decoder.decode(body[25:], sent, b)
-		}
-		if err != nil {
+		if err := s.decoder.decode(body[25:], over, sent, b); err != nil {
 			return fmt.Errorf("decode after %s: %w", s.positions.received, err)
 		}
 		if body[25] != 'M' { // which may have no commit
