@@ -10,13 +10,13 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// Class says what an error means for the relay.
+// Class is what an error means for the relay.
 type Class int
 
 // The classes. What is not listed in the table is Retryable: a surprise may delay, never lose.
 const (
 	Retryable Class = iota // end the session, back off, start again from the slot
-	Fatal                  // no new session can heal it: Run returns
+	Fatal                  // no new session can fix it: Run returns
 	Poison                 // one row can never be delivered as it is: halt
 )
 
@@ -31,7 +31,7 @@ const (
 	reasonUnknownTopic   = "unknown_topic"   // how long that is so may decide about rows
 )
 
-// drain says how long what is in flight is waited for when a session ends.
+// drain is how long a session that ends waits for what is in flight.
 type drain int
 
 const (

@@ -22,7 +22,7 @@
 //
 // # The one recovery path
 //
-// Whatever fails ends the session. One table says whether a new session starts from the slot's
+// Whatever fails ends the session. One table decides whether a new session starts from the slot's
 // confirmed position after a pause, or Run returns. Nothing is repaired in place.
 //
 // # Goroutines of a session

@@ -52,8 +52,8 @@ func (r *Relay) recognise(id replication.Identity, seed pglogrepl.LSN) error {
 	case replication.Restored:
 		lost, _ := r.published.behind(fork)
 		return fmt.Errorf("server was restored to an earlier point: timeline %d begins at %s, "+
-			"and the server before it was read up to %s, with %d messages that were published from "+
-			"behind that point: %w", id.Timeline, fork, was.LSN, lost, changed)
+			"and the server before it was read up to %s, with %d messages that were published "+
+			"from behind that point: %w", id.Timeline, fork, was.LSN, lost, changed)
 	}
 	if descent == replication.Forked && now.confirmed == was.confirmed && fork != 0 &&
 		now.confirmed > fork {
@@ -69,7 +69,7 @@ func (r *Relay) recognise(id replication.Identity, seed pglogrepl.LSN) error {
 	return nil
 }
 
-// promoted says what a change of the timeline means.
+// promoted reports a change of the timeline.
 func (r *Relay) promoted(descent replication.Descent, fork pglogrepl.LSN, id replication.Identity,
 	was seen) {
 	log := r.parts.Log.With().Int32("timeline", id.Timeline).

@@ -57,7 +57,7 @@ func (r *Relay) retryAwaited(ctx context.Context, s *session) error {
 	}
 	err := s.sink.Topic(ctx, a.topic)
 	if r.missing.judge(a.topic, err, time.Now()) {
-		err = nil // the row becomes what the policy says
+		err = nil // the policy for the row applies
 	}
 	if err != nil {
 		if failed, ok := errors.AsType[*sink.MessageError](err); ok {

@@ -56,7 +56,7 @@ func (r *Relay) open(ctx context.Context, fail context.CancelCauseFunc) (*sessio
 	return s, nil
 }
 
-// openSink opens the kind of sink that the configuration asks for.
+// openSink opens the configured kind of sink.
 func (r *Relay) openSink(ctx context.Context, s *session) (err error) {
 	if r.cfg.ExactlyOnce {
 		s.transactional, err = r.parts.Broker.OpenTransactional(ctx, s.delivered, s.committed)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// ErrStopping says that a relay that is about to end, or has ended, is not paused.
+// ErrStopping: a relay that is about to end, or has ended, is not paused.
 var ErrStopping = errors.New("the relay is stopping")
 
 // Pause ends the session as a stop does, which releases the slot, and opens no other until Resume,

@@ -47,9 +47,8 @@ type recent struct {
 	last   atomic.Int64 // when an event was kept, Unix nanoseconds
 	commit atomic.Int64 // of the newest transaction with an event acknowledged, Unix microseconds
 
-	mu       sync.Mutex
-	events   [recentEvents]Published
-	kept     int // ever
+	mu       sync.Mutex  // guards what follows
+	events   []Published // the oldest first
 	failures map[string]Failure
 	refused  map[string]int // messages that the broker refused, by topic
 }
@@ -67,12 +66,11 @@ func (r *recent) delivered(m *sink.Message, now time.Time, late time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	// Cloned, or each string would keep the memory of the whole batch it was read with.
-	r.events[r.kept%recentEvents] = Published{
+	r.events = append(r.events[max(0, len(r.events)-recentEvents+1):], Published{
 		At: now, Topic: strings.Clone(m.Topic), Relation: strings.Clone(m.Origin.Relation),
 		EventID: strings.Clone(m.Origin.EventID), LSN: m.Origin.LSN.String(),
 		CommitTime: m.Origin.CommitTime, Bytes: m.Size(), LatencySeconds: late.Seconds(),
-	}
-	r.kept++
+	})
 }
 
 // lastCommit is zero if nothing was acknowledged.
@@ -115,11 +113,8 @@ func (r *recent) failed(f Failure, now time.Time) {
 func (r *Relay) Recent() []Published {
 	r.recent.mu.Lock()
 	defer r.recent.mu.Unlock()
-	n := min(r.recent.kept, recentEvents)
-	events := make([]Published, 0, n)
-	for i := range n {
-		events = append(events, r.recent.events[(r.recent.kept-1-i)%recentEvents])
-	}
+	events := append([]Published{}, r.recent.events...)
+	slices.Reverse(events)
 	return events
 }
 

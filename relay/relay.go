@@ -278,7 +278,7 @@ func afterwards(ctx context.Context, f func()) (end func()) {
 	}
 }
 
-// withCause gives the end of ctx a cause that Classify knows.
+// withCause gives the end of ctx a cause that Classify finds in its table.
 func withCause(ctx context.Context, cause error) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(cause) })

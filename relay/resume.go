@@ -118,7 +118,7 @@ func (e *StoredPositionError) Error() string {
 
 func (e *StoredPositionError) Unwrap() error { return replication.ErrIdentityChanged }
 
-// Advice says what that means for the WAL, and what to type next.
+// Advice is what that means for the WAL, and what to type next.
 func (e *StoredPositionError) Advice() (wal, fix string) {
 	wal = "nothing is confirmed; the slot keeps what comes after its confirmed position"
 	adopt := "make sure that postgres.url leads to the right server. If it does, and was " +

@@ -118,9 +118,9 @@ func (w *window) commit(end pglogrepl.LSN, hold bool) {
 func (w *window) visible(end pglogrepl.LSN, seen func(commitTime time.Time)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for t, next := w.root.next, w.root.next; t.end != 0 && t.end <= end; t = next {
-		next = t.next // the end of root is 0
-		if t.held {
+	for next := w.root.next; next.end != 0 && next.end <= end; { // the end of root is 0
+		t := next
+		if next = t.next; t.held {
 			t.held = false
 			w.messages--
 			w.holds--

@@ -18,7 +18,7 @@ type Assignment struct {
 	Table    string        // outbox table; empty: none, the rows are no events
 }
 
-// noTable stands for a relation that was no partition.
+// noTable is for a relation that was no partition.
 const noTable = "none"
 
 var assignmentText = regexp.MustCompile(

@@ -40,7 +40,7 @@ func (b *Batch) Release() {
 
 // reset empties the batch.
 func (b *Batch) reset() {
-	clear(b.Events) // drops references into chunks; what lies behind is clear already
+	clear(b.Events) // drops references into chunks; what is behind is clear already
 	clear(b.arena)
 	b.Events, b.arena = b.Events[:0], b.arena[:0]
 	b.releaseChunks()

@@ -21,7 +21,7 @@ type Config struct {
 	StatusInterval    time.Duration `toml:"status_interval"` // longest time between two statuses
 	// MaxRowBytes is the longest row that is buffered: a longer one's event has Oversize.
 	MaxRowBytes int64 `toml:"max_row_bytes,size"`
-	// LogicalDecodingWorkMem is the least that this slot may use, in bytes; 0: as the server says.
+	// LogicalDecodingWorkMem is the least that this slot may use, in bytes; 0: the default.
 	LogicalDecodingWorkMem int64 `toml:"logical_decoding_work_mem,size"`
 	// Witness has a Begin and a Commit come also of a transaction with nothing but messages that
 	// are left out: what is seen of the history depends on no other key. Not a key.

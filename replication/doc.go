@@ -11,7 +11,7 @@
 //
 // # What an acknowledgement means
 //
-// PostgreSQL believes every flush position, even one in the future, and does not send what lies
+// PostgreSQL believes every flush position, even one in the future, and does not send what is
 // before it again. So a status never carries more than the acked LSN, and never more than this
 // connection has seen or the slot had confirmed when it was opened (status.go). A flush position
 // of zero never leaves: pglogrepl would replace it by the write position and so confirm what is
@@ -31,7 +31,7 @@
 //   - chunk.go has the read buffers and who retains them (chunk_race.go, chunk_norace.go);
 //   - decode.go makes events (event.go) in a batch (batch.go), tuple.go the values of a row;
 //   - status.go sends statuses;
-//   - history.go tells servers and branches of their history apart; errors.go has the errors;
+//   - history.go compares servers and branches of their history; errors.go has the errors;
 //   - peek.go reads what a slot would send, and finds one transaction in it; handover.go finds
 //     where another reader has stopped;
 //   - config.go is the section [replication], assignment.go its partitions.

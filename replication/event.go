@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// Kind says which of its fields an Event carries.
+// Kind is what an Event is, and which of its fields are set.
 type Kind uint8
 
 // The kinds. Within one connection they arrive in WAL order: Begin, any number of Insert, Update
@@ -51,7 +51,7 @@ type Event struct {
 	// Bytes is what was read since the event before it, as far as that is in one buffer of about
 	// ChunkBytes: a reader that keeps a value of the row keeps all of that in memory.
 	Bytes int
-	Chunk *Chunk // that Values, Old and Content lie in; nil for who makes an Event himself
+	Chunk *Chunk // of the bytes of Values, Old and Content; nil if there is none to retain
 }
 
 // isRow reports whether the event is what a router takes.

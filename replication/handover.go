@@ -21,12 +21,12 @@ type LastEvent struct {
 	BeginCounts bool
 }
 
-// ends tells whether the LSN is the end of all that the event is part of.
+// ends reports whether the LSN is the end of the transaction of the event.
 func (e LastEvent) ends() bool { return e.Type == 'C' || e.Type == 'M' && e.XID == 0 }
 
 // Handover is where a slot goes from one reader to the next.
 type Handover struct {
-	Confirmed pglogrepl.LSN // where the slot stands
+	Confirmed pglogrepl.LSN // position of the slot
 	// LSN is where it can be moved to: a commit end up to which everything was published.
 	LSN       pglogrepl.LSN
 	Published int // events up to LSN that were published and are not sent again
@@ -78,7 +78,7 @@ func FindHandover(ctx context.Context, pg *pgconn.Config, cfg Config, slot strin
 		last.LSN, slot, s.SeedLSN(), ErrEventNotFound)
 }
 
-// finder follows the stream. What it knows of a transaction becomes part of found at the Commit.
+// finder follows the stream. Its counts of a transaction become part of found at the Commit.
 type finder struct {
 	last   LastEvent
 	routed func(*Event) bool

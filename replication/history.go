@@ -35,7 +35,7 @@ type Place struct {
 	LSN      pglogrepl.LSN
 }
 
-// Descent says how a server's history relates to a place that was known before.
+// Descent is how a server's history relates to a place that was known before.
 type Descent int
 
 // The ways in which it can. Only after Continued everything before the place is still there.

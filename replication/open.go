@@ -45,7 +45,7 @@ func open(ctx context.Context, pg *pgconn.Config, cfg Config, slot string, log z
 	s.decoder.transactionalOnly = cfg.TransactionalOnly
 	s.decoder.witness, s.decoder.unread = cfg.Witness, cfg.Witness && len(cfg.Messages) == 0
 	s.schedule.interval = cfg.StatusInterval
-	s.acked = s.SeedLSN // until Run knows better: a stream may be finished without having run
+	s.acked = s.SeedLSN // until Run: a stream may be finished without having run
 	pg = pg.Copy()
 	postgres.PreferAnswering(ctx, pg)
 	// of several hosts tried, the last is the one connected to
@@ -118,7 +118,7 @@ func (s *Stream) start(ctx context.Context, cfg Config, slot string) error {
 	return nil
 }
 
-// identify asks which cluster this is, and which branch of its history.
+// identify reads which cluster this is, and which branch of its history.
 func (s *Stream) identify(ctx context.Context) error {
 	id, err := pglogrepl.IdentifySystem(ctx, s.conn)
 	if err != nil {
@@ -185,8 +185,8 @@ func (s *Stream) raiseWorkMem(ctx context.Context, bytes int64) error {
 	}
 	const kiB = 1 << 10 // its unit
 	sql := fmt.Sprintf("SELECT pg_catalog.set_config('logical_decoding_work_mem', '%d', false) "+
-		"WHERE pg_catalog.pg_size_bytes(pg_catalog.current_setting('logical_decoding_work_mem')) < %d",
-		bytes/kiB, bytes/kiB*kiB)
+		"WHERE pg_catalog.pg_size_bytes("+
+		"pg_catalog.current_setting('logical_decoding_work_mem')) < %d", bytes/kiB, bytes/kiB*kiB)
 	_, err := s.conn.Exec(ctx, sql).ReadAll()
 	if postgres.SQLState(err) != "" {
 		s.log.Warn().Err(err).Msg("logical_decoding_work_mem not raised: large transactions go " +

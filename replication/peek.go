@@ -103,7 +103,7 @@ type Transaction struct {
 	counted             int // of Earlier, those before the transaction that is open
 }
 
-// ErrTransactionNotFound says that a slot sends no transaction that commits where it was said to.
+// ErrTransactionNotFound: the slot sends no transaction that commits at the position.
 var ErrTransactionNotFound = errors.New("transaction is not in what the slot sends")
 
 // FindTransaction reads what the slot would send, confirming nothing, up to the transaction that

@@ -33,7 +33,7 @@ func (s *Stream) pause() error {
 		return s.awaitBytes(worthWaking)
 	}
 	wait := s.pace.wait(s.now())
-	// and not only as wait says: what was slept too long it gives back as a burst of reads
+	// not wait alone: after a sleep that was too long it allows a burst of reads
 	if s.last.behind {
 		wait = max(wait, readInterval)
 	}

@@ -12,11 +12,11 @@ const (
 	// Time from a move of the watermark to its status: what is not confirmed comes again after a
 	// crash.
 	confirmDelay = 100 * time.Millisecond
-	// Between two replies that say the same. A server that shuts down asks again as soon as it is
-	// answered, measured at 24,000 times a second.
+	// Between two replies that say the same. A server that shuts down requests again at once,
+	// measured at 24,000 times a second.
 	replyPause = 5 * time.Millisecond
 	// So many requests without data in between: the server shuts down and waits for us. In normal
-	// operation it asks once in half of wal_sender_timeout.
+	// operation it requests one in half of wal_sender_timeout.
 	stoppingRequests = 40
 )
 
@@ -39,8 +39,8 @@ func (p *positions) status(acked pglogrepl.LSN) (write, flush pglogrepl.LSN) {
 type schedule struct {
 	interval time.Duration
 	last     time.Time // of the status sent last
-	replyDue bool      // the server asked for a reply since then
-	requests int       // replies asked for since data or a move of the watermark came
+	replyDue bool      // the server requested a reply since then
+	requests int       // replies requested since data or a move of the watermark came
 }
 
 // due is when the next status has to leave. moved: the watermark is past what was sent last.

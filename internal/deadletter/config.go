@@ -9,7 +9,7 @@ import (
 	"github.com/postrider/postrider/sink"
 )
 
-// Policy says what becomes of a row that can never be delivered as it is.
+// Policy is what becomes of a row that can never be delivered as it is.
 type Policy string
 
 // The policies.

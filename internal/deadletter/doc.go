@@ -53,10 +53,10 @@
 //
 // # Files
 //
-//   - handler.go is what a session needs; tracker.go follows the topic for it, and state.go knows
-//     which keys are parked;
+//   - handler.go is what a session needs; tracker.go follows the topic for it, and state.go has
+//     the keys that are parked;
 //   - letter.go makes dead letters, document.go the values of those without a message; record.go
-//     is what stands in the topic;
+//     has the records of the topic;
 //   - index.go is what the topic holds, redrive.go redrives and discards;
 //   - config.go is the section [deadletter].
 package deadletter

@@ -79,7 +79,7 @@ func (t *Text) bytes() []byte {
 	return *t
 }
 
-// maxKeyColumn bounds a value that stands in a claim to find its row by.
+// maxKeyColumn bounds a value in a claim, by which its row is found.
 const maxKeyColumn = 4 << 10
 
 // documentOf describes the event of a row that could not be routed.
@@ -113,7 +113,7 @@ func documentOf(ev *replication.Event) Document {
 	return d
 }
 
-// claimOf says where the row is: by its key as far as it was read, else by its short values.
+// claimOf is where to find the row: by its key as far as it was read, else by its short values.
 func claimOf(ev *replication.Event) Document {
 	d := documentOf(ev)
 	d.Content = nil

@@ -28,7 +28,7 @@ type Index struct {
 	store    Store
 	entries  []*Entry // in the order in which they were read
 	byID     map[ID]*Entry
-	unparked map[Address]int // how often the relay has said so
+	unparked map[Address]int // how often the relay has unparked it
 	Unknown  []error         // records that cannot be read
 }
 
@@ -63,7 +63,7 @@ func (x *Index) Take(m *sink.Message, offset int64) {
 		}
 	case e.resolution != nil:
 		for _, id := range e.resolution.Letters {
-			// A resolution stands behind its letters in their partition; and the first one counts.
+			// A resolution is behind its letters in their partition. The first one counts.
 			if entry := x.byID[id]; entry != nil && entry.Open() {
 				entry.Action, entry.ResolvedBy, entry.ResolvedAt = e.resolution.Action,
 					e.resolution.Who, e.resolution.At
@@ -74,7 +74,7 @@ func (x *Index) Take(m *sink.Message, offset int64) {
 	}
 }
 
-// Find returns the letter of an ID, or of the beginning of one if that is enough to know which.
+// Find returns the letter whose ID begins with text, if there is only one.
 func (x *Index) Find(text string) (*Entry, error) {
 	if text == "" {
 		return nil, errors.New(
@@ -98,7 +98,7 @@ func (x *Index) Find(text string) (*Entry, error) {
 	return found, nil
 }
 
-// Filter says which letters are meant. A zero field means all.
+// Filter selects letters. A zero field selects all.
 type Filter struct {
 	All      bool // also those that are dealt with
 	Cause    Cause

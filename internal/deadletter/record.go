@@ -42,14 +42,14 @@ const (
 // no position headers: it is published out of order, and would be taken for a repeat.
 const HeaderRedriven = sink.HeaderRedriven
 
-// Form says what a record of the dead-letter topic is.
+// Form is the kind of a record of the dead-letter topic.
 type Form string
 
 // The forms. The first three are letters.
 const (
 	FormMessage    Form = "message"    // the message as it was routed
 	FormRow        Form = "row"        // a Document of the row, which could not be routed
-	FormClaim      Form = "claim"      // a Document that says where the row is
+	FormClaim      Form = "claim"      // a Document by which to find the row
 	FormResolution Form = "resolution" // a Resolution
 	FormUnparked   Form = "unparked"   // an Unparked
 )
@@ -66,19 +66,14 @@ func (id ID) String() string { return hex.EncodeToString(id[:]) }
 func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
 // UnmarshalText reads what MarshalText wrote.
-func (id *ID) UnmarshalText(text []byte) (err error) {
-	*id, err = ParseID(string(text))
-	return err
-}
-
-// ParseID reads an ID as it is printed.
-func ParseID(text string) (id ID, err error) {
-	b, err := hex.DecodeString(text)
+func (id *ID) UnmarshalText(text []byte) error {
+	b, err := hex.DecodeString(string(text))
 	if err != nil || len(b) != len(id) {
-		return id, fmt.Errorf("%q is no ID of a dead letter: those have %d hexadecimal digits",
+		return fmt.Errorf("%q is no ID of a dead letter: those have %d hexadecimal digits",
 			text, 2*len(id))
 	}
-	return ID(b), nil
+	*id = ID(b)
+	return nil
 }
 
 // idOf is always the same for a row of a source. The commit time tells it from a row of a copy of
@@ -122,7 +117,7 @@ func parsePosition(text string) (p position, err error) {
 // Address is what order is kept by.
 type Address struct{ Topic, Key string }
 
-// Letter is what a record says of a letter, without its payload.
+// Letter is a dead letter without its payload.
 type Letter struct {
 	ID         ID
 	Form       Form
@@ -131,7 +126,7 @@ type Letter struct {
 	Error      string
 	Topic      string // where the message belongs; empty: not known
 	Key        []byte // of the message; nil: none, or not known
-	Partition  int32  // that the row asks for, or sink.ByKey
+	Partition  int32  // that the row has, or sink.ByKey
 	Timestamp  time.Time
 	Relation   string
 	EventID    string
@@ -151,13 +146,13 @@ type Letter struct {
 // Address is that of its message. Only that of a letter that parks means anything.
 func (l *Letter) Address() Address { return Address{l.Topic, string(l.Key)} }
 
-// Resolution is the value of a record that says what became of letters.
+// Resolution is the value of a record: what became of letters.
 type Resolution struct {
 	Action  string    `json:"action"` // redriven or discarded
 	Letters []ID      `json:"letters"`
 	Who     string    `json:"who"` // user@host
 	At      time.Time `json:"at"`
-	Hold    bool      `json:"hold,omitempty"` // the relay is asked to wait for the next resolution
+	Hold    bool      `json:"hold,omitempty"` // the relay waits for the next resolution
 }
 
 // The actions of a Resolution.
@@ -201,7 +196,7 @@ func parse(m *sink.Message, offset int64) (e entry, err error) {
 	return e, nil
 }
 
-// headersOf takes the last one of a name: ours stand behind those of the message.
+// headersOf takes the last one of a name: ours are behind those of the message.
 func headersOf(m *sink.Message) map[string]string {
 	h := map[string]string{}
 	for _, header := range m.Headers {
@@ -212,7 +207,7 @@ func headersOf(m *sink.Message) map[string]string {
 	return h
 }
 
-// headers are own, which are those of the message itself, and what a record says of its letter.
+// headers are own, which are those of the message itself, and those of the letter.
 func (l *Letter) headers(own []sink.Header) []sink.Header {
 	all := make([]sink.Header, 0, len(own)+17)
 	all = append(all, own...)
@@ -256,7 +251,7 @@ func parseLetter(form Form, m *sink.Message, h map[string]string, offset int64) 
 		Source: h[HeaderSource], Parks: h[HeaderParks] == "true", SHA256: h[HeaderSHA256],
 	}
 	var err error
-	if l.ID, err = ParseID(h[HeaderID]); err != nil {
+	if err = l.ID.UnmarshalText([]byte(h[HeaderID])); err != nil {
 		return nil, err
 	}
 	if l.position, err = parsePosition(l.Position); err != nil {

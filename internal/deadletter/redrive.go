@@ -40,7 +40,7 @@ type Outcome struct {
 	Redriven []*Entry
 	Failed   []Failure
 	Unparked []Address // the relay publishes their rows again
-	// nothing of them is open, but the relay has not said so: it does not run, or is behind
+	// nothing of them is open, but the relay has not unparked them: it does not run, or is behind
 	Waiting []Address
 }
 
@@ -113,7 +113,7 @@ func (r *redrive) key(ctx context.Context, key Address, chosen []*Entry) error {
 	return r.rest(ctx, key)
 }
 
-// rest redrives what comes until the relay says that the key is no longer parked.
+// rest redrives what comes until the relay writes that the key is unparked.
 func (r *redrive) rest(ctx context.Context, key Address) error {
 	before := r.x.unparked[key]
 	for round, deadline := 0, time.Now().Add(r.Wait); round < maxRounds; {
@@ -187,7 +187,7 @@ func (r *redrive) take(ctx context.Context, letters []*Entry) (ms []*sink.Messag
 	return ms, nil
 }
 
-// message is what a letter stands for.
+// message makes the message that a letter keeps.
 func (r *redrive) message(ctx context.Context, e *Entry) (*sink.Message, error) {
 	record, err := r.x.Message(ctx, e)
 	if err != nil {
@@ -271,7 +271,7 @@ func (r *redrive) publish(ctx context.Context, letters []*Entry, ms []*sink.Mess
 	return nil, err
 }
 
-// poison tells an error that is about a message from one of the way to the broker.
+// poison reports whether an error is about a message, not about the connection.
 func poison(err error) bool {
 	return slices.ContainsFunc([]error{sink.ErrTooLarge, sink.ErrInvalidRecord,
 		sink.ErrInvalidTopic, sink.ErrUnknownTopic, sink.ErrPermission},

@@ -10,7 +10,7 @@ import (
 // holdFor is how long a row waits for the one who redrives its key.
 const holdFor = time.Second
 
-// state says which keys are parked, from the records of the topic in any order and the letters
+// state has the keys that are parked, from the records of the topic in any order and the letters
 // about to be written. It is not safe for concurrent use.
 type state struct {
 	source    string

@@ -25,7 +25,7 @@ type Reading struct {
 	WAL, Drain              *float64 // bytes per second; nil: not known
 }
 
-// Buckets is a histogram: Counts[i] observations lie at or below Bounds[i], in seconds. The last
+// Buckets is a histogram: Counts[i] observations are at or below Bounds[i], in seconds. The last
 // count is that of all observations.
 type Buckets struct {
 	Bounds []float64
