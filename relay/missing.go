@@ -56,18 +56,15 @@ func (r *Relay) retryAwaited(ctx context.Context, s *session) error {
 		return nil
 	}
 	err := s.sink.Topic(ctx, a.topic)
-	if r.missing.judge(a.topic, err, time.Now()) {
-		err = nil // the policy for the row applies
+	if r.missing.judge(a.topic, err, time.Now()) || err == nil {
+		r.awaited = nil // if the topic is missing, the policy for the row applies
+		return nil
 	}
-	if err != nil {
-		if failed, ok := errors.AsType[*sink.MessageError](err); ok {
-			err = failed.Err
-		}
-		return r.missing.undecided(a.topic, &sink.MessageError{Topic: a.topic, Origin: a.row,
-			Untaken: true, Err: err})
+	if failed, ok := errors.AsType[*sink.MessageError](err); ok {
+		err = failed.Err
 	}
-	r.awaited = nil
-	return nil
+	return r.missing.undecided(a.topic,
+		&sink.MessageError{Topic: a.topic, Origin: a.row, Untaken: true, Err: err})
 }
 
 // missing is since when topics of rows do not exist. Of the goroutine of Run, or the pump.
@@ -150,30 +147,23 @@ func (m *missing) unsettle() {
 	maps.DeleteFunc(m.topics, func(_ string, a *absence) bool { return !a.settled })
 }
 
-// absent returns why a message is poison, as its topic is missing for long enough and still is.
-func (s *session) absent(ctx context.Context, m *sink.Message) (reason, err error) {
+// missingTopic applies the policy to a row whose topic has been missing for long enough, and still
+// is. False: it is published. An error ends the session.
+func (s *session) missingTopic(ctx context.Context, e *replication.Event, m *sink.Message,
+) (bool, error) {
 	a := s.missing.topics[m.Topic]
 	if a == nil || !a.settled || s.isDeadLetter(m.Topic) {
-		return nil, nil
+		return false, nil
 	}
 	if time.Since(a.last) > missingFresh {
 		s.waits.Store(true)
-		err = s.sink.Topic(ctx, m.Topic)
+		err := s.sink.Topic(ctx, m.Topic)
 		s.waited()
 		if !s.missing.judge(m.Topic, err, time.Now()) {
-			return nil, err
+			return false, err
 		}
 	}
-	return &sink.MessageError{Topic: m.Topic, Origin: m.Origin, Untaken: true,
-		Err: fmt.Errorf("missing since %s: %w", a.since.UTC().Format(time.RFC3339), a.err)}, nil
-}
-
-// missingTopic does with a row whose topic does not exist what the policy says; else false.
-func (s *session) missingTopic(ctx context.Context, e *replication.Event, m *sink.Message,
-) (bool, error) {
-	reason, err := s.absent(ctx, m)
-	if err != nil || reason == nil {
-		return false, err
-	}
+	reason := &sink.MessageError{Topic: m.Topic, Origin: m.Origin, Untaken: true,
+		Err: fmt.Errorf("missing since %s: %w", a.since.UTC().Format(time.RFC3339), a.err)}
 	return true, s.poisoned(ctx, deadletter.Poison{Event: e, Message: m, Err: reason})
 }
